@@ -185,10 +185,7 @@ static fsdp_status max_over_ranks(comm *world, memory_table *table)
     return FSDP_OK;
 }
 
-/* Whether a run holds exactly what was planned. The plan has the CPU's operations: those of an
- * accelerator take workspaces of their libraries. Of more micro-steps than a plan makes the sums of
- * a canonical run have a bound. What calls hold is not planned over shm+mpi. */
-static bool is_exact(const trainer *t, int row)
+bool report_is_exact(const trainer *t, int row)
 {
     const bool is_sum = row == MEM_TOTAL || row == MEM_ON_HOST;
     if (is_over_hosts(t) && (row == MEM_COMM || is_sum))
@@ -196,41 +193,6 @@ static bool is_exact(const trainer *t, int row)
     if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_TOTAL))
         return false;
     return device_runs_c(t->run.dev) || !(row == MEM_OTHER || is_sum);
-}
-
-static bool memory_differs(const trainer *t, int row, size_t issued, size_t planned)
-{
-    return is_exact(t, row) && issued != planned;
-}
-
-static bool traffic_differs(const trainer *t, const comm_stats *sent, comm_op op)
-{
-    return sent->calls[op] != t->plan.traffic.calls[op] ||
-           sent->bytes_sent[op] != t->plan.traffic.bytes_sent[op];
-}
-
-bool report_difference(const trainer *t, const comm_stats *sent, char *out, size_t chars)
-{
-    size_t in_time[MEM_ROWS], issued[MEM_ROWS];
-    const comm_stats *planned = &t->plan.traffic;
-    plan_read_memory(t->run.dev, in_time, issued);
-    for (int k = 0; k < MEM_ROWS; k++) {
-        if (!memory_differs(t, k, issued[k], t->plan.memory_bytes[k]))
-            continue;
-        snprintf(out, chars, "%s: %zu bytes as issued, planned %zu", row_name(k, IN_REPORT),
-                 issued[k], t->plan.memory_bytes[k]);
-        return true;
-    }
-    for (comm_op op = 0; op < COMM_OPS; op++) {
-        if (!traffic_differs(t, sent, op))
-            continue;
-        snprintf(out, chars, "%s: %llu calls send %llu bytes in a step, planned %llu and %llu",
-                 comm_op_name(op), (unsigned long long)sent->calls[op],
-                 (unsigned long long)sent->bytes_sent[op], (unsigned long long)planned->calls[op],
-                 (unsigned long long)planned->bytes_sent[op]);
-        return true;
-    }
-    return false;
 }
 
 static void print_memory(const trainer *t, const memory_table *table, FILE *out, FILE *csv)
@@ -246,7 +208,7 @@ static void print_memory(const trainer *t, const memory_table *table, FILE *out,
             fprintf(out, "  %-22s %11s %11s %11s%s\n", row_name(k, IN_REPORT),
                     format_bytes(in_time, a, sizeof a), format_bytes(issued, b, sizeof b),
                     format_bytes(planned, c, sizeof c),
-                    memory_differs(t, k, issued, planned) ? "  DIFFERS" : "");
+                    report_is_exact(t, k) && issued != planned ? "  DIFFERS" : "");
     }
 }
 
@@ -262,7 +224,7 @@ static void print_traffic(const trainer *t, const train_result *r, FILE *out, FI
         char a[16], b[16];
         fprintf(out, "  %-22s %11s %11s   %llu calls, planned %llu%s\n", name,
                 format_bytes(got, a, sizeof a), format_bytes(want, b, sizeof b), calls, planned,
-                traffic_differs(t, &r->step_stats, op) ? "  DIFFERS" : "");
+                got == want && calls == planned ? "" : "  DIFFERS");
         if (csv)
             fprintf(csv, "bytes,%s,%llu,%llu,%llu\ncalls,%s,%llu,%llu,%llu\n", name, got, got, want,
                     name, calls, calls, planned);

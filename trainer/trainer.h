@@ -86,10 +86,11 @@ void trainer_free(trainer *t);
 fsdp_status print_shards(const trainer *t, FILE *out);
 /* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);
-/* report_difference -- whether this rank's run holds or sends something else than t->plan says.
- *   sent  what the rank sent in one step
- *   out   [chars] the first difference, in words; left alone where there is none */
-bool report_difference(const trainer *t, const comm_stats *sent, char *out, size_t chars);
+/* report_is_exact -- whether a run holds exactly what was planned in a row of memory. The plan has
+ * the CPU's operations: those of an accelerator take workspaces of their libraries. Of more
+ * micro-steps than a plan makes the sums of a canonical run have a bound. What calls hold is not
+ * planned over shm+mpi. */
+bool report_is_exact(const trainer *t, int row);
 /* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned,
  * and writes --memory-report. All ranks fail or none. */
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out);

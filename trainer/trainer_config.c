@@ -185,53 +185,42 @@ static fsdp_status parse_bucket(trainer_config *cfg)
     return FSDP_OK;
 }
 
-/* One word of --gradient-checkpointing. */
-static bool parse_recompute_word(const char *word, int n_blocks, recompute_spec *spec)
+/* One word of --gradient-checkpointing, which a comma or the end of the text follows. */
+static bool parse_recompute_word(const char *word, int chars, recompute_spec *spec)
 {
     static const char *const parts[] = {"block", "attention", "mlp"};
-    int64_t k = 0;
+    int read = 0;
     for (int i = 0; i < 3; i++)
-        if (strcmp(word, parts[i]) == 0) {
+        if ((int)strlen(parts[i]) == chars && strncmp(word, parts[i], (size_t)chars) == 0) {
             spec->part = (recompute_part)(RECOMPUTE_BLOCK + i);
             return true;
         }
-    if (strcmp(word, "from:0") == 0)
-        return true;
-    if (strncmp(word, "from:", 5) == 0 && parse_count(word + 5, &k) && k < n_blocks)
-        spec->from = (int)k;
-    else if (strncmp(word, "every:", 6) == 0 && parse_count(word + 6, &k) && k <= n_blocks)
-        spec->every = (int)k;
-    else
-        return false;
-    return true;
+    if (sscanf(word, "from:%6d%n", &spec->from, &read) != 1)
+        (void)sscanf(word, "every:%6d%n", &spec->every, &read);
+    return read == chars;
 }
 
 /* "attention,from:4": a part, and of which blocks. */
 static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
 {
-    char text[64] = "", *rest = text, *save = NULL;
+    const char *text = cfg->checkpointing;
     recompute_spec *spec = &cfg->recompute;
-    if (!cfg->checkpointing)
+    bool is_known = true;
+    if (!text)
         return FSDP_OK;
-    cfg->recompute_auto = strcmp(cfg->checkpointing, "auto") == 0;
     *spec = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
-    bool is_known = strlen(cfg->checkpointing) < sizeof text;
-    if (is_known && !cfg->recompute_auto)
-        strcpy(text, cfg->checkpointing);
-    for (char *word; is_known && (word = strtok_r(rest, ",", &save)); rest = NULL)
-        is_known = parse_recompute_word(word, n_blocks, spec);
-    if (!is_known)
-        return fsdp_error(FSDP_EINVAL,
-                          "pass --gradient-checkpointing alone, or such as "
-                          "--gradient-checkpointing=mlp,from:1",
-                          "--gradient-checkpointing: got '%s', expected auto, or block, attention "
-                          "or mlp, from:K with K from 0 to %d, every:K with K from 1 to %d",
-                          cfg->checkpointing, n_blocks - 1, n_blocks);
-    if (n_blocks / spec->every * spec->every > spec->from)
+    cfg->recompute_auto = strcmp(text, "auto") == 0;
+    for (int n; *text && is_known && !cfg->recompute_auto; text += n + (text[n] == ',')) {
+        n = (int)strcspn(text, ",");
+        is_known = parse_recompute_word(text, n, spec);
+    }
+    if (is_known && spec->from >= 0 && spec->every >= 1 &&
+        n_blocks / spec->every * spec->every > spec->from)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass a smaller from:K or every:K",
-                      "--gradient-checkpointing: got '%s', which chooses none of %d blocks",
-                      cfg->checkpointing, n_blocks);
+    return fsdp_error(FSDP_EINVAL, "leave the text out, or choose blocks, such as mlp,from:1",
+                      "--gradient-checkpointing: got '%s', expected auto, or block, attention or "
+                      "mlp, from:K, every:K, which choose some of blocks 0 to %d",
+                      cfg->checkpointing, n_blocks - 1);
 }
 
 /* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
@@ -328,40 +317,35 @@ static fsdp_status check_batch(const trainer_config *cfg)
 /* What --no-sync, --reshard-after and --reshard-to go with. */
 static fsdp_status check_schedule(const trainer_config *cfg)
 {
-    const bool is_fsdp = cfg->parallel == PARALLEL_FSDP;
-    const long long n = cfg->train.batch_size * cfg->train.grad_accum;
-    if (cfg->reshard_after == RESHARD_AFTER_STEP && (!is_fsdp || cfg->sharding == SHARDING_NONE))
-        return fsdp_error(FSDP_EINVAL, "leave --reshard-after out, or pass another --sharding",
-                          "--reshard-after step: got %s, which never reshards",
-                          is_fsdp ? "--sharding none" : "--parallel single or ddp");
+    const bool is_fsdp = cfg->parallel == PARALLEL_FSDP,
+               is_hybrid = cfg->sharding == SHARDING_HYBRID;
+    const bool is_canonical = cfg->reduction == GRAD_ACC_CANONICAL;
+    const bool keeps = cfg->reshard_after == RESHARD_AFTER_STEP;
+    const long long near = cfg->reshard_to, n = cfg->train.batch_size * cfg->train.grad_accum;
     const int s = trainer_config_shard_size(cfg, cfg->n_ranks);
-    const bool reshards = is_fsdp && cfg->reshard_after == RESHARD_AFTER_USE &&
-                          (cfg->sharding == SHARDING_FULL || cfg->sharding == SHARDING_HYBRID);
-    if (cfg->reshard_to > 0 && !reshards)
+    if (keeps && (!is_fsdp || cfg->sharding == SHARDING_NONE))
+        return fsdp_error(FSDP_EINVAL, "leave --reshard-after out, or pass another --sharding",
+                          "--reshard-after step: got a run that never reshards");
+    if (near > 0 && (!is_fsdp || keeps || !(is_hybrid || cfg->sharding == SHARDING_FULL)))
         return fsdp_error(FSDP_EINVAL, "pass --sharding full or hybrid, without --reshard-after",
-                          "--reshard-to: got %lld in a run that does not reshard after forward",
-                          (long long)cfg->reshard_to);
-    if (cfg->reshard_to > 0 && (cfg->reshard_to >= s || s % cfg->reshard_to != 0))
+                          "--reshard-to: got %lld and no resharding after forward", near);
+    if (near > 0 && (near >= s || s % near != 0))
         return fsdp_error(FSDP_EINVAL, "pass the ranks of a host, or leave --reshard-to out",
-                          "--reshard-to: got %lld, expected a divisor of the %d ranks of a shard "
-                          "group, more than 1 and less than all",
-                          (long long)cfg->reshard_to, s);
-    if (cfg->no_sync == NO_SYNC_REPLICAS && (!is_fsdp || cfg->sharding != SHARDING_HYBRID))
+                          "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
+                          "group, and less than all",
+                          near, s);
+    if (cfg->no_sync == NO_SYNC_REPLICAS && (!is_fsdp || !is_hybrid || is_canonical))
         return fsdp_error(FSDP_EINVAL,
-                          "pass --no-sync alone, or --sharding hybrid --fsdp-size N too",
-                          "--no-sync=replicas: got a run without replicas of shard groups");
-    if (cfg->no_sync == NO_SYNC_REPLICAS && cfg->reduction == GRAD_ACC_CANONICAL)
-        return fsdp_error(FSDP_EINVAL, "pass --no-sync alone, or --reduction fast",
-                          "--no-sync=replicas: got --reduction canonical, whose sum has one shape "
-                          "on every mesh");
-    if (cfg->no_sync == NO_SYNC_OFF || cfg->reduction != GRAD_ACC_CANONICAL || (n & (n - 1)) == 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL,
-                      "pass a --global-batch whose share of a rank is a power of two, or "
-                      "--reduction fast",
-                      "--no-sync: got %lld sequences of a rank in a step (--batch-size %lld * "
-                      "--grad-accum %lld), expected a power of two with --reduction canonical",
-                      n, (long long)cfg->train.batch_size, (long long)cfg->train.grad_accum);
+                          "pass --no-sync alone, or --sharding hybrid --fsdp-size N and "
+                          "--reduction fast",
+                          "--no-sync=replicas: got a run without replicas of shard groups, or a "
+                          "canonical one, whose sum has one shape on every mesh");
+    if (cfg->no_sync != NO_SYNC_OFF && is_canonical && (n & (n - 1)) != 0)
+        return fsdp_error(FSDP_EINVAL, "pass another --global-batch, or --reduction fast",
+                          "--no-sync: got --batch-size * --grad-accum = %lld, expected a power of "
+                          "two with --reduction canonical",
+                          n);
+    return FSDP_OK;
 }
 
 /* ---- plan and mesh --------------------------------------------------------------------------- */
