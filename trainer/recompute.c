@@ -1,42 +1,7 @@
 /* recompute.c -- what --gradient-checkpointing means for this run: auto, and words for it. */
+#include <math.h>
 #include <stdlib.h>
 #include "trainer/trainer.h"
-
-/* Plan the run with a part of the last n blocks. Sets *fits, and *flops of a step. */
-static fsdp_status try_blocks(trainer *t, recompute_part part, int n, size_t have, double *flops,
-                              bool *fits)
-{
-    plan p;
-    t->cfg.recompute = (recompute_spec){part, t->run.m->n_blocks - n, 1};
-    const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : 0;
-    TRY(plan_make(t, rank, t->cfg.n_ranks, false, &p));
-    *flops = p.flops;
-    *fits = p.memory_bytes[MEM_TOTAL] <= have;
-    return FSDP_OK;
-}
-
-/* The fewest of the last blocks whose `part` must run again; *fits is false if all are too few. The
- * more blocks share the memory of one, the less the run needs. */
-static fsdp_status fewest_blocks(trainer *t, recompute_part part, size_t have, int *n,
-                                 double *flops, bool *fits)
-{
-    int below = 0;
-    *n = t->run.m->n_blocks;
-    TRY(try_blocks(t, part, *n, have, flops, fits));
-    while (*fits && *n - below > 1) {
-        const int middle = (below + *n) / 2;
-        double some_flops;
-        bool some_fit;
-        TRY(try_blocks(t, part, middle, have, &some_flops, &some_fit));
-        if (some_fit) {
-            *n = middle;
-            *flops = some_flops;
-        } else {
-            below = middle;
-        }
-    }
-    return FSDP_OK;
-}
 
 /* What the rank with the least memory has, or the device of a plan. */
 static fsdp_status least_memory(trainer *t, size_t *have)
@@ -55,25 +20,28 @@ static fsdp_status least_memory(trainer *t, size_t *have)
     return FSDP_OK;
 }
 
+/* Of each part the fewest of the last blocks whose plan fits are looked for, because more blocks
+ * need less memory and more work; the cheapest part wins. If none fits, all blocks run again. */
 fsdp_status trainer_choose_recompute(trainer *t)
 {
+    recompute_spec best = {RECOMPUTE_BLOCK, 0, 1};
+    const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : 0;
+    double least_flops = INFINITY;
     size_t have;
-    int n;
-    double flops, least_flops = 0;
-    bool fits;
     if (!t->cfg.recompute_auto)
         return FSDP_OK;
     TRY(least_memory(t, &have));
-    TRY(try_blocks(t, RECOMPUTE_NOTHING, 0, have, &flops, &fits));
-    recompute_spec best = fits ? t->cfg.recompute : (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
-    for (int part = RECOMPUTE_BLOCK; part <= RECOMPUTE_MLP && best.part != RECOMPUTE_NOTHING;
-         part++) {
-        bool some_fit;
-        TRY(fewest_blocks(t, (recompute_part)part, have, &n, &flops, &some_fit));
-        if (some_fit && (!fits || flops < least_flops)) {
-            best = (recompute_spec){(recompute_part)part, t->run.m->n_blocks - n, 1};
-            least_flops = flops;
-            fits = true;
+    for (recompute_part part = RECOMPUTE_NOTHING; part <= RECOMPUTE_MLP; part++) {
+        bool fits = false;
+        for (int from = t->run.m->n_blocks - 1; from >= 0 && !fits; from--) {
+            plan p;
+            t->cfg.recompute = (recompute_spec){part, from, 1};
+            TRY(plan_make(t, rank, t->cfg.n_ranks, false, &p));
+            fits = p.memory_bytes[MEM_TOTAL] <= have;
+            if (fits && p.flops < least_flops) {
+                best = t->cfg.recompute;
+                least_flops = p.flops;
+            }
         }
     }
     t->cfg.recompute = best;
