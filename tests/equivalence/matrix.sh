@@ -3,7 +3,7 @@
 #
 #   tests/equivalence/matrix.sh [few|quick|full] [BUILD]        RANKS="1 3": only these
 #
-# few: pairs, with one model, batch and prefetch, on a device that is slow. quick: triples on 3 ranks, pairs on 1, 2 and 4; in
+# few: some pairs, on a device that is slow. quick: triples on 3 ranks, pairs on 1, 2 and 4; in
 # fast mode, which is compared with its plan alone; under fsdp_run. full: triples on 1 to 5 and 8 ranks, by two seeds; in fast
 # mode too; pairs under the adversarial scheduler, by 40 seeds. A line for each launch (see tests/tools/check.sh). Logs:
 # $LOGS/matrix/.
@@ -42,9 +42,8 @@ launch() {
 ranks=${RANKS:-1 2 3 4}
 case $mode in
 few)
-    for w in $ranks; do
-        launch "$w" 900 --pairs --seed "$w" --fix 'model=*131*' --fix 'batch=*accum 3' --fix 'prefetch=*both'
-    done
+    launch 3 900 --pairs --seed 3 --fix 'model=*131*' --fix 'batch=*accum 4' --fix 'prefetch=*both' --fix 'wrap=*wrap block' \
+        --fix 'recompute=*checkpointing' --fix 'freeze=*bias' --fix 'evaluation=' --fix 'limit=*1' --fix 'bucket=*block' --fix 'strategy=*full'
     ;;
 quick)
     for w in $ranks; do
