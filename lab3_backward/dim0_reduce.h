@@ -10,6 +10,5 @@ fsdp_status dim0_reduce_begin(reducer *r, int u);
 /* dim0_grad_finish -- grad_finish after grad_sum: multiply, and zero what is in no row. */
 fsdp_status dim0_grad_finish(reducer *r, int u, float scale);
 /* dim0_second_use -- the parts of s, which is set up for the flat layout, that depend on rows: the
- * slice of its parameter that each rank keeps, and slice_begin.
- *   errors  FSDP_ENOMEM; those of flat_intersect */
-fsdp_status dim0_second_use(const fsdp *f, int u, second_use *s);
+ * slice of its parameter that each rank keeps, and slice_begin. */
+void dim0_second_use(const fsdp *f, int u, second_use *s);

@@ -63,7 +63,9 @@ static fsdp_status init_at(reducer *r, int u, int param, const flat_slot *slot)
     s->slice_begin = slot->offset > first ? slot->offset - first : 0;
     TRY(grad_buffer_init(f, u, slot->offset, slot->elems, "gradient slice (second use)",
                          &s->buffer));
-    return f->units[u].layout.row_ranks > 0 ? dim0_second_use(f, u, s) : FSDP_OK;
+    if (f->units[u].layout.row_ranks > 0)
+        dim0_second_use(f, u, s);
+    return FSDP_OK;
 }
 
 fsdp_status second_use_init(reducer *r, int u)

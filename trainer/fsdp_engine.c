@@ -2,6 +2,7 @@
 #include "trainer/fsdp_engine.h"
 #include "common/comm/comm.h"
 #include "lab2_forward/dim0_gather.h"
+#include "lab4_optimizer/checkpoint.h"
 #include <stdlib.h>
 
 typedef struct fsdp_engine {
@@ -123,11 +124,10 @@ static fsdp_status visit_unit(const fsdp *f, const fsdp_unit *unit, const float 
                               engine_visit visit, void *ctx)
 {
     const flat_layout *l = &unit->layout;
-    flat_piece *pieces = calloc((size_t)l->n_slots + 1, sizeof *pieces);
-    if (!pieces)
-        return fsdp_error(FSDP_ENOMEM, "", "gradients: no host memory");
-    int n = 0;
-    fsdp_status status = flat_intersect(l, f->mesh.shape.shard_rank, pieces, &n);
+    flat_piece *pieces;
+    int n;
+    TRY(ckpt_shard_pieces(l, f->mesh.shape.shard_rank, &pieces, &n));
+    fsdp_status status = FSDP_OK;
     for (int i = 0; i < n && status == FSDP_OK; i++) {
         const int p = l->slots[pieces[i].slot].param;
         if (!f->run.m->params[p].frozen)

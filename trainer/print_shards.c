@@ -2,79 +2,78 @@
  *
  * The units are laid out again, for the job's number of ranks: nothing is allocated on a device. */
 #include <stdlib.h>
-#include <string.h>
 #include "lab1_flatparam/dim0.h"
+#include "lab4_optimizer/checkpoint.h"
 #include "trainer/trainer.h"
 
 enum { MOST_COLUMNS = 8 };
 
-/* One unit. */
-typedef struct drawing {
-    const fsdp *f;
-    const flat_layout *l;
-    int n_columns;      /* the first ranks of a shard group, and its last one */
-    flat_piece *pieces; /* [parameters] scratch */
-} drawing;
+/* What the first ranks of a shard group have, and its last one. */
+typedef size_t cells[MOST_COLUMNS];
 
-static int rank_of_column(const drawing *d, int column)
+static int rank_of_column(const flat_layout *l, int column)
 {
-    return column == d->n_columns - 1 ? d->l->world_size - 1 : column;
+    return column == MOST_COLUMNS - 1 ? l->world_size - 1 : column;
 }
 
-/* *elems of a slot that the column's rank holds. */
-static fsdp_status held(const drawing *d, int column, int slot, size_t *elems)
-{
-    int n = 0;
-    *elems = 0;
-    TRY(flat_intersect(d->l, rank_of_column(d, column), d->pieces, &n));
-    for (int i = 0; i < n; i++)
-        *elems += d->pieces[i].slot == slot ? d->pieces[i].elems : 0;
-    return FSDP_OK;
-}
-
-static void print_row(const drawing *d, const char *name, const char *shape, const size_t *cells,
+static void print_row(const flat_layout *l, const char *name, const char *shape, const cells row,
                       FILE *out)
 {
     fprintf(out, "  %-34s %12s ", name, shape);
-    for (int k = 0; k < d->n_columns; k++)
-        fprintf(out, "%s %9zu",
-                d->l->world_size > d->n_columns && k == d->n_columns - 1 ? " ..." : "", cells[k]);
+    for (int k = 0; k < l->world_size && k < MOST_COLUMNS; k++)
+        fprintf(out, "%s %9zu", rank_of_column(l, k) > k ? " ..." : "", row[k]);
     fprintf(out, "\n");
 }
 
-static fsdp_status print_slot(const drawing *d, int slot, size_t *padding, FILE *out)
+/* Fill in rows [n_slots] with elements, row [n_slots] with padding, and the last one with ranks. */
+static fsdp_status count_elems(const flat_layout *l, cells *rows)
 {
-    const param_spec *p = &d->f->run.m->params[d->l->slots[slot].param];
-    size_t cells[MOST_COLUMNS];
-    char shape[64] = "";
-    for (int i = 0; i < p->n_dims; i++)
-        snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%zu", i > 0 ? "x" : "",
-                 p->dims[i]);
-    for (int k = 0; k < d->n_columns; k++) {
-        TRY(held(d, k, slot, &cells[k]));
-        padding[k] -= cells[k];
-        cells[k] /= d->l->rows ? d->l->rows[slot].row_elems : 1;
+    for (int k = 0; k < l->world_size && k < MOST_COLUMNS; k++) {
+        const int rank = rank_of_column(l, k);
+        flat_piece *pieces;
+        int n;
+        TRY(ckpt_shard_pieces(l, rank, &pieces, &n));
+        rows[l->n_slots][k] = l->shard_elems;
+        rows[l->n_slots + 1][k] = (size_t)rank;
+        for (int i = 0; i < n; i++) {
+            rows[pieces[i].slot][k] = pieces[i].elems;
+            rows[l->n_slots][k] -= pieces[i].elems;
+        }
+        free(pieces);
     }
-    print_row(d, p->name, shape, cells, out);
     return FSDP_OK;
 }
 
-static fsdp_status print_unit(const drawing *d, int first, int last, FILE *out)
+static void print_slot(const fsdp *f, const flat_layout *l, int slot, cells row, FILE *out)
 {
-    size_t ranks[MOST_COLUMNS], padding[MOST_COLUMNS];
-    const fsdp_unit *units = d->f->units;
-    fprintf(out, "%s%s%s: %zu elements gathered, %zu in a shard\n", units[first].name,
-            last > first ? " ... " : "", last > first ? units[last].name : "", d->l->padded_elems,
-            d->l->shard_elems);
-    for (int k = 0; k < d->n_columns; k++) {
-        ranks[k] = (size_t)rank_of_column(d, k);
-        padding[k] = d->l->shard_elems;
+    const param_spec *p = &f->run.m->params[l->slots[slot].param];
+    char shape[48];
+    const int chars = snprintf(shape, sizeof shape, "%zu", p->dims[0]);
+    if (p->n_dims > 1)
+        snprintf(shape + chars, sizeof shape - (size_t)chars, "x%zu", p->dims[1]);
+    for (int k = 0; l->rows && k < MOST_COLUMNS; k++)
+        row[k] /= l->rows[slot].row_elems;
+    print_row(l, p->name, shape, row, out);
+}
+
+static fsdp_status print_unit(const fsdp *f, int first, int last, FILE *out)
+{
+    const flat_layout *l = &f->units[first].layout;
+    const int n = l->n_slots;
+    cells *rows = calloc((size_t)n + 2, sizeof *rows);
+    fsdp_status status =
+        rows ? count_elems(l, rows) : fsdp_error(FSDP_ENOMEM, "", "--print-shards: no host memory");
+    fprintf(out, "%s%s%s: %zu elements gathered, %zu in a shard\n", f->units[first].name,
+            last > first ? " ... " : "", last > first ? f->units[last].name : "", l->padded_elems,
+            l->shard_elems);
+    if (status == FSDP_OK) {
+        print_row(l, l->rows ? "rows of rank" : "elements of rank", "shape", rows[n + 1], out);
+        for (int i = 0; i < n; i++)
+            print_slot(f, l, i, rows[i], out);
+        print_row(l, "padding, elements", "", rows[n], out);
     }
-    print_row(d, d->l->rows ? "rows of rank" : "elements of rank", "shape", ranks, out);
-    for (int i = 0; i < d->l->n_slots; i++)
-        TRY(print_slot(d, i, padding, out));
-    print_row(d, "padding, elements", "", padding, out);
-    return FSDP_OK;
+    free(rows);
+    return status;
 }
 
 /* Whether two units look alike: their parameters have the same rows and elements. */
@@ -87,15 +86,13 @@ static bool alike(const flat_layout *a, const flat_layout *b)
     return same;
 }
 
-static fsdp_status print_units(drawing *d, FILE *out)
+static fsdp_status print_units(const fsdp *f, FILE *out)
 {
-    const fsdp *f = d->f;
     for (int u = 0, last; u < f->n_units; u = last + 1) {
-        d->l = &f->units[u].layout;
-        d->n_columns = d->l->world_size < MOST_COLUMNS ? d->l->world_size : MOST_COLUMNS;
-        for (last = u; last + 1 < f->n_units && alike(d->l, &f->units[last + 1].layout);)
-            last++;
-        TRY(print_unit(d, u, last, out));
+        for (last = u; last + 1 < f->n_units; last++)
+            if (!alike(&f->units[u].layout, &f->units[last + 1].layout))
+                break;
+        TRY(print_unit(f, u, last, out));
     }
     return FSDP_OK;
 }
@@ -108,13 +105,10 @@ fsdp_status print_shards(const trainer *t, FILE *out)
     TRY(mesh_shape_make(t->cfg.n_ranks, trainer_config_shard_size(&t->cfg, t->cfg.n_ranks), 0,
                         &shape));
     TRY(fsdp_lay_out(&config, &shape, &f));
-    drawing d = {.f = &f, .pieces = calloc((size_t)t->m.n_params + 1, sizeof *d.pieces)};
     fprintf(out, "shards: layout %s, %d to a group, %d replica%s of each\n",
             config.per_param ? "per-param" : "flat", shape.shard_size, shape.replicate_size,
             shape.replicate_size == 1 ? "" : "s");
-    fsdp_status status = d.pieces ? print_units(&d, out)
-                                  : fsdp_error(FSDP_ENOMEM, "", "--print-shards: no host memory");
-    free(d.pieces);
+    fsdp_status status = print_units(&f, out);
     fsdp_free(&f);
     return status;
 }

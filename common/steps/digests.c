@@ -306,7 +306,7 @@ fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int
     char hint[288] = "the units of this run are", *unit;
     bool found = false;
     d->values_step = strtoll(text, &unit, 10);
-    if (*unit++ != ':' || d->values_step < first || d->values_step >= end)
+    if (unit == text || *unit++ != ':' || d->values_step < first || d->values_step >= end)
         return fsdp_error(FSDP_EINVAL, "pass a step that this run makes, and a unit, as in 3:h.1",
                           "--digest-values: got '%s', expected STEP:UNIT, a step from %lld to %lld",
                           text, (long long)first, (long long)end - 1);
