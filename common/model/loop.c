@@ -62,7 +62,5 @@ fsdp_status runner_backward(runner *r)
         d_out = d_in; /* this layer's input is the one before's output */
         d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;
     }
-    if (h->end_backward)
-        TRY(h->end_backward(h->self));
-    return look(r, NULL, AFTER_BACKWARD, r->border);
+    return h->end_backward ? h->end_backward(h->self) : FSDP_OK;
 }

@@ -27,12 +27,11 @@ typedef struct micro_step {
     float *loss;             /* device, [1]: forward writes the SUM over the b*T tokens */
 } micro_step;
 
-/* When a micro-step that trains is looked at; all but the last name a layer. */
+/* When a layer of a micro-step that trains is looked at. */
 typedef enum runner_moment {
     BEFORE_FORWARD, /* the parameters of the layer are in the views */
     AFTER_FORWARD,  /* runner_output has what the layer gave; not at the second run of a segment */
-    BEFORE_BACKWARD,
-    AFTER_BACKWARD /* of all layers */
+    BEFORE_BACKWARD
 } runner_moment;
 
 enum { NO_SEGMENT = -1 };

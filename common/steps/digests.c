@@ -8,23 +8,20 @@
 #include "common/observe/digest_file.h"
 
 enum {
-    CHUNK_ELEMS = 1 << 16, /* of a download */
-    GATHER_BYTES = 2048,   /* of a comm_host_gather */
-    WHOLE_STEP = -1        /* in place of a micro-step */
+    GATHER_BYTES = 2048, /* of a comm_host_gather */
+    WHOLE_STEP = -1      /* in place of a micro-step */
 };
 
 typedef enum row_kind { TOKENS, FORWARD, OUTPUT, BACKWARD, GRADIENT } row_kind;
 static const char *const KINDS[] = {"tokens", "forward copy", "output", "backward copy",
                                     "reduced gradient"};
 
-/* A row of the file, and in `total` its sum over a step. */
+/* A row of the file. */
 typedef struct row {
     row_kind kind;
-    int id; /* of the parameter or layer */
-    int layer;
     const char *name;
-    uint64_t sum, total;
-    uint32_t *bits; /* [elems] where elements are wanted, else NULL */
+    int layer;
+    const param_spec *param; /* NULL: of tokens or outputs */
 } row;
 
 struct digests {
@@ -32,11 +29,10 @@ struct digests {
     const engine *e;
     FILE *out;
     size_t n_written;
-    row *rows;      /* of a micro-step, then the gradients, in the order of the file */
-    size_t n_micro; /* rows of a micro-step */
-    size_t n_rows;
-    uint32_t *host;            /* [CHUNK_ELEMS] */
+    uint32_t *host;   /* [the most elements of an array] what was hashed last */
+    uint64_t *totals; /* [n_layers + 1] sums over the step: of each layer's outputs, of tokens */
     int64_t step, values_step; /* values_step -1: none */
+    const char *values_unit;
     int micro;
 };
 
@@ -54,12 +50,9 @@ static uint64_t array_of(const row *r, uint64_t which)
     return hash_elem(hash_bytes(r->name, strlen(r->name)), which, 0);
 }
 
-static row *row_of(digests *d, row_kind kind, int id)
+static uint32_t bits_at(const void *array, dtype type, size_t i)
 {
-    size_t i = 0;
-    while (d->rows[i].kind != kind || d->rows[i].id != id)
-        i++;
-    return &d->rows[i];
+    return type == DTYPE_BF16 ? ((const uint16_t *)array)[i] : ((const uint32_t *)array)[i];
 }
 
 /* Elements in device memory, from `begin` on of an array of a row. */
@@ -70,29 +63,25 @@ typedef struct span {
     const void *at;
 } span;
 
-/* Add the hashes of a span to the row, after what compute has so far. */
-static fsdp_status add_span(digests *d, row *r, const span *v)
+/* Add the hashes of a span, after what compute has so far, and leave the elements in d->host. */
+static fsdp_status add_span(digests *d, const row *r, const span *v, uint64_t *sum)
 {
     stream *s = device_compute_stream(d->run.dev);
-    const size_t bytes = dtype_bytes(v->type);
     const uint64_t array = array_of(r, v->which);
-    for (size_t done = 0, n; done < v->elems; done += n) {
-        n = v->elems - done < CHUNK_ELEMS ? v->elems - done : CHUNK_ELEMS;
-        TRY(device_download(s, d->host, (const char *)v->at + done * bytes, n * bytes));
-        TRY(stream_sync(s));
-        for (size_t i = 0; i < n; i++) {
-            const size_t index = v->begin + done + i;
-            const bool narrow = v->type == DTYPE_BF16;
-            const uint32_t bits = narrow ? ((const uint16_t *)d->host)[i] : d->host[i];
-            r->sum += hash_elem(array, index, bits);
-            if (r->bits)
-                r->bits[index] = bits;
-        }
-    }
+    char *host = (char *)d->host + v->begin * dtype_bytes(v->type);
+    TRY(device_download(s, host, v->at, v->elems * dtype_bytes(v->type)));
+    TRY(stream_sync(s));
+    for (size_t i = 0; i < v->elems; i++)
+        *sum += hash_elem(array, v->begin + i, bits_at(host, v->type, i));
     return FSDP_OK;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
+
+static const char *unit_of(const digests *d, const row *r)
+{
+    return d->e->unit_name(d->e->self, d->e->layer_unit[r->layer]);
+}
 
 /* "step,micro,unit,kind,name,hash,": what all lines of a row begin with. */
 static void put_head(digests *d, const row *r, uint64_t hash)
@@ -101,39 +90,39 @@ static void put_head(digests *d, const row *r, uint64_t hash)
     if (d->micro != WHOLE_STEP)
         snprintf(micro, sizeof micro, "%d", d->micro);
     d->n_written++;
-    fprintf(d->out, "%lld,%s,%s,%s,%s,%016llx,", (long long)d->step, micro,
-            d->e->unit_name(d->e->self, d->e->layer_unit[r->layer]), KINDS[r->kind], r->name,
-            (unsigned long long)hash);
+    fprintf(d->out, "%lld,%s,%s,%s,%s,%016llx,", (long long)d->step, micro, unit_of(d, r),
+            KINDS[r->kind], r->name, (unsigned long long)hash);
 }
 
-static void put_element(digests *d, const row *r, uint32_t bits, size_t i)
+static void put_element(digests *d, const row *r, dtype type, uint32_t bits, size_t i)
 {
-    const param_spec *spec = &d->run.m->params[r->id];
-    const size_t columns = spec->dims[spec->n_dims - 1];
-    const bool narrow = r->kind != GRADIENT && d->run.param_dtype == DTYPE_BF16;
-    const uint32_t wide = narrow ? bits << 16 : bits;
+    const size_t columns = r->param->dims[r->param->n_dims - 1];
+    const uint32_t wide = type == DTYPE_BF16 ? bits << 16 : bits;
     float value;
     memcpy(&value, &wide, sizeof value);
     put_head(d, r, hash_elem(array_of(r, 0), i, bits));
     fprintf(d->out, "%zu (row %zu column %zu),%.9g (%0*x)\n", i, i / columns, i % columns,
-            (double)value, narrow ? 4 : 8, bits);
+            (double)value, 2 * (int)dtype_bytes(type), bits);
 }
 
 /* Write the elements of a row: a rank's copy, or a gradient, of which each rank has some elements
  * and zeros in place of the others. */
 static fsdp_status put_elements(digests *d, const row *r, int rank)
 {
-    const size_t elems = d->run.m->params[r->id].elems, most = GATHER_BYTES / sizeof *r->bits;
+    const dtype type = r->kind == GRADIENT ? DTYPE_F32 : d->run.param_dtype;
+    const size_t bytes = dtype_bytes(type), most = GATHER_BYTES / bytes;
     const size_t n_ranks = (size_t)comm_size(d->run.world);
-    for (size_t begin = 0, n; begin < elems; begin += n) {
+    for (size_t begin = 0, n; begin < r->param->elems; begin += n) {
         void *all;
-        n = elems - begin < most ? elems - begin : most;
-        TRY(comm_host_gather(d->run.world, "elements", r->bits + begin, n * sizeof *r->bits, &all));
-        uint32_t *bits = (uint32_t *)all + (size_t)rank * n;
-        for (size_t i = n; i < n_ranks * n && r->kind == GRADIENT; i++)
-            bits[i % n] |= bits[i];
-        for (size_t i = 0; i < n && d->out; i++)
-            put_element(d, r, bits[i], begin + i);
+        n = r->param->elems - begin < most ? r->param->elems - begin : most;
+        TRY(comm_host_gather(d->run.world, "elements", (char *)d->host + begin * bytes, n * bytes,
+                             &all));
+        for (size_t i = 0; i < n && d->out; i++) {
+            uint32_t bits = bits_at(all, type, (size_t)rank * n + i);
+            for (size_t k = 1; k < n_ranks && r->kind == GRADIENT; k++)
+                bits |= bits_at(all, type, k * n + i);
+            put_element(d, r, type, bits, begin + i);
+        }
         free(all);
     }
     return FSDP_OK;
@@ -141,12 +130,12 @@ static fsdp_status put_elements(digests *d, const row *r, int rank)
 
 /* Write a row: what the ranks' sums come to. Of a parameter, of which ranks have copies, it is the
  * first that differs from rank 0's, because rank 0's may be the right one. */
-static fsdp_status put_row(digests *d, row *r)
+static fsdp_status put_row(digests *d, const row *r, uint64_t mine)
 {
     const bool copies = r->kind == FORWARD || r->kind == BACKWARD;
     int odd = 0;
     void *all;
-    TRY(comm_host_gather(d->run.world, "digests", &r->sum, sizeof r->sum, &all));
+    TRY(comm_host_gather(d->run.world, "digests", &mine, sizeof mine, &all));
     const uint64_t *sums = all;
     uint64_t sum = sums[0];
     for (int rank = comm_size(d->run.world) - 1; rank > 0; rank--) {
@@ -160,37 +149,64 @@ static fsdp_status put_row(digests *d, row *r)
         put_head(d, r, sum);
         fprintf(d->out, odd > 0 ? ",rank %d\n" : ",\n", odd);
     }
-    r->total += r->sum;
-    r->sum = 0;
-    return r->bits && d->step == d->values_step ? put_elements(d, r, odd) : FSDP_OK;
+    if (r->param && d->step == d->values_step && unit_of(d, r) == d->values_unit)
+        return put_elements(d, r, odd);
+    return FSDP_OK;
 }
 
 /* ---- what is hashed -------------------------------------------------------------------------- */
 
-static fsdp_status add_params(digests *d, row_kind kind, int i)
+static row tokens_row(void)
+{
+    return (row){TOKENS, "the input", 0, NULL};
+}
+
+static row output_row(const digests *d, int i)
+{
+    return (row){OUTPUT, d->run.m->layers[i].name, i, NULL};
+}
+
+static fsdp_status put_tokens(digests *d, const micro_step *ms)
+{
+    const row r = tokens_row();
+    const size_t T = d->run.seq_len;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < d->run.batch * T; i++) {
+        const uint64_t array = array_of(&r, ms->first_sequence + i / T);
+        sum += hash_elem(array, 2 * (i % T), (uint32_t)ms->tokens[i]);
+        sum += hash_elem(array, 2 * (i % T) + 1, (uint32_t)ms->targets[i]);
+    }
+    d->totals[d->run.m->n_layers] += sum;
+    return put_row(d, &r, sum);
+}
+
+/* The parameters of layer i as the model is about to read them. */
+static fsdp_status put_copies(digests *d, row_kind kind, int i)
 {
     const layer *l = &d->run.m->layers[i];
-    for (int p = l->first_param; p < l->first_param + l->n_params; p++)
-        TRY(add_span(d, row_of(d, kind, p),
-                     &(span){.elems = d->run.m->params[p].elems,
-                             .type = d->run.param_dtype,
-                             .at = d->e->views->params[p]}));
+    for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
+        const param_spec *spec = &d->run.m->params[p];
+        const row r = {kind, spec->name, i, spec};
+        const span all = {
+            .elems = spec->elems, .type = d->run.param_dtype, .at = d->e->views->params[p]};
+        uint64_t sum = 0;
+        TRY(add_span(d, &r, &all, &sum));
+        TRY(put_row(d, &r, sum));
+    }
     return FSDP_OK;
 }
 
-static fsdp_status add_outputs(digests *d, const runner *r, const micro_step *ms, int i)
+static fsdp_status put_outputs(digests *d, const runner *from, const micro_step *ms, int i)
 {
-    const size_t T = d->run.seq_len;
+    const row r = output_row(d, i);
+    uint64_t sum = 0;
     for (size_t j = 0; j < d->run.batch; j++) {
         span out = {.which = ms->first_sequence + j};
-        for (size_t t = 0; t < T && i == 0; t++) {
-            d->rows->sum += hash_elem(out.which, 2 * t, (uint32_t)ms->tokens[j * T + t]);
-            d->rows->sum += hash_elem(out.which, 2 * t + 1, (uint32_t)ms->targets[j * T + t]);
-        }
-        out.at = runner_output(r, i, j, &out.type, &out.elems);
-        TRY(add_span(d, row_of(d, OUTPUT, i), &out));
+        out.at = runner_output(from, i, j, &out.type, &out.elems);
+        TRY(add_span(d, &r, &out, &sum));
     }
-    return FSDP_OK;
+    d->totals[i] += sum;
+    return put_row(d, &r, sum);
 }
 
 fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runner_moment when,
@@ -198,64 +214,66 @@ fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runn
 {
     digests *d = self;
     if (when == AFTER_FORWARD)
-        return add_outputs(d, r, ms, i);
-    if (when == BEFORE_FORWARD)
-        d->micro = ms->a;
-    if (when != AFTER_BACKWARD)
-        return add_params(d, when == BEFORE_FORWARD ? FORWARD : BACKWARD, i);
-    for (row *micro_row = d->rows; micro_row < d->rows + d->n_micro; micro_row++)
-        TRY(put_row(d, micro_row));
-    return FSDP_OK;
+        return put_outputs(d, r, ms, i);
+    if (when == BEFORE_BACKWARD)
+        return put_copies(d, BACKWARD, i);
+    d->micro = ms->a;
+    if (i == 0)
+        TRY(put_tokens(d, ms));
+    return put_copies(d, FORWARD, i);
 }
 
 void digests_begin_step(digests *d, int64_t step)
 {
     d->step = step;
+    memset(d->totals, 0, (size_t)(d->run.m->n_layers + 1) * sizeof *d->totals);
 }
+
+typedef struct gradient {
+    digests *d;
+    row r;
+    uint64_t sum;
+} gradient;
 
 static fsdp_status add_gradient(void *ctx, int p, size_t begin, const float *at, size_t elems)
 {
-    digests *d = ctx;
-    return add_span(d, row_of(d, GRADIENT, p), &(span){.begin = begin, .elems = elems, .at = at});
+    gradient *g = ctx;
+    if (&g->d->run.m->params[p] != g->r.param)
+        return FSDP_OK;
+    return add_span(g->d, &g->r, &(span){.begin = begin, .elems = elems, .at = at}, &g->sum);
 }
 
-fsdp_status digests_end_step(digests *d)
-{
-    d->micro = WHOLE_STEP;
-    TRY(d->e->visit_grads(d->e->self, add_gradient, d));
-    for (row *r = d->rows; r < d->rows + d->n_rows; r++) {
-        if (r->kind == TOKENS || r->kind == OUTPUT)
-            r->sum = r->total;
-        else if (r->kind != GRADIENT)
-            continue;
-        TRY(put_row(d, r));
-        r->total = 0;
-    }
-    return FSDP_OK;
-}
-
-/* ---- life ------------------------------------------------------------------------------------ */
-
-static fsdp_status no_memory(void)
-{
-    return fsdp_error(FSDP_ENOMEM, "", "digests: no host memory");
-}
-
-static void add_row(digests *d, row_kind kind, int id, int i, const char *name)
-{
-    d->rows[d->n_rows++] = (row){.kind = kind, .id = id, .layer = i, .name = name};
-}
-
-/* The rows of the parameters of layer i; gradients: of those that have one. */
-static void add_param_rows(digests *d, row_kind kind, int i)
+static fsdp_status put_gradients(digests *d, int i)
 {
     const layer *l = &d->run.m->layers[i];
     for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
         const param_spec *spec = &d->run.m->params[p];
-        if (kind != GRADIENT || (spec->tied_to == NOT_TIED && !spec->frozen))
-            add_row(d, kind, p, i, spec->name);
+        gradient g = {d, {GRADIENT, spec->name, i, spec}, 0};
+        if (spec->tied_to != NOT_TIED || spec->frozen)
+            continue;
+        memset(d->host, 0, spec->elems * sizeof *d->host);
+        TRY(d->e->visit_grads(d->e->self, add_gradient, &g));
+        TRY(put_row(d, &g.r, g.sum));
     }
+    return FSDP_OK;
 }
+
+fsdp_status digests_end_step(digests *d)
+{
+    const int n = d->run.m->n_layers;
+    const row tokens = tokens_row();
+    d->micro = WHOLE_STEP;
+    TRY(put_row(d, &tokens, d->totals[n]));
+    for (int i = 0; i < n; i++) {
+        const row output = output_row(d, i);
+        TRY(put_row(d, &output, d->totals[i]));
+    }
+    for (int i = n - 1; i >= 0; i--)
+        TRY(put_gradients(d, i));
+    return FSDP_OK;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* What the run is. Two runs have the same sequences in each micro-step if these are as many, in as
  * many and as long series. */
@@ -275,36 +293,26 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
                            FILE *out, digests **new)
 {
     const model *m = run->m;
+    size_t most = run->seq_len * m->config.d_model;
+    for (int p = 0; p < m->n_params; p++)
+        most = m->params[p].elems > most ? m->params[p].elems : most;
     digests *d = calloc(1, sizeof *d);
-    if (!d)
-        return no_memory();
-    *d = (digests){.run = *run, .e = e, .out = out, .values_step = -1};
-    d->rows = calloc((size_t)(1 + 3 * m->n_params + m->n_layers), sizeof *d->rows);
-    d->host = calloc(CHUNK_ELEMS, sizeof *d->host);
-    if (!d->rows || !d->host) {
-        digests_free(d);
-        return no_memory();
+    *new = d;
+    if (d) {
+        *d = (digests){.run = *run, .e = e, .out = out, .values_step = -1};
+        d->host = malloc(most * sizeof *d->host);
+        d->totals = calloc((size_t)m->n_layers + 1, sizeof *d->totals);
     }
-    add_row(d, TOKENS, 0, 0, "the input");
-    for (int i = 0; i < m->n_layers; i++) {
-        add_param_rows(d, FORWARD, i);
-        add_row(d, OUTPUT, i, i, m->layers[i].name);
-    }
-    for (int i = m->n_layers - 1; i >= model_border(m); i--) /* layers below have no backward */
-        add_param_rows(d, BACKWARD, i);
-    d->n_micro = d->n_rows;
-    for (int i = m->n_layers - 1; i >= 0; i--)
-        add_param_rows(d, GRADIENT, i);
+    if (!d || !d->host || !d->totals)
+        return fsdp_error(FSDP_ENOMEM, "", "digests: no host memory");
     if (out)
         put_facts(d, about);
-    *new = d;
     return FSDP_OK;
 }
 
 fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int64_t end)
 {
     char hint[288] = "the units of this run are", *unit;
-    bool found = false;
     d->values_step = strtoll(text, &unit, 10);
     if (unit == text || *unit++ != ':' || d->values_step < first || d->values_step >= end)
         return fsdp_error(FSDP_EINVAL, "pass a step that this run makes, and a unit, as in 3:h.1",
@@ -314,19 +322,12 @@ fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int
         const char *name = d->e->unit_name(d->e->self, u);
         const size_t used = strlen(hint);
         snprintf(hint + used, sizeof hint - used, "%s %s", u > 0 ? "," : "", name);
-        found = found || strcmp(name, unit) == 0;
+        if (strcmp(name, unit) == 0)
+            d->values_unit = name;
     }
-    if (!found)
-        return fsdp_error(FSDP_EINVAL, hint, "--digest-values: this run has no unit '%.64s'", unit);
-    for (row *r = d->rows; r < d->rows + d->n_rows; r++) {
-        const char *name = d->e->unit_name(d->e->self, d->e->layer_unit[r->layer]);
-        if (r->kind == TOKENS || r->kind == OUTPUT || strcmp(name, unit) != 0)
-            continue;
-        r->bits = calloc(d->run.m->params[r->id].elems, sizeof *r->bits);
-        if (!r->bits)
-            return no_memory();
-    }
-    return FSDP_OK;
+    if (d->values_unit)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, hint, "--digest-values: this run has no unit '%.64s'", unit);
 }
 
 size_t digests_end(digests *d)
@@ -340,9 +341,7 @@ void digests_free(digests *d)
 {
     if (!d)
         return;
-    for (size_t i = 0; i < d->n_rows; i++)
-        free(d->rows[i].bits);
-    free(d->rows);
+    free(d->totals);
     free(d->host);
     free(d);
 }

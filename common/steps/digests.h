@@ -33,7 +33,7 @@ fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int
 /* digests_begin_step -- step `step` begins. */
 void digests_begin_step(digests *d, int64_t step);
 /* digests_look -- runner_config.look of self, a digests *: add the parameters of layer i, its
- * outputs and, with those of the first layer, the micro-step's tokens; at the end write all. */
+ * outputs and, with those of the first layer, the micro-step's tokens. */
 fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runner_moment when,
                          int i);
 /* digests_end_step -- write the rows of the step itself, after optimizer_step. */
