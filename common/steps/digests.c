@@ -18,10 +18,13 @@ static const char *const KINDS[] = {"tokens", "forward copy", "output", "backwar
 
 /* A row of the file. */
 typedef struct row {
+    digests *d;
     row_kind kind;
     const char *name;
     int layer;
     const param_spec *param; /* NULL: of tokens or outputs */
+    dtype type;
+    uint64_t sum; /* of this rank */
 } row;
 
 struct digests {
@@ -29,8 +32,8 @@ struct digests {
     const engine *e;
     FILE *out;
     size_t n_written;
-    uint32_t *host;   /* [the most elements of an array] what was hashed last */
-    uint64_t *totals; /* [n_layers + 1] sums over the step: of each layer's outputs, of tokens */
+    uint32_t *host;            /* [the most elements of an array] what was hashed last */
+    uint64_t tokens, *outputs; /* sums over the step; [n_layers] */
     int64_t step, values_step; /* values_step -1: none */
     const char *values_unit;
     int micro;
@@ -55,73 +58,67 @@ static uint32_t bits_at(const void *array, dtype type, size_t i)
     return type == DTYPE_BF16 ? ((const uint16_t *)array)[i] : ((const uint32_t *)array)[i];
 }
 
-/* Elements in device memory, from `begin` on of an array of a row. */
-typedef struct span {
-    uint64_t which;
-    size_t begin, elems;
-    dtype type;
-    const void *at;
-} span;
-
-/* Add the hashes of a span, after what compute has so far, and leave the elements in d->host. */
-static fsdp_status add_span(digests *d, const row *r, const span *v, uint64_t *sum)
+/* Add the hashes of elements in device memory, after what compute has so far: from element `begin`
+ * on of an array. d->host has them then. */
+static fsdp_status add(row *r, uint64_t which, size_t begin, const void *at, size_t elems)
 {
-    stream *s = device_compute_stream(d->run.dev);
-    const uint64_t array = array_of(r, v->which);
-    char *host = (char *)d->host + v->begin * dtype_bytes(v->type);
-    TRY(device_download(s, host, v->at, v->elems * dtype_bytes(v->type)));
+    stream *s = device_compute_stream(r->d->run.dev);
+    const uint64_t array = array_of(r, which);
+    char *host = (char *)r->d->host + begin * dtype_bytes(r->type);
+    TRY(device_download(s, host, at, elems * dtype_bytes(r->type)));
     TRY(stream_sync(s));
-    for (size_t i = 0; i < v->elems; i++)
-        *sum += hash_elem(array, v->begin + i, bits_at(host, v->type, i));
+    for (size_t i = 0; i < elems; i++)
+        r->sum += hash_elem(array, begin + i, bits_at(host, r->type, i));
     return FSDP_OK;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static const char *unit_of(const digests *d, const row *r)
+static const char *unit_of(const row *r)
 {
-    return d->e->unit_name(d->e->self, d->e->layer_unit[r->layer]);
+    const engine *e = r->d->e;
+    return e->unit_name(e->self, e->layer_unit[r->layer]);
 }
 
 /* "step,micro,unit,kind,name,hash,": what all lines of a row begin with. */
-static void put_head(digests *d, const row *r, uint64_t hash)
+static void put_head(const row *r, uint64_t hash)
 {
+    digests *d = r->d;
     char micro[16] = "";
     if (d->micro != WHOLE_STEP)
         snprintf(micro, sizeof micro, "%d", d->micro);
     d->n_written++;
-    fprintf(d->out, "%lld,%s,%s,%s,%s,%016llx,", (long long)d->step, micro, unit_of(d, r),
+    fprintf(d->out, "%lld,%s,%s,%s,%s,%016llx,", (long long)d->step, micro, unit_of(r),
             KINDS[r->kind], r->name, (unsigned long long)hash);
 }
 
-static void put_element(digests *d, const row *r, dtype type, uint32_t bits, size_t i)
+static void put_element(const row *r, uint32_t bits, size_t i)
 {
     const size_t columns = r->param->dims[r->param->n_dims - 1];
-    const uint32_t wide = type == DTYPE_BF16 ? bits << 16 : bits;
+    const uint32_t wide = r->type == DTYPE_BF16 ? bits << 16 : bits;
     float value;
     memcpy(&value, &wide, sizeof value);
-    put_head(d, r, hash_elem(array_of(r, 0), i, bits));
-    fprintf(d->out, "%zu (row %zu column %zu),%.9g (%0*x)\n", i, i / columns, i % columns,
-            (double)value, 2 * (int)dtype_bytes(type), bits);
+    put_head(r, hash_elem(array_of(r, 0), i, bits));
+    fprintf(r->d->out, "%zu (row %zu column %zu),%.9g (%0*x)\n", i, i / columns, i % columns,
+            (double)value, 2 * (int)dtype_bytes(r->type), bits);
 }
 
 /* Write the elements of a row: a rank's copy, or a gradient, of which each rank has some elements
  * and zeros in place of the others. */
-static fsdp_status put_elements(digests *d, const row *r, int rank)
+static fsdp_status put_elements(const row *r, int rank)
 {
-    const dtype type = r->kind == GRADIENT ? DTYPE_F32 : d->run.param_dtype;
-    const size_t bytes = dtype_bytes(type), most = GATHER_BYTES / bytes;
-    const size_t n_ranks = (size_t)comm_size(d->run.world);
+    const run_context *run = &r->d->run;
+    const size_t bytes = dtype_bytes(r->type), most = GATHER_BYTES / bytes;
     for (size_t begin = 0, n; begin < r->param->elems; begin += n) {
+        const char *mine = (const char *)r->d->host + begin * bytes;
         void *all;
         n = r->param->elems - begin < most ? r->param->elems - begin : most;
-        TRY(comm_host_gather(d->run.world, "elements", (char *)d->host + begin * bytes, n * bytes,
-                             &all));
-        for (size_t i = 0; i < n && d->out; i++) {
-            uint32_t bits = bits_at(all, type, (size_t)rank * n + i);
-            for (size_t k = 1; k < n_ranks && r->kind == GRADIENT; k++)
-                bits |= bits_at(all, type, k * n + i);
-            put_element(d, r, type, bits, begin + i);
+        TRY(comm_host_gather(run->world, "elements", mine, n * bytes, &all));
+        for (size_t i = 0; i < n && r->d->out; i++) {
+            uint32_t bits = bits_at(all, r->type, (size_t)rank * n + i);
+            for (size_t k = 1; k < (size_t)comm_size(run->world) && r->kind == GRADIENT; k++)
+                bits |= bits_at(all, r->type, k * n + i);
+            put_element(r, bits, begin + i);
         }
         free(all);
     }
@@ -130,12 +127,13 @@ static fsdp_status put_elements(digests *d, const row *r, int rank)
 
 /* Write a row: what the ranks' sums come to. Of a parameter, of which ranks have copies, it is the
  * first that differs from rank 0's, because rank 0's may be the right one. */
-static fsdp_status put_row(digests *d, const row *r, uint64_t mine)
+static fsdp_status put_row(const row *r)
 {
+    digests *d = r->d;
     const bool copies = r->kind == FORWARD || r->kind == BACKWARD;
     int odd = 0;
     void *all;
-    TRY(comm_host_gather(d->run.world, "digests", &mine, sizeof mine, &all));
+    TRY(comm_host_gather(d->run.world, "digests", &r->sum, sizeof r->sum, &all));
     const uint64_t *sums = all;
     uint64_t sum = sums[0];
     for (int rank = comm_size(d->run.world) - 1; rank > 0; rank--) {
@@ -146,67 +144,66 @@ static fsdp_status put_row(digests *d, const row *r, uint64_t mine)
     }
     free(all);
     if (d->out) {
-        put_head(d, r, sum);
+        put_head(r, sum);
         fprintf(d->out, odd > 0 ? ",rank %d\n" : ",\n", odd);
     }
-    if (r->param && d->step == d->values_step && unit_of(d, r) == d->values_unit)
-        return put_elements(d, r, odd);
-    return FSDP_OK;
+    const bool wanted = r->param && d->step == d->values_step && unit_of(r) == d->values_unit;
+    return wanted ? put_elements(r, odd) : FSDP_OK;
 }
 
 /* ---- what is hashed -------------------------------------------------------------------------- */
 
-static row tokens_row(void)
-{
-    return (row){TOKENS, "the input", 0, NULL};
-}
-
-static row output_row(const digests *d, int i)
-{
-    return (row){OUTPUT, d->run.m->layers[i].name, i, NULL};
-}
-
 static fsdp_status put_tokens(digests *d, const micro_step *ms)
 {
-    const row r = tokens_row();
     const size_t T = d->run.seq_len;
-    uint64_t sum = 0;
+    row r = {d, TOKENS, "the input", .sum = 0};
     for (size_t i = 0; i < d->run.batch * T; i++) {
         const uint64_t array = array_of(&r, ms->first_sequence + i / T);
-        sum += hash_elem(array, 2 * (i % T), (uint32_t)ms->tokens[i]);
-        sum += hash_elem(array, 2 * (i % T) + 1, (uint32_t)ms->targets[i]);
+        r.sum += hash_elem(array, 2 * (i % T), (uint32_t)ms->tokens[i]);
+        r.sum += hash_elem(array, 2 * (i % T) + 1, (uint32_t)ms->targets[i]);
     }
-    d->totals[d->run.m->n_layers] += sum;
-    return put_row(d, &r, sum);
-}
-
-/* The parameters of layer i as the model is about to read them. */
-static fsdp_status put_copies(digests *d, row_kind kind, int i)
-{
-    const layer *l = &d->run.m->layers[i];
-    for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
-        const param_spec *spec = &d->run.m->params[p];
-        const row r = {kind, spec->name, i, spec};
-        const span all = {
-            .elems = spec->elems, .type = d->run.param_dtype, .at = d->e->views->params[p]};
-        uint64_t sum = 0;
-        TRY(add_span(d, &r, &all, &sum));
-        TRY(put_row(d, &r, sum));
-    }
-    return FSDP_OK;
+    d->tokens += r.sum;
+    return put_row(&r);
 }
 
 static fsdp_status put_outputs(digests *d, const runner *from, const micro_step *ms, int i)
 {
-    const row r = output_row(d, i);
-    uint64_t sum = 0;
+    row r = {d, OUTPUT, d->run.m->layers[i].name, i, .sum = 0};
     for (size_t j = 0; j < d->run.batch; j++) {
-        span out = {.which = ms->first_sequence + j};
-        out.at = runner_output(from, i, j, &out.type, &out.elems);
-        TRY(add_span(d, &r, &out, &sum));
+        size_t elems;
+        const void *at = runner_output(from, i, j, &r.type, &elems);
+        TRY(add(&r, ms->first_sequence + j, 0, at, elems));
     }
-    d->totals[i] += sum;
-    return put_row(d, &r, sum);
+    d->outputs[i] += r.sum;
+    return put_row(&r);
+}
+
+/* A part of any parameter's gradient, of which those of the row's are wanted. */
+static fsdp_status add_gradient(void *ctx, int p, size_t begin, const float *at, size_t elems)
+{
+    row *r = ctx;
+    return &r->d->run.m->params[p] == r->param ? add(r, 0, begin, at, elems) : FSDP_OK;
+}
+
+/* The parameters of layer i as the model is about to read them, or the gradients that they have. */
+static fsdp_status put_params(digests *d, row_kind kind, int i)
+{
+    const layer *l = &d->run.m->layers[i];
+    for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
+        const param_spec *spec = &d->run.m->params[p];
+        row r = {d, kind, spec->name, i, spec, d->run.param_dtype, 0};
+        if (kind != GRADIENT) {
+            TRY(add(&r, 0, 0, d->e->views->params[p], spec->elems));
+        } else if (spec->tied_to == NOT_TIED && !spec->frozen) {
+            r.type = DTYPE_F32;
+            memset(d->host, 0, spec->elems * sizeof *d->host);
+            TRY(d->e->visit_grads(d->e->self, add_gradient, &r));
+        } else {
+            continue;
+        }
+        TRY(put_row(&r));
+    }
+    return FSDP_OK;
 }
 
 fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runner_moment when,
@@ -216,60 +213,29 @@ fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runn
     if (when == AFTER_FORWARD)
         return put_outputs(d, r, ms, i);
     if (when == BEFORE_BACKWARD)
-        return put_copies(d, BACKWARD, i);
+        return put_params(d, BACKWARD, i);
     d->micro = ms->a;
     if (i == 0)
         TRY(put_tokens(d, ms));
-    return put_copies(d, FORWARD, i);
+    return put_params(d, FORWARD, i);
 }
 
 void digests_begin_step(digests *d, int64_t step)
 {
     d->step = step;
-    memset(d->totals, 0, (size_t)(d->run.m->n_layers + 1) * sizeof *d->totals);
-}
-
-typedef struct gradient {
-    digests *d;
-    row r;
-    uint64_t sum;
-} gradient;
-
-static fsdp_status add_gradient(void *ctx, int p, size_t begin, const float *at, size_t elems)
-{
-    gradient *g = ctx;
-    if (&g->d->run.m->params[p] != g->r.param)
-        return FSDP_OK;
-    return add_span(g->d, &g->r, &(span){.begin = begin, .elems = elems, .at = at}, &g->sum);
-}
-
-static fsdp_status put_gradients(digests *d, int i)
-{
-    const layer *l = &d->run.m->layers[i];
-    for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
-        const param_spec *spec = &d->run.m->params[p];
-        gradient g = {d, {GRADIENT, spec->name, i, spec}, 0};
-        if (spec->tied_to != NOT_TIED || spec->frozen)
-            continue;
-        memset(d->host, 0, spec->elems * sizeof *d->host);
-        TRY(d->e->visit_grads(d->e->self, add_gradient, &g));
-        TRY(put_row(d, &g.r, g.sum));
-    }
-    return FSDP_OK;
+    d->tokens = 0;
+    memset(d->outputs, 0, (size_t)d->run.m->n_layers * sizeof *d->outputs);
 }
 
 fsdp_status digests_end_step(digests *d)
 {
-    const int n = d->run.m->n_layers;
-    const row tokens = tokens_row();
+    const model *m = d->run.m;
     d->micro = WHOLE_STEP;
-    TRY(put_row(d, &tokens, d->totals[n]));
-    for (int i = 0; i < n; i++) {
-        const row output = output_row(d, i);
-        TRY(put_row(d, &output, d->totals[i]));
-    }
-    for (int i = n - 1; i >= 0; i--)
-        TRY(put_gradients(d, i));
+    TRY(put_row(&(row){d, TOKENS, "the input", .sum = d->tokens}));
+    for (int i = 0; i < m->n_layers; i++)
+        TRY(put_row(&(row){d, OUTPUT, m->layers[i].name, i, .sum = d->outputs[i]}));
+    for (int i = m->n_layers - 1; i >= 0; i--)
+        TRY(put_params(d, GRADIENT, i));
     return FSDP_OK;
 }
 
@@ -301,9 +267,9 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
     if (d) {
         *d = (digests){.run = *run, .e = e, .out = out, .values_step = -1};
         d->host = malloc(most * sizeof *d->host);
-        d->totals = calloc((size_t)m->n_layers + 1, sizeof *d->totals);
+        d->outputs = calloc((size_t)m->n_layers, sizeof *d->outputs);
     }
-    if (!d || !d->host || !d->totals)
+    if (!d || !d->host || !d->outputs)
         return fsdp_error(FSDP_ENOMEM, "", "digests: no host memory");
     if (out)
         put_facts(d, about);
@@ -341,7 +307,7 @@ void digests_free(digests *d)
 {
     if (!d)
         return;
-    free(d->totals);
+    free(d->outputs);
     free(d->host);
     free(d);
 }
