@@ -50,14 +50,13 @@ fsdp_status trainer_choose_recompute(trainer *t)
 
 void trainer_print_recompute(const trainer *t, FILE *out)
 {
-    static const char *const parts[] = {"", "all layers", "attention", "mlp"};
+    static const char *const parts[] = {"nothing", "all layers", "attention", "mlp"};
     const recompute_spec *spec = &t->cfg.recompute;
     if (spec->part == RECOMPUTE_NOTHING && !t->cfg.recompute_auto)
         return;
-    if (spec->part == RECOMPUTE_NOTHING)
-        fprintf(out, "recompute: nothing");
-    else
-        fprintf(out, "recompute: %s of blocks from %d on", parts[spec->part], spec->from);
+    fprintf(out, "recompute: %s", parts[spec->part]);
+    if (spec->part != RECOMPUTE_NOTHING)
+        fprintf(out, " of blocks from %d on", spec->from);
     if (spec->every > 1)
         fprintf(out, ", every %d-th", spec->every);
     if (t->n_cut > 0)

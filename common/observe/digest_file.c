@@ -80,33 +80,8 @@ static fsdp_status next_sum(reader *f, bool whole)
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-static fsdp_status read_title(reader *f)
-{
-    TRY(read_line(f));
-    return strcmp(f->line, DIGEST_TITLE) == 0
-               ? FSDP_OK
-               : fsdp_error(FSDP_EINVAL, HINT, "%s: the first line is not '" DIGEST_TITLE "'",
-                            f->name);
-}
-
-/* A fact in which the runs differ. *whole: their micro-steps hold other sequences. */
-static fsdp_status differing_fact(const reader f[2], char *const value[2], FILE *notes, bool *whole)
-{
-    static const char *const fixed[] = {"# model", "# seq-len", "# global-batch"};
-    const char *name = f[0].line;
-    for (int i = 0; i < 3; i++)
-        if (strcmp(name, fixed[i]) == 0)
-            return fsdp_error(FSDP_EINVAL, "compare runs that differ in how they are sharded",
-                              "%s differs: %s has%s, %s has%s", name + 2, f[0].name, value[0],
-                              f[1].name, value[1]);
-    *whole = *whole || strcmp(name, "# micro-steps") == 0;
-    if (notes)
-        fprintf(notes, "note: %s differs:%s and%s\n", name + 2, value[0], value[1]);
-    return FSDP_OK;
-}
-
-/* Read the lines before the rows. Files have the same facts in the same order up to the first one
- * that only one of them has. */
+/* Read the lines up to the columns. Of runs that may be compared all have the same names, up to the
+ * first fact that only one of them has. *whole: micro-steps hold other sequences. */
 static fsdp_status compare_facts(reader f[2], FILE *notes, digest_verdict *out, bool *whole)
 {
     bool more[2] = {true, true};
@@ -116,15 +91,27 @@ static fsdp_status compare_facts(reader f[2], FILE *notes, digest_verdict *out, 
         for (int i = 0; i < 2; i++) {
             if (more[i])
                 TRY(read_line(&f[i]));
+            if (f[i].n_lines == 1 && strcmp(f[i].line, DIGEST_TITLE) != 0)
+                return fsdp_error(FSDP_EINVAL, HINT, "%s: the first line is not '" DIGEST_TITLE "'",
+                                  f[i].name);
             more[i] = strcmp(f[i].line, DIGEST_COLUMNS) != 0;
             value[i] = f[i].line;
             strsep(&value[i], ":");
-            if (strcmp(f[i].line, "# reduction") == 0)
+            if (value[i] && strcmp(f[i].line, "# reduction") == 0)
                 out->canonical[i] = strcmp(value[i], " canonical") == 0;
         }
-        if (value[0] && value[1] && strcmp(f[0].line, f[1].line) == 0 &&
-            strcmp(value[0], value[1]) != 0)
-            TRY(differing_fact(f, value, notes, whole));
+        const char *name = f[0].line;
+        if (!value[0] || !value[1] || strcmp(name, f[1].line) != 0 ||
+            strcmp(value[0], value[1]) == 0)
+            continue;
+        if (strcmp(name, "# model") == 0 || strcmp(name, "# seq-len") == 0 ||
+            strcmp(name, "# global-batch") == 0)
+            return fsdp_error(FSDP_EINVAL, "compare runs that differ in how they are sharded",
+                              "%s differs: %s has%s, %s has%s", name + 2, f[0].name, value[0],
+                              f[1].name, value[1]);
+        *whole = *whole || strcmp(name, "# micro-steps") == 0;
+        if (notes)
+            fprintf(notes, "note: %s differs:%s and%s\n", name + 2, value[0], value[1]);
     }
     return FSDP_OK;
 }
@@ -204,8 +191,6 @@ static fsdp_status compare_rows(reader f[2], bool whole, digest_verdict *out)
 static fsdp_status bisect(reader f[2], FILE *notes, digest_verdict *out)
 {
     bool whole;
-    TRY(read_title(&f[0]));
-    TRY(read_title(&f[1]));
     TRY(compare_facts(f, notes, out, &whole));
     TRY(compare_rows(f, whole, out));
     for (int i = 0; i < 2; i++)
