@@ -188,7 +188,7 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->gather_group = f->mesh.shard;
     f->own.near_group = config->near_group;
     f->own.keeps_for_step = config->keeps_for_step;
-    f->own.replicas_last = config->replicas_last;
+    f->own.replicas_last = config->replicas_last && f->mesh.shape.replicate_size > 1;
     f->reduce_group = fsdp_reduce_group(f);
     f->own.replica_slices =
         calloc((size_t)f->mesh.shape.replicate_size, sizeof *f->own.replica_slices);

@@ -38,7 +38,7 @@ fsdp_status dim0_grad_finish(reducer *r, int u, float scale)
 void dim0_second_use(const fsdp *f, int u, second_use *s)
 {
     const mesh_shape *shape = &f->mesh.shape;
-    const comm_pieces *p = &f->units[u].pieces->slices;
+    const comm_pieces *p = &f->units[u].own.pieces->slices;
     memset(s->buffer.slices, 0, (size_t)shape->world_size * sizeof *s->buffer.slices);
     for (size_t i = 0; i < p->n; i++) {
         const comm_piece *x = &p->list[i];

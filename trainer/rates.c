@@ -71,5 +71,6 @@ fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtu
                                 .reached = 1};
     *link = rates.link;
     ledger_reset_peaks(device_ledger(run->dev)); /* the run's peaks are reported, not these */
+    ledger_reset_peaks(device_host_ledger(run->dev));
     return FSDP_OK;
 }

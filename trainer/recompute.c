@@ -21,7 +21,8 @@ static fsdp_status least_memory(trainer *t, size_t *have)
 }
 
 /* Of each part the fewest of the last blocks whose plan fits are looked for, because more blocks
- * need less memory and more work; the cheapest part wins. If none fits, all blocks run again. */
+ * need less memory and more work. The cheapest part wins; parts are not mixed. If none fits, all
+ * blocks run again. */
 fsdp_status trainer_choose_recompute(trainer *t)
 {
     recompute_spec best = {RECOMPUTE_BLOCK, 0, 1};
@@ -58,7 +59,7 @@ void trainer_print_recompute(const trainer *t, FILE *out)
     if (spec->part != RECOMPUTE_NOTHING)
         fprintf(out, " of blocks from %d on", spec->from);
     if (spec->every > 1)
-        fprintf(out, ", every %d-th", spec->every);
+        fprintf(out, ", one of %d", spec->every);
     if (t->n_cut > 0)
         fprintf(out, "; units cut the layers of %d block%s apart, and each part keeps its input",
                 t->n_cut, t->n_cut == 1 ? "" : "s");

@@ -74,7 +74,7 @@ static bool is_over_hosts(const trainer *t)
 /* ---- what fits ------------------------------------------------------------------------------- */
 
 /* Whether a run of w ranks, `batch` sequences each, fits `have` bytes. What cannot be does not: a
- * canonical run has a power of two of sequences. */
+ * canonical run has a power of two of sequences, and near groups are parts of a shard group. */
 static bool fits(const trainer *t, int w, int64_t batch, size_t have)
 {
     trainer other = *t;
@@ -82,6 +82,10 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
     if (batch > MAX_BATCH || batch * t->cfg.train.seq_len > MAX_TOKENS ||
         (t->run.mode == GRAD_ACC_CANONICAL && (batch & (batch - 1)) != 0))
         return false;
+    if (t->cfg.reshard_to > 0 && trainer_config_shard_size(&t->cfg, w) <= t->cfg.reshard_to)
+        return false;
+    if (t->cfg.recompute_auto) /* what would be chosen at last */
+        other.cfg.recompute = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
     other.cfg.train.batch_size = batch;
     other.run.batch = (size_t)batch;
     return plan_make(&other, 0, w, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
@@ -121,7 +125,8 @@ static void print_fit(const trainer *t, FILE *out)
 {
     char text[16];
     const bool of_groups = t->cfg.sharding == SHARDING_HYBRID;
-    const int group = of_groups ? trainer_config_shard_size(&t->cfg, t->cfg.n_ranks) : 1;
+    const int near = t->cfg.reshard_to > 0 ? (int)t->cfg.reshard_to : 1;
+    const int group = of_groups ? trainer_config_shard_size(&t->cfg, t->cfg.n_ranks) : near;
     size_t have = (size_t)t->cfg.device_memory_mib << 20;
     if (have == 0)
         have = t->costs.machine.model ? (size_t)t->costs.machine.memory_bytes
@@ -130,7 +135,7 @@ static void print_fit(const trainer *t, FILE *out)
     print_found(out, "largest batch", least_that(t, 0, have, 2 * MAX_BATCH) - 1);
     fprintf(out, "on %d ranks\n", t->cfg.n_ranks);
     print_found(out, of_groups ? "fewest groups" : "fewest ranks",
-                least_that(t, group, have, MOST_FIT_RANKS));
+                (of_groups ? 1 : near) * least_that(t, group, have, MOST_FIT_RANKS));
     fprintf(out, "with a batch of %lld\n", (long long)t->cfg.train.batch_size);
 }
 

@@ -92,8 +92,8 @@ static fsdp_status check_memory(const trainer *t)
     char need_text[16], have_text[16];
     return fsdp_error(
         FSDP_ENOMEM,
-        "use more ranks, --sharding full, a smaller --size, --batch-size or --seq-len; --plan "
-        "prints the parts",
+        "use --gradient-checkpointing, more ranks, --sharding full, a smaller --size, --batch-size "
+        "or --seq-len; --plan prints the parts",
         "this run needs %s on each rank, %s of memory are available to it%s",
         format_bytes(need, need_text, sizeof need_text),
         format_bytes(have, have_text, sizeof have_text), limited ? " by --device-memory" : "");

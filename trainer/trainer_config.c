@@ -42,8 +42,9 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("bucket", bucket), .def = "block", .arg = "N|auto|block",
      .help = "gather and reduce neighbouring units as one, with at most N parameters (auto: the N whose planned step is shortest)"},
     {OPTION("gradient-checkpointing", checkpointing), .bare = "block", .arg = "SPEC",
-     .help = "layers that run again before their backward and keep nothing till then: block, attention or mlp, of blocks from:K on, "
-             "of every:K-th one, as in mlp,from:6 (alone: block; auto: the least work that makes the run fit)"},
+     .help = "run layers again before their backward, in place of keeping what they save: block, attention or mlp, of blocks from:K "
+             "on, of each every:K-th block, as in mlp,from:6 (alone: block; auto: of such sets of the last blocks the one with the "
+             "least work that makes the run fit)"},
     {OPTION("reduction", reduction), .def = "fast", .choices = "fast|canonical", .help = "canonical: the same bits on any number of ranks"},
     {OPTION("param-dtype", param_dtype), .def = "fp32", .choices = "fp32|bf16",
      .help = "bf16: fp32 masters; parameters as they are gathered and computed with, and activations, are bf16"},
@@ -185,19 +186,23 @@ static fsdp_status parse_bucket(trainer_config *cfg)
     return FSDP_OK;
 }
 
-/* One word of --gradient-checkpointing, which a comma or the end of the text follows. */
+/* One word of --gradient-checkpointing, which a comma or the end of the text follows. What the text
+ * has not said yet is 0 in part and every, and -1 in from. */
 static bool parse_recompute_word(const char *word, int chars, recompute_spec *spec)
 {
     static const char *const parts[] = {"block", "attention", "mlp"};
     int read = 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3 && spec->part == RECOMPUTE_NOTHING; i++)
         if ((int)strlen(parts[i]) == chars && strncmp(word, parts[i], (size_t)chars) == 0) {
             spec->part = (recompute_part)(RECOMPUTE_BLOCK + i);
             return true;
         }
-    if (sscanf(word, "from:%6d%n", &spec->from, &read) != 1)
-        (void)sscanf(word, "every:%6d%n", &spec->every, &read);
-    return read == chars;
+    (void)sscanf(word, "from:%*6[0-9]%n", &read);
+    if (read == chars && read > 0 && spec->from < 0)
+        return sscanf(word, "from:%d", &spec->from) == 1;
+    (void)sscanf(word, "every:%*6[0-9]%n", &read);
+    return read == chars && read > 0 && spec->every == 0 &&
+           sscanf(word, "every:%d", &spec->every) == 1 && spec->every > 0;
 }
 
 /* "attention,from:4": a part, and of which blocks. */
@@ -208,14 +213,19 @@ static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
     bool is_known = true;
     if (!text)
         return FSDP_OK;
-    *spec = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
+    *spec = (recompute_spec){RECOMPUTE_NOTHING, -1, 0};
     cfg->recompute_auto = strcmp(text, "auto") == 0;
-    for (int n; *text && is_known && !cfg->recompute_auto; text += n + (text[n] == ',')) {
-        n = (int)strcspn(text, ",");
+    bool goes_on = !cfg->recompute_auto;
+    while (goes_on && is_known) {
+        const int n = (int)strcspn(text, ",");
         is_known = parse_recompute_word(text, n, spec);
+        goes_on = text[n] == ',';
+        text += n + 1;
     }
-    if (is_known && spec->from >= 0 && spec->every >= 1 &&
-        n_blocks / spec->every * spec->every > spec->from)
+    spec->part = spec->part ? spec->part : RECOMPUTE_BLOCK;
+    spec->from = spec->from < 0 ? 0 : spec->from;
+    spec->every = spec->every ? spec->every : 1;
+    if (is_known && n_blocks / spec->every * spec->every > spec->from)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "leave the text out, or choose blocks, such as mlp,from:1",
                       "--gradient-checkpointing: got '%s', expected auto, or block, attention or "
@@ -322,7 +332,7 @@ static fsdp_status check_schedule(const trainer_config *cfg)
     const bool is_canonical = cfg->reduction == GRAD_ACC_CANONICAL;
     const bool keeps = cfg->reshard_after == RESHARD_AFTER_STEP;
     const long long near = cfg->reshard_to, n = cfg->train.batch_size * cfg->train.grad_accum;
-    const int s = trainer_config_shard_size(cfg, cfg->n_ranks);
+    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg, w);
     if (keeps && (!is_fsdp || cfg->sharding == SHARDING_NONE))
         return fsdp_error(FSDP_EINVAL, "leave --reshard-after out, or pass another --sharding",
                           "--reshard-after step: got a run that never reshards");
@@ -334,12 +344,15 @@ static fsdp_status check_schedule(const trainer_config *cfg)
                           "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
                           "group, and less than all",
                           near, s);
-    if (cfg->no_sync == NO_SYNC_REPLICAS && (!is_fsdp || !is_hybrid || is_canonical))
+    if (cfg->no_sync == NO_SYNC_REPLICAS && (!is_fsdp || !is_hybrid || is_canonical || s == w))
         return fsdp_error(FSDP_EINVAL,
                           "pass --no-sync alone, or --sharding hybrid --fsdp-size N and "
                           "--reduction fast",
                           "--no-sync=replicas: got a run without replicas of shard groups, or a "
                           "canonical one, whose sum has one shape on every mesh");
+    if (cfg->layout == LAYOUT_PER_PARAM && !is_fsdp)
+        return fsdp_error(FSDP_EINVAL, "pass --parallel fsdp, or leave --layout out",
+                          "--layout per-param: got a run without shards");
     if (cfg->no_sync != NO_SYNC_OFF && is_canonical && (n & (n - 1)) != 0)
         return fsdp_error(FSDP_EINVAL, "pass another --global-batch, or --reduction fast",
                           "--no-sync: got --batch-size * --grad-accum = %lld, expected a power of "

@@ -50,8 +50,8 @@ typedef struct runner_config {
     void *observer;
     unit_hooks hooks;         /* copied */
     const model_views *views; /* borrowed; read at each call of a layer */
-    /* the host waits for the compute stream behind every unit, as a program does that prints a
-     * figure there. A host that may not run ahead issues no gather early */
+    /* the host synchronises after every unit, like code that prints a loss there. A host that may
+     * not run ahead issues no gather early */
     bool host_sync;
 } runner_config;
 

@@ -15,8 +15,8 @@ const matrix_axis MATRIX_AXES[] = {
     {"layout", MATRIX_TRIPLES, {"--layout flat", "--layout per-param"}},
     {"prefetch", MATRIX_TRIPLES, {"--prefetch none", "--prefetch backward", "--prefetch backward-post",
                                   "--prefetch forward", "--prefetch both"}},
-    {"recompute", MATRIX_TRIPLES, {"", "--gradient-checkpointing", "--gradient-checkpointing=attention",
-                                   "--gradient-checkpointing=mlp,every:1", "--gradient-checkpointing=from:0"}},
+    {"recompute", MATRIX_TRIPLES, {"", "--gradient-checkpointing", "--gradient-checkpointing=attention,from:1",
+                                   "--gradient-checkpointing=mlp,every:2", "--gradient-checkpointing=from:1"}},
     {"no_sync", MATRIX_TRIPLES, {"", "--no-sync"}},
     {"reshard", 0, {"", "--reshard-after step", "--reshard-to %d"}},
     {"freeze", MATRIX_RECIPE, {"", "--freeze transformer.wte.weight,*.wpe.*,*.h.0.attn.*,*.h.0.ln_1.*", "--freeze *.bias",
@@ -108,6 +108,11 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--no-sync", "--batch-size 2 --grad-accum 3", "power of two", NULL},
     {"--no-sync=replicas", NULL, "--sharding hybrid --fsdp-size N", NULL},
     {"--no-sync=replicas", "--sharding hybrid*", "--fsdp-size N and --reduction fast", has_groups},
+    {"--gradient-checkpointing=block,mlp", NULL, "such as mlp,from:1", NULL},
+    {"--gradient-checkpointing=from:0,from:1", NULL, "such as mlp,from:1", NULL},
+    {"--gradient-checkpointing=mlp,", NULL, "such as mlp,from:1", NULL},
+    {"--gradient-checkpointing=from:+1", NULL, "such as mlp,from:1", NULL},
+    {"--layout per-param", "--parallel ddp", "or leave --layout out", NULL},
     {"--no-sync=replicas", "--parallel ddp", "pass --no-sync alone", NULL},
     {"--gradient-checkpointing=from:99", NULL, "such as mlp,from:1", NULL},
     {"--gradient-checkpointing=every:99", NULL, "some of blocks 0 to 1", NULL},
@@ -138,7 +143,7 @@ int matrix_group_size(int world_size)
 static int write_model(int number, char *out, int chars)
 {
     const uint64_t x = ((uint64_t)number * 0x9E3779B97F4A7C15u) >> 8;
-    const int layers = 1 + (int)(x % 3), heads = 1 + (int)(x / 3 % 4);
+    const int layers = 2 + (int)(x % 2), heads = 1 + (int)(x / 3 % 4);
     const int width = 3 + (int)(x / 12 % 15);
     return snprintf(out, (size_t)chars,
                     "--n-layer %d --n-head %d --d-model %d --vocab-size %d --seq-len %d", layers,
