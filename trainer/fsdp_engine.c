@@ -120,32 +120,24 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 
 /* ---- the reduced gradients, for digests ------------------------------------------------------ */
 
-static fsdp_status visit_unit(const fsdp *f, const fsdp_unit *unit, const float *shard_grad,
-                              engine_visit visit, void *ctx)
+/* Replicas have the same gradients; those of the first one are visited. */
+static fsdp_status engine_visit_grad(void *self, int p, engine_visit visit, void *ctx)
 {
-    const flat_layout *l = &unit->layout;
+    const fsdp_engine *e = self;
+    const int u = e->f.param_unit[p];
+    const flat_layout *l = &e->f.units[u].layout;
     flat_piece *pieces;
     int n;
-    TRY(ckpt_shard_pieces(l, f->mesh.shape.shard_rank, &pieces, &n));
+    if (e->f.mesh.shape.replica > 0)
+        return FSDP_OK;
+    TRY(ckpt_shard_pieces(l, e->f.mesh.shape.shard_rank, &pieces, &n));
     fsdp_status status = FSDP_OK;
-    for (int i = 0; i < n && status == FSDP_OK; i++) {
-        const int p = l->slots[pieces[i].slot].param;
-        if (!f->run.m->params[p].frozen)
-            status = visit(ctx, p, pieces[i].param_begin, shard_grad + pieces[i].shard_begin,
-                           pieces[i].elems);
-    }
+    for (int i = 0; i < n && status == FSDP_OK; i++)
+        if (l->slots[pieces[i].slot].param == p)
+            status = visit(ctx, pieces[i].param_begin,
+                           e->r.grads[u].shard_grad + pieces[i].shard_begin, pieces[i].elems);
     free(pieces);
     return status;
-}
-
-/* Replicas have the same gradients; those of the first one are visited. */
-static fsdp_status engine_visit_grads(void *self, engine_visit visit, void *ctx)
-{
-    fsdp_engine *e = self;
-    for (int u = 0; u < e->f.n_units && e->f.mesh.shape.replica == 0; u++)
-        if (!e->f.units[u].frozen)
-            TRY(visit_unit(&e->f, &e->f.units[u], e->r.grads[u].shard_grad, visit, ctx));
-    return FSDP_OK;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -201,7 +193,7 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
         .unit_name = engine_unit_name,
         .begin_step = engine_begin_step,
         .optimizer_step = engine_step,
-        .visit_grads = engine_visit_grads,
+        .visit_grad = engine_visit_grad,
         .read_params = engine_read_params,
         .save = engine_save,
         .load = engine_load,

@@ -258,14 +258,12 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
 }
 
 /* Every rank has all gradients. */
-static fsdp_status visit_grads(void *self, engine_visit visit, void *ctx)
+static fsdp_status visit_grad(void *self, int p, engine_visit visit, void *ctx)
 {
-    baseline *b = self;
-    const param_spec *params = b->run.m->params;
-    for (int p = 0; p < b->run.m->n_params && comm_rank(b->run.world) == 0; p++)
-        if (updates(&params[p]))
-            TRY(visit(ctx, p, 0, b->grads + b->offset[p], params[p].elems));
-    return FSDP_OK;
+    const baseline *b = self;
+    if (comm_rank(b->run.world) > 0)
+        return FSDP_OK;
+    return visit(ctx, 0, b->grads + b->offset[p], b->run.m->params[p].elems);
 }
 
 static const char *unit_name(void *self, int unit)
@@ -471,7 +469,7 @@ fsdp_status baseline_create(const run_context *run, engine *out)
         .views = &b->views,
         .unit_name = unit_name,
         .optimizer_step = baseline_step,
-        .visit_grads = visit_grads,
+        .visit_grad = visit_grad,
         .read_params = read_params,
         .save = baseline_save,
         .load = baseline_load,

@@ -178,11 +178,9 @@ static fsdp_status put_outputs(digests *d, const runner *from, const micro_step 
     return put_row(&r);
 }
 
-/* A part of any parameter's gradient, of which those of the row's are wanted. */
-static fsdp_status add_gradient(void *ctx, int p, size_t begin, const float *at, size_t elems)
+static fsdp_status add_gradient(void *ctx, size_t begin, const float *at, size_t elems)
 {
-    row *r = ctx;
-    return &r->d->run.m->params[p] == r->param ? add(r, 0, begin, at, elems) : FSDP_OK;
+    return add(ctx, 0, begin, at, elems);
 }
 
 /* The parameters of layer i as the model is about to read them, or the gradients that they have. */
@@ -197,7 +195,7 @@ static fsdp_status put_params(digests *d, row_kind kind, int i)
         } else if (spec->tied_to == NOT_TIED && !spec->frozen) {
             r.type = DTYPE_F32;
             memset(d->host, 0, spec->elems * sizeof *d->host);
-            TRY(d->e->visit_grads(d->e->self, add_gradient, &r));
+            TRY(d->e->visit_grad(d->e->self, p, add_gradient, &r));
         } else {
             continue;
         }

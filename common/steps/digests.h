@@ -17,11 +17,11 @@
 
 typedef struct digests digests;
 
-/* digests_create -- begin the table of rows.
+/* digests_create -- make room on the host for the largest parameter, and begin the file.
  *   run, e  borrowed until digests_free
  *   about   what the run is; NULL: nothing is said
  *   out     rank 0: the file, from where it stands; borrowed; NULL elsewhere
- *   errors  FSDP_ENOMEM */
+ *   errors  FSDP_ENOMEM; *d is for digests_free then, too */
 fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_about *about,
                            FILE *out, digests **d);
 /* digests_keep_values -- write the elements of one unit's parameters in one step, too.

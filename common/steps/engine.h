@@ -20,10 +20,8 @@ typedef struct step_scalars {
  * call: in order of their global index, whole or in pieces. */
 typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
-/* engine_visit -- receives a run of elements of a parameter, from element `begin` of it on, in
- * device memory. */
-typedef fsdp_status (*engine_visit)(void *ctx, int param, size_t begin, const float *values,
-                                    size_t elems);
+/* engine_visit -- receives elements of a gradient, from element `begin` on, in device memory. */
+typedef fsdp_status (*engine_visit)(void *ctx, size_t begin, const float *values, size_t elems);
 
 typedef struct engine {
     void *self;
@@ -36,9 +34,9 @@ typedef struct engine {
     /* Finish the gradients (scale once), find the norm, clip, update. norm [1] device: the norm
      * before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
-    /* After optimizer_step: the mean gradients before clipping. Every element of a parameter that
-     * has one is visited on one rank. The visitor orders itself after compute. */
-    fsdp_status (*visit_grads)(void *self, engine_visit visit, void *ctx);
+    /* After optimizer_step: the mean gradient of a parameter that has one, before clipping. Every
+     * element is visited on one rank. The visitor orders itself after compute. */
+    fsdp_status (*visit_grad)(void *self, int param, engine_visit visit, void *ctx);
     /* Collective. sink is called on rank 0 only; its errors reach every rank. NULL: no values are
      * brought to the host. */
     fsdp_status (*read_params)(void *self, engine_sink sink, void *ctx);
