@@ -109,7 +109,7 @@ static fsdp_status compare_facts(reader f[2], FILE *notes, digest_verdict *out, 
             return fsdp_error(FSDP_EINVAL, "compare runs that differ in how they are sharded",
                               "%s differs: %s has%s, %s has%s", name + 2, f[0].name, value[0],
                               f[1].name, value[1]);
-        *whole = *whole || strcmp(name, "# micro-steps") == 0;
+        *whole = *whole || strcmp(name, "# micro-batch") == 0;
         if (notes)
             fprintf(notes, "note: %s differs:%s and%s\n", name + 2, value[0], value[1]);
     }

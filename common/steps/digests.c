@@ -246,7 +246,7 @@ static void put_facts(digests *d, const ckpt_about *about)
     const run_context *run = &d->run;
     const size_t n_ranks = (size_t)comm_size(run->world);
     const size_t n_series = run->no_sync && run->grad_accum > 1 ? n_ranks : 1;
-    fprintf(d->out, DIGEST_TITLE "\n# micro-steps: %d of %zu x %zu sequences\n# ops: %s\n",
+    fprintf(d->out, DIGEST_TITLE "\n# micro-batch: %d of %zu x %zu sequences\n# ops: %s\n",
             run->grad_accum, n_series, n_ranks * run->batch / n_series, run->ops->name);
     for (int i = 0; about && i < about->n; i++)
         fprintf(d->out, "# %s: %s\n", about->facts[i].name, about->facts[i].value);

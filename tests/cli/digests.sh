@@ -64,7 +64,7 @@ same 2 --device separate --sharding grad-op
 
 name='micro-steps of other sequences are compared as a step, and that is said'
 made 3 three $canonical
-bisect 0 '^note: micro-steps differs: 1 of 1 x 12 sequences and 3 of 1 x 4 sequences$' three one
+bisect 0 '^note: micro-batch differs: 1 of 1 x 12 sequences and 3 of 1 x 4 sequences$' three one
 made 4 four $canonical --batch-size 1
 bisect 0 '^identical' four one
 made 2 two $canonical --batch-size 2 # three micro-steps, as of one device by two
@@ -73,7 +73,7 @@ bisect 0 '^identical' two one-of-two
 ! grep -q '^note' "$work/found" || complain 'micro-steps of the same sequences were added up'
 made 3 local $canonical --batch-size 2 --no-sync # a rank's sequences follow each other
 made 3 halves $canonical --batch-size 2
-bisect 0 '^note: micro-steps differs: 2 of 3 x 2 sequences and 2 of 1 x 6 sequences$' local halves
+bisect 0 '^note: micro-batch differs: 2 of 3 x 2 sequences and 2 of 1 x 6 sequences$' local halves
 grep -q '^identical' "$work/found" || complain 'with no_sync sums over a step differ'
 verdict
 
