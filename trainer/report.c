@@ -164,7 +164,7 @@ void report_plan(const trainer *t, FILE *out)
     if (t->has_costs)
         print_times(t, out);
     else
-        fprintf(out, "computing of one step\n  %-14s %16.0f\n", "FLOPs", t->plan.flops);
+        fprintf(out, "computing of one step: %.0f FLOPs\n", t->plan.flops);
     if (t->cfg.plan_fit)
         print_fit(t, out);
 }

@@ -25,6 +25,7 @@ plan() {
 # figure ROW [FIELD] -- of a row of the text: bytes, calls or milliseconds; another field; -1: the last
 figure() { awk -v row="$1" -v field="${2:-2}" 'index($0, "  " row " ") == 1 { print $(field < 0 ? NF : field) }' "$work/out"; }
 total() { figure 'at one moment' 4; }
+flops() { sed -n 's/^computing of one step: \([0-9]*\) FLOPs/\1/p' "$work/out"; }
 
 # holds EXPRESSION NAME=VALUE... -- whether it is so, by awk
 holds() {
@@ -349,14 +350,14 @@ if case_is '--gradient-checkpointing=auto takes the fewest operations that fit';
     : >"$work/choices"
     for how in '' --gradient-checkpointing={block,attention,mlp},from:{0,1,2,3}; do
         plan $deep $how
-        echo "$(total) $(figure FLOPs) ${how:-nothing}" >>"$work/choices"
+        echo "$(total) $(flops) ${how:-nothing}" >>"$work/choices"
     done
     sort -n "$work/choices" | awk 'NR > 1 { print int(($1 + last) / 2 / 1048576) } { last = $1 }' | sort -nu >"$work/limits"
     holds 'n > 4' n="$(wc -l <"$work/limits")"
     while read -r mib; do
         plan $deep --gradient-checkpointing=auto --device-memory "$mib"
         least=$(awk -v most=$((mib * 1048576)) '$1 <= most && (!n++ || $2 < least) { least = $2 } END { print least }' "$work/choices")
-        holds 'bytes <= most && flops == least' bytes="$(total)" most=$((mib * 1048576)) flops="$(figure FLOPs)" least="${least:-none}"
+        holds 'bytes <= most && flops == least' bytes="$(total)" most=$((mib * 1048576)) flops="$(flops)" least="${least:-none}"
     done < <(tail -n +2 "$work/limits")
     verdict
 fi
