@@ -46,6 +46,7 @@ fsdp_status trainer_choose_recompute(trainer *t)
         }
     }
     t->cfg.recompute = best;
+    t->cfg.recompute_short = least_flops == INFINITY;
     return FSDP_OK;
 }
 
@@ -63,5 +64,8 @@ void trainer_print_recompute(const trainer *t, FILE *out)
     if (t->n_cut > 0)
         fprintf(out, "; units cut the layers of %d block%s apart, and each part keeps its input",
                 t->n_cut, t->n_cut == 1 ? "" : "s");
-    fprintf(out, "%s\n", t->cfg.recompute_auto ? " (auto)" : "");
+    fprintf(out, "%s\n",
+            t->cfg.recompute_short  ? " (auto: no choice fits)"
+            : t->cfg.recompute_auto ? " (auto)"
+                                    : "");
 }

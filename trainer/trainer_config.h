@@ -47,7 +47,7 @@ typedef struct trainer_config {
     bool bucket_auto;
     bucket_config buckets; /* from the text in bucket; 0 elements: units stay as they are */
     const char *checkpointing;
-    bool recompute_auto;
+    bool recompute_auto, recompute_short; /* short: no choice of auto fits */
     recompute_spec recompute;      /* from the text in checkpointing, or what auto has chosen */
     int device;                    /* see backends.h */
     int64_t device_memory_mib;     /* 0: no limit */

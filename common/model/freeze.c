@@ -34,17 +34,21 @@ static bool freeze_one(model *m, const char *pattern)
 
 fsdp_status model_freeze(model *m, const char *patterns)
 {
-    bool good = true;
     if (!patterns)
         return FSDP_OK;
     char *list = strdup(patterns), *rest = list;
     if (!list)
         return fsdp_error(FSDP_ENOMEM, "", "--freeze: no host memory");
-    while (rest && good)
-        good = freeze_one(m, strsep(&rest, ","));
+    fsdp_status status = FSDP_OK;
+    while (rest && status == FSDP_OK) {
+        const char *one = strsep(&rest, ",");
+        status = freeze_one(m, one) ? FSDP_OK : bad_patterns(m, one);
+    }
     free(list);
     for (int p = 0; p < m->n_params; p++) /* the second name after the first */
         if (m->params[p].tied_to != NOT_TIED)
             m->params[p].frozen = m->params[m->params[p].tied_to].frozen;
-    return good && model_border(m) < m->n_layers ? FSDP_OK : bad_patterns(m, patterns);
+    if (status == FSDP_OK && model_border(m) == m->n_layers)
+        return bad_patterns(m, patterns);
+    return status;
 }

@@ -32,11 +32,11 @@ typedef struct digest_verdict {
     size_t n_both, n_sums; /* steps that both files have, and the sums that were compared */
 } digest_verdict;
 
-/* digest_bisect -- compare the steps that both files have, in the order of computing. Where the
- * runs' micro-steps hold other sequences, sums over a step are compared, and copies of micro-step
- * 0. in, names  files from where they stand; their names in messages notes      is written a line
- * for each fact in which the runs differ; NULL: nobody is told errors     FSDP_EINVAL: a file is
- * not of --digests, damaged or cut; the runs have other models or sequences, or no step in common;
- * FSDP_EIO */
+/* digest_bisect -- compare the steps that both files have, in the order of computing. If the runs'
+ * micro-steps hold other sequences, compare sums over a step, and copies of micro-step 0.
+ *   in, names  files, read from where they stand; what messages call them
+ *   notes      gets a line for each fact in which the runs differ; NULL: no notes
+ *   errors     FSDP_EINVAL: a file is not of --digests, damaged or cut; the runs have other models
+ *              or sequences, or no step in common. FSDP_EIO */
 fsdp_status digest_bisect(FILE *const in[2], const char *const names[2], FILE *notes,
                           digest_verdict *out);

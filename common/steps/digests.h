@@ -1,9 +1,9 @@
 /* digests.h -- --digests FILE: hashes of what a run computes, so that the first step, unit and
  * array in which two runs differ can be found. digest_file.h says what the file holds.
  *
- *   digests_create (after the engine) -> runner_create with digests_look
- *   [-> digests_keep_values] -> per step: digests_begin_step, micro-steps, engine's optimizer_step,
- * digests_end_step -> digests_end -> digests_free
+ *   digests_create (after the engine) -> runner_create with digests_look [-> digests_keep_values]
+ *   -> per step: digests_begin_step, micro-steps, engine's optimizer_step, digests_end_step
+ *   -> digests_end -> digests_free
  *
  * An element's hash is XXH3 of its array, its index there, and its bits. So a sum of hashes does
  * not depend on who held the element. The host waits for the device and hashes there: a run with

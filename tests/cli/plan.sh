@@ -359,6 +359,8 @@ if case_is '--gradient-checkpointing=auto takes the fewest operations that fit';
         least=$(awk -v most=$((mib * 1048576)) '$1 <= most && (!n++ || $2 < least) { least = $2 } END { print least }' "$work/choices")
         holds 'bytes <= most && flops == least' bytes="$(total)" most=$((mib * 1048576)) flops="$(flops)" least="${least:-none}"
     done < <(tail -n +2 "$work/limits")
+    plan $deep --gradient-checkpointing=auto --device-memory 1
+    grep -q '^recompute: all layers of blocks from 0 on (auto: no choice fits)' "$work/out" || complain 'it does not say that no choice fits'
     verdict
 fi
 
