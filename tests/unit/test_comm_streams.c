@@ -36,7 +36,7 @@ int aclrtCreateStreamWithConfig(void **out, uint32_t priority, uint32_t flags)
 /* gather and reduce, which lab 5 creates, against all that the device has by itself. */
 static fsdp_status streams_make(device *d, comm *world)
 {
-    fsdp f = {.run = {.dev = d, .world = world}, .n_units = 1};
+    fsdp f = {.run = {.dev = d, .world = world}, .reduce_group = world, .n_units = 1};
     reducer r = {.f = &f};
     prefetch p;
     unit_hooks unused;
