@@ -121,8 +121,8 @@ refused 1 'too many tokens' '--batch-size: 65536 sequences of 1025 tokens, expec
     --batch-size 65536 --seq-len 1025 --n-positions 2000
 refused12 'canonical with 3 sequences' '--batch-size: got 3, expected a power of two' '--grad-accum' \
     --reduction canonical --batch-size 3
-refused12 'frozen: no such name' "--freeze: got '\*.bias,h.0.\*', expected patterns .*, each of which names" 'transformer.h.0.ln_1.weight' --freeze '*.bias,h.0.*'
-refused 1 'frozen: an empty pattern' "--freeze: got '\*.bias,,\*.weight', expected patterns with commas" 'lm_head.weight' --freeze '*.bias,,*.weight'
+refused12 'frozen: no such name' "--freeze: got 'h.0.\*', expected patterns .*, each of which names" 'transformer.h.0.ln_1.weight' --freeze '*.bias,h.0.*'
+refused 1 'frozen: an empty pattern' "--freeze: got '', expected patterns with commas" 'lm_head.weight' --freeze '*.bias,,*.weight'
 refused12 'frozen: everything' "--freeze: got 'transformer.\*', expected .* left to train" 'transformer.ln_f.weight' --freeze 'transformer.*'
 refused 2 'global batch and ranks' '--global-batch: got 7, expected a multiple of 2 ranks' 'divides' --global-batch 7
 refused 3 'more ranks than sequences' '--global-batch: got 2, expected a multiple of 3 ranks' 'divides' --global-batch 2
