@@ -32,7 +32,7 @@ launch() {
     w=$1 limit=$2 done_marks=$1
     shift 2
     what="W=$w $*"
-    log=$OUT/$(echo "$what" | tr -cs 'A-Za-z0-9=\n' '-').log
+    log=$OUT/$(echo "$what" | tr -cs 'A-Za-z0-9=\n' '-' | cut -c 1-150).log
     set -f
     # shellcheck disable=SC2086 # words
     if [ "$w" -eq 1 ]; then check "$what" "$limit" "$log" "$PROGRAM" "$@"; else check "$what" "$limit" "$log" $by -n "$w" "$PROGRAM" "$@"; fi
@@ -43,7 +43,8 @@ ranks=${RANKS:-1 2 3 4}
 case $mode in
 few)
     launch 3 900 --pairs --seed 3 --fix 'model=*131*' --fix 'batch=*accum 4' --fix 'prefetch=*both' --fix 'wrap=*wrap block' \
-        --fix 'recompute=*checkpointing' --fix 'freeze=*bias' --fix 'evaluation=' --fix 'limit=*1' --fix 'bucket=*block' --fix 'strategy=*full'
+        --fix 'recompute=*checkpointing' --fix 'freeze=*bias' --fix 'evaluation=' --fix 'limit=*1' --fix 'bucket=*block' \
+        --fix 'strategy=*full' --fix 'host=' --fix 'files=' --fix 'threads=*1' --fix 'clip=*0.5'
     ;;
 quick)
     for w in $ranks; do
