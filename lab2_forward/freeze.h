@@ -1,4 +1,4 @@
-/* freeze.h -- lab 2, provided: units of which only some parameters are trained.
+/* freeze.h -- lab 2, provided: units that train only some of their parameters.
  *
  * Such a unit has two flat arrays, each cut for all ranks: its own, of trained parameters, and that
  * of its companion, a unit of its frozen parameters ("h.0 (frozen)"). So no rank has more than its

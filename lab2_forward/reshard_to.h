@@ -3,10 +3,10 @@
  *
  *   near_keep (after forward, before reshard) -> near_gather (in unshard_begin) -> near_drop
  *
- * A near group is N neighbouring ranks of the shard group, such as those of a host. When forward
- * has used a unit, each of them keeps 1/N of the gathered array, and the unit's later gathers of
- * the step stay inside the group. That takes padded_elems/N elements more of each such unit,
- * rounded up to the slots' alignment. The copies are dropped when a step begins, because the
+ * A near group is N neighbouring ranks of the shard group, such as the ranks of a host. When
+ * forward has used a unit, each of them keeps 1/N of the gathered array, and the unit's later
+ * gathers of the step stay inside the group. That takes padded_elems/N elements more of each such
+ * unit, rounded up to the slots' alignment. The copies are dropped when a step begins, because the
  * optimizer has changed the masters. */
 #pragma once
 #include "lab2_forward/fsdp.h"

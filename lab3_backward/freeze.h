@@ -13,6 +13,6 @@ typedef struct freeze {
  * has a companion, the hooks of labs 2 and 3 for that.
  *   r      of *hooks; the stays_* of its units are settled
  *   out    must outlive *hooks, and must not move
- *   order  a companion is gathered after its unit, and freed before it: what is recorded behind the
- *          free of a unit (lab 5's limiter) stands for both */
+ *   order  a companion is gathered after its unit, and freed before it: an event that
+ *          lab 5's limiter records after the unit's free covers both frees */
 void freeze_hooks(reducer *r, freeze *out, unit_hooks *hooks);

@@ -87,9 +87,9 @@ fsdp_status print_shards(const trainer *t, FILE *out);
 /* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);
 /* report_is_exact -- whether a run holds exactly what was planned in a row of memory. The plan has
- * the CPU's operations: those of an accelerator take workspaces of their libraries. Of more
- * micro-steps than a plan makes the sums of a canonical run have a bound. What calls hold is not
- * planned over shm+mpi. */
+ * the CPU's operations; an accelerator's libraries take workspaces too. A canonical run with more
+ * micro-steps than a plan makes has a bound for its sums. Over shm+mpi the plan does not know what
+ * calls hold. */
 bool report_is_exact(const trainer *t, int row);
 /* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned,
  * and writes --memory-report. All ranks fail or none. */

@@ -3,8 +3,8 @@
  *   ckpt_source_open -> ckpt_source_find, ckpt_source_read ... -> ckpt_source_close
  *
  * When it is open, every file has been read once and agrees with the manifest, and together they
- * hold every element of every array once: only now may anything be changed. A parameter that the
- * run which saved did not train has no moments: those of a run that does train it begin at zero. */
+ * hold every element of every array once: only now may anything be changed. The moments of
+ * parameters that the saving run did not train are in no file, and start at zero. */
 #pragma once
 #include "common/checkpoint/ckpt_store.h"
 

@@ -2,10 +2,10 @@
  *
  *   comm_open -> collectives on streams -> comm_close
  *
- * comm_calls.h has the calls that the labs make and what holds for all collectives, comm_pieces.h
- * those of several pieces a rank; this header has all others. Sums are done by this project, in
- * rank order, never by the transport: so every backend that moves bytes gives the same bits.
- * (Exceptions: `shm+mpi`, and `nccl` and `hccl` in GRAD_ACC_FAST, see comm_reduce_scatter.)
+ * comm_calls.h has the calls that the labs make and the rules for all collectives. comm_pieces.h
+ * has the collectives of several pieces a rank. This header has all others. Sums are done by this
+ * project, in rank order, never by the transport: so every backend that moves bytes gives the same
+ * bits. (Exceptions: `shm+mpi`, and `nccl` and `hccl` in GRAD_ACC_FAST, see comm_reduce_scatter.)
  * transport.h says what the backends are made of.
  *
  * Over a device's own transport (`nccl`, `hccl`) all ranks issue the calls of several groups in one

@@ -5,7 +5,7 @@
  *   else                             a copy of the array in rank order, with a slice for each rank
  *                                    -> the collective of slices; freed at once
  *
- * The additions in place are those of transport_sum.c. */
+ * transport_sum.c adds in place. */
 #include "common/base/bytes_copy.h"
 #include "common/comm/comm_impl.h"
 

@@ -1,5 +1,5 @@
-/* comm_pieces.h -- collectives of shards that are several pieces of an array, where those of
- * comm_calls.h have one slice for each rank. What holds for every collective stands there. */
+/* comm_pieces.h -- collectives whose shards are several pieces of an array. The collectives of
+ * comm_calls.h have one slice for each rank; the rules for every collective stand there. */
 #pragma once
 #include "common/comm/comm_calls.h"
 

@@ -125,8 +125,8 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                           (comm_scatter){send, slices, acc, level, 0, NULL});
 }
 
-/* Where peers' memory is read x.slices say only how long the shards are. Else they are those of the
- * copy in rank order. */
+/* If ranks read their peers' memory, x.slices only say how long the shards are. Otherwise they are
+ * the slices of the copy in rank order. */
 fsdp_status comm_reduce_scatter_pieces(comm *c, stream *s, const char *label, const float *send,
                                        const comm_pieces *pieces, grad_acc *acc, int level)
 {

@@ -24,7 +24,7 @@ int runner_segment_begin(const runner *r, int i)
     return first;
 }
 
-/* Where the layers of segments have their arrays: those of one segment one after the other, in
+/* Place the arrays of segments: the layers of one segment have theirs one after the other, in
  * memory that the next segment uses again. With base addresses of NULL the bytes are only found. */
 static void place_segments(runner *r, size_t array_bytes, size_t *outs_bytes, size_t *saved_bytes)
 {

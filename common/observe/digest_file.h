@@ -12,10 +12,10 @@
  *                     reduced gradient of the layers' parameters              layers in reverse
  *
  * A copy is what the model reads after pre_forward or pre_backward; the output of the last layer is
- * the loss; a reduced gradient is the mean one, before clipping. Where ranks hold different copies
- * of a parameter, the row has that of the first rank that differs from rank 0, and "rank R" in the
- * column value. With --digest-values the row of an array is followed by a row for each element, of
- * which the sum is made: the columns element and value say which it is, and what. */
+ * the loss; a reduced gradient is the mean one, before clipping. If ranks hold different copies
+ * of a parameter, the row has the copy of the first rank that differs from rank 0, and "rank R" in
+ * the column value. With --digest-values the row of an array is followed by a row for each element,
+ * of which the sum is made: the columns element and value say which it is, and what. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>

@@ -56,7 +56,7 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
 
 /* grad_acc_finish_into -- as grad_acc_finish, into the memory of the last vector: vec [elems] is
  * pushed as the last node, of any level, and becomes the sum. The accumulator is empty afterwards.
- *   errors  those of the kernels; then vec is undefined */
+ *   errors  the kernels'; then vec is undefined */
 fsdp_status grad_acc_finish_into(grad_acc *g, stream *s, float *vec);
 
 /* grad_acc_free -- free what is held, in order of s; a zeroed struct is accepted. */

@@ -414,7 +414,7 @@ while IFS='|' read -r _ how; do
     eval "${how# }" </dev/null
 done <<<"$options"
 
-# What is frozen has no moments in a checkpoint: those of a run that trains it begin at zero.
+# A checkpoint holds no moments of frozen parameters. A run that trains them later starts their moments at zero.
 if case_of 3 'frozen: without moments, on other ranks, unfrozen, frozen later'; then
     frozen="$run --freeze transformer.w*,*.bias"
     ranks=1

@@ -77,7 +77,7 @@ bisect 0 '^note: micro-batch differs: 2 of 3 x 2 sequences and 2 of 1 x 6 sequen
 grep -q '^identical' "$work/found" || complain 'with no_sync sums over a step differ'
 verdict
 
-name='device memory and traffic are those of a run without digests'
+name='device memory and traffic are the same as without digests'
 expect_good 1 "$name" $canonical --parallel single --memory-report "$work/without.csv"
 cmp -s "$work/with.csv" "$work/without.csv" || complain 'another memory report'
 verdict

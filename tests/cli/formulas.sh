@@ -8,9 +8,9 @@
 # gather these to P / S at the end of the step, unit by unit. Each step gathers the A losses of every rank, and sums the
 # squares of the gradients exactly, in 22 words. Gathered at one time: the root and a block, with prefetch two.
 #
-# --no-sync reduces once a step, and holds one sum of all gradients beside those of the root and a block. =replicas
-# reduces to P / S in each micro-step, and at the end of the step adds up R of these, of which it holds a copy of one
-# unit's. --reshard-after step gathers each unit once a step. --reshard-to N gathers a block once from all ranks; N ranks
+# --no-sync reduces once a step, and holds one sum of all gradients beside the gradients of the root and a block. =replicas
+# reduces to P / S in each micro-step. At the end of the step it adds up the shards of R replicas, unit by unit, and holds a
+# copy of one unit's shard. --reshard-after step gathers each unit once a step. --reshard-to N gathers a block once from all ranks; N ranks
 # keep it, and gather it from then on.
 #
 # With --freeze a unit that trains some of its parameters only has a P of these and a P of the frozen ones: both are

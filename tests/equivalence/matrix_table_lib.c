@@ -19,7 +19,7 @@ const matrix_axis MATRIX_AXES[] = {
                                    "--gradient-checkpointing=mlp,every:2", "--gradient-checkpointing=from:1"}},
     {"no_sync", MATRIX_TRIPLES, {"", "--no-sync"}},
     {"reshard", 0, {"", "--reshard-after step", "--reshard-to %d"}},
-    {"freeze", MATRIX_RECIPE, {"", "--freeze transformer.wte.weight,*.wpe.*,*.h.0.attn.*,*.h.0.ln_1.*", "--freeze *.bias",
+    {"freeze", MATRIX_RECIPE, {"", "--freeze transformer.w*,*.h.0.*,*.h.1.attn.*,*.h.1.ln_1.*", "--freeze *.bias",
                                "--freeze *.mlp.*,lm_head.weight"}},
     {"wrap", 0, {"--wrap block", "--wrap sub-block", "--wrap size:20000", "--wrap model"}},
     {"limit", 0, {"--limit-all-gathers 2", "--limit-all-gathers 1"}},
@@ -55,7 +55,7 @@ static bool has_no_groups(const matrix_place *at)
     return at->world_size > 1 && at->world_size % matrix_group_size(at->world_size) != 0;
 }
 
-/* Shard groups of all ranks, and those of hybrid, have no groups of %d inside. */
+/* Neither a shard group of all ranks nor a hybrid one can be cut into groups of %d. */
 static bool has_no_near(const matrix_place *at)
 {
     const int near = smallest_divisor(at->world_size);

@@ -5,7 +5,7 @@
  *   %W  the number of ranks
  *   %G  the most ranks of a shard group that has a replica; 2 where W has no such divisor
  *   %d  the fewest, at least 2, that divide W; 2 where W has no such divisor
- *   %S  a number that is another one in every cell
+ *   %S  a number that differs from cell to cell
  *   %M  the shape of a model, drawn by that number
  *   %T  a path for files of this cell
  *
