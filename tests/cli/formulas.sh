@@ -201,4 +201,82 @@ for a in 2 8; do
         ($1 "," $2) in want { seen++; if ($3 != want[$1 "," $2]) { print "FAIL formulas " name ": " $1 " of " $2 ": " $3 ", by formula " want[$1 "," $2]; bad = 1 } }
         END { if (seen == 2 && !bad) print "PASS formulas " name; exit bad || seen != 2 }' "$tmp/csv" || failed=1
 done
+
+# activations REDUCTION BATCH p PART FROM EVERY OPTIONS -- one step on two ranks, and the activations beside their form: the
+# layers of a block are attention and MLP, whose PART (block, attn, mlp; -: none) runs again in the every-th of the blocks from
+# FROM on. A call of a layer is the whole batch, in canonical mode one sequence, so that there are as many calls as sequences.
+#
+# A layer keeps its output, and for its backward a mean and a deviation of each row, the norm, and: attention q, k and v, a
+# logarithm of each head, and the output of the heads; MLP the wide array; the head the gradient of the logits. What runs again
+# keeps nothing: all segments share one room for what the largest of them keeps in all its calls, and one for the outputs
+# inside a segment. Layers below the first that trains have two outputs between them, which are those of backward too. Scratch
+# is what the layer that needs most takes, with what it keeps where that has no room: the first forward writes it there.
+activations() {
+    reduction=$1 batch=$2 p=$3 part=$4 from=$5 every=$6
+    shift 6
+    type=fp32
+    name="activations $reduction, $batch sequences, $p bytes, again: $part from $from every $every, frozen: $freeze"
+    [ $freeze = half ] && set -- "$@" --freeze 'transformer.w*,transformer.h.0.*,transformer.h.1.attn.*,transformer.h.1.ln_1.*'
+    [ "$p" = 2 ] && type=bf16
+    case $part in
+    attn) set -- "$@" "--gradient-checkpointing=attention,from:$from,every:$every" ;;
+    mlp | block) set -- "$@" "--gradient-checkpointing=$part,from:$from,every:$every" ;;
+    esac
+    # shellcheck disable=SC2086 # words
+    if ! "$build/fsdp_run" --no-prefix -n 2 "$build/fsdp_train" --steps 1 --synthetic 10000 $model --ops portable --seq-len 16 \
+        --batch-size "$batch" --reduction "$reduction" --param-dtype $type --memory-report "$tmp/csv" "$@" >"$tmp/log" 2>&1; then
+        echo "FAIL formulas $name: $(grep -m1 rank "$tmp/log")"
+        failed=1
+        return
+    fi
+    awk -F, -v name="$name" -v reduction="$reduction" -v b="$batch" -v p="$p" -v part="$part" -v from="$from" -v every="$every" \
+        -v border=$([ $freeze = half ] && echo 4 || echo 0) '
+        function room(elems, bytes) { return 64 * int((elems * bytes + 63) / 64) }
+        function max(x, y) { return x > y ? x : y }
+        BEGIN {
+            d = 36; T = 16; V = 100; heads = 2
+            calls = reduction == "canonical" ? b : 1
+            rows = b * T / calls
+            array = room(rows * d, p)
+            norm = 2 * room(rows, 4) + array
+            kept["attn"] = norm + room(rows * 3 * d, p) + room(rows * heads, 4) + array
+            kept["mlp"] = norm + room(rows * 4 * d, p)
+            kept["head"] = norm + room(rows * V, p)
+            sink = array + room(2 * d, 4)
+            scratch = sink + room(rows * 4 * d, p) # MLP; attention and head take less
+            split("embed attn mlp attn mlp attn mlp head", layer, " ")
+            for (i = 1; i <= 6; i++) {
+                block = int((i + 1) / 2) # from 1
+                again[i] = (part == layer[i + 1] || part == "block") && block > from && block % every == 0 && i >= border
+            }
+            for (i = 0; i < 8; i++) {
+                inside = again[i] && again[i + 1] && layer[i + 1] == "attn" # the next layer is in the same segment
+                if (i + 1 >= border && i < 7 && !inside) sum += calls * array
+                if (inside) shared_out = calls * array
+                if (i >= border && !again[i]) sum += calls * kept[layer[i + 1]]
+                else scratch = max(scratch, kept[layer[i + 1]])
+                segment = !again[i] ? 0 : (layer[i + 1] == "mlp" ? segment : 0) + calls * kept[layer[i + 1]]
+                shared_kept = max(shared_kept, segment)
+            }
+            want = sum + shared_out + shared_kept + 2 * calls * array + scratch + 4 * calls + 2 * 4 * b * T
+        }
+        $1 == "memory" && $2 == "activations" { is = $3; issued = $4 }
+        END {
+            if (is != want || issued != want) print "FAIL formulas " name ": measured " is ", as issued " issued ", by formula " want
+            else print "PASS formulas " name
+            exit is != want || issued != want
+        }' "$tmp/csv" || failed=1
+}
+for freeze in none half; do
+    for p in 4 2; do
+        activations fast 2 $p - 0 1
+        activations canonical 4 $p - 0 1
+        for part in block attn mlp; do
+            activations fast 2 $p $part 0 1
+            activations canonical 4 $p $part 1 1
+        done
+    done
+    activations canonical 2 4 block 0 2
+    activations fast 3 4 mlp 2 1 --sharding grad-op
+done
 exit $failed
