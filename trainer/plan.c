@@ -22,6 +22,7 @@ typedef struct dry_run {
     timeline_watch *watch;
     comm_stats traffic;
     double flops;
+    size_t eval_batches;
 } dry_run;
 
 /* ---- a trainer on a dry device --------------------------------------------------------------- */
@@ -78,7 +79,7 @@ static fsdp_status dry_steps(dry_run *d)
     if (d->line)
         timeline_watch_to(d->watch, NULL);
     if (t->cfg.val_data) /* the gradients of the last step are still there */
-        TRY(train_rehearse_evaluation(t->loop));
+        TRY(train_rehearse_evaluation(t->loop, d->eval_batches));
     if (t->cfg.export_dir || t->cfg.export_init_dir) /* it gathers masters, unit by unit */
         TRY(t->engine.read_params(t->engine.self, NULL, NULL));
     return FSDP_OK;
@@ -97,7 +98,9 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
                          .run = of->run,
                          .costs = of->costs,
                          .told = of->told,
-                         .runs_ahead = of->runs_ahead || on_accelerator}};
+                         .runs_ahead = of->runs_ahead || on_accelerator},
+                   .eval_batches =
+                       of->cfg.plan ? 2 : train_eval_batches(&of->cfg.train, &of->val_data)};
     t->cfg.train.loss_csv = NULL;
     t->cfg.digests = NULL;
     t->cfg.train.steps = STEPS;

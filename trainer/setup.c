@@ -220,6 +220,8 @@ static fsdp_status choose_buckets(trainer *t)
 
 static fsdp_status prepare_here(trainer *t)
 {
+    if (!t->cfg.plan) /* plans of this run go by the data that it evaluates on */
+        TRY(open_data(t));
     TRY(fill_costs(t));
     TRY(choose_buckets(t));
     TRY(trainer_choose_recompute(t));
@@ -228,8 +230,7 @@ static fsdp_status prepare_here(trainer *t)
     if (t->cfg.plan)
         return FSDP_OK;
     TRY(check_memory(t));
-    TRY(trainer_check_outputs(t));
-    return open_data(t);
+    return trainer_check_outputs(t);
 }
 
 fsdp_status trainer_prepare(trainer *t)

@@ -294,14 +294,21 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
     return await_figures(l, f, loss);
 }
 
+size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
+{
+    const size_t n_seqs = val_data->n_tokens / (size_t)cfg->seq_len;
+    const size_t n =
+        (n_seqs < EVAL_SEQUENCES ? n_seqs : EVAL_SEQUENCES) / (size_t)cfg->global_batch;
+    return n > 0 ? n : 1;
+}
+
 /* Prints the mean loss over the first sequences of the validation corpus, in whole global batches:
  * the same sequences every time, summed in the same shape for every number of ranks. */
 static fsdp_status evaluate(train_loop *l, int64_t step)
 {
     const train_setup *setup = l->setup;
-    size_t global = (size_t)setup->cfg->global_batch, n_seqs = setup->val_data->n_tokens / l->T;
-    size_t n_batches = (n_seqs < EVAL_SEQUENCES ? n_seqs : EVAL_SEQUENCES) / global;
-    n_batches = n_batches > 0 ? n_batches : 1;
+    const size_t global = (size_t)setup->cfg->global_batch;
+    const size_t n_batches = train_eval_batches(setup->cfg, setup->val_data);
     float sums[EVAL_SEQUENCES];
     for (size_t i = 0; i < n_batches; i++)
         TRY(evaluate_batch(l, i * global, &sums[i]));
@@ -394,11 +401,12 @@ fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step)
     return await_figures(l, &l->figures[(n - 1) % 2], &loss);
 }
 
-fsdp_status train_rehearse_evaluation(train_loop *l)
+fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches)
 {
     float loss;
-    TRY(evaluate_batch(l, 0, &loss));
-    return evaluate_batch(l, 0, &loss);
+    for (size_t i = 0; i < n_batches && i < 2; i++)
+        TRY(evaluate_batch(l, 0, &loss));
+    return FSDP_OK;
 }
 
 static int by_value(const void *a, const void *b)

@@ -67,9 +67,11 @@ fsdp_status train_run(train_loop *l, train_result *result);
 /* train_rehearse -- the first n steps as train_run makes them, but nothing is written, printed or
  * judged: what a dry device is asked to show. *last_step: the calls of the last of them. */
 fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step);
-/* train_rehearse_evaluation -- as train_run evaluates, in two batches: what the first leaves
- * gathered is there when the second one begins. */
-fsdp_status train_rehearse_evaluation(train_loop *l);
+/* train_rehearse_evaluation -- as train_run evaluates n_batches, but at most two: what the first
+ * leaves gathered is there when the second one begins. */
+fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches);
+/* train_eval_batches -- the global batches of an evaluation on val_data, at least one. */
+size_t train_eval_batches(const train_config *cfg, const corpus *val_data);
 /* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */
 void train_discard(train_loop *l);
 /* train_close -- free everything. A loss file that train_run did not finish is removed. NULL is

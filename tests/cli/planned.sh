@@ -36,6 +36,13 @@ check() {
 # More micro-steps than a plan makes.
 check 2 --reduction fast --batch-size 1 --grad-accum 80
 
+# An evaluation of one batch, and of three: what a batch leaves gathered is there when the next one begins.
+head -c 900 LICENSE >"$tmp/val"
+for batch in 16 8; do
+    check 2 --reduction fast --batch-size $batch --reshard-after step --prefetch none --val-data "$tmp/val" \
+        --freeze 'transformer.w*,*.h.0.*,*.h.1.attn.*,*.h.1.ln_1.*'
+done
+
 # A plan of four ranks is the same from four processes, which measure for themselves how long a step will take, and from one,
 # which counts operations in place of that.
 for how in '--sharding full' '--sharding hybrid --fsdp-size 2' '--parallel ddp'; do
