@@ -46,7 +46,8 @@ typedef struct drawn {
     dtype type;
     size_t elems;
     uint64_t key;
-    bool other; /* in place, or slices of unequal length */
+    bool other;  /* in place, or slices of unequal length */
+    bool pieces; /* else: shards are pieces of the array */
     int root;
 } drawn;
 
@@ -111,8 +112,62 @@ static int world_rank(const drawn *d, int r)
     return comm_world_rank(&d->c->team, r);
 }
 
+/* Pieces that are borrowed by a call. */
+typedef struct placed {
+    comm_pieces pieces;
+    comm_piece list[2 * STRESS_RANKS];
+} placed;
+
+/* Piece i, 0 or 1, of the shard of the group's rank r: `head` elements and the rest of d->elems.
+ * The array has the first pieces of all ranks and then the second ones, both with the last rank in
+ * front. */
+static comm_piece piece_of(const drawn *d, size_t head, int r, int i)
+{
+    const size_t size = (size_t)d->c->team.size, elems = i == 0 ? head : d->elems - head;
+    const size_t before = (i == 0 ? 0 : size * head) + (size - 1 - (size_t)r) * elems;
+    return (comm_piece){(size_t)r * d->elems + (i == 0 ? 0 : head), before, elems};
+}
+
+static placed *place(const drawn *d, size_t head)
+{
+    placed *p = comm_test_alloc(sizeof *p);
+    p->pieces = (comm_pieces){p->list, 0, d->elems};
+    for (int r = 0; r < d->c->team.size; r++)
+        for (int i = 0; i < 2; i++) {
+            const comm_piece piece = piece_of(d, head, r, i);
+            if (piece.elems > 0)
+                p->list[p->pieces.n++] = piece;
+        }
+    return p;
+}
+
+static void gather_pieces(const drawn *d)
+{
+    const size_t bytes = dtype_bytes(d->type), head = d->key % (d->elems + 1);
+    const size_t cut[2] = {head, d->elems - head};
+    const int size = d->c->team.size, rank = world_rank(d, d->c->team.rank);
+    placed *p = place(d, head);
+    buffer to = buffer_get(d, (size_t)size * d->elems * bytes);
+    buffer from = buffer_get(d, d->elems * bytes);
+    for (int i = 0; i < 2; i++)
+        work(d, stress_fill, from.at + (i == 0 ? 0 : head * bytes), cut[i] * bytes,
+             stress_key(d->key, rank, i), rank);
+    MUST(comm_all_gather_pieces(d->c, d->s, "stress", d->type, from.at, to.at, &p->pieces));
+    for (int k = 0; k < 2 * size; k++) {
+        const int owner = world_rank(d, k / 2);
+        const comm_piece piece = piece_of(d, head, k / 2, k % 2);
+        work(d, stress_check, to.at + piece.begin * bytes, piece.elems * bytes,
+             stress_key(d->key, owner, k % 2), owner);
+    }
+    MUST(stream_launch(d->s, free_task, &p, sizeof p));
+    buffer_put(d, from);
+    buffer_put(d, to);
+}
+
 static void call_all_gather(const drawn *d)
 {
+    if (d->pieces)
+        return gather_pieces(d);
     size_t bytes = d->elems * dtype_bytes(d->type), me = (size_t)d->c->team.rank;
     int rank = world_rank(d, d->c->team.rank);
     buffer to = buffer_get(d, bytes * (size_t)d->c->team.size);
@@ -232,6 +287,7 @@ static void reduce_step(const drawn *d, const stress_sum *a, int step, const siz
     uint64_t key = stress_key(d->key, step, rank);
     for (int r = 0; r < d->c->team.size; r++)
         total += lengths[r];
+    placed *p = place(d, d->elems); /* the check knows one piece of the array */
     buffer from = buffer_get(d, total * 4);
     fill_floats(d, from.at, total, key);
     const float *send = (const float *)(void *)from.at;
@@ -240,6 +296,9 @@ static void reduce_step(const drawn *d, const stress_sum *a, int step, const siz
             d->c, d->s, "stress", send,
             slices_of(lengths, d->c->team.size, (comm_slice[STRESS_RANKS]){{0}}), acc,
             a->level[step]));
+    else if (d->pieces)
+        MUST(comm_reduce_scatter_pieces(d->c, d->s, "stress", send, &p->pieces, acc,
+                                        a->level[step]));
     else
         MUST(comm_reduce_scatter(d->c, d->s, "stress", send, d->elems, acc, a->level[step]));
     stress_data same = {.at = from.at,
@@ -250,6 +309,7 @@ static void reduce_step(const drawn *d, const stress_sum *a, int step, const siz
                         .round = d->x->round,
                         .from = rank};
     MUST(stream_launch(d->s, stress_check, &same, sizeof same));
+    MUST(stream_launch(d->s, free_task, &p, sizeof p));
     buffer_put(d, from);
 }
 
@@ -258,7 +318,8 @@ static void call_reduce_scatter(const drawn *d)
     size_t lengths[STRESS_RANKS], first = 0;
     for (int r = 0; r < d->c->team.size; r++) {
         lengths[r] = pair_elems(d, 0, r);
-        first += r < d->c->team.rank ? lengths[r] : 0;
+        const bool before = d->pieces ? r > d->c->team.rank : r < d->c->team.rank;
+        first += before ? lengths[r] : 0;
     }
     stress_sum a = sum_check_of(d, NULL, lengths[d->c->team.rank]);
     levels_draw(d, &a);
@@ -347,6 +408,7 @@ static void call_draw(stress *x)
         d.type = DTYPE_F32;
     d.elems = elems_draw(&x->plan, d.type);
     d.other = stress_draw(&x->plan, 2);
+    d.pieces = !d.other && stress_draw(&x->plan, 2);
     d.root = (int)(stress_draw(&x->plan, 840) % (uint64_t)d.c->team.size);
     d.key = stress_draw(&x->plan, UINT64_MAX);
     uint64_t kind = stress_draw(&x->mine, 6);
