@@ -158,7 +158,6 @@ case $mode in
 quick)
     every_call 2 2
     collectives 2 2 40
-    collectives 3 2 15
     collectives 2 3 15
     planned 2 2
     train 2 2
