@@ -12,7 +12,7 @@ export FSDP_DEVICE="${1:?on_device.sh: which device?}" BUILD="${2:-${BUILD:-buil
 # What stand-ins compute takes up to a hundred times as long as on the CPU: a part of what is trained, labs and units whole.
 case $FSDP_DEVICE in *-sim) export EQUIVALENCE=few RANKS='1 3' SHARDINGS=full FSDP_TINY_STEPS=3 ;; esac
 tier=device
-[ -z "${FEW:-}" ] || tier=few
+[ -z "${FEW:-}" ] || { tier=few RANKS=3 && export RANKS; }
 probe=$("$BUILD/tests/equivalence/equivalence" --probe 2>&1)
 status=$?
 [ $status -ne 0 ] || exec tests/tools/test.sh "$tier" "$BUILD"
