@@ -4,18 +4,15 @@
 #include "common/device/device_calls.h"
 #include "lab2_forward/dim0_gather.h"
 #include "lab2_forward/forward.h"
+#include "lab2_forward/freeze.h"
 #include "lab2_forward/reshard_to.h"
-
-static const char *unit_state_name(unit_state s)
-{
-    return s == UNIT_SHARDED ? "SHARDED" : s == UNIT_GATHERING ? "GATHERING" : "GATHERED";
-}
 
 static fsdp_status wrong_state(const fsdp_unit *u, const char *call, const char *expected)
 {
+    static const char *const names[] = {"SHARDED", "GATHERING", "GATHERED"};
     return fsdp_error(FSDP_ESTATE, "call unshard_begin, unshard_wait, reshard in this order",
-                      "%s: unit %d (%s) is %s, expected %s", call, u->id, u->name,
-                      unit_state_name(u->state), expected);
+                      "%s: unit %d (%s) is %s, expected %s", call, u->id, u->name, names[u->state],
+                      expected);
 }
 
 /* A gather reads the shard, which the optimizer may still be writing. */
@@ -32,6 +29,9 @@ static fsdp_status order_gather(fsdp *f, fsdp_unit *unit)
 fsdp_status unshard_begin(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
+    const int companion = unit->own.companion;
+    if (companion && unit_is_used(f, companion))
+        TRY(unshard_begin(f, companion));
     if (unit->state != UNIT_SHARDED)
         return FSDP_OK;
     if (unit->own.near)
@@ -56,6 +56,9 @@ fsdp_status unshard_begin(fsdp *f, int u)
 fsdp_status unshard_wait(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
+    const int companion = unit->own.companion;
+    if (companion && f->units[companion].state == UNIT_GATHERING)
+        TRY(unshard_wait(f, companion));
     if (unit->state == UNIT_GATHERED)
         return FSDP_OK;
     if (unit->state == UNIT_SHARDED)
@@ -90,6 +93,8 @@ fsdp_status reshard(fsdp *f, int u)
         return FSDP_OK;
     if (unit->state == UNIT_GATHERING)
         return wrong_state(unit, "reshard", "GATHERED");
+    if (unit->own.companion)
+        TRY(reshard(f, unit->own.companion));
     /* SOLUTION BEGIN 2.3 */
     for (int p = 0; p < f->run.m->n_params; p++)
         if (f->param_unit[p] == u)

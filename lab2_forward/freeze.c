@@ -2,14 +2,6 @@
 #include "lab2_forward/freeze.h"
 #include <stdlib.h>
 
-static bool has(const fsdp *f, int u, bool frozen)
-{
-    for (int p = 0; p < f->run.m->n_params; p++)
-        if (f->param_unit[p] == u && f->run.m->params[p].frozen == frozen)
-            return true;
-    return false;
-}
-
 static void mark_forward_only(fsdp *f)
 {
     const model *m = f->run.m;
@@ -31,7 +23,12 @@ fsdp_status freeze_split(fsdp *f)
         return fsdp_error(FSDP_ENOMEM, "", "freeze_split: no host memory");
     f->units = units;
     for (int u = 0; u < n; u++) {
-        if (!has(f, u, true) || !has(f, u, false))
+        int n_params = 0, n_frozen = 0;
+        for (int p = 0; p < f->run.m->n_params; p++) {
+            n_params += f->param_unit[p] == u;
+            n_frozen += f->param_unit[p] == u && f->run.m->params[p].frozen;
+        }
+        if (n_frozen == 0 || n_frozen == n_params)
             continue;
         fsdp_unit c = {.id = f->n_units++};
         snprintf(c.name, sizeof c.name, "%.20s (frozen)", units[u].name);
@@ -42,4 +39,9 @@ fsdp_status freeze_split(fsdp *f)
     }
     mark_forward_only(f);
     return FSDP_OK;
+}
+
+bool unit_is_used(const fsdp *f, int u)
+{
+    return !(f->own.in_backward && f->units[u].own.forward_only);
 }

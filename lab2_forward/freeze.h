@@ -2,8 +2,10 @@
  *
  * Such a unit has two flat arrays, each cut for all ranks: its own, of trained parameters, and that
  * of its companion, a unit of its frozen parameters ("h.0 (frozen)"). So no rank has more than its
- * part of what is trained, and a reduction carries nothing else. To labs 2 to 5 a companion is a
- * frozen unit like any other. It has no layers. Lab 3's freeze.h calls hooks for it. */
+ * part of what is trained, and a reduction carries nothing else. A companion is a frozen unit like
+ * any other, but it has no layers and therefore no hooks. unshard_begin, unshard_wait and reshard
+ * of its unit do the same to the companion first. So an event that lab 5's limiter records after
+ * the unit's free covers both frees. */
 #pragma once
 #include "lab2_forward/fsdp.h"
 
@@ -12,3 +14,5 @@
  *   f       wrapped, not laid out yet: units, and the maps from layers and parameters to them
  *   errors  FSDP_ENOMEM */
 fsdp_status freeze_split(fsdp *f);
+/* unit_is_used -- whether the pass in progress computes with u's parameters, if it comes to u. */
+bool unit_is_used(const fsdp *f, int u);

@@ -14,6 +14,7 @@ typedef struct fsdp_own {
     bool near_keeps;            /* the micro-step in progress trains */
     bool keeps_for_step;        /* no unit is resharded before the step's last backward */
     bool keeps_now;             /* that backward is not the one in progress */
+    bool in_backward;           /* freeze.h: from the first pre_backward to the next micro-step */
     bool replicas_last;         /* no_sync.h: reduce_group is the shard group */
     bool defers;                /* no_sync.h: reductions wait for a later micro-step */
     comm_slice *replica_slices; /* no_sync.h: [replicas] scratch, owned */

@@ -4,7 +4,6 @@
 #include "common/device/device_calls.h"
 #include "lab2_forward/forward.h"
 #include "lab3_backward/dim0_reduce.h"
-#include "lab2_forward/reshard_to.h"
 #include "lab3_backward/no_sync.h"
 #include "lab3_backward/second_use.h"
 
@@ -58,8 +57,14 @@ static fsdp_status pre_forward(void *self, int u)
 static fsdp_status post_forward(void *self, int u)
 {
     fsdp *f = ((reducer *)self)->f;
-    TRY(near_keep(f, u));
+    TRY(reducer_leave_forward(self, u));
     return forward_post_hook(f, u);
+}
+
+static fsdp_status pre_backward(void *self, int u)
+{
+    ((reducer *)self)->f->own.in_backward = true;
+    return backward_pre_hook(self, u);
 }
 
 unit_hooks fsdp_backward_hooks(reducer *r)
@@ -68,7 +73,7 @@ unit_hooks fsdp_backward_hooks(reducer *r)
                         .begin_micro = reducer_begin_micro,
                         .pre_forward = pre_forward,
                         .post_forward = post_forward,
-                        .pre_backward = backward_pre_hook,
+                        .pre_backward = pre_backward,
                         .post_backward = backward_post_hook,
                         .end_backward = backward_end_hook};
 }

@@ -2,6 +2,7 @@
 #include "lab3_backward/no_sync.h"
 #include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
+#include "lab2_forward/forward.h"
 #include "lab2_forward/reshard_to.h"
 #include "lab3_backward/second_use.h"
 
@@ -43,9 +44,20 @@ fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training)
     r->f->own.defers = later && r->f->run.no_sync;
     r->f->own.keeps_now = later && r->f->own.keeps_for_step;
     r->f->own.near_keeps = training;
+    r->f->own.in_backward = false;
     if (a == 0)
         near_drop(r->f);
     return FSDP_OK;
+}
+
+fsdp_status reducer_leave_forward(reducer *r, int u)
+{
+    const int companion = r->f->units[u].own.companion;
+    TRY(near_keep(r->f, u));
+    if (!companion)
+        return FSDP_OK;
+    TRY(near_keep(r->f, companion));
+    return forward_post_hook(r->f, companion);
 }
 
 fsdp_status replicas_reduce(reducer *r, int u)

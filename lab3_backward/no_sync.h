@@ -29,6 +29,9 @@ fsdp_status no_sync_join(reducer *r, int u);
 /* reducer_begin_micro -- say which micro-step begins: whether reductions wait for a later one, and
  * whether units stay gathered until it. self is a reducer *. */
 fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
+/* reducer_leave_forward -- what comes before u's forward_post_hook: near_keep of u and of its
+ * companion (lab 2's freeze.h), and the companion's own forward_post_hook. */
+fsdp_status reducer_leave_forward(reducer *r, int u);
 /* replicas_reduce -- shard_grad [layout.shard_elems], the sum of this shard group, becomes this
  * rank's slice of the sum over all replicas.
  *   order       a reduce-scatter on reduce_stream, after compute; compute waits for it

@@ -55,14 +55,18 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
                           shape->world_size);
     TRY(strategy_fill(sharding, f));
     for (int u = 0; u < f->n_units; u++) {
-        f->units[u].stays_after_forward = f->units[u].stays_after_forward || f->own.keeps_for_step;
-        if (f->units[u].stays_after_backward)
+        fsdp_unit *unit = &f->units[u];
+        unit->stays_after_forward =
+            !unit->own.forward_only && (unit->stays_after_forward || f->own.keeps_for_step);
+        if (unit->own.companion) /* it comes after all others */
+            f->units[unit->own.companion].stays_after_forward = unit->stays_after_forward;
+        if (unit->stays_after_backward)
             TRY(fsdp_make_resident(f, u));
         else if (!f->gather_group)
             return fsdp_error(FSDP_EINVAL, "use SHARDING_NONE to replicate everything",
                               "reducer_create: unit %d (%s) is resharded, and there is no group to "
                               "gather it from",
-                              u, f->units[u].name);
+                              u, unit->name);
     }
     return reducer_init(f, r);
 }

@@ -9,7 +9,8 @@
 int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_size);
 
 /* reducer_create -- set the units' stays_* by strategy_fill, make the units resident that stay
- * after backward, then reducer_init.
+ * after backward, then reducer_init. A companion (lab 2's freeze.h) stays after forward as its unit
+ * does; a unit that backward does not use does not stay, unless it is resident.
  *   f       must outlive the reducer, and must not move
  *   errors  FSDP_EINVAL: the shard groups of f are not the strategy's; HYBRID with groups of one in
  *           a larger world, which is NONE; a unit is resharded and has no group to gather it from.

@@ -8,5 +8,4 @@ typedef struct prefetch_own {
     event *ended[2];  /* recorded on compute at the end of the last two micro-steps */
     unsigned n_ended; /* micro-steps */
     bool *drops;      /* [n_units] scratch */
-    bool in_backward; /* from the first pre_backward to end_backward */
 } prefetch_own;

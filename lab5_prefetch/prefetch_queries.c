@@ -1,4 +1,5 @@
 /* prefetch_queries.c -- provided, no task: what the tasks ask for, and which units count. */
+#include "lab2_forward/freeze.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
 const char *prefetch_name(prefetch_mode mode)
@@ -51,20 +52,14 @@ static bool is_limited(const prefetch *p, int u)
     return u != UNIT_ROOT && !p->r->f->units[u].stays_after_forward;
 }
 
-/* Whether this pass computes with unit u, if it comes to it at all. */
-static bool is_used(const prefetch *p, int u)
-{
-    return !(p->own.in_backward && p->r->f->units[u].own.forward_only);
-}
-
 /* A unit and its companion count as one. Together they have the parameters of the whole unit. */
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
 {
     fsdp *f = p->r->f;
-    const int companion = f->units[u].own.companion;
-    if (f->units[u].state != UNIT_SHARDED || !is_used(p, u))
+    const bool begins = f->units[u].state == UNIT_SHARDED;
+    if (!unit_is_used(f, u) || (ahead && !begins))
         return FSDP_OK;
-    if (is_limited(p, u)) {
+    if (begins && is_limited(p, u)) {
         bool granted = false;
         fsdp_status status = limiter_acquire(&p->limiter, ahead, &granted);
         if (!prefetch_unwritten(p, status)) {
@@ -74,8 +69,7 @@ fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
             p->limiter.held[u] = true;
         }
     }
-    TRY(unshard_begin(f, u));
-    return companion && is_used(p, companion) ? unshard_begin(f, companion) : FSDP_OK;
+    return unshard_begin(f, u);
 }
 
 fsdp_status prefetch_release(prefetch *p, int u, stream *s)

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
-#include "lab2_forward/reshard_to.h"
 #include "lab3_backward/no_sync.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
@@ -55,7 +54,7 @@ static fsdp_status pre_forward(void *self, int u)
 static fsdp_status post_forward(void *self, int u)
 {
     prefetch *p = self;
-    TRY(near_keep(p->r->f, u));
+    TRY(reducer_leave_forward(p->r, u));
     fsdp_status status = prefetch_post_forward(p, u);
     if (prefetch_unwritten(p, status))
         status = forward_post_hook(p->r->f, u);
@@ -66,7 +65,7 @@ static fsdp_status post_forward(void *self, int u)
 static fsdp_status pre_backward(void *self, int u)
 {
     prefetch *p = self;
-    p->own.in_backward = true;
+    p->r->f->own.in_backward = true;
     fsdp_status status = prefetch_pre_backward(p, u);
     if (!prefetch_unwritten(p, status))
         return status;
@@ -96,7 +95,6 @@ static fsdp_status end_backward(void *self)
         status = backward_end_hook(p->r);
     }
     TRY(status);
-    p->own.in_backward = false;
     for (int u = 0; u < f->n_units; u++)
         TRY(prefetch_release(p, u, p->own.drops[u] ? f->gather_stream : f->compute));
     return event_record(p->own.ended[p->own.n_ended++ % 2], f->compute);

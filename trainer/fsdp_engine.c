@@ -10,7 +10,6 @@ typedef struct fsdp_engine {
     reducer r;
     fsdp_optimizer o;
     prefetch p; /* zeroed without overlap */
-    freeze frozen;
 } fsdp_engine;
 
 /* An evaluation since the last step leaves units gathered. A step starts with none, so that it
@@ -178,8 +177,6 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
         status = comm_agree(config->run.world, status);
     if (overlaps && status == FSDP_OK)
         status = prefetch_create(overlap, &e->r, &e->p, &hooks);
-    if (status == FSDP_OK)
-        freeze_hooks(&e->r, &e->frozen, &hooks);
     if (status != FSDP_OK) {
         engine_free(e);
         return status;

@@ -4,7 +4,6 @@
 #pragma once
 #include "common/steps/engine.h"
 #include "lab2_forward/fsdp_setup.h"
-#include "lab3_backward/freeze.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab4_optimizer/optimizer_setup.h"
 #include "lab5_prefetch/prefetch_setup.h"
