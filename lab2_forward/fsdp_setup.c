@@ -180,16 +180,15 @@ fail:
 
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
 {
-    fsdp_status status = fsdp_lay_out(config, &config->mesh->shape, f);
-    if (status != FSDP_OK)
-        return status;
+    fsdp_status status;
+    TRY(fsdp_lay_out(config, &config->mesh->shape, f));
     f->mesh = *config->mesh;
     f->compute = device_compute_stream(config->run.dev);
     f->gather_group = f->mesh.shard;
     f->own.near_group = config->near_group;
     f->own.keeps_for_step = config->keeps_for_step;
     f->own.replicas_last = config->replicas_last && f->mesh.shape.replicate_size > 1;
-    f->reduce_group = fsdp_reduce_group(f);
+    f->reduce_group = f->own.replicas_last ? f->mesh.shard : f->mesh.world;
     f->own.replica_slices =
         calloc((size_t)f->mesh.shape.replicate_size, sizeof *f->own.replica_slices);
     if (!f->own.replica_slices)
@@ -204,11 +203,6 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
 fail:
     fsdp_free(f);
     return status;
-}
-
-comm *fsdp_reduce_group(const fsdp *f)
-{
-    return f->own.replicas_last ? f->mesh.shard : f->mesh.world;
 }
 
 void fsdp_free(fsdp *f)

@@ -47,8 +47,5 @@ fsdp_status fsdp_make_resident(fsdp *f, int u);
 /* fsdp_refresh -- round the masters of resident units into full, on the compute stream. Call it
  * when the masters have changed. It does nothing in fp32, where full is the shard. */
 fsdp_status fsdp_refresh(fsdp *f);
-/* fsdp_reduce_group -- the ranks that gradients are reduced over: the world, or with replicas_last
- * the shard group. Borrowed from f->mesh. */
-comm *fsdp_reduce_group(const fsdp *f);
 /* reshard_all -- make every unit SHARDED, whatever its state, except resident ones. */
 fsdp_status reshard_all(fsdp *f);

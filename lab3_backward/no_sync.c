@@ -68,29 +68,28 @@ fsdp_status replicas_reduce(reducer *r, int u)
     comm *c = f->mesh.replicate;
     float *shard;
     grad_acc sum;
+    fsdp_status status;
     TRY(comm_alloc_f32(c, f->compute, MEM_GRADS_SHARD, shard_elems, "gradient", &shard));
-    fsdp_status status = device_copy(f->compute, shard, g->shard_grad, shard_elems * sizeof *shard);
-    device_free(f->compute, g->shard_grad);
-    g->shard_grad = NULL;
     grad_acc_init(&sum, f->run.mode, f->run.ops->sums, g->slice.elems, MEM_GRADS_SHARD,
                   "gradient slice");
     sum.sum_dtype = f->run.reduce_dtype;
     for (int k = 0; k < comm_size(c); k++)
-        r->f->own.replica_slices[k] = (comm_slice){(size_t)k * g->slice.elems, g->slice.elems};
-    if (status == FSDP_OK)
-        status = event_record(g->computed, f->compute);
-    if (status == FSDP_OK)
-        status = stream_wait_event(f->reduce_stream, g->computed);
-    if (status == FSDP_OK)
-        status = comm_reduce_scatterv(c, f->reduce_stream, f->units[u].name, shard,
-                                      r->f->own.replica_slices, &sum, 0);
-    if (status == FSDP_OK)
-        status = event_record(g->reduced, f->reduce_stream);
-    if (status == FSDP_OK)
-        status = stream_wait_event(f->compute, g->reduced);
+        f->own.replica_slices[k] = (comm_slice){(size_t)k * g->slice.elems, g->slice.elems};
+    GOTO_ON_FAIL(status, device_copy(f->compute, shard, g->shard_grad, shard_elems * sizeof *shard),
+                 done);
+    device_free(f->compute, g->shard_grad);
+    g->shard_grad = NULL;
+    GOTO_ON_FAIL(status, event_record(g->computed, f->compute), done);
+    GOTO_ON_FAIL(status, stream_wait_event(f->reduce_stream, g->computed), done);
+    GOTO_ON_FAIL(status,
+                 comm_reduce_scatterv(c, f->reduce_stream, f->units[u].name, shard,
+                                      f->own.replica_slices, &sum, 0),
+                 done);
+    GOTO_ON_FAIL(status, event_record(g->reduced, f->reduce_stream), done);
+    GOTO_ON_FAIL(status, stream_wait_event(f->compute, g->reduced), done);
+    status = grad_acc_finish(&sum, f->compute, &g->shard_grad);
+done:
     device_free(f->compute, shard);
-    if (status == FSDP_OK)
-        status = grad_acc_finish(&sum, f->compute, &g->shard_grad);
     grad_acc_free(&sum, f->compute);
     return status;
 }

@@ -18,21 +18,19 @@ fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, c
     const run_context *run = &f->run;
     *out = (grad_buffer){.begin = begin, .elems = elems};
     const bool in_shards = f->own.replicas_last;
-    const int n_ranks = in_shards ? shape->shard_size : shape->world_size;
-    const int me = in_shards ? shape->shard_rank : shape->world_rank;
-    out->slices = calloc((size_t)n_ranks, sizeof *out->slices);
-    if (!out->slices)
-        return no_memory();
     const flat_layout *l = in_shards ? &f->units[u].layout : &f->units[u].slices;
     const size_t slice_elems = l->shard_elems, end = begin + elems;
-    for (int rank = 0; rank < n_ranks; rank++) {
+    out->slices = calloc((size_t)l->world_size, sizeof *out->slices);
+    if (!out->slices)
+        return no_memory();
+    for (int rank = 0; rank < l->world_size; rank++) {
         size_t first = (size_t)(in_shards ? rank : mesh_slice(shape, rank)) * slice_elems;
         size_t lo = first > begin ? first : begin;
         size_t hi = first + slice_elems < end ? first + slice_elems : end;
         out->slices[rank] = hi > lo ? (comm_slice){lo - begin, hi - lo} : (comm_slice){0, 0};
     }
-    grad_acc_init(&out->acc, run->mode, run->ops->sums, out->slices[me].elems, MEM_GRADS_SHARD,
-                  label);
+    grad_acc_init(&out->acc, run->mode, run->ops->sums,
+                  out->slices[comm_rank(f->reduce_group)].elems, MEM_GRADS_SHARD, label);
     grad_acc_init(&out->local, run->mode, run->ops->sums, elems, MEM_GRADS_FULL, "unit gradient");
     out->acc.sum_dtype = out->local.sum_dtype = run->reduce_dtype;
     return FSDP_OK;

@@ -165,6 +165,7 @@ static fsdp_status create(prefetch *p, int limit)
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p, unit_hooks *out)
 {
     *p = (prefetch){.config = *config, .r = r, .reducing = NO_UNIT};
+    p->own.lab2_reduce_group = r->f->reduce_group;
     fsdp_status status = check_config(config);
     if (status == FSDP_OK)
         status = create(p, config->limit);
@@ -196,7 +197,7 @@ void prefetch_free(prefetch *p)
     stream_free(p->own.reduce_stream);
     f->gather_stream = f->reduce_stream = f->comm_stream;
     f->gather_group = f->mesh.shard;
-    f->reduce_group = fsdp_reduce_group(f);
+    f->reduce_group = p->own.lab2_reduce_group;
     f->gather_after = NULL;
     comm_close(p->own.gather_group);
     comm_close(p->own.reduce_group);
