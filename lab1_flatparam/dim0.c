@@ -3,17 +3,6 @@
 #include <stdlib.h>
 #include "common/base/dtype.h"
 
-/* SOLUTION BEGIN 1.6 */
-/* STUB: */
-/* Elements of the most rows of slot i that a rank has: ceil(d0/S) of them. */
-static size_t elems_per_rank(const flat_layout *l, int i)
-{
-    const size_t row_elems = l->rows[i].row_elems, n = (size_t)l->row_ranks;
-    const size_t n_rows = l->slots[i].elems / row_elems;
-    return (n_rows / n + (n_rows % n != 0)) * row_elems;
-}
-/* SOLUTION END 1.6 */
-
 fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size, flat_align align)
 {
     if (shard_size == 1)
@@ -25,13 +14,15 @@ fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size
     l->row_ranks = shard_size;
     l->padded_elems = l->used_elems;
     /* SOLUTION BEGIN 1.6 */
+    const size_t s = (size_t)shard_size, n = (size_t)n_slices;
     size_t next = 0;
     for (int i = 0; i < l->n_slots; i++) {
         const param_spec *p = &params[l->slots[i].param];
-        l->rows[i] = (dim0_rows){.row_elems = p->elems / p->dims[0], .shard_begin = next};
-        TRY(size_align_up(next + elems_per_rank(l, i), align.slot_elems, "shard", &next));
+        const size_t d0 = p->dims[0], row_elems = p->elems / d0;
+        const size_t room = (d0 / s + (d0 % s != 0)) * row_elems; /* of the most rows of a rank */
+        l->rows[i] = (dim0_rows){row_elems, room, next};
+        TRY(size_align_up(next + room, align.slot_elems, "shard", &next));
     }
-    const size_t n = (size_t)n_slices;
     return size_align_up(next / n + (next % n != 0), align.shard_elems, "slice", &l->shard_elems);
     /* SOLUTION END 1.6 */
 }
@@ -46,7 +37,7 @@ fsdp_status dim0_intersect(const flat_layout *layout, int rank, flat_piece *piec
     const size_t slice_end = slice_begin + layout->shard_elems;
     for (int i = 0; i < layout->n_slots; i++) {
         const flat_slot *slot = &layout->slots[i];
-        const size_t room = elems_per_rank(layout, i), at = layout->rows[i].shard_begin;
+        const size_t room = layout->rows[i].room_elems, at = layout->rows[i].shard_begin;
         const size_t first = min_size(shard * room, slot->elems); /* in the parameter */
         const size_t elems = min_size(room, slot->elems - first);
         const size_t begin = at > slice_begin ? at : slice_begin;

@@ -23,6 +23,7 @@
 /* The rows of a slot. */
 typedef struct dim0_rows {
     size_t row_elems;   /* elements of one row */
+    size_t room_elems;  /* what each shard has room for: ceil(d0/S) rows */
     size_t shard_begin; /* where the rows begin in every shard, a multiple of the slot alignment */
 } dim0_rows;
 

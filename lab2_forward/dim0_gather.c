@@ -27,22 +27,16 @@ static fsdp_status list_pieces(const flat_layout *l, const mesh_shape *slice_of,
 
 fsdp_status dim0_create(fsdp *f, fsdp_unit *u)
 {
-    u->own.pieces = calloc(1, sizeof *u->own.pieces);
-    if (!u->own.pieces)
-        return fsdp_error(FSDP_ENOMEM, "", "no host memory");
-    TRY(list_pieces(&u->layout, NULL, &u->own.pieces->shards));
-    TRY(list_pieces(&u->slices, &f->mesh.shape, &u->own.pieces->slices));
+    TRY(list_pieces(&u->layout, NULL, &u->own.shard_pieces));
+    TRY(list_pieces(&u->slices, &f->mesh.shape, &u->own.slice_pieces));
     return comm_alloc_f32(f->gather_group, f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems,
                           "parameter shard", &u->shard);
 }
 
 void dim0_free(fsdp_unit *u)
 {
-    if (u->own.pieces) {
-        free((void *)u->own.pieces->shards.list);
-        free((void *)u->own.pieces->slices.list);
-    }
-    free(u->own.pieces);
+    free((void *)u->own.shard_pieces.list);
+    free((void *)u->own.slice_pieces.list);
 }
 
 fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full)
@@ -59,7 +53,7 @@ fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full)
     }
     if (status == FSDP_OK)
         status = comm_all_gather_pieces(f->gather_group, f->gather_stream, unit->name, t, send,
-                                        full, &unit->own.pieces->shards);
+                                        full, &unit->own.shard_pieces);
     device_free(f->gather_stream, rounded);
     return status;
 }

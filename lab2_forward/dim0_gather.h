@@ -2,14 +2,7 @@
  * is not one slice of the gathered array but a piece of every parameter, so it has a gather of its
  * own. All else in this lab is the same for both layouts. */
 #pragma once
-#include "common/comm/comm_pieces.h"
 #include "lab2_forward/fsdp.h"
-
-/* Where in the gathered array the ranks' pieces stand. */
-typedef struct dim0_pieces {
-    comm_pieces shards; /* of the ranks of a shard group */
-    comm_pieces slices; /* of the ranks of the world, with replicas parts of a shard */
-} dim0_pieces;
 
 /* dim0_create -- list the pieces of a unit that is laid out, and allocate its shard, which peers
  * read in place where they can. dim0_free: free the lists; a unit in the flat layout is accepted.

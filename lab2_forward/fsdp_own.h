@@ -1,12 +1,13 @@
 /* fsdp_own.h -- lab 2, provided: what only provided files use of a unit and of all units. */
 #pragma once
-#include "common/comm/comm_calls.h"
+#include "common/comm/comm_pieces.h"
 
 typedef struct unit_own {
-    struct dim0_pieces *pieces; /* dim0_gather.h: of the per-parameter layout; else NULL */
-    int companion;              /* freeze.h: the unit of its frozen parameters; 0: none */
-    bool forward_only;          /* freeze.h: backward uses none of its parameters */
-    void *near;                 /* reshard_to.h: what this rank keeps of it; NULL: nothing */
+    comm_pieces shard_pieces; /* dim0_gather.h: of the shard group; this and the next: zeroed in */
+    comm_pieces slice_pieces; /* the flat layout */
+    int companion;            /* freeze.h: the unit of its frozen parameters; 0: none */
+    bool forward_only;        /* freeze.h: backward uses none of its parameters */
+    void *near;               /* reshard_to.h: what this rank keeps of it; NULL: nothing */
 } unit_own;
 
 typedef struct fsdp_own {

@@ -18,7 +18,7 @@ static void *near_at(const fsdp *f, int u, size_t *bytes)
 {
     const size_t elems = near_elems(f, u), begin = (size_t)comm_rank(f->own.near_group) * elems;
     const size_t end = f->units[u].layout.padded_elems, left = end > begin ? end - begin : 0;
-    *bytes = (left < elems ? left : elems) * dtype_bytes(f->run.param_dtype);
+    *bytes = min_size(left, elems) * dtype_bytes(f->run.param_dtype);
     return full_at(f, u, begin);
 }
 
