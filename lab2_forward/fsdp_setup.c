@@ -16,22 +16,14 @@ static fsdp_status out_of_host_memory(void)
     return fsdp_error(FSDP_ENOMEM, "", "fsdp_create: no host memory");
 }
 
-static void name_unit(fsdp_unit *u, const module_tree *tree, int node, const model *m)
-{
-    const module_node *n = &tree->nodes[node];
-    if (n->kind == MODULE_MODEL)
-        snprintf(u->name, sizeof u->name, "root");
-    else if (n->kind == MODULE_BLOCK) /* its first layer is the next node */
-        snprintf(u->name, sizeof u->name, "h.%d", m->layers[tree->nodes[node + 1].layer].block);
-    else
-        snprintf(u->name, sizeof u->name, "%s", m->layers[n->layer].name);
-}
-
-/* A merged unit is called after the blocks that it spans. */
-static void name_merged(fsdp *f)
+/* A unit is called after its only layer, its block or, if merged, the blocks that it spans. A unit
+ * without layers has no name. */
+static void name_units(fsdp *f)
 {
     const layer *layers = f->run.m->layers;
+    snprintf(f->units[UNIT_ROOT].name, UNIT_NAME_BYTES, "root");
     for (int u = UNIT_ROOT + 1; u < f->n_units; u++) {
+        char *name = f->units[u].name;
         int first = -1, last = -1;
         for (int i = 0; i < f->run.m->n_layers; i++) {
             if (f->layer_unit[i] != u)
@@ -40,10 +32,11 @@ static void name_merged(fsdp *f)
             last = i;
         }
         if (first >= 0 && layers[first].block != layers[last].block)
-            snprintf(f->units[u].name, UNIT_NAME_BYTES, "h.%d-h.%d", layers[first].block,
-                     layers[last].block);
+            snprintf(name, UNIT_NAME_BYTES, "h.%d-h.%d", layers[first].block, layers[last].block);
         else if (first != last)
-            snprintf(f->units[u].name, UNIT_NAME_BYTES, "h.%d", layers[first].block);
+            snprintf(name, UNIT_NAME_BYTES, "h.%d", layers[first].block);
+        else if (first >= 0)
+            snprintf(name, UNIT_NAME_BYTES, "%s", layers[first].name);
     }
 }
 
@@ -87,11 +80,8 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
     if (status == FSDP_OK && !(f->units = calloc((size_t)f->n_units, sizeof *f->units)))
         status = out_of_host_memory();
     f->n_units = f->units ? f->n_units : 0;
-    int named = -1; /* a new number is met first at the unit's own node */
     for (int i = 0; status == FSDP_OK && i < tree.n_nodes; i++) {
         int u = unit_of_node[i];
-        if (u > named)
-            name_unit(&f->units[named = u], &tree, i, m);
         f->units[u].id = u;
         if (tree.nodes[i].layer < 0)
             continue;
@@ -100,8 +90,8 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
         for (int p = l->first_param; p < l->first_param + l->n_params; p++)
             f->param_unit[p] = u;
     }
-    if (status == FSDP_OK && config->merge)
-        name_merged(f);
+    if (status == FSDP_OK)
+        name_units(f);
     free(unit_of_node);
     module_tree_free(&tree);
     return status;
