@@ -66,13 +66,12 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
     const model *m = f->run.m;
     module_tree tree = {0};
     TRY(module_tree_build(m, &tree));
-    fsdp_status status = FSDP_OK;
     int *unit_of_node = calloc((size_t)tree.n_nodes, sizeof *unit_of_node);
     f->layer_unit = calloc((size_t)m->n_layers, sizeof *f->layer_unit);
     f->param_unit = calloc((size_t)m->n_params, sizeof *f->param_unit);
-    if (!unit_of_node || !f->layer_unit || !f->param_unit)
-        status = out_of_host_memory();
-    else
+    const bool has_memory = unit_of_node && f->layer_unit && f->param_unit;
+    fsdp_status status = has_memory ? FSDP_OK : out_of_host_memory();
+    if (status == FSDP_OK)
         status =
             wrap_assign(&tree, config->wrap, config->wrap_min_elems, unit_of_node, &f->n_units);
     if (status == FSDP_OK)

@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include "lab3_backward/dim0_reduce.h"
 
-static fsdp_status no_memory(void)
-{
-    return fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
-}
-
 /* Worked example: 12 elements, W = 3, slices of 4; 2 ... 8 is kept as 2, 4 and 1 elements. */
 fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, const char *label,
                              grad_buffer *out)
@@ -22,7 +17,7 @@ fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, c
     const size_t slice_elems = l->shard_elems, end = begin + elems;
     out->slices = calloc((size_t)l->world_size, sizeof *out->slices);
     if (!out->slices)
-        return no_memory();
+        return fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
     for (int rank = 0; rank < l->world_size; rank++) {
         size_t first = (size_t)(in_shards ? rank : mesh_slice(shape, rank)) * slice_elems;
         size_t lo = first > begin ? first : begin;
@@ -54,7 +49,7 @@ static fsdp_status init_at(reducer *r, int u, int param, const flat_slot *slot)
     FSDP_ASSERT(r->grads[u].second == NULL); /* no model here has two */
     r->grads[u].second = s;
     if (!s)
-        return no_memory();
+        return fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
     s->param = param;
     size_t first = (size_t)mesh_slice(&f->mesh.shape, f->mesh.shape.world_rank) *
                    f->units[u].slices.shard_elems;

@@ -102,24 +102,6 @@ static fsdp_status end_backward(void *self)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static fsdp_status order_create(int n_units, exec_order *o)
-{
-    o->units = calloc((size_t)n_units, sizeof *o->units);
-    return o->units ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
-}
-
-static fsdp_status limiter_create(device *d, int n_units, int limit, limiter *l)
-{
-    *l = (limiter){.limit = limit, .capacity = limit + 1 + n_units};
-    l->held = calloc((size_t)n_units, sizeof *l->held);
-    l->freed = calloc((size_t)l->capacity, sizeof *l->freed);
-    if (!l->held || !l->freed)
-        return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
-    for (int i = 0; i < l->capacity; i++)
-        TRY(event_create(d, &l->freed[i]));
-    return FSDP_OK;
-}
-
 /* Every group is used on one stream only. */
 static fsdp_status communicate_apart(prefetch *p)
 {
@@ -150,16 +132,23 @@ static fsdp_status check_config(const prefetch_config *config)
 
 static fsdp_status create(prefetch *p, int limit)
 {
-    fsdp *f = p->r->f;
-    TRY(order_create(f->n_units, &p->forward));
-    TRY(order_create(f->n_units, &p->post_forward));
-    p->own.drops = calloc((size_t)f->n_units, sizeof *p->own.drops);
-    if (!p->own.drops)
+    device *d = p->r->f->run.dev;
+    const size_t n_units = (size_t)p->r->f->n_units;
+    limiter *l = &p->limiter;
+    *l = (limiter){.limit = limit, .capacity = limit + 1 + (int)n_units};
+    p->forward.units = calloc(n_units, sizeof *p->forward.units);
+    p->post_forward.units = calloc(n_units, sizeof *p->post_forward.units);
+    p->own.drops = calloc(n_units, sizeof *p->own.drops);
+    l->held = calloc(n_units, sizeof *l->held);
+    l->freed = calloc((size_t)l->capacity, sizeof *l->freed);
+    if (!p->forward.units || !p->post_forward.units || !p->own.drops || !l->held || !l->freed)
         return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
-    TRY(event_create(f->run.dev, &p->updated));
-    TRY(event_create(f->run.dev, &p->own.ended[0]));
-    TRY(event_create(f->run.dev, &p->own.ended[1]));
-    return limiter_create(f->run.dev, f->n_units, limit, &p->limiter);
+    TRY(event_create(d, &p->updated));
+    TRY(event_create(d, &p->own.ended[0]));
+    TRY(event_create(d, &p->own.ended[1]));
+    for (int i = 0; i < l->capacity; i++)
+        TRY(event_create(d, &l->freed[i]));
+    return FSDP_OK;
 }
 
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p, unit_hooks *out)
