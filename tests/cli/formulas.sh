@@ -109,9 +109,9 @@ check() {
                 want["memory,params_full"] = p * all
             } else if (extra ~ /reshard-to/) {
                 N = extra; sub(/.* /, "", N)
-                far = A * root + 3 * block; near = (A * 6 - 3) * block
+                far = A * whole_root + 3 * whole_block; near = (A * 6 - 3) * whole_block
                 want["bytes,all-gather"] = ((S - 1) / S * far + (N - 1) / N * near) * p + (W - 1) * A * 4
-                want["memory,params_full"] = p * (at_once + 3 * block / N)
+                want["memory,params_full"] = p * (at_once + 3 * whole_block / N)
             }
             slice = int((22 + S - 1) / S)
             want["bytes,all-reduce"] = S == 1 ? 0 : 8 * (22 - slice + (S - 1) * slice)
@@ -162,6 +162,8 @@ check grad-op 2 2 2 none 2 2 --sharding grad-op
 EXTRA='--reshard-to 2'
 check full 4 4 3 none 4 4
 check full 6 6 2 both 2 4
+freeze=biases
+check full 4 4 2 both 4 4
 EXTRA=
 freeze=half
 check full 2 2 2 none 4 4
