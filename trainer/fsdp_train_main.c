@@ -127,17 +127,6 @@ static void print_error(int rank, int world_size)
     fsdp_error_print(stderr, rank, world_size);
 }
 
-/* What was printed has arrived, or the exit status says that it has not. */
-static int close_stdout(void)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return EXIT_SUCCESS;
-    fsdp_error(FSDP_EIO, "send the output elsewhere; the files of this run are complete",
-               "cannot write to standard output");
-    fsdp_error_print(stderr, 0, 0);
-    return EXIT_FAILURE;
-}
-
 static fsdp_status print_help(void)
 {
     return options_print_help(
@@ -179,9 +168,13 @@ static int leave(trainer *t, fsdp_status status, const train_result *result)
         comm_abort(t->run.world, EXIT_FAILURE);
     }
     trainer_free(t);
-    if (status != FSDP_OK || close_stdout() != EXIT_SUCCESS)
+    if (status != FSDP_OK)
         return EXIT_FAILURE;
-    return result->ended_early ? BY_SIGTERM : EXIT_SUCCESS;
+    if (fsdp_flush_stdout("send the output elsewhere; the files of this run are complete") ==
+        FSDP_OK)
+        return result->ended_early ? BY_SIGTERM : EXIT_SUCCESS;
+    fsdp_error_print(stderr, 0, 0);
+    return EXIT_FAILURE;
 }
 
 /* Where one of the standard files is closed the next that is opened would get its number, and be

@@ -340,9 +340,7 @@ fsdp_status options_print_help(const option_spec *table, const char *program, co
             print_row(row);
     }
     printf("\n  %-*sprint this list\n", HELP_COLUMN - 2, "--help");
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return fsdp_error(FSDP_EIO, "", "--help: standard output cannot be written");
-    return FSDP_OK;
+    return fsdp_flush_stdout("");
 }
 
 /* ---- canonical text -------------------------------------------------------------------------- */

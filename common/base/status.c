@@ -51,6 +51,13 @@ void fsdp_error_print(FILE *out, int rank, int world_size)
     fflush(out);
 }
 
+fsdp_status fsdp_flush_stdout(const char *hint)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, hint, "cannot write to standard output");
+}
+
 const char *fsdp_status_name(fsdp_status status)
 {
     static const char *const NAMES[] = {

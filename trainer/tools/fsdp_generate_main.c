@@ -109,19 +109,12 @@ static void put_token(const text *t, size_t i, size_t vocab)
         printf("%s%d", i > 0 ? " " : "", (int)t->tokens[i]);
 }
 
-static fsdp_status check_stdout(void)
-{
-    if (fflush(stdout) != 0 || ferror(stdout))
-        return fsdp_error(FSDP_EIO, "", "stdout: %s", strerror(errno));
-    return FSDP_OK;
-}
-
 static fsdp_status write_text(generator *g, const generate_options *opt, size_t vocab, text *t)
 {
     for (size_t i = 0; i < t->n_tokens; i++)
         put_token(t, i, vocab);
     for (int64_t n = 0; n < opt->length; n++) {
-        TRY(check_stdout());
+        TRY(fsdp_flush_stdout(""));
         TRY(generator_logits(g, t->tokens, t->n_tokens, t->logits));
         const uint32_t word = philox_u32((uint64_t)opt->seed, SAMPLE_STREAM, (uint64_t)n);
         const pick_args pick = {.logits = t->logits,
@@ -134,7 +127,7 @@ static fsdp_status write_text(generator *g, const generate_options *opt, size_t 
         put_token(t, t->n_tokens++, vocab);
     }
     putchar('\n');
-    return check_stdout();
+    return fsdp_flush_stdout("");
 }
 
 /* ---- model ---------------------------------------------------------------------------------- */
