@@ -84,35 +84,33 @@ static fsdp_status end_digests(trainer *t)
 }
 
 /* Outside of train_run, failures of files and of the order are agreed on. */
+static fsdp_status alike(train_result *result, fsdp_status status)
+{
+    result->failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
+    return status;
+}
+
 static fsdp_status train(trainer *t, train_result *result)
 {
     const int64_t first_step = t->setup.first_step;
-    fsdp_status status;
     /* what this command wrote about its steps stays; an export may be missing */
     const bool was_done = first_step > 0 && first_step >= train_end(&t->cfg.train);
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
-    if (t->cfg.export_init_dir && first_step == 0) { /* else it has been written */
-        status = train_export(&t->setup, t->cfg.export_init_dir);
-        result->failed_alike = status == FSDP_EIO;
-        TRY(status);
-    }
-    status = train_run(t->loop, result);
+    if (t->cfg.export_init_dir && first_step == 0) /* else it has been written */
+        TRY(alike(result, train_export(&t->setup, t->cfg.export_init_dir)));
+    const fsdp_status status = train_run(t->loop, result);
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
     if (status != FSDP_OK && t->order) /* an event that this rank lacked explains the failure */
         TRY(order_check_status(t->order));
     TRY(status);
-    status = comm_agree(t->run.world, end_digests(t));
-    result->failed_alike = status == FSDP_EIO;
-    TRY(status);
+    TRY(alike(result, comm_agree(t->run.world, end_digests(t))));
     if (result->ended_early) {
         if (comm_rank(t->run.world) == 0)
             printf("ended by SIGTERM; --resume auto goes on from what was saved\n");
         return FSDP_OK;
     }
-    status = finish(t, result, was_done);
-    result->failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
-    return status;
+    return alike(result, finish(t, result, was_done));
 }
 
 static void print_error(int rank, int world_size)
