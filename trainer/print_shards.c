@@ -6,74 +6,59 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "trainer/trainer.h"
 
+/* Of the first ranks of a shard group, and its last one. */
 enum { MOST_COLUMNS = 8 };
+/* What a row shows in place of a slot. */
+enum { RANKS = -2, PADDING = -1 };
 
-/* What the first ranks of a shard group have, and its last one. */
-typedef size_t cells[MOST_COLUMNS];
-
-static int rank_of_column(const flat_layout *l, int column)
+/* What a rank has of a slot, or of padding, in elements. */
+static fsdp_status count_elems(const flat_layout *l, int rank, int slot, size_t *elems)
 {
-    return column == MOST_COLUMNS - 1 ? l->world_size - 1 : column;
-}
-
-static void print_row(const flat_layout *l, const char *name, const char *shape, const cells row,
-                      FILE *out)
-{
-    fprintf(out, "  %-34s %12s ", name, shape);
-    for (int k = 0; k < l->world_size && k < MOST_COLUMNS; k++)
-        fprintf(out, "%s %9zu", rank_of_column(l, k) > k ? " ..." : "", row[k]);
-    fprintf(out, "\n");
-}
-
-/* Fill in rows [n_slots] with elements, row [n_slots] with padding, and the last one with ranks. */
-static fsdp_status count_elems(const flat_layout *l, cells *rows)
-{
-    for (int k = 0; k < l->world_size && k < MOST_COLUMNS; k++) {
-        const int rank = rank_of_column(l, k);
-        flat_piece *pieces;
-        int n;
-        TRY(ckpt_shard_pieces(l, rank, &pieces, &n));
-        rows[l->n_slots][k] = l->shard_elems;
-        rows[l->n_slots + 1][k] = (size_t)rank;
-        for (int i = 0; i < n; i++) {
-            rows[pieces[i].slot][k] = pieces[i].elems;
-            rows[l->n_slots][k] -= pieces[i].elems;
-        }
-        free(pieces);
-    }
+    flat_piece *pieces;
+    int n;
+    TRY(ckpt_shard_pieces(l, rank, &pieces, &n));
+    *elems = slot == PADDING ? l->shard_elems : 0;
+    for (int i = 0; i < n; i++)
+        if (slot == PADDING)
+            *elems -= pieces[i].elems;
+        else if (pieces[i].slot == slot)
+            *elems = pieces[i].elems;
+    free(pieces);
     return FSDP_OK;
 }
 
-static void print_slot(const fsdp *f, const flat_layout *l, int slot, cells row, FILE *out)
+static fsdp_status print_row(const flat_layout *l, int slot, const char *name, const char *shape,
+                             FILE *out)
 {
-    const param_spec *p = &f->run.m->params[l->slots[slot].param];
-    char shape[48];
-    const int chars = snprintf(shape, sizeof shape, "%zu", p->dims[0]);
-    if (p->n_dims > 1)
-        snprintf(shape + chars, sizeof shape - (size_t)chars, "x%zu", p->dims[1]);
-    for (int k = 0; l->rows && k < MOST_COLUMNS; k++)
-        row[k] /= l->rows[slot].row_elems;
-    print_row(l, p->name, shape, row, out);
+    const size_t row_elems = l->rows && slot >= 0 ? l->rows[slot].row_elems : 1;
+    fprintf(out, "  %-34s %12s ", name, shape);
+    for (int k = 0; k < l->world_size && k < MOST_COLUMNS; k++) {
+        const int rank = k == MOST_COLUMNS - 1 ? l->world_size - 1 : k;
+        size_t cell = (size_t)rank;
+        if (slot != RANKS)
+            TRY(count_elems(l, rank, slot, &cell));
+        fprintf(out, "%s %9zu", rank > k ? " ..." : "", cell / row_elems);
+    }
+    fprintf(out, "\n");
+    return FSDP_OK;
 }
 
 static fsdp_status print_unit(const fsdp *f, int first, int last, FILE *out)
 {
     const flat_layout *l = &f->units[first].layout;
-    const int n = l->n_slots;
-    cells *rows = calloc((size_t)n + 2, sizeof *rows);
-    fsdp_status status =
-        rows ? count_elems(l, rows) : fsdp_error(FSDP_ENOMEM, "", "--print-shards: no host memory");
     fprintf(out, "%s%s%s: %zu elements gathered, %zu in a shard\n", f->units[first].name,
             last > first ? " ... " : "", last > first ? f->units[last].name : "", l->padded_elems,
             l->shard_elems);
-    if (status == FSDP_OK) {
-        print_row(l, l->rows ? "rows of rank" : "elements of rank", "shape", rows[n + 1], out);
-        for (int i = 0; i < n; i++)
-            print_slot(f, l, i, rows[i], out);
-        print_row(l, "padding, elements", "", rows[n], out);
+    TRY(print_row(l, RANKS, l->rows ? "rows of rank" : "elements of rank", "shape", out));
+    for (int i = 0; i < l->n_slots; i++) {
+        const param_spec *p = &f->run.m->params[l->slots[i].param];
+        char shape[48];
+        const int chars = snprintf(shape, sizeof shape, "%zu", p->dims[0]);
+        if (p->n_dims > 1)
+            snprintf(shape + chars, sizeof shape - (size_t)chars, "x%zu", p->dims[1]);
+        TRY(print_row(l, i, p->name, shape, out));
     }
-    free(rows);
-    return status;
+    return print_row(l, PADDING, "padding, elements", "", out);
 }
 
 /* Whether two units look alike: their parameters have the same rows and elements. */
