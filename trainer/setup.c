@@ -200,7 +200,7 @@ static fsdp_status choose_buckets(trainer *t)
 {
     size_t largest, best_elems = 0;
     plan now, best;
-    if (!t->cfg.bucket_auto || t->cfg.parallel != PARALLEL_FSDP || !t->has_costs)
+    if (!t->cfg.bucket_auto)
         return FSDP_OK;
     TRY(largest_unit(t, &largest));
     TRY(plan_make(t, 0, t->cfg.n_ranks, true, &best));

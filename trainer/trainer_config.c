@@ -1,6 +1,5 @@
 /* trainer_config.c -- see trainer_config.h. */
 #include "trainer/trainer_config.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/comm/comm.h"
@@ -16,7 +15,8 @@
                      const char *: OPT_STRING, bool: OPT_BOOL, int: OPT_ENUM)
 #define LATER "this part is not there yet; run without it"
 
-enum { MAX_AUTO_BATCH = 8 };
+enum { MAX_AUTO_BATCH = 8, MOST_DIGITS = 18 /* of an int64_t */ };
+enum { NOT_GIVEN = -2 }; /* no word of --gradient-checkpointing says it */
 
 /* clang-format off */
 const option_spec TRAINER_OPTIONS[] = {
@@ -146,86 +146,73 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 
 /* ---- options with a text that is parsed here ------------------------------------------------- */
 
-/* A whole number from 1 on. */
-static bool parse_count(const char *text, int64_t *out)
+/* The number that text consists of, in at most so many decimal digits; else -1. */
+static int64_t parse_count(const char *text, size_t most_digits)
 {
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    return end != text && *end == '\0' && errno == 0 && *out >= 1;
+    const size_t digits = strspn(text, "0123456789");
+    const bool is_count = digits > 0 && digits <= most_digits && text[digits] == '\0';
+    return is_count ? strtoll(text, NULL, 10) : -1;
 }
 
 static fsdp_status parse_wrap(trainer_config *cfg)
 {
-    if (strcmp(cfg->wrap, "block") == 0)
-        cfg->wrap_policy = WRAP_BLOCK;
-    else if (strcmp(cfg->wrap, "sub-block") == 0)
-        cfg->wrap_policy = WRAP_SUB_BLOCK;
-    else if (strcmp(cfg->wrap, "model") == 0)
-        cfg->wrap_policy = WRAP_MODEL;
-    else if (strncmp(cfg->wrap, "size:", 5) == 0 &&
-             parse_count(cfg->wrap + 5, &cfg->wrap_min_elems))
-        cfg->wrap_policy = WRAP_SIZE;
-    else
-        return fsdp_error(
-            FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
-            "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
-    return FSDP_OK;
+    const bool is_size = strncmp(cfg->wrap, "size:", 5) == 0;
+    const char *choice = is_size ? "size:N" : cfg->wrap;
+    cfg->wrap_policy = options_choice("block|sub-block|size:N|model", choice);
+    cfg->wrap_min_elems = is_size ? parse_count(cfg->wrap + 5, MOST_DIGITS) : 1;
+    if (cfg->wrap_policy >= 0 && cfg->wrap_min_elems > 0)
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
+        "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", cfg->wrap);
 }
 
 static fsdp_status parse_bucket(trainer_config *cfg)
 {
-    int64_t max_elems = 0;
-    cfg->bucket_auto = strcmp(cfg->bucket, "auto") == 0;
-    if (!cfg->bucket_auto && strcmp(cfg->bucket, "block") != 0 &&
-        !parse_count(cfg->bucket, &max_elems))
+    const int choice = options_choice("block|auto", cfg->bucket);
+    const int64_t max_elems = choice < 0 ? parse_count(cfg->bucket, MOST_DIGITS) : 0;
+    if (choice < 0 && max_elems < 1)
         return fsdp_error(FSDP_EINVAL, "pass --bucket 20000000, --bucket auto or --bucket block",
                           "--bucket: got '%s', expected block, auto or a number of parameters",
                           cfg->bucket);
+    cfg->bucket_auto = choice == 1 && cfg->parallel == PARALLEL_FSDP && cfg->n_ranks > 1;
     cfg->buckets.max_elems = (size_t)max_elems;
     return FSDP_OK;
 }
 
-/* One word of --gradient-checkpointing, which a comma or the end of the text follows. What the text
- * has not said yet is 0 in part and every, and -1 in from. */
-static bool parse_recompute_word(const char *word, int chars, recompute_spec *spec)
+/* One word of --gradient-checkpointing. false: it is unknown, or is of a kind that was there. */
+static bool parse_recompute_word(const char *word, recompute_spec *spec)
 {
-    static const char *const parts[] = {"block", "attention", "mlp"};
-    int read = 0;
-    for (int i = 0; i < 3 && spec->part == RECOMPUTE_NOTHING; i++)
-        if ((int)strlen(parts[i]) == chars && strncmp(word, parts[i], (size_t)chars) == 0) {
-            spec->part = (recompute_part)(RECOMPUTE_BLOCK + i);
-            return true;
-        }
-    (void)sscanf(word, "from:%*6[0-9]%n", &read);
-    if (read == chars && read > 0 && spec->from < 0)
-        return sscanf(word, "from:%d", &spec->from) == 1;
-    (void)sscanf(word, "every:%*6[0-9]%n", &read);
-    return read == chars && read > 0 && spec->every == 0 &&
-           sscanf(word, "every:%d", &spec->every) == 1 && spec->every > 0;
+    const int part = options_choice("nothing|block|attention|mlp", word);
+    if (part > RECOMPUTE_NOTHING && spec->part == RECOMPUTE_NOTHING)
+        spec->part = (recompute_part)part;
+    else if (strncmp(word, "from:", 5) == 0 && spec->from == NOT_GIVEN)
+        spec->from = (int)parse_count(word + 5, 9);
+    else if (strncmp(word, "every:", 6) == 0 && spec->every == NOT_GIVEN)
+        spec->every = (int)parse_count(word + 6, 9);
+    else
+        return false;
+    return true;
 }
 
 /* "attention,from:4": a part, and of which blocks. */
 static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
 {
-    const char *text = cfg->checkpointing;
     recompute_spec *spec = &cfg->recompute;
+    char words[64], *rest = words; /* a longer text has an unknown word or two of a kind */
     bool is_known = true;
-    if (!text)
+    if (!cfg->checkpointing)
         return FSDP_OK;
-    *spec = (recompute_spec){RECOMPUTE_NOTHING, -1, 0};
-    cfg->recompute_auto = strcmp(text, "auto") == 0;
-    bool goes_on = !cfg->recompute_auto;
-    while (goes_on && is_known) {
-        const int n = (int)strcspn(text, ",");
-        is_known = parse_recompute_word(text, n, spec);
-        goes_on = text[n] == ',';
-        text += n + 1;
-    }
+    *spec = (recompute_spec){RECOMPUTE_NOTHING, NOT_GIVEN, NOT_GIVEN};
+    cfg->recompute_auto = strcmp(cfg->checkpointing, "auto") == 0;
+    snprintf(words, sizeof words, "%s", cfg->recompute_auto ? "block" : cfg->checkpointing);
+    for (const char *word; is_known && (word = strsep(&rest, ",")) != NULL;)
+        is_known = parse_recompute_word(word, spec);
     spec->part = spec->part ? spec->part : RECOMPUTE_BLOCK;
-    spec->from = spec->from < 0 ? 0 : spec->from;
-    spec->every = spec->every ? spec->every : 1;
-    if (is_known && n_blocks / spec->every * spec->every > spec->from)
+    spec->from = spec->from == NOT_GIVEN ? 0 : spec->from;
+    spec->every = spec->every == NOT_GIVEN ? 1 : spec->every;
+    if (is_known && spec->from >= 0 && spec->every > 0 &&
+        n_blocks / spec->every * spec->every > spec->from)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "leave the text out, or choose blocks, such as mlp,from:1",
                       "--gradient-checkpointing: got '%s', expected auto, or block, attention or "

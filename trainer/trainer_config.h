@@ -44,7 +44,7 @@ typedef struct trainer_config {
     bool prefetch_auto;
     int64_t limit_all_gathers;
     const char *bucket;
-    bool bucket_auto;
+    bool bucket_auto;      /* the size is chosen: there are units, and ranks to move them between */
     bucket_config buckets; /* from the text in bucket; 0 elements: units stay as they are */
     const char *checkpointing;
     bool recompute_auto, recompute_short; /* short: no choice of auto fits */

@@ -179,8 +179,7 @@ static bool parse_double(const option_spec *spec, const char *text, double *valu
     return *end == '\0' && isfinite(*value) && in_range(spec, *value);
 }
 
-/* choice_index -- where text stands in "a|b|c", -1 when nowhere. */
-static int choice_index(const char *choices, const char *text)
+int options_choice(const char *choices, const char *text)
 {
     size_t text_bytes = strlen(text);
     for (int index = 0;; index++) {
@@ -208,7 +207,7 @@ static bool store(const option_spec *spec, const char *text, void *out)
         *(const char **)field = text;
         return true;
     case OPT_ENUM:
-        *(int *)field = choice_index(spec->choices, text);
+        *(int *)field = options_choice(spec->choices, text);
         return *(int *)field >= 0;
     case OPT_BOOL:
     case OPT_REFUSED:

@@ -55,6 +55,9 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
  * for programs that find out where their options end. */
 bool options_takes_next(const option_spec *table, const char *word);
 
+/* options_choice -- where text stands in choices, "a|b|c"; -1: nowhere. */
+int options_choice(const char *choices, const char *text);
+
 /* options_print_help -- usage, doc and a line for every row, to stdout.
  *   errors  FSDP_EIO when stdout cannot be written */
 fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc);
