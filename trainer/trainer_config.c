@@ -121,26 +121,21 @@ const option_spec TRAINER_OPTIONS[] = {
     {0}};
 /* clang-format on */
 
-/* Whether `native`, which --comm names, is the transport of device `number`. */
-static fsdp_status check_native(int number, const char *native)
-{
-    const backend *b = backend_of(number);
-    if (b->native != NULL && strcmp(b->native->name, native) == 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "run it with --comm auto, which takes what the device has",
-                      "--comm %s: --device %s has %s", native, b->name,
-                      b->native != NULL ? b->native->name : "no transport of its own");
-}
-
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
     *cfg = (trainer_config){0};
     TRY(options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg));
     TRY(backend_check(cfg->device));
-    if (cfg->comm >= COMM_NATIVE) { /* which has several names */
-        TRY(check_native(cfg->device, cfg->comm == COMM_NATIVE ? "nccl" : "hccl"));
-        cfg->comm = COMM_NATIVE;
-    }
+    if (cfg->comm < COMM_NATIVE)
+        return FSDP_OK;
+    /* COMM_NATIVE has several names, each of them for some devices. */
+    const backend *b = backend_of(cfg->device);
+    const char *wanted = cfg->comm == COMM_NATIVE ? "nccl" : "hccl";
+    const char *has = b->native != NULL ? b->native->name : "no transport of its own";
+    if (strcmp(wanted, has) != 0)
+        return fsdp_error(FSDP_EINVAL, "run it with --comm auto, which takes what the device has",
+                          "--comm %s: --device %s has %s", wanted, b->name, has);
+    cfg->comm = COMM_NATIVE;
     return FSDP_OK;
 }
 
