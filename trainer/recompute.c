@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "trainer/trainer.h"
 
-/* What the rank with the least memory has, or the device of a plan. */
+/* What the rank with the least memory has. */
 static fsdp_status least_memory(trainer *t, size_t *have)
 {
     bool limited;
@@ -13,10 +13,6 @@ static fsdp_status least_memory(trainer *t, size_t *have)
     for (int r = 0; r < comm_size(t->run.world); r++)
         *have = ((size_t *)all)[r] < *have ? ((size_t *)all)[r] : *have;
     free(all);
-    if (t->cfg.device_memory_mib > 0)
-        *have = (size_t)t->cfg.device_memory_mib << 20;
-    else if (t->cfg.plan && t->costs.machine.model)
-        *have = (size_t)t->costs.machine.memory_bytes;
     return FSDP_OK;
 }
 

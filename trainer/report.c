@@ -127,10 +127,8 @@ static void print_fit(const trainer *t, FILE *out)
     const bool of_groups = t->cfg.sharding == SHARDING_HYBRID;
     const int near = t->cfg.reshard_to > 0 ? (int)t->cfg.reshard_to : 1;
     const int group = of_groups ? trainer_config_shard_size(&t->cfg, t->cfg.n_ranks) : near;
-    size_t have = (size_t)t->cfg.device_memory_mib << 20;
-    if (have == 0)
-        have = t->costs.machine.model ? (size_t)t->costs.machine.memory_bytes
-                                      : device_mem_available(t->run.dev);
+    bool limited;
+    const size_t have = trainer_memory(t, &limited);
     fprintf(out, "what fits %s\n", format_bytes(have, text, sizeof text));
     print_found(out, "largest batch", least_that(t, 0, have, 2 * MAX_BATCH) - 1);
     fprintf(out, "on %d ranks\n", t->cfg.n_ranks);

@@ -13,10 +13,13 @@ bool trainer_flag(const char *name)
 /* Ranks of a host share its memory, but each has a limit of its own. */
 size_t trainer_memory(const trainer *t, bool *limited)
 {
-    size_t n_local = (size_t)comm_local_size(t->run.world);
-    size_t have = device_mem_available(t->run.dev), limit = (size_t)t->cfg.device_memory_mib << 20;
-    *limited = limit > 0 && have + ledger_read(device_ledger(t->run.dev)).live_total_bytes >= limit;
-    return *limited ? have : have / n_local;
+    const size_t have = device_mem_available(t->run.dev);
+    const size_t limit = (size_t)t->cfg.device_memory_mib << 20;
+    const size_t live = ledger_read(device_ledger(t->run.dev)).live_total_bytes;
+    *limited = limit > 0 && (t->cfg.plan || have + live >= limit);
+    if (t->cfg.plan && (limit > 0 || t->costs.machine.model))
+        return limit > 0 ? limit : (size_t)t->costs.machine.memory_bytes;
+    return *limited ? have : have / (size_t)comm_local_size(t->run.world);
 }
 
 fsdp_config trainer_fsdp_config(const trainer *t)

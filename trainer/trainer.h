@@ -64,7 +64,8 @@ fsdp_status trainer_check_outputs(const trainer *t);
 bool trainer_flag(const char *name);
 /* trainer_fsdp_config -- of --parallel fsdp; it borrows from t. */
 fsdp_config trainer_fsdp_config(const trainer *t);
-/* trainer_memory -- bytes that a run on this rank may take; *limited: --device-memory says so. */
+/* trainer_memory -- bytes that a run on this rank, or on the device of a plan, may take. *limited:
+ * --device-memory says so. */
 size_t trainer_memory(const trainer *t, bool *limited);
 /* trainer_choose_recompute -- --gradient-checkpointing=auto: of the choices that fit the least
  * memory of all ranks, by their plans, take the one with the fewest operations: nothing, or a part
