@@ -73,21 +73,18 @@ static bool is_over_hosts(const trainer *t)
 
 /* ---- what fits ------------------------------------------------------------------------------- */
 
-/* Whether a run of w ranks, `batch` sequences each, fits `have` bytes. What cannot be does not: a
- * canonical run has a power of two of sequences, and near groups are parts of a shard group. */
+/* Whether a run of w ranks, `batch` sequences each, is accepted and fits `have` bytes. */
 static bool fits(const trainer *t, int w, int64_t batch, size_t have)
 {
     trainer other = *t;
     plan p;
-    if (batch > MAX_BATCH || batch * t->cfg.train.seq_len > MAX_TOKENS ||
-        (t->run.mode == GRAD_ACC_CANONICAL && (batch & (batch - 1)) != 0))
-        return false;
-    if (t->cfg.reshard_to > 0 && trainer_config_shard_size(&t->cfg, w) <= t->cfg.reshard_to)
+    other.cfg.n_ranks = w;
+    other.cfg.train.batch_size = batch;
+    other.run.batch = (size_t)batch;
+    if (trainer_config_check(&other.cfg) != FSDP_OK)
         return false;
     if (t->cfg.recompute_auto) /* what would be chosen at last */
         other.cfg.recompute = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
-    other.cfg.train.batch_size = batch;
-    other.run.batch = (size_t)batch;
     return plan_make(&other, 0, w, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
 }
 

@@ -128,34 +128,14 @@ static fsdp_status prepare_model(trainer *t)
 /* In the order of the choices of --plan-device in trainer_config.c. */
 static const char *const PLAN_DEVICES[] = {"none", "this", "h100", "a100", "t4", "910b"};
 
-/* A plan of several ranks needs a link. This is checked first, because measuring takes a while. */
-static fsdp_status check_link(const trainer *t)
-{
-    const trainer_config *c = &t->cfg;
-    const bool is_named = c->plan_device > PLAN_THIS_DEVICE;
-    const bool is_measured = !c->plan_prices && comm_size(t->run.world) > 1;
-    if (c->plan_link || is_named || is_measured || c->n_ranks == 1)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL,
-                      "pass --plan-link RATE,LATENCY, name a --plan-device, or start several "
-                      "ranks, which measure their link",
-                      "%s: one rank measures no link between the %d of the plan",
-                      c->plan_prices   ? "--plan-prices"
-                      : c->bucket_auto ? "--bucket auto"
-                                       : "--plan-device this",
-                      c->n_ranks);
-}
-
 /* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
  * the links of --plan-link. */
 static fsdp_status fill_costs(trainer *t)
 {
     const trainer_config *c = &t->cfg;
-    const bool for_buckets = c->bucket_auto && c->parallel == PARALLEL_FSDP && c->n_ranks > 1;
     plan_costs *costs = &t->costs;
-    if (!c->plan_prices && c->plan_device == PLAN_NO_DEVICE && !for_buckets)
+    if (!c->plan_prices && c->plan_device == PLAN_NO_DEVICE && !c->bucket_auto)
         return FSDP_OK;
-    TRY(check_link(t));
     if (c->plan_prices) {
         TRY(prices_read(c->plan_prices, &costs->prices));
         costs->machine.reached = 1;

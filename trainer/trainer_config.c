@@ -244,14 +244,9 @@ static fsdp_status resolve_model(const trainer_config *cfg, model_config *mc)
     set_if_given(cfg->n_positions, &mc->max_seq_len);
     if ((size_t)seq_len <= mc->max_seq_len)
         return FSDP_OK;
-    if (cfg->n_positions > 0)
-        return fsdp_error(
-            FSDP_EINVAL, "pass a larger --n-positions or a smaller --seq-len",
-            "--n-positions: got %lld, expected at least %lld, the tokens of --seq-len",
-            (long long)cfg->n_positions, seq_len);
     return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",
-                      "--seq-len: got %lld, expected at most %zu, the positions of --size %s",
-                      seq_len, mc->max_seq_len, cfg->size);
+                      "--seq-len: got %lld, expected at most %zu, the positions of the model",
+                      seq_len, mc->max_seq_len);
 }
 
 /* Fill in --global-batch, --batch-size and --grad-accum where they were not given. */
@@ -270,11 +265,6 @@ static fsdp_status resolve_batch(train_config *c, int n_ranks)
                           (long long)c->global_batch, n_ranks);
     if (c->batch_size == 0 && c->grad_accum > 0)
         c->batch_size = per_rank / c->grad_accum;
-    if (c->batch_size > MAX_BATCH)
-        return fsdp_error(
-            FSDP_EINVAL, "pass a larger --grad-accum, or leave it out",
-            "--global-batch: %lld sequences per rank and micro-step, expected at most %d",
-            (long long)c->batch_size, MAX_BATCH);
     if (c->batch_size == 0)
         for (c->batch_size = MAX_AUTO_BATCH; per_rank % c->batch_size != 0;)
             c->batch_size /= 2;
@@ -291,55 +281,25 @@ static fsdp_status resolve_batch(train_config *c, int n_ranks)
                       (long long)c->grad_accum);
 }
 
+/* The leaves of a canonical sum that one rank adds up by itself are a complete tree: those of a
+ * micro-step, or, with --no-sync, of a step. */
 static fsdp_status check_batch(const trainer_config *cfg)
 {
-    const int64_t batch = cfg->train.batch_size;
-    if (batch * cfg->train.seq_len > MAX_TOKENS)
+    const long long batch = cfg->train.batch_size, seq_len = cfg->train.seq_len;
+    const bool is_late = cfg->no_sync == NO_SYNC_ALL;
+    const long long leaves = is_late ? batch * cfg->train.grad_accum : batch;
+    if (batch > MAX_BATCH || batch * seq_len > MAX_TOKENS)
         return fsdp_error(FSDP_EINVAL, "pass a smaller --batch-size and a larger --grad-accum",
-                          "--batch-size: %lld sequences of %lld tokens, expected at most %d tokens",
-                          (long long)batch, (long long)cfg->train.seq_len, MAX_TOKENS);
-    if (cfg->reduction == GRAD_ACC_CANONICAL && (batch & (batch - 1)) != 0)
-        return fsdp_error(
-            FSDP_EINVAL, "pass --batch-size 4 and more --grad-accum, or --reduction fast",
-            "--batch-size: got %lld, expected a power of two with --reduction canonical",
-            (long long)batch);
-    return FSDP_OK;
-}
-
-/* What --no-sync, --reshard-after and --reshard-to go with. */
-static fsdp_status check_schedule(const trainer_config *cfg)
-{
-    const bool is_fsdp = cfg->parallel == PARALLEL_FSDP,
-               is_hybrid = cfg->sharding == SHARDING_HYBRID;
-    const bool is_canonical = cfg->reduction == GRAD_ACC_CANONICAL;
-    const bool keeps = cfg->reshard_after == RESHARD_AFTER_STEP;
-    const long long near = cfg->reshard_to, n = cfg->train.batch_size * cfg->train.grad_accum;
-    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg, w);
-    if (keeps && (!is_fsdp || cfg->sharding == SHARDING_NONE))
-        return fsdp_error(FSDP_EINVAL, "leave --reshard-after out, or pass another --sharding",
-                          "--reshard-after step: got a run that never reshards");
-    if (near > 0 && (!is_fsdp || keeps || !(is_hybrid || cfg->sharding == SHARDING_FULL)))
-        return fsdp_error(FSDP_EINVAL, "pass --sharding full or hybrid, without --reshard-after",
-                          "--reshard-to: got %lld and no resharding after forward", near);
-    if (near > 0 && (near >= s || s % near != 0))
-        return fsdp_error(FSDP_EINVAL, "pass the ranks of a host, or leave --reshard-to out",
-                          "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
-                          "group, and less than all",
-                          near, s);
-    if (cfg->no_sync == NO_SYNC_REPLICAS && (!is_fsdp || !is_hybrid || is_canonical || s == w))
+                          "--batch-size: got %lld sequences of %lld tokens, expected at most %d "
+                          "sequences and %d tokens",
+                          batch, seq_len, MAX_BATCH, MAX_TOKENS);
+    if (cfg->reduction == GRAD_ACC_CANONICAL && (leaves & (leaves - 1)) != 0)
         return fsdp_error(FSDP_EINVAL,
-                          "pass --no-sync alone, or --sharding hybrid --fsdp-size N and "
+                          "pass powers of two, such as --batch-size 4 --grad-accum 8, or "
                           "--reduction fast",
-                          "--no-sync=replicas: got a run without replicas of shard groups, or a "
-                          "canonical one, whose sum has one shape on every mesh");
-    if (cfg->layout == LAYOUT_PER_PARAM && !is_fsdp)
-        return fsdp_error(FSDP_EINVAL, "pass --parallel fsdp, or leave --layout out",
-                          "--layout per-param: got a run without shards");
-    if (cfg->no_sync != NO_SYNC_OFF && is_canonical && (n & (n - 1)) != 0)
-        return fsdp_error(FSDP_EINVAL, "pass another --global-batch, or --reduction fast",
-                          "--no-sync: got --batch-size * --grad-accum = %lld, expected a power of "
-                          "two with --reduction canonical",
-                          n);
+                          "--batch-size%s: got %lld, expected a power of two with --reduction "
+                          "canonical",
+                          is_late ? " * --grad-accum, with --no-sync" : "", leaves);
     return FSDP_OK;
 }
 
@@ -369,15 +329,6 @@ static fsdp_status resolve_plan(trainer_config *cfg)
         return fsdp_error(FSDP_EINVAL, "pass --plan-slow 3:1.5 for a rank 3 that takes half longer",
                           "--plan-slow: got '%s', expected R:FACTOR, a rank of %d and from 1 on",
                           cfg->plan_slow, w);
-    if (cfg->plan_prices && cfg->plan_device != PLAN_NO_DEVICE)
-        return fsdp_error(FSDP_EINVAL, "leave one of them out",
-                          "--plan-prices and --plan-device exclude each other");
-    bool no_times = cfg->plan_device == PLAN_NO_DEVICE && !cfg->bucket_auto && !cfg->plan_prices;
-    if (no_times && (cfg->plan_link || cfg->plan_slow))
-        return fsdp_error(FSDP_EINVAL,
-                          "pass --plan-device this, or the name of one, or --plan-prices FILE, too",
-                          "--plan-%s: a plan without --plan-device or --plan-prices has no times",
-                          cfg->plan_link ? "link" : "slow");
     return FSDP_OK;
 }
 
@@ -385,38 +336,86 @@ int trainer_config_shard_size(const trainer_config *cfg, int world_size)
 {
     if (cfg->parallel != PARALLEL_FSDP)
         return 1;
-    if (cfg->plan_fsdp_size > 0)
-        return (int)cfg->plan_fsdp_size;
     return sharding_shard_size((sharding_strategy)cfg->sharding, world_size, (int)cfg->fsdp_size);
 }
 
-/* What --plan-ranks, --plan-fsdp-size and --fsdp-size may be together. */
-static fsdp_status resolve_mesh(trainer_config *cfg)
+/* The sizes of shard groups and of near groups. */
+static fsdp_status check_mesh(const trainer_config *cfg)
 {
-    const bool is_planned = cfg->plan_fsdp_size > 0, is_fsdp = cfg->parallel == PARALLEL_FSDP;
-    const char *option = is_planned ? "--plan-fsdp-size" : "--fsdp-size";
-    bool is_hybrid = cfg->sharding == SHARDING_HYBRID;
-    if (is_planned && !(is_fsdp && (is_hybrid || cfg->sharding == SHARDING_FULL)))
-        return fsdp_error(
-            FSDP_EINVAL, "pass --plan-fsdp-size with --parallel fsdp and --sharding full or hybrid",
-            "--plan-fsdp-size: got %lld with a strategy that has its own groups",
-            (long long)cfg->plan_fsdp_size);
-    if (is_planned)
-        cfg->sharding = SHARDING_HYBRID;
-    else if (is_hybrid != (cfg->fsdp_size > 0))
-        return fsdp_error(FSDP_EINVAL,
-                          "pass --sharding hybrid --fsdp-size N, N ranks to a shard group",
-                          "--fsdp-size: got %lld with --sharding %s", (long long)cfg->fsdp_size,
-                          is_hybrid ? "hybrid" : "of another kind");
-    int s = trainer_config_shard_size(cfg, cfg->n_ranks);
-    if (is_fsdp && cfg->sharding == SHARDING_HYBRID && s == 1 && cfg->n_ranks > 1)
+    const char *option = cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size";
+    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg, w);
+    const long long near = cfg->reshard_to;
+    if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
                           "%s: got 1, expected at least 2 ranks to a shard group", option);
-    if (cfg->n_ranks % s == 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",
-                      "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,
-                      cfg->n_ranks);
+    if (w % s != 0)
+        return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",
+                          "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,
+                          w);
+    if (near > 0 && (near >= s || s % near != 0))
+        return fsdp_error(FSDP_EINVAL, "pass the ranks of a host, or leave --reshard-to out",
+                          "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
+                          "group, and less than all",
+                          near, s);
+    return FSDP_OK;
+}
+
+#define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"
+
+/* Options that need others. */
+static fsdp_status check_needs(const trainer_config *c, int world_size)
+{
+    const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;
+    const bool keeps = c->reshard_after == RESHARD_AFTER_STEP;
+    const bool has_replicas =
+        is_fsdp && is_hybrid && trainer_config_shard_size(c, c->n_ranks) < c->n_ranks;
+    const bool measures_link = world_size > 1 && !c->plan_prices;
+    const bool has_link =
+        c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device > PLAN_THIS_DEVICE;
+    const bool has_times = c->plan_device != PLAN_NO_DEVICE || c->plan_prices || c->bucket_auto;
+    const struct {
+        bool lacks;
+        const char *option, *needs;
+    } rules[] = {
+        {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
+        {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},
+        {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
+         "--save DIR"},
+        {c->print_shards && !is_fsdp, "--print-shards", "--parallel fsdp"},
+        {c->layout == LAYOUT_PER_PARAM && !is_fsdp, "--layout per-param", "--parallel fsdp"},
+        {keeps && (!is_fsdp || c->sharding == SHARDING_NONE), "--reshard-after step",
+         "--parallel fsdp and a --sharding that reshards"},
+        {c->reshard_to > 0 && (!is_fsdp || keeps || !(is_hybrid || c->sharding == SHARDING_FULL)),
+         "--reshard-to", "--parallel fsdp, --sharding full or hybrid, and --reshard-after use"},
+        {c->no_sync == NO_SYNC_REPLICAS && (!has_replicas || c->reduction == GRAD_ACC_CANONICAL),
+         "--no-sync=replicas",
+         "--reduction fast and --sharding hybrid --fsdp-size N, of several groups"},
+        {c->plan_fsdp_size > 0 && !(is_fsdp && is_hybrid), "--plan-fsdp-size",
+         "--parallel fsdp and --sharding full or hybrid"},
+        {c->fsdp_size > 0 && !is_hybrid, "--fsdp-size", "--sharding hybrid"},
+        {is_hybrid && c->fsdp_size == 0, "--sharding hybrid", "--fsdp-size N"},
+        {c->plan_prices && c->plan_device != PLAN_NO_DEVICE, "--plan-prices", "--plan-device none"},
+        {c->plan_link && !has_times, "--plan-link", "--plan-device NAME or --plan-prices FILE"},
+        {c->plan_slow && !has_times, "--plan-slow", "--plan-device NAME or --plan-prices FILE"},
+        {c->plan_prices && !has_link, "--plan-prices", "--plan-link RATE,LATENCY"},
+        {c->plan_device == PLAN_THIS_DEVICE && !has_link, "--plan-device this", LINK_OR_RANKS},
+        {c->bucket_auto && !has_link, "--bucket auto", LINK_OR_RANKS},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        char hint[160];
+        snprintf(hint, sizeof hint, "pass %s, or leave %s out", rules[i].needs, rules[i].option);
+        if (rules[i].lacks)
+            return fsdp_error(FSDP_EINVAL, hint,
+                              "%s: got it with other options, expected it with %s", rules[i].option,
+                              rules[i].needs);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status trainer_config_check(const trainer_config *cfg)
+{
+    TRY(check_mesh(cfg));
+    return check_batch(cfg);
 }
 
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg)
@@ -424,10 +423,11 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     cfg->n_ranks = cfg->plan_ranks > 0 ? (int)cfg->plan_ranks : world_size;
     TRY(parse_wrap(cfg));
     TRY(parse_bucket(cfg));
-    if (cfg->digest_values && !cfg->digests)
-        return fsdp_error(FSDP_EINVAL, "pass --digests FILE too",
-                          "--digest-values: no --digests file given");
-    TRY(resolve_mesh(cfg));
+    if (cfg->plan_fsdp_size > 0) {
+        cfg->fsdp_size = cfg->plan_fsdp_size;
+        cfg->sharding = cfg->sharding == SHARDING_FULL ? SHARDING_HYBRID : cfg->sharding;
+    }
+    TRY(check_needs(cfg, world_size));
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));
     TRY(parse_recompute(cfg, (int)model_cfg->n_blocks));
@@ -435,23 +435,11 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
                           "--parallel single: got %d ranks, expected 1", cfg->n_ranks);
     TRY(resolve_batch(&cfg->train, cfg->n_ranks));
-    TRY(check_batch(cfg));
-    TRY(check_schedule(cfg));
+    TRY(trainer_config_check(cfg));
     /* Measured (make bench BENCH=overlap): in shared memory, on cores that all compute, `both`
      * takes between 4% more and 9% less than `none`; over 1 Gbit/s a quarter less. */
     cfg->prefetch_auto = cfg->prefetch == PREFETCH_AUTO;
     if (cfg->prefetch_auto)
         cfg->prefetch = cfg->n_ranks > 1 ? PREFETCH_BOTH : PREFETCH_NONE;
-    TRY(trainer_check_change(cfg->resume_change));
-    if (cfg->print_shards && cfg->parallel != PARALLEL_FSDP)
-        return fsdp_error(FSDP_EINVAL, "pass --parallel fsdp, or leave it out",
-                          "--print-shards: got --parallel %s, expected fsdp, which has shards",
-                          cfg->parallel == PARALLEL_DDP ? "ddp" : "single");
-    if (cfg->resume && strcmp(cfg->resume, "auto") == 0 && !cfg->save_dir)
-        return fsdp_error(FSDP_EINVAL, "pass --save DIR too",
-                          "--resume auto: no --save directory given");
-    if (cfg->data && cfg->synthetic_tokens > 0)
-        return fsdp_error(FSDP_EINVAL, "leave one of them out",
-                          "--data and --synthetic exclude each other");
-    return FSDP_OK;
+    return trainer_check_change(cfg->resume_change);
 }

@@ -85,6 +85,10 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
  *           --parallel single with several ranks; a shard group that does not divide W; ... */
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
 
+/* trainer_config_check -- the checks of trainer_config_resolve that depend on the number of ranks
+ * and on the batch: for a run of others, with n_ranks and batch_size changed. */
+fsdp_status trainer_config_check(const trainer_config *cfg);
+
 /* trainer_config_shard_size -- ranks that share parameters in a job of world_size ranks. */
 int trainer_config_shard_size(const trainer_config *cfg, int world_size);
 

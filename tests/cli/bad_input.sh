@@ -115,9 +115,9 @@ refused 1 'wrap with more than a size' "--wrap: got 'size:12x', expected" 'pass 
 refused 1 'wrap beyond 64 bits' '--wrap: got .*expected' 'pass --wrap' --wrap size:99999999999999999999
 refused12 'heads that do not divide' 'n-head 3 does not divide d-model 16' '--n-head' --n-head 3
 refused12 'more tokens than positions' '--seq-len: got 1000, expected at most 256' '--n-positions .*--seq-len' --seq-len 1000
-refused12 'fewer positions than tokens' '--n-positions: got 15, expected at least 16' 'a larger --n-positions' --n-positions 15
+refused12 'fewer positions than tokens' '--seq-len: got 16, expected at most 15, the positions' 'pass --n-positions' --n-positions 15
 refused 1 'positions that are no number' "--n-positions: got 'many', expected a whole number from 0" 'describes --n-positions' --n-positions many
-refused 1 'too many tokens' '--batch-size: 65536 sequences of 1025 tokens, expected at most 67108864' '--grad-accum' \
+refused 1 'too many tokens' '--batch-size: got 65536 sequences of 1025 tokens, expected at most .* 67108864 tokens' '--grad-accum' \
     --batch-size 65536 --seq-len 1025 --n-positions 2000
 refused12 'canonical with 3 sequences' '--batch-size: got 3, expected a power of two' '--grad-accum' \
     --reduction canonical --batch-size 3
@@ -128,19 +128,19 @@ refused 2 'global batch and ranks' '--global-batch: got 7, expected a multiple o
 refused 3 'more ranks than sequences' '--global-batch: got 2, expected a multiple of 3 ranks' 'divides' --global-batch 2
 refused12 'global batch and batch' '--global-batch: got 10, expected a multiple of [12] ranks \* batch-size 2' \
     'leave the last two out' --global-batch 10 --grad-accum 3
-refused 1 'a batch by division' '--global-batch: 1000000 sequences per rank' '--grad-accum' \
+refused 1 'a batch by division' '--batch-size: got 1000000 sequences' '--grad-accum' \
     --batch-size 0 --grad-accum 1 --global-batch 1000000
 refused12 'a mesh that does not divide' '--fsdp-size: got shard groups of 3, expected a divisor of [12] ranks' 'divides' \
     --sharding hybrid --fsdp-size 3
 refused 2 'a mesh of replicas alone' '--fsdp-size: got 1, expected at least 2' '--sharding none' --sharding hybrid --fsdp-size 1
-refused12 'hybrid without groups' '--fsdp-size: got 0 with --sharding hybrid' '--fsdp-size N' --sharding hybrid
-refused12 'groups without hybrid' '--fsdp-size: got 2 with --sharding' '--sharding hybrid' --fsdp-size 2
+refused12 'hybrid without groups' '--sharding hybrid: got it with other options, expected it with --fsdp-size N' 'leave --sharding hybrid out' --sharding hybrid
+refused12 'groups without hybrid' '--fsdp-size: got it with other options, expected it with --sharding hybrid' 'leave --fsdp-size out' --fsdp-size 2
 refused 1 'a plan that does not divide' '--plan-fsdp-size: got shard groups of 3, expected a divisor of 8 ranks' 'divides' \
     --plan-ranks 8 --plan-fsdp-size 3
 refused 1 'a plan of larger groups' '--plan-fsdp-size: got shard groups of 8, expected a divisor of 4 ranks' 'divides' \
     --plan-ranks 4 --plan-fsdp-size 8
 refused 1 'a plan of one device' '--parallel single: got 4 ranks, expected 1' 'single' --plan-ranks 4 --parallel single
-refused 1 'a plan of groups for replicas' '--plan-fsdp-size: got 2 with a strategy' '--sharding full or hybrid' \
+refused 1 'a plan of groups for replicas' '--plan-fsdp-size: got it with other options, expected it with .*--sharding full or hybrid' '--sharding full or hybrid' \
     --plan-ranks 4 --plan-fsdp-size 2 --sharding none
 refused 1 'a plan of a batch that does not divide' '--global-batch: got 24, expected a multiple of 5 ranks' 'divides' \
     --plan-ranks 5 --global-batch 24
@@ -177,12 +177,12 @@ if chosen; then
 fi
 
 refused 2 'a profile that cannot be written' 'cannot make /proc/nope' 'pass a --profile directory' --profile /proc/nope
-refused 1 'two corpora' '--data and --synthetic exclude each other' 'leave one' --data /etc/passwd
+refused 1 'two corpora' '--data: got it with other options, expected it with --synthetic 0' 'leave --data out' --data /etc/passwd
 for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' trainer/trainer_config.c); do
     refused 1 "not there yet: $option" "$option is not available" 'run without it' "$option"
 done
 
-plainly 1 'auto without a directory' '--resume auto: no --save directory given' 'pass --save' --resume auto
+plainly 1 'auto without a directory' '--resume auto: got it with other options, expected it with --save DIR' 'pass --save' --resume auto
 
 # One rank prints the help, all leave with status 0; what cannot be printed is an error.
 for ranks in 1 3; do
