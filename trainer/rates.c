@@ -64,8 +64,7 @@ fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtu
     free(all);
     const profile_roof *roof = &rates.roof;
     double flops = roof->bf16_flops_per_s > 0 ? roof->bf16_flops_per_s : roof->flops_per_s;
-    *machine = (virtual_device){.name = "this",
-                                .f32_flops_per_s = flops,
+    *machine = (virtual_device){.f32_flops_per_s = flops,
                                 .bf16_flops_per_s = flops,
                                 .bytes_per_s = roof->bytes_per_s,
                                 .reached = 1};

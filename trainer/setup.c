@@ -125,9 +125,6 @@ static fsdp_status prepare_model(trainer *t)
 
 /* ---- what a plan's times go by --------------------------------------------------------------- */
 
-/* In the order of the choices of --plan-device in trainer_config.c. */
-static const char *const PLAN_DEVICES[] = {"none", "this", "h100", "a100", "t4", "910b"};
-
 /* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
  * the links of --plan-link. */
 static fsdp_status fill_costs(trainer *t)
@@ -139,11 +136,8 @@ static fsdp_status fill_costs(trainer *t)
     if (c->plan_prices) {
         TRY(prices_read(c->plan_prices, &costs->prices));
         costs->machine.reached = 1;
-    } else if (c->plan_device > PLAN_THIS_DEVICE) {
-        FSDP_ASSERT(c->plan_device < (int)(sizeof PLAN_DEVICES / sizeof *PLAN_DEVICES));
-        bool known = virtual_device_named(PLAN_DEVICES[c->plan_device], &costs->machine);
-        FSDP_ASSERT(known);
-        virtual_device_links(&costs->machine, &costs->config);
+    } else if (c->plan_device >= PLAN_FIRST_DEVICE) {
+        virtual_device_of(c->plan_device - PLAN_FIRST_DEVICE, &costs->machine, &costs->config);
     } else {
         TRY(rates_measure(&t->run, &costs->machine, &costs->config.link));
     }

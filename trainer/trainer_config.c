@@ -5,6 +5,7 @@
 #include "common/comm/comm.h"
 #include "common/comm/transport.h"
 #include "common/model/gpt2.h"
+#include "common/observe/virtual_time.h"
 #include "common/ops/backends.h"
 #include "lab3_backward/reducer_setup.h"
 
@@ -107,7 +108,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-ranks", plan_ranks), .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
     {OPTION("plan-fsdp-size", plan_fsdp_size), .min = 1, .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
     {OPTION("plan-rank", plan_rank), .def = "-1", .min = -1, .max = 1048575, .arg = "R", .help = "--plan as rank R (-1: as rank 0, if it plans)"},
-    {OPTION("plan-device", plan_device), .def = "none", .choices = "none|this|h100|a100|t4|910b",
+    {OPTION("plan-device", plan_device), .def = "none", .choices = "none|this|" VIRTUAL_DEVICE_CHOICES,
      .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
     {OPTION("plan-prices", plan_prices), .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
     {OPTION("plan-link", plan_link), .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s and seconds, such as 12.5e9,20e-6"},
@@ -371,7 +372,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         is_fsdp && is_hybrid && trainer_config_shard_size(c, c->n_ranks) < c->n_ranks;
     const bool measures_link = world_size > 1 && !c->plan_prices;
     const bool has_link =
-        c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device > PLAN_THIS_DEVICE;
+        c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
     const bool has_times = c->plan_device != PLAN_NO_DEVICE || c->plan_prices || c->bucket_auto;
     const struct {
         bool lacks;

@@ -19,8 +19,8 @@ enum trainer_layout { LAYOUT_FLAT, LAYOUT_PER_PARAM };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
 enum trainer_no_sync { NO_SYNC_OFF, NO_SYNC_ALL, NO_SYNC_REPLICAS };
 enum trainer_reshard_after { RESHARD_AFTER_USE, RESHARD_AFTER_STEP };
-/* The first choices of --plan-device; the later ones are names of virtual devices. */
-enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE };
+/* The first choices of --plan-device; from the last one on they are virtual devices. */
+enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE, PLAN_FIRST_DEVICE };
 
 typedef struct trainer_config {
     train_config train;

@@ -78,7 +78,7 @@ fsdp_status virtual_time_floor(const timeline_view *view, int64_t first,
 
 /* A device by published peaks, in the host that it is usually sold in. */
 typedef struct virtual_device {
-    const char *name, *model;   /* "h100", "NVIDIA H100 SXM" */
+    const char *model;          /* "NVIDIA H100 SXM" */
     double f32_flops_per_s;     /* products of matrices, dense */
     double bf16_flops_per_s;    /* the same in bf16 */
     double bytes_per_s;         /* device memory */
@@ -90,13 +90,13 @@ typedef struct virtual_device {
     bool is_bf16;               /* products are bf16 */
 } virtual_device;
 
-/* virtual_device_named -- a row of the table in virtual_time_cost.c, which names its sources;
- * false: there is none of that name. */
-bool virtual_device_named(const char *name, virtual_device *out);
+/* For an option of kind OPT_ENUM: its value is the number of the row. */
+#define VIRTUAL_DEVICE_CHOICES "h100|a100|t4|910b"
 
-/* virtual_device_links -- the links of *config: of a host's devices, and of hosts, which all
- * devices of the host share. */
-void virtual_device_links(const virtual_device *d, virtual_config *config);
+/* virtual_device_of -- row `number` of the table in virtual_time_cost.c, which names its sources,
+ * and the links of *config: of a host's devices, and of hosts, which all devices of the host
+ * share. */
+void virtual_device_of(int number, virtual_device *out, virtual_config *config);
 
 /* virtual_work_roof -- what a WORK takes on a device: the longer of flops / peak and bytes / peak,
  * over `reached`. */

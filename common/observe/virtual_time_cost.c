@@ -1,6 +1,5 @@
 /* virtual_time_cost.c -- what a transfer and a piece of work cost; see virtual_time.h. */
 #include <math.h>
-#include <string.h>
 #include "common/observe/virtual_time.h"
 
 static double link_s(virtual_link link, double bytes)
@@ -40,25 +39,18 @@ static const double PEER_LATENCY_S = 20e-6, NETWORK_LATENCY_S = 100e-6;
  * 910B: the press reports these figures (about 320 TFLOP/s in 16 bits, a quarter of
  * that in fp32, 64 GB at 1.6 TB/s; 7 HCCS links of 56 GB/s both ways; 200 Gbit/s). */
 static const virtual_device DEVICES[] = {
-    {"h100", "NVIDIA H100 SXM", 66.9e12, 989.4e12, 3.35e12, 80e9, 450e9, 50e9, 8, 0, false},
-    {"a100", "NVIDIA A100 SXM", 19.5e12, 312e12, 2.039e12, 80e9, 300e9, 25e9, 8, 0, false},
-    {"t4", "NVIDIA T4", 8.1e12, 8.1e12, 300e9, 16e9, 16e9, 3.125e9, 4, 0, false},
-    {"910b", "Ascend 910B", 80e12, 320e12, 1.6e12, 64e9, 196e9, 25e9, 8, 0, false},
+    /* in the order of VIRTUAL_DEVICE_CHOICES */
+    {"NVIDIA H100 SXM", 66.9e12, 989.4e12, 3.35e12, 80e9, 450e9, 50e9, 8, 0, false},
+    {"NVIDIA A100 SXM", 19.5e12, 312e12, 2.039e12, 80e9, 300e9, 25e9, 8, 0, false},
+    {"NVIDIA T4", 8.1e12, 8.1e12, 300e9, 16e9, 16e9, 3.125e9, 4, 0, false},
+    {"Ascend 910B", 80e12, 320e12, 1.6e12, 64e9, 196e9, 25e9, 8, 0, false},
 };
 
-bool virtual_device_named(const char *name, virtual_device *out)
+void virtual_device_of(int number, virtual_device *out, virtual_config *config)
 {
-    for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++)
-        if (strcmp(DEVICES[i].name, name) == 0) {
-            *out = DEVICES[i];
-            out->reached = REACHED;
-            return true;
-        }
-    return false;
-}
-
-void virtual_device_links(const virtual_device *d, virtual_config *config)
-{
+    const virtual_device *d = &DEVICES[number];
+    *out = *d;
+    out->reached = REACHED;
     config->ranks_per_host = d->per_host;
     config->link = (virtual_link){PEER_LATENCY_S, NETWORK_REACHED * d->peer_bytes_per_s};
     config->host_link =

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/base/options.h"
 #include "common/observe/timeline_stats.h"
 #include "common/observe/virtual_time.h"
 #include "tests/unit/unit_lib.h"
@@ -442,7 +443,8 @@ static void test_roof(void **state)
 {
     (void)state;
     virtual_device d;
-    assert_true(virtual_device_named("h100", &d) && !virtual_device_named("h1000", &d));
+    virtual_config config;
+    virtual_device_of(0, &d, &config);
     d.is_bf16 = true;
     d.reached = 0.5;
     assert_true(virtual_work_roof(&d, &(timeline_item){.flops = 989.4e12, .bytes = 1}) == 2);
@@ -457,11 +459,11 @@ static void test_devices(void **state)
     for (int i = 0; i < 4; i++) {
         virtual_device d;
         virtual_config config = {0};
-        assert_true(virtual_device_named(NAMES[i], &d));
-        assert_string_equal(d.name, NAMES[i]);
+        virtual_device_of(i, &d, &config);
+        assert_int_equal(options_choice(VIRTUAL_DEVICE_CHOICES, NAMES[i]), i);
+        assert_non_null(strcasestr(d.model, NAMES[i]));
         assert_true(d.reached > 0 && d.reached <= 1);
         assert_true(d.bf16_flops_per_s >= d.f32_flops_per_s && !d.is_bf16);
-        virtual_device_links(&d, &config);
         assert_int_equal(config.ranks_per_host, d.per_host);
         assert_true(config.link.bytes_per_s == 0.8 * d.peer_bytes_per_s);
         assert_true(config.host_link.bytes_per_s == 0.8 * d.per_host * d.network_bytes_per_s);
