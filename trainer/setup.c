@@ -72,10 +72,7 @@ static fsdp_status open_data(trainer *t)
         return fsdp_error(FSDP_EINVAL, "pass a larger --vocab-size",
                           "%s has tokens up to %zu, --vocab-size is %zu", t->data.source,
                           t->data.vocab_size - 1, vocab);
-    if (t->data.n_tokens < T + 1)
-        return fsdp_error(FSDP_EINVAL, "pass more data or a smaller --seq-len",
-                          "%s has %zu tokens, expected at least %zu", t->data.source,
-                          t->data.n_tokens, T + 1);
+    TRY(corpus_check_length(&t->data, T));
     if (*note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", note);
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;

@@ -40,6 +40,8 @@ fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, cons
  * on every machine. Tests and reference losses use it.
  *   errors  FSDP_EINVAL: n_tokens is 0, vocab is not 1 ... 65536; FSDP_ENOMEM */
 fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpus *out);
+/* corpus_check_length -- FSDP_EINVAL unless c holds one sequence of seq_len and its last target. */
+fsdp_status corpus_check_length(const corpus *c, size_t seq_len);
 /* corpus_close -- free the tokens; a zeroed struct is accepted. */
 void corpus_close(corpus *c);
 

@@ -31,6 +31,3 @@ fsdp_status token_file_check(const char *path, const void *bytes, size_t file_by
 fsdp_status token_file_take(const char *path, size_t file_bytes, corpus *c);
 
 enum { SHARD_HEADER_BYTES = 1024, BYTE_VOCAB = 256 };
-
-/* corpus_check_length -- FSDP_EINVAL unless c holds one sequence of seq_len and its last target. */
-fsdp_status corpus_check_length(const corpus *c, size_t seq_len);
