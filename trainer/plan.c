@@ -244,8 +244,8 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
     }
     const size_t losses = out->memory_bytes[MEM_OTHER] - fewer->memory_bytes[MEM_OTHER];
     add_memory(out, MEM_OTHER, more * (losses / made));
-    if (t->run
-            .no_sync) { /* each doubling of a canonical run's micro-steps keeps one more gradient */
+    /* each doubling of a canonical sum's micro-steps keeps one gradient more */
+    if (t->run.no_sync) {
         const size_t gradient =
             out->memory_bytes[MEM_GRADS_FULL] - fewer->memory_bytes[MEM_GRADS_FULL];
         for (uint64_t k = 2 * MOST_MICRO_STEPS; k <= n; k *= 2)

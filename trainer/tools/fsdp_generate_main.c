@@ -177,11 +177,10 @@ static fsdp_status run(int argc, char **argv)
     if (parsed == FSDP_HELP)
         return options_print_help(OPTIONS, "fsdp_generate", DOC);
     TRY(parsed);
-    if (dir == NULL || dir[0] == '\0')
+    if (dir == NULL || dir[0] == '\0' || opt.prompt == NULL)
         return fsdp_error(FSDP_EINVAL, "run fsdp_generate DIR --prompt TEXT",
-                          "got no directory, expected it as the first argument");
-    if (opt.prompt == NULL)
-        return fsdp_error(FSDP_EINVAL, "pass --prompt TEXT", "got no --prompt, expected some text");
+                          "got no %s, expected the directory, then --prompt with some text",
+                          opt.prompt == NULL ? "--prompt" : "directory");
     return generate(dir, &opt);
 }
 
