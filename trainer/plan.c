@@ -86,8 +86,8 @@ static fsdp_status dry_steps(dry_run *d)
 }
 
 /* Make the steps as rank `rank`; timed: on the device whose times are wanted. */
-static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed,
-                            int64_t micro_steps, dry_run *d)
+static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t micro_steps,
+                            dry_run *d)
 {
     trainer *t = &d->t;
     const bool on_accelerator = (timed || of->cfg.plan) && of->costs.machine.model;
@@ -114,7 +114,7 @@ static fsdp_status dry_open(const trainer *of, int rank, int n_ranks, bool timed
                         .async_compute = of->runs_ahead};
     TRY(device_open(&dc, &t->run.dev));
     comm_config cc = {.backend = COMM_DRY,
-                      .dry = {rank, n_ranks, on_accelerator ? DRY_NATIVE : moves_of(of)},
+                      .dry = {rank, of->cfg.n_ranks, on_accelerator ? DRY_NATIVE : moves_of(of)},
                       .sums = ops_cpu_fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     if (timed && micro_steps <= MOST_TIMED) {
@@ -190,15 +190,14 @@ void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROW
     issued[MEM_ON_HOST] = host.issued_peak_total_bytes;
 }
 
-static fsdp_status plan_of(const trainer *t, int rank, int n_ranks, bool timed, int64_t micro_steps,
-                           plan *out)
+static fsdp_status plan_of(const trainer *t, int rank, bool timed, int64_t micro_steps, plan *out)
 {
     dry_run d, slow = {0};
     size_t in_time[MEM_ROWS];
-    fsdp_status status = dry_open(t, rank, n_ranks, timed, micro_steps, &d);
+    fsdp_status status = dry_open(t, rank, timed, micro_steps, &d);
     *out = (plan){.traffic = d.traffic, .flops = d.flops / STEPS};
     if (status == FSDP_OK && d.line && t->cfg.slow_factor > 0 && t->cfg.slow_rank != rank)
-        status = dry_open(t, (int)t->cfg.slow_rank, n_ranks, timed, micro_steps, &slow);
+        status = dry_open(t, (int)t->cfg.slow_rank, timed, micro_steps, &slow);
     if (status == FSDP_OK)
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
     if (status == FSDP_OK && d.line)
@@ -232,8 +231,9 @@ static int most_waiting(int64_t w, int64_t n)
 /* Of many micro-steps the first are made, a power of two of them, and half as many (`fewer`): what
  * the second half of them adds is what as many others add, also in a canonical run, whose sums
  * differ from one micro-step to the next. But more sums of gradients may wait in its tree. */
-static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer, plan *out)
+static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
 {
+    const int n_ranks = t->cfg.n_ranks;
     const uint64_t n = (uint64_t)t->run.grad_accum, made = MOST_MICRO_STEPS / 2;
     const uint64_t more = n - MOST_MICRO_STEPS;
     for (int op = 0; op < COMM_OPS; op++) {
@@ -257,7 +257,7 @@ static void extrapolate_counts(const trainer *t, int n_ranks, const plan *fewer,
     /* a vector is this rank's slice of all gradients, and with a tied weight at most twice that */
     const bool is_single = n_ranks == 1 && t->cfg.parallel != PARALLEL_FSDP;
     mem_category k = is_single ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
-    size_t s = (size_t)trainer_config_shard_size(&t->cfg, n_ranks);
+    size_t s = (size_t)trainer_config_shard_size(&t->cfg);
     size_t vector = 2 * out->memory_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
     out->is_bound = true;
     /* memory may peak in another micro-step than the number of sums: room for one sum more */
@@ -276,18 +276,18 @@ static void extrapolate_times(int64_t n, const plan_times *fewer, plan_times *ou
     out->communication_s += times * (out->communication_s - fewer->communication_s);
 }
 
-fsdp_status plan_make(const trainer *t, int rank, int n_ranks, bool timed, plan *out)
+fsdp_status plan_make(const trainer *t, int rank, bool timed, plan *out)
 {
     const int64_t n = t->run.grad_accum;
     plan fewer, few;
-    TRY(plan_of(t, rank, n_ranks, timed, n < MOST_MICRO_STEPS ? n : MOST_MICRO_STEPS, out));
+    TRY(plan_of(t, rank, timed, n < MOST_MICRO_STEPS ? n : MOST_MICRO_STEPS, out));
     if (n > MOST_MICRO_STEPS) {
-        TRY(plan_of(t, rank, n_ranks, timed, MOST_MICRO_STEPS / 2, &fewer));
-        extrapolate_counts(t, n_ranks, &fewer, out);
+        TRY(plan_of(t, rank, timed, MOST_MICRO_STEPS / 2, &fewer));
+        extrapolate_counts(t, &fewer, out);
     }
     if (timed && n > MOST_TIMED) {
-        TRY(plan_of(t, rank, n_ranks, timed, MOST_TIMED / 2, &fewer));
-        TRY(plan_of(t, rank, n_ranks, timed, MOST_TIMED, &few));
+        TRY(plan_of(t, rank, timed, MOST_TIMED / 2, &fewer));
+        TRY(plan_of(t, rank, timed, MOST_TIMED, &few));
         extrapolate_times(n, &fewer.times, &few.times);
         out->times = few.times;
     }

@@ -40,8 +40,8 @@ typedef struct plan {
 
 /* plan_read_memory -- the peaks of what d has held, in time and in the order of issue. */
 void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROWS]);
-/* plan_make -- make the first steps of the run on a dry device, as rank `rank` of n_ranks.
+/* plan_make -- make the first steps of the run on a dry device, as rank `rank` of cfg.n_ranks.
  *   t       options, model, operations and, of device and group, their kind; it stays as it is
  *   timed   times are wanted, by t->costs
  *   errors  those of the engine; FSDP_ENOMEM */
-fsdp_status plan_make(const trainer *t, int rank, int n_ranks, bool timed, plan *out);
+fsdp_status plan_make(const trainer *t, int rank, bool timed, plan *out);

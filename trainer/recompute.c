@@ -32,7 +32,7 @@ fsdp_status trainer_choose_recompute(trainer *t)
         for (int from = t->run.m->n_blocks - 1; from >= 0 && !fits; from--) {
             plan p;
             t->cfg.recompute = (recompute_spec){part, from, 1};
-            TRY(plan_make(t, (int)t->cfg.plan_rank, t->cfg.n_ranks, false, &p));
+            TRY(plan_make(t, (int)t->cfg.plan_rank, false, &p));
             fits = p.memory_bytes[MEM_TOTAL] <= have;
             if (fits && p.flops < least_flops) {
                 best = t->cfg.recompute;

@@ -85,7 +85,7 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
         return false;
     if (t->cfg.recompute_auto) /* what would be chosen at last */
         other.cfg.recompute = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
-    return plan_make(&other, 0, w, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
+    return plan_make(&other, 0, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
 }
 
 /* group > 0: whether n groups of `group` ranks fit. group 0: whether a batch of n does not fit. */
@@ -123,7 +123,7 @@ static void print_fit(const trainer *t, FILE *out)
     char text[16];
     const bool of_groups = t->cfg.sharding == SHARDING_HYBRID;
     const int near = t->cfg.reshard_to > 0 ? (int)t->cfg.reshard_to : 1;
-    const int group = of_groups ? trainer_config_shard_size(&t->cfg, t->cfg.n_ranks) : near;
+    const int group = of_groups ? trainer_config_shard_size(&t->cfg) : near;
     bool limited;
     const size_t have = trainer_memory(t, &limited);
     fprintf(out, "what fits %s\n", format_bytes(have, text, sizeof text));
@@ -136,7 +136,7 @@ static void print_fit(const trainer *t, FILE *out)
 
 void report_plan(const trainer *t, FILE *out)
 {
-    const int w = t->cfg.n_ranks, s = trainer_config_shard_size(&t->cfg, w);
+    const int w = t->cfg.n_ranks, s = trainer_config_shard_size(&t->cfg);
     const size_t *bytes = t->plan.memory_bytes;
     char text[16];
     fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,

@@ -174,10 +174,10 @@ static fsdp_status choose_buckets(trainer *t)
     if (!t->cfg.bucket_auto)
         return FSDP_OK;
     TRY(largest_unit(t, &largest));
-    TRY(plan_make(t, 0, t->cfg.n_ranks, true, &best));
+    TRY(plan_make(t, 0, true, &best));
     for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
         t->cfg.buckets.max_elems = n * largest;
-        TRY(plan_make(t, 0, t->cfg.n_ranks, true, &now));
+        TRY(plan_make(t, 0, true, &now));
         if (now.times.step_s <= 0.99 * best.times.step_s) {
             best = now;
             best_elems = t->cfg.buckets.max_elems;
@@ -197,7 +197,7 @@ static fsdp_status prepare_here(trainer *t)
     TRY(choose_buckets(t));
     TRY(trainer_choose_recompute(t));
     const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
-    TRY(plan_make(t, rank, t->cfg.n_ranks, t->has_costs, &t->plan));
+    TRY(plan_make(t, rank, t->has_costs, &t->plan));
     if (t->cfg.plan)
         return FSDP_OK;
     TRY(check_memory(t));

@@ -39,8 +39,7 @@ fsdp_config trainer_fsdp_config(const trainer *t)
 fsdp_status trainer_make(trainer *t)
 {
     if (t->cfg.parallel == PARALLEL_FSDP) {
-        int w = comm_size(t->run.world);
-        TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg, w), &t->mesh));
+        TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg), &t->mesh));
         const int near = (int)t->cfg.reshard_to;
         if (near > 0)
             TRY(comm_range(t->mesh.shard, t->mesh.shape.shard_rank / near * near, 1, near,

@@ -333,18 +333,18 @@ static fsdp_status resolve_plan(trainer_config *cfg)
     return FSDP_OK;
 }
 
-int trainer_config_shard_size(const trainer_config *cfg, int world_size)
+int trainer_config_shard_size(const trainer_config *cfg)
 {
     if (cfg->parallel != PARALLEL_FSDP)
         return 1;
-    return sharding_shard_size((sharding_strategy)cfg->sharding, world_size, (int)cfg->fsdp_size);
+    return sharding_shard_size((sharding_strategy)cfg->sharding, cfg->n_ranks, (int)cfg->fsdp_size);
 }
 
 /* The sizes of shard groups and of near groups. */
 static fsdp_status check_mesh(const trainer_config *cfg)
 {
     const char *option = cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size";
-    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg, w);
+    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg);
     const long long near = cfg->reshard_to;
     if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
@@ -368,8 +368,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
 {
     const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;
     const bool keeps = c->reshard_after == RESHARD_AFTER_STEP;
-    const bool has_replicas =
-        is_fsdp && is_hybrid && trainer_config_shard_size(c, c->n_ranks) < c->n_ranks;
+    const bool has_replicas = is_fsdp && is_hybrid && trainer_config_shard_size(c) < c->n_ranks;
     const bool measures_link = world_size > 1 && !c->plan_prices;
     const bool has_link =
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;

@@ -89,8 +89,8 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
  * and on the batch: for a run of others, with n_ranks and batch_size changed. */
 fsdp_status trainer_config_check(const trainer_config *cfg);
 
-/* trainer_config_shard_size -- ranks that share parameters in a job of world_size ranks. */
-int trainer_config_shard_size(const trainer_config *cfg, int world_size);
+/* trainer_config_shard_size -- ranks that share parameters in a job of n_ranks. */
+int trainer_config_shard_size(const trainer_config *cfg);
 
 /* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
  * (resume_facts.c). change  as given, names with commas between; NULL: none */
