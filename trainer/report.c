@@ -156,7 +156,7 @@ void report_plan(const trainer *t, FILE *out)
         fprintf(out, "  %-14s %6llu calls %16llu bytes\n", comm_op_name(SHOWN_OPS[i]),
                 (unsigned long long)t->plan.traffic.calls[SHOWN_OPS[i]],
                 (unsigned long long)t->plan.traffic.bytes_sent[SHOWN_OPS[i]]);
-    if (t->has_costs)
+    if (t->cfg.is_timed)
         print_times(t, out);
     else
         fprintf(out, "computing of one step: %.0f FLOPs\n", t->plan.flops);

@@ -128,7 +128,7 @@ static fsdp_status fill_costs(trainer *t)
 {
     const trainer_config *c = &t->cfg;
     plan_costs *costs = &t->costs;
-    if (!c->plan_prices && c->plan_device == PLAN_NO_DEVICE && !c->bucket_auto)
+    if (!c->is_timed)
         return FSDP_OK;
     if (c->plan_prices) {
         TRY(prices_read(c->plan_prices, &costs->prices));
@@ -138,7 +138,6 @@ static fsdp_status fill_costs(trainer *t)
     } else {
         TRY(rates_measure(&t->run, &costs->machine, &costs->config.link));
     }
-    t->has_costs = true;
     costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
     if (c->plan_link) {
         costs->config.ranks_per_host = 0;
@@ -197,7 +196,7 @@ static fsdp_status prepare_here(trainer *t)
     TRY(choose_buckets(t));
     TRY(trainer_choose_recompute(t));
     const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
-    TRY(plan_make(t, rank, t->has_costs, &t->plan));
+    TRY(plan_make(t, rank, t->cfg.is_timed, &t->plan));
     if (t->cfg.plan)
         return FSDP_OK;
     TRY(check_memory(t));

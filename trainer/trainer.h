@@ -30,8 +30,7 @@ struct trainer {
     runner *runner;
     train_setup setup;
     train_loop *loop;
-    plan_costs costs; /* of --plan-device, --plan-prices, --bucket auto; has_costs: known */
-    bool has_costs;
+    plan_costs costs;        /* of --plan-device, --plan-prices, --bucket auto, else zeroed */
     plan plan;               /* of this rank, or of --plan-rank */
     profile_run *profiled;   /* of --profile, else NULL */
     order_check *order;      /* of --check-order, else NULL */

@@ -340,27 +340,6 @@ int trainer_config_shard_size(const trainer_config *cfg)
     return sharding_shard_size((sharding_strategy)cfg->sharding, cfg->n_ranks, (int)cfg->fsdp_size);
 }
 
-/* The sizes of shard groups and of near groups. */
-static fsdp_status check_mesh(const trainer_config *cfg)
-{
-    const char *option = cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size";
-    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg);
-    const long long near = cfg->reshard_to;
-    if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
-        return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
-                          "%s: got 1, expected at least 2 ranks to a shard group", option);
-    if (w % s != 0)
-        return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",
-                          "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,
-                          w);
-    if (near > 0 && (near >= s || s % near != 0))
-        return fsdp_error(FSDP_EINVAL, "pass the ranks of a host, or leave --reshard-to out",
-                          "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
-                          "group, and less than all",
-                          near, s);
-    return FSDP_OK;
-}
-
 #define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"
 
 /* Options that need others. */
@@ -372,7 +351,6 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     const bool measures_link = world_size > 1 && !c->plan_prices;
     const bool has_link =
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
-    const bool has_times = c->plan_device != PLAN_NO_DEVICE || c->plan_prices || c->bucket_auto;
     const struct {
         bool lacks;
         const char *option, *needs;
@@ -395,8 +373,8 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->fsdp_size > 0 && !is_hybrid, "--fsdp-size", "--sharding hybrid"},
         {is_hybrid && c->fsdp_size == 0, "--sharding hybrid", "--fsdp-size N"},
         {c->plan_prices && c->plan_device != PLAN_NO_DEVICE, "--plan-prices", "--plan-device none"},
-        {c->plan_link && !has_times, "--plan-link", "--plan-device NAME or --plan-prices FILE"},
-        {c->plan_slow && !has_times, "--plan-slow", "--plan-device NAME or --plan-prices FILE"},
+        {c->plan_link && !c->is_timed, "--plan-link", "--plan-device NAME or --plan-prices FILE"},
+        {c->plan_slow && !c->is_timed, "--plan-slow", "--plan-device NAME or --plan-prices FILE"},
         {c->plan_prices && !has_link, "--plan-prices", "--plan-link RATE,LATENCY"},
         {c->plan_device == PLAN_THIS_DEVICE && !has_link, "--plan-device this", LINK_OR_RANKS},
         {c->bucket_auto && !has_link, "--bucket auto", LINK_OR_RANKS},
@@ -412,9 +390,24 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     return FSDP_OK;
 }
 
+/* The sizes of shard groups and of near groups. */
 fsdp_status trainer_config_check(const trainer_config *cfg)
 {
-    TRY(check_mesh(cfg));
+    const char *option = cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size";
+    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg);
+    const long long near = cfg->reshard_to;
+    if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
+        return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
+                          "%s: got 1, expected at least 2 ranks to a shard group", option);
+    if (w % s != 0)
+        return fsdp_error(FSDP_EINVAL, "pass a shard group's size that divides the number of ranks",
+                          "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,
+                          w);
+    if (near > 0 && (near >= s || s % near != 0))
+        return fsdp_error(FSDP_EINVAL, "pass the ranks of a host, or leave --reshard-to out",
+                          "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
+                          "group, and less than all",
+                          near, s);
     return check_batch(cfg);
 }
 
@@ -427,6 +420,7 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
         cfg->fsdp_size = cfg->plan_fsdp_size;
         cfg->sharding = cfg->sharding == SHARDING_FULL ? SHARDING_HYBRID : cfg->sharding;
     }
+    cfg->is_timed = cfg->plan_device != PLAN_NO_DEVICE || cfg->plan_prices || cfg->bucket_auto;
     TRY(check_needs(cfg, world_size));
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));

@@ -58,7 +58,7 @@ typedef struct trainer_config {
     int64_t keep; /* checkpoints; 0: all */
     bool check_order, print_shards;
     const char *digests, *digest_values;
-    bool plan;
+    bool plan, is_timed; /* plans have times: they are shown, or the size of buckets needs them */
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
     int n_ranks;                        /* of the job: from plan_ranks and the ranks there are */
     int64_t plan_rank;
