@@ -24,10 +24,9 @@ struct comm {
 /* comm_gather_slices -- an all-gather that has begun: slice r of recv = what rank r has at send. */
 fsdp_status comm_gather_slices(comm *c, stream *s, const comm_call *call, const void *send,
                                void *recv, size_t slice_bytes);
-/* comm_pieces_begin -- check the pieces and fill in what a call of them has in *i, whose type and
- * label are set; agreed_elems is left out. *total_elems: of all shards.
- *   errors  FSDP_EINVAL */
-fsdp_status comm_pieces_begin(comm *c, const comm_pieces *p, comm_issue *i, size_t *total_elems);
+/* comm_pieces_begin -- check the pieces, and that the bytes of all shards fit a size_t; fill in
+ * what a call of them has in *i, whose type and label are set. errors  FSDP_EINVAL */
+fsdp_status comm_pieces_begin(comm *c, const comm_pieces *p, comm_issue *i);
 
 /* comm_put_over -- let `over` move the data of *c from now on, on top of what does; collective.
  * c->data is as it was when that cannot be; see comm_transport.open_over. */

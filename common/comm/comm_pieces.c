@@ -14,18 +14,6 @@ bool transport_shows(const transport_group *g)
     return g->table->peer_read && g->team->size > 1;
 }
 
-const comm_piece *pieces_of(const comm_pieces *p, int rank, size_t *n)
-{
-    const size_t begin = (size_t)rank * p->shard_elems, end = begin + p->shard_elems;
-    size_t first = 0, last;
-    while (first < p->n && p->list[first].at < begin)
-        first++;
-    for (last = first; last < p->n && p->list[last].at < end;)
-        last++;
-    *n = last - first;
-    return p->list + first;
-}
-
 size_t pieces_extent(const comm_pieces *p)
 {
     size_t extent = 0;
@@ -36,23 +24,25 @@ size_t pieces_extent(const comm_pieces *p)
     return extent;
 }
 
-fsdp_status comm_pieces_begin(comm *c, const comm_pieces *p, comm_issue *i, size_t *total_elems)
+fsdp_status comm_pieces_begin(comm *c, const comm_pieces *p, comm_issue *i)
 {
-    TRY(size_mul(p->shard_elems, (size_t)c->team.size, "array in rank order", total_elems));
-    size_t next = 0, end;
+    const size_t elem_bytes = dtype_bytes(i->type);
+    size_t total_elems, total_bytes, next = 0, end;
+    TRY(size_mul(p->shard_elems, (size_t)c->team.size, "array in rank order", &total_elems));
+    TRY(size_mul(total_elems, elem_bytes, "array in rank order", &total_bytes));
     for (size_t k = 0; k < p->n; k++) {
         const comm_piece *x = &p->list[k];
         const size_t in_shard = p->shard_elems > 0 ? x->at % p->shard_elems : 0;
-        if (x->at < next || x->at >= *total_elems || x->elems > p->shard_elems - in_shard ||
+        if (x->at < next || x->at >= total_elems || x->elems > p->shard_elems - in_shard ||
             __builtin_add_overflow(x->begin, x->elems, &end))
             return fsdp_error(FSDP_EINVAL, "pieces ascend, and each lies in one shard",
                               "'%s': piece %zu has %zu elements at %zu, shards have %zu of %zu",
-                              i->label, k, x->elems, x->at, p->shard_elems, *total_elems);
+                              i->label, k, x->elems, x->at, p->shard_elems, total_elems);
         next = x->at + x->elems;
     }
-    i->elems = p->shard_elems;
+    i->elems = i->agreed_elems = p->shard_elems;
     i->shape_hash = hash_bytes(p->list, p->n * sizeof *p->list);
-    i->sent_bytes = (*total_elems - p->shard_elems) * dtype_bytes(i->type);
+    i->sent_bytes = total_bytes - p->shard_elems * elem_bytes;
     return FSDP_OK;
 }
 
@@ -71,9 +61,10 @@ static fsdp_status gather_read(const void *ctx, const void *const *from, int n_t
 {
     const gather_args *a = ctx;
     const comm_pieces *p = a->pieces;
-    size_t n;
-    const size_t first = (size_t)(pieces_of(p, a->rank, &n) - p->list);
+    size_t first = 0;
     (void)n_threads;
+    while (first < p->n && p->list[first].at < (size_t)a->rank * p->shard_elems)
+        first++;
     for (size_t i = 0; i < p->n; i++) {
         const comm_piece *x = &p->list[(first + i) % p->n];
         bytes_copy(a->recv + x->begin * a->elem_bytes,
@@ -105,17 +96,15 @@ fsdp_status comm_all_gather_pieces(comm *c, stream *s, const char *label, dtype 
 {
     comm_issue i = {.op = COMM_OP_ALL_GATHER, .type = t, .label = label};
     const gather_args a = {recv, pieces, dtype_bytes(t), c->team.rank};
-    size_t total_elems, bytes;
-    TRY(comm_pieces_begin(c, pieces, &i, &total_elems));
-    TRY(size_mul(total_elems, a.elem_bytes, "all-gather buffer", &bytes));
-    i.agreed_elems = i.elems;
+    TRY(comm_pieces_begin(c, pieces, &i));
+    const size_t shard_bytes = i.elems * a.elem_bytes, bytes = shard_bytes * (size_t)c->team.size;
     comm_call call;
     TRY(transport_begin(c->data, s, &i, &call));
     if (transport_shows(c->data))
         return gather_in_place(c, s, &call, send, &a);
     void *ordered;
     TRY(comm_alloc(c, s, MEM_COMM, bytes, "array in rank order", &ordered));
-    fsdp_status status = comm_gather_slices(c, s, &call, send, ordered, i.elems * a.elem_bytes);
+    fsdp_status status = comm_gather_slices(c, s, &call, send, ordered, shard_bytes);
     for (size_t k = 0; k < pieces->n && status == FSDP_OK; k++) {
         const comm_piece *x = &pieces->list[k];
         status = device_copy(s, a.recv + x->begin * a.elem_bytes,

@@ -22,25 +22,29 @@ static fsdp_status piece_copy(stream *s, const comm_scatter *x, const comm_piece
         s, &(cast_args){.out = to, .in = from, .out_type = t, .elems = piece->elems});
 }
 
-/* What the ranks read of send: itself, or *copy, to be freed in order of s. A copy is rounded, or
- * has the pieces in rank order, or both. order: NULL, or the pieces. */
-static fsdp_status copy_send(comm *c, stream *s, comm_scatter *x, const comm_pieces *order,
-                             void **copy)
+/* What the ranks read of send: itself, or *copy, to be freed in order of s. A copy is rounded.
+ * Where ranks do not read their peers' memory, it has the pieces in rank order: x->slices, from
+ * then on. */
+static fsdp_status copy_send(comm *c, stream *s, comm_scatter *x, void **copy)
 {
+    const bool orders = x->pieces != NULL && !transport_shows(c->data);
     const comm_piece whole = {.elems = x->extent_elems};
-    const comm_pieces one = {&whole, 1, x->extent_elems}, *pieces = order != NULL ? order : &one;
+    const comm_pieces one = {.list = &whole, .n = 1}, *pieces = orders ? x->pieces : &one;
     const dtype t = x->acc->sum_dtype;
     *copy = NULL;
-    if (t == DTYPE_F32 && order == NULL)
+    if (t == DTYPE_F32 && !orders)
         return FSDP_OK;
+    if (orders)
+        x->extent_elems = pieces->shard_elems * (size_t)c->team.size;
     TRY(comm_alloc(c, s, MEM_COMM, x->extent_elems * dtype_bytes(t),
-                   order != NULL ? "gradient in rank order" : "rounded gradient", copy));
+                   orders ? "gradient in rank order" : "rounded gradient", copy));
     fsdp_status status = FSDP_OK;
     for (size_t k = 0; k < pieces->n && status == FSDP_OK; k++)
         status = piece_copy(s, x, &pieces->list[k], *copy);
     if (status != FSDP_OK)
         device_free(s, *copy);
     x->send = *copy;
+    x->pieces = orders ? NULL : x->pieces;
     return status;
 }
 
@@ -60,10 +64,8 @@ static fsdp_status slices_sum(const comm *c, const char *label, const comm_slice
     return size_mul(*total_elems, sizeof(float), "reduce-scatter buffer", &bytes);
 }
 
-/* A reduce-scatter whose issue and scatter are filled in. order: NULL, or the pieces of x.send that
- * are to be copied into the slices of x first. */
-static fsdp_status scatter_run(comm *c, stream *s, const comm_issue *i, comm_scatter *x,
-                               const comm_pieces *order)
+/* A reduce-scatter whose issue and scatter are filled in. */
+static fsdp_status scatter_run(comm *c, stream *s, const comm_issue *i, comm_scatter *x)
 {
     size_t staging_elems;
     if (x->acc->elems != i->elems)
@@ -74,7 +76,7 @@ static fsdp_status scatter_run(comm *c, stream *s, const comm_issue *i, comm_sca
     comm_call call;
     TRY(transport_begin(c->data, s, i, &call));
     void *copy;
-    TRY(copy_send(c, s, x, order, &copy));
+    TRY(copy_send(c, s, x, &copy));
     fsdp_status (*own)(transport_group *, stream *, const comm_call *, const comm_scatter *) =
         c->data->table->reduce_scatter;
     fsdp_status status = (own != NULL ? own : transport_scatter)(c->data, s, &call, x);
@@ -93,7 +95,7 @@ static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter
     i.elems = x.slices[c->team.rank].elems;
     i.agreed_elems = i.shape_hash != 0 ? total_elems : i.elems;
     i.sent_bytes = (total_elems - i.elems) * dtype_bytes(i.type);
-    return scatter_run(c, s, &i, &x, NULL);
+    return scatter_run(c, s, &i, &x);
 }
 
 /* c->slices of an array: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
@@ -125,24 +127,17 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                           (comm_scatter){send, slices, acc, level, 0, NULL});
 }
 
-/* If ranks read their peers' memory, x.slices only say how long the shards are. Otherwise they are
+/* If ranks read their peers' memory, slices only say how long the shards are. Otherwise they are
  * the slices of the copy in rank order. */
 fsdp_status comm_reduce_scatter_pieces(comm *c, stream *s, const char *label, const float *send,
                                        const comm_pieces *pieces, grad_acc *acc, int level)
 {
     comm_issue i = {.op = COMM_OP_REDUCE_SCATTER, .type = acc->sum_dtype, .label = label};
-    const bool shows = transport_shows(c->data);
-    size_t total_elems, bytes;
-    TRY(comm_pieces_begin(c, pieces, &i, &total_elems));
-    TRY(size_mul(total_elems, sizeof(float), "reduce-scatter buffer", &bytes));
-    i.agreed_elems = total_elems;
-    slices_cut(c, total_elems);
-    comm_scatter x = {send, c->slices, acc, level, total_elems, NULL};
-    if (shows) {
-        x.pieces = pieces;
-        x.extent_elems = pieces_extent(pieces);
-    }
-    return scatter_run(c, s, &i, &x, shows ? NULL : pieces);
+    TRY(comm_pieces_begin(c, pieces, &i));
+    i.agreed_elems = i.elems * (size_t)c->team.size;
+    slices_cut(c, i.agreed_elems);
+    return scatter_run(c, s, &i,
+                       &(comm_scatter){send, c->slices, acc, level, pieces_extent(pieces), pieces});
 }
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ typedef struct comm_scatter {
     const comm_slice *slices; /* [W] */
     grad_acc *acc;
     int level;
-    size_t extent_elems;       /* where the last slice of `send` ends */
+    size_t extent_elems;       /* where the last slice or piece of `send` ends */
     const comm_pieces *pieces; /* NULL, or what a rank takes of `send` in place of its slice, which
                                   tells its length; where peers' memory is read */
 } comm_scatter;

@@ -136,7 +136,6 @@ typedef struct comm_sum {
     sum_run run;
     int first, step;           /* 0, 1: of all ranks */
     const comm_pieces *pieces; /* NULL, or the run is over this rank's pieces of what ranks show */
-    size_t shown_bytes;        /* of pieces: see comm_peer_read */
     int rank;                  /* of pieces: this one */
 } comm_sum;
 
@@ -152,9 +151,7 @@ void transport_scatter_parts(const transport_group *g, comm_part *parts, const v
                              const comm_slice *slices, size_t elem_bytes);
 /* transport_shows -- whether ranks read what they need where it lies in their peers' memory. */
 bool transport_shows(const transport_group *g);
-/* pieces_of -- the pieces of a rank's shard, *n of them. pieces_extent -- where in the caller's
- * array the last piece ends. */
-const comm_piece *pieces_of(const comm_pieces *p, int rank, size_t *n);
+/* pieces_extent -- where in the caller's array the last piece ends. */
 size_t pieces_extent(const comm_pieces *p);
 /* transport_scatter -- a reduce-scatter that pushes every rank's contribution by itself. */
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,

@@ -17,17 +17,18 @@ static fsdp_status add_pieces(const void *ctx, const void *const *from, int n_th
 {
     const comm_sum *x = ctx;
     const size_t elem_bytes = dtype_bytes(x->run.sum_dtype);
-    const size_t shard = (size_t)x->rank * x->pieces->shard_elems;
-    size_t n;
-    const comm_piece *mine = pieces_of(x->pieces, x->rank, &n);
+    const comm_pieces *p = x->pieces;
     const void **in = recycle_get((size_t)x->run.n_in * sizeof *in);
     if (in == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", x->run.n_in);
     fsdp_status status = FSDP_OK;
-    for (size_t i = 0; i < n && status == FSDP_OK; i++) {
-        const sum_run part = sum_run_part(&x->run, mine[i].at - shard, mine[i].elems);
+    for (size_t i = 0; i < p->n && status == FSDP_OK; i++) {
+        const comm_piece *piece = &p->list[i];
+        if (piece->at / p->shard_elems != (size_t)x->rank)
+            continue;
+        const sum_run part = sum_run_part(&x->run, piece->at % p->shard_elems, piece->elems);
         for (int r = 0; r < x->run.n_in; r++)
-            in[r] = (const char *)from[r] + mine[i].begin * elem_bytes;
+            in[r] = (const char *)from[r] + piece->begin * elem_bytes;
         status = sum_run_cpu(&part, in, n_threads);
     }
     recycle_put(in);
@@ -39,13 +40,15 @@ static fsdp_status read_in_place(transport_group *g, stream *s, const comm_call 
 {
     FSDP_ASSERT_EQ(x->step, 1); /* others are brought, by transports without peer_read */
     mem_access accesses[SUM_RUN_MAX_ACCESSES];
-    return g->table->exchange(g, s, call, parts,
-                              &(comm_peer_read){.fn = x->pieces ? add_pieces : add_in_place,
-                                                .shown_bytes = x->shown_bytes,
-                                                .ctx = x,
-                                                .ctx_bytes = sizeof *x,
-                                                .accesses = accesses,
-                                                .n_accesses = sum_run_accesses(&x->run, accesses)});
+    const size_t shown_elems = x->pieces ? pieces_extent(x->pieces) : 0;
+    return g->table->exchange(
+        g, s, call, parts,
+        &(comm_peer_read){.fn = x->pieces ? add_pieces : add_in_place,
+                          .shown_bytes = shown_elems * dtype_bytes(x->run.sum_dtype),
+                          .ctx = x,
+                          .ctx_bytes = sizeof *x,
+                          .accesses = accesses,
+                          .n_accesses = sum_run_accesses(&x->run, accesses)});
 }
 
 /* Behind the exchange. */
@@ -107,11 +110,8 @@ fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *ca
                               const comm_scatter *x)
 {
     const size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
-    comm_sum sum = {.kernels = x->acc->kernels,
-                    .step = 1,
-                    .pieces = x->pieces,
-                    .shown_bytes = x->pieces ? x->extent_elems * elem_bytes : 0,
-                    .rank = g->team->rank};
+    comm_sum sum = {
+        .kernels = x->acc->kernels, .step = 1, .pieces = x->pieces, .rank = g->team->rank};
     TRY(sum_run_begin(x->acc, s, x->level, g->team->size, &sum.run));
     comm_part *parts = transport_parts(g);
     transport_scatter_parts(g, parts, x->send, x->slices, elem_bytes);
