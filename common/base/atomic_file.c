@@ -189,6 +189,13 @@ fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint)
     return fsdp_error(FSDP_ENOMEM, "", "no host memory to write %s", f->path);
 }
 
+fsdp_status atomic_file_open_in(atomic_file *f, const char *dir, const char *name, const char *hint)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", dir, name); /* one that is cut is still too long */
+    return atomic_file_open(f, path, hint);
+}
+
 fsdp_status atomic_file_sync(atomic_file *f)
 {
     bool in_place = !*f->tmp, written = !ferror(f->out);

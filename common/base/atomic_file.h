@@ -27,6 +27,9 @@ typedef struct atomic_file {
  *           until commit or cancel
  *   errors  FSDP_EINVAL the path is too long; FSDP_EIO with the path and the reason */
 fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint);
+/* atomic_file_open_in -- atomic_file_open of DIR/NAME. */
+fsdp_status atomic_file_open_in(atomic_file *f, const char *dir, const char *name,
+                                const char *hint);
 /* atomic_file_sync -- write out what there is. Only commit and cancel may follow: for several files
  * that shall appear together.
  *   errors  FSDP_EIO: as after atomic_file_cancel */

@@ -9,11 +9,6 @@
 
 enum { MAX_FILES = 99999, MAX_MANIFEST_BYTES = 1 << 26 };
 
-static ckpt_path manifest_path(const char *dir)
-{
-    return ckpt_path_of(dir, "manifest.json");
-}
-
 /* ---- what the run was ------------------------------------------------------------------------ */
 
 void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *format, ...)
@@ -137,7 +132,7 @@ static fsdp_status write_text(const char *path, const char *text)
 
 fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m)
 {
-    const ckpt_path path = manifest_path(dir);
+    const ckpt_path path = ckpt_path_of(dir, "manifest.json");
     cJSON *j = manifest_json(m), *back = NULL;
     char *text = cJSON_Print(j);
     fsdp_status status = text != NULL ? write_text(path.text, text) : ckpt_no_memory();
@@ -220,7 +215,7 @@ static bool read_files(const cJSON *j, ckpt_manifest *m)
 
 fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
 {
-    const ckpt_path path = manifest_path(dir);
+    const ckpt_path path = ckpt_path_of(dir, "manifest.json");
     char format[64] = "none";
     cJSON *j;
     *m = (ckpt_manifest){0};

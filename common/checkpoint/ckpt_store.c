@@ -419,7 +419,7 @@ static fsdp_status publish(ckpt_store *s, int64_t step)
     if (status != FSDP_OK && *old)
         (void)rename(old, path.text);
     TRY(status);
-    TRY(atomic_file_open(&f, ckpt_path_of(s->dir, "latest").text, HINT));
+    TRY(atomic_file_open_in(&f, s->dir, "latest", HINT));
     fprintf(f.out, "step-%" PRId64 "\n", step);
     TRY(atomic_file_commit(&f));
     remove_older(s, step);

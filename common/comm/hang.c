@@ -48,7 +48,7 @@ static fsdp_status dir_check(const char *dir)
 
 static fsdp_status file_write(comm_recorder *r, const char *dir, const char *why)
 {
-    char *text = NULL, path[PATH_MAX];
+    char *text = NULL, name[32];
     size_t bytes = 0;
     atomic_file f;
     FILE *memory = open_memstream(&text, &bytes); /* the recorder's lock is not held for the disk */
@@ -57,10 +57,10 @@ static fsdp_status file_write(comm_recorder *r, const char *dir, const char *why
         free(text);
         return fsdp_error(FSDP_ENOMEM, "", "FSDP_HANG_DIR: no memory for the last calls");
     }
-    (void)snprintf(path, sizeof path, "%s/rank-%05d.txt", dir, rank);
+    snprintf(name, sizeof name, "rank-%05d.txt", rank);
     fsdp_status status = dir_check(dir);
     if (status == FSDP_OK)
-        status = atomic_file_open(&f, path, HINT);
+        status = atomic_file_open_in(&f, dir, name, HINT);
     if (status == FSDP_OK) {
         fwrite(text, 1, bytes, f.out);
         status = atomic_file_commit(&f);

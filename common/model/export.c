@@ -4,7 +4,7 @@
  *
  * The two files get their names, weights first, after both are on disk. A crash between the two
  * renames leaves new weights beside the old config.json. */
-#include "common/model/export_impl.h"
+#include "common/model/export.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,19 +12,6 @@
 #include <string.h>
 
 static const char HINT[] = "check the path given to --export, and the space left there";
-
-/* ---- small helpers -------------------------------------------------------------------------- */
-
-char *path_join(const char *dir, const char *name)
-{
-    char *path;
-    return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
-}
-
-static fsdp_status no_memory(void)
-{
-    return fsdp_error(FSDP_ENOMEM, "", "export: no host memory");
-}
 
 static fsdp_status write_failed(const export_writer *w)
 {
@@ -88,26 +75,16 @@ static void write_config(FILE *out, const model_config *c)
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static fsdp_status open_in(atomic_file *f, const char *dir, const char *name)
-{
-    char *path = path_join(dir, name);
-    if (path == NULL)
-        return no_memory();
-    fsdp_status status = atomic_file_open(f, path, HINT);
-    free(path);
-    return status;
-}
-
 static fsdp_status open_files(const model *m, const char *dir, export_writer *w)
 {
     size_t head_bytes;
     TRY(atomic_make_dir(dir, HINT));
-    TRY(open_in(&w->config, dir, EXPORT_CONFIG));
+    TRY(atomic_file_open_in(&w->config, dir, EXPORT_CONFIG, HINT));
     write_config(w->config.out, &m->config);
-    TRY(open_in(&w->weights, dir, EXPORT_WEIGHTS));
+    TRY(atomic_file_open_in(&w->weights, dir, EXPORT_WEIGHTS, HINT));
     char *head = weights_head(m, &head_bytes, &w->expected_elems);
     if (head == NULL)
-        return no_memory();
+        return fsdp_error(FSDP_ENOMEM, "", "export: no host memory");
     bool ok = fwrite(head, 1, head_bytes, w->weights.out) == head_bytes;
     free(head);
     return ok ? FSDP_OK : write_failed(w);

@@ -12,11 +12,9 @@
  * A timeline stays on its rank, which writes its trace and draws its lanes. The ranks tell each
  * other the figures of their steps, from which they know where a picture begins and ends. Rank 0
  * gets the lanes as text, and puts them together. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/atomic_file.h"
 #include "common/observe/clock_offset.h"
@@ -112,22 +110,6 @@ void profile_run_pause(profile_run *p)
         return;
     step_over(p);
     profile_step_end(p->profile);
-}
-
-/* ---- the directory -------------------------------------------------------------------------- */
-
-static fsdp_status dir_make(const char *dir)
-{
-    if (mkdir(dir, 0777) == 0 || errno == EEXIST)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EIO, HINT, "cannot make %s: %s", dir, strerror(errno));
-}
-
-static fsdp_status file_open(const profile_run *p, const char *name, atomic_file *file)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", p->dir, name);
-    return atomic_file_open(file, path, HINT);
 }
 
 /* ---- traced steps ---------------------------------------------------------------------------- */
@@ -261,8 +243,8 @@ static fsdp_status write_picture(const profile_run *p, const draw_format *format
     const draw_count all = count_drawn(p, format, comm_size(p->world));
     atomic_file file = {0};
     bool writes = comm_rank(p->world) == 0;
-    fsdp_status status =
-        comm_agree(p->world, writes ? file_open(p, format->file_name, &file) : FSDP_OK);
+    fsdp_status status = comm_agree(
+        p->world, writes ? atomic_file_open_in(&file, p->dir, format->file_name, HINT) : FSDP_OK);
     int k = format->last_step_only ? p->n_traced - 1 : 0;
     for (; k < p->n_traced && status == FSDP_OK; k++) {
         draw_window w = window_of(p, k);
@@ -286,11 +268,11 @@ static fsdp_status write_own(const profile_run *p)
     char name[64];
     atomic_file file = {0};
     snprintf(name, sizeof name, "profile-rank-%d.csv", v.rank);
-    TRY(file_open(p, name, &file));
+    TRY(atomic_file_open_in(&file, p->dir, name, HINT));
     profile_print_csv(p->profile, file.out);
     TRY(atomic_file_commit(&file));
     snprintf(name, sizeof name, "trace-rank-%d.json", v.rank);
-    TRY(file_open(p, name, &file));
+    TRY(atomic_file_open_in(&file, p->dir, name, HINT));
     timeline_write_chrome(&v, comm_size(p->world), file.out);
     return atomic_file_commit(&file);
 }
@@ -299,7 +281,7 @@ static fsdp_status write_own(const profile_run *p)
 static fsdp_status write_table(const profile_run *p)
 {
     atomic_file file = {0};
-    TRY(file_open(p, "profile.md", &file));
+    TRY(atomic_file_open_in(&file, p->dir, "profile.md", HINT));
     profile_print_table(p->profile, file.out);
     if (p->n_traced > 0)
         print_steps(p, file.out);
@@ -311,7 +293,7 @@ fsdp_status profile_run_write(profile_run *p, FILE *out)
     if (!p)
         return FSDP_OK;
     profile_run_pause(p);
-    TRY(comm_agree(p->world, dir_make(p->dir)));
+    TRY(comm_agree(p->world, atomic_make_dir(p->dir, HINT)));
     const bool writes = comm_rank(p->world) == 0;
     TRY(comm_agree(p->world, write_own(p)));
     TRY(find_steps(p));
@@ -343,7 +325,7 @@ fsdp_status profile_run_open(const run_context *run, const char *dir, order_chec
     profile_roof roof;
     double offset_s = 0, bound_s = 0;
     *out = NULL;
-    TRY(comm_agree(world, dir_make(dir))); /* now, before hours of training */
+    TRY(comm_agree(world, atomic_make_dir(dir, HINT))); /* now, before hours of training */
     TRY(ops_profile_roof(run->ops, device_compute_stream(run->dev), run->param_dtype == DTYPE_BF16,
                          &roof));
     ledger_reset_peaks(device_ledger(run->dev)); /* the peaks of the run are reported, not these */

@@ -176,7 +176,7 @@ if chosen; then
     expect_failed
 fi
 
-refused 2 'a profile that cannot be written' 'cannot make /proc/nope' 'pass a --profile directory' --profile /proc/nope
+refused 2 'a profile that cannot be written' 'cannot make the directory /proc/nope' 'pass a --profile directory' --profile /proc/nope
 refused 1 'two corpora' '--data: got it with other options, expected it with --synthetic 0' 'leave --data out' --data /etc/passwd
 for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' trainer/trainer_config.c); do
     refused 1 "not there yet: $option" "$option is not available" 'run without it' "$option"

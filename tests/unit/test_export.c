@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/philox.h"
-#include "common/model/export_impl.h"
+#include "common/model/export.h"
 #include "common/model/generate.h"
 #include "common/model/init.h"
 #include "tests/unit/model_lib.h"
@@ -214,9 +214,9 @@ static void write_tensors(const char *path, const char *json, size_t data_bytes)
     memcpy(file, &header_bytes, 8);
     memcpy(file + 8, json, header_bytes);
     mkdir(path, 0700);
-    char *name = path_join(path, EXPORT_WEIGHTS);
+    char name[PATH_MAX];
+    snprintf(name, sizeof name, "%s/%s", path, EXPORT_WEIGHTS);
     write_bytes(name, file, 8 + header_bytes + data_bytes);
-    free(name);
     free(file);
 }
 
