@@ -22,12 +22,9 @@ static bool freeze_one(model *m, const char *pattern)
 {
     bool matches = false;
     for (int p = 0; p < m->n_params; p++) {
-        param_spec *spec = &m->params[p];
-        if (fnmatch(pattern, spec->name, 0) != 0)
-            continue;
-        matches = spec->frozen = true;
-        if (spec->tied_to != NOT_TIED)
-            m->params[spec->tied_to].frozen = true;
+        const int storage = m->params[p].tied_to != NOT_TIED ? m->params[p].tied_to : p;
+        if (fnmatch(pattern, m->params[p].name, 0) == 0)
+            matches = m->params[storage].frozen = true;
     }
     return matches;
 }
@@ -45,7 +42,7 @@ fsdp_status model_freeze(model *m, const char *patterns)
         status = freeze_one(m, one) ? FSDP_OK : bad_patterns(m, one);
     }
     free(list);
-    for (int p = 0; p < m->n_params; p++) /* the second name after the first */
+    for (int p = 0; p < m->n_params; p++) /* a second name is frozen with the storage it shares */
         if (m->params[p].tied_to != NOT_TIED)
             m->params[p].frozen = m->params[m->params[p].tied_to].frozen;
     if (status == FSDP_OK && model_border(m) == m->n_layers)
