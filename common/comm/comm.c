@@ -105,33 +105,31 @@ typedef struct comm_pairs {
     const size_t *recv_elems;
 } comm_pairs;
 
-/* Checked sum of W slice lengths, in elements and in bytes. */
+/* Checked bytes of W slices. */
 static fsdp_status lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
-                               size_t *total_elems, size_t *bytes)
+                               size_t *bytes)
 {
     size_t sum = 0;
     for (int r = 0; r < c->team.size; r++) {
         if (__builtin_add_overflow(sum, elems[r], &sum))
             return fsdp_error(FSDP_EINVAL, "", "%s: the slices' lengths do not fit a size_t", what);
     }
-    *total_elems = sum;
     return size_mul(sum, dtype_bytes(t), what, bytes);
 }
 
 /* Both all-to-alls. i has what tells them apart: the elements of equal slices, or a shape_hash. */
 static fsdp_status all_to_all(comm *c, stream *s, comm_issue i, const comm_pairs *x)
 {
-    size_t elem_bytes = dtype_bytes(i.type), sent_elems = 0, sent_bytes = 0, received_elems = 0,
-           received_bytes = 0;
+    size_t elem_bytes = dtype_bytes(i.type), sent_bytes = 0, received_bytes = 0;
     size_t to_self = x->send_elems[c->team.rank], from_self = x->recv_elems[c->team.rank];
-    TRY(lengths_sum(c, x->send_elems, i.type, "all-to-all send", &sent_elems, &sent_bytes));
-    TRY(lengths_sum(c, x->recv_elems, i.type, "all-to-all recv", &received_elems, &received_bytes));
+    TRY(lengths_sum(c, x->send_elems, i.type, "all-to-all send", &sent_bytes));
+    TRY(lengths_sum(c, x->recv_elems, i.type, "all-to-all recv", &received_bytes));
     if (to_self != from_self)
         return fsdp_error(FSDP_EINVAL, "what a rank sends to itself it also receives",
                           "all-to-all '%s': %zu elements sent to this rank, %zu received", i.label,
                           to_self, from_self);
     i.op = COMM_OP_ALL_TO_ALL;
-    i.elems = i.shape_hash != 0 ? sent_elems : i.agreed_elems;
+    i.elems = i.shape_hash != 0 ? sent_bytes / elem_bytes : i.agreed_elems;
     i.sent_bytes = sent_bytes - to_self * elem_bytes;
     comm_call call;
     TRY(transport_begin(c->data, s, &i, &call));
