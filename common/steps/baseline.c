@@ -105,18 +105,11 @@ static fsdp_status pre_backward(void *self, int u)
     return FSDP_OK;
 }
 
-/* A collective goes between these two: it starts after what compute has so far, and compute goes on
- * after it. */
-static fsdp_status collective_begin(baseline *b)
+/* From now on s goes on after what `first` has so far. */
+static fsdp_status follow(stream *s, stream *first, event *e)
 {
-    TRY(event_record(b->computed, b->s));
-    return stream_wait_event(b->comm_stream, b->computed);
-}
-
-static fsdp_status collective_wait(baseline *b)
-{
-    TRY(event_record(b->arrived, b->comm_stream));
-    return stream_wait_event(b->s, b->arrived);
+    TRY(event_record(e, first));
+    return stream_wait_event(s, e);
 }
 
 /* One rank hands its gradients over as they are. Several ranks add them up by slices, with no_sync
@@ -130,10 +123,10 @@ static fsdp_status post_backward(void *self, int u)
     if (b->defers)
         return grad_acc_give(&b->local, b->s, run_batch_level(&b->run), &b->grads);
     TRY(grad_acc_finish_into(&b->local, b->s, b->grads));
-    TRY(collective_begin(b));
+    TRY(follow(b->comm_stream, b->s, b->computed));
     TRY(comm_reduce_scatter(b->run.world, b->comm_stream, "ddp", b->grads, b->acc.elems, &b->acc,
                             run_reduce_level(&b->run)));
-    return collective_wait(b);
+    return follow(b->s, b->comm_stream, b->arrived);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
@@ -152,10 +145,10 @@ static fsdp_status collect_gradients(baseline *b)
     fsdp_status status = device_copy(b->s, mine, slice, b->acc.elems * sizeof *mine);
     device_free(b->s, slice);
     TRY(status);
-    TRY(collective_begin(b));
+    TRY(follow(b->comm_stream, b->s, b->computed));
     TRY(comm_all_gather(b->run.world, b->comm_stream, "ddp", DTYPE_F32, mine, b->grads,
                         b->acc.elems));
-    return collective_wait(b);
+    return follow(b->s, b->comm_stream, b->arrived);
 }
 
 /* b->grads = the finished gradient on every rank: collected, second uses added, scaled once. */
