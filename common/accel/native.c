@@ -100,15 +100,10 @@ bool native_close(transport_group *group)
 static fsdp_status group_new(native_job *j, const comm_transport *table, const comm_team *team,
                              transport_group **out)
 {
-    native_group *g = calloc(1, sizeof *g);
-    if (g == NULL || transport_group_new(table, team, out) != FSDP_OK) {
-        free(g);
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group of %d ranks", table->name,
-                          team->size);
-    }
+    TRY(transport_group_new(table, team, sizeof(native_group), out));
+    native_group *g = (*out)->state;
     *g = (native_group){.job = j, .group = *out};
     LIST_INSERT_HEAD(&j->groups, g, link);
-    (*out)->state = g;
     return FSDP_OK;
 }
 

@@ -300,7 +300,7 @@ static fsdp_status split_into(comm *parent, const range *x, comm *child)
     device_host_call_end();
     TRY(status);
     if (child->data == NULL)
-        TRY(transport_group_new(&self_transport, &child->team, &child->data));
+        TRY(transport_group_new(&self_transport, &child->team, 0, &child->data));
     return comm_complete(child);
 }
 

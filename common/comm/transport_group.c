@@ -39,11 +39,17 @@ int comm_team_find(const comm_team *team, int world_rank)
 /* ---- groups --------------------------------------------------------------------------------- */
 
 fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
-                                transport_group **out)
+                                size_t state_bytes, transport_group **out)
 {
     transport_group *g = calloc(1, sizeof *g + (size_t)team->size * sizeof g->parts[0]);
-    if (g == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group of %d ranks", team->size);
+    void *state = state_bytes > 0 ? calloc(1, state_bytes) : NULL;
+    if (g == NULL || (state == NULL && state_bytes > 0)) {
+        free(g);
+        free(state);
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group of %d ranks", table->name,
+                          team->size);
+    }
+    g->state = state;
     g->table = table;
     g->team = team;
     g->fast_run = 1;

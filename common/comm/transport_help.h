@@ -28,9 +28,10 @@ void comm_team_part(const comm_team *of, int first, int step, int n, comm_team *
 /* comm_team_find -- the rank in team of a rank of the job, which is in it. */
 int comm_team_find(const comm_team *team, int world_rank);
 
-/* transport_group_new -- without state, nothing below. transport_group_close frees it. */
+/* transport_group_new -- nothing below; (*out)->state has state_bytes of zeros, which table->close
+ * frees, or is NULL for 0 bytes. transport_group_close frees the group. *out stays if it fails. */
 fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
-                                transport_group **out);
+                                size_t state_bytes, transport_group **out);
 /* transport_group_close -- g, then what is below it. NULL is accepted. */
 void transport_group_close(transport_group *g);
 

@@ -45,7 +45,7 @@ static fsdp_status fake_open_over(transport_group *below, transport_group **out,
 {
     *why_not = NULL;
     TRY(identify(below));
-    TRY(transport_group_new(&fake_transport, below->team, out));
+    TRY(transport_group_new(&fake_transport, below->team, 0, out));
     n_open++;
     return FSDP_OK;
 }
@@ -77,7 +77,7 @@ static fsdp_status fake_split(transport_group *group, const comm_team *child, tr
         return FSDP_OK;
     fsdp_status status = identify(below);
     if (status == FSDP_OK)
-        status = transport_group_new(&fake_transport, child, out);
+        status = transport_group_new(&fake_transport, child, 0, out);
     if (status != FSDP_OK) {
         transport_group_close(below);
         return status;

@@ -930,7 +930,7 @@ static void test_task_count(comm_fixture *f)
     static const comm_transport table = {.name = "none"};
     comm_team team = {.size = 1, .dev = f->dev, .recorder = comm_recorder_create(f->dev)};
     transport_group *g = NULL;
-    CHECK_OK(f, transport_group_new(&table, &team, &g));
+    CHECK_OK(f, transport_group_new(&table, &team, 0, &g));
     for (int i = 0; i < 4 && g != NULL; i++) {
         bool at_once = i % 2 == 0, fails = i >= 2;
         comm_task task = {.run = fails ? task_fails : task_well, .group = g};

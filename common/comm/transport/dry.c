@@ -23,7 +23,7 @@ static fsdp_status dry_open(comm_team *team, transport_group **out)
     FSDP_ASSERT(dry->size >= 1 && dry->rank >= 0 && dry->rank < dry->size);
     comm_team_fill(team, dry->rank, dry->size, dry->rank, dry->size);
     /* a rank by itself has nobody to show memory to, so its blocks are not of that kind */
-    return transport_group_new(dry->size == 1 ? &self_transport : tables[dry->moves], team, out);
+    return transport_group_new(dry->size == 1 ? &self_transport : tables[dry->moves], team, 0, out);
 }
 
 /* Hosts' calls bring from each peer what this rank sends. */
@@ -65,7 +65,7 @@ static fsdp_status dry_reduce_scatter(transport_group *group, stream *s, const c
 
 static fsdp_status dry_split(transport_group *group, const comm_team *child, transport_group **out)
 {
-    return child->size > 1 ? transport_group_new(group->table, child, out) : FSDP_OK;
+    return child->size > 1 ? transport_group_new(group->table, child, 0, out) : FSDP_OK;
 }
 
 #define DRY_CALLS                                                                                  \

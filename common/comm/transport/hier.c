@@ -72,7 +72,7 @@ static fsdp_status hier_new(const comm_team *team, int run, hier_group **out)
 static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_group *net,
                             transport_group **out)
 {
-    TRY(transport_group_new(&hier_transport, team, out));
+    TRY(transport_group_new(&hier_transport, team, 0, out));
     mpi_speak_last(net);
     (*out)->state = h;
     (*out)->fast_run = h->team.size;

@@ -236,11 +236,8 @@ static bool link_close(transport_group *group)
 static fsdp_status link_new(const comm_team *team, transport_group *below, const link_spec *spec,
                             link_nic *nic, transport_group **out)
 {
-    link_group *g = calloc(1, sizeof *g);
-    if (g == NULL || transport_group_new(below->table, team, out) != FSDP_OK) {
-        free(g);
-        return fsdp_error(FSDP_ENOMEM, "", "link: no memory for a group of %d ranks", team->size);
-    }
+    TRY(transport_group_new(below->table, team, sizeof(link_group), out));
+    link_group *g = (*out)->state;
     *g = (link_group){.spec = *spec, .nic = nic, .table = *below->table};
     snprintf(g->name, sizeof g->name, "%s+link", below->table->name);
     comm_transport *t = &g->table;
@@ -254,7 +251,6 @@ static fsdp_status link_new(const comm_team *team, transport_group *below, const
     t->close = link_close;
     t->abort = NULL;
     (*out)->table = t;
-    (*out)->state = g;
     (*out)->fast_run = below->fast_run;
     (*out)->below = below;
     return FSDP_OK;

@@ -100,7 +100,7 @@ static fsdp_status mpi_split(transport_group *group, const comm_team *team, tran
         return status; /* the thread may still be using g */
     bool is_member = status == FSDP_OK && g->comm != MPI_COMM_NULL;
     if (is_member)
-        status = transport_group_new(&mpi_transport, team, out);
+        status = transport_group_new(&mpi_transport, team, 0, out);
     if (status != FSDP_OK || !is_member) {
         free(g);
         return status;

@@ -5,7 +5,7 @@
 static fsdp_status self_open(comm_team *team, transport_group **out)
 {
     comm_team_fill(team, 0, 1, 0, 1);
-    return transport_group_new(&self_transport, team, out);
+    return transport_group_new(&self_transport, team, 0, out);
 }
 
 static fsdp_status self_exchange(transport_group *group, stream *s, const comm_call *call,

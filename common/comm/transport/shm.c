@@ -25,13 +25,12 @@ static bool cores_for_all(int n_ranks)
 /* The group of *team over `area`, which is unmapped when there is no memory for it. */
 static fsdp_status group_new(const comm_team *team, char *area, bool opened, transport_group **out)
 {
-    transport_group *group = NULL;
-    shm_group *g = calloc(1, sizeof *g);
-    if (g == NULL || transport_group_new(&shm_transport, team, &group) != FSDP_OK) {
-        free(g);
+    fsdp_status status = transport_group_new(&shm_transport, team, sizeof(shm_group), out);
+    if (status != FSDP_OK) {
         munmap(area, shm_area_bytes(team->size));
-        return fsdp_error(FSDP_ENOMEM, "", "shm: no memory for a group of %d ranks", team->size);
+        return status;
     }
+    shm_group *g = (*out)->state;
     g->team = team;
     g->opened = opened;
     g->area = area;
@@ -43,8 +42,6 @@ static fsdp_status group_new(const comm_team *team, char *area, bool opened, tra
         g->next[number % SHM_RING] = number;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->freed, NULL);
-    group->state = g;
-    *out = group;
     return FSDP_OK;
 }
 

@@ -177,11 +177,8 @@ static fsdp_status staged_split(transport_group *group, const comm_team *child,
 static fsdp_status staged_new(const comm_team *team, transport_group *below, transport_group **out)
 {
     size_t size = (size_t)team->size, side_bytes = size * (sizeof(piece) + sizeof(size_t));
-    staged_group *g = calloc(1, sizeof *g + 2 * side_bytes);
-    if (g == NULL || transport_group_new(below->table, team, out) != FSDP_OK) {
-        free(g);
-        return fsdp_error(FSDP_ENOMEM, "", "staged: no memory for a group of %d ranks", team->size);
-    }
+    TRY(transport_group_new(below->table, team, sizeof(staged_group) + 2 * side_bytes, out));
+    staged_group *g = (*out)->state;
     for (int side = SENT; side <= RECEIVED; side++) {
         layout *l = &g->sides[side];
         l->pieces = g->pieces + (size_t)side * size;
@@ -193,7 +190,6 @@ static fsdp_status staged_new(const comm_team *team, transport_group *below, tra
     if (below->table->all_gather != NULL)
         g->table.all_gather = staged_all_gather;
     (*out)->table = &g->table;
-    (*out)->state = g;
     (*out)->below = below;
     return FSDP_OK;
 }
