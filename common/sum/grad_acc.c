@@ -62,10 +62,7 @@ fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec)
 fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec)
 {
     int slot = g->mode == GRAD_ACC_FAST ? 0 : level;
-    bool waits = g->tree.slot[slot] == NULL;
-    for (int k = 0; k < slot; k++)
-        waits = waits && g->tree.slot[k] == NULL;
-    if (!waits)
+    if (tree_sum_waiting(&g->tree, slot) & 1) /* its left sibling, to which it is added */
         return grad_acc_push(g, s, level, *vec);
     g->stream = s;
     if (g->sum_dtype != DTYPE_F32)
