@@ -22,8 +22,7 @@ typedef struct baseline {
     run_context run;
     stream *s;           /* compute */
     stream *comm_stream; /* owned; where collectives run */
-    event *computed;     /* recorded on compute: the collective may start */
-    event *arrived;      /* recorded on comm_stream: what it delivers is there */
+    event *done;         /* recorded where one stream waits for the other: see follow */
     model_views views;
     int *layer_unit; /* all zero: one unit */
     size_t *offset;  /* [n_params] of the parameter; a tied one has that of the storage it shares */
@@ -106,10 +105,10 @@ static fsdp_status pre_backward(void *self, int u)
 }
 
 /* From now on s goes on after what `first` has so far. */
-static fsdp_status follow(stream *s, stream *first, event *e)
+static fsdp_status follow(const baseline *b, stream *s, stream *first)
 {
-    TRY(event_record(e, first));
-    return stream_wait_event(s, e);
+    TRY(event_record(b->done, first));
+    return stream_wait_event(s, b->done);
 }
 
 /* One rank hands its gradients over as they are. Several ranks add them up by slices, with no_sync
@@ -123,10 +122,10 @@ static fsdp_status post_backward(void *self, int u)
     if (b->defers)
         return grad_acc_give(&b->local, b->s, run_batch_level(&b->run), &b->grads);
     TRY(grad_acc_finish_into(&b->local, b->s, b->grads));
-    TRY(follow(b->comm_stream, b->s, b->computed));
+    TRY(follow(b, b->comm_stream, b->s));
     TRY(comm_reduce_scatter(b->run.world, b->comm_stream, "ddp", b->grads, b->acc.elems, &b->acc,
                             run_reduce_level(&b->run)));
-    return follow(b->s, b->comm_stream, b->arrived);
+    return follow(b, b->s, b->comm_stream);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
@@ -145,10 +144,10 @@ static fsdp_status collect_gradients(baseline *b)
     fsdp_status status = device_copy(b->s, mine, slice, b->acc.elems * sizeof *mine);
     device_free(b->s, slice);
     TRY(status);
-    TRY(follow(b->comm_stream, b->s, b->computed));
+    TRY(follow(b, b->comm_stream, b->s));
     TRY(comm_all_gather(b->run.world, b->comm_stream, "ddp", DTYPE_F32, mine, b->grads,
                         b->acc.elems));
-    return follow(b->s, b->comm_stream, b->arrived);
+    return follow(b, b->s, b->comm_stream);
 }
 
 /* b->grads = the finished gradient on every rank: collected, second uses added, scaled once. */
@@ -359,8 +358,7 @@ static void baseline_free(void *self)
     if (!b)
         return;
     stream_free(b->comm_stream); /* waits for what is in flight */
-    event_free(b->computed);
-    event_free(b->arrived);
+    event_free(b->done);
     grad_acc_free(&b->acc, b->s);
     grad_acc_free(&b->local, b->s);
     void *blocks[] = {b->params, b->rounded, b->grads, b->m, b->v, b->norm_sum, b->norm, b->coef};
@@ -410,8 +408,7 @@ static fsdp_status allocate(baseline *b)
     stream *s = b->s;
     TRY(model_views_init(m, &b->views));
     TRY(comm_stream_create(b->run.dev, "comm", &b->comm_stream));
-    TRY(event_create(b->run.dev, &b->computed));
-    TRY(event_create(b->run.dev, &b->arrived));
+    TRY(event_create(b->run.dev, &b->done));
     b->layer_unit = calloc((size_t)m->n_layers, sizeof *b->layer_unit);
     b->offset = calloc((size_t)m->n_params, sizeof *b->offset);
     b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);
