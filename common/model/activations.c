@@ -8,14 +8,14 @@
 static fsdp_status find_unit_uses(runner *r)
 {
     const runner_config *c = &r->cfg;
-    r->first_layer = malloc((size_t)c->n_units * sizeof *r->first_layer);
-    r->last_layer = malloc((size_t)c->n_units * sizeof *r->last_layer);
-    r->end_layer = malloc((size_t)c->n_units * sizeof *r->end_layer);
-    if (!r->first_layer || !r->last_layer || !r->end_layer)
+    r->first_layer = malloc(3 * (size_t)c->n_units * sizeof *r->first_layer);
+    if (!r->first_layer)
         return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
+    r->last_layer = r->first_layer + c->n_units;
+    r->end_layer = r->last_layer + c->n_units;
     r->border = model_border(c->run.m);
-    for (int u = 0; u < c->n_units; u++)
-        r->first_layer[u] = r->last_layer[u] = r->end_layer[u] = -1;
+    for (int u = 0; u < 3 * c->n_units; u++)
+        r->first_layer[u] = -1; /* in all three lists */
     for (int i = 0; i < c->run.m->n_layers; i++) {
         int u = c->layer_unit[i];
         FSDP_ASSERT(u >= 0 && u < c->n_units);
@@ -135,9 +135,7 @@ void runner_free(runner *r)
     free(r->outs);
     free(r->saved);
     free(r->saved_bytes);
-    free(r->first_layer);
-    free(r->last_layer);
-    free(r->end_layer);
+    free(r->first_layer); /* and the lists after it */
     free(r);
 }
 
