@@ -8,35 +8,37 @@
  *   each micro-step   tokens of the input
  *                     forward copy of a layer's parameters, output of the layer   layers in order
  *                     backward copy of a layer's parameters                   layers in reverse
- *   the step          tokens and outputs once more, added over the micro-steps
- *                     reduced gradient of the layers' parameters              layers in reverse
+ *   the step          reduced gradient of the layers' parameters              layers in reverse
+ *
+ * Tokens and outputs are added over the micro-steps of a step, so that the last micro-step has the
+ * sums of the whole step, which do not depend on how the step is cut into micro-steps.
  *
  * A copy is what the model reads after pre_forward or pre_backward; the output of the last layer is
  * the loss; a reduced gradient is the mean one, before clipping. If ranks hold different copies
- * of a parameter, the row has the copy of the first rank that differs from rank 0, and "rank R" in
- * the column value. With --digest-values the row of an array is followed by a row for each element,
+ * of a parameter, the row has the copy of the first rank that differs from rank 0, and the column
+ * value says so. With --digest-values the row of an array is followed by a row for each element,
  * of which the sum is made: the columns element and value say which it is, and what. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>
 #include "common/base/status.h"
 
-#define DIGEST_TITLE   "# digests of fsdp_train, form 2"
+#define DIGEST_TITLE   "# digests of fsdp_train, form 3"
 #define DIGEST_COLUMNS "step,micro,unit,kind,name,hash,element,value"
 
 typedef struct digest_verdict {
     char where[512];       /* step, micro-step, unit and array of the first difference; "": none */
     char element[256];     /* which element of the array differs, or how to find out; or "" */
-    bool canonical[2];     /* whether the runs were */
-    size_t n_steps[2];     /* of the files */
-    size_t n_both, n_sums; /* steps that both files have, and the sums that were compared */
+    const char *fast;      /* the file of a run with --reduction fast; NULL: there is none */
+    long long first, last; /* steps that were compared */
+    size_t n_sums;         /* that were compared */
 } digest_verdict;
 
 /* digest_bisect -- compare the steps that both files have, in the order of computing. If the runs'
- * micro-steps hold other sequences, compare sums over a step, and copies of micro-step 0.
+ * micro-steps hold other sequences, compare only the last one of each step, and the gradients.
  *   in, names  files, read from where they stand; what messages call them
  *   notes      gets a line for each fact in which the runs differ; NULL: no notes
  *   errors     FSDP_EINVAL: a file is not of --digests, damaged or cut; the runs have other models
- *              or sequences, or no step in common. FSDP_EIO */
+ *              or sequences, or no step in common */
 fsdp_status digest_bisect(FILE *const in[2], const char *const names[2], FILE *notes,
                           digest_verdict *out);

@@ -7,10 +7,7 @@
 #include "common/comm/comm.h"
 #include "common/observe/digest_file.h"
 
-enum {
-    GATHER_BYTES = 2048, /* of a comm_host_gather */
-    WHOLE_STEP = -1      /* in place of a micro-step */
-};
+enum { GATHER_BYTES = 2048 }; /* of a comm_host_gather */
 
 typedef enum row_kind { TOKENS, FORWARD, OUTPUT, BACKWARD, GRADIENT } row_kind;
 static const char *const KINDS[] = {"tokens", "forward copy", "output", "backward copy",
@@ -33,7 +30,7 @@ struct digests {
     FILE *out;
     size_t n_written;
     uint32_t *host;            /* [the most elements of an array] what was hashed last */
-    uint64_t tokens, *outputs; /* sums over the step; [n_layers] */
+    uint64_t tokens, *outputs; /* sums over the step so far; [n_layers] */
     int64_t step, values_step; /* values_step -1: none */
     const char *values_unit;
     int micro;
@@ -58,17 +55,22 @@ static uint32_t bits_at(const void *array, dtype type, size_t i)
     return type == DTYPE_BF16 ? ((const uint16_t *)array)[i] : ((const uint32_t *)array)[i];
 }
 
-/* Add the hashes of elements in device memory, after what compute has so far: from element `begin`
- * on of an array. d->host has them then. */
+/* Add the hashes of elements in host memory: from element `begin` on of an array. */
+static void add_host(row *r, uint64_t which, size_t begin, const void *at, size_t elems)
+{
+    const uint64_t array = array_of(r, which);
+    for (size_t i = 0; i < elems; i++)
+        r->sum += hash_elem(array, begin + i, bits_at(at, r->type, i));
+}
+
+/* The same of device memory, after what compute has so far. d->host has the elements then. */
 static fsdp_status add(row *r, uint64_t which, size_t begin, const void *at, size_t elems)
 {
     stream *s = device_compute_stream(r->d->run.dev);
-    const uint64_t array = array_of(r, which);
     char *host = (char *)r->d->host + begin * dtype_bytes(r->type);
     TRY(device_download(s, host, at, elems * dtype_bytes(r->type)));
     TRY(stream_sync(s));
-    for (size_t i = 0; i < elems; i++)
-        r->sum += hash_elem(array, begin + i, bits_at(host, r->type, i));
+    add_host(r, which, begin, host, elems);
     return FSDP_OK;
 }
 
@@ -85,7 +87,7 @@ static void put_head(const row *r, uint64_t hash)
 {
     digests *d = r->d;
     char micro[16] = "";
-    if (d->micro != WHOLE_STEP)
+    if (r->kind != GRADIENT)
         snprintf(micro, sizeof micro, "%d", d->micro);
     d->n_written++;
     fprintf(d->out, "%lld,%s,%s,%s,%s,%016llx,", (long long)d->step, micro, unit_of(r),
@@ -145,7 +147,7 @@ static fsdp_status put_row(const row *r)
     free(all);
     if (d->out) {
         put_head(r, sum);
-        fprintf(d->out, odd > 0 ? ",rank %d\n" : ",\n", odd);
+        fprintf(d->out, odd > 0 ? ",rank %d's differs from rank 0's\n" : ",\n", odd);
     }
     const bool wanted = r->param && d->step == d->values_step && unit_of(r) == d->values_unit;
     return wanted ? put_elements(r, odd) : FSDP_OK;
@@ -156,25 +158,24 @@ static fsdp_status put_row(const row *r)
 static fsdp_status put_tokens(digests *d, const micro_step *ms)
 {
     const size_t T = d->run.seq_len;
-    row r = {d, TOKENS, "the input", .sum = 0};
-    for (size_t i = 0; i < d->run.batch * T; i++) {
-        const uint64_t array = array_of(&r, ms->first_sequence + i / T);
-        r.sum += hash_elem(array, 2 * (i % T), (uint32_t)ms->tokens[i]);
-        r.sum += hash_elem(array, 2 * (i % T) + 1, (uint32_t)ms->targets[i]);
+    row r = {d, TOKENS, "the input", .type = DTYPE_F32, .sum = d->tokens};
+    for (size_t j = 0; j < d->run.batch; j++) {
+        add_host(&r, ms->first_sequence + j, 0, ms->tokens + j * T, T);
+        add_host(&r, ms->first_sequence + j, T, ms->targets + j * T, T);
     }
-    d->tokens += r.sum;
+    d->tokens = r.sum;
     return put_row(&r);
 }
 
 static fsdp_status put_outputs(digests *d, const runner *from, const micro_step *ms, int i)
 {
-    row r = {d, OUTPUT, d->run.m->layers[i].name, i, .sum = 0};
+    row r = {d, OUTPUT, d->run.m->layers[i].name, i, .sum = d->outputs[i]};
     for (size_t j = 0; j < d->run.batch; j++) {
         size_t elems;
         const void *at = runner_output(from, i, j, &r.type, &elems);
         TRY(add(&r, ms->first_sequence + j, 0, at, elems));
     }
-    d->outputs[i] += r.sum;
+    d->outputs[i] = r.sum;
     return put_row(&r);
 }
 
@@ -227,12 +228,7 @@ void digests_begin_step(digests *d, int64_t step)
 
 fsdp_status digests_end_step(digests *d)
 {
-    const model *m = d->run.m;
-    d->micro = WHOLE_STEP;
-    TRY(put_row(&(row){d, TOKENS, "the input", .sum = d->tokens}));
-    for (int i = 0; i < m->n_layers; i++)
-        TRY(put_row(&(row){d, OUTPUT, m->layers[i].name, i, .sum = d->outputs[i]}));
-    for (int i = m->n_layers - 1; i >= 0; i--)
+    for (int i = d->run.m->n_layers - 1; i >= 0; i--)
         TRY(put_params(d, GRADIENT, i));
     return FSDP_OK;
 }

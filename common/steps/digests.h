@@ -36,7 +36,7 @@ void digests_begin_step(digests *d, int64_t step);
  * outputs and, with those of the first layer, the micro-step's tokens. */
 fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runner_moment when,
                          int i);
-/* digests_end_step -- write the rows of the step itself, after optimizer_step. */
+/* digests_end_step -- write the rows of the reduced gradients, after optimizer_step. */
 fsdp_status digests_end_step(digests *d);
 
 /* digests_end -- write the last line. Returns how many rows there are. */

@@ -4,7 +4,7 @@
  * byte (nine significant digits tell every fp32 apart); the time column is ignored. Exit status 0:
  * identical, 1: they differ (the first difference is shown, with its distance in ULPs), 2: a file
  * cannot be compared. --bisect does the same with two files of --digests (digest_file.h), and also
- * ends with 2 unless both runs are canonical. */
+ * ends with 2 if a run is not canonical. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -15,8 +15,7 @@
 
 enum { N_COLUMNS = 4, LINE_BYTES = 512, IDENTICAL = 0, DIFFERENT = 1, UNUSABLE = 2 };
 static const char *const COLUMNS[N_COLUMNS] = {"step", "loss", "grad_norm", "lr"};
-static const char HINT[] = "pass files written by --loss-csv";
-static const char BISECT_HINT[] = "pass files written by --digests";
+static const char HINT[] = "pass two files of --loss-csv, or --bisect and two files of --digests";
 
 /* The first four fields of a line, cut in place. false at a line that has fewer. */
 static bool split(char *line, char *fields[N_COLUMNS])
@@ -49,32 +48,32 @@ static void report_difference(char *const a[N_COLUMNS], char *const b[N_COLUMNS]
     printf("\n");
 }
 
-static fsdp_status compare(FILE *fa, FILE *fb, int *verdict)
+static fsdp_status compare(FILE *const in[2], int *verdict)
 {
-    char la[LINE_BYTES], lb[LINE_BYTES], *a[N_COLUMNS], *b[N_COLUMNS];
-    long rows = 0;
+    char line[2][LINE_BYTES], *field[2][N_COLUMNS];
+    long n_rows = 0;
     *verdict = DIFFERENT;
-    for (;; rows++) {
-        char *more_a = fgets(la, sizeof la, fa), *more_b = fgets(lb, sizeof lb, fb);
-        if (!more_a && !more_b)
+    for (;; n_rows++) {
+        const bool more[2] = {fgets(line[0], LINE_BYTES, in[0]), fgets(line[1], LINE_BYTES, in[1])};
+        if (!more[0] && !more[1])
             break;
-        if (!more_a || !more_b) {
-            printf("first difference: one file ends after %ld steps\n", rows > 0 ? rows - 1 : 0);
+        if (!more[0] || !more[1]) {
+            printf("first difference: one file ends after %ld steps\n", n_rows > 0 ? n_rows - 1 : 0);
             return FSDP_OK;
         }
-        if (!split(la, a) || !split(lb, b))
-            return fsdp_error(FSDP_EINVAL, HINT, "line %ld has less than %d columns", rows + 1,
+        if (!split(line[0], field[0]) || !split(line[1], field[1]))
+            return fsdp_error(FSDP_EINVAL, HINT, "line %ld has less than %d columns", n_rows + 1,
                               N_COLUMNS);
         for (int i = 0; i < N_COLUMNS; i++)
-            if (strcmp(a[i], b[i]) != 0) {
-                report_difference(a, b, i);
+            if (strcmp(field[0][i], field[1][i]) != 0) {
+                report_difference(field[0], field[1], i);
                 return FSDP_OK;
             }
     }
-    if (rows < 2)
+    if (n_rows < 2)
         return fsdp_error(FSDP_EINVAL, HINT, "the files have no steps to compare");
     *verdict = IDENTICAL;
-    printf("identical bits: %ld steps, columns step, loss, grad_norm, lr\n", rows - 1);
+    printf("identical bits: %ld steps, columns step, loss, grad_norm, lr\n", n_rows - 1);
     return FSDP_OK;
 }
 
@@ -88,13 +87,12 @@ static fsdp_status bisect(FILE *const in[2], const char *const names[2], int *ve
     if (*v.where)
         printf("first difference: %s\n%s", v.where, v.element);
     else
-        printf("identical digests: %zu sums of parameters, outputs and gradients in %zu steps, of "
-               "%zu and %zu\n",
-               v.n_sums, v.n_both, v.n_steps[0], v.n_steps[1]);
-    for (int i = 0; i < 2; i++)
-        if (!v.canonical[i])
-            return fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
-                              "no verdict on bits: %s is of a run with --reduction fast", names[i]);
+        printf("identical digests: %zu sums of parameters, outputs and gradients in steps %lld to "
+               "%lld\n",
+               v.n_sums, v.first, v.last);
+    if (v.fast)
+        return fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
+                          "no verdict on bits: %s is of a run with --reduction fast", v.fast);
     return FSDP_OK;
 }
 
@@ -104,17 +102,14 @@ static fsdp_status run(int argc, char **argv, int *verdict)
     const char *const *paths = (const char *const *)argv + 1 + bisects;
     FILE *in[2];
     if (argc != 3 + bisects)
-        return fsdp_error(FSDP_EINVAL, "build/fsdp_compare A.csv B.csv, or --bisect A B",
-                          "got %d arguments, expected two %s", argc - 1 - bisects,
-                          bisects ? "files of --digests" : "loss files");
+        return fsdp_error(FSDP_EINVAL, HINT, "got %d paths, expected two", argc - 1 - bisects);
     for (int i = 0; i < 2; i++) {
         in[i] = fopen(paths[i], "r");
         if (in[i] == NULL)
-            return fsdp_error(FSDP_EIO, bisects ? BISECT_HINT : HINT, "cannot read %s: %s",
-                              paths[i], strerror(errno));
+            return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", paths[i], strerror(errno));
     }
     /* the end of the process closes both */
-    return bisects ? bisect(in, paths, verdict) : compare(in[0], in[1], verdict);
+    return bisects ? bisect(in, paths, verdict) : compare(in, verdict);
 }
 
 int main(int argc, char **argv)
