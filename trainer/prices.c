@@ -60,7 +60,7 @@ fsdp_status prices_have(const prices *p, const timeline_view *v)
 {
     for (int64_t i = 0; i < v->n_items; i++) {
         const timeline_item *item = &v->items[i];
-        if (item->kind == TIMELINE_WORK && !timeline_is_move(item) && !nearest(p, item))
+        if (item->kind == TIMELINE_WORK && !item->is_move && !nearest(p, item))
             return fsdp_error(FSDP_EINVAL,
                               "pass the profile of a run with the options of this plan",
                               "--plan-prices: no operation '%s' in the file", item->name);

@@ -7,6 +7,7 @@
  * An item is known by its index. Items of one stream run in the order of their indices. Between
  * streams only events order: a WAIT names the RECORD that it waits for. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
@@ -29,6 +30,7 @@ typedef struct timeline_item {
     int stream;                     /* index into the timeline's streams, or TIMELINE_HOST */
     char name[TIMELINE_NAME_BYTES]; /* WORK: "matmul"; COLLECTIVE: "all-gather"; else "" */
     char unit[TIMELINE_UNIT_BYTES]; /* WORK: the layer, "h.0.attn"; COLLECTIVE: its label */
+    bool is_move;                   /* WORK: a copy, an upload, a download or a fill */
     char phase;                     /* 'f' forward, 'b' backward, '-' neither */
     int64_t after;                  /* WAIT, SYNC: index of a RECORD, or TIMELINE_NONE */
     uint64_t group, seq;            /* COLLECTIVE: equal on all its ranks; STEP: seq is the step */

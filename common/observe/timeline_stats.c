@@ -1,16 +1,7 @@
 /* timeline_stats.c -- see timeline_stats.h. */
 #include "common/observe/timeline_stats.h"
 #include <math.h>
-#include <string.h>
-
-bool timeline_is_move(const timeline_item *item)
-{
-    static const char *const MOVES[] = {"copy", "upload", "download", "fill"};
-    for (size_t i = 0; i < sizeof MOVES / sizeof *MOVES; i++)
-        if (strcmp(item->name, MOVES[i]) == 0)
-            return true;
-    return false;
-}
+#include <stdio.h>
 
 int64_t timeline_cause(const timeline_view *v, int64_t i)
 {
@@ -159,7 +150,7 @@ static void add_items(const timeline_view *v, timeline_step *step)
             continue;
         step->compute_end_s = fmax(step->compute_end_s, item->end_s);
         if (item->kind == TIMELINE_WORK)
-            *(timeline_is_move(item) ? &step->move_s : &step->compute_s) += duration(item);
+            *(item->is_move ? &step->move_s : &step->compute_s) += duration(item);
         else if (item->kind == TIMELINE_WAIT && timeline_cause(v, i) == TIMELINE_NONE)
             step->wait_s += duration(item);
     }

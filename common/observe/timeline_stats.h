@@ -9,7 +9,6 @@
  *   - it runs a collective itself.
  * The host's waits (SYNC) are no part of it: streams go on. */
 #pragma once
-#include <stdbool.h>
 #include "common/observe/timeline.h"
 
 /* timeline_cause -- the index of the COLLECTIVE that item i, a WAIT of the compute stream, is for;
@@ -49,9 +48,6 @@ typedef struct timeline_step {
                       is not the compute stream: it prepares or finishes a collective */
     timeline_stall stall; /* the longest */
 } timeline_step;
-
-/* timeline_is_move -- whether a WORK is a copy, an upload, a download or a fill: no operation. */
-bool timeline_is_move(const timeline_item *item);
 
 /* timeline_next_step -- *step = the figures of the first step that begins at item `from` or later;
  * false when there is none. */

@@ -86,6 +86,7 @@ static bool describe(const timeline_watch *w, const device_act *act, timeline_it
         name = MOVES[act->kind];
     if (name) { /* WORK */
         set_text(item->name, sizeof item->name, name);
+        item->is_move = act->kind != ACT_LAUNCH;
         item->flops = act->work.cost.flops;
         item->bytes = act->kind == ACT_LAUNCH ? act->work.cost.bytes : (double)act->bytes;
         return true;

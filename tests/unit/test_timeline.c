@@ -165,6 +165,7 @@ static void test_watch_work(void **state)
         item = next_item(&r, TIMELINE_WORK, &i);
         assert_int_equal(i, k + 2);
         assert_string_equal(item->name, NAMES[k]);
+        assert_int_equal(item->is_move, k > 0);
         assert_string_equal(item->unit, k == 0 ? "h.0.attn" : "");
         assert_int_equal(item->phase, k == 0 ? 'f' : '-');
         assert_int_equal(item->stream, k == 1); /* "side" is the second that was named */

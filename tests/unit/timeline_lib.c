@@ -1,5 +1,6 @@
 /* timeline_lib.c -- see timeline_lib.h. */
 #include "tests/unit/timeline_lib.h"
+#include <string.h>
 
 double hand_s(double ms)
 {
@@ -64,6 +65,8 @@ timeline *hand_timeline(int rank, double late_ms)
         const line *l = &STEP[i];
         timeline_item item = {.kind = l->kind,
                               .stream = l->stream,
+                              .is_move =
+                                  strcmp(l->name, "copy") == 0 || strcmp(l->name, "fill") == 0,
                               .phase = l->phase,
                               .after = l->after,
                               .seq = (uint64_t)l->seq,
