@@ -119,24 +119,24 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 
 /* ---- the reduced gradients, for digests ------------------------------------------------------ */
 
-/* Replicas have the same gradients; those of the first one are visited. */
-static fsdp_status engine_visit_grad(void *self, int p, engine_visit visit, void *ctx)
+/* Replicas have the same gradients; those of the first one count. */
+static fsdp_status engine_find_grad(void *self, int p, engine_piece *out)
 {
     const fsdp_engine *e = self;
     const int u = e->f.param_unit[p];
     const flat_layout *l = &e->f.units[u].layout;
     flat_piece *pieces;
     int n;
+    *out = (engine_piece){0};
     if (e->f.mesh.shape.replica > 0)
         return FSDP_OK;
     TRY(ckpt_shard_pieces(l, e->f.mesh.shape.shard_rank, &pieces, &n));
-    fsdp_status status = FSDP_OK;
-    for (int i = 0; i < n && status == FSDP_OK; i++)
+    for (int i = 0; i < n; i++) /* a slot has at most one piece in a shard */
         if (l->slots[pieces[i].slot].param == p)
-            status = visit(ctx, pieces[i].param_begin,
-                           e->r.grads[u].shard_grad + pieces[i].shard_begin, pieces[i].elems);
+            *out = (engine_piece){pieces[i].param_begin, pieces[i].elems,
+                                  e->r.grads[u].shard_grad + pieces[i].shard_begin};
     free(pieces);
-    return status;
+    return FSDP_OK;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -190,7 +190,7 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
         .unit_name = engine_unit_name,
         .begin_step = engine_begin_step,
         .optimizer_step = engine_step,
-        .visit_grad = engine_visit_grad,
+        .find_grad = engine_find_grad,
         .read_params = engine_read_params,
         .save = engine_save,
         .load = engine_load,

@@ -267,8 +267,6 @@ static fsdp_status observe_step(void *self, int64_t step)
     if (t->order)
         TRY(comm_agree(t->run.world, order_check_status(t->order)));
     profile_run_step(t->profiled, step);
-    if (t->digests)
-        digests_begin_step(t->digests, step);
     return FSDP_OK;
 }
 

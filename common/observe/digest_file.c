@@ -18,9 +18,18 @@ typedef struct reader {
     char *line;
     size_t room, n_lines, n_rows;
     const char *field[N_COLUMNS];
-    long long step;  /* END_OF_ROWS: all rows were read */
-    int first_micro; /* the rows of earlier micro-steps are skipped */
+    long long step;         /* END_OF_ROWS: all rows were read */
+    int micro, first_micro; /* micro: from first_micro on; the rows of earlier ones are skipped */
 } reader;
+
+typedef struct pair {
+    reader f[2];
+    FILE *out;
+    const char *fast;      /* the file of a run with --reduction fast; NULL: there is none */
+    long long first, last; /* steps that were compared */
+    size_t n_sums;         /* that were compared */
+    bool differs;
+} pair;
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -40,163 +49,179 @@ static fsdp_status read_line(reader *f)
 }
 
 /* Read a row, or the last line, which says how many rows there are. */
-static fsdp_status next_row(reader *f)
+static fsdp_status read_row(reader *f)
 {
     const long long before = f->step;
-    char last[40], *end;
+    char last[40], *rest, *end;
     TRY(read_line(f));
     snprintf(last, sizeof last, "# end: %zu rows", f->n_rows++);
-    const bool is_last = strcmp(f->line, last) == 0;
-    char *rest = is_last ? NULL : f->line;
+    if (strcmp(f->line, last) == 0) {
+        f->step = END_OF_ROWS;
+        return FSDP_OK;
+    }
+    rest = f->line;
     for (int i = 0; i < N_COLUMNS; i++)
         f->field[i] = rest ? strsep(&rest, ",") : "";
-    f->step = is_last ? END_OF_ROWS : strtoll(f->field[STEP], &end, 10);
-    if (is_last)
-        return FSDP_OK;
+    f->step = strtoll(f->field[STEP], &end, 10);
+    f->micro = atoi(f->field[MICRO]) - f->first_micro;
     const bool has_hash = strlen(f->field[HASH]) == HASH_DIGITS &&
                           strspn(f->field[HASH], "0123456789abcdef") == HASH_DIGITS;
     return has_hash && !*end && f->step >= before ? FSDP_OK : damaged(f);
 }
 
-/* Read up to the next sum that is compared. */
-static fsdp_status next_sum(reader *f)
+/* Read up to the next row that is compared. */
+static fsdp_status next_row(reader *f)
 {
     do {
-        TRY(next_row(f));
-    } while (*f->field[ELEMENT] || (*f->field[MICRO] && atoi(f->field[MICRO]) < f->first_micro));
+        TRY(read_row(f));
+    } while (f->micro < 0 && f->step != END_OF_ROWS);
     return FSDP_OK;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 /* What a fact tells in which the runs differ. */
-static fsdp_status note_fact(reader f[2], char *const value[2], FILE *notes)
+static fsdp_status note_fact(pair *p, char *const value[2])
 {
-    const char *name = f[0].line + 2;
+    const char *name = p->f[0].line + 2;
     if (strcmp(name, "model") == 0 || strcmp(name, "seq-len") == 0 ||
         strcmp(name, "global-batch") == 0)
         return fsdp_error(FSDP_EINVAL, "compare runs that differ in how they are sharded",
-                          "%s differs: %s has%s, %s has%s", name, f[0].name, value[0], f[1].name,
-                          value[1]);
+                          "%s differs:%s and%s", name, value[0], value[1]);
     if (strcmp(name, "micro-batch") == 0) /* it begins with the number of micro-steps */
         for (int i = 0; i < 2; i++)
-            f[i].first_micro = atoi(value[i]) - 1;
-    if (notes)
-        fprintf(notes, "note: %s differs:%s and%s\n", name, value[0], value[1]);
+            p->f[i].first_micro = atoi(value[i]) - 1;
+    fprintf(p->out, "note: %s differs:%s and%s\n", name, value[0], value[1]);
     return FSDP_OK;
+}
+
+static bool in_head(const reader *f)
+{
+    return strcmp(f->line, DIGEST_COLUMNS) != 0;
 }
 
 /* Read the lines up to the columns. Of runs that may be compared all have the same names, up to the
  * first fact that only one of them has. */
-static fsdp_status compare_facts(reader f[2], FILE *notes, digest_verdict *out)
+static fsdp_status compare_facts(pair *p)
 {
-    while (strcmp(f[0].line, DIGEST_COLUMNS) != 0 || strcmp(f[1].line, DIGEST_COLUMNS) != 0) {
+    reader *f = p->f;
+    while (in_head(&f[0]) || in_head(&f[1])) {
         char *value[2];
         for (int i = 0; i < 2; i++) {
-            if (strcmp(f[i].line, DIGEST_COLUMNS) != 0)
+            if (in_head(&f[i]))
                 TRY(read_line(&f[i]));
             if (strcmp(f[i].line, "# reduction: fast") == 0)
-                out->fast = f[i].name;
+                p->fast = f[i].name;
             value[i] = f[i].line;
             strsep(&value[i], ":");
         }
         if (value[0] && value[1] && strcmp(f[0].line, f[1].line) == 0 &&
             strcmp(value[0], value[1]) != 0)
-            TRY(note_fact(f, value, notes));
+            TRY(note_fact(p, value));
     }
     return FSDP_OK;
 }
 
-static bool same(const reader f[2], column c)
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static bool same(const pair *p, column c)
 {
-    return strcmp(f[0].field[c], f[1].field[c]) == 0;
+    return strcmp(p->f[0].field[c], p->f[1].field[c]) == 0;
 }
 
-static void describe(const reader f[2], digest_verdict *out)
+static void print_difference(const pair *p)
 {
-    const char *const *a = f[0].field, *const *b = f[1].field;
-    const char *odd = *a[VALUE] ? a[VALUE] : b[VALUE];
-    char micro[48] = "", other[80] = "";
-    if (*a[MICRO])
-        snprintf(micro, sizeof micro, "micro-step %s, ", a[MICRO]);
-    if (!same(f, UNIT))
-        snprintf(other, sizeof other, " (%s in the other run)", b[UNIT]);
-    snprintf(out->where, sizeof out->where, "step %s, %sunit %s%s: %s of %s%s%s", a[STEP], micro,
-             a[UNIT], other, a[KIND], a[NAME], *odd ? ": " : "", odd);
-    if (strchr(a[KIND], ' ')) /* the array of a parameter */
-        snprintf(out->element, sizeof out->element,
-                 "to see the element: both runs again with --digest-values %s:%s and %s:%s\n",
-                 a[STEP], a[UNIT], b[STEP], b[UNIT]);
+    const char *const *a = p->f[0].field, *const *b = p->f[1].field;
+    fprintf(p->out, "first difference: step %s, micro-step %s, unit %s", a[STEP], a[MICRO],
+            a[UNIT]);
+    if (!same(p, UNIT))
+        fprintf(p->out, " (%s in the other run)", b[UNIT]);
+    fprintf(p->out, ": %s of %s", a[KIND], a[NAME]);
+    if (*a[ELEMENT])
+        fprintf(p->out, ", %s: got %s, expected %s", a[ELEMENT], a[VALUE], b[VALUE]);
+    else if (*a[VALUE] || *b[VALUE])
+        fprintf(p->out, ": %s", *a[VALUE] ? a[VALUE] : b[VALUE]);
+    fprintf(p->out, "\n");
+    if (!*a[ELEMENT] && strcmp(a[KIND], "output") != 0)
+        fprintf(p->out,
+                "to see the element: both runs again with --digest-values %s:%s and %s:%s\n",
+                a[STEP], a[UNIT], b[STEP], b[UNIT]);
 }
 
-/* Rows of elements may follow: look for the first one that differs. */
-static fsdp_status find_element(reader f[2], digest_verdict *out)
+static fsdp_status compare_row(pair *p)
 {
-    do {
-        TRY(next_row(&f[0]));
-        TRY(next_row(&f[1]));
-    } while (*f[0].field[ELEMENT] && same(f, HASH));
-    if (*f[0].field[ELEMENT] && *f[1].field[ELEMENT])
-        snprintf(out->element, sizeof out->element,
-                 "first difference there: element %s: got %s, expected %s\n", f[0].field[ELEMENT],
-                 f[0].field[VALUE], f[1].field[VALUE]);
+    const reader *f = p->f;
+    if (f[0].step != f[1].step || f[0].micro != f[1].micro || !same(p, KIND) || !same(p, NAME))
+        return fsdp_error(FSDP_EINVAL, "compare runs of one model, with the same of it frozen",
+                          "step %lld: the files have rows of different arrays", p->last);
+    p->n_sums += !*f[0].field[ELEMENT];
+    p->differs = !same(p, HASH);
+    if (p->differs)
+        print_difference(p);
     return FSDP_OK;
 }
 
-static fsdp_status compare_sums(reader f[2], digest_verdict *out)
+/* Whether a row is of an element, and the other file has no elements of that array. */
+static bool is_extra(const reader *f, const reader *other)
 {
-    const bool same_micro = f[0].first_micro != f[1].first_micro || same(f, MICRO);
-    if (f[0].step != f[1].step || !same_micro || !same(f, KIND) || !same(f, NAME))
-        return fsdp_error(FSDP_EINVAL, "compare runs of one model, with the same of it frozen",
-                          "step %lld: the files have rows of different arrays", out->last);
-    out->n_sums++;
-    if (same(f, HASH))
-        return FSDP_OK;
-    describe(f, out);
-    return find_element(f, out);
+    return f->step == other->step && *f->field[ELEMENT] && !*other->field[ELEMENT];
 }
 
 /* Compare up to the first difference, and read on, so that both files are known to be whole. */
-static fsdp_status compare_rows(reader f[2], digest_verdict *out)
+static fsdp_status compare_rows(pair *p)
 {
-    TRY(next_sum(&f[0]));
-    TRY(next_sum(&f[1]));
+    reader *f = p->f;
+    TRY(next_row(&f[0]));
+    TRY(next_row(&f[1]));
     while (f[0].step != END_OF_ROWS || f[1].step != END_OF_ROWS) {
         const long long step = f[0].step < f[1].step ? f[0].step : f[1].step;
-        if (!*out->where && (f[0].step == f[1].step || step == out->last)) {
-            out->first = out->n_sums > 0 ? out->first : step;
-            out->last = step;
-            TRY(compare_sums(f, out));
+        const bool extra[2] = {is_extra(&f[0], &f[1]), is_extra(&f[1], &f[0])};
+        const bool is_shared = f[0].step == f[1].step || step == p->last;
+        if (!p->differs && is_shared && !extra[0] && !extra[1]) {
+            p->first = p->n_sums > 0 ? p->first : step;
+            p->last = step;
+            TRY(compare_row(p));
         }
         for (int i = 0; i < 2; i++)
-            if (f[i].step == step)
-                TRY(next_sum(&f[i]));
+            if (f[i].step == step && !extra[1 - i])
+                TRY(next_row(&f[i]));
     }
     return FSDP_OK;
 }
 
-static fsdp_status bisect(reader f[2], FILE *notes, digest_verdict *out)
+static fsdp_status bisect(pair *p)
 {
+    reader *f = p->f;
     for (int i = 0; i < 2; i++) {
         TRY(read_line(&f[i]));
         if (strcmp(f[i].line, DIGEST_TITLE) != 0)
             return fsdp_error(FSDP_EINVAL, HINT, "%s: the first line is not '" DIGEST_TITLE "'",
                               f[i].name);
     }
-    TRY(compare_facts(f, notes, out));
-    TRY(compare_rows(f, out));
-    return out->n_sums > 0 ? FSDP_OK
-                           : fsdp_error(FSDP_EINVAL, "compare runs that make the same steps",
-                                        "%s and %s have no step in common", f[0].name, f[1].name);
+    TRY(compare_facts(p));
+    TRY(compare_rows(p));
+    if (p->n_sums == 0)
+        return fsdp_error(FSDP_EINVAL, "compare runs that make the same steps",
+                          "%s and %s have no step in common", f[0].name, f[1].name);
+    if (!p->differs)
+        fprintf(p->out,
+                "identical digests: %zu sums of parameters, outputs and gradients in steps %lld to "
+                "%lld\n",
+                p->n_sums, p->first, p->last);
+    return !p->fast
+               ? FSDP_OK
+               : fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
+                            "no verdict on bits: %s is of a run with --reduction fast", p->fast);
 }
 
-fsdp_status digest_bisect(FILE *const in[2], const char *const names[2], FILE *notes,
-                          digest_verdict *out)
+fsdp_status digest_bisect(FILE *const in[2], const char *const names[2], FILE *out, bool *differ)
 {
-    reader f[2] = {{.in = in[0], .name = names[0]}, {.in = in[1], .name = names[1]}};
-    *out = (digest_verdict){.last = -1};
-    fsdp_status status = bisect(f, notes, out);
-    free(f[0].line);
-    free(f[1].line);
+    pair p = {.out = out, .last = -1};
+    for (int i = 0; i < 2; i++)
+        p.f[i] = (reader){.in = in[i], .name = names[i]};
+    fsdp_status status = bisect(&p);
+    *differ = p.differs;
+    free(p.f[0].line);
+    free(p.f[1].line);
     return status;
 }

@@ -250,12 +250,12 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
 }
 
 /* Every rank has all gradients. */
-static fsdp_status visit_grad(void *self, int p, engine_visit visit, void *ctx)
+static fsdp_status find_grad(void *self, int p, engine_piece *out)
 {
     const baseline *b = self;
-    if (comm_rank(b->run.world) > 0)
-        return FSDP_OK;
-    return visit(ctx, 0, b->grads + b->offset[p], b->run.m->params[p].elems);
+    const size_t elems = comm_rank(b->run.world) == 0 ? b->run.m->params[p].elems : 0;
+    *out = (engine_piece){0, elems, b->grads + b->offset[p]};
+    return FSDP_OK;
 }
 
 static const char *unit_name(void *self, int unit)
@@ -459,7 +459,7 @@ fsdp_status baseline_create(const run_context *run, engine *out)
         .views = &b->views,
         .unit_name = unit_name,
         .optimizer_step = baseline_step,
-        .visit_grad = visit_grad,
+        .find_grad = find_grad,
         .read_params = read_params,
         .save = baseline_save,
         .load = baseline_load,

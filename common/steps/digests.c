@@ -9,17 +9,17 @@
 
 enum { GATHER_BYTES = 2048 }; /* of a comm_host_gather */
 
-typedef enum row_kind { TOKENS, FORWARD, OUTPUT, BACKWARD, GRADIENT } row_kind;
-static const char *const KINDS[] = {"tokens", "forward copy", "output", "backward copy",
-                                    "reduced gradient"};
+/* What a row is of: what the runner shows at a runner_moment, or a gradient. */
+enum { GRADIENT = BEFORE_BACKWARD + 1 };
+static const char *const KINDS[] = {"forward copy", "output", "backward copy", "reduced gradient"};
 
 /* A row of the file. */
 typedef struct row {
     digests *d;
-    row_kind kind;
+    int kind;
     const char *name;
     int layer;
-    const param_spec *param; /* NULL: of tokens or outputs */
+    const param_spec *param; /* NULL: of outputs */
     dtype type;
     uint64_t sum; /* of this rank */
 } row;
@@ -30,10 +30,10 @@ struct digests {
     FILE *out;
     size_t n_written;
     uint32_t *host;            /* [the most elements of an array] what was hashed last */
-    uint64_t tokens, *outputs; /* sums over the step so far; [n_layers] */
     int64_t step, values_step; /* values_step -1: none */
     const char *values_unit;
-    int micro;
+    int micro;          /* the last one */
+    uint64_t outputs[]; /* [n_layers] sums over the step so far */
 };
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -55,22 +55,17 @@ static uint32_t bits_at(const void *array, dtype type, size_t i)
     return type == DTYPE_BF16 ? ((const uint16_t *)array)[i] : ((const uint32_t *)array)[i];
 }
 
-/* Add the hashes of elements in host memory: from element `begin` on of an array. */
-static void add_host(row *r, uint64_t which, size_t begin, const void *at, size_t elems)
-{
-    const uint64_t array = array_of(r, which);
-    for (size_t i = 0; i < elems; i++)
-        r->sum += hash_elem(array, begin + i, bits_at(at, r->type, i));
-}
-
-/* The same of device memory, after what compute has so far. d->host has the elements then. */
+/* Add the hashes of elements in device memory, after what compute has so far: from element `begin`
+ * on of an array. d->host has them then. */
 static fsdp_status add(row *r, uint64_t which, size_t begin, const void *at, size_t elems)
 {
     stream *s = device_compute_stream(r->d->run.dev);
+    const uint64_t array = array_of(r, which);
     char *host = (char *)r->d->host + begin * dtype_bytes(r->type);
     TRY(device_download(s, host, at, elems * dtype_bytes(r->type)));
     TRY(stream_sync(s));
-    add_host(r, which, begin, host, elems);
+    for (size_t i = 0; i < elems; i++)
+        r->sum += hash_elem(array, begin + i, bits_at(host, r->type, i));
     return FSDP_OK;
 }
 
@@ -86,11 +81,8 @@ static const char *unit_of(const row *r)
 static void put_head(const row *r, uint64_t hash)
 {
     digests *d = r->d;
-    char micro[16] = "";
-    if (r->kind != GRADIENT)
-        snprintf(micro, sizeof micro, "%d", d->micro);
     d->n_written++;
-    fprintf(d->out, "%lld,%s,%s,%s,%s,%016llx,", (long long)d->step, micro, unit_of(r),
+    fprintf(d->out, "%lld,%d,%s,%s,%s,%016llx,", (long long)d->step, d->micro, unit_of(r),
             KINDS[r->kind], r->name, (unsigned long long)hash);
 }
 
@@ -101,25 +93,24 @@ static void put_element(const row *r, uint32_t bits, size_t i)
     float value;
     memcpy(&value, &wide, sizeof value);
     put_head(r, hash_elem(array_of(r, 0), i, bits));
-    fprintf(r->d->out, "%zu (row %zu column %zu),%.9g (%0*x)\n", i, i / columns, i % columns,
-            (double)value, 2 * (int)dtype_bytes(r->type), bits);
+    fprintf(r->d->out, "element %zu (row %zu column %zu),%.9g (%0*x)\n", i, i / columns,
+            i % columns, (double)value, 2 * (int)dtype_bytes(r->type), bits);
 }
 
-/* Write the elements of a row: a rank's copy, or a gradient, of which each rank has some elements
- * and zeros in place of the others. */
-static fsdp_status put_elements(const row *r, int rank)
+/* Write the elements of a row: those of ranks first ... last, of which each rank has some, and
+ * zeros in place of the others. */
+static fsdp_status put_elements(const row *r, int first, int last)
 {
-    const run_context *run = &r->d->run;
     const size_t bytes = dtype_bytes(r->type), most = GATHER_BYTES / bytes;
     for (size_t begin = 0, n; begin < r->param->elems; begin += n) {
         const char *mine = (const char *)r->d->host + begin * bytes;
         void *all;
         n = r->param->elems - begin < most ? r->param->elems - begin : most;
-        TRY(comm_host_gather(run->world, "elements", mine, n * bytes, &all));
+        TRY(comm_host_gather(r->d->run.world, "elements", mine, n * bytes, &all));
         for (size_t i = 0; i < n && r->d->out; i++) {
-            uint32_t bits = bits_at(all, r->type, (size_t)rank * n + i);
-            for (size_t k = 1; k < (size_t)comm_size(run->world) && r->kind == GRADIENT; k++)
-                bits |= bits_at(all, r->type, k * n + i);
+            uint32_t bits = 0;
+            for (int rank = first; rank <= last; rank++)
+                bits |= bits_at(all, r->type, (size_t)rank * n + i);
             put_element(r, bits, begin + i);
         }
         free(all);
@@ -128,48 +119,37 @@ static fsdp_status put_elements(const row *r, int rank)
 }
 
 /* Write a row: what the ranks' sums come to. Of a parameter, of which ranks have copies, it is the
- * first that differs from rank 0's, because rank 0's may be the right one. */
+ * last that differs from rank 0's, because rank 0's may be the right one. */
 static fsdp_status put_row(const row *r)
 {
     digests *d = r->d;
-    const bool copies = r->kind == FORWARD || r->kind == BACKWARD;
-    int odd = 0;
+    int first = 0, last = comm_size(d->run.world) - 1; /* the ranks whose sums are added */
+    uint64_t sum = 0;
     void *all;
     TRY(comm_host_gather(d->run.world, "digests", &r->sum, sizeof r->sum, &all));
     const uint64_t *sums = all;
-    uint64_t sum = sums[0];
-    for (int rank = comm_size(d->run.world) - 1; rank > 0; rank--) {
-        if (!copies)
-            sum += sums[rank];
-        else if (sums[rank] != sums[0])
-            sum = sums[odd = rank];
+    if (r->param && r->kind != GRADIENT) {
+        while (last > 0 && sums[last] == sums[0])
+            last--;
+        first = last;
     }
+    for (int rank = first; rank <= last; rank++)
+        sum += sums[rank];
     free(all);
+    if (r->param && d->step == d->values_step && unit_of(r) == d->values_unit)
+        TRY(put_elements(r, first, last));
     if (d->out) {
         put_head(r, sum);
-        fprintf(d->out, odd > 0 ? ",rank %d's differs from rank 0's\n" : ",\n", odd);
+        fprintf(d->out, first > 0 ? ",rank %d's differs from rank 0's\n" : ",\n", first);
     }
-    const bool wanted = r->param && d->step == d->values_step && unit_of(r) == d->values_unit;
-    return wanted ? put_elements(r, odd) : FSDP_OK;
+    return FSDP_OK;
 }
 
 /* ---- what is hashed -------------------------------------------------------------------------- */
 
-static fsdp_status put_tokens(digests *d, const micro_step *ms)
-{
-    const size_t T = d->run.seq_len;
-    row r = {d, TOKENS, "the input", .type = DTYPE_F32, .sum = d->tokens};
-    for (size_t j = 0; j < d->run.batch; j++) {
-        add_host(&r, ms->first_sequence + j, 0, ms->tokens + j * T, T);
-        add_host(&r, ms->first_sequence + j, T, ms->targets + j * T, T);
-    }
-    d->tokens = r.sum;
-    return put_row(&r);
-}
-
 static fsdp_status put_outputs(digests *d, const runner *from, const micro_step *ms, int i)
 {
-    row r = {d, OUTPUT, d->run.m->layers[i].name, i, .sum = d->outputs[i]};
+    row r = {d, AFTER_FORWARD, d->run.m->layers[i].name, i, .sum = ms->a > 0 ? d->outputs[i] : 0};
     for (size_t j = 0; j < d->run.batch; j++) {
         size_t elems;
         const void *at = runner_output(from, i, j, &r.type, &elems);
@@ -179,27 +159,22 @@ static fsdp_status put_outputs(digests *d, const runner *from, const micro_step 
     return put_row(&r);
 }
 
-static fsdp_status add_gradient(void *ctx, size_t begin, const float *at, size_t elems)
-{
-    return add(ctx, 0, begin, at, elems);
-}
-
 /* The parameters of layer i as the model is about to read them, or the gradients that they have. */
-static fsdp_status put_params(digests *d, row_kind kind, int i)
+static fsdp_status put_params(digests *d, int kind, int i)
 {
     const layer *l = &d->run.m->layers[i];
     for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
         const param_spec *spec = &d->run.m->params[p];
         row r = {d, kind, spec->name, i, spec, d->run.param_dtype, 0};
-        if (kind != GRADIENT) {
-            TRY(add(&r, 0, 0, d->e->views->params[p], spec->elems));
-        } else if (spec->tied_to == NOT_TIED && !spec->frozen) {
+        engine_piece piece = {0, spec->elems, d->e->views->params[p]};
+        if (kind == GRADIENT) {
+            if (spec->tied_to != NOT_TIED || spec->frozen)
+                continue;
             r.type = DTYPE_F32;
             memset(d->host, 0, spec->elems * sizeof *d->host);
-            TRY(d->e->visit_grad(d->e->self, p, add_gradient, &r));
-        } else {
-            continue;
+            TRY(d->e->find_grad(d->e->self, p, &piece));
         }
+        TRY(add(&r, 0, piece.begin, piece.values, piece.elems));
         TRY(put_row(&r));
     }
     return FSDP_OK;
@@ -209,21 +184,12 @@ fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runn
                          int i)
 {
     digests *d = self;
-    if (when == AFTER_FORWARD)
-        return put_outputs(d, r, ms, i);
-    if (when == BEFORE_BACKWARD)
-        return put_params(d, BACKWARD, i);
-    d->micro = ms->a;
-    if (i == 0)
-        TRY(put_tokens(d, ms));
-    return put_params(d, FORWARD, i);
-}
-
-void digests_begin_step(digests *d, int64_t step)
-{
-    d->step = step;
-    d->tokens = 0;
-    memset(d->outputs, 0, (size_t)d->run.m->n_layers * sizeof *d->outputs);
+    if (ms) {
+        const uint64_t n_ranks = (uint64_t)comm_size(d->run.world);
+        d->micro = ms->a;
+        d->step = (int64_t)(ms->first_sequence / ((uint64_t)ms->n_micro * n_ranks * d->run.batch));
+    }
+    return when == AFTER_FORWARD ? put_outputs(d, r, ms, i) : put_params(d, (int)when, i);
 }
 
 fsdp_status digests_end_step(digests *d)
@@ -256,14 +222,13 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
     size_t most = run->seq_len * m->config.d_model;
     for (int p = 0; p < m->n_params; p++)
         most = m->params[p].elems > most ? m->params[p].elems : most;
-    digests *d = calloc(1, sizeof *d);
+    digests *d = calloc(1, sizeof *d + (size_t)m->n_layers * sizeof *d->outputs);
     *new = d;
     if (d) {
         *d = (digests){.run = *run, .e = e, .out = out, .values_step = -1};
         d->host = malloc(most * sizeof *d->host);
-        d->outputs = calloc((size_t)m->n_layers, sizeof *d->outputs);
     }
-    if (!d || !d->host || !d->outputs)
+    if (!d || !d->host)
         return fsdp_error(FSDP_ENOMEM, "", "digests: no host memory");
     if (out)
         put_facts(d, about);
@@ -272,22 +237,20 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
 
 fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int64_t end)
 {
-    char hint[288] = "the units of this run are", *unit;
+    char hint[320] = "pass a step that this run makes, and one of its units:", *unit;
     d->values_step = strtoll(text, &unit, 10);
-    if (unit == text || *unit++ != ':' || d->values_step < first || d->values_step >= end)
-        return fsdp_error(FSDP_EINVAL, "pass a step that this run makes, and a unit, as in 3:h.1",
-                          "--digest-values: got '%s', expected STEP:UNIT, a step from %lld to %lld",
-                          text, (long long)first, (long long)end - 1);
     for (int u = 0; u < d->e->n_units; u++) {
         const char *name = d->e->unit_name(d->e->self, u);
         const size_t used = strlen(hint);
         snprintf(hint + used, sizeof hint - used, "%s %s", u > 0 ? "," : "", name);
-        if (strcmp(name, unit) == 0)
+        if (*unit == ':' && strcmp(name, unit + 1) == 0)
             d->values_unit = name;
     }
-    if (d->values_unit)
+    if (unit > text && d->values_unit && d->values_step >= first && d->values_step < end)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, hint, "--digest-values: this run has no unit '%.64s'", unit);
+    return fsdp_error(FSDP_EINVAL, hint,
+                      "--digest-values: got '%.64s', expected STEP:UNIT, a step from %lld to %lld",
+                      text, (long long)first, (long long)end - 1);
 }
 
 size_t digests_end(digests *d)
@@ -301,7 +264,6 @@ void digests_free(digests *d)
 {
     if (!d)
         return;
-    free(d->outputs);
     free(d->host);
     free(d);
 }

@@ -2,7 +2,7 @@
  * array in which two runs differ can be found. digest_file.h says what the file holds.
  *
  *   digests_create (after the engine) -> runner_create with digests_look [-> digests_keep_values]
- *   -> per step: digests_begin_step, micro-steps, engine's optimizer_step, digests_end_step
+ *   -> per step: micro-steps, engine's optimizer_step, digests_end_step
  *   -> digests_end -> digests_free
  *
  * An element's hash is XXH3 of its array, its index there, and its bits. So a sum of hashes does
@@ -27,13 +27,11 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
 /* digests_keep_values -- write the elements of one unit's parameters in one step, too.
  *   text        STEP:UNIT
  *   first, end  the run's steps
- *   errors      FSDP_EINVAL naming the units there are, or the steps; FSDP_ENOMEM */
+ *   errors      FSDP_EINVAL naming the units there are, and the steps */
 fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int64_t end);
 
-/* digests_begin_step -- step `step` begins. */
-void digests_begin_step(digests *d, int64_t step);
-/* digests_look -- runner_config.look of self, a digests *: add the parameters of layer i, its
- * outputs and, with those of the first layer, the micro-step's tokens. */
+/* digests_look -- runner_config.look of self, a digests *: add the parameters or the
+ * outputs of layer i. */
 fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runner_moment when,
                          int i);
 /* digests_end_step -- write the rows of the reduced gradients, after optimizer_step. */

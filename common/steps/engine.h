@@ -20,8 +20,11 @@ typedef struct step_scalars {
  * call: in order of their global index, whole or in pieces. */
 typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
-/* engine_visit -- receives elements of a gradient, from element `begin` on, in device memory. */
-typedef fsdp_status (*engine_visit)(void *ctx, size_t begin, const float *values, size_t elems);
+/* The elements of a gradient that a rank has: `elems` from element `begin` on, in device memory. */
+typedef struct engine_piece {
+    size_t begin, elems;
+    const void *values;
+} engine_piece;
 
 typedef struct engine {
     void *self;
@@ -35,8 +38,8 @@ typedef struct engine {
      * before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
     /* After optimizer_step: the mean gradient of a parameter that has one, before clipping. Every
-     * element is visited on one rank. The visitor orders itself after compute. */
-    fsdp_status (*visit_grad)(void *self, int param, engine_visit visit, void *ctx);
+     * element is in the piece of one rank. What reads it orders itself after compute. */
+    fsdp_status (*find_grad)(void *self, int param, engine_piece *out);
     /* Collective. sink is called on rank 0 only; its errors reach every rank. NULL: no values are
      * brought to the host. */
     fsdp_status (*read_params)(void *self, engine_sink sink, void *ctx);

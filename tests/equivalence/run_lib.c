@@ -154,8 +154,6 @@ static fsdp_status one_step(run *r, int step)
     const run_config *c = r->cfg;
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     float scale = (float)(1.0 / (double)(blocks * c->batch * c->seq_len));
-    if (r->digests)
-        digests_begin_step(r->digests, step);
     if (r->e.begin_step)
         TRY(r->e.begin_step(r->e.self));
     for (int a = 0; a < c->grad_accum; a++)

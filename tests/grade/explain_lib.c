@@ -3,6 +3,30 @@
 #include <string.h>
 #include "common/observe/digest_file.h"
 
+/* The rest of the line in `said` that begins with `head`, cut off in place; NULL: there is none. */
+static char *line_after(char *said, const char *head)
+{
+    char *line = strstr(said, head);
+    if (!line)
+        return NULL;
+    line += strlen(head);
+    line[strcspn(line, "\n")] = '\0';
+    return line;
+}
+
+/* What digests of both runs, from where they stand, say of the first difference. */
+static fsdp_status compare_digests(FILE *const in[2], char *said, size_t said_bytes)
+{
+    static const char *const names[] = {"this run", "the other run"};
+    bool differ;
+    FILE *out = fmemopen(said, said_bytes, "w");
+    if (!out)
+        return FSDP_EIO;
+    fsdp_status status = digest_bisect(in, names, out, &differ);
+    fclose(out);
+    return status;
+}
+
 fsdp_status explain(grade *g, fsdp_status st,
                     fsdp_status (*again)(void *ctx, int which, FILE *rows), void *ctx)
 {
@@ -10,8 +34,7 @@ fsdp_status explain(grade *g, fsdp_status st,
     fsdp_error_info why = *fsdp_error_get();
     if (agreed != FSDP_EINVAL)
         return agreed;
-    static const char *const names[] = {"this run", "the other run"};
-    digest_verdict v;
+    char said[2048] = "";
     FILE *const in[2] = {tmpfile(), tmpfile()};
     fsdp_status found = comm_agree(g->comm, in[0] && in[1] ? FSDP_OK : FSDP_EIO);
     for (int i = 0; i < 2 && found == FSDP_OK; i++)
@@ -19,13 +42,14 @@ fsdp_status explain(grade *g, fsdp_status st,
     if (found == FSDP_OK && g->rank == 0) {
         rewind(in[0]);
         rewind(in[1]);
-        found = digest_bisect(in, names, NULL, &v);
+        found = compare_digests(in, said, sizeof said);
     }
     const size_t used = strlen(why.what);
+    const char *first = line_after(said, "first difference: ");
     if (found == FSDP_OK && g->rank == 0)
         snprintf(why.what + used, sizeof why.what - used, "; what differs first: %s",
-                 *v.where ? v.where
-                          : "nothing, if the host waits for the device: an event may be missing");
+                 first ? first
+                       : "nothing, if the host waits for the device: an event may be missing");
     for (int i = 0; i < 2; i++)
         if (in[i])
             fclose(in[i]);

@@ -48,17 +48,18 @@ static void report_difference(char *const a[N_COLUMNS], char *const b[N_COLUMNS]
     printf("\n");
 }
 
-static fsdp_status compare(FILE *const in[2], int *verdict)
+static fsdp_status compare(FILE *const in[2], bool *differ)
 {
     char line[2][LINE_BYTES], *field[2][N_COLUMNS];
     long n_rows = 0;
-    *verdict = DIFFERENT;
+    *differ = true;
     for (;; n_rows++) {
         const bool more[2] = {fgets(line[0], LINE_BYTES, in[0]), fgets(line[1], LINE_BYTES, in[1])};
         if (!more[0] && !more[1])
             break;
         if (!more[0] || !more[1]) {
-            printf("first difference: one file ends after %ld steps\n", n_rows > 0 ? n_rows - 1 : 0);
+            printf("first difference: one file ends after %ld steps\n",
+                   n_rows > 0 ? n_rows - 1 : 0);
             return FSDP_OK;
         }
         if (!split(line[0], field[0]) || !split(line[1], field[1]))
@@ -72,27 +73,8 @@ static fsdp_status compare(FILE *const in[2], int *verdict)
     }
     if (n_rows < 2)
         return fsdp_error(FSDP_EINVAL, HINT, "the files have no steps to compare");
-    *verdict = IDENTICAL;
+    *differ = false;
     printf("identical bits: %ld steps, columns step, loss, grad_norm, lr\n", n_rows - 1);
-    return FSDP_OK;
-}
-
-/* ---- digests --------------------------------------------------------------------------------- */
-
-static fsdp_status bisect(FILE *const in[2], const char *const names[2], int *verdict)
-{
-    digest_verdict v;
-    TRY(digest_bisect(in, names, stdout, &v));
-    *verdict = *v.where ? DIFFERENT : IDENTICAL;
-    if (*v.where)
-        printf("first difference: %s\n%s", v.where, v.element);
-    else
-        printf("identical digests: %zu sums of parameters, outputs and gradients in steps %lld to "
-               "%lld\n",
-               v.n_sums, v.first, v.last);
-    if (v.fast)
-        return fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
-                          "no verdict on bits: %s is of a run with --reduction fast", v.fast);
     return FSDP_OK;
 }
 
@@ -109,7 +91,10 @@ static fsdp_status run(int argc, char **argv, int *verdict)
             return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", paths[i], strerror(errno));
     }
     /* the end of the process closes both */
-    return bisects ? bisect(in, paths, verdict) : compare(in, verdict);
+    bool differ = false;
+    TRY(bisects ? digest_bisect(in, paths, stdout, &differ) : compare(in, &differ));
+    *verdict = differ ? DIFFERENT : IDENTICAL;
+    return FSDP_OK;
 }
 
 int main(int argc, char **argv)
