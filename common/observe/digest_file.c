@@ -6,7 +6,7 @@
 
 static const char HINT[] = "pass files that --digests wrote, whole";
 
-enum { HASH_DIGITS = 16 };
+enum { HASH_DIGITS = 16, LINE_BYTES = 1024 };
 #define END_OF_ROWS LLONG_MAX
 
 typedef enum column { STEP, MICRO, UNIT, KIND, NAME, HASH, ELEMENT, VALUE, N_COLUMNS } column;
@@ -15,8 +15,8 @@ typedef enum column { STEP, MICRO, UNIT, KIND, NAME, HASH, ELEMENT, VALUE, N_COL
 typedef struct reader {
     FILE *in;
     const char *name;
-    char *line;
-    size_t room, n_lines, n_rows;
+    char line[LINE_BYTES];
+    size_t n_lines, n_rows;
     const char *field[N_COLUMNS];
     long long step;         /* END_OF_ROWS: all rows were read */
     int micro, first_micro; /* micro: from first_micro on; the rows of earlier ones are skipped */
@@ -40,11 +40,11 @@ static fsdp_status damaged(const reader *f)
 
 static fsdp_status read_line(reader *f)
 {
-    const ssize_t bytes = getline(&f->line, &f->room, f->in);
     f->n_lines++;
-    if (bytes <= 0 || f->line[bytes - 1] != '\n')
+    char *end = fgets(f->line, LINE_BYTES, f->in) ? strchr(f->line, '\n') : NULL;
+    if (!end)
         return damaged(f);
-    f->line[bytes - 1] = '\0';
+    *end = '\0';
     return FSDP_OK;
 }
 
@@ -110,6 +110,9 @@ static fsdp_status compare_facts(pair *p)
         for (int i = 0; i < 2; i++) {
             if (in_head(&f[i]))
                 TRY(read_line(&f[i]));
+            if (f[i].n_lines == 1 && strcmp(f[i].line, DIGEST_TITLE) != 0)
+                return fsdp_error(FSDP_EINVAL, HINT, "%s: the first line is not '" DIGEST_TITLE "'",
+                                  f[i].name);
             if (strcmp(f[i].line, "# reduction: fast") == 0)
                 p->fast = f[i].name;
             value[i] = f[i].line;
@@ -189,39 +192,23 @@ static fsdp_status compare_rows(pair *p)
     return FSDP_OK;
 }
 
-static fsdp_status bisect(pair *p)
-{
-    reader *f = p->f;
-    for (int i = 0; i < 2; i++) {
-        TRY(read_line(&f[i]));
-        if (strcmp(f[i].line, DIGEST_TITLE) != 0)
-            return fsdp_error(FSDP_EINVAL, HINT, "%s: the first line is not '" DIGEST_TITLE "'",
-                              f[i].name);
-    }
-    TRY(compare_facts(p));
-    TRY(compare_rows(p));
-    if (p->n_sums == 0)
-        return fsdp_error(FSDP_EINVAL, "compare runs that make the same steps",
-                          "%s and %s have no step in common", f[0].name, f[1].name);
-    if (!p->differs)
-        fprintf(p->out,
-                "identical digests: %zu sums of parameters, outputs and gradients in steps %lld to "
-                "%lld\n",
-                p->n_sums, p->first, p->last);
-    return !p->fast
-               ? FSDP_OK
-               : fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
-                            "no verdict on bits: %s is of a run with --reduction fast", p->fast);
-}
-
 fsdp_status digest_bisect(FILE *const in[2], const char *const names[2], FILE *out, bool *differ)
 {
     pair p = {.out = out, .last = -1};
     for (int i = 0; i < 2; i++)
         p.f[i] = (reader){.in = in[i], .name = names[i]};
-    fsdp_status status = bisect(&p);
+    TRY(compare_facts(&p));
+    TRY(compare_rows(&p));
+    if (p.n_sums == 0)
+        return fsdp_error(FSDP_EINVAL, "compare runs that make the same steps",
+                          "%s and %s have no step in common", names[0], names[1]);
     *differ = p.differs;
-    free(p.f[0].line);
-    free(p.f[1].line);
-    return status;
+    if (!p.differs)
+        fprintf(out,
+                "identical digests: %zu sums of parameters, outputs and gradients in steps %lld to "
+                "%lld\n",
+                p.n_sums, p.first, p.last);
+    return !p.fast ? FSDP_OK
+                   : fsdp_error(FSDP_EINVAL, "make both runs with --reduction canonical",
+                                "no verdict on bits: %s is of a run with --reduction fast", p.fast);
 }

@@ -29,6 +29,7 @@
 /* digest_bisect -- compare the steps that both files have, in the order of computing. If the runs'
  * micro-steps hold other sequences, compare only the last one of each step.
  *   in, names  files, read from where they stand; what messages call them
+ *   differ     undefined after an error
  *   out        gets a line for each fact in which the runs differ, and the line "first difference:
  *              ..." or "identical digests: ..."
  *   errors     FSDP_EINVAL: a file is not of --digests, damaged or cut; the runs have other models

@@ -17,16 +17,14 @@ enum { N_COLUMNS = 4, LINE_BYTES = 512, IDENTICAL = 0, DIFFERENT = 1, UNUSABLE =
 static const char *const COLUMNS[N_COLUMNS] = {"step", "loss", "grad_norm", "lr"};
 static const char HINT[] = "pass two files of --loss-csv, or --bisect and two files of --digests";
 
-/* The first four fields of a line, cut in place. false at a line that has fewer. */
-static bool split(char *line, char *fields[N_COLUMNS])
+/* The first four fields of a line. */
+typedef char fields[N_COLUMNS][64];
+
+/* Cut a line into fields. false: it has fewer fields, or longer ones. */
+static bool split(const char *line, fields f)
 {
-    char *rest = line;
-    for (int i = 0; i < N_COLUMNS; i++) {
-        fields[i] = strsep(&rest, ",\n");
-        if (!fields[i] || !*fields[i])
-            return false;
-    }
-    return true;
+    return sscanf(line, "%63[^,\n],%63[^,\n],%63[^,\n],%63[^,\n]", f[0], f[1], f[2], f[3]) ==
+           N_COLUMNS;
 }
 
 /* The place of a float among all floats, in ascending order. */
@@ -38,7 +36,7 @@ static long long place(const char *text)
     return bits < 0 ? -(long long)(bits & 0x7fffffff) : bits;
 }
 
-static void report_difference(char *const a[N_COLUMNS], char *const b[N_COLUMNS], int column)
+static void report_difference(const fields a, const fields b, int column)
 {
     double x = strtod(a[column], NULL), y = strtod(b[column], NULL);
     printf("first difference: step %s, %s: %s and %s", a[0], COLUMNS[column], a[column], b[column]);
@@ -50,7 +48,8 @@ static void report_difference(char *const a[N_COLUMNS], char *const b[N_COLUMNS]
 
 static fsdp_status compare(FILE *const in[2], bool *differ)
 {
-    char line[2][LINE_BYTES], *field[2][N_COLUMNS];
+    char line[2][LINE_BYTES];
+    fields field[2];
     long n_rows = 0;
     *differ = true;
     for (;; n_rows++) {
