@@ -120,19 +120,11 @@ static fsdp_status move(accel_stream *s, const device_act *act)
     }
 }
 
-static const char *name_of(const device_act *act)
-{
-    return act->kind == ACT_FILL       ? "fill"
-           : act->kind == ACT_UPLOAD   ? "upload"
-           : act->kind == ACT_DOWNLOAD ? "download"
-                                       : "copy";
-}
-
 fsdp_status accel_move(stream *base, const device_act *act)
 {
     accel_stream *s = accel_stream_at(base);
     TRY(accel_stream_status(s));
-    accel_stream_recent(s, name_of(act), NULL);
+    accel_stream_recent(s, act->name, NULL);
     accel_watched *watched = accel_watch_begin(s, act);
     fsdp_status status = move(s, act);
     accel_watch_end(s, watched, status);

@@ -367,10 +367,11 @@ fsdp_status device_run_move(void *args, int n_threads)
     return FSDP_OK;
 }
 
-static fsdp_status move(device_act act)
+static fsdp_status move(const char *name, device_act act)
 {
     if (act.bytes == 0)
         return FSDP_OK;
+    act.name = name;
     FSDP_ASSERT(act.dst && (act.src || act.kind == ACT_FILL));
     tell_issued(&act);
     return act.stream->device->backend->move(act.stream, &act);
@@ -378,25 +379,28 @@ static fsdp_status move(device_act act)
 
 fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes)
 {
-    return move(
-        (device_act){.kind = ACT_COPY, .stream = s, .dst = dst, .src = src, .bytes = bytes});
+    return move("copy", (device_act){
+                            .kind = ACT_COPY, .stream = s, .dst = dst, .src = src, .bytes = bytes});
 }
 
 fsdp_status device_upload(stream *s, void *dst, const void *host_src, size_t bytes)
 {
     return move(
+        "upload",
         (device_act){.kind = ACT_UPLOAD, .stream = s, .dst = dst, .src = host_src, .bytes = bytes});
 }
 
 fsdp_status device_download(stream *s, void *host_dst, const void *src, size_t bytes)
 {
-    return move((device_act){
-        .kind = ACT_DOWNLOAD, .stream = s, .dst = host_dst, .src = src, .bytes = bytes});
+    return move(
+        "download",
+        (device_act){
+            .kind = ACT_DOWNLOAD, .stream = s, .dst = host_dst, .src = src, .bytes = bytes});
 }
 
 fsdp_status device_zero(stream *s, void *dst, size_t bytes)
 {
-    return move((device_act){.kind = ACT_FILL, .stream = s, .dst = dst, .bytes = bytes});
+    return move("fill", (device_act){.kind = ACT_FILL, .stream = s, .dst = dst, .bytes = bytes});
 }
 
 fsdp_status device_poison(stream *s, void *dst, size_t bytes)
@@ -404,6 +408,7 @@ fsdp_status device_poison(stream *s, void *dst, size_t bytes)
     if (!s->device->config.debug_fill)
         return FSDP_OK;
     return move(
+        "fill",
         (device_act){.kind = ACT_FILL, .stream = s, .dst = dst, .bytes = bytes, .byte = 0xFF});
 }
 

@@ -234,10 +234,10 @@ fsdp_status device_make(stream *s, const device_made *what, void *dst, size_t by
 typedef enum device_act_kind {
     ACT_ALLOC,       /* dst, bytes, label */
     ACT_FREE,        /* dst */
-    ACT_COPY,        /* dst, src, bytes; so have the next two */
+    ACT_COPY,        /* dst, src, bytes, name; so have the next two */
     ACT_UPLOAD,      /* src is host memory */
     ACT_DOWNLOAD,    /* dst is host memory */
-    ACT_FILL,        /* dst, bytes, byte */
+    ACT_FILL,        /* dst, bytes, byte, name */
     ACT_RECORD,      /* event */
     ACT_WAIT,        /* event: stream waits for it */
     ACT_SYNC,        /* the host waits: for all of stream or, if that is NULL, for event */

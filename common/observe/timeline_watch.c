@@ -75,20 +75,13 @@ static void set_text(char *to, size_t to_bytes, const char *from)
 /* Fill in what is peculiar to the kind of act; false: it is not recorded. */
 static bool describe(const timeline_watch *w, const device_act *act, timeline_item *item)
 {
-    static const char *const MOVES[] = {[ACT_COPY] = "copy",
-                                        [ACT_UPLOAD] = "upload",
-                                        [ACT_DOWNLOAD] = "download",
-                                        [ACT_FILL] = "fill"};
-    const char *name = NULL;
-    if (act->kind == ACT_LAUNCH)
-        name = act->work.key.name;
-    else if ((size_t)act->kind < sizeof MOVES / sizeof *MOVES)
-        name = MOVES[act->kind];
+    const bool is_move = act->kind >= ACT_COPY && act->kind <= ACT_FILL;
+    const char *name = is_move ? act->name : act->work.key.name;
     if (name) { /* WORK */
         set_text(item->name, sizeof item->name, name);
-        item->is_move = act->kind != ACT_LAUNCH;
+        item->is_move = is_move;
         item->flops = act->work.cost.flops;
-        item->bytes = act->kind == ACT_LAUNCH ? act->work.cost.bytes : (double)act->bytes;
+        item->bytes = is_move ? (double)act->bytes : act->work.cost.bytes;
         return true;
     }
     if (act->kind != ACT_RECORD && act->kind != ACT_WAIT && act->kind != ACT_SYNC)
