@@ -143,12 +143,14 @@ static cpu_player *oldest_begun(cpu_schedule *x)
     return oldest;
 }
 
+/* A task that waits for the host may be older: it has no number. */
 static bool an_older_is_queued(cpu_schedule *x, uint64_t call)
 {
     cpu_player *p;
     TAILQ_FOREACH(p, &x->streams, link)
     {
-        if (p->view->first_call(p->stream) < call)
+        const uint64_t first = p->view->first_call(p->stream);
+        if (first < call || first == CPU_CALL_OF_HOST)
             return true;
     }
     return false;
@@ -244,6 +246,8 @@ void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p)
 {
     pthread_mutex_lock(&x->lock);
     p->call_over = true;
+    if (p->call == CPU_CALL_OF_HOST && x->turn->call != 0 && !x->turn->call_over)
+        x->turn = p; /* the other one is in a call, perhaps until p has gone on */
     take(x, p);
     p->call = 0;
     pthread_mutex_unlock(&x->lock);

@@ -296,7 +296,8 @@ static uint64_t first_call(cpu_stream *s)
     pthread_mutex_lock(&s->lock);
     STAILQ_FOREACH(task, &s->queue, link)
     {
-        call = call_of(task);
+        const uint64_t next = call_of(task);
+        call = next < call ? next : call;
         if (call < CPU_CALL_OF_HOST)
             break;
     }

@@ -263,6 +263,31 @@ static void test_two_devices(void **state)
     }
 }
 
+/* While a host waits for other ranks, streams come to callbacks of a plug-in and pass them: these
+ * may make the calls that the ranks wait for. To the stream they are gates. */
+static void test_callbacks_in_a_call(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        device *d = open_scheduled(seed);
+        stream *s = device_compute_stream(d);
+        sem_t gate, ranks, *at = &ranks;
+        struct timespec until;
+        sem_init(at, 0, 0);
+        close_gate(s, &gate);
+        launch_config l = {
+            .fn = run_post, .args = &at, .args_bytes = sizeof at, .waits_for = WAITS_FOR_HOST};
+        OK(stream_launch_work(s, &l));
+        device_host_call_begin();
+        sem_post(&gate);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 60;
+        assert_int_equal(sem_timedwait(at, &until), 0);
+        device_host_call_end();
+        device_close(d);
+    }
+}
+
 /* ---- calls of several ranks ----------------------------------------------------------------- */
 
 enum { RANKS = 3, CALLS = 60 };
@@ -393,6 +418,7 @@ int main(void)
                                        cmocka_unit_test(test_gate),
                                        cmocka_unit_test(test_polling_ends),
                                        cmocka_unit_test(test_two_devices),
+                                       cmocka_unit_test(test_callbacks_in_a_call),
                                        cmocka_unit_test(test_calls_of_ranks_end),
                                        cmocka_unit_test(test_peers_do_not_matter)};
     return cmocka_run_group_tests(tests, NULL, NULL);
