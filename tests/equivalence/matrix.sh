@@ -26,46 +26,46 @@ fast='--fix reduction=*fast'
 figures() { sed -n 's/^PASS W=[0-9]* coverage: \(.*\); [0-9]* s$/, \1/p' "$log"; }
 place_of=figures
 
-# launch W LIMIT ARGS... -- by: words that start several ranks
+# launch W ARGS... -- by: words that start several ranks
 by=$LAUNCHER
 launch() {
-    w=$1 limit=$2 done_marks=$1
-    shift 2
+    w=$1 done_marks=$1
+    shift
     what="W=$w $*"
     log=$OUT/$(echo "$what" | tr -cs 'A-Za-z0-9=\n' '-' | cut -c 1-150).log
     set -f
     # shellcheck disable=SC2086 # words
-    if [ "$w" -eq 1 ]; then check "$what" "$limit" "$log" "$PROGRAM" "$@"; else check "$what" "$limit" "$log" $by -n "$w" "$PROGRAM" "$@"; fi
+    if [ "$w" -eq 1 ]; then check "$what" 3600 "$log" "$PROGRAM" "$@"; else check "$what" 3600 "$log" $by -n "$w" "$PROGRAM" "$@"; fi
     set +f
 }
 
 ranks=${RANKS:-1 2 3 4}
 case $mode in
 few)
-    launch 3 900 --pairs --seed 3 --fix 'model=*131*' --fix 'batch=*accum 4' --fix 'prefetch=*both' --fix 'wrap=*wrap block' \
+    launch 3 --pairs --seed 3 --fix 'model=*131*' --fix 'batch=*accum 4' --fix 'prefetch=*both' --fix 'wrap=*wrap block' \
         --fix 'recompute=*checkpointing' --fix 'freeze=*bias' --fix 'evaluation=' --fix 'limit=*1' --fix 'bucket=*block' \
         --fix 'strategy=*full' --fix 'host=' --fix 'files=' --fix 'threads=*1' --fix 'clip=*0.5'
     ;;
 quick)
     for w in $ranks; do
         # shellcheck disable=SC2046 # no word or one
-        launch "$w" 900 $([ "$w" -eq 3 ] || echo --pairs) --seed "$w"
+        launch "$w" $([ "$w" -eq 3 ] || echo --pairs) --seed "$w"
     done
     # shellcheck disable=SC2086 # words
-    launch 3 900 --pairs --seed 13 $fast
+    launch 3 --pairs --seed 13 $fast
     by="$BUILD/fsdp_run --no-prefix"
-    launch 4 900 --pairs --seed 14
+    launch 4 --pairs --seed 14
     ;;
 full)
     for w in ${RANKS:-1 2 3 4 5 8}; do
-        launch "$w" 900 --seed "2$w"
-        launch "$w" 900 --seed "3$w"
+        launch "$w" --seed "2$w"
+        launch "$w" --seed "3$w"
         # shellcheck disable=SC2086 # words
-        launch "$w" 900 $fast --seed "4$w"
+        launch "$w" $fast --seed "4$w"
     done
     by="$BUILD/fsdp_run --no-prefix"
     for seed in $(seq 101 140); do
-        launch $((2 + seed % 3)) 300 --pairs --seed "$seed" --fix 'host=FSDP_SCHEDULE*' --fix 'transport=--comm auto'
+        launch $((2 + seed % 3)) --pairs --seed "$seed" --fix 'host=FSDP_SCHEDULE*' --fix 'transport=--comm auto'
     done
     ;;
 *) echo "usage: $0 [few|quick|full] [BUILD]" >&2 && exit 2 ;;
