@@ -383,9 +383,8 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         char hint[160];
         snprintf(hint, sizeof hint, "pass %s, or leave %s out", rules[i].needs, rules[i].option);
         if (rules[i].lacks)
-            return fsdp_error(FSDP_EINVAL, hint,
-                              "%s: got it with other options, expected it with %s", rules[i].option,
-                              rules[i].needs);
+            return fsdp_error(FSDP_EINVAL, hint, "%s: expected %s beside it, got other options",
+                              rules[i].option, rules[i].needs);
     }
     return FSDP_OK;
 }

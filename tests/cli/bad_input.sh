@@ -133,14 +133,14 @@ refused 1 'a batch by division' '--batch-size: got 1000000 sequences' '--grad-ac
 refused12 'a mesh that does not divide' '--fsdp-size: got shard groups of 3, expected a divisor of [12] ranks' 'divides' \
     --sharding hybrid --fsdp-size 3
 refused 2 'a mesh of replicas alone' '--fsdp-size: got 1, expected at least 2' '--sharding none' --sharding hybrid --fsdp-size 1
-refused12 'hybrid without groups' '--sharding hybrid: got it with other options, expected it with --fsdp-size N' 'leave --sharding hybrid out' --sharding hybrid
-refused12 'groups without hybrid' '--fsdp-size: got it with other options, expected it with --sharding hybrid' 'leave --fsdp-size out' --fsdp-size 2
+refused12 'hybrid without groups' '--sharding hybrid: expected --fsdp-size N beside it, got other options' 'leave --sharding hybrid out' --sharding hybrid
+refused12 'groups without hybrid' '--fsdp-size: expected --sharding hybrid beside it, got other options' 'leave --fsdp-size out' --fsdp-size 2
 refused 1 'a plan that does not divide' '--plan-fsdp-size: got shard groups of 3, expected a divisor of 8 ranks' 'divides' \
     --plan-ranks 8 --plan-fsdp-size 3
 refused 1 'a plan of larger groups' '--plan-fsdp-size: got shard groups of 8, expected a divisor of 4 ranks' 'divides' \
     --plan-ranks 4 --plan-fsdp-size 8
 refused 1 'a plan of one device' '--parallel single: got 4 ranks, expected 1' 'single' --plan-ranks 4 --parallel single
-refused 1 'a plan of groups for replicas' '--plan-fsdp-size: got it with other options, expected it with .*--sharding full or hybrid' '--sharding full or hybrid' \
+refused 1 'a plan of groups for replicas' '--plan-fsdp-size: expected .*--sharding full or hybrid beside it' '--sharding full or hybrid' \
     --plan-ranks 4 --plan-fsdp-size 2 --sharding none
 refused 1 'a plan of a batch that does not divide' '--global-batch: got 24, expected a multiple of 5 ranks' 'divides' \
     --plan-ranks 5 --global-batch 24
@@ -177,12 +177,12 @@ if chosen; then
 fi
 
 refused 2 'a profile that cannot be written' 'cannot make the directory /proc/nope' 'pass a --profile directory' --profile /proc/nope
-refused 1 'two corpora' '--data: got it with other options, expected it with --synthetic 0' 'leave --data out' --data /etc/passwd
+refused 1 'two corpora' '--data: expected --synthetic 0 beside it, got other options' 'leave --data out' --data /etc/passwd
 for option in $(sed -n 's/.*name = "\([a-z-]*\)", .kind = OPT_REFUSED.*/--\1/p' trainer/trainer_config.c); do
     refused 1 "not there yet: $option" "$option is not available" 'run without it' "$option"
 done
 
-plainly 1 'auto without a directory' '--resume auto: got it with other options, expected it with --save DIR' 'pass --save' --resume auto
+plainly 1 'auto without a directory' '--resume auto: expected --save DIR beside it, got other options' 'pass --save' --resume auto
 
 # One rank prints the help, all leave with status 0; what cannot be printed is an error.
 for ranks in 1 3; do

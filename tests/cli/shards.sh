@@ -39,7 +39,7 @@ name='print-shards: refused without shards'
 if chosen; then
     launch 1 $cheap --print-shards --parallel ddp
     [ "$rc" = 1 ] || complain "exit status $rc"
-    grep -q 'print-shards: got it with other options, expected it with --parallel fsdp' "$work/err" && grep -q 'HINT: pass --parallel fsdp' "$work/err" ||
+    grep -q 'print-shards: expected --parallel fsdp beside it, got other options' "$work/err" && grep -q 'HINT: pass --parallel fsdp' "$work/err" ||
         complain 'another message'
     verdict
 fi
