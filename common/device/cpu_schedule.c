@@ -34,8 +34,9 @@
  *
  * What depends on the seed and the program only: the order of all jobs of a rank whose calls are
  * issued on one stream. With several streams a call may begin while an older one still waits in its
- * queue; what it does then overlaps with other jobs. A task that waits for the host (a test's gate)
- * overlaps with other jobs as well. */
+ * queue; what it does then overlaps with other jobs. A task that waits for the host (a test's gate,
+ * a plug-in's callback, which may be a call of ranks) has no number, so any call treats it as
+ * older. It overlaps with other jobs as well. */
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 
@@ -143,14 +144,14 @@ static cpu_player *oldest_begun(cpu_schedule *x)
     return oldest;
 }
 
-/* A task that waits for the host may be older: it has no number. */
-static bool an_older_is_queued(cpu_schedule *x, uint64_t call)
+/* A task that waits for the host may be older, whether it has begun or not: it has no number. */
+static bool an_older_waits(cpu_schedule *x, uint64_t call)
 {
     cpu_player *p;
     TAILQ_FOREACH(p, &x->streams, link)
     {
         const uint64_t first = p->view->first_call(p->stream);
-        if (first < call || first == CPU_CALL_OF_HOST)
+        if (first < call || first == CPU_CALL_OF_HOST || p->call == CPU_CALL_OF_HOST)
             return true;
     }
     return false;
@@ -169,6 +170,14 @@ static bool is_preferred(cpu_schedule *x, const cpu_player *p, const cpu_player 
     return false;
 }
 
+/* A task that has waited for the host goes on as if it were the first of its stream. */
+static bool can_run(const cpu_player *p)
+{
+    if (p->call == 0)
+        return p->view->is_ready(p->stream);
+    return p->call == CPU_CALL_OF_HOST && p->call_over;
+}
+
 /* Among those that have a job that can be run now; NULL: there is none. */
 static cpu_player *pick_ready(cpu_schedule *x, bool with_host)
 {
@@ -181,7 +190,7 @@ static cpu_player *pick_ready(cpu_schedule *x, bool with_host)
     cpu_player *p;
     TAILQ_FOREACH(p, &x->streams, link)
     {
-        if (p->call != 0 || !p->view->is_ready(p->stream))
+        if (!can_run(p))
             continue;
         n++;
         if (!best || is_preferred(x, p, best, n))
@@ -193,7 +202,7 @@ static cpu_player *pick_ready(cpu_schedule *x, bool with_host)
 static cpu_player *pick(cpu_schedule *x, bool with_host)
 {
     cpu_player *begun = oldest_begun(x);
-    if (begun && begun->call != CPU_CALL_OF_HOST && !an_older_is_queued(x, begun->call))
+    if (begun && begun->call != CPU_CALL_OF_HOST && !an_older_waits(x, begun->call))
         return begun;
     cpu_player *p = pick_ready(x, with_host);
     if (!p && with_host)
