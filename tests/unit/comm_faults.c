@@ -204,8 +204,8 @@ static fsdp_status case_pieces(fixture *f)
     for (int r = 0; r < f->world; r++)
         rows[r] = (comm_piece){.at = (size_t)r * 10, .begin = (size_t)r * 10, .elems = 10};
     rows[0].elems -= f->odd_one;
-    TRY(comm_all_gather_pieces(f->c, f->s, "cut", DTYPE_F32, f->send, f->recv,
-                               &(comm_pieces){rows, (size_t)f->world, 10}));
+    const comm_pieces pieces = {rows, (size_t)f->world, 10};
+    TRY(comm_all_gather_pieces(f->c, f->s, "cut", DTYPE_F32, f->send, f->recv, &pieces));
     return stream_sync(f->s);
 }
 

@@ -577,10 +577,10 @@ static void pieces_staging(comm_fixture *f, float *buf, size_t n)
     comm_piece rows[64];
     for (size_t r = 0; r < world; r++)
         rows[r] = (comm_piece){.at = r * n, .begin = (world - 1 - r) * n, .elems = n};
+    const comm_pieces pieces = {rows, world, n};
     void *recv;
     CHECK_OK(f, device_alloc(f->s, MEM_OTHER, world * slice, "array", &recv));
-    CHECK_OK(f, comm_all_gather_pieces(f->c, f->s, "staged", DTYPE_F32, buf, recv,
-                                       &(comm_pieces){rows, world, n}));
+    CHECK_OK(f, comm_all_gather_pieces(f->c, f->s, "staged", DTYPE_F32, buf, recv, &pieces));
     size_t others = (size_t)f->rank * slice, behind = (world - 1 - (size_t)f->rank) * slice;
     held_check(f, "all-gather of pieces", shows ? 0 : world * slice,
                !is_staged(f) ? 0
