@@ -171,12 +171,16 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label)
     comm_issue i = {.op = COMM_OP_BARRIER, .type = DTYPE_U8, .label = label};
     comm_call call;
     TRY(transport_begin(c->data, s, &i, &call));
-    void *tokens; /* a byte from each rank */
-    TRY(device_alloc(s, MEM_COMM, (size_t)c->team.size, "barrier", &tokens));
-    char *own = (char *)tokens + c->team.rank;
-    fsdp_status status = device_zero(s, own, 1);
+    void *block; /* one byte from each rank, then the byte this rank sends */
+    TRY(device_alloc(s, MEM_COMM, (size_t)c->team.size + 1, "barrier", &block));
+    char *tokens = block;
+    comm_part *parts = transport_parts(c->data);
+    for (int r = 0; r < c->team.size; r++)
+        parts[r] = (comm_part){
+            .send = tokens + c->team.size, .send_bytes = 1, .recv = tokens + r, .recv_bytes = 1};
+    fsdp_status status = device_zero(s, tokens + c->team.size, 1);
     if (status == FSDP_OK)
-        status = comm_gather_slices(c, s, &call, own, tokens, 1);
+        status = c->data->table->exchange(c->data, s, &call, parts, NULL);
     device_free(s, tokens);
     return status;
 }
