@@ -1,14 +1,14 @@
-/* matrix.c -- options in all combinations of two, and some of three: each cell trains like one
- * device, to the bit, and holds and sends what its plan says.
+/* matrix.c -- all pairs of options, and some triples. A cell is one combination of options: it must
+ * train like one device, to the bit, and hold and send what its plan says.
  *
- *   mpiexec -n W build/tests/equivalence/matrix     all pairs of matrix_table_lib.c, and triples
- *   ... --pairs             pairs alone
- *   ... --seed N            other cells, schedules and shapes of models (1)
- *   ... --fix AXIS=PATTERN  only these values of an axis, as often as wanted
- *   ... --cell N            only this one
+ *   mpiexec -n W build/tests/equivalence/matrix     all pairs and triples of matrix_table_lib.c
+ *   ... --pairs             only pairs
+ *   ... --seed N            draw other cells, schedules and models (default: 1)
+ *   ... --fix AXIS=PATTERN  only these values of an axis; may be repeated
+ *   ... --cell N            only this cell
  *
  * Rank 0 prints a line for every cell and every refused combination, figures, and "N passed, N
- * failed"; every rank ends with "DONE rank r/W". What the trainers print goes nowhere. */
+ * failed"; every rank ends with "DONE rank r/W". The trainers' output is discarded. */
 #include <ftw.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ typedef struct reference {
 typedef struct matrix_suite {
     matrix m;
     matrix_place at;
-    device *dev; /* of the group in which ranks agree on verdicts */
+    device *dev; /* of `world`, in which ranks agree on verdicts */
     comm *world;
     FILE *out;
     char folder[256];
@@ -61,7 +61,7 @@ static bool report(matrix_suite *s, const char *what, const char *text, fsdp_sta
     return status == FSDP_OK;
 }
 
-/* The command with which a user does the same. */
+/* Print the command that does the same from a shell. */
 static void print_command(const matrix_suite *s, const char *words, int n_ranks)
 {
     char text[MATRIX_MOST_CHARS], *save;
@@ -80,7 +80,7 @@ static void print_command(const matrix_suite *s, const char *words, int n_ranks)
     fflush(s->out);
 }
 
-/* Another rank may wait for one that has failed alone. */
+/* This rank failed alone. Abort the job, because other ranks may wait for it. */
 static void end_job(const matrix_suite *s, const char *what, const char *words)
 {
     fprintf(s->out, "FAIL W=%d %s: rank %d alone: %s\n", s->at.world_size, what,
@@ -91,7 +91,7 @@ static void end_job(const matrix_suite *s, const char *what, const char *words)
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-/* The words of a cell; flags: of its axes that have one of them (-1: all). */
+/* Write the words of a cell. flags: only of axes that have one of these flags; -1: of all axes. */
 static void words_of(const matrix_suite *s, int number, int flags, char *out, size_t chars)
 {
     const matrix_cell *c = &s->m.cells[number];
@@ -105,7 +105,7 @@ static void words_of(const matrix_suite *s, int number, int flags, char *out, si
     matrix_write(marked, &s->at, (int)s->seed * 10000 + number, s->folder, out, (int)chars);
 }
 
-/* *out: what one device computes by the cell's recipe, made once for all cells that share it. */
+/* *out: what one device computes with the cell's recipe. Cells with the same recipe share it. */
 static fsdp_status reference_of(matrix_suite *s, int number, const reference **out)
 {
     char words[MATRIX_MOST_CHARS], csv[320], all[MATRIX_MOST_CHARS];
@@ -190,7 +190,8 @@ static void run_refused(matrix_suite *s, const matrix_refusal *r, const char *a,
         print_command(s, words, s->at.world_size);
 }
 
-/* The values that a pattern means, one after the other from i = -1 on; if none, its own words. */
+/* The next value after *i that matches the pattern; start with *i = -1. A pattern that matches no
+ * value stands for itself, once. */
 static const char *next_meant(const matrix *m, const char *pattern, int *i)
 {
     bool is_value = false;
@@ -242,7 +243,7 @@ static bool read_options(matrix_suite *s, int argc, char **argv)
     return optind == argc;
 }
 
-/* A folder that all ranks know, made by rank 0. */
+/* Make a folder on rank 0, and tell all ranks its name. */
 static fsdp_status make_folder(matrix_suite *s)
 {
     const char *in = getenv("TMPDIR");
@@ -275,7 +276,7 @@ static fsdp_status open_suite(matrix_suite *s)
 #else
     const bool has_mpi = false;
 #endif
-    /* MPI is started once in a process: cells on one rank find it started. */
+    /* A process can start MPI only once. Start it before the cells, which on one rank need it. */
     const bool is_alone = comm_launched_ranks() == 1;
     const comm_config cc = {.backend = has_mpi && is_alone ? COMM_MPI : COMM_AUTO};
     TRY(comm_open(s->dev, &cc, &s->world));
@@ -303,7 +304,7 @@ static void close_suite(matrix_suite *s)
     device_close(s->dev);
 }
 
-/* Every pair and triple that is not refused has been in a cell that was run. */
+/* Run the cells, then check that every pair and triple that is not refused was in one of them. */
 static void run_suite(matrix_suite *s)
 {
     const double begun = clock_now_s();
@@ -330,7 +331,7 @@ int main(int argc, char **argv)
     static matrix_suite s;
     if (!read_options(&s, argc, argv))
         return 2;
-    /* A rank that is pinned would keep what it has for the next cell. */
+    /* If a cell pinned its rank to a core, the next cell would run pinned too. */
     setenv("FSDP_PIN", "0", 1);
     s.out = fdopen(dup(STDOUT_FILENO), "w");
     if (!s.out || !freopen("/dev/null", "w", stdout))

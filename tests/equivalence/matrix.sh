@@ -3,10 +3,10 @@
 #
 #   tests/equivalence/matrix.sh [few|quick|full] [BUILD]        RANKS="1 3": only these
 #
-# few: some pairs, on a device that is slow. quick: triples on 3 ranks, pairs on 1, 2 and 4; in
-# fast mode, which is compared with its plan alone; under fsdp_run. full: triples on 1 to 5 and 8 ranks, by two seeds; in fast
-# mode too; pairs under the adversarial scheduler, by 40 seeds. A line for each launch (see tests/tools/check.sh). Logs:
-# $LOGS/matrix/.
+# few: some pairs, for slow devices. quick: triples on 3 ranks, pairs on 1, 2 and 4; pairs in fast mode, which are
+# compared only with their plans; pairs under fsdp_run. full: triples on 1 to 5 and 8 ranks, with two seeds, and again
+# in fast mode; pairs under the adversarial scheduler, with 40 seeds. Prints a line for each launch (see
+# tests/tools/check.sh). Logs: $LOGS/matrix/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 mode=${1:-quick}
@@ -22,11 +22,11 @@ case $OUT in /*) TMPDIR=$OUT/tmp ;; esac
 trap 'rm -rf "$OUT/tmp"' EXIT
 fast='--fix reduction=*fast'
 
-# figures -- after a launch's line: what its cells cover
+# figures -- what the cells of a launch cover; printed after the launch's line
 figures() { sed -n 's/^PASS W=[0-9]* coverage: \(.*\); [0-9]* s$/, \1/p' "$log"; }
 place_of=figures
 
-# launch W ARGS... -- by: words that start several ranks
+# launch W ARGS... -- run the matrix on W ranks. $by: the command that starts several ranks
 by=$LAUNCHER
 launch() {
     w=$1 done_marks=$1

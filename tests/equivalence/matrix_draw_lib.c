@@ -1,7 +1,8 @@
 /* matrix_draw_lib.c -- see matrix_draw_lib.h.
  *
- * Greedy: a cell starts with a pair or triple that no cell has. Its other axes, in an order that is
- * drawn, take the value that brings most new ones. Of TRIES such cells the best is kept. */
+ * The search is greedy. A cell starts with a pair or triple that no cell has yet. The other axes,
+ * in random order, take the value that adds the most new pairs and triples. The best of TRIES such
+ * cells is kept. */
 #include "tests/equivalence/matrix_draw_lib.h"
 #include <fnmatch.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ bool matrix_means(const matrix *m, const char *pattern, int i)
     return fnmatch(pattern, m->words[i], 0) == 0;
 }
 
-/* A pattern of the table that matches nothing is a mistake in it. */
+/* A pattern that matches no value is a mistake in the table. */
 static fsdp_status check_pattern(const matrix *m, const char *pattern)
 {
     bool found = strpbrk(pattern, "*?[") == NULL;
@@ -107,7 +108,7 @@ bool matrix_may_meet(const matrix *m, int i, int j)
            !m->excludes[i][j];
 }
 
-/* A value that all values of another axis exclude is in no cell. */
+/* Refuse each value that all values of another axis exclude. Returns whether any was refused. */
 static bool refuse_excluded(matrix *m)
 {
     bool changed = false;
@@ -143,7 +144,7 @@ static unsigned char *triple_of(const matrix *m, int i, int j, int k)
     return &m->covered[n * n + ((size_t)v[0] * n + (size_t)v[1]) * n + (size_t)v[2]];
 }
 
-/* New pairs and triples of value i with those that the cell has; -1: it cannot have it. */
+/* How many new pairs and triples value i adds to the cell; -1: the cell cannot have value i. */
 static int gain_of(const matrix *m, const matrix_cell *c, int i, bool with_triples)
 {
     int gain = 0;
@@ -166,7 +167,8 @@ static int gain_of(const matrix *m, const matrix_cell *c, int i, bool with_tripl
     return gain;
 }
 
-/* Give a free axis its best value. Equal ones are drawn from, or the first is taken. */
+/* Give a free axis its best value: a random one of equally good values, or, on a costly axis, the
+ * first of them. */
 static int fill_axis(matrix *m, matrix_cell *c, int a, bool with_triples)
 {
     int best = -1, n_best = 0;
@@ -183,7 +185,7 @@ static int fill_axis(matrix *m, matrix_cell *c, int a, bool with_triples)
     return best;
 }
 
-/* Fill all free axes; the gain, or -1 where one has no value left. */
+/* Fill all free axes. Returns the gain, or -1 if an axis has no possible value. */
 static int fill_cell(matrix *m, matrix_cell *c, bool with_triples)
 {
     int order[MATRIX_MOST_AXES], gain = 0;
@@ -227,7 +229,7 @@ static fsdp_status keep(matrix *m, const matrix_cell *c)
     return FSDP_OK;
 }
 
-/* A cell with values i, j and, unless it is FREE, k. */
+/* Add a cell that has values i, j and, unless k is FREE, k. */
 static fsdp_status draw_cell(matrix *m, int i, int j, int k, bool with_triples)
 {
     matrix_cell best;
@@ -256,8 +258,7 @@ static fsdp_status draw_cell(matrix *m, int i, int j, int k, bool with_triples)
 
 /* ---- pairs and triples ----------------------------------------------------------------------- */
 
-/* The next triple of values that cells may and must have, or pair (k == FREE): all triples come
- * first. i < 0 begins; false: there is none left. */
+/* A triple of values i > j > k, or a pair i > j (k == FREE). */
 typedef struct group {
     int i, j, k;
 } group;
@@ -272,6 +273,8 @@ static bool must_cover(const matrix *m, const group *g, bool with_triples)
            is_triple_axis(m, g->i) && is_triple_axis(m, g->j) && is_triple_axis(m, g->k);
 }
 
+/* Step to the next group that cells must have; false: none is left. Of values i and j, the triples
+ * come before the pair. */
 static bool next_group(const matrix *m, group *g, bool with_triples)
 {
     do {

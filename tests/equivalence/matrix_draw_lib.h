@@ -3,8 +3,8 @@
  *
  *   matrix_open -> matrix_draw -> run the cells -> matrix_count -> matrix_close
  *
- * A value that is not in MATRIX_REFUSALS at this place is in cells, with each value of each other
- * axis: there is no other way to leave one out than matrix_fix, by which a caller restricts an
+ * Every value that MATRIX_REFUSALS does not refuse at this place is in cells, together with each
+ * value of every other axis. A caller can leave values out only with matrix_fix, which restricts an
  * axis. */
 #pragma once
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 enum { MATRIX_MOST_AXES = 32, MATRIX_MOST_IN_ALL = 128 };
 
-/* A value is known by its number over all axes. */
+/* Values are numbered over all axes. */
 typedef struct matrix_cell {
     short value[MATRIX_MOST_AXES]; /* of each axis */
     bool was_run;
@@ -28,37 +28,38 @@ typedef struct matrix {
     const char *words[MATRIX_MOST_IN_ALL];
     bool is_fixed_out[MATRIX_MOST_IN_ALL], is_refused[MATRIX_MOST_IN_ALL];
     bool excludes[MATRIX_MOST_IN_ALL][MATRIX_MOST_IN_ALL];
-    unsigned char *covered; /* pairs and triples that cells drawn so far have */
+    unsigned char *covered; /* pairs and triples of the cells drawn so far */
     matrix_cell *cells;     /* [n_cells] */
     uint64_t rng;
 } matrix;
 
 /* matrix_open -- read the table for a place.
- *   errors  FSDP_EINVAL a row of REFUSALS that matches no value; FSDP_ENOMEM */
+ *   errors  FSDP_EINVAL: a row of REFUSALS matches no value; FSDP_ENOMEM */
 fsdp_status matrix_open(matrix *m, const matrix_place *at);
 void matrix_close(matrix *m); /* a zeroed struct is accepted */
 
-/* matrix_fix -- cells have only those values of an axis that match a pattern. Before matrix_draw.
+/* matrix_fix -- restrict an axis to the values that match a pattern. Call it before matrix_draw.
  *   fix     "AXIS=PATTERN"
- *   errors  FSDP_EINVAL no such axis, or no value of it matches */
+ *   errors  FSDP_EINVAL: there is no such axis, or none of its values matches */
 fsdp_status matrix_fix(matrix *m, const char *fix);
 
-/* matrix_draw -- make the cells; the same on every rank and machine.
- *   seed    decides which
- *   errors  FSDP_EINVAL two values that no cell can have together; FSDP_ENOMEM */
+/* matrix_draw -- draw the cells, the same on every rank and machine.
+ *   seed    selects the cells
+ *   errors  FSDP_EINVAL: two values are allowed together, but fit in no cell; FSDP_ENOMEM */
 fsdp_status matrix_draw(matrix *m, uint64_t seed, bool with_triples);
 
-/* matrix_is_in -- whether value i is in cells; matrix_may_meet -- whether i and j may be in one. */
+/* matrix_is_in -- whether value i is in cells; matrix_may_meet -- whether one may have i and j. */
 bool matrix_is_in(const matrix *m, int i);
 bool matrix_may_meet(const matrix *m, int i, int j);
 
-/* matrix_means -- whether a pattern of REFUSALS means value i. */
+/* matrix_means -- whether a pattern of REFUSALS matches value i. */
 bool matrix_means(const matrix *m, const char *pattern, int i);
 
-/* How many there are, and the first that no cell which was run has. */
+/* How many pairs and triples there are, how many are in no cell that was run, and the first of the
+ * missing ones. */
 typedef struct matrix_coverage {
     int pairs, triples, missing;
     char first[256];
 } matrix_coverage;
-/* matrix_count -- count afresh, from the cells alone. */
+/* matrix_count -- count them anew, from the cells alone. */
 matrix_coverage matrix_count(const matrix *m, bool with_triples);

@@ -38,7 +38,7 @@ static void command_make(command *c, const char *words, const char *more)
     }
 }
 
-/* set: true sets the command's variables, false takes them away. */
+/* Set (true) or unset the command's environment variables. */
 static void command_environment(command *c, bool set)
 {
     for (int i = 0; i < c->n_variables; i++) {
@@ -88,7 +88,7 @@ static char *read_all(const char *path)
     return text;
 }
 
-/* Cut the times off, which are the last column. */
+/* The rows of a loss file without their last column, the times. */
 static char *rows_of(const char *path)
 {
     char *rows = read_all(path), *to = rows;
@@ -106,12 +106,12 @@ static char *rows_of(const char *path)
     return rows;
 }
 
-/* The first place where two loss files differ, in words. */
+/* Describe the first place where two loss files differ. */
 static void compare_rows(const char *got, const char *want, char *differs, size_t chars)
 {
     static const char *const COLUMNS[] = {"step", "loss", "grad_norm", "lr"};
     int column = 0, line = 0;
-    size_t field = 0; /* where this one begins */
+    size_t field = 0; /* where the current field begins */
     for (size_t i = 0; *differs == '\0'; i++) {
         if (got[i] != want[i])
             snprintf(differs, chars, "row %d, %s: got %.*s, one device has %.*s", line,
@@ -140,7 +140,7 @@ static void compare_evals(const char *got, const char *want, char *differs, size
              (int)strcspn(got + i, "\n"), got + i, (int)strcspn(want + i, "\n"), want + i);
 }
 
-/* Weights as an engine reads them out, parameter by parameter. */
+/* The state of take_param, which gets the weights parameter by parameter. */
 typedef struct weights {
     matrix_job *j;
     const model *m;
@@ -166,7 +166,7 @@ static fsdp_status take_param(void *self, const float *got, size_t elems)
     return FSDP_OK;
 }
 
-/* An export ends with the weights. */
+/* The weights are at the end of an exported file. */
 static void compare_export(const trainer *t, matrix_job *j)
 {
     const size_t bytes = j->want->elems * sizeof(float);
@@ -206,8 +206,8 @@ static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* trainer_connect for one rank of several. The maths decide the bits: a device that has the CPU's
- * is stood for by the CPU. */
+/* trainer_connect for one rank alone. Only the operations decide the bits, so the CPU replaces a
+ * device that computes with the CPU's operations. */
 static fsdp_status connect_alone(trainer *t)
 {
     const backend *b = backend_of(t->cfg.device);
@@ -224,7 +224,7 @@ static fsdp_status connect_alone(trainer *t)
         &t->run.world);
 }
 
-/* The first place where what this rank holds or sends is not what was planned for it, in words. */
+/* Describe the first row in which this rank's memory or traffic differs from its plan. */
 static void compare_with_plan(const trainer *t, const comm_stats *sent, char *differs, size_t chars)
 {
     size_t in_time[MEM_ROWS], issued[MEM_ROWS];
@@ -264,7 +264,8 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
     return FSDP_OK;
 }
 
-/* One command. evals: what earlier ones of the job have printed, to which this one adds. */
+/* Run one command. evals: the evaluations that earlier commands of the job printed; this command
+ * adds its own. */
 static fsdp_status run_command(command *c, matrix_job *j, FILE *evals, char **text, bool *stops)
 {
     trainer t = {0};

@@ -55,7 +55,7 @@ static bool has_no_groups(const matrix_place *at)
     return at->world_size > 1 && at->world_size % matrix_group_size(at->world_size) != 0;
 }
 
-/* Neither a shard group of all ranks nor a hybrid one can be cut into groups of %d. */
+/* A shard group of all ranks cannot be divided into several groups of %d ranks. */
 static bool has_no_near(const matrix_place *at)
 {
     const int near = smallest_divisor(at->world_size);
@@ -128,7 +128,7 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--sharding hybrid", NULL, "pass --fsdp-size N", NULL},
     {"--sharding [!h]*", "--fsdp-size 2", "pass --sharding hybrid", NULL},
     {"--reduction canonical", "--batch-size 3", "--batch-size 4 --grad-accum 8", NULL},
-    {"--data LICENSE", NULL, "leave --data out", NULL}, /* beside --synthetic */
+    {"--data LICENSE", NULL, "leave --data out", NULL}, /* MATRIX_BASE has --synthetic */
     {"--resume auto", NULL, "pass --save DIR", NULL},
     {0}};
 
@@ -140,7 +140,7 @@ int matrix_group_size(int world_size)
     return world_size == 1 ? 1 : 2;
 }
 
-/* Any shape: few heads of an odd width, sequences that no block of a kernel divides. */
+/* Unusual shapes: heads of odd widths, and sequences that are no multiple of a kernel's block. */
 static int write_model(int number, char *out, int chars)
 {
     const uint64_t x = ((uint64_t)number * 0x9E3779B97F4A7C15u) >> 8;
