@@ -7,7 +7,7 @@ fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size
 {
     if (shard_size == 1)
         return FSDP_OK;
-    const int n_slices = l->world_size / shard_size; /* of a shard */
+    const int n_slices = l->world_size / shard_size; /* per shard */
     l->rows = calloc((size_t)l->n_slots + 1, sizeof *l->rows);
     if (!l->rows)
         return fsdp_error(FSDP_ENOMEM, "", "dim0_layout: no host memory");
@@ -19,7 +19,7 @@ fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size
     for (int i = 0; i < l->n_slots; i++) {
         const param_spec *p = &params[l->slots[i].param];
         const size_t d0 = p->dims[0], row_elems = p->elems / d0;
-        const size_t room = (d0 / s + (d0 % s != 0)) * row_elems; /* of the most rows of a rank */
+        const size_t room = (d0 / s + (d0 % s != 0)) * row_elems; /* ceil(d0/S) rows */
         l->rows[i] = (dim0_rows){row_elems, room, next};
         TRY(size_align_up(next + room, align.slot_elems, "shard", &next));
     }
@@ -29,7 +29,7 @@ fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size
 
 fsdp_status dim0_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces)
 {
-    const int n_slices = layout->world_size / layout->row_ranks; /* of a shard */
+    const int n_slices = layout->world_size / layout->row_ranks; /* per shard */
     *n_pieces = 0;
     /* SOLUTION BEGIN 1.6 */
     const size_t shard = (size_t)(rank / n_slices);

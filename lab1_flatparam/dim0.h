@@ -1,14 +1,14 @@
-/* dim0.h -- lab 1, task 1.6 (a star): the per-parameter layout, in which every rank has whole rows
+/* dim0.h -- lab 1, task 1.6 (a star): the per-parameter layout, in which each rank holds whole rows
  * of every parameter [FSDP2 RFC].
  *
- * A parameter of shape [d0, ...] has d0 rows, along its dimension 0. Of S ranks each takes
- * ceil(d0/S) rows, in order; the last ranks may get fewer, or none (d0 = 5, S = 4: 2, 2, 1, 0, for
- * each such parameter). A rank's shard is its rows of all parameters, one parameter after the
- * other. In every shard a parameter has room for ceil(d0/S) rows, from an aligned element on. What
- * no row fills is padding, and is zero.
+ * A parameter of shape [d0, ...] has d0 rows, along its dimension 0. Each of S ranks takes
+ * ceil(d0/S) rows, in order; the last ranks may get fewer or none (d0 = 5, S = 4: 2, 2, 1, 0). A
+ * rank's shard holds its rows of all parameters, one parameter after the other. In every shard, a
+ * parameter has room for ceil(d0/S) rows, which begins at an aligned element. Room without rows is
+ * padding and is zero.
  *
- * The gathered array stays as it is in the flat layout: the same slots at the same offsets. Only
- * who holds what differs, so the model computes the same bits.
+ * The gathered array is that of the flat layout: the same slots at the same offsets. The layouts
+ * differ only in which rank holds which elements, so the model computes the same bits.
  *
  * Worked example: parameters a [5,2] and b [3], 10 and 3 elements; slots aligned to 4; S = 2:
  *     gathered   a0 a0 a1 a1  a2 a2 a3 a3  a4 a4  .  .  b0 b1 b2  .       used_elems 16
@@ -16,30 +16,30 @@
  *     shard 1    a3 a3 a4 a4   .  .  .  .  b2  .  .  .                    shard_elems 12
  *
  * With R replicas of each shard (a mesh of W = S*R ranks) a shard is cut into R slices of equal
- * length, anywhere: slice k of the W is part k % R of shard k / R. */
+ * length, which may cut rows: of the W slices, slice k is part k % R of shard k / R. */
 #pragma once
 #include "lab1_flatparam/flat_param.h"
 
 /* The rows of a slot. */
 typedef struct dim0_rows {
     size_t row_elems;   /* elements of one row */
-    size_t room_elems;  /* what each shard has room for: ceil(d0/S) rows */
-    size_t shard_begin; /* where the rows begin in every shard, a multiple of the slot alignment */
+    size_t room_elems;  /* the room in each shard: ceil(d0/S) rows */
+    size_t shard_begin; /* where the room begins in every shard, a multiple of the slot alignment */
 } dim0_rows;
 
-/* dim0_layout -- make *l, which flat_layout_build has made for W ranks, the per-parameter layout:
- * its rows, shard_elems (of a slice), padded_elems and row_ranks.
- *   params      of the model: the slot's parameter has dims[0] rows
- *   shard_size  S; it divides W. With S = 1 nothing changes, because then the only shard is the
+/* dim0_layout -- turn *l, which flat_layout_build made for W ranks, into the per-parameter layout:
+ * set rows, shard_elems (of a slice), padded_elems and row_ranks.
+ *   params      the model's; a slot's parameter has dims[0] rows
+ *   shard_size  S; it divides W. With S = 1 *l does not change, because the only shard is the
  *               gathered array itself
- *   align       as flat_layout_build got it: rows begin at multiples of slot_elems, slices have a
- *               multiple of shard_elems
- *   errors      FSDP_ENOMEM; those of size_align_up. Free l all the same */
+ *   align       as passed to flat_layout_build: rooms begin at multiples of slot_elems, and slices
+ *               have a multiple of align.shard_elems elements
+ *   errors      FSDP_ENOMEM; those of size_align_up. Free l after errors too */
 fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size, flat_align align);
 
-/* dim0_intersect -- flat_intersect of a per-parameter layout, which calls it. layout has
- * world_size slices: row_ranks shards, or each of them cut into several.
- *   rank    of the slice
- *   pieces  as flat_intersect wants them. Shard 1 of the example has {slot 0, param_begin 6,
- *           shard_begin 0, elems 4} and {slot 1, param_begin 2, shard_begin 8, elems 1} */
+/* dim0_intersect -- called by flat_intersect for a per-parameter layout. layout has world_size
+ * slices: row_ranks shards, each whole or cut into several slices.
+ *   rank    number of the slice
+ *   pieces  as in flat_intersect. Shard 1 of the example has {slot 0, param_begin 6, shard_begin 0,
+ *           elems 4} and {slot 1, param_begin 2, shard_begin 8, elems 1} */
 fsdp_status dim0_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces);

@@ -28,9 +28,9 @@ typedef struct flat_layout {
     flat_slot *slots;    /* owned; flat_layout_free */
     size_t used_elems;   /* end of the last slot, rounded up to the slot alignment */
     size_t shard_elems;  /* ceil(used_elems / world_size), rounded up to the shard alignment */
-    size_t padded_elems; /* of the flat array: world_size * shard_elems; per-parameter used_elems */
+    size_t padded_elems; /* gathered: world_size * shard_elems; per-parameter layout: used_elems */
     int row_ranks;       /* per-parameter layout (dim0.h): ranks that share the rows; else 0 */
-    struct dim0_rows *rows; /* [n_slots] of that layout, owned; else NULL */
+    struct dim0_rows *rows; /* per-parameter layout: [n_slots], owned; else NULL */
 } flat_layout;
 
 /* A run of elements of one parameter that lies in one shard. */

@@ -57,7 +57,7 @@ void flat_layout_free(flat_layout *l);
 
 /* flat_layout_cut -- provided: the same flat array, cut into n_ranks equal parts. A mesh pads the
  * array for all ranks and shards it over a group of n_ranks.
- *   l        n_ranks divides the elements of all its shards (asserted)
+ *   l        all its shards together have a multiple of n_ranks elements (asserted)
  *   returns  a copy of l that differs in world_size (n_ranks) and shard_elems. It borrows the
  *            slots: it is valid until l is freed, and must not be passed to flat_layout_free
  * The example above cut for 2 ranks has shards of 12: rank 0 holds a and 6 elements of b, rank 1

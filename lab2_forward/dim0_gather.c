@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include "lab2_forward/forward.h"
 
-/* The pieces of l's slices; slice_of: NULL, or the mesh in whose order of ranks they are listed. */
+/* List the pieces of all slices of l, by rank. slice_of: the mesh that says which slice a rank has;
+ * NULL: rank r has slice r. */
 static fsdp_status list_pieces(const flat_layout *l, const mesh_shape *slice_of, comm_pieces *out)
 {
     const size_t room = (size_t)l->world_size * (size_t)l->n_slots + 1;
@@ -20,7 +21,7 @@ static fsdp_status list_pieces(const flat_layout *l, const mesh_shape *slice_of,
                                      .elems = mine[i].elems};
     }
     free(mine);
-    comm_piece *kept = realloc(list, (n + 1) * sizeof *list); /* many ranks have few rows */
+    comm_piece *kept = realloc(list, (n + 1) * sizeof *list); /* shrink: many ranks have few rows */
     *out = (comm_pieces){kept ? kept : list, n, l->shard_elems};
     return status;
 }

@@ -16,8 +16,8 @@ static fsdp_status out_of_host_memory(void)
     return fsdp_error(FSDP_ENOMEM, "", "fsdp_create: no host memory");
 }
 
-/* A unit is called after its only layer, its block or, if merged, the blocks that it spans. A unit
- * without layers has no name. */
+/* A unit is named for its only layer, for its block or, if merged, for the blocks it spans. A unit
+ * without layers gets no name here. */
 static void name_units(fsdp *f)
 {
     const layer *layers = f->run.m->layers;

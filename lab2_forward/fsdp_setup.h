@@ -20,7 +20,7 @@ typedef struct fsdp_config {
     fsdp_status (*merge)(const void *how, const size_t *elems, int n_units, int *bucket_of,
                          int *n_buckets);
     const void *merge_how;
-    comm *near_group; /* borrowed; this and the next: see fsdp */
+    comm *near_group; /* borrowed; this and the next: see fsdp_own */
     bool keeps_for_step, replicas_last;
 } fsdp_config;
 

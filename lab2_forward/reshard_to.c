@@ -5,15 +5,15 @@
 #include "lab1_flatparam/flat_param.h"
 #include "lab2_forward/forward.h"
 
-/* What each rank keeps. */
+/* The elements of unit u that each rank keeps. */
 static size_t near_elems(const fsdp *f, int u)
 {
     const size_t n = (size_t)comm_size(f->own.near_group), elems = f->units[u].layout.padded_elems;
     return size_round_up(elems / n + (elems % n != 0), FLAT_ALIGN_ELEMS);
 }
 
-/* This rank's part of the gathered array, and how much of it there is: of an array of rows (lab 1's
- * dim0.h) the last rank may have less than the others. */
+/* This rank's part of the gathered array, and its bytes. In the per-parameter layout (lab 1's
+ * dim0.h) the parts of the last ranks may be shorter, or empty. */
 static void *near_at(const fsdp *f, int u, size_t *bytes)
 {
     const size_t elems = near_elems(f, u), begin = (size_t)comm_rank(f->own.near_group) * elems;

@@ -10,9 +10,9 @@ typedef enum sharding_strategy {
 } sharding_strategy;
 
 /* ---- provided -------------------------------------------------------------------------------- */
-/* full_grad_alloc -- allocate u's full_grad and bind the gradient views. A unit of frozen
- * parameters has none: this, reduce_begin and grad_finish do nothing for it. A unit that is not
- * marked visited gets zeros everywhere. A visited one gets zeros only where no layer will write
+/* full_grad_alloc -- allocate u's full_grad and bind the gradient views. A frozen unit has no
+ * gradient: full_grad_alloc, reduce_begin and grad_finish do nothing for it. A unit that is not
+ * marked visited gets zeros everywhere. A visited unit gets zeros only where no layer will write
  * (gaps and padding), because the layers overwrite the rest. */
 fsdp_status full_grad_alloc(reducer *r, int u);
 /* full_grad_free -- free u's full_grad in order of the compute stream, set it to NULL and the
@@ -28,10 +28,9 @@ fsdp_status backward_pre_hook(void *self, int u);
  * parameters are freed before the reduction takes staging memory; then reduce_begin and
  * reduce_wait. A resident unit keeps its parameters. */
 fsdp_status backward_post_hook(void *self, int u);
-/* backward_end_hook -- end of a micro-step's backward. A unit that was not visited
- * contributes zeros, because its collective must run on every rank. Every reduction is
- * waited for, every unit that is still gathered is resharded (unless it is resident), and `visited`
- * is cleared. */
+/* backward_end_hook -- end of a micro-step's backward. A unit that was not visited contributes
+ * zeros, because its collective must run on every rank. Wait for every reduction, reshard every
+ * unit that is still gathered (unless it is resident), and clear `visited`. */
 fsdp_status backward_end_hook(void *self);
 /* fsdp_backward_hooks -- the table of a training pass without overlap: lab 2's forward hooks and
  * the hooks above; self is r. */

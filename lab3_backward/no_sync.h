@@ -2,37 +2,37 @@
  * once a step [FSDP §3.3.4].
  *
  *   --no-sync           run.no_sync: in all micro-steps but the last, reduce_begin keeps a unit's
- *                       gradient (no_sync_keep); in the last one it adds what was kept to the new
- *                       gradient (no_sync_join), and reduces that. A step communicates 1/A as much,
- *                       and holds up to log2(A)+1 gradients of the whole model
- *   --no-sync=replicas  fsdp.replicas_last: every micro-step reduces inside the shard group only,
- *                       into a sum of layout.shard_elems. At the end of the step the replicas of a
- *                       shard add theirs up (replicas_reduce). The sum has another shape on each
- *                       mesh, so a canonical run cannot have this
+ *                       gradient (no_sync_keep); in the last one it adds the kept gradients to the
+ *                       new one (no_sync_join) and reduces the sum. A step reduces 1/A as many
+ *                       bytes, and holds up to log2(A)+1 gradients of the whole model
+ *   --no-sync=replicas  fsdp_own.replicas_last: every micro-step reduces inside the shard group
+ *                       only, into a sum of layout.shard_elems. At the end of the step the replicas
+ *                       of a shard add up their sums (replicas_reduce). The order of additions
+ *                       depends on the mesh, so canonical mode refuses this
  *
- * The kept gradients are nodes of the sum's tree in canonical mode: a rank's sequences of a step
- * are neighbours (run_batch_node), so its micro-steps are a subtree. */
+ * In canonical mode the kept gradients are nodes of the sum's tree: a rank's sequences of a step
+ * are adjacent (run_batch_node), so its micro-steps form a subtree. */
 #pragma once
 #include "lab3_backward/reducer.h"
 
 /* ---- 3.9, a star: unscored ------------------------------------------------------------------- */
-/* no_sync_keep -- put u's full_grad into its local sum at level run_batch_level(&f->run), and free
- * what the sum did not take (full_grad_free). So does a second use, whose buffer is a grad_buffer
- * too. reduce_wait finds nothing to wait for. grad_acc_give saves a copy.
+/* no_sync_keep -- add u's full_grad to its local sum at level run_batch_level(&f->run), and free
+ * what the sum did not take (full_grad_free). Do the same for a second use, whose buffer is a
+ * grad_buffer too. grad_acc_give avoids a copy. reduce_wait then has nothing to wait for.
  *   owner  full_grad is NULL afterwards, and so are the gradient views */
 fsdp_status no_sync_keep(reducer *r, int u);
-/* no_sync_join -- full_grad += what the local sum holds, in place (grad_acc_finish_into), so that
- * the reduction reads memory of comm_alloc. Nothing happens if nothing was kept. */
+/* no_sync_join -- add the local sum to full_grad in place (grad_acc_finish_into), so that the
+ * reduction reads memory of comm_alloc. A no-op if nothing was kept. */
 fsdp_status no_sync_join(reducer *r, int u);
 
 /* ---- provided -------------------------------------------------------------------------------- */
-/* reducer_begin_micro -- say which micro-step begins: whether reductions wait for a later one, and
- * whether units stay gathered until it. self is a reducer *. */
+/* reducer_begin_micro -- note which micro-step begins: whether reductions wait for a later one, and
+ * whether units stay gathered until then. self is a reducer *. */
 fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
-/* reducer_leave_forward -- what comes before u's forward_post_hook: near_keep of u and of its
- * companion (lab 2's freeze.h), and the companion's own forward_post_hook. */
+/* reducer_leave_forward -- called before u's forward_post_hook: near_keep of u and of its companion
+ * (lab 2's freeze.h), then forward_post_hook of the companion. */
 fsdp_status reducer_leave_forward(reducer *r, int u);
-/* replicas_reduce -- shard_grad [layout.shard_elems], the sum of this shard group, becomes this
+/* replicas_reduce -- replace shard_grad [layout.shard_elems], the sum of this shard group, by this
  * rank's slice of the sum over all replicas.
  *   order       a reduce-scatter on reduce_stream, after compute; compute waits for it
  *   collective  all replicas of the shard, units in the same order

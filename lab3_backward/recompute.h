@@ -1,10 +1,10 @@
-/* recompute.h -- lab 3, a star: activation checkpointing. A layer that runs again before its
- * backward needs to keep nothing from its forward.
+/* recompute.h -- lab 3, a star: activation checkpointing. A layer that runs forward again before
+ * its backward keeps nothing from its first forward.
  *
- * The runner (common/model/runner.h) does the second forward segment by segment. A segment is a run
- * of layers of one block and of one unit. Since it lies inside one unit, its second forward comes
- * after the unit's pre_backward, which has gathered the parameters, and calls no hook: nothing is
- * gathered for it, and no order of units is recorded anew. */
+ * The runner (common/model/runner.h) repeats forward segment by segment. A segment is a run of
+ * consecutive layers of one block and one unit. Its second forward comes after the unit's
+ * pre_backward, which has gathered the parameters, and calls no hook. So nothing is gathered for
+ * it, and the order of units is not recorded again. */
 #pragma once
 #include "common/model/runner.h"
 
@@ -15,23 +15,23 @@ typedef enum recompute_part {
     RECOMPUTE_MLP
 } recompute_part;
 
-/* Of the blocks from `from` on, the every-th, counted from 1: from 0, every 2 of 6 is 1, 3, 5. */
+/* Blocks b >= from with (b + 1) % every == 0: of 6 blocks, from 0 and every 2 are 1, 3, 5. */
 typedef struct recompute_spec {
-    recompute_part part; /* which layers of such a block */
+    recompute_part part; /* which layers of these blocks */
     int from, every;     /* every >= 1 */
 } recompute_spec;
 
 /* ---- 3.10, a star: unscored ------------------------------------------------------------------ */
 /* recompute_choose -- number the segments of m from 0, in order of its layers. The chosen layers of
- * a block are one segment, or several where units divide the block.
+ * a block are one segment, or several if units divide the block.
  *   layer_unit  [n_layers] the unit of each layer
  *   segment     [n_layers] out: NO_SEGMENT for a layer that is not chosen
- *   *n_cut      out: how many times a unit's border has cut a block's layers
+ *   *n_cut      out: how often a border between units cuts a block's chosen layers apart
  *   provided    recompute_wants says whether a layer is chosen */
 fsdp_status recompute_choose(const recompute_spec *spec, const model *m, const int *layer_unit,
                              int *segment, int *n_cut);
 bool recompute_wants(const recompute_spec *spec, const layer *l);
-/* recompute_segment -- run layers first ... last once more, in order, by runner_layer_again. No
- * layer that runs again reads the output of the last one.
+/* recompute_segment -- run layers first ... last again, in order, with runner_layer_again. No layer
+ * of the segment reads the output of the last one.
  *   source  [Chen et al. 2016] */
 fsdp_status recompute_segment(runner *r, int first, int last);

@@ -17,13 +17,13 @@ typedef struct grad_buffer {
     size_t begin, elems; /* the range of the flat array: all of it */
     float *full_grad;    /* [elems] MEM_GRADS_FULL, owned from pre hook to end of reduction */
     comm_slice *slices;  /* [ranks of reduce_group] the slice that each rank keeps */
-    grad_acc acc, local; /* of this rank's; provided: of earlier full_grads (no_sync.h) */
+    grad_acc acc, local; /* of this rank's slice; provided: of earlier full_grads (no_sync.h) */
 } grad_buffer;
 
 typedef struct unit_grad {
     grad_buffer buffer;
     struct second_use *second; /* provided: of a tied parameter (second_use.h); NULL: none */
-    comm_slice slice;          /* of the flat array: this rank's world slice */
+    comm_slice slice;          /* this rank's world slice of the flat array */
     float *shard_grad;         /* [slice.elems], after grads_finish [layout.shard_elems] */
     event *computed;           /* recorded on compute: full_grad is complete */
     event *reduced;            /* recorded on reduce_stream: full_grad may be freed */
@@ -56,6 +56,6 @@ fsdp_status reduce_wait(reducer *r, int u);
 /* zero_grad -- forget the gradients of the last step: free shard_grad.
  *   errors  FSDP_ESTATE: an accumulator still holds gradients, so a step was left unfinished */
 fsdp_status zero_grad(reducer *r);
-/* grads_finish -- grad_finish, then grad_all_gather (backward.h), for every unit. shard_grad holds
- * the mean gradient then. */
+/* grads_finish -- grad_finish, then grad_all_gather (backward.h), for every unit. Then shard_grad
+ * holds the mean gradient. */
 fsdp_status grads_finish(reducer *r, float scale);

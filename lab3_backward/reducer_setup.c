@@ -21,7 +21,7 @@ static fsdp_status create_unit_grad(reducer *r, int u)
     g->slice = (comm_slice){(size_t)slice * l->shard_elems, l->shard_elems};
     TRY(grad_buffer_init(f, u, 0, l->shard_elems * (size_t)l->world_size, "gradient slice",
                          &g->buffer));
-    g->buffer.elems = g->buffer.local.elems = l->padded_elems; /* of rows: less than the slices */
+    g->buffer.elems = g->buffer.local.elems = l->padded_elems; /* per-param: less than the slices */
     return second_use_init(r, u);
 }
 
@@ -58,7 +58,7 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
         fsdp_unit *unit = &f->units[u];
         unit->stays_after_forward =
             !unit->own.forward_only && (unit->stays_after_forward || f->own.keeps_for_step);
-        if (unit->own.companion) /* it comes after all others */
+        if (unit->own.companion) /* companions come after all other units */
             f->units[unit->own.companion].stays_after_forward = unit->stays_after_forward;
         if (unit->stays_after_backward)
             TRY(fsdp_make_resident(f, u));

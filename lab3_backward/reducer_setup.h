@@ -9,8 +9,8 @@
 int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_size);
 
 /* reducer_create -- set the units' stays_* by strategy_fill, make the units resident that stay
- * after backward, then reducer_init. A companion (lab 2's freeze.h) stays after forward as its unit
- * does; a unit that backward does not use does not stay, unless it is resident.
+ * after backward, then reducer_init. A companion (lab 2's freeze.h) stays after forward if its unit
+ * does. A unit that backward does not use stays only if it is resident.
  *   f       must outlive the reducer, and must not move
  *   errors  FSDP_EINVAL: the shard groups of f are not the strategy's; HYBRID with groups of one in
  *           a larger world, which is NONE; a unit is resharded and has no group to gather it from.
@@ -22,7 +22,7 @@ fsdp_status reducer_init(fsdp *f, reducer *r);
 /* reducer_free -- free everything, after reductions in flight; a zeroed struct is accepted. */
 void reducer_free(reducer *r);
 
-/* grad_views_bind -- point views.grads[p] into full_grad, by slot; NULL if u has no gradient
+/* grad_views_bind -- point views.grads[p] into full_grad, by slot, or to NULL if u has no gradient
  * memory. */
 void grad_views_bind(reducer *r, int u);
 

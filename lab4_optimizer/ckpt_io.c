@@ -175,7 +175,7 @@ static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, 
         for (size_t k = 0; k < n; k++)
             if (e[k].piece.begin < end && e[k].piece.begin + e[k].piece.elems > begin)
                 TRY(unpack_entry(from, &e[k], to));
-        want += n > 0 ? mine[i].elems : 0; /* else a parameter that was frozen: zero */
+        want += n > 0 ? mine[i].elems : 0; /* 0: it was frozen, its moments stay zero */
     }
     if (to->n_elems != want)
         return fsdp_error(FSDP_EINVAL, "see ckpt_unpack",

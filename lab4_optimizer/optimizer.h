@@ -41,7 +41,7 @@ fsdp_status adamw_shard(const adamw_args *a);
 /* ---- 4.2 ------------------------------------------------------------------------------------- */
 /* decay_ranges -- cut rank's shard into runs with and without weight decay, one per piece,
  * ascending. Alignment gaps and padding belong to no range.
- *   params     indexed by slot.param; of p, params[p].decay is read
+ *   params     indexed by slot.param; only params[p].decay is read
  *   out        [layout->n_slots]
  *   *n_ranges  how many; 0 for a rank that is all padding
  *   errors     FSDP_ENOMEM, and those of flat_intersect */

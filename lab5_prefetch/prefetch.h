@@ -57,9 +57,9 @@ typedef struct prefetch {
     prefetch_own own; /* provided */
 } prefetch;
 
-/* prefetch_unshard -- provided: limiter_acquire and, if that grants it, unshard_begin of u. No-op
+/* prefetch_unshard -- provided: limiter_acquire and, if that grants it, unshard_begin of u. A no-op
  * unless u is SHARDED and this pass uses it (forward_only).
- *   ahead  nobody waits for u yet, so it may be refused */
+ *   ahead  nobody waits for u yet, so the limiter may refuse it */
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead);
 /* order_after, order_before -- provided: the unit that follows or precedes u, as far as it is
  * known; else NO_UNIT, as for u = NO_UNIT. */

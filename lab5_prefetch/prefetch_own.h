@@ -5,7 +5,7 @@
 typedef struct prefetch_own {
     stream *gather_stream, *reduce_stream; /* r->f's for as long as p lives; so are the groups */
     comm *gather_group, *reduce_group;
-    comm *lab2_reduce_group; /* borrowed: r->f's again when p is freed */
+    comm *lab2_reduce_group; /* borrowed; r->f gets it back when p is freed */
     event *ended[2];         /* recorded on compute at the end of the last two micro-steps */
     unsigned n_ended;        /* micro-steps */
     bool *drops;             /* [n_units] scratch */

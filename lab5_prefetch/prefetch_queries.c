@@ -52,8 +52,8 @@ static bool is_limited(const prefetch *p, int u)
     return u != UNIT_ROOT && !p->r->f->units[u].stays_after_forward;
 }
 
-/* A unit and its companion count as one: together they have the parameters of the whole unit. A
- * unit that is gathered already may have a companion that is not (freeze.h). */
+/* The limiter counts a unit and its companion as one, because together they hold the parameters of
+ * one wrapped unit. A gathered unit may have a companion that is not gathered (freeze.h). */
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
 {
     fsdp *f = p->r->f;
