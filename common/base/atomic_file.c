@@ -192,7 +192,7 @@ fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint)
 fsdp_status atomic_file_open_in(atomic_file *f, const char *dir, const char *name, const char *hint)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", dir, name); /* one that is cut is still too long */
+    snprintf(path, sizeof path, "%s/%s", dir, name); /* a path cut here is still too long */
     return atomic_file_open(f, path, hint);
 }
 

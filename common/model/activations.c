@@ -28,19 +28,21 @@ static fsdp_status find_unit_uses(runner *r)
     return FSDP_OK;
 }
 
-/* Whether what layer i saves has memory of its own. Layers below the border have no backward. */
+/* Whether layer i has its own memory for what it saves. Layers before the border have no backward,
+ * so they keep nothing. */
 static bool owns_saved(const runner *r, int i)
 {
     return i >= r->border && !runner_in_segment(r, i);
 }
 
-/* The same of its output. Below the border only the next layer reads it. */
+/* Whether layer i has its own memory for its output. Before the border, only the next layer reads
+ * an output. */
 static bool owns_out(const runner *r, int i)
 {
     return i + 1 >= r->border && i + 1 < r->cfg.run.m->n_layers && !runner_goes_on(r, i);
 }
 
-/* *scratch_bytes = what the layer that needs most takes: a pass that keeps nothing saves there. */
+/* *scratch_bytes: the most that a layer needs. A pass that keeps nothing saves in scratch. */
 static fsdp_status alloc_layers(runner *r, size_t array_bytes, size_t *scratch_bytes)
 {
     const run_context *run = &r->cfg.run;
@@ -57,7 +59,7 @@ static fsdp_status alloc_layers(runner *r, size_t array_bytes, size_t *scratch_b
         else
             *scratch_bytes = need.saved > *scratch_bytes ? need.saved : *scratch_bytes;
         if (i + 1 < r->border)
-            r->outs[i] = i % 2 ? r->d_pong : r->d_ping; /* free until backward */
+            r->outs[i] = i % 2 ? r->d_pong : r->d_ping; /* unused until backward */
         else if (owns_out(r, i))
             TRY(device_alloc(r->s, MEM_ACTIVATIONS, array_bytes, "layer output", &r->outs[i]));
     }
@@ -135,7 +137,7 @@ void runner_free(runner *r)
     free(r->outs);
     free(r->saved);
     free(r->saved_bytes);
-    free(r->first_layer); /* and the lists after it */
+    free(r->first_layer); /* and the two lists in the same block */
     free(r);
 }
 

@@ -17,7 +17,7 @@ static fsdp_status bad_patterns(const model *m, const char *got)
                       got);
 }
 
-/* Returns whether it names a parameter. */
+/* Freeze the parameters that match the pattern. Returns whether any matches. */
 static bool freeze_one(model *m, const char *pattern)
 {
     bool matches = false;
@@ -42,7 +42,7 @@ fsdp_status model_freeze(model *m, const char *patterns)
         status = freeze_one(m, one) ? FSDP_OK : bad_patterns(m, one);
     }
     free(list);
-    for (int p = 0; p < m->n_params; p++) /* a second name is frozen with the storage it shares */
+    for (int p = 0; p < m->n_params; p++) /* tied parameters are frozen with their storage */
         if (m->params[p].tied_to != NOT_TIED)
             m->params[p].frozen = m->params[m->params[p].tied_to].frozen;
     if (status == FSDP_OK && model_border(m) == m->n_layers)

@@ -36,8 +36,8 @@ static fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_i
 /* The three gradients of linear(). d_w and d_b go to the layer's views of the two parameters, where
  * there is one. */
 typedef struct linear_grad {
-    void *d_x; /* [rows, n_in], written; not d_y, but x is allowed: it is read first. It is written
-                  only if gpt2_wants what comes before the parameters */
+    void *d_x; /* [rows, n_in], written if gpt2_wants what comes before the parameters. It may be x,
+                  which is read first, but not d_y */
     const void *d_y, *x;
     int param;
 } linear_grad;

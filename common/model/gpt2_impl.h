@@ -12,7 +12,7 @@
  *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
  *            Cross-entropy puts it where the logits were, so that backward is two matmuls
  *
- * A forward pass that keeps nothing may leave `saved` out; the same arrays are then in scratch.
+ * In a forward pass that keeps nothing, `saved` may be NULL; the same arrays are then in scratch.
  * Functions issue work on the stream and return: nothing here reads device memory. Letters are
  * those of ops.h; rows = B*T. */
 #pragma once
@@ -69,8 +69,8 @@ layer_bytes gpt2_lay_out(const layer *l, const layer_io *io, gpt2_cols cols, gpt
 /* gpt2_adds -- whether a gradient is added to what its view holds; otherwise it overwrites it. */
 bool gpt2_adds(const layer_io *io, int param);
 
-/* gpt2_wants -- whether backward goes on to what comes before parameter `param` in the layer: one
- * of the parameters before it has a gradient, or d_in is wanted. */
+/* gpt2_wants -- whether backward must continue past parameter `param` towards the layer's input: a
+ * parameter before it has a gradient, or d_in is wanted. */
 bool gpt2_wants(const layer_io *io, int param);
 
 /* gpt2_norm_forward -- k->norm = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */

@@ -60,8 +60,8 @@ fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const lay
                                              .type = io->type});
 }
 
-/* The operation needs arrays even for gradients that nobody wants. The gradient of its input then
- * goes where the norm's output is, which nobody reads any more. */
+/* The operation needs arrays even for gradients that nobody wants. An unwanted gradient of the
+ * input overwrites the norm's output, which nobody reads any more. */
 fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                                const gpt2_arrays *k, const void *d_residual)
 {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_CONFIG_BYTES = 1 << 20, PATH_ROOM = PATH_MAX + 1 /* a longer one is still too long */ };
+enum { MAX_CONFIG_BYTES = 1 << 20, PATH_ROOM = PATH_MAX + 1 /* a cut path is still too long */ };
 
 static const char DIR_HINT[] = "pass a directory that --export wrote (model.safetensors and "
                                "config.json)";

@@ -2,15 +2,15 @@
  *
  *   begin_micro
  *   pre_forward(u)   forward   post_forward(u)      layers in order
- *   pre_backward(u)  backward  post_backward(u)     layers in reverse, a segment after its second
- *                                                   forward
+ *   pre_backward(u)  backward  post_backward(u)     layers in reverse; each segment first runs
+ *                                                   forward again
  *   end_backward
  *
  * A unit's hooks are called before the first and after the last of its layers. Backward ends at the
  * border, the first layer that trains a parameter: the layers before it run no backward, and no
  * hook of backward is called for them. With no hooks and resident parameters this is training on
- * one device. With the hooks of labs 2 and 3 it is FSDP; with those of lab 5 it is FSDP that
- * overlaps. activations.c has what a layer computes on, and leaf_sum.c how leaves are added. */
+ * one device. With the hooks of labs 2 and 3 it is FSDP; with the hooks of lab 5 it is FSDP with
+ * overlap. activations.c manages the memory of layers, and leaf_sum.c adds leaves. */
 #include "common/model/runner_impl.h"
 
 static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)

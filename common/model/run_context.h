@@ -15,8 +15,8 @@ typedef struct run_context {
     size_t batch;       /* b: sequences per rank and micro-step */
     size_t seq_len;     /* T: tokens of a sequence */
     int grad_accum;     /* A: micro-steps of a step */
-    bool no_sync;       /* a rank sums the gradients of its micro-steps before they are reduced, so
-                           its sequences of a step are neighbours; GRAD_ACC_CANONICAL: A*batch is a
+    bool no_sync;       /* a rank sums the gradients of its micro-steps before it reduces them, so
+                           its sequences of a step are adjacent; GRAD_ACC_CANONICAL: A*batch is a
                            power of two */
     uint64_t seed;      /* seed of the initial weights */
     dtype param_dtype;  /* of all that the model computes with: activations and their gradients too;
@@ -35,21 +35,21 @@ static inline int run_level(const run_context *run, size_t n)
     return level;
 }
 
-/* run_batch_level -- of a micro-batch. */
+/* run_batch_level -- run_level of a micro-batch. */
 static inline int run_batch_level(const run_context *run)
 {
     return run_level(run, run->batch);
 }
 
-/* run_reduce_level -- of what a rank gives to one reduction. */
+/* run_reduce_level -- run_level of the sequences whose gradients a rank gives to one reduction. */
 static inline int run_reduce_level(const run_context *run)
 {
     return run_level(run, run->no_sync ? run->batch * (size_t)run->grad_accum : run->batch);
 }
 
-/* run_batch_node -- the place of micro-batch a of `rank` among the micro-batches of a global batch,
- * which is cut into them in order: node n holds its sequences n*batch ... n*batch + batch-1. It is
- * also the micro-batch's node in the sum's tree at run_batch_level. */
+/* run_batch_node -- the number n of micro-batch a of `rank` in the global batch. Micro-batch n has
+ * the sequences n*batch ... n*batch + batch-1 of the global batch, and is node n of the sum's tree
+ * at run_batch_level. */
 static inline size_t run_batch_node(const run_context *run, size_t a, size_t rank)
 {
     const size_t n_ranks = (size_t)comm_size(run->world);

@@ -9,9 +9,10 @@
  * losses (leaf_sum.c). The rest is the same.
  *
  * Activation checkpointing: the layers of a segment keep nothing in forward, and run again before
- * their backward, into memory that all segments share. A segment is a run of layers of one unit, so
- * that unit is gathered for its backward anyway, and no hook is called for the second run. What is
- * kept of a segment is its input. The embedding and the head are in none. [Chen et al. 2016] */
+ * their backward, into memory that all segments share. A segment is a run of consecutive layers of
+ * one unit. The unit is gathered for backward anyway, so no hook is called for the second run. Only
+ * the input of a segment is kept. The embedding and the head are in no segment. [Chen et al. 2016]
+ */
 #pragma once
 #include "common/model/run_context.h"
 
@@ -20,17 +21,17 @@ typedef struct runner runner;
 /* One micro-batch of this rank on its way through the model. */
 typedef struct micro_step {
     const int32_t *tokens, *targets; /* [b,T], host; read before runner_forward returns */
-    uint64_t first_sequence; /* number in the run of the first of its sequences, which follow each
-                                other; for digests alone */
+    uint64_t first_sequence; /* number of its first sequence, counted over the run; its sequences
+                                are consecutive. Used only by digests */
     int a, n_micro;          /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
     bool training;           /* forward keeps what backward needs, and a backward follows */
     float *loss;             /* device, [1]: forward writes the SUM over the b*T tokens */
 } micro_step;
 
-/* When a layer of a micro-step that trains is looked at. */
+/* When `look` is called for a layer of a micro-step that trains. */
 typedef enum runner_moment {
     BEFORE_FORWARD, /* the parameters of the layer are in the views */
-    AFTER_FORWARD,  /* runner_output has what the layer gave; not at the second run of a segment */
+    AFTER_FORWARD,  /* runner_output gives the layer's output; not after a segment's second run */
     BEFORE_BACKWARD
 } runner_moment;
 
@@ -41,10 +42,10 @@ typedef struct runner_config {
     const int *layer_unit; /* [n_layers], borrowed */
     int n_units;
     const int *segment; /* [n_layers], borrowed: the number of each layer's segment, or NO_SEGMENT;
-                           NULL: there are none */
-    /* run_again -- run layers first ... last, a segment, once more (runner_layer_again) */
+                           NULL: no segments */
+    /* run_again -- run the segment of layers first ... last again (runner_layer_again) */
     fsdp_status (*run_again)(runner *r, int first, int last);
-    /* look -- NULL, or who looks at layer i of a micro-step that trains. ms: NULL in backward */
+    /* look -- NULL, or called for layer i of a micro-step that trains. ms: NULL in backward */
     fsdp_status (*look)(void *observer, const runner *r, const micro_step *ms, runner_moment when,
                         int i);
     void *observer;
@@ -67,9 +68,9 @@ void runner_free(runner *r);
  *   order   stream-ordered on compute; the host calls the hooks as it issues the layers
  *   errors  those of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
-/* runner_output -- what the forward of layer i gave for sequence j of the micro-batch: [T,C] of
- * *type in device memory, valid until look has returned. The last layer gives the loss [1]
- * of the call that sequence j begins, and nothing if it begins none. */
+/* runner_output -- the output of layer i for sequence j of the micro-batch: [T,C] of *type in
+ * device memory, valid until look returns. The last layer's output is the loss [1] of a call, given
+ * for the first sequence of the call; *elems is 0 for the others. */
 const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems);
 /* runner_backward -- the gradients of the SUM over tokens of the micro-batch of the last training
  * forward, written to the gradient views; what they held is not read. end_backward comes last.
@@ -79,8 +80,8 @@ const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t 
  *   order     as runner_forward
  *   errors    those of layers and hooks */
 fsdp_status runner_backward(runner *r);
-/* runner_layer_again -- the forward of layer i once more, on all leaves; it keeps what backward
- * reads. For config.run_again.
- *   wants_out  whether a layer that runs again reads its output; if not, the last product of layer
- *              i, which backward does not need, is left out */
+/* runner_layer_again -- run forward of layer i again, on all leaves, and save what backward reads.
+ * For config.run_again.
+ *   wants_out  whether another layer of the segment reads its output; if not, the last product of
+ *              layer i is left out, because backward does not need it */
 fsdp_status runner_layer_again(runner *r, int i, bool wants_out);

@@ -3,7 +3,7 @@
 #include "common/device/device.h"
 #include "common/model/runner.h"
 
-/* Why a layer's forward runs: for an evaluation, for a backward, or once more for that. */
+/* Why a layer is called: to evaluate, to train, or for its second forward or its backward. */
 typedef enum runner_pass { PASS_EVALUATES, PASS_TRAINS, PASS_AGAIN } runner_pass;
 
 struct runner {
@@ -13,7 +13,7 @@ struct runner {
     size_t call_bytes;          /* of an array between layers, for one call: a [call_batch,T,C] */
     void **outs;                /* [n_layers] [n_calls * call_bytes]; the last layer has none */
     void **saved;               /* [n_layers] [n_calls * saved_bytes] */
-    void *shared_outs, *shared_saved; /* of segments: outputs that only the segment reads; saved */
+    void *shared_outs, *shared_saved; /* of all segments: outputs inside them; saved */
     size_t *saved_bytes;              /* [n_layers] of one call */
     void *d_ping, *d_pong;            /* [n_calls * call_bytes] gradients between layers */
     void *scratch;
@@ -21,7 +21,7 @@ struct runner {
     int32_t *tokens, *targets;     /* [b,T] */
     int border;                    /* layers from here on have a backward */
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
-    int *end_layer; /* [n_units] the last one of backward: the first from the border on, or -1 */
+    int *end_layer; /* [n_units] its last layer in backward: the first from the border on, or -1 */
     grad_acc loss_acc;
 };
 
@@ -33,10 +33,10 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass);
 fsdp_status runner_layer_forward(runner *r, int i, bool training);
 /* runner_in_segment -- whether layer i belongs to a segment. */
 bool runner_in_segment(const runner *r, int i);
-/* runner_goes_on -- whether the segment of layer i has the next layer too. */
+/* runner_goes_on -- whether the next layer belongs to the same segment as layer i. */
 bool runner_goes_on(const runner *r, int i);
-/* runner_alloc_segments -- the memory that segments share; then outs and saved of their layers.
- *   array_bytes  of a layer's output, for all calls */
+/* runner_alloc_segments -- allocate the memory that segments share, and set their outs and saved.
+ *   array_bytes  bytes of a layer's output over all calls */
 fsdp_status runner_alloc_segments(runner *r, size_t array_bytes);
 /* runner_segment_begin -- the first layer of the segment whose last layer is i; -1: none ends
  * there. */

@@ -1,5 +1,5 @@
-/* segments.c -- activation checkpointing: where the layers of segments have their arrays. runner.h
- * says what a segment is. */
+/* segments.c -- activation checkpointing: the memory of layers in segments. runner.h says what a
+ * segment is. */
 #include "common/model/runner_impl.h"
 
 bool runner_in_segment(const runner *r, int i)
@@ -24,8 +24,8 @@ int runner_segment_begin(const runner *r, int i)
     return first;
 }
 
-/* Place the arrays of segments: the layers of one segment have theirs one after the other, in
- * memory that the next segment uses again. With base addresses of NULL the bytes are only found. */
+/* Place the arrays of segments. The arrays of a segment's layers follow each other; all segments
+ * use the same memory. If the base addresses are NULL, only compute the bytes. */
 static void place_segments(runner *r, size_t array_bytes, size_t *outs_bytes, size_t *saved_bytes)
 {
     char *outs = r->shared_outs, *saved = r->shared_saved;

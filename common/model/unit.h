@@ -38,7 +38,7 @@ typedef struct param_spec {
 typedef struct layer layer;
 
 /* Memory of one call of a layer: multiples of LAYER_ALIGN_BYTES, as is the place of every array in
- * it if it begins at one. A forward pass without `saved` needs as many bytes of scratch instead. */
+ * it if it begins at one. Without `saved`, forward needs at least as many bytes of scratch. */
 typedef struct layer_bytes {
     size_t saved, scratch;
 } layer_bytes;
@@ -50,15 +50,15 @@ typedef struct layer_io {
     size_t batch, seq_len;
     dtype type;                      /* DTYPE_F32 or DTYPE_BF16 */
     const void *in;                  /* [B,T,C]; NULL for the first layer */
-    void *out;                       /* [B,T,C]; NULL for the last layer, and for a layer that runs
-                                        again only for what it saves: its last product is left out */
+    void *out;                       /* [B,T,C]; NULL for the last layer, and for a second forward
+                                        that only saves: its last product is left out */
     const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
     void *saved;                     /* forward writes, backward reads */
     void *scratch;                   /* contents do not survive the call */
     float *loss;                     /* [1] last layer's forward: the SUM over the B*T tokens */
     void *logits;                    /* [B,T,V], last layer's forward; NULL unless wanted */
     const void *d_out;               /* backward: [B,T,C]; NULL for the last layer */
-    void *d_in;            /* backward: [B,T,C]; NULL for the last one that backward runs */
+    void *d_in;            /* backward: [B,T,C]; NULL for the last layer that runs backward */
     void *const *params;   /* [n_params] views, by the layer's own parameter order */
     float *const *grads;   /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
@@ -128,8 +128,8 @@ fsdp_status model_views_init(const model *m, model_views *v);
 void model_views_free(model_views *v);
 
 /* model_border -- the first layer, in forward order, that trains a parameter; n_layers if none
- * does. Backward stops there, because nobody needs the gradients of what is below it. Tied
- * parameters are trained or frozen together, so they count at both of their uses. */
+ * does. Backward stops there, because no earlier layer needs a gradient. Tied parameters are
+ * trained or frozen together, so they count at both of their uses. */
 int model_border(const model *m);
 
 /* model_free -- free the lists; a zeroed struct is accepted. */

@@ -1,4 +1,4 @@
-/* digest_file.c -- see digest_file.h. Both files are read at once, line by line. */
+/* digest_file.c -- see digest_file.h. Both files are read in parallel, line by line. */
 #include "common/observe/digest_file.h"
 #include <limits.h>
 #include <stdlib.h>
@@ -19,15 +19,15 @@ typedef struct reader {
     size_t n_lines, n_rows;
     const char *field[N_COLUMNS];
     long long step;         /* END_OF_ROWS: all rows were read */
-    int micro, first_micro; /* micro: from first_micro on; the rows of earlier ones are skipped */
+    int micro, first_micro; /* micro counts from first_micro; rows of earlier ones are skipped */
 } reader;
 
 typedef struct pair {
     reader f[2];
     FILE *out;
-    const char *fast;      /* the file of a run with --reduction fast; NULL: there is none */
+    const char *fast;      /* the file of a run with --reduction fast; NULL: no such run */
     long long first, last; /* steps that were compared */
-    size_t n_sums;         /* that were compared */
+    size_t n_sums;         /* sums that were compared */
     bool differs;
 } pair;
 
@@ -80,7 +80,7 @@ static fsdp_status next_row(reader *f)
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-/* What a fact tells in which the runs differ. */
+/* Handle a fact in which the runs differ: refuse to compare them, or print a note. */
 static fsdp_status note_fact(pair *p, char *const value[2])
 {
     const char *name = p->f[0].line + 2;
@@ -88,7 +88,7 @@ static fsdp_status note_fact(pair *p, char *const value[2])
         strcmp(name, "global-batch") == 0)
         return fsdp_error(FSDP_EINVAL, "compare runs that differ in how they are sharded",
                           "%s differs:%s and%s", name, value[0], value[1]);
-    if (strcmp(name, "micro-batch") == 0) /* it begins with the number of micro-steps */
+    if (strcmp(name, "micro-batch") == 0) /* the value begins with the number of micro-steps */
         for (int i = 0; i < 2; i++)
             p->f[i].first_micro = atoi(value[i]) - 1;
     fprintf(p->out, "note: %s differs:%s and%s\n", name, value[0], value[1]);
@@ -100,8 +100,8 @@ static bool in_head(const reader *f)
     return strcmp(f->line, DIGEST_COLUMNS) != 0;
 }
 
-/* Read the lines up to the columns. Of runs that may be compared all have the same names, up to the
- * first fact that only one of them has. */
+/* Read both files up to the column names. The facts of comparable runs have the same names, line by
+ * line, up to the first fact that only one run has. */
 static fsdp_status compare_facts(pair *p)
 {
     reader *f = p->f;
@@ -164,13 +164,13 @@ static fsdp_status compare_row(pair *p)
     return FSDP_OK;
 }
 
-/* Whether a row is of an element, and the other file has no elements of that array. */
+/* Whether the row is an element's, and the other file has no elements of that array. */
 static bool is_extra(const reader *f, const reader *other)
 {
     return f->step == other->step && *f->field[ELEMENT] && !*other->field[ELEMENT];
 }
 
-/* Compare up to the first difference, and read on, so that both files are known to be whole. */
+/* Compare up to the first difference, then read on, to check that both files are whole. */
 static fsdp_status compare_rows(pair *p)
 {
     reader *f = p->f;

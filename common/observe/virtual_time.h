@@ -90,12 +90,12 @@ typedef struct virtual_device {
     bool is_bf16;               /* products are bf16 */
 } virtual_device;
 
-/* For an option of kind OPT_ENUM: its value is the number of the row. */
+/* Choices for an OPT_ENUM option. The value of the option is the number of the row. */
 #define VIRTUAL_DEVICE_CHOICES "h100|a100|t4|910b"
 
-/* virtual_device_of -- row `number` of the table in virtual_time_cost.c, which names its sources,
- * and the links of *config: of a host's devices, and of hosts, which all devices of the host
- * share. */
+/* virtual_device_of -- fill in *out from row `number` of the table in virtual_time_cost.c, which
+ * names its sources, and the links of *config: between a host's devices, and between hosts, which
+ * all devices of a host share. */
 void virtual_device_of(int number, virtual_device *out, virtual_config *config);
 
 /* virtual_work_roof -- what a WORK takes on a device: the longer of flops / peak and bytes / peak,

@@ -1,11 +1,11 @@
 /* baseline.c -- see baseline.h.
  *
- * One array holds all parameters, each at a multiple of ALIGN_ELEMS, those that are trained before
- * the frozen ones. A second one, which begins with the same layout and ends with the last of the
- * trained, holds the gradients, as do the moments; its end is padded to a multiple of W *
- * ALIGN_ELEMS. Worked example: 64 parameters, W = 3: slices of 32, the last one all padding. In
- * canonical mode the gradient of a tied parameter's second use comes after the others. It is added
- * last, as FSDP does. */
+ * One array holds all parameters, each at a multiple of ALIGN_ELEMS, first the trained ones, then
+ * the frozen ones. The arrays of gradients and moments begin with the same layout and have no
+ * frozen parameters; the end of the gradient array is padded to a multiple of W * ALIGN_ELEMS.
+ * Worked example: 64 parameters, W = 3: slices of 32, the last one all padding. In canonical mode
+ * the gradient of a tied parameter's second use comes after the others. It is added last, as in
+ * FSDP. */
 #include "common/steps/baseline.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +22,13 @@ typedef struct baseline {
     run_context run;
     stream *s;           /* compute */
     stream *comm_stream; /* owned; where collectives run */
-    event *done;         /* recorded where one stream waits for the other: see follow */
+    event *done;         /* recorded on one stream, which the other waits for: see follow */
     model_views views;
     int *layer_unit; /* all zero: one unit */
     size_t *offset;  /* [n_params] of the parameter; a tied one has that of the storage it shares */
     size_t *grad_offset; /* [n_params] of the parameter's gradient */
     size_t param_elems;  /* length of params */
-    size_t own_elems;    /* of them, and of m and v: without the frozen ones */
+    size_t own_elems;    /* of these the trained ones; length of m and v */
     size_t padded_elems; /* length of a gradient array, with second uses and padding */
     float *params, *m, *v;
     void *rounded;  /* params in bf16, cast again whenever they change; NULL in fp32 */
@@ -45,7 +45,7 @@ static fsdp_status lay_out(baseline *b)
 {
     const model *m = b->run.m;
     const int n = m->n_params;
-    for (int i = 0; i < 2 * n; i++) { /* what is trained, then what is frozen */
+    for (int i = 0; i < 2 * n; i++) { /* trained parameters, then frozen ones */
         const int p = i % n;
         bool tied = m->params[p].tied_to != NOT_TIED;
         if (m->params[p].frozen != (i >= n))
@@ -104,15 +104,15 @@ static fsdp_status pre_backward(void *self, int u)
     return FSDP_OK;
 }
 
-/* From now on s goes on after what `first` has so far. */
+/* Make s wait for the work that `first` has so far. */
 static fsdp_status follow(const baseline *b, stream *s, stream *first)
 {
     TRY(event_record(b->done, first));
     return stream_wait_event(s, b->done);
 }
 
-/* One rank hands its gradients over as they are. Several ranks add them up by slices, with no_sync
- * in the last micro-step only. */
+/* One rank hands its gradients over as they are. Several ranks add them up by slices; with no_sync,
+ * only in the last micro-step. */
 static fsdp_status post_backward(void *self, int u)
 {
     (void)u;
@@ -249,7 +249,7 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
     return n;
 }
 
-/* Every rank has all gradients. */
+/* Every rank has all gradients, so rank 0 alone has a piece. */
 static fsdp_status find_grad(void *self, int p, engine_piece *out)
 {
     const baseline *b = self;
@@ -338,7 +338,7 @@ static fsdp_status baseline_load(void *self, const ckpt_source *from)
     fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
     for (size_t i = 0; i < from->entries.n && status == FSDP_OK; i++) {
         const ckpt_entry *e = &from->entries.list[i];
-        if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* it was trained then */
+        if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* frozen now, trained then */
             continue;
         status = ckpt_source_read(from, e, host);
         if (status == FSDP_OK)

@@ -7,9 +7,9 @@
 #include "common/comm/comm.h"
 #include "common/observe/digest_file.h"
 
-enum { GATHER_BYTES = 2048 }; /* of a comm_host_gather */
+enum { GATHER_BYTES = 2048 }; /* the most of a comm_host_gather */
 
-/* What a row is of: what the runner shows at a runner_moment, or a gradient. */
+/* The kinds of rows: one for each runner_moment, and one for gradients. */
 enum { GRADIENT = BEFORE_BACKWARD + 1 };
 static const char *const KINDS[] = {"forward copy", "output", "backward copy", "reduced gradient"};
 
@@ -19,9 +19,9 @@ typedef struct row {
     int kind;
     const char *name;
     int layer;
-    const param_spec *param; /* NULL: of outputs */
+    const param_spec *param; /* NULL for an output */
     dtype type;
-    uint64_t sum; /* of this rank */
+    uint64_t sum; /* over this rank's elements */
 } row;
 
 struct digests {
@@ -29,10 +29,10 @@ struct digests {
     const engine *e;
     FILE *out;
     size_t n_written;
-    uint32_t *host;            /* [the most elements of an array] what was hashed last */
+    uint32_t *host;            /* [elements of the largest array] the last array hashed */
     int64_t step, values_step; /* values_step -1: none */
     const char *values_unit;
-    int micro;          /* the last one */
+    int micro;          /* the current or last one */
     uint64_t outputs[]; /* [n_layers] sums over the step so far */
 };
 
@@ -44,7 +44,7 @@ static uint64_t hash_elem(uint64_t array, uint64_t index, uint64_t bits)
     return XXH3_64bits(words, sizeof words);
 }
 
-/* One of the arrays that have the row's name: of outputs there is one for each sequence. */
+/* Identifies an array with the row's name. which: the sequence of an output, 0 for a parameter. */
 static uint64_t array_of(const row *r, uint64_t which)
 {
     return hash_elem(hash_bytes(r->name, strlen(r->name)), which, 0);
@@ -55,8 +55,8 @@ static uint32_t bits_at(const void *array, dtype type, size_t i)
     return type == DTYPE_BF16 ? ((const uint16_t *)array)[i] : ((const uint32_t *)array)[i];
 }
 
-/* Add the hashes of elements in device memory, after what compute has so far: from element `begin`
- * on of an array. d->host has them then. */
+/* Add to the row's sum the hashes of an array's elements from `begin` on, which are in device
+ * memory at `at`. Waits for the compute stream. Then d->host holds these elements too. */
 static fsdp_status add(row *r, uint64_t which, size_t begin, const void *at, size_t elems)
 {
     stream *s = device_compute_stream(r->d->run.dev);
@@ -77,7 +77,7 @@ static const char *unit_of(const row *r)
     return e->unit_name(e->self, e->layer_unit[r->layer]);
 }
 
-/* "step,micro,unit,kind,name,hash,": what all lines of a row begin with. */
+/* Write "step,micro,unit,kind,name,hash,", the beginning of each line. */
 static void put_head(const row *r, uint64_t hash)
 {
     digests *d = r->d;
@@ -97,8 +97,8 @@ static void put_element(const row *r, uint32_t bits, size_t i)
             i % columns, (double)value, 2 * (int)dtype_bytes(r->type), bits);
 }
 
-/* Write the elements of a row: those of ranks first ... last, of which each rank has some, and
- * zeros in place of the others. */
+/* Write the elements of a row. Each of ranks first ... last has some of them, and zeros in place of
+ * the others. */
 static fsdp_status put_elements(const row *r, int first, int last)
 {
     const size_t bytes = dtype_bytes(r->type), most = GATHER_BYTES / bytes;
@@ -118,8 +118,8 @@ static fsdp_status put_elements(const row *r, int first, int last)
     return FSDP_OK;
 }
 
-/* Write a row: what the ranks' sums come to. Of a parameter, of which ranks have copies, it is the
- * last that differs from rank 0's, because rank 0's may be the right one. */
+/* Write a row with the total of the ranks' sums. Of a parameter, every rank has a copy: write the
+ * sum of the last rank that differs from rank 0, because rank 0's copy may be the right one. */
 static fsdp_status put_row(const row *r)
 {
     digests *d = r->d;
@@ -159,7 +159,7 @@ static fsdp_status put_outputs(digests *d, const runner *from, const micro_step 
     return put_row(&r);
 }
 
-/* The parameters of layer i as the model is about to read them, or the gradients that they have. */
+/* Write rows of layer i's parameters, as the model is about to read them, or of their gradients. */
 static fsdp_status put_params(digests *d, int kind, int i)
 {
     const layer *l = &d->run.m->layers[i];
@@ -201,8 +201,9 @@ fsdp_status digests_end_step(digests *d)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* What the run is. Two runs have the same sequences in each micro-step if these are as many, in as
- * many and as long series. */
+/* Write the facts about the run. Two runs with the same "micro-batch" have the same sequences in
+ * each micro-step: it is the number of micro-steps, of series of consecutive sequences in each, and
+ * of sequences in a series. */
 static void put_facts(digests *d, const ckpt_about *about)
 {
     const run_context *run = &d->run;

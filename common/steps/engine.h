@@ -20,7 +20,7 @@ typedef struct step_scalars {
  * call: in order of their global index, whole or in pieces. */
 typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
-/* The elements of a gradient that a rank has: `elems` from element `begin` on, in device memory. */
+/* A rank's part of a gradient: `elems` elements from element `begin` on, in device memory. */
 typedef struct engine_piece {
     size_t begin, elems;
     const void *values;
@@ -30,15 +30,16 @@ typedef struct engine {
     void *self;
     int n_units;
     const int *layer_unit;                          /* [n_layers], valid while the engine lives */
-    const char *(*unit_name)(void *self, int unit); /* valid as long */
+    const char *(*unit_name)(void *self, int unit); /* valid while the engine lives */
     unit_hooks hooks;
     model_views *views;
     fsdp_status (*begin_step)(void *self); /* NULL: there is nothing to do */
     /* Finish the gradients (scale once), find the norm, clip, update. norm [1] device: the norm
      * before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
-    /* After optimizer_step: the mean gradient of a parameter that has one, before clipping. Every
-     * element is in the piece of one rank. What reads it orders itself after compute. */
+    /* After optimizer_step: this rank's piece of the mean gradient of a trained parameter, before
+     * clipping. Every element is in the piece of exactly one rank. Order reads after the compute
+     * stream. */
     fsdp_status (*find_grad)(void *self, int param, engine_piece *out);
     /* Collective. sink is called on rank 0 only; its errors reach every rank. NULL: no values are
      * brought to the host. */

@@ -41,7 +41,7 @@ struct train_loop {
     int32_t *targets;        /* the same */
     step_figures figures[2]; /* of even and odd steps */
     int64_t next_read;       /* the step whose figures the host reads next */
-    float *in_order;         /* [W*A] losses in order of blocks */
+    float *in_order;         /* [W*A] losses in order of run_batch_node */
     double *ms;              /* [steps] */
     atomic_file csv;
     progress *progress;
@@ -178,8 +178,8 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Micro-step a of this rank in the batch that starts at sequence `first`, and its tokens. data
- * NULL: zeros. */
+/* Make micro-step a of this rank in the batch that starts at sequence `first`, and load its tokens.
+ * data NULL: they stay zero. */
 static micro_step load_micro_step(train_loop *l, const corpus *data, uint64_t first, size_t a,
                                   const step_figures *f, bool training)
 {
@@ -210,8 +210,8 @@ static fsdp_status send_figures(train_loop *l, step_figures *f)
     return event_record(f->arrived, s);
 }
 
-/* Wait for the figures. *loss = the sum over the sequences of all ranks' micro-steps, in one tree
- * that has them in order (run_batch_node). */
+/* Wait for the figures. *loss = the sum over the sequences of all ranks' micro-steps, in one tree,
+ * in the order of run_batch_node. */
 static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
 {
     TRY(event_sync(f->arrived));

@@ -67,10 +67,10 @@ fsdp_status train_run(train_loop *l, train_result *result);
 /* train_rehearse -- the first n steps as train_run makes them, but nothing is written, printed or
  * judged: what a dry device is asked to show. *last_step: the calls of the last of them. */
 fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step);
-/* train_rehearse_evaluation -- as train_run evaluates n_batches, but at most two: what the first
- * leaves gathered is there when the second one begins. */
+/* train_rehearse_evaluation -- evaluate n_batches as train_run does, but at most two. The second
+ * one needs no gather of units that the first one left gathered. */
 fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches);
-/* train_eval_batches -- the global batches of an evaluation on val_data, at least one. */
+/* train_eval_batches -- the number of global batches in an evaluation on val_data, at least one. */
 size_t train_eval_batches(const train_config *cfg, const corpus *val_data);
 /* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */
 void train_discard(train_loop *l);
