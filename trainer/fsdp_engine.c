@@ -98,7 +98,7 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
     const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has the whole masters */
     float *full[2] = {NULL};
-    int gathered[2] = {-1, -1}; /* of what is trained, of what is frozen */
+    int gathered[2] = {-1, -1}; /* a trained unit, a frozen unit */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
         const int u = f->param_unit[p], k = f->units[u].frozen;
         if (f->run.m->params[p].tied_to != NOT_TIED)
@@ -119,7 +119,7 @@ static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
 
 /* ---- the reduced gradients, for digests ------------------------------------------------------ */
 
-/* Replicas have the same gradients; those of the first one count. */
+/* Replicas have the same gradients; only the first one has pieces. */
 static fsdp_status engine_find_grad(void *self, int p, engine_piece *out)
 {
     const fsdp_engine *e = self;

@@ -75,7 +75,7 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
     return FSDP_OK;
 }
 
-/* The file of --digests is whole. One of no rows would replace an earlier one for nothing. */
+/* Complete the file of --digests. A file without rows must not replace an earlier one. */
 static fsdp_status end_digests(trainer *t)
 {
     if (!t->digests || digests_end(t->digests) == 0 || !t->digest_file.out)

@@ -47,7 +47,7 @@ static fsdp_status begin_step(void *self, int64_t step)
     return FSDP_OK;
 }
 
-/* A watch of a device without a timeline. The host is its only thread. */
+/* The watch of a device without a timeline. Only the host's thread calls it. */
 static uint64_t count_flops(void *self, const device_act *act)
 {
     ((dry_run *)self)->flops += act->kind == ACT_LAUNCH ? act->work.cost.flops : 0;
@@ -244,7 +244,7 @@ static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
     }
     const size_t losses = out->memory_bytes[MEM_OTHER] - fewer->memory_bytes[MEM_OTHER];
     add_memory(out, MEM_OTHER, more * (losses / made));
-    /* each doubling of a canonical sum's micro-steps keeps one gradient more */
+    /* a canonical sum keeps one more gradient for each doubling of micro-steps */
     if (t->run.no_sync) {
         const size_t gradient =
             out->memory_bytes[MEM_GRADS_FULL] - fewer->memory_bytes[MEM_GRADS_FULL];

@@ -33,7 +33,7 @@ enum { MEM_TOTAL = MEM_CATEGORIES, MEM_ON_HOST, MEM_ROWS };
 typedef struct plan {
     size_t memory_bytes[MEM_ROWS]; /* peaks in the order of issue */
     comm_stats traffic;            /* of one step */
-    double flops;                  /* of one step, without times */
+    double flops;                  /* of one step; not counted with times */
     bool is_bound;    /* more micro-steps than are run: memory of gradients is at most this */
     plan_times times; /* zeroed unless they were wanted */
 } plan;
@@ -41,7 +41,7 @@ typedef struct plan {
 /* plan_read_memory -- the peaks of what d has held, in time and in the order of issue. */
 void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROWS]);
 /* plan_make -- make the first steps of the run on a dry device, as rank `rank` of cfg.n_ranks.
- *   t       options, model, operations and, of device and group, their kind; it stays as it is
+ *   t       its options, model and operations, and the kinds of device and group; not changed
  *   timed   times are wanted, by t->costs
  *   errors  those of the engine; FSDP_ENOMEM */
 fsdp_status plan_make(const trainer *t, int rank, bool timed, plan *out);

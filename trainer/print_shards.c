@@ -6,12 +6,12 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "trainer/trainer.h"
 
-/* Of the first ranks of a shard group, and its last one. */
+/* A column for each of the first ranks of a shard group, and for its last one. */
 enum { MOST_COLUMNS = 8 };
-/* What a row shows in place of a slot. */
+/* Rows without a slot. */
 enum { RANKS = -2, PADDING = -1 };
 
-/* What a rank has of a slot, or of padding, in elements. */
+/* *elems: how many elements a rank has of a slot, or of padding. */
 static fsdp_status count_elems(const flat_layout *l, int rank, int slot, size_t *elems)
 {
     flat_piece *pieces;

@@ -1,9 +1,9 @@
-/* recompute.c -- what --gradient-checkpointing means for this run: auto, and words for it. */
+/* recompute.c -- choose for --gradient-checkpointing=auto, and print what runs again. */
 #include <math.h>
 #include <stdlib.h>
 #include "trainer/trainer.h"
 
-/* What the rank with the least memory has. */
+/* *have: the memory of the rank that has least. */
 static fsdp_status least_memory(trainer *t, size_t *have)
 {
     bool limited;
@@ -16,9 +16,9 @@ static fsdp_status least_memory(trainer *t, size_t *have)
     return FSDP_OK;
 }
 
-/* Of each part the fewest of the last blocks whose plan fits are looked for, because more blocks
- * need less memory and more work. The cheapest part wins; parts are not mixed. If none fits, all
- * blocks run again. */
+/* For each part, find the fewest of the last blocks with which the plan fits: more blocks need less
+ * memory, but more work. Take the part with the fewest operations; parts are not mixed. If no plan
+ * fits, all blocks run again. */
 fsdp_status trainer_choose_recompute(trainer *t)
 {
     recompute_spec best = {RECOMPUTE_BLOCK, 0, 1};

@@ -83,7 +83,7 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
     other.run.batch = (size_t)batch;
     if (trainer_config_check(&other.cfg) != FSDP_OK)
         return false;
-    if (t->cfg.recompute_auto) /* what would be chosen at last */
+    if (t->cfg.recompute_auto) /* the last choice of auto */
         other.cfg.recompute = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
     return plan_make(&other, 0, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
 }

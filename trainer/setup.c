@@ -78,7 +78,7 @@ static fsdp_status open_data(trainer *t)
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
 }
 
-/* Compares what the run needs at least with what there is, before anything is allocated. */
+/* Compare the least memory that the run needs with the memory available, before any allocation. */
 static fsdp_status check_memory(const trainer *t)
 {
     size_t need = t->plan.memory_bytes[MEM_TOTAL];
@@ -190,7 +190,7 @@ static fsdp_status choose_buckets(trainer *t)
 
 static fsdp_status prepare_here(trainer *t)
 {
-    if (!t->cfg.plan) /* plans of this run go by the data that it evaluates on */
+    if (!t->cfg.plan) /* plans depend on the size of the validation data */
         TRY(open_data(t));
     TRY(fill_costs(t));
     TRY(choose_buckets(t));

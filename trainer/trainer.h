@@ -26,7 +26,7 @@ struct trainer {
     ckpt_store store; /* of --save; dir "": only what the run is, for --resume */
     engine engine;
     int *segments; /* [n_layers] of --gradient-checkpointing, else NULL */
-    int n_cut;     /* blocks' segments that a unit's border has cut */
+    int n_cut;     /* how often a border between units cuts a block's segment */
     runner *runner;
     train_setup setup;
     train_loop *loop;
@@ -63,12 +63,13 @@ fsdp_status trainer_check_outputs(const trainer *t);
 bool trainer_flag(const char *name);
 /* trainer_fsdp_config -- of --parallel fsdp; it borrows from t. */
 fsdp_config trainer_fsdp_config(const trainer *t);
-/* trainer_memory -- bytes that a run on this rank, or on the device of a plan, may take. *limited:
- * --device-memory says so. */
+/* trainer_memory -- bytes that a run may take on this rank, or on the device of a plan. *limited:
+ * --device-memory is the limit. */
 size_t trainer_memory(const trainer *t, bool *limited);
-/* trainer_choose_recompute -- --gradient-checkpointing=auto: of the choices that fit the least
- * memory of all ranks, by their plans, take the one with the fewest operations: nothing, or a part
- * of the last n blocks. If none fits, all blocks. Errors as above. */
+/* trainer_choose_recompute -- for --gradient-checkpointing=auto, choose what runs again: nothing,
+ * or a part of the last n blocks. Of the choices whose plans fit the rank with the least memory,
+ * take the one with the fewest operations. If none fits, take all blocks. Errors: those of
+ * plan_make and comm_host_gather. */
 fsdp_status trainer_choose_recompute(trainer *t);
 /* trainer_print_recompute -- a line that says what runs again; nothing without the option. */
 void trainer_print_recompute(const trainer *t, FILE *out);
@@ -80,16 +81,16 @@ fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
 
-/* print_shards -- for one rank: which rank holds which rows, or elements, of each parameter, and
- * what is padding. Units that are alike are drawn once.
+/* print_shards -- called by one rank: print which rank holds which rows, or elements, of each
+ * parameter, and the padding. Neighbouring units that are alike are printed once.
  *   errors  FSDP_ENOMEM, and those of fsdp_lay_out */
 fsdp_status print_shards(const trainer *t, FILE *out);
 /* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
 void report_plan(const trainer *t, FILE *out);
-/* report_is_exact -- whether a run holds exactly what was planned in a row of memory. The plan has
- * the CPU's operations; an accelerator's libraries take workspaces too. A canonical run with more
- * micro-steps than a plan makes has a bound for its sums. Over shm+mpi the plan does not know what
- * calls hold. */
+/* report_is_exact -- whether a run must hold exactly what was planned in a row of memory. A plan
+ * has the CPU's operations, but an accelerator's libraries take workspaces too. If a canonical run
+ * has more micro-steps than a plan makes, the plan has only a bound for its sums. Over shm+mpi, the
+ * plan does not include what calls hold. */
 bool report_is_exact(const trainer *t, int row);
 /* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned,
  * and writes --memory-report. All ranks fail or none. */

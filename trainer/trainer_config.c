@@ -17,7 +17,7 @@
 #define LATER "this part is not there yet; run without it"
 
 enum { MAX_AUTO_BATCH = 8, MOST_DIGITS = 18 /* of an int64_t */ };
-enum { NOT_GIVEN = -2 }; /* no word of --gradient-checkpointing says it */
+enum { NOT_GIVEN = -2 }; /* a number that --gradient-checkpointing does not give */
 
 /* clang-format off */
 const option_spec TRAINER_OPTIONS[] = {
@@ -142,7 +142,7 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 
 /* ---- options with a text that is parsed here ------------------------------------------------- */
 
-/* The number that text consists of, in at most so many decimal digits; else -1. */
+/* The value of text, if it is a decimal number of at most so many digits; else -1. */
 static int64_t parse_count(const char *text, size_t most_digits)
 {
     const size_t digits = strspn(text, "0123456789");
@@ -176,7 +176,7 @@ static fsdp_status parse_bucket(trainer_config *cfg)
     return FSDP_OK;
 }
 
-/* One word of --gradient-checkpointing. false: it is unknown, or is of a kind that was there. */
+/* Parse a word of --gradient-checkpointing. false: it is unknown, or the second of its kind. */
 static bool parse_recompute_word(const char *word, recompute_spec *spec)
 {
     const int part = options_choice("nothing|block|attention|mlp", word);
@@ -191,11 +191,11 @@ static bool parse_recompute_word(const char *word, recompute_spec *spec)
     return true;
 }
 
-/* "attention,from:4": a part, and of which blocks. */
+/* "attention,from:4": a part, and the blocks in which it runs again. */
 static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
 {
     recompute_spec *spec = &cfg->recompute;
-    char words[64], *rest = words; /* a longer text has an unknown word or two of a kind */
+    char words[64], *rest = words; /* a longer text has unknown or repeated words */
     bool is_known = true;
     if (!cfg->checkpointing)
         return FSDP_OK;
@@ -282,8 +282,8 @@ static fsdp_status resolve_batch(train_config *c, int n_ranks)
                       (long long)c->grad_accum);
 }
 
-/* The leaves of a canonical sum that one rank adds up by itself are a complete tree: those of a
- * micro-step, or, with --no-sync, of a step. */
+/* The leaves of a canonical sum that a rank adds up by itself must form a complete tree. These are
+ * the sequences of a micro-step or, with --no-sync, of a step. */
 static fsdp_status check_batch(const trainer_config *cfg)
 {
     const long long batch = cfg->train.batch_size, seq_len = cfg->train.seq_len;
@@ -342,7 +342,7 @@ int trainer_config_shard_size(const trainer_config *cfg)
 
 #define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"
 
-/* Options that need others. */
+/* Refuse options that need others which are not given. */
 static fsdp_status check_needs(const trainer_config *c, int world_size)
 {
     const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;
@@ -389,7 +389,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     return FSDP_OK;
 }
 
-/* The sizes of shard groups and of near groups. */
+/* Check the sizes of shard groups and near groups, and the batch. */
 fsdp_status trainer_config_check(const trainer_config *cfg)
 {
     const char *option = cfg->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size";

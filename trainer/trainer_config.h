@@ -19,7 +19,7 @@ enum trainer_layout { LAYOUT_FLAT, LAYOUT_PER_PARAM };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
 enum trainer_no_sync { NO_SYNC_OFF, NO_SYNC_ALL, NO_SYNC_REPLICAS };
 enum trainer_reshard_after { RESHARD_AFTER_USE, RESHARD_AFTER_STEP };
-/* The first choices of --plan-device; from the last one on they are virtual devices. */
+/* The first choices of --plan-device. PLAN_FIRST_DEVICE and later ones are virtual devices. */
 enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE, PLAN_FIRST_DEVICE };
 
 typedef struct trainer_config {
@@ -44,21 +44,21 @@ typedef struct trainer_config {
     bool prefetch_auto;
     int64_t limit_all_gathers;
     const char *bucket;
-    bool bucket_auto;      /* the size is chosen: there are units, and ranks to move them between */
+    bool bucket_auto;      /* the size is chosen: units are moved between several ranks */
     bucket_config buckets; /* from the text in bucket; 0 elements: units stay as they are */
     const char *checkpointing;
     bool recompute_auto, recompute_short; /* short: no choice of auto fits */
-    recompute_spec recompute;      /* from the text in checkpointing, or what auto has chosen */
-    int device;                    /* see backends.h */
-    int64_t device_memory_mib;     /* 0: no limit */
-    int reduction, comm, ops;      /* grad_acc_mode, comm_backend, trainer_ops */
-    int param_dtype, reduce_dtype; /* dtype */
+    recompute_spec recompute;             /* from the text in checkpointing, or chosen by auto */
+    int device;                           /* see backends.h */
+    int64_t device_memory_mib;            /* 0: no limit */
+    int reduction, comm, ops;             /* grad_acc_mode, comm_backend, trainer_ops */
+    int param_dtype, reduce_dtype;        /* dtype */
     const char *export_init_dir, *export_dir, *memory_report, *profile_dir;
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* checkpoints; 0: all */
     bool check_order, print_shards;
     const char *digests, *digest_values;
-    bool plan, is_timed; /* plans have times: they are shown, or the size of buckets needs them */
+    bool plan, is_timed; /* is_timed: plans have times, to be shown or to choose buckets */
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
     int n_ranks;                        /* of the job: from plan_ranks and the ranks there are */
     int64_t plan_rank;
@@ -86,7 +86,7 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
 
 /* trainer_config_check -- the checks of trainer_config_resolve that depend on the number of ranks
- * and on the batch: for a run of others, with n_ranks and batch_size changed. */
+ * and on the batch. Use it after changing n_ranks or batch_size. */
 fsdp_status trainer_config_check(const trainer_config *cfg);
 
 /* trainer_config_shard_size -- ranks that share parameters in a job of n_ranks. */

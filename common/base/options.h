@@ -8,12 +8,12 @@
  *     if (status == FSDP_HELP)
  *         status = options_print_help(TABLE, "fsdp_train", "trains ...");
  *
- * GNU long options, written out: `--name=value` or `--name value` (a value that begins with --
- * needs the former, and so does one that may be left out). `--batch_size` is read as
- * `--batch-size`. The last of repeated options wins.
- * `--help` needs no row. Every error is an FSDP_EINVAL that names the option, the value got and
- * what was expected, with a hint (an unknown option gets the nearest known one). A number must be
- * finite, whole where the kind says so, and in range. A value is never empty. */
+ * GNU long options, written out: `--name=value` or `--name value` (a value that begins with --, or
+ * that may be left out, needs the former). `--batch_size` is read as `--batch-size`. The last of
+ * repeated options wins. `--help` needs no row. Every error is an FSDP_EINVAL that names the
+ * option, the value got and what was expected, with a hint (an unknown option gets the nearest
+ * known one). A number must be finite, whole where the kind says so, and in range. A value is never
+ * empty. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,10 +34,10 @@ typedef enum option_kind {
 typedef struct option_spec {
     const char *name;
     option_kind kind;
-    size_t offset;    /* of the field in the caller's struct */
-    const char *def;  /* default, as text; NULL: zero, whatever the range */
-    const char *bare; /* value of the option when it is written alone; NULL: a value must follow */
-    double min, max;  /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
+    size_t offset;       /* of the field in the caller's struct */
+    const char *def;     /* default, as text; NULL: zero, whatever the range */
+    const char *bare;    /* value of the option if none is given; NULL: a value is required */
+    double min, max;     /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
     const char *choices; /* OPT_ENUM */
     const char *arg;     /* name of the value in --help */
     const char *group;   /* heading in --help; NULL: same as the row above */
@@ -55,7 +55,7 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
  * for programs that find out where their options end. */
 bool options_takes_next(const option_spec *table, const char *word);
 
-/* options_choice -- where text stands in choices, "a|b|c"; -1: nowhere. */
+/* options_choice -- the index of text in choices, "a|b|c"; -1: it is not there. */
 int options_choice(const char *choices, const char *text);
 
 /* options_print_help -- usage, doc and a line for every row, to stdout.

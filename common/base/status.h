@@ -60,7 +60,7 @@ void fsdp_error_set(const fsdp_error_info *info);
  * world_size 0 leaves the rank out. One write(2), so that ranks' lines do not mix. */
 void fsdp_error_print(FILE *out, int rank, int world_size);
 
-/* fsdp_flush_stdout -- write out what was printed; FSDP_EIO, with this hint, if that failed. */
+/* fsdp_flush_stdout -- flush what was printed; FSDP_EIO, with this hint, if that failed. */
 fsdp_status fsdp_flush_stdout(const char *hint);
 
 /* fsdp_status_name -- "FSDP_EINVAL", or "unknown status". */

@@ -5,9 +5,8 @@
  *
  * Each piece of each array is a tensor of one dimension: "transformer.h.0.ln_1.bias@32.m" is the
  * first moment of that parameter from element 32 on. First come the parameters of all pieces (.p),
- * then the moments (.m, .v) of trained parameters. __metadata__ says which run, step
- * and rank the file is of, so that parts of two checkpoints are not mixed. A rank that has no piece
- * writes no tensor. */
+ * then the moments (.m, .v) of trained parameters. __metadata__ names the run, step and rank of the
+ * file, so that parts of two checkpoints are not mixed. A rank without pieces writes no tensor. */
 #pragma once
 #include <limits.h>
 #include "common/model/safetensors.h"
@@ -44,7 +43,7 @@ typedef struct ckpt_sum {
     uint64_t bytes, xxh3; /* of the whole file, as xxhsum -H3 prints it */
 } ckpt_sum;
 
-/* ckpt_has -- whether a run saves array k of parameter p: it has moments if it is trained. */
+/* ckpt_has -- whether a run saves array k of parameter p. Only trained parameters have moments. */
 bool ckpt_has(const model *m, int p, int k);
 /* ckpt_shape -- a hash of the names and shapes of all parameters. */
 uint64_t ckpt_shape(const model *m);

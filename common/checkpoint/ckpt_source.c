@@ -40,8 +40,8 @@ static int by_place(const void *a, const void *b)
     return (x->piece.begin > y->piece.begin) - (x->piece.begin < y->piece.begin);
 }
 
-/* Every element of every stored parameter once, in each array. Moments may be there or not, as a
- * whole, if the runs may differ in what is frozen. */
+/* Check that each array has every element of every stored parameter once. If the runs may differ in
+ * what is frozen, the moments of a parameter may be missing as a whole. */
 static fsdp_status check_whole(const ckpt_source *src, const model *m, const char *change)
 {
     const bool refreezes = ckpt_list_has(change, "freeze");

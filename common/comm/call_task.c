@@ -92,7 +92,7 @@ static fsdp_status task_launch(stream *s, const comm_task *t, size_t bytes, cons
     else
         touched_sent(&x, team, t->parts);
     const comm_part *own = &t->parts[team->rank];
-    if (v != NULL) /* of pieces, a shard may be longer than the array: its padding is in no piece */
+    if (v != NULL) /* a shard of pieces has padding, and may be longer than the array */
         touched_add(&x, own->send, v->shown_bytes > 0 ? v->shown_bytes : own->send_bytes, false);
     else
         touched_received(&x, team, t->parts);

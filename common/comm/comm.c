@@ -105,7 +105,7 @@ typedef struct comm_pairs {
     const size_t *recv_elems;
 } comm_pairs;
 
-/* Checked bytes of W slices. */
+/* The bytes of W slices, checked for overflow. */
 static fsdp_status lengths_sum(const comm *c, const size_t *elems, dtype t, const char *what,
                                size_t *bytes)
 {

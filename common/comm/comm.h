@@ -3,7 +3,7 @@
  *   comm_open -> collectives on streams -> comm_close
  *
  * comm_calls.h has the calls that the labs make and the rules for all collectives. comm_pieces.h
- * has the collectives of several pieces a rank. This header has all others. Sums are done by this
+ * has collectives whose shards are several pieces. This header has the rest. Sums are done by this
  * project, in rank order, never by the transport: so every backend that moves bytes gives the same
  * bits. (Exceptions: `shm+mpi`, and `nccl` and `hccl` in GRAD_ACC_FAST, see comm_reduce_scatter.)
  * transport.h says what the backends are made of.
@@ -229,7 +229,7 @@ fsdp_status comm_agree(comm *c, fsdp_status mine);
 fsdp_status comm_same(comm *c, const char *what, const char *text);
 
 /* comm_host_gather -- what every rank's host passed, in rank order; the caller frees *all.
- *   mine        [bytes], as many on every rank, at most 2048
+ *   mine        [bytes], the same number on every rank, at most 2048
  *   order       none: the host waits, streams go on
  *   collective  all ranks of c
  *   errors      FSDP_ENOMEM; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM; *all is NULL then */

@@ -2,7 +2,7 @@
  *
  * comm.c        collectives that move bytes
  * comm_sum.c    collectives that add
- * comm_pieces.c both, of shards that are no slices
+ * comm_pieces.c both, for shards of several pieces
  * comm_group.c  groups: open, split, close
  * comm_host.c   what the hosts of a group settle
  * recorder.c    statistics, the watch, patience
@@ -21,11 +21,11 @@ struct comm {
     comm_slice *slices; /* [size] scratch: slices */
 };
 
-/* comm_gather_slices -- an all-gather that has begun: slice r of recv = what rank r has at send. */
+/* comm_gather_slices -- the transfer of an all-gather that has begun: slice r = rank r's send. */
 fsdp_status comm_gather_slices(comm *c, stream *s, const comm_call *call, const void *send,
                                void *recv, size_t slice_bytes);
-/* comm_pieces_begin -- check the pieces, and that the bytes of all shards fit a size_t; fill in
- * what a call of them has in *i, whose type and label are set. errors  FSDP_EINVAL */
+/* comm_pieces_begin -- check the pieces, and that the bytes of all shards fit a size_t; fill in *i,
+ * whose type and label are set, for a call with these pieces. errors FSDP_EINVAL */
 fsdp_status comm_pieces_begin(comm *c, const comm_pieces *p, comm_issue *i);
 
 /* comm_put_over -- let `over` move the data of *c from now on, on top of what does; collective.

@@ -1,8 +1,7 @@
-/* comm_pieces.c -- collectives of shards that are no slices of the caller's array, but several
- * pieces of it.
+/* comm_pieces.c -- collectives whose shards are several pieces of the caller's array.
  *
- *   peers' memory is read in place   each piece goes from its place to its place, in one task
- *   else                             a copy of the array in rank order, with a slice for each rank
+ *   peers' memory is read in place   each piece is copied directly to its place, in one task
+ *   otherwise                        a copy of the array in rank order, with a slice for each rank
  *                                    -> the collective of slices; freed at once
  *
  * transport_sum.c adds in place. */
@@ -55,8 +54,8 @@ typedef struct gather_args {
     int rank;
 } gather_args;
 
-/* In the task of the exchange, beginning with this rank's own pieces, so that no rank's memory is
- * read by all at once. */
+/* Runs in the task of the exchange. Each rank begins with its own pieces, so that the ranks do not
+ * all read one rank's memory at once. */
 static fsdp_status gather_read(const void *ctx, const void *const *from, int n_threads)
 {
     const gather_args *a = ctx;

@@ -9,7 +9,7 @@
  * (transport_sum.c). */
 #include "common/comm/comm_impl.h"
 
-/* Copy a piece of send to its place in `ordered`, rounded where the sum is. */
+/* Copy a piece of send to its place in `ordered`, rounded to the type of the sum. */
 static fsdp_status piece_copy(stream *s, const comm_scatter *x, const comm_piece *piece,
                               char *ordered)
 {
@@ -22,9 +22,9 @@ static fsdp_status piece_copy(stream *s, const comm_scatter *x, const comm_piece
         s, &(cast_args){.out = to, .in = from, .out_type = t, .elems = piece->elems});
 }
 
-/* What the ranks read of send: itself, or *copy, to be freed in order of s. A copy is rounded.
- * Where ranks do not read their peers' memory, it has the pieces in rank order: x->slices, from
- * then on. */
+/* Set x->send to what the ranks read: send itself, or *copy, which the caller frees in order of s.
+ * A copy is rounded. If ranks do not read their peers' memory, it has the pieces in rank order, as
+ * x->slices. */
 static fsdp_status copy_send(comm *c, stream *s, comm_scatter *x, void **copy)
 {
     const bool orders = x->pieces != NULL && !transport_shows(c->data);
@@ -64,7 +64,7 @@ static fsdp_status slices_sum(const comm *c, const char *label, const comm_slice
     return size_mul(*total_elems, sizeof(float), "reduce-scatter buffer", &bytes);
 }
 
-/* A reduce-scatter whose issue and scatter are filled in. */
+/* Run a reduce-scatter whose issue and scatter are filled in. */
 static fsdp_status scatter_run(comm *c, stream *s, const comm_issue *i, comm_scatter *x)
 {
     size_t staging_elems;
@@ -127,7 +127,7 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
                           (comm_scatter){send, slices, acc, level, 0, NULL});
 }
 
-/* If ranks read their peers' memory, slices only say how long the shards are. Otherwise they are
+/* If ranks read their peers' memory, slices only give the length of the shards. Otherwise they are
  * the slices of the copy in rank order. */
 fsdp_status comm_reduce_scatter_pieces(comm *c, stream *s, const char *label, const float *send,
                                        const comm_pieces *pieces, grad_acc *acc, int level)

@@ -88,8 +88,8 @@ typedef struct comm_peer_read {
     size_t ctx_bytes;
     const mem_access *accesses; /* [n_accesses] what fn touches beside `from` */
     int n_accesses;
-    size_t shown_bytes; /* 0, or what a rank shows from its parts' send on, which is the same for
-                           all peers: fn picks send_bytes of it */
+    size_t shown_bytes; /* 0, or the bytes that a rank shows, from its parts' send on, which is the
+                           same for all peers; fn reads send_bytes of them */
 } comm_peer_read;
 
 /* A reduce-scatter: the ranks' contributions to this one's slice become nodes of `level`. */
@@ -99,8 +99,8 @@ typedef struct comm_scatter {
     grad_acc *acc;
     int level;
     size_t extent_elems;       /* where the last slice or piece of `send` ends */
-    const comm_pieces *pieces; /* NULL, or what a rank takes of `send` in place of its slice, which
-                                  tells its length; where peers' memory is read */
+    const comm_pieces *pieces; /* NULL, or the pieces of `send` that a rank reads in place of its
+                                  slice, which has only its length; set if peers' memory is read */
 } comm_scatter;
 
 /* ---- a group -------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  *
  * transport_group.c  groups and teams; calls of hosts
  * transport_sum.c    sums on any transport
- * comm_pieces.c      shards that are no slices
+ * comm_pieces.c      shards of several pieces
  * call_task.c        the task of a call: what it touches, how it ends
  * recorder.c         the flight recorder
  * hang.c             its files, and the signals that ask for them
@@ -28,8 +28,9 @@ void comm_team_part(const comm_team *of, int first, int step, int n, comm_team *
 /* comm_team_find -- the rank in team of a rank of the job, which is in it. */
 int comm_team_find(const comm_team *team, int world_rank);
 
-/* transport_group_new -- nothing below; (*out)->state has state_bytes of zeros, which table->close
- * frees, or is NULL for 0 bytes. transport_group_close frees the group. *out stays if it fails. */
+/* transport_group_new -- a group with nothing below. (*out)->state has state_bytes of zeros, which
+ * table->close frees, or is NULL for 0 bytes. transport_group_close frees the group. If it fails,
+ * *out is unchanged. */
 fsdp_status transport_group_new(const comm_transport *table, const comm_team *team,
                                 size_t state_bytes, transport_group **out);
 /* transport_group_close -- g, then what is below it. NULL is accepted. */
@@ -136,8 +137,8 @@ typedef struct comm_sum {
     const sum_kernels *kernels;
     sum_run run;
     int first, step;           /* 0, 1: of all ranks */
-    const comm_pieces *pieces; /* NULL, or the run is over this rank's pieces of what ranks show */
-    int rank;                  /* of pieces: this one */
+    const comm_pieces *pieces; /* NULL, or the sum is over this rank's pieces of what ranks show */
+    int rank;                  /* of pieces: this rank */
 } comm_sum;
 
 /* transport_sum -- the run over the ranks' parts: where they lie, if the transport shows them; else
@@ -150,7 +151,7 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
 /* transport_scatter_parts -- parts that deliver slice r of `send` to rank r. */
 void transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
                              const comm_slice *slices, size_t elem_bytes);
-/* transport_shows -- whether ranks read what they need where it lies in their peers' memory. */
+/* transport_shows -- whether ranks read their peers' memory in place. */
 bool transport_shows(const transport_group *g);
 /* pieces_extent -- where in the caller's array the last piece ends. */
 size_t pieces_extent(const comm_pieces *p);

@@ -12,7 +12,7 @@ static fsdp_status add_in_place(const void *ctx, const void *const *from, int n_
     return sum_run_cpu(&x->run, from + x->first, n_threads);
 }
 
-/* The same where this rank's shard is in pieces of what each rank shows. */
+/* The same for a shard that is several pieces of what each rank shows. */
 static fsdp_status add_pieces(const void *ctx, const void *const *from, int n_threads)
 {
     const comm_sum *x = ctx;
@@ -116,7 +116,7 @@ fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *ca
     comm_part *parts = transport_parts(g);
     transport_scatter_parts(g, parts, x->send, x->slices, elem_bytes);
     for (int r = 0; x->pieces != NULL && r < g->team->size; r++)
-        parts[r].send = x->send; /* peers know where their pieces are */
+        parts[r].send = x->send; /* each peer finds its pieces itself */
     fsdp_status status = transport_sum(g, s, call, parts, &sum);
     sum_run_end(&sum.run, s);
     return status;

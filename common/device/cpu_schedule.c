@@ -144,7 +144,7 @@ static cpu_player *oldest_begun(cpu_schedule *x)
     return oldest;
 }
 
-/* A task that waits for the host may be older, whether it has begun or not: it has no number. */
+/* A task that waits for the host, begun or not, has no number, so it may be older. */
 static bool an_older_waits(cpu_schedule *x, uint64_t call)
 {
     cpu_player *p;
@@ -256,7 +256,7 @@ void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p)
     pthread_mutex_lock(&x->lock);
     p->call_over = true;
     if (p->call == CPU_CALL_OF_HOST && x->turn->call != 0 && !x->turn->call_over)
-        x->turn = p; /* the other one is in a call, perhaps until p has gone on */
+        x->turn = p; /* the other player's call may not end before p goes on */
     take(x, p);
     p->call = 0;
     pthread_mutex_unlock(&x->lock);

@@ -234,7 +234,7 @@ fsdp_status device_make(stream *s, const device_made *what, void *dst, size_t by
 typedef enum device_act_kind {
     ACT_ALLOC,       /* dst, bytes, label */
     ACT_FREE,        /* dst */
-    ACT_COPY,        /* dst, src, bytes, name; so have the next two */
+    ACT_COPY,        /* dst, src, bytes, name; also for the next two */
     ACT_UPLOAD,      /* src is host memory */
     ACT_DOWNLOAD,    /* dst is host memory */
     ACT_FILL,        /* dst, bytes, byte, name */
@@ -282,9 +282,8 @@ typedef struct device_watch {
 void device_set_watch(device *d, const device_watch *watch);
 
 /* device_set_scope -- what the host issues work for from now on: the name of a layer, and
- * "forward", "recompute" or "backward". Watches are told it with every act. NULL, NULL: for nothing
- * in particular. scope, phase  kept by reference; valid until the next call and until what was
- * issued has run */
+ * "forward", "recompute" or "backward". Every act passes them to the watches. NULL, NULL: nothing.
+ *   scope, phase  kept by reference; valid until the next call and until what was issued has run */
 void device_set_scope(device *d, const char *scope, const char *phase);
 
 EXTERN_C_END

@@ -11,8 +11,7 @@
  * Activation checkpointing: the layers of a segment keep nothing in forward, and run again before
  * their backward, into memory that all segments share. A segment is a run of consecutive layers of
  * one unit. The unit is gathered for backward anyway, so no hook is called for the second run. Only
- * the input of a segment is kept. The embedding and the head are in no segment. [Chen et al. 2016]
- */
+ * the input of a segment is kept. The embedding and the head are in none. [Chen et al. 2016] */
 #pragma once
 #include "common/model/run_context.h"
 

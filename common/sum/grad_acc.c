@@ -62,7 +62,7 @@ fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec)
 fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec)
 {
     int slot = g->mode == GRAD_ACC_FAST ? 0 : level;
-    if (tree_sum_waiting(&g->tree, slot) & 1) /* its left sibling, to which it is added */
+    if (tree_sum_waiting(&g->tree, slot) & 1) /* its left sibling waits: add them */
         return grad_acc_push(g, s, level, *vec);
     g->stream = s;
     if (g->sum_dtype != DTYPE_F32)
@@ -91,7 +91,8 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum)
     return status;
 }
 
-/* The last node is right of all that wait: the lowest slot is its sibling, and so on upwards. */
+/* The last node is right of all waiting nodes. Its sibling is in the lowest occupied slot, the
+ * sibling of their sum in the next one, and so on. */
 fsdp_status grad_acc_finish_into(grad_acc *g, stream *s, float *vec)
 {
     FSDP_ASSERT(g->tree.space.ctx == g);

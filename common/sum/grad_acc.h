@@ -54,9 +54,9 @@ fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec);
  *   *sum  owned by the caller (device_free on s) */
 fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
 
-/* grad_acc_finish_into -- as grad_acc_finish, into the memory of the last vector: vec [elems] is
- * pushed as the last node, of any level, and becomes the sum. The accumulator is empty afterwards.
- *   errors  the kernels'; then vec is undefined */
+/* grad_acc_finish_into -- like grad_acc_finish, but the last vector becomes the sum: vec [elems] is
+ * added as the last node, of any level, in place. The accumulator is empty afterwards.
+ *   errors  those of the kernels; then vec is undefined */
 fsdp_status grad_acc_finish_into(grad_acc *g, stream *s, float *vec);
 
 /* grad_acc_free -- free what is held, in order of s; a zeroed struct is accepted. */

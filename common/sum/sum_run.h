@@ -35,8 +35,7 @@ fsdp_status sum_run_launch(const sum_kernels *kernels, stream *s, const sum_run 
  * the run could not be launched. */
 void sum_run_end(const sum_run *r, stream *s);
 
-/* sum_run_part -- the run of elements begin ... begin+elems-1 of its vectors: a part of *r, which
- * has no root. */
+/* sum_run_part -- the part of *r for elements begin ... begin+elems-1 of its vectors; no root. */
 sum_run sum_run_part(const sum_run *r, size_t begin, size_t elems);
 
 enum { SUM_RUN_MAX_ACCESSES = 2 * TREE_SUM_LEVELS + 1 };

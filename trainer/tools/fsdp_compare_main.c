@@ -1,10 +1,10 @@
-/* fsdp_compare_main.c -- build/fsdp_compare [--bisect] A B: are two runs the same bits?
+/* fsdp_compare_main.c -- build/fsdp_compare [--bisect] A B: do two runs have the same bits?
  *
  * Compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text, byte for
  * byte (nine significant digits tell every fp32 apart); the time column is ignored. Exit status 0:
  * identical, 1: they differ (the first difference is shown, with its distance in ULPs), 2: a file
  * cannot be compared. --bisect does the same with two files of --digests (digest_file.h), and also
- * ends with 2 if a run is not canonical. */
+ * exits with 2 if a run is not canonical. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
