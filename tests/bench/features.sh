@@ -1,8 +1,8 @@
 #!/bin/bash
-# features.sh [BUILD] -- memory of a rank by category, traffic and time of a step, of each way to hold GPT-2 124M: a table.
-# Each row is a run; nothing is judged.
+# features.sh [BUILD] -- print a table of memory by category, traffic and step time for GPT-2 124M with each feature.
+# Each row is one run; there is no verdict.
 #
-# SIZE=124m SEQ_LEN=1024 STEPS=3 say what is trained.
+# SIZE=124m SEQ_LEN=1024 STEPS=3 set what is trained.
 set -u
 build=${1:-build} size=${SIZE:-124m} seq_len=${SEQ_LEN:-1024} steps=${STEPS:-3}
 work=$(mktemp -d) || exit 1

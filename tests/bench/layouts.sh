@@ -1,8 +1,9 @@
 #!/bin/sh
-# layouts.sh [BUILD] -- the flat layout (FSDP1) beside the per-parameter one (FSDP2): bytes, memory, padding, step time.
+# layouts.sh [BUILD] -- compare the flat layout (FSDP1) with the per-parameter one (FSDP2): bytes, memory, padding, time.
 #
-# Trains GPT-2 124M on 2 ranks, in turns, in shared memory and over MPI. Bytes and memory are the same on every machine;
-# times are medians of the steps after the first two, and of two runs the shorter. The rows of 128 ranks are plans.
+# Trains GPT-2 124M on 2 ranks with each layout in turn, in shared memory and over MPI. Bytes and memory are the same on
+# every machine. A time is the median of the steps after the first two, of the faster of two runs. The rows of 128 ranks
+# are plans.
 set -u
 BUILD=${1:-build}
 . "${0%/*}/../tools/env.sh"
@@ -10,7 +11,7 @@ shape='--size 124m --seq-len 64 --batch-size 1 --synthetic 100000 --prefetch bot
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
-# row NAME RANKS MS FIGURES -- a row, from lines of a name and bytes
+# row NAME RANKS MS FIGURES -- print a row from the file FIGURES, whose lines are a name and bytes
 row() {
     awk -v name="$1" -v ranks="$2" -v ms="$3" '
         { mb[$1] = $2 / 1e6 }
@@ -21,7 +22,7 @@ row() {
         }' "$4"
 }
 
-# train TRANSPORT LAYOUT -- one more time in $tmp/RUN.ms, and the figures in $tmp/RUN
+# train TRANSPORT LAYOUT -- add a time to $tmp/TRANSPORT-LAYOUT.ms, and write the figures to $tmp/TRANSPORT-LAYOUT
 train() {
     # shellcheck disable=SC2086 # words
     FSDP_COMM=$1 $LAUNCHER -n 2 "$BUILD/fsdp_train" $shape --steps 7 --layout "$2" --memory-report "$tmp/report" \

@@ -1,8 +1,8 @@
 #!/bin/sh
 # bf16.sh [--measure] [BUILD] -- --param-dtype bf16 and --reduce-dtype bf16 as a user sees them.
 #
-# Bits: a checkpoint in the middle, loaded on other ranks, changes none. What is exported are the fp32 masters. That W ranks of
-# every strategy have the bits of one device: tests/equivalence/matrix.sh.
+# Bits: a checkpoint in the middle, loaded on another number of ranks, changes none. An export contains the fp32
+# masters. tests/equivalence/matrix.sh checks that W ranks have the bits of one device with every strategy.
 #
 # Curve: 200 steps of the tiny model beside fp32, for the same initial weights. Measured (--measure: the curve alone, for
 # seeds 1 to 6): the largest relative difference of a step's loss is 5.1e-4 to 8.3e-4 with the model in bf16, on average

@@ -1,6 +1,6 @@
 #!/bin/bash
-# digests.sh -- --digests and fsdp_compare --bisect: the same sums on any number of ranks and however parameters are
-# sharded; a fault is found where it was planted, and no file that does not fit is compared.
+# digests.sh -- --digests and fsdp_compare --bisect: the sums are the same for any number of ranks and any sharding of
+# parameters, a fault is found where it was planted, and files that do not fit are refused.
 #
 #   tests/cli/digests.sh [BUILD]        default build
 #
@@ -16,7 +16,7 @@ run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --global-batch 12 --steps 
 canonical="$run --ops portable --reduction canonical"
 bf16='--param-dtype bf16 --reduce-dtype bf16'
 
-# made W FILE OPTION... -- a run that ends well and writes $work/FILE
+# made W FILE OPTION... -- a run on W ranks must succeed and write digests to $work/FILE
 made() {
     local ranks=$1 file=$2 made_for=$name
     shift 2
@@ -24,7 +24,7 @@ made() {
     name=$made_for
 }
 
-# bisect RC REGEX A B -- the exit status, and a line of what is printed
+# bisect RC REGEX A B -- comparing A and B must exit with RC and print a line that matches REGEX
 bisect() {
     "$build/fsdp_compare" --bisect "$work/$3" "$work/$4" >"$work/found" 2>&1
     rc=$?
@@ -41,7 +41,7 @@ name='one device in bf16'
 made 1 one-bf16 $canonical $bf16 --parallel single
 verdict
 
-# same W OPTION... -- the sums of one device
+# same W OPTION... -- a run on W ranks must have the sums of one device
 same() {
     name="W=$1 ${*:2}: the sums of one device"
     made "$1" many $canonical --check-order "${@:2}"
@@ -67,11 +67,11 @@ made 3 three $canonical
 bisect 0 '^note: micro-batch differs: 1 of 1 x 12 sequences and 3 of 1 x 4 sequences$' three one
 made 4 four $canonical --batch-size 1
 bisect 0 '^identical' four one
-made 2 two $canonical --batch-size 2 # three micro-steps, as of one device by two
+made 2 two $canonical --batch-size 2 # three micro-steps, as on one device with --batch-size 4
 made 1 one-of-two $canonical --parallel single --batch-size 4
 bisect 0 '^identical' two one-of-two
 ! grep -q '^note' "$work/found" || complain 'micro-steps of the same sequences were added up'
-made 3 local $canonical --batch-size 2 --no-sync # a rank's sequences follow each other
+made 3 local $canonical --batch-size 2 --no-sync # a rank's sequences are adjacent
 made 3 halves $canonical --batch-size 2
 bisect 0 '^note: micro-batch differs: 2 of 3 x 2 sequences and 2 of 1 x 6 sequences$' local halves
 grep -q '^identical' "$work/found" || complain 'with no_sync sums over a step differ'
@@ -84,7 +84,7 @@ verdict
 
 # ---- faults -----------------------------------------------------------------------------------------------------
 
-# flip DIR ARRAY INDEX -- bit 16 of an fp32 in a checkpoint of one file, and its hash in the manifest
+# flip DIR ARRAY INDEX -- flip bit 16 of an fp32 in a checkpoint of one file, and correct the hash in the manifest
 flip() {
     local file=$1/rank-00000.safetensors head at
     head=$(od -An -tu8 -N8 "$file")
@@ -122,7 +122,7 @@ made 2 moment $canonical --steps 5 --resume "$work/saved/moment"
 bisect 1 '^first difference: step 3, micro-step 0, unit h.0 .* forward copy of transformer.h.0.ln_1.bias$' moment five
 verdict
 
-# differs NAME RC REGEX OPTION... -- from the run on one device
+# differs NAME RC REGEX OPTION... -- compare a run on 2 ranks with the run on one device
 differs() {
     name=$1
     made 2 other $canonical "${@:4}"
@@ -153,7 +153,7 @@ verdict
 
 # ---- what is refused --------------------------------------------------------------------------------------------
 
-# unfit NAME REGEX FILE -- a file that is not compared
+# unfit NAME REGEX FILE -- FILE must be refused
 unfit() {
     name=$1
     bisect 2 "$2" "$3" one
@@ -181,7 +181,7 @@ name='no step in common'
 bisect 2 'late and .*early have no step in common$' late early
 verdict
 
-# refused NAME REGEX HINT OPTION... -- before training
+# refused NAME REGEX HINT OPTION... -- the run must be refused before training
 refused() {
     name=$1
     launch 2 $canonical "${@:4}"

@@ -8,14 +8,14 @@
 # gather these to P / S at the end of the step, unit by unit. Each step gathers the A losses of every rank, and sums the
 # squares of the gradients exactly, in 22 words. Gathered at one time: the root and a block, with prefetch two.
 #
-# --no-sync reduces once a step, and holds one sum of all gradients beside the gradients of the root and a block. =replicas
-# reduces to P / S in each micro-step. At the end of the step it adds up the shards of R replicas, unit by unit, and holds a
-# copy of one unit's shard. --reshard-after step gathers each unit once a step. --reshard-to N gathers a block once from all ranks; N ranks
-# keep it, and gather it from then on.
+# --no-sync reduces once a step, and holds one sum of all gradients in addition to the gradients of the root and a
+# block. --no-sync=replicas reduces to P / S in each micro-step. At the end of the step it adds up the shards of R
+# replicas, unit by unit, and holds a copy of one unit's shard. --reshard-after step gathers each unit once a step.
+# --reshard-to N gathers a block from all ranks once; then N ranks keep it between them and gather it from each other.
 #
-# With --freeze a unit that trains some of its parameters only has a P of these and a P of the frozen ones: both are
-# gathered, only the first is reduced, and has gradients and moments. Blocks below the first layer that trains are
-# gathered by forward only, and the root, whose embedding is there too, is reduced before the blocks.
+# With --freeze a unit that trains only some of its parameters has a P for these and a P for the frozen ones. Both are
+# gathered; only the first is reduced and has gradients and moments. Blocks before the first layer that trains are
+# gathered only in forward. Backward does not reach the embedding either, so the root is reduced before the blocks.
 set -u
 build=${1:-build}
 BUILD=$build
@@ -25,8 +25,9 @@ trap 'rm -rf "$tmp"' EXIT INT TERM
 failed=0
 model='--n-layer 3 --d-model 36 --n-head 2 --vocab-size 100 --n-positions 20'
 
-# check FORM W S A PREFETCH p r OPTIONS -- two steps, and the report beside the forms; $freeze: none, first (the embedding
-# and a block), half (these, and the attention of the next block, which backward does not reach either) or biases
+# check FORM W S A PREFETCH p r OPTIONS -- train two steps and compare the report with the formulas. $freeze: none,
+# first (the embedding and a block), half (these and the attention of the next block, which backward does not reach
+# either) or biases
 freeze=none
 check() {
     form=$1 w=$2 s=$3 a=$4 prefetch=$5 p=$6 r=$7
@@ -179,8 +180,8 @@ for freeze in first biases; do
     check hybrid 4 2 2 both 4 4 --sharding hybrid --fsdp-size 2
 done
 
-# In canonical mode A is a power of two, and the gradients that --no-sync keeps are log2 A nodes of the sum's tree. The tied
-# weight's second use has a sum of its own, and a reduction.
+# In canonical mode A is a power of two, and --no-sync keeps log2 A gradients, which are nodes of the sum's tree. The
+# tied weight's second use has its own sum and its own reduction.
 for a in 2 8; do
     name="no_sync, canonical, micro-steps $a"
     if ! "$build/fsdp_run" --no-prefix -n 3 "$build/fsdp_train" --steps 2 --synthetic 10000 $model --ops portable --seq-len 16 \
@@ -204,15 +205,17 @@ for a in 2 8; do
         END { if (seen == 2 && !bad) print "PASS formulas " name; exit bad || seen != 2 }' "$tmp/csv" || failed=1
 done
 
-# activations REDUCTION BATCH p PART FROM EVERY OPTIONS -- one step on two ranks, and the activations beside their form: the
-# layers of a block are attention and MLP, whose PART (block, attn, mlp; -: none) runs again in the every-th of the blocks from
-# FROM on. A call of a layer is the whole batch, in canonical mode one sequence, so that there are as many calls as sequences.
+# activations REDUCTION BATCH p PART FROM EVERY OPTIONS -- train one step on two ranks and compare the activations with
+# their formula. The layers of a block are attention and MLP; their PART (block, attn, mlp; -: none) runs again in each
+# EVERY-th block from FROM on. A call of a layer takes the whole batch; in canonical mode it takes one sequence, so
+# there are as many calls as sequences.
 #
-# A layer keeps its output, and for its backward a mean and a deviation of each row, the norm, and: attention q, k and v, a
-# logarithm of each head, and the output of the heads; MLP the wide array; the head the gradient of the logits. What runs again
-# keeps nothing: all segments share one room for what the largest of them keeps in all its calls, and one for the outputs
-# inside a segment. Layers below the first that trains have two outputs between them, which are those of backward too. Scratch
-# is what the layer that needs most takes, with what it keeps where that has no room: the first forward writes it there.
+# A layer keeps its output and, for its backward, the mean and deviation of each row and the norm. In addition,
+# attention keeps q, k and v, a logarithm for each row and head, and the output of the heads; MLP keeps the wide array;
+# the model's last layer keeps the gradient of the logits. Layers that run again keep nothing: all segments share one
+# buffer for what the largest segment keeps in all its calls, and one for the outputs inside a segment. Layers before
+# the first that trains share two outputs, which backward uses too. Scratch has the size that the layer with the largest
+# need takes; a layer that keeps nothing writes to scratch in its first forward what it would keep.
 activations() {
     reduction=$1 batch=$2 p=$3 part=$4 from=$5 every=$6
     shift 6

@@ -1,6 +1,6 @@
 #!/bin/bash
-# order.sh -- --check-order: what it prints, and that training keeps its bits. That no combination of options lacks an event, on
-# any transport: tests/equivalence/matrix.sh, whose cells are all checked.
+# order.sh -- what --check-order prints, and that training keeps its bits. tests/equivalence/matrix.sh checks the order
+# in all its cells, so that no combination of options lacks an event on any transport.
 #
 #   tests/cli/order.sh [BUILD]        default build
 #

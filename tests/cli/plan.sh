@@ -344,7 +344,8 @@ case_is 'values that cannot be' && {
 check_left
 # ---- what runs again -------------------------------------------------------------------------------------------------
 
-# Every choice of a part of the last blocks, with its memory and its operations; then auto for memories between these.
+# List every choice of a part of the last blocks with its memory and operations; then plan auto with memory limits
+# between these.
 if case_is '--gradient-checkpointing=auto takes the fewest operations that fit'; then
     deep='--n-layer 4 --d-model 256 --n-head 4 --seq-len 256 --batch-size 8'
     : >"$work/choices"

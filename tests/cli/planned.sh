@@ -1,6 +1,7 @@
 #!/bin/sh
-# planned.sh [BUILD] -- the report of a run, which sets what it holds and sends beside its plan: equal to the byte. Whatever
-# the options: tests/equivalence/matrix.sh. Whether both are as they should be: formulas.sh.
+# planned.sh [BUILD] -- the report of a run compares what the run holds and sends with its plan: both must be equal to
+# the byte. tests/equivalence/matrix.sh checks this for combinations of options; formulas.sh compares both with
+# formulas.
 set -u
 build=${1:-build}
 BUILD=$build
@@ -36,15 +37,15 @@ check() {
 # More micro-steps than a plan makes.
 check 2 --reduction fast --batch-size 1 --grad-accum 80
 
-# An evaluation of one batch, and of three: what a batch leaves gathered is there when the next one begins.
+# Evaluations of one batch and of three: units that a batch leaves gathered are there when the next batch begins.
 head -c 900 LICENSE >"$tmp/val"
 for batch in 16 8; do
     check 2 --reduction fast --batch-size $batch --reshard-after step --prefetch none --val-data "$tmp/val" \
         --freeze 'transformer.w*,*.h.0.*,*.h.1.attn.*,*.h.1.ln_1.*'
 done
 
-# A plan of four ranks is the same from four processes, which measure for themselves how long a step will take, and from one,
-# which counts operations in place of that.
+# A plan for four ranks is the same from four processes, which measure how long a step will take, and from one process,
+# which counts operations instead.
 for how in '--sharding full' '--sharding hybrid --fsdp-size 2' '--parallel ddp'; do
     # shellcheck disable=SC2086 # words
     $run -n 4 "$build/fsdp_train" --plan --plan-device this $cheap --prefetch both --reduction canonical $how >"$tmp/with-time" &&

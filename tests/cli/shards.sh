@@ -1,6 +1,6 @@
 #!/bin/bash
-# shards.sh -- who holds what: what --print-shards draws of both layouts, and checkpoints that pass from one layout to
-# the other and to other numbers of ranks.
+# shards.sh -- what --print-shards prints for both layouts, and checkpoints that are resumed with another layout and
+# another number of ranks.
 #
 #   tests/cli/shards.sh [BUILD]
 #   CASES=REGEX                only the cases whose names match
@@ -14,7 +14,7 @@ cli_namespace "$PWD/tests/cli/shards.sh" "$@"
 cli_begin "${1:-build}"
 cheap='--size tiny --n-positions 5 --seq-len 4 --synthetic 4096 --reduction canonical --ops portable'
 
-# drawn NAME PATTERN OPTION... -- the picture has a line like that, blanks being one
+# drawn NAME PATTERN OPTION... -- the output must have a line that matches PATTERN; blanks in a row count as one
 drawn() {
     name="print-shards: $1" pattern=$2
     chosen || return
@@ -25,7 +25,7 @@ drawn() {
     verdict
 }
 
-# A parameter of 5 rows of 64 elements on 4 ranks: each has whole rows of it, and the last one has none.
+# A parameter of 5 rows of 64 elements on 4 ranks: each rank has whole rows, and the last one has none.
 drawn 'rows' 'transformer.wpe.weight 5x64 2 2 1 0' --layout per-param --plan-ranks 4
 drawn 'padding of rows' 'padding, elements 32 32 96 160' --layout per-param --plan-ranks 4
 drawn 'elements' 'transformer.wpe.weight 5x64 0 0 0 320' --plan-ranks 4
@@ -46,7 +46,7 @@ fi
 
 # ---- from one layout to the other -------------------------------------------------------------------------------
 
-# goes W OPTION... -- two more steps
+# goes W OPTION... -- train two more steps on W ranks
 goes() {
     local w=$1
     shift

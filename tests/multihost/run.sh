@@ -213,7 +213,7 @@ saving() {
     [ $factor -ge "$4" ] && pass "$text" || fail "$text; expected $4/100"
 }
 
-# stepping OPTION... -- sets each: bytes of a step of 4 micro-steps on 2 hosts of 2 ranks
+# stepping OPTION... -- set each: the bytes of a step of 4 micro-steps on 2 hosts of 2 ranks
 stepping() {
     each=0
     for steps in 2 12; do
@@ -224,9 +224,9 @@ stepping() {
     done
 }
 
-# beside FULL FACTOR OPTION... -- a step sends so many hundredths less than one of --sharding full, which sends FULL. With R
-# parameters in the root and B in two blocks, A = 4: full sends A (2 R + 3 B), a gather of the root and two of each block,
-# and a reduction of all. FACTOR is from such a count; 5% are left for headers.
+# beside FULL FACTOR OPTION... -- a step of --sharding full sends FULL bytes: these must be at least FACTOR/100 of the
+# bytes with OPTIONs. With R parameters in the root and B in two blocks, A = 4: full sends A (2 R + 3 B), a gather of
+# the root and two of each block, and a reduction of all. FACTOR is from such a count; 5% are left for headers.
 beside() {
     full=$1 factor=$2
     shift 2
