@@ -7,7 +7,7 @@
  * parameter has room for ceil(d0/S) rows, which begins at an aligned element. Room without rows is
  * padding and is zero.
  *
- * The gathered array is that of the flat layout: the same slots at the same offsets. The layouts
+ * The gathered array is as in the flat layout: the same slots at the same offsets. The layouts
  * differ only in which rank holds which elements, so the model computes the same bits.
  *
  * Worked example: parameters a [5,2] and b [3], 10 and 3 elements; slots aligned to 4; S = 2:

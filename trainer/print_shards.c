@@ -1,4 +1,4 @@
-/* print_shards.c -- --print-shards: which rank holds which part of which parameter.
+/* print_shards.c -- --print-shards: print which rank holds which part of each parameter.
  *
  * The units are laid out again, for the job's number of ranks: nothing is allocated on a device. */
 #include <stdlib.h>

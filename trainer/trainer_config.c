@@ -142,7 +142,7 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 
 /* ---- options with a text that is parsed here ------------------------------------------------- */
 
-/* The value of text, if it is a decimal number of at most so many digits; else -1. */
+/* The value of text, if it is a decimal number of at most most_digits digits; else -1. */
 static int64_t parse_count(const char *text, size_t most_digits)
 {
     const size_t digits = strspn(text, "0123456789");

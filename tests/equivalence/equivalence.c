@@ -6,7 +6,7 @@
  *   ... --few                   a handful, for a device that is slow
  *   ... --xl                    GPT-2 XL's shape (d 1600, 25 heads, 2 layers)
  *   ... --adamw-band            figures for tests/grade/tiny_lib.c
- *   ... --probe                 nothing: whether there is a device
+ *   ... --probe                 run nothing; only check that there is a device
  *
  * Rank 0 prints "PASS name" or "FAIL name: first difference" and "N passed, N failed"; every rank
  * ends with "DONE rank r/W". Gradients come first, then one step of SGD, AdamW's losses last: Adam

@@ -121,7 +121,7 @@ static void run_free(run *r)
     free(r->tokens);
 }
 
-/* Micro-step a of rank x: what run_batch_node says of the global batch. */
+/* Micro-step a of rank x: its part of the global batch, by run_batch_node. */
 static fsdp_status one_micro_step(run *r, int step, int a)
 {
     const run_config *c = r->cfg;

@@ -32,7 +32,7 @@ typedef struct run_config {
     dtype param_dtype, reduce_dtype;
     bool no_sync, replicas_last; /* see run_context and no_sync.h */
     const size_t *order; /* [global batch]: place in the batch -> sequence; NULL: in order */
-    FILE *digests;       /* on every rank, where the group's rank 0 writes digests; NULL: nowhere */
+    FILE *digests;       /* on every rank; the group's rank 0 writes digests there; NULL: none */
 } run_config;
 
 typedef struct run_result {

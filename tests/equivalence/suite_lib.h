@@ -48,7 +48,7 @@ typedef struct variant {
     prefetch_config prefetch;    /* left out: without overlap */
     size_t bucket_elems;         /* left out: units stay as they are */
     bool per_param;              /* left out: the flat layout */
-    bool no_sync, replicas_last; /* fast mode only: the batch here is no power of two */
+    bool no_sync, replicas_last; /* only in fast mode: the batch here is no power of two */
 } variant;
 
 enum { N_VARIANTS = 13 };

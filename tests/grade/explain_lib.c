@@ -3,7 +3,7 @@
 #include <string.h>
 #include "common/observe/digest_file.h"
 
-/* The rest of the line in `said` that begins with `head`, cut off in place; NULL: there is none. */
+/* The rest of the line in `said` that begins with `head`, ended in place; NULL: no such line. */
 static char *line_after(char *said, const char *head)
 {
     char *line = strstr(said, head);
@@ -14,7 +14,7 @@ static char *line_after(char *said, const char *head)
     return line;
 }
 
-/* What digests of both runs, from where they stand, say of the first difference. */
+/* Find the first difference in the digests of both runs, read from their current positions. */
 static fsdp_status compare_digests(FILE *const in[2], char *said, size_t said_bytes)
 {
     static const char *const names[] = {"this run", "the other run"};

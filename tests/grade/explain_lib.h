@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include "tests/grade/grade_lib.h"
 
-/* explain -- what comm_agree makes of st. If a comparison of two runs has failed, make both again
- * with digests (run_config.digests), and add to the message what differs first.
- *   again       makes run 0, which was judged, or run 1, which it should equal
+/* explain -- agree on st (comm_agree). If a comparison of two runs failed, run both again with
+ * digests (run_config.digests), and add the first difference to the message.
+ *   again       runs run 0, the one that was judged, or run 1, which run 0 should equal
  *   collective  all ranks */
 fsdp_status explain(grade *g, fsdp_status st,
                     fsdp_status (*again)(void *ctx, int which, FILE *rows), void *ctx);

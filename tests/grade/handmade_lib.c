@@ -305,8 +305,8 @@ static fsdp_status make_all(fixture *fx)
 }
 
 /* ---- checking sums ------------------------------------------------------------------------- */
-/* The sum of buffer k of unit u that this rank must hold, of leaves [n_leaves] value(leaf, k, i).
- * Canonical: a tree over the leaves; fast: one after the other. */
+/* The sum that this rank must hold for buffer k of unit u, over [n_leaves] leaves value(leaf, k,
+ * i). Canonical mode adds the leaves in a tree, fast mode one after the other. */
 static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
                               float (*value)(int leaf, int buffer, size_t i))
 {

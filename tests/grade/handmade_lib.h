@@ -33,7 +33,7 @@ typedef struct fix_spec {
     bool by_strategy; /* stays_* and residency by reducer_create, not by the fixture */
     grad_acc_mode mode;
     size_t batch;       /* 0: 1 */
-    int no_sync;        /* > 0: with --no-sync, and so many micro-steps */
+    int no_sync;        /* > 0: with --no-sync and this number of micro-steps */
     bool async_compute; /* the compute stream is a thread: only events order it */
     int group_ranks;    /* > 0: ranks below it form the group, the others one of their own */
 } fix_spec;
@@ -143,8 +143,8 @@ fsdp_status fix_fill_params(fixture *fx, int u);
 fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
                      float (*value)(int leaf, int buffer, size_t i));
 
-/* fix_expect_acc -- finish the accumulators of u's buffers, and note a sum that is not that of
- * leaves value(leaf, k, i), leaf = 0 ... n_leaves-1, in the shape of the spec's mode. */
+/* fix_expect_acc -- finish the accumulators of u's buffers, and note a sum that differs from the
+ * sum of leaves value(leaf, k, i), leaf = 0 ... n_leaves-1, in the order of the spec's mode. */
 fsdp_status fix_expect_acc(fixture *fx, int u, int n_leaves,
                            float (*value)(int leaf, int buffer, size_t i));
 

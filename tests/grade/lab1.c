@@ -625,7 +625,7 @@ static fsdp_status check_rows(const rows_case *c, const flat_layout *l)
     return FSDP_OK;
 }
 
-/* All slices together hold each row once, and with one rank the array stays flat. */
+/* All slices together hold each row once. On one rank the array stays flat. */
 static fsdp_status check_all_rows(const flat_layout *l)
 {
     float times[2][10] = {{0}}, once[2][10] = {{0}};

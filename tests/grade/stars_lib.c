@@ -16,13 +16,13 @@ enum { MICROS = 4 };
 
 static int micro; /* of the gradient that is being made */
 
-/* Micro-steps of a rank are neighbours: number 4 r + a. */
+/* Micro-steps of a rank are adjacent: micro-step a of rank r has number 4 r + a. */
 static float neighbour(int rank, int buffer, size_t i)
 {
     return fix_fraction(MICROS * rank + micro, buffer, i);
 }
 
-/* Levels 1 1 2 2 of the binary counter: after 1, 2, 3 micro-steps so many vectors wait. */
+/* The number of vectors that wait in the binary counter after 1, 2, 3 micro-steps. */
 static const int WAITING[MICROS] = {1, 1, 2, 0};
 
 static fsdp_status one_micro(fixture *fx, int u)
@@ -136,7 +136,7 @@ typedef struct one_run {
     size_t elems;
 } one_run;
 
-/* A leaf on one device, with the segments or without. */
+/* Run one leaf on one device, with the segments or without. */
 static fsdp_status run_leaf(grade *g, const model *m, const corpus *data, const int *segment,
                             one_run *out)
 {
@@ -165,8 +165,8 @@ static fsdp_status run_leaf(grade *g, const model *m, const corpus *data, const 
     return status;
 }
 
-/* Whether a run with blocks as segments gives the same gradients from less memory. Without the last
- * product a block has 3 of its 4. */
+/* Whether a run with blocks as segments gives the same gradients with less memory. A second forward
+ * leaves out the last product, so it has 3 of a block's 4. */
 static fsdp_status compare_runs(const one_run *plain, const one_run *again, size_t saved_bytes)
 {
     TRY(expect_f32("gradient of a leaf", again->grad, plain->grad, plain->elems));

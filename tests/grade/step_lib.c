@@ -359,7 +359,7 @@ static fsdp_status use_unit(fixture *fx, int u)
     return reduce_begin(&fx->r, u);
 }
 
-/* h.2 is used by nobody; all were gathered by forward (grad-op keeps them). */
+/* No rank uses h.2. Forward gathered all units (grad-op keeps them). */
 static fsdp_status unused_body(fixture *fx)
 {
     char buf[64];

@@ -151,8 +151,8 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     return FSDP_OK;
 }
 
-/* The ranks agree on what was noted so far, so that the first difference of any rank is reported,
- * and not what it led to on another. */
+/* The ranks agree on what was noted so far, so that the first difference on any rank is reported,
+ * and not its consequence on another rank. */
 static fsdp_status settle(whole *w)
 {
     if (w->fx->verdict != FSDP_OK)

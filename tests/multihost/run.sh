@@ -3,8 +3,8 @@
 #
 #   losses   the trainer on several layouts of hosts and ranks: the bits of one device
 #   comm     collectives on them (test_comm, comm_stress)
-#   bytes    what crosses the bridge, ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi); and
-#            with shard groups or copies inside a host, or with fewer collectives, against --sharding full
+#   bytes    bytes that cross the bridge: ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi);
+#            shard groups or copies inside a host, or fewer collectives, against --sharding full
 #   faults   ranks that disagree, are killed, do not come or are cut off: all hosts end soon, no process is left
 #   cuts     a host that cannot send, cannot be sent to, or vanishes; cuts that end before the time limit (tc blackhole)
 #   slow     losses over slow links (tc tbf, 300 and 2 Mbit/s)

@@ -490,7 +490,7 @@ void comm_case_all_gather_pieces(comm_fixture *f)
         }
 }
 
-/* What rank r adds to element i. In bf16 sums of these are exact. */
+/* What rank r adds to element i. Sums of these are exact in bf16. */
 static float addend(const grad_acc *acc, int r, size_t i, int step)
 {
     return acc->sum_dtype == DTYPE_F32 ? rough(r, i, step) : (float)((i + (size_t)r) % 5);

@@ -197,7 +197,7 @@ static fsdp_status case_lengths(fixture *f)
     return scatter(f, "cut", lengths);
 }
 
-/* Shards of the same length, from other places. */
+/* Shards of the same length, from different places. */
 static fsdp_status case_pieces(fixture *f)
 {
     comm_piece rows[MAX_RANKS];

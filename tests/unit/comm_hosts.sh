@@ -82,7 +82,7 @@ train() {
     fi
 }
 
-# planned H L -- what runs on hosts send and hold, beside dry ones; cells of the matrix
+# planned H L -- compare what runs on hosts send and hold with dry runs; then cells of the matrix
 planned() {
     hosts "$1" $(($1 * $2)) "planned-$1x$2" "$BUILD/tests/equivalence/matrix" --pairs --seed 103 \
         --fix 'transport=--comm auto' --fix 'model=--seq-len 16' --fix 'batch=*accum 3' --fix 'prefetch=*both'

@@ -112,15 +112,15 @@ static int world_rank(const drawn *d, int r)
     return comm_world_rank(&d->c->team, r);
 }
 
-/* Pieces that are borrowed by a call. */
+/* Pieces that a call borrows. */
 typedef struct placed {
     comm_pieces pieces;
     comm_piece list[2 * STRESS_RANKS];
 } placed;
 
 /* Piece i, 0 or 1, of the shard of the group's rank r: `head` elements and the rest of d->elems.
- * The array has the first pieces of all ranks and then the second ones, both with the last rank in
- * front. */
+ * The array has the first pieces of all ranks, then the second pieces, each time beginning with the
+ * last rank. */
 static comm_piece piece_of(const drawn *d, size_t head, int r, int i)
 {
     const size_t size = (size_t)d->c->team.size, elems = i == 0 ? head : d->elems - head;
@@ -287,7 +287,7 @@ static void reduce_step(const drawn *d, const stress_sum *a, int step, const siz
     uint64_t key = stress_key(d->key, step, rank);
     for (int r = 0; r < d->c->team.size; r++)
         total += lengths[r];
-    placed *p = place(d, d->elems); /* the check knows one piece of the array */
+    placed *p = place(d, d->elems); /* the check expects one piece of the array */
     buffer from = buffer_get(d, total * 4);
     fill_floats(d, from.at, total, key);
     const float *send = (const float *)(void *)from.at;

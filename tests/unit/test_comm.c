@@ -569,7 +569,7 @@ static void held_check(comm_fixture *f, const char *name, size_t on_device, size
     ledger_reset_peaks(h);
 }
 
-/* Pieces take an array in rank order, and only where peers' memory is not read. */
+/* Pieces take memory for an array in rank order, but only if peers' memory is not read. */
 static void pieces_staging(comm_fixture *f, float *buf, size_t n)
 {
     const size_t world = (size_t)f->world, slice = n * sizeof(float);

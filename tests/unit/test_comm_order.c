@@ -41,7 +41,7 @@ static fsdp_status issue_reduce_scatter(rig *x)
     return comm_reduce_scatter(x->f->c, x->f->s, "probe", x->in, x->n, &x->acc, 0);
 }
 
-/* Each rank has its slice of the array, the halves exchanged. */
+/* Each rank has its slice of the array, with the halves exchanged. */
 static const comm_pieces *halves(rig *x)
 {
     const size_t n = x->n, half = n / 2;

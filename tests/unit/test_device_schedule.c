@@ -263,8 +263,8 @@ static void test_two_devices(void **state)
     }
 }
 
-/* While a host waits for other ranks, streams come to callbacks of a plug-in and pass them: these
- * may make the calls that the ranks wait for. To the stream they are gates. */
+/* While a host waits for other ranks, streams reach callbacks of a plug-in and pass them, because
+ * these may make the calls that the ranks wait for. To the stream, a callback is a gate. */
 static void test_callbacks_in_a_call(void **state)
 {
     (void)state;

@@ -3,8 +3,8 @@
  *   mpiexec -n W build/tests/unit/test_digests          (W = 1 runs without mpiexec too)
  *
  * Prints as test_comm does. Two steps of two micro-steps of a small model by DDP; faults are
- * planted in step 1 on the last rank. What a whole run gives, and files that do not fit, are tested
- * in tests/cli/digests.sh. */
+ * planted in step 1 on the last rank. tests/cli/digests.sh tests whole runs, and files that do not
+ * fit. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
@@ -17,14 +17,14 @@ enum { STEPS = 2, ACCUM = 2, BATCH = 2, SEQ_LEN = 4, LAYER = 2 }; /* LAYER: h.0.
 
 typedef enum fault { NONE, PARAM, PARAMS_SWAPPED, OUTPUT, GRADIENT } fault;
 
-/* A run, and the hooks of its engine, which are called before the fault is planted. */
+/* A run, and the hooks of its engine, which run before the fault is planted. */
 typedef struct run {
     model m;
     engine inner, e; /* e: with the hooks below */
     runner *runner;
     stream *s;
     digests *d;
-    fault fault; /* of the step that is under way */
+    fault fault; /* of the step in progress */
     int param;
 } run;
 
@@ -107,7 +107,7 @@ static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
     return FSDP_OK;
 }
 
-/* A run whose digests come to *out on rank 0. */
+/* Run with digests, which are written to *out on rank 0. */
 static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
 {
     const model_config config = {"gpt2", 1, 2, 8, 32, 11, SEQ_LEN, 1e-5f};
@@ -149,8 +149,8 @@ static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
     return FSDP_OK;
 }
 
-/* What is printed of a run with a fault and one without begins with `want`, in which %d stands for
- * the last rank. */
+/* Comparing a run with a fault to one without must print text that begins with `want`, in which %d
+ * stands for the last rank. */
 static void expect_found(comm_fixture *f, fault planted, const char *want)
 {
     FILE *in[2] = {tmpfile(), tmpfile()};

@@ -1,5 +1,5 @@
-/* test_dim0.c -- a unit in the per-parameter layout: what is gathered, and what is left of the
- * gradients of all ranks, element by element, for every mesh of the ranks that are there. Free
+/* test_dim0.c -- a unit in the per-parameter layout: what is gathered, and what gradient remains
+ * after the reduction over all ranks, element by element, for every mesh of these ranks. Free
  * memory holds NaN.
  *
  *   mpiexec -n W build/tests/unit/test_dim0          (W = 1 runs without mpiexec too) */
@@ -86,7 +86,7 @@ static void check_gather(rig *x, int u)
 
 /* ---- the reduction --------------------------------------------------------------------------- */
 
-/* Element i of what a rank has in micro-step a: sums of them are exact. */
+/* Element i of a rank's gradient in micro-step a. Sums of these are exact. */
 static float gradient(int rank, int a, size_t i)
 {
     return (float)(1 + (i * 3 + (size_t)(rank * 5 + a)) % 11);

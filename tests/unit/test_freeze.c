@@ -1,5 +1,5 @@
 /* test_freeze.c -- which parameters --freeze names, and what backward leaves out for them: layers
- * below the border, their hooks, and products that nobody wants. */
+ * before the border, their hooks, and products that are not needed. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/freeze.h"
@@ -109,7 +109,8 @@ static fsdp_status count_norm(stream *s, const layernorm_backward_args *a)
     return ops_cpu_portable()->layernorm_backward(s, a);
 }
 
-/* Forward and backward with these frozen. Gradients of what is trained are left in the rig. */
+/* Forward and backward with these parameters frozen. The gradients of the others are left in the
+ * rig. */
 static void one_pass(rig *r, const char *patterns)
 {
     static const int UNITS[N_LAYERS] = {0, 1, 1, 2, 2, 0};
@@ -157,8 +158,8 @@ static void same_gradients(const rig *got, const rig *want)
                                 got->m.params[p].elems * sizeof(float));
 }
 
-/* A linear layer has two products in backward, the head's is one too. The root (unit 0) has the
- * first layer and the last. */
+/* A linear layer has two products in backward; the head is a linear layer too. The root (unit 0)
+ * has the first and the last layer. */
 static void test_border(void **state)
 {
     static const struct {
