@@ -7,7 +7,7 @@
  *
  *   each micro-step   forward copy of a layer's parameters, output of the layer   layers in order
  *                     backward copy of a layer's parameters                   layers in reverse
- *   the last one      reduced gradient of the layers' parameters              layers in reverse
+ *   last micro-step   reduced gradient of the layers' parameters              layers in reverse
  *
  * Sums of outputs accumulate over the micro-steps of a step. So the last micro-step has the sums of
  * the whole step, which do not depend on how the step is divided into micro-steps. If two runs read

@@ -201,9 +201,9 @@ fsdp_status digests_end_step(digests *d)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Write the facts about the run. Two runs with the same "micro-batch" have the same sequences in
- * each micro-step: it is the number of micro-steps, of series of consecutive sequences in each, and
- * of sequences in a series. */
+/* Write the facts about the run. "micro-batch" gives the micro-steps of a step, the series of
+ * consecutive sequences in a micro-step, and the sequences of a series. If two runs have the same,
+ * each of their micro-steps has the same sequences. */
 static void put_facts(digests *d, const ckpt_about *about)
 {
     const run_context *run = &d->run;
