@@ -62,7 +62,7 @@ same 4 --sharding hybrid --fsdp-size 2 $bf16
 FSDP_ASYNC_COMPUTE=1 same 4 --wrap size:20000 --prefetch both --limit-all-gathers 1
 same 2 --device separate --sharding grad-op
 
-name='micro-steps of other sequences are compared as a step, and that is said'
+name='runs with other micro-batches are compared by steps, with a note'
 made 3 three $canonical
 bisect 0 '^note: micro-batch differs: 1 of 1 x 12 sequences and 3 of 1 x 4 sequences$' three one
 made 4 four $canonical --batch-size 1
@@ -191,11 +191,11 @@ refused() {
     verdict
 }
 to="--digests $new/refused"
-refused 'a unit that there is not' "got '1:h.7', expected STEP:UNIT" 'one of its units: root, h.0, h.1$' $to --digest-values 1:h.7
+refused 'an unknown unit' "got '1:h.7', expected STEP:UNIT" 'one of its units: root, h.0, h.1$' $to --digest-values 1:h.7
 refused 'a step after the last' "got '3:h.1', expected STEP:UNIT, a step from 0 to 2$" 'a step that this run makes' $to --digest-values 3:h.1
 refused 'no step' "got 'h.1', expected STEP:UNIT" 'a step .*, and one of its units' $to --digest-values h.1
 refused 'a step before 0' "got '-1:h.1', expected STEP:UNIT" 'a step that this run makes' $to --digest-values -1:h.1
-refused 'values and no digests' 'no --digests file given' 'pass --digests FILE too' --digest-values 1:h.1
+refused 'values without digests' '--digest-values: expected --digests FILE beside it, got other options' 'pass --digests FILE, or leave' --digest-values 1:h.1
 refused 'a directory that is not there' '--digests /nowhere/d: /nowhere: No such file' 'a path in a directory' --digests /nowhere/d
 name='what was refused leaves no file'
 [ -z "$(ls -A "$new")" ] || complain "there is $(ls -A "$new")"
