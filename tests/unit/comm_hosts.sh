@@ -157,7 +157,7 @@ fi
 case $mode in
 quick)
     every_call 2 2
-    collectives 2 2 40
+    collectives 2 2 15
     collectives 2 3 15
     planned 2 2
     train 2 2
