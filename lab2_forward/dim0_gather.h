@@ -6,7 +6,8 @@
 
 /* dim0_create -- list the pieces of a unit that is laid out, and allocate its shard so that peers
  * can read it in place. dim0_free frees the lists; it accepts a unit in the flat layout.
- *   errors  FSDP_ENOMEM, those of flat_intersect and comm_alloc; then call dim0_free too */
+ *   errors  FSDP_ENOMEM, and those of flat_intersect and comm_alloc. The caller then calls
+ * dim0_free */
 fsdp_status dim0_create(fsdp *f, fsdp_unit *u);
 void dim0_free(fsdp_unit *u);
 

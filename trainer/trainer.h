@@ -68,8 +68,8 @@ fsdp_config trainer_fsdp_config(const trainer *t);
 size_t trainer_memory(const trainer *t, bool *limited);
 /* trainer_choose_recompute -- for --gradient-checkpointing=auto, choose what runs again: nothing,
  * or a part of the last n blocks. Of the choices whose plans fit the rank with the least memory,
- * take the one with the fewest operations. If none fits, take all blocks. Errors: those of
- * plan_make and comm_host_gather. */
+ * take the one with the fewest operations. If none fits, take all blocks.
+ *   errors  those of plan_make and comm_host_gather */
 fsdp_status trainer_choose_recompute(trainer *t);
 /* trainer_print_recompute -- a line that says what runs again; nothing without the option. */
 void trainer_print_recompute(const trainer *t, FILE *out);
