@@ -15,8 +15,9 @@
  *
  * A recorded call that has succeeded is a line of LOG, "NAME PATH TO AT BYTES DATA_AT", with "-"
  * for what the call does not have: it wrote BYTES at AT in PATH, as LOG.data has them from DATA_AT
- * on. What the trainer prints behind a step is "say - - 0 0 0". Several runs may be recorded in one
- * LOG, one after the other. */
+ * on. A line that the trainer prints after a step is "say - - 0 0 0"; fsdp_run, which passes the
+ * line on, does so some calls later and is not asked. Several runs may be recorded in one LOG, one
+ * after the other. */
 #include <stdio.h>
 #if defined __x86_64__
 #include <errno.h>
@@ -312,8 +313,10 @@ static int on_call(pid_t tid)
     if (ptrace(PTRACE_GETREGS, tid, NULL, &r) != 0 || !(now.call = call_of(r.orig_rax)))
         return PTRACE_CONT;
     if (job.action == RECORD && now.call->number == SYS_write && r.rdi == STDOUT_FILENO) {
+        char exe[MAX_PATH];
         read_text(tid, r.rsi, text);
-        if (strncmp(text, "step ", 5) == 0)
+        read_link(tid, "exe", -1, exe);
+        if (strncmp(text, "step ", 5) == 0 && !strstr(exe, "/fsdp_run"))
             fprintf(job.log, "say - - 0 0 0\n");
         return PTRACE_CONT;
     }
