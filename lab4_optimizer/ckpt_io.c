@@ -8,10 +8,10 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer_setup.h"
 
-/* Array k (parameter, m, v) of unit u on this rank; NULL for the moments of a frozen unit. */
+/* Array k (parameter, states) of unit u on this rank; NULL for the states of a frozen unit. */
 static float *unit_array(const fsdp_optimizer *o, int u, int k)
 {
-    return k == 0 ? o->r->f->units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
+    return k == 0 ? o->r->f->units[u].shard : o->units[u].state[k - 1];
 }
 
 static size_t max_shard_elems(const fsdp *f)
@@ -130,7 +130,7 @@ fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step)
     if (status == FSDP_OK) {
         ckpt_pieces list = {.pieces = w.pieces, .n_pieces = w.unit_begin[f->n_units]};
         status = ckpt_save_begin(to, next_step, &list, &out);
-        for (int k = 0; k < to->n_arrays; k++)
+        for (int k = 0; k <= to->optimizer->n_states; k++)
             for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
                 status = write_slice(o, u, k, &w, &out);
         status = ckpt_save_end(to, next_step, &out, status);

@@ -11,8 +11,8 @@ typedef struct decay_range {
 } decay_range;
 
 typedef struct unit_optim {
-    float *m, *v; /* [shard_elems] MEM_OPTIMIZER, zero at first; NULL for SGD and frozen units */
-    decay_range *ranges; /* of the shard, ascending */
+    float *state[OPTIM_MAX_STATES]; /* [shard_elems] MEM_OPTIMIZER: AdamW's m, v; NULL: frozen */
+    decay_range *ranges;            /* of the shard, ascending */
     int n_ranges;
 } unit_optim;
 
@@ -64,7 +64,7 @@ fsdp_status grad_norm(fsdp_optimizer *o);
  *   norm    [1] device: a copy of o->norm, the norm before clipping
  *   source  [ZeRO §5.1] */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
-/* optimizer_update -- provided: AdamW (by your adamw_shard on the CPU) or SGD on every range of
- * every unit of this rank, from shard_grad times *o->coef. */
+/* optimizer_update -- provided: AdamW (by your adamw_shard on the CPU) or another optimizer on
+ * every range of every unit of this rank, from shard_grad times *o->coef. */
 typedef fsdp_status (*adamw_fn)(const adamw_args *a);
 fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw);

@@ -27,13 +27,8 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
         return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
     TRY(decay_ranges(&unit->layout, f->run.m->params, f->mesh.shape.shard_rank, opt->ranges,
                      &opt->n_ranges));
-    if (f->run.optimizer != OPTIMIZER_ADAMW)
-        return FSDP_OK;
-    size_t own = unit->layout.shard_elems;
-    TRY(device_alloc_f32(f->compute, MEM_OPTIMIZER, own, "first moment", &opt->m));
-    TRY(device_alloc_f32(f->compute, MEM_OPTIMIZER, own, "second moment", &opt->v));
-    TRY(device_zero(f->compute, opt->m, own * sizeof(float)));
-    return device_zero(f->compute, opt->v, own * sizeof(float));
+    return optim_state_alloc(f->compute, optimizer_of(f->run.optimizer), unit->layout.shard_elems,
+                             opt->state);
 }
 
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
@@ -68,8 +63,8 @@ fail:
 void optimizer_free(fsdp_optimizer *o)
 {
     for (int u = 0; o->units && u < o->r->f->n_units; u++) {
-        device_free(o->r->f->compute, o->units[u].m);
-        device_free(o->r->f->compute, o->units[u].v);
+        for (int k = 0; k < OPTIM_MAX_STATES; k++)
+            device_free(o->r->f->compute, o->units[u].state[k]);
         free(o->units[u].ranges);
     }
     if (o->r) {

@@ -9,7 +9,7 @@
 #include "common/checkpoint/ckpt_source.h"
 #include "lab4_optimizer/optimizer.h"
 
-/* optimizer_create -- make the ranges and, if f->run.optimizer is AdamW, the moments of every unit.
+/* optimizer_create -- make the ranges and the states of f->run.optimizer of every unit.
  *   r       must outlive the optimizer, and must not move
  *   errors  FSDP_ENOMEM, those of decay_ranges; nothing is left behind */
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
@@ -17,12 +17,12 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
 void optimizer_free(fsdp_optimizer *o);
 
 /* ckpt_save -- write a checkpoint to the store. A rank's file holds the pieces of the parameters
- * and of m and v that lie in its world slice: so every element is written once, and padding never.
- *   collective  all ranks; every rank fails or none
- *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_ESTATE: ckpt_pack gave other pieces than there are */
+ * and of the states that lie in its world slice: so every element is written once, and padding
+ * never. collective  all ranks; every rank fails or none errors      FSDP_EIO, FSDP_ENOMEM;
+ * FSDP_ESTATE: ckpt_pack gave other pieces than there are */
 fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step);
-/* ckpt_load -- fill parameters and moments from a checkpoint that any number of ranks saved.
+/* ckpt_load -- fill parameters and states from a checkpoint that any number of ranks saved.
  *   collective  all ranks; every rank fails or none
  *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_EINVAL: ckpt_unpack placed too few or too many
- * elements. The parameters and moments are undefined then */
+ * elements. The parameters and states are undefined then */
 fsdp_status ckpt_load(fsdp_optimizer *o, const ckpt_source *from);

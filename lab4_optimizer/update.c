@@ -1,8 +1,7 @@
-/* update.c -- provided, no task: AdamW or SGD on every shard, and what the device is told of it. */
+/* update.c -- provided, no task: the optimizer on every shard, and what the device is told. */
 #include "common/device/cpu_tiles.h"
 #include "common/device/device.h"
 #include "common/ops/op_work.h"
-#include "lab3_backward/reducer_setup.h"
 #include "lab4_optimizer/optimizer.h"
 
 typedef struct tiled_args {
@@ -32,8 +31,6 @@ static fsdp_status adamw_kernel(void *args, int n_threads)
 
 static fsdp_status run_adamw(fsdp *f, const tiled_args *t)
 {
-    if (!device_runs_c(f->run.dev))
-        return f->run.ops->adamw(f->compute, &t->a);
     op_work w = adamw_work(&t->a);
     return stream_launch_work(f->compute, &(launch_config){.fn = adamw_kernel,
                                                            .args = t,
@@ -43,32 +40,29 @@ static fsdp_status run_adamw(fsdp *f, const tiled_args *t)
                                                            .n_accesses = w.n_accesses});
 }
 
-static fsdp_status adamw_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
+static optim_part part_of(const fsdp_optimizer *o, int u, const decay_range *range)
 {
-    fsdp *f = o->r->f;
-    adamw_args decays = {.grad_coef = o->coef}, plain;
-    adamw_scalars(&decays, &sc->adamw);
-    plain = decays;
-    plain.decay = 0.0f;
-    for (int u = 0; u < f->n_units; u++) {
-        const unit_optim *opt = &o->units[u];
-        for (int i = 0; i < opt->n_ranges; i++) {
-            const decay_range *range = &opt->ranges[i];
-            tiled_args t = {range->decay ? decays : plain, adamw};
-            t.a.param = f->units[u].shard + range->begin;
-            t.a.m = opt->m + range->begin;
-            t.a.v = opt->v + range->begin;
-            t.a.grad = o->r->grads[u].shard_grad + range->begin;
-            t.a.elems = range->elems;
-            TRY(run_adamw(f, &t));
-        }
-    }
-    return FSDP_OK;
+    optim_part part = {.param = o->r->f->units[u].shard + range->begin,
+                       .grad = o->r->grads[u].shard_grad + range->begin,
+                       .elems = range->elems,
+                       .decay = range->decay};
+    for (int k = 0; k < optimizer_of(o->r->f->run.optimizer)->n_states; k++)
+        part.state[k] = o->units[u].state[k] + range->begin;
+    return part;
 }
 
 fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
 {
-    if (o->r->f->run.optimizer == OPTIMIZER_SGD)
-        return sgd_step(o->r, (float)sc->adamw.lr, o->coef);
-    return adamw_update(o, sc, adamw);
+    fsdp *f = o->r->f;
+    const optimizer_rule *rule = optimizer_of(f->run.optimizer);
+    const bool is_tiled = f->run.optimizer == OPTIMIZER_ADAMW && device_runs_c(f->run.dev);
+    optim_scalars scalars;
+    optim_scalars_make(&sc->optim, o->coef, &scalars);
+    for (int u = 0; u < f->n_units; u++)
+        for (int i = 0; i < o->units[u].n_ranges; i++) {
+            const optim_part part = part_of(o, u, &o->units[u].ranges[i]);
+            TRY(is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(&scalars, &part), adamw})
+                         : rule->update(f->run.ops, f->compute, &scalars, &part));
+        }
+    return FSDP_OK;
 }

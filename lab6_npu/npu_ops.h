@@ -23,7 +23,7 @@
  *   cast, add, scale    Cast, Add, Muls
  *   sum_squares         none: rsum, on the host             exact: any sharding, the same bits
  *   clip_coef           none: on the host                   two numbers, in double
- *   adamw, sgd          Mul, Muls, Add, Sqrt, Div, Divs,    the recipe's roundings in its order;
+ *   the updates         Mul, Muls, Add, Sqrt, Div, Divs,    the recipe's roundings in its order;
  *                       Adds                                ApplyAdamWV2 has others
  *   sums                Add, Cast                           Add of INT64 is exact */
 #pragma once
@@ -47,7 +47,7 @@ fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems
 /* npu_sum_launch -- the function of sum_kernels.h that has this name. */
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
 
-/* npu_matmul ... npu_sgd -- the operations of ops.h. */
+/* npu_matmul ... npu_adadelta -- the operations of ops.h. */
 #define DECLARE(op) fsdp_status npu_##op(stream *s, const op##_args *a);
 EACH_OP(DECLARE)
 #undef DECLARE

@@ -68,16 +68,39 @@ static fsdp_status adamw_issue(stream *s, const void *args)
 
 ISSUED(adamw)
 
+/* g, which is grad or what scaled_grad made of it, becomes g + weight_decay * p in scratch t. */
+static fsdp_status decayed_grad(stream *s, npu_view *g, npu_view p, float weight_decay, npu_view t)
+{
+    TRY(aclnn_muls(s, t, p, weight_decay));
+    TRY(aclnn_add(s, t, t, *g));
+    *g = t;
+    return FSDP_OK;
+}
+
+/* buffer takes g, which becomes the direction of the step, in scratch t. */
+static fsdp_status add_momentum(stream *s, const sgd_args *a, npu_view buffer, npu_view g,
+                                npu_view t)
+{
+    TRY(aclnn_muls(s, buffer, buffer, a->momentum));
+    TRY(aclnn_add(s, buffer, buffer, g));
+    if (!a->nesterov)
+        return aclnn_copy(s, g, buffer);
+    TRY(aclnn_muls(s, t, buffer, a->momentum));
+    return aclnn_add(s, g, g, t);
+}
+
 /* n elements from `at` on; scratch [2 n]. */
 static fsdp_status sgd_piece(stream *s, const sgd_args *a, size_t at, size_t n, float *scratch)
 {
     const npu_view p = view_f32(a->param + at, n), t = view_f32(scratch, n);
+    const npu_view scaled = view_f32(scratch + n, n);
     npu_view g = view_f32(a->grad + at, n);
-    TRY(scaled_grad(s, &g, view_f32(scratch + n, n), a->grad_coef));
-    TRY(aclnn_muls(s, t, p, a->weight_decay));
-    TRY(aclnn_add(s, t, t, g));
-    TRY(aclnn_muls(s, t, t, a->lr));
-    return aclnn_sub_from(s, p, t);
+    TRY(scaled_grad(s, &g, scaled, a->grad_coef));
+    TRY(decayed_grad(s, &g, p, a->weight_decay, t));
+    if (a->momentum_buffer != NULL)
+        TRY(add_momentum(s, a, view_f32(a->momentum_buffer + at, n), g, scaled));
+    TRY(aclnn_muls(s, g, g, a->lr));
+    return aclnn_sub_from(s, p, g);
 }
 
 static fsdp_status sgd_issue(stream *s, const void *args)
@@ -93,6 +116,48 @@ static fsdp_status sgd_issue(stream *s, const void *args)
 }
 
 ISSUED(sgd)
+
+/* n elements from `at` on; scratch [4 n]. */
+static fsdp_status adadelta_piece(stream *s, const adadelta_args *a, size_t at, size_t n,
+                                  float *scratch)
+{
+    const npu_view p = view_f32(a->param + at, n), t = view_f32(scratch + n, n);
+    const npu_view square_avg = view_f32(a->square_avg + at, n);
+    const npu_view acc_delta = view_f32(a->acc_delta + at, n);
+    const npu_view delta = view_f32(scratch + 2 * n, n), root = view_f32(scratch + 3 * n, n);
+    npu_view g = view_f32(a->grad + at, n);
+    TRY(scaled_grad(s, &g, delta, a->grad_coef));
+    TRY(decayed_grad(s, &g, p, a->weight_decay, view_f32(scratch, n)));
+    TRY(aclnn_mul(s, t, g, g));
+    TRY(move_average(s, square_avg, a->rho, t, a->one_minus_rho, t));
+    TRY(aclnn_copy(s, t, acc_delta));
+    TRY(aclnn_adds_to(s, t, a->eps));
+    TRY(aclnn_sqrt(s, delta, t));
+    TRY(aclnn_copy(s, t, square_avg));
+    TRY(aclnn_adds_to(s, t, a->eps));
+    TRY(aclnn_sqrt(s, root, t));
+    TRY(aclnn_div_by(s, delta, root));
+    TRY(aclnn_mul(s, delta, delta, g));
+    TRY(aclnn_mul(s, t, delta, delta));
+    TRY(move_average(s, acc_delta, a->rho, t, a->one_minus_rho, t));
+    TRY(aclnn_muls(s, delta, delta, a->lr));
+    return aclnn_sub_from(s, p, delta);
+}
+
+static fsdp_status adadelta_issue(stream *s, const void *args)
+{
+    const adadelta_args *a = args;
+    float *scratch;
+    TRY(device_alloc_f32(s, MEM_OTHER, 4 * piece_elems(a->elems, 0), "terms of adadelta",
+                         &scratch));
+    fsdp_status status = FSDP_OK;
+    for (size_t at = 0; at < a->elems && status == FSDP_OK; at += PIECE_ELEMS)
+        status = adadelta_piece(s, a, at, piece_elems(a->elems, at), scratch);
+    device_free(s, scratch);
+    return status;
+}
+
+ISSUED(adadelta)
 
 /* ---- the norm: on the host, in order of the stream ------------------------------------------- */
 

@@ -8,7 +8,7 @@
 
 /* Facts that --resume-change may name: those that add_facts does not fix. */
 static const char NAMES[] = "data,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
-                            "reduction,freeze,clip-grad,weight-decay,betas,eps";
+                            "reduction,freeze,clip-grad,weight-decay,betas,eps,momentum,rho";
 
 fsdp_status trainer_check_change(const char *change)
 {
@@ -27,11 +27,34 @@ fsdp_status trainer_check_change(const char *change)
 /* A constant rate has no end, so --steps may change. */
 static void add_schedule(ckpt_about *a, const train_config *c)
 {
-    char end[48] = "for good";
-    if (c->lr != c->min_lr)
-        snprintf(end, sizeof end, "to %.9g at step %" PRId64, c->min_lr, c->steps);
+    static const char *const HOW[] = {[SCHEDULE_COSINE] = "", [SCHEDULE_LINEAR] = " in a line"};
+    char end[96] = "for good";
+    if (c->lr_schedule == SCHEDULE_STEP)
+        snprintf(end, sizeof end, "times %.9g every %" PRId64 " steps", c->lr_gamma,
+                 c->lr_step_size);
+    else if (c->lr_schedule != SCHEDULE_CONSTANT && c->lr != c->min_lr)
+        snprintf(end, sizeof end, "to %.9g at step %" PRId64 "%s", c->min_lr, c->steps,
+                 HOW[c->lr_schedule]);
     ckpt_about_add(a, "schedule", false, "rate %.9g %s, %" PRId64 " warm-up steps", c->lr, end,
                    c->warmup_steps);
+}
+
+/* What the optimizer takes. A zero that is "nothing" agrees with a checkpoint that lacks it. */
+static void add_recipe(ckpt_about *a, const train_config *c, optimizer_kind optimizer)
+{
+    if (optimizer == OPTIMIZER_ADAMW || c->weight_decay > 0)
+        ckpt_about_add(a, "weight-decay", false, "%.9g", c->weight_decay);
+    else
+        ckpt_about_add(a, "weight-decay", false, "nothing");
+    if (optimizer == OPTIMIZER_ADAMW)
+        ckpt_about_add(a, "betas", false, "%.9g and %.9g", c->beta1, c->beta2);
+    if (optimizer == OPTIMIZER_ADAMW || optimizer == OPTIMIZER_ADADELTA)
+        ckpt_about_add(a, "eps", false, "%.9g", c->eps);
+    if (optimizer == OPTIMIZER_MOMENTUM)
+        ckpt_about_add(a, "momentum", false, "%.9g%s", c->momentum,
+                       c->nesterov ? ", Nesterov's" : "");
+    if (optimizer == OPTIMIZER_ADADELTA)
+        ckpt_about_add(a, "rho", false, "%.9g", c->rho);
 }
 
 static void add_facts(ckpt_about *a, const trainer *t, const char *data)
@@ -44,7 +67,7 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
                    "%s of %zu blocks, %zu heads, width %zu, MLP %zu, vocabulary %zu, %zu positions",
                    m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size,
                    m->max_seq_len);
-    ckpt_about_add(a, "optimizer", true, "%s", tc->optimizer == OPTIMIZER_ADAMW ? "adamw" : "sgd");
+    ckpt_about_add(a, "optimizer", true, "%s", optimizer_of(t->run.optimizer)->name);
     ckpt_about_add(a, "data", false, "%s", data);
     ckpt_about_add(a, "seq-len", false, "%" PRId64, tc->seq_len);
     ckpt_about_add(a, "global-batch", false, "%" PRId64, tc->global_batch);
@@ -56,11 +79,7 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
                    c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast");
     ckpt_about_add(a, "freeze", false, "%s", c->freeze ? c->freeze : "nothing");
     ckpt_about_add(a, "clip-grad", false, "%.9g", tc->clip_grad);
-    if (tc->optimizer != OPTIMIZER_ADAMW)
-        return;
-    ckpt_about_add(a, "weight-decay", false, "%.9g", tc->weight_decay);
-    ckpt_about_add(a, "betas", false, "%.9g and %.9g", tc->beta1, tc->beta2);
-    ckpt_about_add(a, "eps", false, "%.9g", tc->eps);
+    add_recipe(a, tc, t->run.optimizer);
 }
 
 static void describe(const corpus *c, char *out, size_t out_bytes)
@@ -77,11 +96,10 @@ fsdp_status trainer_about(trainer *t)
         describe(&t->val_data, val_data, sizeof val_data);
         TRY(comm_same(t->run.world, "--val-data", val_data));
     }
-    t->store = (ckpt_store){
-        .world = t->run.world,
-        .m = &t->m,
-        .n_arrays = t->cfg.train.optimizer == OPTIMIZER_ADAMW ? CKPT_ARRAYS_ADAMW : CKPT_ARRAYS_SGD,
-        .keep = t->cfg.keep};
+    t->store = (ckpt_store){.world = t->run.world,
+                            .m = &t->m,
+                            .optimizer = optimizer_of(t->run.optimizer),
+                            .keep = t->cfg.keep};
     add_facts(&t->store.about, t, data);
     return FSDP_OK;
 }

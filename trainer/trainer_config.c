@@ -17,7 +17,7 @@
 #define LATER "this part is not there yet; run without it"
 
 enum { MAX_AUTO_BATCH = 8, MOST_DIGITS = 18 /* of an int64_t */ };
-enum { NOT_GIVEN = -2 }; /* a number that --gradient-checkpointing does not give */
+enum { NOT_GIVEN = -2 }; /* a number whose default depends on other options */
 
 /* clang-format off */
 const option_spec TRAINER_OPTIONS[] = {
@@ -72,14 +72,22 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("steps", train.steps), .def = "20", .max = 1e9, .help = "optimizer steps"},
     {OPTION("seed", seed), .def = "1", .max = 9e15, .help = "of the initial weights"},
     {OPTION("freeze", freeze), .arg = "PATTERN,...", .help = "do not train parameters with such names, as transformer.h.0.*: gathered, never reduced or updated"},
-    {OPTION("optimizer", train.optimizer), .def = "adamw", .choices = "adamw|sgd", .help = "update rule"},
+    {OPTION("optimizer", optimizer), .def = "adamw", .choices = "adamw|sgd|adadelta", .help = "update rule; sgd as --momentum says"},
     {OPTION("lr", train.lr), .def = "1e-3", .max = 1e3, .help = "peak learning rate"},
-    {OPTION("min-lr", train.min_lr), .def = "1e-4", .max = 1e3, .help = "learning rate at the end"},
+    {OPTION("min-lr", train.min_lr), .max = 1e3, .help = "learning rate at the end of cosine and linear (default 1e-4)"},
+    {OPTION("lr-schedule", train.lr_schedule), .def = "cosine", .choices = "cosine|linear|step|constant",
+     .help = "learning rate after the warm-up: down to --min-lr at the last step, or times --lr-gamma every --lr-step-size steps"},
+    {OPTION("lr-step-size", train.lr_step_size), .max = 1e9, .help = "steps, with --lr-schedule step"},
+    {OPTION("lr-gamma", train.lr_gamma), .min = 1e-30, .max = 1, .help = "with --lr-schedule step (default 0.1)"},
     {OPTION("warmup-steps", train.warmup_steps), .def = "5", .max = 1e9, .help = "steps of linear warm-up"},
-    {OPTION("weight-decay", train.weight_decay), .def = "0.1", .max = 1e3, .help = "decoupled, AdamW only"},
+    {OPTION("weight-decay", train.weight_decay), .max = 1e3,
+     .help = "of matrices: decoupled with AdamW (default 0.1), added to the gradient with sgd and Adadelta (default 0)"},
     {OPTION("beta1", train.beta1), .def = "0.9", .max = 0.999999999, .help = "AdamW"},
     {OPTION("beta2", train.beta2), .def = "0.95", .max = 0.999999999, .help = "AdamW"},
-    {OPTION("eps", train.eps), .def = "1e-8", .min = 1e-30, .max = 1, .help = "AdamW"},
+    {OPTION("eps", train.eps), .min = 1e-30, .max = 1, .help = "AdamW (default 1e-8) and Adadelta (default 1e-6)"},
+    {OPTION("momentum", train.momentum), .max = 0.999999999, .help = "sgd (0: none)"},
+    {OPTION("nesterov", train.nesterov), .help = "with --momentum: Nesterov's"},
+    {OPTION("rho", train.rho), .max = 0.999999999, .help = "Adadelta (default 0.9)"},
     {OPTION("clip-grad", train.clip_grad), .def = "1", .max = 1e30, .help = "global norm (0: no clipping)"},
     {OPTION("data", data), .arg = "PATH", .group = "Data and files",
      .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts)"},
@@ -124,7 +132,11 @@ const option_spec TRAINER_OPTIONS[] = {
 
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
-    *cfg = (trainer_config){0};
+    *cfg = (trainer_config){.train = {.min_lr = NOT_GIVEN,
+                                      .lr_gamma = NOT_GIVEN,
+                                      .weight_decay = NOT_GIVEN,
+                                      .eps = NOT_GIVEN,
+                                      .rho = NOT_GIVEN}};
     TRY(options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg));
     TRY(backend_check(cfg->device));
     if (cfg->comm < COMM_NATIVE)
@@ -340,7 +352,44 @@ int trainer_config_shard_size(const trainer_config *cfg)
     return sharding_shard_size((sharding_strategy)cfg->sharding, cfg->n_ranks, (int)cfg->fsdp_size);
 }
 
+optimizer_kind trainer_config_optimizer(const trainer_config *cfg)
+{
+    return cfg->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)cfg->optimizer;
+}
+
+static void set_default(double *field, double value)
+{
+    *field = *field == NOT_GIVEN ? value : *field;
+}
+
+/* Fill in what was not given by what the optimizer takes. */
+static void resolve_recipe(train_config *c, int optimizer)
+{
+    set_default(&c->min_lr, 1e-4);
+    set_default(&c->lr_gamma, 0.1);
+    set_default(&c->weight_decay, optimizer == OPTIMIZER_ADAMW ? 0.1 : 0);
+    set_default(&c->eps, optimizer == OPTIMIZER_ADADELTA ? 1e-6 : 1e-8);
+    set_default(&c->rho, 0.9);
+}
+
 #define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"
+
+typedef struct need {
+    bool lacks;
+    const char *option, *needs;
+} need;
+
+static fsdp_status refuse_lacks(const need *rules, size_t n_rules)
+{
+    for (size_t i = 0; i < n_rules; i++) {
+        char hint[160];
+        snprintf(hint, sizeof hint, "pass %s, or leave %s out", rules[i].needs, rules[i].option);
+        if (rules[i].lacks)
+            return fsdp_error(FSDP_EINVAL, hint, "%s: expected %s beside it, got other options",
+                              rules[i].option, rules[i].needs);
+    }
+    return FSDP_OK;
+}
 
 /* Refuse options that need others which are not given. */
 static fsdp_status check_needs(const trainer_config *c, int world_size)
@@ -351,10 +400,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     const bool measures_link = world_size > 1 && !c->plan_prices;
     const bool has_link =
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
-    const struct {
-        bool lacks;
-        const char *option, *needs;
-    } rules[] = {
+    const need rules[] = {
         {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
         {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},
         {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
@@ -379,14 +425,24 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->plan_device == PLAN_THIS_DEVICE && !has_link, "--plan-device this", LINK_OR_RANKS},
         {c->bucket_auto && !has_link, "--bucket auto", LINK_OR_RANKS},
     };
-    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        char hint[160];
-        snprintf(hint, sizeof hint, "pass %s, or leave %s out", rules[i].needs, rules[i].option);
-        if (rules[i].lacks)
-            return fsdp_error(FSDP_EINVAL, hint, "%s: expected %s beside it, got other options",
-                              rules[i].option, rules[i].needs);
-    }
-    return FSDP_OK;
+    return refuse_lacks(rules, sizeof rules / sizeof *rules);
+}
+
+/* Likewise, of the optimizer and the schedule. */
+static fsdp_status check_recipe(const train_config *t, int optimizer)
+{
+    const bool by_steps = t->lr_schedule == SCHEDULE_STEP;
+    const need rules[] = {
+        {t->momentum > 0 && optimizer != OPTIMIZER_SGD, "--momentum", "--optimizer sgd"},
+        {t->nesterov && t->momentum == 0, "--nesterov", "--momentum M"},
+        {t->rho != NOT_GIVEN && optimizer != OPTIMIZER_ADADELTA, "--rho", "--optimizer adadelta"},
+        {t->min_lr != NOT_GIVEN && t->lr_schedule >= SCHEDULE_STEP, "--min-lr",
+         "--lr-schedule cosine or linear"},
+        {by_steps && t->lr_step_size == 0, "--lr-schedule step", "--lr-step-size N"},
+        {!by_steps && t->lr_step_size > 0, "--lr-step-size", "--lr-schedule step"},
+        {!by_steps && t->lr_gamma != NOT_GIVEN, "--lr-gamma", "--lr-schedule step"},
+    };
+    return refuse_lacks(rules, sizeof rules / sizeof *rules);
 }
 
 /* Check the sizes of shard groups and near groups, and the batch. */
@@ -421,6 +477,8 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     }
     cfg->is_timed = cfg->plan_device != PLAN_NO_DEVICE || cfg->plan_prices || cfg->bucket_auto;
     TRY(check_needs(cfg, world_size));
+    TRY(check_recipe(&cfg->train, cfg->optimizer));
+    resolve_recipe(&cfg->train, cfg->optimizer);
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));
     TRY(parse_recompute(cfg, (int)model_cfg->n_blocks));

@@ -12,11 +12,16 @@
 enum { READ_BYTES = 1 << 16 };
 
 static const char SPACE_HINT[] = "free some space, or pass another --save directory";
-static const char ARRAY_LETTERS[] = "pmv";
 
 fsdp_status ckpt_no_memory(void)
 {
     return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
+}
+
+/* What the tensors of array k are called. */
+static const char *array_name(const ckpt_id *id, int k)
+{
+    return k == 0 ? "p" : id->optimizer->states[k - 1];
 }
 
 bool ckpt_has(const model *m, int p, int k)
@@ -123,13 +128,13 @@ static bool add_tensors(cJSON *header, const ckpt_id *id, const model *m, const 
     bool ok = cJSON_AddItemToObject(header, "__metadata__", id_json(id));
     for (int k = 0; k < id->n_arrays; k++)
         for (int i = 0; i < list->n_pieces && ok; i++) {
-            char name[PARAM_NAME_BYTES + 32];
+            char name[PARAM_NAME_BYTES + 48];
             const ckpt_piece *piece = &list->pieces[i];
             size_t elems = (size_t)piece->elems;
             if (!ckpt_has(m, piece->param, k))
                 continue;
-            snprintf(name, sizeof name, "%s@%" PRIu64 ".%c", m->params[piece->param].name,
-                     piece->begin, ARRAY_LETTERS[k]);
+            snprintf(name, sizeof name, "%s@%" PRIu64 ".%s", m->params[piece->param].name,
+                     piece->begin, array_name(id, k));
             ok = safetensors_add(header, name, &elems, 1, data_bytes);
         }
     return ok;
@@ -220,8 +225,9 @@ static int find_param(const model *m, const char *name, size_t n, int from)
     return -1;
 }
 
-/* "name@32.m" of this model, and its tensor's range in the file. */
-static bool parse_tensor(const safetensors *f, const cJSON *t, const model *m, int from,
+/* "name@32.m" of this model, and its tensor's range in the file. The search for the parameter
+ * begins at that of *e. */
+static bool parse_tensor(const safetensors *f, const ckpt_id *id, const cJSON *t, const model *m,
                          ckpt_entry *e)
 {
     const char *at = strrchr(t->string, '@');
@@ -235,13 +241,14 @@ static bool parse_tensor(const safetensors *f, const cJSON *t, const model *m, i
         return false;
     errno = 0;
     unsigned long long begin = strtoull(at + 1, &end, 10);
-    const char *letter = end[0] == '.' && end[1] != '\0' ? strchr(ARRAY_LETTERS, end[1]) : NULL;
-    int p = find_param(m, t->string, (size_t)(at - t->string), from);
-    if (errno != 0 || letter == NULL || end[2] != '\0' || p < 0 || elems == 0 ||
-        elems > m->params[p].elems || begin > m->params[p].elems - elems)
+    int p = find_param(m, t->string, (size_t)(at - t->string), e->piece.param);
+    if (errno != 0 || *end != '.' || p < 0 || elems == 0 || elems > m->params[p].elems ||
+        begin > m->params[p].elems - elems)
         return false;
     e->piece = (ckpt_piece){.param = p, .begin = begin, .elems = elems};
-    e->array = (int)(letter - ARRAY_LETTERS);
+    for (e->array = 0; strcmp(end + 1, array_name(id, e->array)) != 0;)
+        if (++e->array == id->n_arrays)
+            return false;
     bool ok = safetensors_range(f, t, elems * sizeof(float), &e->at);
     e->at += f->data_begin;
     return ok;
@@ -268,7 +275,7 @@ static fsdp_status list_tensors(const safetensors *f, const ckpt_id *id, const m
     for (const cJSON *t = f->header->child; t != NULL; t = t->next) {
         if (strcmp(t->string, "__metadata__") == 0)
             continue;
-        if (!parse_tensor(f, t, m, e.piece.param, &e) || e.array >= id->n_arrays)
+        if (!parse_tensor(f, id, t, m, &e))
             return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
                               "checkpoint: %s: tensor %.80s is no part of this model", f->path,
                               t->string);

@@ -5,15 +5,16 @@
  *
  * Each piece of each array is a tensor of one dimension: "transformer.h.0.ln_1.bias@32.m" is the
  * first moment of that parameter from element 32 on. First come the parameters of all pieces (.p),
- * then the moments (.m, .v) of trained parameters. __metadata__ names the run, step and rank of the
+ * then the optimizer's states of trained parameters, by their names in optimizers.h (.m and .v of
+ * AdamW). __metadata__ names the run, step and rank of the
  * file, so that parts of two checkpoints are not mixed. A rank without pieces writes no tensor. */
 #pragma once
 #include <limits.h>
 #include "common/model/safetensors.h"
 #include "common/model/unit.h"
+#include "common/ops/optimizers.h"
 
 enum { CKPT_RUN_BYTES = 17, CKPT_NAME_ROOM = 128 };
-enum { CKPT_ARRAYS_SGD = 1, CKPT_ARRAYS_ADAMW = 3 }; /* parameter; m and v */
 #define CKPT_FORMAT     "fsdp-labs-checkpoint-2"
 #define CKPT_OTHER_HINT "resume from another checkpoint"
 
@@ -35,15 +36,16 @@ typedef struct ckpt_id {
     char run[CKPT_RUN_BYTES]; /* 16 hex digits: the run, however often it was resumed */
     int64_t step;             /* that training goes on with */
     int file, n_files;
-    int n_arrays;
-    uint64_t shape; /* see ckpt_shape */
+    int n_arrays;                    /* 1, the parameters, and the states of the optimizer */
+    const optimizer_rule *optimizer; /* NULL in a manifest that was only read */
+    uint64_t shape;                  /* see ckpt_shape */
 } ckpt_id;
 
 typedef struct ckpt_sum {
     uint64_t bytes, xxh3; /* of the whole file, as xxhsum -H3 prints it */
 } ckpt_sum;
 
-/* ckpt_has -- whether a run saves array k of parameter p. Only trained parameters have moments. */
+/* ckpt_has -- whether a run saves array k of parameter p. Only trained parameters have states. */
 bool ckpt_has(const model *m, int p, int k);
 /* ckpt_shape -- a hash of the names and shapes of all parameters. */
 uint64_t ckpt_shape(const model *m);

@@ -173,8 +173,8 @@ static bool read_id(const cJSON *j, ckpt_id *id)
     size_t step, arrays;
     if (!read_text(j, "run", id->run, sizeof id->run) || !read_hex(j, "run", &unused) ||
         !json_size(cJSON_GetObjectItemCaseSensitive(j, "step"), &step) ||
-        !json_size(cJSON_GetObjectItemCaseSensitive(j, "arrays"), &arrays) ||
-        (arrays != CKPT_ARRAYS_SGD && arrays != CKPT_ARRAYS_ADAMW))
+        !json_size(cJSON_GetObjectItemCaseSensitive(j, "arrays"), &arrays) || arrays < 1 ||
+        arrays > 1 + OPTIM_MAX_STATES)
         return false;
     id->step = (int64_t)step;
     id->n_arrays = (int)arrays;

@@ -41,7 +41,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Check that each array has every element of every stored parameter once. If the runs may differ in
- * what is frozen, the moments of a parameter may be missing as a whole. */
+ * what is frozen, the states of a parameter may be missing as a whole. */
 static fsdp_status check_whole(const ckpt_source *src, const model *m, const char *change)
 {
     const bool refreezes = ckpt_list_has(change, "freeze");
@@ -78,12 +78,13 @@ static fsdp_status list_files(ckpt_source *src, const model *m, const char *chan
 static fsdp_status check_shape(const ckpt_source *src, const ckpt_store *now)
 {
     const ckpt_id *id = &src->manifest.id;
-    if (id->shape == ckpt_shape(now->m) && id->n_arrays == now->n_arrays)
+    const int n_arrays = 1 + now->optimizer->n_states;
+    if (id->shape == ckpt_shape(now->m) && id->n_arrays == n_arrays)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "resume with the model and optimizer options of that run",
                       "--resume %s: parameters of other shapes, or %d arrays for each where this "
                       "run has %d",
-                      src->dir, id->n_arrays, now->n_arrays);
+                      src->dir, id->n_arrays, n_arrays);
 }
 
 /* Ranks that read different directories would mix two checkpoints. */
@@ -106,6 +107,7 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
     TRY(same_everywhere(src, now->world));
     TRY(ckpt_about_check(&src->manifest.about, &now->about, change, src->dir));
     TRY(check_shape(src, now));
+    src->manifest.id.optimizer = now->optimizer; /* the same, as about says */
     status = comm_agree(now->world, check_sums(src, now->world));
     if (status == FSDP_OK)
         status = comm_agree(now->world, list_files(src, now->m, change));

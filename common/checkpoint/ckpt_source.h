@@ -3,7 +3,7 @@
  *   ckpt_source_open -> ckpt_source_find, ckpt_source_read ... -> ckpt_source_close
  *
  * When it is open, every file has been read once and agrees with the manifest, and together they
- * hold every element of every array once: only now may anything be changed. The moments of
+ * hold every element of every array once: only now may anything be changed. The states of
  * parameters that the saving run did not train are in no file, and start at zero. */
 #pragma once
 #include "common/checkpoint/ckpt_store.h"
@@ -15,7 +15,7 @@ typedef struct ckpt_source {
 } ckpt_source;
 
 /* ckpt_source_open -- find the checkpoint and check it.
- *   now         what the run is: world, m, about and n_arrays
+ *   now         what the run is: world, m, about and optimizer
  *   dir         as given to --save, or one DIR/step-N in it
  *   automatic   if the latest checkpoint is not whole, take the one before it, with a note on
  *               stderr; without any src->dir is "". Else there must be one, and be whole
@@ -24,8 +24,8 @@ typedef struct ckpt_source {
  *   errors      FSDP_ENOMEM; FSDP_EIO, FSDP_EINVAL: a missing or damaged file, another model */
 fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automatic,
                              const char *change, ckpt_source *src);
-/* ckpt_source_find -- the pieces of a parameter in array 0 (parameter), 1 (m) or 2 (v), ascending;
- * *n = how many. Valid until ckpt_source_close. */
+/* ckpt_source_find -- the pieces of a parameter in array 0 (parameter), or k + 1 (state k),
+ * ascending; *n = how many. Valid until ckpt_source_close. */
 const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n);
 /* ckpt_source_read -- the values [e->piece.elems] of a piece. errors: FSDP_EIO. */
 fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, float *values);

@@ -372,7 +372,8 @@ static ckpt_id id_of(const ckpt_store *s, int64_t next_step)
     ckpt_id id = {.step = next_step,
                   .file = comm_rank(s->world),
                   .n_files = comm_size(s->world),
-                  .n_arrays = s->n_arrays,
+                  .n_arrays = 1 + s->optimizer->n_states,
+                  .optimizer = s->optimizer,
                   .shape = ckpt_shape(s->m)};
     memcpy(id.run, s->run, sizeof id.run);
     return id;

@@ -21,7 +21,7 @@ typedef struct ckpt_store {
     comm *world;      /* all ranks that save; borrowed */
     const model *m;   /* borrowed */
     ckpt_about about; /* what the run is */
-    int n_arrays;
+    const optimizer_rule *optimizer;
     int64_t keep;             /* checkpoints that are kept; 0: all */
     int64_t newest;           /* step gone on from, then of the last save; 0: none */
     char run[CKPT_RUN_BYTES]; /* 16 hex digits, given by ckpt_store_claim */
@@ -31,7 +31,7 @@ typedef struct ckpt_store {
 } ckpt_store;
 
 /* ckpt_store_open -- make DIR if it is missing, and lock it.
- *   s           world, m, about, n_arrays and keep are filled in
+ *   s           world, m, about, optimizer and keep are filled in
  *   collective  all ranks of s->world; all fail or none
  *   errors      FSDP_EIO: it cannot be written, or after 10 s another process still holds the lock,
  *               which is named; FSDP_EINVAL: it is a checkpoint, or holds one of the old form */

@@ -78,8 +78,22 @@ __global__ void sgd_kernel(sgd_args a)
 {
     const size_t i = global_thread();
     const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
-    if (i < a.elems)
-        a.param[i] = sgd_elem(&a, a.grad[i] * coef, a.param[i]);
+    if (i >= a.elems)
+        return;
+    if (a.momentum_buffer == NULL)
+        sgd_elem(&a, a.grad[i] * coef, &a.param[i]);
+    else
+        momentum_elem(&a, a.grad[i] * coef, &a.param[i], &a.momentum_buffer[i]);
 }
 
 OPERATION(cuda, sgd, sgd_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+
+__global__ void adadelta_kernel(adadelta_args a)
+{
+    const size_t i = global_thread();
+    const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
+    if (i < a.elems)
+        adadelta_elem(&a, a.grad[i] * coef, &a.param[i], &a.square_avg[i], &a.acc_delta[i]);
+}
+
+OPERATION(cuda, adadelta, adadelta_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)

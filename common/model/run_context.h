@@ -3,8 +3,7 @@
 #pragma once
 #include "common/comm/comm_calls.h"
 #include "common/model/unit.h"
-
-typedef enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD } optimizer_kind;
+#include "common/ops/optimizers.h"
 
 typedef struct run_context {
     const model *m;

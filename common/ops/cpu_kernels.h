@@ -102,7 +102,7 @@ fsdp_status check_numbers(const char *what, const char *where, const int32_t *nu
 #define EACH_SHARED_OP(DO)                                                                         \
     DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm) DO(layernorm_backward)    \
     DO(gelu) DO(gelu_backward) DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares)        \
-    DO(clip_coef) DO(adamw) DO(sgd)
+    DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta)
 /* clang-format on */
 #define DECLARE(op) fsdp_status cpu_##op(stream *s, const op##_args *a);
 EACH_SHARED_OP(DECLARE)

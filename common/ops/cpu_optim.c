@@ -1,6 +1,6 @@
 /* cpu_optim.c -- gradient norm, clipping and the optimizers' updates, for both tables.
  *
- *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw or sgd
+ *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw, sgd ...
  *
  * The sum of squares is exact, so that it has no order; the updates treat each element alone, so
  * that a shard's edge changes nothing. */
@@ -76,14 +76,32 @@ static fsdp_status sgd_tile(const void *args, size_t tile)
     const sgd_args a = *(const sgd_args *)args;
     const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
     float *restrict param = a.param;
+    float *restrict buffer = a.momentum_buffer;
     const float *restrict grad = a.grad;
-    const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
-    for (size_t i = tile * TILE_ELEMS; i < end; i++)
-        param[i] = sgd_elem(&a, grad[i] * coef, param[i]);
+    const size_t begin = tile * TILE_ELEMS, end = min_size(a.elems, begin + TILE_ELEMS);
+    for (size_t i = begin; i < end && buffer == NULL; i++)
+        sgd_elem(&a, grad[i] * coef, &param[i]);
+    for (size_t i = begin; i < end && buffer != NULL; i++)
+        momentum_elem(&a, grad[i] * coef, &param[i], &buffer[i]);
     return FSDP_OK;
 }
 
 ELEMENTWISE(sgd, MIN_PARALLEL_ELEMS)
+
+static fsdp_status adadelta_tile(const void *args, size_t tile)
+{
+    const adadelta_args a = *(const adadelta_args *)args;
+    const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
+    float *restrict param = a.param;
+    float *restrict square_avg = a.square_avg, *restrict acc_delta = a.acc_delta;
+    const float *restrict grad = a.grad;
+    const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
+    for (size_t i = tile * TILE_ELEMS; i < end; i++)
+        adadelta_elem(&a, grad[i] * coef, &param[i], &square_avg[i], &acc_delta[i]);
+    return FSDP_OK;
+}
+
+ELEMENTWISE(adadelta, MIN_PARALLEL_ELEMS)
 
 /* ---- adamw_scalars -------------------------------------------------------------------------- */
 
@@ -97,7 +115,7 @@ static double power(double base, int64_t n)
     return p;
 }
 
-void adamw_scalars(adamw_args *a, const adamw_config *c)
+void adamw_scalars(adamw_args *a, const optim_config *c)
 {
     const double bias1 = 1.0 - power(c->beta1, c->step + 1);
     const double bias2 = 1.0 - power(c->beta2, c->step + 1);

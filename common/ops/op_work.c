@@ -28,6 +28,8 @@
  *   clip_coef            4                         2 + sizeof(rsum) / 4
  *   adamw                16 n                      7 n: param, m, v twice, grad
  *   sgd                  5 n                       3 n: param twice, grad
+ *     [momentum_buffer]  + 2 n [+ 2 n nesterov]    + 2 n
+ *   adadelta             19 n                      7 n: param, averages twice, grad
  *
  * Attention: two matrix products forward, five backward, over the half of the T x T scores that the
  * causal mask leaves; the softmax between them is left out (its part is about 1 / D). */
@@ -358,8 +360,21 @@ op_work adamw_work(const adamw_args *a)
 
 op_work sgd_work(const sgd_args *a)
 {
-    op_work w = begin("sgd", DTYPE_F32, a->elems, 5 * (double)a->elems);
+    const double flops = a->momentum_buffer == NULL ? 5 : a->nesterov ? 9 : 7;
+    op_work w = begin("sgd", DTYPE_F32, a->elems, flops * (double)a->elems);
     delivers(&w, a->param, a->elems, DTYPE_F32, true);
+    delivers(&w, a->momentum_buffer, if_there(a->momentum_buffer, a->elems), DTYPE_F32, true);
+    reads(&w, a->grad, a->elems, DTYPE_F32);
+    op_reads(&w, a->grad_coef, sizeof *a->grad_coef);
+    return w;
+}
+
+op_work adadelta_work(const adadelta_args *a)
+{
+    op_work w = begin("adadelta", DTYPE_F32, a->elems, 19 * (double)a->elems);
+    delivers(&w, a->param, a->elems, DTYPE_F32, true);
+    delivers(&w, a->square_avg, a->elems, DTYPE_F32, true);
+    delivers(&w, a->acc_delta, a->elems, DTYPE_F32, true);
     reads(&w, a->grad, a->elems, DTYPE_F32);
     op_reads(&w, a->grad_coef, sizeof *a->grad_coef);
     return w;

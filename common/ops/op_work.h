@@ -23,9 +23,9 @@ typedef struct op_work {
 void op_reads(op_work *w, const void *ptr, size_t bytes);
 void op_writes(op_work *w, const void *ptr, size_t bytes);
 
-/* matmul_work ... sgd_work -- the name, FLOPs, bytes and accesses of ops->matmul(s, a) ...
- * ops->sgd(s, a). The formulas stand in op_work.c. Rows that lie apart, as the heads of attention
- * do in a [B,T,3C] array, are accessed from the first to the last. */
+/* matmul_work ... adadelta_work -- the name, FLOPs, bytes and accesses of ops->matmul(s, a) ...
+ * ops->adadelta(s, a). The formulas stand in op_work.c. Rows that lie apart, as the heads of
+ * attention do in a [B,T,3C] array, are accessed from the first to the last. */
 #define DECLARE(op) op_work op##_work(const op##_args *a);
 EACH_OP(DECLARE)
 #undef DECLARE

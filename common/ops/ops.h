@@ -20,7 +20,7 @@
  *     `overwrite` (matmul: no `accumulate`) is set: then what the array held is not read, and it
  *     becomes what zeroing and adding makes of it, bit for bit (matmul by `fast`: but for the order
  *     of its sums). Gradients of activations are overwritten.
- *   - Element-wise operations (add, scale, cast, adamw, sgd) give an element the same bits wherever
+ *   - Element-wise operations (add, scale, cast, updates) give an element the same bits wherever
  *     it stands in the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
  * B: sequences, T: tokens of a sequence, C: model width, V: vocabulary, H: heads, D: head width. */
@@ -173,13 +173,34 @@ typedef struct scale_args {
     size_t elems;
 } scale_args;
 
-/* p = p - lr * (grad * (*grad_coef) + weight_decay * p): torch.optim.SGD without momentum. */
+/* torch.optim.SGD without dampening, one pass, element-wise:
+ *   g = grad * (*grad_coef) + weight_decay * p
+ *   b = momentum * b + g; g = b, or with nesterov g + momentum * b      if b is there
+ *   p = p - lr * g
+ * A momentum_buffer b of zeros takes g in its first step, as PyTorch's does. */
 typedef struct sgd_args {
     float *param;
     const float *grad, *grad_coef;
     size_t elems;
-    float lr, weight_decay;
+    float lr, weight_decay; /* weight_decay: 0 for tensors that do not decay */
+    float *momentum_buffer; /* NULL: no momentum */
+    float momentum;
+    bool nesterov;
 } sgd_args;
+
+/* torch.optim.Adadelta [Adadelta alg. 1], one pass, element-wise:
+ *   g = grad * (*grad_coef) + weight_decay * p
+ *   square_avg = rho * square_avg + (1 - rho) * (g*g)
+ *   delta = sqrt(acc_delta + eps) / sqrt(square_avg + eps) * g     by acc_delta of the step before
+ *   acc_delta = rho * acc_delta + (1 - rho) * (delta*delta)
+ *   p = p - lr * delta */
+typedef struct adadelta_args {
+    float *param, *square_avg, *acc_delta;
+    const float *grad, *grad_coef;
+    size_t elems;
+    float lr, weight_decay; /* weight_decay: 0 for tensors that do not decay */
+    float rho, one_minus_rho, eps;
+} adadelta_args;
 
 typedef struct ops {
     const char *name;
@@ -201,6 +222,7 @@ typedef struct ops {
     fsdp_status (*clip_coef)(stream *s, const clip_coef_args *a);
     fsdp_status (*adamw)(stream *s, const adamw_args *a);
     fsdp_status (*sgd)(stream *s, const sgd_args *a);
+    fsdp_status (*adadelta)(stream *s, const adadelta_args *a);
     const sum_kernels *sums; /* what running sums of this table work with */
 } ops;
 
@@ -210,7 +232,8 @@ typedef struct ops {
 #define EACH_OP(DO)                                                                                \
     DO(matmul) DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm)                \
     DO(layernorm_backward) DO(gelu) DO(gelu_backward) DO(attention) DO(attention_backward)         \
-    DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)
+    DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)    \
+    DO(adadelta)
 /* clang-format on */
 
 /* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- that of plain C. Static:
@@ -218,13 +241,17 @@ typedef struct ops {
 const ops *ops_cpu_fast(void);
 const ops *ops_cpu_portable(void);
 
-typedef struct adamw_config {
-    double lr, beta1, beta2, eps, weight_decay;
-    int64_t step; /* from 0 */
-} adamw_config;
+/* What a run's options and its schedule say of a step's update, for every optimizer. */
+typedef struct optim_config {
+    double lr, weight_decay, eps;
+    double beta1, beta2;  /* AdamW */
+    double momentum, rho; /* SGD; Adadelta */
+    bool nesterov;        /* SGD */
+    int64_t step;         /* from 0 */
+} optim_config;
 
 /* adamw_scalars -- fill the scalar fields of *a from doubles, in one written order (powers by
  * repeated multiplication), each rounded to fp32 once. */
-void adamw_scalars(adamw_args *a, const adamw_config *c);
+void adamw_scalars(adamw_args *a, const optim_config *c);
 
 EXTERN_C_END

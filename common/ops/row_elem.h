@@ -63,10 +63,29 @@ ROW_FN void adamw_elem(const adamw_args *a, float g, float *param, float *m, flo
     *param = decayed - a->step_size * *m / (sqrtf(*v) / a->sqrt_bias2 + a->eps);
 }
 
-/* sgd_elem -- the new param. */
-ROW_FN float sgd_elem(const sgd_args *a, float g, float param)
+/* sgd_elem -- one element's update without momentum, given g = grad * coef. */
+ROW_FN void sgd_elem(const sgd_args *a, float g, float *param)
 {
-    return param - a->lr * (g + a->weight_decay * param);
+    *param = *param - a->lr * (g + a->weight_decay * *param);
+}
+
+/* momentum_elem -- likewise with momentum. */
+ROW_FN void momentum_elem(const sgd_args *a, float g, float *param, float *buffer)
+{
+    g = g + a->weight_decay * *param;
+    *buffer = a->momentum * *buffer + g;
+    *param = *param - a->lr * (a->nesterov ? g + a->momentum * *buffer : *buffer);
+}
+
+/* adadelta_elem -- one element's update, given g = grad * coef. */
+ROW_FN void adadelta_elem(const adadelta_args *a, float g, float *param, float *square_avg,
+                          float *acc_delta)
+{
+    g = g + a->weight_decay * *param;
+    *square_avg = a->rho * *square_avg + a->one_minus_rho * (g * g);
+    const float delta = sqrtf(*acc_delta + a->eps) / sqrtf(*square_avg + a->eps) * g;
+    *acc_delta = a->rho * *acc_delta + a->one_minus_rho * (delta * delta);
+    *param = *param - a->lr * delta;
 }
 
 /* embedding_row -- row r of out, its columns [begin, begin + width): wte[token] + wpe[position]. */

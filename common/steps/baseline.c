@@ -28,9 +28,9 @@ typedef struct baseline {
     size_t *offset;  /* [n_params] of the parameter; a tied one has that of the storage it shares */
     size_t *grad_offset; /* [n_params] of the parameter's gradient */
     size_t param_elems;  /* length of params */
-    size_t own_elems;    /* of these the trained ones; length of m and v */
+    size_t own_elems;    /* of these the trained ones; length of states */
     size_t padded_elems; /* length of a gradient array, with second uses and padding */
-    float *params, *m, *v;
+    float *params, *state[OPTIM_MAX_STATES];
     void *rounded;  /* params in bf16, cast again whenever they change; NULL in fp32 */
     float *grads;   /* of a micro-step, later the finished ones; NULL while acc has them */
     grad_acc local; /* no_sync: gradients of this rank's earlier micro-steps */
@@ -199,25 +199,25 @@ static fsdp_status find_norm(baseline *b, float max_norm)
                   .norm = b->norm, .coef = b->coef, .sum = b->norm_sum, .max_norm = max_norm});
 }
 
-static fsdp_status update_param(baseline *b, const step_scalars *sc, int p)
+static fsdp_status update_params(baseline *b, const optim_config *c)
 {
-    const param_spec *spec = &b->run.m->params[p];
-    size_t at = b->offset[p];
-    if (b->run.optimizer == OPTIMIZER_SGD)
-        return b->run.ops->sgd(b->s, &(sgd_args){.param = b->params + at,
-                                                 .grad = b->grads + at,
-                                                 .grad_coef = b->coef,
-                                                 .elems = spec->elems,
-                                                 .lr = (float)sc->adamw.lr});
-    adamw_args a = {.param = b->params + at,
-                    .m = b->m + at,
-                    .v = b->v + at,
-                    .grad = b->grads + at,
-                    .grad_coef = b->coef,
-                    .elems = spec->elems};
-    adamw_scalars(&a, &sc->adamw);
-    a.decay = spec->decay ? a.decay : 0.0f;
-    return b->run.ops->adamw(b->s, &a);
+    const optimizer_rule *rule = optimizer_of(b->run.optimizer);
+    optim_scalars sc;
+    optim_scalars_make(c, b->coef, &sc);
+    for (int p = 0; p < b->run.m->n_params; p++) {
+        const param_spec *spec = &b->run.m->params[p];
+        const size_t at = b->offset[p];
+        if (!updates(spec))
+            continue;
+        optim_part part = {.param = b->params + at,
+                           .grad = b->grads + at,
+                           .elems = spec->elems,
+                           .decay = spec->decay};
+        for (int k = 0; k < rule->n_states; k++)
+            part.state[k] = b->state[k] + at;
+        TRY(rule->update(b->run.ops, b->s, &sc, &part));
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm)
@@ -226,9 +226,7 @@ static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm
     TRY(finish_gradients(b, sc->grad_scale));
     TRY(find_norm(b, sc->clip_norm));
     TRY(device_copy(b->s, norm, b->norm, sizeof *norm));
-    for (int p = 0; p < b->run.m->n_params; p++)
-        if (updates(&b->run.m->params[p]))
-            TRY(update_param(b, sc, p));
+    TRY(update_params(b, &sc->optim));
     return refresh(b);
 }
 
@@ -265,12 +263,11 @@ static const char *unit_name(void *self, int unit)
     return "model";
 }
 
-/* Move a piece of array k (parameter, m, v) between device and host [piece->elems]. */
+/* Move a piece of array k (parameter, states) between device and host [piece->elems]. */
 static fsdp_status move_piece(const baseline *b, int k, const ckpt_piece *piece, float *host,
                               bool to_host)
 {
-    float *const arrays[] = {b->params, b->m, b->v};
-    float *at = arrays[k] + b->offset[piece->param] + piece->begin;
+    float *at = (k == 0 ? b->params : b->state[k - 1]) + b->offset[piece->param] + piece->begin;
     size_t bytes = (size_t)piece->elems * sizeof *host;
     TRY(to_host ? device_download(b->s, host, at, bytes) : device_upload(b->s, at, host, bytes));
     return stream_sync(b->s);
@@ -316,7 +313,7 @@ static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
     if (status == FSDP_OK) {
         list.n_pieces = share_of(b, list.pieces);
         status = ckpt_save_begin(to, next_step, &list, &out);
-        for (int k = 0; k < to->n_arrays; k++)
+        for (int k = 0; k <= to->optimizer->n_states; k++)
             for (int i = 0; i < list.n_pieces && status == FSDP_OK; i++) {
                 if (!ckpt_has(b->run.m, list.pieces[i].param, k))
                     continue;
@@ -361,9 +358,11 @@ static void baseline_free(void *self)
     event_free(b->done);
     grad_acc_free(&b->acc, b->s);
     grad_acc_free(&b->local, b->s);
-    void *blocks[] = {b->params, b->rounded, b->grads, b->m, b->v, b->norm_sum, b->norm, b->coef};
+    void *blocks[] = {b->params, b->rounded, b->grads, b->norm_sum, b->norm, b->coef};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         device_free(b->s, blocks[i]);
+    for (int k = 0; k < OPTIM_MAX_STATES; k++)
+        device_free(b->s, b->state[k]);
     model_views_free(&b->views);
     free(b->layer_unit);
     free(b->offset);
@@ -430,12 +429,7 @@ static fsdp_status allocate(baseline *b)
     b->norm_sum = norm_sum;
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
-    if (b->run.optimizer != OPTIMIZER_ADAMW)
-        return FSDP_OK;
-    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->own_elems, "first moment", &b->m));
-    TRY(device_alloc_f32(s, MEM_OPTIMIZER, b->own_elems, "second moment", &b->v));
-    TRY(device_zero(s, b->m, b->own_elems * sizeof(float)));
-    return device_zero(s, b->v, b->own_elems * sizeof(float));
+    return optim_state_alloc(s, optimizer_of(b->run.optimizer), b->own_elems, b->state);
 }
 
 fsdp_status baseline_create(const run_context *run, engine *out)

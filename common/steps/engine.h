@@ -11,7 +11,7 @@ typedef struct ckpt_source ckpt_source; /* ckpt_source.h */
 
 /* Everything that the update of a step needs. */
 typedef struct step_scalars {
-    adamw_config adamw; /* of this step; SGD takes lr alone */
+    optim_config optim; /* of this step */
     float clip_norm;    /* 0: no clipping */
     float grad_scale;   /* fp32(1 / tokens of the global batch) */
 } step_scalars;

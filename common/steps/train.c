@@ -225,12 +225,15 @@ static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
 static step_scalars scalars_of(const train_config *c, int64_t step)
 {
     return (step_scalars){
-        .adamw = {.step = step,
+        .optim = {.step = step,
                   .lr = train_lr(c, step),
                   .beta1 = c->beta1,
                   .beta2 = c->beta2,
                   .eps = c->eps,
-                  .weight_decay = c->weight_decay},
+                  .weight_decay = c->weight_decay,
+                  .momentum = c->momentum,
+                  .nesterov = c->nesterov,
+                  .rho = c->rho},
         .clip_norm = (float)c->clip_grad,
         .grad_scale = 1.0f / (float)(c->global_batch * c->seq_len),
     };

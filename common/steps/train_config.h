@@ -1,12 +1,16 @@
 /* train_config.h -- what the training loop is told: the recipe, its length, and its files. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct train_config {
     int64_t seq_len, steps, warmup_steps;
+    int lr_schedule; /* train_schedule */
+    int64_t lr_step_size;
+    double lr_gamma;
     int64_t batch_size, grad_accum, global_batch; /* global = ranks * batch_size * grad_accum */
-    double lr, min_lr, weight_decay, beta1, beta2, eps, clip_grad;
-    int optimizer;        /* optimizer_kind */
+    double lr, min_lr, weight_decay, beta1, beta2, eps, momentum, rho, clip_grad;
+    bool nesterov;
     int64_t eval_every;   /* steps; 0: at the end */
     const char *loss_csv; /* NULL: none */
     int64_t save_every;   /* steps; 0: at the end */
@@ -16,7 +20,17 @@ typedef struct train_config {
 /* train_end -- steps after which the run ends: cfg->steps, or stop_after if that is less. */
 int64_t train_end(const train_config *cfg);
 
-/* train_lr -- the learning rate of step t (from 0):
- *   t < warmup  lr*(t+1)/warmup
- *   else        min_lr + (lr-min_lr)*(1 + cos(pi*(t-warmup)/(steps-warmup)))/2 */
+typedef enum train_schedule {
+    SCHEDULE_COSINE,
+    SCHEDULE_LINEAR,
+    SCHEDULE_STEP,
+    SCHEDULE_CONSTANT
+} train_schedule;
+
+/* train_lr -- the learning rate of step t (from 0): lr*(t+1)/warmup if t < warmup, else with
+ * u = t-warmup and share = u/(steps-warmup)
+ *   cosine    min_lr + (lr-min_lr)*(1 + cos(pi*share))/2
+ *   linear    lr + (min_lr-lr)*share
+ *   step      lr*lr_gamma^floor(u/lr_step_size)
+ *   constant  lr */
 double train_lr(const train_config *cfg, int64_t step);

@@ -390,7 +390,7 @@ static fsdp_status measure_optimizer(bench *b)
         .param = b->x[0], .grad = b->x[1], .m = b->x[2], .v = b->x[3], .elems = elems};
     adamw_scalars(
         &adamw,
-        &(adamw_config){.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
+        &(optim_config){.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
     return measure_in_place(b, MIX_ADAMW,
                             &(kernel){"adamw", shape, run_adamw, &adamw, 0, 7 * bytes});
 }

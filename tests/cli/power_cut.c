@@ -360,7 +360,7 @@ static void check_checkpoint(int variant, int calls, int64_t promised)
 {
     char dir[PATH_MAX];
     ckpt_source src;
-    const ckpt_store now = {.world = world, .m = &m, .n_arrays = CKPT_ARRAYS_ADAMW};
+    const ckpt_store now = {.world = world, .m = &m, .optimizer = optimizer_of(OPTIMIZER_ADAMW)};
     nftw(out, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     write_tree(0, out);
     snprintf(dir, sizeof dir, "%s/save", out);

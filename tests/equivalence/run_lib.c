@@ -158,7 +158,7 @@ static fsdp_status one_step(run *r, int step)
         TRY(r->e.begin_step(r->e.self));
     for (int a = 0; a < c->grad_accum; a++)
         TRY(one_micro_step(r, step, a));
-    step_scalars sc = {.adamw = {.step = step,
+    step_scalars sc = {.optim = {.step = step,
                                  .lr = c->lr_of_step ? c->lr_of_step[step] : c->lr,
                                  .beta1 = 0.9,
                                  .beta2 = 0.95,

@@ -42,7 +42,7 @@ static fsdp_status adamw_case(int64_t step, double decay, const float *coef, siz
     float p[ADAMW_ELEMS], m[ADAMW_ELEMS], v[ADAMW_ELEMS], g[ADAMW_ELEMS];
     adamw_exact want[ADAMW_ELEMS];
     adamw_args a = {.param = p, .m = m, .v = v, .grad = g, .grad_coef = coef, .elems = elems};
-    adamw_scalars(&a, &(adamw_config){.lr = 1e-2,
+    adamw_scalars(&a, &(optim_config){.lr = 1e-2,
                                       .beta1 = 0.9,
                                       .beta2 = 0.95,
                                       .eps = 1e-8,
@@ -75,7 +75,7 @@ static fsdp_status adamw_by_hand(void)
     const float want[2] = {0.89f, 1.09f};
     adamw_args a = {.param = p, .m = m, .v = v, .grad = g, .elems = 2};
     adamw_scalars(&a,
-                  &(adamw_config){
+                  &(optim_config){
                       .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-12, .weight_decay = 0.1});
     TRY(adamw_shard(&a));
     return expect_close("first step of p = 1, g = 0.5", p, want, 2, 0.0, 8.0 * U);
@@ -94,7 +94,7 @@ static fsdp_status adamw_cut(void)
     adamw_args a = {.param = whole[0], .m = whole[1], .v = whole[2], .grad = g, .grad_coef = &coef};
     adamw_scalars(
         &a,
-        &(adamw_config){
+        &(optim_config){
             .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 3});
     a.elems = ADAMW_ELEMS;
     TRY(adamw_shard(&a));
@@ -144,8 +144,8 @@ static fsdp_status state_bytes_body(fixture *fx)
     static const float zeros[3001];
     for (int u = 0; u < 2; u++) {
         size_t elems = fx->f.units[u].layout.shard_elems;
-        expect_values(fx, "first moments at the start", o.units[u].m, zeros, elems);
-        expect_values(fx, "second moments at the start", o.units[u].v, zeros, elems);
+        expect_values(fx, "first moments at the start", o.units[u].state[0], zeros, elems);
+        expect_values(fx, "second moments at the start", o.units[u].state[1], zeros, elems);
     }
     optimizer_free(&o);
     return FSDP_OK;

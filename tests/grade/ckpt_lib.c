@@ -108,7 +108,7 @@ static void next_version(void)
 
 static float *array_of(fixture *fx, fsdp_optimizer *o, int u, int k)
 {
-    return k == 0 ? fx->f.units[u].shard : k == 1 ? o->units[u].m : o->units[u].v;
+    return k == 0 ? fx->f.units[u].shard : o->units[u].state[k - 1];
 }
 
 /* Array k of unit u. */
@@ -136,7 +136,7 @@ static float value_to_forget(void *ctx, size_t i)
 /* What a fixture is, on the ranks that save or load. */
 static ckpt_store store_of(const fixture *fx)
 {
-    return (ckpt_store){.world = fx->comm, .m = &fx->m, .n_arrays = CKPT_ARRAYS_ADAMW};
+    return (ckpt_store){.world = fx->comm, .m = &fx->m, .optimizer = optimizer_of(OPTIMIZER_ADAMW)};
 }
 
 static fsdp_status save_to_dir(const fixture *fx, fsdp_optimizer *o)

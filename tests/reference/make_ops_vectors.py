@@ -107,6 +107,11 @@ def optimizers():
         ("adamw", lambda p: torch.optim.AdamW([p], lr=1e-2, betas=(0.9, 0.95), eps=1e-8,
                                               weight_decay=0.1)),
         ("sgd", lambda p: torch.optim.SGD([p], lr=1e-2, weight_decay=0.1)),
+        ("momentum", lambda p: torch.optim.SGD([p], lr=1e-2, weight_decay=0.1, momentum=0.9)),
+        ("nesterov", lambda p: torch.optim.SGD([p], lr=1e-2, weight_decay=0.1, momentum=0.9,
+                                               nesterov=True)),
+        ("adadelta", lambda p: torch.optim.Adadelta([p], lr=0.5, rho=0.9, eps=1e-6,
+                                                    weight_decay=0.1)),
     ]:
         p = start.detach().clone().requires_grad_()
         optimizer = make(p)

@@ -37,7 +37,7 @@ static void expand_in_place(float *x, size_t elems)
     free(h);
 }
 
-enum { MAX_ARRAYS = 8, RESULT_ELEMS = 1 << 21 };
+enum { MAX_ARRAYS = 12, RESULT_ELEMS = 1 << 21 };
 
 /* An array of the case in progress: on the device, and what it was filled with or becomes. Where
  * device memory is the host's they are one. */
@@ -336,7 +336,7 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
                         .elems = elems};
     adamw_scalars(
         &adamw,
-        &(adamw_config){
+        &(optim_config){
             .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2});
     fsdp_status status = o->adamw(s, &adamw);
     if (status == FSDP_OK)
@@ -346,6 +346,39 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
                                        .elems = elems,
                                        .lr = 0.1f,
                                        .weight_decay = 0.01f});
+    return finish(&in, status);
+}
+
+/* SGD with momentum, plain and Nesterov's, and Adadelta. x: elems */
+static fsdp_status run_updates(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    arrays in = {.s = s};
+    const size_t elems = c->x[0];
+    const float *grad = input(&in, elems, DTYPE_F32), *coef = input(&in, 1, DTYPE_F32);
+    fsdp_status status = FSDP_OK;
+    for (int nesterov = 0; nesterov < 2 && status == FSDP_OK; nesterov++)
+        status = o->sgd(s, &(sgd_args){.param = result(&in, r, elems, DTYPE_F32),
+                                       .momentum_buffer = result(&in, r, elems, DTYPE_F32),
+                                       .grad = grad,
+                                       .grad_coef = coef,
+                                       .elems = elems,
+                                       .lr = 0.1f,
+                                       .weight_decay = 0.01f,
+                                       .momentum = 0.9f,
+                                       .nesterov = nesterov == 1});
+    if (status == FSDP_OK)
+        status = o->adadelta(
+            s, &(adadelta_args){.param = result(&in, r, elems, DTYPE_F32),
+                                .square_avg = add_result(&in, r, elems, DTYPE_F32, true),
+                                .acc_delta = add_result(&in, r, elems, DTYPE_F32, true),
+                                .grad = grad,
+                                .grad_coef = coef,
+                                .elems = elems,
+                                .lr = 0.5f,
+                                .weight_decay = 0.01f,
+                                .rho = 0.9f,
+                                .one_minus_rho = 0.1f,
+                                .eps = 1e-6f});
     return finish(&in, status);
 }
 
@@ -406,6 +439,8 @@ static const ops_case CASES[] = {
     {"elementwise 270001", run_elementwise, {270001}},
     {"optimizers 1", run_optimizers, {1}},
     {"optimizers 270001", run_optimizers, {270001}},
+    {"updates 1", run_updates, {1}},
+    {"updates 70001", run_updates, {70001}},
     {"norm 1", run_norm, {1}},
     {"norm 200003", run_norm, {200003}},
 };

@@ -83,6 +83,8 @@ static device *dev;
 static comm *world;
 static model m;
 
+enum { N_ARRAYS = 3 }; /* of AdamW */
+
 static float value_of(int array, int param, size_t elem, int64_t step)
 {
     return (float)(100 * array + param) + (float)elem / 64.0f + (float)step * 1000.0f;
@@ -104,7 +106,7 @@ static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
     }
     list.n_pieces -= left_out;
     fsdp_status status = ckpt_save_begin(s, step, &list, &out);
-    for (int k = 0; k < CKPT_ARRAYS_ADAMW; k++)
+    for (int k = 0; k < N_ARRAYS; k++)
         for (int i = 0; i < list.n_pieces && status == FSDP_OK; i++) {
             float values[512];
             for (size_t e = 0; e < pieces[i].elems; e++)
@@ -116,7 +118,8 @@ static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
 
 static ckpt_store run_of(int64_t keep)
 {
-    ckpt_store s = {.world = world, .m = &m, .n_arrays = CKPT_ARRAYS_ADAMW, .keep = keep};
+    ckpt_store s = {
+        .world = world, .m = &m, .optimizer = optimizer_of(OPTIMIZER_ADAMW), .keep = keep};
     ckpt_about_add(&s.about, "model", true, "small");
     ckpt_about_add(&s.about, "seed", false, "1");
     return s;
@@ -138,7 +141,7 @@ static void assert_step(const char *dir, bool automatic, int64_t step)
     OK(ckpt_source_open(&now, dir, automatic, NULL, &src));
     assert_true(*src.dir);
     assert_int_equal(src.manifest.id.step, step);
-    for (int k = 0; k < CKPT_ARRAYS_ADAMW; k++)
+    for (int k = 0; k < N_ARRAYS; k++)
         for (int p = 0; p < m.n_params; p++) {
             size_t n;
             const ckpt_entry *e = ckpt_source_find(&src, k, p, &n);
@@ -274,7 +277,8 @@ static void test_runs(void **state)
                                     &(ckpt_id){.run = "0123456789abcdef",
                                                .step = 2,
                                                .n_files = 1,
-                                               .n_arrays = 3,
+                                               .n_arrays = N_ARRAYS,
+                                               .optimizer = optimizer_of(OPTIMIZER_ADAMW),
                                                .shape = ckpt_shape(&m)},
                                     &m, &list),
                      FSDP_EINVAL);
@@ -339,7 +343,10 @@ static void test_killed_at_first(void **state)
 static void test_no_tensor(void **state)
 {
     (void)state;
-    const ckpt_id id = {.run = "0123456789abcdef", .n_files = 1, .n_arrays = 3};
+    const ckpt_id id = {.run = "0123456789abcdef",
+                        .n_files = 1,
+                        .n_arrays = N_ARRAYS,
+                        .optimizer = optimizer_of(OPTIMIZER_ADAMW)};
     ckpt_out out;
     ckpt_sum sum;
     safetensors f;
@@ -374,7 +381,7 @@ static void test_refused(void **state)
     assert_int_equal(ckpt_source_open(&now, dir, true, "seed,model", &src), FSDP_EINVAL);
     assert_says("model: saved with small, this run has large");
     now = run_of(0);
-    now.n_arrays = CKPT_ARRAYS_SGD;
+    now.optimizer = optimizer_of(OPTIMIZER_SGD);
     assert_int_equal(ckpt_source_open(&now, dir, true, NULL, &src), FSDP_EINVAL);
     assert_says("3 arrays for each where this run has 1");
     OK(save_parts(&s, 3, 1)); /* a hole */
@@ -449,9 +456,13 @@ static void test_manifest_memory(void **state)
 {
     (void)state;
     ckpt_sum sums[2] = {{100, 7}, {200, 8}};
-    ckpt_manifest manifest = {
-        .id = {.run = "0123456789abcdef", .step = 4, .n_files = 2, .n_arrays = 3, .shape = 9},
-        .files = sums};
+    ckpt_manifest manifest = {.id = {.run = "0123456789abcdef",
+                                     .step = 4,
+                                     .n_files = 2,
+                                     .n_arrays = N_ARRAYS,
+                                     .optimizer = optimizer_of(OPTIMIZER_ADAMW),
+                                     .shape = 9},
+                              .files = sums};
     ckpt_about_add(&manifest.about, "model", true, "small");
     const char *dir = in_dir("memory");
     assert_int_equal(mkdir(dir, 0777), 0);

@@ -98,7 +98,7 @@ static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
             TRY(stream_sync(r->s));
         }
         const step_scalars sc = {
-            .adamw = {.step = step, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
+            .optim = {.step = step, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
             .grad_scale = 1.0f};
         TRY(r->e.optimizer_step(r->e.self, &sc, loss + 1));
         TRY(digests_end_step(d));

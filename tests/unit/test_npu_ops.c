@@ -148,7 +148,7 @@ static void arrays_take(state_arrays *a, float out[3][ELEMS])
         device_free(a->on, a->x[i]);
 }
 
-static const adamw_config CONFIG = {
+static const optim_config CONFIG = {
     .lr = 3e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2};
 
 static void run_adamw(const ops *table, stream *on, bool scaled, float out[3][ELEMS])
@@ -173,18 +173,52 @@ static void run_sgd(const ops *table, stream *on, bool scaled, float out[3][ELEM
     arrays_take(&x, out);
 }
 
+static void run_momentum(const ops *table, stream *on, bool scaled, float out[3][ELEMS])
+{
+    state_arrays x = arrays_new(on);
+    for (int nesterov = 0; nesterov < 2; nesterov++)
+        OK(table->sgd(on, &(sgd_args){.param = x.x[0],
+                                      .momentum_buffer = x.x[1],
+                                      .grad = x.x[3],
+                                      .grad_coef = scaled ? x.x[4] : NULL,
+                                      .elems = ELEMS,
+                                      .lr = 0.1f,
+                                      .weight_decay = 0.3f,
+                                      .momentum = 0.9f,
+                                      .nesterov = nesterov == 1}));
+    arrays_take(&x, out);
+}
+
+/* Its averages may not be negative, and two arrays are both averages. */
+static void run_adadelta(const ops *table, stream *on, bool scaled, float out[3][ELEMS])
+{
+    state_arrays x = arrays_new(on);
+    OK(device_copy(on, x.x[1], x.x[2], ELEMS * sizeof(float)));
+    OK(table->adadelta(on, &(adadelta_args){.param = x.x[0],
+                                            .square_avg = x.x[1],
+                                            .acc_delta = x.x[2],
+                                            .grad = x.x[3],
+                                            .grad_coef = scaled ? x.x[4] : NULL,
+                                            .elems = ELEMS,
+                                            .lr = 0.1f,
+                                            .weight_decay = 0.3f,
+                                            .rho = 0.9f,
+                                            .one_minus_rho = 0.1f,
+                                            .eps = 1e-3f}));
+    arrays_take(&x, out);
+}
+
 /* The recipe's roundings in its order: where division and root are IEEE's, the CPU's bits. */
 static void test_optimizers_are_the_recipe(void **state)
 {
     (void)state;
     static float got[3][ELEMS], want[3][ELEMS];
+    static void (*const RUN[])(const ops *, stream *, bool,
+                               float(*)[ELEMS]) = {run_adamw, run_sgd, run_momentum, run_adadelta};
     need_sim("npu");
-    for (int scaled = 0; scaled < 2; scaled++) {
-        run_adamw(o, s, scaled, got);
-        run_adamw(ops_cpu_portable(), device_compute_stream(cpu), scaled, want);
-        assert_memory_equal(got, want, sizeof got);
-        run_sgd(o, s, scaled, got);
-        run_sgd(ops_cpu_portable(), device_compute_stream(cpu), scaled, want);
+    for (int i = 0; i < 8; i++) {
+        RUN[i / 2](o, s, i % 2 == 1, got);
+        RUN[i / 2](ops_cpu_portable(), device_compute_stream(cpu), i % 2 == 1, want);
         assert_memory_equal(got, want, sizeof got);
     }
 }

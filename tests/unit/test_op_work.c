@@ -82,6 +82,9 @@ static void test_formulas_of_the_rest(void **state)
     COST(clip_coef, 4, 8 + sizeof(rsum), .max_norm = 1);
     COST(adamw, 112, 28 * 7, .elems = 7);
     COST(sgd, 35, 84, .elems = 7);
+    COST(sgd, 49, 140, .elems = 7, .momentum_buffer = &x);
+    COST(sgd, 63, 140, .elems = 7, .momentum_buffer = &x, .nesterov = true);
+    COST(adadelta, 133, 28 * 7, .elems = 7);
     COST(add, 7, 84, .b = &x, .elems = 7, .round_to = DTYPE_BF16);
     COST(add, 7, 56, .elems = 7, .round_to = DTYPE_BF16);
 }
@@ -240,6 +243,10 @@ static void test_accesses_of_elements(void **state)
             .grad = AT('D'), .grad_coef = AT('E'), .elems = 7);
     TOUCHES(sgd, "A28w B28r C4r", .param = AT('A'), .grad = AT('B'), .grad_coef = AT('C'),
             .elems = 7);
+    TOUCHES(sgd, "A28w B28w C28r", .param = AT('A'), .momentum_buffer = AT('B'), .grad = AT('C'),
+            .elems = 7);
+    TOUCHES(adadelta, "A28w B28w C28w D28r E4r", .param = AT('A'), .square_avg = AT('B'),
+            .acc_delta = AT('C'), .grad = AT('D'), .grad_coef = AT('E'), .elems = 7);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
@@ -347,6 +354,8 @@ static void launch_elementwise(rig *r)
     LAUNCHES(r, o, adamw, .param = r->y, .m = r->z, .v = r->w, .grad = r->f, .elems = 2, .eps = 1,
              .sqrt_bias2 = 1);
     LAUNCHES(r, o, sgd, .param = r->y, .grad = r->f, .elems = 2);
+    LAUNCHES(r, o, adadelta, .param = r->y, .square_avg = r->z, .acc_delta = r->w, .grad = r->f,
+             .elems = 2);
 }
 
 /* Every operation of a table is one launch that says what it is. One that is new in ops.h must be

@@ -152,7 +152,7 @@ static void call_adamw(vectors *v, size_t shift, size_t elems)
                     .elems = elems};
     adamw_scalars(
         &a,
-        &(adamw_config){
+        &(optim_config){
             .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .step = 4});
     OK(ops_cpu_fast()->adamw(s, &a));
 }
@@ -166,14 +166,41 @@ static void call_sgd(vectors *v, size_t shift, size_t elems)
                                           .weight_decay = 0.3f}));
 }
 
+static void call_momentum(vectors *v, size_t shift, size_t elems)
+{
+    OK(ops_cpu_fast()->sgd(s, &(sgd_args){.param = v->x + shift,
+                                          .momentum_buffer = v->y + shift,
+                                          .grad = v->grad + shift,
+                                          .elems = elems,
+                                          .lr = 0.1f,
+                                          .weight_decay = 0.3f,
+                                          .momentum = 0.9f,
+                                          .nesterov = true}));
+}
+
+static void call_adadelta(vectors *v, size_t shift, size_t elems)
+{
+    OK(ops_cpu_fast()->adadelta(s, &(adadelta_args){.param = v->x + shift,
+                                                    .square_avg = v->z + shift,
+                                                    .acc_delta = v->y + shift,
+                                                    .grad = v->grad + shift,
+                                                    .elems = elems,
+                                                    .lr = 0.1f,
+                                                    .rho = 0.9f,
+                                                    .one_minus_rho = 0.1f,
+                                                    .eps = 1e-6f}));
+}
+
 static void fill_vectors(vectors *v)
 {
     ops_test_fill(1, 1.0f, v->x, SHIFT_ELEMS);
     ops_test_fill(2, 1.0f, v->y, SHIFT_ELEMS);
     ops_test_fill(3, 1.0f, v->z, SHIFT_ELEMS);
     ops_test_fill(4, 1.0f, v->grad, SHIFT_ELEMS);
-    for (size_t i = 0; i < SHIFT_ELEMS; i++)
+    for (size_t i = 0; i < SHIFT_ELEMS; i++) { /* averages of squares */
+        v->y[i] *= v->y[i];
         v->z[i] *= v->z[i];
+    }
 }
 
 /* A vector's tail must round as its body does: a call on [shift, end) changes what it covers as a
@@ -181,7 +208,8 @@ static void fill_vectors(vectors *v)
 static void test_place_changes_no_bit(void **state)
 {
     (void)state;
-    static const elementwise_fn CALLS[] = {call_add, call_scale, call_gelu, call_adamw, call_sgd};
+    static const elementwise_fn CALLS[] = {call_add, call_scale,    call_gelu,    call_adamw,
+                                           call_sgd, call_momentum, call_adadelta};
     for (size_t c = 0; c < sizeof CALLS / sizeof CALLS[0]; c++) {
         vectors before, whole;
         fill_vectors(&before);
@@ -236,6 +264,7 @@ static void test_zero_counts_do_nothing(void **state)
         OK(o->sum_squares(s, &(sum_squares_args){.sum = &sum}));
         OK(o->adamw(s, &(adamw_args){.param = out}));
         OK(o->sgd(s, &(sgd_args){.param = out}));
+        OK(o->adadelta(s, &(adadelta_args){.param = out}));
         assert_memory_equal(out, kept, sizeof out);
         assert_true(rsum_value(&sum) == 0.0);
 
@@ -390,7 +419,7 @@ static void test_adamw_scalars(void **state)
     for (size_t i = 0; i < 5; i++) {
         adamw_args a = {0};
         const double t = (double)STEPS[i] + 1.0;
-        adamw_scalars(&a, &(adamw_config){.lr = 3e-4,
+        adamw_scalars(&a, &(optim_config){.lr = 3e-4,
                                           .beta1 = 0.9,
                                           .beta2 = 0.95,
                                           .eps = 1e-8,

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/ops/optimizers.h"
 #include "tests/unit/ops_check_lib.h"
 
 #define VECTORS_FILE "tests/reference/ops/ops.bin"
@@ -258,35 +259,52 @@ static void test_cross_entropy(void **state)
     expect(d, "cross_entropy/d_logits", R * V, (16 + V / 16 + 8) * U);
 }
 
-/* Three steps with clipping. Updates are at most lr*(1 + decay) = 0.011 in size, or for AdamW's
- * first steps about lr; each element is below 1.04 and is rounded twice a step. */
+/* Three steps with clipping. An element is below 1.06 and is rounded twice a step; what is taken
+ * from it is below 0.03 (lr 0.01 times momentum's (1 + 0.9 + 0.81) (|g| + decay); AdamW's about lr;
+ * Adadelta's 0.5 times (sqrt(eps) + 0.3 deltas of before) / sqrt(0.1) at most) and comes of at most
+ * 24 roundings. */
+static const double UPDATES_BOUND = 3 * (2 * 1.06 + 0.03 * 24) * FLT_EPSILON / 2.0;
+
+enum { N_UPDATED = 53 };
+
+static void steps_of(optimizer_kind kind, const char *name, const optim_config *config)
+{
+    enum { N = N_UPDATED };
+    const optimizer_rule *rule = optimizer_of(kind);
+    float p[N], state[OPTIM_MAX_STATES][N] = {{0}}, norm, coef;
+    memcpy(p, vector("optim/start", N), sizeof p);
+    for (int step = 0; step < 3; step++) {
+        char grad_name[24];
+        snprintf(grad_name, sizeof grad_name, "optim/grad%d", step);
+        optim_part part = {.param = p, .grad = vector(grad_name, N), .elems = N, .decay = true};
+        for (int k = 0; k < rule->n_states; k++)
+            part.state[k] = state[k];
+        rsum sum = {0};
+        OK(ops_cpu_fast()->sum_squares(s, &(sum_squares_args){&sum, part.grad, N}));
+        OK(ops_cpu_fast()->clip_coef(s, &(clip_coef_args){&norm, &coef, &sum, 2.0f}));
+        optim_config now = *config;
+        optim_scalars scalars;
+        now.step = step;
+        optim_scalars_make(&now, &coef, &scalars);
+        OK(rule->update(ops_cpu_fast(), s, &scalars, &part));
+    }
+    expect(&norm, "optim/norm", 1, 0.0);
+    expect(p, name, N, UPDATES_BOUND);
+}
+
 static void test_optimizers(void **state)
 {
     (void)state;
-    enum { N = 53 };
-    float p[N], m[N] = {0}, v[N] = {0}, q[N], norm, coef;
-    memcpy(p, vector("optim/start", N), sizeof p);
-    memcpy(q, p, sizeof q);
-    for (int step = 0; step < 3; step++) {
-        char name[24];
-        snprintf(name, sizeof name, "optim/grad%d", step);
-        const float *grad = vector(name, N);
-        rsum sum = {0};
-        OK(ops_cpu_fast()->sum_squares(s, &(sum_squares_args){&sum, grad, N}));
-        OK(ops_cpu_fast()->clip_coef(s, &(clip_coef_args){&norm, &coef, &sum, 2.0f}));
-        adamw_args a = {.param = p, .m = m, .v = v, .grad = grad, .grad_coef = &coef, .elems = N};
-        adamw_scalars(&a, &(adamw_config){.lr = 1e-2,
-                                          .beta1 = 0.9,
-                                          .beta2 = 0.95,
-                                          .eps = 1e-8,
-                                          .weight_decay = 0.1,
-                                          .step = step});
-        OK(ops_cpu_fast()->adamw(s, &a));
-        OK(ops_cpu_fast()->sgd(s, &(sgd_args){q, grad, &coef, N, 1e-2f, 0.1f}));
-    }
-    expect(&norm, "optim/norm", 1, 0.0);
-    expect(p, "optim/adamw", N, 3 * (2 * 1.04 + 0.011 * 16) * U);
-    expect(q, "optim/sgd", N, 3 * (2 * 1.04 + 0.011 * 8) * U);
+    steps_of(
+        OPTIMIZER_ADAMW, "optim/adamw",
+        &(optim_config){.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
+    steps_of(OPTIMIZER_SGD, "optim/sgd", &(optim_config){.lr = 1e-2, .weight_decay = 0.1});
+    optim_config c = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+    steps_of(OPTIMIZER_MOMENTUM, "optim/momentum", &c);
+    c.nesterov = true;
+    steps_of(OPTIMIZER_MOMENTUM, "optim/nesterov", &c);
+    steps_of(OPTIMIZER_ADADELTA, "optim/adadelta",
+             &(optim_config){.lr = 0.5, .rho = 0.9, .eps = 1e-6, .weight_decay = 0.1});
 }
 
 int main(void)

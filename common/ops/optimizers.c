@@ -1,0 +1,88 @@
+/* optimizers.c -- see optimizers.h. */
+#include "common/ops/optimizers.h"
+#include "common/device/device.h"
+
+void optim_scalars_make(const optim_config *c, const float *grad_coef, optim_scalars *out)
+{
+    const float lr = (float)c->lr, weight_decay = (float)c->weight_decay;
+    *out = (optim_scalars){.adamw = {.grad_coef = grad_coef},
+                           .sgd = {.grad_coef = grad_coef,
+                                   .lr = lr,
+                                   .weight_decay = weight_decay,
+                                   .momentum = (float)c->momentum,
+                                   .nesterov = c->nesterov},
+                           .adadelta = {.grad_coef = grad_coef,
+                                        .lr = lr,
+                                        .weight_decay = weight_decay,
+                                        .rho = (float)c->rho,
+                                        .one_minus_rho = (float)(1.0 - c->rho),
+                                        .eps = (float)c->eps}};
+    adamw_scalars(&out->adamw, c);
+}
+
+adamw_args optim_adamw(const optim_scalars *sc, const optim_part *part)
+{
+    adamw_args a = sc->adamw;
+    a.param = part->param;
+    a.m = part->state[0];
+    a.v = part->state[1];
+    a.grad = part->grad;
+    a.elems = part->elems;
+    a.decay = part->decay ? a.decay : 0.0f;
+    return a;
+}
+
+static fsdp_status update_adamw(const ops *o, stream *s, const optim_scalars *sc,
+                                const optim_part *part)
+{
+    const adamw_args a = optim_adamw(sc, part);
+    return o->adamw(s, &a);
+}
+
+static fsdp_status update_sgd(const ops *o, stream *s, const optim_scalars *sc,
+                              const optim_part *part)
+{
+    sgd_args a = sc->sgd;
+    a.param = part->param;
+    a.momentum_buffer = part->state[0];
+    a.grad = part->grad;
+    a.elems = part->elems;
+    a.weight_decay = part->decay ? a.weight_decay : 0.0f;
+    return o->sgd(s, &a);
+}
+
+static fsdp_status update_adadelta(const ops *o, stream *s, const optim_scalars *sc,
+                                   const optim_part *part)
+{
+    adadelta_args a = sc->adadelta;
+    a.param = part->param;
+    a.square_avg = part->state[0];
+    a.acc_delta = part->state[1];
+    a.grad = part->grad;
+    a.elems = part->elems;
+    a.weight_decay = part->decay ? a.weight_decay : 0.0f;
+    return o->adadelta(s, &a);
+}
+
+/* AdamW's states keep the names of the first checkpoints; PyTorch's are exp_avg and exp_avg_sq. */
+static const optimizer_rule RULES[] = {
+    [OPTIMIZER_ADAMW] = {"adamw", 2, {"m", "v"}, update_adamw},
+    [OPTIMIZER_SGD] = {"sgd", 0, {NULL}, update_sgd},
+    [OPTIMIZER_ADADELTA] = {"adadelta", 2, {"square_avg", "acc_delta"}, update_adadelta},
+    [OPTIMIZER_MOMENTUM] = {"sgd with momentum", 1, {"momentum_buffer"}, update_sgd},
+};
+
+const optimizer_rule *optimizer_of(optimizer_kind kind)
+{
+    return &RULES[kind];
+}
+
+fsdp_status optim_state_alloc(stream *s, const optimizer_rule *rule, size_t elems,
+                              float *state[OPTIM_MAX_STATES])
+{
+    for (int k = 0; k < rule->n_states; k++) {
+        TRY(device_alloc_f32(s, MEM_OPTIMIZER, elems, rule->states[k], &state[k]));
+        TRY(device_zero(s, state[k], elems * sizeof **state));
+    }
+    return FSDP_OK;
+}
