@@ -123,6 +123,26 @@ def optimizers():
     put_case("optim", norm=norm)  # of grad2, before clipping
 
 
+def schedules():
+    """The rates of 16 steps, of which 4 warm up."""
+    schedule = torch.optim.lr_scheduler
+    for name, make in [
+        ("cosine", lambda o: schedule.CosineAnnealingLR(o, 12, eta_min=1e-3)),
+        ("linear", lambda o: schedule.LinearLR(o, 1.0, 0.1, total_iters=12)),
+        ("step", lambda o: schedule.StepLR(o, 5, gamma=0.3)),
+        ("constant", lambda o: schedule.ConstantLR(o, 1.0)),
+    ]:
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-2)
+        warmup = schedule.LinearLR(optimizer, 1 / 4, 1.0, total_iters=3)
+        rates = schedule.SequentialLR(optimizer, [warmup, make(optimizer)], [4])
+        lrs = []
+        for _ in range(16):
+            lrs.append(rates.get_last_lr()[0])
+            optimizer.step()
+            rates.step()
+        put(f"lr/{name}", torch.tensor(lrs, dtype=torch.float64))
+
+
 matmul()
 bias()
 embedding()
@@ -132,6 +152,7 @@ attention("attention_gqa", batch=1, seq_len=70, n_head=4, n_kv_head=2, head_dim=
 attention("attention_mha", batch=2, seq_len=9, n_head=3, n_kv_head=3, head_dim=8)
 cross_entropy()
 optimizers()
+schedules()
 out = sys.argv[1] if len(sys.argv) > 1 else "tests/reference/ops/ops.bin"
 with open(out, "wb") as f:
     f.write(b"OPSVEC1\n" + b"".join(records))

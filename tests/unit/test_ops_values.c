@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/ops/optimizers.h"
+#include "common/steps/train_config.h"
 #include "tests/unit/ops_check_lib.h"
 
 #define VECTORS_FILE "tests/reference/ops/ops.bin"
@@ -307,6 +308,31 @@ static void test_optimizers(void **state)
              &(optim_config){.lr = 0.5, .rho = 0.9, .eps = 1e-6, .weight_decay = 0.1});
 }
 
+/* PyTorch goes from rate to rate in double, so at 12 steps some 100 roundings of 2^-53 come before
+ * the one to fp32. */
+static void test_schedules(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = {[SCHEDULE_COSINE] = "lr/cosine",
+                                        [SCHEDULE_LINEAR] = "lr/linear",
+                                        [SCHEDULE_STEP] = "lr/step",
+                                        [SCHEDULE_CONSTANT] = "lr/constant"};
+    enum { STEPS = 16 };
+    for (int k = 0; k < 4; k++) {
+        const float *want = vector(NAMES[k], STEPS);
+        const train_config c = {.lr = 1e-2,
+                                .min_lr = 1e-3,
+                                .steps = STEPS,
+                                .warmup_steps = 4,
+                                .lr_schedule = k,
+                                .lr_step_size = 5,
+                                .lr_gamma = 0.3};
+        for (int step = 0; step < STEPS; step++)
+            assert_true(fabs(train_lr(&c, step) - (double)want[step]) <=
+                        1.0001 * U * (double)want[step]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_embedding),     cmocka_unit_test(test_layernorm),
         cmocka_unit_test(test_gelu),          cmocka_unit_test(test_attention),
         cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_schedules),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
