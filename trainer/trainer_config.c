@@ -23,8 +23,9 @@ enum { NOT_GIVEN = -2 }; /* a number whose default depends on other options */
 const option_spec TRAINER_OPTIONS[] = {
     {OPTION("parallel", parallel), .def = "fsdp", .choices = "single|ddp|fsdp", .group = "Parallelism",
      .help = "one device, replicated parameters, or sharded ones"},
-    {OPTION("sharding", sharding), .def = "full", .choices = "full|grad-op|none|hybrid",
-     .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, or as full inside groups of --fsdp-size"},
+    {OPTION("sharding", sharding), .def = "full", .choices = "full|grad-op|none|hybrid|optimizer",
+     .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, as full inside groups of --fsdp-size, or after the step "
+             "(ZeRO-1: whole gradients, reduced once a step)"},
     {OPTION("fsdp-size", fsdp_size), .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
     {OPTION("no-sync", no_sync), .def = "off", .bare = "all", .choices = "off|all|replicas",
      .help = "reduce gradients once a step, after its last micro-step, with all ranks or, inside shard groups as before, with replicas "
@@ -474,6 +475,12 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     if (cfg->plan_fsdp_size > 0) {
         cfg->fsdp_size = cfg->plan_fsdp_size;
         cfg->sharding = cfg->sharding == SHARDING_FULL ? SHARDING_HYBRID : cfg->sharding;
+    }
+    if (cfg->sharding == SHARDING_OPTIMIZER) {
+        const bool is_fsdp = cfg->parallel == PARALLEL_FSDP;
+        cfg->sharding = SHARDING_GRAD_OP;
+        cfg->no_sync = is_fsdp && cfg->no_sync == NO_SYNC_OFF ? NO_SYNC_ALL : cfg->no_sync;
+        cfg->reshard_after = is_fsdp ? RESHARD_AFTER_STEP : cfg->reshard_after;
     }
     cfg->is_timed = cfg->plan_device != PLAN_NO_DEVICE || cfg->plan_prices || cfg->bucket_auto;
     TRY(check_needs(cfg, world_size));

@@ -20,6 +20,8 @@ enum trainer_layout { LAYOUT_FLAT, LAYOUT_PER_PARAM };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
 enum trainer_no_sync { NO_SYNC_OFF, NO_SYNC_ALL, NO_SYNC_REPLICAS };
 enum trainer_reshard_after { RESHARD_AFTER_USE, RESHARD_AFTER_STEP };
+/* --sharding optimizer, after the strategies; trainer_config_resolve replaces it. */
+enum { SHARDING_OPTIMIZER = SHARDING_HYBRID + 1 };
 /* The first choices of --plan-device. PLAN_FIRST_DEVICE and later ones are virtual devices. */
 enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE, PLAN_FIRST_DEVICE };
 
@@ -81,7 +83,8 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
 /* trainer_config_resolve -- fill in model_cfg, the fields of cfg that are parsed from texts,
  * n_ranks W, which is --plan-ranks, or world_size without it, and the batch fields so that
  * global_batch = W * batch_size * grad_accum. With only --global-batch G, batch_size is the largest
- * power of two, at most 8, that divides G/W. --plan-fsdp-size makes the strategy hybrid; it and
+ * power of two, at most 8, that divides G/W. --sharding optimizer becomes grad-op with --no-sync
+ * and --reshard-after step. --plan-fsdp-size makes the strategy hybrid; it and
  * --plan-ranks set plan.
  *   errors  FSDP_EINVAL: the batch does not fit, or is not a power of two in canonical mode;
  *           --parallel single with several ranks; a shard group that does not divide W; ... */

@@ -1,12 +1,15 @@
 #!/bin/bash
-# features.sh [BUILD] -- print a table of memory by category, traffic and step time for GPT-2 124M with each feature.
-# Each row is one run; there is no verdict.
+# features.sh [BUILD [zero]] -- print a table of memory by category, traffic and step time for GPT-2 124M with each
+# feature; zero: with each stage of ZeRO, 4 ranks and 4 micro-steps. Each row is one run; there is no verdict.
 #
 # SIZE=124m SEQ_LEN=1024 STEPS=3 set what is trained.
 set -u
-build=${1:-build} size=${SIZE:-124m} seq_len=${SEQ_LEN:-1024} steps=${STEPS:-3}
+build=${1:-build} table=${2:-features} size=${SIZE:-124m} seq_len=${SEQ_LEN:-1024} steps=${STEPS:-3}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+
+digits=0
+[ "$size" = 124m ] || digits=1
 
 # row W NAME OPTION...
 row() {
@@ -17,8 +20,8 @@ row() {
         echo "| $name | $(grep -m1 rank "$work/log") |"
         return
     fi
-    awk -F, -v name="$name" -v ranks="$ranks" -v ms="$(sed -n 's/^done:.*, \([0-9.]*\) ms.*/\1/p' "$work/log")" '
-        function mb(x) { return sprintf("%.0f", x / 1e6) }
+    awk -F, -v name="$name" -v ranks="$ranks" -v digits="$digits" -v ms="$(sed -n 's/^done:.*, \([0-9.]*\) ms.*/\1/p' "$work/log")" '
+        function mb(x) { return sprintf("%.*f", digits, x / 1e6) }
         { of[$1 "," $2] = $3 }
         END {
             printf "| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %.2f |\n", name, ranks,
@@ -32,6 +35,14 @@ row() {
 echo "GPT-2 $size, sequences of $seq_len tokens, 1 per rank and micro-step; peak MB of a rank, MB sent by rank 0 in a step, seconds a step"
 echo "| run | ranks | params_shard | params_full | grads_shard | grads_full | optimizer | activations | at one moment | sent | step |"
 echo "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+if [ "$table" = zero ]; then
+    row 4 DDP --parallel ddp --grad-accum 4
+    row 4 'optimizer (ZeRO-1)' --sharding optimizer --grad-accum 4
+    row 4 'grad-op (ZeRO-2)' --sharding grad-op --grad-accum 4
+    row 4 'full (ZeRO-3)' --sharding full --grad-accum 4
+    row 4 'hybrid, shard groups of 2' --sharding hybrid --fsdp-size 2 --grad-accum 4
+    exit 0
+fi
 row 2 full
 row 2 'full, recompute blocks' --gradient-checkpointing
 row 2 'full, recompute attention' --gradient-checkpointing=attention

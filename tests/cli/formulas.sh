@@ -11,6 +11,7 @@
 # --no-sync reduces once a step, and holds one sum of all gradients in addition to the gradients of the root and a
 # block. --no-sync=replicas reduces to P / S in each micro-step. At the end of the step it adds up the shards of R
 # replicas, unit by unit, and holds a copy of one unit's shard. --reshard-after step gathers each unit once a step.
+# --sharding optimizer (ZeRO-1) does both: 2 (W - 1) / W of all parameters a step, however many micro-steps.
 # --reshard-to N gathers a block from all ranks once; then N ranks keep it between them and gather it from each other.
 #
 # With --freeze a unit that trains only some of its parameters has a P for these and a P for the frozen ones. Both are
@@ -96,7 +97,7 @@ check() {
             want["calls,all-gather"] = A * gathers + 1 + (R > 1 ? n : 0)
             want["bytes,reduce-scatter"] = A * (W - 1) / W * all * r
             want["calls,reduce-scatter"] = A * n
-            if (extra == "--no-sync") {
+            if (extra ~ /--no-sync$|sharding opt/) {
                 want["bytes,reduce-scatter"] /= A
                 want["calls,reduce-scatter"] = n
                 want["memory,grads_full"] = 4 * (form == "ddp" ? 2 * all : all + root + block)
@@ -104,7 +105,8 @@ check() {
                 want["bytes,reduce-scatter"] = (A * (S - 1) / S + (R - 1) / W) * all * r
                 want["calls,reduce-scatter"] = A * n + n
                 want["memory,grads_shard"] = 4 * (all + block) / S
-            } else if (extra ~ /step/) {
+            }
+            if (extra ~ /step|sharding opt/) {
                 want["bytes,all-gather"] = (S - 1) / S * all * p + (W - 1) * A * 4
                 want["calls,all-gather"] = 5
                 want["memory,params_full"] = p * all
@@ -114,6 +116,7 @@ check() {
                 want["bytes,all-gather"] = ((S - 1) / S * far + (N - 1) / N * near) * p + (W - 1) * A * 4
                 want["memory,params_full"] = p * (at_once + 3 * whole_block / N)
             }
+            if (extra ~ /momentum/) want["memory,optimizer"] = 4 * own_trained
             slice = int((22 + S - 1) / S)
             want["bytes,all-reduce"] = S == 1 ? 0 : 8 * (22 - slice + (S - 1) * slice)
             want["calls,all-reduce"] = S > 1
@@ -160,6 +163,12 @@ check hybrid 4 2 2 none 2 2 --sharding hybrid --fsdp-size 2
 EXTRA='--reshard-after step'
 check full 3 3 3 both 4 4
 check grad-op 2 2 2 none 2 2 --sharding grad-op
+EXTRA='--optimizer sgd --momentum 0.9'
+check full 3 3 1 none 4 4
+EXTRA='--sharding optimizer'
+check grad-op 2 2 2 none 4 4
+check grad-op 3 3 3 both 4 4
+check grad-op 4 4 2 none 2 2
 EXTRA='--reshard-to 2'
 check full 4 4 3 none 4 4
 check full 6 6 2 both 2 4
