@@ -103,6 +103,17 @@ refused 1 'fraction' "--steps: got '1.5', expected a whole number" 'default' --s
 refused12 'NaN' "--lr: got 'nan', expected a finite number" 'default' --lr nan
 refused 1 'infinity' "--clip-grad: got 'inf', expected a finite number" 'default' --clip-grad inf
 refused 1 'unknown choice' "--sharding: got 'half', expected one of full\|grad-op\|none" 'default' --sharding half
+refused12 'unknown optimizer' "--optimizer: got 'adam', expected one of adamw\|sgd\|adadelta" 'default' --optimizer adam
+refused 1 'unknown schedule' "--lr-schedule: got 'sine', expected one of cosine\|linear\|step\|constant" 'default' --lr-schedule sine
+refused 1 'momentum of 1' "--momentum: got '1', expected a finite number from 0 to 0.999999999" 'describes' --optimizer sgd --momentum 1
+refused12 'momentum of AdamW' '--momentum: expected --optimizer sgd beside it' 'leave --momentum out' --momentum 0.9
+refused12 'Nesterov without momentum' '--nesterov: expected --momentum M beside it' 'pass --momentum' --optimizer sgd --nesterov
+refused 1 'rho of SGD' '--rho: expected --optimizer adadelta beside it' 'leave --rho out' --optimizer sgd --rho 0.5
+refused 1 'steps without their size' '--lr-schedule step: expected --lr-step-size N beside it' 'pass' --lr-schedule step
+refused 1 'a size of steps of a line' '--lr-step-size: expected --lr-schedule step beside it' 'pass' --lr-schedule linear --lr-step-size 3
+refused 1 'gamma without steps' '--lr-gamma: expected --lr-schedule step beside it' 'pass' --lr-gamma 0.5
+refused12 'an end of a constant rate' '--min-lr: expected --lr-schedule cosine or linear beside it' 'pass' --lr-schedule constant --min-lr 1e-4
+refused 2 'ZeRO-1 with near groups' '--reshard-to: expected .*--sharding full or hybrid' 'pass' --sharding optimizer --reshard-to 2
 refused 1 'unknown size' "no size 'huge', expected one of tiny\|small" 'pass --size' --size huge
 refused12 'no gather at all' "--limit-all-gathers: got '0', expected a whole number from 1" 'default' \
     --prefetch both --limit-all-gathers 0
@@ -386,6 +397,8 @@ refused12 'resume: another model' 'model: saved with .*width 16.*, this run has 
 refused12 'resume: other heads' 'model: saved with .*2 heads.*, this run has .*4 heads' 'model options' --resume "$keep/save" --n-head 4
 refused12 'resume: another optimizer' 'optimizer: saved with adamw, this run has sgd' 'optimizer options' \
     --resume "$keep/save" --optimizer sgd
+refused 1 'resume: momentum that was not' 'optimizer: saved with adamw, this run has sgd with momentum' 'optimizer options' \
+    --resume "$keep/save" --optimizer sgd --momentum 0.9
 refused12 'resume: a name that does not exist' "--resume-change: got 'sead', expected some of data,seq-len" 'name what' \
     --resume "$keep/save" --resume-change seed,sead
 refused12 'output: --save on checkpoints of another run' 'save: .*/save/step-2 is a checkpoint of another run' '--resume auto'

@@ -331,6 +331,7 @@ options='
 parallel       | free --parallel ddp
 sharding       | free --sharding grad-op
 sharding       | free --sharding none --wrap model
+sharding       | ranks=3 free --grad-accum 4 --sharding optimizer
 fsdp-size      | free --sharding hybrid --fsdp-size 2
 wrap           | free --wrap sub-block
 layout         | free --layout per-param
@@ -363,6 +364,12 @@ global-batch   | changed global-batch --global-batch 24
 steps          | changed schedule --steps 9
 seed           | changed seed --seed 2
 optimizer      | changed optimizer --optimizer sgd
+momentum       | changed optimizer --optimizer sgd --momentum 0.9
+nesterov       | changed optimizer --optimizer sgd --momentum 0.9 --nesterov
+rho            | changed optimizer --optimizer adadelta --rho 0.8
+lr-schedule    | changed schedule --lr-schedule linear
+lr-step-size   | changed schedule --lr-schedule step --lr-step-size 2
+lr-gamma       | changed schedule --lr-schedule step --lr-step-size 2 --lr-gamma 0.5
 lr             | changed schedule --lr 2e-3
 min-lr         | changed schedule --min-lr 2e-4
 warmup-steps   | changed schedule --warmup-steps 3
@@ -413,6 +420,36 @@ while IFS='|' read -r _ how; do
     case $how in '' | ' none') continue ;; esac
     eval "${how# }" </dev/null
 done <<<"$options"
+
+# optimizer_goes_on TENSOR FACT OTHER OPTION... -- goes on on fewer ranks and on one; a file has states of that name. OTHER
+# options are refused by the FACT.
+optimizer_goes_on() {
+    local tensor=$1 fact=$2 other=$3
+    shift 3
+    case_of 3 "optimizer: $*" || return
+    ranks=1
+    went $run "$@" --loss-csv "$work/whole.csv"
+    ranks=3
+    went $run "$@" --stop-after 4 --save "$new/optimizer"
+    cat "$new"/optimizer/step-4/*.safetensors | grep -aq "mlp.c_fc.bias@[0-9]*[.]$tensor\"" || complain "no $tensor"
+    for ranks in 1 2; do
+        for how in "$([ "$ranks" = 1 ] && echo --parallel single)" '--parallel ddp'; do
+            went $run "$@" $how --resume "$new/optimizer" --loss-csv "$new/end.csv"
+            [ "$(losses "$new/end.csv" | tail -n 4)" = "$(losses "$work/whole.csv" | tail -n 4)" ] || complain "$ranks ranks $how: other losses"
+        done
+    done
+    launch 2 $run "$@" --resume "$new/optimizer" $other
+    [ "$rc" = 1 ] || complain "$other: exit status $rc, expected 1"
+    grep -q "step-4: $fact: saved with .*, this run has " "$work/err" || complain "$other: not refused by the name $fact"
+    rm -rf "$new/optimizer"
+    verdict
+}
+optimizer_goes_on p weight-decay '--weight-decay 0.1' --optimizer sgd --lr 0.1
+optimizer_goes_on momentum_buffer momentum '--momentum 0.8' --optimizer sgd --momentum 0.9 --lr 0.1
+optimizer_goes_on momentum_buffer optimizer '--momentum 0' --optimizer sgd --momentum 0.9 --lr 0.1
+optimizer_goes_on momentum_buffer momentum '--momentum 0.8' --optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.1 --lr 0.1
+optimizer_goes_on acc_delta rho '--rho 0.8' --optimizer adadelta --lr 1
+optimizer_goes_on square_avg optimizer '--optimizer adamw' --optimizer adadelta --lr 1
 
 # A checkpoint holds no moments of frozen parameters. A run that trains them later starts their moments at zero.
 if case_of 3 'frozen: without moments, on other ranks, unfrozen, frozen later'; then
