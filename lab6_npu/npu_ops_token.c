@@ -274,34 +274,52 @@ static fsdp_status loss_issue(stream *s, const void *args)
     return status;
 }
 
+/* Losses on the host. */
+typedef struct host_losses {
+    double total;
+    float loss[]; /* [rows]; the sum becomes the first */
+} host_losses;
+
 typedef struct sum_args {
-    float *loss; /* [rows], host; the sum becomes the first */
+    host_losses *host;
     size_t rows;
+    bool continues; /* from host->total, not from 0 */
 } sum_args;
 
 static fsdp_status sum_losses(void *args, int n_threads)
 {
     const sum_args *a = args;
-    double total = 0.0;
+    double total = a->continues ? a->host->total : 0.0;
     (void)n_threads;
     for (size_t r = 0; r < a->rows; r++)
-        total += (double)a->loss[r];
-    a->loss[0] = (float)total;
+        total += (double)a->host->loss[r];
+    a->host->total = total;
+    a->host->loss[0] = (float)total;
     return FSDP_OK;
 }
 
-/* *loss = the sum of row_loss [rows], in double, on the host. */
-static fsdp_status loss_deliver(stream *s, float *loss, const float *row_loss, size_t rows)
+/* The sum of row_loss [rows], in double, on the host x, which has room for it. */
+static fsdp_status loss_sum(stream *s, const cross_entropy_args *a, const float *row_loss,
+                            host_losses *x)
 {
-    const size_t bytes = rows * sizeof *row_loss;
+    const size_t bytes = a->rows * sizeof *row_loss;
+    const mem_access touches = {x, sizeof *x + bytes, .writes = true};
+    const sum_args sum = {x, a->rows, a->total != NULL};
+    if (a->total != NULL)
+        TRY(device_copy(s, &x->total, a->total, sizeof x->total));
+    TRY(device_copy(s, x->loss, row_loss, bytes));
+    TRY(host_task(s, sum_losses, &sum, sizeof sum, &touches));
+    if (a->total != NULL)
+        TRY(device_copy(s, a->total, &x->total, sizeof x->total));
+    return device_copy(s, a->loss, x->loss, sizeof *a->loss);
+}
+
+static fsdp_status loss_deliver(stream *s, const cross_entropy_args *a, const float *row_loss)
+{
     void *host;
-    TRY(device_alloc_host(s, MEM_OTHER, bytes, "losses of rows", &host));
-    fsdp_status status = device_copy(s, host, row_loss, bytes);
-    if (status == FSDP_OK)
-        status = host_task(s, sum_losses, &(sum_args){host, rows}, sizeof(sum_args),
-                           &(mem_access){host, bytes, .writes = true});
-    if (status == FSDP_OK)
-        status = device_copy(s, loss, host, sizeof *loss);
+    TRY(device_alloc_host(s, MEM_OTHER, sizeof(host_losses) + a->rows * sizeof *row_loss,
+                          "losses of rows", &host));
+    const fsdp_status status = loss_sum(s, a, row_loss, host);
     device_free(s, host);
     return status;
 }
@@ -322,7 +340,7 @@ fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a)
     if (status == FSDP_OK)
         status = accel_issue(s, loss_issue, &call, work);
     if (status == FSDP_OK)
-        status = loss_deliver(s, a->loss, call.row_loss, a->rows);
+        status = loss_deliver(s, a, call.row_loss);
     device_free(s, call.row_loss);
     device_free(s, targets);
     return status;

@@ -107,6 +107,7 @@ static fsdp_status prepare_model(trainer *t)
     TRY(trainer_config_resolve(c, comm_size(t->run.world), &t->model_cfg));
     TRY(gpt2_create(&t->model_cfg, &t->m));
     TRY(model_freeze(&t->m, c->freeze));
+    t->m.chunk_rows = (size_t)c->chunk_loss;
     t->run.m = &t->m;
     t->run.mode = (grad_acc_mode)c->reduction;
     t->run.batch = (size_t)c->train.batch_size;

@@ -47,6 +47,9 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "run layers again before their backward, in place of keeping what they save: block, attention or mlp, of blocks from:K "
              "on, of each every:K-th block, as in mlp,from:6 (alone: block; auto: of such sets of the last blocks the one with the "
              "least work that makes the run fit)"},
+    {OPTION("chunk-loss", chunk_loss), .bare = "1024", .min = 1, .max = MAX_TOKENS, .arg = "TOKENS",
+     .help = "hold the logits of at most this many tokens at a time: the last layer computes logits, loss and gradients chunk by chunk in "
+             "its backward (alone: 1024)"},
     {OPTION("reduction", reduction), .def = "fast", .choices = "fast|canonical", .help = "canonical: the same bits on any number of ranks"},
     {OPTION("param-dtype", param_dtype), .def = "fp32", .choices = "fp32|bf16",
      .help = "bf16: fp32 masters; parameters as they are gathered and computed with, and activations, are bf16"},
@@ -124,7 +127,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
-    {.name = "chunk-loss", .kind = OPT_REFUSED, .help = LATER},
     {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},

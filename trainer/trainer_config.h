@@ -53,6 +53,7 @@ typedef struct trainer_config {
     const char *checkpointing;
     bool recompute_auto, recompute_short; /* short: no choice of auto fits */
     recompute_spec recompute;             /* from the text in checkpointing, or chosen by auto */
+    int64_t chunk_loss;                   /* tokens; 0: all at a time */
     int device;                           /* see backends.h */
     int64_t device_memory_mib;            /* 0: no limit */
     int reduction, comm, ops;             /* grad_acc_mode, comm_backend, trainer_ops */

@@ -76,12 +76,13 @@ __global__ void fast_loss_kernel(loss_job j)
         j.row_loss[r] = 0.0;
 }
 
-__global__ void fast_loss_sum_kernel(float *loss, const double *row_loss, size_t rows)
+__global__ void fast_loss_sum_kernel(loss_job j)
 {
+    const cross_entropy_args *a = &j.args;
     __shared__ double of[BLOCK_THREADS];
     double sum = 0.0;
-    for (size_t r = threadIdx.x; r < rows; r += BLOCK_THREADS)
-        sum += row_loss[r];
+    for (size_t r = threadIdx.x; r < a->rows; r += BLOCK_THREADS)
+        sum += j.row_loss[r];
     of[threadIdx.x] = sum;
     __syncthreads();
     for (unsigned half = BLOCK_THREADS / 2; half > 0; half /= 2) {
@@ -89,8 +90,12 @@ __global__ void fast_loss_sum_kernel(float *loss, const double *row_loss, size_t
             of[threadIdx.x] += of[threadIdx.x + half];
         __syncthreads();
     }
-    if (threadIdx.x == 0)
-        *loss = (float)of[0];
+    if (threadIdx.x > 0)
+        return;
+    const double total = a->total ? *a->total + of[0] : of[0];
+    if (a->total)
+        *a->total = total;
+    *a->loss = (float)total;
 }
 
 static cudaError_t cross_entropy_issue(stream *s, const void *args)
@@ -102,7 +107,7 @@ static cudaError_t cross_entropy_issue(stream *s, const void *args)
         error = LAUNCH(fast_loss_kernel, (unsigned)a->rows, BLOCK_THREADS, s, *j);
     if (error != cudaSuccess)
         return error;
-    return LAUNCH(fast_loss_sum_kernel, 1, BLOCK_THREADS, s, a->loss, j->row_loss, a->rows);
+    return LAUNCH(fast_loss_sum_kernel, 1, BLOCK_THREADS, s, *j);
 }
 
 fsdp_status fast_cross_entropy(stream *s, const cross_entropy_args *a)

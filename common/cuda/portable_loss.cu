@@ -80,9 +80,11 @@ __global__ void loss_rows_kernel(loss_job j)
 
 __global__ void loss_sum_kernel(loss_job j)
 {
-    double total = 0.0;
+    double total = j.args.total ? *j.args.total : 0.0;
     for (size_t r = 0; r < j.args.rows; r++)
         total += j.row_loss[r];
+    if (j.args.total)
+        *j.args.total = total;
     *j.args.loss = (float)total;
 }
 

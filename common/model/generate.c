@@ -49,8 +49,9 @@ static size_t scratch_bytes(const model *m, size_t seq_len)
         const layer *l = &m->layers[i];
         /* the head computes only the last position */
         const size_t rows = i + 1 < m->n_layers ? seq_len : 1;
-        const size_t bytes = l->bytes(l, rows, DTYPE_F32).saved; /* nothing is kept */
-        most = bytes > most ? bytes : most;
+        const layer_bytes need = l->bytes(l, rows, DTYPE_F32); /* nothing is kept */
+        most = need.saved > most ? need.saved : most;
+        most = need.scratch > most ? need.scratch : most;
     }
     return most;
 }

@@ -10,7 +10,8 @@
  *            backward (the same operation on the same values, so the same bits): one pass of
  *            element-wise work saves F elements a token
  *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
- *            Cross-entropy puts it where the logits were, so that backward is two matmuls
+ *            Cross-entropy puts it where the logits were, so that backward is two matmuls.
+ *            With model.chunk_rows only C: backward computes logits and gradient in scratch
  *
  * In a forward pass that keeps nothing, `saved` may be NULL; the same arrays are then in scratch.
  * Functions issue work on the stream and return: nothing here reads device memory. Letters are
@@ -48,12 +49,13 @@ extern const layer GPT2_EMBED, GPT2_ATTN, GPT2_MLP, GPT2_HEAD;
 typedef struct gpt2_arrays {
     float *mean, *rstd; /* saved, as the next four: [rows] of the norm of io->in */
     void *norm;         /* [rows, C] the norm's output */
-    void *wide;   /* [rows, wide]; head: cross-entropy replaces the logits by their gradient */
-    float *lse;   /* attn: [B, H, T] */
-    void *att;    /* attn: [rows, C] attention's output */
-    void *d_norm; /* scratch, as the next two: [rows, C]; attn: before that, the gradient of att */
-    void *d_wide; /* [rows, d_wide]; mlp: before that, gelu's output */
-    float *sink;  /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
+    void *wide;    /* [rows, wide]; head: cross-entropy replaces the logits by their gradient */
+    float *lse;    /* attn: [B, H, T] */
+    void *att;     /* attn: [rows, C] attention's output */
+    void *d_norm;  /* scratch, as the next two: [rows, C]; attn: before that, the gradient of att */
+    void *d_wide;  /* [rows, d_wide]; mlp: before that, gelu's output */
+    float *sink;   /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
+    double *total; /* head with model.chunk_rows, else NULL: [1] the loss of the chunks so far */
 } gpt2_arrays;
 
 /* The columns of these arrays that differ by kind. */

@@ -143,11 +143,39 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
 const layer GPT2_EMBED = {
     .name = "embed", .bytes = embed_bytes, .forward = embed_forward, .backward = embed_backward};
 
-/* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------ */
+/* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------
+ *
+ * With model.chunk_rows the logits of all rows never exist together. A forward that a backward
+ * follows computes only the norm. Backward then takes chunk by chunk: it computes the logits of a
+ * chunk, replaces them by their gradient as it adds to the loss, and multiplies that gradient
+ * twice. So no product is computed twice. An evaluation takes the loss chunk by chunk in forward.
+ * Without chunk_rows all rows are one chunk. [Hsu et al. 2024] */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t head_chunk_rows(const layer *l, size_t rows)
+{
+    const size_t most = l->model->chunk_rows;
+    return most > 0 && most < rows ? most : rows;
+}
 
 static layer_bytes head_arrays(const layer *l, const layer_io *io, gpt2_arrays *k)
 {
-    return gpt2_lay_out(l, io, (gpt2_cols){.wide = l->model->config.vocab_size}, k);
+    const size_t V = l->model->config.vocab_size, rows = io->batch * io->seq_len;
+    const bool chunked = l->model->chunk_rows > 0;
+    layer_bytes need = gpt2_lay_out(l, io, (gpt2_cols){.wide = chunked ? 0 : V}, k);
+    k->total = NULL;
+    if (!chunked)
+        return need;
+    /* behind the norm, if that is in scratch as well */
+    room work = {.base = io->scratch, .bytes = larger(need.saved, need.scratch)};
+    k->wide = take(&work, head_chunk_rows(l, rows) * V, io->type);
+    k->total = take(&work, 1, DTYPE_I64); /* as large as a double */
+    need.scratch = work.bytes;
+    return need;
 }
 
 static layer_bytes head_bytes(const layer *l, size_t rows, dtype type)
@@ -156,19 +184,39 @@ static layer_bytes head_bytes(const layer *l, size_t rows, dtype type)
                        &(gpt2_arrays){0});
 }
 
-static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+static void *row_of(void *array, size_t row, size_t cols, dtype type)
 {
-    const size_t rows = io->batch * io->seq_len;
+    return array ? (char *)array + row * cols * dtype_bytes(type) : NULL;
+}
+
+/* The call for the chunk of *io's rows that begins at row `first`. *k: arrays of all rows; of the
+ * chunk afterwards. */
+static layer_io head_chunk(const layer *l, const layer_io *io, size_t first, gpt2_arrays *k)
+{
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    gpt2_arrays k;
-    head_arrays(l, io, &k);
-    void *logits = io->logits != NULL ? io->logits : k.wide;
-    TRY(gpt2_norm_forward(l, o, s, io, &k));
+    const size_t rows = io->batch * io->seq_len, most = head_chunk_rows(l, rows);
+    layer_io part = *io;
+    part.batch = 1;
+    part.seq_len = rows - first < most ? rows - first : most;
+    part.targets = io->targets ? io->targets + first : NULL;
+    part.logits = row_of(io->logits, first, V, io->type);
+    part.overwrite = first > 0 ? NULL : io->overwrite;
+    k->norm = row_of(k->norm, first, C, io->type);
+    k->d_norm = row_of(k->d_norm, first, C, io->type);
+    return part;
+}
+
+/* Logits of a chunk, its loss and, if wanted, the gradient of its logits in k->wide. */
+static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const layer_io *io,
+                             const gpt2_arrays *k, bool wants_grad)
+{
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    void *logits = io->logits != NULL ? io->logits : k->wide;
     TRY(o->matmul(s, &(matmul_args){.out = logits,
-                                    .a = k.norm,
+                                    .a = k->norm,
                                     .b = io->params[HEAD_WEIGHT],
                                     .trans_b = true,
-                                    .m = rows,
+                                    .m = io->seq_len,
                                     .n = V,
                                     .k = C,
                                     .type = io->type,
@@ -176,39 +224,73 @@ static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const l
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
-                                                     .d_logits = io->keeps ? k.wide : NULL,
+                                                     .total = k->total,
+                                                     .d_logits = wants_grad ? k->wide : NULL,
                                                      .logits = logits,
                                                      .targets = io->targets,
-                                                     .rows = rows,
+                                                     .rows = io->seq_len,
                                                      .vocab = V,
                                                      .type = io->type});
+}
+
+/* The products of a chunk's k->wide. */
+static fsdp_status head_grads(const layer *l, const ops *o, stream *s, const layer_io *io,
+                              const gpt2_arrays *k)
+{
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    if (io->grads[HEAD_WEIGHT] != NULL)
+        TRY(o->matmul(s, &(matmul_args){.out = io->grads[HEAD_WEIGHT],
+                                        .a = k->wide,
+                                        .trans_a = true,
+                                        .b = k->norm,
+                                        .m = V,
+                                        .n = C,
+                                        .k = io->seq_len,
+                                        .accumulate = gpt2_adds(io, HEAD_WEIGHT),
+                                        .type = io->type}));
+    return o->matmul(s, &(matmul_args){.out = k->d_norm,
+                                       .a = k->wide,
+                                       .b = io->params[HEAD_WEIGHT],
+                                       .m = io->seq_len,
+                                       .n = C,
+                                       .k = V,
+                                       .type = io->type,
+                                       .out_type = io->type});
+}
+
+static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const size_t rows = io->batch * io->seq_len;
+    gpt2_arrays all;
+    head_arrays(l, io, &all);
+    TRY(gpt2_norm_forward(l, o, s, io, &all));
+    if (all.total != NULL && io->keeps)
+        return FSDP_OK;
+    if (all.total != NULL)
+        TRY(device_zero(s, all.total, sizeof *all.total));
+    for (size_t first = 0; first < rows; first += head_chunk_rows(l, rows)) {
+        gpt2_arrays k = all;
+        const layer_io part = head_chunk(l, io, first, &k);
+        TRY(head_loss(l, o, s, &part, &k, io->keeps));
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
-    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    gpt2_arrays k;
-    head_arrays(l, io, &k);
-    if (io->grads[HEAD_WEIGHT] != NULL)
-        TRY(o->matmul(s, &(matmul_args){.out = io->grads[HEAD_WEIGHT],
-                                        .a = k.wide,
-                                        .trans_a = true,
-                                        .b = k.norm,
-                                        .m = V,
-                                        .n = C,
-                                        .k = rows,
-                                        .accumulate = gpt2_adds(io, HEAD_WEIGHT),
-                                        .type = io->type}));
-    TRY(o->matmul(s, &(matmul_args){.out = k.d_norm,
-                                    .a = k.wide,
-                                    .b = io->params[HEAD_WEIGHT],
-                                    .m = rows,
-                                    .n = C,
-                                    .k = V,
-                                    .type = io->type,
-                                    .out_type = io->type}));
-    return gpt2_norm_backward(l, o, s, io, &k, NULL);
+    gpt2_arrays all;
+    head_arrays(l, io, &all);
+    if (all.total != NULL)
+        TRY(device_zero(s, all.total, sizeof *all.total));
+    for (size_t first = 0; first < rows; first += head_chunk_rows(l, rows)) {
+        gpt2_arrays k = all;
+        const layer_io part = head_chunk(l, io, first, &k);
+        if (all.total != NULL)
+            TRY(head_loss(l, o, s, &part, &k, true));
+        TRY(head_grads(l, o, s, &part, &k));
+    }
+    return gpt2_norm_backward(l, o, s, io, &all, NULL);
 }
 
 const layer GPT2_HEAD = {

@@ -10,7 +10,8 @@
  * border, the first layer that trains a parameter: the layers before it run no backward, and no
  * hook of backward is called for them. With no hooks and resident parameters this is training on
  * one device. With the hooks of labs 2 and 3 it is FSDP; with the hooks of lab 5 it is FSDP with
- * overlap. activations.c manages the memory of layers, and leaf_sum.c adds leaves. */
+ * overlap. With model.chunk_rows the last layer computes its loss in backward, and the loss is
+ * summed and looked at then. activations.c manages layers' memory, and leaf_sum.c adds leaves. */
 #include "common/model/runner_impl.h"
 
 static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)
@@ -25,9 +26,17 @@ static fsdp_status look(const runner *r, const micro_step *ms, runner_moment whe
     return r->cfg.look(r->cfg.observer, r, ms, when, i);
 }
 
+/* Whether the loss of layer i is known only after its backward. */
+static bool is_late(const runner *r, int i)
+{
+    const model *m = r->cfg.run.m;
+    return r->ms.training && m->chunk_rows > 0 && i + 1 == m->n_layers;
+}
+
 fsdp_status runner_forward(runner *r, const micro_step *ms)
 {
     const unit_hooks *h = &r->cfg.hooks;
+    r->ms = *ms;
     TRY(runner_load(r, ms));
     if (h->begin_micro)
         TRY(h->begin_micro(h->self, ms->a, ms->n_micro, ms->training));
@@ -37,11 +46,20 @@ fsdp_status runner_forward(runner *r, const micro_step *ms)
             TRY(call_hook(h->pre_forward, h->self, u));
         TRY(look(r, ms, BEFORE_FORWARD, i));
         TRY(runner_layer_forward(r, i, ms->training));
-        TRY(look(r, ms, AFTER_FORWARD, i));
+        if (!is_late(r, i))
+            TRY(look(r, ms, AFTER_FORWARD, i));
         if (i == r->last_layer[u])
             TRY(call_hook(h->post_forward, h->self, u));
     }
-    return runner_sum_losses(r, ms->loss);
+    return is_late(r, r->cfg.run.m->n_layers - 1) ? FSDP_OK : runner_sum_losses(r, ms->loss);
+}
+
+/* Layer i, whose loss is late, has run backward. Its looks come in the order of all layers. */
+static fsdp_status take_late_loss(runner *r, int i)
+{
+    TRY(look(r, &r->ms, AFTER_FORWARD, i));
+    TRY(look(r, NULL, BEFORE_BACKWARD, i));
+    return runner_sum_losses(r, r->ms.loss);
 }
 
 fsdp_status runner_backward(runner *r)
@@ -52,11 +70,14 @@ fsdp_status runner_backward(runner *r)
         int u = r->cfg.layer_unit[i];
         if (i == r->last_layer[u])
             TRY(call_hook(h->pre_backward, h->self, u));
-        TRY(look(r, NULL, BEFORE_BACKWARD, i));
+        if (!is_late(r, i))
+            TRY(look(r, NULL, BEFORE_BACKWARD, i));
         int first = runner_segment_begin(r, i);
         if (first >= 0)
             TRY(r->cfg.run_again(r, first, i));
         TRY(runner_layer_backward(r, i, d_out, i > r->border ? d_in : NULL));
+        if (is_late(r, i))
+            TRY(take_late_loss(r, i));
         if (i == r->end_layer[u])
             TRY(call_hook(h->post_backward, h->self, u));
         d_out = d_in; /* this layer's input is the one before's output */

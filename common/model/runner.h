@@ -24,14 +24,16 @@ typedef struct micro_step {
                                 are consecutive. Used only by digests */
     int a, n_micro;          /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
     bool training;           /* forward keeps what backward needs, and a backward follows */
-    float *loss;             /* device, [1]: forward writes the SUM over the b*T tokens */
+    float *loss;             /* device, [1]: the SUM over the b*T tokens. forward writes it, or with
+                                model.chunk_rows backward, if there is one */
 } micro_step;
 
 /* When `look` is called for a layer of a micro-step that trains. */
 typedef enum runner_moment {
     BEFORE_FORWARD, /* the parameters of the layer are in the views */
     AFTER_FORWARD,  /* runner_output gives the layer's output; not after a segment's second run */
-    BEFORE_BACKWARD
+    BEFORE_BACKWARD /* if the last layer computes the loss in backward, this and AFTER_FORWARD
+                       follow its backward, in this order */
 } runner_moment;
 
 enum { NO_SEGMENT = -1 };
@@ -62,8 +64,9 @@ fsdp_status runner_create(const runner_config *config, runner **out);
 /* runner_free -- NULL is accepted. */
 void runner_free(runner *r);
 
-/* runner_forward -- *ms->loss = the sum of the micro-batch's losses. A unit's hooks are called
- * before its first layer and after its last.
+/* runner_forward -- *ms->loss = the sum of the micro-batch's losses, unless that is left to
+ * runner_backward (micro_step.loss). A unit's hooks are called before its first layer and after its
+ * last.
  *   order   stream-ordered on compute; the host calls the hooks as it issues the layers
  *   errors  those of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);

@@ -23,6 +23,7 @@ struct runner {
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
     int *end_layer; /* [n_units] its last layer in backward: the first from the border on, or -1 */
     grad_acc loss_acc;
+    micro_step ms; /* of the last forward; its tokens and targets are not valid any more */
 };
 
 /* runner_load -- copy the micro-batch's tokens and targets to the device. */

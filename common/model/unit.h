@@ -38,7 +38,7 @@ typedef struct param_spec {
 typedef struct layer layer;
 
 /* Memory of one call of a layer: multiples of LAYER_ALIGN_BYTES, as is the place of every array in
- * it if it begins at one. Without `saved`, forward needs at least as many bytes of scratch. */
+ * it if it begins at one. Without `saved`, scratch has at least as many bytes as either. */
 typedef struct layer_bytes {
     size_t saved, scratch;
 } layer_bytes;
@@ -55,7 +55,9 @@ typedef struct layer_io {
     const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
     void *saved;                     /* forward writes, backward reads */
     void *scratch;                   /* contents do not survive the call */
-    float *loss;                     /* [1] last layer's forward: the SUM over the B*T tokens */
+    float *loss;                     /* [1] the SUM over the B*T tokens. The last layer's forward
+                                        writes it, or with model.chunk_rows its backward, if there
+                                        is one */
     void *logits;                    /* [B,T,V], last layer's forward; NULL unless wanted */
     const void *d_out;               /* backward: [B,T,C]; NULL for the last layer */
     void *d_in;            /* backward: [B,T,C]; NULL for the last layer that runs backward */
@@ -90,6 +92,8 @@ typedef struct model {
     layer *layers;
     param_spec *params;   /* global order: by layer, then by the layer's own order */
     size_t n_param_elems; /* tied parameters counted once */
+    size_t chunk_rows;    /* > 0: logits of at most this many tokens exist at a time, and in
+                             training the last layer computes them and the loss in backward */
 } model;
 
 /* unit_hooks -- what a sharding runtime attaches to the units. Any function may be NULL.

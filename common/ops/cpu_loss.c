@@ -25,7 +25,7 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
 {
     const cross_entropy_args *a = args;
     double row_loss[ROW_BLOCK];
-    double total = 0.0;
+    double total = a->total ? *a->total : 0.0;
     TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows, a->vocab));
     for (size_t first = 0; first < a->rows; first += ROW_BLOCK) {
         const size_t n_rows = min_size(ROW_BLOCK, a->rows - first);
@@ -34,6 +34,8 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
         for (size_t r = 0; r < n_rows; r++)
             total += row_loss[r];
     }
+    if (a->total)
+        *a->total = total;
     *a->loss = (float)total;
     return FSDP_OK;
 }

@@ -297,6 +297,7 @@ op_work cross_entropy_work(const cross_entropy_args *a)
     size_t n = a->rows * a->vocab, grad = if_there(a->d_logits, n);
     op_work w = begin("cross_entropy", a->type, 1, 4 * (double)n + (double)grad);
     writes(&w, a->loss, 1, DTYPE_F32);
+    op_writes(&w, a->total, a->total ? sizeof *a->total : 0);
     writes(&w, a->d_logits, grad, a->type);
     reads(&w, a->logits, n, a->type);
     reads_tokens(&w, a->targets, a->rows);
