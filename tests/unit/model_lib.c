@@ -39,7 +39,7 @@ static size_t most_scratch(const rig *r, bool training)
     for (int i = 0; i < r->m.n_layers; i++) {
         const layer *l = &r->m.layers[i];
         layer_bytes need = l->bytes(l, r->batch * r->seq_len, r->type);
-        size_t bytes = training ? need.scratch : need.saved;
+        size_t bytes = training || need.scratch > need.saved ? need.scratch : need.saved;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -114,6 +114,7 @@ void rig_open(rig *r, const rig_config *c)
 {
     *r = (rig){.o = c->ops, .batch = c->batch, .seq_len = c->seq_len, .type = c->type};
     must(gpt2_create(c->model, &r->m));
+    r->m.chunk_rows = c->chunk_rows;
     must(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &r->dev));
     r->s = device_compute_stream(r->dev);
     make_params(r, c);

@@ -26,7 +26,7 @@ typedef struct rig_config {
     const ops *ops;
     dtype type;
     bool rounded; /* parameters are bf16 numbers, which either type can store */
-    size_t batch, seq_len;
+    size_t batch, seq_len, chunk_rows;
 } rig_config;
 
 /* rig_open -- every parameter random (weights 0.25 z, gains 1 + 0.25 z, biases 0.25 z), tokens too.

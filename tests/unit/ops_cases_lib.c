@@ -294,19 +294,28 @@ static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops
     return finish(&in, status);
 }
 
-/* x: rows, vocab */
+/* x: rows, vocab, rows of a call (0: all) */
 static fsdp_status run_cross_entropy(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
     arrays in = {.s = s};
-    const size_t rows = c->x[0], vocab = c->x[1];
-    return finish(&in, o->cross_entropy(s, &(cross_entropy_args){
-                                               .loss = result(&in, r, 1, DTYPE_F32),
-                                               .d_logits = result(&in, r, rows * vocab, r->type),
-                                               .logits = input(&in, rows * vocab, r->type),
-                                               .targets = input_tokens(&in, rows, vocab),
-                                               .rows = rows,
-                                               .vocab = vocab,
-                                               .type = r->type}));
+    const size_t rows = c->x[0], vocab = c->x[1], most = c->x[2] ? c->x[2] : rows;
+    const size_t bytes = vocab * dtype_bytes(r->type);
+    cross_entropy_args a = {.loss = result(&in, r, 1, DTYPE_F32),
+                            .d_logits = result(&in, r, rows * vocab, r->type),
+                            .logits = input(&in, rows * vocab, r->type),
+                            .targets = input_tokens(&in, rows, vocab),
+                            .vocab = vocab,
+                            .type = r->type,
+                            .total = c->x[2] ? input(&in, 2, DTYPE_F32) : NULL};
+    fsdp_status status = a.total ? device_zero(s, a.total, sizeof *a.total) : FSDP_OK;
+    for (size_t first = 0; first < rows && status == FSDP_OK; first += most) {
+        a.rows = rows - first < most ? rows - first : most;
+        status = o->cross_entropy(s, &a);
+        a.d_logits = (char *)a.d_logits + a.rows * bytes;
+        a.logits = (const char *)a.logits + a.rows * bytes;
+        a.targets += a.rows;
+    }
+    return finish(&in, status);
 }
 
 /* x: elems */
@@ -435,6 +444,7 @@ static const ops_case CASES[] = {
     {"cross_entropy 1x1", run_cross_entropy, {1, 1}},
     {"cross_entropy 67x1003", run_cross_entropy, {67, 1003}},
     {"cross_entropy 601x131", run_cross_entropy, {601, 131}},
+    {"cross_entropy 67x1003 in parts", run_cross_entropy, {67, 1003, 20}},
     {"elementwise 1", run_elementwise, {1}},
     {"elementwise 270001", run_elementwise, {270001}},
     {"optimizers 1", run_optimizers, {1}},

@@ -494,9 +494,10 @@ static fsdp_status bad_embedding_backward(arrays *a, const int32_t *tokens)
 
 static fsdp_status bad_cross_entropy(arrays *a, const int32_t *targets)
 {
-    return a->x->o->cross_entropy(
-        a->x->s, &(cross_entropy_args){values(a, 1, 1.0f, DTYPE_F32), NULL,
-                                       values(a, 9, 1.0f, DTYPE_F32), targets, 3, 3, DTYPE_F32});
+    return a->x->o->cross_entropy(a->x->s,
+                                  &(cross_entropy_args){values(a, 1, 1.0f, DTYPE_F32), NULL,
+                                                        values(a, 9, 1.0f, DTYPE_F32), targets, 3,
+                                                        3, DTYPE_F32, NULL});
 }
 
 /* The words of the first error of this call; by a device of its own, which fails. */

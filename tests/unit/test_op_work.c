@@ -227,6 +227,8 @@ static void test_accesses_of_elements(void **state)
             .logits = AT('C'), .targets = AT('D'), .rows = 3, .vocab = 5);
     TOUCHES(cross_entropy, "A4w B30w C30r D12r", .loss = AT('A'), .d_logits = AT('B'),
             .logits = AT('C'), .targets = AT('D'), .rows = 3, .vocab = 5, .type = DTYPE_BF16);
+    TOUCHES(cross_entropy, "A4w E8w C60r D12r", .loss = AT('A'), .logits = AT('C'),
+            .targets = AT('D'), .rows = 3, .vocab = 5, .total = AT('E'));
     TOUCHES(gelu_backward, "A14w B14r C14r", .d_in = AT('A'), .d_out = AT('B'), .in = AT('C'),
             .elems = 7, .type = DTYPE_BF16);
     TOUCHES(cast, "A14w B28r", .out = AT('A'), .in = AT('B'), .out_type = DTYPE_BF16, .elems = 7);

@@ -310,14 +310,27 @@ static void test_allowed_aliasing(void **state)
     expect_same_bits(x, out, N, "add", "out == b");
 
     memcpy(x, in, sizeof x);
-    OK(o->cross_entropy(s,
-                        &(cross_entropy_args){&loss[0], out, in, targets, ROWS, COLS, DTYPE_F32}));
-    OK(o->cross_entropy(s, &(cross_entropy_args){&loss[1], x, x, targets, ROWS, COLS, DTYPE_F32}));
+    OK(o->cross_entropy(
+        s, &(cross_entropy_args){&loss[0], out, in, targets, ROWS, COLS, DTYPE_F32, NULL}));
+    OK(o->cross_entropy(
+        s, &(cross_entropy_args){&loss[1], x, x, targets, ROWS, COLS, DTYPE_F32, NULL}));
     expect_same_bits(x, out, N, "cross_entropy", "d_logits == logits");
     expect_same_bits(&loss[1], &loss[0], 1, "loss", "d_logits == logits");
-    OK(o->cross_entropy(s,
-                        &(cross_entropy_args){&loss[1], NULL, in, targets, ROWS, COLS, DTYPE_F32}));
+    OK(o->cross_entropy(
+        s, &(cross_entropy_args){&loss[1], NULL, in, targets, ROWS, COLS, DTYPE_F32, NULL}));
     expect_same_bits(&loss[1], &loss[0], 1, "loss", "without d_logits");
+
+    double total = 0.0;
+    cross_entropy_args part = {.loss = &loss[1], .d_logits = x, .vocab = COLS, .total = &total};
+    for (size_t first = 0; first < ROWS; first += part.rows) {
+        part.rows = first == 0 ? 1 : ROWS - 1;
+        part.d_logits = x + first * COLS;
+        part.logits = in + first * COLS;
+        part.targets = targets + first;
+        OK(o->cross_entropy(s, &part));
+    }
+    expect_same_bits(x, out, N, "cross_entropy", "in two calls");
+    expect_same_bits(&loss[1], &loss[0], 1, "loss", "in two calls");
 }
 
 static void test_numbers_outside_the_vocabulary(void **state)
@@ -341,7 +354,7 @@ static void test_numbers_outside_the_vocabulary(void **state)
                     own, &(embedding_backward_args){wte, NULL, out, tokens, 1, 2, 2, 3, DTYPE_F32});
             else
                 status = o->cross_entropy(
-                    own, &(cross_entropy_args){&loss, NULL, wte, tokens, 2, 3, DTYPE_F32});
+                    own, &(cross_entropy_args){&loss, NULL, wte, tokens, 2, 3, DTYPE_F32, NULL});
             assert_int_equal(status, FSDP_EINVAL);
             assert_non_null(strstr(fsdp_error_get()->what, BAD[i] < 0 ? "-1" : "3"));
             device_close(d);

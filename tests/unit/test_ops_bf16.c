@@ -373,9 +373,10 @@ static void test_in_place(void **state)
     OK(o->gelu_backward(s, &(gelu_backward_args){y, y, x, N, DTYPE_BF16}));
     assert_memory_equal(y, out, sizeof y);
     memcpy(y, x, sizeof y);
-    OK(o->cross_entropy(s,
-                        &(cross_entropy_args){&loss[0], out, x, targets, ROWS, COLS, DTYPE_BF16}));
-    OK(o->cross_entropy(s, &(cross_entropy_args){&loss[1], y, y, targets, ROWS, COLS, DTYPE_BF16}));
+    OK(o->cross_entropy(
+        s, &(cross_entropy_args){&loss[0], out, x, targets, ROWS, COLS, DTYPE_BF16, NULL}));
+    OK(o->cross_entropy(
+        s, &(cross_entropy_args){&loss[1], y, y, targets, ROWS, COLS, DTYPE_BF16, NULL}));
     assert_memory_equal(y, out, sizeof y);
     assert_true(loss[0] == loss[1]);
     matmul_args p = {.out = out,

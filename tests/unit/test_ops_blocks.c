@@ -153,7 +153,7 @@ static void check_cross_entropy(size_t rows, size_t vocab, float std)
     for (size_t r = 0; r < rows; r++)
         targets[r] = (int32_t)(r * 31 % vocab);
     OK(ops_cpu_fast()->cross_entropy(
-        s, &(cross_entropy_args){&loss, d, x, targets, rows, vocab, DTYPE_F32}));
+        s, &(cross_entropy_args){&loss, d, x, targets, rows, vocab, DTYPE_F32, NULL}));
     for (size_t r = 0; r < rows; r++) {
         double top = -INFINITY, sum = 0.0;
         for (size_t i = 0; i < vocab; i++)

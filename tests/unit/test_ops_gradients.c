@@ -213,15 +213,15 @@ static void attention_backward(fd_case *c)
 
 static void loss_forward(fd_case *c)
 {
-    OK(c->o->cross_entropy(s,
-                           &(cross_entropy_args){c->f, NULL, c->x[0], FD_TOKENS, R, C, DTYPE_F32}));
+    OK(c->o->cross_entropy(
+        s, &(cross_entropy_args){c->f, NULL, c->x[0], FD_TOKENS, R, C, DTYPE_F32, NULL}));
 }
 
 static void loss_backward(fd_case *c)
 {
     float loss;
     OK(c->o->cross_entropy(
-        s, &(cross_entropy_args){&loss, c->g[0], c->x[0], FD_TOKENS, R, C, DTYPE_F32}));
+        s, &(cross_entropy_args){&loss, c->g[0], c->x[0], FD_TOKENS, R, C, DTYPE_F32, NULL}));
     for (size_t i = 0; i < R * C; i++)
         c->g[0][i] *= c->w[0];
 }

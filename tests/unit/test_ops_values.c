@@ -255,7 +255,7 @@ static void test_cross_entropy(void **state)
     get_tokens("cross_entropy/targets", targets, R);
     OK(ops_cpu_fast()->cross_entropy(s, &(cross_entropy_args){&loss, d,
                                                               vector("cross_entropy/logits", R * V),
-                                                              targets, R, V, DTYPE_F32}));
+                                                              targets, R, V, DTYPE_F32, NULL}));
     expect(&loss, "cross_entropy/loss", 1, R * (16 + V / 16 + 8) * U);
     expect(d, "cross_entropy/d_logits", R * V, (16 + V / 16 + 8) * U);
 }
