@@ -120,6 +120,9 @@ refused12 'no gather at all' "--limit-all-gathers: got '0', expected a whole num
 refused 1 'too many gathers' "--limit-all-gathers: got '1025', expected a whole number from 1 to 1024" 'default' --limit-all-gathers 1025
 refused12 'unknown overlap' "--prefetch: got 'backwards', expected one of none\|backward\|backward-post\|forward\|both\|auto" \
     'default' --prefetch backwards
+refused12 'a loss in no chunks' "--chunk-loss: got '0', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=0
+refused 1 'a loss in fewer chunks than none' "--chunk-loss: got '-4', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=-4
+refused 1 'a loss in words' "--chunk-loss: got 'few', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=few
 refused 1 'unknown layout' "--layout: got 'rows', expected one of flat\|per-param" 'default' --layout rows
 refused 1 'wrap without a size' "--wrap: got 'size:0', expected" 'pass --wrap' --wrap size:0
 refused 1 'wrap with more than a size' "--wrap: got 'size:12x', expected" 'pass --wrap' --wrap size:12x

@@ -61,6 +61,8 @@ same 4 --sharding hybrid --fsdp-size 2 --batch-size 1
 same 4 --sharding hybrid --fsdp-size 2 $bf16
 FSDP_ASYNC_COMPUTE=1 same 4 --wrap size:20000 --prefetch both --limit-all-gathers 1
 same 2 --device separate --sharding grad-op
+same 3 --chunk-loss=5 --wrap sub-block
+same 2 --chunk-loss=7 $bf16
 
 name='runs with other micro-batches are compared by steps, with a note'
 made 3 three $canonical

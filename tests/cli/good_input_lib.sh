@@ -49,6 +49,13 @@ expect_good 1 'a device as the loss file' $run --loss-csv /dev/null
 verdict
 expect_good 1 'stdout as the loss file' $run --loss-csv /dev/stdout
 verdict
+expect_good 1 'the loss of all tokens at once' $run $constant --loss-csv "$new/whole.csv"
+verdict
+for chunk in '' =1 =1000000; do
+    expect_good 1 "the loss in chunks: --chunk-loss$chunk" $run $constant --chunk-loss$chunk --loss-csv "$new/chunks.csv"
+    same_losses "$new/chunks.csv" "$new/whole.csv"
+    verdict
+done
 ln -s target.csv "$new/link.csv" && : >"$new/target.csv"
 expect_good 1 'a link as the loss file' $run --loss-csv "$new/link.csv"
 [ -L "$new/link.csv" ] || complain 'the link was replaced'

@@ -112,7 +112,8 @@ static fsdp_status reference_of(matrix_suite *s, int number, const reference **o
     long long sequences;
     words_of(s, number, -1, all, sizeof all);
     TRY(matrix_global_batch(all, s->at.world_size, &sequences));
-    words_of(s, number, MATRIX_RECIPE, words, sizeof words);
+    const int more = strstr(all, "--ops fast") ? MATRIX_FAST_RECIPE : 0;
+    words_of(s, number, MATRIX_RECIPE | more, words, sizeof words);
     const size_t used = strlen(words);
     snprintf(words + used, sizeof words - used, " --parallel single --global-batch %lld",
              sequences);

@@ -17,6 +17,7 @@ const matrix_axis MATRIX_AXES[] = {
                                   "--prefetch forward", "--prefetch both"}},
     {"recompute", MATRIX_TRIPLES, {"", "--gradient-checkpointing", "--gradient-checkpointing=attention,from:1",
                                    "--gradient-checkpointing=mlp,every:2", "--gradient-checkpointing=from:1"}},
+    {"loss", MATRIX_FAST_RECIPE, {"", "--chunk-loss=5", "--chunk-loss=19", "--chunk-loss"}},
     {"no_sync", MATRIX_TRIPLES, {"", "--no-sync"}},
     {"reshard", 0, {"", "--reshard-after step", "--reshard-to %d"}},
     {"freeze", MATRIX_RECIPE, {"", "--freeze transformer.w*,*.h.0.*,*.h.1.attn.*,*.h.1.ln_1.*", "--freeze *.bias",

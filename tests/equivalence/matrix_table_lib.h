@@ -24,9 +24,10 @@ typedef struct matrix_place {
 } matrix_place;
 
 enum {
-    MATRIX_RECIPE = 1,  /* affects what is computed: one device gets the same words */
-    MATRIX_TRIPLES = 2, /* cells have all triples of values of such axes, not only pairs */
-    MATRIX_COSTLY = 4   /* values after the first are slow: cells have them only if needed */
+    MATRIX_RECIPE = 1,     /* affects what is computed: one device gets the same words */
+    MATRIX_TRIPLES = 2,    /* cells have all triples of values of such axes, not only pairs */
+    MATRIX_COSTLY = 4,     /* values after the first are slow: cells have them only if needed */
+    MATRIX_FAST_RECIPE = 8 /* a recipe for fast operations alone: portable ones compute the same */
 };
 enum { MATRIX_MOST_VALUES = 9 };
 
