@@ -57,11 +57,28 @@ static fsdp_status check_same_options(trainer *t)
     return FSDP_OK;
 }
 
+/* Compare what something needs with the memory available, before it is allocated. */
+static fsdp_status check_room(const trainer *t, const char *what, size_t need, const char *hint)
+{
+    bool limited;
+    size_t have = trainer_memory(t, &limited);
+    if (need <= have)
+        return FSDP_OK;
+    char need_text[16], have_text[16];
+    return fsdp_error(
+        FSDP_ENOMEM, hint, "%s needs %s on each rank, %s of memory are available to it%s", what,
+        format_bytes(need, need_text, sizeof need_text),
+        format_bytes(have, have_text, sizeof have_text), limited ? " by --device-memory" : "");
+}
+
 static fsdp_status open_data(trainer *t)
 {
     trainer_config *c = &t->cfg;
     size_t T = (size_t)c->train.seq_len, vocab = t->model_cfg.vocab_size;
     const char *note = "";
+    /* each rank has a copy of it, which no ledger counts; files are read as they are needed */
+    if (c->synthetic_tokens > 0 && c->device_memory_mib == 0 && device_memory_is_host(t->run.dev))
+        TRY(check_room(t, "--synthetic", (size_t)c->synthetic_tokens, "use a smaller corpus"));
     if (c->synthetic_tokens > 0)
         TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
     else if (c->data)
@@ -76,24 +93,6 @@ static fsdp_status open_data(trainer *t)
     if (*note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", note);
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
-}
-
-/* Compare the least memory that the run needs with the memory available, before any allocation. */
-static fsdp_status check_memory(const trainer *t)
-{
-    size_t need = t->plan.memory_bytes[MEM_TOTAL];
-    bool limited;
-    size_t have = trainer_memory(t, &limited);
-    if (need <= have)
-        return FSDP_OK;
-    char need_text[16], have_text[16];
-    return fsdp_error(
-        FSDP_ENOMEM,
-        "use --gradient-checkpointing, more ranks, --sharding full, a smaller --size, --batch-size "
-        "or --seq-len; --plan prints the parts",
-        "this run needs %s on each rank, %s of memory are available to it%s",
-        format_bytes(need, need_text, sizeof need_text),
-        format_bytes(have, have_text, sizeof have_text), limited ? " by --device-memory" : "");
 }
 
 /* The options that follow from others, the model, and the run as all its parts see it. */
@@ -200,7 +199,9 @@ static fsdp_status prepare_here(trainer *t)
     TRY(plan_make(t, rank, t->cfg.is_timed, &t->plan));
     if (t->cfg.plan)
         return FSDP_OK;
-    TRY(check_memory(t));
+    TRY(check_room(t, "this run", t->plan.memory_bytes[MEM_TOTAL],
+                   "use --gradient-checkpointing, more ranks, --sharding full, a smaller --size, "
+                   "--batch-size or --seq-len; --plan prints the parts"));
     return trainer_check_outputs(t);
 }
 

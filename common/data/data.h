@@ -15,15 +15,20 @@
 typedef struct corpus {
     size_t n_tokens;
     size_t vocab_size; /* tokens are < vocab_size, which is 256 for bytes */
-    void *tokens;      /* [n_tokens] of token_bytes each; corpus_close frees them */
-    int token_bytes;   /* 1 or 2 */
-    char source[256];  /* for the log: path or description */
+    void *tokens;      /* [n_tokens] of token_bytes each, of a synthetic corpus; else NULL */
+    struct corpus_file *files; /* [n_files], open; a corpus of files */
+    size_t n_files;
+    struct XXH3_state_s *sum; /* of all tokens of the files */
+    int token_bytes;          /* 1 or 2 */
+    char source[256];         /* for the log: path or description */
 } corpus;
 
 /* corpus_open_file -- open a text file, read as bytes, or llm.c's token files (.bin).
  *   path         a text, a token file (magic 20240520), or a glob or directory of token files,
- *                which are read one after the other, into memory; they may be rewritten, cut off
- *                or removed afterwards
+ *                which are read one after the other. All of them is read once, and checked. The
+ *                files stay open, and sequences are read from them: all ranks of a host share the
+ *                kernel's copy. They may be removed or replaced afterwards; see sample_sequence for
+ *                a file that is written to
  *   vocab_limit  every token must be below it; the vocab_size of token files
  *   errors       FSDP_EIO: missing or unreadable; FSDP_EINVAL: a bad header, a token >=
  *                vocab_limit, or too short for one sequence of seq_len; FSDP_ENOMEM */
@@ -37,19 +42,21 @@ fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_le
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note);
 
 /* corpus_synthetic -- n tokens of order-2 Markov text over `vocab` symbols, from Philox: the same
- * on every machine. Tests and reference losses use it.
+ * on every machine. Tests and reference losses use it. They are in this process's memory.
  *   errors  FSDP_EINVAL: n_tokens is 0, vocab is not 1 ... 65536; FSDP_ENOMEM */
 fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpus *out);
 /* corpus_check_length -- FSDP_EINVAL unless c holds one sequence of seq_len and its last target. */
 fsdp_status corpus_check_length(const corpus *c, size_t seq_len);
-/* corpus_close -- free the tokens; a zeroed struct is accepted. */
+/* corpus_close -- free the tokens, close the files; a zeroed struct is accepted. */
 void corpus_close(corpus *c);
 
-/* corpus_hash -- XXH3 of all tokens, which are read once. */
+/* corpus_hash -- XXH3 of all tokens, as they were read when the corpus was opened. */
 uint64_t corpus_hash(const corpus *c);
 
-/* sample_sequence -- tokens [T] and targets [T] of sequence k (host). */
-void sample_sequence(const corpus *c, uint64_t k, size_t seq_len, int32_t *tokens,
-                     int32_t *targets);
+/* sample_sequence -- tokens [T] and targets [T] of sequence k (host).
+ *   errors  FSDP_EIO: the part of the file is no longer what it was when the corpus was opened
+ *           (checked by a hash for each block that is read); never for a synthetic corpus */
+fsdp_status sample_sequence(const corpus *c, uint64_t k, size_t seq_len, int32_t *tokens,
+                            int32_t *targets);
 /* sample_offset -- o of the formula above; n_tokens must be more than seq_len (asserted). */
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len);

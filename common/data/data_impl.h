@@ -3,31 +3,38 @@
 #include <stdbool.h>
 #include "common/data/data.h"
 
-/* corpus_reserve -- make room for `bytes` bytes at c->tokens, which may move; its contents stay.
- *   errors  FSDP_ENOMEM */
-fsdp_status corpus_reserve(corpus *c, size_t bytes);
-/* file_append -- read a regular file to where c's tokens end; c->n_tokens stays as it is.
- *   errors  FSDP_EIO with the path and the reason; FSDP_ENOMEM */
-fsdp_status file_append(const char *path, corpus *c, size_t *file_bytes);
+enum { SHARD_HEADER_BYTES = 1024, BYTE_VOCAB = 256 };
+enum { BLOCK_BYTES = 16384 /* that a sequence reads and checks at least; even */ };
 
+/* A file of a corpus, which stays open. */
+typedef struct corpus_file {
+    char *path;
+    int fd;
+    size_t begin, n_tokens; /* in the corpus */
+    size_t header_bytes;    /* before its first token */
+    uint64_t *hashes;       /* of each block of BLOCK_BYTES behind the header */
+} corpus_file;
+
+/* corpus_begin -- a corpus without files. errors: FSDP_ENOMEM. */
+fsdp_status corpus_begin(corpus *c, const char *source, size_t vocab_limit);
+/* corpus_add_file -- append a regular file: tokens or bytes as c->token_bytes says; if that is 0,
+ * as the file looks, which sets it. All of it is read. errors  FSDP_EIO with the path and the
+ * reason; FSDP_EINVAL: a bad header, or a token that is not less than vocab_limit; FSDP_ENOMEM */
+fsdp_status corpus_add_file(corpus *c, const char *path, size_t vocab_limit);
 /* corpus_add_dir -- append the regular files of dir in name order: as texts if c->token_bytes is 1,
  * links left out; if it is 2, those called *.bin, as token files.
- *   errors  FSDP_EIO, FSDP_ENOMEM; as file_append and token_file_check */
-fsdp_status corpus_add_dir(const char *dir, corpus *c);
+ *   errors  as corpus_add_file */
+fsdp_status corpus_add_dir(corpus *c, const char *dir, size_t vocab_limit);
 /* corpus_add_glob -- append the token files that match the pattern, in name order.
- *   errors  FSDP_EIO if there are none; FSDP_ENOMEM; as file_append and token_file_check */
-fsdp_status corpus_add_glob(const char *pattern, corpus *c);
+ *   errors  FSDP_EIO if there are none; as corpus_add_file */
+fsdp_status corpus_add_glob(corpus *c, const char *pattern, size_t vocab_limit);
+/* corpus_read -- tokens begin ... begin + n - 1. errors: as sample_sequence. */
+fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out);
 
-/* token_file_is -- whether path ends in ".bin" or the file begins with a token file's magic. */
-bool token_file_is(const char *path, const void *bytes, size_t file_bytes);
-/* token_file_check -- check header, length and every token of a whole token file in memory;
- * *n_tokens = their number.
+/* token_file_is -- whether path ends in ".bin" or the file begins with a token file's magic.
+ *   head  its first bytes, SHARD_HEADER_BYTES unless the file is shorter */
+bool token_file_is(const char *path, const void *head, size_t file_bytes);
+/* token_file_check -- check header and length of a token file; *n_tokens = their number.
  *   errors  FSDP_EINVAL naming path and field, got and expected */
-fsdp_status token_file_check(const char *path, const void *bytes, size_t file_bytes,
-                             size_t vocab_limit, size_t *n_tokens);
-/* token_file_take -- what file_append has just read is a token file: check that its tokens are less
- * than c->vocab_size, and count them in c->n_tokens.
- *   errors  those of token_file_check */
-fsdp_status token_file_take(const char *path, size_t file_bytes, corpus *c);
-
-enum { SHARD_HEADER_BYTES = 1024, BYTE_VOCAB = 256 };
+fsdp_status token_file_check(const char *path, const void *head, size_t file_bytes,
+                             size_t *n_tokens);

@@ -11,11 +11,12 @@ static const char DIFFERS[] = "the licence texts of this system differ from Debi
 
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note)
 {
-    *out = (corpus){.token_bytes = 1, .vocab_size = BYTE_VOCAB};
     *note = "";
-    snprintf(out->source, sizeof out->source, "%s", dir);
-    fsdp_status status = corpus_add_dir(dir, out);
-    if (status == FSDP_EIO && out->tokens == NULL)
+    fsdp_status status = corpus_begin(out, dir, BYTE_VOCAB);
+    out->token_bytes = 1;
+    if (status == FSDP_OK)
+        status = corpus_add_dir(out, dir, BYTE_VOCAB);
+    if (status == FSDP_EIO && out->n_files == 0)
         status =
             fsdp_error(FSDP_EIO, "pass --data FILE with any text file",
                        "data: the default corpus is not there: %.400s", fsdp_error_get()->what);

@@ -23,6 +23,7 @@
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum {
     STREAM_NOISE = 0,
@@ -72,7 +73,10 @@ fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpu
     out->token_bytes = vocab <= BYTE_VOCAB ? 1 : 2;
     snprintf(out->source, sizeof out->source, "synthetic (seed %llu, %zu tokens, %zu symbols)",
              (unsigned long long)seed, n_tokens, vocab);
-    TRY(corpus_reserve(out, n_tokens * (size_t)out->token_bytes));
+    out->tokens = malloc(n_tokens * (size_t)out->token_bytes);
+    if (out->tokens == NULL)
+        return fsdp_error(FSDP_ENOMEM, "use a smaller corpus", "data: %s: no memory for %zu bytes",
+                          out->source, n_tokens * (size_t)out->token_bytes);
     uint32_t a = 0, b = 0;
     for (size_t i = 0; i < n_tokens; i++) {
         const uint32_t t = next_token(seed, i, (uint32_t)vocab, a, b);

@@ -3,7 +3,7 @@
  * [llm.c dev/data/data_common.py]
  *
  * A file comes from elsewhere, so nothing in it is trusted: every field is checked before it is
- * used, and every token once, when the file is opened. */
+ * used, and files.c checks every token when the file is opened. */
 #include "common/data/data_impl.h"
 
 #include <fnmatch.h>
@@ -29,13 +29,13 @@ static int32_t header_field(const void *bytes, size_t field)
     return value;
 }
 
-bool token_file_is(const char *path, const void *bytes, size_t file_bytes)
+bool token_file_is(const char *path, const void *head, size_t file_bytes)
 {
     if (fnmatch("*.bin", path, 0) == 0)
         return true;
     if (file_bytes < sizeof(int32_t))
         return false;
-    int32_t magic = header_field(bytes, FIELD_MAGIC);
+    int32_t magic = header_field(head, FIELD_MAGIC);
     return magic == SHARD_MAGIC || magic == LLAMA3_MAGIC;
 }
 
@@ -72,34 +72,10 @@ static fsdp_status check_header(const char *path, const void *bytes, size_t file
     return FSDP_OK;
 }
 
-fsdp_status token_file_check(const char *path, const void *bytes, size_t file_bytes,
-                             size_t vocab_limit, size_t *n_tokens)
+fsdp_status token_file_check(const char *path, const void *head, size_t file_bytes,
+                             size_t *n_tokens)
 {
-    TRY(check_header(path, bytes, file_bytes));
-    const uint16_t *tokens =
-        (const uint16_t *)((const char *)bytes + SHARD_HEADER_BYTES); /* aligned */
-    const size_t n = (size_t)header_field(bytes, FIELD_N_TOKENS);
-    unsigned most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = tokens[i] > most ? tokens[i] : most;
-    *n_tokens = n;
-    if (n == 0 || most < vocab_limit)
-        return FSDP_OK;
-    size_t at = 0;
-    while (tokens[at] < vocab_limit)
-        at++;
-    char hint[96];
-    snprintf(hint, sizeof hint, "use a model whose --vocab-size is at least %u", most + 1);
-    return fsdp_error(FSDP_EINVAL, hint, "data: %s: token %zu: got %u, expected less than %zu",
-                      path, at, tokens[at], vocab_limit);
-}
-
-fsdp_status token_file_take(const char *path, size_t file_bytes, corpus *c)
-{
-    char *at = (char *)c->tokens + c->n_tokens * TOKEN_BYTES;
-    size_t n;
-    TRY(token_file_check(path, at, file_bytes, c->vocab_size, &n));
-    memmove(at, at + SHARD_HEADER_BYTES, n * TOKEN_BYTES);
-    c->n_tokens += n; /* n < 2^31: no overflow before 2^32 files */
+    TRY(check_header(path, head, file_bytes));
+    *n_tokens = (size_t)header_field(head, FIELD_N_TOKENS);
     return FSDP_OK;
 }

@@ -180,21 +180,20 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
 
 /* Make micro-step a of this rank in the batch that starts at sequence `first`, and load its tokens.
  * data NULL: they stay zero. */
-static micro_step load_micro_step(train_loop *l, const corpus *data, uint64_t first, size_t a,
-                                  const step_figures *f, bool training)
+static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t first,
+                                   const step_figures *f, micro_step *ms)
 {
-    const size_t r = (size_t)comm_rank(l->setup->run->world), at = a * l->b * l->T;
-    const uint64_t mine = first + run_batch_node(l->setup->run, a, r) * l->b;
+    const size_t r = (size_t)comm_rank(l->setup->run->world), a = (size_t)ms->a;
+    const size_t at = a * l->b * l->T;
+    ms->tokens = l->tokens + at;
+    ms->targets = l->targets + at;
+    ms->first_sequence = first + run_batch_node(l->setup->run, a, r) * l->b;
+    ms->n_micro = (int)l->A;
+    ms->loss = f->losses + r * l->row + a;
     for (size_t j = 0; j < l->b && data; j++)
-        sample_sequence(data, mine + j, l->T, l->tokens + at + j * l->T,
-                        l->targets + at + j * l->T);
-    return (micro_step){.tokens = l->tokens + at,
-                        .targets = l->targets + at,
-                        .first_sequence = mine,
-                        .a = (int)a,
-                        .n_micro = (int)l->A,
-                        .training = training,
-                        .loss = f->losses + r * l->row + a};
+        TRY(sample_sequence(data, ms->first_sequence + j, l->T, l->tokens + at + j * l->T,
+                            l->targets + at + j * l->T));
+    return FSDP_OK;
 }
 
 /* Bring the losses of all ranks, and the norm, to the host: there when f->arrived is reached. */
@@ -272,7 +271,8 @@ static fsdp_status train_step(train_loop *l, int64_t step)
         TRY(setup->engine->begin_step(setup->engine->self));
     for (size_t a = 0; a < l->A; a++) {
         const uint64_t first = (uint64_t)step * (uint64_t)c->global_batch;
-        micro_step ms = load_micro_step(l, setup->data, first, a, f, true);
+        micro_step ms = {.a = (int)a, .training = true};
+        TRY(load_micro_step(l, setup->data, first, f, &ms));
         TRY(runner_forward(setup->runner, &ms));
         TRY(runner_backward(setup->runner));
     }
@@ -290,7 +290,8 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
     const train_setup *setup = l->setup;
     step_figures *f = &l->figures[0]; /* all steps have been read */
     for (size_t a = 0; a < l->A; a++) {
-        micro_step ms = load_micro_step(l, setup->val_data, first, a, f, false);
+        micro_step ms = {.a = (int)a};
+        TRY(load_micro_step(l, setup->val_data, first, f, &ms));
         TRY(runner_forward(setup->runner, &ms));
     }
     TRY(send_figures(l, f));

@@ -90,6 +90,18 @@ each ends 'ulimit -d' 1000 10000
 each either 'ulimit -d' 50000 $(more 5000 20000 30000 40000 60000 80000)
 each either 'ulimit -v' 100000 $(more 20000 50000 80000 120000 140000 160000)
 each 'goes on' 'ulimit -v' 2000000
+name='made-up text that memory does not hold as often as there are ranks (W=4)'
+if chosen; then
+    rm -rf "$new"/*
+    timeout -k 2 "$limit_s" bash -c 'ulimit -v 3800000 && exec "$@"' limited $starts -n 4 "$trainer" $run --synthetic 1000000000 \
+        --steps 1 >"$work/out" 2>"$work/err" </dev/null
+    rc=$?
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -q -- '--synthetic needs 1.0 GB on each rank, ' "$work/err" || complain 'no word about it'
+    [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'expected one hint'
+    check_left
+    verdict
+fi
 for limit in 'ulimit -l 0' 'ulimit -c 0' 'ulimit -c unlimited' 'ulimit -t 60' 'ulimit -q 0' 'ulimit -i 0' 'ulimit -x 0' \
     'renice -n 19 $$ >&2'; do
     [ "$tier" = quick ] || limited 1 'goes on' "$limit"

@@ -241,29 +241,50 @@ end() {
     rm -rf "$new/save"
 }
 
-# changed NAME COMMAND [DATA] -- while 2 ranks train on $new/data (or DATA there), COMMAND changes it: no number changes.
-# The rows that are looked at end 50 after the change.
-changed() {
-    local rows_seen data=${3:-data}
-    name="--data is $1 while training (W=2)"
+# disturb NAME COMMAND [DATA] -- whether the case is chosen: then 2 ranks train on $new/data (or DATA there) and COMMAND
+# changes it
+disturb() {
+    name="--data is $1 while training (W=2)" data=${3:-data}
     chosen || return
     rm -rf "$new"/* "$work/unchanged"
     cp "$top/LICENSE" "$new/data" && mkdir "$new/shards" && cp "$work/shard.bin" "$new/shards/a.bin" &&
         cp "$work/shard.bin" "$new/shards/b.bin" && cp -r "$new" "$work/unchanged"
     begin 2 --data "$new/$data"
     eval "$2"
+}
+
+# unharmed NAME COMMAND [DATA] -- no number changes. The rows that are looked at end 50 after the change.
+unharmed() {
+    local rows_seen
+    disturb "$@" || return
     rows_seen=$(($(rows) + 50))
     until_true 100 "[ \$(rows) -gt $rows_seen ]"
     launch 1 $model --stop-after $rows_seen --steps 1000000 --data "$work/unchanged/$data" --loss-csv "$work/long.csv"
     end $rows_seen "$work/long.csv"
     verdict
 }
+
+# noticed NAME COMMAND [DATA] -- the job ends, and says why
+noticed() {
+    disturb "$@" || return
+    { wait_for_end 100; } 2>/dev/null
+    cp "$work/log" "$work/err"
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -qE "data: $new/.*: was (changed while the run used it|shortened while it was read)" "$work/err" ||
+        complain 'no word about it'
+    grep -q '^HINT: ' "$work/err" || complain 'no hint'
+    check_left
+    check_no_tmp
+    rm -rf "$new/save"
+    verdict
+}
 perl -e 'print pack("l<256", 20240520, 1, 3000), pack("S<*", map { $_ * $_ % 251 } 1 .. 3000)' >"$work/shard.bin"
-changed 'cut off' ': >"$new/data"'
-changed 'rewritten' 'tr a-z b-za <"$top/LICENSE" >"$new/data"'
-[ "$tier" = quick ] || changed 'removed' 'rm "$new/data"'
-[ "$tier" = quick ] || changed 'one shard that is cut off' 'truncate -s 2000 "$new/shards/a.bin"' "shards/*.bin"
-changed 'shards that are rewritten' 'head -c 7024 /dev/zero | tr "\\0" "\\377" >"$new/shards/b.bin"' shards
+noticed 'cut off' ': >"$new/data"'
+noticed 'rewritten' 'tr a-z b-za <"$top/LICENSE" | dd of="$new/data" conv=notrunc status=none'
+unharmed 'touched, and removed' 'touch "$new/data" && rm "$new/data"'
+[ "$tier" = quick ] || unharmed 'replaced' 'tr a-z b-za <"$top/LICENSE" >"$new/other" && mv "$new/other" "$new/data"'
+[ "$tier" = quick ] || noticed 'one shard that is cut off' 'truncate -s 2000 "$new/shards/a.bin"' "shards/*.bin"
+noticed 'shards that are rewritten' 'head -c 7024 /dev/zero | tr "\\0" "\\377" >"$new/shards/b.bin"' shards
 
 name='two jobs write the same files (W=1, W=2)'
 if chosen; then

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 #include "common/base/philox.h"
 #include "common/data/data_impl.h"
 #include "tests/unit/unit_lib.h"
@@ -51,14 +52,28 @@ static const char *write_shard(const char *name, const uint16_t *tokens, size_t 
 static void assert_refused(fsdp_status expected, fsdp_status got, const corpus *c, const char *part)
 {
     assert_string_equal(fsdp_status_name(got), fsdp_status_name(expected));
-    assert_null(c->tokens);
-    assert_int_equal(c->n_tokens, 0);
+    assert_memory_equal(c, &(corpus){0}, sizeof *c);
     assert_says(part);
 }
 
 static unsigned token(const corpus *c, size_t i)
 {
-    return c->token_bytes == 1 ? ((const uint8_t *)c->tokens)[i] : ((const uint16_t *)c->tokens)[i];
+    int32_t token;
+    assert_int_equal(corpus_read(c, i, 1, &token), FSDP_OK);
+    return (unsigned)token;
+}
+
+/* All tokens of c, read at once. */
+static void assert_tokens(const corpus *c, const void *expected, size_t n)
+{
+    int32_t got[64];
+    assert_true(n <= 64);
+    assert_int_equal(c->n_tokens, n);
+    assert_int_equal(corpus_read(c, 0, n, got), FSDP_OK);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(got[i], c->token_bytes == 1 ? ((const uint8_t *)expected)[i]
+                                                     : ((const uint16_t *)expected)[i]);
+    assert_true(corpus_hash(c) == XXH3_64bits(expected, n * (size_t)c->token_bytes));
 }
 
 /* FNV-1a over the tokens as little-endian 16-bit numbers, as replay_corpus.py. */
@@ -215,7 +230,7 @@ static void test_text(void **state)
     assert_int_equal(c.token_bytes, 1);
     assert_int_equal(c.vocab_size, 256);
     assert_string_equal(c.source, path);
-    assert_memory_equal(c.tokens, text, sizeof text - 1);
+    assert_tokens(&c, text, sizeof text - 1);
     corpus_close(&c);
     assert_int_equal(corpus_open_file(path, 50257, sizeof text - 2, &c), FSDP_OK); /* n = T+1 */
     corpus_close(&c);
@@ -229,26 +244,62 @@ static void test_text(void **state)
     corpus_close(&c);
 }
 
-/* What others do to the file of a running job changes nothing in it. */
+/* What others write to the file of a running job is never taken for its data. */
 static void test_changed_later(void **state)
 {
     (void)state;
     static const int lengths[] = {9, 0, -1}; /* rewritten; cut off; removed */
     for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
         corpus c;
+        int32_t in[4], out[4];
         const uint16_t tokens[] = {1, 2, 3, 4, 5};
         const bool text = i % 2 == 0;
         const int length = lengths[i / 2];
         const char *path = text ? write_bytes(in_dir("later"), "To be, or", 9)
                                 : write_shard("later.bin", tokens, 5);
         assert_int_equal(corpus_open_file(path, 256, 4, &c), FSDP_OK);
-        if (length >= 0) /* in place, as cp does */
-            write_bytes(path, "Not to be", (size_t)length);
-        else
+        if (length >= 0) { /* in place, as cp does */
+            static char other[2000] = "Not to be";
+            write_bytes(path, other, length == 0 ? 0 : text ? 9 : sizeof other);
+            assert_int_equal(sample_sequence(&c, 0, 4, in, out), FSDP_EIO);
+            assert_says(length > 0 ? "was changed while the run used it" : "was shortened");
+            assert_says(path);
+        } else {
             assert_int_equal(unlink(path), 0);
-        assert_memory_equal(c.tokens, text ? (const void *)"To be, or" : tokens, text ? 9 : 10);
+            assert_tokens(&c, text ? (const void *)"To be, or" : tokens, text ? 9 : 5);
+        }
         corpus_close(&c);
     }
+}
+
+/* Sequences that lie in several blocks and files: 30,000 tokens, of which a block has 8192. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    enum { N = 30000, IN_FIRST = 21000, T = 999 };
+    static uint16_t tokens[N];
+    static int32_t in[T], out[T], all[N];
+    corpus c;
+    for (size_t i = 0; i < N; i++)
+        tokens[i] = (uint16_t)philox_u32(3, 0, i);
+    assert_int_equal(mkdir(in_dir("blocks"), 0700), 0);
+    write_shard("blocks/1.bin", tokens, IN_FIRST);
+    write_shard("blocks/2.bin", tokens, 0);
+    write_shard("blocks/3.bin", tokens + IN_FIRST, N - IN_FIRST);
+    assert_int_equal(corpus_open_file(in_dir("blocks"), ANY_VOCAB, T, &c), FSDP_OK);
+    assert_true(corpus_hash(&c) == XXH3_64bits(tokens, sizeof tokens));
+    for (uint64_t k = 0; k < 31; k++) {
+        const size_t o = sample_offset(N, k, T);
+        assert_int_equal(sample_sequence(&c, k, T, in, out), FSDP_OK);
+        for (size_t t = 0; t < T; t++) {
+            assert_int_equal(in[t], tokens[o + t]);
+            assert_int_equal(out[t], tokens[o + t + 1]);
+        }
+    }
+    assert_int_equal(corpus_read(&c, 0, N, all), FSDP_OK);
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(all[i], tokens[i]);
+    corpus_close(&c);
 }
 
 static void test_cut_off_meanwhile(void **state)
@@ -293,7 +344,7 @@ static void test_shard(void **state)
     assert_int_equal(c.n_tokens, 5);
     assert_int_equal(c.token_bytes, 2);
     assert_int_equal(c.vocab_size, ANY_VOCAB);
-    assert_memory_equal(c.tokens, tokens, sizeof tokens);
+    assert_tokens(&c, tokens, 5);
     corpus_close(&c);
     assert_refused(FSDP_EINVAL, corpus_open_file(path, 65535, 4, &c), &c,
                    "token 3: got 65535, expected less than 65535");
@@ -359,11 +410,11 @@ static void test_shards_joined(void **state)
     assert_int_equal(c.n_tokens, 6);
     assert_int_equal(c.token_bytes, 2);
     assert_int_equal(c.vocab_size, 10);
-    assert_memory_equal(c.tokens, joined, sizeof joined);
+    assert_tokens(&c, joined, 6);
     corpus_close(&c);
     assert_int_equal(corpus_open_file(in_dir("shards/x_*.bin"), 10, 4, &c), FSDP_OK);
     assert_int_equal(c.n_tokens, 5);
-    assert_memory_equal(c.tokens, joined, 10);
+    assert_tokens(&c, joined, 5);
     corpus_close(&c);
     assert_refused(FSDP_EINVAL, corpus_open_file(in_dir("shards"), 9, 5, &c), &c, "y.bin: token 0");
     assert_refused(FSDP_EINVAL, corpus_open_file(in_dir("shards"), 10, 6, &c), &c, "got 6 tokens");
@@ -371,6 +422,10 @@ static void test_shards_joined(void **state)
     assert_refused(FSDP_EINVAL, corpus_open_file(in_dir("shards/*ME"), 10, 5, &c), &c, "README");
     assert_refused(FSDP_EIO, corpus_open_file(in_dir("shards/d.bin"), 10, 5, &c), &c,
                    "without .bin files");
+    assert_int_equal(symlink("gone", in_dir("shards/w.bin")), 0); /* no shard is left out */
+    assert_refused(FSDP_EIO, corpus_open_file(in_dir("shards"), 10, 5, &c), &c,
+                   "w.bin: No such file");
+    assert_int_equal(unlink(in_dir("shards/w.bin")), 0);
     write_shard("shards/[1]*", a, 3); /* a file of that name is that file, no pattern */
     assert_int_equal(corpus_open_file(in_dir("shards/[1]*"), 10, 2, &c), FSDP_OK);
     assert_int_equal(c.n_tokens, 3);
@@ -413,7 +468,7 @@ static void test_shard_fuzz(void **state)
         const size_t cut = draw(&r, 4) ? file_bytes : draw(&r, file_bytes + 1);
         unsigned char *bytes = malloc(cut ? cut : 1);
         memcpy(bytes, whole, cut);
-        fsdp_status status = token_file_check("some/path.bin", bytes, cut, 1000, &n_tokens);
+        fsdp_status status = token_file_check("some/path.bin", bytes, cut, &n_tokens);
         if (status == FSDP_OK) {
             accepted++;
             assert_memory_equal(bytes, ((int32_t[]){MAGIC, 1, (int32_t)n_tokens}), 12);
@@ -447,7 +502,7 @@ static void test_texts(void **state)
     assert_int_equal(mkdir(in_dir("texts/sub"), 0700), 0);
     assert_int_equal(corpus_open_texts(in_dir("texts"), 4, &c, &note), FSDP_OK);
     assert_int_equal(c.n_tokens, 11);
-    assert_memory_equal(c.tokens, "firstsecond", 11);
+    assert_tokens(&c, "firstsecond", 11);
     assert_non_null(strstr(note, "differ from Debian 12's"));
     corpus_close(&c);
     assert_refused(FSDP_EINVAL, corpus_open_texts(in_dir("texts"), 11, &c, &note), &c,
@@ -490,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_shard),
         cmocka_unit_test(test_shard_header),
         cmocka_unit_test(test_shards_joined),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_shard_fuzz),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_default),
