@@ -292,3 +292,18 @@ fsdp_status ckpt_file_list(const char *dir, const ckpt_id *id, const model *m, c
     safetensors_close(&f);
     return status;
 }
+
+bool ckpt_file_is_of(const char *dir, const char *run, int64_t step)
+{
+    safetensors f;
+    char text[24];
+    if (safetensors_open(ckpt_file_path(dir, 0).text, CKPT_OTHER_HINT, &f) != FSDP_OK)
+        return false;
+    snprintf(text, sizeof text, "%" PRId64, step);
+    const cJSON *says = cJSON_GetObjectItemCaseSensitive(f.header, "__metadata__");
+    const char *r = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(says, "run"));
+    const char *n = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(says, "step"));
+    const bool is = r && n && strcmp(r, run) == 0 && strcmp(n, text) == 0;
+    safetensors_close(&f);
+    return is;
+}

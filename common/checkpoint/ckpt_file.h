@@ -101,3 +101,5 @@ typedef struct ckpt_entries {
 /* ckpt_file_list -- append the tensors of file number id->file in dir to *out.
  *   errors  FSDP_EIO; FSDP_EINVAL: not a file of *id, or a damaged one; FSDP_ENOMEM */
 fsdp_status ckpt_file_list(const char *dir, const ckpt_id *id, const model *m, ckpt_entries *out);
+/* ckpt_file_is_of -- whether the first file in dir says that it is of that run and step. */
+bool ckpt_file_is_of(const char *dir, const char *run, int64_t step);

@@ -47,14 +47,13 @@ static fsdp_status check_whole(const ckpt_source *src, const model *m, const cha
     const bool refreezes = ckpt_list_has(change, "freeze");
     for (int k = 0; k < src->manifest.id.n_arrays; k++)
         for (int p = 0; p < m->n_params; p++) {
-            size_t n, next = 0;
+            size_t n, i = 0, next = 0;
             const ckpt_entry *e = ckpt_source_find(src, k, p, &n);
-            for (size_t i = 0; i < n && e[i].piece.begin == next; i++)
+            for (; i < n && e[i].piece.begin == next; i++)
                 next += e[i].piece.elems;
             bool stored = m->params[p].tied_to == NOT_TIED &&
                           (refreezes && k > 0 ? n > 0 : ckpt_has(m, p, k));
-            bool once = n == 0 || e[n - 1].piece.begin + e[n - 1].piece.elems == next;
-            if (!once || next != (stored ? m->params[p].elems : 0))
+            if (i < n || next != (stored ? m->params[p].elems : 0))
                 return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
                                   "checkpoint: %s: %s, array %d: elements are missing or come "
                                   "twice at %zu",

@@ -153,12 +153,13 @@ static void remove_left(const ckpt_store *s)
         closedir(d);
 }
 
-/* Whether DIR/step-N was saved by this run under that name. */
+/* Whether DIR/step-N was saved by this run under that name; its manifest may be damaged. */
 static bool is_own(const ckpt_store *s, const char *path, int64_t step)
 {
     ckpt_manifest m;
-    bool own = ckpt_manifest_read(path, &m) == FSDP_OK && strcmp(m.id.run, s->run) == 0 &&
-               m.id.step == step;
+    bool own = ckpt_manifest_read(path, &m) == FSDP_OK
+                   ? strcmp(m.id.run, s->run) == 0 && m.id.step == step
+                   : ckpt_file_is_of(path, s->run, step);
     ckpt_manifest_free(&m);
     return own;
 }
@@ -412,8 +413,10 @@ static fsdp_status publish(ckpt_store *s, int64_t step)
     char old[PATH_MAX] = "";
     struct stat st;
     atomic_file f;
+    bool own = false;
     if (lstat(path.text, &st) == 0) {
-        TRY(is_own(s, path.text, step) ? tmp_name(s, step, old) : atomic_tmp_name(path.text, old));
+        own = is_own(s, path.text, step);
+        TRY(own ? tmp_name(s, step, old) : atomic_tmp_name(path.text, old));
         TRY(atomic_rename(path.text, old, HINT));
     }
     fsdp_status status = atomic_rename(s->tmp, path.text, HINT);
@@ -423,6 +426,9 @@ static fsdp_status publish(ckpt_store *s, int64_t step)
     TRY(atomic_file_open_in(&f, s->dir, "latest", HINT));
     fprintf(f.out, "step-%" PRId64 "\n", step);
     TRY(atomic_file_commit(&f));
+    if (*old && !own)
+        fprintf(stderr, "note: what stood at %s is now %s; remove it if nobody needs it\n",
+                path.text, old);
     remove_older(s, step);
     s->newest = step;
     return FSDP_OK;

@@ -91,7 +91,9 @@ static float value_of(int array, int param, size_t elem, int64_t step)
 }
 
 /* Pieces: every parameter in two parts, as if it crossed a shard's edge. left_out: so many of the
- * last ones are not written. */
+ * last ones are not written; OVERLAPS: the last one is there a second time, but for its first
+ * element. */
+enum { OVERLAPS = -1 };
 static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
 {
     ckpt_piece pieces[64];
@@ -103,6 +105,11 @@ static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
             continue;
         pieces[list.n_pieces++] = (ckpt_piece){.param = p, .begin = 0, .elems = half};
         pieces[list.n_pieces++] = (ckpt_piece){.param = p, .begin = half, .elems = rest};
+    }
+    if (left_out == OVERLAPS) {
+        pieces[list.n_pieces] = pieces[list.n_pieces - 1];
+        pieces[list.n_pieces].begin++;
+        pieces[list.n_pieces].elems--;
     }
     list.n_pieces -= left_out;
     fsdp_status status = ckpt_save_begin(s, step, &list, &out);
@@ -235,6 +242,9 @@ static void test_again(void **state)
     assert_step(dir, true, 3); /* what `latest` says, not the highest */
     OK(save_parts(&s, 4, 0));
     assert_int_equal(files_like("again/*"), 5);
+    write_bytes(in_dir("again/step-4/manifest.json"), "{", 1); /* damaged, but this run's */
+    OK(save_parts(&s, 4, 0));
+    assert_int_equal(files_like("again/*"), 5);
     assert_int_equal(mkdir(in_dir("again/step-6"), 0777), 0);
     write_bytes(in_dir("again/step-6/rank-00000.safetensors"), "mine", 4);
     assert_int_equal(mkdir(in_dir("elsewhere"), 0777), 0);
@@ -323,6 +333,23 @@ static void test_file_gone(void **state)
     assert_int_equal(ckpt_save_end(&s, 4, &out, FSDP_OK), FSDP_EIO);
     assert_says("rank-00000.safetensors: No such file");
     assert_step(in_dir("gone"), false, 2);
+    ckpt_store_close(&s);
+}
+
+/* Elements that come twice make a checkpoint useless, also when the last piece ends where it
+ * should. */
+static void test_overlap(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("twice");
+    ckpt_source src;
+    ckpt_store s = begin_run(dir, 0);
+    const ckpt_store now = run_of(0);
+    OK(save_parts(&s, 2, 0));
+    OK(save_parts(&s, 4, OVERLAPS));
+    assert_int_equal(ckpt_source_open(&now, dir, false, NULL, &src), FSDP_EINVAL);
+    assert_says("array 0: elements are missing or come twice");
+    assert_step(dir, true, 2);
     ckpt_store_close(&s);
 }
 
@@ -513,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_again),
         cmocka_unit_test(test_went_back),
         cmocka_unit_test(test_file_gone),
+        cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_killed_at_first),
         cmocka_unit_test(test_no_tensor),
