@@ -225,11 +225,17 @@ done
 # buffer for what the largest segment keeps in all its calls, and one for the outputs inside a segment. Layers before
 # the first that trains share two outputs, which backward uses too. Scratch has the size that the layer with the largest
 # need takes; a layer that keeps nothing writes to scratch in its first forward what it would keep.
+#
+# With $chunk > 0 the loss is taken in chunks of so many rows, of a vocabulary of 5000. The last layer keeps no gradient
+# of logits. In scratch it has the logits of one chunk and the loss so far, behind the gradient of the norm and a sink:
+# nothing grows with rows times vocabulary.
+chunk=0
 activations() {
     reduction=$1 batch=$2 p=$3 part=$4 from=$5 every=$6
     shift 6
     type=fp32
     name="activations $reduction, $batch sequences, $p bytes, again: $part from $from every $every, frozen: $freeze"
+    [ $chunk -gt 0 ] && set -- "$@" --chunk-loss=$chunk --vocab-size 5000 && name="$name, chunks of $chunk"
     [ $freeze = half ] && set -- "$@" --freeze 'transformer.w*,transformer.h.0.*,transformer.h.1.attn.*,transformer.h.1.ln_1.*'
     [ "$p" = 2 ] && type=bf16
     case $part in
@@ -244,20 +250,21 @@ activations() {
         return
     fi
     awk -F, -v name="$name" -v reduction="$reduction" -v b="$batch" -v p="$p" -v part="$part" -v from="$from" -v every="$every" \
-        -v border=$([ $freeze = half ] && echo 4 || echo 0) '
+        -v border=$([ $freeze = half ] && echo 4 || echo 0) -v chunk=$chunk '
         function room(elems, bytes) { return 64 * int((elems * bytes + 63) / 64) }
         function max(x, y) { return x > y ? x : y }
         BEGIN {
-            d = 36; T = 16; V = 100; heads = 2
+            d = 36; T = 16; V = chunk ? 5000 : 100; heads = 2
             calls = reduction == "canonical" ? b : 1
             rows = b * T / calls
             array = room(rows * d, p)
             norm = 2 * room(rows, 4) + array
             kept["attn"] = norm + room(rows * 3 * d, p) + room(rows * heads, 4) + array
             kept["mlp"] = norm + room(rows * 4 * d, p)
-            kept["head"] = norm + room(rows * V, p)
+            kept["head"] = norm + (chunk ? 0 : room(rows * V, p))
             sink = array + room(2 * d, 4)
-            scratch = sink + room(rows * 4 * d, p) # MLP; attention and head take less
+            scratch = sink + room(rows * 4 * d, p) # MLP; attention and, without chunks, head take less
+            if (chunk) scratch = max(scratch, max(sink, norm) + room((chunk < rows ? chunk : rows) * V, p) + room(1, 8))
             split("embed attn mlp attn mlp attn mlp head", layer, " ")
             for (i = 1; i <= 6; i++) {
                 block = int((i + 1) / 2) # from 1
@@ -290,6 +297,11 @@ for freeze in none half; do
             activations canonical 4 $p $part 1 1
         done
     done
+    for chunk in 5 100; do
+        activations fast 2 4 - 0 1
+        activations canonical 4 2 block 0 1
+    done
+    chunk=0
     activations canonical 2 4 block 0 2
     activations fast 3 4 mlp 2 1 --sharding grad-op
 done
