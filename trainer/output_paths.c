@@ -58,8 +58,11 @@ static fsdp_status check_output_dir(const char *option, const char *path)
     struct stat st;
     if (!path)
         return FSDP_OK;
+    char plain[PATH_MAX], target[PATH_MAX];
     if (strlen(path) + CKPT_NAME_ROOM >= PATH_MAX)
         return output_refused(option, "", "the path", strerror(ENAMETOOLONG));
+    TRY(ckpt_plain_dir(path, plain));
+    TRY(atomic_target(plain, HINT, target));
     if (stat(path, &st) == 0)
         return check_writable(option, path, path);
     if (errno == ENAMETOOLONG)

@@ -126,15 +126,49 @@ static fsdp_status create_tmp(atomic_file *f, int *fd)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* Whether this process may follow a link: where anybody can make links, as in /tmp, only if it is
+ * this user's or the directory's owner's. That is the kernel's rule [proc(5): protected_symlinks],
+ * which cannot help where links are followed here. */
+static bool may_follow(int link_fd, const char *path)
+{
+    char dir[PATH_MAX];
+    struct stat link, in;
+    memcpy(dir, path, strlen(path) + 1);
+    if (fstat(link_fd, &link) != 0 || stat(dirname(dir), &in) != 0)
+        return false;
+    const mode_t shared = S_ISVTX | S_IWOTH;
+    return (in.st_mode & shared) != shared || link.st_uid == geteuid() || link.st_uid == in.st_uid;
+}
+
+/* link = what path is a link to. FSDP_OK with *bytes < 0: it is none. */
+static fsdp_status read_link(const char *path, const char *hint, char link[PATH_MAX],
+                             ssize_t *bytes)
+{
+    int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno != ENOENT && errno != ENOTDIR)
+        return cannot_write(path, hint, errno);
+    *bytes = fd >= 0 ? readlinkat(fd, "", link, PATH_MAX - 1) : -1;
+    const bool may = *bytes < 0 || may_follow(fd, path);
+    if (fd >= 0)
+        close(fd);
+    if (*bytes >= 0)
+        link[*bytes] = '\0';
+    return may ? FSDP_OK
+               : fsdp_error(FSDP_EIO, hint,
+                            "cannot write %s: somebody else's link, in a directory where anybody "
+                            "can make links",
+                            path);
+}
+
 fsdp_status atomic_target(const char *path, const char *hint, char out[PATH_MAX])
 {
     char link[PATH_MAX], next[2 * PATH_MAX];
     int n = snprintf(out, PATH_MAX, "%s", path);
     for (int i = 0; i < MAX_LINKS && n < PATH_MAX; i++) {
-        ssize_t bytes = readlink(out, link, sizeof link - 1);
+        ssize_t bytes;
+        TRY(read_link(out, hint, link, &bytes));
         if (bytes < 0)
             return FSDP_OK;
-        link[bytes] = '\0';
         n = *link == '/' ? snprintf(next, sizeof next, "%s", link)
                          : snprintf(next, sizeof next, "%s/%s", dirname(out), link);
         if (n < PATH_MAX)
@@ -159,11 +193,9 @@ static fsdp_status open_written(atomic_file *f, const char *path, int *fd)
     bool is_there = stat(path, &st) == 0;
     bool is_stdout = is_there && fstat(STDOUT_FILENO, &out) == 0 && out.st_ino == st.st_ino &&
                      out.st_dev == st.st_dev;
-    if ((size_t)snprintf(f->path, sizeof f->path, "%s", path) >= sizeof f->path)
-        return too_long(path, f->hint);
+    TRY(atomic_target(path, f->hint, f->path));
     if (is_stdout || (is_there && !S_ISREG(st.st_mode)))
         return open_in_place(path, is_stdout, f->hint, fd);
-    TRY(atomic_target(path, f->hint, f->path));
     struct statx at;
     if (statx(AT_FDCWD, f->path, 0, STATX_TYPE, &at) == 0 &&
         at.stx_attributes & STATX_ATTR_MOUNT_ROOT)

@@ -6,8 +6,9 @@
  * The text goes to a new file beside PATH, PATH.X.tmp with 16 random hex digits X, so that no other
  * run and nobody's own file is written over. Commit syncs it and renames it to PATH: an older file
  * stays whole until then. PATH.X.tmp is locked while its writer lives; what a killed run leaves is
- * removed when the same user opens PATH again. A link is followed: what it points to is replaced. A
- * device, a pipe, and standard output whatever it is, are written in place.
+ * removed when the same user opens PATH again. A link is followed: what it points to is replaced;
+ * but in a sticky directory that anybody can write to, another user's link is refused. A device, a
+ * pipe, and standard output whatever it is, are written in place.
  *
  * Directories that shall appear whole are made by the caller under the name that atomic_tmp_name
  * gives, and get their own by atomic_rename. */
@@ -42,7 +43,8 @@ fsdp_status atomic_file_commit(atomic_file *f);
 void atomic_file_cancel(atomic_file *f);
 
 /* atomic_target -- out = the file that commit replaces, or makes: what PATH is a link to, else
- * PATH. errors  FSDP_EINVAL the path is too long; FSDP_EIO too many links */
+ * PATH. errors  FSDP_EINVAL the path is too long; FSDP_EIO too many links, or one of another user
+ * in a directory like /tmp */
 fsdp_status atomic_target(const char *path, const char *hint, char out[PATH_MAX]);
 /* atomic_tmp_name -- out = PATH.X.tmp, with an X that nobody has used.
  *   errors  FSDP_EINVAL the path is too long; FSDP_EIO no random numbers */

@@ -194,14 +194,16 @@ static void remove_older(ckpt_store *s, int64_t step)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* A file system without locks leaves it to the user. */
+/* Whoever could read the file could lock it, too. A file system without locks leaves it to the
+ * user. */
 static fsdp_status take_lock(ckpt_store *s)
 {
     const ckpt_path path = ckpt_path_of(s->dir, "lock");
     char holder[160] = "";
-    int fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return failed("lock", path.text);
+    (void)!fchmod(fd, 0600); /* of an older program's file; fails for another owner's */
     s->lock = fd;
     int refused = atomic_lock(fd);
     for (int i = 0; i < LOCK_TRIES && refused == EAGAIN; i++) {

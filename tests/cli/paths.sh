@@ -55,6 +55,9 @@ prepare() {
     'link to a link') provide "$2" target && mkdir sub && ln -s ../target sub/y && ln -s sub/y x ;;
     'link to nothing') ln -s nothing x ;;
     'link to itself') ln -s x x ;;
+    'link of somebody, all may write')
+        mkdir -m 1777 tmp && provide "$2" target && ln -s ../target tmp/x && chown -h 54321 tmp/x && path=tmp/x
+        ;;
     'slashes at the end') provide "$2" x && path=x// ;;
     'the way up') mkdir sub && provide "$2" x && path=./sub/../x ;;
     'current directory') path=. && { [ "$2" != checkpoint ] || cp -r "$work/saved/." .; } ;;
@@ -102,6 +105,7 @@ link                           | ++++
 link to a link                 | ++++
 link to nothing                | +---
 link to itself                 | ----
+link of somebody, all may write | --
 slashes at the end             | -+-+
 the way up                     | ++++
 current directory              | -+-+
@@ -191,6 +195,7 @@ for option in "${options[@]}"; do
         [ "$tier" = quick ] || kind "$option" 'lower layer'
         [ "$tier$option" = quickresume ] || kind "$option" 'mount point'
     fi
+    [ "$(id -u)" != 0 ] || [[ $option = *data || $option = resume ]] || kind "$option" 'link of somebody, all may write'
     if [ "$(id -u)" = 0 ] && [ "$tier" = full ]; then # who may do all of this himself
         chmod 755 "$work" && chmod -R a+rX "$work/saved"
         for kind in 'directory of somebody else' 'directory that one may read' 'directory without x'; do

@@ -175,6 +175,42 @@ static void test_link_to_nothing(void **state)
     assert_says("Too many levels");
 }
 
+/* In a directory like /tmp only links of this user, or of the directory's owner, are followed. */
+static void test_link_of_others(void **state)
+{
+    (void)state;
+    static const struct {
+        mode_t mode;
+        uid_t dir, link;
+        bool followed;
+    } cases[] = {{01777, 0, 5432, false},
+                 {01777, 5432, 5432, true},
+                 {01777, 5432, 0, true},
+                 {01755, 0, 5432, true},
+                 {0777, 0, 5432, true}};
+    begin(0);
+    if (geteuid() != 0) {
+        print_message("SKIP test_link_of_others: not root\n");
+        skip();
+    }
+    assert_int_equal(mkdir(in_dir("like-tmp"), 0700), 0);
+    assert_int_equal(symlink("like-tmp/second", in_dir("to-second")), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_bytes(in_dir("precious"), "old", 3);
+        (void)unlink(in_dir("like-tmp/second"));
+        assert_int_equal(symlink("../precious", in_dir("like-tmp/second")), 0);
+        assert_int_equal(lchown(in_dir("like-tmp/second"), cases[i].link, 0), 0);
+        assert_int_equal(chown(in_dir("like-tmp"), cases[i].dir, 0), 0);
+        assert_int_equal(chmod(in_dir("like-tmp"), cases[i].mode), 0);
+        fsdp_status status =
+            write_text(in_dir("to-second"), "new"); /* by way of a link of its own */
+        assert_int_equal(status, cases[i].followed ? FSDP_OK : FSDP_EIO);
+        assert_holds(in_dir("precious"), cases[i].followed ? "new" : "old");
+        if (!cases[i].followed)
+            assert_says("like-tmp/second: somebody else's link");
+    }
+}
+
 /* A pipe that nobody reads would be waited for. */
 static void test_pipe(void **state)
 {
@@ -314,12 +350,13 @@ static void test_cancel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),           cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_own_names),       cmocka_unit_test(test_link),
-        cmocka_unit_test(test_link_to_nothing), cmocka_unit_test(test_pipe),
-        cmocka_unit_test(test_stdout),          cmocka_unit_test(test_left),
-        cmocka_unit_test(test_in_use),          cmocka_unit_test(test_not_locked_yet),
-        cmocka_unit_test(test_cancel),          cmocka_unit_test(test_directory),
+        cmocka_unit_test(test_order),          cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_own_names),      cmocka_unit_test(test_link),
+        cmocka_unit_test(test_link_of_others), cmocka_unit_test(test_link_to_nothing),
+        cmocka_unit_test(test_pipe),           cmocka_unit_test(test_stdout),
+        cmocka_unit_test(test_left),           cmocka_unit_test(test_in_use),
+        cmocka_unit_test(test_not_locked_yet), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_directory),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

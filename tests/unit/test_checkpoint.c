@@ -183,8 +183,19 @@ static void test_form(void **state)
     const ckpt_store now = run_of(0);
     OK(ckpt_source_open(&now, dir, true, NULL, &src));
     assert_string_equal(src.dir, ""); /* there is none yet */
+    struct stat lock;
+    assert_int_equal(mkdir(dir, 0777), 0);
+    assert_int_equal(chmod(write_bytes(in_dir("form/lock"), "", 0), 0644), 0);
+    ckpt_store s = begin_run(in_dir("form"), 2);
+    assert_int_equal(stat(in_dir("form/lock"), &lock), 0);
+    assert_int_equal(lock.st_mode & 0777, 0600); /* whoever can read it can lock it */
+    ckpt_store_close(&s);
+    assert_int_equal(unlink(in_dir("form/lock")), 0);
+    assert_int_equal(rmdir(dir), 0);
     synced_path = in_dir("");
-    ckpt_store s = begin_run(in_dir("form//"), 2);
+    s = begin_run(in_dir("form//"), 2);
+    assert_int_equal(stat(in_dir("form/lock"), &lock), 0);
+    assert_int_equal(lock.st_mode & 0777, 0600);
     synced_path = NULL;
     assert_int_equal(n_synced, 1); /* of the directory that holds DIR */
     OK(save_parts(&s, 7, 0));
