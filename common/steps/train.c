@@ -1,6 +1,5 @@
 /* train.c -- see train.h. */
 #include "common/steps/train.h"
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -78,9 +77,12 @@ static fsdp_status copy_rows(train_loop *l, int64_t step)
     FILE *old = fopen(l->csv.path, "re");
     if (!old && errno == ENOENT)
         return FSDP_OK;
-    while (old && fgets(row, sizeof row, old))
-        if (isdigit((unsigned char)*row) && strtoll(row, NULL, 10) < step)
-            fputs(row, l->csv.out);
+    while (old && fgets(row, sizeof row, old)) {
+        int end = 0; /* of the row, which an editor may have left without a new line */
+        long long at;
+        if (sscanf(row, "%lld,%*[^,],%*[^,],%*[^,],%*f%n", &at, &end) == 1 && end > 0 && at < step)
+            fprintf(l->csv.out, "%.*s\n", end, row);
+    }
     int why = errno;
     bool read = old && !ferror(old);
     if (old)

@@ -212,6 +212,20 @@ if ranks=1 && case_of 1 'csv: killed and restarted'; then
     rm -rf "$new/csv" "$csv"*
 fi
 
+if ranks=1 && case_of 1 'csv: no new line at the end of the rows'; then
+    went $again --stop-after 3
+    truncate -s -1 "$csv"
+    went $again
+    same_end "$csv" 8
+    [ "$(wc -l <"$csv")" = 9 ] || complain 'rows are missing, or on one line'
+    rm -rf "$new/csv"
+    went $again --stop-after 3
+    truncate -s -10 "$csv" # a row that is cut is none
+    went $again
+    [ "$(cut -d, -f1 "$csv" | tail -n +2 | xargs)" = '0 1 3 4 5 6 7' ] || complain 'a cut row was kept, or another one lost'
+    verdict
+    rm -rf "$new/csv" "$csv"*
+fi
 if ranks=1 && case_of 1 'csv: rows that cannot be read'; then
     went $again --stop-after 3
     before=$(cat "$csv")
