@@ -42,6 +42,9 @@ static fsdp_status read_line(reader *f)
 {
     f->n_lines++;
     char *end = fgets(f->line, LINE_BYTES, f->in) ? strchr(f->line, '\n') : NULL;
+    for (const char *c = f->line; end && c < end; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            return damaged(f);
     if (!end)
         return damaged(f);
     *end = '\0';

@@ -435,12 +435,36 @@ other() {
 }
 other 'generate: no directory' fsdp_generate 'config.json: No such file' '--export wrote' /nowhere --prompt x
 other 'generate: an option' fsdp_generate 'unknown option --bogus' '--help' "$keep/export" --bogus
-for file in /nowhere "$new" "$new/empty"; do
-    name="compare: $file"
+rows='step,loss,grad_norm,lr,ms\n0,5.5,1,1e-3,7\n'
+printf 'step,loss,grad,lr,ms\n0,5.5,1,1e-3,7\n' >"$work/header.csv"
+printf '0,5.5,1,1e-3,7\n1,5.5,1,1e-3,7\n' >"$work/no-header.csv"
+printf "${rows}1,5.5,1,1e-3,7\\0\\n2,x\\n" >"$work/nul.csv"
+printf "${rows}1,5.5\\033[2J,1,1e-3,7\\n" >"$work/control.csv"
+for file in /nowhere "$new" "$new/empty" "$work/"{header,no-header,nul,control}.csv; do
+    name="compare: ${file##*/}"
     chosen || continue
     timed "$build/fsdp_compare" "$file" "$file"
-    expect_message 'cannot read /nowhere|no steps to compare' '--loss-csv'
+    expect_message 'cannot read (/nowhere|.*: Is a directory)|no steps to compare|(no-)?header.csv: line 1: expected step,loss|(nul|control).csv: line 3' '--loss-csv'
     [ "$rc" = 2 ] && rc=1 # its word for unusable files; 1 means that they differ
+    expect_failed
+done
+
+name='compare: a full disk'
+if chosen; then
+    printf "$rows" >"$work/one.csv"
+    "$build/fsdp_compare" "$work/one.csv" "$work/one.csv" >/dev/full 2>"$work/err"
+    rc=$?
+    expect_message 'cannot write to standard output' 'send the output elsewhere'
+    [ "$rc" = 2 ] && rc=1
+    expect_failed
+fi
+
+# A path that clears the terminal, and one that writes a line of its own.
+for file in $'a\033[2Jb' $'a\n[rank 0/1] b' $'a\u009b2Jb'; do
+    name="control characters in a path: $(printf %q "$file")"
+    chosen || continue
+    launch 1 --size tiny --data "$new/$file"
+    expect_message 'data: .*/new/a(\\x1b\[2Jb|\\x0a\[rank 0/1\] b|\\xc2\\x9b2Jb): (No such file|no file matches)' '--data'
     expect_failed
 done
 

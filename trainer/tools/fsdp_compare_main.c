@@ -5,6 +5,7 @@
  * identical, 1: they differ (the first difference is shown, with its distance in ULPs), 2: a file
  * cannot be compared. --bisect does the same with two files of --digests (digest_file.h), and also
  * exits with 2 if a run is not canonical. */
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -13,7 +14,7 @@
 #include "common/base/status.h"
 #include "common/observe/digest_file.h"
 
-enum { N_COLUMNS = 4, LINE_BYTES = 512, IDENTICAL = 0, DIFFERENT = 1, UNUSABLE = 2 };
+enum { N_COLUMNS = 4, IDENTICAL = 0, DIFFERENT = 1, UNUSABLE = 2 };
 static const char *const COLUMNS[N_COLUMNS] = {"step", "loss", "grad_norm", "lr"};
 static const char HINT[] = "pass two files of --loss-csv, or --bisect and two files of --digests";
 
@@ -25,6 +26,26 @@ static bool split(const char *line, fields f)
 {
     return sscanf(line, "%63[^,\n],%63[^,\n],%63[^,\n],%63[^,\n]", f[0], f[1], f[2], f[3]) ==
            N_COLUMNS;
+}
+
+/* Read line n of a file; the first one is that of column names. *more: false at the end. */
+static fsdp_status next_row(FILE *in, const char *path, long n, fields f, bool *more)
+{
+    char *line = NULL;
+    size_t room = 0;
+    const ssize_t bytes = getline(&line, &room, in);
+    *more = bytes > 0;
+    bool ok = !*more || split(line, f);
+    for (ssize_t i = 0; i < bytes; i++) /* none is printed, and text after a NUL is no part of it */
+        ok = ok && (!iscntrl((unsigned char)line[i]) || (line[i] == '\n' && i + 1 == bytes));
+    for (int i = 0; i < N_COLUMNS && n == 1 && *more; i++)
+        ok = ok && strcmp(f[i], COLUMNS[i]) == 0;
+    free(line);
+    if (ferror(in))
+        return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", path, strerror(errno));
+    return ok ? FSDP_OK
+              : fsdp_error(FSDP_EINVAL, HINT, "%s: line %ld: expected %s", path, n,
+                           n == 1 ? "step,loss,grad_norm,lr,ms" : "a row of numbers");
 }
 
 /* The place of a float among all floats, in ascending order. */
@@ -46,14 +67,15 @@ static void report_difference(const fields a, const fields b, int column)
     printf("\n");
 }
 
-static fsdp_status compare(FILE *const in[2], bool *differ)
+static fsdp_status compare(FILE *const in[2], const char *const paths[2], bool *differ)
 {
-    char line[2][LINE_BYTES];
     fields field[2];
     long n_rows = 0;
     *differ = true;
     for (;; n_rows++) {
-        const bool more[2] = {fgets(line[0], LINE_BYTES, in[0]), fgets(line[1], LINE_BYTES, in[1])};
+        bool more[2];
+        for (int i = 0; i < 2; i++)
+            TRY(next_row(in[i], paths[i], n_rows + 1, field[i], &more[i]));
         if (!more[0] && !more[1])
             break;
         if (!more[0] || !more[1]) {
@@ -61,9 +83,6 @@ static fsdp_status compare(FILE *const in[2], bool *differ)
                    n_rows > 0 ? n_rows - 1 : 0);
             return FSDP_OK;
         }
-        if (!split(line[0], field[0]) || !split(line[1], field[1]))
-            return fsdp_error(FSDP_EINVAL, HINT, "line %ld has less than %d columns", n_rows + 1,
-                              N_COLUMNS);
         for (int i = 0; i < N_COLUMNS; i++)
             if (strcmp(field[0][i], field[1][i]) != 0) {
                 report_difference(field[0], field[1], i);
@@ -91,7 +110,8 @@ static fsdp_status run(int argc, char **argv, int *verdict)
     }
     /* the end of the process closes both */
     bool differ = false;
-    TRY(bisects ? digest_bisect(in, paths, stdout, &differ) : compare(in, &differ));
+    TRY(bisects ? digest_bisect(in, paths, stdout, &differ) : compare(in, paths, &differ));
+    TRY(fsdp_flush_stdout("send the output elsewhere"));
     *verdict = differ ? DIFFERENT : IDENTICAL;
     return FSDP_OK;
 }
@@ -105,10 +125,11 @@ int main(int argc, char **argv)
             "bits\nbuild/fsdp_compare --bisect A B -- the first step, unit and array in which two "
             "files of --digests differ\nexit status 0: identical, 1: they differ, 2: a file cannot "
             "be compared\n");
-        return IDENTICAL;
-    }
-    if (run(argc, argv, &verdict) == FSDP_OK)
+        if (fsdp_flush_stdout("send the output elsewhere") == FSDP_OK)
+            return IDENTICAL;
+    } else if (run(argc, argv, &verdict) == FSDP_OK) {
         return verdict;
+    }
     fsdp_error_print(stderr, 0, 0);
     return UNUSABLE;
 }
