@@ -28,7 +28,7 @@ static void print_head(const trainer *t, bool was_done)
            c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
     printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld "
            "micro-steps)\n",
-           t->data.source, t->data.n_tokens, (long long)c->train.global_batch,
+           fsdp_printable(t->data.source).text, t->data.n_tokens, (long long)c->train.global_batch,
            (long long)c->train.seq_len, (long long)c->train.batch_size,
            (long long)c->train.grad_accum);
     if (c->parallel == PARALLEL_FSDP && comm_size(t->run.world) > 1) {

@@ -27,7 +27,7 @@ static void print_machine(const trainer *t, FILE *out)
     const plan_costs *c = &t->costs;
     const virtual_link *link = &c->config.link, *hosts = &c->config.host_link;
     if (c->prices.n > 0)
-        fprintf(out, "  operations as in %s\n", t->cfg.plan_prices);
+        fprintf(out, "  operations as in %s\n", fsdp_printable(t->cfg.plan_prices).text);
     else if (c->machine.model)
         fprintf(out, "  %s, %.0f%% of its peaks in products and memory\n", c->machine.model,
                 1e2 * c->machine.reached);

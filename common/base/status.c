@@ -7,10 +7,33 @@
 #include "common/base/status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 /* The words that go with the last status this thread returned. */
 static _Thread_local fsdp_error_info record;
+
+/* U+0080 ... U+009F, which terminals take for ESC sequences too, are c2 80 ... c2 9f in UTF-8. */
+static bool is_utf8_control(unsigned char first, unsigned char second)
+{
+    return first == 0xc2 && second >= 0x80 && second < 0xa0;
+}
+
+fsdp_text fsdp_printable(const char *text)
+{
+    fsdp_text out;
+    size_t n = 0;
+    unsigned char before = 0;
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; before = *c++) {
+        const bool escapes =
+            *c < 0x20 || *c == 0x7f || is_utf8_control(c[0], c[1]) || is_utf8_control(before, *c);
+        if (n + (escapes ? 4 : 1) >= sizeof out.text)
+            break;
+        n += (size_t)sprintf(out.text + n, escapes ? "\\x%02x" : "%c", *c);
+    }
+    out.text[n] = '\0';
+    return out;
+}
 
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
 {
@@ -18,12 +41,15 @@ fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ..
     /* Format beside the record and copy last: the arguments may point into the record, when a
      * message quotes the one before it. */
     fsdp_error_info next = {.status = status};
+    char what[sizeof next.what];
     va_list args;
     va_start(args, fmt);
-    if (vsnprintf(next.what, sizeof next.what, fmt, args) < 0)
-        snprintf(next.what, sizeof next.what, "%s", fmt);
+    if (vsnprintf(what, sizeof what, fmt, args) < 0)
+        snprintf(what, sizeof what, "%s", fmt);
     va_end(args);
-    snprintf(next.hint, sizeof next.hint, "%s", hint);
+    snprintf(next.what, sizeof next.what, "%s", fsdp_printable(what).text);
+    snprintf(next.hint, sizeof next.hint, "%.*s", (int)sizeof next.hint - 1,
+             fsdp_printable(hint).text);
     record = next;
     return status;
 }

@@ -45,9 +45,17 @@ typedef struct fsdp_error_info {
     char hint[384];
 } fsdp_error_info;
 
+/* fsdp_printable -- text from a file, a path or an option as a terminal may show it: control
+ * characters become \x1b and the like, UTF-8 stays. Cut to the length of a message. */
+typedef struct fsdp_text {
+    char text[sizeof((fsdp_error_info *)0)->what];
+} fsdp_text;
+fsdp_text fsdp_printable(const char *text);
+
 /* fsdp_error -- record in this thread what went wrong, and return `status`.
  *   hint  what the user should do next; "" if nothing helps, never NULL (asserted)
- *   fmt   what and where, got and expected; its arguments may point into the record itself */
+ *   fmt   what and where, got and expected; its arguments may point into the record itself
+ * Both are kept as fsdp_printable gives them: on one line. */
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -218,8 +218,8 @@ static fsdp_status take_lock(ckpt_store *s)
                           "--save %s: is in use by %s", s->dir, *holder ? holder : "another run");
     }
     if (refused != 0)
-        fprintf(stderr, "note: %s cannot be locked (%s); keep other runs away from it\n", path.text,
-                strerror(refused));
+        fprintf(stderr, "note: %s cannot be locked (%s); keep other runs away from it\n",
+                fsdp_printable(path.text).text, strerror(refused));
     char host[65] = "", text[128];
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "process %d on host %s\n", (int)getpid(), host);
@@ -430,7 +430,7 @@ static fsdp_status publish(ckpt_store *s, int64_t step)
     TRY(atomic_file_commit(&f));
     if (*old && !own)
         fprintf(stderr, "note: what stood at %s is now %s; remove it if nobody needs it\n",
-                path.text, old);
+                fsdp_printable(path.text).text, fsdp_printable(old).text);
     remove_older(s, step);
     s->newest = step;
     return FSDP_OK;

@@ -308,7 +308,7 @@ fsdp_status profile_run_write(profile_run *p, FILE *out)
     }
     if (!writes)
         return FSDP_OK;
-    fprintf(out, "profile: %s/profile.md", p->dir);
+    fprintf(out, "profile: %s/profile.md", fsdp_printable(p->dir).text);
     if (p->n_traced > 0)
         fprintf(out, ", timeline.txt, timeline.svg, trace-rank-%s.json for ui.perfetto.dev",
                 comm_size(p->world) > 1 ? "*" : "0");

@@ -97,6 +97,22 @@ static void test_status_cuts_long_texts(void **state)
     assert_int_equal(strlen(fsdp_error_get()->hint), sizeof fsdp_error_get()->hint - 1);
 }
 
+/* What a terminal would act on is shown, and the rest kept, also where a text is cut. */
+static void test_status_control_characters(void **state)
+{
+    (void)state;
+    char text[2000];
+    fsdp_error(FSDP_EIO, "\r\x7f", "%s", "\033[2J a\nb\t\xc3\xa4\xc2\x9b \xe2\x82\xac");
+    assert_string_equal(fsdp_error_get()->what,
+                        "\\x1b[2J a\\x0ab\\x09\xc3\xa4\\xc2\\x9b \xe2\x82\xac");
+    assert_string_equal(fsdp_error_get()->hint, "\\x0d\\x7f");
+    memset(text, '\n', sizeof text);
+    text[sizeof text - 1] = '\0';
+    fsdp_error(FSDP_EINVAL, text, "%s", text);
+    assert_int_equal(strlen(fsdp_error_get()->what), 764);
+    assert_string_equal(fsdp_error_get()->what + 760, "\\x0a");
+}
+
 static void *other_thread(void *out)
 {
     fsdp_error(FSDP_ETIMEOUT, "wait longer", "from the other thread");
@@ -521,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_status_record),
+        cmocka_unit_test(test_status_control_characters),
         cmocka_unit_test(test_status_cuts_long_texts),
         cmocka_unit_test(test_status_is_per_thread),
         cmocka_unit_test(test_status_print),
