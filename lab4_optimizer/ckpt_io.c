@@ -68,7 +68,8 @@ static fsdp_status list_pieces(const fsdp *f, ckpt_work *w)
         for (int i = 0; i < n_mine; i++)
             w->pieces[n++] = (ckpt_piece){.param = l->slots[mine[i].slot].param,
                                           .begin = mine[i].param_begin,
-                                          .elems = mine[i].elems};
+                                          .elems = mine[i].elems,
+                                          .unit = f->units[u].name};
         free(mine);
         w->unit_begin[u + 1] = n;
     }
@@ -109,12 +110,8 @@ static fsdp_status write_slice(fsdp_optimizer *o, int u, int k, ckpt_work *w, ck
     const ckpt_piece *mine = w->pieces + w->unit_begin[u];
     TRY(check_packed(&packed, mine, w->unit_begin[u + 1] - w->unit_begin[u]));
     const float *values = packed.values;
-    for (int i = 0; i < packed.n_pieces; i++) {
-        const size_t elems = (size_t)packed.pieces[i].elems;
-        if (ckpt_has(f->run.m, packed.pieces[i].param, k))
-            TRY(ckpt_out_write(out, values, elems));
-        values += elems;
-    }
+    for (int i = 0; i < packed.n_pieces; values += mine[i++].elems)
+        TRY(ckpt_out_write(out, &mine[i], k, values));
     return FSDP_OK;
 }
 

@@ -65,7 +65,8 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
     if (!was_done)
         TRY(profile_run_write(t->profiled, stdout));
     if (t->cfg.export_dir)
-        TRY(train_export(&t->setup, t->cfg.export_dir));
+        TRY(train_export(&t->setup, t->cfg.export_dir,
+                         was_done ? t->setup.first_step : train_end(&t->cfg.train)));
     if (!was_done)
         TRY(report_run(t, result, stdout));
     TRY(print_order(t));
@@ -83,10 +84,11 @@ static fsdp_status end_digests(trainer *t)
     return atomic_file_commit(&t->digest_file);
 }
 
-/* Outside of train_run, failures of files and of the order are agreed on. */
+/* Outside of train_run, failures of files, of what is written to them and of the order are agreed
+ * on. */
 static fsdp_status alike(train_result *result, fsdp_status status)
 {
-    result->failed_alike = status == FSDP_EIO || status == FSDP_EORDER;
+    result->failed_alike = status == FSDP_EIO || status == FSDP_EINVAL || status == FSDP_EORDER;
     return status;
 }
 
@@ -98,7 +100,7 @@ static fsdp_status train(trainer *t, train_result *result)
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
     if (t->cfg.export_init_dir && first_step == 0) /* else it has been written */
-        TRY(alike(result, train_export(&t->setup, t->cfg.export_init_dir)));
+        TRY(alike(result, train_export(&t->setup, t->cfg.export_init_dir, 0)));
     const fsdp_status status = train_run(t->loop, result);
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
     if (status != FSDP_OK && t->order) /* an event that this rank lacked explains the failure */

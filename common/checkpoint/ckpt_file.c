@@ -3,13 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { READ_BYTES = 1 << 16 };
+enum { READ_FLOATS = 1 << 14 };
 
 static const char SPACE_HINT[] = "free some space, or pass another --save directory";
 
@@ -19,9 +20,9 @@ fsdp_status ckpt_no_memory(void)
 }
 
 /* What the tensors of array k are called. */
-static const char *array_name(const ckpt_id *id, int k)
+static const char *array_name(const optimizer_rule *optimizer, int k)
 {
-    return k == 0 ? "p" : id->optimizer->states[k - 1];
+    return k == 0 ? "p" : optimizer->states[k - 1];
 }
 
 bool ckpt_has(const model *m, int p, int k)
@@ -107,6 +108,35 @@ static fsdp_status check_id(const safetensors *f, const ckpt_id *id)
     return status;
 }
 
+/* ---- values that have diverged --------------------------------------------------------------- */
+
+size_t ckpt_first_not_finite(const float *values, size_t n)
+{
+    size_t i = 0;
+    while (i < n && isfinite(values[i]))
+        i++;
+    return i;
+}
+
+fsdp_status ckpt_check_finite(const ckpt_origin *of, const ckpt_piece *piece, int k,
+                              const float *values)
+{
+    const size_t i = ckpt_first_not_finite(values, (size_t)piece->elems);
+    char hint[200] = "lower --lr, add --warmup-steps or set --clip-grad 1";
+    if (i == piece->elems)
+        return FSDP_OK;
+    if (of->newest > 0)
+        snprintf(hint, sizeof hint,
+                 "resume from step %" PRId64 ", which is finite, with a lower --lr or with "
+                 "--clip-grad 1, and --resume-change schedule,clip-grad",
+                 of->newest);
+    return fsdp_error(FSDP_EINVAL, hint,
+                      "%s of step %" PRId64 ": training has diverged: unit %s, %s.%s: element "
+                      "%" PRIu64 " is %g",
+                      of->what, of->step, piece->unit, of->m->params[piece->param].name,
+                      array_name(of->optimizer, k), piece->begin + i, (double)values[i]);
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static fsdp_status write_failed(const ckpt_out *f, const char *what)
@@ -134,7 +164,7 @@ static bool add_tensors(cJSON *header, const ckpt_id *id, const model *m, const 
             if (!ckpt_has(m, piece->param, k))
                 continue;
             snprintf(name, sizeof name, "%s@%" PRIu64 ".%s", m->params[piece->param].name,
-                     piece->begin, array_name(id, k));
+                     piece->begin, array_name(id->optimizer, k));
             ok = safetensors_add(header, name, &elems, 1, data_bytes);
         }
     return ok;
@@ -145,7 +175,9 @@ fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
 {
     size_t head_bytes = 0;
     uint64_t data_bytes = 0;
-    *f = (ckpt_out){.path = ckpt_file_path(dir, id->file), .hash = XXH3_createState()};
+    *f = (ckpt_out){.of = {"checkpoint", m, id->optimizer, id->step, 0},
+                    .path = ckpt_file_path(dir, id->file),
+                    .hash = XXH3_createState()};
     if (XXH3_64bits_reset(f->hash) != XXH_OK) /* NULL */
         return ckpt_no_memory();
     cJSON *header = cJSON_CreateObject();
@@ -162,9 +194,12 @@ fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
     return status;
 }
 
-fsdp_status ckpt_out_write(ckpt_out *f, const float *values, size_t elems)
+fsdp_status ckpt_out_write(ckpt_out *f, const ckpt_piece *piece, int k, const float *values)
 {
-    return write_all(f, values, elems * sizeof *values);
+    if (!ckpt_has(f->of.m, piece->param, k))
+        return FSDP_OK;
+    TRY(ckpt_check_finite(&f->of, piece, k, values));
+    return write_all(f, values, (size_t)piece->elems * sizeof *values);
 }
 
 fsdp_status ckpt_out_finish(ckpt_out *f, ckpt_sum *sum)
@@ -189,20 +224,29 @@ void ckpt_out_close(ckpt_out *f)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum)
+fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum, uint64_t *diverged)
 {
-    char block[READ_BYTES];
+    float block[READ_FLOATS];
+    size_t part = 0; /* bytes at the start of block, of a float that the last read cut */
     struct stat st;
     ssize_t n = -1;
     XXH3_state_t *hash = XXH3_createState();
     if (XXH3_64bits_reset(hash) != XXH_OK) /* NULL */
         return ckpt_no_memory();
     *sum = (ckpt_sum){0};
+    *diverged = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool is_file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-    while (is_file && (n = read(fd, block, sizeof block)) != 0 && (n > 0 || errno == EINTR)) {
-        XXH3_64bits_update(hash, block, n > 0 ? (size_t)n : 0);
-        sum->bytes += n > 0 ? (uint64_t)n : 0;
+    while (is_file && (n = read(fd, (char *)block + part, sizeof block - part)) != 0 &&
+           (n > 0 || errno == EINTR)) {
+        const size_t got = n > 0 ? (size_t)n : 0, floats = (part + got) / sizeof *block;
+        const size_t i = ckpt_first_not_finite(block, floats);
+        XXH3_64bits_update(hash, (char *)block + part, got);
+        if (i < floats && *diverged == 0)
+            *diverged = sum->bytes - part + i * sizeof *block;
+        sum->bytes += got;
+        part = (part + got) % sizeof *block;
+        memmove(block, block + floats, part);
     }
     const char *why = fd < 0 || is_file ? strerror(errno) : "not a regular file";
     sum->xxh3 = XXH3_64bits_digest(hash);
@@ -246,7 +290,7 @@ static bool parse_tensor(const safetensors *f, const ckpt_id *id, const cJSON *t
         begin > m->params[p].elems - elems)
         return false;
     e->piece = (ckpt_piece){.param = p, .begin = begin, .elems = elems};
-    for (e->array = 0; strcmp(end + 1, array_name(id, e->array)) != 0;)
+    for (e->array = 0; strcmp(end + 1, array_name(id->optimizer, e->array)) != 0;)
         if (++e->array == id->n_arrays)
             return false;
     bool ok = safetensors_range(f, t, elems * sizeof(float), &e->at);

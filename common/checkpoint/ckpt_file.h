@@ -22,6 +22,7 @@ enum { CKPT_RUN_BYTES = 17, CKPT_NAME_ROOM = 128 };
 typedef struct ckpt_piece {
     int32_t param;
     uint64_t begin, elems; /* inside the parameter */
+    const char *unit;      /* of a piece that is saved, for messages; borrowed */
 } ckpt_piece;
 
 /* Pieces of one array and their values, one after the other, in host memory of the caller. */
@@ -63,8 +64,26 @@ ckpt_path ckpt_file_path(const char *dir, int file);
 /* ckpt_no_memory -- FSDP_ENOMEM, in words. */
 fsdp_status ckpt_no_memory(void);
 
+/* What values are of. */
+typedef struct ckpt_origin {
+    const char *what;                /* "checkpoint", "export" */
+    const model *m;                  /* borrowed */
+    const optimizer_rule *optimizer; /* NULL: of parameters alone */
+    int64_t step;
+    int64_t newest; /* step of the newest checkpoint; 0: there is none */
+} ckpt_origin;
+
+/* ckpt_first_not_finite -- the index of the first infinity or NaN; n if there is none. */
+size_t ckpt_first_not_finite(const float *values, size_t n);
+/* ckpt_check_finite -- refuse values that have diverged: training cannot go on from them.
+ *   values  [piece->elems] of array k (parameter, states)
+ *   errors  FSDP_EINVAL naming step, unit and parameter, with the step to go back to in the hint */
+fsdp_status ckpt_check_finite(const ckpt_origin *of, const ckpt_piece *piece, int k,
+                              const float *values);
+
 typedef struct ckpt_out {
     FILE *out; /* NULL: not open */
+    ckpt_origin of;
     ckpt_path path;
     struct XXH3_state_s *hash;
     uint64_t bytes, expected_bytes;
@@ -75,16 +94,21 @@ typedef struct ckpt_out {
  *   errors  FSDP_EIO, FSDP_ENOMEM; the caller closes f in any case */
 fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
                           const ckpt_pieces *list, ckpt_out *f);
-/* ckpt_out_write -- the next elems values, as many at a time as one likes. */
-fsdp_status ckpt_out_write(ckpt_out *f, const float *values, size_t elems);
+/* ckpt_out_write -- array k of the next piece; nothing if a run does not save that.
+ *   values  [piece->elems]
+ *   errors  FSDP_EIO; those of ckpt_check_finite */
+fsdp_status ckpt_out_write(ckpt_out *f, const ckpt_piece *piece, int k, const float *values);
 /* ckpt_out_finish -- sync the file; *sum = what the manifest says about it.
  *   errors  FSDP_ESTATE values are missing; FSDP_EIO */
 fsdp_status ckpt_out_finish(ckpt_out *f, ckpt_sum *sum);
 /* ckpt_out_close -- close f; also after a failure. */
 void ckpt_out_close(ckpt_out *f);
 
-/* ckpt_file_sum -- read all of a regular file. errors: FSDP_EIO, FSDP_ENOMEM. */
-fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum);
+/* ckpt_file_sum -- read all of a regular file.
+ *   diverged  place of the first infinity or NaN; 0: there is none. The text of a header has none:
+ *             no character is 0x7f or 0xff
+ *   errors    FSDP_EIO, FSDP_ENOMEM */
+fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum, uint64_t *diverged);
 
 /* One tensor of a file. */
 typedef struct ckpt_entry {

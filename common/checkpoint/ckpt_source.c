@@ -9,11 +9,18 @@
 
 /* ---- one checkpoint -------------------------------------------------------------------------- */
 
-static fsdp_status check_sum(const ckpt_source *src, int file)
+/* Where a value that is not finite stands. */
+typedef struct diverged_at {
+    int file;
+    uint64_t at; /* 0: there is none */
+} diverged_at;
+
+static fsdp_status check_sum(const ckpt_source *src, int file, diverged_at *diverged)
 {
     const ckpt_path path = ckpt_file_path(src->dir, file);
     ckpt_sum got, want = src->manifest.files[file];
-    TRY(ckpt_file_sum(path.text, &got));
+    diverged->file = file;
+    TRY(ckpt_file_sum(path.text, &got, &diverged->at));
     if (got.bytes == want.bytes && got.xxh3 == want.xxh3)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
@@ -23,10 +30,13 @@ static fsdp_status check_sum(const ckpt_source *src, int file)
 }
 
 /* Every rank reads its share of the files. */
-static fsdp_status check_sums(const ckpt_source *src, comm *world)
+static fsdp_status check_sums(const ckpt_source *src, comm *world, diverged_at *diverged)
 {
-    for (int i = comm_rank(world); i < src->manifest.id.n_files; i += comm_size(world))
-        TRY(check_sum(src, i));
+    diverged_at now;
+    for (int i = comm_rank(world); i < src->manifest.id.n_files; i += comm_size(world)) {
+        TRY(check_sum(src, i, &now));
+        *diverged = diverged->at == 0 ? now : *diverged;
+    }
     return FSDP_OK;
 }
 
@@ -74,6 +84,24 @@ static fsdp_status list_files(ckpt_source *src, const model *m, const char *chan
     return check_whole(src, m, change);
 }
 
+/* Programs without ckpt_check_finite have saved what training cannot go on from. */
+static fsdp_status check_values(const ckpt_source *src, const model *m, diverged_at diverged)
+{
+    const ckpt_entry *e = src->entries.list, *end = e + src->entries.n;
+    while (e < end && (e->file != diverged.file || diverged.at < e->at ||
+                       diverged.at >= e->at + e->piece.elems * sizeof(float)))
+        e++;
+    if (diverged.at == 0 || e == end)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL,
+                      "resume from an older checkpoint with a lower --lr or with --clip-grad 1, "
+                      "and --resume-change schedule,clip-grad",
+                      "checkpoint: %s is of training that diverged: %s, array %d: element %zu is "
+                      "not finite",
+                      src->dir, m->params[e->piece.param].name, e->array,
+                      (size_t)e->piece.begin + (size_t)(diverged.at - e->at) / sizeof(float));
+}
+
 static fsdp_status check_shape(const ckpt_source *src, const ckpt_store *now)
 {
     const ckpt_id *id = &src->manifest.id;
@@ -100,6 +128,7 @@ static fsdp_status same_everywhere(const ckpt_source *src, comm *world)
 static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_source *src,
                             bool *not_whole)
 {
+    diverged_at diverged = {0};
     fsdp_status status = comm_agree(now->world, ckpt_manifest_read(src->dir, &src->manifest));
     *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
     TRY(status);
@@ -107,9 +136,11 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
     TRY(ckpt_about_check(&src->manifest.about, &now->about, change, src->dir));
     TRY(check_shape(src, now));
     src->manifest.id.optimizer = now->optimizer; /* the same, as about says */
-    status = comm_agree(now->world, check_sums(src, now->world));
+    status = comm_agree(now->world, check_sums(src, now->world, &diverged));
     if (status == FSDP_OK)
         status = comm_agree(now->world, list_files(src, now->m, change));
+    if (status == FSDP_OK)
+        status = comm_agree(now->world, check_values(src, now->m, diverged));
     *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
 }

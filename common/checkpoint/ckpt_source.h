@@ -17,8 +17,9 @@ typedef struct ckpt_source {
 /* ckpt_source_open -- find the checkpoint and check it.
  *   now         what the run is: world, m, about and optimizer
  *   dir         as given to --save, or one DIR/step-N in it
- *   automatic   if the latest checkpoint is not whole, take the one before it, with a note on
- *               stderr; without any src->dir is "". Else there must be one, and be whole
+ *   automatic   if the latest checkpoint is not whole, or has values that are not finite, take the
+ *               one before it, with a note on stderr; without any src->dir is "". Else there must
+ *               be one, whole and finite
  *   change      facts of now->about that may differ
  *   collective  all ranks of now->world; all fail or none; each reads 1/W of the bytes
  *   errors      FSDP_ENOMEM; FSDP_EIO, FSDP_EINVAL: a missing or damaged file, another model */

@@ -389,7 +389,9 @@ fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces 
     FSDP_ASSERT(s->run[0] != '\0'); /* ckpt_store_claim */
     ckpt_id id = id_of(s, next_step);
     TRY(make_tmp(s, next_step));
-    return ckpt_out_open(s->tmp, &id, s->m, list, out);
+    fsdp_status status = ckpt_out_open(s->tmp, &id, s->m, list, out);
+    out->of.newest = s->newest;
+    return status;
 }
 
 /* Rank 0 sees all that it is about to publish. */
@@ -432,7 +434,6 @@ static fsdp_status publish(ckpt_store *s, int64_t step)
         fprintf(stderr, "note: what stood at %s is now %s; remove it if nobody needs it\n",
                 fsdp_printable(path.text).text, fsdp_printable(old).text);
     remove_older(s, step);
-    s->newest = step;
     return FSDP_OK;
 }
 
@@ -459,6 +460,7 @@ fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_
         mine = end_here(s, next_step, sums);
     if (status == FSDP_OK)
         status = comm_agree(s->world, mine);
+    s->newest = status == FSDP_OK ? next_step : s->newest;
     free(sums);
     if (is_first)
         remove_left(s);

@@ -242,7 +242,8 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
         size_t elems = m->params[p].elems, each = elems / w + (elems % w != 0);
         size_t begin = each * r, end = begin + each < elems ? begin + each : elems;
         if (m->params[p].tied_to == NOT_TIED && begin < end)
-            pieces[n++] = (ckpt_piece){.param = p, .begin = begin, .elems = end - begin};
+            pieces[n++] =
+                (ckpt_piece){.param = p, .begin = begin, .elems = end - begin, .unit = "model"};
     }
     return n;
 }
@@ -319,7 +320,7 @@ static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
                     continue;
                 status = move_piece(b, k, &list.pieces[i], list.values, true);
                 if (status == FSDP_OK)
-                    status = ckpt_out_write(&out, list.values, (size_t)list.pieces[i].elems);
+                    status = ckpt_out_write(&out, &list.pieces[i], k, list.values);
             }
         status = ckpt_save_end(to, next_step, &out, status);
     }

@@ -17,7 +17,7 @@ typedef struct step_scalars {
 } step_scalars;
 
 /* engine_sink -- receives the full parameters on rank 0, in host memory that is valid during the
- * call: in order of their global index, whole or in pieces. */
+ * call: one parameter a call, in order of their global index, without tied ones. */
 typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
 /* A rank's part of a gradient: `elems` elements from element `begin` on, in device memory. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/atomic_file.h"
+#include "common/checkpoint/ckpt_store.h"
 #include "common/model/export.h"
 #include "common/observe/progress.h"
 
@@ -366,7 +367,8 @@ static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
     if (status == FSDP_OK)
         status = setup->engine->save(setup->engine->self, setup->store, step + 1);
     comm_set_patience(setup->run->world, 1);
-    *failed_alike = status == FSDP_EIO; /* agreed on; other errors may strike one rank */
+    /* agreed on; other errors may strike one rank */
+    *failed_alike = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
 }
 
@@ -461,16 +463,42 @@ fsdp_status train_run(train_loop *l, train_result *result)
     return status;
 }
 
-fsdp_status train_export(const train_setup *setup, const char *dir)
+/* An export that is under way. */
+typedef struct export_run {
+    export_writer w;
+    const engine *engine;
+    ckpt_origin of;
+    ckpt_piece next; /* the whole of the next parameter */
+} export_run;
+
+static fsdp_status export_param(void *ctx, const float *values, size_t elems)
 {
-    export_writer w = {0};
+    export_run *x = ctx;
+    const model *m = x->of.m;
+    int l = 0;
+    while (m->params[x->next.param].tied_to != NOT_TIED)
+        x->next.param++;
+    while (x->next.param >= m->layers[l].first_param + m->layers[l].n_params)
+        l++;
+    x->next.unit = x->engine->unit_name(x->engine->self, x->engine->layer_unit[l]);
+    x->next.elems = elems;
+    TRY(ckpt_check_finite(&x->of, &x->next, 0, values));
+    x->next.param++;
+    return export_append(&x->w, values, elems);
+}
+
+fsdp_status train_export(const train_setup *setup, const char *dir, int64_t step)
+{
+    export_run x = {.engine = setup->engine,
+                    .of = {.what = "export", .m = setup->run->m, .step = step}};
     bool writes = comm_rank(setup->run->world) == 0;
+    x.of.newest = setup->store ? setup->store->newest : 0;
     fsdp_status status =
-        comm_agree(setup->run->world, writes ? export_begin(setup->run->m, dir, &w) : FSDP_OK);
+        comm_agree(setup->run->world, writes ? export_begin(setup->run->m, dir, &x.w) : FSDP_OK);
     if (status == FSDP_OK)
-        status = setup->engine->read_params(setup->engine->self, export_append, &w);
+        status = setup->engine->read_params(setup->engine->self, export_param, &x);
     if (status == FSDP_OK)
-        return comm_agree(setup->run->world, writes ? export_end(&w) : FSDP_OK);
-    export_cancel(&w);
+        return comm_agree(setup->run->world, writes ? export_end(&x.w) : FSDP_OK);
+    export_cancel(&x.w);
     return status;
 }

@@ -78,5 +78,7 @@ void train_discard(train_loop *l);
  * accepted, and a loop that was discarded. */
 void train_close(train_loop *l);
 
-/* train_export -- collective: export the engine's weights to dir; all ranks fail or none. */
-fsdp_status train_export(const train_setup *setup, const char *dir);
+/* train_export -- collective: export the engine's weights to dir; all ranks fail or none.
+ *   step    that training would go on with
+ *   errors  FSDP_EIO; those of ckpt_check_finite: dir stays as it was then */
+fsdp_status train_export(const train_setup *setup, const char *dir, int64_t step);

@@ -282,6 +282,45 @@ for by in 'single 1' 'ddp 2' 'fsdp 3'; do
     rm -rf "$new/term"
 done
 
+# ---- training that diverges -------------------------------------------------------------------------------------
+
+# Step 2 overflows second moments and step 3 parameters, while losses and norms are finite.
+diverging="--n-layer 3 --d-model 16 --n-head 2 --seq-len 8 --synthetic 5000 --ops portable --reduction canonical
+    --global-batch 2 --lr 1000 --min-lr 1000 --beta2 0 --clip-grad 0 --warmup-steps 0 --steps 3"
+for by in '1 --parallel single' '2 --parallel ddp' '2 --device separate' '2 --sharding none --wrap sub-block'; do
+    set -- $by
+    ranks=$1
+    case_of "$ranks" "diverged: neither saved nor exported, ${*:2}" || continue
+    mkdir "$new/diverged"
+    went $diverging "${@:2}" --steps 1 --save "$new/diverged" --export "$new/diverged/export"
+    before=$(tree_sum "$new/diverged")
+    launch "$ranks" $diverging "${@:2}" --save "$new/diverged" --save-every 1 --keep 1 --resume auto --resume-change schedule
+    [ "$rc" = 1 ] || complain "saved: exit status $rc, expected 1"
+    grep -q 'checkpoint of step 2: training has diverged: unit .*, transformer.*[.]v: element .* is inf' "$work/err" ||
+        complain 'saved: no word about it'
+    grep -q '^HINT: resume from step 1, which is finite' "$work/err" || complain 'saved: no word of step 1'
+    launch "$ranks" $diverging "${@:2}" --export "$new/diverged/export"
+    [ "$rc" = 1 ] || complain "exported: exit status $rc, expected 1"
+    grep -q 'export of step 3: training has diverged: unit .*, transformer.*[.]p: element .* is -*nan' "$work/err" ||
+        complain 'exported: no word about it'
+    [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'exported: expected one hint'
+    [ "$(tree_sum "$new/diverged")" = "$before" ] || complain 'files have changed'
+    went $diverging "${@:2}" --save "$new/diverged" --resume auto --resume-change schedule,clip-grad,betas --lr 1e-3 \
+        --min-lr 1e-3 --clip-grad 1 --beta2 0.95
+    grep -q '^resumed at step 1' "$work/out" || complain 'did not resume at step 1'
+    verdict
+    rm -rf "$new/diverged"
+done
+if ranks=2 && case_of 2 'diverged: --restarts goes on from the newest finite checkpoint each time'; then
+    timed $starts -n 2 --restarts 2 "$trainer" $diverging --save "$new/diverged" --save-every 1 --resume auto
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    [ "$(grep -c '^resumed at step 1' "$work/out")" = 2 ] || complain 'did not resume twice at step 1'
+    [ "$(cat "$new/diverged/latest")" = step-1 ] || complain "saved: $(cat "$new/diverged/latest")"
+    check_no_tmp
+    verdict
+    rm -rf "$new/diverged"
+fi
+
 # ---- who may go on ----------------------------------------------------------------------------------------------
 
 for by in 'single 1' 'ddp 2' 'fsdp 3'; do

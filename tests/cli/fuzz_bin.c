@@ -212,7 +212,8 @@ static void make_checkpoint(fuzz *f, ckpt_files *c)
     const ckpt_pieces list = {.pieces = pieces, .n_pieces = N_PIECES};
     FUZZ_EXPECT(f, ckpt_out_open(c->dir, &c->id, &c->m, &list, &out) == FSDP_OK);
     for (int k = 0; k < N_ARRAYS; k++)
-        FUZZ_EXPECT(f, ckpt_out_write(&out, values, N_VALUES) == FSDP_OK);
+        for (int i = 0; i < N_PIECES; i++)
+            FUZZ_EXPECT(f, ckpt_out_write(&out, &pieces[i], k, values) == FSDP_OK);
     FUZZ_EXPECT(f, ckpt_out_finish(&out, &c->sum) == FSDP_OK);
     ckpt_out_close(&out);
     ckpt_manifest manifest = {.id = c->id, .files = &c->sum};
@@ -285,9 +286,10 @@ static void try_checkpoint(fuzz *f, const ckpt_files *c)
     snprintf(f->input, sizeof f->input, "%zu bytes of %zu%s", b.n, c->file.n,
              same ? ", unchanged" : "");
     ckpt_sum sum;
+    uint64_t diverged;
     ckpt_source src = {0};
     snprintf(src.dir, sizeof src.dir, "%s", c->dir);
-    FUZZ_EXPECT(f, ckpt_file_sum(c->file_path, &sum) == FSDP_OK);
+    FUZZ_EXPECT(f, ckpt_file_sum(c->file_path, &sum, &diverged) == FSDP_OK);
     FUZZ_EXPECT(f, (sum.bytes == c->sum.bytes && sum.xxh3 == c->sum.xxh3) == same);
     fsdp_status status = ckpt_file_list(c->dir, &c->id, &c->m, &src.entries);
     if (status == FSDP_OK)

@@ -4,6 +4,7 @@
  * Some functions of this program stand before the C library's, to fail when they are told to. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,8 @@ static float value_of(int array, int param, size_t elem, int64_t step)
     return (float)(100 * array + param) + (float)elem / 64.0f + (float)step * 1000.0f;
 }
 
+static int diverged_array = -1; /* of which the next saves have an infinity */
+
 /* Pieces: every parameter in two parts, as if it crossed a shard's edge. left_out: so many of the
  * last ones are not written; OVERLAPS: the last one is there a second time, but for its first
  * element. */
@@ -103,8 +106,8 @@ static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
         size_t half = m.params[p].elems / 2, rest = m.params[p].elems - half;
         if (m.params[p].tied_to != NOT_TIED)
             continue;
-        pieces[list.n_pieces++] = (ckpt_piece){.param = p, .begin = 0, .elems = half};
-        pieces[list.n_pieces++] = (ckpt_piece){.param = p, .begin = half, .elems = rest};
+        pieces[list.n_pieces++] = (ckpt_piece){p, 0, half, "h.0"};
+        pieces[list.n_pieces++] = (ckpt_piece){p, half, rest, "h.0"};
     }
     if (left_out == OVERLAPS) {
         pieces[list.n_pieces] = pieces[list.n_pieces - 1];
@@ -118,7 +121,9 @@ static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
             float values[512];
             for (size_t e = 0; e < pieces[i].elems; e++)
                 values[e] = value_of(k, pieces[i].param, pieces[i].begin + e, step);
-            status = ckpt_out_write(&out, values, pieces[i].elems);
+            if (k == diverged_array && i == 1)
+                values[7] = -INFINITY;
+            status = ckpt_out_write(&out, &pieces[i], k, values);
         }
     return ckpt_save_end(s, step, &out, status);
 }
@@ -430,6 +435,82 @@ static void test_refused(void **state)
     ckpt_store_close(&s);
 }
 
+/* ---- training that diverged ------------------------------------------------------------------ */
+
+/* A save that is not finite: nothing is published or removed, whichever array it is in. */
+static void test_diverged(void **state)
+{
+    (void)state;
+    ckpt_store s = begin_run(in_dir("diverged"), 1);
+    OK(save_parts(&s, 2, 0));
+    for (int k = 0; k < N_ARRAYS; k++) {
+        char part[96];
+        diverged_array = k;
+        snprintf(part, sizeof part, "unit h.0, transformer.wte.weight.%c: element 40 is -inf",
+                 "pmv"[k]);
+        assert_int_equal(save_parts(&s, 4, 0), FSDP_EINVAL);
+        assert_says("checkpoint of step 4: training has diverged");
+        assert_says(part);
+        assert_non_null(strstr(fsdp_error_get()->hint, "resume from step 2, which is finite"));
+    }
+    diverged_array = -1;
+    assert_int_equal(files_like("diverged/*"), 3);
+    assert_step(in_dir("diverged"), false, 2);
+    ckpt_store_close(&s);
+}
+
+/* Put a NaN into the checkpoint at `dir`, as a program saved it that did not look. */
+static void make_diverged(const char *dir, int array)
+{
+    ckpt_manifest saved;
+    ckpt_entries list = {0};
+    uint64_t at;
+    OK(ckpt_manifest_read(dir, &saved));
+    saved.id.optimizer = optimizer_of(OPTIMIZER_ADAMW);
+    OK(ckpt_file_list(dir, &saved.id, &m, &list));
+    const ckpt_entry *e = list.list;
+    while (e->array != array || e->piece.begin == 0)
+        e++;
+    const ckpt_path path = ckpt_file_path(dir, 0);
+    int fd = open(path.text, O_WRONLY);
+    assert_int_equal(pwrite(fd, &(float){NAN}, 4, (off_t)e->at + 4), 4);
+    close(fd);
+    OK(ckpt_file_sum(path.text, &saved.files[0], &at));
+    assert_int_equal(at, e->at + 4);
+    OK(ckpt_manifest_write(dir, &saved));
+    ckpt_manifest_free(&saved);
+    free(list.list);
+}
+
+/* Checkpoints of programs that did not look: the newest finite one is found, and is kept while the
+ * run has not passed the others. */
+static void test_diverged_before(void **state)
+{
+    (void)state;
+    const char *dir = in_dir("before");
+    ckpt_source src;
+    ckpt_store s = begin_run(dir, 3), now = run_of(1);
+    for (int64_t step = 2; step <= 6; step += 2)
+        OK(save_parts(&s, step, 0));
+    ckpt_store_close(&s);
+    make_diverged(in_dir("before/step-6"), 2);
+    make_diverged(in_dir("before/step-4"), 0);
+    assert_int_equal(ckpt_source_open(&now, dir, false, NULL, &src), FSDP_EINVAL);
+    assert_says("step-6 is of training that diverged: transformer.wte.weight, array 2: element 34 "
+                "is not finite");
+    assert_step(dir, true, 2);
+    now.newest = 2;
+    OK(ckpt_store_open(&now, dir));
+    OK(ckpt_store_claim(&now, s.run));
+    diverged_array = 1;
+    assert_int_equal(save_parts(&now, 3, 0), FSDP_EINVAL);
+    diverged_array = -1;
+    assert_step(dir, true, 2);
+    OK(save_parts(&now, 6, 0));
+    assert_step(dir, false, 6);
+    ckpt_store_close(&now);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 /* Save step 4 beside that of step `before`, or in its place, the N-th call failing: the save says
@@ -556,6 +637,8 @@ int main(void)
         cmocka_unit_test(test_killed_at_first),
         cmocka_unit_test(test_no_tensor),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_diverged),
+        cmocka_unit_test(test_diverged_before),
         cmocka_unit_test(test_system_calls),
         cmocka_unit_test(test_renames),
         cmocka_unit_test(test_manifest_memory),
