@@ -2,6 +2,7 @@
 #include "lab2_forward/dim0_gather.h"
 #include <stdlib.h>
 #include "lab2_forward/forward.h"
+#include "lab2_forward/offload.h"
 
 /* List the pieces of all slices of l, by rank. slice_of: the mesh that says which slice a rank has;
  * NULL: rank r has slice r. */
@@ -30,8 +31,10 @@ fsdp_status dim0_create(fsdp *f, fsdp_unit *u)
 {
     TRY(list_pieces(&u->layout, NULL, &u->own.shard_pieces));
     TRY(list_pieces(&u->slices, &f->mesh.shape, &u->own.slice_pieces));
-    return comm_alloc_f32(f->gather_group, f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems,
-                          "parameter shard", &u->shard);
+    return shard_is_on_host(f)
+               ? FSDP_OK
+               : comm_alloc_f32(f->gather_group, f->compute, MEM_PARAMS_SHARD,
+                                u->layout.shard_elems, "parameter shard", &u->shard);
 }
 
 void dim0_free(fsdp_unit *u)
@@ -46,10 +49,10 @@ fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full)
     const void *send = unit->shard;
     void *rounded = NULL;
     fsdp_status status = FSDP_OK;
-    if (t != DTYPE_F32) {
+    if (t != DTYPE_F32 || shard_is_on_host(f)) {
         TRY(comm_alloc(f->gather_group, f->gather_stream, MEM_COMM,
                        unit->layout.shard_elems * dtype_bytes(t), "rounded shard", &rounded));
-        status = shard_cast(f, u, rounded);
+        status = shard_is_on_host(f) ? offload_gather(f, u, t, rounded) : shard_cast(f, u, rounded);
         send = rounded;
     }
     if (status == FSDP_OK)

@@ -18,5 +18,6 @@ typedef struct fsdp_own {
     bool in_backward;           /* freeze.h: from the first pre_backward to the next micro-step */
     bool replicas_last;         /* no_sync.h: reduce_group is the shard group */
     bool defers;                /* no_sync.h: reductions wait for a later micro-step */
+    struct offload *offload;    /* offload.h: owned; NULL: all state lives on the device */
     comm_slice *replica_slices; /* no_sync.h: [replicas] scratch, owned */
 } fsdp_own;

@@ -145,8 +145,9 @@ static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
     TRY(event_create(f->run.dev, &u->consumed));
     if (u->layout.row_ranks > 0)
         TRY(dim0_create(f, u));
-    else
-        TRY(device_alloc_f32(f->compute, MEM_PARAMS_SHARD, elems, "parameter shard", &u->shard));
+    if (!u->shard)
+        TRY((shard_is_on_host(f) ? device_alloc_host_f32 : device_alloc_f32)(
+            f->compute, MEM_PARAMS_SHARD, elems, "parameter shard", &u->shard));
     return device_make(f->compute, &(device_made){"initial values", initial_values, &a, sizeof a},
                        u->shard, elems * sizeof *u->shard);
 }
@@ -185,8 +186,13 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     GOTO_ON_FAIL(status, model_views_init(config->run.m, &f->views), fail);
     GOTO_ON_FAIL(status, comm_stream_create(config->run.dev, "comm", &f->comm_stream), fail);
     f->gather_stream = f->reduce_stream = f->comm_stream;
+    GOTO_ON_FAIL(status, offload_create(config->run.dev, &config->offload, &f->own.offload), fail);
     for (int u = 0; u < f->n_units; u++)
         GOTO_ON_FAIL(status, allocate_unit(f, &f->units[u]), fail);
+    if (shard_is_on_host(f))
+        GOTO_ON_FAIL(
+            status,
+            offload_open_ring(f->own.offload, fsdp_most_shard_elems(f), OFFLOAD_MOST_ARRAYS), fail);
     GOTO_ON_FAIL(status, stream_sync(f->compute), fail); /* other streams read the shards */
     return FSDP_OK;
 fail:
@@ -194,10 +200,19 @@ fail:
     return status;
 }
 
+size_t fsdp_most_shard_elems(const fsdp *f)
+{
+    size_t n = 1;
+    for (int u = 0; u < f->n_units; u++)
+        n = f->units[u].layout.shard_elems > n ? f->units[u].layout.shard_elems : n;
+    return n;
+}
+
 void fsdp_free(fsdp *f)
 {
     stream_free(f->comm_stream); /* waits for what is in flight */
     near_drop(f);
+    offload_free(f->own.offload);
     for (int u = 0; u < f->n_units; u++) {
         fsdp_unit *unit = &f->units[u];
         if (unit->full != (void *)unit->shard)

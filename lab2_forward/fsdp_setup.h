@@ -8,6 +8,7 @@
 #pragma once
 #include "lab1_flatparam/flat_param.h"
 #include "lab2_forward/forward.h"
+#include "lab2_forward/offload.h"
 
 typedef struct fsdp_config {
     run_context run;
@@ -20,6 +21,7 @@ typedef struct fsdp_config {
     fsdp_status (*merge)(const void *how, const size_t *elems, int n_units, int *bucket_of,
                          int *n_buckets);
     const void *merge_how;
+    offload_config offload;
     comm *near_group; /* borrowed; this and the next: see fsdp_own */
     bool keeps_for_step, replicas_last;
 } fsdp_config;
@@ -38,6 +40,9 @@ fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsd
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f);
 /* fsdp_free -- wait for comm_stream and free everything; a zeroed struct is accepted. */
 void fsdp_free(fsdp *f);
+
+/* fsdp_most_shard_elems -- shard_elems of the largest unit. */
+size_t fsdp_most_shard_elems(const fsdp *f);
 
 /* fsdp_make_resident -- set u's stays_after_backward, fill full and bind the views, all on the
  * compute stream.

@@ -4,6 +4,7 @@
 #include "common/device/device_calls.h"
 #include "lab2_forward/forward.h"
 #include "lab3_backward/dim0_reduce.h"
+#include "lab3_backward/grad_offload.h"
 #include "lab3_backward/no_sync.h"
 #include "lab3_backward/second_use.h"
 
@@ -94,6 +95,7 @@ fsdp_status reduce_begin(reducer *r, int u)
                           "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
                           g->reducing ? "is reducing already" : "has no gradient memory");
     TRY(no_sync_join(r, u));
+    TRY(grads_fetch(r, u, f->reduce_stream, false));
     if (f->units[u].layout.row_ranks > 0) {
         TRY(dim0_reduce_begin(r, u));
         return second_use_reduce(r, u);

@@ -4,6 +4,7 @@
 #include "lab3_backward/no_sync.h"
 #include <stdlib.h>
 #include "lab3_backward/dim0_reduce.h"
+#include "lab3_backward/grad_offload.h"
 
 /* Worked example: 12 elements, W = 3, slices of 4; 2 ... 8 is kept as 2, 4 and 1 elements. */
 fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, const char *label,
@@ -88,11 +89,12 @@ fsdp_status second_use_reduce(reducer *r, int u)
     const fsdp *f = r->f;
     second_use *s = r->grads[u].second;
     if (!s)
-        return FSDP_OK;
+        return grads_park(r, u, f->reduce_stream);
     TRY(comm_reduce_scatterv(f->reduce_group, f->reduce_stream, f->units[u].name,
                              s->buffer.full_grad, s->buffer.slices, &s->buffer.acc,
                              r->batch_level));
-    return event_record(r->grads[u].reduced, f->reduce_stream);
+    TRY(event_record(r->grads[u].reduced, f->reduce_stream));
+    return grads_park(r, u, f->reduce_stream);
 }
 
 fsdp_status grad_sum(reducer *r, int u)
@@ -100,6 +102,7 @@ fsdp_status grad_sum(reducer *r, int u)
     const fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
     second_use *s = g->second;
+    TRY(grads_fetch(r, u, f->compute, true));
     TRY(grad_acc_finish(&g->buffer.acc, f->compute, &g->shard_grad));
     if (f->own.replicas_last)
         return replicas_reduce(r, u);

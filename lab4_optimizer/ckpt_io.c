@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/comm/comm.h"
+#include "lab2_forward/fsdp_setup.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer_setup.h"
 
@@ -12,14 +13,6 @@
 static float *unit_array(const fsdp_optimizer *o, int u, int k)
 {
     return k == 0 ? o->r->f->units[u].shard : o->units[u].state[k - 1];
-}
-
-static size_t max_shard_elems(const fsdp *f)
-{
-    size_t n = 1;
-    for (int u = 0; u < f->n_units; u++)
-        n = f->units[u].layout.shard_elems > n ? f->units[u].layout.shard_elems : n;
-    return n;
 }
 
 /* Work space of a save or a load, on the host. */
@@ -43,8 +36,8 @@ static void work_free(ckpt_work *w)
 static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
 {
     const size_t slots = (size_t)f->run.m->n_params; /* at most: each parameter has one slot */
-    *w = (ckpt_work){.shard = malloc(max_shard_elems(f) * sizeof *w->shard),
-                     .values = malloc(max_shard_elems(f) * sizeof *w->values),
+    *w = (ckpt_work){.shard = malloc(fsdp_most_shard_elems(f) * sizeof *w->shard),
+                     .values = malloc(fsdp_most_shard_elems(f) * sizeof *w->values),
                      .packed = calloc(slots, sizeof *w->packed),
                      .pieces = calloc(slots, sizeof *w->pieces),
                      .unit_begin = calloc((size_t)f->n_units + 1, sizeof *w->unit_begin)};
@@ -209,7 +202,7 @@ static fsdp_status load_unit(fsdp_optimizer *o, const ckpt_source *from, int u, 
 fsdp_status ckpt_load(fsdp_optimizer *o, const ckpt_source *from)
 {
     fsdp *f = o->r->f;
-    float *host = malloc(max_shard_elems(f) * sizeof *host);
+    float *host = malloc(fsdp_most_shard_elems(f) * sizeof *host);
     fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
     for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
         status = load_unit(o, from, u, host);

@@ -1,6 +1,7 @@
 /* optimizer_setup.c -- provided, no task: the optimizer's memory, and the pieces of a shard. */
 #include <stdlib.h>
 #include "common/device/device.h"
+#include "lab2_forward/offload.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer_setup.h"
 
@@ -28,7 +29,7 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
     TRY(decay_ranges(&unit->layout, f->run.m->params, f->mesh.shape.shard_rank, opt->ranges,
                      &opt->n_ranges));
     return optim_state_alloc(f->compute, optimizer_of(f->run.optimizer), unit->layout.shard_elems,
-                             opt->state);
+                             f->own.offload != NULL, opt->state);
 }
 
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
@@ -54,6 +55,8 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
     GOTO_ON_FAIL(status, event_create(r->f->run.dev, &o->added), fail);
     for (int u = 0; u < r->f->n_units; u++)
         GOTO_ON_FAIL(status, create_unit(o, u), fail);
+    if (r->f->own.offload) /* other streams read the moments */
+        GOTO_ON_FAIL(status, stream_sync(s), fail);
     return FSDP_OK;
 fail:
     optimizer_free(o);

@@ -2,7 +2,7 @@
 #include "common/device/cpu_tiles.h"
 #include "common/device/device.h"
 #include "common/ops/op_work.h"
-#include "lab4_optimizer/optimizer.h"
+#include "lab4_optimizer/offload.h"
 
 typedef struct tiled_args {
     adamw_args a;
@@ -40,29 +40,49 @@ static fsdp_status run_adamw(fsdp *f, const tiled_args *t)
                                                            .n_accesses = w.n_accesses});
 }
 
-static optim_part part_of(const fsdp_optimizer *o, int u, const decay_range *range)
+/* What `range` and `whole` share; 0 elements if they do not meet. */
+static optim_part part_of(const update_part *whole, const decay_range *range)
 {
-    optim_part part = {.param = o->r->f->units[u].shard + range->begin,
-                       .grad = o->r->grads[u].shard_grad + range->begin,
-                       .elems = range->elems,
-                       .decay = range->decay};
-    for (int k = 0; k < optimizer_of(o->r->f->run.optimizer)->n_states; k++)
-        part.state[k] = o->units[u].state[k] + range->begin;
+    const size_t end = min_size(range->begin + range->elems, whole->begin + whole->arrays.elems);
+    const size_t begin = range->begin > whole->begin ? range->begin : whole->begin;
+    const size_t at = begin - whole->begin;
+    optim_part part = whole->arrays;
+    part.elems = end > begin ? end - begin : 0;
+    part.decay = range->decay;
+    part.param += at;
+    part.grad += at;
+    for (int k = 0; k < OPTIM_MAX_STATES && part.state[k]; k++)
+        part.state[k] += at;
     return part;
+}
+
+fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
+                       const update_part *whole)
+{
+    fsdp *f = o->r->f;
+    const unit_optim *opt = &o->units[whole->u];
+    const optimizer_rule *rule = optimizer_of(f->run.optimizer);
+    const bool is_tiled = f->run.optimizer == OPTIMIZER_ADAMW && device_runs_c(f->run.dev);
+    for (int i = 0; i < opt->n_ranges; i++) {
+        const optim_part part = part_of(whole, &opt->ranges[i]);
+        if (part.elems > 0)
+            TRY(is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(scalars, &part), adamw})
+                         : rule->update(f->run.ops, f->compute, scalars, &part));
+    }
+    return FSDP_OK;
 }
 
 fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
 {
-    fsdp *f = o->r->f;
-    const optimizer_rule *rule = optimizer_of(f->run.optimizer);
-    const bool is_tiled = f->run.optimizer == OPTIMIZER_ADAMW && device_runs_c(f->run.dev);
+    const fsdp *f = o->r->f;
     optim_scalars scalars;
     optim_scalars_make(&sc->optim, o->coef, &scalars);
-    for (int u = 0; u < f->n_units; u++)
-        for (int i = 0; i < o->units[u].n_ranges; i++) {
-            const optim_part part = part_of(o, u, &o->units[u].ranges[i]);
-            TRY(is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(&scalars, &part), adamw})
-                         : rule->update(f->run.ops, f->compute, &scalars, &part));
-        }
+    if (f->own.offload && offload_arrays(o) > 0)
+        return offload_update(o, &scalars, adamw);
+    for (int u = 0; u < f->n_units; u++) {
+        update_part whole = {.u = u, .arrays.elems = f->units[u].layout.shard_elems};
+        update_part_point(o, &whole);
+        TRY(update_run(o, &scalars, adamw, &whole));
+    }
     return FSDP_OK;
 }

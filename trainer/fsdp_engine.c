@@ -3,6 +3,7 @@
 #include "common/comm/comm.h"
 #include "lab2_forward/dim0_gather.h"
 #include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/offload.h"
 #include <stdlib.h>
 
 typedef struct fsdp_engine {
@@ -24,7 +25,9 @@ static fsdp_status engine_begin_step(void *self)
 static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
 {
     fsdp_engine *e = self;
-    TRY(optimizer_step(&e->o, sc, norm));
+    TRY((shard_is_on_host(&e->f) ? offload_step : optimizer_step)(&e->o, sc, norm));
+    if (e->f.own.offload && !e->f.own.offload->config.keeps_grads)
+        TRY(zero_grad(&e->r));
     return fsdp_refresh(&e->f);
 }
 
@@ -149,6 +152,7 @@ static void engine_free(void *self)
     prefetch_free(&e->p); /* waits for its streams */
     if (e->f.comm_stream)
         stream_sync(e->f.comm_stream);
+    offload_sync(e->f.own.offload);
     optimizer_free(&e->o);
     reducer_free(&e->r);
     fsdp_free(&e->f);

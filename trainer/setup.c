@@ -95,6 +95,20 @@ static fsdp_status open_data(trainer *t)
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
 }
 
+/* Offloading takes a device with memory of its own. */
+static fsdp_status check_offload(const trainer *t)
+{
+    const trainer_config *c = &t->cfg;
+    if (!(c->optimizer_offload || c->cpu_offload) || !device_memory_is_host(t->run.dev) ||
+        c->plan_device >= PLAN_FIRST_DEVICE)
+        return FSDP_OK;
+    return fsdp_error(
+        FSDP_EINVAL, "pass --device separate, whose memory the host cannot reach, or leave it out",
+        "%s: the memory of --device %s is the host's own, so moving arrays to the "
+        "host would free nothing",
+        c->cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
+}
+
 /* The options that follow from others, the model, and the run as all its parts see it. */
 static fsdp_status prepare_model(trainer *t)
 {
@@ -104,6 +118,7 @@ static fsdp_status prepare_model(trainer *t)
                           "leave --comm out, or run build/fsdp_train without a launcher",
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
     TRY(trainer_config_resolve(c, comm_size(t->run.world), &t->model_cfg));
+    TRY(check_offload(t));
     TRY(gpt2_create(&t->model_cfg, &t->m));
     TRY(model_freeze(&t->m, c->freeze));
     t->m.chunk_rows = (size_t)c->chunk_loss;

@@ -34,6 +34,11 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "when gathered units are freed: as --sharding says, or after the step's last micro-step, so that a step gathers once"},
     {OPTION("reshard-to", reshard_to), .min = 2, .max = 65536,
      .help = "after forward keep each unit once in every N neighbouring ranks, which gather it for backward among themselves (hpZ)"},
+    {OPTION("optimizer-offload", optimizer_offload), .help = "keep the optimizer's states in host memory, and stream them through the device in the update"},
+    {OPTION("cpu-offload", cpu_offload),
+     .help = "keep parameter shards, sums of gradients and the optimizer's states in host memory; the device has what it computes with"},
+    {OPTION("offload-piece", offload_piece_mib), .def = "32", .min = 1.0 / 1024, .max = 1 << 20, .arg = "MiB",
+     .help = "memory of one piece of offloaded arrays; two are on the device at a time"},
     {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
     {OPTION("layout", layout), .def = "flat", .choices = "flat|per-param",
      .help = "what a rank keeps: a slice of a unit's flat array, or rows of each of its parameters"},
@@ -127,8 +132,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
-    {.name = "cpu-offload", .kind = OPT_REFUSED, .help = LATER},
-    {.name = "optimizer-offload", .kind = OPT_REFUSED, .help = LATER},
     {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},
     {0}};
 /* clang-format on */
@@ -398,6 +401,8 @@ static fsdp_status refuse_lacks(const need *rules, size_t n_rules)
 static fsdp_status check_needs(const trainer_config *c, int world_size)
 {
     const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;
+    const bool shards = is_fsdp && c->sharding != SHARDING_NONE;
+    const char *offloads = c->cpu_offload ? "--cpu-offload" : "--optimizer-offload";
     const bool keeps = c->reshard_after == RESHARD_AFTER_STEP;
     const bool has_replicas = is_fsdp && is_hybrid && trainer_config_shard_size(c) < c->n_ranks;
     const bool measures_link = world_size > 1 && !c->plan_prices;
@@ -408,6 +413,8 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},
         {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
          "--save DIR"},
+        {(c->cpu_offload || c->optimizer_offload) && !shards, offloads,
+         "--parallel fsdp and a --sharding that shards"},
         {c->print_shards && !is_fsdp, "--print-shards", "--parallel fsdp"},
         {c->layout == LAYOUT_PER_PARAM && !is_fsdp, "--layout per-param", "--parallel fsdp"},
         {keeps && (!is_fsdp || c->sharding == SHARDING_NONE), "--reshard-after step",

@@ -39,7 +39,9 @@ typedef struct trainer_config {
     int sharding; /* sharding_strategy */
     int64_t fsdp_size;
     int no_sync, reshard_after; /* trainer_no_sync, trainer_reshard_after */
-    int64_t reshard_to;         /* ranks of a near group (reshard_to.h); 0: none */
+    bool optimizer_offload, cpu_offload;
+    double offload_piece_mib;
+    int64_t reshard_to; /* ranks of a near group (reshard_to.h); 0: none */
     const char *wrap;
     int wrap_policy; /* wrap_policy, from the text in wrap */
     int64_t wrap_min_elems;

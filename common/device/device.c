@@ -335,16 +335,27 @@ int device_share_fd(device *d)
     return d->backend->share_find ? host_share_fd() : -1;
 }
 
+static fsdp_status alloc_f32(stream *s, mem_request want, size_t elems, float **out)
+{
+    void *ptr = NULL;
+    *out = NULL;
+    TRY(size_mul(elems, sizeof(float), want.label, &want.bytes));
+    TRY(alloc(s, want, &ptr));
+    *out = ptr;
+    return FSDP_OK;
+}
+
 fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, const char *label,
                              float **out)
 {
-    *out = NULL;
-    size_t bytes = 0;
-    TRY(size_mul(elems, sizeof(float), label, &bytes));
-    void *ptr = NULL;
-    TRY(device_alloc(s, category, bytes, label, &ptr));
-    *out = ptr;
-    return FSDP_OK;
+    return alloc_f32(s, (mem_request){.category = category, .label = label}, elems, out);
+}
+
+fsdp_status device_alloc_host_f32(stream *s, mem_category category, size_t elems, const char *label,
+                                  float **out)
+{
+    const mem_request want = {.category = category, .label = label, .on_host = true};
+    return alloc_f32(s, want, elems, out);
 }
 
 void device_free(stream *s, void *ptr)

@@ -149,6 +149,9 @@ fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, con
  * too. It costs small pages on most systems, and whole pages for small blocks. */
 fsdp_status device_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
                               void **out);
+/* device_alloc_host_f32 -- as device_alloc_f32. */
+fsdp_status device_alloc_host_f32(stream *s, mem_category category, size_t elems, const char *label,
+                                  float **out);
 
 /* Where a piece of shared memory stands in its owner's file. */
 typedef struct device_share {

@@ -77,11 +77,12 @@ const optimizer_rule *optimizer_of(optimizer_kind kind)
     return &RULES[kind];
 }
 
-fsdp_status optim_state_alloc(stream *s, const optimizer_rule *rule, size_t elems,
+fsdp_status optim_state_alloc(stream *s, const optimizer_rule *rule, size_t elems, bool on_host,
                               float *state[OPTIM_MAX_STATES])
 {
     for (int k = 0; k < rule->n_states; k++) {
-        TRY(device_alloc_f32(s, MEM_OPTIMIZER, elems, rule->states[k], &state[k]));
+        TRY((on_host ? device_alloc_host_f32 : device_alloc_f32)(s, MEM_OPTIMIZER, elems,
+                                                                 rule->states[k], &state[k]));
         TRY(device_zero(s, state[k], elems * sizeof **state));
     }
     return FSDP_OK;

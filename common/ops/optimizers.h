@@ -47,9 +47,10 @@ typedef struct optimizer_rule {
 /* optimizer_of -- the row of a kind; static. */
 const optimizer_rule *optimizer_of(optimizer_kind kind);
 
-/* optim_state_alloc -- the zeroed states [elems] of elems parameters, MEM_OPTIMIZER, on s. The
- * caller frees each with device_free, after a failure too. errors: FSDP_ENOMEM. */
-fsdp_status optim_state_alloc(stream *s, const optimizer_rule *rule, size_t elems,
+/* optim_state_alloc -- the zeroed states [elems] of elems parameters, MEM_OPTIMIZER, on s; by
+ * device_alloc_host with on_host. The caller frees each with device_free, after a failure too.
+ * errors: FSDP_ENOMEM. */
+fsdp_status optim_state_alloc(stream *s, const optimizer_rule *rule, size_t elems, bool on_host,
                               float *state[OPTIM_MAX_STATES]);
 
 /* optim_adamw -- the arguments of AdamW's update of one part. */

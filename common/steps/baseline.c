@@ -430,7 +430,7 @@ static fsdp_status allocate(baseline *b)
     b->norm_sum = norm_sum;
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
-    return optim_state_alloc(s, optimizer_of(b->run.optimizer), b->own_elems, b->state);
+    return optim_state_alloc(s, optimizer_of(b->run.optimizer), b->own_elems, false, b->state);
 }
 
 fsdp_status baseline_create(const run_context *run, engine *out)

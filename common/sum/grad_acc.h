@@ -29,8 +29,10 @@ typedef struct grad_acc {
     size_t elems;
     mem_category category;
     const char *label;
-    dtype sum_dtype; /* DTYPE_F32; set it before the first push */
-    int n_pushed;    /* since the last finish */
+    dtype sum_dtype;   /* DTYPE_F32; set it before the first push */
+    int n_pushed;      /* since the last finish */
+    uint64_t parked;   /* the owner's: slots whose vectors it has moved elsewhere; bit k: slot k */
+    unsigned n_parked; /* the owner's: when it did that last */
 } grad_acc;
 
 /* grad_acc_init -- an empty sum of vectors [elems]. The struct must not move afterwards, because

@@ -37,6 +37,12 @@ static fsdp_status vectors_get(grad_acc *g, sum_run *r, float **vec, int *have)
     return FSDP_OK;
 }
 
+int sum_run_top(const grad_acc *g, int level, int n)
+{
+    const uint64_t before = tree_sum_waiting(&g->tree, level);
+    return g->mode == GRAD_ACC_FAST ? 0 : level + highest_bit(before ^ (before + (uint64_t)n));
+}
+
 fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r)
 {
     float *vec[TREE_SUM_LEVELS];
@@ -52,7 +58,7 @@ fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r)
     r->level = r->in_turn ? 0 : level;
     r->n_before = tree_sum_waiting(&g->tree, r->level);
     r->n_after = r->n_before + (uint64_t)n;
-    r->top = r->in_turn ? 0 : r->level + highest_bit(r->n_before ^ r->n_after);
+    r->top = sum_run_top(g, r->level, n);
     FSDP_ASSERT(r->top < TREE_SUM_LEVELS);
     g->stream = s;
     TRY(vectors_get(g, r, vec, &have));

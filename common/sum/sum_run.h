@@ -20,6 +20,9 @@ struct mem_access; /* see device.h */
 /* A block of 8 kB on the stack of a thread of sum_run_cpu.c for each level: about 170 kB. */
 enum { SUM_RUN_MAX_INPUTS = 1 << 20 };
 
+/* sum_run_top -- the highest slot that the next n nodes of `level` change; the lowest is `level`.
+ * In fast mode both are 0. */
+int sum_run_top(const grad_acc *g, int level, int n);
 /* sum_run_begin -- take the next n nodes of `level` into g. g's slots become those after the run,
  * and *r says what the run has to do. *r has no pointers into itself: it may be copied.
  *   order   vectors are allocated on s; the run and sum_run_end belong on s too

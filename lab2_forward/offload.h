@@ -1,0 +1,84 @@
+/* offload.h -- lab 2, provided: training state that lives in host memory, and how it gets to a
+ * device that has memory of its own.
+ *
+ *   offload_create -> parameters: offload_gather, in every unshard_begin
+ *                  -> gradients: lab 3's grad_offload.h; updates: lab 4's offload.h
+ *                  -> offload_free
+ *
+ * Arrays on the host come from device_alloc_host. Two streams carry the copies, one in each
+ * direction, so that copies overlap with computation and with each other. A shard is uploaded in
+ * pieces. The ring holds two of them: while the device works on one piece, the next one arrives. */
+#pragma once
+#include "common/base/dtype.h"
+#include "lab2_forward/fsdp.h"
+
+enum { OFFLOAD_MOST_ARRAYS = 4 }; /* in a piece: parameter, gradient, two state arrays */
+
+typedef struct offload_config {
+    bool states;        /* the optimizer's state arrays live on the host */
+    bool shards;        /* so do parameter shards and sums of gradients; states is then true too */
+    bool keeps_grads;   /* gradients are read after the step; else it frees them */
+    size_t piece_bytes; /* of one piece, all its arrays together; > 0 */
+} offload_config;
+
+typedef struct offload_piece {
+    float *mem;  /* [ring_elems] MEM_OPTIMIZER */
+    event *used; /* recorded after the last use: the next upload into mem waits for it */
+} offload_piece;
+
+typedef struct offload {
+    offload_config config;
+    stream *up, *down; /* uploads, downloads */
+    offload_piece ring[2];
+    size_t ring_elems; /* 0: the ring is closed */
+    unsigned n_pieces; /* that offload_next has given */
+    event *parked[2];  /* recorded on `down` by offload_park_end */
+    unsigned n_parked; /* calls of offload_park_end */
+    event *order;      /* of offload_order */
+} offload;
+
+/* offload_create -- make the streams and events. *out stays NULL if nothing is offloaded.
+ *   errors  FSDP_ENOMEM; nothing is left behind
+ * offload_sync -- the host waits for both streams. offload_free -- wait, then free everything. Both
+ * accept NULL. */
+fsdp_status offload_create(device *dev, const offload_config *config, offload **out);
+void offload_sync(offload *x);
+void offload_free(offload *x);
+
+/* offload_order -- later work on `later` starts after the work that `earlier` has so far. */
+fsdp_status offload_order(offload *x, stream *earlier, stream *later);
+
+/* ---- pieces of shards ------------------------------------------------------------------------ */
+/* offload_open_ring -- allocate the ring on `up`, for shards of at most shard_elems of which
+ * n_arrays are on the device at a time. With config.shards the ring is open from fsdp_create on,
+ * otherwise during updates. offload_close_ring -- free it after its last use. */
+fsdp_status offload_open_ring(offload *x, size_t shard_elems, size_t n_arrays);
+void offload_close_ring(offload *x);
+/* offload_piece_elems -- how many elements of each array a piece of n_arrays holds: a multiple of
+ * FLAT_ALIGN_ELEMS. */
+size_t offload_piece_elems(const offload *x, size_t n_arrays);
+/* offload_next -- the piece whose turn it is. `up` waits until nobody uses it any more.
+ *   order  upload on `up`; let the stream that reads the piece wait for that; record `used` */
+fsdp_status offload_next(offload *x, offload_piece **out);
+/* offload_gather -- slice [shard_elems] = u's shard, which is on the host, as type t.
+ *   order  stream-ordered on gather_stream. The uploads wait only for the ring, so they overlap
+ *          with earlier gathers */
+fsdp_status offload_gather(fsdp *f, int u, dtype t, void *slice);
+/* shard_is_on_host -- whether shards are memory of the host. */
+static inline bool shard_is_on_host(const fsdp *f)
+{
+    return f->own.offload && f->own.offload->config.shards;
+}
+
+/* ---- vectors of gradients -------------------------------------------------------------------- */
+/* offload_park -- move *vec [elems] to host memory, in order of `down`: *vec is then a block of
+ * device_alloc_host. offload_fetch -- move *vec back to the device, in order of `up`.
+ *   order   after the last park of a unit comes offload_park_end; the number of that call is
+ *           n_parked then. Before the first fetch comes offload_fetch_begin with that number (0:
+ *           the unit has nothing parked). `up` waits for that call. The host waits for all calls
+ *           but the last one, so that the vectors of at most two units await their downloads
+ *   errors  those of device_alloc and device_copy; *vec is then as it was */
+fsdp_status offload_park(offload *x, size_t elems, float **vec);
+fsdp_status offload_park_end(offload *x);
+fsdp_status offload_fetch_begin(offload *x, unsigned number);
+fsdp_status offload_fetch(offload *x, size_t elems, float **vec);

@@ -1,0 +1,74 @@
+/* grad_offload.c -- see grad_offload.h. */
+#include "lab3_backward/grad_offload.h"
+#include "common/sum/sum_run.h"
+#include "lab2_forward/offload.h"
+#include "lab3_backward/second_use.h"
+
+static fsdp_status fetch_slots(offload *x, grad_acc *acc, int first, int last)
+{
+    for (int k = first; k <= last; k++) {
+        const uint64_t bit = UINT64_C(1) << k;
+        if (acc->parked & bit)
+            TRY(offload_fetch(x, acc->elems, &acc->tree.slot[k]));
+        acc->parked &= ~bit;
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status fetch(reducer *r, grad_acc *acc, bool all)
+{
+    offload *x = r->f->own.offload;
+    if (all)
+        return fetch_slots(x, acc, 0, TREE_SUM_LEVELS - 1);
+    const int level = acc->mode == GRAD_ACC_FAST ? 0 : r->batch_level;
+    return fetch_slots(x, acc, level, sum_run_top(acc, level, comm_size(r->f->reduce_group)));
+}
+
+fsdp_status grads_fetch(reducer *r, int u, stream *on, bool all)
+{
+    offload *x = r->f->own.offload;
+    unit_grad *g = &r->grads[u];
+    if (!shard_is_on_host(r->f))
+        return FSDP_OK;
+    TRY(offload_fetch_begin(x, g->buffer.acc.n_parked));
+    TRY(fetch(r, &g->buffer.acc, all));
+    if (g->second)
+        TRY(fetch(r, &g->second->buffer.acc, all));
+    return offload_order(x, x->up, on);
+}
+
+static fsdp_status park(offload *x, grad_acc *acc)
+{
+    for (int k = 0; k < TREE_SUM_LEVELS; k++) {
+        const uint64_t bit = UINT64_C(1) << k;
+        if (!acc->tree.slot[k] || acc->parked & bit)
+            continue;
+        TRY(offload_park(x, acc->elems, &acc->tree.slot[k]));
+        acc->parked |= bit;
+    }
+    return FSDP_OK;
+}
+
+fsdp_status grads_park(reducer *r, int u, stream *on)
+{
+    offload *x = r->f->own.offload;
+    unit_grad *g = &r->grads[u];
+    if (!shard_is_on_host(r->f))
+        return FSDP_OK;
+    TRY(offload_order(x, on, x->down));
+    TRY(park(x, &g->buffer.acc));
+    if (g->second)
+        TRY(park(x, &g->second->buffer.acc));
+    TRY(offload_park_end(x));
+    g->buffer.acc.n_parked = x->n_parked;
+    return FSDP_OK;
+}
+
+fsdp_status grad_park(reducer *r, int u)
+{
+    fsdp *f = r->f;
+    offload *x = f->own.offload;
+    TRY(offload_order(x, f->compute, x->down));
+    TRY(offload_park(x, f->units[u].layout.shard_elems, &r->grads[u].shard_grad));
+    return offload_park_end(x);
+}

@@ -1,0 +1,15 @@
+/* grad_offload.h -- lab 3, provided: sums of gradients that live in host memory (lab 2's offload.h)
+ * between the reductions of a step. A reduction needs on the device only those partial sums that it
+ * adds to: in canonical mode those are the nodes of the tree that merge. Both calls do nothing
+ * unless config.shards is set. */
+#pragma once
+#include "lab3_backward/reducer.h"
+
+/* grads_fetch -- bring u's partial sums to the device: those that the next reduction adds to, or
+ * all.
+ *   order  later work on `on` finds them */
+fsdp_status grads_fetch(reducer *r, int u, stream *on, bool all);
+/* grads_park -- move u's partial sums, which `on` has written, to the host. */
+fsdp_status grads_park(reducer *r, int u, stream *on);
+/* grad_park -- move u's shard_grad [layout.shard_elems], which compute has written, to the host. */
+fsdp_status grad_park(reducer *r, int u);
