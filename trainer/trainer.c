@@ -30,7 +30,7 @@ fsdp_config trainer_fsdp_config(const trainer *t)
                          .merge_how = &t->cfg.buckets,
                          .offload = {.states = t->cfg.optimizer_offload || t->cfg.cpu_offload,
                                      .shards = t->cfg.cpu_offload,
-                                     .keeps_grads = t->cfg.digests != NULL,
+                                     .keeps_grads = t->cfg.keeps_grads,
                                      .piece_bytes = (size_t)(t->cfg.offload_piece_mib * (1 << 20))},
                          .near_group = t->near_group,
                          .keeps_for_step = t->cfg.reshard_after == RESHARD_AFTER_STEP,

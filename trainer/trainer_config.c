@@ -478,6 +478,7 @@ fsdp_status trainer_config_check(const trainer_config *cfg)
 
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg)
 {
+    cfg->keeps_grads = cfg->digests != NULL;
     cfg->n_ranks = cfg->plan_ranks > 0 ? (int)cfg->plan_ranks : world_size;
     TRY(parse_wrap(cfg));
     TRY(parse_bucket(cfg));

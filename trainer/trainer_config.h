@@ -38,8 +38,8 @@ typedef struct trainer_config {
     int64_t synthetic_tokens;
     int sharding; /* sharding_strategy */
     int64_t fsdp_size;
-    int no_sync, reshard_after; /* trainer_no_sync, trainer_reshard_after */
-    bool optimizer_offload, cpu_offload;
+    int no_sync, reshard_after;                       /* trainer_no_sync, trainer_reshard_after */
+    bool optimizer_offload, cpu_offload, keeps_grads; /* keeps_grads: see offload_config */
     double offload_piece_mib;
     int64_t reshard_to; /* ranks of a near group (reshard_to.h); 0: none */
     const char *wrap;

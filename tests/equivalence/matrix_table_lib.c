@@ -20,6 +20,7 @@ const matrix_axis MATRIX_AXES[] = {
     {"loss", MATRIX_FAST_RECIPE, {"", "--chunk-loss=5", "--chunk-loss=19", "--chunk-loss"}},
     {"no_sync", MATRIX_TRIPLES, {"", "--no-sync"}},
     {"reshard", 0, {"", "--reshard-after step", "--reshard-to %d"}},
+    {"offload", 0, {"", "--optimizer-offload --offload-piece 0.02", "--cpu-offload --offload-piece 0.02", "--cpu-offload"}},
     {"freeze", MATRIX_RECIPE, {"", "--freeze transformer.w*,*.h.0.*,*.h.1.attn.*,*.h.1.ln_1.*", "--freeze *.bias",
                                "--freeze *.mlp.*,lm_head.weight"}},
     {"wrap", 0, {"--wrap block", "--wrap sub-block", "--wrap size:20000", "--wrap model"}},
@@ -97,7 +98,20 @@ static bool has_no_mpi(const matrix_place *at)
     return at->no_mpi;
 }
 
+static bool has_host_memory(const matrix_place *at)
+{
+    return strcmp(at->device, "cpu") == 0;
+}
+
+static bool has_own_memory(const matrix_place *at)
+{
+    return !has_host_memory(at);
+}
+
 const matrix_refusal MATRIX_REFUSALS[] = {
+    {"--*-offload*", NULL, "pass --device separate", has_host_memory},
+    {"--*-offload*", "--sharding none", "a --sharding that shards", has_own_memory},
+    {"--*-offload*", "--parallel ddp", "a --sharding that shards", has_own_memory},
     {"--sharding hybrid*", NULL, "a shard group's size that divides the number", has_no_groups},
     {"--ops portable", NULL, "--ops fast", has_no_portable},
     {"--comm mpi", NULL, "fsdp_run", has_no_mpi},
