@@ -4,6 +4,7 @@
  * a time when loading. A rank needs no more memory than that. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/dtype.h"
 #include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab4_optimizer/checkpoint.h"
@@ -139,14 +140,16 @@ typedef struct unit_load {
     size_t n_elems;
 } unit_load;
 
-static fsdp_status unpack_entry(const ckpt_source *from, const ckpt_entry *e, unit_load *to)
+/* Of the entry's elements, only [begin, end) lie in the shard: the others are not read. */
+static fsdp_status unpack_entry(const ckpt_source *from, const ckpt_entry *e, size_t begin,
+                                size_t end, unit_load *to)
 {
-    ckpt_piece piece = e->piece;
+    ckpt_piece piece = {.param = e->piece.param, .begin = begin, .elems = end - begin};
     ckpt_pieces in = {.pieces = &piece, .n_pieces = 1};
-    in.values = malloc((size_t)piece.elems * sizeof *in.values);
+    in.values = malloc((end - begin) * sizeof *in.values);
     if (!in.values)
         return ckpt_no_memory();
-    fsdp_status status = ckpt_source_read(from, e, in.values);
+    fsdp_status status = ckpt_source_read(from, e, begin, end - begin, in.values);
     if (status == FSDP_OK)
         status = ckpt_unpack(to->l, to->rank, &in, to->shard, &to->n_elems);
     free(in.values);
@@ -162,9 +165,12 @@ static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, 
         size_t n, begin = mine[i].param_begin, end = begin + mine[i].elems;
         const ckpt_entry *e =
             ckpt_source_find(from, to->array, to->l->slots[mine[i].slot].param, &n);
-        for (size_t k = 0; k < n; k++)
-            if (e[k].piece.begin < end && e[k].piece.begin + e[k].piece.elems > begin)
-                TRY(unpack_entry(from, &e[k], to));
+        for (size_t k = 0; k < n; k++) {
+            const size_t first = e[k].piece.begin, last = first + e[k].piece.elems;
+            if (first < end && last > begin)
+                TRY(unpack_entry(from, &e[k], first > begin ? first : begin, min_size(last, end),
+                                 to));
+        }
         want += n > 0 ? mine[i].elems : 0; /* 0: it was frozen, its moments stay zero */
     }
     if (to->n_elems != want)

@@ -21,9 +21,12 @@ static void print_head(const trainer *t, bool was_done)
     const trainer_config *c = &t->cfg;
     static const char *const parallel[] = {"single", "ddp", "fsdp"};
     printf("%s: %s %s, %zu parameters%s, %d rank%s, reduction %s%s, ops %s\n",
-           parallel[c->parallel], t->model_cfg.family, c->size, t->m.n_param_elems,
-           c->param_dtype == DTYPE_BF16 ? " in bf16" : "", comm_size(t->run.world),
-           comm_size(t->run.world) == 1 ? "" : "s",
+           parallel[c->parallel], t->model_cfg.family,
+           c->size        ? c->size
+           : c->init_from ? c->init_from
+                          : "tiny",
+           t->m.n_param_elems, c->param_dtype == DTYPE_BF16 ? " in bf16" : "",
+           comm_size(t->run.world), comm_size(t->run.world) == 1 ? "" : "s",
            c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
            c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
     printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld "
@@ -39,7 +42,8 @@ static void print_head(const trainer *t, bool was_done)
     }
     trainer_print_recompute(t, stdout);
     if (t->setup.first_step > 0)
-        printf("resumed at step %lld\n", (long long)t->setup.first_step);
+        printf("resumed at step %lld%s\n", (long long)t->setup.first_step,
+               c->init_from ? "; the weights of --init-from are not read" : "");
     if (was_done)
         printf("no step is left to make\n");
     fflush(stdout);

@@ -63,10 +63,13 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
     const trainer_config *c = &t->cfg;
     const train_config *tc = &c->train;
     const model_config *m = &t->model_cfg;
-    ckpt_about_add(a, "model", true,
-                   "%s of %zu blocks, %zu heads, width %zu, MLP %zu, vocabulary %zu, %zu positions",
-                   m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size,
-                   m->max_seq_len);
+    char eps[32] = ""; /* only --init-from has another one */
+    if (m->norm_eps != 1e-5f)
+        snprintf(eps, sizeof eps, ", epsilon %.9g", (double)m->norm_eps);
+    ckpt_about_add(
+        a, "model", true,
+        "%s of %zu blocks, %zu heads, width %zu, MLP %zu, vocabulary %zu, %zu positions%s",
+        m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size, m->max_seq_len, eps);
     ckpt_about_add(a, "optimizer", true, "%s", optimizer_of(t->run.optimizer)->name);
     ckpt_about_add(a, "data", false, "%s", data);
     ckpt_about_add(a, "seq-len", false, "%" PRId64, tc->seq_len);

@@ -119,6 +119,8 @@ static fsdp_status prepare_model(trainer *t)
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
     TRY(trainer_config_resolve(c, comm_size(t->run.world), &t->model_cfg));
     TRY(check_offload(t));
+    if (c->init_note && *c->init_note && comm_rank(t->run.world) == 0)
+        fprintf(stderr, "note: %s\n", c->init_note);
     TRY(gpt2_create(&t->model_cfg, &t->m));
     TRY(model_freeze(&t->m, c->freeze));
     t->m.chunk_rows = (size_t)c->chunk_loss;
@@ -254,7 +256,7 @@ static fsdp_status allocate_here(trainer *t)
     return trainer_make(t);
 }
 
-/* Open --save and load --resume, if they are given. */
+/* Open --save and load --resume or --init-from, if they are given. A checkpoint wins. */
 static fsdp_status open_checkpoints(trainer *t)
 {
     const trainer_config *c = &t->cfg;
@@ -268,10 +270,13 @@ static fsdp_status open_checkpoints(trainer *t)
         status = ckpt_source_open(&t->store, is_auto ? c->save_dir : c->resume, is_auto,
                                   c->resume_change, &from);
     const bool resumes = status == FSDP_OK && *from.dir;
+    const bool imports = status == FSDP_OK && c->init_from && !resumes;
+    if (imports)
+        status = comm_agree(t->run.world, ckpt_source_weights(c->init_from, &t->m, &from));
     t->store.newest = resumes ? from.manifest.id.step : 0;
     if (status == FSDP_OK && c->save_dir)
         status = ckpt_store_claim(&t->store, resumes ? from.manifest.id.run : NULL);
-    if (status == FSDP_OK && resumes)
+    if (status == FSDP_OK && (resumes || imports))
         status = t->engine.load(t->engine.self, &from);
     ckpt_source_close(&from);
     return status;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/comm/comm.h"
 #include "common/comm/transport.h"
+#include "common/model/export.h"
 #include "common/model/gpt2.h"
 #include "common/observe/virtual_time.h"
 #include "common/ops/backends.h"
@@ -67,7 +68,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("ops", ops), .def = "fast", .choices = "fast|portable",
      .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
     {OPTION("model", family), .def = "gpt2", .choices = "gpt2", .group = "Model", .help = "model family"},
-    {OPTION("size", size), .def = "tiny", .arg = "PRESET", .help = "tiny, small, 124m, 355m, 774m, 1558m or xl-2l"},
+    {OPTION("size", size), .arg = "PRESET", .help = "tiny, small, 124m, 355m, 774m, 1558m or xl-2l (default: tiny, or what --init-from has)"},
     {OPTION("n-layer", n_blocks), .max = 1000, .help = "blocks (0: the preset's)"},
     {OPTION("n-head", n_head), .max = 1000, .help = "attention heads (0: the preset's)"},
     {OPTION("d-model", d_model), .max = 100000, .help = "width (0: the preset's)"},
@@ -80,6 +81,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("global-batch", train.global_batch), .max = 1073741824, .help = "sequences per step over all ranks (0: from the two above)"},
     {OPTION("steps", train.steps), .def = "20", .max = 1e9, .help = "optimizer steps"},
     {OPTION("seed", seed), .def = "1", .max = 9e15, .help = "of the initial weights"},
+    {OPTION("init-from", init_from), .arg = "DIR",
+     .help = "begin with the weights of a GPT-2 model of Hugging Face, or of --export: safetensors and config.json, which says the size"},
     {OPTION("freeze", freeze), .arg = "PATTERN,...", .help = "do not train parameters with such names, as transformer.h.0.*: gathered, never reduced or updated"},
     {OPTION("optimizer", optimizer), .def = "adamw", .choices = "adamw|sgd|adadelta", .help = "update rule; sgd as --momentum says"},
     {OPTION("lr", train.lr), .def = "1e-3", .max = 1e3, .help = "peak learning rate"},
@@ -251,16 +254,49 @@ static void set_if_given(int64_t given, size_t *field)
         *field = (size_t)given;
 }
 
-static fsdp_status resolve_model(const trainer_config *cfg, model_config *mc)
+/* Replace the sizes in *mc that options give. */
+static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
 {
-    const long long seq_len = cfg->train.seq_len;
-    TRY(gpt2_preset(cfg->size, mc));
+    if (cfg->size || !cfg->init_from)
+        TRY(gpt2_preset(cfg->size ? cfg->size : "tiny", mc));
     set_if_given(cfg->n_blocks, &mc->n_blocks);
     set_if_given(cfg->n_head, &mc->n_head);
     set_if_given(cfg->d_model, &mc->d_model);
-    set_if_given(cfg->d_ff > 0 ? cfg->d_ff : 4 * cfg->d_model, &mc->d_ff);
+    set_if_given(cfg->d_ff > 0 || cfg->init_from ? cfg->d_ff : 4 * cfg->d_model, &mc->d_ff);
     set_if_given(cfg->vocab_size, &mc->vocab_size);
     set_if_given(cfg->n_positions, &mc->max_seq_len);
+    return FSDP_OK;
+}
+
+/* Options of size may repeat what the config.json of --init-from says. */
+static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is)
+{
+    model_config asked = *is;
+    TRY(set_sizes(cfg, &asked));
+    const struct {
+        const char *option;
+        size_t got, expected;
+    } sizes[] = {{"n-layer", asked.n_blocks, is->n_blocks},
+                 {"n-head", asked.n_head, is->n_head},
+                 {"d-model", asked.d_model, is->d_model},
+                 {"d-ff", asked.d_ff, is->d_ff},
+                 {"vocab-size", asked.vocab_size, is->vocab_size},
+                 {"n-positions", asked.max_seq_len, is->max_seq_len}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].got != sizes[i].expected)
+            return fsdp_error(FSDP_EINVAL, "leave the options of size out, or pass other weights",
+                              "--%s%s: got %zu, expected %zu, which %s/config.json has",
+                              sizes[i].option, cfg->size ? " or --size" : "", sizes[i].got,
+                              sizes[i].expected, cfg->init_from);
+    return FSDP_OK;
+}
+
+static fsdp_status resolve_model(trainer_config *cfg, model_config *mc)
+{
+    const long long seq_len = cfg->train.seq_len;
+    if (cfg->init_from)
+        TRY(import_model_config(cfg->init_from, mc, &cfg->init_note));
+    TRY(cfg->init_from ? check_sizes(cfg, mc) : set_sizes(cfg, mc));
     if ((size_t)seq_len <= mc->max_seq_len)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",

@@ -29,10 +29,11 @@ typedef struct trainer_config {
     train_config train;
     int parallel;
     int family;
-    const char *size;
+    const char *size; /* NULL: tiny, or what init_from has */
     int64_t n_blocks, n_head, d_model, d_ff, vocab_size, n_positions; /* 0: the preset's */
     int64_t seed;
     int optimizer; /* optimizer_kind; trainer_config_optimizer knows of momentum */
+    const char *init_from, *init_note; /* note: of import_model_config, or NULL */
     const char *freeze;
     const char *data, *val_data;
     int64_t synthetic_tokens;

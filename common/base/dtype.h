@@ -40,6 +40,20 @@ ROW_FN float f32_from_bf16(uint16_t h)
     return x;
 }
 
+/* f32_from_f16 -- the same number, exactly: 1 sign, 5 bits of exponent (bias 15), 10 of fraction.
+ *     3c00 = 1    0001 = 2^-24, the smallest denormal    7c00 = infinity */
+static inline float f32_from_f16(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 31u;
+    const uint32_t fraction = h & 0x3ffu;
+    uint32_t u = sign | (exponent == 31u ? 255u : exponent + 112u) << 23 | fraction << 13;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    if (exponent == 0)
+        x = (sign ? -0x1p-24f : 0x1p-24f) * (float)fraction;
+    return x;
+}
+
 /* bf16_round -- the nearest bf16, as an fp32. */
 ROW_FN float bf16_round(float x)
 {

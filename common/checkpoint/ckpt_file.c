@@ -93,7 +93,7 @@ static cJSON *id_json(const ckpt_id *id)
 
 static fsdp_status check_id(const safetensors *f, const ckpt_id *id)
 {
-    const cJSON *meta = cJSON_GetObjectItemCaseSensitive(f->header, "__metadata__");
+    const cJSON *meta = cJSON_GetObjectItemCaseSensitive(f->header, SAFETENSORS_METADATA);
     cJSON *expected = id_json(id);
     fsdp_status status = expected != NULL ? FSDP_OK : ckpt_no_memory();
     for (const cJSON *e = expected ? expected->child : NULL; e && status == FSDP_OK; e = e->next) {
@@ -155,7 +155,7 @@ static fsdp_status write_all(ckpt_out *f, const void *data, size_t bytes)
 static bool add_tensors(cJSON *header, const ckpt_id *id, const model *m, const ckpt_pieces *list,
                         uint64_t *data_bytes)
 {
-    bool ok = cJSON_AddItemToObject(header, "__metadata__", id_json(id));
+    bool ok = cJSON_AddItemToObject(header, SAFETENSORS_METADATA, id_json(id));
     for (int k = 0; k < id->n_arrays; k++)
         for (int i = 0; i < list->n_pieces && ok; i++) {
             char name[PARAM_NAME_BYTES + 48];
@@ -293,7 +293,7 @@ static bool parse_tensor(const safetensors *f, const ckpt_id *id, const cJSON *t
     for (e->array = 0; strcmp(end + 1, array_name(id->optimizer, e->array)) != 0;)
         if (++e->array == id->n_arrays)
             return false;
-    bool ok = safetensors_range(f, t, elems * sizeof(float), &e->at);
+    bool ok = safetensors_range(t, elems * sizeof(float), &e->at);
     e->at += f->data_begin;
     return ok;
 }
@@ -317,7 +317,7 @@ static fsdp_status list_tensors(const safetensors *f, const ckpt_id *id, const m
     ckpt_entry e = {.file = id->file};
     TRY(check_id(f, id));
     for (const cJSON *t = f->header->child; t != NULL; t = t->next) {
-        if (strcmp(t->string, "__metadata__") == 0)
+        if (strcmp(t->string, SAFETENSORS_METADATA) == 0)
             continue;
         if (!parse_tensor(f, id, t, m, &e))
             return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 #include "common/base/atomic_file.h"
 
-enum { MAX_FILES = 99999, MAX_MANIFEST_BYTES = 1 << 26 };
+enum { MAX_FILES = 99999 };
 
 /* ---- what the run was ------------------------------------------------------------------------ */
 
@@ -137,7 +137,7 @@ fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m)
     char *text = cJSON_Print(j);
     fsdp_status status = text != NULL ? write_text(path.text, text) : ckpt_no_memory();
     if (status == FSDP_OK)
-        status = json_read_file(path.text, CKPT_OTHER_HINT, MAX_MANIFEST_BYTES, &back);
+        status = json_read_file(path.text, CKPT_OTHER_HINT, &back);
     if (status == FSDP_OK && !cJSON_Compare(j, back, true))
         status = fsdp_error(FSDP_EIO, "check the disk",
                             "checkpoint: %s: read back something else than was written", path.text);
@@ -219,7 +219,7 @@ fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
     char format[64] = "none";
     cJSON *j;
     *m = (ckpt_manifest){0};
-    TRY(json_read_file(path.text, CKPT_OTHER_HINT, MAX_MANIFEST_BYTES, &j));
+    TRY(json_read_file(path.text, CKPT_OTHER_HINT, &j));
     bool known = read_text(j, "format", format, sizeof format) && strcmp(format, CKPT_FORMAT) == 0;
     bool ok = known && read_id(j, &m->id) && read_about(j, m) && read_files(j, m);
     cJSON_Delete(j);

@@ -243,22 +243,41 @@ const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param,
     return e;
 }
 
-fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, float *values)
+fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, uint64_t begin,
+                             size_t elems, float *values)
 {
+    if (src->weights.files != NULL)
+        return import_read(&src->weights, e->piece.param, begin, elems, values);
     ckpt_path path = ckpt_file_path(src->dir, e->file);
     safetensors f = {
         .path = path.text, .hint = CKPT_OTHER_HINT, .fd = open(path.text, O_RDONLY | O_CLOEXEC)};
     if (f.fd < 0)
         return fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: open %s: %s", f.path,
                           strerror(errno));
-    fsdp_status status = safetensors_read(&f, values, e->piece.elems * sizeof *values, e->at);
+    const size_t skipped = (size_t)(begin - e->piece.begin);
+    fsdp_status status =
+        safetensors_read(&f, values, elems * sizeof *values, e->at + skipped * sizeof *values);
     close(f.fd);
     return status;
+}
+
+fsdp_status ckpt_source_weights(const char *dir, const model *m, ckpt_source *src)
+{
+    *src = (ckpt_source){.manifest.id.n_arrays = 1};
+    src->entries.list = calloc((size_t)m->n_params, sizeof *src->entries.list);
+    if (src->entries.list == NULL)
+        return ckpt_no_memory();
+    for (int p = 0; p < m->n_params; p++)
+        if (m->params[p].tied_to == NOT_TIED)
+            src->entries.list[src->entries.n++].piece =
+                (ckpt_piece){.param = p, .elems = m->params[p].elems};
+    return import_open(dir, m, &src->weights);
 }
 
 void ckpt_source_close(ckpt_source *src)
 {
     ckpt_manifest_free(&src->manifest);
+    import_close(&src->weights);
     free(src->entries.list);
     *src = (ckpt_source){0};
 }

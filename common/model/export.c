@@ -24,7 +24,7 @@ static fsdp_status write_failed(const export_writer *w)
 static char *weights_head(const model *m, size_t *head_bytes, size_t *elems)
 {
     cJSON *header = cJSON_CreateObject();
-    cJSON *meta = cJSON_AddObjectToObject(header, "__metadata__");
+    cJSON *meta = cJSON_AddObjectToObject(header, SAFETENSORS_METADATA);
     bool ok = meta != NULL && cJSON_AddStringToObject(meta, "format", "pt") != NULL;
     uint64_t at_bytes = 0;
     for (int p = 0; p < m->n_params && ok; p++)

@@ -1,7 +1,7 @@
 /* export.h -- weights on disk: safetensors with Hugging Face names, and config.json.
  *
  *   export_begin -> export_append ... -> export_end | export_cancel
- *   import_model_config -> gpt2_create -> import_open -> import_param ... -> safetensors_close
+ *   import_model_config -> gpt2_create -> import_open -> import_read ... -> import_close
  *
  * A writer streams one tensor after the other, so no process holds the whole model. Files are
  * written under temporary names (atomic_file.h): an old export stays whole until then. */
@@ -12,6 +12,9 @@
 
 #define EXPORT_WEIGHTS "model.safetensors"
 #define EXPORT_CONFIG  "config.json"
+#define EXPORT_INDEX   "model.safetensors.index.json"
+
+enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* a path that was cut is still too long */ };
 
 typedef struct export_writer {
     atomic_file weights, config;
@@ -34,11 +37,36 @@ fsdp_status export_end(export_writer *w);
 void export_cancel(export_writer *w);
 
 /* import_model_config -- read DIR/config.json into *config.
+ *   *note   "", or words about a field that is not obeyed (dropout); a literal
  *   errors  FSDP_EIO; FSDP_EINVAL: a field, with the value got and the one expected; FSDP_ENOMEM */
-fsdp_status import_model_config(const char *dir, model_config *config);
-/* import_open -- safetensors_open of DIR/model.safetensors. */
-fsdp_status import_open(const char *dir, safetensors *f);
-/* import_param -- read one parameter by its Hugging Face name, with or without "transformer.".
- *   out     [spec->elems], host
- *   errors  FSDP_EIO; FSDP_EINVAL: no such tensor, not fp32, another shape, a damaged range */
-fsdp_status import_param(const safetensors *f, const param_spec *spec, float *out);
+fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
+
+/* Where the values of a parameter are. */
+typedef struct import_tensor {
+    int file;            /* index into files; -1: there are none, the parameter is tied */
+    size_t begin;        /* first byte, counted from the end of the header */
+    bool is_f32, is_f16; /* neither: bf16 */
+} import_tensor;
+
+/* Open weights. */
+typedef struct import {
+    const model *m;
+    safetensors *files; /* [n_files], owned */
+    int n_files;
+    import_tensor *tensors; /* [m->n_params], owned */
+} import;
+
+/* import_open -- open DIR/model.safetensors, or the files that DIR/model.safetensors.index.json
+ * names, and check that they hold every parameter of m once, by its Hugging Face name with or
+ * without "transformer.", and nothing else. No value is read.
+ *   m       borrowed until import_close
+ *   errors  FSDP_EIO; FSDP_EINVAL: the names that are missing and the unknown ones, a dtype that is
+ *           not F32, BF16 or F16, another shape, a damaged file; FSDP_ENOMEM; w is closed then */
+fsdp_status import_open(const char *dir, const model *m, import *w);
+/* import_read -- read elements [begin, begin + elems) of parameter p, which is not tied, and no
+ * other bytes. If a parameter that is tied to p has a tensor, its elements must be the same.
+ *   out     [elems], host
+ *   errors  FSDP_EIO; FSDP_EINVAL: another value of a tied parameter */
+fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, float *out);
+/* import_close -- a zeroed or closed struct is accepted. */
+void import_close(import *w);

@@ -21,7 +21,7 @@ struct generator {
 
 /* ---- parameters ----------------------------------------------------------------------------- */
 
-static fsdp_status load_param(generator *g, const safetensors *weights, int p)
+static fsdp_status load_param(generator *g, const import *weights, int p)
 {
     const param_spec *spec = &g->m->params[p];
     void **view = &g->views.params[p];
@@ -35,7 +35,7 @@ static fsdp_status load_param(generator *g, const safetensors *weights, int p)
     float *host = malloc(spec->elems * sizeof *host);
     if (host == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory for %s", spec->name);
-    fsdp_status status = import_param(weights, spec, host);
+    fsdp_status status = import_read(weights, p, 0, spec->elems, host);
     if (status == FSDP_OK)
         status = device_upload(g->s, at, host, spec->elems * sizeof *host);
     free(host);
@@ -71,7 +71,7 @@ static fsdp_status alloc_buffers(generator *g)
     return FSDP_OK;
 }
 
-fsdp_status generator_create(const model *m, device *dev, const ops *o, const safetensors *weights,
+fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
                              generator **out)
 {
     *out = NULL;

@@ -11,8 +11,8 @@ typedef struct generator generator;
 
 /* generator_create -- read every parameter of m from weights into memory of dev.
  *   m, dev, o  borrowed until generator_free; weights are read only during the call
- *   errors     those of import_param; FSDP_ENOMEM; *out is NULL then */
-fsdp_status generator_create(const model *m, device *dev, const ops *o, const safetensors *weights,
+ *   errors     those of import_read; FSDP_ENOMEM; *out is NULL then */
+fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
                              generator **out);
 
 /* generator_logits -- the logits of the token that follows tokens [n_tokens], n_tokens >= 1

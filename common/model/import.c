@@ -1,112 +1,109 @@
-/* import.c -- reads config.json and safetensors back: our own exports, and GPT-2 checkpoints of
- * Hugging Face in fp32.
+/* import.c -- reads the weights of a GPT-2 model: those of our own exports and those of Hugging
+ * Face, in one file or in several that an index names, in fp32, bf16 or fp16.
  *
- *   import_model_config -> gpt2_create -> import_open -> import_param ... -> safetensors_close
+ *   import_model_config -> gpt2_create -> import_open -> import_read ... -> import_close
  *
- * The files come from elsewhere, so lengths, offsets and shapes are checked before use. */
+ * The files come from elsewhere, so names, types, shapes and ranges are checked before use. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "common/base/dtype.h"
 #include "common/model/export.h"
 
-#include <stdio.h>
-#include <string.h>
+enum { COMPARED_ELEMS = 1024, NO_FILE = -1 };
 
-enum { MAX_CONFIG_BYTES = 1 << 20, PATH_ROOM = PATH_MAX + 1 /* a cut path is still too long */ };
+static const char DIR_HINT[] = "pass a directory with the config.json and the model.safetensors of "
+                               "a GPT-2 model";
+static const char SHARD_HINT[] = "model.safetensors.index.json names this file: copy it, too";
+static const char SAME_HINT[] = "config.json and the weights must be those of the same GPT-2 model";
 
-static const char DIR_HINT[] = "pass a directory that --export wrote (model.safetensors and "
-                               "config.json)";
+/* ---- files ----------------------------------------------------------------------------------- */
 
-/* ---- config.json ---------------------------------------------------------------------------- */
-
-static fsdp_status config_size(const cJSON *j, const char *path, const char *key, size_t *out)
+/* Open DIR/NAME as the next file. Its number is i, which is n_files then, or less if it is open. */
+static fsdp_status open_file(import *w, const char *dir, const char *name, const char *hint, int *i)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
-    if (item == NULL)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", path, key);
-    if (!json_size(item, out) || *out == 0 || *out > INT32_MAX)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                          "import: %s: \"%s\": expected a whole number from 1 to %d", path, key,
-                          INT32_MAX);
+    char path[IMPORT_PATH_ROOM];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    for (*i = 0; *i < w->n_files; ++*i)
+        if (strcmp(w->files[*i].path, path) == 0)
+            return FSDP_OK;
+    TRY(safetensors_open(path, hint, &w->files[w->n_files]));
+    w->n_files++;
     return FSDP_OK;
 }
 
-/* Checks a key that must be missing, null, or one of two words. */
-static fsdp_status config_word(const cJSON *j, const char *path, const char *key, const char *word,
-                               const char *or_word)
+/* Open the files that the index names. Each must have the tensors that the index says. */
+static fsdp_status open_shards(import *w, const char *dir, const char *path, const cJSON *map)
 {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
-    if (item == NULL || cJSON_IsNull(item))
-        return FSDP_OK;
-    const char *got = cJSON_IsString(item) ? item->valuestring : "no string";
-    if (strcmp(got, word) == 0 || strcmp(got, or_word) == 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "use a GPT-2 checkpoint",
-                      "import: %s: \"%s\": got %.64s, expected %s", path, key, got, word);
-}
-
-static fsdp_status config_flag(const cJSON *j, const char *path, const char *key, bool expected)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
-    if (item == NULL || (cJSON_IsBool(item) && cJSON_IsTrue(item) == expected))
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "use a plain GPT-2 checkpoint",
-                      "import: %s: \"%s\": expected %s", path, key, expected ? "true" : "false");
-}
-
-static fsdp_status config_fields(const cJSON *j, const char *path, model_config *c)
-{
-    TRY(config_word(j, path, "model_type", "gpt2", "gpt2"));
-    TRY(config_word(j, path, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
-    TRY(config_flag(j, path, "tie_word_embeddings", true));
-    TRY(config_flag(j, path, "scale_attn_weights", true));
-    TRY(config_flag(j, path, "scale_attn_by_inverse_layer_idx", false));
-    TRY(config_size(j, path, "n_layer", &c->n_blocks));
-    TRY(config_size(j, path, "n_head", &c->n_head));
-    TRY(config_size(j, path, "n_embd", &c->d_model));
-    TRY(config_size(j, path, "n_positions", &c->max_seq_len));
-    TRY(config_size(j, path, "vocab_size", &c->vocab_size));
-    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(j, "n_inner");
-    if (inner == NULL || cJSON_IsNull(inner))
-        c->d_ff = 4 * c->d_model;
-    else
-        TRY(config_size(j, path, "n_inner", &c->d_ff));
-    const cJSON *eps = cJSON_GetObjectItemCaseSensitive(j, "layer_norm_epsilon");
-    c->norm_eps = cJSON_IsNumber(eps) ? (float)eps->valuedouble : 1e-5f;
-    if (!(c->norm_eps > 0.0f && c->norm_eps < 1.0f))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                          "import: %s: \"layer_norm_epsilon\": got %g, expected 0 < eps < 1", path,
-                          (double)c->norm_eps);
+    if (!cJSON_IsObject(map) || map->child == NULL)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"weight_map\": expected file names",
+                          path);
+    w->files = calloc((size_t)cJSON_GetArraySize(map), sizeof *w->files);
+    if (w->files == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    for (const cJSON *t = map->child; t != NULL; t = t->next) {
+        int i = 0;
+        const char *name = cJSON_IsString(t) ? t->valuestring : "";
+        if (*name == '\0' || strchr(name, '/') != NULL)
+            return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                              "import: %s: %.80s: expected the name of a file beside the index",
+                              path, t->string);
+        TRY(open_file(w, dir, name, SHARD_HINT, &i));
+        if (cJSON_GetObjectItemCaseSensitive(w->files[i].header, t->string) == NULL)
+            return fsdp_error(FSDP_EINVAL, SAME_HINT,
+                              "import: %s: got no tensor %.80s, which the index says it has",
+                              w->files[i].path, t->string);
+    }
     return FSDP_OK;
 }
 
-fsdp_status import_model_config(const char *dir, model_config *config)
+static fsdp_status open_files(import *w, const char *dir)
 {
-    char path[PATH_ROOM];
-    cJSON *j = NULL;
-    snprintf(path, sizeof path, "%s/%s", dir, EXPORT_CONFIG);
-    *config = (model_config){.family = "gpt2"};
-    fsdp_status status = json_read_file(path, DIR_HINT, MAX_CONFIG_BYTES, &j);
-    if (status == FSDP_OK)
-        status = config_fields(j, path, config);
+    char path[IMPORT_PATH_ROOM], single[IMPORT_PATH_ROOM];
+    cJSON *j;
+    int i;
+    snprintf(path, sizeof path, "%s/%s", dir, EXPORT_INDEX);
+    snprintf(single, sizeof single, "%s/%s", dir, EXPORT_WEIGHTS);
+    if (access(path, F_OK) != 0) {
+        w->files = calloc(1, sizeof *w->files);
+        return w->files != NULL ? open_file(w, dir, EXPORT_WEIGHTS, DIR_HINT, &i)
+                                : fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    }
+    if (access(single, F_OK) == 0)
+        return fsdp_error(FSDP_EINVAL, "remove the one that is not meant",
+                          "import: %s: got " EXPORT_WEIGHTS " and " EXPORT_INDEX ", expected one",
+                          dir);
+    TRY(json_read_file(path, DIR_HINT, &j));
+    fsdp_status status =
+        open_shards(w, dir, path, cJSON_GetObjectItemCaseSensitive(j, "weight_map"));
     cJSON_Delete(j);
     return status;
 }
 
-/* ---- safetensors ---------------------------------------------------------------------------- */
+/* ---- names, types and shapes ----------------------------------------------------------------- */
 
-fsdp_status import_open(const char *dir, safetensors *f)
-{
-    char path[PATH_ROOM];
-    snprintf(path, sizeof path, "%s/%s", dir, EXPORT_WEIGHTS);
-    return safetensors_open(path, DIR_HINT, f);
-}
-
-/* The published checkpoints leave "transformer." out. */
-static const cJSON *find_tensor(const safetensors *f, const char *name)
+/* GPT2Model, and the published files, leave "transformer." out. */
+static const char *plain_name(const char *name)
 {
     static const char PREFIX[] = "transformer.";
-    const cJSON *t = cJSON_GetObjectItemCaseSensitive(f->header, name);
-    if (t == NULL && strncmp(name, PREFIX, sizeof PREFIX - 1) == 0)
-        t = cJSON_GetObjectItemCaseSensitive(f->header, name + sizeof PREFIX - 1);
-    return t;
+    return name + (strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 ? sizeof PREFIX - 1 : 0);
+}
+
+/* The parameter that a tensor holds; -1: none. */
+static int find_param(const model *m, const char *name)
+{
+    for (int p = 0; p < m->n_params; p++)
+        if (strcmp(plain_name(m->params[p].name), plain_name(name)) == 0)
+            return p;
+    return -1;
+}
+
+/* The masks of attention, which older files have: "h.0.attn.bias", "h.0.attn.masked_bias". */
+static bool is_mask(const char *name)
+{
+    const char *end = strstr(name, ".attn.");
+    return end != NULL && strncmp(plain_name(name), "h.", 2) == 0 &&
+           (strcmp(end, ".attn.bias") == 0 || strcmp(end, ".attn.masked_bias") == 0);
 }
 
 static bool shape_matches(const cJSON *shape, const param_spec *spec)
@@ -121,41 +118,160 @@ static bool shape_matches(const cJSON *shape, const param_spec *spec)
     return true;
 }
 
-/* *begin = the tensor's first byte, counted from the end of the header. */
+static fsdp_status shape_refused(const safetensors *f, const cJSON *shape, const param_spec *spec)
+{
+    char *text = cJSON_PrintUnformatted(shape);
+    fsdp_status status = fsdp_error(
+        FSDP_EINVAL, SAME_HINT, "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", f->path,
+        spec->name, text ? text : "none", spec->dims[0], spec->n_dims > 1 ? "," : "",
+        spec->n_dims > 1 ? spec->dims[1] : 0);
+    cJSON_free(text);
+    return status;
+}
+
+/* Fill in everything about the tensor of a parameter but its file. */
 static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const param_spec *spec,
-                                size_t *begin)
+                                import_tensor *out)
 {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(t, "dtype");
-    const char *got = cJSON_IsString(type) ? type->valuestring : "none";
-    if (strcmp(got, "F32") != 0)
-        return fsdp_error(FSDP_EINVAL, "convert the checkpoint to fp32",
-                          "import: %s: %s: dtype: got %.32s, expected F32", f->path, spec->name,
-                          got);
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(t, "shape");
-    if (!shape_matches(shape, spec)) {
-        char *text = cJSON_PrintUnformatted(shape);
-        fsdp_status status =
-            fsdp_error(FSDP_EINVAL, "config.json and model.safetensors must belong together",
-                       "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", f->path,
-                       spec->name, text ? text : "none", spec->dims[0], spec->n_dims > 1 ? "," : "",
-                       spec->n_dims > 1 ? spec->dims[1] : 0);
-        cJSON_free(text);
-        return status;
-    }
-    if (!safetensors_range(f, t, spec->elems * sizeof(float), begin))
-        return fsdp_error(FSDP_EINVAL, "the file was cut off or damaged: copy it again",
-                          "import: %s: %s: data_offsets: expected %zu bytes within the %zu that "
-                          "follow the header",
-                          f->path, spec->name, spec->elems * sizeof(float), f->data_bytes);
+    const char *got = cJSON_IsString(type) ? type->valuestring : "none";
+    out->is_f32 = strcmp(got, "F32") == 0;
+    out->is_f16 = strcmp(got, "F16") == 0;
+    if (!out->is_f32 && !out->is_f16 && strcmp(got, "BF16") != 0)
+        return fsdp_error(FSDP_EINVAL, "convert the weights to one of these types",
+                          "import: %s: %s: dtype: got %.32s, expected F32, BF16 or F16", f->path,
+                          spec->name, got);
+    if (!shape_matches(shape, spec))
+        return shape_refused(f, shape, spec);
+    const size_t bytes = spec->elems * (out->is_f32 ? sizeof(float) : sizeof(uint16_t));
+    if (!safetensors_range(t, bytes, &out->begin))
+        return fsdp_error(FSDP_EINVAL, "the file is damaged: copy it again",
+                          "import: %s: %s: data_offsets: expected a range of %zu bytes", f->path,
+                          spec->name, bytes);
     return FSDP_OK;
 }
 
-fsdp_status import_param(const safetensors *f, const param_spec *spec, float *out)
+/* Names that do not belong together, as many as a message has room for. */
+typedef struct name_list {
+    char text[240];
+    int n;
+} name_list;
+
+static void add_name(name_list *l, const char *name)
 {
-    const cJSON *t = find_tensor(f, spec->name);
-    if (!cJSON_IsObject(t))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: no tensor %s", f->path, spec->name);
-    size_t begin = 0;
-    TRY(check_tensor(f, t, spec, &begin));
-    return safetensors_read(f, out, spec->elems * sizeof *out, begin);
+    const size_t used = strlen(l->text), left = sizeof l->text - used;
+    l->n++;
+    if (strlen(name) + 8 < left)
+        snprintf(l->text + used, left, "%s%s", used > 0 ? ", " : "", name);
+    else if (left > 5 && strcmp(l->text + used - 3, "...") != 0)
+        snprintf(l->text + used, left, " ...");
+}
+
+static fsdp_status list_file(import *w, int file, name_list *unknown)
+{
+    const safetensors *f = &w->files[file];
+    for (const cJSON *t = f->header->child; t != NULL; t = t->next) {
+        const int p = find_param(w->m, t->string);
+        if (p >= 0 && w->tensors[p].file != NO_FILE)
+            return fsdp_error(FSDP_EINVAL, SAME_HINT, "import: %s: %s: the tensor comes twice",
+                              f->path, w->m->params[p].name);
+        if (p >= 0) {
+            TRY(check_tensor(f, t, &w->m->params[p], &w->tensors[p]));
+            w->tensors[p].file = file;
+        } else if (strcmp(t->string, SAFETENSORS_METADATA) != 0 && !is_mask(t->string)) {
+            add_name(unknown, t->string);
+        }
+    }
+    return FSDP_OK;
+}
+
+/* Every parameter needs its tensor; a tied one may have none. No other tensor may be there. */
+static fsdp_status list_tensors(import *w, const char *dir)
+{
+    name_list missing = {.n = 0}, unknown = {.n = 0};
+    w->tensors = calloc((size_t)w->m->n_params, sizeof *w->tensors);
+    if (w->tensors == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    for (int p = 0; p < w->m->n_params; p++)
+        w->tensors[p].file = NO_FILE;
+    for (int i = 0; i < w->n_files; i++)
+        TRY(list_file(w, i, &unknown));
+    for (int p = 0; p < w->m->n_params; p++)
+        if (w->tensors[p].file == NO_FILE && w->m->params[p].tied_to == NOT_TIED)
+            add_name(&missing, w->m->params[p].name);
+    if (missing.n + unknown.n == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, SAME_HINT,
+                      "import: %.200s: %d parameters without a tensor%s%s; %d tensors of no "
+                      "parameter%s%s",
+                      dir, missing.n, missing.n ? ": " : "", missing.text, unknown.n,
+                      unknown.n ? ": " : "", unknown.text);
+}
+
+fsdp_status import_open(const char *dir, const model *m, import *w)
+{
+    *w = (import){.m = m};
+    fsdp_status status = open_files(w, dir);
+    if (status == FSDP_OK)
+        status = list_tensors(w, dir);
+    if (status != FSDP_OK)
+        import_close(w);
+    return status;
+}
+
+void import_close(import *w)
+{
+    for (int i = 0; i < w->n_files; i++)
+        safetensors_close(&w->files[i]);
+    free(w->files);
+    free(w->tensors);
+    *w = (import){0};
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* Values of two bytes are read into the second half of `out` and widened from the front: of n
+ * values, number i is written over numbers 2i-n and 2i-n+1, which are not needed any more. */
+static fsdp_status read_values(const import *w, const import_tensor *t, size_t begin, size_t elems,
+                               float *out)
+{
+    const size_t bytes = t->is_f32 ? sizeof *out : sizeof(uint16_t);
+    const char *raw = (char *)out + elems * (sizeof *out - bytes);
+    TRY(safetensors_read(&w->files[t->file], (char *)raw, elems * bytes, t->begin + begin * bytes));
+    for (size_t i = 0; i < elems && !t->is_f32; i++) {
+        uint16_t h;
+        memcpy(&h, raw + i * sizeof h, sizeof h);
+        out[i] = t->is_f16 ? f32_from_f16(h) : f32_from_bf16(h);
+    }
+    return FSDP_OK;
+}
+
+/* Parameter p shares its storage with `of`, but has a tensor: both must hold the same values. */
+static fsdp_status check_tied(const import *w, int p, int of, size_t begin, size_t elems,
+                              const float *values)
+{
+    float got[COMPARED_ELEMS];
+    for (size_t i = 0; i < elems; i++) {
+        const size_t k = i % COMPARED_ELEMS;
+        if (k == 0)
+            TRY(read_values(w, &w->tensors[p], begin + i, min_size(elems - i, COMPARED_ELEMS),
+                            got));
+        if (memcmp(&got[k], &values[i], sizeof *got) != 0)
+            return fsdp_error(FSDP_EINVAL, "use a model with tied embeddings",
+                              "import: %s: %s[%zu]: got %.9g, expected %.9g as in %s: the two are "
+                              "tied",
+                              w->files[w->tensors[p].file].path, w->m->params[p].name, begin + i,
+                              (double)got[k], (double)values[i], w->m->params[of].name);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, float *out)
+{
+    TRY(read_values(w, &w->tensors[p], begin, elems, out));
+    for (int q = p + 1; q < w->m->n_params; q++)
+        if (w->m->params[q].tied_to == p && w->tensors[q].file != NO_FILE)
+            TRY(check_tied(w, q, p, begin, elems, out));
+    return FSDP_OK;
 }

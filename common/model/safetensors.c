@@ -10,7 +10,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "floats are written as they stand");
 
-enum { LENGTH_BYTES = 8, MAX_DIMS = 4, MAX_HEADER_BYTES = 100000000 /* the format's own limit */ };
+enum { LENGTH_BYTES = 8, MAX_DIMS = 4 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -86,7 +86,52 @@ static fsdp_status read_at(const safetensors *f, void *out, size_t bytes, size_t
     return FSDP_OK;
 }
 
-/* f->header = the JSON object of `bytes` bytes at offset. */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(cJSON *const *)a)->string, (*(cJSON *const *)b)->string);
+}
+
+/* *twice = a key that an object in j has twice; NULL: there is none. cJSON would find the first one
+ * and ignore the other. Returns false if there is no memory. */
+static bool find_twice(const cJSON *j, const char **twice)
+{
+    size_t n = 0;
+    *twice = NULL;
+    for (const cJSON *c = j->child; c != NULL && *twice == NULL; c = c->next, n++)
+        if (!find_twice(c, twice))
+            return false;
+    if (*twice != NULL || n == 0 || !cJSON_IsObject(j))
+        return true;
+    const cJSON **list = malloc(n * sizeof *list), *next = j->child;
+    if (list == NULL)
+        return false;
+    for (size_t i = 0; i < n; i++, next = next->next)
+        list[i] = next;
+    qsort(list, n, sizeof *list, by_name);
+    for (size_t i = 1; i < n && *twice == NULL; i++)
+        *twice = strcmp(list[i - 1]->string, list[i]->string) == 0 ? list[i]->string : NULL;
+    free(list);
+    return true;
+}
+
+/* f->header = the JSON object in text [bytes], which a NUL follows; nothing but space may follow
+ * the object. offset: of the text in the file. */
+static fsdp_status parse_object(safetensors *f, const char *text, size_t bytes, size_t offset)
+{
+    const char *end = NULL, *twice;
+    f->header = cJSON_ParseWithLengthOpts(text, bytes + 1, &end, true);
+    if (!cJSON_IsObject(f->header) || end != text + bytes)
+        return fsdp_error(FSDP_EINVAL, f->hint,
+                          "%s: got no JSON object at byte %zu, or text after the object", f->path,
+                          offset);
+    if (!find_twice(f->header, &twice))
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no host memory", f->path);
+    if (twice != NULL)
+        return fsdp_error(FSDP_EINVAL, f->hint, "%s: got the key \"%.80s\" twice", f->path, twice);
+    return FSDP_OK;
+}
+
+/* The same of `bytes` bytes at offset in the file. */
 static fsdp_status read_object(safetensors *f, size_t offset, size_t bytes)
 {
     char *text = malloc(bytes + 1);
@@ -95,13 +140,52 @@ static fsdp_status read_object(safetensors *f, size_t offset, size_t bytes)
     fsdp_status status = read_at(f, text, bytes, offset);
     if (status == FSDP_OK) {
         text[bytes] = '\0';
-        f->header = cJSON_ParseWithLength(text, bytes + 1);
-        if (!cJSON_IsObject(f->header))
-            status = fsdp_error(FSDP_EINVAL, f->hint, "%s: got no JSON object at byte %zu", f->path,
-                                offset);
+        status = parse_object(f, text, bytes, offset);
     }
     free(text);
     return status;
+}
+
+static bool read_range(const cJSON *tensor, size_t range[2])
+{
+    const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(tensor, "data_offsets");
+    return cJSON_GetArraySize(offsets) == 2 &&
+           json_size(cJSON_GetArrayItem(offsets, 0), &range[0]) &&
+           json_size(cJSON_GetArrayItem(offsets, 1), &range[1]) && range[0] <= range[1];
+}
+
+static int by_range(const void *a, const void *b)
+{
+    const size_t *x = a, *y = b;
+    const int i = x[0] == y[0]; /* empty tensors come before the one that begins where they do */
+    return (x[i] > y[i]) - (x[i] < y[i]);
+}
+
+/* The ranges of all tensors, in ascending order, must be the whole of the data: no byte belongs to
+ * two tensors or to none. */
+static fsdp_status check_ranges(const safetensors *f)
+{
+    const cJSON *bad = NULL;
+    size_t n = 0, next = 0, end = 0;
+    size_t(*ranges)[2] = calloc((size_t)cJSON_GetArraySize(f->header) + 1, sizeof *ranges);
+    if (ranges == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no host memory", f->path);
+    for (const cJSON *t = f->header->child; t != NULL && bad == NULL; t = t->next)
+        if (strcmp(t->string, SAFETENSORS_METADATA) != 0 && !read_range(t, ranges[n++]))
+            bad = t;
+    qsort(ranges, n, sizeof *ranges, by_range);
+    for (; next < n && ranges[next][0] == end; next++)
+        end = ranges[next][1];
+    free(ranges);
+    if (bad != NULL)
+        return fsdp_error(FSDP_EINVAL, f->hint, "%s: %.80s: data_offsets: expected two offsets",
+                          f->path, bad->string);
+    if (next < n || end != f->data_bytes)
+        return fsdp_error(FSDP_EINVAL, f->hint,
+                          "%s: data_offsets: got tensors that overlap, leave a gap or end "
+                          "elsewhere than the file, at byte %zu of %zu of the data",
+                          f->path, end, f->data_bytes);
+    return FSDP_OK;
 }
 
 static fsdp_status read_header(safetensors *f)
@@ -114,13 +198,14 @@ static fsdp_status read_header(safetensors *f)
                           file_bytes, LENGTH_BYTES);
     TRY(read_at(f, &header_bytes, sizeof header_bytes, 0));
     const size_t most = file_bytes - LENGTH_BYTES;
-    if (header_bytes > most || header_bytes > MAX_HEADER_BYTES)
+    if (header_bytes > most || header_bytes > JSON_MAX_BYTES)
         return fsdp_error(FSDP_EINVAL, f->hint, "%s: header length: got %llu, expected at most %zu",
                           f->path, (unsigned long long)header_bytes,
-                          most < MAX_HEADER_BYTES ? most : (size_t)MAX_HEADER_BYTES);
+                          most < JSON_MAX_BYTES ? most : (size_t)JSON_MAX_BYTES);
     f->data_begin = LENGTH_BYTES + (size_t)header_bytes;
     f->data_bytes = file_bytes - f->data_begin;
-    return read_object(f, LENGTH_BYTES, (size_t)header_bytes);
+    TRY(read_object(f, LENGTH_BYTES, (size_t)header_bytes));
+    return check_ranges(f);
 }
 
 fsdp_status safetensors_open(const char *path, const char *hint, safetensors *f)
@@ -133,14 +218,13 @@ fsdp_status safetensors_open(const char *path, const char *hint, safetensors *f)
     return status;
 }
 
-bool safetensors_range(const safetensors *f, const cJSON *tensor, size_t n_bytes, size_t *begin)
+bool safetensors_range(const cJSON *tensor, size_t n_bytes, size_t *begin)
 {
-    const cJSON *range = cJSON_GetObjectItemCaseSensitive(tensor, "data_offsets");
-    size_t end;
-    return cJSON_IsArray(range) && cJSON_GetArraySize(range) == 2 &&
-           json_size(cJSON_GetArrayItem(range, 0), begin) &&
-           json_size(cJSON_GetArrayItem(range, 1), &end) && *begin <= end && end <= f->data_bytes &&
-           end - *begin == n_bytes;
+    size_t range[2];
+    if (!read_range(tensor, range) || range[1] - range[0] != n_bytes)
+        return false;
+    *begin = range[0];
+    return true;
 }
 
 fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size_t begin)
@@ -168,16 +252,17 @@ bool json_size(const cJSON *item, size_t *out)
     return true;
 }
 
-fsdp_status json_read_file(const char *path, const char *hint, size_t max_bytes, cJSON **out)
+fsdp_status json_read_file(const char *path, const char *hint, cJSON **out)
 {
     size_t bytes = 0;
     safetensors f = {.path = (char *)path, .hint = hint};
     *out = NULL;
     TRY(open_regular(path, hint, &f.fd, &bytes));
-    fsdp_status status = bytes <= max_bytes ? read_object(&f, 0, bytes)
-                                            : fsdp_error(FSDP_EINVAL, hint,
-                                                         "%s: got %zu bytes, expected at most %zu",
-                                                         path, bytes, max_bytes);
+    fsdp_status status =
+        bytes <= JSON_MAX_BYTES
+            ? read_object(&f, 0, bytes)
+            : fsdp_error(FSDP_EINVAL, hint, "%s: got %zu bytes, expected at most %d", path, bytes,
+                         JSON_MAX_BYTES);
     close(f.fd);
     if (status == FSDP_OK)
         *out = f.header;

@@ -14,6 +14,11 @@
 #include <stdint.h>
 #include "common/base/status.h"
 
+#define SAFETENSORS_METADATA "__metadata__" /* the only name in a header that is no tensor */
+/* The most that a header or a JSON file may have: room for the names of 100,000 tensors. Parsed
+ * text takes up to forty times its own size. */
+enum { JSON_MAX_BYTES = 1 << 24 };
+
 /* safetensors_add -- list an fp32 tensor that begins at *at_bytes, and put *at_bytes behind it.
  * Returns false if there is no memory. */
 bool safetensors_add(cJSON *header, const char *name, const size_t *dims, int n_dims,
@@ -29,12 +34,13 @@ typedef struct safetensors {
     size_t data_begin, data_bytes;
 } safetensors;
 
-/* safetensors_open -- open a regular file and read its header.
+/* safetensors_open -- open a regular file, read its header and check that the tensors' ranges
+ * follow one another from the end of the header to the end of the file.
  *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; nothing is left behind */
 fsdp_status safetensors_open(const char *path, const char *hint, safetensors *f);
-/* safetensors_range -- whether the tensor's range has n_bytes and lies in the file; *begin = its
+/* safetensors_range -- whether the range of a tensor of an open file has n_bytes; *begin = its
  * first byte, counted from the end of the header. */
-bool safetensors_range(const safetensors *f, const cJSON *tensor, size_t n_bytes, size_t *begin);
+bool safetensors_range(const cJSON *tensor, size_t n_bytes, size_t *begin);
 /* safetensors_read -- bytes from `begin` on, counted as above. errors: FSDP_EIO. */
 fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size_t begin);
 /* safetensors_close -- free f; a zeroed or closed struct is accepted. */
@@ -42,7 +48,7 @@ void safetensors_close(safetensors *f);
 
 /* json_size -- a whole number from 0 to 2^53, up to which doubles hold all of them; else false. */
 bool json_size(const cJSON *item, size_t *out);
-/* json_read_file -- the JSON object that a regular file of at most max_bytes holds; the caller
- * deletes it.
+/* json_read_file -- the JSON object that a regular file of at most JSON_MAX_BYTES holds; the caller
+ * deletes it. Text after the object and a key that comes twice are refused.
  *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; *out is NULL then */
-fsdp_status json_read_file(const char *path, const char *hint, size_t max_bytes, cJSON **out);
+fsdp_status json_read_file(const char *path, const char *hint, cJSON **out);

@@ -16,7 +16,7 @@
 #include "common/model/runner.h"
 
 /* 64 bytes of bf16 or 128 of fp32, so every parameter and every slice starts on 64 bytes. */
-enum { ALIGN_ELEMS = 32, ONE_UNIT = 0 };
+enum { ALIGN_ELEMS = 32, ONE_UNIT = 0, LOADED_ELEMS = 1 << 20 };
 
 typedef struct baseline {
     run_context run;
@@ -329,18 +329,29 @@ static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
     return status;
 }
 
+/* Values pass through `host` in blocks, so that no tensor is whole in host memory. */
+static fsdp_status load_entry(const baseline *b, const ckpt_source *from, const ckpt_entry *e,
+                              float *host)
+{
+    ckpt_piece block = e->piece;
+    for (uint64_t end = block.begin + block.elems; block.begin < end; block.begin += block.elems) {
+        block.elems = min_size((size_t)(end - block.begin), LOADED_ELEMS);
+        TRY(ckpt_source_read(from, e, block.begin, (size_t)block.elems, host));
+        TRY(move_piece(b, e->array, &block, host, false));
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status baseline_load(void *self, const ckpt_source *from)
 {
     baseline *b = self;
-    float *host = malloc(most_elems(b->run.m) * sizeof *host);
+    float *host = malloc(LOADED_ELEMS * sizeof *host);
     fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
     for (size_t i = 0; i < from->entries.n && status == FSDP_OK; i++) {
         const ckpt_entry *e = &from->entries.list[i];
         if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* frozen now, trained then */
             continue;
-        status = ckpt_source_read(from, e, host);
-        if (status == FSDP_OK)
-            status = move_piece(b, e->array, &e->piece, host, false);
+        status = load_entry(b, from, e, host);
     }
     free(host);
     if (status == FSDP_OK)

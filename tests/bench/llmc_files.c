@@ -89,17 +89,17 @@ static size_t padded(size_t vocab)
 }
 
 /* work: two arrays of at least the largest tensor with its padding */
-static fsdp_status put_tensor(FILE *f, const safetensors *r, const param_spec *p, bool linear,
+static fsdp_status put_tensor(FILE *f, const import *r, const param_spec *p, bool linear,
                               float *const work[2])
 {
-    TRY(import_param(r, p, work[0]));
+    TRY(import_read(r, (int)(p - r->m->params), 0, p->elems, work[0]));
     if (!linear)
         return put(f, work[0], p->elems * sizeof(float));
     transpose(work[0], p->dims[0], p->dims[1], work[1]);
     return put(f, work[1], p->elems * sizeof(float));
 }
 
-static fsdp_status put_model(FILE *f, const model *m, const safetensors *r, float *const work[2])
+static fsdp_status put_model(FILE *f, const model *m, const import *r, float *const work[2])
 {
     const model_config *c = &m->config;
     const int32_t header[HEADER_INTS] = {
@@ -160,7 +160,7 @@ static fsdp_status close_file(FILE *f, fsdp_status status)
     return status;
 }
 
-static fsdp_status write_model(const model *m, const safetensors *r, const char *out)
+static fsdp_status write_model(const model *m, const import *r, const char *out)
 {
     size_t elems = padded(m->config.vocab_size) * m->config.d_model;
     for (int p = 0; p < m->n_params; p++)
@@ -187,13 +187,14 @@ static fsdp_status run(const char *init, const char *text, const char *out)
 {
     model_config config;
     model m;
-    safetensors r;
-    TRY(import_model_config(init, &config));
+import r;
+    const char *note;
+    TRY(import_model_config(init, &config, &note));
     TRY(gpt2_create(&config, &m));
-    fsdp_status status = import_open(init, &r);
+    fsdp_status status = import_open(init, &m, &r);
     if (status == FSDP_OK) {
         status = write_model(&m, &r, out);
-        safetensors_close(&r);
+        import_close(&r);
     }
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
         status = write_tokens(text, config.vocab_size, out, SHARDS[i]);

@@ -416,6 +416,7 @@ grad-accum     | free --grad-accum 6
 global-batch   | changed global-batch --global-batch 24
 steps          | changed schedule --steps 9
 seed           | changed seed --seed 2
+init-from      | free --init-from $work/whole
 optimizer      | changed optimizer --optimizer sgd
 momentum       | changed optimizer --optimizer sgd --momentum 0.9
 nesterov       | changed optimizer --optimizer sgd --momentum 0.9 --nesterov

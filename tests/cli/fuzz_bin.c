@@ -131,7 +131,8 @@ static void try_config(fuzz *f, const export_files *e)
              (const char *)b.bytes);
     model_config mc;
     model m = {0};
-    fsdp_status status = import_model_config(e->dir, &mc);
+    const char *note;
+    fsdp_status status = import_model_config(e->dir, &mc, &note);
     if (status == FSDP_OK) {
         FUZZ_EXPECT(f, mc.n_blocks > 0 && mc.n_head > 0 && mc.d_model > 0 && mc.d_ff > 0 &&
                            mc.vocab_size > 0);
@@ -160,18 +161,18 @@ static void try_weights(fuzz *f, const export_files *e)
     blob_write(&b, e->weights_path);
     snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1508 ? b.n - 8 : 1500),
              b.n > 8 ? (char *)b.bytes + 8 : "");
-    safetensors r = {0};
-    fsdp_status status = import_open(e->dir, &r);
+import r;
+    fsdp_status status = import_open(e->dir, &e->m, &r);
     for (int p = 0; p < e->m.n_params && status == FSDP_OK; p++) {
         if (e->m.params[p].tied_to != NOT_TIED)
             continue;
         float *out = malloc(e->m.params[p].elems * sizeof *out);
-        status = import_param(&r, &e->m.params[p], out);
+        status = import_read(&r, p, 0, e->m.params[p].elems, out);
         free(out);
     }
     if (status != FSDP_OK)
         fuzz_expect_error(f, status);
-    safetensors_close(&r);
+    import_close(&r);
     blob_free(&b);
     fuzz_expect_no_leak(f);
 }
@@ -268,7 +269,8 @@ static void read_tensors(fuzz *f, const ckpt_files *c, ckpt_source *src)
         FUZZ_EXPECT(f, piece.begin + piece.elems <= c->m.params[piece.param].elems);
         float *values = malloc((size_t)piece.elems * sizeof *values);
         const ckpt_pieces in = {.pieces = &piece, .values = values, .n_pieces = 1};
-        FUZZ_EXPECT(f, ckpt_source_read(src, e, values) == FSDP_OK);
+        FUZZ_EXPECT(f,
+                    ckpt_source_read(src, e, piece.begin, (size_t)piece.elems, values) == FSDP_OK);
         for (int r = 0; r < c->layout.world_size; r++)
             FUZZ_EXPECT(f, ckpt_unpack(&c->layout, r, &in, shard, &n_elems) == FSDP_OK);
         free(values);

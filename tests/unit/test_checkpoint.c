@@ -160,7 +160,7 @@ static void assert_step(const char *dir, bool automatic, int64_t step)
             assert_int_equal(n, m.params[p].tied_to == NOT_TIED ? 2 : 0);
             for (size_t i = 0; i < n; i++) {
                 float got[512];
-                OK(ckpt_source_read(&src, &e[i], got));
+                OK(ckpt_source_read(&src, &e[i], e[i].piece.begin, (size_t)e[i].piece.elems, got));
                 for (size_t j = 0; j < e[i].piece.elems; j++)
                     assert_true(got[j] == value_of(k, p, e[i].piece.begin + j, step));
             }

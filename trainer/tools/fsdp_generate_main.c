@@ -140,10 +140,11 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     const ops *o;
     text t = {0};
     generator *g = NULL;
-    safetensors weights = {0};
+import weights = {0 };
+    const char *note; /* dropout is for training */
     fsdp_status status;
     GOTO_ON_FAIL(status, backend_check(opt->device), done);
-    GOTO_ON_FAIL(status, import_model_config(dir, &config), done);
+    GOTO_ON_FAIL(status, import_model_config(dir, &config, &note), done);
     GOTO_ON_FAIL(status, gpt2_create(&config, &m), done);
     const device_config dc = {.backend = backend_of(opt->device)->device,
                               .n_threads =
@@ -151,12 +152,12 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     GOTO_ON_FAIL(status, device_open(&dc, &dev), done);
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
     GOTO_ON_FAIL(status, text_init(opt, config.vocab_size, &t), done);
-    GOTO_ON_FAIL(status, import_open(dir, &weights), done);
+    GOTO_ON_FAIL(status, import_open(dir, &m, &weights), done);
     GOTO_ON_FAIL(status, generator_create(&m, dev, o, &weights, &g), done);
     status = write_text(g, opt, config.vocab_size, &t);
 done:
     generator_free(g);
-    safetensors_close(&weights);
+    import_close(&weights);
     free(t.logits);
     free(t.tokens);
     device_close(dev);
@@ -169,7 +170,8 @@ static fsdp_status run(int argc, char **argv)
 {
     static const char DOC[] =
         "fsdp_generate DIR --prompt TEXT [OPTION...]: writes a text that begins "
-        "with TEXT, from the weights that fsdp_train --export DIR wrote.";
+        "with TEXT, from the weights that fsdp_train --export DIR wrote, or those of "
+        "a GPT-2 model of Hugging Face.";
     generate_options opt = {0};
     const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
     const int skip = dir != NULL;

@@ -1,0 +1,139 @@
+/* import_config.c -- reads the config.json of a GPT-2 model. A field that changes what the model
+ * computes must have the value that this project computes with; no field is skipped in silence. */
+#include <stdio.h>
+#include <string.h>
+#include "common/model/export.h"
+
+static const char DIR_HINT[] = "pass a directory with the config.json and the model.safetensors of "
+                               "a GPT-2 model";
+
+/* Fields that are read here, and those that tell nothing about the model's weights and maths. */
+static const char READ_FIELDS[] =
+    " model_type activation_function tie_word_embeddings scale_attn_weights "
+    "scale_attn_by_inverse_layer_idx reorder_and_upcast_attn add_cross_attention n_layer n_head "
+    "n_embd n_positions vocab_size n_inner layer_norm_epsilon attn_pdrop embd_pdrop resid_pdrop ";
+static const char HARMLESS_FIELDS[] =
+    " architectures bos_token_id eos_token_id pad_token_id initializer_range torch_dtype dtype "
+    "transformers_version use_cache task_specific_params n_ctx _name_or_path "
+    "gradient_checkpointing "
+    "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "
+    "output_past ";
+
+static fsdp_status config_size(const cJSON *j, const char *path, const char *key, size_t *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    if (item == NULL)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", path, key);
+    if (!json_size(item, out) || *out == 0 || *out > INT32_MAX)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                          "import: %s: \"%s\": expected a whole number from 1 to %d", path, key,
+                          INT32_MAX);
+    return FSDP_OK;
+}
+
+/* Checks a key that must be missing, null, or one of two words. */
+static fsdp_status config_word(const cJSON *j, const char *path, const char *key, const char *word,
+                               const char *or_word)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    if (item == NULL || cJSON_IsNull(item))
+        return FSDP_OK;
+    const char *got = cJSON_IsString(item) ? item->valuestring : "no string";
+    if (strcmp(got, word) == 0 || strcmp(got, or_word) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "use a GPT-2 model",
+                      "import: %s: \"%s\": got %.64s, expected %s", path, key, got, word);
+}
+
+static fsdp_status config_flag(const cJSON *j, const char *path, const char *key, bool expected)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    if (item == NULL || (cJSON_IsBool(item) && cJSON_IsTrue(item) == expected))
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "use a plain GPT-2 model", "import: %s: \"%s\": expected %s",
+                      path, key, expected ? "true" : "false");
+}
+
+static bool is_in(const char *list, const char *field)
+{
+    char word[64];
+    const int n = snprintf(word, sizeof word, " %s ", field);
+    return n < (int)sizeof word && strstr(list, word) != NULL;
+}
+
+/* What an unknown field would change is unknown, so it is refused unless it is null. */
+static fsdp_status config_unknown(const cJSON *j, const char *path)
+{
+    for (const cJSON *f = j->child; f != NULL; f = f->next)
+        if (!cJSON_IsNull(f) && !is_in(READ_FIELDS, f->string) &&
+            !is_in(HARMLESS_FIELDS, f->string))
+            return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
+                              "import: %s: \"%.64s\": got a field that GPT-2 here does not have",
+                              path, f->string);
+    return FSDP_OK;
+}
+
+static fsdp_status config_eps(const cJSON *j, const char *path, float *eps)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, "layer_norm_epsilon");
+    *eps = item == NULL ? 1e-5f : cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
+    if (*eps > 0.0f && *eps < 1.0f)
+        return FSDP_OK;
+    char *text = cJSON_PrintUnformatted(item);
+    fsdp_status status = fsdp_error(
+        FSDP_EINVAL, DIR_HINT,
+        "import: %s: \"layer_norm_epsilon\": got %.40s, expected a number above 0 and below 1",
+        path, text != NULL ? text : "a value");
+    cJSON_free(text);
+    return status;
+}
+
+/* *note: the file asks for dropout. */
+static void config_dropout(const cJSON *j, const char **note)
+{
+    static const char *const FIELDS[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
+    *note = "";
+    for (int i = 0; i < 3; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, FIELDS[i]);
+        if (item != NULL && !(cJSON_IsNumber(item) && item->valuedouble == 0.0))
+            *note =
+                "config.json: attn_pdrop, embd_pdrop, resid_pdrop: there is no dropout here; the "
+                "model trains without";
+    }
+}
+
+static fsdp_status config_fields(const cJSON *j, const char *path, model_config *c)
+{
+    TRY(config_word(j, path, "model_type", "gpt2", "gpt2"));
+    TRY(config_word(j, path, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
+    TRY(config_flag(j, path, "tie_word_embeddings", true));
+    TRY(config_flag(j, path, "scale_attn_weights", true));
+    TRY(config_flag(j, path, "scale_attn_by_inverse_layer_idx", false));
+    TRY(config_flag(j, path, "reorder_and_upcast_attn", false));
+    TRY(config_flag(j, path, "add_cross_attention", false));
+    TRY(config_unknown(j, path));
+    TRY(config_size(j, path, "n_layer", &c->n_blocks));
+    TRY(config_size(j, path, "n_head", &c->n_head));
+    TRY(config_size(j, path, "n_embd", &c->d_model));
+    TRY(config_size(j, path, "n_positions", &c->max_seq_len));
+    TRY(config_size(j, path, "vocab_size", &c->vocab_size));
+    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(j, "n_inner");
+    if (inner == NULL || cJSON_IsNull(inner))
+        c->d_ff = 4 * c->d_model;
+    else
+        TRY(config_size(j, path, "n_inner", &c->d_ff));
+    return config_eps(j, path, &c->norm_eps);
+}
+
+fsdp_status import_model_config(const char *dir, model_config *config, const char **note)
+{
+    char path[IMPORT_PATH_ROOM];
+    cJSON *j = NULL;
+    snprintf(path, sizeof path, "%s/%s", dir, EXPORT_CONFIG);
+    *config = (model_config){.family = "gpt2"};
+    TRY(json_read_file(path, DIR_HINT, &j));
+    fsdp_status status = config_fields(j, path, config);
+    config_dropout(j, note);
+    cJSON_Delete(j);
+    return status;
+}
