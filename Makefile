@@ -90,6 +90,13 @@ $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(SAY) CC $<
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
+# A page becomes a list of its lines, as C strings.
+$(BUILD)/%.inc: %.html
+	@mkdir -p $(@D)
+	$(Q)sed 's/[\\"]/\\&/g; s/.*/"&",/' $< >$@
+$(BUILD)/common/observe/snapshot.o: $(BUILD)/common/observe/snapshot_page.inc
+$(BUILD)/common/observe/snapshot.o: private CPPFLAGS += -I$(BUILD)
+
 $(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ)
 	@rm -f $@
 	$(SAY) AR $@

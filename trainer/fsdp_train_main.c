@@ -63,11 +63,20 @@ static fsdp_status print_order(const trainer *t)
     return FSDP_OK;
 }
 
+static fsdp_status write_snapshot(const trainer *t)
+{
+    if (comm_rank(t->run.world) != 0)
+        return FSDP_OK;
+    return snapshot_write(t->snapshot, t->cfg.snapshot, 0, comm_size(t->run.world));
+}
+
 /* What follows the last step. */
 static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
 {
     if (!was_done)
         TRY(profile_run_write(t->profiled, stdout));
+    if (!was_done && t->snapshot)
+        TRY(comm_agree(t->run.world, write_snapshot(t)));
     if (t->cfg.export_dir)
         TRY(train_export(&t->setup, t->cfg.export_dir,
                          was_done ? t->setup.first_step : train_end(&t->cfg.train)));

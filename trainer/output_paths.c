@@ -96,5 +96,6 @@ fsdp_status trainer_check_outputs(const trainer *t)
     TRY(check_export("export-init", c->export_init_dir));
     TRY(check_export("export", c->export_dir));
     TRY(check_output_file("digests", c->digests));
+    TRY(check_output_file("snapshot", c->snapshot));
     return check_output_file("memory-report", c->memory_report);
 }

@@ -44,6 +44,13 @@ static fsdp_status begin_step(void *self, int64_t step)
     dry_run *d = self;
     if (d->line)
         timeline_watch_step(d->watch, step);
+    snapshot_step(d->t.snapshot, step);
+    return FSDP_OK;
+}
+
+static fsdp_status end_step(void *self)
+{
+    snapshot_end_step(((dry_run *)self)->t.snapshot);
     return FSDP_OK;
 }
 
@@ -71,7 +78,7 @@ static fsdp_status dry_steps(dry_run *d)
     t->setup = (train_setup){.cfg = &t->cfg.train,
                              .run = &t->run,
                              .engine = &t->engine,
-                             .observer = {.self = d, .begin_step = begin_step},
+                             .observer = {d, begin_step, end_step, NULL},
                              .runner = t->runner,
                              .store = t->cfg.save_dir ? &t->store : NULL};
     TRY(train_open(&t->setup, &t->loop));
@@ -113,6 +120,8 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
                         .n_threads = 1,
                         .async_compute = of->runs_ahead};
     TRY(device_open(&dc, &t->run.dev));
+    if (of->cfg.plan && of->cfg.snapshot)
+        TRY(snapshot_open(t->run.dev, &t->snapshot));
     comm_config cc = {.backend = COMM_DRY,
                       .dry = {rank, of->cfg.n_ranks, on_accelerator ? DRY_NATIVE : moves_of(of)},
                       .sums = ops_cpu_fast()->sums};
@@ -202,6 +211,9 @@ static fsdp_status plan_of(const trainer *t, int rank, bool timed, int64_t micro
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
     if (status == FSDP_OK && d.line)
         status = read_times(&d, &slow, &out->times);
+    /* the plan that is reported, and none of those that a choice compares */
+    if (status == FSDP_OK && d.t.snapshot && out == &t->plan && comm_rank(t->run.world) == 0)
+        status = snapshot_write(d.t.snapshot, t->cfg.snapshot, rank, t->cfg.n_ranks);
     fsdp_error_info why = *fsdp_error_get();
     dry_close(&slow);
     dry_close(&d);

@@ -33,6 +33,8 @@ fsdp_status trainer_connect(trainer *t)
         dc.index = 0;
         TRY(device_open(&dc, &t->run.dev));
     }
+    if (t->cfg.snapshot)
+        TRY(snapshot_open(t->run.dev, &t->snapshot));
     t->runs_ahead = dc.async_compute || dc.schedule_seed != 0 || !device_memory_is_host(t->run.dev);
     /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
      * when they can agree on it. */
@@ -289,12 +291,14 @@ static fsdp_status observe_step(void *self, int64_t step)
     if (t->order)
         TRY(comm_agree(t->run.world, order_check_status(t->order)));
     profile_run_step(t->profiled, step);
+    snapshot_step(t->snapshot, step);
     return FSDP_OK;
 }
 
 static fsdp_status observe_end_step(void *self)
 {
     trainer *t = self;
+    snapshot_end_step(t->snapshot);
     return t->digests ? digests_end_step(t->digests) : FSDP_OK;
 }
 

@@ -99,5 +99,6 @@ void trainer_free(trainer *t)
     mesh_close(&t->mesh);
     comm_close(t->run.world);
     device_close(t->run.dev);
+    snapshot_free(t->snapshot);
     *t = (trainer){0};
 }

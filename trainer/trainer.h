@@ -4,6 +4,7 @@
  *   -> trainer_free */
 #pragma once
 #include "common/base/atomic_file.h"
+#include "common/observe/snapshot.h"
 #include "common/steps/digests.h"
 #include "common/steps/profile_run.h"
 #include "common/steps/train.h"
@@ -34,6 +35,7 @@ struct trainer {
     plan plan;               /* of this rank, or of --plan-rank */
     profile_run *profiled;   /* of --profile, else NULL */
     order_check *order;      /* of --check-order, else NULL */
+    snapshot *snapshot;      /* of --snapshot, else NULL */
     atomic_file digest_file; /* of --digests, on rank 0 */
     digests *digests;        /* of --digests, else NULL */
 };

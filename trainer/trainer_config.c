@@ -119,6 +119,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("memory-report", memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the planned, CSV"},
     {OPTION("profile", profile_dir), .arg = "DIR",
      .help = "count and time every operation after the first step: tables, pictures of steps, by rank a CSV and a trace"},
+    {OPTION("snapshot", snapshot), .arg = "FILE",
+     .help = "write the blocks of memory of rank 0's last step, a page for a browser, or CSV if FILE ends in .csv (with --plan: as planned)"},
     {OPTION("check-order", check_order), .help = "report work on two streams that touches the same memory while no event orders it"},
     {OPTION("digests", digests), .arg = "FILE",
      .help = "write hashes of parameters, layers' outputs and gradients for fsdp_compare --bisect; every step waits for the host"},
@@ -135,7 +137,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
-    {.name = "snapshot", .kind = OPT_REFUSED, .help = LATER},
     {0}};
 /* clang-format on */
 

@@ -71,6 +71,7 @@ typedef struct accel_api {
     void *(*memory_get)(size_t bytes);
     void (*memory_put)(void *ptr);
     size_t (*mem_available)(accel_device *d); /* the driver's, and what its own pool has unused */
+    size_t (*mem_reserved)(accel_device *d);  /* what block_get's pool has, used or not */
 
     /* Memory of the host that copies reach while the host goes on. pin_register NULL: only what
      * pin_alloc gives, which peers cannot map; what they can is copied by way of it. */

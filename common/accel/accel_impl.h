@@ -87,6 +87,7 @@ struct accel_device {
     void *blocks;          /* of memory.c: a tree (tsearch) of what is handed out, by address */
     struct block *leaving; /* of memory.c too */
     TAILQ_HEAD(, accel_kept) kept; /* freed, the latest first */
+    size_t kept_device_bytes;      /* of the device: in use or in `kept` */
     LIST_HEAD(, accel_kept) all_host;
     accel_stages small, large; /* of copy.c */
 
@@ -214,6 +215,7 @@ fsdp_status accel_alloc(stream *s, const mem_request *want, void **out);
 bool accel_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
 void accel_free(stream *s, void *ptr);
 size_t accel_mem_available(device *d);
+size_t accel_mem_reserved(device *d);
 fsdp_status accel_move(stream *s, const device_act *act);
 
 /* ---- launches (accel_device.c)
@@ -231,7 +233,8 @@ void accel_close(device *d);
     .stream_wait_event = accel_stream_wait_event, .event_sync = accel_event_sync,                  \
     .event_done = accel_event_done, .event_elapsed_s = accel_event_elapsed_s,                      \
     .alloc = accel_alloc, .share_find = accel_share_find, .free = accel_free, .move = accel_move,  \
-    .launch = accel_launch, .mem_available = accel_mem_available
+    .launch = accel_launch, .mem_available = accel_mem_available,                                  \
+    .mem_reserved = accel_mem_reserved
 
 /* ---- the watch (watch.c) --------------------------------------------------------------------- */
 

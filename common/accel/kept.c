@@ -70,6 +70,7 @@ static accel_kept *fresh(accel_device *d, size_t bytes, accel_use use)
         free(p);
         return NULL;
     }
+    d->kept_device_bytes += p->is_device ? bytes : 0;
     if (!p->is_device) {
         pthread_mutex_lock(&d->lock);
         LIST_INSERT_HEAD(&d->all_host, p, in_all);
@@ -80,6 +81,7 @@ static accel_kept *fresh(accel_device *d, size_t bytes, accel_use use)
 
 static void release(accel_device *d, accel_kept *p)
 {
+    d->kept_device_bytes -= p->is_device ? p->bytes : 0;
     if (!p->is_device) {
         pthread_mutex_lock(&d->lock);
         LIST_REMOVE(p, in_all);

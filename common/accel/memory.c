@@ -206,6 +206,12 @@ size_t accel_mem_available(device *base)
     return available < left ? available : left;
 }
 
+size_t accel_mem_reserved(device *base)
+{
+    accel_device *d = accel_device_of(base);
+    return d->api->block_get != NULL ? d->api->mem_reserved(d) : d->kept_device_bytes;
+}
+
 static void report_live(const void *node, VISIT which, int depth)
 {
     const block *b = *(const block *const *)node;

@@ -114,18 +114,25 @@ static int gpu_blocks_trim(accel_device *d)
     return cuda_code_of(cudaMemPoolTrimTo(cuda_own_of(&d->base)->pool, 0));
 }
 
+static size_t gpu_mem_reserved(accel_device *d)
+{
+    uint64_t reserved = 0;
+    return cudaMemPoolGetAttribute(cuda_own_of(&d->base)->pool, cudaMemPoolAttrReservedMemCurrent,
+                                   &reserved) == cudaSuccess
+               ? reserved
+               : 0;
+}
+
 /* What the driver has, and what the pool holds unused. */
 static size_t gpu_mem_available(accel_device *d)
 {
     const cudaMemPool_t pool = cuda_own_of(&d->base)->pool;
     size_t available = 0, total = 0;
-    uint64_t reserved = 0, used = 0;
+    uint64_t used = 0;
     if (cudaMemGetInfo(&available, &total) != cudaSuccess ||
-        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved) !=
-            cudaSuccess ||
         cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
         return 0;
-    return available + (size_t)(reserved - used);
+    return available + gpu_mem_reserved(d) - (size_t)used;
 }
 
 static int gpu_pin_alloc(size_t bytes, void **out)
@@ -263,6 +270,7 @@ static const accel_api CUDA = {.device = "cuda",
                                .block_put = gpu_block_put,
                                .blocks_trim = gpu_blocks_trim,
                                .mem_available = gpu_mem_available,
+                               .mem_reserved = gpu_mem_reserved,
                                .pin_alloc = gpu_pin_alloc,
                                .pin_free = gpu_pin_free,
                                .pin_register = gpu_pin_register,

@@ -78,6 +78,17 @@ size_t cpu_mem_available(device *base)
     return min_size(bytes, left_bytes);
 }
 
+size_t cpu_mem_reserved(device *base)
+{
+    cpu_pool *p = &((cpu_device *)base)->pool;
+    if (!p->is_guarded)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    size_t bytes = p->live_bytes + p->cached_bytes;
+    pthread_mutex_unlock(&p->lock);
+    return bytes;
+}
+
 /* ---- streams -------------------------------------------------------------------------------- */
 fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out)
 {

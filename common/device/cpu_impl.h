@@ -179,6 +179,7 @@ void cpu_stream_free(stream *s);
 fsdp_status cpu_stream_sync(stream *s);
 fsdp_status cpu_move(stream *s, const device_act *act);
 size_t cpu_mem_available(device *d);
+size_t cpu_mem_reserved(device *d);
 
 /* All that a device_backend on these functions has but its name, its nature and `open`. */
 #define CPU_BACKEND_CALLS                                                                          \
@@ -188,4 +189,4 @@ size_t cpu_mem_available(device *d);
     .stream_wait_event = cpu_stream_wait_event, .event_sync = cpu_event_sync,                      \
     .event_done = cpu_event_done, .event_elapsed_s = cpu_event_elapsed_s, .alloc = cpu_alloc,      \
     .share_find = cpu_share_find, .free = cpu_free, .move = cpu_move, .launch = cpu_launch,        \
-    .mem_available = cpu_mem_available
+    .mem_available = cpu_mem_available, .mem_reserved = cpu_mem_reserved

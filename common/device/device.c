@@ -93,10 +93,20 @@ size_t device_mem_available(device *d)
     return d->backend->mem_available(d);
 }
 
+size_t device_mem_reserved(device *d)
+{
+    return d->backend->mem_reserved ? d->backend->mem_reserved(d) : 0;
+}
+
 /* ---- watching ------------------------------------------------------------------------------- */
 void device_set_watch(device *d, const device_watch *watch)
 {
     d->watch = watch ? *watch : (device_watch){0};
+}
+
+void device_set_memory_watch(device *d, const device_watch *watch)
+{
+    d->memory_watch = watch ? *watch : (device_watch){0};
 }
 
 void device_set_scope(device *d, const char *scope, const char *phase)
@@ -105,12 +115,14 @@ void device_set_scope(device *d, const char *scope, const char *phase)
     d->phase = phase;
 }
 
-/* Tell the watch of a call; act->token says whether it is told again. */
+/* Tell the watches of a call; act->token says whether the watch is told again. */
 static void tell_issued(device_act *act)
 {
     const device *d = act->stream ? act->stream->device : act->event->device;
     act->scope = d->scope;
     act->phase = d->phase;
+    if (d->memory_watch.issued && (act->kind == ACT_ALLOC || act->kind == ACT_FREE))
+        (void)d->memory_watch.issued(d->memory_watch.self, act);
     act->token = d->watch.issued ? d->watch.issued(d->watch.self, act) : 0;
 }
 
@@ -303,8 +315,13 @@ static fsdp_status alloc(stream *s, mem_request want, void **out)
     *out = NULL;
     void *ptr;
     TRY(s->device->backend->alloc(s, &want, &ptr));
-    tell_issued(&(device_act){
-        .kind = ACT_ALLOC, .stream = s, .dst = ptr, .bytes = want.bytes, .label = want.label});
+    tell_issued(&(device_act){.kind = ACT_ALLOC,
+                              .stream = s,
+                              .dst = ptr,
+                              .bytes = want.bytes,
+                              .label = want.label,
+                              .category = want.category,
+                              .on_host = want.on_host && !device_memory_is_host(s->device)});
     fsdp_status status = device_poison(s, ptr, want.bytes);
     if (status == FSDP_OK)
         *out = ptr;

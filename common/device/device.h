@@ -68,6 +68,10 @@ ledger *device_host_ledger(device *d);
  * memory_limit_bytes leaves. */
 size_t device_mem_available(device *d);
 
+/* device_mem_reserved -- bytes of device memory that the device's pool has from the driver, in use
+ * or kept for the next block; 0: the device has no pool, or its memory is the host's. */
+size_t device_mem_reserved(device *d);
+
 /* ---- streams -------------------------------------------------------------------------------- */
 
 typedef struct stream_config {
@@ -235,7 +239,7 @@ fsdp_status device_make(stream *s, const device_made *what, void *dst, size_t by
 /* ---- watching ------------------------------------------------------------------------------- */
 
 typedef enum device_act_kind {
-    ACT_ALLOC,       /* dst, bytes, label */
+    ACT_ALLOC,       /* dst, bytes, label, category, on_host */
     ACT_FREE,        /* dst */
     ACT_COPY,        /* dst, src, bytes, name; also for the next two */
     ACT_UPLOAD,      /* src is host memory */
@@ -259,6 +263,8 @@ typedef struct device_act {
     size_t bytes;
     unsigned char byte;
     const char *name, *label; /* label, of a launch: in `issued` only */
+    mem_category category;
+    bool on_host; /* of device_alloc_host, where device memory is not the host's */
     work_info work;
     const mem_access *accesses; /* [n_accesses]; in `issued` only */
     int n_accesses;
@@ -283,6 +289,11 @@ typedef struct device_watch {
 /* device_set_watch -- who watches from now on; NULL: nobody. Call it when no stream has work.
  *   watch   copied */
 void device_set_watch(device *d, const device_watch *watch);
+
+/* device_set_memory_watch -- who is told of every ACT_ALLOC and ACT_FREE from now on, beside the
+ * watch; NULL: nobody. `ran` is not told. Call it when no stream has work.
+ *   watch   copied */
+void device_set_memory_watch(device *d, const device_watch *watch);
 
 /* device_set_scope -- what the host issues work for from now on: the name of a layer, and
  * "forward", "recompute" or "backward". Every act passes them to the watches. NULL, NULL: nothing.

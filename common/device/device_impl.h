@@ -53,7 +53,8 @@ struct device_backend {
     fsdp_status (*move)(stream *s, const device_act *act);
     fsdp_status (*launch)(stream *s, const launch_config *l, const device_act *act);
     size_t (*mem_available)(device *d);
-    bool stands_still; /* device_now_s is 0 */
+    size_t (*mem_reserved)(device *d); /* NULL: it is 0 */
+    bool stands_still;                 /* device_now_s is 0 */
 };
 
 struct device {
@@ -61,7 +62,7 @@ struct device {
     device_config config;
     ledger *ledger, *host_ledger; /* one and the same where memory_is_host */
     stream *compute;
-    device_watch watch; /* issued NULL: nobody watches */
+    device_watch watch, memory_watch; /* issued NULL: nobody watches */
     const char *scope, *phase;
 };
 

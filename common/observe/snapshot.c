@@ -1,0 +1,193 @@
+/* snapshot.c -- see snapshot.h. */
+#include "common/observe/snapshot.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include "common/base/atomic_file.h"
+
+#define ALIVE INT64_MAX
+
+typedef struct block {
+    const void *ptr;
+    const char *label; /* a literal */
+    mem_category category;
+    char scope[48], phase[16], stream[32]; /* of the host when it asked */
+    size_t bytes, reserved_bytes;
+    int64_t birth, death; /* calls; death: ALIVE if there was none */
+    TAILQ_ENTRY(block) link;
+} block;
+
+struct snapshot {
+    pthread_mutex_t lock; /* guards all below */
+    device *dev;
+    TAILQ_HEAD(block_list, block) blocks; /* in the order of their births */
+    int64_t n_calls;
+    size_t live_bytes, most_bytes;  /* now, and in the latest step */
+    int64_t step, begin, end, peak; /* the latest step, its calls begin + 1 to end, and the one
+                                       after which there are most_bytes */
+    bool is_short;                  /* of memory: blocks are missing */
+};
+
+static const char *const PAGE[] = {
+#include "common/observe/snapshot_page.inc"
+};
+
+/* ---- what is allocated and freed ------------------------------------------------------------- */
+
+static void note_alloc(snapshot *s, const device_act *act)
+{
+    block *b = malloc(sizeof *b);
+    s->n_calls++;
+    if (!b) {
+        s->is_short = true;
+        return;
+    }
+    *b = (block){.ptr = act->dst,
+                 .label = act->label,
+                 .category = act->category,
+                 .bytes = act->bytes,
+                 .reserved_bytes = device_mem_reserved(s->dev),
+                 .birth = s->n_calls,
+                 .death = ALIVE};
+    snprintf(b->scope, sizeof b->scope, "%s", act->scope ? act->scope : "");
+    snprintf(b->phase, sizeof b->phase, "%s", act->phase ? act->phase : "");
+    snprintf(b->stream, sizeof b->stream, "%s", stream_name(act->stream));
+    TAILQ_INSERT_TAIL(&s->blocks, b, link);
+    s->live_bytes += b->bytes;
+    if (s->live_bytes > s->most_bytes) {
+        s->most_bytes = s->live_bytes;
+        s->peak = s->n_calls;
+    }
+}
+
+/* Most blocks that are freed are young. A block of host memory is not in the list. */
+static void note_free(snapshot *s, const void *ptr)
+{
+    block *b = TAILQ_LAST(&s->blocks, block_list);
+    while (b && (b->ptr != ptr || b->death != ALIVE))
+        b = TAILQ_PREV(b, block_list, link);
+    if (!b)
+        return;
+    b->death = ++s->n_calls;
+    s->live_bytes -= b->bytes;
+}
+
+static uint64_t act_issued(void *self, const device_act *act)
+{
+    snapshot *s = self;
+    pthread_mutex_lock(&s->lock);
+    if (act->kind == ACT_FREE)
+        note_free(s, act->dst);
+    else if (!act->on_host)
+        note_alloc(s, act);
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
+static void forget_freed(snapshot *s)
+{
+    for (block *b = TAILQ_FIRST(&s->blocks), *next; b; b = next) {
+        next = TAILQ_NEXT(b, link);
+        if (b->death == ALIVE)
+            continue;
+        TAILQ_REMOVE(&s->blocks, b, link);
+        free(b);
+    }
+}
+
+void snapshot_step(snapshot *s, int64_t step)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    forget_freed(s);
+    s->step = step;
+    s->begin = s->end = s->peak = s->n_calls;
+    s->most_bytes = s->live_bytes;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void snapshot_end_step(snapshot *s)
+{
+    if (s)
+        s->end = s->n_calls;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+/* The rows of blocks that are alive after one of the calls first, ..., last. */
+static void put_rows(const snapshot *s, int64_t first, int64_t last, FILE *out)
+{
+    const block *b;
+    fprintf(out, "label,category,scope,phase,stream,bytes,birth,death,reserved\n");
+    TAILQ_FOREACH(b, &s->blocks, link)
+    {
+        if (b->birth > last || b->death <= first)
+            continue;
+        fprintf(out, "%s,%s,%s,%s,%s,%zu,%lld,", b->label, mem_category_name(b->category), b->scope,
+                b->phase, b->stream, b->bytes, (long long)(b->birth - s->begin));
+        if (b->death <= s->end)
+            fprintf(out, "%lld", (long long)(b->death - s->begin));
+        fprintf(out, ",%zu\n", b->reserved_bytes);
+    }
+}
+
+/* The page has lines of its own for what is filled in. */
+static void put_page(const snapshot *s, int rank, int n_ranks, FILE *out)
+{
+    int64_t first = s->begin, last = s->end;
+    if (last - first > SNAPSHOT_MOST_CALLS) {
+        first =
+            s->peak - first > SNAPSHOT_MOST_CALLS / 2 ? s->peak - SNAPSHOT_MOST_CALLS / 2 : first;
+        last = last - first > SNAPSHOT_MOST_CALLS ? first + SNAPSHOT_MOST_CALLS : last;
+    }
+    for (size_t i = 0; i < sizeof PAGE / sizeof *PAGE; i++)
+        if (strcmp(PAGE[i], "@facts@") == 0)
+            fprintf(out,
+                    "const facts = {title: \"rank %d of %d in step %lld\", calls: %lld, first: "
+                    "%lld, last: %lld};\n",
+                    rank, n_ranks, (long long)s->step, (long long)(s->end - s->begin),
+                    (long long)(first - s->begin), (long long)(last - s->begin));
+        else if (strcmp(PAGE[i], "@rows@") == 0)
+            put_rows(s, first, last, out);
+        else
+            fprintf(out, "%s\n", PAGE[i]);
+}
+
+fsdp_status snapshot_write(snapshot *s, const char *path, int rank, int n_ranks)
+{
+    const char *dot = strrchr(path, '.');
+    atomic_file file;
+    if (s->is_short)
+        return fsdp_error(FSDP_ENOMEM, "", "--snapshot: blocks are missing, no memory of the host");
+    TRY(atomic_file_open(&file, path, "pass a --snapshot path that can be written"));
+    if (dot && strcmp(dot, ".csv") == 0)
+        put_rows(s, s->begin, s->end, file.out);
+    else
+        put_page(s, rank, n_ranks, file.out);
+    return atomic_file_commit(&file);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+fsdp_status snapshot_open(device *d, snapshot **out)
+{
+    snapshot *s = *out = calloc(1, sizeof *s);
+    if (!s)
+        return fsdp_error(FSDP_ENOMEM, "", "--snapshot: no memory of the host");
+    s->dev = d;
+    TAILQ_INIT(&s->blocks);
+    pthread_mutex_init(&s->lock, NULL);
+    device_set_memory_watch(d, &(device_watch){.self = s, .issued = act_issued});
+    return FSDP_OK;
+}
+
+void snapshot_free(snapshot *s)
+{
+    if (!s)
+        return;
+    forget_freed(s); /* all of them: the device is closed */
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
