@@ -259,7 +259,7 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
         j->failed_alike = result.failed_alike;
     TRY(status);
     if (t->cfg.export_dir)
-        TRY(train_export(&t->setup, t->cfg.export_dir));
+        TRY(train_export(&t->setup, t->cfg.export_dir, train_end(&t->cfg.train)));
     compare_with_plan(t, &result.step_stats, j->differs, sizeof j->differs);
     return FSDP_OK;
 }
