@@ -39,10 +39,8 @@ typedef struct offload {
 
 /* offload_create -- make the streams and events. *out stays NULL if nothing is offloaded.
  *   errors  FSDP_ENOMEM; nothing is left behind
- * offload_sync -- the host waits for both streams. offload_free -- wait, then free everything. Both
- * accept NULL. */
+ * offload_free -- wait for the streams, then free everything; NULL is accepted. */
 fsdp_status offload_create(device *dev, const offload_config *config, offload **out);
-void offload_sync(offload *x);
 void offload_free(offload *x);
 
 /* offload_order -- later work on `later` starts after the work that `earlier` has so far. */

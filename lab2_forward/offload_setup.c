@@ -28,19 +28,10 @@ fail:
     return status;
 }
 
-void offload_sync(offload *x)
-{
-    if (x && x->up)
-        stream_sync(x->up);
-    if (x && x->down)
-        stream_sync(x->down);
-}
-
 void offload_free(offload *x)
 {
     if (!x)
         return;
-    offload_sync(x);
     offload_close_ring(x);
     for (int k = 0; k < 2; k++) {
         event_free(x->ring[k].used);

@@ -152,7 +152,6 @@ static void engine_free(void *self)
     prefetch_free(&e->p); /* waits for its streams */
     if (e->f.comm_stream)
         stream_sync(e->f.comm_stream);
-    offload_sync(e->f.own.offload);
     optimizer_free(&e->o);
     reducer_free(&e->r);
     fsdp_free(&e->f);

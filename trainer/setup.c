@@ -97,18 +97,50 @@ static fsdp_status open_data(trainer *t)
     return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
 }
 
+static bool offloads(const trainer_config *c)
+{
+    return c->optimizer_offload || c->cpu_offload;
+}
+
+/* Memory of a device that runs on the CPU comes from the host too. */
+static fsdp_status check_host_memory(const trainer *t)
+{
+    const size_t *planned = t->plan.memory_bytes;
+    const size_t need = planned[MEM_ON_HOST] + (device_runs_c(t->run.dev) ? planned[MEM_TOTAL] : 0);
+    const size_t have = device_host_mem_available() / (size_t)comm_local_size(t->run.world);
+    char need_text[16], have_text[16];
+    if (!offloads(&t->cfg) || need <= have)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ENOMEM,
+                      "use more ranks, or leave --cpu-offload and --optimizer-offload out; --plan "
+                      "prints the parts",
+                      "this run needs %s of host memory on each rank, %s are available to it",
+                      format_bytes(need, need_text, sizeof need_text),
+                      format_bytes(have, have_text, sizeof have_text));
+}
+
+/* Compare the least memory that the run needs with the memory available, before any allocation. */
+static fsdp_status check_memory(const trainer *t)
+{
+    char hint[256];
+    snprintf(hint, sizeof hint,
+             "use %s--gradient-checkpointing, more ranks, --sharding full, a smaller --size, "
+             "--batch-size or --seq-len; --plan prints the parts",
+             offloads(&t->cfg) ? "a smaller --offload-piece, of which the device holds two, " : "");
+    TRY(check_room(t, "this run", t->plan.memory_bytes[MEM_TOTAL], hint));
+    return check_host_memory(t);
+}
+
 /* Offloading takes a device with memory of its own. */
 static fsdp_status check_offload(const trainer *t)
 {
-    const trainer_config *c = &t->cfg;
-    if (!(c->optimizer_offload || c->cpu_offload) || !device_memory_is_host(t->run.dev) ||
-        c->plan_device >= PLAN_FIRST_DEVICE)
+    if (!offloads(&t->cfg) || !device_memory_is_host(t->run.dev))
         return FSDP_OK;
     return fsdp_error(
         FSDP_EINVAL, "pass --device separate, whose memory the host cannot reach, or leave it out",
         "%s: the memory of --device %s is the host's own, so moving arrays to the "
         "host would free nothing",
-        c->cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
+        t->cfg.cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
 }
 
 /* The options that follow from others, the model, and the run as all its parts see it. */
@@ -218,9 +250,7 @@ static fsdp_status prepare_here(trainer *t)
     TRY(plan_make(t, rank, t->cfg.is_timed, &t->plan));
     if (t->cfg.plan)
         return FSDP_OK;
-    TRY(check_room(t, "this run", t->plan.memory_bytes[MEM_TOTAL],
-                   "use --gradient-checkpointing, more ranks, --sharding full, a smaller --size, "
-                   "--batch-size or --seq-len; --plan prints the parts"));
+    TRY(check_memory(t));
     return trainer_check_outputs(t);
 }
 

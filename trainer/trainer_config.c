@@ -439,6 +439,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
 {
     const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;
     const bool shards = is_fsdp && c->sharding != SHARDING_NONE;
+    const bool is_offload = c->cpu_offload || c->optimizer_offload;
     const char *offloads = c->cpu_offload ? "--cpu-offload" : "--optimizer-offload";
     const bool keeps = c->reshard_after == RESHARD_AFTER_STEP;
     const bool has_replicas = is_fsdp && is_hybrid && trainer_config_shard_size(c) < c->n_ranks;
@@ -450,8 +451,9 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},
         {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
          "--save DIR"},
-        {(c->cpu_offload || c->optimizer_offload) && !shards, offloads,
-         "--parallel fsdp and a --sharding that shards"},
+        {is_offload && !shards, offloads, "--parallel fsdp and a --sharding that shards"},
+        {is_offload && c->is_timed, offloads,
+         "no --plan-device, --plan-prices or --bucket auto, whose times lack copies to the host"},
         {c->print_shards && !is_fsdp, "--print-shards", "--parallel fsdp"},
         {c->layout == LAYOUT_PER_PARAM && !is_fsdp, "--layout per-param", "--parallel fsdp"},
         {keeps && (!is_fsdp || c->sharding == SHARDING_NONE), "--reshard-after step",

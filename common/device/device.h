@@ -72,6 +72,9 @@ size_t device_mem_available(device *d);
  * or kept for the next block; 0: the device has no pool, or its memory is the host's. */
 size_t device_mem_reserved(device *d);
 
+/* device_host_mem_available -- the same of the host alone. */
+size_t device_host_mem_available(void);
+
 /* ---- streams -------------------------------------------------------------------------------- */
 
 typedef struct stream_config {

@@ -118,6 +118,12 @@ refused 1 'unknown size' "no size 'huge', expected one of tiny\|small" 'pass --s
 refused12 'no gather at all' "--limit-all-gathers: got '0', expected a whole number from 1" 'default' \
     --prefetch both --limit-all-gathers 0
 refused 1 'too many gathers' "--limit-all-gathers: got '1025', expected a whole number from 1 to 1024" 'default' --limit-all-gathers 1025
+refused12 'offload on the host' '--cpu-offload: the memory of --device cpu is the host.s own' 'pass --device separate' --cpu-offload
+refused12 'offload of replicas' '--optimizer-offload: expected .*a --sharding that shards' 'leave --optimizer-offload out' \
+    --device separate --optimizer-offload --sharding none
+refused12 'a piece of nothing' "--offload-piece: got '0', expected a finite number from 0.00097" 'default' --offload-piece 0
+refused 1 'offload in a plan of times' '--cpu-offload: expected no --plan-device' 'leave --cpu-offload out' \
+    --device separate --cpu-offload --plan --plan-device h100
 refused12 'unknown overlap' "--prefetch: got 'backwards', expected one of none\|backward\|backward-post\|forward\|both\|auto" \
     'default' --prefetch backwards
 refused12 'a loss in no chunks' "--chunk-loss: got '0', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=0
@@ -340,6 +346,11 @@ huge='--size 1558m --n-layer 1000 --n-head 100 --d-model 100000 --d-ff 1000000 -
 refused12 'memory: a huge model' "this run needs $sizes on each rank, $sizes of memory are available" '--plan' \
     $huge --seq-len 1024 --batch-size 65536 --global-batch 0
 
+# shellcheck disable=SC2086
+refused12 'memory: a huge model on the host' "this run needs $sizes of host memory on each rank, $sizes are available" 'leave --cpu-offload' \
+    --device separate --cpu-offload --size 124m --n-layer 1000 --n-head 12 --d-model 768 --d-ff 3072
+refused12 'memory: a large piece' "this run needs .* by --device-memory" 'a smaller --offload-piece' \
+    --device separate --cpu-offload --offload-piece 4000 --device-memory 200 --size 124m --n-layer 12 --n-head 12 --d-model 768 --d-ff 3072
 name='memory: 124m parameters under ulimit -v (W=1)'
 if chosen; then
     # shellcheck disable=SC2086
