@@ -124,8 +124,8 @@ static fsdp_status check_memory(const trainer *t)
 {
     char hint[256];
     snprintf(hint, sizeof hint,
-             "use %s--gradient-checkpointing, more ranks, --sharding full, a smaller --size, "
-             "--batch-size or --seq-len; --plan prints the parts",
+             "use %s--gradient-checkpointing, --chunk-loss, more ranks, --sharding full, a smaller "
+             "--size, --batch-size or --seq-len; --plan prints the parts",
              offloads(&t->cfg) ? "a smaller --offload-piece, of which the device holds two, " : "");
     TRY(check_room(t, "this run", t->plan.memory_bytes[MEM_TOTAL], hint));
     return check_host_memory(t);

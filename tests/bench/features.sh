@@ -46,6 +46,8 @@ fi
 row 2 full
 row 2 'full, recompute blocks' --gradient-checkpointing
 row 2 'full, recompute attention' --gradient-checkpointing=attention
+row 2 'full, chunked loss' --chunk-loss=256
+row 2 'full, recompute blocks, chunked loss' --gradient-checkpointing --chunk-loss=256
 row 2 'full, per-param' --layout per-param
 row 2 grad-op --sharding grad-op
 row 2 none --sharding none
@@ -53,4 +55,6 @@ row 4 'hybrid, shard groups of 2' --sharding hybrid --fsdp-size 2
 row 2 'full, A = 4' --grad-accum 4
 row 2 'full, A = 4, no_sync' --grad-accum 4 --no-sync
 row 2 'full, A = 4, reshard after step' --grad-accum 4 --reshard-after step
+row 2 'full, bf16' --param-dtype bf16
+row 2 'full, bf16, chunked loss' --param-dtype bf16 --chunk-loss=256
 row 2 'full, first 6 blocks frozen' --freeze 'transformer.wte.weight,*.wpe.*,transformer.h.[0-5].*'

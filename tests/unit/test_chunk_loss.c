@@ -1,25 +1,28 @@
 /* test_chunk_loss.c -- a head that computes its loss in chunks: the bits of a head without chunks
  * in portable operations, and a derived bound in fast ones.
  *
- * Bound of the fast operations. u = 2^-24, gamma_k = k u / (1 - k u) [Higham, Accuracy and
- * Stability, ch. 3]; v = 2^-8 in bf16, 0 in fp32. Without a subscript an array is the exact one, d
- * = p - onehot. Two heads read the same bits of x = norm(in) and of the weights w, and may sum each
- * product in another order, because a library may choose by its shape.
+ * Bounds of the fast operations. Two heads read the same bits of x = norm(in) and of the weights w.
+ * They may sum each product in another order, because a library may choose by its shape. u = 2^-24,
+ * gamma_k = k u / (1 - k u) [Higham, Accuracy and Stability, ch. 4], and v = 2^-8 in bf16, 0 in
+ * fp32. The logits z, p and d = p - onehot below are the exact ones. R rows, V tokens, width C.
  *
- *   logits      each head is within e_rv = gamma_C sum_c |x_rc w_vc| + v |z_rv|, so two heads are
- *               within D = 2 max_v e_rv of each other in row r
- *   softmax     a term exp(z - top) errs by q_rv = u (4 |z - top| + 32) (test_accel_fast.c), and
- * the sum of a row by the largest q_rv and gamma_V. With logits that are D apart, |p' - p| <= p
- * (exp(2 D) - 1 + 4 (max_v q_rv + gamma_V)) d           E_rv = that + 2 (u + v) |d_rv|, since each
- * head rounds p - 1 and stores it loss        2 D + 4 (max_v q_rv + gamma_V) a row, + 2 u |loss|
- *   d_w         sum_r E_rv |x_rc| + 2 gamma_R sum_r (|d_rv| + E_rv) |x_rc|, for R rows and any cut
- *               into chunks: adding up chunks is one more order of the same sum
- *   d_x         F_rc = sum_v E_rv |w_vc| + 2 gamma_V sum_v (|d_rv| + E_rv) |w_vc| + 2 v |d_x_rc|
- *   d_gain      sum_r F_rc |y_rc| + 2 gamma_{R+2} sum_r |d_x_rc y_rc|, y = (in - mean) rstd; d_bias
- *               the same with y = 1
- *   d_in        d_in is linear in a = d_x gain: rstd (a - mean(a) - y mean(a y)). So with A = F
- *               |gain|: rstd (A + mean(A) + |y| mean(A |y|)) + 2 gamma_{C+8} rstd (|a| + mean|a| +
- *               |y| mean|a y|) + 2 (u + v) |d_in| */
+ * - Logits. Each head is within e_rv = gamma_C sum_c |x_rc w_vc| + v |z_rv| of z_rv. So two
+ *   heads are within D = 2 max_v e_rv of each other in row r.
+ * - Softmax. A term exp(z - top) is off by at most q_rv = u (4 |z - top| + 32) of it, as in
+ *   test_accel_fast.c, and the sum of a row by max_v q_rv + gamma_V of it. Let S be 4 times the
+ *   last. Two heads are within p (exp(2 D) - 1 + S) of each other.
+ * - The gradient d. Each head rounds p - 1, and rounds d when it stores it. So two heads are within
+ *   E_rv = p (exp(2 D) - 1 + S) + 2 (u + v) |d_rv|.
+ * - The loss. 2 D + S for each row, and 2 u |loss| for the last rounding.
+ * - The weight's gradient. sum_r E_rv |x_rc| + 2 gamma_R sum_r (|d_rv| + E_rv) |x_rc| for any cut
+ *   into chunks: adding up chunks is one more order of the same sum.
+ * - The norm's gradient g = d w. F_rc = sum_v E_rv |w_vc| + 2 gamma_V sum_v (|d_rv| + E_rv)
+ *   |w_vc| + 2 v |g_rc|.
+ * - Gain and bias. sum_r F_rc |y_rc| + 2 gamma_{R+2} sum_r |g_rc y_rc|, where y = (in - mean) rstd
+ *   for the gain and y = 1 for the bias.
+ * - The input's gradient is linear in a = g gain: rstd (a - mean(a) - y mean(a y)). Its bound is
+ *   rstd (A + mean(A) + |y| mean(A |y|)) + 2 (u + v) |itself|, where A = F |gain| + 2 gamma_{C+8}
+ *   |a| has the roundings of the means, too. */
 #include "tests/unit/unit_lib.h"
 #include <math.h>
 #include <stdlib.h>
@@ -177,9 +180,9 @@ static double gamma_of(size_t k)
 typedef struct bounds {
     size_t C, V;
     double v, loss;
-    double *w, *gain;                          /* [V,C], [C] */
-    double *y, *x, *rstd;                      /* rows of the norm */
-    double *d, *E, *d_x, *F, *d_in, *d_in_off; /* by row */
+    double *w, *gain;                   /* [V,C], [C] */
+    double *y, *x, *rstd;               /* rows of the norm */
+    double *d, *E, *d_x, *F, *d_in_off; /* by row */
     double *d_w_off, *d_gain_off, *d_bias_off;
 } bounds;
 
