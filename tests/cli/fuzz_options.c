@@ -225,6 +225,7 @@ static void check_model(fuzz *f, const trainer_config *cfg, const model_config *
         fuzz_expect_error(f, status);
         return;
     }
+    m.chunk_rows = (size_t)cfg->chunk_loss;
     FUZZ_EXPECT(f, m.n_param_elems > 0);
     FUZZ_EXPECT(f, m.config.d_model % m.config.n_head == 0);
     size_t bytes = runner_bytes(&m, cfg);
