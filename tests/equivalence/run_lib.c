@@ -163,7 +163,7 @@ static fsdp_status one_step(run *r, int step)
                                  .beta1 = 0.9,
                                  .beta2 = 0.95,
                                  .eps = 1e-8,
-                                 .weight_decay = 0.1},
+                                 .weight_decay = c->optimizer == OPTIMIZER_ADAMW ? 0.1 : 0},
                        .clip_norm = c->clip_norm,
                        .grad_scale = scale};
     TRY(r->e.optimizer_step(r->e.self, &sc, r->norm));
