@@ -188,6 +188,34 @@ too_long() {
     verdict
 }
 
+# Nobody reads what the ranks write, nor the launcher's own lines.
+nobody_reads() {
+    local stalled
+    case_is 'status: time limit, and nobody reads the output' || return
+    mkfifo "$work/full" && exec {stalled}<>"$work/full" # a reader that takes nothing
+    timeout $limit_s "$run" -n 2 --timeout 0.5 yes >"$work/full" 2>"$work/err"
+    rc=$?
+    expect_status 124
+    expect_in err '^\[fsdp_run\] not done after 0.5 s, and nobody reads the output: the rest is dropped$'
+    timeout $limit_s "$run" -n 2 --timeout 0.5 yes >"$work/full" 2>&1
+    rc=$?
+    expect_status 124
+    exec {stalled}<&-
+    check_left
+    verdict
+}
+# A restart is being waited for.
+paused() {
+    case_is 'restarts: a signal during the pause' || return
+    begin -n 1 --restarts 2 --restart-pause 30 false
+    until_true 100 'grep -q "restart 1 of 2 in 30 s" "$work/err"'
+    kill -TERM $job
+    end 20
+    expect_status 143
+    check_left
+    verdict
+}
+
 # ---- input and output -------------------------------------------------------------------------------------------
 
 # Each rank prints lines of many lengths, in turn to both files; its buffers cut them anywhere.
@@ -375,7 +403,7 @@ train_and() {
     rm -f "$work"/loss.csv*
     local strike=$1
     shift
-    begin -n 4 --restarts "${restarts:-0}" "${wrapper[@]}" "$trainer" $model $bits --steps 1000000 --loss-csv "$work/loss.csv" "$@"
+    begin -n 4 --restarts "${restarts:-0}" --restart-pause 0.01 "${wrapper[@]}" "$trainer" $model $bits --steps 1000000 --loss-csv "$work/loss.csv" "$@"
     until_true 100 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]'
     begun=$(now_ms)
     eval "$strike"
@@ -414,9 +442,11 @@ stopped_long() {
 }
 restarts_end() {
     case_is 'restarts: so many and no more' || return
-    timed "$run" -n 2 --restarts 2 sh -c "$rank"'[ $rank = 0 ] || exit 5; exec "$0" 1000' "$trainer-sleep"
+    begun=$(now_ms)
+    timed "$run" -n 2 --restarts 2 --restart-pause 0.4 sh -c "$rank"'[ $rank = 0 ] || exit 5; exec "$0" 1000' "$trainer-sleep"
     expect_status 5
-    [ "$(grep -c 'restart [12] of 2$' "$work/err")" = 2 ] || complain 'not two restarts'
+    [ "$(grep -cE 'restart (1 of 2 in 0.4|2 of 2 in 0.8) s$' "$work/err")" = 2 ] || complain 'not two restarts, or other pauses'
+    [ $(($(now_ms) - begun)) -ge 1200 ] || complain 'no pause'
     [ "$(grep -c 'ended with status 5' "$work/err")" = 3 ] || complain 'not three tries'
     check_left
     verdict
@@ -424,7 +454,7 @@ restarts_end() {
 
 # Cases that wait, also in the parts on exit status and signals. The other cases go on meanwhile.
 side_by_side slow_files stopped_long restarts_end one_early one_fails one_killed one_starts_more others_are_deaf too_long \
-    signal_arrives second_signal deaf_to_signals stopped unread
+    nobody_reads paused signal_arrives second_signal deaf_to_signals stopped unread
 
 # ---- training ---------------------------------------------------------------------------------------------------
 
@@ -570,7 +600,7 @@ if case_is 'restarts: from the last checkpoint, with the same bits'; then
     kill -TERM $job
     end 100
     expect_status 143
-    expect_in err '^\[fsdp_run\] restart 1 of 2$'
+    expect_in err '^\[fsdp_run\] restart 1 of 2 in 0.01 s$'
     expect_in out 'resumed at step [0-9]*0$'
     timed "$trainer" --parallel single $model $bits --steps $((1 + $(tail -n 1 "$work/loss.csv" | cut -d, -f1))) --loss-csv "$work/whole.csv"
     expect_status 0

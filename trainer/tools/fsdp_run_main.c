@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <omp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,8 @@ enum { MOST_RANKS = 256, USAGE = 2, TIMED_OUT = 124 };
 enum { CANNOT_EXECUTE = 126, NOT_FOUND = 127, BY_SIGNAL = 128 };
 
 static const double GRACE_S = 1.5, KILL_AFTER_S = 2;
+static const double READ_AFTER_S = 5; /* after --timeout, what is left of the output is dropped */
+static const double MOST_PAUSE_S = 30;
 /* timeout(1) and others signal a process and then its group. That is one SIGINT, not two. */
 static const double SAME_SIGINT_S = 0.5;
 
@@ -51,7 +54,7 @@ typedef enum run_phase { GOING, FAILED, TERMINATED, KILLED } run_phase;
 typedef struct launcher {
     int64_t n_ranks, n_restarts; /* options, down to argv */
     bool bare;                   /* no "[rank] " before each line */
-    double limit_s, grace_s;
+    double limit_s, grace_s, pause_s;
     char **argv;            /* of the ranks; argv[0] is searched in PATH */
     sigset_t signals, mask; /* those taken; what was blocked before, for the ranks */
     struct shm_job *job;
@@ -60,7 +63,8 @@ typedef struct launcher {
     int n_alive;
     run_output output;
     run_phase phase;
-    double next_s;        /* when the next phase is due; in GOING: the time limit */
+    double limit_end_s;   /* when --timeout has passed, of all tries together */
+    double next_s;        /* when the next phase is due; in GOING: limit_end_s */
     int passed_on;        /* the last signal passed on that ends programs, 0: none */
     double interrupted_s; /* when the first SIGINT came, 0: none */
     int exit_status;
@@ -85,6 +89,7 @@ static const option_spec OPTIONS[] = {
     {.name = "timeout", .kind = OPT_DOUBLE, .offset = FIELD(limit_s), .min = 1e-3, .max = 1e9, .arg = "SECONDS", .help = "end the ranks after that time, with exit status 124"},
     {.name = "grace", .kind = OPT_DOUBLE, .offset = FIELD(grace_s), .def = "30", .min = 1e-3, .max = 1e9, .arg = "SECONDS", .help = "after SIGTERM or SIGHUP, kill the ranks that have not ended by then"},
     {.name = "restarts", .kind = OPT_INT, .offset = FIELD(n_restarts), .def = "0", .min = 0, .max = 1e6, .help = "when a rank fails, start all of them again, so many times at most; with --resume auto a trainer goes on from its last checkpoint"},
+    {.name = "restart-pause", .kind = OPT_DOUBLE, .offset = FIELD(pause_s), .def = "1", .min = 1e-3, .max = 30, .arg = "SECONDS", .help = "wait so long before the first restart, and twice as long before each further one, up to 30"},
     {0}};
 /* clang-format on */
 
@@ -254,9 +259,22 @@ static void enter(launcher *s, run_phase phase, int signo, double lasts_s)
     signal_all(s, SIGCONT);
 }
 
+/* Ends this process although nobody takes its output, perhaps not even these words. */
+static _Noreturn void drop_output(const launcher *s)
+{
+    if (poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, 0) == 1)
+        dprintf(
+            STDERR_FILENO,
+            "[fsdp_run] not done after %g s, and nobody reads the output: the rest is dropped\n",
+            s->limit_s);
+    _exit(s->exit_status != 0 ? s->exit_status : TIMED_OUT);
+}
+
 /* Goes to the next phase when that is due. */
 static void check_deadline(launcher *s)
 {
+    if (s->n_alive == 0 && clock_now_s() > s->limit_end_s + READ_AFTER_S)
+        drop_output(s);
     if (clock_now_s() < s->next_s || s->n_alive == 0)
         return;
     if (s->phase == GOING) {
@@ -377,6 +395,23 @@ static fsdp_status wait_for_all(launcher *s)
                       "fsdp_run: cannot write to standard output: %s", strerror(why));
 }
 
+/* Waits before restart n. false: a signal has come that ends programs. */
+static bool pause_before(launcher *s, int n)
+{
+    const double pause_s = fmin(ldexp(s->pause_s, n - 1), MOST_PAUSE_S);
+    const double until_s = fmin(clock_now_s() + pause_s, s->limit_end_s);
+    fprintf(stderr, "[fsdp_run] restart %d of %d in %g s\n", n, (int)s->n_restarts, pause_s);
+    for (double left_s; (left_s = until_s - clock_now_s()) > 0;) {
+        struct timespec left = {(time_t)left_s, (long)(1e9 * (left_s - floor(left_s)))};
+        int signo = sigtimedwait(&s->signals, NULL, &left);
+        if (signo != SIGINT && signo != SIGTERM && signo != SIGHUP)
+            continue;
+        s->exit_status = BY_SIGNAL + signo;
+        return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     launcher s = {.exit_status = USAGE};
@@ -389,11 +424,11 @@ int main(int argc, char **argv)
         s.exit_status = 1;
         status = start_guard(&s);
     }
-    s.next_s = s.limit_s > 0 ? clock_now_s() + s.limit_s : INFINITY;
+    s.limit_end_s = s.next_s = s.limit_s > 0 ? clock_now_s() + s.limit_s : INFINITY;
     const launcher fresh = s;
     for (int n = 0; status == FSDP_OK && n <= s.n_restarts; n++) {
-        if (n > 0)
-            fprintf(stderr, "[fsdp_run] restart %d of %d\n", n, (int)s.n_restarts);
+        if (n > 0 && !pause_before(&s, n))
+            break;
         s = fresh;
         status = start_all(&s); /* if that fails, the kernel ends the ranks with this process */
         if (status == FSDP_OK)
