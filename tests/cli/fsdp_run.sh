@@ -190,8 +190,9 @@ too_long() {
 
 # Nobody reads what the ranks write, nor the launcher's own lines.
 nobody_reads() {
-    local stalled
+    local stalled begun
     case_is 'status: time limit, and nobody reads the output' || return
+    begun=$(now_ms)
     mkfifo "$work/full" && exec {stalled}<>"$work/full" # a reader that takes nothing
     timeout $limit_s "$run" -n 2 --timeout 0.5 yes >"$work/full" 2>"$work/err"
     rc=$?
@@ -200,6 +201,7 @@ nobody_reads() {
     timeout $limit_s "$run" -n 2 --timeout 0.5 yes >"$work/full" 2>&1
     rc=$?
     expect_status 124
+    [ $(($(now_ms) - begun)) -lt $((limit_s * 1000)) ] || complain 'timeout(1) has ended them'
     exec {stalled}<&-
     check_left
     verdict

@@ -1,7 +1,7 @@
 #!/bin/bash
 # small_shm.sh -- nine ranks with a /dev/shm of 64 MB, as containers have it, and of 16 MB, too little for MPICH's own
-# segments (4 MB a rank): they train with the bits of one device, and leave nothing there nor among the System V
-# segments, not even when a rank is killed.
+# segments (4 MB a rank), and with a read-only one: they train with the bits of one device, and leave nothing there nor
+# among the System V segments, not even when a rank is killed.
 #
 #   tests/cli/small_shm.sh [BUILD]
 #   CASES=REGEX                only the cases whose names match
@@ -32,7 +32,7 @@ a_rank() {
 # case_is MEGABYTES NAME -- whether it is to run; sets the size of /dev/shm
 case_is() {
     name="$1 MB of /dev/shm, $2 (W=$ranks)"
-    chosen && mount -o remount,size="$1m" /dev/shm
+    chosen && { [ "${size:-}" = ro ] || mount -o remount,size="$1m" /dev/shm; }
 }
 
 # trains MEGABYTES NAME LAUNCHER OPTION... -- to its end
@@ -76,5 +76,10 @@ else
     trains 64 'over shm' "$LAUNCHER" --comm shm
     trains 16 'over mpi' "$LAUNCHER" --comm mpi
     killed 16 'over mpi' "$LAUNCHER" --comm mpi
+    mount -o remount,ro /dev/shm
+    for comm in auto mpi; do
+        size=ro trains 16 "read-only, --comm $comm" "$LAUNCHER" --comm $comm
+    done
+    mount -o remount,rw /dev/shm
 fi
 cli_end

@@ -177,15 +177,15 @@ static void mpi_abort(transport_group *group, int exit_code)
 /* ---- start --------------------------------------------------------------------------------- */
 
 /* MPICH's UCX takes about 4 MB of /dev/shm per rank and fails without it (16 ranks in a container's
- * usual 64 MB). When it is tight, leave out the transport that lives there: System V segments,
- * which /dev/shm does not bound, serve as well. A setting of the user's wins. */
+ * usual 64 MB). When it is tight, or cannot be written at all, leave out the transport that lives
+ * there: System V segments, which /dev/shm does not bound, serve as well. A setting of the user's
+ * wins. */
 static void choose_transports(void)
 {
     enum { NEEDED_BYTES_PER_RANK = 8 << 20 };
     struct statvfs fs;
-    if (statvfs("/dev/shm", &fs) != 0)
-        return;
-    double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
+    const bool usable = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &fs) == 0;
+    double free_bytes = usable ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
     if (free_bytes < (double)comm_launched_local_ranks() * NEEDED_BYTES_PER_RANK)
         setenv("UCX_TLS", "^posix", 0);
 }
