@@ -104,9 +104,9 @@ void device_set_watch(device *d, const device_watch *watch)
     d->watch = watch ? *watch : (device_watch){0};
 }
 
-void device_set_memory_watch(device *d, const device_watch *watch)
+void device_set_second_watch(device *d, const device_watch *watch)
 {
-    d->memory_watch = watch ? *watch : (device_watch){0};
+    d->second_watch = watch ? *watch : (device_watch){0};
 }
 
 void device_set_scope(device *d, const char *scope, const char *phase)
@@ -121,8 +121,8 @@ static void tell_issued(device_act *act)
     const device *d = act->stream ? act->stream->device : act->event->device;
     act->scope = d->scope;
     act->phase = d->phase;
-    if (d->memory_watch.issued && (act->kind == ACT_ALLOC || act->kind == ACT_FREE))
-        (void)d->memory_watch.issued(d->memory_watch.self, act);
+    if (d->second_watch.issued)
+        (void)d->second_watch.issued(d->second_watch.self, act);
     act->token = d->watch.issued ? d->watch.issued(d->watch.self, act) : 0;
 }
 

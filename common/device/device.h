@@ -293,10 +293,10 @@ typedef struct device_watch {
  *   watch   copied */
 void device_set_watch(device *d, const device_watch *watch);
 
-/* device_set_memory_watch -- who is told of every ACT_ALLOC and ACT_FREE from now on, beside the
- * watch; NULL: nobody. `ran` is not told. Call it when no stream has work.
+/* device_set_second_watch -- who else is told of what is issued, but not when that has run; NULL:
+ * nobody. Call it when no stream has work.
  *   watch   copied */
-void device_set_memory_watch(device *d, const device_watch *watch);
+void device_set_second_watch(device *d, const device_watch *watch);
 
 /* device_set_scope -- what the host issues work for from now on: the name of a layer, and
  * "forward", "recompute" or "backward". Every act passes them to the watches. NULL, NULL: nothing.

@@ -62,7 +62,7 @@ struct device {
     device_config config;
     ledger *ledger, *host_ledger; /* one and the same where memory_is_host */
     stream *compute;
-    device_watch watch, memory_watch; /* issued NULL: nobody watches */
+    device_watch watch, second_watch; /* issued NULL: nobody watches */
     const char *scope, *phase;
 };
 

@@ -12,7 +12,8 @@ typedef struct block {
     const void *ptr;
     const char *label; /* a literal */
     mem_category category;
-    char scope[48], phase[16], stream[32]; /* of the host when it asked */
+    char scope[48], phase[16], stream[32]; /* see snapshot.h */
+    bool is_of_unit;                       /* scope is what a collective was for */
     size_t bytes, reserved_bytes;
     int64_t birth, death; /* calls; death: ALIVE if there was none */
     TAILQ_ENTRY(block) link;
@@ -22,6 +23,7 @@ struct snapshot {
     pthread_mutex_t lock; /* guards all below */
     device *dev;
     TAILQ_HEAD(block_list, block) blocks; /* in the order of their births */
+    block *latest;                        /* that was looked up */
     int64_t n_calls;
     size_t live_bytes, most_bytes;  /* now, and in the latest step */
     int64_t step, begin, end, peak; /* the latest step, its calls begin + 1 to end, and the one
@@ -61,16 +63,54 @@ static void note_alloc(snapshot *s, const device_act *act)
     }
 }
 
-/* Most blocks that are freed are young. A block of host memory is not in the list. */
+static bool is_in(const block *b, const void *ptr)
+{
+    const size_t at = (uintptr_t)ptr - (uintptr_t)b->ptr;
+    return b->death == ALIVE && (at == 0 || at < b->bytes);
+}
+
+/* The live block that ptr is in; NULL: it is memory of the host. Most calls are for a young block,
+ * and a collective touches a block in many places. */
+static block *block_at(snapshot *s, const void *ptr)
+{
+    block *b = s->latest;
+    if (!b || !is_in(b, ptr))
+        b = TAILQ_LAST(&s->blocks, block_list);
+    while (b && !is_in(b, ptr))
+        b = TAILQ_PREV(b, block_list, link);
+    return s->latest = b;
+}
+
 static void note_free(snapshot *s, const void *ptr)
 {
-    block *b = TAILQ_LAST(&s->blocks, block_list);
-    while (b && (b->ptr != ptr || b->death != ALIVE))
-        b = TAILQ_PREV(b, block_list, link);
+    block *b = block_at(s, ptr);
     if (!b)
         return;
     b->death = ++s->n_calls;
     s->live_bytes -= b->bytes;
+}
+
+/* A gather ahead of time is issued in the scope of another layer; the collective says for which
+ * unit it is. What the set-up made gets the scope of its first use, but a shard and its moments
+ * that of the gradient which updates them. */
+static void note_use(snapshot *s, const device_act *act)
+{
+    const char *name = act->label ? act->label : act->scope;
+    block *b;
+    for (int i = 0; !name && i < act->n_accesses; i++)
+        if ((b = block_at(s, act->accesses[i].ptr)) != NULL && b->is_of_unit)
+            name = b->scope;
+    for (int i = 0; name && i < act->n_accesses; i++) {
+        if ((b = block_at(s, act->accesses[i].ptr)) == NULL)
+            break; /* memory of the host: of other ranks, and there may be thousands */
+        if (b->is_of_unit)
+            continue;
+        const bool is_updated = b->category == MEM_PARAMS_SHARD || b->category == MEM_OPTIMIZER;
+        if (!act->label && (*b->scope || is_updated == (act->scope != NULL)))
+            continue;
+        snprintf(b->scope, sizeof b->scope, "%s", name);
+        b->is_of_unit = act->label != NULL;
+    }
 }
 
 static uint64_t act_issued(void *self, const device_act *act)
@@ -79,7 +119,9 @@ static uint64_t act_issued(void *self, const device_act *act)
     pthread_mutex_lock(&s->lock);
     if (act->kind == ACT_FREE)
         note_free(s, act->dst);
-    else if (!act->on_host)
+    else if (act->kind == ACT_LAUNCH)
+        note_use(s, act);
+    else if (act->kind == ACT_ALLOC && !act->on_host)
         note_alloc(s, act);
     pthread_mutex_unlock(&s->lock);
     return 0;
@@ -87,6 +129,7 @@ static uint64_t act_issued(void *self, const device_act *act)
 
 static void forget_freed(snapshot *s)
 {
+    s->latest = NULL;
     for (block *b = TAILQ_FIRST(&s->blocks), *next; b; b = next) {
         next = TAILQ_NEXT(b, link);
         if (b->death == ALIVE)
@@ -179,7 +222,7 @@ fsdp_status snapshot_open(device *d, snapshot **out)
     s->dev = d;
     TAILQ_INIT(&s->blocks);
     pthread_mutex_init(&s->lock, NULL);
-    device_set_memory_watch(d, &(device_watch){.self = s, .issued = act_issued});
+    device_set_second_watch(d, &(device_watch){.self = s, .issued = act_issued});
     return FSDP_OK;
 }
 

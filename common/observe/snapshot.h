@@ -16,8 +16,9 @@
  *   label,category,scope,phase,stream,bytes,birth,death,reserved
  *
  * `birth` is 0 or less if the block is older than the step; `death` is empty if the block outlives
- * the step. scope is the unit or the layer that asked, and phase is what for: forward, recompute or
- * backward. Both may be empty. reserved is device_mem_reserved with this block.
+ * the step. scope is the unit that the block is for, where a collective tells, else the layer.
+ * phase is what the host issued when it asked: forward, recompute or backward. Both may be empty.
+ * reserved is device_mem_reserved with this block.
  *
  * The page holds the same rows and a script of its own that draws them (snapshot_page.html). It
  * needs no network. Of a step of more than SNAPSHOT_MOST_CALLS calls it has those around the peak,

@@ -9,10 +9,18 @@
 
 static const comm_transport dry_shows, dry_native;
 
-static fsdp_status done(const transport_group *group, const comm_call *call)
+static fsdp_status nothing(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    return FSDP_OK;
+}
+
+/* A watch of the device is told what the call would touch. */
+static fsdp_status done(const transport_group *group, stream *s, const comm_call *call, touched *t)
 {
     comm_recorder_mark(group->team->recorder, call->ticket, COMM_DONE);
-    return FSDP_OK;
+    return touched_launch(t, s, call, (launch_config){.fn = nothing});
 }
 
 static fsdp_status dry_open(comm_team *team, transport_group **out)
@@ -27,34 +35,44 @@ static fsdp_status dry_open(comm_team *team, transport_group **out)
 }
 
 /* Hosts' calls bring from each peer what this rank sends. */
+static fsdp_status host_exchange(transport_group *group, const comm_call *call,
+                                 const comm_part *parts)
+{
+    const int mine = group->team->rank;
+    for (int r = 0; r < group->team->size; r++)
+        if (r != mine && parts[r].recv_bytes == parts[mine].send_bytes)
+            memcpy(parts[r].recv, parts[mine].send, parts[mine].send_bytes);
+    comm_recorder_mark(group->team->recorder, call->ticket, COMM_DONE);
+    return FSDP_OK;
+}
+
 static fsdp_status dry_exchange(transport_group *group, stream *s, const comm_call *call,
                                 const comm_part *parts, const comm_peer_read *v)
 {
-    (void)v;
-    const int mine = group->team->rank;
-    for (int r = 0; s == NULL && r < group->team->size; r++)
-        if (r != mine && parts[r].recv_bytes == parts[mine].send_bytes)
-            memcpy(parts[r].recv, parts[mine].send, parts[mine].send_bytes);
-    return done(group, call);
+    if (s == NULL)
+        return host_exchange(group, call, parts);
+    touched t = touched_begin(group->team, v);
+    touched_sent(&t, group->team, parts);
+    touched_received(&t, group->team, parts);
+    return done(group, s, call, &t);
 }
 
 /* An all-gather, a broadcast or an all-reduce. */
 static fsdp_status dry_whole(transport_group *group, stream *s, const comm_call *call, void *buf,
                              size_t n)
 {
-    (void)s;
-    (void)buf;
-    (void)n;
-    return done(group, call);
+    touched t = touched_begin(group->team, NULL);
+    touched_add(&t, buf, n, true);
+    return done(group, s, call, &t);
 }
 
 static fsdp_status add(transport_group *group, stream *s, const comm_call *call,
                        const comm_scatter *x, void *sum)
 {
-    (void)s;
-    (void)x;
-    (void)sum;
-    return done(group, call);
+    touched t = touched_begin(group->team, NULL);
+    touched_add(&t, x->send, 1, false);
+    touched_add(&t, sum, 1, true);
+    return done(group, s, call, &t);
 }
 
 static fsdp_status dry_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
