@@ -152,9 +152,7 @@ static fsdp_status take_file(corpus *c, corpus_file *f, size_t vocab_limit)
 {
     struct stat st;
     _Alignas(int32_t) char head[SHARD_HEADER_BYTES];
-    if (fstat(f->fd, &st) != 0)
-        return fsdp_error(FSDP_EIO, "", "data: %s: %s", f->path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
+    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fsdp_error(FSDP_EIO, "pass --data with a regular file, a directory or a glob",
                           "data: %s: not a regular file", f->path);
     const size_t bytes = (size_t)st.st_size;

@@ -42,13 +42,14 @@ bool token_file_is(const char *path, const void *head, size_t file_bytes)
 static const char WRITE_HINT[] = "write it again with llm.c's dev/data scripts (GPT-2 tokens); a "
                                  "text file must not be named .bin";
 
-static fsdp_status check_header(const char *path, const void *bytes, size_t file_bytes)
+fsdp_status token_file_check(const char *path, const void *head, size_t file_bytes,
+                             size_t *n_tokens)
 {
     if (file_bytes < SHARD_HEADER_BYTES)
         return fsdp_error(FSDP_EINVAL, WRITE_HINT,
                           "data: %s: header: got a file of %zu bytes, expected at least %d", path,
                           file_bytes, SHARD_HEADER_BYTES);
-    int32_t magic = header_field(bytes, FIELD_MAGIC), version = header_field(bytes, FIELD_VERSION);
+    int32_t magic = header_field(head, FIELD_MAGIC), version = header_field(head, FIELD_VERSION);
     if (magic == LLAMA3_MAGIC)
         return fsdp_error(FSDP_EINVAL, "make the shards with the GPT-2 tokenizer (uint16 tokens)",
                           "data: %s: magic: got %d (Llama-3 shards, uint32 tokens), expected %d",
@@ -59,7 +60,7 @@ static fsdp_status check_header(const char *path, const void *bytes, size_t file
     if (version != SHARD_VERSION)
         return fsdp_error(FSDP_EINVAL, WRITE_HINT, "data: %s: version: got %d, expected %d", path,
                           version, SHARD_VERSION);
-    int32_t n = header_field(bytes, FIELD_N_TOKENS);
+    int32_t n = header_field(head, FIELD_N_TOKENS);
     if (n < 0)
         return fsdp_error(FSDP_EINVAL, WRITE_HINT,
                           "data: %s: number of tokens: got %d, expected 0 or more", path, n);
@@ -69,13 +70,6 @@ static fsdp_status check_header(const char *path, const void *bytes, size_t file
                           "data: %s: length: got %zu bytes, expected %zu for the %d tokens of its "
                           "header",
                           path, file_bytes, expected, n);
-    return FSDP_OK;
-}
-
-fsdp_status token_file_check(const char *path, const void *head, size_t file_bytes,
-                             size_t *n_tokens)
-{
-    TRY(check_header(path, head, file_bytes));
-    *n_tokens = (size_t)header_field(head, FIELD_N_TOKENS);
+    *n_tokens = (size_t)n;
     return FSDP_OK;
 }
