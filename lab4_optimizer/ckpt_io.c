@@ -10,8 +10,7 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer_setup.h"
 
-/* Array k (parameter, states) of unit u on this rank; NULL for the states of a frozen unit. */
-static float *unit_array(const fsdp_optimizer *o, int u, int k)
+float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k)
 {
     return k == 0 ? o->r->f->units[u].shard : o->units[u].state[k - 1];
 }
@@ -93,7 +92,7 @@ static fsdp_status write_slice(fsdp_optimizer *o, int u, int k, ckpt_work *w, ck
     fsdp *f = o->r->f;
     const mesh_shape *shape = &f->mesh.shape;
     const flat_layout *l = &f->units[u].slices;
-    const float *src = unit_array(o, u, k);
+    const float *src = ckpt_unit_array(o, u, k);
     ckpt_pieces packed = {.pieces = w->packed, .values = w->values};
     if (!src)
         return FSDP_OK;
@@ -190,7 +189,7 @@ static fsdp_status load_unit(fsdp_optimizer *o, const ckpt_source *from, int u, 
     TRY(ckpt_shard_pieces(l, f->mesh.shape.shard_rank, &mine, &n_mine));
     fsdp_status status = FSDP_OK;
     for (int k = 0; k < from->manifest.id.n_arrays && status == FSDP_OK; k++) {
-        float *dst = unit_array(o, u, k);
+        float *dst = ckpt_unit_array(o, u, k);
         unit_load to = {.l = l, .rank = f->mesh.shape.shard_rank, .array = k, .shard = host};
         if (!dst)
             continue;

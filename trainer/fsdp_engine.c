@@ -1,7 +1,7 @@
 /* fsdp_engine.c -- see fsdp_engine.h: what the training loop calls, in terms of labs 1 to 5. */
 #include "trainer/fsdp_engine.h"
 #include "common/comm/comm.h"
-#include "lab2_forward/dim0_gather.h"
+#include "common/comm/comm_pieces.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/offload.h"
 #include <stdlib.h>
@@ -48,24 +48,26 @@ static fsdp_status engine_load(void *self, const ckpt_source *from)
     return comm_agree(e->f.run.world, fsdp_refresh(&e->f));
 }
 
-/* ---- the full parameters, for export --------------------------------------------------------- */
+/* ---- full arrays, for export ----------------------------------------------------------------- */
 
-/* *full [padded_elems] = the masters of unit u, in fp32 whatever type the model computes with. The
- * caller frees it in order of the compute stream. */
-static fsdp_status gather_masters(fsdp *f, int u, float **full)
+/* *full [padded_elems] = all of unit u's array of which this rank has `shard`: the masters, in fp32
+ * whatever type the model computes with, or a state. The caller frees it in order of the compute
+ * stream. */
+static fsdp_status gather_array(fsdp *f, int u, const float *shard, float **full)
 {
     const fsdp_unit *unit = &f->units[u];
     const flat_layout *l = &unit->layout;
     comm *c = f->gather_group;
     TRY(event_record(unit->consumed, f->compute));
     TRY(stream_wait_event(f->gather_stream, unit->consumed));
-    TRY(comm_alloc_f32(c, f->gather_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered masters",
+    TRY(comm_alloc_f32(c, f->gather_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered array",
                        full));
     float *mine = *full + (size_t)comm_rank(c) * l->shard_elems;
     if (l->row_ranks > 0) {
-        TRY(dim0_gather(f, u, DTYPE_F32, *full));
+        TRY(comm_all_gather_pieces(c, f->gather_stream, unit->name, DTYPE_F32, shard, *full,
+                                   &unit->own.shard_pieces));
     } else {
-        TRY(device_copy(f->gather_stream, mine, unit->shard, l->shard_elems * sizeof *mine));
+        TRY(device_copy(f->gather_stream, mine, shard, l->shard_elems * sizeof *mine));
         TRY(comm_all_gather(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full,
                             l->shard_elems));
     }
@@ -73,8 +75,8 @@ static fsdp_status gather_masters(fsdp *f, int u, float **full)
     return stream_wait_event(f->compute, unit->gathered);
 }
 
-/* Rank 0 hands parameter p, which is in the masters of its unit, to the sink. */
-static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink sink, void *ctx)
+/* Rank 0 hands the elements of parameter p, which are in the array of its unit, to the sink. */
+static fsdp_status sink_param(fsdp *f, int p, const float *array, engine_sink sink, void *ctx)
 {
     const param_spec *spec = &f->run.m->params[p];
     const flat_slot *slot = f->units[f->param_unit[p]].layout.slots;
@@ -84,7 +86,7 @@ static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink 
     float *host = malloc(bytes + 1);
     if (!host)
         return fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", spec->name);
-    fsdp_status status = device_download(f->compute, host, masters + slot->offset, bytes);
+    fsdp_status status = device_download(f->compute, host, array + slot->offset, bytes);
     if (status == FSDP_OK)
         status = stream_sync(f->compute);
     if (status == FSDP_OK)
@@ -95,25 +97,27 @@ static fsdp_status sink_param(fsdp *f, int p, const float *masters, engine_sink 
 
 /* The parameters of one unit are next to each other in the global order, except the root's, which
  * is gathered once for each end. Only one unit and its companion are gathered at a time. */
-static fsdp_status engine_read_params(void *self, engine_sink sink, void *ctx)
+static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *ctx)
 {
-    fsdp *f = &((fsdp_engine *)self)->f;
+    fsdp_engine *e = self;
+    fsdp *f = &e->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
-    const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has the whole masters */
+    const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has the whole arrays */
     float *full[2] = {NULL};
     int gathered[2] = {-1, -1}; /* a trained unit, a frozen unit */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
-        const int u = f->param_unit[p], k = f->units[u].frozen;
-        if (f->run.m->params[p].tied_to != NOT_TIED)
+        const int u = f->param_unit[p], i = f->units[u].frozen;
+        const float *shard = ckpt_unit_array(&e->o, u, k);
+        if (f->run.m->params[p].tied_to != NOT_TIED || !ckpt_has(f->run.m, p, k))
             continue;
-        if (shared && u != gathered[k]) {
-            device_free(f->compute, full[k]);
-            full[k] = NULL;
-            status = gather_masters(f, u, &full[k]);
-            gathered[k] = u;
+        if (shared && u != gathered[i]) {
+            device_free(f->compute, full[i]);
+            full[i] = NULL;
+            status = gather_array(f, u, shard, &full[i]);
+            gathered[i] = u;
         }
         if (status == FSDP_OK && sink && comm_rank(f->run.world) == 0 && mine == FSDP_OK)
-            mine = sink_param(f, p, shared ? full[k] : f->units[u].shard, sink, ctx);
+            mine = sink_param(f, p, shared ? full[i] : shard, sink, ctx);
     }
     device_free(f->compute, full[0]);
     device_free(f->compute, full[1]);
@@ -194,7 +198,7 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
         .begin_step = engine_begin_step,
         .optimizer_step = engine_step,
         .find_grad = engine_find_grad,
-        .read_params = engine_read_params,
+        .read_array = engine_read_array,
         .save = engine_save,
         .load = engine_load,
         .free = engine_free,

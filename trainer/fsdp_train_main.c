@@ -73,13 +73,15 @@ static fsdp_status write_snapshot(const trainer *t)
 /* What follows the last step. */
 static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
 {
+    const int64_t step = was_done ? t->setup.first_step : train_end(&t->cfg.train);
     if (!was_done)
         TRY(profile_run_write(t->profiled, stdout));
     if (!was_done && t->snapshot)
         TRY(comm_agree(t->run.world, write_snapshot(t)));
     if (t->cfg.export_dir)
-        TRY(train_export(&t->setup, t->cfg.export_dir,
-                         was_done ? t->setup.first_step : train_end(&t->cfg.train)));
+        TRY(train_export(&t->setup, t->cfg.export_dir, step));
+    if (t->cfg.export_optimizer)
+        TRY(train_export_optimizer(&t->setup, t->cfg.export_optimizer, step));
     if (!was_done)
         TRY(report_run(t, result, stdout));
     TRY(print_order(t));

@@ -95,6 +95,7 @@ fsdp_status trainer_check_outputs(const trainer *t)
     TRY(check_output_file("loss-csv", c->train.loss_csv));
     TRY(check_export("export-init", c->export_init_dir));
     TRY(check_export("export", c->export_dir));
+    TRY(check_output_file("export-optimizer", c->export_optimizer));
     TRY(check_output_file("digests", c->digests));
     TRY(check_output_file("snapshot", c->snapshot));
     return check_output_file("memory-report", c->memory_report);

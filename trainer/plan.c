@@ -88,7 +88,9 @@ static fsdp_status dry_steps(dry_run *d)
     if (t->cfg.val_data) /* the gradients of the last step are still there */
         TRY(train_rehearse_evaluation(t->loop, d->eval_batches));
     if (t->cfg.export_dir || t->cfg.export_init_dir) /* it gathers masters, unit by unit */
-        TRY(t->engine.read_params(t->engine.self, NULL, NULL));
+        TRY(t->engine.read_array(t->engine.self, 0, NULL, NULL));
+    if (t->cfg.export_optimizer)
+        TRY(t->engine.read_array(t->engine.self, 1, NULL, NULL));
     return FSDP_OK;
 }
 

@@ -109,6 +109,9 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
     {OPTION("export-init", export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
     {OPTION("export", export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
+    {OPTION("export-shard-size", train.export_shard_mib), .def = "4768", .min = 1, .max = 1LL << 40, .arg = "MiB",
+     .help = "the most that a file of weights has; of several, model.safetensors.index.json says where each tensor is"},
+    {OPTION("export-optimizer", export_optimizer), .arg = "FILE", .help = "write the full states of the optimizer (safetensors)"},
     {OPTION("save", save_dir), .arg = "DIR",
      .help = "write sharded checkpoints to DIR/step-N; SIGUSR1 asks for one, and SIGTERM for one and the end"},
     {OPTION("save-every", train.save_every), .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
@@ -448,6 +451,8 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
     const need rules[] = {
         {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
+        {c->export_optimizer && optimizer_of(trainer_config_optimizer(c))->n_states == 0,
+         "--export-optimizer", "--momentum X or another --optimizer than sgd"},
         {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},
         {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
          "--save DIR"},

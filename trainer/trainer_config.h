@@ -61,7 +61,8 @@ typedef struct trainer_config {
     int64_t device_memory_mib;            /* 0: no limit */
     int reduction, comm, ops;             /* grad_acc_mode, comm_backend, trainer_ops */
     int param_dtype, reduce_dtype;        /* dtype */
-    const char *export_init_dir, *export_dir, *memory_report, *profile_dir, *snapshot;
+    const char *export_init_dir, *export_dir, *export_optimizer;
+    const char *memory_report, *profile_dir, *snapshot;
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* checkpoints; 0: all */
     bool check_order, print_shards;

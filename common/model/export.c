@@ -1,41 +1,31 @@
-/* export.c -- writes safetensors with Hugging Face's names and the config.json that goes with it.
+/* export.c -- writes safetensors with Hugging Face's names and the config.json that goes with them.
  *
- *   export_begin -> export_append ... -> export_end | export_cancel
+ *   export_begin | export_begin_states -> export_append ... -> export_end | export_cancel
  *
- * The two files get their names, weights first, after both are on disk. A crash between the two
- * renames leaves new weights beside the old config.json. */
+ * The files get their names, weights first, after all are on disk. A crash between the renames
+ * leaves new weights beside the old config.json, or a single file beside the index of several:
+ * import_open refuses these two. */
 #include "common/model/export.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char HINT[] = "check the path given to --export, and the space left there";
 
-static fsdp_status write_failed(const export_writer *w)
+static fsdp_status no_memory(void)
 {
-    return fsdp_error(FSDP_EIO, HINT, "export: %s: write: %s", w->weights.path, strerror(errno));
+    return fsdp_error(FSDP_ENOMEM, "", "export: no host memory");
 }
 
-/* ---- the two JSON texts --------------------------------------------------------------------- */
-
-/* What stands before the tensors, owned by the caller; NULL: no memory. *elems: all floats. */
-static char *weights_head(const model *m, size_t *head_bytes, size_t *elems)
+static fsdp_status write_failed(const export_file *f)
 {
-    cJSON *header = cJSON_CreateObject();
-    cJSON *meta = cJSON_AddObjectToObject(header, SAFETENSORS_METADATA);
-    bool ok = meta != NULL && cJSON_AddStringToObject(meta, "format", "pt") != NULL;
-    uint64_t at_bytes = 0;
-    for (int p = 0; p < m->n_params && ok; p++)
-        if (m->params[p].tied_to == NOT_TIED)
-            ok = safetensors_add(header, m->params[p].name, m->params[p].dims, m->params[p].n_dims,
-                                 &at_bytes);
-    char *head = ok ? safetensors_head(header, head_bytes) : NULL;
-    cJSON_Delete(header);
-    *elems = (size_t)at_bytes / sizeof(float);
-    return head;
+    return fsdp_error(FSDP_EIO, HINT, "export: %s: write: %s", f->file.path, strerror(errno));
 }
+
+/* ---- config.json ----------------------------------------------------------------------------- */
 
 /* An error of out shows when the file is synced. */
 static void write_config(FILE *out, const model_config *c)
@@ -73,28 +63,146 @@ static void write_config(FILE *out, const model_config *c)
             c->vocab_size - 1, c->vocab_size - 1, eps);
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- headers --------------------------------------------------------------------------------- */
 
-static fsdp_status open_files(const model *m, const char *dir, export_writer *w)
+/* A header without tensors; the caller deletes it. NULL: no memory. */
+static cJSON *new_header(const char *optimizer, int64_t step)
 {
-    size_t head_bytes;
+    char text[160] = "{\"" SAFETENSORS_METADATA "\":{\"format\":\"pt\"}}";
+    if (optimizer != NULL)
+        snprintf(text, sizeof text,
+                 "{\"" SAFETENSORS_METADATA
+                 "\":{\"format\":\"pt\",\"optimizer\":\"%s\",\"step\":\"%lld\"}}",
+                 optimizer, (long long)step);
+    return cJSON_Parse(text);
+}
+
+/* Write the header of an open file; `bytes` of tensors will follow. */
+static fsdp_status write_head(export_file *f, const cJSON *header, uint64_t bytes)
+{
+    size_t head_bytes = 0;
+    char *head = safetensors_head(header, &head_bytes);
+    if (head == NULL)
+        return no_memory();
+    f->left_elems = (size_t)bytes / sizeof(float);
+    const bool ok = fwrite(head, 1, head_bytes, f->file.out) == head_bytes;
+    free(head);
+    return ok ? FSDP_OK : write_failed(f);
+}
+
+/* ---- which file a parameter is in ------------------------------------------------------------ */
+
+/* file_of [n_params] = the number of its file; -1: tied. A file has at most max_bytes, or a single
+ * parameter. Returns how many files there are. */
+static int assign_files(const model *m, uint64_t max_bytes, int *file_of)
+{
+    uint64_t bytes = 0;
+    int n = 1;
+    for (int p = 0; p < m->n_params; p++) {
+        const uint64_t more = m->params[p].elems * sizeof(float);
+        file_of[p] = -1;
+        if (m->params[p].tied_to != NOT_TIED)
+            continue;
+        if (bytes > 0 && bytes + more > max_bytes) {
+            n++;
+            bytes = 0;
+        }
+        file_of[p] = n - 1;
+        bytes += more;
+    }
+    return n;
+}
+
+/* Open file i of w, which has the parameters that file_of says, and list these in map. */
+static fsdp_status open_weights(const model *m, const char *dir, int i, const int *file_of,
+                                cJSON *map, export_writer *w)
+{
+    char name[64] = EXPORT_WEIGHTS;
+    uint64_t bytes = 0;
+    cJSON *header = new_header(NULL, 0);
+    bool ok = header != NULL;
+    if (w->n_files > 1)
+        snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", i + 1, w->n_files);
+    for (int p = 0; p < m->n_params && ok; p++)
+        if (file_of[p] == i)
+            ok = safetensors_add(header, m->params[p].name, m->params[p].dims, m->params[p].n_dims,
+                                 &bytes) &&
+                 cJSON_AddStringToObject(map, m->params[p].name, name) != NULL;
+    fsdp_status status = ok ? atomic_file_open_in(&w->files[i].file, dir, name, HINT) : no_memory();
+    if (status == FSDP_OK)
+        status = write_head(&w->files[i], header, bytes);
+    cJSON_Delete(header);
+    return status;
+}
+
+static fsdp_status write_index(const model *m, const char *dir, cJSON *map, export_writer *w)
+{
+    char *text = cJSON_Print(map);
+    fsdp_status status =
+        text != NULL ? atomic_file_open_in(&w->index, dir, EXPORT_INDEX, HINT) : no_memory();
+    if (status == FSDP_OK) /* an error of out shows when the file is synced */
+        fprintf(w->index.out, "{\"metadata\": {\"total_size\": %zu},\n\"weight_map\": %s}\n",
+                m->n_param_elems * sizeof(float), text);
+    cJSON_free(text);
+    return status;
+}
+
+static fsdp_status open_files(const model *m, const char *dir, int *file_of, cJSON *map,
+                              export_writer *w)
+{
+    fsdp_status status = FSDP_OK;
+    if (w->files == NULL || map == NULL)
+        return no_memory();
     TRY(atomic_make_dir(dir, HINT));
     TRY(atomic_file_open_in(&w->config, dir, EXPORT_CONFIG, HINT));
     write_config(w->config.out, &m->config);
-    TRY(atomic_file_open_in(&w->weights, dir, EXPORT_WEIGHTS, HINT));
-    char *head = weights_head(m, &head_bytes, &w->expected_elems);
-    if (head == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "export: no host memory");
-    bool ok = fwrite(head, 1, head_bytes, w->weights.out) == head_bytes;
-    free(head);
-    return ok ? FSDP_OK : write_failed(w);
+    for (int i = 0; i < w->n_files && status == FSDP_OK; i++)
+        status = open_weights(m, dir, i, file_of, map, w);
+    if (status == FSDP_OK && w->n_files > 1)
+        status = write_index(m, dir, map, w);
+    snprintf(w->stale, sizeof w->stale, "%s/%s", dir,
+             w->n_files > 1 ? EXPORT_WEIGHTS : EXPORT_INDEX);
+    return status;
 }
 
-fsdp_status export_begin(const model *m, const char *dir, export_writer *w)
+/* ---- writing --------------------------------------------------------------------------------- */
+
+fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes, export_writer *w)
 {
     FSDP_ASSERT(dir[0] != '\0');
     *w = (export_writer){0};
-    fsdp_status status = open_files(m, dir, w);
+    int *file_of = calloc((size_t)m->n_params, sizeof *file_of);
+    cJSON *map = cJSON_CreateObject();
+    if (file_of != NULL) {
+        w->n_files = assign_files(m, max_bytes, file_of);
+        w->files = calloc((size_t)w->n_files, sizeof *w->files);
+    }
+    fsdp_status status = open_files(m, dir, file_of, map, w);
+    cJSON_Delete(map);
+    free(file_of);
+    if (status != FSDP_OK)
+        export_cancel(w);
+    return status;
+}
+
+fsdp_status export_begin_states(const model *m, const optimizer_rule *rule, int64_t step,
+                                const char *path, export_writer *w)
+{
+    uint64_t bytes = 0;
+    cJSON *header = new_header(rule->name, step);
+    *w = (export_writer){.files = calloc(1, sizeof *w->files), .n_files = 1};
+    bool ok = header != NULL && w->files != NULL;
+    for (int i = 0; i < rule->n_states * m->n_params && ok; i++) {
+        char name[PARAM_NAME_BYTES + 32];
+        const param_spec *p = &m->params[i % m->n_params];
+        snprintf(name, sizeof name, "%s.%s", p->name, rule->pytorch[i / m->n_params]);
+        if (p->tied_to == NOT_TIED && !p->frozen)
+            ok = safetensors_add(header, name, p->dims, p->n_dims, &bytes);
+    }
+    fsdp_status status = ok ? atomic_file_open(&w->files[0].file, path, HINT) : no_memory();
+    if (status == FSDP_OK)
+        status = write_head(&w->files[0], header, bytes);
+    cJSON_Delete(header);
     if (status != FSDP_OK)
         export_cancel(w);
     return status;
@@ -103,22 +211,36 @@ fsdp_status export_begin(const model *m, const char *dir, export_writer *w)
 fsdp_status export_append(void *writer, const float *values, size_t elems)
 {
     export_writer *w = writer;
-    FSDP_ASSERT(elems <= w->expected_elems - w->written_elems);
-    if (fwrite(values, sizeof *values, elems, w->weights.out) != elems)
-        return write_failed(w);
-    w->written_elems += elems;
+    for (size_t n; elems > 0; values += n, elems -= n) {
+        export_file *f = &w->files[w->at];
+        n = elems < f->left_elems ? elems : f->left_elems;
+        if (fwrite(values, sizeof *values, n, f->file.out) != n)
+            return write_failed(f);
+        f->left_elems -= n;
+        w->at += f->left_elems == 0;
+        FSDP_ASSERT(w->at < w->n_files || n == elems);
+    }
     return FSDP_OK;
 }
 
 static fsdp_status publish(export_writer *w)
 {
-    if (w->written_elems != w->expected_elems)
-        return fsdp_error(FSDP_ESTATE, "", "export: %s: got %zu floats, expected %zu",
-                          w->weights.path, w->written_elems, w->expected_elems);
-    TRY(atomic_file_sync(&w->config));
-    TRY(atomic_file_sync(&w->weights));
-    TRY(atomic_file_commit(&w->weights));
-    return atomic_file_commit(&w->config);
+    if (w->at < w->n_files)
+        return fsdp_error(FSDP_ESTATE, "", "export: %s: %zu floats are missing",
+                          w->files[w->at].file.path, w->files[w->at].left_elems);
+    for (int i = 0; i < w->n_files; i++)
+        TRY(atomic_file_sync(&w->files[i].file));
+    TRY(w->index.out != NULL ? atomic_file_sync(&w->index) : FSDP_OK);
+    TRY(w->config.out != NULL ? atomic_file_sync(&w->config) : FSDP_OK);
+    for (int i = 0; i < w->n_files; i++)
+        TRY(atomic_file_commit(&w->files[i].file));
+    if (w->index.out != NULL)
+        TRY(atomic_file_commit(&w->index));
+    if (*w->stale != '\0' && unlink(w->stale) != 0 && errno != ENOENT)
+        return fsdp_error(FSDP_EIO, HINT,
+                          "export: cannot remove %s, which the new files replace: %s", w->stale,
+                          strerror(errno));
+    return w->config.out != NULL ? atomic_file_commit(&w->config) : FSDP_OK;
 }
 
 fsdp_status export_end(export_writer *w)
@@ -130,6 +252,10 @@ fsdp_status export_end(export_writer *w)
 
 void export_cancel(export_writer *w)
 {
-    atomic_file_cancel(&w->weights);
+    for (int i = 0; i < w->n_files && w->files != NULL; i++)
+        atomic_file_cancel(&w->files[i].file);
+    atomic_file_cancel(&w->index);
     atomic_file_cancel(&w->config);
+    free(w->files);
+    *w = (export_writer){0};
 }

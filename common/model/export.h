@@ -1,6 +1,6 @@
 /* export.h -- weights on disk: safetensors with Hugging Face names, and config.json.
  *
- *   export_begin -> export_append ... -> export_end | export_cancel
+ *   export_begin | export_begin_states -> export_append ... -> export_end | export_cancel
  *   import_model_config -> gpt2_create -> import_open -> import_read ... -> import_close
  *
  * A writer streams one tensor after the other, so no process holds the whole model. Files are
@@ -9,6 +9,7 @@
 #include "common/base/atomic_file.h"
 #include "common/model/safetensors.h"
 #include "common/model/unit.h"
+#include "common/ops/optimizers.h"
 
 #define EXPORT_WEIGHTS "model.safetensors"
 #define EXPORT_CONFIG  "config.json"
@@ -16,15 +17,30 @@
 
 enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* a path that was cut is still too long */ };
 
+typedef struct export_file {
+    atomic_file file;
+    size_t left_elems; /* that have not been written */
+} export_file;
+
 typedef struct export_writer {
-    atomic_file weights, config;
-    size_t expected_elems, written_elems;
+    atomic_file config, index;
+    export_file *files;   /* [n_files], owned */
+    int n_files, at;      /* at: the file that is being written */
+    char stale[PATH_MAX]; /* what would contradict the new files; "": nothing */
 } export_writer;
 
 /* export_begin -- make DIR unless there is one, write its config.json, and begin its
- * model.safetensors with the header, which lists a tied tensor once.
+ * model.safetensors with the header, which lists a tied tensor once. If that file would have more
+ * than max_bytes of values, there are several, model-00001-of-0000N.safetensors and so on, and
+ * model.safetensors.index.json, which says where each tensor is. A tensor is never cut.
  *   errors  FSDP_EIO with the path; FSDP_ENOMEM; nothing is left behind */
-fsdp_status export_begin(const model *m, const char *dir, export_writer *w);
+fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes, export_writer *w);
+/* export_begin_states -- begin a safetensors file with the states of the trained parameters, such
+ * as "transformer.wte.weight.exp_avg": state after state, each in order of the parameters. Its
+ * metadata names the optimizer and the number of steps made.
+ *   errors  as export_begin */
+fsdp_status export_begin_states(const model *m, const optimizer_rule *rule, int64_t step,
+                                const char *path, export_writer *w);
 /* export_append -- the next `elems` floats (host). The parameters come in order of their global
  * index, without tied ones, whole or in pieces; more than all of them fails an assertion.
  *   writer  an export_writer *

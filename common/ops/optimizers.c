@@ -64,12 +64,14 @@ static fsdp_status update_adadelta(const ops *o, stream *s, const optim_scalars 
     return o->adadelta(s, &a);
 }
 
-/* AdamW's states keep the names of the first checkpoints; PyTorch's are exp_avg and exp_avg_sq. */
+/* AdamW's states keep the names of the first checkpoints. */
 static const optimizer_rule RULES[] = {
-    [OPTIMIZER_ADAMW] = {"adamw", 2, {"m", "v"}, update_adamw},
-    [OPTIMIZER_SGD] = {"sgd", 0, {NULL}, update_sgd},
-    [OPTIMIZER_ADADELTA] = {"adadelta", 2, {"square_avg", "acc_delta"}, update_adadelta},
-    [OPTIMIZER_MOMENTUM] = {"sgd with momentum", 1, {"momentum_buffer"}, update_sgd},
+    [OPTIMIZER_ADAMW] = {"adamw", 2, {"m", "v"}, {"exp_avg", "exp_avg_sq"}, update_adamw},
+    [OPTIMIZER_SGD] = {"sgd", 0, {NULL}, {NULL}, update_sgd},
+    [OPTIMIZER_ADADELTA] =
+        {"adadelta", 2, {"square_avg", "acc_delta"}, {"square_avg", "acc_delta"}, update_adadelta},
+    [OPTIMIZER_MOMENTUM] =
+        {"sgd with momentum", 1, {"momentum_buffer"}, {"momentum_buffer"}, update_sgd},
 };
 
 const optimizer_rule *optimizer_of(optimizer_kind kind)

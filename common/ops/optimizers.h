@@ -39,7 +39,8 @@ typedef struct optim_part {
 typedef struct optimizer_rule {
     const char *name; /* in checkpoints */
     int n_states;     /* arrays as long as the parameters, zero before the first step */
-    const char *states[OPTIM_MAX_STATES]; /* [n_states] their names in checkpoints */
+    const char *states[OPTIM_MAX_STATES];  /* [n_states] their names in checkpoints */
+    const char *pytorch[OPTIM_MAX_STATES]; /* [n_states] their names in PyTorch, for exports */
     /* One step of one part: an operation of ops.h, whose cost and accesses op_work.h has. */
     fsdp_status (*update)(const ops *o, stream *s, const optim_scalars *sc, const optim_part *part);
 } optimizer_rule;

@@ -282,7 +282,7 @@ static size_t most_elems(const model *m)
     return most;
 }
 
-static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
+static fsdp_status read_array(void *self, int k, engine_sink sink, void *ctx)
 {
     baseline *b = self;
     const model *m = b->run.m;
@@ -293,9 +293,9 @@ static fsdp_status read_params(void *self, engine_sink sink, void *ctx)
         status = fsdp_error(FSDP_ENOMEM, "", "export: no host memory");
     for (int p = 0; p < n && status == FSDP_OK; p++) {
         const ckpt_piece whole = {.param = p, .elems = m->params[p].elems};
-        if (m->params[p].tied_to != NOT_TIED)
+        if (m->params[p].tied_to != NOT_TIED || !ckpt_has(m, p, k))
             continue;
-        status = move_piece(b, 0, &whole, host, true);
+        status = move_piece(b, k, &whole, host, true);
         if (status == FSDP_OK)
             status = sink(ctx, host, m->params[p].elems);
     }
@@ -466,7 +466,7 @@ fsdp_status baseline_create(const run_context *run, engine *out)
         .unit_name = unit_name,
         .optimizer_step = baseline_step,
         .find_grad = find_grad,
-        .read_params = read_params,
+        .read_array = read_array,
         .save = baseline_save,
         .load = baseline_load,
         .free = baseline_free,

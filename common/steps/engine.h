@@ -16,8 +16,8 @@ typedef struct step_scalars {
     float grad_scale;   /* fp32(1 / tokens of the global batch) */
 } step_scalars;
 
-/* engine_sink -- receives the full parameters on rank 0, in host memory that is valid during the
- * call: one parameter a call, in order of their global index, without tied ones. */
+/* engine_sink -- receives full arrays on rank 0, in host memory that is valid during the call: one
+ * parameter a call, in order of their global index, without tied ones. */
 typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
 /* A rank's part of a gradient: `elems` elements from element `begin` on, in device memory. */
@@ -41,9 +41,10 @@ typedef struct engine {
      * clipping. Every element is in the piece of exactly one rank. Order reads after the compute
      * stream. */
     fsdp_status (*find_grad)(void *self, int param, engine_piece *out);
-    /* Collective. sink is called on rank 0 only; its errors reach every rank. NULL: no values are
-     * brought to the host. */
-    fsdp_status (*read_params)(void *self, engine_sink sink, void *ctx);
+    /* Collective: array 0, the parameters, or k + 1, state k of the trained parameters. sink is
+     * called on rank 0 only; its errors reach every rank. NULL: no values are brought to the host.
+     */
+    fsdp_status (*read_array)(void *self, int array, engine_sink sink, void *ctx);
     /* Collective: a checkpoint of parameters, optimizer state and step, which engines of any kind
      * load on any number of ranks. After a load that failed the state is undefined. */
     fsdp_status (*save)(void *self, ckpt_store *to, int64_t next_step);

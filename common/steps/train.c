@@ -468,6 +468,7 @@ typedef struct export_run {
     export_writer w;
     const engine *engine;
     ckpt_origin of;
+    int array;
     ckpt_piece next; /* the whole of the next parameter */
 } export_run;
 
@@ -476,29 +477,58 @@ static fsdp_status export_param(void *ctx, const float *values, size_t elems)
     export_run *x = ctx;
     const model *m = x->of.m;
     int l = 0;
-    while (m->params[x->next.param].tied_to != NOT_TIED)
+    while (m->params[x->next.param].tied_to != NOT_TIED || !ckpt_has(m, x->next.param, x->array))
         x->next.param++;
     while (x->next.param >= m->layers[l].first_param + m->layers[l].n_params)
         l++;
     x->next.unit = x->engine->unit_name(x->engine->self, x->engine->layer_unit[l]);
     x->next.elems = elems;
-    TRY(ckpt_check_finite(&x->of, &x->next, 0, values));
+    TRY(ckpt_check_finite(&x->of, &x->next, x->array, values));
     x->next.param++;
     return export_append(&x->w, values, elems);
 }
 
+/* Bring n arrays from `first` on to x->w on rank 0, where it was begun with the status `begun`. */
+static fsdp_status export_arrays(const train_setup *setup, int first, int n, fsdp_status begun,
+                                 export_run *x)
+{
+    fsdp_status status = comm_agree(setup->run->world, begun);
+    for (x->array = first; x->array < first + n && status == FSDP_OK; x->array++) {
+        x->next.param = 0;
+        status = setup->engine->read_array(setup->engine->self, x->array, export_param, x);
+    }
+    if (status == FSDP_OK)
+        return comm_agree(setup->run->world,
+                          comm_rank(setup->run->world) == 0 ? export_end(&x->w) : FSDP_OK);
+    export_cancel(&x->w);
+    return status;
+}
+
+static export_run export_of(const train_setup *setup, int64_t step)
+{
+    return (export_run){.engine = setup->engine,
+                        .of = {.what = "export",
+                               .m = setup->run->m,
+                               .optimizer = optimizer_of(setup->run->optimizer),
+                               .step = step,
+                               .newest = setup->store ? setup->store->newest : 0}};
+}
+
 fsdp_status train_export(const train_setup *setup, const char *dir, int64_t step)
 {
-    export_run x = {.engine = setup->engine,
-                    .of = {.what = "export", .m = setup->run->m, .step = step}};
-    bool writes = comm_rank(setup->run->world) == 0;
-    x.of.newest = setup->store ? setup->store->newest : 0;
-    fsdp_status status =
-        comm_agree(setup->run->world, writes ? export_begin(setup->run->m, dir, &x.w) : FSDP_OK);
-    if (status == FSDP_OK)
-        status = setup->engine->read_params(setup->engine->self, export_param, &x);
-    if (status == FSDP_OK)
-        return comm_agree(setup->run->world, writes ? export_end(&x.w) : FSDP_OK);
-    export_cancel(&x.w);
-    return status;
+    export_run x = export_of(setup, step);
+    fsdp_status begun = FSDP_OK;
+    if (comm_rank(setup->run->world) == 0)
+        begun =
+            export_begin(setup->run->m, dir, (uint64_t)setup->cfg->export_shard_mib << 20, &x.w);
+    return export_arrays(setup, 0, 1, begun, &x);
+}
+
+fsdp_status train_export_optimizer(const train_setup *setup, const char *path, int64_t step)
+{
+    export_run x = export_of(setup, step);
+    fsdp_status begun = FSDP_OK;
+    if (comm_rank(setup->run->world) == 0)
+        begun = export_begin_states(setup->run->m, x.of.optimizer, step, path, &x.w);
+    return export_arrays(setup, 1, x.of.optimizer->n_states, begun, &x);
 }

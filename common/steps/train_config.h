@@ -11,10 +11,11 @@ typedef struct train_config {
     int64_t batch_size, grad_accum, global_batch; /* global = ranks * batch_size * grad_accum */
     double lr, min_lr, weight_decay, beta1, beta2, eps, momentum, rho, clip_grad;
     bool nesterov;
-    int64_t eval_every;   /* steps; 0: at the end */
-    const char *loss_csv; /* NULL: none */
-    int64_t save_every;   /* steps; 0: at the end */
-    int64_t stop_after;   /* steps have been made; 0: at the end */
+    int64_t eval_every;       /* steps; 0: at the end */
+    const char *loss_csv;     /* NULL: none */
+    int64_t export_shard_mib; /* the most that a file of weights has */
+    int64_t save_every;       /* steps; 0: at the end */
+    int64_t stop_after;       /* steps have been made; 0: at the end */
 } train_config;
 
 /* train_end -- steps after which the run ends: cfg->steps, or stop_after if that is less. */

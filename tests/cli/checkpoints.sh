@@ -440,6 +440,8 @@ eval-every     | free --val-data LICENSE --eval-every 1
 loss-csv       | free
 export-init    | free --export-init $new/free
 export         | free --export $new/free
+export-shard-size | free --export $new/free --export-shard-size 1
+export-optimizer | free --export-optimizer $new/free
 save           | free --save $new/free
 save-every     | free --save $new/free --save-every 1
 keep           | free --save $new/free --keep 1

@@ -30,7 +30,7 @@ verdict
 # is OPTION CLASS... -- whether the option is of one of these: file, dir (written); data, checkpoint (read)
 class_of() {
     case $1 in
-    loss-csv | memory-report | digests) echo file ;;
+    loss-csv | memory-report | digests | export-optimizer) echo file ;;
     save | export | export-init | profile) echo dir ;;
     data | val-data) echo data ;;
     resume) echo checkpoint ;;
@@ -136,6 +136,7 @@ written() {
     digests) [ -c "$2" ] || tail -1 "$2" | grep -qx '# end: [0-9]* rows' || complain 'no digests' ;;
     memory-report) [ -c "$2" ] || grep -q '^what,name' "$2" || complain 'no report' ;;
     export) cmp -s "$2/model.safetensors" "$work/whole/model.safetensors" || complain 'other weights' ;;
+    export-optimizer) [ -c "$2" ] || grep -aq 'wte.weight.exp_avg_sq' "$2" || complain 'no states' ;;
     export-init) [ -s "$2/model.safetensors" ] || complain 'no weights' ;;
     profile) [ -s "$2/profile.md" ] || complain 'no profile' ;;
     save) [ "$(cat "$2/latest")" = step-4 ] || complain 'no checkpoint' ;;
@@ -184,7 +185,7 @@ if [ "$tier" = full ]; then
     kinds=('link' 'link to a link' 'link to nothing' 'link to itself' 'slashes at the end' 'the way up' 'current directory'
         'pipe' 'null device' 'other kind' 'spaces, a new line, UTF-8' 'name that looks like an option' 'name of 200 bytes'
         'name of 255 bytes' 'name of 256 bytes' 'path of 4000 bytes' 'path of 4090 bytes' 'path of 5000 bytes')
-    options=(loss-csv memory-report digests save export export-init profile data val-data resume)
+    options=(loss-csv memory-report digests export-optimizer save export export-init profile data val-data resume)
 fi
 for option in "${options[@]}"; do
     for kind in "${kinds[@]}"; do

@@ -201,7 +201,7 @@ static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
                                    .elems = t->m.n_param_elems,
                                    .params = malloc(t->m.n_param_elems * sizeof(float))};
     free(rows);
-    return t->engine.read_params(t->engine.self, take_param, &w);
+    return t->engine.read_array(t->engine.self, 0, take_param, &w);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */

@@ -230,7 +230,7 @@ fsdp_status run_training(device *dev, comm *group, const run_config *config, run
         digests_end(r.digests);
     sink_at at = {.dst = out->params, .room = out->param_elems};
     if (st == FSDP_OK)
-        st = r.e.read_params(r.e.self, keep_params, &at);
+        st = r.e.read_array(r.e.self, 0, keep_params, &at);
     if (st == FSDP_OK && out->params)
         FSDP_ASSERT_EQ(at.used, out->param_elems);
     run_free(&r);
