@@ -63,9 +63,21 @@ fsdp_status offload_take(fsdp_optimizer *o, const update_part *part)
                : FSDP_OK;
 }
 
+fsdp_status offload_squares(fsdp_optimizer *o, int u)
+{
+    for (int i = 0; i < o->units[u].n_ranges; i++) {
+        const decay_range *range = &o->units[u].ranges[i];
+        TRY(o->ops->sum_squares(o->compute,
+                                &(sum_squares_args){.sum = o->norm_sum,
+                                                    .x = o->r->grads[u].shard_grad + range->begin,
+                                                    .elems = range->elems}));
+    }
+    return FSDP_OK;
+}
+
 /* ---- 4.7 ------------------------------------------------------------------------------------- */
 
-static fsdp_status update_piece(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
+fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                                 update_part *part)
 {
     /* SOLUTION BEGIN 4.7 */
@@ -81,7 +93,30 @@ static fsdp_status update_piece(fsdp_optimizer *o, const optim_scalars *scalars,
     /* SOLUTION END 4.7 */
 }
 
-static fsdp_status update_pieces(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw)
+fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale)
+{
+    /* SOLUTION BEGIN 4.7 */
+    TRY(device_zero(o->compute, o->norm_sum, sizeof *o->norm_sum));
+    for (int u = 0; u < o->n_units; u++) {
+        if (o->r->f->units[u].frozen)
+            continue;
+        TRY(grad_finish(o->r, u, grad_scale));
+        TRY(grad_all_gather(o->r, u));
+        TRY(offload_squares(o, u));
+        TRY(grad_park(o->r, u));
+    }
+    TRY(event_record(o->squared, o->compute));
+    TRY(stream_wait_event(o->norm_stream, o->squared));
+    TRY(comm_all_reduce(o->norm_group, o->norm_stream, "grad norm", DTYPE_I64, o->norm_sum->bin,
+                        RSUM_BINS));
+    TRY(event_record(o->added, o->norm_stream));
+    return stream_wait_event(o->compute, o->added);
+    /* SOLUTION END 4.7 */
+}
+
+/* ---- provided: what comes before and after --------------------------------------------------- */
+
+static fsdp_status update_parts(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw)
 {
     fsdp *f = o->r->f;
     const size_t most = offload_piece_elems(f->own.offload, offload_arrays(o));
@@ -89,7 +124,7 @@ static fsdp_status update_pieces(fsdp_optimizer *o, const optim_scalars *scalars
         for (size_t at = 0, n = f->units[u].layout.shard_elems; !f->units[u].frozen && at < n;
              at += most) {
             update_part part = {.u = u, .begin = at, .arrays.elems = min_size(n - at, most)};
-            TRY(update_piece(o, scalars, adamw, &part));
+            TRY(offload_update_part(o, scalars, adamw, &part));
         }
     return FSDP_OK;
 }
@@ -102,45 +137,11 @@ fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adam
     TRY(offload_order(x, x->down, x->up));
     if (opens)
         TRY(offload_open_ring(x, fsdp_most_shard_elems(f), offload_arrays(o)));
-    TRY(update_pieces(o, scalars, adamw));
+    TRY(update_parts(o, scalars, adamw));
     if (opens)
         offload_close_ring(x);
     TRY(offload_order(x, x->down, x->up));
     return offload_order(x, x->down, o->compute);
-}
-
-/* Add the squares of unit u's ranges. */
-static fsdp_status add_squares(fsdp_optimizer *o, int u)
-{
-    for (int i = 0; i < o->units[u].n_ranges; i++) {
-        const decay_range *range = &o->units[u].ranges[i];
-        TRY(o->ops->sum_squares(o->compute,
-                                &(sum_squares_args){.sum = o->norm_sum,
-                                                    .x = o->r->grads[u].shard_grad + range->begin,
-                                                    .elems = range->elems}));
-    }
-    return FSDP_OK;
-}
-
-fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale)
-{
-    /* SOLUTION BEGIN 4.7 */
-    TRY(device_zero(o->compute, o->norm_sum, sizeof *o->norm_sum));
-    for (int u = 0; u < o->n_units; u++) {
-        if (o->r->f->units[u].frozen)
-            continue;
-        TRY(grad_finish(o->r, u, grad_scale));
-        TRY(grad_all_gather(o->r, u));
-        TRY(add_squares(o, u));
-        TRY(grad_park(o->r, u));
-    }
-    TRY(event_record(o->squared, o->compute));
-    TRY(stream_wait_event(o->norm_stream, o->squared));
-    TRY(comm_all_reduce(o->norm_group, o->norm_stream, "grad norm", DTYPE_I64, o->norm_sum->bin,
-                        RSUM_BINS));
-    TRY(event_record(o->added, o->norm_stream));
-    return stream_wait_event(o->compute, o->added);
-    /* SOLUTION END 4.7 */
 }
 
 fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, float *norm)

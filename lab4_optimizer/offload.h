@@ -17,16 +17,19 @@ typedef struct update_part {
 } update_part;
 
 /* ---- 4.7, a star: unscored ------------------------------------------------------------------- */
-/* offload_update -- update every unit that is not frozen, piece by piece (offload_piece_elems with
- * offload_arrays). For each piece: offload_next, offload_bring, let the compute stream wait for the
- * uploads, update_run, let `down` wait for the update, offload_take, and record `used` on `down`.
- * The copies of one piece so run while the other piece is updated. The host never waits.
- *   order  uploads start after all that `down` has so far: the step before, and parked gradients.
- *          Later work on compute starts after the last download */
-fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw);
-/* offload_norm -- what grads_finish and grad_norm do, unit by unit: grad_finish, grad_all_gather,
- * squares of the unit's ranges added to *o->norm_sum, grad_park. Only then one all-reduce: the norm
- * must be that of the whole model before the first piece is clipped. */
+/* offload_update_part -- update part, whose arrays live on the host. Take the next piece of the
+ * ring (offload_next); offload_bring; let the compute stream wait for the uploads (offload_order);
+ * update_run; let `down` wait for the update; offload_take; record the piece's `used` on `down`. So
+ * the copies of one piece run while the device updates the other. The host never waits, and no
+ * upload waits for an update but by `used`.
+ *   part  u, begin and arrays.elems are set */
+fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
+                                update_part *part);
+/* offload_norm -- do what grads_finish and grad_norm do, but unit by unit, so that few gradients
+ * are on the device at a time: for each unit that is not frozen grad_finish, grad_all_gather,
+ * offload_squares and grad_park (lab 3's grad_offload.h). Then one all-reduce over norm_group, in
+ * the order of grad_norm. Only now is the norm that of the model, so the update is a second pass.
+ */
 fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale);
 
 /* ---- provided -------------------------------------------------------------------------------- */
@@ -42,6 +45,12 @@ fsdp_status offload_take(fsdp_optimizer *o, const update_part *part);
 /* update_run -- (update.c) update what the unit's ranges have of these elements, on compute. */
 fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                        const update_part *whole);
+/* offload_squares -- add the squares of unit u's ranges to *o->norm_sum, on compute. */
+fsdp_status offload_squares(fsdp_optimizer *o, int u);
+/* offload_update -- offload_update_part of every piece of every unit that is not frozen.
+ *   order  uploads start after what `down` has so far: the last step, and parked gradients. Later
+ *          work on compute and `up` starts after the last download */
+fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw);
 /* offload_step -- optimizer_step where shards are on the host: offload_norm, clip_coef,
  * optimizer_update. */
 fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);

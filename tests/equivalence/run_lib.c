@@ -66,6 +66,7 @@ static fsdp_status make_engine(run *r, const run_context *context)
     return fsdp_engine_create(
         &(fsdp_config){.run = *context,
                        .mesh = &r->mesh,
+                       .offload = c->offload,
                        .replicas_last = c->replicas_last,
                        .per_param = c->per_param,
                        .wrap = c->wrap,
@@ -175,6 +176,8 @@ static fsdp_status one_step(run *r, int step)
         st = device_download(r->s, &host[blocks], r->norm, sizeof *host);
     if (st == FSDP_OK)
         st = stream_sync(r->s);
+    if (c->after_step)
+        c->after_step(c->ctx);
     float *in_order = calloc(blocks + 1, sizeof *in_order);
     const run_context context = context_of(r);
     const size_t w = (size_t)comm_size(r->group);

@@ -30,6 +30,9 @@ typedef struct run_config {
     uint64_t seed;
     const char *freeze; /* as --freeze has it; NULL: nothing is frozen */
     dtype param_dtype, reduce_dtype;
+    offload_config offload;
+    void (*after_step)(void *ctx); /* called when a step has run; NULL: nobody */
+    void *ctx;
     bool no_sync, replicas_last; /* see run_context and no_sync.h */
     const size_t *order; /* [global batch]: place in the batch -> sequence; NULL: in order */
     FILE *digests;       /* on every rank; the group's rank 0 writes digests there; NULL: none */

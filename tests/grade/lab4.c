@@ -10,6 +10,7 @@
 #include "tests/grade/adamw_lib.h"
 #include "tests/grade/ckpt_lib.h"
 #include "tests/grade/handmade_lib.h"
+#include "tests/grade/offload_lib.h"
 #include "tests/grade/tiny_lib.h"
 
 /* ---- 4.3 ------------------------------------------------------------------------------------ */
@@ -380,7 +381,13 @@ static fsdp_status adamw_body(fixture *fx)
                            .clip_norm = limit,
                            .grad_scale = 0.125f};
         TRY(push_step(fx));
+        if (fx->f.own.offload)
+            TRY(gate_close(fx->g, fx->compute));
         TRY(optimizer_step(&o, &sc, norm));
+        if (fx->f.own.offload) {
+            uploads_expect(fx, 2 * 2 + (int)step * 3 * 2); /* two pieces; three a step */
+            note(fx, gate_open(fx->g, "offload_update"));
+        }
         TRY(stream_sync(fx->f.comm_stream));
         expect_values(fx, "norm before clipping", norm, &want_norm, 1);
         for (int u = 0; u < N_UNITS; u++)
@@ -402,9 +409,30 @@ static fsdp_status task_4_4(grade *g)
     return fixture_run(g, SPEC(.sharding = SHARDING_FULL), adamw_body);
 }
 
+/* ---- 4.7 ------------------------------------------------------------------------------------ */
+
+/* Each of the three units is one piece of two moments. */
+static fsdp_status offload_body(fixture *fx)
+{
+    const offload_config config = {.states = true, .piece_bytes = 2 * 32 * sizeof(float)};
+    TRY(offload_create(fx->dev, &config, &fx->f.own.offload));
+    uploads_watch(fx);
+    fsdp_status status = adamw_body(fx);
+    offload_free(fx->f.own.offload);
+    fx->f.own.offload = NULL;
+    return status;
+}
+
+static fsdp_status task_4_7(grade *g)
+{
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true), offload_body));
+    return offload_runs(g);
+}
+
 int main(int argc, char **argv)
 {
     static const grade_task tasks[] = {{"4.1", task_4_1}, {"4.2", task_4_2}, {"4.3", task_4_3},
-                                       {"4.4", task_4_4}, {"4.5", task_4_5}, {"4.6", task_4_6}};
+                                       {"4.4", task_4_4}, {"4.5", task_4_5}, {"4.6", task_4_6},
+                                       {"4.7", task_4_7}};
     return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
 }

@@ -1,0 +1,169 @@
+/* offload_lib.c -- see offload_lib.h. */
+#include "tests/grade/offload_lib.h"
+#include <string.h>
+#include <time.h>
+#include "common/device/separate.h"
+#include "lab2_forward/fsdp_setup.h"
+#include "tests/equivalence/run_lib.h"
+#include "tests/unit/target_lib.h"
+
+/* ---- what the upload stream has done --------------------------------------------------------- */
+
+static atomic_int n_uploads;
+static device_watch order_watch;
+
+static uint64_t uploads_issued(void *self, const device_act *act)
+{
+    (void)self;
+    order_watch.issued(order_watch.self, act);
+    return act->kind == ACT_COPY && strcmp(stream_name(act->stream), "upload") == 0;
+}
+
+static void uploads_ran(void *self, const device_act *act)
+{
+    (void)self;
+    (void)act;
+    atomic_fetch_add(&n_uploads, 1);
+}
+
+void uploads_watch(fixture *fx)
+{
+    order_watch = order_check_watch(fx->g->order);
+    atomic_store(&n_uploads, 0);
+    device_set_watch(fx->dev, &(device_watch){.issued = uploads_issued, .ran = uploads_ran});
+}
+
+void uploads_expect(fixture *fx, int n)
+{
+    char what[80];
+    for (int naps = 0; naps * 200 < GATE_LIMIT_S * 500000 && atomic_load(&n_uploads) < n; naps++) {
+        (void)event_done(fx->f.own.offload->order); /* a device with a schedule goes on */
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+    }
+    snprintf(what, sizeof what, "copies that are uploaded before the first update has run");
+    note(fx, expect_int(what, atomic_load(&n_uploads), n));
+}
+
+/* ---- whole runs ------------------------------------------------------------------------------ */
+
+/* Issued bytes between steps: those of the device and, by category, of its host. */
+typedef struct between {
+    device *dev;
+    ledger_figures on_device, on_host;
+} between;
+
+static void look_between(void *ctx)
+{
+    between *b = ctx;
+    b->on_device = ledger_read(device_ledger(b->dev));
+    b->on_host = ledger_read(device_host_ledger(b->dev));
+}
+
+static const run_config BASE = {.fsdp = true,
+                                .model = {.family = "gpt2",
+                                          .n_blocks = 2,
+                                          .n_head = 2,
+                                          .d_model = 24,
+                                          .d_ff = 96,
+                                          .vocab_size = 67,
+                                          .max_seq_len = 8,
+                                          .norm_eps = 1e-5f},
+                                .mode = GRAD_ACC_CANONICAL,
+                                .batch = 1,
+                                .seq_len = 8,
+                                .grad_accum = 3,
+                                .steps = 3,
+                                .lr = 1e-2,
+                                .clip_norm = 0.5f,
+                                .seed = 5};
+enum { PIECE_BYTES = 4096 };
+
+/* Bytes of arrays between steps, as a share of the parameters' without offload. */
+static fsdp_status expect_between(const between *plain, const between *b, bool shards)
+{
+    const size_t *dev = b->on_device.issued_bytes, *host = b->on_host.issued_bytes;
+    const size_t *all = plain->on_device.issued_bytes;
+    const size_t params = all[MEM_PARAMS_SHARD];
+    TRY(expect_int("bytes of shards on the device", (long long)dev[MEM_PARAMS_SHARD],
+                   shards ? 0 : (long long)params));
+    TRY(expect_int("bytes of shards on the host", (long long)host[MEM_PARAMS_SHARD],
+                   shards ? (long long)params : 0));
+    TRY(expect_int("bytes of moments on the host", (long long)host[MEM_OPTIMIZER],
+                   (long long)all[MEM_OPTIMIZER]));
+    TRY(expect_int("bytes of pieces between steps", (long long)dev[MEM_OPTIMIZER],
+                   shards ? 2 * PIECE_BYTES : 0));
+    TRY(expect_int("bytes of gradients on the device between steps",
+                   (long long)dev[MEM_GRADS_SHARD], 0));
+    TRY(expect_int("bytes of pieces in an update",
+                   (long long)b->on_device.issued_peak_bytes[MEM_OPTIMIZER], 2 * PIECE_BYTES));
+    return expect_true("sums of gradients leave the device in a step",
+                       !shards || b->on_device.issued_peak_bytes[MEM_GRADS_SHARD] <
+                                      plain->on_device.issued_peak_bytes[MEM_GRADS_SHARD]);
+}
+
+static fsdp_status run_one(grade *g, run_config config, between *b, run_result *out)
+{
+    comm *c;
+    device_config dc = {.backend = target_backend()->device,
+                        .index = target_index(),
+                        .n_threads = 1,
+                        .debug_fill = true};
+    if (device_memory_is_host(g->dev)) /* a device that has its own */
+        dc.backend = &device_separate;
+    TRY(comm_schedule_seed(&dc.schedule_seed));
+    TRY(device_open(&dc, &b->dev));
+    const device_watch watch = order_check_watch(g->order);
+    device_set_watch(b->dev, &watch);
+    const comm_config cc = target_comm(8);
+    TRY(comm_open(b->dev, &cc, &c));
+    config.ops = g->ops;
+    config.after_step = look_between;
+    config.ctx = b;
+    fsdp_status status = run_training(b->dev, c, &config, out);
+    comm_close(c);
+    device_close(b->dev);
+    return status;
+}
+
+static fsdp_status compare(const run_result *got, const run_result *want)
+{
+    TRY(expect_f32("loss of step", got->loss, want->loss, (size_t)want->steps));
+    TRY(expect_f32("norm of step", got->norm, want->norm, (size_t)want->steps));
+    return want->params ? expect_f32("parameter", got->params, want->params, want->param_elems)
+                        : FSDP_OK;
+}
+
+/* One configuration without offload, with the optimizer's states on the host, with all there. */
+static fsdp_status compare_runs(grade *g, const run_config *config)
+{
+    run_result want, got;
+    between plain, b;
+    TRY(run_one(g, *config, &plain, &want));
+    fsdp_status status = FSDP_OK;
+    for (int shards = 0; shards < 2 && status == FSDP_OK; shards++) {
+        run_config on_host = *config;
+        on_host.offload =
+            (offload_config){.states = true, .shards = shards == 1, .piece_bytes = PIECE_BYTES};
+        TRY(run_one(g, on_host, &b, &got));
+        status = compare(&got, &want);
+        if (status == FSDP_OK)
+            status = expect_between(&plain, &b, shards == 1);
+        run_result_free(&got);
+    }
+    run_result_free(&want);
+    return status;
+}
+
+fsdp_status offload_runs(grade *g)
+{
+    run_config config = BASE;
+    TRY(compare_runs(g, &config));
+    config.per_param = true;
+    config.prefetch = (prefetch_config){PREFETCH_BOTH, 1, NULL};
+    config.param_dtype = DTYPE_BF16;
+    TRY(compare_runs(g, &config));
+    if (run_hybrid_size(g->world_size) == 0)
+        return FSDP_OK;
+    config.sharding = SHARDING_HYBRID;
+    return compare_runs(g, &config);
+}
