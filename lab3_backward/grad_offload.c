@@ -4,24 +4,17 @@
 #include "lab2_forward/offload.h"
 #include "lab3_backward/second_use.h"
 
-static fsdp_status fetch_slots(offload *x, grad_acc *acc, int first, int last)
+static fsdp_status fetch(reducer *r, grad_acc *acc, bool all)
 {
-    for (int k = first; k <= last; k++) {
+    const int n = comm_size(r->f->reduce_group);
+    const int top = all ? TREE_SUM_LEVELS - 1 : sum_run_top(acc, r->batch_level, n);
+    for (int k = 0; k <= top; k++) { /* slots below batch_level are empty */
         const uint64_t bit = UINT64_C(1) << k;
         if (acc->parked & bit)
-            TRY(offload_fetch(x, acc->elems, &acc->tree.slot[k]));
+            TRY(offload_fetch(r->f->own.offload, acc->elems, &acc->tree.slot[k]));
         acc->parked &= ~bit;
     }
     return FSDP_OK;
-}
-
-static fsdp_status fetch(reducer *r, grad_acc *acc, bool all)
-{
-    offload *x = r->f->own.offload;
-    if (all)
-        return fetch_slots(x, acc, 0, TREE_SUM_LEVELS - 1);
-    const int level = acc->mode == GRAD_ACC_FAST ? 0 : r->batch_level;
-    return fetch_slots(x, acc, level, sum_run_top(acc, level, comm_size(r->f->reduce_group)));
 }
 
 fsdp_status grads_fetch(reducer *r, int u, stream *on, bool all)

@@ -116,19 +116,6 @@ fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale)
 
 /* ---- provided: what comes before and after --------------------------------------------------- */
 
-static fsdp_status update_parts(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw)
-{
-    fsdp *f = o->r->f;
-    const size_t most = offload_piece_elems(f->own.offload, offload_arrays(o));
-    for (int u = 0; u < f->n_units; u++)
-        for (size_t at = 0, n = f->units[u].layout.shard_elems; !f->units[u].frozen && at < n;
-             at += most) {
-            update_part part = {.u = u, .begin = at, .arrays.elems = min_size(n - at, most)};
-            TRY(offload_update_part(o, scalars, adamw, &part));
-        }
-    return FSDP_OK;
-}
-
 fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw)
 {
     fsdp *f = o->r->f;
@@ -137,7 +124,14 @@ fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adam
     TRY(offload_order(x, x->down, x->up));
     if (opens)
         TRY(offload_open_ring(x, fsdp_most_shard_elems(f), offload_arrays(o)));
-    TRY(update_parts(o, scalars, adamw));
+    const size_t most = offload_piece_elems(x, offload_arrays(o));
+    for (int u = 0; u < f->n_units; u++) {
+        const size_t n = f->units[u].frozen ? 0 : f->units[u].layout.shard_elems;
+        for (size_t at = 0; at < n; at += most) {
+            update_part part = {.u = u, .begin = at, .arrays.elems = min_size(n - at, most)};
+            TRY(offload_update_part(o, scalars, adamw, &part));
+        }
+    }
     if (opens)
         offload_close_ring(x);
     TRY(offload_order(x, x->down, x->up));

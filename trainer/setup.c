@@ -59,18 +59,26 @@ static fsdp_status check_same_options(trainer *t)
     return FSDP_OK;
 }
 
-/* Compare what something needs with the memory available, before it is allocated. */
+/* Compare what something needs with the memory there is, before it is allocated. */
+static fsdp_status check_need(const char *what, size_t need, size_t have, const char *where,
+                              const char *hint)
+{
+    char need_text[16], have_text[16];
+    if (need <= have)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ENOMEM, hint, "%s needs %s on each rank, %s of %s", what,
+                      format_bytes(need, need_text, sizeof need_text),
+                      format_bytes(have, have_text, sizeof have_text), where);
+}
+
 static fsdp_status check_room(const trainer *t, const char *what, size_t need, const char *hint)
 {
     bool limited;
-    size_t have = trainer_memory(t, &limited);
-    if (need <= have)
-        return FSDP_OK;
-    char need_text[16], have_text[16];
-    return fsdp_error(
-        FSDP_ENOMEM, hint, "%s needs %s on each rank, %s of memory are available to it%s", what,
-        format_bytes(need, need_text, sizeof need_text),
-        format_bytes(have, have_text, sizeof have_text), limited ? " by --device-memory" : "");
+    const size_t have = trainer_memory(t, &limited);
+    return check_need(what, need, have,
+                      limited ? "memory are available to it by --device-memory"
+                              : "memory are available to it",
+                      hint);
 }
 
 static fsdp_status open_data(trainer *t)
@@ -102,33 +110,26 @@ static bool offloads(const trainer_config *c)
     return c->optimizer_offload || c->cpu_offload;
 }
 
-/* Memory of a device that runs on the CPU comes from the host too. */
-static fsdp_status check_host_memory(const trainer *t)
-{
-    const size_t *planned = t->plan.memory_bytes;
-    const size_t need = planned[MEM_ON_HOST] + (device_runs_c(t->run.dev) ? planned[MEM_TOTAL] : 0);
-    const size_t have = device_host_mem_available() / (size_t)comm_local_size(t->run.world);
-    char need_text[16], have_text[16];
-    if (!offloads(&t->cfg) || need <= have)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ENOMEM,
-                      "use more ranks, or leave --cpu-offload and --optimizer-offload out; --plan "
-                      "prints the parts",
-                      "this run needs %s of host memory on each rank, %s are available to it",
-                      format_bytes(need, need_text, sizeof need_text),
-                      format_bytes(have, have_text, sizeof have_text));
-}
-
-/* Compare the least memory that the run needs with the memory available, before any allocation. */
+/* Compare the least memory that the run needs with the memory available, before any allocation.
+ * Where the CPU runs a device with memory of its own, that is memory of the host too. */
 static fsdp_status check_memory(const trainer *t)
 {
+    const size_t *planned = t->plan.memory_bytes;
+    const size_t on_host =
+        planned[MEM_ON_HOST] + (device_runs_c(t->run.dev) ? planned[MEM_TOTAL] : 0);
     char hint[256];
     snprintf(hint, sizeof hint,
              "use %s--gradient-checkpointing, --chunk-loss, more ranks, --sharding full, a smaller "
              "--size, --batch-size or --seq-len; --plan prints the parts",
              offloads(&t->cfg) ? "a smaller --offload-piece, of which the device holds two, " : "");
-    TRY(check_room(t, "this run", t->plan.memory_bytes[MEM_TOTAL], hint));
-    return check_host_memory(t);
+    TRY(check_room(t, "this run", planned[MEM_TOTAL], hint));
+    if (!offloads(&t->cfg))
+        return FSDP_OK;
+    return check_need("this run", on_host,
+                      device_host_mem_available() / (size_t)comm_local_size(t->run.world),
+                      "host memory are available to it",
+                      "use more ranks, or leave --cpu-offload and --optimizer-offload out; --plan "
+                      "prints the parts");
 }
 
 /* Offloading takes a device with memory of its own. */

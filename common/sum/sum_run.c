@@ -39,8 +39,10 @@ static fsdp_status vectors_get(grad_acc *g, sum_run *r, float **vec, int *have)
 
 int sum_run_top(const grad_acc *g, int level, int n)
 {
+    if (g->mode == GRAD_ACC_FAST)
+        return 0;
     const uint64_t before = tree_sum_waiting(&g->tree, level);
-    return g->mode == GRAD_ACC_FAST ? 0 : level + highest_bit(before ^ (before + (uint64_t)n));
+    return level + highest_bit(before ^ (before + (uint64_t)n));
 }
 
 fsdp_status sum_run_begin(grad_acc *g, stream *s, int level, int n, sum_run *r)

@@ -347,7 +347,7 @@ refused12 'memory: a huge model' "this run needs $sizes on each rank, $sizes of 
     $huge --seq-len 1024 --batch-size 65536 --global-batch 0
 
 # shellcheck disable=SC2086
-refused12 'memory: a huge model on the host' "this run needs $sizes of host memory on each rank, $sizes are available" 'leave --cpu-offload' \
+refused12 'memory: a huge model on the host' "this run needs $sizes on each rank, $sizes of host memory are available" 'leave --cpu-offload' \
     --device separate --cpu-offload --size 124m --n-layer 1000 --n-head 12 --d-model 768 --d-ff 3072
 refused12 'memory: a large piece' "this run needs .* by --device-memory" 'a smaller --offload-piece' \
     --device separate --cpu-offload --offload-piece 4000 --device-memory 200 --size 124m --n-layer 12 --n-head 12 --d-model 768 --d-ff 3072
