@@ -298,7 +298,8 @@ static fsdp_status sum_losses(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* The sum of row_loss [rows], in double, on the host x, which has room for it. */
+/* *a->loss = the sum of row_loss [rows], continued from *a->total if that is given. The sum is made
+ * in double on the host, in x, which has room for the rows. */
 static fsdp_status loss_sum(stream *s, const cross_entropy_args *a, const float *row_loss,
                             host_losses *x)
 {

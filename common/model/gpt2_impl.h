@@ -49,7 +49,8 @@ extern const layer GPT2_EMBED, GPT2_ATTN, GPT2_MLP, GPT2_HEAD;
 typedef struct gpt2_arrays {
     float *mean, *rstd; /* saved, as the next four: [rows] of the norm of io->in */
     void *norm;         /* [rows, C] the norm's output */
-    void *wide;    /* [rows, wide]; head: cross-entropy replaces the logits by their gradient */
+    void *wide;    /* [rows, wide]; head: cross-entropy replaces the logits by their gradient; with
+                      model.chunk_rows only a chunk's rows, in scratch */
     float *lse;    /* attn: [B, H, T] */
     void *att;     /* attn: [rows, C] attention's output */
     void *d_norm;  /* scratch, as the next two: [rows, C]; attn: before that, the gradient of att */

@@ -170,7 +170,7 @@ static layer_bytes head_arrays(const layer *l, const layer_io *io, gpt2_arrays *
     k->total = NULL;
     if (!chunked)
         return need;
-    /* behind the norm, if that is in scratch as well */
+    /* behind the norm's output, which is in scratch too if nothing is saved */
     room work = {.base = io->scratch, .bytes = larger(need.saved, need.scratch)};
     k->wide = take(&work, head_chunk_rows(l, rows) * V, io->type);
     k->total = take(&work, 1, DTYPE_I64); /* as large as a double */
@@ -189,8 +189,8 @@ static void *row_of(void *array, size_t row, size_t cols, dtype type)
     return array ? (char *)array + row * cols * dtype_bytes(type) : NULL;
 }
 
-/* The call for the chunk of *io's rows that begins at row `first`. *k: arrays of all rows; of the
- * chunk afterwards. */
+/* The call for the chunk of *io's rows that begins at row `first`. *k has the arrays of all rows;
+ * it is changed to the chunk's arrays. */
 static layer_io head_chunk(const layer *l, const layer_io *io, size_t first, gpt2_arrays *k)
 {
     const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
@@ -233,7 +233,7 @@ static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const laye
                                                      .type = io->type});
 }
 
-/* The products of a chunk's k->wide. */
+/* The two products of the gradient of a chunk's logits, which is in k->wide. */
 static fsdp_status head_grads(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const gpt2_arrays *k)
 {
