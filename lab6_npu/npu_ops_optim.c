@@ -14,6 +14,30 @@ static size_t piece_elems(size_t elems, size_t at)
     return elems - at < PIECE_ELEMS ? elems - at : PIECE_ELEMS;
 }
 
+/* n elements of an update from `at` on; scratch [n_terms n]. */
+typedef fsdp_status (*piece_fn)(stream *s, const void *args, size_t at, size_t n, float *scratch);
+
+static fsdp_status in_pieces(stream *s, piece_fn piece, const void *args, size_t elems,
+                             size_t n_terms)
+{
+    float *scratch;
+    TRY(device_alloc_f32(s, MEM_OTHER, n_terms * piece_elems(elems, 0), "terms of an update",
+                         &scratch));
+    fsdp_status status = FSDP_OK;
+    for (size_t at = 0; at < elems && status == FSDP_OK; at += PIECE_ELEMS)
+        status = piece(s, args, at, piece_elems(elems, at), scratch);
+    device_free(s, scratch);
+    return status;
+}
+
+/* IN_PIECES(op, n_terms) defines npu_op, which runs op_piece on pieces of its arrays. */
+#define IN_PIECES(op, n_terms)                                                                     \
+    static fsdp_status op##_issue(stream *s, const void *args)                                     \
+    {                                                                                              \
+        return in_pieces(s, op##_piece, args, ((const op##_args *)args)->elems, n_terms);          \
+    }                                                                                              \
+    ISSUED(op)
+
 /* *g = grad * *coef, in scratch; grad itself without one. */
 static fsdp_status scaled_grad(stream *s, npu_view *g, npu_view scratch, const float *coef)
 {
@@ -33,9 +57,9 @@ static fsdp_status move_average(stream *s, npu_view average, float beta, npu_vie
     return aclnn_add(s, average, average, t);
 }
 
-/* n elements from `at` on; scratch [3 n]. */
-static fsdp_status adamw_piece(stream *s, const adamw_args *a, size_t at, size_t n, float *scratch)
+static fsdp_status adamw_piece(stream *s, const void *args, size_t at, size_t n, float *scratch)
 {
+    const adamw_args *a = args;
     const npu_view p = view_f32(a->param + at, n), m = view_f32(a->m + at, n);
     const npu_view v = view_f32(a->v + at, n);
     const npu_view t = view_f32(scratch, n), root = view_f32(scratch + n, n);
@@ -54,19 +78,7 @@ static fsdp_status adamw_piece(stream *s, const adamw_args *a, size_t at, size_t
     return aclnn_sub_from(s, p, t);
 }
 
-static fsdp_status adamw_issue(stream *s, const void *args)
-{
-    const adamw_args *a = args;
-    float *scratch;
-    TRY(device_alloc_f32(s, MEM_OTHER, 3 * piece_elems(a->elems, 0), "terms of adamw", &scratch));
-    fsdp_status status = FSDP_OK;
-    for (size_t at = 0; at < a->elems && status == FSDP_OK; at += PIECE_ELEMS)
-        status = adamw_piece(s, a, at, piece_elems(a->elems, at), scratch);
-    device_free(s, scratch);
-    return status;
-}
-
-ISSUED(adamw)
+IN_PIECES(adamw, 3)
 
 /* g, which is grad or what scaled_grad made of it, becomes g + weight_decay * p in scratch t. */
 static fsdp_status decayed_grad(stream *s, npu_view *g, npu_view p, float weight_decay, npu_view t)
@@ -89,9 +101,9 @@ static fsdp_status add_momentum(stream *s, const sgd_args *a, npu_view buffer, n
     return aclnn_add(s, g, g, t);
 }
 
-/* n elements from `at` on; scratch [2 n]. */
-static fsdp_status sgd_piece(stream *s, const sgd_args *a, size_t at, size_t n, float *scratch)
+static fsdp_status sgd_piece(stream *s, const void *args, size_t at, size_t n, float *scratch)
 {
+    const sgd_args *a = args;
     const npu_view p = view_f32(a->param + at, n), t = view_f32(scratch, n);
     const npu_view scaled = view_f32(scratch + n, n);
     npu_view g = view_f32(a->grad + at, n);
@@ -103,24 +115,11 @@ static fsdp_status sgd_piece(stream *s, const sgd_args *a, size_t at, size_t n, 
     return aclnn_sub_from(s, p, g);
 }
 
-static fsdp_status sgd_issue(stream *s, const void *args)
-{
-    const sgd_args *a = args;
-    float *scratch;
-    TRY(device_alloc_f32(s, MEM_OTHER, 2 * piece_elems(a->elems, 0), "terms of sgd", &scratch));
-    fsdp_status status = FSDP_OK;
-    for (size_t at = 0; at < a->elems && status == FSDP_OK; at += PIECE_ELEMS)
-        status = sgd_piece(s, a, at, piece_elems(a->elems, at), scratch);
-    device_free(s, scratch);
-    return status;
-}
+IN_PIECES(sgd, 2)
 
-ISSUED(sgd)
-
-/* n elements from `at` on; scratch [4 n]. */
-static fsdp_status adadelta_piece(stream *s, const adadelta_args *a, size_t at, size_t n,
-                                  float *scratch)
+static fsdp_status adadelta_piece(stream *s, const void *args, size_t at, size_t n, float *scratch)
 {
+    const adadelta_args *a = args;
     const npu_view p = view_f32(a->param + at, n), t = view_f32(scratch + n, n);
     const npu_view square_avg = view_f32(a->square_avg + at, n);
     const npu_view acc_delta = view_f32(a->acc_delta + at, n);
@@ -144,20 +143,7 @@ static fsdp_status adadelta_piece(stream *s, const adadelta_args *a, size_t at, 
     return aclnn_sub_from(s, p, delta);
 }
 
-static fsdp_status adadelta_issue(stream *s, const void *args)
-{
-    const adadelta_args *a = args;
-    float *scratch;
-    TRY(device_alloc_f32(s, MEM_OTHER, 4 * piece_elems(a->elems, 0), "terms of adadelta",
-                         &scratch));
-    fsdp_status status = FSDP_OK;
-    for (size_t at = 0; at < a->elems && status == FSDP_OK; at += PIECE_ELEMS)
-        status = adadelta_piece(s, a, at, piece_elems(a->elems, at), scratch);
-    device_free(s, scratch);
-    return status;
-}
-
-ISSUED(adadelta)
+IN_PIECES(adadelta, 4)
 
 /* ---- the norm: on the host, in order of the stream ------------------------------------------- */
 

@@ -27,14 +27,13 @@ fsdp_status trainer_check_change(const char *change)
 /* A constant rate has no end, so --steps may change. */
 static void add_schedule(ckpt_about *a, const train_config *c)
 {
-    static const char *const HOW[] = {[SCHEDULE_COSINE] = "", [SCHEDULE_LINEAR] = " in a line"};
     char end[96] = "for good";
     if (c->lr_schedule == SCHEDULE_STEP)
         snprintf(end, sizeof end, "times %.9g every %" PRId64 " steps", c->lr_gamma,
                  c->lr_step_size);
     else if (c->lr_schedule != SCHEDULE_CONSTANT && c->lr != c->min_lr)
         snprintf(end, sizeof end, "to %.9g at step %" PRId64 "%s", c->min_lr, c->steps,
-                 HOW[c->lr_schedule]);
+                 c->lr_schedule == SCHEDULE_LINEAR ? " in a line" : "");
     ckpt_about_add(a, "schedule", false, "rate %.9g %s, %" PRId64 " warm-up steps", c->lr, end,
                    c->warmup_steps);
 }

@@ -168,7 +168,7 @@ static fsdp_status prepare_model(trainer *t)
     t->run.seed = (uint64_t)c->seed;
     t->run.param_dtype = (dtype)c->param_dtype;
     t->run.reduce_dtype = (dtype)c->reduce_dtype;
-    t->run.optimizer = trainer_config_optimizer(c);
+    t->run.optimizer = c->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)c->optimizer;
     return backend_ops(c->device, c->ops != OPS_FAST, &t->run.ops);
 }
 

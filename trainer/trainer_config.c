@@ -398,11 +398,6 @@ int trainer_config_shard_size(const trainer_config *cfg)
     return sharding_shard_size((sharding_strategy)cfg->sharding, cfg->n_ranks, (int)cfg->fsdp_size);
 }
 
-optimizer_kind trainer_config_optimizer(const trainer_config *cfg)
-{
-    return cfg->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)cfg->optimizer;
-}
-
 static void set_default(double *field, double value)
 {
     *field = *field == NOT_GIVEN ? value : *field;

@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include "common/base/options.h"
 #include "common/model/unit.h"
-#include "common/ops/optimizers.h"
 #include "common/steps/train_config.h"
 #include "lab5_prefetch/bucket.h"
 #include "lab3_backward/recompute.h"
@@ -32,7 +31,7 @@ typedef struct trainer_config {
     const char *size; /* NULL: tiny, or what init_from has */
     int64_t n_blocks, n_head, d_model, d_ff, vocab_size, n_positions; /* 0: the preset's */
     int64_t seed;
-    int optimizer; /* optimizer_kind; trainer_config_optimizer knows of momentum */
+    int optimizer; /* optimizer_kind, of which OPTIMIZER_SGD may have momentum */
     const char *init_from, *init_note; /* note: of import_model_config, or NULL */
     const char *freeze;
     const char *data, *val_data;
@@ -101,9 +100,6 @@ fsdp_status trainer_config_check(const trainer_config *cfg);
 
 /* trainer_config_shard_size -- ranks that share parameters in a job of n_ranks. */
 int trainer_config_shard_size(const trainer_config *cfg);
-
-/* trainer_config_optimizer -- the row of optimizers.h that the options choose. */
-optimizer_kind trainer_config_optimizer(const trainer_config *cfg);
 
 /* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
  * (resume_facts.c). change  as given, names with commas between; NULL: none */

@@ -4,19 +4,7 @@
 
 void optim_scalars_make(const optim_config *c, const float *grad_coef, optim_scalars *out)
 {
-    const float lr = (float)c->lr, weight_decay = (float)c->weight_decay;
-    *out = (optim_scalars){.adamw = {.grad_coef = grad_coef},
-                           .sgd = {.grad_coef = grad_coef,
-                                   .lr = lr,
-                                   .weight_decay = weight_decay,
-                                   .momentum = (float)c->momentum,
-                                   .nesterov = c->nesterov},
-                           .adadelta = {.grad_coef = grad_coef,
-                                        .lr = lr,
-                                        .weight_decay = weight_decay,
-                                        .rho = (float)c->rho,
-                                        .one_minus_rho = (float)(1.0 - c->rho),
-                                        .eps = (float)c->eps}};
+    *out = (optim_scalars){.config = *c, .adamw = {.grad_coef = grad_coef}};
     adamw_scalars(&out->adamw, c);
 }
 
@@ -42,26 +30,34 @@ static fsdp_status update_adamw(const ops *o, stream *s, const optim_scalars *sc
 static fsdp_status update_sgd(const ops *o, stream *s, const optim_scalars *sc,
                               const optim_part *part)
 {
-    sgd_args a = sc->sgd;
-    a.param = part->param;
-    a.momentum_buffer = part->state[0];
-    a.grad = part->grad;
-    a.elems = part->elems;
-    a.weight_decay = part->decay ? a.weight_decay : 0.0f;
-    return o->sgd(s, &a);
+    const optim_config *c = &sc->config;
+    return o->sgd(s, &(sgd_args){.param = part->param,
+                                 .momentum_buffer = part->state[0],
+                                 .grad = part->grad,
+                                 .grad_coef = sc->adamw.grad_coef,
+                                 .elems = part->elems,
+                                 .lr = (float)c->lr,
+                                 .weight_decay = part->decay ? (float)c->weight_decay : 0.0f,
+                                 .momentum = (float)c->momentum,
+                                 .nesterov = c->nesterov});
 }
 
 static fsdp_status update_adadelta(const ops *o, stream *s, const optim_scalars *sc,
                                    const optim_part *part)
 {
-    adadelta_args a = sc->adadelta;
-    a.param = part->param;
-    a.square_avg = part->state[0];
-    a.acc_delta = part->state[1];
-    a.grad = part->grad;
-    a.elems = part->elems;
-    a.weight_decay = part->decay ? a.weight_decay : 0.0f;
-    return o->adadelta(s, &a);
+    const optim_config *c = &sc->config;
+    return o->adadelta(s,
+                       &(adadelta_args){.param = part->param,
+                                        .square_avg = part->state[0],
+                                        .acc_delta = part->state[1],
+                                        .grad = part->grad,
+                                        .grad_coef = sc->adamw.grad_coef,
+                                        .elems = part->elems,
+                                        .lr = (float)c->lr,
+                                        .weight_decay = part->decay ? (float)c->weight_decay : 0.0f,
+                                        .rho = (float)c->rho,
+                                        .one_minus_rho = (float)(1.0 - c->rho),
+                                        .eps = (float)c->eps});
 }
 
 /* AdamW's states keep the names of the first checkpoints. */

@@ -17,11 +17,11 @@ typedef enum optimizer_kind {
     OPTIMIZER_MOMENTUM /* SGD with momentum, Nesterov's or plain */
 } optimizer_kind;
 
-/* The scalar fields of each operation's arguments, formed once a step; the rest is zero. */
+/* What all parts share in a step. */
 typedef struct optim_scalars {
-    adamw_args adamw;
-    sgd_args sgd;
-    adadelta_args adadelta;
+    optim_config config;
+    adamw_args
+        adamw; /* grad_coef, and AdamW's scalars, which take time to form; the rest is zero */
 } optim_scalars;
 
 /* optim_scalars_make -- grad_coef: device memory, what gradients are multiplied by; NULL: 1. */

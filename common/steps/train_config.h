@@ -5,7 +5,7 @@
 
 typedef struct train_config {
     int64_t seq_len, steps, warmup_steps;
-    int lr_schedule; /* train_schedule */
+    int lr_schedule; /* SCHEDULE_COSINE ... */
     int64_t lr_step_size;
     double lr_gamma;
     int64_t batch_size, grad_accum, global_batch; /* global = ranks * batch_size * grad_accum */
@@ -21,12 +21,7 @@ typedef struct train_config {
 /* train_end -- steps after which the run ends: cfg->steps, or stop_after if that is less. */
 int64_t train_end(const train_config *cfg);
 
-typedef enum train_schedule {
-    SCHEDULE_COSINE,
-    SCHEDULE_LINEAR,
-    SCHEDULE_STEP,
-    SCHEDULE_CONSTANT
-} train_schedule;
+enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_STEP, SCHEDULE_CONSTANT };
 
 /* train_lr -- the learning rate of step t (from 0): lr*(t+1)/warmup if t < warmup, else with
  * u = t-warmup and share = u/(steps-warmup)
