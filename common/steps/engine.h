@@ -42,8 +42,7 @@ typedef struct engine {
      * stream. */
     fsdp_status (*find_grad)(void *self, int param, engine_piece *out);
     /* Collective: array 0, the parameters, or k + 1, state k of the trained parameters. sink is
-     * called on rank 0 only; its errors reach every rank. NULL: no values are brought to the host.
-     */
+     * called on rank 0 only; its errors reach every rank. NULL: nothing is brought to the host. */
     fsdp_status (*read_array)(void *self, int array, engine_sink sink, void *ctx);
     /* Collective: a checkpoint of parameters, optimizer state and step, which engines of any kind
      * load on any number of ranks. After a load that failed the state is undefined. */

@@ -189,7 +189,7 @@ if [ "$tier" = full ]; then
 fi
 for option in "${options[@]}"; do
     for kind in "${kinds[@]}"; do
-        [ "$option $kind" = 'memory-report pipe' ] || kind "$option" "$kind" # is opened at the end
+        case "$option $kind" in 'memory-report pipe' | 'export-optimizer pipe') continue ;; esac; kind "$option" "$kind" # is opened at the end
     done
     if [ -n "${CLI_NAMESPACE:-}" ]; then
         kind "$option" 'read-only file system'

@@ -347,6 +347,104 @@ static void test_f16(void **state)
     }
 }
 
+/* Elements 2 to 4 of a tensor of each type, and a tied tensor that must be the same. */
+static void test_import_types(void **state)
+{
+    (void)state;
+    static const char json[] = "{" TENSOR("a", "F16", "[5]", "[0,10]") "," TENSOR(
+        "b", "BF16", "[5]", "[10,20]") "," TENSOR("c", "F32", "[5]",
+                                                  "[20,40]") "," TENSOR("lm_head.weight", "F32",
+                                                                        "[5]", "[40,60]") "}";
+    param_spec specs[4] = {{.name = "transformer.a", .tied_to = NOT_TIED},
+                           {.name = "transformer.b", .tied_to = NOT_TIED},
+                           {.name = "transformer.c", .tied_to = NOT_TIED},
+                           {.name = "lm_head.weight", .tied_to = 2}};
+    for (int p = 0; p < 4; p++) {
+        specs[p].n_dims = 1;
+        specs[p].dims[0] = specs[p].elems = 5;
+    }
+    const model m = {.n_params = 4, .params = specs};
+    struct {
+        uint64_t header_bytes;
+        char header[sizeof json - 1];
+        uint8_t data[60];
+    } __attribute__((packed)) file = {.header_bytes = sizeof json - 1};
+    static const uint16_t f16[] = {0, 0, 0x3c01, 0x8001, 0x7c00},
+                          bf16[] = {0, 0, 0x3f81, 0x8001, 0};
+    static const float f32[] = {0, 0, 1.5f, -3, 7};
+    static const float expected[3][3] = {
+        {1 + 0x1p-10f, -0x1p-24f, INFINITY}, {1 + 0x1p-7f, -0x1p-133f, 0}, {1.5f, -3, 7}};
+    memcpy(file.header, json, sizeof file.header);
+    memcpy(file.data, f16, 10);
+    memcpy(file.data + 10, bf16, 10);
+    memcpy(file.data + 20, f32, 20);
+    memcpy(file.data + 40, f32, 20);
+    mkdir(in_dir("types"), 0700);
+    float got[3];
+import r;
+    for (int p = 0; p < 3; p++) {
+        write_bytes(in_dir("types/model.safetensors"), &file, sizeof file);
+        OK(import_open(in_dir("types"), &m, &r));
+        OK(import_read(&r, p, 2, 3, got));
+        import_close(&r);
+        assert_memory_equal(got, expected[p], sizeof got);
+    }
+    file.data[40 + 3 * 4] ^= 1; /* element 3 of lm_head */
+    write_bytes(in_dir("types/model.safetensors"), &file, sizeof file);
+    OK(import_open(in_dir("types"), &m, &r));
+    OK(import_read(&r, 2, 4, 1, got)); /* not element 3 */
+    assert_int_equal(import_read(&r, 2, 2, 3, got), FSDP_EINVAL);
+    assert_says("lm_head.weight[3]: got -3.00000024, expected -3 as in transformer.c");
+    import_close(&r);
+}
+
+/* An export in several files, and what is wrong with some of them. */
+static void test_index(void **state)
+{
+    (void)state;
+    model m;
+    export_writer w;
+import r;
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    const char *path = in_dir("split");
+    export_seed(&m, path, 9, 7);
+    float *values = calloc(m.n_param_elems, sizeof *values);
+    OK(export_begin(&m, path, 400, &w));
+    OK(export_append(&w, values, m.n_param_elems));
+    OK(export_end(&w));
+    assert_int_equal(files_like("split/model.safetensors"), 0); /* the earlier one is gone */
+    const int n = files_like("split/model-*.safetensors");
+    assert_in_range(n, 3, 8);
+    OK(import_open(path, &m, &r));
+    assert_int_equal(r.n_files, n);
+    size_t bytes;
+    for (int i = 0; i < n; i++) /* a tensor is never cut, so a file of more than 400 has one */
+        assert_true(r.files[i].data_bytes <= 400 || cJSON_GetArraySize(r.files[i].header) == 2);
+    import_close(&r);
+    free(values);
+    char *index = read_file(in_dir("split/model.safetensors.index.json"), &bytes);
+    write_bytes(in_dir("split/model.safetensors"), "", 0);
+    assert_int_equal(import_open(path, &m, &r), FSDP_EINVAL);
+    assert_says("got model.safetensors and model.safetensors.index.json, expected one");
+    unlink(in_dir("split/model.safetensors"));
+    memcpy(strstr(index, "model-00001"), "model-00002", 11);
+    write_bytes(in_dir("split/model.safetensors.index.json"), index, bytes);
+    assert_int_equal(import_open(path, &m, &r), FSDP_EINVAL);
+    assert_says("got no tensor transformer.wte.weight, which the index says it has");
+    memcpy(strstr(index, "model-00002"), "../l-00001", 10);
+    write_bytes(in_dir("split/model.safetensors.index.json"), index, bytes);
+    assert_int_equal(import_open(path, &m, &r), FSDP_EINVAL);
+    assert_says("transformer.wte.weight: expected the name of a file beside the index");
+    memcpy(strstr(index, "../l-00001"), "none-00001", 10);
+    write_bytes(in_dir("split/model.safetensors.index.json"), index, bytes);
+    assert_int_equal(import_open(path, &m, &r), FSDP_EIO);
+    assert_says("none-0000");
+    free(index);
+    export_seed(&m, path, 9, 7); /* in one file: the index is gone */
+    assert_holds_seed(&m, path, 9);
+    model_free(&m);
+}
+
 /* 3,000 damaged exports: opening one must fail with words, or succeed and never leave the file. */
 static void test_header_fuzz(void **state)
 {
@@ -528,6 +626,7 @@ int main(void)
         cmocka_unit_test(test_config_json),    cmocka_unit_test(test_unfinished),
         cmocka_unit_test(test_tensor_refused), cmocka_unit_test(test_header_refused),
         cmocka_unit_test(test_header_fuzz),    cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_import_types),   cmocka_unit_test(test_index),
         cmocka_unit_test(test_config_refused), cmocka_unit_test(test_pick_token),
         cmocka_unit_test(test_generator),
     };
