@@ -1,0 +1,95 @@
+#!/bin/bash
+# weights.sh -- what --init-from reads, and what a run that begins with weights makes of them: a rank reads the part
+# that its shards need, the bits are those of the exporting run, a checkpoint wins.
+#
+#   tests/cli/weights.sh [BUILD]        default build
+#   CASES=REGEX                         only the cases whose names match
+# shellcheck disable=SC2016,SC2086 # lists of words
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/weights.sh" "$@"
+cli_begin "${1:-build}"
+export OMP_NUM_THREADS=1
+
+run='--synthetic 4096 --global-batch 12 --seq-len 16 --ops portable --reduction canonical'
+name='a run of one device (W=1)'
+launch 1 $run --size small --steps 2 --export-init "$work/init" --export "$work/end" --export-optimizer "$work/states"
+[ "$rc" = 0 ] || complain "exit status $rc"
+verdict
+elems=$(sed -n 's/.* \([0-9]*\) parameters.*/\1/p' "$work/out")
+
+# ---- how much is read -------------------------------------------------------------------------------------------
+
+# A shell's own count of the bytes that were read takes in those of a child that has ended.
+cat >"$work/counted" <<'SHELL'
+#!/bin/bash
+"$@" && read -r _ bytes </proc/$$/io && echo "rchar $bytes"
+SHELL
+chmod +x "$work/counted"
+
+# bytes_read W OPTION... -- the most that a rank reads
+bytes_read() {
+    local ranks=$1 launcher=()
+    shift
+    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
+    timed "${launcher[@]}" "$work/counted" "$trainer" $run --size small --steps 0 "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    sed -n 's/^rchar //p' "$work/out" | sort -n | tail -1
+}
+
+# reads PARTS W OPTION... -- 1/PARTS of the weights; headers and padding may take 64 KiB
+reads() {
+    local parts=$1 ranks=$2 n least
+    shift 2
+    name="reads 1/$parts of the weights: $* (W=$ranks)"
+    chosen || return
+    least=$((elems * 4 / parts))
+    n=$(($(bytes_read "$ranks" "$@" --init-from "$work/init") - $(bytes_read "$ranks" "$@")))
+    [ "$n" -ge "$least" ] && [ "$n" -lt $((least + 65536)) ] || complain "a rank reads $n bytes, expected $least"
+    verdict
+}
+if [ -r /proc/self/io ]; then
+    reads 1 1 --parallel single
+    reads 1 2 --parallel ddp
+    reads 1 1
+    reads 2 2
+    reads 4 4
+    reads 4 4 --layout per-param
+    reads 2 4 --sharding hybrid --fsdp-size 2
+else
+    skip 'what is read' '/proc/self/io cannot be read'
+fi
+
+# ---- the same bits ----------------------------------------------------------------------------------------------
+
+launch 3 $run --size small --steps 2 --export-shard-size 2 --export "$work/split"
+name='in several files (W=3)'
+if chosen; then
+    [ "$(ls "$work/split" | grep -c '^model-000[0-9][0-9]-of-00013.safetensors$')" = 13 ] || complain 'expected 13 files'
+    launch 2 $run --init-from "$work/split" --steps 0 --export "$new/again"
+    cmp "$work/end/model.safetensors" "$new/again/model.safetensors" || complain 'other weights'
+    verdict
+fi
+for how in '' '--layout per-param' '--sharding none' '--parallel ddp'; do
+    name="states of the optimizer: $how (W=3)"
+    chosen || continue
+    launch 3 $run --size small --steps 2 --export-optimizer "$new/states" $how
+    cmp "$work/states" "$new/states" || complain 'other states'
+    verdict
+done
+
+# ---- which weights ----------------------------------------------------------------------------------------------
+
+name='a checkpoint wins, and the weights need not be there (W=2)'
+if chosen; then
+    start="$run --init-from $work/end --seed 5 --save $new/saved --resume auto"
+    launch 2 $start --steps 2 --lr 1e-3 --min-lr 1e-3 --loss-csv "$new/csv"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    rm "$work/end/model.safetensors"
+    launch 2 $start --steps 3 --lr 1e-3 --min-lr 1e-3
+    [ "$rc" = 0 ] || complain "exit status $rc: $(cat "$work/err")"
+    grep -q '^resumed at step 2; the weights of --init-from are not read' "$work/out" || complain 'not resumed'
+    verdict
+fi
+cli_end
