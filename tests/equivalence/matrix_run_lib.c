@@ -10,6 +10,8 @@
 
 enum { MOST_WORDS = 128 };
 
+#define INIT_FROM " --init-from"
+
 /* ---- words ----------------------------------------------------------------------------------- */
 
 typedef struct command {
@@ -38,6 +40,18 @@ static void command_make(command *c, const char *words, const char *more)
     }
 }
 
+/* The same with --export-init in place of --init-from: a command that needs no weights. */
+static void command_make_first(command *c, const char *words, const char *more)
+{
+    char text[MATRIX_MOST_CHARS];
+    const char *option = strstr(words, INIT_FROM);
+    snprintf(text, sizeof text, "%s", words);
+    if (option)
+        snprintf(text + (option - words), sizeof text - (size_t)(option - words),
+                 " --export-init%s", option + strlen(INIT_FROM));
+    command_make(c, text, more);
+}
+
 /* Set (true) or unset the command's environment variables. */
 static void command_environment(command *c, bool set)
 {
@@ -57,7 +71,7 @@ fsdp_status matrix_global_batch(const char *words, int world_size, long long *se
     command c;
     trainer_config cfg;
     model_config shape;
-    command_make(&c, words, "");
+    command_make_first(&c, words, "");
     TRY(trainer_config_parse(c.argc, c.argv, &cfg));
     TRY(trainer_config_resolve(&cfg, world_size, &shape));
     *sequences = cfg.train.global_batch;
@@ -251,6 +265,8 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
     train_result result;
     TRY(trainer_prepare(t));
     TRY(trainer_allocate(t));
+    if (t->cfg.export_init_dir && t->setup.first_step == 0)
+        TRY(train_export(&t->setup, t->cfg.export_init_dir));
     t->setup.log = evals;
     fsdp_status status = train_run(t->loop, &result);
     if (status == FSDP_OK || status == FSDP_EORDER)
@@ -287,6 +303,20 @@ static fsdp_status run_command(command *c, matrix_job *j, FILE *evals, char **te
     return status;
 }
 
+/* Write the weights that words with --init-from begin with: those of --seed 1, by the same command.
+ */
+static fsdp_status write_weights(matrix_job *j)
+{
+    command c;
+    bool stops;
+    FILE *unread = fopen("/dev/null", "w");
+    FSDP_ASSERT(unread != NULL);
+    command_make_first(&c, j->words, "--seed 1 --stop-after 1");
+    const fsdp_status status = run_command(&c, j, unread, NULL, &stops);
+    fclose(unread);
+    return status;
+}
+
 fsdp_status matrix_run(matrix_job *j)
 {
     command c;
@@ -300,7 +330,9 @@ fsdp_status matrix_run(matrix_job *j)
     snprintf(more, sizeof more, "--loss-csv %s", j->loss_csv);
     command_make(&c, j->words, more);
     command_environment(&c, true);
-    fsdp_status status = run_command(&c, j, evals, &text, &stops);
+    fsdp_status status = strstr(j->words, INIT_FROM) ? write_weights(j) : FSDP_OK;
+    if (status == FSDP_OK)
+        status = run_command(&c, j, evals, &text, &stops);
     if (status == FSDP_OK && stops) {
         command_make(&c, j->words, strcat(more, " --stop-after 0 --resume auto"));
         status = run_command(&c, j, evals, &text, &stops);
