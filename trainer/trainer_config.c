@@ -446,7 +446,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
     const need rules[] = {
         {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
-        {c->export_optimizer && optimizer_of(trainer_config_optimizer(c))->n_states == 0,
+        {c->export_optimizer && c->optimizer == OPTIMIZER_SGD && c->train.momentum == 0,
          "--export-optimizer", "--momentum X or another --optimizer than sgd"},
         {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},
         {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",

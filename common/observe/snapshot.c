@@ -16,14 +16,14 @@ typedef struct block {
     bool is_of_unit;                       /* scope is what a collective was for */
     size_t bytes, reserved_bytes;
     int64_t birth, death; /* calls; death: ALIVE if there was none */
-    TAILQ_ENTRY(block) link;
+    TAILQ_ENTRY(block) link, live_link;
 } block;
 
 struct snapshot {
     pthread_mutex_t lock; /* guards all below */
     device *dev;
-    TAILQ_HEAD(block_list, block) blocks; /* in the order of their births */
-    block *latest;                        /* that was looked up */
+    TAILQ_HEAD(block_list, block) blocks, live; /* in the order of their births */
+    block *latest;                              /* that was looked up */
     int64_t n_calls;
     size_t live_bytes, most_bytes;  /* now, and in the latest step */
     int64_t step, begin, end, peak; /* the latest step, its calls begin + 1 to end, and the one
@@ -56,6 +56,7 @@ static void note_alloc(snapshot *s, const device_act *act)
     snprintf(b->phase, sizeof b->phase, "%s", act->phase ? act->phase : "");
     snprintf(b->stream, sizeof b->stream, "%s", stream_name(act->stream));
     TAILQ_INSERT_TAIL(&s->blocks, b, link);
+    TAILQ_INSERT_TAIL(&s->live, b, live_link);
     s->live_bytes += b->bytes;
     if (s->live_bytes > s->most_bytes) {
         s->most_bytes = s->live_bytes;
@@ -66,7 +67,7 @@ static void note_alloc(snapshot *s, const device_act *act)
 static bool is_in(const block *b, const void *ptr)
 {
     const size_t at = (uintptr_t)ptr - (uintptr_t)b->ptr;
-    return b->death == ALIVE && (at == 0 || at < b->bytes);
+    return at == 0 || at < b->bytes;
 }
 
 /* The live block that ptr is in; NULL: it is memory of the host. Most calls are for a young block,
@@ -75,9 +76,9 @@ static block *block_at(snapshot *s, const void *ptr)
 {
     block *b = s->latest;
     if (!b || !is_in(b, ptr))
-        b = TAILQ_LAST(&s->blocks, block_list);
+        b = TAILQ_LAST(&s->live, block_list);
     while (b && !is_in(b, ptr))
-        b = TAILQ_PREV(b, block_list, link);
+        b = TAILQ_PREV(b, block_list, live_link);
     return s->latest = b;
 }
 
@@ -86,6 +87,8 @@ static void note_free(snapshot *s, const void *ptr)
     block *b = block_at(s, ptr);
     if (!b)
         return;
+    s->latest = NULL;
+    TAILQ_REMOVE(&s->live, b, live_link);
     b->death = ++s->n_calls;
     s->live_bytes -= b->bytes;
 }
@@ -129,7 +132,6 @@ static uint64_t act_issued(void *self, const device_act *act)
 
 static void forget_freed(snapshot *s)
 {
-    s->latest = NULL;
     for (block *b = TAILQ_FIRST(&s->blocks), *next; b; b = next) {
         next = TAILQ_NEXT(b, link);
         if (b->death == ALIVE)
@@ -221,6 +223,7 @@ fsdp_status snapshot_open(device *d, snapshot **out)
         return fsdp_error(FSDP_ENOMEM, "", "--snapshot: no memory of the host");
     s->dev = d;
     TAILQ_INIT(&s->blocks);
+    TAILQ_INIT(&s->live);
     pthread_mutex_init(&s->lock, NULL);
     device_set_second_watch(d, &(device_watch){.self = s, .issued = act_issued});
     return FSDP_OK;

@@ -303,7 +303,7 @@ refused 2 'data: validation text is missing' 'data: /nowhere/val: No such file' 
 # ---- outputs ----------------------------------------------------------------------------------------------------
 
 echo text >"$new/file"
-for option in loss-csv memory-report digests export export-init save profile; do
+for option in loss-csv memory-report digests snapshot export export-init save profile; do
     refused 2 "output: --$option without a parent" "--$option /nowhere/x: /nowhere: No such file" 'directory that exists' \
         "--$option" /nowhere/x
     refused 1 "output: --$option below a file" "--$option $new/file/x: $new/file: Not a directory" 'directory that exists' \
@@ -313,7 +313,7 @@ for option in export export-init save profile; do
     refused 1 "output: --$option on a file" "--$option $new/file: $new/file: Not a directory" 'directory that' \
         "--$option" "$new/file"
 done
-for option in loss-csv memory-report digests; do
+for option in loss-csv memory-report digests snapshot; do
     refused 1 "output: --$option on a directory" "--$option $new: $new: Is a directory" 'directory that exists' \
         "--$option" "$new"
     for ranks in 1 2; do # the other outputs would be good then, and new

@@ -30,7 +30,7 @@ verdict
 # is OPTION CLASS... -- whether the option is of one of these: file, dir (written); data, checkpoint (read)
 class_of() {
     case $1 in
-    loss-csv | memory-report | digests | export-optimizer) echo file ;;
+    loss-csv | memory-report | digests | export-optimizer | snapshot) echo file ;;
     save | export | export-init | profile) echo dir ;;
     data | val-data) echo data ;;
     resume) echo checkpoint ;;
@@ -135,6 +135,7 @@ written() {
     loss-csv) [ -c "$2" ] || [ "$(losses "$2")" = "$(losses "$work/whole.csv")" ] || complain 'no losses, or others' ;;
     digests) [ -c "$2" ] || tail -1 "$2" | grep -qx '# end: [0-9]* rows' || complain 'no digests' ;;
     memory-report) [ -c "$2" ] || grep -q '^what,name' "$2" || complain 'no report' ;;
+    snapshot) [ -c "$2" ] || tail -1 "$2" | grep -qx '</html>' || complain 'no page' ;;
     export) cmp -s "$2/model.safetensors" "$work/whole/model.safetensors" || complain 'other weights' ;;
     export-optimizer) [ -c "$2" ] || grep -aq 'wte.weight.exp_avg_sq' "$2" || complain 'no states' ;;
     export-init) [ -s "$2/model.safetensors" ] || complain 'no weights' ;;
@@ -185,11 +186,11 @@ if [ "$tier" = full ]; then
     kinds=('link' 'link to a link' 'link to nothing' 'link to itself' 'slashes at the end' 'the way up' 'current directory'
         'pipe' 'null device' 'other kind' 'spaces, a new line, UTF-8' 'name that looks like an option' 'name of 200 bytes'
         'name of 255 bytes' 'name of 256 bytes' 'path of 4000 bytes' 'path of 4090 bytes' 'path of 5000 bytes')
-    options=(loss-csv memory-report digests export-optimizer save export export-init profile data val-data resume)
+    options=(loss-csv memory-report digests export-optimizer snapshot save export export-init profile data val-data resume)
 fi
 for option in "${options[@]}"; do
-    for kind in "${kinds[@]}"; do
-        case "$option $kind" in 'memory-report pipe' | 'export-optimizer pipe') continue ;; esac; kind "$option" "$kind" # is opened at the end
+    for kind in "${kinds[@]}"; do # these are opened at the end
+        [[ "$option $kind" =~ ^(memory-report|export-optimizer|snapshot)' pipe' ]] || kind "$option" "$kind"
     done
     if [ -n "${CLI_NAMESPACE:-}" ]; then
         kind "$option" 'read-only file system'
