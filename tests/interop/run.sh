@@ -82,6 +82,28 @@ replay "FSDP on 2 ranks, fast, sums in bf16" "--size tiny --reduce-dtype bf16 --
 as=$mixed
 replay "FSDP on 2 ranks, bf16, beside PyTorch's module in bf16" "--size tiny --param-dtype bf16" $LAUNCHER -n 2
 wait
+
+# transformers NAME DTYPE SHARD OPTION... -- weights made by transformers: read to the bit; three steps from them; out, and
+# loaded by transformers again, with the same logits on both sides
+transformers() {
+    n=$((n + 1)) name=$1 at=$tmp/$n dtype=$2 shard=$3
+    shift 3
+    {
+        echo "     weights of transformers: $name"
+        "$python" tests/interop/weights.py make "$at.made" "$dtype" "$shard" &&
+            $LAUNCHER -n 3 "$build/fsdp_train" --init-from "$at.made" --data "$tmp/text" --seq-len $seq_len --global-batch $global \
+                --steps 3 --export-init "$at.init" --export "$at.final" --export-shard-size 1 --loss-csv "$at.csv" "$@" > "$at.log" &&
+            "$python" tests/interop/weights.py same "$at.made" "$at.init" &&
+            "$python" tests/interop/weights.py logits "$at.made" "$build" &&
+            "$python" tests/interop/weights.py logits "$at.final" "$build" &&
+            "$python" tests/interop/replay.py --init "$at.made" --final "$at.final" --csv "$at.csv" --data "$tmp/text" \
+                --seq-len $seq_len --global-batch $global --steps 3
+    } > "$at.out" 2>&1 || touch "$at.failed"
+}
+transformers 'fp32 in one file' float32 5GB
+transformers 'fp32 in several files, by rows' float32 100KB --layout per-param
+transformers 'bf16' bfloat16 5GB
+transformers 'fp16' float16 5GB
 for i in $(seq $n); do
     cat "$tmp/$i.out"
 done
