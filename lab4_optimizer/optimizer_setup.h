@@ -24,6 +24,8 @@ float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k);
  * never. collective  all ranks; every rank fails or none errors      FSDP_EIO, FSDP_ENOMEM;
  * FSDP_ESTATE: ckpt_pack gave other pieces than there are */
 fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step);
+/* ckpt_saved_elems -- at least as many floats as this rank's file holds. */
+size_t ckpt_saved_elems(const fsdp_optimizer *o);
 /* ckpt_load -- fill parameters and states from a checkpoint that any number of ranks saved.
  *   collective  all ranks; every rank fails or none
  *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_EINVAL: ckpt_unpack placed too few or too many

@@ -41,6 +41,11 @@ static fsdp_status engine_save(void *self, ckpt_store *to, int64_t next_step)
     return ckpt_save(&((fsdp_engine *)self)->o, to, next_step);
 }
 
+static size_t engine_saved_elems(void *self)
+{
+    return ckpt_saved_elems(&((fsdp_engine *)self)->o);
+}
+
 static fsdp_status engine_load(void *self, const ckpt_source *from)
 {
     fsdp_engine *e = self;
@@ -200,6 +205,7 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
         .find_grad = engine_find_grad,
         .read_array = engine_read_array,
         .save = engine_save,
+        .saved_elems = engine_saved_elems,
         .load = engine_load,
         .free = engine_free,
     };

@@ -123,13 +123,13 @@ static fsdp_status check_memory(const trainer *t)
              "--size, --batch-size or --seq-len; --plan prints the parts",
              offloads(&t->cfg) ? "a smaller --offload-piece, of which the device holds two, " : "");
     TRY(check_room(t, "this run", planned[MEM_TOTAL], hint));
-    if (!offloads(&t->cfg))
+    if (planned[MEM_ON_HOST] == 0)
         return FSDP_OK;
     return check_need("this run", on_host,
                       device_host_mem_available() / (size_t)comm_local_size(t->run.world),
                       "host memory are available to it",
-                      "use more ranks, or leave --cpu-offload and --optimizer-offload out; --plan "
-                      "prints the parts");
+                      "use ranks on more hosts, or leave --cpu-offload, --optimizer-offload and "
+                      "--save-async out; --plan prints the parts");
 }
 
 /* Offloading takes a device with memory of its own. */

@@ -82,7 +82,8 @@ fsdp_status ckpt_check_finite(const ckpt_origin *of, const ckpt_piece *piece, in
                               const float *values);
 
 typedef struct ckpt_out {
-    FILE *out; /* NULL: not open */
+    FILE *out;   /* NULL: not open */
+    float *copy; /* where values go instead, of expected_bytes at most; NULL: to the file */
     ckpt_origin of;
     ckpt_path path;
     struct XXH3_state_s *hash;

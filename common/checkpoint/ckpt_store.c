@@ -389,8 +389,9 @@ fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces 
     FSDP_ASSERT(s->run[0] != '\0'); /* ckpt_store_claim */
     ckpt_id id = id_of(s, next_step);
     TRY(make_tmp(s, next_step));
-    fsdp_status status = ckpt_out_open(s->tmp, &id, s->m, list, out);
-    out->of.newest = s->newest;
+    fsdp_status status = s->async ? ckpt_async_begin(s->async, s->tmp, &id, list, out)
+                                  : ckpt_out_open(s->tmp, &id, s->m, list, out);
+    out->of = (ckpt_origin){"checkpoint", s->m, s->optimizer, next_step, s->newest};
     return status;
 }
 
@@ -445,14 +446,11 @@ static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
     return publish(s, step);
 }
 
-fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_status mine)
+/* This rank's file is written, or has failed. */
+static fsdp_status end_all(ckpt_store *s, int64_t next_step, ckpt_sum sum, fsdp_status mine)
 {
-    ckpt_sum sum = {0};
     void *sums = NULL;
     bool is_first = comm_rank(s->world) == 0;
-    if (mine == FSDP_OK)
-        mine = ckpt_out_finish(out, &sum);
-    ckpt_out_close(out);
     fsdp_status status = comm_agree(s->world, mine);
     if (status == FSDP_OK)
         status = comm_host_gather(s->world, "checkpoint", &sum, sizeof sum, &sums);
@@ -465,4 +463,27 @@ fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_
     if (is_first)
         remove_left(s);
     return status;
+}
+
+fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_status mine)
+{
+    ckpt_sum sum = {0};
+    if (ckpt_async_in_flight(s->async)) {
+        ckpt_async_start(s->async, out, mine);
+        return FSDP_OK;
+    }
+    if (mine == FSDP_OK)
+        mine = ckpt_out_finish(out, &sum);
+    ckpt_out_close(out);
+    return end_all(s, next_step, sum, mine);
+}
+
+fsdp_status ckpt_save_finish(ckpt_store *s)
+{
+    ckpt_id id;
+    ckpt_sum sum;
+    if (!ckpt_async_in_flight(s->async))
+        return FSDP_OK;
+    fsdp_status mine = ckpt_async_wait(s->async, &id, &sum);
+    return end_all(s, id.step, sum, mine);
 }

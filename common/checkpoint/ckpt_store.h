@@ -2,6 +2,7 @@
  *
  *   ckpt_store_open -> ckpt_store_claim
  *   -> per checkpoint: ckpt_save_begin -> ckpt_out_write ... -> ckpt_save_end
+ *      [-> steps -> ckpt_save_finish, with s->async]
  *   -> ckpt_store_close
  *
  *   DIR/step-20/rank-00000.safetensors ...   one file for each rank that saved
@@ -15,6 +16,7 @@
  * no checkpoint is left, what any killed save has left. */
 #pragma once
 #include "common/comm/comm.h"
+#include "common/checkpoint/ckpt_async.h"
 #include "common/checkpoint/ckpt_manifest.h"
 
 typedef struct ckpt_store {
@@ -28,6 +30,7 @@ typedef struct ckpt_store {
     char dir[PATH_MAX];
     char tmp[PATH_MAX]; /* DIR/step-N.RUN.X.tmp of the last save */
     int lock;           /* rank 0's descriptor, 0 when closed */
+    ckpt_async *async;  /* borrowed; NULL: ckpt_save_end writes all */
 } ckpt_store;
 
 /* ckpt_store_open -- make DIR if it is missing, and lock it.
@@ -54,10 +57,15 @@ void ckpt_store_close(ckpt_store *s);
 fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces *list,
                             ckpt_out *out);
 /* ckpt_save_end -- sync and close this rank's file, write the manifest, publish the checkpoint,
- * and remove those beyond s->keep. If a rank has failed, what was written is removed.
+ * and remove those beyond s->keep. If a rank has failed, what was written is removed. With s->async
+ * only the copy is complete, a thread writes it, and ckpt_save_finish must follow.
  *   mine        this rank's status since ckpt_save_begin
  *   collective  as above; all fail or none */
 fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_status mine);
+
+/* ckpt_save_finish -- the rest of ckpt_save_end for the checkpoint that s->async writes: wait for
+ * the thread, and publish; nothing if none is in flight. Collective as above. */
+fsdp_status ckpt_save_finish(ckpt_store *s);
 
 /* ---- what is in DIR, for reading too --------------------------------------------------------- */
 

@@ -248,6 +248,16 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
     return n;
 }
 
+static size_t saved_elems(void *self)
+{
+    const baseline *b = self;
+    const size_t w = (size_t)comm_size(b->run.world);
+    size_t n = 0;
+    for (int p = 0; p < b->run.m->n_params; p++)
+        n += b->run.m->params[p].elems / w + 1;
+    return n * (size_t)(1 + optimizer_of(b->run.optimizer)->n_states);
+}
+
 /* Every rank has all gradients, so rank 0 alone has a piece. */
 static fsdp_status find_grad(void *self, int p, engine_piece *out)
 {
@@ -468,6 +478,7 @@ fsdp_status baseline_create(const run_context *run, engine *out)
         .find_grad = find_grad,
         .read_array = read_array,
         .save = baseline_save,
+        .saved_elems = saved_elems,
         .load = baseline_load,
         .free = baseline_free,
     };

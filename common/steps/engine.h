@@ -47,6 +47,8 @@ typedef struct engine {
     /* Collective: a checkpoint of parameters, optimizer state and step, which engines of any kind
      * load on any number of ranks. After a load that failed the state is undefined. */
     fsdp_status (*save)(void *self, ckpt_store *to, int64_t next_step);
+    /* At least as many floats as save writes on this rank. */
+    size_t (*saved_elems)(void *self);
     fsdp_status (*load)(void *self, const ckpt_source *from);
     void (*free)(void *self);
 } engine;

@@ -12,13 +12,14 @@
 
 enum { EVAL_SEQUENCES = 128 };
 
-/* What a signal asked for. A rank's word travels behind its losses, so all learn it at one step. */
-enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END };
+/* What a signal asked for. STILL_WRITING is added while this rank's thread writes a checkpoint. The
+ * sum travels behind a rank's losses, so all learn it at one step. */
+enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING = 4 };
 
 /* What a step leaves to be read when the next one has been issued. There are two: the host reads
  * the one while the device fills the other. */
 typedef struct step_figures {
-    float *losses;      /* device [W*row]: rank r's A sums at r*row, then what it was asked for */
+    float *losses;      /* device [W*row]: rank r's A sums at r*row, then ASKED_* | STILL_WRITING */
     float *norm;        /* device [1] */
     float *host_losses; /* [W*row] */
     float host_norm;
@@ -37,6 +38,7 @@ struct train_loop {
     size_t A, b, T, W;
     size_t row;              /* A, and one more where there is something to save */
     int asked;               /* the most that any rank was, by the steps that were read */
+    bool writing;            /* by the last step that was read, a rank was STILL_WRITING */
     int32_t *tokens;         /* host, [A][b][T] of the step that is being issued */
     int32_t *targets;        /* the same */
     step_figures figures[2]; /* of even and odd steps */
@@ -134,6 +136,9 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     TRY(stream_create(setup->run->dev, &(stream_config){.name = "loss"}, &l->loss_stream));
     TRY(open_figures(l, &l->figures[0]));
     TRY(open_figures(l, &l->figures[1]));
+    if (c->save_async)
+        TRY(ckpt_async_open(l->s, setup->engine->saved_elems(setup->engine->self),
+                            &setup->store->async));
     if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
     if (setup->log)
@@ -154,6 +159,8 @@ void train_close(train_loop *l)
     train_discard(l);
     stream_free(l->loss_stream); /* waits for what is in flight */
     comm_close(l->loss_group);
+    if (l->setup->store)
+        ckpt_async_close(l->setup->store->async);
     close_figures(l, &l->figures[0]);
     close_figures(l, &l->figures[1]);
     free(l->tokens);
@@ -249,10 +256,13 @@ static int look_for_signals(comm *world)
     return comm_signal_came(world, SIGUSR1) ? ASKED_TO_SAVE : ASKED_NOTHING;
 }
 
-/* Let the step's figures say what this rank is asked for. */
+/* Let the step's figures say what this rank is asked for, and whether it writes. */
 static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
 {
-    float asked = l->setup->store ? (float)look_for_signals(l->setup->run->world) : 0;
+    float asked = 0;
+    if (l->setup->store)
+        asked = (float)(look_for_signals(l->setup->run->world) +
+                        (ckpt_async_writes(l->setup->store->async) ? STILL_WRITING : 0));
     size_t at = (size_t)comm_rank(l->loss_group) * l->row + l->A;
     if (asked == f->asked)
         return FSDP_OK;
@@ -357,19 +367,48 @@ static fsdp_status check_finite(int64_t step, float loss, float norm, bool *fail
                       (double)loss, (double)norm);
 }
 
-static fsdp_status save(train_loop *l, int64_t step, bool *failed_alike)
+/* Begin a checkpoint, or finish the one in flight. The loss file is published before what is
+ * complete then. */
+static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
+    const bool completes = !begins || !setup->store->async;
     if (setup->observer.pause)
         setup->observer.pause(setup->observer.self);
     comm_set_patience(setup->run->world, TRAIN_FILES_TIMES);
-    fsdp_status status = comm_agree(setup->run->world, save_csv(l, step + 1));
+    fsdp_status status =
+        comm_agree(setup->run->world, completes ? save_csv(l, l->next_read) : FSDP_OK);
     if (status == FSDP_OK)
-        status = setup->engine->save(setup->engine->self, setup->store, step + 1);
+        status = begins ? setup->engine->save(setup->engine->self, setup->store, l->next_read)
+                        : ckpt_save_finish(setup->store);
     comm_set_patience(setup->run->world, 1);
     /* agreed on; other errors may strike one rank */
     *failed_alike = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
+}
+
+/* All steps before l->next_read have been read, and nothing has been issued since. */
+static fsdp_status save(train_loop *l, bool *failed_alike)
+{
+    const train_setup *setup = l->setup;
+    if (ckpt_async_in_flight(setup->store->async)) {
+        if (comm_rank(setup->run->world) == 0)
+            fprintf(stderr,
+                    "note: the checkpoint of step %lld waits until the one before it is written\n",
+                    (long long)l->next_read);
+        TRY(write_files(l, false, failed_alike));
+    }
+    l->writing = true; /* steps that are issued from here on say when not */
+    return write_files(l, true, failed_alike);
+}
+
+/* Publish what all ranks have written meanwhile. at_end: wait for it. */
+static fsdp_status end_save(train_loop *l, bool at_end, bool *failed_alike)
+{
+    const ckpt_store *store = l->setup->store;
+    if (!store || !ckpt_async_in_flight(store->async) || (l->writing && !at_end))
+        return FSDP_OK;
+    return write_files(l, false, failed_alike);
 }
 
 /* Read and report the steps up to `last` that have not been read. The loss is the mean over the
@@ -382,8 +421,12 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
         float loss;
         double seconds;
         TRY(await_figures(l, f, &loss));
-        for (size_t r = 0; l->row > l->A && r < l->W; r++)
-            l->asked = (int)fmaxf((float)l->asked, f->host_losses[r * l->row + l->A]);
+        l->writing = false;
+        for (size_t r = 0; l->row > l->A && r < l->W; r++) {
+            const int word = (int)f->host_losses[r * l->row + l->A];
+            l->asked = word % STILL_WRITING > l->asked ? word % STILL_WRITING : l->asked;
+            l->writing = l->writing || word >= STILL_WRITING;
+        }
         TRY(event_elapsed_s(f->begun, f->arrived, &seconds));
         loss *= scalars_of(l->setup->cfg, step).grad_scale;
         l->ms[n] = 1e3 * seconds;
@@ -423,15 +466,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-fsdp_status train_run(train_loop *l, train_result *result)
+static fsdp_status run_steps(train_loop *l, train_result *result)
 {
     const train_setup *setup = l->setup;
     const train_config *c = setup->cfg;
     const int64_t end = train_end(c);
-    int64_t n = 0;
-    comm_set_patience(setup->run->world, 1);
-    *result = (train_result){0};
-    for (int64_t step = setup->first_step; step < end && !result->ended_early; step++, n++) {
+    for (int64_t step = setup->first_step; step < end && !result->ended_early; step++) {
         const bool evaluates = setup->val_data && due(c->eval_every, step, end);
         const bool saves = setup->store && due(c->save_every, step, end);
         /* whether something follows that reads or writes what the step computes */
@@ -440,25 +480,42 @@ fsdp_status train_run(train_loop *l, train_result *result)
         TRY(train_step(l, step));
         result->step_stats = comm_job_stats_read(setup->run->world);
         TRY(read_steps(l, stops ? step : step - 1, result));
+        TRY(end_save(l, false, &result->failed_alike));
         if (!stops && l->asked == ASKED_NOTHING)
             continue;
         TRY(read_steps(l, step, result));
         if (evaluates)
             TRY(evaluate(l, step));
         if (saves || l->asked != ASKED_NOTHING)
-            TRY(save(l, step, &result->failed_alike));
+            TRY(save(l, &result->failed_alike));
         result->ended_early = l->asked == ASKED_TO_END && step + 1 < end;
         l->asked = ASKED_NOTHING;
         /* A wish that came during the save is fulfilled by it. */
         (void)comm_signal_came(setup->run->world, SIGUSR1);
     }
+    return end_save(l, true, &result->failed_alike);
+}
+
+fsdp_status train_run(train_loop *l, train_result *result)
+{
+    const train_setup *setup = l->setup;
+    bool unused;
+    comm_set_patience(setup->run->world, 1);
+    *result = (train_result){0};
+    fsdp_status status = run_steps(l, result);
+    if (status != FSDP_OK && result->failed_alike) { /* what precedes the failure is published */
+        const fsdp_error_info why = *fsdp_error_get();
+        (void)end_save(l, true, &unused);
+        fsdp_error_set(&why);
+    }
+    TRY(status);
+    const int64_t n = l->next_read - setup->first_step;
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
     if (n == 0) /* an old loss file stays */
         train_discard(l);
     comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* what follows steps is files */
-    fsdp_status status =
-        comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
+    status = comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
     result->failed_alike = status == FSDP_EIO;
     return status;
 }

@@ -15,6 +15,7 @@ typedef struct train_config {
     const char *loss_csv;     /* NULL: none */
     int64_t export_shard_mib; /* the most that a file of weights has */
     int64_t save_every;       /* steps; 0: at the end */
+    bool save_async;          /* a thread writes checkpoints */
     int64_t stop_after;       /* steps have been made; 0: at the end */
 } train_config;
 

@@ -351,6 +351,8 @@ refused12 'memory: a huge model on the host' "this run needs $sizes on each rank
     --device separate --cpu-offload --size 124m --n-layer 1000 --n-head 12 --d-model 768 --d-ff 3072
 refused12 'memory: a large piece' "this run needs .* by --device-memory" 'a smaller --offload-piece' \
     --device separate --cpu-offload --offload-piece 4000 --device-memory 200 --size 124m --n-layer 12 --n-head 12 --d-model 768 --d-ff 3072
+refused 1 'memory: the copy of --save-async' "this run needs $sizes on each rank, 2.1 MB of memory are available to it by" '--plan' \
+    --device-memory 2 --d-model 64 --save-async
 name='memory: 124m parameters under ulimit -v (W=1)'
 if chosen; then
     # shellcheck disable=SC2086

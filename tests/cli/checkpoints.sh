@@ -282,12 +282,99 @@ for by in 'single 1' 'ddp 2' 'fsdp 3'; do
     rm -rf "$new/term"
 done
 
+# ---- saves beside the steps -------------------------------------------------------------------------------------
+
+# A library that holds back rank 1, or the only one, where a save syncs its file, as long as there is a file $hold. A run
+# has tried fsync out before.
+hold=$work/hold
+cat >"$work/hold.c" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int fsync(int fd)
+{
+    static int n;
+    char link[64], path[4096] = "";
+    const char *rank = getenv("FSDP_RUN");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/rank-") && n++ > 0 && (!rank || *rank == '1'))
+        while (access(getenv("HOLD"), F_OK) == 0)
+            usleep(1000);
+    return fdatasync(fd);
+}
+END
+${CC:-cc} -D_GNU_SOURCE -shared -fPIC -o "$work/hold.so" "$work/hold.c" 2>/dev/null || rm -f "$work/hold.so"
+
+# held W OPTION... -- in the background, from step 1 on, the saves of steps 5 and 10 held back until $hold is removed.
+# Returns when step 10 has been made and its save waits for the one of step 5.
+held() {
+    local ranks=$1 launcher=()
+    shift
+    touch "$hold"
+    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
+    HOLD=$hold LD_PRELOAD=$work/hold.so "${launcher[@]}" "$trainer" $constant --save "$new/async" --save-async --save-every 5 \
+        --resume auto --loss-csv "$new/async.csv" "$@" >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+    until_true "${HELD_S:-100}" 'grep -q "^note: the checkpoint of step 10 waits" "$work/err"'
+    [ "$(cat "$new/async/latest")" = step-1 ] || complain "published before it was written: $(cat "$new/async/latest")"
+    until_true 100 '[ "$(tail -n 1 "$new/async.csv" 2>/dev/null | cut -d, -f1)" = 9 ]'
+}
+
+constant="${run/--steps 8/} --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
+for by in '1 --parallel single' '2 --parallel ddp' '2 --wrap sub-block' '2 --device separate' '3 --sharding none --optimizer sgd'; do
+    set -- $by
+    ranks=$1
+    case_of "$ranks" "--save-async: steps go on, and files are those of --save, ${*:2}" || continue
+    [ -e "$work/hold.so" ] || { skip "$name" 'no C compiler here' && continue; }
+    went $constant "${@:2}" --steps 1 --save "$new/sync"
+    cp -r "$new/sync" "$new/async"
+    went $constant "${@:2}" --steps 12 --save "$new/sync" --save-every 5 --keep 0 --resume auto --loss-csv "$new/sync.csv"
+    held "$ranks" "${@:2}" --steps 12 --keep 0
+    rm "$hold"
+    { wait_for_end 100; } 2>/dev/null
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    diff -r "$new/sync" "$new/async" >"$work/err" || complain 'other checkpoints'
+    [ "$(losses "$new/sync.csv")" = "$(losses "$new/async.csv")" ] || complain 'other losses'
+    check_no_tmp
+    verdict
+    rm -rf "$new/sync"* "$new/async"*
+done
+if [ -e "$work/hold.so" ] && ranks=2 && case_of 2 '--save-async: SIGTERM waits for the checkpoint in flight'; then
+    went $constant --steps 1 --save "$new/async"
+    held 2 --steps 1000000
+    kill -TERM $job
+    rm "$hold"
+    { wait_for_end 100; } 2>/dev/null
+    [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
+    step=$(saved_step "$new/async")
+    [ "$step" -ge 10 ] || complain "step $step is saved"
+    check_no_tmp
+    went $constant --steps $((step + 1)) --save "$new/async" --resume auto --loss-csv "$new/async.csv"
+    [ "$(tail -n +2 "$new/async.csv" | cut -d, -f1)" = "$(seq 1 "$step")" ] || complain 'rows of the loss file are lost'
+    verdict
+    rm -rf "$new/async"*
+fi
+if [ -e "$work/hold.so" ] && ranks=2 && case_of 2 '--save-async: killed while a thread writes'; then
+    went $constant --steps 1 --save "$new/async"
+    held 2 --steps 1000000
+    { kill -KILL $(rank_pid 1) && wait_for_end 100; } 2>/dev/null
+    rm "$hold"
+    [ "$rc" != 0 ] || complain 'exit status 0'
+    check_left
+    went $constant --steps 3 --save "$new/async" --resume auto
+    grep -q '^resumed at step 1' "$work/out" || complain 'did not resume at step 1'
+    check_no_tmp
+    verdict
+    rm -rf "$new/async"*
+fi
+
 # ---- training that diverges -------------------------------------------------------------------------------------
 
 # Step 2 overflows second moments and step 3 parameters, while losses and norms are finite.
 diverging="--n-layer 3 --d-model 16 --n-head 2 --seq-len 8 --synthetic 5000 --ops portable --reduction canonical
     --global-batch 2 --lr 1000 --min-lr 1000 --beta2 0 --clip-grad 0 --warmup-steps 0 --steps 3"
-for by in '1 --parallel single' '2 --parallel ddp' '2 --device separate' '2 --sharding none --wrap sub-block'; do
+for by in '1 --parallel single' '2 --parallel ddp' '2 --device separate' '2 --sharding none --wrap sub-block' '2 --save-async'; do
     set -- $by
     ranks=$1
     case_of "$ranks" "diverged: neither saved nor exported, ${*:2}" || continue
@@ -299,7 +386,8 @@ for by in '1 --parallel single' '2 --parallel ddp' '2 --device separate' '2 --sh
     grep -q 'checkpoint of step 2: training has diverged: unit .*, transformer.*[.]v: element .* is inf' "$work/err" ||
         complain 'saved: no word about it'
     grep -q '^HINT: resume from step 1, which is finite' "$work/err" || complain 'saved: no word of step 1'
-    launch "$ranks" $diverging "${@:2}" --export "$new/diverged/export"
+    how=${*:2}
+    launch "$ranks" $diverging ${how/--save-async/} --export "$new/diverged/export"
     [ "$rc" = 1 ] || complain "exported: exit status $rc, expected 1"
     grep -q 'export of step 3: training has diverged: unit .*, transformer.*[.]p: element .* is -*nan' "$work/err" ||
         complain 'exported: no word about it'
@@ -319,6 +407,16 @@ if ranks=2 && case_of 2 'diverged: --restarts goes on from the newest finite che
     check_no_tmp
     verdict
     rm -rf "$new/diverged"
+fi
+if ranks=2 && case_of 2 'diverged: the checkpoint in flight is published, --save-async'; then
+    for how in '' --save-async; do
+        launch 2 $run --optimizer sgd --lr 1000 --min-lr 1000 --clip-grad 0 --warmup-steps 0 --save "$new/nan$how" --save-every 1 --keep 0 $how
+        [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+        grep -q 'training diverged at step 3: loss' "$work/err" || complain 'no word about it'
+    done
+    [ "$(ls "$new/nan")" = "$(ls "$new/nan--save-async")" ] || complain "there are: $(ls "$new/nan--save-async")"
+    verdict
+    rm -rf "$new/nan"*
 fi
 
 # ---- who may go on ----------------------------------------------------------------------------------------------
@@ -444,6 +542,7 @@ export-shard-size | free --export $new/free --export-shard-size 1
 export-optimizer | free --export-optimizer $new/free
 save           | free --save $new/free
 save-every     | free --save $new/free --save-every 1
+save-async     | free --save $new/free --save-every 1 --save-async
 keep           | free --save $new/free --keep 1
 resume         | none
 resume-change  | free --resume-change seed

@@ -198,6 +198,19 @@ for device in cuda-sim npu-sim; do
     verdict
 done
 
+# The copy of --save-async is in memory of the host, not of the device.
+name='too little memory of the host for --save-async'
+if [ -e "$build/fsdp_cuda_sim.so" ]; then
+    timed prlimit --data=100000000 "$build/fsdp_train" $run --n-layer 2 --d-model 512 --n-head 2 --batch-size 1 --device cuda-sim \
+        --save "$new/host" --save-async
+    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    grep -qE 'this run needs 79 MB on each rank, [0-9.]+ MB of host memory are available to it' "$work/err" || complain 'no word about it'
+    [ ! -e "$new/host" ] || complain 'it has begun'
+    verdict
+else
+    skip "$name" 'it is not built: no C++ compiler'
+fi
+
 # Planned peaks are upper bounds, so a run keeps to a limit that the plan accepts.
 expect_good 1 'within --device-memory' $run --device separate --device-memory 2
 verdict

@@ -97,10 +97,15 @@ fault 'a rank is killed while a seed chooses who runs' 3 2 'kill -KILL $(some_ra
 unset FSDP_SCHEDULE
 fault 'the launcher is killed' 3 1 'kill -KILL $job'
 fault 'the launcher is interrupted' 2 1 'kill -INT $job'
+more=--save-async
+fault 'a rank is killed, --save-async' 3 2 'kill -KILL $(some_rank 2)'
+fault 'the launcher is killed, --save-async' 2 3 'kill -KILL $job'
+unset more
 
 # ---- kills while saving -----------------------------------------------------------------------------------------
 
-# kill_saving N -- saves after every step, so that most of the time is spent there; killed when it has begun to save.
+# kill_saving N -- saves after every step, half of the runs in a thread, so that most of the time is spent there; killed when
+# it has begun to save.
 # Whatever a kill leaves, the next run finds a checkpoint, not older than before, and saves over the remains.
 kill_saving() {
     local last=1 i=0 ranks step
@@ -113,7 +118,8 @@ kill_saving() {
         i=$((i + 1))
         ranks=$((i % 4 == 0 ? 2 : 1))
         # shellcheck disable=SC2086
-        begin $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto
+        begin $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto \
+            $([ $((i / 2 % 2)) = 0 ] || echo --save-async)
         until_true 100 '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
         sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
         { # shellcheck disable=SC2046
@@ -236,6 +242,7 @@ if [ -n "${CLI_NAMESPACE:-}" ]; then
     for ranks in 1 2; do
         full 'checkpoint' $ranks 2500 save --save "$disk/save" --resume auto
         full 'checkpoint on the way' $ranks 2500 save --save "$disk/save" --resume auto --save-every 2
+        full 'checkpoint on the way, --save-async' $ranks 2500 save --save "$disk/save" --resume auto --save-every 2 --save-async
         full 'export' $ranks 1000 export --export "$disk/export"
         starts=$LAUNCHER full 'loss file' $ranks 64 csv --loss-csv "$disk/loss.csv"
         full 'memory report' $ranks 64 csv --memory-report "$disk/report.csv"

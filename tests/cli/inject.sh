@@ -140,6 +140,7 @@ judge() {
         lost wrong "exit status $rc, without words and a hint"
     check_between
     said=$(sed -n 's/^step \([0-9]*\).*/\1/p' "$work/out" | tail -1)
+    [[ $parallel != *--save-async* ]] || said=$((${said:-1} - 2)) # the newest save may be in flight
     go_on $((RANDOM % 6 == 0 ? 2 + RANDOM % 2 : 1)) $(((${said:-1} - 1) / 2 * 2))
 }
 
@@ -234,13 +235,14 @@ allocations() {
 
 # ---- power ---------------------------------------------------------------------------------------------------------
 
-# power W VARIANTS SAMPLE -- the three recorded runs, the last on W ranks; SAMPLE of the states are gone on from
+# power W VARIANTS SAMPLE [OPTION] -- the three recorded runs, the last on W ranks and with OPTION; SAMPLE of the states are
+# gone on from
 power() {
     local i variant call first
-    action=kill name="power cuts in three runs, the last on $1 ranks"
+    action=kill name="power cuts in three runs, the last on $1 ranks${4:+, $4}"
     wanted || return
     rm -rf "$root" && cp -r "$work/rest" "$root"
-    recorded "$1" $saving
+    recorded "$1" $saving ${4:-}
     result=$("$tools/power_cut" check "$work/record" "$root" "$work/new/cut" "$SEED" "$2" 2>"$work/err") || complain "$result"
     count "$(echo "$result" | sed -n 's/^\([0-9]*\) power cuts.*/\1/p')" cut
     count "$(echo "$result" | sed -n 's/.* \([0-9]*\) wrong$/\1/p')" lost
@@ -274,7 +276,22 @@ if [ -n "$record" ]; then
         calls rest "$fsdp" "$root" $rank_now fail 4 2
         calls rest "$fsdp" "$root" $rank_now kill 2 2
     done
-    if [ "$tier" = full ]; then power $((part + 1)) 40 40; else power $((part + 1)) 2 2; fi
+    for by in "$single" "$fsdp"; do
+        calls rest "$by --save-async" "$root" - fail 6 4
+        calls rest "$by --save-async" "$root" - kill 4 4
+    done
+    calls rest "$single --save-async" "$root" - nospace+ 2 4
+    calls rest "$single --save-async" / - fail 2 4
+    for rank_now in 0 1; do
+        calls rest "$fsdp --save-async" "$root" $rank_now fail 2 4
+        calls rest "$fsdp --save-async" "$root" $rank_now kill 2 4
+    done
+    if [ "$tier" = full ]; then
+        power $((part + 1)) 40 40
+        power $((part + 1)) 40 40 --save-async
+    else # SEED says who writes in a thread
+        power $((part + 1)) 2 2 "$([ $((SEED % 2)) = "$part" ] || echo --save-async)"
+    fi
 fi
 cp "$tools/alloc_fail.so" "$work/bin/"
 for from_now in first rest; do
@@ -284,4 +301,5 @@ done
 for rank_now in 0 1; do
     allocations rest "$fsdp" $rank_now '' 4 9
 done
+allocations rest "$single --save-async" '' '' 4 4
 cli_end

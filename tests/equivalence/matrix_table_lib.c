@@ -39,7 +39,8 @@ const matrix_axis MATRIX_AXES[] = {
     {"evaluation", MATRIX_RECIPE, {"", "--val-data LICENSE --eval-every 1"}},
     {"maths", MATRIX_RECIPE, {"--ops fast", "--ops portable"}},
     {"digests", 0, {"", "--digests %Tdigests"}},
-    {"files", 0, {"", "--seed 2 --init-from %Tweights --export %Texport", "--export %Texport --export-init %Tinit", "--save %Tsaved --stop-after 2"}},
+    {"files", 0, {"", "--seed 2 --init-from %Tweights --export %Texport", "--export %Texport --export-init %Tinit",
+                   "--save %Tsaved --stop-after 2", "--save %Tsaved --save-every 1 --save-async"}},
     {"transport", MATRIX_COSTLY, {"--comm auto", "--comm shm", "--comm mpi"}},
     {"host", 0, {"", "FSDP_ASYNC_COMPUTE=1", "FSDP_SCHEDULE=%S", "FSDP_HOST_SYNC=1"}},
     {"memory", 0, {"", "FSDP_DEBUG_FILL=1"}},
@@ -150,6 +151,7 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--reduction canonical", "--batch-size 3", "--batch-size 4 --grad-accum 8", NULL},
     {"--data LICENSE", NULL, "leave --data out", NULL}, /* MATRIX_BASE has --synthetic */
     {"--resume auto", NULL, "pass --save DIR", NULL},
+    {"--save-async", NULL, "pass --save DIR", NULL},
     {0}};
 
 int matrix_group_size(int world_size)

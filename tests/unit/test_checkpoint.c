@@ -92,6 +92,7 @@ static float value_of(int array, int param, size_t elem, int64_t step)
 }
 
 static int diverged_array = -1; /* of which the next saves have an infinity */
+static ckpt_async *async;       /* of the next runs; NULL: they write in ckpt_save_end */
 
 /* Pieces: every parameter in two parts, as if it crossed a shard's edge. left_out: so many of the
  * last ones are not written; OVERLAPS: the last one is there a second time, but for its first
@@ -125,13 +126,17 @@ static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
                 values[7] = -INFINITY;
             status = ckpt_out_write(&out, &pieces[i], k, values);
         }
-    return ckpt_save_end(s, step, &out, status);
+    status = ckpt_save_end(s, step, &out, status);
+    return status == FSDP_OK ? ckpt_save_finish(s) : status;
 }
 
 static ckpt_store run_of(int64_t keep)
 {
-    ckpt_store s = {
-        .world = world, .m = &m, .optimizer = optimizer_of(OPTIMIZER_ADAMW), .keep = keep};
+    ckpt_store s = {.world = world,
+                    .m = &m,
+                    .optimizer = optimizer_of(OPTIMIZER_ADAMW),
+                    .keep = keep,
+                    .async = async};
     ckpt_about_add(&s.about, "model", true, "small");
     ckpt_about_add(&s.about, "seed", false, "1");
     return s;
@@ -548,11 +553,29 @@ static void test_system_calls(void **state)
     long n = 0, n_failed = 0;
     char name[32];
     do {
-        snprintf(name, sizeof name, "calls-%ld", ++n);
+        snprintf(name, sizeof name, "%s-%ld", async ? "async" : "calls", ++n);
         n_failed += fail_save(name, 2, n);
     } while (n_failed == n);
     assert_true(n_failed > 12);
     print_message("%ld system calls of a save failed, one after the other\n", n_failed);
+}
+
+/* The thread's calls are among them, and its values that are not finite. */
+static void test_async(void **state)
+{
+    OK(ckpt_async_open(device_compute_stream(dev), N_ARRAYS * m.n_param_elems, &async));
+    test_system_calls(state);
+    ckpt_store s = begin_run(in_dir("async"), 1);
+    OK(save_parts(&s, 2, 0));
+    diverged_array = 2;
+    assert_int_equal(save_parts(&s, 4, 0), FSDP_EINVAL);
+    assert_says("checkpoint of step 4: training has diverged: unit h.0, transformer.wte.weight.v: "
+                "element 40 is -inf");
+    diverged_array = -1;
+    assert_step(in_dir("async"), false, 2);
+    ckpt_store_close(&s);
+    ckpt_async_close(async);
+    async = NULL;
 }
 
 /* The old one of that step goes out of the way, and comes back. */
@@ -640,6 +663,7 @@ int main(void)
         cmocka_unit_test(test_diverged),
         cmocka_unit_test(test_diverged_before),
         cmocka_unit_test(test_system_calls),
+        cmocka_unit_test(test_async),
         cmocka_unit_test(test_renames),
         cmocka_unit_test(test_manifest_memory),
     };
