@@ -134,7 +134,7 @@ size_t ckpt_saved_elems(const fsdp_optimizer *o)
     size_t n = 0;
     for (int k = 0; k <= OPTIM_MAX_STATES; k++)
         for (int u = 0; u < o->r->f->n_units; u++)
-            n += unit_array(o, u, k) ? o->r->f->units[u].slices.shard_elems : 0;
+            n += ckpt_unit_array(o, u, k) ? o->r->f->units[u].slices.shard_elems : 0;
     return n;
 }
 

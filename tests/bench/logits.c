@@ -31,7 +31,7 @@ static fsdp_status run(const char *dir, const int32_t *tokens, size_t n_tokens)
     const device_config dc = {.backend = backend_of(0)->device, .n_threads = 1};
     model_config config;
     model m = {0};
-    import weights = {0};
+import weights = {0 };
     device *dev = NULL;
     const char *note;
     fsdp_status status;

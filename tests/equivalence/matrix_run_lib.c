@@ -266,7 +266,7 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
     TRY(trainer_prepare(t));
     TRY(trainer_allocate(t));
     if (t->cfg.export_init_dir && t->setup.first_step == 0)
-        TRY(train_export(&t->setup, t->cfg.export_init_dir));
+        TRY(train_export(&t->setup, t->cfg.export_init_dir, 0));
     t->setup.log = evals;
     fsdp_status status = train_run(t->loop, &result);
     if (status == FSDP_OK || status == FSDP_EORDER)

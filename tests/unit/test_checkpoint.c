@@ -650,22 +650,14 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_form),
-        cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_again),
-        cmocka_unit_test(test_went_back),
-        cmocka_unit_test(test_file_gone),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_killed_at_first),
-        cmocka_unit_test(test_no_tensor),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_diverged),
-        cmocka_unit_test(test_diverged_before),
-        cmocka_unit_test(test_system_calls),
-        cmocka_unit_test(test_async),
-        cmocka_unit_test(test_renames),
-        cmocka_unit_test(test_manifest_memory),
+        cmocka_unit_test(test_form),         cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_again),        cmocka_unit_test(test_went_back),
+        cmocka_unit_test(test_file_gone),    cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_runs),         cmocka_unit_test(test_killed_at_first),
+        cmocka_unit_test(test_no_tensor),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_diverged),     cmocka_unit_test(test_diverged_before),
+        cmocka_unit_test(test_system_calls), cmocka_unit_test(test_async),
+        cmocka_unit_test(test_renames),      cmocka_unit_test(test_manifest_memory),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
