@@ -431,6 +431,8 @@ refused12 'resume: missing' 'checkpoint: /nowhere/latest: No such file' '--save 
 mkdir "$new/damaged" && damaged 'empty directory' 'no such file, and no step-N' '--save wrote'
 copy && rm "$new/damaged/latest" && rm "$step/manifest.json" && damaged 'no manifest' 'manifest.json: No such file'
 copy && : >"$step/manifest.json" && damaged 'empty manifest' 'manifest.json: got no JSON object'
+copy && echo '{}' >>"$step/manifest.json" && damaged 'text after the manifest' 'manifest.json: got no JSON object at byte 0, or text after'
+copy && sed -i '1s/{/{"step": 1,/' "$step/manifest.json" && damaged 'a key twice' 'manifest.json: got the key "step" twice'
 copy && sed -i 's/checkpoint-2/checkpoint-3/' "$step/manifest.json" && damaged 'format' 'format: got fsdp-labs-checkpoint-3, expected'
 copy && sed -i 's/"step":.*,/"step": 1e300,/' "$step/manifest.json" && damaged 'number of the step' 'manifest.json is damaged'
 copy && sed -i 's/"step":.*,/"step": 3,/' "$step/manifest.json" && damaged 'another step' 'rank-00000.safetensors: step: got 2, expected 3'

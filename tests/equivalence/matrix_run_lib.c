@@ -303,8 +303,7 @@ static fsdp_status run_command(command *c, matrix_job *j, FILE *evals, char **te
     return status;
 }
 
-/* Write the weights that words with --init-from begin with: those of --seed 1, by the same command.
- */
+/* Write the weights that words with --init-from begin with, those of --seed 1. */
 static fsdp_status write_weights(matrix_job *j)
 {
     command c;
