@@ -272,11 +272,15 @@ static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
     const bool is_single = n_ranks == 1 && t->cfg.parallel != PARALLEL_FSDP;
     mem_category k = is_single ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
     size_t s = (size_t)trainer_config_shard_size(&t->cfg);
-    size_t vector = 2 * out->memory_bytes[MEM_PARAMS_SHARD] * s / (size_t)n_ranks;
+    size_t shard = t->cfg.cpu_offload ? t->run.m->n_param_elems * sizeof(float) / s
+                                      : out->memory_bytes[MEM_PARAMS_SHARD];
+    size_t vector = 2 * shard * s / (size_t)n_ranks;
     out->is_bound = true;
     /* memory may peak in another micro-step than the number of sums: room for one sum more */
     const int waiting = most_waiting(n_ranks, (int64_t)n) - most_waiting(n_ranks, MOST_MICRO_STEPS);
     add_memory(out, k, (size_t)(waiting + 1) * vector);
+    if (t->cfg.cpu_offload) /* where the sums wait */
+        out->memory_bytes[MEM_ON_HOST] += (size_t)(waiting + 1) * vector;
 }
 
 /* The same of times: `out` and `fewer` are of MOST_TIMED micro-steps and of half as many. */

@@ -14,7 +14,7 @@ enum { IN_CSV, IN_PLAN, IN_REPORT };
 static const char *row_name(int row, int where)
 {
     static const char *const NAMES[][3] = {{"total", "at one moment", "all, at one moment"},
-                                           {"host", "on the host", "copies on the host"}};
+                                           {"host", "on the host", "on the host"}};
     return row < MEM_CATEGORIES ? mem_category_name((mem_category)row)
                                 : NAMES[row - MEM_TOTAL][where];
 }
@@ -190,7 +190,8 @@ bool report_is_exact(const trainer *t, int row)
     const bool is_sum = row == MEM_TOTAL || row == MEM_ON_HOST;
     if (is_over_hosts(t) && (row == MEM_COMM || is_sum))
         return false;
-    if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_TOTAL))
+    if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_TOTAL ||
+                             (row == MEM_ON_HOST && t->cfg.cpu_offload)))
         return false;
     return device_runs_c(t->run.dev) || !(row == MEM_OTHER || is_sum);
 }
