@@ -1,4 +1,5 @@
-/* offload.c -- task 4.7: the update of arrays that live in host memory. */
+/* offload.c -- task 4.7: the update of arrays that live in host memory; and, provided, the update
+ * of all shards, wherever they live. */
 #include "lab4_optimizer/offload.h"
 #include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
@@ -16,14 +17,6 @@ static int n_states(const fsdp_optimizer *o)
 size_t offload_arrays(const fsdp_optimizer *o)
 {
     return (size_t)n_states(o) + (shard_is_on_host(o->r->f) ? 2 : 0);
-}
-
-void update_part_point(const fsdp_optimizer *o, update_part *part)
-{
-    part->arrays.param = o->r->f->units[part->u].shard + part->begin;
-    part->arrays.grad = o->r->grads[part->u].shard_grad + part->begin;
-    for (int k = 0; k < n_states(o); k++)
-        part->arrays.state[k] = o->units[part->u].state[k] + part->begin;
 }
 
 /* Upload an array to *at, the next free place of the piece: *copy. */
@@ -138,7 +131,22 @@ fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adam
     return offload_order(x, x->down, o->compute);
 }
 
-fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, float *norm)
+fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
+{
+    const fsdp *f = o->r->f;
+    optim_scalars scalars;
+    optim_scalars_make(&sc->optim, o->coef, &scalars);
+    if (f->own.offload && offload_arrays(o) > 0)
+        return offload_update(o, &scalars, adamw);
+    for (int u = 0; u < f->n_units; u++) {
+        update_part whole = {.u = u, .arrays.elems = f->units[u].layout.shard_elems};
+        update_part_point(o, &whole);
+        TRY(update_run(o, &scalars, adamw, &whole));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw, float *norm)
 {
     TRY(offload_norm(o, sc->grad_scale));
     TRY(o->ops->clip_coef(o->compute, &(clip_coef_args){.norm = o->norm,
@@ -146,5 +154,5 @@ fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, float *norm)
                                                         .sum = o->norm_sum,
                                                         .max_norm = sc->clip_norm}));
     TRY(device_copy(o->compute, norm, o->norm, sizeof *norm));
-    return optimizer_update(o, sc, adamw_shard);
+    return optimizer_update(o, sc, adamw);
 }

@@ -52,4 +52,4 @@ fsdp_status offload_squares(fsdp_optimizer *o, int u);
 fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw);
 /* offload_step -- optimizer_step where shards are on the host: offload_norm, clip_coef,
  * optimizer_update. */
-fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
+fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw, float *norm);

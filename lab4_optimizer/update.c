@@ -1,4 +1,5 @@
-/* update.c -- provided, no task: the optimizer on every shard, and what the device is told. */
+/* update.c -- provided, no task: the optimizer on a part of a shard, and what the device is told.
+ */
 #include "common/device/cpu_tiles.h"
 #include "common/device/device.h"
 #include "common/ops/op_work.h"
@@ -40,6 +41,14 @@ static fsdp_status run_adamw(fsdp *f, const tiled_args *t)
                                                            .n_accesses = w.n_accesses});
 }
 
+void update_part_point(const fsdp_optimizer *o, update_part *part)
+{
+    part->arrays.param = o->r->f->units[part->u].shard + part->begin;
+    part->arrays.grad = o->r->grads[part->u].shard_grad + part->begin;
+    for (int k = 0; k < optimizer_of(o->r->f->run.optimizer)->n_states; k++)
+        part->arrays.state[k] = o->units[part->u].state[k] + part->begin;
+}
+
 /* What `range` and `whole` share; 0 elements if they do not meet. */
 static optim_part part_of(const update_part *whole, const decay_range *range)
 {
@@ -68,21 +77,6 @@ fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn
         if (part.elems > 0)
             TRY(is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(scalars, &part), adamw})
                          : rule->update(f->run.ops, f->compute, scalars, &part));
-    }
-    return FSDP_OK;
-}
-
-fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
-{
-    const fsdp *f = o->r->f;
-    optim_scalars scalars;
-    optim_scalars_make(&sc->optim, o->coef, &scalars);
-    if (f->own.offload && offload_arrays(o) > 0)
-        return offload_update(o, &scalars, adamw);
-    for (int u = 0; u < f->n_units; u++) {
-        update_part whole = {.u = u, .arrays.elems = f->units[u].layout.shard_elems};
-        update_part_point(o, &whole);
-        TRY(update_run(o, &scalars, adamw, &whole));
     }
     return FSDP_OK;
 }

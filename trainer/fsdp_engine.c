@@ -25,7 +25,8 @@ static fsdp_status engine_begin_step(void *self)
 static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
 {
     fsdp_engine *e = self;
-    TRY((shard_is_on_host(&e->f) ? offload_step : optimizer_step)(&e->o, sc, norm));
+    TRY(shard_is_on_host(&e->f) ? offload_step(&e->o, sc, adamw_shard, norm)
+                                : optimizer_step(&e->o, sc, norm));
     if (e->f.own.offload && !e->f.own.offload->config.keeps_grads)
         TRY(zero_grad(&e->r));
     return fsdp_refresh(&e->f);
