@@ -1,5 +1,4 @@
-/* update.c -- provided, no task: the optimizer on a part of a shard, and what the device is told.
- */
+/* update.c -- provided: the optimizer on a part of a shard, and what the device is told of it. */
 #include "common/device/cpu_tiles.h"
 #include "common/device/device.h"
 #include "common/ops/op_work.h"
