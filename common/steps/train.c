@@ -503,7 +503,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
     comm_set_patience(setup->run->world, 1);
     *result = (train_result){0};
     fsdp_status status = run_steps(l, result);
-    if (status != FSDP_OK && result->failed_alike) { /* what precedes the failure is published */
+    if (status == FSDP_EINVAL && result->failed_alike) { /* diverged after the one in flight */
         const fsdp_error_info why = *fsdp_error_get();
         (void)end_save(l, true, &unused);
         fsdp_error_set(&why);

@@ -60,6 +60,8 @@ fsdp_status train_open(const train_setup *setup, train_loop **out);
  * loss file appears at every checkpoint and at the end; if no step is left to run, it stays as it
  * was. If train_run fails and result->failed_alike is false, the failure may have struck one rank
  * only: the caller then calls train_discard and ends the job.
+ * With cfg->save_async a checkpoint is published at the first step whose figures say that all ranks
+ * have written it, before the next one begins, or at the end; a divergence publishes it too.
  * With setup->store and comm_config.keeps_signals, SIGUSR1 to any rank makes all save and go on,
  * and SIGTERM save and end: at the end of the step after the one in which it came. What comes later
  * than the last step is not heeded. */
