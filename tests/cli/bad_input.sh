@@ -484,7 +484,7 @@ other() {
     expect_message "$regex" "$hint"
     expect_failed
 }
-other 'generate: no directory' fsdp_generate 'config.json: No such file' '--export wrote' /nowhere --prompt x
+other 'generate: no directory' fsdp_generate 'config.json: No such file' 'config.json and the model.safetensors' /nowhere --prompt x
 other 'generate: an option' fsdp_generate 'unknown option --bogus' '--help' "$keep/export" --bogus
 rows='step,loss,grad_norm,lr,ms\n0,5.5,1,1e-3,7\n'
 printf 'step,loss,grad,lr,ms\n0,5.5,1,1e-3,7\n' >"$work/header.csv"

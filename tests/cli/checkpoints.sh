@@ -487,9 +487,13 @@ fsdp-size      | free --sharding hybrid --fsdp-size 2
 wrap           | free --wrap sub-block
 layout         | free --layout per-param
 gradient-checkpointing | free --gradient-checkpointing
+chunk-loss     | free --chunk-loss=5
 no-sync        | ranks=3 free --grad-accum 4 --no-sync
 reshard-after  | free --reshard-after step
 reshard-to     | ranks=4 free --reshard-to 2
+optimizer-offload | free --device separate --optimizer-offload
+cpu-offload    | free --device separate --cpu-offload
+offload-piece  | free --device separate --cpu-offload --offload-piece 0.01
 prefetch       | free --prefetch none
 limit-all-gathers | free --prefetch both --limit-all-gathers 1
 bucket         | free --bucket 10000
@@ -549,6 +553,7 @@ resume-change  | free --resume-change seed
 stop-after     | free --stop-after 8
 memory-report  | free --memory-report $new/free
 profile        | free --profile $new/free
+snapshot       | free --snapshot $new/free
 check-order    | free --check-order
 digests        | free --digests $new/free
 digest-values  | free --digests $new/free --digest-values 6:h.0
