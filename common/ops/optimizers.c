@@ -80,7 +80,7 @@ fsdp_status optim_state_alloc(stream *s, const optimizer_rule *rule, size_t elem
 {
     for (int k = 0; k < rule->n_states; k++) {
         TRY((on_host ? device_alloc_host_f32 : device_alloc_f32)(s, MEM_OPTIMIZER, elems,
-                                                                 rule->states[k], &state[k]));
+                                                                 rule->pytorch[k], &state[k]));
         TRY(device_zero(s, state[k], elems * sizeof **state));
     }
     return FSDP_OK;

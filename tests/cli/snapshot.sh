@@ -80,7 +80,7 @@ cmp -s <(cut -d, -f1-4 "$work/with.csv") <(cut -d, -f1-4 "$work/without.csv") ||
 verdict
 
 name='a block has the name of its unit, and what the step found is older than the step'
-for row in 'parameter shard,params_shard,h.1,,' 'second moment,optimizer,h.2,,' 'gathered unit,params_full,h.2,forward,gather' \
+for row in 'parameter shard,params_shard,h.1,,' 'exp_avg_sq,optimizer,h.2,,' 'gathered unit,params_full,h.2,forward,gather' \
     'unit gradient,grads_full,h.0,backward,compute' 'saved,activations,h.1.attn,,'; do
     grep -q "^$row" "$work/run.csv" || complain "no row '$row'"
 done
