@@ -208,15 +208,18 @@ done
 
 # ---- two processes on the same files ----------------------------------------------------------------------------
 
-# begin W OPTION... -- in the background, its launcher in $job; until its loss file has rows
+# start W OPTION... -- in the background, its launcher in $job. begin: and wait until its loss file has rows
 begin() {
+    start "$@"
+    more_rows 3
+}
+start() {
     local ranks=$1
     shift
     rm -f "$new"/loss.csv*
     $starts -n "$ranks" "$trainer" $model --steps 1000000 --save "$new/save" --loss-csv "$new/loss.csv" "$@" >"$work/log" 2>&1 \
         </dev/null &
     job=$!
-    more_rows 3
 }
 
 # The temporary loss file of the job grows by that many rows.
@@ -331,7 +334,8 @@ name='checkpoints are removed while others resume from them (W=2)'
 if chosen; then
     rm -rf "$new"/*
     launch 1 $model $text --stop-after 420 --steps 1000000 --loss-csv "$work/long.csv"
-    begin 2 $text --save-every 1 --keep 1 --stop-after 400
+    start 2 $text --save-every 1 --keep 1 --stop-after 400
+    until_true 100 '[ -e "$new/save/latest" ]'
     for try in 1 2 3 4 5 6 7 8; do
         step=$(sed 's/step-//' "$new/save/latest")
         launch $((try % 2 + 1)) $model $text --steps 1000000 --resume "$new/save" --loss-csv "$new/other.csv" \
