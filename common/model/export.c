@@ -3,10 +3,11 @@
  *   export_begin | export_begin_states -> export_append ... -> export_end | export_cancel
  *
  * The files get their names, weights first, after all are on disk. A crash between the renames
- * leaves new weights beside the old config.json, or a single file beside the index of several:
- * import_open refuses these two. */
+ * leaves new weights beside the old config.json, files without an index, or a single file beside
+ * the index of several: import_open refuses these three. */
 #include "common/model/export.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,8 +161,7 @@ static fsdp_status open_files(const model *m, const char *dir, int *file_of, cJS
         status = open_weights(m, dir, i, file_of, map, w);
     if (status == FSDP_OK && w->n_files > 1)
         status = write_index(m, dir, map, w);
-    snprintf(w->stale, sizeof w->stale, "%s/%s", dir,
-             w->n_files > 1 ? EXPORT_WEIGHTS : EXPORT_INDEX);
+    snprintf(w->dir, sizeof w->dir, "%s", dir);
     return status;
 }
 
@@ -223,6 +223,45 @@ fsdp_status export_append(void *writer, const float *values, size_t elems)
     return FSDP_OK;
 }
 
+/* Whether the new files replace a file of this name, which none of them has. */
+static bool is_stale(const export_writer *w, const char *name)
+{
+    int part, n = 0, end = 0;
+    if (strcmp(name, w->n_files > 1 ? EXPORT_WEIGHTS : EXPORT_INDEX) == 0)
+        return true;
+    sscanf(name, "model-%5d-of-%5d.safetensors%n", &part, &n, &end);
+    return end > 0 && name[end] == '\0' && (w->n_files == 1 || n != w->n_files);
+}
+
+static fsdp_status remove_stale(const export_writer *w)
+{
+    int failed = 0;
+    DIR *d = opendir(w->dir);
+    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        if (is_stale(w, e->d_name) && unlinkat(dirfd(d), e->d_name, 0) != 0)
+            failed = errno;
+    if (d != NULL)
+        closedir(d);
+    return failed == 0
+               ? FSDP_OK
+               : fsdp_error(FSDP_EIO, HINT,
+                            "export: cannot remove weights of an earlier export from %s: %s",
+                            w->dir, strerror(failed));
+}
+
+/* The index of earlier files of the same names must not stand while they are replaced. */
+static fsdp_status retire_index(const export_writer *w)
+{
+    char index[PATH_MAX + sizeof EXPORT_INDEX], old[PATH_MAX];
+    snprintf(index, sizeof index, "%s/%s", w->dir, EXPORT_INDEX);
+    if (w->index.out == NULL || access(index, F_OK) != 0)
+        return FSDP_OK;
+    TRY(atomic_tmp_name(index, old));
+    TRY(atomic_rename(index, old, HINT));
+    unlink(old);
+    return FSDP_OK;
+}
+
 static fsdp_status publish(export_writer *w)
 {
     if (w->at < w->n_files)
@@ -232,15 +271,15 @@ static fsdp_status publish(export_writer *w)
         TRY(atomic_file_sync(&w->files[i].file));
     TRY(w->index.out != NULL ? atomic_file_sync(&w->index) : FSDP_OK);
     TRY(w->config.out != NULL ? atomic_file_sync(&w->config) : FSDP_OK);
+    TRY(retire_index(w));
     for (int i = 0; i < w->n_files; i++)
         TRY(atomic_file_commit(&w->files[i].file));
     if (w->index.out != NULL)
         TRY(atomic_file_commit(&w->index));
-    if (*w->stale != '\0' && unlink(w->stale) != 0 && errno != ENOENT)
-        return fsdp_error(FSDP_EIO, HINT,
-                          "export: cannot remove %s, which the new files replace: %s", w->stale,
-                          strerror(errno));
-    return w->config.out != NULL ? atomic_file_commit(&w->config) : FSDP_OK;
+    if (w->config.out == NULL)
+        return FSDP_OK;
+    TRY(remove_stale(w));
+    return atomic_file_commit(&w->config);
 }
 
 fsdp_status export_end(export_writer *w)

@@ -24,15 +24,16 @@ typedef struct export_file {
 
 typedef struct export_writer {
     atomic_file config, index;
-    export_file *files;   /* [n_files], owned */
-    int n_files, at;      /* at: the file that is being written */
-    char stale[PATH_MAX]; /* what would contradict the new files; "": nothing */
+    export_file *files; /* [n_files], owned */
+    int n_files, at;    /* at: the file that is being written */
+    char dir[PATH_MAX]; /* "": states in one file */
 } export_writer;
 
 /* export_begin -- make DIR unless there is one, write its config.json, and begin its
  * model.safetensors with the header, which lists a tied tensor once. If that file would have more
  * than max_bytes of values, there are several, model-00001-of-0000N.safetensors and so on, and
- * model.safetensors.index.json, which says where each tensor is. A tensor is never cut.
+ * model.safetensors.index.json, which says where each tensor is. A tensor is never cut. export_end
+ * removes the files of an earlier export that the new ones replace.
  *   errors  FSDP_EIO with the path; FSDP_ENOMEM; nothing is left behind */
 fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes, export_writer *w);
 /* export_begin_states -- begin a safetensors file with the states of the trained parameters, such

@@ -11,13 +11,15 @@ static const char DIR_HINT[] = "pass a directory with the config.json and the mo
 static const char READ_FIELDS[] =
     " model_type activation_function tie_word_embeddings scale_attn_weights "
     "scale_attn_by_inverse_layer_idx reorder_and_upcast_attn add_cross_attention n_layer n_head "
-    "n_embd n_positions vocab_size n_inner layer_norm_epsilon attn_pdrop embd_pdrop resid_pdrop ";
+    "n_embd n_positions n_ctx vocab_size n_inner layer_norm_epsilon attn_pdrop embd_pdrop "
+    "resid_pdrop ";
 static const char HARMLESS_FIELDS[] =
     " architectures bos_token_id eos_token_id pad_token_id initializer_range torch_dtype dtype "
-    "transformers_version use_cache task_specific_params n_ctx _name_or_path "
+    "transformers_version use_cache task_specific_params _name_or_path "
     "gradient_checkpointing "
     "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "
-    "output_past ";
+    "output_past id2label label2id num_labels _num_labels problem_type finetuning_task "
+    "attn_implementation _attn_implementation_autoset ";
 
 static fsdp_status config_size(const cJSON *j, const char *path, const char *key, size_t *out)
 {
@@ -29,6 +31,15 @@ static fsdp_status config_size(const cJSON *j, const char *path, const char *key
                           "import: %s: \"%s\": expected a whole number from 1 to %d", path, key,
                           INT32_MAX);
     return FSDP_OK;
+}
+
+/* The same of a key that may be missing or null, which means `otherwise`. */
+static fsdp_status config_size_or(const cJSON *j, const char *path, const char *key,
+                                  size_t otherwise, size_t *out)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
+    *out = otherwise;
+    return item == NULL || cJSON_IsNull(item) ? FSDP_OK : config_size(j, path, key, out);
 }
 
 /* Checks a key that must be missing, null, or one of two words. */
@@ -48,7 +59,8 @@ static fsdp_status config_word(const cJSON *j, const char *path, const char *key
 static fsdp_status config_flag(const cJSON *j, const char *path, const char *key, bool expected)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
-    if (item == NULL || (cJSON_IsBool(item) && cJSON_IsTrue(item) == expected))
+    if (item == NULL || cJSON_IsNull(item) ||
+        (cJSON_IsBool(item) && cJSON_IsTrue(item) == expected))
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "use a plain GPT-2 model", "import: %s: \"%s\": expected %s",
                       path, key, expected ? "true" : "false");
@@ -58,7 +70,7 @@ static bool is_in(const char *list, const char *field)
 {
     char word[64];
     const int n = snprintf(word, sizeof word, " %s ", field);
-    return n < (int)sizeof word && strstr(list, word) != NULL;
+    return n < (int)sizeof word && strchr(field, ' ') == NULL && strstr(list, word) != NULL;
 }
 
 /* What an unknown field would change is unknown, so it is refused unless it is null. */
@@ -104,6 +116,7 @@ static void config_dropout(const cJSON *j, const char **note)
 
 static fsdp_status config_fields(const cJSON *j, const char *path, model_config *c)
 {
+    size_t n_ctx;
     TRY(config_word(j, path, "model_type", "gpt2", "gpt2"));
     TRY(config_word(j, path, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
     TRY(config_flag(j, path, "tie_word_embeddings", true));
@@ -117,11 +130,12 @@ static fsdp_status config_fields(const cJSON *j, const char *path, model_config 
     TRY(config_size(j, path, "n_embd", &c->d_model));
     TRY(config_size(j, path, "n_positions", &c->max_seq_len));
     TRY(config_size(j, path, "vocab_size", &c->vocab_size));
-    const cJSON *inner = cJSON_GetObjectItemCaseSensitive(j, "n_inner");
-    if (inner == NULL || cJSON_IsNull(inner))
-        c->d_ff = 4 * c->d_model;
-    else
-        TRY(config_size(j, path, "n_inner", &c->d_ff));
+    TRY(config_size_or(j, path, "n_inner", 4 * c->d_model, &c->d_ff));
+    TRY(config_size_or(j, path, "n_ctx", c->max_seq_len, &n_ctx));
+    if (n_ctx != c->max_seq_len)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                          "import: %s: \"n_ctx\": got %zu, expected n_positions, %zu", path, n_ctx,
+                          c->max_seq_len);
     return config_eps(j, path, &c->norm_eps);
 }
 

@@ -440,8 +440,36 @@ import r;
     assert_int_equal(import_open(path, &m, &r), FSDP_EIO);
     assert_says("none-0000");
     free(index);
-    export_seed(&m, path, 9, 7); /* in one file: the index is gone */
+    export_seed(&m, path, 9, 7); /* in one file: the others are gone */
+    assert_int_equal(files_like("split/model*"), 1);
     assert_holds_seed(&m, path, 9);
+    model_free(&m);
+}
+
+/* Files that replace others of the same names: if one cannot be replaced, no index mixes new files
+ * with old ones. */
+static void test_index_retired(void **state)
+{
+    (void)state;
+    model m;
+    export_writer w;
+    char second[PATH_MAX];
+    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    const char *path = in_dir("retired");
+    float *values = calloc(m.n_param_elems, sizeof *values);
+    for (int time = 0; time < 2; time++) {
+        OK(export_begin(&m, path, 400, &w));
+        OK(export_append(&w, values, m.n_param_elems));
+        snprintf(second, sizeof second, "%s/model-00002-of-%05d.safetensors", path, w.n_files);
+        if (time == 1) {
+            assert_int_equal(unlink(second), 0);
+            assert_int_equal(mkdir(second, 0777), 0);
+        }
+        assert_int_equal(export_end(&w), time == 0 ? FSDP_OK : FSDP_EIO);
+        assert_int_equal(files_like("retired/*.json"), time == 0 ? 2 : 1);
+    }
+    rmdir(second);
+    free(values);
     model_free(&m);
 }
 
@@ -524,6 +552,9 @@ static void test_config_refused(void **state)
     assert_config("{" SIZES ",\"n_embd\":4,\"reorder_and_upcast_attn\":true}", FSDP_EINVAL,
                   "false");
     assert_config("{" SIZES ",\"n_embd\":4,\"rotary\":null}", FSDP_OK, "");
+    assert_config("{" SIZES ",\"n_embd\":4,\"n_layer n_head\":1}", FSDP_EINVAL, "got a field");
+    assert_config("{" SIZES ",\"n_embd\":4,\"n_ctx\":7}", FSDP_EINVAL, "\"n_ctx\": got 7");
+    assert_config("{" SIZES ",\"n_embd\":4,\"n_ctx\":8,\"id2label\":{}}", FSDP_OK, "");
     assert_config("{" SIZES ",\"n_embd\":4,\"rotary\":8}", FSDP_EINVAL, "\"rotary\": got a field");
     assert_config("{" SIZES ",\"n_embd\":4,\"n_embd\":6}", FSDP_EINVAL, "\"n_embd\" twice");
     assert_config("{" SIZES ",\"n_embd\":4} {}", FSDP_EINVAL, "text after the object");
@@ -627,8 +658,8 @@ int main(void)
         cmocka_unit_test(test_tensor_refused), cmocka_unit_test(test_header_refused),
         cmocka_unit_test(test_header_fuzz),    cmocka_unit_test(test_f16),
         cmocka_unit_test(test_import_types),   cmocka_unit_test(test_index),
-        cmocka_unit_test(test_config_refused), cmocka_unit_test(test_pick_token),
-        cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_index_retired),  cmocka_unit_test(test_config_refused),
+        cmocka_unit_test(test_pick_token),     cmocka_unit_test(test_generator),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }
