@@ -81,14 +81,22 @@ static fsdp_status check_room(const trainer *t, const char *what, size_t need, c
                       hint);
 }
 
+/* Ranks of a host share its memory. */
+static fsdp_status check_on_host(const trainer *t, const char *what, size_t need, const char *hint)
+{
+    return check_need(what, need,
+                      device_host_mem_available() / (size_t)comm_local_size(t->run.world),
+                      "host memory are available to it", hint);
+}
+
 static fsdp_status open_data(trainer *t)
 {
     trainer_config *c = &t->cfg;
     size_t T = (size_t)c->train.seq_len, vocab = t->model_cfg.vocab_size;
     const char *note = "";
-    /* each rank has a copy of it, which no ledger counts; files are read as they are needed */
-    if (c->synthetic_tokens > 0 && c->device_memory_mib == 0 && device_memory_is_host(t->run.dev))
-        TRY(check_room(t, "--synthetic", (size_t)c->synthetic_tokens, "use a smaller corpus"));
+    /* Each rank has a copy of a synthetic corpus, in host memory that no ledger counts and that
+     * check_memory finds taken. Files are read as they are needed. */
+    TRY(check_on_host(t, "--synthetic", (size_t)c->synthetic_tokens, "use a smaller corpus"));
     if (c->synthetic_tokens > 0)
         TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
     else if (c->data)
@@ -125,11 +133,9 @@ static fsdp_status check_memory(const trainer *t)
     TRY(check_room(t, "this run", planned[MEM_TOTAL], hint));
     if (planned[MEM_ON_HOST] == 0)
         return FSDP_OK;
-    return check_need("this run", on_host,
-                      device_host_mem_available() / (size_t)comm_local_size(t->run.world),
-                      "host memory are available to it",
-                      "use ranks on more hosts, or leave --cpu-offload, --optimizer-offload and "
-                      "--save-async out; --plan prints the parts");
+    return check_on_host(t, "this run", on_host,
+                         "use ranks on more hosts, or leave --cpu-offload, --optimizer-offload and "
+                         "--save-async out; --plan prints the parts");
 }
 
 /* Offloading takes a device with memory of its own. */

@@ -132,7 +132,8 @@ static size_t gpu_mem_available(accel_device *d)
     if (cudaMemGetInfo(&available, &total) != cudaSuccess ||
         cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
         return 0;
-    return available + gpu_mem_reserved(d) - (size_t)used;
+    const size_t reserved = gpu_mem_reserved(d);
+    return available + (reserved > used ? reserved - (size_t)used : 0);
 }
 
 static int gpu_pin_alloc(size_t bytes, void **out)

@@ -254,7 +254,7 @@ static size_t saved_elems(void *self)
     const size_t w = (size_t)comm_size(b->run.world);
     size_t n = 0;
     for (int p = 0; p < b->run.m->n_params; p++)
-        n += b->run.m->params[p].elems / w + 1;
+        n += b->run.m->params[p].tied_to == NOT_TIED ? b->run.m->params[p].elems / w + 1 : 0;
     return n * (size_t)(1 + optimizer_of(b->run.optimizer)->n_states);
 }
 
