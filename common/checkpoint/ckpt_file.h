@@ -64,7 +64,7 @@ ckpt_path ckpt_file_path(const char *dir, int file);
 /* ckpt_no_memory -- FSDP_ENOMEM, in words. */
 fsdp_status ckpt_no_memory(void);
 
-/* What values are of. */
+/* Where values come from, for messages. */
 typedef struct ckpt_origin {
     const char *what;                /* "checkpoint", "export" */
     const model *m;                  /* borrowed */

@@ -84,7 +84,7 @@ static fsdp_status list_files(ckpt_source *src, const model *m, const char *chan
     return check_whole(src, m, change);
 }
 
-/* Programs without ckpt_check_finite have saved what training cannot go on from. */
+/* Older versions saved checkpoints with values that are not finite. */
 static fsdp_status check_values(const ckpt_source *src, const model *m, diverged_at diverged)
 {
     const ckpt_entry *e = src->entries.list, *end = e + src->entries.n;

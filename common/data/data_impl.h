@@ -17,9 +17,10 @@ typedef struct corpus_file {
 
 /* corpus_begin -- a corpus without files. errors: FSDP_ENOMEM. */
 fsdp_status corpus_begin(corpus *c, const char *source, size_t vocab_limit);
-/* corpus_add_file -- append a regular file: tokens or bytes as c->token_bytes says; if that is 0,
- * as the file looks, which sets it. All of it is read. errors  FSDP_EIO with the path and the
- * reason; FSDP_EINVAL: a bad header, or a token that is not less than vocab_limit; FSDP_ENOMEM */
+/* corpus_add_file -- append a regular file: tokens or bytes as c->token_bytes says. 0: detect
+ * the type from the file, and store it there. The whole file is read. errors  FSDP_EIO with the
+ * path and the reason; FSDP_EINVAL: a bad header, or a token that is not less than vocab_limit;
+ * FSDP_ENOMEM */
 fsdp_status corpus_add_file(corpus *c, const char *path, size_t vocab_limit);
 /* corpus_add_dir -- append the regular files of dir in name order: as texts if c->token_bytes is 1,
  * links left out; if it is 2, those called *.bin, as token files.

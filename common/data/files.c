@@ -2,9 +2,9 @@
  *
  *   corpus_begin -> corpus_add_file ... | corpus_add_dir | corpus_add_glob -> corpus_read ...
  *
- * Nothing of a file is kept in memory but a hash for each block, 1/2048 of its length. A file that
- * others write to during the run is so found out before a changed token is used. Files are not
- * mapped: one that is cut off would end the process with SIGBUS. */
+ * Only one hash per block stays in memory, 1/2048 of the file's length. If others write to the file
+ * during the run, the changed block is detected before its tokens are used. Files are not mapped,
+ * because truncating a mapped file ends the process with SIGBUS. */
 #include "common/data/data_impl.h"
 
 #include <dirent.h>

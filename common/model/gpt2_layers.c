@@ -147,9 +147,9 @@ const layer GPT2_EMBED = {
  *
  * With model.chunk_rows the logits of all rows never exist together. A forward that a backward
  * follows computes only the norm. Backward then takes chunk by chunk: it computes the logits of a
- * chunk, replaces them by their gradient as it adds to the loss, and multiplies that gradient
- * twice. So no product is computed twice. An evaluation takes the loss chunk by chunk in forward.
- * Without chunk_rows all rows are one chunk. [Hsu et al. 2024] */
+ * chunk, replaces them by their gradient as it adds to the loss, and computes the two products of
+ * that gradient. So no product is computed twice. An evaluation takes the loss chunk by chunk in
+ * forward. Without chunk_rows all rows are one chunk. [Hsu et al. 2024] */
 
 static size_t larger(size_t a, size_t b)
 {

@@ -94,8 +94,8 @@ static void note_free(snapshot *s, const void *ptr)
 }
 
 /* A gather ahead of time is issued in the scope of another layer; the collective says for which
- * unit it is. What the set-up made gets the scope of its first use, but a shard and its moments
- * that of the gradient which updates them. */
+ * unit it is. A block made during set-up gets the scope of its first use; a shard and its states
+ * get the scope of the gradient that updates them. */
 static void note_use(snapshot *s, const device_act *act)
 {
     const char *name = act->label ? act->label : act->scope;
@@ -178,7 +178,7 @@ static void put_rows(const snapshot *s, int64_t first, int64_t last, FILE *out)
     }
 }
 
-/* The page has lines of its own for what is filled in. */
+/* Marked lines of the page are replaced by data. */
 static void put_page(const snapshot *s, int rank, int n_ranks, FILE *out)
 {
     int64_t first = s->begin, last = s->end;

@@ -367,8 +367,8 @@ static fsdp_status check_finite(int64_t step, float loss, float norm, bool *fail
                       (double)loss, (double)norm);
 }
 
-/* Begin a checkpoint, or finish the one in flight. The loss file is published before what is
- * complete then. */
+/* Begin a checkpoint, or finish the one in flight. The loss file is published before the
+ * checkpoint. */
 static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
@@ -398,7 +398,7 @@ static fsdp_status save(train_loop *l, bool *failed_alike)
                     (long long)l->next_read);
         TRY(write_files(l, false, failed_alike));
     }
-    l->writing = true; /* steps that are issued from here on say when not */
+    l->writing = true; /* later steps report when writing has ended */
     return write_files(l, true, failed_alike);
 }
 

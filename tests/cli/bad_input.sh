@@ -122,7 +122,7 @@ refused12 'offload on the host' '--cpu-offload: the memory of --device cpu is th
 refused12 'offload of replicas' '--optimizer-offload: expected .*a --sharding that shards' 'leave --optimizer-offload out' \
     --device separate --optimizer-offload --sharding none
 refused12 'a piece of nothing' "--offload-piece: got '0', expected a finite number from 0.00097" 'default' --offload-piece 0
-refused 1 'offload in a plan of times' '--cpu-offload: expected no --plan-device' 'leave --cpu-offload out' \
+refused 1 'offload in a plan of times' '--cpu-offload: expected a plan without times' 'leave --cpu-offload out' \
     --device separate --cpu-offload --plan --plan-device h100
 refused12 'unknown overlap' "--prefetch: got 'backwards', expected one of none\|backward\|backward-post\|forward\|both\|auto" \
     'default' --prefetch backwards
@@ -408,7 +408,7 @@ refused12 'weights: a file of the index is missing' 'model-00001-of-00002.safete
 perl -e 'print pack("Q", 100_000_000), "{", "\"a\":[", "0," x 49_999_980, "0]}", " " x 40' >"$new/weights/model-00001-of-00002.safetensors"
 refused 1 'weights: a header of 100 MB' 'header length: got 100000000, expected at most 16777216' 'index.json names' --init-from "$new/weights"
 rm -rf "$new/weights"
-refused 1 'states of an optimizer without any' '--export-optimizer: expected --momentum X or another --optimizer' 'leave --export-optimizer out' \
+refused 1 'states of an optimizer without any' '--export-optimizer: expected --optimizer adamw, adadelta, or sgd with --momentum' 'leave --export-optimizer out' \
     --optimizer sgd --export-optimizer "$new/states"
 
 # ---- checkpoints ------------------------------------------------------------------------------------------------
