@@ -259,14 +259,14 @@ if ranks=2 && case_of 2 'the finished command again changes nothing'; then
     [ "$(tree_sum "$new/done")" = "$before" ] || complain 'the export is not made again'
     verdict
 fi
-for by in 'single 1' 'ddp 2' 'fsdp 3'; do
+for by in 'single 1' 'ddp 2' 'fsdp 3' 'fsdp 2 --save-async'; do
     set -- $by
     ranks=$2
-    case_of "$2" "SIGTERM again and again saves once and ends: $1" || continue
+    case_of "$2" "SIGTERM again and again saves once and ends: $1${3:+, $3}" || continue
     launcher=()
     [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
     : >"$work/out" # that of the case before has steps in it
-    "${launcher[@]}" "$trainer" $run --parallel "$1" --steps 1000000 --save "$new/term" >"$work/out" 2>"$work/err" </dev/null &
+    "${launcher[@]}" "$trainer" $run --parallel "$1" --steps 1000000 --save "$new/term" ${3:-} >"$work/out" 2>"$work/err" </dev/null &
     job=$!
     until_true 60 'grep -q "^step " "$work/out"'
     pids=$(cli_left)

@@ -354,45 +354,47 @@ fi
 
 # ---- directories that go while a job trains ---------------------------------------------------------------------
 
-name='--save is removed while training (W=2)'
-if chosen; then
-    rm -rf "$new"/*
-    begin 2 $text
-    kill -USR1 "$job" # it saves, and goes on
-    until_true 100 '[ -e "$new/save/latest" ]'
-    more_rows 20 # as below
-    mv "$new/save" "$new/away"
-    kill -USR1 "$job"
-    { wait_for_end 100; } 2>/dev/null
-    cp "$work/log" "$work/err"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -q 'lock: No such file' "$work/err" || complain 'no word about it'
-    grep -q '^HINT: ' "$work/err" || complain 'no hint'
-    launch 1 $model $text --steps 0 --resume "$new/away"
-    grep -q '^resumed at step' "$work/out" || complain 'the checkpoint is of no use'
-    check_left
-    check_no_tmp
-    verdict
-fi
+for how in '' --save-async; do
+    name="--save is removed while training${how:+, $how} (W=2)"
+    if chosen; then
+        rm -rf "$new"/*
+        begin 2 $text $how
+        kill -USR1 "$job" # it saves, and goes on
+        until_true 100 '[ -e "$new/save/latest" ]'
+        more_rows 20 # as below
+        mv "$new/save" "$new/away"
+        kill -USR1 "$job"
+        { wait_for_end 100; } 2>/dev/null
+        cp "$work/log" "$work/err"
+        [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+        grep -q 'lock: No such file' "$work/err" || complain 'no word about it'
+        grep -q '^HINT: ' "$work/err" || complain 'no hint'
+        launch 1 $model $text --steps 0 --resume "$new/away"
+        grep -q '^resumed at step' "$work/out" || complain 'the checkpoint is of no use'
+        check_left
+        check_no_tmp
+        verdict
+    fi
 
-name='--save is another directory while training (W=2)'
-if chosen; then
-    rm -rf "$new"/*
-    mkdir "$new/first" "$new/second" && ln -s first "$new/save" && ln -s second "$new/link"
-    begin 2 $text
-    kill -USR1 "$job"
-    until_true 100 '[ -e "$new/save/latest" ]'
-    more_rows 20 # a rank may hear of the signal some steps later, and then they save again
-    mv -T "$new/link" "$new/save" # at once
-    kill -USR1 "$job"
-    until_true 100 '[ -e "$new/save/latest" ]'
-    cp "$new/second/lock" "$work/lock"
-    end 3 "$work/whole.csv"
-    grep -q "^process [0-9]* on host $(hostname)$" "$work/lock" || complain 'it is not locked'
-    launch 1 $model $text --steps 0 --resume "$new/first"
-    grep -q '^resumed at step' "$work/out" || complain 'the checkpoint before is of no use'
-    verdict
-fi
+    name="--save is another directory while training${how:+, $how} (W=2)"
+    if chosen; then
+        rm -rf "$new"/*
+        mkdir "$new/first" "$new/second" && ln -s first "$new/save" && ln -s second "$new/link"
+        begin 2 $text $how
+        kill -USR1 "$job"
+        until_true 100 '[ -e "$new/save/latest" ]'
+        more_rows 20 # a rank may hear of the signal some steps later, and then they save again
+        mv -T "$new/link" "$new/save" # at once
+        kill -USR1 "$job"
+        until_true 100 '[ -e "$new/save/latest" ]'
+        cp "$new/second/lock" "$work/lock"
+        end 3 "$work/whole.csv"
+        grep -q "^process [0-9]* on host $(hostname)$" "$work/lock" || complain 'it is not locked'
+        launch 1 $model $text --steps 0 --resume "$new/first"
+        grep -q '^resumed at step' "$work/out" || complain 'the checkpoint before is of no use'
+        verdict
+    fi
+done
 
 [ -n "${CLI_NAMESPACE:-}" ] || skip 'file systems' 'not root, or no mount namespaces here'
 [ "$(id -u)" = 0 ] || skip 'permissions' 'not root'
