@@ -310,7 +310,7 @@ static fsdp_status write_weights(matrix_job *j)
     bool stops;
     FILE *unread = fopen("/dev/null", "w");
     FSDP_ASSERT(unread != NULL);
-    command_make_first(&c, j->words, "--seed 1 --stop-after 1");
+    command_make_first(&c, j->words, "--seed 1 --stop-after 2");
     const fsdp_status status = run_command(&c, j, unread, NULL, &stops);
     fclose(unread);
     return status;
