@@ -22,7 +22,7 @@
 #include "tests/equivalence/matrix_run_lib.h"
 #include "tests/unit/target_lib.h"
 
-enum { MOST_FIXES = 16, MOST_REFERENCES = 1024 };
+enum { MOST_FIXES = 24, MOST_REFERENCES = 1024 };
 
 typedef struct reference {
     char words[MATRIX_MOST_CHARS];
