@@ -31,7 +31,7 @@ typedef struct offload {
     stream *up, *down; /* uploads, downloads */
     offload_piece ring[2];
     size_t ring_elems; /* 0: the ring is closed */
-    unsigned n_pieces; /* that offload_next has given */
+    unsigned n_pieces; /* returned by offload_next so far */
     event *parked[2];  /* recorded on `down` by offload_park_end */
     unsigned n_parked; /* calls of offload_park_end */
     event *order;      /* of offload_order */

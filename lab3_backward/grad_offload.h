@@ -5,8 +5,8 @@
 #pragma once
 #include "lab3_backward/reducer.h"
 
-/* grads_fetch -- bring u's partial sums to the device: those that the next reduction adds to, or
- * all.
+/* grads_fetch -- bring u's partial sums to the device: the sums that the next reduction changes or,
+ * if `all`, every sum.
  *   order  later work on `on` finds them */
 fsdp_status grads_fetch(reducer *r, int u, stream *on, bool all);
 /* grads_park -- move u's partial sums, which `on` has written, to the host. */

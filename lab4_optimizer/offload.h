@@ -28,7 +28,7 @@ fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars,
 /* offload_norm -- do what grads_finish and grad_norm do, but unit by unit, so that few gradients
  * are on the device at a time: for each unit that is not frozen grad_finish, grad_all_gather,
  * offload_squares and grad_park (lab 3's grad_offload.h). Then one all-reduce over norm_group, in
- * the order of grad_norm. Only now is the norm that of the model: the update is a second pass. */
+ * the order of grad_norm. Only now is the norm complete: the update is a second pass. */
 fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale);
 
 /* ---- provided -------------------------------------------------------------------------------- */

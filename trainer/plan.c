@@ -213,7 +213,7 @@ static fsdp_status plan_of(const trainer *t, int rank, bool timed, int64_t micro
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
     if (status == FSDP_OK && d.line)
         status = read_times(&d, &slow, &out->times);
-    /* the plan that is reported, and none of those that a choice compares */
+    /* only the plan that is reported, not the plans that a choice compares */
     if (status == FSDP_OK && d.t.snapshot && out == &t->plan && comm_rank(t->run.world) == 0)
         status = snapshot_write(d.t.snapshot, t->cfg.snapshot, rank, t->cfg.n_ranks);
     fsdp_error_info why = *fsdp_error_get();

@@ -129,7 +129,7 @@ static fsdp_status check_memory(const trainer *t)
     snprintf(hint, sizeof hint,
              "use %s--gradient-checkpointing, --chunk-loss, more ranks, --sharding full, a smaller "
              "--size, --batch-size or --seq-len; --plan prints the parts",
-             offloads(&t->cfg) ? "a smaller --offload-piece, of which the device holds two, " : "");
+             offloads(&t->cfg) ? "a smaller --offload-piece (the device holds two), " : "");
     TRY(check_room(t, "this run", planned[MEM_TOTAL], hint));
     if (planned[MEM_ON_HOST] == 0)
         return FSDP_OK;

@@ -277,7 +277,7 @@ static int find_param(const model *m, const char *name, size_t n, int from)
 }
 
 /* "name@32.m" of this model, and its tensor's range in the file. The search for the parameter
- * begins at that of *e. */
+ * begins at e->piece.param. */
 static bool parse_tensor(const safetensors *f, const ckpt_id *id, const cJSON *t, const model *m,
                          ckpt_entry *e)
 {

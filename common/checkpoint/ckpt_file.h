@@ -97,7 +97,7 @@ fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
                           const ckpt_pieces *list, ckpt_out *f);
 /* ckpt_out_write -- array k of the next piece; nothing if a run does not save that.
  *   values  [piece->elems]
- *   errors  FSDP_EIO; those of ckpt_check_finite */
+ *   errors  FSDP_EIO; any error of ckpt_check_finite */
 fsdp_status ckpt_out_write(ckpt_out *f, const ckpt_piece *piece, int k, const float *values);
 /* ckpt_out_finish -- sync the file; *sum = what the manifest says about it.
  *   errors  FSDP_ESTATE values are missing; FSDP_EIO */

@@ -28,14 +28,15 @@ import weights;       /* ckpt_source_weights: what is read in place of a checkpo
 fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automatic,
                              const char *change, ckpt_source *src);
 /* ckpt_source_weights -- present the weights in dir as a checkpoint of array 0 alone, for engines
- * to load. errors: those of import_open; FSDP_ENOMEM. The caller closes src also after errors. */
+ * to load. errors: any error of import_open; FSDP_ENOMEM. The caller closes src after errors as
+ * well. */
 fsdp_status ckpt_source_weights(const char *dir, const model *m, ckpt_source *src);
 /* ckpt_source_find -- the pieces of a parameter in array 0 (parameter), or k + 1 (state k),
  * ascending; *n = how many. Valid until ckpt_source_close. */
 const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n);
 /* ckpt_source_read -- read elements [begin, begin + elems) of e's parameter, which the piece has.
  *   values  [elems], host
- *   errors  FSDP_EIO; those of import_read */
+ *   errors  FSDP_EIO; any error of import_read */
 fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, uint64_t begin,
                              size_t elems, float *values);
 /* ckpt_source_close -- free src; a zeroed struct is accepted. */

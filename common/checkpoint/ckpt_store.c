@@ -194,7 +194,7 @@ static void remove_older(ckpt_store *s, int64_t step)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Whoever could read the file could lock it, too. A file system without locks leaves it to the
+/* Anybody who can read the file can lock it. A file system without locks leaves it to the
  * user. */
 static fsdp_status take_lock(ckpt_store *s)
 {

@@ -12,7 +12,7 @@ typedef struct corpus_file {
     int fd;
     size_t begin, n_tokens; /* in the corpus */
     size_t header_bytes;    /* before its first token */
-    uint64_t *hashes;       /* of each block of BLOCK_BYTES behind the header */
+    uint64_t *hashes;       /* of each block of BLOCK_BYTES after the header */
 } corpus_file;
 
 /* corpus_begin -- a corpus without files. errors: FSDP_ENOMEM. */

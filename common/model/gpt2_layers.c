@@ -170,7 +170,7 @@ static layer_bytes head_arrays(const layer *l, const layer_io *io, gpt2_arrays *
     k->total = NULL;
     if (!chunked)
         return need;
-    /* behind the norm's output, which is in scratch too if nothing is saved */
+    /* after the norm's output, which is in scratch if nothing is saved */
     room work = {.base = io->scratch, .bytes = larger(need.saved, need.scratch)};
     k->wide = take(&work, head_chunk_rows(l, rows) * V, io->type);
     k->total = take(&work, 1, DTYPE_I64); /* as large as a double */

@@ -1,5 +1,5 @@
-/* import.c -- reads the weights of a GPT-2 model: those of our own exports and those of Hugging
- * Face, in one file or in several that an index names, in fp32, bf16 or fp16.
+/* import.c -- reads the weights of a GPT-2 model from our own exports or from Hugging Face: in
+ * one file or in several files that an index names, in fp32, bf16 or fp16.
  *
  *   import_model_config -> gpt2_create -> import_open -> import_read ... -> import_close
  *
@@ -14,8 +14,8 @@ enum { COMPARED_ELEMS = 1024, NO_FILE = -1 };
 
 static const char DIR_HINT[] = "pass a directory with the config.json and the model.safetensors of "
                                "a GPT-2 model";
-static const char SHARD_HINT[] = "model.safetensors.index.json names this file: copy it, too";
-static const char SAME_HINT[] = "config.json and the weights must be those of the same GPT-2 model";
+static const char SHARD_HINT[] = "model.safetensors.index.json names this file: copy it as well";
+static const char SAME_HINT[] = "config.json and the weights must belong to the same GPT-2 model";
 
 /* ---- files ----------------------------------------------------------------------------------- */
 

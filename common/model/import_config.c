@@ -7,7 +7,7 @@
 static const char DIR_HINT[] = "pass a directory with the config.json and the model.safetensors of "
                                "a GPT-2 model";
 
-/* Fields that are read here, and those that tell nothing about the model's weights and maths. */
+/* Fields that are read here, and fields that do not affect the model's weights or maths. */
 static const char READ_FIELDS[] =
     " model_type activation_function tie_word_embeddings scale_attn_weights "
     "scale_attn_by_inverse_layer_idx reorder_and_upcast_attn add_cross_attention n_layer n_head "

@@ -13,7 +13,7 @@ typedef struct block {
     const char *label; /* a literal */
     mem_category category;
     char scope[48], phase[16], stream[32]; /* see snapshot.h */
-    bool is_of_unit;                       /* scope is what a collective was for */
+    bool is_of_unit;                       /* scope names the unit of a collective */
     size_t bytes, reserved_bytes;
     int64_t birth, death; /* calls; death: ALIVE if there was none */
     TAILQ_ENTRY(block) link, live_link;

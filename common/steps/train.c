@@ -13,7 +13,7 @@
 enum { EVAL_SEQUENCES = 128 };
 
 /* What a signal asked for. STILL_WRITING is added while this rank's thread writes a checkpoint. The
- * sum travels behind a rank's losses, so all learn it at one step. */
+ * sum travels after a rank's losses, so all ranks learn it at the same step. */
 enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING = 4 };
 
 /* What a step leaves to be read when the next one has been issued. There are two: the host reads

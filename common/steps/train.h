@@ -82,7 +82,7 @@ void train_close(train_loop *l);
 
 /* train_export -- collective: export the engine's weights to dir; all ranks fail or none.
  *   step    that training would go on with
- *   errors  FSDP_EIO; those of ckpt_check_finite: dir stays as it was then
+ *   errors  FSDP_EIO; any error of ckpt_check_finite. On an error dir does not change
  * train_export_optimizer -- the same of the full states of the optimizer, to the file path. */
 fsdp_status train_export(const train_setup *setup, const char *dir, int64_t step);
 fsdp_status train_export_optimizer(const train_setup *setup, const char *path, int64_t step);

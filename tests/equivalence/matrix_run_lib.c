@@ -303,7 +303,7 @@ static fsdp_status run_command(command *c, matrix_job *j, FILE *evals, char **te
     return status;
 }
 
-/* Write the weights that words with --init-from begin with, those of --seed 1. */
+/* Write the weights of --seed 1, from which a command with --init-from begins. */
 static fsdp_status write_weights(matrix_job *j)
 {
     command c;

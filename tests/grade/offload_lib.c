@@ -46,7 +46,7 @@ void uploads_expect(fixture *fx, int n)
 
 /* ---- whole runs ------------------------------------------------------------------------------ */
 
-/* Issued bytes between steps: those of the device and, by category, of its host. */
+/* Issued bytes between steps, on the device and, by category, on the host. */
 typedef struct between {
     device *dev;
     ledger_figures on_device, on_host;

@@ -91,7 +91,7 @@ static float value_of(int array, int param, size_t elem, int64_t step)
     return (float)(100 * array + param) + (float)elem / 64.0f + (float)step * 1000.0f;
 }
 
-static int diverged_array = -1; /* of which the next saves have an infinity */
+static int diverged_array = -1; /* the next saves put an infinity into this array */
 static ckpt_async *async;       /* of the next runs; NULL: they write in ckpt_save_end */
 
 /* Pieces: every parameter in two parts, as if it crossed a shard's edge. left_out: so many of the

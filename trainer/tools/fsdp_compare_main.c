@@ -28,7 +28,7 @@ static bool split(const char *line, fields f)
            N_COLUMNS;
 }
 
-/* Read line n of a file; the first one is that of column names. *more: false at the end. */
+/* Read line n of a file; the first line has the column names. *more: false at the end. */
 static fsdp_status next_row(FILE *in, const char *path, long n, fields f, bool *more)
 {
     char *line = NULL;
