@@ -5,8 +5,10 @@
     weights.py same DIR OTHER            the same parameters, to the bit, of DIR in fp32
     weights.py logits DIR BUILD          transformers' logits beside those of BUILD/tests/bench/logits
 
-Bound of logits: both compute in fp32 and add in different orders. In three blocks of width 48 the largest
-difference seen is 7.5e-7 of the largest logit; the bound is 2e-6.
+Bound of logits: the same weights in double precision give the exact logits. Both programs round the same products and
+sums to fp32, in different orders, so their errors have about the same spread. The largest of 256 normal errors lies between
+2.25 and 4.5 standard deviations (each end fails in 1 of 500 cases), so the largest error here is at most twice the largest
+error of transformers. The bound is 4 times: sums of another depth may have twice the spread.
 """
 import os
 import subprocess
@@ -42,12 +44,14 @@ def same(folder, other):
 def logits(folder, build):
     tokens = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26, 43]
     words = [f"{build}/tests/bench/logits", folder, *map(str, tokens)]
-    got = torch.tensor([float(x) for x in subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()])
+    printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    ours = torch.tensor([float(x) for x in printed.split()]).double()
     with torch.no_grad():
-        expected = load(folder)(torch.tensor([tokens])).logits[0, -1]
-    relative = float((got - expected).abs().max() / expected.abs().max())
-    verdict = "PASS" if relative < 2e-6 else "FAIL"
-    print(f"{verdict} logits: largest difference {relative:.2g} of the largest logit, bound 2e-06")
+        theirs = load(folder)(torch.tensor([tokens])).logits[0, -1].double()
+        exact = load(folder).double()(torch.tensor([tokens])).logits[0, -1]
+    error, bound = float((ours - exact).abs().max()), 4 * float((theirs - exact).abs().max())
+    verdict = "PASS" if error <= bound else "FAIL"
+    print(f"{verdict} logits: largest error {error:.2g}, bound {bound:.2g}, largest logit {float(exact.abs().max()):.2g}")
     if verdict == "FAIL":
         sys.exit(1)
 
