@@ -29,7 +29,7 @@ fsdp_text fsdp_printable(const char *text)
             *c < 0x20 || *c == 0x7f || is_utf8_control(c[0], c[1]) || is_utf8_control(before, *c);
         if (n + (escapes ? 4 : 1) >= sizeof out.text)
             break;
-        n += (size_t)sprintf(out.text + n, escapes ? "\\x%02x" : "%c", *c);
+        n += (size_t)snprintf(out.text + n, sizeof out.text - n, escapes ? "\\x%02x" : "%c", *c);
     }
     out.text[n] = '\0';
     return out;
