@@ -132,18 +132,6 @@ static inline const accel_api *accel_api_at(const accel_stream *s)
     return ((const accel_device *)s->base.device)->api;
 }
 
-/* accel_stream_create ... accel_event_elapsed_s -- the functions of device_backend that have these
- * names, here and below. */
-fsdp_status accel_stream_create(device *d, const stream_config *config, stream **out);
-void accel_stream_free(stream *s);
-fsdp_status accel_stream_sync(stream *s);
-fsdp_status accel_event_create(device *d, bool timed, event **out);
-void accel_event_free(event *e);
-fsdp_status accel_event_record(event *e, stream *s);
-fsdp_status accel_stream_wait_event(stream *s, event *e, const device_act *act);
-fsdp_status accel_event_sync(event *e);
-bool accel_event_done(event *e);
-fsdp_status accel_event_elapsed_s(event *begin, event *end, double *out);
 /* accel_stream_recent -- what is issued on s next, for messages. label may be NULL; both copied. */
 void accel_stream_recent(accel_stream *s, const char *name, const char *label);
 
@@ -211,30 +199,15 @@ void accel_memory_look(accel_device *d);
  * one, and the library's copies do not reach it while the host goes on. */
 bool accel_is_host(accel_device *d, const void *ptr);
 bool accel_is_pageable(accel_device *d, const void *ptr);
-fsdp_status accel_alloc(stream *s, const mem_request *want, void **out);
-bool accel_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
-void accel_free(stream *s, void *ptr);
-size_t accel_mem_available(device *d);
-size_t accel_mem_reserved(device *d);
-fsdp_status accel_move(stream *s, const device_act *act);
 
-/* ---- launches (accel_device.c)
- * --------------------------------------------------------------------- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
-/* accel_launch, accel_close -- as above. */
-fsdp_status accel_launch(stream *s, const launch_config *l, const device_act *act);
-void accel_close(device *d);
+/* accel_close ... accel_mem_reserved -- in accel_device.c, stream.c, copy.c and memory.c. */
+DECLARE_DEVICE_CALLS(accel);
 
 /* ACCEL_BACKEND -- all of a device_backend but its name and `open`. */
 #define ACCEL_BACKEND                                                                              \
-    .close = accel_close, .stream_create = accel_stream_create, .stream_free = accel_stream_free,  \
-    .stream_sync = accel_stream_sync, .event_create = accel_event_create,                          \
-    .event_free = accel_event_free, .event_record = accel_event_record,                            \
-    .stream_wait_event = accel_stream_wait_event, .event_sync = accel_event_sync,                  \
-    .event_done = accel_event_done, .event_elapsed_s = accel_event_elapsed_s,                      \
-    .alloc = accel_alloc, .share_find = accel_share_find, .free = accel_free, .move = accel_move,  \
-    .launch = accel_launch, .mem_available = accel_mem_available,                                  \
-    .mem_reserved = accel_mem_reserved
+    DEVICE_CALLS(accel), .share_find = accel_share_find, .mem_reserved = accel_mem_reserved
 
 /* ---- the watch (watch.c) --------------------------------------------------------------------- */
 

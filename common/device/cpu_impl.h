@@ -108,16 +108,6 @@ fsdp_status cpu_stream_status(cpu_stream *s);
 fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act, cpu_task **out,
                          void **args);
 
-/* cpu_event_create ... cpu_launch -- the functions of device_backend that have these names. */
-fsdp_status cpu_event_create(device *d, bool timed, event **out);
-void cpu_event_free(event *e);
-fsdp_status cpu_event_record(event *e, stream *s);
-fsdp_status cpu_stream_wait_event(stream *s, event *e, const device_act *act);
-fsdp_status cpu_event_sync(event *e);
-bool cpu_event_done(event *e);
-fsdp_status cpu_event_elapsed_s(event *begin, event *end, double *out);
-fsdp_status cpu_launch(stream *s, const launch_config *l, const device_act *act);
-
 /* ---- memory (cpu_memory.c) ------------------------------------------------------------------ */
 typedef struct cpu_block cpu_block;
 TAILQ_HEAD(cpu_block_list, cpu_block);
@@ -153,10 +143,6 @@ typedef struct cpu_block_facts {
     bool is_live;
 } cpu_block_facts;
 cpu_block_facts cpu_guarded_find(const void *addr);
-/* cpu_alloc ... cpu_free -- the functions of device_backend that have these names. */
-fsdp_status cpu_alloc(stream *s, const mem_request *want, void **out);
-bool cpu_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
-void cpu_free(stream *s, void *ptr);
 
 /* ---- device (cpu.c) ------------------------------------------------------------------------- */
 struct cpu_device {
@@ -172,21 +158,9 @@ struct cpu_device {
  * memory is not the host's, it is guarded (guard.h), and all streams are workers. */
 fsdp_status cpu_open(const device_config *config, device **out);
 
-/* cpu_close ... cpu_mem_available -- the functions of device_backend that have these names. */
-void cpu_close(device *d);
-fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **out);
-void cpu_stream_free(stream *s);
-fsdp_status cpu_stream_sync(stream *s);
-fsdp_status cpu_move(stream *s, const device_act *act);
-size_t cpu_mem_available(device *d);
-size_t cpu_mem_reserved(device *d);
+/* cpu_close ... cpu_mem_reserved -- in cpu.c, cpu_stream.c and cpu_memory.c. */
+DECLARE_DEVICE_CALLS(cpu);
 
 /* All that a device_backend on these functions has but its name, its nature and `open`. */
 #define CPU_BACKEND_CALLS                                                                          \
-    .close = cpu_close, .stream_create = cpu_stream_create, .stream_free = cpu_stream_free,        \
-    .stream_sync = cpu_stream_sync, .event_create = cpu_event_create,                              \
-    .event_free = cpu_event_free, .event_record = cpu_event_record,                                \
-    .stream_wait_event = cpu_stream_wait_event, .event_sync = cpu_event_sync,                      \
-    .event_done = cpu_event_done, .event_elapsed_s = cpu_event_elapsed_s, .alloc = cpu_alloc,      \
-    .share_find = cpu_share_find, .free = cpu_free, .move = cpu_move, .launch = cpu_launch,        \
-    .mem_available = cpu_mem_available, .mem_reserved = cpu_mem_reserved
+    DEVICE_CALLS(cpu), .share_find = cpu_share_find, .mem_reserved = cpu_mem_reserved

@@ -395,49 +395,47 @@ fsdp_status device_run_move(void *args, int n_threads)
     return FSDP_OK;
 }
 
-static fsdp_status move(const char *name, device_act act)
+/* Move act.bytes on stream s; a name for each kind is set here. */
+static fsdp_status move(stream *s, device_act act)
 {
+    static const char *const NAMES[] = {[ACT_COPY] = "copy",
+                                        [ACT_UPLOAD] = "upload",
+                                        [ACT_DOWNLOAD] = "download",
+                                        [ACT_FILL] = "fill"};
     if (act.bytes == 0)
         return FSDP_OK;
-    act.name = name;
+    act.stream = s;
+    act.name = NAMES[act.kind];
     FSDP_ASSERT(act.dst && (act.src || act.kind == ACT_FILL));
     tell_issued(&act);
-    return act.stream->device->backend->move(act.stream, &act);
+    return s->device->backend->move(s, &act);
 }
 
 fsdp_status device_copy(stream *s, void *dst, const void *src, size_t bytes)
 {
-    return move("copy", (device_act){
-                            .kind = ACT_COPY, .stream = s, .dst = dst, .src = src, .bytes = bytes});
+    return move(s, (device_act){.kind = ACT_COPY, .dst = dst, .src = src, .bytes = bytes});
 }
 
 fsdp_status device_upload(stream *s, void *dst, const void *host_src, size_t bytes)
 {
-    return move(
-        "upload",
-        (device_act){.kind = ACT_UPLOAD, .stream = s, .dst = dst, .src = host_src, .bytes = bytes});
+    return move(s, (device_act){.kind = ACT_UPLOAD, .dst = dst, .src = host_src, .bytes = bytes});
 }
 
 fsdp_status device_download(stream *s, void *host_dst, const void *src, size_t bytes)
 {
-    return move(
-        "download",
-        (device_act){
-            .kind = ACT_DOWNLOAD, .stream = s, .dst = host_dst, .src = src, .bytes = bytes});
+    return move(s, (device_act){.kind = ACT_DOWNLOAD, .dst = host_dst, .src = src, .bytes = bytes});
 }
 
 fsdp_status device_zero(stream *s, void *dst, size_t bytes)
 {
-    return move("fill", (device_act){.kind = ACT_FILL, .stream = s, .dst = dst, .bytes = bytes});
+    return move(s, (device_act){.kind = ACT_FILL, .dst = dst, .bytes = bytes});
 }
 
 fsdp_status device_poison(stream *s, void *dst, size_t bytes)
 {
     if (!s->device->config.debug_fill)
         return FSDP_OK;
-    return move(
-        "fill",
-        (device_act){.kind = ACT_FILL, .stream = s, .dst = dst, .bytes = bytes, .byte = 0xFF});
+    return move(s, (device_act){.kind = ACT_FILL, .dst = dst, .bytes = bytes, .byte = 0xFF});
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */

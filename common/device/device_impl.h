@@ -57,6 +57,37 @@ struct device_backend {
     bool stands_still;                 /* device_now_s is 0 */
 };
 
+/* DEVICE_CALLS(who) -- the functions above of a backend, who_close, who_stream_create ..., as
+ * initialisers of a device_backend; `open` and those that may be NULL are left out.
+ * DECLARE_DEVICE_CALLS(who) -- declare them all but who_open. */
+#define DEVICE_CALLS(who)                                                                          \
+    .close = who##_close, .stream_create = who##_stream_create, .stream_free = who##_stream_free,  \
+    .stream_sync = who##_stream_sync, .event_create = who##_event_create,                          \
+    .event_free = who##_event_free, .event_record = who##_event_record,                            \
+    .stream_wait_event = who##_stream_wait_event, .event_sync = who##_event_sync,                  \
+    .event_done = who##_event_done, .event_elapsed_s = who##_event_elapsed_s,                      \
+    .alloc = who##_alloc, .free = who##_free, .move = who##_move, .launch = who##_launch,          \
+    .mem_available = who##_mem_available
+#define DECLARE_DEVICE_CALLS(who)                                                                  \
+    void who##_close(device *d);                                                                   \
+    fsdp_status who##_stream_create(device *d, const stream_config *config, stream **out);         \
+    void who##_stream_free(stream *s);                                                             \
+    fsdp_status who##_stream_sync(stream *s);                                                      \
+    fsdp_status who##_event_create(device *d, bool timed, event **out);                            \
+    void who##_event_free(event *e);                                                               \
+    fsdp_status who##_event_record(event *e, stream *s);                                           \
+    fsdp_status who##_stream_wait_event(stream *s, event *e, const device_act *act);               \
+    fsdp_status who##_event_sync(event *e);                                                        \
+    bool who##_event_done(event *e);                                                               \
+    fsdp_status who##_event_elapsed_s(event *begin, event *end, double *out);                      \
+    fsdp_status who##_alloc(stream *s, const mem_request *want, void **out);                       \
+    bool who##_share_find(device *d, const void *ptr, size_t bytes, device_share *out);            \
+    void who##_free(stream *s, void *ptr);                                                         \
+    fsdp_status who##_move(stream *s, const device_act *act);                                      \
+    fsdp_status who##_launch(stream *s, const launch_config *l, const device_act *act);            \
+    size_t who##_mem_available(device *d);                                                         \
+    size_t who##_mem_reserved(device *d)
+
 struct device {
     const device_backend *backend;
     device_config config;

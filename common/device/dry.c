@@ -316,13 +316,7 @@ static fsdp_status dry_open(const device_config *config, device **out)
 }
 
 #define DRY_CALLS                                                                                  \
-    .name = "dry", .runs_c = true, .stands_still = true, .open = dry_open, .close = dry_close,     \
-    .stream_create = dry_stream_create, .stream_free = dry_stream_free,                            \
-    .stream_sync = dry_stream_sync, .event_create = dry_event_create,                              \
-    .event_free = dry_event_free, .event_record = dry_event_record,                                \
-    .stream_wait_event = dry_stream_wait_event, .event_sync = dry_event_sync,                      \
-    .event_done = dry_event_done, .event_elapsed_s = dry_event_elapsed_s, .alloc = dry_alloc,      \
-    .free = dry_free, .move = dry_move, .launch = dry_launch, .mem_available = dry_mem_available
+    .name = "dry", .runs_c = true, .stands_still = true, .open = dry_open, DEVICE_CALLS(dry)
 
 static const device_backend BACKENDS[DRY_KINDS] = {
     [DRY_CPU] = {.memory_is_host = true, DRY_CALLS},
