@@ -4,96 +4,89 @@
 #include "common/cuda/launch.h"
 #include "common/ops/row_elem.h"
 
+/* ELEMENT(op) { ... } -- what operation op does to element i, by its arguments *a.
+ * ELEMENTWISE(op) defines cuda_op, which does that to each element. */
+#define ELEMENT(op) static __device__ inline void op##_at(const op##_args *a, size_t i)
+#define ELEMENTWISE(op)                                                                            \
+    __global__ void op##_kernel(op##_args a)                                                       \
+    {                                                                                              \
+        const size_t i = global_thread();                                                          \
+        if (i < a.elems)                                                                           \
+            op##_at(&a, i);                                                                        \
+    }                                                                                              \
+    OPERATION(cuda, op, op##_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+
 /* ---- gelu ------------------------------------------------------------------------------------ */
 
-__global__ void gelu_kernel(gelu_args a)
+ELEMENT(gelu)
 {
-    const size_t i = global_thread();
-    if (i < a.elems)
-        row_store(a.out, i, gelu_elem(row_load(a.in, i, a.type)), a.type);
+    row_store(a->out, i, gelu_elem(row_load(a->in, i, a->type)), a->type);
 }
 
-OPERATION(cuda, gelu, gelu_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(gelu)
 
-__global__ void gelu_backward_kernel(gelu_backward_args a)
+ELEMENT(gelu_backward)
 {
-    const size_t i = global_thread();
-    if (i >= a.elems)
-        return;
-    const float slope = gelu_slope(row_load(a.in, i, a.type));
-    row_store(a.d_in, i, row_load(a.d_out, i, a.type) * slope, a.type);
+    const float slope = gelu_slope(row_load(a->in, i, a->type));
+    row_store(a->d_in, i, row_load(a->d_out, i, a->type) * slope, a->type);
 }
 
-OPERATION(cuda, gelu_backward, gelu_backward_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(gelu_backward)
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
 /* Equal types are copied as they are: to load and store a bf16 would quieten a NaN. */
-__global__ void cast_kernel(cast_args a)
+ELEMENT(cast)
 {
-    const size_t i = global_thread();
-    if (i >= a.elems)
-        return;
-    if (a.in_type == DTYPE_BF16 && a.out_type == DTYPE_BF16)
-        ((uint16_t *)a.out)[i] = ((const uint16_t *)a.in)[i];
+    if (a->in_type == DTYPE_BF16 && a->out_type == DTYPE_BF16)
+        ((uint16_t *)a->out)[i] = ((const uint16_t *)a->in)[i];
     else
-        row_store(a.out, i, row_load(a.in, i, a.in_type), a.out_type);
+        row_store(a->out, i, row_load(a->in, i, a->in_type), a->out_type);
 }
 
-OPERATION(cuda, cast, cast_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(cast)
 
 /* ---- add, scale ------------------------------------------------------------------------------ */
 
-__global__ void add_kernel(add_args a)
+ELEMENT(add)
 {
-    const size_t i = global_thread();
-    if (i < a.elems)
-        a.out[i] = add_elem(&a, i, a.round_to);
+    a->out[i] = add_elem(a, i, a->round_to);
 }
 
-OPERATION(cuda, add, add_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(add)
 
-__global__ void scale_kernel(scale_args a)
+ELEMENT(scale)
 {
-    const size_t i = global_thread();
-    if (i < a.elems)
-        a.x[i] *= a.factor;
+    a->x[i] *= a->factor;
 }
 
-OPERATION(cuda, scale, scale_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(scale)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-__global__ void adamw_kernel(adamw_args a)
+/* The gradient that element i is updated by; without a coefficient x * 1.0f is x. */
+#define GRAD(a, i) ((a)->grad[i] * ((a)->grad_coef ? *(a)->grad_coef : 1.0f))
+
+ELEMENT(adamw)
 {
-    const size_t i = global_thread();
-    const float coef = a.grad_coef ? *a.grad_coef : 1.0f; /* x * 1.0f is x */
-    if (i < a.elems)
-        adamw_elem(&a, a.grad[i] * coef, &a.param[i], &a.m[i], &a.v[i]);
+    adamw_elem(a, GRAD(a, i), &a->param[i], &a->m[i], &a->v[i]);
 }
 
-OPERATION(cuda, adamw, adamw_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(adamw)
 
-__global__ void sgd_kernel(sgd_args a)
+ELEMENT(sgd)
 {
-    const size_t i = global_thread();
-    const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
-    if (i >= a.elems)
-        return;
-    if (a.momentum_buffer == NULL)
-        sgd_elem(&a, a.grad[i] * coef, &a.param[i]);
+    if (a->momentum_buffer == NULL)
+        sgd_elem(a, GRAD(a, i), &a->param[i]);
     else
-        momentum_elem(&a, a.grad[i] * coef, &a.param[i], &a.momentum_buffer[i]);
+        momentum_elem(a, GRAD(a, i), &a->param[i], &a->momentum_buffer[i]);
 }
 
-OPERATION(cuda, sgd, sgd_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(sgd)
 
-__global__ void adadelta_kernel(adadelta_args a)
+ELEMENT(adadelta)
 {
-    const size_t i = global_thread();
-    const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
-    if (i < a.elems)
-        adadelta_elem(&a, a.grad[i] * coef, &a.param[i], &a.square_avg[i], &a.acc_delta[i]);
+    adadelta_elem(a, GRAD(a, i), &a->param[i], &a->square_avg[i], &a->acc_delta[i]);
 }
 
-OPERATION(cuda, adadelta, adadelta_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+ELEMENTWISE(adadelta)

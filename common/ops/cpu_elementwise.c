@@ -15,6 +15,17 @@ static span tile_span(size_t elems, size_t tile)
     return (span){tile * TILE_ELEMS, min_size(elems, (tile + 1) * TILE_ELEMS)};
 }
 
+/* SPANS(op, type, ...) defines cpu_op, which runs op_span on each tile's part of the elements; the
+ * last argument of op_span is a->type, as a constant. */
+#define SPANS(op, type, min_work)                                                                  \
+    static fsdp_status op##_tile(const void *args, size_t tile)                                    \
+    {                                                                                              \
+        const op##_args *a = args;                                                                 \
+        BY_TYPE(op##_span, a->type, a, tile_span(a->elems, tile));                                 \
+        return FSDP_OK;                                                                            \
+    }                                                                                              \
+    ELEMENTWISE(op, min_work)
+
 /* ---- gelu ----------------------------------------------------------------------------------- */
 
 ROW_FN void gelu_span(const gelu_args *a, span t, dtype type)
@@ -23,14 +34,7 @@ ROW_FN void gelu_span(const gelu_args *a, span t, dtype type)
         row_store(a->out, i, gelu_elem(row_load(a->in, i, type)), type);
 }
 
-static fsdp_status gelu_tile(const void *args, size_t tile)
-{
-    const gelu_args *a = args;
-    BY_TYPE(gelu_span, a->type, a, tile_span(a->elems, tile));
-    return FSDP_OK;
-}
-
-ELEMENTWISE(gelu, MIN_PARALLEL_EXPS)
+SPANS(gelu, type, MIN_PARALLEL_EXPS)
 
 ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
 {
@@ -40,14 +44,7 @@ ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
     }
 }
 
-static fsdp_status gelu_backward_tile(const void *args, size_t tile)
-{
-    const gelu_backward_args *a = args;
-    BY_TYPE(gelu_backward_span, a->type, a, tile_span(a->elems, tile));
-    return FSDP_OK;
-}
-
-ELEMENTWISE(gelu_backward, MIN_PARALLEL_EXPS)
+SPANS(gelu_backward, type, MIN_PARALLEL_EXPS)
 
 /* ---- add, scale ----------------------------------------------------------------------------- */
 
@@ -57,14 +54,7 @@ ROW_FN void add_span(const add_args *a, span t, dtype round_to)
         a->out[i] = add_elem(a, i, round_to);
 }
 
-static fsdp_status add_tile(const void *args, size_t tile)
-{
-    const add_args *a = args;
-    BY_TYPE(add_span, a->round_to, a, tile_span(a->elems, tile));
-    return FSDP_OK;
-}
-
-ELEMENTWISE(add, MIN_PARALLEL_ELEMS)
+SPANS(add, round_to, MIN_PARALLEL_ELEMS)
 
 static fsdp_status scale_tile(const void *args, size_t tile)
 {
