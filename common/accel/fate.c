@@ -56,10 +56,7 @@ const fsdp_error_info *accel_reach_error(accel_device *d, const accel_reach *rea
 
 fsdp_status accel_status_of(const fsdp_error_info *error)
 {
-    if (error == NULL)
-        return FSDP_OK;
-    fsdp_error_set(error);
-    return error->status;
+    return error != NULL ? fsdp_error_set(error) : FSDP_OK;
 }
 
 fsdp_status accel_stream_status(accel_stream *s)

@@ -46,10 +46,7 @@ static void flight_end(native_job *j, comm_state state, double at_s)
 /* FSDP_OK, or the job's error. */
 static fsdp_status why(native_job *j)
 {
-    if (!atomic_load(&j->failed))
-        return FSDP_OK;
-    fsdp_error_set(&j->why);
-    return j->why.status;
+    return atomic_load(&j->failed) ? fsdp_error_set(&j->why) : FSDP_OK;
 }
 
 fsdp_status native_fail(native_job *j)

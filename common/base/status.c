@@ -59,10 +59,11 @@ const fsdp_error_info *fsdp_error_get(void)
     return &record;
 }
 
-void fsdp_error_set(const fsdp_error_info *info)
+fsdp_status fsdp_error_set(const fsdp_error_info *info)
 {
     fsdp_error_info next = *info; /* info may be the record itself */
     record = next;
+    return next.status;
 }
 
 void fsdp_error_print(FILE *out, int rank, int world_size)

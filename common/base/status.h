@@ -61,8 +61,9 @@ fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ..
 
 /* fsdp_error_get -- this thread's record; valid until the next fsdp_error or fsdp_error_set. */
 const fsdp_error_info *fsdp_error_get(void);
-/* fsdp_error_set -- replace this thread's record by *info, which may be the record itself. */
-void fsdp_error_set(const fsdp_error_info *info);
+/* fsdp_error_set -- replace this thread's record by *info, which may be the record itself. Returns
+ * its status. */
+fsdp_status fsdp_error_set(const fsdp_error_info *info);
 
 /* fsdp_error_print -- "[rank r/W] what" and, if there is one, "HINT: ..." on a line of its own.
  * world_size 0 leaves the rank out. One write(2), so that ranks' lines do not mix. */

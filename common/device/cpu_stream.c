@@ -46,10 +46,7 @@ static bool stream_failed(cpu_stream *s)
 
 fsdp_status cpu_stream_status(cpu_stream *s)
 {
-    if (!stream_failed(s))
-        return FSDP_OK;
-    fsdp_error_set(&s->error);
-    return s->error.status;
+    return stream_failed(s) ? fsdp_error_set(&s->error) : FSDP_OK;
 }
 
 /* ---- the queue and its worker --------------------------------------------------------------- */
@@ -537,10 +534,8 @@ fsdp_status cpu_event_sync(event *e)
     fsdp_status status = FSDP_OK;
     if (c && schedule)
         cpu_schedule_wait(schedule, is_reached, c);
-    if (c && !capture_wait(c)) {
-        fsdp_error_set(&c->error);
-        status = c->error.status;
-    }
+    if (c && !capture_wait(c))
+        status = fsdp_error_set(&c->error);
     capture_put(c);
     return status;
 }

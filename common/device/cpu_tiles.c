@@ -36,7 +36,5 @@ fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *a
         }
         guard_right_set(right && omp_get_thread_num() == 0);
     }
-    if (error.status != FSDP_OK)
-        fsdp_error_set(&error);
-    return error.status;
+    return error.status != FSDP_OK ? fsdp_error_set(&error) : FSDP_OK;
 }

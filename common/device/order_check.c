@@ -50,9 +50,7 @@ fsdp_status order_check_status(order_check *c)
     pthread_mutex_lock(&c->lock);
     fsdp_error_info first = c->first;
     pthread_mutex_unlock(&c->lock);
-    if (first.status != FSDP_OK)
-        fsdp_error_set(&first);
-    return first.status;
+    return first.status != FSDP_OK ? fsdp_error_set(&first) : FSDP_OK;
 }
 
 order_figures order_check_read(order_check *c)

@@ -129,7 +129,7 @@ static void test_status_is_per_thread(void **state)
     assert_int_equal(pthread_create(&thread, NULL, other_thread, &handed_over), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_string_equal(fsdp_error_get()->what, "mine");
-    fsdp_error_set(&handed_over);
+    assert_int_equal(fsdp_error_set(&handed_over), FSDP_ETIMEOUT);
     assert_int_equal(fsdp_error_get()->status, FSDP_ETIMEOUT);
     assert_string_equal(fsdp_error_get()->what, "from the other thread");
 }

@@ -25,10 +25,7 @@ static const double LATER_S = 0.5;           /* see mpi_speak_last */
 static fsdp_status mpi_failed(transport_group *group)
 {
     (void)group; /* all groups fail together */
-    if (!atomic_load(&mpi_shared.dead))
-        return FSDP_OK;
-    fsdp_error_set(&mpi_shared.why);
-    return mpi_shared.why.status;
+    return atomic_load(&mpi_shared.dead) ? fsdp_error_set(&mpi_shared.why) : FSDP_OK;
 }
 
 void mpi_fail(void)

@@ -198,10 +198,8 @@ fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
     }
     if (op->held_since_s > 0) {
         *all_done = false;
-        if (clock_now_s() - op->held_since_s > HELD_ERROR_S) {
-            fsdp_error_set(&op->held);
-            return op->held.status;
-        }
+        if (clock_now_s() - op->held_since_s > HELD_ERROR_S)
+            return fsdp_error_set(&op->held);
     }
     return FSDP_OK;
 }

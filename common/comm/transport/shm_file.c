@@ -101,10 +101,8 @@ fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **ar
             *area = theirs >= 0 ? shm_area_map(theirs, x->bytes) : NULL;
             close(theirs);
         }
-        if (x->bytes > 0 && *area == NULL) {
-            fsdp_error_set(&x->cannot);
-            status = x->cannot.status;
-        }
+        if (x->bytes > 0 && *area == NULL)
+            status = fsdp_error_set(&x->cannot);
         status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
     }
     free(all);

@@ -54,8 +54,7 @@ static fsdp_status failure_tell(void)
     if (p->job->failed_rank >= 0 && p->job->failed_rank != comm_world_rank(&p->team, p->team.rank))
         return fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
                           why->what);
-    fsdp_error_set(why);
-    return why->status;
+    return fsdp_error_set(why);
 }
 
 fsdp_status shm_failed(transport_group *group)
