@@ -1,14 +1,13 @@
 /* ckpt_file.c -- see ckpt_file.h. */
 #include "common/checkpoint/ckpt_file.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "common/base/read_file.h"
 
 enum { READ_FLOATS = 1 << 14 };
 
@@ -234,34 +233,31 @@ void ckpt_out_close(ckpt_out *f)
 fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum, uint64_t *diverged)
 {
     float block[READ_FLOATS];
-    size_t part = 0; /* bytes at the start of block, of a float that the last read cut */
-    struct stat st;
-    ssize_t n = -1;
+    size_t bytes = sizeof block, unused;
+    int fd;
     XXH3_state_t *hash = XXH3_createState();
     if (XXH3_64bits_reset(hash) != XXH_OK) /* NULL */
         return ckpt_no_memory();
     *sum = (ckpt_sum){0};
     *diverged = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool is_file = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-    while (is_file && (n = read(fd, (char *)block + part, sizeof block - part)) != 0 &&
-           (n > 0 || errno == EINTR)) {
-        const size_t got = n > 0 ? (size_t)n : 0, floats = (part + got) / sizeof *block;
-        const size_t i = ckpt_first_not_finite(block, floats);
-        XXH3_64bits_update(hash, (char *)block + part, got);
+    const char *why = open_regular(path, &fd, &unused);
+    while (why == NULL && bytes == sizeof block) {
+        bytes = pread_all(fd, block, sizeof block, sum->bytes);
+        if (bytes < sizeof block && errno != 0)
+            why = strerror(errno);
+        const size_t floats = bytes / sizeof *block, i = ckpt_first_not_finite(block, floats);
         if (i < floats && *diverged == 0)
-            *diverged = sum->bytes - part + i * sizeof *block;
-        sum->bytes += got;
-        part = (part + got) % sizeof *block;
-        memmove(block, block + floats, part);
+            *diverged = sum->bytes + i * sizeof *block;
+        XXH3_64bits_update(hash, block, bytes);
+        sum->bytes += bytes;
     }
-    const char *why = fd < 0 || is_file ? strerror(errno) : "not a regular file";
     sum->xxh3 = XXH3_64bits_digest(hash);
     XXH3_freeState(hash);
     if (fd >= 0)
         close(fd);
-    return n == 0 ? FSDP_OK
-                  : fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: read %s: %s", path, why);
+    return why == NULL
+               ? FSDP_OK
+               : fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: read %s: %s", path, why);
 }
 
 /* The parameter called name[0..n); they come in order, so the search begins at `from`. -1: none. */

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "common/base/read_file.h"
 
 static const char LEAVE_HINT[] = "leave the files of --data as they are until the run has ended";
 
@@ -58,18 +59,10 @@ uint64_t corpus_hash(const corpus *c)
 
 static fsdp_status read_at(const corpus_file *f, char *to, size_t bytes, size_t at)
 {
-    while (bytes > 0) {
-        const ssize_t n = pread(f->fd, to, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fsdp_error(FSDP_EIO, LEAVE_HINT, "data: %s: %s", f->path,
-                              n < 0 ? strerror(errno) : "was shortened while it was read");
-        to += n;
-        at += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return FSDP_OK;
+    if (pread_all(f->fd, to, bytes, at) == bytes)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, LEAVE_HINT, "data: %s: %s", f->path,
+                      errno != 0 ? strerror(errno) : "was shortened while it was read");
 }
 
 static size_t n_blocks(const corpus *c, const corpus_file *f)

@@ -1,12 +1,11 @@
 /* safetensors.c -- see safetensors.h. */
 #include "common/model/safetensors.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+#include "common/base/read_file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "floats are written as they stand");
 
@@ -52,38 +51,19 @@ char *safetensors_head(const cJSON *header, size_t *n_bytes)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Opens a regular file for reading. The caller closes *fd. */
-static fsdp_status open_regular(const char *path, const char *hint, int *fd, size_t *file_bytes)
+static fsdp_status open_file(safetensors *f, size_t *file_bytes)
 {
-    struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd >= 0 && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) {
-        *file_bytes = (size_t)st.st_size;
-        return FSDP_OK;
-    }
-    const char *why = *fd >= 0 ? "not a regular file" : strerror(errno);
-    fsdp_status status = fsdp_error(FSDP_EIO, hint, "%s: %s", path, why);
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-    return status;
+    const char *why = open_regular(f->path, &f->fd, file_bytes);
+    return why == NULL ? FSDP_OK : fsdp_error(FSDP_EIO, f->hint, "%s: %s", f->path, why);
 }
 
 static fsdp_status read_at(const safetensors *f, void *out, size_t bytes, size_t offset)
 {
-    char *to = out;
-    while (bytes > 0) {
-        ssize_t n = pread(f->fd, to, bytes < (1u << 30) ? bytes : (1u << 30), (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return fsdp_error(FSDP_EIO, f->hint, "%s: reading at byte %zu: %s", f->path, offset,
-                              n == 0 ? "the file ends" : strerror(errno));
-        to += n;
-        offset += (size_t)n;
-        bytes -= (size_t)n;
-    }
-    return FSDP_OK;
+    const size_t done = pread_all(f->fd, out, bytes, offset);
+    if (done == bytes)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, f->hint, "%s: reading at byte %zu: %s", f->path, offset + done,
+                      errno == 0 ? "the file ends" : strerror(errno));
 }
 
 static int by_name(const void *a, const void *b)
@@ -192,7 +172,7 @@ static fsdp_status read_header(safetensors *f)
 {
     size_t file_bytes = 0;
     uint64_t header_bytes;
-    TRY(open_regular(f->path, f->hint, &f->fd, &file_bytes));
+    TRY(open_file(f, &file_bytes));
     if (file_bytes < LENGTH_BYTES)
         return fsdp_error(FSDP_EINVAL, f->hint, "%s: got %zu bytes, expected at least %d", f->path,
                           file_bytes, LENGTH_BYTES);
@@ -257,7 +237,7 @@ fsdp_status json_read_file(const char *path, const char *hint, cJSON **out)
     size_t bytes = 0;
     safetensors f = {.path = (char *)path, .hint = hint};
     *out = NULL;
-    TRY(open_regular(path, hint, &f.fd, &bytes));
+    TRY(open_file(&f, &bytes));
     fsdp_status status =
         bytes <= JSON_MAX_BYTES
             ? read_object(&f, 0, bytes)
