@@ -9,18 +9,11 @@
 
 /* ---- one checkpoint -------------------------------------------------------------------------- */
 
-/* Where a value that is not finite stands. */
-typedef struct diverged_at {
-    int file;
-    uint64_t at; /* 0: there is none */
-} diverged_at;
-
-static fsdp_status check_sum(const ckpt_source *src, int file, diverged_at *diverged)
+static fsdp_status check_sum(const ckpt_source *src, int file, uint64_t *diverged)
 {
     const ckpt_path path = ckpt_file_path(src->dir, file);
     ckpt_sum got, want = src->manifest.files[file];
-    diverged->file = file;
-    TRY(ckpt_file_sum(path.text, &got, &diverged->at));
+    TRY(ckpt_file_sum(path.text, &got, diverged));
     if (got.bytes == want.bytes && got.xxh3 == want.xxh3)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
@@ -29,13 +22,15 @@ static fsdp_status check_sum(const ckpt_source *src, int file, diverged_at *dive
                       path.text, got.bytes, got.xxh3, want.bytes, want.xxh3);
 }
 
-/* Every rank reads its share of the files. */
-static fsdp_status check_sums(const ckpt_source *src, comm *world, diverged_at *diverged)
+/* Every rank reads its share of the files. *diverged = file and place of the first value there that
+ * is not finite; place 0: there is none. */
+static fsdp_status check_sums(const ckpt_source *src, comm *world, ckpt_entry *diverged)
 {
-    diverged_at now;
     for (int i = comm_rank(world); i < src->manifest.id.n_files; i += comm_size(world)) {
-        TRY(check_sum(src, i, &now));
-        *diverged = diverged->at == 0 ? now : *diverged;
+        uint64_t at;
+        TRY(check_sum(src, i, &at));
+        if (diverged->at == 0)
+            *diverged = (ckpt_entry){.file = i, .at = at};
     }
     return FSDP_OK;
 }
@@ -85,21 +80,21 @@ static fsdp_status list_files(ckpt_source *src, const model *m, const char *chan
 }
 
 /* Older versions saved checkpoints with values that are not finite. */
-static fsdp_status check_values(const ckpt_source *src, const model *m, diverged_at diverged)
+static fsdp_status check_values(const ckpt_source *src, const model *m, const ckpt_entry *diverged)
 {
-    const ckpt_entry *e = src->entries.list, *end = e + src->entries.n;
-    while (e < end && (e->file != diverged.file || diverged.at < e->at ||
-                       diverged.at >= e->at + e->piece.elems * sizeof(float)))
-        e++;
-    if (diverged.at == 0 || e == end)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL,
-                      "resume from an older checkpoint with a lower --lr or with --clip-grad 1, "
-                      "and --resume-change schedule,clip-grad",
-                      "checkpoint: %s is of training that diverged: %s, array %d: element %zu is "
-                      "not finite",
-                      src->dir, m->params[e->piece.param].name, e->array,
-                      (size_t)e->piece.begin + (size_t)(diverged.at - e->at) / sizeof(float));
+    for (size_t i = 0; i < src->entries.n && diverged->at > 0; i++) {
+        const ckpt_entry *e = &src->entries.list[i];
+        const size_t element = (diverged->at - e->at) / sizeof(float);
+        if (e->file == diverged->file && diverged->at >= e->at && element < e->piece.elems)
+            return fsdp_error(FSDP_EINVAL,
+                              "resume from an older checkpoint with a lower --lr or with "
+                              "--clip-grad 1, and --resume-change schedule,clip-grad",
+                              "checkpoint: %s is of training that diverged: %s, array %d: element "
+                              "%zu is not finite",
+                              src->dir, m->params[e->piece.param].name, e->array,
+                              e->piece.begin + element);
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status check_shape(const ckpt_source *src, const ckpt_store *now)
@@ -128,7 +123,7 @@ static fsdp_status same_everywhere(const ckpt_source *src, comm *world)
 static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_source *src,
                             bool *not_whole)
 {
-    diverged_at diverged = {0};
+    ckpt_entry diverged = {0};
     fsdp_status status = comm_agree(now->world, ckpt_manifest_read(src->dir, &src->manifest));
     *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
     TRY(status);
@@ -140,7 +135,7 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
     if (status == FSDP_OK)
         status = comm_agree(now->world, list_files(src, now->m, change));
     if (status == FSDP_OK)
-        status = comm_agree(now->world, check_values(src, now->m, diverged));
+        status = comm_agree(now->world, check_values(src, now->m, &diverged));
     *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
 }
