@@ -11,8 +11,8 @@ static const char DIR_HINT[] = "pass a directory with the config.json and the mo
 static const char READ_FIELDS[] =
     " model_type activation_function tie_word_embeddings scale_attn_weights "
     "scale_attn_by_inverse_layer_idx reorder_and_upcast_attn add_cross_attention n_layer n_head "
-    "n_embd n_positions n_ctx vocab_size n_inner layer_norm_epsilon attn_pdrop embd_pdrop "
-    "resid_pdrop ";
+    "n_embd n_positions n_ctx vocab_size n_inner layer_norm_epsilon ";
+static const char DROPOUT_FIELDS[] = " attn_pdrop embd_pdrop resid_pdrop ";
 static const char HARMLESS_FIELDS[] =
     " architectures bos_token_id eos_token_id pad_token_id initializer_range torch_dtype dtype "
     "transformers_version use_cache task_specific_params _name_or_path "
@@ -73,15 +73,21 @@ static bool is_in(const char *list, const char *field)
     return n < (int)sizeof word && strchr(field, ' ') == NULL && strstr(list, word) != NULL;
 }
 
-/* What an unknown field would change is unknown, so it is refused unless it is null. */
-static fsdp_status config_unknown(const cJSON *j, const char *path)
+/* What an unknown field would change is unknown, so it is refused unless it is null. *note: the
+ * file asks for dropout. */
+static fsdp_status config_others(const cJSON *j, const char *path, const char **note)
 {
     for (const cJSON *f = j->child; f != NULL; f = f->next)
-        if (!cJSON_IsNull(f) && !is_in(READ_FIELDS, f->string) &&
-            !is_in(HARMLESS_FIELDS, f->string))
+        if (is_in(DROPOUT_FIELDS, f->string)) {
+            if (!cJSON_IsNumber(f) || f->valuedouble != 0.0)
+                *note = "config.json: attn_pdrop, embd_pdrop, resid_pdrop: there is no dropout "
+                        "here; the model trains without";
+        } else if (!cJSON_IsNull(f) && !is_in(READ_FIELDS, f->string) &&
+                   !is_in(HARMLESS_FIELDS, f->string)) {
             return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
                               "import: %s: \"%.64s\": got a field that GPT-2 here does not have",
                               path, f->string);
+        }
     return FSDP_OK;
 }
 
@@ -100,21 +106,8 @@ static fsdp_status config_eps(const cJSON *j, const char *path, float *eps)
     return status;
 }
 
-/* *note: the file asks for dropout. */
-static void config_dropout(const cJSON *j, const char **note)
-{
-    static const char *const FIELDS[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
-    *note = "";
-    for (int i = 0; i < 3; i++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, FIELDS[i]);
-        if (item != NULL && !(cJSON_IsNumber(item) && item->valuedouble == 0.0))
-            *note =
-                "config.json: attn_pdrop, embd_pdrop, resid_pdrop: there is no dropout here; the "
-                "model trains without";
-    }
-}
-
-static fsdp_status config_fields(const cJSON *j, const char *path, model_config *c)
+static fsdp_status config_fields(const cJSON *j, const char *path, model_config *c,
+                                 const char **note)
 {
     size_t n_ctx;
     TRY(config_word(j, path, "model_type", "gpt2", "gpt2"));
@@ -124,7 +117,7 @@ static fsdp_status config_fields(const cJSON *j, const char *path, model_config 
     TRY(config_flag(j, path, "scale_attn_by_inverse_layer_idx", false));
     TRY(config_flag(j, path, "reorder_and_upcast_attn", false));
     TRY(config_flag(j, path, "add_cross_attention", false));
-    TRY(config_unknown(j, path));
+    TRY(config_others(j, path, note));
     TRY(config_size(j, path, "n_layer", &c->n_blocks));
     TRY(config_size(j, path, "n_head", &c->n_head));
     TRY(config_size(j, path, "n_embd", &c->d_model));
@@ -145,9 +138,9 @@ fsdp_status import_model_config(const char *dir, model_config *config, const cha
     cJSON *j = NULL;
     snprintf(path, sizeof path, "%s/%s", dir, EXPORT_CONFIG);
     *config = (model_config){.family = "gpt2"};
+    *note = "";
     TRY(json_read_file(path, DIR_HINT, &j));
-    fsdp_status status = config_fields(j, path, config);
-    config_dropout(j, note);
+    fsdp_status status = config_fields(j, path, config, note);
     cJSON_Delete(j);
     return status;
 }
