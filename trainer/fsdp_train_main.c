@@ -79,9 +79,9 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
     if (!was_done && t->snapshot)
         TRY(comm_agree(t->run.world, write_snapshot(t)));
     if (t->cfg.export_dir)
-        TRY(train_export(&t->setup, t->cfg.export_dir, step));
+        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_dir, step));
     if (t->cfg.export_optimizer)
-        TRY(train_export_optimizer(&t->setup, t->cfg.export_optimizer, step));
+        TRY(train_export(&t->setup, TRAIN_STATES, t->cfg.export_optimizer, step));
     if (!was_done)
         TRY(report_run(t, result, stdout));
     TRY(print_order(t));
@@ -115,7 +115,7 @@ static fsdp_status train(trainer *t, train_result *result)
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
     if (t->cfg.export_init_dir && first_step == 0) /* else it has been written */
-        TRY(alike(result, train_export(&t->setup, t->cfg.export_init_dir, 0)));
+        TRY(alike(result, train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_init_dir, 0)));
     const fsdp_status status = train_run(t->loop, result);
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
     if (status != FSDP_OK && t->order) /* an event that this rank lacked explains the failure */

@@ -545,47 +545,38 @@ static fsdp_status export_param(void *ctx, const float *values, size_t elems)
     return export_append(&x->w, values, elems);
 }
 
-/* Bring n arrays from `first` on to x->w on rank 0, where it was begun with the status `begun`. */
-static fsdp_status export_arrays(const train_setup *setup, int first, int n, fsdp_status begun,
-                                 export_run *x)
+/* Rank 0 alone has a writer. */
+static fsdp_status begin_export(const train_setup *setup, train_exported what, const char *path,
+                                export_run *x)
 {
-    fsdp_status status = comm_agree(setup->run->world, begun);
-    for (x->array = first; x->array < first + n && status == FSDP_OK; x->array++) {
-        x->next.param = 0;
-        status = setup->engine->read_array(setup->engine->self, x->array, export_param, x);
+    const uint64_t most_bytes = (uint64_t)setup->cfg->export_shard_mib << 20;
+    if (comm_rank(setup->run->world) != 0)
+        return FSDP_OK;
+    if (what == TRAIN_STATES)
+        return export_begin_states(x->of.m, x->of.optimizer, x->of.step, path, &x->w);
+    return export_begin(x->of.m, path, most_bytes, &x->w);
+}
+
+fsdp_status train_export(const train_setup *setup, train_exported what, const char *path,
+                         int64_t step)
+{
+    comm *world = setup->run->world;
+    const engine *e = setup->engine;
+    export_run x = {.engine = e,
+                    .of = {.what = "export",
+                           .m = setup->run->m,
+                           .optimizer = optimizer_of(setup->run->optimizer),
+                           .step = step,
+                           .newest = setup->store ? setup->store->newest : 0}};
+    const int n_arrays = what == TRAIN_STATES ? x.of.optimizer->n_states : 1;
+    fsdp_status status = comm_agree(world, begin_export(setup, what, path, &x));
+    for (int i = 0; i < n_arrays && status == FSDP_OK; i++) {
+        x.array = what == TRAIN_STATES ? i + 1 : 0;
+        x.next.param = 0;
+        status = e->read_array(e->self, x.array, export_param, &x);
     }
     if (status == FSDP_OK)
-        return comm_agree(setup->run->world,
-                          comm_rank(setup->run->world) == 0 ? export_end(&x->w) : FSDP_OK);
-    export_cancel(&x->w);
+        return comm_agree(world, comm_rank(world) == 0 ? export_end(&x.w) : FSDP_OK);
+    export_cancel(&x.w);
     return status;
-}
-
-static export_run export_of(const train_setup *setup, int64_t step)
-{
-    return (export_run){.engine = setup->engine,
-                        .of = {.what = "export",
-                               .m = setup->run->m,
-                               .optimizer = optimizer_of(setup->run->optimizer),
-                               .step = step,
-                               .newest = setup->store ? setup->store->newest : 0}};
-}
-
-fsdp_status train_export(const train_setup *setup, const char *dir, int64_t step)
-{
-    export_run x = export_of(setup, step);
-    fsdp_status begun = FSDP_OK;
-    if (comm_rank(setup->run->world) == 0)
-        begun =
-            export_begin(setup->run->m, dir, (uint64_t)setup->cfg->export_shard_mib << 20, &x.w);
-    return export_arrays(setup, 0, 1, begun, &x);
-}
-
-fsdp_status train_export_optimizer(const train_setup *setup, const char *path, int64_t step)
-{
-    export_run x = export_of(setup, step);
-    fsdp_status begun = FSDP_OK;
-    if (comm_rank(setup->run->world) == 0)
-        begun = export_begin_states(setup->run->m, x.of.optimizer, step, path, &x.w);
-    return export_arrays(setup, 1, x.of.optimizer->n_states, begun, &x);
 }

@@ -80,9 +80,10 @@ void train_discard(train_loop *l);
  * accepted, and a loop that was discarded. */
 void train_close(train_loop *l);
 
-/* train_export -- collective: export the engine's weights to dir; all ranks fail or none.
+/* train_export -- collective: export the engine's weights to a directory, or the full states of the
+ * optimizer to a file; all ranks fail or none.
  *   step    that training would go on with
- *   errors  FSDP_EIO; any error of ckpt_check_finite. On an error dir does not change
- * train_export_optimizer -- the same of the full states of the optimizer, to the file path. */
-fsdp_status train_export(const train_setup *setup, const char *dir, int64_t step);
-fsdp_status train_export_optimizer(const train_setup *setup, const char *path, int64_t step);
+ *   errors  FSDP_EIO; any error of ckpt_check_finite. On an error nothing at path changes */
+typedef enum train_exported { TRAIN_WEIGHTS, TRAIN_STATES } train_exported;
+fsdp_status train_export(const train_setup *setup, train_exported what, const char *path,
+                         int64_t step);

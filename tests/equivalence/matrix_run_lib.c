@@ -266,7 +266,7 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
     TRY(trainer_prepare(t));
     TRY(trainer_allocate(t));
     if (t->cfg.export_init_dir && t->setup.first_step == 0)
-        TRY(train_export(&t->setup, t->cfg.export_init_dir, 0));
+        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_init_dir, 0));
     t->setup.log = evals;
     fsdp_status status = train_run(t->loop, &result);
     if (status == FSDP_OK || status == FSDP_EORDER)
@@ -275,7 +275,7 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
         j->failed_alike = result.failed_alike;
     TRY(status);
     if (t->cfg.export_dir)
-        TRY(train_export(&t->setup, t->cfg.export_dir, train_end(&t->cfg.train)));
+        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_dir, train_end(&t->cfg.train)));
     compare_with_plan(t, &result.step_stats, j->differs, sizeof j->differs);
     return FSDP_OK;
 }
