@@ -106,27 +106,18 @@ static bool is_mask(const char *name)
            (strcmp(end, ".attn.bias") == 0 || strcmp(end, ".attn.masked_bias") == 0);
 }
 
-static bool shape_matches(const cJSON *shape, const param_spec *spec)
+static fsdp_status check_shape(const safetensors *f, const cJSON *t, const param_spec *spec)
 {
-    if (!cJSON_IsArray(shape) || cJSON_GetArraySize(shape) != spec->n_dims)
-        return false;
-    for (int d = 0; d < spec->n_dims; d++) {
-        size_t dim;
-        if (!json_size(cJSON_GetArrayItem(shape, d), &dim) || dim != spec->dims[d])
-            return false;
-    }
-    return true;
-}
-
-static fsdp_status shape_refused(const safetensors *f, const cJSON *shape, const param_spec *spec)
-{
-    char *text = cJSON_PrintUnformatted(shape);
-    fsdp_status status = fsdp_error(
-        FSDP_EINVAL, SAME_HINT, "import: %s: %s: shape: got %.100s, expected [%zu%s%.0zu]", f->path,
-        spec->name, text ? text : "none", spec->dims[0], spec->n_dims > 1 ? "," : "",
-        spec->n_dims > 1 ? spec->dims[1] : 0);
-    cJSON_free(text);
-    return status;
+    char got[128], expected[64];
+    if (spec->n_dims > 1)
+        snprintf(expected, sizeof expected, "[%zu,%zu]", spec->dims[0], spec->dims[1]);
+    else
+        snprintf(expected, sizeof expected, "[%zu]", spec->dims[0]);
+    json_print(cJSON_GetObjectItemCaseSensitive(t, "shape"), got, sizeof got);
+    if (strcmp(got, expected) == 0)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, SAME_HINT, "import: %s: %s: shape: got %s, expected %s", f->path,
+                      spec->name, got, expected);
 }
 
 /* Fill in everything about the tensor of a parameter but its file. */
@@ -134,7 +125,6 @@ static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const para
                                 import_tensor *out)
 {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(t, "dtype");
-    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(t, "shape");
     const char *got = cJSON_IsString(type) ? type->valuestring : "none";
     out->is_f32 = strcmp(got, "F32") == 0;
     out->is_f16 = strcmp(got, "F16") == 0;
@@ -142,8 +132,7 @@ static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const para
         return fsdp_error(FSDP_EINVAL, "convert the weights to one of these types",
                           "import: %s: %s: dtype: got %.32s, expected F32, BF16 or F16", f->path,
                           spec->name, got);
-    if (!shape_matches(shape, spec))
-        return shape_refused(f, shape, spec);
+    TRY(check_shape(f, t, spec));
     const size_t bytes = spec->elems * (out->is_f32 ? sizeof(float) : sizeof(uint16_t));
     if (!safetensors_range(t, bytes, &out->begin))
         return fsdp_error(FSDP_EINVAL, "the file is damaged: copy it again",

@@ -42,28 +42,19 @@ static fsdp_status config_size_or(const cJSON *j, const char *path, const char *
     return item == NULL || cJSON_IsNull(item) ? FSDP_OK : config_size(j, path, key, out);
 }
 
-/* Checks a key that must be missing, null, or one of two words. */
-static fsdp_status config_word(const cJSON *j, const char *path, const char *key, const char *word,
-                               const char *or_word)
+/* Checks a key that must be missing, null, or one of two values, written as in JSON. */
+static fsdp_status config_fixed(const cJSON *j, const char *path, const char *key,
+                                const char *value, const char *or_value)
 {
+    char got[80];
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
     if (item == NULL || cJSON_IsNull(item))
         return FSDP_OK;
-    const char *got = cJSON_IsString(item) ? item->valuestring : "no string";
-    if (strcmp(got, word) == 0 || strcmp(got, or_word) == 0)
+    json_print(item, got, sizeof got);
+    if (strcmp(got, value) == 0 || strcmp(got, or_value) == 0)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "use a GPT-2 model",
-                      "import: %s: \"%s\": got %.64s, expected %s", path, key, got, word);
-}
-
-static fsdp_status config_flag(const cJSON *j, const char *path, const char *key, bool expected)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, key);
-    if (item == NULL || cJSON_IsNull(item) ||
-        (cJSON_IsBool(item) && cJSON_IsTrue(item) == expected))
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "use a plain GPT-2 model", "import: %s: \"%s\": expected %s",
-                      path, key, expected ? "true" : "false");
+    return fsdp_error(FSDP_EINVAL, "use a plain GPT-2 model",
+                      "import: %s: \"%s\": got %s, expected %s", path, key, got, value);
 }
 
 static bool is_in(const char *list, const char *field)
@@ -97,26 +88,24 @@ static fsdp_status config_eps(const cJSON *j, const char *path, float *eps)
     *eps = item == NULL ? 1e-5f : cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
     if (*eps > 0.0f && *eps < 1.0f)
         return FSDP_OK;
-    char *text = cJSON_PrintUnformatted(item);
-    fsdp_status status = fsdp_error(
+    char got[48];
+    return fsdp_error(
         FSDP_EINVAL, DIR_HINT,
-        "import: %s: \"layer_norm_epsilon\": got %.40s, expected a number above 0 and below 1",
-        path, text != NULL ? text : "a value");
-    cJSON_free(text);
-    return status;
+        "import: %s: \"layer_norm_epsilon\": got %s, expected a number above 0 and below 1", path,
+        json_print(item, got, sizeof got));
 }
 
 static fsdp_status config_fields(const cJSON *j, const char *path, model_config *c,
                                  const char **note)
 {
     size_t n_ctx;
-    TRY(config_word(j, path, "model_type", "gpt2", "gpt2"));
-    TRY(config_word(j, path, "activation_function", "gelu_new", "gelu_pytorch_tanh"));
-    TRY(config_flag(j, path, "tie_word_embeddings", true));
-    TRY(config_flag(j, path, "scale_attn_weights", true));
-    TRY(config_flag(j, path, "scale_attn_by_inverse_layer_idx", false));
-    TRY(config_flag(j, path, "reorder_and_upcast_attn", false));
-    TRY(config_flag(j, path, "add_cross_attention", false));
+    TRY(config_fixed(j, path, "model_type", "\"gpt2\"", "\"gpt2\""));
+    TRY(config_fixed(j, path, "activation_function", "\"gelu_new\"", "\"gelu_pytorch_tanh\""));
+    TRY(config_fixed(j, path, "tie_word_embeddings", "true", "true"));
+    TRY(config_fixed(j, path, "scale_attn_weights", "true", "true"));
+    TRY(config_fixed(j, path, "scale_attn_by_inverse_layer_idx", "false", "false"));
+    TRY(config_fixed(j, path, "reorder_and_upcast_attn", "false", "false"));
+    TRY(config_fixed(j, path, "add_cross_attention", "false", "false"));
     TRY(config_others(j, path, note));
     TRY(config_size(j, path, "n_layer", &c->n_blocks));
     TRY(config_size(j, path, "n_head", &c->n_head));

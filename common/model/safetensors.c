@@ -232,6 +232,13 @@ bool json_size(const cJSON *item, size_t *out)
     return true;
 }
 
+const char *json_print(const cJSON *item, char *text, size_t text_bytes)
+{
+    if (!cJSON_PrintPreallocated((cJSON *)item, text, (int)text_bytes, false))
+        snprintf(text, text_bytes, "%s", item != NULL ? "a longer value" : "none");
+    return text;
+}
+
 fsdp_status json_read_file(const char *path, const char *hint, cJSON **out)
 {
     size_t bytes = 0;

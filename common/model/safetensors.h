@@ -48,6 +48,8 @@ void safetensors_close(safetensors *f);
 
 /* json_size -- a whole number from 0 to 2^53, up to which doubles hold all of them; else false. */
 bool json_size(const cJSON *item, size_t *out);
+/* json_print -- text = item as JSON, or "none" or "a longer value"; returns text. */
+const char *json_print(const cJSON *item, char *text, size_t text_bytes);
 /* json_read_file -- the JSON object that a regular file of at most JSON_MAX_BYTES holds; the caller
  * deletes it. Text after the object and duplicate keys are refused.
  *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; *out is NULL then */

@@ -388,9 +388,9 @@ refused12 'weights: of another size' '--n-layer: got 2, expected 1, which .*/exp
     --init-from "$keep/export" --n-layer 2
 refused 1 'weights: of another preset' '--n-head or --size: got 12, expected 2' 'options of size' \
     --init-from "$keep/export" --size 124m --n-layer 1 --n-head 0
-weights 'of another family' 's/"gpt2"/"llama"/' config.json '"model_type": got llama, expected gpt2' 'GPT-2'
-weights 'another function' 's/gelu_new/relu/' config.json '"activation_function": got relu, expected gelu_new' 'GPT-2' 2
-weights 'embeddings that are not tied' 's/true/false/' config.json '"tie_word_embeddings": expected true' 'GPT-2'
+weights 'of another family' 's/"gpt2"/"llama"/' config.json '"model_type": got "llama", expected "gpt2"' 'GPT-2'
+weights 'another function' 's/gelu_new/relu/' config.json '"activation_function": got "relu", expected "gelu_new"' 'GPT-2' 2
+weights 'embeddings that are not tied' 's/true/false/' config.json '"tie_word_embeddings": got false, expected true' 'GPT-2'
 weights 'an unknown field' 's/^{/{"rotary_dim": 4,/' config.json '"rotary_dim": got a field that GPT-2 here does not have' 'remove the field'
 weights 'a field twice' 's/^{/{"n_layer": 2,/' config.json 'got the key "n_layer" twice' 'GPT-2'
 weights 'epsilon in quotes' 's/1e-05/"1e-05"/' config.json '"layer_norm_epsilon": got "1e-05", expected a number' 'GPT-2'

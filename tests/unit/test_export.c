@@ -542,9 +542,13 @@ static void test_config_refused(void **state)
     assert_config("{" SIZES ",\"n_embd\":1e99}", FSDP_EINVAL, "n_embd");
     assert_config("{" SIZES ",\"n_embd\":\"4\"}", FSDP_EINVAL, "n_embd");
     assert_config("{" SIZES ",\"n_embd\":4,\"n_inner\":-1}", FSDP_EINVAL, "n_inner");
-    assert_config("{" SIZES ",\"n_embd\":4,\"model_type\":\"llama\"}", FSDP_EINVAL, "got llama");
+    assert_config("{" SIZES ",\"n_embd\":4,\"model_type\":\"llama\"}", FSDP_EINVAL,
+                  "got \"llama\", expected \"gpt2\"");
     assert_config("{" SIZES ",\"n_embd\":4,\"activation_function\":\"relu\"}", FSDP_EINVAL, "relu");
-    assert_config("{" SIZES ",\"n_embd\":4,\"tie_word_embeddings\":false}", FSDP_EINVAL, "true");
+    assert_config("{" SIZES ",\"n_embd\":4,\"tie_word_embeddings\":false}", FSDP_EINVAL,
+                  "got false, expected true");
+    assert_config("{" SIZES ",\"n_embd\":4,\"tie_word_embeddings\":\"true\"}", FSDP_EINVAL,
+                  "got \"true\", expected true");
     assert_config("{" SIZES ",\"n_embd\":4,\"scale_attn_weights\":false}", FSDP_EINVAL, "true");
     assert_config("{" SIZES ",\"n_embd\":4,\"layer_norm_epsilon\":0}", FSDP_EINVAL, "got 0");
     assert_config("{" SIZES ",\"n_embd\":4,\"layer_norm_epsilon\":\"1e-6\"}", FSDP_EINVAL,
