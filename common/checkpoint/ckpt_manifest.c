@@ -222,20 +222,17 @@ fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
     TRY(json_read_file(path.text, CKPT_OTHER_HINT, &j));
     bool known = read_text(j, "format", format, sizeof format) && strcmp(format, CKPT_FORMAT) == 0;
     bool ok = known && read_id(j, &m->id) && read_about(j, m) && read_files(j, m);
+    const bool no_memory = m->id.n_files > 0 && m->files == NULL;
     cJSON_Delete(j);
     if (ok)
         return FSDP_OK;
-    fsdp_status status;
-    if (!known)
-        status =
-            fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s: format: got %s, expected %s",
-                       path.text, format, CKPT_FORMAT);
-    else if (m->id.n_files > 0 && m->files == NULL)
-        status = ckpt_no_memory();
-    else
-        status = fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s is damaged", path.text);
     ckpt_manifest_free(m);
-    return status;
+    if (no_memory)
+        return ckpt_no_memory();
+    if (known)
+        return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s is damaged", path.text);
+    return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT, "checkpoint: %s: format: got %s, expected %s",
+                      path.text, format, CKPT_FORMAT);
 }
 
 void ckpt_manifest_free(ckpt_manifest *m)
