@@ -22,11 +22,9 @@ fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, cons
                        "data: the default corpus is not there: %.400s", fsdp_error_get()->what);
     if (status == FSDP_OK)
         status = corpus_check_length(out, seq_len);
-    if (status != FSDP_OK) {
+    if (status != FSDP_OK)
         corpus_close(out);
-        return status;
-    }
-    if (corpus_hash(out) != BOOKWORM_HASH)
+    else if (corpus_hash(out) != BOOKWORM_HASH)
         *note = DIFFERS;
-    return FSDP_OK;
+    return status;
 }
