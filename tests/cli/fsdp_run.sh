@@ -208,12 +208,25 @@ nobody_reads() {
 }
 # A restart is being waited for.
 paused() {
+    local signo
     case_is 'restarts: a signal during the pause' || return
-    begin -n 1 --restarts 2 --restart-pause 30 false
-    until_true 100 'grep -q "restart 1 of 2 in 30 s" "$work/err"'
-    kill -TERM $job
-    end 20
-    expect_status 143
+    for signo in INT TERM HUP; do
+        rm -f "$work/err"
+        begin -n 1 --restarts 2 --restart-pause 30 false
+        until_true 100 'grep -q "restart 1 of 2 in 30 s" "$work/err"'
+        kill -$signo $job
+        end 20
+        expect_status $((128 + $(kill -l $signo)))
+    done
+    check_left
+    verdict
+}
+times_out_in_pause() {
+    case_is 'restarts: --timeout passes during the pause' || return
+    timed "$run" -n 1 --timeout 1 --restarts 2 --restart-pause 30 false
+    expect_status 124
+    expect_in err '^\[fsdp_run\] not done after 1 s$'
+    [ "$(grep -c 'ended with status 1' "$work/err")" = 1 ] || complain 'started again'
     check_left
     verdict
 }
@@ -456,7 +469,7 @@ restarts_end() {
 
 # Cases that wait, also in the parts on exit status and signals. The other cases go on meanwhile.
 side_by_side slow_files stopped_long restarts_end one_early one_fails one_killed one_starts_more others_are_deaf too_long \
-    nobody_reads paused signal_arrives second_signal deaf_to_signals stopped unread
+    nobody_reads paused times_out_in_pause signal_arrives second_signal deaf_to_signals stopped unread
 
 # ---- training ---------------------------------------------------------------------------------------------------
 

@@ -395,7 +395,7 @@ static fsdp_status wait_for_all(launcher *s)
                       "fsdp_run: cannot write to standard output: %s", strerror(why));
 }
 
-/* Waits before restart n. false: a signal has come that ends programs. */
+/* Waits before restart n. false: a signal has come that ends programs, or --timeout has passed. */
 static bool pause_before(launcher *s, int n)
 {
     const double pause_s = fmin(ldexp(s->pause_s, n - 1), MOST_PAUSE_S);
@@ -409,7 +409,11 @@ static bool pause_before(launcher *s, int n)
         s->exit_status = BY_SIGNAL + signo;
         return false;
     }
-    return true;
+    if (until_s < s->limit_end_s)
+        return true;
+    fprintf(stderr, "[fsdp_run] not done after %g s\n", s->limit_s);
+    s->exit_status = TIMED_OUT;
+    return false;
 }
 
 int main(int argc, char **argv)
