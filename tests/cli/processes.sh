@@ -20,7 +20,7 @@ build=$(realpath "${1:-build}") tier=${2:-quick}
 cli_begin "$build"
 export OMP_NUM_THREADS=1
 unset FSDP_RUN PMI_RANK PMIX_RANK OMPI_COMM_WORLD_RANK
-top=$work by=run before='' n_whole=1000
+top=$work by=run before='' how='' n_whole=1000
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable'
 bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
 
@@ -36,13 +36,13 @@ trains_on() {
 }
 
 # begin EVERY WRAPPER -- the job, in the background; its launcher's id in $job. WRAPPER: what a shell does in place of
-# starting "$@", where $r is the rank. before: what starts the launcher
+# starting "$@", where $r is the rank. before: what starts the launcher; how: --save-async or nothing
 begin() {
     local starts="$build/fsdp_run --grace ${grace:-20} -n 2"
     [ "$by" = run ] || starts="$LAUNCHER -n 2"
     : >"$work/out"
     env --default-signal=INT $before $starts sh -c 'r=${FSDP_RUN:-$PMI_RANK}; r=${r%% *}; '"$2" sh "$trainer" $model $bits \
-        --steps 1000000 --save "$work/ck" --save-every "${every:-$1}" --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
+        --steps 1000000 --save "$work/ck" --save-every "${every:-$1}" $how --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
 }
 
@@ -85,7 +85,7 @@ goes_on() {
     [ "${4:-3}" = 0 ] || until_true 100 "[ \$(rows) -gt ${4:-3} ]" || return
     eval "$3"
     trains_on 3
-    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+    ! grep -qv 'note: the checkpoint of step [0-9]* waits' "$work/err" || complain 'wrote to stderr'
     kill -TERM $(rank_pid 0)
     ended 100 143
     same_rows "$work/loss.csv"
@@ -128,7 +128,7 @@ no_output() {
 n_rows=0
 fault() {
     local outcome=$2 row
-    name="$3 ($by): ${2/_/ }"
+    name="$3${how:+, $how} ($by): ${2/_/ }"
     [ "$1" = quick ] || [ "$tier" = full ] || return
     chosen || return
     n_rows=$((n_rows + 1)) row=$top/$n_rows
@@ -185,18 +185,30 @@ pauses full
 by=run
 
 # A rank that stops in its second save, where it would see to it that its file is on the disk. It has tried that out before.
+# With PAUSE_S set only the thread that saves stands still, for so long.
 stopped() {
     [ "$(ps -o stat= -p "$(rank_pid 1)" 2>/dev/null | cut -c1)" = T ]
 }
-printf '%s\n' '#include <signal.h>' '#include <unistd.h>' 'int fsync(int fd) {' \
-    'static int n;' 'if (n++ == 2) raise(SIGSTOP);' 'return fdatasync(fd); }' >"$top/stop.c"
+printf '%s\n' '#include <signal.h>' '#include <stdlib.h>' '#include <unistd.h>' 'int fsync(int fd) {' \
+    'static int n;' 'const char *pause_s = getenv("PAUSE_S");' \
+    'if (n++ == 2) { if (pause_s) sleep((unsigned)atoi(pause_s)); else raise(SIGSTOP); }' \
+    'return fdatasync(fd); }' >"$top/stop.c"
 if ${CC:-cc} -shared -fPIC -o "$top/stop.so" "$top/stop.c" 2>/dev/null; then
+    stops='[ $r = 1 ] && export LD_PRELOAD='"$top/stop.so"'; exec "$@"'
     limit=4 every=4
     fault quick goes_on 'a rank is stopped in a save for longer than FSDP_TIMEOUT_S, and continued' \
-        '[ $r = 1 ] && export LD_PRELOAD='"$top/stop.so"'; exec "$@"' 'until_true 100 stopped; sleep 6; kill -CONT $(rank_pid 1)'
+        "$stops" 'until_true 100 stopped; sleep 6; kill -CONT $(rank_pid 1)'
+    how=--save-async
+    fault quick goes_on "a rank's disk stands still for longer than FSDP_TIMEOUT_S" "export PAUSE_S=6; $stops" \
+        'until_true 100 "grep -q waits \$work/err"'
+    limit=''
+    fault quick goes_on 'a rank is stopped in a save, and continued' \
+        "$stops" 'until_true 100 stopped; sleep 1; kill -CONT $(rank_pid 1)'
     limit=2
-    fault full ends 'a rank is stopped in a save' \
-        '[ $r = 1 ] && export LD_PRELOAD='"$top/stop.so"'; exec "$@"' 'until_true 100 stopped' 1 'waited 24.0 s in .*; missing data of ranks: 1'
+    # The others are in a step meanwhile, where they wait for less long.
+    fault full ends 'a rank is stopped in a save' "$stops" 'until_true 100 stopped' 1 'waited 2.0 s in .*; missing data of ranks: 1'
+    how=''
+    fault full ends 'a rank is stopped in a save' "$stops" 'until_true 100 stopped' 1 'waited 24.0 s in .*; missing data of ranks: 1'
     limit='' every=''
 else
     skip 'a rank is stopped in a save' 'no C compiler here'
@@ -215,10 +227,6 @@ fault quick no_output 'rank 0 has no standard output'
 
 # ---- wrappers ---------------------------------------------------------------------------------------------------
 
-fault quick saves 'SIGTERM, ranks below sh -c "...; true"' '"$@"; true' 'kill -TERM $job'
-fault quick saves 'SIGTERM, ranks below timeout' 'exec timeout 600 "$@"' 'kill -TERM $job'
-fault quick saves 'SIGTERM to the launcher and to the ranks' 'exec "$@"' 'kill -TERM $job $(trainers)'
-fault quick saves 'SIGHUP to the launcher' 'exec "$@"' 'kill -HUP $job'
 # The second one comes as soon as the first has been taken: no command is started in between, that would take its time.
 twice() {
     local pid word value pending=1
@@ -232,10 +240,17 @@ twice() {
     done
     kill -TERM "$pid"
 }
-fault quick saves 'SIGTERM twice, a moment apart' 'exec "$@"' twice
-before='timeout 600'
-fault quick saves 'SIGTERM to timeout above the launcher' 'exec "$@"' 'kill -TERM $job'
-before=''
+for how in '' --save-async; do
+    fault quick saves 'SIGTERM, ranks below sh -c "...; true"' '"$@"; true' 'kill -TERM $job'
+    fault quick saves 'SIGTERM, ranks below timeout' 'exec timeout 600 "$@"' 'kill -TERM $job'
+    fault quick saves 'SIGTERM to the launcher and to the ranks' 'exec "$@"' 'kill -TERM $job $(trainers)'
+    fault quick saves 'SIGHUP to the launcher' 'exec "$@"' 'kill -HUP $job'
+    fault quick saves 'SIGTERM twice, a moment apart' 'exec "$@"' twice
+    before='timeout 600'
+    fault quick saves 'SIGTERM to timeout above the launcher' 'exec "$@"' 'kill -TERM $job'
+    before=''
+done
+how=''
 fault quick ends 'the launcher is killed, ranks below setsid --wait' 'exec setsid --wait "$@"' 'kill -KILL $job' 137 ''
 
 # under NAME OUTCOME WRAPPER -- every signal to the launcher, and a death. OUTCOME: of SIGTERM
@@ -244,8 +259,11 @@ under() {
     [ "$by" = run ] || failed='[0-9]+' # MPICH's mpiexec may return 0
     [ "$by" = run ] || ! no_mpi "$below, by mpiexec" || return
     if [ "$by" = run ] && [ "$2" = saves ]; then
-        fault full saves "SIGTERM, $below" "$wrapper" 'kill -TERM $job' '0|143'
-        fault full saves "SIGHUP, $below" "$wrapper" 'kill -HUP $job' '0|143'
+        for how in '' --save-async; do
+            fault full saves "SIGTERM, $below" "$wrapper" 'kill -TERM $job' '0|143'
+            fault full saves "SIGHUP, $below" "$wrapper" 'kill -HUP $job' '0|143'
+        done
+        how=''
     else
         fault full ends "SIGTERM, $below" "$wrapper" 'kill -TERM $job' "$failed" ''
         fault full ends "SIGHUP, $below" "$wrapper" 'kill -HUP $job' "$failed" ''
