@@ -166,12 +166,13 @@ fi
 
 # The last rank's thread is still writing what SIGUSR2 asked for: whoever else takes SIGTERM comes before it, and the job
 # has saved, on the word of the first rank, before it has time for it.
-if case_is 'SIGTERM writes, saves and ends (W=2)'; then
+for how in '' --save-async; do
+    case_is "SIGTERM writes, saves and ends${how:+, $how} (W=2)" || continue
     printf '%s\n' '#include <stdlib.h>' '#include <string.h>' '#include <sys/prctl.h>' '#include <unistd.h>' 'int fsync(int fd) {' \
         'char thread[16] = ""; prctl(PR_GET_NAME, thread);' \
         'if (strcmp(thread, "hang") == 0 && getenv("FSDP_RUN")[0] == 49) sleep(1);' 'return fdatasync(fd); }' >"$work/slow.c"
     ${CC:-cc} -shared -fPIC -o "$work/slow.so" "$work/slow.c" || complain 'no slow.so'
-    begin env LD_PRELOAD="$work/slow.so" $starts -n 2 "$trainer" $forever --save "$new/save"
+    begin env LD_PRELOAD="$work/slow.so" $starts -n 2 "$trainer" $forever --save "$new/save" $how
     kill -USR2 $(rank_pid 1)
     until_true 100 'ls "$dir"/rank-00001.txt.*.tmp >/dev/null 2>&1'
     kill -TERM $job
@@ -180,7 +181,8 @@ if case_is 'SIGTERM writes, saves and ends (W=2)'; then
     grep -q '^ended by SIGTERM' "$work/out" && [ -s "$new/save/latest" ] || complain 'nothing is saved'
     [ "$(grep -l '^# rank .*: SIGTERM$' "$dir"/rank-0000[01].txt | wc -l)" = 2 ] || complain "files: $(grep '^# rank' "$dir"/*)"
     verdict
-fi
+    rm -rf "$new/save"
+done
 
 if case_is 'SIGUSR2 before a rank is up ends nobody (W=2)'; then
     rm -rf "$dir"

@@ -27,21 +27,22 @@ launch 1 $run --stop-after 3 --save "$work/half/save" --loss-csv "$work/half/los
 [ "$rc" = 0 ] || complain "exit status $rc"
 verdict
 
-# limited W OUTCOME LIMIT... -- a run that goes on from step 3, on W ranks, after the shell's words LIMIT.
+# limited W OUTCOME LIMIT... -- a run that goes on from step 3, on W ranks, after the shell's words LIMIT. how: --save-async
+# or nothing.
 #   OUTCOME  'goes on', 'ends', or 'either'
 # Output goes through a pipe, which no limit on files is for. as: words that start a command as another user.
-as=()
+as=() how=''
 limited() {
     local ranks=$1 outcome=$2 launcher=() status
     shift 2
-    name="$* (W=$ranks): $outcome"
+    name="$*${how:+, $how} (W=$ranks): $outcome"
     chosen || return
     rm -rf "$new"/*
     cp -r "$work/half/." "$new"
     [ ${#as[@]} = 0 ] || chown -R "$user" "$new"
     # shellcheck disable=SC2206 # a list of words
     [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
-    timeout -k 2 "$limit_s" "${as[@]}" bash -c "$*"' && exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs 2>&1 </dev/null |
+    timeout -k 2 "$limit_s" "${as[@]}" bash -c "$*"' && exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs $how 2>&1 </dev/null |
         cat >"$work/err"
     status=${PIPESTATUS[0]}
     case $status/$outcome in
@@ -64,13 +65,16 @@ limited() {
     verdict
 }
 
-# each OUTCOME LIMIT VALUE... -- for one rank and for two
+# each OUTCOME LIMIT VALUE... -- for one rank and for two, with saves of both kinds
 each() {
-    local outcome=$1 limit=$2 value
+    local outcome=$1 limit=$2 value ranks how
     shift 2
     for value in "$@"; do
-        limited 1 "$outcome" "$limit $value"
-        limited 2 "$outcome" "$limit $value"
+        for ranks in 1 2; do
+            for how in '' --save-async; do
+                limited "$ranks" "$outcome" "$limit $value"
+            done
+        done
     done
 }
 
@@ -106,6 +110,9 @@ for limit in 'ulimit -l 0' 'ulimit -c 0' 'ulimit -c unlimited' 'ulimit -t 60' 'u
     'renice -n 19 $$ >&2'; do
     [ "$tier" = quick ] || limited 1 'goes on' "$limit"
     limited 2 'goes on' "$limit"
+    how=--save-async
+    limited 2 'goes on' "$limit"
+    how=''
 done
 if [ "$(id -u)" = 0 ]; then # who has as many processes as he wants
     user=54321 as=(setpriv --reuid 54321 --regid 54321 --clear-groups)
