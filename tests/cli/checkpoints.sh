@@ -101,21 +101,23 @@ not_ours '`latest` is a file of the user' latest 'echo the latest news of the wh
 
 # ---- by whom ----------------------------------------------------------------------------------------------------
 
-if case_of 1 'two jobs save in one place'; then
-    "$trainer" $run --steps 100000000 --save "$new/two" >"$work/first" 2>&1 </dev/null &
+for how in '' --save-async; do
+    case_of 1 "two jobs save in one place${how:+, $how}" || continue
+    "$trainer" $run --steps 100000000 --save "$new/two" $how >"$work/first" 2>&1 </dev/null &
     job=$!
     until_true 60 'grep -qs "^process $job on host" "$new/two/lock"'
-    launch 2 $run --save "$new/two" --resume auto
+    launch 2 $run --save "$new/two" --resume auto $how
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
     grep -q -- "--save $new/two: is in use by process $job on host $(hostname)\$" "$work/err" || complain 'does not say by whom'
     [ "$took_ms" -ge 9000 ] && [ "$took_ms" -le 25000 ] || complain "after $took_ms ms, expected 10 s"
     kill -0 $job 2>/dev/null || complain 'the first job has ended'
     { kill -KILL $job && wait_for_end 5; } 2>/dev/null
-    launch 2 $run --save "$new/two" --resume auto # a dead process holds nothing
+    launch 2 $run --save "$new/two" --resume auto $how # a dead process holds nothing
     [ "$rc" = 0 ] || complain "afterwards: exit status $rc"
     check_left
     verdict
-fi
+    rm -rf "$new/two"
+done
 
 if ranks=2 && case_of 2 'ranks with different data'; then
     mkdir "$new/a" "$new/b" && cat LICENSE >"$new/a/text" && tr a-m n-z <LICENSE >"$new/b/text"
@@ -127,16 +129,19 @@ if ranks=2 && case_of 2 'ranks with different data'; then
     verdict
 fi
 
-if ranks=2 && case_of 2 'ranks with different --save directories'; then
+for how in '' --save-async; do
+    ranks=2
+    case_of 2 "ranks with different --save directories${how:+, $how}" || continue
     mkdir "$new/ours" "$new/theirs" "$new/ours/save" "$new/theirs/save"
     timed $starts -n 2 sh -c 'mkdir "$0/taken" 2>/dev/null && cd "$0/ours" || cd "$0/theirs"; exec "$@"' "$new" "$trainer" \
-        $run --save save
+        $run --save save $how
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
     grep -qE -- '--save save: this rank does not see save/step-.*, which rank 0 has made' "$work/err" || complain 'does not say so'
     ! grep -q '^step ' "$work/out" || complain 'it trained before'
     check_no_tmp
     verdict
-fi
+    rm -rf "$new/ours" "$new/theirs" "$new/taken"
+done
 
 # ---- how many ---------------------------------------------------------------------------------------------------
 
@@ -399,15 +404,17 @@ for by in '1 --parallel single' '2 --parallel ddp' '2 --device separate' '2 --sh
     verdict
     rm -rf "$new/diverged"
 done
-if ranks=2 && case_of 2 'diverged: --restarts goes on from the newest finite checkpoint each time'; then
-    timed $starts -n 2 --restarts 2 "$trainer" $diverging --save "$new/diverged" --save-every 1 --resume auto
+for how in '' --save-async; do
+    ranks=2
+    case_of 2 "diverged: --restarts goes on from the newest finite checkpoint each time${how:+, $how}" || continue
+    timed $starts -n 2 --restarts 2 "$trainer" $diverging --save "$new/diverged" --save-every 1 --resume auto $how
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
     [ "$(grep -c '^resumed at step 1' "$work/out")" = 2 ] || complain 'did not resume twice at step 1'
     [ "$(cat "$new/diverged/latest")" = step-1 ] || complain "saved: $(cat "$new/diverged/latest")"
     check_no_tmp
     verdict
     rm -rf "$new/diverged"
-fi
+done
 if ranks=2 && case_of 2 'diverged: the checkpoint in flight is published, --save-async'; then
     for how in '' --save-async; do
         launch 2 $run --optimizer sgd --lr 1000 --min-lr 1000 --clip-grad 0 --warmup-steps 0 --save "$new/nan$how" --save-every 1 --keep 0 $how
