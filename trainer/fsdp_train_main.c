@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include "common/base/wait_policy.h"
+#include "common/steps/train_export.h"
 #include "trainer/trainer.h"
 
 enum {

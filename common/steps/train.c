@@ -1,14 +1,11 @@
 /* train.c -- see train.h. */
 #include "common/steps/train.h"
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include "common/base/atomic_file.h"
 #include "common/checkpoint/ckpt_store.h"
-#include "common/model/export.h"
 #include "common/observe/progress.h"
+#include "common/steps/loss_csv.h"
 
 enum { EVAL_SEQUENCES = 128 };
 
@@ -73,48 +70,6 @@ static void close_figures(train_loop *l, step_figures *f)
     event_free(f->arrived);
 }
 
-/* The rows of the old loss file that precede `step`. What cannot be read must not be replaced. */
-static fsdp_status copy_rows(train_loop *l, int64_t step)
-{
-    char row[256];
-    FILE *old = fopen(l->csv.path, "re");
-    if (!old && errno == ENOENT)
-        return FSDP_OK;
-    while (old && fgets(row, sizeof row, old)) {
-        int end = 0; /* of the row, which an editor may have left without a new line */
-        long long at;
-        if (sscanf(row, "%lld,%*[^,],%*[^,],%*[^,],%*f%n", &at, &end) == 1 && end > 0 && at < step)
-            fprintf(l->csv.out, "%.*s\n", end, row);
-    }
-    int why = errno;
-    bool read = old && !ferror(old);
-    if (old)
-        fclose(old);
-    return read ? FSDP_OK
-                : fsdp_error(FSDP_EIO, "make it readable or pass another --loss-csv path",
-                             "cannot read %s, whose rows this run goes on from: %s", l->csv.path,
-                             strerror(why));
-}
-
-/* Begin a new loss file with the rows of the old one that precede `step`. */
-static fsdp_status open_csv(train_loop *l, int64_t step)
-{
-    TRY(atomic_file_open(&l->csv, l->setup->cfg->loss_csv,
-                         "pass a --loss-csv path that can be written"));
-    fprintf(l->csv.out, "step,loss,grad_norm,lr,ms\n");
-    return step > 0 && *l->csv.tmp ? copy_rows(l, step) : FSDP_OK;
-}
-
-/* Publish the rows so far, so that a run that goes on from this checkpoint has them. A device shows
- * them already. */
-static fsdp_status save_csv(train_loop *l, int64_t next_step)
-{
-    if (!l->csv.out || !*l->csv.tmp)
-        return FSDP_OK;
-    TRY(atomic_file_commit(&l->csv));
-    return next_step < train_end(l->setup->cfg) ? open_csv(l, next_step) : FSDP_OK;
-}
-
 static fsdp_status open_here(const train_setup *setup, train_loop *l)
 {
     const train_config *c = setup->cfg;
@@ -143,7 +98,7 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
         return FSDP_OK;
     if (setup->log)
         l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len, true);
-    return c->loss_csv ? open_csv(l, setup->first_step) : FSDP_OK;
+    return c->loss_csv ? loss_csv_open(&l->csv, c->loss_csv, setup->first_step) : FSDP_OK;
 }
 
 void train_discard(train_loop *l)
@@ -336,19 +291,12 @@ static fsdp_status evaluate(train_loop *l, int64_t step)
     return FSDP_OK;
 }
 
-static fsdp_status record_step(train_loop *l, int64_t step, float loss, float norm, double ms)
+static fsdp_status record_step(train_loop *l, const loss_row *row)
 {
-    const train_setup *setup = l->setup;
-    ledger_figures mem = ledger_read(device_ledger(setup->run->dev));
-    progress_step(l->progress, step, (double)loss, (double)norm, ms, mem.peak_total_bytes);
-    if (!l->csv.out)
-        return FSDP_OK;
-    fprintf(l->csv.out, "%lld,%.9g,%.9g,%.9g,%.3f\n", (long long)step, (double)loss, (double)norm,
-            train_lr(setup->cfg, step), ms);
-    if (fflush(l->csv.out) != 0)
-        return fsdp_error(FSDP_EIO, "free some space or pass another --loss-csv",
-                          "cannot write %s: %s", l->csv.path, strerror(errno));
-    return FSDP_OK;
+    ledger_figures mem = ledger_read(device_ledger(l->setup->run->dev));
+    progress_step(l->progress, row->step, (double)row->loss, (double)row->norm, row->ms,
+                  mem.peak_total_bytes);
+    return l->csv.out ? loss_csv_row(&l->csv, row) : FSDP_OK;
 }
 
 static bool due(int64_t every, int64_t step, int64_t end)
@@ -367,6 +315,12 @@ static fsdp_status check_finite(int64_t step, float loss, float norm, bool *fail
                       (double)loss, (double)norm);
 }
 
+static fsdp_status save_csv(train_loop *l)
+{
+    const train_config *c = l->setup->cfg;
+    return loss_csv_save(&l->csv, c->loss_csv, l->next_read, l->next_read < train_end(c));
+}
+
 /* Begin a checkpoint, or finish the one in flight. The loss file is published before the
  * checkpoint. */
 static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
@@ -376,8 +330,7 @@ static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
     if (setup->observer.pause)
         setup->observer.pause(setup->observer.self);
     comm_set_patience(setup->run->world, TRAIN_FILES_TIMES);
-    fsdp_status status =
-        comm_agree(setup->run->world, completes ? save_csv(l, l->next_read) : FSDP_OK);
+    fsdp_status status = comm_agree(setup->run->world, completes ? save_csv(l) : FSDP_OK);
     if (status == FSDP_OK)
         status = begins ? setup->engine->save(setup->engine->self, setup->store, l->next_read)
                         : ckpt_save_finish(setup->store);
@@ -432,7 +385,11 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
         l->ms[n] = 1e3 * seconds;
         result->first_loss = n == 0 ? (double)loss : result->first_loss;
         result->last_loss = (double)loss;
-        TRY(record_step(l, step, loss, f->host_norm, l->ms[n]));
+        TRY(record_step(l, &(loss_row){.step = step,
+                                       .loss = loss,
+                                       .norm = f->host_norm,
+                                       .lr = train_lr(l->setup->cfg, step),
+                                       .ms = l->ms[n]}));
         TRY(check_finite(step, loss, f->host_norm, &result->failed_alike));
     }
     return FSDP_OK;
@@ -517,66 +474,5 @@ fsdp_status train_run(train_loop *l, train_result *result)
     comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* what follows steps is files */
     status = comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
     result->failed_alike = status == FSDP_EIO;
-    return status;
-}
-
-/* An export that is under way. */
-typedef struct export_run {
-    export_writer w;
-    const engine *engine;
-    ckpt_origin of;
-    int array;
-    ckpt_piece next; /* the whole of the next parameter */
-} export_run;
-
-static fsdp_status export_param(void *ctx, const float *values, size_t elems)
-{
-    export_run *x = ctx;
-    const model *m = x->of.m;
-    int l = 0;
-    while (m->params[x->next.param].tied_to != NOT_TIED || !ckpt_has(m, x->next.param, x->array))
-        x->next.param++;
-    while (x->next.param >= m->layers[l].first_param + m->layers[l].n_params)
-        l++;
-    x->next.unit = x->engine->unit_name(x->engine->self, x->engine->layer_unit[l]);
-    x->next.elems = elems;
-    TRY(ckpt_check_finite(&x->of, &x->next, x->array, values));
-    x->next.param++;
-    return export_append(&x->w, values, elems);
-}
-
-/* Rank 0 alone has a writer. */
-static fsdp_status begin_export(const train_setup *setup, train_exported what, const char *path,
-                                export_run *x)
-{
-    const uint64_t most_bytes = (uint64_t)setup->cfg->export_shard_mib << 20;
-    if (comm_rank(setup->run->world) != 0)
-        return FSDP_OK;
-    if (what == TRAIN_STATES)
-        return export_begin_states(x->of.m, x->of.optimizer, x->of.step, path, &x->w);
-    return export_begin(x->of.m, path, most_bytes, &x->w);
-}
-
-fsdp_status train_export(const train_setup *setup, train_exported what, const char *path,
-                         int64_t step)
-{
-    comm *world = setup->run->world;
-    const engine *e = setup->engine;
-    export_run x = {.engine = e,
-                    .of = {.what = "export",
-                           .m = setup->run->m,
-                           .optimizer = optimizer_of(setup->run->optimizer),
-                           .step = step,
-                           .newest = setup->store ? setup->store->newest : 0}};
-    const int n_arrays = what == TRAIN_STATES ? x.of.optimizer->n_states : 1;
-    fsdp_status status = comm_agree(world, begin_export(setup, what, path, &x));
-    for (int i = 0; i < n_arrays && status == FSDP_OK; i++) {
-        x.array = what == TRAIN_STATES ? i + 1 : 0;
-        x.next.param = 0;
-        status = e->read_array(e->self, x.array, export_param, &x);
-    }
-    if (status == FSDP_OK)
-        return comm_agree(world, comm_rank(world) == 0 ? export_end(&x.w) : FSDP_OK);
-    export_cancel(&x.w);
     return status;
 }

@@ -1,8 +1,7 @@
 /* train.h -- the training loop, the same for every engine.
  *
- *   train_open -> train_run -> train_close, or train_rehearse in place of train_run;  train_export
- * at any time while the engine lives each step: begin_step; micro-steps (forward, backward);
- * optimizer_step; loss over all ranks
+ *   train_open -> train_run -> train_close, or train_rehearse in place of train_run
+ *   each step: begin_step; micro-steps (forward, backward); optimizer_step; loss over all ranks
  *
  * The host issues a step and then reads the figures of the step before, so it never waits for the
  * device within a step. It catches up where something else follows: an evaluation, a checkpoint,
@@ -79,11 +78,3 @@ void train_discard(train_loop *l);
 /* train_close -- free everything. A loss file that train_run did not finish is removed. NULL is
  * accepted, and a loop that was discarded. */
 void train_close(train_loop *l);
-
-/* train_export -- collective: export the engine's weights to a directory, or the full states of the
- * optimizer to a file; all ranks fail or none.
- *   step    that training would go on with
- *   errors  FSDP_EIO; any error of ckpt_check_finite. On an error nothing at path changes */
-typedef enum train_exported { TRAIN_WEIGHTS, TRAIN_STATES } train_exported;
-fsdp_status train_export(const train_setup *setup, train_exported what, const char *path,
-                         int64_t step);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/model/export.h"
 #include "common/ops/backends.h"
+#include "common/steps/train_export.h"
 #include "trainer/trainer.h"
 
 enum { MOST_WORDS = 128 };
