@@ -153,12 +153,29 @@ static double work_s(const void *self, int view, const timeline_item *item)
     return view == 1 ? s * t->cfg.slow_factor : s;
 }
 
+/* Run the timelines in virtual time. *last: the last step, *step_s: how long it lasts. */
+static fsdp_status run_views(const timeline_view *views, int n_views, const virtual_config *config,
+                             timeline_step *last, double *step_s)
+{
+    timeline_step next;
+    *last = (timeline_step){0};
+    *step_s = 0;
+    TRY(virtual_time_run(views, n_views, config));
+    while (timeline_next_step(views, last->end, &next)) { /* the last one stays */
+        *step_s = next.compute_end_s - last->compute_end_s;
+        *last = next;
+    }
+    return FSDP_OK;
+}
+
 /* The slow rank is d's own unless `slow` has a timeline. */
 static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
 {
     timeline_view views[2] = {timeline_read(d->line)}, *v = views;
     virtual_config config = d->t.costs.config;
-    timeline_step next, step = {0};
+    timeline_step step;
+    double without_s;
+    const int n_views = slow->line ? 2 : 1;
     config.work_s = work_s;
     config.self = &d->t;
     config.inline_compute = !d->t.runs_ahead;
@@ -168,11 +185,7 @@ static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
         d->t.costs.machine.reached /= d->t.cfg.slow_factor;
     if (d->t.costs.prices.n > 0)
         TRY(prices_have(&d->t.costs.prices, v));
-    TRY(virtual_time_run(views, slow->line ? 2 : 1, &config));
-    while (timeline_next_step(v, step.end, &next)) { /* the last one stays */
-        out->step_s = next.compute_end_s - step.compute_end_s;
-        step = next;
-    }
+    TRY(run_views(views, n_views, &config, &step, &out->step_s));
     TRY(virtual_time_floor(v, step.first, &config, &out->floor_s));
     out->compute_s = step.compute_s + step.move_s;
     out->exposed_s = step.exposed_s;
@@ -181,6 +194,13 @@ static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
         bool over_hosts;
         if (v->items[i].kind == TIMELINE_COLLECTIVE)
             out->communication_s += virtual_collective_s(&config, &v->items[i], &over_hosts);
+        else if (v->items[i].way != STAYS_INSIDE)
+            out->copies_s += virtual_copy_s(&config, &v->items[i]);
+    }
+    if (out->copies_s > 0) {
+        config.upload = config.download = (virtual_link){0};
+        TRY(run_views(views, n_views, &config, &step, &without_s));
+        out->longer_s = out->step_s - without_s;
     }
     return FSDP_OK;
 }
@@ -292,6 +312,8 @@ static void extrapolate_times(int64_t n, const plan_times *fewer, plan_times *ou
     out->compute_s += times * (out->compute_s - fewer->compute_s);
     out->exposed_s += times * (out->exposed_s - fewer->exposed_s);
     out->communication_s += times * (out->communication_s - fewer->communication_s);
+    out->copies_s += times * (out->copies_s - fewer->copies_s);
+    out->longer_s += times * (out->longer_s - fewer->longer_s);
 }
 
 fsdp_status plan_make(const trainer *t, int rank, bool timed, plan *out)

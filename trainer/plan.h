@@ -22,6 +22,8 @@ typedef struct plan_times {
     double step_s; /* from the end of computation in the step before to its end in this one */
     double compute_s, communication_s, exposed_s;
     double floor_s;       /* no schedule leaves less exposed */
+    double copies_s;      /* between host and device, both ways together */
+    double longer_s;      /* than a step whose copies take no time */
     timeline_stall stall; /* the longest; `item` and `cause` are used up */
 } plan_times;
 

@@ -19,16 +19,28 @@ static bool parse_row(const char *line, price *out)
     return calls > 0 && isfinite(out->call_s) && out->call_s >= 0;
 }
 
+/* "roof,upload,,1.2e-05,,,,2.5e+10,,": latency and rate of copies. */
+static void parse_copies(const char *line, prices *out)
+{
+    char way[16];
+    virtual_link link;
+    if (sscanf(line, "roof,%15[^,],,%lf,,,,%lf", way, &link.latency_s, &link.bytes_per_s) == 3 &&
+        link.latency_s >= 0 && link.bytes_per_s > 0)
+        *(strcmp(way, "upload") == 0 ? &out->upload : &out->download) = link;
+}
+
 fsdp_status prices_read(const char *path, prices *out)
 {
     const char *hint = "pass a profile-rank-R.csv, which --profile DIR writes into DIR";
     char line[512];
     FILE *in = fopen(path, "r");
-    out->n = 0;
+    *out = (prices){0};
     if (!in)
         return fsdp_error(FSDP_EIO, hint, "--plan-prices: cannot read %s", path);
-    while (out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in))
+    while (out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in)) {
+        parse_copies(line, out);
         out->n += parse_row(line, &out->rows[out->n]);
+    }
     fclose(in);
     return out->n > 0 ? FSDP_OK
                       : fsdp_error(FSDP_EINVAL, hint, "--plan-prices: no operation in %s", path);

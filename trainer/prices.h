@@ -11,6 +11,7 @@ typedef struct price {
 } price;
 
 typedef struct prices {
+    virtual_link upload, download; /* zeroed: the profile has none */
     size_t n;
     price rows[PROFILE_MAX_ROWS]; /* [n] one for each operation and shape */
 } prices;

@@ -48,7 +48,7 @@ static fsdp_status time_link(const run_context *run, stream *s, virtual_link *ou
     return FSDP_OK;
 }
 
-fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtual_link *link)
+fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtual_config *config)
 {
     stream *s = device_compute_stream(run->dev);
     struct rates {
@@ -68,7 +68,9 @@ fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtu
                                 .bf16_flops_per_s = flops,
                                 .bytes_per_s = roof->bytes_per_s,
                                 .reached = 1};
-    *link = rates.link;
+    config->link = rates.link;
+    config->upload = roof->upload;
+    config->download = roof->download;
     ledger_reset_peaks(device_ledger(run->dev)); /* the run's peaks are reported, not these */
     ledger_reset_peaks(device_host_ledger(run->dev));
     return FSDP_OK;

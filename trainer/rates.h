@@ -1,4 +1,5 @@
-/* rates.h -- what this machine can do, measured in half a second, for --plan-device this. */
+/* rates.h -- what this machine can do, measured in half a second (in one where copies are measured
+ * too), for --plan-device this. */
 #pragma once
 #include "common/model/run_context.h"
 #include "common/observe/virtual_time.h"
@@ -7,7 +8,8 @@
  * same.
  *   run         with dev and world
  *   *machine    rank 0's matrix products and memory (profile_roof.h), the same on all ranks
- *   *link       of an all-gather, by rank 0's clock; zero with one rank
+ *   *config     link: of an all-gather, by rank 0's clock; zero with one rank. upload, download: of
+ *               rank 0's copies; zero where device memory is the host's
  *   collective  all ranks; the host waits
  *   errors      FSDP_ENOMEM, errors of a collective */
-fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtual_link *link);
+fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtual_config *config);

@@ -26,6 +26,7 @@ static void print_machine(const trainer *t, FILE *out)
 {
     const plan_costs *c = &t->costs;
     const virtual_link *link = &c->config.link, *hosts = &c->config.host_link;
+    const virtual_link *up = &c->config.upload, *down = &c->config.download;
     if (c->prices.n > 0)
         fprintf(out, "  operations as in %s\n", fsdp_printable(t->cfg.plan_prices).text);
     else if (c->machine.model)
@@ -34,6 +35,12 @@ static void print_machine(const trainer *t, FILE *out)
     else
         fprintf(out, "  measured just now: %.0f GFLOP/s, memory %.1f GB/s\n",
                 1e-9 * c->machine.f32_flops_per_s, 1e-9 * c->machine.bytes_per_s);
+    if (t->plan.times.copies_s > 0)
+        fprintf(out,
+                "  a copy from the host: %.0f us + bytes / %.2f GB/s, to the host: %.0f us + bytes "
+                "/ %.2f GB/s\n",
+                1e6 * up->latency_s, 1e-9 * up->bytes_per_s, 1e6 * down->latency_s,
+                1e-9 * down->bytes_per_s);
     if (t->cfg.n_ranks == 1)
         return;
     fprintf(out, "  a collective: %.0f us + bytes / %.2f GB/s", 1e6 * link->latency_s,
@@ -59,6 +66,9 @@ static void print_times(const trainer *t, FILE *out)
     fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->communication_s);
     fprintf(out, "  %-14s %13.1f ms, no schedule leaves less than %.1f\n", "exposed",
             1e3 * p->exposed_s, 1e3 * p->floor_s);
+    if (p->copies_s > 0)
+        fprintf(out, "  %-14s %13.1f ms, without them a step takes %.1f less\n", "host copies",
+                1e3 * p->copies_s, 1e3 * p->longer_s);
     if (*p->stall.cause_name)
         fprintf(out, "  %-14s %13.1f ms, for %s\n", "largest stall", 1e3 * p->stall.seconds,
                 p->stall.cause_name);

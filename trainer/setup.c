@@ -181,7 +181,7 @@ static fsdp_status prepare_model(trainer *t)
 /* ---- what a plan's times go by --------------------------------------------------------------- */
 
 /* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
- * the links of --plan-link. */
+ * the links of --plan-link and --plan-copies. */
 static fsdp_status fill_costs(trainer *t)
 {
     const trainer_config *c = &t->cfg;
@@ -191,17 +191,31 @@ static fsdp_status fill_costs(trainer *t)
     if (c->plan_prices) {
         TRY(prices_read(c->plan_prices, &costs->prices));
         costs->machine.reached = 1;
+        costs->config.upload = costs->prices.upload;
+        costs->config.download = costs->prices.download;
     } else if (c->plan_device >= PLAN_FIRST_DEVICE) {
         virtual_device_of(c->plan_device - PLAN_FIRST_DEVICE, &costs->machine, &costs->config);
     } else {
-        TRY(rates_measure(&t->run, &costs->machine, &costs->config.link));
+        TRY(rates_measure(&t->run, &costs->machine, &costs->config));
     }
     costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
     if (c->plan_link) {
         costs->config.ranks_per_host = 0;
         costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
     }
-    return FSDP_OK;
+    if (c->plan_copies) {
+        costs->config.upload = (virtual_link){c->copy_latency_s, c->upload_bytes_per_s};
+        costs->config.download = (virtual_link){c->copy_latency_s, c->download_bytes_per_s};
+    }
+    if (!offloads(c) ||
+        (costs->config.upload.bytes_per_s > 0 && costs->config.download.bytes_per_s > 0))
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL,
+                      "pass --plan-copies UP,DOWN,LATENCY or the profile of a run on a device with "
+                      "memory of its own, or leave offload out",
+                      "%s: %s has no rate of copies between host and device",
+                      c->plan_prices ? "--plan-prices" : "--plan-device",
+                      c->plan_prices ? fsdp_printable(c->plan_prices).text : costs->machine.model);
 }
 
 static fsdp_status largest_unit(const trainer *t, size_t *elems)

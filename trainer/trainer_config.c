@@ -139,6 +139,8 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
     {OPTION("plan-prices", plan_prices), .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
     {OPTION("plan-link", plan_link), .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s and seconds, such as 12.5e9,20e-6"},
+    {OPTION("plan-copies", plan_copies), .arg = "UP,DOWN,LATENCY",
+     .help = "--plan with copies of offloaded arrays to the device and to the host, in bytes/s and seconds, such as 25e9,25e9,10e-6"},
     {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
@@ -366,12 +368,23 @@ static fsdp_status check_batch(const trainer_config *cfg)
 
 /* ---- plan and mesh --------------------------------------------------------------------------- */
 
+static bool parse_copies(trainer_config *cfg)
+{
+    const char *rest = strchr(cfg->plan_copies, ',');
+    char *end;
+    cfg->upload_bytes_per_s = strtod(cfg->plan_copies, &end);
+    return end == rest &&
+           parse_pair(rest + 1, ',', &cfg->download_bytes_per_s, &cfg->copy_latency_s) &&
+           cfg->upload_bytes_per_s > 0 && cfg->upload_bytes_per_s <= 1e18 &&
+           cfg->download_bytes_per_s > 0;
+}
+
 static fsdp_status resolve_plan(trainer_config *cfg)
 {
     const int w = cfg->n_ranks;
     cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 ||
-                cfg->plan_rank >= 0 || cfg->plan_device > 0 || cfg->plan_link || cfg->plan_slow ||
-                cfg->plan_prices || cfg->plan_fit;
+                cfg->plan_rank >= 0 || cfg->plan_device > 0 || cfg->plan_link || cfg->plan_copies ||
+                cfg->plan_slow || cfg->plan_prices || cfg->plan_fit;
     if (cfg->plan_rank < 0)
         cfg->plan_rank = 0;
     if (cfg->plan_rank >= w)
@@ -384,6 +397,10 @@ static fsdp_status resolve_plan(trainer_config *cfg)
         return fsdp_error(FSDP_EINVAL,
                           "pass bytes per second and seconds: --plan-link 12.5e9,20e-6",
                           "--plan-link: got '%s', expected RATE,LATENCY", cfg->plan_link);
+    if (cfg->plan_copies && !parse_copies(cfg))
+        return fsdp_error(FSDP_EINVAL,
+                          "pass bytes per second, twice, and seconds: --plan-copies 25e9,25e9,1e-5",
+                          "--plan-copies: got '%s', expected UP,DOWN,LATENCY", cfg->plan_copies);
     if (cfg->plan_slow &&
         (!parse_pair(cfg->plan_slow, ':', &cfg->slow_rank, &cfg->slow_factor) ||
          cfg->slow_factor < 1 || cfg->slow_rank >= w || cfg->slow_rank != (int)cfg->slow_rank))
@@ -454,8 +471,6 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
          "--save DIR"},
         {is_offload && !shards, offloads, "--parallel fsdp and a --sharding that shards"},
-        {is_offload && c->is_timed, offloads,
-         "a plan without times (timed plans do not model copies to the host)"},
         {c->train.save_async && !c->save_dir, "--save-async", "--save DIR"},
         {c->print_shards && !is_fsdp, "--print-shards", "--parallel fsdp"},
         {c->layout == LAYOUT_PER_PARAM && !is_fsdp, "--layout per-param", "--parallel fsdp"},
@@ -472,6 +487,8 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {is_hybrid && c->fsdp_size == 0, "--sharding hybrid", "--fsdp-size N"},
         {c->plan_prices && c->plan_device != PLAN_NO_DEVICE, "--plan-prices", "--plan-device none"},
         {c->plan_link && !c->is_timed, "--plan-link", "--plan-device NAME or --plan-prices FILE"},
+        {c->plan_copies && !c->is_timed, "--plan-copies",
+         "--plan-device NAME or --plan-prices FILE"},
         {c->plan_slow && !c->is_timed, "--plan-slow", "--plan-device NAME or --plan-prices FILE"},
         {c->plan_prices && !has_link, "--plan-prices", "--plan-link RATE,LATENCY"},
         {c->plan_device == PLAN_THIS_DEVICE && !has_link, "--plan-device this", LINK_OR_RANKS},

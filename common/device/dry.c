@@ -10,8 +10,10 @@
 #include "common/device/device_impl.h"
 #include "common/device/order_impl.h"
 
-/* Above any address that a process can map on x86-64 and AArch64. Addresses are never reused. */
+/* Above any address that a process can map on x86-64 and AArch64. Addresses are never reused. Host
+ * memory that is not device memory has addresses of its own. */
 #define FIRST_ADDRESS ((uintptr_t)1 << 48)
+#define FIRST_ON_HOST ((uintptr_t)1 << 56)
 
 enum { ADDRESS_ALIGN = 64 };
 
@@ -29,7 +31,7 @@ typedef struct dry_device {
     device base;
     bool is_inline; /* the compute stream */
     bool is_pool;   /* see DRY_POOL */
-    uintptr_t next;
+    uintptr_t next, next_on_host;
     void *live;                              /* tree of dry_block by address */
     TAILQ_HEAD(dry_blocks, dry_block) freed; /* until the host has waited for the free */
     order_clocks clocks;
@@ -190,8 +192,9 @@ static fsdp_status dry_alloc(stream *s, const mem_request *want, void **out)
     dry_block *b = revive(d, s, want);
     if (b == NULL && (b = calloc(1, sizeof *b)) == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
-    *b = (dry_block){.at = d->next, .is = *want, .ledger = l, .by = s};
-    d->next += (want->bytes / ADDRESS_ALIGN + 1) * ADDRESS_ALIGN;
+    uintptr_t *next = l == d->base.ledger ? &d->next : &d->next_on_host;
+    *b = (dry_block){.at = *next, .is = *want, .ledger = l, .by = s};
+    *next += (want->bytes / ADDRESS_ALIGN + 1) * ADDRESS_ALIGN;
     if (tsearch(b, &d->live, compare_blocks) == NULL) {
         free(b);
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
@@ -218,6 +221,11 @@ static void dry_free(stream *s, void *ptr)
     }
     b->by = s;
     TAILQ_INSERT_HEAD(&d->freed, b, link);
+}
+
+bool dry_is_on_host(const void *ptr)
+{
+    return (uintptr_t)ptr >= FIRST_ON_HOST;
 }
 
 static size_t dry_mem_available(device *d)
@@ -303,6 +311,7 @@ static fsdp_status dry_open(const device_config *config, device **out)
     d->is_inline = b->memory_is_host && !runs_ahead;
     d->is_pool = b == device_dry(DRY_POOL);
     d->next = FIRST_ADDRESS;
+    d->next_on_host = FIRST_ON_HOST;
     TAILQ_INIT(&d->freed);
     fsdp_status status = dry_stream_create(
         &d->base, &(stream_config){.name = "compute", .n_threads = config->n_threads},

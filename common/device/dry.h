@@ -24,3 +24,7 @@ typedef enum dry_kind {
 /* device_dry -- the backend that imitates such a device. Any number of devices may be open, in one
  * thread each. */
 const device_backend *device_dry(dry_kind kind);
+
+/* dry_is_on_host -- whether ptr lies in a block of a dry device's device_alloc_host, where that is
+ * not device memory. Addresses of other devices are never mistaken for such blocks. */
+bool dry_is_on_host(const void *ptr);

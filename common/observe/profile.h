@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include "common/base/status.h"
 #include "common/device/work.h"
+#include "common/observe/virtual_time.h"
 
 /* Rows of one profile; calls that find no room are counted in a row "other" of their kind. */
 enum { PROFILE_MAX_ROWS = 384, PROFILE_NAME_BYTES = 96 };
@@ -45,7 +46,8 @@ typedef struct profile_row {
 
 typedef struct profile_roof {
     double flops_per_s, bytes_per_s;
-    double bf16_flops_per_s; /* 0: not measured */
+    double bf16_flops_per_s;       /* 0: not measured */
+    virtual_link upload, download; /* zeroed where device memory is the host's */
 } profile_roof;
 
 typedef struct profile profile;

@@ -55,6 +55,10 @@ void profile_print_csv(profile *p, FILE *out)
     fprintf(out, "roof,measured,,,,,%.6g,%.6g,,\n", t.roof.flops_per_s, t.roof.bytes_per_s);
     if (t.roof.bf16_flops_per_s > 0)
         fprintf(out, "roof,bf16,,,,,%.6g,,,\n", t.roof.bf16_flops_per_s);
+    if (t.roof.upload.bytes_per_s > 0)
+        fprintf(out, "roof,upload,,%.9f,,,,%.6g,,\nroof,download,,%.9f,,,,%.6g,,\n",
+                t.roof.upload.latency_s, t.roof.upload.bytes_per_s, t.roof.download.latency_s,
+                t.roof.download.bytes_per_s);
 }
 
 /* ---- table ---------------------------------------------------------------------------------- */
@@ -150,6 +154,9 @@ static void table_roof(FILE *out, profile_roof roof)
     if (roof.bf16_flops_per_s > 0)
         fprintf(out, "%.1f GFLOP/s (the same in bf16, for rows in bf16),\n",
                 1e-9 * roof.bf16_flops_per_s);
+    if (roof.upload.bytes_per_s > 0)
+        fprintf(out, "copies of %.1f GB/s from the host and %.1f GB/s to it,\n",
+                1e-9 * roof.upload.bytes_per_s, 1e-9 * roof.download.bytes_per_s);
     fprintf(out,
             "%.1f GB/s (adding arrays of 32 MiB).\nFLOPs and bytes are by formula; a "
             "row's share of the roof is that of what binds it;\nmore than 100%% of memory: the "

@@ -25,12 +25,16 @@ typedef enum timeline_kind {
 enum { TIMELINE_HOST = -1, TIMELINE_NONE = -1, TIMELINE_COMPUTE = 0, TIMELINE_MAX_STREAMS = 32 };
 enum { TIMELINE_NAME_BYTES = 24, TIMELINE_UNIT_BYTES = 48, TIMELINE_STREAM_BYTES = 32 };
 
+/* Whether a copy moves offloaded arrays between the host and a device with memory of its own. */
+typedef enum timeline_way { STAYS_INSIDE, TO_DEVICE, TO_HOST } timeline_way;
+
 typedef struct timeline_item {
     timeline_kind kind;
     int stream;                     /* index into the timeline's streams, or TIMELINE_HOST */
     char name[TIMELINE_NAME_BYTES]; /* WORK: "matmul"; COLLECTIVE: "all-gather"; else "" */
     char unit[TIMELINE_UNIT_BYTES]; /* WORK: the layer, "h.0.attn"; COLLECTIVE: its label */
     bool is_move;                   /* WORK: a copy, an upload, a download or a fill */
+    timeline_way way;               /* a copy's, known on a dry device only */
     char phase;                     /* 'f' forward, 'b' backward, '-' neither */
     int64_t after;                  /* WAIT, SYNC: index of a RECORD, or TIMELINE_NONE */
     uint64_t group, seq;            /* COLLECTIVE: equal on all its ranks; STEP: seq is the step */

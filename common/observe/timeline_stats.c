@@ -10,7 +10,8 @@ int64_t timeline_cause(const timeline_view *v, int64_t i)
         return TIMELINE_NONE;
     int stream = v->items[item->after].stream;
     for (int64_t k = item->after; k >= 0 && stream != TIMELINE_COMPUTE; k--)
-        if (v->items[k].kind == TIMELINE_COLLECTIVE && v->items[k].stream == stream)
+        if ((v->items[k].kind == TIMELINE_COLLECTIVE || v->items[k].way != STAYS_INSIDE) &&
+            v->items[k].stream == stream)
             return k;
     return TIMELINE_NONE;
 }

@@ -7,12 +7,13 @@
  *   - it has nothing to do and has not come to that wait yet, while the collective is on its way:
  *     on a CPU the thread that moves the bytes may have taken the core of the one that computes;
  *   - it runs a collective itself.
+ * A copy between host and device (timeline_way) counts as a collective.
  * The host's waits (SYNC) are no part of it: streams go on. */
 #pragma once
 #include "common/observe/timeline.h"
 
-/* timeline_cause -- the index of the COLLECTIVE that item i, a WAIT of the compute stream, is for;
- * TIMELINE_NONE for any other item. */
+/* timeline_cause -- the index of the COLLECTIVE or copy that item i, a WAIT of the compute stream,
+ * is for; TIMELINE_NONE for any other item. */
 int64_t timeline_cause(const timeline_view *v, int64_t i);
 
 /* One time of exposed communication. */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/device/dry.h"
 
 enum { INDEX_BITS = 32 };
 
@@ -80,6 +81,9 @@ static bool describe(const timeline_watch *w, const device_act *act, timeline_it
     if (name) { /* WORK */
         set_text(item->name, sizeof item->name, name);
         item->is_move = is_move;
+        item->way = dry_is_on_host(act->src)   ? TO_DEVICE
+                    : dry_is_on_host(act->dst) ? TO_HOST
+                                               : STAYS_INSIDE;
         item->flops = act->work.cost.flops;
         item->bytes = is_move ? (double)act->bytes : act->work.cost.bytes;
         return true;

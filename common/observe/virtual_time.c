@@ -97,7 +97,9 @@ static bool run_next(const sim *m, rank_state *r, int stream)
         return false;
     }
     if (item->kind == TIMELINE_WORK)
-        end_s += m->config->work_s(m->config->self, (int)(r - m->ranks), item);
+        end_s += item->way != STAYS_INSIDE
+                     ? virtual_copy_s(m->config, item)
+                     : m->config->work_s(m->config->self, (int)(r - m->ranks), item);
     if (item->kind == TIMELINE_WAIT || item->kind == TIMELINE_SYNC) {
         int64_t until = awaited(r, item);
         if (until != TIMELINE_NONE && r->view->items[until].end_s == NOT_RUN_S)

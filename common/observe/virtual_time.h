@@ -9,7 +9,9 @@
  *    what is issued after a matmul is issued when the matmul has run; without it the host runs
  *    ahead.
  *  - A stream runs its items in order, each no sooner than it was issued. A RECORD takes no time; a
- *    WAIT lasts until its RECORD was reached; a WORK costs what config->work_s says.
+ *    WAIT lasts until its RECORD was reached; a WORK costs what config->work_s says, and a copy
+ *    between host and device (timeline_way) what its link does. The copies of a direction are
+ *    taken to be on one stream.
  *  - A collective ((group, seq) names it on all its ranks) is ready when the last of its ranks that
  *    have a timeline has come to it. It then takes its turn on their links, moves for
  *    virtual_collective_s, and ends on all of them at the same time. All other ranks of the job are
@@ -40,7 +42,8 @@ typedef struct virtual_config {
     double (*work_s)(const void *self, int view, const timeline_item *item);
     const void *self;
     virtual_link link, host_link;
-    int ranks_per_host; /* 0: every rank is a host of its own with `link` */
+    virtual_link upload, download; /* between the host and its device */
+    int ranks_per_host;            /* 0: every rank is a host of its own with `link` */
     bool inline_compute;
 } virtual_config;
 
@@ -57,6 +60,8 @@ fsdp_status virtual_time_run(const timeline_view *views, int n_views, const virt
  * one rank. *over_hosts: it uses host_link. */
 double virtual_collective_s(const virtual_config *config, const timeline_item *item,
                             bool *over_hosts);
+/* virtual_copy_s -- how long a copy between host and device takes. */
+double virtual_copy_s(const virtual_config *config, const timeline_item *item);
 /* virtual_group_stride -- how far apart neighbours in the group of a collective are; the group has
  * several ranks. */
 int virtual_group_stride(const timeline_item *item);
@@ -85,6 +90,7 @@ typedef struct virtual_device {
     double memory_bytes;        /* how much there is */
     double peer_bytes_per_s;    /* to devices of the same host, in one direction */
     double network_bytes_per_s; /* to other hosts, in one direction, per device */
+    double host_bytes_per_s;    /* to and from memory of the host, each; 0: not published */
     int per_host;               /* devices of a host */
     double reached;             /* the share of peaks that is taken to be reached */
     bool is_bf16;               /* products are bf16 */
@@ -94,8 +100,8 @@ typedef struct virtual_device {
 #define VIRTUAL_DEVICE_CHOICES "h100|a100|t4|910b"
 
 /* virtual_device_of -- fill in *out from row `number` of the table in virtual_time_cost.c, which
- * names its sources, and the links of *config: between a host's devices, and between hosts, which
- * all devices of a host share. */
+ * names its sources, and the links of *config: between a host's devices, between hosts, which all
+ * devices of a host share, and between a device and its host. */
 void virtual_device_of(int number, virtual_device *out, virtual_config *config);
 
 /* virtual_work_roof -- what a WORK takes on a device: the longer of flops / peak and bytes / peak,

@@ -25,25 +25,31 @@ double virtual_collective_s(const virtual_config *config, const timeline_item *i
     return link_s(config->host_link, item->bytes * (stride < k ? stride : k));
 }
 
+double virtual_copy_s(const virtual_config *config, const timeline_item *item)
+{
+    return link_s(item->way == TO_DEVICE ? config->upload : config->download, item->bytes);
+}
+
 /* ---- devices --------------------------------------------------------------------------------- */
 
 /* What is reached of the peaks, and the latencies, are assumptions and not published. Products and
  * memory at half of the peak are what a good training program reaches; links at 80%. */
 static const double REACHED = 0.5, NETWORK_REACHED = 0.8;
-static const double PEER_LATENCY_S = 20e-6, NETWORK_LATENCY_S = 100e-6;
+static const double PEER_LATENCY_S = 20e-6, NETWORK_LATENCY_S = 100e-6, COPY_LATENCY_S = 10e-6;
 
-/* Sources: the data sheets "NVIDIA H100 Tensor Core GPU" (SXM; 900 GB/s of NVLink are both
- * directions together; ConnectX-7, 400 Gbit/s), "NVIDIA A100" (80 GB SXM; NVLink 600 GB/s;
- * ConnectX-6, 200 Gbit/s) and "NVIDIA T4" (PCIe 32 GB/s both ways, no bf16 in its tensor cores; a
- * host of 4 with one adapter of 100 Gbit/s is assumed). Huawei has published no data sheet of the
- * 910B: the press reports these figures (about 320 TFLOP/s in 16 bits, a quarter of
- * that in fp32, 64 GB at 1.6 TB/s; 7 HCCS links of 56 GB/s both ways; 200 Gbit/s). */
+/* Sources: the data sheets "NVIDIA H100 Tensor Core GPU" (SXM; 900 GB/s of NVLink and
+ * 128 GB/s of PCIe are both directions together; ConnectX-7, 400 Gbit/s), "NVIDIA A100" (80 GB SXM;
+ * NVLink 600 GB/s, PCIe 64 GB/s; ConnectX-6, 200 Gbit/s) and "NVIDIA T4" (PCIe 32 GB/s both ways,
+ * no bf16 in its tensor cores; a host of 4 with one adapter of 100 Gbit/s is assumed). Huawei has
+ * published no data sheet of the 910B: the press reports these figures (about 320 TFLOP/s in 16
+ * bits, a quarter of that in fp32, 64 GB at 1.6 TB/s; 7 HCCS links of 56 GB/s both ways; 200
+ * Gbit/s). */
 static const virtual_device DEVICES[] = {
     /* in the order of VIRTUAL_DEVICE_CHOICES */
-    {"NVIDIA H100 SXM", 66.9e12, 989.4e12, 3.35e12, 80e9, 450e9, 50e9, 8, 0, false},
-    {"NVIDIA A100 SXM", 19.5e12, 312e12, 2.039e12, 80e9, 300e9, 25e9, 8, 0, false},
-    {"NVIDIA T4", 8.1e12, 8.1e12, 300e9, 16e9, 16e9, 3.125e9, 4, 0, false},
-    {"Ascend 910B", 80e12, 320e12, 1.6e12, 64e9, 196e9, 25e9, 8, 0, false},
+    {"NVIDIA H100 SXM", 66.9e12, 989.4e12, 3.35e12, 80e9, 450e9, 50e9, 64e9, 8, 0, false},
+    {"NVIDIA A100 SXM", 19.5e12, 312e12, 2.039e12, 80e9, 300e9, 25e9, 32e9, 8, 0, false},
+    {"NVIDIA T4", 8.1e12, 8.1e12, 300e9, 16e9, 16e9, 3.125e9, 16e9, 4, 0, false},
+    {"Ascend 910B", 80e12, 320e12, 1.6e12, 64e9, 196e9, 25e9, 0, 8, 0, false},
 };
 
 void virtual_device_of(int number, virtual_device *out, virtual_config *config)
@@ -55,6 +61,8 @@ void virtual_device_of(int number, virtual_device *out, virtual_config *config)
     config->link = (virtual_link){PEER_LATENCY_S, NETWORK_REACHED * d->peer_bytes_per_s};
     config->host_link =
         (virtual_link){NETWORK_LATENCY_S, NETWORK_REACHED * d->per_host * d->network_bytes_per_s};
+    config->upload = (virtual_link){COPY_LATENCY_S, NETWORK_REACHED * d->host_bytes_per_s};
+    config->download = config->upload;
 }
 
 double virtual_work_roof(const virtual_device *d, const timeline_item *item)

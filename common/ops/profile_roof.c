@@ -9,15 +9,27 @@
 #include "common/device/device.h"
 
 enum { ROOF_M = 768, ROOF_N = 768, ROOF_K = 768, ROOF_ELEMS = 8 << 20, ROOF_MIN_CALLS = 3 };
-enum { ROOF_ARRAYS = 3 };
+/* x[ROOF_ON_HOST] is host memory, and NULL where device memory is the host's. */
+enum { ROOF_ON_HOST = 3, ROOF_ARRAYS };
 static const double ROOF_S = 0.1; /* for each of them */
 static const double ROOF_FLOPS = 2.0 * ROOF_M * ROOF_N * ROOF_K;
 
 /* What is timed, on x [ROOF_ARRAYS][ROOF_ELEMS]: zeros, which are 0 in bf16 too. */
-typedef enum roof_call { ROOF_ADD, ROOF_MATMUL, ROOF_MATMUL_BF16 } roof_call;
+typedef enum roof_call {
+    ROOF_ADD,
+    ROOF_MATMUL,
+    ROOF_MATMUL_BF16,
+    ROOF_UPLOAD,
+    ROOF_DOWNLOAD
+} roof_call;
 
-static fsdp_status run_call(const ops *o, stream *s, float *const *x, roof_call call)
+/* amount: bytes of a copy */
+static fsdp_status run_call(const ops *o, stream *s, float *const *x, roof_call call, double amount)
 {
+    if (call == ROOF_UPLOAD)
+        return device_copy(s, x[0], x[ROOF_ON_HOST], (size_t)amount);
+    if (call == ROOF_DOWNLOAD)
+        return device_copy(s, x[ROOF_ON_HOST], x[0], (size_t)amount);
     if (call == ROOF_ADD)
         return o->add(s, &(add_args){.out = x[0], .a = x[1], .b = x[2], .elems = ROOF_ELEMS});
     return o->matmul(s, &(matmul_args){.out = x[0],
@@ -33,12 +45,12 @@ static fsdp_status run_call(const ops *o, stream *s, float *const *x, roof_call 
 static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_call call,
                              double amount, double *rate)
 {
-    TRY(run_call(o, s, x, call));
+    TRY(run_call(o, s, x, call, amount));
     TRY(stream_sync(s));
     double end_s = clock_now_s() + ROOF_S, best_s = 1e30;
     for (int n = 0; n < ROOF_MIN_CALLS || clock_now_s() < end_s; n++) {
         double begun_s = clock_now_s();
-        TRY(run_call(o, s, x, call));
+        TRY(run_call(o, s, x, call, amount));
         TRY(stream_sync(s));
         double took_s = clock_now_s() - begun_s;
         best_s = took_s < best_s ? took_s : best_s;
@@ -47,24 +59,43 @@ static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_call
     return FSDP_OK;
 }
 
+/* seconds = latency + bytes / rate through two points. */
+static fsdp_status copy_rate(const ops *o, stream *s, float *const *x, roof_call call,
+                             virtual_link *out)
+{
+    const double small = 1024, large = ROOF_ELEMS * sizeof **x;
+    double small_rate, large_rate;
+    TRY(best_rate(o, s, x, call, small, &small_rate));
+    TRY(best_rate(o, s, x, call, large, &large_rate));
+    out->latency_s = small / small_rate;
+    out->bytes_per_s = (large - small) / (large / large_rate - out->latency_s);
+    return FSDP_OK;
+}
+
 static fsdp_status all_rates(const ops *o, stream *s, float *const *x, bool with_bf16,
                              profile_roof *out)
 {
     *out = (profile_roof){0};
-    for (int i = 0; i < ROOF_ARRAYS; i++)
+    for (int i = 0; i < ROOF_ON_HOST; i++)
         TRY(device_zero(s, x[i], ROOF_ELEMS * sizeof *x[i]));
     TRY(best_rate(o, s, x, ROOF_ADD, 12.0 * ROOF_ELEMS, &out->bytes_per_s));
     TRY(best_rate(o, s, x, ROOF_MATMUL, ROOF_FLOPS, &out->flops_per_s));
-    return with_bf16 ? best_rate(o, s, x, ROOF_MATMUL_BF16, ROOF_FLOPS, &out->bf16_flops_per_s)
-                     : FSDP_OK;
+    if (with_bf16)
+        TRY(best_rate(o, s, x, ROOF_MATMUL_BF16, ROOF_FLOPS, &out->bf16_flops_per_s));
+    if (!x[ROOF_ON_HOST])
+        return FSDP_OK;
+    TRY(copy_rate(o, s, x, ROOF_UPLOAD, &out->upload));
+    return copy_rate(o, s, x, ROOF_DOWNLOAD, &out->download);
 }
 
 fsdp_status ops_profile_roof(const ops *o, stream *s, bool with_bf16, profile_roof *out)
 {
     float *x[ROOF_ARRAYS] = {0};
     fsdp_status status = FSDP_OK;
-    for (int i = 0; i < ROOF_ARRAYS && status == FSDP_OK; i++)
+    for (int i = 0; i < ROOF_ON_HOST && status == FSDP_OK; i++)
         status = device_alloc_f32(s, MEM_OTHER, ROOF_ELEMS, "profile roof", &x[i]);
+    if (status == FSDP_OK && !device_memory_is_host(stream_device(s)))
+        status = device_alloc_host_f32(s, MEM_OTHER, ROOF_ELEMS, "profile roof", &x[ROOF_ON_HOST]);
     if (status == FSDP_OK)
         status = all_rates(o, s, x, with_bf16, out);
     for (int i = 0; i < ROOF_ARRAYS; i++)

@@ -329,6 +329,7 @@ fsdp_status profile_run_open(const run_context *run, const char *dir, order_chec
     TRY(ops_profile_roof(run->ops, device_compute_stream(run->dev), run->param_dtype == DTYPE_BF16,
                          &roof));
     ledger_reset_peaks(device_ledger(run->dev)); /* the peaks of the run are reported, not these */
+    ledger_reset_peaks(device_host_ledger(run->dev));
     if (comm_local_size(world) < comm_size(world)) /* on one host there is one clock */
         TRY(clock_offset_measure(world, &offset_s, &bound_s));
     profile_run *p = *out = calloc(1, sizeof *p);

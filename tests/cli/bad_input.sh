@@ -122,8 +122,8 @@ refused12 'offload on the host' '--cpu-offload: the memory of --device cpu is th
 refused12 'offload of replicas' '--optimizer-offload: expected .*a --sharding that shards' 'leave --optimizer-offload out' \
     --device separate --optimizer-offload --sharding none
 refused12 'a piece of nothing' "--offload-piece: got '0', expected a finite number from 0.00097" 'default' --offload-piece 0
-refused 1 'offload in a plan of times' '--cpu-offload: expected a plan without times' 'leave --cpu-offload out' \
-    --device separate --cpu-offload --plan --plan-device h100
+refused 1 'offload in a plan of times' '--plan-device: Ascend 910B has no rate of copies' 'pass --plan-copies' \
+    --device separate --cpu-offload --plan --plan-device 910b
 refused12 'unknown overlap' "--prefetch: got 'backwards', expected one of none\|backward\|backward-post\|forward\|both\|auto" \
     'default' --prefetch backwards
 refused12 'a loss in no chunks' "--chunk-loss: got '0', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=0

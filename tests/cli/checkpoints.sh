@@ -571,6 +571,7 @@ plan-fsdp-size | none
 plan-rank      | none
 plan-device    | none
 plan-link      | none
+plan-copies    | none
 plan-slow      | none
 plan-fit       | none
 plan-prices    | none

@@ -197,6 +197,54 @@ case_is '--plan-prices: operations take what a profile says' && {
     grep -q "no operation 'gelu' in the file" "$work/err" || complain 'an operation without a price takes no time'
     verdict
 }
+# copies_take UP DOWN LATENCY BYTES_UP BYTES_DOWN COPIES -- what the copies of a step take, one by one, to 0.1%; if one direction is
+# slow, the step takes as long as its copies and at most as much longer as a step without offload
+copies_take() {
+    holds 'ms / (1e3 * (up_bytes / up + down_bytes / down + n * latency)) - 1 < 0.001 &&
+        ms / (1e3 * (up_bytes / up + down_bytes / down + n * latency)) - 1 > -0.001' \
+        ms="$(figure 'host copies' 3)" up="$1" down="$2" latency="$3" up_bytes="$4" down_bytes="$5" n="$6"
+    holds '(slow = 1e3 * (up < down ? up_bytes / up : down_bytes / down)) <= step + 0.05 && step <= slow + without + 0.15 &&
+        longer <= step && longer >= slow - without - 0.15' \
+        step="$(figure step)" without="$without" up="$1" down="$2" up_bytes="$4" down_bytes="$5" longer="$(figure 'host copies' 10)"
+}
+# Up and down: two moments of all units. With --cpu-offload also up: the root once and blocks twice for gathers, sums of gradients
+# for the norm, then parameters and gradients; down: sums, gradients and parameters.
+case_is '--plan-copies: a plan with offload takes what its copies do' && {
+    separate='--device separate --plan-ranks 2 --plan-device h100'
+    plan $tiny $separate
+    without=$(figure step) all=$(figure params_shard)
+    root=$(shard $(((300 + 256 + 2) * 32)) 2)
+    for rates in 1e5,1e15 1e15,1e5; do
+        plan $tiny $separate --optimizer-offload --plan-copies $rates,0
+        copies_take ${rates/,/ } 0 $((2 * all)) $((2 * all)) 16
+        plan $tiny $separate --cpu-offload --plan-copies $rates,0
+        copies_take ${rates/,/ } 0 $((2 * all - root + 5 * all)) $((5 * all)) 0
+    done
+    plan $tiny $separate --optimizer-offload --plan-copies 1e15,1e15,0.5 # 4 units
+    holds 'ms == 8000' ms="$(figure 'host copies' 3)"
+    grep -q '^  largest stall .*, for copy' "$work/out" || complain 'no copy stalls the step'
+    verdict
+}
+case_is 'rates of copies: measured, of a profile, or refused' && {
+    launch 2 $tiny --device separate --synthetic 5000 --steps 3 --profile "$work/new/copies"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    csv="$work/new/copies/profile-rank-0.csv" link='--plan-ranks 2 --plan-link 1e9,1e-5 --device separate --cpu-offload'
+    [ "$(grep -c '^roof,\(up\|down\)load,,0\.0[0-9]*,,,,[1-9][.0-9e+]*,,$' "$csv")" = 2 ] || complain 'no rates in the profile'
+    grep -q 'copies of .* GB/s from the host and .* GB/s to it' "$work/new/copies/profile.md" || complain 'no rates in the table'
+    awk -F, -v OFS=, '$2 == "upload" { $4 = 2; $8 = 3e9 } $2 == "download" { $4 = 4; $8 = 5e9 } { print }' "$csv" >"$work/new/made-up.csv"
+    plan $tiny $link --plan-prices "$work/new/made-up.csv"
+    grep -q '^  a copy from the host: 2000000 us + bytes / 3.00 GB/s, to the host: 4000000 us + bytes / 5.00 GB/s$' "$work/out" ||
+        complain 'other rates than in the profile'
+    for way in upload download; do
+        grep -v "^roof,$way," "$csv" >"$work/new/less.csv"
+        refused $tiny $link --plan-prices "$work/new/less.csv"
+        grep -q 'has no rate of copies' "$work/err" && grep -q '^HINT: pass --plan-copies' "$work/err" || complain "no rate of $way is none"
+        plan $tiny $link --plan-prices "$work/new/less.csv" --plan-copies 1e9,1e9,1e-5
+    done
+    plan $tiny --plan-ranks 1 --device separate --cpu-offload --plan-device this
+    holds 'ms > 0' ms="$(figure 'host copies' 3)"
+    verdict
+}
 # A host that waits after every unit issues no gather ahead but what prefetch issues, and in forward that is learned in the
 # first step: the third one is reported.
 case_is 'prefetch in forward and backward exposes less than in backward, and that less than none' && {
@@ -328,6 +376,10 @@ case_is 'values that cannot be' && {
     for value in abc 1e9 0,1 -1,1 1e9,-1 nan,1 1e9,inf 1e9,1e-5x 1e9: ,; do
         refused --plan-ranks 4 --plan-device h100 --plan-link=$value
     done
+    for value in abc 1e9 1e9,1e9 0,1e9,0 1e9,0,0 1e9,1e9,-1 nan,1,1 1e9,1e9,1e-5x ,1,1; do
+        refused --plan-ranks 4 --plan-device h100 --plan-copies=$value
+    done
+    refused --plan-ranks 4 --plan-copies 1e9,1e9,1e-5
     refused --plan-ranks 4 --plan-rank 4
     refused --plan --plan-rank 1
     refused --plan-ranks 4 --plan-rank=-2

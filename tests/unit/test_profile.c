@@ -436,7 +436,8 @@ static void test_files(void **state)
 static void test_files_of_bf16(void **state)
 {
     (void)state;
-    profile *p = warm_profile((profile_roof){1000e9, 100e9, 4000e9});
+    profile *p = warm_profile(
+        (profile_roof){.flops_per_s = 1000e9, .bytes_per_s = 100e9, .bf16_flops_per_s = 4000e9});
     work_key mm = {.name = "matmul", .form = "NN bf16", .m = 2, .n = 3, .k = 4};
     for (int i = 0; i < 2; i++)
         profile_add(p, PROFILE_COMPUTE, &mm, 1, 0.5,
