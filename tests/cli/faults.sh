@@ -91,6 +91,8 @@ fault 'the last rank is killed' 3 2 'kill -KILL $(some_rank 3)'
 fault 'a rank is ended by SIGALRM' 3 3 'kill -ALRM $(some_rank 2)'
 export FSDP_TIMEOUT_S=2 more='--save-every 200' # twelve times that where files are written, so these are few
 fault 'a rank is stopped' 3 2 'kill -STOP $(some_rank 2)'
+more="$more --save-async"
+fault 'a rank is stopped, --save-async' 3 2 'kill -STOP $(some_rank 2)'
 unset FSDP_TIMEOUT_S more
 export FSDP_SCHEDULE=2
 fault 'a rank is killed while a seed chooses who runs' 3 2 'kill -KILL $(some_rank 2)'

@@ -280,7 +280,10 @@ if [ -n "$record" ]; then
         calls rest "$by --save-async" "$root" - fail 6 4
         calls rest "$by --save-async" "$root" - kill 4 4
     done
+    calls rest "$single --save-async" "$root" - fail+ 2 4
     calls rest "$single --save-async" "$root" - nospace+ 2 4
+    calls rest "$fsdp --save-async" "$root" - short 2 5
+    calls rest "$single --save-async" "$root" - eintr 2 5
     calls rest "$single --save-async" / - fail 2 4
     for rank_now in 0 1; do
         calls rest "$fsdp --save-async" "$root" $rank_now fail 2 4
