@@ -153,6 +153,28 @@ static void remove_left(const ckpt_store *s)
         closedir(d);
 }
 
+static void *remove_main(void *arg)
+{
+    remove_left(arg);
+    return NULL;
+}
+
+/* remove_left, with s->async on a thread of its own, because unlinking large files takes long. The
+ * thread reads only s->dir and s->run. */
+static void begin_remove_left(ckpt_store *s)
+{
+    s->is_removing = s->async && pthread_create(&s->remover, NULL, remove_main, s) == 0;
+    if (!s->is_removing)
+        remove_left(s);
+}
+
+static void wait_remove_left(ckpt_store *s)
+{
+    if (s->is_removing)
+        pthread_join(s->remover, NULL);
+    s->is_removing = false;
+}
+
 /* Whether DIR/step-N was saved by this run under that name; its manifest may be damaged. */
 static bool is_own(const ckpt_store *s, const char *path, int64_t step)
 {
@@ -297,12 +319,14 @@ static fsdp_status keep_lock(ckpt_store *s)
     return take_lock(s);
 }
 
-/* Rank 0 makes s->tmp, and all ranks learn its name. */
+/* Rank 0 makes s->tmp, and all ranks learn its name. remove_left would remove s->tmp too, so it has
+ * to end first. */
 static fsdp_status make_tmp(ckpt_store *s, int64_t step)
 {
     char name[TMP_NAME_BYTES] = "";
     fsdp_status status = FSDP_OK;
     if (comm_rank(s->world) == 0) {
+        wait_remove_left(s);
         status = keep_lock(s);
         if (status == FSDP_OK)
             status = tmp_name(s, step, s->tmp);
@@ -360,6 +384,7 @@ fsdp_status ckpt_store_claim(ckpt_store *s, const char *run)
 
 void ckpt_store_close(ckpt_store *s)
 {
+    wait_remove_left(s); /* the next holder of the lock may go on with this run */
     if (s->lock > 0) {
         if (atomic_lock(s->lock) == 0) /* else the name in it is another one's */
             (void)!ftruncate(s->lock, 0);
@@ -461,7 +486,7 @@ static fsdp_status end_all(ckpt_store *s, int64_t next_step, ckpt_sum sum, fsdp_
     s->newest = status == FSDP_OK ? next_step : s->newest;
     free(sums);
     if (is_first)
-        remove_left(s);
+        begin_remove_left(s);
     return status;
 }
 

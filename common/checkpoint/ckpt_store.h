@@ -15,6 +15,7 @@
  * renamed, and only then older ones are removed. Only directories with this run's id are, and where
  * no checkpoint is left, what any killed save has left. */
 #pragma once
+#include <pthread.h>
 #include "common/comm/comm.h"
 #include "common/checkpoint/ckpt_async.h"
 #include "common/checkpoint/ckpt_manifest.h"
@@ -31,6 +32,8 @@ typedef struct ckpt_store {
     char tmp[PATH_MAX]; /* DIR/step-N.RUN.X.tmp of the last save */
     int lock;           /* rank 0's descriptor, 0 when closed */
     ckpt_async *async;  /* borrowed; NULL: ckpt_save_end writes all */
+    bool is_removing;   /* rank 0: the thread `remover` removes old checkpoints and leftovers */
+    pthread_t remover;
 } ckpt_store;
 
 /* ckpt_store_open -- make DIR if it is missing, and lock it.
@@ -47,7 +50,8 @@ fsdp_status ckpt_store_open(ckpt_store *s, const char *dir);
  *   errors      FSDP_EIO: DIR has checkpoints of another run, cannot be written, or is not the same
  *               directory on all ranks */
 fsdp_status ckpt_store_claim(ckpt_store *s, const char *run);
-/* ckpt_store_close -- unlock; a zeroed or closed struct is accepted. */
+/* ckpt_store_close -- wait for the removal in progress, and unlock; a zeroed or closed struct is
+ * accepted. */
 void ckpt_store_close(ckpt_store *s);
 
 /* ckpt_save_begin -- make the directory, create this rank's file, and write its header. The values
@@ -64,7 +68,8 @@ fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces 
 fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_status mine);
 
 /* ckpt_save_finish -- the rest of ckpt_save_end for the checkpoint that s->async writes: wait for
- * the thread, and publish; nothing if none is in flight. Collective as above. */
+ * the thread, and publish; nothing if none is in flight. Collective as above. Another thread of
+ * rank 0 removes the files of old checkpoints; the next save waits for it. */
 fsdp_status ckpt_save_finish(ckpt_store *s);
 
 /* ---- what is in DIR, for reading too --------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,21 @@ int rename(const char *from, const char *to)
     return fails("rename") ? -1 : renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
+static atomic_int unlink_ms; /* what a removal of a file takes; read again all the time */
+
+int unlinkat(int dir, const char *name, int flags)
+{
+    for (int ms = 0; ms < atomic_load(&unlink_ms); ms++)
+        usleep(1000);
+    return (int)syscall(SYS_unlinkat, dir, name, flags);
+}
+
+static const char *watched; /* a pattern for files_like */
+static int n_watched;       /* its files when the last directory was made */
+
 int mkdir(const char *path, mode_t mode)
 {
+    n_watched = watched ? files_like(watched) : 0;
     return fails("mkdir") ? -1 : mkdirat(AT_FDCWD, path, mode);
 }
 
@@ -541,6 +555,7 @@ static bool fail_save(const char *name, int64_t before, long n)
     OK(save_parts(&s, before, 0));
     fail_call(n);
     fsdp_status status = save_parts(&s, 4, 0);
+    ckpt_store_close(&s); /* a thread may still remove files until then */
     bool failed = n_calls >= n;
     fail_call(0);
     if (status == FSDP_OK)
@@ -548,16 +563,15 @@ static bool fail_save(const char *name, int64_t before, long n)
     else
         assert_true(ckpt_latest(in_dir(name)) == before || ckpt_latest(in_dir(name)) == 4);
     assert_step(in_dir(name), true, ckpt_latest(in_dir(name)));
-    ckpt_store_close(&s);
     /* the run goes on from there, and what was left is gone */
     ckpt_store again = run_of(1);
     OK(ckpt_store_open(&again, in_dir(name)));
     OK(ckpt_store_claim(&again, s.run));
     OK(save_parts(&again, 6, 0));
+    ckpt_store_close(&again);
     snprintf(dir, sizeof dir, "%s/*", name);
     assert_int_equal(files_like(dir), 3);
     assert_step(in_dir(name), false, 6);
-    ckpt_store_close(&again);
     return failed;
 }
 
@@ -590,6 +604,31 @@ static void test_async(void **state)
     diverged_array = -1;
     assert_step(in_dir("async"), false, 2);
     ckpt_store_close(&s);
+    ckpt_async_close(async);
+    async = NULL;
+}
+
+/* A save ends before the files of old checkpoints are gone; the next save and the end wait. */
+static void test_removal(void **state)
+{
+    (void)state;
+    OK(ckpt_async_open(device_compute_stream(dev), N_ARRAYS * m.n_param_elems, &async));
+    ckpt_store s = begin_run(in_dir("removal"), 1);
+    OK(save_parts(&s, 2, 0));
+    atomic_store(&unlink_ms, 2000);
+    OK(save_parts(&s, 4, 0));
+    assert_int_equal(files_like("removal/step-2"), 0);
+    assert_int_equal(files_like("removal/step-2.*.tmp"), 1);
+    atomic_store(&unlink_ms, 50);
+    watched = "removal/step-2.*.tmp";
+    n_watched = -1;
+    OK(save_parts(&s, 6, 0));
+    assert_int_equal(n_watched, 0);
+    watched = NULL;
+    ckpt_store_close(&s);
+    assert_int_equal(files_like("removal/*"), 3);
+    assert_step(in_dir("removal"), false, 6);
+    atomic_store(&unlink_ms, 0);
     ckpt_async_close(async);
     async = NULL;
 }
@@ -674,6 +713,7 @@ int main(void)
         cmocka_unit_test(test_diverged),     cmocka_unit_test(test_diverged_before),
         cmocka_unit_test(test_system_calls), cmocka_unit_test(test_async),
         cmocka_unit_test(test_renames),      cmocka_unit_test(test_manifest_memory),
+        cmocka_unit_test(test_removal),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
