@@ -355,12 +355,13 @@ static void test_went_back(void **state)
     OK(save_parts(&back, 7, 0));
     assert_int_equal(files_in(name, "step-[678]"), 3);
     OK(save_parts(&back, 10, 0));
-    assert_int_equal(files_in(name, "step-*"), 2);
+    assert_int_equal(files_in(name, "step-*[0-9]"), 2); /* without those that a thread removes */
     assert_int_equal(files_in(name, "step-7"), 1);
     OK(save_parts(&back, 12, 0));
     assert_int_equal(files_in(name, "step-7"), 0);
     assert_step(dir, false, 12);
     ckpt_store_close(&back);
+    assert_int_equal(files_in(name, "step-*"), 2);
 }
 
 /* A file that somebody removes during the save: nothing is published, and nothing is removed. The
@@ -615,7 +616,7 @@ static void test_removal(void **state)
     OK(ckpt_async_open(device_compute_stream(dev), N_ARRAYS * m.n_param_elems, &async));
     ckpt_store s = begin_run(in_dir("removal"), 1);
     OK(save_parts(&s, 2, 0));
-    atomic_store(&unlink_ms, 2000);
+    atomic_store(&unlink_ms, 20000);
     OK(save_parts(&s, 4, 0));
     assert_int_equal(files_like("removal/step-2"), 0);
     assert_int_equal(files_like("removal/step-2.*.tmp"), 1);
