@@ -103,7 +103,7 @@ tsan)
     export UCX_MEM_MMAP_HOOK_MODE=none # below MPI: its patches of mmap make ThreadSanitizer crash now and then
     build CC=clang SAN=thread
     units tests/unit/test_device*.c tests/unit/test_separate.c tests/unit/test_comm.c tests/unit/test_sum_run.c \
-        tests/unit/test_profile.c tests/unit/test_recycle.c
+        tests/unit/test_profile.c tests/unit/test_recycle.c tests/unit/test_checkpoint.c
     # shellcheck disable=SC2086
     quiet 'random collectives on 3 ranks' $LAUNCHER -n 3 "$BUILD/tests/unit/comm_stress" --rounds 60 --seed 5
     # shellcheck disable=SC2086

@@ -18,8 +18,8 @@
 
 /* ---- calls that fail ------------------------------------------------------------------------- */
 
-static long n_calls, failing_call; /* counted from 1; failing_call 0: none */
-static const char *failing_kind;   /* NULL: of all these functions */
+static atomic_long n_calls, failing_call; /* counted from 1; failing_call 0: none */
+static const char *failing_kind;          /* NULL: of all these functions */
 static char failing_name[16];
 
 static bool fails(const char *name)
