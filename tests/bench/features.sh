@@ -1,6 +1,7 @@
 #!/bin/bash
 # features.sh [BUILD [zero]] -- print a table of memory by category, traffic and step time for GPT-2 124M with each
-# feature; zero: with each stage of ZeRO, 4 ranks and 4 micro-steps. Each row is one run; there is no verdict.
+# feature; zero: with each stage of ZeRO, 4 ranks and 4 micro-steps. Each row is one run; there is no verdict. A step time
+# is the median, divided by the first row's.
 #
 # SIZE=124m SEQ_LEN=1024 STEPS=3 set what is trained.
 set -u
@@ -8,19 +9,21 @@ build=${1:-build} table=${2:-features} size=${SIZE:-124m} seq_len=${SEQ_LEN:-102
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
-digits=0
+digits=0 first_ms=
 [ "$size" = 124m ] || digits=1
 
 # row W NAME OPTION...
 row() {
-    local ranks=$1 name=$2
+    local ranks=$1 name=$2 ms
     shift 2
     if ! "$build/fsdp_run" --no-prefix -n "$ranks" "$build/fsdp_train" --size "$size" --seq-len "$seq_len" \
         --synthetic 200000 --batch-size 1 --steps "$steps" --memory-report "$work/csv" "$@" >"$work/log" 2>&1; then
         echo "| $name | $(grep -m1 rank "$work/log") |"
         return
     fi
-    awk -F, -v name="$name" -v ranks="$ranks" -v digits="$digits" -v ms="$(sed -n 's/^done:.*, \([0-9.]*\) ms.*/\1/p' "$work/log")" '
+    ms=$(sed -n 's/^done:.*, \([0-9.]*\) ms.*/\1/p' "$work/log")
+    first_ms=${first_ms:-$ms}
+    awk -F, -v name="$name" -v ranks="$ranks" -v digits="$digits" -v ms="$ms" -v first_ms="$first_ms" '
         function mb(x) { return sprintf("%.*f", digits, x / 1e6) }
         { of[$1 "," $2] = $3 }
         END {
@@ -28,11 +31,11 @@ row() {
                 mb(of["memory,params_shard"]), mb(of["memory,params_full"]),
                 mb(of["memory,grads_shard"]), mb(of["memory,grads_full"]), mb(of["memory,optimizer"]),
                 mb(of["memory,activations"]), mb(of["memory,total"]),
-                mb(of["bytes,all-gather"] + of["bytes,reduce-scatter"]), ms / 1e3
+                mb(of["bytes,all-gather"] + of["bytes,reduce-scatter"]), ms / first_ms
         }' "$work/csv"
 }
 
-echo "GPT-2 $size, sequences of $seq_len tokens, 1 per rank and micro-step; peak MB of a rank, MB sent by rank 0 in a step, seconds a step"
+echo "GPT-2 $size, sequences of $seq_len tokens, 1 per rank and micro-step; peak MB of a rank, MB sent by rank 0 in a step, step time beside the first row's"
 echo "| run | ranks | params_shard | params_full | grads_shard | grads_full | optimizer | activations | at one moment | sent | step |"
 echo "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 if [ "$table" = zero ]; then
