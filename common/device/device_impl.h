@@ -58,7 +58,7 @@ struct device_backend {
 };
 
 /* DEVICE_CALLS(who) -- the functions above of a backend, who_close, who_stream_create ..., as
- * initialisers of a device_backend; `open` and those that may be NULL are left out.
+ * initialisers of a device_backend, without `open` and the functions that may be NULL.
  * DECLARE_DEVICE_CALLS(who) -- declare them all but who_open. */
 #define DEVICE_CALLS(who)                                                                          \
     .close = who##_close, .stream_create = who##_stream_create, .stream_free = who##_stream_free,  \
