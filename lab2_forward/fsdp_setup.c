@@ -152,6 +152,14 @@ static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
                        u->shard, elems * sizeof *u->shard);
 }
 
+static fsdp_status create_unit(fsdp *f, fsdp_unit *u)
+{
+    device_set_scope(f->run.dev, u->name, NULL);
+    fsdp_status status = allocate_unit(f, u);
+    device_set_scope(f->run.dev, NULL, NULL);
+    return status;
+}
+
 fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsdp *f)
 {
     *f = (fsdp){.run = config->run, .mesh.shape = *shape};
@@ -188,7 +196,7 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->gather_stream = f->reduce_stream = f->comm_stream;
     GOTO_ON_FAIL(status, offload_create(config->run.dev, &config->offload, &f->own.offload), fail);
     for (int u = 0; u < f->n_units; u++)
-        GOTO_ON_FAIL(status, allocate_unit(f, &f->units[u]), fail);
+        GOTO_ON_FAIL(status, create_unit(f, &f->units[u]), fail);
     if (shard_is_on_host(f))
         GOTO_ON_FAIL(
             status,

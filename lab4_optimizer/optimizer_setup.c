@@ -28,8 +28,12 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
         return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
     TRY(decay_ranges(&unit->layout, f->run.m->params, f->mesh.shape.shard_rank, opt->ranges,
                      &opt->n_ranges));
-    return optim_state_alloc(f->compute, optimizer_of(f->run.optimizer), unit->layout.shard_elems,
-                             f->own.offload != NULL, opt->state);
+    device_set_scope(f->run.dev, unit->name, NULL);
+    fsdp_status status =
+        optim_state_alloc(f->compute, optimizer_of(f->run.optimizer), unit->layout.shard_elems,
+                          f->own.offload != NULL, opt->state);
+    device_set_scope(f->run.dev, NULL, NULL);
+    return status;
 }
 
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)

@@ -94,22 +94,16 @@ static void note_free(snapshot *s, const void *ptr)
 }
 
 /* A gather ahead of time is issued in the scope of another layer; the collective says for which
- * unit it is. A block made during set-up gets the scope of its first use; a shard and its states
- * get the scope of the gradient that updates them. */
+ * unit it is. A block made outside of all scopes gets the scope of its first use, except the
+ * parameters of a run without units: all layers use that block. */
 static void note_use(snapshot *s, const device_act *act)
 {
     const char *name = act->label ? act->label : act->scope;
-    block *b;
-    for (int i = 0; !name && i < act->n_accesses; i++)
-        if ((b = block_at(s, act->accesses[i].ptr)) != NULL && b->is_of_unit)
-            name = b->scope;
     for (int i = 0; name && i < act->n_accesses; i++) {
-        if ((b = block_at(s, act->accesses[i].ptr)) == NULL)
+        block *b = block_at(s, act->accesses[i].ptr);
+        if (!b)
             break; /* memory of the host: of other ranks, and there may be thousands */
-        if (b->is_of_unit)
-            continue;
-        const bool is_updated = b->category == MEM_PARAMS_SHARD || b->category == MEM_OPTIMIZER;
-        if (!act->label && (*b->scope || is_updated == (act->scope != NULL)))
+        if (b->is_of_unit || (!act->label && (*b->scope || b->category == MEM_PARAMS_SHARD)))
             continue;
         snprintf(b->scope, sizeof b->scope, "%s", name);
         b->is_of_unit = act->label != NULL;
