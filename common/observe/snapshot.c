@@ -14,6 +14,7 @@ typedef struct block {
     mem_category category;
     char scope[48], phase[16], stream[32]; /* see snapshot.h */
     bool is_of_unit;                       /* scope names the unit of a collective */
+    bool on_host;
     size_t bytes, reserved_bytes;
     int64_t birth, death; /* calls; death: ALIVE if there was none */
     TAILQ_ENTRY(block) link, live_link;
@@ -25,7 +26,7 @@ struct snapshot {
     TAILQ_HEAD(block_list, block) blocks, live; /* in the order of their births */
     block *latest;                              /* that was looked up */
     int64_t n_calls;
-    size_t live_bytes, most_bytes;  /* now, and in the latest step */
+    size_t live_bytes, most_bytes;  /* of the device: now, and in the latest step */
     int64_t step, begin, end, peak; /* the latest step, its calls begin + 1 to end, and the one
                                        after which there are most_bytes */
     bool is_short;                  /* of memory: blocks are missing */
@@ -49,7 +50,8 @@ static void note_alloc(snapshot *s, const device_act *act)
                  .label = act->label,
                  .category = act->category,
                  .bytes = act->bytes,
-                 .reserved_bytes = device_mem_reserved(s->dev),
+                 .on_host = act->on_host,
+                 .reserved_bytes = act->on_host ? 0 : device_mem_reserved(s->dev),
                  .birth = s->n_calls,
                  .death = ALIVE};
     snprintf(b->scope, sizeof b->scope, "%s", act->scope ? act->scope : "");
@@ -57,7 +59,7 @@ static void note_alloc(snapshot *s, const device_act *act)
     snprintf(b->stream, sizeof b->stream, "%s", stream_name(act->stream));
     TAILQ_INSERT_TAIL(&s->blocks, b, link);
     TAILQ_INSERT_TAIL(&s->live, b, live_link);
-    s->live_bytes += b->bytes;
+    s->live_bytes += b->on_host ? 0 : b->bytes;
     if (s->live_bytes > s->most_bytes) {
         s->most_bytes = s->live_bytes;
         s->peak = s->n_calls;
@@ -70,8 +72,8 @@ static bool is_in(const block *b, const void *ptr)
     return at == 0 || at < b->bytes;
 }
 
-/* The live block that ptr is in; NULL: it is memory of the host. Most calls are for a young block,
- * and a collective touches a block in many places. */
+/* The live block that ptr is in; NULL: it is memory that this device did not give. Most calls are
+ * for a young block, and a collective touches a block in many places. */
 static block *block_at(snapshot *s, const void *ptr)
 {
     block *b = s->latest;
@@ -90,7 +92,7 @@ static void note_free(snapshot *s, const void *ptr)
     s->latest = NULL;
     TAILQ_REMOVE(&s->live, b, live_link);
     b->death = ++s->n_calls;
-    s->live_bytes -= b->bytes;
+    s->live_bytes -= b->on_host ? 0 : b->bytes;
 }
 
 /* A gather ahead of time is issued in the scope of another layer; the collective says for which
@@ -102,7 +104,7 @@ static void note_use(snapshot *s, const device_act *act)
     for (int i = 0; name && i < act->n_accesses; i++) {
         block *b = block_at(s, act->accesses[i].ptr);
         if (!b)
-            break; /* memory of the host: of other ranks, and there may be thousands */
+            break; /* memory of other ranks, and there may be thousands */
         if (b->is_of_unit || (!act->label && (*b->scope || b->category == MEM_PARAMS_SHARD)))
             continue;
         snprintf(b->scope, sizeof b->scope, "%s", name);
@@ -118,7 +120,7 @@ static uint64_t act_issued(void *self, const device_act *act)
         note_free(s, act->dst);
     else if (act->kind == ACT_LAUNCH)
         note_use(s, act);
-    else if (act->kind == ACT_ALLOC && !act->on_host)
+    else if (act->kind == ACT_ALLOC)
         note_alloc(s, act);
     pthread_mutex_unlock(&s->lock);
     return 0;
@@ -159,7 +161,7 @@ void snapshot_end_step(snapshot *s)
 static void put_rows(const snapshot *s, int64_t first, int64_t last, FILE *out)
 {
     const block *b;
-    fprintf(out, "label,category,scope,phase,stream,bytes,birth,death,reserved\n");
+    fprintf(out, "label,category,scope,phase,stream,bytes,birth,death,reserved,memory\n");
     TAILQ_FOREACH(b, &s->blocks, link)
     {
         if (b->birth > last || b->death <= first)
@@ -168,7 +170,7 @@ static void put_rows(const snapshot *s, int64_t first, int64_t last, FILE *out)
                 b->phase, b->stream, b->bytes, (long long)(b->birth - s->begin));
         if (b->death <= s->end)
             fprintf(out, "%lld", (long long)(b->death - s->begin));
-        fprintf(out, ",%zu\n", b->reserved_bytes);
+        fprintf(out, ",%zu,%s\n", b->reserved_bytes, b->on_host ? "host" : "device");
     }
 }
 

@@ -1,28 +1,28 @@
-/* snapshot.h -- the blocks of device memory that are alive at some time of one step, as a file to
- * look at: a page for a browser, or CSV.
+/* snapshot.h -- the blocks of device and host memory that are alive at some time of one step, as a
+ * file to look at: a page for a browser, or CSV.
  *
  *   snapshot_open (before the first block) -> snapshot_step, snapshot_end_step ... of every step
  *   -> snapshot_write (the latest step) -> the device is closed -> snapshot_free
  *
  * A timeline holds what is issued in a step and forgets the step before. Most of the memory of a
  * step is older than that, so a snapshot keeps every block that is alive, and forgets freed blocks
- * when a step begins. Memory of device_alloc_host is left out where device memory is not the
- * host's.
+ * when a step begins.
  *
  * Time is counted in calls of device_alloc and device_free, from 1 in each step. A block is alive
  * from the call that makes it to the call that frees it, as in the issued figures of the ledger, so
  * every run gives the same rows. CSV has one row per block:
  *
- *   label,category,scope,phase,stream,bytes,birth,death,reserved
+ *   label,category,scope,phase,stream,bytes,birth,death,reserved,memory
  *
  * `birth` is 0 or less if the block is older than the step; `death` is empty if the block outlives
  * the step. scope is the unit that the block is for, where a collective tells, else the layer.
  * phase is what the host issued when it asked: forward, recompute or backward. Both may be empty.
- * reserved is device_mem_reserved with this block.
+ * reserved is device_mem_reserved with this block, 0 for a block of the host. memory is `host` for
+ * what device_alloc_host gave where device memory is not the host's, else `device`.
  *
- * The page holds the same rows and a script of its own that draws them (snapshot_page.html). It
- * needs no network. Of a step of more than SNAPSHOT_MOST_CALLS calls it has those around the peak,
- * and says so. */
+ * The page holds the same rows and a script of its own that draws them (snapshot_page.html), host
+ * memory below device memory. It needs no network. Of a step of more than SNAPSHOT_MOST_CALLS calls
+ * it has those around the peak of the device, and says so. */
 #pragma once
 #include "common/device/device.h"
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# snapshot.sh -- what --snapshot writes: the same peaks as the ledger's, the rows of the CSV in the page, the page of a plan,
+# snapshot.sh -- what --snapshot writes: the same peaks as the ledgers', of device and host, the rows of the CSV in the page, the page of a plan,
 # the memory that a pool has reserved, and what is left when the file cannot be written.
 #
 #   tests/cli/snapshot.sh [BUILD]       default build
@@ -21,12 +21,12 @@ good() {
     [ "$rc" = 0 ] || complain "exit status $rc: $*"
 }
 
-# peaks CSV -- of each category and of all, as --memory-report names them; then, after each call, whether less is reserved than
-# allocated, and whether a row is not in order
+# peaks CSV -- of each category of the device's memory, of all and of the host's memory, as --memory-report names them; then,
+# after each call, whether less is reserved than allocated, and whether a row is not in order
 peaks() {
     awk -F, 'NR > 1 {
-            n++; kind[n] = $2; bytes[n] = $6; birth[n] = $7 < 0 ? 0 : $7; death[n] = $8 == "" ? 1e9 : $8; pool[n] = $9
-            if ($8 != "" && $8 <= $7 || $8 != "" && $8 < 1 || $7 > 0 && $7 <= before || NF != 9) wrong++
+            n++; kind[n] = $2; bytes[n] = $6; birth[n] = $7 < 0 ? 0 : $7; death[n] = $8 == "" ? 1e9 : $8; pool[n] = $9; where[n] = $10
+            if ($8 != "" && $8 <= $7 || $8 != "" && $8 < 1 || $7 > 0 && $7 <= before || NF != 10 || $10 !~ /^(device|host)$/ || $10 == "host" && $9) wrong++
             if ($7 > 0) before = $7
             if ($7 > last) last = $7
             if ($8 > last) last = $8
@@ -35,8 +35,10 @@ peaks() {
             for (call = 0; call <= last; call++) {
                 split("", now); reserved = 0
                 for (i = 1; i <= n; i++) {
-                    if (birth[i] <= call) reserved = pool[i]
-                    if (birth[i] <= call && call < death[i]) { now[kind[i]] += bytes[i]; now["total"] += bytes[i] }
+                    if (birth[i] <= call && where[i] == "device") reserved = pool[i]
+                    if (birth[i] > call || call >= death[i]) continue
+                    if (where[i] == "host") now["host"] += bytes[i]
+                    else { now[kind[i]] += bytes[i]; now["total"] += bytes[i] }
                 }
                 for (k in now) if (now[k] > most[k]) most[k] = now[k]
                 if (reserved < now["total"]) short++
@@ -46,15 +48,17 @@ peaks() {
             print "short", short + 0; print "wrong", wrong + 0
         }' "$1"
 }
-# of_ledger REPORT -- the same of the ledger, as issued
-of_ledger() { awk -F, '$1 == "memory" && $2 != "host" && $4 > 0 { print $2, $4 }' "$1" | sort; }
+# of_ledger REPORT [COLUMN] -- the same of the ledgers, as issued; 5: as planned
+of_ledger() { awk -F, -v column="${2:-4}" '$1 == "memory" && $column > 0 { print $2, $column }' "$1" | sort; }
+# of_blocks CSV -- the same of the blocks, without the two checks
+of_blocks() { peaks "$1" | grep -vE '^(short|wrong)'; }
 
 # agrees RANKS OPTION...
 agrees() {
     name="the blocks' peaks are the ledger's, to the byte: W=$*"
     good "$@" --memory-report "$work/report.csv" --snapshot "$work/run.csv"
     peaks "$work/run.csv" >"$work/peaks"
-    diff <(of_ledger "$work/report.csv") <(grep -vE '^(short|wrong)' "$work/peaks") >"$work/err" || complain 'ledger <, snapshot >'
+    diff <(of_ledger "$work/report.csv") <(of_blocks "$work/run.csv") >"$work/err" || complain 'ledger <, snapshot >'
     grep -qx 'wrong 0' "$work/peaks" || complain 'a death before its birth, or births out of order'
     verdict
 }
@@ -67,6 +71,20 @@ for device in separate cuda-sim; do
     agrees 2 $run --device $device
     name="the pool of $device has reserved what is allocated, or more"
     grep -qx 'short 0' "$work/peaks" || complain "$(tail -2 "$work/peaks")"
+    verdict
+done
+
+# what lives on the host: more or less of it, with and without gradients; and what shm+staged takes for one call
+for offload in --cpu-offload '--cpu-offload --grad-accum 2' --optimizer-offload; do
+    agrees 2 $run --device separate $offload
+    grep -q '^host ' "$work/peaks" || complain 'nothing on the host'
+    name="planned: the blocks' peaks are those of the plan, on the device and on the host: $offload"
+    good 1 $model --reduction canonical --device separate $offload --plan --plan-ranks 2 --snapshot "$work/plan.csv"
+    diff <(of_ledger "$work/report.csv" 5) <(of_blocks "$work/plan.csv") >"$work/err" || complain 'plan <, snapshot >'
+    grep -qx "  on the host *$(sed -n 's/^host //p' "$work/peaks") .*" "$work/out" || complain "$(grep 'on the host' "$work/out")"
+    for row in exp_avg,optimizer,h.1 exp_avg_sq,optimizer,root; do
+        grep -q "^$row,.*,0,host$" "$work/plan.csv" || complain "no row '$row' on the host"
+    done
     verdict
 done
 
