@@ -289,14 +289,25 @@ done
 
 # ---- saves beside the steps -------------------------------------------------------------------------------------
 
-# A library that holds back rank 1, or the only one, where a save syncs its file, as long as there is a file $hold. A run
-# has tried fsync out before.
+# A library that holds back the removal of checkpoints if HOLD_AT says so, or else rank 1, or the only one, where a save
+# syncs its file, as long as there is a file $hold. A run has tried fsync out before.
 hold=$work/hold
 cat >"$work/hold.c" <<'END'
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+static int is_held(const char *at)
+{
+    return strcmp(getenv("HOLD_AT") ? getenv("HOLD_AT") : "fsync", at) == 0 && access(getenv("HOLD"), F_OK) == 0;
+}
+int unlinkat(int dir, const char *name, int flags)
+{
+    while (strncmp(name, "rank-", 5) == 0 && is_held("unlinkat"))
+        usleep(1000);
+    return (int)syscall(SYS_unlinkat, dir, name, flags);
+}
 int fsync(int fd)
 {
     static int n;
@@ -304,7 +315,7 @@ int fsync(int fd)
     const char *rank = getenv("FSDP_RUN");
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/rank-") && n++ > 0 && (!rank || *rank == '1'))
-        while (access(getenv("HOLD"), F_OK) == 0)
+        while (is_held("fsync"))
             usleep(1000);
     return fdatasync(fd);
 }
@@ -345,6 +356,23 @@ for by in '1 --parallel single' '2 --parallel ddp' '2 --wrap sub-block' '2 --dev
     verdict
     rm -rf "$new/sync"* "$new/async"*
 done
+if [ -e "$work/hold.so" ] && ranks=2 && case_of 2 '--save-async: steps go on while an old checkpoint is removed'; then
+    went $constant --steps 1 --save "$new/async"
+    touch "$hold"
+    HOLD_AT=unlinkat HOLD=$hold LD_PRELOAD=$work/hold.so $starts -n 2 "$trainer" $constant --save "$new/async" --save-async \
+        --save-every 5 --keep 1 --resume auto --loss-csv "$new/async.csv" --steps 12 >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+    until_true 100 'grep -q "step 10/12 " "$work/out"' || complain 'steps wait for the removal'
+    [ "$(cat "$new/async/latest")" = step-5 ] || complain "latest is $(cat "$new/async/latest")"
+    ls -d "$new"/async/step-1.*.tmp >"$work/ls" 2>&1 || complain 'nothing is being removed'
+    rm "$hold"
+    { wait_for_end 100; } 2>/dev/null
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    [ "$(cd "$new/async" && echo step-*)" = step-12 ] || complain "left: $(ls "$new/async")"
+    check_no_tmp
+    verdict
+    rm -rf "$new/async"*
+fi
 if [ -e "$work/hold.so" ] && ranks=2 && case_of 2 '--save-async: SIGTERM waits for the checkpoint in flight'; then
     went $constant --steps 1 --save "$new/async"
     held 2 --steps 1000000

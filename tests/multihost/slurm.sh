@@ -229,19 +229,22 @@ goes_on() {
 }
 
 asked() {
-    name='scancel --signal=USR1: saves and goes on'
-    submit
-    until_trains
-    scancel --signal=USR1 "$job"
-    until_true 60 '[ -s ck/latest ]'
-    until_trains
-    [ "$(state)" = RUNNING ] || complain "the job is $(state)"
-    verdict
-    name='scancel: saves and ends, and the same sbatch goes on to the same bits'
-    scancel "$job"
-    ends_saved CANCELLED
-    goes_on
-    verdict
+    for how in '' --save-async; do
+        name="scancel --signal=USR1${how:+, $how}: saves and goes on"
+        submit -- $how
+        until_trains
+        rm -f ck/latest
+        scancel --signal=USR1 "$job"
+        until_true 60 '[ -s ck/latest ]'
+        until_trains
+        [ "$(state)" = RUNNING ] || complain "the job is $(state)"
+        verdict
+        name="scancel${how:+, $how}: saves and ends, and the same sbatch goes on to the same bits"
+        scancel "$job"
+        ends_saved CANCELLED
+        goes_on
+        verdict
+    done
 }
 
 # Slurm looks at limits every 30 s.
