@@ -34,7 +34,8 @@ fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale);
 /* ---- provided -------------------------------------------------------------------------------- */
 /* offload_arrays -- how many arrays of a shard come from the host for an update. */
 size_t offload_arrays(const fsdp_optimizer *o);
-/* update_part_point -- point part at the arrays of its elements, wherever they live. */
+/* update_part_point -- point part at the arrays of its elements, wherever they live, and name its
+ * unit to those who watch what is issued next. */
 void update_part_point(const fsdp_optimizer *o, update_part *part);
 /* offload_bring -- point part at its arrays, upload those that live on the host into p, in order of
  * `up`, and point part at these copies. offload_take -- download what the update has written, in

@@ -42,6 +42,7 @@ static fsdp_status run_adamw(fsdp *f, const tiled_args *t)
 
 void update_part_point(const fsdp_optimizer *o, update_part *part)
 {
+    device_set_scope(o->r->f->run.dev, o->r->f->units[part->u].name, NULL);
     part->arrays.param = o->r->f->units[part->u].shard + part->begin;
     part->arrays.grad = o->r->grads[part->u].shard_grad + part->begin;
     for (int k = 0; k < optimizer_of(o->r->f->run.optimizer)->n_states; k++)

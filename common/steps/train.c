@@ -246,6 +246,7 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     }
     device_set_scope(setup->run->dev, NULL, NULL);
     TRY(setup->engine->optimizer_step(setup->engine->self, &sc, f->norm));
+    device_set_scope(setup->run->dev, NULL, NULL);
     if (setup->observer.end_step)
         TRY(setup->observer.end_step(setup->observer.self));
     TRY(pass_on_signals(l, f));

@@ -125,6 +125,10 @@ unset FSDP_ASYNC_COMPUTE
 traced 2 'DDP' --parallel ddp
 traced 2 'accumulating, canonical' --grad-accum 2 --reduction canonical
 traced 5 'more ranks than are drawn'
+name='updates are of units'
+grep '^{"name":"adamw"' "$dir/trace-rank-4.json" | sed 's/.*"unit":"\([^"]*\)".*/\1/' | sort -u >"$work/units"
+[ "$(tr '\n' ' ' <"$work/units")" = 'h.0 h.1 root ' ] || complain "units: $(cat "$work/units")"
+verdict
 
 name='the ranks as one trace' # the command of PROFILE.md
 (cd "$work/new" && rm -rf out && cp -r profile out &&
