@@ -105,7 +105,7 @@ __attribute__((format(printf, 5, 6))) static void report(order_check *c, const o
 {
     char what[sizeof c->first.what];
     va_list args;
-    if (!is_new(c, now->op->what, other))
+    if (!is_new(c, now->op.what, other))
         return;
     va_start(args, format);
     (void)vsnprintf(what, sizeof what, format, args);
@@ -129,13 +129,13 @@ static void report_conflict(order_check *c, const order_block *b, const order_ac
         snprintf(hint, sizeof hint,
                  "record an event on %s after it, and let %s wait for it (stream_wait_event)", by,
                  to);
-    report(c, now, then->op->what, hint,
+    report(c, now, then->op.what, hint,
            "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which '%s'%s on stream %s %s; "
            "nothing orders them",
-           now->op->what, now->op->where, to, now->verb,
+           now->op.what, now->op.where, to, now->verb,
            then->begin > now->begin ? then->begin : now->begin,
-           then->end < now->end ? then->end : now->end, b->label, then->op->what, then->op->where,
-           by, then->verb);
+           then->end < now->end ? then->end : now->end, b->label, then->op.what, then->op.where, by,
+           then->verb);
 }
 
 /* Bytes at ptr that no live block holds. */
@@ -144,14 +144,13 @@ static void report_stray(order_check *c, const order_access *now, const void *pt
     const order_freed *f = order_freed_find(&c->memory, ptr);
     const char *on = c->clocks.name[now->slot];
     if (f != NULL)
-        report(c, now, f->by.op->what, "issue the free after the last use",
+        report(c, now, f->by.op.what, "issue the free after the last use",
                "order: '%s'%s on stream %s %s '%s' after its free: '%s'%s was issued before",
-               now->op->what, now->op->where, on, now->verb, f->label, f->by.op->what,
-               f->by.op->where);
+               now->op.what, now->op.where, on, now->verb, f->label, f->by.op.what, f->by.op.where);
     else
         report(c, now, "", "pass memory of device_alloc to streams",
-               "order: '%s'%s on stream %s %s %zu bytes that are not device memory", now->op->what,
-               now->op->where, on, now->verb, bytes);
+               "order: '%s'%s on stream %s %s %zu bytes that are not device memory", now->op.what,
+               now->op.where, on, now->verb, bytes);
 }
 
 /* ---- rules ---------------------------------------------------------------------------------- */
@@ -163,20 +162,20 @@ static void report_stray(order_check *c, const order_access *now, const void *pt
 static void touch(order_check *c, order_block *b, const order_access *now)
 {
     const order_clock *at = &c->clocks.stream[now->slot], *host = &c->clocks.host;
-    order_access conflict = {.op = NULL};
+    order_access conflict = {.verb = NULL};
     size_t n = 0;
     for (size_t i = 0; i < b->n_log; i++) {
-        const order_access then = b->log[i];
-        bool before = order_before(at, then.slot, then.number);
-        bool overlap = then.begin < now->end && now->begin < then.end;
-        if (overlap && !before && (then.writes || now->writes))
-            conflict = then;
-        bool covered = before && now->begin <= then.begin && then.end <= now->end &&
-                       (now->writes || !then.writes);
-        if (!covered && !order_before(host, then.slot, then.number))
-            b->log[n++] = then;
+        const order_access *then = &b->log[i];
+        bool before = order_before(at, then->slot, then->number);
+        bool overlap = then->begin < now->end && now->begin < then->end;
+        if (overlap && !before && (then->writes || now->writes))
+            conflict = *then;
+        bool covered = before && now->begin <= then->begin && then->end <= now->end &&
+                       (now->writes || !then->writes);
+        if (!covered && !order_before(host, then->slot, then->number))
+            b->log[n++] = *then;
     }
-    if (conflict.op != NULL)
+    if (conflict.verb != NULL)
         report_conflict(c, b, &conflict, now);
     c->figures.kept -= b->n_log - n;
     b->n_log = n;
@@ -202,8 +201,8 @@ static void access_bytes(order_check *c, order_access now, mem_access a)
     now.end = now.begin + a.bytes;
     if (now.end > b->bytes)
         report(c, &now, "end", "compare the sizes of the two",
-               "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which has %zu", now.op->what,
-               now.op->where, c->clocks.name[now.slot], now.verb, now.begin, now.end, b->label,
+               "order: '%s'%s on stream %s %s bytes %zu-%zu of '%s', which has %zu", now.op.what,
+               now.op.where, c->clocks.name[now.slot], now.verb, now.begin, now.end, b->label,
                b->bytes);
     touch(c, b, &now);
 }
@@ -215,8 +214,8 @@ static void launch(order_check *c, order_access now, const device_act *act)
         report(c, &now, "untold",
                "give stream_launch_work what it touches: launch_config.accesses, or "
                "TOUCHES_NOTHING",
-               "order: launch without an access list: '%s'%s on stream %s", now.op->what,
-               now.op->where, c->clocks.name[now.slot]);
+               "order: launch without an access list: '%s'%s on stream %s", now.op.what,
+               now.op.where, c->clocks.name[now.slot]);
     for (int i = 0; act->accesses != NULL && i < act->n_accesses; i++)
         access_bytes(c, now, act->accesses[i]);
 }
@@ -287,13 +286,8 @@ static order_op op_of(const device_act *act)
 
 static void memory_act(order_check *c, int slot, const device_act *act)
 {
-    const order_op op = op_of(act);
-    order_access now = {.op = order_op_keep(&c->memory, &op), .slot = slot};
-    if (now.op == NULL) {
-        no_memory(c);
-        return;
-    }
-    now.number = order_tick(&c->clocks, slot);
+    const order_access now = {
+        .op = op_of(act), .slot = slot, .number = order_tick(&c->clocks, slot)};
     if (act->kind == ACT_LAUNCH)
         launch(c, now, act);
     else if (act->kind == ACT_ALLOC)

@@ -1,7 +1,7 @@
 /* order_impl.h -- what the parts of the order checker share; private to common/device.
  *
  * order_clock.c   what happens before what
- * order_memory.c  live blocks and what was done to them; words of operations
+ * order_memory.c  live blocks and what was done to them
  * order_check.c   the rules and the reports */
 #pragma once
 #include "common/device/order_check.h"
@@ -63,7 +63,7 @@ typedef struct order_op {
 
 /* One operation's access to bytes begin ... end-1 of a block. */
 typedef struct order_access {
-    const order_op *op;
+    order_op op;
     const char *verb; /* "reads", a literal */
     int slot;
     bool writes;
@@ -92,7 +92,6 @@ typedef struct order_memory {
     size_t n_live, live_room;
     order_freed freed[ORDER_FREED];
     size_t n_freed;
-    void *ops; /* tree (tsearch) of each order_op that was ever named */
 } order_memory;
 
 /* order_grow -- room for one element more after the n of *(type **)array; *room counts elements.
@@ -108,7 +107,5 @@ void order_block_end(order_memory *m, order_block *b, const order_access *by);
 const order_freed *order_freed_find(const order_memory *m, const void *ptr);
 /* order_log_add -- false: no memory. */
 bool order_log_add(order_block *b, const order_access *a);
-/* order_op_keep -- the kept copy of *op, valid until order_memory_free; NULL: no memory. */
-const order_op *order_op_keep(order_memory *m, const order_op *op);
 /* order_memory_free -- all of it. */
 void order_memory_free(order_memory *m);

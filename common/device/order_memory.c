@@ -1,8 +1,7 @@
-/* order_memory.c -- the blocks that are alive, what was done to them, and words; see order_impl.h.
+/* order_memory.c -- the blocks that are alive, and what was done to them; see order_impl.h.
  *
  * A block stands for one generation of its memory: device_alloc begins it, device_free ends it. The
  * same address may come again as another block. */
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/device/order_impl.h"
@@ -95,30 +94,6 @@ bool order_log_add(order_block *b, const order_access *a)
     return true;
 }
 
-/* ---- words ---------------------------------------------------------------------------------- */
-
-static int compare_ops(const void *a, const void *b)
-{
-    const order_op *x = a, *y = b;
-    const int by_what = strcmp(x->what, y->what);
-    return by_what != 0 ? by_what : strcmp(x->where, y->where);
-}
-
-const order_op *order_op_keep(order_memory *m, const order_op *op)
-{
-    order_op *const *kept = tfind(op, &m->ops, compare_ops);
-    if (kept != NULL)
-        return *kept;
-    order_op *copy = malloc(sizeof *copy);
-    if (copy == NULL)
-        return NULL;
-    *copy = *op;
-    if (tsearch(copy, &m->ops, compare_ops) != NULL)
-        return copy;
-    free(copy);
-    return NULL;
-}
-
 void order_memory_free(order_memory *m)
 {
     for (size_t i = 0; i < m->n_live; i++) {
@@ -126,5 +101,4 @@ void order_memory_free(order_memory *m)
         free(m->live[i]);
     }
     free(m->live);
-    tdestroy(m->ops, free);
 }
