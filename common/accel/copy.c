@@ -16,7 +16,7 @@
 
 /* ---- the host's part ------------------------------------------------------------------------- */
 
-static fsdp_status move_by_host(accel_stream *s, device_move a)
+static fsdp_status move_by_host(accel_stream *s, device_act a)
 {
     return accel_host_task(s, device_run_move, &a, sizeof a);
 }
@@ -30,7 +30,7 @@ static fsdp_status copy_by_device(accel_stream *s, accel_copy_kind kind, void *d
 static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t bytes)
 {
     if (accel_is_host(accel_device_of(s->base.device), dst))
-        return move_by_host(s, (device_move){dst, NULL, bytes, byte});
+        return move_by_host(s, (device_act){.dst = dst, .bytes = bytes, .byte = byte});
     return accel_stream_check(s, accel_api_at(s)->fill(dst, byte, bytes, s->queue), "fill");
 }
 
@@ -59,7 +59,7 @@ typedef enum leg { AT_ONCE, BY_HOST_TASK, BY_DEVICE_UP, BY_DEVICE_DOWN } leg;
 static fsdp_status leg_issue(accel_stream *s, leg how, void *dst, const void *src, size_t bytes)
 {
     if (how == BY_HOST_TASK)
-        return move_by_host(s, (device_move){dst, src, bytes, 0});
+        return move_by_host(s, (device_act){.dst = dst, .src = src, .bytes = bytes});
     if (how != AT_ONCE)
         return copy_by_device(s, how == BY_DEVICE_UP ? ACCEL_UP : ACCEL_DOWN, dst, src, bytes);
     bytes_copy(dst, src, bytes);
@@ -89,7 +89,7 @@ static fsdp_status copy(accel_stream *s, const device_act *act)
     const bool from_host = accel_is_host(d, act->src), to_host = accel_is_host(d, act->dst);
     const size_t align = d->api->copy_align_bytes;
     if (from_host && to_host)
-        return move_by_host(s, (device_move){act->dst, act->src, act->bytes, 0});
+        return move_by_host(s, *act);
     if (!from_host && !to_host && align > 0 &&
         ((uintptr_t)act->dst % align != 0 || (uintptr_t)act->src % align != 0))
         return by_stages(s, act, BY_DEVICE_DOWN, BY_DEVICE_UP);
@@ -111,7 +111,7 @@ static fsdp_status move(accel_stream *s, const device_act *act)
         return by_stages(s, act, AT_ONCE, accel_is_host(d, act->dst) ? BY_HOST_TASK : BY_DEVICE_UP);
     case ACT_DOWNLOAD:
         if (accel_is_host(d, act->src)) /* which the host task can read itself */
-            return move_by_host(s, (device_move){act->dst, act->src, act->bytes, 0});
+            return move_by_host(s, *act);
         if (!accel_is_host(d, act->dst))
             return by_stages(s, act, BY_DEVICE_DOWN, BY_HOST_TASK);
         return copy(s, act);

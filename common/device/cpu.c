@@ -112,9 +112,8 @@ fsdp_status cpu_stream_sync(stream *base)
 /* ---- moving and filling bytes --------------------------------------------------------------- */
 static fsdp_status launch_move(stream *s, const device_act *act)
 {
-    device_move a = {act->dst, act->src, act->bytes, act->byte};
     return cpu_launch(
-        s, &(launch_config){.fn = device_run_move, .args = &a, .args_bytes = sizeof a}, act);
+        s, &(launch_config){.fn = device_run_move, .args = act, .args_bytes = sizeof *act}, act);
 }
 
 /* The caller may reuse host_src at once: what is small travels in the queue, for more the host
@@ -129,11 +128,10 @@ static fsdp_status upload_to_worker(cpu_stream *s, const device_act *act)
     TRY(cpu_stream_status(s));
     cpu_task *task = NULL;
     void *args = NULL;
-    TRY(cpu_call_new(device_run_move, sizeof(device_move) + act->bytes, act, &task, &args));
-    device_move *a = args;
-    void *staged = a + 1;
-    memcpy(staged, act->src, act->bytes);
-    *a = (device_move){act->dst, staged, act->bytes, 0};
+    TRY(cpu_call_new(device_run_move, sizeof *act + act->bytes, act, &task, &args));
+    device_act *staged = args;
+    *staged = *act;
+    staged->src = memcpy(staged + 1, act->src, act->bytes);
     cpu_stream_issue(s, task);
     return FSDP_OK;
 }

@@ -386,7 +386,7 @@ void device_free(stream *s, void *ptr)
 /* ---- moving and filling --------------------------------------------------------------------- */
 fsdp_status device_run_move(void *args, int n_threads)
 {
-    const device_move *a = args;
+    const device_act *a = args;
     (void)n_threads;
     if (a->src)
         bytes_copy(a->dst, a->src, a->bytes);

@@ -120,13 +120,8 @@ void stream_init(stream *s, device *d, const stream_config *config);
  * the thread that made the fault. Returns 0, or errno's number. */
 int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const char *name);
 
-/* device_run_move -- a stream_fn that copies, or fills where src is NULL. */
-typedef struct device_move {
-    void *dst;
-    const void *src;
-    size_t bytes;
-    unsigned char byte;
-} device_move;
+/* device_run_move -- a stream_fn whose args are a device_act: it copies, or fills where src is
+ * NULL. */
 fsdp_status device_run_move(void *args, int n_threads);
 
 /* device_limit_left -- how much more device memory memory_limit_bytes leaves; SIZE_MAX without
