@@ -338,8 +338,7 @@ typedef struct capture {
 typedef struct cpu_event {
     event base;
     pthread_mutex_t lock;
-    capture *current;  /* NULL: never recorded, or recorded where nothing was left to wait for */
-    double recorded_s; /* in the latter case, when it is timed; else 0 */
+    capture *current; /* NULL: never recorded */
 } cpu_event;
 
 static void capture_put(capture *c)
@@ -407,24 +406,19 @@ typedef struct event_wait {
     device_act act;   /* for the watch */
 } event_wait;
 
-/* The stream has come to its wait for c. */
-static void wait_for(cpu_stream *s, capture *c, device_act *act)
+static void wait_run(cpu_stream *s, cpu_task *task)
 {
+    event_wait *wait = (event_wait *)task;
+    device_act *act = &wait->act;
     const device_watch *w = act->token != 0 ? &s->base.device->watch : NULL;
     act->begin_s = w ? clock_now_s() : 0;
-    if (!capture_wait(c))
-        stream_fail(s, &c->error);
+    if (!capture_wait(wait->capture))
+        stream_fail(s, &wait->capture->error);
     act->end_s = w ? clock_now_s() : 0;
     if (w && w->ran)
         w->ran(w->self, act);
-    capture_put(c);
-}
-
-static void wait_run(cpu_stream *s, cpu_task *task)
-{
-    event_wait *w = (event_wait *)task;
-    wait_for(s, w->capture, &w->act);
-    recycle_put(w);
+    capture_put(wait->capture);
+    recycle_put(wait);
 }
 
 static bool is_ready(cpu_stream *s)
@@ -446,17 +440,6 @@ fsdp_status cpu_event_create(device *d, bool timed, event **out)
     pthread_mutex_init(&e->lock, NULL);
     *out = &e->base;
     return FSDP_OK;
-}
-
-/* The event now stands for c (its reference passes to the event). */
-static void event_set(cpu_event *e, capture *c)
-{
-    pthread_mutex_lock(&e->lock);
-    capture *old = e->current;
-    e->current = c;
-    e->recorded_s = !c && e->base.timed ? clock_now_s() : 0;
-    pthread_mutex_unlock(&e->lock);
-    capture_put(old);
 }
 
 /* A reference to what the event stands for now, or NULL. */
@@ -482,14 +465,14 @@ fsdp_status cpu_event_record(event *base_event, stream *base_stream)
 {
     cpu_event *e = (cpu_event *)base_event;
     cpu_stream *s = (cpu_stream *)base_stream;
-    if (!s->is_worker && !stream_failed(s)) {
-        event_set(e, NULL); /* inline work is done already */
-        return FSDP_OK;
-    }
     capture *c = capture_new(base_event->timed);
     if (!c)
         return fsdp_error(FSDP_ENOMEM, "", "event_record: no memory on stream '%s'", s->base.name);
-    event_set(e, c);
+    pthread_mutex_lock(&e->lock);
+    capture *before = e->current;
+    e->current = c;
+    pthread_mutex_unlock(&e->lock);
+    capture_put(before);
     cpu_stream_issue(s, &c->task);
     return cpu_stream_status(s);
 }
@@ -500,12 +483,7 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e, const device_act *act)
     capture *c = event_get((cpu_event *)e);
     if (!c)
         return cpu_stream_status(s);
-    if (!s->is_worker) {
-        device_act mine = *act;
-        wait_for(s, c, &mine);
-        return cpu_stream_status(s);
-    }
-    if (capture_done(c) && !c->failed) { /* a failure must take its turn in the queue */
+    if (s->is_worker && capture_done(c) && !c->failed) { /* a failure takes its turn in the queue */
         capture_put(c);
         return cpu_stream_status(s);
     }
@@ -552,13 +530,10 @@ bool cpu_event_done(event *e)
 }
 
 /* When what the event stands for was reached; 0: never recorded, or not reached yet. */
-static double event_reached_s(event *base)
+static double event_reached_s(event *e)
 {
-    cpu_event *e = (cpu_event *)base;
-    capture *c = event_get(e);
-    double at_s = e->recorded_s;
-    if (c)
-        at_s = capture_done(c) ? c->reached_s : 0;
+    capture *c = event_get((cpu_event *)e);
+    double at_s = c && capture_done(c) ? c->reached_s : 0;
     capture_put(c);
     return at_s;
 }
