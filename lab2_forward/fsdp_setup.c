@@ -3,7 +3,6 @@
  *   fsdp_lay_out  wrap the model and lay out each unit (host only)
  *   fsdp_create   the same, then allocate the shards and fill them */
 #include <stdlib.h>
-#include <string.h>
 #include "common/comm/comm.h"
 #include "lab1_flatparam/dim0.h"
 #include "lab2_forward/dim0_gather.h"

@@ -1,7 +1,6 @@
 /* optimizer_setup.c -- provided, no task: the optimizer's memory, and the pieces of a shard. */
 #include <stdlib.h>
 #include "common/device/device.h"
-#include "lab2_forward/offload.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer_setup.h"
 

@@ -22,7 +22,6 @@
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
 #include "common/device/guard.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

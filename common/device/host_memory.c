@@ -8,7 +8,6 @@
 #include "common/base/dtype.h"
 #include "common/device/device_impl.h"
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

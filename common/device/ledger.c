@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/base/status.h"
 
 struct ledger {
     pthread_mutex_t lock;

@@ -4,7 +4,6 @@
  * operations, which come first, and an operation takes longer than that. */
 #include "common/observe/profile.h"
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"

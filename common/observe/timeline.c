@@ -3,7 +3,6 @@
  * Items stand in one array that doubles when it is full, up to MAX_ITEMS, so that a long run cannot
  * fill the memory; an item that finds no room is counted and dropped. */
 #include "common/observe/timeline.h"
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

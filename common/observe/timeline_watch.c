@@ -5,7 +5,6 @@
 #include "common/observe/timeline_watch.h"
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include "common/device/dry.h"
 
 enum { INDEX_BITS = 32 };

@@ -8,15 +8,12 @@
  * FSDP. */
 #include "common/steps/baseline.h"
 #include <stdlib.h>
-#include <string.h>
 #include "common/base/dtype.h"
 #include "common/checkpoint/ckpt_source.h"
-#include "common/sum/sum_run.h"
 #include "common/model/init.h"
-#include "common/model/runner.h"
 
 /* 64 bytes of bf16 or 128 of fp32, so every parameter and every slice starts on 64 bytes. */
-enum { ALIGN_ELEMS = 32, ONE_UNIT = 0, LOADED_ELEMS = 1 << 20 };
+enum { ALIGN_ELEMS = 32, LOADED_ELEMS = 1 << 20 };
 
 typedef struct baseline {
     run_context run;
