@@ -33,37 +33,29 @@ static fsdp_status zero_gaps(reducer *r, int u)
     return device_zero(r->f->compute, full + next, (l->padded_elems - next) * sizeof *full);
 }
 
-static fsdp_status alloc_buffer(const fsdp *f, grad_buffer *b, bool visited)
-{
-    FSDP_ASSERT(b->full_grad == NULL);
-    TRY(comm_alloc_f32(f->reduce_group, f->compute, MEM_GRADS_FULL, b->elems, "unit gradient",
-                       &b->full_grad));
-    return visited ? FSDP_OK : device_zero(f->compute, b->full_grad, b->elems * sizeof(float));
-}
-
 fsdp_status full_grad_alloc(reducer *r, int u)
 {
+    const fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    if (r->f->units[u].frozen)
+    if (f->units[u].frozen)
         return FSDP_OK;
-    TRY(alloc_buffer(r->f, &g->buffer, g->visited));
-    if (g->second)
-        TRY(alloc_buffer(r->f, &g->second->buffer, g->visited));
+    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b)) {
+        FSDP_ASSERT(b->full_grad == NULL);
+        TRY(comm_alloc_f32(f->reduce_group, f->compute, MEM_GRADS_FULL, b->elems, "unit gradient",
+                           &b->full_grad));
+        if (!g->visited)
+            TRY(device_zero(f->compute, b->full_grad, b->elems * sizeof(float)));
+    }
     grad_views_bind(r, u);
     return g->visited ? zero_gaps(r, u) : FSDP_OK;
-}
-
-static void free_buffer(const fsdp *f, grad_buffer *b)
-{
-    device_free(f->compute, b->full_grad);
-    b->full_grad = NULL;
 }
 
 void full_grad_free(reducer *r, int u)
 {
     unit_grad *g = &r->grads[u];
-    free_buffer(r->f, &g->buffer);
-    if (g->second)
-        free_buffer(r->f, &g->second->buffer);
+    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b)) {
+        device_free(r->f->compute, b->full_grad);
+        b->full_grad = NULL;
+    }
     grad_views_bind(r, u);
 }

@@ -24,9 +24,8 @@ fsdp_status grads_fetch(reducer *r, int u, stream *on, bool all)
     if (!shard_is_on_host(r->f))
         return FSDP_OK;
     TRY(offload_fetch_begin(x, g->buffer.acc.n_parked));
-    TRY(fetch(r, &g->buffer.acc, all));
-    if (g->second)
-        TRY(fetch(r, &g->second->buffer.acc, all));
+    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b))
+        TRY(fetch(r, &b->acc, all));
     return offload_order(x, x->up, on);
 }
 
@@ -49,9 +48,8 @@ fsdp_status grads_park(reducer *r, int u, stream *on)
     if (!shard_is_on_host(r->f))
         return FSDP_OK;
     TRY(offload_order(x, on, x->down));
-    TRY(park(x, &g->buffer.acc));
-    if (g->second)
-        TRY(park(x, &g->second->buffer.acc));
+    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b))
+        TRY(park(x, &b->acc));
     TRY(offload_park_end(x));
     g->buffer.acc.n_parked = x->n_parked;
     return FSDP_OK;

@@ -12,11 +12,8 @@ fsdp_status no_sync_keep(reducer *r, int u)
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
     const int level = run_batch_level(&f->run);
-    TRY(grad_acc_give(&g->buffer.local, f->compute, level, &g->buffer.full_grad));
-    if (g->second) {
-        grad_buffer *b = &g->second->buffer;
+    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b))
         TRY(grad_acc_give(&b->local, f->compute, level, &b->full_grad));
-    }
     full_grad_free(r, u);
     return FSDP_OK;
     /* SOLUTION END 3.9 */
@@ -29,11 +26,9 @@ fsdp_status no_sync_join(reducer *r, int u)
     if (g->buffer.local.n_pushed == 0)
         return FSDP_OK;
     /* SOLUTION BEGIN 3.9 */
-    TRY(grad_acc_finish_into(&g->buffer.local, f->compute, g->buffer.full_grad));
-    if (!g->second)
-        return FSDP_OK;
-    grad_buffer *b = &g->second->buffer;
-    return grad_acc_finish_into(&b->local, f->compute, b->full_grad);
+    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b))
+        TRY(grad_acc_finish_into(&b->local, f->compute, b->full_grad));
+    return FSDP_OK;
     /* SOLUTION END 3.9 */
 }
 

@@ -12,6 +12,13 @@ typedef struct second_use {
     size_t slice_begin; /* where this rank's part starts in its slice of the flat array */
 } second_use;
 
+/* grad_buffer_next -- for a loop over g->buffer and the buffer of a second use: the one after b;
+ * NULL: none. */
+static inline grad_buffer *grad_buffer_next(const unit_grad *g, const grad_buffer *b)
+{
+    return g->second && b == &g->buffer ? &g->second->buffer : NULL;
+}
+
 /* grad_buffer_init -- slices and acc of a buffer for elements begin ... begin+elems-1 of the unit's
  * flat array: each rank keeps the part that falls into its world slice.
  *   errors  FSDP_ENOMEM */
