@@ -252,22 +252,13 @@ static void end_block(order_check *c, order_access now, const device_act *act)
 
 static const char *call_of(const device_act *act)
 {
-    switch (act->kind) {
-    case ACT_ALLOC:
-        return "device_alloc";
-    case ACT_FREE:
-        return "device_free";
-    case ACT_COPY:
-        return "device_copy";
-    case ACT_UPLOAD:
-        return "device_upload";
-    case ACT_DOWNLOAD:
-        return "device_download";
-    case ACT_FILL:
-        return act->byte == 0 ? "device_zero" : "device_poison";
-    default:
+    static const char *const CALLS[] = {
+        [ACT_ALLOC] = "device_alloc",       [ACT_FREE] = "device_free",
+        [ACT_COPY] = "device_copy",         [ACT_UPLOAD] = "device_upload",
+        [ACT_DOWNLOAD] = "device_download", [ACT_FILL] = "device_zero"};
+    if (act->kind == ACT_LAUNCH)
         return act->work.key.name ? act->work.key.name : act->name ? act->name : "a launch";
-    }
+    return act->kind == ACT_FILL && act->byte != 0 ? "device_poison" : CALLS[act->kind];
 }
 
 /* In words what is issued, and for what. */
