@@ -56,12 +56,15 @@ static cpu_schedule *schedule_of(const cpu_stream *s)
 
 static uint64_t call_of(const cpu_task *task);
 
-/* The first task, once there is one; NULL: stopping, and drained. s->lock is held. */
+/* The first task, once there is one; NULL: stopping, and drained. */
 static cpu_task *first_task(cpu_stream *s)
 {
+    pthread_mutex_lock(&s->lock);
     while (STAILQ_EMPTY(&s->queue) && !s->stopping)
         pthread_cond_wait(&s->work, &s->lock);
-    return STAILQ_FIRST(&s->queue);
+    cpu_task *task = STAILQ_FIRST(&s->queue);
+    pthread_mutex_unlock(&s->lock);
+    return task;
 }
 
 static void run_task(cpu_stream *s, cpu_task *task)
@@ -81,13 +84,10 @@ static void *worker_main(void *arg)
     cpu_task *task;
     if (s->priority < 0) /* a thread has a niceness of its own */
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -s->priority);
-    pthread_mutex_lock(&s->lock);
     while ((task = first_task(s)) != NULL) {
-        if (schedule) {
-            pthread_mutex_unlock(&s->lock);
+        if (schedule)
             cpu_schedule_take(schedule, &s->player);
-            pthread_mutex_lock(&s->lock);
-        }
+        pthread_mutex_lock(&s->lock);
         STAILQ_REMOVE_HEAD(&s->queue, link);
         pthread_mutex_unlock(&s->lock);
         run_task(s, task);
@@ -95,13 +95,10 @@ static void *worker_main(void *arg)
         s->finished_tasks++;
         if (s->sync_waiters > 0 && s->finished_tasks >= s->sync_target)
             pthread_cond_broadcast(&s->idle);
-        if (schedule) {
-            pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->lock);
+        if (schedule)
             cpu_schedule_give(schedule);
-            pthread_mutex_lock(&s->lock);
-        }
     }
-    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
