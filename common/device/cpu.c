@@ -125,10 +125,10 @@ static fsdp_status upload_to_worker(cpu_stream *s, const device_act *act)
         TRY(launch_move(&s->base, act));
         return cpu_stream_sync(&s->base);
     }
-    TRY(cpu_stream_status(s));
+    const launch_config l = {.fn = device_run_move, .args_bytes = sizeof *act + act->bytes};
     cpu_task *task = NULL;
     void *args = NULL;
-    TRY(cpu_call_new(device_run_move, sizeof *act + act->bytes, act, &task, &args));
+    TRY(cpu_call_new(s, &l, act, &task, &args));
     device_act *staged = args;
     *staged = *act;
     staged->src = memcpy(staged + 1, act->src, act->bytes);

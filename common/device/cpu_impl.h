@@ -102,11 +102,12 @@ void cpu_stream_drain(cpu_stream *s);
 void cpu_stream_issue(cpu_stream *s, cpu_task *task);
 /* cpu_stream_status -- FSDP_OK, or the stream's first error, whose words are now this thread's. */
 fsdp_status cpu_stream_status(cpu_stream *s);
-/* cpu_call_new -- a task that runs fn unless the stream has failed, and tells the watch when
- * act->token is not 0. *args: room for args_bytes (or a unique pointer), aligned for any type, for
- * the caller to fill before the task is issued. */
-fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act, cpu_task **out,
-                         void **args);
+/* cpu_call_new -- a task that runs l->fn unless the stream has failed, and tells the watch when
+ * act->token is not 0. *args: room for l->args_bytes (or a unique pointer), aligned for any type,
+ * for the caller to fill before the task is issued.
+ *   errors  the stream's; FSDP_ENOMEM */
+fsdp_status cpu_call_new(cpu_stream *s, const launch_config *l, const device_act *act,
+                         cpu_task **out, void **args);
 
 /* ---- memory (cpu_memory.c) ------------------------------------------------------------------ */
 typedef struct cpu_block cpu_block;

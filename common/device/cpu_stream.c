@@ -257,17 +257,25 @@ static void call_run(cpu_stream *s, cpu_task *task)
     recycle_put(call);
 }
 
-fsdp_status cpu_call_new(stream_fn fn, size_t args_bytes, const device_act *act, cpu_task **out,
-                         void **args)
+static uint64_t number_of(cpu_schedule *x, const launch_config *l)
 {
-    kernel_call *call = recycle_get(sizeof *call + args_bytes);
+    if (!x || l->waits_for == WAITS_FOR_NOBODY)
+        return CPU_NO_CALL;
+    return l->waits_for == WAITS_FOR_HOST ? CPU_CALL_OF_HOST : cpu_schedule_number_call(x);
+}
+
+fsdp_status cpu_call_new(cpu_stream *s, const launch_config *l, const device_act *act,
+                         cpu_task **out, void **args)
+{
+    TRY(cpu_stream_status(s));
+    kernel_call *call = recycle_get(sizeof *call + l->args_bytes);
     if (!call)
         return fsdp_error(FSDP_ENOMEM, "", "stream_launch: no memory for %zu bytes of arguments",
-                          args_bytes);
+                          l->args_bytes);
     call->task.run = call_run;
-    call->fn = fn;
-    call->number = CPU_NO_CALL;
-    call->on_host = false;
+    call->fn = l->fn;
+    call->number = number_of(schedule_of(s), l);
+    call->on_host = l->on_host;
     call->act = *act;
     call->act.accesses = NULL; /* the caller's, gone by then */
     call->act.n_accesses = 0;
@@ -298,24 +306,14 @@ static uint64_t first_call(cpu_stream *s)
     return call;
 }
 
-static uint64_t number_of(cpu_schedule *x, const launch_config *l)
-{
-    if (!x || l->waits_for == WAITS_FOR_NOBODY)
-        return CPU_NO_CALL;
-    return l->waits_for == WAITS_FOR_HOST ? CPU_CALL_OF_HOST : cpu_schedule_number_call(x);
-}
-
 fsdp_status cpu_launch(stream *base, const launch_config *l, const device_act *act)
 {
     cpu_stream *s = (cpu_stream *)base;
-    TRY(cpu_stream_status(s));
     cpu_task *task = NULL;
     void *copy = NULL;
-    TRY(cpu_call_new(l->fn, l->args_bytes, act, &task, &copy));
+    TRY(cpu_call_new(s, l, act, &task, &copy));
     if (l->args_bytes > 0)
         memcpy(copy, l->args, l->args_bytes);
-    ((kernel_call *)task)->number = number_of(schedule_of(s), l);
-    ((kernel_call *)task)->on_host = l->on_host;
     cpu_stream_issue(s, task);
     return s->is_worker ? FSDP_OK : cpu_stream_status(s);
 }
