@@ -57,15 +57,18 @@ order_figures order_check_read(order_check *c)
 {
     pthread_mutex_lock(&c->lock);
     order_figures f = c->figures;
+    for (size_t i = 0; i < c->memory.n_live; i++)
+        f.kept += c->memory.live[i]->n_log;
     pthread_mutex_unlock(&c->lock);
     return f;
 }
 
 /* ---- reports -------------------------------------------------------------------------------- */
 
-/* The first violation, or why the checker gave up. */
+/* The first violation, or why the checker gives up: any status but FSDP_EORDER. */
 static void keep_first(order_check *c, fsdp_status status, const char *hint, const char *what)
 {
+    c->gave_up = c->gave_up || status != FSDP_EORDER;
     if (c->first.status != FSDP_OK)
         return;
     c->first.status = status;
@@ -73,15 +76,9 @@ static void keep_first(order_check *c, fsdp_status status, const char *hint, con
     snprintf(c->first.hint, sizeof c->first.hint, "%s", hint);
 }
 
-static void give_up(order_check *c, fsdp_status why, const char *hint, const char *what)
-{
-    keep_first(c, why, hint, what);
-    c->gave_up = true;
-}
-
 static void no_memory(order_check *c)
 {
-    give_up(c, FSDP_ENOMEM, "run without the check", "order check: no host memory");
+    keep_first(c, FSDP_ENOMEM, "run without the check", "order check: no host memory");
 }
 
 /* Whether these two have not been reported yet. */
@@ -177,11 +174,8 @@ static void touch(order_check *c, order_block *b, const order_access *now)
     }
     if (conflict.verb != NULL)
         report_conflict(c, b, &conflict, now);
-    c->figures.kept -= b->n_log - n;
     b->n_log = n;
-    if (order_log_add(b, now))
-        c->figures.kept++;
-    else
+    if (!order_log_add(b, now))
         no_memory(c);
 }
 
@@ -244,7 +238,6 @@ static void end_block(order_check *c, order_access now, const device_act *act)
     now.writes = true;
     now.end = b->bytes;
     touch(c, b, &now);
-    c->figures.kept -= b->n_log;
     order_block_end(&c->memory, b, &now);
 }
 
@@ -295,8 +288,8 @@ static void stream_act(order_check *c, const device_act *act)
 {
     int slot = order_slot(&c->clocks, act->stream);
     if (slot < 0)
-        give_up(c, FSDP_EINVAL, "free streams that are not used any more",
-                "order check: more than 64 streams at once");
+        keep_first(c, FSDP_EINVAL, "free streams that are not used any more",
+                   "order check: more than 64 streams at once");
     else if (act->kind == ACT_RECORD && !order_record(&c->clocks, slot, act->event))
         no_memory(c);
     else if (act->kind == ACT_WAIT)
