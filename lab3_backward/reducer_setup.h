@@ -25,6 +25,3 @@ void reducer_free(reducer *r);
 /* grad_views_bind -- point views.grads[p] into full_grad, by slot, or to NULL if u has no gradient
  * memory. */
 void grad_views_bind(reducer *r, int u);
-
-/* sgd_step -- one SGD step on every shard, from shard_grad * *grad_coef (NULL: 1). */
-fsdp_status sgd_step(reducer *r, float lr, const float *grad_coef);
