@@ -151,11 +151,6 @@ const char *stream_name(const stream *s)
     return s->name;
 }
 
-int stream_threads(const stream *s)
-{
-    return s->n_threads;
-}
-
 fsdp_status stream_create(device *d, const stream_config *config, stream **out)
 {
     FSDP_ASSERT(d && config && config->name && config->n_threads >= 0 && out);

@@ -100,9 +100,6 @@ stream *device_compute_stream(device *d);
 device *stream_device(stream *s);
 const char *stream_name(const stream *s);
 
-/* stream_threads -- threads that a CPU kernel on this stream may use. */
-int stream_threads(const stream *s);
-
 /* stream_sync -- the host waits for all work issued on s so far.
  *   errors  the stream's */
 fsdp_status stream_sync(stream *s);

@@ -18,7 +18,7 @@
 #include <string.h>
 #include "common/base/options.h"
 #include "common/base/philox.h"
-#include "common/device/device.h"
+#include "common/device/device_impl.h"
 #include "common/ops/ops.h"
 #include "tests/bench/bench_lib.h"
 #include "tests/bench/roof_lib.h"
@@ -130,11 +130,11 @@ static fsdp_status measure_in_place(bench *b, bench_mix mix, const kernel *k)
     double seconds[MAX_REPS];
     bound u = {.limit = "in-place"};
     TRY(time_once(b, k, &seconds[0]));
-    u.least_s = bench_in_place_s(b->x, PARAMS, mix, stream_threads(b->s));
+    u.least_s = bench_in_place_s(b->x, PARAMS, mix, b->s->n_threads);
     size_t reps = reps_of(seconds[0]);
     for (size_t i = 0; i < reps; i++) {
         TRY(time_once(b, k, &seconds[i]));
-        u.least_s = fmin(u.least_s, bench_in_place_s(b->x, PARAMS, mix, stream_threads(b->s)));
+        u.least_s = fmin(u.least_s, bench_in_place_s(b->x, PARAMS, mix, b->s->n_threads));
     }
     u.rate = 1e-9 * (double)k->bytes / u.least_s;
     print_row(b, k, &u, seconds, reps);
@@ -472,7 +472,7 @@ static void release(bench *b)
 
 static fsdp_status run(bench *b, const bench_options *o)
 {
-    TRY(bench_roof_measure(stream_threads(b->s), &b->roof));
+    TRY(bench_roof_measure(b->s->n_threads, &b->roof));
     if (o->roof != NULL) {
         bench_roof_merge(&b->roof, o->roof);
         TRY(bench_roof_write(&b->roof, o->roof));

@@ -4,6 +4,7 @@
  * Order is tested with gates (tasks that wait for the test), so that a wrong order shows every time
  * and not once in a while. Memory: test_device_memory.c; wrong use and limits:
  * test_device_faults.c; random programs: test_device_stress.c. */
+#include "common/device/device_impl.h"
 #include "tests/unit/device_lib.h"
 #include <string.h>
 #include <sys/resource.h>
@@ -65,8 +66,8 @@ static void test_stream_facts(void **state)
     assert_int_equal(device_ledger(d) == device_host_ledger(d), is_cpu);
     assert_int_equal(device_runs_c(d), backend->runs_c);
     assert_ptr_equal(stream_device(other), d);
-    assert_int_equal(stream_threads(compute), 2);
-    assert_int_equal(stream_threads(other), 1);
+    assert_int_equal(compute->n_threads, 2);
+    assert_int_equal(other->n_threads, 1);
     int seen[2] = {0, 0};
     OK(launch_c(compute, run_report_threads, &(int *){&seen[0]}, sizeof(int *)));
     OK(launch_c(other, run_report_threads, &(int *){&seen[1]}, sizeof(int *)));

@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/device/device_impl.h"
 #include "common/ops/cpu_kernels.h"
 #include "common/sum/rsum_digits.h"
 #include "tests/unit/ops_check_lib.h"
@@ -29,7 +30,7 @@ static void compare_with_one_thread(int t, stream *other, const char *where)
     for (size_t i = 0; i < ops_case_count(); i++) {
         omp_set_num_threads(1);
         ops_result expected = ops_case_run(i, ops_table(t), device_compute_stream(one));
-        omp_set_num_threads(stream_threads(other) > 1 ? stream_threads(other) : 4);
+        omp_set_num_threads(other->n_threads > 1 ? other->n_threads : 4);
         ops_result got = ops_case_run(i, ops_table(t), other);
         OK(expected.status);
         OK(got.status);
