@@ -84,8 +84,7 @@ static fsdp_status check_room(const trainer *t, const char *what, size_t need, c
 /* Ranks of a host share its memory. */
 static fsdp_status check_on_host(const trainer *t, const char *what, size_t need, const char *hint)
 {
-    return check_need(what, need,
-                      device_host_mem_available() / (size_t)comm_local_size(t->run.world),
+    return check_need(what, need, host_mem_available("") / (size_t)comm_local_size(t->run.world),
                       "host memory are available to it", hint);
 }
 

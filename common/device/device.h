@@ -72,8 +72,11 @@ size_t device_mem_available(device *d);
  * or kept for the next block; 0: the device has no pool, or its memory is the host's. */
 size_t device_mem_reserved(device *d);
 
-/* device_host_mem_available -- the same of the host alone. */
-size_t device_host_mem_available(void);
+/* host_mem_available -- bytes that this process may still get from the operating system: the least
+ * of MemAvailable, of every enclosing memory cgroup's limit minus its use, and of RLIMIT_AS and
+ * RLIMIT_DATA minus what counts against them. root: prefix of /proc and /sys ("" but in tests).
+ * A figure that cannot be read limits nothing. SIZE_MAX when none can. */
+size_t host_mem_available(const char *root);
 
 /* ---- streams -------------------------------------------------------------------------------- */
 

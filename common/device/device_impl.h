@@ -134,9 +134,3 @@ fsdp_status device_alloc_failed(ledger *l, const mem_request *want);
 /* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
  * two), in huge pages where the system has them; NULL when there is none. Owner: caller, munmap. */
 void *host_map(size_t bytes, size_t align_bytes);
-
-/* host_mem_available -- bytes that this process may still get from the operating system: the least
- * of MemAvailable, of every enclosing memory cgroup's limit minus its use, and of RLIMIT_AS and
- * RLIMIT_DATA minus what counts against them. root: prefix of /proc and /sys ("" but in tests).
- * A figure that cannot be read limits nothing. SIZE_MAX when none can. */
-size_t host_mem_available(const char *root);

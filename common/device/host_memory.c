@@ -141,11 +141,6 @@ static size_t rlimit_available(const char *root, int resource, const char *used_
     return minus(limit.rlim_cur, used);
 }
 
-size_t device_host_mem_available(void)
-{
-    return host_mem_available("");
-}
-
 size_t host_mem_available(const char *root)
 {
     size_t available = SIZE_MAX; /* stays when there is no such figure */
