@@ -54,13 +54,6 @@ typedef struct op_call {
     aclBoolArray *bools;
 } op_call;
 
-static op_call call_on(stream *s)
-{
-    op_call c = {};
-    c.s = s;
-    return c;
-}
-
 /* The second phase of an operator. */
 typedef aclnnStatus (*run_fn)(void *workspace, uint64_t bytes, aclOpExecutor *, aclrtStream);
 
@@ -150,6 +143,13 @@ static aclIntArray *ints(op_call *c, int64_t value)
     return c->ints = aclCreateIntArray(&value, 1);
 }
 
+/* The gradients of input, gain and bias. */
+static aclBoolArray *all_wanted(op_call *c)
+{
+    const bool wanted[] = {true, true, true};
+    return c->bools = aclCreateBoolArray(wanted, 3);
+}
+
 static void destroy_descriptions(op_call *c)
 {
     for (int i = 0; i < c->n_tensors; i++)
@@ -186,30 +186,28 @@ static fsdp_status execute(op_call *c, const char *name, run_fn run)
     return status;
 }
 
-/* CALL -- both phases of operator `name`, whose arguments but the last two follow. */
-#define CALL(name, c, ...)                                                                         \
-    ((c)->code = name##GetWorkspaceSize(__VA_ARGS__, &(c)->workspace_bytes, &(c)->executor),       \
-     execute(c, #name, name))
-
-static bool same_place(const npu_view *a, const npu_view *b)
-{
-    return a->ptr == b->ptr;
-}
+/* CALL -- both phases of operator `name` on a stream, `on`. The operator's arguments follow, all
+ * but the last two; they are described in c, the call. */
+#define CALL(name, on, ...)                                                                        \
+    ({                                                                                             \
+        op_call c = {};                                                                            \
+        c.s = on;                                                                                  \
+        c.code = name##GetWorkspaceSize(__VA_ARGS__, &c.workspace_bytes, &c.executor);             \
+        execute(&c, #name, name);                                                                  \
+    })
 
 /* ---- products -------------------------------------------------------------------------------- */
 
 fsdp_status aclnn_mm(stream *s, npu_view out, npu_view a, npu_view b)
 {
-    op_call c = call_on(s);
     /* SOLUTION BEGIN 6.5 */
-    return CALL(aclnnMm, &c, tensor(&c, a), tensor(&c, b), tensor(&c, out), KEEP_DTYPE);
+    return CALL(aclnnMm, s, tensor(&c, a), tensor(&c, b), tensor(&c, out), KEEP_DTYPE);
     /* SOLUTION END 6.5 */
 }
 
 fsdp_status aclnn_mm_add(stream *s, npu_view io, npu_view a, npu_view b)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceAddmm, &c, tensor(&c, io), tensor(&c, a), tensor(&c, b), scalar(&c, 1),
+    return CALL(aclnnInplaceAddmm, s, tensor(&c, io), tensor(&c, a), tensor(&c, b), scalar(&c, 1),
                 scalar(&c, 1), KEEP_DTYPE);
 }
 
@@ -217,145 +215,122 @@ fsdp_status aclnn_mm_add(stream *s, npu_view io, npu_view a, npu_view b)
 
 fsdp_status aclnn_add(stream *s, npu_view out, npu_view a, npu_view b)
 {
-    op_call c = call_on(s);
-    if (same_place(&out, &a))
-        return CALL(aclnnInplaceAdd, &c, tensor(&c, out), tensor(&c, b), scalar(&c, 1));
-    return CALL(aclnnAdd, &c, tensor(&c, a), tensor(&c, b), scalar(&c, 1), tensor(&c, out));
+    if (out.ptr == a.ptr)
+        return CALL(aclnnInplaceAdd, s, tensor(&c, out), tensor(&c, b), scalar(&c, 1));
+    return CALL(aclnnAdd, s, tensor(&c, a), tensor(&c, b), scalar(&c, 1), tensor(&c, out));
 }
 
 fsdp_status aclnn_sub_from(stream *s, npu_view io, npu_view b)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceAdd, &c, tensor(&c, io), tensor(&c, b), scalar(&c, -1));
+    return CALL(aclnnInplaceAdd, s, tensor(&c, io), tensor(&c, b), scalar(&c, -1));
 }
 
 fsdp_status aclnn_mul(stream *s, npu_view out, npu_view a, npu_view b)
 {
-    op_call c = call_on(s);
-    if (same_place(&out, &a))
-        return CALL(aclnnInplaceMul, &c, tensor(&c, out), tensor(&c, b));
-    return CALL(aclnnMul, &c, tensor(&c, a), tensor(&c, b), tensor(&c, out));
+    if (out.ptr == a.ptr)
+        return CALL(aclnnInplaceMul, s, tensor(&c, out), tensor(&c, b));
+    return CALL(aclnnMul, s, tensor(&c, a), tensor(&c, b), tensor(&c, out));
 }
 
 fsdp_status aclnn_div_by(stream *s, npu_view io, npu_view b)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceDiv, &c, tensor(&c, io), tensor(&c, b));
+    return CALL(aclnnInplaceDiv, s, tensor(&c, io), tensor(&c, b));
 }
 
 fsdp_status aclnn_muls(stream *s, npu_view out, npu_view a, float factor)
 {
-    op_call c = call_on(s);
-    if (same_place(&out, &a))
-        return CALL(aclnnInplaceMuls, &c, tensor(&c, out), scalar(&c, factor));
-    return CALL(aclnnMuls, &c, tensor(&c, a), scalar(&c, factor), tensor(&c, out));
+    if (out.ptr == a.ptr)
+        return CALL(aclnnInplaceMuls, s, tensor(&c, out), scalar(&c, factor));
+    return CALL(aclnnMuls, s, tensor(&c, a), scalar(&c, factor), tensor(&c, out));
 }
 
 fsdp_status aclnn_divs_by(stream *s, npu_view io, float divisor)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceDivs, &c, tensor(&c, io), scalar(&c, divisor));
+    return CALL(aclnnInplaceDivs, s, tensor(&c, io), scalar(&c, divisor));
 }
 
 fsdp_status aclnn_adds_to(stream *s, npu_view io, float term)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceAdds, &c, tensor(&c, io), scalar(&c, term), scalar(&c, 1));
+    return CALL(aclnnInplaceAdds, s, tensor(&c, io), scalar(&c, term), scalar(&c, 1));
 }
 
 fsdp_status aclnn_sqrt(stream *s, npu_view out, npu_view in)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnSqrt, &c, tensor(&c, in), tensor(&c, out));
+    return CALL(aclnnSqrt, s, tensor(&c, in), tensor(&c, out));
 }
 
 fsdp_status aclnn_log(stream *s, npu_view out, npu_view in)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnLog, &c, tensor(&c, in), tensor(&c, out));
+    return CALL(aclnnLog, s, tensor(&c, in), tensor(&c, out));
 }
 
 fsdp_status aclnn_cast(stream *s, npu_view out, npu_view in)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnCast, &c, tensor(&c, in), out.type, tensor(&c, out));
+    return CALL(aclnnCast, s, tensor(&c, in), out.type, tensor(&c, out));
 }
 
 fsdp_status aclnn_copy(stream *s, npu_view out, npu_view in)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceCopy, &c, tensor(&c, out), tensor(&c, in));
+    return CALL(aclnnInplaceCopy, s, tensor(&c, out), tensor(&c, in));
 }
 
 fsdp_status aclnn_fill(stream *s, npu_view out, float value)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceFillScalar, &c, tensor(&c, out), scalar(&c, value));
+    return CALL(aclnnInplaceFillScalar, s, tensor(&c, out), scalar(&c, value));
 }
 
 fsdp_status aclnn_zero(stream *s, npu_view out)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceZero, &c, tensor(&c, out));
+    return CALL(aclnnInplaceZero, s, tensor(&c, out));
 }
 
 fsdp_status aclnn_triu(stream *s, npu_view io, int64_t diagonal)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnInplaceTriu, &c, tensor(&c, io), diagonal);
+    return CALL(aclnnInplaceTriu, s, tensor(&c, io), diagonal);
 }
 
 fsdp_status aclnn_gelu(stream *s, npu_view out, npu_view in)
 {
     enum { TANH = 1 };
-    op_call c = call_on(s);
-    return CALL(aclnnGeluV2, &c, tensor(&c, in), TANH, tensor(&c, out));
+    return CALL(aclnnGeluV2, s, tensor(&c, in), TANH, tensor(&c, out));
 }
 
 fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in)
 {
     char form[] = "tanh";
-    op_call c = call_on(s);
-    return CALL(aclnnGeluBackwardV2, &c, tensor(&c, d_out), tensor(&c, in), form, tensor(&c, d_in));
+    return CALL(aclnnGeluBackwardV2, s, tensor(&c, d_out), tensor(&c, in), form, tensor(&c, d_in));
 }
 
 /* ---- sums and rows --------------------------------------------------------------------------- */
 
 fsdp_status aclnn_reduce_sum(stream *s, npu_view out, npu_view in)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnReduceSum, &c, tensor(&c, in), ints(&c, 0), false, out.type, tensor(&c, out));
+    return CALL(aclnnReduceSum, s, tensor(&c, in), ints(&c, 0), false, out.type, tensor(&c, out));
 }
 
 fsdp_status aclnn_layernorm(stream *s, npu_view out, const norm_views *x, npu_view bias, double eps)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnLayerNorm, &c, tensor(&c, x->in), ints(&c, x->in.dim[1]), tensor(&c, x->gain),
+    return CALL(aclnnLayerNorm, s, tensor(&c, x->in), ints(&c, x->in.dim[1]), tensor(&c, x->gain),
                 tensor(&c, bias), eps, tensor(&c, out), tensor(&c, x->mean), tensor(&c, x->rstd));
 }
 
 fsdp_status aclnn_layernorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_bias,
                                      npu_view d_out, const norm_views *x)
 {
-    const bool all[3] = {true, true, true};
-    op_call c = call_on(s);
-    c.bools = aclCreateBoolArray(all, 3);
-    return CALL(aclnnLayerNormBackward, &c, tensor(&c, d_out), tensor(&c, x->in),
+    return CALL(aclnnLayerNormBackward, s, tensor(&c, d_out), tensor(&c, x->in),
                 ints(&c, x->in.dim[1]), tensor(&c, x->mean), tensor(&c, x->rstd),
-                tensor(&c, x->gain), NULL, c.bools, tensor(&c, d_in), tensor(&c, d_gain),
+                tensor(&c, x->gain), NULL, all_wanted(&c), tensor(&c, d_in), tensor(&c, d_gain),
                 tensor(&c, d_bias));
 }
 
 fsdp_status aclnn_log_softmax(stream *s, npu_view out, npu_view in)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnLogSoftmax, &c, tensor(&c, in), -1, tensor(&c, out));
+    return CALL(aclnnLogSoftmax, s, tensor(&c, in), -1, tensor(&c, out));
 }
 
 fsdp_status aclnn_log_softmax_backward(stream *s, npu_view d_in, npu_view d_out, npu_view out)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnLogSoftmaxBackward, &c, tensor(&c, d_out), tensor(&c, out), -1,
+    return CALL(aclnnLogSoftmaxBackward, s, tensor(&c, d_out), tensor(&c, out), -1,
                 tensor(&c, d_in));
 }
 
@@ -363,32 +338,27 @@ enum { NO_REDUCTION = 0, IGNORE_INDEX = -100 }; /* no target is below 0 */
 
 fsdp_status aclnn_nll_loss(stream *s, npu_view loss, const nll_views *x)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnNLLLoss, &c, tensor(&c, x->log_p), tensor(&c, x->target),
-                tensor(&c, x->weight), NO_REDUCTION, IGNORE_INDEX, tensor(&c, loss),
-                tensor(&c, x->total));
+    return CALL(aclnnNLLLoss, s, tensor(&c, x->log_p), tensor(&c, x->target), tensor(&c, x->weight),
+                NO_REDUCTION, IGNORE_INDEX, tensor(&c, loss), tensor(&c, x->total));
 }
 
 fsdp_status aclnn_nll_loss_backward(stream *s, npu_view d_log_p, npu_view d_loss,
                                     const nll_views *x)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnNLLLossBackward, &c, tensor(&c, d_loss), tensor(&c, x->log_p),
+    return CALL(aclnnNLLLossBackward, s, tensor(&c, d_loss), tensor(&c, x->log_p),
                 tensor(&c, x->target), tensor(&c, x->weight), NO_REDUCTION, IGNORE_INDEX,
                 tensor(&c, x->total), tensor(&c, d_log_p));
 }
 
 fsdp_status aclnn_embedding(stream *s, npu_view out, npu_view table, npu_view numbers)
 {
-    op_call c = call_on(s);
-    return CALL(aclnnEmbedding, &c, tensor(&c, table), tensor(&c, numbers), tensor(&c, out));
+    return CALL(aclnnEmbedding, s, tensor(&c, table), tensor(&c, numbers), tensor(&c, out));
 }
 
 fsdp_status aclnn_embedding_backward(stream *s, npu_view d_table, npu_view d_out, npu_view numbers)
 {
     const uint64_t no_padding = UINT64_MAX; /* -1, as PyTorch's backend passes it */
-    op_call c = call_on(s);
-    return CALL(aclnnEmbeddingDenseBackward, &c, tensor(&c, d_out), tensor(&c, numbers),
+    return CALL(aclnnEmbeddingDenseBackward, s, tensor(&c, d_out), tensor(&c, numbers),
                 (uint64_t)d_table.dim[0], no_padding, false, tensor(&c, d_table));
 }
 
@@ -402,8 +372,7 @@ fsdp_status aclnn_attention(stream *s, const attention_views *x)
 {
     char layout[] = "BSH";
     const npu_view unused = view_f32(x->max.ptr, 0); /* of softmaxOutOut, which must be there */
-    op_call c = call_on(s);
-    return CALL(aclnnFlashAttentionScore, &c, tensor(&c, x->q), tensor(&c, x->k), tensor(&c, x->v),
+    return CALL(aclnnFlashAttentionScore, s, tensor(&c, x->q), tensor(&c, x->k), tensor(&c, x->v),
                 NULL, NULL, NULL, tensor(&c, x->mask), NULL, x->scale, 1.0, ALL_BEFORE, NONE_AFTER,
                 x->n_head, layout, HIGH_PRECISION, MASK_IS_WHOLE, tensor(&c, x->max),
                 tensor(&c, x->sum), tensor(&c, unused), tensor(&c, x->out));
@@ -413,8 +382,7 @@ fsdp_status aclnn_attention_backward(stream *s, npu_view d_q, npu_view d_k, npu_
                                      npu_view d_out, const attention_views *x)
 {
     char layout[] = "BSH";
-    op_call c = call_on(s);
-    return CALL(aclnnFlashAttentionScoreGrad, &c, tensor(&c, x->q), tensor(&c, x->k),
+    return CALL(aclnnFlashAttentionScoreGrad, s, tensor(&c, x->q), tensor(&c, x->k),
                 tensor(&c, x->v), tensor(&c, d_out), NULL, NULL, NULL, tensor(&c, x->mask),
                 tensor(&c, x->max), tensor(&c, x->sum), NULL, tensor(&c, x->out), NULL, x->scale,
                 1.0, ALL_BEFORE, NONE_AFTER, x->n_head, layout, HIGH_PRECISION, MASK_IS_WHOLE,
