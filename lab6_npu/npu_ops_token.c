@@ -105,6 +105,24 @@ static npu_view numbers_view(const int32_t *numbers, size_t n)
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
+/* TOKENS_CHECKED(op) defines npu_op, which passes its arguments to op_issue, an accel_issue_fn,
+ * with tokens that are checked. */
+#define TOKENS_CHECKED(op)                                                                         \
+    fsdp_status npu_##op(stream *s, const op##_args *a)                                            \
+    {                                                                                              \
+        const check_args check = {NULL, a->batch * a->seq_len, a->vocab, TOKENS};                  \
+        op##_args checked = *a;                                                                    \
+        int32_t *tokens;                                                                           \
+        const op_work work = op##_work(a);                                                         \
+        if (work.ends)                                                                             \
+            return work.status;                                                                    \
+        TRY(numbers_get(s, a->tokens, check, &tokens));                                            \
+        checked.tokens = tokens;                                                                   \
+        fsdp_status status = accel_issue(s, op##_issue, &checked, op##_work(&checked));            \
+        device_free(s, tokens);                                                                    \
+        return status;                                                                             \
+    }
+
 static fsdp_status embedding_issue(stream *s, const void *args)
 {
     const embedding_args *a = args;
@@ -117,20 +135,7 @@ static fsdp_status embedding_issue(stream *s, const void *args)
                           : aclnn_add(s, out, out, view_2d(a->wpe, type, a->seq_len, a->width));
 }
 
-fsdp_status npu_embedding(stream *s, const embedding_args *a)
-{
-    const size_t rows = a->batch * a->seq_len;
-    embedding_args checked = *a;
-    int32_t *tokens;
-    const op_work work = embedding_work(a);
-    if (work.ends)
-        return work.status;
-    TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
-    checked.tokens = tokens;
-    fsdp_status status = accel_issue(s, embedding_issue, &checked, embedding_work(&checked));
-    device_free(s, tokens);
-    return status;
-}
+TOKENS_CHECKED(embedding)
 
 /* d_wte, of rows of fp32. The operator overwrites all of its table. */
 static fsdp_status token_grads(stream *s, const embedding_backward_args *a, const float *d_out)
@@ -177,21 +182,7 @@ static fsdp_status embedding_backward_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_embedding_backward(stream *s, const embedding_backward_args *a)
-{
-    const size_t rows = a->batch * a->seq_len;
-    embedding_backward_args checked = *a;
-    int32_t *tokens;
-    const op_work work = embedding_backward_work(a);
-    if (work.ends)
-        return work.status;
-    TRY(numbers_get(s, a->tokens, (check_args){NULL, rows, a->vocab, TOKENS}, &tokens));
-    checked.tokens = tokens;
-    fsdp_status status =
-        accel_issue(s, embedding_backward_issue, &checked, embedding_backward_work(&checked));
-    device_free(s, tokens);
-    return status;
-}
+TOKENS_CHECKED(embedding_backward)
 
 /* ---- cross_entropy --------------------------------------------------------------------------- */
 
