@@ -17,8 +17,6 @@
 #include "common/accel/accel.h"
 #include "common/device/device_impl.h"
 
-EXTERN_C_BEGIN
-
 typedef struct accel_watched accel_watched;
 typedef struct accel_kept accel_kept;
 
@@ -223,5 +221,3 @@ void accel_watch_end(accel_stream *s, accel_watched *w, fsdp_status status);
  * compare the clocks where that was long ago. */
 void accel_watch_tell(accel_stream *s);
 void accel_watch_tell_all(accel_device *d);
-
-EXTERN_C_END

@@ -7,9 +7,7 @@
  * not join stays on the device. So each has an event on either side, by which the host sees where
  * its streams are, and a failure aborts all communicators. */
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include "common/accel/native_impl.h"
 
 static const double LOOK_EVERY_S = 2e-4; /* at peers, and at what the library says */

@@ -71,10 +71,6 @@ fsdp_status native_thread_start(const native_api *api, native_thread **out);
 void native_thread_end(native_thread *t);
 /* native_thread_id -- room for an id [id_bytes], which the library may read as long as it likes. */
 void *native_thread_id(native_thread *t);
-/* native_thread_settle -- wait until it is in no call; false: it still is. native_tell: have it
- * run *r, whatever has failed, and wait for that; false too when it was in a call. */
-bool native_thread_settle(native_thread *t, double patience_s);
-bool native_tell(native_thread *t, const native_request *r, double patience_s);
 /* native_ask -- have the thread run *r, and wait for that. desc: of the call, for messages; NULL:
  * r->c.what names it. After an error the thread may still be in the call.
  *   errors  the library's; FSDP_ETIMEOUT; FSDP_ECOMM it is in another call; the control group's */

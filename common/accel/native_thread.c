@@ -159,7 +159,8 @@ static bool put(native_thread *t, const native_request *r)
     return is_free;
 }
 
-bool native_thread_settle(native_thread *t, double patience_s)
+/* Wait until the thread is in no call; false: it still is. */
+static bool settle(native_thread *t, double patience_s)
 {
     clock_wait waited = clock_wait_begin();
     for (int looks = 0; !is_over(t, looks); looks++)
@@ -168,9 +169,11 @@ bool native_thread_settle(native_thread *t, double patience_s)
     return true;
 }
 
-bool native_tell(native_thread *t, const native_request *r, double patience_s)
+/* Have the thread run *r, whatever has failed, and wait for that; false too when it was in a call.
+ */
+static bool tell(native_thread *t, const native_request *r, double patience_s)
 {
-    return put(t, r) && native_thread_settle(t, patience_s);
+    return put(t, r) && settle(t, patience_s);
 }
 
 /* The library does not tell who is missing. */
@@ -216,12 +219,12 @@ bool native_group_abort(native_group *g)
 {
     const native_request r = {.kind = ASK_ABORT, .handle = g->comm};
     g->comm = NULL;
-    return r.handle == NULL || native_tell(g->job->thread, &r, ABORT_PATIENCE_S);
+    return r.handle == NULL || tell(g->job->thread, &r, ABORT_PATIENCE_S);
 }
 
 void native_abort(native_job *j)
 {
-    bool is_free = native_thread_settle(j->thread, CALL_PATIENCE_S);
+    bool is_free = settle(j->thread, CALL_PATIENCE_S);
     native_group *g;
     LIST_FOREACH(g, &j->groups, link)
     {

@@ -25,7 +25,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 #include "common/comm/transport/shm_impl.h"
 
 static const double NAP_S = 0.1;      /* a rank asleep hears of a failure as soon */

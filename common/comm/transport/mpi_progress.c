@@ -12,7 +12,6 @@
  * buffers back when it has heard all: so every rank reports before the first one ends (the launcher
  * kills the others then), and nobody still reads a peer's memory that has been freed. */
 #include "common/comm/transport/mpi_impl.h"
-#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/prctl.h>

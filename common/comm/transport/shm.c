@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
 /* ---- groups --------------------------------------------------------------------------------- */
 

@@ -72,7 +72,8 @@ static bool file_may_have(size_t bytes)
     return false;
 }
 
-char *shm_area_create(size_t bytes, int *fd)
+/* A zeroed memfd, mapped. Close *fd when every member has opened it. */
+static char *area_create(size_t bytes, int *fd)
 {
     *fd = memfd_create("fsdp group", MFD_CLOEXEC);
     if (*fd < 0)
@@ -91,7 +92,7 @@ fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **ar
 {
     int fd = -1;
     bool makes = talk->team->rank == x->first && x->bytes > 0;
-    *area = makes ? shm_area_create(x->bytes, &fd) : NULL;
+    *area = makes ? area_create(x->bytes, &fd) : NULL;
     shm_file mine = shm_file_of(fd);
     void *all;
     fsdp_status status = transport_gather(talk, x->label, &mine, sizeof mine, &all);
@@ -114,8 +115,8 @@ fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **ar
 
 shm_job *shm_launch_prepare(int n_ranks, int *job_fd, int *area_fd)
 {
-    shm_job *job = (shm_job *)(void *)shm_area_create(shm_job_bytes(n_ranks), job_fd);
-    char *area = shm_area_create(shm_area_bytes(n_ranks), area_fd);
+    shm_job *job = (shm_job *)(void *)area_create(shm_job_bytes(n_ranks), job_fd);
+    char *area = area_create(shm_area_bytes(n_ranks), area_fd);
     if (area != NULL)
         munmap(area, shm_area_bytes(n_ranks));
     if (job == NULL || area == NULL || fcntl(*job_fd, F_SETFD, 0) != 0 ||

@@ -149,8 +149,7 @@ shm_file shm_file_of(int fd);
 /* shm_file_open -- another process's file as one of ours; -1 with errno, ESTALE when the numbers
  * lead to another file (ranks in different process namespaces). */
 int shm_file_open(const shm_file *f);
-/* shm_area_create -- a zeroed memfd, mapped. Close *fd when every member has opened it. */
-char *shm_area_create(size_t bytes, int *fd);
+/* shm_area_map -- the whole file, or NULL. */
 char *shm_area_map(int fd, size_t bytes);
 
 /* Memory that ranks of a group have in common. */

@@ -5,14 +5,12 @@
  * fails need not wake anybody. What no call sees is seen here: a peer that is dead (its pidfd
  * becomes readable, also when it is a zombie, which kill(pid, 0) would take for alive), and a
  * failure while this rank is busy elsewhere; a rank told of a timeout reports its last calls. */
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include "common/comm/transport/shm_impl.h"
 
