@@ -112,7 +112,7 @@ typedef struct comm_recorder comm_recorder;
 typedef struct comm_team {
     int rank, size, local_rank, local_size;
     int first, step; /* see comm_world_rank */
-    uint64_t number; /* comm_group_number */
+    uint64_t number; /* comm_group_number; 0: comm_open opened the group, else a split made it */
     double timeout_s;
     double start_s;          /* how long ranks wait for one that has not started */
     comm_recorder *recorder; /* of the job */

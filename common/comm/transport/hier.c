@@ -150,7 +150,6 @@ static fsdp_status hier_open_over(transport_group *below, transport_group **out,
     if (run < 2)
         return FSDP_OK;
     TRY(hier_new(below->team, run, &h));
-    h->opened = true;
     shm_on_failure(mpi_fail);
     fsdp_status status = shm_open_among(talk, &h->team, &h->local);
     if (status == FSDP_OK && h->local != NULL)
@@ -187,7 +186,7 @@ static fsdp_status hier_failed(transport_group *group)
 static bool hier_close(transport_group *group)
 {
     hier_group *h = group->state;
-    if (h->opened && --n_opened == 0)
+    if (group->team->number == 0 && --n_opened == 0)
         mpi_on_failure(NULL);
     transport_group_close(h->local);
     free(h);

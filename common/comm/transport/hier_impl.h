@@ -18,7 +18,6 @@ typedef struct hier_group {
     comm_team team;         /* of this host's L ranks */
     transport_group *local; /* shm between them */
     int hosts, host;        /* H and this one */
-    bool opened;            /* not by a split */
 
     hier_sum sum[]; /* [hosts] scratch of the reduce-scatter being issued: of the rank on each host
                        that has this local rank */

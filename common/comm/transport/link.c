@@ -44,8 +44,7 @@ typedef struct link_group {
     comm_transport table; /* of this group: it offers what the transport below does */
     char name[24];
     link_spec spec;
-    link_nic *nic;
-    bool opened; /* not by a split, which borrows the NIC */
+    link_nic *nic; /* of the group that was opened; its splits borrow it */
 } link_group;
 
 /* ---- what FSDP_LINK says -------------------------------------------------------------------- */
@@ -225,7 +224,7 @@ static bool link_close(transport_group *group)
     link_group *g = group->state;
     if (!transport_drain(group, PATIENCE_S))
         return true; /* some stream's task may come back to it: it stays */
-    if (g->opened)
+    if (group->team->number == 0)
         munmap(g->nic, sizeof *g->nic);
     free(g);
     return true;
@@ -303,7 +302,6 @@ static fsdp_status link_open_over(transport_group *below, transport_group **out,
         munmap(nic, sizeof *nic);
         return status;
     }
-    ((link_group *)(*out)->state)->opened = true;
     if (team->rank == 0)
         fprintf(stderr,
                 "note: FSDP_LINK simulates links of %g Mbit/s and %g us, %d rank%s on each\n",

@@ -87,7 +87,7 @@ static fsdp_status mpi_split(transport_group *group, const comm_team *team, tran
         free(g);
         return fsdp_error(FSDP_ENOMEM, "", "mpi: no memory for a group of %d ranks", team->size);
     }
-    *g = (mpi_group){.team = team, .opened = parent == NULL, .comm = MPI_COMM_NULL};
+    *g = (mpi_group){.team = team, .comm = MPI_COMM_NULL};
     if (parent != NULL)
         op->color = team->size > 1 ? team->first : MPI_UNDEFINED;
     op->child = g;

@@ -26,7 +26,6 @@ typedef struct mpi_notice {
 
 typedef struct mpi_group {
     const comm_team *team; /* valid until close */
-    bool opened;           /* by the launcher, not by a split */
     double later_s;        /* see mpi_speak_last */
     MPI_Comm comm;         /* progress thread only */
 } mpi_group;

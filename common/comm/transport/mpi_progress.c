@@ -259,7 +259,7 @@ static void close_run(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
     mpi_group *g = op->group;
-    if (g->opened && g->team->recorder == e->recorder)
+    if (g->team->number == 0 && g->team->recorder == e->recorder)
         e->recorder = NULL;
     if (!e->dead)
         MPI_Comm_free(&g->comm);

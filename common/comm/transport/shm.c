@@ -22,7 +22,7 @@ static bool cores_for_all(int n_ranks)
 }
 
 /* The group of *team over `area`, which is unmapped when there is no memory for it. */
-static fsdp_status group_new(const comm_team *team, char *area, bool opened, transport_group **out)
+static fsdp_status group_new(const comm_team *team, char *area, transport_group **out)
 {
     fsdp_status status = transport_group_new(&shm_transport, team, sizeof(shm_group), out);
     if (status != FSDP_OK) {
@@ -31,7 +31,6 @@ static fsdp_status group_new(const comm_team *team, char *area, bool opened, tra
     }
     shm_group *g = (*out)->state;
     g->team = team;
-    g->opened = opened;
     g->area = area;
     g->area_bytes = shm_area_bytes(team->size);
     g->turn_bytes = shm_turn_bytes(team->size);
@@ -65,7 +64,7 @@ fsdp_status shm_split(transport_group *talk, const comm_team *host, transport_gr
     char *area = NULL;
     *out = NULL;
     TRY(area_get(talk, host, host->size > 1, &area));
-    return area != NULL ? group_new(host, area, false, out) : FSDP_OK;
+    return area != NULL ? group_new(host, area, out) : FSDP_OK;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -73,7 +72,7 @@ fsdp_status shm_split(transport_group *talk, const comm_team *host, transport_gr
 /* A group over `area` that was opened, not split. */
 static fsdp_status open_over_area(const comm_team *team, char *area, transport_group **out)
 {
-    TRY(group_new(team, area, true, out));
+    TRY(group_new(team, area, out));
     pthread_mutex_lock(&shm_self.world_lock);
     shm_self.world = shm_self.world == NULL ? *out : shm_self.world;
     pthread_mutex_unlock(&shm_self.world_lock);
@@ -142,7 +141,7 @@ static bool shm_close(transport_group *group)
 {
     shm_group *g = group->state;
     bool unused = transport_drain(group, 1), failed = shm_failed(NULL) != FSDP_OK;
-    if (g->opened)
+    if (g->team->number == 0)
         leave_job(group);
     if (!unused) /* some stream's task may come back to it: it stays */
         return !failed;

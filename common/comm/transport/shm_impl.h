@@ -98,7 +98,6 @@ typedef struct shm_turn {
 
 typedef struct shm_group {
     const comm_team *team;
-    bool opened; /* not by a split */
     char *area;  /* [size][SHM_RING] turns of turn_bytes */
     size_t area_bytes, turn_bytes;
     atomic_uint spin; /* length of the next one, adapted; two streams may write it */
