@@ -170,8 +170,9 @@ static fsdp_status hier_open_over(transport_group *below, transport_group **out,
 static fsdp_status hier_exchange(transport_group *group, stream *s, const comm_call *call,
                                  const comm_part *parts, const comm_peer_read *v)
 {
-    if (call->phase == 0)
-        TRY(hier_meet(group->state, s, call));
+    transport_group *local = ((const hier_group *)group->state)->local;
+    if (call->phase == 0) /* the ranks of this host meet, and move nothing */
+        TRY(transport_pass(local, s, call, transport_parts(local), NULL));
     return group->below->table->exchange(group->below, s, call, parts, v);
 }
 

@@ -28,7 +28,3 @@ fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *
                             size_t slice_bytes);
 fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
                                 const comm_scatter *x);
-
-/* hier_meet -- a call between the ranks of this host that moves nothing, for a call that has no
- * other to begin with. */
-fsdp_status hier_meet(const hier_group *h, stream *s, const comm_call *call);

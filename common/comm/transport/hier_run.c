@@ -16,11 +16,6 @@ static int rank_on(const hier_group *h, int host)
     return host * h->team.size + h->team.rank;
 }
 
-fsdp_status hier_meet(const hier_group *h, stream *s, const comm_call *call)
-{
-    return transport_pass(h->local, s, call, transport_parts(h->local), NULL);
-}
-
 /* ---- all-gather ------------------------------------------------------------------ */
 
 /* What the peers of the host have got from other hosts. A peer shows the slices of its local rank,
