@@ -7,7 +7,6 @@
 
 /* A host's sum for one rank. */
 typedef struct hier_sum {
-    int hosts, ranks; /* H and L */
     grad_acc acc;
     sum_run run;
     size_t skip_bytes; /* where the rank's slice begins in what a peer shows */

@@ -130,16 +130,16 @@ static bool may_sum(const hier_group *h, const grad_acc *acc, int level)
 /* In the task of the exchange, on the sums of all hosts. */
 static fsdp_status sums_add(const void *ctx, const void *const *from, int n_threads)
 {
-    const hier_sum *sum = ctx;
-    const int hosts = sum->hosts, ranks = sum->ranks;
+    const hier_group *h = ctx;
+    const int ranks = h->team.size;
     const void **in = recycle_get((size_t)ranks * sizeof *in);
     if (in == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a sum over %d ranks", ranks);
     fsdp_status status = FSDP_OK;
-    for (int k = 0; k < hosts && status == FSDP_OK; k++) {
-        const sum_run *run = &sum[k].run;
+    for (int k = 0; k < h->hosts && status == FSDP_OK; k++) {
+        const sum_run *run = &h->sum[k].run;
         for (int p = 0; p < ranks && run->elems > 0; p++)
-            in[p] = (const char *)from[p] + sum[k].skip_bytes;
+            in[p] = (const char *)from[p] + h->sum[k].skip_bytes;
         if (run->elems > 0)
             status = sum_run_cpu(run, in, n_threads);
     }
@@ -157,8 +157,6 @@ static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scat
     for (int k = 0; k < h->hosts; k++) {
         const comm_slice *to = &x->slices[rank_on(h, k)];
         hier_sum *sum = &h->sum[k];
-        sum->hosts = h->hosts;
-        sum->ranks = h->team.size;
         sum->skip_bytes = to->begin * elem_bytes;
         grad_acc_init(&sum->acc, x->acc->mode, x->acc->kernels, to->elems, MEM_COMM,
                       "sum of a host");
@@ -182,8 +180,8 @@ static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *
     if (accesses == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for sums over %d hosts", h->hosts);
     comm_peer_read v = {.fn = sums_add,
-                        .ctx = h->sum,
-                        .ctx_bytes = (size_t)h->hosts * sizeof *h->sum,
+                        .ctx = h,
+                        .ctx_bytes = sizeof *h + (size_t)h->hosts * sizeof *h->sum,
                         .accesses = accesses};
     for (int k = 0; k < h->hosts; k++)
         v.n_accesses += sum_run_accesses(&h->sum[k].run, accesses + v.n_accesses);
