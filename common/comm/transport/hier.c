@@ -28,8 +28,7 @@
  * collectives by levels of the machine] */
 #include <stdlib.h>
 #include "common/comm/transport/hier_impl.h"
-#include "common/comm/transport/mpi_failure.h"
-#include "common/comm/transport/shm_among.h"
+#include "common/comm/transport/hier_parts.h"
 
 static int n_opened; /* groups, not by a split; one thread calls comm_open and comm_close */
 

@@ -13,7 +13,7 @@
  * MPI_Abort, so no message can move from or to a buffer that a caller got back. */
 #pragma once
 #include "common/comm/transport_help.h"
-#include "common/comm/transport/mpi_failure.h"
+#include "common/comm/transport/hier_parts.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>

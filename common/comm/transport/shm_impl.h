@@ -19,7 +19,7 @@
 #pragma once
 #include <pthread.h>
 #include "common/comm/transport_help.h"
-#include "common/comm/transport/shm_among.h"
+#include "common/comm/transport/hier_parts.h"
 #include "common/comm/transport/shm_launch.h"
 #include "common/comm/transport/shm_sync.h"
 

@@ -1,7 +1,10 @@
-/* shm_among.h -- what the hier transport asks of shm: groups of shared memory among some of the
- * ranks that can talk to each other, and word of failures. */
+/* hier_parts.h -- what the hier transport asks of the two that it is made of, besides their tables:
+ * of shm, groups of shared memory among some of the ranks that can talk to each other; of both,
+ * word of failures. */
 #pragma once
 #include "common/comm/transport.h"
+
+/* ---- shm ------------------------------------------------------------------------------------ */
 
 /* shm_open_among -- a group of `host`, the ranks on this host among those of `talk`, when every
  * rank of every host can map its peers' memory; else *out is NULL, on all. collective over talk,
@@ -18,3 +21,15 @@ void shm_on_failure(void (*tell)(void));
 /* shm_tell -- the record of this thread becomes the failure of its host's job, unless there is one
  * already. */
 void shm_tell(void);
+
+/* ---- mpi ------------------------------------------------------------------------------------ */
+
+/* mpi_fail -- the mpi transport ends with this thread's record, and all its ranks hear of it. Does
+ * not wait. */
+void mpi_fail(void);
+/* mpi_on_failure -- `tell` is called when the mpi transport fails (or has failed), the failure
+ * being the calling thread's record; NULL: not any more, and no call is on its way. */
+void mpi_on_failure(void (*tell)(void));
+/* mpi_speak_last -- a call on this group of mpi waits a moment longer than others: a rank that
+ * misses one of its own host knows better who is late than those on other hosts, who await both. */
+void mpi_speak_last(transport_group *group);
