@@ -15,7 +15,8 @@ static const double ABORT_PATIENCE_S = 10;
 /* For a call to come back whose peers have died: libraries may notice by themselves. */
 static const double CALL_PATIENCE_S = 1;
 
-typedef enum thread_state { THREAD_IDLE, THREAD_ASKED, THREAD_DONE, THREAD_ENDS } thread_state;
+/* THREAD_LEFT: nobody waits for the call that it is in; it frees itself then. */
+typedef enum thread_state { THREAD_IDLE, THREAD_ASKED, THREAD_LEFT, THREAD_ENDS } thread_state;
 
 struct native_thread {
     const native_api *api;
@@ -23,8 +24,7 @@ struct native_thread {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     atomic_int state;
-    bool is_left;       /* it frees itself */
-    native_request now; /* the thread's in THREAD_ASKED, else the host's */
+    native_request now; /* the host's in THREAD_IDLE, else the thread's */
     fsdp_status status; /* of that */
     fsdp_error_info why;
     char id[]; /* see native_thread_id */
@@ -66,7 +66,7 @@ static void *thread_main(void *arg)
     native_thread *t = arg;
     (void)pthread_mutex_lock(&t->lock);
     for (;;) {
-        while (t->state == THREAD_IDLE || t->state == THREAD_DONE)
+        while (t->state == THREAD_IDLE)
             (void)pthread_cond_wait(&t->changed, &t->lock);
         if (t->state == THREAD_ENDS)
             break;
@@ -75,11 +75,11 @@ static void *thread_main(void *arg)
         if (t->status != FSDP_OK)
             t->why = *fsdp_error_get();
         (void)pthread_mutex_lock(&t->lock);
-        if (t->is_left)
+        if (t->state == THREAD_LEFT)
             break;
-        state_set(t, THREAD_DONE);
+        state_set(t, THREAD_IDLE);
     }
-    const bool is_left = t->is_left;
+    const bool is_left = t->state == THREAD_LEFT;
     (void)pthread_mutex_unlock(&t->lock);
     if (is_left)
         thread_free(t);
@@ -116,11 +116,9 @@ void native_thread_end(native_thread *t)
     if (t == NULL)
         return;
     (void)pthread_mutex_lock(&t->lock);
-    t->is_left = t->state == THREAD_ASKED;
-    const bool is_left = t->is_left;
+    const bool is_left = t->state == THREAD_ASKED;
     const pthread_t thread = t->thread;
-    if (!is_left)
-        state_set(t, THREAD_ENDS);
+    state_set(t, is_left ? THREAD_LEFT : THREAD_ENDS);
     (void)pthread_mutex_unlock(&t->lock);
     if (is_left) {
         (void)pthread_detach(thread);
