@@ -34,15 +34,14 @@ static unsigned turn_number(const comm_call *call)
 typedef struct call_wait {
     clock_wait waited;
     const comm_team *team;
-    bool failed, expired;
+    bool failed;
 } call_wait;
 
 static bool call_over(void *self)
 {
     call_wait *w = self;
     w->failed = shm_failed(NULL) != FSDP_OK;
-    w->expired = !w->failed && clock_wait_s(&w->waited) > comm_limit_s(w->team);
-    return w->failed || w->expired;
+    return w->failed || clock_wait_s(&w->waited) > comm_limit_s(w->team);
 }
 
 static shm_patience patience_of(shm_group *g, call_wait *w)
