@@ -191,8 +191,8 @@ static fsdp_status lengths_compare(const comm_team *team, const comm_call *call,
                                    const comm_part *parts, const uint64_t *sent)
 {
     for (int r = 0; parts != NULL && r < team->size; r++)
-        if (r != team->rank && sent[r] != parts[r].recv_bytes)
-            return comm_desc_lengths(team, &call->desc, r, (int64_t)sent[r], parts[r].recv_bytes);
+        if (r != team->rank)
+            TRY(comm_desc_lengths(team, &call->desc, r, (int64_t)sent[r], parts[r].recv_bytes));
     return FSDP_OK;
 }
 

@@ -48,6 +48,8 @@ fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int 
                               int64_t sent_bytes, size_t expected_bytes)
 {
     char call[160], sent[24] = "more";
+    if (sent_bytes >= 0 && (size_t)sent_bytes == expected_bytes)
+        return FSDP_OK;
     comm_desc_print(desc, call, sizeof call);
     if (sent_bytes >= 0)
         snprintf(sent, sizeof sent, "%lld", (long long)sent_bytes);

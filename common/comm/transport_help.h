@@ -214,8 +214,8 @@ void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
 /* comm_desc_compare -- FSDP_EMISMATCH that names two calls which differ, and their world ranks. */
 fsdp_status comm_desc_compare(const comm_team *team, const comm_desc *mine, const comm_desc *theirs,
                               int peer);
-/* comm_desc_lengths -- FSDP_EMISMATCH: the peer sent sent_bytes (-1: too many to receive), and
- * expected_bytes were expected. */
+/* comm_desc_lengths -- FSDP_EMISMATCH unless the peer sent as many bytes as were expected; -1: too
+ * many to receive. */
 fsdp_status comm_desc_lengths(const comm_team *team, const comm_desc *desc, int peer,
                               int64_t sent_bytes, size_t expected_bytes);
 /* comm_desc_timeout -- FSDP_ETIMEOUT of a call that waited for limit_s; missing: comm_rank_add. */

@@ -154,16 +154,6 @@ static bool entry_fill(shm_group *g, const comm_task *a)
 
 /* ---- meet ----------------------------------------------------------------------------------- */
 
-static fsdp_status lengths_compare(const shm_group *g, const comm_task *a, const shm_turn *theirs,
-                                   int peer)
-{
-    const comm_team *t = g->team;
-    size_t sent = theirs->part[t->rank].bytes, expected = a->parts[peer].recv_bytes;
-    if (sent == expected)
-        return FSDP_OK;
-    return comm_desc_lengths(t, &a->call.desc, peer, (int64_t)sent, expected);
-}
-
 /* Every peer has come, with the same call. */
 static fsdp_status meet(shm_group *g, const comm_task *a, call_wait *w)
 {
@@ -180,7 +170,8 @@ static fsdp_status meet(shm_group *g, const comm_task *a, call_wait *w)
         }
         fsdp_status status = comm_desc_compare(t, &a->call.desc, &theirs->desc, peer);
         if (status == FSDP_OK)
-            status = lengths_compare(g, a, theirs, peer);
+            status = comm_desc_lengths(t, &a->call.desc, peer, (int64_t)theirs->part[t->rank].bytes,
+                                       a->parts[peer].recv_bytes);
         if (status != FSDP_OK)
             return shm_fail();
     }
