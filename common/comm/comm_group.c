@@ -55,7 +55,7 @@ static void comm_free(comm *c)
         return;
     transport_group_close(c->data);
     comm_hang_close(c->hang);
-    if (c->owns_recorder)
+    if (c->team.number == 0) /* it was opened; its splits share the recorder */
         comm_recorder_free(c->team.recorder);
     free(c->lengths);
     free(c->slices);
@@ -221,7 +221,6 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
                           .recorder = recorder,
                           .dry = config->dry};
     c->sums = sums;
-    c->owns_recorder = true;
     c->hang = wanted == COMM_DRY ? NULL : comm_hang_open(recorder, config->keeps_signals);
     device_host_call_begin();
     fsdp_status status = starts->open(&c->team, &c->data);

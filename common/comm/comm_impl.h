@@ -14,8 +14,7 @@ struct comm {
     transport_group *data; /* on top of the chain: moves what collectives move */
     comm_team team;
     const sum_kernels *sums; /* of all-reduces */
-    bool owns_recorder;      /* the group opened first; its splits share it */
-    comm_hang *hang;         /* of that one; NULL: no signal is taken */
+    comm_hang *hang;         /* of the group that was opened; NULL: no signal is taken */
 
     size_t *lengths;    /* [size] scratch: slice lengths */
     comm_slice *slices; /* [size] scratch: slices */
