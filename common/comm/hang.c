@@ -120,7 +120,7 @@ static void answer(comm_hang *h, int signo)
     if (signo != SIGUSR1 && hang_dir() != NULL)
         comm_hang_write(h->recorder, signo == SIGTERM ? "SIGTERM" : "SIGUSR2");
     else if (signo == SIGUSR2)
-        comm_recorder_print(h->recorder, stderr, comm_launched_rank());
+        comm_recorder_print(h->recorder);
     if (signo == SIGTERM && !h->keeps_signals) { /* it does what it does to a process */
         mask(SIG_UNBLOCK, SIGTERM);
         raise(SIGTERM);

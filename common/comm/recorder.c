@@ -272,12 +272,12 @@ static int record_print(const record *e, double now_s, char *text, size_t text_b
                     e->told.group_ranks, STATE_NAME[e->state], record_seconds(e, now_s));
 }
 
-void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
+void comm_recorder_print(comm_recorder *r)
 {
     char text[REPORT_BYTES];
-    size_t used =
-        (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n", world_rank);
     pthread_mutex_lock(&r->lock);
+    size_t used =
+        (size_t)snprintf(text, sizeof text, "[rank %d] last calls, oldest first:\n", r->world_rank);
     double now_s = device_now_s(r->dev);
     uint64_t last = r->last_ticket;
     uint64_t first = last >= r->room ? last - r->room + 1 : 1;
@@ -289,9 +289,7 @@ void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank)
     pthread_mutex_unlock(&r->lock);
     if (used > sizeof text - 1)
         used = sizeof text - 1;
-    fflush(out);
-    fwrite(text, 1, used, out);
-    fflush(out);
+    fwrite(text, 1, used, stderr); /* which is not buffered */
 }
 
 /* ---- for those who compare ranks ------------------------------------------------------------ */

@@ -186,8 +186,9 @@ void comm_recorder_mark(comm_recorder *r, uint64_t ticket, comm_state state);
 void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, double at_s);
 /* comm_limit_s -- what a wait may take now: timeout_s, or as often as comm_set_patience says. */
 double comm_limit_s(const comm_team *team);
-/* comm_recorder_print -- the last calls and every older one that is unfinished, in one write. */
-void comm_recorder_print(comm_recorder *r, FILE *out, int world_rank);
+/* comm_recorder_print -- the last calls and every older one that is unfinished, in one write to
+ * stderr. */
+void comm_recorder_print(comm_recorder *r);
 
 /* comm_recorder_write -- groups, this rank and the last calls as text, a line each, sorted as
  * `sort` does in the C locale; of `why` its first line. Returns the rank in the job. */

@@ -156,7 +156,7 @@ static bool operations_test(void)
 static void report(void)
 {
     if (mpi_shared.recorder != NULL)
-        comm_recorder_print(mpi_shared.recorder, stderr, mpi_shared.world_rank);
+        comm_recorder_print(mpi_shared.recorder);
 }
 
 static void operation_expire(mpi_operation *op)

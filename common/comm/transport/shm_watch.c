@@ -32,8 +32,7 @@ static void hear(fsdp_status why)
         return;
     pthread_mutex_lock(&p->world_lock);
     if (why == FSDP_ETIMEOUT && p->world != NULL && tell == NULL)
-        comm_recorder_print(p->world->team->recorder, stderr,
-                            comm_world_rank(&p->team, p->team.rank));
+        comm_recorder_print(p->world->team->recorder);
     if (p->world != NULL && tell == NULL)
         comm_hang_write(p->world->team->recorder, fsdp_error_get()->what);
     pthread_mutex_unlock(&p->world_lock);
