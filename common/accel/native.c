@@ -18,7 +18,7 @@ static const double CLOSE_PATIENCE_S = 10; /* without any progress */
 
 static void job_free(native_job *j)
 {
-    (void)accel_device_set_poll(j->dev, NULL, j);
+    (void)accel_device_set_poll(j->team->dev, NULL, j);
     native_thread_end(j->thread);
     native_event_free(j, j->behind_latest);
     for (native_flight *f; (f = STAILQ_FIRST(&j->spare)) != NULL;) {
@@ -132,10 +132,8 @@ static fsdp_status comm_start(native_group *g, transport_group *talk)
     native_job *j = g->job;
     void *id = native_thread_id(j->thread);
     TRY(id_share(j->api, talk, id));
-    native_request r = {.kind = ASK_START,
-                        .dev = j->dev,
-                        .id = id,
-                        .c = {.team = g->group->team, .what = j->api->start_name}};
+    native_request r = {
+        .kind = ASK_START, .id = id, .c = {.team = g->group->team, .what = j->api->start_name}};
     TRY(native_ask(j, &r, NULL));
     g->comm = r.handle;
     return FSDP_OK;
@@ -237,7 +235,6 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
         return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group", api->name);
     *j = (native_job){.api = api,
                       .lib = accel_api_of(talk->team->dev),
-                      .dev = talk->team->dev,
                       .team = talk->team,
                       .control = talk,
                       .checks = checks != NULL && strcmp(checks, "1") == 0};
@@ -249,7 +246,7 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
     if (status == FSDP_OK)
         status = native_event(j, ACCEL_ORDERS, &j->behind_latest);
     if (status == FSDP_OK)
-        status = accel_device_set_poll(j->dev, native_poll, j);
+        status = accel_device_set_poll(j->team->dev, native_poll, j);
     if (status == FSDP_OK)
         *out = j;
     else

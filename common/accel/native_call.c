@@ -16,7 +16,7 @@ static const double LOOK_EVERY_S = 2e-4; /* at peers, and at what the library sa
 
 fsdp_status native_event(const native_job *j, accel_event_kind kind, void **out)
 {
-    return j->lib->explain(j->lib->event_create((accel_device *)j->dev, kind, out),
+    return j->lib->explain(j->lib->event_create((accel_device *)j->team->dev, kind, out),
                            "event of a call");
 }
 
@@ -70,12 +70,12 @@ static fsdp_status flights_look(native_job *j)
     for (native_flight *f; (f = STAILQ_FIRST(&j->flights)) != NULL;) {
         const comm_team *team = f->group->group->team;
         if (f->begun_s == 0 && j->lib->event_look(f->begin) == 0) {
-            f->begun_s = accel_event_at_s(j->dev, f->begin);
+            f->begun_s = accel_event_at_s(j->team->dev, f->begin);
             f->waited = clock_wait_begin();
             comm_recorder_mark_at(team->recorder, f->call.ticket, COMM_RUNNING, f->begun_s);
         }
         if (f->begun_s > 0 && j->lib->event_look(f->end) == 0) {
-            flight_end(j, COMM_DONE, fmax(f->begun_s, accel_event_at_s(j->dev, f->end)));
+            flight_end(j, COMM_DONE, fmax(f->begun_s, accel_event_at_s(j->team->dev, f->end)));
             continue;
         }
         if (f->begun_s > 0 && clock_wait_s(&f->waited) > comm_limit_s(team))

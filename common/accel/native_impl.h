@@ -18,7 +18,6 @@ typedef struct native_request {
     native_call c; /* team, what: of each request */
     native_issue_fn issue;
     void *queue;
-    device *dev;     /* start */
     const void *id;  /* start: native_thread_id */
     int color, rank; /* split */
     void *child;     /* split: what it has made */
@@ -38,8 +37,7 @@ typedef struct native_flight {
 typedef struct native_job {
     const native_api *api;
     const accel_api *lib;
-    device *dev;
-    const comm_team *team;    /* of the group that was opened */
+    const comm_team *team;    /* of the group that was opened; its dev is the job's */
     transport_group *control; /* whose hosts' calls carry word of failures */
     native_thread *thread;
     LIST_HEAD(, native_group) groups;

@@ -47,7 +47,7 @@ static fsdp_status request_run(const native_api *api, native_request *r)
 {
     switch (r->kind) {
     case ASK_START:
-        return api->start(r->dev, r->c.team, r->id, &r->handle);
+        return api->start(r->c.team->dev, r->c.team, r->id, &r->handle);
     case ASK_SPLIT:
         return api->split(r->handle, r->color, r->rank, &r->child);
     case ASK_ISSUE:
