@@ -32,7 +32,6 @@ static fsdp_status group_new(const comm_team *team, char *area, transport_group 
     shm_group *g = (*out)->state;
     g->team = team;
     g->area = area;
-    g->area_bytes = shm_area_bytes(team->size);
     g->turn_bytes = shm_turn_bytes(team->size);
     g->spin = 64;
     g->may_spin = cores_for_all(team->local_size);
@@ -145,7 +144,7 @@ static bool shm_close(transport_group *group)
         leave_job(group);
     if (!unused) /* some stream's task may come back to it: it stays */
         return !failed;
-    munmap(g->area, g->area_bytes);
+    munmap(g->area, shm_area_bytes(g->team->size));
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->freed);
     free(g);

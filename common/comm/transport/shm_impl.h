@@ -98,8 +98,8 @@ typedef struct shm_turn {
 
 typedef struct shm_group {
     const comm_team *team;
-    char *area;  /* [size][SHM_RING] turns of turn_bytes */
-    size_t area_bytes, turn_bytes;
+    char *area; /* [size][SHM_RING] turns of turn_bytes */
+    size_t turn_bytes;
     atomic_uint spin; /* length of the next one, adapted; two streams may write it */
     bool may_spin;
     pthread_mutex_t lock; /* guards the two below */
