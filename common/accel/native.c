@@ -159,7 +159,6 @@ fsdp_status native_split(transport_group *group, const comm_team *child, transpo
     native_group *g = group->state;
     native_job *j = g->job;
     transport_group *below = NULL;
-    *out = NULL;
     TRY(native_poll(j));
     TRY(group->below->table->split(group->below, child, &below));
     fsdp_status status = below != NULL ? group_new(j, group->table, child, out) : FSDP_OK;
@@ -260,8 +259,6 @@ fsdp_status native_open_over(const native_api *api, const comm_transport *table,
     static char words[128]; /* read as soon as this returns */
     transport_group *talk = transport_control(below);
     native_job *j = NULL;
-    *out = NULL;
-    *why_not = NULL;
     TRY(can_open(api, talk, words, sizeof words));
     if (words[0] != '\0') {
         *why_not = words;

@@ -147,8 +147,9 @@ struct comm_transport {
      * first and step of *team (comm_team_fill). NULL: it can only be opened over another. */
     fsdp_status (*open)(comm_team *team, transport_group **out);
 
-    /* open_over -- a group of the ranks of `below`, which stays below. *out is NULL when that
-     * cannot be, on all ranks; *why_not then says why, in words for the user, or is NULL. */
+    /* open_over -- a group of the ranks of `below`, which stays below. *out and *why_not are NULL
+     * before. *out stays NULL when that cannot be, on all ranks; *why_not may then say why, in words
+     * for the user. */
     fsdp_status (*open_over)(transport_group *below, transport_group **out, const char **why_not);
 
     /* exchange -- move bytes between this rank and each peer, in stream order on s; marks
@@ -186,7 +187,8 @@ struct comm_transport {
 
     /* split -- called by every rank of `group`, of two or more, at once, after a host call on its
      * control group. child: members of this rank's part, which are every step-th rank of `group`;
-     * parts do not overlap. *out, with all it needs below it, is NULL for a part of one rank. */
+     * parts do not overlap. *out is NULL before, and stays NULL for a part of one rank; else it gets
+     * the group with all that this needs below it. */
     fsdp_status (*split)(transport_group *group, const comm_team *child, transport_group **out);
 
     /* close -- the front has synchronised the ranks, or the group has failed. Must not hang.

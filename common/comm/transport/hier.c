@@ -88,7 +88,6 @@ static fsdp_status hier_split(transport_group *parent, const comm_team *child,
     int run = even_run(parent, child);
     bool one_host = run == child->size;
     const comm_team *host = one_host ? child : &alone;
-    *out = NULL;
     if (run > 1 && !one_host) {
         TRY(hier_new(child, run, &h));
         host = &h->team;
@@ -144,7 +143,6 @@ static fsdp_status hier_open_over(transport_group *below, transport_group **out,
     transport_group *talk = transport_control(below);
     hier_group *h = NULL;
     int run = 0;
-    *why_not = NULL;
     TRY(world_run(talk, &run));
     if (run < 2)
         return FSDP_OK;

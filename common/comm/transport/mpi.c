@@ -80,7 +80,6 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
 /* group NULL: of all ranks, a group also when it is of one rank. */
 static fsdp_status mpi_split(transport_group *group, const comm_team *team, transport_group **out)
 {
-    *out = NULL;
     mpi_group *parent = group != NULL ? group->state : NULL, *g = calloc(1, sizeof *g);
     mpi_operation *op = g != NULL ? mpi_operation_new(OP_SPLIT, parent, 0) : NULL;
     if (op == NULL) {

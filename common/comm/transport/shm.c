@@ -61,7 +61,6 @@ static fsdp_status area_get(transport_group *talk, const comm_team *child, bool 
 fsdp_status shm_split(transport_group *talk, const comm_team *host, transport_group **out)
 {
     char *area = NULL;
-    *out = NULL;
     TRY(area_get(talk, host, host->size > 1, &area));
     return area != NULL ? group_new(host, area, out) : FSDP_OK;
 }
@@ -93,7 +92,8 @@ static fsdp_status shm_open_over(transport_group *below, transport_group **out,
                                  const char **why_not)
 {
     TRY(shm_open_among(transport_control(below), below->team, out));
-    *why_not = *out != NULL ? NULL : "the ranks cannot map each other's memory";
+    if (*out == NULL)
+        *why_not = "the ranks cannot map each other's memory";
     return FSDP_OK;
 }
 
