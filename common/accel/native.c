@@ -5,7 +5,7 @@
  *
  * Each group is one communicator of the library. The host never waits inside it: a thread makes the
  * calls, and the host beside it hears of ranks that died, and of time that is up. What hosts settle
- * goes over the group below. Sums are this project's but for one: native_reduce_scatter. */
+ * goes over the group below. Sums are this project's but for one: native_add. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

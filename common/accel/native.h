@@ -86,8 +86,8 @@ fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call
                               size_t slice_bytes);
 fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
                              size_t bytes);
-fsdp_status native_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
-                                  const comm_scatter *x);
+fsdp_status native_add(transport_group *group, stream *s, const comm_call *call,
+                       const comm_scatter *x, void *sum);
 fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call *call, void *buf,
                               size_t elems);
 fsdp_status native_failed(transport_group *group);
@@ -97,5 +97,5 @@ bool native_close(transport_group *group);
 /* What a table has beside its name and its open_over. */
 #define NATIVE_TRANSPORT                                                                           \
     .exchange = native_exchange, .all_gather = native_all_gather, .broadcast = native_broadcast,   \
-    .reduce_scatter = native_reduce_scatter, .all_reduce = native_all_reduce,                      \
-    .failed = native_failed, .split = native_split, .close = native_close
+    .add = native_add, .all_reduce = native_all_reduce, .failed = native_failed,                   \
+    .split = native_split, .close = native_close

@@ -302,9 +302,8 @@ fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call
 
 /* ---- the library's own sums ------------------------------------------------------------------ */
 
-/* The sum of all ranks, which the library makes, into sum [elems] of acc->sum_dtype. */
-static fsdp_status scatter_sum(transport_group *group, stream *s, const comm_call *call,
-                               const comm_scatter *x, void *sum)
+fsdp_status native_add(transport_group *group, stream *s, const comm_call *call,
+                       const comm_scatter *x, void *sum)
 {
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype), elems = x->acc->elems;
     TRY(check(group, call, NULL));
@@ -315,10 +314,4 @@ static fsdp_status scatter_sum(transport_group *group, stream *s, const comm_cal
     return work_launch(
         group, s, call, api_of(group)->reduce_scatter,
         (native_call){.from = send, .to = sum, .elems = elems, .type = x->acc->sum_dtype}, &t);
-}
-
-fsdp_status native_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
-                                  const comm_scatter *x)
-{
-    return transport_scatter_whole(group, s, call, x, scatter_sum);
 }

@@ -148,8 +148,8 @@ struct comm_transport {
     fsdp_status (*open)(comm_team *team, transport_group **out);
 
     /* open_over -- a group of the ranks of `below`, which stays below. *out and *why_not are NULL
-     * before. *out stays NULL when that cannot be, on all ranks; *why_not may then say why, in words
-     * for the user. */
+     * before. *out stays NULL when that cannot be, on all ranks; *why_not may then say why, in
+     * words for the user. */
     fsdp_status (*open_over)(transport_group *below, transport_group **out, const char **why_not);
 
     /* exchange -- move bytes between this rank and each peer, in stream order on s; marks
@@ -173,6 +173,10 @@ struct comm_transport {
                              size_t bytes);
     fsdp_status (*reduce_scatter)(transport_group *group, stream *s, const comm_call *call,
                                   const comm_scatter *x);
+    /* sum [acc->elems] of acc->sum_dtype = all ranks' contributions to this one, added in an order
+     * of the transport's own. For transport_scatter, which pushes that as one node. */
+    fsdp_status (*add)(transport_group *group, stream *s, const comm_call *call,
+                       const comm_scatter *x, void *sum);
     /* buf [elems] i64 = the sum over ranks: integers add exactly, in any order. */
     fsdp_status (*all_reduce)(transport_group *group, stream *s, const comm_call *call, void *buf,
                               size_t elems);
@@ -187,8 +191,8 @@ struct comm_transport {
 
     /* split -- called by every rank of `group`, of two or more, at once, after a host call on its
      * control group. child: members of this rank's part, which are every step-th rank of `group`;
-     * parts do not overlap. *out is NULL before, and stays NULL for a part of one rank; else it gets
-     * the group with all that this needs below it. */
+     * parts do not overlap. *out is NULL before, and stays NULL for a part of one rank; else it
+     * gets the group with all that this needs below it. */
     fsdp_status (*split)(transport_group *group, const comm_team *child, transport_group **out);
 
     /* close -- the front has synchronised the ranks, or the group has failed. Must not hang.

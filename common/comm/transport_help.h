@@ -155,18 +155,11 @@ void transport_scatter_parts(const transport_group *g, comm_part *parts, const v
 bool transport_shows(const transport_group *g);
 /* pieces_extent -- where in the caller's array the last piece ends. */
 size_t pieces_extent(const comm_pieces *p);
-/* transport_scatter -- a reduce-scatter that pushes every rank's contribution by itself. */
+/* transport_scatter -- a reduce-scatter that pushes every rank's contribution by itself; or, in
+ * GRAD_ACC_FAST and for equal slices side by side in order of ranks, the sum that table->add makes
+ * of them, if the table has it. It holds that sum in device memory then. */
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x);
-
-/* transport_scatter_whole -- a reduce-scatter in which `add` makes the sum of all ranks at once,
- * and that is pushed as one node. Only in GRAD_ACC_FAST and for equal slices side by side, in order
- * of ranks; else it is transport_scatter. add  issues: sum [acc->elems] of acc->sum_dtype = all
- * ranks' contributions to this one holds  that sum */
-typedef fsdp_status (*transport_add)(transport_group *g, stream *s, const comm_call *call,
-                                     const comm_scatter *x, void *sum);
-fsdp_status transport_scatter_whole(transport_group *g, stream *s, const comm_call *call,
-                                    const comm_scatter *x, transport_add add);
 
 /* ---- flight recorder: the last calls, for a watch and for the report at a timeout ----------- */
 

@@ -94,7 +94,7 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
     return status;
 }
 
-/* ---- the plain reduce-scatter --------------------------------------------------------------- */
+/* ---- reduce-scatter -------------------------------------------------------------------------- */
 
 void transport_scatter_parts(const transport_group *g, comm_part *parts, const void *send,
                              const comm_slice *slices, size_t elem_bytes)
@@ -106,24 +106,6 @@ void transport_scatter_parts(const transport_group *g, comm_part *parts, const v
                                .recv_bytes = own_bytes};
 }
 
-fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
-                              const comm_scatter *x)
-{
-    const size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
-    comm_sum sum = {
-        .kernels = x->acc->kernels, .step = 1, .pieces = x->pieces, .rank = g->team->rank};
-    TRY(sum_run_begin(x->acc, s, x->level, g->team->size, &sum.run));
-    comm_part *parts = transport_parts(g);
-    transport_scatter_parts(g, parts, x->send, x->slices, elem_bytes);
-    for (int r = 0; x->pieces != NULL && r < g->team->size; r++)
-        parts[r].send = x->send; /* each peer finds its pieces itself */
-    fsdp_status status = transport_sum(g, s, call, parts, &sum);
-    sum_run_end(&sum.run, s);
-    return status;
-}
-
-/* ---- a transport's own sums ----------------------------------------------------------------- */
-
 /* Whether the slices are equal and lie in order of ranks. */
 static bool side_by_side(const comm_team *team, const comm_slice *slices)
 {
@@ -134,13 +116,11 @@ static bool side_by_side(const comm_team *team, const comm_slice *slices)
     return true;
 }
 
-/* In canonical mode a sum in another order would have the wrong bits. */
-fsdp_status transport_scatter_whole(transport_group *g, stream *s, const comm_call *call,
-                                    const comm_scatter *x, transport_add add)
+/* The transport adds; what it gives is one node. */
+static fsdp_status scatter_whole(transport_group *g, stream *s, const comm_call *call,
+                                 const comm_scatter *x)
 {
     grad_acc *acc = x->acc;
-    if (acc->mode != GRAD_ACC_FAST || !side_by_side(g->team, x->slices))
-        return transport_scatter(g, s, call, x);
     sum_run run;
     void *sum = NULL;
     TRY(sum_run_begin(acc, s, x->level, 1, &run));
@@ -148,11 +128,30 @@ fsdp_status transport_scatter_whole(transport_group *g, stream *s, const comm_ca
     fsdp_status status = device_alloc(s, MEM_COMM, acc->elems * dtype_bytes(acc->sum_dtype),
                                       "sum of all ranks", &sum);
     if (status == FSDP_OK)
-        status = add(g, s, call, x, sum);
+        status = g->table->add(g, s, call, x, sum);
     if (status == FSDP_OK)
         status = sum_run_launch(acc->kernels, s, &run, (const void *const[]){sum},
                                 comm_op_name((comm_op)call->desc.op), call->desc.label);
     sum_run_end(&run, s);
     device_free(s, sum);
+    return status;
+}
+
+fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
+                              const comm_scatter *x)
+{
+    /* in canonical mode a sum in another order would have the wrong bits */
+    if (g->table->add != NULL && x->acc->mode == GRAD_ACC_FAST && side_by_side(g->team, x->slices))
+        return scatter_whole(g, s, call, x);
+    const size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
+    comm_sum sum = {
+        .kernels = x->acc->kernels, .step = 1, .pieces = x->pieces, .rank = g->team->rank};
+    TRY(sum_run_begin(x->acc, s, x->level, g->team->size, &sum.run));
+    comm_part *parts = transport_parts(g);
+    transport_scatter_parts(g, parts, x->send, x->slices, elem_bytes);
+    for (int r = 0; x->pieces != NULL && r < g->team->size; r++)
+        parts[r].send = x->send; /* each peer finds its pieces itself */
+    fsdp_status status = transport_sum(g, s, call, parts, &sum);
+    sum_run_end(&sum.run, s);
     return status;
 }

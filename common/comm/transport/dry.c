@@ -66,19 +66,13 @@ static fsdp_status dry_whole(transport_group *group, stream *s, const comm_call 
     return done(group, s, call, &t);
 }
 
-static fsdp_status add(transport_group *group, stream *s, const comm_call *call,
-                       const comm_scatter *x, void *sum)
+static fsdp_status dry_add(transport_group *group, stream *s, const comm_call *call,
+                           const comm_scatter *x, void *sum)
 {
     touched t = touched_begin(group->team, NULL);
     touched_add(&t, x->send, 1, false);
     touched_add(&t, sum, 1, true);
     return done(group, s, call, &t);
-}
-
-static fsdp_status dry_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
-                                      const comm_scatter *x)
-{
-    return transport_scatter_whole(group, s, call, x, add);
 }
 
 static fsdp_status dry_split(transport_group *group, const comm_team *child, transport_group **out)
@@ -92,6 +86,6 @@ static fsdp_status dry_split(transport_group *group, const comm_team *child, tra
 
 const comm_transport dry_transport = {DRY_CALLS};
 static const comm_transport dry_shows = {DRY_CALLS, .shares = true, .peer_read = true};
-static const comm_transport dry_native = {
-    DRY_CALLS, .all_gather = dry_whole, .broadcast = dry_whole,
-    .reduce_scatter = dry_reduce_scatter, .all_reduce = dry_whole};
+static const comm_transport dry_native = {DRY_CALLS, .all_gather = dry_whole,
+                                          .broadcast = dry_whole, .add = dry_add,
+                                          .all_reduce = dry_whole};
