@@ -167,8 +167,7 @@ static bool settle(native_thread *t, double patience_s)
     return true;
 }
 
-/* Have the thread run *r, whatever has failed, and wait for that; false too when it was in a call.
- */
+/* Have the thread run *r, whatever has failed, and wait for that; false if it was in a call. */
 static bool tell(native_thread *t, const native_request *r, double patience_s)
 {
     return put(t, r) && settle(t, patience_s);
