@@ -51,7 +51,7 @@ static fsdp_status merge_units(const fsdp_config *config, const module_tree *tre
     for (int i = 0; status == FSDP_OK && i < tree->n_nodes; i++)
         elems[unit_of_node[i]] += tree->nodes[i].own_elems;
     if (status == FSDP_OK)
-        status = config->merge(config->merge_how, elems, *n_units, bucket_of, n_units);
+        status = config->merge(config->merge_max_elems, elems, *n_units, bucket_of, n_units);
     for (int i = 0; status == FSDP_OK && i < tree->n_nodes; i++)
         unit_of_node[i] = bucket_of[unit_of_node[i]];
     free(bucket_of);

@@ -18,9 +18,9 @@ typedef struct fsdp_config {
     bool per_param;        /* lay units out by dim0_layout */
     /* merge -- NULL, or which of the wrapping's units become one: bucket_of [n_units] says for
      * each, given the elements of its parameters. The root, 0, stays alone; buckets ascend */
-    fsdp_status (*merge)(const void *how, const size_t *elems, int n_units, int *bucket_of,
+    fsdp_status (*merge)(size_t max_elems, const size_t *elems, int n_units, int *bucket_of,
                          int *n_buckets);
-    const void *merge_how;
+    size_t merge_max_elems; /* of units that become one */
     offload_config offload;
     comm *near_group; /* borrowed; this and the next: see fsdp_own */
     bool keeps_for_step, replicas_last;

@@ -9,10 +9,9 @@ static fsdp_status nothing_fits(size_t max_elems, size_t smallest)
         smallest);
 }
 
-fsdp_status bucket_assign(const void *how, const size_t *elems, int n_units, int *bucket_of,
+fsdp_status bucket_assign(size_t max_elems, const size_t *elems, int n_units, int *bucket_of,
                           int *n_buckets)
 {
-    const size_t max_elems = ((const bucket_config *)how)->max_elems;
     size_t smallest = SIZE_MAX;
     for (int u = 1; u < n_units; u++)
         smallest = elems[u] < smallest ? elems[u] : smallest;

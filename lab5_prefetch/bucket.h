@@ -7,20 +7,16 @@
 #pragma once
 #include "lab2_forward/fsdp_setup.h"
 
-typedef struct bucket_config {
-    size_t max_elems; /* of a bucket, in parameters */
-} bucket_config;
-
 /* bucket_assign -- put units into buckets, for fsdp_config.merge. Units 1 ... n_units - 1 are taken
  * in order. Each goes into the bucket of the one before it if the two, and what is in it already,
  * have at most max_elems elements together; else it begins a bucket. So a unit that is larger has
  * one of its own. The root, unit 0, is bucket 0 and stays alone: it is gathered all the time.
  * Worked example: max_elems 10, elems 50 4 5 3 12 1 -> buckets 0 1 1 2 3 4.
- *   how         a bucket_config *
+ *   max_elems   of a bucket, in parameters
  *   elems       [n_units] parameters of each unit
  *   bucket_of   [n_units]
  *   *n_buckets  1 + the last bucket's number
  *   errors      FSDP_EINVAL no unit but the root fits into a bucket
  *   source      [SimpleFSDP] */
-fsdp_status bucket_assign(const void *how, const size_t *elems, int n_units, int *bucket_of,
+fsdp_status bucket_assign(size_t max_elems, const size_t *elems, int n_units, int *bucket_of,
                           int *n_buckets);

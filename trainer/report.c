@@ -59,8 +59,8 @@ static void print_times(const trainer *t, FILE *out)
     const plan_times *p = &t->plan.times;
     fprintf(out, "one step in virtual time, prefetch %s",
             prefetch_name((prefetch_mode)t->cfg.prefetch));
-    if (t->cfg.buckets.max_elems > 0)
-        fprintf(out, ", buckets of at most %zu parameters", t->cfg.buckets.max_elems);
+    if (t->cfg.bucket_elems > 0)
+        fprintf(out, ", buckets of at most %zu parameters", t->cfg.bucket_elems);
     fprintf(out, "\n  %-14s %13.1f ms\n", "step", 1e3 * p->step_s);
     fprintf(out, "  %-14s %13.1f ms\n", "compute", 1e3 * p->compute_s);
     fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->communication_s);

@@ -246,16 +246,16 @@ static fsdp_status choose_buckets(trainer *t)
     TRY(largest_unit(t, &largest));
     TRY(plan_make(t, 0, true, &best));
     for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
-        t->cfg.buckets.max_elems = n * largest;
+        t->cfg.bucket_elems = n * largest;
         TRY(plan_make(t, 0, true, &now));
         if (now.times.step_s <= 0.99 * best.times.step_s) {
             best = now;
-            best_elems = t->cfg.buckets.max_elems;
+            best_elems = t->cfg.bucket_elems;
         } else if (n > 1) {
             break;
         }
     }
-    t->cfg.buckets.max_elems = best_elems;
+    t->cfg.bucket_elems = best_elems;
     return FSDP_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/steps/baseline.h"
+#include "lab5_prefetch/bucket.h"
 #include "trainer/trainer.h"
 
 bool trainer_flag(const char *name)
@@ -26,8 +27,8 @@ fsdp_config trainer_fsdp_config(const trainer *t)
 {
     return (fsdp_config){.run = t->run,
                          .mesh = &t->mesh,
-                         .merge = t->cfg.buckets.max_elems > 0 ? bucket_assign : NULL,
-                         .merge_how = &t->cfg.buckets,
+                         .merge = t->cfg.bucket_elems > 0 ? bucket_assign : NULL,
+                         .merge_max_elems = t->cfg.bucket_elems,
                          .offload = {.states = t->cfg.optimizer_offload || t->cfg.cpu_offload,
                                      .shards = t->cfg.cpu_offload,
                                      .keeps_grads = t->cfg.keeps_grads,

@@ -201,7 +201,7 @@ static fsdp_status parse_bucket(trainer_config *cfg)
                           "--bucket: got '%s', expected block, auto or a number of parameters",
                           cfg->bucket);
     cfg->bucket_auto = choice == 1 && cfg->parallel == PARALLEL_FSDP && cfg->n_ranks > 1;
-    cfg->buckets.max_elems = (size_t)max_elems;
+    cfg->bucket_elems = (size_t)max_elems;
     return FSDP_OK;
 }
 

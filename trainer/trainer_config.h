@@ -7,7 +7,6 @@
 #include "common/base/options.h"
 #include "common/model/unit.h"
 #include "common/steps/train_config.h"
-#include "lab5_prefetch/bucket.h"
 #include "lab3_backward/recompute.h"
 #include "lab5_prefetch/prefetch_setup.h"
 
@@ -50,8 +49,8 @@ typedef struct trainer_config {
     bool prefetch_auto;
     int64_t limit_all_gathers;
     const char *bucket;
-    bool bucket_auto;      /* the size is chosen: units are moved between several ranks */
-    bucket_config buckets; /* from the text in bucket; 0 elements: units stay as they are */
+    bool bucket_auto;    /* the size is chosen: units are moved between several ranks */
+    size_t bucket_elems; /* from the text in bucket; 0: units stay as they are */
     const char *checkpointing;
     bool recompute_auto, recompute_short; /* short: no choice of auto fits */
     recompute_spec recompute;             /* from the text in checkpointing, or chosen by auto */

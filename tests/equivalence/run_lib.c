@@ -63,16 +63,15 @@ static fsdp_status make_engine(run *r, const run_context *context)
     int w = comm_size(r->group);
     int shard_size = sharding_shard_size(c->sharding, w, run_hybrid_size(w));
     TRY(mesh_open(r->group, shard_size, &r->mesh));
-    return fsdp_engine_create(
-        &(fsdp_config){.run = *context,
-                       .mesh = &r->mesh,
-                       .offload = c->offload,
-                       .replicas_last = c->replicas_last,
-                       .per_param = c->per_param,
-                       .wrap = c->wrap,
-                       .merge = c->buckets.max_elems > 0 ? bucket_assign : NULL,
-                       .merge_how = &c->buckets},
-        c->sharding, &c->prefetch, &r->e);
+    return fsdp_engine_create(&(fsdp_config){.run = *context,
+                                             .mesh = &r->mesh,
+                                             .offload = c->offload,
+                                             .replicas_last = c->replicas_last,
+                                             .per_param = c->per_param,
+                                             .wrap = c->wrap,
+                                             .merge = c->bucket_elems > 0 ? bucket_assign : NULL,
+                                             .merge_max_elems = c->bucket_elems},
+                              c->sharding, &c->prefetch, &r->e);
 }
 
 static fsdp_status run_create(run *r)

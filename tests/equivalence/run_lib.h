@@ -16,7 +16,7 @@ typedef struct run_config {
     sharding_strategy sharding;
     wrap_policy wrap;
     prefetch_config prefetch; /* zeroed: without overlap */
-    bucket_config buckets;    /* 0 elements: units stay as they are */
+    size_t bucket_elems;      /* 0: units stay as they are */
     bool per_param;           /* the layout */
     model_config model;
     const ops *ops;

@@ -116,7 +116,7 @@ void suite_use_variant(run_config *c, const variant *v)
     c->sharding = v->sharding;
     c->wrap = v->wrap;
     c->prefetch = v->prefetch;
-    c->buckets.max_elems = v->bucket_elems;
+    c->bucket_elems = v->bucket_elems;
     c->per_param = v->per_param;
     c->no_sync = v->no_sync;
     c->replicas_last = v->replicas_last;

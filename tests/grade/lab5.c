@@ -274,10 +274,9 @@ static fsdp_status task_5_3(grade *g)
 static fsdp_status check_buckets(const char *what, size_t max_elems, const size_t *elems, int n,
                                  const int *want)
 {
-    const bucket_config how = {.max_elems = max_elems};
     int bucket_of[8], n_buckets = 0;
     char text[96];
-    TRY(bucket_assign(&how, elems, n, bucket_of, &n_buckets));
+    TRY(bucket_assign(max_elems, elems, n, bucket_of, &n_buckets));
     for (int u = 0; u < n; u++) {
         snprintf(text, sizeof text, "%s: bucket of unit %d", what, u);
         TRY(expect_int(text, bucket_of[u], want[u]));
@@ -297,8 +296,7 @@ static fsdp_status task_5_7(grade *g)
     TRY(check_buckets("the root alone", 1, ALONE, 1, (const int[]){0}));
     int bucket_of[8], n_buckets;
     return expect_status("bucket_assign, where nothing fits",
-                         bucket_assign(&(bucket_config){1}, EQUAL, 5, bucket_of, &n_buckets),
-                         FSDP_EINVAL);
+                         bucket_assign(1, EQUAL, 5, bucket_of, &n_buckets), FSDP_EINVAL);
 }
 
 int main(int argc, char **argv)
