@@ -71,16 +71,6 @@ static fsdp_status check_need(const char *what, size_t need, size_t have, const 
                       format_bytes(have, have_text, sizeof have_text), where);
 }
 
-static fsdp_status check_room(const trainer *t, const char *what, size_t need, const char *hint)
-{
-    bool limited;
-    const size_t have = trainer_memory(t, &limited);
-    return check_need(what, need, have,
-                      limited ? "memory are available to it by --device-memory"
-                              : "memory are available to it",
-                      hint);
-}
-
 /* Ranks of a host share its memory. */
 static fsdp_status check_on_host(const trainer *t, const char *what, size_t need, const char *hint)
 {
@@ -124,12 +114,17 @@ static fsdp_status check_memory(const trainer *t)
     const size_t *planned = t->plan.memory_bytes;
     const size_t on_host =
         planned[MEM_ON_HOST] + (device_runs_c(t->run.dev) ? planned[MEM_TOTAL] : 0);
+    bool limited;
+    const size_t have = trainer_memory(t, &limited);
     char hint[256];
     snprintf(hint, sizeof hint,
              "use %s--gradient-checkpointing, --chunk-loss, more ranks, --sharding full, a smaller "
              "--size, --batch-size or --seq-len; --plan prints the parts",
              offloads(&t->cfg) ? "a smaller --offload-piece (the device holds two), " : "");
-    TRY(check_room(t, "this run", planned[MEM_TOTAL], hint));
+    TRY(check_need("this run", planned[MEM_TOTAL], have,
+                   limited ? "memory are available to it by --device-memory"
+                           : "memory are available to it",
+                   hint));
     if (planned[MEM_ON_HOST] == 0)
         return FSDP_OK;
     return check_on_host(t, "this run", on_host,
