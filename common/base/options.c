@@ -34,18 +34,13 @@ typedef struct quoted {
     char text[80];
 } quoted;
 
-/* quote -- at most 60 bytes of what the user wrote, fit for a terminal: control characters shown as
- * '?', a cut marked by "...". */
+/* quote -- at most 60 bytes of what the user wrote; a cut is marked by "...". */
 static quoted quote(const char *text, size_t text_bytes)
 {
-    quoted q = {.text = ""};
-    size_t take = text_bytes <= 60 ? text_bytes : 60;
-    for (size_t i = 0; i < take; i++) {
-        unsigned char c = (unsigned char)text[i];
-        q.text[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
-    }
-    if (take < text_bytes)
-        strcpy(q.text + take, "...");
+    quoted q;
+    const bool is_cut = text_bytes > 60;
+    snprintf(q.text, sizeof q.text, "%.*s%s", is_cut ? 60 : (int)text_bytes, text,
+             is_cut ? "..." : "");
     return q;
 }
 

@@ -249,7 +249,8 @@ static void test_other_errors(void **state)
     assert_error("--Steps=1", "unknown option --Steps",
                  "did you mean --steps? prog --help lists all options");
     assert_error("--save-every=3", "--save-every is not available", "save at the end with --save");
-    assert_error("--data=\xc3\xa4 \x1b[31m\n\x7f", "got '?[31m?\?', expected an option", forms);
+    assert_error("--data=\xc3\xa4 \x1b[31m\n\x7f", "got '\\x1b[31m\\x0a\\x7f', expected an option",
+                 forms);
 }
 
 /* Names are written out: the beginning of a name is none, however clear. */
