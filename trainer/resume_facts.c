@@ -16,7 +16,7 @@ fsdp_status trainer_check_change(const char *change)
     for (const char *at = change; at && *at;) {
         size_t n = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)(n < 31 ? n : 31), at);
-        if (n == 0 || n > 31 || !ckpt_list_has(NAMES, name))
+        if (n == 0 || n > 31 || options_choice(NAMES, name) < 0)
             return fsdp_error(FSDP_EINVAL, "name what the message of --resume named",
                               "--resume-change: got '%s', expected some of %s", name, NAMES);
         at += n + (at[n] == ',');

@@ -178,7 +178,7 @@ int options_choice(const char *choices, const char *text)
 {
     size_t text_bytes = strlen(text);
     for (int index = 0;; index++) {
-        size_t choice_bytes = strcspn(choices, "|");
+        size_t choice_bytes = strcspn(choices, "|,");
         if (choice_bytes == text_bytes && memcmp(choices, text, text_bytes) == 0)
             return index;
         if (choices[choice_bytes] == '\0')

@@ -55,7 +55,7 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
  * for programs that find out where their options end. */
 bool options_takes_next(const option_spec *table, const char *word);
 
-/* options_choice -- the index of text in choices, "a|b|c"; -1: it is not there. */
+/* options_choice -- the index of text in choices, "a|b|c" or "a,b,c"; -1: it is not there. */
 int options_choice(const char *choices, const char *text);
 
 /* options_print_help -- usage, doc and a line for every row, to stdout.

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include "common/base/atomic_file.h"
+#include "common/base/options.h"
 
 enum { MAX_FILES = 99999 };
 
@@ -21,18 +22,6 @@ void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *for
     va_start(args, format);
     vsnprintf(f->value, sizeof f->value, format, args);
     va_end(args);
-}
-
-bool ckpt_list_has(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *at = list; at != NULL && *at != '\0';) {
-        size_t word = strcspn(at, ",");
-        if (word == n && memcmp(at, name, n) == 0)
-            return true;
-        at += word + (at[word] == ',');
-    }
-    return false;
 }
 
 static const char *value_of(const ckpt_about *a, const char *name)
@@ -51,7 +40,7 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
     for (int i = 0; i < now->n; i++) {
         const ckpt_fact *f = &now->facts[i];
         if (strcmp(value_of(saved, f->name), f->value) == 0 ||
-            (!f->fixed && ckpt_list_has(change, f->name)))
+            (!f->fixed && change != NULL && options_choice(change, f->name) >= 0))
             continue;
         first = first != NULL && (first->fixed || !f->fixed) ? first : f;
         size_t n = strlen(names);

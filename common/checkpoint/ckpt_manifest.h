@@ -26,8 +26,6 @@ void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *for
  *   errors  FSDP_EINVAL naming the first fact that differs, and in the hint all that may */
 fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, const char *change,
                              const char *dir);
-/* ckpt_list_has -- whether name is one of the words of list, which commas separate; NULL: none. */
-bool ckpt_list_has(const char *list, const char *name);
 
 typedef struct ckpt_manifest {
     ckpt_id id; /* file is not used */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/options.h"
 
 /* ---- one checkpoint -------------------------------------------------------------------------- */
 
@@ -49,7 +50,7 @@ static int by_place(const void *a, const void *b)
  * what is frozen, the states of a parameter may be missing as a whole. */
 static fsdp_status check_whole(const ckpt_source *src, const model *m, const char *change)
 {
-    const bool refreezes = ckpt_list_has(change, "freeze");
+    const bool refreezes = change != NULL && options_choice(change, "freeze") >= 0;
     for (int k = 0; k < src->manifest.id.n_arrays; k++)
         for (int p = 0; p < m->n_params; p++) {
             size_t n, i = 0, next = 0;

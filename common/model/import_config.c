@@ -2,6 +2,7 @@
  * computes must have the value that this project computes with; no field is skipped in silence. */
 #include <stdio.h>
 #include <string.h>
+#include "common/base/options.h"
 #include "common/model/export.h"
 
 static const char DIR_HINT[] = "pass a directory with the config.json and the model.safetensors of "
@@ -9,17 +10,16 @@ static const char DIR_HINT[] = "pass a directory with the config.json and the mo
 
 /* Fields that are read here, and fields that do not affect the model's weights or maths. */
 static const char READ_FIELDS[] =
-    " model_type activation_function tie_word_embeddings scale_attn_weights "
-    "scale_attn_by_inverse_layer_idx reorder_and_upcast_attn add_cross_attention n_layer n_head "
-    "n_embd n_positions n_ctx vocab_size n_inner layer_norm_epsilon ";
-static const char DROPOUT_FIELDS[] = " attn_pdrop embd_pdrop resid_pdrop ";
+    "model_type|activation_function|tie_word_embeddings|scale_attn_weights|"
+    "scale_attn_by_inverse_layer_idx|reorder_and_upcast_attn|add_cross_attention|n_layer|n_head|"
+    "n_embd|n_positions|n_ctx|vocab_size|n_inner|layer_norm_epsilon";
+static const char DROPOUT_FIELDS[] = "attn_pdrop|embd_pdrop|resid_pdrop";
 static const char HARMLESS_FIELDS[] =
-    " architectures bos_token_id eos_token_id pad_token_id initializer_range torch_dtype dtype "
-    "transformers_version use_cache task_specific_params _name_or_path "
-    "gradient_checkpointing "
-    "summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj "
-    "output_past id2label label2id num_labels _num_labels problem_type finetuning_task "
-    "attn_implementation _attn_implementation_autoset ";
+    "architectures|bos_token_id|eos_token_id|pad_token_id|initializer_range|torch_dtype|dtype|"
+    "transformers_version|use_cache|task_specific_params|_name_or_path|gradient_checkpointing|"
+    "summary_activation|summary_first_dropout|summary_proj_to_labels|summary_type|summary_use_proj|"
+    "output_past|id2label|label2id|num_labels|_num_labels|problem_type|finetuning_task|"
+    "attn_implementation|_attn_implementation_autoset";
 
 static fsdp_status config_size(const cJSON *j, const char *path, const char *key, size_t *out)
 {
@@ -57,24 +57,17 @@ static fsdp_status config_fixed(const cJSON *j, const char *path, const char *ke
                       "import: %s: \"%s\": got %s, expected %s", path, key, got, value);
 }
 
-static bool is_in(const char *list, const char *field)
-{
-    char word[64];
-    const int n = snprintf(word, sizeof word, " %s ", field);
-    return n < (int)sizeof word && strchr(field, ' ') == NULL && strstr(list, word) != NULL;
-}
-
 /* What an unknown field would change is unknown, so it is refused unless it is null. *note: the
  * file asks for dropout. */
 static fsdp_status config_others(const cJSON *j, const char *path, const char **note)
 {
     for (const cJSON *f = j->child; f != NULL; f = f->next)
-        if (is_in(DROPOUT_FIELDS, f->string)) {
+        if (options_choice(DROPOUT_FIELDS, f->string) >= 0) {
             if (!cJSON_IsNumber(f) || f->valuedouble != 0.0)
                 *note = "config.json: attn_pdrop, embd_pdrop, resid_pdrop: there is no dropout "
                         "here; the model trains without";
-        } else if (!cJSON_IsNull(f) && !is_in(READ_FIELDS, f->string) &&
-                   !is_in(HARMLESS_FIELDS, f->string)) {
+        } else if (!cJSON_IsNull(f) && options_choice(READ_FIELDS, f->string) < 0 &&
+                   options_choice(HARMLESS_FIELDS, f->string) < 0) {
             return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
                               "import: %s: \"%.64s\": got a field that GPT-2 here does not have",
                               path, f->string);
