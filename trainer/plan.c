@@ -5,7 +5,6 @@
  * The last step is reported: prefetch learns the order of the units in the first,
  * and the host is up to one step ahead. */
 #include "trainer/plan.h"
-#include <stdlib.h>
 #include <string.h>
 #include "common/device/dry.h"
 #include "common/observe/timeline_watch.h"

@@ -7,7 +7,6 @@
 #include "common/data/data_impl.h"
 
 #include <fnmatch.h>
-#include <stdio.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read in place");

@@ -6,7 +6,6 @@
  * [Radford et al. 2019]; names, shapes and initial values as in Hugging Face's GPT2LMHeadModel. */
 #include "common/model/gpt2_impl.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
