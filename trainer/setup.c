@@ -5,7 +5,6 @@
 #include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
-#include "common/steps/baseline.h"
 #include "common/ops/backends.h"
 #include "trainer/rates.h"
 #include "trainer/trainer.h"
