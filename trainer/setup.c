@@ -2,7 +2,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/base/units.h"
 #include "common/ops/backends.h"

@@ -1,5 +1,5 @@
-/* freeze.c -- see freeze.h. */
-#include "common/model/freeze.h"
+/* freeze.c -- which parameters of a model are not trained; see unit.h. */
+#include "common/model/unit.h"
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>

@@ -136,5 +136,11 @@ void model_views_free(model_views *v);
  * trained or frozen together, so they count at both of their uses. */
 int model_border(const model *m);
 
+/* model_freeze -- set `frozen` of the parameters whose names match. Either name of a tied weight
+ * freezes the shared storage, and so both parameters.
+ *   patterns  the value of --freeze: globs (fnmatch(3)) with commas between; NULL: freeze nothing
+ *   errors    FSDP_EINVAL: a pattern is empty or matches no name, or nothing is left to train */
+fsdp_status model_freeze(model *m, const char *patterns);
+
 /* model_free -- free the lists; a zeroed struct is accepted. */
 void model_free(model *m);

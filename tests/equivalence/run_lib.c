@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "common/model/freeze.h"
 #include "common/model/gpt2.h"
 #include "common/model/runner.h"
 

@@ -2,7 +2,6 @@
  * before the border, their hooks, and products that are not needed. */
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/freeze.h"
 #include "common/model/runner.h"
 #include "tests/unit/model_lib.h"
 #include "tests/unit/unit_lib.h"
