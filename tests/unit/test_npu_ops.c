@@ -357,15 +357,16 @@ static void test_loss_of_a_large_vocabulary(void **state)
 
 /* ---- the workspace --------------------------------------------------------------------------- */
 
-/* While a long product runs, another stream takes memory of the workspace's size and writes to it:
- * what the operator has is still its own. */
+/* While a long product runs, another stream takes memory of the workspace's size, time and again,
+ * and keeps writing to it: what the operator has is still its own. */
 static void test_workspace_outlives_the_call(void **state)
 {
     (void)state;
-    enum { M = 256, N = 256, K = 4096 };
+    enum { M = 256, N = 256, K = 4096, MOST_BLOCKS = 64 };
     stream *side = side_stream(dev);
     event *before, *after;
-    float *a = filled(1.0f, M * K), *got = filled(0.0f, M * N), *x, *other;
+    float *a = filled(1.0f, M * K), *got = filled(0.0f, M * N), *x, *other[MOST_BLOCKS];
+    int n = 0;
     OK(device_alloc_f32(s, MEM_OTHER, 2 * M * K + M * N, "operands", &x));
     OK(device_upload(s, x, a, M * K * sizeof *a));
     OK(device_upload(s, x + M * K, a, N * K * sizeof *a));
@@ -376,10 +377,12 @@ static void test_workspace_outlives_the_call(void **state)
         s, &(matmul_args){.out = x + 2 * M * K, .a = x, .b = x + M * K, .m = M, .n = N, .k = K}));
     OK(event_record(after, s));
     OK(event_sync(before));
-    usleep(3000); /* the stream has reached a free that came before the product */
-    OK(device_alloc_f32(side, MEM_OTHER, M * N, "somebody else's", &other));
     do {
-        OK(device_zero(side, other, M * N * sizeof *other));
+        usleep(1000);
+        if (n < MOST_BLOCKS)
+            OK(device_alloc_f32(side, MEM_OTHER, M * N, "somebody else's", &other[n++]));
+        for (int i = 0; i < n; i++)
+            OK(device_zero(side, other[i], M * N * sizeof *other[i]));
         OK(stream_sync(side));
     } while (!event_done(after));
     OK(device_download(s, got, x + 2 * M * K, M * N * sizeof *got));
@@ -387,7 +390,9 @@ static void test_workspace_outlives_the_call(void **state)
     for (int i = 0; i < M * N; i++)
         assert_true(got[i] == (float)K);
     event_free(before), event_free(after);
-    device_free(side, other), device_free(s, x);
+    while (n > 0)
+        device_free(side, other[--n]);
+    device_free(s, x);
     stream_free(side);
     free(a), free(got);
 }
