@@ -266,11 +266,31 @@ static int remove_path(const char *path, const struct stat *st, int kind, struct
     return remove(path);
 }
 
+/* Open and close FSDP_DEVICE. A stand-in's streams keep the orders that FSDP_SCHEDULE asked for
+ * when the process opened it first, so that it is asked here, on all ranks alike, and not by a
+ * cell. */
+static fsdp_status open_target(uint64_t seed)
+{
+    const device_config config = {
+        .backend = target_backend()->device, .n_threads = 1, .index = target_index()};
+    char text[24];
+    device *dev;
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
+    if (seed % 2 == 0)
+        setenv("FSDP_SCHEDULE", text, 1);
+    const fsdp_status status = device_open(&config, &dev);
+    unsetenv("FSDP_SCHEDULE");
+    if (status == FSDP_OK)
+        device_close(dev);
+    return status;
+}
+
 static fsdp_status open_suite(matrix_suite *s)
 {
     const backend *b = target_backend(); /* of FSDP_DEVICE */
     const char *name = getenv("FSDP_DEVICE");
     comm_run_start start;
+    TRY(open_target(s->seed));
     TRY(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &s->dev));
 #ifdef FSDP_HAVE_MPI
     const bool has_mpi = !comm_run_started(&start);

@@ -63,6 +63,7 @@ bool sim_launch_note(const char *name)
 /* ---- the device ------------------------------------------------------------------------------ */
 
 fsdp_status comm_schedule_seed(uint64_t *seed) __attribute__((weak));
+static bool is_scheduled;
 
 fsdp_status sim_device_open(void)
 {
@@ -72,12 +73,18 @@ fsdp_status sim_device_open(void)
         return FSDP_OK;
     if (comm_schedule_seed != NULL)
         (void)comm_schedule_seed(&config.schedule_seed);
+    is_scheduled = config.schedule_seed != 0;
     return device_open(&config, &opened);
 }
 
 device *sim_device(void)
 {
     return opened;
+}
+
+bool sim_device_is_scheduled(void)
+{
+    return is_scheduled;
 }
 
 /* ---- handles --------------------------------------------------------------------------------- */

@@ -26,9 +26,11 @@ size_t sim_number(const char *name, size_t without);
 bool sim_launch_note(const char *name);
 
 /* sim_device_open -- the device of this process, with FSDP_SCHEDULE's orders in a program that
- * knows of that; the first call opens it. sim_device: NULL before. */
+ * knows of that; the first call opens it. sim_device: NULL before. sim_device_is_scheduled: whether
+ * FSDP_SCHEDULE was set then. */
 fsdp_status sim_device_open(void);
 device *sim_device(void);
+bool sim_device_is_scheduled(void);
 
 /* ---- handles --------------------------------------------------------------------------------- */
 
