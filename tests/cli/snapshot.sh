@@ -78,7 +78,7 @@ done
 for offload in --cpu-offload '--cpu-offload --grad-accum 2' --optimizer-offload; do
     agrees 2 $run --device separate $offload
     grep -q '^host ' "$work/peaks" || complain 'nothing on the host'
-    name="planned: the blocks' peaks are those of the plan, on the device and on the host: $offload"
+    name="planned: the peaks of the blocks equal the plan's, on the device and on the host: $offload"
     good 1 $model --reduction canonical --device separate $offload --plan --plan-ranks 2 --snapshot "$work/plan.csv"
     diff <(of_ledger "$work/report.csv" 5) <(of_blocks "$work/plan.csv") >"$work/err" || complain 'plan <, snapshot >'
     grep -qx "  on the host *$(sed -n 's/^host //p' "$work/peaks") .*" "$work/out" || complain "$(grep 'on the host' "$work/out")"
