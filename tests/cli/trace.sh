@@ -125,9 +125,13 @@ unset FSDP_ASYNC_COMPUTE
 traced 2 'DDP' --parallel ddp
 traced 2 'accumulating, canonical' --grad-accum 2 --reduction canonical
 traced 5 'more ranks than are drawn'
-name='updates are of units'
-grep '^{"name":"adamw"' "$dir/trace-rank-4.json" | sed 's/.*"unit":"\([^"]*\)".*/\1/' | sort -u >"$work/units"
-[ "$(tr '\n' ' ' <"$work/units")" = 'h.0 h.1 root ' ] || complain "units: $(cat "$work/units")"
+# units OPERATION -- the units that it belongs to
+units() {
+    grep "^{\"name\":\"$1\"" "$dir/trace-rank-4.json" | sed 's/.*"unit":"\([^"]*\)".*/\1,/' | sort -u | tr -d '\n'
+}
+name='updates are of units, what a step reports is of none'
+[ "$(units adamw)" = 'h.0,h.1,root,' ] || complain "units of updates: $(units adamw)"
+[ "$(units download)" = , ] || complain "units of losses and norms: $(units download)"
 verdict
 
 name='the ranks as one trace' # the command of PROFILE.md
