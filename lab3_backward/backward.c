@@ -25,11 +25,11 @@ fsdp_status backward_pre_hook(void *self, int u)
 fsdp_status backward_post_hook(void *self, int u)
 {
     reducer *r = self;
-    /* SOLUTION BEGIN 3.2 */
+    /* SOLUTION BEGIN 3.2b */
     TRY(reshard(r->f, u)); /* a resident unit stays */
     TRY(reduce_begin(r, u));
     return reduce_wait(r, u);
-    /* SOLUTION END 3.2 */
+    /* SOLUTION END 3.2b */
 }
 
 fsdp_status backward_end_hook(void *self)
@@ -100,7 +100,7 @@ fsdp_status reduce_begin(reducer *r, int u)
         TRY(dim0_reduce_begin(r, u));
         return second_use_reduce(r, u);
     }
-    /* SOLUTION BEGIN 3.2 */
+    /* SOLUTION BEGIN 3.2a */
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));
     g->reducing = true;
@@ -108,7 +108,7 @@ fsdp_status reduce_begin(reducer *r, int u)
     TRY(comm_reduce_scatterv(f->reduce_group, f->reduce_stream, f->units[u].name, b->full_grad,
                              b->slices, &b->acc, r->batch_level));
     TRY(event_record(g->reduced, f->reduce_stream));
-    /* SOLUTION END 3.2 */
+    /* SOLUTION END 3.2a */
     return second_use_reduce(r, u);
 }
 
@@ -118,12 +118,12 @@ fsdp_status reduce_wait(reducer *r, int u)
     unit_grad *g = &r->grads[u];
     if (!g->reducing)
         return FSDP_OK;
-    /* SOLUTION BEGIN 3.2 */
+    /* SOLUTION BEGIN 3.2a */
     TRY(stream_wait_event(f->compute, g->reduced));
     g->reducing = false;
     full_grad_free(r, u);
     return FSDP_OK;
-    /* SOLUTION END 3.2 */
+    /* SOLUTION END 3.2a */
 }
 
 /* ---- the end of a step ----------------------------------------------------------------------- */
@@ -180,16 +180,16 @@ fsdp_status grads_finish(reducer *r, float scale)
 
 fsdp_status strategy_fill(sharding_strategy sharding, fsdp *f)
 {
-    /* SOLUTION BEGIN 3.5 */
+    /* SOLUTION BEGIN 3.5a */
     /* STUB: (void)f; */
-    /* STUB: return sharding == SHARDING_FULL ? FSDP_OK : fsdp_todo("3.5"); */
+    /* STUB: return sharding == SHARDING_FULL ? FSDP_OK : fsdp_todo("3.5a"); */
     bool keeps = sharding == SHARDING_GRAD_OP || sharding == SHARDING_NONE;
     for (int u = 0; u < f->n_units; u++) {
         f->units[u].stays_after_forward = keeps || u == UNIT_ROOT;
         f->units[u].stays_after_backward = sharding == SHARDING_NONE;
     }
     return FSDP_OK;
-    /* SOLUTION END 3.5 */
+    /* SOLUTION END 3.5a */
 }
 
 fsdp_status grad_all_gather(reducer *r, int u)
@@ -200,7 +200,7 @@ fsdp_status grad_all_gather(reducer *r, int u)
     const size_t slice_elems = g->slice.elems;
     if (f->mesh.shape.replicate_size == 1 || f->units[u].frozen)
         return FSDP_OK;
-    /* SOLUTION BEGIN 3.5 */
+    /* SOLUTION BEGIN 3.5b */
     comm *c = f->mesh.replicate;
     float *whole;
     TRY(comm_alloc_f32(c, f->compute, MEM_GRADS_SHARD, shard_elems, "gradient", &whole));
@@ -215,5 +215,5 @@ fsdp_status grad_all_gather(reducer *r, int u)
                         slice_elems));
     TRY(event_record(g->reduced, f->reduce_stream));
     return stream_wait_event(f->compute, g->reduced);
-    /* SOLUTION END 3.5 */
+    /* SOLUTION END 3.5b */
 }

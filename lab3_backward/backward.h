@@ -19,7 +19,7 @@ fsdp_status full_grad_alloc(reducer *r, int u);
  * gradient views too, so that nobody adds to freed memory. */
 void full_grad_free(reducer *r, int u);
 
-/* ---- 3.1, 3.2, 3.6 --------------------------------------------------------------------------- */
+/* ---- 3.1, 3.2b, 3.6 -------------------------------------------------------------------------- */
 /* backward_pre_hook -- before unit u's first layer of backward: unshard_begin and unshard_wait,
  * mark u visited, and give it gradient memory (full_grad_alloc). self is a reducer *, here and
  * below. */
@@ -44,7 +44,7 @@ unit_hooks fsdp_backward_hooks(reducer *r);
  *          run.ops->scale(stream, &(scale_args){.x, .factor, .elems}) */
 fsdp_status grad_finish(reducer *r, int u, float scale);
 
-/* ---- 3.5 ------------------------------------------------------------------------------------- */
+/* ---- 3.5a ------------------------------------------------------------------------------------ */
 /* strategy_fill -- set every unit's stays_after_forward and stays_after_backward. Lab 2 has set
  * them for FULL.
  *                 stays after forward  stays after backward
@@ -54,6 +54,8 @@ fsdp_status grad_finish(reducer *r, int u, float scale);
  *   HYBRID        as FULL: it differs only in its groups
  *   source        [FSDP §3.2.2] [ZeRO §7] */
 fsdp_status strategy_fill(sharding_strategy sharding, fsdp *f);
+
+/* ---- 3.5b ------------------------------------------------------------------------------------ */
 /* grad_all_gather -- end of a step with several replicas of a shard: each has reduced one slice of
  * it, and all need the gradient of the whole shard. shard_grad becomes [layout.shard_elems] by an
  * all-gather over mesh.replicate (reduce-scatter + all-gather = all-reduce). With one replica the

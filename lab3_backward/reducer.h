@@ -37,7 +37,7 @@ typedef struct reducer { /* the name is DDP's */
     unit_grad *grads; /* [n_units] */
 } reducer;
 
-/* ---- 3.2 ------------------------------------------------------------------------------------- */
+/* ---- 3.2a ------------------------------------------------------------------------------------ */
 /* reduce_begin -- reduce-scatter u's full_grad on reduce_stream, by its slices, into acc at level
  * r->batch_level.
  *   order       after the compute stream's work on it (event `computed`); records `reduced`

@@ -202,7 +202,7 @@ static void bind_views(fixture *fx, int u, float *full)
             fx->f.views.params[p] = full + fx->spec->params[p].offset;
 }
 
-/* What task 3.5 and fsdp_make_resident would do, without them. */
+/* What task 3.5a and fsdp_make_resident would do, without them. */
 static void make_stay(fixture *fx, int u)
 {
     fsdp_unit *un = &fx->f.units[u];
@@ -456,6 +456,12 @@ fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
             device_free(fx->compute, vec);
         }
     return FSDP_OK;
+}
+
+float fix_integer(int rank, int buffer, size_t i)
+{
+    return 100.0f * (float)(rank + 1) + (float)(i * (size_t)(7 * rank + 1)) +
+           20000.0f * (float)buffer;
 }
 
 float fix_fraction(int rank, int buffer, size_t i)

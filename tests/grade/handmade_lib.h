@@ -108,6 +108,10 @@ fsdp_status expect_within(const char *what, size_t i, float got, double want, do
 /* fix_value -- element i of parameter p, a small integer, exact in fp32: 1000*(p+1) + i. */
 float fix_value(int p, size_t i);
 
+/* fix_integer -- integers, other ones on every rank, in every buffer and at every element: sums of
+ * them are exact, in any order. */
+float fix_integer(int rank, int buffer, size_t i);
+
 /* fix_fraction -- a value that no rank, buffer or element shares; the order in which such are added
  * shows in the last bits. */
 float fix_fraction(int rank, int buffer, size_t i);

@@ -147,7 +147,7 @@ fsdp_status task_3_4(grade *g)
     return fixture_run(g, SPEC(.mode = GRAD_ACC_CANONICAL, .async_compute = true), accumulate_body);
 }
 
-/* ---- 3.5 ------------------------------------------------------------------------------------ */
+/* ---- 3.5a ----------------------------------------------------------------------------------- */
 /* Which units stay, for every strategy, whatever the flags were before. */
 static fsdp_status strategy_table(void)
 {
@@ -193,7 +193,8 @@ static fsdp_status wrong_groups(void)
                          reducer_create(&f, SHARDING_GRAD_OP, &r), FSDP_EINVAL);
 }
 
-/* One micro-step of hooks as the runner calls them: the root spans the others. */
+/* One micro-step of hooks as the runner calls them: the root spans the others. Every unit takes
+ * part, so that end_backward (task 3.6) would only forget who was visited. */
 static fsdp_status hooks_of_micro_step(fixture *fx, size_t *full_bytes_between)
 {
     unit_hooks h = fsdp_backward_hooks(&fx->r);
@@ -210,18 +211,19 @@ static fsdp_status hooks_of_micro_step(fixture *fx, size_t *full_bytes_between)
         TRY(h.post_backward(h.self, u));
     }
     TRY(h.post_backward(h.self, ROOT));
-    return h.end_backward(h.self);
+    for (int u = 0; u < N_UNITS; u++)
+        fx->r.grads[u].visited = false;
+    return FSDP_OK;
 }
 
 /* Gathers of a unit per micro-step: full and hybrid 2 (root 1), grad-op 1, none 0, over the shard
  * group. Reductions, over the world: 1 per unit that learns; canonical mode adds one for the tied
- * tensor. Where there are replicas: one gather of every finished gradient. */
+ * tensor. */
 static void expect_traffic(fixture *fx, int micro_steps)
 {
     const sharding_strategy st = fx->spec->sharding;
-    const mesh_shape *shape = &fx->f.mesh.shape;
-    size_t peers = (size_t)fx->world_size - 1, shard_peers = (size_t)shape->shard_size - 1;
-    size_t replicas = (size_t)shape->replicate_size;
+    size_t peers = (size_t)fx->world_size - 1;
+    size_t shard_peers = (size_t)fx->f.mesh.shape.shard_size - 1;
     size_t gathers = 0, gather_elems = 0, reduces = 0, reduce_elems = 0;
     for (int u = 0; u < N_UNITS; u++) {
         size_t slice = fx->f.units[u].slices.shard_elems;
@@ -231,8 +233,6 @@ static void expect_traffic(fixture *fx, int micro_steps)
         gather_elems += n * shard_peers * fx->f.units[u].layout.shard_elems;
         if (u == FROZEN)
             continue;
-        gathers += replicas > 1;
-        gather_elems += (replicas - 1) * slice;
         reduces += (size_t)micro_steps;
         reduce_elems += (size_t)micro_steps * peers * slice;
         for (int k = 1; k < fix_n_buffers(fx, u); k++) {
@@ -242,15 +242,27 @@ static void expect_traffic(fixture *fx, int micro_steps)
         }
     }
     comm_stats cs = comm_job_stats_read(fx->comm);
-    note(fx, expect_int("all-gathers of a step", (long long)cs.calls[COMM_OP_ALL_GATHER],
+    note(fx, expect_int("all-gathers of two micro-steps", (long long)cs.calls[COMM_OP_ALL_GATHER],
                         (long long)gathers));
-    note(fx, expect_int("reduce-scatters of a step", (long long)cs.calls[COMM_OP_REDUCE_SCATTER],
-                        (long long)reduces));
+    note(fx, expect_int("reduce-scatters of two micro-steps",
+                        (long long)cs.calls[COMM_OP_REDUCE_SCATTER], (long long)reduces));
     note(fx, expect_int("bytes sent by all-gathers", (long long)cs.bytes_sent[COMM_OP_ALL_GATHER],
                         (long long)(gather_elems * sizeof(float))));
     note(fx, expect_int("bytes sent by reduce-scatters",
                         (long long)cs.bytes_sent[COMM_OP_REDUCE_SCATTER],
                         (long long)(reduce_elems * sizeof(float))));
+}
+
+/* Empties the accumulators, as the end of a step would. */
+static fsdp_status drop_sums(fixture *fx)
+{
+    for (int u = 0; u < N_UNITS; u++)
+        for (int k = 0; u != FROZEN && k < fix_n_buffers(fx, u); k++) {
+            float *sum;
+            TRY(grad_acc_finish(&fix_buffer(fx, u, k)->acc, fx->compute, &sum));
+            device_free(fx->compute, sum);
+        }
+    return FSDP_OK;
 }
 
 static fsdp_status traffic_body(fixture *fx)
@@ -264,11 +276,10 @@ static fsdp_status traffic_body(fixture *fx)
     for (int step = 0; step < 2; step++) {
         comm_job_stats_reset(fx->comm);
         ledger_reset_peaks(device_ledger(fx->dev));
-        TRY(zero_grad(&fx->r));
         for (int a = 0; a < MICRO_STEPS; a++)
             TRY(hooks_of_micro_step(fx, &between));
         size_t after = fix_live(fx, MEM_PARAMS_FULL);
-        TRY(grads_finish(&fx->r, SCALE));
+        TRY(drop_sums(fx));
         expect_traffic(fx, MICRO_STEPS);
         sharding_strategy st = fx->spec->sharding;
         size_t want = st == SHARDING_NONE ? 0 : st == SHARDING_GRAD_OP ? all : padded[ROOT];
@@ -284,25 +295,10 @@ static fsdp_status traffic_body(fixture *fx)
     return FSDP_OK;
 }
 
-/* Every rank ends with the same whole gradient. */
-static fsdp_status grad_all_gather_body(fixture *fx)
-{
-    TRY(fix_push(fx, H0, fx->world_size, 0, fix_fraction));
-    TRY(fix_push(fx, H2, fx->world_size, 0, fix_fraction));
-    TRY(fix_push(fx, ROOT, fx->world_size, 0, fix_fraction));
-    TRY(grads_finish(&fx->r, SCALE));
-    const int units[] = {ROOT, H0, H2};
-    for (int j = 0; j < 3; j++)
-        TRY(expect_shard_grad(fx, "grad_all_gather", units[j], fx->world_size, 0));
-    return FSDP_OK;
-}
-
 #define BY_STRATEGY(...) SPEC(.by_strategy = true, __VA_ARGS__)
 
-fsdp_status task_3_5(grade *g)
+fsdp_status task_3_5a(grade *g)
 {
-    /* First what can say that it is not written yet. */
-    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE), grad_all_gather_body));
     TRY(comm_agree(g->comm, strategy_table()));
     TRY(comm_agree(g->comm, wrong_groups()));
     TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_FULL), traffic_body));
@@ -310,9 +306,86 @@ fsdp_status task_3_5(grade *g)
     TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE), traffic_body));
     TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_FULL, .mode = GRAD_ACC_CANONICAL),
                     traffic_body));
-    TRY(fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .mode = GRAD_ACC_CANONICAL),
-                    traffic_body));
-    return fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .async_compute = true),
+    return fixture_run(g, BY_STRATEGY(.sharding = SHARDING_NONE, .mode = GRAD_ACC_CANONICAL),
+                       traffic_body);
+}
+
+/* ---- 3.5b ----------------------------------------------------------------------------------- */
+/* Element `flat` of a unit's gradient; zero at its end, as grad_finish leaves it. */
+static float finished_value(const fixture *fx, int u, size_t flat)
+{
+    return flat < fx->f.units[u].layout.used_elems ? fix_fraction(u, 0, flat) : 0.0f;
+}
+
+typedef struct slice_of {
+    const fixture *fx;
+    int u;
+} slice_of;
+
+static float slice_value(void *ctx, size_t i)
+{
+    const slice_of *s = ctx;
+    return finished_value(s->fx, s->u, fix_slice_begin(s->fx, s->u) + i);
+}
+
+/* Every replica of a shard holds one finished slice; each ends with the whole shard's gradient. */
+static fsdp_status gather_slices(fixture *fx, int u)
+{
+    const size_t slice_elems = fx->f.units[u].slices.shard_elems;
+    const size_t shard_elems = fx->f.units[u].layout.shard_elems;
+    const size_t peers = (size_t)fx->f.mesh.shape.replicate_size - 1;
+    const char *name = fx->f.units[u].name;
+    float **grad = &fx->r.grads[u].shard_grad, *slice;
+    const size_t before = fix_live(fx, MEM_GRADS_SHARD);
+    char buf[64];
+    TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, slice_elems, "fixture slice", grad));
+    TRY(fix_fill(fx, *grad, slice_elems, slice_value, &(slice_of){fx, u}));
+    slice = *grad;
+    comm_job_stats_reset(fx->comm);
+    fix_trace_start(fx); /* of the world; replicas of a part of it have a group of their own */
+    TRY(grad_all_gather(&fx->r, u));
+    if (peers == 0)
+        note(fx, expect_true("one replica: shard_grad stays as it is", *grad == slice));
+    if (peers == 0 || fx->f.mesh.shape.shard_size == 1)
+        fix_expect_trace(fx, "grad_all_gather",
+                         peers ? fix_issued(buf, sizeof buf, COMM_OP_ALL_GATHER, name) : "");
+    const comm_stats cs = comm_job_stats_read(fx->comm);
+    note(fx, expect_int("all-gathers of one gradient", (long long)cs.calls[COMM_OP_ALL_GATHER],
+                        peers > 0));
+    note(fx, expect_int("bytes sent: this rank's slice to each other replica",
+                        (long long)cs.bytes_sent[COMM_OP_ALL_GATHER],
+                        (long long)(peers * slice_elems * sizeof(float))));
+    note(fx, expect_int("gradient bytes: the shard's, without the slice that it came from",
+                        (long long)(fix_live(fx, MEM_GRADS_SHARD) - before),
+                        (long long)(shard_elems * sizeof(float))));
+    const float *got = fix_read(fx, *grad, shard_elems);
+    for (size_t i = 0; i < shard_elems && got; i++) {
+        const float want = finished_value(fx, u, fix_shard_begin(fx, u) + i);
+        char what[96];
+        snprintf(what, sizeof what, "gradient of %s on rank %d, element %zu of its shard", name,
+                 fx->rank, i);
+        note(fx, expect_f32(what, &got[i], &want, 1));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status grad_all_gather_body(fixture *fx)
+{
+    TRY(gather_slices(fx, ROOT));
+    TRY(gather_slices(fx, H0));
+    TRY(gather_slices(fx, H2));
+    comm_job_stats_reset(fx->comm);
+    TRY(grad_all_gather(&fx->r, FROZEN));
+    note(fx, expect_int("all-gathers for a frozen unit",
+                        (long long)comm_job_stats_read(fx->comm).calls[COMM_OP_ALL_GATHER], 0));
+    return FSDP_OK;
+}
+
+fsdp_status task_3_5b(grade *g)
+{
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), grad_all_gather_body));
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), grad_all_gather_body));
+    return fixture_run(g, SPEC(.sharding = SHARDING_NONE, .async_compute = true),
                        grad_all_gather_body);
 }
 
@@ -354,15 +427,34 @@ static void expect_quiet(fixture *fx)
 /* A unit that this micro-step used: gradients made by hand, its reduction left in flight. */
 static fsdp_status use_unit(fixture *fx, int u)
 {
-    TRY(fix_grad_by_hand(fx, u, fix_fraction));
+    TRY(fix_grad_by_hand(fx, u, fix_integer));
     fx->r.grads[u].visited = true;
     return reduce_begin(&fx->r, u);
+}
+
+static float no_grad(int leaf, int buffer, size_t i)
+{
+    (void)leaf, (void)buffer, (void)i;
+    return 0.0f;
+}
+
+static int leaf_world; /* W of the fixture under test: leaf n is rank n % W of micro-step n / W */
+
+static float grad_of_all(int leaf, int buffer, size_t i)
+{
+    return fix_integer(leaf % leaf_world, buffer, i);
+}
+
+static float grad_of_rank_0(int leaf, int buffer, size_t i)
+{
+    return leaf % leaf_world == 0 ? fix_integer(0, buffer, i) : 0.0f;
 }
 
 /* No rank uses h.2. Forward gathered all units (grad-op keeps them). */
 static fsdp_status unused_body(fixture *fx)
 {
     char buf[64];
+    leaf_world = fx->world_size;
     bool keeps = fx->spec->sharding == SHARDING_NONE;
     for (int u = 0; u < N_UNITS && !keeps; u++)
         TRY(fix_gather_by_hand(fx, u));
@@ -373,19 +465,15 @@ static fsdp_status unused_body(fixture *fx)
     fix_expect_trace(fx, "end_backward",
                      fix_issued(buf, sizeof buf, COMM_OP_REDUCE_SCATTER, "h.2"));
     expect_quiet(fx);
-    TRY(grads_finish(&fx->r, SCALE));
-    TRY(expect_shard_grad(fx, "used unit", H0, fx->world_size, 0));
-    static const float zeros[16];
-    size_t elems = fx->f.units[H2].layout.shard_elems;
-    TRY(stream_sync(fx->compute));
-    expect_values(fx, "gradient of an unused unit", fx->r.grads[H2].shard_grad, zeros, elems);
-    note(fx, expect_true("a frozen unit has no gradient", !fx->r.grads[FROZEN].shard_grad));
-    return FSDP_OK;
+    TRY(fix_expect_acc(fx, H0, fx->world_size, grad_of_all));
+    TRY(fix_expect_acc(fx, ROOT, fx->world_size, grad_of_all));
+    return fix_expect_acc(fx, H2, fx->world_size, no_grad);
 }
 
 /* The root is used by rank 0 only: all ranks must still issue the same collectives. */
 static fsdp_status one_rank_body(fixture *fx)
 {
+    leaf_world = fx->world_size;
     fix_trace_start(fx);
     for (int step = 0; step < 2; step++) {
         TRY(use_unit(fx, H2));
@@ -396,16 +484,9 @@ static fsdp_status one_rank_body(fixture *fx)
         expect_quiet(fx);
     }
     note(fx, comm_same(fx->comm, "collectives of a micro-step", fx->trace));
-    TRY(grads_finish(&fx->r, SCALE));
-    /* Zeros of the other ranks leave rank 0's gradient, twice: exact, whatever the order. */
-    const flat_layout *l = &fx->f.units[ROOT].layout;
-    const float *got = fix_read(fx, fx->r.grads[ROOT].shard_grad, l->shard_elems);
-    for (size_t i = 0; i < l->shard_elems && got; i++) {
-        size_t flat = fix_shard_begin(fx, ROOT) + i;
-        float want = flat < l->used_elems ? 2.0f * fix_fraction(0, 0, flat) * SCALE : 0.0f;
-        note(fx, expect_f32("gradient that one rank alone has", &got[i], &want, 1));
-    }
-    return FSDP_OK;
+    TRY(fix_expect_acc(fx, H0, 2 * fx->world_size, grad_of_all));
+    TRY(fix_expect_acc(fx, H2, 2 * fx->world_size, grad_of_all));
+    return fix_expect_acc(fx, ROOT, 2 * fx->world_size, grad_of_rank_0);
 }
 
 fsdp_status task_3_6(grade *g)
