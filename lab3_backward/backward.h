@@ -44,18 +44,15 @@ unit_hooks fsdp_backward_hooks(reducer *r);
  *          run.ops->scale(stream, &(scale_args){.x, .factor, .elems}) */
 fsdp_status grad_finish(reducer *r, int u, float scale);
 
-/* ---- 3.5a ------------------------------------------------------------------------------------ */
+/* ---- 3.5a, 3.5b ------------------------------------------------------------------------------ */
 /* strategy_fill -- set every unit's stays_after_forward and stays_after_backward. Lab 2 has set
  * them for FULL.
  *                 stays after forward  stays after backward
- *   FULL          root only            no
+ *   FULL, HYBRID  root only            no       (they differ only in their groups)
  *   GRAD_OP       yes                  no
  *   NONE          yes                  yes
- *   HYBRID        as FULL: it differs only in its groups
  *   source        [FSDP §3.2.2] [ZeRO §7] */
 fsdp_status strategy_fill(sharding_strategy sharding, fsdp *f);
-
-/* ---- 3.5b ------------------------------------------------------------------------------------ */
 /* grad_all_gather -- end of a step with several replicas of a shard: each has reduced one slice of
  * it, and all need the gradient of the whole shard. shard_grad becomes [layout.shard_elems] by an
  * all-gather over mesh.replicate (reduce-scatter + all-gather = all-reduce). With one replica the
