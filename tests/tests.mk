@@ -6,7 +6,7 @@
 GRADE_LABS := $(or $(LAB),1 2 3 4 5 6)
 GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
 
-.PHONY: test-labs handout test-handout mutants
+.PHONY: test-labs test-alone handout test-handout mutants
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
@@ -17,6 +17,10 @@ test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4 5 6,$(GRADE_L
 		$(if $(HAVE_CXX),$(patsubst 6,$(BUILD)/fsdp_npu_sim.so,$(filter 6,$(GRADE_LABS))))
 	tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
+
+test-alone:  ## solve the handed-out tree task by task: each passes with only what it needs (LAB=3; 15 minutes without)
+	$(MAKE) $(JOBS) --no-print-directory tests
+	tests/grade/alone_test.sh $(LAB)
 
 handout:  ## write the tree that learners get: OUT=dir
 	tests/tools/handout.sh "$(OUT)"

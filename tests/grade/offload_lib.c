@@ -158,7 +158,6 @@ fsdp_status offload_runs(grade *g)
 {
     run_config config = BASE;
     TRY(compare_runs(g, &config));
-    config.per_param = true;
     config.prefetch = (prefetch_config){PREFETCH_BOTH, 1, NULL};
     config.param_dtype = DTYPE_BF16;
     TRY(compare_runs(g, &config));

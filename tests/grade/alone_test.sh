@@ -1,0 +1,103 @@
+#!/bin/sh
+# alone_test.sh -- each task can be solved alone: the handed-out tree with one task written after the other.
+#
+#   tests/grade/alone_test.sh [LAB ...]             (make test-alone LAB=3; without a lab all six, about 15 minutes)
+#
+# Two checks for each task of tasks.txt, on W = 2, 3 and 4. What is not said to be written is a stub.
+#   alone      what its needs name, what those need, and the task itself are written: the task passes
+#   in order   all tasks up to it are written, in the order of tasks.txt: the score of its lab has risen by its points, every
+#              task written so far passes, and no other one does. A task without code of its own, as 3.7, counts as written
+#              once its needs are
+# Prints PASS and FAIL lines; exits non-zero on a FAIL. Everything happens in a temporary folder, with copies of $BUILD's objects.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+top=$PWD
+BUILD=${BUILD:-build}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-alone.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM HUP
+tasks=$top/tests/grade/tasks.txt
+bad=0
+
+timeout 60 tests/tools/handout.sh "$dir/tree" >"$dir/log" || exit 2
+files=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
+cp -pR "$BUILD" "$dir/tree/build" || exit 2
+cd "$dir/tree" || exit 2
+
+field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$tasks"; }
+# with_needs TASK ... -- the tasks, what they need, what that needs, ...
+with_needs() {
+    for wn_task in "$@"; do
+        echo "$wn_task"
+        # shellcheck disable=SC2046 # words
+        (with_needs $(field "$wn_task" 6 | tr ',' ' ' | sed 's/^-$//'))
+    done | sort -u
+}
+# write_only TASK ... -- their solutions, stubs for all others. A file that stays the same keeps its time.
+write_only() {
+    echo "$*" | tr ' ' '\n' | sed 's/[.]/[.]/; s|.*|/SOLUTION (BEGIN\|END) & /d|' >"$dir/keep.sed"
+    for file in $files; do
+        sed -E -f "$dir/keep.sed" "$top/$file" >"$dir/part" && awk -f "$top/tests/tools/handout.awk" "$dir/part" >"$dir/new" || exit 2
+        cmp -s "$dir/new" "$file" || cp "$dir/new" "$file"
+    done
+}
+# grade LAB ARGS... -- build the lab's program as it stands, and grade
+grade() {
+    lab=$1
+    shift
+    targets=build/tests/grade/lab$lab
+    [ "$lab" != 6 ] || targets="$targets build/fsdp_npu_sim.so"
+    # shellcheck disable=SC2086 # words
+    timeout 300 make -s -j2 $targets >"$dir/log" 2>&1 &&
+        BUILD=build timeout 300 tests/grade/grade.sh "$@" --ranks "2 3 4" build >"$dir/log" 2>&1
+}
+complain() {
+    echo "FAIL alone: $*"
+    grep -m3 -E '^(FAIL|BLOCKED|TODO) |error:|undefined' "$dir/log" | sed 's/^/     /'
+    bad=1
+}
+passes() { [ "$(grep -c "^PASS *$1 W=[234] " "$dir/log")" -eq 3 ]; }
+
+# free TASK -- it has no solution: it tests what others have written
+# shellcheck disable=SC2086 # a list of words
+free() { (cd "$top" && ! grep -q "SOLUTION BEGIN $1 " $files); }
+# done_of LAB -- its tasks that pass once $written is
+done_of() {
+    for t in $(awk -v l="$1" '!/^#/ && NF { split($1, a, "."); if (a[1] == l) print $1 }' "$tasks"); do
+        missing=$(for need in $(with_needs "$t"); do free "$need" || case " $written " in *" $need "*) ;; *) echo "$need" ;; esac; done)
+        [ -n "$missing" ] || echo "$t"
+    done
+}
+
+written=''
+for task in $(awk '!/^#/ && NF { print $1 }' "$tasks"); do
+    lab=${task%%.*}
+    written="$written $task "
+    [ $# -eq 0 ] || case " $* " in *" $lab "*) ;; *) continue ;; esac
+    # shellcheck disable=SC2046
+    write_only $(with_needs "$task")
+    grade "$lab" --task "$task"
+    others=$(with_needs "$task" | grep -v -x -F "$task" | tr '\n' ' ')
+    if passes "$task"; then
+        echo "PASS alone: $task, with ${others:-none }of the other tasks"
+    else
+        complain "$task does not pass with ${others:-none }of the other tasks"
+    fi
+    free "$task" && continue
+    # shellcheck disable=SC2086
+    write_only $written
+    grade "$lab" --lab "$lab"
+    score=0 n_pass=0
+    for t in $(done_of "$lab"); do
+        score=$((score + $(field "$t" 2))) n_pass=$((n_pass + 3))
+        passes "$t" || complain "in order: $t does not pass once $task is written"
+    done
+    if ! grep -q "^Lab $lab: $score/" "$dir/log"; then
+        complain "in order: with $task got \"$(grep "^Lab $lab:" "$dir/log")\", expected $score points"
+    elif [ "$(grep -c '^PASS ' "$dir/log")" -ne $n_pass ]; then
+        complain "in order: with $task, $(grep -c '^PASS ' "$dir/log") lines PASS, expected $n_pass: a task passes that is not written"
+    else
+        echo "PASS alone: in order up to $task: $score points in lab $lab"
+    fi
+done
+exit $bad
