@@ -158,9 +158,6 @@ fsdp_status offload_runs(grade *g)
 {
     run_config config = BASE;
     TRY(compare_runs(g, &config));
-    config.prefetch = (prefetch_config){PREFETCH_BOTH, 1, NULL};
-    config.param_dtype = DTYPE_BF16;
-    TRY(compare_runs(g, &config));
     if (run_hybrid_size(g->world_size) == 0)
         return FSDP_OK;
     config.sharding = SHARDING_HYBRID;

@@ -344,6 +344,7 @@ static fsdp_status gather_slices(fixture *fx, int u)
     comm_job_stats_reset(fx->comm);
     fix_trace_start(fx); /* of the world; replicas of a part of it have a group of their own */
     TRY(grad_all_gather(&fx->r, u));
+    const float *got = fix_read(fx, *grad, shard_elems); /* in order of compute, and of no other */
     if (peers == 0)
         note(fx, expect_true("one replica: shard_grad stays as it is", *grad == slice));
     if (peers == 0 || fx->f.mesh.shape.shard_size == 1)
@@ -358,7 +359,6 @@ static fsdp_status gather_slices(fixture *fx, int u)
     note(fx, expect_int("gradient bytes: the shard's, without the slice that it came from",
                         (long long)(fix_live(fx, MEM_GRADS_SHARD) - before),
                         (long long)(shard_elems * sizeof(float))));
-    const float *got = fix_read(fx, *grad, shard_elems);
     for (size_t i = 0; i < shard_elems && got; i++) {
         const float want = finished_value(fx, u, fix_shard_begin(fx, u) + i);
         char what[96];
