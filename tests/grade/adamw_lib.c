@@ -159,8 +159,10 @@ static const flat_slot RANGE_SLOTS[] = {{4, 0, 10}, {1, 12, 3}, {2, 16, 2}, {3, 
 
 static fsdp_status range_case_run(const range_case *c)
 {
-    const param_spec params[5] = {
-        [4] = {.decay = true}, [2] = {.decay = true}, [3] = {.decay = true}};
+    const param_spec params[5] = {[1] = {.n_dims = 1},
+                                  [2] = {.n_dims = 2, .decay = true},
+                                  [3] = {.n_dims = 3, .decay = true},
+                                  [4] = {.n_dims = 2, .decay = true}};
     flat_layout l = fix_layout(c->world_size, RANGE_SLOTS, 4, 28);
     decay_range got[4];
     int n = -1;

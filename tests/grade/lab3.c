@@ -122,6 +122,12 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
     TRY(reduce_wait(&fx->r, u));
     note(fx, expect_true("not reducing after reduce_wait", !ug->reducing));
     note(fx, expect_true("full_grad is NULL after reduce_wait", !ug->buffer.full_grad));
+    for (int p = 0; p < fx->spec->n_params; p++)
+        if (PARAMS[p].unit == u && fx->f.views.grads[p])
+            note(fx, fsdp_error(FSDP_EINVAL, "full_grad_free unbinds the views too",
+                                "gradient view of parameter %d after reduce_wait: got an address "
+                                "in freed memory, expected NULL",
+                                p));
     note(fx, expect_int("bytes of full gradients after reduce_wait",
                         (long long)fix_live(fx, MEM_GRADS_FULL), 0));
     TRY(reduce_wait(&fx->r, u)); /* no-op */
@@ -170,23 +176,31 @@ static float leaf_of_rank(int rank, int buffer, size_t i)
 
 /* Canonical: the contributions are nodes of the batch's level in one counter that
  * lasts over micro-steps. */
-static fsdp_status reduce_tree_body(fixture *fx)
+static fsdp_status reduce_tree(fixture *fx, int u)
 {
-    const tree_sum *t = &fx->r.grads[H0].buffer.acc.tree;
-    leaf_world = fx->world_size;
     for (int a = 0; a < 3; a++) {
         first_leaf = a * fx->world_size;
-        TRY(fix_grad_by_hand(fx, H0, leaf_of_rank));
-        TRY(reduce_begin(&fx->r, H0));
-        TRY(reduce_wait(&fx->r, H0));
+        TRY(fix_grad_by_hand(fx, u, leaf_of_rank));
+        TRY(reduce_begin(&fx->r, u));
+        TRY(reduce_wait(&fx->r, u));
     }
-    for (int k = 0; k < 6; k++) {
-        char what[48];
-        snprintf(what, sizeof what, "a node waits at level %d of the tree", k);
-        bool want = k >= 1 && ((3 * fx->world_size) >> (k - 1) & 1);
-        note(fx, expect_int(what, t->slot[k] != NULL, want));
+    for (int b = 0; b < fix_n_buffers(fx, u); b++) {
+        const grad_acc *acc = &fix_buffer(fx, u, b)->acc;
+        for (int k = 0; k < 6 && acc->elems > 0; k++) {
+            char what[64];
+            snprintf(what, sizeof what, "unit %d, buffer %d: a node waits at level %d of the tree",
+                     u, b, k);
+            bool want = k >= 1 && ((3 * fx->world_size) >> (k - 1) & 1);
+            note(fx, expect_int(what, acc->tree.slot[k] != NULL, want));
+        }
     }
-    return fix_expect_acc(fx, H0, 3 * fx->world_size, fix_fraction);
+    return fix_expect_acc(fx, u, 3 * fx->world_size, fix_fraction);
+}
+
+static fsdp_status reduce_tree_body(fixture *fx)
+{
+    TRY(reduce_tree(fx, H0));
+    return reduce_tree(fx, ROOT); /* whose tied parameter has a second use */
 }
 
 /* ---- 3.2a: memory in flight. Slow kernels make every missing wait show. */

@@ -132,12 +132,37 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
     return expect_same_coef(fx, o, want);
 }
 
+static float inf_grad(int p, size_t i)
+{
+    return p == 3 && i == 1 ? -INFINITY : whole_grad(p, i);
+}
+
+static float nan_grad(int p, size_t i)
+{
+    return p == 3 && i == 1 ? NAN : whole_grad(p, i);
+}
+
+/* One rank has an element that is no number: all ranks must know, or their steps differ. */
+static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, float (*value)(int p, size_t i))
+{
+    rsum sum;
+    TRY(grads_by_hand(fx, value));
+    TRY(grad_norm(o));
+    TRY(stream_sync(fx->f.comm_stream));
+    TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
+    const float got = (float)rsum_value(&sum), want = (float)model_sum_squares(value);
+    note(fx, expect_f32("sum of squares with an infinity or a NaN on one rank", &got, &want, 1));
+    return FSDP_OK;
+}
+
 static fsdp_status grad_norm_on(fixture *fx, stream *norm_stream)
 {
     fsdp_optimizer o;
     TRY(optimizer_create(&fx->r, &o));
     o.norm_stream = norm_stream;
     TRY(expect_norm(fx, &o, whole_grad));
+    TRY(expect_special(fx, &o, inf_grad));
+    TRY(expect_special(fx, &o, nan_grad));
     TRY(expect_norm(fx, &o, frac_grad)); /* a second step starts from zero again */
     optimizer_free(&o);
     return FSDP_OK;

@@ -492,6 +492,7 @@ static fsdp_status one_rank_body(fixture *fx)
 fsdp_status task_3_6(grade *g)
 {
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), unused_body));
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_GRAD_OP), unused_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), unused_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .mode = GRAD_ACC_CANONICAL), unused_body));
     return fixture_run(g, SPEC(.sharding = SHARDING_FULL), one_rank_body);
