@@ -1,6 +1,6 @@
 # tests.mk -- grading, the handed-out tree, mutants. Included by the top Makefile.
 #
-# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  OUT=dir (handout)  MUTANTS="pattern ..."
+# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  OUT=dir (handout)  MUTANTS="pattern ..."
 #            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
 
 GRADE_LABS := $(or $(LAB),1 2 3 4 5 6)
@@ -15,7 +15,7 @@ else
 # Lab 6 is a plug-in that its grader opens.
 test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4 5 6,$(GRADE_LABS))) \
 		$(if $(HAVE_CXX),$(patsubst 6,$(BUILD)/fsdp_npu_sim.so,$(filter 6,$(GRADE_LABS))))
-	tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
+	$(if $(HINTS),env BUILD=$(BUILD) tests/grade/hints.sh $(HINTS)) tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 
 test-alone:  ## solve the handed-out tree task by task: each passes with only what it needs (LAB=3; 15 minutes without)

@@ -31,7 +31,18 @@ uses() {
         grep -oE '(->|\.)[a-z_]+[a-z_0-9]*|[a-z][a-z0-9]*_[a-z0-9_]*\(' | sed -E 's/->|\.//' | sort -u | grep -v '^atomic_'
 }
 
-size='' list='' lacks=''
+# hours LAB -- the hours of its README, then those of the rows of its table of tasks, stars left out; minutes are the column
+# before the last
+hours() {
+    awk -F'|' '/bout [0-9]+ hours/ && !said { match($0, /bout [0-9]+/); said = substr($0, RSTART + 5, RLENGTH - 5) }
+        /^\| task / { on = 1 }
+        !/^\|/ { on = 0 }
+        on && $2 !~ /\*/ { sum += $(NF - 2) }
+        END { print said, sum / 60 }' "$1/README.md"
+}
+
+size='' list='' lacks='' time=''
+
 for lab in lab[1-6]_*; do
     case $lab in lab6_*) most=900 ;; *) most=450 ;; esac
     read_of "$lab" >"$text"
@@ -41,6 +52,10 @@ for lab in lab[1-6]_*; do
     [ "$lines" -le $most ] || size="$size$lab: $lines lines, at most $most
 "
     grep -q "^Read these $n files" "$lab/README.md" || list="$list$lab: the README does not list as many files as it says, $n
+"
+    # shellcheck disable=SC2046 # two words
+    set -- $(hours "$lab")
+    [ "$1" = "$2" ] || time="$time$lab: about $1 hours, and the tasks of its table take $2
 "
     for file in $(listed "$lab" | grep -E "^$lab/.*\.c(pp)?$"); do
         for name in $(uses "$file"); do
@@ -52,5 +67,6 @@ for lab in lab[1-6]_*; do
 done
 rule reading-size 'a learner reads at most 450 lines before the first of a lab is written, 900 in lab 6' "$size"
 rule reading-list 'the README of a lab says how many files to read, and which' "$list"
+rule reading-time 'the minutes in the README of a lab are its hours' "$time"
 rule reading-whole 'what the solutions of a lab use is in what was read before' "$lacks"
 exit $status
