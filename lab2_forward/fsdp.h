@@ -22,7 +22,7 @@ typedef struct fsdp_unit {
     char name[UNIT_NAME_BYTES]; /* "root", "h.0", merged "h.0-h.2": the label of its collectives */
     flat_layout layout;         /* used_elems of the flat array are real, padded_elems are gathered;
                                    each rank of the shard group has shard_elems of them */
-    flat_layout slices;         /* of set-up: the same array cut for the world; owns the slots */
+    flat_layout slices;         /* for lab 3: the array cut for all ranks of the job; owns slots */
     bool frozen;                /* all its parameters are frozen */
     bool stays_after_forward;   /* not resharded by the forward post hook */
     bool stays_after_backward;  /* resident: gathered for good, never resharded */
@@ -35,14 +35,14 @@ typedef struct fsdp_unit {
 } fsdp_unit;
 
 typedef struct fsdp {
-    run_context run; /* m: the model; ops: the maths; param_dtype */
-    mesh mesh;
+    run_context run;       /* m: the model; ops: the maths; param_dtype */
+    mesh mesh;             /* groups of ranks that hold one copy, and replicas of it (lab 3) */
     stream *compute;       /* borrowed from the device */
     stream *gather_stream; /* unshards run here, on gather_group */
     stream *reduce_stream; /* reductions run here, on reduce_group */
     comm *gather_group;    /* the shard group */
     comm *reduce_group;    /* the world */
-    event *gather_after;   /* what gathers wait for; NULL: for all work that compute has so far */
+    event *gather_after;   /* lab 5: gathers wait for it; NULL: for all that compute has so far */
     stream *comm_stream;   /* owned; in labs 2 to 4 both streams above are this one */
     fsdp_own own;          /* provided */
     model_views views;     /* params[p] and grads[p] by the global index p of a parameter */
@@ -57,8 +57,8 @@ typedef struct fsdp {
  * where it belongs (shard_cast to full_at shard_rank*shard_elems), all-gather in place on
  * gather_stream, and record `gathered`.
  *   owner       full belongs to the collective until unshard_wait
- *   order       gather_stream already waits for gather_after or, if that is NULL, for the work that
- *               compute has so far, because the optimizer may still be writing the shard
+ *   order       gather_stream already waits for the work that compute has so far, because the
+ *               optimizer may still be writing the shard (lab 5 waits for less: gather_after)
  *   collective  all ranks of gather_group (the shard group), units in the same order
  *   moves       (S-1)*shard_elems*dtype_bytes(param_dtype) sent per rank of a shard group of S
  *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
