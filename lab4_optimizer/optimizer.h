@@ -65,6 +65,7 @@ fsdp_status grad_norm(fsdp_optimizer *o);
  *   source  [ZeRO §5.1] */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 /* optimizer_update -- provided: AdamW (by your adamw_shard on the CPU) or another optimizer on
- * every range of every unit of this rank, from shard_grad times *o->coef. */
+ * every range of every unit of this rank, from shard_grad times *o->coef. Weight decay is of the
+ * ranges that decay, with every optimizer; SGD's is 0 unless --weight-decay is given. */
 typedef fsdp_status (*adamw_fn)(const adamw_args *a);
 fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw);
