@@ -290,6 +290,20 @@ static fsdp_status watch_order(trainer *t)
     return FSDP_OK;
 }
 
+static fsdp_status open_profile(trainer *t)
+{
+    char caption[128];
+    const char *link = getenv("FSDP_LINK");
+    const char *mode = t->cfg.parallel == PARALLEL_SINGLE ? "one device"
+                       : t->cfg.parallel == PARALLEL_DDP
+                           ? "DDP"
+                           : prefetch_name((prefetch_mode)t->cfg.prefetch);
+    snprintf(caption, sizeof caption, "%s%s%s%s",
+             t->cfg.parallel == PARALLEL_FSDP ? "prefetch " : "", mode, link ? ", link " : "",
+             link ? link : "");
+    return profile_run_open(&t->run, t->cfg.profile_dir, caption, t->order, &t->profiled);
+}
+
 static fsdp_status allocate_here(trainer *t)
 {
     TRY(watch_order(t));
@@ -297,7 +311,7 @@ static fsdp_status allocate_here(trainer *t)
         TRY(atomic_file_open(&t->digest_file, t->cfg.digests,
                              "pass a --digests path that can be written"));
     if (t->cfg.profile_dir)
-        TRY(profile_run_open(&t->run, t->cfg.profile_dir, t->order, &t->profiled));
+        TRY(open_profile(t));
     return trainer_make(t);
 }
 

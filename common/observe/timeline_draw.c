@@ -44,6 +44,27 @@ static void span_at(const timeline_view *v, int s, timeline_cursor *c, draw_span
     }
 }
 
+double draw_axis_s(const draw_window *window)
+{
+    return fmax(window->end_s - window->begin_s, window->axis_s);
+}
+
+bool draw_has_lane(const timeline_view *v, int s)
+{
+    const draw_window always = {.begin_s = -INFINITY, .end_s = INFINITY};
+    timeline_cursor c = {0};
+    draw_span span;
+    return draw_next(v, s, &always, &c, &span);
+}
+
+int draw_lanes(const timeline_view *v)
+{
+    int n = 0;
+    for (int s = 0; s < v->n_streams; s++)
+        n += draw_has_lane(v, s);
+    return n;
+}
+
 bool draw_next(const timeline_view *v, int s, const draw_window *window, timeline_cursor *c,
                draw_span *span)
 {

@@ -28,7 +28,12 @@ extern const char *const draw_class_names[DRAW_CLASSES];
 typedef struct draw_window {
     uint64_t step;
     double begin_s, end_s;
+    double axis_s;       /* the axis is as long, if the step is shorter */
+    const char *caption; /* of the title: which run it is; "": none */
 } draw_window;
+
+/* draw_axis_s -- how long the axis is. */
+double draw_axis_s(const draw_window *window);
 
 /* One thing to be drawn. */
 typedef struct draw_span {
@@ -43,14 +48,19 @@ typedef struct draw_span {
 bool draw_next(const timeline_view *v, int s, const draw_window *window, timeline_cursor *c,
                draw_span *span);
 
-/* How many ranks, and streams of theirs. */
+/* draw_lanes -- how many streams of v have anything to be drawn: the others get no lane. */
+int draw_lanes(const timeline_view *v);
+/* draw_has_lane -- whether stream s has. */
+bool draw_has_lane(const timeline_view *v, int s);
+
+/* How many ranks, and lanes of theirs. */
 typedef struct draw_count {
-    int n_ranks, n_streams;
+    int n_ranks, n_lanes;
 } draw_count;
 
 /* A kind of picture: its file, and its head, the lanes of a rank, and its foot.
- *   all    ranks and streams of the whole picture
- *   above  ranks and streams that are drawn above this rank */
+ *   all    ranks and lanes of the whole picture
+ *   above  ranks and lanes that are drawn above this rank */
 typedef struct draw_format {
     const char *file_name;
     int most_ranks;      /* that are drawn */

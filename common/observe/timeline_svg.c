@@ -33,7 +33,7 @@ typedef struct picture {
 
 static double to_x(const picture *p, double s)
 {
-    double share = (s - p->window->begin_s) / (p->window->end_s - p->window->begin_s);
+    double share = (s - p->window->begin_s) / draw_axis_s(p->window);
     return LEFT + DRAWN * (share < 0 ? 0 : share > 1 ? 1 : share);
 }
 
@@ -120,7 +120,7 @@ static void put_boxes(const picture *p, const timeline_view *v, int s)
 
 static double height_of(draw_count c)
 {
-    return c.n_streams * (LANE + LANE_GAP) + c.n_ranks * RANK_GAP;
+    return c.n_lanes * (LANE + LANE_GAP) + c.n_ranks * RANK_GAP;
 }
 
 static void put_lanes(FILE *out, const draw_window *window, const timeline_view *v,
@@ -130,7 +130,9 @@ static void put_lanes(FILE *out, const draw_window *window, const timeline_view 
     char name[32];
     snprintf(name, sizeof name, "rank %d", v->rank);
     put_text(&p, 12, p.y + LANE / 2.0, "font-weight=\"bold\"", name);
-    for (int s = 0; s < v->n_streams; s++, p.y += LANE + LANE_GAP) {
+    for (int s = 0; s < v->n_streams; s++) {
+        if (!draw_has_lane(v, s))
+            continue;
         put_text(&p, LEFT - 8, p.y + LANE / 2.0, "text-anchor=\"end\" fill=\"#555555\"",
                  v->streams[s]);
         fprintf(out,
@@ -138,12 +140,13 @@ static void put_lanes(FILE *out, const draw_window *window, const timeline_view 
                 "fill-opacity=\"0.06\"/>\n",
                 LEFT, p.y, DRAWN, LANE);
         put_boxes(&p, v, s);
+        p.y += LANE + LANE_GAP;
     }
 }
 
 static void put_legend(const picture *p, int n_ranks, double height)
 {
-    char title[96];
+    char title[256];
     double x = LEFT;
     fprintf(p->out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
@@ -155,8 +158,9 @@ static void put_legend(const picture *p, int n_ranks, double height)
             "<rect width=\"2\" height=\"6\" fill=\"#e9b3a8\"/></pattern></defs>\n"
             "<rect width=\"%d\" height=\"%.0f\" fill=\"#ffffff\"/>\n",
             WIDTH, height, WIDTH, height, WIDTH, height);
-    snprintf(title, sizeof title, "Step %llu on %d rank%s: %.1f ms",
+    snprintf(title, sizeof title, "Step %llu on %d rank%s%s%s: %.1f ms",
              (unsigned long long)p->window->step, n_ranks, n_ranks == 1 ? "" : "s",
+             *p->window->caption ? ", " : "", p->window->caption,
              1e3 * (p->window->end_s - p->window->begin_s));
     put_text(p, LEFT, 18, "font-size=\"15\" font-weight=\"bold\"", title);
     for (int c = 0; c < DRAW_CLASSES; c++) {
@@ -182,7 +186,7 @@ static double mark_ms(double ms)
 
 static void put_axis(const picture *p, double top, double bottom)
 {
-    double ms = 1e3 * (p->window->end_s - p->window->begin_s), every = mark_ms(ms);
+    double ms = 1e3 * draw_axis_s(p->window), every = mark_ms(ms);
     char label[32];
     for (int k = 0; k * every <= ms * (1 + 1e-9); k++) {
         double x = LEFT + DRAWN * k * every / ms;

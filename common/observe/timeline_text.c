@@ -13,7 +13,7 @@ typedef double lane[COLUMNS][DRAW_CLASSES];
 /* Share a span out over the columns that it lies in. */
 static void lane_add(lane l, const draw_window *w, const draw_span *span)
 {
-    double column_s = (w->end_s - w->begin_s) / COLUMNS;
+    double column_s = draw_axis_s(w) / COLUMNS;
     for (int k = 0; k < COLUMNS; k++) {
         double from_s = w->begin_s + k * column_s, to_s = from_s + column_s;
         double overlap_s = fmin(span->end_s, to_s) - fmax(span->begin_s, from_s);
@@ -40,6 +40,8 @@ static void put_lanes(FILE *out, const draw_window *w, const timeline_view *v, d
 {
     (void)above;
     for (int s = 0; s < v->n_streams; s++) {
+        if (!draw_has_lane(v, s))
+            continue;
         char name[64];
         lane l = {{0}};
         timeline_cursor c = {0};
@@ -49,7 +51,7 @@ static void put_lanes(FILE *out, const draw_window *w, const timeline_view *v, d
         snprintf(name, sizeof name, "%d %.*s", v->rank, LABEL_COLUMNS - 5, v->streams[s]);
         fprintf(out, "%*s |", LABEL_COLUMNS - 1, name);
         for (int k = 0; k < COLUMNS; k++)
-            fputc(column_sign(l[k], (w->end_s - w->begin_s) / COLUMNS), out);
+            fputc(column_sign(l[k], draw_axis_s(w) / COLUMNS), out);
         fprintf(out, "|\n");
     }
 }
@@ -57,13 +59,14 @@ static void put_lanes(FILE *out, const draw_window *w, const timeline_view *v, d
 static void put_head(FILE *out, const draw_window *w, draw_count all)
 {
     (void)all;
-    fprintf(out, "step %llu\n", (unsigned long long)w->step);
+    fprintf(out, "step %llu%s%s%s\n", (unsigned long long)w->step, *w->caption ? " (" : "",
+            w->caption, *w->caption ? ")" : "");
 }
 
 static void put_foot(FILE *out, const draw_window *w)
 {
     enum { MARKS = 4 };
-    double ms = 1e3 * (w->end_s - w->begin_s);
+    double ms = 1e3 * draw_axis_s(w);
     fprintf(out, "%*s 0", LABEL_COLUMNS, "ms");
     for (int k = 1; k <= MARKS; k++)
         fprintf(out, "%*.1f", COLUMNS / MARKS, ms * k / MARKS);

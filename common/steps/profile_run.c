@@ -31,12 +31,14 @@ static const char HINT[] = "pass a --profile directory that can be written";
 
 /* What all ranks know of one: its traced steps. */
 typedef struct rank_steps {
-    int n_steps, n_streams;
+    int n_steps, n_lanes;
+    double axis_s; /* of FSDP_PROFILE_AXIS_MS; rank 0's holds for all */
     timeline_step steps[TRACED_STEPS];
 } rank_steps;
 
 struct profile_run {
     const char *dir;
+    char caption[128];
     device *dev;
     comm *world;
     profile *profile;
@@ -114,6 +116,14 @@ void profile_run_pause(profile_run *p)
 
 /* ---- traced steps ---------------------------------------------------------------------------- */
 
+/* FSDP_PROFILE_AXIS_MS: pictures of several runs get one axis, so that they can be compared. */
+static double axis_s(void)
+{
+    const char *text = getenv("FSDP_PROFILE_AXIS_MS");
+    const double ms = text ? strtod(text, NULL) : 0;
+    return ms > 0 && ms < 1e9 ? 1e-3 * ms : 0;
+}
+
 /* Tell each other of the traced steps. The step that was under way when the timeline was full is
  * not whole. */
 static fsdp_status find_steps(profile_run *p)
@@ -123,7 +133,8 @@ static fsdp_status find_steps(profile_run *p)
     rank_steps mine;
     void *all;
     memset(&mine, 0, sizeof mine); /* it is sent, gaps and all */
-    mine.n_streams = v.n_streams;
+    mine.n_lanes = draw_lanes(&v);
+    mine.axis_s = axis_s();
     while (mine.n_steps < TRACED_STEPS && timeline_next_step(&v, s.end, &s))
         mine.steps[mine.n_steps++] = s;
     if (v.n_lost > 0 && mine.n_steps > 0)
@@ -168,7 +179,7 @@ static fsdp_status no_memory(void)
 /* From the first beginning of step k on a rank to its last end. */
 static draw_window window_of(const profile_run *p, int k)
 {
-    draw_window w = {p->ranks->steps[k].step, INFINITY, 0};
+    draw_window w = {p->ranks->steps[k].step, INFINITY, 0, p->ranks->axis_s, p->caption};
     for (int r = 0; r < comm_size(p->world); r++) {
         w.begin_s = fmin(w.begin_s, p->ranks[r].steps[k].begin_s);
         w.end_s = fmax(w.end_s, p->ranks[r].steps[k].end_s);
@@ -210,12 +221,12 @@ static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
 
 static const draw_format *const PICTURES[] = {&draw_text, &draw_svg};
 
-/* How many of the first n ranks are drawn, and how many streams they have. */
+/* How many of the first n ranks are drawn, and how many lanes they have. */
 static draw_count count_drawn(const profile_run *p, const draw_format *format, int n)
 {
     draw_count c = {0};
     for (; c.n_ranks < n && c.n_ranks < format->most_ranks; c.n_ranks++)
-        c.n_streams += p->ranks[c.n_ranks].n_streams;
+        c.n_lanes += p->ranks[c.n_ranks].n_lanes;
     return c;
 }
 
@@ -318,8 +329,8 @@ fsdp_status profile_run_write(profile_run *p, FILE *out)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-fsdp_status profile_run_open(const run_context *run, const char *dir, order_check *order,
-                             profile_run **out)
+fsdp_status profile_run_open(const run_context *run, const char *dir, const char *caption,
+                             order_check *order, profile_run **out)
 {
     comm *world = run->world;
     profile_roof roof;
@@ -340,6 +351,8 @@ fsdp_status profile_run_open(const run_context *run, const char *dir, order_chec
                            .profile = profile_create(roof),
                            .traced = timeline_create(comm_rank(world), offset_s, bound_s),
                            .latest = timeline_create(comm_rank(world), offset_s, bound_s)};
+    if (p)
+        snprintf(p->caption, sizeof p->caption, "%s", caption);
     if (p && p->profile)
         p->watch = timeline_watch_create(run->dev, world, p->profile, order);
     if (!p || !p->profile || !p->watch || !p->traced || !p->latest)

@@ -22,13 +22,14 @@ typedef struct profile_run profile_run;
 
 /* profile_run_open -- measure the roof, and watch run->dev and run->world.
  *   dir         borrowed until profile_run_close; made if it is missing
+ *   caption     of the pictures: which run it is; "": none
  *   order       is told of what is issued on run->dev, too; NULL: no order check
  *   *out        profile_run_close frees it, also after an error
  *   collective  all ranks
  *   errors      FSDP_EIO: dir cannot be made, on all ranks; FSDP_ENOMEM; errors of
  *               ops_profile_roof and clock_offset_measure */
-fsdp_status profile_run_open(const run_context *run, const char *dir, order_check *order,
-                             profile_run **out);
+fsdp_status profile_run_open(const run_context *run, const char *dir, const char *caption,
+                             order_check *order, profile_run **out);
 /* profile_run_step -- step `step` begins. profile_run_pause -- what follows belongs to no step. */
 void profile_run_step(profile_run *p, int64_t step);
 void profile_run_pause(profile_run *p);

@@ -199,6 +199,15 @@ EOF
     verdict
 fi
 
+# The title names mode and link; with an axis of a minute the step's boxes stand at its left end.
+FSDP_LINK=1Gbit,50us FSDP_PROFILE_AXIS_MS=60000 launch 2 $run --steps 3 --prefetch backward --profile "$dir"
+name='title and axis of the pictures'
+grep -q '>Step 2 on 2 ranks, prefetch backward, link 1Gbit,50us: [0-9.]* ms</text>$' "$dir/timeline.svg" && grep -qx 'step 2 (prefetch backward, link 1Gbit,50us)' "$dir/timeline.txt" ||
+    complain "titles: $(grep '>Step' "$dir/timeline.svg"; grep '^step' "$dir/timeline.txt")"
+grep -q '>60000</text>' "$dir/timeline.svg" && [ "$(awk '$1 == "ms" { print $NF }' "$dir/timeline.txt" | tail -1)" = 60000.0 ] ||
+    complain "axis: $(grep '^ *ms' "$dir/timeline.txt")"
+verdict
+
 # A directory that cannot be written is named before training.
 echo text >"$work/new/file"
 launch 2 $run --steps 4 --profile "$work/new/file"

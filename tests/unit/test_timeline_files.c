@@ -93,7 +93,8 @@ static void test_escapes(void **state)
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 
-/* The step by hand on two ranks, of which the second is 8 ms late: 40 ms, 2.05 columns each. */
+/* The step by hand on two ranks, with a stream that does nothing; of which the second is 8 ms late:
+ * 40 ms, 2.05 columns each. */
 typedef struct two {
     timeline *t[2];
     timeline_view v[2];
@@ -104,9 +105,11 @@ static void two_open(two *x)
 {
     for (int r = 0; r < 2; r++) {
         x->t[r] = hand_timeline(r, 8 * r);
+        assert_true(timeline_stream(x->t[r], "idle") >= 0); /* has no lane */
         x->v[r] = timeline_read(x->t[r]);
     }
-    x->window = (draw_window){.step = 7, .begin_s = hand_s(0), .end_s = hand_s(32 + 8)};
+    x->window = (draw_window){
+        .step = 7, .begin_s = hand_s(0), .end_s = hand_s(32 + 8), .caption = "mode m, link l"};
 }
 
 static void two_close(two *x)
@@ -127,15 +130,28 @@ static void test_text(void **state)
     draw_text.foot(out, &x.window);
     fclose(out);
     const char *text = slurp(in_dir("text"));
-    expect_part(text, "step 7\n");
+    expect_part(text, "step 7 (mode m, link l)\n");
     expect_part(text,
                 "      0 compute |wwwwwwwwwwfffffffffffffffffffbbbbbbbbbbbbwwwwwwwwwwwwwwGGGGGG");
     expect_part(text, "         0 comm |ccGGGGGG    GGGGGG    ");
     expect_part(text, "      1 compute |                wwwwwwwwww");
     expect_part(text, "10.0");
+    assert_null(strstr(text, "idle"));
     for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
         assert_true(end - line <= 100);
     two_close(&x);
+}
+
+static const char *draw(const two *x)
+{
+    const draw_count all = {2, draw_lanes(&x->v[0]) + draw_lanes(&x->v[1])};
+    FILE *out = fopen(in_dir("step.svg"), "w");
+    draw_svg.head(out, &x->window, all);
+    draw_svg.lanes(out, &x->window, &x->v[0], (draw_count){0});
+    draw_svg.lanes(out, &x->window, &x->v[1], (draw_count){1, draw_lanes(&x->v[0])});
+    draw_svg.foot(out, &x->window);
+    fclose(out);
+    return slurp(in_dir("step.svg"));
 }
 
 static void test_svg(void **state)
@@ -143,16 +159,9 @@ static void test_svg(void **state)
     (void)state;
     two x;
     two_open(&x);
-    const draw_count all = {2, x.v[0].n_streams + x.v[1].n_streams};
-    FILE *out = fopen(in_dir("step.svg"), "w");
-    draw_svg.head(out, &x.window, all);
-    draw_svg.lanes(out, &x.window, &x.v[0], (draw_count){0});
-    draw_svg.lanes(out, &x.window, &x.v[1], (draw_count){1, x.v[0].n_streams});
-    draw_svg.foot(out, &x.window);
-    fclose(out);
-    const char *text = slurp(in_dir("step.svg"));
+    const char *text = draw(&x);
     expect_part(text, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\"");
-    expect_part(text, ">Step 7 on 2 ranks: 40.0 ms</text>");
+    expect_part(text, ">Step 7 on 2 ranks, mode m, link l: 40.0 ms</text>");
     expect_part(text, ">rank 1</text>");
     expect_part(text, ">offload</text>");
     expect_part(text, "<title>forward h.0, 5.000 ms</title>");
@@ -162,6 +171,7 @@ static void test_svg(void **state)
     expect_part(text, ">0 ms</text>");
     expect_part(text, "</svg>\n");
     assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "idle"));
     /* 3 lanes of 30 + 6 for each rank, 16 after a rank; above them 64, below them 40 */
     expect_part(text, "height=\"352\" viewBox=");
     expect_part(text, "y=\"64.0\" width=\"1066\" height=\"30\" fill=\"#203040\"");
@@ -169,13 +179,27 @@ static void test_svg(void **state)
     two_close(&x);
 }
 
+/* An axis of 100 ms for the step of 40: the box from 5 to 10 ms is 53.3 of 1066 pixels wide. */
+static void test_axis(void **state)
+{
+    (void)state;
+    two x;
+    two_open(&x);
+    x.window.axis_s = 0.1;
+    const char *text = draw(&x);
+    expect_part(text, "link l: 40.0 ms</text>");
+    expect_part(text, ">100</text>");
+    expect_part(text, "<rect x=\"171.30\" y=\"64.0\" width=\"53.30\"");
+    x.window.axis_s = 0.02; /* shorter than the step: no matter */
+    expect_part(draw(&x), "<rect x=\"251.25\" y=\"64.0\" width=\"133.25\"");
+    two_close(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_events), cmocka_unit_test(test_escapes), cmocka_unit_test(test_text),
+        cmocka_unit_test(test_svg),    cmocka_unit_test(test_axis),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -1,0 +1,71 @@
+#!/bin/sh
+# debug.sh -- run a task with one rank under gdb; the others run, and wait for it at the next collective.
+#
+#   tests/grade/debug.sh --task T --rank R [--ranks W] [--break FUNCTION] [BUILD]        (make debug LAB=2 TASK=2.1 RANK=1)
+#
+# On a terminal gdb asks what to do; the program has been started and stands at FUNCTION (default: main). Without one it runs
+# to FUNCTION, if that is given, or until it crashes, and gdb prints a backtrace: for tests, and for logs.
+#
+# Launchers take the terminal from the ranks, so this script hands its name down. The rank opens it from a session of its own,
+# in which the terminal stops nobody who reads, and Ctrl-C is passed on to gdb. Time limits of collectives are off meanwhile.
+set -u
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+
+# As a rank: debug.sh --as-rank PROGRAM ARGS... The launcher says which.
+if [ "${1:-}" = --as-rank ]; then
+    shift
+    rank=${PMI_RANK:-${FSDP_RUN%% *}}
+    [ "$rank" = "$DEBUG_RANK" ] || exec "$@"
+    if [ -z "$DEBUG_TTY" ]; then
+        exec gdb -nx -batch -ex 'set pagination off' -ex 'set breakpoint pending on' ${DEBUG_BREAK:+-ex "break $DEBUG_BREAK"} \
+            -ex run -ex backtrace -ex kill --args "$@" 2>&1
+    fi
+    echo $$ >"$DEBUG_PID"
+    exec setsid gdb -q -ex 'set confirm off' -ex "break ${DEBUG_BREAK:-main}" -ex run --args "$@" \
+        <"$DEBUG_TTY" >"$DEBUG_TTY" 2>&1
+fi
+
+TASKS=${GRADE_TASKS:-$here/tasks.txt}
+task='' rank='' ranks=3 stop='' BUILD=${BUILD:-build}
+usage() {
+    echo "debug.sh: $1" >&2
+    echo "HINT: make debug LAB=2 TASK=2.1 RANK=1 [RANKS=3] [BREAK=unshard_begin]" >&2
+    exit 2
+}
+while [ $# -gt 0 ]; do
+    case $1 in
+    --task) task=${2:-} && shift ;;
+    --rank) rank=${2:-} && shift ;;
+    --ranks) ranks=${2:-} && shift ;;
+    --break) stop=${2:-} && shift ;;
+    -*) usage "got the option $1, expected --task, --rank, --ranks or --break" ;;
+    *) BUILD=$1 ;;
+    esac
+    shift
+done
+program=$(awk -v t="$task" '!/^#/ && $1 == t "" { print $5 }' "$TASKS")
+[ -n "$program" ] || usage "got TASK=$task, expected a task of tests/grade/tasks.txt"
+case $rank,$ranks in
+*[!0-9,]* | ,* | *,) usage "got RANK=$rank RANKS=$ranks, expected numbers" ;;
+esac
+[ "$rank" -lt "$ranks" ] || usage "got RANK=$rank, expected one from 0 to $((ranks - 1)) of RANKS=$ranks"
+if ! command -v gdb >/dev/null 2>&1; then
+    echo "debug.sh: gdb is not installed" >&2
+    echo "HINT: apt-get install gdb" >&2
+    exit 2
+fi
+program=$BUILD/tests/grade/$program
+[ -x "$program" ] || usage "no $program; build it first"
+
+. "$here/../tools/env.sh"
+DEBUG_PID=$(mktemp "${TMPDIR:-/tmp}/fsdp-debug.XXXXXX") || exit 2
+trap 'rm -f "$DEBUG_PID"' EXIT
+# sleeping until the launcher is done: Ctrl-C is gdb's
+trap 'kill -INT "$(cat "$DEBUG_PID")" 2>/dev/null' INT
+DEBUG_TTY=$(tty) || DEBUG_TTY=''
+export DEBUG_RANK="$rank" DEBUG_TTY DEBUG_PID DEBUG_BREAK="$stop" FSDP_TIMEOUT_S=1000000
+# shellcheck disable=SC2086 # words
+setsid $LAUNCHER -n "$ranks" "$here/debug.sh" --as-rank "$program" --task "$task" </dev/null &
+launcher=$!
+while kill -0 $launcher 2>/dev/null; do wait $launcher; status=$?; done
+exit $status
