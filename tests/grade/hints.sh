@@ -10,7 +10,7 @@
 set -u
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-TREE=${HINTS_TREE:-$here/../..}
+TREE=$(CDPATH='' cd -- "${HINTS_TREE:-$here/../..}" && pwd) || exit 2
 TASKS=${GRADE_TASKS:-$here/tasks.txt}
 . "$here/../tools/env.sh"
 
