@@ -1,6 +1,6 @@
 # tests.mk -- grading, the handed-out tree, mutants. Included by the top Makefile.
 #
-# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  OUT=dir (handout)  MUTANTS="pattern ..."
+# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)  OUT=dir (handout)  MUTANTS="pattern ..."
 #            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
 
 GRADE_LABS := $(or $(LAB),1 2 3 4 5 6)
@@ -21,6 +21,16 @@ endif
 test-alone:  ## solve the handed-out tree task by task: each passes with only what it needs (LAB=3; 15 minutes without)
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/grade/alone_test.sh $(LAB)
+
+# A build of its own, in which gdb can show variables.
+DEBUG_ARGS := --task "$(TASK)" --rank "$(RANK)" $(if $(RANKS),--ranks "$(RANKS)") $(if $(BREAK),--break "$(BREAK)")
+DEBUG_LAB  := $(firstword $(subst ., ,$(TASK)))
+.PHONY: debug
+debug:  ## a task with one rank under gdb, the others wait: TASK=2.1 RANK=1 [RANKS=3] [BREAK=unshard_begin]
+	tests/grade/debug.sh --check $(DEBUG_ARGS)
+	$(MAKE) $(JOBS) --no-print-directory BUILD=$(BUILD)/debug DEBUG=1 \
+		$(patsubst %,$(BUILD)/debug/%,fsdp_run tests/grade/lab$(DEBUG_LAB) $(if $(filter 6,$(DEBUG_LAB)),fsdp_npu_sim.so))
+	tests/grade/debug.sh $(DEBUG_ARGS) $(BUILD)/debug
 
 handout:  ## write the tree that learners get: OUT=dir
 	tests/tools/handout.sh "$(OUT)"

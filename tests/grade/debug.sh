@@ -1,8 +1,9 @@
 #!/bin/sh
 # debug.sh -- run a task with one rank under gdb; the others run, and wait for it at the next collective.
 #
-#   tests/grade/debug.sh --task T --rank R [--ranks W] [--break FUNCTION] [BUILD]        (make debug LAB=2 TASK=2.1 RANK=1)
+#   tests/grade/debug.sh --task T --rank R [--ranks W] [--break FUNCTION] [--check] [BUILD]      (make debug TASK=2.1 RANK=1)
 #
+# --check looks at the arguments and for gdb, and runs nothing. GDB names another gdb.
 # On a terminal gdb asks what to do; the program has been started and stands at FUNCTION (default: main). Without one it runs
 # to FUNCTION, if that is given, or until it crashes, and gdb prints a backtrace: for tests, and for logs.
 #
@@ -17,16 +18,16 @@ if [ "${1:-}" = --as-rank ]; then
     rank=${PMI_RANK:-${FSDP_RUN%% *}}
     [ "$rank" = "$DEBUG_RANK" ] || exec "$@"
     if [ -z "$DEBUG_TTY" ]; then
-        exec gdb -nx -batch -ex 'set pagination off' -ex 'set breakpoint pending on' ${DEBUG_BREAK:+-ex "break $DEBUG_BREAK"} \
+        exec "${GDB:-gdb}" -nx -batch -ex 'set pagination off' -ex 'set print thread-events off' ${DEBUG_BREAK:+-ex "break $DEBUG_BREAK"} \
             -ex run -ex backtrace -ex kill --args "$@" 2>&1
     fi
-    echo $$ >"$DEBUG_PID"
-    exec setsid gdb -q -ex 'set confirm off' -ex "break ${DEBUG_BREAK:-main}" -ex run --args "$@" \
-        <"$DEBUG_TTY" >"$DEBUG_TTY" 2>&1
+    # shellcheck disable=SC2016 # the inner shell's
+    exec setsid -w sh -c 'echo $$ >"$DEBUG_PID"; exec "$@" <"$DEBUG_TTY" >"$DEBUG_TTY" 2>&1' sh "${GDB:-gdb}" -q \
+        -ex 'set confirm off' -ex 'set print thread-events off' -ex "break ${DEBUG_BREAK:-main}" -ex run --args "$@"
 fi
 
 TASKS=${GRADE_TASKS:-$here/tasks.txt}
-task='' rank='' ranks=3 stop='' BUILD=${BUILD:-build}
+task='' rank='' ranks=3 stop='' only_checks='' BUILD=${BUILD:-build}
 usage() {
     echo "debug.sh: $1" >&2
     echo "HINT: make debug LAB=2 TASK=2.1 RANK=1 [RANKS=3] [BREAK=unshard_begin]" >&2
@@ -38,6 +39,7 @@ while [ $# -gt 0 ]; do
     --rank) rank=${2:-} && shift ;;
     --ranks) ranks=${2:-} && shift ;;
     --break) stop=${2:-} && shift ;;
+    --check) only_checks=yes ;;
     -*) usage "got the option $1, expected --task, --rank, --ranks or --break" ;;
     *) BUILD=$1 ;;
     esac
@@ -49,17 +51,22 @@ case $rank,$ranks in
 *[!0-9,]* | ,* | *,) usage "got RANK=$rank RANKS=$ranks, expected numbers" ;;
 esac
 [ "$rank" -lt "$ranks" ] || usage "got RANK=$rank, expected one from 0 to $((ranks - 1)) of RANKS=$ranks"
-if ! command -v gdb >/dev/null 2>&1; then
-    echo "debug.sh: gdb is not installed" >&2
+if ! command -v "${GDB:-gdb}" >/dev/null 2>&1; then
+    echo "debug.sh: there is no ${GDB:-gdb} on this machine" >&2
     echo "HINT: apt-get install gdb" >&2
     exit 2
 fi
+[ -z "$only_checks" ] || exit 0
 program=$BUILD/tests/grade/$program
-[ -x "$program" ] || usage "no $program; build it first"
+if [ ! -x "$program" ]; then
+    echo "debug.sh: there is no $program" >&2
+    echo "HINT: make debug TASK=$task builds it" >&2
+    exit 2
+fi
 
 . "$here/../tools/env.sh"
 DEBUG_PID=$(mktemp "${TMPDIR:-/tmp}/fsdp-debug.XXXXXX") || exit 2
-trap 'rm -f "$DEBUG_PID"' EXIT
+trap 'gdb=$(cat "$DEBUG_PID"); rm -f "$DEBUG_PID"; [ -z "$gdb" ] || kill -KILL "$gdb" 2>/dev/null' EXIT # it has left the launcher
 # sleeping until the launcher is done: Ctrl-C is gdb's
 trap 'kill -INT "$(cat "$DEBUG_PID")" 2>/dev/null' INT
 DEBUG_TTY=$(tty) || DEBUG_TTY=''
