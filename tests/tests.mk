@@ -1,20 +1,23 @@
 # tests.mk -- grading, the handed-out tree, mutants. Included by the top Makefile.
 #
-# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)  OUT=dir (handout)  MUTANTS="pattern ..."
+# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)  OUT=dir (handout)
+#            MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 #            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
 
 GRADE_LABS := $(or $(LAB),1 2 3 4 5 6)
 GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
 
-.PHONY: test-labs test-alone handout test-handout mutants
+# Lab 6 is a plug-in that its grader opens.
+GRADERS := $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4 5 6,$(GRADE_LABS)))
+GRADERS += $(if $(HAVE_CXX),$(patsubst 6,$(BUILD)/fsdp_npu_sim.so,$(filter 6,$(GRADE_LABS))))
+
+.PHONY: test-labs test-alone handout test-handout mutants mutants-generated
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
 	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
 else
-# Lab 6 is a plug-in that its grader opens.
-test-labs: $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4 5 6,$(GRADE_LABS))) \
-		$(if $(HAVE_CXX),$(patsubst 6,$(BUILD)/fsdp_npu_sim.so,$(filter 6,$(GRADE_LABS))))
+test-labs: $(GRADERS)
 	$(if $(HINTS),env BUILD=$(BUILD) tests/grade/hints.sh $(HINTS)) tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 
@@ -58,3 +61,7 @@ gpu-pack:  ## into build/gpu-pack: what a machine with a GPU but without Debian'
 mutants:  ## plant known bugs one by one; each must turn a test red
 	tests/tools/deps.sh --check test
 	tests/mutants/run.sh $(MUTANTS)
+
+mutants-generated: $(GRADERS) $(BUILD)/fsdp_run  ## plant small mistakes in every SOLUTION block (hours): LAB=1 TASK=1.2 TREES=4 SECONDS=600 AGAIN=1
+	tests/mutants/generated.sh $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) --trees $(or $(TREES),2) \
+		$(if $(SECONDS),--for $(SECONDS)) $(if $(AGAIN),--again) $(BUILD)

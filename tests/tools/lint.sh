@@ -241,7 +241,10 @@ rule comments 'a comment ends on its last line of text, one blank behind it' \
     "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h --include=*.cu)"
 
 # A handed-out tree has no mutants.
-[ ! -d tests/mutants ] || tests/mutants/run.sh --fit || status=1
+if [ -d tests/mutants ]; then
+    tests/mutants/run.sh --fit || status=1
+    tests/mutants/generated.sh --fit || status=1
+fi
 
 tests/tools/format.sh --check
 [ $? -eq 1 ] && status=1

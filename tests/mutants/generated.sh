@@ -1,0 +1,329 @@
+#!/bin/sh
+# generated.sh -- plant the mistakes of generate.awk in the SOLUTION blocks, one at a time: does the task's own test see them?
+#
+#   tests/mutants/generated.sh [OPTION ...] [BUILD]            make mutants-generated LAB=1 [TREES=2]
+#
+#   --lab N, --task T   only these (all)
+#   --trees N           so many at a time (1)
+#   --for SECONDS       begin no other mutant after so long; the next call goes on from there
+#   --every K           a sample: each K-th mutant of a file
+#   --again             first forget those that survived, so that they are tried on changed tests
+#   --table             run nothing, only print what is known
+#   --fit               run nothing: does each entry of equivalent.txt fit a mutant?
+#
+# A mutant is compiled, and linked into a copy of the lab's grader program; nothing else is rebuilt. The program runs its
+# own task on W = 2, 3 and 4 ranks, until one sees it; what survives that meets all tasks of the lab. Results are kept in
+# $LOGS/mutants/results, a line each, by the text of the mutant, so that they outlive moved lines: remove the file to start
+# anew. Columns by tabs: task, file:line, class, before, after, nth, result, how, W, the words of the first report.
+#
+#   result  own: its task saw it; lab: another task of the lab did; survived; argued: equivalent.txt says why nothing can
+#           see it; same: the object code is the original's; double: it is that of an earlier mutant; refused: by the compiler
+#   how     check: a check of the test failed, and its words say what; abort: an assertion or a stand-in ended the program
+#           with a message; crash: by a signal; time-out: a rank or a collective waited too long
+#
+# Exit status 0: the run is complete, at least OWN_PERCENT of the mutants were seen by their own task, and CHECK_PERCENT
+# by a check. same, double, refused and argued are not counted.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+OWN_PERCENT=95 CHECK_PERCENT=85
+
+lab='' task='' trees=1 seconds=0 every=1 again=0 only='' BUILD=${BUILD:-build}
+usage() { sed -n '4,12s/^# *//p' "$0" >&2 && exit 2; }
+while [ $# -gt 0 ]; do
+    case $1 in
+    --lab) lab=${2:?} && shift ;;
+    --task) task=${2:?} && shift ;;
+    --trees) trees=${2:?} && shift ;;
+    --for) seconds=${2:?} && shift ;;
+    --every) every=${2:?} && shift ;;
+    --again) again=1 ;;
+    --table | --fit) only=$1 ;;
+    -*) usage ;;
+    *) BUILD=$1 ;;
+    esac
+    shift
+done
+[ -z "$task" ] || lab=${task%%.*}
+. tests/tools/env.sh
+out=$LOGS/mutants
+results=$out/results objects=$out/objects wanted=$out/wanted
+mkdir -p "$out" || exit 2
+touch "$results" "$objects"
+tab=$(printf '\t')
+# A hang must end soon. The limits of the tests' own gates stay as they are.
+export FSDP_TIMEOUT_S="${FSDP_TIMEOUT_S:-5}"
+LAUNCH_LIMIT_S=30
+
+# mutants -- all that are wanted, into $wanted: the lines of generate.awk
+mutants() {
+    grep -l 'SOLUTION BEGIN' lab*_*/*.c lab*_*/*.cpp | grep "^lab${lab:-[1-6]}_" | while IFS= read -r file; do
+        awk -f tests/mutants/generate.awk "$file"
+    done | awk -F '\t' -v t="$task" -v every="$every" 't == "" || $2 == t "" { if (i++ % every == 0) print }' >"$wanted"
+}
+
+# The columns of a mutant but for its line in the file, from column c on; awk has this in front of its programs.
+# shellcheck disable=SC2016
+ident='function ident(c,    place) {
+    place = $(c + 1)
+    sub(/:[0-9]+$/, "", place)
+    return $c "\t" place "\t" $(c + 2) "\t" $(c + 3) "\t" $(c + 4) "\t" $(c + 5)
+}'
+
+# unknown -- the wanted ones that have no result yet
+unknown() {
+    awk -F '\t' "$ident"'
+        FILENAME ~ /results$/ { done[ident(1)]; next }
+        !(ident(2) in done)' "$results" "$wanted"
+}
+
+# argued -- the entries of equivalent.txt, a line each: task, file, before, after
+argued() {
+    awk '
+        /^(#|$)/ { next }
+        /^IN / { file = $2; task = $3; next }
+        /^BEFORE / { before = substr($0, 8); sub(/^ +/, "", before); next }
+        /^AFTER / { after = substr($0, 7); sub(/^ +/, "", after); print task "\t" file "\t" before "\t" after; next }
+        /^(WHY| ) *[^ ]/ { next }
+        { print "equivalent.txt:" FNR ": not understood: " $0 >"/dev/stderr" }' tests/mutants/equivalent.txt
+}
+
+# fit -- does each entry still have its mutant?
+fit() {
+    argued >"$out/argued"
+    awk -F '\t' '
+        FILENAME ~ /wanted$/ { sub(/:[0-9]+$/, "", $3); there[$2 "\t" $3 "\t" $5 "\t" $6]; next }
+        { n++ }
+        !($0 in there) { print "     no such mutant: " $0; bad++ }
+        END {
+            if (bad) print "FAIL equivalent.txt: " bad " of " n " entries fit no mutant"
+            else print "PASS equivalent.txt: all " n + 0 " entries fit a mutant"
+            exit bad > 0
+        }' "$wanted" "$out/argued"
+}
+
+# ---- one mutant --------------------------------------------------------------------------------
+# command_for TARGET OUTPUT -- the command of the Makefile that writes OUTPUT
+command_for() {
+    make -n --no-print-directory BUILD="$BUILD" -W "$3" "$1" 2>/dev/null | grep -F -e "-o $2 " | tail -1 |
+        sed 's/ -MMD -MP//'
+}
+
+# copy_grader -- the grader program of lab n goes to $tree, and what it opens, which must stand in the program's own folder
+copy_grader() {
+    mkdir -p "$tree/tests/grade" "$tree/tmp"
+    rm -f "$tree/tests/grade/lab$n" "$tree/fsdp_npu_sim.so"
+    cp "$BUILD/tests/grade/lab$n" "$tree/tests/grade/lab$n" || return
+    [ "$n" != 6 ] || { cp "$BUILD/fsdp_npu_sim.so" "$tree" && ln -sf ../../fsdp_npu_sim.so "$tree/tests/grade"; }
+}
+
+tasks_of() { awk -v l="lab$1" '!/^#/ && $5 == l { print $1 }' tests/grade/tasks.txt; }
+
+# prepare FILE -- commands that compile and link FILE's mutants of this tree
+prepare() {
+    source=$1 n=${1#lab} && n=${n%%_*}
+    object=$BUILD/${source%.*}.o linked=$BUILD/tests/grade/lab$n
+    [ "$n" = 6 ] && object=$BUILD/npu-sim/${source%.*}.o linked=$BUILD/fsdp_npu_sim.so
+    strict='-g0 -Werror=return-type -Werror=incompatible-pointer-types -Werror=int-conversion -Werror=implicit-function-declaration'
+    case $source in *.cpp) strict='-g0 -Werror=return-type' ;; esac
+    mine=$tree/$source
+    mkdir -p "$(dirname "$mine")"
+    copy_grader
+    compile=$(command_for "$linked" "$object" "$source" | sed "s/ -W[a-z-]*//g; s| -c -o $object $source\$| $strict -c -o $tree/mutant.o $mine|")
+    link=$(command_for "$linked" "$linked" "$source")
+    case $n in
+    6) link=$(echo "$link" | sed "s| -o $linked | -o $tree/fsdp_npu_sim.so |; s| $object | $tree/mutant.o |") ;;
+    *) link=$(echo "$link" | sed "s| -o $linked | -o $tree/tests/grade/lab$n -Wl,-z,muldefs $tree/mutant.o |") ;;
+    esac
+    cp "$source" "$mine"
+    if ! sh -c "$compile" >"$tree/log" 2>&1; then
+        echo "generated.sh: $source does not compile without a mutant: $(tail -1 "$tree/log")" >&2
+        return 1
+    fi
+    original=$(cksum <"$tree/mutant.o")
+}
+
+# launch W TASK... -- run the tasks; the log is $tree/log
+launch() {
+    w=$1 && shift
+    args=''
+    for t in "$@"; do
+        args="$args --task $t"
+    done
+    # shellcheck disable=SC2086 # a list of words
+    TMPDIR=$tree/tmp timeout -k 3 $((LAUNCH_LIMIT_S * (1 + $# / 4))) "$BUILD/fsdp_run" --no-prefix -n "$w" \
+        "$tree/tests/grade/lab$n" $args >"$tree/log" 2>&1 </dev/null &
+    job=$!
+    wait $job
+    status=$?
+    job=''
+}
+
+# green W STATUS TASKS -- did all of them pass?
+green() {
+    [ "$2" -eq 0 ] && [ "$(grep -c '^VERDICT [^ ]* PASS\|^VERDICT [^ ]* SKIP' "$tree/log")" -eq "$3" ] &&
+        [ "$(grep -c '^DONE ' "$tree/log")" -eq $(($1 * $3)) ]
+}
+
+# how STATUS -- "how<tab>words" of the log of a mutant that was seen
+how() {
+    awk -v status="$1" '
+        $1 == "RANKFAIL" && $4 !~ /^FSDP_(ECOMM|ETIMEOUT)$/ && check == "" { check = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", check) }
+        $1 == "RANKFAIL" && $4 ~ /^FSDP_(ECOMM|ETIMEOUT)$/ && lost == "" { lost = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", lost); late = late || $4 == "FSDP_ETIMEOUT" }
+        /assertion failed|stand-in: / && said == "" { said = $0 }
+        /signal|free\(\)|malloc|corrupt/ && died == "" { died = $0 }
+        { last = $0 }
+        END {
+            if (check != "") print "check\t" check
+            else if (said != "") print "abort\t" said
+            else if (died != "" || status > 128 && status != 137) print "crash\t" (died != "" ? died : "exit status " status)
+            else if (status == 124 || status == 137 || late) print "time-out\t" (lost != "" ? lost : "killed")
+            else print "crash\t" (lost != "" ? lost : "exit status " status ": " last)
+        }' "$tree/log" | cut -c1-300
+}
+
+# try_mutant LINE -- a line of generate.awk
+try_mutant() {
+    number=${1%%"$tab"*} columns=${1#*"$tab"}
+    own=${columns%%"$tab"*} place=${columns#*"$tab"}
+    file=${place%%:*}
+    name=$(echo "$columns" | sed "s/:[0-9]*$tab/$tab/")
+    [ "$file" = "$source" ] || prepare "$file" || return
+    awk -v plant="$number" -f tests/mutants/generate.awk "$file" >"$mine"
+    if ! sh -c "$compile" >"$tree/log" 2>&1; then
+        result refused && return
+    fi
+    code=$(cksum <"$tree/mutant.o")
+    if [ "$code" = "$original" ]; then
+        result same && return
+    elif grep -F "$file $code$tab" "$objects" | grep -q -v -F "$tab$name"; then
+        result double && return
+    fi
+    if ! sh -c "$link" >"$tree/log" 2>&1; then
+        result refused && return
+    fi
+    echo "$file $code$tab$name" >>"$objects"
+    for w in 2 3 4; do
+        launch "$w" "$own"
+        green "$w" $status 1 || { result own "$(how $status)" "$w" && return; }
+    done
+    for w in 2 3 4; do
+        # shellcheck disable=SC2046 # a list of words
+        launch "$w" $(tasks_of "$n")
+        green "$w" $status "$(tasks_of "$n" | wc -l)" || { result lab "$(how $status)" "$w" && return; }
+    done
+    result survived
+}
+
+# check_whole LAB -- without a mutant all its tasks must pass, within the same limits. Asked once for a program.
+check_whole() {
+    n=$1 tree=$out/tree-whole
+    copy_grader || return
+    code=$(cat "$tree"/tests/grade/lab"$n" "$tree"/fsdp_npu_sim.so 2>/dev/null | cksum)
+    [ "$code" != "$(cat "$out/whole-$n" 2>/dev/null)" ] || return 0
+    for w in 2 3 4; do
+        # shellcheck disable=SC2046 # a list of words
+        launch "$w" $(tasks_of "$n")
+        green "$w" $status "$(tasks_of "$n" | wc -l)" && continue
+        echo "FAIL mutants-generated: lab $n on $w ranks is not green without a mutant: $(how $status)"
+        return 1
+    done
+    echo "$code" >"$out/whole-$n"
+}
+
+# result WHAT [HOW-AND-WORDS W] -- the mutant's line
+result() {
+    words=${2:-"-${tab}-"}
+    printf '%s\t%s\t%s\t%s\t%s\n' "$columns" "$1" "${words%%"$tab"*}" "${3:--}" "${words#*"$tab"}" >>"$results"
+}
+
+# lane I -- every trees-th mutant of the list
+lane() {
+    tree=$out/tree-$1 source='' job=''
+    trap '[ -z "$job" ] || { kill -TERM "$job" && wait "$job"; }; exit 130' INT TERM HUP
+    mkdir -p "$tree"
+    end=$(($(date +%s) + seconds))
+    awk -v i="$1" -v n="$trees" 'NR % n == i' "$out/todo" >"$tree/todo"
+    while IFS= read -r line; do
+        [ "$seconds" -eq 0 ] || [ "$(date +%s)" -lt $end ] || break
+        try_mutant "$line"
+    done <"$tree/todo"
+}
+
+# ---- what came of it ---------------------------------------------------------------------------
+# table -- by lab, by task and by class; then the survivors
+table() {
+    argued >"$out/argued"
+    awk -F '\t' -v own_goal=$OWN_PERCENT -v check_goal=$CHECK_PERCENT "$ident"'
+        function add(row, what, how) {
+            if (!(row in all)) order[++n_rows] = row
+            all[row]++
+            n[row, what]++
+            if (what == "own") n[row, how]++
+        }
+        function line(title, row) {
+            printf "%-14s %7d %6d %5d %9d | %6d %6d %6d %9d | %6.1f%% %6.1f%%\n", title, all[row], n[row, "own"], n[row, "lab"],
+                n[row, "survived"], n[row, "check"], n[row, "abort"], n[row, "crash"], n[row, "time-out"],
+                100 * n[row, "own"] / (all[row] + !all[row]), 100 * n[row, "check"] / (all[row] + !all[row])
+        }
+        FILENAME ~ /argued$/ { equal[$0]; next }
+        FILENAME ~ /wanted$/ { k = ident(2); wanted[k]; place[k] = $3; n_wanted++; next }
+        {
+            k = ident(1)
+            if (!(k in wanted)) next
+            known++
+            file = $2
+            sub(/:[0-9]+$/, "", file)
+            result = $7
+            if (result ~ /^(survived|lab)$/ && ($1 "\t" file "\t" $4 "\t" $5) in equal) result = "argued"
+            if (result !~ /^(own|lab|survived)$/) { left[result]++; next }
+            lab = substr($1, 1, index($1, ".") - 1)
+            add("all", result, $8); add("lab " lab, result, $8); add("task " $1, result, $8); add("class " $3, result, $8)
+            if (result != "own") alive[result] = alive[result] sprintf("  %s  task %s, %s%s\n      %s\n   => %s\n", place[k], $1, $3,
+                result == "lab" ? "; the lab: " $10 : "", $4, $5)
+        }
+        END {
+            printf "%-14s %7s %6s %5s %9s | %6s %6s %6s %9s | %7s %7s\n", "", "mutants", "own", "lab", "survived", "check", "abort",
+                "crash", "time-out", "own", "check"
+            for (pass = 1; pass <= 4; pass++)
+                for (i = 1; i <= n_rows; i++)
+                    if (order[i] ~ (pass == 1 ? "^lab " : pass == 2 ? "^task " : pass == 3 ? "^class " : "^all$"))
+                        line(order[i], order[i])
+            printf "not counted: %d refused by the compiler, %d with the same object code, %d doubles, %d argued equivalent\n",
+                left["refused"], left["same"], left["double"], left["argued"]
+            if (alive["lab"] != "") printf "seen only by other tasks of the lab:\n%s", alive["lab"]
+            if (alive["survived"] != "") printf "survived:\n%s", alive["survived"]
+            if (known < n_wanted) printf "%d of %d mutants are still to be tried\n", n_wanted - known, n_wanted
+            own = 100 * n["all", "own"] / (all["all"] + !all["all"])
+            check = 100 * n["all", "check"] / (all["all"] + !all["all"])
+            good = known == n_wanted && own >= own_goal && check >= check_goal
+            printf "%s mutants-generated: %.1f%% seen by their own task (at least %d%%), %.1f%% by a check (at least %d%%)\n",
+                good ? "PASS" : "FAIL", own, own_goal, check, check_goal
+            exit !good
+        }' "$out/argued" "$wanted" "$results"
+}
+
+mutants
+case $only in
+--fit) fit ;;
+--table) table ;;
+esac
+[ -z "$only" ] || exit
+[ -x "$BUILD/fsdp_run" ] || { echo "generated.sh: no $BUILD/fsdp_run; run \"make mutants-generated\"" >&2 && exit 2; }
+lanes='' job=''
+# shellcheck disable=SC2086 # a list of words
+trap 'kill -TERM $lanes $job 2>/dev/null; wait; exit 130' INT TERM HUP
+if [ $again -eq 1 ]; then
+    awk -F '\t' '$7 != "survived" && $7 != "lab"' "$results" >"$out/kept" && mv "$out/kept" "$results"
+fi
+unknown >"$out/todo"
+for l in 1 2 3 4 5 6; do
+    ! cut -f2 "$out/todo" | grep -q "^$l\." || check_whole "$l" || exit 1
+done
+i=0
+while [ $i -lt "$trees" ]; do
+    lane $i &
+    lanes="$lanes $!"
+    i=$((i + 1))
+done
+wait
+table
