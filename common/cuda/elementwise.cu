@@ -2,6 +2,7 @@
  * element, with the bodies that the CPU uses (ops/row_elem.h), so the bits are the CPU's. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
+#include "common/ops/row_adamw.h"
 #include "common/ops/row_elem.h"
 
 /* ELEMENT(op) { ... } -- what operation op does to element i, by its arguments *a.

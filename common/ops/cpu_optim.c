@@ -1,4 +1,5 @@
-/* cpu_optim.c -- gradient norm, clipping and the optimizers' updates, for both tables.
+/* cpu_optim.c -- gradient norm, clipping and the optimizers' updates, for both tables; cpu_adamw.c
+ * has AdamW's.
  *
  *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw, sgd ...
  *
@@ -56,20 +57,6 @@ static fsdp_status clip_coef_kernel(void *args, int n_threads)
 KERNEL(clip_coef)
 
 /* ---- updates -------------------------------------------------------------------------------- */
-
-static fsdp_status adamw_tile(const void *args, size_t tile)
-{
-    const adamw_args a = *(const adamw_args *)args;
-    const float coef = a.grad_coef ? *a.grad_coef : 1.0f; /* x * 1.0f is x */
-    float *restrict param = a.param, *restrict m = a.m, *restrict v = a.v;
-    const float *restrict grad = a.grad;
-    const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
-    for (size_t i = tile * TILE_ELEMS; i < end; i++)
-        adamw_elem(&a, grad[i] * coef, &param[i], &m[i], &v[i]);
-    return FSDP_OK;
-}
-
-ELEMENTWISE(adamw, MIN_PARALLEL_ELEMS)
 
 static fsdp_status sgd_tile(const void *args, size_t tile)
 {

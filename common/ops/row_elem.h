@@ -54,15 +54,6 @@ ROW_FN void clip_elem(const clip_coef_args *a)
     *a->coef = coef;
 }
 
-/* adamw_elem -- one element's update, given g = grad * coef. */
-ROW_FN void adamw_elem(const adamw_args *a, float g, float *param, float *m, float *v)
-{
-    const float decayed = *param - a->decay * *param;
-    *m = a->beta1 * *m + a->one_minus_beta1 * g;
-    *v = a->beta2 * *v + a->one_minus_beta2 * (g * g);
-    *param = decayed - a->step_size * *m / (sqrtf(*v) / a->sqrt_bias2 + a->eps);
-}
-
 /* sgd_elem -- one element's update without momentum, given g = grad * coef. */
 ROW_FN void sgd_elem(const sgd_args *a, float g, float *param)
 {

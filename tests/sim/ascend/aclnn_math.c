@@ -465,25 +465,3 @@ fsdp_status sim_reduce_sum(const sim_op *o)
     sim_deliver(o, out, r);
     return FSDP_OK;
 }
-
-/* ---- an optimizer in one call ---------------------------------------------------------------- */
-
-/* Its own bias correction, in fp32, and the step after the root: not the order of the recipe. */
-fsdp_status sim_adamw(const sim_op *o)
-{
-    const int64_t n = sim_elems(&o->t[0]), step = sim_index(&o->t[4], 0);
-    const float lr = (float)o->number[0], beta1 = (float)o->number[1], beta2 = (float)o->number[2];
-    const float decay = (float)o->number[3], eps = (float)o->number[4];
-    const float bias1 = 1.0f - powf(beta1, (float)step), bias2 = 1.0f - powf(beta2, (float)step);
-    float *p = sim_load(&o->t[0]), *m = sim_load(&o->t[1]), *v = sim_load(&o->t[2]);
-    float *g = sim_load(&o->t[3]);
-    for (int64_t i = 0; i < n; i++) {
-        p[i] *= 1.0f - lr * decay;
-        m[i] = beta1 * m[i] + (1.0f - beta1) * g[i];
-        v[i] = beta2 * v[i] + (1.0f - beta2) * g[i] * g[i];
-        p[i] -= lr * (m[i] / bias1) / (sqrtf(v[i] / bias2) + eps);
-    }
-    sim_store(&o->t[0], p), sim_store(&o->t[1], m), sim_store(&o->t[2], v);
-    free(p), free(m), free(v), free(g);
-    return FSDP_OK;
-}

@@ -4,7 +4,6 @@
 #include <string.h>
 #include "aclnnop/aclnn_add.h"
 #include "aclnnop/aclnn_addmm.h"
-#include "aclnnop/aclnn_apply_adam_w_v2.h"
 #include "aclnnop/aclnn_cast.h"
 #include "aclnnop/aclnn_copy.h"
 #include "aclnnop/aclnn_div.h"
@@ -28,17 +27,6 @@
 #include "aclnnop/aclnn_sqrt.h"
 #include "aclnnop/aclnn_triu.h"
 #include "aclnnop/aclnn_zero.h"
-
-/* The first phase begins, and the whole second phase. `workspaceSize` and `executor` are names of
- * every first phase. */
-#define BEGIN(name) sim_call c = sim_phase1(#name, workspaceSize, executor)
-#define PHASE2(name)                                                                               \
-    aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,             \
-                     aclrtStream queue)                                                            \
-    {                                                                                              \
-        return sim_phase2(#name, workspace, workspaceSize, executor, queue);                       \
-    }
-#define ENDS_IN uint64_t *workspaceSize, aclOpExecutor **executor
 
 static size_t floats_of(const sim_tensor *t)
 {
@@ -636,27 +624,3 @@ aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
     return sim_phase1_end(&c, sim_attention_grad, floats_of(&t[0]) + 2 * floats_of(&t[1]));
 }
 PHASE2(aclnnFlashAttentionScoreGrad)
-
-/* ---- an optimizer in one call ---------------------------------------------------------------- */
-
-aclnnStatus aclnnApplyAdamWV2GetWorkspaceSize(aclTensor *varRef, aclTensor *mRef, aclTensor *vRef,
-                                              aclTensor *maxGradNormOptionalRef,
-                                              const aclTensor *grad, const aclTensor *step,
-                                              float lr, float beta1, float beta2, float weightDecay,
-                                              float eps, bool amsgrad, bool maximize, ENDS_IN)
-{
-    BEGIN(aclnnApplyAdamWV2);
-    const float numbers[] = {lr, beta1, beta2, weightDecay, eps};
-    sim_take(&c, "varRef", varRef, TYPE_F32), sim_take(&c, "mRef", mRef, TYPE_F32);
-    sim_take(&c, "vRef", vRef, TYPE_F32), sim_take(&c, "grad", grad, TYPE_F32);
-    sim_take(&c, "step", step, TYPE_F32 | TYPE_I64);
-    for (int i = 1; i < 4; i++)
-        sim_expect(&c, sim_same_shape(&c.op.t[0], &c.op.t[i]), "one shape");
-    sim_expect(&c, c.op.t[4].n_dims == 1 && c.op.t[4].dim[0] == 1, "a step [1]");
-    sim_expect(&c, !amsgrad && !maximize && maxGradNormOptionalRef == NULL,
-               "neither amsgrad nor maximize (the stand-in has none)");
-    for (int i = 0; i < 5; i++)
-        c.op.number[i] = (double)numbers[i];
-    return sim_phase1_end(&c, sim_adamw, 0);
-}
-PHASE2(aclnnApplyAdamWV2)

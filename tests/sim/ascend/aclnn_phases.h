@@ -89,3 +89,14 @@ bool sim_fits(const sim_tensor *t, const sim_tensor *shape);
 aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floats);
 aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpExecutor *e,
                        aclrtStream queue);
+
+/* The first phase begins, and the whole second phase. `workspaceSize` and `executor` are names of
+ * every first phase. */
+#define BEGIN(name) sim_call c = sim_phase1(#name, workspaceSize, executor)
+#define PHASE2(name)                                                                               \
+    aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,             \
+                     aclrtStream queue)                                                            \
+    {                                                                                              \
+        return sim_phase2(#name, workspace, workspaceSize, executor, queue);                       \
+    }
+#define ENDS_IN uint64_t *workspaceSize, aclOpExecutor **executor

@@ -63,6 +63,5 @@ fsdp_status sim_embedding_grad(const sim_op *o); /* d_out, numbers, d_table; int
 fsdp_status sim_attention(const sim_op *o);
 /* q, k, v, d_out, mask, max, sum, out, d_q, d_k, d_v */
 fsdp_status sim_attention_grad(const sim_op *o);
-fsdp_status sim_adamw(const sim_op *o); /* p, m, v, grad, step; lr, beta1, beta2, decay, eps */
 
 EXTERN_C_END
