@@ -56,8 +56,11 @@ fsdp_status offload_take(fsdp_optimizer *o, const update_part *part)
                : FSDP_OK;
 }
 
+/* ---- 4.7 ------------------------------------------------------------------------------------- */
+
 fsdp_status offload_squares(fsdp_optimizer *o, int u)
 {
+    /* SOLUTION BEGIN 4.7 */
     for (int i = 0; i < o->units[u].n_ranges; i++) {
         const decay_range *range = &o->units[u].ranges[i];
         TRY(o->ops->sum_squares(o->compute,
@@ -66,9 +69,8 @@ fsdp_status offload_squares(fsdp_optimizer *o, int u)
                                                     .elems = range->elems}));
     }
     return FSDP_OK;
+    /* SOLUTION END 4.7 */
 }
-
-/* ---- 4.7 ------------------------------------------------------------------------------------- */
 
 fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                                 update_part *part)
@@ -104,6 +106,19 @@ fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale)
                         RSUM_BINS));
     TRY(event_record(o->added, o->norm_stream));
     return stream_wait_event(o->compute, o->added);
+    /* SOLUTION END 4.7 */
+}
+
+fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw, float *norm)
+{
+    /* SOLUTION BEGIN 4.7 */
+    TRY(offload_norm(o, sc->grad_scale));
+    TRY(o->ops->clip_coef(o->compute, &(clip_coef_args){.norm = o->norm,
+                                                        .coef = o->coef,
+                                                        .sum = o->norm_sum,
+                                                        .max_norm = sc->clip_norm}));
+    TRY(device_copy(o->compute, norm, o->norm, sizeof *norm));
+    return optimizer_update(o, sc, adamw);
     /* SOLUTION END 4.7 */
 }
 
@@ -144,15 +159,4 @@ fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn
         TRY(update_run(o, &scalars, adamw, &whole));
     }
     return FSDP_OK;
-}
-
-fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw, float *norm)
-{
-    TRY(offload_norm(o, sc->grad_scale));
-    TRY(o->ops->clip_coef(o->compute, &(clip_coef_args){.norm = o->norm,
-                                                        .coef = o->coef,
-                                                        .sum = o->norm_sum,
-                                                        .max_norm = sc->clip_norm}));
-    TRY(device_copy(o->compute, norm, o->norm, sizeof *norm));
-    return optimizer_update(o, sc, adamw);
 }

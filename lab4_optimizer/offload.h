@@ -25,11 +25,16 @@ typedef struct update_part {
  *   part  u, begin and arrays.elems are set */
 fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                                 update_part *part);
+/* offload_squares -- add the squares of unit u's ranges to *o->norm_sum, on compute. */
+fsdp_status offload_squares(fsdp_optimizer *o, int u);
 /* offload_norm -- do what grads_finish and grad_norm do, but unit by unit, so that few gradients
  * are on the device at a time: for each unit that is not frozen grad_finish, grad_all_gather,
  * offload_squares and grad_park (lab 3's grad_offload.h). Then one all-reduce over norm_group, in
  * the order of grad_norm. Only now is the norm complete: the update is a second pass. */
 fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale);
+/* offload_step -- optimizer_step where shards are on the host: offload_norm, clip_coef,
+ * optimizer_update. */
+fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw, float *norm);
 
 /* ---- provided -------------------------------------------------------------------------------- */
 /* offload_arrays -- how many arrays of a shard come from the host for an update. */
@@ -45,12 +50,7 @@ fsdp_status offload_take(fsdp_optimizer *o, const update_part *part);
 /* update_run -- (update.c) update what the unit's ranges have of these elements, on compute. */
 fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                        const update_part *whole);
-/* offload_squares -- add the squares of unit u's ranges to *o->norm_sum, on compute. */
-fsdp_status offload_squares(fsdp_optimizer *o, int u);
 /* offload_update -- offload_update_part of every piece of every unit that is not frozen.
  *   order  uploads start after what `down` has so far: the last step, and parked gradients. Later
  *          work on compute and `up` starts after the last download */
 fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw);
-/* offload_step -- optimizer_step where shards are on the host: offload_norm, clip_coef,
- * optimizer_update. */
-fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw, float *norm);
