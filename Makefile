@@ -38,6 +38,7 @@ CMOCKA_INC := $(shell $(PKG) --cflags cmocka 2>/dev/null)
 CMOCKA   := $(shell $(PKG) --libs cmocka 2>/dev/null)
 
 # ---- what is built --------------------------------------------------------------------------------
+PROJECT     := $(wildcard tests/project.mk)
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
 # What only plug-ins are made of is left out: common/accel, common/cuda and lab 6.
 COMMON_SRC  := $(sort $(filter-out common/accel/% common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
@@ -62,19 +63,19 @@ SAY = $(if $(V),@:,@printf '  %-4s %s\n')
 # A make called with -j hands its job slots down; one called without gets all cores.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: all tests no-cmocka deps demo test test-full report doctor format lint clean help FORCE
+.PHONY: all tests no-cmocka deps test doctor clean help FORCE
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
-tests: all $(TESTS) $(if $(HAVE_CXX),$(BUILD)/fsdp_cuda_sim.so $(BUILD)/fsdp_npu_sim.so)  ## build the test programs too
+tests: all $(TESTS) $(if $(HAVE_CXX),$(if $(PROJECT),$(BUILD)/fsdp_cuda_sim.so) $(BUILD)/fsdp_npu_sim.so)  ## build the test programs too
 
 # Holds the command line of the compiler; newer than the objects when that has changed.
 $(BUILD)/flags: FORCE
 	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
 
-# Test programs need cmocka as well, benchmarks do not.
-$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): private CPPFLAGS += $(CMOCKA_INC)
-$(if $(HAVE_CMOCKA),,$(filter-out $(BUILD)/tests/bench/%,$(TEST_OBJ)): | no-cmocka)
+# Unit tests need cmocka as well.
+$(filter $(BUILD)/tests/unit/%,$(TEST_OBJ)): private CPPFLAGS += $(CMOCKA_INC)
+$(if $(HAVE_CMOCKA),,$(filter $(BUILD)/tests/unit/test_%,$(TEST_OBJ)): | no-cmocka)
 no-cmocka:
 	@tests/tools/deps.sh --check test
 
@@ -130,15 +131,10 @@ endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 
 # ---- what people type -----------------------------------------------------------------------------
-# A make of its own builds after deps.sh, so that it sees what was just installed.
-demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
-	tests/tools/deps.sh demo
-	$(MAKE) $(JOBS) --no-print-directory all
-	tests/tools/demo.sh $(BUILD)
-
-ifneq ($(LAB)$(TASK)$(RANKS)$(BASE),)
-test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device; FEW=1: a part
-	tests/tools/deps.sh test
+# A make of its own builds after deps.sh, so that it sees what was just installed. A handed-out tree has nothing but labs to test.
+ifneq ($(LAB)$(TASK)$(RANKS)$(BASE)$(if $(PROJECT),,labs),)
+test:
+	tests/tools/deps.sh labs
 	$(MAKE) $(JOBS) --no-print-directory test-labs
 else
 test:
@@ -147,27 +143,11 @@ test:
 	$(if $(DEVICE),tests/tools/on_device.sh $(DEVICE),tests/tools/test.sh quick) $(BUILD)
 endif
 
-test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour or more)
-	tests/tools/deps.sh test-full
-	$(MAKE) $(JOBS) --no-print-directory tests
-	tests/tools/test.sh full $(BUILD)
-
 deps:  ## + no more than that: what building and testing need
-	tests/tools/deps.sh test
+	tests/tools/deps.sh $(if $(PROJECT),test,labs)
 
 doctor:  ## what this machine has, what is off without it, how to get it
 	@tests/tools/doctor.sh $(BUILD)
-
-lint:  ## layout, structure rules, source tags
-	tests/tools/lint.sh
-
-format:  ## lay out the sources with clang-format 14
-	tests/tools/format.sh
-
-report:  ## + memory and traffic of every strategy, measured beside the plan
-	tests/tools/deps.sh build
-	$(MAKE) $(JOBS) --no-print-directory all
-	tests/tools/report.sh $(BUILD)
 
 clean:  ## remove build/
 	rm -rf $(BUILD)
@@ -176,5 +156,5 @@ help:  ## this list
 	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, ($$2 ~ /^[+]/ ? "" : "  ") $$2}' $(MAKEFILE_LIST)
 	@echo '  +  installs what is missing first, and says what: Debian packages, by apt-get'
 
--include common/cuda/cuda.mk lab6_npu/npu.mk tests/tests.mk tests/bench/bench.mk
+-include common/cuda/cuda.mk lab6_npu/npu.mk tests/tests.mk $(PROJECT) tests/handout.mk tests/bench/bench.mk
 -include $(OBJECTS:.o=.d)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # deps.sh -- install the Debian packages that a target needs; says nothing when none is missing.
 #
-#   tests/tools/deps.sh [--check] build|demo|test|test-full|bench
+#   tests/tools/deps.sh [--check] build|demo|labs|test|test-full|bench
 #
 # Every package has a probe (a command or a file), so a machine that got its tools elsewhere is left
 # alone. Names the packages, then installs them, and never asks. Without apt or the right to use it:
@@ -24,8 +24,8 @@ libcjson-dev    /usr/include/cjson/cJSON.h           build
 libxxhash-dev   /usr/include/xxhash.h                build
 gnuplot-nox     gnuplot                              demo
 libcmocka-dev   /usr/include/cmocka.h                test
-g++             g++                                  test
-procps          pgrep                                test
+g++             g++                                  labs
+procps          pgrep                                labs
 clang           clang                                test-full
 libomp-dev      /usr/lib/llvm-*/lib/libomp.so        test-full
 clang-format    clang-format                         test-full
@@ -45,10 +45,11 @@ check=''
 case ${1:-} in
 build) tiers='build' ;;
 demo) tiers='build demo' ;;
-test) tiers='build test' ;;
-test-full) tiers='build test test-full' ;;
+labs) tiers='build labs' ;;
+test) tiers='build labs test' ;;
+test-full) tiers='build labs test test-full' ;;
 bench) tiers='build bench' ;;
-*) echo "usage: $0 [--check] build|demo|test|test-full|bench" >&2 && exit 2 ;;
+*) echo "usage: $0 [--check] build|demo|labs|test|test-full|bench" >&2 && exit 2 ;;
 esac
 
 is_there() {

@@ -4,6 +4,7 @@
 # when toolkits are looked for (for tests).
 set -u
 missing_base=0
+project=$(dirname "$0")/../project.mk # a handed-out tree has labs only: neither CUDA nor the suite
 row() { printf '%-14s %-4s %-26s %-44s %s\n' "$1" "$2" "$3" "$4" "$5"; }
 
 # look NAME needed|optional VERSION OFF GET -- VERSION empty: not found
@@ -140,18 +141,20 @@ look MPICH optional "$(pc mpich)" 'mpiexec, several hosts (one: build/fsdp_run)'
 v=/usr/include/oneapi/dnnl/dnnl_version.h
 look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJOR).$(define $v DNNL_VERSION_MINOR).$(define $v DNNL_VERSION_PATCH)")" \
     '--ops fast multiplies like --ops portable' 'make deps'
-look gnuplot optional "$(version gnuplot --version)" 'the plots of make demo and make bench' "$apt gnuplot-nox"
-look cmocka optional "$(pc cmocka)" 'make test' 'make deps'
 look clang optional "$(version clang --version)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
 look g++ optional "$(version g++ --version)" 'cuda-sim, npu-sim: accelerators on the CPU' 'make deps'
-look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
-look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
-look qemu-user optional "$(version qemu-aarch64 --version)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
-look Slurm optional "$(version /usr/sbin/slurmctld -V)" 'srun and sbatch in make test-full' "$apt slurm-wlm munge"
-look ctags optional "$(version ctags --version)" 'function sizes in make lint' "$apt universal-ctags"
-python=${FSDP_PYTHON:-python3}
-torch=$("$python" -c 'import torch, transformers; print(torch.__version__)' 2>/dev/null)
-look PyTorch optional "$torch" 'tests/interop (an oracle, never needed)' 'pip install torch transformers; FSDP_PYTHON=...'
+if [ -e "$project" ]; then
+    look gnuplot optional "$(version gnuplot --version)" 'the plots of make demo and make bench' "$apt gnuplot-nox"
+    look cmocka optional "$(pc cmocka)" 'make test' 'make deps'
+    look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
+    look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
+    look qemu-user optional "$(version qemu-aarch64 --version)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
+    look Slurm optional "$(version /usr/sbin/slurmctld -V)" 'srun and sbatch in make test-full' "$apt slurm-wlm munge"
+    look ctags optional "$(version ctags --version)" 'function sizes in make lint' "$apt universal-ctags"
+    python=${FSDP_PYTHON:-python3}
+    torch=$("$python" -c 'import torch, transformers; print(torch.__version__)' 2>/dev/null)
+    look PyTorch optional "$torch" 'tests/interop (an oracle, never needed)' 'pip install torch transformers; FSDP_PYTHON=...'
+fi
 
 echo
 row 'backend' 'has' 'version' 'state' ''
@@ -166,11 +169,6 @@ backend() {
 }
 b=${1:-build}
 built() { [ -e "$b/$1" ] && echo "$b/$1 is built" || echo "not built yet: $2"; }
-backend CUDA "$(cuda_version)" "--device cuda: $(built fsdp_cuda.so 'make cuda')"
-backend cuBLASLt "$(cublaslt_version)" 'its matrix products'
-backend NCCL "$(nccl_version)" 'its collectives: 2.18 or newer'
-backend driver "$(driver_version)" 'to run it: as new as the toolkit, or newer'
-backend GPUs "$(gpus)" 'one for each rank (or --comm shm: ranks share them)'
 # What make cuda finds, wheels of python3 included, in one line; else what it lacks.
 cuda_build() {
     words=$("$(dirname "$0")/cuda_toolkit.sh" 2>&1) && echo "$words" | tr '\n' ' ' | awk '{
@@ -179,8 +177,15 @@ cuda_build() {
     echo "${words#make cuda: }" | head -1
     return 1
 }
-builds=$(cuda_build) && row 'make cuda' yes - "$builds" '' || row 'make cuda' no - "$builds" ''
-backend cuda-sim "$(version g++ --version)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
+if [ -e "$project" ]; then
+    backend CUDA "$(cuda_version)" "--device cuda: $(built fsdp_cuda.so 'make cuda')"
+    backend cuBLASLt "$(cublaslt_version)" 'its matrix products'
+    backend NCCL "$(nccl_version)" 'its collectives: 2.18 or newer'
+    backend driver "$(driver_version)" 'to run it: as new as the toolkit, or newer'
+    backend GPUs "$(gpus)" 'one for each rank (or --comm shm: ranks share them)'
+    builds=$(cuda_build) && row 'make cuda' yes - "$builds" '' || row 'make cuda' no - "$builds" ''
+    backend cuda-sim "$(version g++ --version)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
+fi
 backend CANN "$(cann_version)" "--device npu: $(built fsdp_npu.so "$([ -n "${ASCEND_TOOLKIT_HOME:-}" ] || echo 'source set_env.sh; ')make npu")"
 backend aclnn "$(cann_part '' aclnnop/aclnn_matmul.h libopapi.so libopapi_nn.so)" 'its operations'
 backend HCCL "$(cann_part '' hccl/hccl.h libhccl.so)" 'its collectives'

@@ -1,0 +1,62 @@
+# project.mk -- what a handed-out tree does without: the whole suite, lint, mutants, GPUs, handouts. Included by the top Makefile.
+#
+# Variables: OUT=dir  WITH=1,2 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
+
+# A make of its own builds after deps.sh, so that it sees what was just installed.
+.PHONY: demo test-full report lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
+demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
+	tests/tools/deps.sh demo
+	$(MAKE) $(JOBS) --no-print-directory all
+	tests/tools/demo.sh $(BUILD)
+
+test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device; FEW=1: a part
+
+test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour or more)
+	tests/tools/deps.sh test-full
+	$(MAKE) $(JOBS) --no-print-directory tests
+	tests/tools/test.sh full $(BUILD)
+
+lint:  ## layout, structure rules, source tags
+	tests/tools/lint.sh
+
+format:  ## lay out the sources with clang-format 14
+	tests/tools/format.sh
+
+report:  ## + memory and traffic of every strategy, measured beside the plan
+	tests/tools/deps.sh build
+	$(MAKE) $(JOBS) --no-print-directory all
+	tests/tools/report.sh $(BUILD)
+
+handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 are solved in it
+	tests/tools/handout.sh "$(OUT)" "$(WITH)"
+
+test-handout:  ## build the handed-out tree: no warning, every task says TODO, no answer in it
+	tests/tools/deps.sh --check test
+	tests/grade/handout_test.sh
+
+test-alone:  ## solve the handed-out tree task by task: each passes with only what it needs (LAB=3; 15 minutes without)
+	$(MAKE) $(JOBS) --no-print-directory tests
+	tests/grade/alone_test.sh $(LAB)
+
+# What scripts of tests/cli load in front of the trainer: libraries, so they stand apart from the test programs.
+PRELOADS := $(patsubst tests/cli/preload/%.c,$(BUILD)/tests/cli/%.so,$(wildcard tests/cli/preload/*.c))
+tests: $(PRELOADS)
+$(PRELOADS): $(BUILD)/tests/cli/%.so: tests/cli/preload/%.c tests/cli/preload/alloc_calls.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(SAY) LINK $@
+	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<
+
+gpu-report:  ## what --device cuda does on this machine's GPU, as a page (PART=1, 2, 3: ten minutes each); DEVICE=cuda-sim: dry run
+	$(if $(DEVICE),$(MAKE) $(JOBS) --no-print-directory tests)
+	tests/gpu/report.sh $(BUILD)
+
+gpu-pack:  ## into build/gpu-pack: what a machine with a GPU but without Debian's packages needs for gpu-report
+	tests/gpu/pack.sh $(BUILD)
+
+mutants:  ## plant known bugs one by one; each must turn a test red
+	tests/tools/deps.sh --check test
+	tests/mutants/run.sh $(MUTANTS)
+
+mutants-generated: $(GRADERS) $(BUILD)/fsdp_run  ## plant small mistakes in every SOLUTION block (hours): LAB=1 TASK=1.2 TREES=4 SECONDS=600 AGAIN=1
+	tests/mutants/generated.sh $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) --trees $(or $(TREES),2) \
+		$(if $(SECONDS),--for $(SECONDS)) $(if $(AGAIN),--again) $(BUILD)
