@@ -1,4 +1,5 @@
 # handout.awk -- one source of C, or of C++ that looks like it, with its solutions replaced by stubs; the rules stand in handout.sh.
+# -v with="1 2": the solutions of these labs stay.
 # Relies on the repository's layout: a function's "{" and "}" stand in the first column.
 
 function fail(line, what) {
@@ -63,6 +64,13 @@ function names_before(first, brace, begin,    i, head, parts, n, k, line) {
     }
 }
 
+# the text of a solution that stays
+function keep(begin, end,    i) {
+    for (i = begin + 1; i < end; i++)
+        if (text[i] !~ /\/\* STUB:/)
+            print text[i]
+}
+
 function stub(begin, end, id, in_function,    i, k, n_stub, line, voids) {
     if (id ~ /\.0$/) {
         for (i = begin + 1; i < end; i++) {
@@ -75,7 +83,6 @@ function stub(begin, end, id, in_function,    i, k, n_stub, line, voids) {
     for (i = begin + 1; i < end; i++)
         n_stub += text[i] ~ /\/\* STUB:/
     if (in_function) {
-        print "    /* TASK " id ": yours to write; README.md of this lab says what. */"
         for (k = 1; k <= n_names; k++)
             if (!used_outside(names[k], head_line, tail_line))
                 voids = voids " (void)" names[k] ";"
@@ -130,9 +137,17 @@ END {
         for (end = i; text[end] !~ "SOLUTION END " id; end++)
             if (end > NR)
                 fail(i, "no SOLUTION END " id)
+        indent = text[i]
+        sub(/[^ ].*/, "", indent)
+        given = index(" " with " ", " " substr(id, 1, 1) " ") > 0
+        print indent "/* TASK " id " BEGIN: " (given ? "given" : brace ? "yours to write; README.md of this lab says what" : "room for functions of your own") ". */"
         if (brace)
             names_before(head_line, brace, i)
-        stub(i, end, id, brace > 0)
+        if (given)
+            keep(i, end)
+        else
+            stub(i, end, id, brace > 0)
+        print indent "/* TASK " id " END */"
         i = end
     }
     exit failed

@@ -1,7 +1,7 @@
 #!/bin/sh
-# handout.sh -- write the tree that learners get: this one, with each solution replaced by a stub.
+# handout.sh -- write the tree that learners get: the files that tests/grade/handout.txt takes, each solution replaced by a stub.
 #
-#   tests/tools/handout.sh OUT          (make handout OUT=dir; OUT must not exist or be empty)
+#   tests/tools/handout.sh OUT [WITH]    (make handout OUT=dir WITH=1,2; OUT must not exist or be empty)
 #
 # A solution stands between "/* SOLUTION BEGIN 2.1 */" and "/* SOLUTION END 2.1 */". Its stub is
 #   in a function      return fsdp_todo("2.1");
@@ -10,32 +10,78 @@
 #                      functions at file scope that only the solution uses
 #   task N.0           answer tables: the number that ends each row becomes -1
 # Parameters and variables that only the solution uses get a (void), so that the stub compiles without a warning.
-# Left out of the tree: what shows solutions (tests/mutants) and what makes handouts.
+# A stub stands between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */", which make upgrade goes by.
+# WITH: labs whose solutions stay, between the same borders; the tree starts at a later lab.
+# handout.sums lists what the labs' files were, for make upgrade in a newer tree.
 set -eu
 out=${1:-}
-if [ -z "$out" ]; then
-    echo "usage: tests/tools/handout.sh OUT" >&2
+with=$(echo "${2:-}" | tr ',' ' ')
+fail() {
+    echo "handout.sh: $1" >&2
+    echo "HINT: $2" >&2
     exit 2
+}
+[ -n "$out" ] || fail 'OUT is not set' 'make handout OUT=<a new directory>'
+if [ -e "$out" ] && { [ ! -d "$out" ] || [ -n "$(ls -A "$out")" ]; }; then
+    fail "$out is not empty" 'make handout OUT=<a new directory>'
 fi
-if [ -d "$out" ] && [ -n "$(ls -A "$out")" ]; then
-    echo "handout.sh: $out is not empty" >&2
-    echo "HINT: make handout OUT=<a new directory>" >&2
-    exit 2
-fi
-mkdir -p "$out"
-out=$(CDPATH='' cd -- "$out" && pwd)
+n_with=0
+for lab in 1 2 3 4 5 6; do
+    case " $with " in *" $lab "*) n_with=$((n_with + 1)) ;; esac
+done
+for lab in $with; do
+    case $lab in [1-6]) ;; *) fail "WITH: got \"$lab\", expected numbers of labs from 1 to 6" 'make handout OUT=dir WITH=1,2 keeps the solutions of labs 1 and 2' ;; esac
+done
+[ $n_with -lt 6 ] || fail 'WITH names all six labs, so nothing is left to write' 'leave out the labs that learners are to write'
 cd "$(dirname -- "$0")/../.."
 . tests/tools/tree.sh
+overlay=tests/grade/handout
 
-tree_files . |
-    grep -v -E '^(tests/mutants/|tests/tools/handout|tests/grade/(handout|base_ref)_test.sh|handout/)' |
-    while IFS= read -r path; do
-        mkdir -p "$out/$(dirname -- "$path")"
-        if case $path in *.c | *.cpp) grep -q 'SOLUTION BEGIN' "$path" ;; *) false ;; esac; then
-            awk -f tests/tools/handout.awk "$path" >"$out/$path" || exit 1
-        else
-            cp -p "$path" "$out/$path"
-        fi
-    done
+# chosen -- the paths on standard input that the manifest takes
+chosen() {
+    awk '
+        function pattern(glob) {
+            gsub(/[.+(){}^$|]/, "\\\\&", glob)
+            gsub(/[*]/, ".*", glob)
+            return "^" glob "$"
+        }
+        FILENAME != "-" {
+            if (/^#/ || NF == 0) next
+            if (($1 != "take" && $1 != "leave") || NF < 3) { complain(FILENAME ":" FNR ": expected take or leave, a path, a reason"); next }
+            word[++n] = $1; line[n] = FILENAME ":" FNR ": " $2; fits[n] = pattern($2)
+            next
+        }
+        {
+            took = "leave"
+            for (i = 1; i <= n; i++)
+                if ($0 ~ fits[i]) { took = word[i]; used[i] = 1 }
+            if (took == "take") print
+        }
+        function complain(what) { print "handout.sh: " what > "/dev/stderr"; bad = 1 }
+        END {
+            for (i = 1; i <= n; i++) if (!used[i]) complain(line[i] " fits no file")
+            exit bad
+        }' tests/grade/handout.txt -
+}
+
+mkdir -p "$out"
+out=$(CDPATH='' cd -- "$out" && pwd)
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+tree_files . | grep -v "^$overlay/" >"$list.all"
+chosen <"$list.all" >"$list" || { rm -f "$list.all" && fail 'the manifest does not fit the tree' 'mend tests/grade/handout.txt'; }
+rm -f "$list.all"
+tree_files . | sed -n "s|^$overlay/||p" | tree_copy "$overlay" "$out"
+while IFS= read -r path; do
+    [ ! -e "$out/$path" ] || fail "$path is taken, and laid over" "leave it out in tests/grade/handout.txt"
+    mkdir -p "$out/$(dirname -- "$path")"
+    if case $path in *.c | *.cpp) grep -q 'SOLUTION BEGIN' "$path" ;; *) false ;; esac; then
+        awk -v with="$with" -f tests/tools/handout.awk "$path" >"$out/$path" || exit 1
+    else
+        cp -p "$path" "$out/$path"
+    fi
+done <"$list"
+(cd "$out" && tests/tools/upgrade.sh --sums >handout.sums)
 n=$(grep -rl 'fsdp_todo("' "$out" --include='*.c' --include='*.cpp' | grep -c '/lab[0-9]')
-echo "wrote $out: stubs in $n files"
+lines=$(cd "$out" && tree_files . | tr '\n' '\0' | xargs -0 cat | wc -l)
+echo "wrote $out: $lines lines, stubs in $n files${with:+, the solutions of labs $with}"
