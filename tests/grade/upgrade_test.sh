@@ -1,0 +1,114 @@
+#!/bin/sh
+# upgrade_test.sh -- make handout refuses bad input and keeps the solutions that WITH names; make upgrade moves a learner's work
+# into a newer handout, loses none, and says what it could not move. Nothing is built; a few seconds.
+# Prints PASS and FAIL lines; exits non-zero on a FAIL. Everything happens in a temporary folder.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+top=$PWD
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-upgrade.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM HUP
+bad=0
+
+# verdict NAME STATUS -- a line, and on a failure the end of the log
+verdict() {
+    if [ "$2" -eq 0 ]; then
+        echo "PASS upgrade: $1"
+    else
+        echo "FAIL upgrade: $1"
+        tail -n 8 "$dir/log" | sed 's/^/     /'
+        bad=1
+    fi
+}
+# refused STATUS TEXT COMMAND... -- it ends with that status, a line with the text and a hint
+refused() {
+    expected=$1 text=$2
+    shift 2
+    "$@" >"$dir/log" 2>&1
+    [ $? -eq "$expected" ] && grep -q -F -e "$text" "$dir/log" && grep -q '^ *HINT: ' "$dir/log"
+}
+
+# ---- make handout -----------------------------------------------------------------------------
+tests/tools/handout.sh "$dir/stubs" >"$dir/log" 2>&1 || { verdict 'a handout is written' 1 && exit 1; }
+refused 2 'stubs is not empty' tests/tools/handout.sh "$dir/stubs" && refused 2 'OUT is not set' tests/tools/handout.sh '' &&
+    refused 2 'got "7", expected' tests/tools/handout.sh "$dir/bad" 1,7 && refused 2 'got "x", expected' tests/tools/handout.sh "$dir/bad" x &&
+    refused 2 'all six' tests/tools/handout.sh "$dir/bad" 1,2,3,4,5,6 && [ ! -e "$dir/bad" ]
+verdict 'make handout refuses a folder in use, and what is no lab, with a hint, and writes nothing' $?
+
+# A solution that stays has the lines of this tree, without markers.
+plain() { sed '/SOLUTION \(BEGIN\|END\)/d; /\/\* STUB:/d; /\/\* TASK [^ ]* \(BEGIN\|END\)/d' "$@"; }
+tests/tools/handout.sh "$dir/with" 1,2 >"$dir/log" 2>&1
+problem=$?
+for file in lab[1-6]_*/*.c; do
+    case $file in
+    lab[12]*) plain "$file" >"$dir/a" && plain "$dir/with/$file" >"$dir/b" && cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 || problem=1 ;;
+    *) cmp "$dir/stubs/$file" "$dir/with/$file" >>"$dir/log" 2>&1 || problem=1 ;;
+    esac
+done
+verdict 'WITH=1,2: labs 1 and 2 as they are here, the others stubs' $problem
+
+# ---- make upgrade -----------------------------------------------------------------------------
+# The learner has worked in old; course is a newer handout, in which the course has changed things.
+cp -pR "$dir/stubs" "$dir/old" && cp -pR "$dir/stubs" "$dir/course" && cd "$dir/course" || exit 2
+edit() { sed "$1" "$2" >"$dir/edited" && ! cmp -s "$dir/edited" "$2" && cp "$dir/edited" "$2" || { echo "FAIL upgrade: nothing to edit in $2" && exit 1; }; }
+edit '1s|.*|/* forward.c -- newer.|' lab2_forward/forward.c
+edit '1s|.*|/* optimizer.c -- newer.|' lab4_optimizer/optimizer.c
+edit '1s|.*|/* prefetch_queries.c -- newer.|' lab5_prefetch/prefetch_queries.c
+edit '1s|.*|# Lab 1, newer|' lab1_flatparam/README.md
+tests/tools/upgrade.sh --sums >handout.sums
+# fresh TREE -- a copy of the course's new handout, to upgrade
+fresh() { rm -rf "${dir:?}/$1" && cp -pR "$dir/course" "$dir/$1" && cd "$dir/$1"; }
+
+cd "$dir/old" || exit 2
+# In forward.c each border gets text of its own: 2.2 and 2.4 have two.
+awk '/TASK .* END/ { inside = 0 } !inside { print } /TASK .* BEGIN/ { inside = 1; print "    my_own(" ++n ");" }' lab2_forward/forward.c >"$dir/edited"
+cp "$dir/edited" lab2_forward/forward.c
+edit 's/return fsdp_todo("1.1");/return 11;/; 1s|.*|/* my flat_param.c|' lab1_flatparam/flat_param.c
+echo 'int mine;' >lab2_forward/mine.c
+mkdir -p lab2_forward/build && echo >lab2_forward/build/x.c && echo >lab2_forward/y.o
+
+fresh new && tests/tools/upgrade.sh ../old >"$dir/log" 2>&1 &&
+    sed '1s|.*|/* forward.c -- newer.|' ../old/lab2_forward/forward.c | cmp - lab2_forward/forward.c >>"$dir/log"
+verdict 'what stands between borders moves into a file that the course has changed' $?
+cmp ../old/lab1_flatparam/flat_param.c lab1_flatparam/flat_param.c >>"$dir/log" 2>&1
+verdict 'a file that only the learner has changed moves as a whole' $?
+cmp -s ../old/lab2_forward/mine.c lab2_forward/mine.c && [ ! -e lab2_forward/build ] && [ ! -e lab2_forward/y.o ]
+verdict 'so does one that the learner has added; what was built does not' $?
+cp -pR "$dir/course" "$dir/rest" && cp lab1_flatparam/flat_param.c "$dir/rest/lab1_flatparam/" && cp lab2_forward/forward.c lab2_forward/mine.c "$dir/rest/lab2_forward/" &&
+    diff -r "$dir/rest" . >>"$dir/log" 2>&1 && grep -q '^3 files moved, 0 left' "$dir/log"
+verdict 'nothing else has changed' $?
+refused 2 'lab1_flatparam/flat_param.c: changed here already' tests/tools/upgrade.sh ../old
+verdict 'a tree that holds work is not written to' $?
+
+fresh new && refused 2 'FROM is not set' tests/tools/upgrade.sh '' && refused 2 'holds no labs' tests/tools/upgrade.sh /dev &&
+    refused 2 'FROM is this tree' tests/tools/upgrade.sh . && diff -r "$dir/course" . >"$dir/log"
+verdict 'FROM that is no older tree is refused with a hint' $?
+
+cp -pR "$dir/stubs" "$dir/clash" && cd "$dir/clash" || exit 2
+edit 's/return fsdp_todo("4.1");/return 41;/; 2s|.*| * my own line|' lab4_optimizer/optimizer.c
+edit '2s|.*|/* mine */|' lab5_prefetch/prefetch_queries.c
+fresh new && refused 1 'CONFLICT lab4_optimizer/optimizer.c: ' tests/tools/upgrade.sh ../clash && grep -q '^CONFLICT lab5_prefetch/prefetch_queries.c: ' "$dir/log" &&
+    grep -q '2 left to do by hand' "$dir/log" && cmp -s ../clash/lab4_optimizer/optimizer.c lab4_optimizer/optimizer.c.mine && cmp -s ../clash/lab5_prefetch/prefetch_queries.c lab5_prefetch/prefetch_queries.c.mine &&
+    cmp -s ../course/lab5_prefetch/prefetch_queries.c lab5_prefetch/prefetch_queries.c && sed 's/return fsdp_todo("4.1");/return 41;/' ../course/lab4_optimizer/optimizer.c | cmp -s - lab4_optimizer/optimizer.c
+verdict 'lines outside the borders that both have changed: a CONFLICT, the learner'"'"'s file beside the course'"'"'s; tasks move' $?
+
+# lost LINE-OF-SED TEXT NAME -- a border is missing in the learner's limiter.c
+lost() {
+    rm -rf "$dir/lost" && cp -pR "$dir/stubs" "$dir/lost" && cd "$dir/lost" || exit 2
+    edit "s/return fsdp_todo.*/return 54;/; $1" lab5_prefetch/limiter.c
+    fresh new && refused 1 "$2" tests/tools/upgrade.sh ../lost && grep -q '^CONFLICT lab5_prefetch/limiter.c: ' "$dir/log" &&
+        cmp -s ../lost/lab5_prefetch/limiter.c lab5_prefetch/limiter.c.mine && cmp -s ../course/lab5_prefetch/limiter.c lab5_prefetch/limiter.c
+    verdict "$3" $?
+}
+begin=$(grep -n 'TASK 5.4 BEGIN' "$dir/stubs/lab5_prefetch/limiter.c" | head -1 | cut -d: -f1)
+end=$(grep -n 'TASK 5.4 END' "$dir/stubs/lab5_prefetch/limiter.c" | head -1 | cut -d: -f1)
+lost "${end}d" "limiter.c:$begin: TASK 5.4 BEGIN without TASK 5.4 END" 'a lost END is named by file and line'
+lost "${begin}d" "limiter.c:$((end - 1)): TASK 5.4 END without TASK 5.4 BEGIN" 'so is a lost BEGIN'
+lost "${begin}d;${end}d" 'has borders of TASK 5.4 that your file lacks' 'and a task that has lost both'
+
+# A tree of a course that wrote no sums: what the learner changed outside the borders is not known, so it is not thrown away.
+cp -pR "$dir/old" "$dir/unsummed" && rm "$dir/unsummed/handout.sums" && fresh new && refused 1 'CONFLICT lab1_flatparam/flat_param.c' tests/tools/upgrade.sh ../unsummed &&
+    grep -q '^CONFLICT lab2_forward/mine.c' "$dir/log" && grep -q 'return 11;' lab1_flatparam/flat_param.c && cmp -s ../old/lab1_flatparam/flat_param.c lab1_flatparam/flat_param.c.mine
+verdict 'without handout.sums in FROM nothing is lost either' $?
+cd "$top" || exit 2
+exit $bad
