@@ -36,9 +36,10 @@ mkdir -p "$OUT" || exit 2
 RESULTS=$OUT/results # "task W verdict", one line each
 : >"$RESULTS"
 
-launch_pid=''
+launch_pid='' private=''
 stop() {
     [ -n "$launch_pid" ] && kill -TERM "$launch_pid" 2>/dev/null && wait "$launch_pid"
+    rm -rf ${private:+"$private"}
     exit 130
 }
 trap stop INT TERM HUP
@@ -48,11 +49,32 @@ field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$TASKS"; }
 title() { awk -v t="$1" '!/^#/ && $1 == t "" { $1=$2=$3=$4=$5=$6=""; sub(/^ +/, ""); print }' "$TASKS"; }
 verdict_of() { awk -v t="$1" -v w="$2" '$1 == t "" && $2 == w { print $3; exit }' "$RESULTS"; }
 
+# private_begin, private_end -- with GRADE_PRIVATE results do not come over standard output, on which the graded code may
+# print, but through a file that only the grade program knows. Its name begins each of its lines. Afterwards the log has
+# them first, and what was printed has no line that looks like one of them.
+private_begin() {
+    [ -n "${GRADE_PRIVATE:-}" ] || return 0
+    private=$(mktemp -d) || exit 2 # of mode 0700
+    GRADE_RESULTS=$private/$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+    export GRADE_RESULTS
+    : >"$GRADE_RESULTS"
+}
+private_end() {
+    [ -n "$private" ] || return 0
+    sed -n "s/^${GRADE_RESULTS##*/} //p" "$GRADE_RESULTS" >"$log.private"
+    sed 's/^[A-Z][A-Z]* /printed: &/' "$log" >>"$log.private"
+    mv "$log.private" "$log"
+    rm -r "$private"
+    private=''
+    unset GRADE_RESULTS
+}
+
 # launch W LIMIT LOG PROGRAM ARGS... -- run and wait; the exit status is timeout's or the program's.
 # timeout(1) gives the launch a process group of its own and kills the whole group.
 launch() {
     w=$1 limit=$2 log=$3
     shift 3
+    private_begin
     if [ "$w" -eq 1 ]; then
         timeout -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
     else
@@ -63,6 +85,7 @@ launch() {
     wait "$launch_pid"
     launch_status=$?
     launch_pid=''
+    private_end
 }
 
 # first_difference LOG TASK -- "rank r: what[i]: got g, expected w": the lowest rank whose own check failed; ranks

@@ -1,6 +1,7 @@
 /* grade_lib.c -- the frame of a task test: run, agree on the verdict, print it; checks;
  * traces; the gate. */
 #include "tests/grade/grade_lib.h"
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -221,23 +222,49 @@ fsdp_status gate_open(grade *g, const char *what)
 }
 
 /* ---- one task ------------------------------------------------------------------------------ */
+/* Where results go: standard output, or the grader's file (say_open). mark begins each line there:
+ * the grader counts no line without it. */
+static struct {
+    int fd;
+    char mark[64];
+} results = {.fd = STDOUT_FILENO};
+
+/* say_open -- take the file that GRADE_RESULTS names, whose name is a secret, and forget the name:
+ * what a learner wrote does not find it in the environment. */
+static bool say_open(void)
+{
+    char *path = getenv("GRADE_RESULTS");
+    if (path == NULL)
+        return true;
+    const char *slash = strrchr(path, '/');
+    results.fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    snprintf(results.mark, sizeof results.mark, "%s ", slash != NULL ? slash + 1 : path);
+    if (results.fd < 0)
+        perror("GRADE_RESULTS names no file to write results to");
+    memset(path, 0, strlen(path));
+    unsetenv("GRADE_RESULTS");
+    return results.fd >= 0;
+}
+
 /* say -- one line, one write(2): lines of several ranks do not mix. */
 static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char *fmt, ...)
 {
     char line[1600];
+    size_t mark = strlen(results.mark);
+    memcpy(line, results.mark, mark);
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+    int n = vsnprintf(line + mark, sizeof line - 1 - mark, fmt, ap);
     va_end(ap);
-    size_t used = n < 0 ? 0 : (size_t)n;
+    size_t used = mark + (n < 0 ? 0 : (size_t)n);
     if (used > sizeof line - 2)
         used = sizeof line - 2;
     for (size_t i = 0; i < used; i++)
         if (line[i] == '\n')
             line[i] = ' ';
     line[used++] = '\n';
-    if (write(STDOUT_FILENO, line, used) < 0)
+    if (write(results.fd, line, used) < 0)
         return; /* nobody listens any more */
 }
 
@@ -375,7 +402,7 @@ static _Noreturn void abandon(grade *g)
 
 int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks)
 {
-    if (!usage_check(argc, argv, tasks, n_tasks))
+    if (!say_open() || !usage_check(argc, argv, tasks, n_tasks))
         return 2;
     grade *g = calloc(1, sizeof *g);
     FSDP_ASSERT(g != NULL);

@@ -9,12 +9,13 @@
 
 static const double COMM_TIMEOUT_S = 30;
 
-#define NPU_ENV "FSDP_GRADE_NPU" /* which device npu_choose has chosen */
+static char chosen[32]; /* by npu_choose; not in the environment, which task 6.4 may write to */
 
 void npu_choose(void)
 {
     const char *name = getenv("FSDP_DEVICE");
-    setenv(NPU_ENV, name != NULL && strncmp(name, "npu", 3) == 0 ? name : "npu-sim", 1);
+    snprintf(chosen, sizeof chosen, "%s",
+             name != NULL && strncmp(name, "npu", 3) == 0 ? name : "npu-sim");
     setenv("FSDP_DEVICE", "cpu", 1);
 }
 
@@ -22,7 +23,7 @@ static fsdp_status backend_open(const backend **out)
 {
     static const option_spec DEVICE[] = {
         {.name = "device", .kind = OPT_ENUM, .choices = BACKEND_CHOICES, .help = ""}, {0}};
-    char *words[] = {NULL, (char *)"--device", getenv(NPU_ENV)};
+    char *words[] = {NULL, (char *)"--device", chosen};
     int number;
     TRY(options_parse(DEVICE, "", 3, words, &number));
     TRY(backend_check(number));
