@@ -1,0 +1,198 @@
+#!/bin/sh
+# submission.sh -- grade a learner's tree on this one: of the learner's, only the files of submission.txt count.
+#
+#   tests/grade/submission.sh TREE OUT BUILD [--lab N] [--task T] [--ranks "2 3"]
+#   tests/grade/submission.sh --check BUILD     would the objects of this tree be taken? a PASS or FAIL line
+#
+# OUT is a new or an empty folder. It gets tree/, the tree that is graded: this one without its solutions, with the
+# learner's files in it; its objects are BUILD's, but for those of these files. report.txt says which files were TAKEN,
+# which were REFUSED and why, and which differ but are IGNORED. A refused file is replaced by the handout's: its tasks count as
+# not written. results.json, results.xml and logs/ are the grader's (grade.sh). SUBMISSIONS.md says what all this can
+# prevent and what it cannot. Exit status: 0 when there is a grade, whatever it is; else 2.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF
+LIST=tests/grade/submission.txt MOST_BYTES=262144
+. tests/tools/tree.sh
+
+give_up() {
+    printf 'submission.sh: %s\n' "$1" >&2
+    [ -z "${2:-}" ] || printf 'HINT: %s\n' "$2" >&2
+    exit 2
+}
+
+sources() { awk '$1 == "source" { print $2 }' $LIST; }
+
+# object SOURCE -- where make puts its object, below the build folder
+object() {
+    case $1 in
+    lab6*) echo "npu-sim/${1%.*}.o" ;;
+    *) echo "${1%.*}.o" ;;
+    esac
+}
+
+# allowed SOURCE -- the names that it may use, a line each
+allowed() {
+    lab=$(echo "$1" | sed 's/^lab\([0-9]\).*/\1/')
+    headers=$(awk '$1 == "headers" { $1 = ""; print }' $LIST)
+    for n in $(seq 1 "$lab"); do
+        headers="$headers $(echo lab"$n"_*/*.h)"
+    done
+    awk -v source="$1" '$1 == "names" || $2 == source { for (i = $1 == "names" ? 2 : 3; i <= NF; i++) print $i }' $LIST
+    # shellcheck disable=SC2086 # a header's declarations begin in the first column
+    awk '/^[a-z]/ && match($0, /[ *][a-z][a-z0-9_]*\(/) { print substr($0, RSTART + 1, RLENGTH - 2) }' $headers
+}
+
+# complaints SOURCE OBJECT FOLDER NAME -- what its object must not have; FOLDER/NAME.nm and .elf are of this tree's object
+complaints() {
+    allowed "$1" >"$3/allowed"
+    nm -P "$2" >"$3/own.nm" && readelf -SsW "$2" >"$3/own.elf" || echo 'is no object|hand in plain C'
+    awk -f tests/grade/submission_object.awk -v ref="$3/$4.elf" "$3/allowed" "$3/$4.nm" "$3/own.nm" "$3/own.elf"
+}
+
+# remember OBJECT FOLDER NAME -- what complaints compares with
+remember() { nm -P "$1" >"$2/$3.nm" && readelf -SsW "$1" >"$2/$3.elf"; }
+
+if [ "${1:-}" = --check ]; then
+    work=$(mktemp -d) bad=0
+    trap 'rm -rf "$work"' EXIT
+    for source in $(sources); do
+        remember "${2:-build}/$(object "$source")" "$work" ref &&
+            complaints "$source" "${2:-build}/$(object "$source")" "$work" ref >"$work/why" && [ ! -s "$work/why" ] && continue
+        sed "s|^|FAIL submission.txt: $source |; s/|/; /" "$work/why"
+        bad=1
+    done
+    [ $bad -eq 1 ] || echo "PASS submission.txt: the objects of this tree use only what is on the list"
+    exit $bad
+fi
+
+[ $# -ge 3 ] || give_up 'which tree?' 'make grade-submission TREE=<the tree that a learner hands in> OUT=<a new directory> [LAB=1]'
+tree=$1 out=$2 build=$3
+shift 3
+[ -d "$tree/lab1_flatparam" ] || give_up "no labs in TREE=\"$tree\"" 'TREE is the folder that has lab1_flatparam in it'
+[ ! -e "$out" ] || [ -z "$(ls -A "$out" 2>&1)" ] || give_up "$out is not empty" 'OUT=<a new directory>'
+mkdir -p "$out/work" "$out/tree" || exit 2
+tree=$(CDPATH='' cd -- "$tree" && pwd -P) out=$(CDPATH='' cd -- "$out" && pwd -P) build=$(CDPATH='' cd -- "$build" && pwd -P)
+work=$out/work report=$out/report.txt n_taken=0 n_refused=0
+
+# ---- this tree, without solutions, and its objects -----------------------------------------------
+if [ -x tests/tools/handout.sh ]; then
+    tests/tools/handout.sh "$out/tree" >"$work/handout.log" || give_up "$(cat "$work/handout.log")"
+else
+    tree_files . >"$work/files" && tar -cf - -T "$work/files" | tar -xf - -C "$out/tree" || exit 2
+fi
+mkdir -p "$out/tree/build"
+(cd "$build" && find abi flags common lab* trainer npu-sim tests/grade tests/unit/target_lib.[do] -type f \
+    '(' -name '*.[do]' -o -name '*.inc' -o -name abi -o -name flags ')' -print0 2>/dev/null | tar -cf - --null -T -) |
+    tar -xf - -C "$out/tree/build" || exit 2
+for flags in "$out/tree/build/flags" "$out/tree/build/npu-sim/flags"; do # a learner's warning is no error
+    sed 's/-Werror//' "$flags" >"$work/flags" && touch -r "$flags" "$work/flags" && mv "$work/flags" "$flags" || exit 2
+done
+
+# ---- the learner's files -------------------------------------------------------------------------
+# contents SOURCE -- copy it to its place if it is a plain text of a plain size, else say what it is
+contents() {
+    at=$tree
+    for part in $(echo "$1" | tr / ' '); do
+        at=$at/$part
+        [ ! -h "$at" ] || { echo 'is a link, or in a folder that is one|hand in the file itself' && return; }
+    done
+    [ -e "$at" ] || { echo 'is missing|hand in the whole tree' && return; }
+    [ -f "$at" ] || { echo 'is no file|hand in a C source' && return; }
+    rm -f "$out/tree/$1" && head -c $((MOST_BYTES + 1)) "$at" >"$out/tree/$1" || { echo 'cannot be read|hand in a file that can' && return; }
+    if [ "$(wc -c <"$out/tree/$1")" -gt $MOST_BYTES ]; then
+        echo "is larger than $MOST_BYTES bytes|hand in a C source"
+    elif ! LC_ALL=C tr -d '\000' <"$out/tree/$1" | cmp -s - "$out/tree/$1"; then
+        echo 'has zero bytes|hand in a C source'
+    fi
+}
+
+# limited COMMAND... -- with limits on time, memory and the size of files; its errors to compiler.log
+limited() { (ulimit -t 60 && ulimit -v 8000000 && ulimit -f 200000 && timeout -k 1 60 "$@") >"$work/compiler.log" 2>&1; }
+
+# compile SOURCE -- to its object, or say why not: a message of the compiler, a file it must not read, machine code in it
+compile() {
+    o=build/$(object "$1")
+    cd "$out/tree" || return
+    # shellcheck disable=SC2046 # words
+    set -- "$1" $(make -n V=1 BUILD=build -W "$1" "$o" | sed -n "s| -c -o $o $1\$||p")
+    [ $# -gt 1 ] || { echo 'has no rule in the Makefile|tell the course' && return; }
+    source=$1
+    shift
+    read_too=$(echo "$*" | sed 's/ -MMD -MP//')
+    # shellcheck disable=SC2086 # words
+    limited $read_too -M -MF "$work/deps" "$source" && limited "$@" -save-temps=obj -c -o "$o" "$source" || {
+        why=$(grep -m1 -E 'error|fatal' "$work/compiler.log" | cut -c1-300 | tr '|' '/')
+        echo "does not compile: ${why:-the compiler needs more than 60 s or too much memory}|build it with make test first"
+        return
+    }
+    tr -s ' \\\n' '\n' <"$work/deps" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r realpath -m | sed "s|^$out/tree/||" |
+        grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' | head -1 |
+        sed 's/.*/includes &, which is no header of the course or the compiler|include only such headers/'
+    ! grep -qE '^[[:space:]]*(#APP|//APP|// Start of user assembly)' "${o%.o}.s" || echo 'has assembly (asm)|write it in C'
+    rm -f "${o%.o}".[si] "${o%.o}".ii
+}
+
+# say LINE... -- to the report, and to who looks on
+say() { printf '%s\n' "$@" | tee -a "$report"; }
+
+# refuse SOURCE -- for the reasons in $work/why; the handout's file takes its place
+refuse() {
+    n_refused=$((n_refused + 1))
+    ! cmp -s "$work/stubs/$1" "$out/tree/$1" || no_stub="${no_stub:-} $1"
+    rm -f "$out/tree/$1" "$out/tree/build/$(object "$1")"
+    cp "$work/stubs/$1" "$out/tree/$1" || exit 2
+    head -8 "$work/why" | while IFS='|' read -r why hint; do
+        say "REFUSED $1: $why" "        HINT: $hint"
+    done
+    tasks=$(grep -oE '(TASK |fsdp_todo\(")[0-9.]+[a-z]?' "$work/stubs/$1" | sed 's/.*[ "]//' | sort -u | tr '\n' ' ')
+    say "        what counts as not written: tasks ${tasks:-of $1}"
+}
+
+for source in $(sources); do
+    mkdir -p "$work/stubs/${source%/*}" && mv "$out/tree/$source" "$work/stubs/$source" &&
+        remember "$out/tree/build/$(object "$source")" "$work" ref ||
+        give_up "no $build/$(object "$source")" 'make grade-submission builds it first'
+    contents "$source" >"$work/why"
+    [ -s "$work/why" ] || compile "$source" >"$work/why"
+    [ -s "$work/why" ] || complaints "$source" "$out/tree/build/$(object "$source")" "$work" ref >"$work/why"
+    if [ -s "$work/why" ]; then
+        refuse "$source"
+    else
+        n_taken=$((n_taken + 1))
+        say "TAKEN   $source"
+    fi
+done
+[ -z "${no_stub:-}" ] || give_up "no grade: this tree has nothing to put in the place of$no_stub" 'mend what is said above'
+
+# What else the learner has changed: tests, tables, the runtime.
+sums() (
+    cd "$1" && find . -path './build*' -prune -o -type f -size -2048k '(' -path './tests/*' -o -path './common/*' -o -path './lab*/*' \
+        -o -path './trainer/*' -o -name Makefile ')' -exec cksum {} + | sed 's|\./||'
+)
+sums "$out/tree" >"$work/ours"
+sums "$tree" >"$work/theirs" 2>/dev/null
+sources | awk 'FILENAME == "-" { skip[$1]; next }
+    FILENAME ~ /ours$/ { sum[$3] = $1 " " $2; next }
+    $3 in skip { next }
+    $3 in sum && sum[$3] != $1 " " $2 { print "IGNORED " $3 ": it differs from this tree" }
+    !($3 in sum) && $3 ~ /^lab.*\.[ch]/ { print "IGNORED " $3 ": it is none of the files that are handed in" }
+    ' - "$work/ours" "$work/theirs" >"$work/ignored"
+n_ignored=$(wc -l <"$work/ignored")
+head -20 "$work/ignored" | tee -a "$report"
+[ "$n_ignored" -le 20 ] || say "IGNORED $((n_ignored - 20)) more files"
+
+# ---- the grade -----------------------------------------------------------------------------------
+programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build/tests/grade/" $5 }' tests/grade/tasks.txt)
+# shellcheck disable=SC2086 # words
+make -C "$out/tree" -j"$(nproc)" BUILD=build $programs build/fsdp_run build/fsdp_npu_sim.so >"$work/build.log" 2>&1 ||
+    give_up "the graders do not build: $(grep -m1 -E 'error|undefined|\*\*\*' "$work/build.log")" "see $work/build.log"
+{
+    (ulimit -f 1048576 && GRADE_PRIVATE=1 tests/grade/grade.sh "$@" "$out/tree/build")
+    echo $? >"$work/status"
+} | tee "$out/grade.txt"
+[ "$(cat "$work/status")" -le 1 ] || give_up 'the grader did not come to its end' "see $out/grade.txt"
+for results in "$out"/tree/build/test/grade/results.*; do
+    [ ! -f "$results" ] || cp "$results" "$out/"
+done
+say "submission: $n_taken files taken, $n_refused refused, $n_ignored others that differ ignored; see $out"
