@@ -3,7 +3,7 @@
 # Variables: OUT=dir  WITH=1,2 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
 # A make of its own builds after deps.sh, so that it sees what was just installed.
-.PHONY: demo test-full report lint format handout test-handout test-alone grade-submission gpu-report gpu-pack mutants mutants-generated
+.PHONY: demo test-full report lint format handout test-handout test-alone graders grade-submission gpu-report gpu-pack mutants mutants-generated
 demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory all
@@ -38,11 +38,12 @@ test-alone:  ## solve the handed-out tree task by task: each passes with only wh
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/grade/alone_test.sh $(LAB)
 
-# What is graded is put together from these objects and the learner's files.
-SUBMISSION_OUT := $(or $(OUT),$(BUILD)/submission)
-grade-submission: $(GRADERS)  ## grade a learner's tree: TREE=dir OUT=dir, LAB=n as above; tests/grade/SUBMISSIONS.md
-	$(if $(OUT),,rm -rf $(SUBMISSION_OUT))
-	tests/grade/submission.sh "$(TREE)" "$(SUBMISSION_OUT)" $(BUILD) $(GRADE_ARGS)
+# What handed-in trees are graded with.
+graders: $(patsubst %,$(BUILD)/tests/grade/lab%,1 2 3 4 5 6) $(BUILD)/fsdp_run $(BUILD)/fsdp_npu_sim.so
+
+grade-submission: graders  ## grade a learner's tree on this one: TREE=dir OUT=dir LAB=n; see tests/grade/SUBMISSIONS.md
+	$(if $(OUT),,rm -rf $(BUILD)/submission)
+	tests/grade/submission.sh "$(TREE)" "$(or $(OUT),$(BUILD)/submission)" $(BUILD) $(GRADE_ARGS)
 
 # What scripts of tests/cli load in front of the trainer: libraries, so they stand apart from the test programs.
 PRELOADS := $(patsubst tests/cli/preload/%.c,$(BUILD)/tests/cli/%.so,$(wildcard tests/cli/preload/*.c))

@@ -1,0 +1,240 @@
+#!/bin/sh
+# submission_test.sh -- grading of handed-in trees (submission.sh) against attacks: each says what it got.
+#
+#   tests/grade/submission_test.sh quick|honest|refused|cheats|full BUILD
+#
+# quick: submission.txt lists the files that have solutions, and its names are enough for these; a few seconds. The others
+# hand in trees, each for a few minutes: honest ones, such whose files must be refused by name, such that cheat when
+# they run; full: all. Everything happens in a temporary folder.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES LAB TASK RANKS BASE REF
+part=${1:-quick} build=${2:-build} bad=0
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-submission.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM HUP
+
+# verdict NAME STATUS
+verdict() {
+    if [ "$2" -eq 0 ]; then
+        echo "PASS submission: $1"
+    else
+        echo "FAIL submission: $1"
+        [ ! -f "$dir/log" ] || tail -n 8 "$dir/log" | sed 's/^/     /'
+        bad=1
+    fi
+}
+
+grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp | sort >"$dir/marked"
+awk '$1 == "source" { print $2 }' tests/grade/submission.txt | sort | diff "$dir/marked" - >"$dir/log"
+verdict 'the files of submission.txt are those that have solutions' $?
+tests/grade/submission.sh --check "$build" || bad=1
+for names in _exit exit quick_exit write fputs dlsym mprotect pthread_create syscall stdout stderr; do
+    grep -qE "^(source|names).* $names( |\$)" tests/grade/submission.txt && echo "$names" && bad=1
+done >"$dir/log"
+[ ! -s "$dir/log" ]
+verdict 'no name of submission.txt ends a process or writes to a file' $?
+[ "$part" != quick ] || exit $bad
+# wanted PART -- of this script
+wanted() { [ "$part" = full ] || [ "$part" = "$1" ]; }
+
+# hand_in TREE ARGS... -- grade it; the exit status is that of submission.sh
+hand_in() {
+    tree=$1
+    shift
+    rm -rf "$dir/out"
+    timeout 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
+}
+# said PATTERN ... -- does the log have a line like each of them?
+said() {
+    for pattern in "$@"; do
+        grep -qE "$pattern" "$dir/log" || { echo "no line like: $pattern" >>"$dir/log" && return 1; }
+    done
+}
+# score -- what the log says at the end
+score() { grep -oE '^(Lab [0-9]|All labs): [0-9]+/[0-9]+' "$dir/log" | tail -1; }
+
+# attack FILE PATTERN -- append standard input to the tree cheat/, which must be refused with these words
+attack() {
+    cat >>"$dir/cheat/$1"
+    echo "$1|$2" >>"$dir/expected"
+}
+# refused -- was every attack, and did each get a hint?
+refused() {
+    while IFS='|' read -r file words; do
+        grep -A1 -E "^REFUSED $file: $words" "$dir/log" | grep -q '^        HINT: '
+        verdict "refused: $file $(echo "$words" | tr -d '\\\\')" $?
+    done <"$dir/expected"
+}
+# fresh TREE -- a copy of it for attacks
+fresh() {
+    rm -rf "$dir/cheat" "$dir/expected"
+    cp -R "$dir/$1" "$dir/cheat"
+}
+
+tests/tools/handout.sh "$dir/stubs" >"$dir/log" || exit 2
+mkdir "$dir/whole" && cp -R lab[1-6]_* "$dir/whole/" || exit 2
+
+honest() {
+    hand_in whole --ranks "2 3 4" && said '^All labs: 100/100$' '^submission: 19 files taken, 0 refused, 0 '
+    verdict "the reference solution: $(score)" $?
+    hand_in stubs --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 19 files taken, 0 refused, 0 '
+    verdict "the handout as it is: $(score)" $?
+    ! hand_in nothing && said '^HINT: TREE is the folder' && [ ! -e "$dir/out" ]
+    verdict 'no tree: a hint, and a status that is not 0' $?
+    mkdir "$dir/full" && touch "$dir/full/mine"
+    ! tests/grade/submission.sh "$dir/whole" "$dir/full" "$build" >"$dir/log" 2>&1 && said '^HINT: OUT=' && [ "$(ls "$dir/full")" = mine ]
+    verdict 'OUT is not empty: a hint, and nothing is removed' $?
+    fresh whole
+    echo 'int x = ;' | attack lab1_flatparam/wrap.c 'does not compile: lab1_flatparam/wrap.c:[0-9:]* error: '
+    hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 9/16$' '^  0/3  1.4' '^  4/4  1.3' '^  0/4  1.5'
+    verdict "one file does not compile and costs its tasks, and what needs them: $(score)" $?
+    refused
+}
+
+# Each file of the reference cheats in another way, and the tests are changed.
+all_refused() {
+    fresh whole
+    attack lab1_flatparam/dim0.c 'has a function that runs before or after main \(section .init_array\)' <<'END'
+#include <stdio.h>
+__attribute__((constructor)) static void first(void) { puts("VERDICT 1.6 PASS"); }
+END
+    attack lab1_flatparam/flat_param.c 'defines write,' <<'END'
+long write(int fd, const void *text, unsigned long bytes);
+long write(int fd, const void *text, unsigned long bytes) { return text && fd ? (long)bytes : 0; }
+END
+    attack lab1_flatparam/predict.c 'defines strcmp,' <<'END'
+int strcmp(const char *a, const char *b) { return a == b ? 0 : 0; }
+END
+    attack lab1_flatparam/wrap.c 'defines memcmp,' <<'END'
+int memcmp(const void *a, const void *b, unsigned long bytes) { return a == b || bytes ? 0 : 0; }
+END
+    attack lab2_forward/cast.c 'uses _exit,' <<'END'
+_Noreturn void _exit(int status);
+static __attribute__((used)) void leave(void) { _exit(0); }
+END
+    attack lab2_forward/forward.c 'uses pthread_create,' <<'END'
+#include <pthread.h>
+static __attribute__((used)) int later(void *(*run)(void *)) { pthread_t t; return pthread_create(&t, 0, run, 0); }
+END
+    attack lab3_backward/backward.c 'has assembly' <<'END'
+#define JOIN(x, y) x##y
+static __attribute__((used)) void raw(void) { JOIN(__as, m__)("syscall" ::: "memory"); }
+END
+    attack lab3_backward/no_sync.c 'has data among its code: code' <<'END'
+static const unsigned char code[] __attribute__((section(".text"), used)) = {0x0f, 0x05, 0xc3};
+END
+    attack lab3_backward/recompute.c 'uses grade_main,' <<'END'
+int grade_main(int, char **, const void *, int);
+static __attribute__((used)) int again(void) { return grade_main(0, 0, 0, 0); }
+END
+    attack lab4_optimizer/ckpt_pieces.c 'uses dlsym,' <<'END'
+void *dlsym(void *, const char *);
+static __attribute__((used)) void *find(void) { return dlsym(0, "say"); }
+END
+    echo '#include "tests/grade/step_lib.c"' | attack lab4_optimizer/offload.c 'includes tests/grade/step_lib.c,'
+    attack lab4_optimizer/optimizer.c 'uses quick_exit,' <<'END'
+#pragma redefine_extname leave_by quick_exit
+void leave_by(int);
+static __attribute__((used)) void leave(void) { leave_by(0); }
+END
+    head -c 300000 /dev/zero | tr '\000' '\n' | attack lab5_prefetch/bucket.c 'is larger than 262144 bytes'
+    ln -sf "$PWD/lab5_prefetch/limiter.c" "$dir/cheat/lab5_prefetch/limiter.c"
+    echo 'lab5_prefetch/limiter.c|is a link' >>"$dir/expected"
+    attack lab5_prefetch/prefetch.c 'defines optional as a weak' <<'END'
+__attribute__((weak)) int optional(void);
+int optional(void) { return 1; }
+END
+    echo 'struct first { first() { memset(this, 0, 1); } char x; } before_main;' |
+        attack lab6_npu/aclnn_call.cpp 'has a function that runs before or after main'
+    rm "$dir/cheat/lab6_npu/hccl.c" && echo 'lab6_npu/hccl.c|is missing' >>"$dir/expected"
+    printf '/* \000 */\n' | attack lab6_npu/npu.c 'has zero bytes'
+    rm "$dir/cheat/lab6_npu/npu_task.c" && mkfifo "$dir/cheat/lab6_npu/npu_task.c"
+    echo 'lab6_npu/npu_task.c|is no file' >>"$dir/expected"
+    mkdir -p "$dir/cheat/tests/grade"
+    sed 's/^\(1\.[0-9]\)  [0-9]*/\1  100/' tests/grade/tasks.txt >"$dir/cheat/tests/grade/tasks.txt"
+    echo 'int main(void) { return 0; }' >"$dir/cheat/tests/grade/lab1.c"
+    hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 0 files taken, 19 refused, 2 '
+    verdict "nineteen files that cheat, and tests with more points: $(score)" $?
+    refused
+    said '^IGNORED tests/grade/tasks.txt: ' '^IGNORED tests/grade/lab1.c: '
+    verdict 'changed tests and tables are reported' $?
+}
+
+# More of the same, in files of the handout; those that are not refused are graded.
+more_refused() {
+    fresh stubs
+    attack lab2_forward/cast.c 'uses stderr,' <<'END'
+#include <stdio.h>
+static __attribute__((used)) void tell(void) { stderr->_fileno = 5; }
+END
+    attack lab2_forward/forward.c 'has a function that runs before or after main \(section .fini_array\)' <<'END'
+static int n;
+__attribute__((destructor)) static void last(void) { n++; }
+END
+    attack lab3_backward/backward.c 'has a function that runs before or after main \(section .init_array' <<'END'
+static void first(void) { }
+static void (*const pointer)(void) __attribute__((section(".init_array"), used)) = first;
+END
+    attack lab3_backward/no_sync.c 'has code in .note.GNU-stack' <<'END'
+static __attribute__((used, noinline)) int apply(int (*volatile f)(int)) { return f(1); }
+static __attribute__((used)) int outer(volatile int x) { int inner(int y) { return x + y; } return apply(inner); }
+END
+    attack lab3_backward/recompute.c 'defines chosen as a weak or indirect symbol' <<'END'
+static int one(void) { return 1; }
+static int (*choose(void))(void) { return one; }
+int chosen(void) __attribute__((ifunc("choose")));
+END
+    attack lab4_optimizer/ckpt_pieces.c 'has (a section|code in) .data.x' <<'END'
+static const unsigned char code[] __attribute__((section(".data.x,\"awx\",@progbits#"), used)) = {0x0f, 0x05, 0xc3};
+END
+    echo '#include </usr/include/../../etc/hostname>' | attack lab4_optimizer/offload.c 'includes /etc/hostname,'
+    attack lab4_optimizer/optimizer.c 'uses write,' <<'END'
+long tell(int, const void *, unsigned long) __asm__("write");
+static __attribute__((used)) long out(void) { return tell(1, "x", 1); }
+END
+    attack lab5_prefetch/bucket.c 'does not compile: ' <<'END'
+#define A(x) x x x x x x x x x x x x x x x x
+static const char many[] = {A(A(A(A(A(A(A(A(1,))))))))};
+END
+    attack lab5_prefetch/prefetch.c 'uses expect_f32,' <<'END'
+int expect_f32(void);
+static __attribute__((used)) int (*peek(void))(void) { return expect_f32; }
+END
+    sed -i 's/limiter_release(/limiter_given(/' "$dir/cheat/lab5_prefetch/limiter.c"
+    attack lab5_prefetch/limiter.c 'does not define limiter_release' </dev/null
+    hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 8 files taken, 11 refused, 0 '
+    verdict "eleven more: $(score)" $?
+    refused
+}
+
+# What is taken, because nothing in its objects is forbidden, gets nothing for what it does when it runs.
+cheats() {
+    fresh stubs
+    cat >"$dir/shout" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+static void shout(void) /* verdicts and done-marks of every task and rank */
+{
+    for (int t = 0; t < 7; t++)
+        for (int i = 0; i < 4 * 3; i++)
+            printf("\nVERDICT 1.%d PASS\nTIME 1.%d 0.1\nDONE 1.%d rank %d/%d\n", t, t, t, i % 4, i / 4 + 2);
+}
+END
+    for file in flat_param wrap; do # 1.1 to 1.3 crash then, 1.4 says that it is skipped
+        sed "s/return fsdp_todo(.*/shout();\n    $([ $file = wrap ] && echo 'return FSDP_ESKIP;' || echo 'abort();')/" \
+            "$dir/stubs/lab1_flatparam/$file.c" | cat "$dir/shout" - >"$dir/cheat/lab1_flatparam/$file.c"
+    done
+    hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^TAKEN   lab1_flatparam/(flat_param|wrap).c' &&
+        grep -q '^printed: VERDICT 1.1 PASS' "$dir"/out/tree/build/test/grade/*.log
+    verdict "printed verdicts, a crash, and a status that says skip: $(score)" $?
+    fresh stubs
+    sed -i 's/return fsdp_todo("1.3");/for (volatile int forever = 1; forever;) { }\n    return FSDP_OK;/' "$dir/cheat/lab1_flatparam/flat_param.c"
+    hand_in cheat --task 1.3 --ranks 2 && said '^FAIL +1.3 W=2 ' '^Lab 1: 0/'
+    verdict "an infinite loop: $(score)" $?
+}
+
+if wanted honest; then honest; fi
+if wanted refused; then all_refused && more_refused; fi
+if wanted cheats; then cheats; fi
+exit $bad
