@@ -26,7 +26,8 @@ typedef struct exec_order {
     int *units;    /* [n_units of the model], the first n are known */
     int n;         /* known */
     int next;      /* this pass has visited units[0] ... units[next-1] */
-    bool complete; /* a whole pass has been recorded: a further unit is a change */
+    bool complete; /* they are a whole pass: visits are compared. Else this pass records them: the
+                      first one does, and from a change on every one */
     int changes;   /* how often a pass differed */
 } exec_order;
 
@@ -116,7 +117,7 @@ fsdp_status prefetch_begin_micro(void *self, int a, int n_micro, bool training);
  *   source  [FSDP §3.3.1] [FSDP2 RFC] */
 fsdp_status prefetch_post_backward(void *self, int u);
 /* prefetch_end_backward -- give up gathers that nobody used, then backward_end_hook(r), which waits
- * for the reductions that are left: clipping comes next. */
+ * for the reductions that are left, so `reducing` is NO_UNIT: clipping comes next. */
 fsdp_status prefetch_end_backward(void *self);
 
 /* ---- 5.6 integrates: many schedules, the same bits, and a budget of virtual time. ------------ */

@@ -9,4 +9,5 @@ typedef struct prefetch_own {
     event *ended[2];         /* recorded on compute at the end of the last two micro-steps */
     unsigned n_ended;        /* micro-steps */
     bool *drops;             /* [n_units] scratch */
+    int n_begun[2];          /* gathers that prefetch_unshard began: needed, ahead */
 } prefetch_own;

@@ -57,6 +57,9 @@ static bool is_limited(const prefetch *p, int u)
 fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
 {
     fsdp *f = p->r->f;
+    if (u < 0 || u >= f->n_units)
+        return fsdp_error(FSDP_EINVAL, "NO_UNIT says that there is nothing to gather",
+                          "prefetch_unshard: got unit %d, expected 0 to %d", u, f->n_units - 1);
     const bool begins = f->units[u].state == UNIT_SHARDED;
     if (!unit_is_used(f, u) || (ahead && !begins))
         return FSDP_OK;
@@ -70,6 +73,7 @@ fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
             p->limiter.held[u] = true;
         }
     }
+    p->own.n_begun[ahead] += begins;
     return unshard_begin(f, u);
 }
 

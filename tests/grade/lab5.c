@@ -2,6 +2,7 @@
  *
  * Tasks 5.1 to 5.3 stand here, on the model of handmade_lib.h; 5.4 in limiter_lib.c, 5.5 in
  * overlap_lib.c, 5.6 in schedules_lib.c. */
+#include <string.h>
 #include "lab5_prefetch/bucket.h"
 #include "tests/grade/limiter_lib.h"
 #include "tests/grade/overlap_lib.h"
@@ -32,13 +33,15 @@ static const order_pass PASSES[] = {
     {"longer", 4, {0, 1, 3, 2}, 4, {0, 1, 3, 2}, 3},
     {"changed, and shorter", 2, {0, 2}, 2, {0, 2}, 4},
     {"changed from the start", 4, {3, 2, 1, 0}, 4, {3, 2, 1, 0}, 5},
-    {"nothing", 0, {0}, 0, {0}, 6},
-    {"after nothing", 2, {2, 1}, 2, {2, 1}, 6},
+    {"ended early", 2, {3, 2}, 2, {3, 2}, 6},
+    {"changed, after one that ended early", 2, {3, 1}, 2, {3, 1}, 7},
+    {"nothing", 0, {0}, 0, {0}, 8},
+    {"after nothing", 2, {2, 1}, 2, {2, 1}, 8},
 };
 
 static fsdp_status order_body(fixture *fx)
 {
-    int units[4];
+    int units[64]; /* a mistake may count on */
     exec_order o = {.units = units};
     TRY(order_begin(&o));
     note(fx, expect_int("units known before the first pass", o.n, 0));
@@ -86,6 +89,10 @@ static fsdp_status post_forward_part(fixture *fx, prefetch *p)
     TRY(prefetch_post_forward(p, ROOT));
     note(fx, expect_int("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
     expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, ROOT}, 2);
+    fx->f.units[H2].state = UNIT_GATHERING; /* which reshard refuses */
+    note(fx, expect_status("post_forward of a unit that is GATHERING", prefetch_post_forward(p, H2),
+                           FSDP_ESTATE));
+    fx->f.units[H2].state = UNIT_SHARDED;
     return FSDP_OK;
 }
 
@@ -118,6 +125,7 @@ static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const ch
              mode_name(p->config.mode));
     TRY(prefetch_pre_backward(p, u));
     fix_expect_trace(fx, what, want);
+    expect_begun(fx, p, what, own[0] != '\0', looks_ahead_in_backward(p) && ahead[0] != '\0');
     note(fx, expect_int(what, fx->f.units[u].state, UNIT_GATHERED));
     note(fx, expect_int("gradient memory after pre_backward",
                         fx->r.grads[u].buffer.full_grad != NULL, u != FROZEN));
@@ -152,19 +160,31 @@ static fsdp_status backward_part(fixture *fx, prefetch *p)
     return pre_backward_issues(fx, p, H0, "all-gather h.0;", ""); /* nothing is known */
 }
 
+/* What stands before unit 0 says "not visited": to ask it for NO_UNIT shows. */
+static fsdp_status after_the_last(fixture *fx, prefetch *p)
+{
+    unit_grad with_none[1 + N_UNITS] = {{.visited = false}}, *grads = fx->r.grads;
+    memcpy(with_none + 1, grads, N_UNITS * sizeof *grads);
+    fx->r.grads = with_none + 1;
+    fsdp_status status = prefetch_backward(p, H2);
+    fx->r.grads = grads;
+    fix_expect_trace(fx, "prefetch_backward of the last unit of backward", "");
+    return status;
+}
+
 static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
 {
     know_order(&p->post_forward, POST_FORWARD, N_UNITS);
     issued_start(fx);
     TRY(prefetch_backward(p, ROOT));
     fix_expect_trace(fx, "prefetch_backward of the root", "all-gather h.1;");
-    TRY(prefetch_backward(p, H2));
-    fix_expect_trace(fx, "prefetch_backward of the last unit of backward", "");
+    TRY(after_the_last(fx, p));
     TRY(prefetch_backward(p, ROOT));
     fix_expect_trace(fx, "prefetch_backward of the root again: h.1 is under way", "");
     fx->r.grads[H0].visited = true;
     TRY(prefetch_backward(p, FROZEN));
     fix_expect_trace(fx, "prefetch_backward when the next unit has had its turn", "");
+    expect_begun(fx, p, "prefetch_backward", 0, 1);
     return FSDP_OK;
 }
 
@@ -221,6 +241,9 @@ static fsdp_status forward_pass(fixture *fx, prefetch *p, const int *units, cons
                  mode_name(p->config.mode));
         TRY(prefetch_pre_forward(p, units[i]));
         fix_expect_trace(fx, what, want[i]);
+        const bool own = strstr(want[i], fx->f.units[units[i]].name) != NULL;
+        expect_begun(fx, p, what, own,
+                     strchr(want[i], ';') != strrchr(want[i], ';') || (!own && *want[i]));
         note(fx, expect_int(what, fx->f.units[units[i]].state, UNIT_GATHERED));
     }
     for (int i = 0; i < N_UNITS; i++)

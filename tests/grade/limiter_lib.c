@@ -18,6 +18,11 @@ static fsdp_status acquire(fixture *fx, limiter *l, bool ahead, bool want)
     TRY(limiter_acquire(l, ahead, &granted));
     note(fx, expect_int(what, granted, want));
     note(fx, expect_int("n_held after limiter_acquire", l->n_held, held + want));
+    snprintf(what, sizeof what, "limit %d: n_held + n_freed when a unit ahead is granted",
+             l->limit);
+    if (ahead && want && l->n_held + l->n_freed > l->limit + 1)
+        note(fx, expect_int(what, l->n_held + l->n_freed, l->limit + 1));
+    note(fx, expect_true("first_freed stays within the ring", l->first_freed < l->capacity));
     return FSDP_OK;
 }
 

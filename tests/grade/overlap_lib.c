@@ -36,17 +36,26 @@ static float value_before_update(void *ctx, size_t i)
 }
 
 /* The gather finds what the optimizer wrote: fix_value, which is wrong by 1 until then. */
-static fsdp_status updated_part(fixture *fx, prefetch *p)
+static fsdp_status update_then_gather(fixture *fx, prefetch *p, const char *what, bool training)
 {
     fsdp_unit *unit = &fx->f.units[H0];
     TRY(fix_fill(fx, unit->shard, unit->layout.shard_elems, value_before_update, fx));
     update_args args = {.shard = unit->shard, .elems = unit->layout.shard_elems};
     TRY(grade_launch(fx->compute, update, &args, sizeof args,
                      (mem_access){unit->shard, args.elems * sizeof(float), true}));
-    TRY(prefetch_begin_micro(p, 0, 2, true));
+    TRY(prefetch_begin_micro(p, 0, 2, training));
     TRY(unshard_begin(&fx->f, H0));
     TRY(stream_sync(p->own.gather_stream));
-    return expect_gathered(fx, "a gather waits for the optimizer", H0);
+    TRY(expect_gathered(fx, what, H0));
+    return put_back(fx, p);
+}
+
+/* The second one is an evaluation after a step. */
+static fsdp_status updated_part(fixture *fx, prefetch *p)
+{
+    TRY(update_then_gather(fx, p, "a gather waits for the optimizer", true));
+    return update_then_gather(
+        fx, p, "a gather of an evaluation waits for the last step's optimizer", false);
 }
 
 /* Whether the gather of u ends although compute stands still. */
@@ -58,15 +67,21 @@ static void expect_gather_runs(fixture *fx, const char *what, int u)
         note(fx, expect_true(what, reaches(fx->f.units[u].gathered, SOON_MS)));
 }
 
-static fsdp_status later_compute_part(fixture *fx, prefetch *p)
+static fsdp_status gather_at_once(fixture *fx, prefetch *p, bool training)
 {
-    TRY(prefetch_begin_micro(p, 0, 2, true));
+    TRY(prefetch_begin_micro(p, 0, 2, training));
     TRY(gate_close(fx->g, fx->compute));
     expect_gather_runs(fx, "a gather does not wait for what compute does in this step", H0);
-    TRY(prefetch_begin_micro(p, 1, 2, true));
+    TRY(prefetch_begin_micro(p, 1, 2, training));
     expect_gather_runs(fx, "the second micro-step's gathers wait for no more than the first's", H2);
     note(fx, gate_open(fx->g, "prefetch_begin_micro"));
-    return FSDP_OK;
+    return put_back(fx, p);
+}
+
+static fsdp_status later_compute_part(fixture *fx, prefetch *p)
+{
+    TRY(gather_at_once(fx, p, true));
+    return gather_at_once(fx, p, false); /* an evaluation */
 }
 
 /* ---- post_backward --------------------------------------------------------------------------- */
@@ -96,11 +111,25 @@ static void check_gathered_bytes(fixture *fx, const char *label)
     note(fx, expect_int(what, (long long)got, (long long)want));
 }
 
+/* When post_backward gathers another unit, that one is alone there: its own was resharded. */
+static void check_resharded(fixture *fx, const char *label)
+{
+    char what[96];
+    for (int u = 0; u < fx->f.n_units; u++) {
+        const char *name = fx->f.units[u].name;
+        snprintf(what, sizeof what, "state of %s when %s is gathered (reshard first)", name, label);
+        if (strcmp(name, label) != 0)
+            note(fx, expect_int(what, fx->f.units[u].state, UNIT_SHARDED));
+    }
+}
+
 static void check_at_reduction(fixture *fx, comm_op op, const char *label)
 {
+    char what[96];
+    if (op == COMM_OP_ALL_GATHER)
+        check_resharded(fx, label);
     if (op != COMM_OP_REDUCE_SCATTER)
         return;
-    char what[96];
     for (int u = 0; u < fx->f.n_units; u++) {
         const char *name = fx->f.units[u].name;
         bool is_reduced = strcmp(name, label) == 0;
@@ -202,6 +231,17 @@ static fsdp_status in_flight_part(fixture *fx, prefetch *p)
     return expect_sum(fx, H0);
 }
 
+/* Whether compute frees all that is gathered before it waits. */
+static bool frees_gathered(fixture *fx)
+{
+    for (int ms = 0; ms < SOON_MS; ms++) {
+        if (ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL] == 0)
+            return true;
+        usleep(1000);
+    }
+    return false;
+}
+
 /* The reduction before is held up: the next one's compute side waits for it. */
 static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
 {
@@ -212,10 +252,27 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
     TRY(prefetch_post_backward(p, H0));
     note(fx, expect_true("compute waits for the reduction before this one",
                          !compute_reaches(fx, NEVER_MS)));
+    note(fx, expect_true("the gathered unit is freed before compute waits for the reduction of "
+                         "another (reshard first)",
+                         frees_gathered(fx)));
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
     TRY(prefetch_end_backward(p));
     TRY(expect_sum(fx, H2));
     return expect_sum(fx, H0);
+}
+
+/* What the calls below it say is said on. */
+static fsdp_status refusals_part(fixture *fx, prefetch *p)
+{
+    fx->f.units[H0].state = UNIT_GATHERING; /* which reshard refuses */
+    note(fx, expect_status("post_backward of a unit that is GATHERING",
+                           prefetch_post_backward(p, H0), FSDP_ESTATE));
+    fx->f.units[H0].state = UNIT_SHARDED;
+    p->reducing = NO_UNIT;
+    TRY(fix_gather_by_hand(fx, H0)); /* and no gradient memory, which reduce_begin refuses */
+    note(fx, expect_status("post_backward of a unit without gradient memory",
+                           prefetch_post_backward(p, H0), FSDP_ESTATE));
+    return put_back(fx, p);
 }
 
 /* ---- end_backward ---------------------------------------------------------------------------- */
@@ -249,6 +306,23 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
     return FSDP_OK;
 }
 
+/* Compute stands still; the gather's stream frees what nobody used all the same. */
+static fsdp_status drops_part(fixture *fx, prefetch *p)
+{
+    for (int u = 0; u < N_UNITS; u++)
+        fx->r.grads[u].visited = u != H0;
+    TRY(unshard_begin(&fx->f, H0));
+    TRY(gate_close(fx->g, fx->compute));
+    TRY(prefetch_end_backward(p));
+    TRY(stream_sync(p->own.gather_stream));
+    const size_t left_bytes = ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL];
+    note(fx, expect_int("bytes of an unused gather when its stream has passed end_backward (drop "
+                        "it; it is not compute's to free)",
+                        (long long)left_bytes, 0));
+    note(fx, gate_open(fx->g, "prefetch_end_backward"));
+    return FSDP_OK;
+}
+
 static fsdp_status post_backward_body(fixture *fx)
 {
     for (int mode = PREFETCH_BACKWARD; mode <= PREFETCH_BOTH; mode++)
@@ -258,8 +332,9 @@ static fsdp_status post_backward_body(fixture *fx)
 
 static fsdp_status overlap_body(fixture *fx)
 {
-    static const prefetch_part parts[] = {updated_part, later_compute_part, in_flight_part,
-                                          one_at_a_time_part, end_backward_part};
+    static const prefetch_part parts[] = {updated_part,       later_compute_part, in_flight_part,
+                                          one_at_a_time_part, refusals_part,      end_backward_part,
+                                          drops_part};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         TRY(with_prefetch(fx, PREFETCH_BACKWARD, NO_LIMIT, parts[i]));
     return FSDP_OK;

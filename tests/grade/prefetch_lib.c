@@ -91,6 +91,18 @@ void issued_start(fixture *fx)
     comm_set_watch(fx->comm, &(comm_watch){.self = fx, .issued = add_issued});
 }
 
+void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ahead)
+{
+    const int want[2] = {needed, ahead};
+    for (int i = 0; i < 2; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "%s: gathers begun by prefetch_unshard, ahead = %s", what,
+                 i ? "true" : "false");
+        note(fx, expect_int(text, p->own.n_begun[i], want[i]));
+        p->own.n_begun[i] = 0;
+    }
+}
+
 fsdp_status expect_gathered(fixture *fx, const char *what, int u)
 {
     const fsdp_unit *unit = &fx->f.units[u];

@@ -38,6 +38,11 @@ void expect_units(fixture *fx, const char *what, const exec_order *o, const int 
  * group it is issued on. Read it with fix_expect_trace; it ends when the fixture ends. */
 void issued_start(fixture *fx);
 
+/* expect_begun -- notes that another number of gathers was begun by prefetch_unshard since the last
+ * look: by `needed` of them compute's own, by `ahead` those that the limiter may refuse. A gather
+ * that was begun otherwise is one that the limiter does not count. */
+void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ahead);
+
 /* expect_gathered -- notes a difference between u's gathered array and its values, which are made
  * by fix_value; reads it when compute has run all that is issued. */
 fsdp_status expect_gathered(fixture *fx, const char *what, int u);
