@@ -4,7 +4,9 @@
  * npu_work_lib.c. */
 #include <string.h>
 #include <time.h>
+#include "common/accel/accel.h"
 #include "common/base/clock.h"
+#include "lab6_npu/npu_impl.h"
 #include "tests/grade/npu_lib.h"
 #include "tests/grade/npu_work_lib.h"
 
@@ -26,29 +28,67 @@ static const number COPIES[] = {{"a copy within the device", 0, 3, 0},
                                 {"a copy up", 1, 1, 0},
                                 {"a copy down", 2, 2, 0},
                                 {"a copy that is none", 99, -1, 0}};
-/* The codes of success, memory that there is not, a thread without a device, an argument, a kernel
- * that failed, and time that is up. */
+/* The codes of success, memory that there is not on the NPU and on the host, a thread without a
+ * device, another's stream, an argument, a kernel that failed, time that is up, and CANN's own
+ * mistake. */
 static const struct {
     int code;
     fsdp_status status;
-} CODES[] = {{0, FSDP_OK},           {207001, FSDP_ENOMEM},  {107002, FSDP_EDEVICE},
-             {107000, FSDP_EDEVICE}, {507015, FSDP_EDEVICE}, {507046, FSDP_EDEVICE}};
+} CODES[] = {{0, FSDP_OK},           {207001, FSDP_ENOMEM},  {200000, FSDP_ENOMEM},
+             {107002, FSDP_EDEVICE}, {107003, FSDP_EDEVICE}, {107000, FSDP_EDEVICE},
+             {507015, FSDP_EDEVICE}, {507046, FSDP_EDEVICE}, {500000, FSDP_EDEVICE}};
+
+typedef fsdp_status (*status_fn)(int, const char *);
+
+/* The message names the call and the code, and goes on with a hint. */
+static fsdp_status maps_code(status_fn status, int code, fsdp_status want)
+{
+    char what[48], digits[16];
+    snprintf(what, sizeof what, "npu_status of %d", code);
+    snprintf(digits, sizeof digits, "%d", code);
+    fsdp_status got = status(code, "aclrtThis");
+    TRY(expect_status(what, got, want));
+    const fsdp_error_info *e = fsdp_error_get();
+    if (want != FSDP_OK && (!strstr(e->what, "aclrtThis") || !strstr(e->what, digits) ||
+                            strstr(e->what, "(null)") || e->hint[0] == '\0'))
+        return fsdp_error(FSDP_EINVAL, "",
+                          "%s: got \"%.200s\" and %s, expected the call, the code and a hint", what,
+                          e->what, e->hint[0] ? "a hint" : "no hint");
+    return FSDP_OK;
+}
+
+/* CANN's words for the thread's last error, which are gone when they have been read. */
+static fsdp_status keeps_words(status_fn status)
+{
+    void (*function)(void);
+    int (*alloc)(void **, size_t, int);
+    const char *(*message)(void);
+    TRY(npu_function("aclrtMalloc", &function));
+    memcpy(&alloc, &function, sizeof function);
+    TRY(npu_function("aclGetRecentErrMsg", &function));
+    memcpy(&message, &function, sizeof function);
+    char words[256] = "";
+    const int code = alloc(NULL, 0, 0);
+    const char *said = message();
+    snprintf(words, sizeof words, "%.200s", said != NULL ? said : "");
+    (void)alloc(NULL, 0, 0);
+    (void)status(code, "aclrtMalloc");
+    if (strstr(fsdp_error_get()->what, words) == NULL)
+        return fsdp_error(FSDP_EINVAL, "aclGetRecentErrMsg has them, once",
+                          "npu_status of %d: got \"%.200s\", expected ACL's words in it, \"%s\"",
+                          code, fsdp_error_get()->what, words);
+    return FSDP_OK;
+}
 
 static fsdp_status maps_codes(void)
 {
-    fsdp_status (*status)(int, const char *);
+    status_fn status;
     void (*function)(void);
     TRY(npu_function("npu_status", &function));
     memcpy(&status, &function, sizeof status);
-    for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++) {
-        char what[48];
-        snprintf(what, sizeof what, "npu_status of %d", CODES[i].code);
-        fsdp_status got = status(CODES[i].code, "aclrtThis");
-        TRY(expect_status(what, got, CODES[i].status));
-        if (got != FSDP_OK && strstr(fsdp_error_get()->what, "aclrtThis") == NULL)
-            return fsdp_error(FSDP_EINVAL, "", "%s: its words do not name the call", what);
-    }
-    return FSDP_OK;
+    for (size_t i = 0; i < sizeof CODES / sizeof *CODES; i++)
+        TRY(maps_code(status, CODES[i].code, CODES[i].status));
+    return keeps_words(status);
 }
 
 /* Through a map that takes and gives an int, as an enum is one. */
@@ -85,7 +125,10 @@ typedef struct acl {
     int (*fill)(void *, size_t, int32_t, size_t, void *);
     int (*copy)(void *, size_t, const void *, size_t, int, void *);
     int (*copy_now)(void *, size_t, const void *, size_t, int);
-    void *(*queue_of)(stream *);
+    int (*device)(int32_t *), (*context)(void **), (*enter)(void *), (*leave)(void *);
+    int (*context_new)(void **, int32_t);
+    void *(*queue_of)(stream *), *(*own_of)(const device *);
+    const accel_api *(*api_of)(const device *);
     unsigned char *from, *to; /* [BIG] device */
 } acl;
 
@@ -104,9 +147,13 @@ static fsdp_status acl_find(acl *a)
     const struct {
         const char *name;
         void *at;
-    } wanted[] = {{"aclrtMalloc", &a->alloc},     {"aclrtFree", &a->free},
-                  {"aclrtMemsetAsync", &a->fill}, {"aclrtMemcpyAsync", &a->copy},
-                  {"aclrtMemcpy", &a->copy_now},  {"accel_queue_of", &a->queue_of}};
+    } wanted[] = {{"aclrtMalloc", &a->alloc},        {"aclrtFree", &a->free},
+                  {"aclrtMemsetAsync", &a->fill},    {"aclrtMemcpyAsync", &a->copy},
+                  {"aclrtMemcpy", &a->copy_now},     {"accel_queue_of", &a->queue_of},
+                  {"aclrtGetDevice", &a->device},    {"aclrtGetCurrentContext", &a->context},
+                  {"accel_own", &a->own_of},         {"aclrtSetCurrentContext", &a->enter},
+                  {"accel_api_of", &a->api_of},      {"aclrtCreateContext", &a->context_new},
+                  {"aclrtDestroyContext", &a->leave}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void (*function)(void);
         TRY(npu_function(wanted[i].name, &function));
@@ -197,13 +244,19 @@ static fsdp_status events_again(npu *n, const acl *a)
 static fsdp_status events_time(npu *n, const acl *a)
 {
     event *begin, *end;
+    stream *other;
     double elapsed_s = 0, since_s = clock_now_s();
     TRY(npu_event(n, true, &begin));
     TRY(npu_event(n, true, &end));
     TRY(event_record(begin, n->compute));
     TRY(long_work(a, n->compute));
     TRY(event_record(end, n->compute));
+    TRY(npu_stream(n, "waits for a time", &other));
+    TRY(stream_wait_event(other, end)); /* both kinds order */
+    TRY(copy_across(a, other));
     TRY(event_sync(end));
+    TRY(stream_sync(other));
+    TRY(expect_last_fill(a, "the copy behind a timed event"));
     TRY(event_elapsed_s(begin, end, &elapsed_s));
     double wall_s = clock_now_s() - since_s;
     if (elapsed_s > 0 && elapsed_s <= wall_s + 1e-3)
@@ -227,22 +280,142 @@ static fsdp_status refusals(npu *n)
                          FSDP_EINVAL);
 }
 
+/* A thread that starts has no device: it finds it here. */
+static fsdp_status context_is_kept(npu *n, const acl *a)
+{
+    void *now = NULL;
+    TRY(acl_said(a->context(&now), "aclrtGetCurrentContext"));
+    return expect_true("own->context is the context of the device's thread",
+                       ((npu_own *)a->own_of(n->dev))->context == now);
+}
+
+/* What the functions of the table return when the call of ACL that they make fails: its code. */
+static fsdp_status codes_come_back(npu *n, const acl *a)
+{
+    enum { CODE = 500000 };
+    accel_device *d = (accel_device *)n->dev;
+    const accel_api *api = a->api_of(n->dev);
+    void *q = a->queue_of(n->compute), *e = NULL, *queue = NULL, *none = NULL;
+    TRY(acl_said(api->event_create(d, ACCEL_ORDERS, &e), "event_create"));
+    if (!npu_break("aclrtStreamWaitEvent"))
+        return acl_said(api->event_destroy(e), "event_destroy");
+    TRY(expect_int("queue_wait, when aclrtStreamWaitEvent fails", api->queue_wait(q, e), CODE));
+    npu_break("aclrtRecordEvent");
+    TRY(expect_int("event_record, when aclrtRecordEvent fails", api->event_record(e, q), CODE));
+    npu_break("aclrtQueryEventStatus");
+    TRY(expect_int("event_look, when aclrtQueryEventStatus fails", api->event_look(e), CODE));
+    npu_break("aclrtStreamQuery");
+    TRY(expect_int("queue_look, when aclrtStreamQuery fails", api->queue_look(q), CODE));
+    npu_break("aclrtCreateStreamWithConfig");
+    TRY(expect_int("queue_create, when aclrtCreateStreamWithConfig fails",
+                   api->queue_create(d, 0, &none), CODE));
+    npu_break("aclrtSetStreamFailureMode");
+    TRY(expect_int("queue_create, when aclrtSetStreamFailureMode fails",
+                   api->queue_create(d, 0, &queue), CODE));
+    npu_break("aclrtCreateEventExWithFlag");
+    TRY(expect_int("event_create, when aclrtCreateEventExWithFlag fails",
+                   api->event_create(d, ACCEL_ORDERS, &none), CODE));
+    npu_break(NULL);
+    if (queue != NULL)
+        TRY(acl_said(api->queue_destroy(queue), "queue_destroy"));
+    return acl_said(api->event_destroy(e), "event_destroy");
+}
+
+/* A device that cannot be opened is given back, and says why. */
+static fsdp_status open_fails(npu *n, const acl *a)
+{
+    int32_t index = 0;
+    device *none;
+    TRY(acl_said(a->device(&index), "aclrtGetDevice"));
+    const device_config c = {.backend = n->backend->device, .index = index, .n_threads = 1};
+    static const char *const calls[] = {"aclrtCtxSetSysParamOpt", "aclrtGetCurrentContext"};
+    for (int i = 0; i < 2 && npu_break(calls[i]); i++) {
+        const fsdp_status status = device_open(&c, &none);
+        npu_break(NULL);
+        TRY(npu_said(calls[i], status, FSDP_EDEVICE));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status fails_now(void *args, int n_threads)
+{
+    (void)args, (void)n_threads;
+    return fsdp_error(FSDP_EDEVICE, "", "a kernel of the test");
+}
+
+/* With ACL_STOP_ON_FAILURE a kernel that fails is the last one: a query says so, at once. In a
+ * context of its own, which it stops. */
+static fsdp_status queue_stops(npu *n, const acl *a, void *queue)
+{
+    enum { EXCEPTION = 507015, LOOKS = 5000 };
+    const struct timespec nap = {.tv_nsec = 1000 * 1000};
+    const accel_api *api = a->api_of(n->dev);
+    int (*launch)(void *, const char *, stream_fn, const void *, size_t), code = 0;
+    void (*function)(void);
+    TRY(npu_function("sim_acl_launch", &function));
+    memcpy(&launch, &function, sizeof function);
+    TRY(acl_said(launch(queue, "a kernel that fails", fails_now, NULL, 0), "a launch"));
+    (void)a->fill(a->to, BIG, FILLS + 1, BIG, queue); /* skipped, or refused already */
+    for (int i = 0; i < LOOKS && (code = api->queue_look(queue)) == ACCEL_NOT_READY; i++)
+        nanosleep(&nap, NULL);
+    return expect_int("queue_look behind a kernel that failed (ACL_STOP_ON_FAILURE)", code,
+                      EXCEPTION);
+}
+
+static fsdp_status stops_on_failure(npu *n, const acl *a)
+{
+    const accel_api *api = a->api_of(n->dev);
+    void *queue, *device_context, *context;
+    int32_t index = 0;
+    if (!npu_break(NULL))
+        return FSDP_OK;    /* no kernel of a real NPU fails on demand */
+    TRY(sync_waits(n, a)); /* `to` holds FILLS */
+    TRY(acl_said(a->device(&index), "aclrtGetDevice"));
+    TRY(acl_said(a->context(&device_context), "aclrtGetCurrentContext"));
+    TRY(acl_said(a->context_new(&context, index), "aclrtCreateContext"));
+    TRY(acl_said(api->queue_create((accel_device *)n->dev, 0, &queue), "queue_create"));
+    fsdp_status status = queue_stops(n, a, queue);
+    TRY(acl_said(api->queue_destroy(queue), "queue_destroy"));
+    TRY(acl_said(a->enter(device_context), "aclrtSetCurrentContext"));
+    TRY(acl_said(a->leave(context), "aclrtDestroyContext"));
+    TRY(status);
+    return expect_last_fill(a, "what a fill behind a kernel that failed has left alone");
+}
+
 static fsdp_status streams_and_events(npu *n)
 {
     acl a = {0};
     TRY(acl_find(&a));
+    TRY(context_is_kept(n, &a));
     TRY(events_order(n, &a));
     TRY(sync_waits(n, &a));
     TRY(events_again(n, &a));
     TRY(events_time(n, &a));
     TRY(refusals(n));
+    TRY(codes_come_back(n, &a));
+    TRY(open_fails(n, &a));
+    TRY(stops_on_failure(n, &a));
     TRY(acl_said(a.free(a.from), "aclrtFree"));
     return acl_said(a.free(a.to), "aclrtFree");
 }
 
+/* npu_close resets it once for each time that own->entered says so; then nothing is current. */
+static fsdp_status device_is_left(void)
+{
+    enum { NO_CONTEXT = 107002 };
+    int (*device_now)(int32_t *);
+    void (*function)(void);
+    int32_t index;
+    TRY(npu_function("aclrtGetDevice", &function));
+    memcpy(&device_now, &function, sizeof function);
+    return expect_int("aclrtGetDevice when every device is closed (own->entered: reset it then)",
+                      device_now(&index), NO_CONTEXT);
+}
+
 static fsdp_status task_6_2(grade *g)
 {
-    return npu_run(g, streams_and_events);
+    TRY(npu_run(g, streams_and_events));
+    return device_is_left();
 }
 
 /* ---- 6.3 ------------------------------------------------------------------------------------- */
@@ -370,6 +543,40 @@ static fsdp_status meet(void *args, int n_threads)
                        atomic_load(come) >= 2);
 }
 
+/* The functions of the table that copy and fill, when the call of ACL that they make fails. */
+static fsdp_status copy_codes_come_back(npu *n)
+{
+    enum { CODE = 500000, BYTES = 256 };
+    const accel_api *(*api_of)(const device *);
+    void *(*queue_of)(stream *), *a, *b;
+    void (*function)(void);
+    TRY(npu_function("accel_api_of", &function));
+    memcpy(&api_of, &function, sizeof function);
+    TRY(npu_function("accel_queue_of", &function));
+    memcpy(&queue_of, &function, sizeof function);
+    TRY(npu_block(n, NULL, BYTES, &a));
+    TRY(npu_block(n, NULL, BYTES, &b));
+    const accel_api *api = api_of(n->dev);
+    void *q = queue_of(n->compute);
+    if (!npu_break("aclrtMemcpyAsync"))
+        return FSDP_OK;
+    TRY(expect_int("copy, when aclrtMemcpyAsync fails", api->copy(a, b, BYTES, ACCEL_WITHIN, q),
+                   CODE));
+    npu_break("aclrtMemsetAsync");
+    TRY(expect_int("fill, when aclrtMemsetAsync fails", api->fill(a, 0, BYTES, q), CODE));
+    npu_break(NULL);
+    return FSDP_OK;
+}
+
+/* Work of the host after the stream had none for longer than one aclrtProcessReport waits. */
+static fsdp_status host_work_later(npu *n)
+{
+    const struct timespec nap = {.tv_nsec = 60 * 1000 * 1000};
+    TRY(host_work(n));
+    nanosleep(&nap, NULL);
+    return host_work(n);
+}
+
 /* As collectives over shared memory do. */
 static fsdp_status host_works_meet(npu *n)
 {
@@ -389,7 +596,8 @@ static fsdp_status copies(npu *n)
     TRY(host_goes_on(n));
     TRY(pinned_goes_on(n));
     TRY(parts(n));
-    TRY(host_work(n));
+    TRY(copy_codes_come_back(n));
+    TRY(host_work_later(n));
     return host_works_meet(n);
 }
 
@@ -403,5 +611,8 @@ int main(int argc, char **argv)
     static const grade_task tasks[] = {{"6.1", task_6_1}, {"6.2", task_6_2}, {"6.3", task_6_3},
                                        {"6.4", task_6_4}, {"6.5", task_6_5}, {"6.6", task_6_6}};
     npu_choose();
-    return grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
+    npu_acl_by_others();
+    const int status = grade_main(argc, argv, tasks, (int)(sizeof tasks / sizeof *tasks));
+    npu_acl_end();
+    return status;
 }

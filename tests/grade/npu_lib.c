@@ -47,6 +47,55 @@ fsdp_status npu_function(const char *name, void (**out)(void))
     return FSDP_OK;
 }
 
+/* ---- ACL ------------------------------------------------------------------------------------- */
+
+bool npu_break(const char *call)
+{
+    void (*function)(void) = NULL, (*sim_break)(const char *);
+    if (npu_function("sim_break", &function) != FSDP_OK)
+        return false;
+    memcpy(&sim_break, &function, sizeof function);
+    sim_break(call);
+    return true;
+}
+
+/* The stand-in's words for a call that npu_break has named. */
+fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want)
+{
+    char what[96], words[96];
+    snprintf(what, sizeof what, "status of what calls %s, when that fails", call);
+    TRY(expect_status(what, status, want));
+    snprintf(words, sizeof words, "%s fails, as a test wants it", call);
+    if (strstr(fsdp_error_get()->what, words) == NULL)
+        return fsdp_error(FSDP_EINVAL, "aclGetRecentErrMsg has them, once",
+                          "%s fails: got \"%.200s\", expected CANN's words in it, \"%s\"", call,
+                          fsdp_error_get()->what, words);
+    return FSDP_OK;
+}
+
+static bool is_others; /* aclInit was called here */
+
+void npu_acl_by_others(void)
+{
+    void (*function)(void) = NULL;
+    int (*init)(const char *);
+    if (comm_launched_rank() % 2 == 0 || npu_function("aclInit", &function) != FSDP_OK)
+        return;
+    memcpy(&init, &function, sizeof function);
+    is_others = init(NULL) == 0;
+}
+
+void npu_acl_end(void)
+{
+    void (*function)(void) = NULL;
+    int (*finalize)(void);
+    if (!is_others || npu_function("aclFinalize", &function) != FSDP_OK)
+        return;
+    memcpy(&finalize, &function, sizeof function);
+    if (finalize() != 0)
+        fprintf(stderr, "aclFinalize failed: who initialises ACL finalises it\n");
+}
+
 /* ---- what a body makes ----------------------------------------------------------------------- */
 
 fsdp_status npu_block(npu *n, const void *values, size_t bytes, void **out)
@@ -100,6 +149,19 @@ fsdp_status npu_comm(npu *n)
 
 /* ---- a body ---------------------------------------------------------------------------------- */
 
+/* A skip says that the machine has no NPU. The stand-in has some: then it is a mistake. */
+static fsdp_status stand_in_opens(fsdp_status opened)
+{
+    const fsdp_error_info said = *fsdp_error_get();
+    if (opened != FSDP_ESKIP || !npu_break(NULL)) {
+        fsdp_error_set(&said);
+        return opened;
+    }
+    return fsdp_error(FSDP_EINVAL, "npu_open asks runtime_start before it counts NPUs",
+                      "device_open: got FSDP_ESKIP, expected an NPU of the stand-in: %s",
+                      said.what);
+}
+
 static fsdp_status npu_open(npu *n)
 {
     TRY(backend_open(&n->backend));
@@ -110,7 +172,7 @@ static fsdp_status npu_open(npu *n)
                              .debug_fill = true,
                              .rank = n->g->rank,
                              .n_ranks = n->g->world_size};
-    TRY(device_open(&c, &n->dev));
+    TRY(stand_in_opens(device_open(&c, &n->dev)));
     const device_watch watch = order_check_watch(n->g->order);
     device_set_watch(n->dev, &watch);
     n->compute = device_compute_stream(n->dev);

@@ -31,6 +31,17 @@ void npu_choose(void);
  *   errors  FSDP_ESKIP the plug-in is not built; FSDP_EINVAL it has none of that name */
 fsdp_status npu_function(const char *name, void (**out)(void));
 
+/* npu_break -- on the stand-in every call of that name [a literal of CANN's, "aclrtRecordEvent"]
+ * fails from now on, until npu_break(NULL); false on a real NPU, which cannot be made to. */
+bool npu_break(const char *call);
+/* npu_said -- `status` is `want`, and its message has `call` and CANN's own words for it. */
+fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want);
+
+/* npu_acl_by_others -- on every other rank somebody else has initialised ACL before the plug-in
+ * does. Before grade_main. npu_acl_end: and finalises it, after grade_main. */
+void npu_acl_by_others(void);
+void npu_acl_end(void);
+
 /* npu_run -- run the body on a fresh device, on every rank; the verdict is that of all ranks.
  *   errors  FSDP_ESKIP no plug-in; the body's; FSDP_EINVAL the body has left device memory */
 typedef fsdp_status (*npu_body)(npu *n);

@@ -66,6 +66,22 @@ aclError aclrtGetLastError(aclrtLastErrLevel level)
     return error;
 }
 
+static const char *_Atomic broken;
+
+void sim_break(const char *call)
+{
+    atomic_store(&broken, call);
+}
+
+bool sim_is_broken(const char *call)
+{
+    const char *name = atomic_load(&broken);
+    if (name == NULL || strcmp(name, call) != 0)
+        return false;
+    (void)sim_acl_fail(ACL_ERROR_INTERNAL_ERROR, "%s fails, as a test wants it", call);
+    return true;
+}
+
 static aclError need_init(const char *call)
 {
     if (atomic_load(&initialised))
@@ -85,7 +101,7 @@ aclError acl_enter(const char *call, acl_context **out)
                             "aclrtSetCurrentContext in it first",
                             call, is);
     *out = current;
-    return ACL_SUCCESS;
+    return sim_is_broken(call) ? ACL_ERROR_INTERNAL_ERROR : ACL_SUCCESS;
 }
 
 aclError acl_check_context(acl_context *c, const char *call)

@@ -11,6 +11,7 @@
  *     a workspace that is gone when the stream runs it      the process ends */
 #include "tests/sim/ascend/aclnn_phases.h"
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests/sim/core/streams.h"
@@ -163,6 +164,9 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
 
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
 {
+    if (executor != NULL && executor->used)
+        sim_die("aclDestroyAclOpExecutor of an executor that %s has used up: CANN has freed it",
+                executor->name);
     return destroy((sim_object *)executor);
 }
 
@@ -173,6 +177,10 @@ aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floa
                              c->bytes_out == NULL ? "workspaceSize" : "the executor");
     if (c->code != 0)
         return c->code;
+    char call[96];
+    snprintf(call, sizeof call, "%sGetWorkspaceSize", c->name);
+    if (sim_is_broken(call))
+        return ACLNN_RUNTIME_ERROR;
     aclOpExecutor *e = create<aclOpExecutor>(SIM_EXECUTOR);
     if (e == NULL)
         return sim_refuse(ACLNN_INNER_NULLPTR, "%s: no memory", c->name);
@@ -236,7 +244,8 @@ aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpE
     sim_op o = e->op;
     o.workspace = o.workspace_bytes > 0 ? (float *)workspace : NULL;
     o.fixed_order = sim_acl_is_deterministic();
-    const aclError error = sim_acl_launch(queue, name, run_op, &o, sizeof o);
+    const aclError error = sim_is_broken(name) ? ACL_ERROR_INTERNAL_ERROR
+                                               : sim_acl_launch(queue, name, run_op, &o, sizeof o);
     e->used = !e->repeatable;
     if (e->used)
         (void)destroy(&e->object);

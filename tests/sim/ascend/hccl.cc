@@ -87,6 +87,8 @@ static HcclResult result_of(coll_comm *ranks)
 
 static HcclResult comm_get(const char *call, HcclComm handle, comm **out)
 {
+    if (sim_is_broken(call))
+        return HCCL_E_INTERNAL;
     if (handle == nullptr)
         return refuse(HCCL_E_PTR, call, "no communicator");
     for (comm *c : comms)
@@ -179,6 +181,8 @@ HcclResult HcclGetRootInfo(HcclRootInfo *rootInfo)
     const token one("HcclGetRootInfo");
     int32_t npu;
     root_info mine = {MAGIC, {0, 0}};
+    if (sim_is_broken("HcclGetRootInfo"))
+        return HCCL_E_INTERNAL;
     if (rootInfo == nullptr)
         return refuse(HCCL_E_PTR, "HcclGetRootInfo", "no room for the root info");
     if (aclrtGetDevice(&npu) != ACL_SUCCESS)
@@ -228,6 +232,8 @@ HcclResult HcclCommInitRootInfo(uint32_t nRanks, const HcclRootInfo *rootInfo, u
     int32_t npu;
     int place = 0;
     comm c = {};
+    if (sim_is_broken(call))
+        return HCCL_E_INTERNAL;
     if (rootInfo == nullptr || out == nullptr)
         return refuse(HCCL_E_PTR, call, "no root info, or no room for the communicator");
     memcpy(&from, rootInfo->internal, sizeof from);

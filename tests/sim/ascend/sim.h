@@ -38,6 +38,12 @@ bool sim_acl_is_device(const void *ptr, size_t bytes);
 /* sim_acl_fail -- code is the thread's last error, and the text what aclGetRecentErrMsg says next;
  * returned. */
 __attribute__((format(printf, 2, 3))) aclError sim_acl_fail(aclError code, const char *format, ...);
+/* sim_break -- from now on every call of that name [a literal] fails, and does nothing: one of ACL
+ * with ACL_ERROR_INTERNAL_ERROR, one of HCCL with HCCL_E_INTERNAL, a phase of an operator with
+ * ACLNN_ERR_RUNTIME_ERROR (which uses the executor up). NULL: none. Only tests call it.
+ * sim_is_broken: whether it does, and then aclGetRecentErrMsg has words for it. */
+void sim_break(const char *call);
+bool sim_is_broken(const char *call);
 /* sim_acl_is_deterministic -- ACL_OPT_DETERMINISTIC of the current context, or of the process. */
 bool sim_acl_is_deterministic(void);
 /* sim_aclnn_live -- descriptions and executors of aclnn's that nobody has destroyed. */
