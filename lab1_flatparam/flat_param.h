@@ -99,11 +99,11 @@ void module_tree_free(module_tree *t);
  *     WRAP_SIZE       its own elements and those below it that no inner unit took are >= min_elems
  *     WRAP_MODEL      never
  * There are two exceptions. Node 0 is always a unit, the root unit. A tied node never is: storage
- * that is used in two places must be gathered for both, so it stays with the root. A node that is
- * no unit belongs to the unit of its parent. Decide inside-out: children before parents, so that a
- * parent gets only what its children left. Units are numbered from 0, the root, and then by
- * ascending node. A unit may be left without parameters. It is kept: it has no layer, so its hooks
- * are never called.
+ * that is used in two places must be gathered for both, so a tied node and its elements belong to
+ * the root unit, also from inside a block. Any other node that is no unit belongs to the unit of
+ * its parent. Decide inside-out: children before parents, so that a parent gets only what its
+ * children left. Units are numbered from 0, the root, and then by ascending node. A unit may be
+ * left without parameters. It is kept: it has no layer, so its hooks are never called.
  *   unit_of_node  [n_nodes]
  *   *n_units      >= 1
  *   errors        FSDP_ENOMEM

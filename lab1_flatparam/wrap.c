@@ -74,17 +74,20 @@ fsdp_status wrap_assign(const module_tree *tree, wrap_policy policy, size_t min_
         return fsdp_error(FSDP_ENOMEM, "", "wrap_assign: no host memory");
     }
     /* Children come after their parents, so walking from the end meets every child first. A child
-     * that is a unit hands nothing up, so no element is counted in two units. */
+     * that is a unit hands nothing up, so no element is counted in two units. What is tied goes to
+     * the root, past the block that it may be in. */
     for (int i = n - 1; i >= 0; i--) {
         const module_node *node = &tree->nodes[i];
         left[i] += node->own_elems;
         is_unit[i] = becomes_unit(node, policy, min_elems, left[i]);
         if (!is_unit[i])
-            left[node->parent] += left[i];
+            left[node->tied ? 0 : node->parent] += left[i];
     }
     *n_units = 0;
-    for (int i = 0; i < n; i++)
-        unit_of_node[i] = is_unit[i] ? (*n_units)++ : unit_of_node[tree->nodes[i].parent];
+    for (int i = 0; i < n; i++) {
+        const module_node *node = &tree->nodes[i];
+        unit_of_node[i] = is_unit[i] ? (*n_units)++ : unit_of_node[node->tied ? 0 : node->parent];
+    }
     free(left);
     free(is_unit);
     return FSDP_OK;

@@ -1,5 +1,6 @@
 /* lab1.c -- the task tests of lab 1: what lives where. Every test states its expected values as
  * literals or makes them from common/ alone; each rank checks its own part. */
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/gpt2.h"
@@ -8,7 +9,25 @@
 #include "lab1_flatparam/flat_param.h"
 #include "tests/grade/grade_lib.h"
 
-enum { MAX_PIECES = 8, TREE_NODES = 9 };
+enum { MAX_PIECES = 8 };
+
+/* Memory that each call keeps grows with the calls. A sanitizer's allocator is not in mallinfo2. */
+static fsdp_status expect_all_freed(const char *what, fsdp_status (*call)(void *), void *ctx)
+{
+    enum { WARM_UP = 20, CALLS = 100, LEAST_BLOCK_BYTES = 16 };
+    size_t before = 0;
+    for (int i = 0; i < WARM_UP + CALLS; i++) {
+        if (i == WARM_UP)
+            before = mallinfo2().uordblks;
+        TRY(call(ctx));
+    }
+    const size_t after = mallinfo2().uordblks;
+    if (after < before + CALLS * LEAST_BLOCK_BYTES)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "free what it allocates, on every way out",
+                      "%s: %d calls kept %zu bytes of host memory, expected 0", what, CALLS,
+                      after - before);
+}
 
 /* ---- 1.0: the answer table, worked out by doing what the collectives do -------------------- */
 static fsdp_status task_1_0(grade *g)
@@ -115,12 +134,15 @@ static fsdp_status check_refused_spans(void)
 
 static fsdp_status task_1_1(grade *g)
 {
-    const size_t all = SIZE_MAX;
+    const size_t all = SIZE_MAX, far = (size_t)1 << 32;
     TRY(check_literal_spans());
     for (size_t total = 0; total <= 70; total++)
-        for (size_t align = 1; align <= 4; align++)
+        for (size_t align = 1; align <= 6; align++)
             TRY(check_defined_span(g, total, align));
     TRY(check_span(all, 1, 1, 0, (shard_span){all, 0, all, 0}));
+    /* more elements than an int counts */
+    TRY(check_span(4 * far + 1, 1, 4, 1, (shard_span){far + 1, far + 1, far + 1, 0}));
+    TRY(check_span(4 * far + 1, 1, 4, 3, (shard_span){far + 1, 3 * far + 3, far - 2, 3}));
     return check_refused_spans();
 }
 
@@ -148,6 +170,15 @@ static const layout_case LAYOUT_CASES[] = {
     {1, {1}, {1, 1}, {0}, 1, {1, 1, 1, 1}},
     {1, {1}, {1, 2}, {0}, 1, {2, 2, 2, 2}},
     {0, {0}, {32, 32}, {0}, 0, {0, 0, 0, 0}},
+    {3, {5, 7, 3}, {3, 5}, {0, 6, 15}, 18, {20, 10, 10, 5}}, /* no powers of two */
+    {3, {5, 7, 3}, {6, 4}, {0, 6, 18}, 24, {24, 12, 8, 8}},
+    {3, {5, 0, 3}, {4, 4}, {0, 8, 8}, 12, {12, 8, 4, 4}}, /* a parameter without elements */
+    {3,                                                   /* more elements than an int counts */
+     {5000000000, 1, 3000000000},
+     {32, 32},
+     {0, 5000000000, 5000000032},
+     8000000032,
+     {8000000032, 4000000032, 2666666688, 2000000032}},
 };
 enum { N_LAYOUT_CASES = sizeof LAYOUT_CASES / sizeof *LAYOUT_CASES };
 
@@ -170,10 +201,11 @@ static fsdp_status check_layout(const layout_case *c, int world_size)
             st = expect_int("slots[].elems", (long long)l.slots[i].elems, (long long)c->elems[i]);
     }
     size_t shard = c->shard[world_size - 1];
-    size_t got[] = {l.used_elems, l.shard_elems, l.padded_elems},
-           want[] = {c->used, shard, shard * (size_t)world_size};
-    const char *names[] = {"used_elems", "shard_elems", "padded_elems"};
-    for (int i = 0; st == FSDP_OK && i < 3; i++) {
+    size_t got[] = {l.used_elems, l.shard_elems, l.padded_elems, (size_t)l.world_size,
+                    (size_t)l.row_ranks},
+           want[] = {c->used, shard, shard * (size_t)world_size, (size_t)world_size, 0};
+    const char *names[] = {"used_elems", "shard_elems", "padded_elems", "world_size", "row_ranks"};
+    for (int i = 0; st == FSDP_OK && i < 5; i++) {
         snprintf(what, sizeof what, "%s: %s", name, names[i]);
         st = expect_int(what, (long long)got[i], (long long)want[i]);
     }
@@ -182,47 +214,77 @@ static fsdp_status check_layout(const layout_case *c, int world_size)
 }
 
 /* refused -- the call must give FSDP_EINVAL, and leave something that flat_layout_free accepts. */
-static fsdp_status refused(const char *what, size_t elems, flat_align align, int world_size)
+static fsdp_status refused(const char *what, const size_t *elems, flat_align align, int world_size)
 {
     const int params[] = {0, 1};
     flat_layout l = {0};
-    fsdp_status got = flat_layout_build(2, params, (size_t[]){elems, elems}, align, world_size, &l);
+    fsdp_status got = flat_layout_build(2, params, elems, align, world_size, &l);
     flat_layout_free(&l);
     return expect_status(what, got, FSDP_EINVAL);
+}
+
+static fsdp_status build_and_free(void *ctx)
+{
+    const layout_case *c = ctx;
+    flat_layout l;
+    TRY(flat_layout_build(c->n_params, (int[]){7, 2, 9}, c->elems, c->align, 2, &l));
+    flat_layout_free(&l);
+    return FSDP_OK;
 }
 
 static fsdp_status task_1_2(grade *g)
 {
     (void)g;
     const flat_align four = {4, 4};
+    const size_t five[] = {5, 5}, half[] = {SIZE_MAX / 2, SIZE_MAX / 2};
+    const size_t more[] = {SIZE_MAX / 2 + 2, SIZE_MAX / 2 + 2}, last[] = {5, SIZE_MAX - 3};
     for (int i = 0; i < N_LAYOUT_CASES; i++)
         for (int w = 1; w <= 4; w++)
             TRY(check_layout(&LAYOUT_CASES[i], w));
-    TRY(refused("flat_layout_build with slot alignment 0", 5, (flat_align){0, 4}, 2));
-    TRY(refused("flat_layout_build with shard alignment 0", 5, (flat_align){4, 0}, 2));
-    TRY(refused("flat_layout_build with W = 0", 5, four, 0));
-    TRY(refused("flat_layout_build of 2 x SIZE_MAX/2 elements", SIZE_MAX / 2, four, 2));
-    /* the sum wraps round to 2: no alignment notices */
-    return refused("flat_layout_build of 2 x (SIZE_MAX/2 + 2) elements", SIZE_MAX / 2 + 2,
-                   (flat_align){1, 1}, 2);
+    TRY(refused("flat_layout_build with slot alignment 0", five, (flat_align){0, 4}, 2));
+    TRY(refused("flat_layout_build with shard alignment 0", five, (flat_align){4, 0}, 2));
+    TRY(refused("flat_layout_build with W = 0", five, four, 0));
+    TRY(refused("flat_layout_build of 2 x SIZE_MAX/2 elements", half, four, 2));
+    /* the sums wrap round to 2 and to 4: no alignment notices */
+    TRY(refused("flat_layout_build of 2 x (SIZE_MAX/2 + 2) elements", more, (flat_align){1, 1}, 2));
+    TRY(refused("flat_layout_build of 5 and SIZE_MAX - 3 elements", last, four, 2));
+    return expect_all_freed("flat_layout_build, then flat_layout_free", build_and_free,
+                            (void *)&LAYOUT_CASES[0]);
 }
 
 /* ---- 1.3 ----------------------------------------------------------------------------------- */
-/* Layouts written down by hand, the slots' alignment is in their offsets. */
+/* Layouts written down by hand, the slots' alignment is in their offsets. Parameters are numbered
+ * by the model, so no slot has its parameter's number. */
+enum { CASE_SLOTS = 6, CASE_PARAMS = 9 };
 typedef struct flat_case {
     int n_slots;
-    flat_slot slots[3];
+    flat_slot slots[CASE_SLOTS];
     size_t used_elems, shard_align;
 } flat_case;
-enum { CASE_HEADER, CASE_TEN, CASE_MOVED, CASE_LONG, CASE_FIVE, CASE_FIVE_BY_2, CASE_ONE };
+enum {
+    CASE_EQUAL,
+    CASE_HEADER,
+    CASE_TEN,
+    CASE_MOVED,
+    CASE_LONG,
+    CASE_FIVE,
+    CASE_FIVE_BY_2,
+    CASE_ONE,
+    CASE_MANY
+};
 static const flat_case FLAT_CASES[] = {
-    [CASE_HEADER] = {3, {{0, 0, 5}, {1, 6, 7}, {2, 14, 3}}, 18, 2}, /* the header's example */
-    [CASE_TEN] = {1, {{0, 0, 10}}, 10, 1},                          /* over all ranks */
-    [CASE_MOVED] = {2, {{0, 0, 6}, {1, 6, 6}}, 12, 4}, /* W=2: alignment moves a boundary into b */
-    [CASE_LONG] = {2, {{0, 0, 3}, {1, 4, 29}}, 36, 4},
-    [CASE_FIVE] = {1, {{0, 0, 5}}, 5, 1}, /* W=4: the last rank is all padding */
-    [CASE_FIVE_BY_2] = {1, {{0, 0, 5}}, 5, 2},
-    [CASE_ONE] = {1, {{0, 0, 1}}, 1, 1},
+    [CASE_EQUAL] = {3, {{2, 0, 4}, {0, 4, 4}, {1, 8, 4}}, 12, 1},
+    [CASE_HEADER] = {3, {{7, 0, 5}, {2, 6, 7}, {4, 14, 3}}, 18, 2}, /* the header's example */
+    [CASE_TEN] = {1, {{3, 0, 10}}, 10, 1},                          /* over all ranks */
+    [CASE_MOVED] = {2, {{5, 0, 6}, {0, 6, 6}}, 12, 4}, /* W=2: alignment moves a boundary into b */
+    [CASE_LONG] = {2, {{1, 0, 3}, {6, 4, 29}}, 36, 4},
+    [CASE_FIVE] = {1, {{8, 0, 5}}, 5, 1}, /* W=4: the last rank is all padding */
+    [CASE_FIVE_BY_2] = {1, {{8, 0, 5}}, 5, 2},
+    [CASE_ONE] = {1, {{4, 0, 1}}, 1, 1},
+    [CASE_MANY] = {6, /* slots aligned to 3 */
+                   {{5, 0, 2}, {4, 3, 4}, {8, 9, 1}, {0, 12, 3}, {7, 15, 5}, {3, 21, 3}},
+                   24,
+                   3},
 };
 enum { N_FLAT_CASES = sizeof FLAT_CASES / sizeof *FLAT_CASES };
 
@@ -241,19 +303,24 @@ static flat_layout literal_layout(const flat_case *c, int world_size)
 
 static fsdp_status check_pieces(const flat_layout *l, int rank, const flat_piece *want, int n_want)
 {
-    flat_piece got[MAX_PIECES];
+    flat_piece got[MAX_PIECES], untouched;
     int n = -1;
-    char what[80];
+    char what[112];
     memset(got, 0x55, sizeof got);
+    memset(&untouched, 0x55, sizeof untouched);
     TRY(flat_intersect(l, rank, got, &n));
     snprintf(what, sizeof what, "W=%d rank %d: n_pieces", l->world_size, rank);
     TRY(expect_int(what, n, n_want));
+    for (int i = l->n_slots; i < MAX_PIECES; i++)
+        TRY(expect_true("nothing written behind pieces [n_slots]",
+                        memcmp(&got[i], &untouched, sizeof untouched) == 0));
     for (int i = 0; i < n; i++) {
         long long g[] = {got[i].slot, (long long)got[i].param_begin, (long long)got[i].shard_begin,
                          (long long)got[i].elems};
         long long w[] = {want[i].slot, (long long)want[i].param_begin,
                          (long long)want[i].shard_begin, (long long)want[i].elems};
-        const char *names[] = {"slot", "param_begin", "shard_begin", "elems"};
+        const char *names[] = {"slot (an index into slots, not the parameter)", "param_begin",
+                               "shard_begin", "elems"};
         for (int k = 0; k < 4; k++) {
             snprintf(what, sizeof what, "W=%d rank %d: pieces[%d].%s", l->world_size, rank, i,
                      names[k]);
@@ -288,6 +355,25 @@ static fsdp_status check_literal_pieces(void)
     }
     flat_layout both = literal_layout(&FLAT_CASES[CASE_LONG], 1);
     return check_pieces(&both, 0, (flat_piece[]){{0, 0, 0, 3}, {1, 0, 4, 29}}, 2);
+}
+
+/* More slots than ranks, and more elements than an int counts. */
+static fsdp_status check_large_pieces(void)
+{
+    const size_t far = (size_t)1 << 32;
+    const flat_case large = {2, {{3, 0, 5 * far}, {1, 5 * far, far + 4}}, 6 * far + 4, 4};
+    flat_layout many = literal_layout(&FLAT_CASES[CASE_MANY], 2), l = literal_layout(&large, 1);
+    l = (flat_layout){.world_size = 3,
+                      .n_slots = 2,
+                      .slots = l.slots,
+                      .used_elems = large.used_elems,
+                      .shard_elems = 2 * far + 4};
+    l.padded_elems = 3 * l.shard_elems;
+    TRY(check_pieces(&many, 0, (flat_piece[]){{0, 0, 0, 2}, {1, 0, 3, 4}, {2, 0, 9, 1}}, 3));
+    TRY(check_pieces(&many, 1, (flat_piece[]){{3, 0, 0, 3}, {4, 0, 3, 5}, {5, 0, 9, 3}}, 3));
+    TRY(check_pieces(&l, 1, (flat_piece[]){{0, 2 * far + 4, 0, 2 * far + 4}}, 1));
+    return check_pieces(&l, 2,
+                        (flat_piece[]){{0, 4 * far + 8, 0, far - 8}, {1, 0, far - 8, far + 4}}, 2);
 }
 
 /* The example of flat_param.h, padded for 4 ranks and cut for 2, then for 1. */
@@ -331,6 +417,7 @@ static fsdp_status check_round_trip(const flat_layout *l)
 static fsdp_status task_1_3(grade *g)
 {
     TRY(check_literal_pieces());
+    TRY(check_large_pieces());
     TRY(check_cuts());
     for (int i = 0; i < N_FLAT_CASES; i++) {
         flat_layout l = literal_layout(&FLAT_CASES[i], g->world_size);
@@ -346,74 +433,130 @@ static fsdp_status task_1_3(grade *g)
 
 /* ---- 1.4 ----------------------------------------------------------------------------------- */
 /* A model of two blocks, as module_tree_build gives for GPT-2 with head and embedding tied. */
-static const module_node TREE[TREE_NODES] = {
+static const module_node GPT2_NODES[] = {
     {MODULE_MODEL, -1, -1, 0, false}, {MODULE_LAYER, 0, 0, 500, true}, /* embed */
     {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 2, 1, 40, false},
     {MODULE_LAYER, 2, 2, 80, false},  {MODULE_BLOCK, 0, -1, 0, false},
     {MODULE_LAYER, 5, 3, 40, false},  {MODULE_LAYER, 5, 4, 80, false},
     {MODULE_LAYER, 0, 5, 8, true}, /* head */
 };
+/* Untied layers outside blocks; tied ones in blocks, one of them alone in its block. */
+static const module_node MIXED_NODES[] = {
+    {MODULE_MODEL, -1, -1, 0, false}, {MODULE_LAYER, 0, 0, 30, false},
+    {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 2, 1, 40, true},
+    {MODULE_LAYER, 2, 2, 80, false},  {MODULE_BLOCK, 0, -1, 0, false},
+    {MODULE_LAYER, 5, 3, 0, true},    {MODULE_LAYER, 5, 4, 20, false},
+    {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 8, 5, 8, true},
+    {MODULE_LAYER, 0, 6, 25, false},
+};
+/* More elements than an int counts. */
+static const module_node LARGE_NODES[] = {{MODULE_MODEL, -1, -1, 0, false},
+                                          {MODULE_BLOCK, 0, -1, 0, false},
+                                          {MODULE_LAYER, 1, 0, (size_t)1 << 32, false},
+                                          {MODULE_LAYER, 1, 1, (size_t)1 << 31, false}};
+enum { GPT2_N = 9, MIXED_N = 11, LARGE_N = 4 };
+static const module_tree GPT2_TREE = {GPT2_N, (module_node *)GPT2_NODES};
+static const module_tree MIXED_TREE = {MIXED_N, (module_node *)MIXED_NODES};
+static const module_tree LARGE_TREE = {LARGE_N, (module_node *)LARGE_NODES};
 
-static fsdp_status check_wrap(const char *name, wrap_policy policy, size_t min_elems,
-                              const int *want, int n_want)
+static fsdp_status check_wrap(const module_tree *tree, const char *name, wrap_policy policy,
+                              size_t min_elems, const int *want, int n_want)
 {
-    const module_tree tree = {TREE_NODES, (module_node *)TREE};
-    int got[TREE_NODES], n = -1;
-    char what[96];
+    int got[MIXED_N + 1], n = -1;
+    const bool is_mixed = tree == &MIXED_TREE;
+    char what[128];
     memset(got, 0x7f, sizeof got);
-    TRY(wrap_assign(&tree, policy, min_elems, got, &n));
-    for (int i = 0; i < TREE_NODES; i++) {
-        snprintf(what, sizeof what, "%s: unit_of_node[%d]", name, i);
+    const int untouched = got[MIXED_N];
+    TRY(wrap_assign(tree, policy, min_elems, got, &n));
+    for (int i = 0; i < tree->n_nodes; i++) {
+        snprintf(what, sizeof what, "%s%s: unit_of_node[%d]%s", name,
+                 is_mixed ? ", tied layers in blocks" : "", i,
+                 tree->nodes[i].tied ? ", tied: the root's" : "");
         TRY(expect_int(what, got[i], want[i]));
     }
-    snprintf(what, sizeof what, "%s: n_units", name);
-    return expect_int(what, n, n_want);
+    snprintf(what, sizeof what, "%s%s: n_units", name, is_mixed ? ", tied layers in blocks" : "");
+    TRY(expect_int(what, n, n_want));
+    return expect_true("nothing written behind unit_of_node [n_nodes]",
+                       got[tree->n_nodes] == untouched);
 }
 
 /* Flattening by the assignment stores each tensor once: the units' sizes add up to the model's. */
 static fsdp_status check_once(wrap_policy policy, size_t min_elems)
 {
-    const module_tree tree = {TREE_NODES, (module_node *)TREE};
-    int unit[TREE_NODES], n = 0;
-    TRY(wrap_assign(&tree, policy, min_elems, unit, &n));
+    int unit[GPT2_N], n = 0;
+    TRY(wrap_assign(&GPT2_TREE, policy, min_elems, unit, &n));
     size_t stored = 0, all = 0;
-    for (int i = 0; i < TREE_NODES; i++)
-        all += TREE[i].own_elems;
+    for (int i = 0; i < GPT2_N; i++)
+        all += GPT2_NODES[i].own_elems;
     for (int u = 0; u < n; u++)
-        for (int i = 0; i < TREE_NODES; i++)
-            stored += unit[i] == u ? TREE[i].own_elems : 0;
+        for (int i = 0; i < GPT2_N; i++)
+            stored += unit[i] == u ? GPT2_NODES[i].own_elems : 0;
     return expect_int("elements stored in all units together", (long long)stored, (long long)all);
+}
+
+static fsdp_status check_gpt2(void)
+{
+    const module_tree *t = &GPT2_TREE;
+    TRY(check_wrap(t, "block", WRAP_BLOCK, 0, (int[]){0, 0, 1, 1, 1, 2, 2, 2, 0}, 3));
+    TRY(check_wrap(t, "sub-block", WRAP_SUB_BLOCK, 0, (int[]){0, 0, 0, 1, 2, 0, 3, 4, 0}, 5));
+    TRY(check_wrap(t, "model", WRAP_MODEL, 0, (int[]){0, 0, 0, 0, 0, 0, 0, 0, 0}, 1));
+    /* size:100: no part of a block is that large, the whole block (120) is */
+    TRY(check_wrap(t, "size:100", WRAP_SIZE, 100, (int[]){0, 0, 1, 1, 1, 2, 2, 2, 0}, 3));
+    /* size:80: the MLP (80) is taken by itself; what is left of the block (40) is too small.
+     * Counting the MLP a second time for its block would make the block a unit as well: the 2.37x
+     * bug. */
+    TRY(check_wrap(t, "size:80", WRAP_SIZE, 80, (int[]){0, 0, 0, 0, 1, 0, 0, 2, 0}, 3));
+    /* size:41: 40 left is still too small; size:40: parts are taken, blocks keep nothing */
+    TRY(check_wrap(t, "size:41", WRAP_SIZE, 41, (int[]){0, 0, 0, 0, 1, 0, 0, 2, 0}, 3));
+    return check_wrap(t, "size:40", WRAP_SIZE, 40, (int[]){0, 0, 0, 1, 2, 0, 3, 4, 0}, 5);
+}
+
+static fsdp_status check_mixed(void)
+{
+    const module_tree *t = &MIXED_TREE;
+    /* the block that has only a tied layer is a unit without parameters */
+    TRY(check_wrap(t, "block", WRAP_BLOCK, 0, (int[]){0, 0, 1, 0, 1, 2, 0, 2, 3, 0, 0}, 4));
+    TRY(check_wrap(t, "sub-block", WRAP_SUB_BLOCK, 0, (int[]){0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4}, 5));
+    TRY(check_wrap(t, "model", WRAP_MODEL, 0, (int[]){0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1));
+    /* size:100: the first block has 120 elements, but 40 of them are the root's */
+    TRY(check_wrap(t, "size:100", WRAP_SIZE, 100, (int[]){0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 1));
+    TRY(check_wrap(t, "size:20", WRAP_SIZE, 20, (int[]){0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4}, 5));
+    /* size:0: also blocks that have nothing left */
+    return check_wrap(t, "size:0", WRAP_SIZE, 0, (int[]){0, 1, 2, 0, 3, 4, 0, 5, 6, 0, 7}, 8);
+}
+
+static fsdp_status assign_gpt2(void *ctx)
+{
+    int unit[GPT2_N], n;
+    (void)ctx;
+    return wrap_assign(&GPT2_TREE, WRAP_SIZE, 80, unit, &n);
 }
 
 static fsdp_status task_1_4(grade *g)
 {
     (void)g;
-    TRY(check_wrap("block", WRAP_BLOCK, 0, (int[]){0, 0, 1, 1, 1, 2, 2, 2, 0}, 3));
-    TRY(check_wrap("sub-block", WRAP_SUB_BLOCK, 0, (int[]){0, 0, 0, 1, 2, 0, 3, 4, 0}, 5));
-    TRY(check_wrap("model", WRAP_MODEL, 0, (int[]){0, 0, 0, 0, 0, 0, 0, 0, 0}, 1));
-    /* size:100: no part of a block is that large, the whole block (120) is */
-    TRY(check_wrap("size:100", WRAP_SIZE, 100, (int[]){0, 0, 1, 1, 1, 2, 2, 2, 0}, 3));
-    /* size:80: the MLP (80) is taken by itself; what is left of the block (40) is too small.
-     * Counting the MLP a second time for its block would make the block a unit as well: the 2.37x
-     * bug. */
-    TRY(check_wrap("size:80", WRAP_SIZE, 80, (int[]){0, 0, 0, 0, 1, 0, 0, 2, 0}, 3));
-    /* size:41: 40 left is still too small; size:40: parts are taken, blocks keep nothing */
-    TRY(check_wrap("size:41", WRAP_SIZE, 41, (int[]){0, 0, 0, 0, 1, 0, 0, 2, 0}, 3));
-    TRY(check_wrap("size:40", WRAP_SIZE, 40, (int[]){0, 0, 0, 1, 2, 0, 3, 4, 0}, 5));
+    TRY(check_gpt2());
+    TRY(check_mixed());
+    TRY(check_wrap(&LARGE_TREE, "size:100 of 2^32 and 2^31 elements", WRAP_SIZE, 100,
+                   (int[]){0, 0, 1, 2}, 3));
     TRY(check_once(WRAP_BLOCK, 0));
     TRY(check_once(WRAP_SUB_BLOCK, 0));
-    return check_once(WRAP_SIZE, 80);
+    TRY(check_once(WRAP_SIZE, 80));
+    return expect_all_freed("wrap_assign", assign_gpt2, NULL);
 }
 
 /* ---- 1.5: integrates lab 1 ----------------------------------------------------------------- */
-/* A model for FLAT_CASES: normal values, so that every element differs. */
+/* A model for FLAT_CASES: normal values, so that every element differs, also from those of another
+ * parameter's spec. */
 static void literal_params(const flat_case *c, param_spec *params)
 {
+    for (int p = 0; p < CASE_PARAMS; p++)
+        params[p] = (param_spec){.elems = 64,
+                                 .init = INIT_NORMAL,
+                                 .init_std = 0.02f + 0.01f * (float)p,
+                                 .tied_to = NOT_TIED};
     for (int i = 0; i < c->n_slots; i++)
-        params[c->slots[i].param] = (param_spec){.elems = c->slots[i].elems,
-                                                 .init = INIT_NORMAL,
-                                                 .init_std = 0.02f,
-                                                 .tied_to = NOT_TIED};
+        params[c->slots[i].param].elems = c->slots[i].elems;
 }
 
 /* The full flat array as one rank alone would make it, without any learner's code. */
@@ -425,9 +568,9 @@ static void full_values(const flat_layout *l, const model *m, uint64_t seed, flo
                          l->slots[i].elems, full + l->slots[i].offset);
 }
 
-static fsdp_status check_init(const char *what, const flat_layout *l, const model *m, int rank)
+static fsdp_status check_init(const char *what, const flat_layout *l, const model *m, uint64_t seed,
+                              int rank)
 {
-    const uint64_t seed = 1337;
     size_t n = l->shard_elems;
     float *full = malloc((l->padded_elems + 1) * sizeof *full);
     float *shard = malloc((n + 1) * sizeof *shard);
@@ -526,7 +669,7 @@ static fsdp_status check_model(grade *g, const model *m, wrap_policy policy)
         }
         snprintf(what, sizeof what, "wrap %d, unit %d: shard", (int)policy, u);
         if (st == FSDP_OK)
-            st = check_init(what, &l, m, g->rank);
+            st = check_init(what, &l, m, 1337, g->rank);
         flat_layout_free(&l);
     }
     module_tree_free(&tree);
@@ -537,15 +680,33 @@ static fsdp_status check_model(grade *g, const model *m, wrap_policy policy)
                       (long long)m->n_param_elems);
 }
 
-static fsdp_status task_1_5(grade *g)
+static fsdp_status init_again(void *ctx)
+{
+    param_spec params[CASE_PARAMS];
+    const model m = {.n_params = CASE_PARAMS, .params = params};
+    const flat_layout *l = ctx;
+    float shard[64];
+    literal_params(&FLAT_CASES[CASE_MANY], params);
+    return flat_init_shard(l, &m, 1, 0, shard);
+}
+
+static fsdp_status check_literal_inits(const grade *g)
 {
     for (int i = 0; i < N_FLAT_CASES; i++) {
-        param_spec params[3] = {0};
-        model m = {.n_params = FLAT_CASES[i].n_slots, .params = params};
+        param_spec params[CASE_PARAMS];
+        const model m = {.n_params = CASE_PARAMS, .params = params};
         literal_params(&FLAT_CASES[i], params);
         flat_layout l = literal_layout(&FLAT_CASES[i], g->world_size);
-        TRY(check_init("shard", &l, &m, g->rank));
+        TRY(check_init("shard", &l, &m, 1337, g->rank));
+        TRY(check_init("shard of another seed", &l, &m, 7, g->rank));
     }
+    flat_layout many = literal_layout(&FLAT_CASES[CASE_MANY], g->world_size);
+    return expect_all_freed("flat_init_shard", init_again, &many);
+}
+
+static fsdp_status task_1_5(grade *g)
+{
+    TRY(check_literal_inits(g));
     TRY(check_peak(g));
     model_config config;
     model m;
@@ -560,36 +721,40 @@ static fsdp_status task_1_5(grade *g)
 }
 
 /* ---- 1.6, a star ----------------------------------------------------------------------------- */
-/* The header's example: a [5,2] and b [3] in slots aligned to 4. */
-static fsdp_status rows_of_two(int shard_size, int world_size, flat_layout *l)
+/* The header's example: a [5,2] and b [3] in slots aligned to 4. They are parameters 3 and
+ * 0 of the model. */
+static fsdp_status rows_of_two(int shard_size, int world_size, size_t shard_align, flat_layout *l)
 {
     static const param_spec PARAMS[] = {
-        {.n_dims = 2, .dims = {5, 2}, .elems = 10, .tied_to = NOT_TIED},
-        {.n_dims = 1, .dims = {3}, .elems = 3, .tied_to = NOT_TIED}};
+        {.n_dims = 1, .dims = {3}, .elems = 3, .tied_to = NOT_TIED},
+        {.n_dims = 2, .dims = {7, 3}, .elems = 21, .tied_to = NOT_TIED},
+        {.n_dims = 1, .dims = {9}, .elems = 9, .tied_to = NOT_TIED},
+        {.n_dims = 2, .dims = {5, 2}, .elems = 10, .tied_to = NOT_TIED}};
     flat_slot *slots = calloc(2, sizeof *slots); /* flat_layout_free frees them */
     FSDP_ASSERT(slots != NULL);
-    slots[0] = (flat_slot){.param = 0, .offset = 0, .elems = 10};
-    slots[1] = (flat_slot){.param = 1, .offset = 12, .elems = 3};
-    const size_t w = (size_t)world_size, shard = size_round_up((16 + w - 1) / w, 4);
+    slots[0] = (flat_slot){.param = 3, .offset = 0, .elems = 10};
+    slots[1] = (flat_slot){.param = 0, .offset = 12, .elems = 3};
+    const size_t w = (size_t)world_size, shard = size_round_up((16 + w - 1) / w, shard_align);
     *l = (flat_layout){.world_size = world_size,
                        .n_slots = 2,
                        .slots = slots,
                        .used_elems = 16,
                        .shard_elems = shard,
                        .padded_elems = shard * w};
-    return dim0_layout(l, PARAMS, shard_size, (flat_align){4, 4});
+    return dim0_layout(l, PARAMS, shard_size, (flat_align){4, shard_align});
 }
 
 typedef struct rows_case {
     int shard_size, world_size;
-    size_t b_begin, shard_elems; /* of a slice */
+    size_t shard_align, b_begin, shard_elems; /* the last: of a slice */
     int n_pieces[4];
     flat_piece pieces[4][2]; /* of each slice */
 } rows_case;
 static const rows_case ROWS_CASES[] = {
-    {2, 2, 8, 12, {2, 2}, {{{0, 0, 0, 6}, {1, 0, 8, 2}}, {{0, 6, 0, 4}, {1, 2, 8, 1}}}},
+    {2, 2, 4, 8, 12, {2, 2}, {{{0, 0, 0, 6}, {1, 0, 8, 2}}, {{0, 6, 0, 4}, {1, 2, 8, 1}}}},
     {3,
      3,
+     4,
      4,
      8,
      {2, 2, 2}, /* rows 2, 2, 1 and 1, 1, 1 */
@@ -597,10 +762,12 @@ static const rows_case ROWS_CASES[] = {
     {4,
      4,
      4,
+     4,
      8,
      {2, 2, 2, 0}, /* rows 2, 2, 1, 0 and 1, 1, 1, 0: the last rank has none */
      {{{0, 0, 0, 4}, {1, 0, 4, 1}}, {{0, 4, 0, 4}, {1, 1, 4, 1}}, {{0, 8, 0, 2}, {1, 2, 4, 1}}}},
     {2,
+     4,
      4,
      8,
      8,
@@ -608,10 +775,25 @@ static const rows_case ROWS_CASES[] = {
      {{{0, 0, 0, 6}}, {{1, 0, 0, 2}}, {{0, 6, 0, 4}}, {{1, 2, 0, 1}}}},
     {2,
      6,
+     4,
      8,
      4,
      {1, 1, 1, 1}, /* three replicas: the rows of a in shard 0 are cut */
      {{{0, 0, 0, 4}}, {{0, 4, 0, 2}}, {{1, 0, 0, 2}}, {{0, 6, 0, 4}}}},
+    {2,
+     4,
+     3,
+     8,
+     6,
+     {1, 1, 1, 1}, /* rooms aligned to 4, slices to 3 */
+     {{{0, 0, 0, 6}}, {{1, 0, 2, 2}}, {{0, 6, 0, 4}}, {{1, 2, 2, 1}}}},
+    {2,
+     10,
+     1,
+     8,
+     3,
+     {1, 1, 1, 1}, /* five replicas, which do not divide 12 */
+     {{{0, 0, 0, 3}}, {{0, 3, 0, 3}}, {{1, 0, 2, 1}}, {{1, 1, 0, 1}}}},
 };
 
 static fsdp_status check_rows(const rows_case *c, const flat_layout *l)
@@ -648,13 +830,14 @@ static fsdp_status task_1_6(grade *g)
     flat_layout l;
     fsdp_status st = FSDP_OK;
     for (size_t i = 0; i < sizeof ROWS_CASES / sizeof *ROWS_CASES && st == FSDP_OK; i++) {
-        st = rows_of_two(ROWS_CASES[i].shard_size, ROWS_CASES[i].world_size, &l);
+        st = rows_of_two(ROWS_CASES[i].shard_size, ROWS_CASES[i].world_size,
+                         ROWS_CASES[i].shard_align, &l);
         if (st == FSDP_OK)
             st = check_rows(&ROWS_CASES[i], &l);
         flat_layout_free(&l);
     }
     for (int n = 1; n <= 3 && st == FSDP_OK; n++) {
-        st = rows_of_two(g->world_size, n * g->world_size, &l);
+        st = rows_of_two(g->world_size, n * g->world_size, 4, &l);
         if (st == FSDP_OK)
             st = check_all_rows(&l);
         flat_layout_free(&l);
