@@ -214,11 +214,12 @@ cheats() {
     cat >"$dir/shout" <<'END'
 #include <stdio.h>
 #include <stdlib.h>
-static void shout(void) /* verdicts and done-marks of every task and rank */
+static void shout(void) /* once in each rank: a verdict and a done-marker of every task; then what empties the buffer */
 {
-    for (int t = 0; t < 7; t++)
-        for (int i = 0; i < 4 * 3; i++)
-            printf("\nVERDICT 1.%d PASS\nTIME 1.%d 0.1\nDONE 1.%d rank %d/%d\n", t, t, t, i % 4, i / 4 + 2);
+    static int n;
+    for (int t = 0; n == 0 && t < 7; t++)
+        printf("\nVERDICT 1.%d PASS\nTIME 1.%d 0.1\nDONE 1.%d rank 0/2\n", t, t, t);
+    printf("%*s\n", n++ ? 1 : 100000, "");
 }
 END
     for file in flat_param wrap; do # 1.1 to 1.3 crash then, 1.4 says that it is skipped
