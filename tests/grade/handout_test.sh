@@ -1,6 +1,7 @@
 #!/bin/sh
-# handout_test.sh -- the tree that learners get: builds without a warning, every task says TODO, the trainer says
-# which task is missing, and trains without what lab 5 lacks. About four minutes; everything happens in a temporary folder.
+# handout_test.sh -- the tree that learners get: holds what they need and no answer, builds without a warning, every task says TODO,
+# the trainer says which task is missing, and trains without what lab 5 lacks. About six minutes; everything happens in a temporary
+# folder.
 set -eu
 cd "$(dirname -- "$0")/../.."
 top=$PWD
@@ -18,6 +19,29 @@ cd "$dir/tree"
 if grep -rn "SOLUTION BEGIN\|/\* STUB:" lab*; then
     complain "solution markers are left"
 fi
+
+# 0. what a learner needs and nothing else, within MOST_LINES; what is listed there can be made, what the README names is there
+MOST_LINES=63000
+lines=$(find . -type f -print0 | xargs -0 cat | wc -l)
+[ "$lines" -le $MOST_LINES ] || complain "$lines lines, at most $MOST_LINES"
+for path in common/cuda tests/sim/cuda tests/mutants tests/cli tests/gpu tests/interop tests/multihost tests/project.mk .ci; do
+    [ ! -e $path ] || complain "$path is in it"
+done
+for name in 'tests/unit/test_*' 'tests/bench/*.[cs]*' 'handout_test.sh' 'row_adamw.h'; do
+    [ -z "$(find . -path "*/$name" ! -name '*.svg')" ] || complain "$name is in it"
+done
+for target in $(make -s help | awk '$1 == "make" { print $2 }'); do
+    make -n "$target" LAB=1 TASK=1.1 RANK=0 FROM=x TREE=x >"$dir/log" 2>&1 || { complain "make $target is listed: $(tail -1 "$dir/log")"; continue; }
+    for script in $(grep -oE '(^|[ \t])tests/[a-z_/]+\.sh' "$dir/log"); do
+        [ -x "$script" ] || complain "make $target is listed, and there is no $script"
+    done
+done
+for path in $(grep -oE '`[A-Za-z0-9_/]+(/|\.md|\.txt)`' README.md | tr -d '`' | grep -v '^build'); do
+    [ -e "$path" ] || [ -n "$(find . -name "$path")" ] || complain "README.md names $path, which is not there"
+done
+tests/tools/doctor.sh >"$dir/log" 2>&1
+! grep -iE 'cuda|not found$|No such' "$dir/log" || complain "make doctor speaks of what is not there"
+(cd "$top" && timeout 400 tests/grade/answers.sh "$dir/tree" "$dir/answers") || bad=1
 
 # 1. no warning in the labs' sources, under either compiler
 for cc in gcc clang; do
@@ -104,5 +128,5 @@ for task in 6.1 6.2 6.3 6.4 6.5; do
     timeout 200 tests/grade/grade.sh --lab 6 --ranks 2 $BUILD >"$dir/npu.log" 2>&1 || true
     grep -q "^TODO  *$task " "$dir/npu.log" && ! grep '^FAIL ' "$dir/npu.log" || complain "without $task: $(grep -m1 " $task W=2" "$dir/npu.log")"
 done
-[ $bad -eq 0 ] && echo "PASS handout: $n_tasks tasks, all TODO; no warnings; labs 5 and 6 hold out with any task unwritten"
+[ $bad -eq 0 ] && echo "PASS handout: $lines lines; $n_tasks tasks, all TODO; no warnings; labs 5 and 6 hold out with any task unwritten"
 exit $bad

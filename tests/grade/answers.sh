@@ -1,0 +1,136 @@
+#!/bin/sh
+# answers.sh -- does a handed-out tree show the answer of a task somewhere else?
+#
+#   tests/grade/answers.sh TREE WORK         from the top of the tree with the solutions; objects go to the folder WORK
+#
+# text     Two lines of a solution that follow each other (blanks and braces aside), or one long line of it, stand nowhere in TREE.
+# objects  Each source of TREE is compiled, and each file with solutions from here, by the same command. An object is looked at as
+#          a disassembler sees it, without names: instructions, kinds of operands, offsets into structs. From here:
+#            runs     of RUN instructions, names of called functions included
+#            floats   of a function: how often it adds, multiplies, divides, takes roots of floats, if that is 8 times or more
+#            strings  of 12 characters or more
+#          What a solution's object has, and the object of its stub has not, is in no object of TREE.
+# What two solutions and given code must share is listed in $ALLOWED, which takes a reason. Prints a PASS or FAIL line
+# for each of the two, and where the answer is; exit status 0 iff both hold. Needs gcc, g++ and objdump.
+set -u
+tree=${1:?TREE} work=${2:?WORK}
+ALLOWED=tests/grade/answers_allowed.txt
+RUN=20
+bad=0
+mkdir -p "$work" || exit 2
+sources=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
+
+# rule NAME HITS -- a verdict by what was found
+rule() {
+    if [ -z "$2" ]; then
+        echo "PASS answers: $1"
+    else
+        echo "FAIL answers: $1"
+        echo "$2" | head -20 | sed 's/^/     /'
+        bad=1
+    fi
+}
+
+# ---- text -------------------------------------------------------------------------------------
+# shellcheck disable=SC2086 # paths have no blanks
+find "$tree" -path '*/build*' -prune -o -type f ! -name '*.svg' ! -name '*.csv' ! -name '*.o' -print >"$work/files"
+# shellcheck disable=SC2046,SC2086
+rule 'no solution stands in the tree as text' "$(awk -v allowed="$ALLOWED" '
+    function plain(s) { gsub(/[ \t]+/, " ", s); sub(/^ /, "", s); sub(/ $/, "", s); return s }
+    function trivial(s) { return length(s) < 12 || s ~ /^(for|while|if|else|\}|return FSDP_OK|const [a-z_]+ \*|[a-z_]+ \*[a-z]+ = &)/ }
+    BEGIN { while ((getline line < allowed) > 0) if (line !~ /^#/ && line != "") ok[plain(line)] = 1 }
+    FNR == 1 { before = "" ; inside = 0 }
+    /SOLUTION BEGIN/ { inside = 1; id = $0; sub(/.*BEGIN /, "", id); sub(/ .*/, "", id); before = ""; next }
+    /SOLUTION END/ { inside = 0; next }
+    /STUB:/ { next }
+    FILENAME in from {
+        if (!inside) next
+        s = plain($0)
+        if (length(s) < 4) next
+        if (length(s) >= 60 && !(s in ok)) one[s] = id " in " FILENAME
+        if (before != "" && !(trivial(s) && trivial(before))) two[before "\n" s] = id " in " FILENAME
+        before = s
+        next
+    }
+    {
+        s = plain($0)
+        if (length(s) < 4) next
+        if (s in one) print FILENAME ":" FNR ": a line of task " one[s] ": " s
+        else if (before "\n" s in two && !((before in ok) || (s in ok))) print FILENAME ":" FNR ": two lines of task " two[before "\n" s] ": " before " " s
+        before = s
+    }
+    BEGIN { for (i = 1; i < ARGC; i++) if (ARGV[i] == "--") { from_end = i; break }
+        for (i = 1; i < from_end; i++) from[ARGV[i]] = 1; delete ARGV[from_end] }' $sources -- $(cat "$work/files") | sed "s|^$tree/||")"
+
+rule 'what may stand in both does' "$(sed '/^#/d; /^$/d' "$ALLOWED" | while IFS= read -r line; do
+    grep -q -F -e "$line" $(cat "$work/files") || echo "$ALLOWED: not in the tree: $line"
+done)"
+
+# ---- objects ----------------------------------------------------------------------------------
+# compile FROM TO -- the paths on standard input. -O1 keeps a loop a loop; no vectors, no copies for other processors.
+compile() (
+    cd "$1" || exit 2
+    flags="-O1 -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -D_GNU_SOURCE -I. -I$2 -Itests/sim/ascend/include -DBACKEND_ABI=0 -w $(pkg-config --cflags libcjson libxxhash mpich 2>/dev/null)"
+    while IFS= read -r path; do
+        mkdir -p "$2/$(dirname "$path")"
+        printf '%s\n' "$path"
+    done | xargs -P 2 -I{} sh -c 'case $1 in *.c) c="gcc -std=c11" ;; *) c="g++ -std=c++17" ;; esac; $c '"$flags"' -c -o "'"$2"'/$1.o" "$1" || echo "$1"' compile {}
+)
+# listing FOLDER -- "kind thing function file" for each run, bag of float operations and string of the objects there
+listing() (
+    cd "$1" || exit 2
+    find . -name '*.o' | sed 's|^\./||' | sort | while IFS= read -r object; do
+        objdump -dr --no-show-raw-insn "$object" | awk -v file="${object%.o}" -v run=$RUN '
+            function flush(    i, k, text) {
+                for (i = 1; i + run - 1 <= n; i++) {
+                    text = ""
+                    for (k = 0; k < run; k++) text = text token[i + k] ";"
+                    print "run " text " " name " " file
+                }
+                if (floats >= 8) print "floats " adds "+" subs "-" muls "*" divs "/" roots "r " name " " file
+                n = floats = adds = subs = muls = divs = roots = 0
+            }
+            /^[0-9a-f]+ <.*>:$/ { flush(); name = $2; gsub(/[<>:]/, "", name); next }
+            /: R_[A-Z0-9_]+/ { # of a call: its name stands for it
+                if (n && token[n] ~ /^call/) { sub(/[-+]0x.*/, "", $3); token[n] = "call:" $3 }
+                next
+            }
+            /^ +[0-9a-f]+:\t/ {
+                split($0, part, "\t"); text = part[2]; sub(/ *[#<].*/, "", text)
+                op = text; sub(/ .*/, "", op)
+                if (op ~ /^(nop|endbr|xchg|data16|cs|leave|push|pop|ret)/) next
+                rest = text; sub(/^[^ ]+ */, "", rest)
+                if (op ~ /^j/ || op ~ /^call/) rest = ""
+                gsub(/0x[0-9a-f]+\(%r[sb]p[^)]*\)/, "S", rest); gsub(/\(%r[sb]p[^)]*\)/, "S", rest)
+                gsub(/%xmm[0-9]+/, "X", rest); gsub(/%[a-z0-9]+/, "R", rest)
+                token[++n] = op rest; gsub(/ /, "", token[n])
+                if (op ~ /^v?add[sp][sd]/) adds++; if (op ~ /^v?sub[sp][sd]/) subs++; if (op ~ /^v?mul[sp][sd]/) muls++
+                if (op ~ /^v?div[sp][sd]/) divs++; if (op ~ /^v?sqrt[sp][sd]/) roots++
+                if (op ~ /^v?(add|sub|mul|div|sqrt)[sp][sd]/) floats++
+            }
+            END { flush() }'
+        strings -n 12 "$object" | grep ' ' | sed "s|^|string |; s|\$|	- ${object%.o}|"
+    done
+)
+command -v objdump >/dev/null && command -v g++ >/dev/null || { echo 'SKIP answers: objects: objdump or g++ is not installed' && exit $bad; }
+here=$PWD
+work=$(cd "$work" && pwd) tree=$(cd "$tree" && pwd)
+mkdir -p "$work/common/observe"
+sed 's/[\\"]/\\&/g; s/.*/"&",/' common/observe/snapshot_page.html >"$work/snapshot_page.inc"
+for side in solved stub all; do
+    mkdir -p "$work/$side/common/observe" && cp "$work/snapshot_page.inc" "$work/$side/common/observe/"
+done
+echo "$sources" | compile "$here" "$work/solved" >"$work/uncompiled"
+echo "$sources" | compile "$tree" "$work/stub" >>"$work/uncompiled"
+(cd "$tree" && find common lab* trainer tests -name '*.c' -o -name '*.cc' -o -name '*.cpp' | sort) | compile "$tree" "$work/all" >>"$work/uncompiled"
+rule 'all sources compile' "$(cat "$work/uncompiled")"
+for side in solved stub all; do
+    listing "$work/$side" >"$work/$side.list"
+done
+key='{ if ($1 == "string") { k = $0; sub(/\t.*/, "", k) } else k = $1 " " $2 }'
+rule 'no solution is in the tree as code' "$(awk -v name="" "$key"'
+    FILENAME ~ /stub.list$/ { stub[k] = 1; next }
+    FILENAME ~ /allowed.txt$/ { stub["string " $0] = 1; next }
+    FILENAME ~ /solved.list$/ { if (!(k in stub)) solved[k] = $NF ($1 == "string" ? "" : " " $(NF - 1)); next }
+    k in solved { at = $NF; if (!said[at, solved[k], $1]++) print at ($1 == "string" ? "" : " " $(NF - 1)) ": " $1 " of " solved[k] ($1 == "run" ? "" : ": " substr(k, 1, 100)) }' "$ALLOWED" "$work/stub.list" "$work/solved.list" "$work/all.list")"
+exit $bad
