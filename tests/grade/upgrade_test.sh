@@ -57,7 +57,7 @@ edit '1s|.*|/* prefetch_queries.c -- newer.|' lab5_prefetch/prefetch_queries.c
 edit '1s|.*|# Lab 1, newer|' lab1_flatparam/README.md
 tests/tools/upgrade.sh --sums >handout.sums
 # fresh TREE -- a copy of the course's new handout, to upgrade
-fresh() { rm -rf "${dir:?}/$1" && cp -pR "$dir/course" "$dir/$1" && cd "$dir/$1"; }
+fresh() { rm -rf "${dir:?}/$1" && cp -pR "$dir/course" "$dir/$1" && cd "$dir/$1" || exit 2; }
 
 cd "$dir/old" || exit 2
 # In forward.c each border gets text of its own: 2.2 and 2.4 have two.
