@@ -40,6 +40,7 @@ plain() { sed '/SOLUTION \(BEGIN\|END\)/d; /\/\* STUB:/d; /\/\* TASK [^ ]* \(BEG
 tests/tools/handout.sh "$dir/with" 1,2 >"$dir/log" 2>&1
 problem=$?
 for file in lab[1-6]_*/*.c; do
+    [ ! -e "tests/grade/handout/$file" ] || continue # laid over, as in every handout
     case $file in
     lab[12]*) plain "$file" >"$dir/a" && plain "$dir/with/$file" >"$dir/b" && cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 || problem=1 ;;
     *) cmp "$dir/stubs/$file" "$dir/with/$file" >>"$dir/log" 2>&1 || problem=1 ;;

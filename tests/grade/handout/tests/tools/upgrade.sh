@@ -98,7 +98,7 @@ merged() {
         /\/\* TASK [^ ]+ END/ { inside = 0 }
         file == 1 && inside { text[k] = text[k] $0 "\n" }
         file == 2 && !inside { print }
-        /\/\* TASK [^ ]+ BEGIN/ { k = key($0); k = k "#" ++n[k]; inside = 1; if (0) print }' "$2" "$1"
+        /\/\* TASK [^ ]+ BEGIN/ { k = key($0); k = k "#" ++n[k]; inside = 1; if (file == 2) printf "%s", text[k] }' "$2" "$1"
 }
 
 (cd "$from" && lab_files) >"$dir/there"
