@@ -4,10 +4,11 @@
 #   tests/grade/answers.sh TREE WORK         from the top of the tree with the solutions; objects go to the folder WORK
 #
 # text     Two lines of a solution that follow each other (blanks and braces aside), or one long line of it, stand nowhere in TREE.
-# objects  Each source of TREE is compiled, and each file with solutions from here, by the same command. An object is looked at as
+# objects  Each source and header of TREE is compiled, and each file with solutions from here, by the same command. An object is looked at as
 #          a disassembler sees it, without names: instructions, kinds of operands, offsets into structs. From here:
 #            runs     of RUN instructions, names of called functions included
-#            floats   of a function: how often it adds, multiplies, divides, takes roots of floats, if that is 8 times or more
+#            floats   of a function with 8 operations of floats or more: how often it adds, divides and takes roots. A factor may be
+#                     multiplied in by its caller, so products are not compared
 #            strings  of 12 characters or more
 #          What a solution's object has, and the object of its stub has not, is in no object of TREE.
 # What two solutions and given code must share is listed in $ALLOWED, which takes a reason. Prints a PASS or FAIL line
@@ -68,14 +69,15 @@ rule 'what may stand in both does' "$(sed '/^#/d; /^$/d' "$ALLOWED" | while IFS=
 done)"
 
 # ---- objects ----------------------------------------------------------------------------------
-# compile FROM TO -- the paths on standard input. -O1 keeps a loop a loop; no vectors, no copies for other processors.
+# compile FROM TO -- the paths on standard input, headers for the functions that no source may use. One that is only a part of
+# sources does not compile alone; they have it. -O1 keeps a loop a loop; no vectors, no copies for other processors.
 compile() (
     cd "$1" || exit 2
     flags="-O1 -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -D_GNU_SOURCE -I. -I$2 -Itests/sim/ascend/include -DBACKEND_ABI=0 -w $(pkg-config --cflags libcjson libxxhash mpich 2>/dev/null)"
     while IFS= read -r path; do
         mkdir -p "$2/$(dirname "$path")"
         printf '%s\n' "$path"
-    done | xargs -P 2 -I{} sh -c 'case $1 in *.c) c="gcc -std=c11" ;; *) c="g++ -std=c++17" ;; esac; $c '"$flags"' -c -o "'"$2"'/$1.o" "$1" || echo "$1"' compile {}
+    done | xargs -P 2 -I{} sh -c 'case $1 in *.c) c="gcc -std=c11" ;; *.h) c="gcc -std=c11 -x c -fkeep-inline-functions -fkeep-static-functions -Dalways_inline=used" ;; *) c="g++ -std=c++17" ;; esac; $c '"$flags"' -c -o "'"$2"'/$1.o" "$1" 2>"'"$2"'/$1.err" || case $1 in *.h) ;; *) cat "'"$2"'/$1.err" && echo "$1" ;; esac' compile {}
 )
 # listing FOLDER -- "kind thing function file" for each run, bag of float operations and string of the objects there
 listing() (
@@ -88,7 +90,7 @@ listing() (
                     for (k = 0; k < run; k++) text = text token[i + k] ";"
                     print "run " text " " name " " file
                 }
-                if (floats >= 8) print "floats " adds "+" subs "-" muls "*" divs "/" roots "r " name " " file
+                if (floats >= 8) print "floats " adds "+" subs "-" divs "/" roots "r " name " " file
                 n = floats = adds = subs = muls = divs = roots = 0
             }
             /^[0-9a-f]+ <.*>:$/ { flush(); name = $2; gsub(/[<>:]/, "", name); next }
@@ -123,7 +125,7 @@ for side in solved stub all; do
 done
 echo "$sources" | compile "$here" "$work/solved" >"$work/uncompiled"
 echo "$sources" | compile "$tree" "$work/stub" >>"$work/uncompiled"
-(cd "$tree" && find common lab* trainer tests -name '*.c' -o -name '*.cc' -o -name '*.cpp' | sort) | compile "$tree" "$work/all" >>"$work/uncompiled"
+(cd "$tree" && find common lab* trainer tests -name '*.c' -o -name '*.cc' -o -name '*.cpp' -o -name '*.h' | sort) | compile "$tree" "$work/all" >>"$work/uncompiled"
 rule 'all sources compile' "$(cat "$work/uncompiled")"
 for side in solved stub all; do
     listing "$work/$side" >"$work/$side.list"
