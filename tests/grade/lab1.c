@@ -546,8 +546,8 @@ static fsdp_status task_1_4(grade *g)
 }
 
 /* ---- 1.5: integrates lab 1 ----------------------------------------------------------------- */
-/* A model for FLAT_CASES: normal values, so that every element differs, also from those of another
- * parameter's spec. */
+/* A model for FLAT_CASES: normal values, so that every element differs, also from the elements of
+ * another parameter's spec. */
 static void literal_params(const flat_case *c, param_spec *params)
 {
     for (int p = 0; p < CASE_PARAMS; p++)
