@@ -73,6 +73,7 @@ static struct {
     sim_launch_fn launch;
     bool (*is_device)(const void *, size_t);
     bool (*is_deterministic)(void);
+    void (*make_fail)(const char *);
 } acl;
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -815,6 +816,29 @@ static void die_still_subscribed(void)
     (void)acl.DestroyStream(s);
 }
 
+/* A call that a test wants to fail does nothing, and has words; the others work. */
+static void test_calls_that_fail(void)
+{
+    aclrtStream none = NULL;
+    begin();
+    acl.make_fail("aclrtCreateStreamWithConfig");
+    BAD(acl.CreateStreamWithConfig(&none, 0, 0), ACL_ERROR_INTERNAL_ERROR, "as a test wants it");
+    WANT(none == NULL, 1);
+    aclrtEvent w = new_event(acl.CreateEventExWithFlag, ACL_EVENT_SYNC);
+    acl.make_fail(NULL);
+    aclrtStream s = new_stream();
+    GOOD(acl.DestroyStream(s));
+    GOOD(acl.DestroyEvent(w));
+}
+
+/* A device that was reset, and nobody who calls aclFinalize. */
+static void die_not_finalised(void)
+{
+    begin();
+    GOOD(acl.ResetDevice(0));
+    exit(0);
+}
+
 /* ---- running them ---------------------------------------------------------------------------- */
 
 typedef struct test {
@@ -828,6 +852,7 @@ typedef struct test {
 #name, name, NULL                                                                          \
     }
 static const test TESTS[] = {
+    LIVES(test_calls_that_fail),
     LIVES(test_init),
     LIVES(test_devices),
     LIVES(test_messages),
@@ -866,6 +891,7 @@ static const test TESTS[] = {
     {"a callback that nobody takes", die_nobody_reports,
      "a callback of stream 0 waits for thread 0x4d"},
     {"a thread that leaves callbacks", die_unsubscribed_early, "while 1 callbacks of stream 0"},
+    {"an end without aclFinalize", die_not_finalised, "ends without aclFinalize"},
     {"a stream that has its thread", die_still_subscribed, "before aclrtUnSubscribeReport"},
 };
 
@@ -917,6 +943,7 @@ static void find_calls(void)
     acl.launch = fetch("sim_acl_launch");
     acl.is_device = fetch("sim_acl_is_device");
     acl.is_deterministic = fetch("sim_acl_is_deterministic");
+    acl.make_fail = fetch("sim_break");
 }
 
 int main(void)

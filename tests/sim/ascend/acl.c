@@ -113,9 +113,28 @@ aclError acl_check_context(acl_context *c, const char *call)
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
 
+static int exit_status = -1; /* of a program that ends by exit() */
+
+static void note_exit(int status, void *unused)
+{
+    (void)unused;
+    exit_status = status;
+}
+
+/* The last destructor here, and so after the one by which the plug-in finalises. A device that is
+ * still set is one that has failed, and is left to the system. */
+static __attribute__((destructor(101))) void finalize_check(void)
+{
+    if (exit_status == 0 && atomic_load(&initialised) && used_device >= 0 && n_set == 0)
+        sim_die("the program ends without aclFinalize");
+}
+
 aclError aclInit(const char *config)
 {
     (void)config;
+    static atomic_bool noted;
+    if (!atomic_exchange(&noted, true))
+        (void)on_exit(note_exit, NULL);
     if (atomic_exchange(&initialised, true))
         return sim_acl_fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit was called before");
     atomic_store(&finalised, false);
