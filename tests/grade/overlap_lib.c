@@ -310,8 +310,8 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
 static fsdp_status drops_part(fixture *fx, prefetch *p)
 {
     for (int u = 0; u < N_UNITS; u++)
-        fx->r.grads[u].visited = u != H0;
-    TRY(unshard_begin(&fx->f, H0));
+        fx->r.grads[u].visited = u != FROZEN; /* nothing is allocated, and no block used again */
+    TRY(unshard_begin(&fx->f, FROZEN));
     TRY(gate_close(fx->g, fx->compute));
     TRY(prefetch_end_backward(p));
     TRY(stream_sync(p->own.gather_stream));
