@@ -239,28 +239,28 @@ static fsdp_status hccl_exchange(void *handle, const native_call *c, void *queue
 
 /* ---- the transport --------------------------------------------------------------------------- */
 
-static const native_api HCCL = {.name = "hccl",
-                                .library = "HCCL",
-                                .start_name = "HcclCommInitRootInfo",
-                                .end_name = "HcclCommDestroy",
-                                .id_bytes = HCCL_CALL_ID_BYTES,
-                                .prepare = hccl_prepare,
-                                .describe = hccl_describe,
-                                .id_make = hccl_id_make,
-                                .start = hccl_start,
-                                .look = hccl_look,
-                                .exchange = hccl_exchange,
-                                .all_gather = hccl_all_gather,
-                                .broadcast = hccl_broadcast,
-                                .reduce_scatter = hccl_reduce_scatter,
-                                .all_reduce = hccl_all_reduce,
-                                .destroy = hccl_destroy,
-                                .abort = hccl_abort};
+const native_api hccl_api = {.name = "hccl",
+                             .library = "HCCL",
+                             .start_name = "HcclCommInitRootInfo",
+                             .end_name = "HcclCommDestroy",
+                             .id_bytes = HCCL_CALL_ID_BYTES,
+                             .prepare = hccl_prepare,
+                             .describe = hccl_describe,
+                             .id_make = hccl_id_make,
+                             .start = hccl_start,
+                             .look = hccl_look,
+                             .exchange = hccl_exchange,
+                             .all_gather = hccl_all_gather,
+                             .broadcast = hccl_broadcast,
+                             .reduce_scatter = hccl_reduce_scatter,
+                             .all_reduce = hccl_all_reduce,
+                             .destroy = hccl_destroy,
+                             .abort = hccl_abort};
 
 static fsdp_status hccl_open_over(transport_group *below, transport_group **out,
                                   const char **why_not)
 {
-    return native_open_over(&HCCL, &hccl_transport, below, out, why_not);
+    return native_open_over(&hccl_api, &hccl_transport, below, out, why_not);
 }
 
 const comm_transport hccl_transport = {

@@ -143,7 +143,7 @@ int npu_n_devices(void)
 }
 
 /* The device becomes this thread's, with sums in one order and so the same bits in every run.
- * own->context: for other threads. */
+ * own->context: for other threads. own->entered is set though a later call fails. */
 static int device_enter(int index, npu_own *own)
 {
     /* SOLUTION BEGIN 6.2 */

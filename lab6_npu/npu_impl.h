@@ -18,8 +18,10 @@ int npu_acl_type(dtype t);
 int npu_hccl_type(dtype t);
 int npu_copy_kind(accel_copy_kind kind);
 
-/* npu_status -- FSDP_OK for 0, else what an error of ACL means here, with ACL's words for it:
- * FSDP_ENOMEM or FSDP_EDEVICE. what: the call, or the operation. Any thread. */
+/* npu_status -- FSDP_OK for 0, else what an error of ACL means here, with the code and ACL's words
+ * for it: FSDP_ENOMEM if memory is short (ACL_ERROR_RT_MEMORY_ALLOCATION of the NPU,
+ * ACL_ERROR_BAD_ALLOC of the host), FSDP_EDEVICE for all others. what: the call, or the operation.
+ * Any thread. */
 fsdp_status npu_status(int code, const char *what);
 
 /* What a call that is not written yet returns in place of ACL's code; npu_status names the task. */
@@ -27,7 +29,7 @@ enum { NPU_TODO_6_2 = -62, NPU_TODO_6_3 = -63 };
 
 /* What a device has of ACL's own: accel_own. */
 typedef struct npu_own {
-    bool entered;  /* aclrtSetDevice was called */
+    bool entered;  /* aclrtSetDevice succeeded: npu_close resets the device, once */
     void *context; /* of the device, for a thread that was just started: aclrtSetCurrentContext */
 } npu_own;
 
@@ -47,7 +49,8 @@ extern const device_backend device_npu;
 int npu_n_devices(void);
 /* ops_npu_fast -- the op table: there is one. */
 const ops *ops_npu_fast(void);
-/* hccl_transport -- HCCL between NPUs. */
+/* hccl_api, hccl_transport -- HCCL's calls as native.h wants them, and what that makes of them. */
+extern const struct native_api hccl_api;
 extern const struct comm_transport hccl_transport;
 
 EXTERN_C_END

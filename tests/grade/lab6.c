@@ -289,6 +289,18 @@ static fsdp_status context_is_kept(npu *n, const acl *a)
                        ((npu_own *)a->own_of(n->dev))->context == now);
 }
 
+/* Else operators add in another order each time. */
+static fsdp_status order_is_fixed(void)
+{
+    bool (*is_deterministic)(void);
+    void (*function)(void);
+    if (!npu_break(NULL))
+        return FSDP_OK; /* CANN cannot be asked */
+    TRY(npu_function("sim_acl_is_deterministic", &function));
+    memcpy(&is_deterministic, &function, sizeof function);
+    return expect_int("ACL_OPT_DETERMINISTIC of the device's context", is_deterministic(), 1);
+}
+
 /* What the functions of the table return when the call of ACL that they make fails: its code. */
 static fsdp_status codes_come_back(npu *n, const acl *a)
 {
@@ -387,6 +399,7 @@ static fsdp_status streams_and_events(npu *n)
     acl a = {0};
     TRY(acl_find(&a));
     TRY(context_is_kept(n, &a));
+    TRY(order_is_fixed());
     TRY(events_order(n, &a));
     TRY(sync_waits(n, &a));
     TRY(events_again(n, &a));
@@ -441,6 +454,8 @@ static fsdp_status host_goes_on(npu *n)
     TRY(gate_close(n->g, n->compute));
     TRY(grade_write(n->compute, a, host, sizeof host));
     memset(host, 0, sizeof host);
+    TRY(device_zero(n->compute, (float *)a + 7, 3 * sizeof *host)); /* after that, in its turn */
+    memset(want + 7, 0, 3 * sizeof *want);
     TRY(device_copy(n->compute, b, a, sizeof host));
     TRY(grade_fetch(n->compute, b, sizeof got, got));
     TRY(gate_open(n->g, "copies up, across and down are issued"));
@@ -492,6 +507,28 @@ static fsdp_status parts(npu *n)
     memcpy(host + 150, want, 120 * sizeof *host);
     TRY(grade_read(n->compute, b, sizeof got, got));
     return expect_f32("a copy into a part: element", got, host, all);
+}
+
+/* Bytes, of which no type of more than one has a whole number. */
+static fsdp_status odd_bytes(npu *n)
+{
+    enum { ALL = 32, COPIED = 13, ZEROS = 7 };
+    unsigned char host[ALL], got[ALL];
+    void *a, *b;
+    memset(host, 1, sizeof host);
+    TRY(npu_block(n, host, ALL, &a));
+    memset(host, 2, sizeof host);
+    TRY(npu_block(n, host, ALL, &b));
+    TRY(device_copy(n->compute, b, a, COPIED));
+    TRY(device_zero(n->compute, b, ZEROS));
+    TRY(grade_read(n->compute, b, ALL, got));
+    for (int i = 0; i < ALL; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "byte %d after a copy of %d bytes and %d zeros", i, COPIED,
+                 ZEROS);
+        TRY(expect_int(what, got[i], i < ZEROS ? 0 : i < COPIED ? 1 : 2));
+    }
+    return FSDP_OK;
 }
 
 typedef struct add_one {
@@ -596,6 +633,7 @@ static fsdp_status copies(npu *n)
     TRY(host_goes_on(n));
     TRY(pinned_goes_on(n));
     TRY(parts(n));
+    TRY(odd_bytes(n));
     TRY(copy_codes_come_back(n));
     TRY(host_work_later(n));
     return host_works_meet(n);
