@@ -24,7 +24,7 @@ fsdp_status flat_layout_build(int n_params, const int *params, const size_t *ele
     size_t next = 0;
     for (int i = 0; i < n_params; i++) {
         out->slots[i] = (flat_slot){.param = params[i], .offset = next, .elems = elems[i]};
-        if (elems[i] > SIZE_MAX / 8 || next > SIZE_MAX / 8)
+        if (elems[i] > SIZE_MAX - next)
             return fsdp_error(FSDP_EINVAL, "use a smaller model",
                               "flat_layout_build: parameter %d of %zu elements overflows",
                               params[i], elems[i]);

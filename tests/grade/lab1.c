@@ -238,6 +238,7 @@ static fsdp_status task_1_2(grade *g)
     const flat_align four = {4, 4};
     const size_t five[] = {5, 5}, half[] = {SIZE_MAX / 2, SIZE_MAX / 2};
     const size_t more[] = {SIZE_MAX / 2 + 2, SIZE_MAX / 2 + 2}, last[] = {5, SIZE_MAX - 3};
+    const size_t one_more[] = {5, SIZE_MAX - 4};
     for (int i = 0; i < N_LAYOUT_CASES; i++)
         for (int w = 1; w <= 4; w++)
             TRY(check_layout(&LAYOUT_CASES[i], w));
@@ -245,9 +246,10 @@ static fsdp_status task_1_2(grade *g)
     TRY(refused("flat_layout_build with shard alignment 0", five, (flat_align){4, 0}, 2));
     TRY(refused("flat_layout_build with W = 0", five, four, 0));
     TRY(refused("flat_layout_build of 2 x SIZE_MAX/2 elements", half, four, 2));
-    /* the sums wrap round to 2 and to 4: no alignment notices */
+    /* the sums wrap round to 2, 4 and 0: no alignment notices */
     TRY(refused("flat_layout_build of 2 x (SIZE_MAX/2 + 2) elements", more, (flat_align){1, 1}, 2));
     TRY(refused("flat_layout_build of 5 and SIZE_MAX - 3 elements", last, four, 2));
+    TRY(refused("flat_layout_build of SIZE_MAX + 1 elements", one_more, (flat_align){1, 1}, 1));
     return expect_all_freed("flat_layout_build, then flat_layout_free", build_and_free,
                             (void *)&LAYOUT_CASES[0]);
 }
