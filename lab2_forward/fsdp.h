@@ -62,7 +62,7 @@ typedef struct fsdp {
  *   collective  all ranks of gather_group (the shard group), units in the same order
  *   moves       (S-1)*shard_elems*dtype_bytes(param_dtype) sent per rank of a shard group of S
  *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
- *   errors      those of comm_alloc and comm_all_gather
+ *   errors      those of comm_alloc, shard_cast and comm_all_gather
  *   source      [FSDP §3.2.1] */
 fsdp_status unshard_begin(fsdp *f, int u);
 /* unshard_drop -- provided: give up a gather that nobody used; free full after the gather, on
@@ -77,7 +77,7 @@ fsdp_status unshard_drop(fsdp *f, int u);
 fsdp_status unshard_wait(fsdp *f, int u);
 
 /* ---- 2.3 ------------------------------------------------------------------------------------- */
-/* reshard -- drop the gathered array: set the views to NULL and free full.
+/* reshard -- set views.params of u's parameters (param_unit), tied ones too, to NULL; free full.
  *   order   stream-ordered on compute, after the kernels that still read full
  *   state   GATHERED -> SHARDED; no-op when SHARDED or resident
  *   errors  FSDP_ESTATE when GATHERING: the gather in flight would write to freed memory */

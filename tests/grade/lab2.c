@@ -64,6 +64,49 @@ static fsdp_status check_shard(const fsdp *f, int u, const char *what)
 }
 
 /* ---- 2.1 ----------------------------------------------------------------------------------- */
+/* What unshard_begin copies: the second watch of the device. */
+typedef struct copy_count {
+    atomic_int copies;
+    const float *shard;
+    atomic_int of_shard;
+} copy_count;
+
+static uint64_t count_copy(void *self, const device_act *act)
+{
+    copy_count *c = self;
+    if (act->kind == ACT_COPY)
+        atomic_fetch_add(&c->copies, 1);
+    if (act->kind == ACT_COPY && act->src == c->shard)
+        atomic_fetch_add(&c->of_shard, 1);
+    return 0;
+}
+
+/* The shard goes straight to its place: an all-gather from anywhere else copies once more, and a
+ * buffer that is not comm_alloc's is not shown to peers. */
+static fsdp_status check_in_place(grade *g, fsdp *f, int u, const copy_count *c)
+{
+    const fsdp_unit *unit = &f->units[u];
+    const size_t bytes = unit->layout.padded_elems * sizeof(float);
+    device_share at;
+    void *shown;
+    TRY(expect_int("unshard_begin: copies (1: the all-gather is in place)", atomic_load(&c->copies),
+                   1));
+    TRY(expect_int("unshard_begin: copies that read the shard", atomic_load(&c->of_shard), 1));
+    TRY(comm_alloc(f->gather_group, g->compute, MEM_OTHER, bytes, "probe", &shown));
+    const bool is_shown = device_share_find(g->dev, unit->full, bytes, &at);
+    const bool wanted = device_share_find(g->dev, shown, bytes, &at);
+    device_free(g->compute, shown);
+    return expect_true("full is of comm_alloc, which shows it to peers", is_shown == wanted);
+}
+
+static fsdp_status expect_no_views(const fsdp *f, const char *when)
+{
+    for (int p = 0; p < f->run.m->n_params; p++)
+        if (f->views.params[p])
+            return fsdp_error(FSDP_EINVAL, "", "views.params[%d] %s: expected NULL", p, when);
+    return FSDP_OK;
+}
+
 /* What waits for `gathered` may read the array: g->order sees whether the event was recorded behind
  * the gather. */
 static fsdp_status read_behind_gathered(const fsdp *f, int u)
@@ -80,10 +123,15 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.shard_elems, bytes_before;
+    copy_count copies = {.shard = unit->shard};
     comm_job_stats_reset(g->comm);
     bytes_before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
-    TRY(unshard_begin(f, u));
+    device_set_second_watch(g->dev, &(device_watch){.self = &copies, .issued = count_copy});
+    const fsdp_status begun = unshard_begin(f, u);
+    device_set_second_watch(g->dev, NULL);
+    TRY(begun);
     TRY(expect_int("state after unshard_begin", unit->state, UNIT_GATHERING));
+    TRY(expect_no_views(f, "after unshard_begin (bound before the wait?)"));
     TRY(unshard_begin(f, u)); /* no-op */
     TRY(read_behind_gathered(f, u));
     size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - bytes_before;
@@ -93,7 +141,8 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
     comm_stats s = comm_job_stats_read(g->comm);
     TRY(expect_int("all-gathers", (long long)s.calls[COMM_OP_ALL_GATHER], 1));
     TRY(expect_int("bytes sent", (long long)s.bytes_sent[COMM_OP_ALL_GATHER],
-                   (long long)((size_t)(g->world_size - 1) * n * sizeof(float))));
+                   (long long)((size_t)(f->mesh.shape.shard_size - 1) * n * sizeof(float))));
+    TRY(check_in_place(g, f, u, &copies));
     for (int op = 0; op < COMM_OPS; op++)
         if (op != COMM_OP_ALL_GATHER)
             TRY(expect_int(comm_op_name((comm_op)op), (long long)s.calls[op], 0));
@@ -122,13 +171,18 @@ static fsdp_status update_shard(stream *s, float *shard, size_t elems)
                         (mem_access){shard, elems * sizeof *shard, true});
 }
 
-/* Has u's gather ended within limit_ms, while the compute stream is held up? */
-static bool gathers_within(const fsdp *f, int u, int limit_ms)
+/* Has it happened within limit_ms, while another stream is held up? */
+static bool done_within(event *e, int limit_ms)
 {
     const struct timespec nap = {.tv_nsec = 1000 * 1000};
-    for (int ms = 0; ms < limit_ms && !event_done(f->units[u].gathered); ms++)
+    for (int ms = 0; ms < limit_ms && !event_done(e); ms++)
         nanosleep(&nap, NULL);
-    return event_done(f->units[u].gathered);
+    return event_done(e);
+}
+
+static bool gathers_within(const fsdp *f, int u, int limit_ms)
+{
+    return done_within(f->units[u].gathered, limit_ms);
 }
 
 enum { GATHER_MS = 8000, HELD_MS = 30 };
@@ -187,6 +241,27 @@ static fsdp_status gather_after_event(grade *g, fsdp *f, int u, bool early)
     return st;
 }
 
+/* The gather is held up; nobody waits for it before unshard_wait. */
+static fsdp_status nobody_waits(grade *g, fsdp *f, int u)
+{
+    event *after = NULL;
+    fsdp_error_info why;
+    TRY(unshard_drop(f, u));
+    TRY(event_create(g->dev, &after));
+    fsdp_status st = gate_close(g, f->gather_stream);
+    st = first_failure(st, unshard_begin(f, u), &why);
+    st = first_failure(st, event_record(after, f->compute), &why);
+    bool ended = done_within(after, GATHER_MS);
+    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
+    st = first_failure(st, expect_true("compute goes on while a gather that was begun runs", ended),
+                       &why);
+    st = first_failure(st, check_full(f, u, "held up"), &why);
+    event_free(after);
+    if (st != FSDP_OK)
+        fsdp_error_set(&why);
+    return st;
+}
+
 /* Gathers may have a stream of their own (lab 5): then they ask no other. */
 static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
 {
@@ -209,30 +284,123 @@ static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
     return st;
 }
 
+/* Every rank is a shard group of its own: gather_group, not the world, and shard_rank, not the rank
+ * of the world. */
+static fsdp_status gather_alone(grade *g, comm *alone)
+{
+    fsdp f;
+    fsdp_error_info why;
+    TRY(literal_fsdp_whole(g, N_UNITS, ELEMS, &f));
+    f.gather_group = f.mesh.shard = alone;
+    fsdp_status st = first_failure(FSDP_OK, begin_and_check(g, &f, 0), &why);
+    st = first_failure(st, begin_and_check(g, &f, 1), &why);
+    return end_fixture(&f, st, &why);
+}
+
+static fsdp_status cast_fails(stream *s, const cast_args *a)
+{
+    (void)s;
+    (void)a;
+    return fsdp_error(FSDP_EDEVICE, "", "a cast of the test that fails");
+}
+
+static fsdp_status cast_nothing(stream *s, const cast_args *a)
+{
+    (void)s;
+    (void)a;
+    return FSDP_OK;
+}
+
+/* What each call returns is passed on. In bf16 shard_cast, task 2.6, may be unwritten. */
+static fsdp_status pass_errors_on(grade *g, fsdp *f)
+{
+    ops with = *f->run.ops;
+    fsdp_unit *unit = &f->units[1];
+    const flat_layout whole = unit->layout;
+    comm_job_stats_reset(g->comm);
+    unit->layout.padded_elems = SIZE_MAX / 4;
+    TRY(expect_status("unshard_begin when comm_alloc finds no memory", unshard_begin(f, 1),
+                      FSDP_ENOMEM));
+    unit->layout = whole;
+    unit->state = UNIT_SHARDED;
+    TRY(expect_int("all-gathers without memory",
+                   (long long)comm_job_stats_read(g->comm).calls[COMM_OP_ALL_GATHER], 0));
+    f->run.param_dtype = DTYPE_BF16;
+    f->run.ops = &with;
+    with.cast = cast_fails;
+    TRY(expect_true("unshard_begin fails when shard_cast does", unshard_begin(f, 1) != FSDP_OK));
+    TRY(expect_int("bytes of the gathered array in bf16",
+                   (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
+                   (long long)(whole.padded_elems * sizeof(uint16_t))));
+    device_free(f->gather_stream, unit->full);
+    unit->full = NULL;
+    unit->state = UNIT_SHARDED;
+    with.cast = cast_nothing;
+    unit->layout.shard_elems = SIZE_MAX / 2 + 1;
+    TRY(expect_true("unshard_begin fails when comm_all_gather does",
+                    unshard_begin(f, 1) != FSDP_OK));
+    unit->layout = whole;
+    return FSDP_OK;
+}
+
+static fsdp_status errors_of_begin(grade *g, comm *alone)
+{
+    fsdp f;
+    fsdp_error_info why;
+    TRY(literal_fsdp_whole(g, N_UNITS, ELEMS, &f));
+    f.gather_group = f.mesh.shard = alone;
+    return end_fixture(&f, first_failure(FSDP_OK, pass_errors_on(g, &f), &why), &why);
+}
+
+static fsdp_status small_groups(grade *g)
+{
+    comm *alone;
+    TRY(comm_range(g->comm, g->rank, 1, 1, &alone));
+    fsdp_status st = comm_agree(g->comm, gather_alone(g, alone));
+    if (st == FSDP_OK)
+        st = comm_agree(g->comm, errors_of_begin(g, alone));
+    if (st == FSDP_OK)
+        comm_close(alone);
+    return st;
+}
+
+/* The first three units are gathered, and stay so. */
+static fsdp_status begin_in_turn(grade *g, fsdp *f)
+{
+    fsdp_error_info why;
+    fsdp_status st = FSDP_OK;
+    trace_start(g);
+    for (int u = 0; u + 1 < N_UNITS && st != FSDP_ETODO; u++)
+        st = first_failure(st, begin_and_check(g, f, u), &why);
+    char want[128];
+    snprintf(want, sizeof want, "%s root %zu;%s h.0 %zu;%s h.1 %zu;",
+             comm_op_name(COMM_OP_ALL_GATHER), f->units[0].layout.shard_elems,
+             comm_op_name(COMM_OP_ALL_GATHER), f->units[1].layout.shard_elems,
+             comm_op_name(COMM_OP_ALL_GATHER), f->units[2].layout.shard_elems);
+    st = first_failure(
+        st, expect_text("collectives (operation, label, elements)", trace_stop(g), want), &why);
+    if (st != FSDP_OK)
+        fsdp_error_set(&why);
+    return st;
+}
+
+/* Each part follows only where the one before passed on all ranks: a gate takes its time. */
 static fsdp_status task_2_1(grade *g)
 {
     fsdp f;
     fsdp_error_info why;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    fsdp_status st = FSDP_OK;
-    trace_start(g);
-    for (int u = 0; u + 1 < N_UNITS && st != FSDP_ETODO; u++)
-        st = first_failure(st, begin_and_check(g, &f, u), &why);
-    char want[128];
-    snprintf(want, sizeof want, "%s root %zu;%s h.0 %zu;%s h.1 %zu;",
-             comm_op_name(COMM_OP_ALL_GATHER), f.units[0].layout.shard_elems,
-             comm_op_name(COMM_OP_ALL_GATHER), f.units[1].layout.shard_elems,
-             comm_op_name(COMM_OP_ALL_GATHER), f.units[2].layout.shard_elems);
-    st = first_failure(
-        st, expect_text("collectives (operation, label, elements)", trace_stop(g), want), &why);
-    if (st != FSDP_ETODO)
-        st = first_failure(st, gather_after_update(g, &f, N_UNITS - 1), &why);
-    if (st != FSDP_ETODO) {
-        st = first_failure(st, gather_after_event(g, &f, 0, true), &why);
-        st = first_failure(st, gather_after_event(g, &f, 1, false), &why);
-        st = first_failure(st, gather_on_its_stream(g, &f, 1), &why);
+    fsdp_status st = comm_agree(g->comm, begin_in_turn(g, &f));
+    for (int part = 0; part < 5 && st == FSDP_OK; part++) {
+        st = part == 0   ? gather_after_update(g, &f, N_UNITS - 1)
+             : part == 1 ? gather_after_event(g, &f, 0, true)
+             : part == 2 ? gather_after_event(g, &f, 1, false)
+             : part == 3 ? nobody_waits(g, &f, 2)
+                         : gather_on_its_stream(g, &f, 1);
+        st = comm_agree(g->comm, st);
     }
-    return end_fixture(&f, st, &why);
+    st = end_fixture(&f, first_failure(FSDP_OK, st, &why), &why);
+    return st == FSDP_OK ? small_groups(g) : st;
 }
 
 /* ---- 2.2 ----------------------------------------------------------------------------------- */
@@ -255,17 +423,19 @@ static fsdp_status hand_alloc(grade *g, fsdp *f, int u)
     return stream_sync(g->compute);
 }
 
-static fsdp_status check_views(const fsdp *f, int u, int tied)
+static fsdp_status check_views(const fsdp *f, int u)
 {
     const fsdp_unit *unit = &f->units[u];
     char what[96];
     for (int p = 0; p < f->run.m->n_params; p++) {
         const float *full = unit->full, *want = NULL;
+        const int storage = f->run.m->params[p].tied_to;
         for (int i = 0; i < unit->layout.n_slots; i++)
-            if (unit->layout.slots[i].param == (p == tied ? f->run.m->params[p].tied_to : p))
+            if (unit->layout.slots[i].param == (storage != NOT_TIED ? storage : p))
                 want = full + unit->layout.slots[i].offset;
         snprintf(what, sizeof what, "after binding %s: views.params[%d]%s", unit->name, p,
-                 p == tied ? " (tied)" : "");
+                 storage != NOT_TIED ? " (tied)" : "");
+        TRY(expect_true("views.grads, which is lab 3's, is left alone", !f->views.grads[p]));
         const float *got = f->views.params[p];
         if (got != want)
             return fsdp_error(FSDP_EINVAL, "", "%s: got %s%td, expected %s%td", what,
@@ -277,7 +447,7 @@ static fsdp_status check_views(const fsdp *f, int u, int tied)
 
 /* The gather is held up; unshard_wait returns at once, and a kernel that reads the
  * view runs after it. */
-static fsdp_status wait_and_check(grade *g, fsdp *f, int u, int tied, float *probe)
+static fsdp_status wait_and_check(grade *g, fsdp *f, int u, float *probe)
 {
     fsdp_unit *unit = &f->units[u];
     const flat_slot *slot = &unit->layout.slots[unit->layout.n_slots - 1];
@@ -287,7 +457,7 @@ static fsdp_status wait_and_check(grade *g, fsdp *f, int u, int tied, float *pro
     TRY(gate_close(g, f->comm_stream));
     TRY(hand_gather(f, u, values));
     TRY(unshard_wait(f, u));
-    TRY(check_views(f, u, tied));
+    TRY(check_views(f, u));
     TRY(device_copy(f->compute, probe, f->views.params[slot->param], slot->elems * sizeof *probe));
     struct timespec nap = {.tv_nsec = 10 * 1000 *
                                       1000}; /* a kernel that does not wait runs in this time */
@@ -310,20 +480,71 @@ static void hand_release(fsdp *f, int u)
     memset(f->views.params, 0, (size_t)f->run.m->n_params * sizeof *f->views.params);
 }
 
+/* Behind the gather, other work on its stream is held up: compute waits for the gather alone. */
+static fsdp_status wait_for_the_gather_alone(grade *g, fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    float values[MAX_ELEMS];
+    wanted_full(f, u, values);
+    TRY(hand_alloc(g, f, u));
+    TRY(hand_gather(f, u, values));
+    TRY(gate_close(g, f->comm_stream));
+    TRY(unshard_wait(f, u));
+    TRY(event_record(unit->consumed, f->compute));
+    bool ended = done_within(unit->consumed, GATHER_MS);
+    TRY(gate_open(g, "unshard_wait"));
+    TRY(expect_true("compute waits for its own gather, not for what follows on gather_stream",
+                    ended));
+    hand_release(f, u);
+    TRY(stream_sync(f->comm_stream)); /* out of the gate */
+    return stream_sync(f->compute);
+}
+
+/* Compute is held up: the gathers of later units go on. */
+static fsdp_status gathers_go_on(grade *g, fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    float values[MAX_ELEMS];
+    wanted_full(f, u, values);
+    TRY(hand_alloc(g, f, u));
+    TRY(gate_close(g, f->compute));
+    TRY(hand_gather(f, u, values));
+    TRY(unshard_wait(f, u));
+    TRY(event_record(unit->consumed, f->comm_stream));
+    bool ended = done_within(unit->consumed, GATHER_MS);
+    TRY(gate_open(g, "unshard_wait"));
+    TRY(expect_true("gather_stream does not wait for compute", ended));
+    hand_release(f, u);
+    return stream_sync(f->compute);
+}
+
+/* Two parameters of different units trade numbers; the second parameters of the root and of h.2 are
+ * used a second time. */
+static int mix_params(fsdp *f)
+{
+    literal_swap(f, 1, 2);
+    (void)literal_tie(f, 2);
+    return literal_tie(f, 5);
+}
+
 static fsdp_status task_2_2(grade *g)
 {
     fsdp f;
     fsdp_error_info why;
     float *probe = NULL;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    int tied = literal_tie(&f, 1); /* shares the storage of the root's second parameter */
+    f.param_unit[mix_params(&f)] = UNIT_ROOT; /* the second use is another unit's */
     fsdp_status st = first_failure(
         FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
     for (int u = 0; u < N_UNITS && st == FSDP_OK; u++) {
-        st = first_failure(st, wait_and_check(g, &f, u, tied, probe), &why);
+        st = first_failure(st, wait_and_check(g, &f, u, probe), &why);
         if (st == FSDP_OK)
             hand_release(&f, u);
     }
+    if (st == FSDP_OK)
+        st = first_failure(st, wait_for_the_gather_alone(g, &f, 1), &why);
+    if (st == FSDP_OK)
+        st = first_failure(st, gathers_go_on(g, &f, 3), &why);
     st = first_failure(
         st, expect_status("unshard_wait of a sharded unit", unshard_wait(&f, 1), FSDP_ESTATE),
         &why);
@@ -333,36 +554,67 @@ static fsdp_status task_2_2(grade *g)
 }
 
 /* ---- 2.3 ----------------------------------------------------------------------------------- */
-/* A kernel that still reads the views is held up; reshard must not take the memory from it. */
+/* Every view points somewhere, also those of other units and of gradients. */
+static void bind_all(fsdp *f, float *somewhere)
+{
+    for (int p = 0; p < f->run.m->n_params; p++) {
+        f->views.params[p] = somewhere;
+        f->views.grads[p] = somewhere;
+    }
+}
+
+static fsdp_status check_unbound(fsdp *f, int u, const float *somewhere)
+{
+    for (int p = 0; p < f->run.m->n_params; p++) {
+        const bool is_of_u = f->param_unit[p] == u;
+        if (is_of_u && f->views.params[p])
+            return fsdp_error(FSDP_EINVAL, "", "views.params[%d]%s after reshard: expected NULL", p,
+                              f->run.m->params[p].tied_to == NOT_TIED ? "" : " (tied)");
+        if (!is_of_u && f->views.params[p] != somewhere)
+            return fsdp_error(FSDP_EINVAL, "",
+                              "views.params[%d], which another unit has, after reshard of %s: "
+                              "expected as before",
+                              p, f->units[u].name);
+        TRY(expect_true("views.grads, which is lab 3's, is left alone",
+                        f->views.grads[p] == somewhere));
+        f->views.params[p] = NULL;
+        f->views.grads[p] = NULL;
+    }
+    return FSDP_OK;
+}
+
+/* A kernel that still reads the views is held up; reshard must not take the memory from it, nor let
+ * later gathers wait for it. The gathered array differs from the masters, which stay. */
 static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
 {
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.padded_elems;
     float values[MAX_ELEMS], got[MAX_ELEMS];
     wanted_full(f, u, values);
+    for (size_t j = 0; j < n; j++)
+        values[j] += 0.25f;
     TRY(hand_alloc(g, f, u));
     TRY(hand_gather(f, u, values));
     TRY(expect_status("reshard of a unit whose gather is in flight", reshard(f, u), FSDP_ESTATE));
     TRY(expect_true("full is still there after the refusal", unit->full != NULL));
     TRY(stream_sync(f->comm_stream));
     unit->state = UNIT_GATHERED;
-    for (int i = 0; i < unit->layout.n_slots; i++)
-        f->views.params[unit->layout.slots[i].param] =
-            (float *)unit->full + unit->layout.slots[i].offset;
+    bind_all(f, values);
     TRY(gate_close(g, f->compute));
     TRY(device_copy(f->compute, probe, unit->full, n * sizeof *probe));
     TRY(reshard(f, u));
+    TRY(event_record(unit->consumed, f->comm_stream));
+    bool goes_on = done_within(unit->consumed, GATHER_MS);
     struct timespec nap = {.tv_nsec =
                                10 * 1000 * 1000}; /* a free that does not wait runs in this time */
     nanosleep(&nap, NULL);
     TRY(gate_open(g, "reshard"));
+    TRY(expect_true("gather_stream does not wait for compute at reshard", goes_on));
     TRY(grade_read(f->compute, probe, n * sizeof *got, got));
     TRY(expect_f32("what compute read before reshard (NaN: freed under it)", got, values, n));
     TRY(expect_int("state after reshard", unit->state, UNIT_SHARDED));
     TRY(expect_true("full is NULL after reshard", unit->full == NULL));
-    for (int p = 0; p < f->run.m->n_params; p++)
-        if (f->views.params[p])
-            return fsdp_error(FSDP_EINVAL, "", "views.params[%d] after reshard: expected NULL", p);
+    TRY(check_unbound(f, u, values));
     TRY(expect_int("bytes of gathered parameters after reshard",
                    (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
     TRY(reshard(f, u)); /* no-op */
@@ -432,6 +684,7 @@ static fsdp_status task_2_3(grade *g)
     fsdp_error_info why;
     float *probe = NULL;
     TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
+    (void)mix_params(&f);
     fsdp_status st = first_failure(
         FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
     ledger_reset_peaks(device_ledger(g->dev));
@@ -473,6 +726,10 @@ static fsdp_status pass(grade *g, const unit_hooks *h, fsdp *f)
         snprintf(what, sizeof what, "state of %s, which %s, after post_forward", f->units[u].name,
                  stay ? "stays_after_forward" : "does not stay");
         TRY(expect_int(what, f->units[u].state, stay ? UNIT_GATHERED : UNIT_SHARDED));
+        for (int p = 0; p < f->run.m->n_params; p++)
+            if (f->param_unit[p] == u)
+                TRY(expect_true("views after post_forward: NULL unless the unit stays",
+                                (f->views.params[p] != NULL) == stay));
         if (stay && k < N_UNITS)
             stays += f->units[u].layout.padded_elems * sizeof(float);
     }
@@ -502,6 +759,7 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
     TRY(expect_status("unshard_wait of a sharded unit", unshard_wait(f, 1), FSDP_ESTATE));
     TRY(unshard_begin(f, 1));
     TRY(expect_status("reshard while gathering", reshard(f, 1), FSDP_ESTATE));
+    TRY(expect_status("post_forward while gathering", h.post_forward(h.self, 1), FSDP_ESTATE));
     TRY(unshard_wait(f, 1));
     /* the shards change, as an optimizer step would change them: the next gather is fresh */
     TRY(reshard(f, 1));
@@ -515,6 +773,34 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
         want[j] += 0.5f;
     TRY(expect_f32("gather after a step (stale copy?): full", got, want, padded));
     return h.post_forward(h.self, 1);
+}
+
+/* Compute is held up during a whole pass: the host only issues it. */
+static fsdp_status host_runs_ahead(grade *g, fsdp *f)
+{
+    fsdp_error_info why;
+    unit_hooks h = fsdp_forward_hooks(f);
+    fsdp_status st = gate_close(g, f->compute);
+    for (int u = 0; u < N_UNITS; u++) {
+        st = first_failure(st, h.pre_forward(h.self, u), &why);
+        st = first_failure(st, h.post_forward(h.self, u), &why);
+    }
+    st = first_failure(st, gate_open(g, "the forward hooks"), &why);
+    st = first_failure(st, reshard(f, UNIT_ROOT), &why);
+    if (st != FSDP_OK)
+        fsdp_error_set(&why);
+    return st;
+}
+
+static fsdp_status no_memory_in_hooks(fsdp *f, int u)
+{
+    unit_hooks h = fsdp_forward_hooks(f);
+    const size_t padded = f->units[u].layout.padded_elems;
+    f->units[u].layout.padded_elems = SIZE_MAX / 4;
+    TRY(expect_status("pre_forward without memory", h.pre_forward(h.self, u), FSDP_ENOMEM));
+    f->units[u].layout.padded_elems = padded;
+    f->units[u].state = UNIT_SHARDED;
+    return FSDP_OK;
 }
 
 static fsdp_status expect_gathers(const fsdp *f, const char *what, const char *got,
@@ -605,6 +891,11 @@ static fsdp_status full_keeps_the_root(grade *g)
                        expect_gathers(&f, "collectives of two passes", trace_stop(g), order,
                                       sizeof order / sizeof *order),
                        &why);
+    st = comm_agree(g->comm, st);
+    if (st == FSDP_OK)
+        st = first_failure(st, host_runs_ahead(g, &f), &why);
+    if (st == FSDP_OK)
+        st = first_failure(st, no_memory_in_hooks(&f, 1), &why);
     return end_fixture(&f, st, &why);
 }
 
@@ -671,6 +962,27 @@ static fsdp_status gather_bf16(grade *g, fsdp *f, int u)
     return reshard(f, u);
 }
 
+/* Gathers have a stream of their own, which is held up: the host goes on, and the cast runs there
+ * (the order check sees one that does not). */
+static fsdp_status cast_on_its_stream(grade *g, fsdp *f)
+{
+    fsdp_error_info why;
+    fsdp_status st = stream_create(g->dev, &(stream_config){.name = "gather"}, &f->gather_stream);
+    TRY(st);
+    st = first_failure(st, gate_close(g, f->gather_stream), &why);
+    st = first_failure(st, unshard_begin(f, 0), &why);
+    st = first_failure(st, gate_open(g, "shard_cast"), &why);
+    st = first_failure(st, unshard_wait(f, 0), &why);
+    st = first_failure(st, reshard(f, 0), &why);
+    st = first_failure(st, stream_sync(f->gather_stream), &why);
+    if (st == FSDP_OK)
+        stream_free(f->gather_stream);
+    f->gather_stream = f->comm_stream;
+    if (st != FSDP_OK)
+        fsdp_error_set(&why);
+    return st;
+}
+
 static fsdp_status task_2_6(grade *g)
 {
     fsdp f;
@@ -680,6 +992,8 @@ static fsdp_status task_2_6(grade *g)
     fsdp_status st = FSDP_OK;
     for (int u = 0; u < N_UNITS && st != FSDP_ETODO; u++)
         st = first_failure(st, gather_bf16(g, &f, u), &why);
+    if (st == FSDP_OK)
+        st = first_failure(st, cast_on_its_stream(g, &f), &why);
     return end_fixture(&f, st, &why);
 }
 

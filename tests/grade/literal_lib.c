@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOT_ALIGN_ELEMS = 4 };
+enum { SLOT_ALIGN_ELEMS = 4, MOST_TIED = 2 };
 
 /* ---- the model ----------------------------------------------------------------------------- */
 static void add_param(model *m, size_t elems)
@@ -18,13 +18,13 @@ static void add_param(model *m, size_t elems)
     m->n_param_elems += elems;
 }
 
-/* One layer per unit; room for one tied parameter behind the others (literal_tie). */
+/* One layer per unit; room for tied parameters behind the others (literal_tie). */
 static fsdp_status make_model(int n_units, const size_t (*elems)[2], model **out)
 {
     model *m = calloc(1, sizeof *m);
     FSDP_ASSERT(m != NULL);
     m->layers = calloc((size_t)n_units, sizeof *m->layers);
-    m->params = calloc(2 * (size_t)n_units + 1, sizeof *m->params);
+    m->params = calloc(2 * (size_t)n_units + MOST_TIED, sizeof *m->params);
     FSDP_ASSERT(m->layers != NULL && m->params != NULL);
     m->n_layers = n_units;
     m->n_blocks = n_units - 1;
@@ -104,7 +104,7 @@ static fsdp_status make_units(grade *g, int n_units, const size_t (*elems)[2], f
     const model *m = f->run.m;
     f->units = calloc((size_t)n_units, sizeof *f->units);
     f->layer_unit = calloc((size_t)n_units, sizeof *f->layer_unit);
-    f->param_unit = calloc((size_t)m->n_params + 1, sizeof *f->param_unit);
+    f->param_unit = calloc((size_t)m->n_params + MOST_TIED, sizeof *f->param_unit);
     FSDP_ASSERT(f->units != NULL && f->layer_unit != NULL && f->param_unit != NULL);
     f->n_units = n_units;
     for (int u = 0; u < n_units; u++) {
@@ -140,9 +140,9 @@ static fsdp_status make_literal(grade *g, int n_units, const size_t (*elems)[2],
     model *m;
     TRY(make_model(n_units, elems, &m));
     f->run.m = m;
-    m->n_params++; /* views with room for literal_tie */
+    m->n_params += MOST_TIED; /* views with room for literal_tie */
     fsdp_status status = model_views_init(m, &f->views);
-    m->n_params--;
+    m->n_params -= MOST_TIED;
     if (status == FSDP_OK)
         status = stream_create(g->dev, &(stream_config){.name = "comm"}, &f->comm_stream);
     f->gather_stream = f->reduce_stream = f->comm_stream;
@@ -206,4 +206,28 @@ int literal_tie(struct fsdp *f, int param)
     m->params[tied].tied_to = param;
     f->param_unit[tied] = f->param_unit[param];
     return tied;
+}
+
+static flat_slot *slot_of(const fsdp *f, int param)
+{
+    const flat_layout *l = &f->units[f->param_unit[param]].layout;
+    for (int i = 0; i < l->n_slots; i++)
+        if (l->slots[i].param == param)
+            return &l->slots[i];
+    return NULL;
+}
+
+void literal_swap(struct fsdp *f, int p, int q)
+{
+    model *m = literal_model(f);
+    const param_spec spec = m->params[p];
+    const int unit = f->param_unit[p];
+    flat_slot *slot_p = slot_of(f, p), *slot_q = slot_of(f, q);
+    FSDP_ASSERT(slot_p != NULL && slot_q != NULL && unit != f->param_unit[q]);
+    slot_p->param = q;
+    slot_q->param = p;
+    m->params[p] = m->params[q];
+    m->params[q] = spec;
+    f->param_unit[p] = f->param_unit[q];
+    f->param_unit[q] = unit;
 }
