@@ -285,6 +285,7 @@ static fsdp_status watch_order(trainer *t)
     t->order = order_check_create();
     if (!t->order)
         return fsdp_error(FSDP_ENOMEM, "", "order check: no host memory");
+    order_check_tell(t->order, comm_rank(t->run.world), comm_size(t->run.world));
     const device_watch watch = order_check_watch(t->order);
     device_set_watch(t->run.dev, &watch);
     return FSDP_OK;

@@ -19,6 +19,8 @@ struct order_check {
     order_figures figures;
     fsdp_error_info first; /* the first violation, or why the checker gave up */
     bool gave_up;
+    bool tells; /* it prints the first violation at once */
+    int rank, n_ranks;
     order_pair pairs[MOST_PAIRS]; /* [figures.violations] */
 };
 
@@ -38,6 +40,13 @@ void order_check_free(order_check *c)
     free(c->clocks.events);
     pthread_mutex_destroy(&c->lock);
     free(c);
+}
+
+void order_check_tell(order_check *c, int rank, int n_ranks)
+{
+    c->tells = true;
+    c->rank = rank;
+    c->n_ranks = n_ranks;
 }
 
 device_watch order_check_watch(order_check *c)
@@ -74,6 +83,12 @@ static void keep_first(order_check *c, fsdp_status status, const char *hint, con
     c->first.status = status;
     snprintf(c->first.what, sizeof c->first.what, "%s", what);
     snprintf(c->first.hint, sizeof c->first.hint, "%s", hint);
+    if (status == FSDP_EORDER && c->tells) {
+        const fsdp_error_info kept = *fsdp_error_get(); /* the caller's */
+        fsdp_error_set(&c->first);
+        fsdp_error_print(stderr, c->rank, c->n_ranks);
+        fsdp_error_set(&kept);
+    }
 }
 
 static void no_memory(order_check *c)

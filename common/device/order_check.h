@@ -1,6 +1,7 @@
 /* order_check.h -- does the order that events make keep two streams from each other's memory?
  *
- *   order_check_create -> device_set_watch(d, order_check_watch(c)) -> work on any streams
+ *   order_check_create [-> order_check_tell] -> device_set_watch(d, order_check_watch(c)) -> work
+ * on any streams
  *   -> order_check_status -> device_set_watch(d, NULL) -> order_check_free
  *
  * It reads what is issued and computes what happens before what, by vector clocks. Only declared
@@ -27,6 +28,10 @@ typedef struct order_check order_check;
 /* order_check_create -- one that has seen nothing; NULL: no memory. Let it watch before the first
  * device_alloc: memory that it has not seen allocated is to it no device memory. */
 order_check *order_check_create(void);
+/* order_check_tell -- from now on the first violation is printed to stderr as soon as it is found,
+ * with the rank: what it leads to may end the process before anybody asks for order_check_status.
+ *   n_ranks  0: the rank is left out */
+void order_check_tell(order_check *c, int rank, int n_ranks);
 /* order_check_free -- when it watches no device any more; NULL is accepted. */
 void order_check_free(order_check *c);
 

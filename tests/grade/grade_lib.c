@@ -372,6 +372,7 @@ static fsdp_status grade_open(grade *g)
     g->ops = target_ops();
     g->rank = comm_rank(g->comm);
     g->world_size = comm_size(g->comm);
+    order_check_tell(g->order, g->rank, g->world_size); /* an assertion may end the task */
     return FSDP_OK;
 }
 

@@ -1,8 +1,11 @@
 /* test_order_check.c -- what the stream-order checker calls a violation, and what not: a test for
  * each rule. The compute stream is inline, so everything runs in the order of its issue, and only
  * the checker can tell. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "common/device/order_check.h"
 #include "tests/unit/device_lib.h"
 
@@ -446,6 +449,51 @@ static void test_violations_are_counted_by_pair(void **state)
     assert_says("'reader' on stream side");
 }
 
+/* What an assertion would otherwise hide: the first violation is printed at once, and no other. */
+static void end_after_violations(rig *r, int err)
+{
+    char memory[2][64] = {{0}};
+    dup2(err, STDERR_FILENO);
+    order_check_tell(r->c, 1, 3);
+    for (int i = 0; i < 2; i++) {
+        device_act act = {.kind = ACT_ALLOC, .stream = r->a, .dst = memory[i], .bytes = 64};
+        act.label = i == 0 ? "first" : "second";
+        order_check_issued(r->c, &act);
+        act = (device_act){.kind = i == 0 ? ACT_FILL : ACT_UPLOAD, .stream = r->b};
+        act.dst = memory[i];
+        act.bytes = 64;
+        order_check_issued(r->c, &act);
+    }
+    abort();
+}
+
+static void test_the_first_is_printed_at_once(void **state)
+{
+    rig *r = *state;
+    int end[2], status;
+    char got[2048];
+    assert_int_equal(pipe(end), 0);
+    const pid_t child = fork();
+    if (child == 0)
+        end_after_violations(r, end[1]);
+    close(end[1]);
+    size_t n = 0;
+    for (ssize_t more = 1; more > 0 && n + 1 < sizeof got; n += more > 0 ? (size_t)more : 0)
+        more = read(end[0], got + n, sizeof got - 1 - n);
+    got[n] = '\0';
+    close(end[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    if (strstr(got,
+               "[rank 1/3] order: 'device_zero' on stream side writes bytes 0-64 of 'first'") !=
+            got ||
+        strstr(got, "\nHINT: record an event on compute") == NULL)
+        fail_msg("got \"%s\", expected the first violation and its hint", got);
+    if (strstr(got, "second") != NULL)
+        fail_msg("got \"%s\", expected the first violation alone", got);
+    expect_clean(r);
+}
+
 /* ---- bounds --------------------------------------------------------------------------------- */
 
 /* Steps that use memory in the same way, without and with a host that waits. */
@@ -537,6 +585,7 @@ int main(void)
         RULE(test_launch_that_touches_nothing),
         RULE(test_label_and_scope),
         RULE(test_violations_are_counted_by_pair),
+        RULE(test_the_first_is_printed_at_once),
         RULE(test_a_long_run_keeps_no_more),
         RULE(test_streams_one_after_the_other),
         RULE(test_too_many_streams),
