@@ -444,6 +444,8 @@ copy && truncate -s -1 "$file" && damaged 'cut off' 'rank-00000.safetensors is d
 copy && truncate -s 3 "$file" && damaged 'three bytes' 'rank-00000.safetensors is damaged: got 3 bytes'
 copy && patch "$file" 0 X && damaged 'length of the header' 'rank-00000.safetensors is damaged'
 copy && patch "$file" 5000 '\0252\0252' && damaged 'a value' 'rank-00000.safetensors is damaged: got .* XXH3' '' 3
+copy && patch "$step/rank-00001.safetensors" 5000 '\0252\0252' && # one rank reads all files
+    damaged 'a value in a file beyond the ranks' 'rank-00001.safetensors is damaged: got .* XXH3'
 copy && cp "$step/rank-00001.safetensors" "$file" && damaged 'one part twice' 'rank-00000.safetensors is damaged'
 mkdir "$new/damaged" && touch "$new/damaged/meta.json" "$new/damaged/rank-00000.ckpt" &&
     damaged 'the old form' 'damaged is of the old form' 'program that saved it' 2
