@@ -276,8 +276,11 @@ enum {
 };
 static const flat_case FLAT_CASES[] = {
     [CASE_EQUAL] = {3, {{2, 0, 4}, {0, 4, 4}, {1, 8, 4}}, 12, 1},
-    [CASE_HEADER] = {3, {{7, 0, 5}, {2, 6, 7}, {4, 14, 3}}, 18, 2}, /* the header's example */
-    [CASE_TEN] = {1, {{3, 0, 10}}, 10, 1},                          /* over all ranks */
+    [CASE_HEADER] = {3, /* the header's example; a slot beyond n_slots is no slot */
+                     {{7, 0, 5}, {2, 6, 7}, {4, 14, 3}, {0, 0, 24}},
+                     18,
+                     2},
+    [CASE_TEN] = {1, {{3, 0, 10}}, 10, 1},             /* over all ranks */
     [CASE_MOVED] = {2, {{5, 0, 6}, {0, 6, 6}}, 12, 4}, /* W=2: alignment moves a boundary into b */
     [CASE_LONG] = {2, {{1, 0, 3}, {6, 4, 29}}, 36, 4},
     [CASE_FIVE] = {1, {{8, 0, 5}}, 5, 1}, /* W=4: the last rank is all padding */
@@ -732,10 +735,11 @@ static fsdp_status rows_of_two(int shard_size, int world_size, size_t shard_alig
         {.n_dims = 2, .dims = {7, 3}, .elems = 21, .tied_to = NOT_TIED},
         {.n_dims = 1, .dims = {9}, .elems = 9, .tied_to = NOT_TIED},
         {.n_dims = 2, .dims = {5, 2}, .elems = 10, .tied_to = NOT_TIED}};
-    flat_slot *slots = calloc(2, sizeof *slots); /* flat_layout_free frees them */
+    flat_slot *slots = calloc(3, sizeof *slots); /* flat_layout_free frees them */
     FSDP_ASSERT(slots != NULL);
     slots[0] = (flat_slot){.param = 3, .offset = 0, .elems = 10};
     slots[1] = (flat_slot){.param = 0, .offset = 12, .elems = 3};
+    slots[2] = (flat_slot){.param = 1, .offset = 0, .elems = 16}; /* beyond n_slots: no slot */
     const size_t w = (size_t)world_size, shard = size_round_up((16 + w - 1) / w, shard_align);
     *l = (flat_layout){.world_size = world_size,
                        .n_slots = 2,
@@ -790,6 +794,20 @@ static const rows_case ROWS_CASES[] = {
      {1, 1, 1, 1}, /* rooms aligned to 4, slices to 3 */
      {{{0, 0, 0, 6}}, {{1, 0, 2, 2}}, {{0, 6, 0, 4}}, {{1, 2, 2, 1}}}},
     {2,
+     4,
+     1,
+     8,
+     6,
+     {1, 1, 1, 1}, /* the same slices without an alignment */
+     {{{0, 0, 0, 6}}, {{1, 0, 2, 2}}, {{0, 6, 0, 4}}, {{1, 2, 2, 1}}}},
+    {2,
+     4,
+     7,
+     8,
+     7,
+     {1, 1, 1, 1}, /* b begins one element behind its slice */
+     {{{0, 0, 0, 6}}, {{1, 0, 1, 2}}, {{0, 6, 0, 4}}, {{1, 2, 1, 1}}}},
+    {2,
      10,
      1,
      8,
@@ -800,6 +818,8 @@ static const rows_case ROWS_CASES[] = {
 
 static fsdp_status check_rows(const rows_case *c, const flat_layout *l)
 {
+    TRY(expect_int("rows: elements of a row of a", (long long)l->rows[0].row_elems, 2));
+    TRY(expect_int("rows: elements of a row of b", (long long)l->rows[1].row_elems, 1));
     TRY(expect_int("rows: where b begins in a shard", (long long)l->rows[1].shard_begin,
                    (long long)c->b_begin));
     TRY(expect_int("rows: shard_elems", (long long)l->shard_elems, (long long)c->shard_elems));
