@@ -518,12 +518,13 @@ static fsdp_status gathers_go_on(grade *g, fsdp *f, int u)
     return stream_sync(f->compute);
 }
 
-/* Two parameters of different units trade numbers; the second parameters of the root and of h.2 are
- * used a second time. */
+/* Two parameters of different units trade numbers; the second parameter of the root is used a
+ * second time, that of h.2 a second and a third time. */
 static int mix_params(fsdp *f)
 {
     literal_swap(f, 1, 2);
     (void)literal_tie(f, 2);
+    (void)literal_tie(f, 5);
     return literal_tie(f, 5);
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOT_ALIGN_ELEMS = 4, MOST_TIED = 2 };
+enum { SLOT_ALIGN_ELEMS = 4, MOST_TIED = 3 };
 
 /* ---- the model ----------------------------------------------------------------------------- */
 static void add_param(model *m, size_t elems)

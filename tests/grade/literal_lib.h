@@ -22,7 +22,7 @@ float literal_value(const fsdp *f, int u, size_t j);
  * code sees it. */
 model *literal_model(fsdp *f);
 /* literal_tie -- append one parameter whose storage is that of `param` (as lm_head is tied to wte).
- * Returns its global index. At most twice, before the views are used. */
+ * Returns its global index. At most three times, before the views are used. */
 int literal_tie(fsdp *f, int param);
 /* literal_swap -- let two untied parameters of different units trade their numbers: then the
  * parameters of a unit do not stand side by side in the model. Before literal_tie. */
