@@ -12,7 +12,9 @@
 
 float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k)
 {
-    return k == 0 ? o->r->f->units[u].shard : o->units[u].state[k - 1];
+    if (k == 0)
+        return o->r->f->units[u].shard;
+    return o->units ? o->units[u].state[k - 1] : NULL;
 }
 
 /* Work space of a save or a load, on the host. */

@@ -17,7 +17,7 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
 void optimizer_free(fsdp_optimizer *o);
 
 /* ckpt_unit_array -- this rank's shard of array k (0: parameters, k + 1: state k) of unit u, on the
- * device; NULL for the states of a frozen unit. */
+ * device; NULL for the states of a frozen unit, and of an optimizer of which only r is set. */
 float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k);
 /* ckpt_save -- write a checkpoint to the store. A rank's file holds the pieces of the parameters
  * and of the states that lie in its world slice: so every element is written once, and padding

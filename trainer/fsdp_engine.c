@@ -168,13 +168,21 @@ static void engine_free(void *self)
     free(e);
 }
 
+/* No more than the run needs: an evaluation needs lab 2, and of lab 3 only what says which units
+ * stay gathered. */
 static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sharding,
                                 fsdp_engine *e, unit_hooks *hooks)
 {
+    const run_context *run = &config->run;
     TRY(fsdp_create(config, &e->f));
-    TRY(reducer_create(&e->f, sharding, &e->r));
-    *hooks = fsdp_backward_hooks(&e->r);
-    return optimizer_create(&e->r, &e->o);
+    *hooks = fsdp_forward_hooks(&e->f);
+    if (!run->forward_only || sharding != SHARDING_FULL)
+        TRY(reducer_create(&e->f, sharding, &e->r));
+    if (!run->forward_only)
+        *hooks = fsdp_backward_hooks(&e->r);
+    e->r.f = &e->f; /* as files of parameters need it */
+    e->o.r = &e->r;
+    return run->forward_only ? FSDP_OK : optimizer_create(&e->r, &e->o);
 }
 
 fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy sharding,

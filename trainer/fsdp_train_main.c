@@ -74,7 +74,8 @@ static fsdp_status write_snapshot(const trainer *t)
 /* What follows the last step. */
 static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
 {
-    const int64_t step = was_done ? t->setup.first_step : train_end(&t->cfg.train);
+    const int64_t first = t->setup.first_step, end = train_end(&t->cfg.train);
+    const int64_t step = first > end ? first : end;
     if (!was_done)
         TRY(profile_run_write(t->profiled, stdout));
     if (!was_done && t->snapshot)
@@ -86,7 +87,7 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
     if (!was_done)
         TRY(report_run(t, result, stdout));
     TRY(print_order(t));
-    if (comm_rank(t->run.world) == 0 && train_end(&t->cfg.train) > t->setup.first_step)
+    if (comm_rank(t->run.world) == 0 && end > first)
         printf("done: loss %.6f -> %.6f, %.1f ms per step (median)\n", result->first_loss,
                result->last_loss, result->ms_per_step);
     return FSDP_OK;
@@ -112,7 +113,8 @@ static fsdp_status train(trainer *t, train_result *result)
 {
     const int64_t first_step = t->setup.first_step;
     /* what this command wrote about its steps stays; an export may be missing */
-    const bool was_done = first_step > 0 && first_step >= train_end(&t->cfg.train);
+    const bool was_done =
+        first_step > 0 && first_step >= train_end(&t->cfg.train) && !t->cfg.eval_only;
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
     if (t->cfg.export_init_dir && first_step == 0) /* else it has been written */

@@ -80,12 +80,14 @@ static fsdp_status dry_steps(dry_run *d)
                              .observer = {d, begin_step, end_step, NULL},
                              .runner = t->runner,
                              .store = t->cfg.save_dir ? &t->store : NULL};
+    comm_stats unused, *of_batch = t->run.forward_only ? &d->traffic : &unused;
     TRY(train_open(&t->setup, &t->loop));
-    TRY(train_rehearse(t->loop, STEPS, &d->traffic));
+    if (!t->run.forward_only)
+        TRY(train_rehearse(t->loop, STEPS, &d->traffic));
     if (d->line)
         timeline_watch_to(d->watch, NULL);
-    if (t->cfg.val_data) /* the gradients of the last step are still there */
-        TRY(train_rehearse_evaluation(t->loop, d->eval_batches));
+    if (trainer_val_data(t)) /* the gradients of the last step are still there */
+        TRY(train_rehearse_evaluation(t->loop, d->eval_batches, of_batch));
     if (t->cfg.export_dir || t->cfg.export_init_dir) /* it gathers masters, unit by unit */
         TRY(t->engine.read_array(t->engine.self, 0, NULL, NULL));
     if (t->cfg.export_optimizer)
@@ -102,13 +104,15 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
     const bool runs_c = device_runs_c(of->run.dev);
     const dry_kind kind = device_memory_is_host(of->run.dev) ? DRY_CPU : DRY_SEPARATE;
     const device_watch counter = {.self = d, .issued = count_flops};
+    const corpus endless = {.n_tokens = SIZE_MAX};
+    const corpus *val = of->cfg.plan ? &endless : trainer_val_data(of); /* a plan opens none */
     *d = (dry_run){.t = {.cfg = of->cfg,
                          .run = of->run,
                          .costs = of->costs,
                          .told = of->told,
                          .runs_ahead = of->runs_ahead || on_accelerator},
                    .eval_batches =
-                       of->cfg.plan ? 2 : train_eval_batches(&of->cfg.train, &of->val_data)};
+                       trainer_val_data(of) ? train_eval_batches(&of->cfg.train, val) : 0};
     t->cfg.train.loss_csv = NULL;
     t->cfg.digests = NULL;
     t->cfg.train.steps = STEPS;

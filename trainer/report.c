@@ -225,7 +225,8 @@ static void print_memory(const trainer *t, const memory_table *table, FILE *out,
 
 static void print_traffic(const trainer *t, const train_result *r, FILE *out, FILE *csv)
 {
-    fprintf(out, "sent by rank 0 in a step    measured     planned\n");
+    fprintf(out, "sent by rank 0 in a %s   measured     planned\n",
+            t->run.forward_only ? "batch" : "step ");
     for (int i = 0; i < N_SHOWN_OPS; i++) {
         const comm_op op = SHOWN_OPS[i];
         const char *name = comm_op_name(op);

@@ -7,8 +7,9 @@
 #include "trainer/trainer.h"
 
 /* Facts that --resume-change may name: those that add_facts does not fix. */
-static const char NAMES[] = "data,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
-                            "reduction,freeze,clip-grad,weight-decay,betas,eps,momentum,rho";
+const char TRAINER_MAY_CHANGE[] =
+    "data,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
+    "reduction,freeze,clip-grad,weight-decay,betas,eps,momentum,rho";
 
 fsdp_status trainer_check_change(const char *change)
 {
@@ -16,9 +17,10 @@ fsdp_status trainer_check_change(const char *change)
     for (const char *at = change; at && *at;) {
         size_t n = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)(n < 31 ? n : 31), at);
-        if (n == 0 || n > 31 || options_choice(NAMES, name) < 0)
+        if (n == 0 || n > 31 || options_choice(TRAINER_MAY_CHANGE, name) < 0)
             return fsdp_error(FSDP_EINVAL, "name what the message of --resume named",
-                              "--resume-change: got '%s', expected some of %s", name, NAMES);
+                              "--resume-change: got '%s', expected some of %s", name,
+                              TRAINER_MAY_CHANGE);
         at += n + (at[n] == ',');
     }
     return FSDP_OK;

@@ -155,7 +155,7 @@ static fsdp_status prepare_model(trainer *t)
     if (c->init_note && *c->init_note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", c->init_note);
     TRY(gpt2_create(&t->model_cfg, &t->m));
-    TRY(model_freeze(&t->m, c->freeze));
+    TRY(model_freeze(&t->m, c->forward_only ? NULL : c->freeze));
     t->m.chunk_rows = (size_t)c->chunk_loss;
     t->run.m = &t->m;
     t->run.mode = (grad_acc_mode)c->reduction;
@@ -166,6 +166,7 @@ static fsdp_status prepare_model(trainer *t)
     t->run.seed = (uint64_t)c->seed;
     t->run.param_dtype = (dtype)c->param_dtype;
     t->run.reduce_dtype = (dtype)c->reduce_dtype;
+    t->run.forward_only = c->forward_only;
     t->run.optimizer = c->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)c->optimizer;
     return backend_ops(c->device, c->ops != OPS_FAST, &t->run.ops);
 }
@@ -375,7 +376,7 @@ fsdp_status trainer_allocate(trainer *t)
     t->setup = (train_setup){.cfg = &t->cfg.train,
                              .run = &t->run,
                              .data = &t->data,
-                             .val_data = t->cfg.val_data ? &t->val_data : NULL,
+                             .val_data = trainer_val_data(t),
                              .engine = &t->engine,
                              .observer = {t, observe_step, observe_end_step, observe_pause},
                              .runner = t->runner,

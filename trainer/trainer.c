@@ -23,6 +23,11 @@ size_t trainer_memory(const trainer *t, bool *limited)
     return *limited ? have : have / (size_t)comm_local_size(t->run.world);
 }
 
+const corpus *trainer_val_data(const trainer *t)
+{
+    return t->cfg.val_data ? &t->val_data : t->cfg.eval_only ? &t->data : NULL;
+}
+
 fsdp_config trainer_fsdp_config(const trainer *t)
 {
     return (fsdp_config){.run = t->run,

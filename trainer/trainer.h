@@ -75,6 +75,9 @@ size_t trainer_memory(const trainer *t, bool *limited);
 fsdp_status trainer_choose_recompute(trainer *t);
 /* trainer_print_recompute -- a line that says what runs again; nothing without the option. */
 void trainer_print_recompute(const trainer *t, FILE *out);
+/* trainer_val_data -- what is evaluated: --val-data or, with --eval-only, the training data; NULL:
+ * nothing. */
+const corpus *trainer_val_data(const trainer *t);
 /* trainer_make -- mesh, engine and runner, on t->run's device and group: all that trains, without
  * files. */
 fsdp_status trainer_make(trainer *t);

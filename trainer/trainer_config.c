@@ -106,6 +106,9 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("synthetic", synthetic_tokens), .max = 1e9, .help = "train on N tokens of made-up text, the same on every machine, in place of --data"},
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus"},
     {OPTION("eval-every", train.eval_every), .max = 1e9, .help = "steps between evaluations (0: at the end)"},
+    {OPTION("eval-batches", train.eval_batches), .max = 1e9, .help = "global batches of an evaluation (0: as many as 128 sequences make)"},
+    {OPTION("eval-only", eval_only),
+     .help = "train nothing: evaluate the weights of --resume, --init-from or --seed on --val-data or, without it, on the training data"},
     {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
     {OPTION("export-init", export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
     {OPTION("export", export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
@@ -497,9 +500,11 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     return refuse_lacks(rules, sizeof rules / sizeof *rules);
 }
 
-/* Likewise, of the optimizer and the schedule. */
-static fsdp_status check_recipe(const train_config *t, int optimizer)
+/* Likewise, of the optimizer, the schedule and the evaluation. */
+static fsdp_status check_recipe(const trainer_config *c)
 {
+    const train_config *t = &c->train;
+    const int optimizer = c->optimizer;
     const bool by_steps = t->lr_schedule == SCHEDULE_STEP;
     const need rules[] = {
         {t->momentum > 0 && optimizer != OPTIMIZER_SGD, "--momentum", "--optimizer sgd"},
@@ -510,6 +515,8 @@ static fsdp_status check_recipe(const train_config *t, int optimizer)
         {by_steps && t->lr_step_size == 0, "--lr-schedule step", "--lr-step-size N"},
         {!by_steps && t->lr_step_size > 0, "--lr-step-size", "--lr-schedule step"},
         {!by_steps && t->lr_gamma != NOT_GIVEN, "--lr-gamma", "--lr-schedule step"},
+        {c->eval_only && !c->forward_only, "--eval-only",
+         "neither --save nor --export-optimizer, --plan-device, --plan-prices or --bucket auto"},
     };
     return refuse_lacks(rules, sizeof rules / sizeof *rules);
 }
@@ -551,9 +558,13 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
         cfg->no_sync = is_fsdp && cfg->no_sync == NO_SYNC_OFF ? NO_SYNC_ALL : cfg->no_sync;
         cfg->reshard_after = is_fsdp ? RESHARD_AFTER_STEP : cfg->reshard_after;
     }
+    if (cfg->eval_only)
+        cfg->train.steps = 0;
     cfg->is_timed = cfg->plan_device != PLAN_NO_DEVICE || cfg->plan_prices || cfg->bucket_auto;
+    cfg->forward_only =
+        cfg->train.steps == 0 && !cfg->save_dir && !cfg->export_optimizer && !cfg->is_timed;
     TRY(check_needs(cfg, world_size));
-    TRY(check_recipe(&cfg->train, cfg->optimizer));
+    TRY(check_recipe(cfg));
     resolve_recipe(&cfg->train, cfg->optimizer);
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));
@@ -568,5 +579,12 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     cfg->prefetch_auto = cfg->prefetch == PREFETCH_AUTO;
     if (cfg->prefetch_auto)
         cfg->prefetch = cfg->n_ranks > 1 ? PREFETCH_BOTH : PREFETCH_NONE;
-    return trainer_check_change(cfg->resume_change);
+    TRY(trainer_check_change(cfg->resume_change));
+    if (!cfg->forward_only)
+        return FSDP_OK;
+    cfg->recompute = (recompute_spec){RECOMPUTE_NOTHING, 0, 1};
+    cfg->recompute_auto = cfg->prefetch_auto = false;
+    cfg->prefetch = PREFETCH_NONE;
+    cfg->resume_change = TRAINER_MAY_CHANGE; /* of the run that saved, only the weights are used */
+    return FSDP_OK;
 }

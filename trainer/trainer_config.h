@@ -64,6 +64,7 @@ typedef struct trainer_config {
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* checkpoints; 0: all */
     bool check_order, print_shards;
+    bool eval_only, forward_only; /* forward_only: no step is made or planned, nothing is saved */
     const char *digests, *digest_values;
     bool plan, is_timed; /* is_timed: plans have times, to be shown or to choose buckets */
     int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
@@ -88,8 +89,8 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
  * n_ranks W, which is --plan-ranks, or world_size without it, and the batch fields so that
  * global_batch = W * batch_size * grad_accum. With only --global-batch G, batch_size is the largest
  * power of two, at most 8, that divides G/W. --sharding optimizer becomes grad-op with --no-sync
- * and --reshard-after step. --plan-fsdp-size makes the strategy hybrid; it and
- * --plan-ranks set plan.
+ * and --reshard-after step. --eval-only becomes --steps 0. --plan-fsdp-size makes the strategy
+ * hybrid; it and --plan-ranks set plan.
  *   errors  FSDP_EINVAL: the batch does not fit, or is not a power of two in canonical mode;
  *           --parallel single with several ranks; a shard group that does not divide W; ... */
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
@@ -101,6 +102,7 @@ fsdp_status trainer_config_check(const trainer_config *cfg);
 /* trainer_config_shard_size -- ranks that share parameters in a job of n_ranks. */
 int trainer_config_shard_size(const trainer_config *cfg);
 
+extern const char TRAINER_MAY_CHANGE[]; /* what --resume-change may name, with commas between */
 /* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
  * (resume_facts.c). change  as given, names with commas between; NULL: none */
 fsdp_status trainer_check_change(const char *change);

@@ -14,6 +14,8 @@ static fsdp_status find_unit_uses(runner *r)
     r->last_layer = r->first_layer + c->n_units;
     r->end_layer = r->last_layer + c->n_units;
     r->border = model_border(c->run.m);
+    if (c->run.forward_only)
+        r->border = c->run.m->n_layers;
     for (int u = 0; u < 3 * c->n_units; u++)
         r->first_layer[u] = -1; /* in all three lists */
     for (int i = 0; i < c->run.m->n_layers; i++) {

@@ -22,6 +22,7 @@ typedef struct run_context {
                            DTYPE_BF16: parameters are a rounded copy of fp32 masters */
     dtype reduce_dtype; /* the type in which gradients are summed, see grad_acc.h */
     optimizer_kind optimizer;
+    bool forward_only; /* nothing is trained: no backward, no gradients, no optimizer */
 } run_context;
 
 /* run_level -- the level of the sum's tree at which n sequences are one node: log2(n) in canonical

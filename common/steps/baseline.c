@@ -358,6 +358,8 @@ static fsdp_status baseline_load(void *self, const ckpt_source *from)
         const ckpt_entry *e = &from->entries.list[i];
         if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* frozen now, trained then */
             continue;
+        if (e->array > 0 && b->run.forward_only)
+            continue;
         status = load_entry(b, from, e, host);
     }
     free(host);
@@ -448,6 +450,8 @@ static fsdp_status allocate(baseline *b)
     b->norm_sum = norm_sum;
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "norm", &b->norm));
     TRY(device_alloc_f32(s, MEM_OTHER, 1, "clip coefficient", &b->coef));
+    if (b->run.forward_only)
+        return FSDP_OK;
     return optim_state_alloc(s, optimizer_of(b->run.optimizer), b->own_elems, false, b->state);
 }
 

@@ -7,8 +7,6 @@
 #include "common/observe/progress.h"
 #include "common/steps/loss_csv.h"
 
-enum { EVAL_SEQUENCES = 128 };
-
 /* What a signal asked for. STILL_WRITING is added while this rank's thread writes a checkpoint. The
  * sum travels after a rank's losses, so all ranks learn it at the same step. */
 enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING = 4 };
@@ -41,6 +39,7 @@ struct train_loop {
     step_figures figures[2]; /* of even and odd steps */
     int64_t next_read;       /* the step whose figures the host reads next */
     float *in_order;         /* [W*A] losses in order of run_batch_node */
+    float *eval_sums;        /* [train_eval_batches] losses of an evaluation's batches */
     double *ms;              /* [steps] */
     atomic_file csv;
     progress *progress;
@@ -86,7 +85,9 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     l->targets = calloc(step_tokens, sizeof *l->targets);
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
-    if (!l->tokens || !l->targets || !l->in_order || !l->ms)
+    const size_t n_eval = setup->val_data ? train_eval_batches(c, setup->val_data) : 0;
+    l->eval_sums = malloc((n_eval + 1) * sizeof *l->eval_sums);
+    if (!l->tokens || !l->targets || !l->in_order || !l->ms || !l->eval_sums)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(stream_create(setup->run->dev, &(stream_config){.name = "loss"}, &l->loss_stream));
     TRY(open_figures(l, &l->figures[0]));
@@ -121,6 +122,7 @@ void train_close(train_loop *l)
     free(l->tokens);
     free(l->targets);
     free(l->in_order);
+    free(l->eval_sums);
     free(l->ms);
     free(l);
 }
@@ -253,42 +255,47 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     return send_figures(l, f);
 }
 
-/* The loss of one global batch of the validation corpus, forward only. */
-static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss)
+/* The loss of one global batch of the validation corpus, forward only. *stats: its calls. */
+static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss, comm_stats *stats)
 {
     const train_setup *setup = l->setup;
     step_figures *f = &l->figures[0]; /* all steps have been read */
+    comm_job_stats_reset(setup->run->world);
     for (size_t a = 0; a < l->A; a++) {
         micro_step ms = {.a = (int)a};
         TRY(load_micro_step(l, setup->val_data, first, f, &ms));
         TRY(runner_forward(setup->runner, &ms));
     }
     TRY(send_figures(l, f));
+    *stats = comm_job_stats_read(setup->run->world);
     return await_figures(l, f, loss);
 }
 
 size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
 {
-    const size_t n_seqs = val_data->n_tokens / (size_t)cfg->seq_len;
-    const size_t n =
-        (n_seqs < EVAL_SEQUENCES ? n_seqs : EVAL_SEQUENCES) / (size_t)cfg->global_batch;
+    const size_t global = (size_t)cfg->global_batch;
+    const size_t there = val_data->n_tokens / (size_t)cfg->seq_len / global;
+    const size_t wanted =
+        cfg->eval_batches > 0 ? (size_t)cfg->eval_batches : EVAL_SEQUENCES / global;
+    const size_t n = there < wanted ? there : wanted;
     return n > 0 ? n : 1;
 }
 
 /* Prints the mean loss over the first sequences of the validation corpus, in whole global batches:
  * the same sequences every time, summed in the same shape for every number of ranks. */
-static fsdp_status evaluate(train_loop *l, int64_t step)
+static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
 {
     const train_setup *setup = l->setup;
     const size_t global = (size_t)setup->cfg->global_batch;
     const size_t n_batches = train_eval_batches(setup->cfg, setup->val_data);
-    float sums[EVAL_SEQUENCES];
     for (size_t i = 0; i < n_batches; i++)
-        TRY(evaluate_batch(l, i * global, &sums[i]));
-    float loss = tree_sum_f32(sums, n_batches) / (float)(n_batches * global * l->T);
+        TRY(evaluate_batch(l, i * global, &l->eval_sums[i], last_batch));
+    const float scale = 1.0f / (float)(n_batches * global * l->T); /* one batch: a step's bits */
+    const float loss = tree_sum_f32(l->eval_sums, n_batches) * scale;
     if (comm_rank(setup->run->world) == 0)
-        fprintf(setup->log, "eval  step %lld  val loss %.9g  (%zu sequences)\n",
-                (long long)step + 1, (double)loss, n_batches * global);
+        fprintf(setup->log, "eval  step %lld  %s %.9g  (%zu sequences)\n", (long long)step + 1,
+                setup->val_data == setup->data ? "loss" : "val loss", (double)loss,
+                n_batches * global);
     return FSDP_OK;
 }
 
@@ -410,11 +417,11 @@ fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step)
     return await_figures(l, &l->figures[(n - 1) % 2], &loss);
 }
 
-fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches)
+fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches, comm_stats *last_batch)
 {
     float loss;
     for (size_t i = 0; i < n_batches && i < 2; i++)
-        TRY(evaluate_batch(l, 0, &loss));
+        TRY(evaluate_batch(l, 0, &loss, last_batch));
     return FSDP_OK;
 }
 
@@ -429,6 +436,9 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
     const train_setup *setup = l->setup;
     const train_config *c = setup->cfg;
     const int64_t end = train_end(c);
+    comm_stats unused;
+    if (setup->run->forward_only && setup->val_data)
+        TRY(evaluate(l, setup->first_step - 1, &result->step_stats));
     for (int64_t step = setup->first_step; step < end && !result->ended_early; step++) {
         const bool evaluates = setup->val_data && due(c->eval_every, step, end);
         const bool saves = setup->store && due(c->save_every, step, end);
@@ -443,7 +453,7 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
             continue;
         TRY(read_steps(l, step, result));
         if (evaluates)
-            TRY(evaluate(l, step));
+            TRY(evaluate(l, step, &unused));
         if (saves || l->asked != ASKED_NOTHING)
             TRY(save(l, &result->failed_alike));
         result->ended_early = l->asked == ASKED_TO_END && step + 1 < end;

@@ -16,6 +16,8 @@
 
 /* How many times the limit of a collective peers may take to write or read files. */
 enum { TRAIN_FILES_TIMES = 12 };
+/* What an evaluation reads at most, unless train_config says how many batches. */
+enum { EVAL_SEQUENCES = 128 };
 
 /* Who is told what the loop does; any function may be NULL. */
 typedef struct train_observer {
@@ -32,7 +34,7 @@ typedef struct train_setup {
     const train_config *cfg;
     const run_context *run;
     const corpus *data;     /* NULL: zeros, for a rehearsal */
-    const corpus *val_data; /* NULL: no evaluation */
+    const corpus *val_data; /* NULL: no evaluation; may be data */
     engine *engine;
     runner *runner;
     FILE *log;               /* rank 0: where progress is printed; NULL: nowhere */
@@ -42,7 +44,8 @@ typedef struct train_setup {
     bool step_by_step;       /* read a step's figures before the next one is issued */
 } train_setup;
 
-/* What the run measured. Figures of one step are those of the last step. */
+/* What the run measured. Figures of one step are those of the last step or, with run->forward_only,
+ * of the last batch. */
 typedef struct train_result {
     double first_loss, last_loss, ms_per_step; /* ms_per_step: the median over the steps */
     comm_stats step_stats;
@@ -59,6 +62,7 @@ fsdp_status train_open(const train_setup *setup, train_loop **out);
  * loss file appears at every checkpoint and at the end; if no step is left to run, it stays as it
  * was. If train_run fails and result->failed_alike is false, the failure may have struck one rank
  * only: the caller then calls train_discard and ends the job.
+ * With run->forward_only no step is made: val_data, if it is given, is evaluated once.
  * With cfg->save_async a checkpoint is published at the first step whose figures say that all ranks
  * have written it, before the next one begins, or at the end; a divergence publishes it too.
  * With setup->store and comm_config.keeps_signals, SIGUSR1 to any rank makes all save and go on,
@@ -69,8 +73,9 @@ fsdp_status train_run(train_loop *l, train_result *result);
  * judged: what a dry device is asked to show. *last_step: the calls of the last of them. */
 fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step);
 /* train_rehearse_evaluation -- evaluate n_batches as train_run does, but at most two. The second
- * one needs no gather of units that the first one left gathered. */
-fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches);
+ * one needs no gather of units that the first one left gathered. *last_batch: the calls of the last
+ * of them. */
+fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches, comm_stats *last_batch);
 /* train_eval_batches -- the number of global batches in an evaluation on val_data, at least one. */
 size_t train_eval_batches(const train_config *cfg, const corpus *val_data);
 /* train_discard -- remove the half-written loss file, and nothing else: streams may still work. */

@@ -109,6 +109,10 @@ refused 1 'momentum of 1' "--momentum: got '1', expected a finite number from 0 
 refused12 'momentum of AdamW' '--momentum: expected --optimizer sgd beside it' 'leave --momentum out' --momentum 0.9
 refused12 'Nesterov without momentum' '--nesterov: expected --momentum M beside it' 'pass --momentum' --optimizer sgd --nesterov
 refused 1 'rho of SGD' '--rho: expected --optimizer adadelta beside it' 'leave --rho out' --optimizer sgd --rho 0.5
+refused12 'checkpoints of an evaluation' '--eval-only: expected neither --save nor --export-optimizer' 'leave --eval-only out' \
+    --eval-only --save "$new/none"
+refused 1 'states of an evaluation' '--eval-only: expected neither --save nor' 'leave' --eval-only --export-optimizer "$new/none"
+refused 1 'times of an evaluation' '--eval-only: expected neither .*--plan-device' 'leave' --eval-only --plan-device h100
 refused 1 'steps without their size' '--lr-schedule step: expected --lr-step-size N beside it' 'pass' --lr-schedule step
 refused 1 'a size of steps of a line' '--lr-step-size: expected --lr-schedule step beside it' 'pass' --lr-schedule linear --lr-step-size 3
 refused 1 'gamma without steps' '--lr-gamma: expected --lr-schedule step beside it' 'pass' --lr-gamma 0.5

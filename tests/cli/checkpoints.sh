@@ -574,6 +574,8 @@ data           | changed data --synthetic 0 --data LICENSE
 synthetic      | changed data --synthetic 5001
 val-data       | free --val-data LICENSE
 eval-every     | free --val-data LICENSE --eval-every 1
+eval-batches   | free --val-data LICENSE --eval-batches 1
+eval-only      | none
 loss-csv       | free
 export-init    | free --export-init $new/free
 export         | free --export $new/free

@@ -1,0 +1,100 @@
+#!/bin/bash
+# evaluate.sh -- runs that train nothing (--eval-only, --steps 0).
+#
+#   tests/cli/evaluate.sh [BUILD]        default build
+#
+# Prints PASS and FAIL lines and a last line with their numbers.
+# shellcheck disable=SC2086
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+. tests/cli/lib.sh
+cli_namespace "$PWD/tests/cli/evaluate.sh" "$@"
+cli_begin "${1:-build}"
+size='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32'
+run="$size --global-batch 12 --synthetic 5000 --reduction canonical"
+
+# good RANKS OPTION... -- a run that must end well, and move and hold what was planned
+good() {
+    launch "$@"
+    [ "$rc" = 0 ] || complain "exit status $rc"
+    grep -q DIFFERS "$work/out" && complain "other bytes or calls than planned: $(grep DIFFERS "$work/out")"
+}
+
+# evaluated -- the loss that was printed last
+evaluated() { sed -n 's/^eval  step [0-9]*  \(val \)\{0,1\}loss \([^ ]*\)  .*/\2/p' "$work/out" | tail -1; }
+
+# is_loss EXPECTED
+is_loss() { [ "$(evaluated)" = "$1" ] || complain "loss $(evaluated), expected $1"; }
+
+# row FILE -- the loss of its first step
+row() { sed -n '2s/^0,\([^,]*\),.*/\1/p' "$1"; }
+
+# held ROW FILE -- bytes of a --memory-report
+held() { awk -F, -v row="$1" '$1 == "memory" && $2 == row { print $4 }' "$2"; }
+
+# ---- one batch with the initial weights: the loss of step 0, on any number of ranks ----
+for how in '--parallel single' '--sharding full' '--sharding none' '--sharding grad-op' '--sharding grad-op --reshard-after step' '--parallel ddp' \
+    '--layout per-param --wrap sub-block' '--param-dtype bf16' '--sharding full --freeze transformer.h.0.* --gradient-checkpointing' \
+    '--sharding full --prefetch both --bucket 30000'; do
+    name="--eval-only $how"
+    good 1 $run $how --steps 1 --loss-csv "$work/one.csv" --memory-report "$work/trains.csv"
+    for ranks in 1 2 3; do
+        [ "$how" = '--parallel single' ] && [ $ranks -gt 1 ] && continue
+        good $ranks $run $how --eval-only --eval-batches 1 --memory-report "$work/memory.csv"
+        is_loss "$(row "$work/one.csv")"
+        [ "$(held activations "$work/memory.csv")" -lt "$(held activations "$work/trains.csv")" ] || complain 'activations are kept'
+        grep -qE '^memory,(grads_shard|grads_full|optimizer),0,0,0$' "$work/memory.csv" || complain 'no report of memory'
+        grep -qE '^memory,(grads_shard|grads_full|optimizer),[^,]*[1-9]' "$work/memory.csv" && complain 'memory of gradients or of an optimizer'
+        grep -qE '^calls,(reduce-scatter|all-reduce),[1-9]' "$work/memory.csv" && complain 'something is reduced'
+    done
+    verdict
+done
+name='--eval-only --sharding hybrid'
+good 1 $run --steps 1 --loss-csv "$work/one.csv"
+good 4 $run --sharding hybrid --fsdp-size 2 --eval-only --eval-batches 1
+is_loss "$(row "$work/one.csv")"
+verdict
+
+name='--eval-batches: as many sequences'
+for batches in 1 2 5; do
+    good 2 $run --eval-only --eval-batches $batches
+    grep -q "^eval .*  ($((12 * batches)) sequences)$" "$work/out" || complain "not $batches batches: $(grep ^eval "$work/out")"
+done
+good 1 $run --eval-only --eval-batches 1000
+grep -q '^eval .*  (156 sequences)$' "$work/out" || complain "not all of the corpus: $(grep ^eval "$work/out")"
+good 1 $run --eval-only
+grep -q '^eval .*  (120 sequences)$' "$work/out" || complain "not the 128 sequences in whole batches: $(grep ^eval "$work/out")"
+verdict
+
+# ---- a trained model: with what the training printed at its end ----
+name='training with --val-data, saved and exported'
+good 2 $run --steps 3 --val-data LICENSE --save "$keep/save" --export "$keep/export"
+trained=$(evaluated)
+grep -q '^eval  step 3  val loss ' "$work/out" || complain 'no evaluation'
+verdict
+for how in "2 --resume $keep/save" "3 --resume $keep/save --sharding none" "1 --resume $keep/save --parallel single" \
+    "2 --init-from $keep/export"; do
+    name="--eval-only of a trained model: ${how//$keep/DIR}"
+    # another recipe and other data: only the weights are used
+    good $how $size --global-batch 12 --synthetic 4000 --reduction canonical --lr 7 --clip-grad 3 --val-data LICENSE --eval-only
+    is_loss "$trained"
+    verdict
+done
+name='--eval-only of another optimizer is refused'
+launch 1 $run --optimizer sgd --resume "$keep/save" --eval-only
+[ "$rc" = 1 ] && grep -q 'optimizer: saved with adamw, this run has sgd' "$work/err" || complain "exit status $rc"
+verdict
+
+name='--steps 0 --resume --export: the weights, without an optimizer'
+good 3 $run --steps 0 --resume "$keep/save" --export "$new/again" --memory-report "$work/memory.csv"
+cmp -s "$keep/export/model.safetensors" "$new/again/model.safetensors" || complain 'other weights'
+grep -q '^memory,optimizer,0,0,0$' "$work/memory.csv" || complain 'memory of an optimizer'
+verdict
+name='--steps 0 --export: the initial weights of one device'
+good 1 $run --steps 0 --parallel single --export "$new/one"
+good 3 $run --steps 0 --export "$new/three"
+cmp -s "$new/one/model.safetensors" "$new/three/model.safetensors" || complain 'other weights'
+verdict
+
+check_left
+cli_end
