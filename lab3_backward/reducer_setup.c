@@ -86,3 +86,17 @@ void reducer_free(reducer *r)
     free(r->grads);
     *r = (reducer){0};
 }
+
+fsdp_status sgd_step(reducer *r, float lr)
+{
+    fsdp *f = r->f;
+    for (int u = 0; u < f->n_units; u++) {
+        if (f->units[u].frozen)
+            continue;
+        TRY(f->run.ops->sgd(f->compute, &(sgd_args){.param = f->units[u].shard,
+                                                    .grad = r->grads[u].shard_grad,
+                                                    .elems = f->units[u].layout.shard_elems,
+                                                    .lr = lr}));
+    }
+    return FSDP_OK;
+}

@@ -22,6 +22,10 @@ fsdp_status reducer_init(fsdp *f, reducer *r);
 /* reducer_free -- free everything, after reductions in flight; a zeroed struct is accepted. */
 void reducer_free(reducer *r);
 
+/* sgd_step -- the provided update, after grads_finish: shard -= lr * shard_grad, unit by unit, on
+ * the compute stream. No norm, no clipping, no decay. */
+fsdp_status sgd_step(reducer *r, float lr);
+
 /* grad_views_bind -- point views.grads[p] into full_grad, by slot, or to NULL if u has no gradient
  * memory. */
 void grad_views_bind(reducer *r, int u);

@@ -25,8 +25,13 @@ static fsdp_status engine_begin_step(void *self)
 static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
 {
     fsdp_engine *e = self;
-    TRY(shard_is_on_host(&e->f) ? offload_step(&e->o, sc, adamw_shard, norm)
-                                : optimizer_step(&e->o, sc, norm));
+    if (e->f.run.no_norm) {
+        TRY(grads_finish(&e->r, sc->grad_scale));
+        TRY(sgd_step(&e->r, (float)sc->optim.lr));
+    } else {
+        TRY(shard_is_on_host(&e->f) ? offload_step(&e->o, sc, adamw_shard, norm)
+                                    : optimizer_step(&e->o, sc, norm));
+    }
     if (e->f.own.offload && !e->f.own.offload->config.keeps_grads)
         TRY(zero_grad(&e->r));
     return fsdp_refresh(&e->f);
@@ -169,7 +174,7 @@ static void engine_free(void *self)
 }
 
 /* No more than the run needs: an evaluation needs lab 2, and of lab 3 only what says which units
- * stay gathered. */
+ * stay gathered; plain SGD needs no code of lab 4. */
 static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sharding,
                                 fsdp_engine *e, unit_hooks *hooks)
 {
@@ -182,7 +187,7 @@ static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sha
         *hooks = fsdp_backward_hooks(&e->r);
     e->r.f = &e->f; /* as files of parameters need it */
     e->o.r = &e->r;
-    return run->forward_only ? FSDP_OK : optimizer_create(&e->r, &e->o);
+    return run->forward_only || run->no_norm ? FSDP_OK : optimizer_create(&e->r, &e->o);
 }
 
 fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy sharding,

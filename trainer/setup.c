@@ -167,6 +167,7 @@ static fsdp_status prepare_model(trainer *t)
     t->run.param_dtype = (dtype)c->param_dtype;
     t->run.reduce_dtype = (dtype)c->reduce_dtype;
     t->run.forward_only = c->forward_only;
+    t->run.no_norm = c->no_grad_norm;
     t->run.optimizer = c->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)c->optimizer;
     return backend_ops(c->device, c->ops != OPS_FAST, &t->run.ops);
 }

@@ -101,6 +101,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("nesterov", train.nesterov), .help = "with --momentum: Nesterov's"},
     {OPTION("rho", train.rho), .max = 0.999999999, .help = "Adadelta (default 0.9)"},
     {OPTION("clip-grad", train.clip_grad), .def = "1", .max = 1e30, .help = "global norm (0: no clipping)"},
+    {OPTION("no-grad-norm", no_grad_norm),
+     .help = "do not find the gradients' norm, which plain sgd needs for clipping alone: with --clip-grad 0 a step has no all-reduce"},
     {OPTION("data", data), .arg = "PATH", .group = "Data and files",
      .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts)"},
     {OPTION("synthetic", synthetic_tokens), .max = 1e9, .help = "train on N tokens of made-up text, the same on every machine, in place of --data"},
@@ -505,6 +507,8 @@ static fsdp_status check_recipe(const trainer_config *c)
 {
     const train_config *t = &c->train;
     const int optimizer = c->optimizer;
+    const bool is_plain = optimizer == OPTIMIZER_SGD && t->momentum == 0 && t->weight_decay <= 0;
+    const bool is_offload = c->cpu_offload || c->optimizer_offload;
     const bool by_steps = t->lr_schedule == SCHEDULE_STEP;
     const need rules[] = {
         {t->momentum > 0 && optimizer != OPTIMIZER_SGD, "--momentum", "--optimizer sgd"},
@@ -515,6 +519,10 @@ static fsdp_status check_recipe(const trainer_config *c)
         {by_steps && t->lr_step_size == 0, "--lr-schedule step", "--lr-step-size N"},
         {!by_steps && t->lr_step_size > 0, "--lr-step-size", "--lr-schedule step"},
         {!by_steps && t->lr_gamma != NOT_GIVEN, "--lr-gamma", "--lr-schedule step"},
+        {c->no_grad_norm && (c->parallel != PARALLEL_FSDP || !is_plain || is_offload),
+         "--no-grad-norm",
+         "--parallel fsdp and --optimizer sgd, without momentum, weight decay and offload"},
+        {c->no_grad_norm && t->clip_grad > 0, "--no-grad-norm", "--clip-grad 0"},
         {c->eval_only && !c->forward_only, "--eval-only",
          "neither --save nor --export-optimizer, --plan-device, --plan-prices or --bucket auto"},
     };

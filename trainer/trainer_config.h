@@ -63,7 +63,7 @@ typedef struct trainer_config {
     const char *memory_report, *profile_dir, *snapshot;
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* checkpoints; 0: all */
-    bool check_order, print_shards;
+    bool check_order, print_shards, no_grad_norm;
     bool eval_only, forward_only; /* forward_only: no step is made or planned, nothing is saved */
     const char *digests, *digest_values;
     bool plan, is_timed; /* is_timed: plans have times, to be shown or to choose buckets */

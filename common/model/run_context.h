@@ -23,6 +23,7 @@ typedef struct run_context {
     dtype reduce_dtype; /* the type in which gradients are summed, see grad_acc.h */
     optimizer_kind optimizer;
     bool forward_only; /* nothing is trained: no backward, no gradients, no optimizer */
+    bool no_norm;      /* the gradients' norm is not found: plain SGD, which needs none */
 } run_context;
 
 /* run_level -- the level of the sum's tree at which n sequences are one node: log2(n) in canonical

@@ -1,5 +1,6 @@
 /* progress.c -- one redrawn line on a terminal, or about fifty plain lines in a log. */
 #include "common/observe/progress.h"
+#include <math.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -88,7 +89,9 @@ void progress_step(progress *p, int64_t step, double loss, double grad_norm, dou
     if (!p->is_terminal && step != 0 && !is_last && steps_done % p->log_every != 0)
         return;
 
-    char rate[24], eta[24], memory[24] = "", line[LINE_BYTES];
+    char norm[40] = "", rate[24], eta[24], memory[24] = "", line[LINE_BYTES];
+    if (!isnan(grad_norm))
+        snprintf(norm, sizeof norm, "  grad_norm %.4f", grad_norm);
     /* The redrawn line shows the mean, which stays readable. A log shows each step's own figure. */
     double rate_ms = p->is_terminal ? p->mean_ms : ms;
     format_rate((double)p->tokens_per_step * 1e3 / rate_ms, rate, sizeof rate);
@@ -96,9 +99,8 @@ void progress_step(progress *p, int64_t step, double loss, double grad_norm, dou
     format_duration((double)steps_left * p->mean_ms * 1e-3, eta, sizeof eta);
     if (mem_bytes > 0)
         format_bytes(mem_bytes, memory, sizeof memory);
-    snprintf(line, sizeof line,
-             "step %lld/%lld  loss %.4f  grad_norm %.4f  %.1f ms  %s tok/s  ETA %s%s%s",
-             (long long)steps_done, (long long)p->total_steps, loss, grad_norm, ms, rate, eta,
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f%s  %.1f ms  %s tok/s  ETA %s%s%s",
+             (long long)steps_done, (long long)p->total_steps, loss, norm, ms, rate, eta,
              mem_bytes > 0 ? "  mem " : "", memory);
     if (p->is_terminal) {
         draw_on_terminal(p, line, is_last);

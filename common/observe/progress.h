@@ -19,6 +19,7 @@ typedef struct progress progress;
 progress *progress_open(FILE *out, int64_t total_steps, int64_t tokens_per_step, bool is_rank0);
 
 /* progress_step -- step `step` (from 0) took `ms` milliseconds.
+ *   grad_norm  NaN leaves it out
  *   mem_bytes  peak memory of this rank; 0 leaves it out */
 void progress_step(progress *p, int64_t step, double loss, double grad_norm, double ms,
                    size_t mem_bytes);

@@ -393,12 +393,15 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
         l->ms[n] = 1e3 * seconds;
         result->first_loss = n == 0 ? (double)loss : result->first_loss;
         result->last_loss = (double)loss;
+        if (l->setup->run->no_norm)
+            f->host_norm = NAN;
         TRY(record_step(l, &(loss_row){.step = step,
                                        .loss = loss,
                                        .norm = f->host_norm,
                                        .lr = train_lr(l->setup->cfg, step),
                                        .ms = l->ms[n]}));
-        TRY(check_finite(step, loss, f->host_norm, &result->failed_alike));
+        TRY(check_finite(step, loss, l->setup->run->no_norm ? 0 : f->host_norm,
+                         &result->failed_alike));
     }
     return FSDP_OK;
 }

@@ -109,6 +109,13 @@ refused 1 'momentum of 1' "--momentum: got '1', expected a finite number from 0 
 refused12 'momentum of AdamW' '--momentum: expected --optimizer sgd beside it' 'leave --momentum out' --momentum 0.9
 refused12 'Nesterov without momentum' '--nesterov: expected --momentum M beside it' 'pass --momentum' --optimizer sgd --nesterov
 refused 1 'rho of SGD' '--rho: expected --optimizer adadelta beside it' 'leave --rho out' --optimizer sgd --rho 0.5
+refused12 'no norm for AdamW' '--no-grad-norm: expected --parallel fsdp and --optimizer sgd, without momentum' 'leave --no-grad-norm out' \
+    --no-grad-norm --clip-grad 0
+refused 1 'no norm with momentum' '--no-grad-norm: expected .*without momentum' 'leave' --no-grad-norm --optimizer sgd --momentum 0.9 --clip-grad 0
+refused 1 'no norm with decay' '--no-grad-norm: expected .*weight decay' 'leave' --no-grad-norm --optimizer sgd --weight-decay 0.1 --clip-grad 0
+refused 1 'no norm of DDP' '--no-grad-norm: expected --parallel fsdp' 'leave' --no-grad-norm --optimizer sgd --clip-grad 0 --parallel ddp
+refused 1 'no norm with offload' '--no-grad-norm: expected .*offload' 'leave' --no-grad-norm --optimizer sgd --clip-grad 0 --device separate --cpu-offload
+refused12 'no norm to clip by' '--no-grad-norm: expected --clip-grad 0 beside it' 'pass --clip-grad 0' --no-grad-norm --optimizer sgd
 refused12 'checkpoints of an evaluation' '--eval-only: expected neither --save nor --export-optimizer' 'leave --eval-only out' \
     --eval-only --save "$new/none"
 refused 1 'states of an evaluation' '--eval-only: expected neither --save nor' 'leave' --eval-only --export-optimizer "$new/none"

@@ -569,6 +569,7 @@ beta1          | changed betas --beta1 0.8
 beta2          | changed betas --beta2 0.8
 eps            | changed eps --eps 1e-7
 clip-grad      | changed clip-grad --clip-grad 0.5
+no-grad-norm   | none
 freeze         | changed freeze --freeze "*.bias"
 data           | changed data --synthetic 0 --data LICENSE
 synthetic      | changed data --synthetic 5001

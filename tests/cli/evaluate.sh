@@ -1,5 +1,5 @@
 #!/bin/bash
-# evaluate.sh -- runs that train nothing (--eval-only, --steps 0).
+# evaluate.sh -- runs that train nothing (--eval-only, --steps 0), and steps that find no norm (--no-grad-norm).
 #
 #   tests/cli/evaluate.sh [BUILD]        default build
 #
@@ -94,6 +94,33 @@ name='--steps 0 --export: the initial weights of one device'
 good 1 $run --steps 0 --parallel single --export "$new/one"
 good 3 $run --steps 0 --export "$new/three"
 cmp -s "$new/one/model.safetensors" "$new/three/model.safetensors" || complain 'other weights'
+verdict
+
+# ---- no norm ----
+sgd='--optimizer sgd --clip-grad 0 --lr 0.1 --steps 4'
+name='--no-grad-norm: the losses and weights of a run that finds it, no all-reduce'
+good 1 $run $sgd --parallel single --loss-csv "$work/norm.csv" --export "$new/norm"
+for how in '1' '2' '3 --sharding none' '3 --sharding grad-op --no-sync' '4 --sharding hybrid --fsdp-size 2' '2 --layout per-param'; do
+    good $how $run $sgd --no-grad-norm --loss-csv "$work/none.csv" --export "$new/none"
+    cmp -s <(cut -d, -f1,2,4 "$work/norm.csv") <(cut -d, -f1,2,4 "$work/none.csv") || complain "$how: other losses"
+    cmp -s "$new/norm/model.safetensors" "$new/none/model.safetensors" || complain "$how: other weights"
+    grep -q '^  all-reduce  *0 B  *0 B   0 calls, planned 0$' "$work/out" || complain "$how: an all-reduce"
+    grep -q grad_norm "$work/out" && complain "$how: a norm is printed"
+    [ "$(cut -d, -f3 "$work/none.csv" | sort -u | tr '\n' ' ')" = 'grad_norm nan ' ] || complain "$how: the file of losses has a norm"
+done
+verdict
+name='--no-grad-norm: saved, resumed'
+for how in '' --save-async; do
+    rm -rf "$new/save"
+    good 2 $run $sgd --no-grad-norm --lr-schedule constant --stop-after 2 --save "$new/save" $how --loss-csv "$new/part.csv"
+    good 3 $run $sgd --no-grad-norm --lr-schedule constant --resume "$new/save" --loss-csv "$new/part.csv"
+    good 1 $run $sgd --no-grad-norm --lr-schedule constant --loss-csv "$new/whole.csv"
+    cmp -s <(cut -d, -f1-4 "$new/part.csv") <(cut -d, -f1-4 "$new/whole.csv") || complain "other losses $how"
+done
+verdict
+name='--no-grad-norm: divergence is still found'
+launch 2 $run --optimizer sgd --clip-grad 0 --no-grad-norm --lr 1000 --min-lr 1000 --warmup-steps 0 --steps 50
+[ "$rc" = 1 ] && grep -q 'training diverged at step' "$work/err" || complain "exit status $rc"
 verdict
 
 check_left

@@ -6,7 +6,6 @@
 #include "common/model/gpt2.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/reducer_setup.h"
-#include "tests/grade/whole_lib.h"
 #include "tests/unit/target_lib.h"
 
 enum { SEQ_LEN = 4 };

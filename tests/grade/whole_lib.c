@@ -160,20 +160,6 @@ static fsdp_status settle(whole *w)
     return comm_agree(w->comm, w->fx->verdict);
 }
 
-fsdp_status sgd_step(reducer *r, float lr)
-{
-    fsdp *f = r->f;
-    for (int u = 0; u < f->n_units; u++) {
-        if (f->units[u].frozen)
-            continue;
-        TRY(f->run.ops->sgd(f->compute, &(sgd_args){.param = f->units[u].shard,
-                                                    .grad = r->grads[u].shard_grad,
-                                                    .elems = f->units[u].layout.shard_elems,
-                                                    .lr = lr}));
-    }
-    return FSDP_OK;
-}
-
 /* One step of SGD without decay: ops.h's, whose bits are the same everywhere. */
 static fsdp_status twin_sgd(twin *t, const float *grad, float lr)
 {

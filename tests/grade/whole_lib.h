@@ -6,5 +6,3 @@
 fsdp_status task_3_7(grade *g);
 /* whole_hybrid -- the same under HSDP, in shard groups of fsdp_size. */
 fsdp_status whole_hybrid(grade *g, int fsdp_size);
-/* sgd_step -- one step of SGD on every shard, from shard_grad. */
-fsdp_status sgd_step(reducer *r, float lr);
