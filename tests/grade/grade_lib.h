@@ -5,9 +5,11 @@
  * Rank 0 prints one verdict per task, then every rank a done-marker; the grader
  * (tests/grade/grade.sh) requires both: "VERDICT 2.1 PASS", "VERDICT 2.1 FAIL rank 2: ...",
  * "VERDICT 2.1 TODO", "VERDICT 2.1 BLOCKED needs 1.3", "VERDICT 2.1 SKIP why"; "DONE 2.1 rank r/W".
- * A rank whose check fails also prints "RANKFAIL 2.1 r FSDP_EINVAL what[index]: got g, expected w".
- * The verdict is agreed on by all ranks, so one rank's failure strands nobody. After a failed task
- * the program ends: what it left behind would blur the next one.
+ * A rank whose check fails also prints "RANKFAIL 2.1 r FSDP_EINVAL what[index]: got g, expected w"
+ * and, if the failure has a hint, "RANKHINT 2.1 r what to do". watchdog_lib.h has what a rank
+ * prints that crashes, exits or hangs. The verdict is agreed on by all ranks, so one rank's failure
+ * strands nobody. After a failed task the program ends: what it left behind would blur the next
+ * one.
  *
  * The device has debug_fill (fresh and freed memory is NaN) and async_compute: the compute stream
  * is a worker as well, so the host runs ahead and a missing wait shows. A checker watches it too,
@@ -15,6 +17,7 @@
  * task. The host reads device memory with grade_read and writes it with grade_write. */
 #pragma once
 #include <stdatomic.h>
+#include <time.h>
 #include "common/comm/comm.h"
 #include "common/device/order_check.h"
 #include "common/ops/ops.h"
@@ -30,7 +33,8 @@ typedef struct grade {
     int rank, world_size;
     size_t trace_used;
     char trace[TRACE_BYTES];
-    atomic_int gate; /* see gate_close */
+    atomic_int gate;       /* see gate_close */
+    clockid_t gate_closer; /* the CPU time of the thread that closed it */
 } grade;
 
 typedef struct grade_task {
@@ -41,7 +45,7 @@ typedef struct grade_task {
 /* grade_device_open -- device_open of the device under test (target_lib.h), under g->order. */
 fsdp_status grade_device_open(grade *g, const device_config *config, device **out);
 
-/* grade_main -- what a test program's main returns: 0 if all tasks passed, else 1. */
+/* grade_main -- what a test program's main returns: 0 if no task failed, else another. */
 int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks);
 
 /* Checks: FSDP_OK, or FSDP_EINVAL whose message is the first difference: "what[index]: got g,
@@ -81,9 +85,11 @@ fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t 
 size_t grade_live_bytes(grade *g, stream *s, mem_category category);
 
 /* A gate holds up a stream: work issued on s after gate_close runs only after gate_open. One gate
- * at a time. gate_open fails (naming `what`) when the gate had given up after GATE_LIMIT_S: the
- * host was made to wait for the stream where it must run ahead. Without gate_open the end of the
- * task opens it. */
-enum { GATE_LIMIT_S = 12 };
+ * at a time. A host that waits for the stream where it must run ahead would wait forever: the gate
+ * gives up when the thread that closed it has slept for GATE_SLEEP_S without waking once, or after
+ * GATE_LIMIT_S. gate_check and gate_open fail then, naming `what` the host was doing. Without
+ * gate_open the end of the task opens the gate. */
+enum { GATE_SLEEP_S = 2, GATE_LIMIT_S = 12 };
 fsdp_status gate_close(grade *g, stream *s);
+fsdp_status gate_check(grade *g, const char *what);
 fsdp_status gate_open(grade *g, const char *what);

@@ -11,7 +11,9 @@
 
 /* An order that is not the units' own, so that u + 1 and u - 1 are wrong answers. */
 static const int FORWARD[] = {ROOT, H2, H0, FROZEN};
+#define FORWARD_WORDS "forward visits root h.2 h.0 h.1"
 static const int POST_FORWARD[] = {H2, H0, FROZEN, ROOT};
+#define POST_FORWARD_WORDS "post_forward is h.2 h.0 h.1 root"
 
 /* ---- 5.1 ------------------------------------------------------------------------------------ */
 
@@ -119,10 +121,11 @@ static bool looks_ahead_in_backward(const prefetch *p)
 static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const char *own,
                                        const char *ahead)
 {
-    char want[96], what[64];
+    char want[96], what[96];
     snprintf(want, sizeof want, "%s%s", own, looks_ahead_in_backward(p) ? ahead : "");
-    snprintf(what, sizeof what, "pre_backward of %s, %s", fx->f.units[u].name,
-             mode_name(p->config.mode));
+    snprintf(what, sizeof what, "pre_backward of %s, --prefetch %s, %s", fx->f.units[u].name,
+             mode_name(p->config.mode),
+             p->post_forward.n ? POST_FORWARD_WORDS : "no order is known");
     TRY(prefetch_pre_backward(p, u));
     fix_expect_trace(fx, what, want);
     expect_begun(fx, p, what, own[0] != '\0', looks_ahead_in_backward(p) && ahead[0] != '\0');
@@ -177,7 +180,7 @@ static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
     know_order(&p->post_forward, POST_FORWARD, N_UNITS);
     issued_start(fx);
     TRY(prefetch_backward(p, ROOT));
-    fix_expect_trace(fx, "prefetch_backward of the root", "all-gather h.1;");
+    fix_expect_trace(fx, "prefetch_backward of the root, " POST_FORWARD_WORDS, "all-gather h.1;");
     TRY(after_the_last(fx, p));
     TRY(prefetch_backward(p, ROOT));
     fix_expect_trace(fx, "prefetch_backward of the root again: h.1 is under way", "");
@@ -190,14 +193,15 @@ static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
 
 /* Compute waits for the gather of its own unit (the stream of gathers is held up), and for no
  * other. */
-static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, fsdp_status (*hook)(void *, int),
-                                     int u)
+static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, const char *name,
+                                     fsdp_status (*hook)(void *, int), int u)
 {
     TRY(gate_close(fx->g, p->own.gather_stream));
     TRY(hook(p, u));
+    TRY(gate_check(fx->g, name));
     note(fx, expect_true("compute waits for the gather of its own unit",
                          !compute_reaches(fx, NEVER_MS)));
-    note(fx, gate_open(fx->g, "the hook"));
+    note(fx, gate_open(fx->g, name));
     TRY(expect_gathered(fx, "its own unit", u));
     TRY(put_back(fx, p));
     TRY(fix_gather_by_hand(fx, u));
@@ -205,14 +209,14 @@ static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, fsdp_status (*hoo
     TRY(hook(p, u));
     note(fx, expect_true("compute does not wait for the gather of the next unit",
                          compute_reaches(fx, SOON_MS)));
-    note(fx, gate_open(fx->g, "the hook"));
+    note(fx, gate_open(fx->g, name));
     return FSDP_OK;
 }
 
 static fsdp_status backward_waits_part(fixture *fx, prefetch *p)
 {
     know_order(&p->post_forward, POST_FORWARD, N_UNITS);
-    return waits_for_its_own(fx, p, prefetch_pre_backward, H0);
+    return waits_for_its_own(fx, p, "prefetch_pre_backward", prefetch_pre_backward, H0);
 }
 
 static fsdp_status backward_body(fixture *fx)
@@ -230,15 +234,17 @@ static fsdp_status task_5_2(grade *g)
 
 /* ---- 5.3 ------------------------------------------------------------------------------------ */
 
-/* Calls the hook for every unit of a pass; want[i] is what it issues. */
-static fsdp_status forward_pass(fixture *fx, prefetch *p, const int *units, const char *const *want)
+/* Calls the hook for every unit of a pass; want[i] is what it issues.
+ *   order  what is known of it, in words */
+static fsdp_status forward_pass(fixture *fx, prefetch *p, const char *order, const int *units,
+                                const char *const *want)
 {
     TRY(put_back(fx, p));
     TRY(order_begin(&p->forward));
     for (int i = 0; i < N_UNITS; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "pre_forward of %s, %s", fx->f.units[units[i]].name,
-                 mode_name(p->config.mode));
+        char what[96];
+        snprintf(what, sizeof what, "pre_forward of %s, --prefetch %s, %s",
+                 fx->f.units[units[i]].name, mode_name(p->config.mode), order);
         TRY(prefetch_pre_forward(p, units[i]));
         fix_expect_trace(fx, what, want[i]);
         const bool own = strstr(want[i], fx->f.units[units[i]].name) != NULL;
@@ -262,9 +268,9 @@ static fsdp_status forward_part(fixture *fx, prefetch *p)
     static const int other[] = {ROOT, H0, FROZEN, H2};
     const bool looks = p->config.mode == PREFETCH_FORWARD || p->config.mode == PREFETCH_BOTH;
     issued_start(fx);
-    TRY(forward_pass(fx, p, FORWARD, alone)); /* the order is not known yet */
-    TRY(forward_pass(fx, p, FORWARD, looks ? ahead : alone));
-    return looks ? forward_pass(fx, p, other, ahead) : FSDP_OK;
+    TRY(forward_pass(fx, p, "the first pass", FORWARD, alone)); /* the order is not known yet */
+    TRY(forward_pass(fx, p, FORWARD_WORDS, FORWARD, looks ? ahead : alone));
+    return looks ? forward_pass(fx, p, "h.0 where h.2 was before", other, ahead) : FSDP_OK;
 }
 
 static fsdp_status pre_forward_number_2(void *self, int u)
@@ -277,7 +283,7 @@ static fsdp_status pre_forward_number_2(void *self, int u)
 
 static fsdp_status forward_waits_part(fixture *fx, prefetch *p)
 {
-    return waits_for_its_own(fx, p, pre_forward_number_2, FORWARD[2]);
+    return waits_for_its_own(fx, p, "prefetch_pre_forward", pre_forward_number_2, FORWARD[2]);
 }
 
 static fsdp_status forward_body(fixture *fx)

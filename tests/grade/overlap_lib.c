@@ -224,6 +224,7 @@ static fsdp_status in_flight_part(fixture *fx, prefetch *p)
     note(fx, expect_true("compute does not wait for a reduction that has just begun",
                          compute_reaches(fx, SOON_MS)));
     TRY(prefetch_end_backward(p));
+    TRY(gate_check(fx->g, "prefetch_post_backward or prefetch_end_backward"));
     note(fx, expect_true("compute waits for the last reduction at the end of backward",
                          !compute_reaches(fx, NEVER_MS)));
     note(fx, gate_open(fx->g, "prefetch_end_backward"));
@@ -250,6 +251,7 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
     TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H2));
     TRY(prefetch_post_backward(p, H0));
+    TRY(gate_check(fx->g, "prefetch_post_backward"));
     note(fx, expect_true("compute waits for the reduction before this one",
                          !compute_reaches(fx, NEVER_MS)));
     note(fx, expect_true("the gathered unit is freed before compute waits for the reduction of "
