@@ -65,6 +65,26 @@ grade -C lab2_forward test TASK=2.1 RANKS=2 BASE=ref REF=../../ref && said '^PAS
     [ "$(grep -c '^  CC ' "$dir/log")" -eq 1 ] && [ ! -e build/base-ref/later/file ]
 verdict 'a changed file: it alone is built; a removed one is gone' $?
 
+echo '/* mine */' >>build/base-ref/lab2_forward/cast.c
+echo new >build/base-ref/lab2_forward/notes
+! grade test LAB=2 TASK=2.1 RANKS=2 BASE=ref REF=../ref && ! said '^  CC ' && grep -q mine build/base-ref/lab2_forward/cast.c &&
+    said '^overlay.sh: build/base-ref/lab2_forward/cast.c was edited there' '^HINT: cp build/base-ref/lab2_forward/cast.c lab2_forward/cast.c '
+verdict 'a file that was edited in base-ref is not overwritten' $?
+cp build/base-ref/lab2_forward/cast.c lab2_forward/cast.c
+grade test LAB=2 TASK=2.1 RANKS=2 BASE=ref REF=../ref && said '^PASS +2.1 W=2' && [ -f build/base-ref/lab2_forward/notes ]
+verdict 'copied to its own tree it is graded' $?
+echo '/* mine */' >>build/base-ref/lab1_flatparam/wrap.c
+! grade test LAB=2 TASK=2.1 RANKS=2 BASE=ref REF=../ref && said '^HINT: rm build/base-ref/lab1_flatparam/wrap.c ' &&
+    rm build/base-ref/lab1_flatparam/wrap.c && grade test LAB=2 TASK=2.1 RANKS=2 BASE=ref REF=../ref
+verdict 'an edited file of REF: refused until it is removed' $?
+
+cp lab2_forward/forward.c "$dir/forward.c" && sed -i '/SOLUTION BEGIN 2.3/a return FSDP_EINVAL;' lab2_forward/forward.c
+! grade -C lab2_forward test TASK=2.3 RANKS=2 BASE=ref REF=../../ref && said '^FAIL +2.3 W=2' \
+    "^ +rerun: make test LAB=2 TASK=2.3 RANKS=2 BASE=ref REF=$dir/ref +log: [.][.]/" &&
+    [ -s "lab2_forward/$(sed -n 's/^ *rerun: .* log: //p' "$dir/log")" ]
+verdict 'the line to run a task again keeps BASE and REF, and names the log from the folder of lab 2' $?
+cp "$dir/forward.c" lab2_forward/forward.c
+
 # What stands beside base-ref in BUILD is no part of the tree, also when git does not ignore that folder.
 for kind in plain checkout; do
     if [ $kind = checkout ] && ! git init -q . >"$dir/log" 2>&1; then

@@ -4,7 +4,9 @@
 #   tests/tools/overlay.sh LAB REF BUILD           from the top of the tree
 #
 # The tree goes to BUILD/base-ref; nothing else of BUILD belongs to it. A file that did not change keeps its time and
-# base-ref/build stays, so that a second run builds only what changed. What is in neither tree any more is removed.
+# base-ref/build stays, so that a second run builds only what changed. What was put there and is in neither tree any
+# more is removed. A file that was edited there is not overwritten: that is refused, until it is in its own tree or gone.
+# BUILD/base-ref.sums has the checksums of what was put there.
 set -eu
 . tests/tools/tree.sh
 lab=$1 ref=$2
@@ -33,10 +35,39 @@ trap 'rm -rf "$list"' EXIT
 trap 'exit 130' INT TERM HUP
 tree_files . | awk -v lab="$lab" -v inside="$inside" "$below index(\$0, inside) != 1 && !below(\$0)" >"$list/own"
 tree_files "$ref" | awk -v lab="$lab" "$below below(\$0)" >"$list/ref"
+
+# sums -- checksum, bytes and path of the files of base-ref whose paths stand on standard input
+sums() (
+    cd "$out"
+    xargs -r -d '\n' cksum 2>/dev/null || :
+)
+there() (cd "$out" && find . -path ./build -prune -o -type f -print | sed 's|^\./||')
+put=$build/base-ref.sums
+there >"$list/there"
+[ -f "$put" ] || sums <"$list/there" >"$put" # as after an interruption: all of it is taken to be from here
+sed 's/^[0-9]* [0-9]* //' "$put" >"$list/put"
+sums <"$list/there" | awk 'FILENAME != "-" { sum[$0] = 1; next } !($0 in sum)' "$put" - | sed 's/^[0-9]* [0-9]* //' >"$list/edited"
+while IFS= read -r path; do
+    from=''
+    ! grep -qxF -e "$path" "$list/own" || from=.
+    ! grep -qxF -e "$path" "$list/ref" || from=$ref
+    [ -n "$from" ] || grep -qxF -e "$path" "$list/put" || continue # a new one, which nothing overwrites
+    [ -n "$from" ] && cmp -s "$from/$path" "$out/$path" && continue
+    echo "overlay.sh: $3/base-ref/$path was edited there, where it would be overwritten" >&2
+    if [ "$from" = . ]; then
+        echo "HINT: cp $3/base-ref/$path $path keeps the edits, rm $3/base-ref/$path drops them; edit $path" >&2
+    else
+        echo "HINT: rm $3/base-ref/$path drops the edits; the labs below $lab are those of $ref" >&2
+    fi
+    exit 2
+done <"$list/edited"
+
+rm -f "$put"
 tree_copy . "$out" <"$list/own"
 tree_copy "$ref" "$out" <"$list/ref"
-(cd "$out" && find . -path ./build -prune -o -type f -print | sed 's|^\./||') |
-    awk 'FILENAME != "-" { keep[$0] = 1; next } !($0 in keep)' "$list/own" "$list/ref" - |
+awk 'FILENAME != "-" { keep[$0] = 1; next } !($0 in keep)' "$list/own" "$list/ref" - <"$list/put" |
     while IFS= read -r path; do
         rm -f "$out/$path"
     done
+cat "$list/own" "$list/ref" | sums >"$put.new"
+mv "$put.new" "$put"
