@@ -64,6 +64,6 @@ mutants:  ## plant known bugs one by one; each must turn a test red
 	tests/tools/deps.sh --check test
 	tests/mutants/run.sh $(MUTANTS)
 
-mutants-generated: $(GRADERS) $(BUILD)/fsdp_run  ## plant small mistakes in every SOLUTION block (hours): LAB=1 TASK=1.2 TREES=4 SECONDS=600 AGAIN=1
+mutants-generated: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(BUILD)/fsdp_run  ## plant small mistakes in every SOLUTION block (hours): LAB=1 TASK=1.2 TREES=4 SECONDS=600 AGAIN=1
 	tests/mutants/generated.sh $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) --trees $(or $(TREES),2) \
 		$(if $(SECONDS),--for $(SECONDS)) $(if $(AGAIN),--again) $(BUILD)

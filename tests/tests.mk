@@ -3,19 +3,21 @@
 # Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)
 #            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
 
-GRADE_LABS := $(or $(LAB),1 2 3 4 5 6)
 GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
-# Lab 6 is a plug-in that its grader opens.
-GRADERS := $(patsubst %,$(BUILD)/tests/grade/lab%,$(filter 1 2 3 4 5 6,$(GRADE_LABS)))
-GRADERS += $(if $(HAVE_CXX),$(patsubst 6,$(BUILD)/fsdp_npu_sim.so,$(filter 6,$(GRADE_LABS))))
+# The graders that a lab or task needs, those of the labs below it too; without LAB and TASK all.
+GRADERS     = $(shell awk -v lab="$(LAB)" -v task="$(TASK)" -f tests/grade/programs.awk tests/grade/tasks.txt)
+# FROM: what leads from the learner's folder to this one, with a slash behind it, for paths that are printed.
+export GRADE_FROM := $(FROM)
 
 .PHONY: test-labs debug
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
-	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= test-labs
+	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= FROM="$(FROM)$(BUILD)/base-ref/" GRADE_WITH="BASE=ref REF=$(REF)" test-labs
 else
-test-labs: $(GRADERS)
+export GRADE_WITH
+# Lab 6 is a plug-in that its grader opens.
+test-labs: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(if $(HAVE_CXX),$(if $(filter lab6,$(GRADERS)),$(BUILD)/fsdp_npu_sim.so))
 	$(if $(HINTS),env BUILD=$(BUILD) tests/grade/hints.sh $(HINTS)) tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 

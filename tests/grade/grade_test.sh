@@ -1,6 +1,7 @@
 #!/bin/sh
 # grade_test.sh -- the grader against programs that misbehave: they hang, crash, leave without a verdict or
-# without a done-marker. Each must cost its own task only, and leave no process behind. About 50 seconds, in which it mostly waits.
+# without a done-marker. Each must cost its own task only, and leave no process behind. Then what else the grader says, and
+# what it refuses. About a minute, in which it mostly waits.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-grade.XXXXXX")
@@ -9,7 +10,7 @@ trap 'exit 130' INT TERM HUP
 mkdir -p "$dir/tests/grade"
 cat >"$dir/tasks.txt" <<'END'
 8.1 1 2,3,4 15 lab8 - passes
-8.2 2 2,3,4 15 lab8 - hangs
+8.2 2 2,3,4 6 lab8 - hangs
 8.3 3 2,3,4 15 lab8 - crashes
 8.4 4 2,3,4 15 lab8 - one rank leaves with _exit(0), unmarked
 8.5 5 2,3,4 15 lab8 - nobody says anything, exit status 0
@@ -18,6 +19,11 @@ cat >"$dir/tasks.txt" <<'END'
 8.8 8 2,3,4 15 lab8 - passes after all that
 8.9 9 2,3,4 15 lab8 - unwritten
 8.10 10 2,3,4 15 lab8 - cannot start
+7.1 1 2,3,4 15 lab8 - passes
+7.2 0 2,3,4 15 lab8 - star: unwritten
+6.1 1 2,3,4 15 lab8 - unwritten
+6.2 1 2,3,4 15 lab8 6.1 calls 6.1
+5.1 1 2,3,4 15 lab8 6.2 fails, because what it needs does
 END
 for file in flags fsdp_run; do # of the launcher that the grader will choose
     ln -s "$(realpath "${BUILD:-build}")/$file" "$dir/" || exit 2
@@ -36,12 +42,20 @@ while [ $# -gt 0 ]; do
     8.6)
         if [ "$r" -eq 1 ]; then
             echo "RANKFAIL 8.6 1 FSDP_EINVAL full[3]: got 1, expected 2"
+            printf '%s\n' 'RANKHINT 8.6 1 look at "slices" & <shards>, \n'
         else
             echo "RANKFAIL 8.6 $r FSDP_EMISMATCH another call"
         fi
         verdict 8.6 "FAIL rank 0: another call"
+        sleep 1 # as grade_main: the first to exit takes the others' words with it
         exit 1 ;;
-    8.9) verdict 8.9 TODO ;;
+    8.9 | 7.2 | 6.1) verdict "$2" TODO ;;
+    6.2) verdict 6.2 'BLOCKED needs 6.1' ;;
+    5.1)
+        echo "RANKFAIL 5.1 $r FSDP_EINVAL it does not work"
+        verdict 5.1 'FAIL rank 0: it does not work'
+        sleep 1
+        exit 1 ;;
     8.10)
         echo "[rank $r/$n] comm_open: only one of us came"
         echo 'HINT: look at the others'
@@ -61,21 +75,29 @@ export FAKE_MARK=$$
 outlived() { ps -eo args | awk -v mark="sleep 4$FAKE_MARK" '$0 == mark { n++ } END { exit !n }'; }
 # await COMMAND -- until it is true, a minute at most
 await() {
-    for try in $(seq 600); do
+    for _ in $(seq 600); do
         eval "$1" && return
         sleep 0.1
     done
     return 1
 }
-GRADE_TASKS=$dir/tasks.txt timeout 300 tests/grade/grade.sh --lab 8 --ranks 2 "$dir" >"$dir/out" 2>&1
-[ $? -eq 1 ] || complain "exit status is not 1"
 expect() { grep -q -E "$1" "$dir/out" || complain "no line like: $1"; }
+# grade STATUS ARGS... -- the grader returns that; expect then looks at what it printed
+grade() {
+    wanted=$1
+    shift
+    GRADE_TASKS=$dir/tasks.txt timeout 300 tests/grade/grade.sh "$@" "$dir" >"$dir/out" 2>&1
+    status=$?
+    [ $status -eq "$wanted" ] || { complain "grade.sh $*: exit status $status, expected $wanted" && cat "$dir/out"; }
+}
+grade 1 --lab 8 --ranks 2
 expect '^PASS    8.1 W=2 '
 expect '^FAIL    8.2 W=2 .*hangs'
 expect '^FAIL    8.3 W=2 crashed .*(egmentation|exit status)' # which of the two, mpiexec leaves to chance
 expect '^FAIL    8.4 W=2 rank 1 ended without its done-marker'
 expect '^FAIL    8.5 W=2 .*(crashed|no verdict)'
 expect '^FAIL    8.6 W=2 rank 1: full\[3\]: got 1, expected 2'
+expect '^ *HINT: look at "slices" & <shards>, \\n$'
 expect '^ *rerun: make test LAB=8 TASK=8.6 RANKS=2 '
 expect '^BLOCKED 8.7 W=2 \(needs 8.6\)'
 expect '^PASS    8.8 W=2 '
@@ -98,9 +120,94 @@ if ! await '! outlived'; then
         kill "$pid"
     done
 fi
-if [ $bad -eq 0 ]; then
-    echo 'PASS grader: a launch that misbehaves costs its own task only, and leaves nothing behind'
+# what crashes, exits and hangs in the frame of a task test (wrecks.c) says which rank it was, where, and what it did last
+ln -s "$(realpath "${BUILD:-build}/tests/grade/wrecks")" "$dir/tests/grade/" || exit 2
+for number in 1 2 3 4 5 6 7 8 9; do
+    echo "9.$number 1 2,3,4 60 wrecks - wreck number $number"
+done >>"$dir/tasks.txt"
+begun=$(date +%s)
+grade 1 --lab 9 --ranks 2
+took_s=$(($(date +%s) - begun))
+expect '^FAIL    9.1 W=2 rank 1: died of SIGSEGV in (wreck_segv|segv) \(tests/grade/wrecks.c:[0-9]+\)'
+expect "the last call of rank 1: barrier #[0-9]+ 'before'$"
+expect '^FAIL    9.2 W=2 rank 1: died of SIGSEGV in recurse '
+expect '^FAIL    9.3 W=2 rank 1: died of SIGABRT in asserts \(tests/grade/wrecks.c:[0-9]+\): .*g->rank == 1'
+expect '^FAIL    9.4 W=2 rank 1: called exit in exits \(tests/grade/wrecks.c:[0-9]+\)'
+expect '^FAIL    9.5 W=2 rank 1: called _exit in exits_at_once '
+expect '^FAIL    9.6 W=2 rank 1: hangs: it runs for .* in (wreck_loop|loops) '
+# on a busy machine rank 0 may end the job before rank 1 has found that it hangs
+expect '^FAIL    9.7 W=2 rank (1: hangs: it waits for .* in waits |0: FSDP_ETIMEOUT )'
+expect "rank 0 waited .* barrier #[0-9]+ 'after'; missing data of ranks: 1"
+expect '^PASS    9.8 W=2 '
+expect '^FAIL    9.9 W=2 it passed, and then its launch ended with exit status .*stand-in: aclFinalize: 110 blocks are live'
+expect '^1 passed, 8 failed$'
+[ $took_s -le 200 ] || complain "nine wrecks, two of which hang, took $took_s s"
+
+# an unscored task that is not written is no failure
+grade 0 --lab 7 --ranks 2
+expect '^TODO    7.2 W=2 '
+expect '^1 passed, 0 failed$'
+
+# BLOCKED names the task to do first, and how to go on without it; the line to run a task again keeps what was asked for
+export GRADE_WITH='BASE=ref REF=../ref' GRADE_FROM=../
+grade 1 --lab 5 --ranks 2
+expect '^BLOCKED 5.1 W=2 \(needs 6.2; do 6.1 first\) rank 0: it does not work$'
+expect '^ *make test LAB=5 BASE=ref REF='
+grade 1 --task 8.6 --ranks 3
+expect '^ *rerun: make test LAB=8 TASK=8.6 RANKS=3 BASE=ref REF=../ref     log: (/|../)'
+unset GRADE_WITH GRADE_FROM
+grade 1 --task 5.1 --ranks 2 --alone
+expect '^FAIL    5.1 W=2 rank 0: it does not work$'
+
+# results for other programs
+sed -n '/^8[.][169] /p; /^7/p' "$dir/tasks.txt" | sed 's/2,3,4 15/1,&/' >"$dir/tasks3.txt"
+mv "$dir/tasks3.txt" "$dir/tasks.txt"
+grade 1 --ranks '2 3 4'
+expect '^All labs: 2/17$'
+if command -v python3 >/dev/null; then
+    python3 - "$dir/test/grade" <<'END' >"$dir/out" 2>&1 || { complain 'results.json, results.xml:' && cat "$dir/out"; }
+import json, sys
+import xml.etree.ElementTree as xml
+results = json.load(open(sys.argv[1] + "/results.json"))
+assert results["score"] == 2 and isinstance(results["execution_time"], int), results
+tests = {test["number"]: test for test in results["tests"]}
+assert list(tests) == ["8.1", "8.6", "8.9", "7.1", "7.2"], list(tests)
+assert [test["score"] for test in tests.values()] == [1, 0, 0, 1, 0]
+assert [test["max_score"] for test in tests.values()] == [1, 6, 9, 1, 0]
+assert [test.get("status") for test in tests.values()] == ["passed", "failed", "failed", "passed", None]
+assert tests["8.6"]["name"] == "fails on rank 1; rank 0 only lost its peer"
+assert 'FAIL on 3 ranks: rank 1: full[3]: got 1, expected 2\nanother call\nHINT: look at "slices" & <shards>, \\n\n' in tests["8.6"]["output"]
+suites = xml.parse(sys.argv[1] + "/results.xml").getroot()
+assert [suite.attrib["name"] for suite in suites] == ["lab8", "lab7"]
+assert [[suite.attrib[k] for k in ("tests", "failures", "skipped")] for suite in suites] == [["9", "6", "0"], ["6", "0", "3"]], [s.attrib for s in suites]
+case = [case for case in suites[0] if case.attrib["name"].startswith("8.6 ") and "(W=3)" in case.attrib["name"]][0]
+assert case[0].tag == "failure" and case[0].attrib["message"] == "rank 1: full[3]: got 1, expected 2"
+assert '"slices" & <shards>' in case[0].text
+END
 else
-    cat "$dir/out"
+    echo 'SKIP grader: results.json and results.xml: no python3 here'
+fi
+[ -s "$dir/test/grade/results.json" ] || complain 'no results.json'
+
+# what is refused
+refused() {
+    hint=$1
+    shift
+    grade 2 "$@"
+    expect "$hint"
+    ! grep -q ' passed, ' "$dir/out" || complain "grade.sh $*: graded"
+}
+refused '^grade.sh: task 7.1 runs on 1 2 3 4 ranks, got RANKS="2 5"' --task 7.1 --ranks '2 5'
+refused '^HINT: RANKS="2 3 4"' --lab 7 --ranks two
+refused '^HINT: the labs and their tasks: 8.1 8.6' --task 7.9
+[ ! -e "$dir/test/grade/results.json" ] || complain 'results.json of another run is left'
+touch -d '1 minute ago' "$dir/tests/grade/lab8"
+touch "$dir/libfsdp.a"
+refused '^HINT: make test LAB=7 builds it' --lab 7
+rm "$dir/tests/grade/lab8"
+refused '^grade.sh: there is no .*/tests/grade/lab8' --lab 7
+
+if [ $bad -eq 0 ]; then
+    echo 'PASS grader: a launch that misbehaves costs its own task only, says what happened, and leaves nothing behind'
 fi
 exit $bad

@@ -117,7 +117,7 @@ check_mutant() {
     case $1 in
     grade\ *)
         ranks=$(sed -n 's/^# RANKS: //p' "$2")
-        run 300 check.log tests/grade/grade.sh --task "${1#grade }" --ranks "${ranks:-3}" build
+        run 300 check.log tests/grade/grade.sh --alone --task "${1#grade }" --ranks "${ranks:-3}" build
         ;;
     unit\ *) run 300 check.log "build/tests/unit/${1#unit }" ;;
     cmd\ *) run 300 check.log sh -c "B=build; ${1#cmd }" ;;
