@@ -167,10 +167,11 @@ green() {
 # how STATUS -- "how<tab>words" of the log of a mutant that was seen
 how() {
     awk -v status="$1" '
-        $1 == "RANKFAIL" && $4 !~ /^FSDP_(ECOMM|ETIMEOUT)$/ && check == "" { check = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", check) }
-        $1 == "RANKFAIL" && $4 ~ /^FSDP_(ECOMM|ETIMEOUT)$/ && lost == "" { lost = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", lost); late = late || $4 == "FSDP_ETIMEOUT" }
+        $1 == "RANKFAIL" && $4 ~ /^FSDP_/ && $4 !~ /^FSDP_(ECOMM|ETIMEOUT)$/ && check == "" { check = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", check) }
+        $1 == "RANKFAIL" && $4 ~ /^(FSDP_ECOMM|FSDP_ETIMEOUT|LOOP|WAIT)$/ && lost == "" { lost = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", lost) }
+        $1 == "RANKFAIL" && $4 ~ /^(FSDP_ETIMEOUT|LOOP|WAIT)$/ { late = 1 }
         /assertion failed|stand-in: / && said == "" { said = $0 }
-        /signal|free\(\)|malloc|corrupt/ && died == "" { died = $0 }
+        /^RANKFAIL [^ ]+ [^ ]+ (SIG|EXIT)|signal|free\(\)|malloc|corrupt/ && died == "" { died = $0 }
         { last = $0 }
         END {
             if (check != "") print "check\t" check
