@@ -1,4 +1,4 @@
-# tests.mk -- grading. Included by the top Makefile.
+# tests.mk -- grading, and runs of what a lab has made. Included by the top Makefile.
 #
 # Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)
 #            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
@@ -9,7 +9,7 @@ GRADERS     = $(shell awk -v lab="$(LAB)" -v task="$(TASK)" -f tests/grade/progr
 # FROM: what leads from the learner's folder to this one, with a slash behind it, for paths that are printed.
 export GRADE_FROM := $(FROM)
 
-.PHONY: test-labs debug
+.PHONY: test-labs run debug
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
@@ -20,6 +20,12 @@ export GRADE_WITH
 test-labs: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(if $(HAVE_CXX),$(if $(filter lab6,$(GRADERS)),$(BUILD)/fsdp_npu_sim.so))
 	$(if $(HINTS),env BUILD=$(BUILD) tests/grade/hints.sh $(HINTS)) tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
+
+run:  ## + what a lab's code does: LAB=3 trains on 1, 2, 3 and 4 ranks, and says in words what was compared
+	@tests/grade/run_lab.sh --check "$(LAB)"
+	@tests/tools/deps.sh labs
+	@$(MAKE) $(JOBS) --no-print-directory $(patsubst %,$(BUILD)/%,fsdp_train fsdp_run $(if $(filter 6,$(LAB)),fsdp_npu_sim.so))
+	@tests/grade/run_lab.sh "$(LAB)" $(BUILD)
 
 # A build of its own, in which gdb can show variables.
 DEBUG_ARGS := --task "$(TASK)" --rank "$(RANK)" $(if $(RANKS),--ranks "$(RANKS)") $(if $(BREAK),--break "$(BREAK)")
