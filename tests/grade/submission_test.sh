@@ -73,7 +73,7 @@ fresh() {
 }
 
 tests/tools/handout.sh "$dir/stubs" >"$dir/log" || exit 2
-mkdir "$dir/whole" && cp -R lab[1-6]_* "$dir/whole/" || exit 2
+mkdir "$dir/whole" && cp -R lab[1-6]_* tests/grade/handout/lab* "$dir/whole/" || exit 2
 
 honest() {
     hand_in whole --ranks "2 3 4" && said '^All labs: 100/100$' '^submission: 19 files taken, 0 refused, 0 '
