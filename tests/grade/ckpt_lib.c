@@ -237,7 +237,8 @@ static fsdp_status refuse_body(fixture *fx)
     ckpt_source from;
     ckpt_store now = store_of(fx);
     fsdp_status st = ckpt_source_open(&now, ckpt_here, false, NULL, &from);
-    note(fx, expect_true("a damaged checkpoint is refused", st != FSDP_OK));
+    note(fx, EXPECT(st != FSDP_OK, "",
+                    "ckpt_source_open of a damaged checkpoint: got FSDP_OK, expected a refusal"));
     if (st != FSDP_OK && !strstr(fsdp_error_get()->what, ckpt_here))
         note(fx,
              fsdp_error(FSDP_EINVAL, "", "the message names no file: %s", fsdp_error_get()->what));

@@ -189,14 +189,16 @@ static fsdp_status check_dependence(forward_case *c, fsdp *f, int u, float *loss
 {
     fsdp_unit *unit = &f->units[u];
     float before = *loss;
-    char what[96];
     if (c->g->rank == c->g->world_size - 1)
         TRY(disturb_shard(f->compute, unit->shard, unit->layout.shard_elems));
     TRY(reshard(f, UNIT_ROOT)); /* as at the end of a step */
     TRY(sharded_loss(c, f, loss));
-    snprintf(what, sizeof what, "the loss after the last rank changed its shard of %s differs",
-             unit->name);
-    return expect_true(what, memcmp(loss, &before, sizeof before) != 0);
+    return EXPECT(
+        memcmp(loss, &before, sizeof before) != 0,
+        "does every shard reach full, at rank * shard_elems, and at each new gather?",
+        "a forward pass after the last rank changed its shard of %s: got the loss of before, "
+        "%.9g, expected another",
+        unit->name, (double)before);
 }
 
 static fsdp_status forward_checks(forward_case *c, fsdp *f)

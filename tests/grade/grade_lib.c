@@ -63,9 +63,37 @@ fsdp_status expect_int(const char *what, long long got, long long want)
     return fsdp_error(FSDP_EINVAL, "", "%s: got %lld, expected %lld", what, got, want);
 }
 
-fsdp_status expect_true(const char *what, bool cond)
+/* "NULL", or where p points, counted from the array's begin. */
+static const char *place_name(const void *p, const void *array, char *buf, size_t buf_bytes)
 {
-    return cond ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%s: got no, expected yes", what);
+    snprintf(buf, buf_bytes, "NULL");
+    if (p != NULL && array == NULL)
+        snprintf(buf, buf_bytes, "an address");
+    else if (p != NULL)
+        snprintf(buf, buf_bytes, "byte %td of the array", (const char *)p - (const char *)array);
+    return buf;
+}
+
+fsdp_status expect_view(const char *what, const void *got, const void *array, size_t offset,
+                        size_t elem_bytes)
+{
+    const char *want = array != NULL ? (const char *)array + offset * elem_bytes : NULL;
+    char got_text[64], want_text[64];
+    if (got == want)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "", "%s: got %s, expected %s (offset %zu of %zu bytes each)",
+                      what, place_name(got, array, got_text, sizeof got_text),
+                      place_name(want, array, want_text, sizeof want_text), offset, elem_bytes);
+}
+
+fsdp_status expect_state(const char *what, int got, int want)
+{
+    static const char *const names[] = {"SHARDED", "GATHERING", "GATHERED"}; /* unit_state */
+    if (got == want)
+        return FSDP_OK;
+    if (got < 0 || got >= 3)
+        return expect_int(what, got, want);
+    return fsdp_error(FSDP_EINVAL, "", "%s: got %s, expected %s", what, names[got], names[want]);
 }
 
 fsdp_status expect_text(const char *what, const char *got, const char *want)

@@ -48,14 +48,23 @@ fsdp_status grade_device_open(grade *g, const device_config *config, device **ou
 /* grade_main -- what a test program's main returns: 0 if no task failed, else another. */
 int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks);
 
+/* EXPECT -- FSDP_OK if cond, else FSDP_EINVAL in the words that follow: which call, of which unit,
+ * got what, expected what. hint: as fsdp_error's. */
+#define EXPECT(cond, hint, ...) ((cond) ? FSDP_OK : fsdp_error(FSDP_EINVAL, hint, __VA_ARGS__))
+
 /* Checks: FSDP_OK, or FSDP_EINVAL whose message is the first difference: "what[index]: got g,
  * expected w". expect_f32 compares bits (any NaN equals any NaN). */
 fsdp_status expect_f32(const char *what, const float *got, const float *want, size_t elems);
 fsdp_status expect_close(const char *what, const float *got, const float *want, size_t elems,
                          double abs_tol, double rel_tol);
 fsdp_status expect_int(const char *what, long long got, long long want);
-fsdp_status expect_true(const char *what, bool cond);
+/* expect_state -- of a unit: SHARDED, GATHERING or GATHERED. */
+fsdp_status expect_state(const char *what, int got, int want);
 fsdp_status expect_text(const char *what, const char *got, const char *want);
+/* expect_view -- got points at element `offset` of the unit's gathered array (its gradients', ...);
+ * array NULL: got must be NULL. */
+fsdp_status expect_view(const char *what, const void *got, const void *array, size_t offset,
+                        size_t elem_bytes);
 /* expect_status -- an unwritten function (FSDP_ETODO) is passed on as such. */
 fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want);
 

@@ -317,8 +317,11 @@ static fsdp_status check_pieces(const flat_layout *l, int rank, const flat_piece
     snprintf(what, sizeof what, "W=%d rank %d: n_pieces", l->world_size, rank);
     TRY(expect_int(what, n, n_want));
     for (int i = l->n_slots; i < MAX_PIECES; i++)
-        TRY(expect_true("nothing written behind pieces [n_slots]",
-                        memcmp(&got[i], &untouched, sizeof untouched) == 0));
+        TRY(EXPECT(
+            memcmp(&got[i], &untouched, sizeof untouched) == 0,
+            "a slot has at most one piece in a shard: count a piece once",
+            "W=%d rank %d: flat_intersect wrote to pieces[%d], expected room for n_slots = %d",
+            l->world_size, rank, i, l->n_slots));
     for (int i = 0; i < n; i++) {
         long long g[] = {got[i].slot, (long long)got[i].param_begin, (long long)got[i].shard_begin,
                          (long long)got[i].elems};
@@ -406,11 +409,17 @@ static fsdp_status check_round_trip(const flat_layout *l)
         flat_piece pieces[MAX_PIECES];
         int n = 0;
         TRY(flat_intersect(l, r, pieces, &n));
-        TRY(expect_true("n_pieces <= n_slots", n <= l->n_slots));
+        TRY(EXPECT(n <= l->n_slots, "a slot has at most one piece in a shard",
+                   "W=%d rank %d: flat_intersect: got n_pieces %d, expected at most n_slots = %d",
+                   l->world_size, r, n, l->n_slots));
         for (int i = 0; i < n; i++) {
             const flat_piece *p = &pieces[i];
-            TRY(expect_true("piece inside its shard", p->shard_begin + p->elems <= l->shard_elems));
-            TRY(expect_true("piece of at least one element", p->elems >= 1));
+            TRY(EXPECT(
+                p->elems >= 1 && p->shard_begin + p->elems <= l->shard_elems,
+                "cut each slot at both ends of the shard; leave out what is empty then",
+                "W=%d rank %d: pieces[%d]: got elements %zu to %zu of the shard, expected one "
+                "or more below shard_elems = %zu",
+                l->world_size, r, i, p->shard_begin, p->shard_begin + p->elems, l->shard_elems));
             float *dst = flat + (size_t)r * l->shard_elems + p->shard_begin;
             for (size_t k = 0; k < p->elems; k++)
                 dst[k] += (float)(1000 * (p->slot + 1)) + (float)(p->param_begin + k);
@@ -481,8 +490,9 @@ static fsdp_status check_wrap(const module_tree *tree, const char *name, wrap_po
     }
     snprintf(what, sizeof what, "%s%s: n_units", name, is_mixed ? ", tied layers in blocks" : "");
     TRY(expect_int(what, n, n_want));
-    return expect_true("nothing written behind unit_of_node [n_nodes]",
-                       got[tree->n_nodes] == untouched);
+    return EXPECT(got[tree->n_nodes] == untouched, "",
+                  "%s: wrap_assign wrote to unit_of_node[%d], expected room for n_nodes = %d", name,
+                  tree->n_nodes, tree->n_nodes);
 }
 
 /* Flattening by the assignment stores each tensor once: the units' sizes add up to the model's. */
@@ -587,8 +597,10 @@ static fsdp_status check_init(const char *what, const flat_layout *l, const mode
         st = expect_f32(what, shard, full + (size_t)rank * n, n);
     const uint32_t nan_bits = UINT32_MAX;
     if (st == FSDP_OK)
-        st = expect_true("nothing written behind the shard",
-                         memcmp(&shard[n], &nan_bits, sizeof nan_bits) == 0);
+        st = EXPECT(memcmp(&shard[n], &nan_bits, sizeof nan_bits) == 0,
+                    "write this rank's part only, at the piece's shard_begin",
+                    "%s: flat_init_shard wrote to shard[%zu], expected room for shard_elems = %zu",
+                    what, n, n);
     free(full);
     free(shard);
     return st;

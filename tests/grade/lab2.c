@@ -96,7 +96,10 @@ static fsdp_status check_in_place(grade *g, fsdp *f, int u, const copy_count *c)
     const bool is_shown = device_share_find(g->dev, unit->full, bytes, &at);
     const bool wanted = device_share_find(g->dev, shown, bytes, &at);
     device_free(g->compute, shown);
-    return expect_true("full is of comm_alloc, which shows it to peers", is_shown == wanted);
+    return EXPECT(is_shown == wanted, "allocate full with comm_alloc of gather_group",
+                  "unshard_begin of %s: full is device memory that peers cannot see, expected "
+                  "comm_alloc's",
+                  unit->name);
 }
 
 static fsdp_status expect_no_views(const fsdp *f, const char *when)
@@ -130,14 +133,18 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
     const fsdp_status begun = unshard_begin(f, u);
     device_set_second_watch(g->dev, NULL);
     TRY(begun);
-    TRY(expect_int("state after unshard_begin", unit->state, UNIT_GATHERING));
+    TRY(expect_state("state after unshard_begin", unit->state, UNIT_GATHERING));
     TRY(expect_no_views(f, "after unshard_begin (bound before the wait?)"));
     TRY(unshard_begin(f, u)); /* no-op */
     TRY(read_behind_gathered(f, u));
     size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - bytes_before;
     TRY(check_full(f, u, "unshard_begin"));
     TRY(check_shard(f, u, "unshard_begin"));
-    TRY(expect_true("event `gathered` is recorded and done", event_done(unit->gathered)));
+    TRY(EXPECT(
+        event_done(unit->gathered), "event_record it behind comm_all_gather",
+        "unshard_begin of %s: event `gathered` is not reached although gather_stream has run "
+        "all, expected it recorded on gather_stream",
+        unit->name));
     comm_stats s = comm_job_stats_read(g->comm);
     TRY(expect_int("all-gathers", (long long)s.calls[COMM_OP_ALL_GATHER], 1));
     TRY(expect_int("bytes sent", (long long)s.bytes_sent[COMM_OP_ALL_GATHER],
@@ -201,7 +208,10 @@ static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
     bool ended = gathers_within(f, u, HELD_MS); /* a gather that does not wait ends in this time */
     st = first_failure(st, gate_open(g, "unshard_begin"), &why);
     TRY(st);
-    TRY(expect_true("without gather_after a gather waits for all of the compute stream", !ended));
+    TRY(EXPECT(!ended, "issue the copy and the gather on gather_stream, which waits for compute",
+               "unshard_begin of %s: the gather ended while compute stood before an update of the "
+               "shard, expected it to wait for all that compute has (no gather_after)",
+               unit->name));
     TRY(stream_sync(f->compute));
     TRY(grade_read(f->comm_stream, unit->full, padded * sizeof *got, got));
     wanted_full(f, u, want);
@@ -229,10 +239,16 @@ static fsdp_status gather_after_event(grade *g, fsdp *f, int u, bool early)
     f->gather_after = NULL;
     st = first_failure(st, gate_open(g, "unshard_begin"), &why);
     st = first_failure(st,
-                       early ? expect_true("a gather waits for gather_after, and for nothing else "
-                                           "of the compute stream",
-                                           ended)
-                             : expect_true("a gather waits for gather_after", !ended),
+                       early ? EXPECT(ended,
+                                      "compute itself must not be waited for: lab 5 gathers "
+                                      "ahead",
+                                      "unshard_begin of %s: the gather stood still with compute, "
+                                      "expected it to wait for gather_after only, which was done",
+                                      f->units[u].name)
+                             : EXPECT(!ended, "issue the copy and the gather on gather_stream",
+                                      "unshard_begin of %s: the gather ended before gather_after, "
+                                      "expected it to wait for that event",
+                                      f->units[u].name),
                        &why);
     st = first_failure(st, check_full(f, u, "gather_after"), &why);
     event_free(after);
@@ -253,7 +269,11 @@ static fsdp_status nobody_waits(grade *g, fsdp *f, int u)
     st = first_failure(st, event_record(after, f->compute), &why);
     bool ended = done_within(after, GATHER_MS);
     st = first_failure(st, gate_open(g, "unshard_begin"), &why);
-    st = first_failure(st, expect_true("compute goes on while a gather that was begun runs", ended),
+    st = first_failure(st,
+                       EXPECT(ended, "unshard_wait makes compute wait, not unshard_begin",
+                              "unshard_begin of %s: compute stood still while the gather did, "
+                              "expected it to go on until unshard_wait",
+                              f->units[u].name),
                        &why);
     st = first_failure(st, check_full(f, u, "held up"), &why);
     event_free(after);
@@ -272,7 +292,12 @@ static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
     st = first_failure(st, unshard_begin(f, u), &why);
     bool ended = gathers_within(f, u, GATHER_MS);
     st = first_failure(st, gate_open(g, "unshard_begin"), &why);
-    st = first_failure(st, expect_true("a gather runs on gather_stream", ended), &why);
+    st = first_failure(st,
+                       EXPECT(ended, "f->gather_stream, not f->comm_stream, is where gathers run",
+                              "unshard_begin of %s: the gather stood still with comm_stream, "
+                              "expected it on gather_stream, which is another stream here",
+                              f->units[u].name),
+                       &why);
     st = first_failure(st, stream_sync(f->gather_stream), &why);
     st = first_failure(st, check_full(f, u, "gather_stream"), &why);
     TRY(unshard_drop(f, u));
@@ -328,7 +353,8 @@ static fsdp_status pass_errors_on(grade *g, fsdp *f)
     f->run.param_dtype = DTYPE_BF16;
     f->run.ops = &with;
     with.cast = cast_fails;
-    TRY(expect_true("unshard_begin fails when shard_cast does", unshard_begin(f, 1) != FSDP_OK));
+    TRY(EXPECT(unshard_begin(f, 1) != FSDP_OK, "TRY() the call",
+               "unshard_begin: got FSDP_OK, expected the status of shard_cast, which failed"));
     TRY(expect_int("bytes of the gathered array in bf16",
                    (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
                    (long long)(whole.padded_elems * sizeof(uint16_t))));
@@ -337,8 +363,8 @@ static fsdp_status pass_errors_on(grade *g, fsdp *f)
     unit->state = UNIT_SHARDED;
     with.cast = cast_nothing;
     unit->layout.shard_elems = SIZE_MAX / 2 + 1;
-    TRY(expect_true("unshard_begin fails when comm_all_gather does",
-                    unshard_begin(f, 1) != FSDP_OK));
+    TRY(EXPECT(unshard_begin(f, 1) != FSDP_OK, "TRY() the call",
+               "unshard_begin: got FSDP_OK, expected the status of comm_all_gather, which failed"));
     unit->layout = whole;
     return FSDP_OK;
 }
@@ -423,24 +449,27 @@ static fsdp_status hand_alloc(grade *g, fsdp *f, int u)
     return stream_sync(g->compute);
 }
 
+static fsdp_status expect_grad_view(const fsdp *f, int p, const float *want, const char *call)
+{
+    return EXPECT(f->views.grads[p] == want, "views.grads are lab 3's",
+                  "%s changed views.grads[%d], expected it left alone", call, p);
+}
+
 static fsdp_status check_views(const fsdp *f, int u)
 {
     const fsdp_unit *unit = &f->units[u];
     char what[96];
     for (int p = 0; p < f->run.m->n_params; p++) {
-        const float *full = unit->full, *want = NULL;
         const int storage = f->run.m->params[p].tied_to;
+        const flat_slot *slot = NULL;
         for (int i = 0; i < unit->layout.n_slots; i++)
             if (unit->layout.slots[i].param == (storage != NOT_TIED ? storage : p))
-                want = full + unit->layout.slots[i].offset;
+                slot = &unit->layout.slots[i];
         snprintf(what, sizeof what, "after binding %s: views.params[%d]%s", unit->name, p,
                  storage != NOT_TIED ? " (tied)" : "");
-        TRY(expect_true("views.grads, which is lab 3's, is left alone", !f->views.grads[p]));
-        const float *got = f->views.params[p];
-        if (got != want)
-            return fsdp_error(FSDP_EINVAL, "", "%s: got %s%td, expected %s%td", what,
-                              got ? "full + " : "NULL, offset ", got ? got - full : 0,
-                              want ? "full + " : "NULL, offset ", want ? want - full : 0);
+        TRY(expect_grad_view(f, p, NULL, "views_bind"));
+        TRY(expect_view(what, f->views.params[p], slot ? unit->full : NULL, slot ? slot->offset : 0,
+                        dtype_bytes(f->run.param_dtype)));
     }
     return FSDP_OK;
 }
@@ -463,7 +492,7 @@ static fsdp_status wait_and_check(grade *g, fsdp *f, int u, float *probe)
                                       1000}; /* a kernel that does not wait runs in this time */
     nanosleep(&nap, NULL);
     TRY(gate_open(g, "unshard_wait"));
-    TRY(expect_int("state after unshard_wait", unit->state, UNIT_GATHERED));
+    TRY(expect_state("state after unshard_wait", unit->state, UNIT_GATHERED));
     TRY(grade_read(f->compute, probe, slot->elems * sizeof *got, got));
     TRY(expect_f32("what compute reads through the view (NaN: it did not wait)", got,
                    values + slot->offset, slot->elems));
@@ -493,8 +522,10 @@ static fsdp_status wait_for_the_gather_alone(grade *g, fsdp *f, int u)
     TRY(event_record(unit->consumed, f->compute));
     bool ended = done_within(unit->consumed, GATHER_MS);
     TRY(gate_open(g, "unshard_wait"));
-    TRY(expect_true("compute waits for its own gather, not for what follows on gather_stream",
-                    ended));
+    TRY(EXPECT(ended, "stream_wait_event(compute, unit->gathered); record no event of your own",
+               "unshard_wait of %s: compute stood still with what follows the gather on "
+               "gather_stream, expected it to wait for event `gathered` only",
+               unit->name));
     hand_release(f, u);
     TRY(stream_sync(f->comm_stream)); /* out of the gate */
     return stream_sync(f->compute);
@@ -513,7 +544,10 @@ static fsdp_status gathers_go_on(grade *g, fsdp *f, int u)
     TRY(event_record(unit->consumed, f->comm_stream));
     bool ended = done_within(unit->consumed, GATHER_MS);
     TRY(gate_open(g, "unshard_wait"));
-    TRY(expect_true("gather_stream does not wait for compute", ended));
+    TRY(EXPECT(ended, "the first argument of stream_wait_event is who waits",
+               "unshard_wait of %s: gather_stream stood still with compute, expected compute alone "
+               "to wait",
+               unit->name));
     hand_release(f, u);
     return stream_sync(f->compute);
 }
@@ -576,8 +610,7 @@ static fsdp_status check_unbound(fsdp *f, int u, const float *somewhere)
                               "views.params[%d], which another unit has, after reshard of %s: "
                               "expected as before",
                               p, f->units[u].name);
-        TRY(expect_true("views.grads, which is lab 3's, is left alone",
-                        f->views.grads[p] == somewhere));
+        TRY(expect_grad_view(f, p, somewhere, "reshard"));
         f->views.params[p] = NULL;
         f->views.grads[p] = NULL;
     }
@@ -597,7 +630,10 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
     TRY(hand_alloc(g, f, u));
     TRY(hand_gather(f, u, values));
     TRY(expect_status("reshard of a unit whose gather is in flight", reshard(f, u), FSDP_ESTATE));
-    TRY(expect_true("full is still there after the refusal", unit->full != NULL));
+    TRY(EXPECT(unit->full != NULL, "look at the state first",
+               "reshard of %s, whose gather is in flight: refused, but full is NULL, expected it "
+               "left alone",
+               unit->name));
     TRY(stream_sync(f->comm_stream));
     unit->state = UNIT_GATHERED;
     bind_all(f, values);
@@ -610,11 +646,16 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
                                10 * 1000 * 1000}; /* a free that does not wait runs in this time */
     nanosleep(&nap, NULL);
     TRY(gate_open(g, "reshard"));
-    TRY(expect_true("gather_stream does not wait for compute at reshard", goes_on));
+    TRY(EXPECT(
+        goes_on, "device_free(compute, full) is ordered already; no other stream waits",
+        "reshard of %s: gather_stream stood still with compute, expected later gathers to go "
+        "on",
+        unit->name));
     TRY(grade_read(f->compute, probe, n * sizeof *got, got));
     TRY(expect_f32("what compute read before reshard (NaN: freed under it)", got, values, n));
-    TRY(expect_int("state after reshard", unit->state, UNIT_SHARDED));
-    TRY(expect_true("full is NULL after reshard", unit->full == NULL));
+    TRY(expect_state("state after reshard", unit->state, UNIT_SHARDED));
+    TRY(EXPECT(unit->full == NULL, "",
+               "reshard of %s: full is the address of freed memory, expected NULL", unit->name));
     TRY(check_unbound(f, u, values));
     TRY(expect_int("bytes of gathered parameters after reshard",
                    (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
@@ -638,13 +679,17 @@ static fsdp_status drop_and_check(grade *g, fsdp *f, int u)
     TRY(gate_close(g, f->comm_stream));
     TRY(hand_gather(f, u, values));
     TRY(unshard_drop(f, u));
-    TRY(expect_int("state after unshard_drop", unit->state, UNIT_SHARDED));
-    TRY(expect_true("full is NULL after unshard_drop", unit->full == NULL));
+    TRY(expect_state("state after unshard_drop", unit->state, UNIT_SHARDED));
+    TRY(EXPECT(unit->full == NULL, "",
+               "unshard_drop of %s: full is the address of freed memory, expected NULL",
+               unit->name));
     TRY(event_record(unit->consumed, f->compute));
     TRY(device_alloc_f32(side, MEM_OTHER, n, "next block", &next)); /* NaN */
     TRY(stream_sync(side));
-    TRY(expect_true("compute waits for the dropped gather, which reads the shard",
-                    !event_done(unit->consumed)));
+    TRY(EXPECT(!event_done(unit->consumed), "",
+               "unshard_drop of %s: compute went on while the gather stood still, expected it to "
+               "wait: the gather reads the shard",
+               unit->name));
     TRY(gate_open(g, "unshard_drop"));
     TRY(stream_sync(f->comm_stream));
     TRY(grade_read(side, next, n * sizeof *got, got));
@@ -654,7 +699,7 @@ static fsdp_status drop_and_check(grade *g, fsdp *f, int u)
     TRY(expect_int("bytes of gathered parameters after unshard_drop",
                    (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
     TRY(unshard_drop(f, u)); /* no-op */
-    return expect_int("state after a second unshard_drop", unit->state, UNIT_SHARDED);
+    return expect_state("state after a second unshard_drop", unit->state, UNIT_SHARDED);
 }
 
 /* Units in every state, and one that stays after forward: all are SHARDED in the end. */
@@ -669,12 +714,12 @@ static fsdp_status reshard_all_and_check(grade *g, fsdp *f)
         f->units[u].stays_after_forward = u == 2;
     }
     TRY(unshard_drop(f, 2));
-    TRY(expect_int("state of a gathered unit after unshard_drop", f->units[2].state,
-                   UNIT_GATHERED));
+    TRY(expect_state("state of a gathered unit after unshard_drop", f->units[2].state,
+                     UNIT_GATHERED));
     TRY(stream_sync(f->comm_stream));
     TRY(reshard_all(f));
     for (int u = 0; u < N_UNITS; u++)
-        TRY(expect_int("state after reshard_all", f->units[u].state, UNIT_SHARDED));
+        TRY(expect_state("state after reshard_all", f->units[u].state, UNIT_SHARDED));
     return expect_int("bytes of gathered parameters after reshard_all",
                       (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0);
 }
@@ -720,17 +765,20 @@ static fsdp_status pass(grade *g, const unit_hooks *h, fsdp *f)
         const bool stay = f->units[u].stays_after_forward;
         char what[96];
         TRY(h->pre_forward(h->self, u));
-        TRY(expect_int("state between the hooks", f->units[u].state, UNIT_GATHERED));
+        TRY(expect_state("state between the hooks", f->units[u].state, UNIT_GATHERED));
         TRY(stream_sync(f->compute));
         TRY(check_full(f, u, "between the hooks"));
         TRY(h->post_forward(h->self, u));
         snprintf(what, sizeof what, "state of %s, which %s, after post_forward", f->units[u].name,
                  stay ? "stays_after_forward" : "does not stay");
-        TRY(expect_int(what, f->units[u].state, stay ? UNIT_GATHERED : UNIT_SHARDED));
+        TRY(expect_state(what, f->units[u].state, stay ? UNIT_GATHERED : UNIT_SHARDED));
         for (int p = 0; p < f->run.m->n_params; p++)
             if (f->param_unit[p] == u)
-                TRY(expect_true("views after post_forward: NULL unless the unit stays",
-                                (f->views.params[p] != NULL) == stay));
+                TRY(EXPECT((f->views.params[p] != NULL) == stay,
+                           "reshard unbinds the views; what stays keeps them",
+                           "views.params[%d] of %s, which %s, after post_forward: got %s", p,
+                           f->units[u].name, stay ? "stays_after_forward" : "does not stay",
+                           stay ? "NULL, expected it bound" : "an address, expected NULL"));
         if (stay && k < N_UNITS)
             stays += f->units[u].layout.padded_elems * sizeof(float);
     }
@@ -753,7 +801,9 @@ static fsdp_status two_marked_passes(grade *g, fsdp *f)
 static fsdp_status hooks_and_states(grade *g, fsdp *f)
 {
     unit_hooks h = fsdp_forward_hooks(f);
-    TRY(expect_true("pre_forward and post_forward are set", h.pre_forward && h.post_forward));
+    TRY(EXPECT(h.pre_forward && h.post_forward, "",
+               "fsdp_forward_hooks: got NULL for %s, expected both hooks",
+               h.pre_forward ? "post_forward" : "pre_forward"));
     TRY(pass(g, &h, f));
     TRY(pass(g, &h, f)); /* the root is there already: it is not gathered again */
     TRY(reshard(f, UNIT_ROOT));
@@ -845,20 +895,26 @@ static fsdp_status residency(grade *g, fsdp *f, int u)
     TRY(expect_int("bytes of gathered parameters of a resident unit",
                    (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
                    (long long)(is_bf16 ? padded * sizeof(uint16_t) : 0)));
-    TRY(expect_true("fp32: full is the shard", is_bf16 || unit->full == (void *)unit->shard));
+    TRY(EXPECT(is_bf16 || unit->full == (void *)unit->shard, "",
+               "fsdp_make_resident of %s in fp32: full is another array, expected the shard itself",
+               unit->name));
     TRY(check_resident(f, u, 0.0f, "resident array"));
     unit_hooks h = fsdp_forward_hooks(f);
     for (int use = 1; use <= 2; use++) {
         TRY(h.pre_forward(h.self, u));
-        TRY(expect_true("a view into the resident array",
-                        f->views.params[unit->layout.slots[0].param] == unit->full));
+        TRY(expect_view("pre_forward of a resident unit: the view of its first parameter",
+                        f->views.params[unit->layout.slots[0].param], unit->full, 0,
+                        dtype_bytes(f->run.param_dtype)));
         unit->stays_after_forward = use == 1; /* a resident unit stays anyhow */
         TRY(h.post_forward(h.self, u));
         TRY(reshard(f, u));
         unshard_drop(f, u);
         TRY(reshard_all(f));
-        TRY(expect_int("state of a resident unit", unit->state, UNIT_GATHERED));
-        TRY(expect_true("a resident unit keeps its array", unit->full != NULL));
+        TRY(expect_state("state of a resident unit", unit->state, UNIT_GATHERED));
+        TRY(EXPECT(unit->full != NULL, "",
+                   "reshard, unshard_drop or reshard_all of %s, which is resident: full is NULL, "
+                   "expected it kept",
+                   unit->name));
         TRY(expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, u),
                           FSDP_ESTATE));
         TRY(update_shard(f->compute, unit->shard, padded));
@@ -917,7 +973,10 @@ static fsdp_status marked_unit_stays(grade *g)
                            expect_status("fsdp_make_resident of a unit with a part of the array",
                                          fsdp_make_resident(&f, 1), FSDP_ESTATE),
                            &why);
-    st = first_failure(st, expect_int("its state", f.units[1].state, UNIT_SHARDED), &why);
+    st = first_failure(st,
+                       expect_state("state of h.0 after a refused fsdp_make_resident",
+                                    f.units[1].state, UNIT_SHARDED),
+                       &why);
     return end_fixture(&f, st, &why);
 }
 
@@ -957,9 +1016,8 @@ static fsdp_status gather_bf16(grade *g, fsdp *f, int u)
     TRY(expect_int("bytes of the gathered array in bf16", (long long)grown,
                    (long long)(padded * sizeof(uint16_t))));
     for (int i = 0; i < unit->layout.n_slots; i++)
-        TRY(expect_true("a view stands 2 bytes an element into full",
-                        f->views.params[unit->layout.slots[i].param] ==
-                            (uint16_t *)unit->full + unit->layout.slots[i].offset));
+        TRY(expect_view("gathered in bf16: a view", f->views.params[unit->layout.slots[i].param],
+                        unit->full, unit->layout.slots[i].offset, sizeof(uint16_t)));
     return reshard(f, u);
 }
 

@@ -19,7 +19,7 @@ static void check_regathered(fixture *fx, int u)
     const fsdp_unit *un = &fx->f.units[u];
     char what[96];
     snprintf(what, sizeof what, "state of %s after pre_backward", un->name);
-    note(fx, expect_int(what, un->state, UNIT_GATHERED));
+    note(fx, expect_state(what, un->state, UNIT_GATHERED));
     if (!un->full) {
         note(fx, fsdp_error(FSDP_EINVAL, "", "%s is not gathered for backward", un->name));
         return;
@@ -34,9 +34,9 @@ static void check_regathered(fixture *fx, int u)
     }
     for (int p = 0; p < fx->spec->n_params; p++)
         if (PARAMS[p].unit == u) {
-            snprintf(what, sizeof what, "parameter view %d into %s", p, un->name);
-            note(fx, expect_true(what, fx->f.views.params[p] ==
-                                           (const float *)un->full + PARAMS[p].offset));
+            snprintf(what, sizeof what, "views.params[%d], into the gathered %s", p, un->name);
+            note(fx, expect_view(what, fx->f.views.params[p], un->full, PARAMS[p].offset,
+                                 sizeof(float)));
         }
 }
 
@@ -56,12 +56,12 @@ static void check_grad_memory(fixture *fx, int u)
     for (int p = 0; p < fx->spec->n_params; p++) {
         if (PARAMS[p].unit != u || !ug->buffer.full_grad)
             continue;
-        const float *want = ug->buffer.full_grad + PARAMS[p].offset;
-        if (p == TIED_PARAM && ug->second)
-            want = ug->second->buffer.full_grad;
-        want = PARAMS[p].frozen ? NULL : want;
-        snprintf(what, sizeof what, "gradient view of parameter %d", p);
-        note(fx, expect_true(what, fx->f.views.grads[p] == want));
+        const bool is_second = p == TIED_PARAM && ug->second;
+        const float *array = is_second ? ug->second->buffer.full_grad : ug->buffer.full_grad;
+        snprintf(what, sizeof what, "views.grads[%d], into full_grad%s", p,
+                 is_second ? " of the second use" : "");
+        note(fx, expect_view(what, fx->f.views.grads[p], PARAMS[p].frozen ? NULL : array,
+                             is_second ? 0 : PARAMS[p].offset, sizeof(float)));
     }
 }
 
@@ -86,14 +86,16 @@ static fsdp_status pre_backward_body(fixture *fx)
         note(fx, expect_int(u == FROZEN ? "gradient bytes of a frozen unit" : "gradient bytes",
                             (long long)(fix_live(fx, MEM_GRADS_FULL) - grads_before),
                             u == FROZEN ? 0 : (long long)unit_bytes));
-        note(fx, expect_true("unit marked as visited", u == FROZEN || fx->r.grads[u].visited));
+        note(fx, EXPECT(u == FROZEN || fx->r.grads[u].visited, "end_backward (3.6) looks at it",
+                        "pre_backward of %s: grads[u].visited is false, expected true", name));
     }
     for (int u = 0; u < N_UNITS; u++) {
         check_regathered(fx, u);
         if (u != FROZEN)
             check_grad_memory(fx, u);
     }
-    note(fx, expect_true("a frozen parameter has no gradient view", !fx->f.views.grads[5]));
+    note(fx,
+         expect_view("views.grads[5], of a frozen parameter", fx->f.views.grads[5], NULL, 0, 4));
     return FSDP_OK;
 }
 
@@ -116,12 +118,19 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
     TRY(fix_grad_by_hand(fx, u, value));
     grad_views_bind(&fx->r, u);
     TRY(reduce_begin(&fx->r, u));
-    note(fx, expect_true("reducing, between begin and wait", ug->reducing));
+    note(fx, EXPECT(ug->reducing, "",
+                    "reduce_begin of %s: grads[u].reducing is false, expected true until "
+                    "reduce_wait",
+                    fx->f.units[u].name));
     note(fx, expect_status("reduce_begin of a unit that is reducing", reduce_begin(&fx->r, u),
                            FSDP_ESTATE));
     TRY(reduce_wait(&fx->r, u));
-    note(fx, expect_true("not reducing after reduce_wait", !ug->reducing));
-    note(fx, expect_true("full_grad is NULL after reduce_wait", !ug->buffer.full_grad));
+    note(fx, EXPECT(!ug->reducing, "",
+                    "reduce_wait of %s: grads[u].reducing is still true, expected false",
+                    fx->f.units[u].name));
+    note(fx, EXPECT(!ug->buffer.full_grad, "full_grad_free frees it and unbinds the views",
+                    "reduce_wait of %s: full_grad is still there, expected it freed and NULL",
+                    fx->f.units[u].name));
     for (int p = 0; p < fx->spec->n_params; p++)
         if (PARAMS[p].unit == u && fx->f.views.grads[p])
             note(fx, fsdp_error(FSDP_EINVAL, "full_grad_free unbinds the views too",
@@ -272,7 +281,11 @@ static fsdp_status own_stream_body(fixture *fx)
     TRY(reduce_wait(&fx->r, H0));
     for (int ms = 0; ms < 8000 && !event_done(fx->r.grads[H0].reduced); ms++)
         usleep(1000);
-    note(fx, expect_true("a reduction runs on reduce_stream", event_done(fx->r.grads[H0].reduced)));
+    note(fx,
+         EXPECT(event_done(fx->r.grads[H0].reduced),
+                "f->reduce_stream, not f->comm_stream, is where reductions run",
+                "reduce_begin of h.0: the reduction stood still with comm_stream, expected it on "
+                "reduce_stream, which is another stream here"));
     note(fx, gate_open(fx->g, "reduce_wait"));
     TRY(stream_sync(own));
     TRY(fix_expect_acc(fx, H0, fx->world_size, fix_integer));
@@ -347,7 +360,7 @@ static void check_resharded_at_issue(fixture *fx, comm_op op, const char *label)
     bool keeps = fx->spec->sharding == SHARDING_NONE;
     char what[96];
     snprintf(what, sizeof what, "state of %s when its reduction is issued (reshard first)", label);
-    note(fx, expect_int(what, un->state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
+    note(fx, expect_state(what, un->state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
     if (!keeps && !fx->runs_ahead)
         note(fx,
              expect_int("gathered bytes when the reduction is issued (reshard first)",
@@ -373,8 +386,8 @@ static fsdp_status post_backward_body(fixture *fx)
         TRY(fix_gather_by_hand(fx, FROZEN));
     TRY(backward_post_hook(&fx->r, FROZEN));
     fix_expect_trace(fx, "post_backward of a frozen unit", "");
-    note(fx, expect_int("state of a frozen unit after post_backward", fx->f.units[FROZEN].state,
-                        keeps ? UNIT_GATHERED : UNIT_SHARDED));
+    note(fx, expect_state("state of a frozen unit after post_backward", fx->f.units[FROZEN].state,
+                          keeps ? UNIT_GATHERED : UNIT_SHARDED));
     return fix_expect_acc(fx, H0, fx->world_size, fix_integer);
 }
 

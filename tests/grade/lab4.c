@@ -83,8 +83,12 @@ static void expect_norm_traffic(fixture *fx, const comm *group, uint64_t last_as
                                                      : comm_op_name((comm_op)op),
                             (long long)cs.calls[op], op == COMM_OP_ALL_REDUCE && group != NULL));
     if (group != NULL)
-        note(fx, expect_true("the norm is reduced over the norm group",
-                             last_asked == comm_group_number(group)));
+        note(fx,
+             EXPECT(last_asked == comm_group_number(group),
+                    "o->norm_group: the ranks of the world have copies of each other's shards",
+                    "grad_norm: the all-reduce ran in group %llu, expected norm_group, group "
+                    "%llu",
+                    (unsigned long long)last_asked, (unsigned long long)comm_group_number(group)));
 }
 
 /* The coefficient that follows from the norm is the same on every rank, whatever the groups. */
@@ -110,8 +114,9 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
     const mesh_shape *shape = &fx->f.mesh.shape;
     bool alone = shape->shard_size == 1 && shape->world_size > 1;
     const comm *group = alone ? NULL : fx->f.mesh.shard;
-    note(fx, expect_true("norm_group is the shard group, NULL for a group of one of several ranks",
-                         o->norm_group == group));
+    note(fx, EXPECT(o->norm_group == group, "", "optimizer_create: norm_group is %s, expected %s",
+                    o->norm_group ? "a group" : "NULL",
+                    group ? "the shard group" : "NULL: each rank has whole gradients"));
     TRY(grads_by_hand(fx, value));
     uint64_t last_asked = UINT64_MAX;
     comm_set_watch(fx->comm, &(comm_watch){.self = &last_asked, .issued = group_seen});
@@ -200,7 +205,10 @@ static fsdp_status squares_come_first(fixture *fx, fsdp_optimizer *o)
     }
     TRY(gate_open(fx->g, "grad_norm"));
     TRY(stream_sync(fx->compute));
-    return expect_true("the norm's stream waits for the squares", !ended);
+    return EXPECT(
+        !ended, "record an event behind the squares; norm_stream waits for it",
+        "grad_norm: the all-reduce ended while compute stood before the squares, expected "
+        "norm_stream to wait for them");
 }
 
 /* On a stream of its own, as lab 5 may want it: only events order it. */
@@ -212,8 +220,12 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
     TRY(optimizer_create(&fx->r, &o));
     o.norm_stream = fx->f.comm_stream;
     TRY(read_behind_norm(fx, &o, &seen));
-    note(fx, expect_true("the compute stream waits for the norm's",
-                         rsum_value(&seen) == model_sum_squares(whole_grad)));
+    note(fx,
+         EXPECT(rsum_value(&seen) == model_sum_squares(whole_grad),
+                "compute must wait for event `added`, recorded on norm_stream",
+                "what compute reads in norm_sum behind grad_norm: got %.9g, expected %.9g (it did "
+                "not wait for norm_stream, which was held up)",
+                rsum_value(&seen), model_sum_squares(whole_grad)));
     TRY(stream_sync(fx->f.comm_stream));
     optimizer_free(&o);
     TRY(optimizer_create(&fx->r, &o));
@@ -229,7 +241,9 @@ static fsdp_status task_4_3(grade *g)
     for (int p = 0; p < 8; p++)
         for (size_t i = 0; i < PARAMS[p].elems && !PARAMS[p].frozen; i++)
             by_hand += (double)whole_grad(p, i) * (double)whole_grad(p, i);
-    TRY(expect_true("rsum adds exactly", by_hand == model_sum_squares(whole_grad)));
+    TRY(EXPECT(by_hand == model_sum_squares(whole_grad), "common/sum/rsum.c was changed",
+               "rsum of the test's own squares: got %.17g, expected %.17g",
+               model_sum_squares(whole_grad), by_hand));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), grad_norm_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true), grad_norm_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true),
@@ -338,7 +352,9 @@ static fsdp_status clip_body(fixture *fx)
         TRY(expect_coef(fx, &o, limits[k], want_norm));
         expect_sgd(fx, 0.5f, *fix_read(fx, o.coef, 1), 1);
         note(fx,
-             expect_true("gradients stay until the next zero_grad", fx->r.grads[H0].shard_grad));
+             EXPECT(fx->r.grads[H0].shard_grad, "zero_grad, at the next step, frees them",
+                    "optimizer_step: shard_grad of h.0 is NULL, expected gradients to stay until "
+                    "the next zero_grad"));
     }
     optimizer_free(&o);
     device_free(fx->compute, norm);

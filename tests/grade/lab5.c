@@ -74,7 +74,10 @@ static fsdp_status cut_body(fixture *fx)
     note(fx, expect_int("unit after 2, which nobody knows now", order_after(&o, 2), NO_UNIT));
     note(fx, expect_int("unit before 2, as it is now", order_before(&o, 2), 0));
     note(fx, expect_int("unit after 1, which was cut off", order_after(&o, 1), NO_UNIT));
-    note(fx, expect_true("an order that is being recorded is not complete", !o.complete));
+    note(fx,
+         EXPECT(!o.complete, "",
+                "order_visit of a unit that differs: complete is true, expected false until the "
+                "next order_begin"));
     note(fx, expect_int("changes, seen at once", o.changes, 1));
     TRY(order_visit(&o, 1));
     note(fx,
@@ -86,10 +89,11 @@ static fsdp_status post_forward_part(fixture *fx, prefetch *p)
 {
     TRY(fix_gather_by_hand(fx, H0));
     TRY(prefetch_post_forward(p, H0));
-    note(fx, expect_int("state of h.0 after post_forward", fx->f.units[H0].state, UNIT_SHARDED));
+    note(fx, expect_state("state of h.0 after post_forward", fx->f.units[H0].state, UNIT_SHARDED));
     TRY(fix_gather_by_hand(fx, ROOT));
     TRY(prefetch_post_forward(p, ROOT));
-    note(fx, expect_int("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
+    note(fx,
+         expect_state("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
     expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, ROOT}, 2);
     fx->f.units[H2].state = UNIT_GATHERING; /* which reshard refuses */
     note(fx, expect_status("post_forward of a unit that is GATHERING", prefetch_post_forward(p, H2),
@@ -129,7 +133,7 @@ static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const ch
     TRY(prefetch_pre_backward(p, u));
     fix_expect_trace(fx, what, want);
     expect_begun(fx, p, what, own[0] != '\0', looks_ahead_in_backward(p) && ahead[0] != '\0');
-    note(fx, expect_int(what, fx->f.units[u].state, UNIT_GATHERED));
+    note(fx, expect_state(what, fx->f.units[u].state, UNIT_GATHERED));
     note(fx, expect_int("gradient memory after pre_backward",
                         fx->r.grads[u].buffer.full_grad != NULL, u != FROZEN));
     return FSDP_OK;
@@ -143,8 +147,8 @@ static fsdp_status backward_part(fixture *fx, prefetch *p)
     const bool ahead = looks_ahead_in_backward(p);
     TRY(fix_gather_by_hand(fx, ROOT)); /* forward left the root gathered */
     TRY(pre_backward_issues(fx, p, ROOT, "", "all-gather h.1;"));
-    note(fx, expect_int("state of h.1, gathered ahead", fx->f.units[FROZEN].state,
-                        ahead ? UNIT_GATHERING : UNIT_SHARDED));
+    note(fx, expect_state("state of h.1, gathered ahead", fx->f.units[FROZEN].state,
+                          ahead ? UNIT_GATHERING : UNIT_SHARDED));
     const char *own = ahead ? "" : "all-gather h.1;"; /* under way already */
     TRY(pre_backward_issues(fx, p, FROZEN, own, "all-gather h.0;"));
     own = ahead ? "" : "all-gather h.0;";
@@ -199,16 +203,22 @@ static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, const char *name,
     TRY(gate_close(fx->g, p->own.gather_stream));
     TRY(hook(p, u));
     TRY(gate_check(fx->g, name));
-    note(fx, expect_true("compute waits for the gather of its own unit",
-                         !compute_reaches(fx, NEVER_MS)));
+    note(fx,
+         EXPECT(!compute_reaches(fx, NEVER_MS), "unshard_wait, after the hook's own gather",
+                "%s of %s: compute went on while the gather stood still, expected it to wait for "
+                "its own unit",
+                name, fx->f.units[u].name));
     note(fx, gate_open(fx->g, name));
     TRY(expect_gathered(fx, "its own unit", u));
     TRY(put_back(fx, p));
     TRY(fix_gather_by_hand(fx, u));
     TRY(gate_close(fx->g, p->own.gather_stream));
     TRY(hook(p, u));
-    note(fx, expect_true("compute does not wait for the gather of the next unit",
-                         compute_reaches(fx, SOON_MS)));
+    note(fx,
+         EXPECT(compute_reaches(fx, SOON_MS), "begin the next gather, and do not wait for it",
+                "%s of %s, which is gathered: compute stood still with gather_stream, expected it "
+                "to go on while the next unit is gathered",
+                name, fx->f.units[u].name));
     note(fx, gate_open(fx->g, name));
     return FSDP_OK;
 }
@@ -250,7 +260,7 @@ static fsdp_status forward_pass(fixture *fx, prefetch *p, const char *order, con
         const bool own = strstr(want[i], fx->f.units[units[i]].name) != NULL;
         expect_begun(fx, p, what, own,
                      strchr(want[i], ';') != strrchr(want[i], ';') || (!own && *want[i]));
-        note(fx, expect_int(what, fx->f.units[units[i]].state, UNIT_GATHERED));
+        note(fx, expect_state(what, fx->f.units[units[i]].state, UNIT_GATHERED));
     }
     for (int i = 0; i < N_UNITS; i++)
         TRY(expect_gathered(fx, "forward", units[i]));

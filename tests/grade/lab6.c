@@ -203,12 +203,17 @@ static fsdp_status events_order(npu *n, const acl *a)
         TRY(event_record(filled, n->compute));
         was_done = event_done(filled);
     }
-    TRY(expect_true("event_done is false before the stream has come to the event", !was_done));
+    TRY(EXPECT(
+        !was_done, "event_look: ACCEL_NOT_READY unless ACL's status is COMPLETE",
+        "event_look, behind %d fills of %d MiB that the stream had just got: \"reached\" in %d "
+        "of %d tries, expected ACCEL_NOT_READY",
+        FILLS, BIG >> 20, TRIES, TRIES));
     TRY(stream_wait_event(other, filled));
     TRY(copy_across(a, other));
     TRY(event_record(copied, other));
     TRY(event_sync(copied));
-    TRY(expect_true("event_done is true behind event_sync", event_done(filled)));
+    TRY(EXPECT(event_done(filled), "event_look: ACL_SUCCESS when ACL's status is COMPLETE",
+               "event_look of an event whose stream is past it: got ACCEL_NOT_READY, expected 0"));
     return expect_last_fill(a, "the copy behind an event, behind event_sync");
 }
 
@@ -237,7 +242,11 @@ static fsdp_status events_again(npu *n, const acl *a)
         TRY(stream_sync(other));
         was_done = event_done(e);
     }
-    TRY(expect_true("a wait keeps the place that its event had", !was_done));
+    TRY(EXPECT(
+        !was_done, "queue_wait is a call of the stream; the host goes on",
+        "queue_wait for an event that is recorded again later: the stream waited for the new "
+        "place in %d of %d tries, expected the one at the call",
+        TRIES, TRIES));
     return event_sync(e);
 }
 
@@ -285,8 +294,10 @@ static fsdp_status context_is_kept(npu *n, const acl *a)
 {
     void *now = NULL;
     TRY(acl_said(a->context(&now), "aclrtGetCurrentContext"));
-    return expect_true("own->context is the context of the device's thread",
-                       ((npu_own *)a->own_of(n->dev))->context == now);
+    return EXPECT(((npu_own *)a->own_of(n->dev))->context == now,
+                  "aclrtGetCurrentContext(&own->context), after aclrtSetDevice",
+                  "device_enter: own->context is %p, expected %p, the context of this thread",
+                  ((npu_own *)a->own_of(n->dev))->context, now);
 }
 
 /* Else operators add in another order each time. */
@@ -576,8 +587,9 @@ static fsdp_status meet(void *args, int n_threads)
     atomic_fetch_add(come, 1);
     for (int ms = 0; ms < 8000 && atomic_load(come) < 2; ms++)
         nanosleep(&nap, NULL);
-    return expect_true("work of the host on one stream runs while another's sleeps",
-                       atomic_load(come) >= 2);
+    return EXPECT(atomic_load(come) >= 2, "each stream has a reporter: wait for no other stream's",
+                  "work of the host on one stream waited 8 s for work on another stream, expected "
+                  "both at once");
 }
 
 /* The functions of the table that copy and fill, when the call of ACL that they make fails. */

@@ -22,7 +22,10 @@ static fsdp_status acquire(fixture *fx, limiter *l, bool ahead, bool want)
              l->limit);
     if (ahead && want && l->n_held + l->n_freed > l->limit + 1)
         note(fx, expect_int(what, l->n_held + l->n_freed, l->limit + 1));
-    note(fx, expect_true("first_freed stays within the ring", l->first_freed < l->capacity));
+    note(fx, EXPECT(l->first_freed >= 0 && l->first_freed < l->capacity,
+                    "the ring goes on at 0 behind its end: % l->capacity",
+                    "limiter_acquire: first_freed is %d, expected 0 to %d, the ring's places",
+                    l->first_freed, l->capacity - 1));
     return FSDP_OK;
 }
 
@@ -102,10 +105,12 @@ static fsdp_status ring_part(fixture *fx, prefetch *p)
         int at_a_time = 1 + round % (l->limit + 1);
         for (int i = 0; i < at_a_time; i++, k++) {
             TRY(acquire(fx, l, i > 0, true));
-            char what[96];
-            snprintf(what, sizeof what, "limit %d: unit %d is granted when %d are freed, %d are",
-                     l->limit, k, k - l->limit, atomic_load(&n_done));
-            note(fx, expect_true(what, atomic_load(&n_done) >= k - l->limit));
+            const int n = atomic_load(&n_done);
+            note(fx,
+                 EXPECT(n >= k - l->limit, "event_sync of the oldest free comes first",
+                        "limit %d: unit number %d was granted when compute had freed %d, expected "
+                        "%d or more",
+                        l->limit, k, n, k - l->limit));
         }
         for (int i = 0; i < at_a_time; i++) {
             TRY(grade_launch_idle(fx->compute, slow, &(slow_args){&n_done}, sizeof(slow_args),

@@ -64,7 +64,10 @@ static void expect_gather_runs(fixture *fx, const char *what, int u)
     fsdp_status status = unshard_begin(&fx->f, u);
     note(fx, status);
     if (status == FSDP_OK)
-        note(fx, expect_true(what, reaches(fx->f.units[u].gathered, SOON_MS)));
+        note(fx, EXPECT(reaches(fx->f.units[u].gathered, SOON_MS),
+                        "gather_after is what a gather waits for",
+                        "the gather of %s stood still with compute, expected: %s",
+                        fx->f.units[u].name, what));
 }
 
 static fsdp_status gather_at_once(fixture *fx, prefetch *p, bool training)
@@ -119,7 +122,7 @@ static void check_resharded(fixture *fx, const char *label)
         const char *name = fx->f.units[u].name;
         snprintf(what, sizeof what, "state of %s when %s is gathered (reshard first)", name, label);
         if (strcmp(name, label) != 0)
-            note(fx, expect_int(what, fx->f.units[u].state, UNIT_SHARDED));
+            note(fx, expect_state(what, fx->f.units[u].state, UNIT_SHARDED));
     }
 }
 
@@ -135,7 +138,7 @@ static void check_at_reduction(fixture *fx, comm_op op, const char *label)
         bool is_reduced = strcmp(name, label) == 0;
         snprintf(what, sizeof what, "state of %s when it is reduced (reshard first)", name);
         if (is_reduced)
-            note(fx, expect_int(what, fx->f.units[u].state, UNIT_SHARDED));
+            note(fx, expect_state(what, fx->f.units[u].state, UNIT_SHARDED));
         snprintf(what, sizeof what, "%s is reducing when the reduction of %s begins", name, label);
         note(fx, expect_int(what, !is_reduced && fx->r.grads[u].reducing, 0));
     }
@@ -174,7 +177,7 @@ static fsdp_status post_issues(fixture *fx, prefetch *p, int u, const char *ahea
     TRY(ready_for_post(fx, u));
     TRY(prefetch_post_backward(p, u));
     fix_expect_trace(fx, what, want);
-    note(fx, expect_int("state after post_backward", fx->f.units[u].state, UNIT_SHARDED));
+    note(fx, expect_state("state after post_backward", fx->f.units[u].state, UNIT_SHARDED));
     return FSDP_OK;
 }
 
@@ -186,15 +189,18 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     fx->on_issue = check_at_reduction;
     TRY(post_issues(fx, p, FROZEN, "all-gather h.0;", ""));
     TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
-    note(fx, expect_true("the reduction of h.2 is not awaited at once", fx->r.grads[H2].reducing));
+    note(fx,
+         EXPECT(fx->r.grads[H2].reducing, "the next post_backward waits for it",
+                "post_backward of h.2: its reduction was awaited at once, expected it in flight"));
     note(fx, expect_int("unit whose reduction nobody has waited for", p->reducing, H2));
     TRY(put_back(fx, p));
     TRY(post_issues(fx, p, H0, "all-gather h.2;", "reduce-scatter h.0;"));
     TRY(unshard_drop(&fx->f, H2)); /* it is gathered by hand below */
     TRY(stream_sync(p->own.gather_stream));
     TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
-    note(fx, expect_true("the gradient of h.0 is gone when h.2 reduces",
-                         !fx->r.grads[H0].buffer.full_grad));
+    note(fx, EXPECT(!fx->r.grads[H0].buffer.full_grad, "reduce_wait of the one before comes first",
+                    "post_backward of h.2: full_grad of h.0 is still there, expected its reduction "
+                    "awaited and the memory freed"));
     fx->r.grads[FROZEN].visited = true; /* the root comes last: all others have had their turn */
     TRY(post_issues(fx, p, ROOT, "", "reduce-scatter root;"));
     note(fx, expect_int("unit whose reduction nobody has waited for", p->reducing, ROOT));
@@ -202,7 +208,7 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     fix_expect_trace(fx, "end_backward, every unit had its turn", "");
     fx->on_issue = NULL;
     for (int u = 0; u < N_UNITS; u++)
-        note(fx, expect_int("state after end_backward", fx->f.units[u].state, UNIT_SHARDED));
+        note(fx, expect_state("state after end_backward", fx->f.units[u].state, UNIT_SHARDED));
     TRY(expect_sum(fx, H0));
     TRY(expect_sum(fx, H2));
     return expect_sum(fx, ROOT);
@@ -214,19 +220,25 @@ static fsdp_status in_flight_part(fixture *fx, prefetch *p)
     TRY(ready_for_post(fx, H2));
     TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H2));
-    note(fx, expect_true("compute does not wait for the reduction of the unit that is done",
-                         compute_reaches(fx, SOON_MS)));
+    note(fx,
+         EXPECT(compute_reaches(fx, SOON_MS), "no reduce_wait of the unit that is done",
+                "post_backward of h.2: compute stood still with its reduction, expected it to go "
+                "on"));
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
     TRY(stream_sync(p->own.reduce_stream)); /* past the gate, which is needed again */
     TRY(ready_for_post(fx, H0));
     TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H0));
-    note(fx, expect_true("compute does not wait for a reduction that has just begun",
-                         compute_reaches(fx, SOON_MS)));
+    note(fx,
+         EXPECT(compute_reaches(fx, SOON_MS), "no reduce_wait of the unit that is done",
+                "post_backward of h.0, when h.2 is reduced: compute stood still with the reduction "
+                "of h.0, expected it to go on"));
     TRY(prefetch_end_backward(p));
     TRY(gate_check(fx->g, "prefetch_post_backward or prefetch_end_backward"));
-    note(fx, expect_true("compute waits for the last reduction at the end of backward",
-                         !compute_reaches(fx, NEVER_MS)));
+    note(fx,
+         EXPECT(!compute_reaches(fx, NEVER_MS), "reduce_wait(p->reducing) in end_backward",
+                "end_backward: compute went on while the reduction of h.0 stood still, expected it "
+                "to wait"));
     note(fx, gate_open(fx->g, "prefetch_end_backward"));
     TRY(expect_sum(fx, H2));
     return expect_sum(fx, H0);
@@ -252,11 +264,13 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
     TRY(prefetch_post_backward(p, H2));
     TRY(prefetch_post_backward(p, H0));
     TRY(gate_check(fx->g, "prefetch_post_backward"));
-    note(fx, expect_true("compute waits for the reduction before this one",
-                         !compute_reaches(fx, NEVER_MS)));
-    note(fx, expect_true("the gathered unit is freed before compute waits for the reduction of "
-                         "another (reshard first)",
-                         frees_gathered(fx)));
+    note(fx, EXPECT(!compute_reaches(fx, NEVER_MS), "reduce_wait of the one before comes first",
+                    "post_backward of h.0: compute went on while the reduction of h.2 stood still, "
+                    "expected it to wait: one reduction at a time"));
+    note(fx,
+         EXPECT(frees_gathered(fx), "reshard comes before reduce_wait",
+                "post_backward of h.0: gathered units are still there while compute waits for the "
+                "reduction of h.2, expected them freed first"));
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
     TRY(prefetch_end_backward(p));
     TRY(expect_sum(fx, H2));
@@ -294,7 +308,7 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
     for (int u = 0; u < N_UNITS; u++) {
         char what[96];
         snprintf(what, sizeof what, "state of %s after end_backward", fx->f.units[u].name);
-        note(fx, expect_int(what, fx->f.units[u].state, UNIT_SHARDED));
+        note(fx, expect_state(what, fx->f.units[u].state, UNIT_SHARDED));
         snprintf(what, sizeof what, "%s reducing after end_backward", fx->f.units[u].name);
         note(fx, expect_int(what, fx->r.grads[u].reducing, 0));
     }
@@ -396,10 +410,10 @@ static fsdp_status host_ahead_body(six *s)
     TRY(zero_grad(&s->r));
     for (int a = 0; a < 4; a++) {
         TRY(six_micro_step(s, a));
-        char what[64];
-        snprintf(what, sizeof what, "%d micro-steps are computed when number %d is issued", a - 1,
-                 a);
-        TRY(expect_true(what, atomic_load(&s->n_computed) >= a - 1));
+        const int n = atomic_load(&s->n_computed);
+        TRY(EXPECT(
+            n >= a - 1, "begin_micro waits for the end of the micro-step before the last one",
+            "micro-step %d is issued when %d are computed, expected %d or more", a, n, a - 1));
     }
     TRY(stream_sync(s->f.compute));
     return grads_finish(&s->r, 1.0f);

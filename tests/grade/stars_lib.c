@@ -44,9 +44,10 @@ static fsdp_status one_micro(fixture *fx, int u)
     if (fix_n_buffers(fx, u) == 1)
         fix_expect_trace(fx, what, is_last ? buf : "");
     else
-        note(fx, expect_true(what, (*fx->trace != 0) == is_last));
-    note(fx,
-         expect_true("no gradient view of what was kept", !fx->f.views.grads[u == ROOT ? 0 : 2]));
+        note(fx, EXPECT((*fx->trace != 0) == is_last, "", "%s: got \"%s\", expected %s", what,
+                        fx->trace, is_last ? "the reductions of both uses" : "none"));
+    note(fx, expect_view("views.grads of what no_sync has kept",
+                         fx->f.views.grads[u == ROOT ? 0 : 2], NULL, 0, sizeof(float)));
     return FSDP_OK;
 }
 
@@ -174,8 +175,13 @@ static fsdp_status compare_runs(const one_run *plain, const one_run *again, size
     TRY(expect_int("products that run again", again->c.products[1], 3 * 3));
     TRY(expect_int("attentions that run again", again->c.attentions[1], 3));
     TRY(expect_int("products that run again without segments", plain->c.products[1], 0));
-    return expect_true("two blocks fewer are kept",
-                       again->activation_bytes + 2 * saved_bytes <= plain->activation_bytes);
+    return EXPECT(
+        again->activation_bytes + 2 * saved_bytes <= plain->activation_bytes,
+        "of three segments one at a time has its activations",
+        "peak of activations with segments: got %zu bytes, expected at most %zu (%zu without, "
+        "two blocks of %zu fewer)",
+        again->activation_bytes, plain->activation_bytes - 2 * saved_bytes, plain->activation_bytes,
+        saved_bytes);
 }
 
 fsdp_status task_3_10(grade *g)

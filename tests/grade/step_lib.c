@@ -128,11 +128,14 @@ static fsdp_status accumulate_body(fixture *fx)
         TRY(grads_finish(&fx->r, SCALE));
         for (int j = 0; j < 3; j++)
             TRY(expect_shard_grad(fx, step ? "second step" : "first step", units[j], leaves, base));
-        note(fx, expect_true("a frozen unit has no gradient", !fx->r.grads[FROZEN].shard_grad));
+        note(fx, EXPECT(!fx->r.grads[FROZEN].shard_grad, "",
+                        "grads_finish: a frozen unit has a shard_grad, expected NULL"));
     }
     TRY(zero_grad(&fx->r));
     for (int u = 0; u < N_UNITS; u++)
-        note(fx, expect_true("shard_grad is NULL after zero_grad", !fx->r.grads[u].shard_grad));
+        note(fx, EXPECT(!fx->r.grads[u].shard_grad, "",
+                        "zero_grad: shard_grad of %s is still there, expected it freed and NULL",
+                        fx->f.units[u].name));
     note(fx, expect_int("gradient bytes after the last zero_grad",
                         (long long)fix_live(fx, MEM_GRADS_SHARD), 0));
     TRY(fix_push(fx, H2, 1, 0, fix_fraction));
@@ -346,7 +349,11 @@ static fsdp_status gather_slices(fixture *fx, int u)
     TRY(grad_all_gather(&fx->r, u));
     const float *got = fix_read(fx, *grad, shard_elems); /* in order of compute, and of no other */
     if (peers == 0)
-        note(fx, expect_true("one replica: shard_grad stays as it is", *grad == slice));
+        note(fx,
+             EXPECT(*grad == slice, "return before anything is allocated",
+                    "grad_all_gather of %s, which has one replica: shard_grad is another array, "
+                    "expected it left alone",
+                    name));
     if (peers == 0 || fx->f.mesh.shape.shard_size == 1)
         fix_expect_trace(fx, "grad_all_gather",
                          peers ? fix_issued(buf, sizeof buf, COMM_OP_ALL_GATHER, name) : "");
@@ -414,7 +421,7 @@ static void expect_quiet(fixture *fx)
     for (int u = 0; u < N_UNITS; u++) {
         char what[96];
         snprintf(what, sizeof what, "state of unit %d after end_backward", u);
-        note(fx, expect_int(what, fx->f.units[u].state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
+        note(fx, expect_state(what, fx->f.units[u].state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
         snprintf(what, sizeof what, "unit %d reducing after end_backward", u);
         note(fx, expect_int(what, fx->r.grads[u].reducing, 0));
         snprintf(what, sizeof what, "unit %d visited after end_backward", u);
