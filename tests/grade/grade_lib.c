@@ -69,6 +69,8 @@ static const char *place_name(const void *p, const void *array, char *buf, size_
     snprintf(buf, buf_bytes, "NULL");
     if (p != NULL && array == NULL)
         snprintf(buf, buf_bytes, "an address");
+    else if (p != NULL && (uintptr_t)p < (uintptr_t)array)
+        snprintf(buf, buf_bytes, "an address before the array");
     else if (p != NULL)
         snprintf(buf, buf_bytes, "byte %td of the array", (const char *)p - (const char *)array);
     return buf;
