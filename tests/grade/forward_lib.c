@@ -192,6 +192,7 @@ static fsdp_status check_dependence(forward_case *c, fsdp *f, int u, float *loss
     if (c->g->rank == c->g->world_size - 1)
         TRY(disturb_shard(f->compute, unit->shard, unit->layout.shard_elems));
     TRY(reshard(f, UNIT_ROOT)); /* as at the end of a step */
+    TRY(expect_state("state of the root after reshard", f->units[UNIT_ROOT].state, UNIT_SHARDED));
     TRY(sharded_loss(c, f, loss));
     return EXPECT(
         memcmp(loss, &before, sizeof before) != 0,
@@ -199,6 +200,43 @@ static fsdp_status check_dependence(forward_case *c, fsdp *f, int u, float *loss
         "a forward pass after the last rank changed its shard of %s: got the loss of before, "
         "%.9g, expected another",
         unit->name, (double)before);
+}
+
+/* What is left gathered: the units that stay after forward (stays), or none. */
+static fsdp_status expect_left(forward_case *c, const fsdp *f, const char *when, bool stays)
+{
+    char what[96];
+    size_t bytes = 0;
+    for (int u = 0; u < f->n_units; u++) {
+        const bool stay = stays && f->units[u].stays_after_forward;
+        bytes += stay ? f->units[u].layout.padded_elems * sizeof(float) : 0;
+        snprintf(what, sizeof what, "state of %s after %s", f->units[u].name, when);
+        TRY(expect_state(what, f->units[u].state, stay ? UNIT_GATHERED : UNIT_SHARDED));
+    }
+    for (int p = 0; p < f->run.m->n_params && !stays; p++) {
+        snprintf(what, sizeof what, "views.params[%d] after %s", p, when);
+        TRY(expect_view(what, f->views.params[p], NULL, 0, sizeof(float)));
+    }
+    snprintf(what, sizeof what, "bytes of gathered parameters after %s", when);
+    return expect_int(what, (long long)grade_live_bytes(c->g, f->comm_stream, MEM_PARAMS_FULL),
+                      (long long)bytes);
+}
+
+/* An evaluation between two steps, when `keeps` under a strategy where all units stay after
+ * forward: it finds the weights of now, and leaves what the next step can begin with. */
+static fsdp_status check_between_steps(forward_case *c, fsdp *f, bool keeps, float want)
+{
+    float got[2];
+    const float wanted[2] = {want, want};
+    for (int u = 0; u < f->n_units; u++)
+        f->units[u].stays_after_forward = keeps || u == UNIT_ROOT;
+    TRY(reshard_all(f));
+    for (int batch = 0; batch < 2; batch++)
+        TRY(sharded_loss(c, f, &got[batch]));
+    TRY(expect_left(c, f, "an evaluation", true));
+    TRY(reshard_all(f));
+    TRY(expect_f32("loss of an evaluation between steps, of batch", got, wanted, 2));
+    return expect_left(c, f, "an evaluation, when the next step begins", false);
 }
 
 static fsdp_status forward_checks(forward_case *c, fsdp *f)
@@ -216,10 +254,16 @@ static fsdp_status forward_checks(forward_case *c, fsdp *f)
     st = first_failure(st, check_peak(c->g, f), &why);
     TRY(sharded_loss(c, f, &again));
     st = first_failure(st, expect_f32("loss of a second pass", &again, &want, 1), &why);
-    st = first_failure(st, check_dependence(c, f, f->n_units - 1, &again), &why);
-    st = first_failure(st, check_dependence(c, f, UNIT_ROOT, &again), &why);
     if (st != FSDP_OK)
         fsdp_error_set(&why);
+    st = comm_agree(c->g->comm, st);
+    for (int part = 0; part < 4 && st == FSDP_OK; part++) {
+        st = part == 0   ? check_dependence(c, f, f->n_units - 1, &again)
+             : part == 1 ? check_between_steps(c, f, false, again)
+             : part == 2 ? check_dependence(c, f, UNIT_ROOT, &again)
+                         : check_between_steps(c, f, true, again);
+        st = comm_agree(c->g->comm, st);
+    }
     return st;
 }
 
