@@ -1,5 +1,6 @@
 /* limiter_lib.c -- task 5.4: how many units are gathered at a time, and when the host waits. */
 #include "tests/grade/limiter_lib.h"
+#include <stdlib.h>
 #include <unistd.h>
 #include "tests/grade/prefetch_lib.h"
 #include "tests/grade/six_lib.h"
@@ -22,19 +23,54 @@ static fsdp_status acquire(fixture *fx, limiter *l, bool ahead, bool want)
              l->limit);
     if (ahead && want && l->n_held + l->n_freed > l->limit + 1)
         note(fx, expect_int(what, l->n_held + l->n_freed, l->limit + 1));
-    note(fx, EXPECT(l->first_freed >= 0 && l->first_freed < l->capacity,
-                    "the ring goes on at 0 behind its end: % l->capacity",
-                    "limiter_acquire: first_freed is %d, expected 0 to %d, the ring's places",
-                    l->first_freed, l->capacity - 1));
-    return FSDP_OK;
+    return EXPECT(l->first_freed >= 0 && l->first_freed < l->capacity,
+                  "behind its end the ring goes on at 0: % l->capacity",
+                  "limiter_acquire: first_freed is %d, expected 0 to %d, the places of the ring",
+                  l->first_freed, l->capacity - 1);
+}
+
+static const event *recorded; /* last */
+
+static uint64_t see_record(void *self, const device_act *act)
+{
+    (void)self;
+    if (act->kind == ACT_RECORD)
+        recorded = act->event;
+    return 0;
 }
 
 static fsdp_status release(fixture *fx, limiter *l)
 {
-    int held = l->n_held;
+    const int held = l->n_held, want = (l->first_freed + l->n_freed) % l->capacity;
+    int at = 0;
+    recorded = NULL;
     TRY(limiter_release(l, fx->compute));
     note(fx, expect_int("n_held after limiter_release", l->n_held, held - 1));
-    return FSDP_OK;
+    while (at < 2 * l->capacity && l->freed[at] != recorded)
+        at++;
+    return EXPECT(at == want, "the next free place, % l->capacity",
+                  "limiter_release: recorded %s%d%s, expected freed[%d] of %d places",
+                  recorded ? "freed[" : "", recorded ? at : 0, recorded ? "]" : " events", want,
+                  l->capacity);
+}
+
+/* A part whose ring is followed by as many places more: an index that leaves the ring is seen. */
+static prefetch_part ring_user;
+
+static fsdp_status guarded_part(fixture *fx, prefetch *p)
+{
+    limiter *l = &p->limiter;
+    const int end = 2 * l->capacity;
+    l->freed = realloc(l->freed, (size_t)end * sizeof(event *));
+    FSDP_ASSERT(l->freed != NULL);
+    for (int i = l->capacity; i < end; i++)
+        TRY(event_create(fx->dev, &l->freed[i]));
+    device_set_second_watch(fx->dev, &(device_watch){.issued = see_record});
+    const fsdp_status status = ring_user(fx, p);
+    device_set_second_watch(fx->dev, NULL);
+    for (int i = l->capacity; i < end && (status == FSDP_OK || status == FSDP_ETODO); i++)
+        event_free(l->freed[i]);
+    return status;
 }
 
 static fsdp_status counts_part(fixture *fx, prefetch *p)
@@ -125,8 +161,10 @@ static fsdp_status limiter_body(fixture *fx)
 {
     static const prefetch_part parts[] = {counts_part, room_part, oldest_part, ring_part};
     for (int n = 1; n <= MAX_N; n++)
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-            TRY(with_prefetch(fx, PREFETCH_BACKWARD, n, parts[i]));
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            ring_user = parts[i];
+            TRY(with_prefetch(fx, PREFETCH_BACKWARD, n, guarded_part));
+        }
     return FSDP_OK;
 }
 
