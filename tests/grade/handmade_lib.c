@@ -384,7 +384,8 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
     fsdp_status st = make_all(fx);
     if (st == FSDP_OK)
         st = body(fx);
-    if (st == FSDP_OK && fx->verdict != FSDP_OK) {
+    const bool broken = st == FSDP_ECOMM || st == FSDP_EMISMATCH || st == FSDP_ETIMEOUT;
+    if (fx->verdict != FSDP_OK && st != FSDP_ETODO && !broken) { /* it came first */
         st = fx->verdict;
         fsdp_error_set(&fx->info);
     }
