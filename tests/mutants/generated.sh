@@ -18,8 +18,8 @@
 #
 #   result  own: its task saw it; lab: another task of the lab did; survived; argued: equivalent.txt says why nothing can
 #           see it; same: the object code is the original's; double: it is that of an earlier mutant; refused: by the compiler
-#   how     check: a check of the test failed, and its words say what; abort: an assertion or a stand-in ended the program
-#           with a message; crash: by a signal; time-out: a rank or a collective waited too long
+#   how     check: a check of the test failed, or of the NPU's stand-in, and its words say what; abort: an assertion of the
+#           runtime ended the program; crash: by a signal; time-out: a rank or a collective waited too long
 #
 # Exit status 0: the run is complete, at least OWN_PERCENT of the mutants were seen by their own task, and CHECK_PERCENT
 # by a check. same, double, refused and argued are not counted.
@@ -170,11 +170,12 @@ how() {
         $1 == "RANKFAIL" && $4 ~ /^FSDP_/ && $4 !~ /^FSDP_(ECOMM|ETIMEOUT)$/ && check == "" { check = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", check) }
         $1 == "RANKFAIL" && $4 ~ /^(FSDP_ECOMM|FSDP_ETIMEOUT|LOOP|WAIT)$/ && lost == "" { lost = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", lost) }
         $1 == "RANKFAIL" && $4 ~ /^(FSDP_ETIMEOUT|LOOP|WAIT)$/ { late = 1 }
-        /assertion failed|stand-in: / && said == "" { said = $0 }
+        /stand-in: / && rule == "" { rule = $0 }
+        /assertion failed/ && said == "" { said = $0 }
         /^RANKFAIL [^ ]+ [^ ]+ (SIG|EXIT)|signal|free\(\)|malloc|corrupt/ && died == "" { died = $0 }
         { last = $0 }
         END {
-            if (check != "") print "check\t" check
+            if (check != "" || rule != "") print "check\t" (check != "" ? check : rule)
             else if (said != "") print "abort\t" said
             else if (died != "" || status > 128 && status != 137) print "crash\t" (died != "" ? died : "exit status " status)
             else if (status == 124 || status == 137 || late) print "time-out\t" (lost != "" ? lost : "killed")
