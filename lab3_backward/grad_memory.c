@@ -40,7 +40,10 @@ fsdp_status full_grad_alloc(reducer *r, int u)
     if (f->units[u].frozen)
         return FSDP_OK;
     for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b)) {
-        FSDP_ASSERT(b->full_grad == NULL);
+        if (b->full_grad)
+            return fsdp_error(FSDP_ESTATE, "end_backward makes memory only for units that had none",
+                              "full_grad_alloc: unit %d (%s) has gradient memory already", u,
+                              f->units[u].name);
         TRY(comm_alloc_f32(f->reduce_group, f->compute, MEM_GRADS_FULL, b->elems, "unit gradient",
                            &b->full_grad));
         if (!g->visited)

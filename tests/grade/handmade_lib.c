@@ -264,7 +264,9 @@ static fsdp_status make_fsdp(fixture *fx)
     f->compute = fx->compute;
     TRY(make_mesh(fx));
     TRY(stream_create(fx->dev, &(stream_config){.name = "comm"}, &f->comm_stream));
-    f->gather_stream = f->reduce_stream = f->comm_stream;
+    TRY(stream_create(fx->dev, &(stream_config){.name = "reduce"}, &fx->reduce));
+    f->gather_stream = f->comm_stream;
+    f->reduce_stream = fx->reduce;
     TRY(model_views_init(&fx->m, &f->views));
     f->n_units = sp->n_units;
     f->units = calloc((size_t)sp->n_units, sizeof *f->units);
@@ -361,6 +363,7 @@ static fsdp_status take_apart(fixture *fx)
     reducer_free(&fx->r);
     TRY(stream_sync(fx->compute));
     TRY(stream_sync(fx->f.comm_stream));
+    TRY(stream_sync(fx->reduce));
     for (int u = 0; u < fx->f.n_units; u++) {
         fsdp_unit *un = &fx->f.units[u];
         if (un->full != (void *)un->shard)
@@ -399,6 +402,7 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
     comm_set_watch(fx->comm, NULL);
     if (st == FSDP_OK) {
         stream_free(fx->f.comm_stream);
+        stream_free(fx->reduce);
         free_hosts(fx);
     }
     mesh_close(&fx->f.mesh);
@@ -485,6 +489,13 @@ flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size
 static uint64_t observe(void *self, const comm_record *r)
 {
     fixture *fx = self;
+    if (r->stream == fx->compute &&
+        (r->op == COMM_OP_ALL_GATHER || r->op == COMM_OP_REDUCE_SCATTER))
+        note(fx, fsdp_error(FSDP_EINVAL, "communication has streams of its own, beside compute",
+                            "%s of %s: issued on stream compute, expected it on %s",
+                            comm_op_name(r->op), r->label,
+                            r->op == COMM_OP_REDUCE_SCATTER ? "reduce_stream"
+                                                            : "gather_stream or reduce_stream"));
     if (r->group != comm_group_number(fx->comm))
         return 0;
     size_t at = strlen(fx->trace);
@@ -516,7 +527,8 @@ const char *fix_issued(char *buf, size_t bytes, comm_op op, const char *unit)
 
 size_t fix_live(const fixture *fx, mem_category c)
 {
-    if (stream_sync(fx->compute) != FSDP_OK || stream_sync(fx->f.comm_stream) != FSDP_OK)
+    if (stream_sync(fx->compute) != FSDP_OK || stream_sync(fx->f.comm_stream) != FSDP_OK ||
+        stream_sync(fx->reduce) != FSDP_OK)
         return SIZE_MAX;
     return ledger_read(device_ledger(fx->dev)).live_bytes[c];
 }

@@ -67,7 +67,8 @@ typedef struct fixture {
     const fix_spec *spec;
     device *dev;
     comm *world, *comm; /* comm: what the sharding runs on; == world without group_ranks */
-    stream *compute;
+    stream *compute,
+        *reduce;          /* gathers have f.comm_stream, so a stream mistaken for another shows */
     bool runs_ahead;      /* the host, of compute */
     int rank, world_size; /* of comm */
     int shard_rank;       /* of this rank in its shard group */

@@ -247,7 +247,7 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
     TRY(slow_launch(fx->compute, &a));
     if (slow_comm) {
         a = (slow_args){.wait_us = 30000};
-        TRY(slow_launch(fx->f.comm_stream, &a));
+        TRY(slow_launch(fx->f.reduce_stream, &a));
     }
     TRY(reduce_begin(&fx->r, H0));
     TRY(reduce_wait(&fx->r, H0));
@@ -256,7 +256,7 @@ static fsdp_status in_flight(fixture *fx, bool slow_comm)
     a = (slow_args){.dst = next, .elems = elems, .rank = 50};
     TRY(slow_launch(fx->compute, &a));
     TRY(stream_sync(fx->compute));
-    TRY(stream_sync(fx->f.comm_stream));
+    TRY(stream_sync(fx->f.reduce_stream));
     device_free(fx->compute, next);
     return fix_expect_acc(fx, H0, fx->world_size, fix_integer);
 }
@@ -268,16 +268,17 @@ static fsdp_status in_flight_body(fixture *fx)
     return in_flight(fx, true); /* the reduction starts late, behind reduce_wait's free */
 }
 
-/* Reductions may have a stream of their own (lab 5): then they ask no other. */
+/* Reductions have a stream of their own, and ask no other. */
 static fsdp_status own_stream_body(fixture *fx)
 {
-    stream *own;
+    char buf[64];
     leaf_world = fx->world_size;
     TRY(fix_grad_by_hand(fx, H0, fix_integer));
-    TRY(stream_create(fx->dev, &(stream_config){.name = "reduce"}, &own));
-    fx->f.reduce_stream = own;
     TRY(gate_close(fx->g, fx->f.comm_stream));
+    fix_trace_start(fx);
     TRY(reduce_begin(&fx->r, H0));
+    fix_expect_trace(fx, "reduce_begin",
+                     fix_issued(buf, sizeof buf, COMM_OP_REDUCE_SCATTER, "h.0"));
     TRY(reduce_wait(&fx->r, H0));
     for (int ms = 0; ms < 8000 && !event_done(fx->r.grads[H0].reduced); ms++)
         usleep(1000);
@@ -287,12 +288,9 @@ static fsdp_status own_stream_body(fixture *fx)
                 "reduce_begin of h.0: the reduction stood still with comm_stream, expected it on "
                 "reduce_stream, which is another stream here"));
     note(fx, gate_open(fx->g, "reduce_wait"));
-    TRY(stream_sync(own));
+    TRY(stream_sync(fx->f.reduce_stream));
     TRY(fix_expect_acc(fx, H0, fx->world_size, fix_integer));
-    TRY(stream_sync(fx->compute));
-    fx->f.reduce_stream = fx->f.comm_stream;
-    stream_free(own);
-    return FSDP_OK;
+    return stream_sync(fx->compute);
 }
 
 /* The tied range, elements 8 ... 12 of the root, cut for the world: what each rank keeps of it. */

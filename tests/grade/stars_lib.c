@@ -83,10 +83,22 @@ enum { LAYERS = 8 }; /* embed, three blocks of attention and MLP, head */
 static fsdp_status expect_segments(const char *what, const recompute_spec *spec, const model *m,
                                    const int *layer_unit, const int *want, int want_cut)
 {
-    int got[LAYERS], n_cut = -1;
+    enum { GUARD = 0, BEFORE = 1 }; /* an entry before each array, and one after it */
+    int entries[BEFORE + LAYERS + 1], units[BEFORE + LAYERS], *got = entries + BEFORE, n_cut = -1;
+    layer layers[BEFORE + LAYERS + 1];
     char text[96];
-    TRY(recompute_choose(spec, m, layer_unit, got, &n_cut));
-    for (int i = 0; i < LAYERS; i++) {
+    memcpy(units + BEFORE, layer_unit, (size_t)m->n_layers * sizeof *units);
+    memcpy(layers + BEFORE, m->layers, (size_t)m->n_layers * sizeof *layers);
+    units[0] = units[BEFORE]; /* the entry before looks like the first one's neighbour */
+    layers[0] = layers[BEFORE];
+    layers[BEFORE + m->n_layers] = layers[m->n_layers];
+    entries[0] = got[m->n_layers] = GUARD;
+    model guarded = *m;
+    guarded.layers = layers + BEFORE;
+    TRY(recompute_choose(spec, &guarded, units + BEFORE, got, &n_cut));
+    snprintf(text, sizeof text, "%s: segment[n_layers], after the last layer's", what);
+    TRY(expect_int(text, got[m->n_layers], GUARD));
+    for (int i = 0; i < m->n_layers; i++) {
         snprintf(text, sizeof text, "%s: segment of layer %d", what, i);
         TRY(expect_int(text, got[i], want[i]));
     }
@@ -109,8 +121,13 @@ static fsdp_status choices(const model *m)
                         halves, (const int[]){NO, 0, 1, 2, 2, 3, 3, NO}, 1));
     TRY(expect_segments("attention", &(recompute_spec){RECOMPUTE_ATTENTION, 0, 1}, m, by_block,
                         (const int[]){NO, 0, NO, 1, NO, 2, NO, NO}, 0));
-    return expect_segments("MLP of every 2nd block", &(recompute_spec){RECOMPUTE_MLP, 0, 2}, m,
-                           by_block, (const int[]){NO, NO, NO, NO, 0, NO, NO, NO}, 0);
+    TRY(expect_segments("MLP of every 2nd block", &(recompute_spec){RECOMPUTE_MLP, 0, 2}, m,
+                        by_block, (const int[]){NO, NO, NO, NO, 0, NO, NO, NO}, 0));
+    model blocks = *m; /* one that begins with a layer to run again */
+    blocks.layers++;
+    blocks.n_layers--;
+    return expect_segments("blocks alone", &(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, &blocks,
+                           by_block + 1, (const int[]){0, 0, 1, 1, 2, 2, NO}, 0);
 }
 
 /* Launches by phase. */
