@@ -24,18 +24,18 @@ struct accel_watched {
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* Whether `e`, recorded now on the idle queue, was reached within patience_s, and *at_s when. */
-static bool clock_read(const accel_device *d, void *e, double patience_s, double *at_s)
+/* 0: `e`, recorded now on the idle queue, was reached within patience_s; *at_s says when. */
+static int clock_read(const accel_device *d, void *e, double patience_s, double *at_s)
 {
     clock_wait waited = clock_wait_begin();
     int code = d->api->event_record(e, d->clock_queue);
     if (code != 0)
-        return false;
+        return code;
     do {
         code = d->api->event_look(e);
         *at_s = clock_now_s();
     } while (code == ACCEL_NOT_READY && clock_wait_s(&waited) < patience_s);
-    return code == 0;
+    return code;
 }
 
 /* Take the clock anew. An event that takes long tells nothing, so then the old one stays. */
@@ -44,18 +44,19 @@ static int clock_take(accel_device *d)
     const double patience_s = d->clock != NULL ? CLOCK_WITHIN_S : CLOCK_FIRST_S;
     void *e, *unused;
     double at_s;
-    const int code = d->api->event_create(d, ACCEL_TIMES, &e);
+    int code = d->api->event_create(d, ACCEL_TIMES, &e);
     if (code != 0)
         return code;
     unused = e;
-    if (clock_read(d, e, patience_s, &at_s)) {
+    code = clock_read(d, e, patience_s, &at_s);
+    if (code == 0) {
         unused = d->clock;
         d->clock = e;
         d->clock_s = at_s;
     }
     if (unused != NULL)
         (void)d->api->event_destroy(unused);
-    return 0;
+    return code == ACCEL_NOT_READY ? 0 : code;
 }
 
 fsdp_status accel_watch_open(accel_device *d)

@@ -216,7 +216,7 @@ size_t grade_live_bytes(grade *g, stream *s, mem_category category)
 enum { GATE_OPEN, GATE_CLOSED, GATE_EXPIRED, NAPS_PER_S = 5000 };
 
 /* Counts naps, not time: on a busy machine the gate waits longer, too. */
-static fsdp_status gate_hold(void *args, int n_threads)
+fsdp_status gate_hold(void *args, int n_threads)
 {
     (void)n_threads;
     grade *g = *(grade **)args;
@@ -236,10 +236,15 @@ static fsdp_status gate_hold(void *args, int n_threads)
     return FSDP_OK;
 }
 
-fsdp_status gate_close(grade *g, stream *s)
+void gate_arm(grade *g)
 {
     FSDP_ASSERT_EQ(pthread_getcpuclockid(pthread_self(), &g->gate_closer), 0);
     atomic_store(&g->gate, GATE_CLOSED);
+}
+
+fsdp_status gate_close(grade *g, stream *s)
+{
+    gate_arm(g);
     return stream_launch_work(s, &(launch_config){.fn = gate_hold,
                                                   .args = &g,
                                                   .args_bytes = sizeof g,

@@ -100,5 +100,8 @@ size_t grade_live_bytes(grade *g, stream *s, mem_category category);
  * gate_open the end of the task opens the gate. */
 enum { GATE_SLEEP_S = 2, GATE_LIMIT_S = 12 };
 fsdp_status gate_close(grade *g, stream *s);
+/* gate_arm -- close the gate, and let the test put it on a stream: gate_hold, with a grade *. */
+void gate_arm(grade *g);
+fsdp_status gate_hold(void *args, int n_threads);
 fsdp_status gate_check(grade *g, const char *what);
 fsdp_status gate_open(grade *g, const char *what);

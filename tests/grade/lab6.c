@@ -137,9 +137,14 @@ enum { BIG = 8 << 20, FILLS = 40, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
 /* A machine that is busy with others may keep this thread from looking until the work is done. */
 enum { TRIES = 20 };
 
+static fsdp_status expect_code(const char *what, int code, int want)
+{
+    return code == NPU_TODO_6_2 ? fsdp_todo("6.2") : expect_int(what, code, want);
+}
+
 static fsdp_status acl_said(int code, const char *what)
 {
-    return expect_int(what, code, 0);
+    return expect_code(what, code, 0);
 }
 
 static fsdp_status acl_find(acl *a)
@@ -187,6 +192,84 @@ static fsdp_status expect_last_fill(const acl *a, const char *what)
     unsigned char end = 0;
     TRY(acl_said(a->copy_now(&end, 1, a->to + BIG - 1, 1, DEVICE_TO_HOST), "aclrtMemcpy"));
     return expect_int(what, end, FILLS);
+}
+
+/* Work on a stream that the stand-in's ACL runs: no other task is needed. */
+static fsdp_status sim_launch(void *queue, const char *name, stream_fn fn, const void *args,
+                              size_t args_bytes)
+{
+    int (*launch)(void *, const char *, stream_fn, const void *, size_t);
+    void (*function)(void);
+    TRY(npu_function("sim_acl_launch", &function));
+    memcpy(&launch, &function, sizeof function);
+    return acl_said(launch(queue, name, fn, args, args_bytes), "a launch");
+}
+
+/* While queue is held up: an event behind that, a wait and looks do not keep the host. */
+static fsdp_status goes_ahead(npu *n, const accel_api *api, void *queue, void *other, void *e)
+{
+    gate_arm(n->g);
+    TRY(sim_launch(queue, "a kernel that is held up", gate_hold, &n->g, sizeof n->g));
+    TRY(acl_said(api->event_record(e, queue), "event_record"));
+    TRY(gate_check(n->g, "event_record"));
+    TRY(acl_said(api->queue_wait(other, e), "queue_wait"));
+    TRY(gate_check(n->g, "queue_wait"));
+    int code = api->event_look(e);
+    TRY(gate_check(n->g, "event_look"));
+    TRY(expect_code("event_look of an event behind a kernel that runs", code, ACCEL_NOT_READY));
+    code = api->queue_look(queue);
+    TRY(gate_check(n->g, "queue_look"));
+    TRY(expect_code("queue_look of a stream whose kernel runs", code, ACCEL_NOT_READY));
+    return expect_code("queue_look of a stream that waits for the event", api->queue_look(other),
+                       ACCEL_NOT_READY);
+}
+
+static fsdp_status host_goes_ahead(npu *n, const acl *a)
+{
+    const accel_api *api = a->api_of(n->dev);
+    stream *other;
+    void *e;
+    if (!npu_break(NULL))
+        return FSDP_OK; /* no kernel of a real NPU waits for the host */
+    TRY(npu_stream(n, "ahead", &other));
+    TRY(acl_said(api->event_create((accel_device *)n->dev, ACCEL_ORDERS, &e), "event_create"));
+    fsdp_status status = goes_ahead(n, api, a->queue_of(n->compute), a->queue_of(other), e);
+    const fsdp_error_info why = *fsdp_error_get();
+    const fsdp_status opened = gate_open(n->g, "the calls on a stream that is held up");
+    if (status == FSDP_OK)
+        return opened == FSDP_OK ? acl_said(api->event_destroy(e), "event_destroy") : opened;
+    if (status == FSDP_ETODO)
+        (void)api->event_destroy(e);
+    return fsdp_error_set(&why);
+}
+
+/* What streams are created with. In ACL 0 goes first, 7 last. */
+static fsdp_status streams_as_asked(npu *n, const acl *a)
+{
+    enum { FAST = 3 }; /* ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC */
+    static const struct {
+        int priority;
+        uint32_t level;
+    } wishes[] = {{0, 7}, {1, 6}, {4, 3}, {7, 0}, {100, 0}, {-1, 7}};
+    const accel_api *api = a->api_of(n->dev);
+    void (*made)(void *, uint32_t *, uint32_t *), (*function)(void), *queue;
+    if (!npu_break(NULL))
+        return FSDP_OK; /* CANN cannot be asked */
+    TRY(npu_function("sim_acl_stream_made", &function));
+    memcpy(&made, &function, sizeof function);
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) {
+        uint32_t level, flags;
+        TRY(acl_said(api->queue_create((accel_device *)n->dev, wishes[i].priority, &queue),
+                     "queue_create"));
+        made(queue, &level, &flags);
+        TRY(acl_said(api->queue_destroy(queue), "queue_destroy"));
+        TRY(EXPECT(level == wishes[i].level && flags == FAST,
+                   "aclrtCreateStreamWithConfig(out, level, flags)",
+                   "queue_create of priority %d: got a stream of ACL's priority %u, flags %#x, "
+                   "expected %u, %#x",
+                   wishes[i].priority, level, flags, wishes[i].level, FAST));
+    }
+    return FSDP_OK;
 }
 
 /* One stream fills, the other copies behind an event. */
@@ -373,11 +456,8 @@ static fsdp_status queue_stops(npu *n, const acl *a, void *queue)
     enum { EXCEPTION = 507015, LOOKS = 5000 };
     const struct timespec nap = {.tv_nsec = 1000 * 1000};
     const accel_api *api = a->api_of(n->dev);
-    int (*launch)(void *, const char *, stream_fn, const void *, size_t), code = 0;
-    void (*function)(void);
-    TRY(npu_function("sim_acl_launch", &function));
-    memcpy(&launch, &function, sizeof function);
-    TRY(acl_said(launch(queue, "a kernel that fails", fails_now, NULL, 0), "a launch"));
+    int code = 0;
+    TRY(sim_launch(queue, "a kernel that fails", fails_now, NULL, 0));
     (void)a->fill(a->to, BIG, FILLS + 1, BIG, queue); /* skipped, or refused already */
     for (int i = 0; i < LOOKS && (code = api->queue_look(queue)) == ACCEL_NOT_READY; i++)
         nanosleep(&nap, NULL);
@@ -405,22 +485,34 @@ static fsdp_status stops_on_failure(npu *n, const acl *a)
     return expect_last_fill(a, "what a fill behind a kernel that failed has left alone");
 }
 
+static fsdp_status use_streams(npu *n, const acl *a)
+{
+    TRY(context_is_kept(n, a));
+    TRY(order_is_fixed());
+    TRY(streams_as_asked(n, a));
+    TRY(host_goes_ahead(n, a));
+    TRY(events_order(n, a));
+    TRY(sync_waits(n, a));
+    TRY(events_again(n, a));
+    TRY(events_time(n, a));
+    TRY(refusals(n));
+    TRY(codes_come_back(n, a));
+    TRY(open_fails(n, a));
+    return stops_on_failure(n, a);
+}
+
 static fsdp_status streams_and_events(npu *n)
 {
     acl a = {0};
     TRY(acl_find(&a));
-    TRY(context_is_kept(n, &a));
-    TRY(order_is_fixed());
-    TRY(events_order(n, &a));
-    TRY(sync_waits(n, &a));
-    TRY(events_again(n, &a));
-    TRY(events_time(n, &a));
-    TRY(refusals(n));
-    TRY(codes_come_back(n, &a));
-    TRY(open_fails(n, &a));
-    TRY(stops_on_failure(n, &a));
+    const fsdp_status status = use_streams(n, &a);
+    if (status != FSDP_OK && status != FSDP_ETODO)
+        return status;
+    const fsdp_error_info why = *fsdp_error_get();
+    (void)stream_sync(n->compute);
     TRY(acl_said(a.free(a.from), "aclrtFree"));
-    return acl_said(a.free(a.to), "aclrtFree");
+    TRY(acl_said(a.free(a.to), "aclrtFree"));
+    return status == FSDP_OK ? FSDP_OK : fsdp_error_set(&why);
 }
 
 /* npu_close resets it once for each time that own->entered says so; then nothing is current. */
@@ -617,6 +709,46 @@ static fsdp_status copy_codes_come_back(npu *n)
     return FSDP_OK;
 }
 
+/* A stream may have no work for the host for any time: its reporter comes back and back. */
+static fsdp_status reporter_stays(npu *n)
+{
+    enum { IDLE = 3000, WAIT_MS = 8000 }; /* a minute of waits, which the stand-in leaves out */
+    const struct timespec nap = {.tv_nsec = 1000 * 1000};
+    long (*idle)(bool), seen = 0;
+    void (*function)(void);
+    if (!npu_break(NULL))
+        return FSDP_OK;
+    TRY(stream_sync(n->compute));
+    TRY(npu_function("sim_report_idle", &function));
+    memcpy(&idle, &function, sizeof function);
+    const long before = idle(true);
+    for (int ms = 0; ms < WAIT_MS && seen < IDLE; ms++) {
+        nanosleep(&nap, NULL);
+        seen = idle(true) - before;
+    }
+    (void)idle(false);
+    return EXPECT(seen >= IDLE, "a time-out of aclrtProcessReport is no end: stop at r->stopping",
+                  "reporter_main, while its stream has no work: left after %ld time-outs of "
+                  "aclrtProcessReport, expected it to come back until it is stopped",
+                  seen);
+}
+
+/* On a stream of its own, which has failed then. */
+static fsdp_status callback_status(npu *n)
+{
+    float one = 1;
+    const add_one work = {&one, 1};
+    stream *s;
+    TRY(npu_stream(n, "fails", &s));
+    TRY(grade_launch_idle(s, add_one_run, &work, sizeof work, "add one"));
+    TRY(stream_sync(s));
+    if (!npu_break("aclrtLaunchCallback"))
+        return FSDP_OK;
+    const fsdp_status status = grade_launch_idle(s, add_one_run, &work, sizeof work, "add one");
+    npu_break(NULL);
+    return npu_said("aclrtLaunchCallback", status, FSDP_EDEVICE);
+}
+
 /* Work of the host after the stream had none for longer than one aclrtProcessReport waits. */
 static fsdp_status host_work_later(npu *n)
 {
@@ -647,7 +779,10 @@ static fsdp_status copies(npu *n)
     TRY(parts(n));
     TRY(odd_bytes(n));
     TRY(copy_codes_come_back(n));
+    TRY(host_work(n));
+    TRY(reporter_stays(n));
     TRY(host_work_later(n));
+    TRY(callback_status(n));
     return host_works_meet(n);
 }
 

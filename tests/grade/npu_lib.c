@@ -150,9 +150,14 @@ fsdp_status npu_comm(npu *n)
 /* ---- a body ---------------------------------------------------------------------------------- */
 
 /* A skip says that the machine has no NPU. The stand-in has some: then it is a mistake. */
-static fsdp_status stand_in_opens(fsdp_status opened)
+static fsdp_status stand_in_opens(fsdp_status opened, int n_devices)
 {
     const fsdp_error_info said = *fsdp_error_get();
+    if (opened == FSDP_OK && npu_break(NULL))
+        return EXPECT(n_devices > 0,
+                      "runtime_start: ACL_ERROR_REPEAT_INITIALIZE is no failure, in no call",
+                      "npu_n_devices: got 0 in the first call and NPUs in the next, expected the "
+                      "stand-in's in both");
     if (opened != FSDP_ESKIP || !npu_break(NULL)) {
         fsdp_error_set(&said);
         return opened;
@@ -165,14 +170,15 @@ static fsdp_status stand_in_opens(fsdp_status opened)
 static fsdp_status npu_open(npu *n)
 {
     TRY(backend_open(&n->backend));
-    const int index = backend_device_index(comm_launched_local_rank(), n->backend->n_devices());
+    const int n_devices = n->backend->n_devices();
+    const int index = backend_device_index(comm_launched_local_rank(), n_devices);
     const device_config c = {.backend = n->backend->device,
                              .index = index,
                              .n_threads = 1,
                              .debug_fill = true,
                              .rank = n->g->rank,
                              .n_ranks = n->g->world_size};
-    TRY(stand_in_opens(device_open(&c, &n->dev)));
+    TRY(stand_in_opens(device_open(&c, &n->dev), n_devices));
     const device_watch watch = order_check_watch(n->g->order);
     device_set_watch(n->dev, &watch);
     n->compute = device_compute_stream(n->dev);

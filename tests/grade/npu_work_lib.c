@@ -417,6 +417,51 @@ static fsdp_status failed_product(npu *n, const char *call, fsdp_status want)
                       0);
 }
 
+/* The workspace: how much aclnn still had, descriptions and executors, when it was taken and when
+ * it was given back. The second phase uses an executor up. */
+typedef struct workspace_watch {
+    long (*live)(void);
+    const void *block;
+    long taken, given_back; /* -1: not yet */
+} workspace_watch;
+
+static uint64_t see_workspace(void *self, const device_act *act)
+{
+    workspace_watch *w = self;
+    if (act->kind == ACT_ALLOC) {
+        w->block = act->dst;
+        w->taken = w->live();
+    }
+    if (act->kind == ACT_FREE && act->dst == w->block)
+        w->given_back = w->live();
+    return 0;
+}
+
+static fsdp_status workspace_order(npu *n)
+{
+    workspace_watch w = {.taken = -1, .given_back = -1};
+    void (*function)(void), *a, *b, *out;
+    if (!npu_break(NULL))
+        return FSDP_OK; /* CANN does not count them */
+    TRY(npu_function("sim_aclnn_live", &function));
+    memcpy(&w.live, &function, sizeof function);
+    TRY(small_block(n, DTYPE_F32, M * K, 0, &a));
+    TRY(small_block(n, DTYPE_F32, K * N, 1, &b));
+    TRY(small_block(n, DTYPE_F32, M * N, 2, &out));
+    TRY(stream_sync(n->compute));
+    device_set_second_watch(n->dev, &(device_watch){.self = &w, .issued = see_workspace});
+    const fsdp_status status = n->backend->fast()->matmul(
+        n->compute, &(matmul_args){.out = out, .a = a, .b = b, .m = M, .n = N, .k = K});
+    device_set_second_watch(n->dev, NULL);
+    TRY(status);
+    TRY(EXPECT(w.taken >= 0 && w.given_back >= 0, "device_alloc and device_free, on c->s",
+               "execute: the workspace was not %s", w.taken < 0 ? "taken" : "given back"));
+    return EXPECT(
+        w.given_back < w.taken, "device_free comes behind run()",
+        "execute: the workspace was given back before the second phase was called, expected "
+        "after it: another stream may get the block while the operator runs");
+}
+
 static fsdp_status failed_products(npu *n)
 {
     if (!npu_break(NULL))
@@ -429,6 +474,7 @@ static fsdp_status failed_products(npu *n)
 fsdp_status task_6_5(grade *g)
 {
     TRY(npu_run(g, products));
+    TRY(npu_run(g, workspace_order));
     return npu_run(g, failed_products);
 }
 

@@ -173,8 +173,12 @@ static void leaks_check(const char *call, bool at_end)
             at_end ? l.pinned_bytes : 0, described);
 }
 
+/* Somebody else's end comes first, for a destructor is the last to run. */
 aclError aclFinalize(void)
 {
+    if (exit_status == 0 && atomic_load(&finalised))
+        sim_die(
+            "aclFinalize at the end of the program, again: who has initialised ACL finalises it");
     if (!atomic_load(&initialised))
         return sim_acl_fail(atomic_load(&finalised) ? ACL_ERROR_REPEAT_FINALIZE
                                                     : ACL_ERROR_UNINITIALIZE,

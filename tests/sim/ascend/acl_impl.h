@@ -28,7 +28,8 @@ typedef struct acl_stream {
     sim_handle handle;
     sim_queue q;
     acl_context *context;
-    int number;          /* for messages */
+    int number; /* for messages */
+    uint32_t priority, flags;
     bool has_mode;       /* aclrtSetStreamFailureMode was called */
     acl_exception error; /* not reported yet; code 0: none. Guarded by acl_lock */
     uint64_t thread;     /* that runs its callbacks; 0: none. Guarded by acl_lock */

@@ -28,6 +28,18 @@ static struct {
     int n_streams;
 } subscribed[MOST_THREADS];
 
+static long n_idle; /* calls that found none; guarded by acl_lock, and so is: */
+static bool hurries;
+
+long sim_report_idle(bool hurry)
+{
+    pthread_mutex_lock(&acl_lock);
+    hurries = hurry;
+    const long n = n_idle;
+    pthread_mutex_unlock(&acl_lock);
+    return n;
+}
+
 struct timespec acl_deadline(void)
 {
     struct timespec at;
@@ -214,7 +226,8 @@ static aclError await_callback(uint64_t me, int32_t timeout_ms, post **out)
         return sim_acl_fail(ACL_ERROR_RT_THREAD_SUBSCRIBE,
                             "aclrtProcessReport in a thread that is not subscribed");
     while ((*out = take(me)) == NULL) {
-        if (err == ETIMEDOUT || !is_subscribed(me))
+        n_idle += err == ETIMEDOUT || hurries;
+        if (err == ETIMEDOUT || hurries || !is_subscribed(me))
             return sim_acl_fail(ACL_ERROR_RT_REPORT_TIMEOUT, "aclrtProcessReport: no callback");
         err = timeout_ms < 0 ? pthread_cond_wait(&changed, &acl_lock)
                              : pthread_cond_timedwait(&changed, &acl_lock, &until);

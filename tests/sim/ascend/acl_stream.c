@@ -139,7 +139,7 @@ aclError aclrtDeviceGetStreamPriorityRange(int32_t *least, int32_t *greatest)
     return ACL_SUCCESS;
 }
 
-static aclError stream_new(acl_context *c, uint32_t priority, aclrtStream *out)
+static aclError stream_new(acl_context *c, uint32_t priority, uint32_t flags, aclrtStream *out)
 {
     static const char CALL[] = "aclrtCreateStream";
     static atomic_int n_made;
@@ -153,6 +153,8 @@ static aclError stream_new(acl_context *c, uint32_t priority, aclrtStream *out)
     q->handle.what = ACL_STREAM;
     q->context = c;
     q->number = atomic_fetch_add(&n_made, 1);
+    q->priority = priority;
+    q->flags = flags;
     const fsdp_status status = sim_queue_open(&q->q, LEAST_PRIORITY - (int)priority);
     if (status != FSDP_OK) {
         free(q);
@@ -177,12 +179,19 @@ aclError aclrtCreateStreamWithConfig(aclrtStream *out, uint32_t priority, uint32
         error =
             sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID, "%s: priority %u of 0 to %d, flag %#x of %#x",
                          CALL, priority, LEAST_PRIORITY, flag, (unsigned)MOST_FLAGS);
-    return error == ACL_SUCCESS ? stream_new(c, priority, out) : error;
+    return error == ACL_SUCCESS ? stream_new(c, priority, flag, out) : error;
 }
 
 aclError aclrtCreateStream(aclrtStream *out)
 {
     return aclrtCreateStreamWithConfig(out, 0, 0);
+}
+
+void sim_acl_stream_made(aclrtStream handle, uint32_t *priority, uint32_t *flags)
+{
+    const acl_stream *q = handle;
+    *priority = q->priority;
+    *flags = q->flags;
 }
 
 aclError aclrtDestroyStream(aclrtStream handle)

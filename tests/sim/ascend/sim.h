@@ -44,6 +44,11 @@ __attribute__((format(printf, 2, 3))) aclError sim_acl_fail(aclError code, const
  * sim_is_broken: whether it does, and then aclGetRecentErrMsg has words for it. */
 void sim_break(const char *call);
 bool sim_is_broken(const char *call);
+/* sim_acl_stream_made -- the priority and the flags that a stream was created with. */
+void sim_acl_stream_made(aclrtStream handle, uint32_t *priority, uint32_t *flags);
+/* sim_report_idle -- how many calls of aclrtProcessReport have found no callback so far. hurry:
+ * from now on such a call does not wait for its time-out, as if that had passed. */
+long sim_report_idle(bool hurry);
 /* sim_acl_is_deterministic -- ACL_OPT_DETERMINISTIC of the current context, or of the process. */
 bool sim_acl_is_deterministic(void);
 /* sim_aclnn_live -- descriptions and executors of aclnn's that nobody has destroyed. */
