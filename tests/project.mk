@@ -39,11 +39,11 @@ test-alone:  ## solve the handed-out tree task by task: each passes with only wh
 	tests/grade/alone_test.sh $(LAB)
 
 # What handed-in trees are graded with.
-graders: $(patsubst %,$(BUILD)/tests/grade/lab%,1 2 3 4 5 6) $(BUILD)/fsdp_run $(BUILD)/fsdp_npu_sim.so
+graders: $(patsubst %,$(BUILD)/tests/grade/%,lab1 lab2 lab3 lab4 lab5 lab6 $(EXTRA)) $(BUILD)/fsdp_run $(BUILD)/fsdp_npu_sim.so
 
-grade-submission: graders  ## grade a learner's tree on this one: TREE=dir OUT=dir LAB=n; see tests/grade/SUBMISSIONS.md
+grade-submission: graders  ## grade a learner's tree on this one: TREE=dir OUT=dir LAB=n EXTRA_TESTS=dir; see tests/grade/SUBMISSIONS.md
 	$(if $(OUT),,rm -rf $(BUILD)/submission)
-	tests/grade/submission.sh "$(TREE)" "$(or $(OUT),$(BUILD)/submission)" $(BUILD) $(GRADE_ARGS)
+	tests/grade/submission.sh "$(TREE)" "$(or $(OUT),$(BUILD)/submission)" $(BUILD) $(if $(EXTRA_TESTS),--extra $(EXTRA_TESTS)) $(GRADE_ARGS)
 
 # What scripts of tests/cli load in front of the trainer: libraries, so they stand apart from the test programs.
 PRELOADS := $(patsubst tests/cli/preload/%.c,$(BUILD)/tests/cli/%.so,$(wildcard tests/cli/preload/*.c))

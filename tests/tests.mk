@@ -2,18 +2,40 @@
 #
 # Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)
 #            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
+#            EXTRA_TESTS=dir     grade an instructor's own tests with the others (extra.sh)
 
 GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
 # The graders that a lab or task needs, those of the labs below it too; without LAB and TASK all.
-GRADERS     = $(shell awk -v lab="$(LAB)" -v task="$(TASK)" -f tests/grade/programs.awk tests/grade/tasks.txt)
+GRADERS     = $(shell awk -v lab="$(LAB)" -v task="$(TASK)" -f tests/grade/programs.awk $(or $(GRADE_TASKS),tests/grade/tasks.txt))
 # FROM: what leads from the learner's folder to this one, with a slash behind it, for paths that are printed.
 export GRADE_FROM := $(FROM)
+
+ifneq ($(EXTRA_TESTS),)
+override EXTRA_TESTS := $(abspath $(EXTRA_TESTS))
+EXTRA := $(shell tests/grade/extra.sh "$(EXTRA_TESTS)" $(BUILD))
+$(if $(EXTRA),,$(error no grade))
+export GRADE_TASKS := $(BUILD)/extra/tasks.txt
+override GRADE_WITH := $(strip $(filter-out EXTRA_TESTS=%,$(GRADE_WITH)) EXTRA_TESTS=$(EXTRA_TESTS))
+# They link what the labs' graders link. Their objects do not say where the sources are.
+EXTRA_LIBS := $(filter %_lib,$(call with_libs,$(patsubst %.c,%,$(wildcard tests/grade/lab[1-6].c))))
+define extra_rule
+$(BUILD)/extra/$(1).o: $(EXTRA_TESTS)/$(1).c $(BUILD)/flags $(BUILD)/extra/folder
+	$$(SAY) CC $$<
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -g0 -fmacro-prefix-map=$(EXTRA_TESTS)/= -c -o $$@ $$< || tests/grade/extra.sh --failed $$<
+$(BUILD)/tests/grade/$(1): $(BUILD)/extra/$(1).o $(EXTRA_LIBS:%=$(BUILD)/%.o) $(BUILD)/libfsdp.a
+	$$(SAY) LINK $$@
+	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ -Xlinker --whole-archive $$^ -Xlinker --no-whole-archive $$(LDLIBS) || tests/grade/extra.sh --failed $(EXTRA_TESTS)/$(1).c
+	$$(Q)ln -sf $(PLUGINS:%=../../%) $$(@D)
+endef
+$(foreach e,$(EXTRA),$(eval $(call extra_rule,$(e))))
+-include $(EXTRA:%=$(BUILD)/extra/%.d)
+endif
 
 .PHONY: test-labs run debug
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
-	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= FROM="$(FROM)$(BUILD)/base-ref/" GRADE_WITH="BASE=ref REF=$(REF)" test-labs
+	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= FROM="$(FROM)$(BUILD)/base-ref/" GRADE_WITH="BASE=ref REF=$(REF)" $(if $(EXTRA_TESTS),EXTRA_TESTS=$(EXTRA_TESTS)) test-labs
 else
 export GRADE_WITH
 # Lab 6 is a plug-in that its grader opens.

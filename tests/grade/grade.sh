@@ -3,9 +3,9 @@
 #
 #   tests/grade/grade.sh [--lab N] [--task T] [--ranks "2 3"] [--alone] [BUILD]
 #
-# Tasks, points and limits stand in tasks.txt; the programs are $BUILD/tests/grade/labN (see grade_lib.h for
-# what they print, read_log.awk reads it). The tasks of one lab and world size share a launch; a launch ends at its first
-# failure. What did not get a verdict, and a failure that was not the first of its launch, is launched again: nothing is
+# Tasks, points and limits stand in tasks.txt, or in the table GRADE_TASKS; the programs are $BUILD/tests/grade/labN (see
+# grade_lib.h for what they print, read_log.awk reads it). The tasks of one lab, program and world size share a launch; a
+# launch ends at its first failure. What did not get a verdict, and a failure that was not the first of its launch, is launched again: nothing is
 # charged to a task that ran behind another's wreck. When a launch ends badly after all its verdicts, its last PASS is a
 # failure. --alone takes the needs of a failed task to pass, and runs none of their programs.
 #
@@ -280,11 +280,10 @@ END
     done
 }
 
-# run_world LAB W TASKS... -- all tasks of one lab on W ranks
+# run_world LAB W TASKS... -- tasks of one lab and program on W ranks
 run_world() {
     rw_lab=$1 rw_w=$2
     shift 2
-    n_launch=0
     while [ $# -gt 0 ]; do
         first=$1 args='' limit=$(field "$1" 4)
         for t in "$@"; do
@@ -358,12 +357,12 @@ for l in $labs; do
     ids=$(rows | awk -v l="$l" '{ split($1, a, "."); if (a[1] == l) print $1 }')
     built_on=''
     for w in $ranks; do
-        wanted=''
-        for t in $ids; do
-            case ",$(field "$t" 3)," in *",$w,"*) wanted="$wanted $t" ;; esac
+        n_launch=0
+        for program in $(rows | awk -v l="$l" '{ split($1, a, "."); if (a[1] == l && !seen[$5]++) print $5 }'); do
+            wanted=$(rows | awk -v l="$l" -v w="$w" -v p="$program" '{ split($1, a, "."); if (a[1] == l && $5 == p && index("," $3 ",", "," w ",")) print $1 }')
+            # shellcheck disable=SC2086
+            run_world "$l" "$w" $wanted
         done
-        # shellcheck disable=SC2086
-        run_world "$l" "$w" $wanted
     done
     # shellcheck disable=SC2086
     score "$l" $ids

@@ -207,6 +207,61 @@ refused '^HINT: make test LAB=7 builds it' --lab 7
 rm "$dir/tests/grade/lab8"
 refused '^grade.sh: there is no .*/tests/grade/lab8' --lab 7
 
+# an instructor's tests are graded with the labs' own
+export BUILD="${BUILD:-build}"
+# extra FOLDER ARGS... -- make, with the tests in that folder
+extra() {
+    folder=$1
+    shift
+    timeout 300 make -s BUILD="$BUILD" EXTRA_TESTS="$folder" "$@" >"$dir/out" 2>&1
+}
+extra tests/grade/hidden_example test-labs LAB=1 RANKS="2 3 4" || complain 'hidden tests of lab 1 do not pass'
+expect '^PASS    1.91 W=3 '
+expect '^  1/1  1.x1 flat_intersect'
+expect '^Lab 1: 19/19$'
+cp "$BUILD/test/grade/results.json" "$dir/out"
+expect '"number": "1.x1",.* "score": 1, "max_score": 1, .*"visibility": "after_published"'
+[ "$(grep -c '"visibility"' "$dir/out")" -eq 2 ] || complain 'results.json: a task of the labs is hidden'
+extra tests/grade/hidden_example test LAB=2 TASK=2.91 RANKS=2 || complain 'a hidden test of lab 2 does not pass'
+expect '^PASS    2.91 W=2 '
+# what was built from another folder does not count, and the line to run a task again names the folder
+mkdir "$dir/hidden" && cd "$dir/hidden" || exit 2
+sed 's/(end - begin)/(end + 1)/' "$OLDPWD/tests/grade/hidden_example/hidden1.c" >hidden1.c
+touch -d '1 day ago' hidden1.c
+# row LINE -- the only one of the folder's tasks.txt
+row() { echo "$1" >"$dir/hidden/tasks.txt"; }
+row '1.91 2 2,3,4 60 hidden1 - primes'
+cd "$OLDPWD" || exit 2
+extra "$dir/hidden" test LAB=1 TASK=1.91 RANKS=2 && complain 'a hidden test that must fail passes'
+expect '^FAIL    1.91 W=2 rank 0: elems: got '
+expect "^ *rerun: make test LAB=1 TASK=1.91 RANKS=2 EXTRA_TESTS=$dir/hidden "
+echo 'int x = ; /* "1.91" */' >"$dir/hidden/hidden1.c"
+extra "$dir/hidden" test LAB=1 TASK=1.91 RANKS=2 && complain 'a hidden test that does not compile is graded'
+expect "^extra.sh: $dir/hidden/hidden1.c does not build: "
+expect '^HINT: '
+extra "$dir/nowhere" test LAB=1 && complain 'a folder that is not there is graded'
+expect "^extra.sh: EXTRA_TESTS=$dir/nowhere: there is no such folder"
+expect '^HINT: '
+# refused_row LINE PATTERN -- the folder is refused with these words
+refused_row() {
+    row "$1"
+    tests/grade/extra.sh "$dir/hidden" "$dir" >"$dir/out" 2>&1 && complain "hidden tests: \"$1\" is not refused"
+    expect "^extra.sh: EXTRA_TESTS=$dir/hidden: .*$2"
+    expect '^HINT: '
+}
+refused_row '1.1 2 2,3,4 60 hidden1 - again' 'tasks.txt:1: there is a task 1.1 already'
+refused_row '1.91 2 2,3,4 60 hidden7 - no source' 'task 1.91: there is no .*/hidden7.c'
+refused_row '1.92 2 2,3,4 60 hidden1 - not in the source' 'hidden1.c has no "1.92"'
+refused_row '1.91 2 2,3,4 60 lab1 - one of the labs' 'got the program "lab1", expected .*none of the labs'
+refused_row '1.91 2 2,3 60 hidden1 - two sizes' 'got ranks "2,3", expected .*2,3,4 among them'
+refused_row '7.91 2 2,3,4 60 hidden1 - another lab' 'got the task "7.91", expected a lab from 1 to 6'
+refused_row '1.91 2 2,3,4 60 hidden1 1.99 a need' 'got the need 1.99, '
+refused_row '1.91 few 2,3,4 60 hidden1 - points' 'got points "few" '
+refused_row '1.91 2 2,3,4 60 hidden1' 'got 5 columns, expected task points '
+refused_row '# nothing' 'tasks.txt has no task'
+rm "$dir/hidden/tasks.txt" && tests/grade/extra.sh "$dir/hidden" "$dir" >"$dir/out" 2>&1 && complain 'a folder without tasks.txt is not refused'
+expect "^extra.sh: EXTRA_TESTS=$dir/hidden: there is no .*/tasks.txt"
+
 if [ $bad -eq 0 ]; then
     echo 'PASS grader: a launch that misbehaves costs its own task only, says what happened, and leaves nothing behind'
 fi

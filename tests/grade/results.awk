@@ -2,7 +2,8 @@
 #
 #   awk -f tests/grade/results.awk -v format=json|xml -v labs="1 2" -v seconds=S tests/grade/tasks.txt RESULTS
 #
-#   json   as Gradescope's autograders write results.json: a test per task, with its points
+#   json   as Gradescope's autograders write results.json: a test per task, with its points. Tasks that stand after "# hidden"
+#          in the table show when grades are published
 #   xml    as JUnit writes it: a test case per task and world size
 #
 # RESULTS: grade.sh's, with columns by tab: "task W verdict", seconds, text; "task W -" for the lines below one. The
@@ -29,11 +30,13 @@ BEGIN {
     for (i = 1; i <= n_labs; i++) is_graded[list[i]] = 1
 }
 FNR == 1 { file++ }
+file == 1 && /^# hidden$/ { hidden = 1 }
 file == 1 && !/^#/ && NF {
     split($1, id, ".")
     if (!(id[1] in is_graded)) next
     task[++n_tasks] = $1
     lab[$1] = id[1]
+    is_hidden[$1] = hidden
     points[$1] = $2
     $2 = $3 = $4 = $5 = $6 = ""
     sub(/^[^ ]+ +/, "")
@@ -66,6 +69,7 @@ function print_json(    i, t, sum, all) {
         t = task[i]
         printf "%s\n    {\"number\": %s, \"name\": %s, \"score\": %d, \"max_score\": %d, ", (i > 1 ? "," : ""), json(t), json(title[t]), (passes(t) ? points[t] : 0), points[t]
         if (!(t in untouched)) printf "\"status\": \"%s\", ", passes(t) ? "passed" : "failed"
+        if (is_hidden[t]) printf "\"visibility\": \"after_published\", "
         printf "\"output\": %s}", json(output[t])
     }
     print "\n  ]\n}"

@@ -1,15 +1,16 @@
 #!/bin/sh
 # submission.sh -- grade a learner's tree on this one: of the learner's, only the files of submission.txt count.
 #
-#   tests/grade/submission.sh TREE OUT BUILD [--lab N] [--task T] [--ranks "2 3"]
+#   tests/grade/submission.sh TREE OUT BUILD [--extra DIR] [--lab N] [--task T] [--ranks "2 3"]
 #   tests/grade/submission.sh --check BUILD     would the objects of this tree be taken? a PASS or FAIL line
 #
 # SUBMISSIONS.md says what OUT, a new or an empty folder, gets, what is refused, and what cannot be prevented. The graded
 # tree is this one without its solutions, with the learner's files in it; its other objects are BUILD's. The handout's
-# file takes the place of one that is refused. Exit status: 0 when there is a grade, whatever it is; else 2.
+# file takes the place of one that is refused. DIR, an absolute path, has hidden tests (extra.sh), whose objects are BUILD's.
+# Exit status: 0 when there is a grade, whatever it is; else 2.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE EXTRA_TESTS GRADE_TASKS GRADE_WITH GRADE_FROM
 LIST=tests/grade/submission.txt MOST_BYTES=262144
 . tests/tools/tree.sh
 
@@ -66,8 +67,9 @@ if [ "${1:-}" = --check ]; then
 fi
 
 [ $# -ge 3 ] || give_up 'which tree?' 'make grade-submission TREE=<the tree that a learner hands in> OUT=<a new directory> [LAB=1]'
-tree=$1 out=$2 build=$3
+tree=$1 out=$2 build=$3 extra=''
 shift 3
+[ "${1:-}" != --extra ] || { extra=$2 && shift 2; }
 [ -d "$tree/lab1_flatparam" ] || give_up "no labs in TREE=\"$tree\"" 'TREE is the folder that has lab1_flatparam in it'
 [ ! -e "$out" ] || [ -z "$(ls -A "$out" 2>&1)" ] || give_up "$out is not empty" 'OUT=<a new directory>'
 mkdir -p "$out/work" "$out/tree" || exit 2
@@ -81,8 +83,8 @@ else
     tree_files . >"$work/files" && tar -cf - -T "$work/files" | tar -xf - -C "$out/tree" || exit 2
 fi
 mkdir -p "$out/tree/build"
-(cd "$build" && find abi flags common lab* trainer npu-sim tests -type f \
-    '(' -name '*.[do]' -o -name '*.inc' -o -name abi -o -name flags ')' -print0 2>/dev/null | tar -cf - --null -T -) |
+(cd "$build" && find abi flags common lab* trainer npu-sim tests ${extra:+extra} -type f ! -path 'extra/*.d' \
+    '(' -name '*.[do]' -o -name '*.inc' -o -name abi -o -name flags -o -name folder ')' -print0 2>/dev/null | tar -cf - --null -T -) |
     tar -xf - -C "$out/tree/build" || exit 2
 for flags in "$out/tree/build/flags" "$out/tree/build/npu-sim/flags"; do # a learner's warning is no error
     sed 's/-Werror//g' "$flags" >"$work/flags" && touch -r "$flags" "$work/flags" && mv "$work/flags" "$flags" || exit 2
@@ -189,9 +191,10 @@ head -20 "$work/ignored" | tee -a "$report"
 [ "$n_ignored" -le 20 ] || say "IGNORED $((n_ignored - 20)) more files"
 
 # ---- the grade -----------------------------------------------------------------------------------
-programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build/tests/grade/" $5 }' tests/grade/tasks.txt)
+[ -z "$extra" ] || export GRADE_TASKS="$build/extra/tasks.txt"
+programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build/tests/grade/" $5 }' "${GRADE_TASKS:-tests/grade/tasks.txt}")
 # shellcheck disable=SC2086 # words
-make -C "$out/tree" -j"$(nproc)" BUILD=build $programs build/fsdp_run build/fsdp_npu_sim.so >"$work/build.log" 2>&1 ||
+make -C "$out/tree" -j"$(nproc)" BUILD=build ${extra:+"EXTRA_TESTS=$extra"} $programs build/fsdp_run build/fsdp_npu_sim.so >"$work/build.log" 2>&1 ||
     give_up "the graders do not build: $(grep -m1 -E 'error|undefined|\*\*\*' "$work/build.log")" "see $work/build.log"
 {
     (ulimit -f 1048576 && GRADE_PRIVATE=1 tests/grade/grade.sh "$@" "$out/tree/build")

@@ -72,14 +72,43 @@ fresh() {
     cp -R "$dir/$1" "$dir/cheat"
 }
 
+# Hidden tests, with a secret in their source; one looks whether the process is told where they are.
+mkdir "$dir/hidden" && cp tests/grade/hidden_example/*.c "$dir/hidden/" || exit 2
+cat tests/grade/hidden_example/tasks.txt - >"$dir/hidden/tasks.txt" <<'END'
+1.92 1 2,3,4 60 hidden3 1.1 where the hidden tests are is not told
+END
+echo "/* secret-$$ */" >>"$dir/hidden/hidden1.c"
+cat >"$dir/hidden/hidden3.c" <<'END'
+#include <string.h>
+#include "tests/grade/grade_lib.h"
+extern char **environ;
+static fsdp_status untold(grade *g)
+{
+    (void)g;
+    for (char **e = environ; *e; e++)
+        TRY(expect_true(*e, strstr(*e, "/hidden") == NULL));
+    return FSDP_OK;
+}
+int main(int argc, char **argv)
+{
+    return grade_main(argc, argv, &(grade_task){"1.92", untold}, 1);
+}
+END
+timeout 300 make -s BUILD="$build" EXTRA_TESTS="$dir/hidden" graders >"$dir/log" 2>&1 || { verdict 'the hidden tests build' 1; exit 1; }
+
 tests/tools/handout.sh "$dir/stubs" >"$dir/log" || exit 2
 mkdir "$dir/whole" && cp -R lab[1-6]_* tests/grade/handout/lab* "$dir/whole/" || exit 2
 
 honest() {
-    hand_in whole --ranks "2 3 4" && said '^All labs: 100/100$' '^submission: 19 files taken, 0 refused, 0 '
-    verdict "the reference solution: $(score)" $?
-    hand_in stubs --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 19 files taken, 0 refused, 0 '
-    verdict "the handout as it is: $(score)" $?
+    hand_in whole --extra "$dir/hidden" --ranks "2 3 4" && said '^All labs: 107/107$' '^  3/3  2.91' '^submission: 19 files taken, 0 refused, 0 '
+    verdict "the reference solution, with hidden tests of 7 points: $(score)" $?
+    hidden_stay_hidden
+    fresh stubs # with hidden tests of its own, which do not count
+    mkdir -p "$dir/cheat/build/extra" && touch "$dir/cheat/build/extra/hidden1.o" && cp tests/grade/tasks.txt "$dir/cheat/build/extra/"
+    echo 'int main(void) { return 0; }' | tee "$dir/cheat/tests/grade/hidden1.c" >"$dir/cheat/build/extra/hidden1.c"
+    hand_in cheat --extra "$dir/hidden" --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/20$' '^(TODO|BLOCKED) +1.91 W=3' '^submission: 19 files taken, 0 refused, 0 '
+    verdict "the handout as it is, with hidden tests of its own: $(score)" $?
+    hidden_stay_hidden
     ! hand_in nothing && said '^HINT: TREE is the folder' && [ ! -e "$dir/out" ]
     verdict 'no tree: a hint, and a status that is not 0' $?
     mkdir "$dir/full" && touch "$dir/full/mine"
@@ -90,6 +119,13 @@ honest() {
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 9/16$' '^  0/3  1.4' '^  4/4  1.3' '^  0/4  1.5'
     verdict "one file does not compile and costs its tasks, and what needs them: $(score)" $?
     refused
+}
+
+# hidden_stay_hidden -- neither their source nor its place is in the graded tree or in what goes back to the learner
+hidden_stay_hidden() {
+    grep -rlF -e "secret-$$" -e "$dir/hidden" "$dir/out" >"$dir/log"
+    [ ! -s "$dir/log" ] && [ "$(grep -c '"visibility": "after_published"' "$dir/out/results.json")" -ge 3 ]
+    verdict 'hidden tests stay hidden' $?
 }
 
 # Each file of the reference cheats in another way, and the tests are changed.
@@ -164,6 +200,7 @@ END
 # More of the same, in files of the handout; those that are not refused are graded.
 more_refused() {
     fresh stubs
+    echo "#include \"$dir/hidden/hidden1.c\"" | attack lab1_flatparam/dim0.c 'includes .*/hidden1.c, which is no header of the course'
     attack lab2_forward/cast.c 'uses stderr,' <<'END'
 #include <stdio.h>
 static __attribute__((used)) void tell(void) { stderr->_fileno = 5; }
@@ -203,8 +240,8 @@ static __attribute__((used)) int (*peek(void))(void) { return expect_f32; }
 END
     sed -i 's/limiter_release(/limiter_given(/' "$dir/cheat/lab5_prefetch/limiter.c"
     attack lab5_prefetch/limiter.c 'does not define limiter_release' </dev/null
-    hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 8 files taken, 11 refused, 0 '
-    verdict "eleven more: $(score)" $?
+    hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 7 files taken, 12 refused, 0 '
+    verdict "twelve more: $(score)" $?
     refused
 }
 
