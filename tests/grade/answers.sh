@@ -3,6 +3,7 @@
 #
 #   tests/grade/answers.sh TREE WORK         from the top of the tree with the solutions; objects go to the folder WORK
 #
+# key      No long line of answer_key.md stands in TREE.
 # text     Two lines of a solution that follow each other (blanks and braces aside), or one long line of it, stand nowhere in TREE.
 # objects  Each source and header of TREE is compiled, and each file with solutions from here, by the same command. An object is looked at as
 #          a disassembler sees it, without names: instructions, kinds of operands, offsets into structs. From here:
@@ -12,7 +13,7 @@
 #            strings  of 12 characters or more
 #          What a solution's object has, and the object of its stub has not, is in no object of TREE.
 # What two solutions and given code must share is listed in $ALLOWED, which takes a reason. Prints a PASS or FAIL line
-# for each of the two, and where the answer is; exit status 0 iff both hold. Needs gcc, g++ and objdump.
+# for each, and where the answer is; exit status 0 iff both hold. Needs gcc, g++ and objdump.
 set -u
 tree=${1:?TREE} work=${2:?WORK}
 ALLOWED=tests/grade/answers_allowed.txt
@@ -62,6 +63,10 @@ rule 'no solution stands in the tree as text' "$(awk -v allowed="$ALLOWED" '
     }
     BEGIN { for (i = 1; i < ARGC; i++) if (ARGV[i] == "--") { from_end = i; break }
         for (i = 1; i < from_end; i++) from[ARGV[i]] = 1; delete ARGV[from_end] }' $sources -- $(cat "$work/files") | sed "s|^$tree/||")"
+
+sed -n '/^.\{60,\}$/{/^\$ /!p;}' tests/grade/answer_key.md >"$work/key"
+# shellcheck disable=SC2046
+rule 'no answer of the instructors'\'' key stands in the tree' "$([ -s "$work/key" ] || echo 'the key is empty'; grep -nF -f "$work/key" $(cat "$work/files") /dev/null | sed "s|^$tree/||")"
 
 rule 'what may stand in both does' "$(sed '/^#/d; /^$/d' "$ALLOWED" | while IFS= read -r line; do
     # shellcheck disable=SC2046

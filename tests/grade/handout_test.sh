@@ -27,7 +27,7 @@ lines=$(find . -type f -print0 | xargs -0 cat | wc -l)
 for path in common/cuda tests/sim/cuda tests/mutants tests/cli tests/gpu tests/interop tests/multihost tests/project.mk .ci; do
     [ ! -e $path ] || complain "$path is in it"
 done
-for name in 'tests/unit/test_*' 'tests/bench/*.[cs]*' 'handout_test.sh' 'row_adamw.h'; do
+for name in 'tests/unit/test_*' 'tests/bench/*.[cs]*' 'handout_test.sh' 'row_adamw.h' 'answer_key.*' 'INSTRUCTORS.md' 'WRITEUP.md' 'hidden_example'; do
     [ -z "$(find . -path "*/$name" ! -name '*.svg')" ] || complain "$name is in it"
 done
 for target in $(make -s help | awk '$1 == "make" { print $2 }'); do

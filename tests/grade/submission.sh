@@ -84,7 +84,7 @@ else
 fi
 mkdir -p "$out/tree/build"
 (cd "$build" && find abi flags common lab* trainer npu-sim tests ${extra:+extra} -type f ! -path 'extra/*.d' \
-    '(' -name '*.[do]' -o -name '*.inc' -o -name abi -o -name flags -o -name folder ')' -print0 2>/dev/null | tar -cf - --null -T -) |
+    '(' -name '*.[do]' -o -name '*.inc' -o -name abi -o -name flags -o -name folder ')' -print0 2>/dev/null | tar --format=posix -cf - --null -T -) |
     tar -xf - -C "$out/tree/build" || exit 2
 for flags in "$out/tree/build/flags" "$out/tree/build/npu-sim/flags"; do # a learner's warning is no error
     sed 's/-Werror//g' "$flags" >"$work/flags" && touch -r "$flags" "$work/flags" && mv "$work/flags" "$flags" || exit 2

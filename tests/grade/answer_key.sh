@@ -1,0 +1,42 @@
+#!/bin/sh
+# answer_key.sh -- do the commands of answer_key.md print what stands there? And does it answer every question of the labs?
+#
+#   tests/grade/answer_key.sh [BUILD]
+#
+# A line "$ command" is run from the top of the tree; the lines after it, up to the next command or the end of the block, are
+# what it prints. $dir is a temporary folder. Prints PASS and FAIL lines; exit status 0 iff all agree. A few seconds.
+set -u
+cd "$(dirname -- "$0")/../.." || exit 2
+KEY=${KEY:-tests/grade/answer_key.md} BUILD=${1:-${BUILD:-build}} bad=0 n=0
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-key.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM HUP
+export dir
+
+# A file for each command, and one for what it is to print.
+awk -v to="$dir" '
+    /^```/ { on = !on; next }
+    on && /^\$ / { n++; sub(/^\$ /, ""); print >(to "/" n ".sh"); printf "" >(to "/" n ".want"); next }
+    on && n { print >(to "/" n ".want") }' "$KEY"
+while [ -f "$dir/$((n + 1)).sh" ]; do
+    n=$((n + 1))
+    sed "s|build/fsdp_|$BUILD/fsdp_|g" "$dir/$n.sh" >"$dir/run"
+    timeout 60 sh "$dir/run" >"$dir/got" 2>"$dir/err" </dev/null
+    [ -z "$(tail -c1 "$dir/got")" ] || echo >>"$dir/got"
+    if ! diff "$dir/$n.want" "$dir/got" >"$dir/diff"; then
+        echo "FAIL answer key: $(cat "$dir/$n.sh")"
+        cat "$dir/diff" "$dir/err" | head -8 | sed 's/^/     /'
+        bad=1
+    fi
+done
+# answers LAB -- how many answers its section has; questions LAB -- of HINTS.md
+answers() { sed -n "/^## Lab $1/,/^## Lab $(($1 + 1))/p" "$KEY" | grep -c '^\*\*[1-9]\.[ *]'; }
+questions() { sed -n '/^## Questions/,/^## Reading/p' "lab$1"_*/HINTS.md | grep -c '^[1-9]\. '; }
+for lab in 1 2 3 4 5 6; do
+    [ "$(answers $lab)" -eq "$(questions $lab)" ] && continue
+    echo "FAIL answer key: lab $lab: $(answers $lab) answers, its HINTS.md has $(questions $lab) questions"
+    bad=1
+done
+[ $n -gt 10 ] || { echo "FAIL answer key: $n commands in $KEY, expected more than 10" && bad=1; }
+[ $bad -eq 0 ] && echo "PASS answer key: $n commands print what stands there, and every question has an answer"
+exit $bad
