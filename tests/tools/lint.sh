@@ -210,6 +210,20 @@ rule checks 'each script of tests/cli is a row of checks.txt' "$(
     done
 )"
 
+rule tasks 'tasks.txt, the graders, the SOLUTION blocks and the READMEs name the same tasks and points' "$(
+    cd tests/grade && ids=$(awk '!/^#/ && NF { print $1 }' tasks.txt)
+    for lab in 1 2 3 4 5 6; do
+        { echo "$ids" | grep "^$lab\."; grep -oE '\{"[1-6]\.[0-9a-z]+",' lab$lab.c | tr -d '{",'; } | sort | uniq -u | sed 's/$/: in tasks.txt or in lab'$lab.c', not in both/'
+        points=$(awk -v l=$lab '!/^#/ && int($1) == l { n += $2 } END { print n }' tasks.txt)
+        grep -q "^| \[lab${lab}_.*| $points |" ../../README.md && grep -qE "(^| )$points points" ../../lab${lab}_*/README.md ||
+            echo "lab $lab has $points points, which README.md or its own does not say"
+        for id in $(echo "$ids" | grep "^$lab\."); do
+            grep -qE "(^|[^0-9.])$(echo "$id" | sed 's/[.]/[.]/')([^0-9a-z]|\$)" ../../lab${lab}_*/README.md || echo "lab $lab: its README has no $id"
+        done
+    done
+    grep -ohE 'SOLUTION BEGIN [^ ]+' ../../lab[1-6]_*/*.c ../../lab[1-6]_*/*.cpp | awk '{ print $3 }' | sort -u | grep -vxF "$ids" | sed 's/$/: a SOLUTION block of no task/'
+)"
+
 marker='TO''DO|FIX''ME|XX''X|HA''CK'
 rule device-reads 'the task tests read and write device memory through grade_lib.c' \
     "$(grep -nE 'device_(down|up)load\(' tests/grade/*.c | grep -v '^tests/grade/grade_lib.c:')"
