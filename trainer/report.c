@@ -43,10 +43,10 @@ static void print_machine(const trainer *t, FILE *out)
                 1e-9 * down->bytes_per_s);
     if (t->cfg.n_ranks == 1)
         return;
-    fprintf(out, "  a collective: %.0f us + bytes / %.2f GB/s", 1e6 * link->latency_s,
+    fprintf(out, "  a collective: %.0f us + bytes / %.3g GB/s", 1e6 * link->latency_s,
             1e-9 * link->bytes_per_s);
     if (c->config.ranks_per_host > 0)
-        fprintf(out, " inside a host of %d, %.0f us + bytes / %.2f GB/s between hosts",
+        fprintf(out, " inside a host of %d, %.0f us + bytes / %.3g GB/s between hosts",
                 c->config.ranks_per_host, 1e6 * hosts->latency_s, 1e-9 * hosts->bytes_per_s);
     if (t->cfg.slow_factor > 0)
         fprintf(out, "; rank %.0f computes %g times as slowly", t->cfg.slow_rank,
