@@ -79,7 +79,8 @@ static fsdp_status run_create(run *r)
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     TRY(gpt2_create(&c->model, &r->m));
     TRY(model_freeze(&r->m, c->freeze));
-    TRY(run_corpus(c->model.vocab_size, &r->data));
+    TRY(c->corpus_tokens > 0 ? corpus_synthetic(0, c->corpus_tokens, c->model.vocab_size, &r->data)
+                             : run_corpus(c->model.vocab_size, &r->data));
     run_context context = context_of(r);
     TRY(make_engine(r, &context));
     FILE *digests_out = comm_rank(r->group) == 0 ? c->digests : NULL;

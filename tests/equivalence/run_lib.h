@@ -22,6 +22,7 @@ typedef struct run_config {
     const ops *ops;
     grad_acc_mode mode;
     size_t batch, seq_len; /* per rank and micro-step */
+    size_t corpus_tokens;  /* a shorter text is made in less time; 0: run_corpus's */
     int grad_accum, steps;
     optimizer_kind optimizer;
     double lr;

@@ -501,6 +501,7 @@ static run_config small_config(int world_size, const ops *o, int steps)
                         .mode = GRAD_ACC_CANONICAL,
                         .batch = batch[world_size],
                         .seq_len = SMALL.max_seq_len,
+                        .corpus_tokens = 1000,
                         .grad_accum = 12 / world_size / (int)batch[world_size],
                         .steps = steps,
                         .lr = 1e-3,

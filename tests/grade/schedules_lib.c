@@ -35,6 +35,7 @@ static run_config training(const grade *g, const prefetch_config *overlap)
                         .mode = GRAD_ACC_CANONICAL,
                         .batch = 1,
                         .seq_len = 8,
+                        .corpus_tokens = 1000,
                         .grad_accum = 2,
                         .steps = STEPS,
                         .optimizer = OPTIMIZER_ADAMW,

@@ -31,7 +31,7 @@ static fsdp_status nap(void *args, int n_threads)
 
 static fsdp_status before_compute(six *s, const char *name)
 {
-    unsigned nap_us = s->config->nap_us * (unsigned)(1 + s->g->rank);
+    unsigned nap_us = s->config->nap_us * (unsigned)(1 + s->g->rank % 2);
     if (nap_us == 0 && !s->line)
         return FSDP_OK;
     return grade_launch_idle(s->f.compute, nap, &nap_us, sizeof nap_us, name);

@@ -18,7 +18,7 @@ typedef struct six_config {
     prefetch_mode mode;
     int limit;
     bool inline_compute; /* the host computes itself and is never ahead */
-    unsigned nap_us;     /* compute sleeps before each unit, longer on a higher rank */
+    unsigned nap_us;     /* compute sleeps before each unit, twice as long on odd ranks */
     int rank;            /* of six_record: as which rank of g's */
 } six_config;
 
