@@ -190,15 +190,18 @@ static fsdp_status check_layout(const layout_case *c, int world_size)
     fsdp_status st = flat_layout_build(c->n_params, params, c->elems, c->align, world_size, &l);
     snprintf(name, sizeof name, "elems {%zu,%zu,%zu}, align {%zu,%zu}, W=%d", c->elems[0],
              c->elems[1], c->elems[2], c->align.slot_elems, c->align.shard_elems, world_size);
+    snprintf(what, sizeof what, "%s: n_slots", name);
     if (st == FSDP_OK)
-        st = expect_int("n_slots", l.n_slots, c->n_params);
+        st = expect_int(what, l.n_slots, c->n_params);
     for (int i = 0; st == FSDP_OK && i < c->n_params; i++) {
         snprintf(what, sizeof what, "%s: slots[%d].offset", name, i);
         st = expect_int(what, (long long)l.slots[i].offset, (long long)c->offset[i]);
+        snprintf(what, sizeof what, "%s: slots[%d].param", name, i);
         if (st == FSDP_OK)
-            st = expect_int("slots[].param", l.slots[i].param, params[i]);
+            st = expect_int(what, l.slots[i].param, params[i]);
+        snprintf(what, sizeof what, "%s: slots[%d].elems", name, i);
         if (st == FSDP_OK)
-            st = expect_int("slots[].elems", (long long)l.slots[i].elems, (long long)c->elems[i]);
+            st = expect_int(what, (long long)l.slots[i].elems, (long long)c->elems[i]);
     }
     size_t shard = c->shard[world_size - 1];
     size_t got[] = {l.used_elems, l.shard_elems, l.padded_elems, (size_t)l.world_size,

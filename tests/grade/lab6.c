@@ -191,7 +191,9 @@ static fsdp_status expect_last_fill(const acl *a, const char *what)
 {
     unsigned char end = 0;
     TRY(acl_said(a->copy_now(&end, 1, a->to + BIG - 1, 1, DEVICE_TO_HOST), "aclrtMemcpy"));
-    return expect_int(what, end, FILLS);
+    return EXPECT(end == FILLS, "which call of ACL lets a stream, or the host, wait for another?",
+                  "%s: got a byte %d, expected %d, of the last of %d fills before it", what, end,
+                  FILLS, FILLS);
 }
 
 /* Work on a stream that the stand-in's ACL runs: no other task is needed. */
@@ -220,8 +222,8 @@ static fsdp_status goes_ahead(npu *n, const accel_api *api, void *queue, void *o
     code = api->queue_look(queue);
     TRY(gate_check(n->g, "queue_look"));
     TRY(expect_code("queue_look of a stream whose kernel runs", code, ACCEL_NOT_READY));
-    return expect_code("queue_look of a stream that waits for the event", api->queue_look(other),
-                       ACCEL_NOT_READY);
+    return expect_code("queue_look of a stream, after queue_wait for an event that is not reached",
+                       api->queue_look(other), ACCEL_NOT_READY);
 }
 
 static fsdp_status host_goes_ahead(npu *n, const acl *a)
@@ -544,6 +546,24 @@ static void numbers(float *x, size_t elems, float from)
         x[i] = from + (float)i;
 }
 
+/* The stream stands until work of the host, here the gate, is done. */
+static fsdp_status task_holds_stream(npu *n)
+{
+    const struct timespec nap = {.tv_nsec =
+                                     30 * 1000 * 1000}; /* one that goes on is there by then */
+    event *e;
+    TRY(npu_event(n, false, &e));
+    TRY(gate_close(n->g, n->compute));
+    TRY(event_record(e, n->compute));
+    nanosleep(&nap, NULL);
+    const bool went_on = event_done(e);
+    TRY(gate_open(n->g, "work of the host is issued"));
+    return EXPECT(
+        !went_on, "ACL_CALLBACK_BLOCK",
+        "task_launch: the stream went on while its work of the host ran, expected it to stand "
+        "until that has returned");
+}
+
 /* Up, across and down while the stream stands still: the host is through before anything has moved,
  * and may write over what it gave. */
 static fsdp_status host_goes_on(npu *n)
@@ -774,6 +794,7 @@ static fsdp_status host_works_meet(npu *n)
 
 static fsdp_status copies(npu *n)
 {
+    TRY(task_holds_stream(n));
     TRY(host_goes_on(n));
     TRY(pinned_goes_on(n));
     TRY(parts(n));

@@ -14,10 +14,11 @@ static fsdp_status acquire(fixture *fx, limiter *l, bool ahead, bool want)
     bool granted = !want;
     char what[96];
     int held = l->n_held;
-    snprintf(what, sizeof what, "limit %d, %d held, a unit %s: granted", l->limit, held,
+    snprintf(what, sizeof what, "limiter_acquire, limit %d, %d held: a unit %s was", l->limit, held,
              ahead ? "ahead" : "that compute needs");
     TRY(limiter_acquire(l, ahead, &granted));
-    note(fx, expect_int(what, granted, want));
+    note(fx, EXPECT(granted == want, "", "%s %s, expected %s", what,
+                    granted ? "granted" : "refused", want ? "granted" : "refused"));
     note(fx, expect_int("n_held after limiter_acquire", l->n_held, held + want));
     snprintf(what, sizeof what, "limit %d: n_held + n_freed when a unit ahead is granted",
              l->limit);

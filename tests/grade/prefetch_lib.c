@@ -135,7 +135,7 @@ bool compute_reaches(fixture *fx, int limit_ms)
     event *here;
     if (event_create(fx->dev, &here) != FSDP_OK || event_record(here, fx->compute) != FSDP_OK)
         return false;
-    bool reached = reaches(here, limit_ms);
+    bool reached = reaches(here, fx->verdict == FSDP_OK ? limit_ms : 0);
     event_free(here);
     return reached;
 }

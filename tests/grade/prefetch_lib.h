@@ -47,7 +47,8 @@ void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ah
  * by fix_value; reads it when compute has run all that is issued. */
 fsdp_status expect_gathered(fixture *fx, const char *what, int u);
 
-/* compute_reaches -- whether compute reaches the end of what is issued within limit_ms. */
+/* compute_reaches -- whether compute reaches the end of what is issued within limit_ms; at once, if
+ * a check has failed before. */
 bool compute_reaches(fixture *fx, int limit_ms);
 /* reaches -- the same of e, which is recorded. */
 bool reaches(event *e, int limit_ms);
