@@ -3,7 +3,7 @@
 # Variables: OUT=dir  WITH=1,2 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
 # A make of its own builds after deps.sh, so that it sees what was just installed.
-.PHONY: demo test-full report lint format handout test-handout test-alone graders grade-submission gpu-report gpu-pack mutants mutants-generated
+.PHONY: demo test-full report lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
 demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory all
@@ -37,13 +37,6 @@ test-handout:  ## build the handed-out tree: no warning, every task says TODO, n
 test-alone:  ## solve the handed-out tree task by task: each passes with only what it needs (LAB=3; 15 minutes without)
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/grade/alone_test.sh $(LAB)
-
-# What handed-in trees are graded with.
-graders: $(patsubst %,$(BUILD)/tests/grade/%,lab1 lab2 lab3 lab4 lab5 lab6 $(EXTRA)) $(BUILD)/fsdp_run $(BUILD)/fsdp_npu_sim.so
-
-grade-submission: graders  ## grade a learner's tree on this one: TREE=dir OUT=dir LAB=n EXTRA_TESTS=dir; see tests/grade/SUBMISSIONS.md
-	$(if $(OUT),,rm -rf $(BUILD)/submission)
-	tests/grade/submission.sh "$(TREE)" "$(or $(OUT),$(BUILD)/submission)" $(BUILD) $(if $(EXTRA_TESTS),--extra $(EXTRA_TESTS)) $(GRADE_ARGS)
 
 # What scripts of tests/cli load in front of the trainer: libraries, so they stand apart from the test programs.
 PRELOADS := $(patsubst tests/cli/preload/%.c,$(BUILD)/tests/cli/%.so,$(wildcard tests/cli/preload/*.c))

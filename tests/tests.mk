@@ -31,7 +31,7 @@ $(foreach e,$(EXTRA),$(eval $(call extra_rule,$(e))))
 -include $(EXTRA:%=$(BUILD)/extra/%.d)
 endif
 
-.PHONY: test-labs run debug
+.PHONY: test-labs run debug graders grade-submission
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
@@ -57,3 +57,10 @@ debug:  ## a task with one rank under gdb, the others wait: TASK=2.1 RANK=1 [RAN
 	$(MAKE) $(JOBS) --no-print-directory BUILD=$(BUILD)/debug DEBUG=1 \
 		$(patsubst %,$(BUILD)/debug/%,fsdp_run tests/grade/lab$(DEBUG_LAB) $(if $(filter 6,$(DEBUG_LAB)),fsdp_npu_sim.so))
 	tests/grade/debug.sh $(DEBUG_ARGS) $(BUILD)/debug
+
+# What handed-in trees are graded with.
+graders: $(patsubst %,$(BUILD)/tests/grade/%,lab1 lab2 lab3 lab4 lab5 lab6 $(EXTRA)) $(BUILD)/fsdp_run $(BUILD)/fsdp_npu_sim.so
+
+grade-submission: graders  ## grade a handed-in tree on this one: TREE=dir OUT=dir LAB=n; see tests/grade/SUBMISSIONS.md
+	$(if $(OUT),,rm -rf $(BUILD)/submission)
+	tests/grade/submission.sh "$(TREE)" "$(or $(OUT),$(BUILD)/submission)" $(BUILD) $(if $(EXTRA_TESTS),--extra $(EXTRA_TESTS)) $(GRADE_ARGS)

@@ -80,6 +80,7 @@ work=$out/work report=$out/report.txt n_taken=0 n_refused=0
 if [ -x tests/tools/handout.sh ]; then
     tests/tools/handout.sh "$out/tree" >"$work/handout.log" || give_up "$(cat "$work/handout.log")"
 else
+    case $extra in "$PWD"/*) give_up "the hidden tests stand in $PWD, which is copied for the learner's files" 'EXTRA_TESTS=<a folder outside of it>' ;; esac
     tree_files . >"$work/files" && tar -cf - -T "$work/files" | tar -xf - -C "$out/tree" || exit 2
 fi
 mkdir -p "$out/tree/build"

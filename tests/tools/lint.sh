@@ -215,8 +215,8 @@ rule tasks 'tasks.txt, the graders, the SOLUTION blocks and the READMEs name the
     for lab in 1 2 3 4 5 6; do
         { echo "$ids" | grep "^$lab\."; grep -oE '\{"[1-6]\.[0-9a-z]+",' lab$lab.c | tr -d '{",'; } | sort | uniq -u | sed 's/$/: in tasks.txt or in lab'$lab.c', not in both/'
         points=$(awk -v l=$lab '!/^#/ && int($1) == l { n += $2 } END { print n }' tasks.txt)
-        grep -q "^| \[lab${lab}_.*| $points |" ../../README.md && grep -qE "(^| )$points points" ../../lab${lab}_*/README.md ||
-            echo "lab $lab has $points points, which README.md or its own does not say"
+        grep -q "^| \[lab${lab}_.*| $points |" ../../README.md && grep -q "^| .lab${lab}_.*| $points |" handout/README.md && grep -qE "(^| )$points points" ../../lab${lab}_*/README.md ||
+            echo "lab $lab has $points points, which README.md, the handout's or its own does not say"
         for id in $(echo "$ids" | grep "^$lab\."); do
             grep -qE "(^|[^0-9.])$(echo "$id" | sed 's/[.]/[.]/')([^0-9a-z]|\$)" ../../lab${lab}_*/README.md || echo "lab $lab: its README has no $id"
         done
