@@ -399,6 +399,8 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
     if (st != FSDP_OK && st != FSDP_ETODO)
         return st; /* the program ends; streams and collectives may be stuck */
     fsdp_error_info keep = *fsdp_error_get();
+    if (st == FSDP_ETODO && fx->f.comm_stream) /* what was issued uses the groups closed below */
+        (void)stream_sync(fx->f.comm_stream);
     comm_set_watch(fx->comm, NULL);
     if (st == FSDP_OK) {
         stream_free(fx->f.comm_stream);

@@ -43,7 +43,7 @@ hand_in() {
     tree=$1
     shift
     rm -rf "$dir/out"
-    timeout 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
+    EXTRA_TESTS=$dir/hidden GRADE_WITH=EXTRA_TESTS=$dir/hidden timeout 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
 }
 # said PATTERN ... -- does the log have a line like each of them?
 said() {
