@@ -552,6 +552,10 @@ static void test_copies_are_checked(void)
     BAD(acl.Memset(ptr, 8, 0, 16), ACL_ERROR_RT_PARAM_INVALID, "maxCount 8");
     BAD(acl.MemsetAsync(ptr, 512, 0, 512, s), ACL_ERROR_RT_PARAM_INVALID, "one block");
     BAD(acl.Memset(NULL, 8, 0, 8), ACL_ERROR_INVALID_PARAM, "NULL");
+    BAD(acl.Memset(ptr, 257, 0, 8), ACL_ERROR_RT_PARAM_INVALID, "maxCount 257, but the block");
+    BAD(acl.Memcpy((char *)ptr + 64, 193, x, 16, ACL_MEMCPY_HOST_TO_DEVICE),
+        ACL_ERROR_RT_PARAM_INVALID, "destMax 193, but the block of 256 has 192 bytes from");
+    GOOD(acl.Memcpy((char *)ptr + 64, 192, x, 16, ACL_MEMCPY_HOST_TO_DEVICE));
     GOOD(acl.Memset(ptr, 256, 0, 256));
     GOOD(acl.Memcpy(ptr, 256, x, 16, ACL_MEMCPY_HOST_TO_DEVICE));
     WANT(read_int((int *)ptr + 3), 4);

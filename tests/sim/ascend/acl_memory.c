@@ -120,6 +120,17 @@ typedef struct copy {
     bool from_device, to_device, blocks;
 } copy;
 
+/* What a call says of the room at dst is true: not more than its block has from there on. */
+static aclError room_check(const char *call, const char *max, const void *dst, size_t max_bytes)
+{
+    const sim_range r = sim_range_at(dst);
+    if (r.kind == SIM_PAGEABLE || sim_range_holds(&r, dst, max_bytes))
+        return ACL_SUCCESS;
+    return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID,
+                        "%s: %s %zu, but the block of %zu has %zu bytes from %p on", call, max,
+                        max_bytes, r.bytes, r.bytes - (size_t)((const char *)dst - r.ptr), dst);
+}
+
 static aclError side_check(const char *call, const char *side, const void *ptr, size_t bytes,
                            bool on_device)
 {
@@ -151,7 +162,9 @@ static aclError copy_check(const char *call, copy *c, size_t dst_max, aclrtMemcp
                          ? from == SIM_OF_DEVICE
                          : kind == ACL_MEMCPY_DEVICE_TO_HOST || kind == ACL_MEMCPY_DEVICE_TO_DEVICE;
     aclError error = side_check(call, "dst", c->dst, c->bytes, c->to_device);
-    return error == ACL_SUCCESS ? side_check(call, "src", c->src, c->bytes, c->from_device) : error;
+    if (error == ACL_SUCCESS)
+        error = side_check(call, "src", c->src, c->bytes, c->from_device);
+    return error == ACL_SUCCESS ? room_check(call, "destMax", c->dst, dst_max) : error;
 }
 
 aclError aclrtMemcpy(void *dst, size_t dst_max, const void *src, size_t bytes, aclrtMemcpyKind kind)
@@ -226,7 +239,7 @@ static aclError fill_check(const char *call, const fill *f, size_t most)
         return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID,
                             "%s: %p, %zu bytes, is not in one block of the NPU", call, f->dst,
                             f->bytes);
-    return ACL_SUCCESS;
+    return room_check(call, "maxCount", f->dst, most);
 }
 
 aclError aclrtMemset(void *dst, size_t most, int32_t byte, size_t bytes)
