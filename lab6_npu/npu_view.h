@@ -6,7 +6,8 @@
  * Each call runs both phases of one operator: aclnnXxxGetWorkspaceSize, then aclnnXxx on ACL's
  * stream, accel_queue_of(s). The tensors (aclTensor) that describe views live during the call only.
  * The workspace comes from device_alloc(s, MEM_OTHER, bytes, label, &workspace) and goes back by
- * device_free(s, workspace) after the second phase was issued: s has both in order. */
+ * device_free(s, workspace) after the second phase was issued: s has both in order. One of 0 bytes
+ * is NULL, and takes no memory. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -386,6 +386,113 @@ static fsdp_status products(npu *n)
     return FSDP_OK;
 }
 
+/* The device memory that a call has taken. */
+typedef struct taken {
+    int n_blocks;
+    size_t bytes; /* of the last one */
+    mem_category category;
+} taken;
+
+static uint64_t see_taken(void *self, const device_act *act)
+{
+    taken *t = self;
+    if (act->kind == ACT_ALLOC)
+        *t = (taken){t->n_blocks + 1, act->bytes, act->category};
+    return 0;
+}
+
+static fsdp_status expect_workspace(const taken *t, size_t asked_bytes)
+{
+    if (asked_bytes == 0)
+        return EXPECT(t->n_blocks == 0, "a workspace of 0 bytes is NULL",
+                      "execute, of an operator that asks for no workspace: took %d blocks of "
+                      "device memory, the last of %zu bytes, expected none",
+                      t->n_blocks, t->bytes);
+    return EXPECT(t->n_blocks == 1 && t->bytes == asked_bytes && t->category == MEM_OTHER,
+                  "device_alloc(c->s, MEM_OTHER, c->workspace_bytes, label, &workspace)",
+                  "execute, of an operator that asks for %zu bytes of workspace: took %d blocks, "
+                  "the last of %zu bytes of '%s', expected one, of 'other'",
+                  asked_bytes, t->n_blocks, t->bytes, mem_category_name(t->category));
+}
+
+/* bf16, to the end of their block of memory, become fp32. The operator asks for that much
+ * workspace. */
+static fsdp_status last_elements(npu *n, void (*ask)(size_t), size_t asked_bytes)
+{
+    enum { ALL = 2048, ELEMS = 13 }; /* kept.c adds nothing to a block of 4096 bytes */
+    uint16_t host[ALL];
+    float got[ELEMS], want[ELEMS];
+    void *in, *out;
+    taken t = {0};
+    for (int i = 0; i < ALL; i++)
+        host[i] = bf16_from_f32((float)(i % 251));
+    for (int i = 0; i < ELEMS; i++)
+        want[i] = (float)((ALL - ELEMS + i) % 251);
+    TRY(npu_block(n, host, sizeof host, &in));
+    TRY(npu_block(n, NULL, sizeof got, &out));
+    TRY(stream_sync(n->compute));
+    ask(asked_bytes);
+    device_set_second_watch(n->dev, &(device_watch){.self = &t, .issued = see_taken});
+    const fsdp_status status =
+        n->backend->fast()->cast(n->compute, &(cast_args){.out = out,
+                                                          .in = (uint16_t *)in + ALL - ELEMS,
+                                                          .elems = ELEMS,
+                                                          .out_type = DTYPE_F32,
+                                                          .in_type = DTYPE_BF16});
+    ask(0);
+    TRY(status);
+    TRY(stream_sync(n->compute));
+    device_set_second_watch(n->dev, NULL);
+    TRY(grade_read(n->compute, out, sizeof got, got));
+    TRY(expect_f32("bf16, the last 13 of their block, as fp32: element", got, want, ELEMS));
+    return expect_workspace(&t, asked_bytes);
+}
+
+/* Attention's mask is of bytes, and stands at the end of a block of 8192. All positions that are
+ * seen weigh the same here: the mean of 0, 1 ... t is t/2. */
+static fsdp_status mask_of_bytes(npu *n)
+{
+    enum { T = 64, D = 16 };
+    static float zeros[T * D], v[T * D], got[T * D], want[T * D];
+    void *q, *in, *out, *lse;
+    for (int i = 0; i < T * D; i++) {
+        v[i] = (float)(i / D);
+        want[i] = v[i] / 2;
+    }
+    TRY(npu_block(n, zeros, sizeof zeros, &q));
+    TRY(npu_block(n, v, sizeof v, &in));
+    TRY(npu_block(n, NULL, sizeof got, &out));
+    TRY(npu_block(n, NULL, T * sizeof(float), &lse));
+    const attention_shape shape = {.q_stride = D,
+                                   .k_stride = D,
+                                   .v_stride = D,
+                                   .batch = 1,
+                                   .seq_len = T,
+                                   .n_head = 1,
+                                   .n_kv_head = 1,
+                                   .head_dim = D,
+                                   .scale = 1,
+                                   .type = DTYPE_F32};
+    TRY(n->backend->fast()->attention(
+        n->compute,
+        &(attention_args){.out = out, .lse = lse, .q = q, .k = q, .v = in, .shape = shape}));
+    TRY(grade_read(n->compute, out, sizeof got, got));
+    return expect_close("attention that weighs all the same: element", got, want, T * D, 1e-5, 0);
+}
+
+static fsdp_status views_and_workspaces(npu *n)
+{
+    static const size_t asked_bytes[] = {0, 1, 100, 4096};
+    void (*function)(void), (*ask)(size_t);
+    if (!npu_break(NULL))
+        return FSDP_OK; /* CANN cannot be told what to ask for */
+    TRY(npu_function("sim_aclnn_workspace", &function));
+    memcpy(&ask, &function, sizeof function);
+    for (size_t i = 0; i < sizeof asked_bytes / sizeof *asked_bytes; i++)
+        TRY(last_elements(n, ask, asked_bytes[i]));
+    return mask_of_bytes(n);
+}
+
 /* A product of which one call of CANN fails. Its status says so, with CANN's words unless memory is
  * missing, and neither a description, an executor nor a workspace is left. */
 static fsdp_status failed_product(npu *n, const char *call, fsdp_status want)
@@ -475,6 +582,7 @@ fsdp_status task_6_5(grade *g)
 {
     TRY(npu_run(g, products));
     TRY(npu_run(g, workspace_order));
+    TRY(npu_run(g, views_and_workspaces));
     return npu_run(g, failed_products);
 }
 

@@ -137,7 +137,7 @@ static void expect_refused(const void *a, const void *b, void *out, int8_t math,
     uint64_t bytes = 0;
     void *executor = NULL;
     assert_int_equal(mm_begin(a, b, out, math, &bytes, &executor), code);
-    assert_null(executor);
+    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), PARAM_NULLPTR);
 }
 
 static void test_refuses_matrices(void **state)
@@ -235,6 +235,46 @@ static void test_workspace(void **state)
     expect_product();
     free(host);
     product_free(&p);
+}
+
+/* Operators that need none ask for as much as a test wants. */
+static void test_small_workspace(void **state)
+{
+    (void)state;
+    float one = 1;
+    void *executor, *alpha = create_scalar(&one, F32), *a = vector(F32, A, 4);
+    void (*ask)(size_t) = plugin_symbol("sim_aclnn_workspace");
+    for (uint64_t want = 0; want < 2; want++) {
+        uint64_t bytes = 99;
+        ask(want);
+        assert_int_equal(add_begin(a, a, alpha, a, &bytes, &executor), 0);
+        assert_true(bytes == want);
+        if (want > 0)
+            assert_int_equal(add_run(NULL, bytes, executor, queue), PARAM_NULLPTR);
+        assert_int_equal(add_run(want > 0 ? memory + WORKSPACE : NULL, bytes, executor, queue), 0);
+    }
+    ask(0);
+    destroy_tensor(a), destroy_scalar(alpha);
+}
+
+/* A tensor's storage lies in one block, whole, whatever of it the view has. */
+static void test_storage(void **state)
+{
+    (void)state;
+    const int64_t dim = 4, stride = 1;
+    float one = 1;
+    void *alpha = create_scalar(&one, F32), *a = vector(F32, A, 4);
+    for (int64_t more = 0; more < 2; more++) {
+        const int64_t storage = MEMORY - A + more;
+        uint64_t bytes;
+        void *executor, *t = create_tensor(&dim, 1, F32, &stride, 0, ND, &storage, 1, memory + A);
+        assert_int_equal(add_begin(a, t, alpha, a, &bytes, &executor), 0);
+        assert_int_equal(add_run(NULL, bytes, executor, queue), more ? PARAM_INVALID : 0);
+        if (more)
+            assert_int_equal(destroy_executor(executor), 0);
+        destroy_tensor(t);
+    }
+    destroy_tensor(a), destroy_scalar(alpha);
 }
 
 /* Tensors are read in the second phase, and no longer when it has returned. */
@@ -365,6 +405,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_executor_is_used_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_executor_repeats, setup, teardown),
         cmocka_unit_test_setup_teardown(test_workspace, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_small_workspace, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_storage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tensors_live_until_the_second_phase, setup, teardown),
         cmocka_unit_test_setup_teardown(test_operands_of_the_host, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cube_math_type, setup, teardown),

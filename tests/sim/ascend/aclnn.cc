@@ -11,6 +11,7 @@
  *     a workspace that is gone when the stream runs it      the process ends */
 #include "tests/sim/ascend/aclnn_phases.h"
 #include <pthread.h>
+#include <atomic>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,7 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
                            const int64_t *storageDims, uint64_t storageDimsNum, void *tensorData)
 {
     int64_t storage = 1, last = 0, n = 1;
+    bool too_large = false;
     if (viewDimsNum > SIM_MOST_DIMS || (viewDimsNum > 0 && (viewDims == NULL || stride == NULL)) ||
         (storageDimsNum > 0 && storageDims == NULL)) {
         sim_refuse(ACLNN_PARAM_INVALID, "aclCreateTensor: %d dimensions, expected at most %d",
@@ -82,7 +84,7 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     if (t == NULL)
         return NULL;
     for (uint64_t i = 0; i < storageDimsNum; i++)
-        storage *= storageDims[i];
+        too_large |= __builtin_mul_overflow(storage, storageDims[i], &storage);
     t->view.n_dims = (int)viewDimsNum;
     t->view.type = dataType;
     for (uint64_t i = 0; i < viewDimsNum; i++) {
@@ -93,7 +95,9 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     }
     t->view.data = (char *)tensorData + offset * (int64_t)sim_type_bytes(dataType);
     t->bytes = n > 0 ? (size_t)(last + 1) * sim_type_bytes(dataType) : 0;
-    t->outside = n > 0 && (offset < 0 || last < 0 || offset + last >= storage);
+    too_large |= __builtin_mul_overflow(storage, sim_type_bytes(dataType), &t->storage_bytes);
+    t->storage = tensorData;
+    t->outside = n > 0 && (too_large || offset < 0 || last < 0 || offset + last >= storage);
     t->unaligned = n > 0 && (uintptr_t)tensorData % 32 != 0;
     t->format = format;
     return t;
@@ -162,12 +166,34 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
     return 0;
 }
 
+/* What a first phase that fails leaves in its results: no caller may do anything with it. */
+static aclOpExecutor failed;
+
+static aclnnStatus fail(sim_call *c, aclnnStatus code)
+{
+    if (c->bytes_out != NULL)
+        *c->bytes_out = 4096;
+    if (c->executor_out != NULL)
+        *c->executor_out = &failed;
+    return code;
+}
+
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
 {
+    if (executor == &failed)
+        sim_die("aclDestroyAclOpExecutor of what a first phase that has failed left: it has made "
+                "no executor");
     if (executor != NULL && executor->used)
         sim_die("aclDestroyAclOpExecutor of an executor that %s has used up: CANN has freed it",
                 executor->name);
     return destroy((sim_object *)executor);
+}
+
+static std::atomic<size_t> small_bytes;
+
+void sim_aclnn_workspace(size_t bytes)
+{
+    small_bytes = bytes;
 }
 
 aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floats)
@@ -176,11 +202,11 @@ aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floa
         c->code = sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no place for %s", c->name,
                              c->bytes_out == NULL ? "workspaceSize" : "the executor");
     if (c->code != 0)
-        return c->code;
+        return fail(c, c->code);
     char call[96];
     snprintf(call, sizeof call, "%sGetWorkspaceSize", c->name);
     if (sim_is_broken(call))
-        return ACLNN_RUNTIME_ERROR;
+        return fail(c, ACLNN_RUNTIME_ERROR);
     aclOpExecutor *e = create<aclOpExecutor>(SIM_EXECUTOR);
     if (e == NULL)
         return sim_refuse(ACLNN_INNER_NULLPTR, "%s: no memory", c->name);
@@ -189,7 +215,8 @@ aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floa
     e->op.kernel = kernel;
     e->op.workspace_bytes = (workspace_floats * sizeof(float) + 31) / 32 * 32;
     memcpy(e->given, c->given, sizeof e->given);
-    *c->bytes_out = e->op.workspace_bytes;
+    e->asked_bytes = workspace_floats > 0 ? e->op.workspace_bytes : (uint64_t)small_bytes;
+    *c->bytes_out = e->asked_bytes;
     *c->executor_out = e;
     return 0;
 }
@@ -216,6 +243,11 @@ static aclnnStatus check_tensors(const aclOpExecutor *e)
         if (t->bytes > 0 && !sim_acl_is_device(t->view.data, t->bytes))
             return sim_refuse(ACLNN_PARAM_INVALID, "%s: tensor %d is not memory of the device",
                               e->name, i);
+        if (t->bytes > 0 && !sim_acl_is_device(t->storage, t->storage_bytes))
+            return sim_refuse(ACLNN_PARAM_INVALID,
+                              "%s: tensor %d: a storage of %zu bytes from %p on reaches out of "
+                              "its block of memory",
+                              e->name, i, t->storage_bytes, t->storage);
     }
     return 0;
 }
@@ -223,21 +255,20 @@ static aclnnStatus check_tensors(const aclOpExecutor *e)
 aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpExecutor *e,
                        aclrtStream queue)
 {
-    if (e == NULL)
+    if (e == NULL || e == &failed)
         return sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no executor", name);
     if (!e->object.live || e->used)
         return sim_refuse(ACLNN_INNER_NULLPTR, "%s: its executor was run before", name);
     if (strcmp(e->name, name) != 0)
         return sim_refuse(ACLNN_PARAM_INVALID, "%s: the executor is that of %s", name, e->name);
-    if (e->op.workspace_bytes > 0 && workspace == NULL)
+    if (e->asked_bytes > 0 && workspace == NULL)
         return sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no workspace, expected %zu bytes", name,
-                          (size_t)e->op.workspace_bytes);
-    if (bytes < e->op.workspace_bytes ||
-        (bytes > 0 && !sim_acl_is_device(workspace, (size_t)bytes)))
+                          (size_t)e->asked_bytes);
+    if (bytes < e->asked_bytes || (bytes > 0 && !sim_acl_is_device(workspace, (size_t)bytes)))
         return sim_refuse(ACLNN_PARAM_INVALID,
                           "%s: workspace %p of %zu bytes, expected %zu of the "
                           "device",
-                          name, workspace, (size_t)bytes, (size_t)e->op.workspace_bytes);
+                          name, workspace, (size_t)bytes, (size_t)e->asked_bytes);
     const aclnnStatus code = check_tensors(e);
     if (code != 0)
         return code;

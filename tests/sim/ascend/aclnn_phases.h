@@ -27,6 +27,8 @@ struct aclTensor {
     sim_object object;
     sim_tensor view;
     size_t bytes; /* from the view's first element to its last */
+    const void *storage;
+    size_t storage_bytes;
     bool outside, unaligned;
     aclFormat format;
 };
@@ -49,6 +51,7 @@ struct aclOpExecutor {
     const char *name;
     sim_op op;
     const aclTensor *given[SIM_MOST_TENSORS];
+    uint64_t asked_bytes; /* of workspace, as the first phase has said */
     bool repeatable, used;
 };
 

@@ -51,6 +51,8 @@ void sim_acl_stream_made(aclrtStream handle, uint32_t *priority, uint32_t *flags
 long sim_report_idle(bool hurry);
 /* sim_acl_is_deterministic -- ACL_OPT_DETERMINISTIC of the current context, or of the process. */
 bool sim_acl_is_deterministic(void);
+/* sim_aclnn_workspace -- from now on operators that need no workspace ask for so many bytes. */
+void sim_aclnn_workspace(size_t bytes);
 /* sim_aclnn_live -- descriptions and executors of aclnn's that nobody has destroyed. */
 long sim_aclnn_live(void);
 
