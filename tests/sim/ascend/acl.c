@@ -133,6 +133,8 @@ aclError aclInit(const char *config)
 {
     (void)config;
     static atomic_bool noted;
+    if (sim_is_broken("aclInit"))
+        return ACL_ERROR_INTERNAL_ERROR;
     if (!atomic_exchange(&noted, true))
         (void)on_exit(note_exit, NULL);
     if (atomic_exchange(&initialised, true))
@@ -218,6 +220,8 @@ static aclError device_use(int32_t index, const char *call)
 {
     uint32_t count = 0;
     aclError error = aclrtGetDeviceCount(&count);
+    if (error == ACL_SUCCESS && sim_is_broken(call))
+        error = ACL_ERROR_INTERNAL_ERROR;
     if (error != ACL_SUCCESS)
         return error;
     if (index < 0 || (uint32_t)index >= count)
