@@ -240,7 +240,7 @@ static aclnnStatus check_tensors(const aclOpExecutor *e)
         if (!t->object.live)
             return sim_refuse(ACLNN_INNER_NULLPTR, "%s: tensor %d was destroyed before it ran",
                               e->name, i);
-        if (t->bytes > 0 && !sim_acl_is_device(t->view.data, t->bytes))
+        if (t->bytes > 0 && !sim_acl_is_device(t->view.data, 1))
             return sim_refuse(ACLNN_PARAM_INVALID, "%s: tensor %d is not memory of the device",
                               e->name, i);
         if (t->bytes > 0 && !sim_acl_is_device(t->storage, t->storage_bytes))
