@@ -19,7 +19,7 @@
 #define SPEC(...) FIX_SPEC(.n_params = 8, __VA_ARGS__)
 
 static const flat_slot CKPT_SLOTS[] = {{3, 0, 10}, {1, 12, 3}, {7, 16, 9}};
-enum { CKPT_USED = 28, CKPT_ELEMS = 22 };
+enum { CKPT_USED = 28, CKPT_ELEMS = 22, CKPT_N_SLOTS = 3, CKPT_GUARD = -7 };
 
 static float ckpt_value(const flat_layout *l, size_t flat)
 {
@@ -27,6 +27,18 @@ static float ckpt_value(const flat_layout *l, size_t flat)
         if (flat >= l->slots[k].offset && flat < l->slots[k].offset + l->slots[k].elems)
             return fix_value(l->slots[k].param, flat - l->slots[k].offset);
     return NAN;
+}
+
+/* Behind the room for pieces, and behind the values of those that were packed, nothing changes. */
+static fsdp_status expect_guards(const ckpt_pieces *out, size_t n_values)
+{
+    const float guard = CKPT_GUARD;
+    TRY(EXPECT(out->pieces[CKPT_N_SLOTS].param == CKPT_GUARD,
+               "the shard has n_mine pieces, at most one of each slot",
+               "ckpt_pack: out->pieces[%d] was written, expected no more than layout->n_slots",
+               CKPT_N_SLOTS));
+    return expect_f32("ckpt_pack: out->values behind the last piece", &out->values[n_values],
+                      &guard, 1);
 }
 
 /* Pack every rank of W' one after the other: together each element once, no gap, no padding. */
@@ -46,6 +58,7 @@ static fsdp_status pack_all(const flat_layout *l, ckpt_pieces *out)
                 TRY(expect_f32("packed value", &out[r].values[at], &want, 1));
             }
         }
+        TRY(expect_guards(&out[r], at));
         total += at;
     }
     return expect_int("packed elements of all ranks", (long long)total, CKPT_ELEMS);
@@ -53,13 +66,17 @@ static fsdp_status pack_all(const flat_layout *l, ckpt_pieces *out)
 
 static fsdp_status repack(int from, int to)
 {
-    ckpt_piece pieces[8][3];
-    float values[8][CKPT_USED];
+    ckpt_piece pieces[8][CKPT_N_SLOTS + 1];
+    float values[8][CKPT_USED + 1];
     ckpt_pieces files[8];
-    for (int r = 0; r < 8; r++)
+    for (int r = 0; r < 8; r++) {
         files[r] = (ckpt_pieces){.pieces = pieces[r], .values = values[r]};
-    flat_layout a = fix_layout(from, CKPT_SLOTS, 3, CKPT_USED);
-    flat_layout b = fix_layout(to, CKPT_SLOTS, 3, CKPT_USED);
+        pieces[r][CKPT_N_SLOTS].param = CKPT_GUARD;
+        for (int i = 0; i <= CKPT_USED; i++)
+            values[r][i] = CKPT_GUARD;
+    }
+    flat_layout a = fix_layout(from, CKPT_SLOTS, CKPT_N_SLOTS, CKPT_USED);
+    flat_layout b = fix_layout(to, CKPT_SLOTS, CKPT_N_SLOTS, CKPT_USED);
     TRY(pack_all(&a, files));
     size_t elems = 0;
     for (int r = 0; r < to; r++) {
@@ -82,7 +99,9 @@ static fsdp_status repack(int from, int to)
 
 static fsdp_status repack_all(void)
 {
-    static const int cases[][2] = {{4, 3}, {2, 4}, {1, 4}, {4, 1}, {3, 2}, {5, 8}, {8, 5}, {1, 1}};
+    /* In the first case every piece overlaps every run of the shard: mixing up parameters gives
+     * wrong values there. In the others it can give a negative length, which crashes. */
+    static const int cases[][2] = {{1, 1}, {4, 3}, {2, 4}, {1, 4}, {4, 1}, {3, 2}, {5, 8}, {8, 5}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         TRY(repack(cases[i][0], cases[i][1]));
     return FSDP_OK;
