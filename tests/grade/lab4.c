@@ -10,6 +10,7 @@
 #include "tests/grade/adamw_lib.h"
 #include "tests/grade/ckpt_lib.h"
 #include "tests/grade/handmade_lib.h"
+#include "tests/grade/norm_lib.h"
 #include "tests/grade/offload_lib.h"
 #include "tests/grade/tiny_lib.h"
 
@@ -67,16 +68,10 @@ static double model_sum_squares(float (*value)(int p, size_t i))
     return rsum_value(&sum);
 }
 
-static uint64_t group_seen(void *self, const comm_record *r)
+/* No norm group: a rank with whole gradients asks nobody. Else the shard group, and nobody else. */
+static void expect_norm_traffic(fixture *fx, const fsdp_optimizer *o, const norm_seen *seen)
 {
-    *(uint64_t *)self = r->group;
-    return 0;
-}
-
-/* No norm group: a rank with whole gradients asks nobody. Else the shard group, and nobody else.
- * last_asked: number of the group of the last collective. */
-static void expect_norm_traffic(fixture *fx, const comm *group, uint64_t last_asked)
-{
+    const comm *group = o->norm_group;
     comm_stats cs = comm_job_stats_read(fx->comm);
     for (int op = 0; op < COMM_OPS; op++)
         note(fx, expect_int(op == COMM_OP_ALL_REDUCE ? "all-reduces of the norm"
@@ -84,11 +79,12 @@ static void expect_norm_traffic(fixture *fx, const comm *group, uint64_t last_as
                             (long long)cs.calls[op], op == COMM_OP_ALL_REDUCE && group != NULL));
     if (group != NULL)
         note(fx,
-             EXPECT(last_asked == comm_group_number(group),
+             EXPECT(seen->group == comm_group_number(group),
                     "o->norm_group: the ranks of the world have copies of each other's shards",
                     "grad_norm: the all-reduce ran in group %llu, expected norm_group, group "
                     "%llu",
-                    (unsigned long long)last_asked, (unsigned long long)comm_group_number(group)));
+                    (unsigned long long)seen->group, (unsigned long long)comm_group_number(group)));
+    norm_expect_stream(fx, o, "grad_norm", seen);
 }
 
 /* The coefficient that follows from the norm is the same on every rank, whatever the groups. */
@@ -118,10 +114,10 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
                     o->norm_group ? "a group" : "NULL",
                     group ? "the shard group" : "NULL: each rank has whole gradients"));
     TRY(grads_by_hand(fx, value));
-    uint64_t last_asked = UINT64_MAX;
-    comm_set_watch(fx->comm, &(comm_watch){.self = &last_asked, .issued = group_seen});
+    norm_seen seen;
+    norm_calls_watch(fx, &seen);
     comm_job_stats_reset(fx->comm);
-    fsdp_status status = grad_norm(o);
+    fsdp_status status = norm_call_guarded(fx, o, grad_norm);
     comm_set_watch(fx->comm, NULL);
     TRY(status);
     TRY(stream_sync(fx->f.comm_stream));
@@ -133,7 +129,7 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
                             "sum of squares of the whole model: got %.17g, expected "
                             "%.17g",
                             got, want));
-    expect_norm_traffic(fx, group, last_asked);
+    expect_norm_traffic(fx, o, &seen);
     return expect_same_coef(fx, o, want);
 }
 
@@ -152,7 +148,7 @@ static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, float (*value)
 {
     rsum sum;
     TRY(grads_by_hand(fx, value));
-    TRY(grad_norm(o));
+    TRY(norm_call_guarded(fx, o, grad_norm));
     TRY(stream_sync(fx->f.comm_stream));
     TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
     const float got = (float)rsum_value(&sum), want = (float)model_sum_squares(value);
@@ -165,6 +161,7 @@ static fsdp_status grad_norm_on(fixture *fx, stream *norm_stream)
     fsdp_optimizer o;
     TRY(optimizer_create(&fx->r, &o));
     o.norm_stream = norm_stream;
+    norm_watch(fx, &o);
     TRY(expect_norm(fx, &o, whole_grad));
     TRY(expect_special(fx, &o, inf_grad));
     TRY(expect_special(fx, &o, nan_grad));
@@ -184,7 +181,7 @@ static fsdp_status read_behind_norm(fixture *fx, fsdp_optimizer *o, rsum *seen)
 {
     TRY(grads_by_hand(fx, whole_grad));
     TRY(gate_close(fx->g, o->norm_stream));
-    TRY(grad_norm(o));
+    TRY(norm_call_guarded(fx, o, grad_norm));
     TRY(grade_fetch(fx->compute, o->norm_sum, sizeof *seen, seen));
     TRY(gate_open(fx->g, "grad_norm"));
     return stream_sync(fx->compute);
@@ -197,7 +194,7 @@ static fsdp_status squares_come_first(fixture *fx, fsdp_optimizer *o)
     const struct timespec nap = {.tv_nsec = 1000 * 1000};
     TRY(grads_by_hand(fx, whole_grad));
     TRY(gate_close(fx->g, fx->compute));
-    TRY(grad_norm(o));
+    TRY(norm_call_guarded(fx, o, grad_norm));
     bool ended = false;
     for (int i = 0; i < 100 && !ended; i++) {
         nanosleep(&nap, NULL);
@@ -219,6 +216,7 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
     TRY(grad_norm_on(fx, fx->f.comm_stream));
     TRY(optimizer_create(&fx->r, &o));
     o.norm_stream = fx->f.comm_stream;
+    norm_watch(fx, &o);
     TRY(read_behind_norm(fx, &o, &seen));
     note(fx,
          EXPECT(rsum_value(&seen) == model_sum_squares(whole_grad),
@@ -230,6 +228,7 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
     optimizer_free(&o);
     TRY(optimizer_create(&fx->r, &o));
     o.norm_stream = fx->f.comm_stream;
+    norm_watch(fx, &o);
     note(fx, squares_come_first(fx, &o));
     optimizer_free(&o);
     return FSDP_OK;
@@ -337,6 +336,7 @@ static fsdp_status clip_body(fixture *fx)
     float *norm;
     fx->f.run.optimizer = OPTIMIZER_SGD;
     TRY(optimizer_create(&fx->r, &o));
+    norm_watch(fx, &o);
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     float want_norm = finished_norm(fx);
     const float limits[] = {want_norm / 3.0f, 0.0f, 2.0f * want_norm};
@@ -409,6 +409,7 @@ static fsdp_status adamw_body(fixture *fx)
     /* elsewhere a gate holds up the thread that tells of other streams too */
     const bool is_held = fx->f.own.offload && device_runs_c(fx->dev);
     TRY(optimizer_create(&fx->r, &o));
+    norm_watch(fx, &o);
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     adamw_ref ref = {0};
     for (int p = 0; p < 8; p++)
