@@ -449,7 +449,8 @@ static fsdp_status last_elements(npu *n, void (*ask)(size_t), size_t asked_bytes
 }
 
 /* Attention's mask is of bytes, and stands at the end of a block of 8192. All positions that are
- * seen weigh the same here: the mean of 0, 1 ... t is t/2. */
+ * seen weigh the same here: the mean of 0, 1 ... t is t/2. A weight is rounded once, so is its
+ * product, and their sum up to T times: (T + 2) 2^-24, relative. */
 static fsdp_status mask_of_bytes(npu *n)
 {
     enum { T = 64, D = 16 };
@@ -477,7 +478,8 @@ static fsdp_status mask_of_bytes(npu *n)
         n->compute,
         &(attention_args){.out = out, .lse = lse, .q = q, .k = q, .v = in, .shape = shape}));
     TRY(grade_read(n->compute, out, sizeof got, got));
-    return expect_close("attention that weighs all the same: element", got, want, T * D, 1e-5, 0);
+    return expect_close("attention that weighs all the same: element", got, want, T * D, 0,
+                        (T + 2) * 0x1p-24);
 }
 
 static fsdp_status views_and_workspaces(npu *n)
