@@ -21,7 +21,7 @@ if grep -rn "SOLUTION BEGIN\|/\* STUB:" lab*; then
 fi
 
 # 0. what a learner needs and nothing else, within MOST_LINES; what is listed there can be made, what the README names is there
-MOST_LINES=64000
+MOST_LINES=65500
 lines=$(find . -type f -print0 | xargs -0 cat | wc -l)
 [ "$lines" -le $MOST_LINES ] || complain "$lines lines, at most $MOST_LINES"
 for path in common/cuda tests/sim/cuda tests/mutants tests/cli tests/gpu tests/interop tests/multihost tests/project.mk .ci; do
