@@ -16,7 +16,9 @@ static fsdp_status gathers(grade *g)
         float got[MOST], want[MOST];
         for (size_t j = 0; j < n; j++)
             want[j] = literal_value(&f, u, j);
-        TRY(expect_true("full is there", f.units[u].full != NULL));
+        TRY(EXPECT(f.units[u].full != NULL, "",
+                   "unshard_begin of %s: full is NULL, expected the gathered array",
+                   f.units[u].name));
         TRY(grade_read(f.comm_stream, f.units[u].full, n * sizeof *got, got));
         TRY(expect_f32(f.units[u].name, got, want, n));
     }
