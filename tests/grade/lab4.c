@@ -7,6 +7,9 @@
 #include <string.h>
 #include <time.h>
 #include "common/sum/rsum_digits.h"
+#include "lab2_forward/fsdp_setup.h"
+#include "lab3_backward/backward.h"
+#include "lab4_optimizer/offload.h"
 #include "tests/grade/adamw_lib.h"
 #include "tests/grade/ckpt_lib.h"
 #include "tests/grade/handmade_lib.h"
@@ -399,6 +402,13 @@ static void expect_adamw(fixture *fx, const fsdp_optimizer *o, int u, int64_t st
     }
 }
 
+/* The step under test: 4.4's, or 4.7's where shards are on the host. */
+static fsdp_status step_of(fsdp_optimizer *o, const step_scalars *sc, float *norm)
+{
+    return shard_is_on_host(o->r->f) ? offload_step(o, sc, adamw_shard, norm)
+                                     : optimizer_step(o, sc, norm);
+}
+
 /* AdamW over two steps, NaN in every gap of the gradient: decay where it belongs, the clipped
  * gradient in the moments, the step number in the bias correction, nothing outside parameters. */
 static fsdp_status adamw_body(fixture *fx)
@@ -406,8 +416,9 @@ static fsdp_status adamw_body(fixture *fx)
     fsdp_optimizer o;
     float *norm, want_norm = finished_norm(fx), limit = want_norm / 2.0f;
     push_nan = true;
-    /* elsewhere a gate holds up the thread that tells of other streams too */
-    const bool is_held = fx->f.own.offload && device_runs_c(fx->dev);
+    /* on other devices a gate holds up the thread that tells of other streams too; and with shards
+     * on the host, the host waits for downloads of gradients */
+    const bool is_held = fx->f.own.offload && !shard_is_on_host(&fx->f) && device_runs_c(fx->dev);
     TRY(optimizer_create(&fx->r, &o));
     norm_watch(fx, &o);
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
@@ -427,7 +438,7 @@ static fsdp_status adamw_body(fixture *fx)
         TRY(push_step(fx));
         if (is_held)
             TRY(gate_close(fx->g, fx->compute));
-        const fsdp_status stepped = optimizer_step(&o, &sc, norm);
+        const fsdp_status stepped = step_of(&o, &sc, norm);
         if (is_held && stepped != FSDP_OK)
             (void)gate_open(fx->g, ""); /* what is behind the gate ends before the fixture does */
         TRY(stepped);
@@ -470,9 +481,143 @@ static fsdp_status offload_body(fixture *fx)
     return status;
 }
 
+/* Run body with shards on the host, as f->own.offload says. The shards stay in the memory where the
+ * fixture made them, which the copies reach too. */
+static fsdp_status with_host_shards(fixture *fx, fix_body body)
+{
+    const offload_config config = {
+        .states = true, .shards = true, .piece_bytes = OFFLOAD_MOST_ARRAYS * 32 * sizeof(float)};
+    TRY(offload_create(fx->dev, &config, &fx->f.own.offload));
+    TRY(offload_open_ring(fx->f.own.offload, fsdp_most_shard_elems(&fx->f), OFFLOAD_MOST_ARRAYS));
+    TRY(body(fx));
+    TRY(zero_grad(&fx->r));
+    offload_close_ring(fx->f.own.offload);
+    TRY(stream_sync(fx->compute));
+    offload_free(fx->f.own.offload);
+    fx->f.own.offload = NULL;
+    return FSDP_OK;
+}
+
+static fsdp_status host_step_body(fixture *fx)
+{
+    return with_host_shards(fx, adamw_body);
+}
+
+/* The squares of all trained units, one by one. */
+static fsdp_status squares_of_units(fsdp_optimizer *o)
+{
+    for (int u = 0; u < o->n_units; u++)
+        if (u != FROZEN)
+            TRY(offload_squares(o, u));
+    return FSDP_OK;
+}
+
+static fsdp_status expect_sum(fixture *fx, const fsdp_optimizer *o, const char *who, double want)
+{
+    rsum sum;
+    TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
+    note(fx, EXPECT(rsum_value(&sum) == want, "", "%s: the sum of squares is %.17g, expected %.17g",
+                    who, rsum_value(&sum), want));
+    return FSDP_OK;
+}
+
+static fsdp_status squares_body(fixture *fx)
+{
+    static const rsum none;
+    fsdp_optimizer o;
+    rsum want = {0};
+    TRY(optimizer_create(&fx->r, &o));
+    norm_watch(fx, &o);
+    TRY(grads_by_hand(fx, frac_grad));
+    TRY(grade_write(fx->compute, o.norm_sum, &none, sizeof none));
+    TRY(norm_call_guarded(fx, &o, squares_of_units));
+    for (int u = 0; u < N_UNITS; u++)
+        for (size_t i = 0, e; i < fx->f.units[u].layout.shard_elems; i++) {
+            const int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
+            const float x = p < 0 || PARAMS[p].frozen ? 0.0f : frac_grad(p, e);
+            rsum_add_squares(&want, &x, 1);
+        }
+    TRY(expect_sum(fx, &o, "offload_squares", rsum_value(&want)));
+    optimizer_free(&o);
+    return FSDP_OK;
+}
+
+static const float OFFLOAD_SCALE = 0.125f;
+
+static fsdp_status norm_by_units(fsdp_optimizer *o)
+{
+    return offload_norm(o, OFFLOAD_SCALE);
+}
+
+/* What the norm leaves: frozen units as they were, and units beyond the last. */
+static void expect_parked(fixture *fx, const float *of_frozen, int n_units)
+{
+    note(fx, EXPECT(fx->r.grads[FROZEN].shard_grad == of_frozen, "leave frozen units alone",
+                    "offload_norm: shard_grad of a frozen unit was moved, expected it left alone"));
+    for (int u = 0; u < N_UNITS; u++)
+        if (u != FROZEN)
+            note(fx, EXPECT((fx->r.grads[u].shard_grad != NULL) == (u < n_units),
+                            "grad_finish of each unit that is not frozen, u < o->n_units",
+                            "offload_norm: shard_grad of unit %d of %d is %s", u, n_units,
+                            u < n_units ? "NULL, expected its finished gradient"
+                                        : "there, expected no gradient of a unit beyond the last"));
+}
+
+/* offload_norm of a model that has the first n_units units of the fixture. With fewer than all of
+ * them, a loop that goes too far finds a unit there. */
+static fsdp_status host_norm(fixture *fx, int n_units)
+{
+    fsdp_optimizer o;
+    norm_seen seen;
+    double want = 0.0;
+    float *of_frozen;
+    TRY(optimizer_create(&fx->r, &o));
+    norm_watch(fx, &o);
+    TRY(push_step(fx));
+    TRY(device_alloc_f32(fx->compute, MEM_OTHER, fx->f.units[FROZEN].layout.shard_elems,
+                         "of a frozen unit", &of_frozen));
+    fx->r.grads[FROZEN].shard_grad = of_frozen;
+    fx->f.n_units = o.n_units = n_units;
+    norm_calls_watch(fx, &seen);
+    fsdp_status status = norm_call_in_room(fx, &o, norm_by_units);
+    comm_set_watch(fx->comm, NULL);
+    fx->f.n_units = o.n_units = N_UNITS;
+    TRY(status);
+    for (int p = 0; p < 8; p++)
+        for (size_t i = 0; i < PARAMS[p].elems; i++)
+            if (!PARAMS[p].frozen && PARAMS[p].unit < n_units)
+                want += (double)finished_grad(fx, p, i) * (double)finished_grad(fx, p, i);
+    TRY(stream_sync(fx->f.comm_stream));
+    TRY(expect_sum(fx, &o, "offload_norm", want));
+    norm_expect_stream(fx, &o, "offload_norm", &seen);
+    expect_parked(fx, of_frozen, n_units);
+    for (int u = n_units; u < N_UNITS; u++)
+        TRY(grad_finish(&fx->r, u, OFFLOAD_SCALE));
+    TRY(offload_order(fx->f.own.offload, fx->f.own.offload->down, fx->compute));
+    TRY(zero_grad(&fx->r));
+    optimizer_free(&o);
+    return FSDP_OK;
+}
+
+static fsdp_status host_norms(fixture *fx)
+{
+    push_nan = true;
+    TRY(host_norm(fx, N_UNITS - 1));
+    return host_norm(fx, N_UNITS);
+}
+
+static fsdp_status host_norm_body(fixture *fx)
+{
+    return with_host_shards(fx, host_norms);
+}
+
 static fsdp_status task_4_7(grade *g)
 {
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true), offload_body));
+    const fix_spec *spec = SPEC(.sharding = SHARDING_FULL, .async_compute = true);
+    TRY(fixture_run(g, spec, squares_body));
+    TRY(fixture_run(g, spec, host_norm_body));
+    TRY(fixture_run(g, spec, host_step_body));
+    TRY(fixture_run(g, spec, offload_body));
     return offload_runs(g);
 }
 
