@@ -86,7 +86,7 @@ static fsdp_status untold(grade *g)
 {
     (void)g;
     for (char **e = environ; *e; e++)
-        TRY(expect_true(*e, strstr(*e, "/hidden") == NULL));
+        TRY(EXPECT(strstr(*e, "/hidden") == NULL, "", "%s", *e));
     return FSDP_OK;
 }
 int main(int argc, char **argv)
