@@ -29,7 +29,7 @@ static float ckpt_value(const flat_layout *l, size_t flat)
     return NAN;
 }
 
-/* Behind the room for pieces, and behind the values of those that were packed, nothing changes. */
+/* After the room for pieces, and after the values that were packed, nothing changes. */
 static fsdp_status expect_guards(const ckpt_pieces *out, size_t n_values)
 {
     const float guard = CKPT_GUARD;
@@ -37,8 +37,8 @@ static fsdp_status expect_guards(const ckpt_pieces *out, size_t n_values)
                "the shard has n_mine pieces, at most one of each slot",
                "ckpt_pack: out->pieces[%d] was written, expected no more than layout->n_slots",
                CKPT_N_SLOTS));
-    return expect_f32("ckpt_pack: out->values behind the last piece", &out->values[n_values],
-                      &guard, 1);
+    return expect_f32("ckpt_pack: out->values after the last piece", &out->values[n_values], &guard,
+                      1);
 }
 
 /* Pack every rank of W' one after the other: together each element once, no gap, no padding. */

@@ -6,7 +6,7 @@
 # Tasks, points and limits stand in tasks.txt, or in the table GRADE_TASKS; the programs are $BUILD/tests/grade/labN (see
 # grade_lib.h for what they print, read_log.awk reads it). The tasks of one lab, program and world size share a launch; a
 # launch ends at its first failure. What did not get a verdict, and a failure that was not the first of its launch, is launched again: nothing is
-# charged to a task that ran behind another's wreck. When a launch ends badly after all its verdicts, its last PASS is a
+# charged to a task that ran after another one's wreck. When a launch ends badly after all its verdicts, its last PASS is a
 # failure. --alone takes the needs of a failed task to pass, and runs none of their programs.
 #
 # Exit status 0: everything passed, tasks without points that are not written aside; 1: not so; 2: refused. Logs and

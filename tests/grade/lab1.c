@@ -820,7 +820,7 @@ static const rows_case ROWS_CASES[] = {
      7,
      8,
      7,
-     {1, 1, 1, 1}, /* b begins one element behind its slice */
+     {1, 1, 1, 1}, /* b begins one element after its slice */
      {{{0, 0, 0, 6}}, {{1, 0, 1, 2}}, {{0, 6, 0, 4}}, {{1, 2, 1, 1}}}},
     {2,
      10,

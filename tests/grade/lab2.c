@@ -143,7 +143,7 @@ static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
     TRY(check_full(f, u, "unshard_begin"));
     TRY(check_shard(f, u, "unshard_begin"));
     TRY(EXPECT(
-        event_done(unit->gathered), "event_record it behind comm_all_gather",
+        event_done(unit->gathered), "event_record it after comm_all_gather",
         "unshard_begin of %s: event `gathered` is not reached although gather_stream has run "
         "all, expected it recorded on gather_stream",
         unit->name));

@@ -206,7 +206,7 @@ static fsdp_status squares_come_first(fixture *fx, fsdp_optimizer *o)
     TRY(gate_open(fx->g, "grad_norm"));
     TRY(stream_sync(fx->compute));
     return EXPECT(
-        !ended, "record an event behind the squares; norm_stream waits for it",
+        !ended, "record an event after the squares; norm_stream waits for it",
         "grad_norm: the all-reduce ended while compute stood before the squares, expected "
         "norm_stream to wait for them");
 }
@@ -224,7 +224,7 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
     note(fx,
          EXPECT(rsum_value(&seen) == model_sum_squares(whole_grad),
                 "compute must wait for event `added`, recorded on norm_stream",
-                "what compute reads in norm_sum behind grad_norm: got %.9g, expected %.9g (it did "
+                "what compute reads in norm_sum after grad_norm: got %.9g, expected %.9g (it did "
                 "not wait for norm_stream, which was held up)",
                 rsum_value(&seen), model_sum_squares(whole_grad)));
     TRY(stream_sync(fx->f.comm_stream));

@@ -207,7 +207,7 @@ static fsdp_status sim_launch(void *queue, const char *name, stream_fn fn, const
     return acl_said(launch(queue, name, fn, args, args_bytes), "a launch");
 }
 
-/* While queue is held up: an event behind that, a wait and looks do not keep the host. */
+/* While queue is held up: an event after that, a wait and looks do not keep the host. */
 static fsdp_status goes_ahead(npu *n, const accel_api *api, void *queue, void *other, void *e)
 {
     gate_arm(n->g);
@@ -218,7 +218,7 @@ static fsdp_status goes_ahead(npu *n, const accel_api *api, void *queue, void *o
     TRY(gate_check(n->g, "queue_wait"));
     int code = api->event_look(e);
     TRY(gate_check(n->g, "event_look"));
-    TRY(expect_code("event_look of an event behind a kernel that runs", code, ACCEL_NOT_READY));
+    TRY(expect_code("event_look of an event after a kernel that runs", code, ACCEL_NOT_READY));
     code = api->queue_look(queue);
     TRY(gate_check(n->g, "queue_look"));
     TRY(expect_code("queue_look of a stream whose kernel runs", code, ACCEL_NOT_READY));
@@ -292,7 +292,7 @@ static fsdp_status events_order(npu *n, const acl *a)
     }
     TRY(EXPECT(
         !was_done, "event_look: ACCEL_NOT_READY unless ACL's status is COMPLETE",
-        "event_look, behind %d fills of %d MiB that the stream had just got: \"reached\" in %d "
+        "event_look, after %d fills of %d MiB that the stream had just got: \"reached\" in %d "
         "of %d tries, expected ACCEL_NOT_READY",
         FILLS, BIG >> 20, TRIES, TRIES));
     TRY(stream_wait_event(other, filled));

@@ -566,7 +566,7 @@ static fsdp_status workspace_order(npu *n)
     TRY(EXPECT(w.taken >= 0 && w.given_back >= 0, "device_alloc and device_free, on c->s",
                "execute: the workspace was not %s", w.taken < 0 ? "taken" : "given back"));
     return EXPECT(
-        w.given_back < w.taken, "device_free comes behind run()",
+        w.given_back < w.taken, "device_free comes after run()",
         "execute: the workspace was given back before the second phase was called, expected "
         "after it: another stream may get the block while the operator runs");
 }

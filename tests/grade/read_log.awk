@@ -3,7 +3,7 @@
 #   awk -f tests/grade/read_log.awk -v t=TASK -v want=WHAT LOG
 #
 #   verdict  "PASS 2 0.1": the verdict or "-", the ranks with a done-marker, seconds
-#   text     what stands behind the verdict
+#   text     the words after the verdict
 #   reason   "rank 1: what[3]: got 1, expected 2": of the rank whose own check failed, or that died; nothing when none says so
 #   stack    of that rank, if it died: the program, then offset=function ..., the innermost first
 #   below    more about that rank, a line each: the calls of ranks that disagree, its last calls, who waits for it, its hint
@@ -17,23 +17,23 @@ function own(word) {
     return 1000
 }
 
-# behind N -- the line without its first N words
-function behind(n,    rest) {
+# words_after N -- the line without its first N words
+function words_after(n,    rest) {
     rest = $0
     while (n-- > 0) sub(/^[^ ]+ ?/, "", rest)
     return rest
 }
 
-$1 == "VERDICT" && $2 == t "" && verdict == "" { verdict = $3; text = behind(3) }
+$1 == "VERDICT" && $2 == t "" && verdict == "" { verdict = $3; text = words_after(3) }
 $1 == "DONE" && $2 == t "" { marks++ }
 $1 == "TIME" && $2 == t "" { seconds = $3 }
 $1 == "RANKFAIL" && $2 == t "" {
-    if (rank == "" || own($4) + $3 < best) { best = own($4) + $3; rank = $3; word = $4; why = behind(4) }
-    if ($4 == "FSDP_EMISMATCH" && mismatch == "") mismatch = behind(4)
-    if ($4 == "FSDP_ETIMEOUT" && late == "" && $0 !~ / reports: /) late = behind(4)
+    if (rank == "" || own($4) + $3 < best) { best = own($4) + $3; rank = $3; word = $4; why = words_after(4) }
+    if ($4 == "FSDP_EMISMATCH" && mismatch == "") mismatch = words_after(4)
+    if ($4 == "FSDP_ETIMEOUT" && late == "" && $0 !~ / reports: /) late = words_after(4)
 }
-$1 == "RANKSTACK" && $2 == t "" { stack[$3] = behind(3) }
-$1 == "RANKHINT" && $2 == t "" { hint[$3] = behind(3) }
+$1 == "RANKSTACK" && $2 == t "" { stack[$3] = words_after(3) }
+$1 == "RANKHINT" && $2 == t "" { hint[$3] = words_after(3) }
 /^\[rank [0-9]+\] last calls/ { caller = $2 + 0; next }
 /^  .* [0-9]+ ranks  / && caller != "" {
     call = $0
