@@ -5,7 +5,7 @@
 #            EXTRA_TESTS=dir     grade an instructor's own tests with the others (extra.sh)
 
 GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
-# The graders that a lab or task needs, those of the labs below it too; without LAB and TASK all.
+# The graders that a lab or task needs, the graders of the labs below it, too; without LAB and TASK all.
 GRADERS     = $(shell awk -v lab="$(LAB)" -v task="$(TASK)" -f tests/grade/programs.awk $(or $(GRADE_TASKS),tests/grade/tasks.txt))
 # FROM: what leads from the learner's folder to this one, with a slash at its end, for paths that are printed.
 export GRADE_FROM := $(FROM)

@@ -44,7 +44,7 @@ typedef struct train_setup {
     bool step_by_step;       /* read a step's figures before the next one is issued */
 } train_setup;
 
-/* What the run measured. Figures of one step are those of the last step or, with run->forward_only,
+/* What the run measured. Figures of one step come from the last step or, with run->forward_only,
  * of the last batch. */
 typedef struct train_result {
     double first_loss, last_loss, ms_per_step; /* ms_per_step: the median over the steps */

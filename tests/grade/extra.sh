@@ -1,5 +1,5 @@
 #!/bin/sh
-# extra.sh -- an instructor's own tests, graded with those of tasks.txt: look at their folder, write the table of both.
+# extra.sh -- an instructor's own tests, graded with the tasks of tasks.txt: check their folder, write the table of both.
 #
 #   tests/grade/extra.sh DIR BUILD                  (make test-labs EXTRA_TESTS=DIR; INSTRUCTORS.md has an example)
 #   tests/grade/extra.sh --failed SOURCE            for make: SOURCE does not build, for reasons that stand above

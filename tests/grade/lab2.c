@@ -597,7 +597,7 @@ static fsdp_status gathers_go_on(grade *g, fsdp *f, int u)
 }
 
 /* Two parameters of different units trade numbers; the second parameter of the root is used a
- * second time, that of h.2 a second and a third time. */
+ * second time, the parameter of h.2 a second and a third time. */
 static int mix_params(fsdp *f)
 {
     literal_swap(f, 1, 2);
@@ -635,7 +635,7 @@ static fsdp_status task_2_2(grade *g)
 }
 
 /* ---- 2.3 ----------------------------------------------------------------------------------- */
-/* Every view points somewhere, also those of other units and of gradients. */
+/* Every view points somewhere, the views of other units and of gradients, too. */
 static void bind_all(fsdp *f, float *somewhere)
 {
     for (int p = 0; p < f->run.m->n_params; p++) {

@@ -3,9 +3,9 @@
 #
 #   tests/grade/run_lab.sh [--check] LAB [BUILD]           (make run LAB=3)
 #
-#   1  the initial weights, joined from the ranks' shards, with those of one device
-#   2  the loss of the first batch, with that of training (tests/reference/tiny.csv)
-#   3  20 steps of SGD, with those of one device (tests/reference/tiny-sgd.csv)
+#   1  the initial weights, joined from the ranks' shards, with the weights of one device
+#   2  the loss of the first batch, with the loss in training (tests/reference/tiny.csv)
+#   3  20 steps of SGD, with the steps of one device (tests/reference/tiny-sgd.csv)
 #   4  20 steps of AdamW, on other ranks after 10 of them, with one rank and with tests/reference/tiny.csv
 #   5  20 steps with prefetch, with those without; how much of communication hides behind computation over a slow link
 #   6  3 steps on the stand-in for an NPU, with one rank there and with tests/reference/tiny.csv
@@ -124,7 +124,7 @@ lab1() {
     done
     echo '  which rank of 4 holds what (--print-shards):'
     sed -n '/^shards:/,/^fsdp:/{/^fsdp:/!s/^/    /p}' "$dir/shards-4.log"
-    end "the initial weights, joined from the shards of 1, 2, 3 and 4 ranks, are those of one device that cuts nothing: the same $(wc -c <"$dir/whole/model.safetensors") bytes"
+    end "the initial weights, joined from the shards of 1, 2, 3 and 4 ranks, equal the weights of one device that cuts nothing: the same $(wc -c <"$dir/whole/model.safetensors") bytes"
 }
 
 lab2() {

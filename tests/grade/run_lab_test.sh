@@ -87,7 +87,7 @@ refused LAB=12
 
 waits 1 1.1
 write 1
-passes 1 'the initial weights, joined from the shards of 1, 2, 3 and 4 ranks, are those of one device that cuts nothing: the same [0-9]+ bytes'
+passes 1 'the initial weights, joined from the shards of 1, 2, 3 and 4 ranks, equal the weights of one device that cuts nothing: the same [0-9]+ bytes'
 said 'a rank holds' '^    shards: layout flat, 4 to a group'
 verdict 'LAB=1 shows the shards' $?
 fails 1 'W=2: the joined shards are not the weights of one device: ' 1.5-ranks-differ

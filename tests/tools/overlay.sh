@@ -57,7 +57,7 @@ while IFS= read -r path; do
     if [ "$from" = . ]; then
         echo "HINT: cp $3/base-ref/$path $path keeps the edits, rm $3/base-ref/$path drops them; edit $path" >&2
     else
-        echo "HINT: rm $3/base-ref/$path drops the edits; the labs below $lab are those of $ref" >&2
+        echo "HINT: rm $3/base-ref/$path drops the edits; the labs below $lab come from $ref" >&2
     fi
     exit 2
 done <"$list/edited"
