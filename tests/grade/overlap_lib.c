@@ -427,6 +427,6 @@ fsdp_status task_5_5(grade *g)
     TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = 2, .inline_compute = true},
                 gradients_body));
     TRY(six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT}, no_sync_body));
-    return six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT, .nap_us = 500},
+    return six_run(g, &(six_config){.mode = PREFETCH_BOTH, .limit = NO_LIMIT, .slow_compute = true},
                    host_ahead_body);
 }

@@ -1,7 +1,8 @@
 /* six_lib.c -- see six_lib.h. */
 #include "tests/grade/six_lib.h"
+#include <limits.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <time.h>
 #include "common/device/dry.h"
 #include "common/model/gpt2.h"
 #include "lab2_forward/fsdp_setup.h"
@@ -20,21 +21,68 @@ static const model_config SIX = {.family = "gpt2",
                                  .max_seq_len = SEQ_LEN,
                                  .norm_eps = 1e-5f};
 
-/* ---- hooks with a nap behind ----------------------------------------------------------------- */
+/* ---- compute as slow as can be ------------------------------------------------------------- */
 
-static fsdp_status nap(void *args, int n_threads)
+/* Runs on the compute stream before a unit: sleeps until the host waits for the unit. After
+ * GATE_LIMIT_S the host waits for something else, and compute goes on. */
+static fsdp_status wait_for_host(void *args, int n_threads)
 {
     (void)n_threads;
-    usleep(*(unsigned *)args);
+    six_turnstile *t = *(six_turnstile **)args;
+    const struct timespec nap = {.tv_nsec = 50 * 1000};
+    const int mine = ++t->n_run;
+    long naps = 0;
+    while (atomic_load(&t->n_let) < mine && naps++ < GATE_LIMIT_S * 20000L)
+        nanosleep(&nap, NULL);
+    if (atomic_load(&t->n_let) < mine)
+        atomic_store(&t->n_let, INT_MAX);
     return FSDP_OK;
+}
+
+/* How many units had been issued when e was recorded. */
+static int *issued_before(six_turnstile *t, const event *e)
+{
+    int i = 0;
+    while (i < t->n_events && t->events[i].event != e)
+        i++;
+    FSDP_ASSERT(i < SIX_EVENTS);
+    t->n_events += i == t->n_events;
+    t->events[i].event = e;
+    return &t->events[i].n_issued;
+}
+
+/* A host that waits for an event lets through the units that were issued before the event was
+ * recorded; a host that waits for a stream or for a copy lets all through. */
+static uint64_t see_host_wait(void *self, const device_act *act)
+{
+    six_turnstile *t = self;
+    pthread_mutex_lock(&t->lock);
+    int n = atomic_load(&t->n_let);
+    if (act->kind == ACT_RECORD)
+        *issued_before(t, act->event) = t->n_issued;
+    else if (act->kind == ACT_SYNC && act->event != NULL)
+        n = *issued_before(t, act->event);
+    else if (act->kind == ACT_SYNC || act->kind == ACT_DOWNLOAD || act->kind == ACT_STREAM_FREE)
+        n = t->n_issued;
+    if (n > atomic_load(&t->n_let))
+        atomic_store(&t->n_let, n);
+    pthread_mutex_unlock(&t->lock);
+    return 0;
 }
 
 static fsdp_status before_compute(six *s, const char *name)
 {
-    unsigned nap_us = s->config->nap_us * (unsigned)(1 + s->g->rank % 2);
-    if (nap_us == 0 && !s->line)
+    six_turnstile *t = &s->turnstile;
+    if (!s->config->slow_compute && !s->line)
         return FSDP_OK;
-    return grade_launch_idle(s->f.compute, nap, &nap_us, sizeof nap_us, name);
+    t->n_issued++;
+    return stream_launch_work(s->f.compute, &(launch_config){.fn = wait_for_host,
+                                                             .args = &t,
+                                                             .args_bytes = sizeof t,
+                                                             .on_host = true,
+                                                             .work = {.key = {.name = name}},
+                                                             .accesses = TOUCHES_NOTHING,
+                                                             .waits_for = WAITS_FOR_HOST});
 }
 
 static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
@@ -95,6 +143,8 @@ static fsdp_status open_device(six *s)
                                            .debug_fill = true,
                                            .async_compute = !s->config->inline_compute},
                           &s->dev));
+    device_set_second_watch(s->dev,
+                            &(device_watch){.self = &s->turnstile, .issued = see_host_wait});
     const comm_config cc = target_comm(8);
     return comm_open(s->dev, &cc, &s->comm);
 }
@@ -175,6 +225,7 @@ static fsdp_status run_on(grade *g, const six_config *config, timeline *line,
                           fsdp_status (*body)(six *s))
 {
     six *s = calloc(1, sizeof *s); /* threads of a failed run may still look at it */
+    FSDP_ASSERT_EQ(pthread_mutex_init(&s->turnstile.lock, NULL), 0);
     s->g = g;
     s->config = config;
     s->line = line;

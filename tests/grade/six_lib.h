@@ -1,9 +1,10 @@
-/* six_lib.h -- a GPT-2 of six equal blocks on W ranks, with lab 5's hooks and a compute stream that
- * is slower than everything else, so the host is ahead of it as far as it is let.
+/* six_lib.h -- a GPT-2 of six equal blocks on W ranks, with lab 5's hooks and a compute stream
+ * that stands until the host waits for it, so the host is ahead of it as far as it is let.
  *
  *   six_run(g, &config, body)      body: six_micro_step ..., read the ledger
  *   six_record(g, &config, line)   the same on a dry device: what one step issues */
 #pragma once
+#include <pthread.h>
 #include "common/model/runner.h"
 #include "common/observe/timeline_watch.h"
 #include "lab5_prefetch/prefetch_setup.h"
@@ -12,15 +13,27 @@
 #define SIX_FORWARD  "unit forward"
 #define SIX_BACKWARD "unit backward"
 
-enum { SIX_BLOCKS = 6, SIX_MICRO_STEPS = 2 };
+enum { SIX_BLOCKS = 6, SIX_MICRO_STEPS = 2, SIX_EVENTS = 256 };
 
 typedef struct six_config {
     prefetch_mode mode;
     int limit;
     bool inline_compute; /* the host computes itself and is never ahead */
-    unsigned nap_us;     /* compute sleeps before each unit, twice as long on odd ranks */
+    bool slow_compute;   /* compute does a unit only when the host waits for it */
     int rank;            /* of six_record: as which rank of g's */
 } six_config;
+
+/* Units that compute may do: those which the host waits for. Nothing depends on time. */
+typedef struct six_turnstile {
+    atomic_int n_issued, n_let;
+    int n_run; /* of the compute stream */
+    pthread_mutex_t lock;
+    int n_events;
+    struct {
+        const event *event;
+        int n_issued; /* units issued when the event was last recorded */
+    } events[SIX_EVENTS];
+} six_turnstile;
 
 typedef struct six {
     const six_config *config;
@@ -32,13 +45,14 @@ typedef struct six {
     fsdp f;
     reducer r;
     prefetch p;
-    unit_hooks hooks; /* prefetch_create's; the runner has them with a nap behind */
+    unit_hooks hooks; /* prefetch_create's; the runner has them and the turnstile */
     runner *run;
     float *loss;                    /* device [1] */
     size_t root_bytes, block_bytes; /* of a gathered unit, and of its gradient */
     int n_ahead;                    /* gathers under way when their unit's pre hook was called */
-    atomic_int n_computed;          /* micro-steps whose last layer compute has run */
-    timeline_watch *watch;          /* of six_record, else NULL */
+    six_turnstile turnstile;
+    atomic_int n_computed; /* micro-steps whose last layer compute has run */
+    timeline_watch *watch; /* of six_record, else NULL */
     timeline *line;
 } six;
 
