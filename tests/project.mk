@@ -1,6 +1,6 @@
 # project.mk -- what a handed-out tree does without: the whole suite, lint, mutants, GPUs, handouts. Included by the top Makefile.
 #
-# Variables: OUT=dir  WITH=1,2 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
+# Variables: OUT=dir  WITH=1,2  LAB6=1 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
 # A make of its own builds after deps.sh, so that it sees what was just installed.
 .PHONY: demo test-full report lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
@@ -27,8 +27,8 @@ report:  ## + memory and traffic of every strategy, measured beside the plan
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/report.sh $(BUILD)
 
-handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 are solved in it
-	tests/tools/handout.sh "$(OUT)" "$(WITH)"
+handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 are solved in it; LAB6=1: with lab 6
+	tests/tools/handout.sh $(if $(LAB6),--lab6) "$(OUT)" "$(WITH)"
 
 test-handout:  ## build the handed-out tree: no warning, every task says TODO, no answer in it
 	tests/tools/deps.sh --check test

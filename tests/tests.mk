@@ -39,7 +39,7 @@ test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them withou
 else
 export GRADE_WITH
 # Lab 6 is a plug-in that its grader opens.
-test-labs: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(if $(HAVE_CXX),$(if $(filter lab6,$(GRADERS)),$(BUILD)/fsdp_npu_sim.so))
+test-labs: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(if $(filter lab6,$(GRADERS)),$(NPU_SIM))
 	$(if $(HINTS),env BUILD=$(BUILD) tests/grade/hints.sh $(HINTS)) tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 
@@ -59,7 +59,7 @@ debug:  ## a task with one rank under gdb, the others wait: TASK=2.1 RANK=1 [RAN
 	tests/grade/debug.sh $(DEBUG_ARGS) $(BUILD)/debug
 
 # What handed-in trees are graded with.
-graders: $(patsubst %,$(BUILD)/tests/grade/%,lab1 lab2 lab3 lab4 lab5 lab6 $(EXTRA)) $(BUILD)/fsdp_run $(BUILD)/fsdp_npu_sim.so
+graders: $(patsubst %.c,$(BUILD)/%,$(wildcard tests/grade/lab[1-6].c)) $(EXTRA:%=$(BUILD)/tests/grade/%) $(BUILD)/fsdp_run $(NPU_SIM)
 
 grade-submission: graders  ## grade a handed-in tree on this one: TREE=dir OUT=dir LAB=n; see tests/grade/SUBMISSIONS.md
 	$(if $(OUT),,rm -rf $(BUILD)/submission)

@@ -19,7 +19,7 @@ trap 'exit 130' INT TERM HUP
 tasks=$top/tests/grade/tasks.txt
 bad=0
 
-timeout 60 tests/tools/handout.sh "$dir/tree" >"$dir/log" || exit 2
+timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 files=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
 cp -pR "$BUILD" "$dir/tree/build" || exit 2
 cd "$dir/tree" || exit 2

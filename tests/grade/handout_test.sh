@@ -14,31 +14,40 @@ complain() {
     bad=1
 }
 
-timeout 60 tests/tools/handout.sh "$dir/tree"
-cd "$dir/tree"
-if grep -rn "SOLUTION BEGIN\|/\* STUB:" lab*; then
-    complain "solution markers are left"
-fi
+timeout 60 tests/tools/handout.sh "$dir/five"
+timeout 60 tests/tools/handout.sh --lab6 "$dir/tree"
 
-# 0. what a learner needs and nothing else, within MOST_LINES; what is listed there can be made, what the README names is there
-MOST_LINES=65500
-lines=$(find . -type f -print0 | xargs -0 cat | wc -l)
-[ "$lines" -le $MOST_LINES ] || complain "$lines lines, at most $MOST_LINES"
-for path in common/cuda tests/sim/cuda tests/mutants tests/cli tests/gpu tests/interop tests/multihost tests/project.mk .ci; do
-    [ ! -e $path ] || complain "$path is in it"
-done
-for name in 'tests/unit/test_*' 'tests/bench/*.[cs]*' 'handout_test.sh' 'row_adamw.h' 'answer_key.*' 'INSTRUCTORS.md' 'WRITEUP.md' 'hidden_example'; do
-    [ -z "$(find . -path "*/$name" ! -name '*.svg')" ] || complain "$name is in it"
-done
-for target in $(make -s help | awk '$1 == "make" { print $2 }'); do
-    make -n "$target" LAB=1 TASK=1.1 RANK=0 FROM=x TREE=x >"$dir/log" 2>&1 || { complain "make $target is listed: $(tail -1 "$dir/log")"; continue; }
-    for script in $(grep -oE '(^|[ \t])tests/[a-z_/]+\.sh' "$dir/log"); do
-        [ -x "$script" ] || complain "make $target is listed, and there is no $script"
+# 0. what a learner needs and nothing else, within LINES; what is listed there can be made, what the README names is there
+# look TREE LINES PATH... -- PATH: what must not be in it, in addition
+look() {
+    tree=$1
+    cd "$dir/$tree"
+    lines=$(find . -type f -print0 | xargs -0 cat | wc -l)
+    [ "$lines" -le "$2" ] || complain "$tree: $lines lines, at most $2"
+    shift 2
+    if grep -rn "SOLUTION BEGIN\|/\* STUB:" lab*; then
+        complain "$tree: solution markers are left"
+    fi
+    for path in common/cuda tests/sim/cuda tests/mutants tests/cli tests/gpu tests/interop tests/multihost tests/project.mk .ci "$@"; do
+        [ ! -e "$path" ] || complain "$tree: $path is in it"
     done
-done
-for path in $(grep -oE '`[A-Za-z0-9_/]+(/|\.md|\.txt)`' README.md | tr -d '`' | grep -v '^build'); do
-    [ -e "$path" ] || [ -n "$(find . -name "$path")" ] || complain "README.md names $path, which is not there"
-done
+    for name in 'tests/unit/test_*' 'tests/bench/*.[cs]*' 'handout_test.sh' 'row_adamw.h' 'answer_key.*' 'INSTRUCTORS.md' 'WRITEUP.md' 'hidden_example'; do
+        [ -z "$(find . -path "*/$name" ! -name '*.svg')" ] || complain "$tree: $name is in it"
+    done
+    for target in $(make -s help | awk '$1 == "make" { print $2 }'); do
+        make -n "$target" LAB=1 TASK=1.1 RANK=0 FROM=x TREE=x >"$dir/log" 2>&1 || { complain "$tree: make $target is listed: $(tail -1 "$dir/log")"; continue; }
+        for script in $(grep -oE '(^|[ \t])tests/[a-z_/]+\.sh' "$dir/log"); do
+            [ -x "$script" ] || complain "$tree: make $target is listed, and there is no $script"
+        done
+    done
+    for path in $(grep -oE '`[A-Za-z0-9_/]+(/|\.md|\.txt)`' README.md | tr -d '`' | grep -v '^build'); do
+        [ -e "$path" ] || [ -n "$(find . -name "$path")" ] || complain "$tree: README.md names $path, which is not there"
+    done
+}
+look five 51200 lab6_npu common/accel tests/sim tests/grade/lab6.c tests/grade/npu_lib.c
+! grep -n 'lab6\|[^0-9]6[.][1-6]' README.md tests/grade/*.txt || complain 'five: its README or its tables speak of lab 6'
+n_five=$lines
+look tree 65500
 tests/tools/doctor.sh >"$dir/log" 2>&1
 ! grep -iE 'cuda|not found$|No such' "$dir/log" || complain "make doctor speaks of what is not there"
 (cd "$top" && timeout 400 tests/grade/answers.sh "$dir/tree" "$dir/answers") || bad=1
@@ -82,7 +91,17 @@ fi
 grep -q 'task [0-9.]* is not implemented' "$dir/train.log" ||
     complain "the trainer does not name the missing task: $(tail -1 "$dir/train.log")"
 
-# 4. lab 5 unwritten, or all but one task of it, above labs 1 to 4 as they are here: --prefetch trains with the same
+# 4. the tree without lab 6, on objects of the tree with it
+cp -pR build-gcc ../five/build && cd ../five
+timeout 300 make -j2 graders build/fsdp_train >"$dir/five.log" 2>&1 || complain "five: does not build: $(grep -m1 -E 'error|undefined|No rule' "$dir/five.log")"
+timeout 300 tests/grade/grade.sh --ranks 2 build >"$dir/five.log" 2>&1 || true
+! grep -E '^(PASS|FAIL|SKIP) +[0-9]+[.]' "$dir/five.log" && grep -q '^BLOCKED 5.1 ' "$dir/five.log" && ! grep '6[.]1' "$dir/five.log" || complain 'five: another verdict than TODO or BLOCKED, or none of lab 5, or one of lab 6'
+for target in test run; do
+    ! make $target LAB=6 >"$dir/five.log" 2>&1 && grep -q '^HINT: ' "$dir/five.log" || complain "five: make $target LAB=6: $(tail -1 "$dir/five.log")"
+done
+cd "$dir/tree"
+
+# 5. lab 5 unwritten, or all but one task of it, above labs 1 to 4 as they are here: --prefetch trains with the same
 # bits, and rank 0 says once what is missing
 BUILD=build-gcc
 . tests/tools/env.sh
@@ -120,7 +139,7 @@ for task in '5\..' 5.1 5.2 5.3 5.4 5.5; do
     done
 done
 
-# 5. lab 6 but for one task: that one says TODO, those behind it BLOCKED, and none fails, hangs or crashes
+# 6. lab 6 but for one task: that one says TODO, those behind it BLOCKED, and none fails, hangs or crashes
 for task in 6.1 6.2 6.3 6.4 6.5; do
     # shellcheck disable=SC2046 # no path has blanks
     without $task $(cd "$top" && ls lab6_npu/*.c lab6_npu/*.cpp)
@@ -129,5 +148,5 @@ for task in 6.1 6.2 6.3 6.4 6.5; do
     timeout 200 tests/grade/grade.sh --alone --lab 6 --ranks 2 $BUILD >"$dir/npu.log" 2>&1 || true
     grep -q "^TODO  *$task " "$dir/npu.log" && ! grep '^FAIL ' "$dir/npu.log" || complain "without $task: $(grep -m1 " $task W=2" "$dir/npu.log")"
 done
-[ $bad -eq 0 ] && echo "PASS handout: $lines lines; $n_tasks tasks, all TODO; no warnings; labs 5 and 6 hold out with any task unwritten"
+[ $bad -eq 0 ] && echo "PASS handout: $n_five lines, with lab 6 $lines; $n_tasks tasks, all TODO; no warnings; labs 5 and 6 hold out with any task unwritten"
 exit $bad

@@ -14,7 +14,7 @@ trap 'exit 130' INT TERM HUP
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES LAB TASK RANKS BASE REF # of a make above this script
 bad=0
 
-timeout 60 tests/tools/handout.sh "$dir/tree" >"$dir/log" || exit 2
+timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 solutions=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
 cp -pR "$BUILD" "$dir/tree/build" || exit 2
 unset BUILD

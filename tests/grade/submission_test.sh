@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 END
 timeout 300 make -s BUILD="$build" EXTRA_TESTS="$dir/hidden" graders >"$dir/log" 2>&1 || { verdict 'the hidden tests build' 1; exit 1; }
 
-tests/tools/handout.sh "$dir/stubs" >"$dir/log" || exit 2
+tests/tools/handout.sh --lab6 "$dir/stubs" >"$dir/log" || exit 2
 mkdir "$dir/whole" && cp -R lab[1-6]_* tests/grade/handout/lab* "$dir/whole/" || exit 2
 
 honest() {

@@ -32,14 +32,15 @@ refused() {
 tests/tools/handout.sh "$dir/stubs" >"$dir/log" 2>&1 || { verdict 'a handout is written' 1 && exit 1; }
 refused 2 'stubs is not empty' tests/tools/handout.sh "$dir/stubs" && refused 2 'OUT is not set' tests/tools/handout.sh '' &&
     refused 2 'got "7", expected' tests/tools/handout.sh "$dir/bad" 1,7 && refused 2 'got "x", expected' tests/tools/handout.sh "$dir/bad" x &&
-    refused 2 'all six' tests/tools/handout.sh "$dir/bad" 1,2,3,4,5,6 && [ ! -e "$dir/bad" ]
+    refused 2 'all 5 labs' tests/tools/handout.sh "$dir/bad" 1,2,3,4,5 && refused 2 'lab 6, which is not' tests/tools/handout.sh "$dir/bad" 6 &&
+    refused 2 'all 6 labs' tests/tools/handout.sh --lab6 "$dir/bad" 1,2,3,4,5,6 && [ ! -e "$dir/bad" ]
 verdict 'make handout refuses a folder in use, and what is no lab, with a hint, and writes nothing' $?
 
 # A solution that stays has the lines of this tree, without markers.
 plain() { sed '/SOLUTION \(BEGIN\|END\)/d; /\/\* STUB:/d; /\/\* TASK [^ ]* \(BEGIN\|END\)/d' "$@"; }
 tests/tools/handout.sh "$dir/with" 1,2 >"$dir/log" 2>&1
 problem=$?
-for file in lab[1-6]_*/*.c; do
+for file in lab[1-5]_*/*.c; do
     [ ! -e "tests/grade/handout/$file" ] || continue # laid over, as in every handout
     case $file in
     lab[12]*) plain "$file" >"$dir/a" && plain "$dir/with/$file" >"$dir/b" && cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 || problem=1 ;;
@@ -84,6 +85,10 @@ verdict 'a tree that holds work is not written to' $?
 fresh new && refused 2 'FROM is not set' tests/tools/upgrade.sh '' && refused 2 'holds no labs' tests/tools/upgrade.sh /dev &&
     refused 2 'FROM is this tree' tests/tools/upgrade.sh . && diff -r "$dir/course" . >"$dir/log"
 verdict 'FROM that is no older tree is refused with a hint' $?
+
+(cd "$top" && tests/tools/handout.sh --lab6 "$dir/six" >"$dir/log") && cp -pR "$dir/six" "$dir/six-new" && cd "$dir/six-new" &&
+    tests/tools/upgrade.sh ../old >"$dir/log" 2>&1 && grep -q '^3 files moved, 0 left' "$dir/log" && diff -r "$dir/six/lab6_npu" lab6_npu >"$dir/log"
+verdict 'work in labs 1 to 5 moves into a tree that has lab 6, too' $?
 
 cp -pR "$dir/stubs" "$dir/clash" && cd "$dir/clash" || exit 2
 edit 's/return fsdp_todo("4.1");/return 41;/; 2s|.*| * my own line|' lab4_optimizer/optimizer.c

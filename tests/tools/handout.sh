@@ -1,8 +1,9 @@
 #!/bin/sh
 # handout.sh -- write the tree that learners get: the files that tests/grade/handout.txt takes, each solution replaced by a stub.
 #
-#   tests/tools/handout.sh OUT [WITH]    (make handout OUT=dir WITH=1,2; OUT must not exist or be empty)
+#   tests/tools/handout.sh [--lab6] OUT [WITH]    (make handout OUT=dir WITH=1,2 LAB6=1; OUT must not exist or be empty)
 #
+# The tree has labs 1 to 5, and with --lab6 lab 6, a plug-in with a stand-in for what it drives: a quarter of the lines.
 # A solution stands between "/* SOLUTION BEGIN 2.1 */" and "/* SOLUTION END 2.1 */". Its stub is
 #   in a function      return fsdp_todo("2.1");
 #   with STUB lines    the text of each "/* STUB: text */" line of the block; nothing for an empty text. For
@@ -14,6 +15,8 @@
 # WITH: labs whose solutions stay, between the same borders; the tree starts at a later lab.
 # handout.sums lists what the labs' files were, for make upgrade in a newer tree.
 set -eu
+lab6=0
+[ "${1:-}" != --lab6 ] || { lab6=1 && shift; }
 out=${1:-}
 with=$(echo "${2:-}" | tr ',' ' ')
 fail() {
@@ -25,21 +28,25 @@ fail() {
 if [ -e "$out" ] && { [ ! -d "$out" ] || [ -n "$(ls -A "$out")" ]; }; then
     fail "$out is not empty" 'make handout OUT=<a new directory>'
 fi
-n_with=0
-for lab in 1 2 3 4 5 6; do
+n_with=0 n_labs=$((5 + lab6))
+for lab in $(seq $n_labs); do
     case " $with " in *" $lab "*) n_with=$((n_with + 1)) ;; esac
 done
 for lab in $with; do
-    case $lab in [1-6]) ;; *) fail "WITH: got \"$lab\", expected numbers of labs from 1 to 6" 'make handout OUT=dir WITH=1,2 keeps the solutions of labs 1 and 2' ;; esac
+    case $lab in
+    [1-5]) ;;
+    6) [ $lab6 -eq 1 ] || fail 'WITH names lab 6, which is not in the tree' 'make handout OUT=dir WITH=6 LAB6=1 takes lab 6 into the tree' ;;
+    *) fail "WITH: got \"$lab\", expected numbers of labs from 1 to 6" 'make handout OUT=dir WITH=1,2 keeps the solutions of labs 1 and 2' ;;
+    esac
 done
-[ $n_with -lt 6 ] || fail 'WITH names all six labs, so nothing is left to write' 'leave out the labs that learners are to write'
+[ $n_with -lt $n_labs ] || fail "WITH names all $n_labs labs, so nothing is left to write" 'leave out the labs that learners are to write; LAB6=1 takes lab 6 into the tree'
 cd "$(dirname -- "$0")/../.."
 . tests/tools/tree.sh
 overlay=tests/grade/handout
 
 # chosen -- the paths on standard input that the manifest takes
 chosen() {
-    awk '
+    awk -v lab6=$lab6 '
         function pattern(glob) {
             gsub(/[.+(){}^$|]/, "\\\\&", glob)
             gsub(/[*]/, ".*", glob)
@@ -47,7 +54,7 @@ chosen() {
         }
         FILENAME != "-" {
             if (/^#/ || NF == 0) next
-            if (($1 != "take" && $1 != "leave") || NF < 3) { complain(FILENAME ":" FNR ": expected take or leave, a path, a reason"); next }
+            if ($1 !~ /^(take|lab6|leave)$/ || NF < 3) { complain(FILENAME ":" FNR ": expected take, lab6 or leave, a path, a reason"); next }
             word[++n] = $1; line[n] = FILENAME ":" FNR ": " $2; fits[n] = pattern($2)
             next
         }
@@ -55,7 +62,7 @@ chosen() {
             took = "leave"
             for (i = 1; i <= n; i++)
                 if ($0 ~ fits[i]) { took = word[i]; used[i] = 1 }
-            if (took == "take") print
+            if (took == "take" || (took == "lab6" && lab6)) print
         }
         function complain(what) { print "handout.sh: " what > "/dev/stderr"; bad = 1 }
         END {
@@ -81,6 +88,9 @@ while IFS= read -r path; do
         cp -p "$path" "$out/$path"
     fi
 done <"$list"
+if [ $lab6 -eq 0 ]; then
+    sed -i /lab6/d "$out/README.md" "$out"/tests/grade/*.txt
+fi
 (cd "$out" && tests/tools/upgrade.sh --sums >handout.sums)
 n=$(grep -rl 'fsdp_todo("' "$out" --include='*.c' --include='*.cpp' | grep -c '/lab[0-9]')
 lines=$(cd "$out" && tree_files . | tr '\n' '\0' | xargs -0 cat | wc -l)
