@@ -387,7 +387,7 @@ static fsdp_status gather_slices(fixture *fx, int u)
                         (long long)(shard_elems * sizeof(float))));
     for (size_t i = 0; i < shard_elems && got; i++) {
         const float want = finished_value(fx, u, fix_shard_begin(fx, u) + i);
-        char what[96];
+        char what[128];
         snprintf(what, sizeof what, "gradient of %s on rank %d, element %zu of its shard", name,
                  fx->rank, i);
         note(fx, expect_f32(what, &got[i], &want, 1));
