@@ -118,6 +118,7 @@ static void check_gathered_bytes(fixture *fx, const char *label)
 static void check_resharded(fixture *fx, const char *label)
 {
     char what[96];
+    FSDP_ASSERT(label);
     for (int u = 0; u < fx->f.n_units; u++) {
         const char *name = fx->f.units[u].name;
         snprintf(what, sizeof what, "state of %s when %s is gathered (reshard first)", name, label);

@@ -20,6 +20,7 @@ static char *slurp(const char *path)
 
 static void expect_part(const char *text, const char *part)
 {
+    assert_non_null(text);
     if (!strstr(text, part))
         fail_msg("no '%s' in:\n%s", part, text);
 }
