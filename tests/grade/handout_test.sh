@@ -139,7 +139,7 @@ for task in '5\..' 5.1 5.2 5.3 5.4 5.5; do
     done
 done
 
-# 6. lab 6 but for one task: that one says TODO, those behind it BLOCKED, and none fails, hangs or crashes
+# 6. lab 6 but for one task: that one says TODO, those after it BLOCKED, and none fails, hangs or crashes
 for task in 6.1 6.2 6.3 6.4 6.5; do
     # shellcheck disable=SC2046 # no path has blanks
     without $task $(cd "$top" && ls lab6_npu/*.c lab6_npu/*.cpp)

@@ -440,7 +440,7 @@ static fsdp_status adamw_body(fixture *fx)
             TRY(gate_close(fx->g, fx->compute));
         const fsdp_status stepped = step_of(&o, &sc, norm);
         if (is_held && stepped != FSDP_OK)
-            (void)gate_open(fx->g, ""); /* what is behind the gate ends before the fixture does */
+            (void)gate_open(fx->g, ""); /* what waits at the gate ends before the fixture does */
         TRY(stepped);
         if (is_held) {
             uploads_expect(fx, 2 * 2 + (int)step * 3 * 2); /* two pieces; three a step */
