@@ -58,7 +58,8 @@ fsdp_status ckpt_async_begin(ckpt_async *a, const char *dir, const ckpt_id *id,
     a->list = (ckpt_pieces){.pieces = malloc(bytes + 1), .n_pieces = list->n_pieces};
     if (a->list.pieces == NULL)
         return ckpt_no_memory();
-    memcpy(a->list.pieces, list->pieces, bytes);
+    if (bytes > 0)
+        memcpy(a->list.pieces, list->pieces, bytes);
     *out = (ckpt_out){.copy = a->values, .expected_bytes = a->room * sizeof *a->values};
     return FSDP_OK;
 }

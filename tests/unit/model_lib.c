@@ -19,7 +19,7 @@ static void must(fsdp_status status)
     FSDP_ASSERT_EQ(status, FSDP_OK);
 }
 
-static void *make(size_t bytes)
+void *rig_array(size_t bytes)
 {
     const size_t room = size_round_up(bytes + sizeof CANARY, LAYER_ALIGN_BYTES);
     char *x = aligned_alloc(LAYER_ALIGN_BYTES, room);
@@ -93,8 +93,8 @@ static void make_params(rig *r, const rig_config *c)
             r->views.grads[p] = r->views.grads[spec->tied_to];
             continue;
         }
-        r->views.params[p] = make(spec->elems * dtype_bytes(r->type));
-        r->views.grads[p] = make(spec->elems * sizeof(float));
+        r->views.params[p] = rig_array(spec->elems * dtype_bytes(r->type));
+        r->views.grads[p] = rig_array(spec->elems * sizeof(float));
         fill_param(r, c, p);
     }
 }
@@ -124,14 +124,14 @@ void rig_open(rig *r, const rig_config *c)
     r->saved = calloc(n, sizeof *r->saved);
     r->d_out = calloc(n, sizeof *r->d_out);
     for (size_t i = 0; i < n; i++) {
-        r->out[i] = make(x_bytes(r));
-        r->d_out[i] = make(x_bytes(r));
-        r->saved[i] = make(saved_bytes(r, (int)i));
+        r->out[i] = rig_array(x_bytes(r));
+        r->d_out[i] = rig_array(x_bytes(r));
+        r->saved[i] = rig_array(saved_bytes(r, (int)i));
     }
-    r->scratch[0] = make(most_scratch(r, false));
-    r->scratch[1] = make(most_scratch(r, true));
-    r->loss = make(sizeof *r->loss);
-    r->logits = make(logits_bytes(r));
+    r->scratch[0] = rig_array(most_scratch(r, false));
+    r->scratch[1] = rig_array(most_scratch(r, true));
+    r->loss = rig_array(sizeof *r->loss);
+    r->logits = rig_array(logits_bytes(r));
     rig_zero_grads(r);
 }
 

@@ -29,6 +29,8 @@ typedef struct rig_config {
     size_t batch, seq_len, chunk_rows;
 } rig_config;
 
+/* rig_array -- NaN with a canary after it, as every array of a rig; freed by free(3). */
+void *rig_array(size_t bytes);
 /* rig_open -- every parameter random (weights 0.25 z, gains 1 + 0.25 z, biases 0.25 z), tokens too.
  * The tied gradient view is the array of wte. */
 void rig_open(rig *r, const rig_config *c);

@@ -68,8 +68,7 @@ static void head_run(head *h, const ops *o, dtype type, size_t chunk_rows)
                                   .chunk_rows = chunk_rows});
     const int tied = h->r.m.n_params - 1;
     const size_t bytes = h->r.m.params[tied].elems * sizeof(float);
-    h->d_weight = malloc(bytes + 64);
-    memcpy(h->d_weight, h->r.views.grads[tied], bytes + 32);
+    h->d_weight = rig_array(bytes);
     memset(h->d_weight, 0, bytes);
     h->r.views.grads[tied] = h->d_weight;
     h->eval_loss = rig_forward(&h->r, false, false);
