@@ -28,7 +28,7 @@ report:  ## + memory and traffic of every strategy, measured beside the plan
 	tests/tools/report.sh $(BUILD)
 
 handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 are solved in it; LAB6=1: with lab 6
-	tests/tools/handout.sh $(if $(LAB6),--lab6) "$(OUT)" "$(WITH)"
+	tests/tools/handout.sh $(if $(filter-out 0,$(LAB6)),--lab6) "$(OUT)" "$(WITH)"
 
 test-handout:  ## build the handed-out tree: no warning, every task says TODO, no answer in it
 	tests/tools/deps.sh --check test
