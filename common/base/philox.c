@@ -95,3 +95,15 @@ void philox_normal_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t e
         elems -= take;
     }
 }
+
+void philox_uniform_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t elems, float bound,
+                         float *out)
+{
+    uint32_t words[4];
+    for (size_t i = 0; i < elems; i++) {
+        if (i == 0 || (begin + i) % 4 == 0)
+            philox4x32_10(seed, stream, (begin + i) / 4, words);
+        const double u = (2.0 * pm_from_u32(words[(begin + i) % 4]) + 1.0) * 0x1p-32 - 1.0;
+        out[i] = (float)((double)bound * u);
+    }
+}

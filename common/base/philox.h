@@ -25,3 +25,7 @@ uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index);
  *   costs  2.3 ns an element on one core with AVX-512, 6.8 with SSE2 (gcc 12) */
 void philox_normal_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t elems, float std,
                         float *out);
+/* philox_uniform_fill -- out[i] = bound * u(begin+i) for i < elems, where u = (2 w + 1) / 2^32 - 1
+ * lies between -1 and 1 and w is word begin+i of the stream; computed in double, rounded once. */
+void philox_uniform_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t elems, float bound,
+                         float *out);

@@ -1,6 +1,7 @@
-/* activations.c -- what a micro-batch computes on (activations, scratch, tokens), and the calls of
+/* activations.c -- what a micro-batch computes on (activations, scratch, inputs), and the calls of
  * a layer on it. */
 #include <stdlib.h>
+#include <string.h>
 #include "common/base/dtype.h"
 #include "common/model/runner_impl.h"
 
@@ -45,7 +46,7 @@ static bool owns_out(const runner *r, int i)
 }
 
 /* *scratch_bytes: the most that a layer needs. A pass that keeps nothing saves in scratch. */
-static fsdp_status alloc_layers(runner *r, size_t array_bytes, size_t *scratch_bytes)
+static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
 {
     const run_context *run = &r->cfg.run;
     const size_t rows = r->call_batch * run->seq_len;
@@ -63,9 +64,48 @@ static fsdp_status alloc_layers(runner *r, size_t array_bytes, size_t *scratch_b
         if (i + 1 < r->border)
             r->outs[i] = i % 2 ? r->d_pong : r->d_ping; /* unused until backward */
         else if (owns_out(r, i))
-            TRY(device_alloc(r->s, MEM_ACTIVATIONS, array_bytes, "layer output", &r->outs[i]));
+            TRY(device_alloc(r->s, MEM_ACTIVATIONS, r->n_calls * r->out_bytes[i], "layer output",
+                             &r->outs[i]));
     }
-    return runner_alloc_segments(r, array_bytes);
+    return runner_alloc_segments(r);
+}
+
+static size_t kind_bytes(const runner *r, array_kind kind)
+{
+    return kind == ARRAY_VALUES ? dtype_bytes(r->cfg.run.param_dtype) : sizeof(float);
+}
+
+/* Bytes of the model's input, for one sample. */
+static size_t input_bytes(const runner *r)
+{
+    const array_spec *in = &r->cfg.run.m->input;
+    return r->cfg.run.seq_len * in->width * kind_bytes(r, in->kind);
+}
+
+size_t runner_place(const runner *r, int i, void *base, bool gradients, void **arrays)
+{
+    const layer *l = &r->cfg.run.m->layers[i];
+    const size_t rows = r->call_batch * r->cfg.run.seq_len;
+    size_t at = 0;
+    for (int k = 0; k < l->n_outs; k++) {
+        const bool none = base == NULL || (gradients && l->outs[k].kind != ARRAY_VALUES);
+        arrays[k] = none ? NULL : (char *)base + at;
+        at += size_round_up(rows * l->outs[k].width * kind_bytes(r, l->outs[k].kind),
+                            LAYER_ALIGN_BYTES);
+    }
+    return at;
+}
+
+static fsdp_status alloc_inputs(runner *r)
+{
+    const run_context *run = &r->cfg.run;
+    const array_spec *in = &run->m->input;
+    void *targets;
+    TRY(device_alloc(r->s, MEM_ACTIVATIONS, run->batch * input_bytes(r), in->name, &r->inputs));
+    TRY(device_alloc(r->s, MEM_ACTIVATIONS, run->batch * run->seq_len * sizeof *r->targets,
+                     "targets", &targets));
+    r->targets = targets;
+    return FSDP_OK;
 }
 
 static fsdp_status alloc_activations(runner *r)
@@ -76,29 +116,24 @@ static fsdp_status alloc_activations(runner *r)
     r->call_batch = by_leaf ? 1 : run->batch;
     r->n_calls = by_leaf ? run->batch : 1;
     const size_t n = (size_t)m->n_layers;
-    r->call_bytes = size_round_up(r->call_batch * run->seq_len * m->config.d_model *
-                                      dtype_bytes(run->param_dtype),
-                                  LAYER_ALIGN_BYTES);
-    const size_t array_bytes = r->n_calls * r->call_bytes;
+    r->out_bytes = calloc(n, sizeof *r->out_bytes);
     r->outs = calloc(n, sizeof *r->outs);
     r->saved = calloc(n, sizeof *r->saved);
     r->saved_bytes = calloc(n, sizeof *r->saved_bytes);
-    if (!r->outs || !r->saved || !r->saved_bytes)
+    if (!r->out_bytes || !r->outs || !r->saved || !r->saved_bytes)
         return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
     const mem_category cat = MEM_ACTIVATIONS;
-    size_t scratch_bytes;
-    TRY(device_alloc(r->s, cat, array_bytes, "d_ping", &r->d_ping));
-    TRY(device_alloc(r->s, cat, array_bytes, "d_pong", &r->d_pong));
-    TRY(alloc_layers(r, array_bytes, &scratch_bytes));
+    size_t scratch_bytes, most = 0;
+    for (int i = 0; i < m->n_layers; i++) {
+        r->out_bytes[i] = runner_place(r, i, NULL, false, (void *[LAYER_MAX_ARRAYS]){0});
+        most = r->out_bytes[i] > most ? r->out_bytes[i] : most;
+    }
+    TRY(device_alloc(r->s, cat, r->n_calls * most, "d_ping", &r->d_ping));
+    TRY(device_alloc(r->s, cat, r->n_calls * most, "d_pong", &r->d_pong));
+    TRY(alloc_layers(r, &scratch_bytes));
     TRY(device_alloc(r->s, cat, scratch_bytes, "scratch", &r->scratch));
     TRY(device_alloc_f32(r->s, cat, r->n_calls, "leaf losses", &r->leaf_loss));
-    const size_t token_bytes = run->batch * run->seq_len * sizeof(int32_t);
-    void *tokens, *targets;
-    TRY(device_alloc(r->s, cat, token_bytes, "tokens", &tokens));
-    r->tokens = tokens;
-    TRY(device_alloc(r->s, cat, token_bytes, "targets", &targets));
-    r->targets = targets;
-    return FSDP_OK;
+    return alloc_inputs(r);
 }
 
 fsdp_status runner_create(const runner_config *config, runner **out)
@@ -132,10 +167,11 @@ void runner_free(runner *r)
             device_free(r->s, r->saved[i]);
     }
     void *blocks[] = {r->d_ping,       r->d_pong,    r->scratch, r->shared_outs,
-                      r->shared_saved, r->leaf_loss, r->tokens,  r->targets};
+                      r->shared_saved, r->leaf_loss, r->inputs,  r->targets};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         device_free(r->s, blocks[i]);
     grad_acc_free(&r->loss_acc, r->s);
+    free(r->out_bytes);
     free(r->outs);
     free(r->saved);
     free(r->saved_bytes);
@@ -145,38 +181,44 @@ void runner_free(runner *r)
 
 fsdp_status runner_load(runner *r, const micro_step *ms)
 {
-    size_t token_bytes = r->cfg.run.batch * r->cfg.run.seq_len * sizeof(int32_t);
-    TRY(device_upload(r->s, r->tokens, ms->tokens, token_bytes));
-    return device_upload(r->s, r->targets, ms->targets, token_bytes);
+    const size_t positions = r->cfg.run.batch * r->cfg.run.seq_len;
+    TRY(device_upload(r->s, r->inputs, ms->inputs, r->cfg.run.batch * input_bytes(r)));
+    return device_upload(r->s, r->targets, ms->targets, positions * sizeof *r->targets);
 }
 
 layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
 {
     const bool drops = pass == PASS_TRAINS && !owns_saved(r, i);
     const layer *l = &r->cfg.run.m->layers[i];
-    const size_t tok = leaf * r->cfg.run.seq_len;
-    const bool last = i + 1 == r->cfg.run.m->n_layers;
-    return (layer_io){
+    const size_t first = leaf * r->call_batch;
+    layer_io io = {
         .batch = r->call_batch,
         .seq_len = r->cfg.run.seq_len,
         .type = r->cfg.run.param_dtype,
-        .in = i > 0 ? runner_slice(r->outs[i - 1], leaf, r->call_bytes) : NULL,
-        .out = last ? NULL : runner_slice(r->outs[i], leaf, r->call_bytes),
-        .tokens = r->tokens + tok,
-        .targets = r->targets + tok,
+        .targets = r->targets + first * r->cfg.run.seq_len,
         .saved = drops ? NULL : runner_slice(r->saved[i], leaf, r->saved_bytes[i]),
         .scratch = r->scratch,
         .loss = r->leaf_loss + leaf,
+        .seed = r->cfg.run.seed,
+        .first_sample = r->ms.first_sample + first,
         .params = r->cfg.views->params + l->first_param,
         .grads = r->cfg.views->grads + l->first_param,
         .training = pass != PASS_EVALUATES,
         .keeps = pass != PASS_EVALUATES && !drops,
     };
+    if (i > 0)
+        runner_place(r, i - 1, runner_slice(r->outs[i - 1], leaf, r->out_bytes[i - 1]), false,
+                     (void **)io.in);
+    else
+        io.in[0] = (char *)r->inputs + first * input_bytes(r);
+    runner_place(r, i, runner_slice(r->outs[i], leaf, r->out_bytes[i]), false, io.out);
+    return io;
 }
 
-const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems)
+const void *runner_output(const runner *r, int i, int k, size_t j, dtype *type, size_t *elems)
 {
     const run_context *run = &r->cfg.run;
+    const layer *l = &run->m->layers[i];
     const size_t call = j / r->call_batch, place = j % r->call_batch;
     if (i + 1 == run->m->n_layers) {
         *type = DTYPE_F32;
@@ -184,8 +226,10 @@ const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t 
         return r->leaf_loss + call;
     }
     *type = run->param_dtype;
-    *elems = run->seq_len * run->m->config.d_model;
-    return (const char *)r->outs[i] + call * r->call_bytes + place * *elems * dtype_bytes(*type);
+    *elems = l->outs[k].kind == ARRAY_VALUES ? run->seq_len * l->outs[k].width : 0;
+    void *arrays[LAYER_MAX_ARRAYS];
+    runner_place(r, i, runner_slice(r->outs[i], call, r->out_bytes[i]), false, arrays);
+    return (const char *)arrays[k] + place * *elems * dtype_bytes(*type);
 }
 
 fsdp_status runner_unit_done(runner *r, int i, const int *last)
@@ -211,7 +255,8 @@ fsdp_status runner_layer_again(runner *r, int i, bool wants_out)
     device_set_scope(r->cfg.run.dev, l->name, "recompute");
     for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
         layer_io io = runner_call(r, i, leaf, PASS_AGAIN);
-        io.out = wants_out ? io.out : NULL;
+        if (!wants_out)
+            memset(io.out, 0, sizeof io.out);
         TRY(l->forward(l, r->cfg.run.ops, r->s, &io));
     }
     return FSDP_OK;

@@ -117,13 +117,12 @@ fsdp_status generator_logits(generator *g, const int32_t *tokens, size_t n_token
     for (int i = 0; i < g->m->n_layers; i++) {
         const layer *l = &g->m->layers[i];
         const bool last = i + 1 == g->m->n_layers;
-        const float *in = g->x[i % 2];
+        const float *in = g->x[i % 2] + (last ? (T - 1) * c->d_model : 0);
         TRY(l->forward(l, g->o, g->s,
                        &(layer_io){.batch = 1,
                                    .seq_len = last ? 1 : T,
-                                   .in = last ? in + (T - 1) * c->d_model : in,
-                                   .out = last ? NULL : g->x[(i + 1) % 2],
-                                   .tokens = g->tokens,
+                                   .in = {i > 0 ? (const void *)in : g->tokens},
+                                   .out = {last ? NULL : g->x[(i + 1) % 2]},
                                    .scratch = g->scratch,
                                    .logits = last ? g->logits : NULL,
                                    .params = g->views.params + l->first_param}));

@@ -87,6 +87,8 @@ static void add_layer(model *m, const layer *kind, int block)
     l->block = block;
     l->first_param = m->n_params;
     l->model = m;
+    if (kind != &GPT2_HEAD)
+        l->outs[l->n_outs++] = (array_spec){"x", m->config.d_model, ARRAY_VALUES};
 }
 
 /* Appends one parameter of the layer that was added last. cols 0 makes it a vector. */
@@ -99,7 +101,7 @@ static param_spec *add_param(model *m, const char *name, size_t rows, size_t col
         .n_dims = cols ? 2 : 1,
         .dims = {rows, cols},
         .init = init,
-        .init_std = init == INIT_NORMAL ? GPT2_INIT_STD : 0.0f,
+        .init_scale = init == INIT_NORMAL ? GPT2_INIT_STD : 0.0f,
         .decay = cols != 0,
         .tied_to = NOT_TIED,
     };
@@ -120,20 +122,21 @@ static void add_block(model *m, int block)
     add_param(m, "ln_1.bias", C, 0, INIT_ZERO);
     add_param(m, "attn.c_attn.weight", C, 3 * C, INIT_NORMAL);
     add_param(m, "attn.c_attn.bias", 3 * C, 0, INIT_ZERO);
-    add_param(m, "attn.c_proj.weight", C, C, INIT_NORMAL)->init_std = residual_std;
+    add_param(m, "attn.c_proj.weight", C, C, INIT_NORMAL)->init_scale = residual_std;
     add_param(m, "attn.c_proj.bias", C, 0, INIT_ZERO);
     add_layer(m, &GPT2_MLP, block);
     add_param(m, "ln_2.weight", C, 0, INIT_ONE);
     add_param(m, "ln_2.bias", C, 0, INIT_ZERO);
     add_param(m, "mlp.c_fc.weight", C, F, INIT_NORMAL);
     add_param(m, "mlp.c_fc.bias", F, 0, INIT_ZERO);
-    add_param(m, "mlp.c_proj.weight", F, C, INIT_NORMAL)->init_std = residual_std;
+    add_param(m, "mlp.c_proj.weight", F, C, INIT_NORMAL)->init_scale = residual_std;
     add_param(m, "mlp.c_proj.bias", C, 0, INIT_ZERO);
 }
 
 static void add_layers(model *m)
 {
     const size_t C = m->config.d_model, V = m->config.vocab_size;
+    m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
     add_layer(m, &GPT2_EMBED, -1);
     add_param(m, "transformer.wte.weight", V, C, INIT_NORMAL);
     add_param(m, "transformer.wpe.weight", m->config.max_seq_len, C, INIT_NORMAL);

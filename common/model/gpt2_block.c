@@ -125,11 +125,12 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                                           .k = qkv_part(l, io, k.wide, 1),
                                           .v = qkv_part(l, io, k.wide, 2),
                                           .shape = attn_shape(l, io)}));
-    if (io->out == NULL)
+    if (io->out[0] == NULL)
         return FSDP_OK;
     return linear(
         l, o, s, io,
-        &(linear_args){.y = io->out, .x = k.att, .residual = io->in, .param = ATTN_PROJ_WEIGHT});
+        &(linear_args){
+            .y = io->out[0], .x = k.att, .residual = io->in[0], .param = ATTN_PROJ_WEIGHT});
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -139,7 +140,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
     TRY(linear_backward(
         l, o, s, io,
-        &(linear_grad){.d_x = d_att, .d_y = io->d_out, .x = k.att, .param = ATTN_PROJ_WEIGHT}));
+        &(linear_grad){.d_x = d_att, .d_y = io->d_out[0], .x = k.att, .param = ATTN_PROJ_WEIGHT}));
     if (!gpt2_wants(io, ATTN_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(o->attention_backward(s, &(attention_backward_args){.d_q = qkv_part(l, io, k.d_wide, 0),
@@ -155,7 +156,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = k.d_norm, .d_y = k.d_wide, .x = k.norm, .param = ATTN_QKV_WEIGHT}));
-    return gpt2_wants(io, ATTN_QKV_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out)
+    return gpt2_wants(io, ATTN_QKV_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out[0])
                                            : FSDP_OK;
 }
 
@@ -184,12 +185,12 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     void *act = io->saved != NULL ? k.d_wide : fc; /* scratch holds fc: gelu in place */
     TRY(gpt2_norm_forward(l, o, s, io, &k));
     TRY(linear(l, o, s, io, &(linear_args){.y = fc, .x = k.norm, .param = MLP_FC_WEIGHT}));
-    if (io->out == NULL)
+    if (io->out[0] == NULL)
         return FSDP_OK;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
     return linear(
         l, o, s, io,
-        &(linear_args){.y = io->out, .x = act, .residual = io->in, .param = MLP_PROJ_WEIGHT});
+        &(linear_args){.y = io->out[0], .x = act, .residual = io->in[0], .param = MLP_PROJ_WEIGHT});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -201,7 +202,7 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
     TRY(linear_backward(
         l, o, s, io,
-        &(linear_grad){.d_x = d_fc, .d_y = io->d_out, .x = act, .param = MLP_PROJ_WEIGHT}));
+        &(linear_grad){.d_x = d_fc, .d_y = io->d_out[0], .x = act, .param = MLP_PROJ_WEIGHT}));
     if (!gpt2_wants(io, MLP_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(o->gelu_backward(
@@ -210,7 +211,8 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = k.d_norm, .d_y = d_fc, .x = k.norm, .param = MLP_FC_WEIGHT}));
-    return gpt2_wants(io, MLP_FC_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out) : FSDP_OK;
+    return gpt2_wants(io, MLP_FC_WEIGHT) ? gpt2_norm_backward(l, o, s, io, &k, io->d_out[0])
+                                         : FSDP_OK;
 }
 
 const layer GPT2_MLP = {

@@ -42,7 +42,7 @@ bool gpt2_wants(const layer_io *io, int param)
     for (int i = 0; i < param; i++)
         if (io->grads[i] != NULL)
             return true;
-    return io->d_in != NULL;
+    return io->d_in[0] != NULL;
 }
 
 fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
@@ -51,7 +51,7 @@ fsdp_status gpt2_norm_forward(const layer *l, const ops *o, stream *s, const lay
     return o->layernorm(s, &(layernorm_args){.out = k->norm,
                                              .mean = k->mean,
                                              .rstd = k->rstd,
-                                             .in = io->in,
+                                             .in = io->in[0],
                                              .gain = io->params[0],
                                              .bias = io->params[1],
                                              .rows = io->batch * io->seq_len,
@@ -67,20 +67,20 @@ fsdp_status gpt2_norm_backward(const layer *l, const ops *o, stream *s, const la
 {
     const size_t C = l->model->config.d_model;
     float *d_gain = io->grads[0], *d_bias = io->grads[1];
-    return o->layernorm_backward(s,
-                                 &(layernorm_backward_args){.d_in = io->d_in ? io->d_in : k->norm,
-                                                            .d_gain = d_gain ? d_gain : k->sink,
-                                                            .d_bias = d_bias ? d_bias : k->sink + C,
-                                                            .d_out = k->d_norm,
-                                                            .in = io->in,
-                                                            .gain = io->params[0],
-                                                            .mean = k->mean,
-                                                            .rstd = k->rstd,
-                                                            .d_residual = d_residual,
-                                                            .rows = io->batch * io->seq_len,
-                                                            .cols = C,
-                                                            .type = io->type,
-                                                            .overwrite = !gpt2_adds(io, 0)});
+    return o->layernorm_backward(
+        s, &(layernorm_backward_args){.d_in = io->d_in[0] ? io->d_in[0] : k->norm,
+                                      .d_gain = d_gain ? d_gain : k->sink,
+                                      .d_bias = d_bias ? d_bias : k->sink + C,
+                                      .d_out = k->d_norm,
+                                      .in = io->in[0],
+                                      .gain = io->params[0],
+                                      .mean = k->mean,
+                                      .rstd = k->rstd,
+                                      .d_residual = d_residual,
+                                      .rows = io->batch * io->seq_len,
+                                      .cols = C,
+                                      .type = io->type,
+                                      .overwrite = !gpt2_adds(io, 0)});
 }
 
 /* ---- embed: out = wte[tokens] + wpe[positions] ---------------------------------------------- */
@@ -98,10 +98,10 @@ static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const 
         return fsdp_error(FSDP_EINVAL, "use a shorter --seq-len, or a model with more positions",
                           "gpt2: sequences of %zu tokens, expected at most %zu (rows of wpe)",
                           io->seq_len, c->max_seq_len);
-    return o->embedding(s, &(embedding_args){.out = io->out,
+    return o->embedding(s, &(embedding_args){.out = io->out[0],
                                              .wte = io->params[EMBED_WTE],
                                              .wpe = io->params[EMBED_WPE],
-                                             .tokens = io->tokens,
+                                             .tokens = io->in[0],
                                              .batch = io->batch,
                                              .seq_len = io->seq_len,
                                              .width = c->d_model,
@@ -121,8 +121,8 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
     if (d_wte != NULL)
         return o->embedding_backward(s, &(embedding_backward_args){.d_wte = d_wte,
                                                                    .d_wpe = d_wpe,
-                                                                   .d_out = io->d_out,
-                                                                   .tokens = io->tokens,
+                                                                   .d_out = io->d_out[0],
+                                                                   .tokens = io->in[0],
                                                                    .batch = io->batch,
                                                                    .seq_len = io->seq_len,
                                                                    .width = c->d_model,
@@ -133,7 +133,7 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
     /* wte is frozen: summing positions over sequences is a bias gradient with T*C columns */
     return o->bias_backward(s, &(bias_backward_args){
                                    .d_bias = d_wpe,
-                                   .d_out = io->d_out,
+                                   .d_out = io->d_out[0],
                                    .rows = io->batch,
                                    .cols = io->seq_len * c->d_model,
                                    .type = io->type,

@@ -8,7 +8,11 @@ void param_init_range(const param_spec *spec, int p, uint64_t seed, size_t begin
 {
     FSDP_ASSERT(p >= 0 && begin <= spec->elems && elems <= spec->elems - begin);
     if (spec->init == INIT_NORMAL) {
-        philox_normal_fill(seed, (uint64_t)p, begin, elems, spec->init_std, out);
+        philox_normal_fill(seed, (uint64_t)p, begin, elems, spec->init_scale, out);
+        return;
+    }
+    if (spec->init == INIT_UNIFORM) {
+        philox_uniform_fill(seed, (uint64_t)p, begin, elems, spec->init_scale, out);
         return;
     }
     const float value = spec->init == INIT_ONE ? 1.0f : 0.0f;

@@ -19,13 +19,15 @@ typedef struct runner runner;
 
 /* One micro-batch of this rank on its way through the model. */
 typedef struct micro_step {
-    const int32_t *tokens, *targets; /* [b,T], host; read before runner_forward returns */
-    uint64_t first_sequence; /* number of its first sequence, counted over the run; its sequences
-                                are consecutive. Used only by digests */
-    int a, n_micro;          /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
-    bool training;           /* forward keeps what backward needs, and a backward follows */
-    float *loss;             /* device, [1]: the SUM over the b*T tokens. forward writes it, or with
-                                model.chunk_rows backward, if there is one */
+    const void *inputs;     /* [b,T,width] of the model's input, host; read, as targets are, before
+                               runner_forward returns */
+    const int32_t *targets; /* [b,T], host */
+    uint64_t first_sample;  /* number of its first sample, counted over the run; its samples are
+                               consecutive */
+    int a, n_micro;         /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
+    bool training;          /* forward keeps what backward needs, and a backward follows */
+    float *loss;            /* device, [1]: the SUM over the b*T tokens. forward writes it, or with
+                               model.chunk_rows backward, if there is one */
 } micro_step;
 
 /* When `look` is called for a layer of a micro-step that trains. */
@@ -70,10 +72,11 @@ void runner_free(runner *r);
  *   order   stream-ordered on compute; the host calls the hooks as it issues the layers
  *   errors  those of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
-/* runner_output -- the output of layer i for sequence j of the micro-batch: [T,C] of *type in
- * device memory, valid until look returns. The last layer's output is the loss [1] of a call, given
- * for the first sequence of the call; *elems is 0 for the others. */
-const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems);
+/* runner_output -- array k of the output of layer i for sample j of the micro-batch: [T,width] of
+ * *type in device memory, valid until look returns. An array without gradient has *elems 0. The
+ * last layer's output is the loss [1] of a call, given for the first sample of the call; *elems is
+ * 0 for the others. */
+const void *runner_output(const runner *r, int i, int k, size_t j, dtype *type, size_t *elems);
 /* runner_backward -- the gradients of the SUM over tokens of the micro-batch of the last training
  * forward, written to the gradient views; what they held is not read. end_backward comes last.
  *   views     in canonical mode no two may be the same array

@@ -10,23 +10,25 @@ struct runner {
     runner_config cfg;
     stream *s;
     size_t call_batch, n_calls; /* sequences per call of a layer; calls per micro-step */
-    size_t call_bytes;          /* of an array between layers, for one call: a [call_batch,T,C] */
-    void **outs;                /* [n_layers] [n_calls * call_bytes]; the last layer has none */
+    size_t *out_bytes;          /* [n_layers] of all outputs of one call; 0 for the last layer */
+    void **outs;                /* [n_layers] [n_calls * out_bytes]: call after call, array after
+                                   array */
     void **saved;               /* [n_layers] [n_calls * saved_bytes] */
     void *shared_outs, *shared_saved; /* of all segments: outputs inside them; saved */
     size_t *saved_bytes;              /* [n_layers] of one call */
-    void *d_ping, *d_pong;            /* [n_calls * call_bytes] gradients between layers */
+    void *d_ping, *d_pong;            /* gradients of any layer's outputs, placed like these */
     void *scratch;
     float *leaf_loss;              /* [n_calls] */
-    int32_t *tokens, *targets;     /* [b,T] */
+    void *inputs;                  /* [b,T,width] of the model's input */
+    int32_t *targets;              /* [b,T] */
     int border;                    /* layers from here on have a backward */
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
     int *end_layer; /* [n_units] its last layer in backward: the first from the border on, or -1 */
     grad_acc loss_acc;
-    micro_step ms; /* of the last forward; its tokens and targets are not valid any more */
+    micro_step ms; /* of the last forward; its inputs and targets are not valid any more */
 };
 
-/* runner_load -- copy the micro-batch's tokens and targets to the device. */
+/* runner_load -- copy the micro-batch's inputs and targets to the device. */
 fsdp_status runner_load(runner *r, const micro_step *ms);
 /* runner_call -- the arguments of call `leaf` of layer i: slices of the micro-batch's arrays. */
 layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass);
@@ -36,9 +38,12 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training);
 bool runner_in_segment(const runner *r, int i);
 /* runner_goes_on -- whether the next layer belongs to the same segment as layer i. */
 bool runner_goes_on(const runner *r, int i);
+/* runner_place -- set arrays [LAYER_MAX_ARRAYS] to where one call has the outputs of layer i, if
+ * they begin at base, which may be NULL; gradients: those of its outputs. Returns their bytes. */
+size_t runner_place(const runner *r, int i, void *base, bool gradients, void **arrays);
 /* runner_alloc_segments -- allocate the memory that segments share, and set their outs and saved.
- *   array_bytes  bytes of a layer's output over all calls */
-fsdp_status runner_alloc_segments(runner *r, size_t array_bytes);
+ */
+fsdp_status runner_alloc_segments(runner *r);
 /* runner_segment_begin -- the first layer of the segment whose last layer is i; -1: none ends
  * there. */
 int runner_segment_begin(const runner *r, int i);

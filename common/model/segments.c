@@ -26,7 +26,7 @@ int runner_segment_begin(const runner *r, int i)
 
 /* Place the arrays of segments. The arrays of a segment's layers follow each other; all segments
  * use the same memory. If the base addresses are NULL, only compute the bytes. */
-static void place_segments(runner *r, size_t array_bytes, size_t *outs_bytes, size_t *saved_bytes)
+static void place_segments(runner *r, size_t *outs_bytes, size_t *saved_bytes)
 {
     char *outs = r->shared_outs, *saved = r->shared_saved;
     size_t outs_at = 0, saved_at = 0;
@@ -41,19 +41,19 @@ static void place_segments(runner *r, size_t array_bytes, size_t *outs_bytes, si
         if (!runner_goes_on(r, i))
             continue;
         r->outs[i] = outs ? outs + outs_at : NULL;
-        outs_at += array_bytes;
+        outs_at += r->n_calls * r->out_bytes[i];
         *outs_bytes = outs_at > *outs_bytes ? outs_at : *outs_bytes;
     }
 }
 
-fsdp_status runner_alloc_segments(runner *r, size_t array_bytes)
+fsdp_status runner_alloc_segments(runner *r)
 {
     size_t outs_bytes = 0, saved_bytes = 0;
     if (!r->cfg.segment)
         return FSDP_OK;
-    place_segments(r, array_bytes, &outs_bytes, &saved_bytes);
+    place_segments(r, &outs_bytes, &saved_bytes);
     TRY(device_alloc(r->s, MEM_ACTIVATIONS, outs_bytes, "segment outputs", &r->shared_outs));
     TRY(device_alloc(r->s, MEM_ACTIVATIONS, saved_bytes, "segment saved", &r->shared_saved));
-    place_segments(r, array_bytes, &outs_bytes, &saved_bytes);
+    place_segments(r, &outs_bytes, &saved_bytes);
     return FSDP_OK;
 }

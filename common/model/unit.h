@@ -18,10 +18,11 @@
 #include "common/device/device_calls.h"
 #include "common/ops/ops.h"
 
-enum { PARAM_MAX_DIMS = 2, PARAM_NAME_BYTES = 64, LAYER_MAX_PARAMS = 16, NOT_TIED = -1 };
+enum { PARAM_MAX_DIMS = 4, PARAM_NAME_BYTES = 64, LAYER_MAX_PARAMS = 16, NOT_TIED = -1 };
+enum { LAYER_MAX_ARRAYS = 4 };   /* that pass from a layer to the next */
 enum { LAYER_ALIGN_BYTES = 64 }; /* arrays of a call begin at multiples: whole cache lines */
 
-typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL } init_rule;
+typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM } init_rule;
 
 typedef struct param_spec {
     char name[PARAM_NAME_BYTES]; /* Hugging Face's name: "transformer.h.0.attn.c_attn.weight" */
@@ -29,11 +30,25 @@ typedef struct param_spec {
     size_t dims[PARAM_MAX_DIMS];
     size_t elems; /* product of dims */
     init_rule init;
-    float init_std; /* INIT_NORMAL */
-    bool decay;     /* weight decay applies: tensors with >= 2 dimensions */
-    bool frozen;    /* gathered, but never reduced or updated */
-    int tied_to;    /* the parameter whose storage this one shares (a smaller index), or NOT_TIED */
+    float init_scale; /* INIT_NORMAL: standard deviation; INIT_UNIFORM: b of [-b, b) */
+    bool decay;       /* weight decay applies: tensors with >= 2 dimensions */
+    bool frozen;      /* gathered, but never reduced or updated */
+    int tied_to; /* the parameter whose storage this one shares (a smaller index), or NOT_TIED */
 } param_spec;
+
+/* An array that passes between layers: `width` elements at each position of each sample. A sample
+ * is a sequence of seq_len tokens, or an image, which has one position. */
+typedef enum array_kind {
+    ARRAY_VALUES, /* stored as layer_io.type; has a gradient of the same type */
+    ARRAY_FLOATS, /* fp32 always; no gradient */
+    ARRAY_INDICES /* int32; no gradient */
+} array_kind;
+
+typedef struct array_spec {
+    const char *name; /* "x", "tokens", "images"; static */
+    size_t width;
+    array_kind kind;
+} array_spec;
 
 typedef struct layer layer;
 
@@ -43,24 +58,30 @@ typedef struct layer_bytes {
     size_t saved, scratch;
 } layer_bytes;
 
-/* One call of a layer: `batch` sequences of `seq_len` tokens. All pointers are device memory.
- * Parameters, activations and gradients of activations (every void * but saved and scratch) are
- * stored as `type`. */
+/* One call of a layer: `batch` samples of `seq_len` positions. All pointers are device memory.
+ * Parameters are stored as `type`, arrays between layers as their array_spec says. */
 typedef struct layer_io {
     size_t batch, seq_len;
-    dtype type;                      /* DTYPE_F32 or DTYPE_BF16 */
-    const void *in;                  /* [B,T,C]; NULL for the first layer */
-    void *out;                       /* [B,T,C]; NULL for the last layer, and for a second forward
-                                        that only saves: its last product is left out */
-    const int32_t *tokens, *targets; /* [B,T]; first layer reads tokens, last layer targets */
-    void *saved;                     /* forward writes, backward reads */
-    void *scratch;                   /* contents do not survive the call */
-    float *loss;                     /* [1] the SUM over the B*T tokens. The last layer's forward
-                                        writes it, or with model.chunk_rows its backward, if there
-                                        is one */
-    void *logits;                    /* [B,T,V], last layer's forward; NULL unless wanted */
-    const void *d_out;               /* backward: [B,T,C]; NULL for the last layer */
-    void *d_in;            /* backward: [B,T,C]; NULL for the last layer that runs backward */
+    dtype type; /* DTYPE_F32 or DTYPE_BF16 */
+    /* Arrays [B, T, width]. in: what the layer before gives out, or the model's input. out: of the
+     * layer's outs. out[0] is NULL for the last layer, and for a second forward that only saves:
+     * its last product is left out. */
+    const void *in[LAYER_MAX_ARRAYS];
+    void *out[LAYER_MAX_ARRAYS];
+    const void *d_out[LAYER_MAX_ARRAYS]; /* backward: gradients of out; NULL where there is none */
+    void *d_in[LAYER_MAX_ARRAYS]; /* backward: gradients of in. d_in[0] is NULL for the last layer
+                                     that runs backward */
+    const int32_t *targets;       /* [B,T]; for the last layer */
+    void *saved;                  /* forward writes, backward reads */
+    void *scratch;                /* contents do not survive the call */
+    float *loss;                  /* [1] the SUM over the B*T positions. The last layer's forward
+                                     writes it, or with model.chunk_rows its backward, if there is
+                                     one */
+    void *logits;                 /* [B,T,V], last layer's forward; NULL unless wanted */
+    /* What random numbers of a call are addressed by: the run's seed, and the number of the call's
+     * first sample, counted over the run. So they are the same in a second forward, on any number
+     * of ranks. */
+    uint64_t seed, first_sample;
     void *const *params;   /* [n_params] views, by the layer's own parameter order */
     float *const *grads;   /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
@@ -73,6 +94,8 @@ struct layer {
     char name[32];             /* "embed", "h.0.attn", "h.0.mlp", "head" */
     int block;                 /* the transformer block of this layer; -1: the root unit */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
+    int n_outs;                /* arrays that it gives to the next layer; 0: it is the last */
+    array_spec outs[LAYER_MAX_ARRAYS];
     const struct model *model;
     layer_bytes (*bytes)(const layer *l, size_t rows, dtype type); /* rows: B*T */
     fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);
@@ -89,6 +112,7 @@ typedef struct model_config {
 typedef struct model {
     model_config config;
     int n_layers, n_params, n_blocks;
+    array_spec input; /* what the first layer reads */
     layer *layers;
     param_spec *params;   /* global order: by layer, then by the layer's own order */
     size_t n_param_elems; /* tied parameters counted once */

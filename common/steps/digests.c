@@ -150,11 +150,12 @@ static fsdp_status put_row(const row *r)
 static fsdp_status put_outputs(digests *d, const runner *from, const micro_step *ms, int i)
 {
     row r = {d, AFTER_FORWARD, d->run.m->layers[i].name, i, .sum = ms->a > 0 ? d->outputs[i] : 0};
-    for (size_t j = 0; j < d->run.batch; j++) {
-        size_t elems;
-        const void *at = runner_output(from, i, j, &r.type, &elems);
-        TRY(add(&r, ms->first_sequence + j, 0, at, elems));
-    }
+    const int n_arrays = i + 1 < d->run.m->n_layers ? d->run.m->layers[i].n_outs : 1;
+    for (size_t j = 0; j < d->run.batch; j++)
+        for (size_t k = 0, begin = 0, elems; k < (size_t)n_arrays; k++, begin += elems) {
+            const void *at = runner_output(from, i, (int)k, j, &r.type, &elems);
+            TRY(add(&r, ms->first_sample + j, begin, at, elems));
+        }
     d->outputs[i] = r.sum;
     return put_row(&r);
 }
@@ -187,7 +188,7 @@ fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runn
     if (ms) {
         const uint64_t n_ranks = (uint64_t)comm_size(d->run.world);
         d->micro = ms->a;
-        d->step = (int64_t)(ms->first_sequence / ((uint64_t)ms->n_micro * n_ranks * d->run.batch));
+        d->step = (int64_t)(ms->first_sample / ((uint64_t)ms->n_micro * n_ranks * d->run.batch));
     }
     return when == AFTER_FORWARD ? put_outputs(d, r, ms, i) : put_params(d, (int)when, i);
 }
@@ -220,7 +221,13 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
                            FILE *out, digests **new)
 {
     const model *m = run->m;
-    size_t most = run->seq_len * m->config.d_model;
+    size_t most = 1;
+    for (int i = 0; i < m->n_layers; i++) {
+        size_t width = 0;
+        for (int k = 0; k < m->layers[i].n_outs; k++)
+            width += m->layers[i].outs[k].width;
+        most = run->seq_len * width > most ? run->seq_len * width : most;
+    }
     for (int p = 0; p < m->n_params; p++)
         most = m->params[p].elems > most ? m->params[p].elems : most;
     digests *d = calloc(1, sizeof *d + (size_t)m->n_layers * sizeof *d->outputs);

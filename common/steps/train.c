@@ -152,13 +152,13 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
 {
     const size_t r = (size_t)comm_rank(l->setup->run->world), a = (size_t)ms->a;
     const size_t at = a * l->b * l->T;
-    ms->tokens = l->tokens + at;
+    ms->inputs = l->tokens + at;
     ms->targets = l->targets + at;
-    ms->first_sequence = first + run_batch_node(l->setup->run, a, r) * l->b;
+    ms->first_sample = first + run_batch_node(l->setup->run, a, r) * l->b;
     ms->n_micro = (int)l->A;
     ms->loss = f->losses + r * l->row + a;
     for (size_t j = 0; j < l->b && data; j++)
-        TRY(sample_sequence(data, ms->first_sequence + j, l->T, l->tokens + at + j * l->T,
+        TRY(sample_sequence(data, ms->first_sample + j, l->T, l->tokens + at + j * l->T,
                             l->targets + at + j * l->T));
     return FSDP_OK;
 }

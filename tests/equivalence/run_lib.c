@@ -137,9 +137,9 @@ static fsdp_status one_micro_step(run *r, int step, int a)
         sample_sequence(&r->data, k, c->seq_len, r->tokens + i * c->seq_len,
                         r->targets + i * c->seq_len);
     }
-    const micro_step ms = {.tokens = r->tokens,
+    const micro_step ms = {.inputs = r->tokens,
                            .targets = r->targets,
-                           .first_sequence = ((uint64_t)step * blocks + block) * c->batch,
+                           .first_sample = ((uint64_t)step * blocks + block) * c->batch,
                            .a = a,
                            .n_micro = c->grad_accum,
                            .training = true,

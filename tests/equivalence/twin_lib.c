@@ -159,7 +159,7 @@ fsdp_status twin_leaf(twin *t, uint64_t k, float *loss)
     stream *s = device_compute_stream(t->dev);
     fsdp_status st = device_zero(s, t->on_device.leaf, t->leaf_elems * sizeof *t->leaf);
     if (st == FSDP_OK)
-        st = runner_forward(t->run, &(micro_step){.tokens = tokens,
+        st = runner_forward(t->run, &(micro_step){.inputs = tokens,
                                                   .targets = tokens + n,
                                                   .n_micro = 1,
                                                   .training = true,

@@ -62,7 +62,7 @@ static fsdp_status evaluate(forward_case *c, const model_views *views, unit_hook
     if (st == FSDP_OK)
         st = runner_forward(
             r,
-            &(micro_step){.tokens = c->tokens, .targets = c->targets, .n_micro = 1, .loss = loss});
+            &(micro_step){.inputs = c->tokens, .targets = c->targets, .n_micro = 1, .loss = loss});
     if (st == FSDP_OK)
         st = grade_read(c->g->compute, loss, sizeof *loss, host_loss);
     device_free(c->g->compute, loss);

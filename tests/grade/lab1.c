@@ -571,7 +571,7 @@ static void literal_params(const flat_case *c, param_spec *params)
     for (int p = 0; p < CASE_PARAMS; p++)
         params[p] = (param_spec){.elems = 64,
                                  .init = INIT_NORMAL,
-                                 .init_std = 0.02f + 0.01f * (float)p,
+                                 .init_scale = 0.02f + 0.01f * (float)p,
                                  .tied_to = NOT_TIED};
     for (int i = 0; i < c->n_slots; i++)
         params[c->slots[i].param].elems = c->slots[i].elems;

@@ -264,7 +264,7 @@ fsdp_status six_micro_step(six *s, int a)
         tokens[i] = (3 * i + 5 * s->g->rank + a) % (int)SIX.vocab_size;
         targets[i] = (tokens[i] + 1) % (int)SIX.vocab_size;
     }
-    TRY(runner_forward(s->run, &(micro_step){.tokens = tokens,
+    TRY(runner_forward(s->run, &(micro_step){.inputs = tokens,
                                              .targets = targets,
                                              .a = a,
                                              .n_micro = SIX_MICRO_STEPS,

@@ -71,7 +71,7 @@ static fsdp_status look(void *self, const struct runner *from, const micro_step 
     dtype type;
     size_t elems;
     if (r->fault == OUTPUT && when == AFTER_FORWARD && i == LAYER)
-        TRY(spoil(r, (void *)runner_output(from, LAYER, 1, &type, &elems), 5, false));
+        TRY(spoil(r, (void *)runner_output(from, LAYER, 0, 1, &type, &elems), 5, false));
     return digests_look(r->d, from, ms, when, i);
 }
 
@@ -86,9 +86,9 @@ static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
             const uint64_t first = (uint64_t)(((step * ACCUM + a) * f->world + f->rank) * BATCH);
             for (int i = 0; i < BATCH * SEQ_LEN; i++)
                 tokens[i] = (int32_t)((7 * first + 3 * (uint64_t)i) % 11);
-            const micro_step ms = {.tokens = tokens,
+            const micro_step ms = {.inputs = tokens,
                                    .targets = tokens,
-                                   .first_sequence = first,
+                                   .first_sample = first,
                                    .a = a,
                                    .n_micro = ACCUM,
                                    .training = true,

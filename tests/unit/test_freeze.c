@@ -137,7 +137,7 @@ static void one_pass(rig *r, const char *patterns)
                          .hooks = {.pre_backward = pre_backward, .post_backward = post_backward},
                          .views = &views},
         &run));
-    OK(runner_forward(run, &(micro_step){.tokens = r->tokens,
+    OK(runner_forward(run, &(micro_step){.inputs = r->tokens,
                                          .targets = r->targets,
                                          .n_micro = 1,
                                          .training = true,
