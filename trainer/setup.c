@@ -2,7 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/base/units.h"
 #include "common/ops/backends.h"
 #include "trainer/rates.h"
@@ -154,7 +154,7 @@ static fsdp_status prepare_model(trainer *t)
     TRY(check_offload(t));
     if (c->init_note && *c->init_note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", c->init_note);
-    TRY(gpt2_create(&t->model_cfg, &t->m));
+    TRY(model_create(&t->model_cfg, &t->m));
     TRY(model_freeze(&t->m, c->forward_only ? NULL : c->freeze));
     t->m.chunk_rows = (size_t)c->chunk_loss;
     t->run.m = &t->m;

@@ -5,7 +5,7 @@
 #include "common/comm/comm.h"
 #include "common/comm/transport.h"
 #include "common/model/export.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/observe/virtual_time.h"
 #include "common/ops/backends.h"
 #include "lab3_backward/reducer_setup.h"
@@ -271,7 +271,7 @@ static void set_if_given(int64_t given, size_t *field)
 static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
 {
     if (cfg->size || !cfg->init_from)
-        TRY(gpt2_preset(cfg->size ? cfg->size : "tiny", mc));
+        TRY(model_preset("gpt2", cfg->size, mc));
     set_if_given(cfg->n_blocks, &mc->n_blocks);
     set_if_given(cfg->n_head, &mc->n_head);
     set_if_given(cfg->d_model, &mc->d_model);

@@ -206,11 +206,10 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
         .training = pass != PASS_EVALUATES,
         .keeps = pass != PASS_EVALUATES && !drops,
     };
+    void *in[LAYER_MAX_ARRAYS] = {(char *)r->inputs + first * input_bytes(r)};
     if (i > 0)
-        runner_place(r, i - 1, runner_slice(r->outs[i - 1], leaf, r->out_bytes[i - 1]), false,
-                     (void **)io.in);
-    else
-        io.in[0] = (char *)r->inputs + first * input_bytes(r);
+        runner_place(r, i - 1, runner_slice(r->outs[i - 1], leaf, r->out_bytes[i - 1]), false, in);
+    memcpy(io.in, in, sizeof in);
     runner_place(r, i, runner_slice(r->outs[i], leaf, r->out_bytes[i]), false, io.out);
     return io;
 }

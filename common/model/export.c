@@ -6,6 +6,7 @@
  * leaves new weights beside the old config.json, files without an index, or a single file beside
  * the index of several: import_open refuses these three. */
 #include "common/model/export.h"
+#include "common/model/family.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -24,44 +25,6 @@ static fsdp_status no_memory(void)
 static fsdp_status write_failed(const export_file *f)
 {
     return fsdp_error(FSDP_EIO, HINT, "export: %s: write: %s", f->file.path, strerror(errno));
-}
-
-/* ---- config.json ----------------------------------------------------------------------------- */
-
-/* An error of out shows when the file is synced. */
-static void write_config(FILE *out, const model_config *c)
-{
-    char eps[32];
-    for (int digits = 1; digits <= 9; digits++) { /* the shortest that is this float: 1e-05 */
-        snprintf(eps, sizeof eps, "%.*g", digits, (double)c->norm_eps);
-        if (strtof(eps, NULL) == c->norm_eps)
-            break;
-    }
-    fprintf(out,
-            "{\n"
-            "\t\"architectures\":\t[\"GPT2LMHeadModel\"],\n"
-            "\t\"model_type\":\t\"gpt2\",\n"
-            "\t\"n_layer\":\t%zu,\n"
-            "\t\"n_head\":\t%zu,\n"
-            "\t\"n_embd\":\t%zu,\n"
-            "\t\"n_inner\":\t%zu,\n"
-            "\t\"n_positions\":\t%zu,\n"
-            "\t\"vocab_size\":\t%zu,\n",
-            c->n_blocks, c->n_head, c->d_model, c->d_ff, c->max_seq_len, c->vocab_size);
-    /* GPT-2 ends a text with its last token; in the byte vocabulary that is byte 255 */
-    fprintf(out,
-            "\t\"bos_token_id\":\t%zu,\n"
-            "\t\"eos_token_id\":\t%zu,\n"
-            "\t\"attn_pdrop\":\t0,\n"
-            "\t\"embd_pdrop\":\t0,\n"
-            "\t\"resid_pdrop\":\t0,\n"
-            "\t\"initializer_range\":\t0.02,\n"
-            "\t\"activation_function\":\t\"gelu_new\",\n"
-            "\t\"layer_norm_epsilon\":\t%s,\n"
-            "\t\"tie_word_embeddings\":\ttrue,\n"
-            "\t\"torch_dtype\":\t\"float32\"\n"
-            "}\n",
-            c->vocab_size - 1, c->vocab_size - 1, eps);
 }
 
 /* ---- headers --------------------------------------------------------------------------------- */
@@ -156,7 +119,7 @@ static fsdp_status open_files(const model *m, const char *dir, int *file_of, cJS
         return no_memory();
     TRY(atomic_make_dir(dir, HINT));
     TRY(atomic_file_open_in(&w->config, dir, EXPORT_CONFIG, HINT));
-    write_config(w->config.out, &m->config);
+    model_write_config(&m->config, w->config.out);
     for (int i = 0; i < w->n_files && status == FSDP_OK; i++)
         status = open_weights(m, dir, i, file_of, map, w);
     if (status == FSDP_OK && w->n_files > 1)

@@ -1,7 +1,7 @@
 /* export.h -- weights on disk: safetensors with Hugging Face names, and config.json.
  *
  *   export_begin | export_begin_states -> export_append ... -> export_end | export_cancel
- *   import_model_config -> gpt2_create -> import_open -> import_read ... -> import_close
+ *   import_model_config -> model_create -> import_open -> import_read ... -> import_close
  *
  * A writer streams one tensor after the other, so no process holds the whole model. Files are
  * written under temporary names (atomic_file.h): an old export stays whole until then. */
@@ -52,11 +52,6 @@ fsdp_status export_append(void *writer, const float *values, size_t elems);
 fsdp_status export_end(export_writer *w);
 /* export_cancel -- remove the temporary files; a zeroed or closed struct is accepted. */
 void export_cancel(export_writer *w);
-
-/* import_model_config -- read DIR/config.json into *config.
- *   *note   "", or words about a field that is not obeyed (dropout); a literal
- *   errors  FSDP_EIO; FSDP_EINVAL: a field, with the value got and the one expected; FSDP_ENOMEM */
-fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
 
 /* Where the values of a parameter are. */
 typedef struct import_tensor {

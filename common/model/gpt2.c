@@ -1,115 +1,214 @@
-/* gpt2.c -- GPT-2's presets and its lists of layers and parameters. The arithmetic of the layers is
- * in gpt2_layers.c and gpt2_block.c.
+/* gpt2.c -- GPT-2 as Hugging Face's GPT2LMHeadModel, cut into layers.
  *
- *   gpt2_preset -> (caller changes sizes) -> gpt2_create -> ... -> model_free
+ *   embed     wte, wpe
+ *   h.i.attn  ln_1, c_attn, c_proj:  x + proj(attn(ln x))
+ *   h.i.mlp   ln_2, c_fc, c_proj:    x + proj(gelu(fc(ln x)))
+ *   head      ln_f, lm_head (tied to wte)
  *
- * [Radford et al. 2019]; names, shapes and initial values as in Hugging Face's GPT2LMHeadModel. */
-#include "common/model/gpt2_impl.h"
-
+ * embed and head are the root unit (block -1). Linear weights are stored [in, out] (Conv1D), wte
+ * and lm_head [V, C]. [Radford et al. 2019]; names, shapes and initial values as in Hugging Face.
+ *
+ * Between forward and backward a layer of a block keeps, in elements a token (C width, F MLP width,
+ * H heads):
+ *
+ *     attn   5 C     norm's output, q k v, attention's output; H + 2 fp32: log-sum-exp, mean, rstd
+ *     mlp    C + F   norm's output, c_fc's output; 2 fp32: mean, rstd. gelu is computed again in
+ *            backward (the same operation on the same values, so the same bits): one pass of
+ *            element-wise work saves F elements a token */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "common/model/transformer.h"
 
-#define GPT2_PRESETS  "tiny|small|124m|355m|774m|1558m|xl-2l"
 #define GPT2_NORM_EPS 1e-5f
+#define GPT2_INIT_STD 0.02f
 
 enum { BYTE_VOCAB = 256, GPT2_VOCAB = 50257 };
-enum { MAX_BLOCKS = 100000, PARAMS_PER_BLOCK = ATTN_N_PARAMS + MLP_N_PARAMS };
 
-static const float GPT2_INIT_STD = 0.02f;
-
-/* ---- presets -------------------------------------------------------------------------------- */
-
-static const struct {
-    const char *name;
-    model_config config;
-} PRESETS[] = {
-    {"tiny", {"gpt2", 2, 2, 64, 4 * 64, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
-    {"small", {"gpt2", 6, 8, 256, 4 * 256, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
-    {"124m", {"gpt2", 12, 12, 768, 4 * 768, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"355m", {"gpt2", 24, 16, 1024, 4 * 1024, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"774m", {"gpt2", 36, 20, 1280, 4 * 1280, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"1558m", {"gpt2", 48, 25, 1600, 4 * 1600, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"xl-2l", {"gpt2", 2, 25, 1600, 4 * 1600, BYTE_VOCAB, 1024, GPT2_NORM_EPS}},
+/* A layer's own parameter order: indices into layer_io.params and .grads. */
+enum {
+    ATTN_LN_GAIN,
+    ATTN_LN_BIAS,
+    ATTN_QKV_WEIGHT, /* [C, 3C] */
+    ATTN_QKV_BIAS,
+    ATTN_PROJ_WEIGHT, /* [C, C] */
+    ATTN_PROJ_BIAS
+};
+enum {
+    MLP_LN_GAIN,
+    MLP_LN_BIAS,
+    MLP_FC_WEIGHT, /* [C, F] */
+    MLP_FC_BIAS,
+    MLP_PROJ_WEIGHT, /* [F, C] */
+    MLP_PROJ_BIAS
 };
 
-fsdp_status gpt2_preset(const char *name, model_config *config)
+/* ---- attn: out = in + proj(attention(qkv(norm(in)))) ---------------------------------------- */
+
+/* k->wide is qkv [rows, 3C]: row = q of all heads, then k, then v. */
+static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
-    for (size_t i = 0; i < sizeof PRESETS / sizeof *PRESETS; i++)
-        if (strcmp(PRESETS[i].name, name) == 0) {
-            *config = PRESETS[i].config;
-            return FSDP_OK;
-        }
-    return fsdp_error(FSDP_EINVAL, "pass --size with one of: " GPT2_PRESETS,
-                      "gpt2: no size '%.64s', expected one of " GPT2_PRESETS, name);
+    const size_t C = l->model->config.d_model, H = l->model->config.n_head;
+    return lay_out(l, io, (layer_cols){.wide = 3 * C, .d_wide = 3 * C, .heads = H, .att = C}, k);
 }
 
-/* ---- configuration -------------------------------------------------------------------------- */
-
-static fsdp_status check_positive(const char *option, size_t value)
+static layer_bytes attn_bytes(const layer *l, size_t rows, dtype type)
 {
-    char hint[64];
-    snprintf(hint, sizeof hint, "pass --%s with a value of at least 1", option);
-    if (value == 0)
-        return fsdp_error(FSDP_EINVAL, hint, "gpt2: %s is 0", option);
-    return FSDP_OK;
+    return attn_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
+                       &(layer_arrays){0});
 }
 
-static fsdp_status check_config(const model_config *c)
+static attention_shape attn_shape(const layer *l, const layer_io *io)
 {
-    TRY(check_positive("n-layer", c->n_blocks));
-    TRY(check_positive("n-head", c->n_head));
-    TRY(check_positive("d-model", c->d_model));
-    TRY(check_positive("vocab-size", c->vocab_size));
-    TRY(check_positive("n-positions", c->max_seq_len));
-    if (c->n_blocks > MAX_BLOCKS)
-        return fsdp_error(FSDP_EINVAL, "use a smaller --n-layer",
-                          "gpt2: n-layer is %zu, expected at most %d", c->n_blocks, MAX_BLOCKS);
-    if (c->vocab_size > INT32_MAX)
-        return fsdp_error(FSDP_EINVAL, "use a smaller --vocab-size",
-                          "gpt2: vocab-size is %zu, expected at most %d (tokens are int32)",
-                          c->vocab_size, INT32_MAX);
-    if (c->d_model % c->n_head != 0)
-        return fsdp_error(FSDP_EINVAL, "change --n-head or --d-model so that it divides",
-                          "gpt2: n-head %zu does not divide d-model %zu", c->n_head, c->d_model);
-    return FSDP_OK;
+    const size_t C = l->model->config.d_model, H = l->model->config.n_head;
+    return (attention_shape){.q_stride = 3 * C,
+                             .k_stride = 3 * C,
+                             .v_stride = 3 * C,
+                             .batch = io->batch,
+                             .seq_len = io->seq_len,
+                             .n_head = H,
+                             .n_kv_head = H,
+                             .head_dim = C / H,
+                             .scale = 1.0f / sqrtf((float)(C / H)),
+                             .type = io->type};
 }
 
-/* ---- lists ---------------------------------------------------------------------------------- */
+/* Part `i` of rows [rows, 3C]: 0 q, 1 k, 2 v. */
+static void *qkv_part(const layer *l, const layer_io *io, void *qkv, size_t i)
+{
+    return (char *)qkv + i * l->model->config.d_model * dtype_bytes(io->type);
+}
 
-/* Appends a layer to the model's list, which is long enough. block -1: it is in no block. */
+static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    layer_arrays k;
+    attn_arrays(l, io, &k);
+    TRY(norm_forward(l, o, s, io, &k));
+    TRY(linear(l, o, s, io,
+               &(linear_args){
+                   .y = k.wide, .x = k.norm, .weight = ATTN_QKV_WEIGHT, .bias = ATTN_QKV_BIAS}));
+    TRY(o->attention(s, &(attention_args){.out = k.att,
+                                          .lse = k.lse,
+                                          .q = qkv_part(l, io, k.wide, 0),
+                                          .k = qkv_part(l, io, k.wide, 1),
+                                          .v = qkv_part(l, io, k.wide, 2),
+                                          .shape = attn_shape(l, io)}));
+    if (io->out[0] == NULL)
+        return FSDP_OK;
+    return linear(l, o, s, io,
+                  &(linear_args){.y = io->out[0],
+                                 .x = k.att,
+                                 .residual = io->in[0],
+                                 .weight = ATTN_PROJ_WEIGHT,
+                                 .bias = ATTN_PROJ_BIAS});
+}
+
+static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    layer_arrays k;
+    attn_arrays(l, io, &k);
+    void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
+    TRY(linear_backward(l, o, s, io,
+                        &(linear_grad){.d_x = d_att,
+                                       .d_y = io->d_out[0],
+                                       .x = k.att,
+                                       .weight = ATTN_PROJ_WEIGHT,
+                                       .bias = ATTN_PROJ_BIAS}));
+    if (!grad_wanted(io, ATTN_PROJ_WEIGHT))
+        return FSDP_OK;
+    TRY(o->attention_backward(s, &(attention_backward_args){.d_q = qkv_part(l, io, k.d_wide, 0),
+                                                            .d_k = qkv_part(l, io, k.d_wide, 1),
+                                                            .d_v = qkv_part(l, io, k.d_wide, 2),
+                                                            .d_out = d_att,
+                                                            .out = k.att,
+                                                            .lse = k.lse,
+                                                            .q = qkv_part(l, io, k.wide, 0),
+                                                            .k = qkv_part(l, io, k.wide, 1),
+                                                            .v = qkv_part(l, io, k.wide, 2),
+                                                            .shape = attn_shape(l, io)}));
+    TRY(linear_backward(l, o, s, io,
+                        &(linear_grad){.d_x = k.d_norm,
+                                       .d_y = k.d_wide,
+                                       .x = k.norm,
+                                       .weight = ATTN_QKV_WEIGHT,
+                                       .bias = ATTN_QKV_BIAS}));
+    return grad_wanted(io, ATTN_QKV_WEIGHT) ? norm_backward(l, o, s, io, &k, io->d_out[0])
+                                            : FSDP_OK;
+}
+
+static const layer ATTN = {
+    .name = "attn", .bytes = attn_bytes, .forward = attn_forward, .backward = attn_backward};
+
+/* ---- mlp: out = in + proj(gelu(fc(norm(in)))) ----------------------------------------------- */
+
+static layer_bytes mlp_arrays(const layer *l, const layer_io *io, layer_arrays *k)
+{
+    const size_t F = l->model->config.d_ff;
+    return lay_out(l, io, (layer_cols){.wide = F, .d_wide = F}, k);
+}
+
+static layer_bytes mlp_bytes(const layer *l, size_t rows, dtype type)
+{
+    return mlp_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
+                      &(layer_arrays){0});
+}
+
+static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    layer_arrays k;
+    mlp_arrays(l, io, &k);
+    void *fc = k.wide;
+    void *act = io->saved != NULL ? k.d_wide : fc; /* scratch holds fc: gelu in place */
+    TRY(norm_forward(l, o, s, io, &k));
+    TRY(linear(l, o, s, io,
+               &(linear_args){.y = fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .bias = MLP_FC_BIAS}));
+    if (io->out[0] == NULL)
+        return FSDP_OK;
+    TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
+    return linear(l, o, s, io,
+                  &(linear_args){.y = io->out[0],
+                                 .x = act,
+                                 .residual = io->in[0],
+                                 .weight = MLP_PROJ_WEIGHT,
+                                 .bias = MLP_PROJ_BIAS});
+}
+
+static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    layer_arrays k;
+    mlp_arrays(l, io, &k);
+    void *fc = k.wide, *act = k.d_wide, *d_fc = k.d_wide;
+    TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
+    TRY(linear_backward(l, o, s, io,
+                        &(linear_grad){.d_x = d_fc,
+                                       .d_y = io->d_out[0],
+                                       .x = act,
+                                       .weight = MLP_PROJ_WEIGHT,
+                                       .bias = MLP_PROJ_BIAS}));
+    if (!grad_wanted(io, MLP_PROJ_WEIGHT))
+        return FSDP_OK;
+    TRY(o->gelu_backward(
+        s, &(gelu_backward_args){
+               .d_in = d_fc, .d_out = d_fc, .in = fc, .elems = elems, .type = io->type}));
+    TRY(linear_backward(l, o, s, io,
+                        &(linear_grad){.d_x = k.d_norm,
+                                       .d_y = d_fc,
+                                       .x = k.norm,
+                                       .weight = MLP_FC_WEIGHT,
+                                       .bias = MLP_FC_BIAS}));
+    return grad_wanted(io, MLP_FC_WEIGHT) ? norm_backward(l, o, s, io, &k, io->d_out[0]) : FSDP_OK;
+}
+
+static const layer MLP = {
+    .name = "mlp", .bytes = mlp_bytes, .forward = mlp_forward, .backward = mlp_backward};
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
 static void add_layer(model *m, const layer *kind, int block)
 {
-    layer *l = &m->layers[m->n_layers++];
-    *l = *kind;
-    if (block >= 0)
-        snprintf(l->name, sizeof l->name, "h.%d.%.10s", block, kind->name);
-    l->block = block;
-    l->first_param = m->n_params;
-    l->model = m;
-    if (kind != &GPT2_HEAD)
-        l->outs[l->n_outs++] = (array_spec){"x", m->config.d_model, ARRAY_VALUES};
-}
-
-/* Appends one parameter of the layer that was added last. cols 0 makes it a vector. */
-static param_spec *add_param(model *m, const char *name, size_t rows, size_t cols, init_rule init)
-{
-    layer *l = &m->layers[m->n_layers - 1];
-    param_spec *p = &m->params[m->n_params++];
-    l->n_params++;
-    *p = (param_spec){
-        .n_dims = cols ? 2 : 1,
-        .dims = {rows, cols},
-        .init = init,
-        .init_scale = init == INIT_NORMAL ? GPT2_INIT_STD : 0.0f,
-        .decay = cols != 0,
-        .tied_to = NOT_TIED,
-    };
-    if (l->block >= 0)
-        snprintf(p->name, sizeof p->name, "transformer.h.%d.%.20s", l->block, name);
-    else
-        snprintf(p->name, sizeof p->name, "%.40s", name);
-    return p;
+    model_add_layer(m, kind, block);
+    if (kind != &LM_HEAD)
+        model_add_out(m, "x", m->config.d_model, ARRAY_VALUES);
 }
 
 static void add_block(model *m, int block)
@@ -117,78 +216,101 @@ static void add_block(model *m, int block)
     const size_t C = m->config.d_model, F = m->config.d_ff;
     /* projections back into the residual stream start smaller, by the root of their number */
     const float residual_std = (float)(0.02 / sqrt(2.0 * (double)m->n_blocks));
-    add_layer(m, &GPT2_ATTN, block);
-    add_param(m, "ln_1.weight", C, 0, INIT_ONE);
-    add_param(m, "ln_1.bias", C, 0, INIT_ZERO);
-    add_param(m, "attn.c_attn.weight", C, 3 * C, INIT_NORMAL);
-    add_param(m, "attn.c_attn.bias", 3 * C, 0, INIT_ZERO);
-    add_param(m, "attn.c_proj.weight", C, C, INIT_NORMAL)->init_scale = residual_std;
-    add_param(m, "attn.c_proj.bias", C, 0, INIT_ZERO);
-    add_layer(m, &GPT2_MLP, block);
-    add_param(m, "ln_2.weight", C, 0, INIT_ONE);
-    add_param(m, "ln_2.bias", C, 0, INIT_ZERO);
-    add_param(m, "mlp.c_fc.weight", C, F, INIT_NORMAL);
-    add_param(m, "mlp.c_fc.bias", F, 0, INIT_ZERO);
-    add_param(m, "mlp.c_proj.weight", F, C, INIT_NORMAL)->init_scale = residual_std;
-    add_param(m, "mlp.c_proj.bias", C, 0, INIT_ZERO);
+    add_layer(m, &ATTN, block);
+    model_add_vector(m, "ln_1.weight", C, INIT_ONE);
+    model_add_vector(m, "ln_1.bias", C, INIT_ZERO);
+    model_add_matrix(m, "attn.c_attn.weight", C, 3 * C, GPT2_INIT_STD);
+    model_add_vector(m, "attn.c_attn.bias", 3 * C, INIT_ZERO);
+    model_add_matrix(m, "attn.c_proj.weight", C, C, residual_std);
+    model_add_vector(m, "attn.c_proj.bias", C, INIT_ZERO);
+    add_layer(m, &MLP, block);
+    model_add_vector(m, "ln_2.weight", C, INIT_ONE);
+    model_add_vector(m, "ln_2.bias", C, INIT_ZERO);
+    model_add_matrix(m, "mlp.c_fc.weight", C, F, GPT2_INIT_STD);
+    model_add_vector(m, "mlp.c_fc.bias", F, INIT_ZERO);
+    model_add_matrix(m, "mlp.c_proj.weight", F, C, residual_std);
+    model_add_vector(m, "mlp.c_proj.bias", C, INIT_ZERO);
 }
 
-static void add_layers(model *m)
+static void build(model *m)
 {
     const size_t C = m->config.d_model, V = m->config.vocab_size;
     m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
-    add_layer(m, &GPT2_EMBED, -1);
-    add_param(m, "transformer.wte.weight", V, C, INIT_NORMAL);
-    add_param(m, "transformer.wpe.weight", m->config.max_seq_len, C, INIT_NORMAL);
+    add_layer(m, &TOKEN_EMBED, -1);
+    model_add_matrix(m, "transformer.wte.weight", V, C, GPT2_INIT_STD);
+    model_add_matrix(m, "transformer.wpe.weight", m->config.max_seq_len, C, GPT2_INIT_STD);
     for (int block = 0; block < m->n_blocks; block++)
         add_block(m, block);
-    add_layer(m, &GPT2_HEAD, -1);
-    add_param(m, "transformer.ln_f.weight", C, 0, INIT_ONE);
-    add_param(m, "transformer.ln_f.bias", C, 0, INIT_ZERO);
-    add_param(m, "lm_head.weight", V, C, INIT_NORMAL)->tied_to = EMBED_WTE;
+    add_layer(m, &LM_HEAD, -1);
+    model_add_vector(m, "transformer.ln_f.weight", C, INIT_ONE);
+    model_add_vector(m, "transformer.ln_f.bias", C, INIT_ZERO);
+    model_add_tied(m, "lm_head.weight", 0);
 }
 
-/* Counts the elements of each parameter, and of all that have storage of their own. Returns whether
- * their bytes fit a size_t. */
-static bool count_elems(model *m)
-{
-    bool too_large = false;
-    size_t bytes;
-    for (int p = 0; p < m->n_params; p++) {
-        param_spec *spec = &m->params[p];
-        const size_t cols = spec->n_dims > 1 ? spec->dims[1] : 1;
-        too_large |= __builtin_mul_overflow(spec->dims[0], cols, &spec->elems);
-        if (spec->tied_to == NOT_TIED)
-            too_large |= __builtin_add_overflow(m->n_param_elems, spec->elems, &m->n_param_elems);
-    }
-    return !__builtin_mul_overflow(m->n_param_elems, sizeof(float), &bytes) && !too_large;
-}
+/* ---- sizes and config.json ------------------------------------------------------------------- */
 
-fsdp_status gpt2_create(const model_config *config, model *m)
+static fsdp_status complete(model_config *c)
 {
-    *m = (model){.config = *config};
-    model_config *c = &m->config;
-    snprintf(c->family, sizeof c->family, "gpt2");
     c->d_ff = c->d_ff ? c->d_ff : 4 * c->d_model;
     c->norm_eps = c->norm_eps != 0.0f ? c->norm_eps : GPT2_NORM_EPS;
-    TRY(check_config(c));
-    m->n_blocks = (int)c->n_blocks;
-    m->layers = calloc(2 + 2 * c->n_blocks, sizeof *m->layers);
-    m->params =
-        calloc(EMBED_N_PARAMS + PARAMS_PER_BLOCK * c->n_blocks + HEAD_N_PARAMS, sizeof *m->params);
-    if (m->layers == NULL || m->params == NULL) {
-        model_free(m);
-        return fsdp_error(FSDP_ENOMEM, "use a smaller --n-layer",
-                          "gpt2: no host memory for the lists of %zu layers", config->n_blocks);
-    }
-    add_layers(m);
-    if (count_elems(m))
-        return FSDP_OK;
-    fsdp_status status = fsdp_error(
-        FSDP_EINVAL, "use smaller sizes",
-        "gpt2: layers %zu, d-model %zu, d-ff %zu, vocabulary %zu, positions %zu: the bytes "
-        "of the parameters do not fit a size_t",
-        c->n_blocks, c->d_model, c->d_ff, c->vocab_size, c->max_seq_len);
-    model_free(m);
-    return status;
+    return transformer_check(c);
 }
+
+static const model_preset_row PRESETS[] = {
+    {"tiny", {"gpt2", 2, 2, 64, 4 * 64, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
+    {"small", {"gpt2", 6, 8, 256, 4 * 256, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
+    {"124m", {"gpt2", 12, 12, 768, 4 * 768, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"355m", {"gpt2", 24, 16, 1024, 4 * 1024, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"774m", {"gpt2", 36, 20, 1280, 4 * 1280, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"1558m", {"gpt2", 48, 25, 1600, 4 * 1600, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"xl-2l", {"gpt2", 2, 25, 1600, 4 * 1600, BYTE_VOCAB, 1024, GPT2_NORM_EPS}},
+    {0},
+};
+
+static const config_field FIELDS[] = {
+    {"architectures", CONFIG_WRITTEN, .value = "[\"GPT2LMHeadModel\"]"},
+    {"model_type", CONFIG_WRITTEN, .value = "\"gpt2\""},
+    {"n_layer", CONFIG_SIZE, CONFIG_AT(n_blocks)},
+    {"n_head", CONFIG_SIZE, CONFIG_AT(n_head)},
+    {"n_embd", CONFIG_SIZE, CONFIG_AT(d_model)},
+    {"n_inner", CONFIG_SIZE_OR, CONFIG_AT(d_ff)},
+    {"n_positions", CONFIG_SIZE, CONFIG_AT(max_seq_len)},
+    {"n_ctx", CONFIG_SAME, CONFIG_AT(max_seq_len), .value = "n_positions"},
+    {"vocab_size", CONFIG_SIZE, CONFIG_AT(vocab_size)},
+    /* GPT-2 ends a text with its last token; in the byte vocabulary that is byte 255 */
+    {"bos_token_id", .kind = CONFIG_LAST_TOKEN},
+    {"eos_token_id", .kind = CONFIG_LAST_TOKEN},
+    {"attn_pdrop", .kind = CONFIG_DROPOUT},
+    {"embd_pdrop", .kind = CONFIG_DROPOUT},
+    {"resid_pdrop", .kind = CONFIG_DROPOUT},
+    {"initializer_range", CONFIG_WRITTEN, .value = "0.02"},
+    {"activation_function", CONFIG_FIXED, .value = "\"gelu_new\"",
+     .or_value = "\"gelu_pytorch_tanh\""},
+    {"layer_norm_epsilon", CONFIG_NUMBER, CONFIG_AT(norm_eps), .otherwise = GPT2_NORM_EPS,
+     .most = 1.0f},
+    {"tie_word_embeddings", CONFIG_FIXED, .value = "true"},
+    {"scale_attn_weights", CONFIG_ABSENT, .value = "true"},
+    {"scale_attn_by_inverse_layer_idx", CONFIG_ABSENT, .value = "false"},
+    {"reorder_and_upcast_attn", CONFIG_ABSENT, .value = "false"},
+    {"add_cross_attention", CONFIG_ABSENT, .value = "false"},
+    {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
+    {0},
+};
+
+const model_family GPT2_FAMILY = {
+    .name = "gpt2",
+    .title = "GPT-2",
+    .presets = PRESETS,
+    .blocks = "transformer.h",
+    .prefix = "transformer.",
+    /* the masks of attention, which older files have */
+    .ignored = "h.*.attn.bias|h.*.attn.masked_bias",
+    .fields = FIELDS,
+    .harmless =
+        "pad_token_id|dtype|transformers_version|use_cache|task_specific_params|_name_or_path|"
+        "gradient_checkpointing|summary_activation|summary_first_dropout|summary_proj_to_labels|"
+        "summary_type|summary_use_proj|output_past|id2label|label2id|num_labels|_num_labels|"
+        "problem_type|finetuning_task|attn_implementation|_attn_implementation_autoset",
+    .complete = complete,
+    .build = build,
+};

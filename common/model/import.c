@@ -1,21 +1,23 @@
-/* import.c -- reads the weights of a GPT-2 model from our own exports or from Hugging Face: in
+/* import.c -- reads the weights of a model from our own exports or from Hugging Face: in
  * one file or in several files that an index names, in fp32, bf16 or fp16.
  *
- *   import_model_config -> gpt2_create -> import_open -> import_read ... -> import_close
+ *   import_model_config -> model_create -> import_open -> import_read ... -> import_close
  *
  * The files come from elsewhere, so names, types, shapes and ranges are checked before use. */
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "common/base/dtype.h"
 #include "common/model/export.h"
+#include "common/model/family.h"
 
 enum { COMPARED_ELEMS = 1024, NO_FILE = -1 };
 
-static const char DIR_HINT[] = "pass a directory with the config.json and the model.safetensors of "
-                               "a GPT-2 model";
+static const char DIR_HINT[] =
+    "pass a directory with the config.json and the model.safetensors of a model";
 static const char SHARD_HINT[] = "model.safetensors.index.json names this file: copy it as well";
-static const char SAME_HINT[] = "config.json and the weights must belong to the same GPT-2 model";
+static const char SAME_HINT[] = "config.json and the weights must belong to the same model";
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
@@ -82,37 +84,41 @@ static fsdp_status open_files(import *w, const char *dir)
 
 /* ---- names, types and shapes ----------------------------------------------------------------- */
 
-/* GPT2Model, and the published files, leave "transformer." out. */
-static const char *plain_name(const char *name)
+/* Some files leave the family's prefix out. */
+static const char *plain_name(const model *m, const char *name)
 {
-    static const char PREFIX[] = "transformer.";
-    return name + (strncmp(name, PREFIX, sizeof PREFIX - 1) == 0 ? sizeof PREFIX - 1 : 0);
+    const size_t n = strlen(m->family->prefix);
+    return name + (strncmp(name, m->family->prefix, n) == 0 ? n : 0);
 }
 
 /* The parameter that a tensor holds; -1: none. */
 static int find_param(const model *m, const char *name)
 {
     for (int p = 0; p < m->n_params; p++)
-        if (strcmp(plain_name(m->params[p].name), plain_name(name)) == 0)
+        if (strcmp(plain_name(m, m->params[p].name), plain_name(m, name)) == 0)
             return p;
     return -1;
 }
 
-/* The masks of attention, which older files have: "h.0.attn.bias", "h.0.attn.masked_bias". */
-static bool is_mask(const char *name)
+/* Whether the name fits a glob of the family's list. */
+static bool is_ignored(const model *m, const char *name)
 {
-    const char *end = strstr(name, ".attn.");
-    return end != NULL && strncmp(plain_name(name), "h.", 2) == 0 &&
-           (strcmp(end, ".attn.bias") == 0 || strcmp(end, ".attn.masked_bias") == 0);
+    char globs[256], *rest = globs;
+    snprintf(globs, sizeof globs, "%s", m->family->ignored);
+    for (const char *glob; (glob = strsep(&rest, "|")) != NULL;)
+        if (fnmatch(glob, plain_name(m, name), 0) == 0)
+            return true;
+    return false;
 }
 
 static fsdp_status check_shape(const safetensors *f, const cJSON *t, const param_spec *spec)
 {
-    char got[128], expected[64];
-    if (spec->n_dims > 1)
-        snprintf(expected, sizeof expected, "[%zu,%zu]", spec->dims[0], spec->dims[1]);
-    else
-        snprintf(expected, sizeof expected, "[%zu]", spec->dims[0]);
+    char got[128], expected[96];
+    size_t at = 0;
+    for (int d = 0; d < spec->n_dims; d++)
+        at += (size_t)snprintf(expected + at, sizeof expected - at, "%c%zu", d ? ',' : '[',
+                               spec->dims[d]);
+    snprintf(expected + at, sizeof expected - at, "]");
     json_print(cJSON_GetObjectItemCaseSensitive(t, "shape"), got, sizeof got);
     if (strcmp(got, expected) == 0)
         return FSDP_OK;
@@ -168,7 +174,7 @@ static fsdp_status list_file(import *w, int file, name_list *unknown)
         if (p >= 0) {
             TRY(check_tensor(f, t, &w->m->params[p], &w->tensors[p]));
             w->tensors[p].file = file;
-        } else if (strcmp(t->string, SAFETENSORS_METADATA) != 0 && !is_mask(t->string)) {
+        } else if (strcmp(t->string, SAFETENSORS_METADATA) != 0 && !is_ignored(w->m, t->string)) {
             add_name(unknown, t->string);
         }
     }

@@ -3,6 +3,7 @@
  * A leaf is one sample: a sequence, an image. A micro-batch of b leaves is a whole node of the tree
  * (tree_sum.h), so its sum follows the recursive definition: sum the left half in place and the
  * right half in memory of its own, then add the two. */
+#include <string.h>
 #include "common/model/runner_impl.h"
 
 /* Gradients begin at whole 64 bytes here too, as in every other array of them: a library may choose
@@ -51,8 +52,9 @@ static fsdp_status call_backward(runner *r, const leaf_node *node, float *const 
     const layer *l = &r->cfg.run.m->layers[node->layer];
     layer_io io = runner_call(r, node->layer, node->first, PASS_AGAIN);
     const int i = node->layer;
-    runner_place(r, i, runner_slice(node->d_out, node->first, r->out_bytes[i]), true,
-                 (void **)io.d_out);
+    void *d_out[LAYER_MAX_ARRAYS] = {0};
+    runner_place(r, i, runner_slice(node->d_out, node->first, r->out_bytes[i]), true, d_out);
+    memcpy(io.d_out, d_out, sizeof d_out);
     if (node->d_in != NULL)
         runner_place(r, i - 1, runner_slice(node->d_in, node->first, r->out_bytes[i - 1]), true,
                      io.d_in);

@@ -41,8 +41,7 @@ bool runner_goes_on(const runner *r, int i);
 /* runner_place -- set arrays [LAYER_MAX_ARRAYS] to where one call has the outputs of layer i, if
  * they begin at base, which may be NULL; gradients: those of its outputs. Returns their bytes. */
 size_t runner_place(const runner *r, int i, void *base, bool gradients, void **arrays);
-/* runner_alloc_segments -- allocate the memory that segments share, and set their outs and saved.
- */
+/* runner_alloc_segments -- allocate the memory that segments share, and place outs and saved. */
 fsdp_status runner_alloc_segments(runner *r);
 /* runner_segment_begin -- the first layer of the segment whose last layer is i; -1: none ends
  * there. */

@@ -109,8 +109,11 @@ typedef struct model_config {
     float norm_eps;
 } model_config;
 
+struct model_family;
+
 typedef struct model {
     model_config config;
+    const struct model_family *family;
     int n_layers, n_params, n_blocks;
     array_spec input; /* what the first layer reads */
     layer *layers;

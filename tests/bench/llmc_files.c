@@ -19,7 +19,7 @@
 
 #include "common/data/data.h"
 #include "common/model/export.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 
 enum {
     HEADER_INTS = 256,
@@ -190,7 +190,7 @@ static fsdp_status run(const char *init, const char *text, const char *out)
 import r;
     const char *note;
     TRY(import_model_config(init, &config, &note));
-    TRY(gpt2_create(&config, &m));
+    TRY(model_create(&config, &m));
     fsdp_status status = import_open(init, &m, &r);
     if (status == FSDP_OK) {
         status = write_model(&m, &r, out);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include "common/device/device.h"
 #include "common/model/generate.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/ops/backends.h"
 
 enum { MOST_TOKENS = 1024 };
@@ -36,7 +36,7 @@ import weights = {0 };
     const char *note;
     fsdp_status status;
     GOTO_ON_FAIL(status, import_model_config(dir, &config, &note), done);
-    GOTO_ON_FAIL(status, gpt2_create(&config, &m), done);
+    GOTO_ON_FAIL(status, model_create(&config, &m), done);
     GOTO_ON_FAIL(status, import_open(dir, &m, &weights), done);
     GOTO_ON_FAIL(status, device_open(&dc, &dev), done);
     status = print_logits(&weights, dev, tokens, n_tokens);

@@ -394,24 +394,24 @@ weights() {
     refused "${6:-1}" "weights: $1" "$4" "$5" --init-from "$new/weights"
 }
 tensors=model.safetensors
-refused12 'weights: missing' '/nowhere/config.json: No such file' 'model.safetensors of a GPT-2 model' --init-from /nowhere
+refused12 'weights: missing' '/nowhere/config.json: No such file' 'model.safetensors of a model' --init-from /nowhere
 refused12 'weights: of another size' '--n-layer: got 2, expected 1, which .*/export/config.json has' 'options of size' \
     --init-from "$keep/export" --n-layer 2
 refused 1 'weights: of another preset' '--n-head or --size: got 12, expected 2' 'options of size' \
     --init-from "$keep/export" --size 124m --n-layer 1 --n-head 0
-weights 'of another family' 's/"gpt2"/"llama"/' config.json '"model_type": got "llama", expected "gpt2"' 'GPT-2'
+weights 'of another family' 's/"gpt2"/"llama"/' config.json '"model_type": got "llama", expected one of gpt2' 'one of these families'
 weights 'another function' 's/gelu_new/relu/' config.json '"activation_function": got "relu", expected "gelu_new"' 'GPT-2' 2
 weights 'embeddings that are not tied' 's/true/false/' config.json '"tie_word_embeddings": got false, expected true' 'GPT-2'
 weights 'an unknown field' 's/^{/{"rotary_dim": 4,/' config.json '"rotary_dim": got a field that GPT-2 here does not have' 'remove the field'
-weights 'a field twice' 's/^{/{"n_layer": 2,/' config.json 'got the key "n_layer" twice' 'GPT-2'
-weights 'epsilon in quotes' 's/1e-05/"1e-05"/' config.json '"layer_norm_epsilon": got "1e-05", expected a number' 'GPT-2'
-weights 'text after config.json' 's/^}/} {/' config.json 'text after the object' 'GPT-2'
+weights 'a field twice' 's/^{/{"n_layer": 2,/' config.json 'got the key "n_layer" twice' 'of a model'
+weights 'epsilon in quotes' 's/1e-05/"1e-05"/' config.json '"layer_norm_epsilon": got "1e-05", expected a number' 'of a model'
+weights 'text after config.json' 's/^}/} {/' config.json 'text after the object' 'of a model'
 weights 'whole numbers' 's/F32/I64/' $tensors 'wte.weight: dtype: got I64, expected F32, BF16 or F16' 'convert' 2
-weights 'another shape' 's/\[256,16\]/[512,16]/' $tensors 'wte.weight: shape: got .512,16., expected .256,16.' 'same GPT-2 model'
+weights 'another shape' 's/\[256,16\]/[512,16]/' $tensors 'wte.weight: shape: got .512,16., expected .256,16.' 'same model'
 weights 'another name' 's/ln_f[.]bias/ln_f.bios/' $tensors \
-    '1 parameters without a tensor: transformer.ln_f.bias; 1 tensors of no parameter: transformer.ln_f.bios' 'same GPT-2 model' 2
+    '1 parameters without a tensor: transformer.ln_f.bias; 1 tensors of no parameter: transformer.ln_f.bios' 'same model' 2
 rm -rf "$new/weights" && cp -r "$keep/export" "$new/weights" && truncate -s -4 "$new/weights/$tensors"
-refused12 'weights: cut off' 'model.safetensors: data_offsets: got tensors that .* end elsewhere than the file' 'GPT-2 model' --init-from "$new/weights"
+refused12 'weights: cut off' 'model.safetensors: data_offsets: got tensors that .* end elsewhere than the file' 'of a model' --init-from "$new/weights"
 rm "$new/weights/$tensors"
 echo '{"weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors"}}' >"$new/weights/$tensors.index.json"
 refused12 'weights: a file of the index is missing' 'model-00001-of-00002.safetensors: No such file' 'index.json names this file' \

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include "common/data/data.h"
 #include "common/model/export.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/checkpoint/ckpt_source.h"
 #include "lab1_flatparam/flat_param.h"
 #include "lab4_optimizer/checkpoint.h"
@@ -99,13 +99,17 @@ typedef struct export_files {
 
 static void make_export(fuzz *f, export_files *e)
 {
-    const model_config mc = {
-        .n_blocks = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
+    const model_config mc = {.family = "gpt2",
+                             .n_blocks = 1,
+                             .n_head = 2,
+                             .d_model = 8,
+                             .vocab_size = 16,
+                             .max_seq_len = 8};
     export_writer w;
     path_in(f, "export", e->dir);
     path_in(f, "export/config.json", e->config_path);
     path_in(f, "export/model.safetensors", e->weights_path);
-    FUZZ_EXPECT(f, gpt2_create(&mc, &e->m) == FSDP_OK);
+    FUZZ_EXPECT(f, model_create(&mc, &e->m) == FSDP_OK);
     float *zeros = calloc(e->m.n_param_elems, sizeof *zeros);
     FUZZ_EXPECT(f, export_begin(&e->m, e->dir, UINT64_MAX, &w) == FSDP_OK);
     FUZZ_EXPECT(f, export_append(&w, zeros, e->m.n_param_elems) == FSDP_OK);
@@ -138,7 +142,7 @@ static void try_config(fuzz *f, const export_files *e)
                            mc.vocab_size > 0);
         FUZZ_EXPECT(f, mc.norm_eps > 0.0f && mc.norm_eps < 1.0f);
         if (mc.n_blocks < 1000) /* more are fine too, but take their time */
-            status = gpt2_create(&mc, &m);
+            status = model_create(&mc, &m);
     }
     if (status != FSDP_OK)
         fuzz_expect_error(f, status);
@@ -190,9 +194,13 @@ typedef struct ckpt_files {
 
 static void make_checkpoint(fuzz *f, ckpt_files *c)
 {
-    const model_config mc = {
-        .n_blocks = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
-    FUZZ_EXPECT(f, gpt2_create(&mc, &c->m) == FSDP_OK);
+    const model_config mc = {.family = "gpt2",
+                             .n_blocks = 1,
+                             .n_head = 2,
+                             .d_model = 8,
+                             .vocab_size = 16,
+                             .max_seq_len = 8};
+    FUZZ_EXPECT(f, model_create(&mc, &c->m) == FSDP_OK);
     c->id = (ckpt_id){.run = "0123456789abcdef",
                       .step = STEP,
                       .n_files = 1,

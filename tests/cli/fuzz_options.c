@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/device/dry.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/model/runner.h"
 #include "trainer/trainer_config.h"
 #include "tests/cli/fuzz_lib.h"
@@ -220,7 +220,7 @@ static size_t runner_bytes(const model *m, const trainer_config *cfg)
 static void check_model(fuzz *f, const trainer_config *cfg, const model_config *mc)
 {
     model m = {0};
-    fsdp_status status = gpt2_create(mc, &m);
+    fsdp_status status = model_create(mc, &m);
     if (status != FSDP_OK) {
         fuzz_expect_error(f, status);
         return;

@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/checkpoint/ckpt_source.h"
 
 enum { NAME_BYTES = 128, MAX_CALLS = 8192, MAX_NODES = 1024, MAX_ENTRIES = 64, NEVER = 1 << 30 };
@@ -394,7 +394,7 @@ static void check_all(uint64_t seed, int n_random)
 
 int main(int argc, char **argv)
 {
-    const model_config config = {/* of tests/cli/inject.sh */
+    const model_config config = {.family = "gpt2", /* of tests/cli/inject.sh */
                                  .n_blocks = 1,
                                  .n_head = 2,
                                  .d_model = 16,
@@ -409,7 +409,7 @@ int main(int argc, char **argv)
     read_runs(argv[2]);
     if (device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &dev) != FSDP_OK ||
         comm_open(dev, &(comm_config){.backend = COMM_SELF}, &world) != FSDP_OK ||
-        gpt2_create(&config, &m) != FSDP_OK)
+        model_create(&config, &m) != FSDP_OK)
         stop("cannot begin", fsdp_error_get()->what);
     if (strcmp(argv[1], "check") == 0) {
         check_all(strtoull(argv[5], NULL, 10), atoi(argv[6]));

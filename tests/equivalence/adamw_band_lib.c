@@ -2,7 +2,7 @@
 #include "tests/equivalence/adamw_band_lib.h"
 #include <math.h>
 #include <stdio.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/ops/op_work.h"
 #include "tests/unit/target_lib.h"
 
@@ -89,7 +89,7 @@ fsdp_status adamw_band(suite *s)
     enum { STEPS = 20 };
     double lr[STEPS];
     model_config m = {0};
-    TRY(gpt2_preset("tiny", &m));
+    TRY(model_preset("gpt2", "tiny", &m));
     m.max_seq_len = 32;
     for (int t = 0; t < STEPS; t++)
         lr[t] =

@@ -14,7 +14,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "tests/equivalence/adamw_band_lib.h"
 #include "tests/equivalence/canonical_lib.h"
 #include "tests/equivalence/fast_lib.h"
@@ -31,7 +31,7 @@ static void few_suite(suite *s, const model_config *m)
 static void tiny_suite(suite *s)
 {
     model_config m = {0};
-    fsdp_status st = gpt2_preset("tiny", &m);
+    fsdp_status st = model_preset("gpt2", "tiny", &m);
     FSDP_ASSERT_EQ(st, FSDP_OK);
     m.max_seq_len = 16;
     const bool quick = s->level > 0;
@@ -58,7 +58,7 @@ static void xl_suite(suite *s)
 {
     model_config m = {0};
     run_result single = {0};
-    fsdp_status st = gpt2_preset("xl-2l", &m);
+    fsdp_status st = model_preset("gpt2", "xl-2l", &m);
     FSDP_ASSERT_EQ(st, FSDP_OK);
     m.max_seq_len = 16;
     run_config c = suite_config(&m, target_backend()->fast(), GRAD_ACC_CANONICAL);

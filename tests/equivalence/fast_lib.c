@@ -37,7 +37,7 @@
 #include "tests/equivalence/fast_lib.h"
 #include <math.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "tests/equivalence/twin_lib.h"
 
 enum { SAMPLES = 8, BAND_STEPS = 10 };
@@ -179,7 +179,7 @@ void fast_shapes(suite *s, const model_config *mc, const ops *o, const dtypes *t
     c.param_dtype = types->param;
     c.batch = 4;
     c.lr = (double)GRAD_LR;
-    fsdp_status st = gpt2_create(mc, &m);
+    fsdp_status st = model_create(mc, &m);
     if (st == FSDP_OK)
         st = suite_run_single(s, &c, 1, &one);
     if (st == FSDP_OK)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/model/runner.h"
 
 typedef struct run {
@@ -77,7 +77,7 @@ static fsdp_status run_create(run *r)
 {
     const run_config *c = r->cfg;
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
-    TRY(gpt2_create(&c->model, &r->m));
+    TRY(model_create(&c->model, &r->m));
     TRY(model_freeze(&r->m, c->freeze));
     TRY(c->corpus_tokens > 0 ? corpus_synthetic(0, c->corpus_tokens, c->model.vocab_size, &r->data)
                              : run_corpus(c->model.vocab_size, &r->data));

@@ -2,7 +2,7 @@
 #include "tests/equivalence/suite_lib.h"
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "tests/equivalence/dry_lib.h"
 #include "tests/equivalence/twin_lib.h"
 #include "tests/unit/target_lib.h"
@@ -146,7 +146,7 @@ fsdp_status twin_step_make(const run_config *c, int world_size, size_t batch, tw
     float scale = (float)(1.0 / (double)(nodes * batch * c->seq_len));
     out->nodes = nodes;
     out->scale = (double)scale;
-    TRY(gpt2_create(&c->model, &m));
+    TRY(model_create(&c->model, &m));
     TRY(run_corpus(c->model.vocab_size, &data));
     TRY(twin_create(&(twin_config){.m = &m,
                                    .ops = c->ops,

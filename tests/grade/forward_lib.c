@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/philox.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/model/init.h"
 #include "common/model/runner.h"
 #include "lab2_forward/fsdp_setup.h"
@@ -22,8 +22,8 @@ static fsdp_status make_case(grade *g, forward_case *c)
 {
     c->g = g;
     model_config config;
-    TRY(gpt2_preset("tiny", &config));
-    TRY(gpt2_create(&config, &c->m));
+    TRY(model_preset("gpt2", "tiny", &config));
+    TRY(model_create(&config, &c->m));
     for (int i = 0; i < BATCH * SEQ_LEN; i++) {
         c->tokens[i] = (int32_t)(philox_u32(5, (uint64_t)g->rank, (uint64_t)i) % config.vocab_size);
         c->targets[i] =

@@ -3,7 +3,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/model/init.h"
 #include "lab1_flatparam/dim0.h"
 #include "lab1_flatparam/flat_param.h"
@@ -730,8 +730,8 @@ static fsdp_status task_1_5(grade *g)
     TRY(check_peak(g));
     model_config config;
     model m;
-    TRY(gpt2_preset("tiny", &config));
-    TRY(gpt2_create(&config, &m));
+    TRY(model_preset("gpt2", "tiny", &config));
+    TRY(model_create(&config, &m));
     fsdp_status st = FSDP_OK;
     const wrap_policy policies[] = {WRAP_BLOCK, WRAP_SUB_BLOCK, WRAP_SIZE, WRAP_MODEL};
     for (int i = 0; st == FSDP_OK && i < 4; i++)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include "common/device/dry.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/reducer_setup.h"
 #include "tests/unit/target_lib.h"
@@ -167,7 +167,7 @@ static fsdp_status open_dry(six *s)
 static fsdp_status six_create(six *s)
 {
     TRY(s->line ? open_dry(s) : open_device(s));
-    TRY(gpt2_create(&SIX, &s->m));
+    TRY(model_create(&SIX, &s->m));
     run_context run = {.m = &s->m,
                        .ops = s->line ? ops_cpu_portable() : s->g->ops,
                        .dev = s->dev,

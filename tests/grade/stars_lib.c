@@ -2,7 +2,7 @@
 #include "tests/grade/stars_lib.h"
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "lab3_backward/no_sync.h"
 #include "lab3_backward/recompute.h"
 #include "tests/equivalence/run_lib.h"
@@ -216,7 +216,7 @@ fsdp_status task_3_10(grade *g)
     model m;
     corpus data;
     one_run plain = {0}, again = {0};
-    TRY(gpt2_create(&config, &m));
+    TRY(model_create(&config, &m));
     TRY(run_corpus(config.vocab_size, &data));
     size_t saved = 0;
     for (int i = 1; i <= 2; i++)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/pmath.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "tests/equivalence/run_lib.h"
 #include "tests/grade/explain_lib.h"
 #include "tests/grade/handmade_lib.h"
@@ -38,7 +38,7 @@ static fsdp_status tiny_config(const grade *g, int world_size, run_config *c)
         return fsdp_error(FSDP_ESKIP, "", "4.6 runs on 1 to 4 ranks");
     c->batch = (size_t)batch[world_size];
     c->grad_accum = accum[world_size];
-    TRY(gpt2_preset("tiny", &c->model));
+    TRY(model_preset("gpt2", "tiny", &c->model));
     c->model.max_seq_len = TINY_SEQ_LEN;
     return FSDP_OK;
 }

@@ -5,7 +5,7 @@
 #include "tests/grade/whole_lib.h"
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/model/runner.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "tests/equivalence/twin_lib.h"
@@ -46,7 +46,7 @@ static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_s
         g, &(device_config){.n_threads = 1, .debug_fill = true, .async_compute = true}, &w->dev));
     const comm_config cc = target_comm(8);
     TRY(comm_open(w->dev, &cc, &w->comm));
-    TRY(gpt2_create(&SMALL, &w->m));
+    TRY(model_create(&SMALL, &w->m));
     TRY(corpus_synthetic(SEED, 4096, SMALL.vocab_size, &w->data));
     run_context run = {.m = &w->m,
                        .ops = g->ops,

@@ -113,7 +113,7 @@ static void make_tokens(rig *r)
 void rig_open(rig *r, const rig_config *c)
 {
     *r = (rig){.o = c->ops, .batch = c->batch, .seq_len = c->seq_len, .type = c->type};
-    must(gpt2_create(c->model, &r->m));
+    must(model_create(c->model, &r->m));
     r->m.chunk_rows = c->chunk_rows;
     must(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &r->dev));
     r->s = device_compute_stream(r->dev);

@@ -3,7 +3,7 @@
  *
  *   rig_open -> rig_forward -> rig_backward -> rig_close */
 #pragma once
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 
 typedef struct rig {
     model m;

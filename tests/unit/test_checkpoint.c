@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/checkpoint/ckpt_source.h"
 #include "tests/unit/unit_lib.h"
 
@@ -92,8 +92,13 @@ static void fail_call(long n)
 
 /* ---- a run that saves ------------------------------------------------------------------------ */
 
-static const model_config SMALL = {
-    .n_blocks = 1, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+static const model_config SMALL = {.family = "gpt2",
+                                   .n_blocks = 1,
+                                   .n_head = 2,
+                                   .d_model = 6,
+                                   .d_ff = 14,
+                                   .vocab_size = 11,
+                                   .max_seq_len = 7};
 static device *dev;
 static comm *world;
 static model m;
@@ -691,7 +696,7 @@ static int open_all(void **state)
 {
     OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &dev));
     OK(comm_open(dev, &(comm_config){.backend = COMM_SELF}, &world));
-    OK(gpt2_create(&SMALL, &m));
+    OK(model_create(&SMALL, &m));
     return temp_dir_make(state);
 }
 

@@ -54,7 +54,8 @@ static float *grad_of(const head *h, int k)
 
 static void head_run(head *h, const ops *o, dtype type, size_t chunk_rows)
 {
-    static const model_config MODEL = {.n_blocks = 1,
+    static const model_config MODEL = {.family = "gpt2",
+                                       .n_blocks = 1,
                                        .n_head = 2,
                                        .d_model = 34,
                                        .d_ff = 14,

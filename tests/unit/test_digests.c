@@ -7,7 +7,7 @@
  * fit. */
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/observe/digest_file.h"
 #include "common/steps/baseline.h"
 #include "common/steps/digests.h"
@@ -113,7 +113,7 @@ static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
     const model_config config = {"gpt2", 1, 2, 8, 32, 11, SEQ_LEN, 1e-5f};
     run r = {.s = device_compute_stream(f->dev), .param = 1};
     digests *d;
-    TRY(gpt2_create(&config, &r.m));
+    TRY(model_create(&config, &r.m));
     const run_context context = {.m = &r.m,
                                  .ops = ops_cpu_portable(),
                                  .dev = f->dev,

@@ -5,7 +5,7 @@
  *   mpiexec -n W build/tests/unit/test_dim0          (W = 1 runs without mpiexec too) */
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/model/init.h"
 #include "common/ops/ops.h"
 #include "lab2_forward/fsdp_setup.h"
@@ -34,7 +34,7 @@ typedef struct rig {
 static void rig_make(rig *x, comm_fixture *f, int shard_size, grad_acc_mode mode)
 {
     *x = (rig){.f = f};
-    CHECK_OK(f, gpt2_create(&MODEL, &x->m));
+    CHECK_OK(f, model_create(&MODEL, &x->m));
     CHECK_OK(f, mesh_open(f->c, shard_size, &x->mesh));
     const fsdp_config config = {.run = {.m = &x->m,
                                         .ops = ops_cpu_portable(),

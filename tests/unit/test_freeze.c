@@ -20,7 +20,7 @@ static int frozen_by(const char *patterns, int *border)
 {
     model m;
     int n = 0;
-    OK(gpt2_create(&TWO_BLOCKS, &m));
+    OK(model_create(&TWO_BLOCKS, &m));
     OK(model_freeze(&m, patterns));
     for (int p = 0; p < m.n_params; p++)
         n += m.params[p].frozen;
@@ -66,7 +66,7 @@ static void test_bad_names(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model m;
-        OK(gpt2_create(&TWO_BLOCKS, &m));
+        OK(model_create(&TWO_BLOCKS, &m));
         assert_int_equal(model_freeze(&m, cases[i][0]), FSDP_EINVAL);
         assert_says(cases[i][1]);
         model_free(&m);

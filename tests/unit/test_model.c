@@ -14,8 +14,13 @@
 #include "tests/unit/model_lib.h"
 
 /* Sizes that share no factor with each other where possible, so that a wrong stride shows. */
-static const model_config SMALL = {
-    .n_blocks = 2, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+static const model_config SMALL = {.family = "gpt2",
+                                   .n_blocks = 2,
+                                   .n_head = 2,
+                                   .d_model = 6,
+                                   .d_ff = 14,
+                                   .vocab_size = 11,
+                                   .max_seq_len = 7};
 enum { BATCH = 3, SEQ = 5 };
 
 /* ---- lists ---------------------------------------------------------------------------------- */
@@ -37,8 +42,8 @@ static void test_presets(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         model_config c;
         model m;
-        assert_int_equal(gpt2_preset(rows[i].name, &c), FSDP_OK);
-        assert_int_equal(gpt2_create(&c, &m), FSDP_OK);
+        assert_int_equal(model_preset("gpt2", rows[i].name, &c), FSDP_OK);
+        assert_int_equal(model_create(&c, &m), FSDP_OK);
         assert_int_equal(m.n_param_elems, rows[i].elems);
         assert_int_equal(m.n_layers, rows[i].layers);
         assert_int_equal(m.n_blocks * 2 + 2, rows[i].layers);
@@ -48,7 +53,7 @@ static void test_presets(void **state)
         model_free(&m); /* a zeroed struct is accepted */
     }
     model_config c;
-    assert_int_equal(gpt2_preset("huge", &c), FSDP_EINVAL);
+    assert_int_equal(model_preset("gpt2", "huge", &c), FSDP_EINVAL);
     assert_non_null(strstr(fsdp_error_get()->what, "'huge'"));
     assert_non_null(strstr(fsdp_error_get()->hint, names));
 }
@@ -95,7 +100,7 @@ static void test_lists(void **state)
     model_config config = SMALL;
     config.n_blocks = 1;
     model m;
-    assert_int_equal(gpt2_create(&config, &m), FSDP_OK);
+    assert_int_equal(model_create(&config, &m), FSDP_OK);
     assert_int_equal(m.n_params, sizeof rows / sizeof *rows);
     size_t elems = 0;
     int p = 0;
@@ -138,14 +143,15 @@ static void test_config_refused(void **state)
         {1, 2, 2, 0, 11, SIZE_MAX / 8, "do not fit a size_t"},    /* only the sum */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const model_config c = {.n_blocks = rows[i].n_blocks,
+        const model_config c = {.family = "gpt2",
+                                .n_blocks = rows[i].n_blocks,
                                 .n_head = rows[i].n_head,
                                 .d_model = rows[i].d_model,
                                 .d_ff = rows[i].d_ff,
                                 .vocab_size = rows[i].vocab,
                                 .max_seq_len = rows[i].positions};
         model m;
-        assert_int_equal(gpt2_create(&c, &m), FSDP_EINVAL);
+        assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
         if (strstr(fsdp_error_get()->what, rows[i].says) == NULL)
             fail_msg("row %zu: got \"%s\"", i, fsdp_error_get()->what);
         assert_true(fsdp_error_get()->hint[0] != '\0');
@@ -159,7 +165,7 @@ static void test_views(void **state)
     (void)state;
     model m;
     model_views v;
-    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    assert_int_equal(model_create(&SMALL, &m), FSDP_OK);
     assert_int_equal(model_views_init(&m, &v), FSDP_OK);
     for (int p = 0; p < m.n_params; p++) {
         assert_null(v.params[p]);
@@ -178,8 +184,8 @@ static void test_init_ranges(void **state)
     (void)state;
     model_config c;
     model m;
-    assert_int_equal(gpt2_preset("tiny", &c), FSDP_OK);
-    assert_int_equal(gpt2_create(&c, &m), FSDP_OK);
+    assert_int_equal(model_preset("gpt2", "tiny", &c), FSDP_OK);
+    assert_int_equal(model_create(&c, &m), FSDP_OK);
     for (int p = 0; p < m.n_params; p++) {
         const size_t n = m.params[p].elems;
         float *whole = malloc(n * sizeof *whole), *parts = malloc(n * sizeof *parts);
@@ -201,8 +207,8 @@ static void test_init_values(void **state)
     (void)state;
     model_config c;
     model m;
-    assert_int_equal(gpt2_preset("tiny", &c), FSDP_OK);
-    assert_int_equal(gpt2_create(&c, &m), FSDP_OK);
+    assert_int_equal(model_preset("gpt2", "tiny", &c), FSDP_OK);
+    assert_int_equal(model_create(&c, &m), FSDP_OK);
     for (int p = 0; p < m.n_params; p++) {
         const param_spec *spec = &m.params[p];
         const size_t n = spec->elems;
@@ -469,7 +475,7 @@ static void test_loss_at_init(void **state)
     (void)state;
     model_config c;
     rig r;
-    assert_int_equal(gpt2_preset("tiny", &c), FSDP_OK);
+    assert_int_equal(model_preset("gpt2", "tiny", &c), FSDP_OK);
     rig_open(&r, &(rig_config){.model = &c, .ops = ops_cpu_fast(), .batch = 2, .seq_len = 32});
     for (int p = 0; p < r.m.n_params; p++)
         if (r.m.params[p].tied_to == NOT_TIED)

@@ -22,8 +22,13 @@
 #include "tests/unit/model_lib.h"
 #include "tests/unit/rounding_ops_lib.h"
 
-static const model_config SMALL = {
-    .n_blocks = 2, .n_head = 2, .d_model = 6, .d_ff = 14, .vocab_size = 11, .max_seq_len = 7};
+static const model_config SMALL = {.family = "gpt2",
+                                   .n_blocks = 2,
+                                   .n_head = 2,
+                                   .d_model = 6,
+                                   .d_ff = 14,
+                                   .vocab_size = 11,
+                                   .max_seq_len = 7};
 enum { BATCH = 3, SEQ = 5, SAMPLES = 16 };
 
 static void open_as(rig *r, const ops *o, dtype type)
@@ -158,7 +163,7 @@ static void test_saved_bytes(void **state)
     (void)state;
     enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 11, H = 2 };
     model m;
-    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    assert_int_equal(model_create(&SMALL, &m), FSDP_OK);
     for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
         const size_t x = dtype_bytes(type), norm = 2 * lines(ROWS * 4) + lines(ROWS * C * x);
         const size_t expected[] = {
@@ -179,7 +184,7 @@ static void test_scratch_bytes(void **state)
     (void)state;
     enum { ROWS = BATCH * SEQ, C = 6, F = 14 };
     model m;
-    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    assert_int_equal(model_create(&SMALL, &m), FSDP_OK);
     for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
         const size_t x = dtype_bytes(type), all = lines(ROWS * C * x) + lines(2 * C * 4);
         const size_t expected[] = {0, all + lines(ROWS * 3 * C * x), all + lines(ROWS * F * x),
@@ -224,7 +229,7 @@ static void test_activation_bytes(void **state)
     (void)state;
     enum { N_SEQ = 4, C = 6, F = 14, V = 11, H = 2 };
     model m;
-    assert_int_equal(gpt2_create(&SMALL, &m), FSDP_OK);
+    assert_int_equal(model_create(&SMALL, &m), FSDP_OK);
     for (int by_leaf = 0; by_leaf < 2; by_leaf++)
         for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
             const size_t batch = by_leaf ? 1 : N_SEQ, rows = batch * SEQ, x = dtype_bytes(type);

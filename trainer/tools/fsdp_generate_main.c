@@ -16,7 +16,7 @@
 #include "common/base/philox.h"
 #include "common/device/device.h"
 #include "common/model/generate.h"
-#include "common/model/gpt2.h"
+#include "common/model/family.h"
 #include "common/ops/backends.h"
 
 enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };
@@ -145,7 +145,7 @@ import weights = {0 };
     fsdp_status status;
     GOTO_ON_FAIL(status, backend_check(opt->device), done);
     GOTO_ON_FAIL(status, import_model_config(dir, &config, &note), done);
-    GOTO_ON_FAIL(status, gpt2_create(&config, &m), done);
+    GOTO_ON_FAIL(status, model_create(&config, &m), done);
     const device_config dc = {.backend = backend_of(opt->device)->device,
                               .n_threads =
                                   opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};

@@ -1,0 +1,106 @@
+/* family.h -- the registry of models: GPT-2, ...
+ *
+ *   model_preset | import_model_config -> (caller changes sizes) -> model_create -> model_free
+ *
+ * A family is one file that defines a model_family: its sizes by name, its layers with their
+ * parameters, and its config.json. It gets a row in family.c. README.md here shows one. */
+#pragma once
+#include <cjson/cJSON.h>
+#include "common/model/unit.h"
+
+/* ---- config.json, both ways ------------------------------------------------------------------ */
+
+/* What a field of config.json is. A field that the table does not list is refused unless null. */
+typedef enum config_kind {
+    CONFIG_SIZE,    /* a whole number from 1: the size_t at `at` */
+    CONFIG_SIZE_OR, /* the same; missing or null: 0, which model_create replaces */
+    CONFIG_SAME,   /* may be missing; else the size_t at `at`, which was read before. Not written */
+    CONFIG_NUMBER, /* above 0 and below `most`: the float at `at`; missing: `otherwise` */
+    CONFIG_FIXED,  /* `value` or or_value, JSON texts, or missing. `value` is written */
+    CONFIG_ABSENT, /* the same, but not written */
+    CONFIG_DROPOUT,    /* not obeyed, with a note; 0 is written */
+    CONFIG_LAST_TOKEN, /* read by nobody; vocab_size - 1 is written */
+    CONFIG_WRITTEN     /* read by nobody; `value` is written */
+} config_kind;
+
+typedef struct config_field {
+    const char *key;
+    config_kind kind;
+    size_t at;
+    const char *value, *or_value;
+    float otherwise, most;
+} config_field;
+
+#define CONFIG_AT(member) .at = offsetof(model_config, member)
+
+/* ---- families -------------------------------------------------------------------------------- */
+
+typedef struct model_preset_row {
+    const char *name;
+    model_config config;
+} model_preset_row;
+
+typedef struct model_family {
+    const char *name, *title;        /* "gpt2", as in --model and model_type; "GPT-2" */
+    const model_preset_row *presets; /* ends with a row without a name; the first is the default */
+    /* Parameters of a block are named BLOCKS.number.NAME, its layers by the last word of BLOCKS:
+     * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". */
+    const char *blocks;
+    const char *prefix;         /* which files may leave out of a parameter's name */
+    const char *ignored;        /* globs, with | between, of tensors that files may have */
+    const config_field *fields; /* in the order in which they are written; ends without a key */
+    const char *harmless;       /* names, with | between, of fields that change nothing here */
+    /* complete -- replace what is 0 in *c by its usual value, and check the rest.
+     *   errors  FSDP_EINVAL */
+    fsdp_status (*complete)(model_config *c);
+    /* build -- set m->input; model_add_layer, model_add_param, ... in order. It is called twice:
+     * the first time only counts. */
+    void (*build)(model *m);
+} model_family;
+
+extern const model_family GPT2_FAMILY;
+#define MODEL_FAMILIES "gpt2" /* their names, with | between, in the order of family.c */
+
+/* model_family_find -- NULL: there is none of that name. */
+const model_family *model_family_find(const char *name);
+
+/* model_preset -- the sizes of a family by name; size NULL: its first.
+ *   errors  FSDP_EINVAL with the list of names */
+fsdp_status model_preset(const char *family, const char *size, model_config *config);
+/* model_create -- the lists of layers and parameters; no memory for the parameters themselves.
+ *   config  sizes that are 0 get their usual values
+ *   m       the caller's; owns the lists until model_free. It must not move: layers point back to
+ *           it
+ *   errors  FSDP_EINVAL (no such family; sizes that do not fit together, or overflow);
+ *           FSDP_ENOMEM */
+fsdp_status model_create(const model_config *config, model *m);
+
+/* ---- for build ------------------------------------------------------------------------------- */
+
+/* model_add_layer -- append a layer. kind: its name and functions; the other members are zero.
+ * block -1: it is in no block. */
+void model_add_layer(model *m, const layer *kind, int block);
+/* model_add_out -- append an array to what the layer that was added last gives to the next one. */
+void model_add_out(model *m, const char *name, size_t width, array_kind kind);
+/* model_add_param -- append a parameter of the layer that was added last, with its dims [n_dims]
+ * from `spec` (the zeros after them are not counted), its initial values and its name, to which the
+ * block's is added. It decays if it has two dimensions or more. */
+void model_add_param(model *m, const param_spec *spec);
+/* model_add_vector, model_add_matrix -- the same for one dimension and for two; std: of the initial
+ * values. */
+void model_add_vector(model *m, const char *name, size_t n, init_rule init);
+void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, float std);
+/* model_add_tied -- append a parameter that shares the storage of parameter number `of`. */
+void model_add_tied(model *m, const char *name, int of);
+
+/* ---- for files ------------------------------------------------------------------------------- */
+
+/* import_model_config -- read DIR/config.json into *config.
+ *   *note   "", or words about a field that is not obeyed (dropout); a literal
+ *   errors  FSDP_EIO; FSDP_EINVAL: a field, with the value got and the one expected; FSDP_ENOMEM */
+fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
+/* model_write_config -- write it as config.json. An error of out shows when the file is synced. */
+void model_write_config(const model_config *c, FILE *out);
+
+/* model_check_positive -- FSDP_EINVAL that names --option if value is 0. */
+fsdp_status model_check_positive(const model_config *c, const char *option, size_t value);

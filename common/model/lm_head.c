@@ -1,0 +1,155 @@
+/* lm_head.c -- the last layer of a language model: logits and loss; see transformer.h. */
+#include "common/model/transformer.h"
+
+/* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------
+ *
+ * With model.chunk_rows the logits of all rows never exist together. A forward that a backward
+ * follows computes only the norm. Backward then takes chunk by chunk: it computes the logits of a
+ * chunk, replaces them by their gradient as it adds to the loss, and computes the two products of
+ * that gradient. So no product is computed twice. An evaluation takes the loss chunk by chunk in
+ * forward. Without chunk_rows all rows are one chunk. [Hsu et al. 2024] */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t head_chunk_rows(const layer *l, size_t rows)
+{
+    const size_t most = l->model->chunk_rows;
+    return most > 0 && most < rows ? most : rows;
+}
+
+static layer_bytes head_arrays(const layer *l, const layer_io *io, layer_arrays *k)
+{
+    const size_t V = l->model->config.vocab_size, rows = io->batch * io->seq_len;
+    const bool chunked = l->model->chunk_rows > 0;
+    layer_bytes need = lay_out(l, io, (layer_cols){.wide = chunked ? 0 : V}, k);
+    k->total = NULL;
+    if (!chunked)
+        return need;
+    /* after the norm's output, which is in scratch if nothing is saved */
+    room work = {.base = io->scratch, .bytes = larger(need.saved, need.scratch)};
+    k->wide = room_take(&work, head_chunk_rows(l, rows) * V, io->type);
+    k->total = room_take(&work, 1, DTYPE_I64); /* as large as a double */
+    need.scratch = work.bytes;
+    return need;
+}
+
+static layer_bytes head_bytes(const layer *l, size_t rows, dtype type)
+{
+    return head_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
+                       &(layer_arrays){0});
+}
+
+static void *row_of(void *array, size_t row, size_t cols, dtype type)
+{
+    return array ? (char *)array + row * cols * dtype_bytes(type) : NULL;
+}
+
+/* The call for the chunk of *io's rows that begins at row `first`. *k has the arrays of all rows;
+ * it is changed to the chunk's arrays. */
+static layer_io head_chunk(const layer *l, const layer_io *io, size_t first, layer_arrays *k)
+{
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    const size_t rows = io->batch * io->seq_len, most = head_chunk_rows(l, rows);
+    layer_io part = *io;
+    part.batch = 1;
+    part.seq_len = rows - first < most ? rows - first : most;
+    part.targets = io->targets ? io->targets + first : NULL;
+    part.logits = row_of(io->logits, first, V, io->type);
+    part.overwrite = first > 0 ? NULL : io->overwrite;
+    k->norm = row_of(k->norm, first, C, io->type);
+    k->d_norm = row_of(k->d_norm, first, C, io->type);
+    return part;
+}
+
+/* Logits of a chunk, its loss and, if wanted, the gradient of its logits in k->wide. */
+static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const layer_io *io,
+                             const layer_arrays *k, bool wants_grad)
+{
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    void *logits = io->logits != NULL ? io->logits : k->wide;
+    TRY(o->matmul(s, &(matmul_args){.out = logits,
+                                    .a = k->norm,
+                                    .b = io->params[l->n_params - 1],
+                                    .trans_b = true,
+                                    .m = io->seq_len,
+                                    .n = V,
+                                    .k = C,
+                                    .type = io->type,
+                                    .out_type = io->type}));
+    if (io->targets == NULL)
+        return FSDP_OK;
+    return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
+                                                     .total = k->total,
+                                                     .d_logits = wants_grad ? k->wide : NULL,
+                                                     .logits = logits,
+                                                     .targets = io->targets,
+                                                     .rows = io->seq_len,
+                                                     .vocab = V,
+                                                     .type = io->type});
+}
+
+/* The two products of the gradient of a chunk's logits, which is in k->wide. */
+static fsdp_status head_grads(const layer *l, const ops *o, stream *s, const layer_io *io,
+                              const layer_arrays *k)
+{
+    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    if (io->grads[l->n_params - 1] != NULL)
+        TRY(o->matmul(s, &(matmul_args){.out = io->grads[l->n_params - 1],
+                                        .a = k->wide,
+                                        .trans_a = true,
+                                        .b = k->norm,
+                                        .m = V,
+                                        .n = C,
+                                        .k = io->seq_len,
+                                        .accumulate = grad_adds(io, l->n_params - 1),
+                                        .type = io->type}));
+    return o->matmul(s, &(matmul_args){.out = k->d_norm,
+                                       .a = k->wide,
+                                       .b = io->params[l->n_params - 1],
+                                       .m = io->seq_len,
+                                       .n = C,
+                                       .k = V,
+                                       .type = io->type,
+                                       .out_type = io->type});
+}
+
+static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const size_t rows = io->batch * io->seq_len;
+    layer_arrays all;
+    head_arrays(l, io, &all);
+    TRY(norm_forward(l, o, s, io, &all));
+    if (all.total != NULL && io->keeps)
+        return FSDP_OK;
+    if (all.total != NULL)
+        TRY(device_zero(s, all.total, sizeof *all.total));
+    for (size_t first = 0; first < rows; first += head_chunk_rows(l, rows)) {
+        layer_arrays k = all;
+        const layer_io part = head_chunk(l, io, first, &k);
+        TRY(head_loss(l, o, s, &part, &k, io->keeps));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const size_t rows = io->batch * io->seq_len;
+    layer_arrays all;
+    head_arrays(l, io, &all);
+    if (all.total != NULL)
+        TRY(device_zero(s, all.total, sizeof *all.total));
+    for (size_t first = 0; first < rows; first += head_chunk_rows(l, rows)) {
+        layer_arrays k = all;
+        const layer_io part = head_chunk(l, io, first, &k);
+        if (all.total != NULL)
+            TRY(head_loss(l, o, s, &part, &k, true));
+        TRY(head_grads(l, o, s, &part, &k));
+    }
+    return norm_backward(l, o, s, io, &all, NULL);
+}
+
+const layer LM_HEAD = {
+    .name = "head", .bytes = head_bytes, .forward = head_forward, .backward = head_backward};

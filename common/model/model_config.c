@@ -1,0 +1,200 @@
+/* model_config.c -- config.json, both ways, by the table of the model's family. A field that
+ * changes what the model computes must have the value that this project computes with; no field is
+ * skipped in silence. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/options.h"
+#include "common/model/export.h"
+#include "common/model/family.h"
+
+static const char DIR_HINT[] =
+    "pass a directory with the config.json and the model.safetensors of a model";
+
+/* A config.json that is being read. */
+typedef struct reading {
+    const char *path;
+    const cJSON *j;
+    const model_family *family;
+    model_config *c;
+    const char **note;
+} reading;
+
+static size_t *size_at(const model_config *c, const config_field *f)
+{
+    return (size_t *)((char *)c + f->at);
+}
+
+static float *number_at(const model_config *c, const config_field *f)
+{
+    return (float *)((char *)c + f->at);
+}
+
+static fsdp_status read_size(const reading *r, const config_field *f, const cJSON *item)
+{
+    size_t got;
+    if (item == NULL)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", r->path, f->key);
+    if (!json_size(item, &got) || got == 0 || got > INT32_MAX)
+        return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                          "import: %s: \"%s\": expected a whole number from 1 to %d", r->path,
+                          f->key, INT32_MAX);
+    if (f->kind == CONFIG_SAME && got != *size_at(r->c, f))
+        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\": got %zu, expected %s, %zu",
+                          r->path, f->key, got, f->value, *size_at(r->c, f));
+    *size_at(r->c, f) = got;
+    return FSDP_OK;
+}
+
+static fsdp_status read_number(const reading *r, const config_field *f, const cJSON *item)
+{
+    char got[48];
+    float *at = number_at(r->c, f);
+    *at = item == NULL ? f->otherwise : cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
+    if (*at > 0.0f && *at < f->most)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                      "import: %s: \"%s\": got %s, expected a number above 0 and below %g", r->path,
+                      f->key, json_print(item, got, sizeof got), (double)f->most);
+}
+
+static fsdp_status check_fixed(const reading *r, const config_field *f, const cJSON *item)
+{
+    char got[80], hint[64];
+    json_print(item, got, sizeof got);
+    if (item == NULL || cJSON_IsNull(item) || strcmp(got, f->value) == 0 ||
+        (f->or_value && strcmp(got, f->or_value) == 0))
+        return FSDP_OK;
+    snprintf(hint, sizeof hint, "use a plain %s model", r->family->title);
+    return fsdp_error(FSDP_EINVAL, hint, "import: %s: \"%s\": got %s, expected %s", r->path, f->key,
+                      got, f->value);
+}
+
+static fsdp_status read_field(const reading *r, const config_field *f)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(r->j, f->key);
+    const bool is_given = item != NULL && !cJSON_IsNull(item);
+    switch (f->kind) {
+    case CONFIG_SIZE:
+        return read_size(r, f, item);
+    case CONFIG_SIZE_OR:
+    case CONFIG_SAME:
+        return is_given ? read_size(r, f, item) : FSDP_OK;
+    case CONFIG_NUMBER:
+        return read_number(r, f, item);
+    case CONFIG_FIXED:
+    case CONFIG_ABSENT:
+        return check_fixed(r, f, item);
+    case CONFIG_DROPOUT:
+        if (item != NULL && (!cJSON_IsNumber(item) || item->valuedouble != 0.0))
+            *r->note = "config.json asks for dropout: there is no dropout in this model here; it "
+                       "trains without";
+        return FSDP_OK;
+    default:
+        return FSDP_OK;
+    }
+}
+
+/* What an unknown field would change is unknown, so it is refused unless it is null. */
+static fsdp_status check_unknown(const reading *r)
+{
+    for (const cJSON *item = r->j->child; item != NULL; item = item->next) {
+        const config_field *f = r->family->fields;
+        while (f->key && strcmp(f->key, item->string) != 0)
+            f++;
+        if (!f->key && !cJSON_IsNull(item) && strcmp(item->string, "model_type") != 0 &&
+            options_choice(r->family->harmless, item->string) < 0)
+            return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
+                              "import: %s: \"%.64s\": got a field that %s here does not have",
+                              r->path, item->string, r->family->title);
+    }
+    return FSDP_OK;
+}
+
+/* The family that model_type names. GPT-2 is the usual one. */
+static fsdp_status find_family(reading *r)
+{
+    char got[80];
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(r->j, "model_type");
+    if (type == NULL || cJSON_IsNull(type))
+        r->family = &GPT2_FAMILY;
+    else if (cJSON_IsString(type))
+        r->family = model_family_find(type->valuestring);
+    if (r->family) {
+        snprintf(r->c->family, sizeof r->c->family, "%s", r->family->name);
+        return FSDP_OK;
+    }
+    return fsdp_error(FSDP_EINVAL, "use a model of one of these families: " MODEL_FAMILIES,
+                      "import: %s: \"model_type\": got %s, expected one of " MODEL_FAMILIES,
+                      r->path, json_print(type, got, sizeof got));
+}
+
+static fsdp_status read_fields(reading *r)
+{
+    TRY(find_family(r));
+    for (const config_field *f = r->family->fields; f->key; f++)
+        TRY(read_field(r, f));
+    TRY(check_unknown(r));
+    return r->family->complete(r->c);
+}
+
+fsdp_status import_model_config(const char *dir, model_config *config, const char **note)
+{
+    char path[IMPORT_PATH_ROOM];
+    cJSON *j = NULL;
+    snprintf(path, sizeof path, "%s/%s", dir, EXPORT_CONFIG);
+    *config = (model_config){0};
+    *note = "";
+    TRY(json_read_file(path, DIR_HINT, &j));
+    fsdp_status status = read_fields(&(reading){.path = path, .j = j, .c = config, .note = note});
+    cJSON_Delete(j);
+    return status;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* The shortest decimal that is this float: 1e-05. */
+static void write_number(FILE *out, float value)
+{
+    char text[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    fputs(text, out);
+}
+
+static void write_field(FILE *out, const model_config *c, const config_field *f)
+{
+    switch (f->kind) {
+    case CONFIG_SIZE:
+    case CONFIG_SIZE_OR:
+        fprintf(out, "%zu", *size_at(c, f));
+        break;
+    case CONFIG_NUMBER:
+        write_number(out, *number_at(c, f));
+        break;
+    case CONFIG_LAST_TOKEN:
+        fprintf(out, "%zu", c->vocab_size - 1);
+        break;
+    case CONFIG_DROPOUT:
+        fputs("0", out);
+        break;
+    default:
+        fputs(f->value, out);
+    }
+}
+
+void model_write_config(const model_config *c, FILE *out)
+{
+    const model_family *family = model_family_find(c->family);
+    const char *before = "{\n";
+    for (const config_field *f = family->fields; f->key; f++) {
+        if (f->kind == CONFIG_SAME || f->kind == CONFIG_ABSENT)
+            continue;
+        fprintf(out, "%s\t\"%s\":\t", before, f->key);
+        write_field(out, c, f);
+        before = ",\n";
+    }
+    fputs("\n}\n", out);
+}

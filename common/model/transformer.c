@@ -1,0 +1,228 @@
+/* transformer.c -- the embedding, and what the layers of blocks are made of; see transformer.h. */
+#include "common/model/transformer.h"
+
+enum { MAX_BLOCKS = 100000 };
+
+void *room_take(room *from, size_t elems, dtype type)
+{
+    void *at = from->base ? from->base + from->bytes : NULL;
+    from->bytes += size_round_up(elems * dtype_bytes(type), LAYER_ALIGN_BYTES);
+    return at;
+}
+
+layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_arrays *k)
+{
+    const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
+    FSDP_ASSERT(io->saved != NULL || !io->keeps);
+    room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
+    k->mean = room_take(&kept, rows, DTYPE_F32);
+    k->rstd = room_take(&kept, rows, DTYPE_F32);
+    k->norm = room_take(&kept, rows * C, io->type);
+    k->wide = room_take(&kept, rows * cols.wide, io->type);
+    k->lse = room_take(&kept, rows * cols.heads, DTYPE_F32);
+    k->att = room_take(&kept, rows * cols.att, io->type);
+    k->d_norm = room_take(&work, rows * (cols.att > C ? cols.att : C), io->type);
+    k->d_wide = room_take(&work, rows * cols.d_wide, io->type);
+    k->sink = room_take(&work, 2 * C, DTYPE_F32);
+    return (layer_bytes){kept.bytes, work.bytes};
+}
+
+fsdp_status transformer_check(const model_config *c)
+{
+    TRY(model_check_positive(c, "n-layer", c->n_blocks));
+    TRY(model_check_positive(c, "n-head", c->n_head));
+    TRY(model_check_positive(c, "d-model", c->d_model));
+    TRY(model_check_positive(c, "vocab-size", c->vocab_size));
+    TRY(model_check_positive(c, "n-positions", c->max_seq_len));
+    if (c->n_blocks > MAX_BLOCKS)
+        return fsdp_error(FSDP_EINVAL, "use a smaller --n-layer",
+                          "%s: n-layer is %zu, expected at most %d", c->family, c->n_blocks,
+                          MAX_BLOCKS);
+    if (c->vocab_size > INT32_MAX)
+        return fsdp_error(FSDP_EINVAL, "use a smaller --vocab-size",
+                          "%s: vocab-size is %zu, expected at most %d (tokens are int32)",
+                          c->family, c->vocab_size, INT32_MAX);
+    if (c->d_model % c->n_head != 0)
+        return fsdp_error(FSDP_EINVAL, "change --n-head or --d-model so that it divides",
+                          "%s: n-head %zu does not divide d-model %zu", c->family, c->n_head,
+                          c->d_model);
+    return FSDP_OK;
+}
+
+bool grad_adds(const layer_io *io, int param)
+{
+    return io->overwrite == NULL || !io->overwrite[param];
+}
+
+bool grad_wanted(const layer_io *io, int param)
+{
+    for (int i = 0; i < param; i++)
+        if (io->grads[i] != NULL)
+            return true;
+    return io->d_in[0] != NULL;
+}
+
+fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                         const layer_arrays *k)
+{
+    return o->layernorm(s, &(layernorm_args){.out = k->norm,
+                                             .mean = k->mean,
+                                             .rstd = k->rstd,
+                                             .in = io->in[0],
+                                             .gain = io->params[0],
+                                             .bias = io->params[1],
+                                             .rows = io->batch * io->seq_len,
+                                             .cols = l->model->config.d_model,
+                                             .eps = l->model->config.norm_eps,
+                                             .type = io->type});
+}
+
+/* The operation needs arrays even for gradients that nobody wants. An unwanted gradient of the
+ * input overwrites the norm's output, which nobody reads any more. */
+fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                          const layer_arrays *k, const void *d_residual)
+{
+    const size_t C = l->model->config.d_model;
+    float *d_gain = io->grads[0], *d_bias = io->grads[1];
+    return o->layernorm_backward(
+        s, &(layernorm_backward_args){.d_in = io->d_in[0] ? io->d_in[0] : k->norm,
+                                      .d_gain = d_gain ? d_gain : k->sink,
+                                      .d_bias = d_bias ? d_bias : k->sink + C,
+                                      .d_out = k->d_norm,
+                                      .in = io->in[0],
+                                      .gain = io->params[0],
+                                      .mean = k->mean,
+                                      .rstd = k->rstd,
+                                      .d_residual = d_residual,
+                                      .rows = io->batch * io->seq_len,
+                                      .cols = C,
+                                      .type = io->type,
+                                      .overwrite = !grad_adds(io, 0)});
+}
+
+/* ---- linear ---------------------------------------------------------------------------------- */
+
+/* The shape of the weight of a linear layer. */
+static void find_shape(const layer *l, int weight, bool out_in, size_t *n_in, size_t *n_out)
+{
+    const size_t *dims = l->model->params[l->first_param + weight].dims;
+    *n_in = dims[out_in];
+    *n_out = dims[!out_in];
+}
+
+fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
+                   const linear_args *a)
+{
+    size_t n_in, n_out;
+    find_shape(l, a->weight, a->out_in, &n_in, &n_out);
+    return o->matmul(s, &(matmul_args){.out = a->y,
+                                       .a = a->x,
+                                       .b = io->params[a->weight],
+                                       .trans_b = a->out_in,
+                                       .bias = a->bias == NO_PARAM ? NULL : io->params[a->bias],
+                                       .residual = a->residual,
+                                       .m = io->batch * io->seq_len,
+                                       .n = n_out,
+                                       .k = n_in,
+                                       .type = io->type,
+                                       .out_type = io->type});
+}
+
+fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                            const linear_grad *g)
+{
+    const size_t rows = io->batch * io->seq_len;
+    size_t n_in, n_out;
+    find_shape(l, g->weight, g->out_in, &n_in, &n_out);
+    if (io->grads[g->weight] != NULL)
+        TRY(o->matmul(s, &(matmul_args){.out = io->grads[g->weight],
+                                        .a = g->out_in ? g->d_y : g->x,
+                                        .trans_a = true,
+                                        .b = g->out_in ? g->x : g->d_y,
+                                        .m = g->out_in ? n_out : n_in,
+                                        .n = g->out_in ? n_in : n_out,
+                                        .k = rows,
+                                        .accumulate = grad_adds(io, g->weight),
+                                        .type = io->type}));
+    if (g->bias != NO_PARAM && io->grads[g->bias] != NULL)
+        TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = io->grads[g->bias],
+                                                      .d_out = g->d_y,
+                                                      .rows = rows,
+                                                      .cols = n_out,
+                                                      .overwrite = !grad_adds(io, g->bias),
+                                                      .type = io->type}));
+    if (!grad_wanted(io, g->weight))
+        return FSDP_OK;
+    return o->matmul(s, &(matmul_args){.out = g->d_x,
+                                       .a = g->d_y,
+                                       .b = io->params[g->weight],
+                                       .trans_b = !g->out_in,
+                                       .residual = g->adds ? g->d_x : NULL,
+                                       .m = rows,
+                                       .n = n_in,
+                                       .k = n_out,
+                                       .type = io->type,
+                                       .out_type = io->type});
+}
+
+/* ---- embed: out = wte[tokens] (+ wpe[positions]) --------------------------------------------- */
+
+enum { EMBED_WTE, EMBED_WPE };
+
+static layer_bytes embed_bytes(const layer *l, size_t rows, dtype type)
+{
+    (void)l, (void)rows, (void)type;
+    return (layer_bytes){0};
+}
+
+static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const model_config *c = &l->model->config;
+    if (io->seq_len > c->max_seq_len)
+        return fsdp_error(FSDP_EINVAL, "use a shorter --seq-len, or a model with more positions",
+                          "%s: sequences of %zu tokens, expected at most %zu, its positions",
+                          c->family, io->seq_len, c->max_seq_len);
+    return o->embedding(s, &(embedding_args){.out = io->out[0],
+                                             .wte = io->params[EMBED_WTE],
+                                             .wpe = l->n_params > 1 ? io->params[EMBED_WPE] : NULL,
+                                             .tokens = io->in[0],
+                                             .batch = io->batch,
+                                             .seq_len = io->seq_len,
+                                             .width = c->d_model,
+                                             .vocab = c->vocab_size,
+                                             .type = io->type});
+}
+
+static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const model_config *c = &l->model->config;
+    float *d_wte = io->grads[EMBED_WTE], *d_wpe = l->n_params > 1 ? io->grads[EMBED_WPE] : NULL;
+    const size_t C = c->d_model, wpe_elems = c->max_seq_len * C;
+    if (d_wpe != NULL && !grad_adds(io, EMBED_WPE)) /* few rows: zeroed, then added to */
+        TRY(device_zero(s, d_wpe, wpe_elems * sizeof *d_wpe));
+    if (d_wte != NULL && !grad_adds(io, EMBED_WTE))
+        TRY(device_zero(s, d_wte, c->vocab_size * C * sizeof *d_wte));
+    if (d_wte != NULL)
+        return o->embedding_backward(s, &(embedding_backward_args){.d_wte = d_wte,
+                                                                   .d_wpe = d_wpe,
+                                                                   .d_out = io->d_out[0],
+                                                                   .tokens = io->in[0],
+                                                                   .batch = io->batch,
+                                                                   .seq_len = io->seq_len,
+                                                                   .width = c->d_model,
+                                                                   .vocab = c->vocab_size,
+                                                                   .type = io->type});
+    if (d_wpe == NULL)
+        return FSDP_OK;
+    /* wte is frozen: summing positions over sequences is a bias gradient with T*C columns */
+    return o->bias_backward(s, &(bias_backward_args){
+                                   .d_bias = d_wpe,
+                                   .d_out = io->d_out[0],
+                                   .rows = io->batch,
+                                   .cols = io->seq_len * c->d_model,
+                                   .type = io->type,
+                               });
+}
+
+const layer TOKEN_EMBED = {
+    .name = "embed", .bytes = embed_bytes, .forward = embed_forward, .backward = embed_backward};

@@ -1,0 +1,101 @@
+/* transformer.h -- what the layers of transformers are made of: memory of a call, norm, linear, and
+ * the two ends of the model. For the files of families (family.h).
+ *
+ * lay_out says where a layer's arrays are in layer_io.saved and .scratch. In a forward pass that
+ * keeps nothing, `saved` may be NULL; the same arrays are then in scratch. Functions issue work on
+ * the stream and return: nothing here reads device memory. Letters are those of ops.h; rows = B*T.
+ *
+ * The ends keep, between forward and backward, in elements a token (C width, V tokens):
+ *
+ *     embed  nothing
+ *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
+ *            Cross-entropy puts it where the logits were, so that backward is two matmuls.
+ *            With model.chunk_rows only C: backward computes logits and gradient in scratch */
+#pragma once
+#include "common/model/family.h"
+
+enum { NO_PARAM = -1 };
+
+/* The two ends. Parameters in order: embed: wte [V, C] and, if there is one, wpe [positions, C];
+ * head: those of the norm, then the weight [V, C]. */
+extern const layer TOKEN_EMBED, LM_HEAD;
+
+/* ---- memory of a call ------------------------------------------------------------------------ */
+
+/* Memory that is cut into arrays, one after the other. */
+typedef struct room {
+    char *base;   /* NULL: arrays are only measured */
+    size_t bytes; /* taken so far */
+} room;
+
+/* room_take -- the next `elems` elements, at a multiple of LAYER_ALIGN_BYTES. */
+void *room_take(room *from, size_t elems, dtype type);
+
+/* Where one call of a layer has its arrays. It begins with a norm, whose output is multiplied into
+ * `wide`: q k v of each row, the MLP's first product, or the logits. */
+typedef struct layer_arrays {
+    float *mean, *rstd; /* saved, as the next four: [rows] of the norm of the input */
+    void *norm;         /* [rows, C] the norm's output */
+    void *wide;    /* [rows, wide]; head: cross-entropy replaces the logits by their gradient; with
+                      model.chunk_rows only a chunk's rows, in scratch */
+    float *lse;    /* attention: [B, H, T] */
+    void *att;     /* attention: [rows, att] its output */
+    void *d_norm;  /* scratch, as the next two: [rows, max(C, att)]; attention: before that, the
+                      gradient of att */
+    void *d_wide;  /* [rows, d_wide] */
+    float *sink;   /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
+    double *total; /* head with model.chunk_rows, else NULL: [1] the loss of the chunks so far */
+} layer_arrays;
+
+/* The columns of these arrays that differ by layer. */
+typedef struct layer_cols {
+    size_t wide, d_wide;
+    size_t heads, att; /* 0: no attention */
+} layer_cols;
+
+/* lay_out -- find the arrays of a call in io->saved and io->scratch, and return the bytes of the
+ * two. Only batch, seq_len and type of *io must be set to learn the bytes. */
+layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_arrays *k);
+/* grad_adds -- whether a gradient is added to what its view holds; otherwise it overwrites it. */
+bool grad_adds(const layer_io *io, int param);
+/* grad_wanted -- whether backward must continue past parameter `param` towards the layer's input: a
+ * parameter before it has a gradient, or d_in is wanted. */
+bool grad_wanted(const layer_io *io, int param);
+
+/* transformer_check -- FSDP_EINVAL unless the sizes of a transformer fit together. */
+fsdp_status transformer_check(const model_config *c);
+
+/* ---- norm and linear ------------------------------------------------------------------------- */
+
+/* norm_forward -- k->norm = norm(io->in[0]). Gain and bias are the layer's parameters 0 and 1. */
+fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                         const layer_arrays *k);
+/* norm_backward -- io->d_in[0] from k->d_norm, and the gradients of gain and bias.
+ *   d_residual  the gradient that reaches the input past the norm, or NULL */
+fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                          const layer_arrays *k, const void *d_residual);
+
+typedef struct linear_args {
+    void *y;              /* [rows, n_out] */
+    const void *x;        /* [rows, n_in] */
+    const void *residual; /* [rows, n_out], or NULL */
+    int weight, bias;     /* the layer's parameters; bias NO_PARAM: none */
+    bool out_in;          /* w is stored [n_out, n_in] as PyTorch's Linear, not [n_in, n_out] */
+} linear_args;
+
+/* linear -- y = x w + b (+ residual), for all rows of a call. */
+fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
+                   const linear_args *a);
+
+typedef struct linear_grad {
+    void *d_x; /* [rows, n_in], written if grad_wanted before the weight. It may be x, which is read
+                  first, but not d_y */
+    const void *d_y, *x;
+    int weight, bias;
+    bool out_in, adds; /* adds: to what d_x holds */
+} linear_grad;
+
+/* linear_backward -- the three gradients of linear. d_w and d_b go to the layer's views of the two
+ * parameters, where there is one. */
+fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                            const linear_grad *g);
