@@ -64,13 +64,20 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
     const trainer_config *c = &t->cfg;
     const train_config *tc = &c->train;
     const model_config *m = &t->model_cfg;
-    char eps[32] = ""; /* only --init-from has another one */
+    char more[160] = ""; /* what GPT-2 has only from --init-from, or not at all */
+    size_t n = 0;
     if (m->norm_eps != 1e-5f)
-        snprintf(eps, sizeof eps, ", epsilon %.9g", (double)m->norm_eps);
+        n = (size_t)snprintf(more, sizeof more, ", epsilon %.9g", (double)m->norm_eps);
+    if (m->rope_theta != 0.0f)
+        snprintf(more + n, sizeof more - n,
+                 ", %zu key heads of %zu, theta %g, scaled %g %g %g %zu%s", m->n_kv_head,
+                 m->head_dim, (double)m->rope_theta, (double)m->rope_factor, (double)m->rope_low,
+                 (double)m->rope_high, m->rope_original, m->untied ? ", untied" : "");
     ckpt_about_add(
         a, "model", true,
         "%s of %zu blocks, %zu heads, width %zu, MLP %zu, vocabulary %zu, %zu positions%s",
-        m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size, m->max_seq_len, eps);
+        m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size, m->max_seq_len,
+        more);
     ckpt_about_add(a, "optimizer", true, "%s", optimizer_of(t->run.optimizer)->name);
     ckpt_about_add(a, "data", false, "%s", data);
     ckpt_about_add(a, "seq-len", false, "%" PRId64, tc->seq_len);

@@ -67,12 +67,15 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "transport between ranks (auto: the device's own, nccl or hccl; without one shm inside hosts, mpi between them)"},
     {OPTION("ops", ops), .def = "fast", .choices = "fast|portable",
      .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
-    {OPTION("model", family), .def = "gpt2", .choices = "gpt2", .group = "Model", .help = "model family"},
-    {OPTION("size", size), .arg = "PRESET", .help = "tiny, small, 124m, 355m, 774m, 1558m or xl-2l (default: tiny, or what --init-from has)"},
+    {OPTION("model", family), .def = "gpt2", .choices = MODEL_FAMILIES, .group = "Model", .help = "model family"},
+    {OPTION("size", size), .arg = "PRESET",
+     .help = "gpt2: tiny, small, 124m, 355m, 774m, 1558m, xl-2l; llama: tiny, small, 124m, llama2-7b, -13b, -70b, llama3-8b, -70b, "
+             "llama3.1-8b, -70b, -405b (default: tiny, or what --init-from has)"},
     {OPTION("n-layer", n_blocks), .max = 1000, .help = "blocks (0: the preset's)"},
     {OPTION("n-head", n_head), .max = 1000, .help = "attention heads (0: the preset's)"},
+    {OPTION("n-kv-head", n_kv_head), .max = 1000, .help = "llama: heads of keys and values (0: the preset's, or --n-head)"},
     {OPTION("d-model", d_model), .max = 100000, .help = "width (0: the preset's)"},
-    {OPTION("d-ff", d_ff), .max = 1000000, .help = "MLP width (0: 4 * d-model)"},
+    {OPTION("d-ff", d_ff), .max = 1000000, .help = "MLP width (0: 4 * d-model; llama: two thirds of it)"},
     {OPTION("vocab-size", vocab_size), .max = 1000000, .help = "tokens (0: the preset's)"},
     {OPTION("n-positions", n_positions), .max = 1048576, .help = "rows of the position table, the longest --seq-len (0: the preset's)"},
     {OPTION("seq-len", train.seq_len), .def = "64", .min = 1, .max = 1048576, .group = "Training", .help = "tokens of a sequence"},
@@ -270,15 +273,21 @@ static void set_if_given(int64_t given, size_t *field)
 /* Replace the sizes in *mc that options give. */
 static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
 {
+    const char *family = cfg->init_from ? mc->family : model_family_at(cfg->family)->name;
     if (cfg->size || !cfg->init_from)
-        TRY(model_preset("gpt2", cfg->size, mc));
+        TRY(model_preset(family, cfg->size, mc));
+    if (cfg->d_model > 0 && !cfg->init_from)
+        mc->d_ff = 0; /* unless --d-ff says */
+    if (cfg->n_head > 0 && !cfg->init_from)
+        mc->n_kv_head = 0;
     set_if_given(cfg->n_blocks, &mc->n_blocks);
     set_if_given(cfg->n_head, &mc->n_head);
     set_if_given(cfg->d_model, &mc->d_model);
-    set_if_given(cfg->d_ff > 0 || cfg->init_from ? cfg->d_ff : 4 * cfg->d_model, &mc->d_ff);
+    set_if_given(cfg->n_kv_head, &mc->n_kv_head);
+    set_if_given(cfg->d_ff, &mc->d_ff);
     set_if_given(cfg->vocab_size, &mc->vocab_size);
     set_if_given(cfg->n_positions, &mc->max_seq_len);
-    return FSDP_OK;
+    return model_complete(mc);
 }
 
 /* Options of size may repeat what the config.json of --init-from says. */
@@ -291,6 +300,7 @@ static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is
         size_t got, expected;
     } sizes[] = {{"n-layer", asked.n_blocks, is->n_blocks},
                  {"n-head", asked.n_head, is->n_head},
+                 {"n-kv-head", asked.n_kv_head, is->n_kv_head},
                  {"d-model", asked.d_model, is->d_model},
                  {"d-ff", asked.d_ff, is->d_ff},
                  {"vocab-size", asked.vocab_size, is->vocab_size},

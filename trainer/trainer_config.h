@@ -28,7 +28,8 @@ typedef struct trainer_config {
     int parallel;
     int family;
     const char *size; /* NULL: tiny, or what init_from has */
-    int64_t n_blocks, n_head, d_model, d_ff, vocab_size, n_positions; /* 0: the preset's */
+    int64_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab_size,
+        n_positions; /* 0: the preset's */
     int64_t seed;
     int optimizer; /* optimizer_kind, of which OPTIMIZER_SGD may have momentum */
     const char *init_from, *init_note; /* note: of import_model_config, or NULL */

@@ -23,6 +23,9 @@ ROW_FN float pm_tanhf(float x);
 /* pm_log -- <= 0.86 ulp; special cases as in pm_logf. */
 ROW_FN double pm_log(double x);
 
+/* pm_exp -- <= 1.6 ulp for |x| <= 700; for more it is undefined. */
+ROW_FN double pm_exp(double x);
+
 /* pm_cos -- for the learning-rate schedule: |x| <= 64 (asserted), error <= 1.5e-16. */
 double pm_cos(double x);
 

@@ -169,6 +169,28 @@ ROW_FN double pm_log(double x)
     return pm_log_positive(x);
 }
 
+/* exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2; the series of exp(r) to r^13. */
+ROW_FN double pm_exp(double x)
+{
+    const double shifted = x * 0x1.71547652b82fep0 + PM_ROUND, n = shifted - PM_ROUND;
+    const double r = (x - n * 0x1.62e42fefa2p-1) - n * 0x1.9ef35793c7673p-41;
+    double p = 0x1.6124613a86d09p-33;
+    p = p * r + 0x1.1eed8eff8d898p-29;
+    p = p * r + 0x1.ae64567f544e4p-26;
+    p = p * r + 0x1.27e4fb7789f5cp-22;
+    p = p * r + 0x1.71de3a556c734p-19;
+    p = p * r + 0x1.a01a01a01a01ap-16;
+    p = p * r + 0x1.a01a01a01a01ap-13;
+    p = p * r + 0x1.6c16c16c16c17p-10;
+    p = p * r + 0x1.1111111111111p-7;
+    p = p * r + 0x1.5555555555555p-5;
+    p = p * r + 0x1.5555555555555p-3;
+    p = p * r + 0x1.0000000000000p-1;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    return p * pm_from_bits((pm_bits(shifted) - pm_bits(PM_ROUND) + 1023) << 52);
+}
+
 /* pm_sincos_quadrant -- sine and cosine of quadrant * pi/2 + a; |a| may slightly exceed pi/4. */
 ROW_FN void pm_sincos_quadrant(uint32_t quadrant, double a, double *s, double *c)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const model_family *const FAMILIES[] = {&GPT2_FAMILY};
+static const model_family *const FAMILIES[] = {&GPT2_FAMILY, &LLAMA_FAMILY};
 
 enum { N_FAMILIES = sizeof FAMILIES / sizeof *FAMILIES };
 
@@ -17,6 +17,12 @@ const model_family *model_family_find(const char *name)
     return NULL;
 }
 
+const model_family *model_family_at(int number)
+{
+    FSDP_ASSERT(number >= 0 && number < N_FAMILIES);
+    return FAMILIES[number];
+}
+
 static fsdp_status find_family(const char *name, const model_family **f)
 {
     *f = model_family_find(name);
@@ -24,6 +30,13 @@ static fsdp_status find_family(const char *name, const model_family **f)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "build/fsdp_train --help lists the models",
                       "model: no family '%.64s', expected one of " MODEL_FAMILIES, name);
+}
+
+fsdp_status model_complete(model_config *config)
+{
+    const model_family *f;
+    TRY(find_family(config->family, &f));
+    return f->complete(config);
 }
 
 fsdp_status model_preset(const char *family, const char *size, model_config *config)
@@ -89,9 +102,11 @@ void model_add_param(model *m, const param_spec *spec)
         while (p->n_dims < PARAM_MAX_DIMS && p->dims[p->n_dims] > 0)
             p->n_dims++;
         p->decay = p->n_dims > 1;
-        if (l->block >= 0)
-            snprintf(p->name, sizeof p->name, "%.20s.%d.%.30s", m->family->blocks, l->block,
-                     spec->name);
+        if (l->block >= 0) {
+            const int n = snprintf(p->name, sizeof p->name, "%s.%d.%s", m->family->blocks, l->block,
+                                   spec->name);
+            FSDP_ASSERT((size_t)n < sizeof p->name);
+        }
         l->n_params++;
     }
     m->n_params++;

@@ -16,6 +16,8 @@ typedef enum config_kind {
     CONFIG_SIZE_OR, /* the same; missing or null: 0, which model_create replaces */
     CONFIG_SAME,   /* may be missing; else the size_t at `at`, which was read before. Not written */
     CONFIG_NUMBER, /* above 0 and below `most`: the float at `at`; missing: `otherwise` */
+    CONFIG_TRUE,   /* true or false: the bool at `at`; missing: as false */
+    CONFIG_UNTRUE, /* the opposite of it */
     CONFIG_FIXED,  /* `value` or or_value, JSON texts, or missing. `value` is written */
     CONFIG_ABSENT, /* the same, but not written */
     CONFIG_DROPOUT,    /* not obeyed, with a note; 0 is written */
@@ -46,6 +48,7 @@ typedef struct model_family {
     /* Parameters of a block are named BLOCKS.number.NAME, its layers by the last word of BLOCKS:
      * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". */
     const char *blocks;
+    bool is_rms;                /* its norms are RMS norms, which have no bias */
     const char *prefix;         /* which files may leave out of a parameter's name */
     const char *ignored;        /* globs, with | between, of tensors that files may have */
     const config_field *fields; /* in the order in which they are written; ends without a key */
@@ -53,16 +56,27 @@ typedef struct model_family {
     /* complete -- replace what is 0 in *c by its usual value, and check the rest.
      *   errors  FSDP_EINVAL */
     fsdp_status (*complete)(model_config *c);
+    /* read_more, write_more -- fields that the table cannot hold, or NULL. read_more is called for
+     * each field that the table does not list, and says whether it is one of them.
+     *   errors  FSDP_EINVAL, with path */
+    fsdp_status (*read_more)(const char *path, const cJSON *item, model_config *c, bool *known);
+    void (*write_more)(FILE *out, const model_config *c);
     /* build -- set m->input; model_add_layer, model_add_param, ... in order. It is called twice:
      * the first time only counts. */
     void (*build)(model *m);
 } model_family;
 
-extern const model_family GPT2_FAMILY;
-#define MODEL_FAMILIES "gpt2" /* their names, with | between, in the order of family.c */
+extern const model_family GPT2_FAMILY, LLAMA_FAMILY;
+#define MODEL_FAMILIES "gpt2|llama" /* their names, with | between, in the order of family.c */
 
 /* model_family_find -- NULL: there is none of that name. */
 const model_family *model_family_find(const char *name);
+
+/* model_family_at -- family `number` of MODEL_FAMILIES. */
+const model_family *model_family_at(int number);
+/* model_complete -- replace what is 0 in *config by its family's usual value, and check the rest.
+ *   errors  FSDP_EINVAL (no such family; sizes that do not fit together) */
+fsdp_status model_complete(model_config *config);
 
 /* model_preset -- the sizes of a family by name; size NULL: its first.
  *   errors  FSDP_EINVAL with the list of names */
@@ -101,6 +115,9 @@ void model_add_tied(model *m, const char *name, int of);
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
 /* model_write_config -- write it as config.json. An error of out shows when the file is synced. */
 void model_write_config(const model_config *c, FILE *out);
+
+/* model_write_number -- the shortest decimal that is this float: 1e-05. */
+void model_write_number(FILE *out, float value);
 
 /* model_check_positive -- FSDP_EINVAL that names --option if value is 0. */
 fsdp_status model_check_positive(const model_config *c, const char *option, size_t value);

@@ -253,17 +253,27 @@ static fsdp_status complete(model_config *c)
 {
     c->d_ff = c->d_ff ? c->d_ff : 4 * c->d_model;
     c->norm_eps = c->norm_eps != 0.0f ? c->norm_eps : GPT2_NORM_EPS;
-    return transformer_check(c);
+    TRY(transformer_check(c));
+    if (c->n_kv_head != 0 && c->n_kv_head != c->n_head)
+        return fsdp_error(FSDP_EINVAL, "leave --n-kv-head out, or pass --model llama",
+                          "gpt2: n-kv-head is %zu, expected n-head, %zu", c->n_kv_head, c->n_head);
+    return FSDP_OK;
 }
 
+#define GPT2(blocks, heads, width, ff, vocab, positions)                                           \
+    {                                                                                              \
+        .n_blocks = blocks, .n_head = heads, .d_model = width, .d_ff = ff, .vocab_size = vocab,    \
+        .max_seq_len = positions, .norm_eps = GPT2_NORM_EPS                                        \
+    }
+
 static const model_preset_row PRESETS[] = {
-    {"tiny", {"gpt2", 2, 2, 64, 4 * 64, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
-    {"small", {"gpt2", 6, 8, 256, 4 * 256, BYTE_VOCAB, 256, GPT2_NORM_EPS}},
-    {"124m", {"gpt2", 12, 12, 768, 4 * 768, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"355m", {"gpt2", 24, 16, 1024, 4 * 1024, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"774m", {"gpt2", 36, 20, 1280, 4 * 1280, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"1558m", {"gpt2", 48, 25, 1600, 4 * 1600, GPT2_VOCAB, 1024, GPT2_NORM_EPS}},
-    {"xl-2l", {"gpt2", 2, 25, 1600, 4 * 1600, BYTE_VOCAB, 1024, GPT2_NORM_EPS}},
+    {"tiny", GPT2(2, 2, 64, 4 * 64, BYTE_VOCAB, 256)},
+    {"small", GPT2(6, 8, 256, 4 * 256, BYTE_VOCAB, 256)},
+    {"124m", GPT2(12, 12, 768, 4 * 768, GPT2_VOCAB, 1024)},
+    {"355m", GPT2(24, 16, 1024, 4 * 1024, GPT2_VOCAB, 1024)},
+    {"774m", GPT2(36, 20, 1280, 4 * 1280, GPT2_VOCAB, 1024)},
+    {"1558m", GPT2(48, 25, 1600, 4 * 1600, GPT2_VOCAB, 1024)},
+    {"xl-2l", GPT2(2, 25, 1600, 4 * 1600, BYTE_VOCAB, 1024)},
     {0},
 };
 

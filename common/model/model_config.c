@@ -57,6 +57,22 @@ static fsdp_status read_number(const reading *r, const config_field *f, const cJ
                       f->key, json_print(item, got, sizeof got), (double)f->most);
 }
 
+static bool *bool_at(const model_config *c, const config_field *f)
+{
+    return (bool *)((char *)c + f->at);
+}
+
+static fsdp_status read_bool(const reading *r, const config_field *f, const cJSON *item)
+{
+    char got[48];
+    if (item != NULL && !cJSON_IsBool(item) && !cJSON_IsNull(item))
+        return fsdp_error(FSDP_EINVAL, DIR_HINT,
+                          "import: %s: \"%s\": got %s, expected true or false", r->path, f->key,
+                          json_print(item, got, sizeof got));
+    *bool_at(r->c, f) = cJSON_IsTrue(item) == (f->kind == CONFIG_TRUE);
+    return FSDP_OK;
+}
+
 static fsdp_status check_fixed(const reading *r, const config_field *f, const cJSON *item)
 {
     char got[80], hint[64];
@@ -81,6 +97,9 @@ static fsdp_status read_field(const reading *r, const config_field *f)
         return is_given ? read_size(r, f, item) : FSDP_OK;
     case CONFIG_NUMBER:
         return read_number(r, f, item);
+    case CONFIG_TRUE:
+    case CONFIG_UNTRUE:
+        return read_bool(r, f, item);
     case CONFIG_FIXED:
     case CONFIG_ABSENT:
         return check_fixed(r, f, item);
@@ -101,7 +120,10 @@ static fsdp_status check_unknown(const reading *r)
         const config_field *f = r->family->fields;
         while (f->key && strcmp(f->key, item->string) != 0)
             f++;
-        if (!f->key && !cJSON_IsNull(item) && strcmp(item->string, "model_type") != 0 &&
+        bool known = false;
+        if (!f->key && !cJSON_IsNull(item) && r->family->read_more)
+            TRY(r->family->read_more(r->path, item, r->c, &known));
+        if (!f->key && !known && !cJSON_IsNull(item) && strcmp(item->string, "model_type") != 0 &&
             options_choice(r->family->harmless, item->string) < 0)
             return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
                               "import: %s: \"%.64s\": got a field that %s here does not have",
@@ -152,8 +174,7 @@ fsdp_status import_model_config(const char *dir, model_config *config, const cha
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* The shortest decimal that is this float: 1e-05. */
-static void write_number(FILE *out, float value)
+void model_write_number(FILE *out, float value)
 {
     char text[32];
     for (int digits = 1; digits <= 9; digits++) {
@@ -171,8 +192,12 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
     case CONFIG_SIZE_OR:
         fprintf(out, "%zu", *size_at(c, f));
         break;
+    case CONFIG_TRUE:
+    case CONFIG_UNTRUE:
+        fputs(*bool_at(c, f) == (f->kind == CONFIG_TRUE) ? "true" : "false", out);
+        break;
     case CONFIG_NUMBER:
-        write_number(out, *number_at(c, f));
+        model_write_number(out, *number_at(c, f));
         break;
     case CONFIG_LAST_TOKEN:
         fprintf(out, "%zu", c->vocab_size - 1);
@@ -196,5 +221,7 @@ void model_write_config(const model_config *c, FILE *out)
         write_field(out, c, f);
         before = ",\n";
     }
+    if (family->write_more)
+        family->write_more(out, c);
     fputs("\n}\n", out);
 }

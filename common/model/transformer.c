@@ -15,7 +15,7 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
     FSDP_ASSERT(io->saved != NULL || !io->keeps);
     room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
-    k->mean = room_take(&kept, rows, DTYPE_F32);
+    k->mean = room_take(&kept, l->model->family->is_rms ? 0 : rows, DTYPE_F32);
     k->rstd = room_take(&kept, rows, DTYPE_F32);
     k->norm = room_take(&kept, rows * C, io->type);
     k->wide = room_take(&kept, rows * cols.wide, io->type);
@@ -65,15 +65,26 @@ bool grad_wanted(const layer_io *io, int param)
 fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                          const layer_arrays *k)
 {
+    const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
+    const float eps = l->model->config.norm_eps;
+    if (l->model->family->is_rms)
+        return o->rmsnorm(s, &(rmsnorm_args){.out = k->norm,
+                                             .rstd = k->rstd,
+                                             .in = io->in[0],
+                                             .gain = io->params[0],
+                                             .rows = rows,
+                                             .cols = C,
+                                             .eps = eps,
+                                             .type = io->type});
     return o->layernorm(s, &(layernorm_args){.out = k->norm,
                                              .mean = k->mean,
                                              .rstd = k->rstd,
                                              .in = io->in[0],
                                              .gain = io->params[0],
                                              .bias = io->params[1],
-                                             .rows = io->batch * io->seq_len,
-                                             .cols = l->model->config.d_model,
-                                             .eps = l->model->config.norm_eps,
+                                             .rows = rows,
+                                             .cols = C,
+                                             .eps = eps,
                                              .type = io->type});
 }
 
@@ -82,22 +93,36 @@ fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io
 fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                           const layer_arrays *k, const void *d_residual)
 {
-    const size_t C = l->model->config.d_model;
-    float *d_gain = io->grads[0], *d_bias = io->grads[1];
-    return o->layernorm_backward(
-        s, &(layernorm_backward_args){.d_in = io->d_in[0] ? io->d_in[0] : k->norm,
-                                      .d_gain = d_gain ? d_gain : k->sink,
-                                      .d_bias = d_bias ? d_bias : k->sink + C,
-                                      .d_out = k->d_norm,
-                                      .in = io->in[0],
-                                      .gain = io->params[0],
-                                      .mean = k->mean,
-                                      .rstd = k->rstd,
-                                      .d_residual = d_residual,
-                                      .rows = io->batch * io->seq_len,
-                                      .cols = C,
-                                      .type = io->type,
-                                      .overwrite = !grad_adds(io, 0)});
+    const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
+    void *d_in = io->d_in[0] ? io->d_in[0] : k->norm;
+    float *d_gain = io->grads[0] ? io->grads[0] : k->sink;
+    const bool overwrite = !grad_adds(io, 0);
+    if (l->model->family->is_rms)
+        return o->rmsnorm_backward(s, &(rmsnorm_backward_args){.d_in = d_in,
+                                                               .d_gain = d_gain,
+                                                               .d_out = k->d_norm,
+                                                               .in = io->in[0],
+                                                               .gain = io->params[0],
+                                                               .d_residual = d_residual,
+                                                               .rstd = k->rstd,
+                                                               .rows = rows,
+                                                               .cols = C,
+                                                               .overwrite = overwrite,
+                                                               .type = io->type});
+    float *d_bias = io->grads[1] ? io->grads[1] : k->sink + C;
+    return o->layernorm_backward(s, &(layernorm_backward_args){.d_in = d_in,
+                                                               .d_gain = d_gain,
+                                                               .d_bias = d_bias,
+                                                               .d_out = k->d_norm,
+                                                               .in = io->in[0],
+                                                               .gain = io->params[0],
+                                                               .mean = k->mean,
+                                                               .rstd = k->rstd,
+                                                               .d_residual = d_residual,
+                                                               .rows = rows,
+                                                               .cols = C,
+                                                               .overwrite = overwrite,
+                                                               .type = io->type});
 }
 
 /* ---- linear ---------------------------------------------------------------------------------- */

@@ -102,11 +102,18 @@ struct layer {
     fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
 };
 
+/* The sizes of a model. What a family does not have is 0. */
 typedef struct model_config {
     char family[16]; /* "gpt2" */
     size_t n_blocks, n_head, d_model, d_ff, vocab_size;
-    size_t max_seq_len; /* rows of the position table */
+    size_t max_seq_len; /* positions */
     float norm_eps;
+    size_t n_kv_head, head_dim; /* heads of keys and values; width of every head */
+    bool untied;                /* the head has a weight of its own */
+    float rope_theta;           /* base of the rotary positions' frequencies */
+    /* Llama 3.1's scaling of frequencies; factor 0: none */
+    float rope_factor, rope_low, rope_high;
+    size_t rope_original; /* positions that the model was first trained on */
 } model_config;
 
 struct model_family;

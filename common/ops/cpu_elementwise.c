@@ -1,4 +1,5 @@
-/* cpu_elementwise.c -- operations that treat each element alone: gelu, add and scale.
+/* cpu_elementwise.c -- operations that treat each element alone: gelu, swiglu, add and scale; and
+ * rope, which takes pairs.
  *
  * An element gets the same bits wherever it stands in its array: compiled with -ffp-contract=off,
  * a vector's body and its tail do the same roundings. Both tables use this file. */
@@ -45,6 +46,40 @@ ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
 }
 
 SPANS(gelu_backward, type, MIN_PARALLEL_EXPS)
+
+/* ---- swiglu, rope --------------------------------------------------------------------------- */
+
+ROW_FN void swiglu_span(const swiglu_args *a, span t, dtype type)
+{
+    for (size_t i = t.begin; i < t.end; i++) {
+        const float x = row_load(a->gate, i, type);
+        row_store(a->out, i, x * sigmoid(x) * row_load(a->up, i, type), type);
+    }
+}
+
+SPANS(swiglu, type, MIN_PARALLEL_EXPS)
+
+ROW_FN void swiglu_backward_span(const swiglu_backward_args *a, span t, dtype type)
+{
+    for (size_t i = t.begin; i < t.end; i++) {
+        const float x = row_load(a->gate, i, type), d = row_load(a->d_out, i, type);
+        const float d_gate = d * row_load(a->up, i, type) * silu_slope(x);
+        row_store(a->d_up, i, d * (x * sigmoid(x)), type);
+        row_store(a->d_gate, i, d_gate, type);
+    }
+}
+
+SPANS(swiglu_backward, type, MIN_PARALLEL_EXPS)
+
+static fsdp_status rope_tile(const void *args, size_t tile)
+{
+    const rope_args *a = args;
+    BY_TYPE(rope_row, a->type, a, tile);
+    return FSDP_OK;
+}
+
+TILED(rope, a->batch * a->seq_len, a->batch * a->seq_len * a->n_head * a->head_dim,
+      MIN_PARALLEL_EXPS)
 
 /* ---- add, scale ----------------------------------------------------------------------------- */
 

@@ -37,7 +37,7 @@ typedef struct tiling {
 
 /* tiles_launch -- kernel_launch of such a kernel.
  *   args  [args_bytes], at most TILES_ARGS_BYTES; copied: each tile gets the copy */
-enum { TILES_ARGS_BYTES = 256 };
+enum { TILES_ARGS_BYTES = 640 };
 fsdp_status tiles_launch(stream *s, tiling t, const void *args, size_t args_bytes, op_work work);
 
 /* KERNEL(op) defines cpu_op, an operation of ops.h, which launches op_kernel with a copy of the
@@ -102,7 +102,7 @@ fsdp_status check_numbers(const char *what, const char *where, const int32_t *nu
 #define EACH_SHARED_OP(DO)                                                                         \
     DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm) DO(layernorm_backward)    \
     DO(gelu) DO(gelu_backward) DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares)        \
-    DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta)
+    DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta) EACH_LLAMA_OP(DO)
 /* clang-format on */
 #define DECLARE(op) fsdp_status cpu_##op(stream *s, const op##_args *a);
 EACH_SHARED_OP(DECLARE)

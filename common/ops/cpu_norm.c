@@ -1,4 +1,5 @@
-/* cpu_norm.c -- layer normalisation, and the column sums that gradients of biases are. Both tables.
+/* cpu_norm.c -- layer and RMS normalisation, and the column sums that gradients of biases are. Both
+ * tables.
  *
  * Sums along a row go by lanes (row_sums.h). Sums over rows are taken column by column in row
  * order: a tile is a band of columns, all rows of it. */
@@ -73,3 +74,45 @@ static fsdp_status layernorm_backward_kernel(void *args, int n_threads)
 }
 
 KERNEL(layernorm_backward)
+
+/* ---- rmsnorm -------------------------------------------------------------------------------- */
+
+static fsdp_status rmsnorm_tile(const void *args, size_t tile)
+{
+    const rmsnorm_args *a = args;
+    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
+    for (size_t r = tile * n_rows; r < end; r++)
+        BY_TYPE(rmsnorm_row, a->type, a, r);
+    return FSDP_OK;
+}
+
+TILED(rmsnorm, tiles_of(a->rows, tile_rows(a->cols)), a->rows * a->cols, MIN_PARALLEL_ELEMS)
+
+static fsdp_status rmsnorm_gain_tile(const void *args, size_t tile)
+{
+    const rmsnorm_backward_args *a = args;
+    const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->cols - begin);
+    float sum[BAND_COLS] = {0};
+    BY_TYPE(rmsnorm_backward_columns, a->type, a, begin, width, sum);
+    gradient_deliver(a->d_gain + begin, sum, width, a->overwrite);
+    return FSDP_OK;
+}
+
+static fsdp_status rmsnorm_backward_tile(const void *args, size_t tile)
+{
+    const rmsnorm_backward_args *a = args;
+    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
+    for (size_t r = tile * n_rows; r < end; r++)
+        BY_TYPE(rmsnorm_backward_row, a->type, a, r);
+    return FSDP_OK;
+}
+
+static fsdp_status rmsnorm_backward_kernel(void *args, int n_threads)
+{
+    const rmsnorm_backward_args *a = args;
+    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
+    TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), rmsnorm_gain_tile, a));
+    return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), rmsnorm_backward_tile, a);
+}
+
+KERNEL(rmsnorm_backward)

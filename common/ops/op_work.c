@@ -16,6 +16,11 @@
  *   embedding_backward   n [+ n d_wpe]             3 n + B T [+ 2 P d_wpe]
  *   layernorm            8 n                       2 n + 2 P + 2 R
  *   layernorm_backward   18 n [+ n d_residual]     3 n + P + twice 2 P + 2 R [+ n d_residual]
+ *   rmsnorm              4 n                       2 n + P + R
+ *   rmsnorm_backward     12 n [+ n d_residual]     3 n + P + twice P + R [+ n d_residual]
+ *   rope                 3 n + 8 B T D             2 n
+ *   swiglu               5 n                       3 n
+ *   swiglu_backward      14 n                      5 n
  *   gelu                 9 n                       2 n
  *   gelu_backward        19 n                      3 n
  *   attention            4 B H T^2 D / 2           B T D (2 H + 2 Hkv) + B H T
@@ -220,6 +225,62 @@ op_work layernorm_backward_work(const layernorm_backward_args *a)
     reads(&w, a->mean, a->rows, DTYPE_F32);
     reads(&w, a->rstd, a->rows, DTYPE_F32);
     reads(&w, a->d_residual, residual, a->type);
+    return w;
+}
+
+op_work rmsnorm_work(const rmsnorm_args *a)
+{
+    size_t n = a->rows * a->cols;
+    op_work w = begin("rmsnorm", a->type, n, 4 * (double)n);
+    writes(&w, a->out, n, a->type);
+    writes(&w, a->rstd, a->rows, DTYPE_F32);
+    reads(&w, a->in, n, a->type);
+    reads(&w, a->gain, a->cols, a->type);
+    return w;
+}
+
+op_work rmsnorm_backward_work(const rmsnorm_backward_args *a)
+{
+    size_t n = a->rows * a->cols, residual = if_there(a->d_residual, n);
+    op_work w = begin("rmsnorm_backward", a->type, a->overwrite ? a->cols : n,
+                      12 * (double)n + (double)residual);
+    writes(&w, a->d_in, n, a->type);
+    delivers(&w, a->d_gain, a->cols, DTYPE_F32, !a->overwrite);
+    reads(&w, a->d_out, n, a->type);
+    reads(&w, a->in, n, a->type);
+    reads(&w, a->gain, a->cols, a->type);
+    reads(&w, a->rstd, a->rows, DTYPE_F32);
+    reads(&w, a->d_residual, residual, a->type);
+    return w;
+}
+
+op_work rope_work(const rope_args *a)
+{
+    const size_t rows = a->batch * a->seq_len, width = a->n_head * a->head_dim, n = rows * width;
+    op_work w = begin("rope", a->type, n, 3 * (double)n + 8 * (double)(rows * a->head_dim));
+    FSDP_ASSERT(w.ends || (a->head_dim % 2 == 0 && a->head_dim <= 2 * ROPE_MAX_PAIRS));
+    moves(&w, 2 * n, a->type);
+    op_writes(&w, a->x, rows ? ((rows - 1) * a->stride + width) * dtype_bytes(a->type) : 0);
+    return w;
+}
+
+op_work swiglu_work(const swiglu_args *a)
+{
+    op_work w = begin("swiglu", a->type, a->elems, 5 * (double)a->elems);
+    writes(&w, a->out, a->elems, a->type);
+    reads(&w, a->gate, a->elems, a->type);
+    reads(&w, a->up, a->elems, a->type);
+    return w;
+}
+
+op_work swiglu_backward_work(const swiglu_backward_args *a)
+{
+    op_work w = begin("swiglu_backward", a->type, a->elems, 14 * (double)a->elems);
+    writes(&w, a->d_gate, a->elems, a->type);
+    writes(&w, a->d_up, a->elems, a->type);
+    reads(&w, a->d_out, a->elems, a->type);
+    reads(&w, a->gate, a->elems, a->type);
+    reads(&w, a->up, a->elems, a->type);
     return w;
 }
 

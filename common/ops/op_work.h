@@ -30,4 +30,13 @@ void op_writes(op_work *w, const void *ptr, size_t bytes);
 EACH_OP(DECLARE)
 #undef DECLARE
 
+/* REFUSED_OP -- define PREFIX_op, which refuses every call: an operation that a backend lacks. */
+#define REFUSED_OP(prefix, op)                                                                     \
+    static fsdp_status prefix##_##op(stream *s, const op##_args *a)                                \
+    {                                                                                              \
+        (void)s, (void)a;                                                                          \
+        return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",                       \
+                          #prefix ": it has no operation " #op ", which this model needs");        \
+    }
+
 EXTERN_C_END

@@ -104,6 +104,60 @@ typedef struct layernorm_backward_args {
     dtype type;
 } layernorm_backward_args;
 
+/* out = in * rstd * gain by row, rstd = 1 / sqrt(mean of in^2 + eps); rstd [rows] is kept for
+ * backward. [Zhang & Sennrich 2019] */
+typedef struct rmsnorm_args {
+    void *out;
+    float *rstd;
+    const void *in, *gain;
+    size_t rows, cols;
+    float eps;
+    dtype type;
+} rmsnorm_args;
+
+/* d_in is overwritten; d_gain is added to (with overwrite: overwritten). d_residual: as in
+ * layernorm_backward. */
+typedef struct rmsnorm_backward_args {
+    void *d_in;
+    float *d_gain;
+    const void *d_out, *in, *gain, *d_residual;
+    const float *rstd;
+    size_t rows, cols;
+    bool overwrite;
+    dtype type;
+} rmsnorm_backward_args;
+
+/* Rotary positions, in place: pair i of a head at position t, (a, b), becomes (a cos - b sin, a sin
+ * + b cos) of the angle t * inv_freq[i], an fp32 product; with `inverse` of minus that angle, which
+ * is the gradient of it. A pair is elements i and i + D/2 of a head or, interleaved, 2i and 2i + 1.
+ * Row (b,t) starts at x + (b*T+t)*stride, its heads stand side by side. Nothing depends on T but
+ * which rows there are. [Su et al. 2021] */
+enum { ROPE_MAX_PAIRS = 128 };
+typedef struct rope_args {
+    void *x;
+    size_t stride;
+    size_t batch, seq_len, n_head, head_dim; /* head_dim: even, at most 2 ROPE_MAX_PAIRS */
+    bool inverse, interleaved;
+    dtype type;
+    float inv_freq[ROPE_MAX_PAIRS]; /* [D/2] */
+} rope_args;
+
+/* out = silu(gate) * up, silu(x) = x / (1 + exp(-x)); out == gate or up allowed. [Shazeer 2020] */
+typedef struct swiglu_args {
+    void *out;
+    const void *gate, *up;
+    size_t elems;
+    dtype type;
+} swiglu_args;
+
+/* d_gate = d_out * up * silu'(gate), d_up = d_out * silu(gate); either may be d_out. */
+typedef struct swiglu_backward_args {
+    void *d_gate, *d_up;
+    const void *d_out, *gate, *up;
+    size_t elems;
+    dtype type;
+} swiglu_backward_args;
+
 /* GELU, tanh form: out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). out == in allowed. */
 typedef struct gelu_args {
     void *out;
@@ -215,6 +269,11 @@ typedef struct ops {
     fsdp_status (*embedding_backward)(stream *s, const embedding_backward_args *a);
     fsdp_status (*layernorm)(stream *s, const layernorm_args *a);
     fsdp_status (*layernorm_backward)(stream *s, const layernorm_backward_args *a);
+    fsdp_status (*rmsnorm)(stream *s, const rmsnorm_args *a);
+    fsdp_status (*rmsnorm_backward)(stream *s, const rmsnorm_backward_args *a);
+    fsdp_status (*rope)(stream *s, const rope_args *a);
+    fsdp_status (*swiglu)(stream *s, const swiglu_args *a);
+    fsdp_status (*swiglu_backward)(stream *s, const swiglu_backward_args *a);
     fsdp_status (*gelu)(stream *s, const gelu_args *a);
     fsdp_status (*gelu_backward)(stream *s, const gelu_backward_args *a);
     fsdp_status (*attention)(stream *s, const attention_args *a);
@@ -232,13 +291,15 @@ typedef struct ops {
 } ops;
 
 /* EACH_OP -- DO(name) for each operation of the table, whose arguments are name_args: for
- * declarations and tables of all of them. */
+ * declarations and tables of all of them. EACH_LLAMA_OP: those that only Llama takes. */
 /* clang-format off */
 #define EACH_OP(DO)                                                                                \
     DO(matmul) DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm)                \
     DO(layernorm_backward) DO(gelu) DO(gelu_backward) DO(attention) DO(attention_backward)         \
     DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)    \
-    DO(adadelta)
+    DO(adadelta) EACH_LLAMA_OP(DO)
+#define EACH_LLAMA_OP(DO)                                                                          \
+    DO(rmsnorm) DO(rmsnorm_backward) DO(rope) DO(swiglu) DO(swiglu_backward)
 /* clang-format on */
 
 /* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- that of plain C. Static:

@@ -1,5 +1,5 @@
-/* row_elem.h -- operations on single elements: gelu, the optimizers' updates, embedding's sums, and
- * what a matmul adds to its products. See row_sums.h. */
+/* row_elem.h -- operations on single elements: gelu, swiglu, rotary positions, the optimizers'
+ * updates, embedding's sums, and what a matmul adds to its products. See row_sums.h. */
 #pragma once
 #include <float.h>
 #include <math.h>
@@ -30,6 +30,48 @@ ROW_FN float gelu_slope(float x)
     const float t = gelu_tanh(x);
     const float d_inner = GELU_SCALE * (1.0f + 3.0f * GELU_CUBIC * (x * x));
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * d_inner;
+}
+
+/* sigmoid -- 1 / (1 + exp(-x)). */
+ROW_FN float sigmoid(float x)
+{
+    return 1.0f / (1.0f + pm_expf(-x));
+}
+
+/* silu_slope -- silu'(x) = s (1 + x (1 - s)), s = sigmoid(x). */
+ROW_FN float silu_slope(float x)
+{
+    const float s = sigmoid(x);
+    return s * (1.0f + x * (1.0f - s));
+}
+
+/* rope_pair -- cosine and sine of the angle of pair i at position t. The angle, an fp32 number of
+ * any size, is taken in turns, of which whole ones do not count. */
+ROW_FN void rope_pair(const rope_args *a, size_t t, size_t i, float *c, float *s)
+{
+    const double turns = (double)((float)t * a->inv_freq[i]) * 0x1.45f306dc9c883p-3;
+    double sine, cosine;
+    pm_sincos_turns(turns - floor(turns), &sine, &cosine);
+    *c = (float)cosine;
+    *s = (float)(a->inverse ? -sine : sine);
+}
+
+/* rope_row -- row r of x. */
+ROW_FN void rope_row(const rope_args *a, size_t r, dtype type)
+{
+    const size_t pairs = a->head_dim / 2, step = a->interleaved ? 2 : 1;
+    const size_t apart = a->interleaved ? 1 : pairs;
+    void *x = row_out_at(a->x, r * a->stride, type);
+    for (size_t i = 0; i < pairs; i++) {
+        float c, s;
+        rope_pair(a, r % a->seq_len, i, &c, &s);
+        for (size_t h = 0; h < a->n_head; h++) {
+            const size_t at = h * a->head_dim + i * step;
+            const float p = row_load(x, at, type), q = row_load(x, at + apart, type);
+            row_store(x, at, p * c - q * s, type);
+            row_store(x, at + apart, p * s + q * c, type);
+        }
+    }
 }
 
 /* add_elem -- element i of out. */

@@ -1,4 +1,4 @@
-/* row_norm.h -- a row of layer normalisation, forward and backward, and sums over rows. See
+/* row_norm.h -- a row of layer and RMS normalisation, forward and backward, and sums over rows. See
  * row_sums.h. */
 #pragma once
 #include <math.h>
@@ -90,6 +90,51 @@ ROW_FN void layernorm_backward_columns(const layernorm_backward_args *a, size_t 
             gain[c] += d * norm_of(row_load(in, c, type), mean, rstd);
             bias[c] += d;
         }
+    }
+}
+
+/* rmsnorm_row -- row r of out and rstd. */
+ROW_FN void rmsnorm_row(const rmsnorm_args *a, size_t r, dtype type)
+{
+    const size_t cols = a->cols;
+    const void *in = row_at(a->in, r * cols, type), *gain = a->gain;
+    void *out = row_out_at(a->out, r * cols, type);
+    const float rstd = 1.0f / sqrtf(row_dot(in, in, cols, type) / (float)cols + a->eps);
+    for (size_t c = 0; c < cols; c++)
+        row_store(out, c, row_load(in, c, type) * rstd * row_load(gain, c, type), type);
+    a->rstd[r] = rstd;
+}
+
+/* rmsnorm_backward_row -- row r of d_in. With n = in * rstd and g = d_out * gain:  d_in = rstd (g -
+ * n avg(g n)). */
+ROW_FN void rmsnorm_backward_row(const rmsnorm_backward_args *a, size_t r, dtype type)
+{
+    const size_t cols = a->cols, at = r * cols;
+    const void *d_out = row_at(a->d_out, at, type), *in = row_at(a->in, at, type), *gain = a->gain;
+    const void *residual = a->d_residual ? row_at(a->d_residual, at, type) : NULL;
+    void *d_in = row_out_at(a->d_in, at, type);
+    const float rstd = a->rstd[r];
+    float acc[LANES] = {0};
+    ROW_BY_LANES(cols, i, l,
+                 acc[l] += row_load(d_out, i, type) * row_load(gain, i, type) *
+                           (row_load(in, i, type) * rstd));
+    const float avg_gn = lanes_sum(acc) / (float)cols;
+    for (size_t c = 0; c < cols; c++) {
+        const float g = row_load(d_out, c, type) * row_load(gain, c, type);
+        const float d = rstd * (g - row_load(in, c, type) * rstd * avg_gn);
+        row_store(d_in, c, residual ? d + row_load(residual, c, type) : d, type);
+    }
+}
+
+/* rmsnorm_backward_columns -- as layernorm_backward_columns, for d_gain. */
+ROW_FN void rmsnorm_backward_columns(const rmsnorm_backward_args *a, size_t begin, size_t width,
+                                     float *sum, dtype type)
+{
+    for (size_t r = 0; r < a->rows; r++) {
+        const void *d_out = row_at(a->d_out, r * a->cols + begin, type);
+        const void *in = row_at(a->in, r * a->cols + begin, type);
+        for (size_t c = 0; c < width; c++)
+            sum[c] += row_load(d_out, c, type) * (row_load(in, c, type) * a->rstd[r]);
     }
 }
 

@@ -5,7 +5,7 @@
     python3 tests/interop/replay.py --init INIT --final FINAL --csv LOSS.csv --data TEXT \
         --seq-len T --global-batch G --steps N [--lr ... as given to the trainer]
 
-The model is Hugging Face's GPT2LMHeadModel loaded from INIT, so the export is checked too. Recipe, data order
+The model is Hugging Face's AutoModelForCausalLM loaded from INIT, so the export is checked too. Recipe, data order
 and schedule are those of the trainer (see its --help and README.md). Exits 0 when every relative
 difference stays below its bound, 1 otherwise.
 
@@ -43,7 +43,7 @@ import os
 os.environ.setdefault("TQDM_DISABLE", "1")
 import torch
 import torch.utils.checkpoint
-from transformers import GPT2LMHeadModel
+from transformers import AutoModelForCausalLM
 
 
 def parse():
@@ -299,7 +299,7 @@ def replay(a, model, tokens):
 
 
 def weight_difference(model, final_dir):
-    final = GPT2LMHeadModel.from_pretrained(final_dir)
+    final = AutoModelForCausalLM.from_pretrained(final_dir)
     diff = size = 0.0
     for mine, theirs in zip(model.parameters(), final.parameters()):
         diff += (mine.double() - theirs.double()).square().sum().item()
@@ -311,7 +311,7 @@ def main():
     a = parse()
     torch.manual_seed(0)
     tokens = torch.tensor(list(open(a.data, "rb").read()), dtype=torch.long)
-    model = GPT2LMHeadModel.from_pretrained(a.init)
+    model = AutoModelForCausalLM.from_pretrained(a.init)
     model.eval()  # no dropout
     if a.freeze:
         freeze(model, a.freeze)

@@ -1,0 +1,480 @@
+/* llama.c -- Llama 2, 3 and 3.1 as Hugging Face's LlamaForCausalLM, cut into layers.
+ *
+ *   embed          embed_tokens
+ *   layers.i.attn  input_layernorm, q_proj, k_proj, v_proj, o_proj:  x + o(attn(rope(qkv(norm x))))
+ *   layers.i.mlp   post_attention_layernorm, gate_proj, up_proj, down_proj:
+ *                  x + down(silu(gate(norm x)) * up(norm x))
+ *   head           norm, lm_head (a weight of its own, or tied to embed_tokens)
+ *
+ * Linear weights are stored [out, in] and have no bias, norms are RMS norms. [Touvron et al. 2023]
+ * Between forward and backward a layer of a block keeps, in elements a token (C width, F MLP width,
+ * H and Hkv heads, D their width):
+ *
+ *     attn   C + (2 H + 2 Hkv) D   norm's output, q k v after rope, attention's output; H + 1 fp32
+ *     mlp    C + 2 F               norm's output, gate, up; 1 fp32. silu(gate) * up is computed
+ * again in backward */
+#include <math.h>
+#include <string.h>
+#include "common/base/pmath.h"
+#include "common/model/export.h"
+#include "common/model/transformer.h"
+
+#define LLAMA_NORM_EPS 1e-5f
+#define LLAMA_INIT_STD 0.02f
+
+enum { BYTE_VOCAB = 256, LLAMA2_VOCAB = 32000, LLAMA3_VOCAB = 128256 };
+
+/* A layer's own parameter order: indices into layer_io.params and .grads. */
+enum {
+    ATTN_NORM,
+    ATTN_Q, /* [H D, C] */
+    ATTN_K, /* [Hkv D, C], as v */
+    ATTN_V,
+    ATTN_O /* [C, H D] */
+};
+enum {
+    MLP_NORM,
+    MLP_GATE, /* [F, C], as up */
+    MLP_UP,
+    MLP_DOWN /* [C, F] */
+};
+
+/* ---- rotary positions ------------------------------------------------------------------------ */
+
+/* theta^(-2i/D), for i < D/2, rounded to fp32 as transformers does: an fp32 power, then 1 over it.
+ */
+static float frequency(const model_config *c, size_t i)
+{
+    const float exponent = (float)(2 * i) / (float)c->head_dim;
+    return 1.0f / (float)pm_exp((double)exponent * pm_log((double)c->rope_theta));
+}
+
+/* Llama 3.1: waves longer than original/low positions are stretched by factor, waves shorter than
+ * original/high stay, those between are blended. */
+static float scaled_frequency(const model_config *c, float freq)
+{
+    const float wave = 6.28318530717958647692f / freq, original = (float)c->rope_original;
+    const float blend = (original / wave - c->rope_low) / (c->rope_high - c->rope_low);
+    if (c->rope_factor == 0.0f || wave < original / c->rope_high)
+        return freq;
+    if (wave > original / c->rope_low)
+        return freq / c->rope_factor;
+    return (1.0f - blend) * freq / c->rope_factor + blend * freq;
+}
+
+/* Turn the heads at x, or turn them back. */
+static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io *io, void *x,
+                        size_t n_head, bool back)
+{
+    const model_config *c = &l->model->config;
+    rope_args a = {.x = x,
+                   .stride = n_head * c->head_dim,
+                   .batch = io->batch,
+                   .seq_len = io->seq_len,
+                   .n_head = n_head,
+                   .head_dim = c->head_dim,
+                   .inverse = back,
+                   .type = io->type};
+    for (size_t i = 0; i < c->head_dim / 2; i++)
+        a.inv_freq[i] = scaled_frequency(c, frequency(c, i));
+    return o->rope(s, &a);
+}
+
+/* ---- attn: out = in + o(attention(rope(q k v(norm(in))))) ------------------------------------ */
+
+/* Elements of q and of k or v, a row. */
+static size_t q_cols(const layer *l)
+{
+    return l->model->config.n_head * l->model->config.head_dim;
+}
+
+static size_t kv_cols(const layer *l)
+{
+    return l->model->config.n_kv_head * l->model->config.head_dim;
+}
+
+static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays *k)
+{
+    const size_t wide = q_cols(l) + 2 * kv_cols(l);
+    return lay_out(
+        l, io,
+        (layer_cols){
+            .wide = wide, .d_wide = wide, .heads = l->model->config.n_head, .att = q_cols(l)},
+        k);
+}
+
+static layer_bytes attn_bytes(const layer *l, size_t rows, dtype type)
+{
+    return attn_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
+                       &(layer_arrays){0});
+}
+
+/* q [rows, H D], k and v [rows, Hkv D], one after the other. */
+typedef struct qkv {
+    void *q, *k, *v;
+} qkv;
+
+static qkv parts_of(const layer *l, const layer_io *io, void *wide)
+{
+    const size_t rows = io->batch * io->seq_len, bytes = dtype_bytes(io->type);
+    char *k = (char *)wide + rows * q_cols(l) * bytes;
+    return (qkv){wide, k, k + rows * kv_cols(l) * bytes};
+}
+
+static attention_shape attn_shape(const layer *l, const layer_io *io)
+{
+    const model_config *c = &l->model->config;
+    return (attention_shape){.q_stride = q_cols(l),
+                             .k_stride = kv_cols(l),
+                             .v_stride = kv_cols(l),
+                             .batch = io->batch,
+                             .seq_len = io->seq_len,
+                             .n_head = c->n_head,
+                             .n_kv_head = c->n_kv_head,
+                             .head_dim = c->head_dim,
+                             .scale = 1.0f / sqrtf((float)c->head_dim),
+                             .type = io->type};
+}
+
+static fsdp_status project(const layer *l, const ops *o, stream *s, const layer_io *io,
+                           const void *x, void *y, int weight)
+{
+    return linear(
+        l, o, s, io,
+        &(linear_args){.y = y, .x = x, .weight = weight, .bias = NO_PARAM, .out_in = true});
+}
+
+static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const model_config *c = &l->model->config;
+    layer_arrays k;
+    attn_arrays(l, io, &k);
+    const qkv p = parts_of(l, io, k.wide);
+    TRY(norm_forward(l, o, s, io, &k));
+    TRY(project(l, o, s, io, k.norm, p.q, ATTN_Q));
+    TRY(project(l, o, s, io, k.norm, p.k, ATTN_K));
+    TRY(project(l, o, s, io, k.norm, p.v, ATTN_V));
+    TRY(turn(l, o, s, io, p.q, c->n_head, false));
+    TRY(turn(l, o, s, io, p.k, c->n_kv_head, false));
+    TRY(o->attention(
+        s,
+        &(attention_args){
+            .out = k.att, .lse = k.lse, .q = p.q, .k = p.k, .v = p.v, .shape = attn_shape(l, io)}));
+    if (io->out[0] == NULL)
+        return FSDP_OK;
+    return linear(l, o, s, io,
+                  &(linear_args){.y = io->out[0],
+                                 .x = k.att,
+                                 .residual = io->in[0],
+                                 .weight = ATTN_O,
+                                 .bias = NO_PARAM,
+                                 .out_in = true});
+}
+
+/* d_x (+)= d_y w, and the gradient of w. */
+static fsdp_status project_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                                    linear_grad g)
+{
+    g.bias = NO_PARAM;
+    g.out_in = true;
+    return linear_backward(l, o, s, io, &g);
+}
+
+static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const model_config *c = &l->model->config;
+    layer_arrays k;
+    attn_arrays(l, io, &k);
+    const qkv p = parts_of(l, io, k.wide), d = parts_of(l, io, k.d_wide);
+    void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
+    TRY(project_backward(
+        l, o, s, io,
+        (linear_grad){.d_x = d_att, .d_y = io->d_out[0], .x = k.att, .weight = ATTN_O}));
+    if (!grad_wanted(io, ATTN_O))
+        return FSDP_OK;
+    TRY(o->attention_backward(s, &(attention_backward_args){.d_q = d.q,
+                                                            .d_k = d.k,
+                                                            .d_v = d.v,
+                                                            .d_out = d_att,
+                                                            .out = k.att,
+                                                            .lse = k.lse,
+                                                            .q = p.q,
+                                                            .k = p.k,
+                                                            .v = p.v,
+                                                            .shape = attn_shape(l, io)}));
+    TRY(turn(l, o, s, io, d.q, c->n_head, true));
+    TRY(turn(l, o, s, io, d.k, c->n_kv_head, true));
+    const linear_grad grads[] = {
+        {.d_x = k.d_norm, .d_y = d.q, .x = k.norm, .weight = ATTN_Q},
+        {.d_x = k.d_norm, .d_y = d.k, .x = k.norm, .weight = ATTN_K, .adds = true},
+        {.d_x = k.d_norm, .d_y = d.v, .x = k.norm, .weight = ATTN_V, .adds = true}};
+    for (int i = 0; i < 3; i++)
+        TRY(project_backward(l, o, s, io, grads[i]));
+    return grad_wanted(io, ATTN_Q) ? norm_backward(l, o, s, io, &k, io->d_out[0]) : FSDP_OK;
+}
+
+static const layer ATTN = {
+    .name = "attn", .bytes = attn_bytes, .forward = attn_forward, .backward = attn_backward};
+
+/* ---- mlp: out = in + down(silu(gate(norm(in))) * up(norm(in))) ------------------------------- */
+
+/* k->wide is gate [rows, F], then up [rows, F]. k->d_wide: first silu(gate) * up, then its
+ * gradient, then that of up; and that of gate. */
+static layer_bytes mlp_arrays(const layer *l, const layer_io *io, layer_arrays *k)
+{
+    const size_t F = l->model->config.d_ff;
+    return lay_out(l, io, (layer_cols){.wide = 2 * F, .d_wide = 2 * F}, k);
+}
+
+static layer_bytes mlp_bytes(const layer *l, size_t rows, dtype type)
+{
+    return mlp_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
+                      &(layer_arrays){0});
+}
+
+/* The second half of an array [rows, 2 F]. */
+static void *second(const layer *l, const layer_io *io, void *wide)
+{
+    return (char *)wide + io->batch * io->seq_len * l->model->config.d_ff * dtype_bytes(io->type);
+}
+
+static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    layer_arrays k;
+    mlp_arrays(l, io, &k);
+    void *gate = k.wide, *up = second(l, io, k.wide);
+    void *act = io->saved != NULL ? k.d_wide : gate; /* scratch holds gate: in place */
+    TRY(norm_forward(l, o, s, io, &k));
+    TRY(project(l, o, s, io, k.norm, gate, MLP_GATE));
+    TRY(project(l, o, s, io, k.norm, up, MLP_UP));
+    if (io->out[0] == NULL)
+        return FSDP_OK;
+    TRY(o->swiglu(
+        s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
+    return linear(l, o, s, io,
+                  &(linear_args){.y = io->out[0],
+                                 .x = act,
+                                 .residual = io->in[0],
+                                 .weight = MLP_DOWN,
+                                 .bias = NO_PARAM,
+                                 .out_in = true});
+}
+
+static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    layer_arrays k;
+    mlp_arrays(l, io, &k);
+    void *gate = k.wide, *up = second(l, io, k.wide);
+    void *act = k.d_wide, *d_act = k.d_wide, *d_up = k.d_wide, *d_gate = second(l, io, k.d_wide);
+    TRY(o->swiglu(
+        s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
+    TRY(project_backward(
+        l, o, s, io,
+        (linear_grad){.d_x = d_act, .d_y = io->d_out[0], .x = act, .weight = MLP_DOWN}));
+    if (!grad_wanted(io, MLP_DOWN))
+        return FSDP_OK;
+    TRY(o->swiglu_backward(s, &(swiglu_backward_args){.d_gate = d_gate,
+                                                      .d_up = d_up,
+                                                      .d_out = d_act,
+                                                      .gate = gate,
+                                                      .up = up,
+                                                      .elems = elems,
+                                                      .type = io->type}));
+    TRY(project_backward(
+        l, o, s, io,
+        (linear_grad){.d_x = k.d_norm, .d_y = d_gate, .x = k.norm, .weight = MLP_GATE}));
+    TRY(project_backward(
+        l, o, s, io,
+        (linear_grad){.d_x = k.d_norm, .d_y = d_up, .x = k.norm, .weight = MLP_UP, .adds = true}));
+    return grad_wanted(io, MLP_GATE) ? norm_backward(l, o, s, io, &k, io->d_out[0]) : FSDP_OK;
+}
+
+static const layer MLP = {
+    .name = "mlp", .bytes = mlp_bytes, .forward = mlp_forward, .backward = mlp_backward};
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void add_layer(model *m, const layer *kind, int block)
+{
+    model_add_layer(m, kind, block);
+    if (kind != &LM_HEAD)
+        model_add_out(m, "x", m->config.d_model, ARRAY_VALUES);
+}
+
+static void add_block(model *m, int block)
+{
+    const model_config *c = &m->config;
+    const size_t C = c->d_model, F = c->d_ff, q = c->n_head * c->head_dim;
+    const size_t kv = c->n_kv_head * c->head_dim;
+    add_layer(m, &ATTN, block);
+    model_add_vector(m, "input_layernorm.weight", C, INIT_ONE);
+    model_add_matrix(m, "self_attn.q_proj.weight", q, C, LLAMA_INIT_STD);
+    model_add_matrix(m, "self_attn.k_proj.weight", kv, C, LLAMA_INIT_STD);
+    model_add_matrix(m, "self_attn.v_proj.weight", kv, C, LLAMA_INIT_STD);
+    model_add_matrix(m, "self_attn.o_proj.weight", C, q, LLAMA_INIT_STD);
+    add_layer(m, &MLP, block);
+    model_add_vector(m, "post_attention_layernorm.weight", C, INIT_ONE);
+    model_add_matrix(m, "mlp.gate_proj.weight", F, C, LLAMA_INIT_STD);
+    model_add_matrix(m, "mlp.up_proj.weight", F, C, LLAMA_INIT_STD);
+    model_add_matrix(m, "mlp.down_proj.weight", C, F, LLAMA_INIT_STD);
+}
+
+static void build(model *m)
+{
+    const size_t C = m->config.d_model, V = m->config.vocab_size;
+    m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
+    add_layer(m, &TOKEN_EMBED, -1);
+    model_add_matrix(m, "model.embed_tokens.weight", V, C, LLAMA_INIT_STD);
+    for (int block = 0; block < m->n_blocks; block++)
+        add_block(m, block);
+    add_layer(m, &LM_HEAD, -1);
+    model_add_vector(m, "model.norm.weight", C, INIT_ONE);
+    if (m->config.untied)
+        model_add_matrix(m, "lm_head.weight", V, C, LLAMA_INIT_STD);
+    else
+        model_add_tied(m, "lm_head.weight", 0);
+}
+
+/* ---- sizes and config.json ------------------------------------------------------------------- */
+
+enum { FF_MULTIPLE = 256 };
+
+static fsdp_status complete(model_config *c)
+{
+    if (c->n_head > 0 && c->head_dim == 0 && c->d_model % c->n_head == 0)
+        c->head_dim = c->d_model / c->n_head;
+    c->n_kv_head = c->n_kv_head ? c->n_kv_head : c->n_head;
+    /* two thirds of four widths, so that three matrices have the size of GPT-2's two */
+    c->d_ff = c->d_ff ? c->d_ff : size_round_up(8 * c->d_model / 3, FF_MULTIPLE);
+    c->norm_eps = c->norm_eps != 0.0f ? c->norm_eps : LLAMA_NORM_EPS;
+    c->rope_theta = c->rope_theta != 0.0f ? c->rope_theta : 10000.0f;
+    TRY(transformer_check(c));
+    if (c->n_head % c->n_kv_head != 0)
+        return fsdp_error(FSDP_EINVAL, "change --n-kv-head or --n-head so that it divides",
+                          "%s: n-kv-head %zu does not divide n-head %zu", c->family, c->n_kv_head,
+                          c->n_head);
+    if (c->head_dim % 2 != 0 || c->head_dim > 2 * ROPE_MAX_PAIRS)
+        return fsdp_error(FSDP_EINVAL, "change --n-head or --d-model",
+                          "%s: heads of width %zu, expected an even number up to %d (rotary "
+                          "positions turn pairs)",
+                          c->family, c->head_dim, 2 * ROPE_MAX_PAIRS);
+    return FSDP_OK;
+}
+
+#define LLAMA(blocks, heads, kv, width, ff, vocab, positions, theta)                               \
+    .n_blocks = blocks, .n_head = heads, .n_kv_head = kv, .d_model = width, .d_ff = ff,            \
+    .vocab_size = vocab, .max_seq_len = positions, .rope_theta = theta, .norm_eps = LLAMA_NORM_EPS
+#define LLAMA31                                                                                    \
+    .untied = true, .rope_factor = 8, .rope_low = 1, .rope_high = 4, .rope_original = 8192
+
+static const model_preset_row PRESETS[] = {
+    {"tiny", {LLAMA(2, 4, 2, 64, 192, BYTE_VOCAB, 256, 10000)}},
+    {"small", {LLAMA(6, 8, 2, 256, 768, BYTE_VOCAB, 256, 10000), .untied = true}},
+    {"124m", {LLAMA(12, 12, 12, 768, 2048, LLAMA2_VOCAB, 1024, 10000)}},
+    {"llama2-7b", {LLAMA(32, 32, 32, 4096, 11008, LLAMA2_VOCAB, 4096, 10000), .untied = true}},
+    {"llama2-13b", {LLAMA(40, 40, 40, 5120, 13824, LLAMA2_VOCAB, 4096, 10000), .untied = true}},
+    {"llama2-70b", {LLAMA(80, 64, 8, 8192, 28672, LLAMA2_VOCAB, 4096, 10000), .untied = true}},
+    {"llama3-8b", {LLAMA(32, 32, 8, 4096, 14336, LLAMA3_VOCAB, 8192, 500000), .untied = true}},
+    {"llama3-70b", {LLAMA(80, 64, 8, 8192, 28672, LLAMA3_VOCAB, 8192, 500000), .untied = true}},
+    {"llama3.1-8b", {LLAMA(32, 32, 8, 4096, 14336, LLAMA3_VOCAB, 131072, 500000), LLAMA31}},
+    {"llama3.1-70b", {LLAMA(80, 64, 8, 8192, 28672, LLAMA3_VOCAB, 131072, 500000), LLAMA31}},
+    {"llama3.1-405b", {LLAMA(126, 128, 8, 16384, 53248, LLAMA3_VOCAB, 131072, 500000), LLAMA31}},
+    {0},
+};
+
+static const config_field FIELDS[] = {
+    {"architectures", CONFIG_WRITTEN, .value = "[\"LlamaForCausalLM\"]"},
+    {"model_type", CONFIG_WRITTEN, .value = "\"llama\""},
+    {"num_hidden_layers", CONFIG_SIZE, CONFIG_AT(n_blocks)},
+    {"num_attention_heads", CONFIG_SIZE, CONFIG_AT(n_head)},
+    {"num_key_value_heads", CONFIG_SIZE_OR, CONFIG_AT(n_kv_head)},
+    {"head_dim", CONFIG_SIZE_OR, CONFIG_AT(head_dim)},
+    {"hidden_size", CONFIG_SIZE, CONFIG_AT(d_model)},
+    {"intermediate_size", CONFIG_SIZE, CONFIG_AT(d_ff)},
+    {"max_position_embeddings", CONFIG_SIZE, CONFIG_AT(max_seq_len)},
+    {"vocab_size", CONFIG_SIZE, CONFIG_AT(vocab_size)},
+    {"rope_theta", CONFIG_NUMBER, CONFIG_AT(rope_theta), .otherwise = 10000.0f, .most = 1e12f},
+    {"rms_norm_eps", CONFIG_NUMBER, CONFIG_AT(norm_eps), .otherwise = 1e-6f, .most = 1.0f},
+    {"tie_word_embeddings", CONFIG_UNTRUE, CONFIG_AT(untied)},
+    {"hidden_act", CONFIG_FIXED, .value = "\"silu\""},
+    {"attention_bias", CONFIG_FIXED, .value = "false"},
+    {"mlp_bias", CONFIG_FIXED, .value = "false"},
+    {"pretraining_tp", CONFIG_ABSENT, .value = "1"},
+    {"attention_dropout", .kind = CONFIG_DROPOUT},
+    {"initializer_range", CONFIG_WRITTEN, .value = "0.02"},
+    {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
+    {0},
+};
+
+/* A number above 0 of an object that scales rotary positions. */
+static fsdp_status scaling_number(const char *path, const cJSON *scaling, const char *key,
+                                  float *out)
+{
+    char got[48];
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(scaling, key);
+    *out = cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
+    if (*out > 0.0f)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "use a model with Llama 3.1's scaling, or with none",
+                      "import: %s: \"%s\": \"%s\": got %s, expected a number above 0", path,
+                      scaling->string, key, json_print(item, got, sizeof got));
+}
+
+/* "rope_scaling", or "rope_parameters" of newer files, which has rope_theta too. */
+static fsdp_status read_more(const char *path, const cJSON *item, model_config *c, bool *known)
+{
+    char got[48];
+    float original;
+    *known =
+        strcmp(item->string, "rope_scaling") == 0 || strcmp(item->string, "rope_parameters") == 0;
+    if (!*known)
+        return FSDP_OK;
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(item, "rope_type");
+    if (cJSON_HasObjectItem(item, "rope_theta"))
+        TRY(scaling_number(path, item, "rope_theta", &c->rope_theta));
+    if (type == NULL || (cJSON_IsString(type) && strcmp(type->valuestring, "default") == 0))
+        return FSDP_OK;
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "llama3") != 0)
+        return fsdp_error(FSDP_EINVAL, "use a model with Llama 3.1's scaling, or with none",
+                          "import: %s: \"%s\": \"rope_type\": got %s, expected \"llama3\" or "
+                          "\"default\"",
+                          path, item->string, json_print(type, got, sizeof got));
+    TRY(scaling_number(path, item, "factor", &c->rope_factor));
+    TRY(scaling_number(path, item, "low_freq_factor", &c->rope_low));
+    TRY(scaling_number(path, item, "high_freq_factor", &c->rope_high));
+    TRY(scaling_number(path, item, "original_max_position_embeddings", &original));
+    c->rope_original = (size_t)original;
+    return FSDP_OK;
+}
+
+static void write_more(FILE *out, const model_config *c)
+{
+    if (c->rope_factor == 0.0f)
+        return;
+    fputs(",\n\t\"rope_scaling\":\t{\"rope_type\": \"llama3\", \"factor\": ", out);
+    model_write_number(out, c->rope_factor);
+    fputs(", \"low_freq_factor\": ", out);
+    model_write_number(out, c->rope_low);
+    fputs(", \"high_freq_factor\": ", out);
+    model_write_number(out, c->rope_high);
+    fprintf(out, ", \"original_max_position_embeddings\": %zu}", c->rope_original);
+}
+
+const model_family LLAMA_FAMILY = {
+    .name = "llama",
+    .title = "Llama",
+    .presets = PRESETS,
+    .blocks = "model.layers",
+    .is_rms = true,
+    .prefix = "model.",
+    .ignored = "layers.*.self_attn.rotary_emb.inv_freq", /* which older files have */
+    .fields = FIELDS,
+    .harmless = "bos_token_id|eos_token_id|pad_token_id|dtype|transformers_version|use_cache|"
+                "_name_or_path|attn_implementation|_attn_implementation_autoset",
+    .complete = complete,
+    .read_more = read_more,
+    .write_more = write_more,
+    .build = build,
+};
