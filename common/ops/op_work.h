@@ -32,7 +32,8 @@ EACH_OP(DECLARE)
 
 /* REFUSED_OP -- define PREFIX_op, which refuses every call: an operation that a backend lacks. */
 #define REFUSED_OP(prefix, op)                                                                     \
-    static fsdp_status prefix##_##op(stream *s, const op##_args *a)                                \
+    fsdp_status prefix##_##op(stream *s, const op##_args *a);                                      \
+    fsdp_status prefix##_##op(stream *s, const op##_args *a)                                       \
     {                                                                                              \
         (void)s, (void)a;                                                                          \
         return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",                       \

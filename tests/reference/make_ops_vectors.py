@@ -66,6 +66,33 @@ def layernorm():
              d_x=x.grad + residual, d_gain=gain.grad, d_bias=b.grad)
 
 
+def rmsnorm():
+    x, gain, d_out, residual = uniform(6, 203), uniform(203), uniform(6, 203), uniform(6, 203)
+    out = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * gain
+    out.backward(d_out)
+    put_case("rmsnorm", x=x, gain=gain, d_out=d_out, residual=residual, out=out,
+             d_x=x.grad + residual, d_gain=gain.grad)
+
+
+def rope():
+    """transformers' fp32 angles; sine and cosine in float64."""
+    x, d_out = uniform(1, 4, 3, 16), uniform(1, 4, 3, 16)
+    inv_freq = 1.0 / (10000.0 ** (torch.arange(0, 16, 2, dtype=torch.int64).float() / 16))
+    angle = (torch.arange(4).float()[:, None] * inv_freq[None, :]).to(torch.float64)
+    cos = torch.cat([angle.cos(), angle.cos()], -1)[None, :, None, :]
+    sin = torch.cat([angle.sin(), angle.sin()], -1)[None, :, None, :]
+    out = x * cos + torch.cat([-x[..., 8:], x[..., :8]], -1) * sin
+    out.backward(d_out)
+    put_case("rope", x=x, inv_freq=inv_freq, d_out=d_out, out=out, d_x=x.grad)
+
+
+def swiglu():
+    gate, up, d_out = uniform(300, scale=12.0), uniform(300), uniform(300)
+    out = F.silu(gate) * up
+    out.backward(d_out)
+    put_case("swiglu", gate=gate, up=up, d_out=d_out, out=out, d_gate=gate.grad, d_up=up.grad)
+
+
 def gelu():
     x = torch.cat([uniform(250, scale=4.0), uniform(45, scale=12.0),
                    torch.tensor([0.0, -0.0, 1e-30, -30.0, 30.0], dtype=torch.float64)])
@@ -153,6 +180,9 @@ attention("attention_mha", batch=2, seq_len=9, n_head=3, n_kv_head=3, head_dim=8
 cross_entropy()
 optimizers()
 schedules()
+rmsnorm()
+rope()
+swiglu()
 out = sys.argv[1] if len(sys.argv) > 1 else "tests/reference/ops/ops.bin"
 with open(out, "wb") as f:
     f.write(b"OPSVEC1\n" + b"".join(records))

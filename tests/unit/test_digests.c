@@ -110,7 +110,13 @@ static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
 /* Run with digests, which are written to *out on rank 0. */
 static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
 {
-    const model_config config = {"gpt2", 1, 2, 8, 32, 11, SEQ_LEN, 1e-5f};
+    const model_config config = {.family = "gpt2",
+                                 .n_blocks = 1,
+                                 .n_head = 2,
+                                 .d_model = 8,
+                                 .d_ff = 32,
+                                 .vocab_size = 11,
+                                 .max_seq_len = SEQ_LEN};
     run r = {.s = device_compute_stream(f->dev), .param = 1};
     digests *d;
     TRY(model_create(&config, &r.m));

@@ -50,6 +50,16 @@ static void test_formulas(void **state)
     COST(layernorm_backward, 270, 4 * (45 + 25 + 6), .rows = 3, .cols = 5);
     COST(layernorm_backward, 285, 2 * (60 + 5) + 4 * (10 + 6), .rows = 3, .cols = 5,
          .d_residual = &x, .overwrite = true, .type = DTYPE_BF16);
+    COST(rmsnorm, 60, 4 * (30 + 5 + 3), .rows = 3, .cols = 5);
+    COST(rmsnorm, 60, 2 * 35 + 4 * 3, .rows = 3, .cols = 5, .type = DTYPE_BF16);
+    COST(rmsnorm_backward, 180, 4 * (45 + 5 + 10 + 3), .rows = 3, .cols = 5);
+    COST(rmsnorm_backward, 195, 2 * (60 + 5) + 4 * (5 + 3), .rows = 3, .cols = 5, .d_residual = &x,
+         .overwrite = true, .type = DTYPE_BF16);
+    COST(rope, 3 * 48 + 8 * 24, 4 * 96, .batch = 2, .seq_len = 3, .n_head = 2, .head_dim = 4,
+         .stride = 8);
+    COST(swiglu, 35, 84, .elems = 7);
+    COST(swiglu_backward, 98, 140, .elems = 7);
+    COST(swiglu_backward, 98, 70, .elems = 7, .type = DTYPE_BF16);
     COST(gelu, 63, 56, .elems = 7);
     COST(gelu, 63, 28, .elems = 7, .type = DTYPE_BF16);
     COST(gelu_backward, 133, 84, .elems = 7);
@@ -345,6 +355,20 @@ static void launch_layers(rig *r)
              .vocab = 2);
 }
 
+static void launch_llama(rig *r)
+{
+    const ops *o = r->o;
+    LAUNCHES(r, o, rmsnorm, .out = r->y, .rstd = r->w, .in = r->f, .gain = r->g, .rows = 1,
+             .cols = 2, .eps = 1);
+    LAUNCHES(r, o, rmsnorm_backward, .d_in = r->y, .d_gain = r->h, .d_out = r->f, .in = r->f,
+             .gain = r->g, .rstd = r->w, .rows = 1, .cols = 2);
+    LAUNCHES(r, o, rope, .x = r->y, .stride = 2, .batch = 1, .seq_len = 1, .n_head = 1,
+             .head_dim = 2);
+    LAUNCHES(r, o, swiglu, .out = r->y, .gate = r->f, .up = r->g, .elems = 2);
+    LAUNCHES(r, o, swiglu_backward, .d_gate = r->y, .d_up = r->z, .d_out = r->f, .gate = r->f,
+             .up = r->g, .elems = 2);
+}
+
 static void launch_elementwise(rig *r)
 {
     const ops *o = r->o;
@@ -371,6 +395,7 @@ static void test_every_operation_tells(void **state)
     const device_watch watch = {.self = &r.x, .issued = see};
     device_set_watch(d, &watch);
     launch_layers(&r);
+    launch_llama(&r);
     launch_elementwise(&r);
     /* what a table holds beside its operations: the name, and the sums */
     assert_int_equal(r.n_ops, sizeof(ops) / sizeof(void (*)(void)) - 2);

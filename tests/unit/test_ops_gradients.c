@@ -182,6 +182,55 @@ static void layernorm_backward(fd_case *c)
                                                               fd_rstd, R, C, false, DTYPE_F32}));
 }
 
+static void rmsnorm_forward(fd_case *c)
+{
+    OK(c->o->rmsnorm(s, &(rmsnorm_args){c->f, fd_rstd, c->x[0], c->x[1], R, C, 1e-5f, DTYPE_F32}));
+}
+
+static void rmsnorm_backward(fd_case *c)
+{
+    OK(c->o->rmsnorm_backward(s, &(rmsnorm_backward_args){c->g[0], c->g[1], c->w, c->x[0], c->x[1],
+                                                          NULL, fd_rstd, R, C, false, DTYPE_F32}));
+}
+
+/* 2 sequences of 3 tokens, 2 heads of width 6. */
+static rope_args fd_rope(void *x, bool inverse)
+{
+    return (rope_args){.x = x,
+                       .stride = 12,
+                       .batch = 2,
+                       .seq_len = 3,
+                       .n_head = 2,
+                       .head_dim = 6,
+                       .inverse = inverse,
+                       .inv_freq = {1.0f, 0.31f, 0.07f}};
+}
+
+static void rope_forward(fd_case *c)
+{
+    const rope_args a = fd_rope(c->f, false);
+    memcpy(c->f, c->x[0], c->n[0] * sizeof(float));
+    OK(c->o->rope(s, &a));
+}
+
+static void rope_backward(fd_case *c)
+{
+    const rope_args a = fd_rope(c->g[0], true);
+    memcpy(c->g[0], c->w, c->n[0] * sizeof(float));
+    OK(c->o->rope(s, &a));
+}
+
+static void swiglu_forward(fd_case *c)
+{
+    OK(c->o->swiglu(s, &(swiglu_args){c->f, c->x[0], c->x[1], R * C, DTYPE_F32}));
+}
+
+static void swiglu_backward(fd_case *c)
+{
+    OK(c->o->swiglu_backward(
+        s, &(swiglu_backward_args){c->g[0], c->g[1], c->w, c->x[0], c->x[1], R * C, DTYPE_F32}));
+}
+
 static void gelu_forward(fd_case *c)
 {
     OK(c->o->gelu(s, &(gelu_args){c->f, c->x[0], R * C, DTYPE_F32}));
@@ -238,6 +287,9 @@ static void test_differences(void **state)
         {"bias", bias_forward, bias_backward, {R * C, C}, R * C},
         {"embedding", embedding_forward, embedding_backward, {V * C, 3 * C}, 6 * C},
         {"layernorm", layernorm_forward, layernorm_backward, {R * C, C, C}, R * C},
+        {"rmsnorm", rmsnorm_forward, rmsnorm_backward, {R * C, C}, R * C},
+        {"rope", rope_forward, rope_backward, {72}, 72},
+        {"swiglu", swiglu_forward, swiglu_backward, {R * C, R * C}, R * C},
         {"gelu", gelu_forward, gelu_backward, {R * C}, R * C},
         {"attention",
          attention_forward,

@@ -187,6 +187,60 @@ static void test_layernorm(void **state)
     expect(d_bias, "layernorm/d_bias", C, R * R * U);
 }
 
+/* As for layernorm: rstd < 2, |in rstd| < 4, and the mean of squares is off by C*U. */
+static void test_rmsnorm(void **state)
+{
+    (void)state;
+    enum { R = 6, C = 203 };
+    float out[R * C], rstd[R], d_x[R * C], d_gain[C];
+    const float *x = vector("rmsnorm/x", R * C), *gain = vector("rmsnorm/gain", C);
+    OK(ops_cpu_fast()->rmsnorm(s, &(rmsnorm_args){out, rstd, x, gain, R, C, 1e-5f, DTYPE_F32}));
+    expect(out, "rmsnorm/out", R * C, 4 * C * U);
+    for (size_t c = 0; c < C; c++)
+        d_gain[c] = 2.0f;
+    OK(ops_cpu_fast()->rmsnorm_backward(
+        s,
+        &(rmsnorm_backward_args){d_x, d_gain, vector("rmsnorm/d_out", R * C), x, gain,
+                                 vector("rmsnorm/residual", R * C), rstd, R, C, false, DTYPE_F32}));
+    for (size_t c = 0; c < C; c++)
+        d_gain[c] -= 2.0f; /* it was added to what was there */
+    expect(d_x, "rmsnorm/d_x", R * C, 24 * C * U);
+    expect(d_gain, "rmsnorm/d_gain", C, R * 4 * C * U);
+}
+
+/* Sine and cosine are rounded once and two products are added: 4 roundings of numbers up to 2. */
+static void test_rope(void **state)
+{
+    (void)state;
+    enum { T = 4, H = 3, D = 16, N = T * H * D };
+    float x[N];
+    rope_args a = {.x = x, .stride = H * D, .batch = 1, .seq_len = T, .n_head = H, .head_dim = D};
+    memcpy(a.inv_freq, vector("rope/inv_freq", D / 2), D / 2 * sizeof(float));
+    memcpy(x, vector("rope/x", N), sizeof x);
+    OK(ops_cpu_fast()->rope(s, &a));
+    expect(x, "rope/out", N, 8 * U);
+    a.inverse = true;
+    memcpy(x, vector("rope/d_out", N), sizeof x);
+    OK(ops_cpu_fast()->rope(s, &a));
+    expect(x, "rope/d_x", N, 8 * U);
+}
+
+/* |gate| <= 12, |up| and |d_out| <= 1: silu has five steps of relative error U, its slope too. */
+static void test_swiglu(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    const float *gate = vector("swiglu/gate", N), *up = vector("swiglu/up", N);
+    const float *d_out = vector("swiglu/d_out", N);
+    float out[N], d_gate[N], d_up[N];
+    OK(ops_cpu_fast()->swiglu(s, &(swiglu_args){out, gate, up, N, DTYPE_F32}));
+    expect(out, "swiglu/out", N, 12 * 6 * U);
+    OK(ops_cpu_fast()->swiglu_backward(
+        s, &(swiglu_backward_args){d_gate, d_up, d_out, gate, up, N, DTYPE_F32}));
+    expect(d_gate, "swiglu/d_gate", N, 12 * 6 * U);
+    expect(d_up, "swiglu/d_up", N, 12 * 6 * U);
+}
+
 /* Relative errors of a few U in each of some ten steps; tanh's argument, off by about 4*U*|u|, acts
  * through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30. */
 static void test_gelu(void **state)
@@ -336,11 +390,12 @@ static void test_schedules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_bias),
-        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_layernorm),
-        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_matmul),     cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_embedding),  cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_rmsnorm),    cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_swiglu),     cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_attention),  cmocka_unit_test(test_cross_entropy),
+        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_schedules),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
