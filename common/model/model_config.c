@@ -183,6 +183,7 @@ void model_write_number(FILE *out, float value)
             break;
     }
     fputs(text, out);
+    fputs(strpbrk(text, ".e") ? "" : ".0", out); /* some readers tell 8 from 8.0 */
 }
 
 static void write_field(FILE *out, const model_config *c, const config_field *f)

@@ -79,6 +79,10 @@ as="$sums --reduction canonical"
 replay "FSDP on 2 ranks, canonical, sums in bf16" "--size tiny --reduce-dtype bf16 --reduction canonical" $LAUNCHER -n 2
 as="$sums --reduction fast --batch-size 2"
 replay "FSDP on 2 ranks, fast, sums in bf16" "--size tiny --reduce-dtype bf16 --batch-size 2" $LAUNCHER -n 2
+as=''
+replay "Llama, FSDP on 2 ranks, fast" "--model llama --size tiny" $LAUNCHER -n 2
+replay "Llama, untied, FSDP on 3 ranks, canonical, portable, blocks recomputed" \
+    "--model llama --size small --reduction canonical --ops portable --gradient-checkpointing" $LAUNCHER -n 3
 as=$mixed
 replay "FSDP on 2 ranks, bf16, beside PyTorch's module in bf16" "--size tiny --param-dtype bf16" $LAUNCHER -n 2
 wait
@@ -90,7 +94,7 @@ transformers() {
     shift 3
     {
         echo "     weights of transformers: $name"
-        "$python" tests/interop/weights.py make "$at.made" "$dtype" "$shard" &&
+        "$python" tests/interop/weights.py make "$at.made" "$dtype" "$shard" $family &&
             $LAUNCHER -n 3 "$build/fsdp_train" --init-from "$at.made" --data "$tmp/text" --seq-len $seq_len --global-batch $global \
                 --steps 3 --export-init "$at.init" --export "$at.final" --export-shard-size 1 --loss-csv "$at.csv" "$@" > "$at.log" &&
             "$python" tests/interop/weights.py same "$at.made" "$at.init" &&
@@ -100,10 +104,15 @@ transformers() {
                 --seq-len $seq_len --global-batch $global --steps 3
     } > "$at.out" 2>&1 || touch "$at.failed"
 }
+family=gpt2
 transformers 'fp32 in one file' float32 5GB
 transformers 'fp32 in several files, by rows' float32 100KB --layout per-param
 transformers 'bf16' bfloat16 5GB
 transformers 'fp16' float16 5GB
+family=llama
+transformers 'Llama, heads that share keys' float32 5GB
+family=llama31
+transformers 'Llama 3.1 in several files, bf16' bfloat16 100KB --layout per-param
 for i in $(seq $n); do
     cat "$tmp/$i.out"
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Weights that transformers made, through the trainer and back.
 
-    weights.py make DIR DTYPE SHARD      a GPT-2 with random weights; SHARD: the most that a file has, as 20KB
+    weights.py make DIR DTYPE SHARD [MODEL]   random weights; SHARD: the most that a file has, as 20KB. MODEL: gpt2,
+                                              llama (heads that share keys), llama31 (untied, scaled positions)
     weights.py same DIR OTHER            the same parameters, to the bit, of DIR in fp32
     weights.py logits DIR BUILD          transformers' logits beside those of BUILD/tests/bench/logits
 
@@ -16,21 +17,33 @@ import sys
 
 os.environ.setdefault("TQDM_DISABLE", "1")
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
 
-def make(folder, dtype, shard):
+def config_of(model):
+    if model == "gpt2":
+        return GPT2Config(n_layer=3, n_head=3, n_embd=48, n_inner=100, vocab_size=256, n_positions=80,
+                          layer_norm_epsilon=1e-6, initializer_range=0.2, bos_token_id=0, eos_token_id=0)
+    more = {"tie_word_embeddings": True}
+    if model == "llama31":
+        more = {"rope_theta": 500000.0, "head_dim": 10,
+                "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                 "original_max_position_embeddings": 32}}
+    return LlamaConfig(num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, hidden_size=48,
+                       intermediate_size=100, vocab_size=256, max_position_embeddings=80, rms_norm_eps=1e-6,
+                       initializer_range=0.2, bos_token_id=0, eos_token_id=0, **more)
+
+
+def make(folder, dtype, shard, model="gpt2"):
     torch.manual_seed(5)
-    config = GPT2Config(n_layer=3, n_head=3, n_embd=48, n_inner=100, vocab_size=256, n_positions=80,
-                        layer_norm_epsilon=1e-6, initializer_range=0.2, bos_token_id=0, eos_token_id=0)
-    model = GPT2LMHeadModel(config).to(getattr(torch, dtype))
+    model = AutoModelForCausalLM.from_config(config_of(model)).to(getattr(torch, dtype))
     for p in model.parameters():  # biases and norms, too
         p.data += 0.1 * torch.randn_like(p)
     model.save_pretrained(folder, max_shard_size=shard)
 
 
 def load(folder):
-    return GPT2LMHeadModel.from_pretrained(folder).float()
+    return AutoModelForCausalLM.from_pretrained(folder).float()
 
 
 def same(folder, other):

@@ -9,7 +9,7 @@
 # FSDP_DEVICE: train on that device. One without operations that have the CPU's bits (npu) is compared with itself on one
 # rank, by its fast ones. SHARDINGS="full none": only these.
 # --make writes line and file anew (needed only when the recipe itself changes, which every learner's
-# copy would notice).  Names: tiny tiny-sgd small xl-2l (default: tiny small).
+# copy would notice).  Names: tiny tiny-sgd llama-tiny small xl-2l (default: tiny small).
 set -u
 make=0
 [ "${1:-}" = --make ] && make=1 && shift
@@ -34,9 +34,10 @@ options() {
     tiny) echo "--size tiny --seq-len 32 --steps 20" ;;
     tiny-sgd) # a step finds no norm: the file has nan
         echo "--size tiny --seq-len 32 --steps 20 --optimizer sgd --clip-grad 0 --no-grad-norm --lr 0.1 --lr-schedule constant --warmup-steps 0" ;;
+    llama-tiny) echo "--model llama --size tiny --seq-len 32 --steps 20" ;;
     small) echo "--size small --seq-len 64 --steps 10" ;;
     xl-2l) echo "--size xl-2l --seq-len 32 --steps 3" ;;
-    *) echo "losses.sh: unknown name $1, expected tiny, tiny-sgd, small or xl-2l" >&2; exit 2 ;;
+    *) echo "losses.sh: unknown name $1, expected tiny, tiny-sgd, llama-tiny, small or xl-2l" >&2; exit 2 ;;
     esac
 }
 
