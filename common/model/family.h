@@ -106,6 +106,8 @@ void model_add_vector(model *m, const char *name, size_t n, init_rule init);
 void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, float std);
 /* model_add_tied -- append a parameter that shares the storage of parameter number `of`. */
 void model_add_tied(model *m, const char *name, int of);
+/* model_check_positive -- FSDP_EINVAL that names --option if value is 0. */
+fsdp_status model_check_positive(const model_config *c, const char *option, size_t value);
 
 /* ---- for files ------------------------------------------------------------------------------- */
 
@@ -115,9 +117,3 @@ void model_add_tied(model *m, const char *name, int of);
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
 /* model_write_config -- write it as config.json. An error of out shows when the file is synced. */
 void model_write_config(const model_config *c, FILE *out);
-
-/* model_write_number -- the shortest decimal that is this float: 1e-05. */
-void model_write_number(FILE *out, float value);
-
-/* model_check_positive -- FSDP_EINVAL that names --option if value is 0. */
-fsdp_status model_check_positive(const model_config *c, const char *option, size_t value);

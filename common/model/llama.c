@@ -41,8 +41,7 @@ enum {
 
 /* ---- rotary positions ------------------------------------------------------------------------ */
 
-/* theta^(-2i/D), for i < D/2, rounded to fp32 as transformers does: an fp32 power, then 1 over it.
- */
+/* theta^(-2i/D), i < D/2. As in transformers the power is rounded to fp32, then divides 1. */
 static float frequency(const model_config *c, size_t i)
 {
     const float exponent = (float)(2 * i) / (float)c->head_dim;
@@ -62,19 +61,15 @@ static float scaled_frequency(const model_config *c, float freq)
     return (1.0f - blend) * freq / c->rope_factor + blend * freq;
 }
 
-/* Turn the heads at x, or turn them back. */
-static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io *io, void *x,
-                        size_t n_head, bool back)
+/* Turn heads as their positions say: a.x, a.n_head and a.inverse are set. */
+static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io *io, rope_args a)
 {
     const model_config *c = &l->model->config;
-    rope_args a = {.x = x,
-                   .stride = n_head * c->head_dim,
-                   .batch = io->batch,
-                   .seq_len = io->seq_len,
-                   .n_head = n_head,
-                   .head_dim = c->head_dim,
-                   .inverse = back,
-                   .type = io->type};
+    a.stride = a.n_head * c->head_dim;
+    a.batch = io->batch;
+    a.seq_len = io->seq_len;
+    a.head_dim = c->head_dim;
+    a.type = io->type;
     for (size_t i = 0; i < c->head_dim / 2; i++)
         a.inv_freq[i] = scaled_frequency(c, frequency(c, i));
     return o->rope(s, &a);
@@ -136,12 +131,13 @@ static attention_shape attn_shape(const layer *l, const layer_io *io)
                              .type = io->type};
 }
 
+/* y = x w (+ residual), w stored [out, in]. */
 static fsdp_status project(const layer *l, const ops *o, stream *s, const layer_io *io,
-                           const void *x, void *y, int weight)
+                           linear_args a)
 {
-    return linear(
-        l, o, s, io,
-        &(linear_args){.y = y, .x = x, .weight = weight, .bias = NO_PARAM, .out_in = true});
+    a.bias = NO_PARAM;
+    a.out_in = true;
+    return linear(l, o, s, io, &a);
 }
 
 static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -151,24 +147,20 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     attn_arrays(l, io, &k);
     const qkv p = parts_of(l, io, k.wide);
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(project(l, o, s, io, k.norm, p.q, ATTN_Q));
-    TRY(project(l, o, s, io, k.norm, p.k, ATTN_K));
-    TRY(project(l, o, s, io, k.norm, p.v, ATTN_V));
-    TRY(turn(l, o, s, io, p.q, c->n_head, false));
-    TRY(turn(l, o, s, io, p.k, c->n_kv_head, false));
+    TRY(project(l, o, s, io, (linear_args){.y = p.q, .x = k.norm, .weight = ATTN_Q}));
+    TRY(project(l, o, s, io, (linear_args){.y = p.k, .x = k.norm, .weight = ATTN_K}));
+    TRY(project(l, o, s, io, (linear_args){.y = p.v, .x = k.norm, .weight = ATTN_V}));
+    TRY(turn(l, o, s, io, (rope_args){.x = p.q, .n_head = c->n_head}));
+    TRY(turn(l, o, s, io, (rope_args){.x = p.k, .n_head = c->n_kv_head}));
     TRY(o->attention(
         s,
         &(attention_args){
             .out = k.att, .lse = k.lse, .q = p.q, .k = p.k, .v = p.v, .shape = attn_shape(l, io)}));
     if (io->out[0] == NULL)
         return FSDP_OK;
-    return linear(l, o, s, io,
-                  &(linear_args){.y = io->out[0],
-                                 .x = k.att,
-                                 .residual = io->in[0],
-                                 .weight = ATTN_O,
-                                 .bias = NO_PARAM,
-                                 .out_in = true});
+    return project(
+        l, o, s, io,
+        (linear_args){.y = io->out[0], .x = k.att, .residual = io->in[0], .weight = ATTN_O});
 }
 
 /* d_x (+)= d_y w, and the gradient of w. */
@@ -202,8 +194,8 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                                                             .k = p.k,
                                                             .v = p.v,
                                                             .shape = attn_shape(l, io)}));
-    TRY(turn(l, o, s, io, d.q, c->n_head, true));
-    TRY(turn(l, o, s, io, d.k, c->n_kv_head, true));
+    TRY(turn(l, o, s, io, (rope_args){.x = d.q, .n_head = c->n_head, .inverse = true}));
+    TRY(turn(l, o, s, io, (rope_args){.x = d.k, .n_head = c->n_kv_head, .inverse = true}));
     const linear_grad grads[] = {
         {.d_x = k.d_norm, .d_y = d.q, .x = k.norm, .weight = ATTN_Q},
         {.d_x = k.d_norm, .d_y = d.k, .x = k.norm, .weight = ATTN_K, .adds = true},
@@ -246,19 +238,15 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     void *gate = k.wide, *up = second(l, io, k.wide);
     void *act = io->saved != NULL ? k.d_wide : gate; /* scratch holds gate: in place */
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(project(l, o, s, io, k.norm, gate, MLP_GATE));
-    TRY(project(l, o, s, io, k.norm, up, MLP_UP));
+    TRY(project(l, o, s, io, (linear_args){.y = gate, .x = k.norm, .weight = MLP_GATE}));
+    TRY(project(l, o, s, io, (linear_args){.y = up, .x = k.norm, .weight = MLP_UP}));
     if (io->out[0] == NULL)
         return FSDP_OK;
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
-    return linear(l, o, s, io,
-                  &(linear_args){.y = io->out[0],
-                                 .x = act,
-                                 .residual = io->in[0],
-                                 .weight = MLP_DOWN,
-                                 .bias = NO_PARAM,
-                                 .out_in = true});
+    return project(
+        l, o, s, io,
+        (linear_args){.y = io->out[0], .x = act, .residual = io->in[0], .weight = MLP_DOWN});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -454,11 +442,11 @@ static void write_more(FILE *out, const model_config *c)
     if (c->rope_factor == 0.0f)
         return;
     fputs(",\n\t\"rope_scaling\":\t{\"rope_type\": \"llama3\", \"factor\": ", out);
-    model_write_number(out, c->rope_factor);
+    json_write_number(out, c->rope_factor);
     fputs(", \"low_freq_factor\": ", out);
-    model_write_number(out, c->rope_low);
+    json_write_number(out, c->rope_low);
     fputs(", \"high_freq_factor\": ", out);
-    model_write_number(out, c->rope_high);
+    json_write_number(out, c->rope_high);
     fprintf(out, ", \"original_max_position_embeddings\": %zu}", c->rope_original);
 }
 

@@ -174,18 +174,6 @@ fsdp_status import_model_config(const char *dir, model_config *config, const cha
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-void model_write_number(FILE *out, float value)
-{
-    char text[32];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
-            break;
-    }
-    fputs(text, out);
-    fputs(strpbrk(text, ".e") ? "" : ".0", out); /* some readers tell 8 from 8.0 */
-}
-
 static void write_field(FILE *out, const model_config *c, const config_field *f)
 {
     switch (f->kind) {
@@ -198,7 +186,7 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
         fputs(*bool_at(c, f) == (f->kind == CONFIG_TRUE) ? "true" : "false", out);
         break;
     case CONFIG_NUMBER:
-        model_write_number(out, *number_at(c, f));
+        json_write_number(out, *number_at(c, f));
         break;
     case CONFIG_LAST_TOKEN:
         fprintf(out, "%zu", c->vocab_size - 1);

@@ -239,6 +239,18 @@ const char *json_print(const cJSON *item, char *text, size_t text_bytes)
     return text;
 }
 
+void json_write_number(FILE *out, float value)
+{
+    char text[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    fputs(text, out);
+    fputs(strpbrk(text, ".e") ? "" : ".0", out); /* some readers tell 8 from 8.0 */
+}
+
 fsdp_status json_read_file(const char *path, const char *hint, cJSON **out)
 {
     size_t bytes = 0;

@@ -552,8 +552,10 @@ static void test_config_refused(void **state)
     assert_config("{" SIZES ",\"n_embd\":1e99}", FSDP_EINVAL, "n_embd");
     assert_config("{" SIZES ",\"n_embd\":\"4\"}", FSDP_EINVAL, "n_embd");
     assert_config("{" SIZES ",\"n_embd\":4,\"n_inner\":-1}", FSDP_EINVAL, "n_inner");
+    assert_config("{" SIZES ",\"n_embd\":4,\"model_type\":\"bert\"}", FSDP_EINVAL,
+                  "got \"bert\", expected one of " MODEL_FAMILIES);
     assert_config("{" SIZES ",\"n_embd\":4,\"model_type\":\"llama\"}", FSDP_EINVAL,
-                  "got \"llama\", expected one of gpt2");
+                  "\"num_hidden_layers\" is missing");
     assert_config("{" SIZES ",\"n_embd\":4,\"activation_function\":\"relu\"}", FSDP_EINVAL, "relu");
     assert_config("{" SIZES ",\"n_embd\":4,\"tie_word_embeddings\":false}", FSDP_EINVAL,
                   "got false, expected true");
@@ -576,6 +578,48 @@ static void test_config_refused(void **state)
     assert_config("[1]", FSDP_EINVAL, "no JSON object");
     assert_int_equal(import_model_config(in_dir("nowhere"), &c, &note), FSDP_EIO);
     assert_says("config.json: No such file");
+}
+
+#define LLAMA_SIZES                                                                                \
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"                    \
+    "\"hidden_size\":16,\"intermediate_size\":24,\"max_position_embeddings\":32,\"vocab_size\":9"
+#define SCALING                                                                                    \
+    ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"                \
+    "\"high_freq_factor\":4,\"original_max_position_embeddings\":16}"
+
+/* What Llama's files say beside GPT-2's: heads of keys, rotary positions, and their scaling. */
+static void test_llama_config(void **state)
+{
+    (void)state;
+    model_config c;
+    model m;
+    const char *note;
+    assert_config(LLAMA_SIZES ",\"num_key_value_heads\":2,\"rope_theta\":500000.0" SCALING "}",
+                  FSDP_OK, "");
+    assert_int_equal(import_model_config(in_dir("config"), &c, &note), FSDP_OK);
+    assert_int_equal(c.n_kv_head, 2);
+    assert_true(c.untied && c.rope_theta == 500000.0f && c.norm_eps == 1e-6f);
+    assert_true(c.rope_factor == 8 && c.rope_low == 1 && c.rope_high == 4);
+    assert_int_equal(c.rope_original, 16);
+    assert_config(LLAMA_SIZES ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}",
+                  FSDP_OK, "");
+    assert_int_equal(import_model_config(in_dir("config"), &c, &note), FSDP_OK);
+    assert_true(c.rope_theta == 7.0f && c.rope_factor == 0.0f && c.n_kv_head == 0);
+    assert_config(LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", FSDP_EINVAL,
+                  "got \"yarn\", expected \"llama3\"");
+    assert_config(LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", FSDP_EINVAL,
+                  "\"factor\": got none");
+    assert_config(LLAMA_SIZES ",\"attention_bias\":true}", FSDP_EINVAL, "got true");
+    assert_config(LLAMA_SIZES ",\"hidden_act\":\"gelu\"}", FSDP_EINVAL, "expected \"silu\"");
+    assert_config(LLAMA_SIZES ",\"sliding_window\":4096}", FSDP_EINVAL, "\"sliding_window\": got a");
+    assert_config(LLAMA_SIZES ",\"num_key_value_heads\":3}", FSDP_OK, "");
+    assert_int_equal(import_model_config(in_dir("config"), &c, &note), FSDP_OK);
+    assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
+    assert_says("n-kv-head 3 does not divide n-head 4");
+    assert_config(LLAMA_SIZES ",\"head_dim\":5}", FSDP_OK, "");
+    assert_int_equal(import_model_config(in_dir("config"), &c, &note), FSDP_OK);
+    assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
+    assert_says("heads of width 5, expected an even number");
 }
 
 /* ---- text ----------------------------------------------------------------------------------- */
@@ -673,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_header_fuzz),    cmocka_unit_test(test_f16),
         cmocka_unit_test(test_import_types),   cmocka_unit_test(test_index),
         cmocka_unit_test(test_index_retired),  cmocka_unit_test(test_config_refused),
+        cmocka_unit_test(test_llama_config),
         cmocka_unit_test(test_pick_token),     cmocka_unit_test(test_generator),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);

@@ -1,0 +1,79 @@
+/* model_lists.c -- what a family builds its model with; see family.h. */
+#include <string.h>
+#include "common/model/family.h"
+
+fsdp_status model_check_positive(const model_config *c, const char *option, size_t value)
+{
+    char hint[64];
+    snprintf(hint, sizeof hint, "pass --%s with a value of at least 1", option);
+    if (value == 0)
+        return fsdp_error(FSDP_EINVAL, hint, "%s: %s is 0", c->family, option);
+    return FSDP_OK;
+}
+
+void model_add_layer(model *m, const layer *kind, int block)
+{
+    layer *l = &m->layers[m->n_layers];
+    if (m->layers) {
+        const char *dot = strrchr(m->family->blocks, '.');
+        *l = *kind;
+        if (block >= 0)
+            snprintf(l->name, sizeof l->name, "%.8s.%d.%.10s", dot + 1, block, kind->name);
+        l->block = block;
+        l->first_param = m->n_params;
+        l->model = m;
+    }
+    m->n_layers++;
+}
+
+void model_add_out(model *m, const char *name, size_t width, array_kind kind)
+{
+    if (m->layers) {
+        layer *l = &m->layers[m->n_layers - 1];
+        l->outs[l->n_outs++] = (array_spec){name, width, kind};
+    }
+}
+
+void model_add_param(model *m, const param_spec *spec)
+{
+    if (m->layers) {
+        layer *l = &m->layers[m->n_layers - 1];
+        param_spec *p = &m->params[m->n_params];
+        *p = *spec;
+        p->tied_to = NOT_TIED;
+        while (p->n_dims < PARAM_MAX_DIMS && p->dims[p->n_dims] > 0)
+            p->n_dims++;
+        p->decay = p->n_dims > 1;
+        if (l->block >= 0) {
+            const int n = snprintf(p->name, sizeof p->name, "%s.%d.%s", m->family->blocks, l->block,
+                                   spec->name);
+            FSDP_ASSERT((size_t)n < sizeof p->name);
+        }
+        l->n_params++;
+    }
+    m->n_params++;
+}
+
+void model_add_vector(model *m, const char *name, size_t n, init_rule init)
+{
+    param_spec spec = {.dims = {n}, .init = init};
+    snprintf(spec.name, sizeof spec.name, "%s", name);
+    model_add_param(m, &spec);
+}
+
+void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, float std)
+{
+    param_spec spec = {.dims = {rows, cols}, .init = INIT_NORMAL, .init_scale = std};
+    snprintf(spec.name, sizeof spec.name, "%s", name);
+    model_add_param(m, &spec);
+}
+
+void model_add_tied(model *m, const char *name, int of)
+{
+    param_spec spec = m->params ? m->params[of] : (param_spec){0};
+    snprintf(spec.name, sizeof spec.name, "%.40s", name);
+    spec.n_dims = 0;
+    model_add_param(m, &spec);
+    if (m->params)
+        m->params[m->n_params - 1].tied_to = of;
+}
