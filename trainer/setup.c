@@ -76,9 +76,29 @@ static fsdp_status check_on_host(const trainer *t, const char *what, size_t need
                       "host memory are available to it", hint);
 }
 
+/* Numbers of drawn digits: those of a test set are far from any training set's. */
+enum { DRAWN_DIGITS = 60000, DRAWN_TESTS = 10000 };
+static const uint64_t FIRST_TEST = (uint64_t)1 << 40;
+
+static fsdp_status open_images(trainer *t)
+{
+    const trainer_config *c = &t->cfg;
+    const size_t n = c->synthetic_tokens > 0 ? (size_t)c->synthetic_tokens : DRAWN_DIGITS;
+    const uint64_t seed = (uint64_t)c->seed;
+    TRY(c->data ? corpus_open_images(c->data, false, seed, &t->data)
+                : corpus_digits(0, n, seed, &t->data));
+    if (!c->val_data)
+        return FSDP_OK;
+    return strcmp(c->val_data, "digits") == 0
+               ? corpus_digits(FIRST_TEST, DRAWN_TESTS, NO_SHUFFLE, &t->val_data)
+               : corpus_open_images(c->val_data, true, NO_SHUFFLE, &t->val_data);
+}
+
 static fsdp_status open_data(trainer *t)
 {
     trainer_config *c = &t->cfg;
+    if (t->m.family->is_images)
+        return open_images(t);
     size_t T = (size_t)c->train.seq_len, vocab = t->model_cfg.vocab_size;
     const char *note = "";
     /* Each rank has a copy of a synthetic corpus, in host memory that no ledger counts and that

@@ -316,10 +316,12 @@ static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is
 
 static fsdp_status resolve_model(trainer_config *cfg, model_config *mc)
 {
-    const long long seq_len = cfg->train.seq_len;
     if (cfg->init_from)
         TRY(import_model_config(cfg->init_from, mc, &cfg->init_note));
     TRY(cfg->init_from ? check_sizes(cfg, mc) : set_sizes(cfg, mc));
+    if (model_family_find(mc->family)->is_images)
+        cfg->train.seq_len = 1;
+    const long long seq_len = cfg->train.seq_len;
     if ((size_t)seq_len <= mc->max_seq_len)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",

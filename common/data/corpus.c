@@ -1,9 +1,9 @@
 /* corpus.c -- opens a corpus from files, and finds the part of it that a sequence reads.
  *
- *   corpus_open_file | corpus_open_texts -> sample_sequence ... -> corpus_close
+ *   corpus_open_file | corpus_open_texts -> sample_read ... -> corpus_close
  *
  * files.c reads files, synthetic.c makes the synthetic corpus, token_file.c has the format of token
- * files. */
+ * files; images.c and digits.c have images. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
@@ -65,10 +65,14 @@ size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len)
     return (size_t)(k % n_places) * seq_len;
 }
 
-fsdp_status sample_sequence(const corpus *c, uint64_t k, size_t seq_len, int32_t *tokens,
-                            int32_t *targets)
+fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs, int32_t *targets)
 {
+    if (c->images != NULL) {
+        FSDP_ASSERT_EQ(seq_len, 1);
+        image_read(c, k, inputs, targets);
+        return FSDP_OK;
+    }
     const size_t o = sample_offset(c->n_tokens, k, seq_len);
-    TRY(corpus_read(c, o, seq_len, tokens));
+    TRY(corpus_read(c, o, seq_len, inputs));
     return corpus_read(c, o + 1, seq_len, targets);
 }

@@ -1,21 +1,30 @@
-/* data.h -- one token stream, and which part of it sequence k reads.
+/* data.h -- one token stream, or a set of labelled images, and which part of it sample k reads.
  *
- *   corpus_open_file | corpus_open_texts | corpus_synthetic
- *   -> sample_sequence ... -> corpus_close
+ *   corpus_open_file | corpus_open_texts | corpus_synthetic | corpus_open_images | corpus_digits
+ *   -> sample_read ... -> corpus_close
  *
  * The data order is fixed, so that another program can replay a run. The corpus has n tokens.
  * Sequence k, counted over the whole run, global batch after global batch, reads tokens o ... o+T-1
  * and targets o+1 ... o+T, with o = (k*T) mod (floor((n-1)/T)*T). Worked example: n=10, T=4: k=0 ->
- * 0, 1 -> 4, 2 -> 0. */
+ * 0, 1 -> 4, 2 -> 0.
+ *
+ * Of n images, sample k is image number k mod n of epoch k / n. Each epoch has an order of its own
+ * (shuffle_index) if the set is shuffled; else every epoch is in the order of the files. Unlike
+ * PyTorch's DistributedSampler no epoch is padded or cut: a global batch may begin in one epoch and
+ * end in the next. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/status.h"
 
+enum { IMAGE_SIDE = 28, IMAGE_PIXELS = IMAGE_SIDE * IMAGE_SIDE, IMAGE_CLASSES = 10 };
+
 typedef struct corpus {
-    size_t n_tokens;
-    size_t vocab_size; /* tokens are < vocab_size, which is 256 for bytes */
-    void *tokens;      /* [n_tokens] of token_bytes each, of a synthetic corpus; else NULL */
+    size_t n_tokens;   /* of images: how many there are */
+    size_t vocab_size; /* tokens are < vocab_size, which is 256 for bytes; of images: classes */
+    struct image_set *images; /* NULL: the corpus has tokens */
+    void *tokens;             /* [n_tokens] of token_bytes each, of a synthetic corpus; else NULL */
     struct corpus_file *files; /* [n_files], open; a corpus of files */
     size_t n_files;
     struct XXH3_state_s *sum; /* of all tokens of the files */
@@ -27,7 +36,7 @@ typedef struct corpus {
  *   path         a text, a token file (magic 20240520), or a glob or directory of token files,
  *                which are read one after the other. All of them is read once, and checked. The
  *                files stay open, and sequences are read from them: all ranks of a host share the
- *                kernel's copy. They may be removed or replaced afterwards; see sample_sequence for
+ *                kernel's copy. They may be removed or replaced afterwards; see sample_read for
  *                a file that is written to
  *   vocab_limit  every token must be below it; the vocab_size of token files
  *   errors       FSDP_EIO: missing or unreadable; FSDP_EINVAL: a bad header, a token >=
@@ -53,10 +62,30 @@ void corpus_close(corpus *c);
 /* corpus_hash -- XXH3 of all tokens, as they were read when the corpus was opened. */
 uint64_t corpus_hash(const corpus *c);
 
-/* sample_sequence -- tokens [T] and targets [T] of sequence k (host).
- *   errors  FSDP_EIO: the part of the file is no longer what it was when the corpus was opened
- *           (checked by a hash for each block that is read); never for a synthetic corpus */
-fsdp_status sample_sequence(const corpus *c, uint64_t k, size_t seq_len, int32_t *tokens,
-                            int32_t *targets);
+/* corpus_open_images -- the images and labels of a folder in MNIST's format (IDX), all read into
+ * this process's memory: train-images-idx3-ubyte and train-labels-idx1-ubyte, or with `test`
+ * t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte.
+ *   shuffle_seed  of the epochs' orders; NO_SHUFFLE: none
+ *   errors        FSDP_EIO: missing or unreadable; FSDP_EINVAL: another format, images that are not
+ *                 28 x 28, a label from 10 on, or not as many labels as images; FSDP_ENOMEM */
+#define NO_SHUFFLE UINT64_MAX
+fsdp_status corpus_open_images(const char *dir, bool test, uint64_t shuffle_seed, corpus *out);
+/* corpus_digits -- n handwritten-looking digits, drawn when they are read, the same on every
+ * machine. begin   number of the first: digits of different numbers differ, so a test set begins
+ * where no training set ends errors  FSDP_EINVAL: n is 0; FSDP_ENOMEM */
+fsdp_status corpus_digits(uint64_t begin, size_t n, uint64_t shuffle_seed, corpus *out);
+
+/* sample_read -- what the model reads of sample k, and its targets (host).
+ *   inputs   tokens: int32 [T]; images: fp32 [IMAGE_PIXELS], (pixel/255 - 0.1307) / 0.3081, the
+ * mean and the deviation of MNIST's training set targets  tokens: [T]; images: [1], the label.
+ * seq_len is 1 errors   FSDP_EIO: the part of the file is no longer what it was when the corpus was
+ * opened (checked by a hash for each block that is read); never for images and a synthetic corpus
+ */
+fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs,
+                        int32_t *targets);
 /* sample_offset -- o of the formula above; n_tokens must be more than seq_len (asserted). */
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len);
+/* shuffle_index -- where element `at` of n stands in the order of an epoch: for each seed and epoch
+ * a permutation of 0 ... n-1, of which any element is found by itself. [Luby & Rackoff 1988] at, n
+ * at < n (asserted) */
+size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at);

@@ -29,7 +29,7 @@ fsdp_status corpus_add_dir(corpus *c, const char *dir, size_t vocab_limit);
 /* corpus_add_glob -- append the token files that match the pattern, in name order.
  *   errors  FSDP_EIO if there are none; as corpus_add_file */
 fsdp_status corpus_add_glob(corpus *c, const char *pattern, size_t vocab_limit);
-/* corpus_read -- tokens begin ... begin + n - 1. errors: as sample_sequence. */
+/* corpus_read -- tokens begin ... begin + n - 1. errors: as sample_read. */
 fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out);
 
 /* token_file_is -- whether path ends in ".bin" or the file begins with a token file's magic.
@@ -39,3 +39,19 @@ bool token_file_is(const char *path, const void *head, size_t file_bytes);
  *   errors  FSDP_EINVAL naming path and field, got and expected */
 fsdp_status token_file_check(const char *path, const void *head, size_t file_bytes,
                              size_t *n_tokens);
+
+/* A set of images. pixels NULL: they are drawn, from number `begin` on. */
+typedef struct image_set {
+    unsigned char *pixels, *labels; /* [n][IMAGE_PIXELS], [n] */
+    uint64_t begin, shuffle_seed;
+} image_set;
+
+/* image_read -- sample k, as sample_read. */
+void image_read(const corpus *c, uint64_t k, float *pixels, int32_t *label);
+/* images_hash -- of all pixels and labels, or of the numbers that drawn digits have. */
+uint64_t images_hash(const corpus *c);
+/* images_free -- NULL is accepted. */
+void images_free(image_set *images);
+/* digit_draw -- pixels [IMAGE_PIXELS] of digit `number`, 0 black to 255 white. Returns the digit.
+ */
+int digit_draw(uint64_t number, unsigned char *pixels);

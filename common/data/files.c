@@ -45,12 +45,15 @@ void corpus_close(corpus *c)
     }
     free(c->files);
     free(c->tokens);
+    images_free(c->images);
     XXH3_freeState(c->sum);
     *c = (corpus){0};
 }
 
 uint64_t corpus_hash(const corpus *c)
 {
+    if (c->images != NULL)
+        return images_hash(c);
     return c->tokens ? XXH3_64bits(c->tokens, c->n_tokens * (size_t)c->token_bytes)
                      : XXH3_64bits_digest(c->sum);
 }

@@ -190,7 +190,8 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
 {
     const bool drops = pass == PASS_TRAINS && !owns_saved(r, i);
     const layer *l = &r->cfg.run.m->layers[i];
-    const size_t first = leaf * r->call_batch;
+    const size_t first = leaf * r->call_batch, rows = r->call_batch * r->cfg.run.seq_len;
+    const size_t logits = rows * r->cfg.run.m->config.vocab_size * kind_bytes(r, ARRAY_VALUES);
     layer_io io = {
         .batch = r->call_batch,
         .seq_len = r->cfg.run.seq_len,
@@ -199,6 +200,7 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
         .saved = drops ? NULL : runner_slice(r->saved[i], leaf, r->saved_bytes[i]),
         .scratch = r->scratch,
         .loss = r->leaf_loss + leaf,
+        .logits = i + 1 < r->cfg.run.m->n_layers ? NULL : runner_slice(r->ms.logits, leaf, logits),
         .seed = r->cfg.run.seed,
         .first_sample = r->ms.first_sample + first,
         .params = r->cfg.views->params + l->first_param,

@@ -49,6 +49,7 @@ typedef struct model_family {
      * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". */
     const char *blocks;
     bool is_rms;                /* its norms are RMS norms, which have no bias */
+    bool is_images;             /* a sample is an image, one position, not a sequence */
     const char *prefix;         /* which files may leave out of a parameter's name */
     const char *ignored;        /* globs, with | between, of tensors that files may have */
     const config_field *fields; /* in the order in which they are written; ends without a key */

@@ -25,9 +25,10 @@ typedef struct micro_step {
     uint64_t first_sample;  /* number of its first sample, counted over the run; its samples are
                                consecutive */
     int a, n_micro;         /* its number in the optimizer step, 0 ... n_micro-1; n_micro = A */
-    bool training;          /* forward keeps what backward needs, and a backward follows */
-    float *loss;            /* device, [1]: the SUM over the b*T tokens. forward writes it, or with
-                               model.chunk_rows backward, if there is one */
+    void *logits;  /* device, [b,T,V] of param_dtype, which forward writes; NULL: not wanted */
+    bool training; /* forward keeps what backward needs, and a backward follows */
+    float *loss;   /* device, [1]: the SUM over the b*T tokens. forward writes it, or with
+                      model.chunk_rows backward, if there is one */
 } micro_step;
 
 /* When `look` is called for a layer of a micro-step that trains. */

@@ -31,11 +31,17 @@ struct train_loop {
     stream *loss_stream; /* owned; where the losses are gathered, on a group of its own */
     comm *loss_group;    /* owned; all ranks */
     size_t A, b, T, W;
-    size_t row;              /* A, and one more where there is something to save */
-    int asked;               /* the most that any rank was, by the steps that were read */
-    bool writing;            /* by the last step that was read, a rank was STILL_WRITING */
-    int32_t *tokens;         /* host, [A][b][T] of the step that is being issued */
-    int32_t *targets;        /* the same */
+    size_t row;         /* A, and one more where there is something to save */
+    int asked;          /* the most that any rank was, by the steps that were read */
+    bool writing;       /* by the last step that was read, a rank was STILL_WRITING */
+    size_t input_bytes; /* of a sample: T rows of the model's input, int32 or fp32 */
+    char *inputs;       /* host, [A][b] samples of the step that is being issued */
+    int32_t *targets;   /* host, [A][b][T] */
+    /* A model of images: the logits of a micro-step, on the device and on the host, and how many
+     * images of an evaluation have their largest logit at their label. Else NULL and 0. */
+    void *logits, *host_logits;
+    int64_t *correct; /* device, [1] */
+    int64_t n_correct;
     step_figures figures[2]; /* of even and odd steps */
     int64_t next_read;       /* the step whose figures the host reads next */
     float *in_order;         /* [W*A] losses in order of run_batch_node */
@@ -69,6 +75,28 @@ static void close_figures(train_loop *l, step_figures *f)
     event_free(f->arrived);
 }
 
+static size_t logits_elems(const train_loop *l)
+{
+    return l->b * l->setup->run->m->config.vocab_size;
+}
+
+/* What counting correct answers takes. */
+static fsdp_status open_answers(train_loop *l)
+{
+    const run_context *run = l->setup->run;
+    const size_t bytes = logits_elems(l) * dtype_bytes(run->param_dtype);
+    void *correct;
+    if (run->m->input.kind == ARRAY_INDICES)
+        return FSDP_OK;
+    l->host_logits = malloc(bytes);
+    if (!l->host_logits)
+        return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
+    TRY(device_alloc(l->s, MEM_OTHER, bytes, "logits", &l->logits));
+    TRY(device_alloc(l->s, MEM_OTHER, sizeof *l->correct, "correct answers", &correct));
+    l->correct = correct;
+    return FSDP_OK;
+}
+
 static fsdp_status open_here(const train_setup *setup, train_loop *l)
 {
     const train_config *c = setup->cfg;
@@ -80,18 +108,19 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
                       .T = setup->run->seq_len,
                       .W = (size_t)comm_size(setup->run->world)};
     l->row = l->A + (setup->store ? 1 : 0);
-    size_t step_tokens = l->A * l->b * l->T;
-    l->tokens = calloc(step_tokens, sizeof *l->tokens);
-    l->targets = calloc(step_tokens, sizeof *l->targets);
+    l->input_bytes = l->T * setup->run->m->input.width * sizeof(float);
+    l->inputs = calloc(l->A * l->b, l->input_bytes);
+    l->targets = calloc(l->A * l->b, l->T * sizeof *l->targets);
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
     const size_t n_eval = setup->val_data ? train_eval_batches(c, setup->val_data) : 0;
     l->eval_sums = malloc((n_eval + 1) * sizeof *l->eval_sums);
-    if (!l->tokens || !l->targets || !l->in_order || !l->ms || !l->eval_sums)
+    if (!l->inputs || !l->targets || !l->in_order || !l->ms || !l->eval_sums)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(stream_create(setup->run->dev, &(stream_config){.name = "loss"}, &l->loss_stream));
     TRY(open_figures(l, &l->figures[0]));
     TRY(open_figures(l, &l->figures[1]));
+    TRY(open_answers(l));
     if (c->save_async)
         TRY(ckpt_async_open(l->s, setup->engine->saved_elems(setup->engine->self),
                             &setup->store->async));
@@ -119,7 +148,10 @@ void train_close(train_loop *l)
         ckpt_async_close(l->setup->store->async);
     close_figures(l, &l->figures[0]);
     close_figures(l, &l->figures[1]);
-    free(l->tokens);
+    device_free(l->s, l->logits);
+    device_free(l->s, l->correct);
+    free(l->host_logits);
+    free(l->inputs);
     free(l->targets);
     free(l->in_order);
     free(l->eval_sums);
@@ -145,21 +177,22 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Make micro-step a of this rank in the batch that starts at sequence `first`, and load its tokens.
+/* Make micro-step a of this rank in the batch that starts at sample `first`, and load its samples.
  * data NULL: they stay zero. */
 static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t first,
                                    const step_figures *f, micro_step *ms)
 {
     const size_t r = (size_t)comm_rank(l->setup->run->world), a = (size_t)ms->a;
-    const size_t at = a * l->b * l->T;
-    ms->inputs = l->tokens + at;
-    ms->targets = l->targets + at;
+    char *inputs = l->inputs + a * l->b * l->input_bytes;
+    int32_t *targets = l->targets + a * l->b * l->T;
+    ms->inputs = inputs;
+    ms->targets = targets;
     ms->first_sample = first + run_batch_node(l->setup->run, a, r) * l->b;
     ms->n_micro = (int)l->A;
     ms->loss = f->losses + r * l->row + a;
     for (size_t j = 0; j < l->b && data; j++)
-        TRY(sample_sequence(data, ms->first_sample + j, l->T, l->tokens + at + j * l->T,
-                            l->targets + at + j * l->T));
+        TRY(sample_read(data, ms->first_sample + j, l->T, inputs + j * l->input_bytes,
+                        targets + j * l->T));
     return FSDP_OK;
 }
 
@@ -255,6 +288,42 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     return send_figures(l, f);
 }
 
+static float logit(const void *logits, size_t i, dtype type)
+{
+    return type == DTYPE_BF16 ? f32_from_bf16(((const uint16_t *)logits)[i])
+                              : ((const float *)logits)[i];
+}
+
+/* Add the correct answers of a micro-step to l->n_correct: the largest logit, the first of equals,
+ * is at the label. */
+static fsdp_status count_correct(train_loop *l, const micro_step *ms)
+{
+    const run_context *run = l->setup->run;
+    const size_t V = run->m->config.vocab_size;
+    TRY(device_download(l->s, l->host_logits, l->logits,
+                        logits_elems(l) * dtype_bytes(run->param_dtype)));
+    TRY(stream_sync(l->s));
+    for (size_t j = 0; j < l->b; j++) {
+        size_t best = 0;
+        for (size_t v = 1; v < V; v++)
+            if (logit(l->host_logits, j * V + v, run->param_dtype) >
+                logit(l->host_logits, j * V + best, run->param_dtype))
+                best = v;
+        l->n_correct += (int32_t)best == ms->targets[j];
+    }
+    return FSDP_OK;
+}
+
+/* l->n_correct = the sum of all ranks'. */
+static fsdp_status sum_correct(train_loop *l)
+{
+    stream *s = l->loss_stream;
+    TRY(device_upload(s, l->correct, &l->n_correct, sizeof l->n_correct));
+    TRY(comm_all_reduce(l->loss_group, s, "correct answers", DTYPE_I64, l->correct, 1));
+    TRY(device_download(s, &l->n_correct, l->correct, sizeof l->n_correct));
+    return stream_sync(s);
+}
+
 /* The loss of one global batch of the validation corpus, forward only. *stats: its calls. */
 static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss, comm_stats *stats)
 {
@@ -262,9 +331,11 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss, co
     step_figures *f = &l->figures[0]; /* all steps have been read */
     comm_job_stats_reset(setup->run->world);
     for (size_t a = 0; a < l->A; a++) {
-        micro_step ms = {.a = (int)a};
+        micro_step ms = {.a = (int)a, .logits = l->logits};
         TRY(load_micro_step(l, setup->val_data, first, f, &ms));
         TRY(runner_forward(setup->runner, &ms));
+        if (l->logits && setup->val_data)
+            TRY(count_correct(l, &ms));
     }
     TRY(send_figures(l, f));
     *stats = comm_job_stats_read(setup->run->world);
@@ -275,8 +346,8 @@ size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
 {
     const size_t global = (size_t)cfg->global_batch;
     const size_t there = val_data->n_tokens / (size_t)cfg->seq_len / global;
-    const size_t wanted =
-        cfg->eval_batches > 0 ? (size_t)cfg->eval_batches : EVAL_SEQUENCES / global;
+    const size_t usual = val_data->images ? there : EVAL_SEQUENCES / global;
+    const size_t wanted = cfg->eval_batches > 0 ? (size_t)cfg->eval_batches : usual;
     const size_t n = there < wanted ? there : wanted;
     return n > 0 ? n : 1;
 }
@@ -288,14 +359,21 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
     const train_setup *setup = l->setup;
     const size_t global = (size_t)setup->cfg->global_batch;
     const size_t n_batches = train_eval_batches(setup->cfg, setup->val_data);
+    char answers[64] = "";
+    l->n_correct = 0;
     for (size_t i = 0; i < n_batches; i++)
         TRY(evaluate_batch(l, i * global, &l->eval_sums[i], last_batch));
     const float scale = 1.0f / (float)(n_batches * global * l->T); /* one batch: a step's bits */
     const float loss = tree_sum_f32(l->eval_sums, n_batches) * scale;
+    if (l->logits) {
+        TRY(sum_correct(l));
+        snprintf(answers, sizeof answers, "accuracy %.2f%%  ",
+                 100.0 * (double)l->n_correct / (double)(n_batches * global));
+    }
     if (comm_rank(setup->run->world) == 0)
-        fprintf(setup->log, "eval  step %lld  %s %.9g  (%zu sequences)\n", (long long)step + 1,
-                setup->val_data == setup->data ? "loss" : "val loss", (double)loss,
-                n_batches * global);
+        fprintf(setup->log, "eval  step %lld  %s %.9g  %s(%zu %s)\n", (long long)step + 1,
+                setup->val_data == setup->data ? "loss" : "val loss", (double)loss, answers,
+                n_batches * global, l->logits ? "images" : "sequences");
     return FSDP_OK;
 }
 

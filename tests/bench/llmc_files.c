@@ -128,7 +128,7 @@ static fsdp_status put_tokens(FILE *f, const char *text, size_t vocab)
     const int32_t header[HEADER_INTS] = {SHARD_MAGIC, SHARD_VERSION, REPEATS * BATCH_TOKENS + 1};
     int32_t tokens[BATCH_TOKENS], targets[BATCH_TOKENS];
     uint16_t batch[BATCH_TOKENS];
-    sample_sequence(&c, 0, BATCH_TOKENS, tokens, targets);
+    sample_read(&c, 0, BATCH_TOKENS, tokens, targets);
     corpus_close(&c);
     for (size_t i = 0; i < BATCH_TOKENS; i++) {
         if ((size_t)tokens[i] >= vocab)

@@ -51,7 +51,7 @@ static void read_corpus(fuzz *f, const corpus *c, size_t vocab_limit, size_t seq
     size_t n_places = (c->n_tokens - 1) / seq_len;
     FUZZ_EXPECT(f, c->vocab_size <= vocab_limit || c->token_bytes == 1);
     for (size_t k = 0; k < n_places + 2; k++) {
-        sample_sequence(c, k < n_places ? k : fuzz_next(f), seq_len, tokens, targets);
+        sample_read(c, k < n_places ? k : fuzz_next(f), seq_len, tokens, targets);
         for (size_t t = 0; t < seq_len; t++) {
             FUZZ_EXPECT(f, tokens[t] >= 0 && (size_t)tokens[t] < vocab_limit);
             FUZZ_EXPECT(f, targets[t] >= 0 && (size_t)targets[t] < vocab_limit);

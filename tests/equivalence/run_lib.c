@@ -134,8 +134,8 @@ static fsdp_status one_micro_step(run *r, int step, int a)
     for (size_t i = 0; i < c->batch; i++) {
         size_t place = block * c->batch + i;
         uint64_t k = (uint64_t)step * blocks * c->batch + (c->order ? c->order[place] : place);
-        sample_sequence(&r->data, k, c->seq_len, r->tokens + i * c->seq_len,
-                        r->targets + i * c->seq_len);
+        sample_read(&r->data, k, c->seq_len, r->tokens + i * c->seq_len,
+                    r->targets + i * c->seq_len);
     }
     const micro_step ms = {.inputs = r->tokens,
                            .targets = r->targets,

@@ -154,8 +154,8 @@ fsdp_status twin_leaf(twin *t, uint64_t k, float *loss)
     if (!tokens)
         return no_memory();
     for (size_t i = 0; i < t->batch; i++)
-        sample_sequence(t->data, k * t->batch + i, t->seq_len, tokens + i * t->seq_len,
-                        tokens + n + i * t->seq_len);
+        sample_read(t->data, k * t->batch + i, t->seq_len, tokens + i * t->seq_len,
+                    tokens + n + i * t->seq_len);
     stream *s = device_compute_stream(t->dev);
     fsdp_status st = device_zero(s, t->on_device.leaf, t->leaf_elems * sizeof *t->leaf);
     if (st == FSDP_OK)

@@ -133,7 +133,7 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
 {
     int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
     uint64_t k = (uint64_t)(a * comm_size(w->comm) + comm_rank(w->comm));
-    sample_sequence(&w->data, k, SEQ_LEN, tokens, targets);
+    sample_read(&w->data, k, SEQ_LEN, tokens, targets);
     TRY(runner_forward(w->run, &(micro_step){.inputs = tokens,
                                              .targets = targets,
                                              .a = a,

@@ -108,17 +108,17 @@ static void test_sample_offset(void **state)
     }
 }
 
-static void test_sample_sequence(void **state)
+static void test_sample_read(void **state)
 {
     (void)state;
     int32_t in[4], out[4];
     uint16_t wide[] = {0, 1, 40000, 3, 65535, 5, 6, 7, 8, 9};
     const corpus bytes = {.n_tokens = 10, .tokens = "abcdefgh\xff\xfe", .token_bytes = 1};
     const corpus words = {.n_tokens = 10, .tokens = wide, .token_bytes = 2};
-    sample_sequence(&bytes, 1, 4, in, out);
+    sample_read(&bytes, 1, 4, in, out);
     assert_memory_equal(in, ((int32_t[]){'e', 'f', 'g', 'h'}), sizeof in);
     assert_memory_equal(out, ((int32_t[]){'f', 'g', 'h', 255}), sizeof out);
-    sample_sequence(&words, 2, 4, in, out);
+    sample_read(&words, 2, 4, in, out);
     assert_memory_equal(in, ((int32_t[]){0, 1, 40000, 3}), sizeof in);
     assert_memory_equal(out, ((int32_t[]){1, 40000, 3, 65535}), sizeof out);
 }
@@ -261,7 +261,7 @@ static void test_changed_later(void **state)
         if (length >= 0) { /* in place, as cp does */
             static char other[2000] = "Not to be";
             write_bytes(path, other, length == 0 ? 0 : text ? 9 : sizeof other);
-            assert_int_equal(sample_sequence(&c, 0, 4, in, out), FSDP_EIO);
+            assert_int_equal(sample_read(&c, 0, 4, in, out), FSDP_EIO);
             assert_says(length > 0 ? "was changed while the run used it" : "was shortened");
             assert_says(path);
         } else {
@@ -290,7 +290,7 @@ static void test_blocks(void **state)
     assert_true(corpus_hash(&c) == XXH3_64bits(tokens, sizeof tokens));
     for (uint64_t k = 0; k < 31; k++) {
         const size_t o = sample_offset(N, k, T);
-        assert_int_equal(sample_sequence(&c, k, T, in, out), FSDP_OK);
+        assert_int_equal(sample_read(&c, k, T, in, out), FSDP_OK);
         for (size_t t = 0; t < T; t++) {
             assert_int_equal(in[t], tokens[o + t]);
             assert_int_equal(out[t], tokens[o + t + 1]);
@@ -534,7 +534,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sample_offset),
-        cmocka_unit_test(test_sample_sequence),
+        cmocka_unit_test(test_sample_read),
         cmocka_unit_test(test_synthetic_fixtures),
         cmocka_unit_test(test_synthetic_properties),
         cmocka_unit_test(test_synthetic_refuses),

@@ -581,10 +581,10 @@ static void test_config_refused(void **state)
 }
 
 #define LLAMA_SIZES                                                                                \
-    "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"                    \
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"                 \
     "\"hidden_size\":16,\"intermediate_size\":24,\"max_position_embeddings\":32,\"vocab_size\":9"
 #define SCALING                                                                                    \
-    ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"                \
+    ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"              \
     "\"high_freq_factor\":4,\"original_max_position_embeddings\":16}"
 
 /* What Llama's files say beside GPT-2's: heads of keys, rotary positions, and their scaling. */
@@ -611,7 +611,8 @@ static void test_llama_config(void **state)
                   "\"factor\": got none");
     assert_config(LLAMA_SIZES ",\"attention_bias\":true}", FSDP_EINVAL, "got true");
     assert_config(LLAMA_SIZES ",\"hidden_act\":\"gelu\"}", FSDP_EINVAL, "expected \"silu\"");
-    assert_config(LLAMA_SIZES ",\"sliding_window\":4096}", FSDP_EINVAL, "\"sliding_window\": got a");
+    assert_config(LLAMA_SIZES ",\"sliding_window\":4096}", FSDP_EINVAL,
+                  "\"sliding_window\": got a");
     assert_config(LLAMA_SIZES ",\"num_key_value_heads\":3}", FSDP_OK, "");
     assert_int_equal(import_model_config(in_dir("config"), &c, &note), FSDP_OK);
     assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
@@ -717,8 +718,8 @@ int main(void)
         cmocka_unit_test(test_header_fuzz),    cmocka_unit_test(test_f16),
         cmocka_unit_test(test_import_types),   cmocka_unit_test(test_index),
         cmocka_unit_test(test_index_retired),  cmocka_unit_test(test_config_refused),
-        cmocka_unit_test(test_llama_config),
-        cmocka_unit_test(test_pick_token),     cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_llama_config),   cmocka_unit_test(test_pick_token),
+        cmocka_unit_test(test_generator),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

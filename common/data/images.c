@@ -1,0 +1,194 @@
+/* images.c -- labelled images: MNIST's files, and the order of an epoch.
+ *
+ *   corpus_open_images | corpus_digits -> image_read ... -> images_free
+ *
+ * An IDX file is big-endian: two zero bytes, 8 for unsigned bytes, the number of dimensions, each
+ * dimension in four bytes, and the elements. http://yann.lecun.com/exdb/mnist/ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include "common/base/philox.h"
+#include "common/base/read_file.h"
+#include "common/data/data_impl.h"
+
+static const char FILES_HINT[] = "pass a folder with MNIST's files, unpacked (gunzip), or leave "
+                                 "the option out: digits are drawn";
+
+/* ---- IDX files ------------------------------------------------------------------------------- */
+
+enum { MOST_DIMS = 3, MOST_BYTES = 1 << 30 };
+
+static size_t big_endian(const unsigned char *at)
+{
+    return (size_t)at[0] << 24 | (size_t)at[1] << 16 | (size_t)at[2] << 8 | at[3];
+}
+
+/* Check the header of a file of n_dims dimensions, all but the first of IMAGE_SIDE; *n: the first.
+ */
+static fsdp_status check_header(const char *path, const unsigned char *head, size_t file_bytes,
+                                int n_dims, size_t *n)
+{
+    const size_t head_bytes = 4 + 4 * (size_t)n_dims;
+    const unsigned char magic[4] = {0, 0, 8, (unsigned char)n_dims};
+    if (file_bytes < head_bytes || memcmp(head, magic, sizeof magic) != 0)
+        return fsdp_error(FSDP_EINVAL, FILES_HINT,
+                          "data: %s: got a file that begins %02x%02x%02x%02x, expected 0000080%d, "
+                          "unsigned bytes in %d dimension%s",
+                          path, head[0], head[1], head[2], head[3], n_dims, n_dims,
+                          n_dims > 1 ? "s" : "");
+    size_t elems = *n = big_endian(head + 4);
+    for (int d = 1; d < n_dims; d++) {
+        const size_t side = big_endian(head + 4 + 4 * d);
+        if (side != IMAGE_SIDE)
+            return fsdp_error(FSDP_EINVAL, FILES_HINT,
+                              "data: %s: got images of %zu x %zu, expected %d x %d", path,
+                              big_endian(head + 8), big_endian(head + 12), IMAGE_SIDE, IMAGE_SIDE);
+        elems *= side;
+    }
+    if (*n > 0 && elems <= MOST_BYTES && file_bytes == head_bytes + elems)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, FILES_HINT,
+                      "data: %s: got %zu bytes, expected %zu for the %zu elements that its header "
+                      "has, at most %d",
+                      path, file_bytes, head_bytes + elems, *n, MOST_BYTES);
+}
+
+/* Read a whole file; *out, which the caller frees, is the elements. */
+static fsdp_status read_idx(const char *path, int n_dims, unsigned char **out, size_t *n)
+{
+    unsigned char head[4 + 4 * MOST_DIMS] = {0};
+    const size_t head_bytes = 4 + 4 * (size_t)n_dims;
+    size_t file_bytes;
+    int fd;
+    const char *why = open_regular(path, &fd, &file_bytes);
+    if (why != NULL)
+        return fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path, why);
+    (void)pread_all(fd, head, head_bytes, 0); /* what is missing is 0 */
+    fsdp_status status = check_header(path, head, file_bytes, n_dims, n);
+    const size_t elems = file_bytes - head_bytes;
+    if (status == FSDP_OK && (*out = malloc(elems)) == NULL)
+        status = fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory for %zu bytes", path, elems);
+    if (status == FSDP_OK && pread_all(fd, *out, elems, head_bytes) != elems)
+        status = fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path,
+                            errno != 0 ? strerror(errno) : "was shortened while it was read");
+    close(fd);
+    return status;
+}
+
+static fsdp_status read_files(const char *dir, bool test, corpus *c)
+{
+    char images[4096], labels[4096];
+    const char *set = test ? "t10k" : "train";
+    size_t n_labels;
+    snprintf(images, sizeof images, "%.4000s/%s-images-idx3-ubyte", dir, set);
+    snprintf(labels, sizeof labels, "%.4000s/%s-labels-idx1-ubyte", dir, set);
+    TRY(read_idx(images, 3, &c->images->pixels, &c->n_tokens));
+    TRY(read_idx(labels, 1, &c->images->labels, &n_labels));
+    if (n_labels != c->n_tokens)
+        return fsdp_error(FSDP_EINVAL, FILES_HINT, "data: %s: got %zu labels, expected %zu", labels,
+                          n_labels, c->n_tokens);
+    for (size_t i = 0; i < n_labels; i++)
+        if (c->images->labels[i] >= IMAGE_CLASSES)
+            return fsdp_error(FSDP_EINVAL, FILES_HINT,
+                              "data: %s: label %zu: got %d, expected 0 to %d", labels, i,
+                              c->images->labels[i], IMAGE_CLASSES - 1);
+    return FSDP_OK;
+}
+
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+static fsdp_status begin_set(uint64_t shuffle_seed, corpus *c)
+{
+    *c = (corpus){.vocab_size = IMAGE_CLASSES, .images = calloc(1, sizeof(image_set))};
+    if (c->images == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "data: no host memory");
+    c->images->shuffle_seed = shuffle_seed;
+    return FSDP_OK;
+}
+
+fsdp_status corpus_open_images(const char *dir, bool test, uint64_t shuffle_seed, corpus *out)
+{
+    fsdp_status status = begin_set(shuffle_seed, out);
+    if (status == FSDP_OK)
+        status = read_files(dir, test, out);
+    snprintf(out->source, sizeof out->source, "%s", dir);
+    if (status != FSDP_OK)
+        corpus_close(out);
+    return status;
+}
+
+fsdp_status corpus_digits(uint64_t begin, size_t n, uint64_t shuffle_seed, corpus *out)
+{
+    *out = (corpus){0};
+    if (n == 0)
+        return fsdp_error(FSDP_EINVAL, "use a number from 1 on", "data: drawn digits: got 0");
+    TRY(begin_set(shuffle_seed, out));
+    out->n_tokens = n;
+    out->images->begin = begin;
+    snprintf(out->source, sizeof out->source, "drawn digits (%zu, from number %llu)", n,
+             (unsigned long long)begin);
+    return FSDP_OK;
+}
+
+void images_free(image_set *images)
+{
+    if (images == NULL)
+        return;
+    free(images->pixels);
+    free(images->labels);
+    free(images);
+}
+
+uint64_t images_hash(const corpus *c)
+{
+    const uint64_t drawn[2] = {c->images->begin, c->n_tokens};
+    if (c->images->pixels == NULL)
+        return XXH3_64bits(drawn, sizeof drawn);
+    return XXH3_64bits_withSeed(c->images->pixels, c->n_tokens * IMAGE_PIXELS,
+                                XXH3_64bits(c->images->labels, c->n_tokens));
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+/* Four rounds of a Feistel network permute the numbers of 2 `half` bits, the least that hold n;
+ * from a number that is not below n the walk goes on to the next one, at most four on average. */
+size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at)
+{
+    FSDP_ASSERT(at < n);
+    int half = 1;
+    while (half < 32 && (uint64_t)1 << 2 * half < n)
+        half++;
+    const uint64_t mask = ((uint64_t)1 << half) - 1;
+    uint64_t x = at;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < 4; round++) {
+            const uint64_t mixed = left ^ (philox_u32(seed, epoch, round << 32 | right) & mask);
+            left = right;
+            right = mixed;
+        }
+        x = left << half | right;
+    } while (x >= n);
+    return (size_t)x;
+}
+
+void image_read(const corpus *c, uint64_t k, float *pixels, int32_t *label)
+{
+    const image_set *set = c->images;
+    const uint64_t epoch = k / c->n_tokens;
+    unsigned char drawn[IMAGE_PIXELS], *from = drawn;
+    size_t at = (size_t)(k % c->n_tokens);
+    if (set->shuffle_seed != NO_SHUFFLE)
+        at = shuffle_index(set->shuffle_seed, epoch, c->n_tokens, at);
+    if (set->pixels != NULL) {
+        from = set->pixels + at * IMAGE_PIXELS;
+        *label = set->labels[at];
+    } else {
+        *label = digit_draw(set->begin + at, drawn);
+    }
+    for (int i = 0; i < IMAGE_PIXELS; i++)
+        pixels[i] = ((float)from[i] / 255.0f - 0.1307f) / 0.3081f;
+}
