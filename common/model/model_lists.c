@@ -15,10 +15,11 @@ void model_add_layer(model *m, const layer *kind, int block)
 {
     layer *l = &m->layers[m->n_layers];
     if (m->layers) {
-        const char *dot = strrchr(m->family->blocks, '.');
+        const char *blocks = m->family->blocks, *dot = strrchr(blocks, '.');
         *l = *kind;
         if (block >= 0)
-            snprintf(l->name, sizeof l->name, "%.8s.%d.%.10s", dot + 1, block, kind->name);
+            snprintf(l->name, sizeof l->name, "%.8s.%d.%.10s", dot ? dot + 1 : blocks, block,
+                     kind->name);
         l->block = block;
         l->first_param = m->n_params;
         l->model = m;

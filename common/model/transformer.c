@@ -27,7 +27,7 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
     return (layer_bytes){kept.bytes, work.bytes};
 }
 
-fsdp_status transformer_check(const model_config *c)
+fsdp_status transformer_check(model_config *c)
 {
     TRY(model_check_positive(c, "n-layer", c->n_blocks));
     TRY(model_check_positive(c, "n-head", c->n_head));
