@@ -15,7 +15,6 @@
     .name = text, .offset = offsetof(trainer_config, field),                                       \
     .kind = _Generic(((trainer_config *)NULL)->field, int64_t: OPT_INT, double: OPT_DOUBLE,        \
                      const char *: OPT_STRING, bool: OPT_BOOL, int: OPT_ENUM)
-#define LATER "this part is not there yet; run without it"
 
 enum { MAX_AUTO_BATCH = 8, MOST_DIGITS = 18 /* of an int64_t */ };
 enum { NOT_GIVEN = -2 }; /* a number whose default depends on other options */
@@ -67,7 +66,8 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "transport between ranks (auto: the device's own, nccl or hccl; without one shm inside hosts, mpi between them)"},
     {OPTION("ops", ops), .def = "fast", .choices = "fast|portable",
      .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
-    {OPTION("model", family), .def = "gpt2", .choices = MODEL_FAMILIES, .group = "Model", .help = "model family"},
+    {OPTION("model", family), .def = "auto", .choices = "auto|" MODEL_FAMILIES, .group = "Model",
+     .help = "model family (auto: what --init-from has, or gpt2)"},
     {OPTION("size", size), .arg = "PRESET",
      .help = "gpt2: tiny, small, 124m, 355m, 774m, 1558m, xl-2l; llama: tiny, small, 124m, llama2-7b, -13b, -70b, llama3-8b, -70b, "
              "llama3.1-8b, -70b, -405b (default: tiny, or what --init-from has)"},
@@ -108,10 +108,12 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "do not find the gradients' norm, which plain sgd needs for clipping alone: with --clip-grad 0 a step has no all-reduce"},
     {OPTION("data", data), .arg = "PATH", .group = "Data and files",
      .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts)"},
-    {OPTION("synthetic", synthetic_tokens), .max = 1e9, .help = "train on N tokens of made-up text, the same on every machine, in place of --data"},
-    {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus"},
+    {OPTION("synthetic", synthetic_tokens), .max = 1e9,
+     .help = "train on N tokens of made-up text, or N drawn digits, the same on every machine, in place of --data"},
+    {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus; mnist: a folder with the files of t10k, or digits: other drawn ones"},
     {OPTION("eval-every", train.eval_every), .max = 1e9, .help = "steps between evaluations (0: at the end)"},
-    {OPTION("eval-batches", train.eval_batches), .max = 1e9, .help = "global batches of an evaluation (0: as many as 128 sequences make)"},
+    {OPTION("eval-batches", train.eval_batches), .max = 1e9,
+     .help = "global batches of an evaluation (0: as many as 128 sequences make, or all images)"},
     {OPTION("eval-only", eval_only),
      .help = "train nothing: evaluate the weights of --resume, --init-from or --seed on --val-data or, without it, on the training data"},
     {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
@@ -151,7 +153,6 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "--plan with copies of offloaded arrays to the device and to the host, in bytes/s and seconds, such as 25e9,25e9,10e-6"},
     {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
-    {.name = "n-kv-head", .kind = OPT_REFUSED, .group = "Not there yet", .help = LATER},
     {0}};
 /* clang-format on */
 
@@ -273,7 +274,8 @@ static void set_if_given(int64_t given, size_t *field)
 /* Replace the sizes in *mc that options give. */
 static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
 {
-    const char *family = cfg->init_from ? mc->family : model_family_at(cfg->family)->name;
+    const int number = cfg->family > 0 ? cfg->family - 1 : 0; /* 0 is auto */
+    const char *family = cfg->init_from ? mc->family : model_family_at(number)->name;
     if (cfg->size || !cfg->init_from)
         TRY(model_preset(family, cfg->size, mc));
     if (cfg->d_model > 0 && !cfg->init_from)
@@ -287,14 +289,18 @@ static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
     set_if_given(cfg->d_ff, &mc->d_ff);
     set_if_given(cfg->vocab_size, &mc->vocab_size);
     set_if_given(cfg->n_positions, &mc->max_seq_len);
-    return model_complete(mc);
+    return FSDP_OK;
 }
 
 /* Options of size may repeat what the config.json of --init-from says. */
 static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is)
 {
     model_config asked = *is;
-    TRY(set_sizes(cfg, &asked));
+    if (cfg->family > 0 && strcmp(model_family_at(cfg->family - 1)->name, is->family) != 0)
+        return fsdp_error(FSDP_EINVAL, "leave --model out, or pass other weights",
+                          "--model: got %s, expected %s, which %s/config.json has",
+                          model_family_at(cfg->family - 1)->name, is->family, cfg->init_from);
+    TRY(set_sizes(cfg, &asked)); /* 0: it follows from the others */
     const struct {
         const char *option;
         size_t got, expected;
@@ -306,7 +312,7 @@ static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is
                  {"vocab-size", asked.vocab_size, is->vocab_size},
                  {"n-positions", asked.max_seq_len, is->max_seq_len}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].got != sizes[i].expected)
+        if (sizes[i].got != 0 && sizes[i].got != sizes[i].expected)
             return fsdp_error(FSDP_EINVAL, "leave the options of size out, or pass other weights",
                               "--%s%s: got %zu, expected %zu, which %s/config.json has",
                               sizes[i].option, cfg->size ? " or --size" : "", sizes[i].got,
@@ -319,6 +325,7 @@ static fsdp_status resolve_model(trainer_config *cfg, model_config *mc)
     if (cfg->init_from)
         TRY(import_model_config(cfg->init_from, mc, &cfg->init_note));
     TRY(cfg->init_from ? check_sizes(cfg, mc) : set_sizes(cfg, mc));
+    TRY(model_complete(mc));
     if (model_family_find(mc->family)->is_images)
         cfg->train.seq_len = 1;
     const long long seq_len = cfg->train.seq_len;

@@ -104,7 +104,7 @@ static const option_spec *nearest_row(const option_spec *table, const char *name
     const option_spec *nearest = NULL;
     size_t least = name_bytes > 0 ? name_bytes / 2 + 1 : 0;
     for (const option_spec *row = table; row->kind != OPT_END; row++) {
-        if (row->kind == OPT_REFUSED || strlen(row->name) > NEAREST_MAX_BYTES)
+        if (strlen(row->name) > NEAREST_MAX_BYTES)
             continue;
         bool begins = strncmp(row->name, name, name_bytes) == 0;
         size_t distance = begins ? 0 : edit_distance(name, name_bytes, row->name);
@@ -205,7 +205,6 @@ static bool store(const option_spec *spec, const char *text, void *out)
         *(int *)field = options_choice(spec->choices, text);
         return *(int *)field >= 0;
     case OPT_BOOL:
-    case OPT_REFUSED:
     case OPT_END:
         break; /* these have no text */
     }
@@ -226,8 +225,6 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
     const option_spec *spec = find_row(p->table, name, name_bytes);
     if (spec == NULL)
         return unknown_option(p, name, name_bytes);
-    if (spec->kind == OPT_REFUSED)
-        return fsdp_error(FSDP_EINVAL, spec->help, "--%s is not available", spec->name);
     *used = 1;
     if (spec->kind == OPT_BOOL) {
         if (value != NULL)
@@ -328,10 +325,7 @@ fsdp_status options_print_help(const option_spec *table, const char *program, co
     for (const option_spec *row = table; row->kind != OPT_END; row++) {
         if (row->group != NULL)
             printf("%s%s:\n", row == table ? "" : "\n", row->group);
-        if (row->kind == OPT_REFUSED)
-            printf("  --%s\n", row->name);
-        else
-            print_row(row);
+        print_row(row);
     }
     printf("\n  %-*sprint this list\n", HELP_COLUMN - 2, "--help");
     return fsdp_flush_stdout("");
@@ -380,8 +374,6 @@ fsdp_status options_canonical(const option_spec *table, const void *opts, char *
     if (out == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "no host memory to compare options");
     for (const option_spec *row = table; row->kind != OPT_END; row++) {
-        if (row->kind == OPT_REFUSED)
-            continue;
         fprintf(out, "%s%s=", row == table ? "" : " ", row->name);
         put_value(out, row, (const char *)opts + row->offset);
     }

@@ -26,9 +26,7 @@ typedef enum option_kind {
     OPT_DOUBLE, /* double; finite */
     OPT_STRING, /* const char * into argv or the table: valid while they live */
     OPT_BOOL,   /* bool; the option takes no value and has no default but false */
-    OPT_ENUM,   /* int: index into `choices` ("full|grad-op|none") */
-    OPT_REFUSED /* known to the design, not there yet: refused with the hint in `help`; --help lists
-                   its name */
+    OPT_ENUM    /* int: index into `choices` ("full|grad-op|none") */
 } option_kind;
 
 typedef struct option_spec {
@@ -41,7 +39,7 @@ typedef struct option_spec {
     const char *choices; /* OPT_ENUM */
     const char *arg;     /* name of the value in --help */
     const char *group;   /* heading in --help; NULL: same as the row above */
-    const char *help;    /* never NULL; OPT_REFUSED: the error's hint */
+    const char *help;    /* never NULL */
 } option_spec;
 
 /* options_parse -- fill `out` (a caller's struct, all zero) with defaults, then with argv[1..].

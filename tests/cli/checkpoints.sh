@@ -539,10 +539,11 @@ device         | free --device separate
 device-memory  | free --device-memory 1000
 comm           | free --comm shm
 ops            | other_numbers --ops fast
-model          | none
+model          | changed model --model llama
 size           | changed model --size 124m
 n-layer        | changed model --n-layer 2
 n-head         | changed model --n-head 4
+n-kv-head      | changed model --model llama --n-kv-head 1
 d-model        | changed model --d-model 32
 d-ff           | changed model --d-ff 32
 vocab-size     | changed model --vocab-size 300

@@ -73,7 +73,6 @@ static const option_spec TABLE[] = {
      FIELD(cpu_offload),
      .help = "masters stay on the host"},
     {.name = "plan", .kind = OPT_BOOL, FIELD(plan), .help = "show it"},
-    {.name = "save-every", .kind = OPT_REFUSED, .help = "save at the end with --save"},
     {0}};
 
 enum { MAX_ARGS = 16 };
@@ -245,10 +244,8 @@ static void test_other_errors(void **state)
     assert_error("--stepsize=3", "unknown option --stepsize",
                  "did you mean --steps? prog --help lists all options");
     assert_error("--zzzzzz", "unknown option --zzzzzz", all);
-    assert_error("--save-evry=1", "unknown option --save-evry", all); /* not what is refused */
     assert_error("--Steps=1", "unknown option --Steps",
                  "did you mean --steps? prog --help lists all options");
-    assert_error("--save-every=3", "--save-every is not available", "save at the end with --save");
     assert_error("--data=\xc3\xa4 \x1b[31m\n\x7f", "got '\\x1b[31m\\x0a\\x7f', expected an option",
                  forms);
 }
@@ -310,7 +307,6 @@ static const char HELP_TEXT[] =
     "  --fsdp-size=N               ranks of a shard group (of at least 1)\n"
     "  --cpu-offload               masters stay on the host\n"
     "  --plan                      show it\n"
-    "  --save-every\n"
     "\n"
     "  --help                      print this list\n";
 
@@ -419,7 +415,7 @@ static void random_word(char *word, uint32_t *draw)
                                         "--data",      "--save=",
                                         "--sharding=", "--fsdp_size",
                                         "--plan",      "--cpu",
-                                        "--s",         "--save-every",
+                                        "--s",         "--steps",
                                         "--",          "--=",
                                         "=",           "3",
                                         "-1",          "1e309",
