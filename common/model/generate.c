@@ -15,6 +15,7 @@ struct generator {
     model_views views; /* params are owned; a tied one points to the storage it shares */
     float *x[2];       /* [T,C] each: layers read one and write the other */
     void *scratch;     /* enough for the layer that needs most */
+    size_t window;     /* tokens that the buffers hold */
     float *logits;     /* [V] */
     int32_t *tokens;   /* [T] */
 };
@@ -59,7 +60,7 @@ static size_t scratch_bytes(const model *m, size_t seq_len)
 static fsdp_status alloc_buffers(generator *g)
 {
     const model_config *c = &g->m->config;
-    const size_t T = c->max_seq_len, x_elems = T * c->d_model;
+    const size_t T = g->window, x_elems = T * c->d_model;
     const mem_category cat = MEM_ACTIVATIONS;
     TRY(device_alloc_f32(g->s, cat, x_elems, "generate: x", &g->x[0]));
     TRY(device_alloc_f32(g->s, cat, x_elems, "generate: x", &g->x[1]));
@@ -72,13 +73,16 @@ static fsdp_status alloc_buffers(generator *g)
 }
 
 fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
-                             generator **out)
+                             size_t most_tokens, generator **out)
 {
     *out = NULL;
     generator *g = calloc(1, sizeof *g);
     if (g == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory");
-    *g = (generator){.m = m, .o = o, .s = device_compute_stream(dev)};
+    *g = (generator){.m = m,
+                     .o = o,
+                     .s = device_compute_stream(dev),
+                     .window = min_size(most_tokens, m->config.max_seq_len)};
     fsdp_status status = model_views_init(m, &g->views);
     for (int p = 0; p < m->n_params && status == FSDP_OK; p++)
         status = load_param(g, weights, p);
@@ -111,8 +115,8 @@ void generator_free(generator *g)
 fsdp_status generator_logits(generator *g, const int32_t *tokens, size_t n_tokens, float *logits)
 {
     const model_config *c = &g->m->config;
-    const size_t T = n_tokens < c->max_seq_len ? n_tokens : c->max_seq_len;
-    FSDP_ASSERT(n_tokens > 0);
+    const size_t T = min_size(n_tokens, c->max_seq_len);
+    FSDP_ASSERT(n_tokens > 0 && T <= g->window);
     TRY(device_upload(g->s, g->tokens, tokens + (n_tokens - T), T * sizeof *tokens));
     for (int i = 0; i < g->m->n_layers; i++) {
         const layer *l = &g->m->layers[i];

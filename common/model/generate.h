@@ -10,10 +10,11 @@
 typedef struct generator generator;
 
 /* generator_create -- read every parameter of m from weights into memory of dev.
- *   m, dev, o  borrowed until generator_free; weights are read only during the call
- *   errors     those of import_read; FSDP_ENOMEM; *out is NULL then */
+ *   m, dev, o    borrowed until generator_free; weights are read only during the call
+ *   most_tokens  that generator_logits is ever called with; memory is for these, or max_seq_len
+ *   errors       those of import_read; FSDP_ENOMEM; *out is NULL then */
 fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
-                             generator **out);
+                             size_t most_tokens, generator **out);
 
 /* generator_logits -- the logits of the token that follows tokens [n_tokens], n_tokens >= 1
  * (asserted). The model sees only the last max_seq_len of them.

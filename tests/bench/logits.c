@@ -15,7 +15,7 @@ static fsdp_status print_logits(const import *weights, device *dev, const int32_
 {
     const size_t vocab = weights->m->config.vocab_size;
     generator *g;
-    TRY(generator_create(weights->m, dev, ops_cpu_fast(), weights, &g));
+    TRY(generator_create(weights->m, dev, ops_cpu_fast(), weights, SIZE_MAX, &g));
     float *logits = calloc(vocab, sizeof *logits);
     fsdp_status status = logits ? generator_logits(g, tokens, n_tokens, logits)
                                 : fsdp_error(FSDP_ENOMEM, "", "logits: no memory");

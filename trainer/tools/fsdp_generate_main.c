@@ -74,11 +74,12 @@ static fsdp_status numbers_to_tokens(const char *prompt, size_t vocab, text *t)
         const long value = strtol(p, &end, 10);
         const bool ends = *end == '\0' || strchr(" \t\n,", *end) != NULL;
         if (end == p || !ends || errno != 0 || value < 0 || (size_t)value >= vocab)
-            return fsdp_error(FSDP_EINVAL,
-                              "this model's vocabulary is no bytes: pass token numbers, such as "
-                              "--prompt '464 3290'",
-                              "--prompt: at '%.20s': expected token numbers from 0 to %zu", p,
-                              vocab - 1);
+            return fsdp_error(
+                FSDP_EINVAL,
+                "this model's vocabulary is no bytes, and tokenizer.json is not read: pass "
+                "token numbers, such as --prompt '464 3290'. Python's tokenizers "
+                "library makes them from a text, and a text from them",
+                "--prompt: at '%.20s': expected token numbers from 0 to %zu", p, vocab - 1);
         t->tokens[t->n_tokens++] = (int32_t)value;
         p = end;
     }
@@ -130,6 +131,14 @@ static fsdp_status write_text(generator *g, const generate_options *opt, size_t 
     return fsdp_flush_stdout("");
 }
 
+static fsdp_status check_writes(const model *m)
+{
+    if (!m->family->is_images)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass the folder of a language model, such as gpt2 or llama",
+                      "generate: a %s model classifies images, it writes no text", m->family->name);
+}
+
 /* ---- model ---------------------------------------------------------------------------------- */
 
 static fsdp_status generate(const char *dir, const generate_options *opt)
@@ -146,6 +155,7 @@ import weights = {0 };
     GOTO_ON_FAIL(status, backend_check(opt->device), done);
     GOTO_ON_FAIL(status, import_model_config(dir, &config, &note), done);
     GOTO_ON_FAIL(status, model_create(&config, &m), done);
+    GOTO_ON_FAIL(status, check_writes(&m), done);
     const device_config dc = {.backend = backend_of(opt->device)->device,
                               .n_threads =
                                   opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};
@@ -153,7 +163,8 @@ import weights = {0 };
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
     GOTO_ON_FAIL(status, text_init(opt, config.vocab_size, &t), done);
     GOTO_ON_FAIL(status, import_open(dir, &m, &weights), done);
-    GOTO_ON_FAIL(status, generator_create(&m, dev, o, &weights, &g), done);
+    GOTO_ON_FAIL(
+        status, generator_create(&m, dev, o, &weights, t.n_tokens + (size_t)opt->length, &g), done);
     status = write_text(g, opt, config.vocab_size, &t);
 done:
     generator_free(g);
@@ -171,7 +182,7 @@ static fsdp_status run(int argc, char **argv)
     static const char DOC[] =
         "fsdp_generate DIR --prompt TEXT [OPTION...]: writes a text that begins "
         "with TEXT, from the weights that fsdp_train --export DIR wrote, or those of "
-        "a GPT-2 model of Hugging Face.";
+        "a GPT-2 or Llama model of Hugging Face.";
     generate_options opt = {0};
     const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
     const int skip = dir != NULL;
