@@ -30,11 +30,13 @@ static void print_head(const trainer *t, bool was_done)
            comm_size(t->run.world), comm_size(t->run.world) == 1 ? "" : "s",
            c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
            c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
-    printf("data: %s, %zu tokens; a step is %lld sequences of %lld tokens (%lld per rank x %lld "
-           "micro-steps)\n",
-           fsdp_printable(t->data.source).text, t->data.n_tokens, (long long)c->train.global_batch,
-           (long long)c->train.seq_len, (long long)c->train.batch_size,
-           (long long)c->train.grad_accum);
+    char samples[64] = "images";
+    if (!t->data.images)
+        snprintf(samples, sizeof samples, "sequences of %lld tokens", (long long)c->train.seq_len);
+    printf("data: %s, %zu %s; a step is %lld %s (%lld per rank x %lld micro-steps)\n",
+           fsdp_printable(t->data.source).text, t->data.n_tokens,
+           t->data.images ? "images" : "tokens", (long long)c->train.global_batch, samples,
+           (long long)c->train.batch_size, (long long)c->train.grad_accum);
     if (c->parallel == PARALLEL_FSDP && comm_size(t->run.world) > 1) {
         printf("prefetch: %s", prefetch_name((prefetch_mode)c->prefetch));
         if (c->prefetch != PREFETCH_NONE)

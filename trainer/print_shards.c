@@ -52,10 +52,10 @@ static fsdp_status print_unit(const fsdp *f, int first, int last, FILE *out)
     TRY(print_row(l, RANKS, l->rows ? "rows of rank" : "elements of rank", "shape", out));
     for (int i = 0; i < l->n_slots; i++) {
         const param_spec *p = &f->run.m->params[l->slots[i].param];
-        char shape[48];
-        const int chars = snprintf(shape, sizeof shape, "%zu", p->dims[0]);
-        if (p->n_dims > 1)
-            snprintf(shape + chars, sizeof shape - (size_t)chars, "x%zu", p->dims[1]);
+        char shape[96];
+        int chars = snprintf(shape, sizeof shape, "%zu", p->dims[0]);
+        for (int d = 1; d < p->n_dims; d++)
+            chars += snprintf(shape + chars, sizeof shape - (size_t)chars, "x%zu", p->dims[d]);
         TRY(print_row(l, i, p->name, shape, out));
     }
     return print_row(l, PADDING, "padding, elements", "", out);

@@ -37,6 +37,8 @@ uint64_t ckpt_shape(const model *m)
         const param_spec *s = &m->params[p];
         int n = snprintf(text, sizeof text, "%s %zu %zu %d %d", s->name, s->dims[0],
                          s->n_dims > 1 ? s->dims[1] : 0, s->n_dims, s->tied_to);
+        for (int d = 2; d < s->n_dims; d++)
+            n += snprintf(text + n, sizeof text - (size_t)n, " %zu", s->dims[d]);
         hash = XXH3_64bits_withSeed(text, (size_t)n, hash);
     }
     return hash;

@@ -70,22 +70,25 @@ uint64_t corpus_hash(const corpus *c);
  *                 28 x 28, a label from 10 on, or not as many labels as images; FSDP_ENOMEM */
 #define NO_SHUFFLE UINT64_MAX
 fsdp_status corpus_open_images(const char *dir, bool test, uint64_t shuffle_seed, corpus *out);
-/* corpus_digits -- n handwritten-looking digits, drawn when they are read, the same on every
- * machine. begin   number of the first: digits of different numbers differ, so a test set begins
- * where no training set ends errors  FSDP_EINVAL: n is 0; FSDP_ENOMEM */
+/* corpus_digits -- n digits as somebody might write them, drawn when they are read, on every
+ * machine the same.
+ *   begin   number of the first. Each number has a digit of its own, so a test set begins where no
+ *           training set ends
+ *   errors  FSDP_EINVAL: n is 0; FSDP_ENOMEM */
 fsdp_status corpus_digits(uint64_t begin, size_t n, uint64_t shuffle_seed, corpus *out);
 
 /* sample_read -- what the model reads of sample k, and its targets (host).
- *   inputs   tokens: int32 [T]; images: fp32 [IMAGE_PIXELS], (pixel/255 - 0.1307) / 0.3081, the
- * mean and the deviation of MNIST's training set targets  tokens: [T]; images: [1], the label.
- * seq_len is 1 errors   FSDP_EIO: the part of the file is no longer what it was when the corpus was
- * opened (checked by a hash for each block that is read); never for images and a synthetic corpus
- */
+ *   inputs   tokens: int32 [T]; images: fp32 [IMAGE_PIXELS], (pixel/255 - 0.1307) / 0.3081, by mean
+ *            and deviation of MNIST's training set
+ *   targets  tokens: [T]; images: [1], the label. seq_len is 1
+ *   errors   FSDP_EIO: the part of the file is no longer what it was when the corpus was opened
+ *            (checked by a hash for each block that is read); never for images and a synthetic
+ *            corpus */
 fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs,
                         int32_t *targets);
 /* sample_offset -- o of the formula above; n_tokens must be more than seq_len (asserted). */
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len);
-/* shuffle_index -- where element `at` of n stands in the order of an epoch: for each seed and epoch
- * a permutation of 0 ... n-1, of which any element is found by itself. [Luby & Rackoff 1988] at, n
- * at < n (asserted) */
+/* shuffle_index -- where element `at` of n stands in the order of an epoch, at < n (asserted). For
+ * each seed and epoch that is a permutation of 0 ... n-1, of which any element is found by itself.
+ *   source  [Luby & Rackoff 1988] */
 size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at);

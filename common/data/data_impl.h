@@ -52,6 +52,5 @@ void image_read(const corpus *c, uint64_t k, float *pixels, int32_t *label);
 uint64_t images_hash(const corpus *c);
 /* images_free -- NULL is accepted. */
 void images_free(image_set *images);
-/* digit_draw -- pixels [IMAGE_PIXELS] of digit `number`, 0 black to 255 white. Returns the digit.
- */
+/* digit_draw -- pixels [IMAGE_PIXELS] of digit `number`, 0: black. Returns the digit. */
 int digit_draw(uint64_t number, unsigned char *pixels);

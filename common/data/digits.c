@@ -1,9 +1,8 @@
 /* digits.c -- digits as somebody might write them, for runs without MNIST's files: the strokes of a
  * digit, shifted, turned, slanted and stretched, of some thickness, on a noisy ground. Digit
  * `number` is a function of this number alone: word i of its Philox stream is random number i of
- * the list below. Everything is computed in fp32 by + - * / and sqrt, so pixels are the same on
- * every machine.
- */
+ * the list below. Everything is computed in fp32 by + - * / and sqrt, so pixels are the same
+ * anywhere. */
 #include <math.h>
 #include <string.h>
 #include "common/base/philox.h"
@@ -70,14 +69,14 @@ static point place(uint64_t number, const char *text, int i)
     const float y = (float)((text[2] - '0') * 10 + text[3] - '0') / 100.0f - 0.5f;
     const uint64_t words = FOR_POINTS + 2 * (uint64_t)i;
     const float bent_x =
-        (x + between(number, words, -0.05f, 0.05f)) * between(number, FOR_SCALE, 12.0f, 22.0f);
-    const float bent_y = (y + between(number, words + 1, -0.05f, 0.05f)) *
-                         between(number, FOR_SCALE + 1, 15.0f, 23.0f);
-    const float slant = between(number, FOR_TURN, -0.5f, 0.5f);
-    const float turn = between(number, FOR_TURN + 1, -0.3f, 0.3f);
+        (x + between(number, words, -0.04f, 0.04f)) * between(number, FOR_SCALE, 13.0f, 20.0f);
+    const float bent_y = (y + between(number, words + 1, -0.04f, 0.04f)) *
+                         between(number, FOR_SCALE + 1, 17.0f, 22.0f);
+    const float slant = between(number, FOR_TURN, -0.35f, 0.35f);
+    const float turn = between(number, FOR_TURN + 1, -0.2f, 0.2f);
     return (point){
-        14.0f + between(number, FOR_SHIFT, -3.5f, 3.5f) + bent_x - slant * bent_y,
-        14.0f + between(number, FOR_SHIFT + 1, -3.5f, 3.5f) + bent_y + turn * bent_x,
+        14.0f + between(number, FOR_SHIFT, -2.0f, 2.0f) + bent_x - slant * bent_y,
+        14.0f + between(number, FOR_SHIFT + 1, -2.0f, 2.0f) + bent_y + turn * bent_x,
     };
 }
 
@@ -100,8 +99,8 @@ static drawing draw_lines(uint64_t number, const char *text)
         begins = text[4] == '|';
         text += text[4] ? 5 : 4;
     }
-    /* half of the digits have a stray line, which crosses the picture somewhere */
-    if (between(number, FOR_STRAY, 0, 1) < 0.5f) {
+    /* a quarter of the digits has a stray line, which crosses the picture somewhere */
+    if (between(number, FOR_STRAY, 0, 1) < 0.25f) {
         const point a = {between(number, FOR_STRAY + 1, 0, 28),
                          between(number, FOR_STRAY + 2, 0, 28)};
         add_line(&d, a,
@@ -143,7 +142,7 @@ int digit_draw(uint64_t number, unsigned char *pixels)
     const drawing d = draw_lines(number, FORMS[digit][form]);
     const float pen = between(number, FOR_PEN, 0.7f, 1.7f); /* half its width */
     const float ink = between(number, FOR_INK, 150.0f, 255.0f);
-    const float noise = between(number, FOR_NOISE, 10.0f, 90.0f);
+    const float noise = between(number, FOR_NOISE, 10.0f, 60.0f);
     float values[IMAGE_PIXELS];
     for (int i = 0; i < IMAGE_PIXELS; i++) {
         const point p = {(float)(i % IMAGE_SIDE) + 0.5f, (float)(i / IMAGE_SIDE) + 0.5f};

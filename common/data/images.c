@@ -26,8 +26,7 @@ static size_t big_endian(const unsigned char *at)
     return (size_t)at[0] << 24 | (size_t)at[1] << 16 | (size_t)at[2] << 8 | at[3];
 }
 
-/* Check the header of a file of n_dims dimensions, all but the first of IMAGE_SIDE; *n: the first.
- */
+/* Check a file's header: n_dims dimensions, all but the first, *n, IMAGE_SIDE. */
 static fsdp_status check_header(const char *path, const unsigned char *head, size_t file_bytes,
                                 int n_dims, size_t *n)
 {
@@ -50,10 +49,11 @@ static fsdp_status check_header(const char *path, const unsigned char *head, siz
     }
     if (*n > 0 && elems <= MOST_BYTES && file_bytes == head_bytes + elems)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, FILES_HINT,
-                      "data: %s: got %zu bytes, expected %zu for the %zu elements that its header "
-                      "has, at most %d",
-                      path, file_bytes, head_bytes + elems, *n, MOST_BYTES);
+    return fsdp_error(
+        FSDP_EINVAL, FILES_HINT,
+        "data: %s: got %zu bytes, expected %zu for the %zu %s that its header has, at "
+        "most %d",
+        path, file_bytes, head_bytes + elems, *n, n_dims > 1 ? "images" : "labels", MOST_BYTES);
 }
 
 /* Read a whole file; *out, which the caller frees, is the elements. */

@@ -54,6 +54,5 @@ const char *json_print(const cJSON *item, char *text, size_t text_bytes);
  * deletes it. Text after the object and duplicate keys are refused.
  *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; *out is NULL then */
 fsdp_status json_read_file(const char *path, const char *hint, cJSON **out);
-/* json_write_number -- the shortest decimal that is this float, with a point or an exponent: 1e-05.
- */
+/* json_write_number -- the shortest decimal that is this float, with a point or an exponent. */
 void json_write_number(FILE *out, float value);

@@ -13,6 +13,8 @@
 #include "tests/unit/unit_lib.h"
 
 enum { ANY_VOCAB = 65536, HEADER_INTS = 256, MAGIC = 20240520 };
+/* of the first 200 drawn digits */
+#define DIGITS_HASH 0x0ull
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
@@ -530,6 +532,159 @@ static void test_default(void **state)
 
 /* ---- main ----------------------------------------------------------------------------------- */
 
+/* ---- images ---------------------------------------------------------------------------------- */
+
+enum { N_IMAGES = 5 };
+
+/* A file of MNIST's format: magic, dims [n_dims], then `elems` bytes, each (7 i) mod `below`. */
+static void write_idx(const char *name, int n_dims, const uint32_t *dims, size_t elems, int below)
+{
+    unsigned char *bytes = calloc(1, 16 + elems), *at = bytes + 4;
+    bytes[2] = 8;
+    bytes[3] = (unsigned char)n_dims;
+    for (int d = 0; d < n_dims; d++)
+        for (int shift = 24; shift >= 0; shift -= 8)
+            *at++ = (unsigned char)(dims[d] >> shift);
+    for (size_t i = 0; i < elems; i++)
+        *at++ = (unsigned char)(7 * i % (size_t)below);
+    write_bytes(in_dir(name), bytes, (size_t)(at - bytes));
+    free(bytes);
+}
+
+static void write_images(void)
+{
+    const uint32_t dims[3] = {N_IMAGES, IMAGE_SIDE, IMAGE_SIDE};
+    mkdir(in_dir("mnist"), 0700);
+    write_idx("mnist/train-images-idx3-ubyte", 3, dims, N_IMAGES * IMAGE_PIXELS, 251);
+    write_idx("mnist/train-labels-idx1-ubyte", 1, dims, N_IMAGES, 10);
+}
+
+static void test_images(void **state)
+{
+    (void)state;
+    corpus c;
+    float pixels[IMAGE_PIXELS];
+    int32_t label;
+    write_images();
+    assert_int_equal(corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c), FSDP_OK);
+    assert_int_equal(c.n_tokens, N_IMAGES);
+    for (uint64_t k = 0; k < 2 * N_IMAGES; k++) {
+        const size_t first = k % N_IMAGES * IMAGE_PIXELS;
+        assert_int_equal(sample_read(&c, k, 1, pixels, &label), FSDP_OK);
+        assert_int_equal(label, 7 * (k % N_IMAGES) % 10);
+        for (size_t i = 0; i < IMAGE_PIXELS; i++) {
+            const float grey = (float)(7 * (first + i) % 251) / 255.0f;
+            assert_true(pixels[i] == (grey - 0.1307f) / 0.3081f);
+        }
+    }
+    const uint64_t hash = corpus_hash(&c);
+    corpus_close(&c);
+    const uint32_t dims[1] = {N_IMAGES}; /* other labels, another hash */
+    write_idx("mnist/train-labels-idx1-ubyte", 1, dims, N_IMAGES, 9);
+    assert_int_equal(corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c), FSDP_OK);
+    assert_true(corpus_hash(&c) != hash);
+    corpus_close(&c);
+}
+
+/* Open the folder, of which one file is wrong: it is refused, with `part` in the words. */
+static void refuse_images(fsdp_status expected, const char *part)
+{
+    corpus c;
+    const fsdp_status got = corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c);
+    assert_refused(expected, got, &c, part);
+    write_images();
+}
+
+static void test_images_refused(void **state)
+{
+    (void)state;
+    corpus c;
+    const uint32_t dims[3] = {N_IMAGES, IMAGE_SIDE, IMAGE_SIDE}, narrow[3] = {N_IMAGES, 28, 27};
+    const uint32_t many[3] = {UINT32_MAX, IMAGE_SIDE, IMAGE_SIDE}, none[1] = {0}, four[1] = {4};
+    write_images();
+    assert_refused(FSDP_EIO, corpus_open_images(in_dir("mnist"), true, NO_SHUFFLE, &c), &c,
+                   "mnist/t10k-images-idx3-ubyte: No such file");
+    write_idx("mnist/train-images-idx3-ubyte", 3, narrow, N_IMAGES * 28 * 27, 251);
+    refuse_images(FSDP_EINVAL, "got images of 28 x 27, expected 28 x 28");
+    write_idx("mnist/train-images-idx3-ubyte", 3, dims, N_IMAGES * IMAGE_PIXELS - 1, 251);
+    refuse_images(FSDP_EINVAL, "got 3935 bytes, expected 3936 for the 5 images");
+    write_idx("mnist/train-images-idx3-ubyte", 3, many, IMAGE_PIXELS, 251);
+    refuse_images(FSDP_EINVAL, "for the 4294967295 images");
+    write_idx("mnist/train-images-idx3-ubyte", 1, dims, N_IMAGES, 251);
+    refuse_images(FSDP_EINVAL, "got a file that begins 00000801, expected 00000803");
+    write_bytes(in_dir("mnist/train-images-idx3-ubyte"), "\x1f\x8b\x08\x08packed", 10);
+    refuse_images(FSDP_EINVAL, "got a file that begins 1f8b0808, expected 00000803");
+    write_bytes(in_dir("mnist/train-images-idx3-ubyte"), "", 0);
+    refuse_images(FSDP_EINVAL, "got a file that begins 00000000");
+    write_idx("mnist/train-labels-idx1-ubyte", 1, four, 4, 10);
+    refuse_images(FSDP_EINVAL, "got 4 labels, expected 5");
+    write_idx("mnist/train-labels-idx1-ubyte", 1, none, 0, 10);
+    refuse_images(FSDP_EINVAL, "got 8 bytes");
+    write_idx("mnist/train-labels-idx1-ubyte", 1, dims, N_IMAGES, 29);
+    refuse_images(FSDP_EINVAL, "label 2: got 14, expected 0 to 9");
+    assert_refused(FSDP_EINVAL, corpus_digits(0, 0, NO_SHUFFLE, &c), &c, "drawn digits: got 0");
+}
+
+/* Every epoch has every element once, and an order of its own; so has every seed. */
+static void test_shuffle(void **state)
+{
+    (void)state;
+    static const size_t SIZES[] = {1, 2, 3, 4, 5, 16, 17, 1000};
+    unsigned char seen[1000];
+    for (size_t s = 0; s < sizeof SIZES / sizeof *SIZES; s++)
+        for (uint64_t epoch = 0; epoch < 3; epoch++) {
+            memset(seen, 0, sizeof seen);
+            for (size_t at = 0; at < SIZES[s]; at++)
+                seen[shuffle_index(1, epoch, SIZES[s], at)]++;
+            for (size_t at = 0; at < SIZES[s]; at++)
+                assert_int_equal(seen[at], 1);
+        }
+    size_t same = 0, same_seed = 0, fixed = 0;
+    for (size_t at = 0; at < 1000; at++) {
+        same += shuffle_index(1, 0, 1000, at) == shuffle_index(1, 1, 1000, at);
+        same_seed += shuffle_index(1, 0, 1000, at) == shuffle_index(2, 0, 1000, at);
+        fixed += shuffle_index(1, 0, 1000, at) == at;
+    }
+    /* Of two random orders one place in 1000 agrees on average; 12 have the chance 6e-10. */
+    assert_true(same < 12 && same_seed < 12 && fixed < 12);
+}
+
+/* A shuffled set gives each image once an epoch, in the order of shuffle_index. */
+static void test_shuffled_images(void **state)
+{
+    (void)state;
+    corpus plain, c;
+    float pixels[IMAGE_PIXELS], expected[IMAGE_PIXELS];
+    int32_t label, expected_label;
+    assert_int_equal(corpus_digits(100, 6, NO_SHUFFLE, &plain), FSDP_OK);
+    assert_int_equal(corpus_digits(100, 6, 3, &c), FSDP_OK);
+    for (uint64_t k = 0; k < 18; k++) {
+        const size_t at = shuffle_index(3, k / 6, 6, k % 6);
+        assert_int_equal(sample_read(&c, k, 1, pixels, &label), FSDP_OK);
+        assert_int_equal(sample_read(&plain, at, 1, expected, &expected_label), FSDP_OK);
+        assert_memory_equal(pixels, expected, sizeof pixels);
+        assert_int_equal(label, expected_label);
+    }
+    corpus_close(&plain);
+    corpus_close(&c);
+}
+
+/* The digits are the same on every machine: the hash of the first 200 is known. No two are alike.
+ */
+static void test_digits(void **state)
+{
+    (void)state;
+    static unsigned char pixels[200][IMAGE_PIXELS];
+    int count[IMAGE_CLASSES] = {0};
+    for (int i = 0; i < 200; i++)
+        count[digit_draw((uint64_t)i, pixels[i])]++;
+    for (int d = 0; d < IMAGE_CLASSES; d++)
+        assert_in_range(count[d], 8, 40);
+    for (int i = 1; i < 200; i++)
+        assert_memory_not_equal(pixels[i], pixels[i - 1], IMAGE_PIXELS);
+    assert_true(XXH3_64bits(pixels, sizeof pixels) == DIGITS_HASH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +704,11 @@ int main(void)
         cmocka_unit_test(test_shard_fuzz),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_default),
+        cmocka_unit_test(test_images),
+        cmocka_unit_test(test_images_refused),
+        cmocka_unit_test(test_shuffle),
+        cmocka_unit_test(test_shuffled_images),
+        cmocka_unit_test(test_digits),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }
