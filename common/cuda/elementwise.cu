@@ -1,5 +1,6 @@
 /* elementwise.cu -- operations that treat each element alone, for both tables: one thread an
- * element, with the bodies that the CPU uses (ops/row_elem.h), so the bits are the CPU's. */
+ * element, with the bodies that the CPU uses (ops/row_elem.h), so the bits are the CPU's. And rope:
+ * one thread for the pairs of all heads that turn by one angle. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_adamw.h"
@@ -33,6 +34,38 @@ ELEMENT(gelu_backward)
 }
 
 ELEMENTWISE(gelu_backward)
+
+/* ---- swiglu, rope ---------------------------------------------------------------------------- */
+
+ELEMENT(swiglu)
+{
+    swiglu_elem(a, i, a->type);
+}
+
+ELEMENTWISE(swiglu)
+
+ELEMENT(swiglu_backward)
+{
+    swiglu_backward_elem(a, i, a->type);
+}
+
+ELEMENTWISE(swiglu_backward)
+
+/* The angles of a row. */
+static __host__ __device__ inline size_t rope_angles(const rope_args *a)
+{
+    return a->head_dim / 2;
+}
+
+__global__ void rope_kernel(rope_args a)
+{
+    const size_t i = global_thread(), angles = rope_angles(&a);
+    if (i < a.batch * a.seq_len * angles)
+        BY_TYPE(rope_pairs, a.type, &a, i / angles, i % angles);
+}
+
+OPERATION(cuda, rope, rope_kernel, blocks_of(a->batch * a->seq_len * rope_angles(a)), BLOCK_THREADS,
+          *a)
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 

@@ -1,9 +1,10 @@
-/* fast_norm.cu -- layer normalisation and sums over rows, for the fast table.
+/* fast_norm.cu -- layer and RMS normalisation and sums over rows, for the fast table. To the
+ * kernels an RMS norm is a layer norm without `mean`: every mean is 0, and there is no bias.
  *
- * Rows: a warp takes a row. It reads it three times, for the mean, for the variance, and to write
- * it; only the first time comes from memory, the others from the cache (a row of 768 is 3 kB). Lane
- * l takes elements l, l + 32, ..., so that a warp reads neighbours together. Lanes are added by
- * exchanges across the warp, in one fixed shape.
+ * Rows: a warp takes a row. It reads it three times (an RMS norm: twice), for the mean, for the
+ * variance, and to write it; only the first time comes from memory, the others from the cache (a
+ * row of 768 is 3 kB). Lane l takes elements l, l + 32, ..., so that a warp reads neighbours
+ * together. Lanes are added by exchanges across the warp, in one fixed shape.
  *
  * Sums over rows (gradients of gain and bias): rows are cut into at most MAX_BANDS bands, by their
  * number alone. A thread takes a column of a band, so that a warp reads neighbours together, and
@@ -30,21 +31,21 @@ static __device__ inline void normalise_row(const layernorm_args *a, size_t r, d
     const void *in = row_at(a->in, r * cols, type);
     void *out = row_out_at(a->out, r * cols, type);
     float sum = 0.0f, squares = 0.0f;
-    for (size_t c = lane; c < cols; c += WARP_LANES)
+    for (size_t c = lane; c < cols && a->mean; c += WARP_LANES)
         sum += row_load(in, c, type);
-    const float mean = warp_sum(sum) / (float)cols;
+    const float mean = a->mean ? warp_sum(sum) / (float)cols : 0.0f;
     for (size_t c = lane; c < cols; c += WARP_LANES)
         squares += square(row_load(in, c, type) - mean);
     const float rstd = 1.0f / sqrtf(warp_sum(squares) / (float)cols + a->eps);
     for (size_t c = lane; c < cols; c += WARP_LANES)
         row_store(out, c,
                   fmaf(norm_of(row_load(in, c, type), mean, rstd), row_load(a->gain, c, type),
-                       row_load(a->bias, c, type)),
+                       a->bias ? row_load(a->bias, c, type) : 0.0f),
                   type);
-    if (lane == 0) {
+    if (lane == 0 && a->mean)
         a->mean[r] = mean;
+    if (lane == 0)
         a->rstd[r] = rstd;
-    }
 }
 
 __global__ void fast_layernorm_kernel(layernorm_args a)
@@ -56,16 +57,44 @@ __global__ void fast_layernorm_kernel(layernorm_args a)
 
 OPERATION(fast, layernorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS, *a)
 
+static layernorm_args without_mean(const rmsnorm_args *a)
+{
+    layernorm_args norm = {};
+    norm.out = a->out;
+    norm.rstd = a->rstd;
+    norm.in = a->in;
+    norm.gain = a->gain;
+    norm.rows = a->rows;
+    norm.cols = a->cols;
+    norm.eps = a->eps;
+    norm.type = a->type;
+    return norm;
+}
+
+OPERATION(fast, rmsnorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS,
+          without_mean(a))
+
 /* ---- sums over rows -------------------------------------------------------------------------- */
 
 static const size_t MAX_BANDS = 64, MIN_BAND_ROWS = 32;
 
-/* Sums of columns, of.d_bias and of.d_gain; of.d_gain NULL: of d_out alone. */
+/* Sums of columns, of.d_bias and of.d_gain; one of them may be NULL. */
 typedef struct column_sums {
     layernorm_backward_args of;
     float *scratch; /* [n_bands][1 or 2][cols] */
     size_t band_rows, n_bands;
 } column_sums;
+
+/* mean_of -- what was taken from row r. */
+static __device__ inline float mean_of(const layernorm_backward_args *a, size_t r)
+{
+    return a->mean ? a->mean[r] : 0.0f;
+}
+
+static __host__ __device__ inline size_t band_elems(const column_sums *a)
+{
+    return ((a->of.d_bias != NULL) + (a->of.d_gain != NULL)) * a->of.cols;
+}
 
 static __device__ inline void sum_band(const column_sums *sums, size_t band, size_t c, dtype type)
 {
@@ -76,13 +105,15 @@ static __device__ inline void sum_band(const column_sums *sums, size_t band, siz
         const float d = row_load(a->d_out, r * a->cols + c, type);
         bias += d;
         if (a->d_gain)
-            gain = fmaf(d, norm_of(row_load(a->in, r * a->cols + c, type), a->mean[r], a->rstd[r]),
-                        gain);
+            gain =
+                fmaf(d, norm_of(row_load(a->in, r * a->cols + c, type), mean_of(a, r), a->rstd[r]),
+                     gain);
     }
-    float *to = sums->scratch + band * (a->d_gain ? 2 : 1) * a->cols + c;
-    to[0] = bias;
+    float *to = sums->scratch + band * band_elems(sums) + c;
+    if (a->d_bias)
+        to[0] = bias;
     if (a->d_gain)
-        to[a->cols] = gain;
+        to[a->d_bias ? a->cols : 0] = gain;
 }
 
 __global__ void fast_band_kernel(column_sums a)
@@ -90,11 +121,6 @@ __global__ void fast_band_kernel(column_sums a)
     const size_t c = global_thread();
     if (c < a.of.cols)
         BY_TYPE(sum_band, a.of.type, &a, (size_t)blockIdx.y, c);
-}
-
-static __host__ __device__ inline size_t band_elems(const column_sums *a)
-{
-    return (a->of.d_gain ? 2 : 1) * a->of.cols;
 }
 
 __global__ void fast_add_bands_kernel(column_sums a)
@@ -105,7 +131,8 @@ __global__ void fast_add_bands_kernel(column_sums a)
         return;
     for (size_t band = 0; band < a.n_bands; band++)
         sum += a.scratch[band * stride + i];
-    gradient_deliver((i < cols ? a.of.d_bias : a.of.d_gain) + i % cols, &sum, 1, a.of.overwrite);
+    gradient_deliver((i < cols && a.of.d_bias ? a.of.d_bias : a.of.d_gain) + i % cols, &sum, 1,
+                     a.of.overwrite);
 }
 
 static cudaError_t column_sums_issue(stream *s, const void *args)
@@ -150,7 +177,8 @@ fsdp_status fast_bias_backward(stream *s, const bias_backward_args *a)
 
 /* ---- layernorm_backward ---------------------------------------------------------------------- */
 
-/* With n = (in - mean) * rstd and g = d_out * gain:  d_in = rstd (g - avg(g) - n avg(g n)). */
+/* With n = (in - mean) * rstd and g = d_out * gain:  d_in = rstd (g - avg(g) - n avg(g n)).
+ * Without `mean` there is no avg(g). */
 static __device__ inline void normalise_row_backward(const layernorm_backward_args *a, size_t r,
                                                      dtype type)
 {
@@ -158,14 +186,15 @@ static __device__ inline void normalise_row_backward(const layernorm_backward_ar
     const void *d_out = row_at(a->d_out, at, type), *in = row_at(a->in, at, type);
     const void *residual = a->d_residual ? row_at(a->d_residual, at, type) : NULL;
     void *d_in = row_out_at(a->d_in, at, type);
-    const float mean = a->mean[r], rstd = a->rstd[r];
+    const float mean = mean_of(a, r), rstd = a->rstd[r];
     float sum_g = 0.0f, sum_gn = 0.0f;
     for (size_t c = lane; c < cols; c += WARP_LANES) {
         const float g = row_load(d_out, c, type) * row_load(a->gain, c, type);
         sum_g += g;
         sum_gn = fmaf(g, norm_of(row_load(in, c, type), mean, rstd), sum_gn);
     }
-    const float avg_g = warp_sum(sum_g) / (float)cols, avg_gn = warp_sum(sum_gn) / (float)cols;
+    const float avg_g = a->mean ? warp_sum(sum_g) / (float)cols : 0.0f;
+    const float avg_gn = warp_sum(sum_gn) / (float)cols;
     for (size_t c = lane; c < cols; c += WARP_LANES) {
         const float g = row_load(d_out, c, type) * row_load(a->gain, c, type);
         const float norm = norm_of(row_load(in, c, type), mean, rstd);
@@ -196,4 +225,21 @@ fsdp_status fast_layernorm_backward(stream *s, const layernorm_backward_args *a)
     column_sums sums = {};
     sums.of = *a;
     return in_bands(s, &sums, layernorm_backward_issue, layernorm_backward_work(a));
+}
+
+fsdp_status fast_rmsnorm_backward(stream *s, const rmsnorm_backward_args *a)
+{
+    column_sums sums = {};
+    sums.of.d_in = a->d_in;
+    sums.of.d_gain = a->d_gain;
+    sums.of.d_out = a->d_out;
+    sums.of.in = a->in;
+    sums.of.gain = a->gain;
+    sums.of.d_residual = a->d_residual;
+    sums.of.rstd = a->rstd;
+    sums.of.rows = a->rows;
+    sums.of.cols = a->cols;
+    sums.of.overwrite = a->overwrite;
+    sums.of.type = a->type;
+    return in_bands(s, &sums, layernorm_backward_issue, rmsnorm_backward_work(a));
 }

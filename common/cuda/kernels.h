@@ -23,11 +23,11 @@ void matmul_close(struct cuda_matmul *m);
  * that a table has for itself. */
 /* clang-format off */
 #define EACH_SHARED_OP(DO)                                                                         \
-    DO(embedding) DO(embedding_backward) DO(gelu) DO(gelu_backward) DO(cast) DO(add) DO(scale)     \
-    DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta)
+    DO(embedding) DO(embedding_backward) DO(gelu) DO(gelu_backward) DO(swiglu) DO(swiglu_backward) \
+    DO(rope) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta)
 #define EACH_OWN_OP(DO)                                                                            \
-    DO(matmul) DO(bias_backward) DO(layernorm) DO(layernorm_backward) DO(attention)                \
-    DO(attention_backward) DO(cross_entropy)
+    DO(matmul) DO(bias_backward) DO(layernorm) DO(layernorm_backward) DO(rmsnorm)                  \
+    DO(rmsnorm_backward) DO(attention) DO(attention_backward) DO(cross_entropy)
 /* clang-format on */
 
 /* cuda_embedding ... cuda_adadelta -- of both tables. portable_matmul ... portable_cross_entropy --

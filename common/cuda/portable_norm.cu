@@ -1,5 +1,5 @@
-/* portable_norm.cu -- layer normalisation, and the column sums that gradients of biases are, with
- * the CPU's bits (ops/row_norm.h).
+/* portable_norm.cu -- layer and RMS normalisation, and the column sums that gradients of biases
+ * are, with the CPU's bits (ops/row_norm.h).
  *
  * Along a row: a thread does one row. Over rows: a thread adds up one column in row order, so a
  * warp reads 32 neighbours of each row. Blocks are of one warp, for there are few rows or columns
@@ -67,3 +67,43 @@ static cudaError_t layernorm_backward_issue(stream *s, const void *args)
 }
 
 ISSUED(portable, layernorm_backward)
+
+/* ---- rmsnorm --------------------------------------------------------------------------------- */
+
+__global__ void rmsnorm_kernel(rmsnorm_args a)
+{
+    const size_t r = global_thread();
+    if (r < a.rows)
+        BY_TYPE(rmsnorm_row, a.type, &a, r);
+}
+
+OPERATION(portable, rmsnorm, rmsnorm_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, *a)
+
+__global__ void rmsnorm_gain_kernel(rmsnorm_backward_args a)
+{
+    const size_t c = global_thread();
+    float gain = 0.0f;
+    if (c >= a.cols)
+        return;
+    BY_TYPE(rmsnorm_backward_columns, a.type, &a, c, 1, &gain);
+    gradient_deliver(a.d_gain + c, &gain, 1, a.overwrite);
+}
+
+__global__ void rmsnorm_backward_kernel(rmsnorm_backward_args a)
+{
+    const size_t r = global_thread();
+    if (r < a.rows)
+        BY_TYPE(rmsnorm_backward_row, a.type, &a, r);
+}
+
+static cudaError_t rmsnorm_backward_issue(stream *s, const void *args)
+{
+    const rmsnorm_backward_args *a = (const rmsnorm_backward_args *)args;
+    const cudaError_t error =
+        LAUNCH(rmsnorm_gain_kernel, groups_of(a->cols, WARP_LANES), WARP_LANES, s, *a);
+    if (error != cudaSuccess || a->rows == 0)
+        return error;
+    return LAUNCH(rmsnorm_backward_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, s, *a);
+}
+
+ISSUED(portable, rmsnorm_backward)

@@ -51,22 +51,16 @@ SPANS(gelu_backward, type, MIN_PARALLEL_EXPS)
 
 ROW_FN void swiglu_span(const swiglu_args *a, span t, dtype type)
 {
-    for (size_t i = t.begin; i < t.end; i++) {
-        const float x = row_load(a->gate, i, type);
-        row_store(a->out, i, x * sigmoid(x) * row_load(a->up, i, type), type);
-    }
+    for (size_t i = t.begin; i < t.end; i++)
+        swiglu_elem(a, i, type);
 }
 
 SPANS(swiglu, type, MIN_PARALLEL_EXPS)
 
 ROW_FN void swiglu_backward_span(const swiglu_backward_args *a, span t, dtype type)
 {
-    for (size_t i = t.begin; i < t.end; i++) {
-        const float x = row_load(a->gate, i, type), d = row_load(a->d_out, i, type);
-        const float d_gate = d * row_load(a->up, i, type) * silu_slope(x);
-        row_store(a->d_up, i, d * (x * sigmoid(x)), type);
-        row_store(a->d_gate, i, d_gate, type);
-    }
+    for (size_t i = t.begin; i < t.end; i++)
+        swiglu_backward_elem(a, i, type);
 }
 
 SPANS(swiglu_backward, type, MIN_PARALLEL_EXPS)
@@ -74,7 +68,8 @@ SPANS(swiglu_backward, type, MIN_PARALLEL_EXPS)
 static fsdp_status rope_tile(const void *args, size_t tile)
 {
     const rope_args *a = args;
-    BY_TYPE(rope_row, a->type, a, tile);
+    for (size_t i = 0; i < a->head_dim / 2; i++)
+        BY_TYPE(rope_pairs, a->type, a, tile, i);
     return FSDP_OK;
 }
 

@@ -45,6 +45,20 @@ ROW_FN float silu_slope(float x)
     return s * (1.0f + x * (1.0f - s));
 }
 
+/* swiglu_elem -- element i of out. swiglu_backward_elem -- of d_gate and d_up. */
+ROW_FN void swiglu_elem(const swiglu_args *a, size_t i, dtype type)
+{
+    const float x = row_load(a->gate, i, type);
+    row_store(a->out, i, x * sigmoid(x) * row_load(a->up, i, type), type);
+}
+ROW_FN void swiglu_backward_elem(const swiglu_backward_args *a, size_t i, dtype type)
+{
+    const float x = row_load(a->gate, i, type), d = row_load(a->d_out, i, type);
+    const float d_gate = d * row_load(a->up, i, type) * silu_slope(x);
+    row_store(a->d_up, i, d * (x * sigmoid(x)), type);
+    row_store(a->d_gate, i, d_gate, type);
+}
+
 /* rope_pair -- cosine and sine of the angle of pair i at position t. The angle, an fp32 number of
  * any size, is taken in turns, of which whole ones do not count. */
 ROW_FN void rope_pair(const rope_args *a, size_t t, size_t i, float *c, float *s)
@@ -56,21 +70,18 @@ ROW_FN void rope_pair(const rope_args *a, size_t t, size_t i, float *c, float *s
     *s = (float)(a->inverse ? -sine : sine);
 }
 
-/* rope_row -- row r of x. */
-ROW_FN void rope_row(const rope_args *a, size_t r, dtype type)
+/* rope_pairs -- pair i of every head of row r. */
+ROW_FN void rope_pairs(const rope_args *a, size_t r, size_t i, dtype type)
 {
-    const size_t pairs = a->head_dim / 2, step = a->interleaved ? 2 : 1;
-    const size_t apart = a->interleaved ? 1 : pairs;
+    const size_t step = a->interleaved ? 2 : 1, apart = a->interleaved ? 1 : a->head_dim / 2;
     void *x = row_out_at(a->x, r * a->stride, type);
-    for (size_t i = 0; i < pairs; i++) {
-        float c, s;
-        rope_pair(a, r % a->seq_len, i, &c, &s);
-        for (size_t h = 0; h < a->n_head; h++) {
-            const size_t at = h * a->head_dim + i * step;
-            const float p = row_load(x, at, type), q = row_load(x, at + apart, type);
-            row_store(x, at, p * c - q * s, type);
-            row_store(x, at + apart, p * s + q * c, type);
-        }
+    float c, s;
+    rope_pair(a, r % a->seq_len, i, &c, &s);
+    for (size_t h = 0; h < a->n_head; h++) {
+        const size_t at = h * a->head_dim + i * step;
+        const float p = row_load(x, at, type), q = row_load(x, at + apart, type);
+        row_store(x, at, p * c - q * s, type);
+        row_store(x, at + apart, p * s + q * c, type);
     }
 }
 

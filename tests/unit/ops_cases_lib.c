@@ -239,6 +239,76 @@ static fsdp_status run_layernorm(const ops_case *c, const ops *o, stream *s, ops
     return finish(&in, status);
 }
 
+/* x: rows, cols, residual */
+static fsdp_status run_rmsnorm(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    arrays in = {.s = s};
+    const size_t rows = c->x[0], cols = c->x[1];
+    const void *x = input(&in, rows * cols, r->type), *gain = input(&in, cols, r->type);
+    float *rstd = result(&in, r, rows, DTYPE_F32);
+    fsdp_status status = o->rmsnorm(s, &(rmsnorm_args){.out = result(&in, r, rows * cols, r->type),
+                                                       .rstd = rstd,
+                                                       .in = x,
+                                                       .gain = gain,
+                                                       .rows = rows,
+                                                       .cols = cols,
+                                                       .eps = 1e-5f,
+                                                       .type = r->type});
+    if (status == FSDP_OK)
+        status = o->rmsnorm_backward(
+            s, &(rmsnorm_backward_args){.d_in = result(&in, r, rows * cols, r->type),
+                                        .d_gain = result(&in, r, cols, DTYPE_F32),
+                                        .d_out = input(&in, rows * cols, r->type),
+                                        .in = x,
+                                        .gain = gain,
+                                        .d_residual =
+                                            c->x[2] ? input(&in, rows * cols, r->type) : NULL,
+                                        .rstd = rstd,
+                                        .rows = rows,
+                                        .cols = cols,
+                                        .type = r->type});
+    return finish(&in, status);
+}
+
+/* x: batch, seq_len, n_head, head_dim, interleaved, elements between rows */
+static fsdp_status run_rope(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    arrays in = {.s = s};
+    const size_t stride = c->x[2] * c->x[3] + c->x[5];
+    fsdp_status status = FSDP_OK;
+    for (int inverse = 0; inverse < 2 && status == FSDP_OK; inverse++) {
+        rope_args a = {.x = result(&in, r, c->x[0] * c->x[1] * stride, r->type),
+                       .stride = stride,
+                       .batch = c->x[0],
+                       .seq_len = c->x[1],
+                       .n_head = c->x[2],
+                       .head_dim = c->x[3],
+                       .inverse = inverse == 1,
+                       .interleaved = c->x[4],
+                       .type = r->type};
+        a.inv_freq[0] = 1.0f;
+        for (size_t i = 1; i < c->x[3] / 2; i++)
+            a.inv_freq[i] = a.inv_freq[i - 1] * 0.77f;
+        status = o->rope(s, &a);
+    }
+    return finish(&in, status);
+}
+
+/* x: elems */
+static fsdp_status run_swiglu(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    arrays in = {.s = s};
+    const size_t elems = c->x[0];
+    const void *gate = input(&in, elems, r->type), *up = input(&in, elems, r->type);
+    void *d_up = result(&in, r, elems, r->type); /* in place of d_out */
+    fsdp_status status =
+        o->swiglu(s, &(swiglu_args){result(&in, r, elems, r->type), gate, up, elems, r->type});
+    if (status == FSDP_OK)
+        status = o->swiglu_backward(s, &(swiglu_backward_args){result(&in, r, elems, r->type), d_up,
+                                                               d_up, gate, up, elems, r->type});
+    return finish(&in, status);
+}
+
 /* x: elems */
 static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
@@ -432,6 +502,14 @@ static const ops_case CASES[] = {
     {"layernorm 1x1", run_layernorm, {1, 1}},
     {"layernorm 5x17", run_layernorm, {5, 17}},
     {"layernorm 659x403", run_layernorm, {659, 403, 1}},
+    {"rmsnorm 1x1", run_rmsnorm, {1, 1}},
+    {"rmsnorm 5x17", run_rmsnorm, {5, 17}},
+    {"rmsnorm 659x403", run_rmsnorm, {659, 403, 1}},
+    {"rope T=1", run_rope, {1, 1, 1, 2}},
+    {"rope T=300", run_rope, {2, 300, 3, 20, 0, 5}},
+    {"rope interleaved", run_rope, {1, 70, 2, 256, 1}},
+    {"swiglu 1", run_swiglu, {1}},
+    {"swiglu 70001", run_swiglu, {70001}},
     {"gelu 1", run_gelu, {1}},
     {"gelu 70001", run_gelu, {70001}},
     {"attention T=1", run_attention, {1, 1, 1, 1, 1}},
@@ -472,6 +550,11 @@ static const ops_case BF16_CASES[] = {
     {"layernorm bf16 3x15", run_layernorm, {3, 15, 1}},
     {"layernorm bf16 2x256", run_layernorm, {2, 256, 1}},
     {"layernorm bf16 659x403", run_layernorm, {659, 403, 1}},
+    {"rmsnorm bf16 5x17", run_rmsnorm, {5, 17}},
+    {"rmsnorm bf16 659x403", run_rmsnorm, {659, 403, 1}},
+    {"rope bf16 T=300", run_rope, {2, 300, 3, 20, 0, 5}},
+    {"rope bf16 interleaved", run_rope, {1, 70, 2, 64, 1}},
+    {"swiglu bf16 70001", run_swiglu, {70001}},
     {"gelu bf16 70001", run_gelu, {70001}},
     {"gelu bf16 1", run_gelu, {1}},
     {"attention bf16 T=1", run_attention, {1, 1, 1, 1, 1}},

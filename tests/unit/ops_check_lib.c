@@ -30,6 +30,12 @@ const ops *ops_table(int i)
     return i == 0 ? ops_cpu_fast() : ops_cpu_portable();
 }
 
+bool ops_refused(fsdp_status status)
+{
+    return status == FSDP_EINVAL &&
+           strstr(fsdp_error_get()->what, ": it has no operation ") != NULL;
+}
+
 /* Exactly as long as asked for: a sanitizer sees what is read behind the end. */
 static float *floats(size_t elems)
 {

@@ -20,6 +20,9 @@ int ops_test_close(void **state);
 /* ops_table -- 0: fast, 1: portable. */
 const ops *ops_table(int i);
 
+/* ops_refused -- whether `status`, a call's, says that the backend lacks the operation. */
+bool ops_refused(fsdp_status status);
+
 /* normals -- elems values of ops_test_fill; filled -- elems times `value`. The caller frees. */
 float *normals(uint64_t name, float std, size_t elems);
 float *filled(float value, size_t elems);

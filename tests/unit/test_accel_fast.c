@@ -322,7 +322,7 @@ static void test_matmul_refuses(void **state)
     OK(stream_sync(s));
 }
 
-/* ---- layernorm, bias_backward ---------------------------------------------------------------- */
+/* ---- layernorm, rmsnorm, bias_backward ------------------------------------------------------- */
 
 typedef struct size2 {
     size_t rows, cols;
@@ -330,15 +330,15 @@ typedef struct size2 {
 static const size2 NORMS[] = {{1, 1}, {3, 7}, {5, 33}, {33, 100}, {130, 64}, {9, 1030}};
 enum { N_NORMS = sizeof NORMS / sizeof *NORMS };
 
-/* Mean and reciprocal deviation of a row. */
+/* Mean and reciprocal deviation of a row; of an RMS norm the mean is 0. */
 typedef struct moments {
     double mean, rstd;
 } moments;
 
-static moments moments_of(const double *x, size_t cols)
+static moments moments_of(const double *x, size_t cols, bool rms)
 {
     double sum = 0, squares = 0;
-    for (size_t c = 0; c < cols; c++)
+    for (size_t c = 0; c < cols && !rms; c++)
         sum += x[c];
     for (size_t c = 0; c < cols; c++)
         squares += (x[c] - sum / (double)cols) * (x[c] - sum / (double)cols);
@@ -347,25 +347,25 @@ static moments moments_of(const double *x, size_t cols)
 
 /* The mean is off by e = gamma(C + 1) avg|x|. So is each difference d = x - mean, and rounded; the
  * variance by 2 e avg|d|, and gamma(C + 2) of itself, and rstd, by half of that relative to it.
- * Below, `rel` is how far n = d rstd is off by the factor, and `shift` by the mean. */
+ * Below, `rel` is how far n = d rstd is off by the factor. bias NULL: an RMS norm, where e is 0. */
 static void expect_norm(const array *in, const array *gain, const array *bias, size2 n,
                         expected *out[3])
 {
     for (size_t r = 0; r < n.rows; r++) {
         const double *x = in->x + r * n.cols;
-        const moments m = moments_of(x, n.cols);
+        const moments m = moments_of(x, n.cols, bias == NULL);
         double size = 0, spread = 0;
         for (size_t c = 0; c < n.cols; c++) {
             size += fabs(x[c]) / (double)n.cols;
             spread += fabs(x[c] - m.mean) / (double)n.cols;
         }
-        const double e = gamma_of(n.cols + 1) * size + UNIT * fabs(m.mean);
+        const double e = bias ? gamma_of(n.cols + 1) * size + UNIT * fabs(m.mean) : 0;
         const double rel = (2 * e * spread + e * e) * m.rstd * m.rstd / 2 + gamma_of(n.cols + 8);
         out[1][r] = (expected){m.mean, e};
         out[2][r] = (expected){m.rstd, rel * m.rstd};
         for (size_t c = 0; c < n.cols; c++) {
             const double norm = (x[c] - m.mean) * m.rstd, error = fabs(norm) * rel + e * m.rstd;
-            const double value = norm * gain->x[c] + bias->x[c];
+            const double value = norm * gain->x[c] + (bias ? bias->x[c] : 0);
             out[0][r * n.cols + c] = (expected){value, error * fabs(gain->x[c]) * 1.01 +
                                                            2 * UNIT * (fabs(value) + fabs(norm))};
         }
@@ -404,25 +404,64 @@ static void test_layernorm(void **state)
         check_layernorm(NORMS[i / 2], TYPES[i % 2]);
 }
 
+/* Skips the test where there is no RMS norm (common/ops/README.md). */
+static void need_rmsnorm(void)
+{
+    if (target->fast()->rmsnorm(s, &(rmsnorm_args){.cols = 1}) != FSDP_OK)
+        skip();
+}
+
+static void check_rmsnorm(size2 n, dtype type)
+{
+    const size_t elems = n.rows * n.cols;
+    array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
+    array *out = array_new((double)NAN, elems, type);
+    array *rstd = array_new((double)NAN, n.rows, DTYPE_F32);
+    expected *want[] = {expected_new(elems), expected_new(n.rows), expected_new(n.rows)};
+    OK(target->fast()->rmsnorm(s, &(rmsnorm_args){.out = out->ptr,
+                                                  .rstd = rstd->ptr,
+                                                  .in = in->ptr,
+                                                  .gain = gain->ptr,
+                                                  .rows = n.rows,
+                                                  .cols = n.cols,
+                                                  .eps = 1e-5f,
+                                                  .type = type}));
+    expect_norm(in, gain, NULL, n, want);
+    expect_near(out, want[0], "rmsnorm");
+    expect_near(rstd, want[2], "rstd");
+    free(want[1]);
+    arrays_free();
+}
+
+static void test_rmsnorm(void **state)
+{
+    (void)state;
+    need_rmsnorm();
+    for (size_t i = 0; i < 2 * N_NORMS; i++)
+        check_rmsnorm(NORMS[i / 2], TYPES[i % 2]);
+}
+
 /* What a row of d_in is made of, and a column of d_gain and d_bias: sums of as many terms as there
- * are columns or rows, each of which is rounded up to six times before. */
+ * are columns or rows, each of which is rounded up to six times before. Without a mean and d_bias,
+ * an RMS norm. */
 static void expect_norm_backward(const array *x[7], size2 n, bool overwrite, expected *want[3])
 {
     const array *in = x[0], *gain = x[1], *d_out = x[2], *mean = x[3], *rstd = x[4];
     double *size = calloc(2 * n.cols, sizeof *size);
     for (size_t c = 0; c < n.cols && !overwrite; c++) {
         want[1][c].value = x[5]->x[c];
-        want[2][c].value = x[6]->x[c];
+        want[2][c].value = x[6] ? x[6]->x[c] : 0;
     }
     for (size_t r = 0; r < n.rows; r++) {
         double g = 0, gn = 0, abs_g = 0, abs_gn = 0;
         for (int pass = 0; pass < 2; pass++)
             for (size_t c = 0; c < n.cols; c++) {
                 const size_t i = r * n.cols + c;
-                const double norm = (in->x[i] - mean->x[r]) * rstd->x[r], d = d_out->x[i];
-                const double term = d * gain->x[c];
+                const double norm = (in->x[i] - (mean ? mean->x[r] : 0)) * rstd->x[r];
+                const double d = d_out->x[i], term = d * gain->x[c];
                 if (pass == 0) {
-                    g += term / (double)n.cols, abs_g += fabs(term) / (double)n.cols;
+                    if (mean)
+                        g += term / (double)n.cols, abs_g += fabs(term) / (double)n.cols;
                     gn += term * norm / (double)n.cols;
                     abs_gn += fabs(term * norm) / (double)n.cols;
                     want[1][c].value += d * norm, size[c] += fabs(d * norm);
@@ -494,6 +533,54 @@ static void test_layernorm_backward(void **state)
     (void)state;
     for (size_t i = 0; i < 4 * N_NORMS; i++)
         check_layernorm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
+}
+
+static void check_rmsnorm_backward(size2 n, dtype type, bool overwrite)
+{
+    const size_t elems = n.rows * n.cols;
+    array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
+    array *d_out = array_new(1, elems, type), *residual = array_new(1, elems, type);
+    array *rstd = array_new(1, n.rows, DTYPE_F32), *d_in = array_new((double)NAN, elems, type);
+    array *d_gain = array_new(overwrite ? (double)NAN : 1, n.cols, DTYPE_F32);
+    expected *want[] = {expected_new(elems), expected_new(n.cols), expected_new(n.cols)};
+    for (size_t i = 0; i < elems && !overwrite; i++)
+        want[0][i].value = residual->x[i];
+    expect_norm_backward((const array *[]){in, gain, d_out, NULL, rstd, d_gain, NULL}, n, overwrite,
+                         want);
+    OK(target->fast()->rmsnorm_backward(
+        s, &(rmsnorm_backward_args){.d_in = d_in->ptr,
+                                    .d_gain = d_gain->ptr,
+                                    .d_out = d_out->ptr,
+                                    .in = in->ptr,
+                                    .gain = gain->ptr,
+                                    .d_residual = overwrite ? NULL : residual->ptr,
+                                    .rstd = rstd->ptr,
+                                    .rows = n.rows,
+                                    .cols = n.cols,
+                                    .overwrite = overwrite,
+                                    .type = type}));
+    expect_near(d_in, want[0], "rmsnorm_backward d_in");
+    expect_near(d_gain, want[1], "rmsnorm_backward d_gain");
+    free(want[2]);
+    arrays_free();
+}
+
+static void test_rmsnorm_backward(void **state)
+{
+    (void)state;
+    need_rmsnorm();
+    for (size_t i = 0; i < 4 * N_NORMS; i++)
+        check_rmsnorm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
+    for (int overwrite = 0; overwrite < 2; overwrite++) { /* sums over no rows */
+        array *d_gain = array_new(1, 9, DTYPE_F32);
+        expected *want = expected_new(9);
+        for (size_t i = 0; i < 9; i++)
+            want[i].value = overwrite ? 0 : d_gain->x[i];
+        OK(target->fast()->rmsnorm_backward(
+            s, &(rmsnorm_backward_args){.d_gain = d_gain->ptr, .cols = 9, .overwrite = overwrite}));
+        expect_near(d_gain, want, "a sum over nothing");
+        arrays_free();
+    }
 }
 
 /* Sums over no rows. */
@@ -1006,6 +1093,8 @@ int main(void)
         cmocka_unit_test_teardown(test_matmul_refuses, teardown),
         cmocka_unit_test_teardown(test_layernorm, teardown),
         cmocka_unit_test_teardown(test_layernorm_backward, teardown),
+        cmocka_unit_test_teardown(test_rmsnorm, teardown),
+        cmocka_unit_test_teardown(test_rmsnorm_backward, teardown),
         cmocka_unit_test_teardown(test_no_rows, teardown),
         cmocka_unit_test_teardown(test_cross_entropy, teardown),
         cmocka_unit_test_teardown(test_targets_outside, teardown),

@@ -55,6 +55,10 @@ static void test_near_the_cpu(void **state)
     for (size_t i = 0; i < ops_case_count(); i++) {
         const char *name = ops_case_name(i);
         ops_result got = ops_case_run(i, o, s);
+        if (ops_refused(got.status)) {
+            free(got.data);
+            continue;
+        }
         ops_result want = ops_case_run(i, ops_cpu_portable(), device_compute_stream(cpu));
         OK(got.status);
         OK(want.status);
