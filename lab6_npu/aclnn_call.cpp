@@ -13,6 +13,7 @@
 #include "aclnnop/aclnn_addmm.h"
 #include "aclnnop/aclnn_cast.h"
 #include "aclnnop/aclnn_copy.h"
+#include "aclnnop/aclnn_cos.h"
 #include "aclnnop/aclnn_div.h"
 #include "aclnnop/aclnn_embedding.h"
 #include "aclnnop/aclnn_embedding_dense_backward.h"
@@ -31,6 +32,12 @@
 #include "aclnnop/aclnn_nll_loss.h"
 #include "aclnnop/aclnn_nll_loss_backward.h"
 #include "aclnnop/aclnn_reduce_sum.h"
+#include "aclnnop/aclnn_rms_norm.h"
+#include "aclnnop/aclnn_rms_norm_grad.h"
+#include "aclnnop/aclnn_rotary_position_embedding.h"
+#include "aclnnop/aclnn_silu.h"
+#include "aclnnop/aclnn_silu_backward.h"
+#include "aclnnop/aclnn_sin.h"
 #include "aclnnop/aclnn_sqrt.h"
 #include "aclnnop/aclnn_triu.h"
 #include "aclnnop/aclnn_zero.h"
@@ -264,6 +271,16 @@ fsdp_status aclnn_log(stream *s, npu_view out, npu_view in)
     return CALL(aclnnLog, s, tensor(&c, in), tensor(&c, out));
 }
 
+fsdp_status aclnn_cos(stream *s, npu_view out, npu_view in)
+{
+    return CALL(aclnnCos, s, tensor(&c, in), tensor(&c, out));
+}
+
+fsdp_status aclnn_sin(stream *s, npu_view out, npu_view in)
+{
+    return CALL(aclnnSin, s, tensor(&c, in), tensor(&c, out));
+}
+
 fsdp_status aclnn_cast(stream *s, npu_view out, npu_view in)
 {
     return CALL(aclnnCast, s, tensor(&c, in), out.type, tensor(&c, out));
@@ -301,6 +318,23 @@ fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_vi
     return CALL(aclnnGeluBackwardV2, s, tensor(&c, d_out), tensor(&c, in), form, tensor(&c, d_in));
 }
 
+fsdp_status aclnn_silu(stream *s, npu_view out, npu_view in)
+{
+    return CALL(aclnnSilu, s, tensor(&c, in), tensor(&c, out));
+}
+
+fsdp_status aclnn_silu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in)
+{
+    return CALL(aclnnSiluBackward, s, tensor(&c, d_out), tensor(&c, in), tensor(&c, d_in));
+}
+
+fsdp_status aclnn_rotary(stream *s, npu_view out, npu_view in, npu_view cos, npu_view sin,
+                         bool interleaved)
+{
+    return CALL(aclnnRotaryPositionEmbedding, s, tensor(&c, in), tensor(&c, cos), tensor(&c, sin),
+                interleaved, tensor(&c, out));
+}
+
 /* ---- sums and rows --------------------------------------------------------------------------- */
 
 fsdp_status aclnn_reduce_sum(stream *s, npu_view out, npu_view in)
@@ -321,6 +355,19 @@ fsdp_status aclnn_layernorm_backward(stream *s, npu_view d_in, npu_view d_gain, 
                 ints(&c, x->in.dim[1]), tensor(&c, x->mean), tensor(&c, x->rstd),
                 tensor(&c, x->gain), NULL, all_wanted(&c), tensor(&c, d_in), tensor(&c, d_gain),
                 tensor(&c, d_bias));
+}
+
+fsdp_status aclnn_rmsnorm(stream *s, npu_view out, const norm_views *x, double eps)
+{
+    return CALL(aclnnRmsNorm, s, tensor(&c, x->in), tensor(&c, x->gain), eps, tensor(&c, out),
+                tensor(&c, x->rstd));
+}
+
+fsdp_status aclnn_rmsnorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_out,
+                                   const norm_views *x)
+{
+    return CALL(aclnnRmsNormGrad, s, tensor(&c, d_out), tensor(&c, x->in), tensor(&c, x->rstd),
+                tensor(&c, x->gain), tensor(&c, d_in), tensor(&c, d_gain));
 }
 
 fsdp_status aclnn_log_softmax(stream *s, npu_view out, npu_view in)

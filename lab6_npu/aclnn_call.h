@@ -26,7 +26,7 @@ fsdp_status aclnn_mm_add(stream *s, npu_view io, npu_view a, npu_view b);
 
 /* ---- element by element ---------------------------------------------------------------------- */
 
-/* aclnn_add ... aclnn_log -- one operator each. b is repeated where it is smaller than out;
+/* aclnn_add ... aclnn_sin -- one operator each. b is repeated where it is smaller than out;
  * aclnn_sub_from: io -= b. */
 fsdp_status aclnn_add(stream *s, npu_view out, npu_view a, npu_view b);
 fsdp_status aclnn_sub_from(stream *s, npu_view io, npu_view b);
@@ -37,6 +37,8 @@ fsdp_status aclnn_divs_by(stream *s, npu_view io, float divisor);
 fsdp_status aclnn_adds_to(stream *s, npu_view io, float term);
 fsdp_status aclnn_sqrt(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_log(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_cos(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_sin(stream *s, npu_view out, npu_view in);
 /* aclnn_cast -- to the type of out, to nearest, ties to even. aclnn_copy -- of one type; `in` is
  * repeated where it is smaller. aclnn_fill -- a number that the type holds exactly. */
 fsdp_status aclnn_cast(stream *s, npu_view out, npu_view in);
@@ -48,6 +50,13 @@ fsdp_status aclnn_triu(stream *s, npu_view io, int64_t diagonal);
 /* aclnn_gelu, aclnn_gelu_backward -- the tanh form. */
 fsdp_status aclnn_gelu(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in);
+/* aclnn_silu, aclnn_silu_backward -- x / (1 + exp(-x)). */
+fsdp_status aclnn_silu(stream *s, npu_view out, npu_view in);
+fsdp_status aclnn_silu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in);
+/* aclnn_rotary -- out [B,T,H,D], dense and not `in`: pair (a,b) of a head becomes (a cos - b sin, b
+ * cos + a sin). cos and sin [1,T,1,D], of the same type. */
+fsdp_status aclnn_rotary(stream *s, npu_view out, npu_view in, npu_view cos, npu_view sin,
+                         bool interleaved);
 
 /* ---- sums and rows --------------------------------------------------------------------------- */
 
@@ -63,6 +72,11 @@ fsdp_status aclnn_layernorm(stream *s, npu_view out, const norm_views *x, npu_vi
                             double eps);
 fsdp_status aclnn_layernorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_bias,
                                      npu_view d_out, const norm_views *x);
+/* aclnn_rmsnorm -- writes out and x->rstd. aclnn_rmsnorm_backward -- d_gain in fp32. Rows: at least
+ * one. There is no x->mean. */
+fsdp_status aclnn_rmsnorm(stream *s, npu_view out, const norm_views *x, double eps);
+fsdp_status aclnn_rmsnorm_backward(stream *s, npu_view d_in, npu_view d_gain, npu_view d_out,
+                                   const norm_views *x);
 
 /* aclnn_log_softmax, aclnn_log_softmax_backward -- of each row, the last dimension. backward: d_in
  * = d_out - exp(out) * sum(d_out). */

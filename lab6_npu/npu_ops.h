@@ -13,6 +13,13 @@
  *   layernorm           LayerNorm                           keeps mean and rstd in fp32
  *   layernorm_backward  LayerNormBackward, Add              gradients have weight's type, which has
  *                                                           to be fp32: Cast before
+ *   rmsnorm             RmsNorm                             keeps rstd in fp32
+ *   rmsnorm_backward    RmsNormGrad, Add                    of fp32 rows: Cast before, since the
+ *                                                           residual is added before rounding
+ *   rope                Mul, Cos, Sin (the angles),         not in place; in fp32: Cast before
+ *                       RotaryPositionEmbedding, Copy
+ *   swiglu              Silu, Mul                           SwiGlu wants gate and up in one array
+ *   swiglu_backward     Silu, Mul, SiluBackward             likewise
  *   gelu                GeluV2                              knows the tanh form
  *   gelu_backward       GeluBackwardV2                      likewise
  *   attention           FillScalar, Triu (the mask),        O(T) beside the mask;

@@ -20,6 +20,59 @@ static fsdp_status gelu_backward_issue(stream *s, const void *args)
 
 ISSUED(gelu_backward)
 
+/* ---- swiglu ---------------------------------------------------------------------------------- */
+
+/* silu(gate) becomes out, unless up is there. */
+static fsdp_status swiglu_issue(stream *s, const void *args)
+{
+    const swiglu_args *a = args;
+    const aclDataType type = npu_type(a->type);
+    const npu_view up = view_1d(a->up, type, a->elems), out = view_1d(a->out, type, a->elems);
+    npu_view act = out;
+    void *scratch = NULL;
+    if (a->out == a->up) {
+        TRY(device_alloc(s, MEM_OTHER, a->elems * dtype_bytes(a->type), "silu(gate)", &scratch));
+        act.ptr = scratch;
+    }
+    fsdp_status status = aclnn_silu(s, act, view_1d(a->gate, type, a->elems));
+    if (status == FSDP_OK)
+        status = a->out == a->up ? aclnn_mul(s, out, up, act) : aclnn_mul(s, out, act, up);
+    device_free(s, scratch);
+    return status;
+}
+
+ISSUED(swiglu)
+
+/* d_up before d_gate, of which the last step does not read d_out: either may be d_out. */
+static fsdp_status swiglu_backward_steps(stream *s, const swiglu_backward_args *a, void *scratch)
+{
+    const aclDataType type = npu_type(a->type);
+    const npu_view gate = view_1d(a->gate, type, a->elems), up = view_1d(a->up, type, a->elems);
+    const npu_view d_out = view_1d(a->d_out, type, a->elems);
+    const npu_view act = view_1d(scratch, type, a->elems);
+    const npu_view d_act =
+        view_1d((char *)scratch + a->elems * dtype_bytes(a->type), type, a->elems);
+    TRY(aclnn_mul(s, d_act, d_out, up));
+    TRY(aclnn_silu(s, act, gate));
+    TRY(aclnn_mul(s, view_1d(a->d_up, type, a->elems), d_out, act));
+    return aclnn_silu_backward(s, view_1d(a->d_gate, type, a->elems), d_act, gate);
+}
+
+static fsdp_status swiglu_backward_issue(stream *s, const void *args)
+{
+    const swiglu_backward_args *a = args;
+    void *scratch;
+    TRY(device_alloc(s, MEM_OTHER, 2 * a->elems * dtype_bytes(a->type),
+                     "silu(gate) and its gradient", &scratch));
+    const fsdp_status status = swiglu_backward_steps(s, a, scratch);
+    device_free(s, scratch);
+    return status;
+}
+
+ISSUED(swiglu_backward)
+
+/* ---- cast ------------------------------------------------------------------------------------ */
+
 static fsdp_status cast_issue(stream *s, const void *args)
 {
     const cast_args *a = args;

@@ -1,4 +1,5 @@
-/* npu_ops_norm.c -- layer normalisation. See npu_ops.h. */
+/* npu_ops_norm.c -- layer and RMS normalisation. See npu_ops.h. Backward, an RMS norm is a layer
+ * norm that has no mean and no d_bias. */
 #include "lab6_npu/npu_ops.h"
 
 /* Statistics are [rows,1]: aclnn wants as many dimensions as the input has. */
@@ -21,6 +22,17 @@ static fsdp_status layernorm_issue(stream *s, const void *args)
 }
 
 ISSUED(layernorm)
+
+static fsdp_status rmsnorm_issue(stream *s, const void *args)
+{
+    const rmsnorm_args *a = args;
+    const norm_views x =
+        norm_of(a->in, a->gain, NULL, a->rstd, (size_t[2]){a->rows, a->cols}, a->type);
+    return aclnn_rmsnorm(s, view_2d(a->out, npu_type(a->type), a->rows, a->cols), &x,
+                         (double)a->eps);
+}
+
+ISSUED(rmsnorm)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
@@ -76,13 +88,17 @@ static fsdp_status layernorm_backward_wide(stream *s, const layernorm_backward_a
     }
     const norm_views norm =
         norm_of(in, gain, a->mean, a->rstd, (size_t[2]){a->rows, a->cols}, DTYPE_F32);
-    TRY(aclnn_layernorm_backward(s, view_2d(d_in, ACL_FLOAT, a->rows, a->cols),
-                                 view_f32(d_params[0], a->cols), view_f32(d_params[1], a->cols),
-                                 view_2d(d_out, ACL_FLOAT, a->rows, a->cols), &norm));
-    if (!a->overwrite) {
+    const npu_view to = view_2d(d_in, ACL_FLOAT, a->rows, a->cols);
+    const npu_view from = view_2d(d_out, ACL_FLOAT, a->rows, a->cols);
+    const npu_view gain_to = view_f32(d_params[0], a->cols);
+    if (a->mean == NULL)
+        TRY(aclnn_rmsnorm_backward(s, to, gain_to, from, &norm));
+    else
+        TRY(aclnn_layernorm_backward(s, to, gain_to, view_f32(d_params[1], a->cols), from, &norm));
+    if (!a->overwrite)
         TRY(npu_add_grad(s, a->d_gain, d_params[0], a->cols));
+    if (!a->overwrite && a->d_bias != NULL)
         TRY(npu_add_grad(s, a->d_bias, d_params[1], a->cols));
-    }
     return residual_add(s, a, x, d_in);
 }
 
@@ -92,7 +108,7 @@ static fsdp_status layernorm_backward_issue(stream *s, const void *args)
     norm_scratch x = {0};
     if (a->rows == 0) {
         TRY(aclnn_zero(s, view_f32(a->d_gain, a->cols)));
-        return aclnn_zero(s, view_f32(a->d_bias, a->cols));
+        return a->d_bias == NULL ? FSDP_OK : aclnn_zero(s, view_f32(a->d_bias, a->cols));
     }
     fsdp_status status = layernorm_backward_wide(s, a, &x);
     scratch_free(s, &x);
@@ -100,3 +116,22 @@ static fsdp_status layernorm_backward_issue(stream *s, const void *args)
 }
 
 ISSUED(layernorm_backward)
+
+static fsdp_status rmsnorm_backward_issue(stream *s, const void *args)
+{
+    const rmsnorm_backward_args *a = args;
+    const layernorm_backward_args norm = {.d_in = a->d_in,
+                                          .d_gain = a->d_gain,
+                                          .d_out = a->d_out,
+                                          .in = a->in,
+                                          .gain = a->gain,
+                                          .d_residual = a->d_residual,
+                                          .rstd = a->rstd,
+                                          .rows = a->rows,
+                                          .cols = a->cols,
+                                          .overwrite = a->overwrite,
+                                          .type = a->type};
+    return layernorm_backward_issue(s, &norm);
+}
+
+ISSUED(rmsnorm_backward)

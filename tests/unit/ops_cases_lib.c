@@ -294,18 +294,21 @@ static fsdp_status run_rope(const ops_case *c, const ops *o, stream *s, ops_resu
     return finish(&in, status);
 }
 
-/* x: elems */
+/* x: elems, where forward's out stands (0: beside gate and up, 1: in gate, 2: in up) and backward's
+ * d_out (0: in d_up, 1: in d_gate) */
 static fsdp_status run_swiglu(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
     arrays in = {.s = s};
     const size_t elems = c->x[0];
-    const void *gate = input(&in, elems, r->type), *up = input(&in, elems, r->type);
-    void *d_up = result(&in, r, elems, r->type); /* in place of d_out */
+    void *out = result(&in, r, elems, r->type), *d_gate = result(&in, r, elems, r->type);
+    void *d_up = result(&in, r, elems, r->type);
+    const void *gate = c->x[1] == 1 ? out : input(&in, elems, r->type);
+    const void *up = c->x[1] == 2 ? out : input(&in, elems, r->type);
     fsdp_status status =
-        o->swiglu(s, &(swiglu_args){result(&in, r, elems, r->type), gate, up, elems, r->type});
+        o->swiglu_backward(s, &(swiglu_backward_args){d_gate, d_up, c->x[2] ? d_gate : d_up, gate,
+                                                      up, elems, r->type});
     if (status == FSDP_OK)
-        status = o->swiglu_backward(s, &(swiglu_backward_args){result(&in, r, elems, r->type), d_up,
-                                                               d_up, gate, up, elems, r->type});
+        status = o->swiglu(s, &(swiglu_args){out, gate, up, elems, r->type});
     return finish(&in, status);
 }
 
@@ -509,6 +512,8 @@ static const ops_case CASES[] = {
     {"rope T=300", run_rope, {2, 300, 3, 20, 0, 5}},
     {"rope interleaved", run_rope, {1, 70, 2, 256, 1}},
     {"swiglu 1", run_swiglu, {1}},
+    {"swiglu in gate", run_swiglu, {1000, 1, 1}},
+    {"swiglu in up", run_swiglu, {1000, 2}},
     {"swiglu 70001", run_swiglu, {70001}},
     {"gelu 1", run_gelu, {1}},
     {"gelu 70001", run_gelu, {70001}},

@@ -404,13 +404,6 @@ static void test_layernorm(void **state)
         check_layernorm(NORMS[i / 2], TYPES[i % 2]);
 }
 
-/* Skips the test where there is no RMS norm (common/ops/README.md). */
-static void need_rmsnorm(void)
-{
-    if (target->fast()->rmsnorm(s, &(rmsnorm_args){.cols = 1}) != FSDP_OK)
-        skip();
-}
-
 static void check_rmsnorm(size2 n, dtype type)
 {
     const size_t elems = n.rows * n.cols;
@@ -436,7 +429,6 @@ static void check_rmsnorm(size2 n, dtype type)
 static void test_rmsnorm(void **state)
 {
     (void)state;
-    need_rmsnorm();
     for (size_t i = 0; i < 2 * N_NORMS; i++)
         check_rmsnorm(NORMS[i / 2], TYPES[i % 2]);
 }
@@ -568,7 +560,6 @@ static void check_rmsnorm_backward(size2 n, dtype type, bool overwrite)
 static void test_rmsnorm_backward(void **state)
 {
     (void)state;
-    need_rmsnorm();
     for (size_t i = 0; i < 4 * N_NORMS; i++)
         check_rmsnorm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
     for (int overwrite = 0; overwrite < 2; overwrite++) { /* sums over no rows */

@@ -17,6 +17,15 @@ typedef int32_t (*mm_fn)(const void *a, const void *b, void *out, int8_t math, u
                          void **executor);
 typedef int32_t (*add_fn)(const void *a, const void *b, const void *alpha, void *out,
                           uint64_t *bytes, void **executor);
+typedef int32_t (*rms_fn)(const void *x, const void *gamma, double eps, const void *y,
+                          const void *rstd, uint64_t *bytes, void **executor);
+typedef int32_t (*rms_grad_fn)(const void *dy, const void *x, const void *rstd, const void *gamma,
+                               const void *dx, const void *dgamma, uint64_t *bytes,
+                               void **executor);
+typedef int32_t (*rotary_fn)(const void *x, const void *cos, const void *sin, int64_t mode,
+                             const void *out, uint64_t *bytes, void **executor);
+typedef int32_t (*silu_grad_fn)(const void *grad, const void *x, const void *out, uint64_t *bytes,
+                                void **executor);
 typedef int32_t (*embedding_grad_fn)(const void *grad, const void *numbers, uint64_t n,
                                      uint64_t padding, bool by_freq, const void *out,
                                      uint64_t *bytes, void **executor);
@@ -184,6 +193,94 @@ static void test_refuses_sums(void **state)
     assert_int_equal(destroy_executor(executor), 0);
     assert_int_equal(destroy_executor(executor), PARAM_INVALID);
     destroy_tensor(a), destroy_scalar(alpha);
+}
+
+static void test_refuses_norms(void **state)
+{
+    (void)state;
+    const rms_fn begin = plugin_symbol("aclnnRmsNormGetWorkspaceSize");
+    const rms_grad_fn grad = plugin_symbol("aclnnRmsNormGradGetWorkspaceSize");
+    uint64_t bytes;
+    void *e, *x = matrix(F32, 0, 3, 4), *y = matrix(F32, 64, 3, 4), *gamma = vector(F32, 128, 4);
+    void *rstd = matrix(F32, 192, 3, 1), *short_rstd = vector(F32, 192, 3);
+    void *wrong_rstd = matrix(F32, 192, 4, 1), *half = matrix(BF16, 64, 3, 4);
+    void *empty = matrix(F32, 0, 0, 4), *no_rstd = matrix(F32, 192, 0, 1);
+    void *wide = matrix(F32, 64, 3, 5), *half_gamma = vector(BF16, 128, 4);
+    assert_int_equal(begin(x, gamma, 1e-5, y, NULL, &bytes, &e), PARAM_NULLPTR);
+    assert_int_equal(begin(x, gamma, 1e-5, y, wrong_rstd, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(x, gamma, 1e-5, half, rstd, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(x, half_gamma, 1e-5, y, rstd, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(x, gamma, 1e-5, wide, rstd, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(empty, gamma, 1e-5, empty, no_rstd, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(grad(x, x, rstd, gamma, y, half_gamma, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(grad(wide, x, rstd, gamma, y, gamma, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(grad(x, x, rstd, gamma, half, gamma, &bytes, &e), PARAM_INVALID);
+    void *const both[] = {rstd, short_rstd}; /* with and without the dimension of 1 */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(begin(x, gamma, 1e-5, y, both[i], &bytes, &e), 0);
+        assert_int_equal(destroy_executor(e), 0);
+        assert_int_equal(grad(x, x, both[i], gamma, y, gamma, &bytes, &e), 0);
+        assert_int_equal(destroy_executor(e), 0);
+    }
+    void *all[] = {x,    y,     gamma,   rstd, short_rstd, wrong_rstd,
+                   half, empty, no_rstd, wide, half_gamma};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        assert_int_equal(destroy_tensor(all[i]), 0);
+}
+
+/* [b,s,n,d] in `memory`, rows `apart` elements longer than dense ones. */
+static void *heads(size_t at, const int64_t dim[4], int64_t apart)
+{
+    const int64_t row = dim[2] * dim[3] + apart, stride[] = {dim[1] * row, row, dim[3], 1};
+    const int64_t storage = dim[0] * dim[1] * row;
+    return create_tensor(dim, 4, F32, stride, 0, ND, &storage, 1, memory + at);
+}
+
+static void test_refuses_rotations(void **state)
+{
+    (void)state;
+    const rotary_fn begin = plugin_symbol("aclnnRotaryPositionEmbeddingGetWorkspaceSize");
+    const int64_t dim[] = {2, 3, 2, 4}, angles[] = {1, 3, 1, 4}, odd[] = {2, 3, 2, 3};
+    const int64_t odd_angles[] = {1, 3, 1, 3}, each_head[] = {1, 3, 2, 4}, longer[] = {1, 4, 1, 4};
+    const int64_t many[] = {500, 1, 2, 4}, one[] = {1, 1, 1, 4};
+    uint64_t bytes;
+    void *e, *x = heads(0, dim, 0), *out = heads(256, dim, 0), *apart = heads(256, dim, 8);
+    void *cos = heads(512, angles, 0), *sin = heads(640, angles, 0);
+    void *odd_x = heads(0, odd, 0), *odd_out = heads(256, odd, 0);
+    void *odd_cos = heads(512, odd_angles, 0), *heads_cos = heads(512, each_head, 0);
+    void *long_cos = heads(512, longer, 0), *many_x = heads(0, many, 0);
+    void *many_out = heads(4096, many, 0), *one_cos = heads(512, one, 0);
+    assert_int_equal(begin(x, cos, NULL, 0, out, &bytes, &e), PARAM_NULLPTR);
+    assert_int_equal(begin(x, cos, sin, 2, out, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(x, cos, sin, 0, x, &bytes, &e), PARAM_INVALID);     /* in place */
+    assert_int_equal(begin(x, cos, sin, 0, apart, &bytes, &e), PARAM_INVALID); /* not dense */
+    assert_int_equal(begin(x, heads_cos, heads_cos, 0, out, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(x, long_cos, long_cos, 0, out, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(odd_x, odd_cos, odd_cos, 0, odd_out, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(many_x, one_cos, one_cos, 1, many_out, &bytes, &e), PARAM_INVALID);
+    void *const good[][3] = {{x, cos, out}, {apart, sin, x}, {many_x, one_cos, many_out}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(begin(good[i][0], good[i][1], good[i][1], 0, good[i][2], &bytes, &e), 0);
+        assert_int_equal(destroy_executor(e), 0);
+    }
+    void *all[] = {x,       out,       apart,    cos,    sin,      odd_x,  odd_out,
+                   odd_cos, heads_cos, long_cos, many_x, many_out, one_cos};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        assert_int_equal(destroy_tensor(all[i]), 0);
+}
+
+/* What gelu may do, silu may not: repeat an operand. */
+static void test_refuses_slopes(void **state)
+{
+    (void)state;
+    const silu_grad_fn begin = plugin_symbol("aclnnSiluBackwardGetWorkspaceSize");
+    uint64_t bytes;
+    void *e, *x = matrix(F32, 0, 3, 4), *row = vector(F32, 64, 4), *half = matrix(BF16, 64, 3, 4);
+    assert_int_equal(begin(x, row, x, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(x, half, x, &bytes, &e), PARAM_INVALID);
+    assert_int_equal(begin(x, x, x, &bytes, &e), 0);
+    assert_int_equal(destroy_executor(e), 0);
+    destroy_tensor(x), destroy_tensor(row), destroy_tensor(half);
 }
 
 /* ---- the second phase ------------------------------------------------------------------------ */
@@ -357,21 +454,49 @@ static int sums_of_embedding(void)
     return different;
 }
 
+/* The same of the gradient of gamma, for rows of 1 whose norm is 1. */
+static int sums_of_norm(void)
+{
+    const rms_grad_fn begin = plugin_symbol("aclnnRmsNormGradGetWorkspaceSize");
+    const phase2_fn run = plugin_symbol("aclnnRmsNormGrad");
+    void *dy = matrix(F32, A, ROWS, 1), *ones = matrix(F32, 1024, ROWS, 1);
+    void *gamma = vector(F32, 1024, 1), *dx = matrix(F32, 2048, ROWS, 1);
+    void *dgamma = vector(F32, OUT, 1);
+    float got[8];
+    int different = 0;
+    for (int i = 0; i < 8; i++) {
+        uint64_t bytes;
+        void *executor;
+        assert_int_equal(begin(dy, ones, ones, gamma, dx, dgamma, &bytes, &executor), 0);
+        assert_int_equal(run(memory + WORKSPACE, bytes, executor, queue), 0);
+        get(&got[i], OUT, 1);
+        different += got[i] != got[0];
+    }
+    destroy_tensor(dy), destroy_tensor(ones), destroy_tensor(gamma);
+    destroy_tensor(dx), destroy_tensor(dgamma);
+    return different;
+}
+
 /* Without the option a sum has another order each time. */
 static void test_order_of_sums(void **state)
 {
     (void)state;
     int (*set_option)(int, int64_t) = plugin_symbol("aclrtCtxSetSysParamOpt");
     const int32_t numbers[ROWS] = {0};
-    float x[ROWS];
-    for (int i = 0; i < ROWS; i++)
+    int (*const SUMS[])(void) = {sums_of_embedding, sums_of_norm};
+    float x[ROWS], ones[ROWS];
+    for (int i = 0; i < ROWS; i++) {
         x[i] = (float)(i % 2 ? 1 : -1) * expf((float)(i * 7 % 23));
-    put(A, x, ROWS), put(512, numbers, ROWS);
-    assert_int_equal(sums_of_embedding(), 0);
-    assert_int_equal(set_option(0, 0), 0);
-    assert_true(sums_of_embedding() > 0);
-    assert_int_equal(set_option(0, 1), 0);
-    assert_int_equal(sums_of_embedding(), 0);
+        ones[i] = 1.0f;
+    }
+    put(A, x, ROWS), put(512, numbers, ROWS), put(1024, ones, ROWS);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(SUMS[i](), 0);
+        assert_int_equal(set_option(0, 0), 0);
+        assert_true(SUMS[i]() > 0);
+        assert_int_equal(set_option(0, 1), 0);
+        assert_int_equal(SUMS[i](), 0);
+    }
 }
 
 /* ---- what ends the process ------------------------------------------------------------------- */
@@ -402,6 +527,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_refuses_matrices, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refuses_sums, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses_norms, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses_rotations, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refuses_slopes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_executor_is_used_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_executor_repeats, setup, teardown),
         cmocka_unit_test_setup_teardown(test_workspace, setup, teardown),

@@ -265,6 +265,21 @@ static float log_one(float x, float unused, float neither)
     (void)unused, (void)neither;
     return pm_logf(x);
 }
+static float cos_one(float x, float unused, float neither)
+{
+    (void)unused, (void)neither;
+    return (float)cos((double)x);
+}
+static float sin_one(float x, float unused, float neither)
+{
+    (void)unused, (void)neither;
+    return (float)sin((double)x);
+}
+static float silu_one(float x, float unused, float neither)
+{
+    (void)unused, (void)neither;
+    return x / (1.0f + pm_expf(-x));
+}
 
 fsdp_status sim_adds(const sim_op *o)
 {
@@ -285,6 +300,18 @@ fsdp_status sim_sqrt(const sim_op *o)
 fsdp_status sim_log(const sim_op *o)
 {
     return each(o, log_one);
+}
+fsdp_status sim_cos(const sim_op *o)
+{
+    return each(o, cos_one);
+}
+fsdp_status sim_sin(const sim_op *o)
+{
+    return each(o, sin_one);
+}
+fsdp_status sim_silu(const sim_op *o)
+{
+    return each(o, silu_one);
 }
 
 /* Of one type by bits; between integers without a detour over fp32, which has fewer bits. */
@@ -376,6 +403,35 @@ fsdp_status sim_gelu_grad(const sim_op *o)
         d[i] *= gelu_slope_of(x[i], o->integer[0] == 1);
     sim_store(&o->t[2], d);
     free(d), free(x);
+    return FSDP_OK;
+}
+
+fsdp_status sim_silu_grad(const sim_op *o)
+{
+    const int64_t n = sim_elems(&o->t[0]);
+    float *d = sim_load(&o->t[0]), *x = sim_load(&o->t[1]);
+    for (int64_t i = 0; i < n; i++) {
+        const float s = 1.0f / (1.0f + pm_expf(-x[i]));
+        d[i] *= s + x[i] * s * (1.0f - s);
+    }
+    sim_store(&o->t[2], d);
+    free(d), free(x);
+    return FSDP_OK;
+}
+
+/* x cos + turned(x) sin; turned: the other of a pair, the second one negated. */
+fsdp_status sim_rotary(const sim_op *o)
+{
+    const sim_tensor *t = o->t, c = sim_repeated(&t[1], t), s = sim_repeated(&t[2], t);
+    const int64_t n = sim_elems(t), D = t->dim[t->n_dims - 1];
+    const int64_t apart = o->integer[0] == 1 ? 1 : D / 2;
+    float *x = sim_load(t), *cosine = sim_load(&c), *sine = sim_load(&s), *out = sim_result(o, n);
+    for (int64_t i = 0; i < n; i++) {
+        const bool is_first = i % D / apart % 2 == 0;
+        out[i] = x[i] * cosine[i] + (is_first ? -x[i + apart] : x[i - apart]) * sine[i];
+    }
+    free(x), free(cosine), free(sine);
+    sim_deliver(o, &t[3], out);
     return FSDP_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "aclnnop/aclnn_addmm.h"
 #include "aclnnop/aclnn_cast.h"
 #include "aclnnop/aclnn_copy.h"
+#include "aclnnop/aclnn_cos.h"
 #include "aclnnop/aclnn_div.h"
 #include "aclnnop/aclnn_embedding.h"
 #include "aclnnop/aclnn_embedding_dense_backward.h"
@@ -24,6 +25,12 @@
 #include "aclnnop/aclnn_nll_loss.h"
 #include "aclnnop/aclnn_nll_loss_backward.h"
 #include "aclnnop/aclnn_reduce_sum.h"
+#include "aclnnop/aclnn_rms_norm.h"
+#include "aclnnop/aclnn_rms_norm_grad.h"
+#include "aclnnop/aclnn_rotary_position_embedding.h"
+#include "aclnnop/aclnn_silu.h"
+#include "aclnnop/aclnn_silu_backward.h"
+#include "aclnnop/aclnn_sin.h"
 #include "aclnnop/aclnn_sqrt.h"
 #include "aclnnop/aclnn_triu.h"
 #include "aclnnop/aclnn_zero.h"
@@ -210,6 +217,22 @@ aclnnStatus aclnnLogGetWorkspaceSize(const aclTensor *self, aclTensor *out, ENDS
 }
 PHASE2(aclnnLog)
 
+aclnnStatus aclnnCosGetWorkspaceSize(const aclTensor *input, aclTensor *out, ENDS_IN)
+{
+    BEGIN(aclnnCos);
+    take_two(&c, input, out);
+    return sim_phase1_end(&c, sim_cos, 0);
+}
+PHASE2(aclnnCos)
+
+aclnnStatus aclnnSinGetWorkspaceSize(const aclTensor *input, aclTensor *out, ENDS_IN)
+{
+    BEGIN(aclnnSin);
+    take_two(&c, input, out);
+    return sim_phase1_end(&c, sim_sin, 0);
+}
+PHASE2(aclnnSin)
+
 aclnnStatus aclnnCastGetWorkspaceSize(const aclTensor *self, const aclDataType dtype,
                                       aclTensor *out, ENDS_IN)
 {
@@ -281,6 +304,61 @@ aclnnStatus aclnnGeluBackwardV2GetWorkspaceSize(const aclTensor *gradOutput, con
     return pair_end(&c, sim_gelu_grad);
 }
 PHASE2(aclnnGeluBackwardV2)
+
+aclnnStatus aclnnSiluGetWorkspaceSize(const aclTensor *self, aclTensor *out, ENDS_IN)
+{
+    BEGIN(aclnnSilu);
+    take_two(&c, self, out);
+    return sim_phase1_end(&c, sim_silu, 0);
+}
+PHASE2(aclnnSilu)
+
+aclnnStatus aclnnSiluBackwardGetWorkspaceSize(const aclTensor *gradOutput, const aclTensor *self,
+                                              aclTensor *gradInput, ENDS_IN)
+{
+    BEGIN(aclnnSiluBackward);
+    take_pair(&c, gradOutput, self, gradInput, FLOATS);
+    sim_expect(&c, sim_same_shape(&c.op.t[0], &c.op.t[1]) && sim_same_shape(&c.op.t[0], &c.op.t[2]),
+               "one shape");
+    return pair_end(&c, sim_silu_grad);
+}
+PHASE2(aclnnSiluBackward)
+
+/* Whether t's elements stand one behind the other. */
+static bool is_dense(const sim_tensor *t)
+{
+    int64_t elems = 1;
+    for (int i = t->n_dims - 1; i >= 0; elems *= t->dim[i--])
+        if (t->dim[i] > 1 && t->stride[i] != elems)
+            return false;
+    return true;
+}
+
+aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor *x, const aclTensor *cos,
+                                                         const aclTensor *sin, int64_t mode,
+                                                         aclTensor *out, ENDS_IN)
+{
+    BEGIN(aclnnRotaryPositionEmbedding);
+    const sim_tensor *t = c.op.t;
+    sim_take(&c, "x", x, FLOATS), sim_take(&c, "cos", cos, FLOATS);
+    sim_take(&c, "sin", sin, FLOATS), sim_take(&c, "out", out, FLOATS);
+    sim_expect(&c, one_type(&c, 0, 1) && one_type(&c, 0, 2) && one_type(&c, 0, 3), "one type");
+    sim_expect(&c, mode == 0 || mode == 1, "a mode of 0 or 1: A2 has no other");
+    sim_expect(&c,
+               t[0].n_dims == 4 && t[0].dim[3] % 2 == 0 && t[0].dim[3] < 896 &&
+                   t[0].dim[2] * (mode == 1 ? t[0].dim[0] : 1) < 1000 && t[0].dim[0] < 1000,
+               "x [B,S,N,D] (others the stand-in has not), D even and below 896, B and N, or with "
+               "mode 1 their product, below 1000");
+    sim_expect(&c,
+               t[1].n_dims == 4 && t[1].dim[0] == 1 && t[1].dim[1] == t[0].dim[1] &&
+                   t[1].dim[2] == 1 && t[1].dim[3] == t[0].dim[3] && sim_same_shape(&t[1], &t[2]),
+               "cos and sin [1,S,1,D]");
+    sim_expect(&c, sim_same_shape(&t[0], &t[3]) && is_dense(&t[3]), "a dense out as x");
+    sim_expect(&c, c.code != 0 || t[3].data != t[0].data, "an out beside x");
+    c.op.integer[0] = mode;
+    return sim_phase1_end(&c, sim_rotary, floats_of(&t[0]));
+}
+PHASE2(aclnnRotaryPositionEmbedding)
 
 /* ---- sums and rows --------------------------------------------------------------------------- */
 
@@ -376,6 +454,53 @@ aclnnStatus aclnnLayerNormBackwardGetWorkspaceSize(
     return sim_phase1_end(&c, sim_layernorm_grad, 2 * floats_of(&t[4]));
 }
 PHASE2(aclnnLayerNormBackward)
+
+/* in and `out` of one type and shape, weight their last dimension, rstd the others: with or without
+ * a last dimension of 1. */
+static void expect_rms(sim_call *c, int in, int out, int weight, int rstd)
+{
+    const sim_tensor *t = c->op.t;
+    const int64_t rows = c->code == 0 ? t[in].dim[0] : 0;
+    sim_expect(c, one_type(c, in, out) && sim_same_shape(&t[in], &t[out]),
+               "y and x as one another");
+    sim_expect(c, one_type(c, in, weight) || t[weight].type == ACL_FLOAT, "gamma as x, or of fp32");
+    sim_expect(c, t[in].n_dims == 2 && is_dense(&t[in]), "a dense matrix (others it has not)");
+    sim_expect(c, t[weight].n_dims == 1 && t[weight].dim[0] == t[in].dim[1], "gamma [C]");
+    sim_expect(c,
+               t[rstd].dim[0] == rows &&
+                   (t[rstd].n_dims == 1 || (t[rstd].n_dims == 2 && t[rstd].dim[1] == 1)),
+               "rstd [R] or [R,1]");
+    sim_expect(c, rows > 0, "rows: there is no empty norm");
+}
+
+aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor *x, const aclTensor *gamma, double epsilon,
+                                         const aclTensor *yOut, const aclTensor *rstdOut, ENDS_IN)
+{
+    BEGIN(aclnnRmsNorm);
+    sim_take(&c, "x", x, FLOATS), sim_take(&c, "gamma", gamma, FLOATS);
+    sim_take(&c, "yOut", yOut, FLOATS), sim_take(&c, "rstdOut", rstdOut, TYPE_F32);
+    expect_rms(&c, 0, 2, 1, 3);
+    c.op.number[0] = epsilon;
+    return sim_phase1_end(&c, sim_rmsnorm, 0);
+}
+PHASE2(aclnnRmsNorm)
+
+aclnnStatus aclnnRmsNormGradGetWorkspaceSize(const aclTensor *dy, const aclTensor *x,
+                                             const aclTensor *rstd, const aclTensor *gamma,
+                                             const aclTensor *dxOut, const aclTensor *dgammaOut,
+                                             ENDS_IN)
+{
+    BEGIN(aclnnRmsNormGrad);
+    const sim_tensor *t = c.op.t;
+    sim_take(&c, "dy", dy, FLOATS), sim_take(&c, "x", x, FLOATS);
+    sim_take(&c, "rstd", rstd, TYPE_F32), sim_take(&c, "gamma", gamma, FLOATS);
+    sim_take(&c, "dxOut", dxOut, FLOATS), sim_take(&c, "dgammaOut", dgammaOut, TYPE_F32);
+    expect_rms(&c, 1, 4, 3, 2);
+    sim_expect(&c, one_type(&c, 0, 1) && sim_same_shape(&t[0], &t[1]), "dy and x as one another");
+    sim_expect(&c, sim_same_shape(&t[3], &t[5]), "dgammaOut as gamma");
+    return sim_phase1_end(&c, sim_rmsnorm_grad, floats_of(&t[5]));
+}
+PHASE2(aclnnRmsNormGrad)
 
 static bool is_last(const sim_tensor *t, int64_t dim)
 {

@@ -5,7 +5,8 @@
 #include "common/base/pmath.h"
 #include "tests/sim/ascend/aclnn_math.h"
 
-/* ---- layer normalisation --------------------------------------------------------------------- */
+/* ---- layer and RMS normalisation
+ * --------------------------------------------------------------------- */
 
 static float sum_down(const float *x, int64_t n)
 {
@@ -35,16 +36,17 @@ fsdp_status sim_layernorm(const sim_op *o)
     return FSDP_OK;
 }
 
-/* One row: d (of the output) becomes that of the input; x is the row, normalised. */
-static void layernorm_grad_row(float *d, const float *x, const float *weight, float rstd,
-                               int64_t cols)
+/* One row: d (of the output) becomes that of the input; x is the row, normalised. An RMS norm takes
+ * no mean. */
+static void norm_grad_row(float *d, const float *x, const float *weight, float rstd, int64_t cols,
+                          bool rms)
 {
     float avg = 0.0f, avg_x = 0.0f;
     for (int64_t c = cols - 1; c >= 0; c--) {
         avg += d[c] * weight[c];
         avg_x += d[c] * weight[c] * x[c];
     }
-    avg /= (float)cols, avg_x /= (float)cols;
+    avg = rms ? 0.0f : avg / (float)cols, avg_x /= (float)cols;
     for (int64_t c = 0; c < cols; c++)
         d[c] = rstd * (d[c] * weight[c] - avg - x[c] * avg_x);
 }
@@ -65,11 +67,53 @@ fsdp_status sim_layernorm_grad(const sim_op *o)
             d_weight[c] += d_row[c] * row[c];
             d_bias[c] += d_row[c];
         }
-        layernorm_grad_row(d_row, row, weight, rstd[r], cols);
+        norm_grad_row(d_row, row, weight, rstd[r], cols, false);
     }
     sim_store(&o->t[5], d), sim_store(&o->t[7], d_bias);
     free(d), free(x), free(mean), free(rstd), free(weight);
     sim_deliver(o, &o->t[6], d_weight);
+    return FSDP_OK;
+}
+
+fsdp_status sim_rmsnorm(const sim_op *o)
+{
+    const sim_tensor *in = &o->t[0];
+    const int64_t rows = sim_elems(&o->t[3]), cols = in->dim[in->n_dims - 1];
+    float *x = sim_load(in), *weight = sim_load(&o->t[1]), *rstd = sim_load(&o->t[3]);
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = x + r * cols, squares = 0.0f;
+        for (int64_t c = cols - 1; c >= 0; c--)
+            squares += row[c] * row[c];
+        rstd[r] = 1.0f / sqrtf(squares / (float)cols + (float)o->number[0]);
+        for (int64_t c = 0; c < cols; c++)
+            row[c] = row[c] * rstd[r] * weight[c];
+    }
+    sim_store(&o->t[2], x), sim_store(&o->t[3], rstd);
+    free(x), free(weight), free(rstd);
+    return FSDP_OK;
+}
+
+fsdp_status sim_rmsnorm_grad(const sim_op *o)
+{
+    const sim_tensor *in = &o->t[1];
+    const int64_t rows = sim_elems(&o->t[2]), cols = in->dim[in->n_dims - 1];
+    const int64_t first = sim_first(o, rows);
+    float *d = sim_load(&o->t[0]), *x = sim_load(in), *rstd = sim_load(&o->t[2]);
+    float *weight = sim_load(&o->t[3]), *d_weight = sim_result(o, cols);
+    for (int64_t c = 0; c < cols; c++)
+        d_weight[c] = 0.0f;
+    for (int64_t k = 0; k < rows; k++) {
+        const int64_t r = (first + rows - 1 - k) % rows;
+        float *row = x + r * cols, *d_row = d + r * cols;
+        for (int64_t c = 0; c < cols; c++) {
+            row[c] *= rstd[r];
+            d_weight[c] += d_row[c] * row[c];
+        }
+        norm_grad_row(d_row, row, weight, rstd[r], cols, true);
+    }
+    sim_store(&o->t[4], d);
+    free(d), free(x), free(rstd), free(weight);
+    sim_deliver(o, &o->t[5], d_weight);
     return FSDP_OK;
 }
 

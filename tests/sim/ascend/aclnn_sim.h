@@ -43,16 +43,23 @@ fsdp_status sim_muls(const sim_op *o);      /* a, out; number */
 fsdp_status sim_divs(const sim_op *o);      /* a, out; number */
 fsdp_status sim_sqrt(const sim_op *o);      /* in, out */
 fsdp_status sim_log(const sim_op *o);       /* in, out */
+fsdp_status sim_cos(const sim_op *o);       /* in, out */
+fsdp_status sim_sin(const sim_op *o);       /* in, out */
 fsdp_status sim_cast(const sim_op *o);      /* in, out, of any types */
 fsdp_status sim_fill_all(const sim_op *o);  /* out; number */
 fsdp_status sim_triu(const sim_op *o);      /* io; integer: diagonal */
 fsdp_status sim_gelu(const sim_op *o);      /* in, out; integer: 1 tanh */
 fsdp_status sim_gelu_grad(const sim_op *o); /* d_out, in, d_in; integer: 1 tanh */
+fsdp_status sim_silu(const sim_op *o);      /* in, out */
+fsdp_status sim_silu_grad(const sim_op *o); /* d_out, in, d_in */
+fsdp_status sim_rotary(const sim_op *o);    /* x, cos, sin, out; integer: 1 interleaved */
 fsdp_status sim_mm(const sim_op *o); /* a, b, out, old or none; number: alpha, beta; integer: bits
                                         of the operands that are cut off */
 fsdp_status sim_reduce_sum(const sim_op *o);       /* in, out; integer: the dimension */
 fsdp_status sim_layernorm(const sim_op *o);        /* in, weight, bias, out, mean, rstd; eps */
 fsdp_status sim_layernorm_grad(const sim_op *o);   /* d_out, in, mean, rstd, weight, d_in ... */
+fsdp_status sim_rmsnorm(const sim_op *o);          /* in, weight, out, rstd; eps */
+fsdp_status sim_rmsnorm_grad(const sim_op *o);     /* d_out, in, rstd, weight, d_in, d_weight */
 fsdp_status sim_log_softmax(const sim_op *o);      /* in, out */
 fsdp_status sim_log_softmax_grad(const sim_op *o); /* d_out, out, d_in */
 fsdp_status sim_nll(const sim_op *o); /* log_p, target, weight, out, total; reduction, ignored */

@@ -1,0 +1,6 @@
+/* aclnn_rms_norm_grad.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnRmsNormGrad, const aclTensor *dy, const aclTensor *x, const aclTensor *rstd,
+          const aclTensor *gamma, const aclTensor *dxOut, const aclTensor *dgammaOut);

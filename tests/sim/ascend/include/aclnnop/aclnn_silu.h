@@ -1,0 +1,5 @@
+/* aclnn_silu.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnSilu, const aclTensor *self, aclTensor *out);

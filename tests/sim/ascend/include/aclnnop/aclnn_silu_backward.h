@@ -1,0 +1,6 @@
+/* aclnn_silu_backward.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnSiluBackward, const aclTensor *gradOutput, const aclTensor *self,
+          aclTensor *gradInput);

@@ -1,0 +1,5 @@
+/* aclnn_sin.h -- of CANN, for a CPU. */
+#pragma once
+#include "aclnn/aclnn_base.h"
+
+SIM_ACLNN(aclnnSin, const aclTensor *input, aclTensor *out);
