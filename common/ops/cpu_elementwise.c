@@ -1,10 +1,11 @@
-/* cpu_elementwise.c -- operations that treat each element alone: gelu, swiglu, add and scale; and
- * rope, which takes pairs.
+/* cpu_elementwise.c -- operations that treat each element alone: gelu, swiglu, relu, add and scale;
+ * and rope, which takes pairs.
  *
  * An element gets the same bits wherever it stands in its array: compiled with -ffp-contract=off,
  * a vector's body and its tail do the same roundings. Both tables use this file. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
+#include "common/ops/row_image.h"
 
 /* The part of [0, elems) that tile number `tile` covers. */
 typedef struct span {
@@ -46,6 +47,27 @@ ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
 }
 
 SPANS(gelu_backward, type, MIN_PARALLEL_EXPS)
+
+/* ---- relu ----------------------------------------------------------------------------------- */
+
+ROW_FN void relu_span(const relu_args *a, span t, dtype type)
+{
+    for (size_t i = t.begin; i < t.end; i++) {
+        const float x = row_load(a->in, i, type);
+        row_store(a->out, i, relu_elem(x, x), type);
+    }
+}
+
+SPANS(relu, type, MIN_PARALLEL_ELEMS)
+
+ROW_FN void relu_backward_span(const relu_backward_args *a, span t, dtype type)
+{
+    for (size_t i = t.begin; i < t.end; i++)
+        row_store(a->d_in, i, relu_elem(row_load(a->d_out, i, type), row_load(a->in, i, type)),
+                  type);
+}
+
+SPANS(relu_backward, type, MIN_PARALLEL_ELEMS)
 
 /* ---- swiglu, rope --------------------------------------------------------------------------- */
 

@@ -89,6 +89,9 @@ fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm);
  * gets two operands of bf16. */
 fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm);
 fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm);
+/* conv2d_launch, conv2d_backward_launch -- gemm calls over blocks of images (cpu_image.c). */
+fsdp_status conv2d_launch(stream *s, const conv2d_args *a, gemm_fn gemm);
+fsdp_status conv2d_backward_launch(stream *s, const conv2d_backward_args *a, gemm_fn gemm);
 
 /* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary: `what` ("embedding:
  * token") is said of the one that is not, and `where` ("at position") of its index. */
@@ -98,11 +101,13 @@ fsdp_status check_numbers(const char *what, const char *where, const int32_t *nu
 /* EACH_GEMM_OP -- DO(name) for each operation that multiplies matrices: op_launch, of a gemm that
  * depends on the table. EACH_SHARED_OP -- for each that both tables share: cpu_op. */
 /* clang-format off */
-#define EACH_GEMM_OP(DO) DO(matmul) DO(attention) DO(attention_backward)
+#define EACH_GEMM_OP(DO)                                                                           \
+    DO(matmul) DO(attention) DO(attention_backward) DO(conv2d) DO(conv2d_backward)
 #define EACH_SHARED_OP(DO)                                                                         \
     DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm) DO(layernorm_backward)    \
     DO(gelu) DO(gelu_backward) DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares)        \
-    DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta) EACH_LLAMA_OP(DO)
+    DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta) DO(max_pool2d) DO(max_pool2d_backward) DO(relu)   \
+    DO(relu_backward) DO(dropout) EACH_LLAMA_OP(DO)
 /* clang-format on */
 #define DECLARE(op) fsdp_status cpu_##op(stream *s, const op##_args *a);
 EACH_SHARED_OP(DECLARE)

@@ -23,6 +23,16 @@
  *   swiglu_backward      14 n                      5 n
  *   gelu                 9 n                       2 n
  *   gelu_backward        19 n                      3 n
+ *   conv2d               n (2 q + 1)               n + i + w + Cout
+ *   conv2d_backward                                n
+ *     [d_in]             + 2 n q                   + i + w
+ *     [d_weight]         + 2 n q                   + i + twice w
+ *     [d_bias]           + n                       + twice Cout
+ *   max_pool2d           0                         i + n
+ *   max_pool2d_backward  0                         2 i + n
+ *   relu                 0                         2 n
+ *   relu_backward        0                         3 n
+ *   dropout              n                         2 n
  *   attention            4 B H T^2 D / 2           B T D (2 H + 2 Hkv) + B H T
  *   attention_backward   10 B H T^2 D / 2          B T D (4 H + 4 Hkv) + B H T
  *   cross_entropy        4 n [+ n d_logits]        n + R + 1 [+ n d_logits]
@@ -35,6 +45,9 @@
  *   sgd                  5 n                       3 n: param twice, grad
  *     [momentum_buffer]  + 2 n [+ 2 n nesterov]    + 2 n
  *   adadelta             19 n                      7 n: param, averages twice, grad
+ *
+ * Images: n and i are the elements of all that comes out of forward and goes into it; q = Cin K^2,
+ * w = Cout q.
  *
  * Attention: two matrix products forward, five backward, over the half of the T x T scores that the
  * causal mask leaves; the softmax between them is left out (its part is about 1 / D). */
@@ -298,6 +311,116 @@ op_work gelu_backward_work(const gelu_backward_args *a)
     writes(&w, a->d_in, a->elems, a->type);
     reads(&w, a->d_out, a->elems, a->type);
     reads(&w, a->in, a->elems, a->type);
+    return w;
+}
+
+/* Images of [channels, height, width], a batch of them. */
+static size_t conv_in_elems(const conv_shape *x)
+{
+    return x->batch * x->in_channels * x->height * x->width;
+}
+
+static size_t conv_out_elems(const conv_shape *x)
+{
+    return x->batch * x->out_channels * (x->height + 1 - x->kernel) * (x->width + 1 - x->kernel);
+}
+
+static size_t conv_weight_elems(const conv_shape *x)
+{
+    return x->out_channels * x->in_channels * x->kernel * x->kernel;
+}
+
+/* `products` products of each output with the weights of its channel. elems: how many elements
+ * there are to compute, which an impossible kernel has none of. */
+static op_work begin_conv(const char *name, const conv_shape *x, double products, size_t elems)
+{
+    const double macs =
+        products * (double)conv_out_elems(x) * (double)(x->in_channels * x->kernel * x->kernel);
+    op_work w = begin(name, x->type, elems, 2 * macs);
+    w.info.cost.bf16_flops = x->type == DTYPE_BF16 ? 2 * macs : 0;
+    if (w.status == FSDP_OK && (x->kernel == 0 || x->kernel > x->height || x->kernel > x->width))
+        add_check(&w, fsdp_error(FSDP_EINVAL, "use a kernel that fits into the image",
+                                 "%s: a kernel of %zu x %zu, expected 1 to %zu rows and columns, "
+                                 "for images of %zu x %zu",
+                                 name, x->kernel, x->kernel,
+                                 x->height < x->width ? x->height : x->width, x->height, x->width));
+    return w;
+}
+
+op_work conv2d_work(const conv2d_args *a)
+{
+    const conv_shape *x = &a->shape;
+    const size_t n = conv_out_elems(x);
+    op_work w = begin_conv("conv2d", x, 1, n);
+    w.info.cost.flops += (double)n;
+    writes(&w, a->out, n, x->type);
+    reads(&w, a->in, conv_in_elems(x), x->type);
+    reads(&w, a->weight, conv_weight_elems(x), x->type);
+    reads(&w, a->bias, x->out_channels, x->type);
+    return w;
+}
+
+op_work conv2d_backward_work(const conv2d_backward_args *a)
+{
+    const conv_shape *x = &a->shape;
+    const size_t n = conv_out_elems(x), in = conv_in_elems(x), weight = conv_weight_elems(x);
+    const int products = (a->d_in != NULL) + (a->d_weight != NULL);
+    op_work w = begin_conv("conv2d_backward", x, products, a->overwrite ? weight : n);
+    w.info.cost.flops += (double)if_there(a->d_bias, n);
+    writes(&w, a->d_in, if_there(a->d_in, in), x->type);
+    delivers(&w, a->d_weight, if_there(a->d_weight, weight), DTYPE_F32, !a->overwrite);
+    delivers(&w, a->d_bias, if_there(a->d_bias, x->out_channels), DTYPE_F32, !a->overwrite);
+    reads(&w, a->d_out, n, x->type);
+    reads(&w, a->in, if_there(a->d_weight, in), x->type);
+    reads(&w, a->weight, if_there(a->d_in, weight), x->type);
+    return w;
+}
+
+op_work max_pool2d_work(const max_pool2d_args *a)
+{
+    const size_t n = a->planes * (a->height / 2) * (a->width / 2);
+    op_work w = begin("max_pool2d", a->type, n, 0);
+    writes(&w, a->out, n, a->type);
+    reads(&w, a->in, a->planes * a->height * a->width, a->type);
+    return w;
+}
+
+op_work max_pool2d_backward_work(const max_pool2d_backward_args *a)
+{
+    const size_t in = a->planes * a->height * a->width;
+    op_work w = begin("max_pool2d_backward", a->type, in, 0);
+    writes(&w, a->d_in, in, a->type);
+    reads(&w, a->d_out, a->planes * (a->height / 2) * (a->width / 2), a->type);
+    reads(&w, a->in, in, a->type);
+    return w;
+}
+
+op_work relu_work(const relu_args *a)
+{
+    op_work w = begin("relu", a->type, a->elems, 0);
+    writes(&w, a->out, a->elems, a->type);
+    reads(&w, a->in, a->elems, a->type);
+    return w;
+}
+
+op_work relu_backward_work(const relu_backward_args *a)
+{
+    op_work w = begin("relu_backward", a->type, a->elems, 0);
+    writes(&w, a->d_in, a->elems, a->type);
+    reads(&w, a->d_out, a->elems, a->type);
+    reads(&w, a->in, a->elems, a->type);
+    return w;
+}
+
+op_work dropout_work(const dropout_args *a)
+{
+    const size_t n = a->samples * a->width;
+    op_work w = begin("dropout", a->type, n, (double)n);
+    if (w.status == FSDP_OK && !(a->p >= 0.0f && a->p < 1.0f))
+        add_check(&w, fsdp_error(FSDP_EINVAL, "drop with a probability from 0 to below 1",
+                                 "dropout: p is %g, expected 0 <= p < 1", (double)a->p));
+    writes(&w, a->out, n, a->type);
+    reads(&w, a->in, n, a->type);
     return w;
 }
 

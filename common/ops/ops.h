@@ -158,6 +158,86 @@ typedef struct swiglu_backward_args {
     dtype type;
 } swiglu_backward_args;
 
+/* A convolution of images with stride 1 and without padding. B images have Cin channels of height x
+ * width, the result has Cout channels of (height - K + 1) x (width - K + 1); a weight is [Cout,
+ * Cin, K, K].
+ *
+ *   errors  FSDP_EINVAL: K is 0 or larger than an image */
+typedef struct conv_shape {
+    size_t batch, in_channels, out_channels, height, width, kernel;
+    dtype type;
+} conv_shape;
+
+/* out[b,o,y,x] = sum over c, i, j of in[b,c,y+i,x+j] * weight[o,c,i,j], + bias[o]. */
+typedef struct conv2d_args {
+    void *out;
+    const void *in, *weight, *bias;
+    conv_shape shape;
+} conv2d_args;
+
+/* d_in is overwritten, d_weight and d_bias are added to (with overwrite: overwritten). A gradient
+ * that is NULL is not wanted. */
+typedef struct conv2d_backward_args {
+    void *d_in;
+    float *d_weight, *d_bias;
+    const void *d_out, *in, *weight;
+    bool overwrite;
+    conv_shape shape;
+} conv2d_backward_args;
+
+/* out = the largest of each 2 x 2 elements of a plane; a last row or column that has no partner is
+ * left out. in [planes, height, width], out [planes, height/2, width/2]. A NaN is the largest. */
+typedef struct max_pool2d_args {
+    void *out;
+    const void *in;
+    size_t planes, height, width;
+    dtype type;
+} max_pool2d_args;
+
+/* d_in: d_out where the largest element was, or the first of several, row by row; else 0. */
+typedef struct max_pool2d_backward_args {
+    void *d_in;
+    const void *d_out, *in;
+    size_t planes, height, width;
+    dtype type;
+} max_pool2d_backward_args;
+
+/* out = in where in > 0, else 0; a NaN stays. out == in allowed. */
+typedef struct relu_args {
+    void *out;
+    const void *in;
+    size_t elems;
+    dtype type;
+} relu_args;
+
+/* d_in = d_out where in > 0 or is NaN, else 0; d_in == d_out allowed. `in` may be relu's output
+ * instead of its input. */
+typedef struct relu_backward_args {
+    void *d_in;
+    const void *d_out, *in;
+    size_t elems;
+    dtype type;
+} relu_backward_args;
+
+/* out = in / (1 - p) with probability 1 - p, else 0; out == in allowed. in [samples, width]. Its
+ * gradient is the same call on the gradient of out.
+ *
+ * Element e of sample first_sample + i is dropped if word e of its Philox stream is below p * 2^32:
+ * word e%4 of the call {counter: first_sample + i, stream: e/4 + 2^32 (layer + 1)} with the key
+ * `seed`. So the choice depends on nothing else: not on which samples a call has. Streams below
+ * 2^32 are those of initial weights. [Srivastava et al. 2014]
+ *
+ *   width, layer  below 2^32
+ *   errors        FSDP_EINVAL: p is not in [0, 1) */
+typedef struct dropout_args {
+    void *out;
+    const void *in;
+    size_t samples, width;
+    float p;
+    uint64_t seed, first_sample, layer;
+    dtype type;
+} dropout_args;
+
 /* GELU, tanh form: out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). out == in allowed. */
 typedef struct gelu_args {
     void *out;
@@ -276,6 +356,13 @@ typedef struct ops {
     fsdp_status (*swiglu_backward)(stream *s, const swiglu_backward_args *a);
     fsdp_status (*gelu)(stream *s, const gelu_args *a);
     fsdp_status (*gelu_backward)(stream *s, const gelu_backward_args *a);
+    fsdp_status (*conv2d)(stream *s, const conv2d_args *a);
+    fsdp_status (*conv2d_backward)(stream *s, const conv2d_backward_args *a);
+    fsdp_status (*max_pool2d)(stream *s, const max_pool2d_args *a);
+    fsdp_status (*max_pool2d_backward)(stream *s, const max_pool2d_backward_args *a);
+    fsdp_status (*relu)(stream *s, const relu_args *a);
+    fsdp_status (*relu_backward)(stream *s, const relu_backward_args *a);
+    fsdp_status (*dropout)(stream *s, const dropout_args *a);
     fsdp_status (*attention)(stream *s, const attention_args *a);
     fsdp_status (*attention_backward)(stream *s, const attention_backward_args *a);
     fsdp_status (*cross_entropy)(stream *s, const cross_entropy_args *a);
@@ -291,15 +378,19 @@ typedef struct ops {
 } ops;
 
 /* EACH_OP -- DO(name) for each operation of the table, whose arguments are name_args: for
- * declarations and tables of all of them. EACH_LLAMA_OP: those that only Llama takes. */
+ * declarations and tables of all of them. EACH_LLAMA_OP, EACH_MNIST_OP: those that only Llama, or
+ * only the net for MNIST, takes. */
 /* clang-format off */
 #define EACH_OP(DO)                                                                                \
     DO(matmul) DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm)                \
     DO(layernorm_backward) DO(gelu) DO(gelu_backward) DO(attention) DO(attention_backward)         \
     DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)    \
-    DO(adadelta) EACH_LLAMA_OP(DO)
+    DO(adadelta) EACH_LLAMA_OP(DO) EACH_MNIST_OP(DO)
 #define EACH_LLAMA_OP(DO)                                                                          \
     DO(rmsnorm) DO(rmsnorm_backward) DO(rope) DO(swiglu) DO(swiglu_backward)
+#define EACH_MNIST_OP(DO)                                                                          \
+    DO(conv2d) DO(conv2d_backward) DO(max_pool2d) DO(max_pool2d_backward) DO(relu)                 \
+    DO(relu_backward) DO(dropout)
 /* clang-format on */
 
 /* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- that of plain C. Static:

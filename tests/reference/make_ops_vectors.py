@@ -93,6 +93,32 @@ def swiglu():
     put_case("swiglu", gate=gate, up=up, d_out=d_out, out=out, d_gate=gate.grad, d_up=up.grad)
 
 
+def conv2d():
+    x, w, b = uniform(2, 3, 9, 8), uniform(5, 3, 3, 3), uniform(5)
+    d_out = uniform(2, 5, 7, 6)
+    out = F.conv2d(x, w, b)
+    out.backward(d_out)
+    put_case("conv2d", x=x, w=w, b=b, d_out=d_out, out=out, d_x=x.grad, d_w=w.grad, d_b=b.grad)
+
+
+def max_pool2d():
+    """Halves: most windows have several largest elements. The last row has no partner."""
+    x = (torch.randint(-2, 3, (3, 7, 8)).to(torch.float64) / 2).requires_grad_()
+    d_out = uniform(3, 3, 4)
+    out = F.max_pool2d(x, 2)
+    out.backward(d_out)
+    put_case("max_pool2d", x=x, d_out=d_out, out=out, d_x=x.grad)
+
+
+def relu():
+    x = torch.cat([uniform(60), torch.tensor([0.0, -0.0, 1e-40, -1e-40], dtype=torch.float64)])
+    x = x.detach().requires_grad_()
+    d_out = uniform(64)
+    out = F.relu(x)
+    out.backward(d_out)
+    put_case("relu", x=x, d_out=d_out, out=out, d_x=x.grad)
+
+
 def gelu():
     x = torch.cat([uniform(250, scale=4.0), uniform(45, scale=12.0),
                    torch.tensor([0.0, -0.0, 1e-30, -30.0, 30.0], dtype=torch.float64)])
@@ -183,6 +209,9 @@ schedules()
 rmsnorm()
 rope()
 swiglu()
+conv2d()
+max_pool2d()
+relu()
 out = sys.argv[1] if len(sys.argv) > 1 else "tests/reference/ops/ops.bin"
 with open(out, "wb") as f:
     f.write(b"OPSVEC1\n" + b"".join(records))

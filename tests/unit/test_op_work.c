@@ -78,6 +78,31 @@ static void test_formulas_of_attention(void **state)
     COST(attention_backward, 5 * 2 * 4 * 9 * 5, 2 * 30 * 24 + 4 * 24, .shape = shape);
 }
 
+static void test_formulas_of_images(void **state)
+{
+    (void)state;
+    float x = 0;
+    /* B=2, Cin=3, Cout=5, 4 x 6, K=2: n = 150, i = 144, q = 12, w = 60 */
+    conv_shape shape = {2, 3, 5, 4, 6, 2, DTYPE_F32};
+    COST(conv2d, 150 * 25, 4 * (150 + 144 + 60 + 5), .shape = shape);
+    COST(conv2d_backward, 2 * 2 * 150 * 12 + 150, 4 * (150 + 2 * 144 + 3 * 60 + 10), .d_in = &x,
+         .d_weight = &x, .d_bias = &x, .shape = shape);
+    COST(conv2d_backward, 2 * 150 * 12, 4 * (150 + 144 + 60), .d_in = &x, .shape = shape);
+    COST(conv2d_backward, 2 * 150 * 12, 4 * (150 + 144 + 60), .d_weight = &x, .overwrite = true,
+         .shape = shape);
+    shape.type = DTYPE_BF16;
+    COST(conv2d, 150 * 25, 2 * (150 + 144 + 60 + 5), .shape = shape);
+    COST(conv2d_backward, 2 * 150 * 12 + 150, 2 * (150 + 144) + 4 * (2 * 60 + 2 * 5),
+         .d_weight = &x, .d_bias = &x, .shape = shape);
+    assert_true(conv2d_work(&(conv2d_args){.shape = shape}).info.cost.bf16_flops == 3600);
+    COST(max_pool2d, 0, 4 * (3 * 35 + 3 * 6), .planes = 3, .height = 5, .width = 7);
+    COST(max_pool2d_backward, 0, 2 * (6 * 35 + 3 * 6), .planes = 3, .height = 5, .width = 7,
+         .type = DTYPE_BF16);
+    COST(relu, 0, 56, .elems = 7);
+    COST(relu_backward, 0, 42, .elems = 7, .type = DTYPE_BF16);
+    COST(dropout, 21, 4 * 42, .samples = 3, .width = 7);
+}
+
 static void test_formulas_of_the_rest(void **state)
 {
     (void)state;
@@ -241,6 +266,21 @@ static void test_accesses_of_elements(void **state)
             .targets = AT('D'), .rows = 3, .vocab = 5, .total = AT('E'));
     TOUCHES(gelu_backward, "A14w B14r C14r", .d_in = AT('A'), .d_out = AT('B'), .in = AT('C'),
             .elems = 7, .type = DTYPE_BF16);
+    TOUCHES(conv2d, "A600w B576r C240r D20r", .out = AT('A'), .in = AT('B'), .weight = AT('C'),
+            .bias = AT('D'), .shape = {2, 3, 5, 4, 6, 2, DTYPE_F32});
+    TOUCHES(conv2d_backward, "A288w D300r F120r", .d_in = AT('A'), .d_out = AT('D'), .in = AT('E'),
+            .weight = AT('F'), .shape = {2, 3, 5, 4, 6, 2, DTYPE_BF16});
+    TOUCHES(conv2d_backward, "B240w C20w D600r E576r", .d_weight = AT('B'), .d_bias = AT('C'),
+            .d_out = AT('D'), .in = AT('E'), .weight = AT('F'),
+            .shape = {2, 3, 5, 4, 6, 2, DTYPE_F32});
+    TOUCHES(max_pool2d, "A72w B420r", .out = AT('A'), .in = AT('B'), .planes = 3, .height = 5,
+            .width = 7);
+    TOUCHES(max_pool2d_backward, "A420w B72r C420r", .d_in = AT('A'), .d_out = AT('B'),
+            .in = AT('C'), .planes = 3, .height = 5, .width = 7);
+    TOUCHES(relu, "A28w B28r", .out = AT('A'), .in = AT('B'), .elems = 7);
+    TOUCHES(relu_backward, "A28w B28r C28r", .d_in = AT('A'), .d_out = AT('B'), .in = AT('C'),
+            .elems = 7);
+    TOUCHES(dropout, "A84w B84r", .out = AT('A'), .in = AT('B'), .samples = 3, .width = 7);
     TOUCHES(cast, "A14w B28r", .out = AT('A'), .in = AT('B'), .out_type = DTYPE_BF16, .elems = 7);
     TOUCHES(add, "A28w B28r C28r", .out = AT('A'), .a = AT('B'), .b = AT('C'), .elems = 7);
     TOUCHES(add, "A28w B28r", .out = AT('A'), .a = AT('B'), .elems = 7, .round_to = DTYPE_BF16);
@@ -369,6 +409,23 @@ static void launch_llama(rig *r)
              .up = r->g, .elems = 2);
 }
 
+static const conv_shape ONE_IMAGE = {1, 1, 1, 1, 2, 1, DTYPE_F32};
+
+static void launch_mnist(rig *r)
+{
+    const ops *o = r->o;
+    LAUNCHES(r, o, conv2d, .out = r->y, .in = r->f, .weight = r->g, .bias = r->g,
+             .shape = ONE_IMAGE);
+    LAUNCHES(r, o, conv2d_backward, .d_in = r->y, .d_weight = r->h, .d_bias = r->h + 1,
+             .d_out = r->f, .in = r->f, .weight = r->g, .shape = ONE_IMAGE);
+    LAUNCHES(r, o, max_pool2d, .out = r->y, .in = r->f, .planes = 1, .height = 2, .width = 2);
+    LAUNCHES(r, o, max_pool2d_backward, .d_in = r->y, .d_out = r->g, .in = r->f, .planes = 1,
+             .height = 2, .width = 2);
+    LAUNCHES(r, o, relu, .out = r->y, .in = r->f, .elems = 2);
+    LAUNCHES(r, o, relu_backward, .d_in = r->y, .d_out = r->f, .in = r->g, .elems = 2);
+    LAUNCHES(r, o, dropout, .out = r->y, .in = r->f, .samples = 1, .width = 2, .p = 0.5f);
+}
+
 static void launch_elementwise(rig *r)
 {
     const ops *o = r->o;
@@ -396,6 +453,7 @@ static void test_every_operation_tells(void **state)
     device_set_watch(d, &watch);
     launch_layers(&r);
     launch_llama(&r);
+    launch_mnist(&r);
     launch_elementwise(&r);
     /* what a table holds beside its operations: the name, and the sums */
     assert_int_equal(r.n_ops, sizeof(ops) / sizeof(void (*)(void)) - 2);
@@ -473,6 +531,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formulas),
         cmocka_unit_test(test_formulas_of_attention),
+        cmocka_unit_test(test_formulas_of_images),
         cmocka_unit_test(test_formulas_of_the_rest),
         cmocka_unit_test(test_matmul_forms),
         cmocka_unit_test(test_bf16_flops),

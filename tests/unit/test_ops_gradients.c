@@ -29,7 +29,7 @@ static float *zeros(size_t elems)
  * 18/12h = 48. Errors of different elements are independent, so c = 4 is used for all: far above
  * what happens, far below a wrong factor or a missing term, which are of the size of g . d. */
 
-enum { FD_MAX = 5000, FD_VARS = 3 };
+enum { FD_MAX = 24000, FD_VARS = 3 };
 
 typedef struct fd_case {
     const ops *o;
@@ -231,6 +231,24 @@ static void swiglu_backward(fd_case *c)
         s, &(swiglu_backward_args){c->g[0], c->g[1], c->w, c->x[0], c->x[1], R * C, DTYPE_F32}));
 }
 
+/* Linear in each variable: 70 channels of output, 37 of input and 18 x 17 positions are more than
+ * one block of each. */
+static const conv_shape FD_CONV = {1, 37, 70, 5, 4, 3, DTYPE_F32};
+static const conv_shape FD_LARGE_CONV = {2, 1, 2, 20, 19, 3, DTYPE_F32};
+
+static void conv_forward(fd_case *c)
+{
+    const conv_shape x = c->n[2] == 70 ? FD_CONV : FD_LARGE_CONV;
+    OK(c->o->conv2d(s, &(conv2d_args){c->f, c->x[0], c->x[1], c->x[2], x}));
+}
+
+static void conv_backward(fd_case *c)
+{
+    const conv_shape x = c->n[2] == 70 ? FD_CONV : FD_LARGE_CONV;
+    OK(c->o->conv2d_backward(
+        s, &(conv2d_backward_args){c->g[0], c->g[1], c->g[2], c->w, c->x[0], c->x[1], false, x}));
+}
+
 static void gelu_forward(fd_case *c)
 {
     OK(c->o->gelu(s, &(gelu_args){c->f, c->x[0], R * C, DTYPE_F32}));
@@ -290,6 +308,8 @@ static void test_differences(void **state)
         {"rmsnorm", rmsnorm_forward, rmsnorm_backward, {R * C, C}, R * C},
         {"rope", rope_forward, rope_backward, {72}, 72},
         {"swiglu", swiglu_forward, swiglu_backward, {R * C, R * C}, R * C},
+        {"conv2d", conv_forward, conv_backward, {37 * 5 * 4, 70 * 37 * 9, 70}, 70 * 3 * 2},
+        {"conv2d", conv_forward, conv_backward, {2 * 20 * 19, 2 * 9, 2}, 2 * 2 * 18 * 17},
         {"gelu", gelu_forward, gelu_backward, {R * C}, R * C},
         {"attention",
          attention_forward,

@@ -241,6 +241,71 @@ static void test_swiglu(void **state)
     expect(d_up, "swiglu/d_up", N, 12 * 6 * U);
 }
 
+/* Sums of 27 products forward, of 45 and of 84 backward; all values are at most 1. */
+static void test_conv2d(void **state)
+{
+    (void)state;
+    enum { B = 2, C = 3, O = 5, H = 9, W = 8, K = 3, N = B * O * 7 * 6 };
+    const conv_shape shape = {B, C, O, H, W, K, DTYPE_F32};
+    const float *x = vector("conv2d/x", B * C * H * W), *w = vector("conv2d/w", O * C * K * K);
+    for (int t = 0; t < 2; t++) {
+        float out[N], d_x[B * C * H * W], d_w[O * C * K * K], d_b[O];
+        OK(ops_table(t)->conv2d(s, &(conv2d_args){out, x, w, vector("conv2d/b", O), shape}));
+        expect(out, "conv2d/out", N, 28 * 28 * U);
+        for (size_t i = 0; i < O * C * K * K; i++)
+            d_w[i] = 2.0f;
+        for (size_t i = 0; i < O; i++)
+            d_b[i] = 2.0f;
+        OK(ops_table(t)->conv2d_backward(s,
+                                         &(conv2d_backward_args){.d_in = d_x,
+                                                                 .d_weight = d_w,
+                                                                 .d_bias = d_b,
+                                                                 .d_out = vector("conv2d/d_out", N),
+                                                                 .in = x,
+                                                                 .weight = w,
+                                                                 .shape = shape}));
+        for (size_t i = 0; i < O * C * K * K; i++)
+            d_w[i] -= 2.0f; /* it was added to what was there */
+        for (size_t i = 0; i < O; i++)
+            d_b[i] -= 2.0f;
+        expect(d_x, "conv2d/d_x", B * C * H * W, 45 * 45 * U);
+        expect(d_w, "conv2d/d_w", O * C * K * K, 86 * 86 * U);
+        expect(d_b, "conv2d/d_b", O, 86 * 86 * U);
+    }
+}
+
+static void test_max_pool2d(void **state)
+{
+    (void)state;
+    enum { P = 3, H = 7, W = 8, N = P * 3 * 4 };
+    float out[N], d_x[P * H * W];
+    const float *x = vector("max_pool2d/x", P * H * W), *d_out = vector("max_pool2d/d_out", N);
+    OK(ops_cpu_fast()->max_pool2d(s, &(max_pool2d_args){out, x, P, H, W, DTYPE_F32}));
+    expect(out, "max_pool2d/out", N, 0.0);
+    OK(ops_cpu_fast()->max_pool2d_backward(
+        s, &(max_pool2d_backward_args){d_x, d_out, x, P, H, W, DTYPE_F32}));
+    expect(d_x, "max_pool2d/d_x", P * H * W, 0.0);
+}
+
+static void test_relu(void **state)
+{
+    (void)state;
+    enum { N = 64 };
+    float out[N], d_x[N];
+    const float *x = vector("relu/x", N), *d_out = vector("relu/d_out", N);
+    OK(ops_cpu_fast()->relu(s, &(relu_args){out, x, N, DTYPE_F32}));
+    expect(out, "relu/out", N, 0.0);
+    for (int i = 0; i < 2; i++) { /* by relu's input, and by its output */
+        OK(ops_cpu_fast()->relu_backward(
+            s, &(relu_backward_args){d_x, d_out, i ? out : x, N, DTYPE_F32}));
+        expect(d_x, "relu/d_x", N, 0.0);
+    }
+    float odd[2] = {NAN, -0.0f}, d_odd[2] = {3.0f, 3.0f};
+    OK(ops_cpu_fast()->relu_backward(s, &(relu_backward_args){d_odd, d_odd, odd, 2, DTYPE_F32}));
+    OK(ops_cpu_fast()->relu(s, &(relu_args){odd, odd, 2, DTYPE_F32}));
+    assert_true(isnan(odd[0]) && odd[1] == 0.0f && d_odd[0] == 3.0f && d_odd[1] == 0.0f);
+}
+
 /* Relative errors of a few U in each of some ten steps; tanh's argument, off by about 4*U*|u|, acts
  * through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30. */
 static void test_gelu(void **state)
@@ -390,12 +455,14 @@ static void test_schedules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),     cmocka_unit_test(test_bias),
-        cmocka_unit_test(test_embedding),  cmocka_unit_test(test_layernorm),
-        cmocka_unit_test(test_rmsnorm),    cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_swiglu),     cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_attention),  cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_optimizers), cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_rmsnorm),       cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_swiglu),        cmocka_unit_test(test_conv2d),
+        cmocka_unit_test(test_max_pool2d),    cmocka_unit_test(test_relu),
+        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_schedules),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

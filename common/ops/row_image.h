@@ -1,0 +1,63 @@
+/* row_image.h -- operations on planes of images, and dropout. See row_sums.h. */
+#pragma once
+#include "common/ops/ops.h"
+#include "common/ops/row_sums.h"
+
+/* relu_elem -- x if y > 0 or y is NaN, else 0: out by (in, in), its gradient by (d_out, in). */
+ROW_FN float relu_elem(float x, float y)
+{
+    return y <= 0.0f ? 0.0f : x;
+}
+
+/* pool_largest -- where the largest of four elements of a plane `width` wide is: `at` is the first,
+ * the others are right of it and below. The first of equals; the last NaN. */
+ROW_FN size_t pool_largest(const void *in, size_t at, size_t width, dtype type)
+{
+    size_t best = at;
+    float most = row_load(in, at, type);
+    for (size_t k = 1; k < 4; k++) {
+        const size_t i = at + k % 2 + k / 2 * width;
+        const float x = row_load(in, i, type);
+        if (x > most || x != x) {
+            best = i;
+            most = x;
+        }
+    }
+    return best;
+}
+
+/* max_pool2d_plane -- plane number `plane` of out. */
+ROW_FN void max_pool2d_plane(const max_pool2d_args *a, size_t plane, dtype type)
+{
+    const size_t height = a->height / 2, width = a->width / 2;
+    const void *in = row_at(a->in, plane * a->height * a->width, type);
+    void *out = row_out_at(a->out, plane * height * width, type);
+    for (size_t y = 0; y < height; y++)
+        for (size_t x = 0; x < width; x++) {
+            const size_t best = pool_largest(in, 2 * (y * a->width + x), a->width, type);
+            row_store(out, y * width + x, row_load(in, best, type), type);
+        }
+}
+
+/* max_pool2d_backward_plane -- plane number `plane` of d_in. */
+ROW_FN void max_pool2d_backward_plane(const max_pool2d_backward_args *a, size_t plane, dtype type)
+{
+    const size_t height = a->height / 2, width = a->width / 2, elems = a->height * a->width;
+    const void *in = row_at(a->in, plane * elems, type);
+    const void *d_out = row_at(a->d_out, plane * height * width, type);
+    void *d_in = row_out_at(a->d_in, plane * elems, type);
+    for (size_t i = 0; i < elems; i++)
+        row_store(d_in, i, 0.0f, type);
+    for (size_t y = 0; y < height; y++)
+        for (size_t x = 0; x < width; x++) {
+            const size_t best = pool_largest(in, 2 * (y * a->width + x), a->width, type);
+            row_store(d_in, best, row_load(d_out, y * width + x, type), type);
+        }
+}
+
+/* dropout_elem -- x of a kept element, scaled; 0 of one that the random word drops. */
+ROW_FN float dropout_elem(float x, float p, uint32_t word)
+{
+    const float scale = (float)(1.0 / (1.0 - (double)p));
+    return (double)word < (double)p * 0x1p32 ? 0.0f : x * scale;
+}
