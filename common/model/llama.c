@@ -361,6 +361,7 @@ static const model_preset_row PRESETS[] = {
     {"tiny", {LLAMA(2, 4, 2, 64, 192, BYTE_VOCAB, 256, 10000)}},
     {"small", {LLAMA(6, 8, 2, 256, 768, BYTE_VOCAB, 256, 10000), .untied = true}},
     {"124m", {LLAMA(12, 12, 12, 768, 2048, LLAMA2_VOCAB, 1024, 10000)}},
+    {"cs336-xl", {LLAMA(48, 25, 25, 1600, 6400, 50257, 1024, 10000), .untied = true}},
     {"llama2-7b", {LLAMA(32, 32, 32, 4096, 11008, LLAMA2_VOCAB, 4096, 10000), .untied = true}},
     {"llama2-13b", {LLAMA(40, 40, 40, 5120, 13824, LLAMA2_VOCAB, 4096, 10000), .untied = true}},
     {"llama2-70b", {LLAMA(80, 64, 8, 8192, 28672, LLAMA2_VOCAB, 4096, 10000), .untied = true}},

@@ -1,0 +1,126 @@
+#!/bin/sh
+# tables.sh [BUILD [full]] -- tests/bench/tables.sh: WRITEUP.md shows what it prints; its commands, as printed, plan the bytes
+# of closed forms, which are computed here from the shapes of the models; what is said to explain a difference does.
+# full: the runs too, which must agree in every digit.
+#
+# A unit of `slots` elements has P = 32 W ceil(slots / (32 W)). Units: the root (embedding, norm, head) and the blocks; with
+# --wrap sub-block the embedding, both halves of each block, and the head with the norm. A step gathers a unit twice, the
+# root of blocks once, and the W losses; it reduces each unit once, in fp32. At one time there are the root and two blocks,
+# or the two largest of neighbouring units. DDP reduces all P as one, and gathers the sums.
+set -u
+build=${1:-build}
+work=$(mktemp -d /tmp/fsdp-tables.XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+verdict() { # verdict NAME PROBLEM
+    [ -z "$2" ] && echo "PASS tables: $1" && return
+    echo "FAIL tables: $1: $2"
+    failed=1
+}
+
+# shown -- the rows of WRITEUP.md's section, of the table that has "sum of parameters" or of the others
+shown() {
+    awk -v runs="$1" '/^##/ { inside = /^### Published tables/ } !inside { next }
+        !/^\|/ { of_runs = 0 } /^\|.*sum of parameters/ { of_runs = 1 } /^\|/ && of_runs == runs' WRITEUP.md
+}
+
+# same_rows RUNS PRINTED -- a problem, or nothing
+same_rows() {
+    shown "$1" >"$work/shown"
+    grep '^|' "$2" >"$work/printed"
+    cmp -s "$work/shown" "$work/printed" || echo "differs: $(diff "$work/shown" "$work/printed" | sed -n 2p)"
+}
+
+bad=''
+tests/bench/tables.sh "$build" plans >"$work/plans" 2>"$work/err" || bad="exit status $?: $(head -1 "$work/err")"
+verdict 'the plans are made' "$bad"
+verdict 'the rows of WRITEUP.md are what it prints' "$(same_rows 0 "$work/plans")"
+
+# "..., and theirs holds 0.06 of angles too: 9.48" must be the published figure
+verdict "what FSDPToys' program holds beside ours makes its figures" "$(awk -F' [|] ' '
+    $2 == "allocated" { rows++; sum = $5; gsub(/.*: | [|]$/, "", sum); if (sum + 0 != $3 + 0) print "row " rows ": got " sum ", expected " $3 }
+    END { if (rows != 8) print "got " rows + 0 " rows, expected 8" }' "$work/plans")"
+
+# check COMMAND -- plan it, and compare
+check() {
+    command=$1
+    # shellcheck disable=SC2086 # words
+    set -- ${command#build/fsdp_train}
+    "$build/fsdp_train" "$@" >"$work/plan" 2>&1
+    form=fsdp wrap=block p=4 W=1 host=none
+    while [ $# -gt 1 ]; do
+        case $1 in
+        --size) size=$2 ;;
+        --plan-ranks) W=$2 ;;
+        --parallel) form=$2 ;;
+        --wrap) wrap=$2 ;;
+        --param-dtype) p=2 ;;
+        --optimizer-offload | --cpu-offload) host=${1#--} ;;
+        esac
+        shift
+    done
+    case $1 in --optimizer-offload | --cpu-offload) host=${1#--} ;; esac
+    verdict "$command" "$(awk -v size="$size" -v W="$W" -v form="$form" -v wrap="$wrap" -v p="$p" -v host="$host" '
+        function up(n, to) { return to * int((n + to - 1) / to) }
+        function P(slots) { return up(slots, 32 * W) }
+        function expect(name, value) {
+            if (!(name in got) && value == 0) return
+            if (sprintf("%.0f", got[name]) != sprintf("%.0f", value))
+                printf "%s: got %.0f, expected %.0f; ", name, got[name], value
+        }
+        /^  all-gather|^  reduce-scatter/ { got[$1] = $4; next }
+        /^  [a-z]+(_[a-z]+)? / { got[$1] = $2 }
+        END {
+            if (size == "llama2-7b") { L = 32; C = 4096; F = 11008; V = 32000; kv = C }
+            if (size == "llama2-70b") { L = 80; C = 8192; F = 28672; V = 32000; kv = 8 * 128 }
+            if (size == "cs336-xl") { L = 48; C = 1600; F = 6400; V = 50257; kv = C }
+            attn = C + 2 * C * C + 2 * C * kv; mlp = C + 3 * C * F
+            root = P(2 * V * C + C); block = P(attn + mlp)
+            all = root + L * block; twice = 2 * all - root; at_once = root + 2 * block
+            if (wrap == "sub-block") {
+                all = P(V * C) + L * (P(attn) + P(mlp)) + P(V * C + C)
+                twice = 2 * all; at_once = P(V * C + C) + P(mlp)
+            }
+            if (form != "fsdp") all = 2 * V * C + C + L * (attn + mlp)
+            own = form == "fsdp" ? all / W : all
+            sums = P(all) / W
+            expect("params_shard", host == "cpu-offload" ? 0 : 4 * own)
+            expect("optimizer", host == "none" ? 8 * own : 2 * 32 * 1024 * 1024)
+            if (form == "fsdp") {
+                if (host != "cpu-offload") expect("grads_shard", 4 * own)
+                expect("params_full", p * at_once)
+                expect("grads_full", 4 * at_once)
+                expect("all-gather", (W - 1) * (p * twice / W + 4))
+                expect("reduce-scatter", (W - 1) * 4 * own)
+            } else {
+                expect("grads_full", 4 * (form == "single" ? all : P(all)))
+                expect("params_full", p == 2 ? 2 * all : 0)
+                expect("all-gather", (W - 1) * (4 * sums + 4))
+                expect("reduce-scatter", (W - 1) * 4 * sums)
+            }
+        }' "$work/plan")"
+}
+
+# The commands as printed: the indented line above a table, and the options in backquotes of its rows.
+awk '/^    build/ { command = $0; sub(/ OPTIONS$/, "", command); sub(/^ */, "", command); first = 1 }
+    /^[|] (`|  *[|])/ && ($0 ~ /`/ || first) {
+        options = ""
+        if (match($0, /^[|] `[^`]*`/)) options = " " substr($0, 4, RLENGTH - 4)
+        print command options; first = 0
+    }' "$work/plans" >"$work/commands"
+[ "$(wc -l <"$work/commands")" -eq 15 ] || verdict 'commands' "got $(wc -l <"$work/commands"), expected 15"
+while IFS= read -r line; do check "$line"; done <"$work/commands"
+
+bad=''
+tests/bench/tables.sh "$build" plan >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] && grep -q "got 'plan', expected" "$work/err" && grep -q '^HINT: ' "$work/err" || bad="$(head -1 "$work/err")"
+verdict 'a wrong part is refused' "$bad"
+
+if [ "${2:-}" = full ]; then
+    bad=''
+    tests/bench/tables.sh "$build" run >"$work/run" 2>&1 || bad="exit status $?: $(tail -1 "$work/run")"
+    verdict 'six runs of 1 to 8 ranks have the same losses and weights' "$bad"
+    verdict "WRITEUP.md's losses and sums are what it prints" "$(same_rows 1 "$work/run")"
+fi
+exit $failed
