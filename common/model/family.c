@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const model_family *const FAMILIES[] = {&GPT2_FAMILY, &LLAMA_FAMILY};
+static const model_family *const FAMILIES[] = {&GPT2_FAMILY, &LLAMA_FAMILY, &MNIST_FAMILY};
 
 enum { N_FAMILIES = sizeof FAMILIES / sizeof *FAMILIES };
 

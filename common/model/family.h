@@ -46,7 +46,8 @@ typedef struct model_family {
     const char *name, *title;        /* "gpt2", as in --model and model_type; "GPT-2" */
     const model_preset_row *presets; /* ends with a row without a name; the first is the default */
     /* Parameters of a block are named BLOCKS.number.NAME, its layers by the last word of BLOCKS:
-     * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". */
+     * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". NULL: names are as they
+     * are added, of blocks too. */
     const char *blocks;
     bool is_rms;                /* its norms are RMS norms, which have no bias */
     bool is_images;             /* a sample is an image, one position, not a sequence */
@@ -67,8 +68,9 @@ typedef struct model_family {
     void (*build)(model *m);
 } model_family;
 
-extern const model_family GPT2_FAMILY, LLAMA_FAMILY;
-#define MODEL_FAMILIES "gpt2|llama" /* their names, with | between, in the order of family.c */
+extern const model_family GPT2_FAMILY, LLAMA_FAMILY, MNIST_FAMILY;
+#define MODEL_FAMILIES                                                                             \
+    "gpt2|llama|mnist" /* their names, with | between, in the order of family.c */
 
 /* model_family_find -- NULL: there is none of that name. */
 const model_family *model_family_find(const char *name);

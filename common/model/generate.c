@@ -1,5 +1,6 @@
 /* generate.c -- see generate.h. */
 #include "common/model/generate.h"
+#include "common/model/family.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -76,6 +77,9 @@ fsdp_status generator_create(const model *m, device *dev, const ops *o, const im
                              size_t most_tokens, generator **out)
 {
     *out = NULL;
+    if (m->family->is_images)
+        return fsdp_error(FSDP_EINVAL, "pass the weights of a language model",
+                          "generate: %s reads images, expected a model of texts", m->family->title);
     generator *g = calloc(1, sizeof *g);
     if (g == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory");

@@ -15,9 +15,9 @@ void model_add_layer(model *m, const layer *kind, int block)
 {
     layer *l = &m->layers[m->n_layers];
     if (m->layers) {
-        const char *blocks = m->family->blocks, *dot = strrchr(blocks, '.');
+        const char *blocks = m->family->blocks, *dot = blocks ? strrchr(blocks, '.') : NULL;
         *l = *kind;
-        if (block >= 0)
+        if (block >= 0 && blocks)
             snprintf(l->name, sizeof l->name, "%.8s.%d.%.10s", dot ? dot + 1 : blocks, block,
                      kind->name);
         l->block = block;
@@ -45,7 +45,7 @@ void model_add_param(model *m, const param_spec *spec)
         while (p->n_dims < PARAM_MAX_DIMS && p->dims[p->n_dims] > 0)
             p->n_dims++;
         p->decay = p->n_dims > 1;
-        if (l->block >= 0) {
+        if (l->block >= 0 && m->family->blocks) {
             const int n = snprintf(p->name, sizeof p->name, "%s.%d.%s", m->family->blocks, l->block,
                                    spec->name);
             FSDP_ASSERT((size_t)n < sizeof p->name);

@@ -65,7 +65,7 @@ typedef struct layer_io {
     dtype type; /* DTYPE_F32 or DTYPE_BF16 */
     /* Arrays [B, T, width]. in: what the layer before gives out, or the model's input. out: of the
      * layer's outs. out[0] is NULL for the last layer, and for a second forward that only saves:
-     * its last product is left out. */
+     * its last product is left out. Backward may read what forward wrote there. */
     const void *in[LAYER_MAX_ARRAYS];
     void *out[LAYER_MAX_ARRAYS];
     const void *d_out[LAYER_MAX_ARRAYS]; /* backward: gradients of out; NULL where there is none */

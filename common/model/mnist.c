@@ -1,0 +1,389 @@
+/* mnist.c -- the net that PyTorch's tutorial of FSDP trains on MNIST, cut into layers.
+ *
+ *   conv1  relu(conv(pixels))                                32 channels of 26 x 26
+ *   conv2  dropout(max_pool(relu(conv(x)))), a quarter out   64 channels of 12 x 12
+ *   fc1    dropout(relu(fc1(x))), a half out                 128
+ *   fc2    logits = fc2(x), loss = cross-entropy             10 classes
+ *
+ * A sample is an image of 28 x 28 pixels: one position, 784 wide. Planes are [B, channels, height,
+ * width]. Names, shapes and initial values are those of the tutorial's Net. The first three layers
+ * are blocks 0, 1 and 2, and fc2 is in none, as a head: so --wrap block makes every layer a unit.
+ * Where dropout is, only layer_io.training says, so an evaluation runs without.
+ *
+ * Between forward and backward conv2 keeps relu's output, 64 * 24 * 24 elements an image, and fc2
+ * the 10 gradients of the logits. conv1 and fc1 keep nothing: their outputs, which layer_io.out
+ * still has in backward, say where relu was 0. model.chunk_rows changes nothing: an image has 10
+ * logits. */
+#include <math.h>
+#include "common/model/transformer.h"
+
+enum { N_BLOCKS = 3, KERNEL = 3, POOL = 2, CLASSES = 10 };
+enum { PIXELS_SIDE = 28, CONV1_SIDE = 26, CONV2_SIDE = 24, POOL_SIDE = CONV2_SIDE / POOL };
+enum {
+    CONV1_CHANNELS = 32,
+    CONV2_CHANNELS = 64,
+    PIXELS = PIXELS_SIDE * PIXELS_SIDE,
+    CONV1_WIDTH = CONV1_CHANNELS * CONV1_SIDE * CONV1_SIDE,
+    CONV2_WIDTH = CONV2_CHANNELS * CONV2_SIDE * CONV2_SIDE,
+    POOL_WIDTH = CONV2_CHANNELS * POOL_SIDE * POOL_SIDE,
+    FC1_WIDTH = 128
+};
+#define CONV2_DROPOUT 0.25f
+#define FC1_DROPOUT   0.5f
+
+/* Every layer's own parameter order. */
+enum { WEIGHT, BIAS };
+
+/* ---- what the layers share ------------------------------------------------------------------- */
+
+static size_t images_of(const layer_io *io)
+{
+    return io->batch * io->seq_len;
+}
+
+/* out = in without what is dropped; for gradients too. */
+static fsdp_status drop(const layer *l, const ops *o, stream *s, const layer_io *io, dropout_args a)
+{
+    if (!io->training && a.out == a.in)
+        return FSDP_OK;
+    a.samples = images_of(io);
+    a.p = io->training ? a.p : 0.0f;
+    a.seed = io->seed;
+    a.first_sample = io->first_sample;
+    a.layer = (uint64_t)(l - l->model->layers);
+    a.type = io->type;
+    return o->dropout(s, &a);
+}
+
+/* x = relu(x), `width` elements an image. */
+static fsdp_status relu(const ops *o, stream *s, const layer_io *io, void *x, size_t width)
+{
+    return o->relu(
+        s, &(relu_args){.out = x, .in = x, .elems = images_of(io) * width, .type = io->type});
+}
+
+/* d_x = d_y where relu's output is above 0. */
+static fsdp_status relu_backward(const ops *o, stream *s, const layer_io *io, relu_backward_args a)
+{
+    a.elems *= images_of(io);
+    a.type = io->type;
+    return o->relu_backward(s, &a);
+}
+
+static conv_shape shape_of(const layer_io *io, size_t in_channels, size_t out_channels, size_t side)
+{
+    return (conv_shape){.batch = images_of(io),
+                        .in_channels = in_channels,
+                        .out_channels = out_channels,
+                        .height = side,
+                        .width = side,
+                        .kernel = KERNEL,
+                        .type = io->type};
+}
+
+static fsdp_status conv(const ops *o, stream *s, const layer_io *io, conv_shape shape, void *out)
+{
+    return o->conv2d(s, &(conv2d_args){.out = out,
+                                       .in = io->in[0],
+                                       .weight = io->params[WEIGHT],
+                                       .bias = io->params[BIAS],
+                                       .shape = shape});
+}
+
+static fsdp_status conv_backward(const ops *o, stream *s, const layer_io *io, conv_shape shape,
+                                 const void *d_out)
+{
+    return o->conv2d_backward(s, &(conv2d_backward_args){.d_in = io->d_in[0],
+                                                         .d_weight = io->grads[WEIGHT],
+                                                         .d_bias = io->grads[BIAS],
+                                                         .d_out = d_out,
+                                                         .in = io->in[0],
+                                                         .weight = io->params[WEIGHT],
+                                                         .overwrite = !grad_adds(io, WEIGHT),
+                                                         .shape = shape});
+}
+
+/* ---- conv1 ----------------------------------------------------------------------------------- */
+
+static layer_bytes conv1_bytes(const layer *l, size_t rows, dtype type)
+{
+    (void)l;
+    room work = {0};
+    room_take(&work, rows * CONV1_WIDTH, type);
+    return (layer_bytes){.scratch = work.bytes};
+}
+
+static conv_shape conv1_shape(const layer_io *io)
+{
+    return shape_of(io, 1, CONV1_CHANNELS, PIXELS_SIDE);
+}
+
+static fsdp_status conv1_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    (void)l;
+    if (io->out[0] == NULL)
+        return FSDP_OK;
+    TRY(conv(o, s, io, conv1_shape(io), io->out[0]));
+    return relu(o, s, io, io->out[0], CONV1_WIDTH);
+}
+
+static fsdp_status conv1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    (void)l;
+    TRY(relu_backward(
+        o, s, io,
+        (relu_backward_args){
+            .d_in = io->scratch, .d_out = io->d_out[0], .in = io->out[0], .elems = CONV1_WIDTH}));
+    return conv_backward(o, s, io, conv1_shape(io), io->scratch);
+}
+
+static const layer CONV1 = {
+    .name = "conv1", .bytes = conv1_bytes, .forward = conv1_forward, .backward = conv1_backward};
+
+/* ---- conv2 ----------------------------------------------------------------------------------- */
+
+typedef struct conv2_arrays {
+    void *active;            /* saved: relu's output */
+    void *d_pool, *d_active; /* scratch: gradients of max-pooling's output and its input */
+} conv2_arrays;
+
+static layer_bytes conv2_lay_out(const layer_io *io, conv2_arrays *k)
+{
+    room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
+    k->active = room_take(&kept, images_of(io) * CONV2_WIDTH, io->type);
+    k->d_pool = room_take(&work, images_of(io) * POOL_WIDTH, io->type);
+    k->d_active = room_take(&work, images_of(io) * CONV2_WIDTH, io->type);
+    return (layer_bytes){kept.bytes, work.bytes};
+}
+
+static layer_bytes conv2_bytes(const layer *l, size_t rows, dtype type)
+{
+    (void)l;
+    return conv2_lay_out(&(layer_io){.batch = rows, .seq_len = 1, .type = type},
+                         &(conv2_arrays){0});
+}
+
+static conv_shape conv2_shape(const layer_io *io)
+{
+    return shape_of(io, CONV1_CHANNELS, CONV2_CHANNELS, CONV1_SIDE);
+}
+
+static fsdp_status conv2_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    conv2_arrays k;
+    conv2_lay_out(io, &k);
+    TRY(conv(o, s, io, conv2_shape(io), k.active));
+    TRY(relu(o, s, io, k.active, CONV2_WIDTH));
+    if (io->out[0] == NULL)
+        return FSDP_OK;
+    TRY(o->max_pool2d(s, &(max_pool2d_args){.out = io->out[0],
+                                            .in = k.active,
+                                            .planes = images_of(io) * CONV2_CHANNELS,
+                                            .height = CONV2_SIDE,
+                                            .width = CONV2_SIDE,
+                                            .type = io->type}));
+    return drop(l, o, s, io,
+                (dropout_args){
+                    .out = io->out[0], .in = io->out[0], .width = POOL_WIDTH, .p = CONV2_DROPOUT});
+}
+
+static fsdp_status conv2_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    conv2_arrays k;
+    conv2_lay_out(io, &k);
+    TRY(drop(l, o, s, io,
+             (dropout_args){
+                 .out = k.d_pool, .in = io->d_out[0], .width = POOL_WIDTH, .p = CONV2_DROPOUT}));
+    TRY(o->max_pool2d_backward(s,
+                               &(max_pool2d_backward_args){.d_in = k.d_active,
+                                                           .d_out = k.d_pool,
+                                                           .in = k.active,
+                                                           .planes = images_of(io) * CONV2_CHANNELS,
+                                                           .height = CONV2_SIDE,
+                                                           .width = CONV2_SIDE,
+                                                           .type = io->type}));
+    TRY(relu_backward(
+        o, s, io,
+        (relu_backward_args){
+            .d_in = k.d_active, .d_out = k.d_active, .in = k.active, .elems = CONV2_WIDTH}));
+    return conv_backward(o, s, io, conv2_shape(io), k.d_active);
+}
+
+static const layer CONV2 = {
+    .name = "conv2", .bytes = conv2_bytes, .forward = conv2_forward, .backward = conv2_backward};
+
+/* ---- fc1 ------------------------------------------------------------------------------------- */
+
+static layer_bytes fc1_bytes(const layer *l, size_t rows, dtype type)
+{
+    (void)l;
+    room work = {0};
+    room_take(&work, rows * FC1_WIDTH, type);
+    return (layer_bytes){.scratch = work.bytes};
+}
+
+static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    void *out = io->out[0];
+    if (out == NULL)
+        return FSDP_OK;
+    TRY(linear(
+        l, o, s, io,
+        &(linear_args){.y = out, .x = io->in[0], .weight = WEIGHT, .bias = BIAS, .out_in = true}));
+    TRY(relu(o, s, io, out, FC1_WIDTH));
+    return drop(l, o, s, io,
+                (dropout_args){.out = out, .in = out, .width = FC1_WIDTH, .p = FC1_DROPOUT});
+}
+
+/* What is dropped has a gradient of 0 already, so that relu's mask may be read from the layer's
+ * output, which is 0 there too. */
+static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    void *d = io->scratch;
+    TRY(drop(l, o, s, io,
+             (dropout_args){.out = d, .in = io->d_out[0], .width = FC1_WIDTH, .p = FC1_DROPOUT}));
+    TRY(relu_backward(
+        o, s, io,
+        (relu_backward_args){.d_in = d, .d_out = d, .in = io->out[0], .elems = FC1_WIDTH}));
+    return linear_backward(l, o, s, io,
+                           &(linear_grad){.d_x = io->d_in[0],
+                                          .d_y = d,
+                                          .x = io->in[0],
+                                          .weight = WEIGHT,
+                                          .bias = BIAS,
+                                          .out_in = true});
+}
+
+static const layer FC1 = {
+    .name = "fc1", .bytes = fc1_bytes, .forward = fc1_forward, .backward = fc1_backward};
+
+/* ---- fc2 ------------------------------------------------------------------------------------- */
+
+/* Saved: the gradient of the logits, where they were. */
+static layer_bytes fc2_bytes(const layer *l, size_t rows, dtype type)
+{
+    (void)l;
+    room kept = {0};
+    room_take(&kept, rows * CLASSES, type);
+    return (layer_bytes){.saved = kept.bytes};
+}
+
+static fsdp_status fc2_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    void *saved = io->saved ? io->saved : io->scratch, *logits = io->logits ? io->logits : saved;
+    TRY(linear(l, o, s, io,
+               &(linear_args){
+                   .y = logits, .x = io->in[0], .weight = WEIGHT, .bias = BIAS, .out_in = true}));
+    if (io->targets == NULL)
+        return FSDP_OK;
+    return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
+                                                     .d_logits = io->keeps ? saved : NULL,
+                                                     .logits = logits,
+                                                     .targets = io->targets,
+                                                     .rows = images_of(io),
+                                                     .vocab = CLASSES,
+                                                     .type = io->type});
+}
+
+static fsdp_status fc2_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
+{
+    return linear_backward(l, o, s, io,
+                           &(linear_grad){.d_x = io->d_in[0],
+                                          .d_y = io->saved,
+                                          .x = io->in[0],
+                                          .weight = WEIGHT,
+                                          .bias = BIAS,
+                                          .out_in = true});
+}
+
+static const layer FC2 = {
+    .name = "fc2", .bytes = fc2_bytes, .forward = fc2_forward, .backward = fc2_backward};
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* A weight and a bias, both uniform up to 1 / sqrt(inputs of an output) in size, which is what
+ * PyTorch's kaiming_uniform_ with a = sqrt(5) makes. weight.dims: outputs first. */
+static void add_params(model *m, param_spec weight)
+{
+    size_t fan_in = 1;
+    for (int i = 1; i < PARAM_MAX_DIMS && weight.dims[i] > 0; i++)
+        fan_in *= weight.dims[i];
+    param_spec bias = {.dims = {weight.dims[0]}};
+    snprintf(bias.name, sizeof bias.name, "%.16s.bias", weight.name);
+    snprintf(weight.name + strlen(weight.name), sizeof weight.name - strlen(weight.name),
+             ".weight");
+    weight.init = bias.init = INIT_UNIFORM;
+    weight.init_scale = bias.init_scale = 1.0f / sqrtf((float)fan_in);
+    model_add_param(m, &weight);
+    model_add_param(m, &bias);
+}
+
+static void build(model *m)
+{
+    m->input = (array_spec){"pixels", PIXELS, ARRAY_VALUES};
+    model_add_layer(m, &CONV1, 0);
+    model_add_out(m, "x", CONV1_WIDTH, ARRAY_VALUES);
+    add_params(m, (param_spec){.name = "conv1", .dims = {CONV1_CHANNELS, 1, KERNEL, KERNEL}});
+    model_add_layer(m, &CONV2, 1);
+    model_add_out(m, "x", POOL_WIDTH, ARRAY_VALUES);
+    add_params(
+        m, (param_spec){.name = "conv2", .dims = {CONV2_CHANNELS, CONV1_CHANNELS, KERNEL, KERNEL}});
+    model_add_layer(m, &FC1, 2);
+    model_add_out(m, "x", FC1_WIDTH, ARRAY_VALUES);
+    add_params(m, (param_spec){.name = "fc1", .dims = {FC1_WIDTH, POOL_WIDTH}});
+    model_add_layer(m, &FC2, -1);
+    add_params(m, (param_spec){.name = "fc2", .dims = {CLASSES, FC1_WIDTH}});
+}
+
+/* ---- sizes and config.json ------------------------------------------------------------------- */
+
+/* The net has one size: 10 classes are its vocabulary. */
+static fsdp_status complete(model_config *c)
+{
+    const struct {
+        const char *option;
+        size_t *at, value;
+    } sizes[] = {{"n-layer", &c->n_blocks, N_BLOCKS},
+                 {"n-head", &c->n_head, 0},
+                 {"n-kv-head", &c->n_kv_head, 0},
+                 {"d-model", &c->d_model, 0},
+                 {"d-ff", &c->d_ff, 0},
+                 {"vocab-size", &c->vocab_size, CLASSES},
+                 {"n-positions", &c->max_seq_len, 1}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (*sizes[i].at == 0)
+            *sizes[i].at = sizes[i].value;
+        if (*sizes[i].at != sizes[i].value)
+            return fsdp_error(FSDP_EINVAL, "leave the options of size out: this net has one size",
+                              "%s: %s is %zu, expected %zu", c->family, sizes[i].option,
+                              *sizes[i].at, sizes[i].value);
+    }
+    return FSDP_OK;
+}
+
+static const model_preset_row PRESETS[] = {
+    {"net", {.n_blocks = N_BLOCKS, .vocab_size = CLASSES, .max_seq_len = 1}}, {0}};
+
+static const config_field FIELDS[] = {
+    {"architectures", CONFIG_WRITTEN, .value = "[\"Net\"]"},
+    {"model_type", CONFIG_WRITTEN, .value = "\"mnist\""},
+    {"image_size", CONFIG_FIXED, .value = "28"},
+    {"num_channels", CONFIG_FIXED, .value = "1"},
+    {"num_labels", CONFIG_SIZE, CONFIG_AT(vocab_size)},
+    {"dropout", CONFIG_FIXED, .value = "[0.25,0.5]"},
+    {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
+    {0},
+};
+
+const model_family MNIST_FAMILY = {
+    .name = "mnist",
+    .title = "the net for MNIST",
+    .presets = PRESETS,
+    .is_images = true,
+    .prefix = "",
+    .ignored = "",
+    .fields = FIELDS,
+    .harmless = "dtype|transformers_version|_name_or_path",
+    .complete = complete,
+    .build = build,
+};
