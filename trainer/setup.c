@@ -162,6 +162,18 @@ static fsdp_status check_offload(const trainer *t)
         t->cfg.cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
 }
 
+/* --gradient-checkpointing of a part that no layer of the model is. */
+static fsdp_status check_recompute(const trainer *t)
+{
+    const recompute_spec *spec = &t->cfg.recompute;
+    for (int i = 0; i < t->m.n_layers; i++)
+        if (spec->part == RECOMPUTE_NOTHING || recompute_wants(spec, &t->m.layers[i]))
+            return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "leave attention and mlp out, to run whole blocks again",
+                      "--gradient-checkpointing: got '%s', but no layer of %s is such a part",
+                      t->cfg.checkpointing, t->m.family->title);
+}
+
 /* The options that follow from others, the model, and the run as all its parts see it. */
 static fsdp_status prepare_model(trainer *t)
 {
@@ -175,6 +187,7 @@ static fsdp_status prepare_model(trainer *t)
     if (c->init_note && *c->init_note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", c->init_note);
     TRY(model_create(&t->model_cfg, &t->m));
+    TRY(check_recompute(t));
     TRY(model_freeze(&t->m, c->forward_only ? NULL : c->freeze));
     t->m.chunk_rows = (size_t)c->chunk_loss;
     t->run.m = &t->m;

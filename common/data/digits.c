@@ -72,11 +72,11 @@ static point place(uint64_t number, const char *text, int i)
         (x + between(number, words, -0.04f, 0.04f)) * between(number, FOR_SCALE, 13.0f, 20.0f);
     const float bent_y = (y + between(number, words + 1, -0.04f, 0.04f)) *
                          between(number, FOR_SCALE + 1, 17.0f, 22.0f);
-    const float slant = between(number, FOR_TURN, -0.35f, 0.35f);
-    const float turn = between(number, FOR_TURN + 1, -0.2f, 0.2f);
+    const float slant = between(number, FOR_TURN, -0.4f, 0.4f);
+    const float turn = between(number, FOR_TURN + 1, -0.25f, 0.25f);
     return (point){
-        14.0f + between(number, FOR_SHIFT, -2.0f, 2.0f) + bent_x - slant * bent_y,
-        14.0f + between(number, FOR_SHIFT + 1, -2.0f, 2.0f) + bent_y + turn * bent_x,
+        14.0f + between(number, FOR_SHIFT, -2.5f, 2.5f) + bent_x - slant * bent_y,
+        14.0f + between(number, FOR_SHIFT + 1, -2.5f, 2.5f) + bent_y + turn * bent_x,
     };
 }
 
@@ -142,7 +142,7 @@ int digit_draw(uint64_t number, unsigned char *pixels)
     const drawing d = draw_lines(number, FORMS[digit][form]);
     const float pen = between(number, FOR_PEN, 0.7f, 1.7f); /* half its width */
     const float ink = between(number, FOR_INK, 150.0f, 255.0f);
-    const float noise = between(number, FOR_NOISE, 10.0f, 60.0f);
+    const float noise = between(number, FOR_NOISE, 10.0f, 70.0f);
     float values[IMAGE_PIXELS];
     for (int i = 0; i < IMAGE_PIXELS; i++) {
         const point p = {(float)(i % IMAGE_SIDE) + 0.5f, (float)(i / IMAGE_SIDE) + 0.5f};

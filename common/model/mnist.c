@@ -1,33 +1,26 @@
 /* mnist.c -- the net that PyTorch's tutorial of FSDP trains on MNIST, cut into layers.
  *
- *   conv1  relu(conv(pixels))                                32 channels of 26 x 26
- *   conv2  dropout(max_pool(relu(conv(x)))), a quarter out   64 channels of 12 x 12
- *   fc1    dropout(relu(fc1(x))), a half out                 128
+ *   conv1  relu(conv(pixels))                                C channels of 26 x 26
+ *   conv2  dropout(max_pool(relu(conv(x)))), a quarter out   2 C channels of 12 x 12
+ *   fc1    dropout(relu(fc1(x))), a half out                 F
  *   fc2    logits = fc2(x), loss = cross-entropy             10 classes
+ *
+ * C is --d-model, F is --d-ff; the tutorial's are 32 and 128.
  *
  * A sample is an image of 28 x 28 pixels: one position, 784 wide. Planes are [B, channels, height,
  * width]. Names, shapes and initial values are those of the tutorial's Net. The first three layers
  * are blocks 0, 1 and 2, and fc2 is in none, as a head: so --wrap block makes every layer a unit.
  * Where dropout is, only layer_io.training says, so an evaluation runs without.
  *
- * Between forward and backward conv2 keeps relu's output, 64 * 24 * 24 elements an image, and fc2
+ * Between forward and backward conv2 keeps relu's output, 2 C * 24 * 24 elements an image, and fc2
  * the 10 gradients of the logits. conv1 and fc1 keep nothing: their outputs, which layer_io.out
  * still has in backward, say where relu was 0. model.chunk_rows changes nothing: an image has 10
  * logits. */
 #include <math.h>
 #include "common/model/transformer.h"
 
-enum { N_BLOCKS = 3, KERNEL = 3, POOL = 2, CLASSES = 10 };
+enum { N_BLOCKS = 3, KERNEL = 3, POOL = 2, CLASSES = 10, MOST_CHANNELS = 4096 };
 enum { PIXELS_SIDE = 28, CONV1_SIDE = 26, CONV2_SIDE = 24, POOL_SIDE = CONV2_SIDE / POOL };
-enum {
-    CONV1_CHANNELS = 32,
-    CONV2_CHANNELS = 64,
-    PIXELS = PIXELS_SIDE * PIXELS_SIDE,
-    CONV1_WIDTH = CONV1_CHANNELS * CONV1_SIDE * CONV1_SIDE,
-    CONV2_WIDTH = CONV2_CHANNELS * CONV2_SIDE * CONV2_SIDE,
-    POOL_WIDTH = CONV2_CHANNELS * POOL_SIDE * POOL_SIDE,
-    FC1_WIDTH = 128
-};
 #define CONV2_DROPOUT 0.25f
 #define FC1_DROPOUT   0.5f
 
@@ -35,6 +28,32 @@ enum {
 enum { WEIGHT, BIAS };
 
 /* ---- what the layers share ------------------------------------------------------------------- */
+
+/* Channels of the two convolutions, and elements of an image after each layer. */
+static size_t channels(const layer *l, int conv)
+{
+    return (size_t)conv * l->model->config.d_model;
+}
+
+static size_t conv1_width(const layer *l)
+{
+    return channels(l, 1) * CONV1_SIDE * CONV1_SIDE;
+}
+
+static size_t conv2_width(const layer *l)
+{
+    return channels(l, 2) * CONV2_SIDE * CONV2_SIDE;
+}
+
+static size_t pool_width(const layer *l)
+{
+    return channels(l, 2) * POOL_SIDE * POOL_SIDE;
+}
+
+static size_t fc1_width(const layer *l)
+{
+    return l->model->config.d_ff;
+}
 
 static size_t images_of(const layer_io *io)
 {
@@ -107,34 +126,32 @@ static fsdp_status conv_backward(const ops *o, stream *s, const layer_io *io, co
 
 static layer_bytes conv1_bytes(const layer *l, size_t rows, dtype type)
 {
-    (void)l;
     room work = {0};
-    room_take(&work, rows * CONV1_WIDTH, type);
+    room_take(&work, rows * conv1_width(l), type);
     return (layer_bytes){.scratch = work.bytes};
 }
 
-static conv_shape conv1_shape(const layer_io *io)
+static conv_shape conv1_shape(const layer *l, const layer_io *io)
 {
-    return shape_of(io, 1, CONV1_CHANNELS, PIXELS_SIDE);
+    return shape_of(io, 1, channels(l, 1), PIXELS_SIDE);
 }
 
 static fsdp_status conv1_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    (void)l;
     if (io->out[0] == NULL)
         return FSDP_OK;
-    TRY(conv(o, s, io, conv1_shape(io), io->out[0]));
-    return relu(o, s, io, io->out[0], CONV1_WIDTH);
+    TRY(conv(o, s, io, conv1_shape(l, io), io->out[0]));
+    return relu(o, s, io, io->out[0], conv1_width(l));
 }
 
 static fsdp_status conv1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    (void)l;
-    TRY(relu_backward(
-        o, s, io,
-        (relu_backward_args){
-            .d_in = io->scratch, .d_out = io->d_out[0], .in = io->out[0], .elems = CONV1_WIDTH}));
-    return conv_backward(o, s, io, conv1_shape(io), io->scratch);
+    TRY(relu_backward(o, s, io,
+                      (relu_backward_args){.d_in = io->scratch,
+                                           .d_out = io->d_out[0],
+                                           .in = io->out[0],
+                                           .elems = conv1_width(l)}));
+    return conv_backward(o, s, io, conv1_shape(l, io), io->scratch);
 }
 
 static const layer CONV1 = {
@@ -147,66 +164,66 @@ typedef struct conv2_arrays {
     void *d_pool, *d_active; /* scratch: gradients of max-pooling's output and its input */
 } conv2_arrays;
 
-static layer_bytes conv2_lay_out(const layer_io *io, conv2_arrays *k)
+static layer_bytes conv2_lay_out(const layer *l, const layer_io *io, conv2_arrays *k)
 {
     room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
-    k->active = room_take(&kept, images_of(io) * CONV2_WIDTH, io->type);
-    k->d_pool = room_take(&work, images_of(io) * POOL_WIDTH, io->type);
-    k->d_active = room_take(&work, images_of(io) * CONV2_WIDTH, io->type);
+    k->active = room_take(&kept, images_of(io) * conv2_width(l), io->type);
+    k->d_pool = room_take(&work, images_of(io) * pool_width(l), io->type);
+    k->d_active = room_take(&work, images_of(io) * conv2_width(l), io->type);
     return (layer_bytes){kept.bytes, work.bytes};
 }
 
 static layer_bytes conv2_bytes(const layer *l, size_t rows, dtype type)
 {
-    (void)l;
-    return conv2_lay_out(&(layer_io){.batch = rows, .seq_len = 1, .type = type},
+    return conv2_lay_out(l, &(layer_io){.batch = rows, .seq_len = 1, .type = type},
                          &(conv2_arrays){0});
 }
 
-static conv_shape conv2_shape(const layer_io *io)
+static conv_shape conv2_shape(const layer *l, const layer_io *io)
 {
-    return shape_of(io, CONV1_CHANNELS, CONV2_CHANNELS, CONV1_SIDE);
+    return shape_of(io, channels(l, 1), channels(l, 2), CONV1_SIDE);
 }
 
 static fsdp_status conv2_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     conv2_arrays k;
-    conv2_lay_out(io, &k);
-    TRY(conv(o, s, io, conv2_shape(io), k.active));
-    TRY(relu(o, s, io, k.active, CONV2_WIDTH));
+    conv2_lay_out(l, io, &k);
+    TRY(conv(o, s, io, conv2_shape(l, io), k.active));
+    TRY(relu(o, s, io, k.active, conv2_width(l)));
     if (io->out[0] == NULL)
         return FSDP_OK;
     TRY(o->max_pool2d(s, &(max_pool2d_args){.out = io->out[0],
                                             .in = k.active,
-                                            .planes = images_of(io) * CONV2_CHANNELS,
+                                            .planes = images_of(io) * channels(l, 2),
                                             .height = CONV2_SIDE,
                                             .width = CONV2_SIDE,
                                             .type = io->type}));
-    return drop(l, o, s, io,
-                (dropout_args){
-                    .out = io->out[0], .in = io->out[0], .width = POOL_WIDTH, .p = CONV2_DROPOUT});
+    return drop(
+        l, o, s, io,
+        (dropout_args){
+            .out = io->out[0], .in = io->out[0], .width = pool_width(l), .p = CONV2_DROPOUT});
 }
 
 static fsdp_status conv2_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     conv2_arrays k;
-    conv2_lay_out(io, &k);
+    conv2_lay_out(l, io, &k);
     TRY(drop(l, o, s, io,
              (dropout_args){
-                 .out = k.d_pool, .in = io->d_out[0], .width = POOL_WIDTH, .p = CONV2_DROPOUT}));
+                 .out = k.d_pool, .in = io->d_out[0], .width = pool_width(l), .p = CONV2_DROPOUT}));
     TRY(o->max_pool2d_backward(s,
                                &(max_pool2d_backward_args){.d_in = k.d_active,
                                                            .d_out = k.d_pool,
                                                            .in = k.active,
-                                                           .planes = images_of(io) * CONV2_CHANNELS,
+                                                           .planes = images_of(io) * channels(l, 2),
                                                            .height = CONV2_SIDE,
                                                            .width = CONV2_SIDE,
                                                            .type = io->type}));
     TRY(relu_backward(
         o, s, io,
         (relu_backward_args){
-            .d_in = k.d_active, .d_out = k.d_active, .in = k.active, .elems = CONV2_WIDTH}));
-    return conv_backward(o, s, io, conv2_shape(io), k.d_active);
+            .d_in = k.d_active, .d_out = k.d_active, .in = k.active, .elems = conv2_width(l)}));
+    return conv_backward(o, s, io, conv2_shape(l, io), k.d_active);
 }
 
 static const layer CONV2 = {
@@ -216,9 +233,8 @@ static const layer CONV2 = {
 
 static layer_bytes fc1_bytes(const layer *l, size_t rows, dtype type)
 {
-    (void)l;
     room work = {0};
-    room_take(&work, rows * FC1_WIDTH, type);
+    room_take(&work, rows * fc1_width(l), type);
     return (layer_bytes){.scratch = work.bytes};
 }
 
@@ -230,9 +246,9 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
     TRY(linear(
         l, o, s, io,
         &(linear_args){.y = out, .x = io->in[0], .weight = WEIGHT, .bias = BIAS, .out_in = true}));
-    TRY(relu(o, s, io, out, FC1_WIDTH));
+    TRY(relu(o, s, io, out, fc1_width(l)));
     return drop(l, o, s, io,
-                (dropout_args){.out = out, .in = out, .width = FC1_WIDTH, .p = FC1_DROPOUT});
+                (dropout_args){.out = out, .in = out, .width = fc1_width(l), .p = FC1_DROPOUT});
 }
 
 /* What is dropped has a gradient of 0 already, so that relu's mask may be read from the layer's
@@ -240,11 +256,12 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
 static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *d = io->scratch;
-    TRY(drop(l, o, s, io,
-             (dropout_args){.out = d, .in = io->d_out[0], .width = FC1_WIDTH, .p = FC1_DROPOUT}));
+    TRY(drop(
+        l, o, s, io,
+        (dropout_args){.out = d, .in = io->d_out[0], .width = fc1_width(l), .p = FC1_DROPOUT}));
     TRY(relu_backward(
         o, s, io,
-        (relu_backward_args){.d_in = d, .d_out = d, .in = io->out[0], .elems = FC1_WIDTH}));
+        (relu_backward_args){.d_in = d, .d_out = d, .in = io->out[0], .elems = fc1_width(l)}));
     return linear_backward(l, o, s, io,
                            &(linear_grad){.d_x = io->d_in[0],
                                           .d_y = d,
@@ -320,55 +337,65 @@ static void add_params(model *m, param_spec weight)
 
 static void build(model *m)
 {
-    m->input = (array_spec){"pixels", PIXELS, ARRAY_VALUES};
+    const size_t C = m->config.d_model, F = m->config.d_ff, pool = 2 * C * POOL_SIDE * POOL_SIDE;
+    m->input = (array_spec){"pixels", PIXELS_SIDE * PIXELS_SIDE, ARRAY_VALUES};
     model_add_layer(m, &CONV1, 0);
-    model_add_out(m, "x", CONV1_WIDTH, ARRAY_VALUES);
-    add_params(m, (param_spec){.name = "conv1", .dims = {CONV1_CHANNELS, 1, KERNEL, KERNEL}});
+    model_add_out(m, "x", C * CONV1_SIDE * CONV1_SIDE, ARRAY_VALUES);
+    add_params(m, (param_spec){.name = "conv1", .dims = {C, 1, KERNEL, KERNEL}});
     model_add_layer(m, &CONV2, 1);
-    model_add_out(m, "x", POOL_WIDTH, ARRAY_VALUES);
-    add_params(
-        m, (param_spec){.name = "conv2", .dims = {CONV2_CHANNELS, CONV1_CHANNELS, KERNEL, KERNEL}});
+    model_add_out(m, "x", pool, ARRAY_VALUES);
+    add_params(m, (param_spec){.name = "conv2", .dims = {2 * C, C, KERNEL, KERNEL}});
     model_add_layer(m, &FC1, 2);
-    model_add_out(m, "x", FC1_WIDTH, ARRAY_VALUES);
-    add_params(m, (param_spec){.name = "fc1", .dims = {FC1_WIDTH, POOL_WIDTH}});
+    model_add_out(m, "x", F, ARRAY_VALUES);
+    add_params(m, (param_spec){.name = "fc1", .dims = {F, pool}});
     model_add_layer(m, &FC2, -1);
-    add_params(m, (param_spec){.name = "fc2", .dims = {CLASSES, FC1_WIDTH}});
+    add_params(m, (param_spec){.name = "fc2", .dims = {CLASSES, F}});
 }
 
 /* ---- sizes and config.json ------------------------------------------------------------------- */
 
-/* The net has one size: 10 classes are its vocabulary. */
 static fsdp_status complete(model_config *c)
 {
     const struct {
         const char *option;
         size_t *at, value;
-    } sizes[] = {{"n-layer", &c->n_blocks, N_BLOCKS},
+    } fixed[] = {{"n-layer", &c->n_blocks, N_BLOCKS},
                  {"n-head", &c->n_head, 0},
                  {"n-kv-head", &c->n_kv_head, 0},
-                 {"d-model", &c->d_model, 0},
-                 {"d-ff", &c->d_ff, 0},
                  {"vocab-size", &c->vocab_size, CLASSES},
                  {"n-positions", &c->max_seq_len, 1}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        if (*sizes[i].at == 0)
-            *sizes[i].at = sizes[i].value;
-        if (*sizes[i].at != sizes[i].value)
-            return fsdp_error(FSDP_EINVAL, "leave the options of size out: this net has one size",
-                              "%s: %s is %zu, expected %zu", c->family, sizes[i].option,
-                              *sizes[i].at, sizes[i].value);
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        if (*fixed[i].at == 0)
+            *fixed[i].at = fixed[i].value;
+        if (*fixed[i].at != fixed[i].value)
+            return fsdp_error(FSDP_EINVAL, "leave the option out: only --d-model and --d-ff differ",
+                              "%s: %s is %zu, expected %zu", c->family, fixed[i].option,
+                              *fixed[i].at, fixed[i].value);
     }
+    TRY(model_check_positive(c, "d-model", c->d_model));
+    c->d_ff = c->d_ff ? c->d_ff : 4 * c->d_model;
+    if (c->d_model > MOST_CHANNELS)
+        return fsdp_error(FSDP_EINVAL, "use a smaller --d-model",
+                          "%s: d-model is %zu channels, expected at most %d", c->family, c->d_model,
+                          MOST_CHANNELS);
     return FSDP_OK;
 }
 
-static const model_preset_row PRESETS[] = {
-    {"net", {.n_blocks = N_BLOCKS, .vocab_size = CLASSES, .max_seq_len = 1}}, {0}};
+#define NET(channels, width)                                                                       \
+    {                                                                                              \
+        .n_blocks = N_BLOCKS, .d_model = channels, .d_ff = width, .vocab_size = CLASSES,           \
+        .max_seq_len = 1                                                                           \
+    }
+
+static const model_preset_row PRESETS[] = {{"net", NET(32, 128)}, {"tiny", NET(4, 16)}, {0}};
 
 static const config_field FIELDS[] = {
     {"architectures", CONFIG_WRITTEN, .value = "[\"Net\"]"},
     {"model_type", CONFIG_WRITTEN, .value = "\"mnist\""},
     {"image_size", CONFIG_FIXED, .value = "28"},
     {"num_channels", CONFIG_FIXED, .value = "1"},
+    {"channels", CONFIG_SIZE, CONFIG_AT(d_model)},
+    {"hidden_size", CONFIG_SIZE, CONFIG_AT(d_ff)},
     {"num_labels", CONFIG_SIZE, CONFIG_AT(vocab_size)},
     {"dropout", CONFIG_FIXED, .value = "[0.25,0.5]"},
     {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},

@@ -34,7 +34,7 @@ struct train_loop {
     size_t row;         /* A, and one more where there is something to save */
     int asked;          /* the most that any rank was, by the steps that were read */
     bool writing;       /* by the last step that was read, a rank was STILL_WRITING */
-    size_t input_bytes; /* of a sample: T rows of the model's input, int32 or fp32 */
+    size_t input_bytes; /* of a sample: T rows of the model's input */
     char *inputs;       /* host, [A][b] samples of the step that is being issued */
     int32_t *targets;   /* host, [A][b][T] */
     /* A model of images: the logits of a micro-step, on the device and on the host, and how many
@@ -108,7 +108,9 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
                       .T = setup->run->seq_len,
                       .W = (size_t)comm_size(setup->run->world)};
     l->row = l->A + (setup->store ? 1 : 0);
-    l->input_bytes = l->T * setup->run->m->input.width * sizeof(float);
+    const array_spec *in = &setup->run->m->input;
+    l->input_bytes =
+        l->T * in->width * (in->kind == ARRAY_VALUES ? dtype_bytes(setup->run->param_dtype) : 4);
     l->inputs = calloc(l->A * l->b, l->input_bytes);
     l->targets = calloc(l->A * l->b, l->T * sizeof *l->targets);
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
@@ -177,6 +179,18 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
+/* Sample k, its pixels as the model computes with them. */
+static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t k, void *inputs,
+                               int32_t *targets)
+{
+    float pixels[IMAGE_PIXELS];
+    const bool rounds = data->images && l->setup->run->param_dtype == DTYPE_BF16;
+    TRY(sample_read(data, k, l->T, rounds ? pixels : inputs, targets));
+    for (size_t i = 0; rounds && i < IMAGE_PIXELS; i++)
+        ((uint16_t *)inputs)[i] = bf16_from_f32(pixels[i]);
+    return FSDP_OK;
+}
+
 /* Make micro-step a of this rank in the batch that starts at sample `first`, and load its samples.
  * data NULL: they stay zero. */
 static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t first,
@@ -191,7 +205,7 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
     ms->n_micro = (int)l->A;
     ms->loss = f->losses + r * l->row + a;
     for (size_t j = 0; j < l->b && data; j++)
-        TRY(sample_read(data, ms->first_sample + j, l->T, inputs + j * l->input_bytes,
+        TRY(load_sample(l, data, ms->first_sample + j, inputs + j * l->input_bytes,
                         targets + j * l->T));
     return FSDP_OK;
 }

@@ -36,7 +36,8 @@ const matrix_axis MATRIX_AXES[] = {
     {"batch", 0, {"--batch-size 2 --grad-accum 4", "--batch-size 4 --grad-accum 2", "--batch-size 1 --grad-accum 8",
                   "--batch-size 8 --grad-accum 1", "--batch-size 2 --grad-accum 3"}},
     {"model", MATRIX_RECIPE, {"--seq-len 16", "--n-layer 3 --d-model 34 --n-head 2 --vocab-size 131 --seq-len 13", "%M",
-                              "--model llama --n-head 3 --n-kv-head 1 --d-model 36 --seq-len 11"}},
+                              "--model llama --n-head 3 --n-kv-head 1 --d-model 36 --seq-len 11",
+                              "--model mnist --size tiny"}},
     {"evaluation", MATRIX_RECIPE, {"", "--val-data LICENSE --eval-every 1"}},
     {"maths", MATRIX_RECIPE, {"--ops fast", "--ops portable"}},
     {"digests", 0, {"", "--digests %Tdigests"}},
@@ -143,8 +144,13 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--gradient-checkpointing=every:2,from:2", "--n-layer 3", "such as mlp,from:1", NULL},
     {"--gradient-checkpointing=heads", NULL, "expected auto, or block", NULL},
     {"--freeze nothing", NULL, "transformer.", NULL},
-    {"--model llama*", "--freeze transformer*", "model.", NULL}, /* names of GPT-2's */
-    {"--model llama*", "--freeze [*].bias", "model.", NULL},     /* it has none */
+    {"--model mnist*", "--gradient-checkpointing=attention*", "leave attention and mlp out", NULL},
+    {"--model mnist*", "--gradient-checkpointing=mlp,every*", "leave attention and mlp out", NULL},
+    {"--model mnist*", "--freeze transformer*", "conv1.weight", NULL},
+    {"--model mnist*", "--freeze *.mlp*", "conv1.weight", NULL},
+    {"--model mnist*", "--val-data LICENSE*", "MNIST's files", NULL}, /* a text */
+    {"--model llama*", "--freeze transformer*", "model.", NULL},      /* names of GPT-2's */
+    {"--model llama*", "--freeze [*].bias", "model.", NULL},          /* it has none */
     {"--digest-values 0:h.0", NULL, "pass --digests FILE", NULL},
     {"--parallel single", NULL, "--parallel single without a launcher", has_ranks},
     {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", has_ranks},

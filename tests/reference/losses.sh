@@ -9,10 +9,11 @@
 # FSDP_DEVICE: train on that device. One without operations that have the CPU's bits (npu) is compared with itself on one
 # rank, by its fast ones. SHARDINGS="full none": only these.
 # --make writes line and file anew (needed only when the recipe itself changes, which every learner's
-# copy would notice).  Names: tiny tiny-sgd llama-tiny small xl-2l (default: tiny small).
+# copy would notice). --options NAME prints the options of a name.  Names: tiny tiny-sgd llama-tiny mnist-tiny small xl-2l (default: tiny small).
 set -u
-make=0
+make=0 ask=0
 [ "${1:-}" = --make ] && make=1 && shift
+[ "${1:-}" = --options ] && ask=1 && set -- build "$2"
 build=${1:-build}
 [ $# -gt 0 ] && shift
 names=${*:-tiny small}
@@ -34,10 +35,12 @@ options() {
     tiny) echo "--size tiny --seq-len 32 --steps 20" ;;
     tiny-sgd) # a step finds no norm: the file has nan
         echo "--size tiny --seq-len 32 --steps 20 --optimizer sgd --clip-grad 0 --no-grad-norm --lr 0.1 --lr-schedule constant --warmup-steps 0" ;;
+    mnist-tiny) # 20 steps of the tutorial's recipe: Adadelta, and a rate that falls by steps
+        echo "--model mnist --size tiny --steps 20 --optimizer adadelta --lr 1 --lr-schedule step --lr-step-size 8 --lr-gamma 0.7 --warmup-steps 0 --clip-grad 0" ;;
     llama-tiny) echo "--model llama --size tiny --seq-len 32 --steps 20" ;;
     small) echo "--size small --seq-len 64 --steps 10" ;;
     xl-2l) echo "--size xl-2l --seq-len 32 --steps 3" ;;
-    *) echo "losses.sh: unknown name $1, expected tiny, tiny-sgd, llama-tiny, small or xl-2l" >&2; exit 2 ;;
+    *) echo "losses.sh: unknown name $1, expected tiny, tiny-sgd, llama-tiny, mnist-tiny, small or xl-2l" >&2; exit 2 ;;
     esac
 }
 
@@ -109,6 +112,7 @@ if [ $ops != portable ]; then
 fi
 for name in $names; do
     options "$name" >/dev/null || exit
+    [ $ask = 0 ] || { options "$name" && exit; }
     if [ $make = 1 ]; then
         remake "$name"
         continue

@@ -1,7 +1,7 @@
 #!/bin/sh
-# portable_csv.sh [--fetch] -- the coursework losses and weights of the tiny model from every compiler and machine
-# level at hand: gcc and clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. The losses must
-# equal tests/reference/tiny.csv byte for byte, and the final weights have the hash in tests/reference/weights.sha256
+# portable_csv.sh [--fetch] -- the reference losses and weights of the tiny models, one of each family, from every compiler
+# and machine level at hand: gcc and clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. The losses
+# must equal tests/reference/NAME.csv byte for byte, and the final weights have the hash in tests/reference/weights.sha256
 # (--ops portable --reduction canonical).
 #
 # --fetch, as root, downloads cJSON and xxHash for arm64 into a temporary folder, for the aarch64 build; it installs nothing.
@@ -12,30 +12,34 @@ trap 'rm -rf "$tmp"' EXIT INT TERM
 failed=0
 jobs=-j$(nproc)
 
-# check NAME COMMAND... -- run the trainer and compare
+# check NAME COMMAND... -- run the trainer on each model, and compare
 check() {
     name=$1
     shift
-    rm -rf "$tmp/export"
-    if ! "$@" --size tiny --seq-len 32 --steps 20 --global-batch 24 --reduction canonical --ops portable \
-        --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" > "$tmp/log" 2>&1; then
-        echo "FAIL portable losses, $name: the trainer failed: $(tail -1 "$tmp/log")"
-        failed=1
-        return
-    fi
-    cut -d, -f1-4 "$tmp/raw.csv" > "$tmp/got.csv"
-    if cmp -s tests/reference/tiny.csv "$tmp/got.csv"; then
-        echo "PASS portable losses, $name: equal to tests/reference/tiny.csv in every byte"
-    else
-        echo "FAIL portable losses, $name: $(diff tests/reference/tiny.csv "$tmp/got.csv" | sed -n 2,4p | tr '\n' ' ')"
-        failed=1
-    fi
-    if sha256sum < "$tmp/export/model.safetensors" | sed 's/-$/tiny/' | grep -qxFf - tests/reference/weights.sha256; then
-        echo "PASS portable weights, $name: the hash in tests/reference/weights.sha256"
-    else
-        echo "FAIL portable weights, $name: not the hash in tests/reference/weights.sha256"
-        failed=1
-    fi
+    for model in tiny llama-tiny mnist-tiny; do
+        what="$name, $model"
+        rm -rf "$tmp/export"
+        # shellcheck disable=SC2046 # words
+        if ! "$@" $(tests/reference/losses.sh --options $model) --global-batch 24 --reduction canonical --ops portable \
+            --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" > "$tmp/log" 2>&1; then
+            echo "FAIL portable losses, $what: the trainer failed: $(tail -1 "$tmp/log")"
+            failed=1
+            continue
+        fi
+        cut -d, -f1-4 "$tmp/raw.csv" > "$tmp/got.csv"
+        if cmp -s tests/reference/$model.csv "$tmp/got.csv"; then
+            echo "PASS portable losses, $what: equal to tests/reference/$model.csv in every byte"
+        else
+            echo "FAIL portable losses, $what: $(diff tests/reference/$model.csv "$tmp/got.csv" | sed -n 2,4p | tr '\n' ' ')"
+            failed=1
+        fi
+        if sha256sum < "$tmp/export/model.safetensors" | sed "s/-\$/$model/" | grep -qxFf - tests/reference/weights.sha256; then
+            echo "PASS portable weights, $what: the hash in tests/reference/weights.sha256"
+        else
+            echo "FAIL portable weights, $what: not the hash in tests/reference/weights.sha256"
+            failed=1
+        fi
+    done
 }
 
 native() {

@@ -131,14 +131,6 @@ static fsdp_status write_text(generator *g, const generate_options *opt, size_t 
     return fsdp_flush_stdout("");
 }
 
-static fsdp_status check_writes(const model *m)
-{
-    if (!m->family->is_images)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass the folder of a language model, such as gpt2 or llama",
-                      "generate: a %s model classifies images, it writes no text", m->family->name);
-}
-
 /* ---- model ---------------------------------------------------------------------------------- */
 
 static fsdp_status generate(const char *dir, const generate_options *opt)
@@ -155,7 +147,6 @@ import weights = {0 };
     GOTO_ON_FAIL(status, backend_check(opt->device), done);
     GOTO_ON_FAIL(status, import_model_config(dir, &config, &note), done);
     GOTO_ON_FAIL(status, model_create(&config, &m), done);
-    GOTO_ON_FAIL(status, check_writes(&m), done);
     const device_config dc = {.backend = backend_of(opt->device)->device,
                               .n_threads =
                                   opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};
