@@ -50,10 +50,10 @@ static void lower_run(const lowering *l, const char *plane, size_t y, size_t x, 
     const size_t bytes = dtype_bytes(l->type);
     const size_t before = y >= l->height ? n : x < l->width ? 0 : min_size(n, 0 - x);
     const size_t inside = min_size(n - before, l->width - (x + before));
-    memset(out, 0, before * bytes);
+    if (inside < n)
+        memset(out, 0, n * bytes);
     if (before < n)
         memcpy(out + before * bytes, plane + (y * l->width + x + before) * bytes, inside * bytes);
-    memset(out + (before + inside) * bytes, 0, (n - before - inside) * bytes);
 }
 
 /* Rows [row, row + m) and columns [begin, begin + n) of sample b's part of a matrix. */
@@ -67,12 +67,11 @@ static void lower_row(const lowering *l, block k, size_t r, char *out)
     const size_t K = l->kernel, i = (k.row + r) / K % K, j = (k.row + r) % K;
     const size_t channel = k.b * l->channels + (k.row + r) / K / K;
     const char *plane = row_at(l->in, channel * l->height * l->width, l->type);
-    for (size_t p = k.begin; p < k.begin + k.n;) {
-        const size_t y = p / l->out_width, x = p % l->out_width;
-        const size_t run = min_size(l->out_width - x, k.begin + k.n - p);
+    size_t y = k.begin / l->out_width, x = k.begin % l->out_width;
+    for (size_t done = 0, run; done < k.n; done += run, x = 0, y++) {
+        run = min_size(l->out_width - x, k.n - done);
         lower_run(l, plane, l->backward ? y - i : y + i, l->backward ? x - j : x + j, run,
-                  out + (p - k.begin) * dtype_bytes(l->type));
-        p += run;
+                  out + done * dtype_bytes(l->type));
     }
 }
 
@@ -98,12 +97,12 @@ typedef struct conv_job {
 ROW_FN void turn_weight(const conv_job *j, block k, void *out, dtype type)
 {
     const size_t square = j->l.kernel * j->l.kernel;
-    for (size_t r = 0; r < k.m; r++)
-        for (size_t c = 0; c < k.n; c++) {
-            const size_t from = (k.begin + c) / square * j->out_channels + k.row + r;
-            row_store(out, r * k.n + c,
-                      row_load(j->weight, from * square + (k.begin + c) % square, type), type);
-        }
+    for (size_t c = 0; c < k.n; c++) {
+        const size_t first = (k.begin + c) / square * j->out_channels + k.row;
+        const size_t at = first * square + (k.begin + c) % square;
+        for (size_t r = 0; r < k.m; r++)
+            row_store(out, r * k.n + c, row_load(j->weight, at + r * square, type), type);
+    }
 }
 
 /* A block of out = products [m, n] + bias. */
@@ -332,12 +331,15 @@ TILED(max_pool2d_backward, tiles_of(a->planes, tile_planes(a->height * a->width)
 ROW_FN void dropout_sample(const dropout_args *a, size_t i, dtype type)
 {
     const uint64_t first = (a->layer + 1) << 32;
+    const float scale = dropout_scale(a);
+    const uint32_t below = dropout_below(a);
     uint32_t words[4];
     for (size_t e = 0; e < a->width; e++) {
         const size_t at = i * a->width + e;
         if (e % 4 == 0)
             philox4x32_10(a->seed, first + e / 4, a->first_sample + i, words);
-        row_store(a->out, at, dropout_elem(row_load(a->in, at, type), a->p, words[e % 4]), type);
+        row_store(a->out, at, words[e % 4] < below ? 0.0f : row_load(a->in, at, type) * scale,
+                  type);
     }
 }
 

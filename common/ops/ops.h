@@ -222,9 +222,9 @@ typedef struct relu_backward_args {
 /* out = in / (1 - p) with probability 1 - p, else 0; out == in allowed. in [samples, width]. Its
  * gradient is the same call on the gradient of out.
  *
- * Element e of sample first_sample + i is dropped if word e of its Philox stream is below p * 2^32:
- * word e%4 of the call {counter: first_sample + i, stream: e/4 + 2^32 (layer + 1)} with the key
- * `seed`. So the choice depends on nothing else: not on which samples a call has. Streams below
+ * Element e of sample first_sample + i is dropped if its random word is below p * 2^32, rounded
+ * down: word e%4 of the call {counter: first_sample + i, stream: e/4 + 2^32 (layer + 1)} with the
+ * key `seed`. So the choice depends on nothing else: not on which samples a call has. Streams below
  * 2^32 are those of initial weights. [Srivastava et al. 2014]
  *
  *   width, layer  below 2^32

@@ -18,10 +18,9 @@ ROW_FN size_t pool_largest(const void *in, size_t at, size_t width, dtype type)
     for (size_t k = 1; k < 4; k++) {
         const size_t i = at + k % 2 + k / 2 * width;
         const float x = row_load(in, i, type);
-        if (x > most || x != x) {
-            best = i;
-            most = x;
-        }
+        const bool is_more = (x > most) | (x != x); /* no branch, which would be a coin toss */
+        best = is_more ? i : best;
+        most = is_more ? x : most;
     }
     return best;
 }
@@ -55,9 +54,14 @@ ROW_FN void max_pool2d_backward_plane(const max_pool2d_backward_args *a, size_t 
         }
 }
 
-/* dropout_elem -- x of a kept element, scaled; 0 of one that the random word drops. */
-ROW_FN float dropout_elem(float x, float p, uint32_t word)
+/* dropout_scale -- what kept elements are multiplied by. */
+ROW_FN float dropout_scale(const dropout_args *a)
 {
-    const float scale = (float)(1.0 / (1.0 - (double)p));
-    return (double)word < (double)p * 0x1p32 ? 0.0f : x * scale;
+    return (float)(1.0 / (1.0 - (double)a->p));
+}
+
+/* dropout_below -- the random words that drop an element are below this. */
+ROW_FN uint32_t dropout_below(const dropout_args *a)
+{
+    return (uint32_t)((double)a->p * 0x1p32);
 }

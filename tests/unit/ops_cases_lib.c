@@ -477,6 +477,76 @@ static fsdp_status run_norm(const ops_case *c, const ops *o, stream *s, ops_resu
     return finish(&in, status);
 }
 
+/* x: images, channels in and out, height, width, kernel; overwrite */
+static fsdp_status run_conv2d(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    arrays in = {.s = s};
+    const dtype t = r->type;
+    const conv_shape x = {c->x[0], c->x[1], c->x[2], c->x[3], c->x[4], c->x[5], t};
+    const size_t n_in = x.batch * x.in_channels * x.height * x.width;
+    const size_t n_w = x.out_channels * x.in_channels * x.kernel * x.kernel;
+    const size_t n_out =
+        x.batch * x.out_channels * (x.height + 1 - x.kernel) * (x.width + 1 - x.kernel);
+    const conv2d_args fwd = {.out = result(&in, r, n_out, t),
+                             .in = input(&in, n_in, t),
+                             .weight = input(&in, n_w, t),
+                             .bias = input(&in, x.out_channels, t),
+                             .shape = x};
+    fsdp_status status = o->conv2d(s, &fwd);
+    if (status == FSDP_OK)
+        status = o->conv2d_backward(
+            s, &(conv2d_backward_args){.d_in = result(&in, r, n_in, t),
+                                       .d_weight = result(&in, r, n_w, DTYPE_F32),
+                                       .d_bias = result(&in, r, x.out_channels, DTYPE_F32),
+                                       .d_out = input(&in, n_out, t),
+                                       .in = fwd.in,
+                                       .weight = fwd.weight,
+                                       .overwrite = c->x[6] == 1,
+                                       .shape = x});
+    return finish(&in, status);
+}
+
+/* x: planes, height, width */
+static fsdp_status run_max_pool2d(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    arrays in = {.s = s};
+    const size_t planes = c->x[0], height = c->x[1], width = c->x[2], n = planes * height * width;
+    const size_t n_out = planes * (height / 2) * (width / 2);
+    const void *x = input(&in, n, r->type);
+    fsdp_status status = o->max_pool2d(
+        s, &(max_pool2d_args){result(&in, r, n_out, r->type), x, planes, height, width, r->type});
+    if (status == FSDP_OK)
+        status = o->max_pool2d_backward(
+            s, &(max_pool2d_backward_args){result(&in, r, n, r->type), input(&in, n_out, r->type),
+                                           x, planes, height, width, r->type});
+    return finish(&in, status);
+}
+
+/* relu and dropout. x: samples, elements of one */
+static fsdp_status run_relu(const ops_case *c, const ops *o, stream *s, ops_result *r)
+{
+    arrays in = {.s = s};
+    const size_t elems = c->x[0] * c->x[1];
+    const void *x = input(&in, elems, r->type);
+    fsdp_status status =
+        o->relu(s, &(relu_args){result(&in, r, elems, r->type), x, elems, r->type});
+    if (status == FSDP_OK)
+        status = o->relu_backward(s, &(relu_backward_args){result(&in, r, elems, r->type),
+                                                           input(&in, elems, r->type), x, elems,
+                                                           r->type});
+    if (status == FSDP_OK)
+        status = o->dropout(s, &(dropout_args){.out = result(&in, r, elems, r->type),
+                                               .in = x,
+                                               .samples = c->x[0],
+                                               .width = c->x[1],
+                                               .p = 0.3f,
+                                               .seed = 5,
+                                               .first_sample = 70,
+                                               .layer = 2,
+                                               .type = r->type});
+    return finish(&in, status);
+}
+
 /* ---- the catalogue: 1, primes, both sides of tile edges, enough work for several threads ---- */
 
 static const ops_case CASES[] = {
@@ -573,19 +643,50 @@ static const ops_case BF16_CASES[] = {
     {"cross_entropy bf16 67x1003", run_cross_entropy, {67, 1003}},
 };
 
+/* Operations that only CPUs have; the second half of these is in bf16. */
+static const ops_case CPU_CASES[] = {
+    {"conv2d 1", run_conv2d, {1, 1, 1, 1, 1, 1}},
+    {"conv2d 3 images", run_conv2d, {3, 5, 7, 9, 11, 3, 1}},
+    {"conv2d blocks", run_conv2d, {2, 33, 65, 21, 20, 3}},
+    {"conv2d deep gradient", run_conv2d, {1, 1, 2, 49, 48, 5}},
+    {"conv2d no images", run_conv2d, {0, 2, 3, 5, 4, 2, 1}},
+    {"max_pool2d 1", run_max_pool2d, {1, 2, 2}},
+    {"max_pool2d 701 of 11x12", run_max_pool2d, {701, 11, 12}},
+    {"relu 3x5", run_relu, {3, 5}},
+    {"relu 131x1003", run_relu, {131, 1003}},
+    {"conv2d bf16 1", run_conv2d, {1, 1, 1, 1, 1, 1}},
+    {"conv2d bf16 3 images", run_conv2d, {3, 5, 7, 9, 11, 3, 1}},
+    {"conv2d bf16 blocks", run_conv2d, {2, 33, 65, 21, 20, 3}},
+    {"conv2d bf16 deep gradient", run_conv2d, {1, 1, 2, 49, 48, 5}},
+    {"conv2d bf16 no images", run_conv2d, {0, 2, 3, 5, 4, 2, 1}},
+    {"max_pool2d bf16 1", run_max_pool2d, {1, 2, 2}},
+    {"max_pool2d bf16 701 of 11x12", run_max_pool2d, {701, 11, 12}},
+    {"relu bf16 3x5", run_relu, {3, 5}},
+    {"relu bf16 131x1003", run_relu, {131, 1003}},
+};
+
 enum {
     N_CASES = sizeof CASES / sizeof CASES[0],
-    N_BF16_CASES = sizeof BF16_CASES / sizeof BF16_CASES[0]
+    N_BF16_CASES = sizeof BF16_CASES / sizeof BF16_CASES[0],
+    N_DEVICE_CASES = N_CASES + N_BF16_CASES,
+    N_CPU_CASES = sizeof CPU_CASES / sizeof CPU_CASES[0]
 };
 
 static const ops_case *case_of(size_t i)
 {
+    if (i >= N_DEVICE_CASES)
+        return &CPU_CASES[i - N_DEVICE_CASES];
     return i < N_CASES ? &CASES[i] : &BF16_CASES[i - N_CASES];
 }
 
 size_t ops_case_count(void)
 {
-    return N_CASES + N_BF16_CASES;
+    return N_DEVICE_CASES + N_CPU_CASES;
+}
+
+size_t ops_device_case_count(void)
+{
+    return N_DEVICE_CASES;
 }
 
 const char *ops_case_name(size_t i)
@@ -596,7 +697,10 @@ const char *ops_case_name(size_t i)
 ops_result ops_case_run(size_t i, const ops *o, stream *s)
 {
     ops_result r = {.data = malloc(RESULT_ELEMS * sizeof(float)),
-                    .type = i < N_CASES ? DTYPE_F32 : DTYPE_BF16};
+                    .type =
+                        i < N_CASES || (i >= N_DEVICE_CASES && i < N_DEVICE_CASES + N_CPU_CASES / 2)
+                            ? DTYPE_F32
+                            : DTYPE_BF16};
     r.status = case_of(i)->run(case_of(i), o, s, &r);
     FSDP_ASSERT(r.elems <= RESULT_ELEMS);
     return r;

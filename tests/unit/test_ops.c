@@ -99,9 +99,10 @@ static void test_fast_is_close_to_portable(void **state)
         ops_result portable = ops_case_run(i, ops_cpu_portable(), s);
         const bool deep = strstr(name, "deep") != NULL;
         const bool is_attention = strncmp(name, "attention", 9) == 0;
+        const bool is_conv = strncmp(name, "conv2d", 6) == 0;
         const double through_out = is_attention && fast.type == DTYPE_BF16 ? 1.0 / 64 : 0.0;
         const double rounding = fast.type == DTYPE_BF16 ? 1.0 / 128 : 0.0;
-        if (strncmp(name, "matmul", 6) != 0 && !is_attention)
+        if (strncmp(name, "matmul", 6) != 0 && !is_attention && !is_conv)
             expect_same_bits(fast.data, portable.data, fast.elems, name, "fast and portable");
         for (size_t e = 0; e < fast.elems; e++) {
             const double bound = 8.0 * FLT_EPSILON * (deep ? 2053 : 300) + through_out +
@@ -256,6 +257,16 @@ static void test_zero_counts_do_nothing(void **state)
             s, &(layernorm_backward_args){.d_gain = out, .cols = 3, .type = type}));
         OK(o->gelu(s, &(gelu_args){.out = out, .type = type}));
         OK(o->gelu_backward(s, &(gelu_backward_args){.d_in = out, .type = type}));
+        OK(o->conv2d(s, &(conv2d_args){.out = out, .shape = {0, 1, 2, 3, 3, 2, type}}));
+        OK(o->conv2d_backward(
+            s, &(conv2d_backward_args){.d_weight = out, .shape = {0, 1, 2, 3, 3, 2, type}}));
+        OK(o->max_pool2d(
+            s, &(max_pool2d_args){.out = out, .planes = 2, .height = 1, .width = 2, .type = type}));
+        OK(o->max_pool2d_backward(
+            s, &(max_pool2d_backward_args){.d_in = out, .height = 2, .width = 2, .type = type}));
+        OK(o->relu(s, &(relu_args){.out = out, .type = type}));
+        OK(o->relu_backward(s, &(relu_backward_args){.d_in = out, .type = type}));
+        OK(o->dropout(s, &(dropout_args){.out = out, .width = 3, .type = type}));
         OK(o->attention(s, &(attention_args){
                                .out = out, .shape = {.n_head = 2, .n_kv_head = 1, .type = type}}));
         OK(o->attention_backward(
@@ -304,6 +315,23 @@ static void test_allowed_aliasing(void **state)
     OK(o->gelu_backward(s, &(gelu_backward_args){out, d, in, N, DTYPE_F32}));
     OK(o->gelu_backward(s, &(gelu_backward_args){x, x, in, N, DTYPE_F32}));
     expect_same_bits(x, out, N, "gelu_backward", "d_in == d_out");
+
+    memcpy(x, in, sizeof x);
+    OK(o->relu(s, &(relu_args){out, in, N, DTYPE_F32}));
+    OK(o->relu(s, &(relu_args){x, x, N, DTYPE_F32}));
+    expect_same_bits(x, out, N, "relu", "in place");
+
+    memcpy(x, d, sizeof x);
+    OK(o->relu_backward(s, &(relu_backward_args){out, d, in, N, DTYPE_F32}));
+    OK(o->relu_backward(s, &(relu_backward_args){x, x, in, N, DTYPE_F32}));
+    expect_same_bits(x, out, N, "relu_backward", "d_in == d_out");
+
+    memcpy(x, in, sizeof x);
+    dropout_args drop = {.out = out, .in = in, .samples = ROWS, .width = COLS, .p = 0.5f};
+    OK(o->dropout(s, &drop));
+    drop.out = x, drop.in = x;
+    OK(o->dropout(s, &drop));
+    expect_same_bits(x, out, N, "dropout", "in place");
 
     memcpy(x, in, sizeof x);
     OK(o->add(s, &(add_args){out, in, d, N, DTYPE_F32}));
@@ -373,6 +401,31 @@ static void test_numbers_outside_the_vocabulary(void **state)
             assert_non_null(strstr(fsdp_error_get()->what, BAD[i] < 0 ? "-1" : "3"));
             device_close(d);
         }
+    }
+}
+
+static void test_bad_shapes(void **state)
+{
+    (void)state;
+    const ops *o = ops_cpu_fast();
+    for (size_t kernel = 0; kernel <= 6; kernel += 6) { /* images of 9 x 5 */
+        const conv_shape shape = {1, 1, 1, 9, 5, kernel, DTYPE_F32};
+        char got[32];
+        snprintf(got, sizeof got, "a kernel of %zu x %zu", kernel, kernel);
+        assert_int_equal(o->conv2d(s, &(conv2d_args){.shape = shape}), FSDP_EINVAL);
+        assert_non_null(strstr(fsdp_error_get()->what, got));
+        assert_non_null(strstr(fsdp_error_get()->what, "expected 1 to 5 rows"));
+        assert_int_equal(o->conv2d_backward(s, &(conv2d_backward_args){.shape = shape}),
+                         FSDP_EINVAL);
+    }
+    static const float BAD[] = {-0.1f, 1.0f, NAN};
+    for (int i = 0; i < 3; i++) {
+        float x = 1.0f;
+        assert_int_equal(
+            o->dropout(s,
+                       &(dropout_args){.out = &x, .in = &x, .samples = 1, .width = 1, .p = BAD[i]}),
+            FSDP_EINVAL);
+        assert_non_null(strstr(fsdp_error_get()->what, "expected 0 <= p < 1"));
     }
 }
 
@@ -473,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_allowed_aliasing),
         cmocka_unit_test(test_loss_in_two_calls),
         cmocka_unit_test(test_numbers_outside_the_vocabulary),
+        cmocka_unit_test(test_bad_shapes),
         cmocka_unit_test(test_error_of_a_tile_reaches_the_caller),
         cmocka_unit_test(test_sum_squares_adds),
         cmocka_unit_test(test_clip_coef),

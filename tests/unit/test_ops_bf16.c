@@ -151,6 +151,13 @@ static void test_unknown_types(void **state)
         o->attention(s, &(attention_args){.shape = {.type = u8}}),
         o->attention_backward(s, &(attention_backward_args){.shape = {.type = u8}}),
         o->cross_entropy(s, &(cross_entropy_args){.type = u8}),
+        o->conv2d(s, &(conv2d_args){.shape = {.kernel = 1, .type = u8}}),
+        o->conv2d_backward(s, &(conv2d_backward_args){.shape = {.kernel = 1, .type = u8}}),
+        o->max_pool2d(s, &(max_pool2d_args){.type = u8}),
+        o->max_pool2d_backward(s, &(max_pool2d_backward_args){.type = u8}),
+        o->relu(s, &(relu_args){.type = u8}),
+        o->relu_backward(s, &(relu_backward_args){.type = u8}),
+        o->dropout(s, &(dropout_args){.type = u8}),
     };
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         assert_int_equal(refused[i], FSDP_EINVAL);
@@ -270,6 +277,59 @@ EXPANDING(cross_entropy, a->type == DTYPE_F32, {
     x.d_logits = to_round(a->d_logits, a->rows * a->vocab);
     x.type = DTYPE_F32;
 })
+static size_t conv_weights(const conv_shape *x)
+{
+    return x->out_channels * x->in_channels * x->kernel * x->kernel;
+}
+static size_t conv_inputs(const conv_shape *x)
+{
+    return x->batch * x->in_channels * x->height * x->width;
+}
+static size_t conv_outputs(const conv_shape *x)
+{
+    return x->batch * x->out_channels * (x->height + 1 - x->kernel) * (x->width + 1 - x->kernel);
+}
+EXPANDING(conv2d, a->shape.type == DTYPE_F32, {
+    x.in = expanded(a->in, conv_inputs(&a->shape));
+    x.weight = expanded(a->weight, conv_weights(&a->shape));
+    x.bias = expanded(a->bias, a->shape.out_channels);
+    x.out = to_round(a->out, conv_outputs(&a->shape));
+    x.shape.type = DTYPE_F32;
+})
+EXPANDING(conv2d_backward, a->shape.type == DTYPE_F32, {
+    x.in = expanded(a->in, conv_inputs(&a->shape));
+    x.weight = expanded(a->weight, conv_weights(&a->shape));
+    x.d_out = expanded(a->d_out, conv_outputs(&a->shape));
+    x.d_in = to_round(a->d_in, conv_inputs(&a->shape));
+    x.shape.type = DTYPE_F32;
+})
+EXPANDING(max_pool2d, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->planes * a->height * a->width);
+    x.out = to_round(a->out, a->planes * (a->height / 2) * (a->width / 2));
+    x.type = DTYPE_F32;
+})
+EXPANDING(max_pool2d_backward, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->planes * a->height * a->width);
+    x.d_out = expanded(a->d_out, a->planes * (a->height / 2) * (a->width / 2));
+    x.d_in = to_round(a->d_in, a->planes * a->height * a->width);
+    x.type = DTYPE_F32;
+})
+EXPANDING(relu, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->elems);
+    x.out = to_round(a->out, a->elems);
+    x.type = DTYPE_F32;
+})
+EXPANDING(relu_backward, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->elems);
+    x.d_out = expanded(a->d_out, a->elems);
+    x.d_in = to_round(a->d_in, a->elems);
+    x.type = DTYPE_F32;
+})
+EXPANDING(dropout, a->type == DTYPE_F32, {
+    x.in = expanded(a->in, a->samples * a->width);
+    x.out = to_round(a->out, a->samples * a->width);
+    x.type = DTYPE_F32;
+})
 EXPANDING(attention, a->shape.type == DTYPE_F32, {
     const attention_shape *h = &a->shape;
     const size_t rows = h->batch * h->seq_len, kv = h->n_kv_head * h->head_dim;
@@ -309,6 +369,13 @@ static ops expanding_table(void)
     o.attention = expanding_attention;
     o.attention_backward = expanding_attention_backward;
     o.cross_entropy = expanding_cross_entropy;
+    o.conv2d = expanding_conv2d;
+    o.conv2d_backward = expanding_conv2d_backward;
+    o.max_pool2d = expanding_max_pool2d;
+    o.max_pool2d_backward = expanding_max_pool2d_backward;
+    o.relu = expanding_relu;
+    o.relu_backward = expanding_relu_backward;
+    o.dropout = expanding_dropout;
     return o;
 }
 

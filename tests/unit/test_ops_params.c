@@ -20,6 +20,7 @@ enum { OW_B = 2, OW_T = 3, OW_C = 70, OW_ROWS = OW_B * OW_T };
 /* All gradients of parameters that d_out [rows, C] makes, one after the other. */
 typedef struct param_grads {
     float bias[OW_C], norm_gain[OW_C], norm_bias[OW_C];
+    float conv_weight[2 * 3 * 4], conv_bias[2];
 } param_grads;
 
 static void add_grads(const float *d_out, size_t batch, bool overwrite, param_grads *g)
@@ -44,6 +45,13 @@ static void add_grads(const float *d_out, size_t batch, bool overwrite, param_gr
                                                            .rows = rows,
                                                            .cols = OW_C,
                                                            .overwrite = overwrite}));
+    /* [batch, 2, 4, 6] of d_out, [batch, 3, 5, 7] of x */
+    OK(o->conv2d_backward(s, &(conv2d_backward_args){.d_weight = g->conv_weight,
+                                                     .d_bias = g->conv_bias,
+                                                     .d_out = d_out,
+                                                     .in = x,
+                                                     .overwrite = overwrite,
+                                                     .shape = {batch, 3, 2, 5, 7, 2, DTYPE_F32}}));
 }
 
 static void test_overwrite(void **state)
