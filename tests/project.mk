@@ -3,12 +3,13 @@
 # Variables: OUT=dir  WITH=1,2  LAB6=1 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
 # A make of its own builds after deps.sh, so that it sees what was just installed.
-.PHONY: demo test-full report lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
-demo:  ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
+.PHONY: demo demo-mnist test-full report lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
+demo:        ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
+demo-mnist:  ## + the same with the tutorial's net: drawn digits, or MNIST=DIR with MNIST's files; DDP beside it
+demo demo-mnist:
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory all
-	tests/tools/demo.sh $(BUILD)
-
+	tests/tools/demo.sh $(BUILD) $(subst demo,,$(@:demo-%=%))
 test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device; FEW=1: a part
 
 test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour or more)

@@ -148,6 +148,7 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--model mnist*", "--gradient-checkpointing=mlp,every*", "leave attention and mlp out", NULL},
     {"--model mnist*", "--freeze transformer*", "conv1.weight", NULL},
     {"--model mnist*", "--freeze *.mlp*", "conv1.weight", NULL},
+    {"--model mnist*", "--seed 2*", NULL, NULL}, /* the seed orders images and drops elements */
     {"--model mnist*", "--val-data LICENSE*", "MNIST's files", NULL}, /* a text */
     {"--model llama*", "--freeze transformer*", "model.", NULL},      /* names of GPT-2's */
     {"--model llama*", "--freeze [*].bias", "model.", NULL},          /* it has none */

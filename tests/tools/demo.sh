@@ -1,19 +1,37 @@
 #!/bin/sh
-# demo.sh [BUILD] -- one training run on one device, the same by FSDP on several ranks, compared.
+# demo.sh [BUILD] [mnist] -- one training run on one device, the same by FSDP on several ranks, compared.
 #
 # Trains a small GPT-2 on the licence texts twice with the same global batch, then shows the losses
 # side by side, whether losses, gradient norms and weights are the same bits, what a rank holds and
 # sends beside the plan, the curves, and text from the trained model. Everything lands in
 # $BUILD/demo/. Exit status 0 only when both runs gave the same bits.
+# mnist: PyTorch's FSDP tutorial instead, in $BUILD/demo-mnist/: its net for MNIST by its recipe, two epochs of drawn digits, or
+# of MNIST's own files in the folder MNIST; a run by DDP too; and what a test set says after each quarter of an epoch.
 # DEMO_RANKS (4), DEMO_STEPS and DEMO_OPTIONS (options of build/fsdp_train) change what is run.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}
-OUT=$BUILD/demo
-RANKS=${DEMO_RANKS:-4}
-STEPS=${DEMO_STEPS:-800}
-OPTIONS=${DEMO_OPTIONS:---size small --n-layer 2 --d-model 128 --n-head 4 --seq-len 64 --global-batch 16
+case ${2:-} in
+mnist)
+    OUT=$BUILD/demo-mnist runs='single ddp fsdp' epoch=${MNIST:+938} epoch=${epoch:-128}
+    STEPS=${DEMO_STEPS:-$((2 * epoch))}
+    OPTIONS=${DEMO_OPTIONS:---model mnist --global-batch 64 --optimizer adadelta --lr 1 --lr-schedule step --lr-step-size $epoch
+         --lr-gamma 0.7 --warmup-steps 0 --clip-grad 0 --wrap size:20000 --eval-every $((epoch / 4))
+         ${MNIST:+--data $MNIST --val-data $MNIST} $([ -n "${MNIST:-}" ] || echo "--synthetic $((64 * epoch)) --val-data digits --eval-batches 32")}
+    ;;
+'')
+    OUT=$BUILD/demo runs='single fsdp'
+    STEPS=${DEMO_STEPS:-800}
+    OPTIONS=${DEMO_OPTIONS:---size small --n-layer 2 --d-model 128 --n-head 4 --seq-len 64 --global-batch 16
          --lr 2e-3 --min-lr 2e-4 --warmup-steps 50}
+    ;;
+*)
+    echo "demo.sh: got '$2', expected mnist, or nothing" >&2
+    echo 'HINT: make demo, or make demo-mnist' >&2
+    exit 2
+    ;;
+esac
+RANKS=${DEMO_RANKS:-4}
 . tests/tools/env.sh
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
 begun=$(date +%s)
@@ -29,11 +47,11 @@ train() {
     set -- "$@" $OPTIONS --steps "$STEPS" --reduction canonical --loss-csv "$OUT/$name.csv" \
         --memory-report "$OUT/$name-memory.csv" --export "$OUT/$name"
     echo "$*" | fold -s -w 110 | sed '2,$s/^/      /'
-    if [ -t 1 ]; then
+    if [ -t 1 ] && [ "$runs" = 'single fsdp' ]; then
         "$@" </dev/null
         return
     fi
-    { "$@" </dev/null; echo $? >"$OUT/status"; } | sed -u '/^peak memory/,/^done/{/^done/!d}'
+    { "$@" </dev/null; echo $? >"$OUT/status"; } | tee "$OUT/$name.log" | sed -u '/^peak memory/,/^done/{/^done/!d}'
     return "$(cat "$OUT/status")"
 }
 
@@ -46,6 +64,12 @@ fail() {
 title "1. One device"
 train single "$BUILD/fsdp_train" --parallel single || fail 'the run on one device failed' 'make doctor'
 title "2. FSDP on $RANKS ranks: every rank keeps 1/$RANKS of the parameters, gradients and optimizer state"
+case $runs in *ddp*)
+    echo "(first DDP on $RANKS ranks, for its time and memory)"
+    # shellcheck disable=SC2086 # LAUNCHER is a list of words
+    train ddp $LAUNCHER -n "$RANKS" "$BUILD/fsdp_train" --parallel ddp || fail 'the run by DDP failed' 'make doctor; the message above names the rank'
+    ;;
+esac
 # shellcheck disable=SC2086 # LAUNCHER is a list of words
 train fsdp $LAUNCHER -n "$RANKS" "$BUILD/fsdp_train" --parallel fsdp ||
     fail "the run on $RANKS ranks failed" 'make doctor; the message above names the rank'
@@ -59,11 +83,13 @@ paste -d, "$OUT/single.csv" "$OUT/fsdp.csv" | awk -F, -v every=$every -v ranks="
     END { if (line != "") print line }'
 same=1
 "$BUILD/fsdp_compare" "$OUT/single.csv" "$OUT/fsdp.csv" || same=0
-if cmp "$OUT/single/model.safetensors" "$OUT/fsdp/model.safetensors"; then
-    echo "weights: identical, all $(wc -c <"$OUT/fsdp/model.safetensors") bytes of model.safetensors"
-else
-    same=0
-fi
+for name in ${runs#single }; do
+    if cmp "$OUT/single/model.safetensors" "$OUT/$name/model.safetensors"; then
+        echo "weights of $name: identical, all $(wc -c <"$OUT/$name/model.safetensors") bytes of model.safetensors"
+    else
+        same=0
+    fi
+done
 
 title "4. What a rank holds at its peak, and sends in a step"
 awk -F, -v ranks="$RANKS" '
@@ -101,13 +127,30 @@ else
     echo 'SKIP plot: gnuplot is not installed'
 fi
 
-title "6. Text from the weights that the $RANKS ranks trained (a minute of training: no more than a taste)"
-# Three pieces of at most 64 bytes: no position behind --seq-len was ever trained.
-for prompt in 'You may ' 'This license ' 'the source code '; do
-    "$BUILD/fsdp_generate" "$OUT/fsdp" --prompt "$prompt" --length 48 --temperature 0.4 --top-k 10 >"$OUT/text" ||
-        fail 'build/fsdp_generate failed' "look at $OUT/fsdp"
-    tr '\n' ' ' <"$OUT/text" | sed 's/^/  | /; s/$/ .../' && echo
-done
+# scores NAME -- step, loss and accuracy of each evaluation
+scores() { sed -n 's/.*eval  step \([0-9]*\)  val loss \([^ ]*\)  accuracy \([^ ]*\) .*/\1 \2 \3/p' "$OUT/$1.log"; }
+
+if [ "$runs" = 'single fsdp' ]; then
+    title "6. Text from the weights that the $RANKS ranks trained (a minute of training: no more than a taste)"
+    # Three pieces of at most 64 bytes: no position behind --seq-len was ever trained.
+    for prompt in 'You may ' 'This license ' 'the source code '; do
+        "$BUILD/fsdp_generate" "$OUT/fsdp" --prompt "$prompt" --length 48 --temperature 0.4 --top-k 10 >"$OUT/text" ||
+            fail 'build/fsdp_generate failed' "look at $OUT/fsdp"
+        tr '\n' ' ' <"$OUT/text" | sed 's/^/  | /; s/$/ .../' && echo
+    done
+else
+    title "6. What the test set says: the sum of right answers is all-reduced"
+    for name in $runs; do scores "$name" >"$OUT/$name.scores"; done
+    printf '%6s  %14s  %9s  %14s  %9s\n' step 'loss, 1 device' accuracy "loss, $RANKS ranks" accuracy
+    paste -d ' ' "$OUT/single.scores" "$OUT/fsdp.scores" | awk '{ printf "%6d  %14s  %9s  %14s  %9s\n", $1, $2, $3, $5, $6 }'
+    cmp "$OUT/single.scores" "$OUT/fsdp.scores" && [ -s "$OUT/fsdp.scores" ] || same=0
+    title '7. DDP and FSDP: time of a step, and the most that rank 0 held'
+    for name in ddp fsdp; do
+        awk -F, -v name=$name '$1 == "memory" && $2 == "total" { printf "%-5s %7.2f MB", name, $3 / 1e6 }' "$OUT/$name-memory.csv"
+        sed -n 's/.*done: .*, \(.* ms per step\).*/  \1 (median)/p' "$OUT/$name.log"
+    done
+    what=", the test set's accuracy of $(awk 'END { print $3 }' "$OUT/fsdp.scores")"
+fi
 
 rank_bytes=$(awk -F, '$1 == "memory" && ($2 == "params_shard" || $2 == "optimizer") { n += $3 } END { print n }' "$OUT/fsdp-memory.csv")
 all_bytes=$(awk -F, '$1 == "memory" && ($2 ~ /^params/ || $2 == "optimizer") { n += $3 } END { print n }' "$OUT/single-memory.csv")
@@ -115,4 +158,4 @@ share=$(awk -v a="$rank_bytes" -v b="$all_bytes" 'BEGIN { printf "%.2f MB of %.2
 printf '\n'
 [ $same -eq 1 ] || fail "FSDP on $RANKS ranks and one device gave different bits" \
     "build/fsdp_compare $OUT/single.csv $OUT/fsdp.csv"
-echo "demo: FSDP on $RANKS ranks gave the same bits as one device in $STEPS steps (losses, norms, weights); a rank kept $share; $(($(date +%s) - begun)) s"
+echo "demo: FSDP on $RANKS ranks gave the same bits as one device in $STEPS steps (losses, norms, weights${what:-}); a rank kept $share; $(($(date +%s) - begun)) s"
