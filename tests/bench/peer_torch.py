@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The peer of build/fsdp_train: the same GPT-2, tokens and recipe in PyTorch, timed step by step.
+"""The peer of build/fsdp_train: the same model, tokens and recipe in PyTorch, timed step by step.
 
     build/fsdp_train ... --data TEXT --steps 0 --export-init INIT
     python tests/bench/peer_torch.py --parallel single --init INIT --data TEXT ...
     torchrun --nproc-per-node 2 tests/bench/peer_torch.py --parallel ddp|fsdp ...
 
-A plain GPT-2 (scaled_dot_product_attention, fused cross entropy, tied head) that starts from the trainer's own
-initial weights and reads the same sequences in the same order, so that the losses must agree: a peer that
+A plain GPT-2 (scaled_dot_product_attention, fused cross entropy, tied head), or transformers' LlamaForCausalLM where INIT
+holds a Llama. It starts from the trainer's own initial weights and reads the same sequences in the same order, so that the losses must agree: a peer that
 computes something else would show. `fsdp` is FSDP2: fully_shard on every block and on the root,
 `--param-dtype bf16` its MixedPrecisionPolicy (compute and all-gather in bf16, reduction in fp32); for `single`
 and `ddp` bf16 is autocast. The optimizer is torch.optim.AdamW, --adamw fused, foreach or for-loop; gradients are clipped by
@@ -90,13 +90,30 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), y.reshape(-1))
 
 
+class Llama(nn.Module):
+    def __init__(self, directory):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+        self.lm = LlamaForCausalLM._from_config(LlamaConfig.from_pretrained(directory), attn_implementation="sdpa")
+
+    @property
+    def h(self):
+        return self.lm.model.layers
+
+    def forward(self, x, y):
+        logits = self.lm(input_ids=x, use_cache=False).logits
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), y.reshape(-1))
+
+
 # names of the model's parameters and of GPT2LMHeadModel's export; a Linear there is stored [in, out]
 RENAMED = {"attn_proj": "attn.c_proj", "mlp_proj": "mlp.c_proj", "c_attn": "attn.c_attn", "c_fc": "mlp.c_fc"}
 
 
 def load_model(directory):
     with open(f"{directory}/config.json") as f:
-        model = GPT2(json.load(f))
+        config = json.load(f)
+    gpt2 = config["model_type"] == "gpt2"
+    model = GPT2(config) if gpt2 else Llama(directory)
     path = f"{directory}/model.safetensors"
     with open(path, "rb") as f:
         header_bytes = int.from_bytes(f.read(8), "little")
@@ -104,10 +121,10 @@ def load_model(directory):
     data = np.memmap(path, np.uint8, "r", 8 + header_bytes)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            theirs = "transformer." + ".".join(RENAMED.get(part, part) for part in name.split("."))
+            theirs = "transformer." + ".".join(RENAMED.get(part, part) for part in name.split(".")) if gpt2 else name[len("lm."):]
             begin, end = header[theirs]["data_offsets"]
             value = torch.from_numpy(np.array(data[begin:end]).view(np.float32).reshape(header[theirs]["shape"]))
-            stored_in_out = name.split(".")[-2] in RENAMED and value.dim() == 2
+            stored_in_out = gpt2 and name.split(".")[-2] in RENAMED and value.dim() == 2
             p.copy_(value.T if stored_in_out else value)
     return model
 
@@ -139,7 +156,10 @@ def parallelise(a, model):
         from torch.nn.parallel import DistributedDataParallel
         return DistributedDataParallel(model, gradient_as_bucket_view=True)
     if a.parallel == "fsdp":
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        try:
+            from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        except ImportError:  # PyTorch 2.5 and older
+            from torch.distributed._composable.fsdp import MixedPrecisionPolicy, fully_shard
         options = {}
         if a.param_dtype == "bf16":
             options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)

@@ -1,21 +1,21 @@
 #!/bin/bash
-# train.sh [BUILD] -- a training step of GPT-2 124M: ours beside PyTorch's.
+# train.sh [BUILD] -- a training step of GPT-2 124M, and of a Llama of that class: ours beside PyTorch's.
 #
 # Every case runs ours, the peer, ours again (BENCH_FULL=1: five turns, more steps, and the peer once with glibc's defaults for its
 # memory), so that a noisy minute hits both. Both start from the same weights, read the same tokens and end with the same loss, which the table shows. Steps 1 and 2 of a run are cold and carry
 # the memory's measurement; the others are pooled over the runs: median and quartiles.
 # llmc.sh then measures a step beside llm.c's trainer, in a table of its own.
-# BENCH_CASES="name ..." runs only those (llmc: that table); BENCH_SIZE (124m) is the model; PEER_ENV: see keep_blocks below.
+# BENCH_CASES="name ..." runs only those (llmc: that table); BENCH_SIZE (124m) is the GPT-2; PEER_ENV: see keep_blocks below.
 set -u
 . "${0%/*}/lib.sh"
 find_python
-title "train: one step of GPT-2 ${BENCH_SIZE:-124m}, ours and PyTorch's"
+title "train: one step of GPT-2 ${BENCH_SIZE:-124m} and Llama 124m, ours and PyTorch's"
 D=$OUT/train
 size=${BENCH_SIZE:-124m}
 steps=$([ -n "$FULL" ] && echo 12 || echo 6)
 turns=$([ -n "$FULL" ] && echo 'ours peer ours peer ours plain' || echo 'ours peer ours')
 
-# name, ranks, tokens of a sequence, options of fsdp_train, the peer's (none: compare with the case named after =)
+# name (llama-...: that model), ranks, tokens of a sequence, options of fsdp_train, the peer's (none: compare with the case named after =)
 CASES='
 single           1  64 --parallel single                      | --parallel single
 single-canonical 1  64 --parallel single --reduction canonical| =single
@@ -26,6 +26,8 @@ fsdp-2-canonical 2  64 --parallel fsdp --reduction canonical  | =fsdp-2
 fsdp-2-bf16      2  64 --parallel fsdp --param-dtype bf16     | --parallel fsdp --param-dtype bf16
 fsdp-4           4  64 --parallel fsdp                        | --parallel fsdp
 fsdp-2-t256      2 256 --parallel fsdp                        | --parallel fsdp
+llama-2-t256     2 256 --parallel fsdp                        | --parallel fsdp
+llama-2-t256-bf16 2 256 --parallel fsdp --param-dtype bf16    | --parallel fsdp --param-dtype bf16
 '
 
 for name in ${BENCH_CASES:-}; do
@@ -38,9 +40,23 @@ rm -rf "$D" && mkdir -p "$D"
 # The tokens: the project's own text, read as bytes by both sides.
 data=$D/text
 cat README.md WRITEUP.md LICENSE common/*/*.c >"$data"
-say "initial weights of $size for both sides"
-"$BUILD/fsdp_train" --size "$size" --parallel single --steps 0 --data "$data" --export-init "$D/init" >"$D/init.log" 2>&1 ||
-    fail "cannot export the initial weights: $(tail -1 "$D/init.log")" 'make, then try again'
+# model CASE -- sets $init and $options_of_model
+model() {
+    case $1 in
+    llama*) init=$D/init-llama options_of_model='--model llama --size 124m' ;;
+    *) init=$D/init options_of_model="--size $size" ;;
+    esac
+}
+
+# export_init CASE -- initial weights of its model, for both sides
+export_init() {
+    model "$1"
+    [ -d "$init" ] && return
+    say "initial weights for both sides: $options_of_model"
+    # shellcheck disable=SC2086
+    "$BUILD/fsdp_train" $options_of_model --parallel single --steps 0 --data "$data" --export-init "$init" >"$init.log" 2>&1 ||
+        fail "cannot export the initial weights: $(tail -1 "$init.log")" 'make, then try again'
+}
 
 # glibc hands blocks above 32 MB back to the system at every free, which costs the peer up to half of its step;
 # with this it keeps them. PEER_ENV= runs the peer with glibc's defaults: slower, and less memory.
@@ -65,7 +81,7 @@ run_ours() { # run_ours NAME OPTIONS
     local name=$1 launcher=''
     [ "$ranks" -gt 1 ] && launcher="$LAUNCHER -n $ranks"
     # shellcheck disable=SC2086
-    launch "$name" $launcher "$BUILD/fsdp_train" --size "$size" --seq-len "$seq" --global-batch 4 --steps "$steps" \
+    launch "$name" $launcher "$BUILD/fsdp_train" $options_of_model --seq-len "$seq" --global-batch 4 --steps "$steps" \
         --data "$data" --loss-csv "$D/$name.csv" $2
 }
 
@@ -76,7 +92,7 @@ run_peer() { # run_peer NAME OPTIONS
     # shellcheck disable=SC2086
     OMP_NUM_THREADS=$threads launch "$name" env -u OMP_WAIT_POLICY ${PEER_ENV-$keep_blocks} \
         $launcher tests/bench/peer_torch.py --threads $threads --seq-len "$seq" --global-batch 4 --steps "$steps" \
-        --data "$data" --init "$D/init" --csv "$D/$name.csv" $2
+        --data "$data" --init "$init" --csv "$D/$name.csv" $2
 }
 
 # pooled WHO CASE -- "median q1 q3 n" of the milliseconds of all runs, cold steps left out
@@ -91,6 +107,7 @@ while IFS='|' read -r ours peer; do
     [ -n "$name" ] && { [ -z "${BENCH_CASES:-}" ] || [[ " $BENCH_CASES " == *" $name "* ]]; } || continue
     peer=${peer# }
     turn=0
+    export_init "$name"
     for who in $turns; do
         turn=$((turn + 1))
         run=$name.$who.$turn
@@ -110,7 +127,18 @@ tests/bench/llmc.sh "$BUILD"
 llmc=$?
 
 roof=$(field "$OUT/roof.csv" fma_all_gflops)
-shape() { grep -oE "\"$1\":[[:space:]]*[0-9]+" "$D/init/config.json" | grep -oE '[0-9]+$'; }
+# shape FIELD -- of the config.json of $init
+shape() { grep -oE "\"$1\":[[:space:]]*[0-9]+" "$init/config.json" | grep -oE '[0-9]+$'; }
+
+# weights CASE -- "those of its model that are multiplied, blocks x width"
+weights() {
+    model "$1"
+    case $1 in
+    llama*) echo "$(shape num_hidden_layers) $(shape hidden_size) $(shape vocab_size) $(shape intermediate_size) $(shape num_attention_heads) $(
+        shape num_key_value_heads)" | awk '{ print $1 * (2 * $2 * $2 + 2 * $2 * $2 / $5 * $6 + 3 * $2 * $4) + $3 * $2, $1 * $2 }' ;;
+    *) echo "$(shape n_layer) $(shape n_embd) $(shape vocab_size)" | awk '{ print 12 * $1 * $2 * $2 + $3 * $2, $1 * $2 }' ;;
+    esac
+}
 echo 'case,ranks,T,ours ms,q1,q3,best,tokens/s,GFLOP/s,% of fp32 roof,peer ms,q1,q3,best,peer/ours,our loss,peer loss' >"$OUT/train.csv"
 echo 'case,ranks,T,ours: MB of a rank,of all,peer: MB of a rank,of all,with glibc defaults: MB of a rank,of all'  >"$OUT/train-memory.csv"
 while IFS='|' read -r ours peer; do
@@ -121,13 +149,13 @@ while IFS='|' read -r ours peer; do
     [ "${peer#=}" = "$peer" ] || theirs=${peer#=}
     echo "$name,$ranks,$seq,$(most ours "$name" 1),$(most ours "$name" 2),$(most peer "$theirs" 1),$(most peer "$theirs" 2),$(most plain "$theirs" 1),$(most plain "$theirs" 2)" >>"$OUT/train-memory.csv"
     echo "$name $ranks $seq $(pooled ours "$name") $(best ours "$name") $(pooled peer "$theirs") $(best peer "$theirs") $(
-        last_loss ours "$name") $(last_loss peer "$theirs" | grep . || echo -)"
-done <<<"$CASES" | awk -v roof="$roof" -v layers="$(shape n_layer)" -v width="$(shape n_embd)" -v vocab="$(shape vocab_size)" '
+        last_loss ours "$name") $(last_loss peer "$theirs" | grep . || echo -) $(weights "$name")"
+done <<<"$CASES" | awk -v roof="$roof" '
     function as(format, x) { return x == "-" ? "-" : sprintf(format, x) }
     {
         tokens = 4 * $3
         # forward and backward: 6 FLOP for every weight of a matmul and token; causal attention: 6 T C a layer and token
-        gflop = (6 * (12 * layers * width * width + vocab * width) + 6 * layers * $3 * width) * tokens / 1e9
+        gflop = (6 * $16 + 6 * $17 * $3) * tokens / 1e9
         rate = gflop / $4 * 1e3
         printf "%s,%d,%d,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%s,%s,%s,%s,%s,%s,%s\n", $1, $2, $3, $4, $5, $6, $8, tokens / $4 * 1e3,
             rate, 100 * rate / roof, as("%.0f", $9), as("%.0f", $10), as("%.0f", $11), as("%.0f", $13),
@@ -135,10 +163,10 @@ done <<<"$CASES" | awk -v roof="$roof" -v layers="$(shape n_layer)" -v width="$(
     }' >>"$OUT/train.csv"
 
 {
-    echo "## A training step of GPT-2 $size"
+    echo "## A training step of GPT-2 $size, and of Llama 124m"
     echo
     echo "Global batch 4 sequences of T tokens, AdamW, clipping. $(echo "$turns" | wc -w) turns ($turns), steps 3 to $steps pooled."
-    [ -n "$PYTHON" ] && echo "Peer: $("$PYTHON" -c 'import torch; print("PyTorch", torch.__version__)'), DDP and FSDP2 (fully_shard) on gloo, AdamW fused, glibc told to keep its blocks."
+    [ -n "$PYTHON" ] && echo "Peer: $("$PYTHON" -c 'import torch; print("PyTorch", torch.__version__)'), DDP and FSDP2 (fully_shard) on gloo, AdamW fused, glibc told to keep its blocks. llama: transformers' LlamaForCausalLM."
     [ -n "$PYTHON" ] || echo 'Peer: - (make bench-peers)'
     echo
     table "$OUT/train.csv"
@@ -150,9 +178,9 @@ done <<<"$CASES" | awk -v roof="$roof" -v layers="$(shape n_layer)" -v width="$(
 } >"$OUT/train.md"
 plot train <<END
 set style data histograms; set style histogram errorbars gap 2 lw 1; set style fill solid 0.8; set bars small
-set ylabel 'ms per step (median, quartiles)'; set yrange [0:*]; set xtics rotate by -25; set title 'One training step of GPT-2 $size, 4 sequences'
+set ylabel 'ms per step (median, quartiles)'; set yrange [0:*]; set xtics rotate by -25; set title 'One training step of GPT-2 $size and Llama 124m, 4 sequences'
 plot '$OUT/train.csv' skip 1 using 4:5:6:xtic(1) title 'this project', '' skip 1 using (valid(11) ? \$11 : 0):(valid(12) ? \$12 : 0):(valid(13) ? \$13 : 0) title 'PyTorch'
 END
 say "train: $(awk -F, 'NR > 1 && $15 != "-" { n++; if ($15 >= 1) a++ } END { printf "%d of %d cases are at least as fast as their peer", a, n }' "$OUT/train.csv")"
-rm -f "$D/init/model.safetensors" # large, and the trainer makes it again
+rm -f "$D"/init*/model.safetensors # large, and the trainer makes it again
 exit $llmc
