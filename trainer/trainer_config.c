@@ -70,7 +70,7 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "model family (auto: what --init-from has, or gpt2)"},
     {OPTION("size", size), .arg = "PRESET",
      .help = "gpt2: tiny, small, 124m, 355m, 774m, 1558m, xl-2l; llama: tiny, small, 124m, llama2-7b, -13b, -70b, llama3-8b, -70b, "
-             "llama3.1-8b, -70b, -405b (default: tiny, or what --init-from has)"},
+             "llama3.1-8b, -70b, -405b, cs336-xl; mnist: net, tiny (default: the first, or what --init-from has)"},
     {OPTION("n-layer", n_blocks), .max = 1000, .help = "blocks (0: the preset's)"},
     {OPTION("n-head", n_head), .max = 1000, .help = "attention heads (0: the preset's)"},
     {OPTION("n-kv-head", n_kv_head), .max = 1000, .help = "llama: heads of keys and values (0: the preset's, or --n-head)"},
@@ -107,7 +107,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("no-grad-norm", no_grad_norm),
      .help = "do not find the gradients' norm, which plain sgd needs for clipping alone: with --clip-grad 0 a step has no all-reduce"},
     {OPTION("data", data), .arg = "PATH", .group = "Data and files",
-     .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts)"},
+     .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts); mnist: a folder with MNIST's files (default: digits are drawn)"},
     {OPTION("synthetic", synthetic_tokens), .max = 1e9,
      .help = "train on N tokens of made-up text, or N drawn digits, the same on every machine, in place of --data"},
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus; mnist: a folder with the files of t10k, or digits: other drawn ones"},

@@ -14,7 +14,8 @@ static const double SMOOTHING = 0.1; /* weight of the newest step in the moving 
 struct progress {
     FILE *out;
     bool is_terminal;
-    int64_t total_steps, tokens_per_step;
+    int64_t total_steps, per_step;
+    const char *unit;
     int64_t log_every; /* steps */
     double mean_ms;    /* moving mean; 0 before the first step */
     double drawn_s;    /* when the line was last drawn; 0: never */
@@ -50,7 +51,8 @@ static void format_rate(double per_s, char *buf, size_t buf_bytes)
         snprintf(buf, buf_bytes, "%.1fM", per_s * 1e-6);
 }
 
-progress *progress_open(FILE *out, int64_t total_steps, int64_t tokens_per_step, bool is_rank0)
+progress *progress_open(FILE *out, int64_t total_steps, int64_t per_step, const char *unit,
+                        bool is_rank0)
 {
     progress *p = is_rank0 ? calloc(1, sizeof *p) : NULL;
     if (!p)
@@ -58,7 +60,8 @@ progress *progress_open(FILE *out, int64_t total_steps, int64_t tokens_per_step,
     p->out = out;
     p->is_terminal = isatty(fileno(out)) == 1;
     p->total_steps = total_steps;
-    p->tokens_per_step = tokens_per_step;
+    p->per_step = per_step;
+    p->unit = unit;
     p->log_every = total_steps <= LOG_LINES ? 1 : (total_steps + LOG_LINES - 1) / LOG_LINES;
     return p;
 }
@@ -94,13 +97,13 @@ void progress_step(progress *p, int64_t step, double loss, double grad_norm, dou
         snprintf(norm, sizeof norm, "  grad_norm %.4f", grad_norm);
     /* The redrawn line shows the mean, which stays readable. A log shows each step's own figure. */
     double rate_ms = p->is_terminal ? p->mean_ms : ms;
-    format_rate((double)p->tokens_per_step * 1e3 / rate_ms, rate, sizeof rate);
+    format_rate((double)p->per_step * 1e3 / rate_ms, rate, sizeof rate);
     int64_t steps_left = is_last ? 0 : p->total_steps - steps_done;
     format_duration((double)steps_left * p->mean_ms * 1e-3, eta, sizeof eta);
     if (mem_bytes > 0)
         format_bytes(mem_bytes, memory, sizeof memory);
-    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f%s  %.1f ms  %s tok/s  ETA %s%s%s",
-             (long long)steps_done, (long long)p->total_steps, loss, norm, ms, rate, eta,
+    snprintf(line, sizeof line, "step %lld/%lld  loss %.4f%s  %.1f ms  %s %s/s  ETA %s%s%s",
+             (long long)steps_done, (long long)p->total_steps, loss, norm, ms, rate, p->unit, eta,
              mem_bytes > 0 ? "  mem " : "", memory);
     if (p->is_terminal) {
         draw_on_terminal(p, line, is_last);

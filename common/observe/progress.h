@@ -15,8 +15,10 @@ typedef struct progress progress;
 
 /* progress_open -- returns NULL on other ranks, and if there is no memory: progress is no reason to
  * stop training. The functions below do nothing with NULL.
- *   out  borrowed until progress_close */
-progress *progress_open(FILE *out, int64_t total_steps, int64_t tokens_per_step, bool is_rank0);
+ *   out       borrowed until progress_close
+ *   per_step  how many of unit, "tok" or "img", a step computes */
+progress *progress_open(FILE *out, int64_t total_steps, int64_t per_step, const char *unit,
+                        bool is_rank0);
 
 /* progress_step -- step `step` (from 0) took `ms` milliseconds.
  *   grad_norm  NaN leaves it out

@@ -129,7 +129,8 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
     if (setup->log)
-        l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len, true);
+        l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len,
+                                    l->logits ? "img" : "tok", true);
     return c->loss_csv ? loss_csv_open(&l->csv, c->loss_csv, setup->first_step) : FSDP_OK;
 }
 

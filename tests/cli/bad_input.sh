@@ -151,6 +151,7 @@ refused 1 'heads of an odd width' 'llama: heads of width 9, expected an even num
 refused 1 'an unknown model' "--model: got 'bert', expected one of auto\|gpt2\|llama" 'default' --model bert
 refused 1 'an unknown size' "llama: no size '7b', expected one of tiny\|small" 'pass --size with one of' --model llama --size 7b
 refused12 'more tokens than rotary positions' '--seq-len: got 1000, expected at most 256, the positions' '--n-positions .*--seq-len' --model llama --seq-len 1000
+refused 1 'a folder without images' '/nowhere/train-images-idx3-ubyte: No such file' "MNIST's files" --model mnist --d-model 4 --n-layer 0 --n-head 0 --seq-len 1 --synthetic 0 --data /nowhere
 refused12 'more tokens than positions' '--seq-len: got 1000, expected at most 256' '--n-positions .*--seq-len' --seq-len 1000
 refused12 'fewer positions than tokens' '--seq-len: got 16, expected at most 15, the positions' 'pass --n-positions' --n-positions 15
 refused 1 'positions that are no number' "--n-positions: got 'many', expected a whole number from 0" 'describes --n-positions' --n-positions many

@@ -174,7 +174,7 @@ static void test_format_bytes(void **state)
 static char *log_of(int64_t first_step, int64_t total_steps, double ms)
 {
     FILE *f = tmpfile();
-    progress *p = progress_open(f, total_steps, 1024, true);
+    progress *p = progress_open(f, total_steps, 1024, "tok", true);
     for (int64_t step = first_step; step < total_steps; step++)
         progress_step(p, step, 10.0 / (double)(step + 1), 0.5, ms, 1234567);
     progress_close(p);
@@ -223,7 +223,7 @@ static void test_eta_and_rate(void **state)
                            "ETA 1h05m"));       /* 3900 s */
     assert_non_null(strstr(text, "ETA 3m20s")); /* 200 s */
     FILE *f = tmpfile(); /* the ETA follows a moving mean: 100 s + 0.1 * (200 s - 100 s) */
-    progress *p = progress_open(f, 3, 1024, true);
+    progress *p = progress_open(f, 3, 1024, "tok", true);
     progress_step(p, 0, 1, 1, 100e3, 0);
     progress_step(p, 1, 1, 1, 200e3, 0);
     progress_close(p);
@@ -240,7 +240,7 @@ static void test_other_ranks_are_silent(void **state)
 {
     (void)state;
     FILE *f = tmpfile();
-    progress *p = progress_open(f, 10, 1, false);
+    progress *p = progress_open(f, 10, 1, "tok", false);
     assert_null(p);
     progress_step(p, 0, 1, 1, 1, 1);
     progress_close(p);
@@ -288,7 +288,7 @@ static void test_terminal(void **state)
     (void)state;
     terminal *t = terminal_open(200);
     double start_s = clock_now_s();
-    progress *p = progress_open(t->slave, 400, 1000, true);
+    progress *p = progress_open(t->slave, 400, 1000, "tok", true);
     for (int step = 0; step < 400; step++) {
         progress_step(p, step, 3.25, 1.5, 1.0, 5000000);
         usleep(1000);
@@ -317,7 +317,7 @@ static void test_terminal_shows_the_mean_rate(void **state)
 {
     (void)state;
     terminal *t = terminal_open(200);
-    progress *p = progress_open(t->slave, 2, 1000, true);
+    progress *p = progress_open(t->slave, 2, 1000, "tok", true);
     progress_step(p, 0, 1, 1, 1.0, 0);
     progress_step(p, 1, 1, 1, 2.0, 0); /* mean 1.1 ms */
     terminal_await(t, "2.0 ms");
@@ -332,7 +332,7 @@ static void test_narrow_terminal_does_not_wrap(void **state)
 {
     (void)state;
     terminal *t = terminal_open(30);
-    progress *p = progress_open(t->slave, 1, 1000, true);
+    progress *p = progress_open(t->slave, 1, 1000, "tok", true);
     progress_step(p, 0, 3.25, 1.5, 1.0, 5000000);
     terminal_await(t, "\033[K");
     assert_string_equal(t->text, "\rstep 1/1  loss 3.2500  grad_n\033[K"); /* 29 characters */
