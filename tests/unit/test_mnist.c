@@ -1,0 +1,537 @@
+/* test_mnist.c -- the net for MNIST: names and initial values, the loss and every gradient against
+ * differences of a net in double precision, dropout, second forwards, and a few steps of training.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/device/device.h"
+#include "common/model/family.h"
+#include "common/model/generate.h"
+#include "common/model/init.h"
+#include "common/model/runner.h"
+#include "tests/unit/unit_lib.h"
+
+enum { N_PARAMS = 8, N_LAYERS = 4, PIXELS = 784, CLASSES = 10, MOST = 8 };
+enum { CONV1 = 32 * 26 * 26, CONV2 = 64 * 24 * 24, POOL = 64 * 12 * 12, FC1 = 128 };
+
+/* A net with its parameters, their gradients and a micro-batch. */
+typedef struct net {
+    model m;
+    device *dev;
+    model_views views;
+    float pixels[MOST * PIXELS];
+    uint16_t rounded[MOST * PIXELS];
+    int32_t targets[MOST];
+    float loss, logits[MOST * CLASSES]; /* of the last run; logits of an evaluation */
+} net;
+
+/* The runs that are compared differ in these. */
+typedef struct call {
+    const ops *o;
+    size_t batch, first; /* of the net's images */
+    grad_acc_mode mode;
+    bool evaluates, again; /* again: the first three layers run forward twice */
+    dtype type;
+    uint64_t seed, first_sample;
+} call;
+
+static model_config config(void)
+{
+    model_config c;
+    OK(model_preset("mnist", NULL, &c));
+    return c;
+}
+
+static void net_open(net *n, dtype type)
+{
+    const model_config c = config();
+    OK(model_create(&c, &n->m));
+    OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &n->dev));
+    OK(model_views_init(&n->m, &n->views));
+    for (int p = 0; p < n->m.n_params; p++) {
+        const param_spec *spec = &n->m.params[p];
+        float *x = malloc(spec->elems * sizeof *x);
+        param_init_range(spec, p, 7, 0, spec->elems, x);
+        for (size_t i = 0; i < spec->elems && type == DTYPE_BF16; i++)
+            ((uint16_t *)x)[i] = bf16_from_f32(x[i]);
+        n->views.params[p] = x;
+        n->views.grads[p] = malloc(spec->elems * sizeof(float));
+        memset(n->views.grads[p], 0xff, spec->elems * sizeof(float)); /* NaN */
+    }
+    const param_spec pixels = {.elems = MOST * PIXELS, .init = INIT_NORMAL, .init_scale = 1.0f};
+    param_init_range(&pixels, 99, 7, 0, pixels.elems, n->pixels);
+    for (size_t i = 0; i < MOST * PIXELS; i++)
+        n->rounded[i] = bf16_from_f32(n->pixels[i]);
+    for (int32_t i = 0; i < MOST; i++)
+        n->targets[i] = i * 7 % CLASSES;
+}
+
+static void net_close(net *n)
+{
+    for (int p = 0; p < n->m.n_params; p++) {
+        free(n->views.params[p]);
+        free(n->views.grads[p]);
+    }
+    model_views_free(&n->views);
+    device_close(n->dev);
+    model_free(&n->m);
+}
+
+static fsdp_status run_again(runner *r, int first, int last)
+{
+    for (int i = first; i <= last; i++)
+        TRY(runner_layer_again(r, i, i < last));
+    return FSDP_OK;
+}
+
+/* One micro-step. Gradients are of the sum over the images. */
+static fsdp_status net_run(net *n, const call *c)
+{
+    static const int UNITS[N_LAYERS] = {1, 2, 3, 0};
+    static const int SEGMENTS[N_LAYERS] = {0, 1, 2, NO_SEGMENT};
+    const void *inputs = c->type == DTYPE_BF16 ? (const void *)(n->rounded + c->first * PIXELS)
+                                               : (const void *)(n->pixels + c->first * PIXELS);
+    runner *r;
+    OK(runner_create(&(runner_config){.run = {.m = &n->m,
+                                              .ops = c->o,
+                                              .dev = n->dev,
+                                              .mode = c->mode,
+                                              .batch = c->batch,
+                                              .seq_len = 1,
+                                              .grad_accum = 1,
+                                              .seed = c->seed,
+                                              .param_dtype = c->type},
+                                      .layer_unit = UNITS,
+                                      .n_units = N_LAYERS,
+                                      .segment = c->again ? SEGMENTS : NULL,
+                                      .run_again = run_again,
+                                      .views = &n->views},
+                     &r));
+    memset(n->logits, 0xff, sizeof n->logits);
+    fsdp_status status = runner_forward(r, &(micro_step){.inputs = inputs,
+                                                         .targets = n->targets + c->first,
+                                                         .first_sample = c->first_sample,
+                                                         .n_micro = 1,
+                                                         .training = !c->evaluates,
+                                                         .logits = n->logits,
+                                                         .loss = &n->loss});
+    if (status == FSDP_OK && !c->evaluates)
+        status = runner_backward(r);
+    runner_free(r);
+    return status;
+}
+
+static fsdp_status no_dropout(stream *s, const dropout_args *a)
+{
+    if (a->out != a->in)
+        return device_copy(s, a->out, a->in, a->samples * a->width * sizeof(float));
+    return FSDP_OK;
+}
+
+static fsdp_status refused_dropout(stream *s, const dropout_args *a)
+{
+    (void)s, (void)a;
+    return fsdp_error(FSDP_EINVAL, "", "dropout was called");
+}
+
+/* ---- names and initial values ---------------------------------------------------------------- */
+
+/* The tutorial's state_dict(). */
+static void test_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t dims[PARAM_MAX_DIMS], fan_in;
+        int block;
+    } PARAMS[N_PARAMS] = {
+        {"conv1.weight", {32, 1, 3, 3}, 9, 0},    {"conv1.bias", {32}, 9, 0},
+        {"conv2.weight", {64, 32, 3, 3}, 288, 1}, {"conv2.bias", {64}, 288, 1},
+        {"fc1.weight", {128, 9216}, 9216, 2},     {"fc1.bias", {128}, 9216, 2},
+        {"fc2.weight", {10, 128}, 128, -1},       {"fc2.bias", {10}, 128, -1},
+    };
+    static net n;
+    net_open(&n, DTYPE_F32);
+    assert_int_equal(n.m.n_params, N_PARAMS);
+    assert_int_equal(n.m.n_param_elems, 1199882);
+    assert_int_equal(n.m.input.width, PIXELS);
+    for (int p = 0; p < N_PARAMS; p++) {
+        const param_spec *spec = &n.m.params[p];
+        const float bound = 1.0f / sqrtf((float)PARAMS[p].fan_in), *x = n.views.params[p];
+        float most = 0.0f;
+        assert_string_equal(spec->name, PARAMS[p].name);
+        assert_memory_equal(spec->dims, PARAMS[p].dims, sizeof spec->dims);
+        assert_int_equal(n.m.layers[p / 2].block, PARAMS[p].block);
+        for (size_t i = 0; i < spec->elems; i++)
+            most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+        assert_true(most <= bound && most > bound * (spec->elems > 10 ? 0.9f : 0.5f));
+    }
+    net_close(&n);
+}
+
+static void test_sizes_refused(void **state)
+{
+    (void)state;
+    model_config c = config();
+    model m;
+    c.n_blocks = 5;
+    assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
+    assert_says("mnist: n-layer is 5, expected 3");
+    c = config();
+    c.d_model = 64;
+    assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
+    assert_says("mnist: d-model is 64, expected 0");
+    c = config();
+    OK(model_create(&c, &m));
+    generator *g;
+    assert_int_equal(generator_create(&m, NULL, ops_cpu_fast(), NULL, &g), FSDP_EINVAL);
+    assert_says("reads images, expected a model of texts");
+    model_free(&m);
+}
+
+/* ---- against a net in double precision --------------------------------------------------------
+ */
+
+/* What the loss is a function of: the parameters, and 0 or the scale of each element where dropout
+ * is. */
+typedef struct point {
+    double *params[N_PARAMS];
+    const float *pixels, *mask2, *mask1; /* of one image; masks [POOL], [FC1] or NULL */
+    int32_t target;
+} point;
+
+static double positive(double x)
+{
+    return x > 0.0 ? x : 0.0;
+}
+
+/* out [O, S-2, S-2] = relu(conv(in [C, S, S])). */
+static void conv_double(const double *in, size_t C, size_t S, const double *w, const double *b,
+                        size_t O, double *out)
+{
+    const size_t T = S - 2;
+    for (size_t o = 0; o < O; o++)
+        for (size_t y = 0; y < T; y++)
+            for (size_t x = 0; x < T; x++) {
+                double sum = b[o];
+                for (size_t c = 0; c < C; c++)
+                    for (size_t k = 0; k < 9; k++)
+                        sum += in[(c * S + y + k / 3) * S + x + k % 3] * w[(o * C + c) * 9 + k];
+                out[(o * T + y) * T + x] = positive(sum);
+            }
+}
+
+static double loss_of(const point *at)
+{
+    static double pixels[PIXELS], x1[CONV1], x2[CONV2], pool[POOL], hidden[FC1], logits[CLASSES];
+    double *const *p = at->params, sum = 0.0;
+    for (size_t i = 0; i < PIXELS; i++)
+        pixels[i] = (double)at->pixels[i];
+    conv_double(pixels, 1, 28, p[0], p[1], 32, x1);
+    conv_double(x1, 32, 26, p[2], p[3], 64, x2);
+    for (size_t i = 0; i < POOL; i++) {
+        const double *x = x2 + (i / 144 * 24 + i / 12 % 12 * 2) * 24 + i % 12 * 2;
+        pool[i] = fmax(fmax(x[0], x[1]), fmax(x[24], x[25]));
+        pool[i] *= at->mask2 ? (double)at->mask2[i] : 1.0;
+    }
+    for (size_t o = 0; o < FC1; o++) {
+        hidden[o] = p[5][o];
+        for (size_t i = 0; i < POOL; i++)
+            hidden[o] += pool[i] * p[4][o * POOL + i];
+        hidden[o] = positive(hidden[o]) * (at->mask1 ? (double)at->mask1[o] : 1.0);
+    }
+    for (size_t o = 0; o < CLASSES; o++) {
+        logits[o] = p[7][o];
+        for (size_t i = 0; i < FC1; i++)
+            logits[o] += hidden[i] * p[6][o * FC1 + i];
+        sum += exp(logits[o]);
+    }
+    return log(sum) - logits[at->target];
+}
+
+enum { BATCH = 2 };
+static const call CALL = {
+    .batch = BATCH, .mode = GRAD_ACC_CANONICAL, .seed = 5, .first_sample = 60};
+
+/* What dropout multiplies each element by, of `width` for each image, in layer `number`. */
+static float *mask_of(const net *n, size_t width, float p, uint64_t number)
+{
+    float *x = malloc(BATCH * width * sizeof *x);
+    for (size_t i = 0; i < BATCH * width; i++)
+        x[i] = 1.0f;
+    OK(ops_cpu_portable()->dropout(device_compute_stream(n->dev),
+                                   &(dropout_args){.out = x,
+                                                   .in = x,
+                                                   .samples = BATCH,
+                                                   .width = width,
+                                                   .p = p,
+                                                   .seed = CALL.seed,
+                                                   .first_sample = CALL.first_sample,
+                                                   .layer = number}));
+    return x;
+}
+
+typedef struct oracle {
+    const net *n;
+    double *params[N_PARAMS];
+    float *mask2, *mask1; /* [BATCH] of each; NULL: no dropout */
+} oracle;
+
+static double batch_loss(const oracle *x)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < BATCH; i++) {
+        point at = {.pixels = x->n->pixels + i * PIXELS,
+                    .mask2 = x->mask2 ? x->mask2 + i * POOL : NULL,
+                    .mask1 = x->mask1 ? x->mask1 + i * FC1 : NULL,
+                    .target = x->n->targets[i]};
+        memcpy(at.params, x->params, sizeof at.params);
+        sum += loss_of(&at);
+    }
+    return sum;
+}
+
+/* The loss's slope along dir, by its values H before and after. In double these are off by some
+ * 1e-14, so the slope by 1e-6; and a step of H meets no edge of relu or of max-pooling but by rare
+ * chance: the numbers here are fixed, and are the same on every machine. */
+static double slope(const oracle *x, int p, const float *dir)
+{
+    static const double H = 1e-8;
+    const size_t n = x->n->m.params[p].elems;
+    double at[2];
+    for (int side = 0; side < 2; side++) {
+        const float *now = x->n->views.params[p];
+        for (size_t i = 0; i < n; i++)
+            x->params[p][i] = (double)now[i] + (side ? H : -H) * (double)dir[i];
+        at[side] = batch_loss(x);
+        for (size_t i = 0; i < n; i++)
+            x->params[p][i] = (double)now[i];
+    }
+    return (at[1] - at[0]) / (2 * H);
+}
+
+/* A gradient g that is right gives the slope g . d in any direction d of +-1. Roundings make each
+ * element wrong by some 1e-6 of its size, which in g . d add up to some 1e-6 |g|. One wrong element
+ * of n is usually wrong by |g| / sqrt(n), more than 9e-4 |g| here; the bound is 2e-5 |g|. */
+static void check_gradient(const oracle *x, int p)
+{
+    const param_spec *spec = &x->n->m.params[p];
+    const param_spec any = {.elems = spec->elems, .init = INIT_UNIFORM, .init_scale = 1.0f};
+    const float *g = x->n->views.grads[p];
+    float *dir = malloc(spec->elems * sizeof *dir);
+    for (uint64_t trial = 0; trial < 2; trial++) {
+        double expected = 0.0, squares = 0.0;
+        param_init_range(&any, p, 100 + trial, 0, any.elems, dir);
+        for (size_t i = 0; i < any.elems; i++) {
+            dir[i] = dir[i] > 0.0f ? 1.0f : -1.0f;
+            expected += (double)g[i] * (double)dir[i];
+            squares += (double)g[i] * (double)g[i];
+        }
+        const double got = slope(x, p, dir);
+        if (!(fabs(got - expected) <= 2e-5 * sqrt(squares) + 2e-6))
+            fail_msg("%s: slope %.9g, gradient %.9g, |g| %.3g", spec->name, got, expected,
+                     sqrt(squares));
+    }
+    free(dir);
+}
+
+static void check_net(const ops *o, bool drops)
+{
+    static net n;
+    net_open(&n, DTYPE_F32);
+    call c = CALL;
+    c.o = o;
+    OK(net_run(&n, &c));
+    oracle x = {.n = &n};
+    if (drops) {
+        x.mask2 = mask_of(&n, POOL, 0.25f, 1);
+        x.mask1 = mask_of(&n, FC1, 0.5f, 2);
+    }
+    for (int p = 0; p < N_PARAMS; p++) {
+        x.params[p] = malloc(n.m.params[p].elems * sizeof(double));
+        for (size_t i = 0; i < n.m.params[p].elems; i++)
+            x.params[p][i] = (double)((float *)n.views.params[p])[i];
+    }
+    assert_true(fabs(batch_loss(&x) - (double)n.loss) < 2e-6);
+    for (int p = 0; p < N_PARAMS; p++)
+        check_gradient(&x, p);
+    for (int p = 0; p < N_PARAMS; p++)
+        free(x.params[p]);
+    free(x.mask2);
+    free(x.mask1);
+    net_close(&n);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    ops o = *ops_cpu_portable();
+    check_net(&o, true);
+    o.dropout = no_dropout;
+    check_net(&o, false);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------
+ */
+
+static void same_gradients(const net *a, const net *b)
+{
+    for (int p = 0; p < N_PARAMS; p++)
+        if (!b->m.params[p].frozen)
+            assert_memory_equal(a->views.grads[p], b->views.grads[p],
+                                a->m.params[p].elems * sizeof(float));
+}
+
+/* Logits of image i of a and image j of b: the same bits or not. */
+static bool same_logits(const net *a, size_t i, const net *b, size_t j)
+{
+    return memcmp(a->logits + i * CLASSES, b->logits + j * CLASSES, CLASSES * sizeof(float)) == 0;
+}
+
+static net one, two;
+
+static void both_open(dtype type)
+{
+    net_open(&one, type);
+    net_open(&two, type);
+}
+
+static void both_close(void)
+{
+    net_close(&one);
+    net_close(&two);
+}
+
+/* A second forward drops the same elements, and neither it nor the number of samples of a call
+ * changes a bit. */
+static void test_calls(void **state)
+{
+    (void)state;
+    const ops *o = ops_cpu_portable();
+    both_open(DTYPE_F32);
+    call c = {.o = o, .batch = MOST, .mode = GRAD_ACC_CANONICAL, .seed = 5, .first_sample = 60};
+    OK(net_run(&one, &c));
+    c.again = true;
+    OK(net_run(&two, &c));
+    assert_true(one.loss == two.loss);
+    same_gradients(&one, &two);
+    c.mode = GRAD_ACC_FAST; /* all samples in one call */
+    OK(net_run(&two, &c));
+    for (size_t i = 0; i < MOST; i++)
+        assert_true(same_logits(&one, i, &two, i));
+    c.batch = 3; /* images 4 to 6 on a rank of their own */
+    c.first = 4;
+    c.first_sample = 64;
+    OK(net_run(&two, &c));
+    for (size_t i = 0; i < 3; i++)
+        assert_true(same_logits(&one, 4 + i, &two, i));
+    both_close();
+}
+
+/* Dropout in training only; by seed and sample. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    ops o = *ops_cpu_portable();
+    both_open(DTYPE_F32);
+    call c = {.o = &o, .batch = 2, .seed = 5, .first_sample = 60};
+    OK(net_run(&one, &c));
+    c.seed = 6;
+    OK(net_run(&two, &c));
+    assert_false(same_logits(&one, 0, &two, 0));
+    c.seed = 5;
+    c.first_sample = 60060;
+    OK(net_run(&two, &c));
+    assert_false(same_logits(&one, 0, &two, 0));
+    o.dropout = no_dropout;
+    OK(net_run(&one, &c));
+    o.dropout = refused_dropout;
+    assert_int_equal(net_run(&two, &c), FSDP_EINVAL);
+    c.evaluates = true;
+    OK(net_run(&two, &c));
+    for (size_t i = 0; i < 2; i++)
+        assert_true(same_logits(&one, i, &two, i));
+    both_close();
+}
+
+/* Gradients that are not wanted are left out, and change no other. */
+static void test_freeze(void **state)
+{
+    (void)state;
+    static const char *const CASES[] = {"conv1.*", "conv*", "conv1.*,conv2.weight", "*.bias",
+                                        "conv?.*,fc1.*"};
+    const call c = {.o = ops_cpu_portable(), .batch = 2, .mode = GRAD_ACC_CANONICAL};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        both_open(DTYPE_F32);
+        OK(net_run(&one, &c));
+        OK(model_freeze(&two.m, CASES[i]));
+        for (int p = 0; p < N_PARAMS; p++)
+            if (two.m.params[p].frozen) {
+                free(two.views.grads[p]);
+                two.views.grads[p] = NULL;
+            }
+        OK(net_run(&two, &c));
+        same_gradients(&one, &two);
+        both_close();
+    }
+}
+
+/* The loss in bf16 is near that in fp32: logits are of size 1, and each of four layers rounds by
+ * 2^-9 of that. */
+static void test_bf16(void **state)
+{
+    (void)state;
+    net_open(&one, DTYPE_F32);
+    net_open(&two, DTYPE_BF16);
+    call c = {.o = ops_cpu_fast(), .batch = MOST, .seed = 5};
+    OK(net_run(&one, &c));
+    c.type = DTYPE_BF16;
+    OK(net_run(&two, &c));
+    assert_true(fabsf(one.loss - two.loss) < MOST * 4.0f / 512);
+    for (int p = 0; p < N_PARAMS; p++) {
+        const float *a = one.views.grads[p], *b = two.views.grads[p];
+        double ab = 0, aa = 0, bb = 0;
+        for (size_t i = 0; i < one.m.params[p].elems; i++) {
+            ab += (double)a[i] * (double)b[i];
+            aa += (double)a[i] * (double)a[i];
+            bb += (double)b[i] * (double)b[i];
+        }
+        assert_true(ab / sqrt(aa * bb) > 0.99);
+    }
+    both_close();
+}
+
+/* SGD learns eight images by heart, with dropout. */
+static void test_trains(void **state)
+{
+    (void)state;
+    const float coef = 1.0f / MOST;
+    call c = {.o = ops_cpu_fast(), .batch = MOST, .seed = 5};
+    net_open(&one, DTYPE_F32);
+    float first = 0.0f;
+    for (uint64_t step = 0; step < 20; step++) {
+        c.first_sample = step * MOST;
+        OK(net_run(&one, &c));
+        first = step == 0 ? one.loss : first;
+        for (int p = 0; p < N_PARAMS; p++)
+            OK(c.o->sgd(device_compute_stream(one.dev), &(sgd_args){.param = one.views.params[p],
+                                                                    .grad = one.views.grads[p],
+                                                                    .grad_coef = &coef,
+                                                                    .elems = one.m.params[p].elems,
+                                                                    .lr = 0.05f}));
+    }
+    print_message("loss %.3g -> %.3g\n", (double)first / MOST, (double)one.loss / MOST);
+    assert_true(one.loss < 0.2f * first);
+    net_close(&one);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_sizes_refused),
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_dropout),   cmocka_unit_test(test_freeze),
+        cmocka_unit_test(test_bf16),      cmocka_unit_test(test_trains),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
