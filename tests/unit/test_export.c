@@ -618,6 +618,31 @@ static void test_llama_config(void **state)
                   "heads of width 5, expected an even number");
 }
 
+/* The net for MNIST has one size. What is written is read again. */
+static void test_mnist_config(void **state)
+{
+    (void)state;
+    model_config c, again;
+    const char *note;
+    OK(model_preset("mnist", NULL, &c));
+    mkdir(in_dir("config"), 0777);
+    FILE *f = fopen(in_dir("config/config.json"), "w");
+    assert_non_null(f);
+    model_write_config(&c, f);
+    fclose(f);
+    assert_int_equal(import_model_config(in_dir("config"), &again, &note), FSDP_OK);
+    assert_memory_equal(&again, &c, sizeof c);
+    assert_config("{\"model_type\":\"mnist\"}", FSDP_EINVAL, "\"num_labels\" is missing");
+    assert_config("{\"model_type\":\"mnist\",\"num_labels\":100}", FSDP_EINVAL,
+                  "vocab-size is 100, expected 10");
+    assert_config("{\"model_type\":\"mnist\",\"num_labels\":10,\"image_size\":32}", FSDP_EINVAL,
+                  "\"image_size\": got 32, expected 28");
+    assert_config("{\"model_type\":\"mnist\",\"num_labels\":10,\"dropout\":[0.1,0.5]}", FSDP_EINVAL,
+                  "\"dropout\": got [0.1,0.5], expected [0.25,0.5]");
+    assert_config("{\"model_type\":\"mnist\",\"num_labels\":10,\"hidden_size\":32}", FSDP_EINVAL,
+                  "\"hidden_size\": got a field that the net for MNIST here does not have");
+}
+
 /* ---- text ----------------------------------------------------------------------------------- */
 
 static int32_t pick(const float *logits, size_t vocab, size_t top_k, double temperature, double u)
@@ -713,8 +738,8 @@ int main(void)
         cmocka_unit_test(test_header_fuzz),    cmocka_unit_test(test_f16),
         cmocka_unit_test(test_import_types),   cmocka_unit_test(test_index),
         cmocka_unit_test(test_index_retired),  cmocka_unit_test(test_config_refused),
-        cmocka_unit_test(test_llama_config),   cmocka_unit_test(test_pick_token),
-        cmocka_unit_test(test_generator),
+        cmocka_unit_test(test_llama_config),   cmocka_unit_test(test_mnist_config),
+        cmocka_unit_test(test_pick_token),     cmocka_unit_test(test_generator),
     };
     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
 }

@@ -1,6 +1,5 @@
 /* test_mnist.c -- the net for MNIST: names and initial values, the loss and every gradient against
- * differences of a net in double precision, dropout, second forwards, and a few steps of training.
- */
+ * differences of a net in double precision, dropout, second forwards, and steps of training. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,8 +188,7 @@ static void test_sizes_refused(void **state)
     model_free(&m);
 }
 
-/* ---- against a net in double precision --------------------------------------------------------
- */
+/* ---- against a net in double precision ------------------------------------------------------- */
 
 /* What the loss is a function of: the parameters, and 0 or the scale of each element where dropout
  * is. */
@@ -205,20 +203,23 @@ static double positive(double x)
     return x > 0.0 ? x : 0.0;
 }
 
-/* out [O, S-2, S-2] = relu(conv(in [C, S, S])). */
-static void conv_double(const double *in, size_t C, size_t S, const double *w, const double *b,
-                        size_t O, double *out)
+/* A convolution of C channels of S x S to O channels, then relu. */
+typedef struct conv {
+    size_t C, S, O;
+    const double *weight, *bias;
+} conv;
+
+static void conv_double(const conv *v, const double *in, double *out)
 {
-    const size_t T = S - 2;
-    for (size_t o = 0; o < O; o++)
-        for (size_t y = 0; y < T; y++)
-            for (size_t x = 0; x < T; x++) {
-                double sum = b[o];
-                for (size_t c = 0; c < C; c++)
-                    for (size_t k = 0; k < 9; k++)
-                        sum += in[(c * S + y + k / 3) * S + x + k % 3] * w[(o * C + c) * 9 + k];
-                out[(o * T + y) * T + x] = positive(sum);
-            }
+    const size_t S = v->S, T = S - 2;
+    for (size_t at = 0; at < v->O * T * T; at++) {
+        const size_t o = at / T / T, y = at / T % T, x = at % T;
+        double sum = v->bias[o];
+        for (size_t c = 0; c < v->C; c++)
+            for (size_t k = 0; k < 9; k++)
+                sum += in[(c * S + y + k / 3) * S + x + k % 3] * v->weight[(o * v->C + c) * 9 + k];
+        out[at] = positive(sum);
+    }
 }
 
 static double loss_of(const point *at)
@@ -227,8 +228,8 @@ static double loss_of(const point *at)
     double *const *p = at->params, sum = 0.0;
     for (size_t i = 0; i < PIXELS; i++)
         pixels[i] = (double)at->pixels[i];
-    conv_double(pixels, 1, 28, p[0], p[1], 32, x1);
-    conv_double(x1, 32, 26, p[2], p[3], 64, x2);
+    conv_double(&(conv){1, 28, 32, p[0], p[1]}, pixels, x1);
+    conv_double(&(conv){32, 26, 64, p[2], p[3]}, x1, x2);
     for (size_t i = 0; i < POOL; i++) {
         const double *x = x2 + (i / 144 * 24 + i / 12 % 12 * 2) * 24 + i % 12 * 2;
         pool[i] = fmax(fmax(x[0], x[1]), fmax(x[24], x[25]));
@@ -371,8 +372,7 @@ static void test_gradients(void **state)
     check_net(&o, false);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static void same_gradients(const net *a, const net *b)
 {
