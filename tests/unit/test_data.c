@@ -669,8 +669,7 @@ static void test_shuffled_images(void **state)
     corpus_close(&c);
 }
 
-/* The digits are the same on every machine: the hash of the first 200 is known. No two are alike.
- */
+/* The digits are the same on every machine: the hash of the first 200 is known. */
 static void test_digits(void **state)
 {
     (void)state;

@@ -619,6 +619,8 @@ static void test_llama_config(void **state)
 }
 
 /* The net for MNIST has one size. What is written is read again. */
+#define MNIST_SIZES "{\"model_type\":\"mnist\",\"channels\":4,\"hidden_size\":16"
+
 static void test_mnist_config(void **state)
 {
     (void)state;
@@ -632,15 +634,17 @@ static void test_mnist_config(void **state)
     fclose(f);
     assert_int_equal(import_model_config(in_dir("config"), &again, &note), FSDP_OK);
     assert_memory_equal(&again, &c, sizeof c);
-    assert_config("{\"model_type\":\"mnist\"}", FSDP_EINVAL, "\"num_labels\" is missing");
-    assert_config("{\"model_type\":\"mnist\",\"num_labels\":100}", FSDP_EINVAL,
+    assert_int_equal(again.d_model, 32);
+    assert_int_equal(again.d_ff, 128);
+    assert_config("{\"model_type\":\"mnist\"}", FSDP_EINVAL, "\"channels\" is missing");
+    assert_config(MNIST_SIZES ",\"num_labels\":100}", FSDP_EINVAL,
                   "vocab-size is 100, expected 10");
-    assert_config("{\"model_type\":\"mnist\",\"num_labels\":10,\"image_size\":32}", FSDP_EINVAL,
+    assert_config(MNIST_SIZES ",\"num_labels\":10,\"image_size\":32}", FSDP_EINVAL,
                   "\"image_size\": got 32, expected 28");
-    assert_config("{\"model_type\":\"mnist\",\"num_labels\":10,\"dropout\":[0.1,0.5]}", FSDP_EINVAL,
+    assert_config(MNIST_SIZES ",\"num_labels\":10,\"dropout\":[0.1,0.5]}", FSDP_EINVAL,
                   "\"dropout\": got [0.1,0.5], expected [0.25,0.5]");
-    assert_config("{\"model_type\":\"mnist\",\"num_labels\":10,\"hidden_size\":32}", FSDP_EINVAL,
-                  "\"hidden_size\": got a field that the net for MNIST here does not have");
+    assert_config(MNIST_SIZES ",\"num_labels\":10,\"kernel\":5}", FSDP_EINVAL,
+                  "\"kernel\": got a field that the net for MNIST here does not have");
 }
 
 /* ---- text ----------------------------------------------------------------------------------- */

@@ -177,13 +177,13 @@ static void test_sizes_refused(void **state)
     assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
     assert_says("mnist: n-layer is 5, expected 3");
     c = config();
-    c.d_model = 64;
+    c.d_model = 5000;
     assert_int_equal(model_create(&c, &m), FSDP_EINVAL);
-    assert_says("mnist: d-model is 64, expected 0");
+    assert_says("mnist: d-model is 5000 channels, expected at most 4096");
     c = config();
     OK(model_create(&c, &m));
     generator *g;
-    assert_int_equal(generator_create(&m, NULL, ops_cpu_fast(), NULL, &g), FSDP_EINVAL);
+    assert_int_equal(generator_create(&m, NULL, ops_cpu_fast(), NULL, 1, &g), FSDP_EINVAL);
     assert_says("reads images, expected a model of texts");
     model_free(&m);
 }
