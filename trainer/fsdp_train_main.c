@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "common/base/wait_policy.h"
 #include "common/steps/train_export.h"
+#include "common/model/family.h"
 #include "trainer/trainer.h"
 
 enum {
@@ -25,7 +26,7 @@ static void print_head(const trainer *t, bool was_done)
            parallel[c->parallel], t->model_cfg.family,
            c->size        ? c->size
            : c->init_from ? c->init_from
-                          : "tiny",
+                          : t->m.family->presets[0].name,
            t->m.n_param_elems, c->param_dtype == DTYPE_BF16 ? " in bf16" : "",
            comm_size(t->run.world), comm_size(t->run.world) == 1 ? "" : "s",
            c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
