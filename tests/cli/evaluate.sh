@@ -124,4 +124,16 @@ launch 2 $run --optimizer sgd --clip-grad 0 --no-grad-norm --lr 1000 --min-lr 10
 verdict
 
 check_left
+# ---- images: how many answers are right, over all ranks ----
+name='the accuracy on images is that of one device'
+net='--model mnist --size tiny --global-batch 12 --synthetic 2000 --reduction canonical --steps 40 --optimizer adadelta --lr 1
+    --lr-schedule constant --warmup-steps 0 --clip-grad 0 --val-data digits --eval-batches 40'
+for ranks in 1 2 3 4; do
+    good $ranks $net
+    sed -n 's/^.*eval  step //p' "$work/out" >"$work/says.$ranks"
+    cmp "$work/says.1" "$work/says.$ranks" >/dev/null || complain "W=$ranks says: $(cat "$work/says.$ranks"); W=1: $(cat "$work/says.1")"
+done
+awk '$6 + 0 > 10 && $6 + 0 < 100 && /[(]480 images[)]/ { ok = 1 } END { exit !ok }' "$work/says.1" || complain "got: $(cat "$work/says.1")"
+verdict
+
 cli_end
