@@ -53,8 +53,11 @@ fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_vi
 /* aclnn_silu, aclnn_silu_backward -- x / (1 + exp(-x)). */
 fsdp_status aclnn_silu(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_silu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in);
-/* aclnn_rotary -- out [B,T,H,D], dense and not `in`: pair (a,b) of a head becomes (a cos - b sin, b
- * cos + a sin). cos and sin [1,T,1,D], of the same type. */
+/* aclnn_rotary -- out [B,T,H,D], dense and not `in`: pair (a,b) of a head becomes
+ *
+ *     (a cos - b sin, b cos + a sin)
+ *
+ * with cos and sin [1,T,1,D], of the same type. */
 fsdp_status aclnn_rotary(stream *s, npu_view out, npu_view in, npu_view cos, npu_view sin,
                          bool interleaved);
 

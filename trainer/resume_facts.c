@@ -64,13 +64,13 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
     const trainer_config *c = &t->cfg;
     const train_config *tc = &c->train;
     const model_config *m = &t->model_cfg;
-    char more[160] = ""; /* what GPT-2 has only from --init-from, or not at all */
+    char more[224] = ""; /* facts that a GPT-2 preset does not need */
     size_t n = 0;
     if (m->norm_eps != 1e-5f)
         n = (size_t)snprintf(more, sizeof more, ", epsilon %.9g", (double)m->norm_eps);
     if (m->rope_theta != 0.0f)
         snprintf(more + n, sizeof more - n,
-                 ", %zu key heads of %zu, theta %g, scaled %g %g %g %zu%s", m->n_kv_head,
+                 ", %zu key heads of %zu, theta %.9g, scaled %.9g %.9g %.9g %zu%s", m->n_kv_head,
                  m->head_dim, (double)m->rope_theta, (double)m->rope_factor, (double)m->rope_low,
                  (double)m->rope_high, m->rope_original, m->untied ? ", untied" : "");
     ckpt_about_add(
@@ -95,7 +95,8 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
 
 static void describe(const corpus *c, char *out, size_t out_bytes)
 {
-    snprintf(out, out_bytes, "%zu tokens, XXH3 %016" PRIx64, c->n_tokens, corpus_hash(c));
+    snprintf(out, out_bytes, "%zu %s, XXH3 %016" PRIx64, c->n_tokens,
+             c->images ? "images" : "tokens", corpus_hash(c));
 }
 
 fsdp_status trainer_about(trainer *t)

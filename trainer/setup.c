@@ -76,7 +76,7 @@ static fsdp_status check_on_host(const trainer *t, const char *what, size_t need
                       "host memory are available to it", hint);
 }
 
-/* Numbers of drawn digits: those of a test set are far from any training set's. */
+/* Numbers of drawn digits. A test set begins far above any training set. */
 enum { DRAWN_DIGITS = 60000, DRAWN_TESTS = 10000 };
 static const uint64_t FIRST_TEST = (uint64_t)1 << 40;
 
@@ -162,7 +162,7 @@ static fsdp_status check_offload(const trainer *t)
         t->cfg.cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
 }
 
-/* --gradient-checkpointing of a part that no layer of the model is. */
+/* Refuse --gradient-checkpointing of a part if no layer of the model is such a part. */
 static fsdp_status check_recompute(const trainer *t)
 {
     const recompute_spec *spec = &t->cfg.recompute;

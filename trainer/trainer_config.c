@@ -75,7 +75,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("n-head", n_head), .max = 1000, .help = "attention heads (0: the preset's)"},
     {OPTION("n-kv-head", n_kv_head), .max = 1000, .help = "llama: heads of keys and values (0: the preset's, or --n-head)"},
     {OPTION("d-model", d_model), .max = 100000, .help = "width (0: the preset's)"},
-    {OPTION("d-ff", d_ff), .max = 1000000, .help = "MLP width (0: 4 * d-model; llama: two thirds of it)"},
+    {OPTION("d-ff", d_ff), .max = 1000000, .help = "MLP width (0: the preset's; with --d-model 4 times that, llama: 8/3 of it, a multiple of 256)"},
     {OPTION("vocab-size", vocab_size), .max = 1000000, .help = "tokens (0: the preset's)"},
     {OPTION("n-positions", n_positions), .max = 1048576, .help = "rows of the position table, the longest --seq-len (0: the preset's)"},
     {OPTION("seq-len", train.seq_len), .def = "64", .min = 1, .max = 1048576, .group = "Training", .help = "tokens of a sequence"},
@@ -83,7 +83,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("grad-accum", train.grad_accum), .max = 1048576, .help = "micro-steps per step (0: 1, or what fits --global-batch)"},
     {OPTION("global-batch", train.global_batch), .max = 1073741824, .help = "sequences per step over all ranks (0: from the two above)"},
     {OPTION("steps", train.steps), .def = "20", .max = 1e9, .help = "optimizer steps"},
-    {OPTION("seed", seed), .def = "1", .max = 9e15, .help = "of the initial weights"},
+    {OPTION("seed", seed), .def = "1", .max = 9e15, .help = "of the initial weights; mnist: also of the order of images and of dropout"},
     {OPTION("init-from", init_from), .arg = "DIR",
      .help = "begin with the weights of a GPT-2 model of Hugging Face, or of --export: safetensors and config.json, which says the size"},
     {OPTION("freeze", freeze), .arg = "PATTERN,...", .help = "do not train parameters with such names, as transformer.h.0.*: gathered, never reduced or updated"},
@@ -113,7 +113,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus; mnist: a folder with the files of t10k, or digits: other drawn ones"},
     {OPTION("eval-every", train.eval_every), .max = 1e9, .help = "steps between evaluations (0: at the end)"},
     {OPTION("eval-batches", train.eval_batches), .max = 1e9,
-     .help = "global batches of an evaluation (0: as many as 128 sequences make, or all images)"},
+     .help = "global batches of an evaluation (0: as many as 128 sequences make, or every whole batch of images)"},
     {OPTION("eval-only", eval_only),
      .help = "train nothing: evaluate the weights of --resume, --init-from or --seed on --val-data or, without it, on the training data"},
     {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
@@ -279,7 +279,7 @@ static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
     if (cfg->size || !cfg->init_from)
         TRY(model_preset(family, cfg->size, mc));
     if (cfg->d_model > 0 && !cfg->init_from)
-        mc->d_ff = 0; /* unless --d-ff says */
+        mc->d_ff = 0; /* model_complete finds it unless --d-ff is given */
     if (cfg->n_head > 0 && !cfg->init_from)
         mc->n_kv_head = 0;
     set_if_given(cfg->n_blocks, &mc->n_blocks);

@@ -27,7 +27,7 @@ typedef struct trainer_config {
     train_config train;
     int parallel;
     int family;
-    const char *size; /* NULL: tiny, or what init_from has */
+    const char *size; /* NULL: the family's first preset, or what init_from has */
     int64_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab_size,
         n_positions; /* 0: the preset's */
     int64_t seed;

@@ -89,6 +89,6 @@ fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *input
 /* sample_offset -- o of the formula above; n_tokens must be more than seq_len (asserted). */
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len);
 /* shuffle_index -- where element `at` of n stands in the order of an epoch, at < n (asserted). For
- * each seed and epoch that is a permutation of 0 ... n-1, of which any element is found by itself.
- *   source  [Luby & Rackoff 1988] */
+ * each seed and epoch that is a permutation of 0 ... n-1. Any element is computed without the
+ * others. source  [Luby & Rackoff 1988] */
 size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at);

@@ -14,8 +14,9 @@
 #include "common/base/read_file.h"
 #include "common/data/data_impl.h"
 
-static const char FILES_HINT[] = "pass a folder with MNIST's files, unpacked (gunzip), or leave "
-                                 "the option out: digits are drawn";
+static const char FILES_HINT[] = "pass a folder with MNIST's files, unpacked (gunzip); for drawn "
+                                 "digits leave --data out and pass "
+                                 "--val-data digits";
 
 /* ---- IDX files ------------------------------------------------------------------------------- */
 
@@ -155,8 +156,12 @@ uint64_t images_hash(const corpus *c)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* Four rounds of a Feistel network permute the numbers of 2 `half` bits, the least that hold n;
- * from a number that is not below n the walk goes on to the next one, at most four on average. */
+/* The first of the Philox streams of orders. Initial weights and dropout use smaller ones. */
+static const uint64_t SHUFFLE = (uint64_t)1 << 63;
+
+/* A Feistel network of four rounds permutes the numbers of 2 * half bits, where half is the
+ * smallest that covers n. If the result is not below n, the network is applied again: at most four
+ * times on average. */
 size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at)
 {
     FSDP_ASSERT(at < n);
@@ -168,7 +173,8 @@ size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at)
     do {
         uint64_t left = x >> half, right = x & mask;
         for (uint64_t round = 0; round < 4; round++) {
-            const uint64_t mixed = left ^ (philox_u32(seed, epoch, round << 32 | right) & mask);
+            const uint64_t mixed =
+                left ^ (philox_u32(seed, SHUFFLE | epoch, round << 32 | right) & mask);
             left = right;
             right = mixed;
         }

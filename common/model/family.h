@@ -13,16 +13,16 @@
 /* What a field of config.json is. A field that the table does not list is refused unless null. */
 typedef enum config_kind {
     CONFIG_SIZE,    /* a whole number from 1: the size_t at `at` */
-    CONFIG_SIZE_OR, /* the same; missing or null: 0, which model_create replaces */
-    CONFIG_SAME,   /* may be missing; else the size_t at `at`, which was read before. Not written */
-    CONFIG_NUMBER, /* above 0 and below `most`: the float at `at`; missing: `otherwise` */
-    CONFIG_TRUE,   /* true or false: the bool at `at`; missing: as false */
-    CONFIG_UNTRUE, /* the opposite of it */
-    CONFIG_FIXED,  /* `value` or or_value, JSON texts, or missing. `value` is written */
-    CONFIG_ABSENT, /* the same, but not written */
-    CONFIG_DROPOUT,    /* not obeyed, with a note; 0 is written */
-    CONFIG_LAST_TOKEN, /* read by nobody; vocab_size - 1 is written */
-    CONFIG_WRITTEN     /* read by nobody; `value` is written */
+    CONFIG_SIZE_OR, /* the same; missing or null: 0, which `complete` replaces */
+    CONFIG_SAME,    /* optional; must equal the size_t at `at`, which an earlier field set. Not
+                       written */
+    CONFIG_NUMBER,  /* above 0 and below `most`: the float at `at`; missing: `otherwise` */
+    CONFIG_NOT,     /* true or false: the bool at `at` is its negation; missing counts as false */
+    CONFIG_FIXED,   /* missing, or one of the JSON texts `value` and or_value. `value` is written */
+    CONFIG_ABSENT,  /* as CONFIG_FIXED, but not written */
+    CONFIG_DROPOUT, /* ignored, with a note unless it is 0; 0 is written */
+    CONFIG_LAST_TOKEN, /* ignored when read; vocab_size - 1 is written */
+    CONFIG_WRITTEN     /* ignored when read; `value` is written */
 } config_kind;
 
 typedef struct config_field {
@@ -77,6 +77,7 @@ const model_family *model_family_find(const char *name);
 
 /* model_family_at -- family `number` of MODEL_FAMILIES. */
 const model_family *model_family_at(int number);
+
 /* model_complete -- replace what is 0 in *config by its family's usual value, and check the rest.
  *   errors  FSDP_EINVAL (no such family; sizes that do not fit together) */
 fsdp_status model_complete(model_config *config);
@@ -84,6 +85,7 @@ fsdp_status model_complete(model_config *config);
 /* model_preset -- the sizes of a family by name; size NULL: its first.
  *   errors  FSDP_EINVAL with the list of names */
 fsdp_status model_preset(const char *family, const char *size, model_config *config);
+
 /* model_create -- the lists of layers and parameters; no memory for the parameters themselves.
  *   config  sizes that are 0 get their usual values
  *   m       the caller's; owns the lists until model_free. It must not move: layers point back to
@@ -118,5 +120,6 @@ fsdp_status model_check_positive(const model_config *c, const char *option, size
  *   *note   "", or words about a field that is not obeyed (dropout); a literal
  *   errors  FSDP_EIO; FSDP_EINVAL: a field, with the value got and the one expected; FSDP_ENOMEM */
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
+
 /* model_write_config -- write it as config.json. An error of out shows when the file is synced. */
 void model_write_config(const model_config *c, FILE *out);

@@ -73,13 +73,19 @@ static fsdp_status alloc_buffers(generator *g)
     return FSDP_OK;
 }
 
+fsdp_status generator_check(const model *m)
+{
+    if (!m->family->is_images)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass the weights of a language model",
+                      "generate: %s reads images, expected a model of texts", m->family->title);
+}
+
 fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
                              size_t most_tokens, generator **out)
 {
     *out = NULL;
-    if (m->family->is_images)
-        return fsdp_error(FSDP_EINVAL, "pass the weights of a language model",
-                          "generate: %s reads images, expected a model of texts", m->family->title);
+    TRY(generator_check(m));
     generator *g = calloc(1, sizeof *g);
     if (g == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory");

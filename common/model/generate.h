@@ -9,10 +9,13 @@
 
 typedef struct generator generator;
 
+/* generator_check -- FSDP_EINVAL: m reads images. */
+fsdp_status generator_check(const model *m);
 /* generator_create -- read every parameter of m from weights into memory of dev.
  *   m, dev, o    borrowed until generator_free; weights are read only during the call
- *   most_tokens  that generator_logits is ever called with; memory is for these, or max_seq_len
- *   errors       those of import_read; FSDP_ENOMEM; *out is NULL then */
+ *   most_tokens  the most that generator_logits will get; memory is allocated for as many, or for
+ *                max_seq_len if that is less
+ *   errors       as generator_check and import_read; FSDP_ENOMEM; *out is NULL then */
 fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
                              size_t most_tokens, generator **out);
 

@@ -11,8 +11,9 @@
  * H and Hkv heads, D their width):
  *
  *     attn   C + (2 H + 2 Hkv) D   norm's output, q k v after rope, attention's output; H + 1 fp32
- *     mlp    C + 2 F               norm's output, gate, up; 1 fp32. silu(gate) * up is computed
- * again in backward */
+ *     mlp    C + 2 F               norm's output, gate, up; 1 fp32
+ *
+ * Backward computes silu(gate) * up again. */
 #include <math.h>
 #include <string.h>
 #include "common/base/pmath.h"
@@ -210,8 +211,8 @@ static const layer ATTN = {
 
 /* ---- mlp: out = in + down(silu(gate(norm(in))) * up(norm(in))) ------------------------------- */
 
-/* k->wide is gate [rows, F], then up [rows, F]. k->d_wide: first silu(gate) * up, then its
- * gradient, then that of up; and that of gate. */
+/* k->wide is gate [rows, F], then up [rows, F]. The first half of k->d_wide holds silu(gate) * up,
+ * then its gradient, then the gradient of up. The second half holds the gradient of gate. */
 static layer_bytes mlp_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
     const size_t F = l->model->config.d_ff;
@@ -386,7 +387,7 @@ static const config_field FIELDS[] = {
     {"vocab_size", CONFIG_SIZE, CONFIG_AT(vocab_size)},
     {"rope_theta", CONFIG_NUMBER, CONFIG_AT(rope_theta), .otherwise = 10000.0f, .most = 1e12f},
     {"rms_norm_eps", CONFIG_NUMBER, CONFIG_AT(norm_eps), .otherwise = 1e-6f, .most = 1.0f},
-    {"tie_word_embeddings", CONFIG_UNTRUE, CONFIG_AT(untied)},
+    {"tie_word_embeddings", CONFIG_NOT, CONFIG_AT(untied)},
     {"hidden_act", CONFIG_FIXED, .value = "\"silu\""},
     {"attention_bias", CONFIG_FIXED, .value = "false"},
     {"mlp_bias", CONFIG_FIXED, .value = "false"},
@@ -397,6 +398,8 @@ static const config_field FIELDS[] = {
     {0},
 };
 
+static const char SCALING_HINT[] = "use a model with Llama 3.1's scaling, or with none";
+
 /* A number above 0 of an object that scales rotary positions. */
 static fsdp_status scaling_number(const char *path, const cJSON *scaling, const char *key,
                                   float *out)
@@ -404,38 +407,53 @@ static fsdp_status scaling_number(const char *path, const cJSON *scaling, const 
     char got[48];
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(scaling, key);
     *out = cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
-    if (*out > 0.0f)
+    if (*out > 0.0f && *out < 1e12f)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "use a model with Llama 3.1's scaling, or with none",
-                      "import: %s: \"%s\": \"%s\": got %s, expected a number above 0", path,
-                      scaling->string, key, json_print(item, got, sizeof got));
+    return fsdp_error(
+        FSDP_EINVAL, SCALING_HINT,
+        "import: %s: \"%s\": \"%s\": got %s, expected a number above 0 and below 1e12", path,
+        scaling->string, key, json_print(item, got, sizeof got));
 }
 
-/* "rope_scaling", or "rope_parameters" of newer files, which has rope_theta too. */
+static fsdp_status read_llama3(const char *path, const cJSON *item, model_config *c)
+{
+    TRY(scaling_number(path, item, "factor", &c->rope_factor));
+    TRY(scaling_number(path, item, "low_freq_factor", &c->rope_low));
+    TRY(scaling_number(path, item, "high_freq_factor", &c->rope_high));
+    const cJSON *original =
+        cJSON_GetObjectItemCaseSensitive(item, "original_max_position_embeddings");
+    if (json_size(original, &c->rope_original) && c->rope_original > 0 &&
+        c->rope_original <= INT32_MAX && c->rope_high > c->rope_low)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, SCALING_HINT,
+                      "import: %s: \"%s\": expected original_max_position_embeddings from 1 to %d, "
+                      "and high_freq_factor above low_freq_factor",
+                      path, item->string, INT32_MAX);
+}
+
+/* "rope_scaling", or "rope_parameters" of newer files, which has rope_theta too. In older files the
+ * key "type" stands for "rope_type". */
 static fsdp_status read_more(const char *path, const cJSON *item, model_config *c, bool *known)
 {
     char got[48];
-    float original;
     *known =
         strcmp(item->string, "rope_scaling") == 0 || strcmp(item->string, "rope_parameters") == 0;
     if (!*known)
         return FSDP_OK;
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(item, "rope_type");
-    if (cJSON_HasObjectItem(item, "rope_theta"))
+    type = type != NULL ? type : cJSON_GetObjectItemCaseSensitive(item, "type");
+    if (cJSON_GetObjectItemCaseSensitive(item, "rope_theta") != NULL)
         TRY(scaling_number(path, item, "rope_theta", &c->rope_theta));
-    if (type == NULL || (cJSON_IsString(type) && strcmp(type->valuestring, "default") == 0))
+    if (cJSON_IsString(type) && strcmp(type->valuestring, "llama3") == 0)
+        return read_llama3(path, item, c);
+    if (cJSON_IsObject(item) &&
+        (type == NULL ? cJSON_GetObjectItemCaseSensitive(item, "factor") == NULL
+                      : cJSON_IsString(type) && strcmp(type->valuestring, "default") == 0))
         return FSDP_OK;
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "llama3") != 0)
-        return fsdp_error(FSDP_EINVAL, "use a model with Llama 3.1's scaling, or with none",
-                          "import: %s: \"%s\": \"rope_type\": got %s, expected \"llama3\" or "
-                          "\"default\"",
-                          path, item->string, json_print(type, got, sizeof got));
-    TRY(scaling_number(path, item, "factor", &c->rope_factor));
-    TRY(scaling_number(path, item, "low_freq_factor", &c->rope_low));
-    TRY(scaling_number(path, item, "high_freq_factor", &c->rope_high));
-    TRY(scaling_number(path, item, "original_max_position_embeddings", &original));
-    c->rope_original = (size_t)original;
-    return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, SCALING_HINT,
+                      "import: %s: \"%s\": \"rope_type\": got %s, expected \"llama3\" or "
+                      "\"default\"",
+                      path, item->string, json_print(type, got, sizeof got));
 }
 
 static void write_more(FILE *out, const model_config *c)

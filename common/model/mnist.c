@@ -5,12 +5,12 @@
  *   fc1    dropout(relu(fc1(x))), a half out                 F
  *   fc2    logits = fc2(x), loss = cross-entropy             10 classes
  *
- * C is --d-model, F is --d-ff; the tutorial's are 32 and 128.
+ * C is --d-model, F is --d-ff; the tutorial uses 32 and 128.
  *
  * A sample is an image of 28 x 28 pixels: one position, 784 wide. Planes are [B, channels, height,
- * width]. Names, shapes and initial values are those of the tutorial's Net. The first three layers
+ * width]. Names, shapes and initial values match the tutorial's Net. The first three layers
  * are blocks 0, 1 and 2, and fc2 is in none, as a head: so --wrap block makes every layer a unit.
- * Where dropout is, only layer_io.training says, so an evaluation runs without.
+ * Dropout applies only if layer_io.training is set.
  *
  * Between forward and backward conv2 keeps relu's output, 2 C * 24 * 24 elements an image, and fc2
  * the 10 gradients of the logits. conv1 and fc1 keep nothing: their outputs, which layer_io.out

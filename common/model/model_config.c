@@ -19,14 +19,10 @@ typedef struct reading {
     const char **note;
 } reading;
 
-static size_t *size_at(const model_config *c, const config_field *f)
+/* The member of *c that a field is read to. */
+static void *member_at(const model_config *c, const config_field *f)
 {
-    return (size_t *)((char *)c + f->at);
-}
-
-static float *number_at(const model_config *c, const config_field *f)
-{
-    return (float *)((char *)c + f->at);
+    return (char *)c + f->at;
 }
 
 static fsdp_status read_size(const reading *r, const config_field *f, const cJSON *item)
@@ -38,28 +34,23 @@ static fsdp_status read_size(const reading *r, const config_field *f, const cJSO
         return fsdp_error(FSDP_EINVAL, DIR_HINT,
                           "import: %s: \"%s\": expected a whole number from 1 to %d", r->path,
                           f->key, INT32_MAX);
-    if (f->kind == CONFIG_SAME && got != *size_at(r->c, f))
+    if (f->kind == CONFIG_SAME && got != *(size_t *)member_at(r->c, f))
         return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\": got %zu, expected %s, %zu",
-                          r->path, f->key, got, f->value, *size_at(r->c, f));
-    *size_at(r->c, f) = got;
+                          r->path, f->key, got, f->value, *(size_t *)member_at(r->c, f));
+    *(size_t *)member_at(r->c, f) = got;
     return FSDP_OK;
 }
 
 static fsdp_status read_number(const reading *r, const config_field *f, const cJSON *item)
 {
     char got[48];
-    float *at = number_at(r->c, f);
+    float *at = member_at(r->c, f);
     *at = item == NULL ? f->otherwise : cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
     if (*at > 0.0f && *at < f->most)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, DIR_HINT,
                       "import: %s: \"%s\": got %s, expected a number above 0 and below %g", r->path,
                       f->key, json_print(item, got, sizeof got), (double)f->most);
-}
-
-static bool *bool_at(const model_config *c, const config_field *f)
-{
-    return (bool *)((char *)c + f->at);
 }
 
 static fsdp_status read_bool(const reading *r, const config_field *f, const cJSON *item)
@@ -69,7 +60,7 @@ static fsdp_status read_bool(const reading *r, const config_field *f, const cJSO
         return fsdp_error(FSDP_EINVAL, DIR_HINT,
                           "import: %s: \"%s\": got %s, expected true or false", r->path, f->key,
                           json_print(item, got, sizeof got));
-    *bool_at(r->c, f) = cJSON_IsTrue(item) == (f->kind == CONFIG_TRUE);
+    *(bool *)member_at(r->c, f) = !cJSON_IsTrue(item);
     return FSDP_OK;
 }
 
@@ -97,8 +88,7 @@ static fsdp_status read_field(const reading *r, const config_field *f)
         return is_given ? read_size(r, f, item) : FSDP_OK;
     case CONFIG_NUMBER:
         return read_number(r, f, item);
-    case CONFIG_TRUE:
-    case CONFIG_UNTRUE:
+    case CONFIG_NOT:
         return read_bool(r, f, item);
     case CONFIG_FIXED:
     case CONFIG_ABSENT:
@@ -179,14 +169,13 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
     switch (f->kind) {
     case CONFIG_SIZE:
     case CONFIG_SIZE_OR:
-        fprintf(out, "%zu", *size_at(c, f));
+        fprintf(out, "%zu", *(size_t *)member_at(c, f));
         break;
-    case CONFIG_TRUE:
-    case CONFIG_UNTRUE:
-        fputs(*bool_at(c, f) == (f->kind == CONFIG_TRUE) ? "true" : "false", out);
+    case CONFIG_NOT:
+        fputs(*(bool *)member_at(c, f) ? "false" : "true", out);
         break;
     case CONFIG_NUMBER:
-        json_write_number(out, *number_at(c, f));
+        json_write_number(out, *(float *)member_at(c, f));
         break;
     case CONFIG_LAST_TOKEN:
         fprintf(out, "%zu", c->vocab_size - 1);

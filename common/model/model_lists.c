@@ -31,6 +31,7 @@ void model_add_out(model *m, const char *name, size_t width, array_kind kind)
 {
     if (m->layers) {
         layer *l = &m->layers[m->n_layers - 1];
+        FSDP_ASSERT(l->n_outs < LAYER_MAX_ARRAYS);
         l->outs[l->n_outs++] = (array_spec){name, width, kind};
     }
 }
@@ -50,6 +51,7 @@ void model_add_param(model *m, const param_spec *spec)
                                    spec->name);
             FSDP_ASSERT((size_t)n < sizeof p->name);
         }
+        FSDP_ASSERT(l->n_params < LAYER_MAX_PARAMS);
         l->n_params++;
     }
     m->n_params++;
@@ -72,7 +74,7 @@ void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, floa
 void model_add_tied(model *m, const char *name, int of)
 {
     param_spec spec = m->params ? m->params[of] : (param_spec){0};
-    snprintf(spec.name, sizeof spec.name, "%.40s", name);
+    snprintf(spec.name, sizeof spec.name, "%s", name);
     spec.n_dims = 0;
     model_add_param(m, &spec);
     if (m->params)

@@ -38,8 +38,9 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training);
 bool runner_in_segment(const runner *r, int i);
 /* runner_goes_on -- whether the next layer belongs to the same segment as layer i. */
 bool runner_goes_on(const runner *r, int i);
-/* runner_place -- set arrays [LAYER_MAX_ARRAYS] to where one call has the outputs of layer i, if
- * they begin at base, which may be NULL; gradients: those of its outputs. Returns their bytes. */
+/* runner_place -- set arrays [LAYER_MAX_ARRAYS] to the outputs of layer i for one call, laid out
+ * from base; NULL where base is NULL. With `gradients` the arrays are the gradients of the outputs,
+ * and an output without a gradient gets NULL. Returns their bytes. */
 size_t runner_place(const runner *r, int i, void *base, bool gradients, void **arrays);
 /* runner_alloc_segments -- allocate the memory that segments share, and place outs and saved. */
 fsdp_status runner_alloc_segments(runner *r);

@@ -3,7 +3,7 @@
  *
  * lay_out says where a layer's arrays are in layer_io.saved and .scratch. In a forward pass that
  * keeps nothing, `saved` may be NULL; the same arrays are then in scratch. Functions issue work on
- * the stream and return: nothing here reads device memory. Letters are those of ops.h; rows = B*T.
+ * the stream and return: nothing here reads device memory. Letters as in ops.h; rows = B*T.
  *
  * The ends keep, between forward and backward, in elements a token (C width, V tokens):
  *
@@ -17,7 +17,7 @@
 enum { NO_PARAM = -1 };
 
 /* The two ends. Parameters in order: embed: wte [V, C] and, if there is one, wpe [positions, C];
- * head: those of the norm, then the weight [V, C]. */
+ * head: the norm's parameters, then the weight [V, C]. */
 extern const layer TOKEN_EMBED, LM_HEAD;
 
 /* ---- memory of a call ------------------------------------------------------------------------ */

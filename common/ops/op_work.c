@@ -331,7 +331,7 @@ static size_t conv_weight_elems(const conv_shape *x)
 }
 
 /* `products` products of each output with the weights of its channel. elems: how many elements
- * there are to compute, which an impossible kernel has none of. */
+ * there are to compute; ignored if the kernel does not fit. */
 static op_work begin_conv(const char *name, const conv_shape *x, double products, size_t elems)
 {
     const double macs =

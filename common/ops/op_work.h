@@ -37,7 +37,7 @@ EACH_OP(DECLARE)
     {                                                                                              \
         (void)s, (void)a;                                                                          \
         return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",                       \
-                          #prefix ": it has no operation " #op ", which this model needs");        \
+                          #prefix " has no operation " #op ", which this model needs");            \
     }
 
 EXTERN_C_END

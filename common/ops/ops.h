@@ -127,11 +127,15 @@ typedef struct rmsnorm_backward_args {
     dtype type;
 } rmsnorm_backward_args;
 
-/* Rotary positions, in place: pair i of a head at position t, (a, b), becomes (a cos - b sin, a sin
- * + b cos) of the angle t * inv_freq[i], an fp32 product; with `inverse` of minus that angle, which
- * is the gradient of it. A pair is elements i and i + D/2 of a head or, interleaved, 2i and 2i + 1.
- * Row (b,t) starts at x + (b*T+t)*stride, its heads stand side by side. Nothing depends on T but
- * which rows there are. [Su et al. 2021] */
+/* Rotary positions, in place. Pair i of a head at position t is (a, b). With the angle
+ * t * inv_freq[i], an fp32 product, it becomes
+ *
+ *     a cos - b sin
+ *     a sin + b cos
+ *
+ * With `inverse` the angle is negated, which computes the gradient. A pair is elements i and i +
+ * D/2 of a head or, interleaved, 2i and 2i + 1. Row (b,t) starts at x + (b*T+t)*stride, its heads
+ * stand side by side. Nothing depends on T but which rows there are. [Su et al. 2021] */
 enum { ROPE_MAX_PAIRS = 128 };
 typedef struct rope_args {
     void *x;

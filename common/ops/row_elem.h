@@ -59,8 +59,8 @@ ROW_FN void swiglu_backward_elem(const swiglu_backward_args *a, size_t i, dtype 
     row_store(a->d_gate, i, d_gate, type);
 }
 
-/* rope_pair -- cosine and sine of the angle of pair i at position t. The angle, an fp32 number of
- * any size, is taken in turns, of which whole ones do not count. */
+/* rope_pair -- cosine and sine of the angle of pair i at position t. The angle may have any
+ * size: it is converted to turns, and whole turns are dropped. */
 ROW_FN void rope_pair(const rope_args *a, size_t t, size_t i, float *c, float *s)
 {
     const double turns = (double)((float)t * a->inv_freq[i]) * 0x1.45f306dc9c883p-3;

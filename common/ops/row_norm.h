@@ -105,8 +105,9 @@ ROW_FN void rmsnorm_row(const rmsnorm_args *a, size_t r, dtype type)
     a->rstd[r] = rstd;
 }
 
-/* rmsnorm_backward_row -- row r of d_in. With n = in * rstd and g = d_out * gain:  d_in = rstd (g -
- * n avg(g n)). */
+/* rmsnorm_backward_row -- row r of d_in. With n = in * rstd and g = d_out * gain:
+ *
+ *     d_in = rstd (g - n avg(g n)) */
 ROW_FN void rmsnorm_backward_row(const rmsnorm_backward_args *a, size_t r, dtype type)
 {
     const size_t cols = a->cols, at = r * cols;

@@ -185,7 +185,12 @@ static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t
                                int32_t *targets)
 {
     float pixels[IMAGE_PIXELS];
+    const model *m = l->setup->run->m;
     const bool rounds = data->images && l->setup->run->param_dtype == DTYPE_BF16;
+    if (data->images) {
+        FSDP_ASSERT_EQ(m->input.width, IMAGE_PIXELS);
+        FSDP_ASSERT_EQ(m->config.vocab_size, data->vocab_size);
+    }
     TRY(sample_read(data, k, l->T, rounds ? pixels : inputs, targets));
     for (size_t i = 0; rounds && i < IMAGE_PIXELS; i++)
         ((uint16_t *)inputs)[i] = bf16_from_f32(pixels[i]);
@@ -367,8 +372,9 @@ size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
     return n > 0 ? n : 1;
 }
 
-/* Prints the mean loss over the first sequences of the validation corpus, in whole global batches:
- * the same sequences every time, summed in the same shape for every number of ranks. */
+/* Prints the mean loss and, for images, the accuracy over the first samples of the validation
+ * corpus, in whole global batches: the same samples every time, summed in the same shape for every
+ * number of ranks. */
 static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
 {
     const train_setup *setup = l->setup;

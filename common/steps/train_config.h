@@ -12,7 +12,8 @@ typedef struct train_config {
     double lr, min_lr, weight_decay, beta1, beta2, eps, momentum, rho, clip_grad;
     bool nesterov;
     int64_t eval_every;       /* steps; 0: at the end */
-    int64_t eval_batches;     /* global batches of an evaluation; 0: of EVAL_SEQUENCES sequences */
+    int64_t eval_batches;     /* global batches of an evaluation; 0: EVAL_SEQUENCES sequences, or
+                                  every whole batch of images */
     const char *loss_csv;     /* NULL: none */
     int64_t export_shard_mib; /* the most that a file of weights has */
     int64_t save_every;       /* steps; 0: at the end */

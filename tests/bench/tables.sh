@@ -6,8 +6,8 @@
 # run    a model of 4.7 M parameters, trained on 1, 2, 4 and 8 ranks with the same data: losses and sums of parameters.
 #        Fails if a digit differs.
 #
-# FSDPToys' figures are those of its README, in GiB. The lecture is the one on FSDP's memory arithmetic, in 10^9 bytes.
-# fsdp-learning-cs336-style's are those of its README, in GiB: 48.5 - 40.6 = 7.9 is 4 bytes for each parameter.
+# FSDPToys' figures come from its README, in GiB. The lecture is the one on FSDP's memory arithmetic, in 10^9 bytes.
+# The figures of fsdp-learning-cs336-style come from its README, in GiB: 48.5 - 40.6 = 7.9 is 4 bytes for each parameter.
 set -u
 build=${1:-build}
 part=${2:-all}
@@ -113,7 +113,7 @@ parameters; of 70e9: $(gb '(70e9 * 4 / 128)')"
     row 'state' 112 "$(gb "$(held params_shard params_full grads_full optimizer)")" \
         'theirs: 16 bytes of each of 7e9 parameters, with bf16 gradients; ours: 18 of each of 6.74e9, with fp32 gradients'
 
-    heading 'The lecture: bytes that FSDP sends, over those of DDP' --seq-len 4096 --batch-size 1 --model llama
+    heading 'The lecture: bytes that FSDP sends, divided by the bytes that DDP sends' --seq-len 4096 --batch-size 1 --model llama
     for case in '8 llama2-7b' '128 llama2-70b'; do
         machine="--plan-ranks ${case% *} --size ${case#* }"
         plan "$machine" --parallel ddp

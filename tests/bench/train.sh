@@ -130,7 +130,7 @@ roof=$(field "$OUT/roof.csv" fma_all_gflops)
 # shape FIELD -- of the config.json of $init
 shape() { grep -oE "\"$1\":[[:space:]]*[0-9]+" "$init/config.json" | grep -oE '[0-9]+$'; }
 
-# weights CASE -- "those of its model that are multiplied, blocks x width"
+# weights CASE -- "weights that are multiplied, blocks x width"
 weights() {
     model "$1"
     case $1 in

@@ -82,8 +82,8 @@ paste -d, "$OUT/single.csv" "$OUT/fsdp.csv" | awk -F, -v every=$every -v ranks="
     NR == 2 || ($1 + 1) % every == 0 { print line; line = "" }
     END { if (line != "") print line }'
 same=1
-"$BUILD/fsdp_compare" "$OUT/single.csv" "$OUT/fsdp.csv" || same=0
 for name in ${runs#single }; do
+    "$BUILD/fsdp_compare" "$OUT/single.csv" "$OUT/$name.csv" || same=0
     if cmp "$OUT/single/model.safetensors" "$OUT/$name/model.safetensors"; then
         echo "weights of $name: identical, all $(wc -c <"$OUT/$name/model.safetensors") bytes of model.safetensors"
     else
@@ -132,7 +132,7 @@ scores() { sed -n 's/.*eval  step \([0-9]*\)  val loss \([^ ]*\)  accuracy \([^ 
 
 if [ "$runs" = 'single fsdp' ]; then
     title "6. Text from the weights that the $RANKS ranks trained (a minute of training: no more than a taste)"
-    # Three pieces of at most 64 bytes: no position behind --seq-len was ever trained.
+    # Three pieces of at most 64 bytes: no position after --seq-len was ever trained.
     for prompt in 'You may ' 'This license ' 'the source code '; do
         "$BUILD/fsdp_generate" "$OUT/fsdp" --prompt "$prompt" --length 48 --temperature 0.4 --top-k 10 >"$OUT/text" ||
             fail 'build/fsdp_generate failed' "look at $OUT/fsdp"
@@ -143,7 +143,8 @@ else
     for name in $runs; do scores "$name" >"$OUT/$name.scores"; done
     printf '%6s  %14s  %9s  %14s  %9s\n' step 'loss, 1 device' accuracy "loss, $RANKS ranks" accuracy
     paste -d ' ' "$OUT/single.scores" "$OUT/fsdp.scores" | awk '{ printf "%6d  %14s  %9s  %14s  %9s\n", $1, $2, $3, $5, $6 }'
-    cmp "$OUT/single.scores" "$OUT/fsdp.scores" && [ -s "$OUT/fsdp.scores" ] || same=0
+    for name in ddp fsdp; do cmp "$OUT/single.scores" "$OUT/$name.scores" || same=0; done
+    [ -s "$OUT/fsdp.scores" ] || same=0
     title '7. DDP and FSDP: time of a step, and the most that rank 0 held'
     for name in ddp fsdp; do
         awk -F, -v name=$name '$1 == "memory" && $2 == "total" { printf "%-5s %7.2f MB", name, $3 / 1e6 }' "$OUT/$name-memory.csv"

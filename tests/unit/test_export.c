@@ -608,6 +608,17 @@ static void test_llama_config(void **state)
                   "got \"yarn\", expected \"llama3\"");
     assert_config(LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", FSDP_EINVAL,
                   "\"factor\": got none");
+    assert_config(LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4.0}}",
+                  FSDP_EINVAL, "got \"linear\", expected \"llama3\"");
+    assert_config(LLAMA_SIZES ",\"rope_scaling\":{\"factor\":4.0}}", FSDP_EINVAL,
+                  "got none, expected");
+    assert_config(LLAMA_SIZES ",\"rope_scaling\":3}", FSDP_EINVAL, "got none, expected");
+    assert_config(LLAMA_SIZES ",\"rope_parameters\":{\"rope_theta\":1e30}}", FSDP_EINVAL,
+                  "\"rope_theta\": got 1e+30, expected a number above 0 and below 1e12");
+    assert_config(LLAMA_SIZES ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+                              "\"low_freq_factor\":4,\"high_freq_factor\":4,"
+                              "\"original_max_position_embeddings\":16}}",
+                  FSDP_EINVAL, "high_freq_factor above low_freq_factor");
     assert_config(LLAMA_SIZES ",\"attention_bias\":true}", FSDP_EINVAL, "got true");
     assert_config(LLAMA_SIZES ",\"hidden_act\":\"gelu\"}", FSDP_EINVAL, "expected \"silu\"");
     assert_config(LLAMA_SIZES ",\"sliding_window\":4096}", FSDP_EINVAL,

@@ -157,7 +157,8 @@ static size_t lines(size_t bytes)
     return size_round_up(bytes, LAYER_ALIGN_BYTES);
 }
 
-/* What is kept, by the list at the top of gpt2_impl.h: B=3, T=5, C=6, F=14, H=2, V=11. */
+/* What is kept, by the lists at the top of gpt2.c and transformer.h: B=3, T=5, C=6, F=14, H=2,
+ * V=11. */
 static void test_saved_bytes(void **state)
 {
     (void)state;

@@ -147,6 +147,7 @@ import weights = {0 };
     GOTO_ON_FAIL(status, backend_check(opt->device), done);
     GOTO_ON_FAIL(status, import_model_config(dir, &config, &note), done);
     GOTO_ON_FAIL(status, model_create(&config, &m), done);
+    GOTO_ON_FAIL(status, generator_check(&m), done);
     const device_config dc = {.backend = backend_of(opt->device)->device,
                               .n_threads =
                                   opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};
