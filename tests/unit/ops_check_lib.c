@@ -32,8 +32,7 @@ const ops *ops_table(int i)
 
 bool ops_refused(fsdp_status status)
 {
-    return status == FSDP_EINVAL &&
-           strstr(fsdp_error_get()->what, ": it has no operation ") != NULL;
+    return status == FSDP_EINVAL && strstr(fsdp_error_get()->what, " has no operation ") != NULL;
 }
 
 /* Exactly as long as asked for: a sanitizer sees what is read behind the end. */
