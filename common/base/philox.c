@@ -1,4 +1,4 @@
-/* philox.c -- Philox 4x32-10 and normal numbers from it, in blocks that vectorise.
+/* philox.c -- streams of Philox 4x32-10 and normal numbers from it, in blocks that vectorise.
  *
  * Every output is a function of (seed, stream, index) alone. The same operations compute it in the
  * middle of a block and at the edge of a caller's range: a block that is needed in part is computed
@@ -10,34 +10,7 @@
 
 #include "common/base/pmath.h"
 
-enum { ROUNDS = 10, BLOCK_CALLS = 64, BLOCK_ELEMS = 4 * BLOCK_CALLS };
-
-#define PHILOX_M0 0xd2511f53u /* multipliers and key increments of the paper, table 2 */
-#define PHILOX_M1 0xcd9e8d57u
-#define PHILOX_W0 0x9e3779b9u
-#define PHILOX_W1 0xbb67ae85u
-
-static inline void philox_round(uint32_t c[4], uint32_t key0, uint32_t key1)
-{
-    uint64_t product0 = (uint64_t)PHILOX_M0 * c[0];
-    uint64_t product1 = (uint64_t)PHILOX_M1 * c[2];
-    uint32_t c1 = c[1], c3 = c[3];
-    c[0] = (uint32_t)(product1 >> 32) ^ c1 ^ key0;
-    c[1] = (uint32_t)product1;
-    c[2] = (uint32_t)(product0 >> 32) ^ c3 ^ key1;
-    c[3] = (uint32_t)product0;
-}
-
-void philox4x32_10(uint64_t seed, uint64_t stream, uint64_t call, uint32_t c[4])
-{
-    c[0] = (uint32_t)call;
-    c[1] = (uint32_t)(call >> 32);
-    c[2] = (uint32_t)stream;
-    c[3] = (uint32_t)(stream >> 32);
-    for (uint32_t round = 0; round < ROUNDS; round++)
-        philox_round(c, (uint32_t)seed + round * PHILOX_W0,
-                     (uint32_t)(seed >> 32) + round * PHILOX_W1);
-}
+enum { BLOCK_CALLS = 64, BLOCK_ELEMS = 4 * BLOCK_CALLS };
 
 uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index)
 {

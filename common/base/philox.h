@@ -6,11 +6,38 @@
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/row_fn.h"
 
-/* philox4x32_10 -- out[4] = ten rounds over the counter {lo(call), hi(call), lo(stream),
- * hi(stream)} with the key {lo(seed), hi(seed)}. tests/unit checks the answers known from the
- * Random123 distribution. */
-void philox4x32_10(uint64_t seed, uint64_t stream, uint64_t call, uint32_t out[4]);
+#define PHILOX_M0 0xd2511f53u /* multipliers and key increments of the paper, table 2 */
+#define PHILOX_M1 0xcd9e8d57u
+#define PHILOX_W0 0x9e3779b9u
+#define PHILOX_W1 0xbb67ae85u
+
+/* philox_round -- one of the rounds, on the counter. */
+ROW_FN void philox_round(uint32_t c[4], uint32_t key0, uint32_t key1)
+{
+    uint64_t product0 = (uint64_t)PHILOX_M0 * c[0];
+    uint64_t product1 = (uint64_t)PHILOX_M1 * c[2];
+    uint32_t c1 = c[1], c3 = c[3];
+    c[0] = (uint32_t)(product1 >> 32) ^ c1 ^ key0;
+    c[1] = (uint32_t)product1;
+    c[2] = (uint32_t)(product0 >> 32) ^ c3 ^ key1;
+    c[3] = (uint32_t)product0;
+}
+
+/* philox4x32_10 -- out[4] = ten rounds over the counter {lo(call), hi(call), lo(number),
+ * hi(number)} with the key {lo(seed), hi(seed)}; number: of the stream. tests/unit checks the
+ * answers known from the Random123 distribution. */
+ROW_FN void philox4x32_10(uint64_t seed, uint64_t number, uint64_t call, uint32_t out[4])
+{
+    out[0] = (uint32_t)call;
+    out[1] = (uint32_t)(call >> 32);
+    out[2] = (uint32_t)number;
+    out[3] = (uint32_t)(number >> 32);
+    for (uint32_t round = 0; round < 10; round++)
+        philox_round(out, (uint32_t)seed + round * PHILOX_W0,
+                     (uint32_t)(seed >> 32) + round * PHILOX_W1);
+}
 
 /* philox_u32 -- word `index` (from 0) of the stream (seed, stream): word index%4 of the call
  * index/4. */

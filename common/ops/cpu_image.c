@@ -13,7 +13,6 @@
  * call, in memory of its own. Tiles are chosen by the shape of an image alone, and no tile of out
  * or d_in spans samples: their bits do not depend on the batch. oneDNN's own convolutions would be
  * a second copy of this for the fast table alone. */
-#include "common/base/philox.h"
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_image.h"
 
@@ -327,26 +326,11 @@ TILED(max_pool2d_backward, tiles_of(a->planes, tile_planes(a->height * a->width)
 
 /* ---- dropout -------------------------------------------------------------------------------- */
 
-/* Sample i of the call. */
-ROW_FN void dropout_sample(const dropout_args *a, size_t i, dtype type)
-{
-    const uint64_t first = (a->layer + 1) << 32;
-    const float scale = dropout_scale(a);
-    const uint32_t below = dropout_below(a);
-    uint32_t words[4];
-    for (size_t e = 0; e < a->width; e++) {
-        const size_t at = i * a->width + e;
-        if (e % 4 == 0)
-            philox4x32_10(a->seed, first + e / 4, a->first_sample + i, words);
-        row_store(a->out, at, words[e % 4] < below ? 0.0f : row_load(a->in, at, type) * scale,
-                  type);
-    }
-}
-
-static fsdp_status dropout_tile(const void *args, size_t tile)
+static fsdp_status dropout_tile(const void *args, size_t sample)
 {
     const dropout_args *a = args;
-    BY_TYPE(dropout_sample, a->type, a, tile);
+    for (size_t four = 0; 4 * four < a->width; four++)
+        BY_TYPE(dropout_four, a->type, a, sample, four);
     return FSDP_OK;
 }
 

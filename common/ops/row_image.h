@@ -1,5 +1,6 @@
 /* row_image.h -- operations on planes of images, and dropout. See row_sums.h. */
 #pragma once
+#include "common/base/philox.h"
 #include "common/ops/ops.h"
 #include "common/ops/row_sums.h"
 
@@ -54,14 +55,15 @@ ROW_FN void max_pool2d_backward_plane(const max_pool2d_backward_args *a, size_t 
         }
 }
 
-/* dropout_scale -- what kept elements are multiplied by. */
-ROW_FN float dropout_scale(const dropout_args *a)
+/* dropout_four -- elements 4 four ... 4 four + 3 of sample i, as far as it has them. */
+ROW_FN void dropout_four(const dropout_args *a, size_t i, size_t four, dtype type)
 {
-    return (float)(1.0 / (1.0 - (double)a->p));
-}
-
-/* dropout_below -- the random words that drop an element are below this. */
-ROW_FN uint32_t dropout_below(const dropout_args *a)
-{
-    return (uint32_t)((double)a->p * 0x1p32);
+    const float scale = (float)(1.0 / (1.0 - (double)a->p));
+    const uint32_t below = (uint32_t)((double)a->p * 0x1p32);
+    uint32_t words[4];
+    philox4x32_10(a->seed, ((a->layer + 1) << 32) + four, a->first_sample + i, words);
+    for (size_t k = 0; k < 4 && 4 * four + k < a->width; k++) {
+        const size_t at = i * a->width + 4 * four + k;
+        row_store(a->out, at, words[k] < below ? 0.0f : row_load(a->in, at, type) * scale, type);
+    }
 }
