@@ -1,10 +1,11 @@
 /* elementwise.cu -- operations that treat each element alone, for both tables: one thread an
- * element, with the bodies that the CPU uses (ops/row_elem.h), so the bits are the CPU's. And rope:
+ * element, with the bodies that the CPU uses (ops/row_*.h), so the bits are the CPU's. And rope:
  * one thread for the pairs of all heads that turn by one angle. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_adamw.h"
 #include "common/ops/row_elem.h"
+#include "common/ops/row_image.h"
 
 /* ELEMENT(op) { ... } -- what operation op does to element i, by its arguments *a.
  * ELEMENTWISE(op) defines cuda_op, which does that to each element. */
@@ -34,6 +35,24 @@ ELEMENT(gelu_backward)
 }
 
 ELEMENTWISE(gelu_backward)
+
+/* ---- relu ------------------------------------------------------------------------------------ */
+
+ELEMENT(relu)
+{
+    const float x = row_load(a->in, i, a->type);
+    row_store(a->out, i, relu_elem(x, x), a->type);
+}
+
+ELEMENTWISE(relu)
+
+ELEMENT(relu_backward)
+{
+    const float d = row_load(a->d_out, i, a->type);
+    row_store(a->d_in, i, relu_elem(d, row_load(a->in, i, a->type)), a->type);
+}
+
+ELEMENTWISE(relu_backward)
 
 /* ---- swiglu, rope ---------------------------------------------------------------------------- */
 

@@ -24,13 +24,14 @@ void matmul_close(struct cuda_matmul *m);
 /* clang-format off */
 #define EACH_SHARED_OP(DO)                                                                         \
     DO(embedding) DO(embedding_backward) DO(gelu) DO(gelu_backward) DO(swiglu) DO(swiglu_backward) \
-    DO(rope) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta)
+    DO(rope) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)            \
+    DO(adadelta) EACH_MNIST_OP(DO)
 #define EACH_OWN_OP(DO)                                                                            \
     DO(matmul) DO(bias_backward) DO(layernorm) DO(layernorm_backward) DO(rmsnorm)                  \
     DO(rmsnorm_backward) DO(attention) DO(attention_backward) DO(cross_entropy)
 /* clang-format on */
 
-/* cuda_embedding ... cuda_adadelta -- of both tables. portable_matmul ... portable_cross_entropy --
+/* cuda_embedding ... cuda_dropout -- of both tables. portable_matmul ... portable_cross_entropy --
  * of the portable one. fast_matmul ... fast_cross_entropy -- of the fast one. */
 #define DECLARE_SHARED(op) fsdp_status cuda_##op(stream *s, const op##_args *a);
 #define DECLARE_OWN(op)                                                                            \

@@ -1,7 +1,6 @@
 /* tables.c -- the op tables of the CUDA backend. */
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/kernels.h"
-#include "common/ops/op_work.h"
 
 static const sum_kernels SUMS = {.add = cuda_add, .cast = cuda_cast, .launch = cuda_sum_launch};
 
@@ -9,21 +8,16 @@ static const sum_kernels SUMS = {.add = cuda_add, .cast = cuda_cast, .launch = c
 #define FAST(op)     .op = fast_##op,
 #define PORTABLE(op) .op = portable_##op,
 
-#define REFUSED(op) REFUSED_OP(cuda, op)
-EACH_MNIST_OP(REFUSED)
-
 const ops *ops_cuda_fast(void)
 {
-    static const ops TABLE = {.name = "fast",
-                              .sums = &SUMS,
-                              EACH_SHARED_OP(SHARED) EACH_OWN_OP(FAST) EACH_MNIST_OP(SHARED)};
+    static const ops TABLE = {
+        .name = "fast", .sums = &SUMS, EACH_SHARED_OP(SHARED) EACH_OWN_OP(FAST)};
     return &TABLE;
 }
 
 const ops *ops_cuda_portable(void)
 {
-    static const ops TABLE = {.name = "portable",
-                              .sums = &SUMS,
-                              EACH_SHARED_OP(SHARED) EACH_OWN_OP(PORTABLE) EACH_MNIST_OP(SHARED)};
+    static const ops TABLE = {
+        .name = "portable", .sums = &SUMS, EACH_SHARED_OP(SHARED) EACH_OWN_OP(PORTABLE)};
     return &TABLE;
 }

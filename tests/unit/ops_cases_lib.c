@@ -606,6 +606,15 @@ static const ops_case CASES[] = {
     {"updates 70001", run_updates, {70001}},
     {"norm 1", run_norm, {1}},
     {"norm 200003", run_norm, {200003}},
+    {"conv2d 1", run_conv2d, {1, 1, 1, 1, 1, 1}},
+    {"conv2d 3 images", run_conv2d, {3, 5, 7, 9, 11, 3, 1}},
+    {"conv2d blocks", run_conv2d, {2, 33, 65, 21, 20, 3}},
+    {"conv2d deep gradient", run_conv2d, {1, 1, 2, 49, 48, 5}},
+    {"conv2d no images", run_conv2d, {0, 2, 3, 5, 4, 2, 1}},
+    {"max_pool2d 1", run_max_pool2d, {1, 2, 2}},
+    {"max_pool2d 701 of 11x12", run_max_pool2d, {701, 11, 12}},
+    {"relu 3x5", run_relu, {3, 5}},
+    {"relu 131x1003", run_relu, {131, 1003}},
 };
 
 /* Activations, their gradients and parameters in bf16. */
@@ -641,19 +650,6 @@ static const ops_case BF16_CASES[] = {
     {"cross_entropy bf16 1x1", run_cross_entropy, {1, 1}},
     {"cross_entropy bf16 601x131", run_cross_entropy, {601, 131}},
     {"cross_entropy bf16 67x1003", run_cross_entropy, {67, 1003}},
-};
-
-/* Operations that only CPUs have; the second half of these is in bf16. */
-static const ops_case CPU_CASES[] = {
-    {"conv2d 1", run_conv2d, {1, 1, 1, 1, 1, 1}},
-    {"conv2d 3 images", run_conv2d, {3, 5, 7, 9, 11, 3, 1}},
-    {"conv2d blocks", run_conv2d, {2, 33, 65, 21, 20, 3}},
-    {"conv2d deep gradient", run_conv2d, {1, 1, 2, 49, 48, 5}},
-    {"conv2d no images", run_conv2d, {0, 2, 3, 5, 4, 2, 1}},
-    {"max_pool2d 1", run_max_pool2d, {1, 2, 2}},
-    {"max_pool2d 701 of 11x12", run_max_pool2d, {701, 11, 12}},
-    {"relu 3x5", run_relu, {3, 5}},
-    {"relu 131x1003", run_relu, {131, 1003}},
     {"conv2d bf16 1", run_conv2d, {1, 1, 1, 1, 1, 1}},
     {"conv2d bf16 3 images", run_conv2d, {3, 5, 7, 9, 11, 3, 1}},
     {"conv2d bf16 blocks", run_conv2d, {2, 33, 65, 21, 20, 3}},
@@ -667,26 +663,17 @@ static const ops_case CPU_CASES[] = {
 
 enum {
     N_CASES = sizeof CASES / sizeof CASES[0],
-    N_BF16_CASES = sizeof BF16_CASES / sizeof BF16_CASES[0],
-    N_DEVICE_CASES = N_CASES + N_BF16_CASES,
-    N_CPU_CASES = sizeof CPU_CASES / sizeof CPU_CASES[0]
+    N_BF16_CASES = sizeof BF16_CASES / sizeof BF16_CASES[0]
 };
 
 static const ops_case *case_of(size_t i)
 {
-    if (i >= N_DEVICE_CASES)
-        return &CPU_CASES[i - N_DEVICE_CASES];
     return i < N_CASES ? &CASES[i] : &BF16_CASES[i - N_CASES];
 }
 
 size_t ops_case_count(void)
 {
-    return N_DEVICE_CASES + N_CPU_CASES;
-}
-
-size_t ops_device_case_count(void)
-{
-    return N_DEVICE_CASES;
+    return N_CASES + N_BF16_CASES;
 }
 
 const char *ops_case_name(size_t i)
@@ -697,10 +684,7 @@ const char *ops_case_name(size_t i)
 ops_result ops_case_run(size_t i, const ops *o, stream *s)
 {
     ops_result r = {.data = malloc(RESULT_ELEMS * sizeof(float)),
-                    .type =
-                        i < N_CASES || (i >= N_DEVICE_CASES && i < N_DEVICE_CASES + N_CPU_CASES / 2)
-                            ? DTYPE_F32
-                            : DTYPE_BF16};
+                    .type = i < N_CASES ? DTYPE_F32 : DTYPE_BF16};
     r.status = case_of(i)->run(case_of(i), o, s, &r);
     FSDP_ASSERT(r.elems <= RESULT_ELEMS);
     return r;

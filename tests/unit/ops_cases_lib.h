@@ -19,8 +19,6 @@ typedef struct ops_result {
 } ops_result;
 
 size_t ops_case_count(void);
-/* ops_device_case_count -- the first cases, whose operations every device has. */
-size_t ops_device_case_count(void);
 const char *ops_case_name(size_t i);
 
 /* ops_case_run -- run case i on s and wait for it. */

@@ -236,7 +236,7 @@ static void test_catalogue(void **state)
 {
     (void)state;
     need_portable();
-    for (size_t i = 0; i < ops_device_case_count(); i++) {
+    for (size_t i = 0; i < ops_case_count(); i++) {
         ops_result got = ops_case_run(i, target.o, target.s);
         const bool refused = ops_refused(got.status);
         ops_result expected = ops_case_run(i, cpu.o, cpu.s);
@@ -441,6 +441,32 @@ static void call_attention(arrays *a, dtype type, int v)
     OK(a->x->o->attention_backward(a->x->s, &y));
 }
 
+/* d_in alone; d_weight and d_bias alone; no images, which leaves zeros. An image that a kernel
+ * covers; planes that a pool does not; samples that are no multiple of four; in place. */
+static void call_images(arrays *a, dtype type, int v)
+{
+    const size_t batch = v == 2 ? 0 : 3, K = v == 0 ? 5 : 2, H = 5, W = v == 0 ? 5 : 7;
+    const conv_shape shape = {batch, 2, 3, H, W, K, type};
+    const size_t in = batch * 2 * H * W, out = batch * 3 * (H + 1 - K) * (W + 1 - K);
+    conv2d_args x = {.shape = shape};
+    conv2d_backward_args y = {.shape = shape, .overwrite = v > 0};
+    void *d = values(a, in, 1.0f, type);
+    y.in = x.in = values(a, in, 1.0f, type), y.weight = x.weight = values(a, 6 * K * K, 1.0f, type);
+    x.out = values(a, out, 1.0f, type), x.bias = values(a, 3, 1.0f, type);
+    y.d_out = values(a, out, 1.0f, type), y.d_in = v == 1 ? NULL : d;
+    y.d_weight = v == 0 ? NULL : values(a, 6 * K * K, 1.0f, DTYPE_F32);
+    y.d_bias = v == 0 ? NULL : values(a, 3, 1.0f, DTYPE_F32);
+    OK(a->x->o->conv2d(a->x->s, &x));
+    OK(a->x->o->conv2d_backward(a->x->s, &y));
+    max_pool2d_args pool = {values(a, batch * 2 * 2 * 3, 1.0f, type), x.in, batch * 2, H, W, type};
+    OK(a->x->o->max_pool2d(a->x->s, &pool));
+    max_pool2d_backward_args back = {d, pool.out, x.in, batch * 2, H, W, type};
+    OK(a->x->o->max_pool2d_backward(a->x->s, &back));
+    OK(a->x->o->relu(a->x->s, &(relu_args){d, d, in, type}));
+    OK(a->x->o->relu_backward(a->x->s, &(relu_backward_args){x.out, x.out, y.d_out, out, type}));
+    OK(a->x->o->dropout(a->x->s, &(dropout_args){d, d, batch * 2, H * W, 0.5f, 9, 1, 0, type}));
+}
+
 static void call_cross_entropy(arrays *a, dtype type, int v)
 {
     const size_t rows = v == 2 ? 0 : 70, vocab = 131;
@@ -490,6 +516,7 @@ static void test_shapes(void **state)
     both("embedding", call_embedding, 4);
     both("attention", call_attention, 6);
     both("cross_entropy", call_cross_entropy, 3);
+    both("images", call_images, 3);
 }
 
 /* ---- exact sums ------------------------------------------------------------------------------ */
