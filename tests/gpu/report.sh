@@ -125,7 +125,7 @@ section_kernels() {
 
 # Ranks that share a GPU meet in host memory: NCCL takes one for each.
 section_bits() {
-    local names='tiny llama-tiny small'
+    local names='tiny llama-tiny mnist-tiny small'
     [ -z "$dry" ] || { left_out "make test DEVICE=$DEVICE compares these" && return; }
     export FSDP_DEVICE=$DEVICE FSDP_COMM=shm
     head_row 'portable losses and weights, byte for byte as on the CPU'
