@@ -43,8 +43,10 @@ static fsdp_status time_link(const run_context *run, stream *s, virtual_link *ou
     status = time_gathers(run, s, buf, &out->latency_s, &large_s);
     device_free(s, buf);
     TRY(status);
-    if (large_s > out->latency_s)
-        out->bytes_per_s = (LARGE_BYTES - SMALL_BYTES) / (large_s - out->latency_s);
+    /* other programs may have slowed down every small one */
+    out->bytes_per_s = large_s > out->latency_s
+                           ? (LARGE_BYTES - SMALL_BYTES) / (large_s - out->latency_s)
+                           : LARGE_BYTES / large_s;
     return FSDP_OK;
 }
 

@@ -11,7 +11,7 @@ mkdir -p "$folder" "$trained"
 
 # The row, and the file as the page has it.
 awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' common/model/README.md >"$folder/onetoken.c"
-sed 's/LLAMA_FAMILY[,;]/ONETOKEN_FAMILY, &/; s/^\(#define MODEL_FAMILIES "\)/\1onetoken|/' common/model/family.h >"$folder/family.h"
+sed 's/LLAMA_FAMILY[,;]/ONETOKEN_FAMILY, &/; s/"gpt2|/"onetoken|gpt2|/' common/model/family.h >"$folder/family.h"
 sed 's/{&GPT2_FAMILY/{\&ONETOKEN_FAMILY, \&GPT2_FAMILY/' common/model/family.c >"$folder/family.c"
 lines=$(grep -c . "$folder/onetoken.c")
 verdict "the example has $lines lines, at most 60" "$([ "$lines" -le 60 ] || echo "it is longer")"
