@@ -204,26 +204,19 @@ static const layer MLP = {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void add_layer(model *m, const layer *kind, int block)
-{
-    model_add_layer(m, kind, block);
-    if (kind != &LM_HEAD)
-        model_add_out(m, "x", m->config.d_model, ARRAY_VALUES);
-}
-
 static void add_block(model *m, int block)
 {
     const size_t C = m->config.d_model, F = m->config.d_ff;
     /* projections back into the residual stream start smaller, by the root of their number */
     const float residual_std = (float)(0.02 / sqrt(2.0 * (double)m->n_blocks));
-    add_layer(m, &ATTN, block);
+    transformer_add_layer(m, &ATTN, block);
     model_add_vector(m, "ln_1.weight", C, INIT_ONE);
     model_add_vector(m, "ln_1.bias", C, INIT_ZERO);
     model_add_matrix(m, "attn.c_attn.weight", C, 3 * C, GPT2_INIT_STD);
     model_add_vector(m, "attn.c_attn.bias", 3 * C, INIT_ZERO);
     model_add_matrix(m, "attn.c_proj.weight", C, C, residual_std);
     model_add_vector(m, "attn.c_proj.bias", C, INIT_ZERO);
-    add_layer(m, &MLP, block);
+    transformer_add_layer(m, &MLP, block);
     model_add_vector(m, "ln_2.weight", C, INIT_ONE);
     model_add_vector(m, "ln_2.bias", C, INIT_ZERO);
     model_add_matrix(m, "mlp.c_fc.weight", C, F, GPT2_INIT_STD);
@@ -236,12 +229,12 @@ static void build(model *m)
 {
     const size_t C = m->config.d_model, V = m->config.vocab_size;
     m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
-    add_layer(m, &TOKEN_EMBED, -1);
+    transformer_add_layer(m, &TOKEN_EMBED, -1);
     model_add_matrix(m, "transformer.wte.weight", V, C, GPT2_INIT_STD);
     model_add_matrix(m, "transformer.wpe.weight", m->config.max_seq_len, C, GPT2_INIT_STD);
     for (int block = 0; block < m->n_blocks; block++)
         add_block(m, block);
-    add_layer(m, &LM_HEAD, -1);
+    model_add_layer(m, &LM_HEAD, -1);
     model_add_vector(m, "transformer.ln_f.weight", C, INIT_ONE);
     model_add_vector(m, "transformer.ln_f.bias", C, INIT_ZERO);
     model_add_tied(m, "lm_head.weight", 0);

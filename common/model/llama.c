@@ -285,25 +285,18 @@ static const layer MLP = {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void add_layer(model *m, const layer *kind, int block)
-{
-    model_add_layer(m, kind, block);
-    if (kind != &LM_HEAD)
-        model_add_out(m, "x", m->config.d_model, ARRAY_VALUES);
-}
-
 static void add_block(model *m, int block)
 {
     const model_config *c = &m->config;
     const size_t C = c->d_model, F = c->d_ff, q = c->n_head * c->head_dim;
     const size_t kv = c->n_kv_head * c->head_dim;
-    add_layer(m, &ATTN, block);
+    transformer_add_layer(m, &ATTN, block);
     model_add_vector(m, "input_layernorm.weight", C, INIT_ONE);
     model_add_matrix(m, "self_attn.q_proj.weight", q, C, LLAMA_INIT_STD);
     model_add_matrix(m, "self_attn.k_proj.weight", kv, C, LLAMA_INIT_STD);
     model_add_matrix(m, "self_attn.v_proj.weight", kv, C, LLAMA_INIT_STD);
     model_add_matrix(m, "self_attn.o_proj.weight", C, q, LLAMA_INIT_STD);
-    add_layer(m, &MLP, block);
+    transformer_add_layer(m, &MLP, block);
     model_add_vector(m, "post_attention_layernorm.weight", C, INIT_ONE);
     model_add_matrix(m, "mlp.gate_proj.weight", F, C, LLAMA_INIT_STD);
     model_add_matrix(m, "mlp.up_proj.weight", F, C, LLAMA_INIT_STD);
@@ -314,11 +307,11 @@ static void build(model *m)
 {
     const size_t C = m->config.d_model, V = m->config.vocab_size;
     m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
-    add_layer(m, &TOKEN_EMBED, -1);
+    transformer_add_layer(m, &TOKEN_EMBED, -1);
     model_add_matrix(m, "model.embed_tokens.weight", V, C, LLAMA_INIT_STD);
     for (int block = 0; block < m->n_blocks; block++)
         add_block(m, block);
-    add_layer(m, &LM_HEAD, -1);
+    model_add_layer(m, &LM_HEAD, -1);
     model_add_vector(m, "model.norm.weight", C, INIT_ONE);
     if (m->config.untied)
         model_add_matrix(m, "lm_head.weight", V, C, LLAMA_INIT_STD);

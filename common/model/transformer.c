@@ -27,6 +27,12 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
     return (layer_bytes){kept.bytes, work.bytes};
 }
 
+void transformer_add_layer(model *m, const layer *kind, int block)
+{
+    model_add_layer(m, kind, block);
+    model_add_out(m, "x", m->config.d_model, ARRAY_VALUES);
+}
+
 fsdp_status transformer_check(model_config *c)
 {
     TRY(model_check_positive(c, "n-layer", c->n_blocks));

@@ -62,6 +62,9 @@ bool grad_adds(const layer_io *io, int param);
  * parameter before it has a gradient, or d_in is wanted. */
 bool grad_wanted(const layer_io *io, int param);
 
+/* transformer_add_layer -- append a layer that gives "x" [rows, C] to the next one. */
+void transformer_add_layer(model *m, const layer *kind, int block);
+
 /* transformer_check -- FSDP_EINVAL unless the sizes of a transformer fit together. It changes none;
  * a family without usual values can have it as `complete`. */
 fsdp_status transformer_check(model_config *c);

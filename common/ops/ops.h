@@ -229,7 +229,7 @@ typedef struct relu_backward_args {
  * Element e of sample first_sample + i is dropped if its random word is below p * 2^32, rounded
  * down: word e%4 of the call {counter: first_sample + i, stream: e/4 + 2^32 (layer + 1)} with the
  * key `seed`. So the choice depends on nothing else: not on which samples a call has. Streams below
- * 2^32 are those of initial weights. [Srivastava et al. 2014]
+ * 2^32 belong to the initial weights. [Srivastava et al. 2014]
  *
  *   width, layer  below 2^32
  *   errors        FSDP_EINVAL: p is not in [0, 1) */
@@ -382,8 +382,8 @@ typedef struct ops {
 } ops;
 
 /* EACH_OP -- DO(name) for each operation of the table, whose arguments are name_args: for
- * declarations and tables of all of them. EACH_LLAMA_OP, EACH_MNIST_OP: those that only Llama, or
- * only the net for MNIST, takes. */
+ * declarations and tables of all of them. EACH_LLAMA_OP and EACH_MNIST_OP: the operations
+ * that only Llama, or only the net for MNIST, takes. */
 /* clang-format off */
 #define EACH_OP(DO)                                                                                \
     DO(matmul) DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm)                \

@@ -125,7 +125,7 @@ verdict
 
 check_left
 # ---- images: how many answers are right, over all ranks ----
-name='the accuracy on images is that of one device'
+name='the accuracy on images is the same on 1 to 4 ranks'
 net='--model mnist --size tiny --global-batch 12 --synthetic 2000 --reduction canonical --steps 40 --optimizer adadelta --lr 1
     --lr-schedule constant --warmup-steps 0 --clip-grad 0 --val-data digits --eval-batches 40'
 for ranks in 1 2 3 4; do

@@ -36,8 +36,8 @@ fsdp_status sim_layernorm(const sim_op *o)
     return FSDP_OK;
 }
 
-/* One row: d (of the output) becomes that of the input; x is the row, normalised. An RMS norm takes
- * no mean. */
+/* One row: d is the gradient of the output, and becomes the gradient of the input; x is the row,
+ * normalised. An RMS norm takes no mean. */
 static void norm_grad_row(float *d, const float *x, const float *weight, float rstd, int64_t cols,
                           bool rms)
 {
