@@ -9,7 +9,7 @@
 # FSDP_DEVICE: train on that device. One without operations that have the CPU's bits (npu) is compared with itself on one
 # rank, by its fast ones. SHARDINGS="full none": only these.
 # --make writes line and file anew (needed only when the recipe itself changes, which every learner's
-# copy would notice). --options NAME prints the options of a name.  Names: tiny tiny-sgd llama-tiny mnist-tiny small xl-2l (default: tiny small).
+# copy would notice). --options NAME prints the options of a name.  Names: tiny tiny-sgd llama-tiny llama31-tiny mnist-tiny small xl-2l (default: tiny small).
 set -u
 make=0 ask=0
 [ "${1:-}" = --make ] && make=1 && shift
@@ -38,9 +38,11 @@ options() {
     mnist-tiny) # 20 steps of the tutorial's recipe: Adadelta, and a rate that falls by steps
         echo "--model mnist --size tiny --steps 20 --optimizer adadelta --lr 1 --lr-schedule step --lr-step-size 8 --lr-gamma 0.7 --warmup-steps 0 --clip-grad 0" ;;
     llama-tiny) echo "--model llama --size tiny --seq-len 32 --steps 20" ;;
+    llama31-tiny) # frequencies that Llama 3.1 keeps, blends and divides
+        echo "--model llama --size llama3.1-8b --n-layer 1 --d-model 64 --n-head 4 --n-kv-head 2 --d-ff 128 --vocab-size 256 --n-positions 256 --seq-len 32 --steps 5" ;;
     small) echo "--size small --seq-len 64 --steps 10" ;;
     xl-2l) echo "--size xl-2l --seq-len 32 --steps 3" ;;
-    *) echo "losses.sh: unknown name $1, expected tiny, tiny-sgd, llama-tiny, mnist-tiny, small or xl-2l" >&2; exit 2 ;;
+    *) echo "losses.sh: unknown name $1, expected tiny, tiny-sgd, llama-tiny, llama31-tiny, mnist-tiny, small or xl-2l" >&2; exit 2 ;;
     esac
 }
 
