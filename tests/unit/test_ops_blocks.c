@@ -57,6 +57,7 @@ static void test_matmul_tiles(void **state)
         for (int form = 0; form < 4; form++) {
             check_matmul(ops_table(t), 300, 401, 33, form & 1, form & 2);
             check_matmul(ops_table(t), 11, 23, 700, form & 1, form & 2);
+            check_matmul(ops_table(t), 256, 512, 270, form & 1, form & 2); /* copied operands */
         }
         check_matmul(ops_table(t), 40, 1000, 300, false, true); /* narrow tiles */
     }
