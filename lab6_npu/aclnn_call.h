@@ -105,8 +105,9 @@ fsdp_status aclnn_embedding_backward(stream *s, npu_view d_table, npu_view d_out
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* q [B,T,H*D], k and v [B,T,KV*D], in rows that may lie apart; `max` and `sum` [B,H,T,8] f32 are
- * what the softmax of a row took away and divided by; mask [T,T] u8, 1: not seen. */
+/* q [B,T,H*D], k [B,T,KV*D] and v [B,T,KV*Dv], Dv <= D, in rows that may lie apart; `max` and `sum`
+ * [B,H,T,8] f32 are what the softmax of a row took away and divided by; mask [T,T] u8, 1: not seen.
+ * Older releases of CANN take Dv == D alone. */
 typedef struct attention_views {
     npu_view q, k, v, out, max, sum, mask;
     double scale;

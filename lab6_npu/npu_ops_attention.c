@@ -7,10 +7,10 @@
 
 enum { COPIES = 8 }; /* of each row's maximum and sum, as the operator wants them */
 
-/* Rows of heads * D elements, `stride` apart. */
-static npu_view heads_view(const attention_shape *x, const void *ptr, size_t heads, size_t stride)
+/* Rows of `cols` elements, all heads, `stride` apart. */
+static npu_view heads_view(const attention_shape *x, const void *ptr, size_t cols, size_t stride)
 {
-    npu_view v = view_3d(ptr, npu_type(x->type), x->batch, x->seq_len, heads * x->head_dim);
+    npu_view v = view_3d(ptr, npu_type(x->type), x->batch, x->seq_len, cols);
     v.stride[0] = (int64_t)(x->seq_len * stride);
     v.stride[1] = (int64_t)stride;
     return v;
@@ -53,10 +53,11 @@ static fsdp_status scratch_get(stream *s, const attention_shape *x, attention_sc
 static attention_views attention_of(const attention_args *a, const attention_scratch *t)
 {
     const attention_shape *x = &a->shape;
-    return (attention_views){.q = heads_view(x, a->q, x->n_head, x->q_stride),
-                             .k = heads_view(x, a->k, x->n_kv_head, x->k_stride),
-                             .v = heads_view(x, a->v, x->n_kv_head, x->v_stride),
-                             .out = heads_view(x, a->out, x->n_head, x->n_head * x->head_dim),
+    const size_t out_cols = x->n_head * x->v_head_dim;
+    return (attention_views){.q = heads_view(x, a->q, x->n_head * x->head_dim, x->q_stride),
+                             .k = heads_view(x, a->k, x->n_kv_head * x->head_dim, x->k_stride),
+                             .v = heads_view(x, a->v, x->n_kv_head * x->v_head_dim, x->v_stride),
+                             .out = heads_view(x, a->out, out_cols, out_cols),
                              .max = stats_view(x, t->max),
                              .sum = stats_view(x, t->sum),
                              .mask = view_2d(t->mask, ACL_UINT8, x->seq_len, x->seq_len),
@@ -79,6 +80,17 @@ static fsdp_status lse_make(stream *s, const attention_args *a, const attention_
     return aclnn_add(s, lse, lse, stats_column(&a->shape, t->max));
 }
 
+/* FlashAttentionScore takes no v whose heads are wider than those of q and k. */
+static fsdp_status check_widths(const attention_shape *x)
+{
+    if (x->v_head_dim <= x->head_dim)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",
+                      "npu has no operation attention with heads of v wider than those of q and k, "
+                      "%zu and %zu",
+                      x->v_head_dim, x->head_dim);
+}
+
 static fsdp_status attention_issue(stream *s, const void *args)
 {
     const attention_args *a = args;
@@ -94,7 +106,11 @@ static fsdp_status attention_issue(stream *s, const void *args)
     return status;
 }
 
-ISSUED(attention)
+fsdp_status npu_attention(stream *s, const attention_args *a)
+{
+    TRY(check_widths(&a->shape));
+    return accel_issue(s, attention_issue, a, attention_work(a));
+}
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
@@ -123,12 +139,16 @@ static fsdp_status attention_backward_issue(stream *s, const void *args)
         status = stats_make(s, x, a->lse, &y);
     if (status == FSDP_OK)
         status = aclnn_attention_backward(
-            s, heads_view(x, a->d_q, x->n_head, x->q_stride),
-            heads_view(x, a->d_k, x->n_kv_head, x->k_stride),
-            heads_view(x, a->d_v, x->n_kv_head, x->v_stride),
-            heads_view(x, a->d_out, x->n_head, x->n_head * x->head_dim), &y);
+            s, heads_view(x, a->d_q, x->n_head * x->head_dim, x->q_stride),
+            heads_view(x, a->d_k, x->n_kv_head * x->head_dim, x->k_stride),
+            heads_view(x, a->d_v, x->n_kv_head * x->v_head_dim, x->v_stride),
+            heads_view(x, a->d_out, x->n_head * x->v_head_dim, x->n_head * x->v_head_dim), &y);
     device_free(s, t.max);
     return status;
 }
 
-ISSUED(attention_backward)
+fsdp_status npu_attention_backward(stream *s, const attention_backward_args *a)
+{
+    TRY(check_widths(&a->shape));
+    return accel_issue(s, attention_backward_issue, a, attention_backward_work(a));
+}

@@ -1,8 +1,8 @@
 /* attention_tiles.h -- tiles of attention in shared memory, and products of them. For kernels'
  * files.
  *
- * A tile is some rows of one head of q, k, v, ... in shared memory, stored as they are: rows of
- * head_dim elements, filled up with zeros to a multiple of 16, and rows of zeros behind the last of
+ * A tile is some rows of one head of q, k, v, ... in shared memory, stored as they are: rows of D
+ * or Dv elements, filled up with zeros to a multiple of 16, and rows of zeros behind the last of
  * the sequence. Rows are 16 bytes longer than the widest head, so that the lanes of a product read
  * from different banks: in bf16 lane (g,t) reads word 4g + t, in fp32 words 4g and 8t.
  *
@@ -39,26 +39,34 @@ static __device__ __forceinline__ int tile_bytes(int rows, int cols, dtype type)
     return rows * tile_ld(cols, type) * (type == DTYPE_F32 ? 4 : 2);
 }
 
-/* Rows of one head of one sequence: row t at x + t * stride elements. */
+/* Rows of one head of one sequence: row t at x + t * stride elements, `width` of them. */
 typedef struct head_rows {
     const attention_shape *shape;
     const void *x;
-    size_t stride;
+    size_t stride, width;
 } head_rows;
 
-/* head_rows_of -- head h of sequence b of an array with that stride. */
-static __device__ __forceinline__ head_rows head_rows_of(const attention_shape *x,
-                                                         const void *array, size_t stride, size_t b,
-                                                         size_t h)
+/* query_rows_of -- head h of sequence b of q or k, or their gradients, by the stride. value_rows_of
+ * -- of v or out. */
+static __device__ __forceinline__ head_rows query_rows_of(const attention_shape *x,
+                                                          const void *array, size_t stride,
+                                                          size_t b, size_t h)
 {
-    const size_t at = b * x->seq_len * stride + h * x->head_dim;
-    return (head_rows){x, row_at(array, at, x->type), stride};
+    const size_t at = query_element(x, stride, b, 0, h);
+    return (head_rows){x, row_at(array, at, x->type), stride, x->head_dim};
+}
+static __device__ __forceinline__ head_rows value_rows_of(const attention_shape *x,
+                                                          const void *array, size_t stride,
+                                                          size_t b, size_t h)
+{
+    const size_t at = value_element(x, stride, b, 0, h);
+    return (head_rows){x, row_at(array, at, x->type), stride, x->v_head_dim};
 }
 
-/* padded_head -- head_dim, filled up to whole products. */
-static __device__ __forceinline__ int padded_head(const attention_shape *x)
+/* padded -- a head's width, filled up to whole products. */
+static __device__ __forceinline__ int padded(size_t width)
 {
-    return (int)((x->head_dim + MMA_DEPTH - 1) / MMA_DEPTH * MMA_DEPTH);
+    return ((int)width + MMA_DEPTH - 1) / MMA_DEPTH * MMA_DEPTH; /* in 64 bits, registers spill */
 }
 
 /* A tile to be filled; 16 bytes at a time if `wide`. */
@@ -72,12 +80,11 @@ typedef struct tile_place {
 static __device__ __forceinline__ void tile_load(tile_place to, head_rows from, size_t first,
                                                  dtype type)
 {
-    const attention_shape *x = from.shape;
     const int step = !to.wide ? 1 : type == DTYPE_F32 ? 4 : 8;
-    const int pieces = padded_head(x) / step;
+    const int pieces = padded(from.width) / step;
     for (int i = (int)threadIdx.x; i < to.n_rows * pieces; i += (int)blockDim.x) {
         const size_t row = i / pieces, col = i % pieces * step;
-        const bool there = first + row < x->seq_len && col < x->head_dim;
+        const bool there = first + row < from.shape->seq_len && col < from.width;
         const void *src = row_at(from.x, (first + row) * from.stride + col, type);
         void *dst = row_out_at(to.tile, row * to.ld + col, type);
         if (to.wide)
@@ -203,7 +210,7 @@ static __device__ __forceinline__ void rows_store(head_rows to, size_t first, fl
     for (int n = 0; n < n_tiles; n++)
         for (int i = 0; i < 4; i++) {
             const size_t row = first + lane_row(i), col = lane_col(n, i);
-            if (row < to.shape->seq_len && col < to.shape->head_dim)
+            if (row < to.shape->seq_len && col < to.width)
                 row_store((void *)to.x, row * to.stride + col, c[n][i] * by[i / 2], type);
         }
 }
@@ -211,10 +218,10 @@ static __device__ __forceinline__ void rows_store(head_rows to, size_t first, fl
 /* Kernels are made for heads of up to 64 and 128 columns in fp32, and 64, 128 and 256 in bf16. */
 enum { F32_64, F32_128, BF16_64, BF16_128, BF16_256, ATTENTION_TILINGS };
 
-/* attention_tiling -- which of them takes the narrowest tiles that hold a head; -1: none does. */
+/* attention_tiling -- which of them takes the narrowest tiles that hold heads; -1: none does. */
 static inline int attention_tiling(const attention_shape *x)
 {
-    const size_t head = x->head_dim;
+    const size_t head = x->head_dim > x->v_head_dim ? x->head_dim : x->v_head_dim;
     if (x->type == DTYPE_F32)
         return head <= 64 ? F32_64 : head <= 128 ? F32_128 : -1;
     return head <= 64 ? BF16_64 : head <= 128 ? BF16_128 : head <= 256 ? BF16_256 : -1;
@@ -224,7 +231,7 @@ static inline int attention_tiling(const attention_shape *x)
 static inline bool all_wide(const attention_shape *x, const void *const *arrays, int n)
 {
     const size_t bytes = x->type == DTYPE_F32 ? 4 : 2;
-    size_t bits = (x->q_stride | x->k_stride | x->v_stride | x->head_dim) * bytes;
+    size_t bits = (x->q_stride | x->k_stride | x->v_stride | x->head_dim | x->v_head_dim) * bytes;
     for (int i = 0; i < n; i++)
         bits |= (size_t)(uintptr_t)arrays[i];
     return bits % 16 == 0;

@@ -94,19 +94,19 @@ static __device__ __forceinline__ void attend(const attention_call *call, int he
 {
     const attention_args *a = &call->args;
     const attention_shape *x = &a->shape;
-    const int queries = MMA_ROWS * warps, depth = padded_head(x), n_tiles = head / MMA_COLS;
+    const int queries = MMA_ROWS * warps, n_tiles = head / MMA_COLS;
     const size_t n_heads = x->batch * x->n_head, n_blocks = (x->seq_len + queries - 1) / queries;
     const size_t b = blockIdx.x % n_heads / x->n_head, h = blockIdx.x % x->n_head;
-    const size_t kv = h / (x->n_head / x->n_kv_head), out_stride = x->n_head * x->head_dim;
+    const size_t kv = h / (x->n_head / x->n_kv_head), out_stride = x->n_head * x->v_head_dim;
     const size_t first = (n_blocks - 1 - blockIdx.x / n_heads) * queries;
     const size_t my_first = first + threadIdx.x / WARP_LANES * MMA_ROWS;
-    const head_rows k_rows = head_rows_of(x, a->k, x->k_stride, b, kv);
-    const head_rows v_rows = head_rows_of(x, a->v, x->v_stride, b, kv);
+    const head_rows k_rows = query_rows_of(x, a->k, x->k_stride, b, kv);
+    const head_rows v_rows = value_rows_of(x, a->v, x->v_stride, b, kv);
     const forward_tiles t = forward_tiles_of(head, warps, keys, call->wide, type);
     query_rows rows = {{MASKED, MASKED}, {0.0f, 0.0f}};
     float out[HEAD_TILES][4], s[SCORE_TILES][4];
     tiles_clear(out, n_tiles);
-    tile_load(t.q, head_rows_of(x, a->q, x->q_stride, b, h), first, type);
+    tile_load(t.q, query_rows_of(x, a->q, x->q_stride, b, h), first, type);
     for (size_t key = 0; key < first + queries && key < x->seq_len; key += keys) {
         __syncthreads(); /* the tiles before these have been used */
         tile_load(t.k, k_rows, key, type);
@@ -115,20 +115,21 @@ static __device__ __forceinline__ void attend(const attention_call *call, int he
         if (key >= my_first + MMA_ROWS)
             continue; /* this warp sees none of them */
         tiles_clear(s, keys / MMA_COLS);
-        warp_product(s, keys / MMA_COLS,
-                     (product){t.my_q, t.k.tile, t.q.ld, t.k.ld, depth, keys / MMA_COLS, true},
-                     type);
+        warp_product(
+            s, keys / MMA_COLS,
+            (product){t.my_q, t.k.tile, t.q.ld, t.k.ld, padded(x->head_dim), keys / MMA_COLS, true},
+            type);
         softmax_step(s, &rows, out, n_tiles,
                      (score_tile){t.my_p, (long)my_first + 1 - (long)key, x->scale, keys, type});
         __syncwarp(); /* p is complete */
-        warp_product(
-            out, n_tiles,
-            (product){t.my_p, t.v.tile, tile_ld(keys, type), t.v.ld, keys, depth / MMA_COLS, false},
-            type);
+        warp_product(out, n_tiles,
+                     (product){t.my_p, t.v.tile, tile_ld(keys, type), t.v.ld, keys,
+                               padded(x->v_head_dim) / MMA_COLS, false},
+                     type);
     }
     const float sum[2] = {quad_sum(rows.sum[0]), quad_sum(rows.sum[1])};
     const float by[2] = {1.0f / sum[0], 1.0f / sum[1]};
-    rows_store(head_rows_of(x, a->out, out_stride, b, h), my_first, out, n_tiles, by, type);
+    rows_store(value_rows_of(x, a->out, out_stride, b, h), my_first, out, n_tiles, by, type);
     for (int half = 0; half < 2; half++) {
         const size_t query = my_first + lane_row(2 * half);
         if (threadIdx.x % 4 == 0 && query < x->seq_len)

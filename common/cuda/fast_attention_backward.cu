@@ -31,13 +31,13 @@ typedef struct backward_call {
 __global__ void attention_delta_kernel(backward_call call)
 {
     const attention_shape *x = &call.args.shape;
-    const size_t i = global_thread() / WARP_LANES, T = x->seq_len, D = x->head_dim;
+    const size_t i = global_thread() / WARP_LANES, T = x->seq_len, Dv = x->v_head_dim;
     if (i >= x->batch * x->n_head * T)
         return;
     const size_t t = i % T, h = i / T % x->n_head, b = i / T / x->n_head;
-    const size_t at = ((b * T + t) * x->n_head + h) * D;
+    const size_t at = ((b * T + t) * x->n_head + h) * Dv;
     float sum = 0.0f;
-    for (size_t d = threadIdx.x % WARP_LANES; d < D; d += WARP_LANES)
+    for (size_t d = threadIdx.x % WARP_LANES; d < Dv; d += WARP_LANES)
         sum = fmaf(row_load(call.args.d_out, at + d, x->type),
                    row_load(call.args.out, at + d, x->type), sum);
     sum = warp_sum(sum);
@@ -77,7 +77,7 @@ typedef struct pair_of_tiles {
     size_t my_first, other_first, seq_len;
     float scale;
     char *p;
-    int others, depth; /* depth: of products along a head */
+    int others, depth[2]; /* depth: of products along a head of q and k, of d_out and v */
 } pair_of_tiles;
 
 /* p, or d_s from products s of q and k and d_p of d_out and v, into x.p. */
@@ -109,25 +109,25 @@ static __device__ __forceinline__ void scores_store(float (*s)[4], float (*d_p)[
 static __device__ __forceinline__ void add_tile(float (*sum)[4], int head, const backward_tiles *t,
                                                 pair_of_tiles x, gradient of, dtype type)
 {
-    const int n_scores = x.others / MMA_COLS, depth = x.depth;
+    const int n_scores = x.others / MMA_COLS;
     float s[SCORE_TILES][4], d_p[SCORE_TILES][4];
     tiles_clear(s, n_scores);
     tiles_clear(d_p, n_scores);
     warp_product(s, n_scores,
-                 (product){t->my_own[0], t->other[0].tile, t->own[0].ld, t->other[0].ld, depth,
+                 (product){t->my_own[0], t->other[0].tile, t->own[0].ld, t->other[0].ld, x.depth[0],
                            n_scores, true},
                  type);
     if (of != OF_VALUES)
         warp_product(d_p, n_scores,
-                     (product){t->my_own[1], t->other[1].tile, t->own[1].ld, t->other[1].ld, depth,
-                               n_scores, true},
+                     (product){t->my_own[1], t->other[1].tile, t->own[1].ld, t->other[1].ld,
+                               x.depth[1], n_scores, true},
                      type);
     scores_store(s, d_p, x, of, type);
     __syncwarp(); /* p is complete */
     const tile_place other = t->other[of == OF_VALUES];
     warp_product(sum, head / MMA_COLS,
                  (product){x.p, other.tile, tile_ld(x.others, type), other.ld, x.others,
-                           depth / MMA_COLS, false},
+                           x.depth[of == OF_VALUES] / MMA_COLS, false},
                  type);
 }
 
@@ -140,24 +140,24 @@ static __device__ __forceinline__ side queries_of(const attention_backward_args 
                                                   size_t h)
 {
     const attention_shape *x = &a->shape;
-    return (side){{head_rows_of(x, a->q, x->q_stride, b, h),
-                   head_rows_of(x, a->d_out, x->n_head * x->head_dim, b, h)}};
+    return (side){{query_rows_of(x, a->q, x->q_stride, b, h),
+                   value_rows_of(x, a->d_out, x->n_head * x->v_head_dim, b, h)}};
 }
 
 static __device__ __forceinline__ side keys_of(const attention_backward_args *a, size_t b, size_t h)
 {
     const attention_shape *x = &a->shape;
     return (side){
-        {head_rows_of(x, a->k, x->k_stride, b, h), head_rows_of(x, a->v, x->v_stride, b, h)}};
+        {query_rows_of(x, a->k, x->k_stride, b, h), value_rows_of(x, a->v, x->v_stride, b, h)}};
 }
 
 static __device__ __forceinline__ head_rows gradient_of(const attention_backward_args *a,
                                                         gradient of, size_t b, size_t h)
 {
     const attention_shape *x = &a->shape;
-    return of == OF_QUERIES ? head_rows_of(x, a->d_q, x->q_stride, b, h)
-           : of == OF_KEYS  ? head_rows_of(x, a->d_k, x->k_stride, b, h)
-                            : head_rows_of(x, a->d_v, x->v_stride, b, h);
+    return of == OF_QUERIES ? query_rows_of(x, a->d_q, x->q_stride, b, h)
+           : of == OF_KEYS  ? query_rows_of(x, a->d_k, x->k_stride, b, h)
+                            : value_rows_of(x, a->d_v, x->v_stride, b, h);
 }
 
 /* How a kernel is laid out: constants. */
@@ -203,8 +203,9 @@ static __device__ __forceinline__ void attend_backward(const backward_call *call
     const size_t first = (of_queries ? n_blocks - 1 - number : number) * rows;
     const backward_tiles t = backward_tiles_of(l.head, l.warps, l.others, call->wide, type);
     const size_t my_first = first + threadIdx.x / WARP_LANES * MMA_ROWS;
-    pair_of_tiles pair = {NULL,   NULL,     my_first,      0, x->seq_len, x->scale,
-                          t.my_p, l.others, padded_head(x)};
+    pair_of_tiles pair = {NULL,   NULL,       my_first,
+                          0,      x->seq_len, x->scale,
+                          t.my_p, l.others,   {padded(x->head_dim), padded(x->v_head_dim)}};
     const side own = of_queries ? queries_of(a, b, h) : keys_of(a, b, h);
     float sum[HEAD_TILES][4];
     tiles_clear(sum, l.head / MMA_COLS);

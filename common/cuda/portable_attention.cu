@@ -88,10 +88,10 @@ static __device__ inline void store_columns(void *out, size_t at, const float *s
             divide_row(out, at + first_column() + i * WARP_LANES, sum + i, 1, divisor, type);
 }
 
-static dim3 rows_by_pieces(const attention_shape *x, size_t n_head)
+static dim3 rows_by_pieces(const attention_shape *x, size_t n_head, size_t width)
 {
     const size_t rows = x->batch * n_head * x->seq_len;
-    return dim3(groups_of(rows, WARPS), groups_of(x->head_dim, PIECE));
+    return dim3(groups_of(rows, WARPS), groups_of(width, PIECE));
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -114,15 +114,15 @@ static __device__ inline void attention_row(const attention_args *a, float *p, c
                                             dtype type)
 {
     const attention_shape *x = &a->shape;
-    const size_t D = x->head_dim, kv = w->h / (x->n_head / x->n_kv_head);
-    const void *q = row_at(a->q, attention_element(x, x->q_stride, w->b, w->t, w->h), type);
+    const size_t D = x->head_dim, Dv = x->v_head_dim, kv = w->h / (x->n_head / x->n_kv_head);
+    const void *q = row_at(a->q, query_element(x, x->q_stride, w->b, w->t, w->h), type);
     float top = 0.0f, sum = 0.0f, out[PER_LANE] = {0};
     for (size_t first = 0; first <= w->t; first += BLOCK) {
-        const void *k = row_at(a->k, attention_element(x, x->k_stride, w->b, first, kv), type);
-        const void *v = row_at(a->v, attention_element(x, x->v_stride, w->b, first, kv), type);
+        const void *k = row_at(a->k, query_element(x, x->k_stride, w->b, first, kv), type);
+        const void *v = row_at(a->v, value_element(x, x->v_stride, w->b, first, kv), type);
         const size_t n_keys = keys_for(x, w->t, first);
         const row_extent keys = row_extent_of(w->t, first, n_keys);
-        const weighted_rows values = {p, v, n_keys, D, x->v_stride};
+        const weighted_rows values = {p, v, n_keys, Dv, x->v_stride};
         for (size_t c = threadIdx.x % WARP_LANES; c < keys.width; c += WARP_LANES)
             p[c] = c < keys.n_seen
                        ? product(q, row_at(k, c * x->k_stride, type), D, type) * x->scale
@@ -133,7 +133,7 @@ static __device__ inline void attention_row(const attention_args *a, float *p, c
         add_rows(out, &values, type);
         __syncwarp((unsigned)ALL_LANES); /* before the next scores overwrite what others read */
     }
-    store_columns(a->out, attention_element(x, x->n_head * D, w->b, w->t, w->h), out, sum, D, type);
+    store_columns(a->out, value_element(x, x->n_head * Dv, w->b, w->t, w->h), out, sum, Dv, type);
     if (first_column() == 0)
         a->lse[(w->b * x->n_head + w->h) * x->seq_len + w->t] = top + pm_logf(sum);
 }
@@ -146,8 +146,8 @@ __global__ void attention_kernel(attention_args a)
         BY_TYPE(attention_row, a.shape.type, &a, scores[warp_of_block()], &w);
 }
 
-OPERATION(portable, attention, attention_kernel, rows_by_pieces(&a->shape, a->shape.n_head),
-          THREADS, *a)
+OPERATION(portable, attention, attention_kernel,
+          rows_by_pieces(&a->shape, a->shape.n_head, a->shape.v_head_dim), THREADS, *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
@@ -164,22 +164,23 @@ typedef struct pair_scores {
 /* d_out . out of a query. */
 static __device__ inline float delta_of(const attention_backward_args *a, const pair *x, dtype type)
 {
-    const size_t D = a->shape.head_dim;
-    const size_t at = attention_element(&a->shape, a->shape.n_head * D, x->b, x->query, x->h);
-    return row_dot(row_at(a->d_out, at, type), row_at(a->out, at, type), D, type);
+    const size_t Dv = a->shape.v_head_dim;
+    const size_t at = value_element(&a->shape, a->shape.n_head * Dv, x->b, x->query, x->h);
+    return row_dot(row_at(a->d_out, at, type), row_at(a->out, at, type), Dv, type);
 }
 
 static __device__ inline pair_scores scores_of(const attention_backward_args *a, const pair *x,
                                                float delta, dtype type)
 {
     const attention_shape *shape = &a->shape;
-    const size_t D = shape->head_dim, kv = x->h / (shape->n_head / shape->n_kv_head);
+    const size_t D = shape->head_dim, Dv = shape->v_head_dim;
+    const size_t kv = x->h / (shape->n_head / shape->n_kv_head);
     const size_t first = x->key / BLOCK * BLOCK, c = x->key - first;
     const row_extent keys = row_extent_of(x->query, first, keys_for(shape, x->query, first));
-    const size_t q_at = attention_element(shape, shape->q_stride, x->b, x->query, x->h);
-    const size_t k_at = attention_element(shape, shape->k_stride, x->b, x->key, kv);
-    const size_t v_at = attention_element(shape, shape->v_stride, x->b, x->key, kv);
-    const size_t out_at = attention_element(shape, shape->n_head * D, x->b, x->query, x->h);
+    const size_t q_at = query_element(shape, shape->q_stride, x->b, x->query, x->h);
+    const size_t k_at = query_element(shape, shape->k_stride, x->b, x->key, kv);
+    const size_t v_at = value_element(shape, shape->v_stride, x->b, x->key, kv);
+    const size_t out_at = value_element(shape, shape->n_head * Dv, x->b, x->query, x->h);
     const float lse = a->lse[(x->b * shape->n_head + x->h) * shape->seq_len + x->query];
     pair_scores y = {0.0f, 0.0f};
     if (c >= keys.width)
@@ -188,7 +189,7 @@ static __device__ inline pair_scores scores_of(const attention_backward_args *a,
         c < keys.n_seen
             ? product(row_at(a->q, q_at, type), row_at(a->k, k_at, type), D, type) * shape->scale
             : MASKED;
-    const float d_p = product(row_at(a->d_out, out_at, type), row_at(a->v, v_at, type), D, type);
+    const float d_p = product(row_at(a->d_out, out_at, type), row_at(a->v, v_at, type), Dv, type);
     y.p = pm_expf_upto40(score - lse);
     y.d_score = y.p * (d_p - delta) * shape->scale;
     return y;
@@ -203,7 +204,7 @@ static __device__ inline void d_query_row(const attention_backward_args *a, floa
     const float delta = delta_of(a, &pair_, type);
     float d_q[PER_LANE] = {0};
     for (size_t first = 0; first <= w->t; first += BLOCK) {
-        const void *k = row_at(a->k, attention_element(x, x->k_stride, w->b, first, kv), type);
+        const void *k = row_at(a->k, query_element(x, x->k_stride, w->b, first, kv), type);
         const size_t n_keys = keys_for(x, w->t, first);
         const weighted_rows keys = {d_score, k, n_keys, x->head_dim, x->k_stride};
         for (size_t c = threadIdx.x % WARP_LANES; c < n_keys; c += WARP_LANES) {
@@ -214,8 +215,8 @@ static __device__ inline void d_query_row(const attention_backward_args *a, floa
         add_rows(d_q, &keys, type);
         __syncwarp((unsigned)ALL_LANES);
     }
-    store_columns(a->d_q, attention_element(x, x->q_stride, w->b, w->t, w->h), d_q, 1.0f,
-                  x->head_dim, type);
+    store_columns(a->d_q, query_element(x, x->q_stride, w->b, w->t, w->h), d_q, 1.0f, x->head_dim,
+                  type);
 }
 
 __global__ void d_query_kernel(attention_backward_args a)
@@ -236,15 +237,16 @@ static __device__ inline void add_query_head(const attention_backward_args *a, s
                                              const pair *of, float *d_k, float *d_v, dtype type)
 {
     const attention_shape *x = &a->shape;
-    const size_t D = x->head_dim, out_stride = x->n_head * D, lane = threadIdx.x % WARP_LANES;
+    const size_t D = x->head_dim, Dv = x->v_head_dim, out_stride = x->n_head * Dv;
+    const size_t lane = threadIdx.x % WARP_LANES;
     pair pair_ = *of;
     for (size_t first = of->key / STRIP * STRIP; first < x->seq_len; first += STRIP) {
         const size_t n = x->seq_len - first < STRIP ? x->seq_len - first : (size_t)STRIP;
-        const size_t q_at = attention_element(x, x->q_stride, of->b, first, of->h);
-        const size_t out_at = attention_element(x, out_stride, of->b, first, of->h);
+        const size_t q_at = query_element(x, x->q_stride, of->b, first, of->h);
+        const size_t out_at = value_element(x, out_stride, of->b, first, of->h);
         const weighted_rows queries = {scores->d_score, row_at(a->q, q_at, type), n, D,
                                        x->q_stride};
-        const weighted_rows d_outs = {scores->p, row_at(a->d_out, out_at, type), n, D, out_stride};
+        const weighted_rows d_outs = {scores->p, row_at(a->d_out, out_at, type), n, Dv, out_stride};
         pair_.query = first + lane;
         if (lane < n) {
             const pair_scores y = scores_of(a, &pair_, delta_of(a, &pair_, type), type);
@@ -267,10 +269,10 @@ static __device__ inline void d_key_row(const attention_backward_args *a, strip_
     pair of = {w->b, w->h * group, 0, w->t};
     for (; of.h < (w->h + 1) * group; of.h++)
         add_query_head(a, scores, &of, d_k, d_v, type);
-    store_columns(a->d_k, attention_element(x, x->k_stride, w->b, w->t, w->h), d_k, 1.0f,
-                  x->head_dim, type);
-    store_columns(a->d_v, attention_element(x, x->v_stride, w->b, w->t, w->h), d_v, 1.0f,
-                  x->head_dim, type);
+    store_columns(a->d_k, query_element(x, x->k_stride, w->b, w->t, w->h), d_k, 1.0f, x->head_dim,
+                  type);
+    store_columns(a->d_v, value_element(x, x->v_stride, w->b, w->t, w->h), d_v, 1.0f, x->v_head_dim,
+                  type);
 }
 
 __global__ void d_key_kernel(attention_backward_args a)
@@ -285,10 +287,12 @@ static cudaError_t attention_backward_issue(stream *s, const void *args)
 {
     const attention_backward_args *a = (const attention_backward_args *)args;
     const attention_shape *x = &a->shape;
-    const cudaError_t error = LAUNCH(d_query_kernel, rows_by_pieces(x, x->n_head), THREADS, s, *a);
+    const size_t D = x->head_dim, widest = D > x->v_head_dim ? D : x->v_head_dim;
+    const cudaError_t error =
+        LAUNCH(d_query_kernel, rows_by_pieces(x, x->n_head, D), THREADS, s, *a);
     if (error != cudaSuccess)
         return error;
-    return LAUNCH(d_key_kernel, rows_by_pieces(x, x->n_kv_head), THREADS, s, *a);
+    return LAUNCH(d_key_kernel, rows_by_pieces(x, x->n_kv_head, widest), THREADS, s, *a);
 }
 
 ISSUED(portable, attention_backward)

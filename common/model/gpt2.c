@@ -67,6 +67,7 @@ static attention_shape attn_shape(const layer *l, const layer_io *io)
                              .n_head = H,
                              .n_kv_head = H,
                              .head_dim = C / H,
+                             .v_head_dim = C / H,
                              .scale = 1.0f / sqrtf((float)(C / H)),
                              .type = io->type};
 }

@@ -128,6 +128,7 @@ static attention_shape attn_shape(const layer *l, const layer_io *io)
                              .n_head = c->n_head,
                              .n_kv_head = c->n_kv_head,
                              .head_dim = c->head_dim,
+                             .v_head_dim = c->head_dim,
                              .scale = 1.0f / sqrtf((float)c->head_dim),
                              .type = io->type};
 }

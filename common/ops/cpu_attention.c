@@ -76,7 +76,7 @@ static size_t key_head_of(const attention_shape *x, size_t h)
 
 static size_t out_stride_of(const attention_shape *x)
 {
-    return x->n_head * x->head_dim;
+    return x->n_head * x->v_head_dim;
 }
 
 static tiling tiling_of(const attention_shape *x, tile_fn tile, size_t n_tiles)
@@ -153,7 +153,7 @@ static void block_finish(const attention_args *a, const query_block *x, size_t b
                          size_t column)
 {
     const size_t stride = out_stride_of(&a->shape);
-    const size_t at = attention_element(&a->shape, stride, b, x->first_query, h) + column;
+    const size_t at = value_element(&a->shape, stride, b, x->first_query, h) + column;
     float *lse = a->lse + (b * a->shape.n_head + h) * a->shape.seq_len + x->first_query;
     for (size_t r = 0; r < x->n_queries; r++) {
         const float *row = x->out + r * x->width;
@@ -170,12 +170,12 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
     query_block x; /* no initialiser: it would clear all of the sums, each time */
     x.first_query = query;
     x.n_queries = min_size(block, T - query);
-    x.q = row_at(a->q, attention_element(shape, shape->q_stride, b, query, h), shape->type);
-    for (size_t column = 0; column < shape->head_dim; column += x.width) {
-        x.width = min_size(HEAD_PIECE, shape->head_dim - column);
+    x.q = row_at(a->q, query_element(shape, shape->q_stride, b, query, h), shape->type);
+    for (size_t column = 0; column < shape->v_head_dim; column += x.width) {
+        x.width = min_size(HEAD_PIECE, shape->v_head_dim - column);
         for (size_t key = 0; key <= query; key += block) {
-            const size_t k_at = attention_element(shape, shape->k_stride, b, key, kv);
-            const size_t v_at = attention_element(shape, shape->v_stride, b, key, kv) + column;
+            const size_t k_at = query_element(shape, shape->k_stride, b, key, kv);
+            const size_t v_at = value_element(shape, shape->v_stride, b, key, kv) + column;
             key_block keys = {.first_key = key,
                               .k = row_at(a->k, k_at, shape->type),
                               .v = row_at(a->v, v_at, shape->type)};
@@ -213,7 +213,7 @@ fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm)
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-/* d_k, d_v of a key/value head of one sequence [T,D] and d_q of a block of queries are
+/* d_k [T,D] and d_v [T,Dv] of a key/value head of one sequence and d_q of a block of queries are
  * summed up in fp32: where they go, or, where that is bf16, in scratch. */
 typedef struct backward_job {
     attention_backward_args args;
@@ -223,7 +223,8 @@ typedef struct backward_job {
 
 static size_t tile_scratch(const attention_shape *x)
 {
-    return (2 * x->seq_len + min_size(WIDE_BLOCK, x->seq_len)) * x->head_dim;
+    return (x->seq_len + min_size(WIDE_BLOCK, x->seq_len)) * x->head_dim +
+           x->seq_len * x->v_head_dim;
 }
 
 size_t attention_backward_scratch_bytes(const attention_shape *x)
@@ -231,10 +232,10 @@ size_t attention_backward_scratch_bytes(const attention_shape *x)
     return x->type == DTYPE_F32 ? 0 : x->batch * x->n_kv_head * tile_scratch(x) * sizeof(float);
 }
 
-/* A matrix of sums in the making: rows of head_dim elements, ld apart. */
+/* A matrix of sums in the making: rows of `width` elements, ld apart. */
 typedef struct grad_sums {
     float *x;
-    size_t ld;
+    size_t width, ld;
 } grad_sums;
 
 /* Pointers of one pair of blocks. */
@@ -254,7 +255,7 @@ static fsdp_status scores_of(const attention_shape *shape, const way *w, const b
                                 .b = of_d_out ? x->v : x->k,
                                 .m = x->n_queries,
                                 .n = x->n_keys,
-                                .k = shape->head_dim,
+                                .k = of_d_out ? shape->v_head_dim : shape->head_dim,
                                 .ldc = w->block,
                                 .lda = of_d_out ? out_stride_of(shape) : shape->q_stride,
                                 .ldb = of_d_out ? shape->v_stride : shape->k_stride,
@@ -290,13 +291,12 @@ static fsdp_status softmax_backward(const attention_shape *shape, const way *w, 
 
 static fsdp_status pair_backward(const attention_shape *shape, const way *w, const block_pair *x)
 {
-    const size_t D = shape->head_dim;
     scores p, d_scores;
     rounded_scores buf;
     gemm_args to_v = {.c = x->d_v.x,
                       .b = x->d_out,
                       .m = x->n_keys,
-                      .n = D,
+                      .n = x->d_v.width,
                       .k = x->n_queries,
                       .ldc = x->d_v.ld,
                       .ldb = out_stride_of(shape),
@@ -306,7 +306,7 @@ static fsdp_status pair_backward(const attention_shape *shape, const way *w, con
     gemm_args to_k = to_v, to_q = {.c = x->d_q.x,
                                    .b = x->k,
                                    .m = x->n_queries,
-                                   .n = D,
+                                   .n = x->d_q.width,
                                    .k = x->n_keys,
                                    .ldc = x->d_q.ld,
                                    .ldb = shape->k_stride,
@@ -314,6 +314,7 @@ static fsdp_status pair_backward(const attention_shape *shape, const way *w, con
                                    .accumulate = x->first_key > 0};
     to_k.c = x->d_k.x;
     to_k.b = x->q;
+    to_k.n = x->d_k.width;
     to_k.ldc = x->d_k.ld;
     to_k.ldb = shape->q_stride;
     TRY(softmax_again(shape, w, x, &p));
@@ -338,15 +339,16 @@ typedef struct kv_head {
 
 static grad_sums sums_from(const grad_sums *sum, size_t row)
 {
-    return (grad_sums){sum->x + row * sum->ld, sum->ld};
+    return (grad_sums){sum->x + row * sum->ld, sum->width, sum->ld};
 }
 
-/* out[rows,D], stride apart, from element `at` on = the sums, rounded; unless they stand there. */
+/* out[rows,width], stride apart, from element `at` on = the sums, rounded, unless these stand
+ * there. */
 static void store_sums(const attention_shape *x, const grad_sums *sum, size_t rows, void *out,
                        size_t at, size_t stride)
 {
     for (size_t r = 0; r < rows && x->type == DTYPE_BF16; r++)
-        divide_row(out, at + r * stride, sum->x + r * sum->ld, x->head_dim, 1.0f, DTYPE_BF16);
+        divide_row(out, at + r * stride, sum->x + r * sum->ld, sum->width, 1.0f, DTYPE_BF16);
 }
 
 /* The block of queries against one block of keys. */
@@ -365,12 +367,10 @@ static fsdp_status key_block_backward(const backward_job *j, const kv_head *kv, 
             .n_keys = part_keys(end, min_size(block, T - key), diagonal),
             .first_query = first,
             .first_key = key,
-            .q = row_at(a->q, attention_element(shape, shape->q_stride, b, first, h), shape->type),
-            .k = row_at(a->k, attention_element(shape, shape->k_stride, b, key, kv->head),
-                        shape->type),
-            .v = row_at(a->v, attention_element(shape, shape->v_stride, b, key, kv->head),
-                        shape->type),
-            .d_out = row_at(a->d_out, attention_element(shape, out_stride_of(shape), b, first, h),
+            .q = row_at(a->q, query_element(shape, shape->q_stride, b, first, h), shape->type),
+            .k = row_at(a->k, query_element(shape, shape->k_stride, b, key, kv->head), shape->type),
+            .v = row_at(a->v, value_element(shape, shape->v_stride, b, key, kv->head), shape->type),
+            .d_out = row_at(a->d_out, value_element(shape, out_stride_of(shape), b, first, h),
                             shape->type),
             .lse = a->lse + (b * shape->n_head + h) * T + first,
             .delta = kv->delta + begin,
@@ -390,14 +390,14 @@ static fsdp_status query_block_backward(const backward_job *j, kv_head *kv)
     const attention_shape *shape = &a->shape;
     const size_t n_queries = min_size(j->way.block, shape->seq_len - kv->query);
     const size_t out_stride = out_stride_of(shape);
-    const size_t out_at = attention_element(shape, out_stride, kv->b, kv->query, kv->h);
-    const size_t q_at = attention_element(shape, shape->q_stride, kv->b, kv->query, kv->h);
+    const size_t out_at = value_element(shape, out_stride, kv->b, kv->query, kv->h);
+    const size_t q_at = query_element(shape, shape->q_stride, kv->b, kv->query, kv->h);
     if (shape->type == DTYPE_F32)
-        kv->d_q = (grad_sums){(float *)a->d_q + q_at, shape->q_stride};
+        kv->d_q = (grad_sums){(float *)a->d_q + q_at, shape->head_dim, shape->q_stride};
     for (size_t r = 0; r < n_queries; r++) {
         const size_t at = out_at + r * out_stride;
         kv->delta[r] = BY_TYPE(row_dot, shape->type, row_at(a->d_out, at, shape->type),
-                               row_at(a->out, at, shape->type), shape->head_dim);
+                               row_at(a->out, at, shape->type), shape->v_head_dim);
     }
     for (size_t key = 0; key <= kv->query; key += j->way.block)
         TRY(key_block_backward(j, kv, key));
@@ -409,16 +409,17 @@ static kv_head kv_head_of(const backward_job *j, size_t tile)
 {
     const attention_backward_args *a = &j->args;
     const attention_shape *x = &a->shape;
+    const size_t D = x->head_dim, Dv = x->v_head_dim;
     kv_head kv = {.b = tile / x->n_kv_head, .head = tile % x->n_kv_head};
     if (x->type == DTYPE_F32) {
-        kv.d_k = (grad_sums){(float *)a->d_k + attention_element(x, x->k_stride, kv.b, 0, kv.head),
+        kv.d_k = (grad_sums){(float *)a->d_k + query_element(x, x->k_stride, kv.b, 0, kv.head), D,
                              x->k_stride};
-        kv.d_v = (grad_sums){(float *)a->d_v + attention_element(x, x->v_stride, kv.b, 0, kv.head),
+        kv.d_v = (grad_sums){(float *)a->d_v + value_element(x, x->v_stride, kv.b, 0, kv.head), Dv,
                              x->v_stride};
     } else {
-        kv.d_k = (grad_sums){j->scratch + tile * tile_scratch(x), x->head_dim};
-        kv.d_v = sums_from(&kv.d_k, x->seq_len);
-        kv.d_q = sums_from(&kv.d_v, x->seq_len);
+        kv.d_k = (grad_sums){j->scratch + tile * tile_scratch(x), D, D};
+        kv.d_v = (grad_sums){kv.d_k.x + x->seq_len * D, Dv, Dv};
+        kv.d_q = (grad_sums){kv.d_v.x + x->seq_len * Dv, D, D};
     }
     return kv;
 }
@@ -433,15 +434,15 @@ static fsdp_status backward_tile(const void *args, size_t tile)
     const size_t group = x->n_head / x->n_kv_head;
     kv_head kv = kv_head_of(j, tile);
     for (size_t t = 0; t < x->seq_len; t++) {
-        memset(kv.d_k.x + t * kv.d_k.ld, 0, x->head_dim * sizeof(float));
-        memset(kv.d_v.x + t * kv.d_v.ld, 0, x->head_dim * sizeof(float));
+        memset(kv.d_k.x + t * kv.d_k.ld, 0, kv.d_k.width * sizeof(float));
+        memset(kv.d_v.x + t * kv.d_v.ld, 0, kv.d_v.width * sizeof(float));
     }
     for (kv.h = kv.head * group; kv.h < (kv.head + 1) * group; kv.h++)
         for (kv.query = 0; kv.query < x->seq_len; kv.query += j->way.block)
             TRY(query_block_backward(j, &kv));
-    store_sums(x, &kv.d_k, x->seq_len, a->d_k, attention_element(x, x->k_stride, kv.b, 0, kv.head),
+    store_sums(x, &kv.d_k, x->seq_len, a->d_k, query_element(x, x->k_stride, kv.b, 0, kv.head),
                x->k_stride);
-    store_sums(x, &kv.d_v, x->seq_len, a->d_v, attention_element(x, x->v_stride, kv.b, 0, kv.head),
+    store_sums(x, &kv.d_v, x->seq_len, a->d_v, value_element(x, x->v_stride, kv.b, 0, kv.head),
                x->v_stride);
     return FSDP_OK;
 }

@@ -33,8 +33,8 @@
  *   relu                 0                         2 n
  *   relu_backward        0                         3 n
  *   dropout              n                         2 n
- *   attention            4 B H T^2 D / 2           B T D (2 H + 2 Hkv) + B H T
- *   attention_backward   10 B H T^2 D / 2          B T D (4 H + 4 Hkv) + B H T
+ *   attention            B H T^2 (2 D + 2 Dv) / 2  B T (D + Dv) (H + Hkv) + B H T
+ *   attention_backward   B H T^2 (6 D + 4 Dv) / 2  2 B T (D + Dv) (H + Hkv) + B H T
  *   cross_entropy        4 n [+ n d_logits]        n + R + 1 [+ n d_logits]
  *   cast                 0                         2 n
  *   add                  n                         3 n
@@ -424,23 +424,30 @@ op_work dropout_work(const dropout_args *a)
     return w;
 }
 
-/* `products` matrix products over the scores that the mask leaves: half of all. Heads come in whole
- * groups. */
-static op_work begin_attention(const char *name, const attention_shape *x, double products)
+/* `products` and `v_products` matrix products, along heads of q and of v, over the scores that the
+ * mask leaves: half of all. Heads come in whole groups. */
+static op_work begin_attention(const char *name, const attention_shape *x, double products,
+                               double v_products)
 {
-    const size_t heads = x->batch * x->n_head, T = x->seq_len, D = x->head_dim;
-    const op_work w = begin(name, x->type, heads * T * D,
-                            products * (double)heads * (double)T * (double)T * (double)D);
+    const double heads = (double)(x->batch * x->n_head), T = (double)x->seq_len;
+    const double widths = products * (double)x->head_dim + v_products * (double)x->v_head_dim;
+    op_work w = begin(name, x->type, x->batch * x->n_head * x->seq_len, heads * T * T * widths);
+    if (!w.ends && (x->head_dim == 0 || x->v_head_dim == 0))
+        add_check(&w,
+                  fsdp_error(FSDP_EINVAL, "set both widths, v_head_dim too where they are equal",
+                             "%s: heads of q and k are %zu wide and those of v %zu, expected "
+                             "at least 1",
+                             name, x->head_dim, x->v_head_dim));
     FSDP_ASSERT(w.ends || (x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0));
     return w;
 }
 
-/* `heads` heads of all rows, which begin `stride` elements apart: what is between the rows belongs
- * to the range that is accessed, but is not moved. */
+/* Heads of all rows, `width` elements of each, which begin `stride` elements apart: what is between
+ * the rows belongs to the range that is accessed, but is not moved. */
 static void heads_access(op_work *w, const attention_shape *x, const void *array, size_t stride,
-                         size_t heads, bool writes)
+                         size_t width, bool writes)
 {
-    size_t rows = x->batch * x->seq_len, width = heads * x->head_dim;
+    size_t rows = x->batch * x->seq_len;
     size_t extent = rows == 0 ? 0 : (rows - 1) * stride + width;
     moves(w, rows * width, x->type);
     add_access(w, array, extent * dtype_bytes(x->type), writes);
@@ -449,30 +456,30 @@ static void heads_access(op_work *w, const attention_shape *x, const void *array
 op_work attention_work(const attention_args *a)
 {
     const attention_shape *x = &a->shape;
-    const size_t H = x->n_head, rows = x->batch * x->seq_len;
-    op_work w = begin_attention("attention", x, 2);
-    writes(&w, a->out, rows * H * x->head_dim, x->type);
+    const size_t H = x->n_head, KV = x->n_kv_head, rows = x->batch * x->seq_len;
+    op_work w = begin_attention("attention", x, 1, 1);
+    writes(&w, a->out, rows * H * x->v_head_dim, x->type);
     writes(&w, a->lse, rows * H, DTYPE_F32);
-    heads_access(&w, x, a->q, x->q_stride, H, false);
-    heads_access(&w, x, a->k, x->k_stride, x->n_kv_head, false);
-    heads_access(&w, x, a->v, x->v_stride, x->n_kv_head, false);
+    heads_access(&w, x, a->q, x->q_stride, H * x->head_dim, false);
+    heads_access(&w, x, a->k, x->k_stride, KV * x->head_dim, false);
+    heads_access(&w, x, a->v, x->v_stride, KV * x->v_head_dim, false);
     return w;
 }
 
 op_work attention_backward_work(const attention_backward_args *a)
 {
     const attention_shape *x = &a->shape;
-    const size_t H = x->n_head, rows = x->batch * x->seq_len;
-    op_work w = begin_attention("attention_backward", x, 5);
-    heads_access(&w, x, a->d_q, x->q_stride, H, true);
-    heads_access(&w, x, a->d_k, x->k_stride, x->n_kv_head, true);
-    heads_access(&w, x, a->d_v, x->v_stride, x->n_kv_head, true);
-    reads(&w, a->d_out, rows * H * x->head_dim, x->type);
-    reads(&w, a->out, rows * H * x->head_dim, x->type);
+    const size_t H = x->n_head, KV = x->n_kv_head, rows = x->batch * x->seq_len;
+    op_work w = begin_attention("attention_backward", x, 3, 2);
+    heads_access(&w, x, a->d_q, x->q_stride, H * x->head_dim, true);
+    heads_access(&w, x, a->d_k, x->k_stride, KV * x->head_dim, true);
+    heads_access(&w, x, a->d_v, x->v_stride, KV * x->v_head_dim, true);
+    reads(&w, a->d_out, rows * H * x->v_head_dim, x->type);
+    reads(&w, a->out, rows * H * x->v_head_dim, x->type);
     reads(&w, a->lse, rows * H, DTYPE_F32);
-    heads_access(&w, x, a->q, x->q_stride, H, false);
-    heads_access(&w, x, a->k, x->k_stride, x->n_kv_head, false);
-    heads_access(&w, x, a->v, x->v_stride, x->n_kv_head, false);
+    heads_access(&w, x, a->q, x->q_stride, H * x->head_dim, false);
+    heads_access(&w, x, a->k, x->k_stride, KV * x->head_dim, false);
+    heads_access(&w, x, a->v, x->v_stride, KV * x->v_head_dim, false);
     return w;
 }
 

@@ -23,7 +23,8 @@
  *   - Element-wise operations (add, scale, cast, updates) give an element the same bits wherever
  *     it stands in the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
- * B: sequences, T: tokens of a sequence, C: model width, V: vocabulary, H: heads, D: head width. */
+ * B: sequences, T: tokens of a sequence, C: model width, V: vocabulary, H: heads, D: head width,
+ * Dv: width of the heads of v. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -259,16 +260,18 @@ typedef struct gelu_backward_args {
 } gelu_backward_args;
 
 /* Where queries, keys and values stand: row (b,t) of q starts at q + (b*T+t)*q_stride, head h at +
- * h*D (k, v likewise), so they may be slices of one [B,T,3C] array. Strides are in elements. */
+ * h*D (k likewise, v with h*Dv), so they may be slices of one [B,T,3C] array. Strides are in
+ * elements. */
 typedef struct attention_shape {
     size_t q_stride, k_stride, v_stride;
-    size_t batch, seq_len, n_head, n_kv_head, head_dim;
+    size_t batch, seq_len, n_head, n_kv_head;
+    size_t head_dim, v_head_dim; /* D of q and k, Dv of v and out; neither is 0 */
     float scale;
     dtype type;
 } attention_shape;
 
 /* Causal attention, softmax(scale * q k^T) v, by head; key/value head of query head h is
- * h / (n_head / n_kv_head). out [B,T,n_head*D] dense; lse [B,n_head,T]: log of the softmax's
+ * h / (n_head / n_kv_head). out [B,T,n_head*Dv] dense; lse [B,n_head,T]: log of the softmax's
  * denominator (after scaling), kept for backward. O(T) memory beyond these. Scores are fp32, and so
  * are probabilities; but `fast` with DTYPE_BF16 may round these, and in backward the gradients of
  * scores, to bf16. */

@@ -59,11 +59,15 @@ ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype typ
 
 /* ---- attention: one row of a block of scores ------------------------------------------------- */
 
-/* attention_element -- element of head h in row t of sequence b, of q, k or v by its stride. */
-ROW_FN size_t attention_element(const attention_shape *x, size_t stride, size_t b, size_t t,
-                                size_t h)
+/* query_element -- element of head h in row t of sequence b, of q or k by its stride. value_element
+ * -- of v or out. */
+ROW_FN size_t query_element(const attention_shape *x, size_t stride, size_t b, size_t t, size_t h)
 {
     return (b * x->seq_len + t) * stride + h * x->head_dim;
+}
+ROW_FN size_t value_element(const attention_shape *x, size_t stride, size_t b, size_t t, size_t h)
+{
+    return (b * x->seq_len + t) * stride + h * x->v_head_dim;
 }
 
 /* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */

@@ -230,6 +230,7 @@ static fsdp_status measure_attention(bench *b, size_t batch, size_t seq_len, dty
                                      .n_head = HEADS,
                                      .n_kv_head = HEADS,
                                      .head_dim = HEAD_DIM,
+                                     .v_head_dim = HEAD_DIM,
                                      .scale = 1.0f / sqrtf(HEAD_DIM),
                                      .type = type};
     attention_args forward = {.out = array(b, 2, 0, type),

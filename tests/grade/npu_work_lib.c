@@ -472,6 +472,7 @@ static fsdp_status mask_of_bytes(npu *n)
                                    .n_head = 1,
                                    .n_kv_head = 1,
                                    .head_dim = D,
+                                   .v_head_dim = D,
                                    .scale = 1,
                                    .type = DTYPE_F32};
     TRY(n->backend->fast()->attention(

@@ -129,10 +129,11 @@ def gelu():
     put_case("gelu", x=x, d_out=d_out, out=out, d_x=x.grad)
 
 
-def attention(case, batch, seq_len, n_head, n_kv_head, head_dim):
+def attention(case, batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim=None):
+    v_head_dim = v_head_dim or head_dim
     q = uniform(batch, seq_len, n_head, head_dim)
-    k, v = (uniform(batch, seq_len, n_kv_head, head_dim) for _ in range(2))
-    d_out = uniform(batch, seq_len, n_head, head_dim)
+    k, v = (uniform(batch, seq_len, n_kv_head, dim) for dim in (head_dim, v_head_dim))
+    d_out = uniform(batch, seq_len, n_head, v_head_dim)
     scale = 1.0 / 2.0  # larger than 1/sqrt(D), for peaked rows
     group = n_head // n_kv_head
     kk, vv = (t.repeat_interleave(group, dim=2) for t in (k, v))
@@ -212,6 +213,8 @@ swiglu()
 conv2d()
 max_pool2d()
 relu()
+attention("attention_narrow_v", batch=1, seq_len=40, n_head=4, n_kv_head=2, head_dim=6, v_head_dim=4)
+attention("attention_wide_v", batch=2, seq_len=9, n_head=2, n_kv_head=1, head_dim=6, v_head_dim=9)
 out = sys.argv[1] if len(sys.argv) > 1 else "tests/reference/ops/ops.bin"
 with open(out, "wb") as f:
     f.write(b"OPSVEC1\n" + b"".join(records))

@@ -327,19 +327,21 @@ static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_resu
     return finish(&in, status);
 }
 
-/* x: batch, seq_len, n_head, n_kv_head, head_dim. q, k, v are slices of one array, as are their
- * gradients. */
+/* x: batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim (0: as head_dim). q, k, v are slices
+ * of one array, as are their gradients. */
 static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops_result *r)
 {
     arrays in = {.s = s};
     const size_t n_rows = c->x[0] * c->x[1], d = c->x[4], bytes = dtype_bytes(r->type);
-    const size_t q_width = c->x[2] * d, kv_width = c->x[3] * d, stride = q_width + 2 * kv_width;
+    const size_t dv = c->x[5] ? c->x[5] : d, out_width = c->x[2] * dv;
+    const size_t q_width = c->x[2] * d, k_width = c->x[3] * d;
+    const size_t stride = q_width + k_width + c->x[3] * dv;
     const char *qkv = input(&in, n_rows * stride, r->type);
-    const attention_args fwd = {.out = result(&in, r, n_rows * q_width, r->type),
+    const attention_args fwd = {.out = result(&in, r, n_rows * out_width, r->type),
                                 .lse = result(&in, r, n_rows * c->x[2], DTYPE_F32),
                                 .q = qkv,
                                 .k = qkv + q_width * bytes,
-                                .v = qkv + (q_width + kv_width) * bytes,
+                                .v = qkv + (q_width + k_width) * bytes,
                                 .shape = {.q_stride = stride,
                                           .k_stride = stride,
                                           .v_stride = stride,
@@ -348,6 +350,7 @@ static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops
                                           .n_head = c->x[2],
                                           .n_kv_head = c->x[3],
                                           .head_dim = d,
+                                          .v_head_dim = dv,
                                           .scale = 0.25f,
                                           .type = r->type}};
     fsdp_status status = o->attention(s, &fwd);
@@ -356,8 +359,8 @@ static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops
         status = o->attention_backward(
             s, &(attention_backward_args){.d_q = d_qkv,
                                           .d_k = d_qkv + q_width * bytes,
-                                          .d_v = d_qkv + (q_width + kv_width) * bytes,
-                                          .d_out = input(&in, n_rows * q_width, r->type),
+                                          .d_v = d_qkv + (q_width + k_width) * bytes,
+                                          .d_out = input(&in, n_rows * out_width, r->type),
                                           .out = fwd.out,
                                           .lse = fwd.lse,
                                           .q = fwd.q,
@@ -594,6 +597,8 @@ static const ops_case CASES[] = {
     {"attention T=65 MQA", run_attention, {1, 65, 3, 1, 32}},
     {"attention T=200 GQA", run_attention, {1, 200, 4, 2, 24}},
     {"attention wide heads", run_attention, {1, 65, 2, 1, 403}},
+    {"attention narrow values", run_attention, {2, 97, 4, 2, 24, 16}},
+    {"attention narrow values of wide heads", run_attention, {1, 65, 2, 1, 300, 7}},
     {"cross_entropy 1x1", run_cross_entropy, {1, 1}},
     {"cross_entropy 67x1003", run_cross_entropy, {67, 1003}},
     {"cross_entropy 601x131", run_cross_entropy, {601, 131}},
@@ -643,6 +648,8 @@ static const ops_case BF16_CASES[] = {
     {"gelu bf16 1", run_gelu, {1}},
     {"attention bf16 T=1", run_attention, {1, 1, 1, 1, 1}},
     {"attention bf16 wide heads", run_attention, {1, 65, 2, 1, 403}},
+    {"attention bf16 narrow values", run_attention, {1, 300, 4, 2, 24, 16}},
+    {"attention bf16 narrow values of wide heads", run_attention, {1, 65, 2, 1, 300, 7}},
     {"attention bf16 T=9", run_attention, {2, 9, 3, 3, 5}},
     {"attention bf16 T=65 MQA", run_attention, {1, 65, 3, 1, 32}},
     {"attention bf16 T=200 GQA", run_attention, {1, 200, 4, 2, 24}},

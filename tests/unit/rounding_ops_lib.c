@@ -75,23 +75,23 @@ static fsdp_status attention(stream *s, const attention_args *a)
 {
     const attention_shape *h = &a->shape;
     TRY(ops_cpu_portable()->attention(s, a));
-    store(a->out, h->batch * h->seq_len * h->n_head * h->head_dim);
+    store(a->out, h->batch * h->seq_len * h->n_head * h->v_head_dim);
     return FSDP_OK;
 }
 
-static void store_rows(void *array, const attention_shape *h, size_t stride, size_t n_head)
+static void store_rows(void *array, const attention_shape *h, size_t stride, size_t width)
 {
     for (size_t row = 0; row < h->batch * h->seq_len; row++)
-        store_row((float *)array + row * stride, n_head * h->head_dim);
+        store_row((float *)array + row * stride, width);
 }
 
 static fsdp_status attention_backward(stream *s, const attention_backward_args *a)
 {
     const attention_shape *h = &a->shape;
     TRY(ops_cpu_portable()->attention_backward(s, a));
-    store_rows(a->d_q, h, h->q_stride, h->n_head);
-    store_rows(a->d_k, h, h->k_stride, h->n_kv_head);
-    store_rows(a->d_v, h, h->v_stride, h->n_kv_head);
+    store_rows(a->d_q, h, h->q_stride, h->n_head * h->head_dim);
+    store_rows(a->d_k, h, h->k_stride, h->n_kv_head * h->head_dim);
+    store_rows(a->d_v, h, h->v_stride, h->n_kv_head * h->v_head_dim);
     return FSDP_OK;
 }
 

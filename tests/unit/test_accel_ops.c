@@ -192,18 +192,25 @@ static void test_root(void **state)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
+static const attention_shape WIDE_V = {.head_dim = 1, .v_head_dim = 2};
+
 /* Appends "`rope`, ..." to text for each operation that o refuses. With no elements one that is
  * there does nothing; two always do something, and are not asked. */
 static void list_refused(const ops *o, char text[512])
 {
-#define LIST_IF_REFUSED(op)                                                                        \
+#define LIST_IF_REFUSED_WITH(op, words, ...)                                                       \
     {                                                                                              \
-        const op##_args none = {0};                                                                \
+        const op##_args none = {__VA_ARGS__};                                                      \
         if (op##_work(&none).ends && ops_refused(o->op(target.s, &none)))                          \
-            snprintf(text + strlen(text), 512 - strlen(text), "%s`" #op "`", *text ? ", " : "");   \
+            snprintf(text + strlen(text), 512 - strlen(text), "%s`" #op "`" words,                 \
+                     *text ? ", " : "");                                                           \
     }
+#define LIST_IF_REFUSED(op) LIST_IF_REFUSED_WITH(op, "", 0)
     EACH_OP(LIST_IF_REFUSED)
+    LIST_IF_REFUSED_WITH(attention, " with Dv > D", .shape = WIDE_V)
+    LIST_IF_REFUSED_WITH(attention_backward, " with Dv > D", .shape = WIDE_V)
 #undef LIST_IF_REFUSED
+#undef LIST_IF_REFUSED_WITH
 }
 
 static void test_refusals_are_documented(void **state)
@@ -412,30 +419,33 @@ static void call_embedding(arrays *a, dtype type, int v)
 /* Heads of q, k and v in arrays of their own, with elements between rows that nobody touches. */
 static void call_attention(arrays *a, dtype type, int v)
 {
-    static const size_t SHAPES[][5] = {{2, 130, 6, 2, 20}, {1, 33, 1, 1, 1},   {3, 97, 2, 2, 33},
-                                       {1, 64, 3, 3, 8},   {1, 70, 2, 1, 300}, {1, 193, 4, 1, 64}};
+    static const size_t SHAPES[][6] = {{2, 130, 6, 2, 20, 20},  {1, 33, 1, 1, 1, 1},
+                                       {3, 97, 2, 2, 33, 33},   {1, 64, 3, 3, 8, 11},
+                                       {1, 70, 2, 1, 300, 270}, {1, 193, 4, 1, 64, 40},
+                                       {1, 70, 2, 1, 270, 300}};
     const size_t batch = SHAPES[v][0], T = SHAPES[v][1], H = SHAPES[v][2], KV = SHAPES[v][3];
-    const size_t D = SHAPES[v][4], rows = batch * T;
+    const size_t D = SHAPES[v][4], Dv = SHAPES[v][5], rows = batch * T;
     const attention_shape shape = {.q_stride = H * D + 1,
                                    .k_stride = KV * D,
-                                   .v_stride = KV * D + 3,
+                                   .v_stride = KV * Dv + 3,
                                    .batch = batch,
                                    .seq_len = T,
                                    .n_head = H,
                                    .n_kv_head = KV,
                                    .head_dim = D,
+                                   .v_head_dim = Dv,
                                    .scale = 0.3f,
                                    .type = type};
     attention_args x = {.shape = shape};
     attention_backward_args y = {.shape = shape};
-    x.out = values(a, rows * H * D, 1.0f, type), x.lse = values(a, rows * H, 1.0f, DTYPE_F32);
+    x.out = values(a, rows * H * Dv, 1.0f, type), x.lse = values(a, rows * H, 1.0f, DTYPE_F32);
     y.q = x.q = values(a, rows * shape.q_stride, 3.0f, type);
     y.k = x.k = values(a, rows * shape.k_stride, 3.0f, type);
     y.v = x.v = values(a, rows * shape.v_stride, 1.0f, type);
     y.d_q = values(a, rows * shape.q_stride, 1.0f, type);
     y.d_k = values(a, rows * shape.k_stride, 1.0f, type);
     y.d_v = values(a, rows * shape.v_stride, 1.0f, type);
-    y.d_out = values(a, rows * H * D, 1.0f, type);
+    y.d_out = values(a, rows * H * Dv, 1.0f, type);
     y.out = x.out, y.lse = x.lse;
     OK(a->x->o->attention(a->x->s, &x));
     OK(a->x->o->attention_backward(a->x->s, &y));
@@ -514,7 +524,7 @@ static void test_shapes(void **state)
     both("rope", call_rope, 6);
     both("swiglu", call_swiglu, 3);
     both("embedding", call_embedding, 4);
-    both("attention", call_attention, 6);
+    both("attention", call_attention, 7);
     both("cross_entropy", call_cross_entropy, 3);
     both("images", call_images, 3);
 }

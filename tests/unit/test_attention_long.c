@@ -204,6 +204,7 @@ static void attention_both(const ops *o, const long_case *c, const outputs *to)
                                    .n_head = H,
                                    .n_kv_head = c->n_kv,
                                    .head_dim = D,
+                                   .v_head_dim = D,
                                    .scale = c->scale};
     OK(o->attention(s, &(attention_args){.out = to->out,
                                          .lse = to->lse,

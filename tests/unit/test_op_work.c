@@ -69,13 +69,17 @@ static void test_formulas(void **state)
 static void test_formulas_of_attention(void **state)
 {
     (void)state;
-    /* B=2, T=3, H=4, Hkv=2, D=5 */
-    attention_shape shape = {.batch = 2, .seq_len = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 5};
+    /* B=2, T=3, H=4, Hkv=2, D=Dv=5; then Dv=7 */
+    attention_shape shape = {
+        .batch = 2, .seq_len = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 5, .v_head_dim = 5};
     COST(attention, 2 * 2 * 4 * 9 * 5, 4 * (30 * 12 + 24), .shape = shape);
     COST(attention_backward, 5 * 2 * 4 * 9 * 5, 4 * (30 * 24 + 24), .shape = shape);
     shape.type = DTYPE_BF16;
     COST(attention, 2 * 2 * 4 * 9 * 5, 2 * 30 * 12 + 4 * 24, .shape = shape);
     COST(attention_backward, 5 * 2 * 4 * 9 * 5, 2 * 30 * 24 + 4 * 24, .shape = shape);
+    shape.v_head_dim = 7;
+    COST(attention, 2 * 4 * 9 * (5 + 7), 2 * 6 * 12 * 6 + 4 * 24, .shape = shape);
+    COST(attention_backward, 2 * 4 * 9 * (3 * 5 + 2 * 7), 2 * 6 * 12 * 12 + 4 * 24, .shape = shape);
 }
 
 static void test_formulas_of_images(void **state)
@@ -224,7 +228,8 @@ static void test_accesses_of_layers(void **state)
             .type = DTYPE_BF16);
 }
 
-/* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 and of 5 elements, 20 apart: 110 and 105 elements. */
+/* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 and of 5 elements, 20 apart: 110 and 105 elements.
+ * Dv=3: of 6 and 3 elements: 36 and 103. */
 static void test_accesses_of_attention(void **state)
 {
     (void)state;
@@ -235,17 +240,18 @@ static void test_accesses_of_attention(void **state)
                              .seq_len = 3,
                              .n_head = 2,
                              .n_kv_head = 1,
-                             .head_dim = 5};
+                             .head_dim = 5,
+                             .v_head_dim = 3};
     attention_args a = {AT('A'), AT('B'), AT('C'), AT('D'), AT('E'), shape};
     attention_backward_args b = {AT('A'), AT('B'), AT('C'), AT('D'), AT('E'),
                                  AT('G'), AT('H'), AT('I'), AT('F'), shape};
     op_work w = attention_work(&a), back = attention_backward_work(&b);
-    expect_accesses(&w, "A240w B48w C440r D420r E420r");
-    expect_accesses(&back, "A440w B420w C420w D240r E240r F48r G440r H420r I420r");
+    expect_accesses(&w, "A144w B48w C440r D420r E412r");
+    expect_accesses(&back, "A440w B420w C412w D144r E144r F48r G440r H420r I412r");
     a.shape.type = b.shape.type = DTYPE_BF16;
     w = attention_work(&a), back = attention_backward_work(&b);
-    expect_accesses(&w, "A120w B48w C220r D210r E210r");
-    expect_accesses(&back, "A220w B210w C210w D120r E120r F48r G220r H210r I210r");
+    expect_accesses(&w, "A72w B48w C220r D210r E206r");
+    expect_accesses(&back, "A220w B210w C206w D72r E72r F48r G220r H210r I206r");
     a.shape.batch = 0;
     w = attention_work(&a);
     expect_accesses(&w, "");
@@ -369,7 +375,7 @@ static void expect_launch(const rig *r, const rig *before, const op_work *want)
         (r)->n_ops++;                                                                              \
     } while (0)
 
-static const attention_shape ONE_HEAD = {1, 1, 1, 1, 1, 1, 1, 1, 1, DTYPE_F32};
+static const attention_shape ONE_HEAD = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, DTYPE_F32};
 
 static void launch_layers(rig *r)
 {

@@ -433,6 +433,15 @@ static void test_bad_shapes(void **state)
         assert_int_equal(o->conv2d_backward(s, &(conv2d_backward_args){.shape = shape}),
                          FSDP_EINVAL);
     }
+    for (size_t d = 0; d < 2; d++) { /* one width is left out */
+        const attention_shape shape = {1, 1, 1, 1, 1, 1, 1, d, 1 - d, 1.0f, DTYPE_F32};
+        assert_int_equal(o->attention(s, &(attention_args){.shape = shape}), FSDP_EINVAL);
+        assert_non_null(strstr(fsdp_error_get()->what,
+                               d ? "are 1 wide and those of v 0" : "are 0 wide and those of v 1"));
+        assert_non_null(strstr(fsdp_error_get()->hint, "set both widths"));
+        assert_int_equal(o->attention_backward(s, &(attention_backward_args){.shape = shape}),
+                         FSDP_EINVAL);
+    }
     static const float BAD[] = {-0.1f, 1.0f, NAN};
     for (int i = 0; i < 3; i++) {
         float x = 1.0f;

@@ -332,26 +332,26 @@ EXPANDING(dropout, a->type == DTYPE_F32, {
 })
 EXPANDING(attention, a->shape.type == DTYPE_F32, {
     const attention_shape *h = &a->shape;
-    const size_t rows = h->batch * h->seq_len, kv = h->n_kv_head * h->head_dim;
-    const size_t width = h->n_head * h->head_dim;
+    const size_t rows = h->batch * h->seq_len, width = h->n_head * h->head_dim;
+    const size_t v_width = h->n_kv_head * h->v_head_dim;
     x.q = copy_new(a->q, NULL, rows, width, h->q_stride);
-    x.k = copy_new(a->k, NULL, rows, kv, h->k_stride);
-    x.v = copy_new(a->v, NULL, rows, kv, h->v_stride);
-    x.out = to_round(a->out, rows * width);
+    x.k = copy_new(a->k, NULL, rows, h->n_kv_head * h->head_dim, h->k_stride);
+    x.v = copy_new(a->v, NULL, rows, v_width, h->v_stride);
+    x.out = to_round(a->out, rows * h->n_head * h->v_head_dim);
     x.shape.type = DTYPE_F32;
 })
 EXPANDING(attention_backward, a->shape.type == DTYPE_F32, {
     const attention_shape *h = &a->shape;
-    const size_t rows = h->batch * h->seq_len, kv = h->n_kv_head * h->head_dim;
-    const size_t width = h->n_head * h->head_dim;
+    const size_t rows = h->batch * h->seq_len, width = h->n_head * h->head_dim;
+    const size_t v_width = h->n_kv_head * h->v_head_dim;
     x.q = copy_new(a->q, NULL, rows, width, h->q_stride);
-    x.k = copy_new(a->k, NULL, rows, kv, h->k_stride);
-    x.v = copy_new(a->v, NULL, rows, kv, h->v_stride);
-    x.out = expanded(a->out, rows * width);
-    x.d_out = expanded(a->d_out, rows * width);
+    x.k = copy_new(a->k, NULL, rows, h->n_kv_head * h->head_dim, h->k_stride);
+    x.v = copy_new(a->v, NULL, rows, v_width, h->v_stride);
+    x.out = expanded(a->out, rows * h->n_head * h->v_head_dim);
+    x.d_out = expanded(a->d_out, rows * h->n_head * h->v_head_dim);
     x.d_q = copy_new(NULL, a->d_q, rows, width, h->q_stride);
-    x.d_k = copy_new(NULL, a->d_k, rows, kv, h->k_stride);
-    x.d_v = copy_new(NULL, a->d_v, rows, kv, h->v_stride);
+    x.d_k = copy_new(NULL, a->d_k, rows, h->n_kv_head * h->head_dim, h->k_stride);
+    x.d_v = copy_new(NULL, a->d_v, rows, v_width, h->v_stride);
     x.shape.type = DTYPE_F32;
 })
 

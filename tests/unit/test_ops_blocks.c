@@ -80,15 +80,15 @@ static double naive_query(const attention_args *args, size_t b, size_t t, size_t
             score[key] += (double)q[d] * (double)k[d] * (double)a->scale;
         top = score[key] > top ? score[key] : top;
     }
-    memset(out, 0, a->head_dim * sizeof *out);
+    memset(out, 0, a->v_head_dim * sizeof *out);
     for (size_t key = 0; key <= t; key++) {
-        const float *v = values + (b * a->seq_len + key) * a->v_stride + kv * a->head_dim;
+        const float *v = values + (b * a->seq_len + key) * a->v_stride + kv * a->v_head_dim;
         const double p = exp(score[key] - top);
         sum += p;
-        for (size_t d = 0; d < a->head_dim; d++)
+        for (size_t d = 0; d < a->v_head_dim; d++)
             out[d] += p * (double)v[d];
     }
-    for (size_t d = 0; d < a->head_dim; d++)
+    for (size_t d = 0; d < a->v_head_dim; d++)
         out[d] /= sum;
     return top + log(sum);
 }
@@ -98,10 +98,10 @@ static double naive_query(const attention_args *args, size_t b, size_t t, size_t
  * which the sums over T <= 200 keys add 200*U = 1.2e-5. |v| < 5. */
 static void check_attention(const ops *o, size_t T, size_t n_kv_head, float slope)
 {
-    enum { B = 2, H = 4, D = 12, N = H * D };
-    const size_t kv_width = n_kv_head * D, stride = N + 2 * kv_width, rows = B * T;
+    enum { B = 2, H = 4, D = 12, DV = 7, N = H * D };
+    const size_t k_width = n_kv_head * D, stride = N + k_width + n_kv_head * DV, rows = B * T;
     float *qkv = normals(5, 1.0f, rows * stride);
-    float *out = normals(6, 1.0f, rows * N), *lse = normals(7, 1.0f, rows * H);
+    float *out = normals(6, 1.0f, rows * H * DV), *lse = normals(7, 1.0f, rows * H);
     for (size_t r = 0; r < rows; r++) {
         for (size_t h = 0; h < H; h++)
             qkv[r * stride + h * D] = 1.0f;
@@ -112,19 +112,19 @@ static void check_attention(const ops *o, size_t T, size_t n_kv_head, float slop
                               lse,
                               qkv,
                               qkv + N,
-                              qkv + N + kv_width,
-                              {stride, stride, stride, B, T, H, n_kv_head, D, 1.0f, DTYPE_F32}};
+                              qkv + N + k_width,
+                              {stride, stride, stride, B, T, H, n_kv_head, D, DV, 1.0f, DTYPE_F32}};
     OK(o->attention(s, &a));
     for (size_t i = 0; i < rows * H; i++) {
         const size_t b = i / (T * H), t = i / H % T, h = i % H;
         const double size = 10.0 + fabs((double)slope) * (double)T;
         const double relative = 1e-6 * size + 1.2e-5;
-        double want[D];
+        double want[DV];
         const double want_lse = naive_query(&a, b, t, h, want);
         expect_near((double)lse[(b * H + h) * T + t], want_lse, relative, "lse", i);
-        for (size_t d = 0; d < D; d++)
-            expect_near((double)out[(b * T + t) * N + h * D + d], want[d], 10.0 * relative, "out",
-                        i);
+        for (size_t d = 0; d < DV; d++)
+            expect_near((double)out[((b * T + t) * H + h) * DV + d], want[d], 10.0 * relative,
+                        "out", i);
     }
     free(qkv), free(out), free(lse);
 }
@@ -140,6 +140,42 @@ static void test_attention_blocks(void **state)
                 check_attention(ops_table(t), LENGTHS[i], i % 2 == 0 ? 2 : 4, SLOPES[k]);
         }
     }
+}
+
+/* v, filled up with zeros to the width of k, gives the same bits where sums have one order: an
+ * element of out or d_v has the terms that it had, a product of d_out and v more that are 0. */
+static void test_attention_padded_values(void **state)
+{
+    (void)state;
+    enum { T = 130, H = 4, KV = 2, D = 24, DV = 10 };
+    const size_t n[5] = {T * H * DV, H * T, T * H * D, T * KV * D, T * KV * DV};
+    float *q = normals(1, 1.0f, T * H * D), *k = normals(2, 1.0f, T * KV * D);
+    float *in[2] = {normals(3, 1.0f, T * KV * DV), normals(4, 1.0f, T * H * DV)};
+    float *wide[2] = {filled(0.0f, T * KV * D), filled(0.0f, T * H * D)}, *to[2][5];
+    for (size_t i = 0; i < T * H * DV; i++) {
+        if (i < T * KV * DV)
+            wide[0][i / DV * D + i % DV] = in[0][i];
+        wide[1][i / DV * D + i % DV] = in[1][i];
+    }
+    for (int w = 0; w < 2; w++) {
+        const size_t dv = w ? D : DV;
+        const attention_shape x = {H * D, KV * D, KV * dv, 1, T, H, KV, D, dv, 0.3f, DTYPE_F32};
+        const float *v = w ? wide[0] : in[0], *d_out = w ? wide[1] : in[1];
+        float **r = to[w];
+        for (int i = 0; i < 5; i++)
+            r[i] = filled(NAN, T * H * D);
+        OK(ops_cpu_portable()->attention(s, &(attention_args){r[0], r[1], q, k, v, x}));
+        OK(ops_cpu_portable()->attention_backward(
+            s, &(attention_backward_args){r[2], r[3], r[4], d_out, r[0], q, k, v, r[1], x}));
+    }
+    for (int i = 0; i < 5; i++)
+        for (size_t e = 0; e < n[i]; e++)
+            expect_near((double)to[0][i][e], (double)to[1][i][i % 4 == 0 ? e / DV * D + e % DV : e],
+                        0.0, "padded", e);
+    for (int i = 0; i < 10; i++)
+        free(to[i / 5][i % 5]);
+    free(q), free(k), free(in[0]), free(in[1]);
+    free(wide[0]), free(wide[1]);
 }
 
 /* ---- cross_entropy: more rows than a block, a row longer than a piece, large logits ---------- */
@@ -225,8 +261,11 @@ static void test_long_norms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul_tiles),         cmocka_unit_test(test_attention_blocks),
-        cmocka_unit_test(test_cross_entropy_blocks), cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_matmul_tiles),
+        cmocka_unit_test(test_attention_blocks),
+        cmocka_unit_test(test_attention_padded_values),
+        cmocka_unit_test(test_cross_entropy_blocks),
+        cmocka_unit_test(test_scale),
         cmocka_unit_test(test_long_norms),
     };
     return cmocka_run_group_tests(tests, setup, ops_test_close);

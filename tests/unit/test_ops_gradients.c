@@ -259,23 +259,29 @@ static void gelu_backward(fd_case *c)
     OK(c->o->gelu_backward(s, &(gelu_backward_args){c->g[0], c->w, c->x[0], R * C, DTYPE_F32}));
 }
 
-/* 67 tokens: two blocks of keys; 4 query heads on 2 key/value heads. */
+/* 67 tokens: two blocks of keys; 4 query heads on 2 key/value heads. Heads of v are as wide as the
+ * case's third variable asks for. */
 enum { FD_T = 67, FD_H = 4, FD_KV = 2, FD_D = 5 };
 static float fd_lse[FD_H * FD_T];
 
-static const attention_shape FD_SHAPE = {FD_H * FD_D, FD_KV *FD_D, FD_KV *FD_D, 1,    FD_T,
-                                         FD_H,        FD_KV,       FD_D,        0.4f, DTYPE_F32};
+static attention_shape fd_attention(const fd_case *c)
+{
+    const size_t v_stride = c->n[2] / FD_T;
+    return (attention_shape){FD_H * FD_D, FD_KV * FD_D, v_stride,         1,    FD_T,     FD_H,
+                             FD_KV,       FD_D,         v_stride / FD_KV, 0.4f, DTYPE_F32};
+}
 
 static void attention_forward(fd_case *c)
 {
-    OK(c->o->attention(s, &(attention_args){c->f, fd_lse, c->x[0], c->x[1], c->x[2], FD_SHAPE}));
+    OK(c->o->attention(
+        s, &(attention_args){c->f, fd_lse, c->x[0], c->x[1], c->x[2], fd_attention(c)}));
 }
 
 static void attention_backward(fd_case *c)
 {
     OK(c->o->attention_backward(s, &(attention_backward_args){c->g[0], c->g[1], c->g[2], c->w, c->f,
                                                               c->x[0], c->x[1], c->x[2], fd_lse,
-                                                              FD_SHAPE}));
+                                                              fd_attention(c)}));
 }
 
 static void loss_forward(fd_case *c)
@@ -316,6 +322,16 @@ static void test_differences(void **state)
          attention_backward,
          {FD_T * FD_H * FD_D, FD_T * FD_KV * FD_D, FD_T * FD_KV * FD_D},
          FD_T * FD_H * FD_D},
+        {"attention of narrow values",
+         attention_forward,
+         attention_backward,
+         {FD_T * FD_H * FD_D, FD_T * FD_KV * FD_D, FD_T * FD_KV * 3},
+         FD_T * FD_H * 3},
+        {"attention of wide values",
+         attention_forward,
+         attention_backward,
+         {FD_T * FD_H * FD_D, FD_T * FD_KV * FD_D, FD_T * FD_KV * 8},
+         FD_T * FD_H * 8},
         {"cross_entropy", loss_forward, loss_backward, {R * C}, 1},
     };
     for (int t = 0; t < 2; t++) {

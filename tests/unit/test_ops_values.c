@@ -327,31 +327,33 @@ static void test_gelu(void **state)
  * a factor 1 +- 2(e + few U), out (an average of v) and lse likewise. In backward d_p is a sum of D
  * terms; d_scores <= p*2*D/2, and d_q, d_k, d_v are sums of at most T*group such terms, of which
  * the probabilities of a row sum to 1 (d_q), those of a column to at most T*group (d_k, d_v). */
-static void check_attention(const char *name, size_t B, size_t T, size_t H, size_t KV, size_t D)
+static void check_attention(const char *name, const size_t n[6])
 {
-    const size_t n_q = B * T * H * D, n_kv = B * T * KV * D;
-    const double terms = (double)(T * (H / KV)), d = (double)D;
+    const size_t B = n[0], T = n[1], H = n[2], KV = n[3], D = n[4], Dv = n[5];
+    const size_t n_q = B * T * H * D, n_k = B * T * KV * D;
+    const size_t n_out = B * T * H * Dv, n_v = B * T * KV * Dv;
+    const double terms = (double)(T * (H / KV)), d = (double)(D > Dv ? D : Dv);
     const double e = d * d * U / 2 + 8 * U;
-    const attention_shape shape = {H * D, KV * D, KV * D, B, T, H, KV, D, 0.5f, DTYPE_F32};
+    const attention_shape shape = {H * D, KV * D, KV * Dv, B, T, H, KV, D, Dv, 0.5f, DTYPE_F32};
     char path[10][48];
     static const char *const FIELDS[] = {"q", "k", "v", "d_out", "out", "lse", "d_q", "d_k", "d_v"};
     for (int i = 0; i < 9; i++)
         snprintf(path[i], sizeof path[i], "%s/%s", name, FIELDS[i]);
     for (int i = 0; i < 2; i++) {
-        float *out = zeros(n_q), *lse = zeros(B * H * T);
-        float *d_q = zeros(n_q), *d_k = zeros(n_kv), *d_v = zeros(n_kv);
-        for (size_t x = 0; x < n_kv; x++)
+        float *out = zeros(n_out), *lse = zeros(B * H * T);
+        float *d_q = zeros(n_q), *d_k = zeros(n_k), *d_v = zeros(n_v);
+        for (size_t x = 0; x < n_k && x < n_v; x++)
             d_q[x] = d_k[x] = d_v[x] = 7.0f; /* is overwritten */
-        const float *q = vector(path[0], n_q), *k = vector(path[1], n_kv),
-                    *v = vector(path[2], n_kv), *d_out = vector(path[3], n_q);
+        const float *q = vector(path[0], n_q), *k = vector(path[1], n_k), *v = vector(path[2], n_v),
+                    *d_out = vector(path[3], n_out);
         OK(ops_table(i)->attention(s, &(attention_args){out, lse, q, k, v, shape}));
-        expect(out, path[4], n_q, 4 * e + (double)T * U);
+        expect(out, path[4], n_out, 4 * e + (double)T * U);
         expect(lse, path[5], B * H * T, 4 * e + (double)T * U);
         OK(ops_table(i)->attention_backward(
             s, &(attention_backward_args){d_q, d_k, d_v, d_out, out, q, k, v, lse, shape}));
         expect(d_q, path[6], n_q, d * (8 * e + (double)T * U));
-        expect(d_k, path[7], n_kv, d * (8 * e + terms * U) * 8);
-        expect(d_v, path[8], n_kv, (4 * e + terms * U) * 8);
+        expect(d_k, path[7], n_k, d * (8 * e + terms * U) * 8);
+        expect(d_v, path[8], n_v, (4 * e + terms * U) * 8);
         free(out), free(lse), free(d_q), free(d_k), free(d_v);
     }
 }
@@ -359,8 +361,10 @@ static void check_attention(const char *name, size_t B, size_t T, size_t H, size
 static void test_attention(void **state)
 {
     (void)state;
-    check_attention("attention_gqa", 1, 70, 4, 2, 10);
-    check_attention("attention_mha", 2, 9, 3, 3, 8);
+    check_attention("attention_gqa", (const size_t[]){1, 70, 4, 2, 10, 10});
+    check_attention("attention_mha", (const size_t[]){2, 9, 3, 3, 8, 8});
+    check_attention("attention_narrow_v", (const size_t[]){1, 40, 4, 2, 6, 4});
+    check_attention("attention_wide_v", (const size_t[]){2, 9, 2, 1, 6, 9});
 }
 
 /* |logits| < 8: the argument of exp, below 16 in size, is exact up to 16*U, so each probability has

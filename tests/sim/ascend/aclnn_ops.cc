@@ -636,7 +636,15 @@ typedef struct attention_call {
     int64_t sparse_mode;
 } attention_call;
 
-/* q, k, v are tensors 0, 1, 2; `like_q` are two more of q's shape; mask, max, sum begin at mask. */
+/* The shape of out and its gradient: q's rows, with heads as wide as v's. */
+static bool as_out(const sim_call *c, const sim_tensor *t)
+{
+    const sim_tensor *q = &c->op.t[0], *k = &c->op.t[1], *v = &c->op.t[2];
+    return t->n_dims == 3 && t->dim[0] == q->dim[0] && t->dim[1] == q->dim[1] &&
+           t->dim[2] * k->dim[2] == q->dim[2] * v->dim[2];
+}
+
+/* q, k, v are tensors 0, 1, 2; mask, max, sum begin at mask. */
 static void expect_attention(sim_call *c, const attention_call *x, int mask)
 {
     const sim_tensor *q = &c->op.t[0], *k = &c->op.t[1], *v = &c->op.t[2], *m = &c->op.t[mask];
@@ -646,13 +654,17 @@ static void expect_attention(sim_call *c, const attention_call *x, int mask)
                "the layout BSH (others the stand-in has not)");
     sim_expect(c, one_type(c, 0, 1) && one_type(c, 0, 2), "q, k and v of one type");
     sim_expect(c,
-               q->n_dims == 3 && k->n_dims == 3 && sim_same_shape(k, v) && q->dim[0] == k->dim[0] &&
-                   T == k->dim[1],
+               q->n_dims == 3 && k->n_dims == 3 && v->n_dims == 3 && q->dim[0] == k->dim[0] &&
+                   q->dim[0] == v->dim[0] && T == k->dim[1] && T == v->dim[1],
                "q [B,S,H], k and v [B,S,KV]");
     sim_expect(c,
                x->heads > 0 && D > 0 && D <= 768 && q->dim[2] % heads == 0 && k->dim[2] % D == 0 &&
                    k->dim[2] > 0 && heads % (k->dim[2] / D) == 0,
                "whole heads of 1 ... 768 elements, as many for each of k's");
+    sim_expect(c,
+               c->code != 0 ||
+                   (v->dim[2] > 0 && v->dim[2] <= k->dim[2] && v->dim[2] % (k->dim[2] / D) == 0),
+               "heads of v as k's, no wider");
     sim_expect(c,
                m->type == ACL_DT_UNDEFINED || (m->n_dims == 2 && m->dim[0] == T && m->dim[1] == T),
                "a mask [S,S]");
@@ -698,7 +710,7 @@ aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
     sim_take(&c, "attentionOutOut", attentionOutOut, FLOATS);
     sim_take(&c, "softmaxOutOut", softmaxOutOut, FLOATS);
     expect_attention(&c, &x, 3);
-    sim_expect(&c, one_type(&c, 0, 6) && sim_same_shape(&c.op.t[0], &c.op.t[6]), "an out as query");
+    sim_expect(&c, one_type(&c, 0, 6) && as_out(&c, &c.op.t[6]), "an out as query, by v's width");
     return sim_phase1_end(&c, sim_attention, floats_of(&c.op.t[6]));
 }
 PHASE2(aclnnFlashAttentionScore)
@@ -741,11 +753,12 @@ aclnnStatus aclnnFlashAttentionScoreGradGetWorkspaceSize(
                    one_type(&c, 0, 9) && one_type(&c, 0, 10),
                "gradients in query's type");
     sim_expect(&c,
-               sim_same_shape(&t[0], &t[3]) && sim_same_shape(&t[0], &t[7]) &&
-                   sim_same_shape(&t[0], &t[8]) && sim_same_shape(&t[1], &t[9]) &&
-                   sim_same_shape(&t[1], &t[10]),
-               "dy, attentionIn and dqOut as query, dkOut and dvOut as keyIn");
+               as_out(&c, &t[3]) && as_out(&c, &t[7]) && sim_same_shape(&t[0], &t[8]) &&
+                   sim_same_shape(&t[1], &t[9]) && sim_same_shape(&t[2], &t[10]),
+               "dy and attentionIn as query by v's width, dqOut, dkOut and dvOut as query, keyIn "
+               "and value");
     sim_expect(&c, softmaxInOptional == NULL && dpseOut == NULL, "no softmaxIn, no dpseOut");
-    return sim_phase1_end(&c, sim_attention_grad, floats_of(&t[0]) + 2 * floats_of(&t[1]));
+    return sim_phase1_end(&c, sim_attention_grad,
+                          floats_of(&t[0]) + floats_of(&t[1]) + floats_of(&t[2]));
 }
 PHASE2(aclnnFlashAttentionScoreGrad)

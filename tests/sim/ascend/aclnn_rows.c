@@ -256,9 +256,9 @@ fsdp_status sim_embedding_grad(const sim_op *o)
 
 enum { COPIES = 8 }; /* of each row's maximum and sum */
 
-/* One call in dense fp32: q [B,T,H,D], k and v [B,T,KV,D]. */
+/* One call in dense fp32: q [B,T,H,D], k [B,T,KV,D], v [B,T,KV,Dv]. */
 typedef struct attention {
-    int64_t batch, T, heads, kv_heads, D;
+    int64_t batch, T, heads, kv_heads, D, Dv;
     float scale;
     float *q, *k, *v, *mask; /* mask [T,T] */
 } attention;
@@ -269,6 +269,7 @@ static attention attention_of(const sim_op *o, const sim_tensor *mask)
     attention a = {.batch = q->dim[0], .T = q->dim[1], .heads = o->integer[0]};
     a.D = q->dim[2] / a.heads;
     a.kv_heads = k->dim[2] / a.D;
+    a.Dv = o->t[2].dim[2] / a.kv_heads;
     a.scale = (float)o->number[0];
     a.q = sim_load(q), a.k = sim_load(k), a.v = sim_load(&o->t[2]);
     a.mask = mask->type == ACL_DT_UNDEFINED ? calloc((size_t)(a.T * a.T + 1), sizeof(float))
@@ -289,10 +290,15 @@ static float dot_down(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-/* Where row t of head h begins in an array of n heads. */
+/* Where row t of head h begins in an array of n heads as q's and k's, or as v's. */
 static int64_t head_at(const attention *a, int64_t b, int64_t t, int64_t h, int64_t n)
 {
     return ((b * a->T + t) * n + h) * a->D;
+}
+
+static int64_t value_at(const attention *a, int64_t b, int64_t t, int64_t h, int64_t n)
+{
+    return ((b * a->T + t) * n + h) * a->Dv;
 }
 
 /* Key `key` as query t of head h sees it: false where the mask hides it. */
@@ -319,12 +325,12 @@ static void attention_row(const attention *a, const int64_t at[3], float *score,
     }
     for (int64_t key = a->T - 1; key >= 0; key--)
         sum += score[key] = pm_expf(score[key] - top);
-    for (int64_t d = 0; d < a->D; d++)
+    for (int64_t d = 0; d < a->Dv; d++)
         out[d] = 0.0f;
     for (int64_t key = a->T - 1; key >= 0; key--)
-        for (int64_t d = 0; d < a->D && score[key] != 0.0f; d++)
-            out[d] += score[key] * a->v[head_at(a, b, key, kv, a->kv_heads) + d];
-    for (int64_t d = 0; d < a->D; d++)
+        for (int64_t d = 0; d < a->Dv && score[key] != 0.0f; d++)
+            out[d] += score[key] * a->v[value_at(a, b, key, kv, a->kv_heads) + d];
+    for (int64_t d = 0; d < a->Dv; d++)
         out[d] /= sum;
     for (int i = 0; i < COPIES; i++) {
         stats[0][i] = top;
@@ -336,13 +342,13 @@ fsdp_status sim_attention(const sim_op *o)
 {
     attention a = attention_of(o, &o->t[3]);
     const int64_t n = a.batch * a.heads * a.T;
-    float *r = sim_result(o, n * a.D), *score = malloc((size_t)(a.T + 1) * sizeof *score);
+    float *r = sim_result(o, n * a.Dv), *score = malloc((size_t)(a.T + 1) * sizeof *score);
     float *top = malloc((size_t)(n * COPIES + 1) * sizeof *top);
     float *sum = malloc((size_t)(n * COPIES + 1) * sizeof *sum);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at[3] = {i / a.T / a.heads, i / a.T % a.heads, i % a.T};
         float *stats[2] = {top + i * COPIES, sum + i * COPIES};
-        attention_row(&a, at, score, r + head_at(&a, at[0], at[2], at[1], a.heads), stats);
+        attention_row(&a, at, score, r + value_at(&a, at[0], at[2], at[1], a.heads), stats);
     }
     sim_store(&o->t[4], top), sim_store(&o->t[5], sum);
     free(top), free(sum), free(score);
@@ -368,28 +374,30 @@ static void attention_pair(const attention *a, attention_grads *g, const int64_t
 {
     const int64_t b = at[0], h = at[1], t = at[2], kv = h / (a->heads / a->kv_heads);
     const int64_t q = head_at(a, b, t, h, a->heads), k = head_at(a, b, key, kv, a->kv_heads);
+    const int64_t out = value_at(a, b, t, h, a->heads), v = value_at(a, b, key, kv, a->kv_heads);
     const int64_t row = ((b * a->heads + h) * a->T + t) * COPIES;
     float score;
     if (!score_of(a, b, h, t, key, &score))
         return;
     const float p = pm_expf(score - g->top[row + COPIES - 1]) / g->sum[row + COPIES - 1];
-    const float d_p = dot_down(g->d_out + q, a->v + k, a->D);
-    const float delta = dot_down(g->d_out + q, g->out + q, a->D);
+    const float d_p = dot_down(g->d_out + out, a->v + v, a->Dv);
+    const float delta = dot_down(g->d_out + out, g->out + out, a->Dv);
     const float d_score = p * (d_p - delta) * a->scale;
     add_scaled(g->d_q + q, a->k + k, d_score, a->D);
     add_scaled(g->d_k + k, a->q + q, d_score, a->D);
-    add_scaled(g->d_v + k, g->d_out + q, p, a->D);
+    add_scaled(g->d_v + v, g->d_out + out, p, a->Dv);
 }
 
 fsdp_status sim_attention_grad(const sim_op *o)
 {
     attention a = attention_of(o, &o->t[4]);
     const int64_t n = a.batch * a.heads * a.T, n_q = n * a.D;
-    const int64_t n_kv = a.batch * a.kv_heads * a.T * a.D, first = sim_first(o, a.T);
+    const int64_t n_kv = a.batch * a.kv_heads * a.T, n_k = n_kv * a.D, n_v = n_kv * a.Dv;
+    const int64_t first = sim_first(o, a.T);
     attention_grads g = {.d_out = sim_load(&o->t[3]), .out = sim_load(&o->t[7])};
     g.top = sim_load(&o->t[5]), g.sum = sim_load(&o->t[6]);
-    g.d_q = sim_result(o, n_q + 2 * n_kv), g.d_k = g.d_q + n_q, g.d_v = g.d_k + n_kv;
-    for (int64_t e = 0; e < n_q + 2 * n_kv; e++)
+    g.d_q = sim_result(o, n_q + n_k + n_v), g.d_k = g.d_q + n_q, g.d_v = g.d_k + n_k;
+    for (int64_t e = 0; e < n_q + n_k + n_v; e++)
         g.d_q[e] = 0.0f;
     for (int64_t i = n - 1; i >= 0; i--)
         for (int64_t j = 0; j < a.T; j++) {
