@@ -866,7 +866,7 @@ static const attention_case ATTENTION[] = {
     {1, 65, 4, 2, 64, 64, 16, 0},  {2, 130, 2, 1, 64, 64, 0, 0},   {1, 65, 1, 1, 80, 80, 0, 0},
     {1, 33, 2, 2, 128, 128, 0, 0}, {1, 130, 1, 1, 128, 128, 8, 0}, {2, 17, 3, 1, 5, 5, 1, 0},
     {1, 70, 1, 1, 100, 100, 3, 0}, {1, 65, 4, 2, 64, 40, 16, 0},   {2, 40, 2, 1, 20, 3, 1, 0},
-    {1, 70, 2, 2, 96, 64, 0, 0}};
+    {1, 70, 2, 2, 96, 64, 0, 0},   {1, 33, 2, 2, 8, 6, 0, 0}};
 enum { N_ATTENTION = sizeof ATTENTION / sizeof *ATTENTION };
 
 static void each_attention_case(void (*check)(const attention_case *c))

@@ -422,7 +422,7 @@ static void call_attention(arrays *a, dtype type, int v)
     static const size_t SHAPES[][6] = {{2, 130, 6, 2, 20, 20},  {1, 33, 1, 1, 1, 1},
                                        {3, 97, 2, 2, 33, 33},   {1, 64, 3, 3, 8, 11},
                                        {1, 70, 2, 1, 300, 270}, {1, 193, 4, 1, 64, 40},
-                                       {1, 70, 2, 1, 270, 300}};
+                                       {1, 70, 2, 1, 240, 300}};
     const size_t batch = SHAPES[v][0], T = SHAPES[v][1], H = SHAPES[v][2], KV = SHAPES[v][3];
     const size_t D = SHAPES[v][4], Dv = SHAPES[v][5], rows = batch * T;
     const attention_shape shape = {.q_stride = H * D + 1,
