@@ -113,6 +113,28 @@ family=llama
 transformers 'Llama, heads that share keys' float32 5GB
 family=llama31
 transformers 'Llama 3.1 in several files, bf16' bfloat16 100KB --layout per-param
+
+# net NAME RANKS OPTION... -- the net for MNIST trained on $images or the same drawn digits, beside PyTorch's net
+images=$tmp/images
+mkdir "$images"
+"$build/tests/cli/idx_files" "$images" train 0 100 && "$build/tests/cli/idx_files" "$images" t10k 1000000 96 &&
+    "$python" tests/interop/mnist.py make "$tmp/net" || exit 1
+net() {
+    n=$((n + 1)) name=$1 ranks=$2 at=$tmp/$n
+    shift 2
+    {
+        echo "     the net for MNIST: $name"
+        $LAUNCHER -n "$ranks" "$build/fsdp_train" --model mnist --global-batch 12 --steps 10 --optimizer adadelta --lr 1 \
+            --lr-schedule step --lr-step-size 4 --lr-gamma 0.7 --warmup-steps 0 --clip-grad 0 --val-data "$images" \
+            --export-init "$at.init" --export "$at.final" --loss-csv "$at.csv" "$@" > "$at.log" &&
+            OMP_NUM_THREADS=1 "$python" tests/interop/mnist.py replay "$build" "$images" "$at" $made
+    } > "$at.out" 2>&1 || touch "$at.failed"
+}
+made=''
+net 'tiny, FSDP on 2 ranks, fast' 2 --size tiny --synthetic 100
+made=$tmp/net
+net "PyTorch's weights, FSDP on 3 ranks, canonical, portable" 3 --init-from "$made" --data "$images" --reduction canonical \
+    --ops portable
 for i in $(seq $n); do
     cat "$tmp/$i.out"
 done
