@@ -35,10 +35,10 @@ static fsdp_status check_header(const char *path, const unsigned char *head, siz
     const unsigned char magic[4] = {0, 0, 8, (unsigned char)n_dims};
     if (file_bytes < head_bytes || memcmp(head, magic, sizeof magic) != 0)
         return fsdp_error(FSDP_EINVAL, FILES_HINT,
-                          "data: %s: got a file that begins %02x%02x%02x%02x, expected 0000080%d, "
-                          "unsigned bytes in %d dimension%s",
-                          path, head[0], head[1], head[2], head[3], n_dims, n_dims,
-                          n_dims > 1 ? "s" : "");
+                          "data: %s: got %zu bytes that begin %02x%02x%02x%02x, expected at least "
+                          "%zu that begin 0000080%d: unsigned bytes in %d dimension%s",
+                          path, file_bytes, head[0], head[1], head[2], head[3], head_bytes, n_dims,
+                          n_dims, n_dims > 1 ? "s" : "");
     size_t elems = *n = big_endian(head + 4);
     for (int d = 1; d < n_dims; d++) {
         const size_t side = big_endian(head + 4 + 4 * d);
@@ -52,8 +52,8 @@ static fsdp_status check_header(const char *path, const unsigned char *head, siz
         return FSDP_OK;
     return fsdp_error(
         FSDP_EINVAL, FILES_HINT,
-        "data: %s: got %zu bytes, expected %zu for the %zu %s that its header has, at "
-        "most %d",
+        "data: %s: got %zu bytes, expected %zu for the %zu %s that its header has, 1 to %d of them "
+        "after the header",
         path, file_bytes, head_bytes + elems, *n, n_dims > 1 ? "images" : "labels", MOST_BYTES);
 }
 
