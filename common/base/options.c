@@ -62,12 +62,14 @@ static fsdp_status bad_value(const parser *p, const option_spec *spec, const cha
                                        [OPT_DOUBLE] = "a finite number",
                                        [OPT_STRING] = "a value",
                                        [OPT_ENUM] = "one of "};
-    char range[96], hint[384];
+    char range[96], choices[256] = "", hint[384];
     range_text(spec, range, sizeof range);
+    if (spec->kind == OPT_ENUM)
+        snprintf(choices, sizeof choices, "pass one of %s; ", spec->choices);
     if (spec->def != NULL)
-        snprintf(hint, sizeof hint, "the default is --%s=%s", spec->name, spec->def);
+        snprintf(hint, sizeof hint, "%sthe default is --%s=%s", choices, spec->name, spec->def);
     else
-        snprintf(hint, sizeof hint, "%s --help describes --%s", p->program, spec->name);
+        snprintf(hint, sizeof hint, "%s%s --help describes --%s", choices, p->program, spec->name);
     return fsdp_error(FSDP_EINVAL, hint, "--%s: got '%s', expected %s%s", spec->name,
                       quote(got, strlen(got)).text, WHAT[spec->kind],
                       spec->kind == OPT_ENUM ? spec->choices : range);

@@ -148,7 +148,7 @@ refused12 'heads that do not divide' 'n-head 3 does not divide d-model 16' '--n-
 refused12 'heads of keys that do not divide' 'llama: n-kv-head 3 does not divide n-head 4' 'change --n-kv-head' --model llama --n-head 4 --n-kv-head 3
 refused 1 'heads of keys that GPT-2 has not' 'gpt2: n-kv-head is 1, expected n-head, 2' 'pass --model llama' --n-kv-head 1
 refused 1 'heads of an odd width' 'llama: heads of width 9, expected an even number' 'change --n-head' --model llama --d-model 18
-refused 1 'an unknown model' "--model: got 'bert', expected one of auto\|gpt2\|llama" 'default' --model bert
+refused 1 'an unknown model' "--model: got 'bert', expected one of auto\|gpt2\|llama\|mnist" 'pass one of auto\|gpt2\|llama\|mnist; the default' --model bert
 refused 1 'an unknown size' "llama: no size '7b', expected one of tiny\|small" 'pass --size with one of' --model llama --size 7b
 refused12 'more tokens than rotary positions' '--seq-len: got 1000, expected at most 256, the positions' '--n-positions .*--seq-len' --model llama --seq-len 1000
 refused 1 'a folder without images' '/nowhere/train-images-idx3-ubyte: No such file' "MNIST's files" --model mnist --d-model 4 --n-layer 0 --n-head 0 --seq-len 1 --synthetic 0 --data /nowhere

@@ -220,12 +220,12 @@ static void test_other_errors(void **state)
     const char *const all = "prog --help lists all options";
     const char *const forms = "options are written --name=value or --name value";
     assert_error("--sharding=grad", "--sharding: got 'grad', expected one of full|grad-op|none",
-                 "the default is --sharding=full");
+                 "pass one of full|grad-op|none; the default is --sharding=full");
     assert_error("--sharding=full|grad-op",
                  "--sharding: got 'full|grad-op', expected one of full|grad-op|none",
-                 "the default is --sharding=full");
+                 "pass one of full|grad-op|none; the default is --sharding=full");
     assert_error("--reduction=", "--reduction: got '', expected one of fast|canonical",
-                 "prog --help describes --reduction");
+                 "pass one of fast|canonical; prog --help describes --reduction");
     assert_error("--data=", "--data: got '', expected a value", "prog --help describes --data");
     assert_error("--steps", "--steps: no value given", "write --name=value, all in one word");
     assert_error("--data --plan", "--data: no value given", "write --name=value, all in one word");
