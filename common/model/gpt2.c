@@ -50,11 +50,7 @@ static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays 
     return lay_out(l, io, (layer_cols){.wide = 3 * C, .d_wide = 3 * C, .heads = H, .att = C}, k);
 }
 
-static layer_bytes attn_bytes(const layer *l, size_t rows, dtype type)
-{
-    return attn_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
-                       &(layer_arrays){0});
-}
+LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
 
 static attention_shape attn_shape(const layer *l, const layer_io *io)
 {
@@ -146,11 +142,7 @@ static layer_bytes mlp_arrays(const layer *l, const layer_io *io, layer_arrays *
     return lay_out(l, io, (layer_cols){.wide = F, .d_wide = F}, k);
 }
 
-static layer_bytes mlp_bytes(const layer *l, size_t rows, dtype type)
-{
-    return mlp_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
-                      &(layer_arrays){0});
-}
+LAYER_BYTES(mlp_bytes, mlp_arrays, layer_arrays)
 
 static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {

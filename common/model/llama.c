@@ -99,11 +99,7 @@ static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays 
         k);
 }
 
-static layer_bytes attn_bytes(const layer *l, size_t rows, dtype type)
-{
-    return attn_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
-                       &(layer_arrays){0});
-}
+LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
 
 /* q [rows, H D], k and v [rows, Hkv D], one after the other. */
 typedef struct qkv {
@@ -220,11 +216,7 @@ static layer_bytes mlp_arrays(const layer *l, const layer_io *io, layer_arrays *
     return lay_out(l, io, (layer_cols){.wide = 2 * F, .d_wide = 2 * F}, k);
 }
 
-static layer_bytes mlp_bytes(const layer *l, size_t rows, dtype type)
-{
-    return mlp_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
-                      &(layer_arrays){0});
-}
+LAYER_BYTES(mlp_bytes, mlp_arrays, layer_arrays)
 
 /* The second half of an array [rows, 2 F]. */
 static void *second(const layer *l, const layer_io *io, void *wide)

@@ -36,11 +36,7 @@ static layer_bytes head_arrays(const layer *l, const layer_io *io, layer_arrays 
     return need;
 }
 
-static layer_bytes head_bytes(const layer *l, size_t rows, dtype type)
-{
-    return head_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type},
-                       &(layer_arrays){0});
-}
+LAYER_BYTES(head_bytes, head_arrays, layer_arrays)
 
 static void *row_of(void *array, size_t row, size_t cols, dtype type)
 {

@@ -173,11 +173,7 @@ static layer_bytes conv2_lay_out(const layer *l, const layer_io *io, conv2_array
     return (layer_bytes){kept.bytes, work.bytes};
 }
 
-static layer_bytes conv2_bytes(const layer *l, size_t rows, dtype type)
-{
-    return conv2_lay_out(l, &(layer_io){.batch = rows, .seq_len = 1, .type = type},
-                         &(conv2_arrays){0});
-}
+LAYER_BYTES(conv2_bytes, conv2_lay_out, conv2_arrays)
 
 static conv_shape conv2_shape(const layer *l, const layer_io *io)
 {

@@ -56,6 +56,15 @@ typedef struct layer_cols {
 /* lay_out -- find the arrays of a call in io->saved and io->scratch, and return the bytes of the
  * two. Only batch, seq_len and type of *io must be set to learn the bytes. */
 layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_arrays *k);
+/* LAYER_BYTES -- define name(), the `bytes` of a layer whose arrays, of type `arrays`, are found by
+ * find(l, io, &k). */
+#define LAYER_BYTES(name, find, arrays)                                                            \
+    static layer_bytes name(const layer *l, size_t rows, dtype type)                               \
+    {                                                                                              \
+        const layer_io measured = {.batch = 1, .seq_len = rows, .type = type};                     \
+        return find(l, &measured, &(arrays){0});                                                   \
+    }
+
 /* grad_adds -- whether a gradient is added to what its view holds; otherwise it overwrites it. */
 bool grad_adds(const layer_io *io, int param);
 /* grad_wanted -- whether backward must continue past parameter `param` towards the layer's input: a
