@@ -331,7 +331,7 @@ static size_t conv_weight_elems(const conv_shape *x)
 }
 
 /* `products` products of each output with the weights of its channel. elems: how many elements
- * there are to compute; ignored if the kernel does not fit. */
+ * there are to compute; ignored if the shape is refused. */
 static op_work begin_conv(const char *name, const conv_shape *x, double products, size_t elems)
 {
     const double macs =
@@ -344,6 +344,10 @@ static op_work begin_conv(const char *name, const conv_shape *x, double products
                                  "for images of %zu x %zu",
                                  name, x->kernel, x->kernel,
                                  x->height < x->width ? x->height : x->width, x->height, x->width));
+    if (w.status == FSDP_OK && (x->in_channels == 0 || x->out_channels == 0))
+        add_check(&w, fsdp_error(FSDP_EINVAL, "use at least one channel on both sides",
+                                 "%s: %zu channels to %zu, expected 1 or more", name,
+                                 x->in_channels, x->out_channels));
     return w;
 }
 

@@ -167,7 +167,7 @@ typedef struct swiglu_backward_args {
  * width, the result has Cout channels of (height - K + 1) x (width - K + 1); a weight is [Cout,
  * Cin, K, K].
  *
- *   errors  FSDP_EINVAL: K is 0 or larger than an image */
+ *   errors  FSDP_EINVAL: K is 0 or larger than an image; Cin or Cout is 0 */
 typedef struct conv_shape {
     size_t batch, in_channels, out_channels, height, width, kernel;
     dtype type;

@@ -442,6 +442,15 @@ static void test_bad_shapes(void **state)
         assert_int_equal(o->attention_backward(s, &(attention_backward_args){.shape = shape}),
                          FSDP_EINVAL);
     }
+    for (size_t in = 0; in <= 1; in++) {
+        const conv_shape shape = {1, in, 1 - in, 9, 5, 3, DTYPE_F32};
+        char got[32];
+        snprintf(got, sizeof got, "%zu channels to %zu", in, 1 - in);
+        assert_int_equal(o->conv2d(s, &(conv2d_args){.shape = shape}), FSDP_EINVAL);
+        assert_non_null(strstr(fsdp_error_get()->what, got));
+        assert_int_equal(o->conv2d_backward(s, &(conv2d_backward_args){.shape = shape}),
+                         FSDP_EINVAL);
+    }
     static const float BAD[] = {-0.1f, 1.0f, NAN};
     for (int i = 0; i < 3; i++) {
         float x = 1.0f;
