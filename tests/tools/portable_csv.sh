@@ -1,5 +1,5 @@
 #!/bin/sh
-# portable_csv.sh [--fetch] -- the reference losses and weights of the tiny models, one of each family, from every compiler
+# portable_csv.sh [--fetch] -- the reference losses and weights of the tiny models of each family, from every compiler
 # and machine level at hand: gcc and clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. The losses
 # must equal tests/reference/NAME.csv byte for byte, and the final weights have the hash in tests/reference/weights.sha256
 # (--ops portable --reduction canonical).
@@ -16,7 +16,7 @@ jobs=-j$(nproc)
 check() {
     name=$1
     shift
-    for model in tiny llama-tiny mnist-tiny; do
+    for model in tiny llama-tiny llama31-tiny mnist-tiny; do
         what="$name, $model"
         rm -rf "$tmp/export"
         # shellcheck disable=SC2046 # words
