@@ -202,7 +202,8 @@ static fsdp_status prepare_model(trainer *t)
     t->run.forward_only = c->forward_only;
     t->run.no_norm = c->no_grad_norm;
     t->run.optimizer = c->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)c->optimizer;
-    return backend_ops(c->device, c->ops != OPS_FAST, &t->run.ops);
+    TRY(backend_ops(c->device, c->ops != OPS_FAST, &t->run.ops));
+    return model_check_ops(&t->m, t->run.ops, device_compute_stream(t->run.dev));
 }
 
 /* ---- what a plan's times go by --------------------------------------------------------------- */

@@ -170,6 +170,10 @@ void model_views_free(model_views *v);
  * trained or frozen together, so they count at both of their uses. */
 int model_border(const model *m);
 
+/* model_check_ops -- the error of the first operation of forward that the table lacks. Forward runs
+ * over no samples, so it issues nothing to s and needs no memory. */
+fsdp_status model_check_ops(const model *m, const ops *o, stream *s);
+
 /* model_freeze -- set `frozen` of the parameters whose names match. Either name of a tied weight
  * freezes the shared storage, and so both parameters.
  *   patterns  the value of --freeze: globs (fnmatch(3)) with commas between; NULL: freeze nothing

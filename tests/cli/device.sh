@@ -198,6 +198,21 @@ for device in cuda-sim npu-sim; do
     verdict
 done
 
+name='a model that needs operations which the device lacks is refused before anything is read or written'
+if [ -e "$build/fsdp_npu_sim.so" ]; then
+    for ranks in 1 2; do
+        timed "$build/fsdp_run" --no-prefix -n $ranks "$build/fsdp_train" --model mnist --size tiny --data /nowhere \
+            --export-init "$new/lacks" --device npu-sim
+        [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+        [ "$(grep -c 'npu has no operation conv2d, which this model needs$' "$work/err")" = 1 ] || complain "W=$ranks: no word about it"
+        [ "$(grep -c '^HINT: train this model with --device cpu$' "$work/err")" = 1 ] || complain "W=$ranks: not one hint"
+        [ ! -s "$work/out" ] && [ ! -e "$new/lacks" ] || complain 'it has begun'
+    done
+    verdict
+else
+    skip "$name" 'it is not built: no C++ compiler'
+fi
+
 # The copy of --save-async is in memory of the host, not of the device.
 name='too little memory of the host for --save-async'
 if [ -e "$build/fsdp_cuda_sim.so" ]; then

@@ -96,6 +96,11 @@ static bool has_no_portable(const matrix_place *at)
     return !at->has_portable;
 }
 
+static bool has_portable(const matrix_place *at)
+{
+    return at->has_portable;
+}
+
 static bool has_no_mpi(const matrix_place *at)
 {
     return at->no_mpi;
@@ -144,15 +149,15 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--gradient-checkpointing=every:2,from:2", "--n-layer 3", "such as mlp,from:1", NULL},
     {"--gradient-checkpointing=heads", NULL, "expected auto, or block", NULL},
     {"--freeze nothing", NULL, "transformer.", NULL},
-    {"--model mnist*", NULL, NULL, has_no_portable}, /* an NPU has no convolution: a step fails */
+    {"--model mnist*", NULL, "has no operation", has_no_portable}, /* an NPU: no convolution */
     {"--model mnist*", "--gradient-checkpointing=attention*", "leave attention and mlp out", NULL},
     {"--model mnist*", "--gradient-checkpointing=mlp,every*", "leave attention and mlp out", NULL},
     {"--model mnist*", "--freeze transformer*", "conv1.weight", NULL},
     {"--model mnist*", "--freeze *.mlp*", "conv1.weight", NULL},
     {"--model mnist*", "--seed 2*", NULL, NULL}, /* the seed orders images and drops elements */
-    {"--model mnist*", "--val-data LICENSE*", "MNIST's files", NULL}, /* a text */
-    {"--model llama*", "--freeze transformer*", "model.", NULL},      /* names of GPT-2's */
-    {"--model llama*", "--freeze [*].bias", "model.", NULL},          /* it has none */
+    {"--model mnist*", "--val-data LICENSE*", "MNIST's files", has_portable}, /* a text */
+    {"--model llama*", "--freeze transformer*", "model.", NULL},              /* names of GPT-2's */
+    {"--model llama*", "--freeze [*].bias", "model.", NULL},                  /* it has none */
     {"--digest-values 0:h.0", NULL, "pass --digests FILE", NULL},
     {"--parallel single", NULL, "--parallel single without a launcher", has_ranks},
     {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", has_ranks},

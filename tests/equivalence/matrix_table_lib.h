@@ -41,9 +41,8 @@ typedef struct matrix_axis {
  * AXES, or words that are not values. b NULL: `a` is refused with any other options. */
 typedef struct matrix_refusal {
     const char *a, *b;
-    const char *says; /* part of the error's HINT or of the error; NULL: it is not refused at the
-                         start, but one device with MATRIX_RECIPE's words alone computes something
-                         else, or nothing */
+    const char *says; /* part of the error's HINT or of the error; NULL: it is not refused, but one
+                         device with MATRIX_RECIPE's words alone computes something else */
     bool (*only)(const matrix_place *); /* the places where it is refused; NULL: all */
 } matrix_refusal;
 

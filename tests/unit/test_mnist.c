@@ -130,7 +130,7 @@ static fsdp_status no_dropout(stream *s, const dropout_args *a)
 static fsdp_status refused_dropout(stream *s, const dropout_args *a)
 {
     (void)s, (void)a;
-    return fsdp_error(FSDP_EINVAL, "", "dropout was called");
+    return fsdp_error(FSDP_EINVAL, "do not call it", "dropout was called");
 }
 
 /* ---- names and initial values ---------------------------------------------------------------- */
@@ -525,13 +525,30 @@ static void test_trains(void **state)
     net_close(&one);
 }
 
+/* Before a run: any operation of the net that a table refuses, and none of a whole table. */
+static void test_ops_checked(void **state)
+{
+    (void)state;
+    static net n;
+    net_open(&n, DTYPE_F32);
+    ops lacks = *ops_cpu_portable();
+    stream *s = device_compute_stream(n.dev);
+    assert_int_equal(model_check_ops(&n.m, ops_cpu_fast(), s), FSDP_OK);
+    assert_int_equal(model_check_ops(&n.m, &lacks, s), FSDP_OK);
+    lacks.dropout = refused_dropout;
+    assert_int_equal(model_check_ops(&n.m, &lacks, s), FSDP_EINVAL);
+    assert_says("dropout was called");
+    net_close(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_sizes_refused),
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_dropout),   cmocka_unit_test(test_freeze),
-        cmocka_unit_test(test_bf16),      cmocka_unit_test(test_trains),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_sizes_refused),
+        cmocka_unit_test(test_gradients),   cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_dropout),     cmocka_unit_test(test_freeze),
+        cmocka_unit_test(test_bf16),        cmocka_unit_test(test_trains),
+        cmocka_unit_test(test_ops_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
