@@ -46,9 +46,10 @@ fi
 # typed goes to gdb, and what it says comes back.
 with_launcher() {
     debug env MPIEXEC="$2" tests/grade/debug.sh --task 2.1 --rank 1 --break unshard_begin "$BUILD"
+    [ $? -eq 124 ] || echo 'the job ended' >>"$dir/out" # no rank waits for the one that gdb stopped and then left
     [ "$(grep -c 'hit Breakpoint' "$dir/out")" -ne 1 ] || echo 'one rank was stopped' >>"$dir/out"
     verdict "a breakpoint under $1" 'hit Breakpoint .*unshard_begin' '^#0 +(0x[0-9a-f]+ in )?unshard_begin' 'task_2_1' \
-        'rank 1 .*ended|Killed .signal 9' 'one rank was stopped'
+        'the job ended' 'one rank was stopped'
     printf 'backtrace 2\ncontinue\nquit\n' |
         timeout -k 3 60 script -qec "env MPIEXEC=$2 tests/grade/debug.sh --task 2.1 --rank 1 --break task_2_1 $BUILD" /dev/null \
             >"$dir/out" 2>&1
