@@ -28,6 +28,7 @@ fsdp-4           4  64 --parallel fsdp                        | --parallel fsdp
 fsdp-2-t256      2 256 --parallel fsdp                        | --parallel fsdp
 llama-2          2  64 --parallel fsdp                        | --parallel fsdp
 llama-2-t256     2 256 --parallel fsdp                        | --parallel fsdp
+llama-2-bf16     2  64 --parallel fsdp --param-dtype bf16    | --parallel fsdp --param-dtype bf16
 llama-2-t256-bf16 2 256 --parallel fsdp --param-dtype bf16    | --parallel fsdp --param-dtype bf16
 '
 
