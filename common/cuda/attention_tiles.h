@@ -2,7 +2,7 @@
  * files.
  *
  * A tile is some rows of one head of q, k, v, ... in shared memory, stored as they are: rows of D
- * or Dv elements, filled up with zeros to a multiple of 16, and rows of zeros behind the last of
+ * or Dv elements, filled up with zeros to a multiple of 16, and rows of zeros after the last of
  * the sequence. Rows are 16 bytes longer than the widest head, so that the lanes of a product read
  * from different banks: in bf16 lane (g,t) reads word 4g + t, in fp32 words 4g and 8t.
  *
