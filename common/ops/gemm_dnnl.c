@@ -73,8 +73,9 @@ static void engine_open(void)
 
 /* oneDNN's kernels for AVX2 walk down the columns of an operand whose rows lie along k. With a
  * stride of a multiple of 1 KiB these elements share a few sets of the first cache, and the
- * product runs at half the speed (measured on Zen 3: 2048 x 768 x 512, transposed, 33 GFLOP/s; with
- * both operands copied to another stride, 80). In products of fewer rows the copy costs more. */
+ * product runs at half the speed (--profile on Zen 3: 2048 x 768 x 512, transposed, 39 GFLOP/s, and
+ * 76 with both operands copied to another stride). Copies pay from 32 rows on, too; below 128
+ * they are not made, because the small products of attention have not been measured with them. */
 static bool bad_stride(bool rows_along_k, size_t ld, size_t m)
 {
     return !has_avx512 && rows_along_k && ld % 256 == 0 && m >= 128 && m <= GEMM_MAX_M;
