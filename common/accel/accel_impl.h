@@ -57,6 +57,15 @@ void accel_polls_run(accel_device *d);
 /* accel_wait -- the host waits for the event; NULL: for all of the stream.
  *   errors  FSDP_EDEVICE the device's; a poll's; not those of host tasks */
 fsdp_status accel_wait(accel_stream *s, void *e);
+/* accel_pause -- let other threads run before this thread looks again for what it waits for: first
+ * a yield, later a sleep of 20 us. *l starts as zeros. accel_looks_end: the wait is over; the
+ * thread's timer slack is what it was. */
+typedef struct accel_looks {
+    double begin_s;
+    int slack_ns;
+} accel_looks;
+void accel_pause(accel_looks *l);
+void accel_looks_end(accel_looks *l);
 
 /* ---- the objects ----------------------------------------------------------------------------- */
 
@@ -136,8 +145,7 @@ void accel_stream_recent(accel_stream *s, const char *name, const char *label);
 /* ---- host tasks (task.c) --------------------------------------------------------------------- */
 
 struct accel_task {
-    STAILQ_ENTRY(accel_task) link; /* these two are for task_put */
-    void *before;
+    STAILQ_ENTRY(accel_task) link; /* for task_put */
     accel_stream *stream;
     stream_fn fn;
     uint32_t number;

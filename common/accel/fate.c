@@ -135,27 +135,33 @@ void accel_polls_run(accel_device *d)
 }
 
 /* Sleeps are short against a step, and long against a look. A thread's timers may be late by its
- * slack, 50 us unless it says otherwise: *slack_ns is the thread's slack before its first sleep
- * here. */
-static void pause_between_looks(double begin_s, int *slack_ns)
+ * slack, 50 us unless the thread sets another. */
+void accel_pause(accel_looks *l)
 {
     const double SPIN_S = 20e-6;
-    if (clock_now_s() - begin_s < SPIN_S) {
+    if (l->begin_s == 0)
+        l->begin_s = clock_now_s();
+    if (clock_now_s() - l->begin_s < SPIN_S) {
         sched_yield();
         return;
     }
-    if (*slack_ns == 0) {
-        *slack_ns = prctl(PR_GET_TIMERSLACK);
+    if (l->slack_ns == 0) {
+        l->slack_ns = prctl(PR_GET_TIMERSLACK);
         (void)prctl(PR_SET_TIMERSLACK, 1ul);
     }
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-static fsdp_status look_until(accel_stream *s, void *e, int *slack_ns)
+void accel_looks_end(accel_looks *l)
+{
+    if (l->slack_ns > 0)
+        (void)prctl(PR_SET_TIMERSLACK, (unsigned long)l->slack_ns);
+}
+
+static fsdp_status look_until(accel_stream *s, void *e, accel_looks *l)
 {
     accel_device *d = accel_device_of(s->base.device);
     const accel_api *api = d->api;
-    const double begin_s = clock_now_s();
     for (;;) {
         if (atomic_load(&d->failed))
             return accel_status_of(&d->error);
@@ -164,7 +170,7 @@ static fsdp_status look_until(accel_stream *s, void *e, int *slack_ns)
             return device_failed(s, code);
         accel_polls_run(d); /* once more when it has come: what they watch may have ended */
         if (code == ACCEL_NOT_READY)
-            pause_between_looks(begin_s, slack_ns);
+            accel_pause(l);
         else if (!atomic_load(&d->failed))
             return api->complaints != NULL ? api->complaints(d) : FSDP_OK;
     }
@@ -172,9 +178,8 @@ static fsdp_status look_until(accel_stream *s, void *e, int *slack_ns)
 
 fsdp_status accel_wait(accel_stream *s, void *e)
 {
-    int slack_ns = 0;
-    fsdp_status status = look_until(s, e, &slack_ns);
-    if (slack_ns > 0)
-        (void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
+    accel_looks looks = {0};
+    fsdp_status status = look_until(s, e, &looks);
+    accel_looks_end(&looks);
     return status;
 }

@@ -15,11 +15,15 @@
 
 EXTERN_C_BEGIN
 
+/* Tasks of one stream, counted: the stream has come to so many, and so many are over. */
+typedef struct cuda_counts {
+    _Atomic uint32_t n_reached, n_over;
+} cuda_counts;
+
 /* Memory of the host that the GPU uses while the host does. */
 typedef struct cuda_shared {
-    complaint_box complaint; /* of complaint.c */
-    _Atomic uint32_t
-        n_tasks[ACCEL_STREAMS]; /* of host_task.c: by streams' numbers, how many are over */
+    complaint_box complaint;          /* of complaint.c */
+    cuda_counts tasks[ACCEL_STREAMS]; /* of host_task.c, by streams' numbers */
 } cuda_shared;
 
 /* What a device has of CUDA's own. */
@@ -45,9 +49,6 @@ int cuda_code_of(cudaError_t error);
 /* cuda_task_put, cuda_tasks_end -- the functions of accel_api that have these names. */
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t);
 void cuda_tasks_end(accel_stream *s);
-/* cuda_tasks_await -- the host waits until no stream of d waits for a task.
- *   errors  as accel_wait */
-fsdp_status cuda_tasks_await(accel_device *d);
 
 /* device_cuda -- the backend. */
 extern const device_backend device_cuda;

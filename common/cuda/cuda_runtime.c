@@ -193,7 +193,8 @@ static fsdp_status pool_open(int index, cudaMemPool_t *out)
 extern const void *const __start_fsdp_kernels[] __attribute__((visibility("hidden")));
 extern const void *const __stop_fsdp_kernels[] __attribute__((visibility("hidden")));
 
-/* Load them now: CUDA would do it at the first launch, when a stream may wait for the host. What
+/* Load them now: CUDA would do it at the first launch, and may wait for the GPU then, where a
+ * stream may wait for the host. Also, a GPU that the plug-in has no code for is refused here. What
  * asks for a kernel's attributes loads it. [CUDA Programming Guide, "Lazy Loading"] */
 static fsdp_status kernels_load(void)
 {

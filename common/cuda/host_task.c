@@ -1,26 +1,27 @@
 /* host_task.c -- work of the host in order of a stream.
  *
- *   cuda_task_put:  record an event -> the stream waits until the worker has counted up to it
+ *   cuda_task_put:  the stream writes that it has come to task n, and waits until n tasks are over
  *                   -> queue the task for the stream's worker
- *   the worker:     waits for the event, runs the task, counts
+ *   the worker:     waits until the stream has come to task n, runs the task, counts
  *
- * CUDA loads code when it is first used, and may wait for the GPU with a lock that the worker's
- * calls need: a stream that waits for the worker would wait for ever. So what uses code that may
- * not be loaded calls cuda_tasks_await before.
+ * The worker makes no call of CUDA. The thread that issues may wait inside the driver, with a lock
+ * that such a call needs, until a stream goes on, which waits for the worker: when code is loaded,
+ * or when many commands stand in front of the GPU. (Events with cudaEventBlockingSync are few: on
+ * an H100 the driver let 55 of them be recorded, and then waited for the first.)
  *
  * Not by cudaLaunchHostFunc: CUDA may run the functions of independent streams one after the other.
  *
- * The count stands in memory that the GPU knows by an address of its own (cuda_shared).
+ * Both counts stand in memory that the GPU knows by an address of its own (cuda_shared).
  *
- * [CUDA cuStreamWaitValue32] is a call of the driver, which is asked for by name: the plug-in needs
- * no libcuda to be linked. */
+ * [CUDA cuStreamWriteValue32, cuStreamWaitValue32] are calls of the driver, which are asked for by
+ * name: the plug-in needs no libcuda to be linked. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/cuda/cuda_impl.h"
 
 typedef struct cuda_worker {
     accel_stream *stream;
-    _Atomic uint32_t *n_over;
+    cuda_counts *counts;
     uint32_t n_put;
     pthread_t thread;
     pthread_mutex_t lock; /* guards all below */
@@ -29,34 +30,37 @@ typedef struct cuda_worker {
     bool stopping;
 } cuda_worker;
 
-/* ---- the driver's call ----------------------------------------------------------------------- */
+/* ---- the driver's calls ---------------------------------------------------------------------- */
 
-/* CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t value, unsigned flags) */
-typedef int (*wait_value_fn)(cudaStream_t, unsigned long long, uint32_t, unsigned);
-enum { WAIT_VALUE_GEQ = 0 }; /* until (int32_t)(*addr - value) >= 0 */
+/* CUresult cuStreamWriteValue32, cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t value,
+ * unsigned flags). With flags 0 the write comes after all that is before it in the stream, and the
+ * wait is for (int32_t)(*addr - value) >= 0. */
+typedef int (*value_fn)(cudaStream_t, unsigned long long, uint32_t, unsigned);
+enum { WRITE_VALUE, WAIT_VALUE, N_CALLS };
+static const char *const CALLS[] = {"cuStreamWriteValue32", "cuStreamWaitValue32"};
 
-static fsdp_status wait_value_find(wait_value_fn *out)
+static fsdp_status call_find(int call, value_fn *out)
 {
-    static _Atomic(wait_value_fn) found;
+    static _Atomic(value_fn) found[N_CALLS];
+    const char *name = CALLS[call];
     void *fn = NULL;
-    if ((*out = atomic_load(&found)) != NULL)
+    if ((*out = atomic_load(&found[call])) != NULL)
         return FSDP_OK;
         /* A function that the driver lacks is NULL. */
 #if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &fn, 12000,
-                                                         cudaEnableDefault, NULL);
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &fn, 12000, cudaEnableDefault, NULL);
 #elif CUDART_VERSION >= 12000
-    cudaError_t error =
-        cudaGetDriverEntryPoint("cuStreamWaitValue32", &fn, cudaEnableDefault, NULL);
+    cudaError_t error = cudaGetDriverEntryPoint(name, &fn, cudaEnableDefault, NULL);
 #else
-    cudaError_t error = cudaGetDriverEntryPoint("cuStreamWaitValue32", &fn, cudaEnableDefault);
+    cudaError_t error = cudaGetDriverEntryPoint(name, &fn, cudaEnableDefault);
 #endif
     if (error != cudaSuccess || fn == NULL)
         return fsdp_error(FSDP_EDEVICE, "install a newer driver of NVIDIA",
-                          "the driver has no cuStreamWaitValue32, which work of the host between "
-                          "that of a GPU needs");
+                          "the driver has no %s, which work of the host between that of a GPU "
+                          "needs",
+                          name);
     memcpy(out, &fn, sizeof *out);
-    atomic_store(&found, *out);
+    atomic_store(&found[call], *out);
     return FSDP_OK;
 }
 
@@ -74,16 +78,26 @@ static accel_task *next_task(cuda_worker *w)
     return t;
 }
 
+/* The stream comes to task n, or the device is lost, which whoever waits for the stream sees. */
+static bool await_turn(const cuda_worker *w, uint32_t n)
+{
+    accel_looks looks = {0};
+    bool comes = true;
+    while (comes && (int32_t)(atomic_load(&w->counts->n_reached) - n) < 0) {
+        comes = !atomic_load(&accel_device_of(w->stream->base.device)->failed);
+        accel_pause(&looks);
+    }
+    accel_looks_end(&looks);
+    return comes;
+}
+
 static void *worker_main(void *arg)
 {
     cuda_worker *w = arg;
     accel_task *t;
-    (void)cudaSetDevice(w->stream->base.device->config.index);
-    while ((t = next_task(w)) != NULL) {
-        cudaEvent_t before = t->before;
-        accel_task_run(t, cudaEventSynchronize(before)); /* an error: the GPU is lost */
-        atomic_fetch_add(w->n_over, 1);
-        (void)cudaEventDestroy(before);
+    for (uint32_t n = 1; (t = next_task(w)) != NULL; n++) {
+        accel_task_run(t, await_turn(w, n) ? 0 : -1);
+        atomic_store(&w->counts->n_over, n);
     }
     return NULL;
 }
@@ -96,8 +110,9 @@ static fsdp_status worker_need(accel_stream *s)
     if (w == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "stream '%s': no memory for a worker", s->base.name);
     w->stream = s;
-    w->n_over = &cuda_own_of(s->base.device)->shared->n_tasks[s->number];
-    atomic_store(w->n_over, 0); /* no stream waits for an older count of this number */
+    w->counts = &cuda_own_of(s->base.device)->shared->tasks[s->number];
+    atomic_store(&w->counts->n_reached, 0); /* of no stream: the last one of this number is gone */
+    atomic_store(&w->counts->n_over, 0);
     STAILQ_INIT(&w->queue);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->work, NULL);
@@ -135,55 +150,30 @@ static void queue_task(cuda_worker *w, accel_task *t)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* An event for what is issued on s so far. A worker sleeps for it. */
-static cudaError_t event_now(accel_stream *s, void **out)
+/* Task n comes next on s, and s waits for its end. */
+static fsdp_status turn_issue(accel_stream *s, uint32_t n)
 {
-    cudaEvent_t e;
-    cudaError_t error =
-        cudaEventCreateWithFlags(&e, cudaEventDisableTiming | cudaEventBlockingSync);
-    if (error != cudaSuccess)
-        return error;
-    error = cudaEventRecord(e, s->queue);
-    if (error != cudaSuccess)
-        (void)cudaEventDestroy(e);
-    *out = e;
-    return error;
-}
-
-/* All ranks put tasks in the same order, so these end without a later one of this rank. */
-fsdp_status cuda_tasks_await(accel_device *d)
-{
-    for (int i = 0; i < ACCEL_STREAMS; i++) {
-        accel_stream *s = d->fates[i].stream;
-        const cuda_worker *w = s != NULL ? s->tasks : NULL;
-        if (w != NULL && atomic_load(w->n_over) != w->n_put)
-            TRY(accel_wait(s, NULL));
-    }
-    return FSDP_OK;
+    value_fn write_value, wait_value;
+    cuda_counts *on_gpu = &cuda_own_of(s->base.device)->shared_on_gpu->tasks[s->number];
+    TRY(call_find(WRITE_VALUE, &write_value));
+    TRY(call_find(WAIT_VALUE, &wait_value));
+    TRY(accel_stream_check(s, write_value(s->queue, (uintptr_t)&on_gpu->n_reached, n, 0),
+                           CALLS[WRITE_VALUE]));
+    return accel_stream_check(s, wait_value(s->queue, (uintptr_t)&on_gpu->n_over, n, 0),
+                              CALLS[WAIT_VALUE]);
 }
 
 /* The worker gets the task last: one whose launch fails must never run. */
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t)
 {
-    wait_value_fn wait_value;
-    fsdp_status status = wait_value_find(&wait_value);
+    fsdp_status status = worker_need(s);
     if (status == FSDP_OK)
-        status = worker_need(s);
-    if (status == FSDP_OK)
-        status = accel_stream_check(s, event_now(s, &t->before), "stream_launch");
+        status = turn_issue(s, ((cuda_worker *)s->tasks)->n_put + 1);
     if (status != FSDP_OK) {
         accel_task_run(t, -1);
         return status;
     }
     cuda_worker *w = s->tasks;
-    cuda_shared *on_gpu = cuda_own_of(s->base.device)->shared_on_gpu;
-    const int code =
-        wait_value(s->queue, (uintptr_t)&on_gpu->n_tasks[s->number], w->n_put + 1, WAIT_VALUE_GEQ);
-    if (code != 0) {
-        (void)cudaEventDestroy(t->before);
-        accel_task_run(t, -1);
-        return accel_stream_check(s, code, "cuStreamWaitValue32");
-    }
     w->n_put++;
     queue_task(w, t); /* whose thread frees it */
     return FSDP_OK;

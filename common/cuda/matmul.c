@@ -8,10 +8,11 @@
  *     a stored [m,k]: its B, k rows, ld k, as it is     a stored [k,m]: m rows, ld m, transposed
  *     b stored [k,n]: its A, n rows, ld n, as it is     b stored [n,k]: k rows, ld k, transposed
  *
- * Sums are fp32 (CUBLAS_COMPUTE_32F, which rounds no operand). An element is rounded once: bias and
- * residual go into the same call if they are stored as out and an algorithm adds them, else a
- * kernel adds them to products of fp32. If there is no algorithm for the products alone, the
- * portable kernel computes them.
+ * Sums are fp32 (CUBLAS_COMPUTE_32F, which rounds no operand). An element is rounded once: a bias
+ * or a residual goes into the same call if it is stored as out and an algorithm adds it, else a
+ * kernel adds it to products of fp32. A bias and a residual of bf16 never go into one call: on an
+ * H100 cuBLASLt rounded the sum to bf16 between the two. If there is no algorithm for the products
+ * alone, the portable kernel computes them.
  *
  * Equal arguments give equal bits, on one model of GPU and one version of the library. cuBLASLt
  * promises that for one algorithm whose sums are not cut among blocks (REDUCTION_SCHEME_NONE); and
@@ -198,8 +199,7 @@ static fsdp_status plan_choose(const struct cuda_matmul *lt, matmul_plan *p)
     return lt_status(status, "cublasLtMatmulAlgoGetHeuristic");
 }
 
-/* plan_of -- the plan of *a, made when it is first asked for; valid until matmul_close. What a plan
- * uses first, now and in its first product, may have to be loaded: no stream waits for the host. */
+/* plan_of -- the plan of *a, made when it is first asked for; valid until matmul_close. */
 static fsdp_status plan_of(stream *s, const matmul_args *a, matmul_plan **out)
 {
     struct cuda_matmul *lt = cuda_own_of(s->device)->matmul;
@@ -209,7 +209,6 @@ static fsdp_status plan_of(stream *s, const matmul_args *a, matmul_plan **out)
         *out = *found;
         return FSDP_OK;
     }
-    TRY(cuda_tasks_await(accel_device_of(s->device)));
     matmul_plan *p = malloc(sizeof *p);
     if (p == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory for a plan");
@@ -351,7 +350,8 @@ fsdp_status fast_matmul(stream *s, const matmul_args *a)
         return multiply_apart(s, a, true);
     if (a->bias == NULL && a->residual == NULL)
         return multiply(s, a);
-    if (a->out_type != a->type)
+    const bool rounds_twice = a->out_type == DTYPE_BF16 && a->bias && a->residual;
+    if (a->out_type != a->type || rounds_twice)
         return multiply_apart(s, a, false);
     TRY(plan_of(s, a, &plan));
     return plan->has_algorithm ? multiply(s, a) : multiply_apart(s, a, false);

@@ -310,7 +310,7 @@ static void test_planted_mistakes(void **state)
 }
 
 /* CUDA loads code when it is first used, and may wait for the GPU then. So kernels are loaded when
- * the device opens, and host tasks have run before the first product of a plan. */
+ * the device opens; and tasks of the host run while the first product of a plan waits. */
 static void test_first_use_of_code(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
  *
  * Matrices stand by columns: element (i,j) at i + j * ld. A sum goes down from some k, and round;
  * from which depends on the problem and the alignments that the algorithm was chosen for, and is
- * good for, so that nobody comes to rely on one order. Then beta * C and the bias are added, and it
- * is rounded once.
+ * good for, so that nobody comes to rely on one order. Then beta * C and the bias are added, and
+ * the sum is rounded; in bf16 between the two as well, as on an H100.
  *
  * Refused as a GPU would refuse it, or answer it with wrong values: layouts that do not fit each
  * other or their leading dimension; sums that round operands or are cut among blocks; an algorithm
@@ -306,6 +306,8 @@ static void finish(const product *p, const float *sum, uint64_t j)
         float x = p->alpha * sum[i];
         if (p->beta != 0.0f)
             x += p->beta * load(p->c_ptr, i + j * (uint64_t)p->c.ld, p->c.type);
+        if (p->beta != 0.0f && p->d.type == CUDA_R_16BF)
+            x = f32_from_bf16(bf16_from_f32(x));
         if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS)
             x += load(p->desc.bias, i, p->desc.bias_type);
         if (p->workspace_bytes > 0)
@@ -390,7 +392,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         !aligned(c, algorithm.alignment[2]) || !aligned(d, algorithm.alignment[3]) ||
         (has_bias && !aligned(desc->bias, algorithm.bias_alignment)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    sim_load((const void *)(uintptr_t)order_of(&algorithm), "cublasLtMatmul's kernel");
+    sim_load((const void *)(uintptr_t)order_of(&algorithm));
     (void)sim_fail(cudaErrorInvalidValue);
     return stream_launch(sim_stream(q), multiply, &p, sizeof p) == FSDP_OK
                ? CUBLAS_STATUS_SUCCESS

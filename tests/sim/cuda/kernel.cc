@@ -302,7 +302,7 @@ cudaError_t sim_launch_kernel(const sim_kernel &k, cudaStream_t s)
     if (n == 0 || n > MAX_THREADS || k.grid.x == 0 || k.grid.y == 0 || k.grid.z == 0 ||
         k.grid.y > 65535 || k.grid.z > 65535)
         return cudaErrorInvalidConfiguration;
-    sim_load(k.code, k.name);
+    sim_load(k.code);
     cudaError_t error = sim_before_launch(k.name);
     if (error != cudaSuccess)
         return error;

@@ -21,18 +21,11 @@ struct CUevent_st {
     sim_handle handle;
     event *e;
     bool timed, recorded;
-    /* Of events with cudaEventBlockingSync: how often it was recorded, and reached. Any thread may
-     * wait for these, while only one may wait for `e` if there is a scheduler. */
-    bool any_thread;
-    unsigned n_recorded, n_reached;
 };
 
 static int gpu_index;
 static __thread cudaError_t last_error;
 static _Atomic int sticky;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* an n_reached, or `loading` */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards both */
-static const char *loading;                               /* what has the driver's lock; NULL */
 static void *loaded; /* tsearch, of addresses; of the thread that issues */
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -217,23 +210,13 @@ static int code_compare(const void *a, const void *b)
     return ((uintptr_t)a > (uintptr_t)b) - ((uintptr_t)a < (uintptr_t)b);
 }
 
-static void loading_is(const char *name)
-{
-    pthread_mutex_lock(&lock);
-    loading = name;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-}
-
-void sim_load(const void *code, const char *name)
+void sim_load(const void *code)
 {
     const char *mode = getenv("CUDA_MODULE_LOADING");
     if ((mode != NULL && strcmp(mode, "EAGER") == 0) || tfind(code, &loaded, code_compare) != NULL)
         return;
     (void)tsearch(code, &loaded, code_compare);
-    loading_is(name);
     sim_queues_wait();
-    loading_is(NULL);
 }
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
@@ -242,7 +225,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     if (sim_sm() < 75)
         return sim_fail(cudaErrorNoKernelImageForDevice);
     *attributes = (struct cudaFuncAttributes){0};
-    sim_load(kernel, "a kernel");
+    sim_load(kernel);
     return cudaSuccess;
 }
 
@@ -302,48 +285,68 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t q, cudaEvent_t w, unsigned flags)
     return sim_status(stream_wait_event(sim_stream(q), live(w, "cudaStreamWaitEvent")->e));
 }
 
-typedef struct wait_args {
-    const _Atomic uint32_t *word;
+typedef struct word_args {
+    _Atomic uint32_t *word;
     uint32_t value;
-} wait_args;
+} word_args;
+
+static fsdp_status run_write(void *args, int n_threads)
+{
+    const word_args *a = args;
+    (void)n_threads;
+    atomic_store(a->word, a->value);
+    return FSDP_OK;
+}
 
 static fsdp_status run_wait(void *args, int n_threads)
 {
-    const wait_args *a = args;
+    const word_args *a = args;
     (void)n_threads;
     while ((int32_t)(atomic_load(a->word) - a->value) < 0)
         usleep(10);
     return FSDP_OK;
 }
 
-/* CUresult cuStreamWaitValue32(...); flags 0: until the word reaches the value. */
-static int wait_value(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags)
+static int issue_word(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags,
+                      stream_fn fn)
 {
-    const wait_args a = {(const _Atomic uint32_t *)(uintptr_t)addr, value};
+    const word_args a = {(_Atomic uint32_t *)(uintptr_t)addr, value};
     if (sim_sticky() != cudaSuccess)
         return (int)last_error;
-    if (sim_number("FSDP_SIM_NO_WAIT", 0) != 0)
-        return cudaErrorInvalidValue;
     if (flags != 0 || addr % 4 != 0 || sim_range_at(a.word).kind != SIM_MAPPED)
         return cudaErrorInvalidValue; /* CUDA_ERROR_INVALID_VALUE has this number too */
-    const launch_config l = {.fn = run_wait,
+    const launch_config l = {.fn = fn,
                              .args = &a,
                              .args_bytes = sizeof a,
                              .on_host = true,
-                             .waits_for = WAITS_FOR_HOST};
+                             .waits_for = fn == run_wait ? WAITS_FOR_HOST : 0};
     return (int)sim_status(stream_launch_work(sim_stream(q), &l));
+}
+
+/* CUresult cuStreamWriteValue32(...), cuStreamWaitValue32(...). */
+static int write_value(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags)
+{
+    return issue_word(q, addr, value, flags, run_write);
+}
+
+static int wait_value(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags)
+{
+    if (sim_number("FSDP_SIM_NO_WAIT", 0) != 0)
+        return cudaErrorInvalidValue;
+    return issue_word(q, addr, value, flags, run_wait);
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
-    int (*fn)(cudaStream_t, unsigned long long, uint32_t, unsigned) = wait_value;
-    const bool found = strcmp(symbol, "cuStreamWaitValue32") == 0 && version >= 12000;
+    int (*fn)(cudaStream_t, unsigned long long, uint32_t, unsigned) =
+        version < 12000                               ? NULL
+        : strcmp(symbol, "cuStreamWaitValue32") == 0  ? wait_value
+        : strcmp(symbol, "cuStreamWriteValue32") == 0 ? write_value
+                                                      : NULL;
     if (result != NULL)
-        *result = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    if (!found)
-        fn = NULL;
+        *result = fn != NULL ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     memcpy(function, &fn, sizeof fn);
     return flags == 0 ? cudaSuccess : sim_fail(cudaErrorInvalidValue);
 }
@@ -358,7 +361,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
         return sim_fail(cudaErrorMemoryAllocation);
     w->handle.what = EVENT;
     w->timed = !(flags & cudaEventDisableTiming);
-    w->any_thread = flags & cudaEventBlockingSync;
     *out = w;
     return sim_status((w->timed ? event_create_timed : event_create)(sim_device(), &w->e));
 }
@@ -370,45 +372,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t w)
     return sim_sticky();
 }
 
-static fsdp_status run_reached(void *args, int n_threads)
-{
-    cudaEvent_t w = *(cudaEvent_t *)args;
-    (void)n_threads;
-    pthread_mutex_lock(&lock);
-    w->n_reached++;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    return FSDP_OK;
-}
-
 cudaError_t cudaEventRecord(cudaEvent_t w, cudaStream_t q)
 {
     UNLESS_STICKY();
     live(w, "cudaEventRecord")->recorded = true;
-    fsdp_status status = event_record(w->e, sim_stream(q));
-    if (status == FSDP_OK && w->any_thread) {
-        w->n_recorded++;
-        status = stream_launch_work(
-            q->q.s, &(launch_config){
-                        .fn = run_reached, .args = &w, .args_bytes = sizeof w, .on_host = true});
-    }
-    return sim_status(status);
+    return sim_status(event_record(w->e, sim_stream(q)));
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t w)
 {
     UNLESS_STICKY();
-    if (!live(w, "cudaEventSynchronize")->any_thread)
-        return sim_status(event_sync(w->e));
-    pthread_mutex_lock(&lock);
-    while (w->n_reached < w->n_recorded && loading == NULL)
-        pthread_cond_wait(&changed, &lock);
-    if (loading != NULL)
-        sim_die("%s is loaded at its first use while a stream waits for a thread, which waits in "
-                "cudaEventSynchronize for the driver's lock",
-                loading);
-    pthread_mutex_unlock(&lock);
-    return sim_sticky();
+    return sim_status(event_sync(live(w, "cudaEventSynchronize")->e));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t w)

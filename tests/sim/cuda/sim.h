@@ -38,9 +38,7 @@ cudaError_t sim_before_launch(const char *kernel);
 void sim_after_launch(cudaStream_t handle);
 
 /* sim_load -- code [any address, never read] is used. CUDA loads it when that is the first time,
- * and may wait for the GPU with a lock of the driver in its hands, which cudaEventSynchronize needs
- * too: where a stream waits for a thread that is in that call, the process ends.
- * CUDA_MODULE_LOADING=EAGER: all is loaded before. */
-void sim_load(const void *code, const char *name);
+ * and may wait for the GPU: so does this. CUDA_MODULE_LOADING=EAGER: all is loaded before. */
+void sim_load(const void *code);
 
 EXTERN_C_END

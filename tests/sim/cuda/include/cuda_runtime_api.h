@@ -72,7 +72,6 @@ typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 #define cudaStreamNonBlocking  0x01
 #define cudaEventDefault       0x00
-#define cudaEventBlockingSync  0x01
 #define cudaEventDisableTiming 0x02
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);
