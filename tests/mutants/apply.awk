@@ -1,13 +1,16 @@
-# apply.awk -- read mutants, check that each is whole and fits the sources; with -v plant=1 plant them too.
+# apply.awk -- read the tables of mutants, check that each mutant is whole and fits the sources; list them, or plant one.
 #
-#   awk [-v plant=1] -f tests/mutants/apply.awk NAME.mut ...        from the top of the tree
+#   awk [-v list=1 | -v plant=NAME] -f tests/mutants/apply.awk ROOM.mut ...        from the top of the tree
 #
-# The form of a mutant stands in run.sh. What is wrong goes to standard output, a line each: "NAME.mut: what".
-# Exit status 0 iff nothing was wrong. A mutant with a fault is not planted, not even in part.
-# Edits are made in memory, in their order, so that a later one sees what an earlier one of its mutant left.
+# The form of a table stands in run.sh. list prints a line for each mutant: name, check, ranks, make targets, files and
+# bug, with ASCII's unit separator between them. What is wrong goes to standard output otherwise, a line each: "NAME: what"; the exit
+# status is 0 iff nothing was wrong. A mutant with a fault is not planted, not even in part.
+# Edits are made in memory, in their order: a later one sees what an earlier one of its mutant left.
 
 function complain(what) {
-    print mutant ": " what
+    if (list || (plant != "" && plant != name))
+        return
+    print (name != "" ? name : FILENAME) ": " what
     bad++
 }
 
@@ -21,7 +24,7 @@ function read_file(path,    whole, line, got) {
     return whole
 }
 
-# the text of a source as the edits so far have left it. Sources are kept, as many mutants share one.
+# The text of a source after the edits so far. Sources are kept, as many mutants share one.
 function current(path) {
     if (path in edited)
         return edited[path]
@@ -32,90 +35,105 @@ function current(path) {
     return source[path]
 }
 
+# The lines that were read since the last edit replace the old text by the new one.
 function edit(    whole, p) {
+    if (!n_old && !n_new)
+        return
     edits++
-    whole = current(file)
-    if (file == "" || missing[file])
-        return complain("FILE " file " is not there")
-    p = old == "" ? 0 : index(whole, old)
-    if (!p)
-        return complain("OLD text is not in " file ": " shown)
-    if (index(substr(whole, p + 1), old))
-        return complain("OLD text stands twice in " file ": " shown)
-    edited[file] = substr(whole, 1, p - 1) new substr(whole, p + length(old))
+    if (plant != "" && plant != name) {
+        # another one is to be planted
+    } else if (list)
+        files = files (index(" " files " ", " " file " ") ? "" : (files == "" ? "" : " ") file)
+    else {
+        whole = current(file)
+        p = old == "" ? 0 : index(whole, old)
+        if (file == "" || missing[file])
+            complain("FILE " file " is not there")
+        else if (!p)
+            complain("the old text is not in " file ": " shown)
+        else if (index(substr(whole, p + 1), old))
+            complain("the old text stands twice in " file ": " shown)
+        else
+            edited[file] = substr(whole, 1, p - 1) new substr(whole, p + length(old))
+    }
+    n_old = n_new = 0
+    old = new = ""
 }
 
 # Is the test there that CHECK names? The words of a command are not looked at.
-function check_test(    kind) {
-    kind = test
+function check_test(    kind, what) {
+    kind = what = check
     sub(/ .*/, "", kind)
-    sub(/^[^ ]* */, "", test)
+    sub(/^[^ ]* */, "", what)
     if (kind == "grade") {
-        if (!(test in graded))
-            complain("CHECK: no task \"" test "\" in tests/grade/tasks.txt")
+        if (!(what in graded))
+            complain("CHECK: no task \"" what "\" in tests/grade/tasks.txt")
     } else if (kind == "unit") {
-        read_file("tests/unit/" test ".c")
+        read_file("tests/unit/" what ".c")
         if (!here)
-            complain("CHECK: tests/unit/" test ".c is not there")
-    } else if (kind != "cmd" || test == "")
+            complain("CHECK: tests/unit/" what ".c is not there")
+    } else if (kind != "cmd" || what == "")
         complain("CHECK is neither grade TASK, unit NAME nor cmd COMMAND")
 }
 
-function begin_mutant() {
-    mutant = FILENAME
-    seen[FILENAME] = 1
-    bad = edits = n_check = n_bug = 0
-    part = file = test = ""
-    split("", edited)
-}
-
 function end_mutant(    path) {
-    if (n_check != 1)
-        complain("needs one CHECK line, has " n_check)
-    else
-        check_test()
-    if (n_bug != 1)
-        complain("needs one BUG line, has " n_bug)
-    if (part != "" || !edits)
-        complain("no complete edit")
-    if (plant && !bad)
+    if (name == "")
+        return
+    edit()
+    if (!edits)
+        complain("no edit")
+    if (list)
+        print name, check, ranks, build, files, bug
+    if (plant == name && !bad)
         for (path in edited) {
             printf "%s", edited[path] > path
             close(path)
         }
     all_bad += bad
+    split("", edited)
+    name = files = ""
+    edits = bad = 0
 }
 
 BEGIN {
+    OFS = "\037"
     while ((getline line < "tests/grade/tasks.txt") > 0)
         if (line !~ /^#/ && split(line, word, " ") && word[5] != "-") # -: a task that is not there yet
             graded[word[1]] = 1
 }
 
 FNR == 1 {
-    if (mutant != "")
-        end_mutant()
-    begin_mutant()
+    end_mutant()
+    file = check = ranks = build = ""
 }
-part == "" && /^# CHECK: / { test = substr($0, 10); n_check++; next }
-part == "" && /^# BUG: ./ { n_bug++; next }
-part == "" && /^(#|$)/ { next }
-part == "" && /^FILE / { file = $2; next }
-part == "" && $0 == "OLD" { part = "old"; old = new = ""; first = 1; next }
-part == "old" && $0 == "NEW" { part = "new"; first = 1; next }
-part == "new" && $0 == "END" { part = ""; edit(); next }
-part == "old" { if (first) shown = $0; old = old (first ? "" : "\n") $0; first = 0; next }
-part == "new" { new = new (first ? "" : "\n") $0; first = 0; next }
-{ complain("line " FNR " stands outside an edit: " $0) }
+/^(#|$)/ { next }
+/^CHECK / { end_mutant(); check = substr($0, 7); ranks = build = file = ""; check_test(); all_bad += bad; bad = 0; next }
+/^RANKS / { ranks = substr($0, 7); next }
+/^BUILD / { build = substr($0, 7); next }
+/^FILE / { edit(); file = substr($0, 6); next }
+/^BUG [^ :]+: ./ {
+    end_mutant()
+    name = substr($2, 1, length($2) - 1)
+    bug = substr($0, length($2) + 6)
+    if (name in known)
+        complain("is there twice")
+    known[name] = 1
+    n_mutants++
+    if (check == "")
+        complain("no CHECK above it")
+    next
+}
+name != "" && /^-/ { if (n_new) edit(); if (!n_old) shown = substr($0, 2); old = old (n_old++ ? "\n" : "") substr($0, 2); next }
+name != "" && /^\+/ { new = new (n_new++ ? "\n" : "") substr($0, 2); next }
+{ complain("line " FNR " of " FILENAME " is not understood: " $0) }
 
 END {
-    if (mutant != "")
-        end_mutant()
-    for (i = 1; i < ARGC; i++)
-        if (!(ARGV[i] in seen)) {
-            mutant = ARGV[i]
-            complain("is empty")
-            all_bad++
-        }
+    end_mutant()
+    if (plant != "" && !(plant in known)) {
+        print plant ": no such mutant"
+        all_bad++
+    }
+    if (!list && plant == "" && !all_bad)
+        print n_mutants
     exit all_bad > 0
 }
