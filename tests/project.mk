@@ -12,7 +12,7 @@ demo demo-mnist:
 	tests/tools/demo.sh $(BUILD) $(subst demo,,$(@:demo-%=%))
 test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device; FEW=1: a part
 
-test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (an hour or more)
+test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (hours; goes on where it was stopped)
 	tests/tools/deps.sh test-full
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/tools/test.sh full $(BUILD)

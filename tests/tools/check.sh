@@ -10,10 +10,12 @@
 # without saying why, says nothing or is not done in time has failed once. With done_marks=N the log must
 # have N lines that begin with DONE: mpiexec returns 0 when a rank leaves early with status 0.
 #
-# check sets took_s and cpu_s. With place_of=COMMAND the line ends with what the command prints. lane: not empty in a
+# check sets took_s, cpu_s and counted, the three numbers. With place_of=COMMAND the line ends with what the command prints. lane: not empty in a
 # shell that runs beside another one, which says on a terminal what is going on.
 passed=0 failed=0 skipped=0 done_marks=0 child='' place_of='' lane=''
-end_child='[ -z "$child" ] || { kill -TERM $child 2>/dev/null && wait $child; }; exit 130'
+# A child that has been started, and whose id no variable has yet, is "new" in child: a signal may come between the two.
+end_child='child=${child%new}$(case $child in *new) echo $! ;; esac)
+    [ -z "$child" ] || { kill -TERM $child 2>/dev/null; wait $child; }; exit 130'
 # shellcheck disable=SC2064 # as it is
 trap "$end_child" INT TERM HUP
 export CMOCKA_MESSAGE_OUTPUT=TAP
@@ -58,6 +60,7 @@ check() {
     shift 3
     [ -t 1 ] && [ -z "$lane" ] && printf '....  %s\r' "$title"
     times >"$log.before"
+    child=new
     timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null &
     child=$!
     wait $child
@@ -71,6 +74,7 @@ check() {
     rerun="$*"
     # shellcheck disable=SC2046 # three numbers
     set -- $(count "$log" $status)
+    counted="$1 $2 $3"
     passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
     verdict=PASS
     [ "$1" -gt 0 ] || verdict=SKIP

@@ -45,13 +45,15 @@ says 'echo PASS a; echo DONE rank 0/2' '^FAIL it: 1 passed, 1 failed, ' '1 of 2 
 
 # Two that wait for each other, and one that comes after both; one that ends the shell that runs it; two that are interrupted.
 cat >"$dir/checks" <<'END'
-one   meet  shared 100 sh -c 'touch $BUILD/1; until [ -e $BUILD/2 ]; do sleep 0.1; done; echo PASS one; touch $BUILD/1.done'
-two   meet  shared 100 sh -c 'touch $BUILD/2; until [ -e $BUILD/1 ]; do sleep 0.1; done; echo PASS two; touch $BUILD/2.done'
-three meet  whole  100 sh -c 'ls $BUILD/1.done $BUILD/2.done && echo PASS three'
-four  lost  shared 100 sh -c 'kill -KILL $(ps -o ppid= -p $PPID); echo PASS four'
-five  lost  shared 100 sh -c 'echo PASS five'
-six   stop  shared 100 sh -c 'echo $$ >$BUILD/6; exec sleep 90'
-seven stop  shared 100 sh -c 'echo $$ >$BUILD/7; exec sleep 90'
+one   meet  shared 100 1 sh -c 'touch $BUILD/1; until [ -e $BUILD/2 ]; do sleep 0.1; done; echo PASS one; touch $BUILD/1.done'
+two   meet  shared 100 1 sh -c 'touch $BUILD/2; until [ -e $BUILD/1 ]; do sleep 0.1; done; echo PASS two; touch $BUILD/2.done'
+three meet  whole  100 1 sh -c 'ls $BUILD/1.done $BUILD/2.done && echo PASS three'
+four  lost  shared 100 1 sh -c 'kill -KILL $(ps -o ppid= -p $PPID); echo PASS four'
+five  lost  shared 100 1 sh -c 'echo PASS five'
+six   stop  shared 100 1 sh -c 'echo $$ >$BUILD/6; exec sleep 90'
+seven stop  shared 100 1 sh -c 'echo $$ >$BUILD/7; exec sleep 90'
+eight full  whole  100 7200 sh -c 'echo >>$BUILD/8; echo PASS eight; echo SKIP ate: no'
+nine  full  whole  100 60 sh -c 'echo PASS nine; ls $BUILD/9'
 END
 mkdir "$dir/build"
 run_table() { CHECKS="$dir/checks" FSDP_DEVICE='' BUILD="$dir/build" exec tests/tools/test.sh "$1" >"$dir/out" 2>&1; }
@@ -80,4 +82,16 @@ for id in $(cat "$dir/build/6" "$dir/build/7"); do
     kill "$id" 2>/dev/null && echo "FAIL test.sh: a check goes on after SIGTERM" && bad=1
 done
 [ $bad -eq 0 ] && echo 'PASS test.sh: two lanes, one that is lost, and none that outlives it'
+
+# What has passed is kept until all has, or the build is another one.
+echo 'cc -O1' >"$dir/build/flags"
+runs full 1 '^full: 2 checks, about 2 h 01 min ' '^eight +1 +0 +1 ' '^nine +1 +1 +0 ' '^2 passed, 1 failed, 1 skipped$'
+runs full 1 '^      1 have passed on this tree and are kept; the others take about 0 h 01 min' '^eight +1 +0 +1 ' '^2 passed, 1 failed, 1 skipped$'
+[ "$(wc -l <"$dir/build/8")" -eq 1 ] || { echo 'FAIL test.sh: a check that had passed was run again' && bad=1; }
+echo 'cc -O2' >"$dir/build/flags"
+touch "$dir/build/9"
+runs full 0 '^eight +1 +0 +1 ' '^nine +1 +0 +0 ' '^2 passed, 0 failed, 1 skipped$'
+runs full 0 '^eight +1 +0 +1 '
+[ "$(wc -l <"$dir/build/8")" -eq 3 ] || { echo 'FAIL test.sh: checks of another build, or of a run that is over, were kept' && bad=1; }
+[ $bad -eq 0 ] && echo 'PASS test.sh: a full run goes on where it was stopped'
 exit $bad

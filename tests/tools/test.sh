@@ -6,13 +6,16 @@
 # Neighbours in the table that may share the machine run in two lanes: each lane takes the next check that nobody has
 # taken. Logs: $LOGS/NAME.log (see env.sh). The last line, also in $LOGS/totals, reads "N passed, N failed", with
 # ", N skipped" after it when there were any. Exit status 0 iff nothing failed.
+#
+# `full` says first how long it will take. It may be stopped: what has passed is kept in $LOGS/full.kept, and the same
+# command goes on with the rest, as long as the tree and the build are the same. It ends with a table of all checks.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 CHECKS=${CHECKS:-tests/tools/checks.txt}
-BUILD=${BUILD:-build} wanted=''
+BUILD=${BUILD:-build} wanted='' full=''
 for word in "$@"; do
     if [ "$word" = full ]; then
-        wanted="$wanted quick full"
+        wanted="$wanted quick full" full=1
     elif awk -v w="$word" '!/^#/ && ($1 == w || index("," $2 ",", "," w ",")) { found = 1 } END { exit !found }' $CHECKS; then
         wanted="$wanted $word"
     else
@@ -33,6 +36,26 @@ awk -v wanted="$wanted" '
     BEGIN { n = split(wanted, word, " ") }
     /^#/ || NF == 0 { next }
     { for (i = 1; i <= n; i++) if ($1 == word[i] || index("," $2 ",", "," word[i] ",")) { print; next } }' $CHECKS >"$rows"
+
+# tree_id -- a hash of the project's files and of how it is built
+tree_id() {
+    . tests/tools/tree.sh
+    { tree_files . | tr '\n' '\0' | xargs -0 cat && cat "$BUILD/flags"; } 2>/dev/null | sha256sum
+}
+# minutes ROWS -- what they take: neighbours that are shared in two lanes
+minutes() { awk '{ s += $5 / ($3 == "shared" ? 2 : 1) } END { printf "%d h %02d min", s / 3600, s % 3600 / 60 }' "$1"; }
+
+kept=/dev/null
+if [ -n "$full" ]; then
+    kept=$OUT/full.kept
+    id=$(tree_id)
+    [ "$(head -1 "$kept" 2>/dev/null)" = "$id" ] || echo "$id" >"$kept"
+    awk 'NR == FNR { if (FNR > 1) kept[$3] = 1; next } !($1 in kept)' "$kept" "$rows" >"$rows.left"
+    echo "full: $(wc -l <"$rows") checks, about $(minutes "$rows") on two idle cores. Stop it when you like: the same command goes on."
+    [ "$(wc -l <"$kept")" -eq 1 ] || echo "      $(($(wc -l <"$kept") - 1)) have passed on this tree and are kept; the others take about $(
+        minutes "$rows.left"). rm $kept: from the beginning"
+    mv "$rows.left" "$rows"
+fi
 n_rows=$(wc -l <"$rows")
 
 # place -- after a check's line: how far the run is
@@ -48,15 +71,16 @@ run_row() {
     # shellcheck disable=SC2046 # words
     set -- $(sed -n "$1p" "$rows")
     name=$1 limit=$4
-    shift 4
+    shift 5
     mkdir -p "$(dirname "$OUT/$name")"
     eval "check $name $limit \$OUT/$name.log $*"
-    echo "$took_s $cpu_s $name" >>"$OUT/durations"
+    echo "$took_s $cpu_s $name $counted" >>"$OUT/durations"
+    [ "${counted% 0 *}" = "$counted" ] || echo "$took_s $cpu_s $name $counted" >>"$kept"
 }
 
 # lane FIRST LAST -- whatever nobody has taken of these rows; what is counted goes to a file
 lane() {
-    passed=0 failed=0 skipped=0 lane=1
+    passed=0 failed=0 skipped=0 lane=1 child=''
     # shellcheck disable=SC2064 # of check.sh; a shell in the background starts without it
     trap "$end_child" TERM HUP
     for number in $(seq "$1" "$2"); do
@@ -68,10 +92,11 @@ lane() {
 # side_by_side FIRST LAST -- in two lanes
 side_by_side() {
     : >"$OUT/lanes"
+    child=new
     lane "$@" &
-    child=$!
+    child="$! new"
     lane "$@" &
-    child="$child $!"
+    child="${child%new}$!"
     # shellcheck disable=SC2086 # ids
     wait $child
     child=''
@@ -81,6 +106,9 @@ side_by_side() {
 }
 
 : >"$OUT/durations"
+# shellcheck disable=SC2046 # numbers
+set -- $(awk '{ p += $4; s += $6 } END { print p + 0, s + 0 }' "$kept")
+passed=$((passed + $1)) skipped=$((skipped + $2))
 number=1
 while [ $number -le "$n_rows" ]; do
     last=$(awk -v first=$number 'NR >= first && $3 != "shared" { exit } { last = NR } END { print last + 0 }' "$rows")
@@ -98,5 +126,14 @@ n_ended=$(wc -l <"$OUT/durations")
 echo "slowest: $(sort -rn "$OUT/durations" | head -10 | awk '{ printf "%s%s %d s (CPU %d s)", (NR > 1 ? ", " : ""), $3, $1, $2 }')"
 sum >"$OUT/totals"
 status=$?
+if [ -n "$full" ]; then
+    awk 'BEGIN { printf "%-16s %7s %7s %7s %9s\n", "check", "passed", "failed", "skipped", "minutes" }
+        FNR == NR { if (FNR > 1 && !($3 in line)) { name[++n] = $3; line[$3] = $0 } next }
+        !($3 in line) { name[++n] = $3; line[$3] = $0 }
+        END { for (i = 1; i <= n; i++) { split(line[name[i]], w, " "); t += w[1]
+                printf "%-16s %7d %7d %7d %9.1f\n", w[3], w[4], w[5], w[6], w[1] / 60 }
+            printf "%-16s %31s %9.1f\n", "all, in one lane", "", t / 60 }' "$kept" "$OUT/durations"
+    [ $status -ne 0 ] || rm "$kept"
+fi
 cat "$OUT/totals"
 exit $status
