@@ -48,6 +48,10 @@ for file in lab[1-5]_*/*.c; do
     esac
 done
 verdict 'WITH=1,2: labs 1 and 2 as they are here, the others stubs' $problem
+(cd "$dir/with" && ls lab*/ANSWERS.md) >"$dir/log" 2>&1 && [ "$(cat "$dir/log")" = "$(cd "$dir/with" && ls lab[12]_*/ANSWERS.md)" ] &&
+    grep -q '^\*\*1\. Waste' "$dir/with/lab1_flatparam/ANSWERS.md" && grep -q '^\*\*3\. Bytes of a forward' "$dir/with/lab2_forward/ANSWERS.md" &&
+    ! grep -q 'Bytes of a step' "$dir/with/lab2_forward/ANSWERS.md" && [ -z "$(find "$dir/stubs" -name ANSWERS.md)" ]
+verdict 'WITH=1,2: answers of labs 1 and 2, and of no other' $?
 
 # ---- make upgrade -----------------------------------------------------------------------------
 # The learner has worked in old; course is a newer handout, in which the course has changed things.

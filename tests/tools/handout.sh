@@ -12,7 +12,8 @@
 #   task N.0           answer tables: the number that ends each row becomes -1
 # Parameters and variables that only the solution uses get a (void), so that the stub compiles without a warning.
 # A stub stands between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */", which make upgrade goes by.
-# WITH: labs whose solutions stay, between the same borders; the tree starts at a later lab.
+# WITH: labs whose solutions stay, between the same borders; the tree starts at a later lab. Such a lab's folder also has
+# ANSWERS.md, the lab's section of tests/grade/answer_key.md.
 # handout.sums lists what the labs' files were, for make upgrade in a newer tree.
 set -eu
 lab6=0
@@ -91,6 +92,12 @@ done <"$list"
 if [ $lab6 -eq 0 ]; then
     sed -i /lab6/d "$out/README.md" "$out"/tests/grade/*.txt
 fi
+for lab in $with; do
+    {
+        printf '# Lab %s: answers\n\nTo the questions at the end of [HINTS.md](HINTS.md). A line after a `$` is a command; it was run in a tree with all\nsolutions, and printed the lines below it.\n' "$lab"
+        awk -v lab="$lab" '/^## / { on = $0 == "## Lab " lab; next } on' tests/grade/answer_key.md
+    } >"$(echo "$out/lab$lab"_*)/ANSWERS.md"
+done
 (cd "$out" && tests/tools/upgrade.sh --sums >handout.sums)
 n=$(grep -rl 'fsdp_todo("' "$out" --include='*.c' --include='*.cpp' | grep -c '/lab[0-9]')
 lines=$(cd "$out" && tree_files . | tr '\n' '\0' | xargs -0 cat | wc -l)
