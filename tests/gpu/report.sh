@@ -198,7 +198,7 @@ table() {
         [ "$rc" = 0 ] && [ -z "$eager" ] || echo "| $size | $batch | $type | $(outcome "$log") | | | | | | | | | |"
         # shellcheck disable=SC2086
         [ "$rc" != 0 ] || echo "| $size | $batch | $type | $ms | $(mfu "$ms" $type "$batch" "$size") | $(
-            sed -n 's/^ *all, at one moment *//p' "$log" | head -1) | $(last "$csv") | $(peer eager $type $common) | $(peer compiled $type $common) |"
+            sed -n 's/^ *all, at one moment *\([0-9.]* [kMG]*B\).*/\1/p' "$log") | $(last "$csv") | $(peer eager $type $common) | $(peer compiled $type $common) |"
     done
     rm -rf "$init"
 }
