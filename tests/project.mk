@@ -3,7 +3,7 @@
 # Variables: OUT=dir  WITH=1,2  LAB6=1 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
 # A make of its own builds after deps.sh, so that it sees what was just installed.
-.PHONY: demo demo-mnist test-full report lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
+.PHONY: demo demo-mnist test-full report writeup-check lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
 demo:        ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
 demo-mnist:  ## + the same with the tutorial's net: drawn digits, or MNIST=DIR with MNIST's files; DDP beside it
 demo demo-mnist:
@@ -16,6 +16,9 @@ test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines,
 	tests/tools/deps.sh test-full
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/tools/test.sh full $(BUILD)
+
+writeup-check: $(BUILD)/fsdp_train  ## run the commands beside the figures of WRITEUP.md, compare: SLOW=1: those that take minutes or a machine for itself
+	tests/tools/writeup_check.sh $(if $(SLOW),slow) $(BUILD)
 
 lint:  ## layout, structure rules, source tags
 	tests/tools/lint.sh

@@ -93,5 +93,27 @@ touch "$dir/build/9"
 runs full 0 '^eight +1 +0 +1 ' '^nine +1 +0 +0 ' '^2 passed, 0 failed, 1 skipped$'
 runs full 0 '^eight +1 +0 +1 '
 [ "$(wc -l <"$dir/build/8")" -eq 3 ] || { echo 'FAIL test.sh: checks of another build, or of a run that is over, were kept' && bad=1; }
+
+# figures TEXT PATTERN... -- what writeup_check.sh says of a document
+figures() {
+    printf '%b\n' "# It\n$1" >"$dir/doc"
+    shift
+    WRITEUP="$dir/doc" tests/tools/writeup_check.sh "$dir/build" >"$dir/out" 2>&1
+    for pattern in "$@"; do
+        grep -qE "$pattern" "$dir/out" && continue
+        echo "FAIL writeup_check.sh: no line like \"$pattern\""
+        sed 's/^/     | /' "$dir/out"
+        bad=1
+    done
+}
+figures '<!-- figures: echo 3 4.5 -->\nOf 2 there are 3, or 4.5.' '\| 2 \| 0 \| 0.0 \|.* PASS' '^1 passed, 0 failed$'
+figures '<!-- figures: echo 4.5 3 -->\nOf 2 there are 3, or 4.5.' '^FAIL writeup: It: no 3 within 0% ' '^0 passed, 1 failed$'
+figures '<!-- figures: echo 3 -->\nThere are 4.\n\nHere are 3.' '^FAIL writeup: It: no 3 '
+figures '<!-- figures 5%: echo 100 -->\n<!-- figures 3%: echo 50 -->\n| a | 104 |\n| b | 52 |' ' 3.8 .* PASS' '^FAIL writeup: It: no 50 within 3%'
+figures '<!-- figures: echo 1; exit 3 -->\n```\n1\n```' '^FAIL writeup: It: exit status 3'
+figures '<!-- figures: echo no -->\nNone.' '^FAIL writeup: It: the command prints no number$'
+figures '<!-- figures around: echo 1 -->\n1' ':2: not understood: '
+figures '| a | 1 | 2 |\n\n<!-- figures: cells WRITEUP.md 2 nonesuch -->\n1' '^FAIL writeup: It: exit status 1: WRITEUP.md has no row nonesuch'
+[ $bad -eq 0 ] && echo 'PASS writeup_check.sh: figures in their order, within their bands, of commands that succeed'
 [ $bad -eq 0 ] && echo 'PASS test.sh: a full run goes on where it was stopped'
 exit $bad

@@ -1,0 +1,121 @@
+#!/bin/sh
+# writeup_check.sh [-l] [slow|all] [BUILD] -- run the commands beside the figures of WRITEUP.md and compare. make writeup-check SLOW=1
+#
+# A figure's command stands in a comment of Markdown, on a line of its own, before the paragraph, list item, table or
+# fenced text that holds the figure:
+#
+#     <!-- figures: COMMAND -->
+#     <!-- figures 5%: COMMAND -->              each may be off by that much: a time, or a ratio of times
+#     <!-- figures slow 5%: COMMAND -->         takes minutes, or the machine for itself; only with slow
+#
+# COMMAND is of the shell, in the tree's root. Its output's numbers must stand in the text, in their order; the text may
+# have others between them. Several comments may stand before one text. A command may use
+#
+#     $B       the build folder           $T       a folder for files that a later command reads
+#     cells PAGE COLUMN,... ROW...        cells of the tables of a Markdown page; ROW: its first cell, or FIRST/SECOND...
+#     ask OPTION...                       fsdp_train, without starting ranks
+#
+# -l lists the commands. Prints a row for each: text, figures, largest difference, verdict, seconds; then "N passed, N failed".
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+list='' wanted=quick
+[ "${1:-}" != -l ] || { list=1 && shift; }
+case ${1:-} in slow | all) wanted=$1 && shift ;; esac
+export B="${1:-${BUILD:-build}}"
+doc=${WRITEUP:-WRITEUP.md}
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-writeup.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM HUP
+
+# Each marker becomes N.cmd, N.band, N.tier, N.title (the heading above) and N.text.
+awk -v dir="$dir" '
+    function done(    i) { for (i = first; i <= n && begun; i++) close(dir "/" i ".text"); if (begun) { first = n + 1; text = begun = 0 } }
+    /^ *<!-- figures.*: .* -->$/ {
+        done(); n++; if (!text) first = n
+        head = $0; sub(/^ *<!-- figures */, "", head)
+        mode = head; sub(/: .*/, "", mode); sub(/^[^:]*: /, "", head); sub(/ -->$/, "", head)
+        if (head == "" || mode !~ /^(slow)? ?([0-9.]+%)?$/) { print FILENAME ":" FNR ": not understood: " $0; bad = 1 }
+        print head >(dir "/" n ".cmd"); print mode ~ /slow/ ? "slow" : "quick" >(dir "/" n ".tier")
+        sub(/slow */, "", mode); sub(/%/, "", mode); print mode == "" ? 0 : mode >(dir "/" n ".band")
+        print title >(dir "/" n ".title")
+        text = 1; fence = 0
+        next
+    }
+    /^#+ / { title = $0; sub(/^#+ */, "", title); done() }
+    !text { next }
+    /^ *```/ { fence = !fence; begun = 1; if (!fence) done(); next }
+    !fence && begun && (/^ *$/ || /^ *[-*] /) { done(); next }
+    !/^ *$/ { begun = 1; for (i = first; i <= n; i++) print >(dir "/" i ".text") }
+    END { print n + 0 >(dir "/n"); exit bad }' "$doc" || exit 1
+n=$(cat "$dir/n")
+if [ -n "$list" ]; then
+    for i in $(seq "$n"); do
+        printf '%s\n' "$(cat "$dir/$i.title") [$(cat "$dir/$i.tier"), $(cat "$dir/$i.band")%]: $(cat "$dir/$i.cmd")"
+    done
+    exit 0
+fi
+
+# compare BAND OUTPUT TEXT -- "FIGURES WORST PROBLEM": each number of the output is looked for in the text
+compare() {
+    awk -v band="$1" '
+        # numbers LINE -- into list[1..], without the digits of words such as h.5, bf16 or 124m
+        function numbers(line, list,    k, word) {
+            gsub(/[^0-9A-Za-z_.+-]/, " ", line)
+            k = 0
+            for (split(line, word, " "); (++k) in word; ) {
+                sub(/[.]$/, "", word[k])
+                if (word[k] ~ /^[-+]?[0-9]+([.][0-9]+)?(e[-+]?[0-9]+)?$/)
+                    list[++n_found] = word[k]
+            }
+        }
+        FNR == 1 { file++ }
+        { n_found = file == 1 ? n_got : n_text; if (file == 1) { numbers($0, got); n_got = n_found } else { numbers($0, said); n_text = n_found } }
+        END {
+            at = 1
+            for (i = 1; i <= n_got; i++) {
+                for (j = at; j <= n_text; j++) {
+                    d = got[i] == said[j] ? 0 : said[j] == 0 ? 1e9 : 100 * (got[i] / said[j] - 1)
+                    d = d < 0 ? -d : d
+                    if (d <= band + 1e-9) break
+                }
+                if (j > n_text) { problem = "no " got[i] " within " band "% in what is left of the text, from figure " at " (" said[at] ")"; break }
+                worst = d > worst ? d : worst
+                at = j + 1
+            }
+            if (!n_got) problem = "the command prints no number"
+            printf "%d %.1f %s\n", n_got, worst, problem
+        }' "$2" "$3"
+}
+
+cat >"$dir/words" <<'WORDS'
+ask() { "$B/fsdp_train" "$@"; }
+cells() {
+    page=$1 columns=$2
+    shift 2
+    for row in "$@"; do
+        awk -F ' *[|] *' -v row="$row" -v columns="$columns" '
+            BEGIN { n = split(row, w, "/") }
+            { is = NF > 2; for (i = 1; i <= n; i++) is = is && $(i + 1) == w[i] }
+            is { for (i = 1; i <= split(columns, c, ","); i++) print $(c[i] + 1); found = 1; exit }
+            END { exit !found }' "$page" || { echo "$page has no row $row" >&2 && return 1; }
+    done
+}
+WORDS
+export T="$dir"
+passed=0 failed=0
+printf '| %-45s | figures | band %% | worst %% | seconds | |\n|---|---:|---:|---:|---:|---|\n' 'text'
+for i in $(seq "$n"); do
+    tier=$(cat "$dir/$i.tier") band=$(cat "$dir/$i.band") problem=''
+    [ "$wanted" = all ] || [ "$wanted" = "$tier" ] || continue
+    since=$(date +%s)
+    sh -c "$(cat "$dir/words" "$dir/$i.cmd")" >"$dir/$i.out" 2>"$dir/$i.err" </dev/null || problem="exit status $?: $(tail -1 "$dir/$i.err")"
+    [ -e "$dir/$i.text" ] || problem='no text follows the command'
+    [ -n "$problem" ] || { compare "$band" "$dir/$i.out" "$dir/$i.text" >"$dir/$i.verdict" && read -r figures worst problem <"$dir/$i.verdict"; }
+    verdict=PASS
+    [ -z "$problem" ] || verdict=FAIL
+    [ $verdict = FAIL ] && failed=$((failed + 1)) || passed=$((passed + 1))
+    printf '| %-45.45s | %d | %s | %s | %d | %s |\n' "$(cat "$dir/$i.title")" "${figures:-0}" "$band" "${worst:-}" $(($(date +%s) - since)) $verdict
+    [ -z "$problem" ] || printf 'FAIL writeup: %s: %s\n     command: %s\n' "$(cat "$dir/$i.title")" "$problem" "$(cat "$dir/$i.cmd")"
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ] && [ $passed -gt 0 ]
