@@ -1,17 +1,17 @@
 /* comm_calls.h -- the calls of comm.h that the labs make: collectives between the ranks of a group.
  *
- * What holds for every collective:
- *   buffers     device memory, counted in elements; 0 is allowed. They belong to the caller before
- *               and after, and to the collective from the call until its stream has passed it
+ * Rules for every collective:
+ *   buffers     device memory, counted in elements; 0 is allowed. The collective owns them from the
+ *               call until its stream has passed it; the caller owns them before and after
  *   order       stream-ordered on s; one thread at a time issues calls on a group
  *   collective  all ranks of c make the same calls in the same order, with the same label (a unit's
- *               name), dtype and elems. A call gets the next number of its group when it is issued
- *   errors      FSDP_EINVAL sizes that overflow; FSDP_ENOMEM; FSDP_EMISMATCH the call is not its
- *               peers', and the message names both calls and ranks; FSDP_ETIMEOUT a wait longer
+ *               name), dtype and elems. Issuing a call gives it the next number of its group
+ *   errors      FSDP_EINVAL sizes that overflow; FSDP_ENOMEM; FSDP_EMISMATCH the call differs from
+ *               a peer's, and the message names both calls and ranks; FSDP_ETIMEOUT a wait longer
  *               than timeout_s, after every rank has printed its last calls; FSDP_ECOMM a rank died
- *               or a transport broke. The last three are final: every rank hears of it, and all
- *               groups of the job return that error from then on. What is found when the call runs
- *               stays with its stream (see device_calls.h) and with the group
+ *               or a transport broke. The last three are final: every rank is told, and from then
+ *               on all groups of the job return that error. The stream (see device_calls.h) and the
+ *               group keep an error that is found when the call runs
  *   source      [MPI-4 §6] */
 #pragma once
 #include "common/base/dtype.h"
@@ -26,9 +26,9 @@ typedef struct comm comm;
 int comm_rank(const comm *c);
 int comm_size(const comm *c);
 
-/* comm_alloc -- device_alloc of a buffer that collectives of this group work on: peers read it in
- * place where the backend can, so that a byte is moved once. Other device memory costs one more
- * copy. comm_alloc_f32: of elems floats; also FSDP_EINVAL elems * 4 overflows. */
+/* comm_alloc -- device_alloc of a buffer for collectives of this group. If the backend can, peers
+ * read it in place, so that each byte is copied once. Other device memory costs one more copy.
+ * comm_alloc_f32: of elems floats; also FSDP_EINVAL if elems * 4 overflows. */
 fsdp_status comm_alloc(comm *c, stream *s, mem_category category, size_t bytes, const char *label,
                        void **out);
 fsdp_status comm_alloc_f32(comm *c, stream *s, mem_category category, size_t elems,
@@ -45,14 +45,14 @@ typedef struct comm_slice {
     size_t begin, elems;
 } comm_slice;
 /* comm_reduce_scatterv -- slices[r] of every rank's send goes to rank r, which pushes the W
- * contributions into acc, in rank order, as nodes of `level`. The slices may stand in any order;
- * what none of them covers is not sent.
+ * contributions into acc, in rank order, as nodes of `level`. The slices may lie in any order;
+ * elements outside all slices are not sent.
  *   send        f32, unchanged
  *   slices      [W] the same on every rank, read during the call; they must not overlap
- *   acc         vectors of slices[rank].elems, else FSDP_EINVAL; its counter moves when the call is
- *               issued. After any other failure undefined until grad_acc_free
+ *   acc         vectors of slices[rank].elems, else FSDP_EINVAL; its counter advances when the call
+ *               is issued. After any other error it is undefined until grad_acc_free
  *   collective  also the same level and kind of acc
- *   moves       what the other ranks' slices hold, of acc->sum_dtype, sent per rank */
+ *   moves       the elements of the other ranks' slices, as acc->sum_dtype, sent per rank */
 fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const float *send,
                                  const comm_slice *slices, grad_acc *acc, int level);
 
@@ -60,8 +60,8 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
  * in a balanced tree, by slices (reduce-scatter, then all-gather). i64: exact. Another dtype is
  * FSDP_EINVAL.
  *   moves       2(W-1)/W*elems sent per rank
- *   holds       staging of (W-1)/W*elems where the transport neither shows peers' memory nor adds
- *               integers itself */
+ *   holds       staging of (W-1)/W*elems, unless peers' memory is read in place or (i64) the
+ *               transport itself adds */
 fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf,
                             size_t elems);
 
