@@ -8,19 +8,19 @@ EXTERN_C_BEGIN
 /* A run of elements, with its place in the caller's array and its place in rank order. In rank
  * order, elements r*shard_elems ... (r+1)*shard_elems - 1 are the shard of rank r. */
 typedef struct comm_piece {
-    size_t at;    /* of its first element, in rank order */
-    size_t begin; /* of its first element, in the caller's array */
+    size_t at;    /* place of the first element in rank order */
+    size_t begin; /* place of the first element in the caller's array */
     size_t elems;
 } comm_piece;
 
-/* Which elements of an array are in which shard, if a shard is not one slice. Every shard has
- * shard_elems elements. Elements of a shard that are in no piece are padding.
- * Worked example: two matrices of 5 and 3 rows of one element, each at a multiple of 4 elements of
- * the array; W = 2. Rank 0 has three rows of a and two of b, rank 1 the rest:
+/* Which elements of an array are in which shard. For shards that are not one slice. Every shard has
+ * shard_elems elements. Elements of a shard that are in no piece are padding. Worked example: two
+ * matrices of 5 and 3 rows of one element, each at a multiple of 4 elements of the array; W = 2.
+ * Rank 0 has three rows of a and two of b, rank 1 the rest:
  *     array     a a a a a . . . b b b      shard_elems 5: three rows of a, two of b
  *     in order  a a a b b | a a . b .      pieces {0,0,3} {3,8,2} {5,3,2} {8,10,1} */
 typedef struct comm_pieces {
-    const comm_piece *list; /* [n], by ascending at; each piece is in one shard */
+    const comm_piece *list; /* [n], in ascending order of `at`; each piece lies in one shard */
     size_t n;
     size_t shard_elems;
 } comm_pieces;

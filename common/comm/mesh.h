@@ -6,39 +6,43 @@
  *                                                            replica 0:  0 1 2 3
  *                                                            replica 1:  4 5 6 7
  * A shard group (a row) holds one copy of what is sharded; a replicate group (a column) holds the
- * same shard several times. An axis of size W is the world itself, so nothing is split; an axis of
- * size 1 in a larger world has no group, so no collective can be issued on it. [FSDP §3.2.2]
+ * same shard several times. If an axis has size W, its group is the world itself and nothing is
+ * split. An axis of size 1 in a larger world has no group, so no collective can be issued on it.
+ * [FSDP §3.2.2]
  *
- * A flat array that is cut for the world gives every rank a world slice. The slices of one column
- * make up the shard that the column holds: slice number = shard_rank * replicate_size + replica. */
+ * A flat array that is cut into W world slices gives one to each rank. The slices of a column
+ * together are the shard that the column holds: slice number = shard_rank * replicate_size +
+ * replica. */
 #pragma once
 #include "common/comm/comm_calls.h"
 
 typedef struct mesh_shape {
     int world_size, world_rank;
-    int shard_size, shard_rank;  /* ranks of a shard group; this rank's number in its own */
-    int replicate_size, replica; /* world_size / shard_size; this rank's number in its column */
+    int shard_size, shard_rank;  /* ranks of a shard group; this rank's number in its shard group */
+    int replicate_size, replica; /* world_size / shard_size; this rank's number in its replicate
+                                    group */
 } mesh_shape;
 
-/* mesh_shape_make -- where world_rank stands in a grid with rows of shard_size.
- *   errors  FSDP_EINVAL: world_size or shard_size < 1, shard_size does not divide world_size, the
- *           rank is outside the world */
+/* mesh_shape_make -- the place of world_rank in a grid with rows of shard_size.
+ *   errors  FSDP_EINVAL: world_size or shard_size < 1, shard_size does not divide world_size, or
+ *           world_rank is not a rank */
 fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh_shape *out);
 
-/* mesh_slice -- which of the W slices of a flat array world_rank keeps: 0 ... W-1, each one once.
+/* mesh_slice -- the slice of a flat array that world_rank keeps, of W: 0 ... W-1, each on one rank.
  *   W=4, shard_size 2: ranks 0,1,2,3 keep slices 0,2,1,3: rank 1 is the first replica of shard 1 */
 int mesh_slice(const mesh_shape *s, int world_rank);
 
 typedef struct mesh {
     mesh_shape shape;
     comm *world;     /* borrowed */
-    comm *shard;     /* this rank's row: world when shard_size is W, NULL when it is 1 < W */
-    comm *replicate; /* this rank's column: world when shard_size is 1 < W, NULL when R is 1 */
+    comm *shard;     /* this rank's row: world if shard_size is W, NULL if shard_size is 1 < W */
+    comm *replicate; /* this rank's column: world if shard_size is 1 < W, NULL if R is 1 */
 } mesh;
 
-/* mesh_open -- the shape of world in shard groups of shard_size ranks, and the groups of this rank.
+/* mesh_open -- the shape of world with shard groups of shard_size ranks, and this rank's two
+ * groups.
  *   world       borrowed, must outlive the mesh
  *   collective  all ranks of world, same shard_size; the host waits
  *   errors      as mesh_shape_make and comm_range; nothing stays allocated */
 fsdp_status mesh_open(comm *world, int shard_size, mesh *out);
-void mesh_close(mesh *m); /* collective on success paths; a zeroed struct is accepted */
+void mesh_close(mesh *m); /* collective unless the job failed; a zeroed struct is accepted */
