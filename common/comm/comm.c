@@ -97,7 +97,7 @@ fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void 
     return g->table->exchange(g, s, &call, parts, NULL);
 }
 
-/* What an all-to-all moves: send_elems[r] elements to rank r, recv_elems[r] from it. */
+/* The data of an all-to-all: send_elems[r] elements go to rank r, recv_elems[r] come from it. */
 typedef struct comm_pairs {
     const void *send;
     const size_t *send_elems;
@@ -117,7 +117,8 @@ static fsdp_status lengths_sum(const comm *c, const size_t *elems, dtype t, cons
     return size_mul(sum, dtype_bytes(t), what, bytes);
 }
 
-/* Both all-to-alls. i has what tells them apart: the elements of equal slices, or a shape_hash. */
+/* Issue either all-to-all. i has agreed_elems for equal slices, or a shape_hash that is not 0 for
+ * all_to_allv. */
 static fsdp_status all_to_all(comm *c, stream *s, comm_issue i, const comm_pairs *x)
 {
     size_t elem_bytes = dtype_bytes(i.type), sent_bytes = 0, received_bytes = 0;

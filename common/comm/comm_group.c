@@ -2,7 +2,7 @@
  *
  *   comm_open -> comm_range ... -> comm_close (splits first)
  *
- * The first one owns the flight recorder, its splits share it. */
+ * The first group of the job owns the flight recorder; its splits share it. */
 #include "common/comm/comm_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +11,12 @@
 #include <unistd.h>
 
 static const double LONGEST_TIMEOUT_S = 1e7;
-/* A short timeout is meant for ranks that are up; on a busy machine a process takes longer. */
+/* A short timeout is meant for ranks that already run. Starting a process on a busy machine may
+ * take longer. */
 static const double LEAST_START_S = 10;
 enum { DRAIN_S = 1, DRAIN_GRACE_MS = 100 };
 
-/* What the caller wants, or FSDP_TIMEOUT_S, or 300. */
+/* The caller's timeout, else FSDP_TIMEOUT_S, else 300 s. */
 static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
 {
     const char *text = getenv("FSDP_TIMEOUT_S");
@@ -31,7 +32,8 @@ static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
                       LONGEST_TIMEOUT_S);
 }
 
-/* What starts the ranks. shm over an MPI launcher begins as mpi. */
+/* Choose the transport that opens the first group. Under an MPI launcher it is mpi; shm is then
+ * opened over it. */
 static fsdp_status launch_choose(comm_backend wanted, const comm_transport **starts)
 {
     comm_run_start run;
@@ -55,14 +57,14 @@ static void comm_free(comm *c)
         return;
     transport_group_close(c->data);
     comm_hang_close(c->hang);
-    if (c->team.number == 0) /* it was opened; its splits share the recorder */
+    if (c->team.number == 0) /* opened by comm_open; its splits share the recorder */
         comm_recorder_free(c->team.recorder);
     free(c->lengths);
     free(c->slices);
     free(c);
 }
 
-/* The group that moves data is there: what else a communicator has. */
+/* Allocate the rest of a communicator whose transport group is open. */
 static fsdp_status comm_complete(comm *c)
 {
     size_t size = (size_t)c->team.size;
@@ -85,8 +87,8 @@ fsdp_status comm_put_over(comm *c, const comm_transport *over, const char **why_
     return FSDP_OK;
 }
 
-/* Ranks that MPI started go over to shared memory: all when they are on one host, else those of
- * each host, where that can be. */
+/* Move ranks that MPI started to shared memory, if possible: to shm if all are on one host,
+ * otherwise to shm+mpi, which uses it inside each host. */
 static fsdp_status over_to_shm(comm *c, comm_backend wanted)
 {
     const char *why_not = "the ranks are on several hosts";
@@ -104,7 +106,7 @@ static fsdp_status over_to_shm(comm *c, comm_backend wanted)
     return FSDP_OK;
 }
 
-/* The link that FSDP_LINK describes, over what moves the data. */
+/* Put the link that FSDP_LINK describes on top of the transport that moves the data. */
 static fsdp_status link_over(comm *c)
 {
     const char *text = getenv("FSDP_LINK"), *why_not;
@@ -112,8 +114,8 @@ static fsdp_status link_over(comm *c)
     return text == NULL || *text == '\0' ? FSDP_OK : comm_put_over(c, &link_transport, &why_not);
 }
 
-/* The device's own transport, unless the caller wants another. Copies through the host would be
- * slow, so they are never what is taken instead. */
+/* Use the device's own transport, unless the caller asked for another. If it cannot be opened, that
+ * is an error: copies through the host are slow, so they are used only on request. */
 static fsdp_status over_to_native(comm *c, comm_backend wanted, const comm_transport *native)
 {
     const char *why_not = NULL;
@@ -134,8 +136,8 @@ static fsdp_status over_to_native(comm *c, comm_backend wanted, const comm_trans
                       "comm_open: %s", why_not);
 }
 
-/* What moves the data between devices: their own transport; else what moves it between hosts, where
- * these can read it or over copies of it. The link is one between what is below it. */
+/* Complete the chain for the device's memory: its own transport or, if it has none and the host
+ * cannot read its memory, staged.c. The simulated link is below staged.c. */
 static fsdp_status over_to_device(comm *c, comm_backend wanted, const comm_transport *native)
 {
     const char *none;
@@ -150,7 +152,7 @@ static fsdp_status over_to_device(comm *c, comm_backend wanted, const comm_trans
     return by_copies ? comm_put_over(c, &staged_transport, &none) : FSDP_OK;
 }
 
-/* The kernels that all-reduces add with. */
+/* Choose the kernels that add in all-reduces. */
 static fsdp_status sums_choose(const comm_config *config, const device *d, const sum_kernels **sums)
 {
     static const sum_kernels cpu = {.launch = sum_launch_cpu};
@@ -161,7 +163,7 @@ static fsdp_status sums_choose(const comm_config *config, const device *d, const
     return FSDP_OK;
 }
 
-/* What the caller wants, and where it does not mind, what FSDP_COMM says. */
+/* The backend that the caller asks for or, if that is COMM_AUTO, the one FSDP_COMM names. */
 static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
 {
     static const char *const names[] = {"auto", "self", "mpi", "shm"};
@@ -188,10 +190,11 @@ static fsdp_status backend_wanted(const comm_config *config, comm_backend *wante
                       comm_launched_ranks());
 }
 
-/* Why a rank did not come is a question to those that waited for it. */
+/* Free c after a failure. If ranks waited for one that did not come, or one died, first write this
+ * rank's last calls: they help to find out why. */
 static void open_failed(comm *c, fsdp_status why)
 {
-    if (why == FSDP_ENOMEM && c->data != NULL) /* perhaps this rank's alone */
+    if (why == FSDP_ENOMEM && c->data != NULL) /* perhaps on this rank only: tell the others */
         transport_fail(transport_control(c->data), why);
     if (why == FSDP_ETIMEOUT || why == FSDP_ECOMM)
         comm_hang_write(c->team.recorder, fsdp_error_get()->what);
@@ -242,7 +245,7 @@ void comm_close(comm *c)
 {
     if (c == NULL)
         return;
-    /* no rank leaves while another may still need it; on a failed group this returns at once */
+    /* no rank leaves while another may still need it; on a failed group this does not wait */
     char mine = 0;
     void *all = NULL;
     if (c->team.size > 1)
@@ -284,7 +287,7 @@ typedef struct range {
     int32_t first, step, n;
 } range;
 
-/* The new group: this rank's range of the parent. */
+/* Make child the group of this rank's range of the parent. */
 static fsdp_status split_into(comm *parent, const range *x, comm *child)
 {
     const comm_team *team = &parent->team;
@@ -303,9 +306,9 @@ static fsdp_status split_into(comm *parent, const range *x, comm *child)
     return comm_complete(child);
 }
 
-/* Whether all members of each range passed that range. All ranks check all of them, so that none
- * goes on where others have failed. Of a range its first member checks the others, and these the
- * first: O(ranks). */
+/* Check that all members of each range passed that range. All ranks check all ranges, so that
+ * either all fail or none. The first member of a range is compared with all its members, the others
+ * only with the first: O(ranks). */
 static fsdp_status check_ranges(const comm_team *team, const range *all)
 {
     for (int r = 0; r < team->size; r++) {
@@ -324,7 +327,7 @@ static fsdp_status check_ranges(const comm_team *team, const range *all)
     return FSDP_OK;
 }
 
-/* Whether this rank is in the range, and the range in the team. */
+/* Check that this rank is in the range, and the range in the team. */
 static fsdp_status check_own_range(const comm_team *team, const range *x)
 {
     int at = team->rank - x->first;
@@ -356,8 +359,7 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
     free(all);
     if (status == FSDP_OK)
         status = split_into(c, &mine, child);
-    if (status == FSDP_ENOMEM ||
-        status == FSDP_EMISMATCH) /* the first is perhaps this rank's alone */
+    if (status == FSDP_ENOMEM || status == FSDP_EMISMATCH) /* the first perhaps on this rank only */
         transport_fail(transport_control(c->data), status);
     if (status == FSDP_OK)
         *out = child;
@@ -368,9 +370,10 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
-/* Wait until a launcher that listens on a pipe has taken what this process wrote, and a moment more
- * in which it can pass it on: at MPI_Abort MPICH 4.0.2's ends the job with what it holds unprinted
- * (1 of 60 aborts on a busy machine). A reader that never reads costs a second. */
+/* If stderr is a pipe to a launcher, wait until it has read what this process wrote, and a moment
+ * longer, so that it can print it. On MPI_Abort the launcher of MPICH 4.0.2 ends the job without
+ * printing what it holds (seen in 1 of 60 aborts on a busy machine). If nobody reads the pipe, give
+ * up after a second. */
 static void output_drain(void)
 {
     double until_s = clock_now_s() + DRAIN_S;

@@ -1,6 +1,6 @@
-/* comm_host.c -- what the hosts of a group settle together.
+/* comm_host.c -- calls in which only the hosts of a group take part.
  *
- * Host calls are collectives too: they take a number of the control group, and are compared. */
+ * Host calls are collectives too: the control group numbers and compares them. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/comm/comm_impl.h"

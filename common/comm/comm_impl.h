@@ -1,12 +1,12 @@
 /* comm_impl.h -- declarations that the files of the front share; internal.
  *
- * comm.c collectives that move bytes
- * comm_sum.c collectives that add
- * comm_pieces.c both kinds, for shards of several pieces
- * comm_group.c groups: open, split, close
- * comm_host.c host calls
- * recorder.c statistics, the watch, timeouts
- * hang.c signals */
+ * comm.c         collectives that move bytes
+ * comm_sum.c     collectives that add
+ * comm_pieces.c  both kinds, for shards of several pieces
+ * comm_group.c   groups: open, split, close
+ * comm_host.c    host calls
+ * recorder.c     statistics, the watch, timeouts
+ * hang.c         signals */
 #pragma once
 #include "common/comm/transport_help.h"
 

@@ -1,10 +1,10 @@
 /* comm_pieces.c -- collectives whose shards are several pieces of the caller's array.
  *
  *   peers' memory is read in place   each piece is copied directly to its place, in one task
- *   otherwise                        a copy of the array in rank order, with a slice for each rank
- *                                    -> the collective of slices; freed at once
+ *   otherwise                        the array is copied into rank order, with one slice per rank
+ *                                    -> the collective of slices; the copy is freed at once
  *
- * transport_sum.c adds in place. */
+ * transport_sum.c has the sums in place. */
 #include "common/base/bytes_copy.h"
 #include "common/comm/comm_impl.h"
 
@@ -54,8 +54,8 @@ typedef struct gather_args {
     int rank;
 } gather_args;
 
-/* Runs in the task of the exchange. Each rank begins with its own pieces, so that the ranks do not
- * all read one rank's memory at once. */
+/* Runs in the task of the exchange. Each rank begins with its own pieces, so that not all ranks
+ * read the same rank's memory at once. */
 static fsdp_status gather_read(const void *ctx, const void *const *from, int n_threads)
 {
     const gather_args *a = ctx;

@@ -13,7 +13,7 @@ typedef struct comm_piece {
     size_t elems;
 } comm_piece;
 
-/* Which elements of an array are in which shard. For shards that are not one slice. Every shard has
+/* Which elements of an array are in which shard, for shards that are not one slice. Every shard has
  * shard_elems elements. Elements of a shard that are in no piece are padding. Worked example: two
  * matrices of 5 and 3 rows of one element, each at a multiple of 4 elements of the array; W = 2.
  * Rank 0 has three rows of a and two of b, rank 1 the rest:

@@ -1,12 +1,12 @@
 /* comm_sum.c -- the collectives that add: reduce-scatter and all-reduce.
  *
- *   the counter is moved when the call is issued (sum_run_begin) -> transport_sum -> the additions
- *   run, block by block, over what every rank has put in its slice for this one
+ *   sum_run_begin (when the call is issued) -> transport_sum -> the additions run on the stream,
+ *   block by block, over all ranks' contributions to this rank's slice
  *
- * A transport only moves bytes, or shows them. Sums happen here, contribution by contribution in
- * rank order, so the bits are the same whatever moved them. This rank's own contribution is read
- * where it is. The peers' are too where the transport can show them; else they are staged
- * (transport_sum.c). */
+ * A transport only moves bytes or shows them. The sums are done here, contribution by contribution
+ * in rank order, so the bits are the same on all transports. This rank's own contribution is read
+ * in place. So are the peers', if the transport can show them; otherwise they are received into
+ * staging (transport_sum.c). */
 #include "common/comm/comm_impl.h"
 
 /* Copy a piece of send to its place in `ordered`, rounded to the type of the sum. */
@@ -22,9 +22,9 @@ static fsdp_status piece_copy(stream *s, const comm_scatter *x, const comm_piece
         s, &(cast_args){.out = to, .in = from, .out_type = t, .elems = piece->elems});
 }
 
-/* Set x->send to what the ranks read: send itself, or *copy, which the caller frees in order of s.
- * A copy is rounded. If ranks do not read their peers' memory, it has the pieces in rank order, as
- * x->slices. */
+/* Set x->send to the memory that ranks read: send itself, or *copy, which the caller frees in order
+ * of s. A copy is made to round to bf16. It is also made to put pieces into rank order (described
+ * by x->slices), if ranks do not read their peers' memory. */
 static fsdp_status copy_send(comm *c, stream *s, comm_scatter *x, void **copy)
 {
     const bool orders = x->pieces != NULL && !transport_shows(c->data);
@@ -48,7 +48,7 @@ static fsdp_status copy_send(comm *c, stream *s, comm_scatter *x, void **copy)
     return status;
 }
 
-/* The elements of all slices, and where the last one ends. */
+/* Add up the elements of all slices, and find the end of the last one. */
 static fsdp_status slices_sum(const comm *c, const char *label, const comm_slice *slices,
                               size_t *total_elems, size_t *extent_elems)
 {
@@ -84,8 +84,7 @@ static fsdp_status scatter_run(comm *c, stream *s, const comm_issue *i, comm_sca
     return status;
 }
 
-/* Both reduce-scatters of slices. i has what tells them apart: the elements of equal slices, or a
- * shape_hash. */
+/* Either reduce-scatter of slices. i.shape_hash is 0 for equal slices. */
 static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter x)
 {
     size_t total_elems;
@@ -98,7 +97,8 @@ static fsdp_status reduce_scatter(comm *c, stream *s, comm_issue i, comm_scatter
     return scatter_run(c, s, &i, &x);
 }
 
-/* c->slices of an array: the first elems % W ranks have one element more (n=10, W=4: 3,3,2,2). */
+/* Cut an array into c->slices: the first elems % W ranks get one element more (n=10, W=4:
+ * 3,3,2,2). */
 static void slices_cut(const comm *c, size_t elems)
 {
     size_t world = (size_t)c->team.size, begin = 0;
@@ -142,7 +142,7 @@ fsdp_status comm_reduce_scatter_pieces(comm *c, stream *s, const char *label, co
 
 /* ---- all-reduce ---------------------------------------------------------------------------- */
 
-/* Second phase: everyone's summed slice to everyone, in place. */
+/* The parts of the second phase, which gathers every rank's summed slice on all ranks, in place. */
 static void slices_parts(const comm *c, comm_part *parts, char *buf, size_t elem_bytes)
 {
     const comm_slice own = c->slices[c->team.rank];

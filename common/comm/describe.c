@@ -1,4 +1,4 @@
-/* describe.c -- calls in words, and how two of them differ. */
+/* describe.c -- describe calls in messages, and compare two of them. */
 #include <string.h>
 #include "common/comm/transport_help.h"
 

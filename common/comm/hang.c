@@ -1,10 +1,10 @@
-/* hang.c -- when a job stands still: each rank's last calls in a file, for those who compare ranks,
- * and the thread that writes it when a signal asks for it.
+/* hang.c -- files for a job that hangs: each rank's last calls, to compare ranks, and the thread
+ * that writes them when a signal requests it.
  *
  *   comm_take_signals -> comm_hang_open -> (a failure: comm_hang_write) -> comm_hang_close
  *
- * A rank that waits in a collective must answer, so its signals are blocked everywhere and taken by
- * a thread that does nothing else. */
+ * A rank must answer while it waits in a collective, so the signals are blocked in all threads, and
+ * a thread that does nothing else takes them. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,11 +24,11 @@ struct comm_hang {
     pthread_t thread;
     sigset_t signals;
     bool keeps_signals;
-    atomic_bool came[NSIG]; /* signals that are kept, until somebody asks */
+    atomic_bool came[NSIG]; /* signals kept until comm_signal_came asks */
     atomic_bool stop;
 };
 
-/* NULL: the user has not asked for files. */
+/* NULL: the user did not ask for files. */
 static const char *hang_dir(void)
 {
     const char *dir = getenv("FSDP_HANG_DIR");
@@ -51,7 +51,8 @@ static fsdp_status file_write(comm_recorder *r, const char *dir, const char *why
     char *text = NULL, name[32];
     size_t bytes = 0;
     atomic_file f;
-    FILE *memory = open_memstream(&text, &bytes); /* the recorder's lock is not held for the disk */
+    FILE *memory = open_memstream(&text, &bytes); /* so that the recorder's lock is not held during
+                                                     disk I/O */
     int rank = memory != NULL ? comm_recorder_write(r, memory, why) : 0;
     if (memory == NULL || fclose(memory) != 0) {
         free(text);
@@ -121,10 +122,10 @@ static void answer(comm_hang *h, int signo)
         comm_hang_write(h->recorder, signo == SIGTERM ? "SIGTERM" : "SIGUSR2");
     else if (signo == SIGUSR2)
         comm_recorder_print(h->recorder);
-    if (signo == SIGTERM && !h->keeps_signals) { /* it does what it does to a process */
+    if (signo == SIGTERM && !h->keeps_signals) { /* let it have its usual effect */
         mask(SIG_UNBLOCK, SIGTERM);
         raise(SIGTERM);
-        mask(SIG_BLOCK, SIGTERM); /* it is ignored */
+        mask(SIG_BLOCK, SIGTERM); /* the process ignores SIGTERM */
     }
 }
 
@@ -163,7 +164,7 @@ comm_hang *comm_hang_open(comm_recorder *r, bool keeps_signals)
     if (h != NULL && pthread_create(&h->thread, NULL, hang_main, h) == 0)
         return h;
     free(h);
-    mask(SIG_UNBLOCK, SIGTERM); /* nobody will take it */
+    mask(SIG_UNBLOCK, SIGTERM); /* no thread will take it */
     return NULL;
 }
 

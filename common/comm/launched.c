@@ -1,5 +1,5 @@
-/* launched.c -- what a launcher's environment says of the job: fsdp_run's own variable first, then
- * those of MPI's launchers and of SLURM. */
+/* launched.c -- read the ranks of the job from the launcher's environment: from fsdp_run's own
+ * variable first, then from those of MPI launchers and of SLURM. */
 #include <stdlib.h>
 #include "common/comm/transport_help.h"
 
@@ -12,11 +12,11 @@ bool comm_run_started(comm_run_start *start)
            start->rank >= 0 && start->rank < start->size;
 }
 
-/* What launchers say of a rank. */
+/* The numbers that launchers announce. */
 typedef enum fact { RANKS, RANK, LOCAL_RANKS, LOCAL_RANK } fact;
 
-/* MPICH's variable, Open MPI's, PMIx's, SLURM's; NULL: there is none. SLURM sets the step's size
- * for tasks under srun only, not for the batch script. */
+/* The variables of MPICH, Open MPI, PMIx and SLURM; NULL: there is none. SLURM sets the step's size
+ * only for tasks under srun, not for the batch script. */
 static const char *const VARIABLES[][4] = {
     [RANKS] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"},
     [RANK] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"},
@@ -24,8 +24,8 @@ static const char *const VARIABLES[][4] = {
     [LOCAL_RANK] = {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_LOCAL_RANK",
                     "SLURM_LOCALID"}};
 
-/* What fsdp_run says, else the first variable of the fact that holds a number of at least `least`;
- * else `otherwise`. */
+/* fsdp_run's value of f; else the first of f's variables that is a number >= `least`; else
+ * `otherwise`. */
 static int launched(fact f, int least, int otherwise)
 {
     comm_run_start run;
@@ -78,7 +78,8 @@ fsdp_status comm_schedule_seed(uint64_t *seed)
     return FSDP_OK;
 }
 
-/* One rank under a launcher is a rank of MPI too (it may be watched, and aborts properly). */
+/* Also a single rank under a launcher uses MPI: the launcher may watch it, and it can call
+ * MPI_Abort. */
 bool comm_launcher_present(void)
 {
     return comm_launched_ranks() > 1 || getenv("PMI_RANK") != NULL || getenv("PMIX_RANK") != NULL ||

@@ -1,10 +1,11 @@
-/* recorder.c -- the flight recorder: the last calls of this process and how far each got.
+/* recorder.c -- the flight recorder: the last calls of this process and the state of each.
  *
  *   comm_recorder_create -> issue (host), mark (streams) ... -> print at a timeout -> free
  *
  * One recorder serves a process's first group and all groups split from it, so that the report
- * shows calls of several groups in the order they were issued. It is a ring, which grows where the
- * host is so far ahead that it would overwrite a call that has not ended. Recording never fails. */
+ * shows the calls of several groups in the order they were issued. It is a ring. If the host is so
+ * far ahead that a new call would overwrite one that has not ended, the ring grows. Recording never
+ * fails. */
 #include "common/comm/comm_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,20 +17,21 @@ static const char *const STATE_NAME[] = {"issued", "running", "done", "failed"};
 
 typedef struct record {
     uint64_t ticket;   /* 0: never used */
-    uint64_t sequence; /* number of the one that counts it */
+    uint64_t sequence; /* number of the sequence that the call is in */
     comm_desc desc;
-    comm_record told; /* for the watch, without the label; calls and bytes are 0 once it was told */
-    void *told_by;    /* `self` of the watch that gave told.token */
+    comm_record told; /* for the watch, without the label; calls and bytes are 0 after the first
+                         report */
+    void *told_by;    /* `self` of the watch that returned told.token */
     comm_state state;
     double issued_s, begun_s, ended_s;
 } record;
 
-/* The ranks whose calls are counted together: those of a group, by the transport that numbers them,
- * for the calls of hosts may be numbered by another than the collectives. */
+/* A sequence of numbered calls: those of one group that one transport numbers. Host calls of a
+ * group may be numbered by another transport than its collectives. */
 typedef struct sequence {
-    uint64_t number; /* from 1, in the order in which this process met them; 0: never used */
+    uint64_t number; /* from 1, in the order in which this process first used them; 0: never used */
     comm_team team;
-    char via[32]; /* the transport's name, which may end with its group */
+    char via[32]; /* copied, because the transport's name may be freed with its group */
 } sequence;
 
 struct comm_recorder {
@@ -38,13 +40,13 @@ struct comm_recorder {
     uint64_t last_ticket;
     comm_watch watch;
     comm_stats stats;
-    record *ring; /* [room] call number t is at t % room */
+    record *ring; /* [room] the call with ticket t is at t % room */
     uint64_t room;
-    sequence sequences[MOST_GROUPS]; /* number n is at n % MOST_GROUPS: the latest ones */
+    sequence sequences[MOST_GROUPS]; /* the latest ones; number n is at n % MOST_GROUPS */
     uint64_t n_sequences;
     int world_rank, world_size;
     time_t opened;
-    _Atomic double patience; /* how many times its limit a wait may take */
+    _Atomic double patience; /* factor of comm_set_patience */
 };
 
 comm_recorder *comm_recorder_create(const device *d)
@@ -76,7 +78,7 @@ void comm_recorder_free(comm_recorder *r)
     free(r);
 }
 
-/* Payload bytes that a rank of the group sends in a call, on average over the ranks. */
+/* Payload bytes that a rank of the group sends in a call, averaged over the ranks. */
 static double sent_bytes(const comm_desc *d, int group_ranks)
 {
     double others = (double)(group_ranks - 1);
@@ -90,7 +92,7 @@ static double sent_bytes(const comm_desc *d, int group_ranks)
         return 2 * others / group_ranks * bytes;
     case COMM_OP_BROADCAST:
         return others / group_ranks * bytes;
-    case COMM_OP_ALL_TO_ALL: /* of all_to_allv the lengths are not known here */
+    case COMM_OP_ALL_TO_ALL: /* the lengths of all_to_allv are not known here */
         return d->shape_hash != 0 ? 0 : others * bytes;
     default:
         return 0;
@@ -102,7 +104,8 @@ static bool is_unfinished(const record *e)
     return e->ticket != 0 && (e->state == COMM_ISSUED || e->state == COMM_RUNNING);
 }
 
-/* Room for one more call, under the lock. Without memory the oldest call is forgotten. */
+/* Make room for one more call, under the lock. If there is no memory, the oldest call is
+ * forgotten. */
 static void make_room(comm_recorder *r)
 {
     while (is_unfinished(&r->ring[(r->last_ticket + 1) % r->room])) {
@@ -118,7 +121,8 @@ static void make_room(comm_recorder *r)
     }
 }
 
-/* The number of the one that counts the team's calls over `via`, under the lock. */
+/* The number of the sequence of the team's calls over `via`, a new one if necessary; under the
+ * lock. */
 static uint64_t sequence_of(comm_recorder *r, const comm_team *team, const char *via)
 {
     for (uint64_t n = r->n_sequences; n > 0 && n + MOST_GROUPS > r->n_sequences; n--) {
@@ -209,8 +213,8 @@ void comm_job_stats_reset(comm *c)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Fill the times in e->told for a call that has just ended. A call may end twice, in parts: the
- * second part begins where the first one ended. */
+/* Fill in the times in e->told for a call that has just ended. A call in parts ends once per part;
+ * each later part begins where the one before ended. */
 static void end_tell(record *e)
 {
     double begun_s = e->begun_s > 0 ? e->begun_s : e->ended_s;
@@ -230,7 +234,7 @@ void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, 
     pthread_mutex_lock(&r->lock);
     record *e = &r->ring[ticket % r->room];
     if (e->ticket == ticket) {
-        /* an all-reduce runs twice: its time is that of both phases */
+        /* an all-reduce runs twice: only the first start counts, so its time covers both phases */
         if (state == COMM_RUNNING && e->state == COMM_ISSUED)
             e->begun_s = at_s;
         if (state == COMM_DONE || state == COMM_FAILED)
@@ -251,7 +255,7 @@ void comm_recorder_mark_at(comm_recorder *r, uint64_t ticket, comm_state state, 
         watch.ended(watch.self, &copy.told);
 }
 
-/* Seconds that the call has been in its present state (issued, running) or has taken (done). */
+/* How many seconds the call has been in its present state (issued, running) or took (done). */
 static double record_seconds(const record *e, double now_s)
 {
     switch (e->state) {
@@ -289,7 +293,7 @@ void comm_recorder_print(comm_recorder *r)
     pthread_mutex_unlock(&r->lock);
     if (used > sizeof text - 1)
         used = sizeof text - 1;
-    fwrite(text, 1, used, stderr); /* which is not buffered */
+    fwrite(text, 1, used, stderr); /* unbuffered */
 }
 
 /* ---- for those who compare ranks ------------------------------------------------------------ */
@@ -310,8 +314,9 @@ static void sequence_write(const sequence *q, FILE *out)
     fprintf(out, "\n");
 }
 
-/* Nothing in a line is the rank's own, so ranks that have come equally far have equal ones. Slice
- * lengths and what is cut off a label are not shown: ranks that differ there end with an error. */
+/* Write one call as a line without anything specific to the rank, so that ranks that got equally
+ * far write equal lines. Slice lengths and the cut-off end of a label are missing: ranks that
+ * differ in them end with an error anyway. */
 static void record_write(const record *e, const sequence *q, FILE *out)
 {
     char label[COMM_LABEL_BYTES + 24];
@@ -324,7 +329,8 @@ static void record_write(const record *e, const sequence *q, FILE *out)
             has_elems ? dtype_name((dtype)e->desc.dtype) : "-", label, STATE_NAME[e->state]);
 }
 
-/* Who this is, and how long it has waited: in the call that has run longest, or that failed. */
+/* Write which rank this is and how long it has waited: in the call that has run longest, or that
+ * failed. */
 static void rank_write(const comm_recorder *r, FILE *out, const char *why)
 {
     char opened[32], written[32];

@@ -1,5 +1,5 @@
-/* transport_group.c -- groups of any transport: their making and closing, the numbering of calls,
- * and what hosts settle over one group. */
+/* transport_group.c -- groups of any transport: making and closing them, numbering their calls, and
+ * host calls over one group. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ void transport_group_close(transport_group *g)
     while (g != NULL) {
         transport_group *below = g->below;
         goes_on = goes_on && (g->table->close == NULL || g->table->close(g));
-        /* a stream's task may come back to the group, and then asks what is below it as well */
+        /* a stream's task may still use the group, and through it the groups below */
         stays = stays || atomic_load(&g->n_unfinished) > 0;
         if (!stays)
             free(g);
@@ -184,7 +184,7 @@ fsdp_status transport_gather(transport_group *g, const char *label, const void *
     return status;
 }
 
-/* The record of the lowest failing rank, gathered from all: every rank learns its words. */
+/* Gather the record of the lowest failing rank, so that every rank can quote its message. */
 static fsdp_status agree_failure(transport_group *g, int failing, const fsdp_error_info *mine)
 {
     void *records;
@@ -212,7 +212,7 @@ fsdp_status transport_agree(transport_group *g, fsdp_status mine)
     if (status == FSDP_OK && failing < n)
         status = agree_failure(g, failing, &record);
     if (mine != FSDP_OK) {
-        fsdp_error_set(&record); /* one's own failure comes first */
+        fsdp_error_set(&record); /* this rank's own failure takes precedence */
         return mine;
     }
     return status;

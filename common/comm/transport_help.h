@@ -1,13 +1,13 @@
 /* transport_help.h -- all functions that a transport may call outside its own files; internal.
  *
- * transport_group.c groups and teams; host calls
- * transport_sum.c sums on any transport
- * comm_pieces.c shards of several pieces
- * call_task.c the task of a call: the memory it accesses, how it ends
- * recorder.c the flight recorder
- * hang.c its files, and the signals that request them
- * describe.c descriptions of calls, for messages
- * launched.c variables that launchers set
+ * transport_group.c  groups and teams; host calls
+ * transport_sum.c    sums on any transport
+ * comm_pieces.c      shards of several pieces
+ * call_task.c        the task of a call: the memory it accesses, how it ends
+ * recorder.c         the flight recorder
+ * hang.c             its files, and the signals that request them
+ * describe.c         descriptions of calls, for messages
+ * launched.c         variables that launchers set
  *
  * These files call a transport only through its table. */
 #pragma once

@@ -1,18 +1,18 @@
-/* transport_sum.c -- adding what all ranks have for this one, on transports that can show it and on
- * those that can only bring it.
+/* transport_sum.c -- add all ranks' contributions to this rank. If the transport shows peers'
+ * memory, they are read in place. Otherwise:
  *
  *   staging allocated on the stream -> table->exchange -> one launch that adds -> staging freed */
 #include "common/base/recycle.h"
 #include "common/comm/transport_help.h"
 
-/* In the task of the exchange, on a device whose memory is the host's. */
+/* Runs in the task of the exchange, on a device whose memory is the host's. */
 static fsdp_status add_in_place(const void *ctx, const void *const *from, int n_threads)
 {
     const comm_sum *x = ctx;
     return sum_run_cpu(&x->run, from + x->first, n_threads);
 }
 
-/* The same for a shard that is several pieces of what each rank shows. */
+/* The same for a shard that is several pieces of the memory each rank shows. */
 static fsdp_status add_pieces(const void *ctx, const void *const *from, int n_threads)
 {
     const comm_sum *x = ctx;
@@ -38,7 +38,8 @@ static fsdp_status add_pieces(const void *ctx, const void *const *from, int n_th
 static fsdp_status read_in_place(transport_group *g, stream *s, const comm_call *call,
                                  const comm_part *parts, const comm_sum *x)
 {
-    FSDP_ASSERT_EQ(x->step, 1); /* others are brought, by transports without peer_read */
+    FSDP_ASSERT_EQ(x->step, 1); /* only hier.c takes other steps, over mpi, which has no
+                                   peer_read */
     mem_access accesses[SUM_RUN_MAX_ACCESSES];
     const size_t shown_elems = x->pieces ? pieces_extent(x->pieces) : 0;
     return g->table->exchange(
@@ -51,7 +52,7 @@ static fsdp_status read_in_place(transport_group *g, stream *s, const comm_call 
                           .n_accesses = sum_run_accesses(&x->run, accesses)});
 }
 
-/* Behind the exchange. */
+/* Launch the additions, after the exchange. */
 static fsdp_status add_staged(const comm_team *team, stream *s, const comm_call *call,
                               const comm_part *parts, const comm_sum *x)
 {
@@ -106,7 +107,7 @@ void transport_scatter_parts(const transport_group *g, comm_part *parts, const v
                                .recv_bytes = own_bytes};
 }
 
-/* Whether the slices are equal and lie in order of ranks. */
+/* Whether the slices are equal and lie side by side in rank order. */
 static bool side_by_side(const comm_team *team, const comm_slice *slices)
 {
     for (int r = 0; r < team->size; r++)
@@ -116,7 +117,7 @@ static bool side_by_side(const comm_team *team, const comm_slice *slices)
     return true;
 }
 
-/* The transport adds; what it gives is one node. */
+/* Let the transport add, and push its sum as one node. */
 static fsdp_status scatter_whole(transport_group *g, stream *s, const comm_call *call,
                                  const comm_scatter *x)
 {
@@ -124,7 +125,7 @@ static fsdp_status scatter_whole(transport_group *g, stream *s, const comm_call 
     sum_run run;
     void *sum = NULL;
     TRY(sum_run_begin(acc, s, x->level, 1, &run));
-    acc->n_pushed += g->team->size - 1; /* it counts contributions */
+    acc->n_pushed += g->team->size - 1; /* n_pushed counts contributions */
     fsdp_status status = device_alloc(s, MEM_COMM, acc->elems * dtype_bytes(acc->sum_dtype),
                                       "sum of all ranks", &sum);
     if (status == FSDP_OK)
@@ -140,7 +141,7 @@ static fsdp_status scatter_whole(transport_group *g, stream *s, const comm_call 
 fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *call,
                               const comm_scatter *x)
 {
-    /* in canonical mode a sum in another order would have the wrong bits */
+    /* in canonical mode a sum in the transport's order would have the wrong bits */
     if (g->table->add != NULL && x->acc->mode == GRAD_ACC_FAST && side_by_side(g->team, x->slices))
         return scatter_whole(g, s, call, x);
     const size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
@@ -150,7 +151,7 @@ fsdp_status transport_scatter(transport_group *g, stream *s, const comm_call *ca
     comm_part *parts = transport_parts(g);
     transport_scatter_parts(g, parts, x->send, x->slices, elem_bytes);
     for (int r = 0; x->pieces != NULL && r < g->team->size; r++)
-        parts[r].send = x->send; /* each peer finds its pieces itself */
+        parts[r].send = x->send; /* each peer picks its pieces out itself */
     fsdp_status status = transport_sum(g, s, call, parts, &sum);
     sum_run_end(&sum.run, s);
     return status;
