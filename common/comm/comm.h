@@ -216,7 +216,7 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label);
 fsdp_status comm_reduce_scatter(comm *c, stream *s, const char *label, const float *send,
                                 size_t elems, grad_acc *acc, int level);
 
-/* ---- what hosts settle ---------------------------------------------------------------------- */
+/* ---- host calls ----------------------------------------------------------------------------- */
 
 /* comm_agree -- every rank passes its own status (with its error record). If any is not OK, every
  * rank returns a failure: its own, or one that names the lowest failing rank and quotes its

@@ -296,7 +296,7 @@ void comm_recorder_print(comm_recorder *r)
     fwrite(text, 1, used, stderr); /* unbuffered */
 }
 
-/* ---- for those who compare ranks ------------------------------------------------------------ */
+/* ---- files, to compare ranks ---------------------------------------------------------------- */
 
 static int by_group_and_via(const void *a, const void *b)
 {

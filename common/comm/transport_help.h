@@ -211,7 +211,7 @@ comm_hang *comm_hang_open(comm_recorder *r, bool keeps_signals);
 /* comm_hang_close -- answer pending signals, then end the thread. NULL is accepted. */
 void comm_hang_close(comm_hang *h);
 
-/* ---- calls in words ------------------------------------------------------------------------- */
+/* ---- descriptions of calls ------------------------------------------------------------------ */
 
 /* comm_desc_print -- print "all-gather #17 'h.0' of 320 f32" into text. */
 void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
@@ -230,7 +230,7 @@ fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, doub
 /* comm_rank_add -- append a rank to a list such as "1 3". */
 void comm_rank_add(char *list, size_t list_bytes, int rank);
 
-/* ---- what launchers say --------------------------------------------------------------------- */
+/* ---- variables of launchers ----------------------------------------------------------------- */
 
 /* The value that fsdp_run sets COMM_RUN_ENV to for each rank: "rank size job_fd area_fd". */
 typedef struct comm_run_start {

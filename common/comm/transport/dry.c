@@ -1,9 +1,9 @@
-/* dry.c -- the transport of a group in which one process stands for one rank (comm_dry): nothing
- * moves, and hosts agree with this one.
+/* dry.c -- the transport of a group in which one process plays one rank (comm_dry): no data moves,
+ * and host calls behave as if all ranks passed the same.
  *
- *   open -> exchange, all_gather, ... (each is over when it is issued) / split -> close
+ *   open -> exchange, all_gather, ... (each is done when it is issued) / split -> close
  *
- * What a call holds in memory depends on what its transport offers. So there are three tables. */
+ * The memory that a call holds depends on what its transport offers, so there are three tables. */
 #include <string.h>
 #include "common/comm/transport_help.h"
 
@@ -16,7 +16,7 @@ static fsdp_status nothing(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* A watch of the device is told what the call would touch. */
+/* Finish a call, and tell a watch of the device what memory the call would access. */
 static fsdp_status done(const transport_group *group, stream *s, const comm_call *call, touched *t)
 {
     comm_recorder_mark(group->team->recorder, call->ticket, COMM_DONE);
@@ -30,11 +30,11 @@ static fsdp_status dry_open(comm_team *team, transport_group **out)
     const comm_dry *dry = &team->dry;
     FSDP_ASSERT(dry->size >= 1 && dry->rank >= 0 && dry->rank < dry->size);
     comm_team_fill(team, dry->rank, dry->size, dry->rank, dry->size);
-    /* a rank by itself has nobody to show memory to, so its blocks are not of that kind */
+    /* a single rank has no peers, so it needs no memory that they can read */
     return transport_group_new(dry->size == 1 ? &self_transport : tables[dry->moves], team, 0, out);
 }
 
-/* Hosts' calls bring from each peer what this rank sends. */
+/* In host calls every peer's data is what this rank sends. */
 static fsdp_status host_exchange(transport_group *group, const comm_call *call,
                                  const comm_part *parts)
 {

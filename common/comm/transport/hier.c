@@ -1,42 +1,42 @@
-/* hier.c -- groups over several hosts with several ranks each: shared memory inside a host,
- * MPI between hosts.
+/* hier.c -- groups over several hosts with several ranks each: shared memory inside a host, MPI
+ * between hosts.
  *
  *   open_over, split -> collectives -> close
  *
- * H hosts have L ranks each, numbered host by host: rank h*L + p is the one with local rank p on
- * host h. The transport is made of two others: mpi between all ranks, which is below, and `local`,
- * the group of shared memory of this host's ranks. Every call begins with a meeting of the host's
- * ranks, which compares it there; then a call of mpi compares it around all ranks. So ranks that
- * disagree are told of it, whatever each of them called. What is not said below is brought by mpi
- * alone.
+ * H hosts have L ranks each, numbered host by host: rank h*L + p has local rank p on host h. The
+ * transport is made of two others: mpi between all ranks, which is the group below, and `local`, a
+ * shared-memory group of this host's ranks. In every call first the host's ranks meet and compare
+ * the call, then mpi compares it around all ranks. So ranks that disagree are told, whatever each
+ * of them called. mpi alone moves the data of all calls but these:
  *
- *   all-gather        the host's slices are copied in its memory; a rank gets the slices of its own
- *                     local rank from the other hosts, then its peers copy them: a slice comes to a
- *                     host once, not L times
- *   reduce-scatter    for each host a rank adds up what its own host's ranks have for the rank
- *                     there with the same local rank, and sends it that sum; then it pushes the H
- *                     sums that it gets. L times less leaves a host
+ *   all-gather        the host's slices are copied in its memory; a rank receives the slices of its
+ *                     own local rank from the other hosts, then its peers copy them: each slice
+ *                     reaches a host once, not L times
+ *   reduce-scatter    for each host, a rank adds up its own host's contributions to the rank there
+ *                     that has its local rank, and sends it the sum; then it pushes the H sums that
+ *                     it receives. A host sends L times less
  *
  * Worked example, H=2, L=2, reduce-scatter: rank 1 adds slice 1 of ranks 0,1 and slice 3 of ranks
- * 0,1; the second sum goes to rank 3, from which comes (slice 1 of rank 2)+(slice 1 of rank 3).
+ * 0,1. It sends the second sum to rank 3, and receives (slice 1 of rank 2)+(slice 1 of rank 3).
  *
- * A sum over a host's ranks is a node of the canonical tree only where L is a power of two and the
- * accumulator stands at a multiple of L: else the parts are forwarded, and added where they arrive.
- * In fast mode it is always taken, so that mode has other bits than over mpi alone.
+ * The sum over a host's ranks is a node of the canonical tree only if L is a power of two and the
+ * accumulator stands at a multiple of L. Otherwise the contributions are forwarded, and added at
+ * their destination. In fast mode hosts always add first, so its bits differ from those over mpi
+ * alone.
  *
- * The failure of one of the two transports is told to the other. source [MPICH's and NCCL's
+ * A failure of one of the two transports is reported to the other. source [MPICH's and NCCL's
  * collectives by levels of the machine] */
 #include <stdlib.h>
 #include "common/comm/transport/hier_impl.h"
 #include "common/comm/transport/hier_parts.h"
 
-static int n_opened; /* groups, not by a split; one thread calls comm_open and comm_close */
+static int n_opened; /* groups opened, not split; one thread calls comm_open and comm_close */
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* How many members of a child stand side by side on each host, when that is the same everywhere;
- * else 0. Members are every step-th rank of the parent, so their hosts ascend. (hosts 0 0 1 1 -> 2,
- * 0 0 0 -> 3, 0 1 -> 1; 0 0 1 -> 0) */
+/* How many consecutive members of a child are on each host, if that number is the same on all
+ * hosts; else 0. Members are every step-th rank of the parent, so their hosts ascend. (hosts 0 0 1
+ * 1 -> 2, 0 0 0 -> 3, 0 1 -> 1; 0 0 1 -> 0) */
 static int even_run(const transport_group *parent, const comm_team *child)
 {
     const int ranks = ((const hier_group *)parent->state)->team.size, n = child->size;
@@ -53,7 +53,8 @@ static int even_run(const transport_group *parent, const comm_team *child)
     return run;
 }
 
-/* The ranks of *team on this host, which has `run` of them side by side; no group yet. */
+/* Make the state for the ranks of *team, of which each host has `run` consecutive ones; without a
+ * local group. */
 static fsdp_status hier_new(const comm_team *team, int run, hier_group **out)
 {
     int hosts = team->size / run, host = team->rank / run;
@@ -67,7 +68,7 @@ static fsdp_status hier_new(const comm_team *team, int run, hier_group **out)
     return FSDP_OK;
 }
 
-/* The group of *team that `net` and h->local make up; h is its own then. */
+/* Make a group of *team from `net` and h->local; it owns h if there is no error. */
 static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_group *net,
                             transport_group **out)
 {
@@ -78,7 +79,7 @@ static fsdp_status hier_use(hier_group *h, const comm_team *team, transport_grou
     return FSDP_OK;
 }
 
-/* A child on one host is one of shm alone, one that has no equal hosts of mpi alone. */
+/* A child on one host uses shm alone; a child with unequal numbers on its hosts uses mpi alone. */
 static fsdp_status hier_split(transport_group *parent, const comm_team *child,
                               transport_group **out)
 {
@@ -118,9 +119,9 @@ typedef struct address {
     int32_t local_rank, local_size;
 } address;
 
-/* How many of all ranks stand side by side on each host, as even_run has it. *run is the same on
- * all. A rank that is first on its host begins a host: with equally many ranks on each, the next
- * ones are of that host only if they count on from it. */
+/* Set *run, on all ranks, to the number of consecutive ranks on each host, as even_run does; 0 if
+ * it is not the same. A local rank of 0 begins a host: if all hosts have equally many ranks, the
+ * ranks after it are on that host only if their local ranks count on from it. */
 static fsdp_status world_run(transport_group *talk, int *run)
 {
     const comm_team *team = talk->team;
@@ -168,7 +169,7 @@ static fsdp_status hier_exchange(transport_group *group, stream *s, const comm_c
                                  const comm_part *parts, const comm_peer_read *v)
 {
     transport_group *local = ((const hier_group *)group->state)->local;
-    if (call->phase == 0) /* the ranks of this host meet, and move nothing */
+    if (call->phase == 0) /* the ranks of this host meet; no data moves */
         TRY(transport_pass(local, s, call, transport_parts(local), NULL));
     return group->below->table->exchange(group->below, s, call, parts, v);
 }
@@ -180,7 +181,8 @@ static fsdp_status hier_failed(transport_group *group)
     return transport_failed(h->local);
 }
 
-/* MPI is not to write into the job when that is gone. It has heard of every failure. */
+/* Stop mpi from reporting failures to shm before the job's memory is unmapped. The group below may
+ * be closed: mpi was told of every failure. */
 static bool hier_close(transport_group *group)
 {
     hier_group *h = group->state;
@@ -191,8 +193,8 @@ static bool hier_close(transport_group *group)
     return true;
 }
 
-/* fail: at once in this host's memory, so that no later call of this rank reaches a peer before the
- * news; shm tells MPI, whose thread takes its time. */
+/* fail: first record the failure in this host's memory, so that no later call of this rank reaches
+ * a peer before the failure does. shm then tells mpi, whose thread is slower. */
 const comm_transport hier_transport = {.name = "shm+mpi",
                                        .shares = true,
                                        .carries_host = true,

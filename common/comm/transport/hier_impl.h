@@ -1,28 +1,28 @@
-/* hier_impl.h -- what the two halves of the hier transport share; internal.
+/* hier_impl.h -- declarations that the two files of the hier transport share; internal.
  *
- * hier.c      the transport and its groups
- * hier_run.c  the collectives that know of hosts */
+ * hier.c       the transport and its groups
+ * hier_run.c   the collectives that distinguish hosts */
 #pragma once
 #include "common/comm/transport_help.h"
 
-/* A host's sum for one rank. */
+/* A host's sum of its ranks' contributions to one rank. */
 typedef struct hier_sum {
     grad_acc acc;
     sum_run run;
-    size_t skip_bytes; /* where the rank's slice begins in what a peer shows */
-    void *rounded;     /* what is sent of it when that is a copy, else NULL */
+    size_t skip_bytes; /* where that rank's slice begins in the memory that a peer shows */
+    void *rounded;     /* the bf16 copy that is sent in its place; else NULL */
 } hier_sum;
 
 typedef struct hier_group {
-    comm_team team;         /* of this host's L ranks */
+    comm_team team;         /* this host's L ranks */
     transport_group *local; /* shm between them */
-    int hosts, host;        /* H and this one */
+    int hosts, host;        /* H and the number of this one */
 
-    hier_sum sum[]; /* [hosts] scratch of the reduce-scatter being issued: of the rank on each host
-                       that has this local rank */
+    hier_sum sum[]; /* [hosts] scratch of the reduce-scatter being issued: the sum for the rank on
+                       each host that has this rank's local rank */
 } hier_group;
 
-/* hier_all_gather, hier_reduce_scatter -- the table's functions of these names: transport.h. */
+/* hier_all_gather, hier_reduce_scatter -- the functions of a comm_transport with these names. */
 fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
                             size_t slice_bytes);
 fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_call *call,

@@ -1,35 +1,36 @@
-/* hier_parts.h -- what the hier transport asks of the two that it is made of, besides their tables:
- * of shm, groups of shared memory among some of the ranks that can talk to each other; of both,
- * word of failures. */
+/* hier_parts.h -- functions of shm and mpi that the hier transport calls besides their tables: shm
+ * groups among some of the ranks that can talk to each other, and notification of failures. */
 #pragma once
 #include "common/comm/transport.h"
 
 /* ---- shm ------------------------------------------------------------------------------------ */
 
-/* shm_open_among -- a group of `host`, the ranks on this host among those of `talk`, when every
- * rank of every host can map its peers' memory; else *out is NULL, on all. collective over talk,
- * which carries host calls */
+/* shm_open_among -- a group of `host`, the ranks of `talk` on this host. If some rank of any host
+ * cannot map its peers' memory, *out is NULL on all ranks. collective over talk, which carries host
+ * calls */
 fsdp_status shm_open_among(transport_group *talk, const comm_team *host, transport_group **out);
-/* shm_split -- the same in a job that is joined already: the transport's own split, for which any
- * group serves over which its ranks can talk. */
+/* shm_split -- shm_open_among in a job that was already joined. It is the transport's own split;
+ * talk may be any group that has the ranks of `host`. */
 fsdp_status shm_split(transport_group *talk, const comm_team *host, transport_group **out);
 
-/* shm_on_failure -- `tell` is called once when this process learns that its host's job has failed,
- * the failure being the calling thread's record; NULL: nobody. Set it before the job begins. Who is
- * told also reports a timeout's last calls. */
+/* shm_on_failure -- have `tell` called once when this process learns that its host's job has
+ * failed, with the failure as the calling thread's record; NULL: call nothing. Set it before the
+ * job begins. `tell` must then also report the last calls of a timeout. */
 void shm_on_failure(void (*tell)(void));
-/* shm_tell -- the record of this thread becomes the failure of its host's job, unless there is one
+/* shm_tell -- make this thread's record the failure of its host's job, unless the job has one
  * already. */
 void shm_tell(void);
 
 /* ---- mpi ------------------------------------------------------------------------------------ */
 
-/* mpi_fail -- the mpi transport ends with this thread's record, and all its ranks hear of it. Does
- * not wait. */
+/* mpi_fail -- fail the mpi transport with this thread's record; all its ranks are told. Does not
+ * wait. */
 void mpi_fail(void);
-/* mpi_on_failure -- `tell` is called when the mpi transport fails (or has failed), the failure
- * being the calling thread's record; NULL: not any more, and no call is on its way. */
+/* mpi_on_failure -- have `tell` called when the mpi transport fails, or now if it has failed, with
+ * the failure as the calling thread's record. NULL: stop; on return no call of the old function is
+ * running. */
 void mpi_on_failure(void (*tell)(void));
-/* mpi_speak_last -- a call on this group of mpi waits a moment longer than others: a rank that
- * misses one of its own host knows better who is late than those on other hosts, who await both. */
+/* mpi_speak_last -- calls on this mpi group time out a moment later than others. If a rank is late,
+ * its peers on the same host then report it first. They know which rank is late; ranks of other
+ * hosts wait for all of them. */
 void mpi_speak_last(transport_group *group);

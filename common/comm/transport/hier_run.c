@@ -1,16 +1,16 @@
-/* hier_run.c -- the collectives that know of hosts; see hier.c.
+/* hier_run.c -- the collectives that distinguish hosts; see hier.c.
  *
- *   reduce-scatter, issued at once: sums inside the host (peers read in `local`)
- *   -> rounded, in bf16 -> exchange between hosts -> pushes
+ *   reduce-scatter, all issued at once: sums inside the host (in `local`, reading peers' memory)
+ *   -> in bf16 a rounded copy -> exchange between hosts -> pushes
  *
- * Everything is a composition of calls on the two groups of a hier_group, in the order of the
+ * Each collective is a sequence of calls on the two groups of a hier_group, in the order of the
  * caller's stream. */
 #include <string.h>
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
 #include "common/comm/transport/hier_impl.h"
 
-/* The rank on a host that has this local rank. */
+/* The rank on `host` that has this rank's local rank. */
 static int rank_on(const hier_group *h, int host)
 {
     return host * h->team.size + h->team.rank;
@@ -18,8 +18,8 @@ static int rank_on(const hier_group *h, int host)
 
 /* ---- all-gather ------------------------------------------------------------------ */
 
-/* What the peers of the host have got from other hosts. A peer shows the slices of its local rank,
- * from the first to the last, with others between them that are not read. */
+/* Copy the slices that peers of the host received from other hosts. A peer shows the range from the
+ * first to the last slice of its local rank; the other slices in that range are not read. */
 typedef struct spread_args {
     char *recv;
     size_t slice_bytes;
@@ -36,7 +36,7 @@ static size_t slice_at(const spread_args *a, int host, int local_rank)
     return (size_t)(host * a->ranks + local_rank) * a->slice_bytes;
 }
 
-/* All slices of the hosts first ... last-1. */
+/* The slices of all ranks of hosts first ... last-1. */
 static mem_access slices_of(const spread_args *a, int first, int last)
 {
     return (mem_access){a->recv + slice_at(a, first, 0),
@@ -93,7 +93,7 @@ fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *
         parts[p] = mine;
         parts[p].recv = to + (size_t)(h->host * h->team.size + p) * slice_bytes;
     }
-    TRY(transport_pass(h->local, s, call, parts, NULL)); /* also the meeting */
+    TRY(transport_pass(h->local, s, call, parts, NULL)); /* this is also the meeting */
     parts = transport_parts(group->below);
     for (int k = 0; k < h->hosts; k++) {
         parts[rank_on(h, k)] = mine;
@@ -111,9 +111,9 @@ static int log2_of(int n)
     return (n & (n - 1)) == 0 ? __builtin_ctz((unsigned)n) : -1;
 }
 
-/* Whether a host's contributions may be added up before they are pushed as one node: always in fast
- * mode, else where they are a whole subtree, since the next node of a larger level can be pushed
- * when nothing of a smaller one waits. The same on all ranks. */
+/* Whether a host's contributions may be added up and pushed as one node. In fast mode always;
+ * otherwise if they are a whole subtree: a node of a larger level can only be pushed when no node
+ * of a smaller level waits. The same on all ranks. */
 static bool may_sum(const hier_group *h, const grad_acc *acc, int level)
 {
     if (acc->mode == GRAD_ACC_FAST)
@@ -127,7 +127,7 @@ static bool may_sum(const hier_group *h, const grad_acc *acc, int level)
     return true;
 }
 
-/* In the task of the exchange, on the sums of all hosts. */
+/* Runs in the task of the exchange, on the sums for all hosts. */
 static fsdp_status sums_add(const void *ctx, const void *const *from, int n_threads)
 {
     const hier_group *h = ctx;
@@ -147,8 +147,8 @@ static fsdp_status sums_add(const void *ctx, const void *const *from, int n_thre
     return status;
 }
 
-/* Begin the sums for the ranks with this local rank, one a host. They were empty, so no vector is
- * left over. */
+/* Begin the sums for the ranks with this local rank, one per host. The accumulators are empty, so
+ * there are no surplus vectors. */
 static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scatter *x)
 {
     hier_group *h = group->state;
@@ -166,8 +166,8 @@ static fsdp_status sums_begin(transport_group *group, stream *s, const comm_scat
     return FSDP_OK;
 }
 
-/* First half: add up what the ranks of this host have for the ranks with this local rank. A peer
- * shows all that it sends. */
+/* First half: add up the contributions of this host's ranks to the ranks with this local rank. A
+ * peer shows all of its send. */
 static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *call,
                             const comm_scatter *x)
 {
@@ -190,8 +190,8 @@ static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *
     return status;
 }
 
-/* What goes over the network: the sums, or in bf16 a copy (which is exact: they are rounded). A
- * host's contributions make one node, which stands in the highest slot of its run. */
+/* Make the data for the network: the sums themselves, or in bf16 a copy (exact, because the sums
+ * are rounded). A host's contributions make one node, which is in the highest slot of its run. */
 static fsdp_status sums_round(transport_group *group, stream *s, const comm_scatter *x)
 {
     hier_group *h = group->state;
@@ -211,7 +211,7 @@ static fsdp_status sums_round(transport_group *group, stream *s, const comm_scat
     return FSDP_OK;
 }
 
-/* Second half: the sums go to where they belong, those that come are pushed in order of hosts. */
+/* Second half: send each sum to its rank, and push the received sums in order of hosts. */
 static fsdp_status sums_push(transport_group *group, stream *s, const comm_call *call,
                              const comm_scatter *x, const comm_sum *sum)
 {
@@ -243,7 +243,7 @@ fsdp_status hier_reduce_scatter(transport_group *group, stream *s, const comm_ca
     GOTO_ON_FAIL(status, sums_round(group, s, x), out);
     int level = acc->mode == GRAD_ACC_FAST ? x->level : x->level + log2_of(h->team.size);
     GOTO_ON_FAIL(status, sum_run_begin(acc, s, level, h->hosts, &sum.run), out);
-    acc->n_pushed += group->team->size - h->hosts; /* it counts contributions */
+    acc->n_pushed += group->team->size - h->hosts; /* n_pushed counts contributions */
     status = sums_push(group, s, call, x, &sum);
     sum_run_end(&sum.run, s);
 out:

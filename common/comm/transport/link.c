@@ -1,25 +1,25 @@
-/* link.c -- a slower network, simulated: over any transport, without root.
+/* link.c -- simulate a slower network, over any transport and without root.
  *
  *   FSDP_LINK=1Gbit,50us[,ranks-per-host] -> open_over -> the transport below moves the data, then
  *   the stream sleeps until the network would have moved it ... split ... -> close
  *
- * Every rank has a network interface (NIC) of its own; with ranks-per-host k, world ranks 0..k-1
- * share one, k..2k-1 the next, and what they send each other is free. A NIC sends and receives at
- * the rate, at once. It serves the calls of a group that was opened and of all its splits, on
- * whatever stream, one after the other.
+ * Every rank has its own network interface (NIC). If ranks-per-host is k, world ranks 0..k-1 share
+ * one, k..2k-1 the next, and data between ranks of one NIC costs nothing. A NIC sends and receives
+ * at the same time, each at the given rate. It serves the calls of the opened group and of all its
+ * splits, on any stream, one after the other.
  *
- * A call begins to use the NIC when the transport below has done its part, which waits for the last
- * rank. It ends when the NIC has sent and received the call's bytes, and the latency later. The
- * bytes are those that the transport below moves to and from ranks of other hosts: shm and mpi send
- * every rank its part, shm+mpi sends a slice to a host once. (A reduce-scatter whose parts shm+mpi
- * forwards counts as if it had summed them first.)
+ * A call begins to use the NIC when the transport below has finished, which waits for the last
+ * rank. The call ends when the NIC has sent and received its bytes, plus the latency. The bytes are
+ * those that the transport below moves to and from ranks of other hosts: shm and mpi send every
+ * rank its part, shm+mpi sends a slice to a host once. (A reduce-scatter whose contributions
+ * shm+mpi forwards counts as if it had added them first.)
  *
  * Worked example, 1 Gbit/s and 50 us, W=4: an all-gather of 4 MB slices receives 12 MB, so it takes
  * 12e6*8/1e9 s + 50 us = 96.05 ms. With k=2 only 8 MB come from the other host, but the host's two
  * ranks share its NIC: 16 MB, 128.05 ms.
  *
- * Bookings are in the time of the model, so that the oversleep of one call does not delay the next
- * one in the queue. Calls of hosts take the time that they take. */
+ * Bookings are in the model's time, so that a sleep that ends late does not delay the next call in
+ * the queue. Host calls are not slowed down. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,29 +27,30 @@
 #include <sys/prctl.h>
 #include "common/comm/transport/shm_impl.h"
 
-static const double NAP_S = 0.1;      /* a rank asleep hears of a failure as soon */
-static const double PATIENCE_S = 0.2; /* at a close after a failure: two naps */
+static const double NAP_S = 0.1;      /* a sleeping rank notices a failure within this time */
+static const double PATIENCE_S = 0.2; /* for tasks at a close after a failure: two naps */
 
 typedef struct link_spec {
     double bytes_per_s, latency_s;
     int ranks_per_host;
 } link_spec;
 
-/* Until when a NIC is booked, by clock_now_s. In memory that the ranks of a host share. */
+/* The times until which a NIC is booked, by clock_now_s. In memory shared by the ranks of a
+ * simulated host. */
 typedef struct link_nic {
     _Atomic double sends_until_s, receives_until_s;
 } link_nic;
 
 typedef struct link_group {
-    comm_transport table; /* of this group: it offers what the transport below does */
+    comm_transport table; /* this group's: has the functions of the transport below */
     char name[24];
     link_spec spec;
-    link_nic *nic; /* of the group that was opened; its splits borrow it */
+    link_nic *nic; /* owned by the opened group; its splits borrow it */
 } link_group;
 
-/* ---- what FSDP_LINK says -------------------------------------------------------------------- */
+/* ---- parsing FSDP_LINK ---------------------------------------------------------------------- */
 
-/* In seconds, or in bytes; 0: there is no such unit. */
+/* The unit's value in seconds or bytes; 0: there is no such unit. */
 static double unit_value(const char *name)
 {
     static const struct {
@@ -63,7 +64,7 @@ static double unit_value(const char *name)
     return 0;
 }
 
-/* Signs, blanks and exponents, which sscanf takes, are no part of it. */
+/* Parse FSDP_LINK. Reject signs, blanks and exponents, which sscanf accepts. */
 static bool spec_read(const char *text, link_spec *spec)
 {
     double rate, latency;
@@ -97,7 +98,8 @@ static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
 
 /* ---- the network ---------------------------------------------------------------------------- */
 
-/* Book `takes_s` of a NIC's direction, not before from_s; returns when it has done that. */
+/* Book `takes_s` of one direction of a NIC, from from_s or later; returns the end of the
+ * booking. */
 static double book(_Atomic double *until_s, double from_s, double takes_s)
 {
     double before_s = atomic_load(until_s), end_s;
@@ -107,7 +109,8 @@ static double book(_Atomic double *until_s, double from_s, double takes_s)
     return end_s;
 }
 
-/* Returns early when the group has failed. The kernel is asked not to round the wake-up. */
+/* Sleep until end_s, or until the group has failed. The kernel is asked not to round the
+ * wake-up. */
 static fsdp_status sleep_until(transport_group *below, double end_s)
 {
     fsdp_status status = FSDP_OK;
@@ -118,11 +121,11 @@ static fsdp_status sleep_until(transport_group *below, double end_s)
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
         status = transport_failed(below);
     }
-    prctl(PR_SET_TIMERSLACK, 0UL); /* as it was */
+    prctl(PR_SET_TIMERSLACK, 0UL); /* back to the default */
     return status;
 }
 
-/* What a call moves between this rank's host and others. */
+/* The bytes that a call moves between this rank and ranks of other simulated hosts. */
 typedef struct crossing {
     size_t sent_bytes, received_bytes;
 } crossing;
@@ -138,7 +141,8 @@ static double cross_end_s(const link_group *g, const crossing *x)
     return end_s + g->spec.latency_s;
 }
 
-/* In the stream's thread, after the call below. To a watch it is one more part of the call. */
+/* Runs in the stream's thread, after the call below. A watch sees it as one more part of the
+ * call. */
 static fsdp_status cross_run(const comm_task *t, int n_threads)
 {
     const void *x = t->parts + t->group->team->size;
@@ -146,7 +150,7 @@ static fsdp_status cross_run(const comm_task *t, int n_threads)
     return sleep_until(t->group->below, cross_end_s(t->group->state, x));
 }
 
-/* Whether rank r of the group is on another of the simulated hosts. */
+/* Whether rank r of the group is on another simulated host. */
 static bool is_across(const transport_group *group, int r)
 {
     const comm_team *t = group->team;
@@ -154,7 +158,7 @@ static bool is_across(const transport_group *group, int r)
     return comm_world_rank(t, r) / k != comm_world_rank(t, t->rank) / k;
 }
 
-/* The call below has been issued: let the stream take the time that its parts take. */
+/* After the call below was issued, let the stream sleep for the time that its parts need. */
 static fsdp_status cross(transport_group *group, stream *s, const comm_call *call,
                          const comm_part *parts)
 {
@@ -179,8 +183,8 @@ static fsdp_status link_exchange(transport_group *group, stream *s, const comm_c
     return cross(group, s, call, parts);
 }
 
-/* Whether a whole collective of shm+mpi brings something from rank r here: from the rank with the
- * same local rank on each host. Simulated hosts that cut real ones in pieces: from every rank. */
+/* Whether a whole collective of shm+mpi receives data from rank r here: from the ranks with this
+ * local rank. If the simulated hosts do not consist of whole real ones, from every rank. */
 static bool is_peer(const transport_group *group, int r)
 {
     int k = ((const link_group *)group->state)->spec.ranks_per_host;
@@ -223,14 +227,14 @@ static bool link_close(transport_group *group)
 {
     link_group *g = group->state;
     if (!transport_drain(group, PATIENCE_S))
-        return true; /* some stream's task may come back to it: it stays */
+        return true; /* a stream's task may still use it, so it is leaked */
     if (group->team->number == 0)
         munmap(g->nic, sizeof *g->nic);
     free(g);
     return true;
 }
 
-/* A group of *team over `below`, which becomes its own when there is no error. */
+/* Make a group of *team over `below`; the new group owns it if there is no error. */
 static fsdp_status link_new(const comm_team *team, transport_group *below, const link_spec *spec,
                             link_nic *nic, transport_group **out)
 {
@@ -267,7 +271,7 @@ static fsdp_status link_split(transport_group *group, const comm_team *child, tr
     return status;
 }
 
-/* The NIC of this rank's host, which the host's first rank makes. */
+/* Map the NIC of this rank's simulated host; the host's first rank makes it. */
 static fsdp_status nic_open(transport_group *talk, int ranks_per_host, link_nic **nic)
 {
     int rank = talk->team->rank, first = rank / ranks_per_host * ranks_per_host;

@@ -5,8 +5,8 @@
  *
  * A collective on a stream is a task of that stream: it hands an operation to the progress thread
  * and sleeps until the operation is done. So operations of several streams are in flight at once
- * and finish in any order; ranks need not reach them in the same real-time order. A build without
- * MPI has no_mpi.c instead. */
+ * and finish in any order; ranks need not reach them in the same order in time. A build without MPI
+ * has no_mpi.c in its place. */
 #include "common/comm/transport/mpi_impl.h"
 #include <math.h>
 #include <signal.h>
@@ -16,8 +16,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static const double CLOSE_PATIENCE_S = 10;   /* without any progress */
-static const double FINALIZE_PATIENCE_S = 5; /* when all ranks have come to MPI_Finalize */
+static const double CLOSE_PATIENCE_S = 10;   /* for the progress thread to answer */
+static const double FINALIZE_PATIENCE_S = 5; /* after all ranks have reached MPI_Finalize */
 static const double LATER_S = 0.5;           /* see mpi_speak_last */
 
 /* ---- exchange ------------------------------------------------------------------------------ */
@@ -77,7 +77,7 @@ static fsdp_status mpi_exchange(transport_group *group, stream *s, const comm_ca
 
 /* ---- groups -------------------------------------------------------------------------------- */
 
-/* group NULL: of all ranks, a group also when it is of one rank. */
+/* group NULL: make the group of all ranks, even if there is only one. */
 static fsdp_status mpi_split(transport_group *group, const comm_team *team, transport_group **out)
 {
     mpi_group *parent = group != NULL ? group->state : NULL, *g = calloc(1, sizeof *g);
@@ -114,10 +114,10 @@ void mpi_speak_last(transport_group *group)
     ((mpi_group *)group->state)->later_s = LATER_S;
 }
 
-/* MPI_Finalize waits for all ranks, which may be many on few cores: it has a call's time. Over TCP
- * it can hang for good: MPICH 4.0.2 flushes UCX connections while peers that are done with theirs
- * no longer answer (seen in one exit of six on a link of 300 Mbit/s). By then every rank has done
- * its work, so that wait is bounded. */
+/* MPI_Finalize waits for all ranks, which may be many on few cores, so it gets the time of a call.
+ * Over TCP it can hang forever: MPICH 4.0.2 flushes UCX connections while peers that have closed
+ * theirs no longer answer (seen in one exit of six on a link of 300 Mbit/s). Once all ranks have
+ * reached MPI_Finalize their work is done, so from then on the wait is short. */
 static void engine_stop(double patience_s)
 {
     mpi_engine *e = &mpi_shared;
@@ -144,12 +144,12 @@ static bool mpi_close(transport_group *group)
 {
     mpi_group *g = group->state;
     double timeout_s = g->team->timeout_s;
-    /* with a dead engine no task does anything any more: nobody need wait for them */
+    /* on a dead engine tasks do nothing, so do not wait for them */
     bool unused = transport_drain(group, 0);
     mpi_operation *op = mpi_operation_new(OP_CLOSE, g, 0);
     if (op == NULL || mpi_operation_run(op, CLOSE_PATIENCE_S) != FSDP_OK)
         unused = false;
-    if (unused) /* else some stream's task may come back to it: it stays */
+    if (unused) /* else a stream's task may still use it, so it is leaked */
         free(g);
     pthread_mutex_lock(&mpi_shared.lock);
     bool last = --mpi_shared.n_groups == 0;
@@ -166,15 +166,15 @@ static void mpi_abort(transport_group *group, int exit_code)
     if (op == NULL)
         return;
     op->exit_code = exit_code;
-    /* MPI_Abort does not return. If it hangs, the front ends the process. */
+    /* MPI_Abort does not return. If it hangs, comm_abort ends the process. */
     (void)mpi_operation_run(op, 5);
 }
 
 /* ---- start --------------------------------------------------------------------------------- */
 
-/* MPICH's UCX takes about 4 MB of /dev/shm per rank and fails without it (16 ranks in a container's
- * usual 64 MB). When it is tight, or cannot be written at all, leave out the transport that lives
- * there: System V segments, which /dev/shm does not bound, serve as well. A setting of the user's
+/* MPICH's UCX needs about 4 MB of /dev/shm per rank and fails without it (16 ranks in a container's
+ * usual 64 MB). If /dev/shm is short of space or cannot be written, disable UCX's transport that
+ * uses it. UCX then uses System V segments, which /dev/shm does not limit. A value set by the user
  * wins. */
 static void choose_transports(void)
 {
@@ -186,7 +186,8 @@ static void choose_transports(void)
         setenv("UCX_TLS", "^posix", 0);
 }
 
-/* Ask the kernel to end this process with its parent (the launcher), also if it just ended. */
+/* Ask the kernel to end this process when its parent (the launcher) ends, and end it now if the
+ * parent has just ended. */
 static void die_with_parent(void)
 {
     pid_t parent = getppid();
@@ -202,7 +203,7 @@ static size_t chunk_from_env(void)
     return bytes > 0 && bytes <= 1 << 30 ? (size_t)bytes : (size_t)1 << 30;
 }
 
-/* The thread is created with all signals blocked: they belong to the caller's threads. */
+/* Create the thread with all signals blocked, so that the caller's threads receive them. */
 static fsdp_status engine_start(double timeout_s)
 {
     mpi_engine *e = &mpi_shared;
@@ -240,7 +241,7 @@ static fsdp_status engine_start(double timeout_s)
     return status;
 }
 
-/* A launcher of another MPI starts ranks that each believe to be alone. */
+/* If the launcher belongs to another MPI, each rank sees itself as the only one. */
 static fsdp_status launcher_check(void)
 {
     int launched = comm_launched_ranks();

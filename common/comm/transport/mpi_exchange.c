@@ -1,14 +1,14 @@
-/* mpi_exchange.c -- one exchange in MPI: posting its messages, testing them, comparing descriptors.
+/* mpi_exchange.c -- one exchange in MPI: post its messages, test them, compare descriptors.
  *
  *   mpi_exchange_post -> mpi_exchange_test ... until all is done       (progress thread only)
  *
- * An exchange is a set of MPI_Isend / MPI_Irecv between every pair that has something to say, cut
- * into chunks that fit an int. The tag comes from the call's number, so operations may be posted in
- * any order.
+ * An exchange is a set of MPI_Isend / MPI_Irecv between every pair of ranks that has data to move,
+ * cut into chunks that fit an int. The tag is made from the call's number, so operations may be
+ * posted in any order.
  *
- * Disagreement. With every call its descriptor goes to the next rank, and the previous rank's is
- * compared. Data of a wrong length (MPI_ERR_TRUNCATE, or a short message) is held back for a
- * moment, because the descriptor explains it better. */
+ * Disagreement. Each call sends its descriptor to the next rank, which compares it with its own. An
+ * error about data of a wrong length (MPI_ERR_TRUNCATE, or a short message) is held back for a
+ * moment, because the descriptor gives a better explanation. */
 #include "common/comm/transport/mpi_impl.h"
 #include "common/base/recycle.h"
 
@@ -16,7 +16,7 @@
 enum { TAG_SEQS = 8191, TAG_DATA = 0 /* phase 0; 1 is phase 1 */, TAG_DESC = 2 };
 enum { REQ_DESC_OUT = 0, REQ_DESC_IN = 1, REQ_FIRST_RECEIVE = 2 };
 
-static const double HELD_ERROR_S = 1.0; /* how long a descriptor may be later than the data */
+static const double HELD_ERROR_S = 1.0; /* how long to wait for a descriptor after wrong data */
 
 fsdp_status mpi_explain(int code, const char *what)
 {
@@ -64,8 +64,8 @@ static bool requests_alloc(mpi_operation *op)
     return true;
 }
 
-/* Post `bytes` from or to one peer as requests *next ...; chunks keep their order by MPI's rule
- * that messages of one pair and tag do not overtake. */
+/* Post `bytes` from or to one peer as requests *next ...; the chunks stay in order, because in MPI
+ * messages of one pair and tag do not overtake each other. */
 static int message_post(mpi_operation *op, int *next, bool receive, int peer, char *at,
                         size_t bytes)
 {
@@ -104,7 +104,7 @@ static int desc_post(mpi_operation *op)
     return rc;
 }
 
-/* Everyone starts with its neighbour, so that no rank is everybody's first target. */
+/* Each rank starts with its neighbour, so that not all ranks send to the same one first. */
 static int data_post(mpi_operation *op)
 {
     const comm_team *t = op->group->team;
@@ -134,8 +134,8 @@ fsdp_status mpi_exchange_post(mpi_operation *op)
 
 /* ---- testing ------------------------------------------------------------------------------- */
 
-/* A message of another length than expected (-1: a greater one): remember it, a descriptor may
- * explain it. */
+/* A message has another length than expected (-1: it is longer). Hold the error back, because a
+ * descriptor may explain it. */
 static void data_hold(mpi_operation *op, int index, int got_bytes)
 {
     if (op->held_since_s > 0)
@@ -177,8 +177,8 @@ static fsdp_status request_done(mpi_operation *op, int index, const MPI_Status *
     return FSDP_OK;
 }
 
-/* Test the operation once. *moved: something completed. *all_done: everything has. On failure the
- * record of this thread says why. */
+/* Test the operation once. *moved: a message completed. *all_done: all have. On failure this
+ * thread's record says why. */
 fsdp_status mpi_exchange_test(mpi_operation *op, bool *moved, bool *all_done)
 {
     int n_done = 0;

@@ -1,7 +1,7 @@
 /* mpi_operation.c -- the engine's state, and operations handed to the progress thread.
  *
- *   mpi_operation_new -> mpi_operation_run (a caller's thread sleeps) ... mpi_operation_finish (the
- *   progress thread) -> the caller has the result */
+ *   mpi_operation_new -> mpi_operation_run (the caller's thread sleeps) ...
+ *   -> mpi_operation_finish (progress thread) -> the caller has the result */
 #include "common/comm/transport/mpi_impl.h"
 #include "common/base/recycle.h"
 

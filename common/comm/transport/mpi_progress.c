@@ -1,16 +1,17 @@
-/* mpi_progress.c -- the one thread that talks to MPI.
+/* mpi_progress.c -- the one thread that calls MPI.
  *
- *   MPI_Init_thread -> loop: take operations, post them, test all that is active, watch
+ *   MPI_Init_thread -> loop: take operations, post them, test the active ones, watch
  *   -> MPI_Finalize
  *
- * Messages are never waited for in MPI: what is active is tested in turn with a growing pause,
- * because MPICH's waiting burns the core that a peer needs [measured: a barrier of 4 ranks on 2
- * cores, 8 ms].
+ * The thread never waits for a message inside MPI. It tests the active operations in turn, with
+ * growing pauses, because MPICH's waits keep a core busy that a peer needs [measured: a barrier of
+ * 4 ranks on 2 cores, 8 ms].
  *
- * Failure. A rank that fails tells all others in a notice, for which each has a receive posted from
- * the start; a rank that hears one fails too and answers with its own. A rank gives its callers'
- * buffers back when it has heard all: so every rank reports before the first one ends (the launcher
- * kills the others then), and nobody still reads a peer's memory that has been freed. */
+ * Failure. A rank that fails sends a notice to all others. Each rank has posted a receive for
+ * notices from the start; a rank that receives one fails too and answers with its own. A rank gives
+ * buffers back to their callers after it has received all notices. So every rank reports before the
+ * first one ends (the launcher then kills the others), and no rank still reads memory that a peer
+ * has freed. */
 #include "common/comm/transport/mpi_impl.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -19,12 +20,12 @@
 
 /* The pause between tests: none, then a yield, then sleeps from the shortest to the longest. */
 enum { BURST_TESTS = 5, YIELD_TESTS = 15, SHORTEST_SLEEP_US = 5, LONGEST_SLEEP_US = 100 };
-enum { IDLE_SLEEP_US = 100000 }; /* nothing active: only peers' notices can come */
+enum { IDLE_SLEEP_US = 100000 }; /* nothing active: only notices can arrive */
 enum { WATCH_EVERY_TESTS = 32 };
 
 static const double NOTICES_S = 2.0; /* how long a failing rank waits for its peers' notices */
-/* Then, for peers that are still hearing the last one: while they do, MPI may go on reading this
- * rank's buffers, and UCX ends a process that reads what is no longer there. */
+/* A further wait for peers that are still receiving their last notice. Until then MPI may read this
+ * rank's buffers, and UCX ends a process that reads memory that is gone. */
 enum { GRACE_MS = 400 };
 
 /* ---- failure ------------------------------------------------------------------------------- */
@@ -45,7 +46,7 @@ static void notice_listen(void)
               e->notice_comm, &e->notice_recv);
 }
 
-/* Whether a peer's notice has come since the last call; it is in notice_in then. */
+/* Whether a peer's notice has arrived since the last call; if so, it is in notice_in. */
 static bool notice_came(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -57,7 +58,7 @@ static bool notice_came(void)
     return true;
 }
 
-/* Tell every rank why, and hear the same of every rank. */
+/* Send the reason to every rank, and receive a notice from every rank. */
 static void notices_exchange(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -85,9 +86,9 @@ static void notices_exchange(void)
     nanosleep(&(struct timespec){.tv_nsec = GRACE_MS * 1000000L}, NULL);
 }
 
-/* The transport is dead from here on, for the reason in this thread's error record. While notices
- * go round the active operations' buffers are still ours; after that MPI is not called again, so
- * what is posted stays as it is. */
+/* Mark the transport dead, for the reason in this thread's error record. Active operations keep
+ * their buffers until the notices are exchanged. After that MPI is not called again, so messages
+ * that were posted stay as they are. */
 static void engine_kill(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -169,7 +170,7 @@ static void operation_expire(mpi_operation *op)
     engine_kill();
 }
 
-/* Peers' notices, and calls that wait too long. */
+/* Look for peers' notices and for calls that have waited too long. */
 static void watch(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -200,7 +201,7 @@ static MPI_Comm parent_of(const mpi_operation *split)
     return split->group != NULL ? split->group->comm : MPI_COMM_WORLD;
 }
 
-/* Blocking, but all ranks have just met: nothing else is waited for. */
+/* MPI_Comm_split blocks, but all ranks have just met, so it does not wait for anything else. */
 static void split_run(mpi_operation *op)
 {
     MPI_Comm made = MPI_COMM_NULL;
@@ -219,8 +220,9 @@ static void split_run(mpi_operation *op)
     mpi_operation_finish(op, NULL);
 }
 
-/* MPI_Comm_split blocks, so this thread calls it only when all ranks have come. Until then it can
- * hear that one will not come, and make the calls that one needs before it comes. */
+/* MPI_Comm_split blocks, so this thread calls it only after all ranks have come. Until then it can
+ * receive a notice that a rank will not come, and run the calls that a rank makes before it
+ * comes. */
 static void split_start(mpi_operation *op)
 {
     mpi_engine *e = &mpi_shared;
@@ -234,7 +236,7 @@ static void split_start(mpi_operation *op)
     mpi_operation_finish(op, fsdp_error_get());
 }
 
-/* Returns whether all ranks have come, and with them the group. */
+/* Run a split that all ranks have reached; returns whether it did. */
 static bool split_test(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -266,7 +268,7 @@ static void close_run(mpi_operation *op)
     mpi_operation_finish(op, NULL);
 }
 
-/* What ended the job was seen elsewhere: in the memory that the ranks of this host share. */
+/* A failure that was found elsewhere: in the memory that the ranks of this host share. */
 static void fail_run(mpi_operation *op)
 {
     fsdp_error_set(&op->error);
@@ -278,8 +280,8 @@ static void fail_run(mpi_operation *op)
 
 /* ---- the thread ---------------------------------------------------------------------------- */
 
-/* What has been handed over, in order; pauses first as long as nothing has completed for n_quiet
- * tests. A new operation ends the pause. */
+/* Take the operations handed over, in order. Pause first if nothing has completed for n_quiet
+ * tests; a new operation ends the pause. */
 static mpi_operation *inbox_take(int n_quiet)
 {
     mpi_engine *e = &mpi_shared;
@@ -328,7 +330,7 @@ static void operation_start(mpi_operation *op)
         START[op->kind](op);
 }
 
-/* MPI must be ended by the thread that started it, so it is this one. */
+/* Runs on this thread because MPI must be ended by the thread that started it. */
 static fsdp_status transport_start(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -354,7 +356,8 @@ static fsdp_status transport_start(void)
     return FSDP_OK;
 }
 
-/* In order when nothing failed; else MPI is left as it is, since ending it would wait for peers. */
+/* End MPI if nothing has failed. After a failure leave it as it is: ending it would wait for
+ * peers. */
 static void transport_end(void)
 {
     mpi_engine *e = &mpi_shared;
@@ -364,10 +367,10 @@ static void transport_end(void)
             MPI_Wait(&e->notice_recv, MPI_STATUS_IGNORE);
         }
         MPI_Comm_free(&e->notice_comm);
-        MPI_Barrier(MPI_COMM_WORLD); /* from here on every rank is ending: see engine_stop */
+        MPI_Barrier(MPI_COMM_WORLD); /* every rank has reached its end now: see engine_stop */
         atomic_store(&e->finalizing, true);
         MPI_Finalize();
-        free(e->notice_sends); /* else MPI may still read the notices */
+        free(e->notice_sends); /* after a failure MPI may still read the notices */
     }
 }
 
@@ -375,7 +378,7 @@ void *mpi_progress_main(void *arg)
 {
     mpi_engine *e = &mpi_shared;
     pthread_setname_np(pthread_self(), "mpi progress");
-    prctl(PR_SET_TIMERSLACK, 1000); /* ns; else every short sleep takes 50 us more */
+    prctl(PR_SET_TIMERSLACK, 1000); /* in ns; by default every short sleep takes 50 us longer */
     fsdp_status status = transport_start();
     mpi_operation_finish(arg, status == FSDP_OK ? NULL : fsdp_error_get());
     if (status != FSDP_OK)

@@ -13,4 +13,4 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
 }
 
 const comm_transport mpi_transport = {.name = "mpi", .open = mpi_open};
-const comm_transport hier_transport = {.name = "shm+mpi"}; /* is opened over mpi only */
+const comm_transport hier_transport = {.name = "shm+mpi"}; /* only opened over mpi */

@@ -1,5 +1,5 @@
-/* self.c -- the transport of one rank: there is nobody to exchange with. The front copies what a
- * rank sends to itself. */
+/* self.c -- the transport of one rank: there are no peers, and the front copies what a rank sends
+ * to itself. */
 #include "common/comm/transport_help.h"
 
 static fsdp_status self_open(comm_team *team, transport_group **out)

@@ -11,8 +11,8 @@
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* Spinning pays only when a waiting rank does not hold the core that its peer needs. A rank that
- * may run on some cores only was bound to them, as its peers are to others. */
+/* Spinning pays only if a waiting rank does not occupy the core that its peer needs. If this rank
+ * may run on only some of the cores, the launcher has bound it to them and its peers to others. */
 static bool cores_for_all(int n_ranks)
 {
     cpu_set_t set;
@@ -21,7 +21,7 @@ static bool cores_for_all(int n_ranks)
     return CPU_COUNT(&set) >= n_ranks || CPU_COUNT(&set) < get_nprocs();
 }
 
-/* The group of *team over `area`, which is unmapped when there is no memory for it. */
+/* Make a group of *team over `area`. On failure `area` is unmapped. */
 static fsdp_status group_new(const comm_team *team, char *area, transport_group **out)
 {
     fsdp_status status = transport_group_new(&shm_transport, team, sizeof(shm_group), out);
@@ -42,8 +42,8 @@ static fsdp_status group_new(const comm_team *team, char *area, transport_group 
     return FSDP_OK;
 }
 
-/* Memory for a new group, whose members are in `talk`: the lowest member makes it. Every rank of
- * talk takes part, also one that needs none. */
+/* Get memory for a new group, whose members are in `talk`; its lowest member makes it. Every rank
+ * of talk takes part, even one that needs no memory. */
 static fsdp_status area_get(transport_group *talk, const comm_team *child, bool needed, char **area)
 {
     shm_shared x = {
@@ -67,7 +67,7 @@ fsdp_status shm_split(transport_group *talk, const comm_team *host, transport_gr
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* A group over `area` that was opened, not split. */
+/* Make a group over `area` that is opened, not split. */
 static fsdp_status open_over_area(const comm_team *team, char *area, transport_group **out)
 {
     TRY(group_new(team, area, out));
@@ -97,7 +97,7 @@ static fsdp_status shm_open_over(transport_group *below, transport_group **out,
     return FSDP_OK;
 }
 
-/* A process that fsdp_run started. */
+/* Open the group of all ranks in a process that fsdp_run started. */
 static fsdp_status shm_start(comm_team *team, transport_group **out)
 {
     comm_run_start run;
@@ -106,7 +106,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
         return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
                           "comm_open: shm: this process was started by neither");
     comm_team_fill(team, run.rank, run.size, run.rank, run.size);
-    if (shm_self.job == NULL) /* the first time: it closes the files */
+    if (shm_self.job == NULL) /* the first time; closes the inherited files */
         TRY(shm_join_launched(team, &run, &area));
     else if (shm_self.world != NULL)
         TRY(area_get(shm_self.world, team, true, &area));
@@ -118,7 +118,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
 
 /* ---- closing -------------------------------------------------------------------------------- */
 
-/* An opened group has been closed; with the last one this process leaves the job. */
+/* An opened group has been closed. When the last one is closed, this process leaves the job. */
 static void leave_job(const transport_group *group)
 {
     shm_process *p = &shm_self;
@@ -127,22 +127,22 @@ static void leave_job(const transport_group *group)
     pthread_mutex_unlock(&p->world_lock);
     if (--p->n_open > 0)
         return;
-    (void)shm_failed(NULL); /* sets died_s if a member has died meanwhile */
+    (void)shm_failed(NULL); /* sets died_s if a member has died in the meantime */
     transport_linger(p->died_s);
     if (shm_failed(NULL) == FSDP_OK)
         atomic_store(&p->job->member[p->team.rank].closed, 1);
     shm_leave();
 }
 
-/* What is below knows nothing of a failure in shared memory: ending it would wait for peers that
- * may be dead. */
+/* Returns false after a failure. The group below does not know of a failure in shared memory, and
+ * closing it would wait for peers that may be dead. */
 static bool shm_close(transport_group *group)
 {
     shm_group *g = group->state;
     bool unused = transport_drain(group, 1), failed = shm_failed(NULL) != FSDP_OK;
     if (g->team->number == 0)
         leave_job(group);
-    if (!unused) /* some stream's task may come back to it: it stays */
+    if (!unused) /* a stream's task may still use it, so it is leaked */
         return !failed;
     munmap(g->area, shm_area_bytes(g->team->size));
     pthread_mutex_destroy(&g->lock);
@@ -151,7 +151,7 @@ static bool shm_close(transport_group *group)
     return !failed;
 }
 
-/* The launcher ends the other ranks when this process ends. */
+/* Only wait, so that other ranks can report: the launcher ends them when this process ends. */
 static void shm_abort(transport_group *group, int exit_code)
 {
     (void)group;

@@ -1,8 +1,9 @@
 /* shm_boot.c -- how the ranks of one host find each other's memory.
  *
- * Over another group: the first rank of the host makes the job and the first area; process and file
- * numbers go round by that group. Where some rank cannot open its peers' files, all agree to stay
- * with it. Started by fsdp_run: the launcher made both, and every rank has inherited them. */
+ * Over another group, the first rank of the host makes the job and the first area, and the ranks
+ * exchange process and file numbers through that group. If some rank cannot open its peers' files,
+ * all agree to stay with that group. Under fsdp_run, the launcher made the job and the area, and
+ * every rank inherits them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 /* ---- joining a job -------------------------------------------------------------------------- */
 
-/* A rank that has not started yet: wait for it as for a late call. */
+/* The wait for a rank that has not started yet. */
 typedef struct start_wait {
     clock_wait waited;
     double timeout_s;
@@ -43,13 +44,13 @@ static fsdp_status open_peer(int peer, double timeout_s)
     if (p->peer[peer].file >= 0)
         return FSDP_OK;
     int err = errno;
-    TRY(shm_failed(NULL)); /* of which the peer may have ended */
+    TRY(shm_failed(NULL)); /* the peer may have ended because of it */
     return fsdp_error(FSDP_ECOMM, "use --comm mpi",
                       "comm_open: rank %d cannot open the memory of rank %d (process %d): %s", mine,
                       theirs, (int)m->share.pid, strerror(err));
 }
 
-/* This process joins the job, whose members are the ranks of *team. */
+/* Join the job, whose members are the ranks of *team. */
 static fsdp_status join(shm_job *job, const comm_team *team)
 {
     shm_process *p = &shm_self;
@@ -96,12 +97,12 @@ void shm_leave(void)
 /* ---- over another group --------------------------------------------------------------------- */
 
 /* The first rank of a host makes the memory of its job, followed by the memory of the first group.
- * Whoever cannot map it makes all hosts stay with MPI. No rank waits for another in shared memory
+ * If any rank cannot map it, all hosts stay with MPI. No rank waits for another in shared memory
  * before all have mapped it. */
 fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
 {
     const shm_shared x = {.label = "comm_open: files",
-                          .first = host->first, /* talk is of all ranks */
+                          .first = host->first, /* talk has all ranks */
                           .bytes = shm_job_bytes(host->size) + shm_area_bytes(host->size),
                           .cannot = {.status = FSDP_ESKIP,
                                      .what = "comm_open: a rank cannot map its host's memory",
@@ -134,7 +135,7 @@ static bool has_bytes(int fd, size_t bytes)
     return fstat(fd, &st) == 0 && (size_t)st.st_size == bytes;
 }
 
-/* The files are the launcher's: some other file of that number would be mapped as well. */
+/* Check that the files are the launcher's: any other file with that number would be mapped too. */
 static fsdp_status check_launch(const comm_run_start *run)
 {
     if (!has_bytes(run->job_fd, shm_job_bytes(run->size)) ||

@@ -1,13 +1,13 @@
 /* shm_call.c -- one call of a rank on the shm transport.
  *
- * One call of a rank (a turn, see shm_sync.h):
- *   begin    describe the call and where its data lies in this rank's entry, post it
+ * A call of a rank (a turn, see shm_sync.h) has four steps:
+ *   begin    describe the call and where its data is in this rank's entry; post the entry
  *   meet     await every peer's entry and compare the calls
- *   read     copy the peers' parts, or work on them where they are (comm_peer_read)
- *   end      tell every peer that it was read; wait until all have read ours
- * Data of up to SHM_INLINE_BYTES travels in the entry itself; then there is nothing to wait for at
- * the end, and a small collective costs one meeting. Larger data is read where comm_alloc put it,
- * once. Other memory is copied into such a block first. */
+ *   read     copy the peers' parts, or work on them in place (comm_peer_read)
+ *   end      tell every peer that its entry was read; wait until all have read this rank's
+ * Data of up to SHM_INLINE_BYTES travels in the entry itself. The end then needs no wait, so a
+ * small collective costs one meeting. Larger data is read once, in the block from comm_alloc. Data
+ * in other memory is first copied into such a block. */
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
 #include "common/comm/transport/shm_impl.h"
@@ -15,14 +15,14 @@
 
 /* ---- layout --------------------------------------------------------------------------------- */
 
-/* The entry of a call, on any rank. */
+/* The entry of a call on a rank. */
 static shm_turn *turn_of(const shm_group *g, int rank, const comm_call *call)
 {
     size_t index = (size_t)rank * SHM_RING + call->number % SHM_RING;
     return (shm_turn *)(void *)(g->area + index * g->turn_bytes);
 }
 
-/* Every number is used once: an all-reduce is two turns. 0 is no turn. */
+/* Turn numbers are unique. An all-reduce takes two turns. 0 is no turn. */
 static unsigned turn_number(const comm_call *call)
 {
     return (unsigned)(2 * call->number) + (unsigned)call->phase;
@@ -30,7 +30,7 @@ static unsigned turn_number(const comm_call *call)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* One call's patience: until the job fails or the call's time is up. */
+/* The patience of one call: it ends when the job fails or the call's time is up. */
 typedef struct call_wait {
     clock_wait waited;
     const comm_team *team;
@@ -49,7 +49,7 @@ static shm_patience patience_of(shm_group *g, call_wait *w)
     return (shm_patience){.over = call_over, .self = w, .spin = g->may_spin ? &g->spin : NULL};
 }
 
-/* Why a wait ended without what it waited for. missing: a list of ranks. */
+/* Returns why a wait failed. missing: a list of ranks. */
 static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const comm_call *call,
                                const char *missing)
 {
@@ -59,7 +59,7 @@ static fsdp_status wait_failed(const shm_group *g, const call_wait *w, const com
     return shm_fail();
 }
 
-/* World ranks whose entry of the turn is not there: "1 3". */
+/* World ranks that have not posted their entry of the turn: "1 3". */
 static void missing_ranks(const shm_group *g, const comm_call *call, char *text, size_t text_bytes)
 {
     const comm_team *t = g->team;
@@ -73,7 +73,7 @@ static void missing_ranks(const shm_group *g, const comm_call *call, char *text,
 
 /* ---- begin ---------------------------------------------------------------------------------- */
 
-/* The bytes that this rank shows, from the first to the last. */
+/* The range of bytes that this rank shows. */
 typedef struct region {
     const char *begin;
     size_t bytes;
@@ -92,8 +92,8 @@ static region region_of(const comm_team *t, const comm_part *parts)
     return (region){begin, (size_t)(end - begin)};
 }
 
-/* This rank's entry is the call's from here to entry_release. The call before in this entry may be
- * on another stream and not be finished, or not have waited for its readers. */
+/* Take this rank's entry for the call, until entry_release. The previous call in this entry may be
+ * on another stream and not have finished, or it may not have waited for its readers. */
 static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait *w)
 {
     uint64_t number = call->number, i = number % SHM_RING;
@@ -112,7 +112,7 @@ static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait 
     return wait_failed(g, w, call, "none; peers have not taken this rank's");
 }
 
-/* owed: peers that have still to read the entry before it is filled again. */
+/* owed: number of peers that must read the entry before it is filled again. */
 static void entry_release(shm_group *g, const comm_call *call, unsigned owed)
 {
     uint64_t i = call->number % SHM_RING;
@@ -123,7 +123,8 @@ static void entry_release(shm_group *g, const comm_call *call, unsigned owed)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Describe the call and where its data is. Returns whether the data is in the entry itself. */
+/* Fill in the entry: the call, and where its data is. Returns whether the data is in the entry
+ * itself. */
 static bool entry_fill(shm_group *g, const comm_task *a)
 {
     const comm_team *t = g->team;
@@ -154,7 +155,7 @@ static bool entry_fill(shm_group *g, const comm_task *a)
 
 /* ---- meet ----------------------------------------------------------------------------------- */
 
-/* Every peer has come, with the same call. */
+/* Wait until every peer has posted its entry, and check that the calls match. */
 static fsdp_status meet(shm_group *g, const comm_task *a, call_wait *w)
 {
     const comm_team *t = g->team;
@@ -180,13 +181,13 @@ static fsdp_status meet(shm_group *g, const comm_task *a, call_wait *w)
 
 /* ---- read ----------------------------------------------------------------------------------- */
 
-/* Which member of the job a rank of the group is. */
+/* The member of the job that a rank of the group is. */
 static int member_of(const shm_group *g, int rank)
 {
     return comm_team_find(&shm_self.team, comm_world_rank(g->team, rank));
 }
 
-/* Where the peer's part for this rank can be read until part_close; NULL on failure. */
+/* The peer's part for this rank, readable until part_close; NULL on failure. */
 static const char *part_open(const shm_group *g, const shm_turn *theirs, int peer)
 {
     const shm_part *part = &theirs->part[g->team->rank];
@@ -202,7 +203,7 @@ static void part_close(const shm_group *g, const shm_turn *theirs, int peer)
         shm_map_put(member_of(g, peer), theirs->block_offset);
 }
 
-/* Everyone starts with its neighbour, so that no rank's memory is read by all at once. */
+/* Each rank starts with its neighbour, so that not all ranks read the same one's memory at once. */
 static void copy_parts(const comm_team *t, const comm_task *a, const void *const *from)
 {
     for (int d = 1; d < t->size; d++) {
@@ -263,14 +264,15 @@ static fsdp_status run_call(const comm_task *a, int n_threads)
     shm_turn_post(&turn_of(g, t->rank, &a->call)->sync, turn_number(&a->call));
     TRY(meet(g, a, &w));
     TRY(visit_parts(g, a, n_threads));
-    TRY(shm_failed(NULL)); /* a peer that gave up may have used its memory again while we read it */
+    TRY(shm_failed(NULL)); /* a peer that gave up may have reused its memory while this rank read
+                              it */
     return end(g, a, is_inline, &w);
 }
 
 /* ---- issue ---------------------------------------------------------------------------------- */
 
-/* Data outside shared memory: a copy inside, made in stream order. *bounce is NULL
- * when none is needed. */
+/* If the data is outside shared memory, copy it inside, in stream order. *bounce is the copy, or
+ * NULL if none is needed. */
 static fsdp_status bounce_make(stream *s, region x, void **bounce)
 {
     device_share share;
@@ -284,14 +286,14 @@ static fsdp_status bounce_make(stream *s, region x, void **bounce)
                           SHM_INLINE_BYTES);
     TRY(device_alloc_host(s, MEM_COMM, x.bytes, "copy for peers", bounce));
     fsdp_status status = device_copy(s, *bounce, x.begin, x.bytes);
-    if (status != FSDP_OK) { /* the stream has failed meanwhile */
+    if (status != FSDP_OK) { /* the stream has failed in the meantime */
         device_free(s, *bounce);
         *bounce = NULL;
     }
     return status;
 }
 
-/* Peers read the whole region: where it is, in its copy, or from the entry that it is copied to. */
+/* Peers read the whole region: in place, in its copy, or in the entry if it was copied there. */
 fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
                          const comm_part *parts, const comm_peer_read *v)
 {

@@ -1,7 +1,7 @@
 /* shm_file.c -- the shared memory of a job: sizes, files, mappings.
  *
- * A rank opens another's file by /proc/PID/fd/N, which the kernel allows between processes of one
- * user, but not in different process namespaces, and not where it was hardened. */
+ * A rank opens another rank's file through /proc/PID/fd/N. The kernel allows that between processes
+ * of one user, but not between process namespaces, and not on hardened systems. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "common/comm/transport/shm_impl.h"
 
-enum { PAGE_BYTES = 65536 }; /* the largest that Linux has */
+enum { PAGE_BYTES = 65536 }; /* the largest that Linux uses */
 
 size_t shm_turn_bytes(int n_ranks)
 {
@@ -61,7 +61,7 @@ char *shm_area_map(int fd, size_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* Beyond `ulimit -f` the system would end the process with SIGXFSZ. */
+/* Check the size against `ulimit -f`: beyond it the system would end the process with SIGXFSZ. */
 static bool file_may_have(size_t bytes)
 {
     struct rlimit limit;
@@ -72,7 +72,7 @@ static bool file_may_have(size_t bytes)
     return false;
 }
 
-/* A zeroed memfd, mapped. Close *fd when every member has opened it. */
+/* Make a zeroed memfd and map it. Close *fd after every member has opened it. */
 static char *area_create(size_t bytes, int *fd)
 {
     *fd = memfd_create("fsdp group", MFD_CLOEXEC);
@@ -96,7 +96,7 @@ fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **ar
     shm_file mine = shm_file_of(fd);
     void *all;
     fsdp_status status = transport_gather(talk, x->label, &mine, sizeof mine, &all);
-    if (status == FSDP_OK) { /* else the group has failed, and no peer comes to the next call */
+    if (status == FSDP_OK) { /* else the group has failed, and no peer makes the next call */
         if (!makes && x->bytes > 0) {
             int theirs = shm_file_open((const shm_file *)all + x->first);
             *area = theirs >= 0 ? shm_area_map(theirs, x->bytes) : NULL;
@@ -104,7 +104,8 @@ fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **ar
         }
         if (x->bytes > 0 && *area == NULL)
             status = fsdp_error_set(&x->cannot);
-        status = transport_agree(talk, status); /* everybody has mapped it, or all give up */
+        status = transport_agree(talk, status); /* either all ranks have mapped it, or all give
+                                                   up */
     }
     free(all);
     close(fd);

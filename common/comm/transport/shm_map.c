@@ -3,9 +3,9 @@
  *   shm_map_get -> read -> shm_map_put ... -> shm_map_free_all
  *
  * Mapping a block costs two system calls and a fault for every few pages, and a training step reads
- * the same blocks again and again, so mappings are kept. A block that its owner has given back is a
- * hole in the owner's file and takes no memory; the mapping used least recently goes when there are
- * too many. */
+ * the same blocks again and again, so mappings are kept. A mapping of a block that its owner has
+ * freed takes no memory, because the block is then a hole in the owner's file. If there are too
+ * many mappings, the least recently used one is dropped. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,8 @@ typedef struct mapping {
 
 TAILQ_HEAD(mapping_list, mapping);
 
-static pthread_mutex_t maps_lock = PTHREAD_MUTEX_INITIALIZER;   /* guards the two below */
-static struct mapping_list maps = TAILQ_HEAD_INITIALIZER(maps); /* used least recently first */
+static pthread_mutex_t maps_lock = PTHREAD_MUTEX_INITIALIZER;   /* guards maps and n_maps */
+static struct mapping_list maps = TAILQ_HEAD_INITIALIZER(maps); /* least recently used first */
 static int n_maps;
 
 static mapping *find(int member, uint64_t offset)

@@ -1,5 +1,5 @@
-/* shm_sync.c -- see shm_sync.h. The model checker includes this file with accesses, sleep and wake
- * of its own (SHM_MODEL). */
+/* shm_sync.c -- see shm_sync.h. The model checker includes this file with its own load, store,
+ * sleep and wake (SHM_MODEL). */
 #include "common/comm/transport/shm_sync.h"
 
 #ifndef SHM_MODEL
@@ -23,7 +23,7 @@ enum {
     SLEEP_MS = 50
 };
 
-/* At most SLEEP_MS, so that the death of a peer, or its failure elsewhere, is noticed. */
+/* Sleep at most SLEEP_MS, so that this rank notices if a peer died or failed elsewhere. */
 static void futex_sleep(atomic_uint *word, unsigned seen)
 {
     struct timespec t = {.tv_nsec = SLEEP_MS * 1000000L};
@@ -56,7 +56,7 @@ static bool spin(shm_word *w, unsigned want, atomic_uint *length)
             return true;
         }
         if (i % YIELD_EVERY == YIELD_EVERY - 1)
-            sched_yield(); /* the peer may wait for this very core */
+            sched_yield(); /* the peer may be waiting for this core */
         else
             core_relax();
     }
@@ -71,8 +71,8 @@ static uint64_t spin_clock(const atomic_uint *length)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* The spin was in vain and the thread slept: a longer spin would have been worth it if the whole
- * wait was short, for putting a core to sleep and waking it takes longer than that. */
+/* The spin failed and the thread slept. If the whole wait was short, a longer spin would have been
+ * better, because putting a core to sleep and waking it takes longer. */
 static void spin_learn(atomic_uint *length, uint64_t began_ns)
 {
     if (length == NULL)

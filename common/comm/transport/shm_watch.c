@@ -1,10 +1,11 @@
-/* shm_watch.c -- this process in its job: the failure record, the thread that watches for dead
+/* shm_watch.c -- this process in its job: the failure record, and the thread that watches for dead
  * peers.
  *
- * A call that waits in shared memory looks at the job's failure between two sleeps, so whoever
- * fails need not wake anybody. What no call sees is seen here: a peer that is dead (its pidfd
- * becomes readable, also when it is a zombie, which kill(pid, 0) would take for alive), and a
- * failure while this rank is busy elsewhere; a rank told of a timeout reports its last calls. */
+ * A call that waits in shared memory checks the job's failure between two sleeps, so a rank that
+ * fails need not wake the others. The thread finds what no call sees: a peer that died, and a
+ * failure while this rank is busy elsewhere. It watches pidfds, which become readable even for a
+ * zombie; kill(pid, 0) would take a zombie for alive. A rank that is told of a timeout reports its
+ * last calls. */
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,13 +17,13 @@
 
 shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
 
-enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second of 100 us */ };
+enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second, in units of 100 us */ };
 
 /* ---- failure -------------------------------------------------------------------------------- */
 
-/* This process has learnt of the failure, which this thread's record tells. Once: it writes down
- * its last calls, and reports them after a timeout, unless somebody else is to hear of it and does
- * that. */
+/* Handle, once, that this process has learned of the failure in this thread's record. Write the
+ * last calls and, after a timeout, report them. If somebody else is to be told of failures, tell
+ * them instead: they do both. */
 static void hear(fsdp_status why)
 {
     shm_process *p = &shm_self;
@@ -40,7 +41,7 @@ static void hear(fsdp_status why)
         tell();
 }
 
-/* The job's failure as this thread's record. */
+/* Set this thread's record to the job's failure. */
 static fsdp_status failure_tell(void)
 {
     const shm_process *p = &shm_self;
@@ -67,7 +68,7 @@ fsdp_status shm_failed(transport_group *group)
     return why;
 }
 
-/* This thread's record becomes the job's, unless there is one already. */
+/* Make this thread's record the job's failure, unless there is one already. */
 static void job_fail(shm_job *job, int by)
 {
     unsigned none = SHM_FAIL_NONE;
@@ -112,7 +113,8 @@ void shm_member_ended(shm_job *job, int member, int world_rank, pid_t pid)
     job_fail(job, -1);
 }
 
-/* Without its launcher a rank has no job. The kernel ends only what is a child of the launcher. */
+/* End this process if its launcher has ended. The kernel does that only for children of the
+ * launcher. */
 void shm_launcher_check(void)
 {
     struct pollfd launcher = {.fd = shm_self.launcher_fd, .events = POLLIN};
@@ -145,7 +147,7 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
-/* Where the kernel, or a limit on files, refuses pidfds, the launcher's word is enough. */
+/* If the kernel or a limit on files refuses a pidfd, the launcher still reports ranks that end. */
 static int watch_open(pid_t pid)
 {
     return pid != 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
@@ -175,7 +177,7 @@ static void watch_close(int *pidfd)
 {
     if (*pidfd >= 0)
         close(*pidfd);
-    *pidfd = -1; /* a job that failed is left twice */
+    *pidfd = -1; /* a process may leave a failed job twice */
 }
 
 void shm_watch_stop(void)

@@ -2,43 +2,43 @@
  *
  *   open_over (a transport of host memory) -> exchange ... split ... -> close
  *
- *   exchange: what this rank sends is copied from the device into a block of the host -> the
- *   transport below moves it to its peers' blocks -> what has arrived is copied to the device
+ *   exchange: the data this rank sends is copied from the device into a block of host memory -> the
+ *   transport below moves it to the peers' blocks -> received data is copied to the device
  *
- * All of it is issued at once, in order of the caller's stream. The call gets its number below when
- * nothing before it can fail any more: numbers have no gaps. The block comes from
- * device_alloc_host, so that shm reads peers' blocks in place.
+ * All of this is issued at once, in order of the caller's stream. The call gets its number in the
+ * group below only when nothing before it can fail any more, because numbers have no gaps. The
+ * block comes from device_alloc_host, so that shm can read peers' blocks in place.
  *
- * What a call sends lies in one array, and so does what it receives. Parts that lie side by side or
- * overlap there are one piece: an all-gather sends the same slice to all ranks, and it is copied
- * once. Worked example, W=4, an all-gather of slices of 100 bytes in place on rank 1: the block
- * holds this rank's slice at 0, that of rank 0 at 128, and those of ranks 2 and 3, which are one
- * piece of 200 bytes, at 256. */
+ * The data that a call sends lies in one array, and so does the data it receives. Parts that lie
+ * side by side or overlap in the array form one piece: an all-gather sends the same slice to all
+ * ranks, and it is copied once. Worked example, W=4, an all-gather of slices of 100 bytes in place
+ * on rank 1: the block holds this rank's slice at 0, rank 0's at 128, and at 256 one piece of 200
+ * bytes, the slices of ranks 2 and 3. */
 #include <stdlib.h>
 #include "common/comm/transport_help.h"
 
 enum { SENT, RECEIVED };
 enum { PIECE_ALIGN_BYTES = 64 };
 
-/* Bytes that lie side by side on the device, and where in the block they stand. */
+/* A range of bytes on the device, and its offset in the block. */
 typedef struct piece {
     const char *at;
     size_t bytes, offset;
 } piece;
 
-/* What one direction of a call needs in the block. */
+/* Where the data of one direction of a call is in the block. */
 typedef struct layout {
     piece *pieces;  /* [size] */
-    size_t *offset; /* [size] in the block, of each rank's part */
+    size_t *offset; /* [size] of each rank's part in the block */
     int n_pieces;
 } layout;
 
 typedef struct staged_group {
-    comm_transport table; /* of this group: it offers what the transport below does */
+    comm_transport table; /* this group's: has an all_gather if the transport below has */
     char name[32];
     layout sides[2];    /* SENT, RECEIVED; scratch of the call being issued */
-    size_t block_bytes; /* of both */
-    piece pieces[];     /* of both sides, then their offsets */
+    size_t block_bytes; /* size for both sides */
+    piece pieces[];     /* both sides' pieces, then their offsets */
 } staged_group;
 
 /* ---- pieces --------------------------------------------------------------------------------- */
@@ -53,8 +53,8 @@ static size_t part_bytes(const comm_part *part, int side)
     return side == SENT ? part->send_bytes : part->recv_bytes;
 }
 
-/* Put one direction's parts after what the block holds already. Callers pass parts in order of
- * their addresses, or nearly: one that goes back is a piece of its own. */
+/* Append the parts of one direction to the block. Callers pass parts nearly in order of their
+ * addresses; a part with a lower address becomes a piece of its own. */
 static void lay_out(const transport_group *group, const comm_part *parts, int side)
 {
     staged_group *g = group->state;
@@ -163,7 +163,7 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-/* No task of a stream comes back to the group: copies are the device's, calls those below. */
+/* No stream's task uses this group: copies belong to the device, calls to the group below. */
 static bool staged_close(transport_group *group)
 {
     free(group->state);
@@ -173,7 +173,7 @@ static bool staged_close(transport_group *group)
 static fsdp_status staged_split(transport_group *group, const comm_team *child,
                                 transport_group **out);
 
-/* A group of *team over `below`, which becomes its own when there is no error. */
+/* Make a group of *team over `below`; the new group owns it if there is no error. */
 static fsdp_status staged_new(const comm_team *team, transport_group *below, transport_group **out)
 {
     size_t size = (size_t)team->size, side_bytes = size * (sizeof(piece) + sizeof(size_t));
