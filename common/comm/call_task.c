@@ -4,7 +4,7 @@
 #include "common/base/recycle.h"
 #include "common/comm/transport_help.h"
 
-/* ---- what a call touches -------------------------------------------------------------------- */
+/* ---- memory that a call accesses ------------------------------------------------------------ */
 
 touched touched_begin(const comm_team *team, const comm_peer_read *v)
 {

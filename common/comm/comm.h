@@ -241,7 +241,7 @@ fsdp_status comm_same(comm *c, const char *what, const char *text);
 fsdp_status comm_host_gather(comm *c, const char *label, const void *mine, size_t bytes,
                              void **all);
 
-/* ---- figures -------------------------------------------------------------------------------- */
+/* ---- statistics and the watch --------------------------------------------------------------- */
 
 typedef enum comm_op {
     COMM_OP_ALL_GATHER,

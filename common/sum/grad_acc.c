@@ -1,7 +1,7 @@
 /* grad_acc.c -- a running sum of device vectors: plain in fast mode, a tree in canonical mode.
  *
- * tree_sum knows nothing of devices. The `space` that it gets here allocates, copies and adds on
- * the stream of the call in progress (grad_acc.stream): the call decides, and the work follows in
+ * tree_sum does not use devices. Its `space` here allocates, copies and adds on the stream of the
+ * call in progress (grad_acc.stream). The call itself decides what is added; the work follows in
  * stream order. */
 #include "common/sum/grad_acc.h"
 #include "common/device/device.h"
@@ -62,7 +62,7 @@ fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec)
 fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec)
 {
     int slot = g->mode == GRAD_ACC_FAST ? 0 : level;
-    if (tree_sum_waiting(&g->tree, slot) & 1) /* its left sibling waits: add them */
+    if (tree_sum_waiting(&g->tree, slot) & 1) /* its left sibling waits, so add */
         return grad_acc_push(g, s, level, *vec);
     g->stream = s;
     if (g->sum_dtype != DTYPE_F32)
@@ -91,8 +91,8 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum)
     return status;
 }
 
-/* The last node is right of all waiting nodes. Its sibling is in the lowest occupied slot, the
- * sibling of their sum in the next one, and so on. */
+/* vec is the last node, to the right of all waiting nodes. Its sibling is in the lowest occupied
+ * slot, the sibling of their sum in the next one, and so on. */
 fsdp_status grad_acc_finish_into(grad_acc *g, stream *s, float *vec)
 {
     FSDP_ASSERT(g->tree.space.ctx == g);

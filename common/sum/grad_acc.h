@@ -1,16 +1,16 @@
-/* grad_acc.h -- where reductions deliver: a running sum of device vectors of one length.
+/* grad_acc.h -- the running sum of a reduction: device vectors of one length.
  *
  *   grad_acc_init -> grad_acc_push ... (all micro-steps of a step) -> grad_acc_finish
  *   -> device_free the sum -> ... next step ... -> grad_acc_free
  *
- * In mode GRAD_ACC_FAST a push is a plain addition in the order of the calls. In mode
- * GRAD_ACC_CANONICAL it goes into a tree_sum, whose shape depends only on `level`. Code that pushes
- * is the same for both. A call decides at once which vectors it adds; the copies and additions run
- * in stream order. So use one stream, or events between streams.
+ * In mode GRAD_ACC_FAST a push is a plain addition, in the order of the calls. In mode
+ * GRAD_ACC_CANONICAL a push goes into a tree_sum, whose shape depends only on `level`. Code that
+ * pushes is the same for both. Each call decides at once which vectors it adds; the copies and
+ * additions run in stream order. So use one stream, or events between streams.
  *
- * With sum_dtype = DTYPE_BF16 every vector that is pushed and every sum of two is rounded to bf16,
- * and reductions send bf16. The vectors that are held and returned stay fp32 arrays of bf16 values:
- * an addition is done in fp32 and rounded once. */
+ * With sum_dtype = DTYPE_BF16 every pushed vector and every sum of two vectors is rounded to bf16,
+ * and reductions send bf16. The vectors held and returned stay fp32 arrays of bf16 values: an
+ * addition is done in fp32 and rounded once. */
 #pragma once
 #include <stdbool.h>
 #include "common/device/device_calls.h"
@@ -25,14 +25,14 @@ typedef struct grad_acc {
     tree_sum tree;
     grad_acc_mode mode;
     const sum_kernels *kernels;
-    struct stream *stream; /* of the call in progress */
+    struct stream *stream; /* the stream of the call in progress */
     size_t elems;
     mem_category category;
     const char *label;
-    dtype sum_dtype;   /* DTYPE_F32; set it before the first push */
-    int n_pushed;      /* since the last finish */
-    uint64_t parked;   /* the owner's: slots whose vectors it has moved elsewhere; bit k: slot k */
-    unsigned n_parked; /* the owner's: when it did that last */
+    dtype sum_dtype;   /* DTYPE_F32 by default; set it before the first push */
+    int n_pushed;      /* contributions since the last finish */
+    uint64_t parked;   /* for the owner: slots whose vectors it moved elsewhere; bit k: slot k */
+    unsigned n_parked; /* for the owner: when it last did that */
 } grad_acc;
 
 /* grad_acc_init -- an empty sum of vectors [elems]. The struct must not move afterwards, because
@@ -41,18 +41,19 @@ typedef struct grad_acc {
 void grad_acc_init(grad_acc *g, grad_acc_mode mode, const sum_kernels *kernels, size_t elems,
                    mem_category category, const char *label);
 
-/* grad_acc_push -- add vec [elems] (fp32), the next node of `level`, which has 2^level sequences.
+/* grad_acc_push -- add vec [elems] (fp32), the next node of `level`, which covers 2^level
+ * sequences.
  *   vec     borrowed until the work has run on s
  *   errors  those of device_alloc and the kernels; then the sum is undefined until grad_acc_free */
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec);
 
 /* grad_acc_give -- grad_acc_push of a vector from device_alloc that the caller no longer needs.
- *   *vec  NULL if the accumulator has kept the vector, which saves a copy; otherwise it was added
- *         and is still the caller's */
+ *   *vec  NULL if the accumulator kept the vector, which saves a copy; otherwise the vector was
+ *         added and still belongs to the caller */
 fsdp_status grad_acc_give(grad_acc *g, stream *s, int level, float **vec);
 
-/* grad_acc_finish -- *sum [elems] = everything pushed; zeros if that is nothing. The accumulator is
- * empty afterwards.
+/* grad_acc_finish -- *sum [elems] = the sum of all pushed vectors; zeros if there are none. The
+ * accumulator is empty afterwards.
  *   *sum  owned by the caller (device_free on s) */
 fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
 
@@ -61,7 +62,7 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
  *   errors  those of the kernels; then vec is undefined */
 fsdp_status grad_acc_finish_into(grad_acc *g, stream *s, float *vec);
 
-/* grad_acc_free -- free what is held, in order of s; a zeroed struct is accepted. */
+/* grad_acc_free -- free all vectors held, in order of s; a zeroed struct is accepted. */
 void grad_acc_free(grad_acc *g, stream *s);
 
 EXTERN_C_END

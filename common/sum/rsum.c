@@ -5,11 +5,11 @@
  *
  *     bin[i] weighs 2^(32*i - 298)       i = 0 ... RSUM_DIGITS-1
  *
- * Adding a 48-bit square to three digits per element would be slow. Both ways first add up a block
- * of elements, exactly, in something quicker, and bring its sums to the digits once per block:
+ * Adding a 48-bit square to three digits per element would be slow. So there are two faster, exact
+ * ways to add up a block of elements, whose sums are added to the digits once per block:
  *     add_window   vectors of doubles, for blocks whose exponents are not too far apart
  *     add_table    a table of one sum per exponent, for any block
- * Exact sums have no order, so it does not matter which way a block went.
+ * Exact sums do not depend on the order, so either way gives the same bits.
  * [Demmel & Nguyen 2013; Kulisch accumulator] */
 #include "common/sum/rsum_digits.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* ---- the table ------------------------------------------------------------------------------
- * The squares of a block are added up by exponent, as all squares of one E have one unit:
+ * The squares of a block are added up by exponent, because all squares with one E have one unit:
  *     add_one:    table[E] += m*m           2^16 elements at most: 2^16 * 2^48 = 2^64
  *     add_table:  digits += table[E] << 2(E-1)
  * Several tables are used in turn, so that neighbours with equal exponents do not wait for each
@@ -70,33 +70,34 @@ static void add_table(rsum *r, const float *x, size_t elems)
         else if (sum != 0)
             rsum_add_digits(r->bin, sum, e > 1 ? 2 * (e - 1) : 0); /* E = max(e, 1) */
     }
-    if (specials != 0) /* rare: look again, to tell infinities from NaNs */
+    if (specials != 0) /* rare: look again, to distinguish infinities from NaNs */
         count_specials(r, x, elems);
 }
 
 /* ---- the window -----------------------------------------------------------------------------
- * The square of a float is exact in a double. Doubles are added up exactly by giving every sum a
- * unit u of its own: a sum that starts at 2^52 u and stays below 2^53 u has u as its last place, so
- * adding s to it rounds s to a multiple of u. What was rounded off can be recovered, exactly, and
- * goes to a second sum with a finer unit:
+ * The square of a float is exact in a double. To add doubles exactly, every sum has a fixed unit u:
+ * a sum that starts at 2^52 u and stays below 2^53 u has u as its last place, so adding s to it
+ * rounds s to a multiple of u. The part rounded off can be recovered exactly, and is added to a
+ * second sum with a finer unit:
  *
  *     t = sum + s;  rest = s - (t - sum);  sum = t;          |rest| <= u/2
  *
- * Say E = `top` is the largest exponent of the block: its squares are below 2^(2 top - 252). With
+ * Let `top` be the largest exponent E of the block. Its squares are below 2^(2 top - 252). With
  *     u[0] = 2^(2 top - 252 - 46),  u[1] = u[0] / 2^46,  u[2] = u[1] / 2^46
  * 2^6 squares are below 2^52 u[0] in all, and 2^6 rests of u[l]/2 = 2^45 u[l+1] at most come to
- * 2^51 u[l+1]; rests have signs, so those sums start half way, at 1.5 * 2^52 u[l+1].
- * There must be no rest at the last sum. The last bit of a square weighs 2^(2(E - 150)), so
+ * 2^51 u[l+1]; rests have signs, so those sums start half way, at 1.5 * 2^52 u[l+1]. The last sum
+ * must leave no rest. The last bit of a square weighs 2^(2(E - 150)), so
  *     2 levels hold   2(E - 150) >= 2 top - 344,  that is E >= top - 22
  *     3 levels hold   2(E - 150) >= 2 top - 390,  that is E >= top - 45
- * A zero fits in any window. A thousand normally distributed numbers need three levels once in
- * some hundred blocks. A block with elements 2^46 times as large as others goes to the table.
+ * A zero fits in any window. A block of a thousand normally distributed numbers rarely needs three
+ * levels (about one in some hundred). A block with elements 2^46 times as large as others goes to
+ * the table.
  *
- * Every step is exact, so fused multiply-adds and the width of vectors change nothing. */
+ * Every step is exact, so fused multiply-adds and the width of vectors do not change the result. */
 
 enum {
     LANES = 4,       /* gcc 12 converts four floats to doubles well, eight badly */
-    ROWS = 4,        /* vectors that are added up side by side, to hide the latency of adding */
+    ROWS = 4,        /* vectors summed independently, to hide the latency of an addition */
     LEVEL_BITS = 46, /* u[l] / u[l+1] = 2^46 */
     LANE_ELEMS = 64, /* squares in one lane: 2^6 * 2^46 = 2^52 */
     MAX_LEVELS = 3,
@@ -114,7 +115,8 @@ typedef struct exponent_range {
 
 static exponent_range find_exponents(const float *x, size_t elems)
 {
-    uint32_t most = 0, least = UINT32_MAX; /* 2|x| as bits; the same less 1, so 0 is the most */
+    uint32_t most = 0, least = UINT32_MAX; /* bits of 2|x|; those minus 1, so that 0 is the
+                                              largest */
     for (size_t i = 0; i < elems; i++) {
         uint32_t bits = float_bits(x[i]) << 1;
         most = bits > most ? bits : most;
@@ -124,13 +126,13 @@ static exponent_range find_exponents(const float *x, size_t elems)
     return (exponent_range){top > 1 ? top : 1, low > 1 ? low : 1, most == 0};
 }
 
-/* The logarithm of u[level] to base 2. */
+/* log2 of u[level]. */
 static int unit_log2(int top, int level)
 {
     return 2 * top - 252 - LEVEL_BITS * (level + 1);
 }
 
-/* What the sums of a level start at. From there, one unit more is one more in the bits. */
+/* The start value of a level's sums. From there, each unit adds 1 to the double's bits. */
 static double level_start(int top, int level)
 {
     uint64_t half = level == 0 ? 0 : 1; /* 2^52 or 1.5 * 2^52 */
@@ -152,7 +154,7 @@ static inline void add_square(doubles *y, const doubles *x)
 #endif
 }
 
-/* count_units -- how many units one level's sums have grown from `start`. */
+/* count_units -- by how many units one level's sums have grown from `start`. */
 static int64_t count_units(const doubles *sum, double start)
 {
     const doubles from = start - (doubles){0};
@@ -163,8 +165,8 @@ static int64_t count_units(const doubles *sum, double start)
 }
 
 /* add_window -- r += squares of at most BLOCK_ELEMS elements, a multiple of ROWS*LANES. It is
- * inlined so that `levels` is a constant and the sums stay in registers. With vectors it
- * is faster than add_table, which is why both are kept. */
+ * inlined so that `levels` is a constant and the sums stay in registers. Vectors make it faster
+ * than add_table, which is why both exist. */
 static inline __attribute__((always_inline)) void add_window(rsum *r, const float *x, size_t elems,
                                                              int top, int levels)
 {
@@ -200,7 +202,7 @@ static inline __attribute__((always_inline)) void add_window(rsum *r, const floa
     }
 }
 
-/* ---- either ---------------------------------------------------------------------------------- */
+/* ---- one block ------------------------------------------------------------------------------- */
 
 /* add_block -- r += squares of at most BLOCK_ELEMS elements, a multiple of ROWS*LANES. */
 static void add_block(rsum *r, const float *x, size_t elems)
@@ -223,7 +225,7 @@ void rsum_add_squares(rsum *r, const float *x, size_t elems)
     const size_t whole = elems - elems % (ROWS * LANES);
     for (size_t begin = 0; begin < whole; begin += BLOCK_ELEMS)
         add_block(r, x + begin, whole - begin < BLOCK_ELEMS ? whole - begin : BLOCK_ELEMS);
-    if (whole < elems) { /* the last few, padded with zeros */
+    if (whole < elems) { /* the last elements, padded with zeros */
         float last[ROWS * LANES] = {0};
         memcpy(last, x + whole, (elems - whole) * sizeof *x);
         add_block(r, last, ROWS * LANES);
@@ -232,7 +234,7 @@ void rsum_add_squares(rsum *r, const float *x, size_t elems)
 
 void rsum_merge(rsum *r, const rsum *other)
 {
-    for (int i = 0; i < RSUM_BINS; i++) /* 2^30 parts on either side: */
+    for (int i = 0; i < RSUM_BINS; i++) /* up to 2^30 parts on either side: */
         r->bin[i] += other->bin[i];     /* 2^31 (2^32 - 1) + 2^31 - 1 < 2^63 */
     rsum_normalise(r->bin);
 }

@@ -6,10 +6,10 @@
  *   norm = sqrt(rsum_value(&part));              correctly rounded, same bits for any sharding
  *
  * The square of a float fits 48 bits exactly. An rsum is a fixed-point number of RSUM_DIGITS digits
- * of 32 bits, each in an int64 with room for carries. It is wide enough for 2^62 times the square
- * of any float (2^-298 ... 2^256). So the sum is exact, and exact sums have no order. Infinities
- * and NaNs are counted in the last two bins, so that they survive the all-reduce too. rsum_value is
- * in rsum_digits.h, which host and device share.
+ * of 32 bits, each in an int64 with room for carries. It can hold 2^62 times the square of any
+ * float (2^-298 ... 2^256). So the sum is exact, and exact sums have no order. Infinities and NaNs
+ * are counted in the last two bins, so that they survive the all-reduce too. rsum_value is in
+ * rsum_digits.h, which host and device share.
  * [Demmel & Nguyen 2013; Kulisch accumulator] */
 #pragma once
 #include <stddef.h>

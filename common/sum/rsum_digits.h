@@ -1,4 +1,4 @@
-/* rsum_digits.h -- the fixed-point number of rsum.h, digit by digit: what host and device share. */
+/* rsum_digits.h -- operations on the digits of rsum.h's fixed-point number, for host and device. */
 #pragma once
 #include "common/base/pmath.h"
 #include "common/sum/rsum.h"
@@ -10,8 +10,8 @@ enum {
 
 typedef unsigned __int128 uint128;
 
-/* rsum_normalise -- bring the digits to 0 ... 2^32-1 by carrying. The value does not change. The
- * digits may be any non-negative int64 before. */
+/* rsum_normalise -- bring the digits to 0 ... 2^32-1 by carrying. The value does not change.
+ * Before, the digits may be any non-negative int64. */
 ROW_FN void rsum_normalise(int64_t *bin)
 {
     for (int i = 0; i < RSUM_DIGITS - 1; i++) {
@@ -20,7 +20,8 @@ ROW_FN void rsum_normalise(int64_t *bin)
     }
 }
 
-/* rsum_add_digits -- digits += sum * 2^shift. An even shift makes 94 bits of it: three digits. */
+/* rsum_add_digits -- digits += sum * 2^shift. shift is even, so within a digit the sum is shifted
+ * by at most 30 and has up to 94 bits: three digits. */
 ROW_FN void rsum_add_digits(int64_t *bin, uint64_t sum, int shift)
 {
     uint128 wide = (uint128)sum << (shift % 32);
@@ -30,8 +31,8 @@ ROW_FN void rsum_add_digits(int64_t *bin, uint64_t sum, int shift)
     digit[2] += (int64_t)(wide >> 64);
 }
 
-/* rsum_lead_value -- a number of three digits, of which the first has weight 2^unit_log2, rounded
- * to nearest, ties to even. */
+/* rsum_lead_value -- the number with three digits in `lead`, whose lowest bit weighs 2^unit_log2,
+ * rounded to nearest, ties to even. */
 ROW_FN double rsum_lead_value(uint128 lead, int unit_log2)
 {
     int lead_bits = 0;

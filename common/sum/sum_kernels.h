@@ -1,7 +1,7 @@
-/* sum_kernels.h -- the table of kernels that sums of device vectors are made of.
+/* sum_kernels.h -- the table of kernels that add device vectors.
  *
- * A backend fills the table, and its `ops` table points to it (ops.h: sums). Running sums
- * (grad_acc.h) and collectives get this table and know no other operation. */
+ * A backend fills in the table, and its `ops` table points to it (ops.h: sums). Running sums
+ * (grad_acc.h) and collectives get this table and use no other operation. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,8 +31,8 @@ typedef struct cast_args {
     size_t elems;
 } cast_args;
 
-/* A run pushes the next n_in nodes of `level` into one running sum, in one pass over memory. This
- * struct, which points to device memory only, is all that a kernel needs beside the inputs.
+/* A run pushes the next n_in nodes of `level` into one running sum, in one pass over memory. A
+ * kernel needs only this struct, which points to device memory, and the inputs.
  *
  * n_before and n_after count nodes of `level`: bit k of n_before is set if slot level + k is
  * occupied before the run, bit k of n_after if it is afterwards. The run reads before[level ...
@@ -43,7 +43,7 @@ typedef struct cast_args {
  * 8). Slot 3 becomes slot2 + ((slot0 + x) + (y + z)); top = 3; after[3] is before[2]. */
 typedef struct sum_run {
     size_t elems;
-    dtype sum_dtype; /* of the inputs; DTYPE_BF16: every sum is rounded; DTYPE_I64: root only */
+    dtype sum_dtype; /* the inputs' type; DTYPE_BF16: every sum is rounded; DTYPE_I64: root only */
     bool in_turn;    /* no tree: slot 0 is a plain sum in the order of the pushes */
     int level, top;
     int n_in;
@@ -51,19 +51,19 @@ typedef struct sum_run {
     uint64_t n_before, n_after;
     uint64_t fresh; /* bit k: after[k] is a new vector, not one of `before` */
     float *before[TREE_SUM_LEVELS], *after[TREE_SUM_LEVELS];
-    void *root; /* not NULL: the sum of the inputs goes here, and nothing stays in slots */
+    void *root; /* not NULL: the sum of the inputs is written here, and the slots stay empty */
 } sum_run;
 
-/* One launch: a run, its inputs, and what a watch is told. */
+/* One launch: a run, its inputs, and its description for a watch. */
 typedef struct sum_launch {
     const sum_run *run;
     const void *const *in; /* [n_in] vectors of run->elems, only read; the array: host memory */
-    const struct launch_config *what; /* name, label and accesses; the rest is the backend's */
+    const struct launch_config *what; /* name, label and accesses; the backend fills in the rest */
 } sum_launch;
 
 typedef struct sum_kernels {
     fsdp_status (*add)(stream *s, const add_args *a);
-    /* cast -- a reduction in bf16 sends rounded values */
+    /* cast -- used by reductions in bf16, which send rounded values */
     fsdp_status (*cast)(stream *s, const cast_args *a);
 
     /* launch -- run the nodes l->in, in order, on s; elems is not 0. DTYPE_I64: root[i] = the
@@ -73,8 +73,8 @@ typedef struct sum_kernels {
     fsdp_status (*launch)(stream *s, const sum_launch *l);
 } sum_kernels;
 
-/* sum_launch_cpu -- `launch` of every table whose kernels are functions of this
- * program. sum_run_cpu: what it does when the stream gets there, for callers who are there. */
+/* sum_launch_cpu -- `launch` of every table whose kernels are functions of this program.
+ * sum_run_cpu: run the kernel now, for a caller that is already in the stream's task. */
 fsdp_status sum_launch_cpu(stream *s, const sum_launch *l);
 fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads);
 

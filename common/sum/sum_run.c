@@ -1,4 +1,5 @@
-/* sum_run.c -- see sum_run.h. This is the host's half: which slots, which vectors. */
+/* sum_run.c -- the host's half of a run: which slots change, and which vectors they get. See
+ * sum_run.h. */
 #include "common/sum/sum_run.h"
 #include "common/base/recycle.h"
 #include "common/device/device.h"
@@ -14,9 +15,9 @@ static bool occupied_after(const sum_run *r, int k)
     return r->in_turn || (r->n_after >> (k - r->level) & 1);
 }
 
-/* vec = vectors for the slots that are occupied afterwards: first those of the slots before, from
- * the highest on, then new ones. So the highest slot that changes adds in place. *have = the number
- * of the former. */
+/* Set vec to vectors for the slots occupied after the run: first those of the slots occupied
+ * before, from the highest slot on, then new ones. So the highest slot that changes adds in place.
+ * *have = how many were there before. */
 static fsdp_status vectors_get(grad_acc *g, sum_run *r, float **vec, int *have)
 {
     int need = 0;
@@ -103,7 +104,7 @@ static void add_access(mem_access *out, int *n, const void *vec, size_t bytes)
         out[(*n)++] = (mem_access){vec, bytes, true};
 }
 
-/* A node that waited before is added to in place, so it is written too. */
+/* Vectors of `before` count as written, because sums may be made in place in them. */
 int sum_run_accesses(const sum_run *r, mem_access *out)
 {
     int n = 0;

@@ -1,11 +1,11 @@
 /* sum_run_cpu.c -- the CPU's kernel of a run (sum_kernels.h): tree_sum on blocks of elements.
  *
- * For every block of BLOCK_ELEMS elements: the slots' blocks before -> push every input's block ->
- * the slots' blocks after. Nothing is copied that need not be. An input is read where it is. A sum
- * that will be merged again lives in a block on the stack, or in the vector of the waiting node
- * that it begins with. A sum that waits in a slot afterwards is written to that slot's vector at
- * once. That is safe: waiting nodes come first in the order of leaves, so they are merged before a
- * sum of later nodes is written to one of their vectors. */
+ * For every block of BLOCK_ELEMS elements: load the slots' blocks before -> push every input's
+ * block -> store the slots' blocks after. Copies are avoided. An input is read in place. A sum that
+ * will be merged again is kept in a block on the stack, or in the vector of the waiting node that
+ * it begins with. A sum that waits in a slot afterwards is written to that slot's vector at once.
+ * That is safe: waiting nodes come first in the order of leaves, so they are merged before a sum of
+ * later nodes is written to one of their vectors. */
 #include "common/base/bytes_copy.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_tiles.h"
@@ -15,8 +15,8 @@
 
 enum {
     BLOCK_ELEMS = 2048, /* 8 kB: several fit the first-level cache */
-    N_BLOCKS = 21,      /* a node that waits on each level below the root of SUM_RUN_MAX_INPUTS,
-                           and the next input */
+    N_BLOCKS = 21,      /* one for a waiting node on each level below the root of
+                           SUM_RUN_MAX_INPUTS, and one for the next input */
 };
 
 typedef struct run_args {
@@ -28,10 +28,10 @@ typedef struct run_args {
 typedef struct pass {
     const sum_run *run;
     size_t at, n;    /* the block of this round: elements at ... at+n-1 */
-    uint64_t pushed; /* nodes of run->level that the counter has taken, also before the run */
-    bool streams;    /* the vectors are too long to stay in a cache */
+    uint64_t pushed; /* nodes of run->level pushed so far, including those before the run */
+    bool streams;    /* the vectors are too long for a cache */
     tree_sum tree;
-    float *expanded; /* the block of the next input in bf16; NULL: none taken */
+    float *expanded; /* the block with the next input, expanded from bf16; NULL: none taken */
     bool used[N_BLOCKS];
     _Alignas(64) float block[N_BLOCKS][BLOCK_ELEMS];
 } pass;
@@ -51,7 +51,7 @@ static bool is_block(const pass *p, const float *vec)
     return (uintptr_t)vec - (uintptr_t)p->block < sizeof p->block;
 }
 
-/* Whether a sum that vec is part of may overwrite vec. An input may not be overwritten. */
+/* Whether a sum that includes vec may overwrite vec. An input may not be overwritten. */
 static bool is_ours(const pass *p, const float *vec)
 {
     const sum_run *r = p->run;
@@ -61,7 +61,7 @@ static bool is_ours(const pass *p, const float *vec)
     return is_block(p, vec);
 }
 
-/* Ignores what block_take did not give: inputs and vectors of slots. */
+/* Give a block back. Ignores vectors that are not blocks: inputs and vectors of slots. */
 static void blocks_put(void *ctx, float *vec)
 {
     pass *p = ctx;
@@ -69,18 +69,18 @@ static void blocks_put(void *ctx, float *vec)
         p->used[(size_t)(vec - p->block[0]) / BLOCK_ELEMS] = false;
 }
 
-/* A node that waits is read where it is. */
+/* A waiting node is read in place. */
 static fsdp_status blocks_keep(void *ctx, const float *vec, float **slot)
 {
     pass *p = ctx;
     if (vec == p->expanded)
         p->expanded = NULL;
-    *slot = (float *)vec; /* nobody writes to it unless it is a block */
+    *slot = (float *)vec; /* written only if it is a block */
     return FSDP_OK;
 }
 
 /* Where the sum of `level` that is being made waits after the run; NULL if it will be merged again.
- * Of the nodes of one level the last one waits, if their number is odd. */
+ * The last node of a level waits if the number of nodes is odd. */
 static float *final_place(const pass *p, int level)
 {
     const sum_run *r = p->run;
@@ -121,7 +121,7 @@ static fsdp_status blocks_add(void *ctx, int level, float **left, const float *r
     return FSDP_OK;
 }
 
-/* The block of an input as fp32. */
+/* The current block of an input, as fp32. */
 static const float *input_block(pass *p, const void *in)
 {
     if (p->run->sum_dtype == DTYPE_F32)
@@ -140,7 +140,7 @@ static void block_store(pass *p, float *vec, const float *block)
         memcpy(vec + p->at, block, p->n * sizeof *block);
 }
 
-/* Does all additions of elements at ... at+n-1. */
+/* Do all additions for elements at ... at+n-1. */
 static fsdp_status run_block(pass *p, const void *const *in)
 {
     const sum_run *r = p->run;
@@ -154,7 +154,7 @@ static fsdp_status run_block(pass *p, const void *const *in)
         TRY(tree_sum_push(&p->tree, r->level, node));
     }
     if (r->root != NULL) {
-        p->pushed = 0; /* nothing that finish makes waits in a slot */
+        p->pushed = 0; /* no sum that finish makes waits in a slot */
         TRY(tree_sum_finish(&p->tree, &root));
         block_store(p, r->root, root);
         blocks_put(p, root);
@@ -162,7 +162,7 @@ static fsdp_status run_block(pass *p, const void *const *in)
     }
     for (int k = r->level; k <= r->top; k++)
         if (slot[k] != NULL) {
-            block_store(p, r->after[k], slot[k]); /* pushed, and not merged */
+            block_store(p, r->after[k], slot[k]); /* nodes that were pushed but not merged */
             blocks_put(p, slot[k]);
             slot[k] = NULL;
         }
@@ -212,7 +212,7 @@ fsdp_status sum_run_cpu(const sum_run *r, const void *const *in, int n_threads)
     return tiles_run(n_threads, tiles_of(r->elems, TILE_ELEMS), run_tile, &args);
 }
 
-/* A launch's arguments, copied with it. */
+/* The arguments of a launch, which copies them. */
 typedef struct launch_args {
     sum_run run;
     const void *in[]; /* [n_in] */

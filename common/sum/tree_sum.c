@@ -2,9 +2,9 @@
  *
  *   init -> push ... push -> finish -> push ... (the next sum) -> clear
  *
- * The tree owns the vectors in its slots; a vector that finish returned belongs to the caller. When
- * a call fails, every vector is still in a slot. clear gives them all back, and until then the sum
- * is undefined. */
+ * The tree owns the vectors in its slots; the caller owns a vector that finish returned. After a
+ * failed call every vector is still in a slot, and the sum is undefined until clear gives them all
+ * back. */
 #include "common/sum/tree_sum.h"
 
 #include <string.h>
@@ -88,7 +88,7 @@ uint64_t tree_sum_waiting(const tree_sum *t, int level)
     return nodes;
 }
 
-/* The root over n leaves splits at the largest power of two below n: 7 -> 4+3 -> (2+2) + (2+1). */
+/* Split n leaves at the largest power of two below n: 7 -> 4+3 -> (2+2) + (2+1). */
 float tree_sum_f32(const float *leaves, size_t n)
 {
     if (n == 0)

@@ -4,19 +4,20 @@
  *     T(i,0) = leaf i          T(i,k) = T(2i,k-1) + T(2i+1,k-1)
  *     a right child with no leaves at all is skipped: then T(i,k) = T(2i,k-1)
  * The sum of n leaves is the root over them. A binary counter computes it: slot[k] holds a finished
- * node of level k that still waits for its right sibling.
+ * node of level k that waits for its right sibling.
  *
- *     push(level, x)   x is the next node of that level; equal levels merge, as carries do
- *     finish(&sum)     merges what is left, from the right
+ *     push(level, x)   x is the next node of that level; two nodes of a level merge, like a carry
+ *     finish(&sum)     merges the nodes that are left, from the right
  *
  * Worked example, 7 leaves:  slots after the pushes: [2]=0..3 [1]=4,5 [0]=6
  *     finish: (4,5)+6, then (0..3)+that.
- * It does not matter who pushes, only which nodes: a single device pushes leaves, and rank r pushes
- * the finished node over its own block. That is why the bits do not depend on the number of ranks.
+ * The sum depends on which nodes are pushed, not on who pushes them: a single device pushes leaves,
+ * and rank r pushes the finished node over its own block. So the bits do not depend on the number
+ * of ranks.
  *
- * The counter knows nothing of memory: the caller's `space` decides how a pushed vector is kept and
- * where a sum goes. grad_acc.c has a space of device vectors, which copies what it keeps.
- * sum_run_cpu.c has one of blocks of a few kB, which borrows it. */
+ * The counter does not manage memory: the caller's `space` decides how a pushed vector is kept and
+ * where a sum is written. The space of grad_acc.c has device vectors, and copies the ones it keeps.
+ * The space of sum_run_cpu.c has blocks of a few kB, and borrows them. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,8 +30,8 @@ enum { TREE_SUM_LEVELS = 48 };
 
 typedef struct tree_sum_space {
     void *ctx; /* passed to each function */
-    /* keep -- *slot = a vector that holds vec: a copy, or vec itself if its owner leaves it as it
-     * is until the sum is done. */
+    /* keep -- *slot = a vector that holds vec: a copy, or vec itself if its owner does not change
+     * it until the sum is done. */
     fsdp_status (*keep)(void *ctx, const float *vec, float **slot);
     /* add -- *left = *left + right, a node of `level`: in place, or in another vector that *left is
      * set to. */
@@ -40,8 +41,8 @@ typedef struct tree_sum_space {
 
 typedef struct tree_sum {
     tree_sum_space space;
-    bool in_turn; /* no tree: slot 0 is a plain sum in the order of the pushes, of whatever level;
-                     set it before the first one */
+    bool in_turn; /* no tree: slot 0 is a plain sum in the order of the pushes, at any level; set it
+                     before the first one */
     float *slot[TREE_SUM_LEVELS]; /* NULL when empty */
 } tree_sum;
 
@@ -62,8 +63,8 @@ fsdp_status tree_sum_finish(tree_sum *t, float **sum);
 /* tree_sum_clear -- give all vectors back; a zeroed struct is accepted. */
 void tree_sum_clear(tree_sum *t);
 
-/* tree_sum_waiting -- how many nodes of `level` the slots stand for: bit k is set if slot level + k
- * is occupied. The slots below must be empty (asserted). */
+/* tree_sum_waiting -- how many nodes of `level` the slots hold: bit k is set if slot level + k is
+ * occupied. The slots below must be empty (asserted). */
 uint64_t tree_sum_waiting(const tree_sum *t, int level);
 
 /* tree_sum_f32 -- the same sum of n floats by the recursive definition, in O(n) time and O(log n)
