@@ -5,7 +5,7 @@
  * comm_calls.h has the calls that the labs make and the rules for all collectives. comm_pieces.h
  * has collectives whose shards are several pieces. This header has the rest. This project adds
  * contributions itself, in rank order, and leaves no sum to the transport, so all backends give the
- * same bits. (Exceptions: `shm+mpi`, and `nccl` and `hccl` in GRAD_ACC_FAST; see
+ * same bits. (Exceptions, in GRAD_ACC_FAST only: `shm+mpi`, `nccl` and `hccl`; see
  * comm_reduce_scatter.) transport.h describes the backends.
  *
  * On a device's own transport (`nccl`, `hccl`) all ranks must issue the calls of all groups in one
@@ -84,7 +84,7 @@ int comm_launched_local_rank(void);
  *   errors  FSDP_EINVAL FSDP_SCHEDULE is not a number of 32 bits */
 fsdp_status comm_schedule_seed(uint64_t *seed);
 
-/* comm_take_signals -- block signals for comm_open, which answers them until comm_close. SIGUSR2
+/* comm_take_signals -- block the signals that are answered from comm_open to comm_close. SIGUSR2
  * prints this rank's last calls or, if FSDP_HANG_DIR is set, writes them to that directory, as a
  * failure does. If FSDP_HANG_DIR is set, SIGTERM also writes them and then has its usual effect.
  * Signals that come before comm_open stay pending. Call it in main, before any thread is started; a

@@ -359,7 +359,7 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
     free(all);
     if (status == FSDP_OK)
         status = split_into(c, &mine, child);
-    if (status == FSDP_ENOMEM || status == FSDP_EMISMATCH) /* the first perhaps on this rank only */
+    if (status == FSDP_ENOMEM || status == FSDP_EMISMATCH) /* ENOMEM may be local to this rank */
         transport_fail(transport_control(c->data), status);
     if (status == FSDP_OK)
         *out = child;

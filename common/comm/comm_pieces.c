@@ -4,7 +4,7 @@
  *   otherwise                        the array is copied into rank order, with one slice per rank
  *                                    -> the collective of slices; the copy is freed at once
  *
- * transport_sum.c has the sums in place. */
+ * transport_sum.c adds pieces in place. */
 #include "common/base/bytes_copy.h"
 #include "common/comm/comm_impl.h"
 

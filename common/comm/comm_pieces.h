@@ -14,9 +14,10 @@ typedef struct comm_piece {
 } comm_piece;
 
 /* Which elements of an array are in which shard, for shards that are not one slice. Every shard has
- * shard_elems elements. Elements of a shard that are in no piece are padding. Worked example: two
- * matrices of 5 and 3 rows of one element, each at a multiple of 4 elements of the array; W = 2.
- * Rank 0 has three rows of a and two of b, rank 1 the rest:
+ * shard_elems elements. Elements of a shard that are in no piece are padding.
+ *
+ * Worked example: two matrices of 5 and 3 rows of one element, each at a multiple of 4 elements of
+ * the array; W = 2. Rank 0 has three rows of a and two of b, rank 1 the rest:
  *     array     a a a a a . . . b b b      shard_elems 5: three rows of a, two of b
  *     in order  a a a b b | a a . b .      pieces {0,0,3} {3,8,2} {5,3,2} {8,10,1} */
 typedef struct comm_pieces {
@@ -31,7 +32,8 @@ typedef struct comm_pieces {
  *   pieces      borrowed, with its list, until the call has run on s; the same on every rank
  *   in place    not allowed
  *   holds       the array in rank order, unless peers' memory is read in place
- *   moves       (W-1)*shard_elems sent per rank; without padding if read in place */
+ *   moves       (W-1)*shard_elems sent per rank; padding is not sent if peers' memory is read in
+ *               place */
 fsdp_status comm_all_gather_pieces(comm *c, stream *s, const char *label, dtype t, const void *send,
                                    void *recv, const comm_pieces *pieces);
 /* comm_reduce_scatter_pieces -- like comm_reduce_scatterv of the shards of send: each rank pushes

@@ -60,7 +60,7 @@ enum { COMM_OP_HOST = COMM_OPS };
  * bytes, so zero it before filling it. */
 typedef struct comm_desc {
     uint64_t seq;        /* number of the call on its group, from 1 */
-    uint64_t elems;      /* per rank as the caller passed them; for reduce_scatterv the total */
+    uint64_t elems;      /* per rank, as the caller passed them; for reduce_scatterv the total */
     uint64_t shape_hash; /* of reduce_scatterv's slices, or of pieces; 1: all_to_allv; else 0 */
     uint64_t label_hash; /* of the whole label */
     int32_t op, dtype, root, reserved;

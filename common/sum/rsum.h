@@ -26,8 +26,8 @@ typedef struct rsum {
 
 /* rsum_add_squares -- r += the exact sum of x[i]^2. r is normalised afterwards (digits < 2^32), so
  * equal sums have equal bins.
- *   costs  about the time to read x. A block of 1024 elements in which a nonzero one is 2^22 times
- *          smaller than another takes longer; it never loses bits */
+ *   costs  about the time to read x. A block of 1024 elements takes longer if a nonzero element is
+ *          2^22 times smaller than another, but no bits are lost */
 void rsum_add_squares(rsum *r, const float *x, size_t elems);
 
 /* rsum_merge -- r += other, exact. Before it, as before rsum_add_squares and rsum_value, up to 2^30

@@ -236,7 +236,7 @@ static void split_start(mpi_operation *op)
     mpi_operation_finish(op, fsdp_error_get());
 }
 
-/* Run a split that all ranks have reached; returns whether it did. */
+/* Run the waiting split if all ranks have reached it. Returns whether the split has ended. */
 static bool split_test(void)
 {
     mpi_engine *e = &mpi_shared;
