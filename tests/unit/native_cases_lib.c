@@ -15,6 +15,28 @@ void native_case_name(comm_fixture *f)
         CHECK(f, strcmp(name, own) == 0, "goes by %s", name);
 }
 
+/* Below a simulated network, which calls each whole collective of the transport. */
+void native_case_link(comm_fixture *f)
+{
+    comm_fixture own = *f;
+    comm_config config = target_comm(0);
+    config.backend = COMM_NATIVE;
+    own.c = NULL;
+    setenv("FSDP_LINK", "10Gbit,1us", 1);
+    CHECK_OK(f, comm_open(f->dev, &config, &own.c));
+    unsetenv("FSDP_LINK");
+    if (own.c == NULL)
+        return;
+    CHECK(f, (strstr(comm_backend_name(own.c), "+link") != NULL) == (f->world > 1), "goes by %s",
+          comm_backend_name(own.c));
+    comm_case_all_gather(&own);
+    comm_case_broadcast(&own);
+    comm_case_reduce_scatter(&own);
+    comm_case_all_reduce_i64(&own);
+    CHECK(f, own.why[0] == '\0', "link: %.190s", own.why);
+    comm_close(own.c);
+}
+
 /* Groups of every other rank, and of one rank; in each, and in the parent. */
 void native_case_split(comm_fixture *f)
 {

@@ -9,6 +9,7 @@ typedef struct native_case {
 } native_case;
 
 void native_case_name(comm_fixture *f);
+void native_case_link(comm_fixture *f);
 void native_case_split(comm_fixture *f);
 void native_case_split_uneven(comm_fixture *f);
 void native_case_order(comm_fixture *f);
@@ -20,7 +21,7 @@ void native_case_one_thread(comm_fixture *f);
 
 /* What every such transport has to pass. */
 #define NATIVE_CASES                                                                               \
-    {"name", native_case_name}, {"all_gather", comm_case_all_gather},                              \
+    {"name", native_case_name}, {"link", native_case_link}, {"all_gather", comm_case_all_gather},  \
         {"broadcast", comm_case_broadcast}, {"all_to_all", comm_case_all_to_all},                  \
         {"all_to_allv", comm_case_all_to_allv}, {"split", native_case_split},                      \
         {"split_uneven", native_case_split_uneven}, {"order", native_case_order},                  \

@@ -204,17 +204,60 @@ static fsdp_status link_all_gather(transport_group *group, stream *s, const comm
     return cross(group, s, call, parts);
 }
 
-static fsdp_status link_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
-                                       const comm_scatter *x)
+static fsdp_status cross_scatter(transport_group *group, stream *s, const comm_call *call,
+                                 const comm_scatter *x)
 {
-    comm_call below = transport_call_below(group, call);
-    TRY(group->below->table->reduce_scatter(group->below, s, &below, x));
     comm_part *parts = transport_parts(group);
     size_t elem_bytes = dtype_bytes(x->acc->sum_dtype);
     for (int r = 0; r < group->team->size; r++)
         if (is_peer(group, r))
             parts[r] = (comm_part){.send_bytes = x->slices[r].elems * elem_bytes,
                                    .recv_bytes = x->slices[group->team->rank].elems * elem_bytes};
+    return cross(group, s, call, parts);
+}
+
+static fsdp_status link_reduce_scatter(transport_group *group, stream *s, const comm_call *call,
+                                       const comm_scatter *x)
+{
+    comm_call below = transport_call_below(group, call);
+    TRY(group->below->table->reduce_scatter(group->below, s, &below, x));
+    return cross_scatter(group, s, call, x);
+}
+
+static fsdp_status link_add(transport_group *group, stream *s, const comm_call *call,
+                            const comm_scatter *x, void *sum)
+{
+    comm_call below = transport_call_below(group, call);
+    TRY(group->below->table->add(group->below, s, &below, x, sum));
+    return cross_scatter(group, s, call, x);
+}
+
+/* Counts the bytes that the front's exchange would move: the root sends to every rank. */
+static fsdp_status link_broadcast(transport_group *group, stream *s, const comm_call *call,
+                                  void *buf, size_t bytes)
+{
+    comm_call below = transport_call_below(group, call);
+    TRY(group->below->table->broadcast(group->below, s, &below, buf, bytes));
+    comm_part *parts = transport_parts(group);
+    const int root = call->desc.root;
+    for (int r = 0; group->team->rank == root && r < group->team->size; r++)
+        parts[r].send_bytes = bytes;
+    if (group->team->rank != root)
+        parts[root].recv_bytes = bytes;
+    return cross(group, s, call, parts);
+}
+
+/* Counts a reduce-scatter and an all-gather of the largest slice. */
+static fsdp_status link_all_reduce(transport_group *group, stream *s, const comm_call *call,
+                                   void *buf, size_t elems)
+{
+    comm_call below = transport_call_below(group, call);
+    TRY(group->below->table->all_reduce(group->below, s, &below, buf, elems));
+    comm_part *parts = transport_parts(group);
+    const size_t world = (size_t)group->team->size, slice = (elems + world - 1) / world;
+    const size_t bytes = 2 * slice * dtype_bytes((dtype)call->desc.dtype);
+    for (size_t r = 0; r < world; r++)
+        parts[r] = (comm_part){.send_bytes = bytes, .recv_bytes = bytes};
     return cross(group, s, call, parts);
 }
 
@@ -247,7 +290,10 @@ static fsdp_status link_new(const comm_team *team, transport_group *below, const
     t->carries_host = false;
     t->exchange = link_exchange;
     t->all_gather = t->all_gather != NULL ? link_all_gather : NULL;
+    t->broadcast = t->broadcast != NULL ? link_broadcast : NULL;
     t->reduce_scatter = t->reduce_scatter != NULL ? link_reduce_scatter : NULL;
+    t->add = t->add != NULL ? link_add : NULL;
+    t->all_reduce = t->all_reduce != NULL ? link_all_reduce : NULL;
     t->failed = NULL;
     t->split = link_split;
     t->close = link_close;
