@@ -126,7 +126,8 @@ static fsdp_status all_to_all(comm *c, stream *s, comm_issue i, const comm_pairs
     TRY(lengths_sum(c, x->send_elems, i.type, "all-to-all send", &sent_bytes));
     TRY(lengths_sum(c, x->recv_elems, i.type, "all-to-all recv", &received_bytes));
     if (to_self != from_self)
-        return fsdp_error(FSDP_EINVAL, "what a rank sends to itself it also receives",
+        return fsdp_error(FSDP_EINVAL,
+                          "a rank receives all that it sends to itself: pass equal lengths",
                           "all-to-all '%s': %zu elements sent to this rank, %zu received", i.label,
                           to_self, from_self);
     i.op = COMM_OP_ALL_TO_ALL;

@@ -102,7 +102,7 @@ static fsdp_status over_to_shm(comm *c, comm_backend wanted)
         return fsdp_error(FSDP_ESKIP, "leave --comm out, or pass --comm mpi",
                           "comm_open: --comm shm: %s", why_not);
     if (why_not != NULL && c->team.rank == 0)
-        fprintf(stderr, "note: %s; they go on with --comm mpi\n", why_not);
+        fprintf(stderr, "note: %s; using --comm mpi\n", why_not);
     return FSDP_OK;
 }
 

@@ -168,7 +168,7 @@ pauses() {
     # Behind a save, in which they wait for longer.
     every=1000000 fault "$1" ends 'a rank is stopped in a step, for longer than the others wait' 'exec "$@"' \
         'kill -USR1 $(rank_pid 0); until_true 100 "[ \$(saved_step \$work/ck) -ge 4 ]"; trains_on 5; kill -STOP $(rank_pid 1)' \
-        '[0-9]+' 'waited [0-9.]+ s in .*; missing data of ranks: (1|none; peers have not taken)'
+        '[0-9]+' 'waited [0-9.]+ s in .*; missing data of ranks: (1|none, but peers have not received)'
     fault "$1" ends 'a rank starts later than the others wait' '[ $r = 1 ] && sleep 200; exec "$@"' \
         true '[1-9][0-9]*' '(waited 10.0 s for rank 1 to start|MPI_Init has waited 10.0 s)' 0
     limit=''

@@ -87,7 +87,7 @@ static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
         return fsdp_error(
             FSDP_EINVAL, "unset FSDP_LINK, or set it to something like 1Gbit,50us or 100Mbit,1ms,2",
             "FSDP_LINK: got '%.40s', expected a rate in bit, kbit, Mbit or Gbit, a "
-            "latency in us, ms or s, and perhaps ranks per host",
+            "latency in us, ms or s, and optionally ranks per host",
             text);
     if (team->size > 1 && team->size % spec->ranks_per_host != 0)
         return fsdp_error(FSDP_EINVAL, "let the last number of FSDP_LINK divide the ranks",

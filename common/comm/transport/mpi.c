@@ -224,7 +224,8 @@ static fsdp_status engine_start(double timeout_s)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err != 0) {
         mpi_operation_free(op);
-        return fsdp_error(FSDP_ECOMM, "", "comm_open: no progress thread: %s", strerror(err));
+        return fsdp_error(FSDP_ECOMM, "", "comm_open: cannot start the progress thread: %s",
+                          strerror(err));
     }
     fsdp_status status = mpi_operation_await(op, timeout_s);
     pthread_mutex_lock(&e->lock);
@@ -233,7 +234,7 @@ static fsdp_status engine_start(double timeout_s)
     pthread_mutex_unlock(&e->lock);
     if (status == FSDP_ETIMEOUT)
         return fsdp_error(FSDP_ETIMEOUT,
-                          "see the ranks' last lines: one may have ended before it came here; "
+                          "see the ranks' last lines: one may have ended before MPI_Init; "
                           "FSDP_TIMEOUT_S sets the limit, if it is above 10",
                           "comm_open: MPI_Init has waited %.1f s", timeout_s);
     if (status != FSDP_OK)

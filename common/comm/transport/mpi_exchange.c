@@ -216,5 +216,5 @@ void mpi_exchange_missing(const mpi_operation *op, char *text, size_t text_bytes
             comm_rank_add(text, text_bytes, comm_world_rank(t, r));
     }
     if (text[0] == '\0')
-        snprintf(text, text_bytes, "none; peers have not taken this rank's");
+        snprintf(text, text_bytes, "none, but peers have not received this rank's");
 }

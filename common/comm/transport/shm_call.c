@@ -109,7 +109,7 @@ static fsdp_status entry_acquire(shm_group *g, const comm_call *call, call_wait 
     shm_patience p = patience_of(g, w);
     if (got && (owed == 0 || shm_turn_free(&turn_of(g, g->team->rank, call)->sync, owed, &p)))
         return FSDP_OK;
-    return wait_failed(g, w, call, "none; peers have not taken this rank's");
+    return wait_failed(g, w, call, "none, but peers have not received this rank's");
 }
 
 /* owed: number of peers that must read the entry before it is filled again. */
@@ -249,7 +249,7 @@ static fsdp_status end(shm_group *g, const comm_task *a, bool is_inline, call_wa
         shm_turn_done(&turn_of(g, (t->rank + d) % t->size, &a->call)->sync, n_peers);
     shm_patience p = patience_of(g, w);
     if (!is_inline && !shm_turn_free(&turn_of(g, t->rank, &a->call)->sync, n_peers, &p))
-        return wait_failed(g, w, &a->call, "none; peers have not taken this rank's");
+        return wait_failed(g, w, &a->call, "none, but peers have not received this rank's");
     entry_release(g, &a->call, is_inline ? n_peers : 0);
     return FSDP_OK;
 }

@@ -48,7 +48,7 @@ static fsdp_status failure_tell(void)
     const fsdp_error_info *why = &p->job->why;
     if (atomic_load(&p->job->failed) == SHM_FAIL_WRITING)
         return fsdp_error(FSDP_ECOMM, "see the other ranks' last lines",
-                          "shm: a rank failed and did not live to say why");
+                          "shm: a rank failed and ended before it could say why");
     if (p->job->failed_rank >= 0 && p->job->failed_rank != comm_world_rank(&p->team, p->team.rank))
         return fsdp_error(why->status, why->hint, "rank %d reports: %.700s", p->job->failed_rank,
                           why->what);
@@ -168,7 +168,8 @@ fsdp_status shm_watch_start(void)
     int err = pthread_create(&p->watcher, NULL, watch_main, p);
     if (err != 0)
         return fsdp_error(FSDP_ECOMM, "raise the limit on threads (ulimit -u) or run fewer ranks",
-                          "comm_open: no watching thread: %s", strerror(err));
+                          "comm_open: cannot start the thread that watches the ranks: %s",
+                          strerror(err));
     p->watching = true;
     return FSDP_OK;
 }
