@@ -1,6 +1,6 @@
 #!/bin/bash
 # hang.sh -- a job that stands still: what ranks write of their last calls, at a timeout, for a failed peer, at SIGTERM and at
-# SIGUSR2; and that the commands of README.md, sort -m and diff, show the rank that is behind, and the call.
+# SIGUSR2; and that the commands of docs/hangs.md, sort -m and diff, show the rank that is behind, and the call.
 #
 #   tests/cli/hang.sh [BUILD]        default build
 #   CASES=REGEX                      only the cases whose names match
@@ -41,12 +41,12 @@ goes_on() {
     [ "$(losses "$new/loss.csv" | head -n $n)" = "$(losses "$new/plain.csv" | head -n $n)" ] || complain 'other losses'
 }
 
-# merged [DIR] -- the command of README.md: calls that are not done, each with the number of ranks whose line it is
+# merged [DIR] -- the command of docs/hangs.md: calls that are not done, each with the number of ranks whose line it is
 merged() {
     (cd "${1:-$dir}/.." && LC_ALL=C sort -m "$(basename "${1:-$dir}")"/rank-*.txt | uniq -c | grep -v ' done$')
 }
 
-# apart RANK RANK [DIR] -- that of README.md for two ranks
+# apart RANK RANK [DIR] -- the command of docs/hangs.md for two ranks
 apart() {
     LC_ALL=C diff "${3:-$dir}/rank-0000$1.txt" "${3:-$dir}/rank-0000$2.txt"
 }

@@ -43,6 +43,11 @@ look() {
     for path in $(grep -oE '`[A-Za-z0-9_/]+(/|\.md|\.txt)`' README.md | tr -d '`' | grep -v '^build'); do
         [ -e "$path" ] || [ -n "$(find . -name "$path")" ] || complain "$tree: README.md names $path, which is not there"
     done
+    for page in README.md DEBUGGING.md docs/*.md; do
+        for link in $(grep -oE '\]\([^)#]+' "$page" | sed 's/^](//' | grep -v '^https*:'); do
+            [ -e "$(dirname "$page")/$link" ] || complain "$tree: $page links to $link, which is not there"
+        done
+    done
 }
 look five 54600 lab6_npu common/accel tests/sim tests/grade/lab6.c tests/grade/npu_lib.c
 ! grep -n 'lab6\|[^0-9]6[.][1-6]' README.md tests/grade/*.txt || complain 'five: its README or its tables speak of lab 6'

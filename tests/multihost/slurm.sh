@@ -1,6 +1,6 @@
 #!/bin/bash
 # shellcheck disable=SC1091,SC2015,SC2016,SC2034,SC2086,SC2154
-# slurm.sh [BUILD [PART...]] -- a real Slurm of two nodes on one machine: README.md's srun line and its batch script, as
+# slurm.sh [BUILD [PART...]] -- a real Slurm of two nodes on one machine: the srun line and the batch script of docs/hosts.md, as
 # they stand there.
 #
 #   losses       by both, on one node and on two: those of one device; srun without what the ranks need is refused
@@ -137,9 +137,9 @@ crossed() {
     cat /sys/class/net/v1/statistics/rx_bytes
 }
 
-# by_srun NODES -- the line of README.md on so many
+# by_srun NODES -- the srun line of docs/hosts.md on so many nodes
 by_srun() {
-    line=$(sed -n 's|^\(srun .* build/fsdp_train\) --size .*|\1|p' "$top/README.md")
+    line=$(sed -n 's|^\(srun .* build/fsdp_train\) --size .*|\1|p' "$top/docs/hosts.md")
     name="srun, $1 x 2 ranks: the bits of one device"
     before=$(crossed)
     timed ${line/-N 2/-N $1} $bits --stop-after 8 --loss-csv loss.csv
@@ -161,7 +161,7 @@ without_pmi2() {
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------
 
-# submit [OPTION-OF-SBATCH...] [-- OPTION...] -- README's script, in a directory where jobs before it may have saved.
+# submit [OPTION-OF-SBATCH...] [-- OPTION...] -- the script of docs/hosts.md, in a directory where jobs before it may have saved.
 # Sets job, and rows: of loss.csv so far. The job's output is in err.
 submit() {
     local how=()
@@ -204,7 +204,7 @@ ends_saved() {
 }
 
 whole() {
-    name="README's batch script: the bits of one device"
+    name='the batch script of docs/hosts.md: the bits of one device'
     submit -- --stop-after 8
     until_over COMPLETED
     same_bits
@@ -311,8 +311,8 @@ one=$!
 name='the nodes come up'
 set_up && until_true 60 '[ "$(sinfo -h -o %T)" = idle ]'
 wait $one || complain 'the run on one device failed'
-sed -n '/^#!\/bin\/bash$/,/^```$/{/^```$/!p}' "$top/README.md" >train.sbatch
-[ "$(grep -c 'srun .*build/fsdp_train' train.sbatch)" = 1 ] || complain 'README.md has no such script'
+sed -n '/^#!\/bin\/bash$/,/^```$/{/^```$/!p}' "$top/docs/hosts.md" >train.sbatch
+[ "$(grep -c 'srun .*build/fsdp_train' train.sbatch)" = 1 ] || complain 'docs/hosts.md has no such script'
 rm -f err
 verdict
 [ $n_failed = 0 ] || set -- # no Slurm
