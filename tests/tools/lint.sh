@@ -60,6 +60,20 @@ rule walk 'the way of one parameter in common/README.md goes through fewer than 
     awk '/^\| \[/ { n++ } END { if (n < 1 || n >= 35) print FILENAME ": " n + 0 " files" }' common/README.md
 )"
 
+# headings PAGE -- the anchors of its headings, as GitHub makes them
+headings() { sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
+# The links of the handout's README are relative to the handout.
+rule links 'a relative link of a page names a file that is there, and an anchor a heading of that page' "$(
+    find ./*.md docs common lab*_* trainer tests -name '*.md' ! -path tests/grade/handout/README.md | while read -r page; do
+        grep -oE '\]\([^) ]+\)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https*:' | sort -u | while read -r link; do
+            file=${link%%#*}
+            file=${file:+$(dirname "$page")/$file}
+            [ -e "${file:-$page}" ] || { echo "$page: $link: no such file"; continue; }
+            case $link in *#*) headings "${file:-$page}" | grep -qxF -- "${link#*#}" || echo "$page: $link: no such heading" ;; esac
+        done
+    done
+)"
+
 rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
@@ -211,13 +225,14 @@ rule checks 'each script of tests/cli is a row of checks.txt' "$(
     done
 )"
 
-rule tasks 'tasks.txt, the graders, the SOLUTION blocks and the READMEs name the same tasks and points' "$(
+rule tasks 'tasks.txt, the graders, the SOLUTION blocks and the READMEs name the same tasks, hours and points' "$(
     cd tests/grade && ids=$(awk '!/^#/ && NF { print $1 }' tasks.txt)
     for lab in 1 2 3 4 5 6; do
         { echo "$ids" | grep "^$lab\."; grep -oE '\{"[1-6]\.[0-9a-z]+",' lab$lab.c | tr -d '{",'; } | sort | uniq -u | sed 's/$/: in tasks.txt or in lab'$lab.c', not in both/'
         points=$(awk -v l=$lab '!/^#/ && int($1) == l { n += $2 } END { print n }' tasks.txt)
-        grep -q "^| \[lab${lab}_.*| $points |" ../../README.md && grep -q "^| .lab${lab}_.*| $points |" handout/README.md && grep -qE "(^| )$points points" ../../lab${lab}_*/README.md ||
-            echo "lab $lab has $points points, which README.md, the handout's or its own does not say"
+        hours=$(sed -n 's/.*About \([0-9]*\) hours.*/\1/p' ../../lab${lab}_*/README.md | head -n 1)
+        grep -q "^| \[lab${lab}_.*| $hours | $points |" ../../README.md && grep -q "^| .lab${lab}_.*| $hours | $points |" handout/README.md && grep -qE "(^| )$points points" ../../lab${lab}_*/README.md ||
+            echo "lab $lab takes $hours hours and has $points points, which README.md, the handout's README or its own does not say"
         for id in $(echo "$ids" | grep "^$lab\."); do
             grep -qE "(^|[^0-9.])$(echo "$id" | sed 's/[.]/[.]/')([^0-9a-z]|\$)" ../../lab${lab}_*/README.md || echo "lab $lab: its README has no $id"
         done

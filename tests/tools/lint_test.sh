@@ -1,5 +1,5 @@
 #!/bin/sh
-# lint_test.sh -- lint.sh on a copy of the tree with what its rules about functions and variables forbid, and with
+# lint_test.sh -- lint.sh on a copy of the tree with what its rules about functions, variables and links forbid, and with
 # what they must let pass.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -53,15 +53,20 @@ void *good_alias(void *args)
     return good_read ? bad_cast : good_typed;
 }
 END
+cat >docs/planted.md <<'END'
+## The `good_heading`: 1-2, it's one
+[1](#the-good_heading-1-2-its-one) [2](../README.md#the-labs) [3](bad_gone.md) [4](options.md#bad_heading)
+END
 mkdir -p build/common/base && ${CC:-gcc} -O1 -c -I. -o build/common/base/planted.o common/base/planted.c || exit 2
 BUILD=build tests/tools/lint.sh >"$dir/out" 2>&1 && echo 'FAIL lint: exit status 0 of a tree with offenders' && bad=1
 
-for rule in parameters contracts globals out-pointers; do
+for rule in links parameters contracts globals out-pointers; do
     if grep -q "^SKIP $rule" "$dir/out"; then
         grep "^SKIP $rule" "$dir/out"
         continue
     fi
     case $rule in
+    links) offenders='bad_gone.md options.md#bad_heading' ;;
     parameters) offenders='bad_seven comm_bad_nine' ;;
     contracts) offenders='bad_bare bad_headless' ;;
     globals) offenders='bad_count bad_of_thread bad_static bad_value' ;;
