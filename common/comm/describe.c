@@ -66,8 +66,7 @@ fsdp_status comm_desc_timeout(const comm_team *team, const comm_desc *desc, doub
     comm_desc_print(desc, call, sizeof call);
     return fsdp_error(FSDP_ETIMEOUT,
                       "compare the ranks' last calls above, or with FSDP_HANG_DIR set their files, "
-                      "by sort -m and "
-                      "diff (README.md, When a job hangs); FSDP_TIMEOUT_S sets the limit",
+                      "by sort -m and diff (docs/hangs.md); FSDP_TIMEOUT_S sets the limit",
                       "rank %d waited %.1f s in %s; missing data of ranks: %s",
                       comm_world_rank(team, team->rank), limit_s, call, missing);
 }
