@@ -18,7 +18,7 @@ void *accel_queue_of(stream *s)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* What issues work of the device's own runs now. */
+/* A launch that issues work of the device runs now; any other becomes a host task. */
 fsdp_status accel_launch(stream *base, const launch_config *l, const device_act *act)
 {
     accel_stream *s = accel_stream_at(base);

@@ -1,15 +1,9 @@
-/* accel_impl.h -- the types that the parts of common/accel share. Private to them, and to what
- * fills an accel_api.
+/* accel_impl.h -- types and functions that the files of common/accel share (accel.h lists these
+ * files). Private to them and to the backends that fill an accel_api.
  *
- *   accel_device.c  device, launches
- *   fate.c     errors, waits of the host            stream.c  streams and events
- *   task.c     work of the host in a stream's order
- *   copy.c     copies and fills                     kept.c    memory that is kept for reuse
- *   memory.c   blocks of device and host memory     watch.c   when work began and ended
- *
- * Everything of one device is issued by one host thread. The threads that run host tasks do no more
- * than that; what they share with it stands in accel_fate. The library's collectives have a thread
- * too, for which the issuing thread waits (native_thread.c). */
+ * One host thread issues all work of a device. The threads that run host tasks share with it only
+ * the fates and what accel_device's lock guards. The library's collectives have a thread too; the
+ * issuing thread waits for that one (native_thread.c). */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,41 +19,44 @@ enum { ACCEL_STAGES = 256, ACCEL_LARGE_STAGES = 16 };
 
 /* ---- errors and waits (fate.c) --------------------------------------------------------------- */
 
-/* What work depends on that may fail by itself: the first tasks[i] host tasks of stream number i.
- * A stream's grows with its host tasks and with the events that it waits for. */
+/* The host tasks that a piece of work depends on: the first tasks[i] of stream number i. The reach
+ * of a stream grows with its host tasks and with the events that it waits for. A failed call of the
+ * library on a stream is counted as a failed task. */
 typedef struct accel_reach {
     uint32_t tasks[ACCEL_STREAMS];
 } accel_reach;
 
-/* What became of a stream's host tasks. The number of a stream that failed is not used again. */
+/* The host tasks of a stream number. The number of a stream that failed is not used again. */
 typedef struct accel_fate {
-    accel_stream *stream;       /* that has this number now, or NULL */
-    uint32_t n_tasks;           /* issued; goes on when the number is used again */
+    accel_stream *stream;       /* the stream that has this number now, or NULL */
+    uint32_t n_tasks;           /* tasks issued; not reset when the number is used again */
     _Atomic uint32_t failed_at; /* the first task that failed, from 1; 0: none */
-    fsdp_error_info error;      /* valid, and never written again, when failed_at is not 0 */
+    fsdp_error_info error;      /* of that task; valid and constant if failed_at is not 0 */
 } accel_fate;
 
-/* accel_stream_check -- FSDP_OK for 0, else the error of a call on s. It stays with the stream; one
- * that the device itself reports ends all streams, and names what was issued on s last. */
+/* accel_stream_check -- FSDP_OK for 0, else the error of a call on s. The error stays with the
+ * stream. If the device itself reports an error, all streams fail, and the message names the work
+ * that was issued on s last. */
 fsdp_status accel_stream_check(accel_stream *s, int code, const char *what);
-/* accel_stream_status -- FSDP_OK, or the first error of s, whose words are now this thread's. */
+/* accel_stream_status -- FSDP_OK, or the first error of s, which becomes this thread's error. */
 fsdp_status accel_stream_status(accel_stream *s);
-/* accel_reach_error -- the error that work with this reach has; NULL: none. From any thread. */
+/* accel_reach_error -- the error of work with this reach; NULL: none. Stream number `own` is
+ * checked first. Any thread. */
 const fsdp_error_info *accel_reach_error(accel_device *d, const accel_reach *reach, int own);
-/* accel_fate_fail -- this thread's error is that of task number `at`. From any thread. */
+/* accel_fate_fail -- task number `at` failed with this thread's error. Any thread. */
 void accel_fate_fail(accel_device *d, accel_fate *fate, uint32_t at);
 
-/* accel_status_of -- its status, and its words are this thread's; NULL: FSDP_OK. */
+/* accel_status_of -- make *error this thread's error and return its status; NULL: FSDP_OK. */
 fsdp_status accel_status_of(const fsdp_error_info *error);
 
-/* accel_polls_run -- call the polls of the device once; it fails when one of them says so. */
+/* accel_polls_run -- call each poll of the device once; an error of a poll fails the device. */
 void accel_polls_run(accel_device *d);
-/* accel_wait -- the host waits for the event; NULL: for all of the stream.
+/* accel_wait -- the host waits for the event; e NULL: for all work of the stream.
  *   errors  FSDP_EDEVICE the device's; a poll's; not those of host tasks */
 fsdp_status accel_wait(accel_stream *s, void *e);
-/* accel_pause -- let other threads run before this thread looks again for what it waits for: first
- * a yield, later a sleep of 20 us. *l starts as zeros. accel_looks_end: the wait is over; the
- * thread's timer slack is what it was. */
+/* accel_pause -- let other threads run between two looks of a waiting host: by a yield at first,
+ * later by a sleep of 20 us. *l starts as zeros. accel_looks_end -- end the wait and restore the
+ * thread's timer slack. */
 typedef struct accel_looks {
     double begin_s;
     int slack_ns;
@@ -74,7 +71,7 @@ typedef struct accel_poll {
     void *self;
 } accel_poll;
 
-/* Pinned blocks of one size that are used in turn. */
+/* Pinned blocks of one size, used in turn. */
 typedef struct accel_stages {
     accel_kept *block[ACCEL_STAGES];
     unsigned next;
@@ -83,38 +80,38 @@ typedef struct accel_stages {
 struct accel_device {
     device base;
     const accel_api *api;
-    void *own;                       /* the library's side, of api->open */
-    accel_fate fates[ACCEL_STREAMS]; /* [0]: of the compute stream */
+    void *own;                       /* data of the library's side, from api->open */
+    accel_fate fates[ACCEL_STREAMS]; /* [0]: the compute stream */
     atomic_bool failed;              /* once set, `error` is never written again */
-    fsdp_error_info error;           /* of all streams */
-    pthread_mutex_t lock;            /* for the first write of an error, and guards all_host */
+    fsdp_error_info error;           /* of the device: all streams have it */
+    pthread_mutex_t lock;            /* guards all_host and the first write of an error */
     accel_poll polls[ACCEL_POLLS];
     int n_polls;
 
-    void *blocks;          /* of memory.c: a tree (tsearch) of what is handed out, by address */
-    struct block *leaving; /* of memory.c too */
-    TAILQ_HEAD(, accel_kept) kept; /* freed, the latest first */
-    size_t kept_device_bytes;      /* of the device: in use or in `kept` */
-    LIST_HEAD(, accel_kept) all_host;
-    accel_stages small, large; /* of copy.c */
+    void *blocks;                  /* memory.c: a tree (tsearch) of the live blocks, by address */
+    struct block *leaving;         /* memory.c: freed blocks that the ledger still counts */
+    TAILQ_HEAD(, accel_kept) kept; /* kept.c: freed, the latest first */
+    size_t kept_device_bytes;      /* kept.c: device memory, in use or in `kept` */
+    LIST_HEAD(, accel_kept) all_host; /* kept.c: host memory, in use or in `kept` */
+    accel_stages small, large;        /* copy.c */
 
-    SLIST_HEAD(, accel_watched) spare; /* of watch.c, as the next two */
-    void *clock_queue;                 /* has no work but `clock` */
-    void *clock;                       /* an event, reached at clock_s of the host's clock */
+    SLIST_HEAD(, accel_watched) spare; /* watch.c, like the next three */
+    void *clock_queue;                 /* has no other work than `clock` */
+    void *clock;                       /* an event; reached at clock_s of the host's clock */
     double clock_s;
 };
 
 struct accel_stream {
     stream base;
     void *queue;
-    int number;                   /* in fates */
-    const fsdp_error_info *error; /* the stream's first; NULL: none was seen */
-    accel_reach reach;            /* of work that is issued now */
-    void *tasks;                  /* of the api: what runs host tasks; NULL: none yet */
+    int number;                   /* index in fates */
+    const fsdp_error_info *error; /* the first error that was seen on s; NULL: none */
+    accel_reach reach;            /* of the work that is issued next */
+    void *tasks;                  /* the api's thread for host tasks; NULL: none yet */
     STAILQ_HEAD(, accel_watched) watched;
-    double told_s; /* end of the latest that the watch was told of */
+    double told_s; /* end of the last act reported to the watch */
     char recent[ACCEL_RECENT][ACCEL_RECENT_CHARS];
-    unsigned n_recent; /* written so far, repetitions left out: the latest is at (n_recent - 1) %
+    unsigned n_recent; /* entries written, without repetitions; the last one is at (n_recent - 1) %
                           ACCEL_RECENT */
 };
 
@@ -122,10 +119,10 @@ typedef struct accel_event {
     event base;
     void *handle;
     bool recorded;
-    accel_reach reach; /* of what it stands for */
+    accel_reach reach; /* of the work before its latest record */
 } accel_event;
 
-/* accel_device_of, accel_stream_at, accel_api_at -- the accelerator's side of them. */
+/* accel_device_of, accel_stream_at, accel_api_at -- the accelerator's own part of an object. */
 static inline accel_device *accel_device_of(device *d)
 {
     return (accel_device *)d;
@@ -139,7 +136,8 @@ static inline const accel_api *accel_api_at(const accel_stream *s)
     return ((const accel_device *)s->base.device)->api;
 }
 
-/* accel_stream_recent -- what is issued on s next, for messages. label may be NULL; both copied. */
+/* accel_stream_recent -- note the name of the work that is issued next on s, for error messages.
+ * label may be NULL. Both strings are copied. */
 void accel_stream_recent(accel_stream *s, const char *name, const char *label);
 
 /* ---- host tasks (task.c) --------------------------------------------------------------------- */
@@ -153,56 +151,58 @@ struct accel_task {
     max_align_t args[];
 };
 
-/* accel_host_task -- run fn(args) in a thread of the host, in order of s. It may sleep for other
- * ranks. args: copied. A task that fails fails the stream, and later ones are skipped.
+/* accel_host_task -- run fn(args) in a host thread, in order of s. fn may block until other ranks
+ * arrive. args are copied. A task that fails fails the stream, and later tasks are skipped.
  *   errors  FSDP_ENOMEM; FSDP_EDEVICE */
 fsdp_status accel_host_task(accel_stream *s, stream_fn fn, const void *args, size_t args_bytes);
-/* accel_thread_start -- a thread without signals but for those of a fault; name: the stream's.
+/* accel_thread_start -- start a thread that blocks all signals except those of faults. name: of the
+ * thread and in the message.
  *   errors  FSDP_ENOMEM */
 fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *name, pthread_t *out);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* What memory is for: on the device or on the host, for work in order of a stream; or as a stage,
- * which the host touches at once. */
+/* The use of a block: device or host memory for work in order of a stream, or a stage, which the
+ * host reads or writes at once. */
 typedef enum accel_use { USE_ON_DEVICE, USE_ON_HOST, USE_AS_STAGE } accel_use;
 
-/* Memory that is kept for reuse, with others of its size, when it is free. */
+/* A block of memory. When it is freed, the cache of kept.c keeps it for requests of its size. */
 struct accel_kept {
     TAILQ_ENTRY(accel_kept) link;
-    LIST_ENTRY(accel_kept) in_all; /* of the host's */
+    LIST_ENTRY(accel_kept) in_all; /* of host memory */
     void *ptr;
     size_t bytes;
-    bool is_device;         /* else the next two are valid */
-    bool is_pageable;       /* shared, and not pinned after all: copies go by way of a stage */
-    uint64_t share_offset;  /* where it stands in the shared file; ACCEL_NOT_SHARED */
-    void *used;             /* an event: its last use is over; NULL: there was none */
-    const accel_stream *by; /* whose work that is */
+    bool is_device;         /* if not, the next two fields are valid */
+    bool is_pageable;       /* shared but not pinned: copies go through a stage */
+    uint64_t share_offset;  /* offset in the shared file, or ACCEL_NOT_SHARED */
+    void *used;             /* event after its last use; NULL: it was never used */
+    const accel_stream *by; /* stream of its last use */
 };
 #define ACCEL_NOT_SHARED UINT64_MAX
 
-/* accel_kept_get -- at least `bytes` for work on s that is issued from now on; NULL: there is none.
- * accel_kept_put -- work issued on s so far was the last to use it. */
+/* accel_kept_get -- at least `bytes`, for work that is issued on s from now on; NULL: out of
+ * memory. accel_kept_put -- free p after all work issued on s so far. */
 accel_kept *accel_kept_get(accel_stream *s, size_t bytes, accel_use use);
 void accel_kept_put(accel_stream *s, accel_kept *p);
-/* accel_pinned_get -- accel_kept_get of the host's memory; frees other sizes where that is short.
+/* accel_pinned_get -- accel_kept_get of host memory. If memory is short, free blocks of other sizes
+ * are released first.
  *   errors  FSDP_ENOMEM */
 fsdp_status accel_pinned_get(accel_stream *s, size_t bytes, accel_use use, accel_kept **out);
-/* accel_kept_used -- put, but the caller keeps it: p->used stands for work issued on s so far. */
+/* accel_kept_used -- record p->used after all work issued on s so far. The caller keeps p. */
 void accel_kept_used(accel_stream *s, accel_kept *p);
-/* accel_kept_trim -- release what is free, of the device's or of the host's; blocks in use are
- * left. accel_kept_device_bytes -- what that could give back of the device's. */
+/* accel_kept_trim -- release the cached blocks of device memory, or of host memory, whose last use
+ * is over. accel_kept_device_bytes -- device memory in the cache. */
 void accel_kept_trim(accel_device *d, bool is_device);
 size_t accel_kept_device_bytes(const accel_device *d);
-/* accel_kept_close -- release the cache; no stream has work. */
+/* accel_kept_close -- release the cache. No stream has work. */
 void accel_kept_close(accel_device *d);
 
-/* accel_memory_close -- asserts that all is freed. */
+/* accel_memory_close -- assert that all blocks are freed, and release the cache. */
 void accel_memory_close(accel_device *d);
-/* accel_memory_look -- let the ledger know of frees that streams have got to. */
+/* accel_memory_look -- subtract from the ledger the frees that streams have reached. */
 void accel_memory_look(accel_device *d);
-/* accel_is_host -- whether ptr is in a block of device_alloc_host. accel_is_pageable -- in such a
- * one, and the library's copies do not reach it while the host goes on. */
+/* accel_is_host -- whether ptr is in a block of device_alloc_host. accel_is_pageable -- whether ptr
+ * is in such a block that is not pinned, so that asynchronous copies need a stage. */
 bool accel_is_host(accel_device *d, const void *ptr);
 bool accel_is_pageable(accel_device *d, const void *ptr);
 
@@ -211,7 +211,7 @@ bool accel_is_pageable(accel_device *d, const void *ptr);
 /* accel_close ... accel_mem_reserved -- in accel_device.c, stream.c, copy.c and memory.c. */
 DECLARE_DEVICE_CALLS(accel);
 
-/* ACCEL_BACKEND -- all of a device_backend but its name and `open`. */
+/* ACCEL_BACKEND -- all functions of a device_backend except `open`. */
 #define ACCEL_BACKEND                                                                              \
     DEVICE_CALLS(accel), .share_find = accel_share_find, .mem_reserved = accel_mem_reserved
 
@@ -220,12 +220,12 @@ DECLARE_DEVICE_CALLS(accel);
 /* accel_watch_open, accel_watch_close -- the clock of a device. */
 fsdp_status accel_watch_open(accel_device *d);
 void accel_watch_close(accel_device *d);
-/* accel_watch_begin ... accel_watch_end -- what is issued on s between them is `act`; where its
- * token is not 0, the watch is told when it has run. status: of the issue; only FSDP_OK is told.
- * begin gives NULL where nothing is to be told, and end takes that. */
+/* accel_watch_begin ... accel_watch_end -- enclose the issue of `act` on s. If act->token is not 0
+ * and status, the result of the issue, is FSDP_OK, the watch is told when the act has run. begin
+ * returns NULL if there is nothing to tell; end accepts NULL. */
 accel_watched *accel_watch_begin(accel_stream *s, const device_act *act);
 void accel_watch_end(accel_stream *s, accel_watched *w, fsdp_status status);
-/* accel_watch_tell -- tell of what has run on s by now. accel_watch_tell_all: on all streams, and
- * compare the clocks where that was long ago. */
+/* accel_watch_tell -- tell the watch which acts on s have run. accel_watch_tell_all -- the same for
+ * all streams; then read the clock again if its last reading is old. */
 void accel_watch_tell(accel_stream *s);
 void accel_watch_tell_all(accel_device *d);

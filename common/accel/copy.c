@@ -1,13 +1,13 @@
 /* copy.c -- copies and fills.
  *
- * Between the device and pinned memory they are the library's, and the host goes on. Memory of the
- * caller is pageable: for that the library would make the host wait for the stream. So an upload is
- * copied to a pinned stage at once, and goes on from there; a download goes to a stage, and a host
- * task copies it out behind that. A copy that is not aligned as the library wants it goes by way of
- * a stage too. A large transfer goes in pieces of a stage each.
+ * The library copies between the device and pinned memory, asynchronously. Memory of the caller is
+ * pageable; for a copy of pageable memory the library would make the host wait for the stream. So
+ * an upload is copied to a pinned stage at once, and from there in stream order. A download is
+ * copied to a stage, and then a host task copies it to the caller. Copies that are not aligned as
+ * the library requires go through a stage too. A large transfer is cut into pieces of one stage.
  *
- * Stages are used in turn: the host waits only where the stage that it comes to is still in use,
- * and the pinned memory is bounded (16 MiB and 64 MiB). */
+ * Stages are used in turn. The host waits only if the next stage is still in use, and pinned memory
+ * is bounded (16 MiB of small stages, 64 MiB of large ones). */
 #include "common/base/bytes_copy.h"
 #include "common/accel/accel_impl.h"
 
@@ -36,7 +36,7 @@ static fsdp_status fill(accel_stream *s, void *dst, unsigned char byte, size_t b
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* One that nobody uses any more, for up to `bytes`. */
+/* The next stage, at least `bytes` large, when its last use is over. */
 static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_kept **out)
 {
     accel_device *d = accel_device_of(s->base.device);
@@ -53,7 +53,7 @@ static fsdp_status stage_get(accel_stream *s, size_t bytes, accel_kept **out)
     return FSDP_OK;
 }
 
-/* How bytes get to a stage, or from it. */
+/* How bytes are copied to a stage, or from it. */
 typedef enum leg { AT_ONCE, BY_HOST_TASK, BY_DEVICE_UP, BY_DEVICE_DOWN } leg;
 
 static fsdp_status leg_issue(accel_stream *s, leg how, void *dst, const void *src, size_t bytes)
@@ -66,7 +66,7 @@ static fsdp_status leg_issue(accel_stream *s, leg how, void *dst, const void *sr
     return FSDP_OK;
 }
 
-/* By way of stages, a piece in each. */
+/* Copy through stages, one piece in each. */
 static fsdp_status by_stages(accel_stream *s, const device_act *act, leg to_stage, leg from_stage)
 {
     for (size_t at = 0; at < act->bytes; at += LARGE_STAGE_BYTES) {
@@ -81,8 +81,8 @@ static fsdp_status by_stages(accel_stream *s, const device_act *act, leg to_stag
     return FSDP_OK;
 }
 
-/* Each is on the device or from device_alloc_host. Between two places of the host the library's
- * copy would be the host's own, at once. */
+/* src and dst are each on the device or from device_alloc_host. A host task copies from host to
+ * host: the library would copy at once instead of in stream order. */
 static fsdp_status copy(accel_stream *s, const device_act *act)
 {
     accel_device *d = accel_device_of(s->base.device);
@@ -110,7 +110,7 @@ static fsdp_status move(accel_stream *s, const device_act *act)
     case ACT_UPLOAD:
         return by_stages(s, act, AT_ONCE, accel_is_host(d, act->dst) ? BY_HOST_TASK : BY_DEVICE_UP);
     case ACT_DOWNLOAD:
-        if (accel_is_host(d, act->src)) /* which the host task can read itself */
+        if (accel_is_host(d, act->src)) /* the host task can read src directly */
             return move_by_host(s, *act);
         if (!accel_is_host(d, act->dst))
             return by_stages(s, act, BY_DEVICE_DOWN, BY_HOST_TASK);

@@ -1,13 +1,13 @@
-/* fate.c -- what went wrong on a device and its streams, and how the host waits for them.
+/* fate.c -- errors of a device and its streams, and waits of the host.
  *
- * Errors. The library knows errors of the whole device only. A host task (task.c) fails alone, and
- * with it what comes after it: on its stream, and on streams that wait for an event of it. So each
- * stream and each event knows how many tasks of each stream come before it, and has failed if one
- * of these has. Kernels behind a failure are not skipped, but no call of the host says that all is
- * well.
+ * Errors. The library only reports errors of the whole device. If a host task (task.c) fails, only
+ * later work fails with it: on its own stream, and on streams that wait for an event recorded after
+ * it. So each stream and each event stores how many tasks of each stream come before it, and has
+ * failed if one of these tasks has failed. Kernels after a failed task still run, but host calls on
+ * the stream return the error.
  *
- * Waits. The host looks, sleeps a little and looks again; the library's own waits would leave no
- * time to see that a peer has died, for whom a native collective waits forever. */
+ * Waits. The host alternates between looks and short sleeps. The library's own waits would not
+ * return if a peer dies, because a native collective waits for its peers forever. */
 #include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -75,7 +75,7 @@ void accel_stream_recent(accel_stream *s, const char *name, const char *label)
         strcpy(s->recent[s->n_recent++ % ACCEL_RECENT], text);
 }
 
-/* What the device says of itself: an error of it stays until the process ends. */
+/* The device itself has failed. Such an error lasts until the process ends. */
 static fsdp_status device_failed(accel_stream *s, int code)
 {
     accel_device *d = accel_device_of(s->base.device);
@@ -98,7 +98,7 @@ fsdp_status accel_stream_check(accel_stream *s, int code, const char *what)
     accel_device *d = accel_device_of(s->base.device);
     if (code == 0)
         return FSDP_OK;
-    (void)d->api->explain(code, what); /* first: a look may take the library's message */
+    (void)d->api->explain(code, what); /* first: queue_look may clear the library's message */
     const fsdp_error_info of_call = *fsdp_error_get();
     const int of_device = d->api->queue_look(s->queue);
     if (of_device != 0 && of_device != ACCEL_NOT_READY)
@@ -134,8 +134,8 @@ void accel_polls_run(accel_device *d)
             accel_device_fail(&d->base);
 }
 
-/* Sleeps are short against a step, and long against a look. A thread's timers may be late by its
- * slack, 50 us unless the thread sets another. */
+/* A sleep is much shorter than a step and much longer than a look. Timers of a thread may fire late
+ * by its timer slack, 50 us by default; so the slack is set to 1 ns. */
 void accel_pause(accel_looks *l)
 {
     const double SPIN_S = 20e-6;
@@ -168,7 +168,7 @@ static fsdp_status look_until(accel_stream *s, void *e, accel_looks *l)
         const int code = e != NULL ? api->event_look(e) : api->queue_look(s->queue);
         if (code != 0 && code != ACCEL_NOT_READY)
             return device_failed(s, code);
-        accel_polls_run(d); /* once more when it has come: what they watch may have ended */
+        accel_polls_run(d); /* also when the wait is over: polled work may have ended or failed */
         if (code == ACCEL_NOT_READY)
             accel_pause(l);
         else if (!atomic_load(&d->failed))

@@ -1,24 +1,24 @@
-/* kept.c -- memory that is kept for reuse: pinned memory of the host, and device memory of a
- * library that has no pool in order of streams.
+/* kept.c -- a cache of freed memory: pinned host memory, and device memory of a library without a
+ * stream-ordered pool.
  *
  *   accel_kept_get -> work issued on a stream -> accel_kept_put ... accel_kept_close
  *
- * To get such memory takes long, and may wait for the device. So a block that was put waits for the
- * next get of its size. The stream that used it last may have it at once, for work in its own
- * order; anybody else when the event says that this use is over. PyTorch's caching allocator works
- * like this; unlike it, this one never cuts a block up: sizes are rounded, so that a unit's memory
- * fits the next unit of its size, and memory that is short goes back and comes again in other
- * sizes.
+ * The system's calls for such memory are slow and may wait for the device. So a freed block is kept
+ * for the next request of its size. The stream that used the block last may get it at once, for
+ * later work on that stream. Other streams get it when an event shows that its last use is over.
+ * PyTorch's caching allocator works in the same way, but this one never splits a block. It rounds
+ * sizes, so that memory of one unit fits the next unit of that size. If memory runs short, free
+ * blocks go back to the system and are allocated again in other sizes.
  *
- * The host's blocks stand in a file that peers of the host can map (host_share.h), where there is
- * one. */
+ * Host blocks are part of a file that other processes of the host can map (host_share.h), if the
+ * system has such a file. */
 #include <stdlib.h>
 #include "common/base/dtype.h"
 #include "common/accel/accel_impl.h"
 #include "common/device/host_share.h"
 
-/* The size of the block that such a request gets: in steps of an eighth of a power of two, so that
- * at most that much is wasted; 4096 at least. */
+/* The size of the block for a request. Sizes are multiples of 4096; larger ones are multiples of an
+ * eighth of a power of two, so that at most an eighth is wasted. */
 static size_t size_class(size_t bytes)
 {
     size_t step = 4096;
@@ -29,8 +29,8 @@ static size_t size_class(size_t bytes)
 
 /* ---- from and to the system ------------------------------------------------------------------ */
 
-/* Shared and pinned; of a library that pins only its own, shared for the caller and pinned for a
- * stage, which is by_host. */
+/* Get a block that is shared and pinned. If the library can only pin memory that it allocates, a
+ * stage (by_host) is pinned and other blocks are shared. What cannot be shared is only pinned. */
 static bool host_get(const accel_api *api, accel_kept *p, bool by_host)
 {
     const bool both = api->pin_register != NULL;
@@ -170,7 +170,7 @@ void accel_kept_used(accel_stream *s, accel_kept *p)
     (void)accel_stream_check(s, code, "memory that is kept");
 }
 
-/* Where there is no event, nobody can tell when the block is free: it is lost until the end. */
+/* Without an event, nobody can tell when the block's last use is over; the block is leaked. */
 void accel_kept_put(accel_stream *s, accel_kept *p)
 {
     accel_kept_used(s, p);
@@ -178,7 +178,8 @@ void accel_kept_put(accel_stream *s, accel_kept *p)
         TAILQ_INSERT_HEAD(&accel_device_of(s->base.device)->kept, p, link);
 }
 
-/* A task of the host may ask, whose stream has not come to the free: blocks in the cache count. */
+/* Blocks in the cache are found too: a host task may ask for a block whose free was issued, but
+ * which its stream has not reached. */
 bool accel_share_find(device *base, const void *ptr, size_t bytes, device_share *out)
 {
     accel_device *d = accel_device_of(base);
@@ -205,7 +206,7 @@ static void put_stages(accel_device *d, accel_stages *stages)
             TAILQ_INSERT_HEAD(&d->kept, stages->block[i], link);
 }
 
-/* Nobody knows when a device that is lost stops to write: its blocks are left to the system. */
+/* A failed device may still write to its blocks, so they are leaked. */
 void accel_kept_close(accel_device *d)
 {
     put_stages(d, &d->small);

@@ -1,9 +1,9 @@
-/* memory.c -- blocks of device memory and of pinned memory of the host.
+/* memory.c -- blocks of device memory and of pinned host memory.
  *
- * The ledger counts as the pool does. A stream may have again at once what it freed itself: such a
- * block is counted until the call of device_free. One that another stream frees, as a gathered unit
- * is freed by the stream that computes, is counted until that stream gets there; nobody can have it
- * before. */
+ * The ledger counts a block for as long as its allocating stream cannot reuse it. If a stream frees
+ * its own block, it may reuse the block at once, so device_free subtracts the block. If another
+ * stream frees a device block (the compute stream frees a gathered unit), the block is subtracted
+ * when that stream has reached the free. */
 #include <search.h>
 #include <stdlib.h>
 #include "common/accel/accel_impl.h"
@@ -13,12 +13,12 @@ struct block {
     char *ptr;
     mem_request is;
     accel_kept *kept;       /* NULL: memory of the library's own pool */
-    const accel_stream *by; /* whose alloc it was */
-    block *next;            /* freed by another stream, which has yet to get to `freed` */
-    void *freed;
+    const accel_stream *by; /* the stream that allocated it */
+    block *next;            /* in accel_device.leaving: another stream freed it */
+    void *freed;            /* event of that free */
 };
 
-/* Blocks that overlap are equal: a key of one byte finds the block that it is in. */
+/* Blocks that overlap compare equal: a key of one byte finds the block that contains the byte. */
 static int block_compare(const void *a, const void *b)
 {
     const block *x = a, *y = b;
@@ -61,7 +61,7 @@ static void uncount(accel_device *d, block *b)
     free(b);
 }
 
-/* b is freed on s; it is counted until s gets there. */
+/* b was freed on s. The ledger counts it until s reaches the free. */
 static void leave(accel_stream *s, block *b)
 {
     accel_device *d = accel_device_of(s->base.device);
@@ -91,7 +91,7 @@ void accel_memory_look(accel_device *d)
 
 /* ---- alloc ----------------------------------------------------------------------------------- */
 
-/* What has been freed on any stream goes back to the system. */
+/* Wait for all streams and return all freed memory to the system. */
 static fsdp_status reclaim(accel_device *d)
 {
     for (int i = 0; i < ACCEL_STREAMS; i++)
@@ -104,7 +104,7 @@ static fsdp_status reclaim(accel_device *d)
     return FSDP_OK;
 }
 
-/* Memory for b in order of s; b->ptr is NULL where there is none. */
+/* Get memory for b in order of s; b->ptr is NULL if there is none. */
 static int device_try(accel_stream *s, block *b)
 {
     const size_t bytes = b->is.bytes > 0 ? b->is.bytes : 1;
@@ -178,7 +178,8 @@ fsdp_status accel_alloc(stream *base, const mem_request *want, void **out)
 
 /* ---- free ------------------------------------------------------------------------------------ */
 
-/* With debug_fill what is freed is NaN. Memory of the host is not: that would take a host task. */
+/* With debug_fill, freed device memory is filled with NaN. Host memory is not: to fill it in stream
+ * order would take a host task. */
 void accel_free(stream *base, void *ptr)
 {
     accel_stream *s = accel_stream_at(base);

@@ -1,18 +1,19 @@
-/* native.c -- a library's collectives as the transport between devices: its groups.
+/* native.c -- groups of the transport that uses the collectives of an accelerator's library.
  *
  *   open_over (the ranks of a group that carries host memory) -> exchange, all_gather, ... split
  *   -> close
  *
- * Each group is one communicator of the library. The host never waits inside it: a thread makes the
- * calls, and the host beside it hears of ranks that died, and of time that is up. What hosts settle
- * goes over the group below. Sums are this project's but for one: native_add. */
+ * Each group is one communicator of the library. The host never blocks inside the library: a thread
+ * makes the calls, while the host checks for dead ranks and the time limit. Hosts communicate over
+ * the group below. The library adds only in native_add and, integers, in native_all_reduce; all
+ * other sums are computed by this project. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "common/accel/native_impl.h"
 
 enum { ID_PIECE_BYTES = 2048 };
-static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+static const double CLOSE_PATIENCE_S = 10; /* without progress */
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
@@ -30,7 +31,7 @@ static void job_free(native_job *j)
     free(j);
 }
 
-/* Wait for the calls that the group's streams still have to do; whether there are none. */
+/* Wait for the group's issued calls. Returns false if one failed or makes no progress. */
 static bool drain(const native_group *g)
 {
     native_job *j = g->job;
@@ -56,7 +57,7 @@ static bool drain(const native_group *g)
     }
 }
 
-/* Give the communicator back; by force when there are calls that nobody will end. */
+/* Destroy the communicator. If issued calls do not end, abort it. */
 static void comm_end(native_group *g)
 {
     if (!drain(g)) {
@@ -82,7 +83,7 @@ static void flights_forget(native_job *j, const native_group *g)
     }
 }
 
-/* The group below hears of every failure. */
+/* Returns true: the group below learns of every failure, so it may be closed too. */
 bool native_close(transport_group *group)
 {
     native_group *g = group->state;
@@ -109,7 +110,8 @@ static fsdp_status group_new(native_job *j, const comm_transport *table, const c
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-/* The id that rank 0 makes, to all: id [id_bytes]. A gather between hosts carries small things. */
+/* Rank 0 makes id [id_bytes] and all ranks get it, in pieces: a gather between hosts carries only
+ * small messages. */
 static fsdp_status id_share(const native_api *api, transport_group *talk, char *id)
 {
     fsdp_status status = FSDP_OK;
@@ -118,7 +120,7 @@ static fsdp_status id_share(const native_api *api, transport_group *talk, char *
     TRY(transport_agree(talk, status));
     for (size_t at = 0; at < api->id_bytes; at += ID_PIECE_BYTES) {
         const size_t left = api->id_bytes - at, n = left < ID_PIECE_BYTES ? left : ID_PIECE_BYTES;
-        void *all; /* rank 0's comes first */
+        void *all; /* begins with rank 0's piece */
         TRY(transport_gather(talk, "comm_open: id", id + at, n, &all));
         memcpy(id + at, all, n);
         free(all);
@@ -126,7 +128,7 @@ static fsdp_status id_share(const native_api *api, transport_group *talk, char *
     return FSDP_OK;
 }
 
-/* talk: the ranks of the group, which is g's or of the same ranks. */
+/* talk: a control group with the same ranks as g. */
 static fsdp_status comm_start(native_group *g, transport_group *talk)
 {
     native_job *j = g->job;
@@ -139,7 +141,7 @@ static fsdp_status comm_start(native_group *g, transport_group *talk)
     return FSDP_OK;
 }
 
-/* Every rank of the parent calls it, also one whose child has no other: child NULL. */
+/* All ranks of the parent call this. child is NULL on a rank that is alone in its part. */
 static fsdp_status comm_split_off(native_group *parent, int color, transport_group *child)
 {
     native_job *j = parent->job;
@@ -178,7 +180,7 @@ fsdp_status native_split(transport_group *group, const comm_team *child, transpo
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Devices that are unlike sum in other orders, in operations of the fast table. */
+/* Devices of different models may add in different orders in operations of the fast table. */
 static fsdp_status models_compare(const comm_team *team, const native_row *all)
 {
     const char *word = accel_api_of(team->dev)->word;
@@ -196,7 +198,8 @@ static fsdp_status models_compare(const comm_team *team, const native_row *all)
     return FSDP_OK;
 }
 
-/* Why there can be no communicator, in words [bytes]; "": it can be. The same on all ranks. */
+/* Write to words [bytes] why there can be no communicator; "" if there can be one. All ranks get
+ * the same result. */
 static void obstacle(const native_api *api, const comm_team *team, const native_row *all,
                      char *words, size_t bytes)
 {
@@ -256,7 +259,7 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
 fsdp_status native_open_over(const native_api *api, const comm_transport *table,
                              transport_group *below, transport_group **out, const char **why_not)
 {
-    static char words[128]; /* read as soon as this returns */
+    static char words[128]; /* the caller reads it before it calls again */
     transport_group *talk = transport_control(below);
     native_job *j = NULL;
     TRY(can_open(api, talk, words, sizeof words));
@@ -274,7 +277,7 @@ fsdp_status native_open_over(const native_api *api, const comm_transport *table,
     if (status == FSDP_OK)
         status = transport_agree(talk, comm_start((*out)->state, talk));
     if (status != FSDP_OK && *out != NULL) {
-        (void)native_group_abort((*out)->state); /* some rank has none */
+        (void)native_group_abort((*out)->state); /* some rank has no communicator */
         transport_group_close(*out);
         *out = NULL;
     }

@@ -1,32 +1,31 @@
-/* native.h -- what the collectives of an accelerator's own library have to be able to do: a table
- * of its calls.
+/* native.h -- the table of calls that an accelerator's library of collectives must provide.
  *
- * A transport of transport.h is this table and what native.c and native_call.c make of it, which is
- * alike for all: groups over a control group, the comparison of calls, what has become of them,
- * time that is up, peers that died. common/cuda/nccl.c fills the table with NCCL's calls,
+ * native.c and native_call.c make a transport of transport.h from this table. They add what all
+ * libraries share: groups over a control group, comparing calls between ranks, tracking calls that
+ * are in flight, time limits, dead peers. common/cuda/nccl.c fills the table with NCCL's calls,
  * lab6_npu/hccl.c with HCCL's.
  *
- * Calls of the library may block until all ranks have come to them. One thread of the group makes
- * them, in one order, while the thread that issues everything waits beside it (native_thread.c).
- * A communicator is whatever the library's side makes of it. */
+ * Calls of the library may block until all ranks have made them. One thread makes the calls of a
+ * group and of all groups split from it, in one order, while the thread that issues the device's
+ * work waits (native_thread.c). A communicator is an opaque handle of the library's side. */
 #pragma once
 #include "common/accel/accel.h"
 #include "common/comm/transport_help.h"
 
-/* What a rank tells the others before any of them asks the library for a communicator. */
+/* What each rank tells the others before the library makes a communicator. */
 typedef struct native_row {
-    char unit[64];  /* which device it is, of all devices of all hosts */
-    char model[96]; /* what its maker calls it */
+    char unit[64];  /* identifies the device among all devices of all hosts */
+    char model[96]; /* the maker's name of the model */
     int32_t index, version;
 } native_row;
 
-/* One call, as the library gets it. */
+/* The arguments of one call. */
 typedef struct native_call {
     const comm_team *team;
     const char *what; /* for messages */
     const void *from;
     void *to;
-    size_t elems; /* of each rank */
+    size_t elems; /* per rank */
     dtype type;   /* DTYPE_U8: bytes */
     int root;
     const comm_part *parts; /* [W] of an exchange; the entry of this rank itself is ignored */
@@ -38,48 +37,49 @@ typedef struct native_api {
     const char *start_name, *split_name, *end_name; /* the library's calls, for messages */
     size_t id_bytes;
 
-    /* prepare -- before this process makes a communicator. *chains: the library leaves the order of
-     * calls on several queues to its callers, so that each has to wait for the one before. */
+    /* prepare -- called before a communicator is opened. *chains: set it if the library does not
+     * order calls on different queues, so that each call must wait for the previous one. */
     fsdp_status (*prepare)(bool *chains);
     fsdp_status (*describe)(device *d, native_row *row); /* *row is zero */
-    /* too_old -- whether the library of that row will not do, and then both versions in words:
-     * "NCCL 2.17; it takes 2.18". NULL: every one will. */
+    /* too_old -- whether the library version in *row is too old; then words gets both versions:
+     * "NCCL 2.17; it takes 2.18". NULL: every version will do. */
     bool (*too_old)(const native_row *row, char *words, size_t bytes);
 
-    /* id_make -- on rank 0: id [id_bytes], by which all ranks of a communicator find each other. */
+    /* id_make -- on rank 0: make id [id_bytes], by which the ranks of a communicator find each
+     * other. */
     fsdp_status (*id_make)(void *id);
-    /* look -- what the library found wrong with the communicator since the last look. In the thread
-     * that issues everything, while no other call is made. */
+    /* look -- return an error that the library found in the communicator since the last look.
+     * Called by the thread that issues the device's work, while no other call is made. */
     fsdp_status (*look)(void *handle, const char *what);
 
-    /* The calls from here on are made in the thread of the group. It touches nothing of a caller
-     * after the library has come back: the caller may have given up, and be gone.
+    /* The calls below are made in the thread of native_thread.c. After the library has returned,
+     * they must not touch the caller's data: the caller may have given up the call.
      *
-     * start -- make the team's communicator, and d the device of this thread. *handle is NULL after
-     * an error. */
+     * start -- make d the current device of this thread, then make the team's communicator. *handle
+     * is NULL after an error. */
     fsdp_status (*start)(device *d, const comm_team *team, const void *id, void **handle);
-    /* split -- the same for parts of a communicator; all ranks of `parent` call it. rank: of this
-     * one in its part; -1: it is in none, *child is NULL then. Ranks of a part are in the order of
-     * `parent`. NULL: each part is started. */
+    /* split -- make the communicators of the parts of `parent`; all ranks of `parent` call it.
+     * rank: this rank's number in its part, in the order of `parent`; -1: this rank is in no part,
+     * and *child is NULL. If split itself is NULL, `start` makes each part's communicator. */
     fsdp_status (*split)(void *parent, int color, int rank, void **child);
 
-    /* In stream order: the call is on the queue when they return. The slice of this rank is in `to`
-     * already, at `from` (all_gather). `from` is `to` (broadcast). The sum of slice r of all ranks'
-     * `from` [W*elems] is rank r's `to` [elems] (reduce_scatter; f32 or bf16). The sum of
-     * all ranks' `from` [elems] is `to`, which is `from` (all_reduce; i64). */
+    /* Stream-ordered: on return the call is on the queue. all_gather: this rank's slice is at
+     * `from`, which is its place in `to`. broadcast: `from` is `to`. reduce_scatter (f32 or bf16):
+     * rank r's `to` [elems] becomes the sum of slice r of all ranks' `from` [W*elems]. all_reduce
+     * (i64): `to`, which is `from` [elems], becomes the sum over all ranks. */
     native_issue_fn exchange, all_gather, broadcast, reduce_scatter, all_reduce;
 
-    /* destroy -- no work is left on it. */
+    /* destroy -- no work is left on the communicator. */
     void (*destroy)(void *handle);
-    /* abort -- work that its peers will not join leaves the streams, where the library can do that;
-     * then as destroy. */
+    /* abort -- end work that peers will not join, if the library can do that; then destroy the
+     * communicator. */
     void (*abort)(void *handle);
 } native_api;
 
 /* native_open_over -- the `open_over` of a transport `table` over api. */
 fsdp_status native_open_over(const native_api *api, const comm_transport *table,
                              transport_group *below, transport_group **out, const char **why_not);
-/* native_exchange ... native_close -- the functions of a comm_transport that have these names. */
+/* native_exchange ... native_close -- functions of a comm_transport, of the same names. */
 fsdp_status native_exchange(transport_group *group, stream *s, const comm_call *call,
                             const comm_part *parts, const comm_peer_read *v);
 fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
@@ -94,7 +94,7 @@ fsdp_status native_failed(transport_group *group);
 fsdp_status native_split(transport_group *group, const comm_team *child, transport_group **out);
 bool native_close(transport_group *group);
 
-/* What a table has beside its name and its open_over. */
+/* A comm_transport's functions except open_over. */
 #define NATIVE_TRANSPORT                                                                           \
     .exchange = native_exchange, .all_gather = native_all_gather, .broadcast = native_broadcast,   \
     .add = native_add, .all_reduce = native_all_reduce, .failed = native_failed,                   \

@@ -1,16 +1,16 @@
-/* native_call.c -- the calls of a library's transport.
+/* native_call.c -- issues a transport's calls of the library and follows them until they end.
  *
  *   hosts compare the call (FSDP_CHECK=1) -> event, the library's call, event on the stream
- *   -> native_poll finds what is over, late or broken while the host waits for anything
+ *   -> whenever the host waits, native_poll finds the calls that have ended, are late or failed
  *
- * The library itself neither compares calls nor knows of our time limit: a call that its peers do
- * not join stays on the device. So each has an event on either side, by which the host sees where
- * its streams are, and a failure aborts all communicators. */
+ * The library neither compares calls between ranks nor knows our time limit: a call that peers do
+ * not join stays on the device. So an event is recorded before and after each call; these events
+ * show how far the streams have come. A failure aborts all communicators. */
 #include <math.h>
 #include <stdlib.h>
 #include "common/accel/native_impl.h"
 
-static const double LOOK_EVERY_S = 2e-4; /* at peers, and at what the library says */
+static const double LOOK_EVERY_S = 2e-4; /* for failed peers and errors of the library */
 
 /* ---- the device's events --------------------------------------------------------------------- */
 
@@ -52,7 +52,7 @@ fsdp_status native_fail(native_job *j)
     if (!atomic_load(&j->failed)) {
         j->why = *fsdp_error_get();
         (void)transport_fail(j->control, j->why.status);
-        if (transport_failed(j->control) != FSDP_OK) /* it knows who was first */
+        if (transport_failed(j->control) != FSDP_OK) /* the error of the rank that failed first */
             j->why = *fsdp_error_get();
         atomic_store(&j->failed, true);
         native_abort(j);
@@ -62,9 +62,9 @@ fsdp_status native_fail(native_job *j)
     return why(j);
 }
 
-/* ---- what has become of calls ---------------------------------------------------------------- */
+/* ---- following the calls --------------------------------------------------------------------- */
 
-/* Calls begin in the order of issue: only the first that is not over can be late. */
+/* Calls begin in the order of issue, so only the first unfinished one can be late. */
 static fsdp_status flights_look(native_job *j)
 {
     for (native_flight *f; (f = STAILQ_FIRST(&j->flights)) != NULL;) {
@@ -85,7 +85,7 @@ static fsdp_status flights_look(native_job *j)
     return FSDP_OK;
 }
 
-/* What peers and the library itself say. */
+/* Look for failed peers and for errors of the library. */
 static fsdp_status others_look(native_job *j)
 {
     fsdp_status status = transport_failed(j->control);
@@ -131,7 +131,7 @@ typedef struct native_work {
     native_call c;
 } native_work;
 
-/* A flight with events, at the end of the list. */
+/* Add a flight, with its events, at the end of the list. */
 static fsdp_status flight_add(native_job *j, const native_work *w, native_flight **out)
 {
     native_flight *f = STAILQ_FIRST(&j->spare);
@@ -139,7 +139,7 @@ static fsdp_status flight_add(native_job *j, const native_work *w, native_flight
         f = calloc(1, sizeof *f);
         if (f == NULL)
             return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a call", j->api->name);
-        STAILQ_INSERT_HEAD(&j->spare, f, link); /* where it stays after an error */
+        STAILQ_INSERT_HEAD(&j->spare, f, link); /* stays there if an event cannot be made */
     }
     if (f->begin == NULL)
         TRY(native_event(j, ACCEL_TIMES, &f->begin));
@@ -167,7 +167,7 @@ static fsdp_status work_put(native_job *j, const native_work *w)
     if (j->chains && j->latest_queue != NULL && j->latest_queue != q)
         TRY(j->lib->explain(j->lib->queue_wait(q, j->behind_latest), "order of calls"));
     TRY(record(j, f->begin, q, "event before a call"));
-    if (r.c.parts != NULL || r.c.elems > 0) /* else nothing moves, and buffers may be NULL */
+    if (r.c.parts != NULL || r.c.elems > 0) /* otherwise nothing moves and buffers may be NULL */
         TRY(native_ask(j, &r, &w->call->desc));
     TRY(record(j, f->end, q, "event behind a call"));
     j->latest_queue = q;
@@ -186,7 +186,8 @@ static fsdp_status work_issue(void *args, int n_threads)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-/* What each peer sends, against what is expected of it; parts NULL: the calls tell all. */
+/* Compare the bytes that each peer sends with those that this rank expects. parts NULL: the call's
+ * descriptor already gives all sizes. */
 static fsdp_status lengths_compare(const comm_team *team, const comm_call *call,
                                    const comm_part *parts, const uint64_t *sent)
 {
@@ -196,12 +197,12 @@ static fsdp_status lengths_compare(const comm_team *team, const comm_call *call,
     return FSDP_OK;
 }
 
-/* A call of hosts that has the same descriptor: the transport below compares that. */
+/* Make a host call with the same descriptor, which the transport below compares between ranks. */
 static fsdp_status compare(transport_group *talk, const comm_call *call, const comm_part *parts,
                            uint64_t *send, uint64_t *sent)
 {
     comm_call as_host = *call;
-    as_host.ticket = UINT64_MAX; /* none of the recorder's */
+    as_host.ticket = UINT64_MAX; /* the recorder has no such ticket */
     as_host.more = false;
     comm_part *rows = transport_parts(talk);
     for (int r = 0; parts != NULL && r < talk->team->size; r++) {
@@ -215,7 +216,7 @@ static fsdp_status compare(transport_group *talk, const comm_call *call, const c
     return transport_agree(talk, lengths_compare(talk->team, call, parts, sent));
 }
 
-/* Before the first phase of a call is issued. */
+/* Called before a phase of a call is issued; compares the call before its first phase. */
 static fsdp_status check(const transport_group *group, const comm_call *call,
                          const comm_part *parts)
 {

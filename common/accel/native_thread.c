@@ -1,21 +1,21 @@
-/* native_thread.c -- the thread that makes a job's calls of the library.
+/* native_thread.c -- the thread that makes the library's calls for a job.
  *
  *   native_thread_start -> native_ask ... -> native_thread_end
  *
- * A call may block until all ranks have come to it: the one that makes a communicator, and the
- * first of its kind on one, which connects the ranks. The host waits beside the thread, hears of
- * ranks that died and of time that is up, and then gives the call up. It cannot take the call
- * back: NCCL allows an abort only while no thread is in a call. A thread that does not come back
- * is left, and its communicators with it. It touches its native_thread and nothing else. */
+ * Some calls block until all ranks have made them: the call that creates a communicator, and the
+ * first call of each kind on it, which connects the ranks. The host waits for the thread, checks
+ * for dead ranks and the time limit, and then gives up the call. It cannot cancel the call: NCCL
+ * allows an abort only while no thread is in a call. A thread that does not return is abandoned
+ * with its communicators. When its call returns, it only touches its native_thread. */
 #include <stdlib.h>
 #include "common/accel/accel_impl.h"
 #include "common/accel/native_impl.h"
 
 static const double ABORT_PATIENCE_S = 10;
-/* For a call to come back whose peers have died: libraries may notice by themselves. */
+/* How long to wait for a call whose peers have died; some libraries notice that by themselves. */
 static const double CALL_PATIENCE_S = 1;
 
-/* THREAD_LEFT: nobody waits for the call that it is in; it frees itself then. */
+/* THREAD_LEFT: nobody waits for the thread's call any more; the thread frees itself after it. */
 typedef enum thread_state { THREAD_IDLE, THREAD_ASKED, THREAD_LEFT, THREAD_ENDS } thread_state;
 
 struct native_thread {
@@ -24,8 +24,8 @@ struct native_thread {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     atomic_int state;
-    native_request now; /* the host's in THREAD_IDLE, else the thread's */
-    fsdp_status status; /* of that */
+    native_request now; /* owned by the host in THREAD_IDLE, else by the thread */
+    fsdp_status status; /* of `now`, with the error `why` */
     fsdp_error_info why;
     char id[]; /* see native_thread_id */
 };
@@ -128,8 +128,8 @@ void native_thread_end(native_thread *t)
     thread_free(t);
 }
 
-/* Wait for a moment; whether the call is over. The first looks do not sleep, as most calls are
- * short. */
+/* Wait for up to a millisecond. Returns whether the call is over. Most calls are short, so the
+ * first looks only yield. */
 static bool is_over(native_thread *t, int looks)
 {
     const struct timespec until = clock_deadline(1e-3);
@@ -144,7 +144,7 @@ static bool is_over(native_thread *t, int looks)
     return atomic_load(&t->state) != THREAD_ASKED;
 }
 
-/* Hand the thread a request; false: it is still in another. */
+/* Give the thread a request. Returns false if it is still in another call. */
 static bool put(native_thread *t, const native_request *r)
 {
     (void)pthread_mutex_lock(&t->lock);
@@ -157,7 +157,7 @@ static bool put(native_thread *t, const native_request *r)
     return is_free;
 }
 
-/* Wait until the thread is in no call; false: it still is. */
+/* Wait until the thread is in no call. Returns false if it is still in one after patience_s. */
 static bool settle(native_thread *t, double patience_s)
 {
     clock_wait waited = clock_wait_begin();
@@ -167,13 +167,14 @@ static bool settle(native_thread *t, double patience_s)
     return true;
 }
 
-/* Have the thread run *r, whatever has failed, and wait for that; false if it was in a call. */
+/* Have the thread run *r even after failures, and wait until it has. Returns false if the thread
+ * was in another call, or has not returned from this one after patience_s. */
 static bool tell(native_thread *t, const native_request *r, double patience_s)
 {
     return put(t, r) && settle(t, patience_s);
 }
 
-/* The library does not tell who is missing. */
+/* The library does not tell which ranks are missing. */
 fsdp_status native_late(const native_job *j, const comm_team *team, const comm_desc *desc)
 {
     char unknown[32];
@@ -181,7 +182,7 @@ fsdp_status native_late(const native_job *j, const comm_team *team, const comm_d
     return comm_desc_timeout(team, desc, comm_limit_s(team), unknown);
 }
 
-/* The time of a call is up. */
+/* The error for a call that has reached its time limit. */
 static fsdp_status took_too_long(const native_job *j, const native_request *r,
                                  const comm_desc *desc)
 {

@@ -1,10 +1,10 @@
-/* stream.c -- streams and events, which are the library's one for one. Their errors: fate.c. */
+/* stream.c -- streams and events; each wraps one queue or event of the library. Errors: fate.c. */
 #include <stdlib.h>
 #include "common/accel/accel_impl.h"
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* A number for s; the first stream of a device gets 0. */
+/* Give s a number. The first stream of a device gets 0. */
 static bool number_take(accel_device *d, accel_stream *s)
 {
     for (int i = 0; i < ACCEL_STREAMS; i++) {
@@ -48,8 +48,8 @@ fsdp_status accel_stream_sync(stream *base)
     return accel_stream_status(s);
 }
 
-/* A queue that has work after all is one of a device that has failed: a call that no peer will join
- * may stand there, for which a library would wait. It is left to the system. */
+/* If work is still queued after the wait, the device has failed. The work may be a collective that
+ * no peer will join, and destroying the queue could wait for it. So the queue is leaked. */
 void accel_stream_free(stream *base)
 {
     accel_stream *s = accel_stream_at(base);
@@ -110,7 +110,7 @@ fsdp_status accel_stream_wait_event(stream *on, event *base, const device_act *a
     accel_stream *s = accel_stream_at(on);
     if (!e->recorded)
         return accel_stream_status(s);
-    (void)accel_stream_status(s); /* its own error is the first */
+    (void)accel_stream_status(s); /* so that the stream's own error comes first */
     accel_watched *watched = accel_watch_begin(s, act);
     fsdp_status status = accel_stream_check(s, accel_api_at(s)->queue_wait(s->queue, e->handle),
                                             "stream_wait_event");
@@ -129,7 +129,7 @@ fsdp_status accel_event_sync(event *base)
     return accel_status_of(accel_reach_error(d, &e->reach, 0));
 }
 
-/* Where the device is lost all is over: who asks until it is must come to an end. */
+/* Returns true if the device has failed, so that a caller that repeats the call does not hang. */
 bool accel_event_done(event *base)
 {
     accel_device *d = accel_device_of(base->device);

@@ -1,12 +1,12 @@
-/* task.c -- work of the host in order of a stream: collectives over shm or MPI, and the last step
- * of a download.
+/* task.c -- host work in stream order: collectives over shm or MPI, and the last step of a
+ * download.
  *
  *   accel_host_task:  {fn, args, number} -> the api's task_put ... its thread: accel_task_run
  *
- * A task may sleep until other ranks have come to theirs, so the tasks of each stream have a thread
- * of their own: where one thread served all of them, two ranks whose streams come in another order
- * would wait for each other. All that a stream waits for was issued before it, in the same order on
- * all ranks; so the streams may even share one queue of the hardware. */
+ * A task may block until other ranks have reached their task. So each stream has a thread for its
+ * tasks: with one thread for all streams, two ranks whose streams run in different orders would
+ * wait for each other. Work that a stream waits for was issued before the wait, in the same order
+ * on all ranks; so streams may share one hardware queue. */
 #include <string.h>
 #include "common/accel/accel_impl.h"
 #include "common/base/recycle.h"

@@ -1,12 +1,13 @@
-/* watch.c -- when work of a device began and ended, for a watch of the device.
+/* watch.c -- measures when work of a device began and ended, and tells the device's watch.
  *
  *   accel_watch_begin -> the work is issued -> accel_watch_end        two timed events around it
- *   accel_watch_tell, at a later call: what is over is told, in order of the stream
+ *   accel_watch_tell, at a later call: tells finished work, in order of the stream
  *
- * Nobody waits for these events: a sync finds that all is over. The library gives the time between
- * two events. One event, `clock`, was reached at a known time of the host; the others are told by
- * their distance from it. That is a float of milliseconds, and clocks drift: so it is taken anew at
- * a sync when it is some seconds old. It stands on a stream of its own, which is idle. */
+ * Nobody waits for these events: after a sync all of them are reached. The library only gives the
+ * time between two events. One event, `clock`, was reached at a known time of the host; all times
+ * are computed from their distance to it. The distance is a float in milliseconds, and the clocks
+ * drift; so a sync replaces a `clock` that is some seconds old. `clock` has a queue of its own,
+ * which is otherwise idle. */
 #include <stdlib.h>
 #include "common/base/clock.h"
 #include "common/accel/accel_impl.h"
@@ -17,14 +18,15 @@ struct accel_watched {
     STAILQ_ENTRY(accel_watched) link;
     SLIST_ENTRY(accel_watched) spare;
     device_act act;
-    const void *self;  /* of the watch that knows act.token */
-    accel_reach reach; /* what it depends on: what failed has not run */
+    const void *self;  /* the watch that gave act.token */
+    accel_reach reach; /* if one of these tasks failed, the act is not told */
     void *begin, *end;
 };
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* 0: `e`, recorded now on the idle queue, was reached within patience_s; *at_s says when. */
+/* Record e on the idle queue and wait for it. Returns 0 and its time *at_s if e was reached within
+ * patience_s. */
 static int clock_read(const accel_device *d, void *e, double patience_s, double *at_s)
 {
     clock_wait waited = clock_wait_begin();
@@ -38,7 +40,7 @@ static int clock_read(const accel_device *d, void *e, double patience_s, double 
     return code;
 }
 
-/* Take the clock anew. An event that takes long tells nothing, so then the old one stays. */
+/* Read the clock. If the event takes too long, its time is inexact and the old clock is kept. */
 static int clock_take(accel_device *d)
 {
     const double patience_s = d->clock != NULL ? CLOCK_WITHIN_S : CLOCK_FIRST_S;
@@ -130,7 +132,7 @@ accel_watched *accel_watch_begin(accel_stream *s, const device_act *act)
         return NULL;
     w->act = *act;
     w->self = d->base.watch.self;
-    w->act.accesses = NULL; /* the caller's, gone by then */
+    w->act.accesses = NULL; /* the caller's memory, no longer valid when the act is told */
     w->act.n_accesses = 0;
     if (d->api->event_record(w->begin, s->queue) == 0)
         return w;
@@ -162,7 +164,7 @@ static void tell(accel_stream *s, accel_watched *w)
         return;
     w->act.begin_s = accel_event_at_s(&d->base, w->begin);
     w->act.end_s = w->act.begin_s + (double)ms * 1e-3;
-    if (w->act.begin_s < s->told_s) /* the clock was taken anew in between */
+    if (w->act.begin_s < s->told_s) /* the clock was replaced in between */
         w->act.begin_s = s->told_s;
     if (w->act.end_s < w->act.begin_s)
         w->act.end_s = w->act.begin_s;
