@@ -155,8 +155,8 @@ struct accel_task {
  * arrive. args are copied. A task that fails fails the stream, and later tasks are skipped.
  *   errors  FSDP_ENOMEM; FSDP_EDEVICE */
 fsdp_status accel_host_task(accel_stream *s, stream_fn fn, const void *args, size_t args_bytes);
-/* accel_thread_start -- start a thread that blocks all signals except those of faults. name: of the
- * thread and in the message.
+/* accel_thread_start -- start a thread that blocks all signals except SIGSEGV. name: of the thread
+ * and in the message.
  *   errors  FSDP_ENOMEM */
 fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *name, pthread_t *out);
 

@@ -5,7 +5,7 @@
  *
  * The device owns its streams and its cache of blocks; callers own events and live blocks.
  *
- * All of that also serves a device whose memory is not the host's (cpu_open, guard.h). */
+ * cpu_open also opens devices whose memory the host must not touch (separate.h, guard.h). */
 #include "common/base/dtype.h"
 #include "common/device/cpu_impl.h"
 #include <string.h>
@@ -15,7 +15,7 @@ void cpu_close(device *base)
 {
     cpu_device *d = (cpu_device *)base;
     cpu_stream *s;
-    /* All queues first: a task of one stream may wait for a capture of another. */
+    /* Drain all queues before any stream goes: a task may wait for a capture of another stream. */
     TAILQ_FOREACH(s, &d->streams, link)
     {
         cpu_stream_drain(s);
@@ -67,8 +67,8 @@ fsdp_status cpu_open(const device_config *config, device **out)
     return FSDP_OK;
 }
 
-/* What the system still has, and what the cache would give back to it; no more than the limit
- * leaves. */
+/* The free memory of the system and the cache, which could be given back to the system; at most
+ * what memory_limit_bytes leaves. */
 size_t cpu_mem_available(device *base)
 {
     cpu_device *d = (cpu_device *)base;
@@ -98,7 +98,7 @@ fsdp_status cpu_stream_create(device *d, const stream_config *config, stream **o
 void cpu_stream_free(stream *base)
 {
     cpu_stream *s = (cpu_stream *)base;
-    cpu_stream_drain(s); /* while a scheduler still sees it */
+    cpu_stream_drain(s); /* with a scheduler, s runs only while the host waits */
     cpu_stream_delete(s);
 }
 
@@ -116,7 +116,7 @@ static fsdp_status launch_move(stream *s, const device_act *act)
         s, &(launch_config){.fn = device_run_move, .args = act, .args_bytes = sizeof *act}, act);
 }
 
-/* The caller may reuse host_src at once: what is small travels in the queue, for more the host
+/* The caller may reuse host_src at once: few bytes are copied into the queue; for many the host
  * waits. (CUDA's cudaMemcpyAsync from pageable memory behaves the same.) */
 static fsdp_status upload_to_worker(cpu_stream *s, const device_act *act)
 {

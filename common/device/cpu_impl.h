@@ -1,5 +1,6 @@
-/* cpu_impl.h -- the types that the parts of the CPU backend share: cpu.c (device, copies),
- * cpu_stream.c (streams, events) and cpu_memory.c (blocks). Private to them and to their tests. */
+/* cpu_impl.h -- types that the files of the CPU backend share: cpu.c (device, copies), cpu_stream.c
+ * (streams, events), cpu_memory.c (blocks), cpu_schedule.c (scheduler). Private to them and to
+ * their tests. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,68 +13,71 @@ typedef struct cpu_stream cpu_stream;
 typedef struct cpu_task cpu_task;
 typedef struct cpu_schedule cpu_schedule;
 
-/* One entry of a stream's queue. It is embedded in what it works on (a call's arguments, a block, a
- * capture), so that device_free needs no memory and cannot fail. `run` also disposes of it. */
+/* One entry of a stream's queue. It is embedded in the object it works on (a call's arguments, a
+ * block, a capture), so that device_free needs no memory and cannot fail. `run` also frees it. */
 struct cpu_task {
     STAILQ_ENTRY(cpu_task) link;
     void (*run)(cpu_stream *s, cpu_task *task);
 };
 
-/* ---- the scheduler (cpu_schedule.c), which is there when device_config has a schedule_seed -- */
+/* ---- the scheduler (cpu_schedule.c); there is one if device_config has a schedule_seed ------ */
 
-/* What the scheduler asks of a stream. */
+/* The functions by which the scheduler looks into a stream's queue. */
 typedef struct cpu_queue_view {
     bool (*is_ready)(cpu_stream *s);       /* could its first task run now? */
     uint64_t (*first_call)(cpu_stream *s); /* number of the first queued call, or CPU_NO_CALL */
 } cpu_queue_view;
 
-/* Who may have the turn: a stream, or the host. */
+/* One that can have the turn: a stream, or the host. */
 typedef struct cpu_player {
     TAILQ_ENTRY(cpu_player) link;
     cpu_stream *stream;         /* NULL: the host */
     const cpu_queue_view *view; /* of stream */
     pthread_cond_t has_turn;
     uint32_t priority;
-    uint64_t newest; /* which of the device's tasks was issued here last */
-    uint64_t call;   /* the call that it is in, without the turn; 0: none */
-    bool call_over;  /* that call needs the turn to end */
+    uint64_t newest; /* number of the last task issued here, among all of the scheduler */
+    uint64_t call;   /* the call that the player is in, without the turn; 0: none */
+    bool call_over;  /* that call is over, and the player waits for the turn */
 } cpu_player;
 
-/* Calls are numbered from 1, those of tasks that wait for the host are not. */
+/* Calls are numbered from 1. Tasks that wait for the host all have CPU_CALL_OF_HOST. */
 #define CPU_CALL_OF_HOST (UINT64_MAX - 1)
 #define CPU_NO_CALL      UINT64_MAX
 
-/* cpu_schedule_open -- for one more device. The caller's thread is the host, and has the turn.
- * NULL: no memory. */
+/* cpu_schedule_open -- the calling thread's scheduler, for one more device; the first call creates
+ * it from `seed`. The calling thread is the host, and has the turn. NULL: no memory. */
 cpu_schedule *cpu_schedule_open(uint64_t seed);
-/* cpu_schedule_close -- when all streams of the device are gone. NULL is accepted. */
+/* cpu_schedule_close -- after all streams of the device are gone. NULL is accepted. */
 void cpu_schedule_close(cpu_schedule *x);
-/* cpu_player_add -- a stream's; it has no job yet. cpu_player_remove: it has none left. */
+/* cpu_player_add -- add stream s, which has no task yet. cpu_player_remove -- remove a stream that
+ * has no task left. */
 void cpu_player_add(cpu_schedule *x, cpu_player *p, cpu_stream *s, const cpu_queue_view *view);
 void cpu_player_remove(cpu_schedule *x, cpu_player *p);
 
-/* cpu_schedule_take -- sleep until p has the turn. cpu_schedule_give: it has done its job. */
+/* cpu_schedule_take -- sleep until p has the turn. cpu_schedule_give -- pass on the turn after a
+ * task. */
 void cpu_schedule_take(cpu_schedule *x, cpu_player *p);
 void cpu_schedule_give(cpu_schedule *x);
-/* cpu_schedule_call_begin -- p has the turn and begins a call: others go on. cpu_schedule_call_end:
- * sleep until p has the turn again. */
+/* cpu_schedule_call_begin -- p has the turn and begins a call: pass on the turn.
+ * cpu_schedule_call_end -- sleep until p has the turn again. */
 void cpu_schedule_call_begin(cpu_schedule *x, cpu_player *p, uint64_t call);
 void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p);
 
-/* cpu_schedule_issued -- the host has issued a task on p's stream. */
+/* cpu_schedule_issued -- the host has issued a task on p's stream: choose who is next. */
 void cpu_schedule_issued(cpu_schedule *x, cpu_player *p);
-/* cpu_schedule_wait -- the host sleeps until over(self), and it has the turn. */
+/* cpu_schedule_wait -- the host sleeps until over(self) is true and the host has the turn. */
 void cpu_schedule_wait(cpu_schedule *x, bool (*over)(void *self), void *self);
-/* cpu_schedule_polled -- the host has looked for what was not there: another player, if one can. */
+/* cpu_schedule_polled -- the host polled for something that has not happened: pass the turn to
+ * another player, if one can run. */
 void cpu_schedule_polled(cpu_schedule *x);
-/* cpu_schedule_number_call -- of a task that waits for other ranks, when it is issued. */
+/* cpu_schedule_number_call -- the number of a task that waits for other ranks, at its issue. */
 uint64_t cpu_schedule_number_call(cpu_schedule *x);
 
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
 struct cpu_stream {
     stream base;
-    bool is_worker;               /* else inline: a task runs in the call that issues it */
-    int priority;                 /* of a worker: see stream_config */
+    bool is_worker;               /* if not, inline: a task runs in the call that issues it */
+    int priority;                 /* of a worker's thread: see stream_config */
     TAILQ_ENTRY(cpu_stream) link; /* in cpu_device.streams */
     cpu_player player;            /* unused without a scheduler */
 
@@ -85,26 +89,26 @@ struct cpu_stream {
     pthread_cond_t idle;  /* sync_target tasks are finished and sync_waiters > 0 */
     STAILQ_HEAD(, cpu_task) queue;
     uint64_t issued_tasks, finished_tasks;
-    uint64_t sync_target; /* the least number of finished tasks that a waiter waits for, or less */
+    uint64_t sync_target; /* at most the least number of finished tasks that a waiter waits for */
     int sync_waiters;
     bool stopping;
     pthread_t thread;
 };
 
-/* cpu_stream_new -- a stream, which the device owns and lists. is_worker: with a thread. */
+/* cpu_stream_new -- create a stream, which the device owns and lists. is_worker: with a thread. */
 fsdp_status cpu_stream_new(cpu_device *d, const stream_config *config, bool is_worker,
                            stream **out);
-/* cpu_stream_delete -- takes it off the list, drains the queue, joins the worker. */
+/* cpu_stream_delete -- take s off the list, drain the queue, join the worker. */
 void cpu_stream_delete(cpu_stream *s);
-/* cpu_stream_drain -- every task issued so far is finished; says nothing of errors. */
+/* cpu_stream_drain -- wait for every task issued so far. Errors are not reported. */
 void cpu_stream_drain(cpu_stream *s);
 /* cpu_stream_issue -- queue the task, or run it at once on an inline stream. */
 void cpu_stream_issue(cpu_stream *s, cpu_task *task);
-/* cpu_stream_status -- FSDP_OK, or the stream's first error, whose words are now this thread's. */
+/* cpu_stream_status -- FSDP_OK, or the stream's first error, which becomes this thread's error. */
 fsdp_status cpu_stream_status(cpu_stream *s);
-/* cpu_call_new -- a task that runs l->fn unless the stream has failed, and tells the watch when
- * act->token is not 0. *args: room for l->args_bytes (or a unique pointer), aligned for any type,
- * for the caller to fill before the task is issued.
+/* cpu_call_new -- a task that runs l->fn unless the stream has failed, and tells the watch if
+ * act->token is not 0. *args: room for l->args_bytes (or a unique pointer), aligned for any type;
+ * the caller fills it before it issues the task.
  *   errors  the stream's; FSDP_ENOMEM */
 fsdp_status cpu_call_new(cpu_stream *s, const launch_config *l, const device_act *act,
                          cpu_task **out, void **args);
@@ -115,32 +119,32 @@ TAILQ_HEAD(cpu_block_list, cpu_block);
 enum { CPU_POOL_BUCKETS = 1024 }; /* a power of two */
 
 typedef struct cpu_pool {
-    ledger *ledger;              /* of what is live */
+    ledger *ledger;              /* counts the blocks until they are freed */
     bool is_guarded;             /* the blocks' memory comes from guard_map */
-    pthread_mutex_t lock;        /* guards all below but n_shifted */
+    pthread_mutex_t lock;        /* guards all below except n_shifted */
     struct cpu_block_list live;  /* handed out */
     struct cpu_block_list stale; /* cached for reuse, least recently freed first */
     LIST_HEAD(, cpu_block) bucket[CPU_POOL_BUCKETS]; /* the same cached blocks, by footprint */
     size_t live_bytes;      /* footprint (shift, header, payload, tail) of live blocks */
     size_t live_peak_bytes; /* since device_open: the cap on cached_bytes */
     size_t cached_bytes;
-    atomic_uint n_shifted; /* large blocks that the system gave since device_open; not guarded */
+    atomic_uint n_shifted; /* large blocks taken from the system since device_open */
 } cpu_pool;
 
 /* cpu_pool_init -- an empty pool. */
 void cpu_pool_init(cpu_pool *p, ledger *l, bool is_guarded);
-/* cpu_pool_close -- asserts that no block is live (lists those that are), releases the cache. */
+/* cpu_pool_close -- list live blocks, assert that there are none, release the cache. */
 void cpu_pool_close(cpu_pool *p);
 /* cpu_pool_trim -- give cached blocks back to the system, oldest first, until at most keep_bytes
  * are cached. */
 void cpu_pool_trim(cpu_pool *p, size_t keep_bytes);
-/* cpu_pool_cached_bytes -- what cpu_pool_trim could give back. */
+/* cpu_pool_cached_bytes -- the bytes that cpu_pool_trim could give back. */
 size_t cpu_pool_cached_bytes(cpu_pool *p);
-/* cpu_guarded_find -- the block of a guarded pool that addr is in, live or freed, behind its end
- * too; guard_find(addr) is not NULL. Signal handlers may call it. */
+/* cpu_guarded_find -- the block of a guarded pool whose mapping contains addr; it may be freed, and
+ * addr may be past its end. guard_find(addr) is not NULL. Signal handlers may call this. */
 typedef struct cpu_block_facts {
     const char *label;
-    size_t bytes, byte; /* of the block; where in it addr is */
+    size_t bytes, byte; /* size of the block; offset of addr in it */
     bool is_live;
 } cpu_block_facts;
 cpu_block_facts cpu_guarded_find(const void *addr);
@@ -149,19 +153,19 @@ cpu_block_facts cpu_guarded_find(const void *addr);
 struct cpu_device {
     device base;
     cpu_pool pool;          /* of device memory */
-    cpu_pool host_pool;     /* of device_alloc_host's, where pool.is_guarded; else unused */
-    cpu_schedule *schedule; /* NULL: streams run as their threads do */
+    cpu_pool host_pool;     /* of device_alloc_host's memory if pool.is_guarded; else unused */
+    cpu_schedule *schedule; /* NULL: the system schedules the streams' threads */
     pthread_mutex_t lock;   /* guards streams */
     TAILQ_HEAD(, cpu_stream) streams;
 };
 
-/* cpu_open -- the `open` of a backend whose streams, events and copies are the CPU's. Where device
- * memory is not the host's, it is guarded (guard.h), and all streams are workers. */
+/* cpu_open -- the `open` of a backend whose streams, events and copies are the CPU's. If its
+ * memory_is_host is false, device memory is guarded (guard.h) and all streams are workers. */
 fsdp_status cpu_open(const device_config *config, device **out);
 
 /* cpu_close ... cpu_mem_reserved -- in cpu.c, cpu_stream.c and cpu_memory.c. */
 DECLARE_DEVICE_CALLS(cpu);
 
-/* All that a device_backend on these functions has but its name, its nature and `open`. */
+/* The functions of such a device_backend except `open`. */
 #define CPU_BACKEND_CALLS                                                                          \
     DEVICE_CALLS(cpu), .share_find = cpu_share_find, .mem_reserved = cpu_mem_reserved

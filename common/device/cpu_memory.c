@@ -3,30 +3,28 @@
  *   cpu_pool_init -> cpu_alloc ... cpu_free -> cpu_pool_close
  *
  * A block is one piece of memory:   | cpu_block header | payload, 64-byte aligned | tail word |
- * A large block's header stands a shift of less than a page behind the beginning of its mapping
- * (next_shift_bytes). A guarded block's header ends an open page, and the payload begins the
- * guarded ones. A block keeps its place through all its lives.
- * The header's last word is a magic number, and so is the tail, so a write just before or just
- * behind the payload, a second free and a foreign pointer stop the program with a name.
+ * The header of a large block is shifted by less than a page from the beginning of its mapping
+ * (next_shift_bytes). The header of a guarded block is at the end of an open page, and the guarded
+ * pages begin with the payload. A block stays in its place when it is recycled.
+ * The header's last word and the tail are magic numbers. They detect a write just before or after
+ * the payload, a second free and a foreign pointer: the program stops and names the block.
  *
  * Why recycle: a training step frees and allocates the same byte counts again and again. The first
  * touch of fresh pages from the system costs more than most kernels that use them. A freed block
- * waits in a bucket of its exact footprint. Bounds: the cache never holds more than the most that
- * was live at once, and it is given back before an allocation fails or would overdraw the host's
- * memory.
+ * waits in a bucket for its exact footprint. Bounds: the cache never holds more bytes than the peak
+ * of live bytes, and it is released before an allocation fails or exceeds the host's free memory.
  *
- * Life of a block:   live -> pending (device_free was called) -> cached (its stream got there)
+ * Life of a block:   live -> pending (device_free was called) -> cached (its stream reached it)
  *     cached -> live      any stream: all work queued before the free is done
  *     pending -> live     the same worker stream, same bytes: its queue already orders the old use
- *                         before the new one. Else a host that runs ahead of its stream by a whole
- *                         step would need the sum of all blocks of the step.
- * The ledger counts the bytes asked for: from device_alloc until the block leaves `pending`.
+ *                         before the new one. Without this, a host that runs a whole step ahead of
+ *                         its stream would need the sum of all blocks of the step.
+ * The ledger counts the requested bytes from device_alloc until the block leaves `pending`.
  *
  * Under AddressSanitizer nothing is recycled, so that it sees every use after free.
  *
- * A shared block stands in a file that other processes can map (host_share.h) and is recycled for
- * shared blocks only. Where device memory is guarded, so that it is not the host's, what
- * device_alloc_host gives comes from a pool of its own. */
+ * A shared block lies in a file that other processes can map (host_share.h) and is recycled for
+ * shared blocks only. If device memory is guarded, device_alloc_host has a pool of its own. */
 #include "common/base/dtype.h"
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
@@ -55,23 +53,23 @@ typedef struct pending_free {
 
 /* Links, state and frees_queued are guarded by the pool's lock. */
 struct cpu_block {
-    pending_free own_node;           /* good for one queued free at a time */
-    pending_free *free_node;         /* for the next device_free, which therefore cannot fail */
+    pending_free own_node;           /* enough for one queued free at a time */
+    pending_free *free_node;         /* for the next device_free, so that it cannot fail */
     TAILQ_ENTRY(cpu_block) order;    /* in pool.live (live, pending) or pool.stale (cached) */
     LIST_ENTRY(cpu_block) in_bucket; /* while cached, or pending_on is set */
-    const cpu_stream *pending_on;    /* may be reused early by this stream */
+    const cpu_stream *pending_on;    /* this stream may reuse the block while it is pending */
     const char *label;
-    size_t bytes;           /* asked for */
+    size_t bytes;           /* requested */
     size_t footprint_bytes; /* shift, header, payload, tail, rounded: the key for reuse */
     cpu_pool *pool;
     uint16_t category, state;
-    uint32_t frees_queued; /* device_free calls that the streams have not come to */
-    uint64_t share_offset; /* where the block stands in the shared file; NOT_SHARED */
+    uint32_t frees_queued; /* device_free calls that the streams have not reached */
+    uint64_t share_offset; /* offset in the shared file, or NOT_SHARED */
     uint64_t magic;        /* last: just before the payload */
 };
 _Static_assert(sizeof(struct cpu_block) == BLOCK_HEADER_BYTES, "the magic is next to the payload");
 
-/* Where device_alloc_host's blocks are. */
+/* The pool of device_alloc_host. */
 static cpu_pool *host_pool_of(cpu_device *d)
 {
     return d->pool.is_guarded ? &d->host_pool : &d->pool;
@@ -84,15 +82,15 @@ static char *block_payload(cpu_block *b)
 
 /* ---- from and to the system ----------------------------------------------------------------- */
 
-/* Large blocks are asked for in huge pages, and shifted (next_shift_bytes). Under AddressSanitizer
- * private blocks of any size come from malloc, which puts its guard right behind them. */
+/* Large blocks request huge pages, and are shifted (next_shift_bytes). Under AddressSanitizer,
+ * private blocks of any size come from malloc, which puts its guard right after them. */
 static bool is_large(const cpu_pool *p, size_t footprint_bytes, bool shared)
 {
     return !p->is_guarded && footprint_bytes >= HUGE_PAGE_BYTES && (shared || !UNDER_ASAN);
 }
 
-/* header + bytes + tail, rounded up to cache lines or, if shared or guarded, to pages; large blocks
- * have room for a shift, and whole pages. 0: too large. */
+/* header + bytes + tail, rounded up to cache lines or, if shared or guarded, to pages. Large blocks
+ * have room for a shift and are whole pages. 0: too large. */
 static size_t footprint_of(const cpu_pool *p, size_t bytes, bool shared)
 {
     if (bytes > SIZE_MAX / 2)
@@ -108,17 +106,17 @@ static size_t footprint_of(const cpu_pool *p, size_t bytes, bool shared)
 
 /* Large blocks begin at different cache lines of a page: block n of a device at line 17 n mod 64.
  *
- * Mappings begin at the edge of a page, and a kernel walks several arrays side by side. AdamW over
- * four arrays of 124M floats takes 149 ms (2 cores of an Intel Xeon with AMX) when they all stand
- * at the same place of a page, and 93 ms when they do not; over four of 1M floats 1.18 and 0.40 ms.
- * The last 12 bits of the address are what counts: four of 1M floats in small pages, whose higher
- * bits differ, take 1.27 and 0.47 ms. These bits choose the set of the first-level cache, and tell
- * a load whether an earlier store, still on its way, may be to the same place.
+ * Mappings begin at a page boundary, and a kernel reads several arrays at once. AdamW over four
+ * arrays of 124M floats takes 149 ms (2 cores of an Intel Xeon with AMX) if all begin at the same
+ * offset in a page, and 93 ms if they do not; over four of 1M floats 1.18 and 0.40 ms. Only the
+ * last 12 bits of the address matter: four of 1M floats in small pages, whose higher bits differ,
+ * take 1.27 and 0.47 ms. These bits choose the set of the first-level cache, and by them a load
+ * decides whether an earlier store that is not yet complete may be to the same address.
  *
  * One line between two arrays is too little (0.66 ms), three are enough. 17 is odd, so 64 blocks in
  * a row all differ, and any two of four in a row are at least 13 lines apart. Arrays of less than
- * 2 MiB stay in the second-level cache and showed no difference: blocks that are not large need no
- * shift, which would cost a page. */
+ * 2 MiB stay in the second-level cache and showed no difference; so smaller blocks are not shifted,
+ * which would cost a page. */
 static size_t next_shift_bytes(cpu_pool *p)
 {
     enum { PAGE_LINES = PAGE_BYTES / BLOCK_ALIGN, STEP_LINES = 17 };
@@ -147,8 +145,8 @@ static cpu_block *system_get(cpu_pool *p, size_t footprint_bytes, bool shared)
     return b;
 }
 
-/* Where the system's memory begins: large blocks at the edge of the page that they start in, for
- * the shift is less than a page; guarded ones an open page before the payload. */
+/* The beginning of the block's mapping. A large block begins less than a page after it, a guarded
+ * payload begins one open page after it. */
 static char *block_base(cpu_block *b)
 {
     bool large = is_large(b->pool, b->footprint_bytes, b->share_offset != NOT_SHARED);
@@ -219,7 +217,7 @@ void cpu_pool_trim(cpu_pool *p, size_t keep_bytes)
     pthread_mutex_lock(&p->lock);
     cache_evict(p, keep_bytes, &evicted);
     pthread_mutex_unlock(&p->lock);
-    system_put_all(&evicted); /* system calls: outside the lock */
+    system_put_all(&evicted); /* makes system calls, so outside the lock */
 }
 
 size_t cpu_pool_cached_bytes(cpu_pool *p)
@@ -230,7 +228,7 @@ size_t cpu_pool_cached_bytes(cpu_pool *p)
     return cached_bytes;
 }
 
-/* May an alloc of `bytes` on s have this block of the right bucket? */
+/* Whether an alloc of `bytes` on s may get this block, which is from the right bucket. */
 static bool is_reusable(const cpu_block *b, const cpu_stream *s, size_t bytes,
                         size_t footprint_bytes, bool shared)
 {
@@ -254,9 +252,9 @@ static bool revive(cpu_block *b)
     return true;
 }
 
-/* A block for reuse, or NULL: one that this stream freed and has not come to, so that it does not
- * hold that one and another; else the most recently freed one, which may still be in the
- * processor's caches. */
+/* A block for reuse, or NULL. A block that this stream freed and has not reached is preferred, so
+ * that the stream does not hold two blocks; next comes the most recently freed block, which may
+ * still be in the processor's caches. */
 static cpu_block *reuse(cpu_pool *p, const cpu_stream *s, size_t bytes, size_t footprint_bytes,
                         bool shared)
 {
@@ -283,8 +281,8 @@ static cpu_block *reuse(cpu_pool *p, const cpu_stream *s, size_t bytes, size_t f
     return b;
 }
 
-/* Fresh memory. Make room before the system has to say no, or, worse, says yes and kills the
- * process later. */
+/* Memory from the system. The cache is released first if memory is short: the system might refuse,
+ * or grant the memory and kill the process later. */
 static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes, bool shared)
 {
     if (footprint_bytes >= HUGE_PAGE_BYTES && cpu_pool_cached_bytes(p) > 0 &&
@@ -308,7 +306,8 @@ static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes, bool shared)
 }
 
 /* ---- alloc and free ------------------------------------------------------------------------- */
-/* Whether the limit leaves that much. A freed block counts until its stream comes to the free. */
+/* Whether the memory limit leaves `bytes`, if necessary after draining the streams: a freed block
+ * counts until its stream reaches the free. */
 static bool limit_allows(cpu_device *d, size_t bytes)
 {
     cpu_stream *s;
@@ -323,7 +322,7 @@ static bool limit_allows(cpu_device *d, size_t bytes)
     return bytes <= device_limit_left(&d->base);
 }
 
-/* The thread may touch the payload until payload_close gets what this returned. */
+/* Let the thread touch the payload until payload_close, which takes the returned value. */
 static bool payload_open(const cpu_block *b)
 {
     return b->pool->is_guarded && guard_right_set(true);
@@ -335,7 +334,7 @@ static void payload_close(const cpu_block *b, bool before)
         guard_right_set(before);
 }
 
-/* AddressSanitizer has its own guard behind what comes from malloc. */
+/* AddressSanitizer puts its own guard after memory from malloc. */
 static bool has_tail(const cpu_block *b)
 {
     return !UNDER_ASAN || b->pool->is_guarded;
@@ -381,7 +380,7 @@ fsdp_status cpu_alloc(stream *base, const mem_request *want, void **out)
     b->label = want->label;
     b->category = (uint16_t)want->category;
     b->magic = BLOCK_LIVE;
-    if (!revived) { /* else bytes and tail are right */
+    if (!revived) { /* if revived, bytes and tail are right already */
         b->bytes = want->bytes;
         write_tail(b);
     }
@@ -430,7 +429,7 @@ static void retire(cpu_block *b, struct cpu_block_list *evicted)
     cache_evict(p, p->live_peak_bytes, evicted);
 }
 
-/* The stream has come to the free. */
+/* The stream has reached the free. */
 static void free_run(cpu_stream *s, cpu_task *task)
 {
     pending_free *node = (pending_free *)task;
@@ -452,7 +451,7 @@ static void free_run(cpu_stream *s, cpu_task *task)
     system_put_all(&evicted);
 }
 
-/* The block of a pointer from device_alloc that nobody has freed; else stop, and say why. */
+/* The block of a live pointer from device_alloc. For any other pointer, stop with a message. */
 static cpu_block *block_of(void *ptr)
 {
     FSDP_ASSERT((uintptr_t)ptr % BLOCK_ALIGN == 0 && "freed pointer is not from device_alloc");
@@ -470,7 +469,7 @@ void cpu_free(stream *base, void *ptr)
     cpu_stream *s = (cpu_stream *)base;
     cpu_block *b = block_of(ptr);
     cpu_pool *p = b->pool;
-    b->magic = BLOCK_FREED; /* from the call on, not only when the stream gets there */
+    b->magic = BLOCK_FREED; /* already now, before the stream reaches the free */
     ledger_free_issued(p->ledger, (mem_category)b->category, b->bytes);
     pending_free *node = b->free_node;
     node->task.run = free_run;
@@ -488,7 +487,7 @@ void cpu_free(stream *base, void *ptr)
 
 /* ---- finding the block of an access that faulted --------------------------------------------- */
 
-/* The header ends the open page, so it can be read without the right. */
+/* The header is at the end of the open page, so it can be read without the right. */
 cpu_block_facts cpu_guarded_find(const void *addr)
 {
     const char *payload = (const char *)guard_find(addr) + GUARD_PAGE_BYTES;

@@ -2,41 +2,41 @@
  *
  *   cpu_schedule_open -> a player for the host and one for each stream -> cpu_schedule_close
  *
- * Without it, streams are threads that run side by side, and a missing wait may go unseen: what
- * should have been waited for has mostly happened anyway. With it, one player at a time has the
- * turn, and a seed decides who is next. So an order that the events allow, but that no machine
- * would choose, is run on purpose, and the same seed runs it again.
+ * Without a scheduler, streams are threads that run in parallel, and a missing wait may go
+ * unnoticed, because the awaited work has usually finished anyway. With the scheduler, only one
+ * player runs at a time (it has the turn), and a seed decides which one is next. So the scheduler
+ * also runs orders that the events allow but that rarely occur, and the same seed repeats them.
  *
  * The players are the host, which is the thread that opened the device and the only one to use it,
- * and every stream, the compute stream too. Devices that one thread has opened are scheduled as
- * one, with the first one's seed: while it waits for one of them, the streams of all go on. A
- * stream that has the turn runs one task. The host runs until its next call of device.h that issues
- * work or waits. Whoever has run chooses the next player (pick) among those that can run: streams
- * whose first task is not a wait for an event that has not been reached, and the host unless what
- * it waits for is missing.
+ * and all streams, including the compute stream. All devices that a thread has opened share one
+ * scheduler, with the first one's seed: while the thread waits for one device, the streams of all
+ * can run. A stream that has the turn runs one task. The host runs until its next call of device.h
+ * that issues work or waits. The player that has run chooses the next one (pick) among those that
+ * can run: streams whose first task does not wait for an event that has not been reached, and the
+ * host unless it waits for something that has not happened.
  *
- * Strategies, one a run, drawn from the seed:
+ * Strategies, one per run, drawn from the seed:
  *     random    the host with a probability that is drawn too (it runs far ahead, or hardly), else
  *               any stream
  *     newest    the same for the host; else the stream that work was issued on last
  *     priority  every player has a priority, and the highest runs. Half of these runs draw a new
- *               one now and then; in the others the lowest player runs only when nobody else can
+ *               one now and then; in the others the lowest player runs only if no other can
  *               [Burckhardt et al. 2010]
  *
- * Calls. A task that waits for other ranks, and a host that does, would keep the turn from the very
- * work that the other ranks wait for. So such a call gives the turn back when it begins, and asks
- * for it again when it is over. It gets the turn at once if no older call (in the order in which
- * the host made them) is unfinished: then nobody runs until it is over. This is what makes the
- * order of a rank a function of the seed alone, though its peers come when they like. Nor can it
- * stop the job. Among the ranks that stand still for a call, take the one whose call is the
- * oldest. Its peers have had this call, or are in it, or stand still for no older one and so still
- * run what comes before it. That needs calls to be made in an order that all ranks agree on.
+ * Calls. If a task or the host waited for other ranks with the turn, the work that those ranks wait
+ * for could not run. So such a call gives up the turn when it begins, and takes it back when it is
+ * over. If no older call (in the order in which the host made them) is unfinished, the call keeps
+ * the turn for itself: no other player runs until it is over. Thus the order of a rank depends on
+ * the seed alone, whenever its peers arrive. This cannot deadlock, if all ranks make their calls in
+ * one order. Proof: among the ranks that stop for a call, take the one with the oldest call. Each
+ * of its peers has finished this call, or is in it, or does not stop for an older call and so still
+ * runs the work before it.
  *
- * What depends on the seed and the program only: the order of all jobs of a rank whose calls are
- * issued on one stream. With several streams a call may begin while an older one still waits in its
- * queue; what it does then overlaps with other jobs. A task that waits for the host (a test's gate,
- * a plug-in's callback, which may be a call of ranks) has no number, so any call treats it as
- * older. It overlaps with other jobs as well. */
+ * If the calls of a rank are issued on one stream, the order of all its tasks depends only on the
+ * seed and the program. With several streams, a call may begin while an older one is still queued;
+ * it then overlaps with other tasks. A task that waits for the host (a test's gate, a plug-in's
+ * callback, which may itself be a call of ranks) has no number, so every call treats it as older.
+ * Such a task overlaps with other tasks as well. */
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 
@@ -44,27 +44,27 @@ typedef enum strategy { PLAY_RANDOM, PLAY_NEWEST, PLAY_PRIORITY } strategy;
 
 enum { HOST_PARTS = 16, CHANGE_EVERY = 32 };
 
-/* All fields are touched only by the player that has the turn, or under the lock. */
+/* Only the player that has the turn touches the fields, or a thread that holds the lock. */
 struct cpu_schedule {
     int n_devices;
     TAILQ_HEAD(, cpu_player) streams;
     pthread_mutex_t lock;
-    cpu_player *turn; /* who has it */
+    cpu_player *turn; /* the player that has the turn */
     cpu_player host;
-    bool (*over)(void *self); /* what the host waits for has come; NULL: it does not wait */
+    bool (*over)(void *self); /* whether the host's wait is over; NULL: the host does not wait */
     void *over_self;
     uint64_t n_issued, n_calls;
     uint64_t draw_state;
     strategy plays;
-    uint32_t host_parts; /* of HOST_PARTS: how often the host is next if it can be */
-    bool changes;        /* priorities are drawn anew now and then */
+    uint32_t host_parts; /* if the host can run, it does so in host_parts of HOST_PARTS cases */
+    bool changes;        /* new priorities are drawn now and then */
 };
 
-static _Thread_local cpu_schedule *of_thread; /* NULL: it has no scheduled device */
+static _Thread_local cpu_schedule *of_thread; /* NULL: the thread has no scheduled device */
 
 /* ---- drawing -------------------------------------------------------------------------------- */
 
-/* Below n; splitmix64. */
+/* A number below n, by splitmix64. */
 static uint32_t draw(cpu_schedule *x, uint32_t n)
 {
     uint64_t z = (x->draw_state += UINT64_C(0x9e3779b97f4a7c15));
@@ -130,9 +130,9 @@ void cpu_player_remove(cpu_schedule *x, cpu_player *p)
     pthread_cond_destroy(&p->has_turn);
 }
 
-/* ---- who is next; x->lock is held ----------------------------------------------------------- */
+/* ---- choosing the next player; x->lock is held ---------------------------------------------- */
 
-/* The player whose call is the oldest of those that have begun; NULL: none has. */
+/* The player with the oldest call among those in a call; NULL: no player is in a call. */
 static cpu_player *oldest_begun(cpu_schedule *x)
 {
     cpu_player *oldest = x->host.call != 0 ? &x->host : NULL, *p;
@@ -144,7 +144,8 @@ static cpu_player *oldest_begun(cpu_schedule *x)
     return oldest;
 }
 
-/* A task that waits for the host, begun or not, has no number, so it may be older. */
+/* Whether a call that may be older is unfinished. A task that waits for the host, begun or not, has
+ * no number, so it may be older. */
 static bool an_older_waits(cpu_schedule *x, uint64_t call)
 {
     cpu_player *p;
@@ -170,7 +171,7 @@ static bool is_preferred(cpu_schedule *x, const cpu_player *p, const cpu_player 
     return false;
 }
 
-/* A task that has waited for the host goes on as if it were the first of its stream. */
+/* A task whose wait for the host is over can run like the first task of its stream. */
 static bool can_run(const cpu_player *p)
 {
     if (p->call == 0)
@@ -178,7 +179,7 @@ static bool can_run(const cpu_player *p)
     return p->call == CPU_CALL_OF_HOST && p->call_over;
 }
 
-/* Among those that have a job that can be run now; NULL: there is none. */
+/* Choose among the players that can run now; NULL: none can. */
 static cpu_player *pick_ready(cpu_schedule *x, bool with_host)
 {
     bool host_ready = with_host && x->host.call == 0 && (!x->over || x->over(x->over_self));
@@ -206,7 +207,7 @@ static cpu_player *pick(cpu_schedule *x, bool with_host)
         return begun;
     cpu_player *p = pick_ready(x, with_host);
     if (!p && with_host)
-        p = begun; /* nobody else can do anything about it: wait for it */
+        p = begun; /* only the end of its call can let others run: wait for it */
     else if (!p)
         p = begun && begun->call_over ? begun : &x->host;
     if (p && x->changes && draw(x, CHANGE_EVERY) == 0)
@@ -256,7 +257,7 @@ void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p)
     pthread_mutex_lock(&x->lock);
     p->call_over = true;
     if (p->call == CPU_CALL_OF_HOST && x->turn->call != 0 && !x->turn->call_over)
-        x->turn = p; /* the other player's call may not end before p goes on */
+        x->turn = p; /* the other player's call may only end after p has run on */
     take(x, p);
     p->call = 0;
     pthread_mutex_unlock(&x->lock);
@@ -264,7 +265,7 @@ void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p)
 
 /* ---- the host ------------------------------------------------------------------------------- */
 
-/* The host gives the turn away, perhaps to itself, and goes on when it has it again. */
+/* The host passes on the turn, perhaps to itself, and sleeps until it has the turn again. */
 static void host_pass(cpu_schedule *x, bool with_host)
 {
     pthread_mutex_lock(&x->lock);
@@ -298,8 +299,8 @@ uint64_t cpu_schedule_number_call(cpu_schedule *x)
     return ++x->n_calls;
 }
 
-/* The scheduler is the thread's, for all devices that it has opened; streams of another backend may
- * stand on it too. */
+/* The scheduler belongs to the thread and serves all devices that the thread has opened, including
+ * those of other backends that use CPU streams. */
 void device_host_call_begin(void)
 {
     cpu_schedule *x = of_thread;

@@ -7,17 +7,17 @@
  *
  * An event holds a *capture*: "all work issued on stream s up to this point". event_record makes a
  * new capture and queues it on s like any task; it is complete when the worker reaches it. A wait
- * takes a reference to the capture the event holds at that moment, so recording or freeing the
- * event later changes nothing for it [CUDA cudaStreamWaitEvent]. A capture can only be waited for
- * once it is queued, so every wait points at older work and no cycle, hence no deadlock, can arise.
+ * takes a reference to the capture that the event holds at that moment, so recording or freeing the
+ * event later does not change the wait [CUDA cudaStreamWaitEvent]. Only a queued capture can be
+ * waited for. So every wait is for older work, and a cycle of waits (a deadlock) cannot arise.
  *
- * Errors. The first failing task leaves its words in the stream. After it, calls (kernels, copies)
- * are skipped; frees, records and waits still run, since memory must come back and other streams
- * must not hang. A capture completed by a failed stream carries the error, and a stream that waits
- * for it fails the same way: what it waited for did not happen.
+ * Errors. The stream keeps the error of the first failing task. After that, calls (kernels, copies)
+ * are skipped; frees, records and waits still run, so that memory is returned and other streams do
+ * not hang. A capture that a failed stream completes carries the error, and a stream that waits for
+ * that capture fails with the same error, because the work before the capture did not run.
  *
- * With a scheduler (cpu_schedule.c) there is no inline stream, and a worker takes a task when it
- * has the turn. */
+ * With a scheduler (cpu_schedule.c) there is no inline stream, and a worker takes a task only when
+ * it has the turn. */
 #include "common/base/clock.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
@@ -56,7 +56,7 @@ static cpu_schedule *schedule_of(const cpu_stream *s)
 
 static uint64_t call_of(const cpu_task *task);
 
-/* The first task, once there is one; NULL: stopping, and drained. */
+/* Wait for a first task and return it; NULL: the stream is stopping and its queue is empty. */
 static cpu_task *first_task(cpu_stream *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -82,7 +82,7 @@ static void *worker_main(void *arg)
     cpu_stream *s = arg;
     cpu_schedule *schedule = schedule_of(s);
     cpu_task *task;
-    if (s->priority < 0) /* a thread has a niceness of its own */
+    if (s->priority < 0) /* on Linux each thread has its own niceness */
         (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -s->priority);
     while ((task = first_task(s)) != NULL) {
         if (schedule)
@@ -113,14 +113,14 @@ void cpu_stream_issue(cpu_stream *s, cpu_task *task)
     bool was_empty = STAILQ_EMPTY(&s->queue);
     STAILQ_INSERT_TAIL(&s->queue, task, link);
     s->issued_tasks++;
-    if (was_empty) /* else the worker has been woken for the tasks before this one */
+    if (was_empty) /* if not, the worker was woken for an earlier task */
         pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     if (schedule_of(s))
         cpu_schedule_issued(schedule_of(s), &s->player);
 }
 
-/* What the host waits for when it drains a stream. */
+/* The host waits until `tasks` tasks of s are finished. */
 typedef struct drain_target {
     cpu_stream *s;
     uint64_t tasks;
@@ -216,7 +216,7 @@ void cpu_stream_delete(cpu_stream *s)
 typedef struct kernel_call {
     cpu_task task;
     stream_fn fn;
-    uint64_t number; /* what call_of says */
+    uint64_t number; /* the result of call_of */
     bool on_host;    /* see launch_config */
     device_act act;  /* for the watch */
     max_align_t args[];
@@ -230,7 +230,7 @@ static void call_failed(cpu_stream *s, fsdp_status status)
     stream_fail(s, fsdp_error_get());
 }
 
-/* On a device whose memory is guarded, the thread may touch that during device work only. */
+/* If device memory is guarded, the thread may touch it only during device work. */
 static fsdp_status call_fn(cpu_stream *s, kernel_call *call)
 {
     if (!((cpu_device *)s->base.device)->pool.is_guarded)
@@ -277,14 +277,14 @@ fsdp_status cpu_call_new(cpu_stream *s, const launch_config *l, const device_act
     call->number = number_of(schedule_of(s), l);
     call->on_host = l->on_host;
     call->act = *act;
-    call->act.accesses = NULL; /* the caller's, gone by then */
+    call->act.accesses = NULL; /* the caller's memory, no longer valid when the watch is told */
     call->act.n_accesses = 0;
     *out = &call->task;
     *args = call->args;
     return FSDP_OK;
 }
 
-/* The scheduler's number of a task that waits for other ranks or for the host, or CPU_NO_CALL. */
+/* The scheduler's number of a task that waits for other ranks or for the host; else CPU_NO_CALL. */
 static uint64_t call_of(const cpu_task *task)
 {
     return task->run == call_run ? ((const kernel_call *)task)->number : CPU_NO_CALL;
@@ -344,7 +344,7 @@ static void capture_put(capture *c)
     recycle_put(c);
 }
 
-/* The producer's worker has come to the capture. */
+/* The producer's worker has reached the capture. */
 static void capture_run(cpu_stream *s, cpu_task *task)
 {
     capture *c = (capture *)task;
@@ -374,7 +374,7 @@ static capture *capture_new(bool timed)
     return c;
 }
 
-/* Once it is done, nothing of it changes. */
+/* A capture that is done never changes again. */
 static bool capture_done(capture *c)
 {
     pthread_mutex_lock(&c->lock);
@@ -383,7 +383,7 @@ static bool capture_done(capture *c)
     return done;
 }
 
-/* Sleep until c is reached; false when its stream had failed (the words are then in c->error). */
+/* Sleep until c is reached. Returns false if its stream had failed; c->error is then the error. */
 static bool capture_wait(capture *c)
 {
     pthread_mutex_lock(&c->lock);
@@ -436,7 +436,7 @@ fsdp_status cpu_event_create(device *d, bool timed, event **out)
     return FSDP_OK;
 }
 
-/* A reference to what the event stands for now, or NULL. */
+/* A reference to the event's current capture, or NULL. */
 static capture *event_get(cpu_event *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -477,7 +477,7 @@ fsdp_status cpu_stream_wait_event(stream *base, event *e, const device_act *act)
     capture *c = event_get((cpu_event *)e);
     if (!c)
         return cpu_stream_status(s);
-    if (s->is_worker && capture_done(c) && !c->failed) { /* a failure takes its turn in the queue */
+    if (s->is_worker && capture_done(c) && !c->failed) { /* a failure must go through the queue */
         capture_put(c);
         return cpu_stream_status(s);
     }
@@ -518,12 +518,12 @@ bool cpu_event_done(event *e)
     cpu_schedule *schedule = ((cpu_device *)e->device)->schedule;
     bool done = !c || capture_done(c);
     capture_put(c);
-    if (!done && schedule) /* the caller may be going to ask until it is */
+    if (!done && schedule) /* the caller may poll until the event is reached */
         cpu_schedule_polled(schedule);
     return done;
 }
 
-/* When what the event stands for was reached; 0: never recorded, or not reached yet. */
+/* When the event's capture was reached; 0: never recorded, or not reached yet. */
 static double event_reached_s(event *e)
 {
     capture *c = event_get((cpu_event *)e);

@@ -10,12 +10,12 @@ static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
     return FSDP_OK;
 }
 
-/* Tiles are handed out one by one: they need not take equally long, and who computes a tile does
- * not change it. One tile, or one thread, starts no parallel region: small models are mostly
- * small operations.
+/* Tiles are handed out one by one, because some take longer than others; which thread computes a
+ * tile does not change the result. One tile, or one thread, starts no parallel region, because
+ * small models mostly have small operations.
  *
- * The threads have the caller's right to guarded memory while they compute, and none between: they
- * may serve others next, and one that starts here begins with the caller's. */
+ * While the threads compute, they have the caller's right to guarded memory. They give it up at the
+ * end, because they may serve another caller next; a thread that starts here has it already. */
 fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args)
 {
     if (n_threads <= 1 || n_tiles <= 1)

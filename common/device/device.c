@@ -1,5 +1,4 @@
-/* device.c -- the backend-independent front of device.h: checks what every backend would check the
- * same way, then calls the backend.
+/* device.c -- the functions of device.h: check the arguments, tell the watches, call the backend.
  *
  *   device_open gets the backend in the config; every other call finds it in the object it is
  *   given. Objects belong to the backend that made them. */
@@ -115,7 +114,7 @@ void device_set_scope(device *d, const char *scope, const char *phase)
     d->phase = phase;
 }
 
-/* Tell the watches of a call; act->token says whether the watch is told again. */
+/* Tell the watches of a call. If this sets act->token, the watch is told again after the act. */
 static void tell_issued(device_act *act)
 {
     const device *d = act->stream ? act->stream->device : act->event->device;
@@ -167,7 +166,7 @@ void stream_free(stream *s)
     s->device->backend->stream_free(s);
 }
 
-/* The host waits for a stream or for an event, and the watch sees from when to when. */
+/* The host waits for s or, if s is NULL, for e. The watch gets the begin and end of the wait. */
 static fsdp_status host_sync(const device *d, stream *s, event *e)
 {
     const device_watch *w = &d->watch;
@@ -263,7 +262,7 @@ fsdp_status event_elapsed_s(event *begin, event *end, double *out)
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
-/* ": params_full 1.2 GB, activations 340 MB", what there is of it. */
+/* Write ": params_full 1.2 GB, activations 340 MB": the categories that hold memory. */
 static void holders_print(const ledger_figures *f, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -303,7 +302,7 @@ fsdp_status device_alloc_failed(ledger *l, const mem_request *want)
                       f.live_total_bytes, live, f.live_blocks, peak, holders);
 }
 
-/* The block, filled with NaN where that is wanted, and told to the watch. */
+/* Allocate a block, tell the watches, and with debug_fill fill the block with NaN. */
 static fsdp_status alloc(stream *s, mem_request want, void **out)
 {
     FSDP_ASSERT(s && want.label && out);
@@ -390,7 +389,7 @@ fsdp_status device_run_move(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* Move act.bytes on stream s; a name for each kind is set here. */
+/* Move act.bytes on stream s; act.name is set here, by kind. */
 static fsdp_status move(stream *s, device_act act)
 {
     static const char *const NAMES[] = {[ACT_COPY] = "copy",
@@ -452,7 +451,7 @@ fsdp_status stream_launch_work(stream *s, const launch_config *l)
                       .accesses = l->accesses,
                       .n_accesses = l->n_accesses};
     tell_issued(&act);
-    act.label = NULL; /* the caller's, gone when the watch is told again */
+    act.label = NULL; /* the caller's string is no longer valid when the watch is told again */
     return s->device->backend->launch(s, l, &act);
 }
 

@@ -1,5 +1,5 @@
-/* device_impl.h -- what a device backend implements, and the common part of its objects. Private to
- * common/device (and its tests); everybody else includes device.h.
+/* device_impl.h -- the functions of a device backend, and the common part of its objects. Only
+ * backends (and their tests) include it; all other code includes device.h.
  *
  *   device.c checks arguments and calls through device_backend; cpu*.c are one backend, and each
  *   accelerator adds another one with its own `const device_backend`.
@@ -9,14 +9,14 @@
  *
  * On the CPU the compute stream is inline (the call does the work) unless `async_compute` is set;
  * every other stream is a worker thread with a first-in-first-out queue. With a `schedule_seed` the
- * compute stream is one too, one task at a time runs on the device, and the seed chooses among all
- * orders that the events allow (cpu_schedule.c): a missing wait shows, and shows again. One thread
- * may use such a device. */
+ * compute stream is a worker too, one task at a time runs on the device, and the seed chooses among
+ * all orders that the events allow (cpu_schedule.c), so that missing waits are found and can be
+ * reproduced. Only one thread may use such a device. */
 #pragma once
 #include <pthread.h>
 #include "common/device/device.h"
 
-/* What device_alloc, or device_alloc_host, is asked for. */
+/* A request of device_alloc or device_alloc_host. */
 typedef struct mem_request {
     mem_category category;
     size_t bytes;
@@ -37,29 +37,29 @@ struct device_backend {
     fsdp_status (*event_create)(device *d, bool timed, event **out);
     void (*event_free)(event *e);
     fsdp_status (*event_record)(event *e, stream *s);
-    /* where act->token is not 0, the watch is told when a wait that took place is over */
+    /* If act->token is not 0, the watch is told when a wait that took place is over. */
     fsdp_status (*stream_wait_event)(stream *s, event *e, const device_act *act);
     fsdp_status (*event_sync)(event *e);
     bool (*event_done)(event *e);
-    /* both are timed */
+    /* Both events are timed. */
     fsdp_status (*event_elapsed_s)(event *begin, event *end, double *out);
 
     fsdp_status (*alloc)(stream *s, const mem_request *want, void **out);
-    /* NULL on a device whose memory other processes cannot map */
+    /* NULL if other processes cannot map the device's memory. */
     bool (*share_find)(device *d, const void *ptr, size_t bytes, device_share *out);
     void (*free)(stream *s, void *ptr);
-    /* move -- ACT_COPY, ACT_UPLOAD, ACT_DOWNLOAD or ACT_FILL of act->bytes > 0. Where act->token is
-     * not 0, the watch is told when it has run; so it is of a launch. */
+    /* move -- ACT_COPY, ACT_UPLOAD, ACT_DOWNLOAD or ACT_FILL of act->bytes > 0. If act->token is
+     * not 0, move and launch tell the watch when the act has run. */
     fsdp_status (*move)(stream *s, const device_act *act);
     fsdp_status (*launch)(stream *s, const launch_config *l, const device_act *act);
     size_t (*mem_available)(device *d);
-    size_t (*mem_reserved)(device *d); /* NULL: it is 0 */
-    bool stands_still;                 /* device_now_s is 0 */
+    size_t (*mem_reserved)(device *d); /* NULL: always 0 */
+    bool stands_still;                 /* device_now_s is always 0 */
 };
 
-/* DEVICE_CALLS(who) -- the functions above of a backend, who_close, who_stream_create ..., as
- * initialisers of a device_backend, without `open` and the functions that may be NULL.
- * DECLARE_DEVICE_CALLS(who) -- declare them all but who_open. */
+/* DEVICE_CALLS(who) -- initialise a device_backend with who_close, who_stream_create ..., except
+ * `open` and the functions that may be NULL.
+ * DECLARE_DEVICE_CALLS(who) -- declare all of these functions except who_open. */
 #define DEVICE_CALLS(who)                                                                          \
     .close = who##_close, .stream_create = who##_stream_create, .stream_free = who##_stream_free,  \
     .stream_sync = who##_stream_sync, .event_create = who##_event_create,                          \
@@ -91,9 +91,9 @@ struct device_backend {
 struct device {
     const device_backend *backend;
     device_config config;
-    ledger *ledger, *host_ledger; /* one and the same where memory_is_host */
+    ledger *ledger, *host_ledger; /* the same ledger if memory_is_host */
     stream *compute;
-    device_watch watch, second_watch; /* issued NULL: nobody watches */
+    device_watch watch, second_watch; /* issued NULL: no watch */
     const char *scope, *phase;
 };
 
@@ -108,29 +108,26 @@ struct event {
     bool timed;
 };
 
-/* device_new -- a device that config->backend opens: `bytes` bytes, the backend's own part included
- * and zeroed; NULL: no memory. device_delete -- release what device_new made. */
+/* device_new -- a device of config->backend: `bytes` bytes, including the backend's own part, which
+ * is zeroed; NULL: no memory. device_delete -- release it. */
 void *device_new(const device_config *config, size_t bytes);
 void device_delete(device *d);
-/* stream_init -- the common part of a stream. */
+/* stream_init -- set the common part of a stream. */
 void stream_init(stream *s, device *d, const stream_config *config);
 
-/* device_thread_start -- a thread that runs main(arg), named `name` as far as the kernel has room.
- * Signals are for the main thread: the new thread blocks all but signals of faults, which come to
- * the thread that made the fault. Returns 0, or errno's number. */
+/* device_thread_start -- start a thread that runs main(arg); its name is the first 15 bytes of
+ * `name`. Signals are for the main thread: the new thread blocks all except SIGSEGV, which goes to
+ * the thread that caused the fault. Returns 0, or a number of errno. */
 int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const char *name);
 
-/* device_run_move -- a stream_fn whose args are a device_act: it copies, or fills where src is
- * NULL. */
+/* device_run_move -- a stream_fn with a device_act as args: copies, or fills if src is NULL. */
 fsdp_status device_run_move(void *args, int n_threads);
 
-/* device_limit_left -- how much more device memory memory_limit_bytes leaves; SIZE_MAX without
- * one. */
+/* device_limit_left -- the device memory that memory_limit_bytes leaves; SIZE_MAX: no limit. */
 size_t device_limit_left(const device *d);
-/* device_alloc_failed -- FSDP_ENOMEM with the words that device_alloc has for it. l: of what is
- * held. */
+/* device_alloc_failed -- FSDP_ENOMEM with device_alloc's message, which lists the figures of l. */
 fsdp_status device_alloc_failed(ledger *l, const mem_request *want);
 
 /* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
- * two), in huge pages where the system has them; NULL when there is none. Owner: caller, munmap. */
+ * two), in huge pages if the system has them; NULL: no memory. Owned by the caller: munmap. */
 void *host_map(size_t bytes, size_t align_bytes);

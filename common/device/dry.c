@@ -1,6 +1,6 @@
 /* dry.c -- see dry.h.
  *
- * A vector clock of each stream, each event and the host (order_impl.h) says what the host has
+ * Streams, events and the host have vector clocks (order_impl.h), which tell what the host has
  * waited for. A freed block stays in the ledger until its free is in the host's clock. */
 #include <search.h>
 #include <stdlib.h>
@@ -21,9 +21,9 @@ typedef struct dry_block {
     uintptr_t at;
     mem_request is;
     ledger *ledger;
-    const stream *by; /* allocated it, and later: freed it */
+    const stream *by; /* the stream that allocated it; once freed, the stream that freed it */
     int slot;         /* of the stream that freed it */
-    uint64_t number;  /* of the free there */
+    uint64_t number;  /* of the free on that stream */
     TAILQ_ENTRY(dry_block) link;
 } dry_block;
 
@@ -33,7 +33,7 @@ typedef struct dry_device {
     bool is_pool;   /* see DRY_POOL */
     uintptr_t next, next_on_host;
     void *live;                              /* tree of dry_block by address */
-    TAILQ_HEAD(dry_blocks, dry_block) freed; /* until the host has waited for the free */
+    TAILQ_HEAD(dry_blocks, dry_block) freed; /* the host has not waited for the free */
     order_clocks clocks;
 } dry_device;
 
@@ -50,7 +50,7 @@ static void forget(dry_block *b)
     free(b);
 }
 
-/* The host has waited for something: frees that it knows of now are over. */
+/* Called when the host has waited: forget the blocks whose free is in the host's clock. */
 static void reap(dry_device *d)
 {
     for (dry_block *b = TAILQ_FIRST(&d->freed), *next; b != NULL; b = next) {
@@ -76,7 +76,7 @@ static bool runs_in_host(const dry_device *d, const stream *s)
     return d->is_inline && s == d->base.compute;
 }
 
-/* Something is issued on s; returns its number. */
+/* Count one operation on s and return its number. */
 static uint64_t issue(dry_device *d, const stream *s, int slot)
 {
     uint64_t number = order_tick(&d->clocks, slot);
@@ -160,8 +160,8 @@ static int compare_blocks(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* What s has freed, of the same size, is its own again: the CPU's streams do that too. They keep
- * apart what came from device_alloc_host, which other processes can map. */
+/* A block of the same size that s itself has freed, or NULL. Streams of the CPU reuse blocks in the
+ * same way; they keep blocks of device_alloc_host apart, because other processes can map them. */
 static dry_block *revive(dry_device *d, const stream *s, const mem_request *want)
 {
     dry_block *b;
@@ -174,7 +174,7 @@ static dry_block *revive(dry_device *d, const stream *s, const mem_request *want
     return NULL;
 }
 
-/* Whether the limit leaves that much. Else the host waits for what has been freed. */
+/* Whether the memory limit leaves `bytes`, if necessary after waiting for issued frees. */
 static bool limit_allows(dry_device *d, size_t bytes)
 {
     if (bytes <= device_limit_left(&d->base))

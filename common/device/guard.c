@@ -10,7 +10,7 @@
 #include "common/base/under_asan.h"
 #if UNDER_ASAN
 #include <sanitizer/asan_interface.h>
-#else /* as that header does without it */
+#else /* the header's own definitions for builds without AddressSanitizer */
 #define ASAN_POISON_MEMORY_REGION(at, bytes)   ((void)(at), (void)(bytes))
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
@@ -18,27 +18,27 @@
 enum { BY_NOTHING, BY_KEY, BY_POISON, BY_PAGES };
 
 static atomic_int guarded_by; /* BY_NOTHING before guard_open */
-static int key;               /* valid when that is BY_KEY */
+static int key;               /* valid if guarded_by is BY_KEY */
 
-/* Stands in the open page of its memory. */
+/* Lies in the open page of its memory. */
 typedef struct mapping {
-    size_t bytes; /* with the open page */
-    bool is_open; /* by pages: its guarded pages may be touched, and it is in `opened` */
+    size_t bytes; /* including the open page */
+    bool is_open; /* BY_PAGES: its guarded pages are accessible, and it is in `opened` */
     LIST_ENTRY(mapping) link;
 } mapping;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next three */
 static void *mappings;                                   /* tsearch, by address */
 static LIST_HEAD(, mapping) opened;
-static int n_rights; /* threads that have the right, where no key holds it */
+static int n_rights; /* threads that have the right; not used with BY_KEY */
 static _Thread_local bool has_right;
 static struct {
     guard_forbidden_fn forbidden;
-    struct sigaction before; /* who got SIGSEGV before this did */
+    struct sigaction before; /* the handler of SIGSEGV that this one replaced */
 } fault;
 
-/* ---- what is guarded; lock is held ---------------------------------------------------------- */
+/* ---- the mappings; lock is held ------------------------------------------------------------- */
 
-/* tsearch passes the address that it looks for first. */
+/* tsearch passes the address that it searches as the first argument. */
 static int mapping_compare(const void *addr, const void *node)
 {
     const mapping *m = node;
@@ -80,7 +80,7 @@ static bool pages_set(mapping *m, bool open)
     return mprotect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES, rights) == 0;
 }
 
-/* A mapping that nobody knows yet. */
+/* Close a new mapping, which is not in `mappings` yet. */
 static bool close_fresh(mapping *m)
 {
     char *at = (char *)m + GUARD_PAGE_BYTES;
@@ -96,7 +96,7 @@ static bool close_fresh(mapping *m)
     }
 }
 
-/* The first thread has got the right, or the last has lost it. */
+/* Called when the first thread has got the right (any), or the last thread has given it back. */
 static void rights_changed(bool any)
 {
     mapping *m;
@@ -113,8 +113,9 @@ static void rights_changed(bool any)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* A kernel may fault anywhere, also where code that a library generated uses the stack pointer for
- * other things: signals need a stack of their own, or they overwrite what it points to. */
+/* A kernel may fault anywhere, also in code that a library generated and that uses the stack
+ * pointer as an ordinary register. A handler on the thread's stack would then overwrite memory, so
+ * signals have a stack of their own. */
 enum { SIGNAL_STACK_BYTES = 1 << 17 };
 static pthread_key_t signal_stack; /* made by guard_open */
 
@@ -124,7 +125,7 @@ static void signal_stack_free(void *at)
     munmap(at, SIGNAL_STACK_BYTES);
 }
 
-/* For the calling thread, if it has none. */
+/* Give the calling thread a signal stack if it has none. */
 static void signal_stack_need(void)
 {
     static _Thread_local bool has_stack;
@@ -149,7 +150,7 @@ void *guard_find(const void *addr)
     return m;
 }
 
-/* Whether the thread had the right, and the access can run again. */
+/* If the thread has the right, open the mapping. Returns whether the access can run again. */
 static bool admit(const void *addr)
 {
     pthread_mutex_lock(&lock);
@@ -159,8 +160,9 @@ static bool admit(const void *addr)
     return may;
 }
 
-/* By the default action of the signal. The access must not run again: another thread may have
- * opened the memory by now. That lock stays taken keeps others from taking the signal back. */
+/* End the process by the signal's default action. Running the access again would not do: another
+ * thread may have opened the memory by now. The lock is never released, so that no other thread
+ * sets the handler again. */
 static void end_process(int number)
 {
     sigset_t only;
@@ -172,8 +174,8 @@ static void end_process(int number)
     raise(number);
 }
 
-/* Returning runs the access again: an admitted one succeeds, and a fault that is not the guard's
- * meets the handler that was there before. */
+/* After a return the access runs again: an admitted access succeeds. If the fault was not in
+ * guarded memory, the earlier handler gets it now. */
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     if (admit(info->si_addr))
@@ -187,7 +189,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
     pthread_mutex_unlock(&lock);
 }
 
-/* Libraries such as cmocka take the signal for a while: look again when faults are expected. */
+/* Set the handler. Libraries such as cmocka replace it for a while, so this is called again
+ * whenever faults are expected. */
 static void catch_faults(void)
 {
     struct sigaction now, mine = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
@@ -199,7 +202,7 @@ static void catch_faults(void)
     sigaction(SIGSEGV, &mine, NULL);
 }
 
-/* ---- either ---------------------------------------------------------------------------------- */
+/* ---- the interface --------------------------------------------------------------------------- */
 void guard_open(guard_forbidden_fn forbidden)
 {
     pthread_mutex_lock(&lock);

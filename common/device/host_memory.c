@@ -1,10 +1,10 @@
-/* host_memory.c -- memory from the operating system: large mappings, and how much is left.
+/* host_memory.c -- memory of the operating system: large mappings, and how much is available.
  *
- * What is left has four bounds, and the least counts: MemAvailable (what the kernel thinks can be
- * had without swapping), the memory cgroups that enclose the process (v2: memory.max, v1:
+ * Available memory is the least of four bounds: MemAvailable (the kernel's estimate of memory
+ * without swapping), the memory cgroups that enclose the process (v2: memory.max, v1:
  * memory.limit_in_bytes), and the limits of the process (RLIMIT_AS, RLIMIT_DATA). A cgroup's use
- * includes file pages that the kernel drops when memory gets short; the inactive ones are counted
- * as free, as MemAvailable does. */
+ * includes file pages that the kernel drops if memory is short; inactive ones are counted as free,
+ * like in MemAvailable. */
 #include "common/base/dtype.h"
 #include "common/device/device_impl.h"
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* Map one alignment more than needed, and cut off what sticks out. */
+/* Map align_bytes more than needed, and unmap the excess before and after. */
 void *host_map(size_t bytes, size_t align_bytes)
 {
     char *base =
@@ -36,7 +36,7 @@ static FILE *open_at(const char *root, const char *dir, const char *file)
     return n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
 }
 
-/* The number behind `key` in a file of "key number" lines ("MemAvailable:  123 kB"), times unit. */
+/* The number after `key` in a file of "key number" lines ("MemAvailable:  123 kB"), times unit. */
 static bool read_key(const char *root, const char *dir, const char *file, const char *key,
                      size_t unit, size_t *value)
 {
@@ -71,7 +71,7 @@ typedef struct cgroup_files {
 static size_t cgroup_level_available(const char *root, const cgroup_files *v, const char *dir)
 {
     size_t limit, used, inactive = 0;
-    /* these two hold a number alone; "max" (no limit) is no number */
+    /* Both files hold only a number, or "max" (no limit), which is not read as one. */
     if (!read_key(root, dir, v->limit, "", 1, &limit) ||
         !read_key(root, dir, v->used, "", 1, &used))
         return SIZE_MAX;
@@ -79,8 +79,8 @@ static size_t cgroup_level_available(const char *root, const cgroup_files *v, co
     return minus(limit, minus(used, inactive));
 }
 
-/* The cgroup itself and all that enclose it. A container may see its own cgroup as the mount's root
- * although /proc/self/cgroup names the path outside: levels that do not exist are passed over. */
+/* The least of the cgroup itself and all that enclose it. A container may see its own cgroup as the
+ * mount's root although /proc/self/cgroup names the path outside; so missing levels are skipped. */
 static size_t cgroup_available(const char *root, const cgroup_files *v, const char *path)
 {
     char dir[PATH_MAX];
@@ -143,7 +143,7 @@ static size_t rlimit_available(const char *root, int resource, const char *used_
 
 size_t host_mem_available(const char *root)
 {
-    size_t available = SIZE_MAX; /* stays when there is no such figure */
+    size_t available = SIZE_MAX; /* stays so if /proc/meminfo cannot be read */
     (void)read_key(root, "/proc", "meminfo", "MemAvailable:", 1024, &available);
     available = min_size(available, cgroups_available(root));
     available = min_size(available, rlimit_available(root, RLIMIT_AS, "VmSize:"));

@@ -1,15 +1,15 @@
-/* ledger.h -- who holds how much memory: bytes now and at peak, by category.
+/* ledger.h -- counts memory by category: bytes now and at the peak.
  *
  *   ledger_create -> ledger_add, ledger_free_issued, ledger_sub ... ledger_read
  *   -> ledger_free
  *
- * There are two peaks. A block counts as live from the alloc to the moment when its stream reaches
- * the free; the number of live blocks then depends on how far streams lag behind the host.
- * The *issued* figures count a block from the call of device_alloc to the call of device_free, so
- * they depend on the order of the calls alone and are the same in every run, on every device.
+ * There are two peaks. A block counts as live from device_alloc until its stream reaches the free;
+ * so live figures depend on how far streams lag behind the host. The *issued* figures count a block
+ * from the call of device_alloc to the call of device_free; so they depend only on the order of the
+ * calls and are the same in every run, on every device.
  *
- * Everything that device_alloc hands out is entered here, so a peak is a fact and not an estimate.
- * All functions are thread-safe. */
+ * Every block of device_alloc is counted, so a peak is a fact and not an estimate. All functions
+ * are thread-safe. */
 #pragma once
 #include <stddef.h>
 #include "common/base/status.h"
@@ -22,7 +22,7 @@ typedef enum mem_category {
     MEM_GRADS_SHARD,  /* reduced gradients and their partial sums */
     MEM_GRADS_FULL,   /* unreduced gradients of a unit */
     MEM_OPTIMIZER,    /* the optimizer's moments */
-    MEM_ACTIVATIONS,  /* what forward keeps for backward, and scratch */
+    MEM_ACTIVATIONS,  /* tensors that forward keeps for backward, and scratch memory */
     MEM_COMM,         /* staging of collectives */
     MEM_OTHER,
     MEM_CATEGORIES
@@ -42,19 +42,19 @@ typedef struct ledger_figures {
 
 /* mem_category_name -- "params_shard", ...; asserts that c is a category. */
 const char *mem_category_name(mem_category c);
-/* ledger_create -- an empty ledger; NULL if there is no memory. */
+/* ledger_create -- an empty ledger; NULL: no memory. */
 ledger *ledger_create(void);
 /* ledger_free -- NULL is accepted. */
 void ledger_free(ledger *l);
-/* ledger_add -- enter a block of `bytes` bytes. */
+/* ledger_add -- add a block of `bytes` bytes to all figures. */
 void ledger_add(ledger *l, mem_category c, size_t bytes);
-/* ledger_free_issued -- the block's device_free was called: take it out of the issued figures. */
+/* ledger_free_issued -- the block's device_free was called: subtract it from the issued figures. */
 void ledger_free_issued(ledger *l, mem_category c, size_t bytes);
-/* ledger_sub -- take a block out; asserts that the category holds as much. */
+/* ledger_sub -- subtract a block from the live figures; asserts that they are large enough. */
 void ledger_sub(ledger *l, mem_category c, size_t bytes);
-/* ledger_read -- a copy of the figures, all of one moment. */
+/* ledger_read -- a consistent copy of the figures. */
 ledger_figures ledger_read(ledger *l);
-/* ledger_reset_peaks -- peaks start again from what is live now. */
+/* ledger_reset_peaks -- set the peaks to the present figures. */
 void ledger_reset_peaks(ledger *l);
 
 EXTERN_C_END

@@ -7,7 +7,7 @@
 
 enum { MOST_PAIRS = 64 };
 
-/* What two operations are called, of a violation that was reported. */
+/* The names of the two operations of a reported violation. */
 typedef struct order_pair {
     char what[2][40];
 } order_pair;
@@ -19,7 +19,7 @@ struct order_check {
     order_figures figures;
     fsdp_error_info first; /* the first violation, or why the checker gave up */
     bool gave_up;
-    bool tells; /* it prints the first violation at once */
+    bool tells; /* print the first violation at once */
     int rank, n_ranks;
     order_pair pairs[MOST_PAIRS]; /* [figures.violations] */
 };
@@ -74,7 +74,7 @@ order_figures order_check_read(order_check *c)
 
 /* ---- reports -------------------------------------------------------------------------------- */
 
-/* The first violation, or why the checker gives up: any status but FSDP_EORDER. */
+/* Keep the first error: a violation (FSDP_EORDER), or the reason why the checker gives up. */
 static void keep_first(order_check *c, fsdp_status status, const char *hint, const char *what)
 {
     c->gave_up = c->gave_up || status != FSDP_EORDER;
@@ -84,7 +84,7 @@ static void keep_first(order_check *c, fsdp_status status, const char *hint, con
     snprintf(c->first.what, sizeof c->first.what, "%s", what);
     snprintf(c->first.hint, sizeof c->first.hint, "%s", hint);
     if (status == FSDP_EORDER && c->tells) {
-        const fsdp_error_info kept = *fsdp_error_get(); /* the caller's */
+        const fsdp_error_info kept = *fsdp_error_get(); /* the caller's error */
         fsdp_error_set(&c->first);
         fsdp_error_print(stderr, c->rank, c->n_ranks);
         fsdp_error_set(&kept);
@@ -96,7 +96,7 @@ static void no_memory(order_check *c)
     keep_first(c, FSDP_ENOMEM, "run without the check", "order check: no host memory");
 }
 
-/* Whether these two have not been reported yet. */
+/* Whether this pair of names has not been reported yet; then it is noted. */
 static bool is_new(order_check *c, const char *what, const char *other)
 {
     for (uint64_t i = 0; i < c->figures.violations; i++)
@@ -110,7 +110,7 @@ static bool is_new(order_check *c, const char *what, const char *other)
     return true;
 }
 
-/* A violation of `now` and another operation, unless these two have been reported. */
+/* Report a violation between `now` and another operation, unless the pair was reported already. */
 __attribute__((format(printf, 5, 6))) static void report(order_check *c, const order_access *now,
                                                          const char *other, const char *hint,
                                                          const char *format, ...)
@@ -125,7 +125,7 @@ __attribute__((format(printf, 5, 6))) static void report(order_check *c, const o
     keep_first(c, FSDP_EORDER, hint, what);
 }
 
-/* `now` reaches bytes of b that `then` has reached, and nothing orders the two. */
+/* `now` and `then` access the same bytes of b, and nothing orders the two. */
 static void report_conflict(order_check *c, const order_block *b, const order_access *then,
                             const order_access *now)
 {
@@ -150,7 +150,7 @@ static void report_conflict(order_check *c, const order_block *b, const order_ac
            then->verb);
 }
 
-/* Bytes at ptr that no live block holds. */
+/* `now` accesses bytes at ptr that are in no live block. */
 static void report_stray(order_check *c, const order_access *now, const void *ptr, size_t bytes)
 {
     const order_freed *f = order_freed_find(&c->memory, ptr);
@@ -167,10 +167,10 @@ static void report_stray(order_check *c, const order_access *now, const void *pt
 
 /* ---- rules ---------------------------------------------------------------------------------- */
 
-/* Compare an access with all that can conflict with it, and enter it; the last one that does is
- * reported, for an event after that one would do for all. What is before it and covered by it is
- * forgotten: whoever is ordered behind this one is behind that one too. So is what is before all
- * that can still be issued. */
+/* Compare `now` with the logged accesses of b, and log it. Of several conflicts, only the last is
+ * reported. A logged access is forgotten if it happens before `now` and `now` covers it: what is
+ * ordered after `now` is then ordered after it too. A logged access in the host's clock is also
+ * forgotten: it happens before all that will be issued. */
 static void touch(order_check *c, order_block *b, const order_access *now)
 {
     const order_clock *at = &c->clocks.stream[now->slot], *host = &c->clocks.host;
@@ -194,7 +194,7 @@ static void touch(order_check *c, order_block *b, const order_access *now)
         no_memory(c);
 }
 
-/* One access of an operation, `now` but for its bytes. */
+/* Check access a of an operation; `now` describes the operation. */
 static void access_bytes(order_check *c, order_access now, mem_access a)
 {
     if (a.ptr == NULL || a.bytes == 0)
@@ -269,7 +269,7 @@ static const char *call_of(const device_act *act)
     return act->kind == ACT_FILL && act->byte != 0 ? "device_poison" : CALLS[act->kind];
 }
 
-/* In words what is issued, and for what. */
+/* The name of the operation, and what it is issued for. */
 static order_op op_of(const device_act *act)
 {
     order_op op;

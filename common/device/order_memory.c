@@ -1,7 +1,6 @@
-/* order_memory.c -- the blocks that are alive, and what was done to them; see order_impl.h.
+/* order_memory.c -- the live blocks and the accesses to them; see order_impl.h.
  *
- * A block stands for one generation of its memory: device_alloc begins it, device_free ends it. The
- * same address may come again as another block. */
+ * A block lives from device_alloc to device_free. A later block may have the same address. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/device/order_impl.h"
@@ -12,7 +11,7 @@ bool order_grow(void *array, size_t n, size_t *room, size_t elem_bytes)
         return true;
     size_t more_room = 2 * *room + 8;
     void *at;
-    memcpy(&at, array, sizeof at); /* a pointer to whatever type */
+    memcpy(&at, array, sizeof at); /* array may be a pointer to a pointer of any type */
     void *more = realloc(at, more_room * elem_bytes);
     if (more == NULL)
         return false;
@@ -23,7 +22,7 @@ bool order_grow(void *array, size_t n, size_t *room, size_t elem_bytes)
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-/* How many live blocks begin at ptr or below it. */
+/* The number of live blocks that begin at ptr or below. */
 static size_t blocks_up_to(const order_memory *m, const void *ptr)
 {
     size_t low = 0, high = m->n_live;

@@ -1,8 +1,8 @@
-/* separate.c -- see separate.h: the CPU's streams and blocks over guarded memory, and what is said
- * of an access that nobody had the right to.
+/* separate.c -- see separate.h: the CPU's streams and blocks over guarded memory, and the message
+ * after a forbidden access.
  *
- * The message comes from a signal handler: it takes no memory, and no lock but the guard's, which
- * no thread holds while it touches guarded memory. glibc's snprintf takes neither for these
+ * A signal handler prints the message. It allocates no memory and takes no lock except the guard's,
+ * which no thread holds while it touches guarded memory. glibc's snprintf needs neither for these
  * formats. */
 #include "common/device/separate.h"
 #include <execinfo.h>
@@ -29,10 +29,10 @@ static struct {
 static void say(const char *text, size_t chars)
 {
     if (write(STDERR_FILENO, text, chars) < 0)
-        return; /* nobody is left to tell */
+        return; /* the error cannot be reported anywhere */
 }
 
-/* The instruction that faulted; NULL where this is not known how to be found. */
+/* The instruction that faulted; NULL on machines not listed here. */
 static void *place_of(const ucontext_t *context)
 {
 #if defined(__x86_64__)
@@ -45,7 +45,7 @@ static void *place_of(const ucontext_t *context)
 #endif
 }
 
-/* "PROGRAM(+0x1234)[address]" of the place, then of its callers. */
+/* Print "PROGRAM(+0x1234)[address]" for the place and for its callers. */
 static void say_places(void *place)
 {
     static const char FROM[] = "  called from ";
@@ -81,12 +81,12 @@ static void say_access(const void *addr, void *place)
 static void on_forbidden(const void *addr, const void *context)
 {
     while (atomic_flag_test_and_set(&fault.said))
-        pause(); /* another thread is saying it, and ends the process */
+        pause(); /* another thread prints its message and ends the process */
     say_access(addr, place_of(context));
 }
 
 #if UNDER_ASAN
-/* Behind the sanitizer's own words, which end the process. */
+/* Called after the sanitizer's own report, before it ends the process. */
 static void on_report(const char *report)
 {
     (void)report;

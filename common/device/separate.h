@@ -1,12 +1,12 @@
-/* separate.h -- a device for tests: a CPU whose device memory is not the host's.
+/* separate.h -- a device for tests: a CPU whose device memory the host must not touch.
  *
- * It works as device_cpu does with async_compute. But only device work may touch what device_alloc
- * gives: copies, fills, and launches without on_host. A host access, and one of a launch that is
- * on_host, ends the process with a message that names the block and the place:
+ * It works like device_cpu with async_compute. But only device work may touch the memory of
+ * device_alloc: copies, fills, and launches without on_host. An access by the host, or by a launch
+ * with on_host, ends the process with a message that names the block and the place:
  *     [rank 0/2] host access to device memory: 'parameter shard' (4096 bytes), byte 12, by ...
- * A system call that is handed device memory fails with EFAULT. device_alloc_host gives memory that
- * both sides may touch; it has a ledger of its own. guard.h says what that takes, and where an
- * access may go unseen. */
+ * In most builds a system call on device memory fails with EFAULT. Both sides may touch the memory
+ * of device_alloc_host, which has its own ledger. guard.h describes the mechanism and the accesses
+ * that it misses. */
 #pragma once
 #include "common/device/device.h"
 
