@@ -1,14 +1,13 @@
-/* attention_tiles.h -- tiles of attention in shared memory, and products of them. For kernels'
- * files.
+/* attention_tiles.h -- tiles of attention in shared memory, and their products. Only for .cu files.
  *
- * A tile is some rows of one head of q, k, v, ... in shared memory, stored as they are: rows of D
- * or Dv elements, filled up with zeros to a multiple of 16, and rows of zeros after the last of
- * the sequence. Rows are 16 bytes longer than the widest head, so that the lanes of a product read
+ * A tile holds some rows of one head of q, k, v, ... in shared memory, in their own type: rows of D
+ * or Dv elements, padded with zeros to a multiple of 16, and rows of zeros after the end of the
+ * sequence. Rows are 16 bytes longer than the widest head, so that the lanes of a product read
  * from different banks: in bf16 lane (g,t) reads word 4g + t, in fp32 words 4g and 8t.
  *
- * A warp multiplies 16 rows of a tile by another tile. What a lane holds of the result is laid out
- * as the matrix instruction does it (mma.h), whether that computes it (bf16, from sm_80 on) or
- * fmaf() does (fp32, which rounds no operand, and bf16 on older GPUs). */
+ * A warp multiplies 16 rows of a tile by another tile. The lanes hold the result in the layout of
+ * the matrix instruction (mma.h), which computes it for bf16 from sm_80 on. fmaf() computes it for
+ * fp32, without rounding operands, and for bf16 on older GPUs. */
 #pragma once
 #include "common/cuda/mma.h"
 #include "common/cuda/reduce.h"
@@ -16,24 +15,25 @@
 #include "common/ops/row_softmax.h"
 
 enum { TILE_BYTES = 48 << 10, PAD_BYTES = 16 };
-/* Heads are at most 256 wide, and 64 queries or keys are treated at a time: so many products of 8
- * columns. Arrays have that many; those that a kernel does not use take no registers. */
+/* Numbers of tiles of 8 columns: heads are at most 256 wide, and at most 64 queries or keys are
+ * multiplied at a time. Arrays have these sizes; entries that a kernel does not use take no
+ * registers. */
 enum { HEAD_TILES = 32, SCORE_TILES = 8 };
 
-/* tile_memory -- the shared memory of a block: all that a kernel may have without asking. */
+/* tile_memory -- the shared memory of a block: the most that a kernel can declare statically. */
 static __device__ inline char *tile_memory(void)
 {
     __shared__ float4 memory[TILE_BYTES / sizeof(float4)];
     return (char *)memory;
 }
 
-/* tile_ld -- elements from one row of a tile of `cols` to the next. */
+/* tile_ld -- elements from one row of a tile with `cols` columns to the next. */
 static __device__ __forceinline__ int tile_ld(int cols, dtype type)
 {
     return cols + PAD_BYTES / (type == DTYPE_F32 ? 4 : 2);
 }
 
-/* tile_bytes -- of a tile of rows x cols. */
+/* tile_bytes -- the size of a tile of rows x cols. */
 static __device__ __forceinline__ int tile_bytes(int rows, int cols, dtype type)
 {
     return rows * tile_ld(cols, type) * (type == DTYPE_F32 ? 4 : 2);
@@ -46,8 +46,8 @@ typedef struct head_rows {
     size_t stride, width;
 } head_rows;
 
-/* query_rows_of -- head h of sequence b of q or k, or their gradients, by the stride. value_rows_of
- * -- of v or out. */
+/* query_rows_of -- head h of sequence b in q, k, or one of their gradients. value_rows_of -- in v,
+ * out, or one of their gradients. */
 static __device__ __forceinline__ head_rows query_rows_of(const attention_shape *x,
                                                           const void *array, size_t stride,
                                                           size_t b, size_t h)
@@ -63,20 +63,20 @@ static __device__ __forceinline__ head_rows value_rows_of(const attention_shape 
     return (head_rows){x, row_at(array, at, x->type), stride, x->v_head_dim};
 }
 
-/* padded -- a head's width, filled up to whole products. */
+/* padded -- a head's width, rounded up to the depth of a product. */
 static __device__ __forceinline__ int padded(size_t width)
 {
     return ((int)width + MMA_DEPTH - 1) / MMA_DEPTH * MMA_DEPTH; /* in 64 bits, registers spill */
 }
 
-/* A tile to be filled; 16 bytes at a time if `wide`. */
+/* A tile to be loaded; 16 bytes at a time if `wide`. */
 typedef struct tile_place {
     char *tile;
     int ld, n_rows;
     bool wide;
 } tile_place;
 
-/* tile_load -- rows first, first + 1, ... by all threads of the block, without a barrier. */
+/* tile_load -- load rows first, first + 1, ... by all threads of the block, without a barrier. */
 static __device__ __forceinline__ void tile_load(tile_place to, head_rows from, size_t first,
                                                  dtype type)
 {
@@ -119,8 +119,8 @@ static __device__ __forceinline__ void tile_store_pair(char *tile, int i, float 
     }
 }
 
-/* A product of the first 16 rows of a [16,depth] and b [depth, 8 * used]. Element (k,n) of b stands
- * at n * ldb + k if it is stored by columns, else at k * ldb + n. */
+/* A product of the first 16 rows of a [16,depth] and b [depth, 8 * used]. Element (k,n) of b is at
+ * n * ldb + k if b is stored by columns, else at k * ldb + n. */
 typedef struct product {
     const char *a, *b;
     int lda, ldb, depth, used;
@@ -150,7 +150,7 @@ static __device__ __forceinline__ void warp_product_mma(float (*c)[4], int n_til
     }
 }
 
-/* warp_product_fma -- warp_product by fused multiply-adds, in order of k. */
+/* warp_product_fma -- warp_product by fused multiply-adds, in the order of k. */
 static __device__ __forceinline__ void warp_product_fma(float (*c)[4], int n_tiles, product p,
                                                         dtype type)
 {
@@ -192,7 +192,7 @@ static __device__ __forceinline__ void tiles_clear(float (*c)[4], int n_tiles)
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0.0f;
 }
 
-/* lane_row, lane_col -- where element i of a lane's tile number n stands. */
+/* lane_row, lane_col -- the row and column of element i of a lane's tile number n. */
 static __device__ __forceinline__ int lane_row(int i)
 {
     return (int)(threadIdx.x % WARP_LANES) / 4 + 8 * (i / 2);
@@ -202,7 +202,7 @@ static __device__ __forceinline__ int lane_col(int n, int i)
     return MMA_COLS * n + (int)(threadIdx.x % 4) * 2 + i % 2;
 }
 
-/* rows_store -- c, element i of a lane times by[i / 2], becomes rows first ... first + 15. */
+/* rows_store -- store c as rows first ... first + 15, element i of a lane times by[i / 2]. */
 static __device__ __forceinline__ void rows_store(head_rows to, size_t first, float (*c)[4],
                                                   int n_tiles, const float *by, dtype type)
 {
@@ -218,7 +218,7 @@ static __device__ __forceinline__ void rows_store(head_rows to, size_t first, fl
 /* Kernels are made for heads of up to 64 and 128 columns in fp32, and 64, 128 and 256 in bf16. */
 enum { F32_64, F32_128, BF16_64, BF16_128, BF16_256, ATTENTION_TILINGS };
 
-/* attention_tiling -- which of them takes the narrowest tiles that hold heads; -1: none does. */
+/* attention_tiling -- the kernel with the narrowest tiles that hold a head; -1: none. */
 static inline int attention_tiling(const attention_shape *x)
 {
     const size_t head = x->head_dim > x->v_head_dim ? x->head_dim : x->v_head_dim;
@@ -227,7 +227,7 @@ static inline int attention_tiling(const attention_shape *x)
     return head <= 64 ? BF16_64 : head <= 128 ? BF16_128 : head <= 256 ? BF16_256 : -1;
 }
 
-/* all_wide -- whether all rows of all heads of n arrays begin at whole 16 bytes. */
+/* all_wide -- whether all rows of all heads of n arrays begin at multiples of 16 bytes. */
 static inline bool all_wide(const attention_shape *x, const void *const *arrays, int n)
 {
     const size_t bytes = x->type == DTYPE_F32 ? 4 : 2;

@@ -1,9 +1,9 @@
-/* complaint.h -- how a kernel says that a number in its input cannot be used.
+/* complaint.h -- how a kernel reports that a token or target in its input is out of range.
  *
  *   kernel: number_fits(complaint_of(s), ...) ... the host has waited -> cuda_complaints: an error
  *
  * A device has one record, in memory that kernels write and the host reads. It keeps the first
- * complaint for good. The kernel leaves out what it complains of. */
+ * complaint forever. The kernel skips the element that it reports. */
 #pragma once
 #include "common/accel/accel_api.h"
 
@@ -12,16 +12,16 @@ EXTERN_C_BEGIN
 typedef enum complaint_about { ABOUT_TOKEN, ABOUT_TARGET } complaint_about;
 
 typedef struct complaint_box {
-    int state; /* 0: nothing to say, 1: being written, 2: written */
+    int state; /* 0: empty, 1: being written, 2: written */
     complaint_about about;
     int32_t number;
-    unsigned long long position, n_numbers; /* 0 ... n_numbers-1 would have been good */
+    unsigned long long position, n_numbers; /* valid numbers are 0 ... n_numbers-1 */
 } complaint_box;
 
-/* complaint_of -- where the kernels on s complain: at the GPU's address. */
+/* complaint_of -- the record for kernels on s: its address on the GPU. */
 complaint_box *complaint_of(stream *s);
-/* cuda_complaints -- FSDP_EINVAL in the CPU's words if a kernel has complained, and then all
- * streams have failed. The host must have waited for the kernels that it wants to hear. */
+/* cuda_complaints -- FSDP_EINVAL with the CPU's message if a kernel has complained; then all
+ * streams fail. The host must have waited for the kernels in question. */
 fsdp_status cuda_complaints(accel_device *d);
 
 EXTERN_C_END
@@ -29,7 +29,8 @@ EXTERN_C_END
 #ifdef __cplusplus /* for kernels */
 #include <cuda_runtime.h>
 
-/* number_fits -- whether number is in 0 ... n-1; else the first to notice complains. */
+/* number_fits -- whether number is in 0 ... n-1. If not, the first thread that finds one writes the
+ * record. */
 static __device__ inline bool number_fits(complaint_box *c, complaint_about about, int32_t number,
                                           size_t position, size_t n)
 {

@@ -1,9 +1,9 @@
-/* cuda_runtime.c -- CUDA's calls as common/accel wants them.
+/* cuda_runtime.c -- fills the accel_api with CUDA's calls, and opens GPUs.
  *
- * Streams and events are CUDA's one for one. Memory is that of its stream-ordered pool, which keeps
- * what is freed. AllowInternalDependencies is off: with it the pool may hand out a block that
- * another stream has yet to free, and make the first stream wait for that one, which would
- * serialise what prefetch wants side by side.
+ * Each stream or event is one of CUDA. Memory comes from CUDA's stream-ordered pool, which keeps
+ * freed memory. AllowInternalDependencies is off: with it the pool may hand out a block that
+ * another stream has not freed yet, and make the allocating stream wait for that stream. This would
+ * serialise work that prefetch overlaps.
  *
  * [CUDA cudaStreamCreateWithPriority, cudaEventRecord, cudaEventQuery, cudaEventElapsedTime,
  * cudaMallocAsync, API synchronization behavior] */
@@ -30,7 +30,7 @@ static int gpu_queue_create(accel_device *d, int priority, void **out)
     cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (error != cudaSuccess)
         return cuda_code_of(error);
-    priority = -priority; /* CUDA's go the other way */
+    priority = -priority; /* in CUDA a smaller number is more urgent */
     priority = priority > least ? least : priority < greatest ? greatest : priority;
     cudaStream_t made = NULL;
     error = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, priority);
@@ -87,7 +87,7 @@ static int gpu_elapsed_ms(float *ms, void *begin, void *end)
 
 static int gpu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue)
 {
-    (void)kind; /* CUDA sees where they are */
+    (void)kind; /* CUDA derives it from the addresses */
     return cuda_code_of(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, queue));
 }
 
@@ -123,7 +123,7 @@ static size_t gpu_mem_reserved(accel_device *d)
                : 0;
 }
 
-/* What the driver has, and what the pool holds unused. */
+/* Free memory of the driver, plus unused memory of the pool. */
 static size_t gpu_mem_available(accel_device *d)
 {
     const cudaMemPool_t pool = cuda_own_of(&d->base)->pool;
@@ -158,7 +158,7 @@ static int gpu_pin_unregister(void *ptr)
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
-/* error: what cudaGetDeviceCount says, cudaSuccess where it found none. */
+/* error: the result of cudaGetDeviceCount; cudaSuccess if it counted 0 devices. */
 static fsdp_status no_gpu(cudaError_t error)
 {
     int driver = 0, runtime = 0;
@@ -189,13 +189,14 @@ static fsdp_status pool_open(int index, cudaMemPool_t *out)
                        "memory pool");
 }
 
-/* The kernels that LAUNCH names: the linker makes one list of them, and knows its ends. */
+/* The addresses of all kernels that LAUNCH names: a section, whose ends the linker defines. */
 extern const void *const __start_fsdp_kernels[] __attribute__((visibility("hidden")));
 extern const void *const __stop_fsdp_kernels[] __attribute__((visibility("hidden")));
 
-/* Load them now: CUDA would do it at the first launch, and may wait for the GPU then, where a
- * stream may wait for the host. Also, a GPU that the plug-in has no code for is refused here. What
- * asks for a kernel's attributes loads it. [CUDA Programming Guide, "Lazy Loading"] */
+/* Load the kernels now, by asking for their attributes. CUDA would load a kernel at its first
+ * launch and could wait for the GPU then, while a stream of the GPU waits for the host: a deadlock.
+ * Also, a GPU that the plug-in has no code for is refused here.
+ * [CUDA Programming Guide, "Lazy Loading"] */
 static fsdp_status kernels_load(void)
 {
     struct cudaFuncAttributes unused;
@@ -204,7 +205,7 @@ static fsdp_status kernels_load(void)
     return FSDP_OK;
 }
 
-/* Pinning waits for the device, so this is done once. */
+/* Pinning memory waits for the device, so it is done once, when the device opens. */
 static fsdp_status shared_open(cuda_own *own)
 {
     void *host, *on_gpu;
@@ -244,7 +245,7 @@ static void cuda_close(accel_device *d)
     if (own == NULL)
         return;
     matmul_close(own->matmul);
-    if (own->shared != NULL && !atomic_load(&d->failed)) /* that waits for the GPU */
+    if (own->shared != NULL && !atomic_load(&d->failed)) /* cudaFreeHost waits for the GPU */
         (void)cudaFreeHost(own->shared);
     free(own);
 }

@@ -1,14 +1,14 @@
-/* elementwise.cu -- operations that treat each element alone, for both tables: one thread an
- * element, with the bodies that the CPU uses (ops/row_*.h), so the bits are the CPU's. And rope:
- * one thread for the pairs of all heads that turn by one angle. */
+/* elementwise.cu -- operations on single elements, for both tables: one thread per element, with
+ * the functions of the CPU (ops/row_*.h), so that the bits equal the CPU's. Also rope: one thread
+ * for the pairs of all heads that are rotated by one angle. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_adamw.h"
 #include "common/ops/row_elem.h"
 #include "common/ops/row_image.h"
 
-/* ELEMENT(op) { ... } -- what operation op does to element i, by its arguments *a.
- * ELEMENTWISE(op) defines cuda_op, which does that to each element. */
+/* ELEMENT(op) { ... } -- the body of operation op for element i, with arguments *a.
+ * ELEMENTWISE(op) -- defines cuda_op, which runs the body for each element. */
 #define ELEMENT(op) static __device__ inline void op##_at(const op##_args *a, size_t i)
 #define ELEMENTWISE(op)                                                                            \
     __global__ void op##_kernel(op##_args a)                                                       \
@@ -70,7 +70,7 @@ ELEMENT(swiglu_backward)
 
 ELEMENTWISE(swiglu_backward)
 
-/* The angles of a row. */
+/* The number of angles of a row. */
 static __host__ __device__ inline size_t rope_angles(const rope_args *a)
 {
     return a->head_dim / 2;
@@ -88,7 +88,8 @@ OPERATION(cuda, rope, rope_kernel, blocks_of(a->batch * a->seq_len * rope_angles
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
-/* Equal types are copied as they are: to load and store a bf16 would quieten a NaN. */
+/* bf16 to bf16 is copied as bits: to load and store it would turn a signalling NaN into a quiet
+ * one. */
 ELEMENT(cast)
 {
     if (a->in_type == DTYPE_BF16 && a->out_type == DTYPE_BF16)
@@ -117,7 +118,7 @@ ELEMENTWISE(scale)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* The gradient that element i is updated by; without a coefficient x * 1.0f is x. */
+/* The gradient of element i times the coefficient; x * 1.0f is exactly x. */
 #define GRAD(a, i) ((a)->grad[i] * ((a)->grad_coef ? *(a)->grad_coef : 1.0f))
 
 ELEMENT(adamw)

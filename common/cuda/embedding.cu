@@ -1,5 +1,6 @@
-/* embedding.cu -- token and position embeddings, with the CPU's bits (ops/row_elem.h). For both
- * tables. A block does 256 columns of one position (b,t): its threads read and write neighbours. */
+/* embedding.cu -- token and position embeddings, with the CPU's bits (ops/row_elem.h), for both
+ * tables. A block computes 256 columns of one position (b,t), so that its threads access
+ * neighbours. */
 #include "common/cuda/complaint.h"
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
@@ -30,7 +31,8 @@ OPERATION(cuda, embedding, embedding_kernel, positions_by_columns(a->batch * a->
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* Which of the positions first ... first+31 that are in [begin, end) hold the token: a bit each. */
+/* One bit for each of the positions first ... first+31: whether it is in [begin, end) and holds the
+ * token. */
 static __device__ inline unsigned same_tokens(const int32_t *tokens, int32_t token, size_t first,
                                               size_t begin, size_t end)
 {
@@ -38,9 +40,9 @@ static __device__ inline unsigned same_tokens(const int32_t *tokens, int32_t tok
     return __ballot_sync((unsigned)ALL_LANES, at >= begin && at < end && tokens[at] == token);
 }
 
-/* A token's row of d_wte gets the rows of d_out at all its positions in their order, without
- * atomics: the block of the first of them adds them all, the other blocks leave. The lanes of a
- * warp look at 32 positions at a time. The row of d_wte is read and written once. */
+/* Add the rows of d_out at all positions of a token to its row of d_wte, in order and without
+ * atomics: the block of the token's first position adds all of them, the other blocks return. The
+ * lanes of a warp look at 32 positions at a time. The row of d_wte is read and written once. */
 __global__ void embedding_backward_kernel(embedding_backward_args args, complaint_box *complaint)
 {
     const embedding_backward_args *a = &args;
@@ -63,7 +65,7 @@ __global__ void embedding_backward_kernel(embedding_backward_args args, complain
         grad[c] = sum;
 }
 
-/* A thread does one element of d_wpe, sequence by sequence. */
+/* A thread computes one element of d_wpe, in the order of the sequences. */
 __global__ void positions_backward_kernel(embedding_backward_args a)
 {
     const size_t i = global_thread(), elems = a.seq_len * a.width;

@@ -1,33 +1,34 @@
 /* fast_attention.cu -- causal attention by tiles, forward. See attention_tiles.h.
  *
- * A block takes 16 queries of one head for each of its warps, and keeps them in shared memory. Its
- * warps share tiles of keys and values, which pass by in order. For each, a warp's lanes hold the
- * scores of its 16 queries, and those beyond the diagonal are masked; four neighbouring lanes have
- * a row between them and exchange its maximum. Probabilities go through shared memory (rounded, in
- * bf16) to be multiplied by v:
+ * A block has 16 queries of one head for each of its warps, and keeps them in shared memory. Its
+ * warps loop together over tiles of keys and values, which the block loads in order. For each tile,
+ * the lanes of a warp hold the scores of its 16 queries; scores beyond the diagonal are masked.
+ * Four neighbouring lanes share a row and exchange its maximum. Probabilities go through shared
+ * memory (in bf16 rounded) and are multiplied by v:
  *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
  *     out = out exp(top - top') + p v;  sum likewise
- * and in the end out /= sum, lse = top + log(sum). The last blocks of queries see the most keys, so
- * they are started first.
+ * At the end, out /= sum and lse = top + log(sum). The last blocks of queries have the most keys,
+ * so they are started first.
  * [Dao 2023 (FlashAttention-2), alg. 1] */
 #include "common/cuda/attention_tiles.h"
 #include "common/cuda/kernels.h"
 
-/* 16 queries of a warp and their running softmax. A lane holds rows g and g + 8 (mma.h). */
+/* The running softmax of a warp's 16 queries. A lane holds rows g and g + 8 (mma.h). */
 typedef struct query_rows {
     float top[2], sum[2]; /* sum: of this lane's columns */
 } query_rows;
 
-/* A tile of scores: the first row sees `visible` of its keys, the next one more. */
+/* A tile of scores: the first row sees `visible` of its keys, each later row one more. */
 typedef struct score_tile {
-    char *p; /* where probabilities go, [16,keys] */
+    char *p; /* the probabilities, [16,keys] */
     long visible;
     float scale;
     int keys;
     dtype type;
 } score_tile;
 
-/* Scores become probabilities in x.p, and the sums so far are scaled; half: which row of a lane. */
+/* Turn the scores of one of a lane's two rows (`half`) into probabilities in x.p, and update the
+ * row's maximum and sum. */
 static __device__ __forceinline__ void softmax_half(float (*s)[4], query_rows *rows, int half,
                                                     score_tile x)
 {
@@ -50,7 +51,7 @@ static __device__ __forceinline__ void softmax_half(float (*s)[4], query_rows *r
     rows->top[half] = top;
 }
 
-/* The same for both rows of a lane; what has been summed up in out is scaled. */
+/* Do this for both rows of a lane, and rescale out to the new maxima. */
 static __device__ __forceinline__ void softmax_step(float (*s)[4], query_rows *rows,
                                                     float (*out)[4], int n_tiles, score_tile x)
 {
@@ -69,7 +70,7 @@ typedef struct attention_call {
     bool wide;
 } attention_call;
 
-/* Shared memory of a block, and the parts of it that are this warp's own. */
+/* The shared memory of a block, and this warp's own parts of it. */
 typedef struct forward_tiles {
     tile_place q, k, v;
     char *my_q, *my_p;
@@ -88,7 +89,7 @@ static __device__ __forceinline__ forward_tiles forward_tiles_of(int head, int w
                            p + warp * tile_bytes(MMA_ROWS, keys, type)};
 }
 
-/* What a block computes: `warps` warps, heads of up to `head` elements, `keys` keys at a time. */
+/* The work of a block: `warps` warps, heads of up to `head` elements, `keys` keys at a time. */
 static __device__ __forceinline__ void attend(const attention_call *call, int head, int warps,
                                               int keys, dtype type)
 {
@@ -108,12 +109,12 @@ static __device__ __forceinline__ void attend(const attention_call *call, int he
     tiles_clear(out, n_tiles);
     tile_load(t.q, query_rows_of(x, a->q, x->q_stride, b, h), first, type);
     for (size_t key = 0; key < first + queries && key < x->seq_len; key += keys) {
-        __syncthreads(); /* the tiles before these have been used */
+        __syncthreads(); /* the previous tiles are no longer used */
         tile_load(t.k, k_rows, key, type);
         tile_load(t.v, v_rows, key, type);
         __syncthreads();
         if (key >= my_first + MMA_ROWS)
-            continue; /* this warp sees none of them */
+            continue; /* all these keys are beyond the diagonal for this warp */
         tiles_clear(s, keys / MMA_COLS);
         warp_product(
             s, keys / MMA_COLS,
@@ -160,7 +161,7 @@ FORWARD(bf16_64, 64, 4, 64, DTYPE_BF16)   /* 36864 */
 FORWARD(bf16_128, 128, 4, 32, DTYPE_BF16) /* 39936 */
 FORWARD(bf16_256, 256, 2, 16, DTYPE_BF16) /* 35328 */
 
-/* By attention_tiling. */
+/* Indexed by attention_tiling. */
 static const cuda_issue_fn ISSUES[ATTENTION_TILINGS] = {
     attention_f32_64_issue, attention_f32_128_issue, attention_bf16_64_issue,
     attention_bf16_128_issue, attention_bf16_256_issue};

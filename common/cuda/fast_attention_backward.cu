@@ -1,18 +1,18 @@
 /* fast_attention_backward.cu -- causal attention by tiles, backward. See attention_tiles.h.
  *
- * With delta = d_out . out for each query, which the first kernel makes, and for a query and a key
+ * The first kernel computes delta = d_out . out for each query. With, for a query and a key,
  *     p = exp(scale q . k - lse)       d_s = p (d_out . v - delta) scale
  * the gradients are sums over the other side:
  *     d_q = sum over keys of d_s k     d_k = sum over queries of d_s q     d_v = ... of p d_out
  *
- * One text does the three. A block has 16 rows for each of its warps of one side, its own: queries
- * for d_q, else keys. They stay in shared memory, while tiles of the other side pass by in order.
- * A warp's lanes compute p or d_s of its 16 rows and such a tile, put them in shared memory
- * (rounded, in bf16), and add their product with the tile to their sums. A gradient has one owner
- * who adds in one order, so there are no atomics and equal arguments give equal bits; the price is
- * that scores are computed three times.
+ * The same functions compute all three. A block has 16 rows of its own side for each of its warps:
+ * queries for d_q, keys for d_k and d_v. These rows stay in shared memory, while the block loops
+ * over tiles of the other side in order. The lanes of a warp compute p or d_s for the warp's 16
+ * rows and a tile, store them in shared memory (in bf16 rounded), and add their product with the
+ * tile to their sums. Only one warp adds to a gradient, and in one order. So there are no atomics,
+ * and equal arguments give equal bits. In return, scores are computed three times.
  *
- * A block of keys adds the queries of all heads that share them, head by head.
+ * A block of keys adds the queries of all heads that share these keys, head by head.
  * [Dao 2023 (FlashAttention-2), alg. 2] */
 #include "common/cuda/attention_tiles.h"
 #include "common/cuda/kernels.h"
@@ -27,7 +27,7 @@ typedef struct backward_call {
 
 /* ---- delta ----------------------------------------------------------------------------------- */
 
-/* A warp takes a row of d_out and out: lanes take elements l, l + 32, ... */
+/* A warp computes one row of d_out and out; lane l takes elements l, l + 32, ... */
 __global__ void attention_delta_kernel(backward_call call)
 {
     const attention_shape *x = &call.args.shape;
@@ -47,7 +47,7 @@ __global__ void attention_delta_kernel(backward_call call)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Shared memory of a block: its own rows, a tile of the other side, and this warp's parts. */
+/* The shared memory of a block: its own rows, a tile of the other side, and this warp's parts. */
 typedef struct backward_tiles {
     tile_place own[2], other[2]; /* q and d_out, or k and v */
     char *my_own[2], *my_p;
@@ -71,16 +71,16 @@ static __device__ __forceinline__ backward_tiles backward_tiles_of(int head, int
     return t;
 }
 
-/* Which rows a warp has: 16 from my_first on; and a tile of the other side from other_first on. */
+/* A warp's 16 rows from my_first on, and a tile of the other side from other_first on. */
 typedef struct pair_of_tiles {
     const float *lse, *delta; /* of the head's queries, [T] */
     size_t my_first, other_first, seq_len;
     float scale;
     char *p;
-    int others, depth[2]; /* depth: of products along a head of q and k, of d_out and v */
+    int others, depth[2]; /* depth of the products q k (a head's width) and d_out v, padded */
 } pair_of_tiles;
 
-/* p, or d_s from products s of q and k and d_p of d_out and v, into x.p. */
+/* Store p or d_s in x.p; s: products of q and k; d_p: products of d_out and v. */
 static __device__ __forceinline__ void scores_store(float (*s)[4], float (*d_p)[4], pair_of_tiles x,
                                                     gradient of, dtype type)
 {
@@ -105,7 +105,7 @@ static __device__ __forceinline__ void scores_store(float (*s)[4], float (*d_p)[
         }
 }
 
-/* A warp and one tile of the other side: scores, and their part of the sums. */
+/* Compute the scores of this warp and one tile of the other side, and add to the sums. */
 static __device__ __forceinline__ void add_tile(float (*sum)[4], int head, const backward_tiles *t,
                                                 pair_of_tiles x, gradient of, dtype type)
 {
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void add_tile(float (*sum)[4], int head, const
                  type);
 }
 
-/* Both sides' rows of head h of sequence b: q and d_out, or k and v. */
+/* One side's rows of a head and sequence: q and d_out, or k and v. */
 typedef struct side {
     head_rows rows[2];
 } side;
@@ -160,14 +160,14 @@ static __device__ __forceinline__ head_rows gradient_of(const attention_backward
                             : value_rows_of(x, a->d_v, x->v_stride, b, h);
 }
 
-/* How a kernel is laid out: constants. */
+/* The constants of a kernel. */
 typedef struct layout {
     int head, warps, others; /* widest head; warps of a block; rows of a tile of the other side */
     gradient of;
 } layout;
 
-/* The tiles of one head of the other side. Blocks of queries see the keys before their end, blocks
- * of keys the queries from their beginning. */
+/* Add all tiles of one head of the other side: for a block of queries, the keys up to the block's
+ * end; for a block of keys, the queries from the block's beginning on. */
 static __device__ __forceinline__ void add_head(float (*sum)[4], const backward_tiles *t,
                                                 side other, pair_of_tiles x, layout l, dtype type)
 {
@@ -177,18 +177,18 @@ static __device__ __forceinline__ void add_head(float (*sum)[4], const backward_
     for (size_t at = of_queries ? 0 : first / l.others * l.others; at < T; at += l.others) {
         if (of_queries && at >= end)
             return;
-        __syncthreads(); /* the tiles before these have been used */
+        __syncthreads(); /* the previous tiles are no longer used */
         tile_load(t->other[0], other.rows[0], at, type);
         tile_load(t->other[1], other.rows[1], at, type);
         __syncthreads();
         x.other_first = at;
-        /* a warp leaves out what none of its rows sees */
+        /* a warp skips a tile that the mask hides from all its rows */
         if (of_queries ? at < x.my_first + MMA_ROWS : at + l.others > x.my_first)
             add_tile(sum, l.head, t, x, l.of, type);
     }
 }
 
-/* What a block computes. */
+/* The work of a block. */
 static __device__ __forceinline__ void attend_backward(const backward_call *call, layout l,
                                                        dtype type)
 {
@@ -199,7 +199,7 @@ static __device__ __forceinline__ void attend_backward(const backward_call *call
     const size_t heads = of_queries ? x->n_head : x->n_kv_head, n_heads = x->batch * heads;
     const size_t n_blocks = (x->seq_len + rows - 1) / rows, number = blockIdx.x / n_heads;
     const size_t b = blockIdx.x % n_heads / heads, h = blockIdx.x % heads;
-    /* the blocks with most to do come first */
+    /* the blocks with the most work are started first */
     const size_t first = (of_queries ? n_blocks - 1 - number : number) * rows;
     const backward_tiles t = backward_tiles_of(l.head, l.warps, l.others, call->wide, type);
     const size_t my_first = first + threadIdx.x / WARP_LANES * MMA_ROWS;
@@ -233,14 +233,14 @@ static cudaError_t delta_issue(stream *s, const backward_call *call)
                   BLOCK_THREADS, s, *call);
 }
 
-/* One gradient by a kernel for heads of up to `head` elements. */
+/* The kernel of one gradient, for heads of up to `head` elements. */
 #define KERNEL(name, head, warps, others, type, of)                                                \
     __global__ void __launch_bounds__(WARP_LANES *warps) name(backward_call call)                  \
     {                                                                                              \
         attend_backward(&call, (layout){head, warps, others, of}, type);                           \
     }
 
-/* All three, and what launches them. Their tiles fit TILE_BYTES. */
+/* The kernels of all three gradients, and the function that launches them. Tiles fit TILE_BYTES. */
 #define BACKWARD(name, head, warps, others, type)                                                  \
     KERNEL(attention_d_q_##name, head, warps, others, type, OF_QUERIES)                            \
     KERNEL(attention_d_k_##name, head, warps, others, type, OF_KEYS)                               \
@@ -266,7 +266,7 @@ BACKWARD(bf16_64, 64, 4, 64, DTYPE_BF16)   /* 46080 */
 BACKWARD(bf16_128, 128, 4, 16, DTYPE_BF16) /* 46592 */
 BACKWARD(bf16_256, 256, 1, 16, DTYPE_BF16) /* 34560 */
 
-/* By attention_tiling. */
+/* Indexed by attention_tiling. */
 static const cuda_issue_fn ISSUES[ATTENTION_TILINGS] = {
     backward_f32_64_issue, backward_f32_128_issue, backward_bf16_64_issue, backward_bf16_128_issue,
     backward_bf16_256_issue};

@@ -1,12 +1,12 @@
 /* fast_loss.cu -- softmax cross-entropy for the fast table.
  *
- * A block takes a row. Each thread reads every BLOCK_THREADS-th logit once and keeps a running
- * maximum with the sum of exponentials below it:
+ * A block computes one row. Each thread reads every BLOCK_THREADS-th logit once and keeps a running
+ * maximum and the sum of exponentials relative to it:
  *     top' = max(top, x);  sum' = sum exp(top - top') + exp(x - top')
- * The threads' pairs are joined by a tree of one shape. Then each thread writes the gradients of
- * the logits that it read, which are in the cache by now (GPT-2's row is 100 kB of bf16); the
- * gradients may lie where the logits do. Losses of rows are doubles in scratch; a last block adds
- * them, thread i those of rows i, i + BLOCK_THREADS, ..., and then the threads' by a tree.
+ * A tree of fixed shape joins the pairs of the threads. Then each thread writes the gradients of
+ * the logits that it read, which are now in the cache (a row of GPT-2 is 100 kB of bf16). The
+ * gradients may overwrite the logits. Losses of rows are doubles in scratch memory. A last block
+ * adds them: thread i adds those of rows i, i + BLOCK_THREADS, ..., then a tree adds the threads'.
  * [Milakov & Gimelshein 2018] */
 #include "common/cuda/loss.h"
 
@@ -15,7 +15,7 @@ typedef struct top_sum {
     float top, sum;
 } top_sum;
 
-/* MASKED stands for "nothing yet": exp(MASKED - x) is 0. */
+/* top == MASKED means "no element yet": exp(MASKED - x) is 0. */
 static __device__ inline top_sum top_sum_join(top_sum a, top_sum b)
 {
     const float top = a.top > b.top ? a.top : b.top;
@@ -23,7 +23,7 @@ static __device__ inline top_sum top_sum_join(top_sum a, top_sum b)
     return (top_sum){top, sum};
 }
 
-/* One element more, with one exponential. A NaN makes the sum NaN. */
+/* Add one element, with one exponential. A NaN makes the sum NaN. */
 static __device__ inline top_sum top_sum_add(top_sum a, float x)
 {
     if (x > a.top)
@@ -31,7 +31,7 @@ static __device__ inline top_sum top_sum_add(top_sum a, float x)
     return (top_sum){a.top, a.sum + expf(x - a.top)};
 }
 
-/* All threads' pairs as one, for all of them. */
+/* Join the pairs of all threads; all threads get the result. */
 static __device__ inline top_sum block_join(top_sum mine)
 {
     __shared__ top_sum of[BLOCK_THREADS];
@@ -54,7 +54,7 @@ static __device__ inline void loss_row(const loss_job *j, dtype type)
     top_sum of_row = {MASKED, 0.0f};
     for (size_t i = threadIdx.x; i < a->vocab; i += BLOCK_THREADS)
         of_row = top_sum_add(of_row, row_load(logits, i, type));
-    of_row = block_join(of_row); /* behind its barriers d_logits may be written */
+    of_row = block_join(of_row); /* after its barriers, d_logits may overwrite logits */
     if (threadIdx.x == 0)
         j->row_loss[r] = pm_log((double)of_row.sum) + ((double)of_row.top - (double)target_logit);
     if (a->d_logits == NULL)

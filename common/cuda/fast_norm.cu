@@ -1,15 +1,15 @@
-/* fast_norm.cu -- layer and RMS normalisation and sums over rows, for the fast table. To the
- * kernels an RMS norm is a layer norm without `mean`: every mean is 0, and there is no bias.
+/* fast_norm.cu -- layer and RMS normalisation and sums over rows, for the fast table. The kernels
+ * treat an RMS norm as a layer norm without `mean`: every mean is 0, and there is no bias.
  *
- * Rows: a warp takes a row. It reads it three times (an RMS norm: twice), for the mean, for the
- * variance, and to write it; only the first time comes from memory, the others from the cache (a
+ * Rows: a warp computes a row. It reads the row three times (an RMS norm: twice), for the mean, for
+ * the variance, and for the result. Only the first read goes to memory, the others hit the cache (a
  * row of 768 is 3 kB). Lane l takes elements l, l + 32, ..., so that a warp reads neighbours
- * together. Lanes are added by exchanges across the warp, in one fixed shape.
+ * together. Lanes are added by exchanges across the warp, in a fixed order.
  *
- * Sums over rows (gradients of gain and bias): rows are cut into at most MAX_BANDS bands, by their
- * number alone. A thread takes a column of a band, so that a warp reads neighbours together, and
- * writes its sum to scratch; then a thread a column adds the bands in order. No atomics: equal
- * arguments give equal bits. */
+ * Sums over rows (gradients of gain and bias): rows are cut into at most MAX_BANDS bands; the cut
+ * depends only on their number. A thread adds a column of a band, so that a warp reads neighbours
+ * together, and writes its sum to scratch memory. Then one thread per column adds the bands in
+ * order. There are no atomics, so equal arguments give equal bits. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"
@@ -17,7 +17,7 @@
 
 enum { ROW_WARPS = BLOCK_THREADS / WARP_LANES }; /* rows of a block */
 
-/* row_of_warp -- the row that this warp takes. */
+/* row_of_warp -- the row of this warp. */
 static __device__ inline size_t row_of_warp(void)
 {
     return (size_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP_LANES;
@@ -85,7 +85,7 @@ typedef struct column_sums {
     size_t band_rows, n_bands;
 } column_sums;
 
-/* mean_of -- what was taken from row r. */
+/* mean_of -- the mean that the forward pass subtracted from row r. */
 static __device__ inline float mean_of(const layernorm_backward_args *a, size_t r)
 {
     return a->mean ? a->mean[r] : 0.0f;
@@ -147,7 +147,7 @@ static cudaError_t column_sums_issue(stream *s, const void *args)
     return LAUNCH(fast_add_bands_kernel, blocks_of(band_elems(a)), BLOCK_THREADS, s, *a);
 }
 
-/* issue(s, a) of an operation, with the cut of its rows and scratch for that. */
+/* Call issue(s, a) for an operation, with the bands of its rows and scratch memory set in *a. */
 static fsdp_status in_bands(stream *s, column_sums *a, cuda_issue_fn issue, op_work work)
 {
     const size_t even = (a->of.rows + MAX_BANDS - 1) / MAX_BANDS;

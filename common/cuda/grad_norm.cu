@@ -1,9 +1,10 @@
 /* grad_norm.cu -- the exact sum of squares (sum/rsum.h), and clipping. For both tables.
  *
- * A thread adds up the squares of its elements in digits of its own; then the threads of a block
- * add these in shared memory, and the blocks in the result, by atomic additions of integers. Exact
- * sums have no order, so the bits are the CPU's. There are at most 2^19 threads: a digit of each,
- * below 2^32, on top of one that 2^30 parts may have made is below 2^63. */
+ * A thread adds the squares of its elements in its own digits. Then the threads of a block add
+ * their digits in shared memory, and the blocks add theirs to the result, by atomic additions of
+ * integers. Exact sums do not depend on the order, so the bits equal the CPU's. There is no
+ * overflow: 2^30 earlier parts and at most 2^19 threads, each with digits below 2^32, stay below
+ * 2^63. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_elem.h"
@@ -20,7 +21,7 @@ static __device__ inline void add_square(rsum *r, float x)
         rsum_add_digits(r->bin, m * m, exponent > 1 ? 2 * ((int)exponent - 1) : 0);
 }
 
-/* Adds what is not zero to bins that others add to at the same time. */
+/* Add a value to a bin that other threads add to at the same time; zeros are skipped. */
 static __device__ inline void add_shared(int64_t *bin, int i, int64_t value)
 {
     if (value != 0)

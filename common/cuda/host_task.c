@@ -1,20 +1,21 @@
-/* host_task.c -- work of the host in order of a stream.
+/* host_task.c -- host work in stream order.
  *
- *   cuda_task_put:  the stream writes that it has come to task n, and waits until n tasks are over
+ *   cuda_task_put:  the stream writes that it has reached task n, and waits until n tasks are over
  *                   -> queue the task for the stream's worker
- *   the worker:     waits until the stream has come to task n, runs the task, counts
+ *   the worker:     waits until the stream has reached task n, runs the task, counts it
  *
- * The worker makes no call of CUDA. The thread that issues may wait inside the driver, with a lock
- * that such a call needs, until a stream goes on, which waits for the worker: when code is loaded,
- * or when many commands stand in front of the GPU. (Events with cudaEventBlockingSync are few: on
- * an H100 the driver let 55 of them be recorded, and then waited for the first.)
+ * The worker makes no call of CUDA. Such a call may need a lock of the driver, and the issuing
+ * thread may hold that lock while it waits in the driver for a stream that waits for the worker.
+ * This happens when code is loaded, or when many commands are queued for the GPU. (Few events with
+ * cudaEventBlockingSync can be pending: an H100's driver recorded 55, then waited for the first.)
  *
- * Not by cudaLaunchHostFunc: CUDA may run the functions of independent streams one after the other.
+ * cudaLaunchHostFunc would not do: CUDA may run the functions of independent streams one after the
+ * other.
  *
- * Both counts stand in memory that the GPU knows by an address of its own (cuda_shared).
+ * Both counts are in memory that has another address on the GPU (cuda_shared).
  *
- * [CUDA cuStreamWriteValue32, cuStreamWaitValue32] are calls of the driver, which are asked for by
- * name: the plug-in needs no libcuda to be linked. */
+ * [CUDA cuStreamWriteValue32, cuStreamWaitValue32] are calls of the driver. They are looked up by
+ * name, so that the plug-in need not link with libcuda. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/cuda/cuda_impl.h"
@@ -33,7 +34,7 @@ typedef struct cuda_worker {
 /* ---- the driver's calls ---------------------------------------------------------------------- */
 
 /* CUresult cuStreamWriteValue32, cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t value,
- * unsigned flags). With flags 0 the write comes after all that is before it in the stream, and the
+ * unsigned flags). With flags 0, the write happens after all earlier work of the stream, and the
  * wait is for (int32_t)(*addr - value) >= 0. */
 typedef int (*value_fn)(cudaStream_t, unsigned long long, uint32_t, unsigned);
 enum { WRITE_VALUE, WAIT_VALUE, N_CALLS };
@@ -46,7 +47,7 @@ static fsdp_status call_find(int call, value_fn *out)
     void *fn = NULL;
     if ((*out = atomic_load(&found[call])) != NULL)
         return FSDP_OK;
-        /* A function that the driver lacks is NULL. */
+        /* If the driver lacks the function, fn is NULL. */
 #if CUDART_VERSION >= 12050
     cudaError_t error = cudaGetDriverEntryPointByVersion(name, &fn, 12000, cudaEnableDefault, NULL);
 #elif CUDART_VERSION >= 12000
@@ -78,7 +79,7 @@ static accel_task *next_task(cuda_worker *w)
     return t;
 }
 
-/* The stream comes to task n, or the device is lost, which whoever waits for the stream sees. */
+/* Wait until the stream reaches task n. Returns false if the device has failed. */
 static bool await_turn(const cuda_worker *w, uint32_t n)
 {
     accel_looks looks = {0};
@@ -111,7 +112,7 @@ static fsdp_status worker_need(accel_stream *s)
         return fsdp_error(FSDP_ENOMEM, "", "stream '%s': no memory for a worker", s->base.name);
     w->stream = s;
     w->counts = &cuda_own_of(s->base.device)->shared->tasks[s->number];
-    atomic_store(&w->counts->n_reached, 0); /* of no stream: the last one of this number is gone */
+    atomic_store(&w->counts->n_reached, 0); /* the former stream with this number is gone */
     atomic_store(&w->counts->n_over, 0);
     STAILQ_INIT(&w->queue);
     pthread_mutex_init(&w->lock, NULL);
@@ -150,7 +151,7 @@ static void queue_task(cuda_worker *w, accel_task *t)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Task n comes next on s, and s waits for its end. */
+/* Make s write that it has reached task n, and wait for the end of task n. */
 static fsdp_status turn_issue(accel_stream *s, uint32_t n)
 {
     value_fn write_value, wait_value;
@@ -163,7 +164,7 @@ static fsdp_status turn_issue(accel_stream *s, uint32_t n)
                               CALLS[WAIT_VALUE]);
 }
 
-/* The worker gets the task last: one whose launch fails must never run. */
+/* The worker gets the task last, because a task whose launch fails must never run. */
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t)
 {
     fsdp_status status = worker_need(s);
@@ -175,6 +176,6 @@ fsdp_status cuda_task_put(accel_stream *s, accel_task *t)
     }
     cuda_worker *w = s->tasks;
     w->n_put++;
-    queue_task(w, t); /* whose thread frees it */
+    queue_task(w, t); /* the worker's thread frees t */
     return FSDP_OK;
 }

@@ -1,9 +1,9 @@
 /* image.cu -- convolution, max-pooling and dropout, for both tables, with the CPU's bits. relu is
  * in elementwise.cu.
  *
- * A convolution makes no lowered image: a thread adds up one element of out, d_in or d_weight, in
- * the order in which gemm_portable.c adds the products of cpu_image.c. Most lanes of a warp treat
- * neighbours in a row, so they read neighbours and multiply them by the same number. */
+ * A convolution builds no im2col matrix: a thread computes one element of out, d_in or d_weight, in
+ * the order in which gemm_portable.c adds the products of cpu_image.c. Most lanes of a warp compute
+ * neighbours of a row, so they read neighbours and multiply them by the same number. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"
@@ -11,7 +11,7 @@
 
 /* ---- convolution ----------------------------------------------------------------------------- */
 
-/* Sizes of an output's planes. */
+/* The height and width of an output plane. */
 static __host__ __device__ inline size_t out_height(const conv_shape *s)
 {
     return s->height + 1 - s->kernel;
@@ -65,8 +65,9 @@ OPERATION(cuda, conv2d, conv2d_kernel, blocks_of(conv_out_elems(&a->shape)), BLO
 
 /* ---- gradients of a convolution -------------------------------------------------------------- */
 
-/* Element `i` of d_in. A row or column of d_out below 0 wraps around, so it is outside too. There
- * the CPU multiplies by 0, and so does this: the product is NaN if a weight is infinite. */
+/* Element `i` of d_in. A negative row or column of d_out wraps around, so it counts as outside too.
+ * Elements outside are 0 and are multiplied like on the CPU: with an infinite weight, the product
+ * is NaN. */
 static __device__ inline void conv_input_elem(const conv2d_backward_args *a, size_t i, dtype type)
 {
     const conv_shape *s = &a->shape;
@@ -117,7 +118,7 @@ __global__ void conv_weight_kernel(conv2d_backward_args a, size_t elems)
         BY_TYPE(conv_weight_elem, a.shape.type, &a, i);
 }
 
-/* A plane's sum has the CPU's order, by lanes. */
+/* A plane is summed in the CPU's order, which is by lanes (row_sum). */
 __global__ void conv_bias_kernel(conv2d_backward_args a)
 {
     const conv_shape *s = &a.shape;
@@ -153,7 +154,7 @@ ISSUED(cuda, conv2d_backward)
 
 /* ---- max_pool2d ------------------------------------------------------------------------------ */
 
-/* A thread does a plane. */
+/* One thread per plane. */
 __global__ void max_pool2d_kernel(max_pool2d_args a)
 {
     const size_t plane = global_thread();
@@ -175,7 +176,7 @@ OPERATION(cuda, max_pool2d_backward, max_pool2d_backward_kernel, groups_of(a->pl
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* Calls of Philox for a sample; a thread makes one. */
+/* The number of Philox calls per sample; each thread makes one. */
 static __host__ __device__ inline size_t dropout_calls(const dropout_args *a)
 {
     return (a->width + 3) / 4;

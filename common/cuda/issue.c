@@ -1,4 +1,4 @@
-/* issue.c -- see issue.h; and what CUDA's errors mean here. */
+/* issue.c -- see issue.h. Also turns CUDA's errors into a status and a hint. */
 #include "common/cuda/cuda_impl.h"
 
 static const char *hint_for(cudaError_t error)
@@ -8,7 +8,7 @@ static const char *hint_for(cudaError_t error)
         return "use a smaller --batch-size, --seq-len or model";
     case cudaErrorNoKernelImageForDevice:
         return "build the plug-in for this GPU too: make cuda CUDA_ARCHS=...";
-    case cudaErrorUnsupportedPtxVersion: /* the driver would have to make its code */
+    case cudaErrorUnsupportedPtxVersion: /* the driver cannot compile the plug-in's PTX */
         return "build the plug-in for this GPU too, make cuda CUDA_ARCHS=..., or update NVIDIA's "
                "driver";
     default:
@@ -26,7 +26,7 @@ fsdp_status cuda_status(int code, const char *what)
                       cudaGetErrorName(error));
 }
 
-/* CUDA keeps what a call returns as the last error, which the next launch would find. */
+/* CUDA keeps a call's error as the last error, which the next launch would report; clear it. */
 int cuda_code_of(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -43,7 +43,7 @@ typedef struct issue_args {
 static fsdp_status issue(stream *s, const void *args)
 {
     const issue_args *a = args;
-    (void)cudaGetLastError(); /* a launch would return what a library has left */
+    (void)cudaGetLastError(); /* clear a library's error, which a launch would return */
     const int code = cuda_code_of(a->fn(s, a->args));
     return accel_stream_check(accel_stream_at(s), code, a->name);
 }

@@ -1,17 +1,17 @@
-/* issue.h -- how an operation puts CUDA's work on a stream. For C and for kernels' files. */
+/* issue.h -- how an operation issues CUDA work on a stream. For .c and .cu files. */
 #pragma once
 #include <cuda_runtime_api.h>
 #include "common/accel/accel.h"
 
 EXTERN_C_BEGIN
 
-/* What an operation issues on the stream when it is called. args are the caller's. */
+/* Issues an operation's work on s. args are not copied. */
 typedef cudaError_t (*cuda_issue_fn)(stream *s, const void *args);
 
 /* cuda_issue -- accel_issue of such a function.
- *   errors  work.status; the stream's; what cuda_status makes of fn's result */
+ *   errors  work.status; the stream's; cuda_status of fn's result */
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work);
-/* cuda_issue_as -- the same for what a watch is told with the names and accesses of *what. */
+/* cuda_issue_as -- the same, but the watch gets the names and accesses of *what. */
 fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what);
 
 EXTERN_C_END

@@ -1,26 +1,26 @@
-/* kernels.h -- the operations of the CUDA backend: what tables.c makes op tables of. Private to
- * common/cuda. Each is the operation of ops.h, or of sum/sum_kernels.h, that has its name. */
+/* kernels.h -- the operations of the CUDA backend, which tables.c collects in op tables. Private to
+ * common/cuda. Each implements the operation of the same name in ops.h or sum/sum_kernels.h. */
 #pragma once
 #include "common/ops/ops.h"
 
 EXTERN_C_BEGIN
 
-/* cuda_sum_launch -- the `launch` of the sums. */
+/* cuda_sum_launch -- the `launch` of sum_kernels. */
 fsdp_status cuda_sum_launch(stream *s, const sum_launch *l);
 
-/* fast_matmul_finish -- what a matmul adds to its products [m,n]: out = products + bias + residual,
- * rounded as out is stored. products may be out; NULL: they are 0. */
+/* fast_matmul_finish -- the end of a matmul: out = products [m,n] + bias + residual, rounded to the
+ * type of out. products may be out; NULL: they are 0. */
 fsdp_status fast_matmul_finish(stream *s, const matmul_args *a, const float *products);
 
-/* matmul_open -- cuBLASLt of GPU number `index`, which is the thread's current one, and an empty
- * list of plans; matmul_close -- the streams have done their work. NULL is accepted.
- *   errors  FSDP_ENOMEM; FSDP_EDEVICE what cuBLASLt says */
+/* matmul_open -- open cuBLASLt for GPU number `index`, the thread's current device, with an empty
+ * set of plans. matmul_close -- no stream has work; NULL is accepted.
+ *   errors  FSDP_ENOMEM; FSDP_EDEVICE an error of cuBLASLt */
 struct cuda_matmul;
 fsdp_status matmul_open(int index, struct cuda_matmul **out);
 void matmul_close(struct cuda_matmul *m);
 
-/* EACH_SHARED_OP -- DO(name) for each operation that is in both tables. EACH_OWN_OP -- for each
- * that a table has for itself. */
+/* EACH_SHARED_OP -- DO(name) for each operation that both tables share. EACH_OWN_OP -- DO(name) for
+ * each operation that each table implements itself. */
 /* clang-format off */
 #define EACH_SHARED_OP(DO)                                                                         \
     DO(embedding) DO(embedding_backward) DO(gelu) DO(gelu_backward) DO(swiglu) DO(swiglu_backward) \
@@ -31,8 +31,8 @@ void matmul_close(struct cuda_matmul *m);
     DO(rmsnorm_backward) DO(attention) DO(attention_backward) DO(cross_entropy)
 /* clang-format on */
 
-/* cuda_embedding ... cuda_dropout -- of both tables. portable_matmul ... portable_cross_entropy --
- * of the portable one. fast_matmul ... fast_cross_entropy -- of the fast one. */
+/* cuda_embedding ... cuda_dropout -- in both tables. portable_matmul ... portable_cross_entropy --
+ * in the portable table. fast_matmul ... fast_cross_entropy -- in the fast table. */
 #define DECLARE_SHARED(op) fsdp_status cuda_##op(stream *s, const op##_args *a);
 #define DECLARE_OWN(op)                                                                            \
     fsdp_status portable_##op(stream *s, const op##_args *a);                                      \

@@ -4,12 +4,12 @@
  *
  *     OPERATION(cuda, scale, scale_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
  *
- * Two compilers read these files: nvcc, and g++ over the stand-in of tests/sim/cuda, which runs the
- * threads of a block one by one on the CPU. LAUNCH is the one thing that differs. The code is C in
- * C++ clothes: no templates and no classes; what depends on the element type is written once as an
- * inline function of a constant `type`, and BY_TYPE picks it (ops/row_sums.h).
+ * Two compilers read .cu files: nvcc, and g++ with the stand-in of tests/sim/cuda, which runs the
+ * threads of a block one by one on the CPU. Only LAUNCH and mma_bf16 (mma.h) differ. The code is C
+ * that compiles as C++, without templates and classes. Code that depends on the element type is an
+ * inline function with a constant `type`, and BY_TYPE calls it with the right one (ops/row_sums.h).
  *
- * A kernel that LAUNCH names, and no other, is loaded when the device opens (cuda_runtime.c). */
+ * Only kernels that LAUNCH names are loaded when the device opens (cuda_runtime.c). */
 #pragma once
 #include <cuda_runtime.h>
 #include "common/cuda/issue.h"
@@ -23,8 +23,8 @@
     sim_launch(#kernel, kernel, (grid), (block), (cudaStream_t)accel_queue_of(s), __VA_ARGS__)
 #endif
 
-/* LAUNCH -- launch it on stream s now; its address goes to a section of the plug-in that lists all
- * kernels. */
+/* LAUNCH -- launch a kernel on stream s now. Its address is put in a section of the plug-in that
+ * lists all kernels. */
 #define LAUNCH(kernel, grid, block, s, ...)                                                        \
     ({                                                                                             \
         static constexpr auto *listed __attribute__((section("fsdp_kernels"), used)) = kernel;     \
@@ -32,9 +32,9 @@
     })
 
 /* ISSUED(table, op) defines table_op, an operation of ops.h, which passes its arguments to
- * op_issue, a cuda_issue_fn. OPERATION(table, op, ...) defines op_issue too, as one launch of a
- * kernel: the arguments of the kernel follow `block`, and they, the grid and the block may use the
- * operation's arguments *a. */
+ * op_issue, a cuda_issue_fn. OPERATION(table, op, ...) also defines op_issue, as one launch of a
+ * kernel. The kernel's arguments follow `block`. Grid, block and these arguments may use *a, the
+ * arguments of the operation. */
 #define ISSUED(table, op)                                                                          \
     fsdp_status table##_##op(stream *s, const op##_args *a)                                        \
     {                                                                                              \
@@ -48,10 +48,10 @@
     }                                                                                              \
     ISSUED(table, op)
 
-/* Threads of a block where each treats one element or row. */
+/* Threads of a block if each thread computes one element or row. */
 enum { BLOCK_THREADS = 256 };
-/* groups_of -- how many groups of up to `most` n things make. blocks_of -- how many blocks n such
- * threads take. */
+/* groups_of -- the number of groups of up to `most` for n items. blocks_of -- the number of blocks
+ * for n threads. */
 static inline unsigned groups_of(size_t n, size_t most)
 {
     return (unsigned)((n + most - 1) / most);
@@ -61,7 +61,7 @@ static inline unsigned blocks_of(size_t n)
     return groups_of(n, BLOCK_THREADS);
 }
 
-/* global_thread -- number of this thread in the grid, which has one dimension. */
+/* global_thread -- the number of this thread in x in the grid. */
 static __device__ inline size_t global_thread(void)
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;

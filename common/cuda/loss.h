@@ -1,4 +1,4 @@
-/* loss.h -- what the two kernels of cross-entropy share. For kernels' files. */
+/* loss.h -- code that both implementations of cross-entropy share. Only for .cu files. */
 #pragma once
 #include "common/cuda/complaint.h"
 #include "common/cuda/kernels.h"
@@ -11,7 +11,7 @@ typedef struct loss_job {
     complaint_box *complaint;
 } loss_job;
 
-/* cross_entropy_by -- issue(s, a loss_job) for *a, with scratch for the losses of rows. */
+/* cross_entropy_by -- call issue(s, job) for *a; the job has scratch memory for losses of rows. */
 static inline fsdp_status cross_entropy_by(cuda_issue_fn issue, stream *s,
                                            const cross_entropy_args *a)
 {

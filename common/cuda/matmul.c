@@ -1,26 +1,26 @@
-/* matmul.c -- products of matrices by cuBLASLt.
+/* matmul.c -- matrix products by cuBLASLt.
  *
  *   matmul_open -> fast_matmul ... -> matmul_close       once for each device
  *
- * cuBLASLt counts by columns, where a row-major [m,n] is a matrix of n rows and m columns. So it is
- * asked for out^T = op(b)^T op(a)^T, and nothing is moved: its A is our b and its B is our a.
+ * cuBLASLt is column-major: our row-major [m,n] is its matrix of n rows and m columns. So it
+ * computes out^T = op(b)^T op(a)^T, and nothing is moved: its A is our b and its B is our a.
  *
  *     a stored [m,k]: its B, k rows, ld k, as it is     a stored [k,m]: m rows, ld m, transposed
  *     b stored [k,n]: its A, n rows, ld n, as it is     b stored [n,k]: k rows, ld k, transposed
  *
- * Sums are fp32 (CUBLAS_COMPUTE_32F, which rounds no operand). An element is rounded once: a bias
- * or a residual goes into the same call if it is stored as out and an algorithm adds it, else a
- * kernel adds it to products of fp32. A bias and a residual of bf16 never go into one call: on an
- * H100 cuBLASLt rounded the sum to bf16 between the two. If there is no algorithm for the products
- * alone, the portable kernel computes them.
+ * Sums are fp32 (CUBLAS_COMPUTE_32F, which rounds no operand). An element is rounded once: cuBLASLt
+ * adds a bias or a residual in the same call if it has the type of out and an algorithm can add it;
+ * else a kernel adds it to products of fp32. A bias and a residual of bf16 never go into one call:
+ * on an H100 cuBLASLt rounded the sum to bf16 between the two. If cuBLASLt has no algorithm for the
+ * products alone, the portable kernel computes them.
  *
  * Equal arguments give equal bits, on one model of GPU and one version of the library. cuBLASLt
- * promises that for one algorithm whose sums are not cut among blocks (REDUCTION_SCHEME_NONE); and
- * the algorithm is chosen once for all calls of the same shape, types, form and alignment, which
- * makes a plan. The alignment that is promised follows from the shape, not from where an array
- * happens to lie: a matrix of 7 x 36 floats is 1008 bytes, so 16, as if it stood in an array of
- * such matrices. Nothing else is promised: a row may have other bits in a product of more rows. So
- * what is to be equal on any number of ranks must be computed by calls of the same shape.
+ * promises that for one algorithm whose sums are not split among blocks (REDUCTION_SCHEME_NONE). A
+ * plan holds the algorithm for all calls of the same shape, types, form and alignment. The
+ * alignment in a plan depends on the shape too, not only on the array's address: a matrix of 7 x 36
+ * floats is 1008 bytes, so its alignment is at most 16, as for any matrix in an array of these.
+ * Nothing else is promised: a row may have other bits in a product of more rows. So results that
+ * must be equal on any number of ranks must be computed by calls of the same shape.
  * [cuBLAS, "Results Reproducibility"] */
 #include <cublasLt.h>
 #include <search.h>
@@ -28,16 +28,16 @@
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/kernels.h"
 
-/* device_alloc's alignment, and what a call may take for itself at most. */
+/* device_alloc's alignment, and the largest workspace of a call. */
 enum { MAX_ALIGNMENT = 64, MAX_WORKSPACE_BYTES = 32 << 20 };
-/* Algorithms to ask for; the library says of each whether it can be had. */
+/* The number of algorithms to request; the library tells for each whether it can be used. */
 enum { MAX_PROPOSALS = 8 };
 
-/* What a plan is made for; compared by its bytes. */
+/* The calls that a plan is for; keys are compared as bytes. */
 typedef struct plan_key {
     uint64_t m, n, k;
-    uint32_t a_alignment, b_alignment, out_alignment, bias_alignment; /* bias 0: there is none */
-    uint8_t trans_a, trans_b, adds, type, out_type, zero[3];          /* adds: with C */
+    uint32_t a_alignment, b_alignment, out_alignment, bias_alignment; /* bias 0: no bias */
+    uint8_t trans_a, trans_b, adds, type, out_type, zero[3];          /* adds: there is a C */
 } plan_key;
 
 typedef struct matmul_plan {
@@ -50,7 +50,7 @@ typedef struct matmul_plan {
 } matmul_plan;
 
 struct cuda_matmul {
-    bool has_bf16; /* products of it, from sm_80 on */
+    bool has_bf16; /* the GPU multiplies bf16: from sm_80 on */
     cublasLtHandle_t handle;
     void *plans; /* tsearch */
 };
@@ -89,7 +89,7 @@ static int plan_compare(const void *a, const void *b)
     return memcmp(&((const matmul_plan *)a)->key, &((const matmul_plan *)b)->key, sizeof(plan_key));
 }
 
-/* What is certain of an array of matrices of `bytes` each that begins like ptr. */
+/* The alignment of every matrix in an array of matrices of `bytes` each that begins at ptr. */
 static uint32_t alignment_of(const void *ptr, size_t bytes)
 {
     const uintptr_t bits = (uintptr_t)ptr | bytes | MAX_ALIGNMENT;
@@ -128,7 +128,7 @@ static cudaDataType_t lt_type(dtype t)
                                                  &(value), sizeof(value)),                         \
                   #attribute))
 
-/* The descriptions of the product and of its matrices. */
+/* Make the descriptors of the product and of its matrices. */
 static fsdp_status plan_describe(matmul_plan *p)
 {
     const plan_key *key = &p->key;
@@ -140,7 +140,7 @@ static fsdp_status plan_describe(matmul_plan *p)
     SET(p, TRANSB, *(key->trans_a ? &transposed : &as_it_is));
     if (key->bias_alignment > 0) {
         const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        /* the algorithm is chosen by the pointer's alignment, and nobody follows it */
+        /* the choice of the algorithm uses the pointer's alignment; nobody dereferences it */
         const uintptr_t like_bias = key->bias_alignment;
         SET(p, EPILOGUE, epilogue);
         SET(p, BIAS_DATA_TYPE, type);
@@ -153,7 +153,7 @@ static fsdp_status plan_describe(matmul_plan *p)
     return lt_status(cublasLtMatrixLayoutCreate(&p->out, out_type, n, m, (int64_t)n), "out");
 }
 
-/* What an algorithm must keep to. */
+/* Set the limits that an algorithm must keep. */
 static cublasStatus_t preference_fill(cublasLtMatmulPreference_t preference, const plan_key *key)
 {
     const uint64_t workspace = MAX_WORKSPACE_BYTES;
@@ -177,7 +177,7 @@ static cublasStatus_t preference_fill(cublasLtMatmulPreference_t preference, con
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The first of the library's proposals that can be had, if there is one. */
+/* Choose the first of the library's proposals that can be used, if there is one. */
 static fsdp_status plan_choose(const struct cuda_matmul *lt, matmul_plan *p)
 {
     cublasLtMatmulPreference_t preference;
@@ -199,7 +199,7 @@ static fsdp_status plan_choose(const struct cuda_matmul *lt, matmul_plan *p)
     return lt_status(status, "cublasLtMatmulAlgoGetHeuristic");
 }
 
-/* plan_of -- the plan of *a, made when it is first asked for; valid until matmul_close. */
+/* plan_of -- the plan of *a, which is made at its first use; valid until matmul_close. */
 static fsdp_status plan_of(stream *s, const matmul_args *a, matmul_plan **out)
 {
     struct cuda_matmul *lt = cuda_own_of(s->device)->matmul;
@@ -233,7 +233,7 @@ fsdp_status matmul_open(int index, struct cuda_matmul **out)
     if (lt == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory");
     lt->has_bf16 = prop.major >= 8;
-    setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* set to 1, it would round operands all the same */
+    setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* with 1, operands would be rounded to TF32 */
     fsdp_status status = lt_status(cublasLtCreate(&lt->handle), "cublasLtCreate");
     if (status == FSDP_OK)
         *out = lt;
@@ -279,7 +279,7 @@ static cudaError_t matmul_issue(stream *s, const void *args)
     return status == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
-/* *a in one call. */
+/* Compute *a in one call. */
 static fsdp_status multiply(stream *s, const matmul_args *a)
 {
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
@@ -298,7 +298,7 @@ static fsdp_status multiply(stream *s, const matmul_args *a)
     return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
 }
 
-/* Copies of a and b in fp32, which are its operands now: at `wide`, and b_at after it. */
+/* Copy the operands of *a to fp32, at wide and wide + b_at, and make the copies its operands. */
 static fsdp_status widen(stream *s, matmul_args *a, float *wide, size_t b_at)
 {
     const cast_args of_a = {.out = wide, .in = a->a, .in_type = DTYPE_BF16, .elems = a->m * a->k};
@@ -312,8 +312,9 @@ static fsdp_status widen(stream *s, matmul_args *a, float *wide, size_t b_at)
     return FSDP_OK;
 }
 
-/* Products in fp32, to which a kernel adds the rest. A GPU before sm_80 stores bf16, but cuBLASLt
- * has no products of it there: then the operands become fp32 too, which changes no value. */
+/* Compute products in fp32, and let a kernel add bias and residual. A GPU before sm_80 can store
+ * bf16, but cuBLASLt cannot multiply bf16 there; then the operands are converted to fp32 first
+ * (`widens`), which changes no value. */
 static fsdp_status multiply_apart(stream *s, const matmul_args *a, bool widens)
 {
     enum { ALIGN_ELEMS = MAX_ALIGNMENT / sizeof(float) };

@@ -1,8 +1,8 @@
-/* mma.h -- the one matrix instruction that kernels use: a warp adds the product of 16 x 16 and
- * 16 x 8 elements of bf16 to 16 x 8 of fp32. For kernels' files.
+/* mma.h -- the only matrix instruction that kernels use: a warp adds the product of 16 x 16 and
+ * 16 x 8 elements of bf16 to 16 x 8 elements of fp32. Only for .cu files.
  *
- * Who holds what, with g = lane / 4 and t = lane % 4; a register has two neighbours of bf16, the
- * first in its low half:
+ * The elements of a lane, with g = lane / 4 and t = lane % 4; a register holds two neighbours of
+ * bf16, the first in its low half:
  *     a[0], a[1]  rows g, g + 8, columns 2t, 2t + 1      a[2], a[3]  the same, columns 8 further
  *     b[0], b[1]  rows 2t, 2t + 1, column g              ... and 8 rows below
  *     c[0 ... 3]  rows g, g, g + 8, g + 8, columns 2t, 2t + 1, 2t, 2t + 1
@@ -12,7 +12,7 @@
 
 enum { MMA_ROWS = 16, MMA_COLS = 8, MMA_DEPTH = 16 };
 
-/* Whether the GPU that is compiled for has it. */
+/* Whether the target GPU has the instruction. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define HAS_MMA 0
 #else

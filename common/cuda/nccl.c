@@ -1,10 +1,11 @@
-/* nccl.c -- NCCL as the transport between GPUs: its calls as common/accel wants them.
+/* nccl.c -- fills the native_api with NCCL's calls: NCCL as the transport between GPUs.
  *
- * Communicators block. One that does not starts a thread for each call, and its caller has to ask
- * until the call is on the stream; here all calls are made in one thread (native_thread.c), which
- * may be left in a call that its peers do not join. A watchdog that aborts the communicator under
- * that call would free what the call uses: NCCL allows an abort only while no thread is in a call.
- * An abort takes a communicator's kernels off the GPU, where they would stay for ever.
+ * Communicators are blocking. A non-blocking communicator starts a thread for each call, and its
+ * caller must poll until the call is on the stream. Here one thread makes all calls
+ * (native_thread.c); it is abandoned if it is in a call that its peers do not join. A watchdog must
+ * not abort the communicator during that call, because this would free memory that the call uses:
+ * NCCL allows an abort only while no thread is in a call. An abort removes a communicator's kernels
+ * from the GPU, where they would otherwise stay forever.
  *
  * [NCCL "User's Guide": ncclCommInitRankConfig, ncclCommSplit, ncclCommAbort, "Fault Tolerance",
  * "Thread Safety", "Using multiple NCCL communicators concurrently", NCCL_COMM_BLOCKING] */
@@ -16,10 +17,10 @@
 
 enum { OLDEST_NCCL = NCCL_VERSION(2, 18, 0), ORDERS_CALLS = NCCL_VERSION(2, 26, 0) };
 
-/* The header of NCCL 2.18 names ncclBfloat16 to nvcc only; its number has not changed. */
+/* The header of NCCL 2.18 defines ncclBfloat16 only for nvcc. Its number has not changed since. */
 #define NCCL_BFLOAT16 ((ncclDataType_t)9)
 
-/* FSDP_OK; else FSDP_ECOMM in NCCL's words. */
+/* FSDP_OK, or FSDP_ECOMM with NCCL's message. */
 static fsdp_status nccl_status(ncclComm_t handle, ncclResult_t result, const char *what)
 {
     if (result == ncclSuccess)
@@ -31,8 +32,8 @@ static fsdp_status nccl_status(ncclComm_t handle, ncclResult_t result, const cha
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-/* NCCL reads its environment when the first communicator is made. NCCL_COMM_BLOCKING overrides
- * what a program asks for. */
+/* NCCL reads its environment when the first communicator is made. NCCL_COMM_BLOCKING there
+ * overrides the program's configuration. */
 static fsdp_status nccl_prepare(bool *chains)
 {
     int version;

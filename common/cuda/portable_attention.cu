@@ -1,15 +1,16 @@
-/* portable_attention.cu -- causal attention with the bits of cpu_attention.c over gemm_portable.c:
- * keys by blocks of 64, of which a query on the diagonal sees those of its strip of 32; products in
- * order of the columns; a running softmax by ops/row_softmax.h; sums in order of keys or queries.
+/* portable_attention.cu -- causal attention with the bits of cpu_attention.c over gemm_portable.c.
+ * The order is the same: keys in blocks of 64; on the diagonal, a query multiplies the keys up to
+ * the end of its strip of 32; products in order of the columns; the running softmax of
+ * ops/row_softmax.h; sums in order of keys or queries.
  *
- * A warp does one row: forward and for d_q a query, for d_k and d_v a key. Lane l computes the
- * scores of keys (or queries) l, l + 32, ... and leaves them in shared memory. Then it adds up
- * columns l, l + 32, ... of the row, in registers, over all scores in their order: there neighbours
- * read neighbours. A row is read or computed by one warp alone and written once, so there is no
- * scratch and there are no atomics. Where heads are wider than 256 columns, another block of
- * threads does the next 256, with the scores made anew.
+ * A warp computes one row: of a query in the forward pass and for d_q, of a key for d_k and d_v.
+ * Lane l computes the scores of keys (or queries) l, l + 32, ... and stores them in shared memory.
+ * Then it adds columns l, l + 32, ... of the row, in registers, over all scores in order; so
+ * neighbouring lanes read neighbours. Only one warp computes a row, and writes it once, so there is
+ * no scratch memory and there are no atomics. For heads wider than 256 columns, another block
+ * computes the next 256 columns, and computes the scores again.
  *
- * Backward makes scores and d_out . out anew where they are used.
+ * Backward recomputes scores and d_out . out whenever it needs them.
  * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
@@ -19,7 +20,7 @@
 enum { WARPS = 4, BLOCK = 64, STRIP = 32, PIECE = 256, PER_LANE = PIECE / WARP_LANES };
 enum { THREADS = WARPS * WARP_LANES };
 
-/* What a warp does: row t of head h in sequence b. */
+/* The row of a warp: row t of head h in sequence b. */
 typedef struct warp_row {
     size_t b, h, t;
 } warp_row;
@@ -29,13 +30,13 @@ static __device__ inline unsigned warp_of_block(void)
     return threadIdx.x / WARP_LANES;
 }
 
-/* The first of the columns that this lane adds up. */
+/* The first of the columns that this lane adds. */
 static __device__ inline size_t first_column(void)
 {
     return (size_t)blockIdx.y * PIECE + threadIdx.x % WARP_LANES;
 }
 
-/* b is the number of sequences if there is no row left for this warp. */
+/* If there is no row for this warp, b is the number of sequences. */
 static __device__ inline warp_row row_of_warp(const attention_shape *x, size_t n_head)
 {
     const size_t row = (size_t)blockIdx.x * WARPS + warp_of_block(), T = x->seq_len;
@@ -44,7 +45,7 @@ static __device__ inline warp_row row_of_warp(const attention_shape *x, size_t n
     return w;
 }
 
-/* How many keys from first_key on are multiplied for a query. */
+/* The number of keys from first_key on that are multiplied for a query. */
 static __device__ inline size_t keys_for(const attention_shape *x, size_t query, size_t first_key)
 {
     const size_t left = x->seq_len - first_key, in_block = query - first_key;
@@ -52,7 +53,7 @@ static __device__ inline size_t keys_for(const attention_shape *x, size_t query,
     return n < left ? n : left;
 }
 
-/* Terms are added in order, unlike row_dot's. */
+/* The dot product of a and b. Terms are added in order, unlike in row_dot. */
 static __device__ inline float product(const void *a, const void *b, size_t n, dtype type)
 {
     float sum = 0.0f;
@@ -61,7 +62,7 @@ static __device__ inline float product(const void *a, const void *b, size_t n, d
     return sum;
 }
 
-/* Rows that are multiplied by a factor each and added up. */
+/* Rows that are each multiplied by a factor and added. */
 typedef struct weighted_rows {
     const float *factor; /* [n] */
     const void *rows;    /* [n,width], stride apart */
@@ -96,8 +97,8 @@ static dim3 rows_by_pieces(const attention_shape *x, size_t n_head, size_t width
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Scores of a block of keys become exponentials in p, as softmax_row makes them; returns the factor
- * for what was accumulated before. Each lane finds maximum and sum for itself. */
+/* Turn the scores p of a block of keys into exponentials, as softmax_row does. Returns the factor
+ * for the values accumulated before. Each lane computes maximum and sum by itself. */
 static __device__ inline float softmax_by_lanes(float *p, row_extent keys, float *top, float *sum,
                                                 bool first)
 {
@@ -131,7 +132,7 @@ static __device__ inline void attention_row(const attention_args *a, float *p, c
         for (size_t i = 0; i < PER_LANE && first > 0; i++)
             out[i] *= keep;
         add_rows(out, &values, type);
-        __syncwarp((unsigned)ALL_LANES); /* before the next scores overwrite what others read */
+        __syncwarp((unsigned)ALL_LANES); /* all lanes have read p before it is overwritten */
     }
     store_columns(a->out, value_element(x, x->n_head * Dv, w->b, w->t, w->h), out, sum, Dv, type);
     if (first_column() == 0)
@@ -156,7 +157,7 @@ typedef struct pair {
     size_t b, h, query, key;
 } pair;
 
-/* Their probability and the gradient of their score. */
+/* The probability of a pair and the gradient of its score. */
 typedef struct pair_scores {
     float p, d_score;
 } pair_scores;
@@ -232,7 +233,7 @@ typedef struct strip_scores {
     float p[WARP_LANES], d_score[WARP_LANES];
 } strip_scores;
 
-/* What query head h of the group adds to the row of d_k and d_v. */
+/* Add the part of query head of->h to the row of d_k and d_v. */
 static __device__ inline void add_query_head(const attention_backward_args *a, strip_scores *scores,
                                              const pair *of, float *d_k, float *d_v, dtype type)
 {

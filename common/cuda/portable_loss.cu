@@ -1,16 +1,16 @@
 /* portable_loss.cu -- softmax cross-entropy and its gradient, with the bits of ops/row_softmax.h.
  *
- * A warp does one row, in three passes that read neighbours side by side: its maximum, the sum of
- * its exponentials, its gradient. The CPU takes a maximum by 32 lanes and a sum by 16, each lane in
- * the order of its elements, and then adds the lanes by a tree. Here a lane of the warp is one of
- * the 32; of each 32 exponentials the lower 16 lanes add their own first, then those of the upper
- * 16. At last one thread adds the rows' losses in their order. */
+ * A warp computes one row, in three passes: the maximum, the sum of exponentials, the gradient. In
+ * each pass the lanes read neighbours. The CPU computes a maximum in 32 lanes and a sum in 16, each
+ * lane in the order of its elements, and then joins the lanes by a tree. Here each lane of the warp
+ * is one of the 32. For a sum, the lower 16 lanes add, of each 32 exponentials, first their own and
+ * then those of the upper 16. At the end one thread adds the losses of the rows in order. */
 #include "common/cuda/loss.h"
 #include "common/cuda/reduce.h"
 
 enum { ROWS = 4 }; /* of a block */
 
-/* x, as the lane has it that is `apart` above this one. */
+/* The x of the lane that is `apart` above this one. */
 static __device__ inline float from_above(float x, unsigned apart)
 {
     return __shfl_down_sync((unsigned)ALL_LANES, x, apart);
@@ -37,7 +37,7 @@ static __device__ inline float exp_at(const void *x, size_t i, float top, dtype 
     return pm_expf_upto40(row_load(x, i, type) - top);
 }
 
-/* Behind the end are zeros, which change no bit of a sum of exponentials. */
+/* Elements past the end count as zeros, which do not change a sum of exponentials. */
 static __device__ inline float sum_exp_by_warp(const void *x, size_t n, float top, dtype type)
 {
     float sum = 0.0f;

@@ -1,18 +1,18 @@
-/* portable_matmul.cu -- matrix products with the bits of gemm_portable.c: an element is ((c +
- * a0*b0)
- * + a1*b1) + ... in order of k, from c = 0 when not accumulating; no fused multiply-add.
+/* portable_matmul.cu -- matrix products with the bits of gemm_portable.c. An element is
+ * ((c + a0*b0) + a1*b1) + ... in order of k, with c = 0 unless the call accumulates, and without
+ * fused multiply-adds.
  *
- * A block does a tile of 64 x 64 elements of out. It goes along k in steps of 16: its 256 threads
- * load 64 x 16 elements of op(a) and 16 x 64 of op(b) to shared memory as fp32, then each adds the
- * 16 products of its 4 x 4 elements, which stand 16 rows and 16 columns apart. So each number that
- * is loaded is used 64 times, and the lanes of a warp read shared memory side by side. */
+ * A block computes a tile of 64 x 64 elements of out. It loops over k in steps of 16. Its 256
+ * threads load 64 x 16 elements of op(a) and 16 x 64 of op(b) to shared memory as fp32; then each
+ * thread adds 16 products to each of its 4 x 4 elements, which are 16 rows and 16 columns apart. So
+ * each loaded number is used 64 times, and the lanes of a warp read neighbours in shared memory. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_elem.h"
 
 enum { TILE = 64, DEPTH = 16, SIDE = 16, PER_SIDE = TILE / SIDE };
 
-/* Where a thread's elements begin, and its sums. */
+/* The first element of a thread, and its sums. */
 typedef struct tile_sums {
     size_t row, col;
     float sum[PER_SIDE][PER_SIDE];
@@ -25,8 +25,8 @@ typedef struct operand {
     bool transposed;
 } operand;
 
-/* x[p][i] = element (first_p + p, first_i + i). Neighbouring threads load neighbours. What is
- * outside of the matrix is not written, and not used. */
+/* x[p][i] = element (first_p + p, first_i + i). Neighbouring threads load neighbours. Elements
+ * outside the matrix are not written to x, and not used. */
 static __device__ inline void load_tile(float x[DEPTH][TILE], const operand *from, size_t first_p,
                                         size_t first_i, dtype type)
 {
@@ -40,7 +40,7 @@ static __device__ inline void load_tile(float x[DEPTH][TILE], const operand *fro
     }
 }
 
-/* The products of one step, `depth` <= DEPTH of them in their order. */
+/* Add the products of one step, depth <= DEPTH per element, in order. */
 static __device__ inline void add_products(tile_sums *t, float a[DEPTH][TILE], float b[DEPTH][TILE],
                                            size_t depth)
 {
@@ -74,7 +74,7 @@ static __device__ inline void matmul_tile(const matmul_args *m, dtype type)
         load_tile(b, &op_b, p, (size_t)blockIdx.x * TILE, type);
         __syncthreads();
         add_products(&t, a, b, m->k - p < DEPTH ? m->k - p : (size_t)DEPTH);
-        __syncthreads(); /* before the next step overwrites what others read */
+        __syncthreads(); /* all threads have read a and b before they are overwritten */
     }
     for (size_t i = 0; i < PER_SIDE; i++)
         for (size_t j = 0; j < PER_SIDE; j++) {

@@ -1,9 +1,9 @@
-/* portable_norm.cu -- layer and RMS normalisation, and the column sums that gradients of biases
- * are, with the CPU's bits (ops/row_norm.h).
+/* portable_norm.cu -- layer and RMS normalisation, and column sums (the gradients of biases), with
+ * the CPU's bits (ops/row_norm.h).
  *
- * Along a row: a thread does one row. Over rows: a thread adds up one column in row order, so a
- * warp reads 32 neighbours of each row. Blocks are of one warp, for there are few rows or columns
- * to spread over many processors. */
+ * Normalisation: one thread per row. Column sums: one thread adds one column in row order, so a
+ * warp reads 32 neighbours of each row. A block is one warp, to spread the few rows or columns over
+ * many processors. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"

@@ -1,12 +1,13 @@
-/* reduce.h -- sums and maxima across the lanes of a warp, in one fixed shape: lanes that are 16
- * apart, then 8, 4, 2 and 1. All lanes take part, and all get the result. For kernels' files. */
+/* reduce.h -- sums and maxima across the lanes of a warp, in a fixed order. All lanes take part,
+ * and all get the result. Only for .cu files. */
 #pragma once
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
 
 enum { WARP_LANES = 32, ALL_LANES = -1 };
 
-/* warp_sum -- the sum of all lanes' x. Both lanes of a pair add the same two numbers. */
+/* warp_sum -- the sum of all lanes' x: adds lanes that are 16 apart, then 8, 4, 2 and 1. Both lanes
+ * of a pair add the same two numbers. */
 static __device__ inline float warp_sum(float x)
 {
     for (int apart = WARP_LANES / 2; apart > 0; apart /= 2)
@@ -14,7 +15,7 @@ static __device__ inline float warp_sum(float x)
     return x;
 }
 
-/* quad_sum, quad_max -- across the four lanes that hold a row of a tile (mma.h). */
+/* quad_sum, quad_max -- over the four lanes that hold a row of a tile (mma.h). */
 static __device__ inline float quad_sum(float x)
 {
     x += __shfl_xor_sync((unsigned)ALL_LANES, x, 1);

@@ -1,20 +1,19 @@
 /* sums.cu -- the kernels of sum_kernels.h: sums of vectors, with the bits of sum_run_cpu.c.
  *
- * A thread does all additions of one element. So a warp reads each input where neighbours stand
- * side by side, once, and writes each vector once. The slots of the counter are an array of the
- * thread's own; which of them an addition takes depends on the run alone, so the threads of a warp
- * go the same way. */
+ * A thread makes all additions of one element. So a warp reads neighbours of each input, once, and
+ * writes each vector once. Each thread has its own array of the counter's slots. Which slots an
+ * addition uses depends only on the run, so the threads of a warp do not diverge. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
 
-/* Arguments of a kernel are copied with the launch (4 kB at most): for a few ranks the inputs are
- * among them, those of more go to device memory. */
+/* Arguments of a kernel are copied with the launch (at most 4 kB). Up to MOST_INPUTS pointers to
+ * inputs are among the arguments; more pointers are uploaded to device memory. */
 enum { MOST_INPUTS = 64 };
 
 typedef struct sum_args {
     sum_run run;
-    const void *const *more; /* device memory that holds the inputs; NULL: they are in `in` */
+    const void *const *more; /* the inputs' pointers in device memory; NULL: they are in `in` */
     const void *in[MOST_INPUTS];
 } sum_args;
 
@@ -30,8 +29,8 @@ static __device__ inline const void *sum_input(const sum_args *a, int n)
     return a->more != NULL ? a->more[n] : a->in[n];
 }
 
-/* Pushes the inputs' elements i onto slots [TREE_SUM_LEVELS]; returns how many nodes of the run's
- * level these stand for then. Bit k of `pushed` says whether slot level + k waits. */
+/* Push element i of all inputs onto slots [TREE_SUM_LEVELS]. Returns the number of nodes of the
+ * run's level in the slots. Bit k of `pushed` says whether slot level + k is in use. */
 static __device__ inline uint64_t push_inputs(const sum_args *a, size_t i, float *slot, dtype type)
 {
     const sum_run *r = &a->run;
@@ -76,7 +75,7 @@ __global__ void sum_kernel(sum_args a)
         BY_TYPE(sum_element, a.run.sum_dtype, &a, i);
 }
 
-/* Unsigned: wraps as two's complement does. */
+/* Adds as unsigned, so that overflow wraps. */
 __global__ void sum_i64_kernel(sum_args a)
 {
     const size_t i = global_thread();
