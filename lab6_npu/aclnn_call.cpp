@@ -1,12 +1,12 @@
-/* aclnn_call.cpp -- both phases of each operator of aclnn_call.h. C in C++'s clothes: only the
- * headers of aclnn are C++.
+/* aclnn_call.cpp -- both phases of each operator of aclnn_call.h. The code is C; it is compiled as
+ * C++ because the headers of aclnn are C++.
  *
  *     one call:  describe the arguments (aclCreateTensor ...)
  *                -> aclnnXxxGetWorkspaceSize: aclnn checks them, and makes an executor
- *                -> take the workspace -> aclnnXxx: the work is on the stream, the executor is gone
- *                -> give the workspace back in order of the stream -> destroy the descriptions
+ *                -> allocate the workspace -> aclnnXxx: issues the work, destroys the executor
+ *                -> free the workspace in order of the stream -> destroy the descriptions
  *
- * cubeMathType is always 0: a product keeps the type of its operands, fp32 is not cut to HF32. */
+ * cubeMathType is always 0: a product keeps the type of its operands; fp32 is not cut to HF32. */
 #include "lab6_npu/aclnn_call.h"
 #include "acl/acl.h"
 #include "aclnnop/aclnn_add.h"
@@ -48,16 +48,16 @@ enum { MOST_TENSORS = 12, MOST_SCALARS = 2 };
 /* [CANN aclCreateTensor]: the data of a tensor begins at a multiple of this many bytes. */
 enum { TENSOR_ALIGN = 32 };
 
-/* One operator's call, and what was created for it. */
+/* One operator's call, and the objects that were created for it. */
 typedef struct op_call {
     stream *s;
-    uint64_t workspace_bytes; /* as the first phase says, and the next two */
+    uint64_t workspace_bytes; /* result of the first phase, like the next two */
     aclOpExecutor *executor;
     aclnnStatus code;
     int n_tensors, n_scalars;
     aclTensor *tensor[MOST_TENSORS];
     aclScalar *scalar[MOST_SCALARS];
-    aclIntArray *ints; /* NULL: none; so is `bools` */
+    aclIntArray *ints; /* NULL: none; the same for `bools` */
     aclBoolArray *bools;
 } op_call;
 
@@ -88,7 +88,7 @@ static const char *code_name(aclnnStatus code)
     return code / 1000 == 561 ? "ACLNN_ERR_INNER" : "an error";
 }
 
-/* What aclnn's code means here. Codes of 161000 are about arguments. */
+/* The status for a code of aclnn. Codes 161xxx are about arguments. */
 static fsdp_status status_of(aclnnStatus code, const char *name)
 {
     if (code == 0)
@@ -103,9 +103,9 @@ static fsdp_status status_of(aclnnStatus code, const char *name)
                       words != NULL ? words : "CANN has no more to say");
 }
 
-/* ---- descriptions: they last until the call is over ------------------------------------------ */
+/* ---- descriptions: they live until the call is over ------------------------------------------ */
 
-/* How many elements of storage v reaches over from its first one. */
+/* The number of elements of storage from v's first element to its last. */
 static int64_t span_elems(const npu_view *v)
 {
     int64_t last = 0;
@@ -117,8 +117,8 @@ static int64_t span_elems(const npu_view *v)
     return last + 1;
 }
 
-/* A tensor for v. It begins at the last aligned address at or before v's, and its offset says how
- * many elements further on v is. */
+/* A tensor for v. Its data begins at the last aligned address at or before v's; its offset is the
+ * number of elements from there to v. */
 static aclTensor *tensor(op_call *c, npu_view v)
 {
     const size_t bytes = element_bytes(v.type);
@@ -171,9 +171,9 @@ static void destroy_descriptions(op_call *c)
 
 /* ---- the two phases -------------------------------------------------------------------------- */
 
-/* What comes behind the first phase, whose code, workspace and executor are in c: all that is left
- * of the call. The workspace is the operator's until the stream has run it, and so it goes back in
- * order of the stream. An executor that was not run is destroyed. */
+/* The rest of the call after the first phase, whose code, workspace size and executor are in c. The
+ * operator uses the workspace until the stream has run it, so the workspace is freed in order of
+ * the stream. An executor that was not run is destroyed. */
 static fsdp_status execute(op_call *c, const char *name, run_fn run)
 {
     fsdp_status status = status_of(c->code, name);
@@ -193,8 +193,8 @@ static fsdp_status execute(op_call *c, const char *name, run_fn run)
     return status;
 }
 
-/* CALL -- both phases of operator `name` on a stream, `on`. The operator's arguments follow, all
- * but the last two; they are described in c, the call. */
+/* CALL -- both phases of operator `name` on stream `on`. The operator's arguments follow, except
+ * the last two. They may use c, the call, for their descriptions. */
 #define CALL(name, on, ...)                                                                        \
     ({                                                                                             \
         op_call c = {};                                                                            \
@@ -411,14 +411,14 @@ fsdp_status aclnn_embedding_backward(stream *s, npu_view d_table, npu_view d_out
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* With sparseMode 0 the mask says who sees whom; the window of preTokens and nextTokens agrees with
- * it and lets the operator leave blocks out. */
+/* With sparseMode 0 the mask alone decides which keys a query sees. The window of preTokens and
+ * nextTokens agrees with the mask and lets the operator skip blocks. */
 enum { ALL_BEFORE = INT32_MAX, NONE_AFTER = 0, MASK_IS_WHOLE = 0, HIGH_PRECISION = 0 };
 
 fsdp_status aclnn_attention(stream *s, const attention_views *x)
 {
     char layout[] = "BSH";
-    const npu_view unused = view_f32(x->max.ptr, 0); /* of softmaxOutOut, which must be there */
+    const npu_view unused = view_f32(x->max.ptr, 0); /* for softmaxOutOut, which must not be NULL */
     return CALL(aclnnFlashAttentionScore, s, tensor(&c, x->q), tensor(&c, x->k), tensor(&c, x->v),
                 NULL, NULL, NULL, tensor(&c, x->mask), NULL, x->scale, 1.0, ALL_BEFORE, NONE_AFTER,
                 x->n_head, layout, HIGH_PRECISION, MASK_IS_WHOLE, tensor(&c, x->max),

@@ -1,16 +1,16 @@
-/* hccl.c -- HCCL as the transport between NPUs: its calls as common/accel wants them. Task 6.4.
+/* hccl.c -- fills the native_api with HCCL's calls: HCCL as the transport between NPUs. Task 6.4.
  *
  *   rank 0: hccl_id_make -> the id goes to all ranks over the hosts -> hccl_start
  *   -> hccl_all_gather, hccl_reduce_scatter ... on streams -> hccl_destroy
  *
- * What differs from NCCL:
- *   - The call that makes a communicator has its handle last, and takes the context of its thread.
- *   - HCCL orders nothing between streams: calls on two of them, of one communicator or of several,
- *     are chained by events, which native_call.c does where hccl_prepare asks for it.
+ * Differences from NCCL:
+ *   - The call that makes a communicator has its handle last, and uses its thread's context.
+ *   - HCCL does not order calls on different streams, of one communicator or of several. If
+ *     hccl_prepare sets *chains, native_call.c chains the calls by events.
  *   - There is no average, only a sum. The caller divides once, at the end of the step.
- *   - There is no abort. After a failure communicators stay as they are, and the process ends.
- *   - A part of a group has an id of its own; nothing is split.
- * Bytes travel as INT8, in which a count of elements is one of bytes.
+ *   - There is no abort. After a failure communicators are leaked, and the process ends.
+ *   - There is no split. Each part of a group makes a communicator with its own id.
+ * Bytes are sent as INT8, so that the count of elements is the number of bytes.
  *
  * [CANN "HCCL API Reference": HcclGetRootInfo, HcclCommInitRootInfo, HcclAllGather,
  * HcclReduceScatter, HcclBatchSendRecv, HcclGetCommAsyncError; HCCL_DETERMINISTIC] */
@@ -25,14 +25,14 @@
 
 /* A communicator. */
 typedef struct hccl_comm {
-    void *hccl; /* HCCL's */
+    void *hccl; /* HCCL's handle */
     void *context;
     int n_ranks, rank;
     const char *id;
     hccl_message *messages; /* [2*n_ranks] scratch of an exchange */
 } hccl_comm;
 
-/* ---- HCCL's answers -------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static const char *hint_for(int result)
 {
@@ -50,7 +50,7 @@ static const char *hint_for(int result)
     }
 }
 
-/* FSDP_OK for 0; else FSDP_ECOMM in the words of HCCL and of the runtime below it. */
+/* FSDP_OK for 0; else FSDP_ECOMM with the messages of HCCL and of the runtime below it. */
 static fsdp_status hccl_status(int result, const char *what)
 {
     if (result == 0)
@@ -63,9 +63,9 @@ static fsdp_status hccl_status(int result, const char *what)
 
 /* ---- before the first communicator ----------------------------------------------------------- */
 
-/* HCCL reads its environment when the first communicator is made. Sums of GRAD_ACC_FAST are HCCL's:
- * only with HCCL_DETERMINISTIC have they the same bits in each run. Those of GRAD_ACC_CANONICAL do
- * not need it, for there HCCL only moves bytes and adds integers. */
+/* HCCL reads its environment when the first communicator is made. With GRAD_ACC_FAST, HCCL computes
+ * the sums; they have the same bits in each run only with HCCL_DETERMINISTIC. GRAD_ACC_CANONICAL
+ * does not need the variable, because there HCCL only moves bytes and adds integers. */
 static fsdp_status hccl_prepare(bool *chains)
 {
     /* SOLUTION BEGIN 6.4 */
@@ -75,7 +75,8 @@ static fsdp_status hccl_prepare(bool *chains)
     /* SOLUTION END 6.4 */
 }
 
-/* The number of a device on its host. ASCEND_RT_VISIBLE_DEVICES="4,5" makes number 0 of 4. */
+/* The number of a device on its host. With ASCEND_RT_VISIBLE_DEVICES="4,5", device 4 of the host
+ * has index 0. */
 static int number_on_host(int index)
 {
     const char *at = getenv("ASCEND_RT_VISIBLE_DEVICES");
@@ -91,8 +92,8 @@ static int number_on_host(int index)
     return index;
 }
 
-/* ACL knows of no name that a device has on all hosts: this host's, since it was started, and the
- * device's number. */
+/* ACL has no name of a device that is unique among all hosts. So the name is made of the host's
+ * boot id and the device's number. */
 static fsdp_status hccl_describe(device *d, native_row *row)
 {
     char host[48] = "";
@@ -118,8 +119,8 @@ static fsdp_status hccl_id_make(void *id)
     /* SOLUTION END 6.4 */
 }
 
-/* Of all ranks at once, in the thread that makes the group's calls: c->hccl from c->id, c->n_ranks
- * and c->rank. c->context is the context of the issuing thread. */
+/* Make c->hccl from c->id, c->n_ranks and c->rank. All ranks call it at the same time, each in the
+ * thread that makes the group's calls. c->context is the context of the issuing thread. */
 static fsdp_status bootstrap(hccl_comm *c)
 {
     /* SOLUTION BEGIN 6.4 */
@@ -172,7 +173,7 @@ static void hccl_destroy(void *handle)
     comm_free(c);
 }
 
-/* HcclCommDestroy might wait for calls that nobody will join. */
+/* Leaks HCCL's communicator: HcclCommDestroy might wait for calls that peers will not join. */
 static void hccl_abort(void *handle)
 {
     comm_free(handle);
@@ -180,7 +181,7 @@ static void hccl_abort(void *handle)
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-/* Every rank's slice of c->elems bytes to all; this rank's is c->from. */
+/* Send each rank's slice of c->elems bytes to all ranks; this rank's slice is c->from. */
 static fsdp_status hccl_all_gather(void *handle, const native_call *c, void *queue)
 {
     const hccl_comm *g = handle;
@@ -190,7 +191,7 @@ static fsdp_status hccl_all_gather(void *handle, const native_call *c, void *que
     /* SOLUTION END 6.4 */
 }
 
-/* The sum over all ranks of slice r of c->from goes to rank r: c->to, c->elems of c->type. */
+/* Rank r gets in c->to the sum over all ranks of slice r of c->from: c->elems of c->type. */
 static fsdp_status hccl_reduce_scatter(void *handle, const native_call *c, void *queue)
 {
     const hccl_comm *g = handle;
@@ -216,10 +217,10 @@ static fsdp_status hccl_all_reduce(void *handle, const native_call *c, void *que
                        c->what);
 }
 
-/* A rank may have nothing for some ranks, or for any. HcclAlltoAllV wants all ranks in each call,
- * and would have their counts exchanged first; of HcclSend and HcclRecv behind each other each
- * waits for its peer, in an order that all ranks would have to agree on. HcclBatchSendRecv takes
- * what there is, in any order, wherever it lies. */
+/* A rank may send nothing to some ranks, or to all. HcclAlltoAllV needs all ranks in each call, and
+ * the counts would have to be exchanged first. HcclSend and HcclRecv one after the other each wait
+ * for the peer, so all ranks would have to agree on an order. HcclBatchSendRecv takes any messages,
+ * in any order, at any address. */
 static fsdp_status hccl_exchange(void *handle, const native_call *c, void *queue)
 {
     const hccl_comm *g = handle;

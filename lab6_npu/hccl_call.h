@@ -1,8 +1,8 @@
 /* hccl_call.h -- the calls of HCCL that hccl.c makes, for C: HCCL's headers are C++.
  *
- * Each function is one call of HCCL with its arguments in HCCL's order. What it returns is an
- * HcclResult: 0 is success. A communicator (HcclComm) is called hccl here, and a stream
- * (aclrtStream) queue. [CANN "HCCL API Reference"] */
+ * Each function is one call of HCCL, with its arguments in HCCL's order, and returns an HcclResult:
+ * 0 is success. `hccl` is a communicator (HcclComm), `queue` a stream (aclrtStream).
+ * [CANN "HCCL API Reference"] */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,12 +11,12 @@
 EXTERN_C_BEGIN
 
 enum {
-    HCCL_CALL_ID_BYTES = 4108, /* of an HcclRootInfo */
-    HCCL_CALL_INT8 = 0         /* an HcclDataType; npu_hccl_type has those of numbers */
+    HCCL_CALL_ID_BYTES = 4108, /* size of an HcclRootInfo */
+    HCCL_CALL_INT8 = 0         /* an HcclDataType; npu_hccl_type gives the others */
 };
 /* HcclReduceOp */
 enum { HCCL_CALL_SUM, HCCL_CALL_PROD, HCCL_CALL_MAX, HCCL_CALL_MIN };
-/* Of HcclResult, those that get a hint of their own. */
+/* The values of HcclResult that have their own hint. */
 enum { HCCL_CALL_E_NOT_SUPPORT = 5, HCCL_CALL_E_TIMEOUT = 9, HCCL_CALL_E_NETWORK = 19 };
 
 /* One message of hccl_call_batch_send_recv. */
@@ -30,7 +30,7 @@ typedef struct hccl_message {
 /* hccl_call_error_string -- HcclGetErrorString. */
 const char *hccl_call_error_string(int result);
 /* hccl_call_get_root_info -- HcclGetRootInfo: id [HCCL_CALL_ID_BYTES].
- * hccl_call_comm_init_root_info -- HcclCommInitRootInfo: blocks until all n_ranks are there. */
+ * hccl_call_comm_init_root_info -- HcclCommInitRootInfo: blocks until all n_ranks have called. */
 int hccl_call_get_root_info(void *id);
 int hccl_call_comm_init_root_info(int n_ranks, const void *id, int rank, void **hccl);
 /* hccl_call_get_comm_async_error -- HcclGetCommAsyncError: *error is an HcclResult too. */

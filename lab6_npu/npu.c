@@ -1,18 +1,18 @@
-/* npu.c -- ACL's calls as common/accel wants them: an NPU as a device of device.h.
+/* npu.c -- fills the accel_api with ACL's calls: an NPU as a device of device.h.
  *
  *   npu_open:  aclInit -> aclrtSetDevice -> streams, events, copies, fills, host tasks -> npu_close
  *
- * Three rules of ACL have no like in CUDA, and most mistakes are made against them:
+ * Three rules of ACL differ from CUDA's and cause most mistakes:
  *
- *   per thread   device and context belong to the calling thread; one that was just started has
- *                none, and every call of it fails with 107002 until it has said which.
- *   no wait      nothing waits for a stream but a call that says so. aclrtMemcpy of the host may
- *                copy what a kernel has yet to write.
- *   later        an error of a kernel is found by a later call on its stream, and the stream goes
- *                on behind it unless it was told to stop.
+ *   per thread   device and context belong to the calling thread. A new thread has none, and its
+ *                calls fail with 107002 until it has set a device or a context.
+ *   no wait      only calls that are made for it wait for a stream. aclrtMemcpy on the host may
+ *                copy data that a kernel has not written yet.
+ *   later        a kernel's error is reported by a later call on its stream. The stream continues
+ *                after the error unless it was told to stop.
  *
- * Streams, events and the rest are void pointers of ACL's. A function that returns int returns
- * ACL's code; 0 is success. common/accel/accel_api.h says what each of them has to do.
+ * Streams, events and other handles of ACL are void pointers. Functions that return int return
+ * ACL's code; 0 is success. common/accel/accel_api.h specifies each function.
  *
  * [CANN AscendCL API Reference] */
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #include "common/accel/accel_impl.h"
 #include "lab6_npu/npu_impl.h"
 
-/* ---- task 6.1: ACL's numbers for what has a name of ours ------------------------------------- */
+/* ---- task 6.1: ACL's and HCCL's numbers for our enums ---------------------------------------- */
 
 int npu_acl_type(dtype t)
 {
@@ -40,7 +40,7 @@ int npu_acl_type(dtype t)
     /* SOLUTION END 6.1 */
 }
 
-/* HCCL's header is C++, so its HcclDataType stands here by number. */
+/* HCCL's header is C++, so the numbers of HcclDataType are repeated here. */
 int npu_hccl_type(dtype t)
 {
     enum { HCCL_FP32 = 4, HCCL_INT64 = 5, HCCL_UINT8 = 7, HCCL_BFP16 = 11 };
@@ -76,7 +76,7 @@ int npu_copy_kind(accel_copy_kind kind)
     /* SOLUTION END 6.1 */
 }
 
-/* The codes are constants and not macros: C has no `case` of them. */
+/* The codes are const variables, which C does not accept as `case` labels. */
 static const char *hint_for(int code)
 {
     if (code == ACL_ERROR_RT_MEMORY_ALLOCATION || code == ACL_ERROR_BAD_ALLOC)
@@ -105,9 +105,9 @@ fsdp_status npu_status(int code, const char *what)
 
 /* ---- task 6.2: the device -------------------------------------------------------------------- */
 
-/* Is ACL initialised? Once a process: somebody else may have done it, and then finalises it too. */
+/* A process initialises ACL once. If other code has done it, it is not ours to finalise. */
 static bool is_initialised, is_ours;
-static int n_open; /* devices, and those that failed */
+static int n_open; /* devices that are open, or that failed */
 
 static int runtime_start(void)
 {
@@ -122,7 +122,7 @@ static int runtime_start(void)
     /* SOLUTION END 6.2 */
 }
 
-/* ACL cannot be initialised anew, so it goes when the process ends. */
+/* ACL cannot be initialised a second time, so it is finalised only when the process ends. */
 static __attribute__((destructor)) void runtime_end(void)
 {
     if (is_ours && n_open == 0)
@@ -142,8 +142,9 @@ int npu_n_devices(void)
     return device_count(&n) == ACL_SUCCESS ? (int)n : 0;
 }
 
-/* The device becomes this thread's, with sums in one order and so the same bits in every run.
- * own->context: for other threads. own->entered is set though a later call fails. */
+/* Make the device current for this thread, and make operators deterministic: sums in one order, so
+ * the same bits in every run. own->context: for other threads. own->entered is set as soon as the
+ * device is current, even if a later call fails. */
 static int device_enter(int index, npu_own *own)
 {
     /* SOLUTION BEGIN 6.2 */
@@ -181,21 +182,21 @@ static fsdp_status npu_open(accel_device *d, void **out)
     return npu_status(device_enter(index, own), "device_open");
 }
 
-/* What is left of a device that has failed is for the system. */
+/* The resources of a failed device are leaked. */
 static void npu_close(accel_device *d)
 {
     npu_own *own = d->own;
     if (atomic_load(&d->failed))
         return;
     if (own != NULL && own->entered)
-        (void)aclrtResetDevice(d->base.config.index); /* the last one gives all of it back */
+        (void)aclrtResetDevice(d->base.config.index); /* the last reset releases the device */
     free(own);
     n_open--;
 }
 
 /* ---- task 6.2: streams and events ------------------------------------------------------------ */
 
-/* In ACL 0 goes first: greatest is the smallest number. */
+/* In ACL, 0 is the highest priority: `greatest` is the smallest number. */
 static uint32_t level_of(int priority)
 {
     int32_t least = 0, greatest = 0;
@@ -241,8 +242,8 @@ static int npu_queue_look(void *queue)
     /* SOLUTION END 6.2 */
 }
 
-/* Of ACL's three kinds the one that behaves like CUDA's: it can be recorded again, and no wait for
- * it comes before the first record. */
+/* ACL has three kinds of events. This one behaves like CUDA's: it can be recorded again, and a wait
+ * before the first record does not block. */
 static int npu_event_create(accel_device *d, accel_event_kind kind, void **out)
 {
     (void)d;
@@ -285,7 +286,7 @@ static int npu_elapsed_ms(float *ms, void *begin, void *end)
 
 /* ---- task 6.3: copies and fills -------------------------------------------------------------- */
 
-/* Memory of the host is npu_pin_alloc's: with any other the call would wait for the copy. */
+/* Host memory is from npu_pin_alloc: with other memory the call would wait for the copy. */
 static int npu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue)
 {
     /* SOLUTION BEGIN 6.3 */
@@ -314,8 +315,9 @@ static int npu_pin_free(void *ptr)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Both take long, and wait for no stream: common/accel/kept.c keeps what is free, and says when.
- * ACL adds the 32 bytes that operators may read after the end of a block. [CANN aclrtMalloc] */
+/* Both calls are slow and wait for no stream: common/accel/kept.c caches free blocks and orders
+ * their use. ACL adds the 32 bytes that operators may read after the end of a block.
+ * [CANN aclrtMalloc] */
 static void *npu_memory_get(size_t bytes)
 {
     void *ptr = NULL;

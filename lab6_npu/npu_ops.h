@@ -1,6 +1,6 @@
 /* npu_ops.h -- the operations of ops.h on an NPU, composed of aclnn's operators; private to
- * lab6_npu. npu_ops.c has the table, npu_ops_shared.c what operations share, npu_ops_*.c the
- * operations.
+ * lab6_npu. npu_ops.c has the table, npu_ops_shared.c steps that several operations share, the
+ * other npu_ops_*.c the operations.
  *
  *   operation           aclnn's operators                   because
  *   matmul              Mm; InplaceAddmm to accumulate      a transposed operand is a view
@@ -38,20 +38,20 @@
 #include "lab6_npu/aclnn_call.h"
 #include "lab6_npu/npu_impl.h"
 
-/* npu_type -- npu_acl_type, as the type that views have. */
+/* npu_type -- npu_acl_type, as the type of a view. */
 static inline aclDataType npu_type(dtype t)
 {
     return (aclDataType)npu_acl_type(t);
 }
 
-/* npu_widen -- *out = in [elems] as fp32: itself, or a copy that *scratch holds, which the caller
- * frees in order of s (device_free; NULL where none was needed). */
+/* npu_widen -- *out = in [elems] as fp32: `in` itself, or a copy in *scratch. The caller frees
+ * *scratch in order of s by device_free; it is NULL if no copy was needed. */
 fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const float **out,
                       float **scratch);
 /* npu_add_grad -- grad [elems] += part. */
 fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems);
 
-/* npu_sum_launch -- the function of sum_kernels.h that has this name. */
+/* npu_sum_launch -- the `launch` of sum_kernels. */
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
 
 /* npu_matmul ... npu_adadelta -- the operations of ops.h. */

@@ -1,11 +1,11 @@
 /* npu_ops_attention.c -- causal attention by FlashAttentionScore. See npu_ops.h.
  *
- * q, k and v are views of rows that may lie apart, so slices of one [B,T,3C] array are not copied
- * here; where the operator wants dense rows it copies them into its workspace. The mask is made
- * anew in each call: T*T bytes, at the rate of memory. */
+ * q, k and v are views with a stride between rows, so slices of one [B,T,3C] array are not copied
+ * here; if the operator needs dense rows, it copies them into its workspace. Each call makes the
+ * mask again: T*T bytes, at memory bandwidth. */
 #include "lab6_npu/npu_ops.h"
 
-enum { COPIES = 8 }; /* of each row's maximum and sum, as the operator wants them */
+enum { COPIES = 8 }; /* of each row's maximum and sum, as the operator requires */
 
 /* Rows of `cols` elements, all heads, `stride` apart. */
 static npu_view heads_view(const attention_shape *x, const void *ptr, size_t cols, size_t stride)
@@ -34,7 +34,7 @@ static npu_view stats_column(const attention_shape *x, const float *ptr)
     return v;
 }
 
-/* The scratch of a call: two statistics, and the mask behind them. */
+/* The scratch memory of a call: two statistics, then the mask. */
 typedef struct attention_scratch {
     float *max, *sum;
     void *mask;
@@ -65,7 +65,7 @@ static attention_views attention_of(const attention_args *a, const attention_scr
                              .n_head = (int64_t)x->n_head};
 }
 
-/* 1, not seen, above the diagonal. */
+/* Set the mask: 1 (masked) above the diagonal, else 0. */
 static fsdp_status mask_make(stream *s, npu_view mask)
 {
     TRY(aclnn_fill(s, mask, 1));
@@ -80,7 +80,7 @@ static fsdp_status lse_make(stream *s, const attention_args *a, const attention_
     return aclnn_add(s, lse, lse, stats_column(&a->shape, t->max));
 }
 
-/* FlashAttentionScore takes no v whose heads are wider than those of q and k. */
+/* FlashAttentionScore refuses a v whose heads are wider than those of q and k. */
 static fsdp_status check_widths(const attention_shape *x)
 {
     if (x->v_head_dim <= x->head_dim)
@@ -114,8 +114,8 @@ fsdp_status npu_attention(stream *s, const attention_args *a)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* exp(score - max) / sum with max = lse and sum = 1 is the probability: lse is all that forward has
- * to keep. */
+/* With max = lse and sum = 1, exp(score - max) / sum is the probability. So forward only needs to
+ * keep lse. */
 static fsdp_status stats_make(stream *s, const attention_shape *x, const float *lse,
                               const attention_views *to)
 {

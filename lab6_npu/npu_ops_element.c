@@ -1,4 +1,4 @@
-/* npu_ops_element.c -- operations that treat each element alone. See npu_ops.h. */
+/* npu_ops_element.c -- operations on single elements. See npu_ops.h. */
 #include "lab6_npu/npu_ops.h"
 
 static fsdp_status gelu_issue(stream *s, const void *args)
@@ -22,7 +22,7 @@ ISSUED(gelu_backward)
 
 /* ---- swiglu ---------------------------------------------------------------------------------- */
 
-/* silu(gate) becomes out, unless up is there. */
+/* silu(gate) is computed in out, or in scratch memory if out is up. */
 static fsdp_status swiglu_issue(stream *s, const void *args)
 {
     const swiglu_args *a = args;
@@ -43,7 +43,8 @@ static fsdp_status swiglu_issue(stream *s, const void *args)
 
 ISSUED(swiglu)
 
-/* d_up before d_gate, of which the last step does not read d_out: either may be d_out. */
+/* d_up is written before d_gate, and d_gate's last step does not read d_out. So d_up or d_gate may
+ * be the same array as d_out. */
 static fsdp_status swiglu_backward_steps(stream *s, const swiglu_backward_args *a, void *scratch)
 {
     const aclDataType type = npu_type(a->type);
@@ -85,7 +86,7 @@ ISSUED(cast)
 
 /* ---- add ------------------------------------------------------------------------------------- */
 
-/* out = in, rounded to bf16 and expanded again; half [elems] is scratch. */
+/* out = in, rounded to bf16 and converted back; half [elems] is scratch memory. */
 static fsdp_status round_trip(stream *s, npu_view out, npu_view in, const void *half)
 {
     const npu_view between = view_1d(half, ACL_BF16, (size_t)in.dim[0]);
@@ -93,7 +94,7 @@ static fsdp_status round_trip(stream *s, npu_view out, npu_view in, const void *
     return aclnn_cast(s, out, between);
 }
 
-/* The rounded b stands in `wide` until it is added: out may be a or b. */
+/* The rounded b is kept in `wide` until it is added, because out may be a or b. */
 static fsdp_status add_rounded(stream *s, const add_args *a, const void *half, float *wide)
 {
     const npu_view out = view_f32(a->out, a->elems), b = view_f32(wide, a->elems);

@@ -1,20 +1,20 @@
 /* npu_ops_matmul.c -- products of matrices, and sums over their rows. See npu_ops.h.
  *
- * A product of bf16 that is stored in bf16 as it is, is one Mm. Any other one of bf16 is multiplied
- * in fp32, of operands that are cast first: A2's Mm stores its operands' type, and adding a bias or
- * a residual to what was rounded before would round twice. Casting changes no value. It costs
- * (m + n) k fp32 numbers of memory, and the cube multiplies fp32 at a fraction of the rate of
- * bf16: all of a step's products but those for gradients of activations. */
+ * A bf16 product that is stored in bf16, without bias and residual, is one Mm. Any other product of
+ * bf16 operands is computed in fp32, after casting the operands: A2's Mm stores its operands' type,
+ * and adding a bias or a residual to a rounded product would round twice. The cast changes no
+ * value. It costs (m + n) k fp32 numbers of memory, and the cube multiplies fp32 at a fraction of
+ * the rate of bf16. This applies to all products of a step except gradients of activations. */
 #include "lab6_npu/npu_ops.h"
 
-/* a, of [m,k] or stored as [k,m]. */
+/* A view of an operand [rows,cols], which is stored as [cols,rows] if transposed. */
 static npu_view operand(const void *ptr, dtype type, size_t rows, size_t cols, bool transposed)
 {
     return transposed ? view_transposed(view_2d(ptr, npu_type(type), cols, rows))
                       : view_2d(ptr, npu_type(type), rows, cols);
 }
 
-/* out = a b, or += with accumulate; a, b stored as `type`, which is out's too. */
+/* out = a b, or += with accumulate; a, b and out all have type `type`. */
 static fsdp_status multiply(stream *s, const matmul_args *a, void *out, dtype type)
 {
     const npu_view to = view_2d(out, npu_type(type), a->m, a->n);
@@ -25,7 +25,7 @@ static fsdp_status multiply(stream *s, const matmul_args *a, void *out, dtype ty
     return a->accumulate ? aclnn_mm_add(s, to, left, right) : aclnn_mm(s, to, left, right);
 }
 
-/* The same of operands of any type, into fp32. */
+/* The same for operands of any type; out is fp32. */
 static fsdp_status multiply_wide(stream *s, const matmul_args *a, float *out)
 {
     matmul_args wide = *a;
@@ -58,7 +58,7 @@ static fsdp_status add_part(stream *s, const matmul_args *a, float *products, co
     return status;
 }
 
-/* out is where the residual stands, or is no fp32: the products begin somewhere else. */
+/* If out is the residual or not fp32, the products are computed in scratch memory. */
 static fsdp_status multiply_and_finish(stream *s, const matmul_args *a)
 {
     const size_t elems = a->m * a->n;

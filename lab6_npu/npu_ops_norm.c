@@ -1,8 +1,8 @@
-/* npu_ops_norm.c -- layer and RMS normalisation. See npu_ops.h. Backward, an RMS norm is a layer
- * norm that has no mean and no d_bias. */
+/* npu_ops_norm.c -- layer and RMS normalisation. See npu_ops.h. The backward pass of an RMS norm is
+ * that of a layer norm without mean and d_bias. */
 #include "lab6_npu/npu_ops.h"
 
-/* Statistics are [rows,1]: aclnn wants as many dimensions as the input has. */
+/* Statistics are [rows,1]: aclnn requires the same number of dimensions as the input's. */
 static norm_views norm_of(const void *in, const void *gain, const float *mean, const float *rstd,
                           const size_t shape[2], dtype type)
 {
@@ -36,7 +36,7 @@ ISSUED(rmsnorm)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* What a call takes for itself; all fp32. NULL where the caller's arrays will do. */
+/* The scratch memory of a call; all fp32. NULL: the caller's array is used. */
 typedef struct norm_scratch {
     float *in, *gain, *d_out, *residual, *d_in, *d_params;
 } norm_scratch;
@@ -47,7 +47,8 @@ static void scratch_free(stream *s, norm_scratch *x)
     device_free(s, x->d_out), device_free(s, x->gain), device_free(s, x->in);
 }
 
-/* The gradients of gain and bias, or where they are made before they are added. */
+/* Where the call writes the gradients of gain and bias: in the caller's arrays, or in scratch
+ * memory if they are added to the caller's later. */
 static fsdp_status d_params_get(stream *s, const layernorm_backward_args *a, norm_scratch *x,
                                 float *out[2])
 {

@@ -1,12 +1,12 @@
 /* npu_ops_optim.c -- the optimizers' updates, and the norm of gradients. See npu_ops.h.
  *
- * An update is composed of the recipe's operations, one rounding each, in its order (ops.h); so an
- * element's bits do not depend on where its array is cut. aclnnApplyAdamWV2 does all in one call,
- * but it forms lr, bias correction and decay in fp32 itself, in another order. */
+ * An update makes the recipe's operations (ops.h), one rounding each, in the same order; so an
+ * element's bits do not depend on where its array is cut. aclnnApplyAdamWV2 would be one call, but
+ * it computes lr, bias correction and decay in fp32 and in another order. */
 #include "common/ops/row_elem.h"
 #include "lab6_npu/npu_ops.h"
 
-/* Elements at a time, so that scratch does not grow with the shard. */
+/* Elements of a piece, so that scratch memory does not grow with the shard. */
 enum { PIECE_ELEMS = 1 << 22 };
 
 static size_t piece_elems(size_t elems, size_t at)
@@ -14,7 +14,7 @@ static size_t piece_elems(size_t elems, size_t at)
     return elems - at < PIECE_ELEMS ? elems - at : PIECE_ELEMS;
 }
 
-/* n elements of an update from `at` on; scratch [n_terms n]. */
+/* Updates n elements from `at` on; scratch [n_terms n]. */
 typedef fsdp_status (*piece_fn)(stream *s, const void *args, size_t at, size_t n, float *scratch);
 
 static fsdp_status in_pieces(stream *s, piece_fn piece, const void *args, size_t elems,
@@ -38,7 +38,7 @@ static fsdp_status in_pieces(stream *s, piece_fn piece, const void *args, size_t
     }                                                                                              \
     ISSUED(op)
 
-/* *g = grad * *coef, in scratch; grad itself without one. */
+/* *g = *g * *coef, in scratch; without coef, *g stays as it is. */
 static fsdp_status scaled_grad(stream *s, npu_view *g, npu_view scratch, const float *coef)
 {
     if (coef == NULL)
@@ -48,7 +48,7 @@ static fsdp_status scaled_grad(stream *s, npu_view *g, npu_view scratch, const f
     return FSDP_OK;
 }
 
-/* average = beta * average + rest * x; x may be t, which is scratch. */
+/* average = beta * average + rest * x; t is scratch memory, and x may be t. */
 static fsdp_status move_average(stream *s, npu_view average, float beta, npu_view x, float rest,
                                 npu_view t)
 {
@@ -80,7 +80,7 @@ static fsdp_status adamw_piece(stream *s, const void *args, size_t at, size_t n,
 
 IN_PIECES(adamw, 3)
 
-/* g, which is grad or what scaled_grad made of it, becomes g + weight_decay * p in scratch t. */
+/* *g = *g + weight_decay * p, in scratch t. */
 static fsdp_status decayed_grad(stream *s, npu_view *g, npu_view p, float weight_decay, npu_view t)
 {
     TRY(aclnn_muls(s, t, p, weight_decay));
@@ -89,7 +89,7 @@ static fsdp_status decayed_grad(stream *s, npu_view *g, npu_view p, float weight
     return FSDP_OK;
 }
 
-/* buffer takes g, which becomes the direction of the step, in scratch t. */
+/* Add g to the momentum buffer, and set g to the direction of the step; t is scratch memory. */
 static fsdp_status add_momentum(stream *s, const sgd_args *a, npu_view buffer, npu_view g,
                                 npu_view t)
 {
@@ -147,7 +147,7 @@ IN_PIECES(adadelta, 4)
 
 /* ---- the norm: on the host, in order of the stream ------------------------------------------- */
 
-/* What sum_squares and clip_coef have on the host. */
+/* The host memory of sum_squares and clip_coef. */
 typedef struct norm_host {
     rsum sum;
     float norm, coef;
@@ -167,7 +167,7 @@ static fsdp_status add_squares(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* One piece after the other through one buffer: copy, add, copy ... in order of the stream. */
+/* All pieces go through one buffer: copy, add, copy ... in order of the stream. */
 static fsdp_status squares_on_host(stream *s, const sum_squares_args *a, norm_host *host)
 {
     const size_t bytes = sizeof *host + piece_elems(a->elems, 0) * sizeof *a->x;

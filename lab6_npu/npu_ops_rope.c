@@ -1,15 +1,15 @@
 /* npu_ops_rope.c -- rotary positions by RotaryPositionEmbedding. See npu_ops.h.
  *
- * The operator wants the cosine and sine of each element's angle, [T,D]. They are made anew in each
- * call: the host lists the positions and the frequencies, T + D numbers, and the NPU multiplies
- * them in fp32, as transformers does. Minus a frequency turns back. */
+ * The operator needs the cosine and sine of each element's angle, [T,D]. Each call computes them
+ * again: the host writes the positions and the frequencies, T + D numbers, and the NPU multiplies
+ * them in fp32, like Hugging Face transformers. A negated frequency rotates backward. */
 #include "lab6_npu/npu_ops.h"
 
-/* The scratch of a call, fp32, in one block. */
+/* The scratch memory of a call, fp32, in one block. */
 typedef struct rope_scratch {
-    float *positions, *frequencies; /* [T], [D], as the host lists them */
+    float *positions, *frequencies; /* [T], [D], written by the host */
     float *angles, *cos, *sin;      /* [T,D] */
-    float *in, *out;                /* [B,T,H,D]; in: of bf16 only, widened */
+    float *in, *out;                /* [B,T,H,D]; in: only for bf16, as fp32 */
 } rope_scratch;
 
 static fsdp_status scratch_get(stream *s, const rope_args *a, rope_scratch *x)
@@ -49,7 +49,7 @@ static fsdp_status list_numbers(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* The numbers are listed and copied in order of s. */
+/* Let the host write positions and frequencies, and copy them, in order of s. */
 static fsdp_status numbers_get(stream *s, const rope_args *a, const rope_scratch *x)
 {
     const size_t bytes = (a->seq_len + a->head_dim) * sizeof(float);
@@ -81,7 +81,7 @@ static fsdp_status angles_make(stream *s, const rope_args *a, const rope_scratch
 
 /* ---- rope ------------------------------------------------------------------------------------ */
 
-/* Heads [B,T,H,D] of rows that are `stride` apart. */
+/* Heads [B,T,H,D] of rows with a stride. */
 static npu_view heads_view(const void *ptr, aclDataType type, const rope_args *a, size_t stride)
 {
     const int64_t T = (int64_t)a->seq_len, D = (int64_t)a->head_dim, row = (int64_t)stride;

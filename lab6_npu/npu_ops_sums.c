@@ -1,10 +1,10 @@
 /* npu_ops_sums.c -- sums of vectors (sum_kernels.h), one Add for each addition, in the order of
- * sum_run_cpu.c: fp32 additions, so the bits are the CPU's. See npu_ops.h.
+ * sum_run_cpu.c: fp32 additions, so the bits equal the CPU's. See npu_ops.h.
  *
- * A slot holds a pointer to where its node stands: an input, one of the run's own vectors, or
- * scratch. A node that is added to and is not an input takes the sum in place. All vectors that
- * waited before the run come first in the order of leaves, so they end in the slot `top`, in the
- * vector that it has afterwards; the others are copied to theirs at the end. */
+ * A slot holds a pointer to its node: an input, one of the run's own vectors, or scratch memory. A
+ * sum overwrites one of its two nodes, if that node is not an input. The vectors that were in slots
+ * before the run come first in the order of the leaves. So their sum ends in slot `top`, already in
+ * the vector that the slot has after the run; the other nodes are copied to theirs at the end. */
 #include "lab6_npu/npu_ops.h"
 #include "common/sum/sum_run.h"
 
@@ -14,7 +14,7 @@ typedef struct pass {
     const float *slot[TREE_SUM_LEVELS];
     float *scratch[TREE_SUM_LEVELS + 2]; /* vectors; NULL: not allocated yet */
     bool used[TREE_SUM_LEVELS + 2];
-    uint16_t *half; /* to round in; NULL: the sum is no bf16 */
+    uint16_t *half; /* scratch for rounding; NULL: the sum is not bf16 */
 } pass;
 
 static npu_view vector(const pass *p, const float *ptr)
@@ -42,7 +42,7 @@ static void scratch_put(pass *p, const float *vec)
             p->used[i] = false;
 }
 
-/* Whether vec may be overwritten: scratch, or a node that waited before the run. */
+/* Whether vec may be overwritten: scratch memory, or a node that was in a slot before the run. */
 static bool is_ours(const pass *p, const float *vec)
 {
     const sum_run *r = p->run;
@@ -55,7 +55,7 @@ static bool is_ours(const pass *p, const float *vec)
     return false;
 }
 
-/* *left = *left + right, where one of them may stand. */
+/* *left = *left + right, in the memory of one of them if that may be overwritten. */
 static fsdp_status merge(pass *p, const float **left, const float *right)
 {
     float *sum = (float *)(uintptr_t)(is_ours(p, *left) ? *left : right);
@@ -86,7 +86,7 @@ static fsdp_status input_node(pass *p, const void *in, const float **out)
     return aclnn_cast(p->s, vector(p, wide), view_1d(in, ACL_BF16, p->run->elems));
 }
 
-/* The inputs, in turn or as a binary counter; *waits: which slots are occupied then. */
+/* Push the inputs, in turn or as a binary counter; *waits: the slots that are in use afterwards. */
 static fsdp_status push_inputs(pass *p, const void *const *in, uint64_t *waits)
 {
     const sum_run *r = p->run;
@@ -114,7 +114,8 @@ static fsdp_status deliver(pass *p, float *to, const float *node)
     return to == node ? FSDP_OK : aclnn_copy(p->s, vector(p, to), vector(p, node));
 }
 
-/* What waits in slots goes to its vectors, or all of it, from the right, to the root. */
+/* Store the nodes in slots to their vectors; or, if there is a root, add them from the right and
+ * store the sum to the root. */
 static fsdp_status finish(pass *p, uint64_t waits)
 {
     const sum_run *r = p->run;
@@ -152,7 +153,7 @@ static fsdp_status run_pass(pass *p, const void *const *in)
     return status;
 }
 
-/* root = the sum of integers; it may be one of the inputs, so the sum is made elsewhere. */
+/* root = the sum of integers, made in scratch memory because root may be one of the inputs. */
 static fsdp_status sum_integers(stream *s, const sum_launch *l)
 {
     const sum_run *r = l->run;

@@ -1,8 +1,9 @@
-/* npu_ops_token.c -- what takes numbers of tokens: the embedding, and the loss. See npu_ops.h.
+/* npu_ops_token.c -- operations on token numbers: the embedding, and the loss. See npu_ops.h.
  *
- * A number outside the vocabulary would make an operator read or write anywhere. So numbers go to
- * the host first, in order of the stream: it checks them, says which one is bad, and what goes back
- * has 0 in its place. That is 4 bytes a token each way, and two host tasks. */
+ * A number outside the vocabulary would make an operator read or write outside its arrays. So
+ * numbers are first copied to the host, in order of the stream. The host checks them, reports the
+ * first bad one, and copies them back with 0 in place of bad ones. This costs 4 bytes per token
+ * each way, and two host tasks. */
 #include "lab6_npu/npu_ops.h"
 #include <string.h>
 
@@ -10,9 +11,9 @@
 
 typedef enum number_kind { TOKENS, TARGETS } number_kind;
 
-/* Numbers on the host, and which one is bad; none: n. */
+/* Numbers on the host, and the first bad one. */
 typedef struct host_numbers {
-    size_t bad;
+    size_t bad; /* its index; n: none is bad */
     int32_t bad_number;
     int32_t numbers[]; /* [n] */
 } host_numbers;
@@ -40,8 +41,7 @@ static fsdp_status check_numbers(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* A task of its own, behind the copy of what was checked: when a task has failed, copies behind it
- * may be skipped. */
+/* A separate task, after the copy of checked numbers: copies after a failed task may be skipped. */
 static fsdp_status report_number(void *args, int n_threads)
 {
     const check_args *a = args;
@@ -54,7 +54,7 @@ static fsdp_status report_number(void *args, int n_threads)
                       (int)a->host->bad_number, a->host->bad, a->vocab - 1);
 }
 
-/* fn(args) in order of s; it touches that memory of the host. */
+/* Run fn(args) in order of s. *touches: the host memory that fn accesses. */
 static fsdp_status host_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                              const mem_access *touches)
 {
@@ -67,7 +67,7 @@ static fsdp_status host_task(stream *s, stream_fn fn, const void *args, size_t a
                                                   .n_accesses = 1});
 }
 
-/* To the host, checked there, and to `checked` on the device. */
+/* Copy numbers to the host, check them, and copy them to `checked` on the device. */
 static fsdp_status numbers_check(stream *s, const int32_t *numbers, const check_args *a,
                                  int32_t *checked)
 {
@@ -79,7 +79,7 @@ static fsdp_status numbers_check(stream *s, const int32_t *numbers, const check_
     return host_task(s, report_number, a, sizeof *a, &touches);
 }
 
-/* *out [a.n]: numbers, checked; device memory, the caller's. numbers: on the device. */
+/* *out [a.n] = the checked numbers [a.n], which are on the device. The caller owns *out. */
 static fsdp_status numbers_get(stream *s, const int32_t *numbers, check_args a, int32_t **out)
 {
     const size_t bytes = a.n * sizeof *numbers;
@@ -105,8 +105,8 @@ static npu_view numbers_view(const int32_t *numbers, size_t n)
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
-/* TOKENS_CHECKED(op) defines npu_op, which passes its arguments to op_issue, an accel_issue_fn,
- * with tokens that are checked. */
+/* TOKENS_CHECKED(op) defines npu_op, which passes its arguments, with checked tokens, to op_issue,
+ * an accel_issue_fn. */
 #define TOKENS_CHECKED(op)                                                                         \
     fsdp_status npu_##op(stream *s, const op##_args *a)                                            \
     {                                                                                              \
@@ -137,7 +137,7 @@ static fsdp_status embedding_issue(stream *s, const void *args)
 
 TOKENS_CHECKED(embedding)
 
-/* d_wte, of rows of fp32. The operator overwrites all of its table. */
+/* Add to d_wte; d_out is fp32. The operator overwrites its table, so it gets a separate one. */
 static fsdp_status token_grads(stream *s, const embedding_backward_args *a, const float *d_out)
 {
     const size_t rows = a->batch * a->seq_len, elems = a->vocab * a->width;
@@ -152,7 +152,7 @@ static fsdp_status token_grads(stream *s, const embedding_backward_args *a, cons
     return status;
 }
 
-/* d_wpe [seq_len,C]: the sum over the batch. */
+/* Add to d_wpe [seq_len,C] the sum over the batch. */
 static fsdp_status position_grads(stream *s, const embedding_backward_args *a, const float *d_out)
 {
     const size_t elems = a->seq_len * a->width;
@@ -186,8 +186,8 @@ TOKENS_CHECKED(embedding_backward)
 
 /* ---- cross_entropy --------------------------------------------------------------------------- */
 
-/* Rows are treated some at a time, so that scratch does not grow with the batch: at most this many
- * logits, or one row. */
+/* Rows are computed in groups, so that scratch memory does not grow with the batch: at most this
+ * many logits, or one row. */
 enum { MOST_LOGITS = 1 << 22 };
 
 /* A call whose targets are checked, and its scratch. */
@@ -196,7 +196,7 @@ typedef struct loss_call {
     float *row_loss;       /* [rows] */
     float *classes, *ones; /* [vocab], [rows]: all 1 */
     float *total;          /* [1] */
-    float *logits, *log_p; /* of some rows; logits NULL: fp32, read where they are */
+    float *logits, *log_p; /* of a group of rows; logits: only for bf16, as fp32 */
 } loss_call;
 
 static size_t rows_at_once(const cross_entropy_args *a)
@@ -206,7 +206,7 @@ static size_t rows_at_once(const cross_entropy_args *a)
     return most == 0 ? 1 : most < a->rows ? most : a->rows;
 }
 
-/* softmax - onehot of n rows. x->log_p is read, and x->logits is free by now. */
+/* d_logits of n rows: softmax - onehot. Reads x->log_p; c->logits may be overwritten by now. */
 static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x, size_t first)
 {
     const cross_entropy_args *a = c->a;
@@ -228,7 +228,7 @@ static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x,
     return status;
 }
 
-/* Losses of rows first ... first + n - 1, and their gradients. */
+/* Compute the losses of rows first ... first + n - 1, and their gradients. */
 static fsdp_status loss_rows(stream *s, const loss_call *c, size_t first, size_t n)
 {
     const cross_entropy_args *a = c->a;
@@ -268,13 +268,13 @@ static fsdp_status loss_issue(stream *s, const void *args)
 /* Losses on the host. */
 typedef struct host_losses {
     double total;
-    float loss[]; /* [rows]; the sum becomes the first */
+    float loss[]; /* [rows]; the sum is stored in loss[0] */
 } host_losses;
 
 typedef struct sum_args {
     host_losses *host;
     size_t rows;
-    bool continues; /* from host->total, not from 0 */
+    bool continues; /* start from host->total instead of 0 */
 } sum_args;
 
 static fsdp_status sum_losses(void *args, int n_threads)
@@ -289,8 +289,8 @@ static fsdp_status sum_losses(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* *a->loss = the sum of row_loss [rows], continued from *a->total if that is given. The sum is made
- * in double on the host, in x, which has room for the rows. */
+/* *a->loss = the sum of row_loss [rows], starting from *a->total if that is given. The host adds in
+ * double; x is host memory for the rows. */
 static fsdp_status loss_sum(stream *s, const cross_entropy_args *a, const float *row_loss,
                             host_losses *x)
 {

@@ -1,10 +1,10 @@
-/* npu_task.c -- work of the host in order of a stream: task 6.3.
+/* npu_task.c -- host work in stream order: task 6.3.
  *
  *   npu_task_put -> aclrtLaunchCallback ... the stream's reporter: run_task -> npu_tasks_end
  *
  * ACL runs the callbacks of a stream in the thread that is subscribed to it, while that thread is
- * in aclrtProcessReport. Without such a thread a stream stands at its first callback for ever. Each
- * stream has a reporter of its own, for a task may sleep until other ranks have come to theirs.
+ * in aclrtProcessReport. Without such a thread, the stream waits at its first callback forever.
+ * Each stream has its own reporter, because a task may block until other ranks reach theirs.
  *
  * [CANN aclrtSubscribeReport, aclrtProcessReport, aclrtLaunchCallback] */
 #include <stdlib.h>
@@ -16,11 +16,11 @@
 typedef struct npu_reporter {
     const npu_own *own;
     pthread_t thread;
-    pthread_mutex_t subscribed; /* held until it is */
+    pthread_mutex_t subscribed; /* held until the thread is subscribed */
     atomic_bool stopping;
 } npu_reporter;
 
-/* For so long the end of a stream may have to wait. */
+/* The end of a stream may have to wait this long for its reporter. */
 enum { REPORT_TIMEOUT_MS = 20 };
 
 static void *reporter_main(void *arg)
@@ -42,7 +42,7 @@ static uint64_t thread_id(const npu_reporter *r)
     return (uint64_t)r->thread;
 }
 
-/* The reporter of s, which is started with its first task. */
+/* Start the reporter of s if this is the first task of s. */
 static fsdp_status reporter_need(accel_stream *s)
 {
     if (s->tasks != NULL)
@@ -64,8 +64,8 @@ static fsdp_status reporter_need(accel_stream *s)
     return accel_stream_check(s, code, "aclrtSubscribeReport");
 }
 
-/* Where the device has failed, tasks may still sleep, or a collective stand for ever whose peer is
- * gone. */
+/* Wait about a second for the work on s; returns whether it is done. If the device has failed, a
+ * task may still sleep, or a collective may wait forever for a dead peer. */
 static bool is_over_soon(const accel_stream *s)
 {
     enum { LOOKS = 10000, BETWEEN_US = 100 };
@@ -99,7 +99,7 @@ static void run_task(void *task)
     accel_task_run(task, ACL_SUCCESS);
 }
 
-/* The stream stands until run_task has returned. */
+/* The stream waits until run_task has returned. */
 static int task_launch(accel_stream *s, accel_task *t)
 {
     /* SOLUTION BEGIN 6.3 */
@@ -115,6 +115,6 @@ fsdp_status npu_task_put(accel_stream *s, accel_task *t)
     if (status == FSDP_OK)
         status = accel_stream_check(s, task_launch(s, t), "host task");
     if (status != FSDP_OK)
-        accel_task_run(t, -1); /* which no callback will do */
+        accel_task_run(t, -1); /* no callback will free t */
     return status;
 }

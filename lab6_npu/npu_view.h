@@ -1,13 +1,13 @@
-/* npu_view.h -- where an array stands and how, for the operators of aclnn_call.h. C and C++.
+/* npu_view.h -- the address, type, shape and strides of an array, for aclnn_call.h. C and C++.
  *
  *     const npu_view w = view_2d(a->w, ACL_FLOAT, rows, cols);
  *     TRY(aclnn_mm(s, out, x, view_transposed(w)));        out = x w^T
  *
  * Each call runs both phases of one operator: aclnnXxxGetWorkspaceSize, then aclnnXxx on ACL's
- * stream, accel_queue_of(s). The tensors (aclTensor) that describe views live during the call only.
- * The workspace comes from device_alloc(s, MEM_OTHER, bytes, label, &workspace) and goes back by
- * device_free(s, workspace) after the second phase was issued: s has both in order. One of 0 bytes
- * is NULL, and takes no memory. */
+ * stream, accel_queue_of(s). The tensors (aclTensor) that describe views live only during the call.
+ * The workspace is allocated by device_alloc(s, MEM_OTHER, bytes, label, &workspace) and freed by
+ * device_free(s, workspace) after the second phase was issued; both are in order of s. A workspace
+ * of 0 bytes is NULL and takes no memory. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -18,9 +18,9 @@ EXTERN_C_BEGIN
 
 enum { NPU_MOST_DIMS = 4 };
 
-/* Element (i,j,...) stands at ptr + (i * stride[0] + j * stride[1] + ...) elements. */
+/* Element (i,j,...) is at ptr + (i * stride[0] + j * stride[1] + ...) elements. */
 typedef struct npu_view {
-    const void *ptr; /* written to where it is an output */
+    const void *ptr; /* written if the view is an output */
     aclDataType type;
     int n_dims;
     int64_t dim[NPU_MOST_DIMS], stride[NPU_MOST_DIMS];
@@ -48,7 +48,7 @@ static inline npu_view view_f32(const void *ptr, size_t elems)
 {
     return view_1d(ptr, ACL_FLOAT, elems);
 }
-/* view_transposed -- the same matrix, read by columns: nothing moves. */
+/* view_transposed -- the transposed matrix, by exchanging strides; nothing is moved. */
 static inline npu_view view_transposed(npu_view v)
 {
     npu_view t = v;

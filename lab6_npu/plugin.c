@@ -1,4 +1,4 @@
-/* plugin.c -- what the program that opens this shared object gets to see. */
+/* plugin.c -- the symbol of this shared object that the program looks up. */
 #include "common/ops/backend.h"
 #include "lab6_npu/npu_impl.h"
 
