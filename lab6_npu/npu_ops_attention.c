@@ -7,7 +7,7 @@
 
 enum { COPIES = 8 }; /* of each row's maximum and sum, as the operator requires */
 
-/* Rows of `cols` elements, all heads, `stride` apart. */
+/* Rows of `cols` elements (all heads), with `stride` elements from one row to the next. */
 static npu_view heads_view(const attention_shape *x, const void *ptr, size_t cols, size_t stride)
 {
     npu_view v = view_3d(ptr, npu_type(x->type), x->batch, x->seq_len, cols);
@@ -26,7 +26,7 @@ static npu_view stats_view(const attention_shape *x, const float *ptr)
                       {H * T * COPIES, T * COPIES, COPIES, 1}};
 }
 
-/* One of the copies, as a vector. */
+/* One of the COPIES of a statistic, as a vector. */
 static npu_view stats_column(const attention_shape *x, const float *ptr)
 {
     npu_view v = view_f32(ptr, x->batch * x->n_head * x->seq_len);

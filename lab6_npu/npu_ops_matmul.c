@@ -42,7 +42,7 @@ static fsdp_status multiply_wide(stream *s, const matmul_args *a, float *out)
     return status;
 }
 
-/* products [m,n] += part [rows,n], repeated. */
+/* products [m,n] += part [rows,n], which is repeated (broadcast) if rows is 1. */
 static fsdp_status add_part(stream *s, const matmul_args *a, float *products, const void *part,
                             size_t rows)
 {

@@ -81,7 +81,7 @@ static fsdp_status angles_make(stream *s, const rope_args *a, const rope_scratch
 
 /* ---- rope ------------------------------------------------------------------------------------ */
 
-/* Heads [B,T,H,D] of rows with a stride. */
+/* Heads [B,T,H,D], with `stride` elements from one row to the next. */
 static npu_view heads_view(const void *ptr, aclDataType type, const rope_args *a, size_t stride)
 {
     const int64_t T = (int64_t)a->seq_len, D = (int64_t)a->head_dim, row = (int64_t)stride;

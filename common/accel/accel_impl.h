@@ -147,7 +147,7 @@ struct accel_task {
     accel_stream *stream;
     stream_fn fn;
     uint32_t number;
-    accel_reach reach; /* what it depends on */
+    accel_reach reach; /* the earlier tasks that it depends on */
     max_align_t args[];
 };
 

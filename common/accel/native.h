@@ -33,7 +33,7 @@ typedef struct native_call {
 typedef fsdp_status (*native_issue_fn)(void *handle, const native_call *c, void *queue);
 
 typedef struct native_api {
-    const char *name, *library;                     /* "nccl", and what people call it */
+    const char *name, *library;                     /* "nccl", and for messages "NCCL" */
     const char *start_name, *split_name, *end_name; /* the library's calls, for messages */
     size_t id_bytes;
 

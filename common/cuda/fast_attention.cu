@@ -140,7 +140,7 @@ static __device__ __forceinline__ void attend(const attention_call *call, int he
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* A kernel for heads of up to `head` elements, and what launches it. Its tiles fit TILE_BYTES. */
+/* A kernel for heads of up to `head` elements, and its launch. Its tiles fit TILE_BYTES. */
 #define FORWARD(name, head, warps, keys, type)                                                     \
     __global__ void __launch_bounds__(WARP_LANES *warps) attention_##name(attention_call call)     \
     {                                                                                              \

@@ -78,7 +78,7 @@ OPERATION(fast, rmsnorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), B
 
 static const size_t MAX_BANDS = 64, MIN_BAND_ROWS = 32;
 
-/* Sums of columns, of.d_bias and of.d_gain; one of them may be NULL. */
+/* Column sums of.d_bias and of.d_gain; one of them may be NULL. */
 typedef struct column_sums {
     layernorm_backward_args of;
     float *scratch; /* [n_bands][1 or 2][cols] */

@@ -3,8 +3,8 @@
  *
  * The elements of a lane, with g = lane / 4 and t = lane % 4; a register holds two neighbours of
  * bf16, the first in its low half:
- *     a[0], a[1]  rows g, g + 8, columns 2t, 2t + 1      a[2], a[3]  the same, columns 8 further
- *     b[0], b[1]  rows 2t, 2t + 1, column g              ... and 8 rows below
+ *     a[0], a[1]  rows g, g + 8, columns 2t, 2t + 1      a[2], a[3]  the same, columns + 8
+ *     b[0]        rows 2t, 2t + 1, column g              b[1]        the same, rows + 8
  *     c[0 ... 3]  rows g, g, g + 8, g + 8, columns 2t, 2t + 1, 2t, 2t + 1
  * [PTX ISA, "Matrix Fragments for mma.m16n8k16"] */
 #pragma once

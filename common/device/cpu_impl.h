@@ -24,7 +24,7 @@ struct cpu_task {
 
 /* The functions by which the scheduler looks into a stream's queue. */
 typedef struct cpu_queue_view {
-    bool (*is_ready)(cpu_stream *s);       /* could its first task run now? */
+    bool (*is_ready)(cpu_stream *s);       /* whether its first task can run now */
     uint64_t (*first_call)(cpu_stream *s); /* number of the first queued call, or CPU_NO_CALL */
 } cpu_queue_view;
 

@@ -51,7 +51,7 @@ typedef struct pending_free {
     cpu_block *block;
 } pending_free;
 
-/* Links, state and frees_queued are guarded by the pool's lock. */
+/* The pool's lock guards links, state and frees_queued. */
 struct cpu_block {
     pending_free own_node;           /* enough for one queued free at a time */
     pending_free *free_node;         /* for the next device_free, so that it cannot fail */
@@ -349,7 +349,7 @@ static void write_tail(cpu_block *b)
     payload_close(b, before);
 }
 
-/* The payload is open. */
+/* Assert that the tail is intact. The payload must be open. */
 static void check_tail(cpu_block *b)
 {
     if (!has_tail(b))

@@ -1,4 +1,4 @@
-/* device.h -- the first seam: memory, streams and events of one device, for cpu, cuda and npu.
+/* device.h -- memory, streams and events of one device: the interface to cpu, cuda and npu.
  *
  *   device_open -> stream_create -> device_alloc ... launches, copies, events ... device_free
  *   -> stream_free -> device_close

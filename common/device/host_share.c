@@ -40,7 +40,7 @@ void *host_share_get(size_t bytes, uint64_t *offset)
     pthread_mutex_unlock(&end_lock);
     if (ptr == MAP_FAILED)
         return NULL;
-    madvise(ptr, bytes, MADV_HUGEPAGE); /* only where the system has huge pages for shared memory */
+    madvise(ptr, bytes, MADV_HUGEPAGE); /* no effect without huge pages for shared memory */
     *offset = begin;
     return ptr;
 }

@@ -1,8 +1,8 @@
 /* order_check.h -- finds accesses of two streams to the same memory that no event orders.
  *
- *   order_check_create [-> order_check_tell] -> device_set_watch(d, order_check_watch(c)) -> work
- * on any streams
- *   -> order_check_status -> device_set_watch(d, NULL) -> order_check_free
+ *   order_check_create [-> order_check_tell] -> device_set_watch(d, order_check_watch(c))
+ *   -> work on any streams -> order_check_status
+ *   -> device_set_watch(d, NULL) -> order_check_free
  *
  * The checker follows the issued work and computes by vector clocks what happens before what. Only
  * these edges count:
