@@ -100,7 +100,7 @@ static fsdp_status status_of(aclnnStatus code, const char *name)
                                  : "look up the code under \"aclnn return codes\" in CANN's API "
                                    "reference",
                       "%s: %s (%d): %s", name, code_name(code), (int)code,
-                      words != NULL ? words : "CANN has no more to say");
+                      words != NULL ? words : "no message from CANN");
 }
 
 /* ---- descriptions: they live until the call is over ------------------------------------------ */

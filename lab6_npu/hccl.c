@@ -58,7 +58,7 @@ static fsdp_status hccl_status(int result, const char *what)
     const char *more = aclGetRecentErrMsg();
     return fsdp_error(FSDP_ECOMM, hint_for(result), "HCCL: %s: %s (%s)", what,
                       hccl_call_error_string(result),
-                      more != NULL && *more != '\0' ? more : "no more is known");
+                      more != NULL && *more != '\0' ? more : "no message from ACL");
 }
 
 /* ---- before the first communicator ----------------------------------------------------------- */

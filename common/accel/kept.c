@@ -167,7 +167,7 @@ void accel_kept_used(accel_stream *s, accel_kept *p)
     if (code == 0)
         code = api->event_record(p->used, s->queue);
     p->by = s;
-    (void)accel_stream_check(s, code, "memory that is kept");
+    (void)accel_stream_check(s, code, "event of a memory block");
 }
 
 /* Without an event, nobody can tell when the block's last use is over; the block is leaked. */

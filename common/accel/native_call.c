@@ -169,7 +169,7 @@ static fsdp_status work_put(native_job *j, const native_work *w)
     TRY(record(j, f->begin, q, "event before a call"));
     if (r.c.parts != NULL || r.c.elems > 0) /* otherwise nothing moves and buffers may be NULL */
         TRY(native_ask(j, &r, &w->call->desc));
-    TRY(record(j, f->end, q, "event behind a call"));
+    TRY(record(j, f->end, q, "event after a call"));
     j->latest_queue = q;
     return j->chains ? record(j, j->behind_latest, q, "order of calls") : FSDP_OK;
 }

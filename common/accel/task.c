@@ -52,5 +52,5 @@ fsdp_status accel_thread_start(void *(*main)(void *), void *arg, const char *nam
     if (device_thread_start(out, main, arg, name) == 0)
         return FSDP_OK;
     return fsdp_error(FSDP_ENOMEM, "raise the limit on threads (ulimit -u)",
-                      "'%s': no thread of the host", name);
+                      "'%s': cannot start a host thread", name);
 }

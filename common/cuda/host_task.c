@@ -57,9 +57,7 @@ static fsdp_status call_find(int call, value_fn *out)
 #endif
     if (error != cudaSuccess || fn == NULL)
         return fsdp_error(FSDP_EDEVICE, "install a newer driver of NVIDIA",
-                          "the driver has no %s, which work of the host between that of a GPU "
-                          "needs",
-                          name);
+                          "the driver has no %s, which host tasks on a GPU's stream need", name);
     memcpy(out, &fn, sizeof *out);
     atomic_store(&found[call], *out);
     return FSDP_OK;

@@ -219,7 +219,7 @@ static cpu_player *pick(cpu_schedule *x, bool with_host)
 static void give(cpu_schedule *x, bool with_host)
 {
     x->turn = pick(x, with_host);
-    FSDP_ASSERT(x->turn && "the host waits for what no stream will ever do");
+    FSDP_ASSERT(x->turn && "the host waits for something that no stream will do");
     pthread_cond_signal(&x->turn->has_turn);
 }
 

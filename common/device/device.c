@@ -475,8 +475,7 @@ static fsdp_status make_and_upload(stream *s, const device_made *what, void *dst
 {
     void *host = malloc(bytes + 1);
     if (host == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no memory of the host for %zu bytes", what->name,
-                          bytes);
+        return fsdp_error(FSDP_ENOMEM, "", "%s: no host memory for %zu bytes", what->name, bytes);
     fsdp_status status = what->make(what->args, host);
     if (status == FSDP_OK)
         status = device_upload(s, dst, host, bytes);

@@ -191,13 +191,13 @@ static fsdp_status dry_alloc(stream *s, const mem_request *want, void **out)
         return device_alloc_failed(l, want);
     dry_block *b = revive(d, s, want);
     if (b == NULL && (b = calloc(1, sizeof *b)) == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
+        return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no host memory");
     uintptr_t *next = l == d->base.ledger ? &d->next : &d->next_on_host;
     *b = (dry_block){.at = *next, .is = *want, .ledger = l, .by = s};
     *next += (want->bytes / ADDRESS_ALIGN + 1) * ADDRESS_ALIGN;
     if (tsearch(b, &d->live, compare_blocks) == NULL) {
         free(b);
-        return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory of the host");
+        return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no host memory");
     }
     ledger_add(l, want->category, want->bytes);
     *out = (void *)b->at;
