@@ -1,7 +1,7 @@
-/* ckpt_io.c -- provided: ckpt_save and ckpt_load, on top of task 4.5's pack and unpack.
+/* ckpt_io.c -- provided: ckpt_save and ckpt_load, which call ckpt_pack and ckpt_unpack of task 4.5.
  *
- * Values travel through host memory, one unit and one array at a time when saving, and one piece at
- * a time when loading. A rank needs no more memory than that. */
+ * Values pass through host memory, one array of one unit at a time when saving, and one piece at a
+ * time when loading, so a rank needs little extra memory. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
@@ -22,8 +22,8 @@ typedef struct ckpt_work {
     float *shard;       /* [the longest shard_elems] */
     float *values;      /* [the longest shard_elems], of packed pieces */
     ckpt_piece *packed; /* [slots of all units] */
-    ckpt_piece *pieces; /* [slots of all units] of this rank's slices, unit after unit */
-    int *unit_begin;    /* [n_units + 1] of pieces */
+    ckpt_piece *pieces; /* [slots of all units] the pieces of this rank's slices, unit by unit */
+    int *unit_begin;    /* [n_units + 1] where each unit's pieces begin in `pieces` */
 } ckpt_work;
 
 static void work_free(ckpt_work *w)
@@ -37,7 +37,7 @@ static void work_free(ckpt_work *w)
 
 static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
 {
-    const size_t slots = (size_t)f->run.m->n_params; /* at most: each parameter has one slot */
+    const size_t slots = (size_t)f->run.m->n_params; /* enough: a parameter has at most one slot */
     *w = (ckpt_work){.shard = malloc(fsdp_most_shard_elems(f) * sizeof *w->shard),
                      .values = malloc(fsdp_most_shard_elems(f) * sizeof *w->values),
                      .packed = calloc(slots, sizeof *w->packed),
@@ -50,7 +50,7 @@ static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
-/* What the file will hold: the pieces of this rank's world slices. */
+/* List the pieces that this rank's file will hold: the pieces of its world slices. */
 static fsdp_status list_pieces(const fsdp *f, ckpt_work *w)
 {
     const mesh_shape *shape = &f->mesh.shape;
@@ -150,7 +150,7 @@ typedef struct unit_load {
     size_t n_elems;
 } unit_load;
 
-/* Of the entry's elements, only [begin, end) lie in the shard: the others are not read. */
+/* Read elements [begin, end) of the entry, the part that lies in the shard, and unpack them. */
 static fsdp_status unpack_entry(const ckpt_source *from, const ckpt_entry *e, size_t begin,
                                 size_t end, unit_load *to)
 {
@@ -166,7 +166,7 @@ static fsdp_status unpack_entry(const ckpt_source *from, const ckpt_entry *e, si
     return status;
 }
 
-/* Whatever pieces the file has of what lies in this rank's shard. */
+/* Unpack every part of the checkpoint's pieces that lies in this rank's shard. */
 static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, int n_mine,
                                unit_load *to)
 {
@@ -181,7 +181,7 @@ static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, 
                 TRY(unpack_entry(from, &e[k], first > begin ? first : begin, min_size(last, end),
                                  to));
         }
-        want += n > 0 ? mine[i].elems : 0; /* 0: it was frozen, its moments stay zero */
+        want += n > 0 ? mine[i].elems : 0; /* 0: it was frozen; its states stay zero */
     }
     if (to->n_elems != want)
         return fsdp_error(FSDP_EINVAL, "see ckpt_unpack",
@@ -190,7 +190,7 @@ static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, 
     return FSDP_OK;
 }
 
-/* host [shard_elems]; padding is zero. */
+/* Load all arrays of unit u. host [shard_elems]: work space. The shard's padding becomes zero. */
 static fsdp_status load_unit(fsdp_optimizer *o, const ckpt_source *from, int u, float *host)
 {
     fsdp *f = o->r->f;

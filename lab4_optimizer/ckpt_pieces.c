@@ -1,4 +1,4 @@
-/* ckpt_pieces.c -- task 4.5: between a shard and pieces that any world size can read. */
+/* ckpt_pieces.c -- task 4.5: convert a shard to pieces that any world size can read, and back. */
 #include <stdlib.h>
 #include <string.h>
 #include "lab4_optimizer/checkpoint.h"
@@ -12,7 +12,7 @@ fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, c
     fsdp_status status = FSDP_OK;
     /* SOLUTION BEGIN 4.5 */
     /* STUB: status = fsdp_todo("4.5"); */
-    /* A file names only parameters, so neither padding nor the number of ranks shows in it. */
+    /* Pieces name parameters only: they show neither padding nor the number of ranks. */
     float *values = out->values;
     for (int i = 0; i < n_mine; i++) {
         out->pieces[i] = (ckpt_piece){.param = layout->slots[mine[i].slot].param,

@@ -10,7 +10,7 @@ struct ckpt_async {
     stream *s;        /* borrowed */
     float *values;    /* [room], from device_alloc_host */
     size_t room;      /* floats */
-    ckpt_pieces list; /* of the checkpoint in flight; pieces are owned */
+    ckpt_pieces list; /* of the checkpoint in flight; list.pieces is owned */
     ckpt_origin of;
     ckpt_id id;
     char dir[PATH_MAX];
@@ -18,7 +18,7 @@ struct ckpt_async {
     pthread_t thread;
     atomic_bool writes;
     ckpt_sum sum;
-    fsdp_error_info failure; /* of this rank */
+    fsdp_error_info failure; /* this rank's */
 };
 
 fsdp_status ckpt_async_open(stream *s, size_t elems, ckpt_async **out)

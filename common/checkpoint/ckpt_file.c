@@ -18,7 +18,7 @@ fsdp_status ckpt_no_memory(void)
     return fsdp_error(FSDP_ENOMEM, "", "checkpoint: no host memory");
 }
 
-/* What the tensors of array k are called. */
+/* The suffix in the names of array k's tensors. */
 static const char *array_name(const optimizer_rule *optimizer, int k)
 {
     return k == 0 ? "p" : optimizer->states[k - 1];
@@ -78,9 +78,9 @@ ckpt_path ckpt_file_path(const char *dir, int file)
     return ckpt_path_of(dir, name);
 }
 
-/* ---- what a file says about itself ----------------------------------------------------------- */
+/* ---- the header's __metadata__ --------------------------------------------------------------- */
 
-/* As __metadata__, an object of strings. The caller deletes it. NULL: no memory. */
+/* id as an object of strings, which the caller deletes. NULL: out of memory. */
 static cJSON *id_json(const ckpt_id *id)
 {
     char text[320];
@@ -262,7 +262,7 @@ fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum, uint64_t *diverged)
                : fsdp_error(FSDP_EIO, CKPT_OTHER_HINT, "checkpoint: read %s: %s", path, why);
 }
 
-/* The parameter called name[0..n); they come in order, so the search begins at `from`. -1: none. */
+/* The parameter named name[0..n), or -1. Tensors come in order, so the search begins at `from`. */
 static int find_param(const model *m, const char *name, size_t n, int from)
 {
     for (int i = 0; i < m->n_params; i++) {
@@ -274,8 +274,8 @@ static int find_param(const model *m, const char *name, size_t n, int from)
     return -1;
 }
 
-/* "name@32.m" of this model, and its tensor's range in the file. The search for the parameter
- * begins at e->piece.param. */
+/* Parse "name@32.m", the name of a tensor of this model, and the tensor's range in the file. The
+ * search for the parameter begins at e->piece.param. */
 static bool parse_tensor(const safetensors *f, const ckpt_id *id, const cJSON *t, const model *m,
                          ckpt_entry *e)
 {

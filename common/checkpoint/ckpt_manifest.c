@@ -10,7 +10,7 @@
 
 enum { MAX_FILES = 99999 };
 
-/* ---- what the run was ------------------------------------------------------------------------ */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *format, ...)
 {
@@ -58,7 +58,8 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
                       first->name, value_of(saved, first->name), first->value);
 }
 
-/* Of what a resuming run is compared with. All else in a manifest is compared with the files. */
+/* A hash of the fields that a resuming run is compared with. The other fields of a manifest are
+ * compared with the files. */
 static uint64_t about_sum(const ckpt_manifest *m)
 {
     uint64_t sum = m->id.shape + (uint64_t)m->id.n_arrays;
@@ -97,7 +98,7 @@ static bool add_rest(cJSON *j, const ckpt_manifest *m)
     return ok;
 }
 
-/* The caller deletes it. NULL: no memory. */
+/* The manifest as JSON, which the caller deletes. NULL: out of memory. */
 static cJSON *manifest_json(const ckpt_manifest *m)
 {
     cJSON *j = cJSON_CreateObject();
@@ -116,7 +117,7 @@ static fsdp_status write_text(const char *path, const char *text)
     atomic_file f;
     TRY(atomic_file_open(&f, path, "pass a --save directory that can be written"));
     fprintf(f.out, "%s\n", text);
-    return atomic_file_commit(&f); /* which hears of failed writes */
+    return atomic_file_commit(&f); /* fails if fprintf failed */
 }
 
 fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m)
@@ -184,7 +185,7 @@ static bool read_about(const cJSON *j, ckpt_manifest *m)
     return read_hex(j, "run_was_xxh3", &sum) && sum == about_sum(m);
 }
 
-/* False with n_files > 0 and no m->files: no memory. */
+/* Returns false with n_files > 0 and m->files == NULL if memory ran out. */
 static bool read_files(const cJSON *j, ckpt_manifest *m)
 {
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(j, "files");

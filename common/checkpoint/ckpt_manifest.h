@@ -1,4 +1,4 @@
-/* ckpt_manifest.h -- DIR/step-N/manifest.json: which files a checkpoint has, and what the run was.
+/* ckpt_manifest.h -- DIR/step-N/manifest.json: the files of a checkpoint, and facts about its run.
  *
  *   write: ckpt_about_add ... -> ckpt_manifest_write
  *   read:  ckpt_manifest_read -> ckpt_about_check -> ckpt_manifest_free */
@@ -7,10 +7,10 @@
 
 enum { CKPT_MAX_FACTS = 24 };
 
-/* Something that a resumed run must have in common with the one that saved. */
+/* A property of a run, such as its seed. A run that resumes must have the same value. */
 typedef struct ckpt_fact {
     char name[24], value[232];
-    bool fixed; /* the checkpoint is of no use to a run that differs; else --resume-change may */
+    bool fixed; /* must be equal; otherwise --resume-change can allow it to differ */
 } ckpt_fact;
 
 typedef struct ckpt_about {
@@ -18,12 +18,13 @@ typedef struct ckpt_about {
     int n;
 } ckpt_about;
 
-/* ckpt_about_add -- append a fact, in words. */
+/* ckpt_about_add -- append a fact; format gives its value. */
 void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* ckpt_about_check -- whether a run that is `now` may go on from one that was `saved`.
- *   change  names of facts that may differ, with commas between; NULL: none
- *   errors  FSDP_EINVAL naming the first fact that differs, and in the hint all that may */
+/* ckpt_about_check -- check that a run with facts `now` may resume a run with facts `saved`.
+ *   change  comma-separated names of facts that may differ; NULL: none
+ *   errors  FSDP_EINVAL naming the first fact that differs, a fixed one if there is any; if none
+ *           is fixed, the hint names all that differ for --resume-change */
 fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, const char *change,
                              const char *dir);
 
@@ -37,7 +38,7 @@ typedef struct ckpt_manifest {
  *   errors  FSDP_EIO, FSDP_ENOMEM */
 fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m);
 /* ckpt_manifest_read -- read dir/manifest.json and check its ranges.
- *   errors  FSDP_EIO; FSDP_EINVAL: damaged, or of another form; FSDP_ENOMEM; m is empty then */
+ *   errors  FSDP_EIO; FSDP_EINVAL: damaged, or another format; FSDP_ENOMEM. m is then empty */
 fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m);
 /* ckpt_manifest_free -- free m; a zeroed struct is accepted. */
 void ckpt_manifest_free(ckpt_manifest *m);

@@ -23,8 +23,8 @@ static fsdp_status check_sum(const ckpt_source *src, int file, uint64_t *diverge
                       path.text, got.bytes, got.xxh3, want.bytes, want.xxh3);
 }
 
-/* Every rank reads its share of the files. *diverged = file and place of the first value there that
- * is not finite; place 0: there is none. */
+/* Every rank checks its share of the files. *diverged = file and offset of the first value in them
+ * that is not finite; offset 0: all are finite. */
 static fsdp_status check_sums(const ckpt_source *src, comm *world, ckpt_entry *diverged)
 {
     for (int i = comm_rank(world); i < src->manifest.id.n_files; i += comm_size(world)) {
@@ -46,8 +46,8 @@ static int by_place(const void *a, const void *b)
     return (x->piece.begin > y->piece.begin) - (x->piece.begin < y->piece.begin);
 }
 
-/* Check that each array has every element of every stored parameter once. If the runs may differ in
- * what is frozen, the states of a parameter may be missing as a whole. */
+/* Check that each array has every element of every stored parameter exactly once. If `change` names
+ * freeze, an optimizer state of a parameter may be missing altogether. */
 static fsdp_status check_whole(const ckpt_source *src, const model *m, const char *change)
 {
     const bool refreezes = change != NULL && options_choice(change, "freeze") >= 0;
@@ -80,7 +80,7 @@ static fsdp_status list_files(ckpt_source *src, const model *m, const char *chan
     return check_whole(src, m, change);
 }
 
-/* Older versions saved checkpoints with values that are not finite. */
+/* Refuse a value that is not finite: older versions of this program saved such checkpoints. */
 static fsdp_status check_values(const ckpt_source *src, const model *m, const ckpt_entry *diverged)
 {
     for (size_t i = 0; i < src->entries.n && diverged->at > 0; i++) {
@@ -110,7 +110,7 @@ static fsdp_status check_shape(const ckpt_source *src, const ckpt_store *now)
                       src->dir, id->n_arrays, n_arrays);
 }
 
-/* Ranks that read different directories would mix two checkpoints. */
+/* Check that all ranks see the same checkpoint: on another host dir may be another directory. */
 static fsdp_status same_everywhere(const ckpt_source *src, comm *world)
 {
     char text[96];
@@ -120,7 +120,7 @@ static fsdp_status same_everywhere(const ckpt_source *src, comm *world)
     return comm_same(world, "the checkpoint", text);
 }
 
-/* *not_whole: this checkpoint is of no use, but an older one may be. */
+/* Open src->dir and check it. *not_whole: this checkpoint is unusable, but an older one may do. */
 static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_source *src,
                             bool *not_whole)
 {
@@ -131,7 +131,7 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
     TRY(same_everywhere(src, now->world));
     TRY(ckpt_about_check(&src->manifest.about, &now->about, change, src->dir));
     TRY(check_shape(src, now));
-    src->manifest.id.optimizer = now->optimizer; /* the same, as about says */
+    src->manifest.id.optimizer = now->optimizer; /* ckpt_about_check has compared its name */
     status = comm_agree(now->world, check_sums(src, now->world, &diverged));
     if (status == FSDP_OK)
         status = comm_agree(now->world, list_files(src, now->m, change));
@@ -145,8 +145,8 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
 
 enum { NO_STEP = -1, DIR_ITSELF = -2 };
 
-/* What is tried after step `after` (INT64_MAX: first), which was not whole: the latest one, then
- * those before it. */
+/* The step to try after step `after` was not whole; INT64_MAX: the first to try. The first is dir
+ * itself if it is a checkpoint, or else the latest step; then come older steps, newest first. */
 static int64_t next_step(const char *dir, int64_t after)
 {
     const bool first = after == INT64_MAX;
@@ -163,7 +163,7 @@ static int64_t next_step(const char *dir, int64_t after)
     return found;
 }
 
-/* src->dir = what rank 0 finds to be tried next; "": nothing. */
+/* src->dir = the checkpoint that rank 0 finds to try next; "": none is left. */
 static fsdp_status choose(comm *world, const char *dir, int64_t *step, ckpt_source *src)
 {
     if (comm_rank(world) == 0)
@@ -232,7 +232,7 @@ const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param,
     if (list != end)
         e = bsearch(&key, list, src->entries.n, sizeof *list, by_place);
     while (e != NULL && e > list && by_place(e - 1, e) == 0)
-        e--; /* a damaged checkpoint may have several */
+        e--; /* a damaged checkpoint may have this piece several times */
     for (*n = 0; e != NULL && e + *n < end; ++*n)
         if (e[*n].array != array || e[*n].piece.param != param)
             break;

@@ -1,40 +1,42 @@
-/* ckpt_source.h -- a checkpoint to resume from, whatever number of ranks saved it.
+/* ckpt_source.h -- a checkpoint to resume from, saved by any number of ranks.
  *
  *   ckpt_source_open -> ckpt_source_find, ckpt_source_read ... -> ckpt_source_close
  *
- * When it is open, every file has been read once and agrees with the manifest, and together they
- * hold every element of every array once: only now may anything be changed. The states of
- * parameters that the saving run did not train are in no file, and start at zero. */
+ * After ckpt_source_open every file has been read once and agrees with the manifest, and together
+ * the files hold every element of every array exactly once. Only then may the caller change its own
+ * state. Parameters that the saving run froze have no optimizer states in the files; such states
+ * start at zero. */
 #pragma once
 #include "common/checkpoint/ckpt_store.h"
 #include "common/model/export.h"
 
 typedef struct ckpt_source {
-    char dir[PATH_MAX]; /* DIR/step-N; "": there is none */
+    char dir[PATH_MAX]; /* DIR/step-N; "": no checkpoint */
     ckpt_manifest manifest;
     ckpt_entries entries; /* by array, parameter and begin */
-import weights;       /* ckpt_source_weights: what is read in place of a checkpoint */
+import weights;       /* of ckpt_source_weights; read instead of a checkpoint */
 } ckpt_source;
 
-/* ckpt_source_open -- find the checkpoint and check it.
- *   now         what the run is: world, m, about and optimizer
- *   dir         as given to --save, or one DIR/step-N in it
- *   automatic   if the latest checkpoint is not whole, or has values that are not finite, take the
- *               one before it, with a note on stderr; without any src->dir is "". Else there must
- *               be one, whole and finite
- *   change      facts of now->about that may differ
- *   collective  all ranks of now->world; all fail or none; each reads 1/W of the bytes
- *   errors      FSDP_ENOMEM; FSDP_EIO, FSDP_EINVAL: a missing or damaged file, another model */
+/* ckpt_source_open -- find a checkpoint and check it.
+ *   now         world, m, about and optimizer of this run
+ *   dir         a --save directory, or one DIR/step-N in it
+ *   automatic   true: if the latest checkpoint is damaged or not finite, print a note and try the
+ *               one before it; if dir has none at all, succeed with src->dir "". false: the latest
+ *               must exist and be whole and finite
+ *   change      comma-separated names of facts in now->about that may differ; NULL: none
+ *   collective  all ranks of now->world; all fail or none; each rank hashes 1/W of the files
+ *   errors      FSDP_ENOMEM; FSDP_EIO, FSDP_EINVAL: a missing or damaged file, another model;
+ *               FSDP_EMISMATCH: ranks see different checkpoints */
 fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automatic,
                              const char *change, ckpt_source *src);
-/* ckpt_source_weights -- present the weights in dir as a checkpoint of array 0 alone, for engines
- * to load. errors: any error of import_open; FSDP_ENOMEM. The caller closes src after errors as
- * well. */
+/* ckpt_source_weights -- open the weights in dir as a checkpoint that has only array 0, so that an
+ * engine can load them. errors: any error of import_open; FSDP_ENOMEM. The caller closes src after
+ * an error too. */
 fsdp_status ckpt_source_weights(const char *dir, const model *m, ckpt_source *src);
-/* ckpt_source_find -- the pieces of a parameter in array 0 (parameter), or k + 1 (state k),
- * ascending; *n = how many. Valid until ckpt_source_close. */
+/* ckpt_source_find -- the pieces of a parameter in one array, in ascending order; *n = their
+ * number. Array 0 has the parameters, array k + 1 their state k. Valid until ckpt_source_close. */
 const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n);
-/* ckpt_source_read -- read elements [begin, begin + elems) of e's parameter, which the piece has.
+/* ckpt_source_read -- read elements [begin, begin + elems) of e's parameter, all in e's piece.
  *   values  [elems], host
  *   errors  FSDP_EIO; any error of import_read */
 fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, uint64_t begin,

@@ -1,4 +1,4 @@
-/* ckpt_store.c -- see ckpt_store.h. Rank 0 does what concerns the directory as a whole. */
+/* ckpt_store.c -- see ckpt_store.h. Rank 0 alone makes, renames and removes directories in DIR. */
 #include "common/checkpoint/ckpt_store.h"
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@ static fsdp_status failed(const char *what, const char *path)
 
 /* ---- what is in DIR -------------------------------------------------------------------------- */
 
-/* The N of "step-N", written as this program writes it; else -1. */
+/* The N of "step-N"; -1 for any other name, "step-07" included. */
 static int64_t step_of(const char *name)
 {
     char again[32];
@@ -46,7 +46,7 @@ fsdp_status ckpt_steps(const char *dir, int64_t **steps, int *n)
     struct dirent **list;
     *steps = NULL;
     *n = 0;
-    int n_found = scandir(dir, &list, is_step, versionsort); /* the oldest first */
+    int n_found = scandir(dir, &list, is_step, versionsort); /* oldest first */
     if (n_found < 0)
         return errno == ENOENT ? FSDP_OK : failed("list", dir);
     *steps = calloc((size_t)n_found + 1, sizeof **steps);
@@ -110,7 +110,7 @@ static bool is_ours(const char *name)
     return false;
 }
 
-/* Removes a directory with files of a checkpoint and nothing else; a link is left alone. */
+/* Removes a directory, if it holds only files of a checkpoint. A symbolic link is left alone. */
 static void remove_dir(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -131,7 +131,7 @@ static void remove_dir(const char *path)
         rmdir(path);
 }
 
-/* The id in "step-20.RUN.X.tmp", what a save is written to; false for any other name. */
+/* Gets the run's id from "step-20.RUN.X.tmp", where a save is written; false for any other name. */
 static bool tmp_run(const char *name, char run[CKPT_RUN_BYTES])
 {
     int end = 0;
@@ -139,8 +139,8 @@ static bool tmp_run(const char *name, char run[CKPT_RUN_BYTES])
            end > 0 && name[end] == '\0' && strlen(run) == CKPT_RUN_BYTES - 1;
 }
 
-/* Removes what saves of this run have left, and what remove_older has renamed. s->run "": what
- * saves of any run have left. */
+/* Removes the leftovers of this run's killed saves, and the checkpoints that remove_older renamed.
+ * If s->run is "", removes those of every run. */
 static void remove_left(const ckpt_store *s)
 {
     DIR *d = opendir(s->dir);
@@ -159,8 +159,8 @@ static void *remove_main(void *arg)
     return NULL;
 }
 
-/* remove_left, with s->async on a thread of its own, because unlinking large files takes long. The
- * thread reads only s->dir and s->run. */
+/* Runs remove_left, with s->async in a thread of its own, because unlinking large files takes long.
+ * The thread reads only s->dir and s->run. */
 static void begin_remove_left(ckpt_store *s)
 {
     s->is_removing = s->async && pthread_create(&s->remover, NULL, remove_main, s) == 0;
@@ -175,7 +175,7 @@ static void wait_remove_left(ckpt_store *s)
     s->is_removing = false;
 }
 
-/* Whether DIR/step-N was saved by this run under that name; its manifest may be damaged. */
+/* Whether this run saved DIR/step-N as that step; its manifest may be damaged. */
 static bool is_own(const ckpt_store *s, const char *path, int64_t step)
 {
     ckpt_manifest m;
@@ -193,9 +193,10 @@ static fsdp_status tmp_name(const ckpt_store *s, int64_t step, char out[PATH_MAX
     return atomic_tmp_name(ckpt_path_of(s->dir, name).text, out);
 }
 
-/* Removes this run's checkpoints before `step` but for the newest keep - 1. Those that the run had
- * beyond the one it went back to are none of them: they go when it has passed them. A name goes
- * first, so that what is half removed looks like no checkpoint. */
+/* Renames this run's checkpoints before `step`, except the newest keep - 1, so that remove_left
+ * removes them; under its own name a half-removed checkpoint would look like a whole one. After the
+ * run was resumed at s->newest, its checkpoints between s->newest and `step` are of the abandoned
+ * steps: they are not kept, whatever `keep` says. */
 static void remove_older(ckpt_store *s, int64_t step)
 {
     int64_t *steps, kept = 1;
@@ -216,8 +217,8 @@ static void remove_older(ckpt_store *s, int64_t step)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Anybody who can read the file can lock it. A file system without locks leaves it to the
- * user. */
+/* Locks DIR/lock, after at most 10 s. The file's mode is 0600, because any user who can open the
+ * file could lock it. If the file system has no locks, the run goes on with a note. */
 static fsdp_status take_lock(ckpt_store *s)
 {
     const ckpt_path path = ckpt_path_of(s->dir, "lock");
@@ -225,7 +226,7 @@ static fsdp_status take_lock(ckpt_store *s)
     int fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return failed("lock", path.text);
-    (void)!fchmod(fd, 0600); /* of an older program's file; fails for another owner's */
+    (void)!fchmod(fd, 0600); /* older versions created it 0666; fails if another user owns it */
     s->lock = fd;
     int refused = atomic_lock(fd);
     for (int i = 0; i < LOCK_TRIES && refused == EAGAIN; i++) {
@@ -255,7 +256,7 @@ static fsdp_status open_here(ckpt_store *s)
     const ckpt_path latest = ckpt_path_of(s->dir, "latest");
     struct stat st;
     TRY(ckpt_refuse_old_form(s->dir));
-    /* --resume would find it again and again */
+    /* --resume DIR would always find DIR itself, and never what is saved below it. */
     if (lstat(ckpt_path_of(s->dir, "manifest.json").text, &st) == 0)
         return fsdp_error(FSDP_EINVAL, "pass the directory that it is in",
                           "--save %s: is itself a checkpoint", s->dir);
@@ -293,7 +294,8 @@ static fsdp_status check_runs(const ckpt_store *s, int *n)
     return status;
 }
 
-/* Where nothing was ever published, what killed saves have left is nobody's. */
+/* Set s->run, after checking that DIR has no checkpoint of another run. If DIR has no checkpoint at
+ * all, the leftovers of killed saves belong to no run, and a new run removes them. */
 static fsdp_status settle_run(ckpt_store *s, const char *run)
 {
     int n;
@@ -307,7 +309,8 @@ static fsdp_status settle_run(ckpt_store *s, const char *run)
     return *s->run ? FSDP_OK : failed("draw an id for", s->dir);
 }
 
-/* DIR may have been removed and made again, or moved away: what has its name now is locked too. */
+/* DIR may have been removed and created again, or moved away, since it was locked. If so, lock what
+ * has that name now. */
 static fsdp_status keep_lock(ckpt_store *s)
 {
     struct stat mine, there;
@@ -315,12 +318,12 @@ static fsdp_status keep_lock(ckpt_store *s)
         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
         return FSDP_OK;
     close(s->lock);
-    s->lock = 0; /* if DIR is gone there is none */
+    s->lock = 0; /* take_lock fails if DIR is gone */
     return take_lock(s);
 }
 
-/* Rank 0 makes s->tmp, and all ranks learn its name. remove_left would remove s->tmp too, so it has
- * to end first. */
+/* Rank 0 creates s->tmp, and all ranks learn its name. A remove_left in progress would remove
+ * s->tmp too, so rank 0 first waits for it. */
 static fsdp_status make_tmp(ckpt_store *s, int64_t step)
 {
     char name[TMP_NAME_BYTES] = "";
@@ -340,7 +343,8 @@ static fsdp_status make_tmp(ckpt_store *s, int64_t step)
     return FSDP_OK;
 }
 
-/* What a rank does when it saves. On another host DIR may be another directory. */
+/* Create this rank's file, as a save does, and remove it. On another host DIR may be another
+ * directory. */
 static fsdp_status try_file(const ckpt_store *s)
 {
     const ckpt_path path = ckpt_file_path(s->tmp, comm_rank(s->world));
@@ -357,7 +361,7 @@ static fsdp_status try_file(const ckpt_store *s)
     return status;
 }
 
-/* What a save does: all ranks write to a directory of rank 0, which gets another name. */
+/* Rehearse a save: rank 0 creates a directory, all ranks write to it, and rank 0 renames it. */
 static fsdp_status try_out(ckpt_store *s)
 {
     char to[PATH_MAX];
@@ -384,9 +388,9 @@ fsdp_status ckpt_store_claim(ckpt_store *s, const char *run)
 
 void ckpt_store_close(ckpt_store *s)
 {
-    wait_remove_left(s); /* the next holder of the lock may go on with this run */
+    wait_remove_left(s); /* the next holder of the lock may resume this run */
     if (s->lock > 0) {
-        if (atomic_lock(s->lock) == 0) /* else the name in it is another one's */
+        if (atomic_lock(s->lock) == 0) /* else the file names another holder */
             (void)!ftruncate(s->lock, 0);
         close(s->lock);
     }
@@ -420,7 +424,7 @@ fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces 
     return status;
 }
 
-/* Rank 0 sees all that it is about to publish. */
+/* Check that rank 0 sees the files of all ranks in full before it publishes them. */
 static fsdp_status check_files(const ckpt_store *s, const ckpt_sum *sums)
 {
     for (int i = 0; i < comm_size(s->world); i++) {
@@ -435,8 +439,9 @@ static fsdp_status check_files(const ckpt_store *s, const ckpt_sum *sums)
     return FSDP_OK;
 }
 
-/* Gives the checkpoint its name. What has that name goes out of the way first: this run's, saved
- * before it went back to an older one, or something else, which stays. */
+/* Rename s->tmp to DIR/step-N, and replace `latest`. Anything of that name is renamed first. If it
+ * is a checkpoint of this run, from before the run was resumed at an older step, it is removed
+ * later; anything else stays under its new name. */
 static fsdp_status publish(ckpt_store *s, int64_t step)
 {
     const ckpt_path path = ckpt_step_path(s->dir, step);
@@ -467,11 +472,11 @@ static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
 {
     ckpt_manifest m = {.id = id_of(s, step), .about = s->about, .files = sums};
     TRY(check_files(s, sums));
-    TRY(ckpt_manifest_write(s->tmp, &m)); /* the last file: its commit syncs the names of all */
+    TRY(ckpt_manifest_write(s->tmp, &m)); /* the last file: its commit syncs the directory */
     return publish(s, step);
 }
 
-/* This rank's file is written, or has failed. */
+/* Finish a save after this rank has written its file, or has failed to (mine). */
 static fsdp_status end_all(ckpt_store *s, int64_t next_step, ckpt_sum sum, fsdp_status mine)
 {
     void *sums = NULL;
