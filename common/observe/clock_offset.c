@@ -7,14 +7,15 @@
 
 enum { ROUNDS = 32 };
 
-/* When a rank entered a barrier and when it was through, by its own clock. */
+/* When a rank entered a barrier and when it left the barrier, by its own clock. */
 typedef struct clock_barrier {
     double enter_s, exit_s;
 } clock_barrier;
 
-/* A gather is a barrier: it ends nowhere before all ranks have begun it. Each brings the times of
- * the one before. Neither this rank nor rank 0 was through before the other had entered:
- *   enters at 5.0, exits at 5.3; rank 0: 2.1 and 2.2 -> from 2.1-5.3 = -3.2 to 2.2-5.0 = -2.8 */
+/* A gather is a barrier: no rank leaves it before all ranks have entered. Each gather carries the
+ * times of the gather before it. Since neither this rank nor rank 0 left before the other entered,
+ * the offset lies between rank 0's enter - this rank's exit and rank 0's exit - this rank's enter:
+ *   this rank 5.0 to 5.3, rank 0 2.1 to 2.2 -> from 2.1-5.3 = -3.2 to 2.2-5.0 = -2.8 */
 fsdp_status clock_offset_measure(comm *c, double *offset_s, double *bound_s)
 {
     double least_s = -DBL_MAX, most_s = DBL_MAX;

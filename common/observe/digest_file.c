@@ -11,7 +11,7 @@ enum { HASH_DIGITS = 16, LINE_BYTES = 1024 };
 
 typedef enum column { STEP, MICRO, UNIT, KIND, NAME, HASH, ELEMENT, VALUE, N_COLUMNS } column;
 
-/* A file, and the row that was read last. */
+/* A file, and the row read last. */
 typedef struct reader {
     FILE *in;
     const char *name;
@@ -72,7 +72,7 @@ static fsdp_status read_row(reader *f)
     return has_hash && !*end && f->step >= before ? FSDP_OK : damaged(f);
 }
 
-/* Read up to the next row that is compared. */
+/* Read on to the next row to compare. */
 static fsdp_status next_row(reader *f)
 {
     do {
@@ -83,7 +83,7 @@ static fsdp_status next_row(reader *f)
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-/* Handle a fact in which the runs differ: refuse to compare them, or print a note. */
+/* The runs differ in the fact read last: refuse to compare them, or print a note. */
 static fsdp_status note_fact(pair *p, char *const value[2])
 {
     const char *name = p->f[0].line + 2;
@@ -167,7 +167,7 @@ static fsdp_status compare_row(pair *p)
     return FSDP_OK;
 }
 
-/* Whether the row is an element's, and the other file has no elements of that array. */
+/* Whether f's row is of an element, while the other file has no elements of that array. */
 static bool is_extra(const reader *f, const reader *other)
 {
     return f->step == other->step && *f->field[ELEMENT] && !*other->field[ELEMENT];

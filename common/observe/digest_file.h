@@ -1,4 +1,5 @@
-/* digest_file.h -- what the file of --digests holds, and the first place where two files differ.
+/* digest_file.h -- the format of the file that --digests writes, and a search for the first place
+ * where two such files differ.
  *
  * A file is text: DIGEST_TITLE, lines "# name: value" about the run, DIGEST_COLUMNS, the rows, and
  * a last line "# end: N rows". A row holds the sum (mod 2^64) of the hashes of an array's elements
@@ -33,7 +34,7 @@
  *   differ     undefined after an error
  *   out        gets a line for each fact in which the runs differ, and the line "first difference:
  *              ..." or "identical digests: ..."
- *   errors     FSDP_EINVAL: a file is not of --digests, or is damaged or cut; the runs have
- *              different models or sequences, or no step in common; one has --reduction fast, so
- *              bits may differ */
+ *   errors     FSDP_EINVAL: a file was not written by --digests, or is damaged or cut; the runs
+ *              have different models or sequences, or no step in common; one has --reduction fast,
+ *              so bits may differ */
 fsdp_status digest_bisect(FILE *const in[2], const char *const names[2], FILE *out, bool *differ);

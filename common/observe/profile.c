@@ -1,7 +1,7 @@
 /* profile.c -- the counters of a profile; see profile.h. profile_print.c prints them.
  *
- * One mutex guards all rows. A row is found by going through them: there are some thirty of
- * operations, which come first, and an operation takes longer than that. */
+ * One mutex guards all rows. A row is found by linear search: there are about thirty rows of
+ * operations, which come first, and an operation takes longer than the search. */
 #include "common/observe/profile.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 
 struct profile {
     pthread_mutex_t lock;        /* guards all below */
-    bool is_counting;            /* a step is under way that is not the first */
+    bool is_counting;            /* inside a step other than the first */
     bool is_warm;                /* a step has begun before */
-    double step_began_s, last_s; /* valid while counting; last_s: when a row was last added to */
+    double step_began_s, last_s; /* valid while counting; last_s: time of the last profile_add */
     profile_totals totals;
     size_t n_rows;
-    profile_row rows[PROFILE_MAX_ROWS]; /* [n_rows]; the first ones: "other" of each kind */
+    profile_row rows[PROFILE_MAX_ROWS]; /* [n_rows]; the first PROFILE_KINDS are named "other" */
 };
 
 profile *profile_create(profile_roof roof)
@@ -40,7 +40,7 @@ void profile_free(profile *p)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* The step under way, if it is counted, has ended with its last operation. */
+/* Count the open step, if it is counted at all. It ended with its last operation. */
 static void count_step(profile *p)
 {
     if (!p->is_counting)
@@ -80,7 +80,7 @@ static bool same_key(const work_key *a, const work_key *b)
            same_text(a->form, b->form);
 }
 
-/* The row of key, a new one, or "other". */
+/* The row of key, which may be new; the row "other" if there is no room. */
 static profile_row *find_row(profile *p, profile_kind kind, const work_key *key)
 {
     for (size_t i = PROFILE_KINDS; i < p->n_rows; i++)
@@ -161,7 +161,7 @@ const char *profile_row_name(const profile_row *row, char *text)
     return text;
 }
 
-/* The least time that the FLOPs of c take; below 0 when a rate that it needs is not known. */
+/* The least time that the FLOPs of c take; negative if the bf16 peak is needed but not known. */
 static double compute_s(const work_cost *c, profile_roof roof)
 {
     double fp32_s = (c->flops - c->bf16_flops) / roof.flops_per_s;

@@ -1,18 +1,18 @@
-/* profile.h -- where the time of a training step goes: per operation calls, seconds, FLOPs, bytes.
+/* profile.h -- where the time of a step goes: calls, seconds, FLOPs and bytes of each operation.
  *
  *   profile_create -> profile_step_begin -> profile_add for every operation
  *   -> profile_step_end -> ... -> profile_print_csv, profile_print_table -> profile_free
  *
- * Nothing is counted before the second profile_step_begin: the first step warms up. FLOPs and bytes
- * are not measured; they come from formulas over an operation's arguments (work.h, comm.h).
+ * Counting begins with the second profile_step_begin, because the first step warms up. FLOPs and
+ * bytes are not measured: formulas give them from an operation's arguments (work.h, comm.h).
  *
- * Beside them stands the roof: what the machine can do at most. A row's share of it is the larger
- * of its FLOP/s over the peak and its bytes/s over the rate of memory, and the larger one is what
- * binds it (the roofline model of Williams, Waterman and Patterson). Products of bf16 have a peak
- * of their own, since a CPU with instructions for them does twice as many, or more. A row above
- * 100% of the memory's rate found its arrays in a cache, or updates them in place.
+ * The roof is the most that the machine can do. A row's share of the roof is the larger of its
+ * FLOP/s over the peak and its bytes/s over the memory bandwidth; the larger one binds the row (the
+ * roofline model of Williams, Waterman and Patterson). bf16 products have their own peak, because a
+ * CPU with instructions for them does at least twice as many. If a row exceeds 100% of the memory
+ * bandwidth, its arrays were in a cache, or it updates them in place.
  *
- * Thread-safe: streams are threads. */
+ * Thread-safe, because streams are threads. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,60 +22,61 @@
 #include "common/device/work.h"
 #include "common/observe/virtual_time.h"
 
-/* Rows of one profile; calls that find no room are counted in a row "other" of their kind. */
+/* The most rows of a profile. When it is full, new operations count in the row "other" of their
+ * kind. */
 enum { PROFILE_MAX_ROWS = 384, PROFILE_NAME_BYTES = 96 };
 
 typedef enum profile_kind {
-    PROFILE_COMPUTE,    /* operations of the compute stream: what the step waits for */
-    PROFILE_SIDE,       /* operations of other streams, at the same time as the former */
-    PROFILE_COLLECTIVE, /* from the moment that the stream reaches it, waits for peers included */
-    /* what the compute stream does in a step beside its operations: */
-    PROFILE_EXPOSED, /* stands still for a collective */
-    PROFILE_REST,    /* anything else that is known */
+    PROFILE_COMPUTE,    /* operations of the compute stream, which make up the step's time */
+    PROFILE_SIDE,       /* operations of other streams, which overlap those of the compute stream */
+    PROFILE_COLLECTIVE, /* from when its stream reaches the collective, including waits for peers */
+    /* time of the compute stream outside of its operations: */
+    PROFILE_EXPOSED, /* it waits for a collective */
+    PROFILE_REST,    /* any other known cause */
     PROFILE_KINDS
 } profile_kind;
 
 typedef struct profile_row {
     profile_kind kind;
-    work_key key; /* its texts are valid as long as the profile */
+    work_key key; /* its strings are valid as long as the profile */
     uint64_t calls;
     double seconds;
     work_cost cost;                /* of all calls */
-    char name[PROFILE_NAME_BYTES]; /* EXPOSED, REST: key.name of the profile's own row */
+    char name[PROFILE_NAME_BYTES]; /* EXPOSED, REST: the copy that key.name points to */
 } profile_row;
 
 typedef struct profile_roof {
     double flops_per_s, bytes_per_s;
     double bf16_flops_per_s;       /* 0: not measured */
-    virtual_link upload, download; /* zeroed where device memory is the host's */
+    virtual_link upload, download; /* zeroed if the device uses host memory */
 } profile_roof;
 
 typedef struct profile profile;
 
-/* profile_create -- an empty profile, owned by the caller; NULL when there is no memory.
- *   roof  what rows are compared with; zeroed: no row has a share */
+/* profile_create -- an empty profile, owned by the caller; NULL if out of memory.
+ *   roof  what rows are compared with; if zeroed, rows have no share */
 profile *profile_create(profile_roof roof);
 /* profile_free -- NULL is accepted. */
 void profile_free(profile *p);
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
-/* profile_step_begin -- a step begins. Its wall time ends with the last profile_add before the next
+/* profile_step_begin -- begin a step. Its wall time ends with the last profile_add before the next
  * profile_step_begin or profile_step_end. */
 void profile_step_begin(profile *p);
-/* profile_step_end -- what follows belongs to no step. Accepted at any time. */
+/* profile_step_end -- end the step, if one is open: what follows belongs to no step. */
 void profile_step_end(profile *p);
-/* profile_add -- count n_calls of an operation, which took `seconds` and cost `cost` together.
- * Dropped while the profile is not counting. PROFILE_EXPOSED and PROFILE_REST may be added when the
- * step is over, while the next has not begun.
- *   key   its texts are kept by reference: literals; of PROFILE_EXPOSED and PROFILE_REST the name
- * is copied */
+/* profile_add -- count n_calls of an operation; `seconds` and `cost` are totals over these calls.
+ * Ignored while the profile is not counting. PROFILE_EXPOSED and PROFILE_REST may be added between
+ * the end of the step and the beginning of the next one.
+ *   key   its strings are kept by reference (literals), but the name is copied for PROFILE_EXPOSED
+ *         and PROFILE_REST */
 void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_calls,
                  double seconds, work_cost cost);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* The whole: steps counted, their wall time, and the rows of each kind added up. */
+/* Totals: steps counted, their wall time, and the sums of the rows of each kind. */
 typedef struct profile_totals {
     uint64_t steps;
     double wall_s;
@@ -84,26 +85,25 @@ typedef struct profile_totals {
     profile_roof roof;
 } profile_totals;
 
-/* profile_unaccounted -- seconds of the wall time in which the compute stream did nothing known. */
+/* profile_unaccounted -- seconds of the wall time that no row of the compute stream explains. */
 double profile_unaccounted(const profile_totals *t);
 
-/* profile_read -- all that has been counted so far, at one moment: the totals, and all rows, sorted
- * by kind, then by seconds, the most first. Returns how many rows there are.
+/* profile_read -- a consistent copy of what was counted so far: the totals, and the rows sorted by
+ * kind, then by seconds in descending order. Returns the number of rows.
  *   rows  [PROFILE_MAX_ROWS] */
 size_t profile_read(profile *p, profile_totals *t, profile_row *rows);
 
 /* profile_row_name -- "matmul 256x3072x768 NN", "add". Returns text [PROFILE_NAME_BYTES]. */
 const char *profile_row_name(const profile_row *row, char *text);
 
-/* profile_share -- a row's share of the roof, from 0. FLOPs in bf16 count against the roof of bf16,
- * the others against that of fp32; a row that has both (a sum) is given the time of the one and the
- * time of the other.
- *   binds  becomes "compute", "memory", or "-" where there is nothing to compare: no time, no roof
- *          of what the row computes, a collective */
+/* profile_share -- a row's share of the roof, from 0. bf16 FLOPs count against the bf16 peak, other
+ * FLOPs against the fp32 peak. For a row that has both (a sum), the two least times are added.
+ *   binds  receives "compute", "memory", or "-" if nothing can be compared: the row has no time, no
+ *          peak is known for what it computes, or it is a collective */
 double profile_share(const profile_row *row, profile_roof roof, const char **binds);
 
-/* profile_print_csv -- every row and the totals. Figures are sums over all counted steps;
- * in the lines of totals `calls` is the number of steps. */
+/* profile_print_csv -- print every row and the totals. Figures are sums over all counted steps; in
+ * the lines of totals `calls` is the number of steps. */
 void profile_print_csv(profile *p, FILE *out);
-/* profile_print_table -- the same for a reader, by step, as Markdown. */
+/* profile_print_table -- print a Markdown table for people, with figures per step. */
 void profile_print_table(profile *p, FILE *out);

@@ -1,4 +1,4 @@
-/* profile_print.c -- a profile as text: all figures as CSV, and a table for a reader. */
+/* profile_print.c -- print a profile: all figures as CSV, and a table for people. */
 #include "common/observe/profile.h"
 
 static const char *const KINDS[PROFILE_KINDS] = {[PROFILE_COMPUTE] = "compute",
@@ -14,7 +14,7 @@ static double per_second(double amount, double seconds)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-/* share: the last two columns of a row that has costs; EXPOSED and REST have none. */
+/* share: text of the last two columns. Rows of EXPOSED and REST have no costs, and leave it out. */
 static void csv_row(FILE *out, const char *kind, const char *name, const profile_row *r,
                     const char *share)
 {
@@ -63,7 +63,7 @@ void profile_print_csv(profile *p, FILE *out)
 
 /* ---- table ---------------------------------------------------------------------------------- */
 
-/* Figures of all steps, on their way to figures of one. */
+/* The figures of all steps, which the table divides by the number of steps. */
 typedef struct table {
     FILE *out;
     profile_totals totals;
@@ -72,7 +72,7 @@ typedef struct table {
     profile_row rows[PROFILE_MAX_ROWS];
 } table;
 
-/* Exposed communication has the columns up to the share of the wall time. */
+/* For exposed communication the columns end with the share of the wall time. */
 static void table_head(const table *t, profile_kind kind, const char *title)
 {
     bool is_exposed = kind == PROFILE_EXPOSED;
@@ -84,7 +84,7 @@ static void table_head(const table *t, profile_kind kind, const char *title)
             is_exposed ? "" : "----------:|--------:|--------:|---------|");
 }
 
-/* The first columns of a row; calls: text, which may be empty. */
+/* The columns of a row up to the share of the wall time; calls: text, "" for none. */
 static void table_time(const table *t, const char *name, const char *calls, double seconds)
 {
     fprintf(t->out, "| %-36s | %10s | %10.3f | %6.1f%% |", name, calls, 1e3 * seconds / t->steps,
@@ -107,7 +107,7 @@ static void table_row(const table *t, const char *name, const profile_row *row)
     fprintf(t->out, "\n");
 }
 
-/* The rows of one kind, and their sum. Kinds that make up the wall time always have a table. */
+/* Print the rows of one kind, and their sum. COMPUTE and EXPOSED have a table even without rows. */
 static void table_kind(const table *t, profile_kind kind, const char *title)
 {
     char name[PROFILE_NAME_BYTES];
@@ -129,14 +129,14 @@ static void table_kind(const table *t, profile_kind kind, const char *title)
         table_row(t, "**sum**", &sum);
 }
 
-/* A part of the wall time that has neither calls nor costs. */
+/* Print a part of the wall time that has neither calls nor costs. */
 static void table_part(const table *t, const char *name, double seconds)
 {
     table_time(t, name, "", seconds);
     fprintf(t->out, " %9s | %7s | %7s | %-7s |\n", "", "", "", "");
 }
 
-/* What else the wall time of the compute stream is made of, below its operations. */
+/* Print the other parts of the compute stream's wall time below its operations. */
 static void table_wall(const table *t)
 {
     table_part(t, "**exposed communication** (below)", t->totals.seconds[PROFILE_EXPOSED]);

@@ -1,4 +1,4 @@
-/* progress.c -- one redrawn line on a terminal, or about fifty plain lines in a log. */
+/* progress.c -- redraw one line on a terminal, or write about fifty plain lines to a log. */
 #include "common/observe/progress.h"
 #include <math.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static void draw_on_terminal(progress *p, char *line, bool is_last)
     int columns = 80;
     if (ioctl(fileno(p->out), TIOCGWINSZ, &window) == 0 && window.ws_col > 1)
         columns = window.ws_col;
-    /* A line that wraps cannot be redrawn. \033[K erases the rest of a longer line before. */
+    /* A line that wraps cannot be redrawn. \033[K erases the rest of a longer previous line. */
     fprintf(p->out, "\r%.*s\033[K", columns - 1, line);
     fflush(p->out);
 }
@@ -95,7 +95,7 @@ void progress_step(progress *p, int64_t step, double loss, double grad_norm, dou
     char norm[40] = "", rate[24], eta[24], memory[24] = "", line[LINE_BYTES];
     if (!isnan(grad_norm))
         snprintf(norm, sizeof norm, "  grad_norm %.4f", grad_norm);
-    /* The redrawn line shows the mean, which stays readable. A log shows each step's own figure. */
+    /* The redrawn line shows the mean, which is steadier. A log shows each step's own rate. */
     double rate_ms = p->is_terminal ? p->mean_ms : ms;
     format_rate((double)p->per_step * 1e3 / rate_ms, rate, sizeof rate);
     int64_t steps_left = is_last ? 0 : p->total_steps - steps_done;

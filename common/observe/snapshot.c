@@ -24,12 +24,12 @@ struct snapshot {
     pthread_mutex_t lock; /* guards all below */
     device *dev;
     TAILQ_HEAD(block_list, block) blocks, live; /* in the order of their births */
-    block *latest;                              /* that was looked up */
+    block *latest;                              /* result of the last block_at */
     int64_t n_calls;
-    size_t live_bytes, most_bytes;  /* of the device: now, and in the latest step */
-    int64_t step, begin, end, peak; /* the latest step, its calls begin + 1 to end, and the one
-                                       after which there are most_bytes */
-    bool is_short;                  /* of memory: blocks are missing */
+    size_t live_bytes, most_bytes;  /* of the device: now, and the peak of the latest step */
+    int64_t step, begin, end, peak; /* the latest step, its calls begin + 1 to end, and the call
+                                       that reached most_bytes */
+    bool is_short;                  /* memory ran out, so blocks are missing */
 };
 
 static const char *const PAGE[] = {
@@ -72,8 +72,8 @@ static bool is_in(const block *b, const void *ptr)
     return at == 0 || at < b->bytes;
 }
 
-/* The live block that ptr is in; NULL: it is memory that this device did not give. Most calls are
- * for a young block, and a collective touches a block in many places. */
+/* The live block that contains ptr, or NULL if this device did not allocate it. The search begins
+ * at the last result, since a collective touches a block in many places, then at the youngest. */
 static block *block_at(snapshot *s, const void *ptr)
 {
     block *b = s->latest;
@@ -95,16 +95,17 @@ static void note_free(snapshot *s, const void *ptr)
     s->live_bytes -= b->on_host ? 0 : b->bytes;
 }
 
-/* A gather ahead of time is issued in the scope of another layer; the collective says for which
- * unit it is. A block made outside of all scopes gets the scope of its first use, except the
- * parameters of a run without units: all layers use that block. */
+/* Set the scope of the blocks that a launch uses. A prefetched all-gather is issued in the scope of
+ * another layer, so the unit that a collective names replaces the scope. A block allocated outside
+ * of all scopes gets the scope of its first use, except parameters: without units, all layers use
+ * one block of them. */
 static void note_use(snapshot *s, const device_act *act)
 {
     const char *name = act->label ? act->label : act->scope;
     for (int i = 0; name && i < act->n_accesses; i++) {
         block *b = block_at(s, act->accesses[i].ptr);
         if (!b)
-            break; /* memory of other ranks, and there may be thousands */
+            break; /* the rest is memory of other ranks, in perhaps thousands of places */
         if (b->is_of_unit || (!act->label && (*b->scope || b->category == MEM_PARAMS_SHARD)))
             continue;
         snprintf(b->scope, sizeof b->scope, "%s", name);
@@ -157,7 +158,7 @@ void snapshot_end_step(snapshot *s)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* The rows of blocks that are alive after one of the calls first, ..., last. */
+/* Write the rows of the blocks that are alive after any of the calls first to last. */
 static void put_rows(const snapshot *s, int64_t first, int64_t last, FILE *out)
 {
     const block *b;
@@ -174,7 +175,7 @@ static void put_rows(const snapshot *s, int64_t first, int64_t last, FILE *out)
     }
 }
 
-/* Marked lines of the page are replaced by data. */
+/* Write the page, with data in place of its lines "@facts@" and "@rows@". */
 static void put_page(const snapshot *s, int rank, int n_ranks, FILE *out)
 {
     int64_t first = s->begin, last = s->end;

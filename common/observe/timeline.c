@@ -1,7 +1,7 @@
-/* timeline.c -- the record itself; see timeline.h.
+/* timeline.c -- see timeline.h.
  *
- * Items stand in one array that doubles when it is full, up to MAX_ITEMS, so that a long run cannot
- * fill the memory; an item that finds no room is counted and dropped. */
+ * Items are kept in one array that doubles when it is full. MAX_ITEMS limits the array, so that a
+ * long run cannot fill the memory. Items beyond the limit are counted and dropped. */
 #include "common/observe/timeline.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 enum { MAX_ITEMS = 1 << 18, FIRST_ITEMS = 1 << 10 };
 
 struct timeline {
-    timeline_view view; /* of streams and items below */
+    timeline_view view; /* view.streams is `streams`; view.items is owned */
     char streams[TIMELINE_MAX_STREAMS][TIMELINE_STREAM_BYTES];
     int64_t room; /* items */
 };
@@ -52,7 +52,7 @@ int timeline_stream(timeline *t, const char *name)
     return s;
 }
 
-/* Room for one more item, if there can be. */
+/* Make room for one more item; false: there is none. */
 static bool has_room(timeline *t)
 {
     if (t->view.n_items < t->room)

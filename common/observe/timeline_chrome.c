@@ -2,7 +2,7 @@
 #include "common/observe/timeline_chrome.h"
 #include "common/observe/timeline_stats.h"
 
-/* A rank's file on its way out. */
+/* A file being written. */
 typedef struct chrome {
     FILE *out;
     const timeline_view *v;
@@ -20,7 +20,8 @@ static void put_text(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* What the viewer calls the rank (what: "process") or its host or stream (what: "thread"). */
+/* Write the name that the viewer shows for the rank (what: "process"), or for its host or one of
+ * its streams (what: "thread"). */
 static void put_name(const chrome *c, const char *what, int tid, const char *name)
 {
     fprintf(c->out,
@@ -32,7 +33,7 @@ static void put_name(const chrome *c, const char *what, int tid, const char *nam
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
-/* What a slice of item i is called: a wait by what it is for. */
+/* The title of item i's slice. The title of a wait names what it waits for. */
 static void item_title(const chrome *c, int64_t i, char *title, size_t title_bytes)
 {
     const timeline_item *item = &c->v->items[i];
@@ -89,7 +90,7 @@ static void put_item(const chrome *c, int64_t i)
 
 /* ---- arrows ---------------------------------------------------------------------------------- */
 
-/* The first work that the stream of item i does behind it, or TIMELINE_NONE. */
+/* The first WORK that runs on the stream of item i after item i, or TIMELINE_NONE. */
 static int64_t next_work(const timeline_view *v, int64_t i)
 {
     for (int64_t k = i + 1; k < v->n_items; k++)
@@ -108,7 +109,8 @@ static void put_end_of_arrow(const chrome *c, const char *ph, uint64_t id,
             ph, (unsigned long long)id, c->v->rank, item->stream + 1, 1e6 * item->begin_s);
 }
 
-/* From the collective that WAIT i is for to the work behind it. Ids are unique over the ranks. */
+/* Write the arrow from the collective that WAIT i waits for to the work after the WAIT. The arrow's
+ * id is unique over all ranks. */
 static void put_arrow(const chrome *c, int64_t i)
 {
     int64_t cause = timeline_cause(c->v, i);

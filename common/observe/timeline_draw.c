@@ -1,4 +1,4 @@
-/* timeline_draw.c -- what both pictures of a step share; see timeline_draw.h. */
+/* timeline_draw.c -- code shared by both kinds of picture; see timeline_draw.h. */
 #include "common/observe/timeline_draw.h"
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@ const char *const draw_class_names[DRAW_CLASSES] = {[DRAW_FORWARD] = "forward",
                                                     [DRAW_SIDE] = "copy, cast",
                                                     [DRAW_WAIT] = "wait (exposed)"};
 
-/* What an item is drawn as, unless it is a stall. */
+/* The class of an item that is not a stall. */
 static draw_class class_of(const timeline_item *item)
 {
     if (item->kind == TIMELINE_COLLECTIVE)
@@ -25,7 +25,7 @@ static draw_class class_of(const timeline_item *item)
                                                     : DRAW_OPTIMIZER;
 }
 
-/* *span = the item at the cursor, which moves on. */
+/* *span = the item at the cursor; then move the cursor to the next item. */
 static void span_at(const timeline_view *v, int s, timeline_cursor *c, draw_span *span)
 {
     int64_t i = c->at;

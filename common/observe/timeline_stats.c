@@ -21,8 +21,8 @@ static double duration(const timeline_item *item)
     return item->end_s - item->begin_s;
 }
 
-/* When the first was issued of what RECORD `record` stands for and no RECORD before it does: the
- * collective and what prepares it, such as the copy of this rank's own shard. */
+/* When the first item was issued on the stream of `record` after that stream's previous RECORD: the
+ * collective, or work that prepares it, such as the copy of this rank's own shard. */
 static double first_issued_s(const timeline_view *v, int64_t record)
 {
     double first_s = 0;
@@ -38,8 +38,8 @@ static double first_issued_s(const timeline_view *v, int64_t record)
     return first_s;
 }
 
-/* Fill in WAIT i's stall. The time before it counts in which the collective was on its way and this
- * stream had no work. */
+/* Fill in the stall of WAIT i. It includes the time before the WAIT in which the collective was in
+ * flight and the compute stream had no work. */
 static void find_wait(const timeline_view *v, int64_t i, double busy_until_s, timeline_stall *stall)
 {
     const timeline_item *item = &v->items[i];
@@ -50,7 +50,7 @@ static void find_wait(const timeline_view *v, int64_t i, double busy_until_s, ti
     stall->seconds = duration(item) + (held_up ? to_s - from_s : 0);
 }
 
-/* The stall that item i of the compute stream is; its cause is TIMELINE_NONE when it is none. */
+/* The stall of item i of the compute stream; if it is no stall, the cause is TIMELINE_NONE. */
 static timeline_stall stall_at(const timeline_view *v, int64_t i, double busy_until_s)
 {
     const timeline_item *item = &v->items[i];
@@ -86,8 +86,8 @@ bool timeline_next_stall(const timeline_view *v, timeline_cursor *c, int64_t end
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-/* The first item from i on that is communication of stream s; step->end: there is none. Bit s of
- * `mask`: stream s has a collective in the step and is not the compute stream. */
+/* The first item from i on that is communication on stream s; step->end: none. Bit s of `mask` is
+ * set if stream s has a collective in the step and is not the compute stream. */
 static int64_t next_comm(const timeline_view *v, const timeline_step *step, uint64_t mask, int s,
                          int64_t i)
 {
@@ -100,8 +100,8 @@ static int64_t next_comm(const timeline_view *v, const timeline_step *step, uint
     return i;
 }
 
-/* The length of the union of what the streams did: each did its items in order, so the earliest of
- * their next ones is the next of all. */
+/* The time in which any stream had communication in flight: the length of the union of all spans.
+ * Each stream runs its items in order, so the earliest of their next items is the next overall. */
 static double comm_time(const timeline_view *v, const timeline_step *step)
 {
     uint64_t mask = 0;
@@ -140,7 +140,7 @@ static void add_stalls(const timeline_view *v, timeline_step *step)
     }
 }
 
-/* Go through the items of the step up to its end. */
+/* Find the end of the step, and add up the times of its items. */
 static void add_items(const timeline_view *v, timeline_step *step)
 {
     int64_t i = step->first + 1;

@@ -1,6 +1,6 @@
-/* timeline_svg.c -- a step as SVG; see timeline_draw.h.
+/* timeline_svg.c -- draw a step as SVG; see timeline_draw.h.
  *
- * The picture is light whatever page it stands in, and uses no style sheet, so that it looks the
+ * The picture has a white background on any page, and uses no style sheet, so that it looks the
  * same in a browser, in Markdown and on paper. */
 #include <math.h>
 #include <stdbool.h>
@@ -28,7 +28,7 @@ static const char *const FILLS[DRAW_CLASSES] = {
 typedef struct picture {
     FILE *out;
     const draw_window *window;
-    double y; /* top of what is drawn next */
+    double y; /* top of the next lane */
 } picture;
 
 static double to_x(const picture *p, double s)
@@ -46,7 +46,7 @@ static void put_escaped(FILE *out, const char *text)
             fputc((unsigned char)*c < 0x20 ? '?' : *c, out);
 }
 
-/* anchor: "start", "middle" or "end"; y is that of the middle of the letters. */
+/* style: attributes of the text element; y: the middle of the letters. */
 static void put_text(const picture *p, double x, double y, const char *style, const char *text)
 {
     fprintf(p->out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y + 3.8, style);
@@ -56,7 +56,7 @@ static void put_text(const picture *p, double x, double y, const char *style, co
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
-/* Neighbouring items that are drawn as one. */
+/* Adjacent items that are drawn as one. */
 typedef struct box {
     draw_span span;
     char label[TIMELINE_UNIT_BYTES];
@@ -64,7 +64,7 @@ typedef struct box {
 
 static void put_box(const picture *p, const box *b)
 {
-    enum { LETTER = 7 }; /* the width of one, at most */
+    enum { LETTER = 7 }; /* most pixels of a letter */
     const draw_span *s = &b->span;
     if (s->class == DRAW_NONE)
         return;
@@ -81,7 +81,7 @@ static void put_box(const picture *p, const box *b)
                  b->label);
 }
 
-/* What a box says: the block of a layer ("h.3" of "h.3.attn"), the unit of a collective. */
+/* The label of a box: the block of a layer ("h.3" of "h.3.attn"), or the unit of a collective. */
 static void box_label(const timeline_view *v, const draw_span *span, char *label)
 {
     snprintf(label, TIMELINE_UNIT_BYTES, "%s", span->unit);
@@ -90,14 +90,14 @@ static void box_label(const timeline_view *v, const draw_span *span, char *label
         *second = '\0';
 }
 
-/* Whether work goes into the box: it is of the same block, and no gap could be seen. */
+/* Whether span joins box b: it has the same class and label, and the gap is less than a pixel. */
 static bool joins(const picture *p, const box *b, const draw_span *span, const char *label)
 {
     return span->class != DRAW_WAIT && b->span.class == span->class &&
            strcmp(b->label, label) == 0 && to_x(p, span->begin_s) - to_x(p, b->span.end_s) < 1.0;
 }
 
-/* The boxes of stream s. */
+/* Draw the boxes of stream s. */
 static void put_boxes(const picture *p, const timeline_view *v, int s)
 {
     box b = {.span.class = DRAW_NONE};
@@ -174,7 +174,7 @@ static void put_legend(const picture *p, int n_ranks, double height)
     }
 }
 
-/* Of 1, 2 and 5 times a power of ten the least that gives at most ten marks. */
+/* The least of 1, 2 and 5 times a power of ten that gives at most ten marks. */
 static double mark_ms(double ms)
 {
     double step = pow(10, floor(log10(ms / 10)));
@@ -205,7 +205,7 @@ static void put_head(FILE *out, const draw_window *window, draw_count all)
     double height = HEAD + height_of(all) + FOOT;
     put_legend(&p, all.n_ranks, height);
     if (window->end_s > window->begin_s)
-        put_axis(&p, HEAD - 4, height - FOOT - RANK_GAP + 6); /* the boxes stand on its lines */
+        put_axis(&p, HEAD - 4, height - FOOT - RANK_GAP + 6); /* below the boxes */
 }
 
 static void put_foot(FILE *out, const draw_window *window)

@@ -1,4 +1,4 @@
-/* timeline_text.c -- a step as text; see timeline_draw.h. */
+/* timeline_text.c -- draw a step as text; see timeline_draw.h. */
 #include <limits.h>
 #include <math.h>
 #include "common/observe/timeline_draw.h"
@@ -7,10 +7,10 @@ enum { LABEL_COLUMNS = 16, COLUMNS = 100 - LABEL_COLUMNS - 2 };
 
 static const char SIGN[DRAW_CLASSES + 1] = "fboGRcw";
 
-/* What one stream did: seconds of each class, by column. */
+/* The seconds that one stream spent on each class, by column. */
 typedef double lane[COLUMNS][DRAW_CLASSES];
 
-/* Share a span out over the columns that it lies in. */
+/* Add a span to the columns that it overlaps. */
 static void lane_add(lane l, const draw_window *w, const draw_span *span)
 {
     double column_s = draw_axis_s(w) / COLUMNS;
@@ -21,7 +21,7 @@ static void lane_add(lane l, const draw_window *w, const draw_span *span)
     }
 }
 
-/* The sign of what took most of a column; idle time counts too. */
+/* The sign of the class that took most of a column; ' ' if idle time took most. */
 static char column_sign(const double *seconds, double column_s)
 {
     char sign = ' ';

@@ -1,7 +1,7 @@
 /* timeline_watch.c -- see timeline_watch.h.
  *
- * A token is the index of an item, if the timeline had room for it, and the number of the timeline,
- * so that work which ends after timeline_watch_to touches no item. */
+ * A token holds the index of an item and the number of its timeline. Work that ends after
+ * timeline_watch_to has an older number, and then changes no item. */
 #include "common/observe/timeline_watch.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,12 +11,12 @@ enum { INDEX_BITS = 32 };
 
 struct timeline_watch {
     device *dev;
-    profile *profile; /* or NULL, as is order */
-    order_check *order;
+    profile *profile;     /* or NULL */
+    order_check *order;   /* or NULL */
     pthread_mutex_t lock; /* guards all below */
     timeline *t;          /* NULL: nothing is recorded */
-    uint64_t number;      /* of t */
-    int64_t first;        /* item of t since timeline_watch_to */
+    uint64_t number;      /* of t: calls of timeline_watch_to so far */
+    int64_t first;        /* first item of t since timeline_watch_to */
     char phase;           /* of the last act */
 };
 
@@ -46,7 +46,7 @@ void timeline_watch_step(timeline_watch *w, int64_t step)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* The last RECORD of e, or TIMELINE_NONE. */
+/* The index of the last RECORD of e, or TIMELINE_NONE. */
 static int64_t record_of(const timeline_watch *w, const event *e)
 {
     timeline_view v = timeline_read(w->t);
@@ -56,7 +56,7 @@ static int64_t record_of(const timeline_watch *w, const event *e)
     return TIMELINE_NONE;
 }
 
-/* e is freed: another event may get its address. */
+/* Event e was freed, and another event may get its address. */
 static void forget_event(timeline_watch *w, const event *e)
 {
     timeline_view v = timeline_read(w->t);
@@ -72,7 +72,7 @@ static void set_text(char *to, size_t to_bytes, const char *from)
     snprintf(to, to_bytes, "%s", from ? from : "");
 }
 
-/* Fill in what is peculiar to the kind of act; false: it is not recorded. */
+/* Fill in the fields of *item that depend on the kind of act; false: do not record the act. */
 static bool describe(const timeline_watch *w, const device_act *act, timeline_item *item)
 {
     const bool is_move = act->kind >= ACT_COPY && act->kind <= ACT_FILL;
@@ -167,14 +167,14 @@ static uint64_t collective_issued(void *self, const comm_record *r)
     pthread_mutex_lock(&w->lock);
     if (w->t) {
         item.stream = timeline_stream(w->t, stream_name(r->stream));
-        item.phase = w->phase; /* its host issued acts in between: the event that it waits for */
+        item.phase = w->phase; /* of the latest act, such as the WAIT that precedes a collective */
         token = token_of(w, timeline_add(w->t, &item));
     }
     pthread_mutex_unlock(&w->lock);
     return token;
 }
 
-/* A later part of a call (calls is 0) extends the item. */
+/* A part of a collective after the first one (r->calls is 0) extends the item. */
 static void collective_ended(void *self, const comm_record *r)
 {
     timeline_watch *w = self;

@@ -1,15 +1,15 @@
-/* timeline_watch.h -- fills a timeline with what a device and its collectives do, and counts it in
- * a profile.
+/* timeline_watch.h -- record the acts of a device and its collectives in a timeline, and count them
+ * in a profile.
  *
  *   timeline_watch_create (watches from then on) -> timeline_watch_to (a timeline),
- *   timeline_watch_step ... -> device and group are closed, or watched by another
+ *   timeline_watch_step ... -> device and group are closed, or get another watch
  *   -> timeline_watch_free
  *
- * A launch with a name, a copy and a fill are WORK of the layer that the host was in. A launch
- * without a name is a part of a collective, or too small to show; it is left out, as are allocs and
- * frees. All is issued from one host thread; it runs in any. The profile counts a
- * launch that was issued while a timeline recorded, also if a stream runs the launch in a later
- * step, and every collective that ends. */
+ * Copies, fills and launches with a name become WORK of the layer that the host is in. Launches
+ * without a name are part of a collective or too small to show; they are left out, like allocations
+ * and frees. One host thread issues everything; any thread may run it. The profile counts each
+ * named launch that was issued while a timeline was recording, even if it runs in a later step, and
+ * each collective that ends. */
 #pragma once
 #include "common/comm/comm.h"
 #include "common/device/order_check.h"
@@ -18,16 +18,17 @@
 
 typedef struct timeline_watch timeline_watch;
 
-/* timeline_watch_create -- watch d and c; nothing is recorded yet. NULL when there is no memory.
- *   p      NULL, or launches and collectives are counted there
- *   order  NULL, or it is told too of what is issued on d */
+/* timeline_watch_create -- watch d and c, without recording yet. NULL if out of memory.
+ *   p      counts launches and collectives; may be NULL
+ *   order  also receives what is issued on d; may be NULL */
 timeline_watch *timeline_watch_create(device *d, comm *c, profile *p, order_check *order);
-/* timeline_watch_free -- when neither device nor comm knows it any more. NULL is accepted. */
+/* timeline_watch_free -- free w after the device and the group were closed or got another watch.
+ * NULL is accepted. */
 void timeline_watch_free(timeline_watch *w);
 
-/* timeline_watch_to -- what is issued from now on is recorded in t, which is borrowed until the
- * next call, and counted; NULL: nowhere. Call it when no stream has work. Events recorded before
- * count as never recorded: their WAITs have no `after`. */
+/* timeline_watch_to -- record what is issued from now on in t, and count its launches. t is
+ * borrowed until the next call; NULL: do neither. Call it when no stream has work. A WAIT for an
+ * event that was recorded before this call has no `after`. */
 void timeline_watch_to(timeline_watch *w, timeline *t);
-/* timeline_watch_step -- the host begins step `step`. */
+/* timeline_watch_step -- record that the host begins step `step`. */
 void timeline_watch_step(timeline_watch *w, int64_t step);

@@ -1,29 +1,30 @@
 /* virtual_time.c -- see virtual_time.h.
  *
- * Each view has lanes: lane 0 is its host, lane 1 + s its stream s. A lane runs its items in order,
- * and when an item ends follows from what has ended before, except for collectives. So all lanes go
- * on until each has run all its items or stands in a collective. Then the collective that became
- * ready first gets its links, and the lanes go on again. No other collective can become ready
- * before that one: in the end every lane waits for one of the collectives that are ready.
+ * Each view has lanes: lane 0 is its host, lane 1 + s its stream s. A lane runs its items in order.
+ * The end of an item follows from items that ended before, except for collectives. So all lanes run
+ * until each has run all its items, or waits in a collective or for one. Then the collective that
+ * became ready first gets its links, and the lanes run again. No other collective can become ready
+ * before that one, because every lane waits, directly or not, for a collective that is ready.
  *
- * When no collective is ready and a lane still stands in one, nothing can ever end that wait: all
- * other waits are for items with lower indices, so a collective is among what waits. */
+ * If no collective is ready but a lane still waits in one, the wait can never end. This check finds
+ * every deadlock: all other waits are for items with lower indices, so a chain of them leads to a
+ * collective. */
 #include "common/observe/virtual_time.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct lane {
-    int64_t at;          /* the item that it runs next, or from which it looks for that item */
+    int64_t at;          /* its next item, or where the search for the next item begins */
     int64_t last;        /* stream: the last item issued on it, or TIMELINE_NONE */
-    double free_s;       /* when it ended what it ran last */
-    timeline_item *call; /* the collective that it stands in, or NULL */
+    double free_s;       /* when its last item ended */
+    timeline_item *call; /* the collective that it waits in, or NULL */
 } lane;
 
 typedef struct rank_state {
     const timeline_view *view;
     lane lanes[1 + TIMELINE_MAX_STREAMS];
-    double link_free_s[2]; /* when its link inside a host, and its host's link, are free */
+    double link_free_s[2]; /* when [0] its link inside the host, [1] its host's link, is free */
 } rank_state;
 
 typedef struct sim {
@@ -32,12 +33,12 @@ typedef struct sim {
     int n_ranks;
 } sim;
 
-/* An item that has not run ends before 0. */
+/* end_s of an item that has not run yet. */
 static const double NOT_RUN_S = -1;
 
 /* ---- lanes ---------------------------------------------------------------------------------- */
 
-/* The stream whose lane runs the item. A SYNC is the host's; it names the stream it waits for. */
+/* The stream whose lane runs the item. A SYNC runs on the host; its stream is what it waits for. */
 static int runs_on(const sim *m, const timeline_item *item)
 {
     bool of_host = item->kind == TIMELINE_SYNC || item->kind == TIMELINE_STEP ||
@@ -45,7 +46,7 @@ static int runs_on(const sim *m, const timeline_item *item)
     return of_host ? TIMELINE_HOST : item->stream;
 }
 
-/* Move the host to the next item that it runs itself, and issue all up to that item. */
+/* Move the host to the next item that it runs itself, and issue those before it; false: none. */
 static bool find_for_host(const sim *m, rank_state *r)
 {
     lane *host = &r->lanes[0];
@@ -60,7 +61,7 @@ static bool find_for_host(const sim *m, rank_state *r)
     return false;
 }
 
-/* Move the lane of a stream to its next item, if that is issued. */
+/* Move the lane of a stream to its next item; false: that item has not been issued. */
 static bool find_for_stream(const sim *m, rank_state *r, int stream)
 {
     lane *l = &r->lanes[1 + stream];
@@ -84,7 +85,7 @@ static void end_item(lane *l, timeline_item *item, double end_s)
     l->at++;
 }
 
-/* Run the next item of a lane; false: none is issued, or its end is not known yet. */
+/* Run the next item of a lane; false: no item has been issued, or its end is not known yet. */
 static bool run_next(const sim *m, rank_state *r, int stream)
 {
     lane *l = &r->lanes[1 + stream];
@@ -111,7 +112,7 @@ static bool run_next(const sim *m, rank_state *r, int stream)
     return true;
 }
 
-/* All lanes go on until nothing can but a collective. */
+/* Run all lanes until only collectives can go on. */
 static void run_lanes(const sim *m)
 {
     for (bool goes_on = true; goes_on;) {
@@ -125,7 +126,7 @@ static void run_lanes(const sim *m)
 
 /* ---- collectives ---------------------------------------------------------------------------- */
 
-/* The lane of a rank that stands in the call, or NULL. */
+/* The lane of a rank that waits in the collective `call`, or NULL. */
 static lane *lane_in(rank_state *r, const timeline_item *call)
 {
     for (lane *l = r->lanes; l <= r->lanes + r->view->n_streams; l++)
@@ -134,7 +135,7 @@ static lane *lane_in(rank_state *r, const timeline_item *call)
     return NULL;
 }
 
-/* Whether rank r is in the group of a call and has not come to the call. */
+/* Whether rank r is in the group of a call but has not reached the call. */
 static bool lacks(rank_state *r, const timeline_item *call)
 {
     int from_first = r->view->rank - call->first_rank;
@@ -143,7 +144,7 @@ static bool lacks(rank_state *r, const timeline_item *call)
     return is_in_group && !lane_in(r, call);
 }
 
-/* When a call became ready; INFINITY: a rank of its group has not come to it. */
+/* When a call became ready; INFINITY: a rank of its group has not reached it. */
 static double ready_s(const sim *m, const timeline_item *call)
 {
     double last_s = 0;
@@ -156,7 +157,7 @@ static double ready_s(const sim *m, const timeline_item *call)
     return last_s;
 }
 
-/* Whether call a, ready at a_s, has its turn before call b. */
+/* Whether call a, ready at a_s, goes before call b, ready at b_s. */
 static bool comes_before(const timeline_item *a, double a_s, const timeline_item *b, double b_s)
 {
     if (a_s != b_s)
@@ -164,7 +165,7 @@ static bool comes_before(const timeline_item *a, double a_s, const timeline_item
     return a->group != b->group ? a->group < b->group : a->seq < b->seq;
 }
 
-/* The next call that is ready, on one of its ranks, or NULL. */
+/* The ready call that goes next, as one of its ranks issued it, or NULL. */
 static const timeline_item *next_call(const sim *m, double *at_s)
 {
     const timeline_item *next = NULL;
@@ -180,7 +181,7 @@ static const timeline_item *next_call(const sim *m, double *at_s)
     return next;
 }
 
-/* Give a call that is ready its links: from here on it is known when it ends. */
+/* Give a ready call its links, which determines when it ends. */
 static void move(const sim *m, const timeline_item *call, double begin_s)
 {
     bool over_hosts;
@@ -199,7 +200,8 @@ static void move(const sim *m, const timeline_item *call, double begin_s)
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
-/* Who waits in which collective for whom, if somebody does; as much as fits the text. */
+/* Refuse a deadlock: name each rank that waits, its collective, and the ranks it waits for, as far
+ * as the text has room. */
 static fsdp_status check_finished(const sim *m)
 {
     char text[640] = "";
@@ -226,7 +228,7 @@ static fsdp_status check_finished(const sim *m)
                       "virtual time: deadlock: %s", text);
 }
 
-/* Get a view ready to run. */
+/* Prepare a view for the simulation. */
 static fsdp_status load(const timeline_view *view, rank_state *r)
 {
     if (view->n_lost > 0)

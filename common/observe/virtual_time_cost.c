@@ -1,4 +1,4 @@
-/* virtual_time_cost.c -- what a transfer and a piece of work cost; see virtual_time.h. */
+/* virtual_time_cost.c -- the costs of transfers and of work; see virtual_time.h. */
 #include <math.h>
 #include "common/observe/virtual_time.h"
 
@@ -32,8 +32,8 @@ double virtual_copy_s(const virtual_config *config, const timeline_item *item)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-/* What is reached of the peaks, and the latencies, are assumptions and not published. Products and
- * memory at half of the peak are what a good training program reaches; links at 80%. */
+/* The latencies and the shares of the peaks are assumptions, not published figures: a good training
+ * program reaches half the peaks of products and memory, and 80% of the links. */
 static const double REACHED = 0.5, NETWORK_REACHED = 0.8;
 static const double PEER_LATENCY_S = 20e-6, NETWORK_LATENCY_S = 100e-6, COPY_LATENCY_S = 10e-6;
 
@@ -41,7 +41,7 @@ static const double PEER_LATENCY_S = 20e-6, NETWORK_LATENCY_S = 100e-6, COPY_LAT
  * 128 GB/s of PCIe are both directions together; ConnectX-7, 400 Gbit/s), "NVIDIA A100" (80 GB SXM;
  * NVLink 600 GB/s, PCIe 64 GB/s; ConnectX-6, 200 Gbit/s) and "NVIDIA T4" (PCIe 32 GB/s both ways,
  * no bf16 in its tensor cores; a host of 4 with one adapter of 100 Gbit/s is assumed). Huawei has
- * published no data sheet of the 910B: the press reports these figures (about 320 TFLOP/s in 16
+ * published no data sheet of the 910B; these figures are from the press (about 320 TFLOP/s in 16
  * bits, a quarter of that in fp32, 64 GB at 1.6 TB/s; 7 HCCS links of 56 GB/s both ways; 200
  * Gbit/s). */
 static const virtual_device DEVICES[] = {

@@ -1,35 +1,35 @@
 /* virtual_time_floor.c -- virtual_time_floor: what no schedule can hide; see virtual_time.h.
  *
- * The items are gone through in the order of issue. What a stream waits for is carried along as a
- * mark: of a stream or a RECORD, how many computations and how many seconds of gathers come before
- * what is issued there next. */
+ * One pass over the items, in the order of issue. Each stream and each RECORD has a mark: how many
+ * computations and how many seconds of gathers precede the next item there. A WAIT merges the mark
+ * of its RECORD into the mark of its stream. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/observe/virtual_time.h"
 
-/* What comes before something. */
+/* What precedes a point of a stream. */
 typedef struct mark {
-    int64_t computations; /* their number */
+    int64_t computations; /* number of computations */
     double gathers_s;
 } mark;
 
-/* Of one computation, or of item 0 that stands for none: */
+/* A computation. Entry 0 of `all` stands for no computation. */
 typedef struct computation {
-    double until_s;      /* what it takes with all before it */
-    double gathers_s;    /* the gathers that it waits for */
-    double reductions_s; /* the reductions that need it, and nothing later */
+    double until_s;      /* time of this and all earlier computations */
+    double gathers_s;    /* time of the gathers that it waits for */
+    double reductions_s; /* time of the reductions that need it and no later computation */
 } computation;
 
 typedef struct floors {
     const timeline_view *view;
     const virtual_config *config;
-    bool over_hosts; /* the links that are looked at */
+    bool over_hosts; /* which links count: between hosts, or inside a host */
     mark streams[TIMELINE_MAX_STREAMS];
     mark *records;    /* [n_items] */
     computation *all; /* [n_items + 1] */
-    int64_t n;        /* computations */
-    double calls_s;   /* all collectives on these links */
+    int64_t n;        /* number of computations */
+    double calls_s;   /* time of all collectives on these links */
 } floors;
 
 static mark later(mark a, mark b)
@@ -38,7 +38,8 @@ static mark later(mark a, mark b)
                   fmax(a.gathers_s, b.gathers_s)};
 }
 
-/* A gather is all that brings something which computation waits for. */
+/* Count a collective on these links: an all-gather precedes the computations that wait for it; any
+ * other collective waits for the computations before it. */
 static void add_collective(floors *f, const timeline_item *item, mark *at)
 {
     bool over_hosts;
@@ -87,7 +88,7 @@ static double longest(const floors *f)
     return most;
 }
 
-/* Raise *floor_s to the floor of the links that are looked at, if that is higher. */
+/* Raise *floor_s to the floor of these links, if that is higher. */
 static fsdp_status raise_floor(floors f, int64_t first, double *floor_s)
 {
     const size_t n = (size_t)f.view->n_items;
