@@ -1,9 +1,9 @@
-/* corpus.c -- opens a corpus from files, and finds the part of it that a sequence reads.
+/* corpus.c -- open a corpus of files, and find the tokens of a sequence.
  *
  *   corpus_open_file | corpus_open_texts -> sample_read ... -> corpus_close
  *
- * files.c reads files, synthetic.c makes the synthetic corpus, token_file.c has the format of token
- * files; images.c and digits.c have images. */
+ * files.c reads files, synthetic.c generates the synthetic corpus, token_file.c checks the format
+ * of token files; images.c and digits.c provide images. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_le
     return status;
 }
 
-/* ---- which part a sequence reads ------------------------------------------------------------ */
+/* ---- the tokens of a sequence --------------------------------------------------------------- */
 
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len)
 {

@@ -1,8 +1,7 @@
-/* digits.c -- digits as somebody might write them, for runs without MNIST's files: the strokes of a
- * digit, shifted, turned, slanted and stretched, of some thickness, on a noisy ground. Digit
- * `number` is a function of this number alone: word i of its Philox stream is random number i of
- * the list below. Everything is computed in fp32 by + - * / and sqrt, so pixels are the same
- * anywhere. */
+/* digits.c -- draw digits that look handwritten, for runs without MNIST's files: the strokes of a
+ * digit, shifted, turned, slanted and stretched, with a random thickness, on a noisy background.
+ * A digit depends only on its number: word i of the number's Philox stream is random number i of
+ * the list below. All arithmetic is fp32 + - * / and sqrt, so pixels are the same everywhere. */
 #include <math.h>
 #include <string.h>
 #include "common/base/philox.h"
@@ -10,8 +9,8 @@
 
 enum { SEED = 28, N_FORMS = 2, MOST_POINTS = 24 };
 
-/* Two forms of each digit. A point is two digits of x, to the right, and two of y, down, in
- * hundredths of the height; a stroke joins its points by lines; "|" begins another stroke. */
+/* Two forms of each digit. A point is two digits of x (to the right) and two of y (down), in
+ * hundredths of the height. Lines join the points of a stroke; "|" begins another stroke. */
 static const char *const FORMS[IMAGE_CLASSES][N_FORMS] = {
     {"5005 7214 8235 8265 7286 5095 2886 1865 1835 2814 5005",
      "5505 7516 8240 7570 5592 3594 2078 2050 3022 5505"},
@@ -31,8 +30,7 @@ static const char *const FORMS[IMAGE_CLASSES][N_FORMS] = {
     {"7836 5650 3246 2228 3210 5405 7414 7836 7470 5695", "7428 5006 2626 3848 7030 7428 7095"},
 };
 
-/* Which random number of a digit is for what. Pixels: call FOR_PIXELS has the bytes of the
- * first 16. */
+/* The use of each random number. Philox call FOR_PIXELS + i / 16 has the noise of pixel i. */
 enum {
     FOR_DIGIT,
     FOR_FORM,
@@ -99,7 +97,7 @@ static drawing draw_lines(uint64_t number, const char *text)
         begins = text[4] == '|';
         text += text[4] ? 5 : 4;
     }
-    /* a quarter of the digits has a stray line, which crosses the picture somewhere */
+    /* a quarter of the digits have a stray line somewhere in the picture */
     if (between(number, FOR_STRAY, 0, 1) < 0.25f) {
         const point a = {between(number, FOR_STRAY + 1, 0, 28),
                          between(number, FOR_STRAY + 2, 0, 28)};
@@ -110,7 +108,7 @@ static drawing draw_lines(uint64_t number, const char *text)
     return d;
 }
 
-/* The square of the distance from a point to a line's nearest point. */
+/* The square of the distance from point p to the line from `from` to `to`. */
 static float square_distance(point p, point from, point to)
 {
     const float dx = to.x - from.x, dy = to.y - from.y, x = p.x - from.x, y = p.y - from.y;
@@ -121,7 +119,7 @@ static float square_distance(point p, point from, point to)
     return ex * ex + ey * ey;
 }
 
-/* Add noise to pixels i ... i + 15, of at most `most` up or down, and round. */
+/* Add noise between -most and most to pixels i ... i + 15, and round. */
 static void finish(uint64_t number, int i, float most, const float *values, unsigned char *pixels)
 {
     uint32_t words[4];

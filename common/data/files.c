@@ -1,4 +1,4 @@
-/* files.c -- the files of a corpus: they are read and checked once, and then stay open.
+/* files.c -- the files of a corpus: read and check them once, then read sequences from them.
  *
  *   corpus_begin -> corpus_add_file ... | corpus_add_dir | corpus_add_glob -> corpus_read ...
  *
@@ -73,7 +73,7 @@ static size_t n_blocks(const corpus *c, const corpus_file *f)
     return (f->n_tokens * (size_t)c->token_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
 }
 
-/* Block i of the tokens, BLOCK_BYTES long unless it is the last. */
+/* Read block i of the tokens; *bytes = BLOCK_BYTES, or less for the last block. */
 static fsdp_status read_block(const corpus *c, const corpus_file *f, size_t i, char *block,
                               size_t *bytes)
 {
@@ -113,7 +113,7 @@ fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Read all tokens once: hash each block and the whole, and check that they are less than
+/* Read all tokens once: hash each block and the corpus, and check that every token is less than
  * vocab_limit. */
 static fsdp_status scan(corpus *c, corpus_file *f, size_t vocab_limit)
 {
@@ -143,7 +143,7 @@ static fsdp_status scan(corpus *c, corpus_file *f, size_t vocab_limit)
                       f->path, is_text ? "byte" : "token", bad_at, bad, vocab_limit);
 }
 
-/* Find out what an open file is, and read it. */
+/* Detect the type of an open file, and read it. */
 static fsdp_status take_file(corpus *c, corpus_file *f, size_t vocab_limit)
 {
     struct stat st;
@@ -193,7 +193,8 @@ fsdp_status corpus_add_file(corpus *c, const char *path, size_t vocab_limit)
 
 /* ---- several files --------------------------------------------------------------------------- */
 
-/* Texts: regular files, no links. Shards: all that is called *.bin but directories. */
+/* Append an entry of a directory. Texts must be regular files, not links. Shards are entries named
+ * *.bin that are not directories. Other entries are ignored. */
 static fsdp_status add_entry(corpus *c, const char *dir, const char *name, size_t vocab_limit)
 {
     const bool texts = c->token_bytes == 1;

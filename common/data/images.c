@@ -1,4 +1,4 @@
-/* images.c -- labelled images: MNIST's files, and the order of an epoch.
+/* images.c -- labelled images: read MNIST's files, and shuffle epochs.
  *
  *   corpus_open_images | corpus_digits -> image_read ... -> images_free
  *
@@ -27,7 +27,8 @@ static size_t big_endian(const unsigned char *at)
     return (size_t)at[0] << 24 | (size_t)at[1] << 16 | (size_t)at[2] << 8 | at[3];
 }
 
-/* Check a file's header: n_dims dimensions, all but the first, *n, IMAGE_SIDE. */
+/* Check a file's header: it must have n_dims dimensions, the first any number *n, the others
+ * IMAGE_SIDE. */
 static fsdp_status check_header(const char *path, const unsigned char *head, size_t file_bytes,
                                 int n_dims, size_t *n)
 {
@@ -57,7 +58,7 @@ static fsdp_status check_header(const char *path, const unsigned char *head, siz
         path, file_bytes, head_bytes + elems, *n, n_dims > 1 ? "images" : "labels", MOST_BYTES);
 }
 
-/* Read a whole file; *out, which the caller frees, is the elements. */
+/* Read a whole file. *out = its elements, which the caller frees; *n = its first dimension. */
 static fsdp_status read_idx(const char *path, int n_dims, unsigned char **out, size_t *n)
 {
     unsigned char head[4 + 4 * MOST_DIMS] = {0};
@@ -67,7 +68,7 @@ static fsdp_status read_idx(const char *path, int n_dims, unsigned char **out, s
     const char *why = open_regular(path, &fd, &file_bytes);
     if (why != NULL)
         return fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path, why);
-    (void)pread_all(fd, head, head_bytes, 0); /* what is missing is 0 */
+    (void)pread_all(fd, head, head_bytes, 0); /* bytes beyond the end stay 0 */
     fsdp_status status = check_header(path, head, file_bytes, n_dims, n);
     const size_t elems = file_bytes - head_bytes;
     if (status == FSDP_OK && (*out = malloc(elems)) == NULL)
@@ -156,12 +157,12 @@ uint64_t images_hash(const corpus *c)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-/* The first of the Philox streams of orders. Initial weights and dropout use smaller ones. */
+/* The first Philox stream for the orders of epochs. Initial weights and dropout use lower ones. */
 static const uint64_t SHUFFLE = (uint64_t)1 << 63;
 
-/* A Feistel network of four rounds permutes the numbers of 2 * half bits, where half is the
- * smallest that covers n. If the result is not below n, the network is applied again: at most four
- * times on average. */
+/* A Feistel network of four rounds permutes all numbers of 2 * half bits; half is the least that
+ * covers n. If the result is not less than n, the network is applied again: at most four times on
+ * average. */
 size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at)
 {
     FSDP_ASSERT(at < n);

@@ -1,4 +1,4 @@
-/* licences.c -- the default corpus: the licence texts that every Debian system carries. */
+/* licences.c -- open the default corpus: the licence texts that every Debian system has. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>

@@ -1,23 +1,23 @@
-/* synthetic.c -- order-2 Markov text from Philox: the same tokens on every machine, with something
- * to learn in them. For 256 symbols the losses, in nats a token, are: uniform 5.55; knowing the
- * frequencies 3.2 (measured); knowing one token before 1.7 (measured); knowing two at most 1.57
- * (the choice below 1.30, noise 4.34/16).
+/* synthetic.c -- generate order-2 Markov text from Philox: tokens that are the same on every
+ * machine and that a model can learn. For 256 symbols the losses in nats per token are: uniform
+ * 5.55; knowing the frequencies 3.2 (measured); knowing one previous token 1.7 (measured); knowing
+ * two at most 1.57 (1.30 for the choice below, 4.34/16 for noise).
  *
- * Exactly, in integers (tests/interop/replay_corpus.py is the same in Python): there are V symbols,
- * at most 65536, and w(stream, i) = philox_u32(seed, stream, i). A 32-bit word becomes a symbol,
- * small ones more often, by
+ * The text is defined in integers (tests/interop/replay_corpus.py does the same in Python): there
+ * are V symbols, at most 65536, and w(stream, i) = philox_u32(seed, stream, i). A 32-bit word
+ * becomes a symbol, small symbols more often, by
  *
  *     u = w >> 16;  u = (u*u) >> 16;  u = (u*u) >> 16;  symbol(w) = (u*V) >> 16
  *
  * Token t[i] after a = t[i-2] and b = t[i-1] (both 0 before the start), with r = w(NOISE, i):
  *
- *     r >> 28 is 0..7    symbol(w(AFTER_ONE, b))            a half: depends on b alone
+ *     r >> 28 is 0..7    symbol(w(AFTER_ONE, b))            a half: depends only on b
  *                8..11   symbol(w(AFTER_TWO, 4*(a*V+b)))    a quarter
  *                12, 13  symbol(w(AFTER_TWO, 4*(a*V+b)+1))  an eighth
  *                14      symbol(w(AFTER_TWO, 4*(a*V+b)+2))  a sixteenth
  *                15      symbol(r << 4)                     a sixteenth: noise
  *
- * The choice and the noise read different bits of r. A model first learns that small symbols are
+ * The choice and the noise use different bits of r. A model first learns that small symbols are
  * frequent, then what follows b, then what follows (a, b). */
 #include "common/base/philox.h"
 #include "common/data/data_impl.h"

@@ -1,9 +1,9 @@
-/* token_file.c -- token files, which llm.c calls shards: 256 int32 of header (magic 20240520,
- * version 1, number of tokens, zeros), then the uint16 tokens, all little-endian.
+/* token_file.c -- check the header of a token file, which llm.c calls a shard: 256 int32 (magic
+ * 20240520, version 1, number of tokens, zeros), then the uint16 tokens, all little-endian.
  * [llm.c dev/data/data_common.py]
  *
- * A file comes from elsewhere, so nothing in it is trusted: every field is checked before it is
- * used, and files.c checks every token when the file is opened. */
+ * A file may come from anywhere, so nothing in it is trusted: every field is checked before use,
+ * and files.c checks every token when the file is opened. */
 #include "common/data/data_impl.h"
 
 #include <fnmatch.h>
