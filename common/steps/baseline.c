@@ -1,11 +1,10 @@
 /* baseline.c -- see baseline.h.
  *
- * One array holds all parameters, each at a multiple of ALIGN_ELEMS, first the trained ones, then
- * the frozen ones. The arrays of gradients and moments begin with the same layout and have no
- * frozen parameters; the end of the gradient array is padded to a multiple of W * ALIGN_ELEMS.
- * Worked example: 64 parameters, W = 3: slices of 32, the last one all padding. In canonical mode
- * the gradient of a tied parameter's second use comes after the others. It is added last, as in
- * FSDP. */
+ * One array holds all parameters, each at a multiple of ALIGN_ELEMS: the trained parameters, then
+ * the frozen ones. The arrays of gradients and optimizer states have the same layout, without the
+ * frozen parameters. The gradient array is padded to a multiple of W * ALIGN_ELEMS: 64 elements and
+ * W = 3 give slices of 32, the last one all padding. In canonical mode the gradient of a tied
+ * parameter's second use has its own place after the others; it is added last, as in FSDP. */
 #include "common/steps/baseline.h"
 #include <stdlib.h>
 #include "common/base/dtype.h"
@@ -19,17 +18,17 @@ typedef struct baseline {
     run_context run;
     stream *s;           /* compute */
     stream *comm_stream; /* owned; where collectives run */
-    event *done;         /* recorded on one stream, which the other waits for: see follow */
+    event *done;         /* orders the two streams: see follow */
     model_views views;
-    int *layer_unit; /* all zero: one unit */
-    size_t *offset;  /* [n_params] of the parameter; a tied one has that of the storage it shares */
-    size_t *grad_offset; /* [n_params] of the parameter's gradient */
+    int *layer_unit;     /* all zero: one unit */
+    size_t *offset;      /* [n_params] in params; a tied parameter has the offset of its storage */
+    size_t *grad_offset; /* [n_params] in grads */
     size_t param_elems;  /* length of params */
-    size_t own_elems;    /* of these the trained ones; length of states */
-    size_t padded_elems; /* length of a gradient array, with second uses and padding */
+    size_t own_elems;    /* its trained part; length of each state */
+    size_t padded_elems; /* length of grads, with second uses and padding */
     float *params, *state[OPTIM_MAX_STATES];
-    void *rounded;  /* params in bf16, cast again whenever they change; NULL in fp32 */
-    float *grads;   /* of a micro-step, later the finished ones; NULL while acc has them */
+    void *rounded;  /* bf16 copy of params, updated when they change; NULL in fp32 */
+    float *grads;   /* of a micro-step, later the finished gradients; NULL while acc has them */
     grad_acc local; /* no_sync: gradients of this rank's earlier micro-steps */
     bool defers;    /* no_sync: this micro-step is not the last one */
     grad_acc acc;   /* this rank's slice */
@@ -37,7 +36,7 @@ typedef struct baseline {
     float *norm, *coef;
 } baseline;
 
-/* Where everything is, and how long the arrays are. */
+/* Set the offsets of all parameters and gradients, and the lengths of the arrays. */
 static fsdp_status lay_out(baseline *b)
 {
     const model *m = b->run.m;
@@ -63,10 +62,10 @@ static fsdp_status lay_out(baseline *b)
                          &b->padded_elems);
 }
 
-/* ---- hooks: one unit, always there ----------------------------------------------------------- */
+/* ---- hooks: one unit, always resident -------------------------------------------------------- */
 
-/* Allocates the gradients of a micro-step. The gaps between and after the parameters are zeroed
- * here, and nobody writes to them later. */
+/* Allocates the gradients of a micro-step, and zeroes the gaps between and after the parameters.
+ * Nothing else writes to the gaps. */
 static fsdp_status grads_alloc(baseline *b)
 {
     const model *m = b->run.m;
@@ -76,7 +75,7 @@ static fsdp_status grads_alloc(baseline *b)
     for (int p = 0; p < m->n_params; p++) {
         size_t at = b->grad_offset[p];
         if (m->params[p].frozen || at < next)
-            continue; /* zeroed as a gap, or the memory of the parameter it is tied to */
+            continue; /* no gradient, or in the memory of the parameter it is tied to */
         TRY(device_zero(b->s, b->grads + next, (at - next) * sizeof(float)));
         next = at + m->params[p].elems;
     }
@@ -101,15 +100,15 @@ static fsdp_status pre_backward(void *self, int u)
     return FSDP_OK;
 }
 
-/* Make s wait for the work that `first` has so far. */
+/* Make stream s wait for all work issued on `first` so far. */
 static fsdp_status follow(const baseline *b, stream *s, stream *first)
 {
     TRY(event_record(b->done, first));
     return stream_wait_event(s, b->done);
 }
 
-/* One rank hands its gradients over as they are. Several ranks add them up by slices; with no_sync,
- * only in the last micro-step. */
+/* With one rank, give the gradients to acc. With several ranks, reduce-scatter them into acc; with
+ * no_sync, only in the last micro-step, and give them to local before that. */
 static fsdp_status post_backward(void *self, int u)
 {
     (void)u;
@@ -127,7 +126,7 @@ static fsdp_status post_backward(void *self, int u)
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* b->grads = the sum over micro-steps and ranks: the slices, all-gathered. */
+/* b->grads = the gradients summed over micro-steps and ranks, all-gathered from the slices. */
 static fsdp_status collect_gradients(baseline *b)
 {
     float *slice;
@@ -147,7 +146,7 @@ static fsdp_status collect_gradients(baseline *b)
     return follow(b, b->s, b->comm_stream);
 }
 
-/* b->grads = the finished gradient on every rank: collected, second uses added, scaled once. */
+/* b->grads = the mean gradients, on every rank: collect them, add second uses, and scale once. */
 static fsdp_status finish_gradients(baseline *b, float scale)
 {
     const model *m = b->run.m;
@@ -165,7 +164,7 @@ static fsdp_status finish_gradients(baseline *b, float scale)
     return o->scale(b->s, &(scale_args){.x = b->grads, .factor = scale, .elems = b->own_elems});
 }
 
-/* Casts the masters again for the model to compute with. */
+/* Update the bf16 copy, which the model reads, from the fp32 masters. */
 static fsdp_status refresh(baseline *b)
 {
     if (!b->rounded)
@@ -229,7 +228,8 @@ static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm
 
 /* ---- values on the host: checkpoints and exports --------------------------------------------- */
 
-/* Every rank has the whole arrays and writes its share: the r-th of W parts of each parameter. */
+/* List the pieces that this rank saves: the r-th of W parts of each parameter. Every rank has the
+ * whole arrays. Returns the number of pieces. */
 static int share_of(const baseline *b, ckpt_piece *pieces)
 {
     const model *m = b->run.m;
@@ -255,7 +255,7 @@ static size_t saved_elems(void *self)
     return n * (size_t)(1 + optimizer_of(b->run.optimizer)->n_states);
 }
 
-/* Every rank has all gradients, so rank 0 alone has a piece. */
+/* Every rank has all gradients, but each element must be in one piece only: rank 0's. */
 static fsdp_status find_grad(void *self, int p, engine_piece *out)
 {
     const baseline *b = self;
@@ -271,7 +271,8 @@ static const char *unit_name(void *self, int unit)
     return "model";
 }
 
-/* Move a piece of array k (parameter, states) between device and host [piece->elems]. */
+/* Copy a piece of array k (0: the parameter, k: state k - 1) between device and host
+ * [piece->elems]. */
 static fsdp_status move_piece(const baseline *b, int k, const ckpt_piece *piece, float *host,
                               bool to_host)
 {
@@ -336,7 +337,8 @@ static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
     return status;
 }
 
-/* Values pass through `host` in blocks, so that no tensor is whole in host memory. */
+/* Load an entry of a checkpoint through `host` [LOADED_ELEMS], block by block, so that no whole
+ * tensor is in host memory. */
 static fsdp_status load_entry(const baseline *b, const ckpt_source *from, const ckpt_entry *e,
                               float *host)
 {
@@ -356,7 +358,7 @@ static fsdp_status baseline_load(void *self, const ckpt_source *from)
     fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
     for (size_t i = 0; i < from->entries.n && status == FSDP_OK; i++) {
         const ckpt_entry *e = &from->entries.list[i];
-        if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* frozen now, trained then */
+        if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* frozen now, but not when saved */
             continue;
         if (e->array > 0 && b->run.forward_only)
             continue;

@@ -7,7 +7,7 @@
 #include "common/comm/comm.h"
 #include "common/observe/digest_file.h"
 
-enum { GATHER_BYTES = 2048 }; /* the most of a comm_host_gather */
+enum { GATHER_BYTES = 2048 }; /* limit of comm_host_gather */
 
 /* The kinds of rows: one for each runner_moment, and one for gradients. */
 enum { GRADIENT = BEFORE_BACKWARD + 1 };
@@ -29,11 +29,11 @@ struct digests {
     const engine *e;
     FILE *out;
     size_t n_written;
-    uint32_t *host;            /* [elements of the largest array] the last array hashed */
+    uint32_t *host;            /* [elements of the largest array] the array hashed last */
     int64_t step, values_step; /* values_step -1: none */
     const char *values_unit;
-    int micro;          /* the current or last one */
-    uint64_t outputs[]; /* [n_layers] sums over the step so far */
+    int micro;          /* the current or last micro-step */
+    uint64_t outputs[]; /* [n_layers] sums of hashes over the step so far */
 };
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -55,8 +55,8 @@ static uint32_t bits_at(const void *array, dtype type, size_t i)
     return type == DTYPE_BF16 ? ((const uint16_t *)array)[i] : ((const uint32_t *)array)[i];
 }
 
-/* Add to the row's sum the hashes of an array's elements from `begin` on, which are in device
- * memory at `at`. Waits for the compute stream. Then d->host holds these elements too. */
+/* Add the hashes of an array's elements from `begin` on to the row's sum. `at`: the elements, in
+ * device memory. Waits for the compute stream, and leaves the elements in d->host. */
 static fsdp_status add(row *r, uint64_t which, size_t begin, const void *at, size_t elems)
 {
     stream *s = device_compute_stream(r->d->run.dev);
@@ -77,7 +77,7 @@ static const char *unit_of(const row *r)
     return e->unit_name(e->self, e->layer_unit[r->layer]);
 }
 
-/* Write "step,micro,unit,kind,name,hash,", the beginning of each line. */
+/* Write "step,micro,unit,kind,name,hash,", the beginning of every row. */
 static void put_head(const row *r, uint64_t hash)
 {
     digests *d = r->d;
@@ -97,8 +97,8 @@ static void put_element(const row *r, uint32_t bits, size_t i)
             i % columns, (double)value, 2 * (int)dtype_bytes(r->type), bits);
 }
 
-/* Write the elements of a row. Each of ranks first ... last has some of them, and zeros in place of
- * the others. */
+/* Write a row for each element of an array. Each of the ranks first to last has some of the
+ * elements, and zeros in place of the others. */
 static fsdp_status put_elements(const row *r, int first, int last)
 {
     const size_t bytes = dtype_bytes(r->type), most = GATHER_BYTES / bytes;
@@ -118,8 +118,9 @@ static fsdp_status put_elements(const row *r, int first, int last)
     return FSDP_OK;
 }
 
-/* Write a row with the total of the ranks' sums. Of a parameter, every rank has a copy: write the
- * sum of the last rank that differs from rank 0, because rank 0's copy may be the right one. */
+/* Write a row with the total of all ranks' sums. But of a parameter every rank has a whole copy: if
+ * copies differ, write the sum of the last rank that differs from rank 0, since rank 0's copy may
+ * be the right one. */
 static fsdp_status put_row(const row *r)
 {
     digests *d = r->d;
@@ -160,7 +161,7 @@ static fsdp_status put_outputs(digests *d, const runner *from, const micro_step 
     return put_row(&r);
 }
 
-/* Write rows of layer i's parameters, as the model is about to read them, or of their gradients. */
+/* Write rows of layer i's parameters as the model is about to read them, or of their gradients. */
 static fsdp_status put_params(digests *d, int kind, int i)
 {
     const layer *l = &d->run.m->layers[i];
@@ -202,9 +203,9 @@ fsdp_status digests_end_step(digests *d)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Write the facts about the run. "micro-batch" gives the micro-steps of a step, the series of
- * consecutive sequences in a micro-step, and the sequences of a series. If two runs have the same,
- * each of their micro-steps has the same sequences. */
+/* Write the facts about the run. "micro-batch" gives three numbers: micro-steps in a step, series
+ * of consecutive sequences in a micro-step, and sequences in a series. If two runs have the same
+ * three numbers, their micro-steps have the same sequences. */
 static void put_facts(digests *d, const ckpt_about *about)
 {
     const run_context *run = &d->run;

@@ -1,5 +1,5 @@
-/* digests.h -- --digests FILE: hashes of what a run computes, so that the first step, unit and
- * array in which two runs differ can be found. digest_file.h describes the file.
+/* digests.h -- --digests FILE: hash what a run computes, to find the first step, unit and array in
+ * which two runs differ. digest_file.h describes the file.
  *
  *   digests_create (after the engine) -> runner_create with digests_look [-> digests_keep_values]
  *   -> per step: micro-steps, engine's optimizer_step, digests_end_step
@@ -21,7 +21,7 @@ typedef struct digests digests;
  *   run, e  borrowed until digests_free
  *   about   facts about the run for the file; NULL: none
  *   out     rank 0: the file, written from its current position, borrowed; other ranks: NULL
- *   errors  FSDP_ENOMEM; pass *d to digests_free then, too */
+ *   errors  FSDP_ENOMEM; the caller passes *d to digests_free after an error too */
 fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_about *about,
                            FILE *out, digests **d);
 /* digests_keep_values -- also write the elements of one unit's parameters in one step.
@@ -30,11 +30,11 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
  *   errors      FSDP_EINVAL, with the run's units and steps in the message */
 fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int64_t end);
 
-/* digests_look -- runner_config.look; self is a digests *. Write rows of the parameters or the
- * output of layer i. */
+/* digests_look -- for runner_config.look; self is a digests *. Writes the rows of the parameters or
+ * of the output of layer i. */
 fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runner_moment when,
                          int i);
-/* digests_end_step -- write the rows of the reduced gradients, after optimizer_step. */
+/* digests_end_step -- write the rows of the reduced gradients; call it after optimizer_step. */
 fsdp_status digests_end_step(digests *d);
 
 /* digests_end -- write the last line. Returns the number of rows. */

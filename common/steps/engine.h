@@ -1,5 +1,5 @@
-/* engine.h -- what the training loop needs from a way of holding parameters. The single-device and
- * DDP baselines (steps/baseline.c) and FSDP (labs 1-5) each fill in this table.
+/* engine.h -- the table of functions through which the training loop uses the parameters. The
+ * single-device and DDP baselines (steps/baseline.c) and FSDP (labs 1-5) each fill in this table.
  *
  *   begin_step -> (runner_forward, runner_backward) x grad_accum -> optimizer_step -> ... */
 #pragma once
@@ -9,18 +9,18 @@
 typedef struct ckpt_store ckpt_store;   /* ckpt_store.h */
 typedef struct ckpt_source ckpt_source; /* ckpt_source.h */
 
-/* Everything that the update of a step needs. */
+/* The scalars of a step's update. */
 typedef struct step_scalars {
     optim_config optim; /* of this step */
     float clip_norm;    /* 0: no clipping */
     float grad_scale;   /* fp32(1 / tokens of the global batch) */
 } step_scalars;
 
-/* engine_sink -- receives full arrays on rank 0, in host memory that is valid during the call: one
- * parameter a call, in order of their global index, without tied ones. */
+/* engine_sink -- receives whole arrays on rank 0: one call per parameter, in order of the global
+ * index, without tied parameters. values [elems] is host memory, valid during the call. */
 typedef fsdp_status (*engine_sink)(void *ctx, const float *values, size_t elems);
 
-/* A rank's part of a gradient: `elems` elements from element `begin` on, in device memory. */
+/* A rank's part of a gradient: elements [begin, begin + elems), in device memory. */
 typedef struct engine_piece {
     size_t begin, elems;
     const void *values;
@@ -33,21 +33,21 @@ typedef struct engine {
     const char *(*unit_name)(void *self, int unit); /* valid while the engine lives */
     unit_hooks hooks;
     model_views *views;
-    fsdp_status (*begin_step)(void *self); /* NULL: there is nothing to do */
-    /* Finish the gradients (scale once), find the norm, clip, update. norm [1] device: the norm
-     * before clipping. */
+    fsdp_status (*begin_step)(void *self); /* NULL: nothing to do */
+    /* Finish the gradients (scale once), compute their norm, clip, and update the parameters.
+     * norm [1], device: receives the norm before clipping. */
     fsdp_status (*optimizer_step)(void *self, const step_scalars *sc, float *norm);
-    /* After optimizer_step: this rank's piece of the mean gradient of a trained parameter, before
-     * clipping. Every element is in the piece of exactly one rank. Order reads after the compute
-     * stream. */
+    /* After optimizer_step: *out = this rank's piece of the mean gradient of a trained parameter,
+     * before clipping. Every element is in the piece of exactly one rank. Order reads after the
+     * compute stream. */
     fsdp_status (*find_grad)(void *self, int param, engine_piece *out);
-    /* Collective: array 0, the parameters, or k + 1, state k of the trained parameters. sink is
-     * called on rank 0 only; its errors reach every rank. NULL: nothing is brought to the host. */
+    /* Collective: pass array 0 (the parameters) or k + 1 (state k of the trained parameters) to
+     * sink, on rank 0 only; its errors reach every rank. sink NULL: copy nothing to the host. */
     fsdp_status (*read_array)(void *self, int array, engine_sink sink, void *ctx);
-    /* Collective: a checkpoint of parameters, optimizer state and step, which engines of any kind
-     * load on any number of ranks. After a load that failed the state is undefined. */
+    /* Collective: save the parameters, optimizer states and step to a checkpoint, which any kind of
+     * engine can load on any number of ranks. A failed load leaves the engine's state undefined. */
     fsdp_status (*save)(void *self, ckpt_store *to, int64_t next_step);
-    /* At least as many floats as save writes on this rank. */
+    /* An upper bound of the floats that save writes on this rank. */
     size_t (*saved_elems)(void *self);
     fsdp_status (*load)(void *self, const ckpt_source *from);
     void (*free)(void *self);

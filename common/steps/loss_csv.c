@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* What cannot be read must not be replaced. */
+/* Copy the rows of the old file for steps before `step`. Fails if the file exists but cannot be
+ * read, because the commit would replace it. */
 static fsdp_status copy_rows(atomic_file *csv, int64_t step)
 {
     char row[256];
@@ -11,7 +12,7 @@ static fsdp_status copy_rows(atomic_file *csv, int64_t step)
     if (!old && errno == ENOENT)
         return FSDP_OK;
     while (old && fgets(row, sizeof row, old)) {
-        int end = 0; /* of the row, which an editor may have left without a new line */
+        int end = 0; /* length of the row; an editor may have removed the last newline */
         long long at;
         if (sscanf(row, "%lld,%*[^,],%*[^,],%*[^,],%*f%n", &at, &end) == 1 && end > 0 && at < step)
             fprintf(csv->out, "%.*s\n", end, row);

@@ -1,8 +1,9 @@
-/* loss_csv.h -- the loss file: a row for each step, on rank 0. A resumed run keeps the rows of the
- * steps before its first.
+/* loss_csv.h -- the loss file: one row per step, written by rank 0. A resumed run keeps the rows of
+ * the steps before its first step.
  *
- *   loss_csv_open -> (loss_csv_row ... -> loss_csv_save) ... -> loss_csv_row ... ->
- * atomic_file_commit The file appears at every save and at the end; see atomic_file.h. */
+ *   loss_csv_open -> (loss_csv_row ... -> loss_csv_save) ... -> atomic_file_commit
+ *
+ * The file appears at every save and at the end; see atomic_file.h. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,11 +15,11 @@ typedef struct loss_row {
     double lr, ms;
 } loss_row;
 
-/* loss_csv_open -- begin a new file with the rows of the old one that precede `step`.
+/* loss_csv_open -- begin a new file with the rows of the old file for steps before `step`.
  *   errors  FSDP_EIO: path cannot be written, or an old file there cannot be read */
 fsdp_status loss_csv_open(atomic_file *csv, const char *path, int64_t step);
 /* loss_csv_row -- append a row and flush it. errors: FSDP_EIO. */
 fsdp_status loss_csv_row(atomic_file *csv, const loss_row *row);
-/* loss_csv_save -- publish the rows so far, for a run that goes on from a checkpoint at next_step;
- * if goes_on, open the file again. A device or a pipe shows its rows already: nothing happens. */
+/* loss_csv_save -- publish the rows so far, for the checkpoint of next_step; if goes_on, open the
+ * file again. A device or a pipe shows its rows at once, so nothing is done for it. */
 fsdp_status loss_csv_save(atomic_file *csv, const char *path, int64_t next_step, bool goes_on);

@@ -1,17 +1,17 @@
 /* profile_run.c -- see profile_run.h.
  *
- * A timeline_watch is told of the operations of the device and of the collectives of the group, and
- * the training loop says when a step begins (train_observer). A step ends with its last collective,
- * the sum of the losses. An evaluation after a step is counted with the step; a checkpoint is not.
+ * A timeline_watch receives the operations of the device and the collectives of the group; the
+ * training loop reports when a step begins (train_observer). A step ends with its last collective,
+ * the sum of the losses. An evaluation after a step counts towards the step; a checkpoint does not.
  *
  * The first step warms up and is left out. Every other step is recorded in a timeline, from which
- * the profile learns for what the compute stream stood still. The timeline of the first
- * TRACED_STEPS steps is kept and written; the timeline of a later step is forgotten when the next
+ * the stalls of the compute stream are counted in the profile. The timeline of the first
+ * TRACED_STEPS steps is kept and written. The timeline of a later step is dropped when the next
  * step begins.
  *
- * A timeline stays on its rank, which writes its trace and draws its lanes. The ranks tell each
- * other the figures of their steps, from which they know where a picture begins and ends. Rank 0
- * gets the lanes as text, and puts them together. */
+ * Each rank keeps its own timeline, writes its own trace, and draws its own lanes. The ranks
+ * exchange the figures of their steps, so that all know where a picture begins and ends. Rank 0
+ * receives the lanes as text, and writes the pictures. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,15 +24,16 @@
 #include "common/ops/profile_roof.h"
 #include "common/steps/profile_run.h"
 
-/* Three steps show what is the same in every step and what is not. One of GPT-2 124m is some 850
- * items on each of 2 ranks: 0.15 MB of memory, 0.2 MB of JSON. Hosts exchange lanes in pieces. */
+/* Three steps show what is the same in every step and what is not. A step of GPT-2 124m on 2 ranks
+ * has about 850 items per rank: 0.15 MB of memory, 0.2 MB of JSON. PIECE_BYTES: lanes are sent in
+ * pieces of this size. */
 enum { TRACED_STEPS = 3, PIECE_BYTES = 2048 };
 static const char HINT[] = "pass a --profile directory that can be written";
 
-/* What all ranks know of one: its traced steps. */
+/* A rank's traced steps, known to all ranks. */
 typedef struct rank_steps {
     int n_steps, n_lanes;
-    double axis_s; /* of FSDP_PROFILE_AXIS_MS; rank 0's holds for all */
+    double axis_s; /* from FSDP_PROFILE_AXIS_MS; rank 0's is used for all */
     timeline_step steps[TRACED_STEPS];
 } rank_steps;
 
@@ -43,13 +44,13 @@ struct profile_run {
     comm *world;
     profile *profile;
     timeline_watch *watch;
-    timeline *traced, *latest; /* of the first steps, on rank 0's clock; of a later one */
-    timeline *current;         /* one of the two, NULL between steps */
-    int64_t n_begun;           /* steps */
-    int64_t at_item;           /* of current: where the step under way begins */
+    timeline *traced, *latest; /* of the first steps, and of one later step; on rank 0's clock */
+    timeline *current;         /* one of the two; NULL between steps */
+    int64_t n_begun;           /* number of steps begun */
+    int64_t at_item;           /* index in current of the first item of the open step */
     bool told_lost;
-    rank_steps *ranks; /* [ranks of world], to write the files */
-    int n_traced;      /* steps that all ranks have */
+    rank_steps *ranks; /* [ranks of world], set when the files are written */
+    int n_traced;      /* number of traced steps that all ranks have */
 };
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -59,7 +60,7 @@ static void add_time(profile_run *p, profile_kind kind, const char *name, double
     profile_add(p->profile, kind, &(work_key){.name = name}, 1, seconds, (work_cost){0});
 }
 
-/* Tell the profile what the compute stream did in the step under way beside its operations. */
+/* Count the time of the open step in which the compute stream did not run operations. */
 static void count_stalls(profile_run *p)
 {
     timeline_view v = timeline_read(p->current);
@@ -80,7 +81,7 @@ static void count_stalls(profile_run *p)
     add_time(p, PROFILE_REST, "waits for other streams", step.wait_s);
 }
 
-/* The step under way, if there is one, is over. */
+/* End the open step, if there is one. */
 static void step_over(profile_run *p)
 {
     if (!p->current)
@@ -116,7 +117,8 @@ void profile_run_pause(profile_run *p)
 
 /* ---- traced steps ---------------------------------------------------------------------------- */
 
-/* FSDP_PROFILE_AXIS_MS: pictures of several runs get one axis, so that they can be compared. */
+/* The least length of the axis. FSDP_PROFILE_AXIS_MS gives the pictures of several runs the same
+ * axis, so that they can be compared. */
 static double axis_s(void)
 {
     const char *text = getenv("FSDP_PROFILE_AXIS_MS");
@@ -124,15 +126,15 @@ static double axis_s(void)
     return ms > 0 && ms < 1e9 ? 1e-3 * ms : 0;
 }
 
-/* Tell each other of the traced steps. The step that was under way when the timeline was full is
- * not whole. */
+/* Exchange the figures of the traced steps among the ranks. If the timeline became full, its last
+ * step is incomplete and is left out. */
 static fsdp_status find_steps(profile_run *p)
 {
     const timeline_view v = timeline_read(p->traced);
     timeline_step s = {0};
     rank_steps mine;
     void *all;
-    memset(&mine, 0, sizeof mine); /* it is sent, gaps and all */
+    memset(&mine, 0, sizeof mine); /* the padding is sent too */
     mine.n_lanes = draw_lanes(&v);
     mine.axis_s = axis_s();
     while (mine.n_steps < TRACED_STEPS && timeline_next_step(&v, s.end, &s))
@@ -176,7 +178,7 @@ static fsdp_status no_memory(void)
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 
-/* From the first beginning of step k on a rank to its last end. */
+/* Step k from its first beginning on any rank to its last end. */
 static draw_window window_of(const profile_run *p, int k)
 {
     draw_window w = {p->ranks->steps[k].step, INFINITY, 0, p->ranks->axis_s, p->caption};
@@ -188,8 +190,7 @@ static draw_window window_of(const profile_run *p, int k)
 }
 
 /* Print the texts of the first n ranks to out, in the order of the ranks; out is NULL except on
- * rank 0. A round sends the next piece of every text, because every rank receives what all ranks
- * send. The last piece of a text is not full. */
+ * rank 0. Each round gathers the next piece of every text. The last piece of a text is not full. */
 static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
 {
     char **rounds = NULL;
@@ -221,7 +222,7 @@ static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
 
 static const draw_format *const PICTURES[] = {&draw_text, &draw_svg};
 
-/* How many of the first n ranks are drawn, and how many lanes they have. */
+/* How many of the first n ranks are drawn, and the number of their lanes. */
 static draw_count count_drawn(const profile_run *p, const draw_format *format, int n)
 {
     draw_count c = {0};
@@ -230,7 +231,7 @@ static draw_count count_drawn(const profile_run *p, const draw_format *format, i
     return c;
 }
 
-/* The lanes of all ranks in a step. */
+/* Write the lanes of all ranks in a step to out, on rank 0. */
 static fsdp_status put_lanes(const profile_run *p, const draw_format *format, const draw_window *w,
                              FILE *out)
 {
@@ -288,7 +289,7 @@ static fsdp_status write_own(const profile_run *p)
     return atomic_file_commit(&file);
 }
 
-/* Rank 0's profile, and the traced steps of all ranks. */
+/* Write profile.md: rank 0's profile, and the traced steps of all ranks. */
 static fsdp_status write_table(const profile_run *p)
 {
     atomic_file file = {0};
@@ -336,12 +337,12 @@ fsdp_status profile_run_open(const run_context *run, const char *dir, const char
     profile_roof roof;
     double offset_s = 0, bound_s = 0;
     *out = NULL;
-    TRY(comm_agree(world, atomic_make_dir(dir, HINT))); /* now, before hours of training */
+    TRY(comm_agree(world, atomic_make_dir(dir, HINT))); /* fail now, not after hours of training */
     TRY(ops_profile_roof(run->ops, device_compute_stream(run->dev), run->param_dtype == DTYPE_BF16,
                          &roof));
-    ledger_reset_peaks(device_ledger(run->dev)); /* the peaks of the run are reported, not these */
+    ledger_reset_peaks(device_ledger(run->dev)); /* report the run's peaks, not these */
     ledger_reset_peaks(device_host_ledger(run->dev));
-    if (comm_local_size(world) < comm_size(world)) /* on one host there is one clock */
+    if (comm_local_size(world) < comm_size(world)) /* ranks of one host share a clock */
         TRY(clock_offset_measure(world, &offset_s, &bound_s));
     profile_run *p = *out = calloc(1, sizeof *p);
     if (p)

@@ -8,17 +8,17 @@
 #include "common/steps/loss_csv.h"
 
 /* What a signal asked for. STILL_WRITING is added while this rank's thread writes a checkpoint. The
- * sum travels after a rank's losses, so all ranks learn it at the same step. */
+ * sum is gathered with the losses, so all ranks see it at the same step. */
 enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING = 4 };
 
-/* What a step leaves to be read when the next one has been issued. There are two: the host reads
- * the one while the device fills the other. */
+/* The figures of a step, which the host reads after it has issued the next step. There are two: the
+ * host reads one while the device fills the other. */
 typedef struct step_figures {
-    float *losses;      /* device [W*row]: rank r's A sums at r*row, then ASKED_* | STILL_WRITING */
+    float *losses;      /* device [W*row]: rank r's A sums at r*row, then ASKED_* + STILL_WRITING */
     float *norm;        /* device [1] */
     float *host_losses; /* [W*row] */
     float host_norm;
-    float asked;     /* this rank, as losses has it */
+    float asked;     /* this rank's ASKED_* + STILL_WRITING that is in losses */
     event *begun;    /* timed; recorded on compute before the step */
     event *computed; /* recorded on compute after it */
     event *arrived;  /* timed; recorded on loss_stream: the host may read */
@@ -28,17 +28,17 @@ typedef struct step_figures {
 struct train_loop {
     const train_setup *setup;
     stream *s;           /* compute */
-    stream *loss_stream; /* owned; where the losses are gathered, on a group of its own */
+    stream *loss_stream; /* owned; gathers the losses, over loss_group */
     comm *loss_group;    /* owned; all ranks */
     size_t A, b, T, W;
-    size_t row;         /* A, and one more where there is something to save */
-    int asked;          /* the most that any rank was, by the steps that were read */
-    bool writing;       /* by the last step that was read, a rank was STILL_WRITING */
+    size_t row;         /* A, plus one with setup->store */
+    int asked;          /* the largest ASKED_* of any rank in the steps read so far */
+    bool writing;       /* in the last step read, some rank was STILL_WRITING */
     size_t input_bytes; /* of a sample: T rows of the model's input */
-    char *inputs;       /* host, [A][b] samples of the step that is being issued */
+    char *inputs;       /* host, [A][b] samples of the step being issued */
     int32_t *targets;   /* host, [A][b][T] */
-    /* A model of images: the logits of a micro-step, on the device and on the host, and how many
-     * images of an evaluation have their largest logit at their label. Else NULL and 0. */
+    /* For a model of images, the logits of a micro-step on the device and on the host, and the
+     * number of images in an evaluation whose largest logit is at their label. Else NULL and 0. */
     void *logits, *host_logits;
     int64_t *correct; /* device, [1] */
     int64_t n_correct;
@@ -80,7 +80,7 @@ static size_t logits_elems(const train_loop *l)
     return l->b * l->setup->run->m->config.vocab_size;
 }
 
-/* What counting correct answers takes. */
+/* Allocate what count_correct needs. */
 static fsdp_status open_answers(train_loop *l)
 {
     const run_context *run = l->setup->run;
@@ -180,7 +180,7 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Sample k, its pixels as the model computes with them. */
+/* Read sample k; pixels are converted to the type that the model computes with. */
 static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t k, void *inputs,
                                int32_t *targets)
 {
@@ -197,8 +197,8 @@ static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t
     return FSDP_OK;
 }
 
-/* Make micro-step a of this rank in the batch that starts at sample `first`, and load its samples.
- * data NULL: they stay zero. */
+/* Fill in micro-step ms->a of this rank in the batch that starts at sample `first`, and load its
+ * samples. data NULL: they stay zero. */
 static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t first,
                                    const step_figures *f, micro_step *ms)
 {
@@ -216,7 +216,8 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
     return FSDP_OK;
 }
 
-/* Bring the losses of all ranks, and the norm, to the host: there when f->arrived is reached. */
+/* Issue the transfer of all ranks' losses and of the norm to the host. They are there when
+ * f->arrived is reached. */
 static fsdp_status send_figures(train_loop *l, step_figures *f)
 {
     float *mine = f->losses + (size_t)comm_rank(l->loss_group) * l->row;
@@ -229,7 +230,7 @@ static fsdp_status send_figures(train_loop *l, step_figures *f)
     return event_record(f->arrived, s);
 }
 
-/* Wait for the figures. *loss = the sum over the sequences of all ranks' micro-steps, in one tree,
+/* Wait for the figures. *loss = the sum over the sequences of all ranks' micro-steps, as one tree
  * in the order of run_batch_node. */
 static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
 {
@@ -258,7 +259,7 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
     };
 }
 
-/* What this rank was asked for since the last look. */
+/* What signals have asked this rank for since the last call. */
 static int look_for_signals(comm *world)
 {
     if (comm_signal_came(world, SIGTERM))
@@ -266,7 +267,7 @@ static int look_for_signals(comm *world)
     return comm_signal_came(world, SIGUSR1) ? ASKED_TO_SAVE : ASKED_NOTHING;
 }
 
-/* Let the step's figures say what this rank is asked for, and whether it writes. */
+/* Put what this rank was asked for, and whether it is still writing, into the step's figures. */
 static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
 {
     float asked = 0;
@@ -314,8 +315,8 @@ static float logit(const void *logits, size_t i, dtype type)
                               : ((const float *)logits)[i];
 }
 
-/* Add the correct answers of a micro-step to l->n_correct: the largest logit, the first of equals,
- * is at the label. */
+/* Add the number of correct answers of a micro-step to l->n_correct. An answer is the position of
+ * the largest logit, the first of equals. */
 static fsdp_status count_correct(train_loop *l, const micro_step *ms)
 {
     const run_context *run = l->setup->run;
@@ -334,7 +335,7 @@ static fsdp_status count_correct(train_loop *l, const micro_step *ms)
     return FSDP_OK;
 }
 
-/* l->n_correct = the sum of all ranks'. */
+/* l->n_correct = its sum over all ranks. */
 static fsdp_status sum_correct(train_loop *l)
 {
     stream *s = l->loss_stream;
@@ -344,7 +345,8 @@ static fsdp_status sum_correct(train_loop *l)
     return stream_sync(s);
 }
 
-/* The loss of one global batch of the validation corpus, forward only. *stats: its calls. */
+/* *loss = the loss of one global batch of the validation corpus, forward only. *stats = its
+ * collective calls. */
 static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss, comm_stats *stats)
 {
     const train_setup *setup = l->setup;
@@ -384,7 +386,7 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
     l->n_correct = 0;
     for (size_t i = 0; i < n_batches; i++)
         TRY(evaluate_batch(l, i * global, &l->eval_sums[i], last_batch));
-    const float scale = 1.0f / (float)(n_batches * global * l->T); /* one batch: a step's bits */
+    const float scale = 1.0f / (float)(n_batches * global * l->T); /* one batch: as in a step */
     const float loss = tree_sum_f32(l->eval_sums, n_batches) * scale;
     if (l->logits) {
         TRY(sum_correct(l));
@@ -411,7 +413,7 @@ static bool due(int64_t every, int64_t step, int64_t end)
     return step + 1 == end || (every > 0 && (step + 1) % every == 0);
 }
 
-/* Loss and norm come out of collectives, so all ranks see the same. */
+/* Loss and norm are results of collectives, so all ranks see the same values. */
 static fsdp_status check_finite(int64_t step, float loss, float norm, bool *failed_alike)
 {
     if (isfinite(loss) && isfinite(norm))
@@ -442,12 +444,12 @@ static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
         status = begins ? setup->engine->save(setup->engine->self, setup->store, l->next_read)
                         : ckpt_save_finish(setup->store);
     comm_set_patience(setup->run->world, 1);
-    /* agreed on; other errors may strike one rank */
+    /* all ranks have agreed on these; other errors may be one rank's own */
     *failed_alike = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
 }
 
-/* All steps before l->next_read have been read, and nothing has been issued since. */
+/* Begin a checkpoint. All issued steps must have been read. */
 static fsdp_status save(train_loop *l, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
@@ -462,7 +464,7 @@ static fsdp_status save(train_loop *l, bool *failed_alike)
     return write_files(l, true, failed_alike);
 }
 
-/* Publish what all ranks have written meanwhile. at_end: wait for it. */
+/* Publish the checkpoint in flight if all ranks have written it. at_end: wait until they have. */
 static fsdp_status end_save(train_loop *l, bool at_end, bool *failed_alike)
 {
     const ckpt_store *store = l->setup->store;
@@ -472,7 +474,7 @@ static fsdp_status end_save(train_loop *l, bool at_end, bool *failed_alike)
 }
 
 /* Read and report the steps up to `last` that have not been read. The loss is the mean over the
- * global batch, the norm that before clipping. */
+ * global batch; the norm is from before clipping. */
 static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
 {
     for (; l->next_read <= last; l->next_read++) {
@@ -505,7 +507,7 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
     return FSDP_OK;
 }
 
-/* The host reads the figures of a step when it has issued the next one, as in train_run. */
+/* As in train_run, the host reads the figures of a step after it has issued the next one. */
 fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step)
 {
     float loss;
@@ -544,7 +546,7 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
     for (int64_t step = setup->first_step; step < end && !result->ended_early; step++) {
         const bool evaluates = setup->val_data && due(c->eval_every, step, end);
         const bool saves = setup->store && due(c->save_every, step, end);
-        /* whether something follows that reads or writes what the step computes */
+        /* whether this step's figures are needed before the next step is issued */
         const bool stops = setup->step_by_step || step + 1 == end || evaluates || saves;
         comm_job_stats_reset(setup->run->world);
         TRY(train_step(l, step));
@@ -560,7 +562,7 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
             TRY(save(l, &result->failed_alike));
         result->ended_early = l->asked == ASKED_TO_END && step + 1 < end;
         l->asked = ASKED_NOTHING;
-        /* A wish that came during the save is fulfilled by it. */
+        /* A SIGUSR1 that came during the save is answered by that save. */
         (void)comm_signal_came(setup->run->world, SIGUSR1);
     }
     return end_save(l, true, &result->failed_alike);
@@ -573,7 +575,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
     comm_set_patience(setup->run->world, 1);
     *result = (train_result){0};
     fsdp_status status = run_steps(l, result);
-    if (status == FSDP_EINVAL && result->failed_alike) { /* diverged after the one in flight */
+    if (status == FSDP_EINVAL && result->failed_alike) { /* diverged: publish the one in flight */
         const fsdp_error_info why = *fsdp_error_get();
         (void)end_save(l, true, &unused);
         fsdp_error_set(&why);
@@ -582,7 +584,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
     const int64_t n = l->next_read - setup->first_step;
     qsort(l->ms, (size_t)n, sizeof *l->ms, by_value);
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
-    if (n == 0) /* an old loss file stays */
+    if (n == 0) /* keep an old loss file */
         train_discard(l);
     comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* what follows steps is files */
     status = comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);

@@ -1,4 +1,4 @@
-/* train_config.h -- what the training loop is told: the recipe, its length, and its files. */
+/* train_config.h -- the options of the training loop: its recipe, its length, and its files. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,13 +15,13 @@ typedef struct train_config {
     int64_t eval_batches;     /* global batches of an evaluation; 0: EVAL_SEQUENCES sequences, or
                                   every whole batch of images */
     const char *loss_csv;     /* NULL: none */
-    int64_t export_shard_mib; /* the most that a file of weights has */
+    int64_t export_shard_mib; /* largest size of a file of weights */
     int64_t save_every;       /* steps; 0: at the end */
     bool save_async;          /* a thread writes checkpoints */
-    int64_t stop_after;       /* steps have been made; 0: at the end */
+    int64_t stop_after;       /* stop after so many steps; 0: after `steps` */
 } train_config;
 
-/* train_end -- steps after which the run ends: cfg->steps, or stop_after if that is less. */
+/* train_end -- the number of steps after which the run ends: the less of steps and stop_after. */
 int64_t train_end(const train_config *cfg);
 
 enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_STEP, SCHEDULE_CONSTANT };

@@ -3,13 +3,13 @@
 #include "common/checkpoint/ckpt_store.h"
 #include "common/model/export.h"
 
-/* An export that is under way. */
+/* An export in progress. */
 typedef struct export_run {
     export_writer w;
     const engine *engine;
     ckpt_origin of;
     int array;
-    ckpt_piece next; /* the whole of the next parameter */
+    ckpt_piece next; /* the next parameter, whole */
 } export_run;
 
 static fsdp_status export_param(void *ctx, const float *values, size_t elems)
@@ -28,7 +28,7 @@ static fsdp_status export_param(void *ctx, const float *values, size_t elems)
     return export_append(&x->w, values, elems);
 }
 
-/* Rank 0 alone has a writer. */
+/* Open the writer, on rank 0 only. */
 static fsdp_status begin_export(const train_setup *setup, train_exported what, const char *path,
                                 export_run *x)
 {
