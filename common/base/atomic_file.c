@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TMP_BYTES = 21 /* of ".X.tmp" */, MAX_LINKS = 40 /* as Linux */ };
+enum { TMP_BYTES = 21 /* of ".X.tmp" */, MAX_LINKS = 40 /* like Linux */ };
 
 static fsdp_status too_long(const char *path, const char *hint)
 {
@@ -81,7 +81,8 @@ int atomic_lock(int fd)
 
 /* ---- temporary files ------------------------------------------------------------------------- */
 
-/* Removes the PATH.X.tmp of this user whose writers are dead: they hold no lock. */
+/* Removes leftovers: files PATH.X.tmp of this user that nobody has locked, so their writers are
+ * dead. */
 static void remove_left(const char *path)
 {
     char dir[PATH_MAX];
@@ -108,8 +109,8 @@ static void remove_left(const char *path)
         closedir(d);
 }
 
-/* Creates and locks f->tmp. Another run that is in remove_left may see it before it is locked; then
- * it is gone, or about to go, and one of another name is made. */
+/* Creates and locks f->tmp. If another run's remove_left sees the file before it is locked, that
+ * run removes it; then try another name. */
 static fsdp_status create_tmp(atomic_file *f, int *fd)
 {
     struct stat st;
@@ -126,9 +127,9 @@ static fsdp_status create_tmp(atomic_file *f, int *fd)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Whether this process may follow a link: where anybody can make links, as in /tmp, only if it is
- * this user's or the directory's owner's. That is the kernel's rule [proc(5): protected_symlinks],
- * which cannot help where links are followed here. */
+/* Whether this process may follow a link. In a directory where anybody can create links, such as
+ * /tmp, the link must belong to this user or to the directory's owner. The kernel has the same rule
+ * [proc(5): protected_symlinks], but does not apply it here, since readlink follows no link. */
 static bool may_follow(int link_fd, const char *path)
 {
     char dir[PATH_MAX];
@@ -140,7 +141,7 @@ static bool may_follow(int link_fd, const char *path)
     return (in.st_mode & shared) != shared || link.st_uid == geteuid() || link.st_uid == in.st_uid;
 }
 
-/* link = what path is a link to. FSDP_OK with *bytes < 0: it is none. */
+/* link = the target of path, *bytes long. FSDP_OK with *bytes < 0: path is not a link. */
 static fsdp_status read_link(const char *path, const char *hint, char link[PATH_MAX],
                              ssize_t *bytes)
 {
@@ -177,8 +178,8 @@ fsdp_status atomic_target(const char *path, const char *hint, char out[PATH_MAX]
     return n < PATH_MAX ? cannot_write(path, hint, ELOOP) : too_long(path, hint);
 }
 
-/* A device or a pipe cannot be replaced, and standard output has more in it: these are written in
- * place. O_NONBLOCK: a pipe that nobody reads is refused instead of waited for. */
+/* Devices and pipes cannot be replaced, and standard output has other text too, so these are
+ * written in place. O_NONBLOCK refuses a pipe without a reader instead of waiting for one. */
 static fsdp_status open_in_place(const char *path, bool is_stdout, const char *hint, int *fd)
 {
     *fd = is_stdout ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -224,14 +225,14 @@ fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint)
 fsdp_status atomic_file_open_in(atomic_file *f, const char *dir, const char *name, const char *hint)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", dir, name); /* a path cut here is still too long */
+    snprintf(path, sizeof path, "%s/%s", dir, name); /* if cut, atomic_file_open refuses it */
     return atomic_file_open(f, path, hint);
 }
 
 fsdp_status atomic_file_sync(atomic_file *f)
 {
     bool in_place = !*f->tmp, written = !ferror(f->out);
-    errno = EIO; /* for an earlier write that failed, whose own errno is gone */
+    errno = EIO; /* if an earlier write failed, its own errno is lost */
     if (fflush(f->out) == 0 && (in_place || fsync(fileno(f->out)) == 0) && written)
         return FSDP_OK;
     int why = errno;

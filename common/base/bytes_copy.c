@@ -1,5 +1,5 @@
-/* bytes_copy.c -- see bytes_copy.h. A store around the caches writes a vector of the widest
- * kind that the build has; a machine without such stores gets ordinary ones. */
+/* bytes_copy.c -- see bytes_copy.h. Non-temporal stores write the widest vectors that the build
+ * has; without SSE2 they are ordinary stores. */
 #include "common/base/bytes_copy.h"
 #include <stdint.h>
 #include <string.h>

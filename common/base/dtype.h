@@ -16,13 +16,14 @@ size_t dtype_bytes(dtype t);
 /* dtype_name -- "f32", "bf16", "i64", "u8", or "unknown type". */
 const char *dtype_name(dtype t);
 
-/* bf16_from_f32 -- the upper half of an fp32 (its sign, all 8 bits of its exponent, and 7 of the 23
- * bits of its fraction), rounded to nearest, ties to even.
+/* bf16_from_f32 -- round an fp32 to bf16, its upper half (sign, all 8 bits of the exponent, 7
+ * of the 23 bits of the fraction): to nearest, ties to even.
  *     1.00390625 = 3f80|8000  half way, 3f80 is even   -> 3f80 = 1
  *     1.01171875 = 3f81|8000  half way, 3f81 is odd    -> 3f82 = 1.015625
- * A carry out of the fraction raises the exponent, from the largest one to infinity. Denormals are
- * rounded like all other numbers. A NaN keeps its sign and its upper bits and becomes quiet: if it
- * were rounded, it could turn into infinity. Integer operations only, so no machine differs. */
+ * A carry out of the fraction raises the exponent; above the largest exponent the result is
+ * infinity. Denormals are rounded like all other numbers. A NaN keeps its sign and upper bits and
+ * becomes quiet, because rounding could turn it into infinity. Integer operations only, so no
+ * machine differs. */
 ROW_FN uint16_t bf16_from_f32(float x)
 {
     uint32_t u;
@@ -31,7 +32,7 @@ ROW_FN uint16_t bf16_from_f32(float x)
     return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u : rounded >> 16);
 }
 
-/* f32_from_bf16 -- the same number, exactly. */
+/* f32_from_bf16 -- convert exactly. */
 ROW_FN float f32_from_bf16(uint16_t h)
 {
     const uint32_t u = (uint32_t)h << 16;
@@ -40,7 +41,7 @@ ROW_FN float f32_from_bf16(uint16_t h)
     return x;
 }
 
-/* f32_from_f16 -- the same number, exactly: 1 sign, 5 bits of exponent (bias 15), 10 of fraction.
+/* f32_from_f16 -- convert exactly. f16 has 1 sign bit, 5 of exponent (bias 15) and 10 of fraction.
  *     3c00 = 1    0001 = 2^-24, the smallest denormal    7c00 = infinity */
 static inline float f32_from_f16(uint16_t h)
 {
@@ -70,8 +71,8 @@ static inline size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* size_round_up -- n rounded up to a multiple of align, unchecked: align must not be 0, and the
- * result must fit. For sizes that are known to be small. */
+/* size_round_up -- n rounded up to a multiple of align, for sizes known to be small: align must not
+ * be 0 and the result must fit, but neither is checked. */
 static inline size_t size_round_up(size_t n, size_t align)
 {
     return (n + align - 1) / align * align;

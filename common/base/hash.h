@@ -1,4 +1,4 @@
-/* hash.h -- one 64-bit number for some bytes: to compare and to look up, not to protect. */
+/* hash.h -- a 64-bit hash, for comparisons and look-ups; it is not cryptographic. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

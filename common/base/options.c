@@ -1,13 +1,13 @@
-/* options.c -- parsing, checking and printing options, all from the caller's table.
+/* options.c -- parse, check and print options by the caller's table.
  *
  *   options_parse        defaults -> each word of argv: find the row and the value, convert, store
  *   options_print_help   the same rows, laid out under their groups
  *
- * Parsed here, not by getopt_long or argp: only long options exist and a word that is no option is
- * an error, so little is left for them to do, while they keep the state of a parse in globals, tell
- * unknown, missing and superfluous apart only in text that they print themselves, and argp_help
- * sorts the rows, which here stand in the order a reader should meet them.
- * Nothing is allocated; strings in the caller's struct point into argv or the table. */
+ * getopt_long and argp are not used. All options are long and every word must be an option, so they
+ * would do little. They keep the state of a parse in globals, and report unknown options and
+ * missing or superfluous values only in messages that they print themselves. argp_help sorts the
+ * rows, but the rows should appear in the order of the table. Nothing is allocated: strings in the
+ * caller's struct point into argv or the table. */
 #include "common/base/options.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ enum {
     HELP_WIDTH = 79         /* where their lines end */
 };
 
-/* What the functions below share during one call. */
+/* The arguments of one options_parse. */
 typedef struct parser {
     const option_spec *table;
     const char *program;
@@ -34,7 +34,7 @@ typedef struct quoted {
     char text[80];
 } quoted;
 
-/* quote -- at most 60 bytes of what the user wrote; a cut is marked by "...". */
+/* quote -- at most 60 bytes of what the user wrote, with "..." if it is cut. */
 static quoted quote(const char *text, size_t text_bytes)
 {
     quoted q;
@@ -44,8 +44,8 @@ static quoted quote(const char *text, size_t text_bytes)
     return q;
 }
 
-/* range_text -- " from 0 to 10", " of at least 1" for a limit that no reader would meet, or "" when
- * the row has no range. */
+/* range_text -- " from 0 to 10"; " of at least 1" if the upper limit is huge; "" if the row has no
+ * range. */
 static void range_text(const option_spec *spec, char *buf, size_t buf_bytes)
 {
     if (spec->min == spec->max)
@@ -75,7 +75,8 @@ static fsdp_status bad_value(const parser *p, const option_spec *spec, const cha
                       spec->kind == OPT_ENUM ? spec->choices : range);
 }
 
-/* edit_distance -- insertions, deletions and replacements between name[0..name_bytes) and known. */
+/* edit_distance -- the least number of insertions, deletions and replacements that turn
+ * name[0..name_bytes) into known. */
 static size_t edit_distance(const char *name, size_t name_bytes, const char *known)
 {
     /* row[j]: from the first i bytes of name to the first j of known */
@@ -99,8 +100,8 @@ static size_t edit_distance(const char *name, size_t name_bytes, const char *kno
     return row[known_bytes];
 }
 
-/* nearest_row -- the first row whose name begins so, else the one whose name is closest; NULL when
- * not even half of the letters agree. */
+/* nearest_row -- the first row whose name begins with name, else the row with the closest name;
+ * NULL if less than half of the letters agree. */
 static const option_spec *nearest_row(const option_spec *table, const char *name, size_t name_bytes)
 {
     const option_spec *nearest = NULL;
@@ -132,7 +133,7 @@ static fsdp_status unknown_option(const parser *p, const char *name, size_t name
 
 /* ---- finding the row ------------------------------------------------------------------------- */
 
-/* same_name -- name[0..name_bytes) is known; '_' in name stands for '-'. */
+/* same_name -- whether name[0..name_bytes) equals known, where '_' in name means '-'. */
 static bool same_name(const char *known, const char *name, size_t name_bytes)
 {
     for (size_t i = 0; i < name_bytes; i++)
@@ -141,7 +142,7 @@ static bool same_name(const char *known, const char *name, size_t name_bytes)
     return known[name_bytes] == '\0';
 }
 
-/* find_row -- the row of that name, NULL when there is none. */
+/* find_row -- the row of that name, or NULL. */
 static const option_spec *find_row(const option_spec *table, const char *name, size_t name_bytes)
 {
     for (const option_spec *row = table; row->kind != OPT_END; row++)
@@ -189,7 +190,7 @@ int options_choice(const char *choices, const char *text)
     }
 }
 
-/* store -- convert text and write the row's field; false when text is no value of that kind. */
+/* store -- convert text and write the row's field; false if text is not a value of that kind. */
 static bool store(const option_spec *spec, const char *text, void *out)
 {
     void *field = (char *)out + spec->offset;
@@ -215,8 +216,8 @@ static bool store(const option_spec *spec, const char *text, void *out)
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
-/* parse_option -- one option word, and the next word (NULL at the end) if it is the value. *used:
- * how many of the two were taken. */
+/* parse_option -- parse one option word, and the next word (NULL at the end) if that is its value.
+ * *used = how many of the two words were used. */
 static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used)
 {
     const char *name = word + 2, *equals = strchr(name, '=');
@@ -239,7 +240,7 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
     if (value == NULL)
         value = spec->bare;
     if (value == NULL) {
-        /* Two hyphens: the value was forgotten, and this is the next option. */
+        /* If the next word begins with --, it is an option, and the value is missing. */
         if (next == NULL || strncmp(next, "--", 2) == 0)
             return fsdp_error(FSDP_EINVAL, "write --name=value, all in one word",
                               "--%s: no value given", spec->name);
@@ -359,7 +360,7 @@ static void put_value(FILE *out, const option_spec *spec, const void *field)
     } else if (spec->kind == OPT_ENUM) {
         for (int i = *(const int *)field; i > 0; i--) {
             text = strchr(text, '|');
-            FSDP_ASSERT(text != NULL); /* else the field is no index into choices */
+            FSDP_ASSERT(text != NULL); /* the field must be an index into choices */
             text++;
         }
         fprintf(out, "%.*s", (int)strcspn(text, "|"), text);

@@ -1,8 +1,8 @@
-/* philox.c -- streams of Philox 4x32-10 and normal numbers from it, in blocks that vectorise.
+/* philox.c -- random words and normal numbers from Philox 4x32-10, in blocks that vectorise.
  *
- * Every output is a function of (seed, stream, index) alone. The same operations compute it in the
- * middle of a block and at the edge of a caller's range: a block that is needed in part is computed
- * whole and cut. [Salmon et al., SC 2011] [Box & Muller 1958] */
+ * Every output depends only on (seed, stream, index). If only a part of a block is needed, the
+ * whole block is computed and then cut, so that the same operations compute a number wherever the
+ * caller's range begins or ends. [Salmon et al., SC 2011] [Box & Muller 1958] */
 #include "common/base/philox.h"
 
 #include <math.h>

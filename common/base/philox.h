@@ -13,7 +13,7 @@
 #define PHILOX_W0 0x9e3779b9u
 #define PHILOX_W1 0xbb67ae85u
 
-/* philox_round -- one of the rounds, on the counter. */
+/* philox_round -- apply one round to the counter. */
 ROW_FN void philox_round(uint32_t c[4], uint32_t key0, uint32_t key1)
 {
     uint64_t product0 = (uint64_t)PHILOX_M0 * c[0];
@@ -26,8 +26,8 @@ ROW_FN void philox_round(uint32_t c[4], uint32_t key0, uint32_t key1)
 }
 
 /* philox4x32_10 -- out[4] = ten rounds over the counter {lo(call), hi(call), lo(number),
- * hi(number)} with the key {lo(seed), hi(seed)}; number: of the stream. tests/unit checks the
- * answers known from the Random123 distribution. */
+ * hi(number)} with the key {lo(seed), hi(seed)}, where `number` is the stream. tests/unit checks
+ * the known answers of the Random123 distribution. */
 ROW_FN void philox4x32_10(uint64_t seed, uint64_t number, uint64_t call, uint32_t out[4])
 {
     out[0] = (uint32_t)call;
@@ -46,9 +46,9 @@ uint32_t philox_u32(uint64_t seed, uint64_t stream, uint64_t index);
 /* philox_normal_fill -- out[i] = std * z(begin+i) for i < elems, where z is standard normal.
  * Box-Muller makes elements 2k (cosine) and 2k+1 (sine) from words 2k and 2k+1 of the stream:
  *     z(2k), z(2k+1) = sqrt(-2 log((w[2k] + 1/2) / 2^32)) * cos, sin(2 pi w[2k+1] / 2^32)
- * It is computed in double and rounded to float before the multiplication by std; |z| < 6.8. The
- * bits do not depend on begin or elems and are the same on every IEEE-754 machine, because pmath.h
- * does the maths.
+ * z is computed in double and rounded to float before it is multiplied by std; |z| < 6.8. The bits
+ * do not depend on begin or elems, and are the same on every IEEE-754 machine, because pmath.h does
+ * the maths.
  *   costs  2.3 ns an element on one core with AVX-512, 6.8 with SSE2 (gcc 12) */
 void philox_normal_fill(uint64_t seed, uint64_t stream, uint64_t begin, size_t elems, float std,
                         float *out);

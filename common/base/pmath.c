@@ -1,4 +1,4 @@
-/* pmath.c -- the function of pmath.h that is not inlined. */
+/* pmath.c -- pm_cos, the function of pmath.h that is not inlined. */
 #include "common/base/pmath.h"
 
 #include "common/base/status.h"

@@ -1,12 +1,12 @@
-/* pmath_impl.h -- the bodies of pmath.h, which alone includes it.
+/* pmath_impl.h -- the bodies of the functions in pmath.h; only pmath.h includes this file.
  *
- * Every function is one straight line of + - * / comparisons and integer operations on the bits,
- * with selects instead of branches. So gcc and clang turn a loop over it into vectors of any width,
- * and no width changes a bit. The polynomials are Chebyshev fits, printed as hexadecimal floats;
- * their relative error is below a tenth of the result's last place.
+ * Every float function is straight-line code of + - * / comparisons and integer operations on the
+ * bits, with selects instead of branches. So gcc and clang can vectorise a loop over it with any
+ * width, and no width changes a bit. The polynomials are Chebyshev fits, printed as hexadecimal
+ * floats; their relative error is below a tenth of the result's last place.
  *
- * A number is rounded to a whole one by adding and subtracting 1.5 * 2^23 (2^52 for double): at
- * that size a float's last place is 1. The low bits of the sum then hold the whole number too. */
+ * To round a number to an integer, 1.5 * 2^23 (2^52 for double) is added and subtracted: at that
+ * size the last place of a float is 1. The low bits of the sum also hold the integer. */
 #pragma once
 
 #define PM_ROUND_F 0x1.8p23f

@@ -1,8 +1,8 @@
 /* recycle.c -- see recycle.h.
  *
- * A record is | header | bytes |, and both fit into LEAST_BYTES << class. Small records are cut
- * from slabs, many at a time: how many are in use depends on how far a host runs ahead of its
- * streams, and a few more than ever before must not cost an allocation each. */
+ * A record is | header | bytes |; both together fit into LEAST_BYTES << class. Small records are
+ * cut from slabs, many at a time: the number in use depends on how far the host runs ahead of its
+ * streams, and a few more than ever before should not cost one allocation each. */
 #include "common/base/recycle.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { CLASSES = 32 };
 #define SLAB_BYTES  ((size_t)32 << 10)
 
 typedef struct header {
-    _Alignas(max_align_t) struct header *next; /* while it waits in a list */
+    _Alignas(max_align_t) struct header *next; /* while the record is in a list */
     int class;
 } header;
 

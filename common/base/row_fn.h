@@ -1,14 +1,15 @@
-/* row_fn.h -- marks functions that a host compiler and a device compiler share: the portable maths.
+/* row_fn.h -- marks for functions that the host's and the device's compiler both compile: the
+ * portable maths.
  *
- * They use + - * / sqrtf, comparisons and integers, and call nothing but each other, so that both
- * compilers give the same bits when neither contracts a multiplication and an addition. */
+ * These functions use only + - * / sqrtf, comparisons and integers, and call only each other. So
+ * both compilers give the same bits, if neither contracts a multiplication and an addition. */
 #pragma once
 
 #ifdef __CUDACC__
 #define ROW_FN   static inline __host__ __device__
 #define ROW_CALL static __host__ __device__ __noinline__
 #else
-/* Inlined always: one function serves several element types, each of which is a constant. */
+/* Always inlined: one function serves several element types, which are constants at each call. */
 #define ROW_FN   static inline __attribute__((always_inline))
 #define ROW_CALL static __attribute__((noinline, unused))
 #endif

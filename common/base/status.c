@@ -1,19 +1,16 @@
-/* status.c -- the error record of each thread, and how main() prints it.
+/* status.c -- the error record of each thread, and how main() prints it; see status.h.
  *
- *   fsdp_error (where it happened) -> TRY ... TRY -> fsdp_error_print (main)
- *
- * The record is thread-local, like errno. A worker thread that fails hands its record over with
- * fsdp_error_get and fsdp_error_set. */
+ *   fsdp_error (where it happened) -> TRY ... TRY -> fsdp_error_print (main) */
 #include "common/base/status.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* The words that go with the last status this thread returned. */
+/* The message of this thread's last error. */
 static _Thread_local fsdp_error_info record;
 
-/* U+0080 ... U+009F, which terminals take for ESC sequences too, are c2 80 ... c2 9f in UTF-8. */
+/* U+0080 to U+009F are c2 80 to c2 9f in UTF-8. Terminals treat them like ESC sequences. */
 static bool is_utf8_control(unsigned char first, unsigned char second)
 {
     return first == 0xc2 && second >= 0x80 && second < 0xa0;
@@ -38,8 +35,8 @@ fsdp_text fsdp_printable(const char *text)
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
 {
     FSDP_ASSERT(hint != NULL);
-    /* Format beside the record and copy last: the arguments may point into the record, when a
-     * message quotes the one before it. */
+    /* Format elsewhere and copy last: the arguments may point into the record, if a message quotes
+     * the message before it. */
     fsdp_error_info next = {.status = status};
     char what[sizeof next.what];
     va_list args;
@@ -73,7 +70,7 @@ void fsdp_error_print(FILE *out, int rank, int world_size)
         snprintf(who, sizeof who, "[rank %d/%d] ", rank, world_size);
     snprintf(text, sizeof text, "%s%s\n%s%s%s", who, record.what, record.hint[0] ? "HINT: " : "",
              record.hint, record.hint[0] ? "\n" : "");
-    fflush(out); /* then all of text goes out in one write(2) */
+    fflush(out); /* so that text goes out in one write(2) */
     fputs(text, out);
     fflush(out);
 }
@@ -102,7 +99,7 @@ const char *fsdp_status_name(fsdp_status status)
         [FSDP_ESKIP] = "FSDP_ESKIP",
         [FSDP_HELP] = "FSDP_HELP",
     };
-    /* a number may come from another version's file or messages */
+    /* the number may come from another version's files or messages */
     return (size_t)status < sizeof NAMES / sizeof *NAMES ? NAMES[status] : "unknown status";
 }
 

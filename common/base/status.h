@@ -1,18 +1,18 @@
-/* status.h -- how a function of this project says that it failed.
+/* status.h -- how the functions of this project report errors.
  *
  *   TRY(device_alloc(...));                           pass a failure up
  *   return fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head %d does not divide %d", h, c);
  *   fsdp_error_print(stderr, rank, world_size);       only main() does this, then exits
  *
- * The status travels as the return value. Its words wait in a record of the calling thread, like
- * errno, until the next fsdp_error of that thread. A worker thread hands its record over with
- * fsdp_error_get and fsdp_error_set. Wrong input or a wrong environment gives a status; a wrong
- * program fails an assertion that prints both values. Libraries never exit. */
+ * The status is the return value. Its message is kept in a thread-local record, like errno, until
+ * the next fsdp_error of that thread. A worker thread passes its record to another thread with
+ * fsdp_error_get and fsdp_error_set. Wrong input or a wrong environment gives a status; an error in
+ * the program fails an assertion that prints both values. Libraries never exit. */
 #pragma once
 #include <stdio.h>
 #include <stddef.h>
 
-/* The functions of a header that C++ (kernels) includes too stand between these. */
+/* Put around the functions of a header that C++ sources (kernels) include too. */
 #ifdef __cplusplus
 #define EXTERN_C_BEGIN extern "C" {
 #define EXTERN_C_END   }
@@ -26,17 +26,17 @@ EXTERN_C_BEGIN
 typedef enum fsdp_status {
     FSDP_OK = 0,
     FSDP_EINVAL,    /* an argument, option or file holds a value that cannot be used */
-    FSDP_ENOMEM,    /* no memory */
+    FSDP_ENOMEM,    /* out of memory */
     FSDP_EIO,       /* a file or the terminal failed */
     FSDP_ECOMM,     /* the transport between ranks failed */
     FSDP_EMISMATCH, /* ranks disagree (operation, elements, options) */
     FSDP_ETIMEOUT,  /* a wait passed FSDP_TIMEOUT_S */
     FSDP_EORDER,    /* work on two streams touches the same memory, and no event orders it */
-    FSDP_ESTATE,    /* a call that is illegal in the object's present state */
-    FSDP_ETODO,     /* a task of a lab that is not written yet */
+    FSDP_ESTATE,    /* the object's state does not allow the call */
+    FSDP_ETODO,     /* a task of a lab is not implemented yet */
     FSDP_EDEVICE,   /* the device or its driver failed */
     FSDP_ESKIP,     /* not available here: a backend that was not built */
-    FSDP_HELP       /* --help was asked for: nothing is wrong, the caller prints it and leaves */
+    FSDP_HELP       /* --help was given: not an error; the caller prints the help and exits */
 } fsdp_status;
 
 typedef struct fsdp_error_info {
@@ -45,17 +45,17 @@ typedef struct fsdp_error_info {
     char hint[384];
 } fsdp_error_info;
 
-/* fsdp_printable -- text from a file, a path or an option as a terminal may show it: control
+/* fsdp_printable -- text from a file, a path or an option, made safe for a terminal: control
  * characters become \x1b and the like, UTF-8 stays. Cut to the length of a message. */
 typedef struct fsdp_text {
     char text[sizeof((fsdp_error_info *)0)->what];
 } fsdp_text;
 fsdp_text fsdp_printable(const char *text);
 
-/* fsdp_error -- record in this thread what went wrong, and return `status`.
- *   hint  what the user should do next; "" if nothing helps, never NULL (asserted)
- *   fmt   what and where, got and expected; its arguments may point into the record itself
- * Both are kept as fsdp_printable gives them: on one line. */
+/* fsdp_error -- record an error in this thread, and return `status`.
+ *   hint  what the user should do next; "" if nothing helps; never NULL (asserted)
+ *   fmt   what failed and where, got and expected; its arguments may point into the record itself
+ * Both are passed through fsdp_printable, so each is one line. */
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -69,13 +69,13 @@ fsdp_status fsdp_error_set(const fsdp_error_info *info);
  * world_size 0 leaves the rank out. One write(2), so that ranks' lines do not mix. */
 void fsdp_error_print(FILE *out, int rank, int world_size);
 
-/* fsdp_flush_stdout -- flush what was printed; FSDP_EIO, with this hint, if that failed. */
+/* fsdp_flush_stdout -- flush stdout. errors: FSDP_EIO, with this hint. */
 fsdp_status fsdp_flush_stdout(const char *hint);
 
 /* fsdp_status_name -- "FSDP_EINVAL", or "unknown status". */
 const char *fsdp_status_name(fsdp_status status);
 
-/* fsdp_todo -- what an unwritten task returns: FSDP_ETODO, "task 2.1 is not implemented". */
+/* fsdp_todo -- the error of a task without code: FSDP_ETODO, "task 2.1 is not implemented". */
 fsdp_status fsdp_todo(const char *task);
 
 /* TRY -- return the callee's status from this function if it is not FSDP_OK. */
@@ -86,7 +86,7 @@ fsdp_status fsdp_todo(const char *task);
             return try_status_;                                                                    \
     } while (0)
 
-/* GOTO_ON_FAIL -- the same for functions that release something at a label; it sets `status`. */
+/* GOTO_ON_FAIL -- set `status`, and go to a label that releases resources if it is not FSDP_OK. */
 #define GOTO_ON_FAIL(status, call, label)                                                          \
     do {                                                                                           \
         (status) = (call);                                                                         \

@@ -1,5 +1,5 @@
-/* under_asan.h -- UNDER_ASAN: 1 if AddressSanitizer checks the build. Memory is not recycled then,
- * so that it sees every use after free. */
+/* under_asan.h -- UNDER_ASAN: 1 in a build with AddressSanitizer, else 0. Under AddressSanitizer
+ * memory is not recycled, so that every use after free is found. */
 #pragma once
 
 #if defined(__has_feature)

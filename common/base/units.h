@@ -1,4 +1,4 @@
-/* units.h -- quantities in the form that people read. */
+/* units.h -- format quantities for people. */
 #pragma once
 #include <stddef.h>
 
