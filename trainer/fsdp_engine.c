@@ -1,4 +1,4 @@
-/* fsdp_engine.c -- see fsdp_engine.h: what the training loop calls, in terms of labs 1 to 5. */
+/* fsdp_engine.c -- see fsdp_engine.h. The engine's functions call those of labs 1 to 5. */
 #include "trainer/fsdp_engine.h"
 #include "common/comm/comm.h"
 #include "common/comm/comm_pieces.h"
@@ -13,8 +13,8 @@ typedef struct fsdp_engine {
     prefetch p; /* zeroed without overlap */
 } fsdp_engine;
 
-/* An evaluation since the last step leaves units gathered. A step starts with none, so that it
- * moves the same bytes as any other and never computes with an old copy. */
+/* An evaluation after the last step leaves units gathered. Reshard them, so that every step moves
+ * the same bytes and no step computes with an old copy. */
 static fsdp_status engine_begin_step(void *self)
 {
     fsdp_engine *e = self;
@@ -61,9 +61,9 @@ static fsdp_status engine_load(void *self, const ckpt_source *from)
 
 /* ---- full arrays, for export ----------------------------------------------------------------- */
 
-/* *full [padded_elems] = all of unit u's array of which this rank has `shard`: the masters, in fp32
- * whatever type the model computes with, or a state. The caller frees it in order of the compute
- * stream. */
+/* All-gather an array of unit u, of which this rank has `shard`, to *full [padded_elems]. The array
+ * is the fp32 masters, even if the model computes in bf16, or an optimizer state. The caller frees
+ * *full in order of the compute stream. */
 static fsdp_status gather_array(fsdp *f, int u, const float *shard, float **full)
 {
     const fsdp_unit *unit = &f->units[u];
@@ -86,7 +86,7 @@ static fsdp_status gather_array(fsdp *f, int u, const float *shard, float **full
     return stream_wait_event(f->compute, unit->gathered);
 }
 
-/* Rank 0 hands the elements of parameter p, which are in the array of its unit, to the sink. */
+/* Pass the elements of parameter p in its unit's array to the sink, on rank 0. */
 static fsdp_status sink_param(fsdp *f, int p, const float *array, engine_sink sink, void *ctx)
 {
     const param_spec *spec = &f->run.m->params[p];
@@ -106,8 +106,8 @@ static fsdp_status sink_param(fsdp *f, int p, const float *array, engine_sink si
     return status;
 }
 
-/* The parameters of one unit are next to each other in the global order, except the root's, which
- * is gathered once for each end. Only one unit and its companion are gathered at a time. */
+/* The parameters of a unit are adjacent in the global order. Only the root unit has parameters at
+ * both ends, so it is gathered twice. Only one unit and its companion are gathered at a time. */
 static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *ctx)
 {
     fsdp_engine *e = self;
@@ -137,7 +137,7 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
 
 /* ---- the reduced gradients, for digests ------------------------------------------------------ */
 
-/* Replicas have the same gradients; only the first one has pieces. */
+/* Replicas have the same gradients, but each element must be in one piece only: replica 0's. */
 static fsdp_status engine_find_grad(void *self, int p, engine_piece *out)
 {
     const fsdp_engine *e = self;
@@ -173,8 +173,8 @@ static void engine_free(void *self)
     free(e);
 }
 
-/* No more than the run needs: an evaluation needs lab 2, and of lab 3 only what says which units
- * stay gathered; plain SGD needs no code of lab 4. */
+/* Create only what the run needs. An evaluation needs lab 2, and lab 3 only if the strategy decides
+ * which units stay gathered. Plain SGD needs no code of lab 4. */
 static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sharding,
                                 fsdp_engine *e, unit_hooks *hooks)
 {
@@ -185,7 +185,7 @@ static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sha
         TRY(reducer_create(&e->f, sharding, &e->r));
     if (!run->forward_only)
         *hooks = fsdp_backward_hooks(&e->r);
-    e->r.f = &e->f; /* as files of parameters need it */
+    e->r.f = &e->f; /* reading and writing of parameters needs it even without a reducer */
     e->o.r = &e->r;
     return run->forward_only || run->no_norm ? FSDP_OK : optimizer_create(&e->r, &e->o);
 }

@@ -1,8 +1,8 @@
 /* fsdp_train_main.c -- the trainer: build/fsdp_train, alone or under an MPI launcher.
  *
- * Errors before training, and those of files, are agreed on by all ranks: rank 0 prints the one
- * message and everybody leaves in order. Another error while training may have struck one rank
- * only: that rank prints and ends the job. */
+ * All ranks agree on errors before training and on errors of files: rank 0 prints one message, and
+ * all ranks exit in order. Any other error during training may be one rank's own: that rank prints
+ * the message and aborts the job. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include "trainer/trainer.h"
 
 enum {
-    BY_SIGTERM = 128 + SIGTERM, /* as a shell numbers it */
-    LEAST_STACK_BYTES = 2 << 20 /* operations keep blocks of 1.3 MB there */
+    BY_SIGTERM = 128 + SIGTERM, /* the exit status that a shell reports */
+    LEAST_STACK_BYTES = 2 << 20 /* operations have blocks of 1.3 MB on the stack */
 };
 
 static void print_head(const trainer *t, bool was_done)
@@ -53,7 +53,7 @@ static void print_head(const trainer *t, bool was_done)
     fflush(stdout);
 }
 
-/* What --check-order has looked at. */
+/* Print how much --check-order has checked. */
 static fsdp_status print_order(const trainer *t)
 {
     if (!t->order)
@@ -74,7 +74,7 @@ static fsdp_status write_snapshot(const trainer *t)
     return snapshot_write(t->snapshot, t->cfg.snapshot, 0, comm_size(t->run.world));
 }
 
-/* What follows the last step. */
+/* Write the files and print the figures that follow the last step. */
 static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
 {
     const int64_t first = t->setup.first_step, end = train_end(&t->cfg.train);
@@ -96,7 +96,7 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
     return FSDP_OK;
 }
 
-/* Complete the file of --digests. A file without rows must not replace an earlier one. */
+/* Finish the file of --digests. A file without rows must not replace an older file. */
 static fsdp_status end_digests(trainer *t)
 {
     if (!t->digests || digests_end(t->digests) == 0 || !t->digest_file.out)
@@ -104,8 +104,8 @@ static fsdp_status end_digests(trainer *t)
     return atomic_file_commit(&t->digest_file);
 }
 
-/* Outside of train_run, failures of files, of what is written to them and of the order are agreed
- * on. */
+/* For failures outside of train_run: all ranks agree on those of files, of values and of the order
+ * check. */
 static fsdp_status alike(train_result *result, fsdp_status status)
 {
     result->failed_alike = status == FSDP_EIO || status == FSDP_EINVAL || status == FSDP_EORDER;
@@ -115,16 +115,16 @@ static fsdp_status alike(train_result *result, fsdp_status status)
 static fsdp_status train(trainer *t, train_result *result)
 {
     const int64_t first_step = t->setup.first_step;
-    /* what this command wrote about its steps stays; an export may be missing */
+    /* no step is left: keep the files that the earlier run wrote; only exports may be missing */
     const bool was_done =
         first_step > 0 && first_step >= train_end(&t->cfg.train) && !t->cfg.eval_only;
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
-    if (t->cfg.export_init_dir && first_step == 0) /* else it has been written */
+    if (t->cfg.export_init_dir && first_step == 0) /* else the first run has written it */
         TRY(alike(result, train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_init_dir, 0)));
     const fsdp_status status = train_run(t->loop, result);
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
-    if (status != FSDP_OK && t->order) /* an event that this rank lacked explains the failure */
+    if (status != FSDP_OK && t->order) /* a missing event may be the cause of the failure */
         TRY(order_check_status(t->order));
     TRY(status);
     TRY(alike(result, comm_agree(t->run.world, end_digests(t))));
@@ -156,8 +156,8 @@ static fsdp_status print_help(void)
         "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...");
 }
 
-/* From options to the last report. result->failed_alike: all ranks return this failure; otherwise
- * the failure may have struck this rank only. */
+/* Run everything from the options to the last report. result->failed_alike: all ranks return this
+ * failure; if false, it may be this rank's own. */
 static fsdp_status run(trainer *t, bool help, train_result *result)
 {
     result->failed_alike = true;
@@ -177,7 +177,8 @@ static fsdp_status run(trainer *t, bool help, train_result *result)
     return train(t, result);
 }
 
-/* Returns the exit status. Only rank 0 prints a failure that all ranks return. */
+/* Print the error, if any, and free the trainer. Only rank 0 prints an error that all ranks return.
+ * Returns the exit status. */
 static int leave(trainer *t, fsdp_status status, const train_result *result)
 {
     const int rank = comm_rank(t->run.world);
@@ -198,8 +199,9 @@ static int leave(trainer *t, fsdp_status status, const train_result *result)
     return EXIT_FAILURE;
 }
 
-/* Where one of the standard files is closed the next that is opened would get its number, and be
- * written what is printed: a loss file, or the memory that ranks share. Now such writes fail. */
+/* If a standard file is closed, the next file opened would get its number, and output would be
+ * written to it: to a loss file, or to memory that ranks share. Open /dev/null for reading instead,
+ * so that such writes fail. */
 static void fill_standard_files(void)
 {
     int fd;
@@ -208,7 +210,7 @@ static void fill_standard_files(void)
     close(fd);
 }
 
-/* Threads get the same limit. */
+/* Check the limit of the stack, which applies to threads too. */
 static fsdp_status check_stack(void)
 {
     struct rlimit r;
@@ -225,7 +227,7 @@ int main(int argc, char **argv)
     fill_standard_files();
     wait_policy_passive(argv);
     trainer t = {0};
-    signal(SIGPIPE, SIG_IGN); /* writes fail, and that is reported */
+    signal(SIGPIPE, SIG_IGN); /* the write fails instead, and that is reported */
     signal(SIGXFSZ, SIG_IGN);
     const int launched = comm_launched_ranks();
     const bool alone = launched == 1;
@@ -237,7 +239,7 @@ int main(int argc, char **argv)
     if (parsed == FSDP_OK && t.cfg.save_dir)
         comm_take_signals(true);
     if (check_stack() != FSDP_OK || (alone && parsed != FSDP_OK) ||
-        trainer_connect(&t) != FSDP_OK) { /* no group to agree in: every rank that fails says so */
+        trainer_connect(&t) != FSDP_OK) { /* there is no group yet: each failing rank prints */
         print_error(comm_launched_rank(), alone ? 0 : launched);
         return EXIT_FAILURE;
     }

@@ -1,4 +1,4 @@
-/* output_paths.c -- finds out what cannot be written before hours of training, not after. */
+/* output_paths.c -- check before training, not hours later, that all outputs can be written. */
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
@@ -17,23 +17,23 @@ static fsdp_status output_refused(const char *option, const char *path, const ch
     return fsdp_error(FSDP_EIO, HINT, "--%s %s: %s: %s", option, path, at, why);
 }
 
-/* `dir` must be a directory, and writable: files are made in it. */
+/* Check that `dir` is a directory in which files can be created. */
 static fsdp_status check_writable(const char *option, const char *path, const char *dir)
 {
     char inside[PATH_MAX + 2];
-    snprintf(inside, sizeof inside, "%s/.", dir); /* "." is in directories alone */
+    snprintf(inside, sizeof inside, "%s/.", dir); /* only a directory has "." */
     return access(inside, W_OK | X_OK) == 0 ? FSDP_OK
                                             : output_refused(option, path, dir, strerror(errno));
 }
 
-/* New files appear beside `path`, of less than PATH_MAX bytes, and are then renamed. */
+/* Check the directory of `path` (shorter than PATH_MAX), where temporary files are created. */
 static fsdp_status check_parent(const char *option, const char *path)
 {
     char copy[PATH_MAX];
     return check_writable(option, path, dirname(strcpy(copy, path)));
 }
 
-/* Checks a file, a device or a pipe. */
+/* Check that a file, a device or a pipe can be written. */
 static fsdp_status check_output_file(const char *option, const char *path)
 {
     struct stat st;

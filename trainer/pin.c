@@ -1,4 +1,4 @@
-/* pin.c -- how many threads a rank has and which cores they run on. See trainer.h. */
+/* pin.c -- choose the number of threads of a rank and the cores they run on; see trainer.h. */
 #include <omp.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -18,6 +18,6 @@ int pin_threads(const comm *world)
     for (int core = 0, seen = 0; core < CPU_SETSIZE; core++)
         if (CPU_ISSET(core, &all) && seen++ / n_threads == comm_local_rank(world))
             CPU_SET(core, &mine);
-    (void)sched_setaffinity(0, sizeof mine, &mine); /* may fail: then the system decides */
+    (void)sched_setaffinity(0, sizeof mine, &mine); /* if it fails, the system decides */
     return n_threads;
 }

@@ -2,8 +2,8 @@
  *
  *   dry_open (a trainer like the caller's, on a dry device) -> dry_steps -> figures -> dry_close
  *
- * The last step is reported: prefetch learns the order of the units in the first,
- * and the host is up to one step ahead. */
+ * The last step is reported, because prefetch learns the order of the units in the first step, and
+ * the host runs up to one step ahead. */
 #include "trainer/plan.h"
 #include <string.h>
 #include "common/device/dry.h"
@@ -11,13 +11,13 @@
 #include "common/ops/backends.h"
 #include "trainer/trainer.h"
 
-/* STEPS steps are made, with at most MOST_MICRO_STEPS micro-steps each, or MOST_TIMED if times are
- * wanted: deep models fill a timeline. */
+/* A plan runs STEPS steps with at most MOST_MICRO_STEPS micro-steps each; for times at most
+ * MOST_TIMED, because deep models fill a timeline. */
 enum { STEPS = 3, MOST_MICRO_STEPS = 64, MOST_TIMED = 4 };
 
 typedef struct dry_run {
     trainer t;
-    timeline *line; /* of the reported step and those before; NULL: not wanted */
+    timeline *line; /* of all steps; NULL: no times are wanted */
     timeline_watch *watch;
     comm_stats traffic;
     double flops;
@@ -26,7 +26,7 @@ typedef struct dry_run {
 
 /* ---- a trainer on a dry device --------------------------------------------------------------- */
 
-/* How the transport that the job has, or would have, moves data. */
+/* How the transport that the job has, or would have, moves data: see comm_dry_moves. */
 static comm_dry_moves moves_of(const trainer *t)
 {
     const char *name = comm_backend_name(t->run.world);
@@ -53,7 +53,7 @@ static fsdp_status end_step(void *self)
     return FSDP_OK;
 }
 
-/* The watch of a device without a timeline. Only the host's thread calls it. */
+/* Watches the device if there is no timeline. Only the host's thread calls it. */
 static uint64_t count_flops(void *self, const device_act *act)
 {
     ((dry_run *)self)->flops += act->kind == ACT_LAUNCH ? act->work.cost.flops : 0;
@@ -86,16 +86,16 @@ static fsdp_status dry_steps(dry_run *d)
         TRY(train_rehearse(t->loop, STEPS, &d->traffic));
     if (d->line)
         timeline_watch_to(d->watch, NULL);
-    if (trainer_val_data(t)) /* the gradients of the last step are still there */
+    if (trainer_val_data(t)) /* while the gradients of the last step are still allocated */
         TRY(train_rehearse_evaluation(t->loop, d->eval_batches, of_batch));
-    if (t->cfg.export_dir || t->cfg.export_init_dir) /* it gathers masters, unit by unit */
+    if (t->cfg.export_dir || t->cfg.export_init_dir) /* gathers the masters, unit by unit */
         TRY(t->engine.read_array(t->engine.self, 0, NULL, NULL));
     if (t->cfg.export_optimizer)
         TRY(t->engine.read_array(t->engine.self, 1, NULL, NULL));
     return FSDP_OK;
 }
 
-/* Make the steps as rank `rank`; timed: on the device whose times are wanted. */
+/* Run the steps as rank `rank`; timed: on a device like the one whose times are wanted. */
 static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t micro_steps,
                             dry_run *d)
 {
@@ -105,7 +105,7 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
     const dry_kind kind = device_memory_is_host(of->run.dev) ? DRY_CPU : DRY_SEPARATE;
     const device_watch counter = {.self = d, .issued = count_flops};
     const corpus endless = {.n_tokens = SIZE_MAX};
-    const corpus *val = of->cfg.plan ? &endless : trainer_val_data(of); /* a plan opens none */
+    const corpus *val = of->cfg.plan ? &endless : trainer_val_data(of); /* --plan opens no data */
     *d = (dry_run){.t = {.cfg = of->cfg,
                          .run = of->run,
                          .costs = of->costs,
@@ -119,7 +119,7 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
     t->run.dev = NULL;
     t->run.world = NULL;
     t->run.grad_accum = (int)micro_steps;
-    if (!runs_c) /* their descriptions of work are the CPU's */
+    if (!runs_c) /* the CPU's operations describe the same work */
         t->run.ops = ops_cpu_fast();
     device_config dc = {.backend = device_dry(on_accelerator || !runs_c ? DRY_POOL : kind),
                         .n_threads = 1,
@@ -146,7 +146,7 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* View 1 belongs to the slow rank. */
+/* The seconds of a WORK. View 1 is the slow rank's. */
 static double work_s(const void *self, int view, const timeline_item *item)
 {
     const trainer *t = self;
@@ -156,7 +156,7 @@ static double work_s(const void *self, int view, const timeline_item *item)
     return view == 1 ? s * t->cfg.slow_factor : s;
 }
 
-/* Run the timelines in virtual time. *last: the last step, *step_s: how long it lasts. */
+/* Run the timelines in virtual time. *last = the last step; *step_s = its length. */
 static fsdp_status run_views(const timeline_view *views, int n_views, const virtual_config *config,
                              timeline_step *last, double *step_s)
 {
@@ -164,14 +164,15 @@ static fsdp_status run_views(const timeline_view *views, int n_views, const virt
     *last = (timeline_step){0};
     *step_s = 0;
     TRY(virtual_time_run(views, n_views, config));
-    while (timeline_next_step(views, last->end, &next)) { /* the last one stays */
+    while (timeline_next_step(views, last->end, &next)) {
         *step_s = next.compute_end_s - last->compute_end_s;
         *last = next;
     }
     return FSDP_OK;
 }
 
-/* The slow rank is d's own unless `slow` has a timeline. */
+/* Compute the times of d's last step. If a rank is slow, it is d's own unless `slow` has a
+ * timeline. */
 static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
 {
     timeline_view views[2] = {timeline_read(d->line)}, *v = views;
@@ -236,7 +237,7 @@ static fsdp_status plan_of(const trainer *t, int rank, bool timed, int64_t micro
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
     if (status == FSDP_OK && d.line)
         status = read_times(&d, &slow, &out->times);
-    /* only the plan that is reported, not the plans that a choice compares */
+    /* only for the reported plan, not for plans that are compared to make a choice */
     if (status == FSDP_OK && d.t.snapshot && out == &t->plan && comm_rank(t->run.world) == 0)
         status = snapshot_write(d.t.snapshot, t->cfg.snapshot, rank, t->cfg.n_ranks);
     fsdp_error_info why = *fsdp_error_get();
@@ -253,8 +254,8 @@ static void add_memory(plan *p, mem_category k, size_t bytes)
     p->memory_bytes[MEM_TOTAL] += bytes;
 }
 
-/* The most sums that wait at one time in n micro-steps of a canonical run: k of them make w k
- * leaves of a binary tree, whose complete parts are the ones of that number. */
+/* The most partial sums that wait at one time in n micro-steps of a canonical run. After k
+ * micro-steps the binary tree has w k leaves, and one complete subtree for each 1 bit of w k. */
 static int most_waiting(int64_t w, int64_t n)
 {
     int most = 0;
@@ -265,9 +266,10 @@ static int most_waiting(int64_t w, int64_t n)
     return most;
 }
 
-/* Of many micro-steps the first are made, a power of two of them, and half as many (`fewer`): what
- * the second half of them adds is what as many others add, also in a canonical run, whose sums
- * differ from one micro-step to the next. But more sums of gradients may wait in its tree. */
+/* Extrapolate counts and memory to all micro-steps. `out` is of MOST_MICRO_STEPS, a power of two,
+ * and `fewer` of half as many. Each further group as large as that half adds what the second half
+ * has added, even in a canonical run, whose sums differ from one micro-step to the next. But more
+ * partial sums of gradients may wait in its tree. */
 static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
 {
     const int n_ranks = t->cfg.n_ranks;
@@ -281,7 +283,7 @@ static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
     }
     const size_t losses = out->memory_bytes[MEM_OTHER] - fewer->memory_bytes[MEM_OTHER];
     add_memory(out, MEM_OTHER, more * (losses / made));
-    /* a canonical sum keeps one more gradient for each doubling of micro-steps */
+    /* with no_sync, a canonical sum keeps one more gradient for each doubling of micro-steps */
     if (t->run.no_sync) {
         const size_t gradient =
             out->memory_bytes[MEM_GRADS_FULL] - fewer->memory_bytes[MEM_GRADS_FULL];
@@ -291,7 +293,7 @@ static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
     }
     if (t->run.mode != GRAD_ACC_CANONICAL)
         return;
-    /* a vector is this rank's slice of all gradients, and with a tied weight at most twice that */
+    /* a partial sum is this rank's slice of all gradients; with a tied weight at most twice that */
     const bool is_single = n_ranks == 1 && t->cfg.parallel != PARALLEL_FSDP;
     mem_category k = is_single ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
     size_t s = (size_t)trainer_config_shard_size(&t->cfg);
@@ -299,14 +301,14 @@ static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
                                       : out->memory_bytes[MEM_PARAMS_SHARD];
     size_t vector = 2 * shard * s / (size_t)n_ranks;
     out->is_bound = true;
-    /* memory may peak in another micro-step than the number of sums: room for one sum more */
+    /* add one sum, since memory may peak in another micro-step than the number of sums */
     const int waiting = most_waiting(n_ranks, (int64_t)n) - most_waiting(n_ranks, MOST_MICRO_STEPS);
     add_memory(out, k, (size_t)(waiting + 1) * vector);
-    if (t->cfg.cpu_offload) /* where the sums wait */
+    if (t->cfg.cpu_offload) /* the sums wait in host memory */
         out->memory_bytes[MEM_ON_HOST] += (size_t)(waiting + 1) * vector;
 }
 
-/* The same of times: `out` and `fewer` are of MOST_TIMED micro-steps and of half as many. */
+/* Extrapolate times to n micro-steps: `out` is of MOST_TIMED, `fewer` of half as many. */
 static void extrapolate_times(int64_t n, const plan_times *fewer, plan_times *out)
 {
     const double times = (double)(n - MOST_TIMED) / (MOST_TIMED / 2.0);

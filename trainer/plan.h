@@ -1,5 +1,5 @@
-/* plan.h -- what a run will need and how long a step will take, by making a few of its steps on a
- * dry device: memory by category, calls and bytes of collectives, and time on a named machine.
+/* plan.h -- predict what a run needs and how long a step takes, by running a few of its steps on a
+ * dry device: memory by category, calls and bytes of collectives, and time on a given machine.
  *
  *   plan_make (any number of times, after trainer_prepare has the model and the options) */
 #pragma once
@@ -10,40 +10,40 @@
 
 typedef struct trainer trainer;
 
-/* What times of a plan go by. */
+/* The machine for which a plan computes times. */
 typedef struct plan_costs {
     virtual_device machine;
-    prices prices;         /* what operations take instead, if there are any */
-    virtual_config config; /* links; the rest is filled in by plan_make */
+    prices prices;         /* measured times of operations, used instead if there are any */
+    virtual_config config; /* links; plan_make sets the other fields */
 } plan_costs;
 
-/* Of one step. */
+/* Times of one step. */
 typedef struct plan_times {
-    double step_s; /* from the end of computation in the step before to its end in this one */
+    double step_s; /* from the end of the previous step's computation to the end of this step's */
     double compute_s, communication_s, exposed_s;
-    double floor_s;       /* no schedule leaves less exposed */
-    double copies_s;      /* between host and device, both ways together */
-    double longer_s;      /* than a step whose copies take no time */
-    timeline_stall stall; /* the longest; `item` and `cause` are used up */
+    double floor_s;       /* the least exposed communication of any schedule */
+    double copies_s;      /* between host and device, in both directions together */
+    double longer_s;      /* how much longer the step takes than with copies that take no time */
+    timeline_stall stall; /* the longest; its `item` and `cause` are no longer valid */
 } plan_times;
 
-/* Rows of memory: the categories, all of them at one moment, and all that device_alloc_host gave
- * where that is other memory. */
+/* Rows of memory: the categories; their total at one moment; and, if the device has its own memory,
+ * all blocks of device_alloc_host. */
 enum { MEM_TOTAL = MEM_CATEGORIES, MEM_ON_HOST, MEM_ROWS };
 
-/* A bound only where marked; all else is exact, to the byte. */
+/* A plan. All figures but times are exact, to the byte, except with is_bound. */
 typedef struct plan {
     size_t memory_bytes[MEM_ROWS]; /* peaks in the order of issue */
     comm_stats traffic;            /* of one step */
-    double flops;                  /* of one step; not counted with times */
-    bool is_bound;    /* more micro-steps than are run: memory of gradients is at most this */
-    plan_times times; /* zeroed unless they were wanted */
+    double flops;                  /* of one step; 0 if a timeline was recorded for times */
+    bool is_bound;    /* not all micro-steps were run: memory of gradients is an upper bound */
+    plan_times times; /* zeroed unless plan_make was `timed` */
 } plan;
 
-/* plan_read_memory -- the peaks of what d has held, in time and in the order of issue. */
+/* plan_read_memory -- read the peaks of d's memory: measured in time, and in the order of issue. */
 void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROWS]);
-/* plan_make -- make the first steps of the run on a dry device, as rank `rank` of cfg.n_ranks.
- *   t       its options, model and operations, and the kinds of device and group; not changed
- *   timed   times are wanted, by t->costs
- *   errors  those of the engine; FSDP_ENOMEM */
+/* plan_make -- run the first steps of a run on a dry device, as rank `rank` of cfg.n_ranks.
+ *   t       gives options, model, operations, and the kinds of device and group; not changed
+ *   timed   compute times with t->costs
+ *   errors  any error of the engine; FSDP_ENOMEM */
 fsdp_status plan_make(const trainer *t, int rank, bool timed, plan *out);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "compute,matmul 256x64x256 TN,9,0.0005,...": calls, seconds, FLOP and bytes in all. */
+/* Parse "compute,matmul 256x64x256 TN,9,0.0005,...": total calls, seconds, FLOPs and bytes. */
 static bool parse_row(const char *line, price *out)
 {
     char key[64];
@@ -19,7 +19,7 @@ static bool parse_row(const char *line, price *out)
     return calls > 0 && isfinite(out->call_s) && out->call_s >= 0;
 }
 
-/* "roof,upload,,1.2e-05,,,,2.5e+10,,": latency and rate of copies. */
+/* Parse "roof,upload,,1.2e-05,,,,2.5e+10,,": latency and rate of copies. */
 static void parse_copies(const char *line, prices *out)
 {
     char way[16];
@@ -46,13 +46,13 @@ fsdp_status prices_read(const char *path, prices *out)
                       : fsdp_error(FSDP_EINVAL, hint, "--plan-prices: no operation in %s", path);
 }
 
-/* How many times as much one is as the other, as a logarithm. */
+/* The absolute logarithm of the ratio of a and b. */
 static double distance(double a, double b)
 {
     return fabs(log((a + 1) / (b + 1)));
 }
 
-/* The row of the item's operation whose calls are nearest; NULL: there is none. */
+/* The row of the item's operation whose calls are nearest; NULL: the operation has no row. */
 static const price *nearest(const prices *p, const timeline_item *item)
 {
     const price *best = NULL;

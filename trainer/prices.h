@@ -1,4 +1,4 @@
-/* prices.h -- what operations took in a run, for --plan-prices: the table that --profile wrote.
+/* prices.h -- measured times of operations for --plan-prices, from a table that --profile wrote.
  *
  *   prices_read -> prices_have -> prices_seconds */
 #pragma once
@@ -11,18 +11,19 @@ typedef struct price {
 } price;
 
 typedef struct prices {
-    virtual_link upload, download; /* zeroed: the profile has none */
+    virtual_link upload, download; /* zeroed if the profile has no copies */
     size_t n;
-    price rows[PROFILE_MAX_ROWS]; /* [n] one for each operation and shape */
+    price rows[PROFILE_MAX_ROWS]; /* [n] one row for each operation and shape */
 } prices;
 
-/* prices_read -- the operations of a profile-rank-R.csv, which has no more than PROFILE_MAX_ROWS.
- *   errors  FSDP_EIO no such file; FSDP_EINVAL no operation in it */
+/* prices_read -- read the operations of a profile-rank-R.csv; rows beyond PROFILE_MAX_ROWS are
+ * ignored.
+ *   errors  FSDP_EIO: the file cannot be read; FSDP_EINVAL: it has no operation */
 fsdp_status prices_read(const char *path, prices *out);
-/* prices_have -- whether each operation of a timeline has a price.
- *   errors  FSDP_EINVAL, with the name of one that has none */
+/* prices_have -- check that each operation of a timeline has a price.
+ *   errors  FSDP_EINVAL naming an operation without one */
 fsdp_status prices_have(const prices *p, const timeline_view *v);
-/* prices_seconds -- by the row of the item's operation whose calls are nearest in FLOP and bytes,
- * in proportion to FLOP, or to bytes if it has none. Copies and fills take no time: a profile does
- * not say how many bytes they move. */
+/* prices_seconds -- the time of an item: the time of its operation's row with the nearest FLOPs and
+ * bytes, scaled by FLOPs, or by bytes if the row has no FLOPs. Copies and fills take no time,
+ * because a profile does not have their bytes. */
 double prices_seconds(const prices *p, const timeline_item *item);

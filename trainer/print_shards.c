@@ -1,17 +1,17 @@
 /* print_shards.c -- --print-shards: print which rank holds which part of each parameter.
  *
- * The units are laid out again, for the job's number of ranks: nothing is allocated on a device. */
+ * The units are laid out again for the job's number of ranks, without allocating device memory. */
 #include <stdlib.h>
 #include "lab1_flatparam/dim0.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "trainer/trainer.h"
 
-/* A column for each of the first ranks of a shard group, and for its last one. */
+/* Columns for the first ranks of a shard group, and for its last rank. */
 enum { MOST_COLUMNS = 8 };
-/* Rows without a slot. */
+/* Values of `slot` for rows that are not about a slot. */
 enum { RANKS = -2, PADDING = -1 };
 
-/* *elems: how many elements a rank has of a slot, or of padding. */
+/* *elems = the number of elements of a slot, or of padding, that a rank has. */
 static fsdp_status count_elems(const flat_layout *l, int rank, int slot, size_t *elems)
 {
     flat_piece *pieces;

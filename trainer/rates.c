@@ -9,7 +9,8 @@
 
 enum { SMALL_BYTES = 1 << 10, LARGE_BYTES = 4 << 20, GATHERS = 8 };
 
-/* The shortest of GATHERS all-gathers in which every rank sends SMALL_BYTES, and LARGE_BYTES. */
+/* Time all-gathers in which every rank sends SMALL_BYTES, then LARGE_BYTES. *small_s and *large_s =
+ * the shortest of GATHERS each. */
 static fsdp_status time_gathers(const run_context *run, stream *s, char *buf, double *small_s,
                                 double *large_s)
 {
@@ -28,7 +29,7 @@ static fsdp_status time_gathers(const run_context *run, stream *s, char *buf, do
     return FSDP_OK;
 }
 
-/* seconds = latency + bytes / rate through two points. */
+/* Fit seconds = latency + bytes / rate to the two sizes. */
 static fsdp_status time_link(const run_context *run, stream *s, virtual_link *out)
 {
     size_t w = (size_t)comm_size(run->world);
@@ -43,7 +44,7 @@ static fsdp_status time_link(const run_context *run, stream *s, virtual_link *ou
     status = time_gathers(run, s, buf, &out->latency_s, &large_s);
     device_free(s, buf);
     TRY(status);
-    /* other programs may have slowed down every small one */
+    /* if other programs slowed down every small all-gather, ignore the latency */
     out->bytes_per_s = large_s > out->latency_s
                            ? (LARGE_BYTES - SMALL_BYTES) / (large_s - out->latency_s)
                            : LARGE_BYTES / large_s;
@@ -73,7 +74,7 @@ fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtu
     config->link = rates.link;
     config->upload = roof->upload;
     config->download = roof->download;
-    ledger_reset_peaks(device_ledger(run->dev)); /* the run's peaks are reported, not these */
+    ledger_reset_peaks(device_ledger(run->dev)); /* report the run's peaks, not these */
     ledger_reset_peaks(device_host_ledger(run->dev));
     return FSDP_OK;
 }

@@ -1,15 +1,15 @@
-/* rates.h -- what this machine can do, measured in half a second (in one where copies are measured
- * too), for --plan-device this. */
+/* rates.h -- measure the rates of this machine for --plan-device this. It takes half a second, or
+ * one second if copies are measured too. */
 #pragma once
 #include "common/model/run_context.h"
 #include "common/observe/virtual_time.h"
 
-/* rates_measure -- measure, on all ranks at once, what one rank can do while the others do the
- * same.
- *   run         with dev and world
- *   *machine    rank 0's matrix products and memory (profile_roof.h), the same on all ranks
- *   *config     link: of an all-gather, by rank 0's clock; zero with one rank. upload, download: of
- *               rank 0's copies; zero where device memory is the host's
+/* rates_measure -- measure on all ranks at once, so that each rank's rates are those it has while
+ * the others work too.
+ *   run         needs dev and world
+ *   *machine    receives rank 0's rates of products and memory (profile_roof.h), on all ranks
+ *   *config     receives link: of an all-gather, by rank 0's clock (zero with one rank); upload and
+ *               download: of rank 0's copies (zero if the device uses host memory)
  *   collective  all ranks; the host waits
- *   errors      FSDP_ENOMEM, errors of a collective */
+ *   errors      FSDP_ENOMEM; any error of a collective */
 fsdp_status rates_measure(const run_context *run, virtual_device *machine, virtual_config *config);

@@ -1,9 +1,9 @@
-/* recompute.c -- choose for --gradient-checkpointing=auto, and print what runs again. */
+/* recompute.c -- --gradient-checkpointing=auto: choose what is recomputed; print the choice. */
 #include <math.h>
 #include <stdlib.h>
 #include "trainer/trainer.h"
 
-/* *have: the memory of the rank that has least. */
+/* *have = the memory of the rank that has the least. */
 static fsdp_status least_memory(trainer *t, size_t *have)
 {
     bool limited;
@@ -16,9 +16,9 @@ static fsdp_status least_memory(trainer *t, size_t *have)
     return FSDP_OK;
 }
 
-/* For each part, find the fewest of the last blocks with which the plan fits: more blocks need less
- * memory, but more work. Take the part with the fewest operations; parts are not mixed. If no plan
- * fits, all blocks run again. */
+/* For each part of a block, find the smallest number of last blocks whose recomputation lets the
+ * plan fit: recomputing more blocks needs less memory but more work. Take the part with the fewest
+ * FLOPs; parts are not mixed. If no plan fits, recompute all blocks. */
 fsdp_status trainer_choose_recompute(trainer *t)
 {
     recompute_spec best = {RECOMPUTE_BLOCK, 0, 1};

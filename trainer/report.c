@@ -1,4 +1,4 @@
-/* report.c -- the plan, and what a run measured beside it. */
+/* report.c -- print the plan, and after a run the measured figures beside the planned ones. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/atomic_file.h"
@@ -8,7 +8,7 @@
 static const comm_op SHOWN_OPS[] = {COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE};
 enum { N_SHOWN_OPS = 3, MOST_FIT_RANKS = 1 << 16 };
 
-/* Where a row of memory is named. */
+/* The places that name a row of memory. */
 enum { IN_CSV, IN_PLAN, IN_REPORT };
 
 static const char *row_name(int row, int where)
@@ -21,7 +21,7 @@ static const char *row_name(int row, int where)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-/* What times go by. */
+/* Print the machine for which times were computed. */
 static void print_machine(const trainer *t, FILE *out)
 {
     const plan_costs *c = &t->costs;
@@ -75,7 +75,8 @@ static void print_times(const trainer *t, FILE *out)
     print_machine(t, out);
 }
 
-/* A plan knows no hosts: what calls hold is planned as over MPI alone. */
+/* Whether the transport is shm+mpi. A plan does not know the hosts, so it plans the memory of calls
+ * as for MPI alone. */
 static bool is_over_hosts(const trainer *t)
 {
     return strncmp(comm_backend_name(t->run.world), "shm+mpi", 7) == 0;
@@ -83,7 +84,7 @@ static bool is_over_hosts(const trainer *t)
 
 /* ---- what fits ------------------------------------------------------------------------------- */
 
-/* Whether a run of w ranks, `batch` sequences each, is accepted and fits `have` bytes. */
+/* Whether a run of w ranks with `batch` sequences each is valid and fits `have` bytes. */
 static bool fits(const trainer *t, int w, int64_t batch, size_t have)
 {
     trainer other = *t;
@@ -93,7 +94,7 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
     other.run.batch = (size_t)batch;
     if (trainer_config_check(&other.cfg) != FSDP_OK)
         return false;
-    if (t->cfg.recompute_auto) /* the last choice of auto */
+    if (t->cfg.recompute_auto) /* the choice of auto that needs the least memory */
         other.cfg.recompute = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
     return plan_make(&other, 0, false, &p) == FSDP_OK && p.memory_bytes[MEM_TOTAL] <= have;
 }
@@ -105,7 +106,8 @@ static bool holds(const trainer *t, int group, int64_t n, size_t have)
                      : !fits(t, t->cfg.n_ranks, n, have);
 }
 
-/* The least n that `holds`; all larger n are taken to hold too. 0: there is none up to limit. */
+/* The least n for which `holds` is true, which is assumed to be true for all larger n; 0: none up
+ * to limit. */
 static long long least_that(const trainer *t, int group, size_t have, int64_t limit)
 {
     int64_t most = 1;
@@ -176,12 +178,12 @@ void report_plan(const trainer *t, FILE *out)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* What each row of memory has: the most at one time; in the order of issue; planned in that
- * order. */
+/* The columns of a row of memory: the measured peak; the peak in the order of issue; the planned
+ * peak in the order of issue. */
 enum { MEASURED, ISSUED, PLANNED, N_COLUMNS };
 typedef size_t memory_table[N_COLUMNS][MEM_ROWS];
 
-/* Each figure becomes the most of all ranks. */
+/* Replace each figure by its maximum over all ranks. */
 static fsdp_status max_over_ranks(comm *world, memory_table *table)
 {
     enum { N = N_COLUMNS * MEM_ROWS };

@@ -1,12 +1,12 @@
-/* resume_facts.c -- what a run is, in words that a checkpoint keeps: a resumed run is compared with
- * them.
+/* resume_facts.c -- the facts about a run that a checkpoint keeps, and that a run which resumes is
+ * compared with.
  *
- * W, the mesh, the units, the transport and the threads are not among them: they are free. */
+ * W, the mesh, the units, the transport and the threads are not facts: they may differ freely. */
 #include <inttypes.h>
 #include <string.h>
 #include "trainer/trainer.h"
 
-/* Facts that --resume-change may name: those that add_facts does not fix. */
+/* The facts that --resume-change may name: all that add_facts adds with fixed = false. */
 const char TRAINER_MAY_CHANGE[] =
     "data,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
     "reduction,freeze,clip-grad,weight-decay,betas,eps,momentum,rho";
@@ -26,7 +26,7 @@ fsdp_status trainer_check_change(const char *change)
     return FSDP_OK;
 }
 
-/* A constant rate has no end, so --steps may change. */
+/* Only a rate that ends at the last step depends on --steps; with any other, --steps may change. */
 static void add_schedule(ckpt_about *a, const train_config *c)
 {
     char end[96] = "for good";
@@ -40,7 +40,8 @@ static void add_schedule(ckpt_about *a, const train_config *c)
                    c->warmup_steps);
 }
 
-/* What the optimizer takes. A zero that is "nothing" agrees with a checkpoint that lacks it. */
+/* Add the numbers that the optimizer uses. Without weight decay the value is "nothing", which
+ * equals a checkpoint that lacks the fact. */
 static void add_recipe(ckpt_about *a, const train_config *c, optimizer_kind optimizer)
 {
     if (optimizer == OPTIMIZER_ADAMW || c->weight_decay > 0)

@@ -1,4 +1,4 @@
-/* setup.c -- from options to an engine that is ready to train. */
+/* setup.c -- set up a run: from options to an engine that is ready to train. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ fsdp_status trainer_connect(trainer *t)
 {
     t->told = &t->is_told;
     const backend *b = backend_of(t->cfg.device);
-    if (!b->device) /* it was refused, which the CPU is enough to say */
+    if (!b->device) /* the device was refused; open the CPU just to report that */
         b = backend_of(0);
     device_config dc = {.backend = b->device,
                         .index = backend_device_index(comm_launched_local_rank(), b->n_devices()),
@@ -34,10 +34,10 @@ fsdp_status trainer_connect(trainer *t)
     if (t->cfg.snapshot)
         TRY(snapshot_open(t->run.dev, &t->snapshot));
     t->runs_ahead = dc.async_compute || dc.schedule_seed != 0 || !device_memory_is_host(t->run.dev);
-    /* Ranks that a launcher started belong together. --comm self on several ranks is refused later,
-     * when they can agree on it. */
+    /* Ranks started by one launcher belong to one job. --comm self on several ranks is refused
+     * later, when the ranks can agree on the error. */
     comm_backend wanted = (comm_backend)t->cfg.comm;
-    /* cfg.comm is not valid if the options were not understood */
+    /* if parsing the options failed, cfg.comm may have any value */
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
                       .native = b->native,
@@ -47,17 +47,17 @@ fsdp_status trainer_connect(trainer *t)
     return device_set_threads(t->run.dev, pin_threads(t->run.world));
 }
 
-/* Ranks with different options would train different models: name the option that differs. */
+/* Check that all ranks have the same options; name the one that differs. */
 static fsdp_status check_same_options(trainer *t)
 {
-    char mine[8 * PATH_MAX], *rest = mine, *save = NULL; /* more than the paths of a command line */
+    char mine[8 * PATH_MAX], *rest = mine, *save = NULL; /* room for all paths of a command line */
     TRY(comm_agree(t->run.world, options_canonical(TRAINER_OPTIONS, &t->cfg, mine, sizeof mine)));
     for (char *word = strtok_r(rest, " ", &save); word; word = strtok_r(NULL, " ", &save))
         TRY(comm_same(t->run.world, "the option", word));
     return FSDP_OK;
 }
 
-/* Compare what something needs with the memory there is, before it is allocated. */
+/* Refuse what needs more memory than there is, before it is allocated. */
 static fsdp_status check_need(const char *what, size_t need, size_t have, const char *where,
                               const char *hint)
 {
@@ -69,14 +69,14 @@ static fsdp_status check_need(const char *what, size_t need, size_t have, const 
                       format_bytes(have, have_text, sizeof have_text), where);
 }
 
-/* Ranks of a host share its memory. */
+/* check_need with this rank's share of the host's memory. */
 static fsdp_status check_on_host(const trainer *t, const char *what, size_t need, const char *hint)
 {
     return check_need(what, need, host_mem_available("") / (size_t)comm_local_size(t->run.world),
                       "host memory are available to it", hint);
 }
 
-/* Numbers of drawn digits. A test set begins far above any training set. */
+/* Drawn digits. The numbers of the test set begin far above those of any training set. */
 enum { DRAWN_DIGITS = 60000, DRAWN_TESTS = 10000 };
 static const uint64_t FIRST_TEST = (uint64_t)1 << 40;
 
@@ -101,8 +101,8 @@ static fsdp_status open_data(trainer *t)
         return open_images(t);
     size_t T = (size_t)c->train.seq_len, vocab = t->model_cfg.vocab_size;
     const char *note = "";
-    /* Each rank has a copy of a synthetic corpus, in host memory that no ledger counts and that
-     * check_memory finds taken. Files are read as they are needed. */
+    /* Each rank has its own copy of a synthetic corpus, in host memory that no ledger counts;
+     * check_memory runs later, so it finds this memory taken. Files are read on demand. */
     TRY(check_on_host(t, "--synthetic", (size_t)c->synthetic_tokens, "use a smaller corpus"));
     if (c->synthetic_tokens > 0)
         TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
@@ -125,8 +125,8 @@ static bool offloads(const trainer_config *c)
     return c->optimizer_offload || c->cpu_offload;
 }
 
-/* Compare the least memory that the run needs with the memory available, before any allocation.
- * Where the CPU runs a device with memory of its own, that is memory of the host too. */
+/* Refuse a run that needs more memory than is available, before any allocation. If the CPU plays a
+ * device with its own memory, that memory is host memory too. */
 static fsdp_status check_memory(const trainer *t)
 {
     const size_t *planned = t->plan.memory_bytes;
@@ -150,7 +150,7 @@ static fsdp_status check_memory(const trainer *t)
                          "--save-async out; --plan prints the parts");
 }
 
-/* Offloading takes a device with memory of its own. */
+/* Refuse offloading if the device has no memory of its own. */
 static fsdp_status check_offload(const trainer *t)
 {
     if (!offloads(&t->cfg) || !device_memory_is_host(t->run.dev))
@@ -162,7 +162,7 @@ static fsdp_status check_offload(const trainer *t)
         t->cfg.cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
 }
 
-/* Refuse --gradient-checkpointing of a part if no layer of the model is such a part. */
+/* Refuse --gradient-checkpointing of a part that no layer of the model is. */
 static fsdp_status check_recompute(const trainer *t)
 {
     const recompute_spec *spec = &t->cfg.recompute;
@@ -174,7 +174,7 @@ static fsdp_status check_recompute(const trainer *t)
                       t->cfg.checkpointing, t->m.family->title);
 }
 
-/* The options that follow from others, the model, and the run as all its parts see it. */
+/* Resolve the options, create the model, and fill in t->run, which all parts of the run use. */
 static fsdp_status prepare_model(trainer *t)
 {
     trainer_config *c = &t->cfg;
@@ -206,10 +206,10 @@ static fsdp_status prepare_model(trainer *t)
     return model_check_ops(&t->m, t->run.ops, device_compute_stream(t->run.dev));
 }
 
-/* ---- what a plan's times go by --------------------------------------------------------------- */
+/* ---- the machine of a plan ------------------------------------------------------------------- */
 
-/* The machine of --plan-prices or --plan-device, or this one, measured by all ranks together, and
- * the links of --plan-link and --plan-copies. */
+/* Fill in t->costs: the machine of --plan-prices or --plan-device, or this machine, which all ranks
+ * measure together, and the links of --plan-link and --plan-copies. */
 static fsdp_status fill_costs(trainer *t)
 {
     const trainer_config *c = &t->cfg;
@@ -252,7 +252,7 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     mesh_shape shape;
     fsdp f;
     *elems = 0;
-    TRY(mesh_shape_make(1, 1, 0, &shape)); /* no element count depends on the ranks */
+    TRY(mesh_shape_make(1, 1, 0, &shape)); /* used_elems does not depend on the ranks */
     TRY(fsdp_lay_out(&config, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++) {
         const int c = f.units[u].own.companion;
@@ -263,9 +263,9 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     return FSDP_OK;
 }
 
-/* --bucket auto: how many parameters a bucket should have at most, so that the planned step is
- * shortest: 1, 2, 4 ... times the largest unit are tried. A larger one must win 1% at least,
- * because it costs memory. */
+/* --bucket auto: choose the largest number of parameters in a bucket so that the planned step is
+ * shortest. Try 1, 2, 4 ... times the largest unit. A larger bucket costs memory, so it must make
+ * the step at least 1% shorter. */
 static fsdp_status choose_buckets(trainer *t)
 {
     size_t largest, best_elems = 0;
@@ -290,7 +290,7 @@ static fsdp_status choose_buckets(trainer *t)
 
 static fsdp_status prepare_here(trainer *t)
 {
-    if (!t->cfg.plan) /* plans depend on the size of the validation data */
+    if (!t->cfg.plan) /* first, since plans depend on the size of the validation data */
         TRY(open_data(t));
     TRY(fill_costs(t));
     TRY(choose_buckets(t));
@@ -313,7 +313,7 @@ fsdp_status trainer_prepare(trainer *t)
     return t->cfg.plan ? FSDP_OK : trainer_about(t);
 }
 
-/* --check-order: every step is checked for work on two streams that no event orders. */
+/* --check-order: check every step for work on two streams that no event orders. */
 static fsdp_status watch_order(trainer *t)
 {
     if (!t->cfg.check_order)
@@ -352,7 +352,8 @@ static fsdp_status allocate_here(trainer *t)
     return trainer_make(t);
 }
 
-/* Open --save and load --resume or --init-from, if they are given. A checkpoint wins. */
+/* Open --save, and load --resume or --init-from, if given. A checkpoint takes precedence over
+ * --init-from. */
 static fsdp_status open_checkpoints(trainer *t)
 {
     const trainer_config *c = &t->cfg;
@@ -360,7 +361,7 @@ static fsdp_status open_checkpoints(trainer *t)
     ckpt_source from = {0};
     fsdp_status status = FSDP_OK;
     comm_set_patience(t->run.world, TRAIN_FILES_TIMES); /* until the first step */
-    if (c->save_dir) /* locked first: what --resume auto reads is not removed meanwhile */
+    if (c->save_dir) /* lock first, so that nobody removes what --resume auto reads */
         status = ckpt_store_open(&t->store, c->save_dir);
     if (status == FSDP_OK && c->resume)
         status = ckpt_source_open(&t->store, is_auto ? c->save_dir : c->resume, is_auto,
@@ -378,7 +379,7 @@ static fsdp_status open_checkpoints(trainer *t)
     return status;
 }
 
-/* A run ends after the step in which the order check found something. */
+/* End the run before this step if the order check found a violation in an earlier one. */
 static fsdp_status observe_step(void *self, int64_t step)
 {
     trainer *t = self;

@@ -1,4 +1,4 @@
-/* trainer.c -- what a trainer is made of, on a real device or a dry one. */
+/* trainer.c -- create and free the parts of a trainer, on a real device or a dry one. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/steps/baseline.h"
@@ -11,7 +11,7 @@ bool trainer_flag(const char *name)
     return text && *text && strcmp(text, "0") != 0;
 }
 
-/* Ranks of a host share its memory, but each has a limit of its own. */
+/* The ranks of a host share its memory, but --device-memory is a limit for each rank. */
 size_t trainer_memory(const trainer *t, bool *limited)
 {
     const size_t have = device_mem_available(t->run.dev);
@@ -94,7 +94,7 @@ void trainer_free(trainer *t)
     if (t->engine.free)
         t->engine.free(t->engine.self);
     profile_run_close(t->profiled);
-    if (t->order) /* no stream works any more */
+    if (t->order) /* no stream has work now */
         device_set_watch(t->run.dev, NULL);
     order_check_free(t->order);
     ckpt_store_close(&t->store);

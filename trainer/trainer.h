@@ -12,7 +12,7 @@
 #include "trainer/plan.h"
 #include "trainer/trainer_config.h"
 
-/* Everything that a run owns, in the order of its making; trainer_free releases it in reverse. */
+/* Everything that a run owns, in the order of creation; trainer_free frees it in reverse order. */
 struct trainer {
     trainer_config cfg;
     model_config model_cfg;
@@ -20,14 +20,14 @@ struct trainer {
     mesh mesh;               /* of --parallel fsdp */
     comm *near_group;        /* of --reshard-to, else NULL */
     fsdp_error_info refused; /* why this rank refuses its options or device; ranks agree on it */
-    bool runs_ahead;         /* the host, of the compute stream */
-    bool is_told, *told; /* see prefetch_config; told: is_told of the trainer, not of its plans */
+    bool runs_ahead;         /* the host runs ahead of the compute stream */
+    bool is_told, *told;     /* see prefetch_config; plans use the trainer's is_told too */
     model m;
     corpus data, val_data;
-    ckpt_store store; /* of --save; dir "": only what the run is, for --resume */
+    ckpt_store store; /* of --save; with dir "" it only has the run's facts, for --resume */
     engine engine;
     int *segments; /* [n_layers] of --gradient-checkpointing, else NULL */
-    int n_cut;     /* how often a border between units cuts a block's segment */
+    int n_cut;     /* number of blocks whose segment a border between units cuts */
     runner *runner;
     train_setup setup;
     train_loop *loop;
@@ -40,63 +40,65 @@ struct trainer {
     digests *digests;        /* of --digests, else NULL */
 };
 
-/* trainer_connect -- open the device and the group of all ranks, and pin the threads. Where there
- * is no such device, t->refused says why, and trainer_prepare says so on all ranks.
- *   errors  those of comm_open */
+/* trainer_connect -- open the device and the group of all ranks, and pin the threads. If the device
+ * cannot be opened, open the CPU, and set t->refused, which trainer_prepare reports on all ranks.
+ *   errors  any error of comm_open */
 fsdp_status trainer_connect(trainer *t);
-/* pin_threads -- the number of threads of one rank: OMP_NUM_THREADS if it is set, else cores /
- * ranks of this host. Keeps this thread, and those it starts from here on, on cores of this rank's
- * own, so that what a rank touches first stays near it, and ranks do not trade places. It pins only
- * if the ranks of the host take all cores that the process may use; with cores to spare, or if a
- * launcher has bound the ranks, the system decides. FSDP_PIN=0 turns pinning off. */
+/* pin_threads -- return the number of threads of one rank: OMP_NUM_THREADS if it is set, else cores
+ * / ranks of this host. Pin this thread, and the threads it starts later, to cores of this rank's
+ * own, so that ranks do not move, and memory stays near the rank that touches it first. It pins
+ * only if the ranks of the host need all cores that the process may use; if cores are left over, or
+ * a launcher has bound the ranks, the system decides. FSDP_PIN=0 turns pinning off. */
 int pin_threads(const comm *world);
 /* trainer_prepare -- check options on all ranks, plan memory, check outputs, open data.
- *   t       refused: this rank's error of trainer_config_parse or trainer_connect
+ *   t       t->refused is this rank's error of trainer_config_parse or trainer_connect
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */
 fsdp_status trainer_prepare(trainer *t);
-/* trainer_about -- compare the data of all ranks, and say in t->store what the run is.
+/* trainer_about -- check that all ranks have the same data, and fill in t->store with the run's
+ * facts.
  *   collective  all ranks; all fail or none
  *   errors      FSDP_EMISMATCH: ranks have different data */
 fsdp_status trainer_about(trainer *t);
 /* trainer_check_outputs -- check that every file and directory the run will write can be written.
  *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);
-/* trainer_flag -- whether a variable of the environment is set, and not to 0. */
+/* trainer_flag -- whether an environment variable is set to something other than "" and "0". */
 bool trainer_flag(const char *name);
-/* trainer_fsdp_config -- of --parallel fsdp; it borrows from t. */
+/* trainer_fsdp_config -- the configuration of --parallel fsdp; it borrows from t. */
 fsdp_config trainer_fsdp_config(const trainer *t);
-/* trainer_memory -- bytes that a run may take on this rank, or on the device of a plan. *limited:
- * --device-memory is the limit. */
+/* trainer_memory -- the bytes that a run may use on this rank, or on the device of a plan.
+ * *limited = whether --device-memory is the limit. */
 size_t trainer_memory(const trainer *t, bool *limited);
-/* trainer_choose_recompute -- for --gradient-checkpointing=auto, choose what runs again: nothing,
- * or a part of the last n blocks. Of the choices whose plans fit the rank with the least memory,
- * take the one with the fewest operations. If none fits, take all blocks.
- *   errors  those of plan_make and comm_host_gather */
+/* trainer_choose_recompute -- for --gradient-checkpointing=auto, choose what is recomputed:
+ * nothing, or a part of the last n blocks. Of the choices whose plans fit the rank with the least
+ * memory, take the one with the fewest FLOPs. If none fits, take all blocks.
+ *   errors  any error of plan_make and comm_host_gather */
 fsdp_status trainer_choose_recompute(trainer *t);
-/* trainer_print_recompute -- a line that says what runs again; nothing without the option. */
+/* trainer_print_recompute -- print what is recomputed; nothing without the option. */
 void trainer_print_recompute(const trainer *t, FILE *out);
-/* trainer_val_data -- what is evaluated: --val-data or, with --eval-only, the training data; NULL:
- * nothing. */
+/* trainer_val_data -- the data to evaluate: --val-data or, with --eval-only, the training data;
+ * NULL: none. */
 const corpus *trainer_val_data(const trainer *t);
-/* trainer_make -- mesh, engine and runner, on t->run's device and group: all that trains, without
- * files. */
+/* trainer_make -- create mesh, engine and runner on t->run's device and group. Opens no files. */
 fsdp_status trainer_make(trainer *t);
-/* trainer_allocate -- make engine and runner, resume, open the output files. Errors as above. */
+/* trainer_allocate -- create engine and runner, resume, and open the output files.
+ *   errors  all ranks fail or none */
 fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
 
-/* print_shards -- called by one rank: print which rank holds which rows, or elements, of each
- * parameter, and the padding. Neighbouring units that are alike are printed once.
- *   errors  FSDP_ENOMEM, and those of fsdp_lay_out */
+/* print_shards -- print how many rows or elements of each parameter, and of padding, each rank
+ * holds. Call it on one rank. Adjacent units that are alike are printed once.
+ *   errors  FSDP_ENOMEM; any error of fsdp_lay_out */
 fsdp_status print_shards(const trainer *t, FILE *out);
-/* report_plan -- on rank 0: the tables of t->plan and, with --plan-fit, what else would fit. */
+/* report_plan -- print the tables of t->plan and, with --plan-fit, what else would fit. Call it on
+ * rank 0. */
 void report_plan(const trainer *t, FILE *out);
-/* report_is_exact -- whether a run must hold exactly what was planned in a row of memory. A plan
- * has the CPU's operations, but an accelerator's libraries take workspaces too. If a canonical run
- * has more micro-steps than a plan makes, the plan has only a bound for its sums. Over shm+mpi, the
- * plan does not include what calls hold. */
+/* report_is_exact -- whether a run must use exactly the planned memory in this row. It need not if
+ * an accelerator's libraries need workspaces, which a plan does not know; if a canonical run has
+ * more micro-steps than a plan runs, because the plan then has only a bound for its sums; or over
+ * shm+mpi, because a plan does not know the memory of its calls. */
 bool report_is_exact(const trainer *t, int row);
-/* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned,
- * and writes --memory-report. All ranks fail or none. */
+/* report_run -- collective: rank 0 prints the tables with the measured bytes beside the planned
+ * ones, and writes --memory-report. All ranks fail or none. */
 fsdp_status report_run(trainer *t, const train_result *result, FILE *out);

@@ -10,14 +10,14 @@
 #include "common/ops/backends.h"
 #include "lab3_backward/reducer_setup.h"
 
-/* The field of an option says what kind the option has. */
+/* The type of an option's field determines the option's kind. */
 #define OPTION(text, field)                                                                        \
     .name = text, .offset = offsetof(trainer_config, field),                                       \
     .kind = _Generic(((trainer_config *)NULL)->field, int64_t: OPT_INT, double: OPT_DOUBLE,        \
                      const char *: OPT_STRING, bool: OPT_BOOL, int: OPT_ENUM)
 
 enum { MAX_AUTO_BATCH = 8, MOST_DIGITS = 18 /* of an int64_t */ };
-enum { NOT_GIVEN = -2 }; /* a number whose default depends on other options */
+enum { NOT_GIVEN = -2 }; /* until resolved: the number's default depends on other options */
 
 /* clang-format off */
 const option_spec TRAINER_OPTIONS[] = {
@@ -167,7 +167,7 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
     TRY(backend_check(cfg->device));
     if (cfg->comm < COMM_NATIVE)
         return FSDP_OK;
-    /* COMM_NATIVE has several names, each of them for some devices. */
+    /* COMM_NATIVE has several names; each is valid for some devices. */
     const backend *b = backend_of(cfg->device);
     const char *wanted = cfg->comm == COMM_NATIVE ? "nccl" : "hccl";
     const char *has = b->native != NULL ? b->native->name : "no transport of its own";
@@ -178,7 +178,7 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
     return FSDP_OK;
 }
 
-/* ---- options with a text that is parsed here ------------------------------------------------- */
+/* ---- options whose text is parsed here ------------------------------------------------------- */
 
 /* The value of text, if it is a decimal number of at most most_digits digits; else -1. */
 static int64_t parse_count(const char *text, size_t most_digits)
@@ -214,7 +214,7 @@ static fsdp_status parse_bucket(trainer_config *cfg)
     return FSDP_OK;
 }
 
-/* Parse a word of --gradient-checkpointing. false: it is unknown, or the second of its kind. */
+/* Parse a word of --gradient-checkpointing; false: it is unknown or given twice. */
 static bool parse_recompute_word(const char *word, recompute_spec *spec)
 {
     const int part = options_choice("nothing|block|attention|mlp", word);
@@ -229,7 +229,7 @@ static bool parse_recompute_word(const char *word, recompute_spec *spec)
     return true;
 }
 
-/* "attention,from:4": a part, and the blocks in which it runs again. */
+/* Parse "attention,from:4": a part, and the blocks in which it is recomputed. */
 static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
 {
     recompute_spec *spec = &cfg->recompute;
@@ -254,7 +254,7 @@ static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
                       cfg->checkpointing, n_blocks - 1);
 }
 
-/* "12.5e9,20e-6" or "3:1.5": two numbers with `between` between them, both >= 0. */
+/* Parse two numbers >= 0 with the character `between` between them: "12.5e9,20e-6" or "3:1.5". */
 static bool parse_pair(const char *text, char between, double *a, double *b)
 {
     char found;
@@ -271,7 +271,7 @@ static void set_if_given(int64_t given, size_t *field)
         *field = (size_t)given;
 }
 
-/* Replace the sizes in *mc that options give. */
+/* Set the sizes in *mc that options give. */
 static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
 {
     const int number = cfg->family > 0 ? cfg->family - 1 : 0; /* 0 is auto */
@@ -279,7 +279,7 @@ static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
     if (cfg->size || !cfg->init_from)
         TRY(model_preset(family, cfg->size, mc));
     if (cfg->d_model > 0 && !cfg->init_from)
-        mc->d_ff = 0; /* model_complete finds it unless --d-ff is given */
+        mc->d_ff = 0; /* model_complete computes it unless --d-ff is given */
     if (cfg->n_head > 0 && !cfg->init_from)
         mc->n_kv_head = 0;
     set_if_given(cfg->n_blocks, &mc->n_blocks);
@@ -292,7 +292,7 @@ static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
     return FSDP_OK;
 }
 
-/* Options of size may repeat what the config.json of --init-from says. */
+/* Check that options of size only repeat the config.json of --init-from. */
 static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is)
 {
     model_config asked = *is;
@@ -300,7 +300,7 @@ static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is
         return fsdp_error(FSDP_EINVAL, "leave --model out, or pass other weights",
                           "--model: got %s, expected %s, which %s/config.json has",
                           model_family_at(cfg->family - 1)->name, is->family, cfg->init_from);
-    TRY(set_sizes(cfg, &asked)); /* 0: it follows from the others */
+    TRY(set_sizes(cfg, &asked)); /* 0: derived from other sizes */
     const struct {
         const char *option;
         size_t got, expected;
@@ -336,7 +336,7 @@ static fsdp_status resolve_model(trainer_config *cfg, model_config *mc)
                       seq_len, mc->max_seq_len);
 }
 
-/* Fill in --global-batch, --batch-size and --grad-accum where they were not given. */
+/* Fill in those of --global-batch, --batch-size and --grad-accum that were not given. */
 static fsdp_status resolve_batch(train_config *c, int n_ranks)
 {
     int64_t per_rank = c->global_batch / n_ranks;
@@ -368,8 +368,8 @@ static fsdp_status resolve_batch(train_config *c, int n_ranks)
                       (long long)c->grad_accum);
 }
 
-/* The leaves of a canonical sum that a rank adds up by itself must form a complete tree. These are
- * the sequences of a micro-step or, with --no-sync, of a step. */
+/* Check the batch. In a canonical sum, the leaves that a rank adds alone must form a complete tree.
+ * They are the sequences of a micro-step or, with --no-sync, of a step. */
 static fsdp_status check_batch(const trainer_config *cfg)
 {
     const long long batch = cfg->train.batch_size, seq_len = cfg->train.seq_len;
@@ -446,7 +446,7 @@ static void set_default(double *field, double value)
     *field = *field == NOT_GIVEN ? value : *field;
 }
 
-/* Fill in what was not given by what the optimizer takes. */
+/* Fill in the numbers that were not given with the defaults of the optimizer. */
 static void resolve_recipe(train_config *c, int optimizer)
 {
     set_default(&c->min_lr, 1e-4);
@@ -475,7 +475,7 @@ static fsdp_status refuse_lacks(const need *rules, size_t n_rules)
     return FSDP_OK;
 }
 
-/* Refuse options that need others which are not given. */
+/* Refuse options that need others that are not given. */
 static fsdp_status check_needs(const trainer_config *c, int world_size)
 {
     const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;
@@ -521,7 +521,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     return refuse_lacks(rules, sizeof rules / sizeof *rules);
 }
 
-/* Likewise, of the optimizer, the schedule and the evaluation. */
+/* The same for options of the optimizer, the schedule and the evaluation. */
 static fsdp_status check_recipe(const trainer_config *c)
 {
     const train_config *t = &c->train;
@@ -601,8 +601,8 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
                           "--parallel single: got %d ranks, expected 1", cfg->n_ranks);
     TRY(resolve_batch(&cfg->train, cfg->n_ranks));
     TRY(trainer_config_check(cfg));
-    /* Measured (make bench BENCH=overlap): in shared memory, on cores that all compute, `both`
-     * takes between 4% more and 9% less than `none`; over 1 Gbit/s a quarter less. */
+    /* Measured (make bench BENCH=overlap): with shared memory, and all cores computing, a step with
+     * `both` takes from 4% more to 9% less time than with `none`; over 1 Gbit/s a quarter less. */
     cfg->prefetch_auto = cfg->prefetch == PREFETCH_AUTO;
     if (cfg->prefetch_auto)
         cfg->prefetch = cfg->n_ranks > 1 ? PREFETCH_BOTH : PREFETCH_NONE;
@@ -612,6 +612,6 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     cfg->recompute = (recompute_spec){RECOMPUTE_NOTHING, 0, 1};
     cfg->recompute_auto = cfg->prefetch_auto = false;
     cfg->prefetch = PREFETCH_NONE;
-    cfg->resume_change = TRAINER_MAY_CHANGE; /* of the run that saved, only the weights are used */
+    cfg->resume_change = TRAINER_MAY_CHANGE; /* only the weights of the saved run are used */
     return FSDP_OK;
 }

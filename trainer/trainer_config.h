@@ -1,4 +1,4 @@
-/* trainer_config.h -- the trainer's options, and what follows from them.
+/* trainer_config.h -- the trainer's options, and the settings derived from them.
  *
  *   trainer_config_parse (argv) -> trainer_config_resolve (model and batch, for W ranks) */
 #pragma once
@@ -11,28 +11,28 @@
 #include "lab5_prefetch/prefetch_setup.h"
 
 enum trainer_parallel { PARALLEL_SINGLE, PARALLEL_DDP, PARALLEL_FSDP };
-/* Of a rank and micro-step. With MAX_TOKENS and the limits of the model's options, activations take
- * less than 2^63 bytes. */
+/* Limits for a micro-step of a rank. With MAX_TOKENS and the limits of the model's options,
+ * activations take less than 2^63 bytes. */
 enum { MAX_BATCH = 65536, MAX_TOKENS = 1 << 26 };
 enum trainer_layout { LAYOUT_FLAT, LAYOUT_PER_PARAM };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
 enum trainer_no_sync { NO_SYNC_OFF, NO_SYNC_ALL, NO_SYNC_REPLICAS };
 enum trainer_reshard_after { RESHARD_AFTER_USE, RESHARD_AFTER_STEP };
-/* --sharding optimizer, after the strategies; trainer_config_resolve replaces it. */
+/* The value of --sharding optimizer, after the strategies; trainer_config_resolve replaces it. */
 enum { SHARDING_OPTIMIZER = SHARDING_HYBRID + 1 };
-/* The first choices of --plan-device. PLAN_FIRST_DEVICE and later ones are virtual devices. */
+/* The first choices of --plan-device. Those from PLAN_FIRST_DEVICE on are virtual devices. */
 enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE, PLAN_FIRST_DEVICE };
 
 typedef struct trainer_config {
     train_config train;
     int parallel;
     int family;
-    const char *size; /* NULL: the family's first preset, or what init_from has */
+    const char *size; /* NULL: the family's first preset, or the size of init_from */
     int64_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab_size,
         n_positions; /* 0: the preset's */
     int64_t seed;
-    int optimizer; /* optimizer_kind, of which OPTIMIZER_SGD may have momentum */
-    const char *init_from, *init_note; /* note: of import_model_config, or NULL */
+    int optimizer;                     /* optimizer_kind; OPTIMIZER_SGD may have momentum */
+    const char *init_from, *init_note; /* init_note: from import_model_config, or NULL */
     const char *freeze;
     const char *data, *val_data;
     int64_t synthetic_tokens;
@@ -50,12 +50,12 @@ typedef struct trainer_config {
     bool prefetch_auto;
     int64_t limit_all_gathers;
     const char *bucket;
-    bool bucket_auto;    /* the size is chosen: units are moved between several ranks */
-    size_t bucket_elems; /* from the text in bucket; 0: units stay as they are */
+    bool bucket_auto;    /* choose bucket_elems: --bucket auto with FSDP on several ranks */
+    size_t bucket_elems; /* from the text in bucket; 0: do not merge units */
     const char *checkpointing;
     bool recompute_auto, recompute_short; /* short: no choice of auto fits */
     recompute_spec recompute;             /* from the text in checkpointing, or chosen by auto */
-    int64_t chunk_loss;                   /* tokens; 0: all at a time */
+    int64_t chunk_loss;                   /* tokens per chunk; 0: all at once */
     int device;                           /* see backends.h */
     int64_t device_memory_mib;            /* 0: no limit */
     int reduction, comm, ops;             /* grad_acc_mode, comm_backend, trainer_ops */
@@ -65,16 +65,16 @@ typedef struct trainer_config {
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* checkpoints; 0: all */
     bool check_order, print_shards, no_grad_norm;
-    bool eval_only, forward_only; /* forward_only: no step is made or planned, nothing is saved */
+    bool eval_only, forward_only; /* forward_only: no step is run or planned, nothing is saved */
     const char *digests, *digest_values;
-    bool plan, is_timed; /* is_timed: plans have times, to be shown or to choose buckets */
-    int64_t plan_ranks, plan_fsdp_size; /* 0: the ranks there are; what --sharding says */
-    int n_ranks;                        /* of the job: from plan_ranks and the ranks there are */
+    bool plan, is_timed; /* is_timed: plans have times, to be printed or to choose buckets */
+    int64_t plan_ranks, plan_fsdp_size; /* 0: the actual ranks; as --sharding says */
+    int n_ranks;                        /* of the job: plan_ranks, or the actual ranks */
     int64_t plan_rank;
     int plan_device; /* trainer_plan_device, or a later choice */
     const char *plan_link, *plan_copies, *plan_slow, *plan_prices;
     double link_bytes_per_s, link_latency_s; /* from the text in plan_link */
-    double upload_bytes_per_s, download_bytes_per_s, copy_latency_s; /* from plan_copies */
+    double upload_bytes_per_s, download_bytes_per_s, copy_latency_s; /* from that in plan_copies */
     double slow_rank, slow_factor; /* from the text in plan_slow; factor 0: no rank is slow */
     bool plan_fit;
 } trainer_config;
@@ -82,28 +82,28 @@ typedef struct trainer_config {
 extern const option_spec TRAINER_OPTIONS[];
 
 /* trainer_config_parse -- fill in *cfg from the command line.
- *   errors  those of options_parse, of which FSDP_HELP asks for options_print_help, and of
- *           backend_check; FSDP_EINVAL: --comm names the transport of another device */
+ *   errors  any error of options_parse and backend_check; FSDP_HELP: the caller prints the help;
+ *           FSDP_EINVAL: --comm names the transport of another device */
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg);
 
-/* trainer_config_resolve -- fill in model_cfg, the fields of cfg that are parsed from texts,
- * n_ranks W, which is --plan-ranks, or world_size without it, and the batch fields so that
- * global_batch = W * batch_size * grad_accum. With only --global-batch G, batch_size is the largest
- * power of two, at most 8, that divides G/W. --sharding optimizer becomes grad-op with --no-sync
- * and --reshard-after step. --eval-only becomes --steps 0. --plan-fsdp-size makes the strategy
- * hybrid; it and --plan-ranks set plan.
+/* trainer_config_resolve -- fill in *model_cfg and the fields of cfg that follow from others: those
+ * parsed from texts; n_ranks W, which is --plan-ranks or else world_size; and the batch fields, so
+ * that global_batch = W * batch_size * grad_accum. If only --global-batch G is given, batch_size is
+ * the largest power of two up to 8 that divides G/W. --sharding optimizer becomes grad-op with
+ * --no-sync and --reshard-after step. --eval-only becomes --steps 0. --plan-fsdp-size makes the
+ * strategy hybrid. Any --plan-... option sets plan.
  *   errors  FSDP_EINVAL: the batch does not fit, or is not a power of two in canonical mode;
  *           --parallel single with several ranks; a shard group that does not divide W; ... */
 fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_config *model_cfg);
 
-/* trainer_config_check -- the checks of trainer_config_resolve that depend on the number of ranks
- * and on the batch. Use it after changing n_ranks or batch_size. */
+/* trainer_config_check -- do the checks of trainer_config_resolve that depend on the number of
+ * ranks and on the batch. Call it after changing n_ranks or batch_size. */
 fsdp_status trainer_config_check(const trainer_config *cfg);
 
-/* trainer_config_shard_size -- ranks that share parameters in a job of n_ranks. */
+/* trainer_config_shard_size -- the number of ranks in a shard group of the job. */
 int trainer_config_shard_size(const trainer_config *cfg);
 
-extern const char TRAINER_MAY_CHANGE[]; /* what --resume-change may name, with commas between */
+extern const char TRAINER_MAY_CHANGE[]; /* comma-separated names for --resume-change */
 /* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
- * (resume_facts.c). change  as given, names with commas between; NULL: none */
+ * (resume_facts.c). change: the comma-separated names; NULL: none. */
 fsdp_status trainer_check_change(const char *change);
