@@ -1,10 +1,10 @@
-/* fsdp_compare_main.c -- build/fsdp_compare [--bisect] A B: do two runs have the same bits?
+/* fsdp_compare_main.c -- build/fsdp_compare [--bisect] A B: compare the bits of two runs.
  *
- * Compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text, byte for
- * byte (nine significant digits tell every fp32 apart); the time column is ignored. Exit status 0:
- * identical, 1: they differ (the first difference is shown, with its distance in ULPs), 2: a file
- * cannot be compared. --bisect does the same with two files of --digests (digest_file.h), and also
- * exits with 2 if a run is not canonical. */
+ * It compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text, byte for
+ * byte (nine significant digits distinguish all fp32 values); it ignores the time column. The exit
+ * status is 0 if they are identical, 1 if they differ (then the first difference is printed, with
+ * its distance in ULPs), and 2 if a file cannot be compared. --bisect does the same with two files
+ * of --digests (digest_file.h), and also exits with 2 if a run is not canonical. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -21,7 +21,7 @@ static const char HINT[] = "pass two files of --loss-csv, or --bisect and two fi
 /* The first four fields of a line. */
 typedef char fields[N_COLUMNS][64];
 
-/* Cut a line into fields. false: it has fewer fields, or longer ones. */
+/* Cut a line into fields; false: it has too few fields, or a field is too long. */
 static bool split(const char *line, fields f)
 {
     return sscanf(line, "%63[^,\n],%63[^,\n],%63[^,\n],%63[^,\n]", f[0], f[1], f[2], f[3]) ==
@@ -36,7 +36,7 @@ static fsdp_status next_row(FILE *in, const char *path, long n, fields f, bool *
     const ssize_t bytes = getline(&line, &room, in);
     *more = bytes > 0;
     bool ok = !*more || split(line, f);
-    for (ssize_t i = 0; i < bytes; i++) /* none is printed, and text after a NUL is no part of it */
+    for (ssize_t i = 0; i < bytes; i++) /* refuse control characters, and text after a NUL */
         ok = ok && (!iscntrl((unsigned char)line[i]) || (line[i] == '\n' && i + 1 == bytes));
     for (int i = 0; i < N_COLUMNS && n == 1 && *more; i++)
         ok = ok && strcmp(f[i], COLUMNS[i]) == 0;
@@ -48,7 +48,7 @@ static fsdp_status next_row(FILE *in, const char *path, long n, fields f, bool *
                            n == 1 ? "step,loss,grad_norm,lr,ms" : "a row of numbers");
 }
 
-/* The place of a float among all floats, in ascending order. */
+/* The position of a float among all floats in ascending order; 0 is at 0. */
 static long long place(const char *text)
 {
     float x = strtof(text, NULL);
@@ -108,7 +108,7 @@ static fsdp_status run(int argc, char **argv, int *verdict)
         if (in[i] == NULL)
             return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", paths[i], strerror(errno));
     }
-    /* the end of the process closes both */
+    /* the files are closed when the process exits */
     bool differ = false;
     TRY(bisects ? digest_bisect(in, paths, stdout, &differ) : compare(in, paths, &differ));
     TRY(fsdp_flush_stdout("send the output elsewhere"));

@@ -1,10 +1,10 @@
-/* fsdp_generate -- writes text from an export: fsdp_generate DIR --prompt TEXT --length N
+/* fsdp_generate_main.c -- fsdp_generate DIR --prompt TEXT --length N: generate text from an export.
  *
  *   options -> config.json -> model, device, weights -> prompt to tokens -> one token after the
  *   other to stdout
  *
- * A model of at most 256 symbols reads and writes bytes. A larger vocabulary needs a tokenizer that
- * is not part of this project: its prompt and its output are token numbers. */
+ * If the model has at most 256 symbols, prompt and output are bytes. A larger vocabulary needs a
+ * tokenizer, which is not part of this project: prompt and output are then token numbers. */
 #include <ctype.h>
 #include <errno.h>
 #include <omp.h>
@@ -25,7 +25,7 @@ typedef struct generate_options {
     const char *prompt;
     int64_t length, top_k, seed, threads;
     double temperature;
-    int ops, device; /* the latter: see backends.h */
+    int ops, device; /* device: see backends.h */
 } generate_options;
 
 #define FIELD(f) offsetof(generate_options, f)
@@ -45,9 +45,9 @@ static const option_spec OPTIONS[] = {
 /* clang-format on */
 
 typedef struct text {
-    int32_t *tokens; /* [n_tokens], with room for all */
+    int32_t *tokens; /* [n_tokens], with room for the whole text */
     size_t n_tokens;
-    float *logits; /* [2 * vocab]: then the work space of pick_token */
+    float *logits; /* [2 * vocab] logits, then work space for pick_token */
 } text;
 
 /* ---- prompt --------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static fsdp_status bytes_to_tokens(const char *prompt, size_t vocab, text *t)
     return FSDP_OK;
 }
 
-/* "464, 3290" or "464 3290" */
+/* Parse "464, 3290" or "464 3290". */
 static fsdp_status numbers_to_tokens(const char *prompt, size_t vocab, text *t)
 {
     const char *p = prompt;
@@ -89,7 +89,7 @@ static fsdp_status numbers_to_tokens(const char *prompt, size_t vocab, text *t)
     return FSDP_OK;
 }
 
-/* The caller frees t's arrays in any case. */
+/* Allocate t, and fill in the tokens of the prompt. The caller frees t's arrays in any case. */
 static fsdp_status text_init(const generate_options *opt, size_t vocab, text *t)
 {
     t->tokens = calloc(strlen(opt->prompt) + (size_t)opt->length, sizeof *t->tokens);
@@ -142,7 +142,7 @@ static fsdp_status generate(const char *dir, const generate_options *opt)
     text t = {0};
     generator *g = NULL;
 import weights = {0 };
-    const char *note; /* dropout is for training */
+    const char *note; /* not printed: it is about dropout, which only training uses */
     fsdp_status status;
     GOTO_ON_FAIL(status, backend_check(opt->device), done);
     GOTO_ON_FAIL(status, import_model_config(dir, &config, &note), done);

@@ -1,19 +1,19 @@
-/* fsdp_run_main.c -- the launcher: build/fsdp_run -n 4 PROGRAM, ranks of one host without MPI.
+/* fsdp_run_main.c -- the launcher: build/fsdp_run -n 4 PROGRAM, for ranks of one host without MPI.
  *
- * The ranks find each other by memory that the launcher makes (common/comm/transport/shm_file.c).
- * Any program can be started: one that never joins is just run N times. Exit status: that of the
- * first rank that failed, 128 + N when signal N ended it; 2 for wrong usage, 124 after --timeout,
- * 126 and 127 when the program cannot be started.
+ * The ranks find each other through shared memory that the launcher creates
+ * (common/comm/transport/shm_file.c). Any program can be started: one that never joins is simply
+ * run N times. The exit status is that of the first rank that failed, or 128 + N if signal N ended
+ * that rank; 2 for wrong usage, 124 after --timeout, 126 and 127 if the program cannot be started.
  *
- * This thread waits for signals, SIGCHLD among them, and for deadlines; another one moves the
- * ranks' output (run_output.h). Every rank leads a process group of its own. So a signal, even one
- * from the keyboard, reaches only the launcher, which passes it on once to each rank and to what
- * the rank has started. When the launcher is killed the kernel kills the ranks, and a second
- * process, the guard, what they have started. What has left its rank's group sees to it by itself,
- * if it has joined.
+ * The main thread waits for signals (including SIGCHLD) and deadlines; a second thread forwards the
+ * ranks' output (run_output.h). Every rank leads its own process group. So a signal, even one from
+ * the keyboard, reaches only the launcher, which sends it once to each rank's group. If the
+ * launcher is killed, the kernel kills the ranks, and a second process, the guard, kills their
+ * groups. A process that left its rank's group must notice on its own; it does if it joined the
+ * job.
  *
- * A rank that fails takes the job with it, in phases. For GRACE_S the others may notice by
- * themselves and say what they saw. Then they get SIGTERM, and KILL_AFTER_S later SIGKILL. */
+ * If a rank fails, the job ends in phases. For GRACE_S the other ranks may notice by themselves and
+ * report what they saw. Then they get SIGTERM, and KILL_AFTER_S later SIGKILL. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -31,24 +31,24 @@
 #include "common/comm/transport/shm_launch.h"
 #include "trainer/tools/run_output.h"
 
-/* A rank has two pipes, and a process may have 1024 files. Statuses are those of timeout(1) and of
- * shells. */
+/* A rank needs two pipes, and a process may have 1024 files. The exit statuses are those of
+ * timeout(1) and of shells. */
 enum { MOST_RANKS = 256, USAGE = 2, TIMED_OUT = 124 };
 enum { CANNOT_EXECUTE = 126, NOT_FOUND = 127, BY_SIGNAL = 128 };
 
 static const double GRACE_S = 1.5, KILL_AFTER_S = 2;
-static const double READ_AFTER_S = 5; /* after --timeout, what is left of the output is dropped */
+static const double READ_AFTER_S = 5; /* after --timeout, until the rest of the output is dropped */
 static const double MOST_PAUSE_S = 30;
-/* timeout(1) and others signal a process and then its group. That is one SIGINT, not two. */
+/* timeout(1) and others signal a process and then its group: that counts as one SIGINT. */
 static const double SAME_SIGINT_S = 0.5;
 
-/* The process that was started, which may be a shell, leads a group of the same number. */
+/* The process that was started, which may be a shell. It leads the process group `pid`. */
 typedef struct run_rank {
     pid_t pid;       /* 0: not started, or ended */
-    int wait_status; /* -1: it runs. When it has ended others of its group may run on. */
+    int wait_status; /* -1: it runs. Others of its group may still run after it has ended. */
 } run_rank;
 
-/* How far the job's end has come. Each phase follows from the one before it, after a while. */
+/* The phases of the job's end. Each phase follows after a time in the phase before. */
 typedef enum run_phase { GOING, FAILED, TERMINATED, KILLED } run_phase;
 
 typedef struct launcher {
@@ -56,19 +56,19 @@ typedef struct launcher {
     bool bare;                   /* no "[rank] " before each line */
     double limit_s, grace_s, pause_s;
     char **argv;            /* of the ranks; argv[0] is searched in PATH */
-    sigset_t signals, mask; /* those taken; what was blocked before, for the ranks */
+    sigset_t signals, mask; /* signals that sigwait takes; the original mask, for the ranks */
     struct shm_job *job;
     int job_fd, area_fd;
     run_rank *rank; /* [n_ranks] shared with the guard */
     int n_alive;
     run_output output;
     run_phase phase;
-    double limit_end_s;   /* when --timeout has passed, of all tries together */
-    double next_s;        /* when the next phase is due; in GOING: limit_end_s */
-    int passed_on;        /* the last signal passed on that ends programs, 0: none */
-    double interrupted_s; /* when the first SIGINT came, 0: none */
+    double limit_end_s;   /* when --timeout has passed, counted over all tries */
+    double next_s;        /* when the next phase begins; in GOING: limit_end_s */
+    int passed_on;        /* the last SIGINT or SIGTERM sent to the ranks; 0: none */
+    double interrupted_s; /* when the first SIGINT came; 0: none */
     int exit_status;
-    bool failed; /* a rank, of its own accord: another try may be better */
+    bool failed; /* a rank failed on its own, so another try may succeed */
 } launcher;
 
 /* ---- options -------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ static const option_spec OPTIONS[] = {
     {0}};
 /* clang-format on */
 
-/* Ranks of two launchers would count their ranks twice. */
+/* Refuse to run under another launcher: each would number the ranks. */
 static fsdp_status check_not_nested(void)
 {
     const char *names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", COMM_RUN_ENV};
@@ -106,7 +106,8 @@ static fsdp_status check_not_nested(void)
     return FSDP_OK;
 }
 
-/* FSDP_HELP: --help. What follows the first word that is no option is the program's. */
+/* Parse the options before the first word that is not an option; the rest is the program and its
+ * arguments. Returns FSDP_HELP at --help. */
 static fsdp_status parse(int argc, char **argv, launcher *s)
 {
     char long_name[] = "--n";
@@ -136,8 +137,8 @@ static void signal_all(const launcher *s, int signo)
 
 /* ---- start ---------------------------------------------------------------------------------- */
 
-/* From now on signals wait to be taken. Those that were ignored (nohup, a script's background job)
- * stay ignored. */
+/* Block the signals, so that sigwait takes them. Signals that were ignored (nohup, a background job
+ * of a script) stay ignored. */
 static void take_over_signals(launcher *s)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP};
@@ -149,12 +150,13 @@ static void take_over_signals(launcher *s)
         if (sigaction(passed_on[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
             sigaddset(&s->signals, passed_on[i]);
     sigprocmask(SIG_BLOCK, &s->signals, &s->mask);
-    signal(SIGPIPE, SIG_IGN); /* writes fail, and that is reported */
+    signal(SIGPIPE, SIG_IGN); /* the write fails instead, and that is reported */
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* Make room for the ranks, and start the guard: a process that kills them when this one has gone.
- * The kernel tells it so. It holds no files, whose readers wait for their end. */
+/* Allocate s->rank in shared memory, and start the guard: a process that kills the ranks' groups
+ * when the launcher has died. The kernel signals it then. The guard closes all files, because a
+ * reader of a pipe waits until every writer has closed it. */
 static fsdp_status start_guard(launcher *s)
 {
     pid_t launcher_pid = getpid(), pid = -1;
@@ -170,7 +172,7 @@ static fsdp_status start_guard(launcher *s)
     setpgid(0, 0);
     prctl(PR_SET_NAME, "fsdp_run guard");
     closefrom(0);
-    prctl(PR_SET_PDEATHSIG, SIGCHLD); /* one of those that wait to be taken */
+    prctl(PR_SET_PDEATHSIG, SIGCHLD); /* it is in s->signals */
     while (getppid() == launcher_pid)
         sigwaitinfo(&s->signals, NULL);
     signal_all(s, SIGKILL);
@@ -184,7 +186,7 @@ static _Noreturn void become_rank(const launcher *s, int rank, const int ends[2]
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* the launcher died before the line above */
         _exit(CANNOT_EXECUTE);
-    /* Only the launcher is in a terminal's foreground: reading from there would stop the rank. */
+    /* Only the launcher is in the terminal's foreground: a rank that reads from it would stop. */
     if (rank != 0 || isatty(STDIN_FILENO))
         dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
     dup2(ends[0], STDOUT_FILENO);
@@ -193,13 +195,13 @@ static _Noreturn void become_rank(const launcher *s, int rank, const int ends[2]
     setenv(COMM_RUN_ENV, text, 1);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
-    signal(SIGUSR2, SIG_IGN); /* it asks ranks for a report, and must not end one that is not up */
+    signal(SIGUSR2, SIG_IGN); /* it asks for a report, and must not kill a rank that is starting */
     sigprocmask(SIG_SETMASK, &s->mask, NULL);
     execvp(s->argv[0], s->argv);
     int why = errno;
     (void)fsdp_error(FSDP_EINVAL, "give the path of a program, as in build/fsdp_train",
                      "fsdp_run: cannot start %.300s: %s", s->argv[0], strerror(why));
-    if (rank == 0) /* the others would say the same */
+    if (rank == 0) /* the other ranks would print the same */
         fsdp_error_print(stderr, 0, 0);
     _exit(why == ENOENT ? NOT_FOUND : CANNOT_EXECUTE);
 }
@@ -216,7 +218,7 @@ static fsdp_status start_rank(launcher *s, int rank)
         become_rank(s, rank, ends, parent);
     close(ends[0]);
     close(ends[1]);
-    setpgid(pid, pid); /* as it does itself: whoever is first */
+    setpgid(pid, pid); /* the child does the same; either may be first */
     s->rank[rank] = (run_rank){pid, -1};
     s->n_alive++;
     return FSDP_OK;
@@ -226,7 +228,7 @@ static fsdp_status start_all(launcher *s)
 {
     int n = (int)s->n_ranks, fd;
     while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
-        ; /* one that is closed: no pipe may get its number */
+        ; /* open closed standard files, so that no pipe gets their numbers */
     close(fd);
     if (!run_output_open(&s->output, n, s->bare))
         return fsdp_error(FSDP_ENOMEM, "see ulimit -n and the memory that is left",
@@ -237,7 +239,7 @@ static fsdp_status start_all(launcher *s)
                           "fsdp_run: no shared memory for %d ranks: %s", n, strerror(errno));
     for (int rank = 0; rank < n; rank++)
         TRY(start_rank(s, rank));
-    if (!run_output_start(&s->output)) /* only now: a process is best copied with one thread */
+    if (!run_output_start(&s->output)) /* fork first: threads make it unsafe */
         return fsdp_error(FSDP_ENOMEM, "see ulimit -u and the memory that is left",
                           "fsdp_run: no thread for the output");
     close(s->job_fd);
@@ -247,8 +249,8 @@ static fsdp_status start_all(launcher *s)
 
 /* ---- ending --------------------------------------------------------------------------------- */
 
-/* From now on it is at least this phase, which the ranks are told of by signo. Ranks that were
- * stopped hear that, too. */
+/* Enter a phase, unless a later one has begun, and send signo to all ranks; SIGCONT lets stopped
+ * ranks receive it. lasts_s: the next phase begins after this time. */
 static void enter(launcher *s, run_phase phase, int signo, double lasts_s)
 {
     if (phase <= s->phase)
@@ -259,7 +261,7 @@ static void enter(launcher *s, run_phase phase, int signo, double lasts_s)
     signal_all(s, SIGCONT);
 }
 
-/* Ends this process although nobody takes its output, perhaps not even these words. */
+/* Exits although nobody reads the output; even this message may not be read. */
 static _Noreturn void drop_output(const launcher *s)
 {
     if (poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, 0) == 1)
@@ -270,7 +272,7 @@ static _Noreturn void drop_output(const launcher *s)
     _exit(s->exit_status != 0 ? s->exit_status : TIMED_OUT);
 }
 
-/* Goes to the next phase when that is due. */
+/* Goes to the next phase when its time has come. */
 static void check_deadline(launcher *s)
 {
     if (s->n_alive == 0 && clock_now_s() > s->limit_end_s + READ_AFTER_S)
@@ -309,17 +311,17 @@ static void rank_ended(launcher *s, int rank)
         close(s->output.own_fd);
     if (code == 0)
         return;
-    bool was_told = code == BY_SIGNAL + SIGTERM && WIFEXITED(wait_status); /* and has saved */
+    bool was_told = code == BY_SIGNAL + SIGTERM && WIFEXITED(wait_status); /* saved, and ended */
     bool can_run = code != NOT_FOUND && code != CANNOT_EXECUTE;
     s->failed = s->failed || (of_its_own && can_run && !was_told);
     s->exit_status = s->exit_status != 0 ? s->exit_status : code;
     enter(s, FAILED, SIGCONT, GRACE_S);
 }
 
-/* What a failed rank has started is killed with it. But when all have been told to end, a shell
- * does so at once, while the trainer that it has started saves: the rank has ended when its group
- * has. Orphans of the ranks are this process's children, too: as dead ones they would still be of
- * the group. */
+/* Waits for ended processes. If a rank fails, its whole group is killed. But in phase TERMINATED a
+ * rank has ended only when its group has: a shell ends at once on SIGTERM, while the trainer that
+ * it started saves. Orphans of the ranks become children of this process and are waited for too,
+ * because a zombie would still belong to the group. */
 static void reap(launcher *s)
 {
     int wait_status;
@@ -340,12 +342,12 @@ static void reap(launcher *s)
 
 static void take_signal(launcher *s, int signo)
 {
-    /* A terminal was closed. The ranks save on SIGTERM, but SIGHUP may be lost: UCX takes it. */
+    /* The terminal was closed. Send SIGTERM, on which the ranks save: UCX may catch SIGHUP. */
     if (signo == SIGHUP)
         signo = SIGTERM;
     bool ends = signo == SIGINT || signo == SIGTERM;
     double now_s = clock_now_s();
-    if (ends && s->n_alive == 0) { /* only the output is waited for, which may take for ever */
+    if (ends && s->n_alive == 0) { /* only output is left, and nobody may ever read it */
         for (int i = 0; i < 100 && !s->output.done; i++)
             usleep(10000);
         _exit(s->exit_status != 0 ? s->exit_status : BY_SIGNAL + signo);
@@ -376,11 +378,11 @@ static void take_signal(launcher *s, int signo)
 
 static fsdp_status wait_for_all(launcher *s)
 {
-    const struct timespec tick = {.tv_nsec = 100000000}; /* so late may be what is due */
+    const struct timespec tick = {.tv_nsec = 100000000}; /* a deadline may be met so late */
     s->exit_status = 0;
     while (s->n_alive > 0 || !s->output.done) {
         int signo = sigtimedwait(&s->signals, NULL, &tick);
-        if (signo > 0 && signo != SIGCHLD) /* what SIGCHLD tells of is reaped anyway */
+        if (signo > 0 && signo != SIGCHLD) /* reap is called in any case */
             take_signal(s, signo);
         reap(s);
         check_deadline(s);
@@ -395,7 +397,7 @@ static fsdp_status wait_for_all(launcher *s)
                       "fsdp_run: cannot write to standard output: %s", strerror(why));
 }
 
-/* Waits before restart n. false: a signal has come that ends programs, or --timeout has passed. */
+/* Waits before restart n. false: SIGINT, SIGTERM or SIGHUP came, or --timeout has passed. */
 static bool pause_before(launcher *s, int n)
 {
     const double pause_s = fmin(ldexp(s->pause_s, n - 1), MOST_PAUSE_S);

@@ -14,10 +14,10 @@ enum { LINE_BYTES = 1 << 19 /* a longer line is cut */, PREFIX_BYTES = 16 };
 
 typedef struct run_stream {
     size_t used_bytes;
-    char text[PREFIX_BYTES + LINE_BYTES]; /* what was read begins behind room for a prefix */
+    char text[PREFIX_BYTES + LINE_BYTES]; /* room for a prefix, then the bytes read */
 } run_stream;
 
-/* Writes a line, or a piece of one, behind the prefix. The PREFIX_BYTES before it get lost. */
+/* Writes the prefix and a line, or a piece of one. Overwrites up to PREFIX_BYTES before `line`. */
 static void put_line(run_sink *k, const char *prefix, char *line, size_t bytes)
 {
     char before[PREFIX_BYTES];
@@ -35,8 +35,9 @@ static void put_line(run_sink *k, const char *prefix, char *line, size_t bytes)
     }
 }
 
-/* Reads stream i once and passes on whole lines, or all at the end. false: there is nothing, or no
- * more; at_end: nor will be. */
+/* Reads stream i once, and writes its whole lines; at the end of the stream, all that is left. If
+ * at_end is set, no more output will come, and an empty pipe is closed. Returns false if the pipe
+ * was empty or is closed. */
 static bool stream_read(run_output *o, int i, bool at_end)
 {
     run_stream *s = &o->stream[i];
@@ -61,7 +62,7 @@ static bool stream_read(run_output *o, int i, bool at_end)
     memmove(s->text + PREFIX_BYTES, at, s->used_bytes);
     if (n > 0 && (k->failed == 0 || i / 2 == o->n_ranks))
         return true;
-    close(*fd); /* of a broken sink too: the rank learns it as if it wrote there itself */
+    close(*fd); /* also if the sink failed: the rank gets SIGPIPE, as if it wrote there itself */
     *fd = -1;
     return false;
 }
@@ -73,7 +74,7 @@ static void *output_main(void *arg)
     while (o->polled[own].fd >= 0) {
         if (poll(o->polled, (nfds_t)own + 1, -1) < 0)
             continue;
-        /* A line of the launcher follows the last words of a rank: a pipe, a long line, its end. */
+        /* Before a line of the launcher, read what ranks left: a pipe, a long line, its end. */
         const bool has_own = o->polled[own].revents != 0;
         for (int i = 0; i < own + has_own; i++)
             if (has_own || o->polled[i].revents != 0)

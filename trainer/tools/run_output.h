@@ -1,16 +1,17 @@
-/* run_output.h -- what the ranks print, line by line, for fsdp_run.
+/* run_output.h -- forward the output of the ranks line by line, for fsdp_run.
  *
  *   run_output_open -> run_output_pipe ... -> run_output_start -> dprintf(o.own_fd, ...) ...
  *   -> close(o.own_fd) -> run_output_close when it is done
  *
- * Each rank has one pipe for its standard output and one for its errors. A thread cuts what comes
- * out of them into lines and writes these to the launcher's own, one by one. While a terminal takes
- * nothing the thread waits, and so do the ranks; the launcher itself does not: its own lines may
- * then get lost. Before each of them comes what ranks wrote that have ended.
+ * Each rank has one pipe for its standard output and one for its standard error. A thread reads the
+ * pipes and writes whole lines to the launcher's standard output and error. While a terminal
+ * accepts no output, the thread waits, and so do the ranks. The launcher itself does not wait; its
+ * own lines may then be lost. The output of a rank that has ended comes before the launcher's line
+ * about it.
  *
- * A rank sees a pipe, not a terminal, so its C library holds back what it prints until the buffer
- * is full or flushed. build/fsdp_train flushes its lines itself; for other programs, `fsdp_run -n 4
- * stdbuf -oL PROGRAM` does it. */
+ * A rank writes to a pipe, not to a terminal, so its C library buffers the output until the buffer
+ * is full or flushed. build/fsdp_train flushes every line; for other programs use `fsdp_run -n 4
+ * stdbuf -oL PROGRAM`. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,26 +20,28 @@
 /* The launcher's standard output or error. */
 typedef struct run_sink {
     int fd;
-    atomic_int failed; /* errno of a write; then all that follows is dropped */
-    bool in_line;      /* what was written last does not end a line */
+    atomic_int failed; /* errno of a failed write, after which all output is dropped; 0: none */
+    bool in_line;      /* the last write did not end with a newline */
 } run_sink;
 
 typedef struct run_output {
     bool bare; /* no "[rank] " before each line */
     int n_ranks;
-    struct run_stream *stream; /* [2 * n_ranks + 2] r's output is 2r, its errors 2r + 1 */
-    struct pollfd *polled;     /* the same; fd -1: none, or at its end */
-    run_sink sink[2], *err;    /* when both are the same file, err is the first, too */
-    int own_fd;                /* for the launcher's own lines, as the errors of rank n_ranks */
+    struct run_stream *stream; /* [2 * n_ranks + 2] stdout of rank r is 2r, its stderr 2r + 1 */
+    struct pollfd *polled;     /* the pipes, by the same index; fd -1: closed */
+    run_sink sink[2], *err;    /* err: the sink of stderr, sink[0] if both are the same file */
+    int own_fd;                /* pipe for the launcher's own lines, as stderr of rank n_ranks */
     pthread_t thread;
     atomic_bool done;
 } run_output;
 
-/* run_output_open -- no thread yet. false: no memory, or too many files. */
+/* run_output_open -- prepare *o, without a thread. false: out of memory, or too many files. */
 bool run_output_open(run_output *o, int n_ranks, bool bare);
-/* run_output_pipe -- the end of stream i that a rank writes; the caller closes it. -1: no pipe. */
+/* run_output_pipe -- create the pipe of stream i; returns the end that the rank writes, which the
+ * caller closes; -1: no pipe. */
 int run_output_pipe(run_output *o, int i);
+/* run_output_start -- start the thread; false: it cannot be started. */
 bool run_output_start(run_output *o);
-/* run_output_close -- after own_fd was closed, which says that every rank has ended. When all is
- * written, `done` is set and the process gets a SIGCHLD; until then this call waits. */
+/* run_output_close -- wait until all output is written, and free o. First close own_fd, after all
+ * ranks have ended. When all is written, the thread sets `done` and sends this process SIGCHLD. */
 void run_output_close(run_output *o);
