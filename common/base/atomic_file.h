@@ -31,8 +31,8 @@ fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint)
 /* atomic_file_open_in -- atomic_file_open for DIR/NAME. */
 fsdp_status atomic_file_open_in(atomic_file *f, const char *dir, const char *name,
                                 const char *hint);
-/* atomic_file_sync -- write what was printed to the disk. Only commit or cancel may follow. To make
- * several files appear together, sync all of them before the first commit.
+/* atomic_file_sync -- flush the text to disk. Only commit or cancel may follow. To make several
+ * files appear together, sync all of them before the first commit.
  *   errors  FSDP_EIO; f is then cancelled */
 fsdp_status atomic_file_sync(atomic_file *f);
 /* atomic_file_commit -- rename the file to PATH, and sync its directory, so that the name survives

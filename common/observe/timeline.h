@@ -15,7 +15,7 @@
 typedef enum timeline_kind {
     TIMELINE_WORK,       /* a launch, a copy or a fill */
     TIMELINE_COLLECTIVE, /* group, seq, bytes */
-    TIMELINE_RECORD,     /* an event is recorded behind the stream's work so far */
+    TIMELINE_RECORD,     /* an event is recorded after the stream's work so far */
     TIMELINE_WAIT,       /* the stream waits for item `after`, a RECORD */
     TIMELINE_SYNC,       /* the host waits for item `after`, or for all work of `stream` so far */
     TIMELINE_STEP        /* the host begins step `seq`; on no stream */

@@ -64,7 +64,7 @@ typedef struct draw_count {
  *   above  ranks and lanes that are drawn above this rank */
 typedef struct draw_format {
     const char *file_name;
-    int most_ranks;      /* only so many ranks are drawn */
+    int most_ranks;      /* the first ranks are drawn, at most this number */
     bool last_step_only; /* false: all steps are drawn, one below the other */
     void (*head)(FILE *out, const draw_window *window, draw_count all);
     void (*lanes)(FILE *out, const draw_window *window, const timeline_view *v, draw_count above);

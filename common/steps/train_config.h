@@ -18,7 +18,7 @@ typedef struct train_config {
     int64_t export_shard_mib; /* largest size of a file of weights */
     int64_t save_every;       /* steps; 0: at the end */
     bool save_async;          /* a thread writes checkpoints */
-    int64_t stop_after;       /* stop after so many steps; 0: after `steps` */
+    int64_t stop_after;       /* number of steps after which to stop; 0: `steps` */
 } train_config;
 
 /* train_end -- the number of steps after which the run ends: the less of steps and stop_after. */
