@@ -27,7 +27,7 @@ struct trainer {
     ckpt_store store; /* of --save; with dir "" it only has the run's facts, for --resume */
     engine engine;
     int *segments; /* [n_layers] of --gradient-checkpointing, else NULL */
-    int n_cut;     /* number of blocks whose segment a border between units cuts */
+    int n_cut;     /* how often a border between units cuts the chosen layers of a block */
     runner *runner;
     train_setup setup;
     train_loop *loop;

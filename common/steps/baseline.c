@@ -377,7 +377,7 @@ static void baseline_free(void *self)
     baseline *b = self;
     if (!b)
         return;
-    stream_free(b->comm_stream); /* waits for what is in flight */
+    stream_free(b->comm_stream); /* waits for its work */
     event_free(b->done);
     grad_acc_free(&b->acc, b->s);
     grad_acc_free(&b->local, b->s);

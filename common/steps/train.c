@@ -145,7 +145,7 @@ void train_close(train_loop *l)
         return;
     progress_close(l->progress);
     train_discard(l);
-    stream_free(l->loss_stream); /* waits for what is in flight */
+    stream_free(l->loss_stream); /* waits for its work */
     comm_close(l->loss_group);
     if (l->setup->store)
         ckpt_async_close(l->setup->store->async);
@@ -586,7 +586,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
     if (n == 0) /* keep an old loss file */
         train_discard(l);
-    comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* what follows steps is files */
+    comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* files are written next */
     status = comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
     result->failed_alike = status == FSDP_EIO;
     return status;
