@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # comm_faults.sh -- ranks that disagree, wait or die: an error with the right words, no hang, no process left.
 #
 #   tests/unit/comm_faults.sh [PROGRAM [WAY...]]       default build/tests/unit/comm_faults shm mpi run staged
@@ -88,7 +88,7 @@ failed=0
 BOUND_S=120 NO_LIMIT_S=1000
 
 # ranks N WORDS... -- N ranks of the program, ended after BOUND_S. on: FSDP_COMM, if not the way's; within: what starts the
-# program under fsdp_run; limit: FSDP_TIMEOUT_S. They meet in $meet.
+# program under fsdp_run; limit: FSDP_TIMEOUT_S; timer: what ends them, if not BOUND_S. They meet in $meet.
 ranks() {
     n=$1
     shift
@@ -97,17 +97,31 @@ ranks() {
     run) set -- "$fsdp_run" --no-prefix -n "$n" $within "$copy" "$@" ;;
     *) set -- $LAUNCHER -n "$n" "$copy" "$@" && export FSDP_COMM="${on:-$way}" ;;
     esac
-    COMM_FAULT_MEET=$meet FSDP_TIMEOUT_S=${limit:-$NO_LIMIT_S} timeout -k 2 $BOUND_S "$@"
+    COMM_FAULT_MEET=$meet FSDP_TIMEOUT_S=${limit:-$NO_LIMIT_S} ${timer:-timeout -k 2 $BOUND_S} "$@"
 }
 
-# launch N WORDS -- sets rc and seconds
+# launch N WORDS -- sets rc and seconds. before: a command that precedes the ranks in their shell
 launch() {
     begun=$(date +%s)
     # shellcheck disable=SC2086 # words
-    ranks "$1" $2 >"$log" 2>&1
+    (${before:-:} && ranks "$1" $2) >"$log" 2>&1
     rc=$?
     seconds=$(($(date +%s) - begun))
     [ $seconds -lt $BOUND_S ] || complain "not done in $BOUND_S s"
+}
+
+# begin NAME WORDS REGEX -- three ranks in the background, their launcher in $launcher, until each has printed a line that
+# matches. The log is emptied here, because the shell in the background may do so after the first look.
+begin() {
+    name=$1 bad=0 rc=0 seconds=0
+    : >"$log"
+    ranks 3 "$2" >"$log" 2>&1 &
+    launcher=$!
+    for _ in $(seq 900); do
+        [ "$(grep -c "$3" "$log")" = 3 ] && break
+        sleep 0.1
+    done
+    expect 3 "$3"
 }
 
 complain() {
@@ -117,10 +131,16 @@ complain() {
     failed=1
 }
 
+# ---- outcomes ---------------------------------------------------------------------------------------------------
+
 # The ranks' output has at least $1 lines that match $2.
 expect() {
     found=$(grep -c -E "$2" "$log")
     [ "$found" -ge "$1" ] || complain "$found lines match '$2', not $1"
+}
+
+fails() {
+    [ $rc != 0 ] || complain 'the launcher reports success'
 }
 
 # The launcher's status is $1, that of the rank which ended first. MPICH's mpiexec says 1 in its place when it sees that rank's
@@ -130,8 +150,37 @@ ended_with() {
         complain "exit status is not the $1 of the first rank"
 }
 
+# The ranks ended the job, not the time limit of this script.
+in_time() {
+    [ $rc != 124 ] || complain 'not ended by the ranks'
+}
+
+succeeds() {
+    [ $rc = 0 ] || complain 'exit status is not 0'
+}
+
+waited_2_s() {
+    [ $seconds -ge 2 ] || complain 'not waited for 2 s'
+}
+
+# good_over BACKEND NOTES -- all three ranks did their work over the backend, with so many lines of notes
+good_over() {
+    succeeds
+    expect 3 "^GOOD rank [0-9]+ over $1\$"
+    expect 3 '^DONE'
+    [ "$(grep -c '^note:' "$log")" = "$2" ] || complain "$(grep -c '^note:' "$log") notes, not $2"
+}
+
+# The first rank that ends after a failure stays for a second, in which the others can report it.
+stayed_1_s() {
+    local began_ms stayed_ms
+    began_ms=$(sed -n 's/^BEGAN rank 0 \([0-9]*\) ms$/\1/p' "$log")
+    stayed_ms=$(($(date +%s%3N) - ${began_ms:-0}))
+    [ $stayed_ms -ge 1000 ] || complain "rank 0 ended the job after $stayed_ms ms"
+}
+
 nobody_left() {
-    for try in $(seq 900); do
+    for _ in $(seq 900); do
         pgrep -f "$copy" >/dev/null || return
         sleep 0.1
     done
@@ -143,24 +192,34 @@ verdict() {
     [ $bad = 0 ] && echo "PASS $name over $way ($seconds s)"
 }
 
-# Case $1 on $2 ranks: all see EMISMATCH and close, neither of which waits for a time limit, some rank names both calls as in $3, later calls fail too.
-disagree() {
-    name="$1 n=$2${COMM_FAULT_FAKE:+ below another transport}${FSDP_LINK:+ below a link}" bad=0
-    launch "$2" "$1"
-    expect 1 "SAW rank .*$3"
-    expect "$2" '^SAW rank [0-9]+ FSDP_EMISMATCH'
-    expect "$2" '^NEXT rank [0-9]+ FSDP_EMISMATCH'
-    expect "$2" "^DONE rank [0-9]+/$2\$"
+# fault NAME N WORDS [OUTCOME...] -- a case: the program does WORDS on N ranks. OUTCOME: 'COUNT REGEX', as for expect, or one of
+# the checks above. Variables before the command hold for this case alone.
+fault() {
+    local outcome
+    name=$1 bad=0
+    launch "$2" "$3"
+    for outcome in "${@:4}"; do
+        case $outcome in
+        [0-9]*) expect "${outcome%% *}" "${outcome#* }" ;;
+        *) $outcome ;;
+        esac
+    done
     verdict
 }
 
-# good_over NAME BACKEND NOTES -- the ranks in the log did their work over the backend; so many lines of notes
-good_over() {
-    [ $rc = 0 ] || complain "exit status is not 0"
-    expect 3 "^GOOD rank [0-9]+ over $2\$"
-    expect 3 '^DONE'
-    [ "$(grep -c '^note:' "$log")" = "$3" ] || complain "$(grep -c '^note:' "$log") notes, not $3"
-    verdict
+# ---- cases ------------------------------------------------------------------------------------------------------
+
+# Case $1 on $2 ranks: all see EMISMATCH and close, neither of which waits for a time limit, some rank names both calls as in $3, later calls fail too.
+disagree() {
+    fault "$1 n=$2${COMM_FAULT_FAKE:+ below another transport}${FSDP_LINK:+ below a link}" "$2" "$1" "1 SAW rank .*$3" \
+        "$2 ^SAW rank [0-9]+ FSDP_EMISMATCH" "$2 ^NEXT rank [0-9]+ FSDP_EMISMATCH" "$2 ^DONE rank [0-9]+/$2\$"
+}
+
+# Three cases, which do not depend on what is above the transport.
+disagree_below() {
+    disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
+    disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
+    disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
 }
 
 disagreements() {
@@ -187,40 +246,16 @@ disagreements() {
     disagree range 4 'comm_range: rank 3 has 1 ranks from 3 by 1, rank 0 has 4 from 0 by 1'
     disagree range_wide 3 'comm_range: rank 1 has 1 ranks from 1 by 1, rank 2 has 2 from 1 by 1'
     for wrong in '_without 2 ranks from 0 by 1' '_between 1 ranks from 1 by 2' '_beyond 2 ranks from 2 by 1'; do
-        name="range${wrong%% *} n=3" bad=0
-        launch 3 "range${wrong%% *}"
-        expect 3 "^SAW rank [0-9]+ FSDP_EINVAL .*comm_range: ${wrong#* }, of 3 ranks, on rank 2"
-        expect 3 '^NEXT rank [0-9]+ FSDP_EINVAL'
-        expect 3 '^DONE'
-        verdict
+        fault "range${wrong%% *} n=3" 3 "range${wrong%% *}" \
+            "3 ^SAW rank [0-9]+ FSDP_EINVAL .*comm_range: ${wrong#* }, of 3 ranks, on rank 2" \
+            '3 ^NEXT rank [0-9]+ FSDP_EINVAL' '3 ^DONE'
     done
-
     # A transport on top whose calls another one runs; it hands the host what it gets.
-    if [ -z "$library" ]; then
-        export COMM_FAULT_FAKE=1
-        disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
-        disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
-        disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
-        unset COMM_FAULT_FAKE
-    fi
-
+    [ -n "$library" ] || COMM_FAULT_FAKE=1 disagree_below
     # A simulated network on top.
-    export FSDP_LINK=1Gbit,100us
-    disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
-    disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
-    disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
-    unset FSDP_LINK
-
-    # The first rank that ends after a failure stays for a second, in which the others can report it.
+    FSDP_LINK=1Gbit,100us disagree_below
     for how in close abort; do
-        name="label then $how n=3" bad=0
-        launch 3 "label $how"
-        ended_ms=$(date +%s%3N)
-        ended_with 9
-        expect 1 '^BEGAN rank 0 '
-        stayed_ms=$((ended_ms - $(sed -n 's/^BEGAN rank 0 \([0-9]*\) ms$/\1/p' "$log")))
-        [ $stayed_ms -ge 1000 ] || complain "rank 0 ended the job after $stayed_ms ms"
-        verdict
+        fault "label then $how n=3" 3 "label $how" stayed_1_s 'ended_with 9' '1 ^BEGAN rank 0 '
     done
 }
 
@@ -233,279 +268,123 @@ missing() {
 waits() {
     [ $way != hccl ] || export FSDP_SIM_HANGS=1
     # A rank does not come: all report their last calls, the waiting one names it.
-    limit=2
     for n in 2 4; do
-        name="timeout n=$n" bad=0
-        launch $n timeout
-        [ $seconds -ge 2 ] || complain "not waited for 2 s"
-        expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-        expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing $((n - 1)))\$"
-        expect $n '^\[rank [0-9]+\] last calls, oldest first:'
-        expect $n "all-gather #$((at - 1)) 'warm up' of 320 f32 +$n ranks  done"
-        expect 1 "all-gather #$at 'awaited' of 320 f32 +$n ranks  (running|failed)"
-        expect $((n - 1)) '^DONE'
-        verdict
+        limit=2 fault "timeout n=$n" $n timeout waited_2_s "$((n - 1)) ^SAW rank [0-9]+ FSDP_ETIMEOUT" \
+            "1 waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing $((n - 1)))\$" \
+            "$n ^\\[rank [0-9]+\\] last calls, oldest first:" "$n all-gather #$((at - 1)) 'warm up' of 320 f32 +$n ranks  done" \
+            "1 all-gather #$at 'awaited' of 320 f32 +$n ranks  (running|failed)" "$((n - 1)) ^DONE"
     done
-
     # A rank closes when the others have waited for longer than that, and closed.
-    name="late_close n=3" bad=0
-    launch 3 late_close
-    expect 3 '^GOOD'
-    expect 3 '^DONE'
-    verdict
-    limit=
-
+    limit=2 fault 'late_close n=3' 3 late_close '3 ^GOOD' '3 ^DONE'
     # A rank ends well before it has joined. fsdp_run tells the others, MPI does not.
-    if [ $way = run ] || [ $way = mpi ]; then
-        [ $way = run ] || limit=3
-        name="gone_early n=3" bad=0
-        launch 3 gone_early
-        [ $rc != 0 ] && [ $rc != 124 ] || complain "not ended by the ranks"
-        [ $way = mpi ] || expect 2 "comm_open: rank 2 \\(process [0-9]+\\) ended before it joined"
-        [ $way = run ] || expect 1 "comm_open: MPI_Init has waited 10.0 s"
-        verdict
-        limit=
-    fi
-
-    # A rank cannot do its part: it says why, and the others do not wait for ever.
-    limit=2
-    name="stream_failed n=3" bad=0
-    launch 3 stream_failed
-    expect 1 '^SAW rank 2 FSDP_EIO work of the test failed'
-    expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # the last rank may come with its next call
-    expect 3 '^DONE'
-    verdict
-    limit=
-    if [ -z "$library" ]; then # it compares no calls
-        name="closed_queued n=3" bad=0
-        launch 3 closed_queued
-        expect 3 '^SAW rank [0-9]+ FSDP_EMISMATCH'
-        expect 3 '^DONE'
-        verdict
-    fi
-    if [ $way = staged ]; then
-        name="no_block n=3" bad=0 device=$COMM_TEST_DEVICE
-        COMM_TEST_DEVICE=apart limit=2
-        launch 3 no_block
-        COMM_TEST_DEVICE=$device limit=
-        expect 1 '^SAW rank 2 FSDP_ENOMEM no memory of the host'
-        expect 2 '^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)' # nobody awaits rank 2, or its next call is there already
-        expect 3 '^DONE'
-        verdict
-    fi
+    case $way in
+    run) limit='' fault 'gone_early n=3' 3 gone_early fails in_time "2 comm_open: rank 2 \\(process [0-9]+\\) ended before it joined" ;;
+    mpi) limit=3 fault 'gone_early n=3' 3 gone_early fails in_time '1 comm_open: MPI_Init has waited 10.0 s' ;;
+    esac
+    # A rank cannot do its part: it says why, and the others do not wait for ever. The last rank may come with its next call.
+    local peers='2 ^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)'
+    limit=2 fault 'stream_failed n=3' 3 stream_failed '1 ^SAW rank 2 FSDP_EIO work of the test failed' "$peers" '3 ^DONE'
+    # A library compares no calls.
+    [ -n "$library" ] || fault 'closed_queued n=3' 3 closed_queued '3 ^SAW rank [0-9]+ FSDP_EMISMATCH' '3 ^DONE'
+    [ $way != staged ] || COMM_TEST_DEVICE=apart limit=2 fault 'no_block n=3' 3 no_block \
+        '1 ^SAW rank 2 FSDP_ENOMEM no memory of the host' "$peers" '3 ^DONE'
     unset FSDP_SIM_HANGS
 }
 
 stands() {
     [ $way != hccl ] || export FSDP_SIM_HANGS=1
     # A rank stands still, in a way that its own watching cannot see.
-    limit=2
-    name="stopped n=3" bad=0
-    launch 3 stopped
-    [ $seconds -ge 2 ] || complain "not waited for 2 s"
-    expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
-    expect 1 "waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing 2)\$"
-    verdict
-    limit=
-
+    limit=2 fault 'stopped n=3' 3 stopped waited_2_s '2 ^SAW rank [01] FSDP_ETIMEOUT' \
+        "1 waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing 2)\$"
     # All stand still for longer than the limit, and go on.
-    limit=10
-    name="paused n=3" bad=0
-    launch 3 paused
-    [ $rc = 0 ] || complain "exit status is not 0"
-    expect 3 '^SAW rank [0-9]+ FSDP_OK'
-    expect 3 '^DONE'
-    verdict
-    limit=
+    limit=10 fault 'paused n=3' 3 paused succeeds '3 ^SAW rank [0-9]+ FSDP_OK' '3 ^DONE'
     unset FSDP_SIM_HANGS
 }
 
 # Ranks meet in calls of the library that block: nobody waits there for one that died, or longer than the limit.
 meetings() {
-    launcher=$LAUNCHER LAUNCHER="$fsdp_run --no-prefix" # lets ranks say what they see
-    export COMM_FAULT_START=kill
-    name="kill while ranks meet n=3" bad=0
-    launch 3 good
-    expect 2 'rank 2 \(process [0-9]+\) ended without leaving the group$'
-    verdict
-    limit=2
-    export COMM_FAULT_START=sleep
-    name="a rank does not come n=3" bad=0
-    launch 3 good
-    expect 3 "$library: $start took longer than 2\.0 s\$"
-    verdict
-    if [ $way = hccl ]; then
-        export HCCL_CONNECT_TIMEOUT=1
-        name="a rank does not come n=3, HCCL_CONNECT_TIMEOUT=1" bad=0
-        launch 3 good
-        expect 2 'HCCL: HcclCommInitRootInfo: timed out '
-        expect 2 'HINT: .*HCCL_CONNECT_TIMEOUT'
-        verdict
-    fi
-    unset COMM_FAULT_START HCCL_CONNECT_TIMEOUT
-
-    name="a rank does not come to the first call of a group n=3" bad=0
-    launch 3 timeout_first
-    expect 2 '^SAW rank [01] FSDP_ETIMEOUT'
-    expect 1 "waited 2.0 s in all-gather #1 'awaited' of 320 f32; missing data of ranks: unknown to $library\$"
-    expect 3 '^DONE'
-    verdict
-    limit=
-    name="kill before the first call of a group n=3" bad=0
-    launch 3 kill_first
-    expect 2 '^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
-    expect 2 '^NEXT rank [01] FSDP_ECOMM'
-    expect 2 '^DONE rank [01]/3'
-    verdict
-    LAUNCHER=$launcher
+    local LAUNCHER="$fsdp_run --no-prefix" # lets ranks say what they see
+    COMM_FAULT_START=kill fault 'kill while ranks meet n=3' 3 good '2 rank 2 \(process [0-9]+\) ended without leaving the group$'
+    limit=2 COMM_FAULT_START=sleep fault 'a rank does not come n=3' 3 good "3 $library: $start took longer than 2\\.0 s\$"
+    [ $way != hccl ] || limit=2 COMM_FAULT_START=sleep HCCL_CONNECT_TIMEOUT=1 \
+        fault 'a rank does not come n=3, HCCL_CONNECT_TIMEOUT=1' 3 good \
+        '2 HCCL: HcclCommInitRootInfo: timed out ' '2 HINT: .*HCCL_CONNECT_TIMEOUT'
+    limit=2 fault 'a rank does not come to the first call of a group n=3' 3 timeout_first '2 ^SAW rank [01] FSDP_ETIMEOUT' \
+        "1 waited 2.0 s in all-gather #1 'awaited' of 320 f32; missing data of ranks: unknown to $library\$" '3 ^DONE'
+    fault 'kill before the first call of a group n=3' 3 kill_first '2 ^NEXT rank [01] FSDP_ECOMM' '2 ^DONE rank [01]/3' \
+        '2 ^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
 }
 
 # Over a device's own library: what it says nothing of itself, and ranks that it cannot serve.
 alone() {
     [ "$FSDP_DEVICE" = "$kind-sim" ] || return
     # Nobody compares calls: they end by the limit, and the reports tell them apart.
-    limit=2
+    local met='3 ^SAW rank [0-9]+ FSDP_ETIMEOUT' report='3 ^\[rank [0-9]+\] last calls, oldest first:' end='+3 ranks  (running|failed)'
+    local call='1 waited 2.0 s in (all-gather|reduce-scatter|broadcast|barrier) #[34]'
     export FSDP_SIM_HANGS=1
-    for case in op root; do
-        name="$case n=3, not compared" bad=0
-        launch 3 $case
-        expect 3 '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-        expect 1 'waited 2.0 s in (all-gather|reduce-scatter|broadcast|barrier) #[34]'
-        expect 3 '^\[rank [0-9]+\] last calls, oldest first:'
-        [ $case = root ] || expect 2 "all-gather #3 'h.0' of 320 f32 +3 ranks  (running|failed)"
-        [ $case = root ] || expect 1 "reduce-scatter #3 'h.1' of 960 f32 +3 ranks  (running|failed)"
-        [ $case != root ] || expect 1 "broadcast #3 'step' of 7 f32 from root 1 +3 ranks  (running|failed)"
-        [ $case != root ] || expect 1 "broadcast #3 'step' of 7 f32 from root 0 +3 ranks  (running|failed)"
-        expect 3 '^DONE'
-        verdict
-    done
-    limit=5
-    name="crossed n=3, not compared" bad=0
-    launch 3 crossed
-    expect 3 '^SAW rank [0-9]+ FSDP_ETIMEOUT'
-    expect 1 'a circle of processes, each of which waits for the next'
-    expect 3 '^DONE'
-    verdict
+    limit=2 fault 'op n=3, not compared' 3 op "$met" "$call" "$report" "2 all-gather #3 'h.0' of 320 f32 $end" \
+        "1 reduce-scatter #3 'h.1' of 960 f32 $end" '3 ^DONE'
+    limit=2 fault 'root n=3, not compared' 3 root "$met" "$call" "$report" "1 broadcast #3 'step' of 7 f32 from root 1 $end" \
+        "1 broadcast #3 'step' of 7 f32 from root 0 $end" '3 ^DONE'
+    limit=5 fault 'crossed n=3, not compared' 3 crossed "$met" '1 a circle of processes, each of which waits for the next' '3 ^DONE'
     unset FSDP_SIM_HANGS
-    limit=
 
     meetings
     export "FSDP_SIM_${word}S=2"
-    name="3 ranks on 2 ${word}s" bad=0
-    launch 3 good
-    [ $rc != 0 ] || complain "went on all the same"
-    expect 3 "comm_open: ranks 0 and 2 share $word 0 of this host; $library needs one for each"
-    verdict
-    name="3 ranks on 2 ${word}s, --comm shm" bad=0 on=shm
-    launch 3 good
-    on=
-    good_over "$name" 'shm\+staged' 0
+    fault "3 ranks on 2 ${word}s" 3 good fails "3 comm_open: ranks 0 and 2 share $word 0 of this host; $library needs one for each"
+    on=shm fault "3 ranks on 2 ${word}s, --comm shm" 3 good 'good_over shm\+staged 0'
     unset "FSDP_SIM_${word}S"
-
     export COMM_FAULT_MODELS=1
-    name="${word}s of two models n=3" bad=0
-    launch 3 good
-    [ $rc != 0 ] || complain "went on all the same"
-    expect 3 "${word}s differ: rank 0 has [^,]*, rank 1 has another model"
-    verdict
-    name="${word}s of two models, FSDP_MIXED_${word}S=1" bad=0
+    fault "${word}s of two models n=3" 3 good fails "3 ${word}s differ: rank 0 has [^,]*, rank 1 has another model"
     export "FSDP_MIXED_${word}S=1"
-    launch 3 good
-    good_over "$name" $way 0
+    fault "${word}s of two models, FSDP_MIXED_${word}S=1" 3 good "good_over $way 0"
     unset "FSDP_MIXED_${word}S" COMM_FAULT_MODELS
 }
 
 deaths() {
+    local n how outcomes
     # A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
     for n in 2 4; do
         for how in exit kill abort kill_reading kill_asleep exit0; do
-            name="$how n=$n" bad=0
-            launch $n $how
-            [ $rc != 0 ] || [ $how = exit0 ] || complain "the launcher reports success"
-            [ $how != abort ] || ended_with 7
-            if [ $way = run ]; then
-                expect $((n - 1)) '^SAW rank [0-9]+ FSDP_ECOMM'
-                expect 1 "rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$"
-            fi
-            verdict
+            outcomes=()
+            [ $how = exit0 ] || outcomes+=(fails)
+            [ $how != abort ] || outcomes+=('ended_with 7')
+            [ $way != run ] || outcomes+=("$((n - 1)) ^SAW rank [0-9]+ FSDP_ECOMM"
+                "1 rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$")
+            fault "$how n=$n" $n $how "${outcomes[@]}"
         done
     done
-
     # Ranks that cannot watch each other, for want of pidfds or of files: fsdp_run does.
     if [ $way = run ]; then
-        export COMM_FAULT_NO_PIDFD=1
-        name="exit0 without pidfds n=3" bad=0
-        launch 3 exit0
-        expect 2 '^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
-        verdict
-        unset COMM_FAULT_NO_PIDFD
+        COMM_FAULT_NO_PIDFD=1 fault 'exit0 without pidfds n=3' 3 exit0 \
+            '2 ^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
         for files in 6 7 8 9 10 11 12 13; do
-            name="exit0 with $files files n=3" bad=0 within="prlimit --nofile=$files"
-            launch 3 exit0
-            within=
-            expect 2 '(ended without leaving the group$|^HINT: )'
-            verdict
+            within="prlimit --nofile=$files" fault "exit0 with $files files n=3" 3 exit0 '2 (ended without leaving the group$|^HINT: )'
         done
     fi
-
     # No address space for what peers show: an error, not a crash, on all.
-    if [ $way = shm ] || [ $way = run ]; then
-        name="no_room n=3" bad=0
-        launch 3 no_room
-        expect 3 '^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]'
-        expect 3 '^DONE'
-        verdict
-    fi
-
-    name="good n=3" bad=0
-    launch 3 good
+    case $way in shm | run) fault 'no_room n=3' 3 no_room '3 ^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]' '3 ^DONE' ;; esac
     case $way in
-    mpi) good_over good mpi 0 ;;
-    ?ccl) good_over good $way 0 ;;
-    staged) good_over good 'shm\+staged' 0 ;;
-    *) good_over good shm 0 ;;
+    mpi | ?ccl) fault 'good n=3' 3 good "good_over $way 0" ;;
+    staged) fault 'good n=3' 3 good 'good_over shm\+staged 0' ;;
+    *) fault 'good n=3' 3 good 'good_over shm 0' ;;
     esac
-
     # Where memory cannot be shared the ranks go on over MPI, and say so once; or fail when shm was asked for.
     if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
-        name="no shared memory under ulimit -f, n=3" bad=0 on=auto
-        begun=$(date +%s)
-        (ulimit -f 100000 && ranks 3 good) >"$log" 2>&1
-        rc=$? seconds=$(($(date +%s) - begun))
-        good_over "$name" mpi 1
+        on=auto before='ulimit -f 100000' fault 'no shared memory under ulimit -f, n=3' 3 good 'good_over mpi 1'
         for rank in 0 2; do
             export COMM_FAULT_REFUSED=$rank
-            name="rank $rank may not open others' memory, n=3" bad=0 on=auto
-            launch 3 good
-            good_over "$name" mpi 1
-            name="$name, --comm shm" bad=0 on=shm
-            launch 3 good
-            [ $rc != 0 ] || complain "went on all the same"
-            expect 1 "cannot map each other's memory"
-            verdict
-            unset COMM_FAULT_REFUSED
+            on=auto fault "rank $rank may not open others' memory, n=3" 3 good 'good_over mpi 1'
+            on=shm fault "rank $rank may not open others' memory, n=3, --comm shm" 3 good fails "1 cannot map each other's memory"
         done
-        on=
-        name="rank 1 may not map the link of rank 0, n=3" bad=0 on=mpi
-        export COMM_FAULT_REFUSED=1 FSDP_LINK=1Gbit,50us,3
-        launch 3 good
-        unset COMM_FAULT_REFUSED FSDP_LINK
-        on=
-        [ $rc != 0 ] || complain "went on all the same"
-        expect 3 'FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
-        verdict
+        unset COMM_FAULT_REFUSED
+        on=mpi COMM_FAULT_REFUSED=1 FSDP_LINK=1Gbit,50us,3 fault 'rank 1 may not map the link of rank 0, n=3' 3 good fails \
+            '3 FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
     fi
 
     # Our memory has no name that could stay behind: every rank has memfds mapped and nothing of /dev/shm.
     if [ $way = run ]; then
-        name="no file in /dev/shm, n=3" bad=0 rc=0 seconds=0
-        : >"$log" # the shell in the background may empty it late: the loop would find the lines of the ranks before
-        ranks 3 stay >"$log" 2>&1 &
-        launcher=$!
-        for try in $(seq 900); do
-            [ "$(grep -c GOOD "$log")" = 3 ] && break
-            sleep 0.1
-        done
+        begin 'no file in /dev/shm, n=3' stay GOOD
         n_mapped=0
         for pid in $(pgrep -f "^$copy"); do
             grep -q 'memfd:fsdp' "/proc/$pid/maps" && n_mapped=$((n_mapped + 1))
@@ -515,23 +394,12 @@ deaths() {
         mkdir "$meet/seen.0"
         wait $launcher
         rc=$?
-        [ $rc = 0 ] || complain "exit status is not 0"
+        succeeds
         verdict
     fi
 
     # The launcher dies: the ranks die with it.
-    name="orphans n=3" bad=0 rc=0 seconds=0
-    : >"$log"
-    case $way in
-    run) "$fsdp_run" --no-prefix -n 3 "$copy" orphans >"$log" 2>&1 & ;;
-    *) FSDP_COMM=${on:-$way} $LAUNCHER -n 3 "$copy" orphans >"$log" 2>&1 & ;;
-    esac
-    launcher=$!
-    for try in $(seq 300); do
-        [ "$(grep -c WAITING "$log")" = 3 ] && break
-        sleep 0.2
-    done
-    expect 3 WAITING
+    timer=exec begin 'orphans n=3' orphans WAITING
     proxies=''
     [ $way = run ] || [ -n "$NO_MPI" ] || proxies=$(pgrep -P $launcher)
     # shellcheck disable=SC2086 # a list
