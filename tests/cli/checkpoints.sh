@@ -17,9 +17,9 @@ export OMP_NUM_THREADS=1
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0'
 run="$model --synthetic 5000 --global-batch 12 --steps 8"
 
-# case_of W NAME -- whether the case is wanted
+# case_of W NAME -- whether the case is wanted. Sets ranks, for went
 case_of() {
-    name="$2 (W=$1)"
+    name="$2 (W=$1)" ranks=$1
     chosen
 }
 
@@ -43,7 +43,6 @@ verdict
 # place NAME DIR [FROM] -- saves at step 3, goes on, saves at step 8; started in the directory FROM
 place() {
     local here=$PWD
-    ranks=2
     case_of 2 "--save $1" || return
     cd "${3:-$here}" || return
     went $run --stop-after 3 --save "$2"
@@ -51,8 +50,7 @@ place() {
     cd "$here" || return
     same_end "$new/end.csv" 5
     [ -z "$(find "$new" -name '*.tmp')" ] || complain "left behind: $(find "$new" -name '*.tmp')"
-    verdict
-    rm -f "$new/end.csv"
+    verdict "$new/end.csv"
 }
 place 'a directory that is not there' "$new/fresh"
 mkdir "$new/empty" "$new/full" "$new/target" "$new/here" && ln -s target "$new/link" && echo text >"$new/full/text"
@@ -83,16 +81,13 @@ fi
 
 # not_ours NAME PATH COMMAND -- COMMAND puts something of the user's where --save DIR would write DIR/PATH
 not_ours() {
-    ranks=1
     case_of 1 "--save, where $1" || return
     rm -rf "$new/odd"
     mkdir "$new/odd"
     (cd "$new/odd" && eval "$3")
     before=$(cd "$new/odd" && ls -l --full-time)
-    launch 1 $run --save "$new/odd"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -q "$2 is not a file that --save wrote" "$work/err" || complain 'no word about it'
-    ! grep -q '^step ' "$work/out" || complain 'it trained before'
+    refused 1 "$2 is not a file that --save wrote" $run --save "$new/odd"
+    untrained
     [ "$(cd "$new/odd" && ls -l --full-time)" = "$before" ] || complain 'it has been written to'
     verdict
 }
@@ -106,48 +101,41 @@ for how in '' --save-async; do
     "$trainer" $run --steps 100000000 --save "$new/two" $how >"$work/first" 2>&1 </dev/null &
     job=$!
     until_true 60 'grep -qs "^process $job on host" "$new/two/lock"'
-    launch 2 $run --save "$new/two" --resume auto $how
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -q -- "--save $new/two: is in use by process $job on host $(hostname)\$" "$work/err" || complain 'does not say by whom'
+    refused 2 "--save $new/two: is in use by process $job on host $(hostname)\$" $run --save "$new/two" --resume auto $how
     [ "$took_ms" -ge 9000 ] && [ "$took_ms" -le 25000 ] || complain "after $took_ms ms, expected 10 s"
     kill -0 $job 2>/dev/null || complain 'the first job has ended'
-    { kill -KILL $job && wait_for_end 5; } 2>/dev/null
+    hurt 'kill -KILL $job' 5
     launch 2 $run --save "$new/two" --resume auto $how # a dead process holds nothing
-    [ "$rc" = 0 ] || complain "afterwards: exit status $rc"
+    expect_status 0
     check_left
-    verdict
-    rm -rf "$new/two"
+    verdict "$new/two"
 done
 
-if ranks=2 && case_of 2 'ranks with different data'; then
+if case_of 2 'ranks with different data'; then
     mkdir "$new/a" "$new/b" && cat LICENSE >"$new/a/text" && tr a-m n-z <LICENSE >"$new/b/text"
     timed $starts -n 2 sh -c 'mkdir "$0/claim" 2>/dev/null && cd "$0/a" || cd "$0/b"; exec "$@"' "$new" "$trainer" \
         $model --global-batch 12 --steps 2 --data text
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -qE 'the training data differs: rank 1 has .[0-9]+ tokens, XXH3 [0-9a-f]+., rank 0 has ' "$work/err" ||
-        complain 'does not say so'
+    expect_status 1
+    says 'the training data differs: rank 1 has .[0-9]+ tokens, XXH3 [0-9a-f]+., rank 0 has '
     verdict
 fi
 
 for how in '' --save-async; do
-    ranks=2
     case_of 2 "ranks with different --save directories${how:+, $how}" || continue
     mkdir "$new/ours" "$new/theirs" "$new/ours/save" "$new/theirs/save"
     timed $starts -n 2 sh -c 'mkdir "$0/taken" 2>/dev/null && cd "$0/ours" || cd "$0/theirs"; exec "$@"' "$new" "$trainer" \
         $run --save save $how
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -qE -- '--save save: this rank does not see save/step-.*, which rank 0 has made' "$work/err" || complain 'does not say so'
-    ! grep -q '^step ' "$work/out" || complain 'it trained before'
+    expect_status 1
+    says '--save save: this rank does not see save/step-.*, which rank 0 has made'
+    untrained
     check_no_tmp
-    verdict
-    rm -rf "$new/ours" "$new/theirs" "$new/taken"
+    verdict "$new/ours" "$new/theirs" "$new/taken"
 done
 
 # ---- how many ---------------------------------------------------------------------------------------------------
 
 # kept K STEPS
 kept() {
-    ranks=2
     case_of 2 "--keep $1" || return
     rm -rf "$new/kept"
     went $run --save "$new/kept" --save-every 2 --stop-after 7 ${1:+--keep $1}
@@ -157,8 +145,7 @@ kept() {
     went $run --resume "$new/kept/${2%% *}" --loss-csv "$new/kept.csv" # the oldest of them
     n=${2%% *}
     same_end "$new/kept.csv" $((8 - ${n#step-}))
-    rm -f "$new/kept.csv"
-    verdict
+    verdict "$new/kept.csv"
 }
 kept '' 'step-6 step-7'
 kept 1 'step-7'
@@ -169,9 +156,9 @@ kept 0 'step-2 step-4 step-6 step-7'
 
 csv="$new/loss.csv" again="$run --save $new/csv --loss-csv $new/loss.csv --resume auto --save-every 2"
 same_csv() {
-    [ "$(losses "$csv")" = "$(losses "$work/whole.csv")" ] || complain "the loss file has other rows than a whole run's"
+    same_losses "$csv" "$work/whole.csv"
 }
-if ranks=2 && case_of 2 'csv: the same command until it is done, and again'; then
+if case_of 2 'csv: the same command until it is done, and again'; then
     went $again --stop-after 3
     [ "$(wc -l <"$csv")" = 4 ] || complain "$(wc -l <"$csv") lines, expected 4"
     went $again
@@ -180,44 +167,37 @@ if ranks=2 && case_of 2 'csv: the same command until it is done, and again'; the
     same_csv
     went $run --loss-csv "$csv" --resume "$new/csv/step-6" --stop-after 6 # nothing to do there
     same_csv
-    verdict
-    rm -rf "$new/csv" "$csv"
+    verdict "$new/csv" "$csv"
 fi
 # A finished run again, with another end. At a constant rate --steps changes nothing but the end.
-if ranks=2 && case_of 2 'the finished command again, with more steps and with fewer'; then
+if case_of 2 'the finished command again, with more steps and with fewer'; then
     constant="$again --lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --export $new/steps"
     launch 1 $constant --steps 9 --save "$new/nine" --loss-csv "$new/nine.csv" --export "$new/nine.w"
     went $constant --steps 6
     for steps in 6 9 9 6 0; do
         went $constant --steps $steps
-        [ $steps = 6 ] || [ $steps = 0 ] || cmp -s "$new/steps/model.safetensors" "$new/nine.w/model.safetensors" ||
-            complain "$steps steps: other weights"
+        [ $steps = 6 ] || [ $steps = 0 ] || same_weights "$new/steps" "$new/nine.w"
     done
-    [ "$(losses "$csv")" = "$(losses "$new/nine.csv")" ] || complain 'the loss file is not that of all nine steps'
-    launch 2 ${constant/--resume auto/} --steps 9
-    [ "$rc" = 1 ] || complain "without --resume: exit status $rc, expected 1"
-    grep -q 'step-9 is a checkpoint of another run' "$work/err" || complain 'without --resume: no word about it'
-    cmp -s "$new/steps/model.safetensors" "$new/nine.w/model.safetensors" || complain 'other weights in the end'
-    verdict
-    rm -rf "$new/csv" "$csv" "$new"/nine* "$new/steps"
+    same_losses "$csv" "$new/nine.csv"
+    refused 2 'step-9 is a checkpoint of another run' ${constant/--resume auto/} --steps 9
+    same_weights "$new/steps" "$new/nine.w"
+    verdict "$new/csv" "$csv" "$new"/nine* "$new/steps"
 fi
-if ranks=1 && case_of 1 'csv: killed and restarted'; then
+if case_of 1 'csv: killed and restarted'; then
     long="$again --steps 1000000 --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
     for _ in 1 2 3; do
-        "$trainer" $long >"$work/out" 2>"$work/err" </dev/null &
-        job=$!
-        before=$(cat "$new/csv/latest" 2>/dev/null)
-        until_true 20 '[ -f "$new/csv/latest" ] && [ "$(cat "$new/csv/latest")" != "$before" ]'
-        { kill -KILL $job && wait_for_end 5; } 2>/dev/null
+        step=$(saved_step "$new/csv")
+        start 1 $long
+        until_true 20 '[ "$(saved_step "$new/csv")" != "$step" ]'
+        hurt 'kill -KILL $job' 5
     done
-    step=$(sed 's/step-//' "$new/csv/latest")
+    step=$(saved_step "$new/csv")
     went $long --stop-after $((step + 1))
     [ "$(cut -d, -f1 "$csv" | tail -n +2)" = "$(seq 0 "$step")" ] || complain 'rows are missing, or come twice'
-    verdict
-    rm -rf "$new/csv" "$csv"*
+    verdict "$new/csv" "$csv"*
 fi
 
-if ranks=1 && case_of 1 'csv: no new line at the end of the rows'; then
+if case_of 1 'csv: no new line at the end of the rows'; then
     went $again --stop-after 3
     truncate -s -1 "$csv"
     went $again
@@ -228,10 +208,9 @@ if ranks=1 && case_of 1 'csv: no new line at the end of the rows'; then
     truncate -s -10 "$csv" # a row that is cut is none
     went $again
     [ "$(cut -d, -f1 "$csv" | tail -n +2 | xargs)" = '0 1 3 4 5 6 7' ] || complain 'a cut row was kept, or another one lost'
-    verdict
-    rm -rf "$new/csv" "$csv"*
+    verdict "$new/csv" "$csv"*
 fi
-if ranks=1 && case_of 1 'csv: rows that cannot be read'; then
+if case_of 1 'csv: rows that cannot be read'; then
     went $again --stop-after 3
     before=$(cat "$csv")
     chmod 200 "$csv"
@@ -239,21 +218,20 @@ if ranks=1 && case_of 1 'csv: rows that cannot be read'; then
     [ "$(id -u)" != 0 ] || capable=(setpriv '--bounding-set=-dac_override,-dac_read_search')
     timed "${capable[@]}" "$trainer" $again
     chmod 600 "$csv"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -q 'cannot read .*/loss.csv, whose rows this run goes on from: Permission denied' "$work/err" || complain 'does not say so'
+    expect_status 1
+    says 'cannot read .*/loss.csv, whose rows this run goes on from: Permission denied'
     [ "$(cat "$csv")" = "$before" ] || complain 'the loss file has changed'
     check_no_tmp
-    verdict
-    rm -rf "$new/csv" "$csv"*
+    verdict "$new/csv" "$csv"*
 fi
-if ranks=2 && case_of 2 'the initial weights are those of the first start'; then
+if case_of 2 'the initial weights are those of the first start'; then
     went $run --save "$new/first" --resume auto --export-init "$new/initial" --stop-after 3
     before=$(tree_sum "$new/initial")
     went $run --save "$new/first" --resume auto --export-init "$new/initial"
     [ "$(tree_sum "$new/initial")" = "$before" ] || complain 'a resumed run has replaced them'
     verdict
 fi
-if ranks=2 && case_of 2 'the finished command again changes nothing'; then
+if case_of 2 'the finished command again changes nothing'; then
     mkdir "$new/done"
     whole="$run --save $new/done --resume auto --memory-report $new/done/report.csv --profile $new/done --export $new/done"
     went $whole
@@ -266,25 +244,19 @@ if ranks=2 && case_of 2 'the finished command again changes nothing'; then
 fi
 for by in 'single 1' 'ddp 2' 'fsdp 3' 'fsdp 2 --save-async'; do
     set -- $by
-    ranks=$2
     case_of "$2" "SIGTERM again and again saves once and ends: $1${3:+, $3}" || continue
-    launcher=()
-    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
-    : >"$work/out" # that of the case before has steps in it
-    "${launcher[@]}" "$trainer" $run --parallel "$1" --steps 1000000 --save "$new/term" ${3:-} >"$work/out" 2>"$work/err" </dev/null &
-    job=$!
+    start "$ranks" $run --parallel "$1" --steps 1000000 --save "$new/term" ${3:-}
     until_true 60 'grep -q "^step " "$work/out"'
     pids=$(cli_left)
     while [ -e "/proc/${pids##*[!0-9]}/exe" ]; do # without a process of its own, so that some arrive during the save
         kill -TERM $pids
     done 2>/dev/null
-    { wait_for_end 60; } 2>/dev/null
-    [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
-    grep -q '^ended by SIGTERM' "$work/out" || complain 'it was ended before it had saved'
+    hurt '' 60
+    expect_status 143
+    says '^ended by SIGTERM' "$work/out"
     [ "$(ls "$new/term")" = "$(printf '%s\n' latest lock "$(cat "$new/term/latest")")" ] || complain "there are: $(ls "$new/term")"
     check_left
-    verdict
-    rm -rf "$new/term"
+    verdict "$new/term"
 done
 
 # ---- saves beside the steps -------------------------------------------------------------------------------------
@@ -322,16 +294,16 @@ int fsync(int fd)
 END
 ${CC:-cc} -D_GNU_SOURCE -shared -fPIC -o "$work/hold.so" "$work/hold.c" 2>/dev/null || rm -f "$work/hold.so"
 
+start_held() {
+    touch "$hold"
+    HOLD=$hold LD_PRELOAD=$work/hold.so start "$1" $constant --save "$new/async" --save-async --save-every 5 --resume auto \
+        --loss-csv "$new/async.csv" "${@:2}"
+}
+
 # held W OPTION... -- in the background, from step 1 on, the saves of steps 5 and 10 held back until $hold is removed.
 # Returns when step 10 has been made and its save waits for the one of step 5.
 held() {
-    local ranks=$1 launcher=()
-    shift
-    touch "$hold"
-    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
-    HOLD=$hold LD_PRELOAD=$work/hold.so "${launcher[@]}" "$trainer" $constant --save "$new/async" --save-async --save-every 5 \
-        --resume auto --loss-csv "$new/async.csv" "$@" >"$work/out" 2>"$work/err" </dev/null &
-    job=$!
+    start_held "$@"
     until_true "${HELD_S:-100}" 'grep -q "^note: the checkpoint of step 10 waits" "$work/err"'
     [ "$(cat "$new/async/latest")" = step-1 ] || complain "published before it was written: $(cat "$new/async/latest")"
     until_true 100 '[ "$(tail -n 1 "$new/async.csv" 2>/dev/null | cut -d, -f1)" = 9 ]'
@@ -340,66 +312,54 @@ held() {
 constant="${run/--steps 8/} --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
 for by in '1 --parallel single' '2 --parallel ddp' '2 --wrap sub-block' '2 --device separate' '3 --sharding none --optimizer sgd'; do
     set -- $by
-    ranks=$1
-    case_of "$ranks" "--save-async: steps go on, and files are those of --save, ${*:2}" || continue
+    case_of "$1" "--save-async: steps go on, and files are those of --save, ${*:2}" || continue
     [ -e "$work/hold.so" ] || { skip "$name" 'no C compiler here' && continue; }
     went $constant "${@:2}" --steps 1 --save "$new/sync"
     cp -r "$new/sync" "$new/async"
     went $constant "${@:2}" --steps 12 --save "$new/sync" --save-every 5 --keep 0 --resume auto --loss-csv "$new/sync.csv"
     held "$ranks" "${@:2}" --steps 12 --keep 0
-    rm "$hold"
-    { wait_for_end 100; } 2>/dev/null
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    hurt 'rm "$hold"'
+    expect_status 0
     diff -r "$new/sync" "$new/async" >"$work/err" || complain 'other checkpoints'
-    [ "$(losses "$new/sync.csv")" = "$(losses "$new/async.csv")" ] || complain 'other losses'
+    same_losses "$new/sync.csv" "$new/async.csv"
     check_no_tmp
-    verdict
-    rm -rf "$new/sync"* "$new/async"*
+    verdict "$new/sync"* "$new/async"*
 done
-if [ -e "$work/hold.so" ] && ranks=2 && case_of 2 '--save-async: steps go on while an old checkpoint is removed'; then
+if [ -e "$work/hold.so" ] && case_of 2 '--save-async: steps go on while an old checkpoint is removed'; then
     went $constant --steps 1 --save "$new/async"
-    touch "$hold"
-    HOLD_AT=unlinkat HOLD=$hold LD_PRELOAD=$work/hold.so $starts -n 2 "$trainer" $constant --save "$new/async" --save-async \
-        --save-every 5 --keep 1 --resume auto --loss-csv "$new/async.csv" --steps 12 >"$work/out" 2>"$work/err" </dev/null &
-    job=$!
+    HOLD_AT=unlinkat start_held 2 --keep 1 --steps 12
     until_true 100 'grep -q "step 10/12 " "$work/out"' || complain 'steps wait for the removal'
     [ "$(cat "$new/async/latest")" = step-5 ] || complain "latest is $(cat "$new/async/latest")"
     ls -d "$new"/async/step-1.*.tmp >"$work/ls" 2>&1 || complain 'nothing is being removed'
-    rm "$hold"
-    { wait_for_end 100; } 2>/dev/null
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    hurt 'rm "$hold"'
+    expect_status 0
     [ "$(cd "$new/async" && echo step-*)" = step-12 ] || complain "left: $(ls "$new/async")"
     check_no_tmp
-    verdict
-    rm -rf "$new/async"*
+    verdict "$new/async"*
 fi
-if [ -e "$work/hold.so" ] && ranks=2 && case_of 2 '--save-async: SIGTERM waits for the checkpoint in flight'; then
+if [ -e "$work/hold.so" ] && case_of 2 '--save-async: SIGTERM waits for the checkpoint in flight'; then
     went $constant --steps 1 --save "$new/async"
     held 2 --steps 1000000
-    kill -TERM $job
-    rm "$hold"
-    { wait_for_end 100; } 2>/dev/null
-    [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
+    hurt 'kill -TERM $job && rm "$hold"'
+    expect_status 143
     step=$(saved_step "$new/async")
     [ "$step" -ge 10 ] || complain "step $step is saved"
     check_no_tmp
     went $constant --steps $((step + 1)) --save "$new/async" --resume auto --loss-csv "$new/async.csv"
     [ "$(tail -n +2 "$new/async.csv" | cut -d, -f1)" = "$(seq 1 "$step")" ] || complain 'rows of the loss file are lost'
-    verdict
-    rm -rf "$new/async"*
+    verdict "$new/async"*
 fi
-if [ -e "$work/hold.so" ] && ranks=2 && case_of 2 '--save-async: killed while a thread writes'; then
+if [ -e "$work/hold.so" ] && case_of 2 '--save-async: killed while a thread writes'; then
     went $constant --steps 1 --save "$new/async"
     held 2 --steps 1000000
-    { kill -KILL $(rank_pid 1) && wait_for_end 100; } 2>/dev/null
+    hurt 'kill -KILL $(rank_pid 1)'
     rm "$hold"
     [ "$rc" != 0 ] || complain 'exit status 0'
     check_left
     went $constant --steps 3 --save "$new/async" --resume auto
-    grep -q '^resumed at step 1' "$work/out" || complain 'did not resume at step 1'
+    resumed 1
     check_no_tmp
-    verdict
-    rm -rf "$new/async"*
+    verdict "$new/async"*
 fi
 
 # ---- training that diverges -------------------------------------------------------------------------------------
@@ -409,56 +369,45 @@ diverging="--n-layer 3 --d-model 16 --n-head 2 --seq-len 8 --synthetic 5000 --op
     --global-batch 2 --lr 1000 --min-lr 1000 --beta2 0 --clip-grad 0 --warmup-steps 0 --steps 3"
 for by in '1 --parallel single' '2 --parallel ddp' '2 --device separate' '2 --sharding none --wrap sub-block' '2 --save-async'; do
     set -- $by
-    ranks=$1
-    case_of "$ranks" "diverged: neither saved nor exported, ${*:2}" || continue
+    case_of "$1" "diverged: neither saved nor exported, ${*:2}" || continue
     mkdir "$new/diverged"
     went $diverging "${@:2}" --steps 1 --save "$new/diverged" --export "$new/diverged/export"
     before=$(tree_sum "$new/diverged")
-    launch "$ranks" $diverging "${@:2}" --save "$new/diverged" --save-every 1 --keep 1 --resume auto --resume-change schedule
-    [ "$rc" = 1 ] || complain "saved: exit status $rc, expected 1"
-    grep -q 'checkpoint of step 2: training has diverged: unit .*, transformer.*[.]v: element .* is inf' "$work/err" ||
-        complain 'saved: no word about it'
-    grep -q '^HINT: resume from step 1, which is finite' "$work/err" || complain 'saved: no word of step 1'
+    refused "$ranks" 'checkpoint of step 2: training has diverged: unit .*, transformer.*[.]v: element .* is inf' \
+        $diverging "${@:2}" --save "$new/diverged" --save-every 1 --keep 1 --resume auto --resume-change schedule
+    says '^HINT: resume from step 1, which is finite'
     how=${*:2}
-    launch "$ranks" $diverging ${how/--save-async/} --export "$new/diverged/export"
-    [ "$rc" = 1 ] || complain "exported: exit status $rc, expected 1"
-    grep -q 'export of step 3: training has diverged: unit .*, transformer.*[.]p: element .* is -*nan' "$work/err" ||
-        complain 'exported: no word about it'
+    refused "$ranks" 'export of step 3: training has diverged: unit .*, transformer.*[.]p: element .* is -*nan' \
+        $diverging ${how/--save-async/} --export "$new/diverged/export"
     [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'exported: expected one hint'
     [ "$(tree_sum "$new/diverged")" = "$before" ] || complain 'files have changed'
     went $diverging "${@:2}" --save "$new/diverged" --resume auto --resume-change schedule,clip-grad,betas --lr 1e-3 \
         --min-lr 1e-3 --clip-grad 1 --beta2 0.95
-    grep -q '^resumed at step 1' "$work/out" || complain 'did not resume at step 1'
-    verdict
-    rm -rf "$new/diverged"
+    resumed 1
+    verdict "$new/diverged"
 done
 for how in '' --save-async; do
-    ranks=2
     case_of 2 "diverged: --restarts goes on from the newest finite checkpoint each time${how:+, $how}" || continue
     timed $starts -n 2 --restarts 2 "$trainer" $diverging --save "$new/diverged" --save-every 1 --resume auto $how
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    expect_status 1
     [ "$(grep -c '^resumed at step 1' "$work/out")" = 2 ] || complain 'did not resume twice at step 1'
     [ "$(cat "$new/diverged/latest")" = step-1 ] || complain "saved: $(cat "$new/diverged/latest")"
     check_no_tmp
-    verdict
-    rm -rf "$new/diverged"
+    verdict "$new/diverged"
 done
-if ranks=2 && case_of 2 'diverged: the checkpoint in flight is published, --save-async'; then
+if case_of 2 'diverged: the checkpoint in flight is published, --save-async'; then
     for how in '' --save-async; do
-        launch 2 $run --optimizer sgd --lr 1000 --min-lr 1000 --clip-grad 0 --warmup-steps 0 --save "$new/nan$how" --save-every 1 --keep 0 $how
-        [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-        grep -q 'training diverged at step 3: loss' "$work/err" || complain 'no word about it'
+        refused 2 'training diverged at step 3: loss' $run --optimizer sgd --lr 1000 --min-lr 1000 --clip-grad 0 \
+            --warmup-steps 0 --save "$new/nan$how" --save-every 1 --keep 0 $how
     done
     [ "$(ls "$new/nan")" = "$(ls "$new/nan--save-async")" ] || complain "there are: $(ls "$new/nan--save-async")"
-    verdict
-    rm -rf "$new/nan"*
+    verdict "$new/nan"*
 fi
 
 # ---- who may go on ----------------------------------------------------------------------------------------------
 
 for by in 'single 1' 'ddp 2' 'fsdp 3'; do
     set -- $by
-    ranks=$2
     case_of "$2" "saved by $1" || continue
     went $run --stop-after 4 --parallel "$1" --save "$new/by"
     for to in 'single 1' 'ddp 3' 'fsdp 1' 'fsdp 2'; do
@@ -466,23 +415,22 @@ for by in 'single 1' 'ddp 2' 'fsdp 3'; do
         ranks=$2
         went $run --parallel "$1" --resume "$new/by" --export "$new/by.w" --loss-csv "$new/by.csv"
         same_end "$new/by.csv" 4
-        cmp -s "$new/by.w/model.safetensors" "$work/whole/model.safetensors" || complain "$to: other weights"
+        same_weights "$new/by.w" "$work/whole"
         rm -rf "$new/by.w" "$new/by.csv"
     done
-    verdict
-    rm -rf "$new/by"
+    verdict "$new/by"
 done
 
 ranks=2
 launch 2 $run --stop-after 4 --save "$new/base"
 # free OPTION... -- goes on with the same bits
 free() {
-    case_of 2 "free to change: $*" || return
+    name="free to change: $* (W=2)"
+    chosen || return
     went $run --resume "$new/base" --loss-csv "$new/free.csv" "$@"
-    grep -q '^resumed at step 4' "$work/out" || complain 'not resumed'
+    resumed 4
     same_end "$new/free.csv" 4
-    rm -rf "$new/free.csv" "$new/free"
-    verdict
+    verdict "$new/free.csv" "$new/free"
 }
 
 # changed NAME OPTION... -- refused by that name, unless --resume-change says it
@@ -490,17 +438,13 @@ changed() {
     local fact=$1
     shift
     case_of 2 "changed: $fact, $*" || return
-    launch 2 $run --resume "$new/base" "$@"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -q "base/step-4: $fact: saved with .*, this run has " "$work/err" || complain "not refused by the name $fact"
-    ! grep -q '^step ' "$work/out" || complain 'it trained'
+    refused 2 "base/step-4: $fact: saved with .*, this run has " $run --resume "$new/base" "$@"
+    untrained
     launch 2 $run --resume "$new/base" "$@" --resume-change "seed,$fact"
-    if [ "$fact" = model ] || [ "$fact" = optimizer ]; then
-        [ "$rc" = 1 ] || complain "--resume-change: exit status $rc, expected 1"
-    else
-        [ "$rc" = 0 ] || complain "--resume-change: exit status $rc"
-        grep -q '^resumed at step 4' "$work/out" || complain '--resume-change: not resumed'
-    fi
+    case $fact in
+    model | optimizer) expect_status 1 ;;
+    *) expect_status 0; resumed 4 ;;
+    esac
     verdict
 }
 
@@ -508,7 +452,7 @@ changed() {
 other_numbers() {
     case_of 2 "goes on with other numbers: $*" || return
     went $run --resume "$new/base" "$@"
-    grep -q '^resumed at step 4' "$work/out" || complain 'not resumed'
+    resumed 4
     verdict
 }
 
@@ -635,14 +579,11 @@ optimizer_goes_on() {
     for ranks in 1 2; do
         for how in "$([ "$ranks" = 1 ] && echo --parallel single)" '--parallel ddp'; do
             went $run "$@" $how --resume "$new/optimizer" --loss-csv "$new/end.csv"
-            [ "$(losses "$new/end.csv" | tail -n 4)" = "$(losses "$work/whole.csv" | tail -n 4)" ] || complain "$ranks ranks $how: other losses"
+            same_losses "$new/end.csv" "$work/whole.csv" 4
         done
     done
-    launch 2 $run "$@" --resume "$new/optimizer" $other
-    [ "$rc" = 1 ] || complain "$other: exit status $rc, expected 1"
-    grep -q "step-4: $fact: saved with .*, this run has " "$work/err" || complain "$other: not refused by the name $fact"
-    rm -rf "$new/optimizer"
-    verdict
+    refused 2 "step-4: $fact: saved with .*, this run has " $run "$@" --resume "$new/optimizer" $other
+    verdict "$new/optimizer"
 }
 optimizer_goes_on p weight-decay '--weight-decay 0.1' --optimizer sgd --lr 0.1
 optimizer_goes_on momentum_buffer momentum '--momentum 0.8' --optimizer sgd --momentum 0.9 --lr 0.1
@@ -667,26 +608,25 @@ if case_of 3 'frozen: without moments, on other ranks, unfrozen, frozen later'; 
         ! grep -aqE '(bias|wte.weight|wpe.weight)@[0-9]+[.][mv]' "$work/all" || complain "$from: moments of frozen parameters"
         ranks=1
         went $frozen --resume "$new/$from" --parallel single --loss-csv "$new/end.csv"
-        [ "$(losses "$new/end.csv" | tail -n 4)" = "$(losses "$work/frozen.csv" | tail -n 4)" ] || complain "$from, single: other losses"
+        same_losses "$new/end.csv" "$work/frozen.csv" 4
         ranks=2
         for how in '--prefetch both' '--sharding none' '--parallel ddp'; do
             went $frozen --resume "$new/$from" $how --loss-csv "$new/end.csv"
-            [ "$(losses "$new/end.csv" | tail -n 4)" = "$(losses "$work/frozen.csv" | tail -n 4)" ] || complain "$from, $how: other losses"
+            same_losses "$new/end.csv" "$work/frozen.csv" 4
         done
         went $run --resume "$new/$from" --resume-change freeze --loss-csv "$new/fsdp.csv"
         went $run --resume "$new/$from" --resume-change freeze --loss-csv "$new/ddp.csv" --parallel ddp
-        [ "$(losses "$new/fsdp.csv")" = "$(losses "$new/ddp.csv")" ] || complain "$from, unfrozen: other losses"
+        same_losses "$new/fsdp.csv" "$new/ddp.csv"
     done
     went $run --stop-after 4 --save "$new/unfrozen"
     went $frozen --resume "$new/unfrozen" --resume-change freeze --loss-csv "$new/fsdp.csv"
     went $frozen --resume "$new/unfrozen" --resume-change freeze --loss-csv "$new/ddp.csv" --parallel ddp
-    [ "$(losses "$new/fsdp.csv")" = "$(losses "$new/ddp.csv")" ] || complain 'frozen later: other losses'
+    same_losses "$new/fsdp.csv" "$new/ddp.csv"
     verdict
 fi
 
 if case_of 2 'changed: the same tokens from elsewhere'; then
     head -c 3000 LICENSE >"$new/one" && cp "$new/one" "$new/other"
-    ranks=2
     went $model --global-batch 12 --steps 8 --stop-after 2 --data "$new/one" --save "$new/moved"
     went $model --global-batch 12 --steps 8 --data "$new/other" --resume "$new/moved"
     verdict

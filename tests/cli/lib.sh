@@ -104,6 +104,58 @@ wait_for_end() {
     rc=$?
 }
 
+# ---- a job that is hurt: start it, hurt it at a point, see how it ends, compare with a run that was not hurt ----------
+
+# start W OPTION... -- launch in the background; the id of its launcher, or of the only rank, in $job. wrapper: words
+# before it
+start() {
+    local ranks=$1 launcher=()
+    shift
+    # shellcheck disable=SC2206 # a list of words. A shell's background jobs ignore SIGINT
+    [ "$ranks" = 1 ] || launcher=(env --default-signal=INT $starts -n "$ranks")
+    : >"$work/out" # the new shell may empty it after the first look at it
+    # shellcheck disable=SC2086
+    ${wrapper:-} "${launcher[@]}" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
+    job=$!
+}
+
+# hurt COMMAND [LIMIT_S] -- COMMAND strikes $job, which then ends: sets rc. The shell's messages about killed jobs are dropped
+hurt() {
+    eval "$1"
+    wait_for_end "${2:-100}"
+} 2>/dev/null
+
+# says REGEX [FILE] -- a line of stderr, or of FILE, matches
+says() {
+    grep -qE -- "$1" "${2:-$work/err}" || complain "no line matches '$1'"
+}
+
+untrained() {
+    ! grep -q '^step ' "$work/out" || complain 'it trained before'
+}
+
+# refused W REGEX OPTION... -- the run ends with status 1 and these words
+refused() {
+    launch "$1" "${@:3}"
+    expect_status 1
+    says "$2"
+}
+
+# resumed STEP -- that is where the run went on
+resumed() {
+    grep -q "^resumed at step $1\\b" "$work/out" || complain "did not resume at step $1"
+}
+
+# same_losses FILE FILE [N] -- all rows, or the last N
+same_losses() {
+    [ "$(losses "$1" | tail -n "${3:-+1}")" = "$(losses "$2" | tail -n "${3:-+1}")" ] || complain "$1: other losses"
+}
+
+# same_weights DIR DIR -- exports
+same_weights() {
+    cmp -s "$1/model.safetensors" "$2/model.safetensors" || complain "$1: other weights"
+}
+
 # Whether $name is one of the CASES that are wanted; all of them when none are named.
 chosen() {
     [ -z "${CASES:-}" ] || [[ $name =~ $CASES ]]
@@ -122,7 +174,9 @@ complain() {
     bad=1
 }
 
+# verdict [PATH...] -- PASS or FAIL of the case $name; what it made there is removed
 verdict() {
+    [ $# = 0 ] || rm -rf "$@"
     if [ -z "$bad" ]; then
         echo "PASS $name"
         n_passed=$((n_passed + 1))
