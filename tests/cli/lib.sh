@@ -106,16 +106,14 @@ wait_for_end() {
 
 # ---- a job that is hurt: start it, hurt it at a point, see how it ends, compare with a run that was not hurt ----------
 
-# start W OPTION... -- launch in the background; the id of its launcher, or of the only rank, in $job. wrapper: words
-# before it
+# start W OPTION... -- launch in the background; the id of its launcher, or of the only rank, in $job
 start() {
     local ranks=$1 launcher=()
     shift
     # shellcheck disable=SC2206 # a list of words. A shell's background jobs ignore SIGINT
     [ "$ranks" = 1 ] || launcher=(env --default-signal=INT $starts -n "$ranks")
     : >"$work/out" # the new shell may empty it after the first look at it
-    # shellcheck disable=SC2086
-    ${wrapper:-} "${launcher[@]}" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
+    "${launcher[@]}" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
 }
 

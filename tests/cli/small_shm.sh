@@ -22,13 +22,6 @@ ranks=9
 options='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --global-batch 18 --reduction canonical'
 timed "$trainer" --parallel single $options --steps 3 --loss-csv "$work/single.csv"
 
-# The job in the background has begun to train.
-begun='[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]'
-# One of its ranks.
-a_rank() {
-    pgrep -f "^$trainer " | sed -n 5p
-}
-
 # case_is MEGABYTES NAME -- whether it is to run; sets the size of /dev/shm
 case_is() {
     name="$1 MB of /dev/shm, $2 (W=$ranks)"
@@ -37,31 +30,22 @@ case_is() {
 
 # trains MEGABYTES NAME LAUNCHER OPTION... -- to its end
 trains() {
-    local launcher=$3
     case_is "$1" "$2" || return
-    shift 3
-    timed $launcher -n $ranks "$trainer" $options --steps 3 --loss-csv "$work/loss.csv" "$@"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    starts=$3 launch $ranks $options --steps 3 --loss-csv "$work/loss.csv" "${@:4}"
+    expect_status 0
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
-    [ "$(losses "$work/loss.csv")" = "$(losses "$work/single.csv")" ] || complain 'other losses than one device'
+    same_losses "$work/loss.csv" "$work/single.csv"
     check_left
     verdict
 }
 
 # killed MEGABYTES NAME LAUNCHER OPTION... -- trains until a rank is killed
 killed() {
-    local launcher=$3
     case_is "$1" "$2, a rank is killed" || return
-    shift 3
     rm -f "$work"/loss.csv*
-    $launcher -n $ranks "$trainer" $options --steps 1000000 --loss-csv "$work/loss.csv" "$@" \
-        >"$work/out" 2>"$work/err" </dev/null &
-    job=$!
-    until_true 100 "$begun"
-    { # this shell has a word to say about killed jobs
-        kill -KILL "$(a_rank)"
-        wait_for_end 100
-    } 2>/dev/null
+    starts=$3 start $ranks $options --steps 1000000 --loss-csv "$work/loss.csv" "${@:4}"
+    until_true 100 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]' # it has begun to train
+    hurt 'kill -KILL "$(trainers | sed -n 5p)"'
     [ "$rc" != 0 ] || complain 'exit status 0'
     check_left
     verdict

@@ -50,14 +50,13 @@ has_threads() {
         --global-batch $((8 * ranks)) --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
     until_true 100 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 2 ]'
-    for pid in $(pgrep -f "^$trainer "); do
+    for pid in $(trainers); do
         seen=$((seen + 1))
         most=$(threads_of "$pid" "$expected")
         [ "$most" = "$expected" ] || complain "process $pid has $most threads"
     done
     [ $seen = "$ranks" ] || complain "$seen ranks seen"
-    kill -TERM $job
-    wait_for_end 100 2>/dev/null
+    hurt 'kill -TERM $job'
     check_left
     verdict
 }
@@ -88,9 +87,9 @@ same_bits() {
     for threads in 1 2 3; do
         OMP_NUM_THREADS=$threads timed $starts -n "$ranks" "$trainer" --synthetic 10000 "$@" --loss-csv "$work/$threads.csv" \
             --export "$work/$threads"
-        [ "$rc" = 0 ] || complain "exit status $rc on $threads threads"
-        [ "$(losses "$work/$threads.csv")" = "$(losses "$work/1.csv")" ] || complain "other losses on $threads threads"
-        cmp -s "$work/1/model.safetensors" "$work/$threads/model.safetensors" || complain "other weights on $threads threads"
+        expect_status 0
+        same_losses "$work/$threads.csv" "$work/1.csv"
+        same_weights "$work/$threads" "$work/1"
     done
     check_left
     verdict
