@@ -241,8 +241,7 @@ grown_by() { # the file is written anew after a save, perhaps just now
 
 # end ROWS FILE -- it saves, and ends; its first rows are those of a run that nobody disturbed
 end() {
-    kill -TERM "$job"
-    { wait_for_end 100; } 2>/dev/null
+    hurt 'kill -TERM $job'
     cp "$work/log" "$work/err"
     [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
     [ "$(losses "$new/loss.csv" | head -n "$1")" = "$(losses "$2" | head -n "$1")" ] || complain 'other losses'
@@ -277,16 +276,14 @@ unharmed() {
 # noticed NAME COMMAND [DATA] -- the job ends, and says why
 noticed() {
     disturb "$@" || return
-    { wait_for_end 100; } 2>/dev/null
+    hurt ''
     cp "$work/log" "$work/err"
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -qE "data: $new/.*: was (changed while the run used it|shortened while it was read)" "$work/err" ||
-        complain 'no word about it'
-    grep -q '^HINT: ' "$work/err" || complain 'no hint'
+    says "data: $new/.*: was (changed while the run used it|shortened while it was read)"
+    says '^HINT: '
     check_left
     check_no_tmp
-    rm -rf "$new/save"
-    verdict
+    verdict "$new/save"
 }
 perl -e 'print pack("l<256", 20240520, 1, 3000), pack("S<*", map { $_ * $_ % 251 } 1 .. 3000)' >"$work/shard.bin"
 noticed 'cut off' ': >"$new/data"'
@@ -305,10 +302,10 @@ if chosen; then
     job=$!
     launch 2 $model $text $same
     [ "$rc" = 0 ] || complain "the second: exit status $rc"
-    { wait_for_end 100; } 2>/dev/null
+    hurt ''
     [ "$rc" = 0 ] || complain "the first: exit status $rc: $(tail -n 2 "$work/log")"
-    [ "$(losses "$new/loss.csv")" = "$(losses "$work/long.csv")" ] || complain 'other losses'
-    cmp -s "$new/export/model.safetensors" "$work/long/model.safetensors" || complain 'other weights'
+    same_losses "$new/loss.csv" "$work/long.csv"
+    same_weights "$new/export" "$work/long"
     [ "$(grep -c '^what,name' "$new/report")" = 1 ] || complain 'no report'
     [ -s "$new/profile/profile.md" ] || complain 'no profile'
     check_left
@@ -320,7 +317,7 @@ name='what a killed run left is removed by the next (W=2)'
 if chosen; then
     rm -rf "$new"/*
     begin 2 $text
-    { kill -KILL "$job" && wait_for_end 100; } 2>/dev/null
+    hurt 'kill -KILL $job'
     check_left
     [ "$(rows)" -ge 3 ] || complain 'it left nothing'
     launch 1 $model $text --steps 4 --loss-csv "$new/loss.csv"
@@ -346,7 +343,7 @@ if chosen; then
             complain 'other losses'
         rm -f "$new/other.csv"
     done
-    { kill -TERM "$job" && wait_for_end 100; } 2>/dev/null
+    hurt 'kill -TERM $job'
     check_left
     check_no_tmp
     verdict
@@ -363,14 +360,13 @@ for how in '' --save-async; do
         until_true 100 '[ -e "$new/save/latest" ]'
         more_rows 20 # as below
         mv "$new/save" "$new/away"
-        kill -USR1 "$job"
-        { wait_for_end 100; } 2>/dev/null
+        hurt 'kill -USR1 $job'
         cp "$work/log" "$work/err"
         [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-        grep -q 'lock: No such file' "$work/err" || complain 'no word about it'
-        grep -q '^HINT: ' "$work/err" || complain 'no hint'
+        says 'lock: No such file'
+        says '^HINT: '
         launch 1 $model $text --steps 0 --resume "$new/away"
-        grep -q '^resumed at step' "$work/out" || complain 'the checkpoint is of no use'
+        says '^resumed at step' "$work/out"
         check_left
         check_no_tmp
         verdict
