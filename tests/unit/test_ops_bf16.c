@@ -212,170 +212,100 @@ static fsdp_status copies_end(stream *st, fsdp_status status)
     return status;
 }
 
-/* The table's function `op`: on fp32 as it is, else `x`, the arguments, with copies. */
-#define EXPANDING(op, is_f32, ...)                                                                 \
+/* EXPANDING -- the table's function `op`. Arguments in fp32 are passed on; else n is `elems`, and
+ * the assignments that follow replace arrays of x, the arguments, by copies. */
+#define EXPANDING(op, type_field, elems, ...)                                                      \
     static fsdp_status expanding_##op(stream *st, const op##_args *a)                              \
     {                                                                                              \
-        if (is_f32)                                                                                \
+        if (a->type_field == DTYPE_F32)                                                            \
             return ops_cpu_portable()->op(st, a);                                                  \
+        const size_t n = elems;                                                                    \
         op##_args x = *a;                                                                          \
-        __VA_ARGS__                                                                                \
+        x.type_field = DTYPE_F32;                                                                  \
+        __VA_ARGS__;                                                                               \
         return copies_end(st, ops_cpu_portable()->op(st, &x));                                     \
     }
+#define IN(field, elems)              x.field = expanded(a->field, elems)
+#define OUT(field, elems)             x.field = to_round(a->field, elems)
+#define IN_ROWS(field, cols, stride)  x.field = copy_new(a->field, NULL, n, cols, stride)
+#define OUT_ROWS(field, cols, stride) x.field = copy_new(NULL, a->field, n, cols, stride)
 
-EXPANDING(matmul, a->type == DTYPE_F32, {
-    x.a = expanded(a->a, a->m * a->k);
-    x.b = expanded(a->b, a->k * a->n);
-    x.bias = expanded(a->bias, a->n);
-    x.residual = expanded(a->residual, a->m * a->n);
-    if (a->out_type == DTYPE_BF16)
-        x.out = to_round(a->out, a->m * a->n);
-    x.type = x.out_type = DTYPE_F32;
-})
-EXPANDING(bias_backward, a->type == DTYPE_F32, {
-    x.d_out = expanded(a->d_out, a->rows * a->cols);
-    x.type = DTYPE_F32;
-})
-EXPANDING(embedding, a->type == DTYPE_F32, {
-    x.wte = expanded(a->wte, a->vocab * a->width);
-    x.wpe = expanded(a->wpe, a->seq_len * a->width);
-    x.out = to_round(a->out, a->batch * a->seq_len * a->width);
-    x.type = DTYPE_F32;
-})
-EXPANDING(embedding_backward, a->type == DTYPE_F32, {
-    x.d_out = expanded(a->d_out, a->batch * a->seq_len * a->width);
-    x.type = DTYPE_F32;
-})
-EXPANDING(layernorm, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->rows * a->cols);
-    x.gain = expanded(a->gain, a->cols);
-    x.bias = expanded(a->bias, a->cols);
-    x.out = to_round(a->out, a->rows * a->cols);
-    x.type = DTYPE_F32;
-})
-EXPANDING(layernorm_backward, a->type == DTYPE_F32, {
-    x.d_out = expanded(a->d_out, a->rows * a->cols);
-    x.in = expanded(a->in, a->rows * a->cols);
-    x.gain = expanded(a->gain, a->cols);
-    x.d_residual = expanded(a->d_residual, a->rows * a->cols);
-    x.d_in = to_round(a->d_in, a->rows * a->cols);
-    x.type = DTYPE_F32;
-})
-EXPANDING(gelu, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->elems);
-    x.out = to_round(a->out, a->elems);
-    x.type = DTYPE_F32;
-})
-EXPANDING(gelu_backward, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->elems);
-    x.d_out = expanded(a->d_out, a->elems);
-    x.d_in = to_round(a->d_in, a->elems);
-    x.type = DTYPE_F32;
-})
-EXPANDING(cross_entropy, a->type == DTYPE_F32, {
-    x.logits = expanded(a->logits, a->rows * a->vocab);
-    x.d_logits = to_round(a->d_logits, a->rows * a->vocab);
-    x.type = DTYPE_F32;
-})
 static size_t conv_weights(const conv_shape *x)
 {
     return x->out_channels * x->in_channels * x->kernel * x->kernel;
-}
-static size_t conv_inputs(const conv_shape *x)
-{
-    return x->batch * x->in_channels * x->height * x->width;
 }
 static size_t conv_outputs(const conv_shape *x)
 {
     return x->batch * x->out_channels * (x->height + 1 - x->kernel) * (x->width + 1 - x->kernel);
 }
-EXPANDING(conv2d, a->shape.type == DTYPE_F32, {
-    x.in = expanded(a->in, conv_inputs(&a->shape));
-    x.weight = expanded(a->weight, conv_weights(&a->shape));
-    x.bias = expanded(a->bias, a->shape.out_channels);
-    x.out = to_round(a->out, conv_outputs(&a->shape));
-    x.shape.type = DTYPE_F32;
-})
-EXPANDING(conv2d_backward, a->shape.type == DTYPE_F32, {
-    x.in = expanded(a->in, conv_inputs(&a->shape));
-    x.weight = expanded(a->weight, conv_weights(&a->shape));
-    x.d_out = expanded(a->d_out, conv_outputs(&a->shape));
-    x.d_in = to_round(a->d_in, conv_inputs(&a->shape));
-    x.shape.type = DTYPE_F32;
-})
-EXPANDING(max_pool2d, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->planes * a->height * a->width);
-    x.out = to_round(a->out, a->planes * (a->height / 2) * (a->width / 2));
-    x.type = DTYPE_F32;
-})
-EXPANDING(max_pool2d_backward, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->planes * a->height * a->width);
-    x.d_out = expanded(a->d_out, a->planes * (a->height / 2) * (a->width / 2));
-    x.d_in = to_round(a->d_in, a->planes * a->height * a->width);
-    x.type = DTYPE_F32;
-})
-EXPANDING(relu, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->elems);
-    x.out = to_round(a->out, a->elems);
-    x.type = DTYPE_F32;
-})
-EXPANDING(relu_backward, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->elems);
-    x.d_out = expanded(a->d_out, a->elems);
-    x.d_in = to_round(a->d_in, a->elems);
-    x.type = DTYPE_F32;
-})
-EXPANDING(dropout, a->type == DTYPE_F32, {
-    x.in = expanded(a->in, a->samples * a->width);
-    x.out = to_round(a->out, a->samples * a->width);
-    x.type = DTYPE_F32;
-})
-EXPANDING(attention, a->shape.type == DTYPE_F32, {
-    const attention_shape *h = &a->shape;
-    const size_t rows = h->batch * h->seq_len, width = h->n_head * h->head_dim;
-    const size_t v_width = h->n_kv_head * h->v_head_dim;
-    x.q = copy_new(a->q, NULL, rows, width, h->q_stride);
-    x.k = copy_new(a->k, NULL, rows, h->n_kv_head * h->head_dim, h->k_stride);
-    x.v = copy_new(a->v, NULL, rows, v_width, h->v_stride);
-    x.out = to_round(a->out, rows * h->n_head * h->v_head_dim);
-    x.shape.type = DTYPE_F32;
-})
-EXPANDING(attention_backward, a->shape.type == DTYPE_F32, {
-    const attention_shape *h = &a->shape;
-    const size_t rows = h->batch * h->seq_len, width = h->n_head * h->head_dim;
-    const size_t v_width = h->n_kv_head * h->v_head_dim;
-    x.q = copy_new(a->q, NULL, rows, width, h->q_stride);
-    x.k = copy_new(a->k, NULL, rows, h->n_kv_head * h->head_dim, h->k_stride);
-    x.v = copy_new(a->v, NULL, rows, v_width, h->v_stride);
-    x.out = expanded(a->out, rows * h->n_head * h->v_head_dim);
-    x.d_out = expanded(a->d_out, rows * h->n_head * h->v_head_dim);
-    x.d_q = copy_new(NULL, a->d_q, rows, width, h->q_stride);
-    x.d_k = copy_new(NULL, a->d_k, rows, h->n_kv_head * h->head_dim, h->k_stride);
-    x.d_v = copy_new(NULL, a->d_v, rows, v_width, h->v_stride);
-    x.shape.type = DTYPE_F32;
-})
+static size_t conv_inputs(const conv_shape *x)
+{
+    return x->batch * x->in_channels * x->height * x->width;
+}
+static size_t q_cols(const attention_shape *x)
+{
+    return x->n_head * x->head_dim;
+}
+static size_t k_cols(const attention_shape *x)
+{
+    return x->n_kv_head * x->head_dim;
+}
+static size_t v_cols(const attention_shape *x)
+{
+    return x->n_kv_head * x->v_head_dim;
+}
+static size_t out_cols(const attention_shape *x)
+{
+    return x->n_head * x->v_head_dim;
+}
+
+EXPANDING(matmul, type, a->m * a->n, IN(a, a->m * a->k), IN(b, a->k * a->n), IN(bias, a->n),
+          IN(residual, n), x.out = a->out_type == DTYPE_BF16 ? to_round(a->out, n) : a->out,
+          x.out_type = DTYPE_F32)
+EXPANDING(bias_backward, type, a->rows * a->cols, IN(d_out, n))
+EXPANDING(embedding, type, a->batch * a->seq_len * a->width, IN(wte, a->vocab * a->width),
+          IN(wpe, a->seq_len * a->width), OUT(out, n))
+EXPANDING(embedding_backward, type, a->batch * a->seq_len * a->width, IN(d_out, n))
+EXPANDING(layernorm, type, a->rows * a->cols, IN(in, n), IN(gain, a->cols), IN(bias, a->cols),
+          OUT(out, n))
+EXPANDING(layernorm_backward, type, a->rows * a->cols, IN(d_out, n), IN(in, n), IN(gain, a->cols),
+          IN(d_residual, n), OUT(d_in, n))
+EXPANDING(gelu, type, a->elems, IN(in, n), OUT(out, n))
+EXPANDING(gelu_backward, type, a->elems, IN(in, n), IN(d_out, n), OUT(d_in, n))
+EXPANDING(cross_entropy, type, a->rows * a->vocab, IN(logits, n), OUT(d_logits, n))
+EXPANDING(conv2d, shape.type, conv_inputs(&a->shape), IN(in, n),
+          IN(weight, conv_weights(&a->shape)), IN(bias, a->shape.out_channels),
+          OUT(out, conv_outputs(&a->shape)))
+EXPANDING(conv2d_backward, shape.type, conv_inputs(&a->shape), IN(in, n),
+          IN(weight, conv_weights(&a->shape)), IN(d_out, conv_outputs(&a->shape)), OUT(d_in, n))
+EXPANDING(max_pool2d, type, a->planes * a->height * a->width, IN(in, n),
+          OUT(out, a->planes *(a->height / 2) * (a->width / 2)))
+EXPANDING(max_pool2d_backward, type, a->planes * a->height * a->width, IN(in, n),
+          IN(d_out, a->planes *(a->height / 2) * (a->width / 2)), OUT(d_in, n))
+EXPANDING(relu, type, a->elems, IN(in, n), OUT(out, n))
+EXPANDING(relu_backward, type, a->elems, IN(in, n), IN(d_out, n), OUT(d_in, n))
+EXPANDING(dropout, type, a->samples * a->width, IN(in, n), OUT(out, n))
+EXPANDING(attention, shape.type, a->shape.batch * a->shape.seq_len,
+          IN_ROWS(q, q_cols(&a->shape), a->shape.q_stride),
+          IN_ROWS(k, k_cols(&a->shape), a->shape.k_stride),
+          IN_ROWS(v, v_cols(&a->shape), a->shape.v_stride), OUT(out, n *out_cols(&a->shape)))
+EXPANDING(attention_backward, shape.type, a->shape.batch * a->shape.seq_len,
+          IN_ROWS(q, q_cols(&a->shape), a->shape.q_stride),
+          IN_ROWS(k, k_cols(&a->shape), a->shape.k_stride),
+          IN_ROWS(v, v_cols(&a->shape), a->shape.v_stride), IN(out, n *out_cols(&a->shape)),
+          IN(d_out, n *out_cols(&a->shape)), OUT_ROWS(d_q, q_cols(&a->shape), a->shape.q_stride),
+          OUT_ROWS(d_k, k_cols(&a->shape), a->shape.k_stride),
+          OUT_ROWS(d_v, v_cols(&a->shape), a->shape.v_stride))
 
 static ops expanding_table(void)
 {
     ops o = *ops_cpu_portable();
-    o.matmul = expanding_matmul;
-    o.bias_backward = expanding_bias_backward;
-    o.embedding = expanding_embedding;
-    o.embedding_backward = expanding_embedding_backward;
-    o.layernorm = expanding_layernorm;
-    o.layernorm_backward = expanding_layernorm_backward;
-    o.gelu = expanding_gelu;
-    o.gelu_backward = expanding_gelu_backward;
-    o.attention = expanding_attention;
-    o.attention_backward = expanding_attention_backward;
-    o.cross_entropy = expanding_cross_entropy;
-    o.conv2d = expanding_conv2d;
-    o.conv2d_backward = expanding_conv2d_backward;
-    o.max_pool2d = expanding_max_pool2d;
-    o.max_pool2d_backward = expanding_max_pool2d_backward;
-    o.relu = expanding_relu;
-    o.relu_backward = expanding_relu_backward;
-    o.dropout = expanding_dropout;
+#define SET(op) o.op = expanding_##op
+    SET(matmul), SET(bias_backward), SET(embedding), SET(embedding_backward);
+    SET(layernorm), SET(layernorm_backward), SET(gelu), SET(gelu_backward);
+    SET(attention), SET(attention_backward), SET(cross_entropy), SET(conv2d), SET(conv2d_backward);
+    SET(max_pool2d), SET(max_pool2d_backward), SET(relu), SET(relu_backward), SET(dropout);
+#undef SET
     return o;
 }
 
