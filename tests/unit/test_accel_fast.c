@@ -372,28 +372,34 @@ static void expect_norm(const array *in, const array *gain, const array *bias, s
     }
 }
 
-static void check_layernorm(size2 n, dtype type)
+/* A layernorm, or an RMS norm, which has no bias and no mean. */
+static void check_norm(size2 n, dtype type, bool rms)
 {
     const size_t elems = n.rows * n.cols;
     array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
-    array *bias = array_new(1, n.cols, type),
+    array *bias = rms ? NULL : array_new(1, n.cols, type),
           *out[] = {array_new((double)NAN, elems, type), array_new((double)NAN, n.rows, DTYPE_F32),
                     array_new((double)NAN, n.rows, DTYPE_F32)};
     expected *want[] = {expected_new(elems), expected_new(n.rows), expected_new(n.rows)};
-    OK(target->fast()->layernorm(s, &(layernorm_args){.out = out[0]->ptr,
-                                                      .mean = out[1]->ptr,
-                                                      .rstd = out[2]->ptr,
-                                                      .in = in->ptr,
-                                                      .gain = gain->ptr,
-                                                      .bias = bias->ptr,
-                                                      .rows = n.rows,
-                                                      .cols = n.cols,
-                                                      .eps = 1e-5f,
-                                                      .type = type}));
+#define NORM(op, ...)                                                                              \
+    target->fast()->op(s, &(op##_args){.out = out[0]->ptr,                                         \
+                                       .rstd = out[2]->ptr,                                        \
+                                       .in = in->ptr,                                              \
+                                       .gain = gain->ptr,                                          \
+                                       .rows = n.rows,                                             \
+                                       .cols = n.cols,                                             \
+                                       .eps = 1e-5f,                                               \
+                                       __VA_ARGS__})
+    OK(rms ? NORM(rmsnorm, .type = type)
+           : NORM(layernorm, .type = type, .mean = out[1]->ptr, .bias = bias->ptr));
+#undef NORM
     expect_norm(in, gain, bias, n, want);
-    expect_near(out[0], want[0], "layernorm");
-    expect_near(out[1], want[1], "mean");
+    expect_near(out[0], want[0], rms ? "rmsnorm" : "layernorm");
     expect_near(out[2], want[2], "rstd");
+    if (rms)
+        free(want[1]);
+    else
+        expect_near(out[1], want[1], "mean");
     arrays_free();
 }
 
@@ -401,36 +407,14 @@ static void test_layernorm(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 2 * N_NORMS; i++)
-        check_layernorm(NORMS[i / 2], TYPES[i % 2]);
-}
-
-static void check_rmsnorm(size2 n, dtype type)
-{
-    const size_t elems = n.rows * n.cols;
-    array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
-    array *out = array_new((double)NAN, elems, type);
-    array *rstd = array_new((double)NAN, n.rows, DTYPE_F32);
-    expected *want[] = {expected_new(elems), expected_new(n.rows), expected_new(n.rows)};
-    OK(target->fast()->rmsnorm(s, &(rmsnorm_args){.out = out->ptr,
-                                                  .rstd = rstd->ptr,
-                                                  .in = in->ptr,
-                                                  .gain = gain->ptr,
-                                                  .rows = n.rows,
-                                                  .cols = n.cols,
-                                                  .eps = 1e-5f,
-                                                  .type = type}));
-    expect_norm(in, gain, NULL, n, want);
-    expect_near(out, want[0], "rmsnorm");
-    expect_near(rstd, want[2], "rstd");
-    free(want[1]);
-    arrays_free();
+        check_norm(NORMS[i / 2], TYPES[i % 2], false);
 }
 
 static void test_rmsnorm(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 2 * N_NORMS; i++)
-        check_rmsnorm(NORMS[i / 2], TYPES[i % 2]);
+        check_norm(NORMS[i / 2], TYPES[i % 2], true);
 }
 
 /* What a row of d_in is made of, and a column of d_gain and d_bias: sums of as many terms as there
@@ -473,50 +457,59 @@ static void expect_norm_backward(const array *x[7], size2 n, bool overwrite, exp
     free(size);
 }
 
-static void check_layernorm_backward(size2 n, dtype type, bool overwrite)
+/* bias_backward sums the columns that a layernorm's d_bias sums. */
+static void check_bias_backward(const array *d_out, const expected *d_bias, size2 n)
+{
+    array *again = array_new((double)NAN, n.cols, DTYPE_F32);
+    expected *same = expected_new(n.cols);
+    memcpy(same, d_bias, n.cols * sizeof *same);
+    OK(target->fast()->bias_backward(s, &(bias_backward_args){.d_bias = again->ptr,
+                                                              .d_out = d_out->ptr,
+                                                              .rows = n.rows,
+                                                              .cols = n.cols,
+                                                              .overwrite = true,
+                                                              .type = d_out->type}));
+    expect_near(again, same, "bias_backward");
+}
+
+static void check_norm_backward(size2 n, dtype type, bool overwrite, bool rms)
 {
     const size_t elems = n.rows * n.cols;
+    const double std = overwrite ? (double)NAN : 1;
     array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
     array *d_out = array_new(1, elems, type), *residual = array_new(1, elems, type);
-    array *mean = array_new(0.1, n.rows, DTYPE_F32), *rstd = array_new(1, n.rows, DTYPE_F32);
-    const double std = overwrite ? (double)NAN : 1;
-    array *d_gain = array_new(std, n.cols, DTYPE_F32), *d_bias = array_new(std, n.cols, DTYPE_F32);
+    array *mean = rms ? NULL : array_new(0.1, n.rows, DTYPE_F32);
+    array *rstd = array_new(1, n.rows, DTYPE_F32), *d_gain = array_new(std, n.cols, DTYPE_F32);
+    array *d_bias = rms ? NULL : array_new(std, n.cols, DTYPE_F32);
     array *d_in = array_new((double)NAN, elems, type);
     expected *want[] = {expected_new(elems), expected_new(n.cols), expected_new(n.cols)};
     for (size_t i = 0; i < elems && !overwrite; i++)
         want[0][i].value = residual->x[i];
     expect_norm_backward((const array *[]){in, gain, d_out, mean, rstd, d_gain, d_bias}, n,
                          overwrite, want);
-    /* the sums begin with what bias_backward makes of the same columns */
-    OK(target->fast()->layernorm_backward(
-        s, &(layernorm_backward_args){.d_in = d_in->ptr,
-                                      .d_gain = d_gain->ptr,
-                                      .d_bias = d_bias->ptr,
-                                      .d_out = d_out->ptr,
-                                      .in = in->ptr,
-                                      .gain = gain->ptr,
-                                      .d_residual = overwrite ? NULL : residual->ptr,
-                                      .mean = mean->ptr,
-                                      .rstd = rstd->ptr,
-                                      .rows = n.rows,
-                                      .cols = n.cols,
-                                      .overwrite = overwrite,
-                                      .type = type}));
-    array *again = array_new((double)NAN, n.cols, DTYPE_F32);
-    OK(target->fast()->bias_backward(s, &(bias_backward_args){.d_bias = again->ptr,
-                                                              .d_out = d_out->ptr,
-                                                              .rows = n.rows,
-                                                              .cols = n.cols,
-                                                              .overwrite = true,
-                                                              .type = type}));
-    if (overwrite) {
-        expected *same = expected_new(n.cols);
-        memcpy(same, want[2], n.cols * sizeof *same);
-        expect_near(again, same, "bias_backward");
-    }
-    expect_near(d_in, want[0], "layernorm_backward d_in");
-    expect_near(d_gain, want[1], "layernorm_backward d_gain");
-    expect_near(d_bias, want[2], "layernorm_backward d_bias");
+#define NORM(op, ...)                                                                              \
+    target->fast()->op(s, &(op##_args){.d_in = d_in->ptr,                                          \
+                                       .d_gain = d_gain->ptr,                                      \
+                                       .d_out = d_out->ptr,                                        \
+                                       .in = in->ptr,                                              \
+                                       .gain = gain->ptr,                                          \
+                                       .d_residual = overwrite ? NULL : residual->ptr,             \
+                                       .rstd = rstd->ptr,                                          \
+                                       .rows = n.rows,                                             \
+                                       .cols = n.cols,                                             \
+                                       .overwrite = overwrite,                                     \
+                                       __VA_ARGS__})
+    OK(rms ? NORM(rmsnorm_backward, .type = type)
+           : NORM(layernorm_backward, .type = type, .mean = mean->ptr, .d_bias = d_bias->ptr));
+#undef NORM
+    if (overwrite && !rms)
+        check_bias_backward(d_out, want[2], n);
+    expect_near(d_in, want[0], rms ? "rmsnorm_backward d_in" : "layernorm_backward d_in");
+    expect_near(d_gain, want[1], rms ? "rmsnorm_backward d_gain" : "layernorm_backward d_gain");
+    if (rms)
+        free(want[2]);
+    else
+        expect_near(d_bias, want[2], "layernorm_backward d_bias");
     arrays_free();
 }
 
@@ -524,44 +517,14 @@ static void test_layernorm_backward(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 4 * N_NORMS; i++)
-        check_layernorm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
-}
-
-static void check_rmsnorm_backward(size2 n, dtype type, bool overwrite)
-{
-    const size_t elems = n.rows * n.cols;
-    array *in = array_new(1, elems, type), *gain = array_new(1, n.cols, type);
-    array *d_out = array_new(1, elems, type), *residual = array_new(1, elems, type);
-    array *rstd = array_new(1, n.rows, DTYPE_F32), *d_in = array_new((double)NAN, elems, type);
-    array *d_gain = array_new(overwrite ? (double)NAN : 1, n.cols, DTYPE_F32);
-    expected *want[] = {expected_new(elems), expected_new(n.cols), expected_new(n.cols)};
-    for (size_t i = 0; i < elems && !overwrite; i++)
-        want[0][i].value = residual->x[i];
-    expect_norm_backward((const array *[]){in, gain, d_out, NULL, rstd, d_gain, NULL}, n, overwrite,
-                         want);
-    OK(target->fast()->rmsnorm_backward(
-        s, &(rmsnorm_backward_args){.d_in = d_in->ptr,
-                                    .d_gain = d_gain->ptr,
-                                    .d_out = d_out->ptr,
-                                    .in = in->ptr,
-                                    .gain = gain->ptr,
-                                    .d_residual = overwrite ? NULL : residual->ptr,
-                                    .rstd = rstd->ptr,
-                                    .rows = n.rows,
-                                    .cols = n.cols,
-                                    .overwrite = overwrite,
-                                    .type = type}));
-    expect_near(d_in, want[0], "rmsnorm_backward d_in");
-    expect_near(d_gain, want[1], "rmsnorm_backward d_gain");
-    free(want[2]);
-    arrays_free();
+        check_norm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2, false);
 }
 
 static void test_rmsnorm_backward(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 4 * N_NORMS; i++)
-        check_rmsnorm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
+        check_norm_backward(NORMS[i / 4], TYPES[i % 2], i % 4 < 2, true);
     for (int overwrite = 0; overwrite < 2; overwrite++) { /* sums over no rows */
         array *d_gain = array_new(1, 9, DTYPE_F32);
         expected *want = expected_new(9);
