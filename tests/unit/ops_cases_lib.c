@@ -4,13 +4,6 @@
 #include <string.h>
 #include "common/base/philox.h"
 
-/* A case is an operation and up to seven sizes; what they mean is up to its run function. */
-typedef struct ops_case {
-    const char *name;
-    fsdp_status (*run)(const struct ops_case *c, const ops *o, stream *s, ops_result *r);
-    size_t x[7];
-} ops_case;
-
 void ops_test_fill(uint64_t name, float std, float *out, size_t elems)
 {
     philox_normal_fill(20240607, name, 0, elems, std, out);
@@ -50,9 +43,19 @@ typedef struct array {
 
 typedef struct arrays {
     stream *s;
+    ops_result *r;
+    dtype type; /* of activations and parameters */
     array input[MAX_ARRAYS], result[MAX_ARRAYS];
     size_t n_inputs, n_results;
+    fsdp_status status; /* of the first call that failed */
 } arrays;
+
+/* A case is an operation and up to seven sizes; what they mean is up to its run function. */
+typedef struct ops_case {
+    const char *name;
+    void (*run)(const struct ops_case *c, const ops *o, arrays *in);
+    size_t x[7];
+} ops_case;
 
 /* host [bytes], on the device. */
 static void *on_device(arrays *in, void *host, size_t bytes)
@@ -65,8 +68,9 @@ static void *on_device(arrays *in, void *host, size_t bytes)
     return vec;
 }
 
-static void *add_result(arrays *in, ops_result *r, size_t elems, dtype t, bool square)
+static void *add_result(arrays *in, size_t elems, dtype t, bool square)
 {
+    ops_result *r = in->r;
     float *vec = r->data + r->elems;
     ops_test_fill(1000 + r->elems, 1.0f, vec, elems);
     r->elems += elems;
@@ -79,10 +83,26 @@ static void *add_result(arrays *in, ops_result *r, size_t elems, dtype t, bool s
     return there;
 }
 
-/* result -- the next `elems` of the result, stored as t, filled with normal values. */
-static void *result(arrays *in, ops_result *r, size_t elems, dtype t)
+/* result -- the next `elems` of the result, filled with normal values. result_squares: in fp32, not
+ * negative. */
+static void *result_as(arrays *in, size_t elems, dtype t)
 {
-    return add_result(in, r, elems, t, false);
+    return add_result(in, elems, t, false);
+}
+
+static void *result(arrays *in, size_t elems)
+{
+    return result_as(in, elems, in->type);
+}
+
+static void *result_f32(arrays *in, size_t elems)
+{
+    return result_as(in, elems, DTYPE_F32);
+}
+
+static void *result_squares(arrays *in, size_t elems)
+{
+    return add_result(in, elems, DTYPE_F32, true);
 }
 
 static void *keep_input(arrays *in, float *host, size_t bytes)
@@ -92,13 +112,23 @@ static void *keep_input(arrays *in, float *host, size_t bytes)
     return there;
 }
 
-static void *input(arrays *in, size_t elems, dtype t)
+static void *input_as(arrays *in, size_t elems, dtype t)
 {
     float *vec = malloc((elems + 1) * sizeof *vec);
     ops_test_fill(in->n_inputs, 1.0f, vec, elems);
     if (t == DTYPE_BF16)
         round_in_place(vec, elems);
     return keep_input(in, vec, elems * dtype_bytes(t));
+}
+
+static void *input(arrays *in, size_t elems)
+{
+    return input_as(in, elems, in->type);
+}
+
+static void *input_f32(arrays *in, size_t elems)
+{
+    return input_as(in, elems, DTYPE_F32);
 }
 
 static int32_t *input_tokens(arrays *in, size_t elems, size_t vocab)
@@ -115,8 +145,9 @@ static void free_on_device(arrays *in, const array *x)
         device_free(in->s, x->device);
 }
 
-static fsdp_status finish(arrays *in, fsdp_status status)
+static fsdp_status finish(arrays *in)
 {
+    fsdp_status status = in->status;
     for (size_t i = 0; i < in->n_results && status == FSDP_OK; i++) {
         const array *x = &in->result[i];
         if (x->device != x->host)
@@ -138,146 +169,87 @@ static fsdp_status finish(arrays *in, fsdp_status status)
 
 /* ---- one function per operation ------------------------------------------------------------- */
 
+/* CALL -- call the operation of the table unless an earlier call of this case failed. */
+#define CALL(op, ...)                                                                              \
+    if (in->status == FSDP_OK)                                                                     \
+    in->status = o->op(in->s, &(op##_args){__VA_ARGS__})
+
 /* x: m, n, k, trans_a, trans_b, accumulate, with bias and residual. In bf16 what accumulates is in
  * fp32. */
-static fsdp_status run_matmul(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_matmul(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t m = c->x[0], n = c->x[1], k = c->x[2];
-    const dtype out_type = c->x[5] ? DTYPE_F32 : r->type;
-    return finish(
-        &in, o->matmul(s, &(matmul_args){.out = result(&in, r, m * n, out_type),
-                                         .a = input(&in, m * k, r->type),
-                                         .b = input(&in, k * n, r->type),
-                                         .bias = c->x[6] ? input(&in, n, r->type) : NULL,
-                                         .residual = c->x[6] ? input(&in, m * n, r->type) : NULL,
-                                         .m = m,
-                                         .n = n,
-                                         .k = k,
-                                         .trans_a = c->x[3],
-                                         .trans_b = c->x[4],
-                                         .accumulate = c->x[5],
-                                         .type = r->type,
-                                         .out_type = out_type}));
+    const dtype out_type = c->x[5] ? DTYPE_F32 : in->type;
+    CALL(matmul, .out = result_as(in, m * n, out_type), .a = input(in, m * k),
+         .b = input(in, k * n), .bias = c->x[6] ? input(in, n) : NULL,
+         .residual = c->x[6] ? input(in, m * n) : NULL, .m = m, .n = n, .k = k, .trans_a = c->x[3],
+         .trans_b = c->x[4], .accumulate = c->x[5], .type = in->type, .out_type = out_type);
 }
 
 /* x: rows, cols */
-static fsdp_status run_bias(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_bias(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t rows = c->x[0], cols = c->x[1];
-    return finish(&in, o->bias_backward(s, &(bias_backward_args){result(&in, r, cols, DTYPE_F32),
-                                                                 input(&in, rows * cols, r->type),
-                                                                 rows, cols, false, r->type}));
+    CALL(bias_backward, result_f32(in, cols), input(in, rows * cols), rows, cols, false, in->type);
 }
 
 /* x: batch, seq_len, width, vocab, no_positions */
-static fsdp_status run_embedding(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_embedding(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t batch = c->x[0], seq_len = c->x[1], width = c->x[2], vocab = c->x[3];
-    const int32_t *tokens = input_tokens(&in, batch * seq_len, vocab);
-    const void *wte = input(&in, vocab * width, r->type),
-               *wpe = input(&in, seq_len * width, r->type);
-    fsdp_status status =
-        o->embedding(s, &(embedding_args){.out = result(&in, r, batch * seq_len * width, r->type),
-                                          .wte = wte,
-                                          .wpe = c->x[4] ? NULL : wpe,
-                                          .tokens = tokens,
-                                          .batch = batch,
-                                          .seq_len = seq_len,
-                                          .width = width,
-                                          .vocab = vocab,
-                                          .type = r->type});
-    if (status == FSDP_OK)
-        status = o->embedding_backward(
-            s, &(embedding_backward_args){
-                   .d_wte = result(&in, r, vocab * width, DTYPE_F32),
-                   .d_wpe = c->x[4] ? NULL : result(&in, r, seq_len * width, DTYPE_F32),
-                   .d_out = input(&in, batch * seq_len * width, r->type),
-                   .tokens = tokens,
-                   .batch = batch,
-                   .seq_len = seq_len,
-                   .width = width,
-                   .vocab = vocab,
-                   .type = r->type});
-    return finish(&in, status);
+    const int32_t *tokens = input_tokens(in, batch * seq_len, vocab);
+    const void *wte = input(in, vocab * width), *wpe = input(in, seq_len * width);
+    CALL(embedding, .out = result(in, batch * seq_len * width), .wte = wte,
+         .wpe = c->x[4] ? NULL : wpe, .tokens = tokens, .batch = batch, .seq_len = seq_len,
+         .width = width, .vocab = vocab, .type = in->type);
+    CALL(embedding_backward, .d_wte = result_f32(in, vocab * width),
+         .d_wpe = c->x[4] ? NULL : result_f32(in, seq_len * width),
+         .d_out = input(in, batch * seq_len * width), .tokens = tokens, .batch = batch,
+         .seq_len = seq_len, .width = width, .vocab = vocab, .type = in->type);
 }
 
 /* x: rows, cols, residual */
-static fsdp_status run_layernorm(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_layernorm(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t rows = c->x[0], cols = c->x[1];
-    const void *x = input(&in, rows * cols, r->type), *gain = input(&in, cols, r->type);
-    const layernorm_args fwd = {.out = result(&in, r, rows * cols, r->type),
-                                .mean = result(&in, r, rows, DTYPE_F32),
-                                .rstd = result(&in, r, rows, DTYPE_F32),
+    const void *x = input(in, rows * cols), *gain = input(in, cols);
+    const layernorm_args fwd = {.out = result(in, rows * cols),
+                                .mean = result_f32(in, rows),
+                                .rstd = result_f32(in, rows),
                                 .in = x,
                                 .gain = gain,
-                                .bias = input(&in, cols, r->type),
+                                .bias = input(in, cols),
                                 .rows = rows,
                                 .cols = cols,
                                 .eps = 1e-5f,
-                                .type = r->type};
-    fsdp_status status = o->layernorm(s, &fwd);
-    if (status == FSDP_OK)
-        status = o->layernorm_backward(
-            s, &(layernorm_backward_args){.d_in = result(&in, r, rows * cols, r->type),
-                                          .d_gain = result(&in, r, cols, DTYPE_F32),
-                                          .d_bias = result(&in, r, cols, DTYPE_F32),
-                                          .d_out = input(&in, rows * cols, r->type),
-                                          .in = x,
-                                          .gain = gain,
-                                          .mean = fwd.mean,
-                                          .rstd = fwd.rstd,
-                                          .d_residual =
-                                              c->x[2] ? input(&in, rows * cols, r->type) : NULL,
-                                          .rows = rows,
-                                          .cols = cols,
-                                          .type = r->type});
-    return finish(&in, status);
+                                .type = in->type};
+    in->status = o->layernorm(in->s, &fwd);
+    CALL(layernorm_backward, .d_in = result(in, rows * cols), .d_gain = result_f32(in, cols),
+         .d_bias = result_f32(in, cols), .d_out = input(in, rows * cols), .in = x, .gain = gain,
+         .mean = fwd.mean, .rstd = fwd.rstd, .d_residual = c->x[2] ? input(in, rows * cols) : NULL,
+         .rows = rows, .cols = cols, .type = in->type);
 }
 
 /* x: rows, cols, residual */
-static fsdp_status run_rmsnorm(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_rmsnorm(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t rows = c->x[0], cols = c->x[1];
-    const void *x = input(&in, rows * cols, r->type), *gain = input(&in, cols, r->type);
-    float *rstd = result(&in, r, rows, DTYPE_F32);
-    fsdp_status status = o->rmsnorm(s, &(rmsnorm_args){.out = result(&in, r, rows * cols, r->type),
-                                                       .rstd = rstd,
-                                                       .in = x,
-                                                       .gain = gain,
-                                                       .rows = rows,
-                                                       .cols = cols,
-                                                       .eps = 1e-5f,
-                                                       .type = r->type});
-    if (status == FSDP_OK)
-        status = o->rmsnorm_backward(
-            s, &(rmsnorm_backward_args){.d_in = result(&in, r, rows * cols, r->type),
-                                        .d_gain = result(&in, r, cols, DTYPE_F32),
-                                        .d_out = input(&in, rows * cols, r->type),
-                                        .in = x,
-                                        .gain = gain,
-                                        .d_residual =
-                                            c->x[2] ? input(&in, rows * cols, r->type) : NULL,
-                                        .rstd = rstd,
-                                        .rows = rows,
-                                        .cols = cols,
-                                        .type = r->type});
-    return finish(&in, status);
+    const void *x = input(in, rows * cols), *gain = input(in, cols);
+    float *rstd = result_f32(in, rows);
+    CALL(rmsnorm, .out = result(in, rows * cols), .rstd = rstd, .in = x, .gain = gain, .rows = rows,
+         .cols = cols, .eps = 1e-5f, .type = in->type);
+    CALL(rmsnorm_backward, .d_in = result(in, rows * cols), .d_gain = result_f32(in, cols),
+         .d_out = input(in, rows * cols), .in = x, .gain = gain,
+         .d_residual = c->x[2] ? input(in, rows * cols) : NULL, .rstd = rstd, .rows = rows,
+         .cols = cols, .type = in->type);
 }
 
 /* x: batch, seq_len, n_head, head_dim, interleaved, elements between rows */
-static fsdp_status run_rope(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_rope(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t stride = c->x[2] * c->x[3] + c->x[5];
-    fsdp_status status = FSDP_OK;
-    for (int inverse = 0; inverse < 2 && status == FSDP_OK; inverse++) {
-        rope_args a = {.x = result(&in, r, c->x[0] * c->x[1] * stride, r->type),
+    for (int inverse = 0; inverse < 2 && in->status == FSDP_OK; inverse++) {
+        rope_args a = {.x = result(in, c->x[0] * c->x[1] * stride),
                        .stride = stride,
                        .batch = c->x[0],
                        .seq_len = c->x[1],
@@ -285,60 +257,47 @@ static fsdp_status run_rope(const ops_case *c, const ops *o, stream *s, ops_resu
                        .head_dim = c->x[3],
                        .inverse = inverse == 1,
                        .interleaved = c->x[4],
-                       .type = r->type};
+                       .type = in->type};
         a.inv_freq[0] = 1.0f;
         for (size_t i = 1; i < c->x[3] / 2; i++)
             a.inv_freq[i] = a.inv_freq[i - 1] * 0.77f;
-        status = o->rope(s, &a);
+        in->status = o->rope(in->s, &a);
     }
-    return finish(&in, status);
 }
 
 /* x: elems, where forward's out stands (0: beside gate and up, 1: in gate, 2: in up) and backward's
  * d_out (0: in d_up, 1: in d_gate) */
-static fsdp_status run_swiglu(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_swiglu(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t elems = c->x[0];
-    void *out = result(&in, r, elems, r->type), *d_gate = result(&in, r, elems, r->type);
-    void *d_up = result(&in, r, elems, r->type);
-    const void *gate = c->x[1] == 1 ? out : input(&in, elems, r->type);
-    const void *up = c->x[1] == 2 ? out : input(&in, elems, r->type);
-    fsdp_status status =
-        o->swiglu_backward(s, &(swiglu_backward_args){d_gate, d_up, c->x[2] ? d_gate : d_up, gate,
-                                                      up, elems, r->type});
-    if (status == FSDP_OK)
-        status = o->swiglu(s, &(swiglu_args){out, gate, up, elems, r->type});
-    return finish(&in, status);
+    void *out = result(in, elems), *d_gate = result(in, elems);
+    void *d_up = result(in, elems);
+    const void *gate = c->x[1] == 1 ? out : input(in, elems);
+    const void *up = c->x[1] == 2 ? out : input(in, elems);
+    CALL(swiglu_backward, d_gate, d_up, c->x[2] ? d_gate : d_up, gate, up, elems, in->type);
+    CALL(swiglu, out, gate, up, elems, in->type);
 }
 
 /* x: elems */
-static fsdp_status run_gelu(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_gelu(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t elems = c->x[0];
-    const void *x = input(&in, elems, r->type);
-    fsdp_status status =
-        o->gelu(s, &(gelu_args){result(&in, r, elems, r->type), x, elems, r->type});
-    if (status == FSDP_OK)
-        status = o->gelu_backward(s, &(gelu_backward_args){result(&in, r, elems, r->type),
-                                                           input(&in, elems, r->type), x, elems,
-                                                           r->type});
-    return finish(&in, status);
+    const void *x = input(in, elems);
+    CALL(gelu, result(in, elems), x, elems, in->type);
+    CALL(gelu_backward, result(in, elems), input(in, elems), x, elems, in->type);
 }
 
 /* x: batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim (0: as head_dim). q, k, v are slices
  * of one array, as are their gradients. */
-static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_attention(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
-    const size_t n_rows = c->x[0] * c->x[1], d = c->x[4], bytes = dtype_bytes(r->type);
+    const size_t n_rows = c->x[0] * c->x[1], d = c->x[4], bytes = dtype_bytes(in->type);
     const size_t dv = c->x[5] ? c->x[5] : d, out_width = c->x[2] * dv;
     const size_t q_width = c->x[2] * d, k_width = c->x[3] * d;
     const size_t stride = q_width + k_width + c->x[3] * dv;
-    const char *qkv = input(&in, n_rows * stride, r->type);
-    const attention_args fwd = {.out = result(&in, r, n_rows * out_width, r->type),
-                                .lse = result(&in, r, n_rows * c->x[2], DTYPE_F32),
+    const char *qkv = input(in, n_rows * stride);
+    const attention_args fwd = {.out = result(in, n_rows * out_width),
+                                .lse = result_f32(in, n_rows * c->x[2]),
                                 .q = qkv,
                                 .k = qkv + q_width * bytes,
                                 .v = qkv + (q_width + k_width) * bytes,
@@ -352,70 +311,53 @@ static fsdp_status run_attention(const ops_case *c, const ops *o, stream *s, ops
                                           .head_dim = d,
                                           .v_head_dim = dv,
                                           .scale = 0.25f,
-                                          .type = r->type}};
-    fsdp_status status = o->attention(s, &fwd);
-    char *d_qkv = result(&in, r, n_rows * stride, r->type);
-    if (status == FSDP_OK)
-        status = o->attention_backward(
-            s, &(attention_backward_args){.d_q = d_qkv,
-                                          .d_k = d_qkv + q_width * bytes,
-                                          .d_v = d_qkv + (q_width + k_width) * bytes,
-                                          .d_out = input(&in, n_rows * out_width, r->type),
-                                          .out = fwd.out,
-                                          .lse = fwd.lse,
-                                          .q = fwd.q,
-                                          .k = fwd.k,
-                                          .v = fwd.v,
-                                          .shape = fwd.shape});
-    return finish(&in, status);
+                                          .type = in->type}};
+    in->status = o->attention(in->s, &fwd);
+    char *d_qkv = result(in, n_rows * stride);
+    CALL(attention_backward, .d_q = d_qkv, .d_k = d_qkv + q_width * bytes,
+         .d_v = d_qkv + (q_width + k_width) * bytes, .d_out = input(in, n_rows * out_width),
+         .out = fwd.out, .lse = fwd.lse, .q = fwd.q, .k = fwd.k, .v = fwd.v, .shape = fwd.shape);
 }
 
 /* x: rows, vocab, rows of a call (0: all) */
-static fsdp_status run_cross_entropy(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_cross_entropy(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t rows = c->x[0], vocab = c->x[1], most = c->x[2] ? c->x[2] : rows;
-    const size_t bytes = vocab * dtype_bytes(r->type);
-    cross_entropy_args a = {.loss = result(&in, r, 1, DTYPE_F32),
-                            .d_logits = result(&in, r, rows * vocab, r->type),
-                            .logits = input(&in, rows * vocab, r->type),
-                            .targets = input_tokens(&in, rows, vocab),
+    const size_t bytes = vocab * dtype_bytes(in->type);
+    cross_entropy_args a = {.loss = result_f32(in, 1),
+                            .d_logits = result(in, rows * vocab),
+                            .logits = input(in, rows * vocab),
+                            .targets = input_tokens(in, rows, vocab),
                             .vocab = vocab,
-                            .type = r->type,
-                            .total = c->x[2] ? input(&in, 2, DTYPE_F32) : NULL};
-    fsdp_status status = a.total ? device_zero(s, a.total, sizeof *a.total) : FSDP_OK;
-    for (size_t first = 0; first < rows && status == FSDP_OK; first += most) {
+                            .type = in->type,
+                            .total = c->x[2] ? input_f32(in, 2) : NULL};
+    in->status = a.total ? device_zero(in->s, a.total, sizeof *a.total) : FSDP_OK;
+    for (size_t first = 0; first < rows && in->status == FSDP_OK; first += most) {
         a.rows = rows - first < most ? rows - first : most;
-        status = o->cross_entropy(s, &a);
+        in->status = o->cross_entropy(in->s, &a);
         a.d_logits = (char *)a.d_logits + a.rows * bytes;
         a.logits = (const char *)a.logits + a.rows * bytes;
         a.targets += a.rows;
     }
-    return finish(&in, status);
 }
 
 /* x: elems */
-static fsdp_status run_elementwise(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_elementwise(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t elems = c->x[0];
-    const float *a = input(&in, elems, DTYPE_F32), *b = input(&in, elems, DTYPE_F32);
-    fsdp_status status =
-        o->add(s, &(add_args){result(&in, r, elems, DTYPE_F32), a, b, elems, DTYPE_F32});
-    if (status == FSDP_OK)
-        status = o->scale(s, &(scale_args){result(&in, r, elems, DTYPE_F32), 0.7f, elems});
-    return finish(&in, status);
+    const float *a = input_f32(in, elems), *b = input_f32(in, elems);
+    CALL(add, result_f32(in, elems), a, b, elems, DTYPE_F32);
+    CALL(scale, result_f32(in, elems), 0.7f, elems);
 }
 
 /* x: elems */
-static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_optimizers(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t elems = c->x[0];
-    const float *grad = input(&in, elems, DTYPE_F32), *coef = input(&in, 1, DTYPE_F32);
-    adamw_args adamw = {.param = result(&in, r, elems, DTYPE_F32),
-                        .m = result(&in, r, elems, DTYPE_F32),
-                        .v = add_result(&in, r, elems, DTYPE_F32, true), /* not negative */
+    const float *grad = input_f32(in, elems), *coef = input_f32(in, 1);
+    adamw_args adamw = {.param = result_f32(in, elems),
+                        .m = result_f32(in, elems),
+                        .v = result_squares(in, elems), /* not negative */
                         .grad = grad,
                         .grad_coef = coef,
                         .elems = elems};
@@ -423,131 +365,73 @@ static fsdp_status run_optimizers(const ops_case *c, const ops *o, stream *s, op
         &adamw,
         &(optim_config){
             .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2});
-    fsdp_status status = o->adamw(s, &adamw);
-    if (status == FSDP_OK)
-        status = o->sgd(s, &(sgd_args){.param = result(&in, r, elems, DTYPE_F32),
-                                       .grad = grad,
-                                       .grad_coef = coef,
-                                       .elems = elems,
-                                       .lr = 0.1f,
-                                       .weight_decay = 0.01f});
-    return finish(&in, status);
+    in->status = o->adamw(in->s, &adamw);
+    CALL(sgd, .param = result_f32(in, elems), .grad = grad, .grad_coef = coef, .elems = elems,
+         .lr = 0.1f, .weight_decay = 0.01f);
 }
 
 /* SGD with momentum, plain and Nesterov's, and Adadelta. x: elems */
-static fsdp_status run_updates(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_updates(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t elems = c->x[0];
-    const float *grad = input(&in, elems, DTYPE_F32), *coef = input(&in, 1, DTYPE_F32);
-    fsdp_status status = FSDP_OK;
-    for (int nesterov = 0; nesterov < 2 && status == FSDP_OK; nesterov++)
-        status = o->sgd(s, &(sgd_args){.param = result(&in, r, elems, DTYPE_F32),
-                                       .momentum_buffer = result(&in, r, elems, DTYPE_F32),
-                                       .grad = grad,
-                                       .grad_coef = coef,
-                                       .elems = elems,
-                                       .lr = 0.1f,
-                                       .weight_decay = 0.01f,
-                                       .momentum = 0.9f,
-                                       .nesterov = nesterov == 1});
-    if (status == FSDP_OK)
-        status = o->adadelta(
-            s, &(adadelta_args){.param = result(&in, r, elems, DTYPE_F32),
-                                .square_avg = add_result(&in, r, elems, DTYPE_F32, true),
-                                .acc_delta = add_result(&in, r, elems, DTYPE_F32, true),
-                                .grad = grad,
-                                .grad_coef = coef,
-                                .elems = elems,
-                                .lr = 0.5f,
-                                .weight_decay = 0.01f,
-                                .rho = 0.9f,
-                                .one_minus_rho = 0.1f,
-                                .eps = 1e-6f});
-    return finish(&in, status);
+    const float *grad = input_f32(in, elems), *coef = input_f32(in, 1);
+    for (int nesterov = 0; nesterov < 2 && in->status == FSDP_OK; nesterov++)
+        CALL(sgd, .param = result_f32(in, elems), .momentum_buffer = result_f32(in, elems),
+             .grad = grad, .grad_coef = coef, .elems = elems, .lr = 0.1f, .weight_decay = 0.01f,
+             .momentum = 0.9f, .nesterov = nesterov == 1);
+    CALL(adadelta, .param = result_f32(in, elems), .square_avg = result_squares(in, elems),
+         .acc_delta = result_squares(in, elems), .grad = grad, .grad_coef = coef, .elems = elems,
+         .lr = 0.5f, .weight_decay = 0.01f, .rho = 0.9f, .one_minus_rho = 0.1f, .eps = 1e-6f);
 }
 
 /* x: elems */
-static fsdp_status run_norm(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_norm(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
-    const float *x = input(&in, c->x[0], DTYPE_F32);
-    rsum *sum = keep_input(&in, calloc(1, sizeof *sum), sizeof *sum);
-    fsdp_status status = o->sum_squares(s, &(sum_squares_args){sum, x, c->x[0]});
-    if (status == FSDP_OK)
-        status = o->clip_coef(s, &(clip_coef_args){result(&in, r, 1, DTYPE_F32),
-                                                   result(&in, r, 1, DTYPE_F32), sum, 3.0f});
-    return finish(&in, status);
+    const float *x = input_f32(in, c->x[0]);
+    rsum *sum = keep_input(in, calloc(1, sizeof *sum), sizeof *sum);
+    CALL(sum_squares, sum, x, c->x[0]);
+    CALL(clip_coef, result_f32(in, 1), result_f32(in, 1), sum, 3.0f);
 }
 
 /* x: images, channels in and out, height, width, kernel; overwrite */
-static fsdp_status run_conv2d(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_conv2d(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
-    const dtype t = r->type;
+    const dtype t = in->type;
     const conv_shape x = {c->x[0], c->x[1], c->x[2], c->x[3], c->x[4], c->x[5], t};
     const size_t n_in = x.batch * x.in_channels * x.height * x.width;
     const size_t n_w = x.out_channels * x.in_channels * x.kernel * x.kernel;
     const size_t n_out =
         x.batch * x.out_channels * (x.height + 1 - x.kernel) * (x.width + 1 - x.kernel);
-    const conv2d_args fwd = {.out = result(&in, r, n_out, t),
-                             .in = input(&in, n_in, t),
-                             .weight = input(&in, n_w, t),
-                             .bias = input(&in, x.out_channels, t),
+    const conv2d_args fwd = {.out = result(in, n_out),
+                             .in = input(in, n_in),
+                             .weight = input(in, n_w),
+                             .bias = input(in, x.out_channels),
                              .shape = x};
-    fsdp_status status = o->conv2d(s, &fwd);
-    if (status == FSDP_OK)
-        status = o->conv2d_backward(
-            s, &(conv2d_backward_args){.d_in = result(&in, r, n_in, t),
-                                       .d_weight = result(&in, r, n_w, DTYPE_F32),
-                                       .d_bias = result(&in, r, x.out_channels, DTYPE_F32),
-                                       .d_out = input(&in, n_out, t),
-                                       .in = fwd.in,
-                                       .weight = fwd.weight,
-                                       .overwrite = c->x[6] == 1,
-                                       .shape = x});
-    return finish(&in, status);
+    in->status = o->conv2d(in->s, &fwd);
+    CALL(conv2d_backward, .d_in = result(in, n_in), .d_weight = result_f32(in, n_w),
+         .d_bias = result_f32(in, x.out_channels), .d_out = input(in, n_out), .in = fwd.in,
+         .weight = fwd.weight, .overwrite = c->x[6] == 1, .shape = x);
 }
 
 /* x: planes, height, width */
-static fsdp_status run_max_pool2d(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_max_pool2d(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t planes = c->x[0], height = c->x[1], width = c->x[2], n = planes * height * width;
     const size_t n_out = planes * (height / 2) * (width / 2);
-    const void *x = input(&in, n, r->type);
-    fsdp_status status = o->max_pool2d(
-        s, &(max_pool2d_args){result(&in, r, n_out, r->type), x, planes, height, width, r->type});
-    if (status == FSDP_OK)
-        status = o->max_pool2d_backward(
-            s, &(max_pool2d_backward_args){result(&in, r, n, r->type), input(&in, n_out, r->type),
-                                           x, planes, height, width, r->type});
-    return finish(&in, status);
+    const void *x = input(in, n);
+    CALL(max_pool2d, result(in, n_out), x, planes, height, width, in->type);
+    CALL(max_pool2d_backward, result(in, n), input(in, n_out), x, planes, height, width, in->type);
 }
 
 /* relu and dropout. x: samples, elements of one */
-static fsdp_status run_relu(const ops_case *c, const ops *o, stream *s, ops_result *r)
+static void run_relu(const ops_case *c, const ops *o, arrays *in)
 {
-    arrays in = {.s = s};
     const size_t elems = c->x[0] * c->x[1];
-    const void *x = input(&in, elems, r->type);
-    fsdp_status status =
-        o->relu(s, &(relu_args){result(&in, r, elems, r->type), x, elems, r->type});
-    if (status == FSDP_OK)
-        status = o->relu_backward(s, &(relu_backward_args){result(&in, r, elems, r->type),
-                                                           input(&in, elems, r->type), x, elems,
-                                                           r->type});
-    if (status == FSDP_OK)
-        status = o->dropout(s, &(dropout_args){.out = result(&in, r, elems, r->type),
-                                               .in = x,
-                                               .samples = c->x[0],
-                                               .width = c->x[1],
-                                               .p = 0.3f,
-                                               .seed = 5,
-                                               .first_sample = 70,
-                                               .layer = 2,
-                                               .type = r->type});
-    return finish(&in, status);
+    const void *x = input(in, elems);
+    CALL(relu, result(in, elems), x, elems, in->type);
+    CALL(relu_backward, result(in, elems), input(in, elems), x, elems, in->type);
+    CALL(dropout, .out = result(in, elems), .in = x, .samples = c->x[0], .width = c->x[1],
+         .p = 0.3f, .seed = 5, .first_sample = 70, .layer = 2, .type = in->type);
 }
 
 /* ---- the catalogue: 1, primes, both sides of tile edges, enough work for several threads ---- */
@@ -692,7 +576,9 @@ ops_result ops_case_run(size_t i, const ops *o, stream *s)
 {
     ops_result r = {.data = malloc(RESULT_ELEMS * sizeof(float)),
                     .type = i < N_CASES ? DTYPE_F32 : DTYPE_BF16};
-    r.status = case_of(i)->run(case_of(i), o, s, &r);
+    arrays in = {.s = s, .r = &r, .type = r.type};
+    case_of(i)->run(case_of(i), o, &in);
+    r.status = finish(&in);
     FSDP_ASSERT(r.elems <= RESULT_ELEMS);
     return r;
 }
