@@ -1,8 +1,8 @@
-/* backend.h -- what a kind of device brings along: the device, its maths and its transport.
+/* backend.h -- a backend: a kind of device with its operations and its transport.
  *
- * A backend is part of the program, or a plug-in: a shared object that is opened when somebody asks
- * for the device. So the program needs no library that only some machines have. A plug-in exports
- * one symbol, `fsdp_backend`, and calls the functions of the program that opened it. */
+ * A backend is linked into the program or is a plug-in. A plug-in is a shared object that is opened
+ * when its device is asked for, so the program itself needs no library that only some machines
+ * have. It exports one symbol, `fsdp_backend`, and calls functions of the program. */
 #pragma once
 #include <stdint.h>
 #include "common/device/device.h"
@@ -13,14 +13,14 @@ EXTERN_C_BEGIN
 typedef struct backend {
     const char *name;
     const device_backend *device;
-    int (*n_devices)(void); /* that this host has; 0: none, which device_open explains */
+    int (*n_devices)(void); /* devices on this host; 0: none, and device_open says why */
     const ops *(*fast)(void);
-    const ops *(*portable)(void);        /* NULL: it has no operations with the CPU's bits */
+    const ops *(*portable)(void);        /* NULL: no operations give the CPU's bits */
     const struct comm_transport *native; /* NULL: collectives go through host memory */
 } backend;
 
-/* The program and a plug-in were built from the same headers if `abi` is BACKEND_ABI, which the
- * Makefile makes of them. */
+/* abi must equal BACKEND_ABI, which the Makefile derives from the headers: the program and the
+ * plug-in were then built from the same headers. */
 typedef struct backend_plugin {
     uint64_t abi;
     backend backend;

@@ -13,7 +13,7 @@ static int one_for_all(void)
 
 typedef struct row {
     backend backend;
-    const char *plugin, *how; /* a file in the program's folder, and how to get it; or NULL */
+    const char *plugin, *how; /* file in the program's folder, and how to get it; or NULL */
 } row;
 
 /* In the order of BACKEND_CHOICES. */
@@ -43,7 +43,7 @@ static const row ROWS[] = {
 };
 enum { N_ROWS = sizeof ROWS / sizeof *ROWS };
 
-static const backend *opened[N_ROWS]; /* what the rows' plug-ins brought */
+static const backend *opened[N_ROWS]; /* by row: the backend of its loaded plug-in, or NULL */
 
 const backend *backend_of(int number)
 {
@@ -51,8 +51,8 @@ const backend *backend_of(int number)
     return opened[number] != NULL ? opened[number] : &ROWS[number].backend;
 }
 
-/* The plug-in in the folder of this program, by its absolute path: dlopen searches other folders
- * for a bare name, where anybody may have put one. */
+/* The absolute path of the plug-in in this program's folder. Given a bare name, dlopen would search
+ * other folders, in which anybody may have put a file of that name. */
 static fsdp_status plugin_path(const row *r, char path[PATH_MAX])
 {
     ssize_t chars = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -66,9 +66,9 @@ static fsdp_status plugin_path(const row *r, char path[PATH_MAX])
     return FSDP_OK;
 }
 
-/* why: dlerror's "FILE: cannot open ..." if FILE is missing: the plug-in at `path` or a library
- * that the plug-in needs. A plug-in that is there must load: a skip would hide a device that nobody
- * tests. */
+/* why: the text of dlerror, "FILE: cannot open ..." if FILE is missing. FILE is the plug-in at
+ * `path` or a library that the plug-in needs. Only a missing plug-in is a skip: skipping one that
+ * exists but does not load would hide a device that is never tested. */
 static fsdp_status not_loaded(const row *r, const char *path, const char *why)
 {
     const int file_bytes = (int)strcspn(why, ":");
@@ -85,7 +85,7 @@ static fsdp_status not_loaded(const row *r, const char *path, const char *why)
                       r->plugin, why);
 }
 
-/* A plug-in is never closed: its functions are in tables, and threads of its libraries go on. */
+/* A plug-in is never closed: tables point to its functions, and its libraries keep threads. */
 static fsdp_status plugin_open(const row *r, const backend **out)
 {
     char path[PATH_MAX];

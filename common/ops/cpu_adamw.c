@@ -1,5 +1,5 @@
-/* cpu_adamw.c -- AdamW's update, for both tables. A learner's tree has another file in its place,
- * which runs what the learner writes in task 4.1 (tests/grade/handout). */
+/* cpu_adamw.c -- AdamW's update, for both tables. A learner's tree has another file in its place
+ * (in tests/grade/handout), which calls the learner's adamw_shard of task 4.1. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_adamw.h"
 

@@ -5,27 +5,27 @@
  * Forward, one tile = one block of queries of one head: for each block of keys, in order,
  *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
  *     out = out exp(top - top') + p v;  sum likewise
- * and in the end out /= sum, lse = top + log(sum). Backward rebuilds p = exp(s - lse).
+ * After the last block, out /= sum and lse = top + log(sum). Backward recomputes p = exp(s - lse).
  *
- * A block on the diagonal is cut into two strips of queries, of which one sees fewer keys:
+ * A block on the diagonal is cut into two strips of queries, because the first sees fewer keys:
  *     queries  0 ... 31   keys 0 ... 31
  *     queries 32 ... 63   keys 0 ... 63      three quarters of the products of the whole block
  *
- * Products of two operands of bf16 are several times as fast, where there are instructions for it
- * and blocks are wide. For them, in the fast table, scores are rounded.
+ * With bf16 instructions and wide blocks, a product of two bf16 operands is several times as fast.
+ * So for wide bf16 blocks the fast table rounds scores to bf16.
  * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_softmax.h"
 
-/* HEAD_PIECE: columns of out that are summed up at a time, with the scores made anew for each
- * piece. No model's heads are wider, so there is one. */
+/* HEAD_PIECE: columns of out that are accumulated at a time; scores are recomputed for each piece.
+ * No model here has wider heads, so one piece is enough for them. */
 enum { BLOCK = 64, WIDE_BLOCK = 256, HEAD_PIECE = 256 };
 
-/* Multiplications of all score products below which a second thread does not pay. */
+/* With fewer multiplications than this in the score products, one thread is used. */
 static const size_t MIN_PARALLEL_MACS = (size_t)1 << 20;
 
-/* How a call computes: `block` queries and keys at a time; scores are rounded before they are
- * multiplied by v, k, q or d_out. */
+/* How a call computes: `block` queries and keys at a time. rounds: scores are rounded to bf16
+ * before they are multiplied by v, k, q or d_out. */
 typedef struct way {
     gemm_fn gemm;
     size_t block;
@@ -38,8 +38,8 @@ static way way_of(const attention_shape *x, gemm_fn gemm)
     return (way){gemm, wide ? WIDE_BLOCK : BLOCK, wide};
 }
 
-/* End of the queries [begin, result) that are treated together: a strip on the diagonal, else the
- * block; and the keys they see. */
+/* End of the queries [begin, result) that are computed together: a strip if the block is on the
+ * diagonal, else the whole block. In a diagonal block they see the keys before that end. */
 static size_t part_end(size_t begin, size_t n_queries, size_t block, bool diagonal)
 {
     return diagonal ? min_size(begin + block / 2, n_queries) : n_queries;
@@ -50,7 +50,7 @@ static size_t part_keys(size_t end, size_t n_keys, bool diagonal)
     return diagonal ? min_size(end, n_keys) : n_keys;
 }
 
-/* A block of scores, or of what has their shape: rows of `block` elements. */
+/* A block of scores, or of values of the same shape: rows of `block` elements. */
 typedef struct scores {
     _Alignas(64) float x[WIDE_BLOCK * WIDE_BLOCK];
 } scores;
@@ -58,7 +58,7 @@ typedef struct rounded_scores {
     _Alignas(64) uint16_t x[WIDE_BLOCK * WIDE_BLOCK];
 } rounded_scores;
 
-/* g->a = x, [rows, cols]: as it is, or rounded into buf. */
+/* g->a = x, [rows, cols]: x itself, or x rounded into buf. */
 static void set_scores(gemm_args *g, const way *w, const scores *x, size_t rows, size_t cols,
                        rounded_scores *buf)
 {
@@ -148,7 +148,7 @@ static fsdp_status attend(const attention_job *j, query_block *x, size_t begin, 
     return j->way.gemm(&sum);
 }
 
-/* out and lse of a block of queries; of out the columns [column, column + x->width). */
+/* Store columns [column, column + x->width) of out, and lse, for a block of queries. */
 static void block_finish(const attention_args *a, const query_block *x, size_t b, size_t h,
                          size_t column)
 {
@@ -167,7 +167,7 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
     const attention_args *a = &j->args;
     const attention_shape *shape = &a->shape;
     const size_t T = shape->seq_len, block = j->way.block, kv = key_head_of(shape, h);
-    query_block x; /* no initialiser: it would clear all of the sums, each time */
+    query_block x; /* no initialiser: it would clear all the sums on every call */
     x.first_query = query;
     x.n_queries = min_size(block, T - query);
     x.q = row_at(a->q, query_element(shape, shape->q_stride, b, query, h), shape->type);
@@ -191,8 +191,8 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
     return FSDP_OK;
 }
 
-/* The last blocks of queries see the most keys: they come first, so that no thread is left with a
- * long one at the end. */
+/* The last blocks of queries see the most keys. They run first, so that no thread is still busy
+ * with a long tile after the others have finished. */
 static fsdp_status attention_tile(const void *args, size_t tile)
 {
     const attention_job *j = args;
@@ -213,12 +213,12 @@ fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm)
 
 /* ---- backward ------------------------------------------------------------------------------- */
 
-/* d_k [T,D] and d_v [T,Dv] of a key/value head of one sequence and d_q of a block of queries are
- * summed up in fp32: where they go, or, where that is bf16, in scratch. */
+/* d_k [T,D] and d_v [T,Dv] of a key/value head of one sequence, and d_q of a block of queries, are
+ * accumulated in fp32: in the output arrays if these are fp32, in scratch if they are bf16. */
 typedef struct backward_job {
     attention_backward_args args;
     way way;
-    float *scratch; /* device memory of the launch, tile_scratch of it for each tile */
+    float *scratch; /* device memory of the launch: tile_scratch for each tile */
 } backward_job;
 
 static size_t tile_scratch(const attention_shape *x)
@@ -232,7 +232,7 @@ size_t attention_backward_scratch_bytes(const attention_shape *x)
     return x->type == DTYPE_F32 ? 0 : x->batch * x->n_kv_head * tile_scratch(x) * sizeof(float);
 }
 
-/* A matrix of sums in the making: rows of `width` elements, ld apart. */
+/* A matrix of partial sums: rows of `width` elements, which begin ld elements apart. */
 typedef struct grad_sums {
     float *x;
     size_t width, ld;
@@ -264,7 +264,7 @@ static fsdp_status scores_of(const attention_shape *shape, const way *w, const b
                                 .trans_b = true});
 }
 
-/* p = softmax of one pair of blocks, made anew from lse. */
+/* p = softmax of one pair of blocks, recomputed from lse. */
 static fsdp_status softmax_again(const attention_shape *shape, const way *w, const block_pair *x,
                                  scores *p)
 {
@@ -277,7 +277,7 @@ static fsdp_status softmax_again(const attention_shape *shape, const way *w, con
     return FSDP_OK;
 }
 
-/* d_scores, from p. */
+/* Compute d_scores from p. */
 static fsdp_status softmax_backward(const attention_shape *shape, const way *w, const block_pair *x,
                                     const scores *p, scores *d_scores)
 {
@@ -329,8 +329,8 @@ static fsdp_status pair_backward(const attention_shape *shape, const way *w, con
     return w->gemm(&to_k);
 }
 
-/* A key/value head of one sequence, where its gradients are summed up, and the block of queries
- * that is treated: of query head h, from number `query` on. */
+/* A key/value head of one sequence, the arrays that accumulate its gradients, and the current block
+ * of queries: of query head h, beginning at query `query`. */
 typedef struct kv_head {
     size_t b, head, h, query;
     grad_sums d_q, d_k, d_v;
@@ -342,8 +342,8 @@ static grad_sums sums_from(const grad_sums *sum, size_t row)
     return (grad_sums){sum->x + row * sum->ld, sum->width, sum->ld};
 }
 
-/* out[rows,width], stride apart, from element `at` on = the sums, rounded, unless these stand
- * there. */
+/* Store the sums, rounded, as out[rows,width], whose rows begin `stride` elements apart at element
+ * `at`. A no-op if the sums were accumulated in out itself. */
 static void store_sums(const attention_shape *x, const grad_sums *sum, size_t rows, void *out,
                        size_t at, size_t stride)
 {
@@ -351,7 +351,7 @@ static void store_sums(const attention_shape *x, const grad_sums *sum, size_t ro
         divide_row(out, at + r * stride, sum->x + r * sum->ld, sum->width, 1.0f, DTYPE_BF16);
 }
 
-/* The block of queries against one block of keys. */
+/* Backward of the block of queries and one block of keys. */
 static fsdp_status key_block_backward(const backward_job *j, const kv_head *kv, size_t key)
 {
     const attention_backward_args *a = &j->args;
@@ -383,7 +383,7 @@ static fsdp_status key_block_backward(const backward_job *j, const kv_head *kv, 
     return FSDP_OK;
 }
 
-/* The block of queries against all the keys that it sees, in order. */
+/* Backward of the block of queries and all the keys that it sees, in order. */
 static fsdp_status query_block_backward(const backward_job *j, kv_head *kv)
 {
     const attention_backward_args *a = &j->args;
@@ -424,8 +424,8 @@ static kv_head kv_head_of(const backward_job *j, size_t tile)
     return kv;
 }
 
-/* One key/value head of one sequence: the query heads of its group in order, blocks of queries in
- * order. d_k and d_v are added up over them. */
+/* One tile is one key/value head of one sequence. It goes through the query heads of its group in
+ * order, and through each head's blocks of queries in order, and accumulates d_k and d_v. */
 static fsdp_status backward_tile(const void *args, size_t tile)
 {
     const backward_job *j = args;

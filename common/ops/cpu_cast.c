@@ -1,5 +1,5 @@
 /* cpu_cast.c -- conversion between fp32 and bf16, for both tables. Element-wise: the loops are
- * integer arithmetic (base/dtype.h), the same in a vector's body and in its tail. */
+ * integer arithmetic (base/dtype.h), so vectorised bodies and scalar tails give the same bits. */
 #include "common/ops/cpu_kernels.h"
 
 static fsdp_status cast_tile(const void *args, size_t tile)

@@ -1,8 +1,8 @@
-/* cpu_elementwise.c -- operations that treat each element alone: gelu, swiglu, relu, add and scale;
- * and rope, which takes pairs.
+/* cpu_elementwise.c -- element-wise operations: gelu, swiglu, relu, add and scale; and rope, which
+ * works on pairs of elements.
  *
- * An element gets the same bits wherever it stands in its array: compiled with -ffp-contract=off,
- * a vector's body and its tail do the same roundings. Both tables use this file. */
+ * An element gets the same bits at every index of its array: with -ffp-contract=off, vectorised
+ * loop bodies and their scalar tails round alike. Both tables use this file. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 #include "common/ops/row_image.h"

@@ -1,7 +1,7 @@
 /* cpu_embedding.c -- token and position embeddings, for both tables.
  *
- * Backward adds rows in the order of (b,t), so that a token that occurs twice has one order;
- * threads split the columns, never the rows. */
+ * Backward adds rows in the order of (b,t), so the gradients of a token that occurs twice are added
+ * in a fixed order. Threads split the columns, never the rows. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 

@@ -7,23 +7,23 @@
  *     d_weight              += d_out [Cout, positions] * lowered^T, sample after sample
  *     d_in [C, positions]    = weight' [C, Cout K K] * lowered'
  *
- * where lowered' takes (y-i, x-j) of d_out, 0 outside of it, and weight' is the weight with its
- * first two dimensions exchanged. So every element of d_in is complete when it is stored, and is
- * rounded once. A lowered image is never whole: a tile makes the block that it needs, for one gemm
- * call, in memory of its own. Tiles are chosen by the shape of an image alone, and no tile of out
- * or d_in spans samples: their bits do not depend on the batch. oneDNN's own convolutions would be
- * a second copy of this for the fast table alone. */
+ * where lowered' takes d_out at (y-i, x-j), or 0 outside of d_out, and weight' is the weight with
+ * its first two dimensions exchanged. So each element of d_in is a finished sum when it is stored,
+ * and is rounded once. A whole lowered image never exists: each tile builds the block that one gemm
+ * call needs, in its own memory. Tiles depend only on the shape of an image, and no tile of out or
+ * d_in spans samples, so the bits of out and d_in do not depend on the batch. oneDNN's convolutions
+ * are not used: they would duplicate this code for the fast table alone. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_image.h"
 
 /* A block of a lowered image: 288 rows are 32 channels of 3 x 3. */
 enum { BLOCK_OUT = 64, BLOCK_ROWS = 288, BLOCK_COLS = 256 };
-/* The same memory for gradients of weights, whose sums go along the columns. */
+/* Blocks for gradients of weights, of the same bytes: their sums run along the columns. */
 enum { GRAD_ROWS = 48, GRAD_COLS = BLOCK_ROWS * BLOCK_COLS / GRAD_ROWS };
 static const size_t MIN_TILE_MACS = (size_t)1 << 20;
 
-/* Images that are lowered: of `channels` planes, for a convolution with kernel x kernel elements.
- * positions: of the output. */
+/* How images are lowered: `channels` planes per image, for a convolution of kernel x kernel. The
+ * function positions() counts the positions of one output plane. */
 typedef struct lowering {
     const void *in;
     size_t channels, height, width, kernel;
@@ -42,8 +42,8 @@ static size_t depth(const lowering *x)
     return x->channels * x->kernel * x->kernel;
 }
 
-/* out[0 ... n-1] = elements x ... x+n-1 of row y of a plane; 0 outside of the plane. A number below
- * 0 is one that wrapped around. */
+/* out[0 ... n-1] = elements x ... x+n-1 of row y of a plane; 0 outside of the plane. y and
+ * x are unsigned, so a negative position has wrapped around. */
 static void lower_run(const lowering *l, const char *plane, size_t y, size_t x, size_t n, char *out)
 {
     const size_t bytes = dtype_bytes(l->type);

@@ -1,11 +1,11 @@
 /* cpu_kernels.h -- what the CPU backends share. Internal to common/ops.
  *
  *   ops_cpu_*  --kernel_launch-->  kernel(args, n_threads)  --tiles_run-->  tile(args, i)
- *              --tiles_launch--->  where the kernel would only run its tiles
+ *              --tiles_launch--->  if the kernel would do nothing but run its tiles
  *
- * What a tile computes for a row or an element stands in row_*.h. tiles_run is the only place that
- * starts threads; how an output is cut into tiles depends on the shapes alone, and a tile is
- * computed by one thread. So results do not depend on the number of threads. */
+ * row_*.h defines what a tile computes for a row or an element. Only tiles_run starts threads. The
+ * cut of an output into tiles depends only on the shapes, and one thread computes a whole tile. So
+ * results do not depend on the number of threads. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #include "common/ops/op_work.h"
 #include "common/ops/ops.h"
 
-/* kernel_launch -- stream_launch_work of what one operation does, unless work.ends. */
+/* kernel_launch -- launch an operation's kernel (stream_launch_work), unless work.ends. */
 static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void *args,
                                         size_t args_bytes, op_work work)
 {
@@ -28,22 +28,22 @@ static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void 
                                                   .n_accesses = work.n_accesses});
 }
 
-/* A kernel that is one tiles_run. */
+/* A kernel that is a single tiles_run. */
 typedef struct tiling {
     tile_fn tile;
     size_t n_tiles;
-    size_t work, min_work; /* threads_for */
+    size_t work, min_work; /* the arguments of threads_for */
 } tiling;
 
-/* tiles_launch -- kernel_launch of such a kernel.
- *   args  [args_bytes], at most TILES_ARGS_BYTES; copied: each tile gets the copy */
+/* tiles_launch -- launch a kernel that is a single tiles_run.
+ *   args  [args_bytes], at most TILES_ARGS_BYTES; copied, and every tile reads the copy */
 enum { TILES_ARGS_BYTES = 640 };
 fsdp_status tiles_launch(stream *s, tiling t, const void *args, size_t args_bytes, op_work work);
 
 /* KERNEL(op) defines cpu_op, an operation of ops.h, which launches op_kernel with a copy of the
  * call's arguments *a. TILED(op, ...) defines cpu_op, which runs op_tile on n_tiles tiles.
  * ELEMENTWISE(op, ...) defines cpu_op, which runs op_tile on tiles of TILE_ELEMS elements. The
- * macros' arguments may use a. */
+ * arguments of the macros may refer to `a`. */
 #define KERNEL(op)                                                                                 \
     fsdp_status cpu_##op(stream *s, const op##_args *a)                                            \
     {                                                                                              \
@@ -75,9 +75,9 @@ typedef fsdp_status (*gemm_fn)(const gemm_args *g);
  * accumulating; no fused multiply-add. So its bits depend on nothing but the operands' values. */
 fsdp_status gemm_portable(const gemm_args *g);
 
-/* gemm_dnnl -- oneDNN's sgemm, or its product of bf16 where both operands are, the processor has
- * the instructions and the product is large; the portable one when built without oneDNN.
- *   m       at most GEMM_MAX_M where an operand is bf16
+/* gemm_dnnl -- oneDNN's sgemm; or oneDNN's bf16 product if both operands are bf16, the processor
+ * has the instructions and the product is large. Built without oneDNN, it is gemm_portable.
+ *   m       at most GEMM_MAX_M if an operand is bf16
  *   errors  FSDP_ENOMEM */
 fsdp_status gemm_dnnl(const gemm_args *g);
 enum { GEMM_MAX_M = 256 };
@@ -93,13 +93,13 @@ fsdp_status attention_backward_launch(stream *s, const attention_backward_args *
 fsdp_status conv2d_launch(stream *s, const conv2d_args *a, gemm_fn gemm);
 fsdp_status conv2d_backward_launch(stream *s, const conv2d_backward_args *a, gemm_fn gemm);
 
-/* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary: `what` ("embedding:
- * token") is said of the one that is not, and `where` ("at position") of its index. */
+/* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary. The message puts `what`
+ * ("embedding: token") before the bad number and `where` ("at position") before its index. */
 fsdp_status check_numbers(const char *what, const char *where, const int32_t *numbers, size_t n,
                           size_t vocab);
 
-/* EACH_GEMM_OP -- DO(name) for each operation that multiplies matrices: op_launch, of a gemm that
- * depends on the table. EACH_SHARED_OP -- for each that both tables share: cpu_op. */
+/* EACH_GEMM_OP -- DO(name) for each operation that multiplies matrices. Its op_launch takes the
+ * gemm of the table. EACH_SHARED_OP -- DO(name) for each cpu_op, which both tables share. */
 /* clang-format off */
 #define EACH_GEMM_OP(DO)                                                                           \
     DO(matmul) DO(attention) DO(attention_backward) DO(conv2d) DO(conv2d_backward)

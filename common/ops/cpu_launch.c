@@ -1,7 +1,7 @@
-/* cpu_launch.c -- how a kernel that only runs its tiles is launched. */
+/* cpu_launch.c -- launches a kernel that is a single tiles_run. */
 #include "common/ops/cpu_kernels.h"
 
-/* What a stream keeps of a tiles_launch. */
+/* The arguments of a tiles_launch as copied to its stream. */
 typedef struct tiles_args {
     tiling t;
     _Alignas(max_align_t) char args[TILES_ARGS_BYTES];

@@ -2,7 +2,7 @@
  *
  * Rows are computed in parallel, ROW_BLOCK of them at a time; their losses are then added in row
  * order by the calling thread. A row is read three times: for its maximum, for the exponentials and
- * their sum, and to divide them; GPT-2's 200 kB are in the second cache after the first. */
+ * their sum, and to divide them. A row of GPT-2 is 200 kB, so the first pass leaves it in L2. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_softmax.h"
 

@@ -1,15 +1,15 @@
 /* cpu_matmul.c -- matrix products over a fixed grid of tiles. See cpu_kernels.h.
  *
- * A tile spans the whole of k and is one single-threaded gemm call, so the grid is what fixes the
- * bits (gemm_portable does not even depend on that). It is chosen by (m,n,k) alone. Its products
- * are fp32, and while they are in the cache bias and residual are added and the sum is rounded. */
+ * A tile spans all of k and is one single-threaded gemm call, so the bits depend only on the grid
+ * (and those of gemm_portable not even on it). The grid depends on (m,n,k) alone. A tile's products
+ * are fp32; bias and residual are added and the sums are rounded while the tile is in the cache. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 
 /* oneDNN runs tiles of 256 x 384 within a few percent of its speed on the whole, in fp32 and in
- * bf16; multiples of 48 columns suit it best. Narrower tiles cost it 5%, so they are used only when
- * there would be few tiles for the threads, and only where one is still worth handing out (2 MFLOP:
- * some 20 us). */
+ * bf16; multiples of 48 columns are fastest. Narrower tiles are 5% slower, so they are used only if
+ * there would be few tiles for the threads, and only if a narrow tile is still worth handing out (2
+ * MFLOP: some 20 us). */
 enum { TILE_M = GEMM_MAX_M, TILE_N = 384, NARROW_TILE_N = 192, FEW_TILES = 16 };
 static const size_t MIN_TILE_MACS = (size_t)1 << 20;
 
@@ -27,7 +27,7 @@ typedef struct matmul_job {
     size_t tile_n;
 } matmul_job;
 
-/* Products where they go: a tile of out itself, if it is fp32 and holds nothing that is needed. */
+/* Whether products go directly into out: it is fp32, and is not also the residual. */
 static bool in_place(const matmul_args *a)
 {
     return a->out_type == DTYPE_F32 && a->residual != a->out;
