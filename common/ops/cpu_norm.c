@@ -1,8 +1,8 @@
-/* cpu_norm.c -- layer and RMS normalisation, and the column sums that gradients of biases are. Both
- * tables.
+/* cpu_norm.c -- layer and RMS normalisation, and the sums over rows that give gradients of biases.
+ * Both tables use this file.
  *
- * Sums along a row go by lanes (row_sums.h). Sums over rows are taken column by column in row
- * order: a tile is a band of columns, all rows of it. */
+ * A sum along a row uses lanes (row_sums.h). A sum over rows adds each column in row order: a tile
+ * is a band of columns with all its rows. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_norm.h"
 

@@ -3,15 +3,15 @@
  *
  *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw, sgd ...
  *
- * The sum of squares is exact, so that it has no order; the updates treat each element alone, so
- * that a shard's edge changes nothing. */
+ * The sum of squares is exact, so its order does not matter. Updates are element-wise, so it does
+ * not matter where a shard begins. */
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 
 /* ---- sum_squares ---------------------------------------------------------------------------- */
 
-/* At most SUM_PARTS parts, so that their sums fit on the stack. */
+/* At most SUM_PARTS partial sums, so that they fit on the stack. */
 enum { SUM_PARTS = 64 };
 
 typedef struct square_sums {
@@ -92,8 +92,8 @@ ELEMENTWISE(adadelta, MIN_PARALLEL_ELEMS)
 
 /* ---- adamw_scalars -------------------------------------------------------------------------- */
 
-/* base^n by repeated multiplication. Below 1e-30 further factors cannot change 1 - base^n, which is
- * all that is asked for, and denormal products are slow. */
+/* base^n by repeated multiplication. The callers need only 1 - base^n, which further factors cannot
+ * change once the power is below 1e-30; denormal products would be slow. */
 static double power(double base, int64_t n)
 {
     double p = 1.0;

@@ -1,10 +1,10 @@
 /* cpu_tables.c -- the two maths libraries of the CPU.
  *
- * They share every operation but those that multiply matrices: there, "fast" calls oneDNN and
- * "portable" calls gemm_portable.c, whose bits are the same on every machine. */
+ * They share every operation except those that multiply matrices. For these, "fast" calls oneDNN,
+ * and "portable" calls gemm_portable.c, whose bits are the same on every machine. */
 #include "common/ops/cpu_kernels.h"
 
-/* fast_op and portable_op -- op_launch of the gemm of either table. */
+/* Define fast_op and portable_op: op_launch with the gemm of each table. */
 #define WITH_GEMM(op)                                                                              \
     static fsdp_status fast_##op(stream *s, const op##_args *a)                                    \
     {                                                                                              \

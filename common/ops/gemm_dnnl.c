@@ -1,16 +1,15 @@
 /* gemm_dnnl.c -- oneDNN's matrix products as single-threaded gemms. See cpu_kernels.h.
  *
- * oneDNN cuts a product by the number of OpenMP threads it may use, along k too, which changes the
- * sums. So it gets one thread, set in the calling thread around everything that is asked of it (for
- * bf16 that includes making the primitive: one that was made for two threads sums differently even
- * when it runs on one); being inside a parallel region of one thread is not enough (measured: other
- * bits for m = 1). Which OpenMP runtime that is: a program linked with clang's libomp serves
- * libdnnl.so's calls too, because libomp defines libgomp's symbol versions and comes first;
- * tests/unit/test_ops.c checks it.
+ * oneDNN divides a product among the OpenMP threads it may use, along k too, which changes the
+ * order of the sums. So the calling thread sets the number of threads to 1 around every call of
+ * oneDNN. For bf16 that includes creating the primitive: one created for two threads sums
+ * differently even if it runs on one. A parallel region of one thread is not enough (measured:
+ * other bits for m = 1). In a program linked with clang's libomp, libdnnl.so uses libomp too,
+ * because libomp defines libgomp's symbol versions and is found first; test_ops.c checks this.
  *
- * bf16. oneDNN has no plain function for it but "primitives", made for given shapes and strides.
- * One is made, run and destroyed per tile: oneDNN keeps the code it generated for the last 1024 of
- * them, so that making one again takes microseconds, where a tile takes hundreds. */
+ * bf16. oneDNN has no plain function for bf16, only "primitives" for given shapes and strides. Each
+ * tile creates, runs and destroys one. oneDNN caches the code of the last 1024 primitives, so
+ * creating one again takes microseconds; a tile takes hundreds. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_sums.h"
 
@@ -19,7 +18,7 @@
 #include <omp.h>
 #include <pthread.h>
 
-/* one_thread_begin -- returns what one_thread_end sets again. */
+/* one_thread_begin -- returns the old number of threads, which one_thread_end restores. */
 static int one_thread_begin(void)
 {
     const int n_threads = omp_get_max_threads();
@@ -56,7 +55,7 @@ enum { KC = 256, NC = 384, PAD = 16 };
 
 static dnnl_engine_t engine; /* the CPU; never destroyed */
 static dnnl_status_t engine_status;
-static bool has_bf16, has_avx512; /* this processor's instructions, as far as oneDNN uses them */
+static bool has_bf16, has_avx512; /* instructions that oneDNN uses on this processor */
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 
 static bool has_isa(dnnl_cpu_isa_t isa)
@@ -71,17 +70,17 @@ static void engine_open(void)
     has_avx512 = has_isa(dnnl_cpu_isa_avx512_core);
 }
 
-/* oneDNN's kernels for AVX2 walk down the columns of an operand whose rows lie along k. With a
- * stride of a multiple of 1 KiB these elements share a few sets of the first cache, and the
- * product runs at half the speed (--profile on Zen 3: 2048 x 768 x 512, transposed, 39 GFLOP/s, and
- * 76 with both operands copied to another stride). Copies pay from 32 rows on, too; below 128
- * they are not made, because the small products of attention have not been measured with them. */
+/* oneDNN's AVX2 kernels walk down the columns of an operand whose rows lie along k. If the stride
+ * is a multiple of 1 KiB, these elements share a few sets of the L1 cache, and the product runs at
+ * half the speed (--profile on Zen 3: 2048 x 768 x 512, transposed, 39 GFLOP/s; 76 with both
+ * operands copied to another stride). Copies pay from 32 rows on, but are made only from 128 rows
+ * on, because the small products of attention have not been measured with copies. */
 static bool bad_stride(bool rows_along_k, size_t ld, size_t m)
 {
     return !has_avx512 && rows_along_k && ld % 256 == 0 && m >= 128 && m <= GEMM_MAX_M;
 }
 
-/* A piece [rows,cols] of a stored operand from element `at` on. */
+/* A piece [rows,cols] of a stored operand, which begins at element `at`. */
 typedef struct piece {
     const void *x;
     size_t at, rows, cols;
@@ -97,8 +96,8 @@ ROW_FN void piece_copy(const piece *p, size_t ld, float *restrict buf, dtype typ
             buf[r * (p->cols + PAD) + c] = row_load(p->x, p->at + r * ld + c, type);
 }
 
-/* Returns the piece as fp32: where it stands, or copied into buf. *ld: the stored stride, which
- * becomes the stride of what is returned. */
+/* Returns the piece as fp32: in place, or copied into buf. *ld: in the stored stride, out the
+ * stride of the returned array. */
 static const float *piece_as_f32(piece p, size_t *ld, float *buf)
 {
     if (p.type == DTYPE_F32 && !p.copied)
@@ -108,8 +107,8 @@ static const float *piece_as_f32(piece p, size_t *ld, float *buf)
     return buf;
 }
 
-/* sgemm on KC x NC elements of b and as deep a piece of a at a time. Operands in bf16 are expanded
- * to fp32 on the stack, which is exact. */
+/* sgemm by pieces: KC x NC elements of b, and a piece of a of the same depth, at a time. bf16
+ * operands are expanded to fp32 on the stack, which is exact. */
 static fsdp_status sgemm_by_pieces(const gemm_args *g)
 {
     _Alignas(64) float a[GEMM_MAX_M * (KC + PAD)];
@@ -141,7 +140,7 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
 
 /* ---- bf16, by the processor ----------------------------------------------------------------- */
 
-/* Products of fewer multiplications take less time expanded than a primitive takes to be made. */
+/* With fewer multiplications, expanding to fp32 is faster than creating a primitive. */
 static const size_t MIN_BF16_MACS = (size_t)1 << 19;
 
 #define STEP(call)                                                                                 \
@@ -160,7 +159,7 @@ static const size_t MIN_BF16_MACS = (size_t)1 << 19;
 
 enum { A, B, C, N_OPERANDS };
 
-/* One product and all that has to be destroyed after it, in the order in which it is made. */
+/* One product: the oneDNN objects to destroy after it, in the order of their creation. */
 typedef struct bf16_product {
     dnnl_memory_desc_t desc[N_OPERANDS];
     dnnl_post_ops_t post_ops;
@@ -183,7 +182,7 @@ static dnnl_status_t desc_make(dnnl_memory_desc_t *d, size_t rows, size_t cols, 
 #endif
 }
 
-/* "+ c" is an operation appended to the product: sum with what the output holds. */
+/* "+ c" is an operation appended to the product: a sum with the old contents of the output. */
 static dnnl_status_t attr_make(bf16_product *p, bool accumulate)
 {
     STEP(dnnl_primitive_attr_create(&p->attr));
@@ -229,7 +228,7 @@ static dnnl_status_t product_run(bf16_product *p, const gemm_args *g)
     return dnnl_stream_wait(p->stream);
 }
 
-/* What was not made is NULL, which the calls accept. */
+/* Objects that were not created are NULL, which the calls accept. */
 static void product_free(bf16_product *p)
 {
     dnnl_stream_destroy(p->stream);
@@ -252,7 +251,7 @@ static fsdp_status gemm_bf16(const gemm_args *g)
     const dnnl_status_t status = product_run(&p, g);
     product_free(&p);
     one_thread_end(n_threads);
-    if (status == dnnl_unimplemented) /* known before anything has run */
+    if (status == dnnl_unimplemented) /* reported before anything has run */
         return sgemm_by_pieces(g);
     return status == dnnl_success ? FSDP_OK : dnnl_failed("oneDNN bf16 matmul", g, status);
 }

@@ -1,15 +1,15 @@
 /* gemm_portable.c -- matrix product in plain C: the same bits with every compiler on every machine.
  *
- * An element is a sum in order of k. Different elements are independent, so vectors run along n,
- * blocks are kept in registers, and tile and vector sizes may differ between machines: none of
- * that changes the order within an element. Blocks of KC along k pass the running sum through c.
+ * Each element is summed in order of k. Elements are independent, so vectors along n, register
+ * blocks, and tile and vector sizes that differ between machines do not change the order of the
+ * sums in an element. Successive blocks of KC along k pass the running sums through c.
  *
  *     for each KC x NC block of op(b): pack it into panels of NR columns
  *         for each MC x KC block of op(a): pack it into panels of MR rows
  *             for each MR x NR part of c: micro_kernel
  *
- * Packing lays the operands out in the order in which the micro kernel reads them, filled up with
- * zeros at the edges; what is stored in bf16 is expanded then. [Goto & van de Geijn 2008]
+ * Packing copies the operands into the order in which the micro kernel reads them, pads the edges
+ * with zeros, and expands bf16 to fp32. [Goto & van de Geijn 2008]
  *
  * Vectors are GNU C vector types (gcc and clang, any target): lane-wise * and + of IEEE floats. */
 #include "common/ops/cpu_kernels.h"
@@ -33,14 +33,14 @@ enum {
     NR = 2 * VEC,
     MC = 96,  /* rows of a packed block of a, a multiple of MR; with KC 96 kB */
     KC = 256, /* depth of packed blocks */
-    NC = 256  /* columns of a packed block of b; with KC 256 kB. Both stay in the second cache. */
+    NC = 256  /* columns of a packed block of b; with KC 256 kB. Both stay in L2. */
 };
 _Static_assert(MC % MR == 0 && NC % NR == 0, "blocks are made of whole panels");
 
 typedef float vec __attribute__((vector_size(VEC * sizeof(float))));
 typedef vec vec_in_memory __attribute__((aligned(sizeof(float)), may_alias));
 
-/* A matrix [depth, n] that is packed: element (p, i) stands at p*ld + i or, if `by_column`, at
+/* A matrix [depth, n] to pack: element (p, i) is at index p*ld + i or, if `by_column`, at
  * i*ld + p. */
 typedef struct operand {
     const void *x;
@@ -68,8 +68,8 @@ ROW_FN void pack(const operand *o, size_t from, size_t width, float *panel, dtyp
     }
 }
 
-/* c[MR,NR] (row stride ldc) += panel_a * panel_b; with first: from zero instead of from c. Kept out
- * of line: inlined, gcc 12 makes a loop of it that runs at two thirds of the speed. */
+/* c[MR,NR] (row stride ldc) += panel_a * panel_b; if first, c is overwritten instead. Not
+ * inlined: gcc 12 would make a loop of it that runs at two thirds of the speed. */
 __attribute__((noinline)) static void micro_kernel(size_t depth, const float *restrict pa,
                                                    const float *restrict pb, float *restrict c,
                                                    size_t ldc, bool first)
@@ -101,7 +101,8 @@ typedef struct packed_product {
     bool first; /* c is written, not added to */
 } packed_product;
 
-/* The same for a part of c that is cut off at an edge: through a full block on the stack. */
+/* micro_kernel for a part of c at an edge, smaller than MR x NR: computed in a full block on the
+ * stack, then copied. */
 static void edge_kernel(const packed_product *x)
 {
     float block[MR * NR] = {0};

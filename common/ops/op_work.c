@@ -1,11 +1,11 @@
 /* op_work.c -- see op_work.h.
  *
- * What a call costs, by its arguments. FLOPs: every addition, multiplication, division, root and
- * exponential counts 1. Elements moved: every array once per call, however often a kernel reads it,
- * and twice where it is read and written; 4 bytes each, 2 for what is stored in bf16. n = rows *
- * cols, B T C or elems; R = rows; P = cols or T C; letters of ops.h. [..] only if the argument is
- * there; what is "twice" of a gradient of parameters is once with overwrite. The bytes are added up
- * while the accesses are listed.
+ * The cost of a call, from its arguments. FLOPs: each addition, multiplication, division, root and
+ * exponential counts 1. Elements moved: each array counts once per call, however often a kernel
+ * reads it, and twice if it is read and written. An element is 4 bytes, or 2 in bf16. n = rows *
+ * cols, B T C or elems; R = rows; P = cols or T C; other letters as in ops.h. [..]: only if that
+ * argument is not NULL. "twice" on a gradient of parameters is once with overwrite. The bytes are
+ * summed while the accesses are listed.
  *
  *   operation            FLOPs                     elements moved
  *   matmul               2 m n k                   m k + k n + m n [+ m n accumulate]
@@ -46,14 +46,13 @@
  *     [momentum_buffer]  + 2 n [+ 2 n nesterov]    + 2 n
  *   adadelta             19 n                      7 n: param, averages twice, grad
  *
- * Images: n and i are the elements of all that comes out of forward and goes into it; q = Cin K^2,
- * w = Cout q.
+ * Images: n and i are the elements of forward's output and of its input; q = Cin K^2, w = Cout q.
  *
  * Attention: two matrix products forward, five backward, over the half of the T x T scores that the
- * causal mask leaves; the softmax between them is left out (its part is about 1 / D). */
+ * causal mask leaves. The softmax between them is not counted (its share is about 1 / D). */
 #include "common/ops/op_work.h"
 
-/* FSDP_EINVAL unless arrays of type t can be the operation's. */
+/* FSDP_EINVAL unless the operation's arrays may be stored as t. */
 static fsdp_status check_type(const char *op, dtype t)
 {
     if (t == DTYPE_F32 || t == DTYPE_BF16)
@@ -62,7 +61,7 @@ static fsdp_status check_type(const char *op, dtype t)
                       "%s: elements stored as %s, expected f32 or bf16", op, dtype_name(t));
 }
 
-/* type: of what the caller stores; elems: how many elements there are to compute. */
+/* type: how the caller's arrays are stored; elems: the number of elements to compute. */
 static op_work begin(const char *name, dtype type, size_t elems, double flops)
 {
     const fsdp_status status = check_type(name, type);
@@ -71,7 +70,7 @@ static op_work begin(const char *name, dtype type, size_t elems, double flops)
                      .info = {.key = {.name = name}, .cost = {.flops = flops}}};
 }
 
-/* Take the status of one more check of the arguments. */
+/* Record the status of a further check of the arguments. */
 static void add_check(op_work *w, fsdp_status status)
 {
     w->status = status;
@@ -96,8 +95,8 @@ void op_writes(op_work *w, const void *ptr, size_t bytes)
     add_access(w, ptr, bytes, true);
 }
 
-/* What follows adds to the bytes of the cost too. An array of a layer may be large, but its bytes
- * stay far below 2^53, so the sums are exact. */
+/* Add to the bytes of the cost; the functions below do so for each access that they list. The bytes
+ * of a layer's arrays stay far below 2^53, so the sums in double are exact. */
 static void moves(op_work *w, size_t elems, dtype t)
 {
     w->info.cost.bytes += (double)elems * (double)dtype_bytes(t);
@@ -115,7 +114,7 @@ static void writes(op_work *w, const void *array, size_t elems, dtype t)
     op_writes(w, array, elems * dtype_bytes(t));
 }
 
-/* Reads and writes the array if `adds`; else only writes it. */
+/* List an output: read and written if `adds`, else only written. */
 static void delivers(op_work *w, const void *array, size_t elems, dtype t, bool adds)
 {
     moves(w, adds ? elems : 0, t);
@@ -128,7 +127,7 @@ static void reads_tokens(op_work *w, const int32_t *tokens, size_t n)
     reads(w, tokens, n, DTYPE_F32);
 }
 
-/* The elements of an array that an operation can do without. */
+/* The elements of an optional array: 0 if it is NULL. */
 static size_t if_there(const void *array, size_t elems)
 {
     return array != NULL ? elems : 0;
@@ -314,7 +313,7 @@ op_work gelu_backward_work(const gelu_backward_args *a)
     return w;
 }
 
-/* Images of [channels, height, width], a batch of them. */
+/* Elements of a batch of input images. */
 static size_t conv_in_elems(const conv_shape *x)
 {
     return x->batch * x->in_channels * x->height * x->width;
@@ -330,8 +329,8 @@ static size_t conv_weight_elems(const conv_shape *x)
     return x->out_channels * x->in_channels * x->kernel * x->kernel;
 }
 
-/* `products` products of each output with the weights of its channel. elems: how many elements
- * there are to compute; ignored if the shape is refused. */
+/* products: how many products with the weights of its channel each output takes. elems: the number
+ * of elements to compute; ignored if the shape is refused. */
 static op_work begin_conv(const char *name, const conv_shape *x, double products, size_t elems)
 {
     const double macs =
@@ -428,8 +427,8 @@ op_work dropout_work(const dropout_args *a)
     return w;
 }
 
-/* `products` and `v_products` matrix products, along heads of q and of v, over the scores that the
- * mask leaves: half of all. Heads come in whole groups. */
+/* Attention with `products` and `v_products` matrix products, of width D and of width Dv, over the
+ * half of the scores that the mask leaves. n_head must be a multiple of n_kv_head. */
 static op_work begin_attention(const char *name, const attention_shape *x, double products,
                                double v_products)
 {
@@ -446,8 +445,8 @@ static op_work begin_attention(const char *name, const attention_shape *x, doubl
     return w;
 }
 
-/* Heads of all rows, `width` elements of each, which begin `stride` elements apart: what is between
- * the rows belongs to the range that is accessed, but is not moved. */
+/* List an access to all rows of heads: `width` elements each, beginning `stride` elements apart.
+ * The accessed range includes the elements between the rows, but these are not counted as moved. */
 static void heads_access(op_work *w, const attention_shape *x, const void *array, size_t stride,
                          size_t width, bool writes)
 {

@@ -1,6 +1,6 @@
-/* op_work.h -- what a call of each operation of ops.h is, costs and touches, by its arguments, and
- * whether these can be taken: the same on every backend. A launch carries it (stream_launch_work),
- * so that a watch of the device can count, and check the order of streams. */
+/* op_work.h -- the name, cost and memory accesses of a call of each operation of ops.h, from its
+ * arguments, and whether these are valid: the same on every backend. A launch carries them
+ * (stream_launch_work), so a watch of the device can count work and check the order of streams. */
 #pragma once
 #include "common/device/device.h"
 #include "common/ops/ops.h"
@@ -10,22 +10,22 @@ enum { OP_MAX_ACCESSES = 10 };
 EXTERN_C_BEGIN
 
 typedef struct op_work {
-    bool ends; /* there is nothing to do, or `status` is an error: the call returns `status`
-                  and issues nothing */
+    bool ends;          /* there is nothing to compute, or `status` is an error: the call returns
+                           `status` and issues nothing */
     fsdp_status status; /* FSDP_EINVAL: the operation does not take these arguments */
     work_info info;
     mem_access accesses[OP_MAX_ACCESSES]; /* [n_accesses] */
     int n_accesses;
 } op_work;
 
-/* op_reads, op_writes -- the operation touches that range too. Nothing is added for 0 bytes or
- * NULL, an array that is not there. */
+/* op_reads, op_writes -- add a range that the operation reads or writes. A no-op for 0 bytes and
+ * for NULL, an optional array that was not passed. */
 void op_reads(op_work *w, const void *ptr, size_t bytes);
 void op_writes(op_work *w, const void *ptr, size_t bytes);
 
 /* matmul_work ... adadelta_work -- the name, FLOPs, bytes and accesses of ops->matmul(s, a) ...
- * ops->adadelta(s, a). The formulas stand in op_work.c. Rows that lie apart, as the heads of
- * attention do in a [B,T,3C] array, are accessed from the first to the last. */
+ * ops->adadelta(s, a). The formulas are in op_work.c. If rows are not adjacent, like attention's
+ * heads in a [B,T,3C] array, the access is the whole range from the first row to the last. */
 #define DECLARE(op) op_work op##_work(const op##_args *a);
 EACH_OP(DECLARE)
 #undef DECLARE

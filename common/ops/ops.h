@@ -1,4 +1,4 @@
-/* ops.h -- the third seam: the maths of a transformer, as a table of functions.
+/* ops.h -- the third seam: the operations of a model, as a table of functions.
  *
  *     const ops *o = ops_cpu_fast();              oneDNN and vector code
  *     const ops *o = ops_cpu_portable();          plain C, one fixed order: same bits everywhere
@@ -9,17 +9,17 @@
  * are row-major, in device memory, and do not overlap unless said.
  *
  * `type` says how parameters, activations and gradients of activations are stored: DTYPE_F32 or
- * DTYPE_BF16, else FSDP_EINVAL. Operations compute in fp32 whatever it is, and round each element
- * that they store once (bf16_from_f32). Statistics (mean, rstd, lse), losses and gradients of
- * parameters are fp32 arrays always.
+ * DTYPE_BF16, else FSDP_EINVAL. For both types, operations compute in fp32 and round each stored
+ * element once (bf16_from_f32). Statistics (mean, rstd, lse), losses and gradients of parameters
+ * are always fp32 arrays.
  *
  * Rules that hold for every backend:
  *   - No result depends on the number of threads: an output is cut into a fixed tiling, each tile
  *     is computed by one single-threaded call.
  *   - Gradients of parameters are ADDED to what the array holds (the caller zeroes it first) unless
- *     `overwrite` (matmul: no `accumulate`) is set: then what the array held is not read, and it
- *     becomes what zeroing and adding makes of it, bit for bit (matmul by `fast`: but for the order
- *     of its sums). Gradients of activations are overwritten.
+ *     `overwrite` (matmul: no `accumulate`) is set. Then the old contents are not read, and the
+ *     result has the bits that zeroing and adding would give (matmul by `fast`: except for the
+ *     order of its sums). Gradients of activations are overwritten.
  *   - Element-wise operations (add, scale, cast, updates) give an element the same bits wherever
  *     it stands in the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
@@ -136,7 +136,7 @@ typedef struct rmsnorm_backward_args {
  *
  * With `inverse` the angle is negated, which computes the gradient. A pair is elements i and i +
  * D/2 of a head or, interleaved, 2i and 2i + 1. Row (b,t) starts at x + (b*T+t)*stride, its heads
- * stand side by side. Nothing depends on T but which rows there are. [Su et al. 2021] */
+ * stand side by side. T only says how many rows there are. [Su et al. 2021] */
 enum { ROPE_MAX_PAIRS = 128 };
 typedef struct rope_args {
     void *x;
@@ -180,8 +180,8 @@ typedef struct conv2d_args {
     conv_shape shape;
 } conv2d_args;
 
-/* d_in is overwritten, d_weight and d_bias are added to (with overwrite: overwritten). A gradient
- * that is NULL is not wanted. */
+/* d_in is overwritten, d_weight and d_bias are added to (with overwrite: overwritten). A NULL
+ * gradient is not computed. */
 typedef struct conv2d_backward_args {
     void *d_in;
     float *d_weight, *d_bias;
@@ -229,7 +229,7 @@ typedef struct relu_backward_args {
  *
  * Element e of sample first_sample + i is dropped if its random word is below p * 2^32, rounded
  * down: word e%4 of the call {counter: first_sample + i, stream: e/4 + 2^32 (layer + 1)} with the
- * key `seed`. So the choice depends on nothing else: not on which samples a call has. Streams below
+ * key `seed`. So the choice does not depend on which samples a call has. Streams below
  * 2^32 belong to the initial weights. [Srivastava et al. 2014]
  *
  *   width, layer  below 2^32
@@ -290,8 +290,8 @@ typedef struct attention_backward_args {
     attention_shape shape;
 } attention_backward_args;
 
-/* attention_backward_scratch_bytes -- device memory (MEM_OTHER) that attention_backward takes
- * for itself: sums that are not complete yet, in fp32. 0 where the outputs are fp32. */
+/* attention_backward_scratch_bytes -- device memory (MEM_OTHER) that attention_backward allocates
+ * for partial sums in fp32. 0 if the outputs are fp32. */
 size_t attention_backward_scratch_bytes(const attention_shape *shape);
 
 /* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double, in
@@ -381,7 +381,7 @@ typedef struct ops {
     fsdp_status (*adamw)(stream *s, const adamw_args *a);
     fsdp_status (*sgd)(stream *s, const sgd_args *a);
     fsdp_status (*adadelta)(stream *s, const adadelta_args *a);
-    const sum_kernels *sums; /* what running sums of this table work with */
+    const sum_kernels *sums; /* the kernels of running sums for this table */
 } ops;
 
 /* EACH_OP -- DO(name) for each operation of the table, whose arguments are name_args: for
@@ -401,11 +401,11 @@ typedef struct ops {
 /* clang-format on */
 
 /* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- that of plain C. Static:
- * valid for the whole run, never freed. */
+ * never freed. */
 const ops *ops_cpu_fast(void);
 const ops *ops_cpu_portable(void);
 
-/* What a run's options and its schedule say of a step's update, for every optimizer. */
+/* The parameters of a step's update, from options and schedule, for every optimizer. */
 typedef struct optim_config {
     double lr, weight_decay, eps;
     double beta1, beta2;  /* AdamW */

@@ -60,7 +60,7 @@ static fsdp_status update_adadelta(const ops *o, stream *s, const optim_scalars 
                                         .eps = (float)c->eps});
 }
 
-/* AdamW's states keep the names of the first checkpoints. */
+/* In our checkpoints AdamW's states are named m and v, as in the oldest checkpoints. */
 static const optimizer_rule RULES[] = {
     [OPTIMIZER_ADAMW] = {"adamw", 2, {"m", "v"}, {"exp_avg", "exp_avg_sq"}, update_adamw},
     [OPTIMIZER_SGD] = {"sgd", 0, {NULL}, {NULL}, update_sgd},

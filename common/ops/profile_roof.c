@@ -1,9 +1,9 @@
-/* profile_roof.c -- the rates that nothing here can beat: a large matmul, in fp32 and in bf16, and
- * addition of large arrays. The best call counts: whatever disturbs one makes it slower, never
- * faster. Each array is a block of the device, as those of the training are: slices of one block,
- * 32 MiB apart, would all begin at the same place of a page, which can cost time (cpu_memory.c). A
- * last-level cache that holds all three gives its own rate. Larger arrays would take too much
- * memory where every rank has its own. */
+/* profile_roof.c -- measures upper bounds of speed: a large matmul, in fp32 and in bf16, the
+ * addition of large arrays, and copies. The fastest call counts, because disturbances only make
+ * calls slower. Each array is a device block of its own, as in training: slices of one block, 32
+ * MiB apart, would all begin at the same offset in a page, which can cost time (cpu_memory.c). If
+ * the last-level cache holds all three arrays, the rate of the cache is measured. Larger arrays
+ * would take too much memory, because every rank has its own. */
 #include "common/ops/profile_roof.h"
 #include "common/base/clock.h"
 #include "common/device/device.h"
@@ -11,10 +11,10 @@
 enum { ROOF_M = 768, ROOF_N = 768, ROOF_K = 768, ROOF_ELEMS = 8 << 20, ROOF_MIN_CALLS = 3 };
 /* x[ROOF_ON_HOST] is host memory, and NULL where device memory is the host's. */
 enum { ROOF_ON_HOST = 3, ROOF_ARRAYS };
-static const double ROOF_S = 0.1; /* for each of them */
+static const double ROOF_S = 0.1; /* time for each kind of call */
 static const double ROOF_FLOPS = 2.0 * ROOF_M * ROOF_N * ROOF_K;
 
-/* What is timed, on x [ROOF_ARRAYS][ROOF_ELEMS]: zeros, which are 0 in bf16 too. */
+/* The kinds of calls, on x [ROOF_ARRAYS][ROOF_ELEMS]: all zeros, in bf16 too. */
 typedef enum roof_call {
     ROOF_ADD,
     ROOF_MATMUL,
@@ -41,7 +41,7 @@ static fsdp_status run_call(const ops *o, stream *s, float *const *x, roof_call 
                                        .type = call == ROOF_MATMUL ? DTYPE_F32 : DTYPE_BF16});
 }
 
-/* *rate: `amount` by the fastest call; one before is not timed. */
+/* *rate = amount / seconds of the fastest call. A first call, to warm up, is not timed. */
 static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_call call,
                              double amount, double *rate)
 {
@@ -59,7 +59,7 @@ static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_call
     return FSDP_OK;
 }
 
-/* seconds = latency + bytes / rate through two points. */
+/* Fit seconds = latency + bytes / rate through a small and a large copy. */
 static fsdp_status copy_rate(const ops *o, stream *s, float *const *x, roof_call call,
                              virtual_link *out)
 {
@@ -101,6 +101,6 @@ fsdp_status ops_profile_roof(const ops *o, stream *s, bool with_bf16, profile_ro
     for (int i = 0; i < ROOF_ARRAYS; i++)
         device_free(s, x[i]);
     if (status == FSDP_OK)
-        status = stream_sync(s); /* given back before the caller goes on */
+        status = stream_sync(s); /* so that the memory is free before the caller continues */
     return status;
 }

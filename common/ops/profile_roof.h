@@ -1,4 +1,4 @@
-/* profile_roof.h -- what this machine can do at most, measured: the roof of a profile. */
+/* profile_roof.h -- measures the peak rates of this machine, with which a profile is compared. */
 #pragma once
 #include "common/observe/profile.h"
 #include "common/ops/ops.h"
@@ -7,7 +7,7 @@
  *   flops_per_s        matmul, 768 x 768 x 768
  *   bf16_flops_per_s   the same in bf16, of operands stored in bf16; 0 unless with_bf16
  *   bytes_per_s        add of arrays of 32 MiB, 12 bytes an element (make bench: triad, 96 MiB)
- *   upload, download   copies of 1 KiB and of 32 MiB, where device memory is not the host's
- * Needs 96 MiB for that time, and for copies 32 MiB of the host. All ranks of a host at once
- * measure what each of them can have. errors  FSDP_ENOMEM */
+ *   upload, download   copies of 1 KiB and of 32 MiB, if device memory is not host memory
+ * Takes 96 MiB during the call, and for copies 32 MiB of host memory. If all ranks of a host call
+ * it at once, each measures its own share. errors  FSDP_ENOMEM */
 fsdp_status ops_profile_roof(const ops *o, stream *s, bool with_bf16, profile_roof *out);

@@ -162,8 +162,8 @@ ROW_FN void embedding_backward_row(const embedding_backward_args *a, size_t r, s
         d_wpe[c] += row_load(d_out, c, type);
 }
 
-/* matmul_finish_row -- n products of row `row`, from column `col` on, become elements of out: +
- * bias, + residual, then the one rounding. x may be where they go, unless that is the residual. */
+/* matmul_finish_row -- store n products of row `row`, from column `col` on, in out: + bias, +
+ * residual, then one rounding. x may be that part of out, unless out is also the residual. */
 ROW_FN void matmul_finish_row(const matmul_args *a, size_t row, size_t col, size_t n, float *x,
                               dtype type)
 {

@@ -10,8 +10,8 @@ ROW_FN float relu_elem(float x, float y)
     return y <= 0.0f ? 0.0f : x;
 }
 
-/* pool_largest -- where the largest of four elements of a plane `width` wide is: `at` is the first,
- * the others are right of it and below. The first of equals; the last NaN. */
+/* pool_largest -- index of the largest of four elements of a plane `width` wide: `at`, and those to
+ * its right and below. The first of equals; the last NaN, if there is one. */
 ROW_FN size_t pool_largest(const void *in, size_t at, size_t width, dtype type)
 {
     size_t best = at;
@@ -19,7 +19,7 @@ ROW_FN size_t pool_largest(const void *in, size_t at, size_t width, dtype type)
     for (size_t k = 1; k < 4; k++) {
         const size_t i = at + k % 2 + k / 2 * width;
         const float x = row_load(in, i, type);
-        const bool is_more = (x > most) | (x != x); /* no branch, which would be a coin toss */
+        const bool is_more = (x > most) | (x != x); /* no branch: it could not be predicted */
         best = is_more ? i : best;
         most = is_more ? x : most;
     }
@@ -55,7 +55,7 @@ ROW_FN void max_pool2d_backward_plane(const max_pool2d_backward_args *a, size_t 
         }
 }
 
-/* dropout_four -- elements 4 four ... 4 four + 3 of sample i, as far as it has them. */
+/* dropout_four -- elements 4*four ... 4*four + 3 of sample i that exist. */
 ROW_FN void dropout_four(const dropout_args *a, size_t i, size_t four, dtype type)
 {
     const float scale = (float)(1.0 / (1.0 - (double)a->p));

@@ -5,7 +5,7 @@
 #include "common/ops/ops.h"
 #include "common/ops/row_sums.h"
 
-/* norm_of -- an element, normalised. */
+/* norm_of -- a normalised element. */
 ROW_FN float norm_of(float x, float mean, float rstd)
 {
     return (x - mean) * rstd;
@@ -139,8 +139,8 @@ ROW_FN void rmsnorm_backward_columns(const rmsnorm_backward_args *a, size_t begi
     }
 }
 
-/* gradient_deliver -- the sum of a column becomes part of its gradient. It began at +0, so it is
- * never -0, and writing it gives the bits of adding it to 0. */
+/* gradient_deliver -- add column sums to grad, or write them. A sum began at +0, so it is never -0,
+ * and writing it gives the same bits as adding it to 0. */
 ROW_FN void gradient_deliver(float *grad, const float *sum, size_t n, bool overwrite)
 {
     for (size_t c = 0; c < n; c++)

@@ -7,11 +7,11 @@
 
 /* ---- cross-entropy -------------------------------------------------------------------------- */
 
-/* Elements that are treated at a time: whole vectors, so that lanes stay lanes. */
+/* Elements computed at a time: a multiple of LANES, so an element's lane does not change. */
 enum { EXP_PIECE = 8 * LANES };
 
-/* exp_piece -- exp(x[i] - top), i < n <= EXP_PIECE, added to acc by lanes. They are kept in `e`
- * unless that is NULL; e may be x. */
+/* exp_piece -- exp(x[i] - top), i < n <= EXP_PIECE, added to acc by lanes. They are stored in `e`
+ * unless `e` is NULL; e may be x. */
 ROW_FN void exp_piece(float *acc, const void *x, size_t n, float top, float *e, dtype type)
 {
     float piece[EXP_PIECE];
@@ -33,8 +33,8 @@ ROW_FN float sum_exp(const void *x, size_t n, float top, float *e, dtype type)
     return lanes_sum(acc);
 }
 
-/* cross_entropy_row -- the loss of row r, and its gradient if there is room for it. In fp32 that
- * room keeps the exponentials between the passes; in bf16 it would round them, so they are computed
+/* cross_entropy_row -- the loss of row r, and its gradient if d_logits is not NULL. In fp32,
+ * d_logits holds the exponentials between the passes; bf16 would round them, so they are computed
  * again. */
 ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype type)
 {
@@ -59,8 +59,8 @@ ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype typ
 
 /* ---- attention: one row of a block of scores ------------------------------------------------- */
 
-/* query_element -- element of head h in row t of sequence b, of q or k by its stride. value_element
- * -- of v or out. */
+/* query_element -- index in q or k, by its stride, of head h in row t of sequence b. value_element
+ * -- the same in v or out. */
 ROW_FN size_t query_element(const attention_shape *x, size_t stride, size_t b, size_t t, size_t h)
 {
     return (b * x->seq_len + t) * stride + h * x->head_dim;
@@ -70,11 +70,11 @@ ROW_FN size_t value_element(const attention_shape *x, size_t stride, size_t b, s
     return (b * x->seq_len + t) * stride + h * x->v_head_dim;
 }
 
-/* exp(MASKED - x) is 0 for every x that a score can be, and MASKED - MASKED is no NaN. */
+/* exp(MASKED - x) is 0 for every possible score x, and MASKED - MASKED is not NaN. */
 #define MASKED (-1e30f)
 
-/* What a row sees: n_seen keys, for which `width` columns are computed (MASKED fills them up).
- * Columns from there to `end` are 0. All are whole vectors. */
+/* The columns of a row: it sees n_seen keys; `width` columns are computed, masked from n_seen on;
+ * columns from `width` to `end` are 0. width and end are whole vectors. */
 typedef struct row_extent {
     size_t n_seen, width, end;
 } row_extent;
@@ -85,8 +85,8 @@ ROW_FN size_t whole_vectors(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* row_extent_of -- query number `query` sees keys 0 ... query; of n_keys keys those from first_key
- * on. */
+/* row_extent_of -- query number `query` sees keys 0 ... query. The block has n_keys keys, from
+ * first_key on. */
 ROW_FN row_extent row_extent_of(size_t query, size_t first_key, size_t n_keys)
 {
     const size_t n_before = query + 1 - first_key, n_seen = n_before < n_keys ? n_before : n_keys;
@@ -101,8 +101,8 @@ ROW_FN void clear_rest(float *row, row_extent x)
         memset(row + c, 0, LANES * sizeof *row);
 }
 
-/* scale_and_mask -- products become scores; what is not seen is masked. Whole vectors: what a block
- * has beyond its last key is overwritten. */
+/* scale_and_mask -- turn products into scores, and mask keys that are not seen. Works on whole
+ * vectors, so columns beyond the last key of a block are overwritten. */
 ROW_FN void scale_and_mask(float *row, row_extent x, float scale)
 {
     for (size_t c = 0; c < x.width; c += LANES)
@@ -112,8 +112,8 @@ ROW_FN void scale_and_mask(float *row, row_extent x, float scale)
         row[c] = MASKED;
 }
 
-/* exp_row -- row[c] = exp(row[c] - shift); 0 where nothing is seen. No score is far above shift: it
- * is their maximum, or lse, which is no smaller. */
+/* exp_row -- row[c] = exp(row[c] - shift), 0 for masked columns. No score is far above shift, which
+ * is the maximum of the scores, or lse, which is no smaller. */
 ROW_FN void exp_row(float *row, row_extent x, float shift)
 {
     for (size_t c = 0; c < x.width; c += LANES)
@@ -122,15 +122,15 @@ ROW_FN void exp_row(float *row, row_extent x, float shift)
     clear_rest(row, x);
 }
 
-/* softmax_top -- the largest score so far, this row's included. */
+/* softmax_top -- the largest score so far, including this row's. */
 ROW_FN float softmax_top(const float *row, row_extent x, float top, bool first)
 {
     const float block_top = row_max(row, x.width, DTYPE_F32);
     return first || block_top > top ? block_top : top;
 }
 
-/* softmax_carry -- *sum takes in a row of exponentials less new_top, which becomes *top; returns
- * the factor for what was accumulated before. */
+/* softmax_carry -- add a row of exponentials, relative to new_top, to *sum, and set *top = new_top;
+ * returns the factor for the sums accumulated before. */
 ROW_FN float softmax_carry(const float *row, row_extent x, float new_top, float *top, float *sum,
                            bool first)
 {
@@ -149,15 +149,15 @@ ROW_FN float softmax_row(float *row, row_extent x, float *top, float *sum, bool 
     return softmax_carry(row, x, new_top, top, sum, first);
 }
 
-/* divide_row -- out[at + d] = x[d] / divisor, d < n: sums become what is stored. */
+/* divide_row -- out[at + d] = x[d] / divisor, d < n, rounded to `type`. */
 ROW_FN void divide_row(void *out, size_t at, const float *x, size_t n, float divisor, dtype type)
 {
     for (size_t d = 0; d < n; d++)
         row_store(out, at + d, x[d] / divisor, type);
 }
 
-/* softmax_backward_row -- d_scores = p * (d_p - delta) * scale, where d_p was; columns that are not
- * seen become 0. */
+/* softmax_backward_row -- d_scores = p * (d_p - delta) * scale, in place of d_p; masked columns
+ * become 0. */
 ROW_FN void softmax_backward_row(float *d_row, const float *p_row, row_extent x, float delta,
                                  float scale)
 {

@@ -1,11 +1,11 @@
-/* row_sums.h -- elements of a row as they are stored, and sums along a row.
+/* row_sums.h -- loads and stores of a row's elements, and sums along a row.
  *
- * row_*.h hold what the operations of ops.h compute for an element or a row, in plain C that host
- * and device compilers share. `type` is how the elements are stored: it comes last, as a constant
- * (BY_TYPE), so that the compiler makes one loop of each type.
+ * row_*.h define what the operations of ops.h compute for an element or a row, in plain C for host
+ * and device compilers. The last argument `type` says how the elements are stored. It is a constant
+ * (BY_TYPE), so the compiler makes one loop for each type.
  *
- * A sum along a row is LANES partial sums (element i goes to lane i % LANES), added by one fixed
- * tree. Compilers vectorise that without changing an order. */
+ * A sum along a row is LANES partial sums (element i goes to lane i % LANES), added in one fixed
+ * tree. Compilers vectorise that without changing the order of additions. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ ROW_FN float row_load(const void *x, size_t i, dtype type)
     return type == DTYPE_F32 ? ((const float *)x)[i] : f32_from_bf16(((const uint16_t *)x)[i]);
 }
 
-/* row_store -- element i becomes `value`, rounded if it must be. */
+/* row_store -- element i = value, rounded if type is bf16. */
 ROW_FN void row_store(void *x, size_t i, float value, dtype type)
 {
     if (type == DTYPE_F32)
@@ -30,13 +30,13 @@ ROW_FN void row_store(void *x, size_t i, float value, dtype type)
         ((uint16_t *)x)[i] = bf16_from_f32(value);
 }
 
-/* row_at -- where element i stands. */
+/* row_at -- the address of element i. */
 ROW_FN const void *row_at(const void *x, size_t i, dtype type)
 {
     return (const char *)x + i * (type == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-/* row_out_at -- the same, to be written. */
+/* row_out_at -- the address of element i, for writing. */
 ROW_FN void *row_out_at(void *x, size_t i, dtype type)
 {
     return (char *)x + i * (type == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
@@ -59,8 +59,8 @@ enum { LANES = 16, MAX_LANES = 32 };
         }                                                                                          \
     } while (0)
 
-/* lanes_sum -- lanes 0+8, 1+9, ...; then 0+4, ...; 0+2, 1+3; 0+1. A call: inlined, clang would cut
- * the loop that fills the lanes into pairs, as these additions are. */
+/* lanes_sum -- lanes 0+8, 1+9, ...; then 0+4, ...; 0+2, 1+3; 0+1. Not inlined: clang would
+ * vectorise the loop that fills the lanes in pairs, like these additions. */
 ROW_CALL float lanes_sum(const float *acc)
 {
     float half[LANES / 2], quarter[LANES / 4];
@@ -87,14 +87,14 @@ ROW_FN float row_dot(const void *a, const void *b, size_t n, dtype type)
     return lanes_sum(acc);
 }
 
-/* larger -- a if it is above b, else b; so a NaN in a is passed over. */
+/* larger -- a if a > b, else b; so a NaN in a is ignored. */
 ROW_FN float larger(float a, float b)
 {
     return a > b ? a : b;
 }
 
-/* row_max -- the largest element (NaNs are passed over); -infinity for n = 0. MAX_LANES running
- * maxima: gcc unrolls a loop over fewer and then vectorises none of it. */
+/* row_max -- the largest element, ignoring NaNs; -infinity for n = 0. It keeps MAX_LANES running
+ * maxima, because gcc unrolls a loop over fewer and then does not vectorise it. */
 ROW_FN float row_max(const void *x, size_t n, dtype type)
 {
     float top[MAX_LANES];
