@@ -1,5 +1,5 @@
-/* activations.c -- what a micro-batch computes on (activations, scratch, inputs), and the calls of
- * a layer on it. */
+/* activations.c -- allocates the memory of a micro-batch (activations, scratch, inputs), and calls
+ * layers on it. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
@@ -159,7 +159,7 @@ void runner_free(runner *r)
 {
     if (!r)
         return;
-    device_set_scope(r->cfg.run.dev, NULL, NULL); /* the layers' names may go */
+    device_set_scope(r->cfg.run.dev, NULL, NULL); /* the layers' names may be freed now */
     for (int i = 0; i < r->cfg.run.m->n_layers; i++) {
         if (r->outs && owns_out(r, i))
             device_free(r->s, r->outs[i]);

@@ -1,10 +1,10 @@
-/* export.c -- writes safetensors with Hugging Face's names and the config.json that goes with them.
+/* export.c -- writes safetensors files with Hugging Face's names, and their config.json.
  *
  *   export_begin | export_begin_states -> export_append ... -> export_end | export_cancel
  *
- * The files get their names, weights first, after all are on disk. A crash between the renames
- * leaves new weights beside the old config.json, files without an index, or a single file beside
- * the index of several: import_open refuses these three. */
+ * The files are renamed to their final names, weights first, after all are on disk. A crash between
+ * the renames leaves new weights beside the old config.json, files without an index, or a single
+ * file beside the index of several: import_open refuses these three. */
 #include "common/model/export.h"
 #include "common/model/family.h"
 
@@ -77,7 +77,7 @@ static int assign_files(const model *m, uint64_t max_bytes, int *file_of)
     return n;
 }
 
-/* Open file i of w, which has the parameters that file_of says, and list these in map. */
+/* Open file i of w, for the parameters p with file_of[p] == i, and list these in map. */
 static fsdp_status open_weights(const model *m, const char *dir, int i, const int *file_of,
                                 cJSON *map, export_writer *w)
 {
@@ -186,7 +186,7 @@ fsdp_status export_append(void *writer, const float *values, size_t elems)
     return FSDP_OK;
 }
 
-/* Whether the new files replace a file of this name, which none of them has. */
+/* Whether `name` is a file of an earlier export that the new export must remove. */
 static bool is_stale(const export_writer *w, const char *name)
 {
     int part, n = 0, end = 0;
@@ -212,7 +212,7 @@ static fsdp_status remove_stale(const export_writer *w)
                             w->dir, strerror(failed));
 }
 
-/* The index of earlier files of the same names must not stand while they are replaced. */
+/* Remove the index of an earlier export before files of the names that it lists are replaced. */
 static fsdp_status retire_index(const export_writer *w)
 {
     char index[PATH_MAX + sizeof EXPORT_INDEX], old[PATH_MAX];

@@ -3,8 +3,8 @@
  *   export_begin | export_begin_states -> export_append ... -> export_end | export_cancel
  *   import_model_config -> model_create -> import_open -> import_read ... -> import_close
  *
- * A writer streams one tensor after the other, so no process holds the whole model. Files are
- * written under temporary names (atomic_file.h): an old export stays whole until then. */
+ * A writer streams the tensors one by one, so no process holds the whole model. Files are written
+ * under temporary names (atomic_file.h), so an old export stays complete until export_end. */
 #pragma once
 #include "common/base/atomic_file.h"
 #include "common/model/safetensors.h"
@@ -15,17 +15,17 @@
 #define EXPORT_CONFIG  "config.json"
 #define EXPORT_INDEX   "model.safetensors.index.json"
 
-enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* a path that was cut is still too long */ };
+enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* so that a truncated path is still too long to open */ };
 
 typedef struct export_file {
     atomic_file file;
-    size_t left_elems; /* that have not been written */
+    size_t left_elems; /* not written yet */
 } export_file;
 
 typedef struct export_writer {
     atomic_file config, index;
     export_file *files; /* [n_files], owned */
-    int n_files, at;    /* at: the file that is being written */
+    int n_files, at;    /* at: index of the file being written */
     char dir[PATH_MAX]; /* "": states in one file */
 } export_writer;
 
@@ -47,8 +47,8 @@ fsdp_status export_begin_states(const model *m, const optimizer_rule *rule, int6
  *   writer  an export_writer *
  *   errors  FSDP_EIO */
 fsdp_status export_append(void *writer, const float *values, size_t elems);
-/* export_end -- check that everything came, fsync, rename; w is closed also after a failure.
- *   errors  FSDP_ESTATE floats are missing; FSDP_EIO; FSDP_ENOMEM */
+/* export_end -- check that all floats were written, fsync, rename; closes w, after a failure too.
+ *   errors  FSDP_ESTATE: floats are missing; FSDP_EIO; FSDP_ENOMEM */
 fsdp_status export_end(export_writer *w);
 /* export_cancel -- remove the temporary files; a zeroed or closed struct is accepted. */
 void export_cancel(export_writer *w);
@@ -70,7 +70,7 @@ typedef struct import {
 
 /* import_open -- open DIR/model.safetensors, or the files that DIR/model.safetensors.index.json
  * names, and check that they hold every parameter of m once, by its Hugging Face name with or
- * without "transformer.", and nothing else. No value is read.
+ * without the family's prefix, and no others but those of the family's `ignored`. No value is read.
  *   m       borrowed until import_close
  *   errors  FSDP_EIO; FSDP_EINVAL: the names that are missing and the unknown ones, a dtype that is
  *           not F32, BF16 or F16, another shape, a damaged file; FSDP_ENOMEM; w is closed then */

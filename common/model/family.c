@@ -1,5 +1,5 @@
-/* family.c -- the registry of models; see family.h. What families are built with is in
- * model_lists.c; config.json is read and written by model_config.c. */
+/* family.c -- the registry of models; see family.h. The functions for a family's `build` are in
+ * model_lists.c; model_config.c reads and writes config.json. */
 #include "common/model/family.h"
 
 #include <stdlib.h>
@@ -58,8 +58,8 @@ fsdp_status model_preset(const char *family, const char *size, model_config *con
                       names);
 }
 
-/* Counts the elements of each parameter, and of all that have storage of their own. Returns whether
- * their bytes fit a size_t. */
+/* Count the elements of each parameter, and of all parameters with storage of their own. Returns
+ * whether their bytes fit a size_t. */
 static bool count_elems(model *m)
 {
     bool too_large = false;

@@ -10,7 +10,7 @@
 
 /* ---- config.json, both ways ------------------------------------------------------------------ */
 
-/* What a field of config.json is. A field that the table does not list is refused unless null. */
+/* How a field of config.json is read and written. Unlisted fields are refused unless null. */
 typedef enum config_kind {
     CONFIG_SIZE,    /* a whole number from 1: the size_t at `at` */
     CONFIG_SIZE_OR, /* the same; missing or null: 0, which `complete` replaces */
@@ -51,26 +51,26 @@ typedef struct model_family {
     const char *blocks;
     bool is_rms;                /* its norms are RMS norms, which have no bias */
     bool is_images;             /* a sample is an image, one position, not a sequence */
-    const char *prefix;         /* which files may leave out of a parameter's name */
-    const char *ignored;        /* globs, with | between, of tensors that files may have */
+    const char *prefix;         /* of parameters' names, which files may omit */
+    const char *ignored;        /* globs, separated by |, of tensors to ignore in files */
     const config_field *fields; /* in the order in which they are written; ends without a key */
-    const char *harmless;       /* names, with | between, of fields that change nothing here */
-    /* complete -- replace what is 0 in *c by its usual value, and check the rest.
+    const char *harmless;       /* names, separated by |, of fields without effect here */
+    /* complete -- replace each 0 in *c by its default, and check all sizes.
      *   errors  FSDP_EINVAL */
     fsdp_status (*complete)(model_config *c);
     /* read_more, write_more -- fields that the table cannot hold, or NULL. read_more is called for
-     * each field that the table does not list, and says whether it is one of them.
+     * each field that the table does not list, and sets *known if it handles the field.
      *   errors  FSDP_EINVAL, with path */
     fsdp_status (*read_more)(const char *path, const cJSON *item, model_config *c, bool *known);
     void (*write_more)(FILE *out, const model_config *c);
-    /* build -- set m->input; model_add_layer, model_add_param, ... in order. It is called twice:
-     * the first time only counts. */
+    /* build -- set m->input, then call model_add_layer, model_add_param, ... in order. It is
+     * called twice: the first call only counts. */
     void (*build)(model *m);
 } model_family;
 
 extern const model_family GPT2_FAMILY, LLAMA_FAMILY, MNIST_FAMILY;
 #define MODEL_FAMILIES                                                                             \
-    "gpt2|llama|mnist" /* their names, with | between, in the order of family.c */
+    "gpt2|llama|mnist" /* their names, separated by |, in the order of family.c */
 
 /* model_family_find -- NULL: there is none of that name. */
 const model_family *model_family_find(const char *name);
@@ -78,16 +78,16 @@ const model_family *model_family_find(const char *name);
 /* model_family_at -- family `number` of MODEL_FAMILIES. */
 const model_family *model_family_at(int number);
 
-/* model_complete -- replace what is 0 in *config by its family's usual value, and check the rest.
+/* model_complete -- replace each 0 in *config by its family's default, and check all sizes.
  *   errors  FSDP_EINVAL (no such family; sizes that do not fit together) */
 fsdp_status model_complete(model_config *config);
 
-/* model_preset -- the sizes of a family by name; size NULL: its first.
+/* model_preset -- the preset `size` of a family; NULL: its first preset.
  *   errors  FSDP_EINVAL with the list of names */
 fsdp_status model_preset(const char *family, const char *size, model_config *config);
 
 /* model_create -- the lists of layers and parameters; no memory for the parameters themselves.
- *   config  sizes that are 0 get their usual values
+ *   config  sizes that are 0 get their defaults
  *   m       the caller's; owns the lists until model_free. It must not move: layers point back to
  *           it
  *   errors  FSDP_EINVAL (no such family; sizes that do not fit together, or overflow);
@@ -97,29 +97,29 @@ fsdp_status model_create(const model_config *config, model *m);
 /* ---- for build ------------------------------------------------------------------------------- */
 
 /* model_add_layer -- append a layer. kind: its name and functions; the other members are zero.
- * block -1: it is in no block. */
+ * block -1: outside the blocks. */
 void model_add_layer(model *m, const layer *kind, int block);
-/* model_add_out -- append an array to what the layer that was added last gives to the next one. */
+/* model_add_out -- append an array that the last added layer passes to the next one. */
 void model_add_out(model *m, const char *name, size_t width, array_kind kind);
-/* model_add_param -- append a parameter of the layer that was added last, with its dims [n_dims]
- * from `spec` (the zeros after them are not counted), its initial values and its name, to which the
- * block's is added. It decays if it has two dimensions or more. */
+/* model_add_param -- append a parameter to the last added layer. `spec` has its dims (up to the
+ * first 0), its initial values, and its name, to which the block's prefix is added. It decays if it
+ * has two dimensions or more. */
 void model_add_param(model *m, const param_spec *spec);
-/* model_add_vector, model_add_matrix -- the same for one dimension and for two; std: of the initial
- * values. */
+/* model_add_vector, model_add_matrix -- the same for one and for two dimensions; std: the standard
+ * deviation of the initial values. */
 void model_add_vector(model *m, const char *name, size_t n, init_rule init);
 void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, float std);
 /* model_add_tied -- append a parameter that shares the storage of parameter number `of`. */
 void model_add_tied(model *m, const char *name, int of);
-/* model_check_positive -- FSDP_EINVAL that names --option if value is 0. */
+/* model_check_positive -- FSDP_EINVAL, with the name of --option, if value is 0. */
 fsdp_status model_check_positive(const model_config *c, const char *option, size_t value);
 
 /* ---- for files ------------------------------------------------------------------------------- */
 
 /* import_model_config -- read DIR/config.json into *config.
- *   *note   "", or words about a field that is not obeyed (dropout); a literal
+ *   *note   "", or a remark about a field that is ignored (dropout); a literal
  *   errors  FSDP_EIO; FSDP_EINVAL: a field, with the value got and the one expected; FSDP_ENOMEM */
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
 
-/* model_write_config -- write it as config.json. An error of out shows when the file is synced. */
+/* model_write_config -- write *c as config.json. Write errors on out are found at its fsync. */
 void model_write_config(const model_config *c, FILE *out);

@@ -15,7 +15,7 @@ struct generator {
     stream *s;
     model_views views; /* params are owned; a tied one points to the storage it shares */
     float *x[2];       /* [T,C] each: layers read one and write the other */
-    void *scratch;     /* enough for the layer that needs most */
+    void *scratch;     /* for the layer that needs the most */
     size_t window;     /* tokens that the buffers hold */
     float *logits;     /* [V] */
     int32_t *tokens;   /* [T] */
@@ -165,14 +165,14 @@ static fsdp_status find_largest(const pick_args *a, size_t *at)
     return FSDP_OK;
 }
 
-/* work[i] = weight of token i, 0 for tokens that take no part. Returns the sum of the weights. */
+/* work[i] = weight of token i, 0 if top_k excludes it. Returns the sum of the weights. */
 static double weigh(const pick_args *a, float largest)
 {
     const size_t k = a->top_k > 0 && a->top_k < a->vocab ? a->top_k : a->vocab;
     memcpy(a->work, a->logits, a->vocab * sizeof *a->work);
     qsort(a->work, a->vocab, sizeof *a->work, descending);
     const float edge = a->work[k - 1];
-    size_t room = k; /* for logits equal to the edge, after those above it */
+    size_t room = k; /* places for logits equal to the edge */
     while (room > 0 && a->work[k - room] > edge)
         room--;
     double sum = 0.0;

@@ -2,8 +2,8 @@
  *
  *   generator_create -> generator_logits, pick_token ... -> generator_free
  *
- * Nothing is cached between tokens: each one costs a forward pass over the window of tokens before
- * it. That is the plain meaning of the model, and quick enough for the sizes of the labs. */
+ * There is no KV cache: each token costs a forward pass over the window of tokens before it. That
+ * is simple, and fast enough for the model sizes of the labs. */
 #pragma once
 #include "common/model/export.h"
 
@@ -13,9 +13,9 @@ typedef struct generator generator;
 fsdp_status generator_check(const model *m);
 /* generator_create -- read every parameter of m from weights into memory of dev.
  *   m, dev, o    borrowed until generator_free; weights are read only during the call
- *   most_tokens  the most that generator_logits will get; memory is allocated for as many, or for
- *                max_seq_len if that is less
- *   errors       as generator_check and import_read; FSDP_ENOMEM; *out is NULL then */
+ *   most_tokens  the most tokens that generator_logits will get; memory is allocated for this many,
+ * or for max_seq_len if that is less errors       as generator_check and import_read; FSDP_ENOMEM;
+ * *out is NULL then */
 fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
                              size_t most_tokens, generator **out);
 
@@ -29,9 +29,9 @@ void generator_free(generator *g);
 
 /* pick_token -- choose *token by its logits [vocab].
  *   temperature  0: the largest logit, the first of equals; else softmax(logits / temperature)
- *   top_k        only the k largest take part (of equals at the edge the first); 0: all
- *   u            uniform in (0,1): the token is the one at which the running sum of probabilities,
- *                in order of token number, passes u. Worked example: probabilities 1/2, 1/4, 1/4: u
+ *   top_k        choose among the k largest (of equals at the edge, the first); 0: all
+ *   u            uniform in (0,1): the first token at which the running sum of probabilities, in
+ *                order of token number, exceeds u. Worked example: probabilities 1/2, 1/4, 1/4: u
  *                = 0.6 -> 1
  *   work         [vocab] scratch
  *   errors       FSDP_EINVAL: a logit is not finite */

@@ -150,7 +150,7 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     layer_arrays k;
     mlp_arrays(l, io, &k);
     void *fc = k.wide;
-    void *act = io->saved != NULL ? k.d_wide : fc; /* scratch holds fc: gelu in place */
+    void *act = io->saved != NULL ? k.d_wide : fc; /* fc is in scratch: gelu in place */
     TRY(norm_forward(l, o, s, io, &k));
     TRY(linear(l, o, s, io,
                &(linear_args){.y = fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .bias = MLP_FC_BIAS}));
@@ -200,7 +200,7 @@ static const layer MLP = {
 static void add_block(model *m, int block)
 {
     const size_t C = m->config.d_model, F = m->config.d_ff;
-    /* projections back into the residual stream start smaller, by the root of their number */
+    /* GPT-2 divides the std of residual projections by the root of their number */
     const float residual_std = (float)(0.02 / sqrt(2.0 * (double)m->n_blocks));
     transformer_add_layer(m, &ATTN, block);
     model_add_vector(m, "ln_1.weight", C, INIT_ONE);
@@ -299,7 +299,7 @@ const model_family GPT2_FAMILY = {
     .presets = PRESETS,
     .blocks = "transformer.h",
     .prefix = "transformer.",
-    /* the masks of attention, which older files have */
+    /* attention masks, which older files contain */
     .ignored = "h.*.attn.bias|h.*.attn.masked_bias",
     .fields = FIELDS,
     .harmless =

@@ -1,5 +1,5 @@
-/* import.c -- reads the weights of a model from our own exports or from Hugging Face: in
- * one file or in several files that an index names, in fp32, bf16 or fp16.
+/* import.c -- reads a model's weights from our exports or from Hugging Face: one file, or
+ * several files that an index names, in fp32, bf16 or fp16.
  *
  *   import_model_config -> model_create -> import_open -> import_read ... -> import_close
  *
@@ -21,7 +21,7 @@ static const char SAME_HINT[] = "config.json and the weights must belong to the 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Open DIR/NAME as the next file. Its number is i, which is n_files then, or less if it is open. */
+/* Open DIR/NAME as the next file. *i = its index, or that of an open file of the same name. */
 static fsdp_status open_file(import *w, const char *dir, const char *name, const char *hint, int *i)
 {
     char path[IMPORT_PATH_ROOM];
@@ -34,7 +34,7 @@ static fsdp_status open_file(import *w, const char *dir, const char *name, const
     return FSDP_OK;
 }
 
-/* Open the files that the index names. Each must have the tensors that the index says. */
+/* Open the files that the index names. Each must hold its tensors, as listed there. */
 static fsdp_status open_shards(import *w, const char *dir, const char *path, const cJSON *map)
 {
     if (!cJSON_IsObject(map) || map->child == NULL)
@@ -84,7 +84,7 @@ static fsdp_status open_files(import *w, const char *dir)
 
 /* ---- names, types and shapes ----------------------------------------------------------------- */
 
-/* Some files leave the family's prefix out. */
+/* The name without the family's prefix, which some files omit. */
 static const char *plain_name(const model *m, const char *name)
 {
     const size_t n = strlen(m->family->prefix);
@@ -100,7 +100,7 @@ static int find_param(const model *m, const char *name)
     return -1;
 }
 
-/* Whether the name fits a glob of the family's list. */
+/* Whether the name matches a glob in the family's `ignored`. */
 static bool is_ignored(const model *m, const char *name)
 {
     char globs[256], *rest = globs;
@@ -126,7 +126,7 @@ static fsdp_status check_shape(const safetensors *f, const cJSON *t, const param
                       spec->name, got, expected);
 }
 
-/* Fill in everything about the tensor of a parameter but its file. */
+/* Check the tensor of a parameter, and fill in all members of import_tensor except `file`. */
 static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const param_spec *spec,
                                 import_tensor *out)
 {
@@ -147,7 +147,7 @@ static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const para
     return FSDP_OK;
 }
 
-/* Names that do not belong together, as many as a message has room for. */
+/* Names for a message, as many as fit. */
 typedef struct name_list {
     char text[240];
     int n;
@@ -226,8 +226,8 @@ void import_close(import *w)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Values of two bytes are read into the second half of `out` and widened from the front: of n
- * values, number i is written over numbers 2i-n and 2i-n+1, which are not needed any more. */
+/* Values of two bytes are read into the second half of `out` and widened from the front: value i of
+ * n overwrites values 2i-n and 2i-n+1, which are no longer needed. */
 static fsdp_status read_values(const import *w, const import_tensor *t, size_t begin, size_t elems,
                                float *out)
 {

@@ -1,13 +1,13 @@
 /* leaf_sum.c -- the sums over the leaves of a micro-batch: losses, and gradients of a layer.
  *
- * A leaf is one sample: a sequence, an image. A micro-batch of b leaves is a whole node of the tree
- * (tree_sum.h), so its sum follows the recursive definition: sum the left half in place and the
- * right half in memory of its own, then add the two. */
+ * A leaf is one sample: a sequence, an image. A micro-batch of b leaves is a node of the tree
+ * (tree_sum.h), so its sum is recursive: sum the left half in place and the right half in separate
+ * memory, then add the two. */
 #include <string.h>
 #include "common/model/runner_impl.h"
 
-/* Gradients begin at whole 64 bytes here too, as in every other array of them: a library may choose
- * how it multiplies by that, and with it the bits. */
+/* Gradients begin at multiples of 64 bytes, as in all other gradient arrays: a library may choose
+ * its algorithm, and so the bits, by the alignment. */
 static size_t place_elems(const param_spec *p)
 {
     enum { ALIGN_ELEMS = 64 / sizeof(float) };
@@ -26,7 +26,7 @@ fsdp_status runner_sum_losses(runner *r, float *loss)
 }
 
 /* Point grads at a layer's own parameters, one after the other in vec; NULL for frozen ones.
- * Returns the elements of vec, which may be NULL to learn that first. */
+ * Returns the elements of vec. With vec NULL it only computes that number. */
 static size_t point_into(const model *m, const layer *l, float *vec, float **grads)
 {
     size_t elems = 0;
@@ -63,8 +63,8 @@ static fsdp_status call_backward(runner *r, const leaf_node *node, float *const 
     return l->backward(l, r->cfg.run.ops, r->s, &io);
 }
 
-/* grads = the node's sum. The left half is summed there, the right half in memory of its own, and
- * then added. So the leftmost leaf is computed in place, and nothing is zeroed or copied. */
+/* grads = the node's sum. The left half is summed in grads, the right half in separate memory, and
+ * then added to grads. So the leftmost leaf is computed in place; nothing is zeroed or copied. */
 static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *grads)
 {
     const model *m = r->cfg.run.m;
@@ -93,7 +93,7 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
 }
 
 /* A tied parameter may share its view with a later layer of the model, whose backward has already
- * run. Then there is something to add to. */
+ * run. Then the gradient is added to that layer's. */
 static void find_overwrites(const runner *r, const layer *l, bool *overwrite)
 {
     const model *m = r->cfg.run.m;

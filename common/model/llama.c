@@ -42,15 +42,15 @@ enum {
 
 /* ---- rotary positions ------------------------------------------------------------------------ */
 
-/* theta^(-2i/D), i < D/2. As in transformers the power is rounded to fp32, then divides 1. */
+/* theta^(-2i/D), i < D/2. As in transformers, the power is rounded to fp32, then inverted. */
 static float frequency(const model_config *c, size_t i)
 {
     const float exponent = (float)(2 * i) / (float)c->head_dim;
     return 1.0f / (float)pm_exp((double)exponent * pm_log((double)c->rope_theta));
 }
 
-/* Llama 3.1: waves longer than original/low positions are stretched by factor, waves shorter than
- * original/high stay, those between are blended. */
+/* Llama 3.1: wavelengths above original/low positions are multiplied by factor, wavelengths below
+ * original/high are kept, and frequencies in between are interpolated. */
 static float scaled_frequency(const model_config *c, float freq)
 {
     const float wave = 6.28318530717958647692f / freq, original = (float)c->rope_original;
@@ -62,7 +62,7 @@ static float scaled_frequency(const model_config *c, float freq)
     return (1.0f - blend) * freq / c->rope_factor + blend * freq;
 }
 
-/* Turn heads as their positions say: a.x, a.n_head and a.inverse are set. */
+/* Apply rope to heads. The caller has set a.x, a.n_head and a.inverse. */
 static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io *io, rope_args a)
 {
     const model_config *c = &l->model->config;
@@ -78,7 +78,7 @@ static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io 
 
 /* ---- attn: out = in + o(attention(rope(q k v(norm(in))))) ------------------------------------ */
 
-/* Elements of q and of k or v, a row. */
+/* Elements per row: of q (q_cols), and of k or v. */
 static size_t q_cols(const layer *l)
 {
     return l->model->config.n_head * l->model->config.head_dim;
@@ -230,7 +230,7 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     layer_arrays k;
     mlp_arrays(l, io, &k);
     void *gate = k.wide, *up = second(l, io, k.wide);
-    void *act = io->saved != NULL ? k.d_wide : gate; /* scratch holds gate: in place */
+    void *act = io->saved != NULL ? k.d_wide : gate; /* gate is in scratch: in place */
     TRY(norm_forward(l, o, s, io, &k));
     TRY(project(l, o, s, io, (linear_args){.y = gate, .x = k.norm, .weight = MLP_GATE}));
     TRY(project(l, o, s, io, (linear_args){.y = up, .x = k.norm, .weight = MLP_UP}));
@@ -321,7 +321,7 @@ static fsdp_status complete(model_config *c)
     if (c->n_head > 0 && c->head_dim == 0 && c->d_model % c->n_head == 0)
         c->head_dim = c->d_model / c->n_head;
     c->n_kv_head = c->n_kv_head ? c->n_kv_head : c->n_head;
-    /* two thirds of four widths, so that three matrices have the size of GPT-2's two */
+    /* 2/3 of 4 d_model: three matrices then have as many elements as GPT-2's two */
     c->d_ff = c->d_ff ? c->d_ff : size_round_up(8 * c->d_model / 3, FF_MULTIPLE);
     c->norm_eps = c->norm_eps != 0.0f ? c->norm_eps : LLAMA_NORM_EPS;
     c->rope_theta = c->rope_theta != 0.0f ? c->rope_theta : 10000.0f;
@@ -386,7 +386,7 @@ static const config_field FIELDS[] = {
 
 static const char SCALING_HINT[] = "use a model with Llama 3.1's scaling, or with none";
 
-/* A number above 0 of an object that scales rotary positions. */
+/* Read a number above 0 from the object that scales rotary positions. */
 static fsdp_status scaling_number(const char *path, const cJSON *scaling, const char *key,
                                   float *out)
 {
@@ -417,8 +417,8 @@ static fsdp_status read_llama3(const char *path, const cJSON *item, model_config
                       path, item->string, INT32_MAX);
 }
 
-/* "rope_scaling", or "rope_parameters" of newer files, which has rope_theta too. In older files the
- * key "type" stands for "rope_type". */
+/* Read "rope_scaling" or, in newer files, "rope_parameters", which has rope_theta too. Older files
+ * have the key "type" instead of "rope_type". */
 static fsdp_status read_more(const char *path, const cJSON *item, model_config *c, bool *known)
 {
     char got[48];

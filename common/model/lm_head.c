@@ -3,11 +3,11 @@
 
 /* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------
  *
- * With model.chunk_rows the logits of all rows never exist together. A forward that a backward
- * follows computes only the norm. Backward then takes chunk by chunk: it computes the logits of a
- * chunk, replaces them by their gradient as it adds to the loss, and computes the two products of
- * that gradient. So no product is computed twice. An evaluation takes the loss chunk by chunk in
- * forward. Without chunk_rows all rows are one chunk. [Hsu et al. 2024] */
+ * With model.chunk_rows, the logits of all rows never exist at the same time. In training, forward
+ * computes only the norm. For each chunk of rows, backward computes the logits, adds to the loss
+ * while it replaces the logits by their gradient, and computes the two products of that gradient.
+ * So no product is computed twice. In an evaluation, forward computes the loss chunk by chunk.
+ * Without chunk_rows, all rows are one chunk. [Hsu et al. 2024] */
 
 static size_t larger(size_t a, size_t b)
 {

@@ -10,8 +10,8 @@
  * border, the first layer that trains a parameter: the layers before it run no backward, and no
  * hook of backward is called for them. With no hooks and resident parameters this is training on
  * one device. With the hooks of labs 2 and 3 it is FSDP; with the hooks of lab 5 it is FSDP with
- * overlap. With model.chunk_rows the last layer computes its loss in backward, and the loss is
- * summed and looked at then. activations.c manages layers' memory, and leaf_sum.c adds leaves. */
+ * overlap. With model.chunk_rows, the last layer computes its loss in backward, so the loss is
+ * summed and `look` is called for it there. activations.c has the memory, leaf_sum.c the sums. */
 #include "common/model/runner_impl.h"
 
 static fsdp_status call_hook(fsdp_status (*hook)(void *, int), void *self, int unit)
@@ -54,7 +54,7 @@ fsdp_status runner_forward(runner *r, const micro_step *ms)
     return is_late(r, r->cfg.run.m->n_layers - 1) ? FSDP_OK : runner_sum_losses(r, ms->loss);
 }
 
-/* Layer i, whose loss is late, has run backward. Its looks come in the order of all layers. */
+/* After backward of layer i, whose loss is late: make its calls of `look`, in the usual order. */
 static fsdp_status take_late_loss(runner *r, int i)
 {
     TRY(look(r, &r->ms, AFTER_FORWARD, i));
@@ -80,7 +80,7 @@ fsdp_status runner_backward(runner *r)
             TRY(take_late_loss(r, i));
         if (i == r->end_layer[u])
             TRY(call_hook(h->post_backward, h->self, u));
-        d_out = d_in; /* this layer's input is the one before's output */
+        d_out = d_in; /* this layer's input is the output of the layer before it */
         d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;
     }
     return h->end_backward ? h->end_backward(h->self) : FSDP_OK;

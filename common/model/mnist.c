@@ -1,4 +1,4 @@
-/* mnist.c -- the net that PyTorch's tutorial of FSDP trains on MNIST, cut into layers.
+/* mnist.c -- the network that PyTorch's FSDP tutorial trains on MNIST, as layers.
  *
  *   conv1  relu(conv(pixels))                                C channels of 26 x 26
  *   conv2  dropout(max_pool(relu(conv(x)))), a quarter out   2 C channels of 12 x 12
@@ -9,13 +9,13 @@
  *
  * A sample is an image of 28 x 28 pixels: one position, 784 wide. Planes are [B, channels, height,
  * width]. Names, shapes and initial values match the tutorial's Net. The first three layers
- * are blocks 0, 1 and 2, and fc2 is in none, as a head: so --wrap block makes every layer a unit.
+ * are blocks 0, 1 and 2. fc2, the head, is in no block. So --wrap block makes every layer a unit.
  * Dropout applies only if layer_io.training is set.
  *
  * Between forward and backward conv2 keeps relu's output, 2 C * 24 * 24 elements an image, and fc2
- * the 10 gradients of the logits. conv1 and fc1 keep nothing: their outputs, which layer_io.out
- * still has in backward, say where relu was 0. model.chunk_rows changes nothing: an image has 10
- * logits. */
+ * the 10 gradients of the logits. conv1 and fc1 keep nothing: their outputs, which are
+ * still in layer_io.out in backward, show where relu was 0. model.chunk_rows changes nothing: an
+ * image has 10 logits. */
 #include <math.h>
 #include "common/model/transformer.h"
 
@@ -60,8 +60,8 @@ static size_t images_of(const layer_io *io)
     return io->batch * io->seq_len;
 }
 
-/* out = in without what is dropped; for gradients too. A call that does not train, which is forward
- * in place, drops nothing. */
+/* Apply dropout to activations or to gradients. If the call does not train, drop nothing: it is a
+ * forward in place. */
 static fsdp_status drop(const layer *l, const ops *o, stream *s, const layer_io *io, dropout_args a)
 {
     if (!io->training)
@@ -247,8 +247,8 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
                 (dropout_args){.out = out, .in = out, .width = fc1_width(l), .p = FC1_DROPOUT});
 }
 
-/* What is dropped has a gradient of 0 already, so that relu's mask may be read from the layer's
- * output, which is 0 there too. */
+/* relu's mask is read from the layer's output, which is 0 where an element was dropped too. That is
+ * right, because dropout's backward has already set the gradient of dropped elements to 0. */
 static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *d = io->scratch;
@@ -272,7 +272,7 @@ static const layer FC1 = {
 
 /* ---- fc2 ------------------------------------------------------------------------------------- */
 
-/* Saved: the gradient of the logits, where they were. */
+/* Saved: the gradient of the logits, which replaces the logits. */
 static layer_bytes fc2_bytes(const layer *l, size_t rows, dtype type)
 {
     (void)l;
@@ -314,8 +314,8 @@ static const layer FC2 = {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* A weight and a bias, both uniform up to 1 / sqrt(inputs of an output) in size, which is what
- * PyTorch's kaiming_uniform_ with a = sqrt(5) makes. weight.dims: outputs first. */
+/* Add a weight and a bias, both uniform in +-1 / sqrt(inputs of an output), which is PyTorch's
+ * kaiming_uniform_ with a = sqrt(5). weight.dims: outputs first. */
 static void add_params(model *m, param_spec weight)
 {
     size_t fan_in = 1;

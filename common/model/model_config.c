@@ -1,6 +1,6 @@
-/* model_config.c -- config.json, both ways, by the table of the model's family. A field that
- * changes what the model computes must have the value that this project computes with; no field is
- * skipped in silence. */
+/* model_config.c -- reads and writes config.json by the table of the model's family. A field that
+ * changes what the model computes must have the value that this project implements. No field is
+ * ignored silently. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/options.h"
@@ -19,7 +19,7 @@ typedef struct reading {
     const char **note;
 } reading;
 
-/* The member of *c that a field is read to. */
+/* The member of *c that holds the field. */
 static void *member_at(const model_config *c, const config_field *f)
 {
     return (char *)c + f->at;
@@ -103,7 +103,7 @@ static fsdp_status read_field(const reading *r, const config_field *f)
     }
 }
 
-/* What an unknown field would change is unknown, so it is refused unless it is null. */
+/* The effect of an unknown field is unknown, so it is refused unless it is null. */
 static fsdp_status check_unknown(const reading *r)
 {
     for (const cJSON *item = r->j->child; item != NULL; item = item->next) {
@@ -122,7 +122,7 @@ static fsdp_status check_unknown(const reading *r)
     return FSDP_OK;
 }
 
-/* The family that model_type names. GPT-2 is the usual one. */
+/* The family that model_type names. Without model_type it is GPT-2. */
 static fsdp_status find_family(reading *r)
 {
     char got[80];

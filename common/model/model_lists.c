@@ -1,4 +1,4 @@
-/* model_lists.c -- what a family builds its model with; see family.h. */
+/* model_lists.c -- the functions with which a family builds its model; see family.h. */
 #include <string.h>
 #include "common/model/family.h"
 

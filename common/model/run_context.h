@@ -1,5 +1,5 @@
-/* run_context.h -- what every part of a run shares. Whoever sets up the run fills it in once; those
- * who keep it copy it. All pointers are borrowed and outlive the run's parts. */
+/* run_context.h -- the settings that all parts of a run share. The code that sets up the run fills
+ * it in once, and each part copies it. All pointers are borrowed and outlive the run's parts. */
 #pragma once
 #include "common/comm/comm_calls.h"
 #include "common/model/unit.h"
@@ -18,12 +18,12 @@ typedef struct run_context {
                            its sequences of a step are adjacent; GRAD_ACC_CANONICAL: A*batch is a
                            power of two */
     uint64_t seed;      /* seed of the initial weights */
-    dtype param_dtype;  /* of all that the model computes with: activations and their gradients too;
+    dtype param_dtype;  /* of parameters, activations and gradients of activations;
                            DTYPE_BF16: parameters are a rounded copy of fp32 masters */
     dtype reduce_dtype; /* the type in which gradients are summed, see grad_acc.h */
     optimizer_kind optimizer;
     bool forward_only; /* nothing is trained: no backward, no gradients, no optimizer */
-    bool no_norm;      /* the gradients' norm is not found: plain SGD, which needs none */
+    bool no_norm;      /* the gradients' norm is not computed: plain SGD needs none */
 } run_context;
 
 /* run_level -- the level of the sum's tree at which n sequences are one node: log2(n) in canonical

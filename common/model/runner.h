@@ -3,10 +3,10 @@
  *   runner_create -> per micro-step: runner_forward, runner_backward -> runner_free
  *
  * loop.c has the two loops that call the hooks. The runner owns activations, scratch and token
- * buffers (activations.c). Parameters and gradients belong to whoever filled the views. In fast
- * mode a layer is one call over all sequences of the micro-batch. In canonical mode it is computed
- * leaf by leaf (one sequence a call) between its hooks, and a tree adds the leaves' gradients and
- * losses (leaf_sum.c). The rest is the same.
+ * buffers (activations.c). Parameters and gradients belong to the code that filled the views. In
+ * fast mode a layer is one call over all sequences of the micro-batch. In canonical mode it is
+ * computed leaf by leaf (one sequence a call) between its hooks, and a tree adds the leaves'
+ * gradients and losses (leaf_sum.c). The rest is the same.
  *
  * Activation checkpointing: the layers of a segment keep nothing in forward, and run again before
  * their backward, into memory that all segments share. A segment is a run of consecutive layers of
@@ -60,7 +60,7 @@ typedef struct runner_config {
     bool host_sync;
 } runner_config;
 
-/* runner_create -- allocate all that forward and backward need.
+/* runner_create -- allocate the memory of forward and backward.
  *   config  views and layer_unit must outlive the runner
  *   errors  FSDP_ENOMEM */
 fsdp_status runner_create(const runner_config *config, runner **out);
@@ -79,10 +79,10 @@ fsdp_status runner_forward(runner *r, const micro_step *ms);
  * 0 for the others. */
 const void *runner_output(const runner *r, int i, int k, size_t j, dtype *type, size_t *elems);
 /* runner_backward -- the gradients of the SUM over tokens of the micro-batch of the last training
- * forward, written to the gradient views; what they held is not read. end_backward comes last.
+ * forward, written to the gradient views, whose old contents are not read. end_backward comes last.
  *   views     in canonical mode no two may be the same array
- *   rounding  the gradient of one call of a layer is not rounded yet, whatever reduce_dtype is:
- *             whoever takes the views rounds
+ *   rounding  gradients of a single call of a layer are not rounded, whatever reduce_dtype is:
+ *             the code that reads the views rounds them
  *   order     as runner_forward
  *   errors    those of layers and hooks */
 fsdp_status runner_backward(runner *r);

@@ -1,4 +1,4 @@
-/* runner_impl.h -- what loop.c, activations.c and leaf_sum.c share. Private to them. */
+/* runner_impl.h -- declarations shared by loop.c, activations.c and leaf_sum.c. Private to them. */
 #pragma once
 #include "common/device/device.h"
 #include "common/model/runner.h"
@@ -51,13 +51,13 @@ int runner_segment_begin(const runner *r, int i);
  *   d_out  gradient of its output (d_ping or d_pong), NULL for the last layer
  *   d_in   gradient of its input (the other one), NULL for the layer at the border */
 fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in);
-/* runner_slice -- the part of an array [n_calls * bytes] that call `leaf` has; NULL of NULL. */
+/* runner_slice -- the part of an array [n_calls * bytes] for call `leaf`; NULL if array is NULL. */
 static inline void *runner_slice(void *array, size_t leaf, size_t bytes)
 {
     return array ? (char *)array + leaf * bytes : NULL;
 }
-/* runner_unit_done -- layer i has been issued; last [n_units]: after which layer of each unit a
- * host that waits (host_sync) does so. */
+/* runner_unit_done -- call it after layer i is issued. With host_sync it synchronises if i is the
+ * last layer of its unit in this pass; last [n_units]: the last layer of each unit. */
 fsdp_status runner_unit_done(runner *r, int i, const int *last);
 /* runner_sum_losses -- *loss = the sum of the calls' losses, with leaves numbered by sequence. */
 fsdp_status runner_sum_losses(runner *r, float *loss);

@@ -71,8 +71,8 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(cJSON *const *)a)->string, (*(cJSON *const *)b)->string);
 }
 
-/* *twice = a key that an object in j has twice; NULL: there is none. cJSON would find the first one
- * and ignore the other. Returns false if there is no memory. */
+/* *twice = a duplicate key of an object in j; NULL: there is none. cJSON would find the first of
+ * the two and ignore the second. Returns false if there is no memory. */
 static bool find_twice(const cJSON *j, const char **twice)
 {
     size_t n = 0;
@@ -94,7 +94,7 @@ static bool find_twice(const cJSON *j, const char **twice)
     return true;
 }
 
-/* f->header = the JSON object in text [bytes], which a NUL follows; nothing but space may follow
+/* f->header = the JSON object in text [bytes], which a NUL follows. Only white space may follow
  * the object. offset: of the text in the file. */
 static fsdp_status parse_object(safetensors *f, const char *text, size_t bytes, size_t offset)
 {
@@ -111,7 +111,7 @@ static fsdp_status parse_object(safetensors *f, const char *text, size_t bytes, 
     return FSDP_OK;
 }
 
-/* The same of `bytes` bytes at offset in the file. */
+/* Parse the `bytes` bytes at offset in the file likewise. */
 static fsdp_status read_object(safetensors *f, size_t offset, size_t bytes)
 {
     char *text = malloc(bytes + 1);
@@ -248,7 +248,7 @@ void json_write_number(FILE *out, float value)
             break;
     }
     fputs(text, out);
-    fputs(strpbrk(text, ".e") ? "" : ".0", out); /* some readers tell 8 from 8.0 */
+    fputs(strpbrk(text, ".e") ? "" : ".0", out); /* some readers distinguish 8 from 8.0 */
 }
 
 fsdp_status json_read_file(const char *path, const char *hint, cJSON **out)

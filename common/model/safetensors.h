@@ -3,9 +3,9 @@
  *   write: safetensors_add ... -> safetensors_head -> the caller writes head and tensors
  *   read:  safetensors_open -> safetensors_range, safetensors_read ... -> safetensors_close
  *
- * Such a file is 8 bytes of header length, little-endian; a JSON object from tensor name to dtype,
- * shape and byte range after the header, padded with spaces to 8 bytes; the tensors without gaps.
- * What is read comes from elsewhere, so lengths and ranges are checked before use.
+ * A file is the header's length, 8 bytes, little-endian; the header, a JSON object from tensor name
+ * to dtype, shape and byte range, padded with spaces to 8 bytes; and the tensors, without gaps.
+ * Files may come from elsewhere, so lengths and ranges are checked before use.
  * https://huggingface.co/docs/safetensors */
 #pragma once
 #include <cjson/cJSON.h>
@@ -14,16 +14,16 @@
 #include <stdint.h>
 #include "common/base/status.h"
 
-#define SAFETENSORS_METADATA "__metadata__" /* the only name in a header that is no tensor */
-/* The most that a header or a JSON file may have: room for the names of 100,000 tensors. Parsed
- * text takes up to forty times its own size. */
+#define SAFETENSORS_METADATA "__metadata__" /* the only key of a header that names no tensor */
+/* Maximum size of a header or a JSON file: enough for the names of 100,000 tensors. Parsed JSON
+ * takes up to forty times the memory of its text. */
 enum { JSON_MAX_BYTES = 1 << 24 };
 
-/* safetensors_add -- list an fp32 tensor that begins at *at_bytes, and put *at_bytes behind it.
+/* safetensors_add -- list an fp32 tensor that begins at *at_bytes, and advance *at_bytes past it.
  * Returns false if there is no memory. */
 bool safetensors_add(cJSON *header, const char *name, const size_t *dims, int n_dims,
                      uint64_t *at_bytes);
-/* safetensors_head -- all that stands before the tensors; the caller frees it. NULL: no memory. */
+/* safetensors_head -- the bytes before the tensors; the caller frees them. NULL: no memory. */
 char *safetensors_head(const cJSON *header, size_t *n_bytes);
 
 typedef struct safetensors {
@@ -38,15 +38,15 @@ typedef struct safetensors {
  * follow one another from the end of the header to the end of the file.
  *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; nothing is left behind */
 fsdp_status safetensors_open(const char *path, const char *hint, safetensors *f);
-/* safetensors_range -- whether the range of a tensor of an open file has n_bytes; *begin = its
- * first byte, counted from the end of the header. */
+/* safetensors_range -- whether a tensor's range in an open file is n_bytes long; *begin = its first
+ * byte, counted from the end of the header. */
 bool safetensors_range(const cJSON *tensor, size_t n_bytes, size_t *begin);
-/* safetensors_read -- bytes from `begin` on, counted as above. errors: FSDP_EIO. */
+/* safetensors_read -- read from byte `begin` after the header. errors: FSDP_EIO. */
 fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size_t begin);
 /* safetensors_close -- free f; a zeroed or closed struct is accepted. */
 void safetensors_close(safetensors *f);
 
-/* json_size -- a whole number from 0 to 2^53, up to which doubles hold all of them; else false. */
+/* json_size -- a whole number from 0 to 2^53, up to which doubles are exact; else false. */
 bool json_size(const cJSON *item, size_t *out);
 /* json_print -- text = item as JSON, or "none" or "a longer value"; returns text. */
 const char *json_print(const cJSON *item, char *text, size_t text_bytes);

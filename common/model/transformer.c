@@ -1,4 +1,4 @@
-/* transformer.c -- the embedding, and what the layers of blocks are made of; see transformer.h. */
+/* transformer.c -- the embedding, and the parts of layers: norm and linear. See transformer.h. */
 #include "common/model/transformer.h"
 
 enum { MAX_BLOCKS = 100000 };
@@ -94,8 +94,8 @@ fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io
                                              .type = io->type});
 }
 
-/* The operation needs arrays even for gradients that nobody wants. An unwanted gradient of the
- * input overwrites the norm's output, which nobody reads any more. */
+/* The operation writes unwanted gradients too. An unwanted gradient of the input overwrites the
+ * norm's output, which is not read afterwards. */
 fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                           const layer_arrays *k, const void *d_residual)
 {

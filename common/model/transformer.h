@@ -1,37 +1,37 @@
-/* transformer.h -- what the layers of transformers are made of: memory of a call, norm, linear, and
- * the two ends of the model. For the files of families (family.h).
+/* transformer.h -- the parts of transformer layers: memory of a call, norm, linear; and the model's
+ * first and last layer. For the files of families (family.h).
  *
  * lay_out says where a layer's arrays are in layer_io.saved and .scratch. In a forward pass that
  * keeps nothing, `saved` may be NULL; the same arrays are then in scratch. Functions issue work on
  * the stream and return: nothing here reads device memory. Letters as in ops.h; rows = B*T.
  *
- * The ends keep, between forward and backward, in elements a token (C width, V tokens):
+ * Between forward and backward, the two ends keep, in elements per token (C width, V vocabulary):
  *
  *     embed  nothing
  *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
- *            Cross-entropy puts it where the logits were, so that backward is two matmuls.
+ *            Cross-entropy replaces the logits by it, so backward is two matmuls.
  *            With model.chunk_rows only C: backward computes logits and gradient in scratch */
 #pragma once
 #include "common/model/family.h"
 
 enum { NO_PARAM = -1 };
 
-/* The two ends. Parameters in order: embed: wte [V, C] and, if there is one, wpe [positions, C];
- * head: the norm's parameters, then the weight [V, C]. */
+/* The first and last layer. Parameters in order: embed: wte [V, C] and, if there is one, wpe
+ * [positions, C]; head: the norm's parameters, then the weight [V, C]. */
 extern const layer TOKEN_EMBED, LM_HEAD;
 
 /* ---- memory of a call ------------------------------------------------------------------------ */
 
-/* Memory that is cut into arrays, one after the other. */
+/* Memory from which arrays are taken, one after the other. */
 typedef struct room {
-    char *base;   /* NULL: arrays are only measured */
+    char *base;   /* NULL: only count bytes */
     size_t bytes; /* taken so far */
 } room;
 
 /* room_take -- the next `elems` elements, at a multiple of LAYER_ALIGN_BYTES. */
 void *room_take(room *from, size_t elems, dtype type);
 
-/* Where one call of a layer has its arrays. It begins with a norm, whose output is multiplied into
+/* The arrays of one call of a layer. A layer begins with a norm, whose output is multiplied into
  * `wide`: q k v of each row, the MLP's first product, or the logits. */
 typedef struct layer_arrays {
     float *mean, *rstd; /* saved, as the next four: [rows] of the norm of the input */
@@ -43,7 +43,7 @@ typedef struct layer_arrays {
     void *d_norm;  /* scratch, as the next two: [rows, max(C, att)]; attention: before that, the
                       gradient of att */
     void *d_wide;  /* [rows, d_wide] */
-    float *sink;   /* [2C] takes the gradients of a frozen gain and bias, which nobody reads */
+    float *sink;   /* [2C] for the gradients of a frozen gain and bias; never read */
     double *total; /* head with model.chunk_rows, else NULL: [1] the loss of the chunks so far */
 } layer_arrays;
 
@@ -74,8 +74,8 @@ bool grad_wanted(const layer_io *io, int param);
 /* transformer_add_layer -- append a layer that gives "x" [rows, C] to the next one. */
 void transformer_add_layer(model *m, const layer *kind, int block);
 
-/* transformer_check -- FSDP_EINVAL unless the sizes of a transformer fit together. It changes none;
- * a family without usual values can have it as `complete`. */
+/* transformer_check -- FSDP_EINVAL unless the sizes of a transformer fit together. It changes none,
+ * so it can be the `complete` of a family without defaults. */
 fsdp_status transformer_check(model_config *c);
 
 /* ---- norm and linear ------------------------------------------------------------------------- */
@@ -109,6 +109,6 @@ typedef struct linear_grad {
 } linear_grad;
 
 /* linear_backward -- the three gradients of linear. d_w and d_b go to the layer's views of the two
- * parameters, where there is one. */
+ * parameters, unless these are NULL. */
 fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                             const linear_grad *g);

@@ -1,4 +1,4 @@
-/* unit.c -- the lists that belong to a model, and its views; see unit.h. */
+/* unit.c -- a model's views, border and lists, and the check of its operations; see unit.h. */
 #include "common/model/unit.h"
 
 #include <stdlib.h>

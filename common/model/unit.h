@@ -9,7 +9,7 @@
  *     pre_backward(u) backward post_backward(u)         in reverse
  *
  * The same layers run with no hooks and resident parameters (the single-device baseline) and with
- * the hooks of labs 2-5 (FSDP). That is what makes it meaningful to compare the two. */
+ * the hooks of labs 2-5 (FSDP), so the results of the two can be compared. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 #include "common/ops/ops.h"
 
 enum { PARAM_MAX_DIMS = 4, PARAM_NAME_BYTES = 64, LAYER_MAX_PARAMS = 16, NOT_TIED = -1 };
-enum { LAYER_MAX_ARRAYS = 4 };   /* that pass from a layer to the next */
+enum { LAYER_MAX_ARRAYS = 4 };   /* passed from a layer to the next */
 enum { LAYER_ALIGN_BYTES = 64 }; /* arrays of a call begin at multiples: whole cache lines */
 
 typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM } init_rule;
@@ -52,8 +52,8 @@ typedef struct array_spec {
 
 typedef struct layer layer;
 
-/* Memory of one call of a layer: multiples of LAYER_ALIGN_BYTES, as is the place of every array in
- * it if it begins at one. Without `saved`, scratch has at least as many bytes as either. */
+/* Memory of one call of a layer, in multiples of LAYER_ALIGN_BYTES. If it is aligned to that, so is
+ * every array in it. Without `saved`, scratch has at least the larger of the two. */
 typedef struct layer_bytes {
     size_t saved, scratch;
 } layer_bytes;
@@ -78,9 +78,9 @@ typedef struct layer_io {
                                      writes it, or with model.chunk_rows its backward, if there is
                                      one */
     void *logits;                 /* [B,T,V], last layer's forward; NULL unless wanted */
-    /* What random numbers of a call are addressed by: the run's seed, and the number of the call's
-     * first sample, counted over the run. So they are the same in a second forward, on any number
-     * of ranks. */
+    /* Random numbers of a call are a function of the run's seed and of the number of the call's
+     * first sample, counted over the run. So they are the same in a second forward and on any
+     * number of ranks. */
     uint64_t seed, first_sample;
     void *const *params;   /* [n_params] views, by the layer's own parameter order */
     float *const *grads;   /* [n_params] views; NULL for a frozen parameter */
@@ -102,7 +102,7 @@ struct layer {
     fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
 };
 
-/* The sizes of a model. What a family does not have is 0. */
+/* The sizes of a model. Sizes that a family does not use are 0. */
 typedef struct model_config {
     char family[16]; /* "gpt2" */
     size_t n_blocks, n_head, d_model, d_ff, vocab_size;
@@ -171,7 +171,7 @@ void model_views_free(model_views *v);
 int model_border(const model *m);
 
 /* model_check_ops -- the error of the first operation of forward that the table lacks. Forward runs
- * over no samples, so it issues nothing to s and needs no memory. */
+ * on 0 samples, so it issues nothing to s and needs no memory. */
 fsdp_status model_check_ops(const model *m, const ops *o, stream *s);
 
 /* model_freeze -- set `frozen` of the parameters whose names match. Either name of a tied weight
