@@ -19,10 +19,10 @@ void optimizer_free(fsdp_optimizer *o);
 /* ckpt_unit_array -- this rank's shard of array k (0: parameters, k + 1: state k) of unit u, on the
  * device; NULL for the states of a frozen unit, and of an optimizer of which only r is set. */
 float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k);
-/* ckpt_save -- write a checkpoint to the store. A rank's file holds the pieces of the parameters
- * and of the states that lie in its world slice: so every element is written once, and padding
- * never. collective  all ranks; every rank fails or none errors      FSDP_EIO, FSDP_ENOMEM;
- * FSDP_ESTATE: ckpt_pack gave other pieces than there are */
+/* ckpt_save -- write a checkpoint to the store. A rank's file holds the parts of parameters and
+ * states in its world slice, so every element is written once, and padding is never written.
+ *   collective  all ranks; every rank fails or none
+ *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_ESTATE: ckpt_pack gave wrong pieces */
 fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step);
 /* ckpt_saved_elems -- at least as many floats as this rank's file holds. */
 size_t ckpt_saved_elems(const fsdp_optimizer *o);

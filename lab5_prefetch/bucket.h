@@ -3,7 +3,7 @@
  * Every collective costs a latency, however few bytes it moves. Small units pay it again and again.
  * A bucket is several units merged into one before anything is laid out: one flat array, so one
  * gather and one reduction, and nothing is copied into or out of a buffer. The price is memory:
- * what is gathered together is there together. */
+ * all parameters of a bucket are gathered at the same time. */
 #pragma once
 #include "lab2_forward/fsdp_setup.h"
 

@@ -36,7 +36,7 @@ typedef struct limiter {
     int limit;     /* N, 1 ... PREFETCH_MAX_LIMIT */
     int n_held;    /* begun and not resharded yet */
     bool *held;    /* [n_units] */
-    event **freed; /* [capacity] ring: recorded behind the free of a unit that was resharded */
+    event **freed; /* [capacity] ring: recorded after the free of a unit that was resharded */
     int capacity;  /* limit + 1 + n_units: more can never be in it */
     int first_freed, n_freed; /* of the ring: not waited for yet, the oldest first */
 } limiter;
