@@ -54,10 +54,12 @@ void accel_polls_run(accel_device *d);
 /* accel_wait -- the host waits for the event; e NULL: for all work of the stream.
  *   errors  FSDP_EDEVICE the device's; a poll's; not those of host tasks */
 fsdp_status accel_wait(accel_stream *s, void *e);
-/* accel_pause -- let other threads run between two looks of a waiting host: by a yield at first,
- * later by a sleep of 20 us. *l starts as zeros. accel_looks_end -- end the wait and restore the
- * thread's timer slack. */
+/* accel_pause -- let other threads run between two looks of a waiting thread: by a yield at first,
+ * later by a sleep of 20 us. In the background, where many threads may wait, a sleep grows to 1/16
+ * of the time waited so far, at most 500 us. *l starts as zeros but for in_background.
+ * accel_looks_end -- end the wait and restore the thread's timer slack. */
 typedef struct accel_looks {
+    bool in_background;
     double begin_s;
     int slack_ns;
 } accel_looks;

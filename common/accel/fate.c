@@ -138,18 +138,22 @@ void accel_polls_run(accel_device *d)
  * by its timer slack, 50 us by default; so the slack is set to 1 ns. */
 void accel_pause(accel_looks *l)
 {
-    const double SPIN_S = 20e-6;
+    const double SPIN_S = 20e-6, SHORTEST_S = 20e-6, LONGEST_S = 500e-6;
+    const double now_s = clock_now_s();
     if (l->begin_s == 0)
-        l->begin_s = clock_now_s();
-    if (clock_now_s() - l->begin_s < SPIN_S) {
+        l->begin_s = now_s;
+    const double since_s = now_s - l->begin_s;
+    if (since_s < SPIN_S) {
         sched_yield();
         return;
     }
+    double sleep_s = l->in_background ? since_s / 16 : 0;
+    sleep_s = sleep_s < SHORTEST_S ? SHORTEST_S : sleep_s > LONGEST_S ? LONGEST_S : sleep_s;
     if (l->slack_ns == 0) {
         l->slack_ns = prctl(PR_GET_TIMERSLACK);
         (void)prctl(PR_SET_TIMERSLACK, 1ul);
     }
-    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = (long)(sleep_s * 1e9)}, NULL);
 }
 
 void accel_looks_end(accel_looks *l)

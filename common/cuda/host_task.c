@@ -80,7 +80,7 @@ static accel_task *next_task(cuda_worker *w)
 /* Wait until the stream reaches task n. Returns false if the device has failed. */
 static bool await_turn(const cuda_worker *w, uint32_t n)
 {
-    accel_looks looks = {0};
+    accel_looks looks = {.in_background = true};
     bool comes = true;
     while (comes && (int32_t)(atomic_load(&w->counts->n_reached) - n) < 0) {
         comes = !atomic_load(&accel_device_of(w->stream->base.device)->failed);

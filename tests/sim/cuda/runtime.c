@@ -302,8 +302,9 @@ static fsdp_status run_wait(void *args, int n_threads)
 {
     const word_args *a = args;
     (void)n_threads;
-    while ((int32_t)(atomic_load(a->word) - a->value) < 0)
-        usleep(10);
+    for (unsigned us = 10; (int32_t)(atomic_load(a->word) - a->value) < 0;
+         us += us < 200 ? us / 8 + 1 : 0)
+        usleep(us);
     return FSDP_OK;
 }
 
