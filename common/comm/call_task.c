@@ -1,5 +1,5 @@
-/* call_task.c -- the task of a call: its launch, the memory it reports to a watch of the device,
- * its end. */
+/* call_task.c -- run a call as a task of its stream, and list the memory that the task accesses for
+ * a watch of the device. */
 #include <string.h>
 #include "common/base/recycle.h"
 #include "common/comm/transport_help.h"
@@ -59,8 +59,8 @@ fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_
 
 /* ---- the task ------------------------------------------------------------------------------- */
 
-/* If the job has failed, the team may be gone, so it is not used. An error in the issuer's thread
- * is returned by the launch, and transport_task then decrements n_unfinished. */
+/* Does not use the team after a failure: its group may be closed. If this fails in the issuer's
+ * thread, the launch returns the error, and transport_task decrements n_unfinished instead. */
 static fsdp_status task_run(void *args, int n_threads)
 {
     const comm_task *t = args;
@@ -93,7 +93,7 @@ static fsdp_status task_launch(stream *s, const comm_task *t, size_t bytes, cons
     else
         touched_sent(&x, team, t->parts);
     const comm_part *own = &t->parts[team->rank];
-    if (v != NULL) /* with its padding a shard of pieces may be longer than the array */
+    if (v != NULL) /* send_bytes of pieces count padding, which the array lacks */
         touched_add(&x, own->send, v->shown_bytes > 0 ? v->shown_bytes : own->send_bytes, false);
     else
         touched_received(&x, team, t->parts);

@@ -173,7 +173,7 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label)
     comm_issue i = {.op = COMM_OP_BARRIER, .type = DTYPE_U8, .label = label};
     comm_call call;
     TRY(transport_begin(c->data, s, &i, &call));
-    void *block; /* one byte from each rank, then the byte this rank sends */
+    void *block; /* a byte received from each rank, then the byte this rank sends */
     TRY(device_alloc(s, MEM_COMM, (size_t)c->team.size + 1, "barrier", &block));
     char *tokens = block;
     comm_part *parts = transport_parts(c->data);

@@ -1,4 +1,4 @@
-/* comm.h -- the second seam: collectives between ranks, stream-ordered, labelled and numbered.
+/* comm.h -- collectives between ranks: stream-ordered, labelled and numbered.
  *
  *   comm_open -> collectives on streams -> comm_close
  *
@@ -50,11 +50,11 @@ typedef struct comm_dry {
 } comm_dry;
 
 typedef struct comm_config {
-    comm_backend backend; /* AUTO: the value of FSDP_COMM; if it is not set, self for one rank; else
-                             the device's own transport if it has one (an error if it cannot be
-                             opened); else shm if all ranks are on one host and can map each other's
-                             memory; else shm+mpi if the ranks of each of several hosts can; else
-                             mpi */
+    comm_backend backend; /* AUTO: the value of FSDP_COMM; if it is not set, self without a
+                             launcher; else the device's own transport if it has one (an error if it
+                             cannot be opened); else, if the ranks of each host can map each other's
+                             memory, shm on one host or shm+mpi on several (see transport.h);
+                             else mpi */
     double timeout_s;     /* 0: the value of FSDP_TIMEOUT_S, else 300. A rank that has not started
                              is waited for at least 10 s */
     /* The kernels that add in all-reduces; borrowed. NULL: functions of this program. */
@@ -87,8 +87,8 @@ fsdp_status comm_schedule_seed(uint64_t *seed);
 /* comm_take_signals -- block the signals that are answered from comm_open to comm_close. SIGUSR2
  * prints this rank's last calls or, if FSDP_HANG_DIR is set, writes them to that directory, as a
  * failure does. If FSDP_HANG_DIR is set, SIGTERM also writes them and then has its usual effect.
- * Signals that come before comm_open stay pending. Call it in main, before any thread is started; a
- * second call may set keeps.
+ * Signals that come before comm_open stay pending. Call it in main, before any thread is started. A
+ * second call may pass keeps = true.
  *   keeps  as comm_config.keeps_signals will be. If true, SIGTERM and SIGUSR1 are blocked too and
  *          never end the process: a launcher may repeat them while the process still does what the
  *          first one asked for */
@@ -124,7 +124,7 @@ void comm_close(comm *c);
  *   collective  all ranks of c; the host waits
  *   costs       time and memory O(ranks of c)
  *   errors      FSDP_EINVAL this rank is not in its range, or the range is not in c; FSDP_EMISMATCH
- *               ranks of the range passed another; FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM */
+ *               its ranks passed others; FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM; all end the job */
 fsdp_status comm_range(comm *c, int first, int step, int n, comm **out);
 
 /* comm_set_patience -- from now on, waits of this process in any group of the job time out after
@@ -141,7 +141,7 @@ __attribute__((noreturn)) void comm_abort(comm *c, int exit_code);
  * number of those ranks. The same for all groups of the job. */
 int comm_local_rank(const comm *c);
 int comm_local_size(const comm *c);
-/* comm_backend_name -- "self", "mpi", "shm" or "shm+mpi", or the name of the device's own
+/* comm_backend_name -- "self", "mpi", "shm", "shm+mpi", "dry" or the name of the device's own
  * transport; followed by "+link" if FSDP_LINK simulates a network, and by "+staged" if data is
  * copied through the host. A group made by comm_range may have another backend than c. */
 const char *comm_backend_name(const comm *c);
@@ -202,10 +202,10 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label);
 
 /* comm_reduce_scatter -- comm_reduce_scatterv with W equal slices of `elems`, in rank order: slice
  * r of send [W*elems] goes to rank r.
- *   holds       vectors of acc: the larger of the number before and the number after (see
- *               sum_run.h). Staging of (W-1)*elems if peers' memory cannot be read in place, and
- *               for bf16 a rounded copy of W*elems, both of acc->sum_dtype. Over several hosts one
- *               f32 vector per host, and for bf16 its rounded copy
+ *   holds       max(vectors of acc before, after), see sum_run.h. Staging of (W-1)*elems if peers'
+ *               memory cannot be read in place, and for bf16 a rounded copy of W*elems, both of
+ *               acc->sum_dtype. Over several hosts one f32 vector per host, and for bf16 its
+ *               rounded copy
  * The following holds for comm_reduce_scatterv too. Over several hosts (shm+mpi) a host's
  * contributions are added first if that gives the same bits, which it does if they form a whole
  * subtree. In GRAD_ACC_FAST they are always added first: the bits are then ((r0+r1)+(r2+r3)) and

@@ -10,8 +10,8 @@
  *               a peer's, and the message names both calls and ranks; FSDP_ETIMEOUT a wait longer
  *               than timeout_s, after every rank has printed its last calls; FSDP_ECOMM a rank died
  *               or a transport broke. The last three are final: every rank is told, and from then
- *               on all groups of the job return that error. The stream (see device_calls.h) and the
- *               group keep an error that is found when the call runs
+ *               on all groups of the job return that error. An error found while the call runs is
+ *               kept by its stream (see device_calls.h) and by its group
  *   source      [MPI-4 §6] */
 #pragma once
 #include "common/base/dtype.h"

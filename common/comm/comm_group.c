@@ -88,7 +88,7 @@ fsdp_status comm_put_over(comm *c, const comm_transport *over, const char **why_
 }
 
 /* Move ranks that MPI started to shared memory, if possible: to shm if all are on one host,
- * otherwise to shm+mpi, which uses it inside each host. */
+ * otherwise to shm+mpi, which uses shared memory inside each host. */
 static fsdp_status over_to_shm(comm *c, comm_backend wanted)
 {
     const char *why_not = "the ranks are on several hosts";
@@ -136,8 +136,8 @@ static fsdp_status over_to_native(comm *c, comm_backend wanted, const comm_trans
                       "comm_open: %s", why_not);
 }
 
-/* Complete the chain for the device's memory: its own transport or, if it has none and the host
- * cannot read its memory, staged.c. The simulated link is below staged.c. */
+/* Complete the chain for the device's memory: add the device's own transport or, if that is not
+ * used and the host cannot read the memory, staged.c. The simulated link is below staged.c. */
 static fsdp_status over_to_device(comm *c, comm_backend wanted, const comm_transport *native)
 {
     const char *none;
@@ -194,7 +194,7 @@ static fsdp_status backend_wanted(const comm_config *config, comm_backend *wante
  * rank's last calls: they help to find out why. */
 static void open_failed(comm *c, fsdp_status why)
 {
-    if (why == FSDP_ENOMEM && c->data != NULL) /* perhaps on this rank only: tell the others */
+    if (why == FSDP_ENOMEM && c->data != NULL) /* the others may have memory, and wait */
         transport_fail(transport_control(c->data), why);
     if (why == FSDP_ETIMEOUT || why == FSDP_ECOMM)
         comm_hang_write(c->team.recorder, fsdp_error_get()->what);

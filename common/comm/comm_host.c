@@ -23,7 +23,7 @@ fsdp_status comm_agree(comm *c, fsdp_status mine)
 
 typedef struct same_text {
     uint64_t hash, length;
-    char text[240]; /* cut if longer, for the message */
+    char text[240]; /* for the message; longer texts are cut */
 } same_text;
 
 fsdp_status comm_same(comm *c, const char *what, const char *text)

@@ -1,8 +1,8 @@
-/* comm_impl.h -- declarations that the files of the front share; internal.
+/* comm_impl.h -- declarations that the files of the front (see transport.h) share; internal.
  *
  * comm.c         collectives that move bytes
  * comm_sum.c     collectives that add
- * comm_pieces.c  both kinds, for shards of several pieces
+ * comm_pieces.c  shards of several pieces: checks, all-gather
  * comm_group.c   groups: open, split, close
  * comm_host.c    host calls
  * recorder.c     statistics, the watch, timeouts
@@ -11,7 +11,7 @@
 #include "common/comm/transport_help.h"
 
 struct comm {
-    transport_group *data; /* top of the chain; moves the data of collectives */
+    transport_group *data; /* top of the chain (see transport.h): moves the data */
     comm_team team;
     const sum_kernels *sums; /* for all-reduces */
     comm_hang *hang;         /* in the group that comm_open opened; NULL: no signal is taken */

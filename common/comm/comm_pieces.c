@@ -1,10 +1,10 @@
-/* comm_pieces.c -- collectives whose shards are several pieces of the caller's array.
+/* comm_pieces.c -- shards that are several pieces of an array: checks, and the all-gather.
  *
  *   peers' memory is read in place   each piece is copied directly to its place, in one task
- *   otherwise                        the array is copied into rank order, with one slice per rank
- *                                    -> the collective of slices; the copy is freed at once
+ *   otherwise                        an all-gather of slices into an array in rank order
+ *                                    -> each piece is copied to its place -> the array is freed
  *
- * transport_sum.c adds pieces in place. */
+ * The reduce-scatter of pieces is in comm_sum.c; transport_sum.c adds pieces in place. */
 #include "common/base/bytes_copy.h"
 #include "common/comm/comm_impl.h"
 

@@ -125,7 +125,7 @@ static void answer(comm_hang *h, int signo)
     if (signo == SIGTERM && !h->keeps_signals) { /* let it have its usual effect */
         mask(SIG_UNBLOCK, SIGTERM);
         raise(SIGTERM);
-        mask(SIG_BLOCK, SIGTERM); /* the process ignores SIGTERM */
+        mask(SIG_BLOCK, SIGTERM); /* still here: the process ignores it */
     }
 }
 
@@ -164,7 +164,7 @@ comm_hang *comm_hang_open(comm_recorder *r, bool keeps_signals)
     if (h != NULL && pthread_create(&h->thread, NULL, hang_main, h) == 0)
         return h;
     free(h);
-    mask(SIG_UNBLOCK, SIGTERM); /* no thread will take it */
+    mask(SIG_UNBLOCK, SIGTERM); /* no thread will answer it: let it end the process */
     return NULL;
 }
 

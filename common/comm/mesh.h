@@ -36,7 +36,7 @@ typedef struct mesh {
     mesh_shape shape;
     comm *world;     /* borrowed */
     comm *shard;     /* this rank's row: world if shard_size is W, NULL if shard_size is 1 < W */
-    comm *replicate; /* this rank's column: world if shard_size is 1 < W, NULL if R is 1 */
+    comm *replicate; /* this rank's column: world if shard_size is 1 < W, NULL if it is W */
 } mesh;
 
 /* mesh_open -- the shape of world with shard groups of shard_size ranks, and this rank's two

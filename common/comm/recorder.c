@@ -26,8 +26,8 @@ typedef struct record {
     double issued_s, begun_s, ended_s;
 } record;
 
-/* A sequence of numbered calls: those of one group that one transport numbers. Host calls of a
- * group may be numbered by another transport than its collectives. */
+/* The calls of one group that one transport numbers. A group has two sequences if its host calls
+ * are numbered by another transport than its collectives. */
 typedef struct sequence {
     uint64_t number; /* from 1, in the order in which this process first used them; 0: never used */
     comm_team team;
@@ -293,7 +293,7 @@ void comm_recorder_print(comm_recorder *r)
     pthread_mutex_unlock(&r->lock);
     if (used > sizeof text - 1)
         used = sizeof text - 1;
-    fwrite(text, 1, used, stderr); /* unbuffered */
+    fwrite(text, 1, used, stderr); /* stderr is unbuffered: one write */
 }
 
 /* ---- files, to compare ranks ---------------------------------------------------------------- */
@@ -315,7 +315,7 @@ static void sequence_write(const sequence *q, FILE *out)
 }
 
 /* Write one call as a line without anything specific to the rank, so that ranks that got equally
- * far write equal lines. Slice lengths and the cut-off end of a label are missing: ranks that
+ * far write equal lines. Slice lengths and the end of a long label are left out: ranks that
  * differ in them end with an error anyway. */
 static void record_write(const record *e, const sequence *q, FILE *out)
 {

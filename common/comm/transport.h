@@ -10,14 +10,14 @@
  * may read its peers' memory, if the transport allows that. The front calls a transport only
  * through its table; a transport calls back only the functions that transport_help.h declares.
  *
- * A communicator is a chain of groups of the same ranks. The top group moves the data. Each other
- * group is the one that the group above it was opened on:
+ * A communicator is a chain of groups of the same ranks. The top group moves the data. Every group
+ * but the last was opened over the group below it:
  *
  *   self       mpi       shm       shm over mpi       shm+mpi over mpi
  *
  * Up to two more groups stand on such a chain: the device's own transport, if it has one, then
- * link.c, if FSDP_LINK is set. If the host cannot read the device's memory and the device has no
- * transport, staged.c is on top.
+ * link.c, if FSDP_LINK is set. If the host cannot read the device's memory and the device's own
+ * transport is not used, staged.c is on top.
  *
  * Backends: `self` (one rank), `mpi` (MPICH: one thread calls it and keeps many operations in
  * flight), `shm` (ranks of one host, which read each other's memory), `shm+mpi` (several hosts with
@@ -31,7 +31,7 @@
  * memory (device_host_ledger, MEM_COMM): first the data sent to other ranks, then the data received
  * from them. Parts that lie side by side on the device form one piece, data sent to several ranks
  * is held once, and each piece begins at a multiple of 64 bytes. Over several hosts the block of an
- * all-gather is as large as its result, and a reduce-scatter runs, and adds, as it does over mpi.
+ * all-gather is as large as its result, and a reduce-scatter forwards contributions as mpi does.
  * The seconds of a comm_record do not include these copies; a watch of the device is told of them.
  *
  * A device's own transport, `nccl` for GPUs or `hccl` for NPUs (one device per rank), stands on one
@@ -90,8 +90,8 @@ typedef struct comm_peer_read {
     size_t ctx_bytes;
     const mem_access *accesses; /* [n_accesses] memory that fn accesses besides `from` */
     int n_accesses;
-    size_t shown_bytes; /* 0, or the bytes that each rank shows from its parts' `send` on, which is
-                           then the same for all peers; fn reads send_bytes of them */
+    size_t shown_bytes; /* 0, or how many bytes each rank shows from `send` on: all its parts then
+                           have one `send`, and a peer reads at most send_bytes of them */
 } comm_peer_read;
 
 /* A reduce-scatter: all ranks' contributions to this rank's slice become nodes of `level`. */
@@ -200,8 +200,8 @@ struct comm_transport {
     fsdp_status (*split)(transport_group *group, const comm_team *child, transport_group **out);
 
     /* close -- the front has synchronised the ranks, or the group has failed. Must not hang.
-     * Returns whether the group below may be closed too. It may not be after a failure that it does
-     * not know of. NULL: there is nothing to do, and the group below may be closed. */
+     * Returns whether the group below may be closed too: false after a failure that the group below
+     * does not know of. NULL: there is nothing to do, and the group below may be closed. */
     bool (*close)(transport_group *group);
 
     /* abort -- end the job; return if that is not possible. NULL: it is not possible. */

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "common/comm/transport_help.h"
 
-static const double CLOSE_PATIENCE_S = 10; /* without any progress */
+static const double CLOSE_PATIENCE_S = 10; /* since a task last ended */
 static const double LINGER_S = 1;          /* between a failure and the end of the process */
 
 /* ---- teams ---------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ fsdp_status transport_fail(transport_group *g, fsdp_status why)
 bool transport_drain(transport_group *g, double failed_patience_s)
 {
     int before = 0, n;
-    clock_wait still = clock_wait_begin(); /* without any progress */
+    clock_wait still = clock_wait_begin(); /* since a task last ended */
     while ((n = atomic_load(&g->n_unfinished)) > 0) {
         if (n != before)
             still = clock_wait_begin();

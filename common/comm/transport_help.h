@@ -43,8 +43,8 @@ fsdp_status transport_failed(transport_group *g);
  * wait in. Returns why. */
 fsdp_status transport_fail(transport_group *g, fsdp_status why);
 /* transport_drain -- wait until streams have run all calls issued on the group; false if they have
- * not. If a stream failed for another reason, its tasks never run, so the wait is bounded; on a
- * failed group by failed_patience_s. */
+ * not. A failed stream never runs its tasks, so the wait ends 10 s after the last task ended, or
+ * after failed_patience_s if the group has failed. */
 bool transport_drain(transport_group *g, double failed_patience_s);
 /* transport_linger -- delay the end of this process after a failure that it learned of at died_s
  * (0: no failure). When the first rank ends, the launcher kills the others, so all ranks stay for a
@@ -102,7 +102,7 @@ void touched_add(touched *t, const void *ptr, size_t bytes, bool writes);
 void touched_sent(touched *t, const comm_team *team, const comm_part *parts);
 void touched_received(touched *t, const comm_team *team, const comm_part *parts);
 /* touched_launch -- launch l, whose fn and arguments are set, as a part of the call, and free t.
- * Unless l issues device work, it accesses host memory only. errors stream_launch_work's;
+ * Unless l issues device work, it is marked on_host. errors stream_launch_work's;
  * FSDP_ENOMEM */
 fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_config l);
 

@@ -38,8 +38,8 @@ static fsdp_status add_pieces(const void *ctx, const void *const *from, int n_th
 static fsdp_status read_in_place(transport_group *g, stream *s, const comm_call *call,
                                  const comm_part *parts, const comm_sum *x)
 {
-    FSDP_ASSERT_EQ(x->step, 1); /* only hier.c takes other steps, over mpi, which has no
-                                   peer_read */
+    FSDP_ASSERT_EQ(x->step, 1); /* only hier_run.c passes larger steps, over mpi, which
+                                   has no peer_read */
     mem_access accesses[SUM_RUN_MAX_ACCESSES];
     const size_t shown_elems = x->pieces ? pieces_extent(x->pieces) : 0;
     return g->table->exchange(

@@ -1,7 +1,7 @@
 /* grad_acc.c -- a running sum of device vectors: plain in fast mode, a tree in canonical mode.
  *
  * tree_sum does not use devices. Its `space` here allocates, copies and adds on the stream of the
- * call in progress (grad_acc.stream). The call itself decides what is added; the work follows in
+ * call in progress (grad_acc.stream). A call decides at once what is added; the work runs in
  * stream order. */
 #include "common/sum/grad_acc.h"
 #include "common/device/device.h"

@@ -31,8 +31,8 @@ typedef struct grad_acc {
     const char *label;
     dtype sum_dtype;   /* DTYPE_F32 by default; set it before the first push */
     int n_pushed;      /* contributions since the last finish */
-    uint64_t parked;   /* for the owner: slots whose vectors it moved elsewhere; bit k: slot k */
-    unsigned n_parked; /* for the owner: when it last did that */
+    uint64_t parked;   /* for the owner: bit k is set while it keeps slot k's vector elsewhere */
+    unsigned n_parked; /* for the owner: the number of its last such move */
 } grad_acc;
 
 /* grad_acc_init -- an empty sum of vectors [elems]. The struct must not move afterwards, because

@@ -115,8 +115,8 @@ typedef struct exponent_range {
 
 static exponent_range find_exponents(const float *x, size_t elems)
 {
-    uint32_t most = 0, least = UINT32_MAX; /* bits of 2|x|; those minus 1, so that 0 is the
-                                              largest */
+    uint32_t most = 0, least = UINT32_MAX; /* bits of 2|x|; those minus 1, so that a zero
+                                              wraps to the largest */
     for (size_t i = 0; i < elems; i++) {
         uint32_t bits = float_bits(x[i]) << 1;
         most = bits > most ? bits : most;

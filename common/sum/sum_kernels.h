@@ -69,7 +69,7 @@ typedef struct sum_kernels {
     /* launch -- run the nodes l->in, in order, on s; elems is not 0. DTYPE_I64: root[i] = the
      * inputs' sum, which wraps as two's complement does. The call reads l and the array of inputs,
      * which has up to SUM_RUN_MAX_INPUTS pointers: a backend passes them with *l->run in the
-     * kernel's arguments, or copies them to device memory where that has no room. */
+     * kernel's arguments, or copies them to device memory if they do not fit there. */
     fsdp_status (*launch)(stream *s, const sum_launch *l);
 } sum_kernels;
 

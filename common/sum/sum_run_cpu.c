@@ -29,7 +29,7 @@ typedef struct pass {
     const sum_run *run;
     size_t at, n;    /* the block of this round: elements at ... at+n-1 */
     uint64_t pushed; /* nodes of run->level pushed so far, including those before the run */
-    bool streams;    /* the vectors are too long for a cache */
+    bool streams;    /* write new vectors past the cache, which they do not fit */
     tree_sum tree;
     float *expanded; /* the block with the next input, expanded from bf16; NULL: none taken */
     bool used[N_BLOCKS];
@@ -154,7 +154,7 @@ static fsdp_status run_block(pass *p, const void *const *in)
         TRY(tree_sum_push(&p->tree, r->level, node));
     }
     if (r->root != NULL) {
-        p->pushed = 0; /* no sum that finish makes waits in a slot */
+        p->pushed = 0; /* for final_place: no sum of finish waits in a slot */
         TRY(tree_sum_finish(&p->tree, &root));
         block_store(p, r->root, root);
         blocks_put(p, root);

@@ -22,7 +22,7 @@ static void assert_no_gap(const tree_sum *t, int level)
     FSDP_ASSERT(level >= 0 && level < TREE_SUM_LEVELS - 1);
     for (int k = 0; k < level; k++)
         if (t->slot[k] != NULL)
-            FSDP_ASSERT_EQ(k, level); /* waiting level, pushed level */
+            FSDP_ASSERT_EQ(k, level); /* fails, and prints both levels */
 }
 
 fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec)

@@ -3,7 +3,7 @@
  *
  *   open -> exchange, all_gather, ... (each is done when it is issued) / split -> close
  *
- * The memory that a call holds depends on what its transport offers, so there are three tables. */
+ * The memory that a call holds depends on the imitated transport, so there are three tables. */
 #include <string.h>
 #include "common/comm/transport_help.h"
 

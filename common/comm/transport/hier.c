@@ -6,8 +6,8 @@
  * H hosts have L ranks each, numbered host by host: rank h*L + p has local rank p on host h. The
  * transport is made of two others: mpi between all ranks, which is the group below, and `local`, a
  * shared-memory group of this host's ranks. In every call first the host's ranks meet and compare
- * the call, then mpi compares it around all ranks. So ranks that disagree are told, whatever each
- * of them called. mpi alone moves the data of all calls but these:
+ * the call, then each rank sends it over mpi to the next rank, which compares it. So ranks that
+ * disagree are told, whatever they called. mpi alone moves the data of all calls but these:
  *
  *   all-gather        the host's slices are copied in its memory; a rank receives the slices of its
  *                     own local rank from the other hosts, then its peers copy them: each slice
@@ -119,9 +119,9 @@ typedef struct address {
     int32_t local_rank, local_size;
 } address;
 
-/* Set *run, on all ranks, to the number of consecutive ranks on each host, as even_run does; 0 if
- * it is not the same. A local rank of 0 begins a host: if all hosts have equally many ranks, the
- * ranks after it are on that host only if their local ranks count on from it. */
+/* Set *run, on all ranks, to the number of ranks on each host if all hosts have equally many, in
+ * consecutive ranks; else to 0. A host numbers its local ranks in rank order, so its ranks are
+ * consecutive if, in rank order, local ranks run from 0 to n-1 again and again. */
 static fsdp_status world_run(transport_group *talk, int *run)
 {
     const comm_team *team = talk->team;

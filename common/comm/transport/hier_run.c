@@ -93,7 +93,7 @@ fsdp_status hier_all_gather(transport_group *group, stream *s, const comm_call *
         parts[p] = mine;
         parts[p].recv = to + (size_t)(h->host * h->team.size + p) * slice_bytes;
     }
-    TRY(transport_pass(h->local, s, call, parts, NULL)); /* this is also the meeting */
+    TRY(transport_pass(h->local, s, call, parts, NULL)); /* here they also compare the call */
     parts = transport_parts(group->below);
     for (int k = 0; k < h->hosts; k++) {
         parts[rank_on(h, k)] = mine;
@@ -191,7 +191,7 @@ static fsdp_status sums_run(transport_group *group, stream *s, const comm_call *
 }
 
 /* Make the data for the network: the sums themselves, or in bf16 a copy (exact, because the sums
- * are rounded). A host's contributions make one node, which is in the highest slot of its run. */
+ * are rounded). The sum of a host's contributions is one node, in slot run->top. */
 static fsdp_status sums_round(transport_group *group, stream *s, const comm_scatter *x)
 {
     hier_group *h = group->state;

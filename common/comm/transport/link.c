@@ -18,8 +18,8 @@
  * 12e6*8/1e9 s + 50 us = 96.05 ms. With k=2 only 8 MB come from the other host, but the host's two
  * ranks share its NIC: 16 MB, 128.05 ms.
  *
- * Bookings are in the model's time, so that a sleep that ends late does not delay the next call in
- * the queue. Host calls are not slowed down. */
+ * A NIC is booked until the modelled end of a transfer, not until its sleep ends, so a late wake-up
+ * does not delay the next call in the queue. Host calls are not slowed down. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@
 #include "common/comm/transport/shm_impl.h"
 
 static const double NAP_S = 0.1;      /* a sleeping rank notices a failure within this time */
-static const double PATIENCE_S = 0.2; /* for tasks at a close after a failure: two naps */
+static const double PATIENCE_S = 0.2; /* how long a close waits after a failure: two naps */
 
 typedef struct link_spec {
     double bytes_per_s, latency_s;
@@ -42,7 +42,7 @@ typedef struct link_nic {
 } link_nic;
 
 typedef struct link_group {
-    comm_transport table; /* this group's: has the functions of the transport below */
+    comm_transport table; /* this group's: link_* for each collective of the table below */
     char name[24];
     link_spec spec;
     link_nic *nic; /* owned by the opened group; its splits borrow it */

@@ -16,7 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static const double CLOSE_PATIENCE_S = 10;   /* for the progress thread to answer */
+static const double CLOSE_PATIENCE_S = 10;   /* until the progress thread answers */
 static const double FINALIZE_PATIENCE_S = 5; /* after all ranks have reached MPI_Finalize */
 static const double LATER_S = 0.5;           /* see mpi_speak_last */
 
@@ -114,7 +114,7 @@ void mpi_speak_last(transport_group *group)
     ((mpi_group *)group->state)->later_s = LATER_S;
 }
 
-/* MPI_Finalize waits for all ranks, which may be many on few cores, so it gets the time of a call.
+/* MPI_Finalize waits for all ranks, which may be many on few cores, so it gets a call's timeout.
  * Over TCP it can hang forever: MPICH 4.0.2 flushes UCX connections while peers that have closed
  * theirs no longer answer (seen in one exit of six on a link of 300 Mbit/s). Once all ranks have
  * reached MPI_Finalize their work is done, so from then on the wait is short. */

@@ -12,8 +12,8 @@
 #include "common/comm/transport/mpi_impl.h"
 #include "common/base/recycle.h"
 
-/* MPI guarantees tags up to 32767: 8191 calls of a group can be told apart, four kinds each. */
-enum { TAG_SEQS = 8191, TAG_DATA = 0 /* phase 0; 1 is phase 1 */, TAG_DESC = 2 };
+/* MPI guarantees tags up to 32767: 8191 calls of a group can be told apart, with four tags each. */
+enum { TAG_SEQS = 8191, TAG_DATA = 0 /* + phase */, TAG_DESC = 2 };
 enum { REQ_DESC_OUT = 0, REQ_DESC_IN = 1, REQ_FIRST_RECEIVE = 2 };
 
 static const double HELD_ERROR_S = 1.0; /* how long to wait for a descriptor after wrong data */

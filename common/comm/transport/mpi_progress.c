@@ -24,8 +24,8 @@ enum { IDLE_SLEEP_US = 100000 }; /* nothing active: only notices can arrive */
 enum { WATCH_EVERY_TESTS = 32 };
 
 static const double NOTICES_S = 2.0; /* how long a failing rank waits for its peers' notices */
-/* A further wait for peers that are still receiving their last notice. Until then MPI may read this
- * rank's buffers, and UCX ends a process that reads memory that is gone. */
+/* A further wait for peers that have not received all notices. Until they have, their MPI may read
+ * this rank's buffers, and UCX ends a process that reads memory that is gone. */
 enum { GRACE_MS = 400 };
 
 /* ---- failure ------------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ static bool operations_test(void)
         bool all_done = false;
         if (mpi_exchange_test(op, &moved, &all_done) != FSDP_OK) {
             engine_kill();
-            return true; /* no operation is left */
+            return true; /* engine_kill ended all operations */
         }
         if (!all_done) {
             link = &op->next;
@@ -367,7 +367,7 @@ static void transport_end(void)
             MPI_Wait(&e->notice_recv, MPI_STATUS_IGNORE);
         }
         MPI_Comm_free(&e->notice_comm);
-        MPI_Barrier(MPI_COMM_WORLD); /* every rank has reached its end now: see engine_stop */
+        MPI_Barrier(MPI_COMM_WORLD); /* now all ranks have come: see engine_stop */
         atomic_store(&e->finalizing, true);
         MPI_Finalize();
         free(e->notice_sends); /* after a failure MPI may still read the notices */
@@ -390,7 +390,7 @@ void *mpi_progress_main(void *arg)
         if (op != NULL)
             n_quiet = 0;
         while (op != NULL) {
-            mpi_operation *next = op->next; /* an operation started may be freed by its caller */
+            mpi_operation *next = op->next; /* once started, op may be freed by its caller */
             operation_start(op);
             op = next;
         }

@@ -106,7 +106,7 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
         return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
                           "comm_open: shm: no launcher started this process");
     comm_team_fill(team, run.rank, run.size, run.rank, run.size);
-    if (shm_self.job == NULL) /* the first time; closes the inherited files */
+    if (shm_self.job == NULL) /* the first open; also closes the inherited files */
         TRY(shm_join_launched(team, &run, &area));
     else if (shm_self.world != NULL)
         TRY(area_get(shm_self.world, team, true, &area));

@@ -44,7 +44,7 @@ static fsdp_status open_peer(int peer, double timeout_s)
     if (p->peer[peer].file >= 0)
         return FSDP_OK;
     int err = errno;
-    TRY(shm_failed(NULL)); /* the peer may have ended because of it */
+    TRY(shm_failed(NULL)); /* the peer may have ended because the job failed */
     return fsdp_error(FSDP_ECOMM, "use --comm mpi",
                       "comm_open: rank %d cannot open the memory of rank %d (process %d): %s", mine,
                       theirs, (int)m->share.pid, strerror(err));
@@ -102,7 +102,7 @@ void shm_leave(void)
 fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
 {
     const shm_shared x = {.label = "comm_open: files",
-                          .first = host->first, /* talk has all ranks */
+                          .first = host->first, /* talk's ranks are world ranks */
                           .bytes = shm_job_bytes(host->size) + shm_area_bytes(host->size),
                           .cannot = {.status = FSDP_ESKIP,
                                      .what = "comm_open: a rank cannot map its host's memory",

@@ -293,7 +293,7 @@ static fsdp_status bounce_make(stream *s, region x, void **bounce)
     return status;
 }
 
-/* Peers read the whole region: in place, in its copy, or in the entry if it was copied there. */
+/* Peers read the region in place, in its copy or, if it is small, in this rank's entry. */
 fsdp_status shm_exchange(transport_group *group, stream *s, const comm_call *call,
                          const comm_part *parts, const comm_peer_read *v)
 {

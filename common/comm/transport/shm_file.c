@@ -96,7 +96,7 @@ fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **ar
     shm_file mine = shm_file_of(fd);
     void *all;
     fsdp_status status = transport_gather(talk, x->label, &mine, sizeof mine, &all);
-    if (status == FSDP_OK) { /* else the group has failed, and no peer makes the next call */
+    if (status == FSDP_OK) { /* else the group has failed, and no peer calls transport_agree */
         if (!makes && x->bytes > 0) {
             int theirs = shm_file_open((const shm_file *)all + x->first);
             *area = theirs >= 0 ? shm_area_map(theirs, x->bytes) : NULL;

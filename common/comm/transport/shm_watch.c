@@ -17,13 +17,13 @@
 
 shm_process shm_self = {.world_lock = PTHREAD_MUTEX_INITIALIZER};
 
-enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* a second, in units of 100 us */ };
+enum { LOOK_EVERY_MS = 100, WRITING_WAITS = 10000 /* of 100 us: a second */ };
 
 /* ---- failure -------------------------------------------------------------------------------- */
 
 /* Handle, once, that this process has learned of the failure in this thread's record. Write the
- * last calls and, after a timeout, report them. If somebody else is to be told of failures, tell
- * them instead: they do both. */
+ * last calls and, after a timeout, report them. If shm_on_failure has set a function, call that
+ * instead: it does both. */
 static void hear(fsdp_status why)
 {
     shm_process *p = &shm_self;
@@ -178,7 +178,7 @@ static void watch_close(int *pidfd)
 {
     if (*pidfd >= 0)
         close(*pidfd);
-    *pidfd = -1; /* a process may leave a failed job twice */
+    *pidfd = -1; /* shm_leave may run twice in a failed job */
 }
 
 void shm_watch_stop(void)

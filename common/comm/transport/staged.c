@@ -34,7 +34,7 @@ typedef struct layout {
 } layout;
 
 typedef struct staged_group {
-    comm_transport table; /* this group's: has an all_gather if the transport below has */
+    comm_transport table; /* this group's: has an all_gather if the table below has one */
     char name[32];
     layout sides[2];    /* SENT, RECEIVED; scratch of the call being issued */
     size_t block_bytes; /* size for both sides */
