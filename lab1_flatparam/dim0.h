@@ -34,7 +34,7 @@ typedef struct dim0_rows {
  *               gathered array itself
  *   align       as passed to flat_layout_build: rooms begin at multiples of slot_elems, and slices
  *               have a multiple of align.shard_elems elements
- *   errors      FSDP_ENOMEM, and those of size_align_up. The caller frees l after errors too */
+ *   errors      FSDP_ENOMEM, and errors of size_align_up. The caller frees l after errors too */
 fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size, flat_align align);
 
 /* dim0_intersect -- called by flat_intersect for a per-parameter layout. layout has world_size

@@ -115,7 +115,7 @@ fsdp_status wrap_assign(const module_tree *tree, wrap_policy policy, size_t min_
 /* flat_init_shard -- fill rank's shard with the initial values of its parameters.
  *   shard   [shard_elems], host; each piece comes from param_init_range, gaps and padding are zero
  *   memory  an array of n_slots pieces, and nothing else
- *   errors  FSDP_ENOMEM, and those of flat_intersect */
+ *   errors  FSDP_ENOMEM, and errors of flat_intersect */
 fsdp_status flat_init_shard(const flat_layout *layout, const model *m, uint64_t seed, int rank,
                             float *shard);
 

@@ -6,7 +6,7 @@
 
 /* dim0_create -- list the pieces of a unit that is laid out, and allocate its shard so that peers
  * can read it in place. dim0_free frees the lists; it accepts a unit in the flat layout.
- *   errors  FSDP_ENOMEM, and those of flat_intersect and comm_alloc. The caller then calls
+ *   errors  FSDP_ENOMEM, and errors of flat_intersect and comm_alloc. The caller then calls
  * dim0_free */
 fsdp_status dim0_create(fsdp *f, fsdp_unit *u);
 void dim0_free(fsdp_unit *u);
@@ -17,7 +17,7 @@ void dim0_free(fsdp_unit *u);
  *   order       stream-ordered on gather_stream
  *   collective  all ranks of gather_group, units in the same order
  *   moves       (S-1)*shard_elems*dtype_bytes(t) sent per rank of a shard group of S
- *   errors      those of comm_alloc and comm_all_gather_pieces
+ *   errors      of comm_alloc and comm_all_gather_pieces
  *   source      [FSDP2 RFC] */
 fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full);
 /* dim0_unshard_begin -- the rest of unshard_begin, after its checks. */

@@ -62,7 +62,7 @@ typedef struct fsdp {
  *   collective  all ranks of gather_group (the shard group), units in the same order
  *   moves       (S-1)*shard_elems*dtype_bytes(param_dtype) sent per rank of a shard group of S
  *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
- *   errors      those of comm_alloc, shard_cast and comm_all_gather
+ *   errors      of comm_alloc, shard_cast and comm_all_gather
  *   source      [FSDP §3.2.1] */
 fsdp_status unshard_begin(fsdp *f, int u);
 /* unshard_drop -- provided: give up a gather that nobody used; free full after the gather, on

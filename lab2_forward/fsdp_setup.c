@@ -39,7 +39,7 @@ static void name_units(fsdp *f)
     }
 }
 
-/* Let the caller merge units: unit_of_node and *n_units become those of the buckets. */
+/* Let the caller merge units: unit_of_node and *n_units then describe the buckets. */
 static fsdp_status merge_units(const fsdp_config *config, const module_tree *tree,
                                int *unit_of_node, int *n_units)
 {

@@ -31,12 +31,12 @@ typedef struct fsdp_config {
  * ranks. Every unit gets FULL's rule: only the root stays gathered after forward.
  *   config  mesh, run.dev and run.world are not read
  *   f       free it with fsdp_free
- *   errors  FSDP_ENOMEM, and those of lab 1's functions; nothing is left behind */
+ *   errors  FSDP_ENOMEM, and errors of lab 1's functions; nothing is left behind */
 fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsdp *f);
 /* fsdp_create -- fsdp_lay_out, then allocate the shards and fill them with initial values.
  *   config  gathers use mesh.shard, reductions mesh.world, both on comm_stream
  *   f       must not move afterwards
- *   errors  those of fsdp_lay_out, device_alloc and stream_create; nothing is left behind */
+ *   errors  of fsdp_lay_out, device_alloc and stream_create; nothing is left behind */
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f);
 /* fsdp_free -- wait for comm_stream and free everything; a zeroed struct is accepted. */
 void fsdp_free(fsdp *f);

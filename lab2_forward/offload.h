@@ -75,7 +75,7 @@ static inline bool shard_is_on_host(const fsdp *f)
  *           n_parked then. Before the first fetch comes offload_fetch_begin with that number (0:
  *           the unit has nothing parked). `up` waits for that call. The host waits for all calls
  *           but the last one, so that the vectors of at most two units await their downloads
- *   errors  those of device_alloc and device_copy; *vec is then as it was */
+ *   errors  of device_alloc and device_copy; *vec is then as it was */
 fsdp_status offload_park(offload *x, size_t elems, float **vec);
 fsdp_status offload_park_end(offload *x);
 fsdp_status offload_fetch_begin(offload *x, unsigned number);

@@ -1,4 +1,4 @@
-/* second_use.c -- provided, no task: the buffers of reductions, and that of a tied parameter's
+/* second_use.c -- provided, no task: the buffers of reductions, also for a tied parameter's
  * second use. */
 #include "lab3_backward/second_use.h"
 #include "lab3_backward/no_sync.h"

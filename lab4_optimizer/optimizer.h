@@ -44,7 +44,7 @@ fsdp_status adamw_shard(const adamw_args *a);
  *   params     indexed by slot.param; only params[p].decay is read
  *   out        [layout->n_slots]
  *   *n_ranges  how many; 0 for a rank that is all padding
- *   errors     FSDP_ENOMEM, and those of flat_intersect */
+ *   errors     FSDP_ENOMEM, and errors of flat_intersect */
 fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, int rank,
                          decay_range *out, int *n_ranges);
 

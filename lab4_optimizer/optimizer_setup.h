@@ -11,7 +11,7 @@
 
 /* optimizer_create -- make the ranges and the states of f->run.optimizer of every unit.
  *   r       must outlive the optimizer, and must not move
- *   errors  FSDP_ENOMEM, those of decay_ranges; nothing is left behind */
+ *   errors  FSDP_ENOMEM, and errors of decay_ranges; nothing is left behind */
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
 /* optimizer_free -- free everything; a zeroed struct is accepted. */
 void optimizer_free(fsdp_optimizer *o);

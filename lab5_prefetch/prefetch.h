@@ -1,9 +1,9 @@
 /* prefetch.h -- lab 5: overlap. Gathers and reductions run while the model computes.
  *
- * The hooks call the same unshard_begin/unshard_wait and reduce_begin/reduce_wait as those of labs
- * 2 and 3, pulled apart: between the two halves of a pair other units compute. What may run when is
- * decided by events, never by the host: the same hooks drive a compute stream that runs in the
- * host's own calls and one that the host runs ahead of. [FSDP §3.3] */
+ * The hooks of labs 2 and 3 call unshard_begin, unshard_wait, reduce_begin and reduce_wait. The
+ * hooks here call the same functions, but other units compute between the halves of a pair. What
+ * may run when is decided by events, never by the host: the same hooks drive a compute stream that
+ * runs in the host's own calls and one that the host runs ahead of. [FSDP §3.3] */
 #pragma once
 #include "lab3_backward/backward.h"
 #include "lab5_prefetch/prefetch_own.h"
@@ -84,7 +84,7 @@ fsdp_status prefetch_post_forward(void *self, int u);
  * gradient memory; then, if the mode says BACKWARD or BOTH, prefetch_backward. So the next gather
  * is issued before unit u computes. source  [FSDP §3.3.2] */
 fsdp_status prefetch_pre_backward(void *self, int u);
-/* prefetch_backward -- begin to gather the unit whose backward follows that of u: the one before u
+/* prefetch_backward -- begin to gather the unit whose backward follows u's: the unit before u
  * in post_forward, unless it was visited. The last unit of backward has none. The root's post hook
  * comes when all others have had their turn, so from there nothing is gathered. */
 fsdp_status prefetch_backward(prefetch *p, int u);

@@ -80,7 +80,7 @@ static fsdp_status lse_make(stream *s, const attention_args *a, const attention_
     return aclnn_add(s, lse, lse, stats_column(&a->shape, t->max));
 }
 
-/* FlashAttentionScore refuses a v whose heads are wider than those of q and k. */
+/* FlashAttentionScore refuses heads of v that are wider than the heads of q and k. */
 static fsdp_status check_widths(const attention_shape *x)
 {
     if (x->v_head_dim <= x->head_dim)

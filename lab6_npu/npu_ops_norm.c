@@ -1,5 +1,5 @@
 /* npu_ops_norm.c -- layer and RMS normalisation. See npu_ops.h. The backward pass of an RMS norm is
- * that of a layer norm without mean and d_bias. */
+ * a layer norm's without mean and d_bias. */
 #include "lab6_npu/npu_ops.h"
 
 /* Statistics are [rows,1]: aclnn requires the same number of dimensions as the input's. */

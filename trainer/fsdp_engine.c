@@ -1,4 +1,4 @@
-/* fsdp_engine.c -- see fsdp_engine.h. The engine's functions call those of labs 1 to 5. */
+/* fsdp_engine.c -- see fsdp_engine.h. The engine's functions call the functions of labs 1 to 5. */
 #include "trainer/fsdp_engine.h"
 #include "common/comm/comm.h"
 #include "common/comm/comm_pieces.h"

@@ -104,8 +104,8 @@ static fsdp_status end_digests(trainer *t)
     return atomic_file_commit(&t->digest_file);
 }
 
-/* For failures outside of train_run: all ranks agree on those of files, of values and of the order
- * check. */
+/* For failures outside of train_run: all ranks agree on failures of files, of values and of the
+ * order check. */
 static fsdp_status alike(train_result *result, fsdp_status status)
 {
     result->failed_alike = status == FSDP_EIO || status == FSDP_EINVAL || status == FSDP_EORDER;

@@ -76,7 +76,7 @@ static fsdp_status check_on_host(const trainer *t, const char *what, size_t need
                       "host memory are available to it", hint);
 }
 
-/* Drawn digits. The numbers of the test set begin far above those of any training set. */
+/* Drawn digits. Samples of the test set have numbers far above any training set's. */
 enum { DRAWN_DIGITS = 60000, DRAWN_TESTS = 10000 };
 static const uint64_t FIRST_TEST = (uint64_t)1 << 40;
 

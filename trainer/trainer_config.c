@@ -336,7 +336,7 @@ static fsdp_status resolve_model(trainer_config *cfg, model_config *mc)
                       seq_len, mc->max_seq_len);
 }
 
-/* Fill in those of --global-batch, --batch-size and --grad-accum that were not given. */
+/* Fill in whichever of --global-batch, --batch-size and --grad-accum were not given. */
 static fsdp_status resolve_batch(train_config *c, int n_ranks)
 {
     int64_t per_rank = c->global_batch / n_ranks;

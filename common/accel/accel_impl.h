@@ -52,7 +52,7 @@ fsdp_status accel_status_of(const fsdp_error_info *error);
 /* accel_polls_run -- call each poll of the device once; an error of a poll fails the device. */
 void accel_polls_run(accel_device *d);
 /* accel_wait -- the host waits for the event; e NULL: for all work of the stream.
- *   errors  FSDP_EDEVICE the device's; a poll's; not those of host tasks */
+ *   errors  FSDP_EDEVICE, and errors of polls; errors of host tasks are not returned */
 fsdp_status accel_wait(accel_stream *s, void *e);
 /* accel_pause -- let other threads run between two looks of a waiting thread: by a yield at first,
  * later by a sleep of 20 us. In the background, where many threads may wait, a sleep grows to 1/16

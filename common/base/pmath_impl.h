@@ -49,7 +49,7 @@ ROW_FN double pm_from_u32(uint32_t w)
 
 /* pm_exp_fraction -- exp(r), where exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2 and
  * exp(r) = 1 + r + r^2 * poly(r). ln 2 is subtracted in two parts; n times the first is exact (15 +
- * 8 bits). The low bits of *shifted are those of n + k, where round_by = PM_ROUND_F + k. */
+ * 8 bits). *shifted ends in the low bits of n + k, where round_by = PM_ROUND_F + k. */
 ROW_FN float pm_exp_fraction(float x, float round_by, float *shifted)
 {
     *shifted = x * 0x1.715476p0f + round_by;

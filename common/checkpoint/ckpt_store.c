@@ -140,7 +140,7 @@ static bool tmp_run(const char *name, char run[CKPT_RUN_BYTES])
 }
 
 /* Removes the leftovers of this run's killed saves, and the checkpoints that remove_older renamed.
- * If s->run is "", removes those of every run. */
+ * If s->run is "", removes the leftovers of every run. */
 static void remove_left(const ckpt_store *s)
 {
     DIR *d = opendir(s->dir);

@@ -208,8 +208,8 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label);
  *               rounded copy
  * The following holds for comm_reduce_scatterv too. Over several hosts (shm+mpi) a host's
  * contributions are added first if that gives the same bits, which it does if they form a whole
- * subtree. In GRAD_ACC_FAST they are always added first: the bits are then ((r0+r1)+(r2+r3)) and
- * not those of mpi. If acc->sum_dtype is DTYPE_BF16, send is rounded into a copy that all ranks
+ * subtree. In GRAD_ACC_FAST they are always added first: the bits are then ((r0+r1)+(r2+r3)),
+ * unlike over mpi. If acc->sum_dtype is DTYPE_BF16, send is rounded into a copy that all ranks
  * read, this one too, even in a group of one rank: the sum is one of bf16 values. In GRAD_ACC_FAST
  * nccl and hccl themselves add equal slices that lie side by side, in their own order, and round
  * each bf16 sum; acc gets the result as one node. */
@@ -297,8 +297,8 @@ typedef struct comm_watch {
                                                         thread. May be NULL. */
 } comm_watch;
 
-/* comm_set_watch -- report every collective of the job to *w until the next call: those of the
- * group opened first and of all its splits, any of which may be passed as c. NULL: no watch. *w is
+/* comm_set_watch -- report every collective of the job to *w until the next call. The job is the
+ * group opened first and all its splits, any of which may be passed as c. NULL: no watch. *w is
  * copied; calls of the previous watch may still be running. */
 void comm_set_watch(comm *c, const comm_watch *w);
 

@@ -1,5 +1,5 @@
 /* launched.c -- read the ranks of the job from the launcher's environment: from fsdp_run's own
- * variable first, then from those of MPI launchers and of SLURM. */
+ * variable first, then from the variables of MPI launchers and SLURM. */
 #include <stdlib.h>
 #include "common/comm/transport_help.h"
 

@@ -6,8 +6,8 @@
  * A tree of fixed shape joins the pairs of the threads. Then each thread writes the gradients of
  * the logits that it read, which are now in the cache (a row of GPT-2 is 100 kB of bf16). The
  * gradients may overwrite the logits. Losses of rows are doubles in scratch memory. A last block
- * adds them: thread i adds those of rows i, i + BLOCK_THREADS, ..., then a tree adds the threads'.
- * [Milakov & Gimelshein 2018] */
+ * adds them: thread i adds the losses of rows i, i + BLOCK_THREADS, ..., then a tree adds the
+ * threads'. [Milakov & Gimelshein 2018] */
 #include "common/cuda/loss.h"
 
 /* A running softmax: the sum of exp(x - top). */

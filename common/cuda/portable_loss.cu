@@ -4,7 +4,7 @@
  * each pass the lanes read neighbours. The CPU computes a maximum in 32 lanes and a sum in 16, each
  * lane in the order of its elements, and then joins the lanes by a tree. Here each lane of the warp
  * is one of the 32. For a sum, the lower 16 lanes add, of each 32 exponentials, first their own and
- * then those of the upper 16. At the end one thread adds the losses of the rows in order. */
+ * then the upper 16 lanes'. At the end one thread adds the losses of the rows in order. */
 #include "common/cuda/loss.h"
 #include "common/cuda/reduce.h"
 

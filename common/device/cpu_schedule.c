@@ -300,7 +300,7 @@ uint64_t cpu_schedule_number_call(cpu_schedule *x)
 }
 
 /* The scheduler belongs to the thread and serves all devices that the thread has opened, including
- * those of other backends that use CPU streams. */
+ * devices of other backends that use CPU streams. */
 void device_host_call_begin(void)
 {
     cpu_schedule *x = of_thread;

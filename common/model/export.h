@@ -70,10 +70,10 @@ typedef struct import {
 
 /* import_open -- open DIR/model.safetensors, or the files that DIR/model.safetensors.index.json
  * names, and check that they hold every parameter of m once, by its Hugging Face name with or
- * without the family's prefix, and no others but those of the family's `ignored`. No value is read.
- *   m       borrowed until import_close
- *   errors  FSDP_EIO; FSDP_EINVAL: the names that are missing and the unknown ones, a dtype that is
- *           not F32, BF16 or F16, another shape, a damaged file; FSDP_ENOMEM; w is closed then */
+ * without the family's prefix, and no others except names in the family's `ignored`. No value is
+ * read. m       borrowed until import_close errors  FSDP_EIO; FSDP_EINVAL: the names that are
+ * missing and the unknown ones, a dtype that is not F32, BF16 or F16, another shape, a damaged
+ * file; FSDP_ENOMEM; w is closed then */
 fsdp_status import_open(const char *dir, const model *m, import *w);
 /* import_read -- read elements [begin, begin + elems) of parameter p, which is not tied, and no
  * other bytes. If a parameter that is tied to p has a tensor, its elements must be the same.

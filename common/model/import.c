@@ -21,7 +21,7 @@ static const char SAME_HINT[] = "config.json and the weights must belong to the 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Open DIR/NAME as the next file. *i = its index, or that of an open file of the same name. */
+/* Open DIR/NAME as the next file. *i = its index, or the index of an open file of the same name. */
 static fsdp_status open_file(import *w, const char *dir, const char *name, const char *hint, int *i)
 {
     char path[IMPORT_PATH_ROOM];

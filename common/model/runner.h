@@ -71,7 +71,7 @@ void runner_free(runner *r);
  * runner_backward (micro_step.loss). A unit's hooks are called before its first layer and after its
  * last.
  *   order   stream-ordered on compute; the host calls the hooks as it issues the layers
- *   errors  those of layers and hooks */
+ *   errors  of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
 /* runner_output -- array k of the output of layer i for sample j of the micro-batch: [T,width] of
  * *type in device memory, valid until look returns. An array without gradient has *elems 0. The
@@ -84,7 +84,7 @@ const void *runner_output(const runner *r, int i, int k, size_t j, dtype *type, 
  *   rounding  gradients of a single call of a layer are not rounded, whatever reduce_dtype is:
  *             the code that reads the views rounds them
  *   order     as runner_forward
- *   errors    those of layers and hooks */
+ *   errors    of layers and hooks */
 fsdp_status runner_backward(runner *r);
 /* runner_layer_again -- run forward of layer i again, on all leaves, and save what backward reads.
  * For config.run_again.

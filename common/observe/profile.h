@@ -28,7 +28,7 @@ enum { PROFILE_MAX_ROWS = 384, PROFILE_NAME_BYTES = 96 };
 
 typedef enum profile_kind {
     PROFILE_COMPUTE,    /* operations of the compute stream, which make up the step's time */
-    PROFILE_SIDE,       /* operations of other streams, which overlap those of the compute stream */
+    PROFILE_SIDE,       /* operations of other streams, which overlap the compute stream */
     PROFILE_COLLECTIVE, /* from when its stream reaches the collective, including waits for peers */
     /* time of the compute stream outside of its operations: */
     PROFILE_EXPOSED, /* it waits for a collective */

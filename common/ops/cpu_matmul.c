@@ -1,8 +1,9 @@
 /* cpu_matmul.c -- matrix products over a fixed grid of tiles. See cpu_kernels.h.
  *
  * A tile spans all of k and is one single-threaded gemm call, so the bits depend only on the grid
- * (and those of gemm_portable not even on it). The grid depends on (m,n,k) alone. A tile's products
- * are fp32; bias and residual are added and the sums are rounded while the tile is in the cache. */
+ * (the bits of gemm_portable do not even depend on it). The grid depends on (m,n,k) alone. A tile's
+ * products are fp32; bias and residual are added and the sums are rounded while the tile is in the
+ * cache. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 

@@ -400,8 +400,8 @@ typedef struct ops {
     DO(relu_backward) DO(dropout)
 /* clang-format on */
 
-/* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- that of plain C. Static:
- * never freed. */
+/* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- the table of plain
+ * C. Static: never freed. */
 const ops *ops_cpu_fast(void);
 const ops *ops_cpu_portable(void);
 

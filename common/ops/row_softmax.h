@@ -1,4 +1,4 @@
-/* row_softmax.h -- rows of softmax: cross-entropy's, and those of a block of attention's scores.
+/* row_softmax.h -- rows of softmax, for cross-entropy and for a block of attention's scores.
  * See row_sums.h. */
 #pragma once
 #include "common/base/pmath.h"

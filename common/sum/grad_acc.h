@@ -44,7 +44,7 @@ void grad_acc_init(grad_acc *g, grad_acc_mode mode, const sum_kernels *kernels, 
 /* grad_acc_push -- add vec [elems] (fp32), the next node of `level`, which covers 2^level
  * sequences.
  *   vec     borrowed until the work has run on s
- *   errors  those of device_alloc and the kernels; then the sum is undefined until grad_acc_free */
+ *   errors  of device_alloc and the kernels; then the sum is undefined until grad_acc_free */
 fsdp_status grad_acc_push(grad_acc *g, stream *s, int level, const float *vec);
 
 /* grad_acc_give -- grad_acc_push of a vector from device_alloc that the caller no longer needs.
@@ -59,7 +59,7 @@ fsdp_status grad_acc_finish(grad_acc *g, stream *s, float **sum);
 
 /* grad_acc_finish_into -- like grad_acc_finish, but the last vector becomes the sum: vec [elems] is
  * added as the last node, of any level, in place. The accumulator is empty afterwards.
- *   errors  those of the kernels; then vec is undefined */
+ *   errors  of the kernels; then vec is undefined */
 fsdp_status grad_acc_finish_into(grad_acc *g, stream *s, float *vec);
 
 /* grad_acc_free -- free all vectors held, in order of s; a zeroed struct is accepted. */

@@ -47,7 +47,7 @@ typedef struct sum_run {
     bool in_turn;    /* no tree: slot 0 is a plain sum in the order of the pushes */
     int level, top;
     int n_in;
-    int n_surplus; /* vectors of `before` that no slot has afterwards: those of the lowest slots */
+    int n_surplus; /* vectors of `before` that no slot has afterwards, from the lowest slots */
     uint64_t n_before, n_after;
     uint64_t fresh; /* bit k: after[k] is a new vector, not one of `before` */
     float *before[TREE_SUM_LEVELS], *after[TREE_SUM_LEVELS];

@@ -15,9 +15,9 @@ static bool occupied_after(const sum_run *r, int k)
     return r->in_turn || (r->n_after >> (k - r->level) & 1);
 }
 
-/* Set vec to vectors for the slots occupied after the run: first those of the slots occupied
- * before, from the highest slot on, then new ones. So the highest slot that changes adds in place.
- * *have = how many were there before. */
+/* Set vec to vectors for the slots occupied after the run: first the vectors of slots
+ * occupied before, from the highest slot on, then new ones. So the highest slot that changes adds
+ * in place. *have = how many were there before. */
 static fsdp_status vectors_get(grad_acc *g, sum_run *r, float **vec, int *have)
 {
     int need = 0;

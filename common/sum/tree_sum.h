@@ -53,7 +53,7 @@ void tree_sum_init(tree_sum *t, tree_sum_space space);
  * would have a gap (asserted).
  *   vec     the space keeps it or adds it before the call returns (in a stream-ordered space, in
  *           stream order)
- *   errors  those of the space; the sum is undefined then, until tree_sum_clear */
+ *   errors  of the space; the sum is undefined then, until tree_sum_clear */
 fsdp_status tree_sum_push(tree_sum *t, int level, const float *vec);
 
 /* tree_sum_finish -- *sum = the root, or NULL if nothing was pushed, and empty the counter.

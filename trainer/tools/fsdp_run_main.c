@@ -2,8 +2,9 @@
  *
  * The ranks find each other through shared memory that the launcher creates
  * (common/comm/transport/shm_file.c). Any program can be started: one that never joins is simply
- * run N times. The exit status is that of the first rank that failed, or 128 + N if signal N ended
- * that rank; 2 for wrong usage, 124 after --timeout, 126 and 127 if the program cannot be started.
+ * run N times. The exit status is the status of the first rank that failed, or 128 + N if signal N
+ * ended that rank; 2 for wrong usage, 124 after --timeout, 126 and 127 if the program cannot be
+ * started.
  *
  * The main thread waits for signals (including SIGCHLD) and deadlines; a second thread forwards the
  * ranks' output (run_output.h). Every rank leads its own process group. So a signal, even one from
@@ -31,7 +32,7 @@
 #include "common/comm/transport/shm_launch.h"
 #include "trainer/tools/run_output.h"
 
-/* A rank needs two pipes, and a process may have 1024 files. The exit statuses are those of
+/* A rank needs two pipes, and a process may have 1024 files. The exit statuses are the ones of
  * timeout(1) and of shells. */
 enum { MOST_RANKS = 256, USAGE = 2, TIMED_OUT = 124 };
 enum { CANNOT_EXECUTE = 126, NOT_FOUND = 127, BY_SIGNAL = 128 };
