@@ -86,7 +86,7 @@ static fsdp_status check_widths(const attention_shape *x)
     if (x->v_head_dim <= x->head_dim)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",
-                      "npu has no operation attention with heads of v wider than those of q and k, "
+                      "npu has no operation attention with heads of v wider than heads of q and k, "
                       "%zu and %zu",
                       x->v_head_dim, x->head_dim);
 }

@@ -159,7 +159,7 @@ static void table_roof(FILE *out, profile_roof roof)
                 1e-9 * roof.upload.bytes_per_s, 1e-9 * roof.download.bytes_per_s);
     fprintf(out,
             "%.1f GB/s (adding arrays of 32 MiB).\nFLOPs and bytes are by formula; a "
-            "row's share of the roof is that of what binds it;\nmore than 100%% of memory: the "
+            "row's share is of the roof that binds it;\nmore than 100%% of memory: the "
             "arrays were in a cache, or are updated in place.\n",
             1e-9 * roof.bytes_per_s);
 }

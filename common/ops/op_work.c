@@ -438,7 +438,7 @@ static op_work begin_attention(const char *name, const attention_shape *x, doubl
     if (!w.ends && (x->head_dim == 0 || x->v_head_dim == 0))
         add_check(&w,
                   fsdp_error(FSDP_EINVAL, "set both widths, v_head_dim too where they are equal",
-                             "%s: heads of q and k are %zu wide and those of v %zu, expected "
+                             "%s: heads of q and k are %zu wide and heads of v %zu, expected "
                              "at least 1",
                              name, x->head_dim, x->v_head_dim));
     FSDP_ASSERT(w.ends || (x->n_kv_head > 0 && x->n_head % x->n_kv_head == 0));

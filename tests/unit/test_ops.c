@@ -437,7 +437,7 @@ static void test_bad_shapes(void **state)
         const attention_shape shape = {1, 1, 1, 1, 1, 1, 1, d, 1 - d, 1.0f, DTYPE_F32};
         assert_int_equal(o->attention(s, &(attention_args){.shape = shape}), FSDP_EINVAL);
         assert_non_null(strstr(fsdp_error_get()->what,
-                               d ? "are 1 wide and those of v 0" : "are 0 wide and those of v 1"));
+                               d ? "are 1 wide and heads of v 0" : "are 0 wide and heads of v 1"));
         assert_non_null(strstr(fsdp_error_get()->hint, "set both widths"));
         assert_int_equal(o->attention_backward(s, &(attention_backward_args){.shape = shape}),
                          FSDP_EINVAL);

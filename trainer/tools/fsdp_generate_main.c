@@ -173,7 +173,7 @@ static fsdp_status run(int argc, char **argv)
 {
     static const char DOC[] =
         "fsdp_generate DIR --prompt TEXT [OPTION...]: writes a text that begins "
-        "with TEXT, from the weights that fsdp_train --export DIR wrote, or those of "
+        "with TEXT, from the weights that fsdp_train --export DIR wrote, or from "
         "a GPT-2 or Llama model of Hugging Face.";
     generate_options opt = {0};
     const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;

@@ -77,8 +77,8 @@ typedef struct launcher {
 static const char DOC[] =
     "fsdp_run [OPTION...] [--] PROGRAM [ARGS...]: starts N ranks of PROGRAM on this host; they "
     "share memory and need no MPI. Signals are passed on to all ranks; a second SIGINT (Ctrl-C) "
-    "kills them. When a rank fails the others are ended, and the exit status is that of the first "
-    "that failed. Rank 0 reads the standard input unless "
+    "kills them. When a rank fails the others are ended, and the exit status is the first "
+    "failed rank's. Rank 0 reads the standard input unless "
     "that is a terminal, the others read /dev/null. For example:\n"
     "build/fsdp_run -n 4 build/fsdp_train --reduction canonical";
 
