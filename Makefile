@@ -46,7 +46,7 @@ PROJECT     := $(wildcard tests/project.mk)
 # A handed-out tree may be without lab 6, and a machine without a C++ compiler.
 NPU_SIM     := $(if $(HAVE_CXX),$(if $(wildcard lab6_npu/npu.mk),$(BUILD)/fsdp_npu_sim.so))
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
-# What only plug-ins are made of is left out: common/accel, common/cuda and lab 6.
+# Sources of plug-ins alone are left out: common/accel, common/cuda and lab 6.
 COMMON_SRC  := $(sort $(filter-out common/accel/% common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
 COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,$(addprefix common/comm/transport/,mpi% hier%)),$(COMMON_SRC))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
@@ -85,7 +85,7 @@ $(if $(HAVE_CMOCKA),,$(filter $(BUILD)/tests/unit/test_%,$(TEST_OBJ)): | no-cmoc
 no-cmocka:
 	@tests/tools/deps.sh --check test
 
-# What says whether a plug-in fits: a sum over the headers that it shares with the program.
+# A checksum of the headers that a plug-in shares with the program tells whether the plug-in fits.
 BACKEND_ABI := -DBACKEND_ABI=$(shell cat common/base/*.h common/comm/*.h common/device/*.h common/observe/*.h common/ops/*.h common/sum/*.h | cksum | cut -d' ' -f1)
 $(BUILD)/abi: FORCE
 	@tests/tools/stamp.sh $@ "$(BACKEND_ABI)"
@@ -109,7 +109,7 @@ $(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ)
 	$(SAY) AR $@
 	$(Q)ar rcs $@ $^
 
-# Main programs stand in the trainer. A program that may open a plug-in links all functions, because the plug-in may call any.
+# The main programs are in trainer/. A program that may open a plug-in links all functions, because the plug-in may call any.
 OPENS_PLUGINS := trainer/fsdp_train_main.c trainer/tools/fsdp_generate_main.c
 define main_rule
 $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/libfsdp.a
@@ -121,7 +121,7 @@ $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 # A test program links x_lib.c iff it includes x_lib.h, itself or by way of another x_lib.
 # INCLUDED has a word "tests/unit/test_mesh:tests/unit/comm_cases_lib" for each such line.
 # A test that may open a plug-in (target_lib) links all functions, because the plug-in may call any of them. A program opens
-# only plug-ins that stand in its own folder: there the test has links to the plug-ins, whether they are built yet or not.
+# only plug-ins in its own folder, so a test's folder gets links to the plug-ins, built or not.
 PLUGINS  := fsdp_cuda.so fsdp_cuda_sim.so fsdp_npu.so fsdp_npu_sim.so
 INCLUDED := $(shell grep -o 'include "tests/.*_lib' $(wildcard tests/*/*.[ch]) | sed 's/\.[ch]:include "/:/')
 direct    = $(foreach f,$(1),$(patsubst $(f):%,%,$(filter $(f):%,$(INCLUDED))))
@@ -137,7 +137,7 @@ endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 
 # ---- what people type -----------------------------------------------------------------------------
-# A make of its own builds after deps.sh, so that it sees what was just installed. A handed-out tree has nothing but labs to test.
+# A second make builds after deps.sh, so that it finds what was just installed. A handed-out tree has only labs to test.
 ifneq ($(LAB)$(TASK)$(RANKS)$(BASE)$(if $(PROJECT),,labs),)
 test:
 	tests/tools/deps.sh labs
@@ -149,18 +149,18 @@ test:
 	$(if $(DEVICE),tests/tools/on_device.sh $(DEVICE),tests/tools/test.sh quick) $(BUILD)
 endif
 
-deps:  ## + no more than that: what building and testing need
+deps:  ## + install what building and testing need, and build nothing
 	tests/tools/deps.sh $(if $(PROJECT),test,labs)
 
-doctor:  ## what this machine has, what is off without it, how to get it
+doctor:  ## report what this machine has, which features are off, and how to get them
 	@tests/tools/doctor.sh $(BUILD)
 
 clean:  ## remove build/
 	rm -rf $(BUILD)
 
-help:  ## this list
+help:  ## print this list
 	@awk -F':.*## ' '/^[a-z -]+:.*## /{printf "  make %-13s %s\n", $$1, ($$2 ~ /^[+]/ ? "" : "  ") $$2}' $(MAKEFILE_LIST)
-	@echo '  +  installs what is missing first, and says what: Debian packages, by apt-get'
+	@echo '  +  first names the Debian packages that are missing, and installs them with apt-get'
 
 -include common/cuda/cuda.mk lab6_npu/npu.mk tests/tests.mk $(PROJECT) tests/handout.mk tests/bench/bench.mk
 -include $(OBJECTS:.o=.d)

@@ -1,20 +1,20 @@
 # npu.mk -- the plug-in of --device npu, and the stand-in that runs it on the CPU. Included by the top Makefile.
 #
-#   make npu        $(BUILD)/fsdp_npu.so: gcc, g++ and CANN. ASCEND_TOOLKIT_HOME, which CANN's set_env.sh sets, says where that is.
+#   make npu        $(BUILD)/fsdp_npu.so: gcc, g++ and CANN. CANN's set_env.sh sets ASCEND_TOOLKIT_HOME to its folder.
 #   make npu-sim    $(BUILD)/fsdp_npu_sim.so: the same sources over tests/sim/ascend
 #
-# The headers of HCCL and aclnn are C++: what calls these two stands in .cpp files.
+# The headers of HCCL and aclnn are C++, so .cpp files call these two libraries.
 
 NPU_SRC := $(sort $(wildcard lab6_npu/*.c lab6_npu/*.cpp common/accel/*.c))
 NPU_SIM_SRC := $(NPU_SRC) $(sort $(wildcard tests/sim/core/*.c tests/sim/ascend/*.c tests/sim/ascend/*.cc))
 CANN := $(ASCEND_TOOLKIT_HOME)
-# Release 8 has the first four libraries; newer ones have split some of them.
+# Release 8 has the first four libraries; newer releases split some of them.
 CANN_LIBS = $(foreach l,ascendcl nnopbase opapi hccl acl_rt opapi_nn opapi_math opapi_transformer,$(if $(wildcard $(CANN)/lib64/lib$(l).so),-l$(l)))
 NPU_CXX := $(if $(findstring clang,$(CC)),clang++,g++) -std=c++17 $(OPT) $(MARCH) $(FPFLAGS) -pthread -Wall -Wextra -Wshadow $(SANFLAGS) $(if $(CI),-Werror)
 
 .PHONY: npu npu-sim
 npu: $(BUILD)/fsdp_npu.so  ## build the plug-in of --device npu (needs Ascend's CANN)
-npu-sim: $(BUILD)/fsdp_npu_sim.so  ## build the same for the CPU, over a stand-in (lab 6, tests)
+npu-sim: $(BUILD)/fsdp_npu_sim.so  ## build the same plug-in for the CPU, over a stand-in (for lab 6 and tests)
 
 # npu_objects FOLDER SOURCES INCLUDES -- how the objects of these sources are made in $(BUILD)/FOLDER
 define npu_objects

@@ -1,32 +1,32 @@
-# project.mk -- what a handed-out tree does without: the whole suite, lint, mutants, GPUs, handouts. Included by the top Makefile.
+# project.mk -- targets that a handed-out tree lacks: the whole suite, lint, mutants, GPUs, handouts. Included by the top Makefile.
 #
 # Variables: OUT=dir  WITH=1,2  LAB6=1 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
-# A make of its own builds after deps.sh, so that it sees what was just installed.
+# A second make builds after deps.sh, so that it finds what was just installed.
 .PHONY: demo demo-mnist test-full report writeup-check lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
 demo:        ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
-demo-mnist:  ## + the same with the tutorial's net: drawn digits, or MNIST=DIR with MNIST's files; DDP beside it
+demo-mnist:  ## + the same, and by DDP, with the tutorial's net on drawn digits, or on MNIST's files with MNIST=DIR
 demo demo-mnist:
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/demo.sh $(BUILD) $(subst demo,,$(@:demo-%=%))
-test:  ## + everything (minutes); LAB=2 TASK=2.1 RANKS="2 3" grade just that; DEVICE=separate: what trains, on that device; FEW=1: a part
+test:  ## + run the quick tests (minutes); LAB=2 TASK=2.1 RANKS="2 3": only these; DEVICE=cuda-sim: tests of that device; FEW=1: fewer
 
-test-full:  ## + more ranks, sanitizers, valgrind, other compilers and machines, mutants (hours; goes on where it was stopped)
+test-full:  ## + run all tests: more ranks, sanitizers, valgrind, other compilers and machines, mutants (hours; resumes)
 	tests/tools/deps.sh test-full
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/tools/test.sh full $(BUILD)
 
-writeup-check: $(BUILD)/fsdp_train  ## run the commands beside the figures of WRITEUP.md, compare: SLOW=1: those that take minutes or a machine for itself
+writeup-check: $(BUILD)/fsdp_train  ## run the commands beside the figures of WRITEUP.md and compare; SLOW=1: also those that need minutes or an idle machine
 	tests/tools/writeup_check.sh $(if $(SLOW),slow) $(BUILD)
 
-lint:  ## layout, structure rules, source tags
+lint:  ## check layout, structure rules and source tags
 	tests/tools/lint.sh
 
 format:  ## lay out the sources with clang-format 14
 	tests/tools/format.sh
 
-report:  ## + memory and traffic of every strategy, measured beside the plan
+report:  ## + measure memory and traffic of every strategy and print them beside the plan
 	tests/tools/deps.sh build
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/report.sh $(BUILD)
@@ -42,7 +42,7 @@ test-alone:  ## solve the handed-out tree task by task: each passes with only wh
 	$(MAKE) $(JOBS) --no-print-directory tests
 	tests/grade/alone_test.sh $(LAB)
 
-# What scripts of tests/cli load in front of the trainer: libraries, so they stand apart from the test programs.
+# Libraries that scripts of tests/cli preload into the trainer.
 PRELOADS := $(patsubst tests/cli/preload/%.c,$(BUILD)/tests/cli/%.so,$(wildcard tests/cli/preload/*.c))
 tests: $(PRELOADS)
 $(PRELOADS): $(BUILD)/tests/cli/%.so: tests/cli/preload/%.c tests/cli/preload/alloc_calls.h $(BUILD)/flags
@@ -50,11 +50,11 @@ $(PRELOADS): $(BUILD)/tests/cli/%.so: tests/cli/preload/%.c tests/cli/preload/al
 	$(SAY) LINK $@
 	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<
 
-gpu-report:  ## what --device cuda does on this machine's GPU, as a page (PART=1, 2, 3: ten minutes each); DEVICE=cuda-sim: dry run
+gpu-report:  ## test and time --device cuda on this machine's GPU and write a page (PART=1, 2, 3: ten minutes each); DEVICE=cuda-sim: dry run
 	$(if $(DEVICE),$(MAKE) $(JOBS) --no-print-directory tests)
 	tests/gpu/report.sh $(BUILD)
 
-gpu-pack:  ## into build/gpu-pack: what a machine with a GPU but without Debian's packages needs for gpu-report
+gpu-pack:  ## fill build/gpu-pack with what gpu-report needs on a machine with a GPU but without Debian's packages
 	tests/gpu/pack.sh $(BUILD)
 
 mutants:  ## plant known bugs one by one; each must turn a test red

@@ -33,7 +33,7 @@ endif
 
 .PHONY: test-labs run debug graders grade-submission
 ifeq ($(BASE),ref)
-test-labs:  ## grade the labs' tasks: LAB=2 TASK=2.1 RANKS=3 (all of them without)
+test-labs:  ## grade the labs' tasks; LAB=2 TASK=2.1 RANKS=3: only these
 	tests/tools/overlay.sh "$(LAB)" "$(REF)" $(BUILD)
 	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= FROM="$(FROM)$(BUILD)/base-ref/" GRADE_WITH="BASE=ref REF=$(REF)" $(if $(EXTRA_TESTS),EXTRA_TESTS=$(EXTRA_TESTS)) test-labs
 else
@@ -43,22 +43,22 @@ test-labs: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(if $(filter lab6,$(GR
 	$(if $(HINTS),env BUILD=$(BUILD) tests/grade/hints.sh $(HINTS)) tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 
-run:  ## + what a lab's code does: LAB=3 trains on 1, 2, 3 and 4 ranks, and says in words what was compared
+run:  ## + show what a lab's code does: LAB=3 trains on 1, 2, 3 and 4 ranks and explains what is compared
 	@tests/grade/run_lab.sh --check "$(LAB)"
 	@tests/tools/deps.sh labs
 	@$(MAKE) $(JOBS) --no-print-directory $(patsubst %,$(BUILD)/%,fsdp_train fsdp_run $(if $(filter 6,$(LAB)),fsdp_npu_sim.so))
 	@tests/grade/run_lab.sh "$(LAB)" $(BUILD)
 
-# A build of its own, in which gdb can show variables.
+# A separate build in which gdb can show variables.
 DEBUG_ARGS := --task "$(TASK)" --rank "$(RANK)" $(if $(RANKS),--ranks "$(RANKS)") $(if $(BREAK),--break "$(BREAK)")
 DEBUG_LAB  := $(firstword $(subst ., ,$(TASK)))
-debug:  ## a task with one rank under gdb, the others wait: TASK=2.1 RANK=1 [RANKS=3] [BREAK=unshard_begin]
+debug:  ## run a task with one rank under gdb while the others wait: TASK=2.1 RANK=1 [RANKS=3] [BREAK=unshard_begin]
 	tests/grade/debug.sh --check $(DEBUG_ARGS)
 	$(MAKE) $(JOBS) --no-print-directory BUILD=$(BUILD)/debug DEBUG=1 \
 		$(patsubst %,$(BUILD)/debug/%,fsdp_run tests/grade/lab$(DEBUG_LAB) $(if $(filter 6,$(DEBUG_LAB)),fsdp_npu_sim.so))
 	tests/grade/debug.sh $(DEBUG_ARGS) $(BUILD)/debug
 
-# What handed-in trees are graded with.
+# The programs that grade handed-in trees.
 graders: $(patsubst %.c,$(BUILD)/%,$(wildcard tests/grade/lab[1-6].c)) $(EXTRA:%=$(BUILD)/tests/grade/%) $(BUILD)/fsdp_run $(NPU_SIM)
 
 grade-submission: graders  ## grade a handed-in tree on this one: TREE=dir OUT=dir LAB=n; see tests/grade/SUBMISSIONS.md

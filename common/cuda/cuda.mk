@@ -1,16 +1,16 @@
 # cuda.mk -- the plug-in of --device cuda, and the stand-in that runs it on the CPU. Included by the top Makefile.
 #
-#   make cuda       $(BUILD)/fsdp_cuda.so: nvcc, cuBLASLt and NCCL. CUDA_HOME and NCCL_HOME say where they are, NVCC_CCBIN what
-#                   compiler of the host nvcc takes; without them tests/tools/cuda_toolkit.sh looks.
+#   make cuda       $(BUILD)/fsdp_cuda.so: nvcc, cuBLASLt and NCCL. CUDA_HOME and NCCL_HOME are their folders, NVCC_CCBIN
+#                   is nvcc's host compiler; if unset, tests/tools/cuda_toolkit.sh looks for them.
 #   make cuda-sim   $(BUILD)/fsdp_cuda_sim.so: the same sources with gcc and g++ over tests/sim/cuda
 #
-# CUDA_ARCHS="80 90": the GPUs that code is made for (75 80 90 100, as far as nvcc knows them); PTX of the last one is for all
-# newer ones. -fmad=false: a*b+c is two roundings, as on the CPU. The other three are nvcc's defaults, said because bits hang on them.
+# CUDA_ARCHS="80 90": the GPUs to compile for (75 80 90 100, if nvcc knows them); newer GPUs use the PTX of the last one.
+# -fmad=false: a*b+c is two roundings, as on the CPU. The other three are nvcc's defaults, given because the bits depend on them.
 
 CUDA_C    := $(sort $(wildcard common/cuda/*.c common/accel/*.c))
 CUDA_CU   := $(sort $(wildcard common/cuda/*.cu))
 CUDA_OBJ  := $(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o)
-# What there is, as words NAME=VALUE: looked for once, when something here is built.
+# The toolkit that was found, as words NAME=VALUE. The search runs once, when something here is built.
 CUDA_FOUND = $(eval CUDA_FOUND := $(shell CUDA_HOME="$(CUDA_HOME)" NVCC="$(NVCC)" NCCL_HOME="$(NCCL_HOME)" NVCC_CCBIN="$(NVCC_CCBIN)" \
 	CUDA_ARCHS="$(CUDA_ARCHS)" tests/tools/cuda_toolkit.sh))$(CUDA_FOUND)
 cuda       = $(patsubst $(1)=%,%,$(filter $(1)=%,$(CUDA_FOUND)))
@@ -23,7 +23,7 @@ CUDA_LIBS  = $(call cuda,lib) $(addprefix -Wl$(comma)-rpath$(comma),$(call cuda,
 
 .PHONY: cuda cuda-sim cuda-ptx
 cuda: $(BUILD)/fsdp_cuda.so  ## build the plug-in of --device cuda (needs nvcc, cuBLASLt, NCCL)
-cuda-sim: $(BUILD)/fsdp_cuda_sim.so  ## build the same for the CPU, over a stand-in (tests)
+cuda-sim: $(BUILD)/fsdp_cuda_sim.so  ## build the same plug-in for the CPU, over a stand-in (for tests)
 
 $(BUILD)/cuda/flags: FORCE
 	$(if $(CUDA_FOUND),,@exit 1)

@@ -5,13 +5,13 @@
 #            LLMC_DIR (a checkout of llm.c: the second peer of training)
 
 .PHONY: bench bench-peers bench-programs
-bench:  ## + time training, collectives, operations beside peers and the roof (a quarter of an hour or more); BENCH=kernels
+bench:  ## + time training, collectives and operations beside peers and the roof (15 minutes or more); BENCH=kernels
 	tests/tools/deps.sh demo
 	$(MAKE) $(JOBS) --no-print-directory bench-programs
 	tests/bench/run.sh $(BUILD)
 
 bench-programs: all $(filter $(BUILD)/tests/bench/%,$(TESTS))
 
-bench-peers:  ## + PyTorch from PyPI into build/peers: what make bench trains beside
+bench-peers:  ## + install PyTorch from PyPI into build/peers, the peer of make bench
 	tests/tools/deps.sh bench
 	tests/bench/peers.sh $(BUILD)
