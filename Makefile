@@ -79,7 +79,8 @@ tests: all $(TESTS) $(if $(HAVE_CXX),$(if $(PROJECT),$(BUILD)/fsdp_cuda_sim.so))
 $(BUILD)/flags: FORCE
 	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
 
-# Unit tests need cmocka as well.
+# Functions of tests are often callbacks, which have parameters that they do not use. Unit tests need cmocka as well.
+$(TEST_OBJ): private CFLAGS += -Wno-unused-parameter
 $(filter $(BUILD)/tests/unit/%,$(TEST_OBJ)): private CPPFLAGS += $(CMOCKA_INC)
 $(if $(HAVE_CMOCKA),,$(filter $(BUILD)/tests/unit/test_%,$(TEST_OBJ)): | no-cmocka)
 no-cmocka:

@@ -34,13 +34,6 @@ device *open_accel(const device_config *more)
     return d;
 }
 
-stream *side_stream(device *d)
-{
-    stream *s;
-    OK(stream_create(d, &(stream_config){.name = "side"}, &s));
-    return s;
-}
-
 void *plugin_symbol(const char *name)
 {
     void *symbol = target_symbol(name);
@@ -55,7 +48,6 @@ void open_gate(sem_t *gate)
 
 fsdp_status run_open_gate(void *args, int n_threads)
 {
-    (void)n_threads;
     usleep(50000);
     sem_post(*(sem_t **)args);
     return FSDP_OK;

@@ -10,7 +10,6 @@ void need_sim(const char *kind);
 
 /* open_accel -- the accelerator of FSDP_DEVICE; skips the test where that is none. */
 device *open_accel(const device_config *more);
-stream *side_stream(device *d);
 
 /* plugin_symbol -- a function of the plug-in that is not in its table. */
 void *plugin_symbol(const char *name);

@@ -8,17 +8,12 @@ device_mode ASYNC = {.async = true, .backend = &device_cpu};
 device_mode SEPARATE = {.async = true, .backend = &device_separate};
 device_mode TARGET = {.async = true};
 
-int run_device_tests(const struct CMUnitTest *tests, size_t n_tests)
+int device_tests_run(void)
 {
-    struct CMUnitTest kept[64];
-    size_t n = 0;
     TARGET.backend = target_backend()->device;
-    for (size_t i = 0; i < n_tests; i++) {
-        assert_true(n < sizeof kept / sizeof *kept);
-        if (tests[i].initial_state != &TARGET || TARGET.backend != &device_cpu)
-            kept[n++] = tests[i];
-    }
-    return _cmocka_run_group_tests("tests", kept, n, NULL, NULL);
+    if (TARGET.backend == &device_cpu)
+        tests_leave_out(&TARGET);
+    return tests_run(NULL, NULL);
 }
 
 device *open_mode(const void *mode, bool debug_fill)
@@ -64,9 +59,36 @@ size_t live_bytes(device *d)
     return ledger_read(device_ledger(d)).live_total_bytes;
 }
 
+stream *new_stream(device *d, const char *name)
+{
+    stream *s = NULL;
+    OK(stream_create(d, &(stream_config){.name = name}, &s));
+    return s;
+}
+
+event *new_event(device *d)
+{
+    event *e = NULL;
+    OK(event_create(d, &e));
+    return e;
+}
+
+void *new_block(stream *s, size_t bytes, const char *label)
+{
+    void *ptr = NULL;
+    OK(device_alloc(s, MEM_OTHER, bytes, label, &ptr));
+    return ptr;
+}
+
+void *new_host_block(stream *s, size_t bytes, const char *label)
+{
+    void *ptr = NULL;
+    OK(device_alloc_host(s, MEM_OTHER, bytes, label, &ptr));
+    return ptr;
+}
+
 static fsdp_status run_gate(void *args, int n_threads)
 {
-    (void)n_threads;
     sem_wait(*(sem_t **)args);
     return FSDP_OK;
 }
@@ -89,7 +111,6 @@ void close_gate(stream *s, sem_t *gate)
 
 fsdp_status run_append(void *args, int n_threads)
 {
-    (void)n_threads;
     append_args *a = args;
     a->list[(*a->elems)++] = a->value;
     a->value = -1; /* its own copy: the caller's struct must not change */

@@ -35,27 +35,18 @@ extern device_mode INLINE, ASYNC, SEPARATE;
 extern device_mode TARGET; /* the device that FSDP_DEVICE names */
 
 /* A test that runs with the inline compute stream and with a worker. THREE: and on device_separate,
- * where it opens its device by open_mode. ALL: and on FSDP_DEVICE, where it launches by launch_c,
- * among what run_device_tests runs. */
-#define BOTH(test)                                                                                 \
-    {#test " (inline)", test, NULL, NULL, &INLINE},                                                \
-    {                                                                                              \
-#test " (async)", test, NULL, NULL, &ASYNC                                                 \
-    }
-#define THREE(test)                                                                                \
-    BOTH(test),                                                                                    \
-    {                                                                                              \
-#test " (separate)", test, NULL, NULL, &SEPARATE                                           \
-    }
-#define ALL(test)                                                                                  \
-    THREE(test),                                                                                   \
-    {                                                                                              \
-#test " (FSDP_DEVICE)", test, NULL, NULL, &TARGET                                          \
-    }
+ * where it opens its device by open_mode. ALL: and on FSDP_DEVICE, launching by launch_c. */
+#define TEST_BOTH(test)  TEST_EACH(test, TEST_IN_BOTH(test))
+#define TEST_THREE(test) TEST_EACH(test, TEST_IN_THREE(test))
+#define TEST_ALL(test)                                                                             \
+    TEST_EACH(test, TEST_IN_THREE(test) TEST_IN(test, #test " (FSDP_DEVICE)", &TARGET))
+#define TEST_IN_BOTH(test)                                                                         \
+    TEST_IN(test, #test " (inline)", &INLINE) TEST_IN(test, #test " (async)", &ASYNC)
+#define TEST_IN_THREE(test) TEST_IN_BOTH(test) TEST_IN(test, #test " (separate)", &SEPARATE)
 
-/* run_device_tests -- cmocka_run_group_tests, without those on FSDP_DEVICE where that is the CPU,
- * whose the other modes are. */
-int run_device_tests(const struct CMUnitTest *tests, size_t n_tests);
+/* device_tests_run -- tests_run, without the tests on FSDP_DEVICE if it is the CPU, which the other
+ * modes cover. */
+int device_tests_run(void);
 
 /* open_mode -- two threads. Skips the test where this machine has no such device, and says so. */
 device *open_mode(const void *mode, bool debug_fill);
@@ -66,6 +57,12 @@ size_t live_bytes(device *d);
 
 /* launch_c -- stream_launch of a function that touches memory of the host only. */
 fsdp_status launch_c(stream *s, stream_fn fn, const void *args, size_t args_bytes);
+
+/* new_stream, new_event, new_block (of MEM_OTHER), new_host_block -- as device.h creates them. */
+stream *new_stream(device *d, const char *name);
+event *new_event(device *d);
+void *new_block(stream *s, size_t bytes, const char *label);
+void *new_host_block(stream *s, size_t bytes, const char *label);
 
 /* close_gate -- work issued on s after this starts only when the test posts the gate. */
 void close_gate(stream *s, sem_t *gate);

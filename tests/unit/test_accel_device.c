@@ -14,6 +14,33 @@
 typedef fsdp_status (*poll_fn)(void *self);
 typedef fsdp_status (*set_poll_fn)(device *d, poll_fn poll, void *self);
 
+/* An allocation waits for memory that another stream has freed but not reached yet. First, while
+ * the pool is empty. */
+TEST(test_out_of_memory)
+{
+    need_sim(NULL);
+    setenv("FSDP_SIM_MEMORY_MIB", "64", 1);
+    device *d = open_accel(&(device_config){0});
+    stream *s = device_compute_stream(d), *side = new_stream(d, "side"),
+           *opener = new_stream(d, "side");
+    sem_t gate, *to = &gate;
+    assert_int_equal(device_mem_available(d), 64 << 20);
+    void *first = new_block(s, 40 << 20, "first");
+    assert_in_range(device_mem_available(d), (24 << 20) - 64, 24 << 20);
+    close_gate(s, &gate);
+    device_free(s, first);
+    OK(launch_c(opener, run_open_gate, &to, sizeof to));
+    void *second = new_block(side, 40 << 20, "second");
+    assert_int_equal(device_alloc(s, MEM_OTHER, 40 << 20, "third", &first), FSDP_ENOMEM);
+    assert_says("of 'third' (other); the device holds 41943040 bytes");
+    OK(stream_sync(s));
+    device_free(side, second);
+    OK(stream_sync(side));
+    assert_in_range(device_mem_available(d), (64 << 20) - 64, 64 << 20); /* the pool's is ours */
+    device_close(d);
+    unsetenv("FSDP_SIM_MEMORY_MIB");
+}
+
 /* ---- polls ----------------------------------------------------------------------------------- */
 
 typedef struct polled {
@@ -31,22 +58,19 @@ static fsdp_status count_look(void *self)
 static void *keep_busy(device *d, size_t bytes)
 {
     stream *s = device_compute_stream(d);
-    void *block;
-    OK(device_alloc(s, MEM_OTHER, bytes, "busy", &block));
+    void *block = new_block(s, bytes, "busy");
     for (int i = 0; i < 4; i++)
         OK(device_zero(s, block, bytes));
     return block;
 }
 
-static void test_polls_are_called_in_waits(void **state)
+TEST(test_polls_are_called_in_waits)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
     set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
-    event *e;
     polled first = {0}, second = {0};
-    OK(event_create(d, &e));
+    event *e = new_event(d);
     OK(set_poll(d, count_look, &first));
     OK(set_poll(d, count_look, &second));
     void *block = keep_busy(d, (size_t)64 << 20);
@@ -80,9 +104,8 @@ static fsdp_status look_at_slack(void *self)
     return FSDP_OK;
 }
 
-static void test_waits_sleep_as_told(void **state)
+TEST(test_waits_sleep_as_told)
 {
-    (void)state;
     enum { BEFORE_NS = 40000 };
     device *d = open_accel(&(device_config){0});
     set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
@@ -97,16 +120,14 @@ static void test_waits_sleep_as_told(void **state)
     device_close(d);
 }
 
-static void test_failed_poll_ends_waits(void **state)
+TEST(test_failed_poll_ends_waits)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
     set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
-    stream *s = device_compute_stream(d), *other;
-    event *e;
+    stream *s = device_compute_stream(d);
     polled p = {.fails_at = 3};
-    OK(stream_create(d, &(stream_config){.name = "other"}, &other));
-    OK(event_create(d, &e));
+    stream *other = new_stream(d, "other");
+    event *e = new_event(d);
     OK(set_poll(d, count_look, &p));
     void *block = keep_busy(d, (size_t)256 << 20);
     OK(event_record(e, s));
@@ -128,17 +149,15 @@ static void test_failed_poll_ends_waits(void **state)
 static fsdp_status run_meet(void *args, int n_threads)
 {
     sem_t **both = args;
-    (void)n_threads;
     sem_post(both[0]);
     return sem_wait(both[1]) == 0 ? FSDP_OK : FSDP_EIO;
 }
 
 /* Tasks of two streams may sleep for each other, whichever was issued first. */
-static void test_tasks_of_two_streams_meet(void **state)
+TEST(test_tasks_of_two_streams_meet)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = side_stream(d);
+    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
     sem_t a, b;
     sem_init(&a, 0, 0);
     sem_init(&b, 0, 0);
@@ -155,23 +174,18 @@ static void test_tasks_of_two_streams_meet(void **state)
 
 static fsdp_status run_fail(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return fsdp_error(FSDP_EIO, "try again", "the task broke");
 }
 
 /* From stream to stream by events; not to work that came before, and not backwards. */
-static void test_errors_travel_on(void **state)
+TEST(test_errors_travel_on)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
-    stream *first = side_stream(d), *second = side_stream(d), *third = side_stream(d);
-    event *before, *from_first, *from_second;
+    stream *first = new_stream(d, "side"), *second = new_stream(d, "side"),
+           *third = new_stream(d, "side");
     int list[2], elems = 0;
     sem_t gate;
-    OK(event_create(d, &before));
-    OK(event_create(d, &from_first));
-    OK(event_create(d, &from_second));
+    event *before = new_event(d), *from_first = new_event(d), *from_second = new_event(d);
     OK(event_record(before, first));
     close_gate(first, &gate);
     OK(launch_c(first, run_fail, NULL, 0));
@@ -196,14 +210,13 @@ static void test_errors_travel_on(void **state)
 }
 
 /* A number of a stream is used again, and what became of its first tasks does not matter then. */
-static void test_many_streams(void **state)
+TEST(test_many_streams)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
     stream *s[64];
     int n = 0, list[100], elems = 0;
     for (int i = 0; i < 100; i++) {
-        s[0] = side_stream(d);
+        s[0] = new_stream(d, "side");
         OK(launch_c(s[0], run_append, &(append_args){list, &elems, i}, sizeof(append_args)));
         OK(stream_sync(s[0]));
         stream_free(s[0]);
@@ -221,20 +234,17 @@ static void test_many_streams(void **state)
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 /* The host issues all of it while the stream stands still. */
-static void test_host_runs_ahead_of_copies(void **state)
+TEST(test_host_runs_ahead_of_copies)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
     stream *s = device_compute_stream(d);
     enum { BYTES = 3 << 20 };
     static unsigned char host[BYTES], back[BYTES];
-    void *on_device, *pinned, *other;
-    event *behind;
     sem_t gate;
-    OK(event_create(d, &behind));
-    OK(device_alloc(s, MEM_OTHER, BYTES, "on the device", &on_device));
-    OK(device_alloc_host(s, MEM_OTHER, BYTES, "pinned", &pinned));
-    OK(device_alloc_host(s, MEM_OTHER, BYTES, "pinned too", &other));
+    event *behind = new_event(d);
+    void *on_device = new_block(s, BYTES, "on the device"),
+         *pinned = new_host_block(s, BYTES, "pinned"),
+         *other = new_host_block(s, BYTES, "pinned too");
     memset(host, 1, BYTES);
     memset(pinned, 2, BYTES);
     memset(other, 3, BYTES);
@@ -263,18 +273,16 @@ static void test_host_runs_ahead_of_copies(void **state)
 }
 
 /* More than all stages hold, in pieces, the last of which is short. */
-static void test_large_transfers(void **state)
+TEST(test_large_transfers)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
     stream *s = device_compute_stream(d);
     const size_t bytes = ((size_t)100 << 20) + 12345;
     unsigned char *host = malloc(bytes), *back = calloc(bytes, 1);
-    void *on_device;
     assert_true(host != NULL && back != NULL);
     for (size_t i = 0; i < bytes; i++)
         host[i] = (unsigned char)(i * 7 + i / 4096);
-    OK(device_alloc(s, MEM_OTHER, bytes, "large", &on_device));
+    void *on_device = new_block(s, bytes, "large");
     OK(device_upload(s, on_device, host, bytes));
     OK(device_download(s, back, on_device, bytes));
     OK(stream_sync(s));
@@ -286,18 +294,15 @@ static void test_large_transfers(void **state)
 }
 
 /* A stage that is still in use is waited for: here the first, by the 257th upload. */
-static void test_stages_are_awaited(void **state)
+TEST(test_stages_are_awaited)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d), *opener = side_stream(d);
+    stream *s = device_compute_stream(d), *opener = new_stream(d, "side");
     enum { UPLOADS = 300, BYTES = 1000 };
     static unsigned char host[BYTES], back[UPLOADS][BYTES];
     unsigned char *on_device;
     sem_t gate, *to = &gate;
-    void *new_on_device = NULL;
-    OK(device_alloc(s, MEM_OTHER, sizeof back, "parts", &new_on_device));
-    on_device = new_on_device;
+    on_device = new_block(s, sizeof back, "parts");
     for (int i = 0; i < UPLOADS; i++) /* to make them, which takes long */
         OK(device_upload(s, on_device, host, BYTES));
     OK(stream_sync(s));
@@ -317,9 +322,8 @@ static void test_stages_are_awaited(void **state)
 
 /* Within the device from any place to any place, though the library may want them aligned, as ACL's
  * stand-in does when it is told to. */
-static void test_copies_within(void **state)
+TEST(test_copies_within)
 {
-    (void)state;
     setenv("FSDP_SIM_ALIGN_BYTES", "64", 1);
     device *d = open_accel(&(device_config){0});
     stream *s = device_compute_stream(d);
@@ -328,12 +332,8 @@ static void test_copies_within(void **state)
     unsigned char *from, *to;
     for (size_t i = 0; i < BYTES; i++)
         host[i] = (unsigned char)(i * 7 + i / 4096);
-    void *new_from = NULL;
-    OK(device_alloc(s, MEM_OTHER, BYTES, "from", &new_from));
-    from = new_from;
-    void *new_to = NULL;
-    OK(device_alloc(s, MEM_OTHER, BYTES, "to", &new_to));
-    to = new_to;
+    from = new_block(s, BYTES, "from");
+    to = new_block(s, BYTES, "to");
     OK(device_upload(s, from, host, BYTES));
     OK(device_zero(s, to, BYTES));
     OK(device_copy(s, to + 9, from + 3, BYTES - 20));
@@ -356,9 +356,8 @@ static void *open_in_a_while(void *gate)
 }
 
 /* A task of the host may sleep for other ranks when a dead one is found, and others behind it. */
-static void test_failed_poll_with_tasks(void **state)
+TEST(test_failed_poll_with_tasks)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
     set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
@@ -377,15 +376,13 @@ static void test_failed_poll_with_tasks(void **state)
 }
 
 /* Uploads to and downloads from pinned memory, which the host does itself. */
-static void test_host_to_host(void **state)
+TEST(test_host_to_host)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
     stream *s = device_compute_stream(d);
     unsigned char host[1000], back[1000];
-    void *pinned;
     memset(host, 5, sizeof host);
-    OK(device_alloc_host(s, MEM_OTHER, sizeof host, "pinned", &pinned));
+    void *pinned = new_host_block(s, sizeof host, "pinned");
     OK(device_upload(s, pinned, host, sizeof host));
     memset(host, 6, sizeof host);
     OK(device_download(s, back, pinned, sizeof back));
@@ -398,21 +395,19 @@ static void test_host_to_host(void **state)
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* The stream that freed a block may have it at once, another only when that stream is done. */
-static void test_pinned_memory_is_reused(void **state)
+TEST(test_pinned_memory_is_reused)
 {
-    (void)state;
     device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = side_stream(d);
+    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
     enum { BYTES = 1 << 20 };
-    void *first, *again, *others;
     sem_t gate;
-    OK(device_alloc_host(s, MEM_OTHER, BYTES, "first", &first));
+    void *first = new_host_block(s, BYTES, "first");
     close_gate(s, &gate);
     OK(device_zero(s, first, BYTES));
     device_free(s, first);
-    OK(device_alloc_host(side, MEM_OTHER, BYTES, "other's", &others));
+    void *others = new_host_block(side, BYTES, "other's");
     assert_ptr_not_equal(others, first);
-    OK(device_alloc_host(s, MEM_OTHER, BYTES - 100, "again", &again));
+    void *again = new_host_block(s, BYTES - 100, "again");
     assert_ptr_equal(again, first);
     device_free(s, again);
     device_free(side, others);
@@ -429,14 +424,13 @@ static void test_pinned_memory_is_reused(void **state)
     device_close(d);
 }
 
-static void test_memory_limit(void **state)
+TEST(test_memory_limit)
 {
-    (void)state;
     device *d = open_accel(&(device_config){.memory_limit_bytes = 1000});
     stream *s = device_compute_stream(d);
-    void *first, *second;
+    void *second;
     assert_int_equal(device_mem_available(d), 1000);
-    OK(device_alloc(s, MEM_OTHER, 600, "first", &first));
+    void *first = new_block(s, 600, "first");
     assert_int_equal(device_mem_available(d), 400);
     assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, 401, "logits", &second), FSDP_ENOMEM);
     assert_says("401 bytes (401 B) of 'logits' (activations); the device holds 600 bytes");
@@ -449,51 +443,8 @@ static void test_memory_limit(void **state)
     device_close(d);
 }
 
-/* What another stream has freed, but not come to yet, is waited for. */
-static void test_out_of_memory(void **state)
-{
-    (void)state;
-    need_sim(NULL);
-    setenv("FSDP_SIM_MEMORY_MIB", "64", 1);
-    device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = side_stream(d), *opener = side_stream(d);
-    void *first, *second;
-    sem_t gate, *to = &gate;
-    assert_int_equal(device_mem_available(d), 64 << 20);
-    OK(device_alloc(s, MEM_OTHER, 40 << 20, "first", &first));
-    assert_in_range(device_mem_available(d), (24 << 20) - 64, 24 << 20);
-    close_gate(s, &gate);
-    device_free(s, first);
-    OK(launch_c(opener, run_open_gate, &to, sizeof to));
-    OK(device_alloc(side, MEM_OTHER, 40 << 20, "second", &second));
-    assert_int_equal(device_alloc(s, MEM_OTHER, 40 << 20, "third", &first), FSDP_ENOMEM);
-    assert_says("of 'third' (other); the device holds 41943040 bytes");
-    OK(stream_sync(s));
-    device_free(side, second);
-    OK(stream_sync(side));
-    assert_in_range(device_mem_available(d), (64 << 20) - 64, 64 << 20); /* the pool's is ours */
-    device_close(d);
-    unsetenv("FSDP_SIM_MEMORY_MIB");
-}
-
 int main(void)
 {
     alarm(100); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_out_of_memory), /* while the pool is empty */
-        cmocka_unit_test(test_polls_are_called_in_waits),
-        cmocka_unit_test(test_waits_sleep_as_told),
-        cmocka_unit_test(test_failed_poll_ends_waits),
-        cmocka_unit_test(test_failed_poll_with_tasks),
-        cmocka_unit_test(test_tasks_of_two_streams_meet),
-        cmocka_unit_test(test_errors_travel_on),
-        cmocka_unit_test(test_many_streams),
-        cmocka_unit_test(test_host_runs_ahead_of_copies),
-        cmocka_unit_test(test_large_transfers),
-        cmocka_unit_test(test_stages_are_awaited),
-        cmocka_unit_test(test_copies_within),
-        cmocka_unit_test(test_host_to_host),
-        cmocka_unit_test(test_pinned_memory_is_reused),
-        cmocka_unit_test(test_memory_limit)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -43,7 +43,6 @@ static void agree(comm *c, const char *name)
 
 int main(int argc, char **argv)
 {
-    (void)argc;
     wait_policy_passive(argv);
     device *d;
     comm *c;

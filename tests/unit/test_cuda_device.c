@@ -20,19 +20,14 @@ static device *open_cuda(const device_config *more)
 }
 
 /* Another mapping of the file shows what is written to the block. */
-static void test_pinned_memory_is_shared(void **state)
+TEST(test_pinned_memory_is_shared)
 {
-    (void)state;
     device *d = open_cuda(&(device_config){0});
     stream *s = device_compute_stream(d);
     char *pinned, *on_gpu;
     device_share at;
-    void *new_pinned = NULL;
-    OK(device_alloc_host(s, MEM_OTHER, 10000, "shared", &new_pinned));
-    pinned = new_pinned;
-    void *new_on_gpu = NULL;
-    OK(device_alloc(s, MEM_OTHER, 10000, "not shared", &new_on_gpu));
-    on_gpu = new_on_gpu;
+    pinned = new_host_block(s, 10000, "shared");
+    on_gpu = new_block(s, 10000, "not shared");
     assert_false(device_share_find(d, on_gpu, 1, &at));
     assert_false(device_share_find(d, pinned + 100, (size_t)1 << 20, &at));
     assert_true(device_share_find(d, pinned + 100, 9900, &at));
@@ -52,9 +47,8 @@ static void test_pinned_memory_is_shared(void **state)
 
 /* ---- machines that are wrong ----------------------------------------------------------------- */
 
-static void test_wrong_machines(void **state)
+TEST(test_wrong_machines)
 {
-    (void)state;
     need_sim("cuda");
     expect_no_open("FSDP_SIM_GPUS", "0", 0, FSDP_ESKIP,
                    "no GPU that CUDA can use (no CUDA-capable");
@@ -96,7 +90,7 @@ static void wrong_open(wrong *w)
     static float ones[ELEMS];
     w->d = open_cuda(&(device_config){.debug_fill = true});
     w->s = device_compute_stream(w->d);
-    w->side = side_stream(w->d);
+    w->side = new_stream(w->d, "side");
     for (int i = 0; i < ELEMS; i++)
         ones[i] = 1;
     OK(device_alloc_f32(w->s, MEM_OTHER, ELEMS, "victim", &w->in));
@@ -174,7 +168,6 @@ static void wrong_stream_of_copy(wrong *w)
 
 static fsdp_status run_open_later(void *args, int n_threads)
 {
-    (void)n_threads;
     usleep(300000);
     sem_post(*(sem_t **)args);
     return FSDP_OK;
@@ -185,11 +178,9 @@ static sem_t first_gate;
 
 static void first_use(wrong *w, fsdp_status (*use)(wrong *w))
 {
-    event *e;
-    stream *far;
     append_args append = {.list = (int[1]){0}, .elems = &(int){0}, .value = 5};
-    OK(event_create(w->d, &e));
-    OK(stream_create(w->d, &(stream_config){.name = "far"}, &far));
+    event *e = new_event(w->d);
+    stream *far = new_stream(w->d, "far");
     close_gate(w->side, &first_gate);
     OK(event_record(e, w->side));
     OK(stream_wait_event(far, e));
@@ -227,8 +218,7 @@ static fsdp_status multiply(wrong *w)
 static fsdp_status use_product(wrong *w)
 {
     sem_t *gate = &first_gate;
-    stream *opener;
-    OK(stream_create(w->d, &(stream_config){.name = "opener"}, &opener));
+    stream *opener = new_stream(w->d, "opener");
     OK(launch_c(opener, run_open_later, &gate, sizeof gate));
     return multiply(w);
 }
@@ -244,7 +234,6 @@ static void wrong_handle(wrong *w)
     int (*make)(void **, unsigned) = plugin_symbol("cudaEventCreateWithFlags");
     int (*put)(void *) = plugin_symbol("cudaEventDestroy");
     int (*query)(void *) = plugin_symbol("cudaEventQuery");
-    (void)w;
     (void)make(&e, 0);
     (void)put(e);
     (void)query(e);
@@ -275,9 +264,8 @@ static int run_wrong(const char *name)
     _exit(0);
 }
 
-static void test_fault_of_a_kernel(void **state)
+TEST(test_fault_of_a_kernel)
 {
-    (void)state;
     need_sim("cuda");
     const char *text = output_of("fault", "FSDP_SIM_FAULT=gelu_kernel:2");
     expect_output(text, "sync: FSDP_EDEVICE\nwords: GPU 0 failed: an illegal memory access was "
@@ -288,9 +276,8 @@ static void test_fault_of_a_kernel(void **state)
 }
 
 /* The stand-in shows them. */
-static void test_planted_mistakes(void **state)
+TEST(test_planted_mistakes)
 {
-    (void)state;
     need_sim("cuda");
     expect_output(output_of("one-behind", "A=B"),
                   "a block of 4000 bytes was written 0 bytes behind its end; kernels launched "
@@ -311,18 +298,16 @@ static void test_planted_mistakes(void **state)
 
 /* CUDA loads code when it is first used, and may wait for the GPU then. So kernels are loaded when
  * the device opens; and tasks of the host run while the first product of a plan waits. */
-static void test_first_use_of_code(void **state)
+TEST(test_first_use_of_code)
 {
-    (void)state;
     need_accel("cuda");
     expect_output(output_of("first-kernel", "A=B"), "task has run: 5");
     expect_output(output_of("first-product", "A=B"), "task has run: 5");
 }
 
 /* Calls of CUDA's that are wrong, by the error codes that it has for them. */
-static void test_stand_in_refuses(void **state)
+TEST(test_stand_in_refuses)
 {
-    (void)state;
     enum { INVALID_VALUE = 1, INVALID_HANDLE = 400, REGISTERED = 712, NOT_REGISTERED = 713 };
     enum { HOST_TO_DEVICE = 1, ANY_KIND = 4, UNTIMED = 2, NON_BLOCKING = 1 };
     static char host[8192], *const page = host;
@@ -367,9 +352,8 @@ static void test_stand_in_refuses(void **state)
 }
 
 /* Memory that the GPU waits for is known to it by an address of its own. */
-static void test_wait_for_mapped_memory(void **state)
+TEST(test_wait_for_mapped_memory)
 {
-    (void)state;
     enum { INVALID_VALUE = 1, MAPPED = 2, NON_BLOCKING = 1, GEQ = 0 };
     int (*wait_value)(void *, unsigned long long, uint32_t, unsigned);
     static char pages[8192] __attribute__((aligned(4096)));
@@ -408,22 +392,19 @@ static void test_wait_for_mapped_memory(void **state)
 
 static fsdp_status run_count(void *args, int n_threads)
 {
-    (void)n_threads;
     atomic_fetch_add(*(atomic_int **)args, 1);
     return FSDP_OK;
 }
 
 /* A host task whose launch fails never runs: its caller has counted it down. */
-static void test_refused_task(void **state)
+TEST(test_refused_task)
 {
-    (void)state;
     atomic_int n_ran = 0, *counter = &n_ran;
     const launch_config task = {
         .fn = run_count, .args = &counter, .args_bytes = sizeof counter, .on_host = true};
-    stream *s;
     need_sim("cuda");
     device *d = open_cuda(&(device_config){0});
-    OK(stream_create(d, &(stream_config){.name = "side"}, &s));
+    stream *s = new_stream(d, "side");
     OK(stream_launch_work(s, &task));
     OK(stream_sync(s));
     setenv("FSDP_SIM_NO_WAIT", "1", 1);
@@ -435,16 +416,14 @@ static void test_refused_task(void **state)
 }
 
 /* A look that came too early leaves no error for a library to find. */
-static void test_early_look_is_no_error(void **state)
+TEST(test_early_look_is_no_error)
 {
-    (void)state;
     wrong w;
-    event *e;
     sem_t gate;
     need_sim("cuda");
     int (*last_error)(void) = plugin_symbol("cudaPeekAtLastError");
     wrong_open(&w);
-    OK(event_create(w.d, &e));
+    event *e = new_event(w.d);
     close_gate(w.side, &gate);
     OK(event_record(e, w.side));
     assert_false(event_done(e));
@@ -457,9 +436,8 @@ static void test_early_look_is_no_error(void **state)
 }
 
 /* An error that a library has left is none of the launch after it. */
-static void test_errors_of_libraries(void **state)
+TEST(test_errors_of_libraries)
 {
-    (void)state;
     wrong w;
     wrong_open(&w);
     for (int i = 0; i < 2; i++) { /* the plan is new, and known */
@@ -477,12 +455,5 @@ int main(int argc, char **argv)
     alarm(100); /* a deadlock is a failure, not a hang */
     if (argc > 1)
         return run_wrong(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pinned_memory_is_shared), cmocka_unit_test(test_wrong_machines),
-        cmocka_unit_test(test_fault_of_a_kernel),       cmocka_unit_test(test_planted_mistakes),
-        cmocka_unit_test(test_first_use_of_code),       cmocka_unit_test(test_stand_in_refuses),
-        cmocka_unit_test(test_wait_for_mapped_memory),  cmocka_unit_test(test_refused_task),
-        cmocka_unit_test(test_early_look_is_no_error),  cmocka_unit_test(test_errors_of_libraries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

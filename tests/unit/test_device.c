@@ -19,30 +19,24 @@ static fsdp_status run_report_threads(void *args, int n_threads)
 
 static fsdp_status run_fail(void *args, int n_threads)
 {
-    (void)n_threads;
     int number = *(int *)args;
     return fsdp_error(number == 0 ? FSDP_EIO : FSDP_ECOMM, "try again", "task %d broke", number);
 }
 
 static fsdp_status run_fail_silently(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return FSDP_ETIMEOUT;
 }
 
 static fsdp_status run_short_sleep(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     usleep(200);
     return FSDP_OK;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
-static void test_open_refuses(void **state)
+TEST(test_open_refuses)
 {
-    (void)state;
     device *d = (device *)&state;
     device_config config = {.backend = &device_cpu, .index = 1, .n_threads = 1};
     assert_int_equal(device_open(&config, &d), FSDP_EINVAL);
@@ -54,13 +48,12 @@ static void test_open_refuses(void **state)
     device_close(NULL);
 }
 
-static void test_stream_facts(void **state)
+TEST_ALL(test_stream_facts)
 {
     device *d = open_mode(*state, false);
     const device_backend *backend = ((device_mode *)*state)->backend;
     bool is_cpu = backend == &device_cpu;
-    stream *compute = device_compute_stream(d), *other = NULL;
-    OK(stream_create(d, &(stream_config){.name = "comm"}, &other));
+    stream *compute = device_compute_stream(d), *other = new_stream(d, "comm");
     assert_string_equal(device_name(d), backend->name);
     assert_int_equal(device_memory_is_host(d), is_cpu);
     assert_int_equal(device_ledger(d) == device_host_ledger(d), is_cpu);
@@ -81,7 +74,7 @@ static void test_stream_facts(void **state)
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
-static void test_fifo_and_copied_args(void **state)
+TEST_ALL(test_fifo_and_copied_args)
 {
     bool async = *(bool *)*state;
     device *d = open_mode(*state, false);
@@ -108,15 +101,13 @@ static void test_fifo_and_copied_args(void **state)
     device_close(d);
 }
 
-static void test_close_waits(void **state)
+TEST(test_close_waits)
 {
-    (void)state;
     int list[1000], elems = 0;
     device *d = open_cpu(true, false);
     stream *s[2] = {device_compute_stream(d), NULL};
     OK(stream_create(d, &(stream_config){.name = "left open"}, &s[1]));
-    event *e = NULL;
-    OK(event_create(d, &e));
+    event *e = new_event(d);
     for (int i = 0; i < 1000; i++) {
         OK(stream_launch(s[i % 2], run_append, &(append_args){list, &elems, i},
                          sizeof(append_args)));
@@ -139,9 +130,8 @@ static long times_slept(void)
 
 /* Whoever waits for a stream sleeps until the last task is done: waking it at every task takes the
  * core from the tasks. It may sleep once more for the lock, and once if a wake-up is spurious. */
-static void test_sync_sleeps_once(void **state)
+TEST(test_sync_sleeps_once)
 {
-    (void)state;
     enum { N_JOBS = 100, MOST_SLEEPS = 10 };
     device *d = open_cpu(true, false);
     stream *s = device_compute_stream(d);
@@ -155,14 +145,11 @@ static void test_sync_sleeps_once(void **state)
     device_close(d);
 }
 
-static void test_stream_free_drains(void **state)
+TEST(test_stream_free_drains)
 {
-    (void)state;
     int list[1000], elems = 0;
     device *d = open_cpu(false, false);
-    stream *s = NULL;
-    OK(stream_create(
-        d, &(stream_config){.name = "short-lived stream with a long name beyond any limit"}, &s));
+    stream *s = new_stream(d, "short-lived stream with a long name beyond any limit");
     for (int i = 0; i < 1000; i++)
         OK(stream_launch(s, run_append, &(append_args){list, &elems, i}, sizeof(append_args)));
     stream_free(s);
@@ -171,14 +158,12 @@ static void test_stream_free_drains(void **state)
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
-static void test_event_orders_streams(void **state)
+TEST_ALL(test_event_orders_streams)
 {
     bool async = *(bool *)*state;
     device *d = open_mode(*state, false);
-    stream *producer = NULL, *consumer = device_compute_stream(d);
-    OK(stream_create(d, &(stream_config){.name = "producer"}, &producer));
-    event *e = NULL;
-    OK(event_create(d, &e));
+    stream *consumer = device_compute_stream(d), *producer = new_stream(d, "producer");
+    event *e = new_event(d);
     assert_true(event_done(e)); /* never recorded: nothing to wait for */
     OK(event_sync(e));
     OK(stream_wait_event(consumer, e));
@@ -211,15 +196,12 @@ static void test_event_orders_streams(void **state)
 /* A wait keeps what the event stood for when it was issued: recording the event again, on a stream
  * that is stuck, or freeing it, changes nothing. The inline consumer is the sharpest form: it would
  * hang here. */
-static void test_event_rerecord(void **state)
+TEST_ALL(test_event_rerecord)
 {
     device *d = open_mode(*state, false);
-    stream *first = NULL, *stuck = NULL, *waiter = NULL;
-    OK(stream_create(d, &(stream_config){.name = "first"}, &first));
-    OK(stream_create(d, &(stream_config){.name = "stuck"}, &stuck));
-    OK(stream_create(d, &(stream_config){.name = "waiter"}, &waiter));
-    event *e = NULL;
-    OK(event_create(d, &e));
+    stream *first = new_stream(d, "first"), *stuck = new_stream(d, "stuck"),
+           *waiter = new_stream(d, "waiter");
+    event *e = new_event(d);
     sem_t gate, stuck_gate;
     close_gate(first, &gate);
     close_gate(stuck, &stuck_gate);
@@ -249,14 +231,11 @@ static void test_event_rerecord(void **state)
     device_close(d);
 }
 
-static void test_rerecord_on_done_stream_replaces(void **state)
+TEST(test_rerecord_on_done_stream_replaces)
 {
-    (void)state;
     device *d = open_cpu(false, false);
-    stream *stuck = NULL;
-    OK(stream_create(d, &(stream_config){.name = "stuck"}, &stuck));
-    event *e = NULL;
-    OK(event_create(d, &e));
+    stream *stuck = new_stream(d, "stuck");
+    event *e = new_event(d);
     sem_t gate;
     close_gate(stuck, &gate);
     OK(event_record(e, stuck));
@@ -278,15 +257,13 @@ static void expect_error(fsdp_status got, fsdp_status status, const char *what)
     (void)fsdp_error(FSDP_ETODO, "", "overwritten, so that the next check sees the stream's words");
 }
 
-static void test_error_is_sticky(void **state)
+TEST_ALL(test_error_is_sticky)
 {
     bool async = *(bool *)*state;
     device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
-    void *kept = NULL, *none = (void *)1;
-    OK(device_alloc(s, MEM_OTHER, 100, "kept", &kept));
-    event *e = NULL;
-    OK(event_create(d, &e));
+    void *none = (void *)1, *kept = new_block(s, 100, "kept");
+    event *e = new_event(d);
     int list[3], elems = 0;
     sem_t gate;
     if (async)
@@ -320,25 +297,21 @@ static void test_error_is_sticky(void **state)
     device_close(d);
 }
 
-static void test_error_without_words(void **state)
+TEST(test_error_without_words)
 {
-    (void)state;
     device *d = open_cpu(false, false);
-    stream *s = NULL;
-    OK(stream_create(d, &(stream_config){.name = "quiet"}, &s));
+    stream *s = new_stream(d, "quiet");
     OK(stream_launch(s, run_fail_silently, NULL, 0));
     assert_int_equal(stream_sync(s), FSDP_ETIMEOUT);
     assert_non_null(strstr(fsdp_error_get()->what, "quiet"));
     device_close(d);
 }
 
-static void test_first_error_wins(void **state)
+TEST(test_first_error_wins)
 {
-    (void)state;
     device *d = open_cpu(false, false);
     stream *s[2] = {NULL, NULL};
-    event *e = NULL;
-    OK(event_create(d, &e));
+    event *e = new_event(d);
     for (int i = 0; i < 2; i++) {
         OK(stream_create(d, &(stream_config){.name = "bad"}, &s[i]));
         OK(stream_launch(s[i], run_fail, &i, sizeof i));
@@ -352,16 +325,13 @@ static void test_first_error_wins(void **state)
 }
 
 /* An event of a failed stream: the waiter fails the same way, from its wait on. */
-static void test_error_travels_by_event(void **state)
+TEST_ALL(test_error_travels_by_event)
 {
     bool async = *(bool *)*state;
     device *d = open_mode(*state, false);
-    stream *bad = NULL, *waiter = device_compute_stream(d), *innocent = NULL;
-    OK(stream_create(d, &(stream_config){.name = "bad"}, &bad));
-    OK(stream_create(d, &(stream_config){.name = "innocent"}, &innocent));
-    event *e = NULL, *before = NULL;
-    OK(event_create(d, &e));
-    OK(event_create(d, &before));
+    stream *waiter = device_compute_stream(d), *bad = new_stream(d, "bad"),
+           *innocent = new_stream(d, "innocent");
+    event *e = new_event(d), *before = new_event(d);
     OK(event_record(before, bad));
     OK(launch_c(bad, run_fail, &(int){0}, sizeof(int)));
     (void)event_record(e, bad);
@@ -391,16 +361,14 @@ static void test_error_travels_by_event(void **state)
 }
 
 /* ---- moving bytes --------------------------------------------------------------------------- */
-static void test_copies(void **state)
+TEST_ALL(test_copies)
 {
     bool async = *(bool *)*state;
     device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     enum { SMALL = 1000, LARGE = 1000000 }; /* below and above what is staged in the queue */
     static unsigned char host[LARGE], back[LARGE];
-    void *a = NULL, *b = NULL;
-    OK(device_alloc(s, MEM_OTHER, LARGE, "a", &a));
-    OK(device_alloc(s, MEM_OTHER, LARGE, "b", &b));
+    void *a = new_block(s, LARGE, "a"), *b = new_block(s, LARGE, "b");
     for (int round = 0; round < 2; round++) {
         size_t bytes = round ? LARGE : SMALL;
         for (size_t i = 0; i < bytes; i++)
@@ -433,21 +401,5 @@ static void test_copies(void **state)
 int main(void)
 {
     alarm(120); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open_refuses),
-        ALL(test_stream_facts),
-        ALL(test_fifo_and_copied_args),
-        cmocka_unit_test(test_close_waits),
-        cmocka_unit_test(test_sync_sleeps_once),
-        cmocka_unit_test(test_stream_free_drains),
-        ALL(test_event_orders_streams),
-        ALL(test_event_rerecord),
-        cmocka_unit_test(test_rerecord_on_done_stream_replaces),
-        ALL(test_error_is_sticky),
-        cmocka_unit_test(test_error_without_words),
-        cmocka_unit_test(test_first_error_wins),
-        ALL(test_error_travels_by_event),
-        ALL(test_copies),
-    };
-    return run_device_tests(tests, sizeof tests / sizeof *tests);
+    return device_tests_run();
 }

@@ -55,7 +55,6 @@ static void *must_alloc(stream *s, size_t bytes)
 
 static void body_double_free(device *d, stream *s)
 {
-    (void)d;
     void *ptr = must_alloc(s, 100);
     device_free(s, ptr);
     device_free(s, ptr);
@@ -63,9 +62,8 @@ static void body_double_free(device *d, stream *s)
 
 static void body_double_free_queued(device *d, stream *s)
 {
-    stream *worker = NULL;
     sem_t gate;
-    OK(stream_create(d, &(stream_config){.name = "worker"}, &worker));
+    stream *worker = new_stream(d, "worker");
     void *ptr = must_alloc(s, 100);
     close_gate(worker, &gate);
     device_free(worker, ptr);
@@ -74,20 +72,17 @@ static void body_double_free_queued(device *d, stream *s)
 
 static void body_foreign(device *d, stream *s)
 {
-    (void)d;
     static _Alignas(64) char foreign[512];
     device_free(s, foreign + 256);
 }
 
 static void body_misaligned(device *d, stream *s)
 {
-    (void)d;
     device_free(s, (char *)must_alloc(s, 100) + 4);
 }
 
 static void body_write_before(device *d, stream *s)
 {
-    (void)d;
     volatile char *ptr = must_alloc(s, 100);
     ptr[-1] = 0;
     device_free(s, (void *)ptr);
@@ -95,7 +90,6 @@ static void body_write_before(device *d, stream *s)
 
 static void body_write_behind(device *d, stream *s)
 {
-    (void)d;
     volatile char *ptr = must_alloc(s, 100);
     ptr[100] = 0;
     device_free(s, (void *)ptr);
@@ -111,7 +105,6 @@ static void body_live_at_close(device *d, stream *s)
 static void body_sync_from_task_inner(stream *s);
 static fsdp_status run_sync_own(void *args, int n_threads)
 {
-    (void)n_threads;
     body_sync_from_task_inner(*(stream **)args);
     return FSDP_OK;
 }
@@ -130,13 +123,11 @@ static void body_sync_from_task(device *d, stream *s)
 
 static void body_free_compute(device *d, stream *s)
 {
-    (void)d;
     stream_free(s);
 }
 
-static void test_programmer_errors(void **state)
+TEST(test_programmer_errors)
 {
-    (void)state;
     if (!UNDER_ASAN) { /* it reports these three itself */
         expect_abort(body_double_free, "block 'block x' (100 bytes) is already free");
         expect_abort(body_write_behind, "behind its end");
@@ -171,9 +162,8 @@ static void write_file(const char *root, const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void test_mem_available_sources(void **state)
+TEST(test_mem_available_sources)
 {
-    (void)state;
     char root[] = "/tmp/test_device.XXXXXX", command[64];
     assert_non_null(mkdtemp(root));
     assert_true(host_mem_available(root) == SIZE_MAX); /* nothing readable: nothing known */
@@ -309,9 +299,8 @@ static int body_cache_released_small(device *d, stream *s, int resource)
     return 0;
 }
 
-static void test_limits_of_the_process(void **state)
+TEST(test_limits_of_the_process)
 {
-    (void)state;
     if (UNDER_ASAN || UNDER_TSAN)
         skip(); /* their shadow memory is beyond any limit */
     expect_in_limited_child(body_figure, RLIMIT_AS);
@@ -320,9 +309,8 @@ static void test_limits_of_the_process(void **state)
     expect_in_limited_child(body_cache_released_small, RLIMIT_AS);
 }
 
-static void test_mem_available_is_plausible(void **state)
+TEST(test_mem_available_is_plausible)
 {
-    (void)state;
     device *d = open_cpu(false, false);
     size_t available = device_mem_available(d);
     size_t physical = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
@@ -332,9 +320,8 @@ static void test_mem_available_is_plausible(void **state)
 
 /* What sticks out of an aligned mapping is given back. Margin: the test itself maps nothing else,
  * so one large mapping's worth is ample. */
-static void test_host_map(void **state)
+TEST(test_host_map)
 {
-    (void)state;
     if (UNDER_ASAN || UNDER_TSAN)
         skip(); /* their own mappings count too */
     enum { N = 24 };
@@ -357,12 +344,5 @@ static void test_host_map(void **state)
 int main(void)
 {
     alarm(120); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programmer_errors),
-        cmocka_unit_test(test_limits_of_the_process),
-        cmocka_unit_test(test_host_map),
-        cmocka_unit_test(test_mem_available_sources),
-        cmocka_unit_test(test_mem_available_is_plausible),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

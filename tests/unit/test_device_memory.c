@@ -21,8 +21,44 @@ const char *__asan_default_options(void)
 }
 #endif
 
+/* In a process of its own: the file is opened once in a process. Exit status 0: all is well. */
+static _Noreturn void use_under_a_file_limit(void)
+{
+    struct rlimit tight;
+    device *d = NULL;
+    device_share share;
+    void *ptr = NULL;
+    getrlimit(RLIMIT_FSIZE, &tight);
+    tight.rlim_cur = 1 << 20;
+    if (setrlimit(RLIMIT_FSIZE, &tight) != 0 ||
+        device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d) != FSDP_OK)
+        _exit(1);
+    stream *s = device_compute_stream(d);
+    if (device_share_fd(d) != -1)
+        _exit(2);
+    if (device_alloc_host(s, MEM_COMM, 3 << 20, "private after all", &ptr) != FSDP_OK)
+        _exit(3);
+    memset(ptr, 1, 3 << 20);
+    bool found = device_share_find(d, ptr, 1, &share);
+    device_free(s, ptr);
+    device_close(d);
+    _exit(found ? 4 : 0);
+}
+
+/* Growing the file beyond a limit on file sizes would end the process. This test comes first,
+ * before anything opens the file. */
+TEST(test_no_shared_memory_under_a_file_limit)
+{
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0)
+        use_under_a_file_limit();
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
-static void test_alloc_facts(void **state)
+TEST_BOTH(test_alloc_facts)
 {
     bool async = *(bool *)*state;
     device *d = open_cpu(async, false);
@@ -58,13 +94,11 @@ static void test_alloc_facts(void **state)
     device_close(d);
 }
 
-static void test_alloc_fails_with_words(void **state)
+TEST(test_alloc_fails_with_words)
 {
-    (void)state;
     device *d = open_cpu(false, false);
     stream *s = device_compute_stream(d);
-    void *kept = NULL, *ptr = (void *)1;
-    OK(device_alloc(s, MEM_OTHER, 12345, "kept", &kept));
+    void *ptr = (void *)1, *kept = new_block(s, 12345, "kept");
     size_t huge = SIZE_MAX / 4;
     assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, huge, "logits", &ptr), FSDP_ENOMEM);
     assert_null(ptr);
@@ -87,27 +121,23 @@ static void test_alloc_fails_with_words(void **state)
     device_close(d);
 }
 
-static void test_recycling(void **state)
+TEST(test_recycling)
 {
-    (void)state;
     if (UNDER_ASAN)
         skip(); /* nothing is recycled there */
     device *d = open_cpu(false, false);
     stream *s = device_compute_stream(d);
     const size_t bytes = 3 << 20;
-    void *a = NULL, *b = NULL, *c = NULL;
-    OK(device_alloc(s, MEM_OTHER, bytes, "a", &a));
-    OK(device_alloc(s, MEM_OTHER, bytes, "b", &b));
+    void *a = new_block(s, bytes, "a"), *b = new_block(s, bytes, "b");
     device_free(s, a);
-    OK(device_alloc(s, MEM_OTHER, bytes + 8192, "other size", &c));
+    void *c = new_block(s, bytes + 8192, "other size");
     assert_ptr_not_equal(a, c);
     device_free(s, c);
     OK(device_alloc(s, MEM_OTHER, bytes, "again", &c));
     assert_ptr_equal(a, c);
     device_free(s, b);
     device_free(s, c);
-    void *last = NULL;
-    OK(device_alloc(s, MEM_OTHER, bytes, "latest first", &last));
+    void *last = new_block(s, bytes, "latest first");
     assert_ptr_equal(last, c);
     device_free(s, last);
     cpu_pool_trim(pool_of(d), 0);
@@ -117,9 +147,8 @@ static void test_recycling(void **state)
 
 /* The cache never exceeds the most that was live at once: with one block live at a time, of ever
  * new sizes, at most the largest footprint may be cached. */
-static void test_cache_is_bounded(void **state)
+TEST(test_cache_is_bounded)
 {
-    (void)state;
     if (UNDER_ASAN)
         skip();
     device *d = open_cpu(false, false);
@@ -127,8 +156,7 @@ static void test_cache_is_bounded(void **state)
     size_t most_cached = 0, seed = 12345;
     for (int i = 0; i < 300; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        void *ptr = NULL;
-        OK(device_alloc(s, MEM_OTHER, (seed >> 33) % 100000, "one", &ptr));
+        void *ptr = new_block(s, (seed >> 33) % 100000, "one");
         device_free(s, ptr);
         size_t cached = cpu_pool_cached_bytes(pool_of(d));
         assert_true(cached <= pool_of(d)->live_peak_bytes);
@@ -203,48 +231,38 @@ static void check_large_blocks(alloc_fn alloc, size_t bytes, size_t again_bytes)
 /* Header, tail and the largest shift fill whole pages together with so many bytes. */
 static const size_t FULL_BYTES = (2 << 20) + PAGE - (128 + 8 + PAGE - LINE);
 
-static void test_large_blocks_differ_in_place(void **state)
+TEST(test_large_blocks_differ_in_place)
 {
-    (void)state;
     if (UNDER_ASAN)
         skip(); /* there malloc chooses the place */
     check_large_blocks(device_alloc, FULL_BYTES, FULL_BYTES);
     check_large_blocks(device_alloc, FULL_BYTES + 100, FULL_BYTES + 1); /* the same footprint */
 }
 
-static void test_large_shared_blocks_differ_in_place(void **state)
+TEST(test_large_shared_blocks_differ_in_place)
 {
-    (void)state;
     check_large_blocks(device_alloc_host, FULL_BYTES, FULL_BYTES);
     check_large_blocks(device_alloc_host, FULL_BYTES + 1, FULL_BYTES + 100);
 }
 
 /* ---- stream-ordered free and early reuse ---------------------------------------------------- */
-static void test_free_is_stream_ordered(void **state)
+TEST(test_free_is_stream_ordered)
 {
-    (void)state;
     device *d = open_cpu(false, false);
-    stream *s = NULL, *other = NULL;
-    OK(stream_create(d, &(stream_config){.name = "s"}, &s));
-    OK(stream_create(d, &(stream_config){.name = "other"}, &other));
+    stream *s = new_stream(d, "s"), *other = new_stream(d, "other");
     int *a = NULL, *b = NULL, *c = NULL, seen = 0;
-    void *new_a = NULL;
-    OK(device_alloc(s, MEM_OTHER, 4000, "a", &new_a));
-    a = new_a;
+    a = new_block(s, 4000, "a");
     sem_t gate;
     close_gate(s, &gate);
     OK(device_upload(s, a, &(int){42}, sizeof(int)));
     OK(device_download(s, &seen, a, sizeof(int)));
     device_free(s, a);
     assert_int_equal(live_bytes(d), 4000); /* the stream has not come to the free */
-    void *new_b = NULL;
-    OK(device_alloc(other, MEM_OTHER, 4000, "b", &new_b));
-    b = new_b;
+    b = new_block(other, 4000, "b");
     assert_ptr_not_equal(a, b); /* another stream must not get it yet */
     b[0] = 7;
     /* 4000 + 136 and 4010 + 136 round up to the same footprint, but the tail would move */
-    void *near = NULL;
-    OK(device_alloc(s, MEM_OTHER, 4010, "near", &near));
+    void *near = new_block(s, 4010, "near");
     assert_ptr_not_equal(a, near);
     void *new_c = NULL;
     OK(device_alloc(s, MEM_COMM, 4000, "c", &new_c));
@@ -272,22 +290,18 @@ static void test_free_is_stream_ordered(void **state)
 
 /* A stream gets what it freed itself before a block that another one has freed since: with that one
  * it would hold two. */
-static void test_own_block_first(void **state)
+TEST(test_own_block_first)
 {
-    (void)state;
     if (UNDER_ASAN)
         skip(); /* nothing is recycled there */
     device *d = open_cpu(false, false);
-    stream *s = NULL;
-    void *a = NULL, *b = NULL, *c = NULL;
     sem_t gate;
-    OK(stream_create(d, &(stream_config){.name = "s"}, &s));
-    OK(device_alloc(s, MEM_OTHER, 4000, "a", &a));
-    OK(device_alloc(device_compute_stream(d), MEM_OTHER, 4000, "b", &b));
+    stream *s = new_stream(d, "s");
+    void *a = new_block(s, 4000, "a"), *b = new_block(device_compute_stream(d), 4000, "b");
     close_gate(s, &gate);
     device_free(s, a);
     device_free(device_compute_stream(d), b);
-    OK(device_alloc(s, MEM_OTHER, 4000, "c", &c));
+    void *c = new_block(s, 4000, "c");
     assert_ptr_equal(c, a);
     assert_int_equal(live_bytes(d), 4000);
     sem_post(&gate);
@@ -298,9 +312,8 @@ static void test_own_block_first(void **state)
 
 /* A host that runs ahead needs one block, not a hundred; with debug_fill the block holds NaN at the
  * start of each life, in stream order. */
-static void test_run_ahead_needs_one_block(void **state)
+TEST(test_run_ahead_needs_one_block)
 {
-    (void)state;
     if (UNDER_ASAN)
         skip();
     device *d = open_cpu(true, true);
@@ -333,26 +346,22 @@ static void test_run_ahead_needs_one_block(void **state)
 
 /* Freed on one stream while an older free of an earlier life still waits on another. The last to
  * run retires it, whichever that is. */
-static void test_two_frees_in_flight(void **state)
+TEST(test_two_frees_in_flight)
 {
-    (void)state;
     if (UNDER_ASAN)
         skip();
     device *d = open_cpu(false, false);
-    stream *a = NULL, *b = NULL;
-    OK(stream_create(d, &(stream_config){.name = "a"}, &a));
-    OK(stream_create(d, &(stream_config){.name = "b"}, &b));
-    void *first = NULL, *second = NULL, *third = NULL;
-    OK(device_alloc(a, MEM_OTHER, 640, "first", &first));
+    stream *a = new_stream(d, "a"), *b = new_stream(d, "b");
+    void *first = new_block(a, 640, "first");
     sem_t gate;
     close_gate(a, &gate);
     device_free(a, first);
-    OK(device_alloc(a, MEM_OTHER, 640, "second", &second));
+    void *second = new_block(a, 640, "second");
     assert_ptr_equal(first, second);
     device_free(b, second); /* without the event it would need: must not break the pool */
     OK(stream_sync(b));
     assert_int_equal(live_bytes(d), 640); /* stream a may still use it */
-    OK(device_alloc(device_compute_stream(d), MEM_OTHER, 640, "third", &third));
+    void *third = new_block(device_compute_stream(d), 640, "third");
     assert_ptr_not_equal(first, third);
     sem_post(&gate);
     OK(stream_sync(a));
@@ -390,7 +399,7 @@ static int peer_sees(device *d, const void *ptr, size_t bytes, unsigned char byt
     return status;
 }
 
-static void test_shared_is_seen_by_peers(void **state)
+TEST_BOTH(test_shared_is_seen_by_peers)
 {
     bool async = *(bool *)*state;
     static const size_t SIZES[] = {1, 100, 3960, 3961, 100001, (2 << 20) + 5, 3 << 20};
@@ -432,9 +441,8 @@ static size_t shared_blocks(device *d)
     return (size_t)st.st_blocks;
 }
 
-static void test_shared_memory_is_given_back(void **state)
+TEST(test_shared_memory_is_given_back)
 {
-    (void)state;
     enum { BYTES = 16 << 20, ONE_HUGE_PAGE = (2 << 20) / 512 };
     device *d = open_cpu(false, false);
     stream *s = device_compute_stream(d);
@@ -457,9 +465,8 @@ static void test_shared_memory_is_given_back(void **state)
 }
 
 /* 3960 bytes have a footprint of 4096 either way. */
-static void test_shared_and_private_are_not_mixed(void **state)
+TEST(test_shared_and_private_are_not_mixed)
 {
-    (void)state;
     device *d = open_cpu(false, false);
     stream *s = device_compute_stream(d);
     device_share share;
@@ -486,22 +493,20 @@ static void test_shared_and_private_are_not_mixed(void **state)
 }
 
 /* Also while the block before waits for its free on a worker's queue. */
-static void test_shared_early_reuse(void **state)
+TEST(test_shared_early_reuse)
 {
-    (void)state;
     if (UNDER_ASAN)
         skip();
     device *d = open_cpu(true, false);
     stream *s = device_compute_stream(d);
     device_share share;
-    void *private_ptr = NULL, *shared_ptr = NULL, *ptr = NULL;
-    OK(device_alloc(s, MEM_OTHER, 3960, "private", &private_ptr));
-    OK(device_alloc_host(s, MEM_OTHER, 3960, "shared", &shared_ptr));
+    void *private_ptr = new_block(s, 3960, "private"),
+         *shared_ptr = new_host_block(s, 3960, "shared");
     sem_t gate;
     close_gate(s, &gate);
     device_free(s, shared_ptr);
     device_free(s, private_ptr);
-    OK(device_alloc_host(s, MEM_OTHER, 3960, "again", &ptr));
+    void *ptr = new_host_block(s, 3960, "again");
     assert_ptr_equal(ptr, shared_ptr);
     assert_true(device_share_find(d, ptr, 3960, &share));
     sem_post(&gate);
@@ -511,52 +516,13 @@ static void test_shared_early_reuse(void **state)
     device_close(d);
 }
 
-/* In a process of its own: the file is opened once in a process. Exit status 0: all is well. */
-static _Noreturn void use_under_a_file_limit(void)
-{
-    struct rlimit tight;
-    device *d = NULL;
-    device_share share;
-    void *ptr = NULL;
-    getrlimit(RLIMIT_FSIZE, &tight);
-    tight.rlim_cur = 1 << 20;
-    if (setrlimit(RLIMIT_FSIZE, &tight) != 0 ||
-        device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d) != FSDP_OK)
-        _exit(1);
-    stream *s = device_compute_stream(d);
-    if (device_share_fd(d) != -1)
-        _exit(2);
-    if (device_alloc_host(s, MEM_COMM, 3 << 20, "private after all", &ptr) != FSDP_OK)
-        _exit(3);
-    memset(ptr, 1, 3 << 20);
-    bool found = device_share_find(d, ptr, 1, &share);
-    device_free(s, ptr);
-    device_close(d);
-    _exit(found ? 4 : 0);
-}
-
-/* Growing the file beyond a limit on file sizes would end the process. */
-static void test_no_shared_memory_under_a_file_limit(void **state)
-{
-    (void)state;
-    int status = -1;
-    pid_t child = fork();
-    if (child == 0)
-        use_under_a_file_limit();
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-}
-
 /* ---- debug fill ----------------------------------------------------------------------------- */
-static void test_debug_fill(void **state)
+TEST_BOTH(test_debug_fill)
 {
     bool async = *(bool *)*state;
     device *d = open_cpu(async, true);
     stream *s = device_compute_stream(d);
-    unsigned char *ptr = NULL;
-    void *new_ptr = NULL;
-    OK(device_alloc(s, MEM_OTHER, 1001, "filled", &new_ptr));
-    ptr = new_ptr;
+    unsigned char *ptr = new_block(s, 1001, "filled");
     OK(stream_sync(s));
     assert_true(all_bytes(ptr, 1001, 0xFF));
     OK(device_zero(s, ptr, 1001));
@@ -572,9 +538,7 @@ static void test_debug_fill(void **state)
 
     d = open_cpu(async, false); /* off: poison does nothing */
     s = device_compute_stream(d);
-    new_ptr = NULL;
-    OK(device_alloc(s, MEM_OTHER, 100, "plain", &new_ptr));
-    ptr = new_ptr;
+    ptr = new_block(s, 100, "plain");
     OK(device_zero(s, ptr, 100));
     OK(device_poison(s, ptr, 100));
     OK(stream_sync(s));
@@ -585,17 +549,14 @@ static void test_debug_fill(void **state)
 
 /* Fresh memory is filled when the stream comes to it, not by the host: a host that writes too early
  * finds NaN. */
-static void test_fill_is_stream_ordered(void **state)
+TEST(test_fill_is_stream_ordered)
 {
-    (void)state;
     device *d = open_cpu(true, true);
     stream *s = device_compute_stream(d);
     sem_t gate;
     unsigned char *ptr = NULL;
     close_gate(s, &gate);
-    void *new_ptr = NULL;
-    OK(device_alloc(s, MEM_OTHER, 100, "filled", &new_ptr));
-    ptr = new_ptr;
+    ptr = new_block(s, 100, "filled");
     memset(ptr, 1, 100);
     sem_post(&gate);
     OK(stream_sync(s));
@@ -642,9 +603,8 @@ static void *run_alloc_thread(void *arg)
     return NULL;
 }
 
-static void test_alloc_from_threads(void **state)
+TEST(test_alloc_from_threads)
 {
-    (void)state;
     device *d = open_cpu(false, false);
     alloc_thread arg[3];
     pthread_t thread[3];
@@ -663,26 +623,5 @@ static void test_alloc_from_threads(void **state)
 int main(void)
 {
     alarm(120); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {
-        /* first: nothing has opened the file of shared memory yet */
-        cmocka_unit_test(test_no_shared_memory_under_a_file_limit),
-        BOTH(test_alloc_facts),
-        cmocka_unit_test(test_alloc_fails_with_words),
-        cmocka_unit_test(test_recycling),
-        cmocka_unit_test(test_cache_is_bounded),
-        cmocka_unit_test(test_large_blocks_differ_in_place),
-        cmocka_unit_test(test_large_shared_blocks_differ_in_place),
-        cmocka_unit_test(test_free_is_stream_ordered),
-        cmocka_unit_test(test_own_block_first),
-        cmocka_unit_test(test_run_ahead_needs_one_block),
-        cmocka_unit_test(test_two_frees_in_flight),
-        BOTH(test_shared_is_seen_by_peers),
-        cmocka_unit_test(test_shared_memory_is_given_back),
-        cmocka_unit_test(test_shared_and_private_are_not_mixed),
-        cmocka_unit_test(test_shared_early_reuse),
-        BOTH(test_debug_fill),
-        cmocka_unit_test(test_fill_is_stream_ordered),
-        cmocka_unit_test(test_alloc_from_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

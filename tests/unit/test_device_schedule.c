@@ -19,13 +19,6 @@ static void append(order *x, stream *s, int value)
                      sizeof(append_args)));
 }
 
-static stream *new_stream(device *d)
-{
-    stream *s = NULL;
-    OK(stream_create(d, &(stream_config){.name = "side"}, &s));
-    return s;
-}
-
 static bool is_same(const order *a, const order *b)
 {
     return a->elems == b->elems && memcmp(a->list, b->list, sizeof a->list) == 0;
@@ -37,7 +30,7 @@ static bool is_same(const order *a, const order *b)
 static void run_program(uint64_t seed, order *x)
 {
     device *d = open_scheduled(seed);
-    stream *s[STREAMS] = {device_compute_stream(d), new_stream(d), new_stream(d)};
+    stream *s[STREAMS] = {device_compute_stream(d), new_stream(d, "side"), new_stream(d, "side")};
     event *e[EVENTS];
     unsigned draws = 1;
     *x = (order){.elems = 0};
@@ -61,9 +54,8 @@ static void run_program(uint64_t seed, order *x)
     device_close(d);
 }
 
-static void test_seed_is_order(void **state)
+TEST(test_seed_is_order)
 {
-    (void)state;
     static order first[SEEDS + 1], again;
     int n_alike = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -85,10 +77,9 @@ static void test_seed_is_order(void **state)
 static int first_of_two(uint64_t seed, bool waits)
 {
     device *d = open_scheduled(seed);
-    stream *one = device_compute_stream(d), *two = new_stream(d);
-    event *e;
+    stream *one = device_compute_stream(d), *two = new_stream(d, "side");
     order x = {.elems = 0};
-    OK(event_create(d, &e));
+    event *e = new_event(d);
     append(&x, one, 1);
     OK(event_record(e, one));
     if (waits)
@@ -103,9 +94,8 @@ static int first_of_two(uint64_t seed, bool waits)
     return x.list[0];
 }
 
-static void test_missing_wait_shows(void **state)
+TEST(test_missing_wait_shows)
 {
-    (void)state;
     int n_late = 0;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         assert_int_equal(first_of_two(seed, true), 1);
@@ -116,7 +106,6 @@ static void test_missing_wait_shows(void **state)
 
 static fsdp_status run_note_issued(void *args, int n_threads)
 {
-    (void)n_threads;
     const append_args *a = args;
     a->list[a->value] = *a->elems;
     return FSDP_OK;
@@ -141,9 +130,8 @@ static void host_ahead(uint64_t seed, int *first, int *most)
     device_close(d);
 }
 
-static void test_host_ahead_and_behind(void **state)
+TEST(test_host_ahead_and_behind)
 {
-    (void)state;
     int n_ahead = 0, n_behind = 0, first, most;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         host_ahead(seed, &first, &most);
@@ -159,7 +147,8 @@ static bool is_starved(int last)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         device *d = open_scheduled(seed);
-        stream *s[STREAMS] = {device_compute_stream(d), new_stream(d), new_stream(d)};
+        stream *s[STREAMS] = {device_compute_stream(d), new_stream(d, "side"),
+                              new_stream(d, "side")};
         order x = {.elems = 0};
         for (int i = 0; i < 20 * STREAMS; i++)
             append(&x, s[i % STREAMS], i % STREAMS);
@@ -177,9 +166,8 @@ static bool is_starved(int last)
     return false;
 }
 
-static void test_any_stream_is_starved(void **state)
+TEST(test_any_stream_is_starved)
 {
-    (void)state;
     for (int last = 0; last < STREAMS; last++)
         assert_true(is_starved(last));
 }
@@ -187,12 +175,11 @@ static void test_any_stream_is_starved(void **state)
 /* ---- the host ------------------------------------------------------------------------------- */
 
 /* A gate waits for the host, which therefore goes on, with other streams too. */
-static void test_gate(void **state)
+TEST(test_gate)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         device *d = open_scheduled(seed);
-        stream *held = device_compute_stream(d), *free_to_run = new_stream(d);
+        stream *held = device_compute_stream(d), *free_to_run = new_stream(d, "side");
         order x = {.elems = 0};
         sem_t gate;
         close_gate(held, &gate);
@@ -209,15 +196,13 @@ static void test_gate(void **state)
 }
 
 /* A host that asks again and again is no host that keeps the turn. */
-static void test_polling_ends(void **state)
+TEST(test_polling_ends)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         device *d = open_scheduled(seed);
         stream *s = device_compute_stream(d);
         order x = {.elems = 0};
-        event *e;
-        OK(event_create(d, &e));
+        event *e = new_event(d);
         for (int i = 0; i < 20; i++)
             append(&x, s, i);
         OK(event_record(e, s));
@@ -231,16 +216,14 @@ static void test_polling_ends(void **state)
 
 static fsdp_status run_post(void *args, int n_threads)
 {
-    (void)n_threads;
     sem_post(*(sem_t **)args);
     return FSDP_OK;
 }
 
 /* A host that waits for one of its devices, or for ranks that wait for an older call on another
  * device, does not stop the other device. */
-static void test_two_devices(void **state)
+TEST(test_two_devices)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         device *d[2] = {open_scheduled(seed), open_scheduled(seed)};
         sem_t gate, *at = &gate;
@@ -265,9 +248,8 @@ static void test_two_devices(void **state)
 
 /* While a host waits for other ranks, streams reach callbacks of a plug-in and pass them, because
  * these may make the calls that the ranks wait for. To the stream, a callback is a gate. */
-static void test_callbacks_in_a_call(void **state)
+TEST(test_callbacks_in_a_call)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         device *d = open_scheduled(seed);
         stream *s = device_compute_stream(d);
@@ -316,7 +298,6 @@ typedef struct meet_args {
 
 static fsdp_status run_meet(void *args, int n_threads)
 {
-    (void)n_threads;
     const meet_args *a = args;
     usleep((useconds_t)a->nap_us);
     pthread_barrier_wait(a->call);
@@ -333,9 +314,8 @@ static void *rank_main(void *arg)
     job *j = r->j;
     unsigned draws = j->program, naps = (unsigned)r->number + (unsigned)time(NULL);
     device *d = open_scheduled((uint64_t)r->number << 32 | j->seed);
-    stream *s[STREAMS] = {device_compute_stream(d), new_stream(d), new_stream(d)};
-    event *e;
-    OK(event_create(d, &e));
+    stream *s[STREAMS] = {device_compute_stream(d), new_stream(d, "side"), new_stream(d, "side")};
+    event *e = new_event(d);
     for (int k = 0; k < CALLS; k++) {
         stream *on = s[rand_r(&draws) % STREAMS], *from = s[rand_r(&draws) % STREAMS];
         append(&r->ran, from, 2 * k);
@@ -387,18 +367,16 @@ static void run_job(uint64_t seed, bool one_stream, rank *ranks)
 }
 
 /* Each rank in an order of its own, calls on all streams: all ranks get to the end. */
-static void test_calls_of_ranks_end(void **state)
+TEST(test_calls_of_ranks_end)
 {
-    (void)state;
     static rank ranks[RANKS];
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         run_job(seed, false, ranks);
 }
 
 /* With calls on one stream the order of a rank does not depend on when its peers come. */
-static void test_peers_do_not_matter(void **state)
+TEST(test_peers_do_not_matter)
 {
-    (void)state;
     static rank first[RANKS], again[RANKS];
     for (uint64_t seed = 1; seed <= SEEDS / 2; seed++) {
         run_job(seed, true, first);
@@ -411,15 +389,5 @@ static void test_peers_do_not_matter(void **state)
 int main(void)
 {
     alarm(120); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_seed_is_order),
-                                       cmocka_unit_test(test_missing_wait_shows),
-                                       cmocka_unit_test(test_host_ahead_and_behind),
-                                       cmocka_unit_test(test_any_stream_is_starved),
-                                       cmocka_unit_test(test_gate),
-                                       cmocka_unit_test(test_polling_ends),
-                                       cmocka_unit_test(test_two_devices),
-                                       cmocka_unit_test(test_callbacks_in_a_call),
-                                       cmocka_unit_test(test_calls_of_ranks_end),
-                                       cmocka_unit_test(test_peers_do_not_matter)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

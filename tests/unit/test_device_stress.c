@@ -156,7 +156,9 @@ static void stress_op(stress *x)
 static device_mode SCHEDULED = {.async = true, .backend = &device_cpu, .seed = 1};
 static device_mode SCHEDULED_SEPARATE = {.async = true, .backend = &device_separate, .seed = 1};
 
-static void test_stress(void **state)
+TEST_EACH(test_stress,
+          TEST_IN_THREE(test_stress) TEST_IN(test_stress, "test_stress (scheduled)", &SCHEDULED)
+              TEST_IN(test_stress, "test_stress (scheduled, separate)", &SCHEDULED_SEPARATE))
 {
     device_mode mode = *(device_mode *)*state;
     for (unsigned seed = 1; seed <= 12; seed++) {
@@ -191,10 +193,5 @@ static void test_stress(void **state)
 int main(void)
 {
     alarm(120); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {
-        THREE(test_stress),
-        {"test_stress (scheduled)", test_stress, NULL, NULL, &SCHEDULED},
-        {"test_stress (scheduled, separate)", test_stress, NULL, NULL, &SCHEDULED_SEPARATE},
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -46,15 +46,12 @@ static void sleep_ms(long ms)
 
 static fsdp_status run_sleep(void *args, int n_threads)
 {
-    (void)n_threads;
     sleep_ms(*(long *)args);
     return FSDP_OK;
 }
 
 static fsdp_status run_failing(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return fsdp_error(FSDP_EINVAL, "", "on purpose");
 }
 
@@ -115,20 +112,17 @@ static void launch_nap(stream *s, const mem_access *touched)
 }
 
 /* Every kind of call, in the order in which it was issued, with what it works on. */
-static void test_issued(void **state)
+TEST_ALL(test_issued)
 {
     device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
     seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
     const device_watch watch = {&x, see_issued, see_ran};
-    event *e;
-    void *p, *q;
     char host[8] = "1234567";
     const mem_access touched[] = {{host, 3, true}};
-    OK(event_create(d, &e));
+    event *e = new_event(d);
     device_set_watch(d, &watch);
-    OK(device_alloc(s, MEM_OTHER, 8, "first", &p));
-    OK(device_alloc_host(s, MEM_OTHER, 8, "second", &q));
+    void *p = new_block(s, 8, "first"), *q = new_host_block(s, 8, "second");
     OK(device_upload(s, p, host, 8));
     OK(device_copy(s, q, p, 8));
     OK(device_download(s, host, q, 8));
@@ -163,7 +157,7 @@ static void test_issued(void **state)
 }
 
 /* Who is told again: launches, moves and syncs, with the token that `issued` gave, in order. */
-static void test_ran(void **state)
+TEST_ALL(test_ran)
 {
     rig r;
     void *p;
@@ -201,15 +195,13 @@ static void test_ran(void **state)
 }
 
 /* A stream that waits for another, and a host that waits for an event: from when to when. */
-static void test_waits(void **state)
+TEST_ALL(test_waits)
 {
     rig r;
-    stream *side;
-    event *e;
     long ms = 200;
     rig_open(&r, *state, false, see_issued);
-    OK(stream_create(r.d, &(stream_config){.name = "side"}, &side));
-    OK(event_create(r.d, &e));
+    stream *side = new_stream(r.d, "side");
+    event *e = new_event(r.d);
     OK(launch_c(side, run_sleep, &ms, sizeof ms)); /* 1 */
     OK(event_record(e, side));                     /* 2 */
     OK(stream_wait_event(r.s, e));                 /* 3 */
@@ -236,7 +228,7 @@ static void test_waits(void **state)
 }
 
 /* What the host says that it issues for is told with every act, then and later. */
-static void test_scope(void **state)
+TEST_ALL(test_scope)
 {
     rig r;
     long ms = 0;
@@ -254,7 +246,7 @@ static void test_scope(void **state)
     rig_close(&r);
 }
 
-static void test_token_0_is_not_told(void **state)
+TEST_ALL(test_token_0_is_not_told)
 {
     rig r;
     long ms = 0;
@@ -267,7 +259,7 @@ static void test_token_0_is_not_told(void **state)
 }
 
 /* What failed, and what was skipped because of it, has not run. */
-static void test_failures_have_not_run(void **state)
+TEST_ALL(test_failures_have_not_run)
 {
     rig r;
     long ms = 0;
@@ -287,15 +279,15 @@ static void test_failures_have_not_run(void **state)
 /* The time of a launch is its own: neither what the host does, nor what stands before it in the
  * queue, nor another stream's work is in it. So the times of a stream's launches add up to no more
  * than all of it took. */
-static void test_time_of_a_launch(void **state)
+TEST_ALL(test_time_of_a_launch)
 {
     device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d), *side;
+    stream *s = device_compute_stream(d);
     seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
     const device_watch watch = {&x, see_issued, see_ran};
     double sum_s = 0, last_s = 0;
     long before_ms = 200, ms = 20;
-    OK(stream_create(d, &(stream_config){.name = "side"}, &side));
+    stream *side = new_stream(d, "side");
     device_set_watch(d, &watch);
     const double begun_s = clock_now_s();
     OK(launch_c(s, run_sleep, &before_ms, sizeof before_ms));
@@ -316,7 +308,7 @@ static void test_time_of_a_launch(void **state)
 
 /* ---- timed events --------------------------------------------------------------------------- */
 
-static void test_elapsed(void **state)
+TEST_ALL(test_elapsed)
 {
     device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
@@ -349,9 +341,8 @@ static void test_elapsed(void **state)
 }
 
 /* The time is that of the stream, also when the host is ahead of it. */
-static void test_host_is_ahead(void **state)
+TEST(test_host_is_ahead)
 {
-    (void)state;
     device *d = open_cpu(true, false);
     stream *s = device_compute_stream(d);
     sem_t gate;
@@ -374,13 +365,13 @@ static void test_host_is_ahead(void **state)
     device_close(d);
 }
 
-static void test_untimed(void **state)
+TEST_ALL(test_untimed)
 {
     device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
-    event *plain, *timed;
+    event *timed;
     double seconds;
-    OK(event_create(d, &plain));
+    event *plain = new_event(d);
     OK(event_create_timed(d, &timed));
     OK(event_record(plain, s));
     OK(event_record(timed, s));
@@ -396,12 +387,12 @@ static void test_untimed(void **state)
 
 /* ---- streams -------------------------------------------------------------------------------- */
 
-static void test_threads(void **state)
+TEST_ALL(test_threads)
 {
     device *d = open_mode(*state, false);
-    stream *compute = device_compute_stream(d), *plain, *wide;
+    stream *compute = device_compute_stream(d), *wide;
     int got = 0, *to = &got;
-    OK(stream_create(d, &(stream_config){.name = "plain"}, &plain));
+    stream *plain = new_stream(d, "plain");
     OK(stream_create(d, &(stream_config){.name = "wide", .n_threads = 3}, &wide));
     assert_int_equal(plain->n_threads, 1);
     assert_string_equal(stream_name(wide), "wide");
@@ -423,7 +414,6 @@ static void test_threads(void **state)
 
 static fsdp_status run_niceness(void *args, int n_threads)
 {
-    (void)n_threads;
     **(int **)args = getpriority(PRIO_PROCESS, (id_t)gettid());
     return FSDP_OK;
 }
@@ -444,9 +434,8 @@ static int niceness_on(device *d, int priority)
 
 /* To be nicer is always allowed; to be less nice is a privilege, and a wish like that is ignored.
  * The niceness of the thread that creates the stream stays. */
-static void test_priority(void **state)
+TEST(test_priority)
 {
-    (void)state;
     device *d = open_cpu(false, false);
     const int mine = getpriority(PRIO_PROCESS, 0);
     const int nicer = mine + 3 < NICEST ? mine + 3 : NICEST;
@@ -458,19 +447,5 @@ static void test_priority(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        ALL(test_issued),
-        ALL(test_ran),
-        ALL(test_waits),
-        ALL(test_scope),
-        ALL(test_token_0_is_not_told),
-        ALL(test_failures_have_not_run),
-        ALL(test_time_of_a_launch),
-        ALL(test_elapsed),
-        cmocka_unit_test(test_host_is_ahead),
-        ALL(test_untimed),
-        ALL(test_threads),
-        cmocka_unit_test(test_priority),
-    };
-    return run_device_tests(tests, sizeof tests / sizeof *tests);
+    return device_tests_run();
 }

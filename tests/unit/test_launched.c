@@ -4,7 +4,7 @@
 #include "common/comm/transport_help.h"
 #include "tests/unit/unit_lib.h"
 
-static int forget_launchers(void **state)
+static void forget_launchers(void)
 {
     static const char *const names[] = {"FSDP_RUN",
                                         "PMI_SIZE",
@@ -21,22 +21,20 @@ static int forget_launchers(void **state)
                                         "SLURM_STEP_NUM_TASKS",
                                         "SLURM_PROCID",
                                         "FSDP_SCHEDULE"};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
-    return 0;
 }
 
-static void test_no_launcher(void **state)
+TEST(test_no_launcher)
 {
-    (void)state;
+    forget_launchers();
     assert_int_equal(comm_launched_ranks(), 1);
     assert_int_equal(comm_launched_local_ranks(), 1);
 }
 
-static void test_mpi_says_it(void **state)
+TEST(test_mpi_says_it)
 {
-    (void)state;
+    forget_launchers();
     setenv("PMI_SIZE", "8", 1);
     assert_int_equal(comm_launched_local_ranks(), 8);
     setenv("MPI_LOCALNRANKS", "x", 1);
@@ -48,9 +46,9 @@ static void test_mpi_says_it(void **state)
     assert_int_equal(comm_launched_ranks(), 8);
 }
 
-static void test_slurm_says_how_many(void **state)
+TEST(test_slurm_says_how_many)
 {
-    (void)state;
+    forget_launchers();
     setenv("SLURM_STEP_NUM_TASKS", "6", 1);
     setenv("SLURM_PROCID", "5", 1);
     assert_int_equal(comm_launched_ranks(), 6);
@@ -59,9 +57,9 @@ static void test_slurm_says_how_many(void **state)
 }
 
 /* What fsdp_run says goes before all others. */
-static void test_fsdp_run_says_it(void **state)
+TEST(test_fsdp_run_says_it)
 {
-    (void)state;
+    forget_launchers();
     setenv("PMI_SIZE", "8", 1);
     setenv("MPI_LOCALNRANKS", "4", 1);
     setenv("FSDP_RUN", "1 3 5 6", 1);
@@ -73,11 +71,11 @@ static void test_fsdp_run_says_it(void **state)
 }
 
 /* Round-robin over two hosts: ranks 0, 2 and 1, 3. */
-static void test_local_rank(void **state)
+TEST(test_local_rank)
 {
+    forget_launchers();
     static const char *const names[] = {"SLURM_LOCALID", "PMIX_LOCAL_RANK",
                                         "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"};
-    (void)state;
     assert_int_equal(comm_launched_local_rank(), 0);
     setenv("PMI_SIZE", "4", 1);
     setenv("PMI_RANK", "2", 1);
@@ -91,9 +89,9 @@ static void test_local_rank(void **state)
 }
 
 /* A seed of each rank; none without a number. */
-static void test_schedule_seed(void **state)
+TEST(test_schedule_seed)
 {
-    (void)state;
+    forget_launchers();
     uint64_t seed = 7, other;
     OK(comm_schedule_seed(&seed));
     assert_true(seed == 0);
@@ -115,12 +113,7 @@ static void test_schedule_seed(void **state)
     }
 }
 
-#define TEST(function) cmocka_unit_test_setup(function, forget_launchers)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_no_launcher),         TEST(test_mpi_says_it),
-                                       TEST(test_slurm_says_how_many), TEST(test_fsdp_run_says_it),
-                                       TEST(test_local_rank),          TEST(test_schedule_seed)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

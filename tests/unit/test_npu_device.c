@@ -22,9 +22,8 @@ static device *open_npu(const device_config *more)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-static void test_maps(void **state)
+TEST(test_maps)
 {
-    (void)state;
     need_accel("npu");
     int (*acl)(dtype) = plugin_symbol("npu_acl_type"),
         (*hccl)(dtype) = plugin_symbol("npu_hccl_type");
@@ -53,9 +52,8 @@ static void test_maps(void **state)
 }
 
 /* ACL's words are read once: they belong to the call that failed last. */
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     device *d = open_npu(&(device_config){0});
     int (*npu_free)(void *) = plugin_symbol("aclrtFree");
     fsdp_status (*status)(int, const char *) = plugin_symbol("npu_status");
@@ -71,15 +69,13 @@ static void test_words(void **state)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-static void test_initialised_once(void **state)
+TEST(test_initialised_once)
 {
-    (void)state;
     device *first = open_npu(&(device_config){0}), *second = open_npu(&(device_config){0});
     int (*init)(const char *) = plugin_symbol("aclInit");
-    void *block;
     assert_int_equal(init(NULL), REPEAT_INITIALIZE);
     device_close(first);
-    OK(device_alloc(device_compute_stream(second), MEM_OTHER, 100, "goes on", &block));
+    void *block = new_block(device_compute_stream(second), 100, "goes on");
     OK(device_zero(device_compute_stream(second), block, 100));
     OK(stream_sync(device_compute_stream(second)));
     device_free(device_compute_stream(second), block);
@@ -88,9 +84,8 @@ static void test_initialised_once(void **state)
     expect_output(output_of("initialised", "A=B"), "init: 0\nend: 0\n");
 }
 
-static void test_is_deterministic(void **state)
+TEST(test_is_deterministic)
 {
-    (void)state;
     need_sim("npu");
     device *d = open_npu(&(device_config){0});
     bool (*is_deterministic)(void) = plugin_symbol("sim_acl_is_deterministic");
@@ -107,7 +102,6 @@ static fsdp_status run_ask(void *args, int n_threads)
 {
     const asked *a = args;
     int32_t index;
-    (void)n_threads;
     *a->code = a->get_device(&index);
     return FSDP_OK;
 }
@@ -119,9 +113,8 @@ static void *thread_ask(void *args)
 }
 
 /* A thread that was just started has no context; those of host tasks have the device's. */
-static void test_contexts_of_threads(void **state)
+TEST(test_contexts_of_threads)
 {
-    (void)state;
     device *d = open_npu(&(device_config){0});
     stream *s = device_compute_stream(d);
     int code = -1;
@@ -136,11 +129,10 @@ static void test_contexts_of_threads(void **state)
     device_close(d);
 }
 
-static void test_timed_events_order(void **state)
+TEST(test_timed_events_order)
 {
-    (void)state;
     device *d = open_npu(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = side_stream(d);
+    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
     event *begin, *end;
     double elapsed_s;
     int list[1], elems = 0;
@@ -167,24 +159,22 @@ static void test_timed_events_order(void **state)
 /* ---- the pool -------------------------------------------------------------------------------- */
 
 /* The stream that freed a block may have it at once, another only when that stream is done. */
-static void test_blocks_are_reused(void **state)
+TEST(test_blocks_are_reused)
 {
-    (void)state;
     device *d = open_npu(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = side_stream(d);
+    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
     enum { BYTES = 1 << 20 };
-    void *first, *again, *others, *larger;
     sem_t gate;
-    OK(device_alloc(s, MEM_OTHER, BYTES, "first", &first));
+    void *first = new_block(s, BYTES, "first");
     assert_int_equal((uintptr_t)first % 64, 0);
     close_gate(s, &gate);
     OK(device_zero(s, first, BYTES));
     device_free(s, first);
-    OK(device_alloc(side, MEM_OTHER, BYTES, "other's", &others));
+    void *others = new_block(side, BYTES, "other's");
     assert_ptr_not_equal(others, first);
-    OK(device_alloc(s, MEM_OTHER, BYTES + 1, "larger", &larger));
+    void *larger = new_block(s, BYTES + 1, "larger");
     assert_ptr_not_equal(larger, first);
-    OK(device_alloc(s, MEM_OTHER, BYTES - 100, "again", &again));
+    void *again = new_block(s, BYTES - 100, "again");
     assert_ptr_equal(again, first);
     device_free(s, again);
     device_free(s, larger);
@@ -201,9 +191,8 @@ static void test_blocks_are_reused(void **state)
 }
 
 /* Blocks of one size go back to ACL when another size needs their memory. */
-static void test_other_sizes_take_over(void **state)
+TEST(test_other_sizes_take_over)
 {
-    (void)state;
     need_sim("npu");
     setenv("FSDP_SIM_MEMORY_MIB", "64", 1);
     device *d = open_npu(&(device_config){0});
@@ -225,9 +214,8 @@ static void test_other_sizes_take_over(void **state)
 
 /* ---- machines and programs that are wrong ---------------------------------------------------- */
 
-static void test_wrong_machines(void **state)
+TEST(test_wrong_machines)
 {
-    (void)state;
     need_sim("npu");
     expect_no_open("FSDP_SIM_NPUS", "0", 0, FSDP_ESKIP, "no NPU");
     assert_non_null(strstr(fsdp_error_get()->hint, "npu-smi"));
@@ -243,11 +231,9 @@ static void test_wrong_machines(void **state)
 static void run_fault(void)
 {
     device *d = open_npu(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = side_stream(d);
+    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
     char *block, back[100];
-    void *new_block = NULL;
-    OK(device_alloc(s, MEM_OTHER, sizeof back, "block", &new_block));
-    block = new_block;
+    block = new_block(s, sizeof back, "block");
     OK(device_zero(s, block, sizeof back));
     OK(stream_sync(s));
     printf("issue: %s\n", fsdp_status_name(device_zero(s, block, sizeof back)));
@@ -292,9 +278,8 @@ static int run_wrong(const char *name)
     return 0;
 }
 
-static void test_fault(void **state)
+TEST(test_fault)
 {
-    (void)state;
     need_sim("npu");
     const char *text = output_of("fault", "FSDP_SIM_FAULT=aclrtMemsetAsync:2");
     expect_output(text, "issue: FSDP_OK\nsync: FSDP_EDEVICE\nwords: NPU 0 failed: ACL's error 5");
@@ -302,9 +287,8 @@ static void test_fault(void **state)
     expect_output(text, "fill: FSDP_EDEVICE\nother stream: FSDP_EDEVICE\nclosed\n");
 }
 
-static void test_host_read(void **state)
+TEST(test_host_read)
 {
-    (void)state;
     need_sim("npu");
     device *d;
     if (device_open(&(device_config){.backend = SEPARATE.backend, .n_threads = 1}, &d) != FSDP_OK) {
@@ -321,18 +305,5 @@ int main(int argc, char **argv)
     alarm(100); /* a deadlock is a failure, not a hang */
     if (argc > 1)
         return run_wrong(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_maps),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_initialised_once),
-        cmocka_unit_test(test_is_deterministic),
-        cmocka_unit_test(test_contexts_of_threads),
-        cmocka_unit_test(test_timed_events_order),
-        cmocka_unit_test(test_blocks_are_reused),
-        cmocka_unit_test(test_other_sizes_take_over),
-        cmocka_unit_test(test_wrong_machines),
-        cmocka_unit_test(test_fault),
-        cmocka_unit_test(test_host_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

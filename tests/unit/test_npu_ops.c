@@ -367,7 +367,7 @@ static void test_workspace_outlives_the_call(void **state)
 {
     (void)state;
     enum { M = 256, N = 256, K = 4096, MOST_BLOCKS = 64 };
-    stream *side = side_stream(dev);
+    stream *side = new_stream(dev, "side");
     event *before, *after;
     float *a = filled(1.0f, M * K), *got = filled(0.0f, M * N), *x, *other[MOST_BLOCKS];
     int n = 0;

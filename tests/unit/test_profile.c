@@ -12,9 +12,8 @@ static const work_key ADD = {.name = "add"};
 
 /* ---- counters ------------------------------------------------------------------------------- */
 
-static void test_first_step_is_not_counted(void **state)
+TEST(test_first_step_is_not_counted)
 {
-    (void)state;
     profile *p = profile_create((profile_roof){0});
     profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
@@ -40,9 +39,8 @@ static void test_first_step_is_not_counted(void **state)
 }
 
 /* A step lasts until its last operation: what comes behind it is no part of it. */
-static void test_wall(void **state)
+TEST(test_wall)
 {
-    (void)state;
     double begun_s = clock_now_s();
     profile *p = warm_profile((profile_roof){0});
     sleep_ms(20);
@@ -60,9 +58,8 @@ static void test_wall(void **state)
     profile_free(p);
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
-    (void)state;
     profile *p = warm_profile((profile_roof){0});
     profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
@@ -88,9 +85,8 @@ static void test_rows(void **state)
 }
 
 /* More keys than rows: nothing is lost, the rest is in "other" of its kind. */
-static void test_more_keys_than_rows(void **state)
+TEST(test_more_keys_than_rows)
 {
-    (void)state;
     profile *p = warm_profile((profile_roof){0});
     profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
@@ -122,9 +118,8 @@ static void *add_many(void *arg)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     profile *p = warm_profile((profile_roof){0});
     profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
@@ -142,9 +137,8 @@ static void test_threads(void **state)
     profile_free(p);
 }
 
-static void test_share(void **state)
+TEST(test_share)
 {
-    (void)state;
     const char *binds;
     const profile_roof roof = {.flops_per_s = 100, .bytes_per_s = 10};
     profile_row row = {.seconds = 2, .cost = {.flops = 150, .bytes = 4}}; /* 75 of 100, 2 of 10 */
@@ -164,9 +158,8 @@ static void test_share(void **state)
 }
 
 /* What multiplies in bf16 is compared with the roof of bf16, alone and in a sum of both kinds. */
-static void test_share_of_bf16(void **state)
+TEST(test_share_of_bf16)
 {
-    (void)state;
     const char *binds;
     const profile_roof roof = {.flops_per_s = 100, .bytes_per_s = 10, .bf16_flops_per_s = 400};
     profile_row row = {.seconds = 2, .cost = {.flops = 400, .bf16_flops = 400, .bytes = 4}};
@@ -190,9 +183,8 @@ static void add_time(profile *p, profile_kind kind, const char *name, uint64_t n
     profile_add(p, kind, &(work_key){.name = name}, n_calls, seconds, (work_cost){0});
 }
 
-static void test_stalls(void **state)
+TEST(test_stalls)
 {
-    (void)state;
     profile *p = profile_create((profile_roof){0});
     profile_totals t;
     profile_row rows[PROFILE_MAX_ROWS];
@@ -218,9 +210,8 @@ static void test_stalls(void **state)
 }
 
 /* A step lasts until its last operation, though its stalls are counted later. */
-static void test_stalls_after_the_step(void **state)
+TEST(test_stalls_after_the_step)
 {
-    (void)state;
     double begun_s = clock_now_s();
     profile *p = warm_profile((profile_roof){0});
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.0, (work_cost){0});
@@ -240,9 +231,8 @@ static void note_timing(void *self, const comm_record *t)
     assert_true(t->seconds >= 0 && t->bytes == 0);
 }
 
-static void test_timer_of_one_rank(void **state)
+TEST(test_timer_of_one_rank)
 {
-    (void)state;
     device *d;
     comm *c;
     float buf[2] = {1, 2};
@@ -295,9 +285,8 @@ static double told_bytes(comm *c, timings *told, const comm_desc *d, int world_s
     return told->last.bytes;
 }
 
-static void test_timer_bytes(void **state)
+TEST(test_timer_bytes)
 {
-    (void)state;
     timings told = {0};
     comm c = {.team.recorder = comm_recorder_create(NULL)};
     comm_set_watch(&c, &(comm_watch){.self = &told, .ended = keep_timing});
@@ -336,9 +325,8 @@ static bool is_under_way(const comm *c)
 
 /* An all-reduce is told in two parts, which add up to its time; a failed call and one of the host
  * are not told. */
-static void test_timer_of_halves(void **state)
+TEST(test_timer_of_halves)
 {
-    (void)state;
     timings told = {0};
     comm c = {.team.recorder = comm_recorder_create(NULL)};
     comm_set_watch(&c, &(comm_watch){.self = &told, .ended = keep_timing});
@@ -394,9 +382,8 @@ static void expect_line(const char *text, const char *line)
         fail_msg("no '%s' in:\n%s", line, text);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
-    (void)state;
     profile *p = warm_profile((profile_roof){.flops_per_s = 1000e9, .bytes_per_s = 100e9});
     work_key mm = {.name = "matmul", .form = "NN", .m = 2, .n = 3, .k = 4};
     profile_add(p, PROFILE_COMPUTE, &mm, 2, 0.5, (work_cost){.flops = 400e9, .bytes = 1e9});
@@ -433,9 +420,8 @@ static void test_files(void **state)
 }
 
 /* Costs add up with their part in bf16, in the table's sum too; the files have both rates. */
-static void test_files_of_bf16(void **state)
+TEST(test_files_of_bf16)
 {
-    (void)state;
     profile *p = warm_profile(
         (profile_roof){.flops_per_s = 1000e9, .bytes_per_s = 100e9, .bf16_flops_per_s = 4000e9});
     work_key mm = {.name = "matmul", .form = "NN bf16", .m = 2, .n = 3, .k = 4};
@@ -454,9 +440,8 @@ static void test_files_of_bf16(void **state)
 }
 
 /* No step was counted: files without rows, no division by 0. */
-static void test_files_of_nothing(void **state)
+TEST(test_files_of_nothing)
 {
-    (void)state;
     profile *p = profile_create((profile_roof){0});
     expect_line(printed(profile_print_csv, p), "total,wall,0,0.000000000,");
     const char *text = printed(profile_print_table, p);
@@ -467,22 +452,5 @@ static void test_files_of_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_step_is_not_counted),
-        cmocka_unit_test(test_wall),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_more_keys_than_rows),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_share_of_bf16),
-        cmocka_unit_test(test_stalls),
-        cmocka_unit_test(test_stalls_after_the_step),
-        cmocka_unit_test(test_timer_of_one_rank),
-        cmocka_unit_test(test_timer_bytes),
-        cmocka_unit_test(test_timer_of_halves),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_files_of_bf16),
-        cmocka_unit_test(test_files_of_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

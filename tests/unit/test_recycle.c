@@ -1,18 +1,12 @@
 /* test_recycle.c -- records that are put are handed out again, to one owner at a time. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
-
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
+#include "tests/unit/unit_lib.h"
 
-static void test_put_comes_back(void **state)
+TEST(test_put_comes_back)
 {
-    (void)state;
     for (size_t bytes = 1; bytes < 100000; bytes = bytes * 3 / 2 + 1) {
         char *record = recycle_get(bytes);
         assert_non_null(record);
@@ -29,10 +23,9 @@ static void test_put_comes_back(void **state)
 }
 
 /* Records of all sizes that are out together do not overlap: each keeps its own bytes. */
-static void test_apart(void **state)
+TEST(test_apart)
 {
     enum { N = 700 };
-    (void)state;
     static unsigned char *record[N];
     for (int i = 0; i < N; i++) {
         record[i] = recycle_get((size_t)i * 7);
@@ -46,9 +39,8 @@ static void test_apart(void **state)
     }
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
-    (void)state;
     assert_null(recycle_get(SIZE_MAX));
     assert_null(recycle_get(SIZE_MAX / 2));
 }
@@ -68,10 +60,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
     enum { N = 4 };
-    (void)state;
     pthread_t thread[N];
     for (uintptr_t i = 0; i < N; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, work, (void *)(i + 1)), 0);
@@ -84,11 +75,5 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put_comes_back),
-        cmocka_unit_test(test_apart),
-        cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -37,7 +37,6 @@ typedef struct touch_args {
 /* *ptr += add: the place that messages name when the host or an on_host launch calls it. */
 static fsdp_status run_touch(void *args, int n_threads)
 {
-    (void)n_threads;
     const touch_args *a = args;
     *a->ptr = (unsigned char)(*a->ptr + a->add);
     return FSDP_OK;
@@ -47,7 +46,6 @@ static stream_fn volatile touch = run_touch; /* not inlined, nor a copy of it */
 
 static fsdp_status touch_tile(const void *args, size_t tile)
 {
-    (void)tile;
     touch_args a = *(const touch_args *)args;
     a.ptr += omp_get_thread_num() * a.step;
     return touch(&a, 1);
@@ -87,9 +85,7 @@ typedef struct victim {
 static victim new_victim(device *d)
 {
     victim v = {.d = d, .s = device_compute_stream(d)};
-    void *new_ptr = NULL;
-    OK(device_alloc(v.s, MEM_OTHER, VICTIM_BYTES, "victim", &new_ptr));
-    v.ptr = new_ptr;
+    v.ptr = new_block(v.s, VICTIM_BYTES, "victim");
     OK(device_zero(v.s, v.ptr, VICTIM_BYTES));
     OK(stream_sync(v.s));
     return v;
@@ -254,8 +250,7 @@ static int host_touches_what_a_kernel_uses(victim *v)
 
 static int upload_from_device(victim *v)
 {
-    void *other;
-    OK(device_alloc(v->s, MEM_OTHER, 100, "other", &other));
+    void *other = new_block(v->s, 100, "other");
     OK(device_upload(v->s, other, v->ptr, 100));
     return (int)stream_sync(v->s);
 }
@@ -290,13 +285,11 @@ static int foreign_thread_touches(victim *v)
 
 static uint64_t tell(void *self, const device_act *act)
 {
-    (void)self;
     return act->kind == ACT_LAUNCH;
 }
 
 static void touch_when_told(void *self, const device_act *act)
 {
-    (void)act;
     (void)host_touches(self);
 }
 
@@ -308,9 +301,8 @@ static int watch_touches(victim *v)
     return (int)stream_sync(v->s);
 }
 
-static void test_planted_accesses(void **state)
+TEST(test_planted_accesses)
 {
-    (void)state;
     expect_caught(host_touches, VICTIM, BYTE, run_touch);
     expect_caught(host_touches_first, VICTIM, 0, run_touch);
     expect_caught(host_touches_behind, VICTIM, VICTIM_BYTES, run_touch);
@@ -325,9 +317,8 @@ static void test_planted_accesses(void **state)
     }
 }
 
-static void test_planted_while_a_kernel_runs(void **state)
+TEST(test_planted_while_a_kernel_runs)
 {
-    (void)state;
     if (by_poison()) {
         printf("SKIP poisoned memory is open to all while a kernel runs\n");
         skip();
@@ -335,9 +326,8 @@ static void test_planted_while_a_kernel_runs(void **state)
     expect_caught(host_touches_while_a_kernel_runs, VICTIM, BYTE, run_touch);
 }
 
-static void test_planted_in_what_a_kernel_uses(void **state)
+TEST(test_planted_in_what_a_kernel_uses)
 {
-    (void)state;
     if (!has_keys()) {
         printf("SKIP without protection keys, a block that a kernel uses is open to all\n");
         skip();
@@ -346,9 +336,8 @@ static void test_planted_in_what_a_kernel_uses(void **state)
 }
 
 /* Which thread comes first is chance. */
-static void test_planted_access_of_tiles(void **state)
+TEST(test_planted_access_of_tiles)
 {
-    (void)state;
     static child_end end;
     need_omp();
     run_child(on_host_tiles_touch, &end);
@@ -364,7 +353,6 @@ static char *shared_pages;
 
 static void *open_when_seen(void *unused)
 {
-    (void)unused;
     guard_right_set(true);
     sem_wait(&seen);
     *(volatile char *)(shared_pages + GUARD_PAGE_BYTES) = 1;
@@ -375,8 +363,6 @@ static void *open_when_seen(void *unused)
 
 static void let_it_be_opened(const void *addr, const void *context)
 {
-    (void)addr;
-    (void)context;
     sem_post(&seen);
     sem_wait(&opened);
 }
@@ -385,7 +371,6 @@ static void let_it_be_opened(const void *addr, const void *context)
 static int host_touches_before_work(victim *v)
 {
     pthread_t worker;
-    (void)v;
     sem_init(&seen, 0, 0);
     sem_init(&opened, 0, 0);
     guard_open(let_it_be_opened);
@@ -394,9 +379,8 @@ static int host_touches_before_work(victim *v)
     return *(volatile char *)(shared_pages + GUARD_PAGE_BYTES) == 2;
 }
 
-static void test_forbidden_access_ends(void **state)
+TEST(test_forbidden_access_ends)
 {
-    (void)state;
     static child_end end;
     if (by_poison()) {
         printf("SKIP AddressSanitizer tells faults itself\n");
@@ -419,9 +403,8 @@ static int system_calls_refuse(victim *v)
     return 0;
 }
 
-static void test_system_calls_refuse(void **state)
+TEST(test_system_calls_refuse)
 {
-    (void)state;
     static child_end end;
     if (by_poison()) {
         printf("SKIP poisoned memory is open to system calls\n");
@@ -454,9 +437,8 @@ static int host_touches_nothing(victim *v)
     return (int)touch(&(touch_args){.ptr = v->ptr}, 1);
 }
 
-static void test_other_faults_stay(void **state)
+TEST(test_other_faults_stay)
 {
-    (void)state;
     static child_end end;
     if (UNDER_ASAN) /* its reports are others */
         skip();
@@ -476,9 +458,8 @@ static void test_other_faults_stay(void **state)
 
 /* The region's other thread was started by work that may not. It has a block of its own: without
  * protection keys, the first thread opens what it touches to both. */
-static void test_tiles_get_the_right(void **state)
+TEST(test_tiles_get_the_right)
 {
-    (void)state;
     static unsigned char host[2], back[2][2];
     need_omp();
     device *d = open_mode(&SEPARATE, false);
@@ -512,7 +493,6 @@ static void touch_on_own_stack(void)
 static fsdp_status run_on_own_stack(void *args, int n_threads)
 {
     ucontext_t here, there;
-    (void)n_threads;
     touch_from_there = *(const touch_args *)args;
     memset(own_stack, 0x5a, sizeof own_stack);
     getcontext(&there);
@@ -524,9 +504,8 @@ static fsdp_status run_on_own_stack(void *args, int n_threads)
 
 /* A fault that opens memory to a kernel writes nothing below the kernel's stack pointer: code that
  * a library generated may keep data there. The frame of a signal takes more than a kilobyte. */
-static void test_faults_have_a_stack(void **state)
+TEST(test_faults_have_a_stack)
 {
-    (void)state;
     if (UNDER_ASAN || UNDER_TSAN) /* they write there themselves */
         skip();
     device *d = open_mode(&SEPARATE, false);
@@ -541,20 +520,18 @@ static void test_faults_have_a_stack(void **state)
     device_close(d);
 }
 
-static void test_debug_fill(void **state)
+TEST(test_debug_fill)
 {
-    (void)state;
     device *d = open_mode(&SEPARATE, true);
     stream *s = device_compute_stream(d);
     static unsigned char host[VICTIM_BYTES];
-    void *ptr, *again;
-    OK(device_alloc(s, MEM_OTHER, sizeof host, "filled", &ptr));
+    void *ptr = new_block(s, sizeof host, "filled");
     OK(device_download(s, host, ptr, sizeof host));
     OK(stream_sync(s));
     assert_true(all_bytes(host, sizeof host, 0xFF));
     OK(device_zero(s, ptr, sizeof host));
     device_free(s, ptr);
-    OK(device_alloc(s, MEM_OTHER, sizeof host, "again", &again));
+    void *again = new_block(s, sizeof host, "again");
     OK(device_download(s, host, again, sizeof host));
     OK(stream_sync(s));
     assert_true(all_bytes(host, sizeof host, 0xFF));
@@ -563,9 +540,8 @@ static void test_debug_fill(void **state)
     device_close(d);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-    (void)state;
     static const size_t SIZES[] = {0, 1, 4088, 4089, 4096, 100001, (5 << 20) + 12345};
     enum { N = sizeof SIZES / sizeof *SIZES };
     static unsigned char host[(5 << 20) + 12345];
@@ -574,9 +550,7 @@ static void test_sizes(void **state)
     unsigned char *ptr[N];
     for (int round = 0; round < 2; round++) { /* fresh, and reused */
         for (int i = 0; i < N; i++) {
-            void *new_ptr = NULL;
-            OK(device_alloc(s, MEM_OTHER, SIZES[i], "block", &new_ptr));
-            ptr[i] = new_ptr;
+            ptr[i] = new_block(s, SIZES[i], "block");
             assert_int_equal((uintptr_t)ptr[i] % 64, 0);
             memset(host, i + 1, SIZES[i]);
             OK(device_upload(s, ptr[i], host, SIZES[i]));
@@ -597,9 +571,8 @@ static size_t host_live(device *d)
     return ledger_read(device_host_ledger(d)).live_total_bytes;
 }
 
-static void test_host_memory(void **state)
+TEST(test_host_memory)
 {
-    (void)state;
     device *d = open_mode(&SEPARATE, false);
     victim v = new_victim(d);
     unsigned char *host;
@@ -631,7 +604,7 @@ static void test_host_memory(void **state)
 }
 
 /* On any backend; host memory counts where it is device memory. */
-static void test_limit(void **state)
+TEST_THREE(test_limit)
 {
     const device_mode *m = *state;
     enum { LIMIT = 100000 };
@@ -675,15 +648,13 @@ static void test_limit(void **state)
 static void order_of(bool waits, fsdp_status expected)
 {
     device *d = open_mode(&SEPARATE, false);
-    stream *s = device_compute_stream(d), *side;
+    stream *s = device_compute_stream(d);
     order_check *c = order_check_create();
     const device_watch watch = order_check_watch(c);
-    event *e;
-    void *ptr;
     device_set_watch(d, &watch);
-    OK(stream_create(d, &(stream_config){.name = "side"}, &side));
-    OK(event_create(d, &e));
-    OK(device_alloc(s, MEM_OTHER, 100, "shared block", &ptr));
+    stream *side = new_stream(d, "side");
+    event *e = new_event(d);
+    void *ptr = new_block(s, 100, "shared block");
     OK(device_zero(s, ptr, 100));
     OK(event_record(e, s));
     if (waits)
@@ -700,28 +671,24 @@ static void order_of(bool waits, fsdp_status expected)
     order_check_free(c);
 }
 
-static void test_order_check(void **state)
+TEST(test_order_check)
 {
-    (void)state;
     order_of(true, FSDP_OK);
     order_of(false, FSDP_EORDER);
     assert_says("shared block");
 }
 
 /* A wait that is missing shows under some seed, and none that is there. */
-static void test_schedule(void **state)
+TEST(test_schedule)
 {
-    (void)state;
     int n_late = 0;
     for (uint64_t seed = 1; seed <= 32; seed++) {
         device *d = open_mode(
             &(device_mode){.async = true, .backend = &device_separate, .seed = seed}, true);
-        stream *s = device_compute_stream(d), *side;
+        stream *s = device_compute_stream(d);
         unsigned char *ptr, got = 9;
-        OK(stream_create(d, &(stream_config){.name = "side"}, &side));
-        void *new_ptr = NULL;
-        OK(device_alloc(s, MEM_OTHER, 1, "late", &new_ptr));
-        ptr = new_ptr;
+        stream *side = new_stream(d, "side");
+        ptr = new_block(s, 1, "late");
         OK(device_zero(s, ptr, 1));
         OK(stream_sync(s));
         OK(launch(s, run_touch, ptr, false));
@@ -738,9 +705,8 @@ static void test_schedule(void **state)
 }
 
 /* ---- the table of devices ------------------------------------------------------------------- */
-static void test_backends(void **state)
+TEST(test_backends)
 {
-    (void)state;
     char names[64] = "";
     for (int i = 0; i < 6; i++) {
         const backend *b = backend_of(i);
@@ -767,25 +733,7 @@ static void test_backends(void **state)
 static int run_all(void)
 {
     alarm(600); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planted_accesses),
-        cmocka_unit_test(test_planted_while_a_kernel_runs),
-        cmocka_unit_test(test_planted_in_what_a_kernel_uses),
-        cmocka_unit_test(test_planted_access_of_tiles),
-        cmocka_unit_test(test_forbidden_access_ends),
-        cmocka_unit_test(test_system_calls_refuse),
-        cmocka_unit_test(test_other_faults_stay),
-        cmocka_unit_test(test_tiles_get_the_right),
-        cmocka_unit_test(test_faults_have_a_stack),
-        cmocka_unit_test(test_debug_fill),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_host_memory),
-        THREE(test_limit),
-        cmocka_unit_test(test_order_check),
-        cmocka_unit_test(test_schedule),
-        cmocka_unit_test(test_backends),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     printf("%d planted host accesses were caught\n", n_planted);
     return failed;
 }

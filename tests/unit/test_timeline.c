@@ -10,9 +10,8 @@
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-static void test_streams_and_items(void **state)
+TEST(test_streams_and_items)
 {
-    (void)state;
     timeline *t = timeline_create(3, 0, 0);
     assert_int_equal(timeline_stream(t, "compute"), 0);
     assert_int_equal(timeline_stream(t, "comm"), 1);
@@ -39,9 +38,8 @@ static void test_streams_and_items(void **state)
 }
 
 /* Onto the clock of rank 0 goes every time that there is. */
-static void test_offset(void **state)
+TEST(test_offset)
 {
-    (void)state;
     timeline *t = timeline_create(0, 0.25, 0);
     const timeline_item item = {.kind = TIMELINE_WORK, .issued_s = 1};
     assert_int_equal(timeline_add(t, &item), 0);
@@ -56,9 +54,8 @@ static void test_offset(void **state)
 }
 
 /* A run that is too long loses items, and says how many. */
-static void test_full(void **state)
+TEST(test_full)
 {
-    (void)state;
     timeline *t = timeline_create(0, 0, 0);
     int64_t n = 0;
     timeline_stream(t, "compute");
@@ -75,8 +72,6 @@ static void test_full(void **state)
 
 static fsdp_status run_nothing(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return FSDP_OK;
 }
 
@@ -135,7 +130,7 @@ static const timeline_item *next_item(const rig *r, timeline_kind kind, int64_t 
     return &v.items[(*i)++];
 }
 
-static void test_watch_work(void **state)
+TEST_BOTH(test_watch_work)
 {
     rig r;
     float a[4] = {0}, b[4], host[4];
@@ -180,7 +175,7 @@ static void test_watch_work(void **state)
 }
 
 /* A wait names the record that the event stood for when the wait was issued. */
-static void test_watch_events(void **state)
+TEST_BOTH(test_watch_events)
 {
     rig r;
     rig_open(&r, *(bool *)*state);
@@ -205,7 +200,7 @@ static void test_watch_events(void **state)
     rig_close(&r);
 }
 
-static void test_watch_collectives(void **state)
+TEST_BOTH(test_watch_collectives)
 {
     rig r;
     float buf[4] = {0};
@@ -246,9 +241,8 @@ static void run_part(const rig *r, uint64_t ticket)
 }
 
 /* The two parts of an all-reduce are one item. What ends late touches no other timeline. */
-static void test_watch_parts(void **state)
+TEST(test_watch_parts)
 {
-    (void)state;
     rig r;
     rig_open(&r, false);
     const device_watch w = r.d->watch;
@@ -275,9 +269,8 @@ static void test_watch_parts(void **state)
 
 /* ---- what is read from it -------------------------------------------------------------------- */
 
-static void test_cause(void **state)
+TEST(test_cause)
 {
-    (void)state;
     timeline *t = hand_timeline(0, 0);
     timeline_view v = timeline_read(t);
     assert_int_equal(timeline_cause(&v, HAND_WAIT_0), HAND_GATHER_0);
@@ -288,9 +281,8 @@ static void test_cause(void **state)
     timeline_free(t);
 }
 
-static void test_stalls(void **state)
+TEST(test_stalls)
 {
-    (void)state;
     static const struct {
         int64_t item, cause;
         double begin, ms;
@@ -315,9 +307,8 @@ static void test_stalls(void **state)
 }
 
 /* A stall begins when what it is for has been issued, not only when that runs. */
-static void test_stall_from_issue(void **state)
+TEST(test_stall_from_issue)
 {
-    (void)state;
     timeline *t = hand_timeline(0, 0);
     timeline_view v = timeline_read(t);
     timeline_item *copy = (timeline_item *)&v.items[HAND_GATHER_0 - 1];
@@ -331,9 +322,8 @@ static void test_stall_from_issue(void **state)
     timeline_free(t);
 }
 
-static void test_step(void **state)
+TEST(test_step)
 {
-    (void)state;
     timeline *t = hand_timeline(0, 0);
     timeline_step s;
     timeline_view v = timeline_read(t);
@@ -354,9 +344,8 @@ static void test_step(void **state)
 }
 
 /* Two collectives at once, on two streams, are the time of both together. */
-static void test_two_comm_streams(void **state)
+TEST(test_two_comm_streams)
 {
-    (void)state;
     timeline *t = hand_timeline(0, 0);
     int second = timeline_stream(t, "gather");
     int64_t i = timeline_add(
@@ -372,19 +361,5 @@ static void test_two_comm_streams(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams_and_items),
-        cmocka_unit_test(test_offset),
-        cmocka_unit_test(test_full),
-        BOTH(test_watch_work),
-        BOTH(test_watch_events),
-        BOTH(test_watch_collectives),
-        cmocka_unit_test(test_watch_parts),
-        cmocka_unit_test(test_cause),
-        cmocka_unit_test(test_stalls),
-        cmocka_unit_test(test_stall_from_issue),
-        cmocka_unit_test(test_step),
-        cmocka_unit_test(test_two_comm_streams),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

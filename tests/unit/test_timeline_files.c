@@ -42,9 +42,8 @@ static const char *write_hand(int rank)
 }
 
 /* What a viewer is shown. */
-static void test_events(void **state)
+TEST(test_events)
 {
-    (void)state;
     const char *text = slurp(write_hand(1));
     expect_part(text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     expect_part(text, "\"process_name\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"rank 1\"}");
@@ -69,9 +68,8 @@ static void test_events(void **state)
 }
 
 /* Labels may hold anything. */
-static void test_escapes(void **state)
+TEST(test_escapes)
 {
-    (void)state;
     timeline *t = timeline_create(0, 0, 0);
     timeline_stream(t, "a \"b\" \\ c");
     timeline_item item = {.kind = TIMELINE_WORK, .after = TIMELINE_NONE, .phase = '-'};
@@ -119,9 +117,8 @@ static void two_close(two *x)
     timeline_free(x->t[1]);
 }
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     two x;
     two_open(&x);
     FILE *out = fopen(in_dir("text"), "w");
@@ -155,9 +152,8 @@ static const char *draw(const two *x)
     return slurp(in_dir("step.svg"));
 }
 
-static void test_svg(void **state)
+TEST(test_svg)
 {
-    (void)state;
     two x;
     two_open(&x);
     const char *text = draw(&x);
@@ -181,9 +177,8 @@ static void test_svg(void **state)
 }
 
 /* An axis of 100 ms for the step of 40: the box from 5 to 10 ms is 53.3 of 1066 pixels wide. */
-static void test_axis(void **state)
+TEST(test_axis)
 {
-    (void)state;
     two x;
     two_open(&x);
     x.window.axis_s = 0.1;
@@ -198,9 +193,5 @@ static void test_axis(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_events), cmocka_unit_test(test_escapes), cmocka_unit_test(test_text),
-        cmocka_unit_test(test_svg),    cmocka_unit_test(test_axis),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
+    return tests_run(temp_dir_make, temp_dir_remove);
 }

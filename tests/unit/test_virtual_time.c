@@ -15,8 +15,6 @@ static const char STREAMS[][TIMELINE_STREAM_BYTES] = {"compute", "gather", "redu
 
 static double flops_s(const void *self, int view, const timeline_item *item)
 {
-    (void)self;
-    (void)view;
     return item->flops;
 }
 
@@ -116,9 +114,8 @@ static void assert_span(const script *s, int64_t i, double begin_s, double end_s
 }
 
 /* One gather under one matmul, and what hides of it. */
-static void test_two_streams(void **state)
+TEST(test_two_streams)
 {
-    (void)state;
     script s[2] = {0};
     for (int r = 0; r < 2; r++) {
         call(&s[r], GATHER, 1, 0, 2, 5);
@@ -138,9 +135,8 @@ static void test_two_streams(void **state)
 }
 
 /* A gather issued behind a matmul begins behind it only if the host runs the matmul. */
-static void test_inline_compute(void **state)
+TEST(test_inline_compute)
 {
-    (void)state;
     script s[2] = {0};
     for (int r = 0; r < 2; r++) {
         work(&s[r], COMPUTE, 3);
@@ -161,9 +157,8 @@ static void test_inline_compute(void **state)
 }
 
 /* A SYNC holds the host up, so what comes behind it is issued late. */
-static void test_sync(void **state)
+TEST(test_sync)
 {
-    (void)state;
     script s = {0};
     work(&s, COMPUTE, 2);
     int64_t early = record(&s, COMPUTE);
@@ -190,9 +185,8 @@ static void test_sync(void **state)
 }
 
 /* Rank 1 comes late: the others wait in the call, which ends for all at once. */
-static void test_straggler(void **state)
+TEST(test_straggler)
 {
-    (void)state;
     script s[3] = {0};
     for (int r = 0; r < 3; r++) {
         work(&s[r], COMPUTE, r == 1 ? 6 : 1);
@@ -208,9 +202,8 @@ static void test_straggler(void **state)
 
 /* Groups {0,1}, {1,2} and {0,2} become ready in this order; the last one could have had its links
  * from 4 to 7 if it were allowed to overtake. */
-static void test_links_in_turn(void **state)
+TEST(test_links_in_turn)
 {
-    (void)state;
     script s[3] = {0};
     int64_t a = call(&s[0], GATHER, 1, 0, 2, 4);
     call(&s[1], GATHER, 1, 0, 2, 4);
@@ -227,9 +220,8 @@ static void test_links_in_turn(void **state)
 }
 
 /* Ready at the same moment: the lower group goes first, whatever was issued first. */
-static void test_tie(void **state)
+TEST(test_tie)
 {
-    (void)state;
     script s[2] = {0};
     for (int r = 0; r < 2; r++) {
         call(&s[r], GATHER, 9, 0, 2, 1);
@@ -249,9 +241,8 @@ static const virtual_config PART = {.work_s = flops_s,
                                     .ranks_per_host = 4};
 
 /* Ranks without a view delay nobody; the kind of link follows from the group's first and last. */
-static void test_part_links(void **state)
+TEST(test_part_links)
 {
-    (void)state;
     static const struct {
         int first, last, ranks;
         double lasts_s;
@@ -280,9 +271,8 @@ static void test_part_links(void **state)
 
 /* A call begins when the last of its ranks that have a view has come, so a late rank delays the
  * other; a call of one of them alone is not delayed. */
-static void test_part_straggler(void **state)
+TEST(test_part_straggler)
 {
-    (void)state;
     script s[2] = {0};
     for (int r = 0; r < 2; r++) {
         work(&s[r], GATHER, r == 1 ? 9 : 1);
@@ -298,9 +288,8 @@ static void test_part_straggler(void **state)
 }
 
 /* Each view has a host of its own, where its collectives take turns. */
-static void test_part_host_links(void **state)
+TEST(test_part_host_links)
 {
-    (void)state;
     script s[2] = {0};
     for (int r = 0; r < 2; r++) {
         for (int i = 0; i < 2; i++)
@@ -348,9 +337,8 @@ static double floor_of(script *s, int64_t first, const virtual_config *config)
 }
 
 /* The first gather and the last reduction hide behind nothing; a step before does not count. */
-static void test_floor_ends(void **state)
+TEST(test_floor_ends)
 {
-    (void)state;
     script s = {0};
     gather_before(&s, 100);
     work(&s, COMPUTE, 1);
@@ -366,9 +354,8 @@ static void test_floor_ends(void **state)
 }
 
 /* The most is between the first computation and the last: a long gather, then a reduction. */
-static void test_floor_inside(void **state)
+TEST(test_floor_inside)
 {
-    (void)state;
     script s = {0};
     gather_before(&s, 2);
     work(&s, COMPUTE, 4);
@@ -380,9 +367,8 @@ static void test_floor_inside(void **state)
 }
 
 /* What nothing waits for takes its time on the link all the same. */
-static void test_floor_of_the_link(void **state)
+TEST(test_floor_of_the_link)
 {
-    (void)state;
     script s = {0};
     work(&s, COMPUTE, 4);
     call(&s, GATHER, 1, 0, 2, 9);
@@ -393,9 +379,8 @@ static void test_floor_of_the_link(void **state)
 }
 
 /* Of the links in a host and between hosts the worse counts, each by itself. */
-static void test_floor_of_two_links(void **state)
+TEST(test_floor_of_two_links)
 {
-    (void)state;
     script s = {0};
     gather_before(&s, 6); /* 4 s in a host, 8 over hosts */
     work(&s, COMPUTE, 4);
@@ -410,9 +395,8 @@ static void test_floor_of_two_links(void **state)
 }
 
 /* A step in virtual time is read as a recorded one. */
-static void test_steps(void **state)
+TEST(test_steps)
 {
-    (void)state;
     script s[2] = {0};
     for (int r = 0; r < 2; r++) {
         step(&s[r], 4);
@@ -439,9 +423,8 @@ static void test_steps(void **state)
     assert_true(t.end_s == 13 && t.compute_s == 2 && t.exposed_s == 0 && t.comm_s == 7);
 }
 
-static void test_roof(void **state)
+TEST(test_roof)
 {
-    (void)state;
     virtual_device d;
     virtual_config config;
     virtual_device_of(0, &d, &config);
@@ -452,9 +435,8 @@ static void test_roof(void **state)
 }
 
 /* All rows of the table can be simulated; a host's link is that of all its devices. */
-static void test_devices(void **state)
+TEST(test_devices)
 {
-    (void)state;
     static const char *const NAMES[] = {"h100", "a100", "t4", "910b"};
     for (int i = 0; i < 4; i++) {
         virtual_device d;
@@ -474,9 +456,8 @@ static void test_devices(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------ */
 
-static void test_lost_items(void **state)
+TEST(test_lost_items)
 {
-    (void)state;
     script s = {0};
     timeline_view view;
     work(&s, COMPUTE, 1);
@@ -492,9 +473,8 @@ static void assert_deadlock(script *s, const char *part)
     assert_says(part);
 }
 
-static void test_deadlock(void **state)
+TEST(test_deadlock)
 {
-    (void)state;
     script s[2] = {0};
     work(&s[0], COMPUTE, 1);
     call(&s[0], GATHER, 0x1f, 3, 2, 1);
@@ -650,9 +630,8 @@ static void check_rank(const script *s)
     }
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     static script s[MOST_RANKS], before[MOST_RANKS];
     for (uint64_t seed = 1; seed <= 300; seed++) {
         uint64_t drawn = seed;
@@ -695,9 +674,8 @@ static void draw_schedule(script *s, uint64_t *seed)
 }
 
 /* No schedule is shorter than its computation and its floor; some are as short. */
-static void test_floor_random(void **state)
+TEST(test_floor_random)
 {
-    (void)state;
     static script s;
     int n_reached = 0;
     for (uint64_t n = 1; n <= 1000; n++) {
@@ -719,9 +697,8 @@ static void test_floor_random(void **state)
 }
 
 /* 8 ranks of 12,500 items each: a quadratic simulator would need a minute. */
-static void test_fast(void **state)
+TEST(test_fast)
 {
-    (void)state;
     enum { RANKS = 8, BLOCKS = 2500 };
     static timeline_item items[RANKS][5 * BLOCKS];
     timeline_view views[RANKS];
@@ -749,28 +726,5 @@ static void test_fast(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_streams),
-        cmocka_unit_test(test_inline_compute),
-        cmocka_unit_test(test_sync),
-        cmocka_unit_test(test_straggler),
-        cmocka_unit_test(test_links_in_turn),
-        cmocka_unit_test(test_tie),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_part_links),
-        cmocka_unit_test(test_part_straggler),
-        cmocka_unit_test(test_part_host_links),
-        cmocka_unit_test(test_floor_ends),
-        cmocka_unit_test(test_floor_inside),
-        cmocka_unit_test(test_floor_of_the_link),
-        cmocka_unit_test(test_floor_of_two_links),
-        cmocka_unit_test(test_floor_random),
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_roof),
-        cmocka_unit_test(test_lost_items),
-        cmocka_unit_test(test_deadlock),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_fast),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

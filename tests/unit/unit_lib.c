@@ -6,6 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct CMUnitTest tests[128];
+static size_t n_tests;
+
+void tests_add(struct CMUnitTest test)
+{
+    if (n_tests == sizeof tests / sizeof *tests)
+        abort();
+    tests[n_tests++] = test;
+}
+
+void tests_leave_out(const void *initial_state)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_tests; i++)
+        if (tests[i].initial_state != initial_state)
+            tests[n++] = tests[i];
+    n_tests = n;
+}
+
+int tests_run(CMFixtureFunction setup, CMFixtureFunction teardown)
+{
+    return _cmocka_run_group_tests("tests", tests, n_tests, setup, teardown);
+}
+
 void assert_says(const char *part)
 {
     if (strstr(fsdp_error_get()->what, part) == NULL)
@@ -17,7 +41,6 @@ static char dir[256];
 
 int temp_dir_make(void **state)
 {
-    (void)state;
     const char *tmp = getenv("TMPDIR");
     snprintf(dir, sizeof dir, "%.200s/%.40s.XXXXXX", tmp ? tmp : "/tmp",
              program_invocation_short_name);
@@ -26,7 +49,6 @@ int temp_dir_make(void **state)
 
 int temp_dir_remove(void **state)
 {
-    (void)state;
     char command[320];
     snprintf(command, sizeof command, "rm -rf '%s'", dir);
     return system(command);

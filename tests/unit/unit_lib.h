@@ -1,7 +1,8 @@
 /* unit_lib.h -- what the unit programs under cmocka share: cmocka and the headers it wants, checks
  * of a status, a directory for files.
  *
- *     return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove); */
+ *     TEST(test_sum) { assert_int_equal(sum(1, 2), 3); }
+ *     int main(void) { return tests_run(temp_dir_make, temp_dir_remove); } */
 #pragma once
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,26 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "common/base/status.h"
+
+/* TEST -- a test of this program: it registers itself before main, so no list can lack it. TEST_IN:
+ * the same test in a state, to which *state points, under another name.
+ * tests_run: run all of them in the order of the source; setup runs before the first one, teardown
+ * after the last one (NULL: none). Returns the number of failures. tests_leave_out: those in this
+ * state. */
+#define TEST(test) TEST_EACH(test, TEST_IN(test, #test, NULL))
+#define TEST_EACH(test, in)                                                                        \
+    static void test(void **state);                                                                \
+    in static void test(void **state)
+#define TEST_IN(test, title, initial_state)                                                        \
+    __attribute__((constructor)) static void TEST_JOIN(register_test_, __COUNTER__)(void)          \
+    {                                                                                              \
+        tests_add((struct CMUnitTest){title, test, NULL, NULL, initial_state});                    \
+    }
+#define TEST_JOIN(a, b)  TEST_JOIN_(a, b)
+#define TEST_JOIN_(a, b) a##b
+void tests_add(struct CMUnitTest test);
+void tests_leave_out(const void *initial_state);
+int tests_run(CMFixtureFunction setup, CMFixtureFunction teardown);
 
 /* OK -- the call returns FSDP_OK; else the test fails with the call and its error. */
 #define OK(call)                                                                                   \
