@@ -70,7 +70,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     device_free(s, memory);
     device_close(dev);
     dev = NULL;
@@ -149,9 +148,8 @@ static void expect_refused(const void *a, const void *b, void *out, int8_t math,
     assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), PARAM_NULLPTR);
 }
 
-static void test_refuses_matrices(void **state)
+TEST_AROUND(test_refuses_matrices, setup, teardown)
 {
-    (void)state;
     product p = product_new();
     const int64_t dim[] = {2, 3}, stride[] = {3, 1}, small = 5;
     void *wrong[] = {matrix(BF16, A, 2, 3),
@@ -177,9 +175,8 @@ static void test_refuses_matrices(void **state)
     product_free(&p);
 }
 
-static void test_refuses_sums(void **state)
+TEST_AROUND(test_refuses_sums, setup, teardown)
 {
-    (void)state;
     uint64_t bytes;
     float one = 1;
     void *executor = NULL, *alpha = create_scalar(&one, F32), *a = vector(F32, A, 4);
@@ -195,9 +192,8 @@ static void test_refuses_sums(void **state)
     destroy_tensor(a), destroy_scalar(alpha);
 }
 
-static void test_refuses_norms(void **state)
+TEST_AROUND(test_refuses_norms, setup, teardown)
 {
-    (void)state;
     const rms_fn begin = plugin_symbol("aclnnRmsNormGetWorkspaceSize");
     const rms_grad_fn grad = plugin_symbol("aclnnRmsNormGradGetWorkspaceSize");
     uint64_t bytes;
@@ -236,9 +232,8 @@ static void *heads(size_t at, const int64_t dim[4], int64_t apart)
     return create_tensor(dim, 4, F32, stride, 0, ND, &storage, 1, memory + at);
 }
 
-static void test_refuses_rotations(void **state)
+TEST_AROUND(test_refuses_rotations, setup, teardown)
 {
-    (void)state;
     const rotary_fn begin = plugin_symbol("aclnnRotaryPositionEmbeddingGetWorkspaceSize");
     const int64_t dim[] = {2, 3, 2, 4}, angles[] = {1, 3, 1, 4}, odd[] = {2, 3, 2, 3};
     const int64_t odd_angles[] = {1, 3, 1, 3}, each_head[] = {1, 3, 2, 4}, longer[] = {1, 4, 1, 4};
@@ -270,9 +265,8 @@ static void test_refuses_rotations(void **state)
 }
 
 /* What gelu may do, silu may not: repeat an operand. */
-static void test_refuses_slopes(void **state)
+TEST_AROUND(test_refuses_slopes, setup, teardown)
 {
-    (void)state;
     const silu_grad_fn begin = plugin_symbol("aclnnSiluBackwardGetWorkspaceSize");
     uint64_t bytes;
     void *e, *x = matrix(F32, 0, 3, 4), *row = vector(F32, 64, 4), *half = matrix(BF16, 64, 3, 4);
@@ -285,9 +279,8 @@ static void test_refuses_slopes(void **state)
 
 /* ---- the second phase ------------------------------------------------------------------------ */
 
-static void test_executor_is_used_up(void **state)
+TEST_AROUND(test_executor_is_used_up, setup, teardown)
 {
-    (void)state;
     product p = product_new();
     uint64_t bytes;
     void *executor = product_begin(&p, &bytes);
@@ -301,9 +294,8 @@ static void test_executor_is_used_up(void **state)
     product_free(&p);
 }
 
-static void test_executor_repeats(void **state)
+TEST_AROUND(test_executor_repeats, setup, teardown)
 {
-    (void)state;
     product p = product_new();
     uint64_t bytes;
     void *executor = product_begin(&p, &bytes);
@@ -319,9 +311,8 @@ static void test_executor_repeats(void **state)
     product_free(&p);
 }
 
-static void test_workspace(void **state)
+TEST_AROUND(test_workspace, setup, teardown)
 {
-    (void)state;
     product p = product_new();
     uint64_t bytes;
     void *executor = product_begin(&p, &bytes), *host = malloc(4096);
@@ -335,9 +326,8 @@ static void test_workspace(void **state)
 }
 
 /* Operators that need none ask for as much as a test wants. */
-static void test_small_workspace(void **state)
+TEST_AROUND(test_small_workspace, setup, teardown)
 {
-    (void)state;
     float one = 1;
     void *executor, *alpha = create_scalar(&one, F32), *a = vector(F32, A, 4);
     void (*ask)(size_t) = plugin_symbol("sim_aclnn_workspace");
@@ -355,9 +345,8 @@ static void test_small_workspace(void **state)
 }
 
 /* A tensor's storage lies in one block, whole, whatever of it the view has. */
-static void test_storage(void **state)
+TEST_AROUND(test_storage, setup, teardown)
 {
-    (void)state;
     const int64_t dim = 4, stride = 1;
     float one = 1;
     void *alpha = create_scalar(&one, F32), *a = vector(F32, A, 4);
@@ -375,9 +364,8 @@ static void test_storage(void **state)
 }
 
 /* Tensors are read in the second phase, and no longer when it has returned. */
-static void test_tensors_live_until_the_second_phase(void **state)
+TEST_AROUND(test_tensors_live_until_the_second_phase, setup, teardown)
 {
-    (void)state;
     product p = product_new();
     uint64_t bytes;
     void *executor = product_begin(&p, &bytes);
@@ -394,9 +382,8 @@ static void test_tensors_live_until_the_second_phase(void **state)
 }
 
 /* Work on the stream, so memory of the host is refused before it is there. */
-static void test_operands_of_the_host(void **state)
+TEST_AROUND(test_operands_of_the_host, setup, teardown)
 {
-    (void)state;
     const int64_t dim[] = {3, 2}, stride[] = {2, 1};
     product p = product_new();
     uint64_t bytes;
@@ -413,9 +400,8 @@ static void test_operands_of_the_host(void **state)
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Math type 1 lets fp32 be multiplied as HF32, which loses bits of the operands. */
-static void test_cube_math_type(void **state)
+TEST_AROUND(test_cube_math_type, setup, teardown)
 {
-    (void)state;
     const float x = 1.0f + 0x1p-20f, one = 1;
     float got;
     void *a = matrix(F32, A, 1, 1), *b = matrix(F32, B, 1, 1), *out = matrix(F32, OUT, 1, 1);
@@ -478,9 +464,8 @@ static int sums_of_norm(void)
 }
 
 /* Without the option a sum has another order each time. */
-static void test_order_of_sums(void **state)
+TEST_AROUND(test_order_of_sums, setup, teardown)
 {
-    (void)state;
     int (*set_option)(int, int64_t) = plugin_symbol("aclrtCtxSetSysParamOpt");
     const int32_t numbers[ROWS] = {0};
     int (*const SUMS[])(void) = {sums_of_embedding, sums_of_norm};
@@ -512,9 +497,8 @@ static int run_wrong(const char *name)
     return 0;
 }
 
-static void test_leak(void **state)
+TEST(test_leak)
 {
-    (void)state;
     expect_output(output_of("leak", "A=B"), "1 tensors, scalars, arrays and executors of aclnn");
     assert_null(strstr(output_of("none", "A=B"), "aclnn"));
 }
@@ -524,26 +508,9 @@ int main(int argc, char **argv)
     alarm(100); /* a deadlock is a failure, not a hang */
     if (argc > 1)
         return run_wrong(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_refuses_matrices, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refuses_sums, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refuses_norms, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refuses_rotations, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refuses_slopes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_executor_is_used_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_executor_repeats, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_workspace, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_small_workspace, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_storage, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_tensors_live_until_the_second_phase, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_operands_of_the_host, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cube_math_type, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_order_of_sums, setup, teardown),
-        cmocka_unit_test(test_leak),
-    };
     if (getenv("FSDP_DEVICE") == NULL || strcmp(getenv("FSDP_DEVICE"), "npu-sim") != 0) {
         printf("SKIP FSDP_DEVICE is not npu-sim\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -12,18 +12,22 @@
 #include "common/base/status.h"
 
 /* TEST -- a test of this program: it registers itself before main, so no list can lack it. TEST_IN:
- * the same test in a state, to which *state points, under another name.
+ * the same test in a state, to which *state points, under another name. TEST_AROUND: setup runs
+ * before the test and teardown after it (NULL: none).
  * tests_run: run all of them in the order of the source; setup runs before the first one, teardown
  * after the last one (NULL: none). Returns the number of failures. tests_leave_out: those in this
  * state. */
 #define TEST(test) TEST_EACH(test, TEST_IN(test, #test, NULL))
+#define TEST_AROUND(test, setup, teardown)                                                         \
+    TEST_EACH(test, TEST_REGISTER({#test, test, setup, teardown, NULL}))
 #define TEST_EACH(test, in)                                                                        \
     static void test(void **state);                                                                \
     in static void test(void **state)
-#define TEST_IN(test, title, initial_state)                                                        \
+#define TEST_IN(test, title, initial_state) TEST_REGISTER({title, test, NULL, NULL, initial_state})
+#define TEST_REGISTER(...)                                                                         \
     __attribute__((constructor)) static void TEST_JOIN(register_test_, __COUNTER__)(void)          \
     {                                                                                              \
-        tests_add((struct CMUnitTest){title, test, NULL, NULL, initial_state});                    \
+        tests_add((struct CMUnitTest)__VA_ARGS__);                                                 \
     }
 #define TEST_JOIN(a, b)  TEST_JOIN_(a, b)
 #define TEST_JOIN_(a, b) a##b
