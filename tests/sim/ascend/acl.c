@@ -12,7 +12,6 @@ pthread_mutex_t acl_lock = PTHREAD_MUTEX_INITIALIZER;
 atomic_int acl_n_streams, acl_n_events;
 
 static atomic_bool initialised, finalised;
-static int64_t deterministic; /* of the process */
 static int used_device = -1;
 /* The default context, while aclrtSetDevice was called more often than aclrtResetDevice; both are
  * guarded by acl_lock. */
@@ -20,7 +19,6 @@ static acl_context *of_device;
 static int n_set, n_contexts;
 static sim_queue memory_queue;
 static __thread acl_context *current;
-static __thread aclError last_error;
 /* What was said last, and what is read of it: valid until the thread's next call. */
 static __thread char said[640], read_text[640];
 
@@ -33,16 +31,16 @@ aclError sim_acl_fail(aclError code, const char *format, ...)
     va_start(args, format);
     vsnprintf(said + chars, sizeof said - (size_t)chars, format, args);
     va_end(args);
-    return last_error = code;
+    return code;
 }
 
 aclError acl_status(fsdp_status status, const char *call)
 {
     if (status == FSDP_OK)
         return ACL_SUCCESS;
-    return sim_acl_fail(status == FSDP_ENOMEM ? ACL_ERROR_RT_MEMORY_ALLOCATION
-                                              : ACL_ERROR_RT_INTERNAL_ERROR,
-                        "%s: %s", call, fsdp_error_get()->what);
+    return FAIL_IN(
+        call, status == FSDP_ENOMEM ? ACL_ERROR_RT_MEMORY_ALLOCATION : ACL_ERROR_RT_INTERNAL_ERROR,
+        "%s", fsdp_error_get()->what);
 }
 
 const char *aclGetRecentErrMsg(void)
@@ -50,20 +48,6 @@ const char *aclGetRecentErrMsg(void)
     memcpy(read_text, said, sizeof said);
     said[0] = '\0';
     return read_text[0] != '\0' ? read_text : NULL;
-}
-
-aclError aclrtPeekAtLastError(aclrtLastErrLevel level)
-{
-    if (level != ACL_RT_THREAD_LEVEL)
-        return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtPeekAtLastError: level %d", level);
-    return last_error;
-}
-
-aclError aclrtGetLastError(aclrtLastErrLevel level)
-{
-    const aclError error = aclrtPeekAtLastError(level);
-    last_error = ACL_SUCCESS;
-    return error;
 }
 
 static const char *_Atomic broken;
@@ -91,24 +75,22 @@ static aclError need_init(const char *call)
 
 aclError acl_enter(const char *call, acl_context **out)
 {
-    aclError error = need_init(call);
-    if (error != ACL_SUCCESS)
-        return error;
+    TRY_ACL(need_init(call));
     const char *is = sim_handle_is_not(current, ACL_CONTEXT);
-    if (is != NULL)
-        return sim_acl_fail(ACL_ERROR_RT_CONTEXT_NULL,
-                            "%s: this thread's context is %s: call aclrtSetDevice or "
-                            "aclrtSetCurrentContext in it first",
-                            call, is);
-    *out = current;
+    FAIL_IF(is != NULL, ACL_ERROR_RT_CONTEXT_NULL, call,
+            "this thread's context is %s: call aclrtSetDevice or aclrtSetCurrentContext in it "
+            "first",
+            is);
+    if (out != NULL)
+        *out = current;
     return sim_is_broken(call) ? ACL_ERROR_INTERNAL_ERROR : ACL_SUCCESS;
 }
 
 aclError acl_check_context(acl_context *c, const char *call)
 {
-    if (!atomic_load(&c->stopped))
-        return ACL_SUCCESS;
-    return sim_acl_fail(c->error.code, "%s: the context has stopped: %s", call, c->error.text);
+    FAIL_IF(atomic_load(&c->stopped), c->error.code, call, "the context has stopped: %s",
+            c->error.text);
+    return ACL_SUCCESS;
 }
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
@@ -133,7 +115,7 @@ aclError aclInit(const char *config)
 {
     (void)config;
     static atomic_bool noted;
-    if (sim_is_broken("aclInit"))
+    if (sim_is_broken(__func__))
         return ACL_ERROR_INTERNAL_ERROR;
     if (!atomic_exchange(&noted, true))
         (void)on_exit(note_exit, NULL);
@@ -185,7 +167,7 @@ aclError aclFinalize(void)
         return sim_acl_fail(atomic_load(&finalised) ? ACL_ERROR_REPEAT_FINALIZE
                                                     : ACL_ERROR_UNINITIALIZE,
                             "aclFinalize without aclInit");
-    leaks_check("aclFinalize", true);
+    leaks_check(__func__, true);
     atomic_store(&finalised, true);
     atomic_store(&initialised, false);
     return ACL_SUCCESS;
@@ -195,11 +177,8 @@ aclError aclFinalize(void)
 
 aclError aclrtGetDeviceCount(uint32_t *count)
 {
-    aclError error = need_init("aclrtGetDeviceCount");
-    if (error != ACL_SUCCESS)
-        return error;
-    if (count == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtGetDeviceCount: count is NULL");
+    TRY_ACL(need_init(__func__));
+    FAIL_IF(count == NULL, ACL_ERROR_INVALID_PARAM, __func__, "count is NULL");
     *count = (uint32_t)sim_number("FSDP_SIM_NPUS", 16);
     return ACL_SUCCESS;
 }
@@ -219,14 +198,11 @@ sim_queue *acl_memory_queue(void)
 static aclError device_use(int32_t index, const char *call)
 {
     uint32_t count = 0;
-    aclError error = aclrtGetDeviceCount(&count);
-    if (error == ACL_SUCCESS && sim_is_broken(call))
-        error = ACL_ERROR_INTERNAL_ERROR;
-    if (error != ACL_SUCCESS)
-        return error;
-    if (index < 0 || (uint32_t)index >= count)
-        return sim_acl_fail(ACL_ERROR_RT_INVALID_DEVICEID, "%s: device %d of %u", call, index,
-                            count);
+    TRY_ACL(aclrtGetDeviceCount(&count));
+    if (sim_is_broken(call))
+        return ACL_ERROR_INTERNAL_ERROR;
+    FAIL_IF(index < 0 || (uint32_t)index >= count, ACL_ERROR_RT_INVALID_DEVICEID, call,
+            "device %d of %u", index, count);
     if (used_device >= 0 && used_device != index)
         sim_die("%s of device %d in a process that uses device %d: the stand-in has one NPU a "
                 "process",
@@ -247,15 +223,12 @@ static acl_context *context_new(bool is_default)
         return NULL;
     c->handle.what = ACL_CONTEXT;
     c->is_default = is_default;
-    c->deterministic = -1;
     return c;
 }
 
 static aclError set_device(int32_t index)
 {
-    aclError error = device_use(index, "aclrtSetDevice");
-    if (error != ACL_SUCCESS)
-        return error;
+    TRY_ACL(device_use(index, "aclrtSetDevice"));
     if (of_device == NULL && (of_device = context_new(true)) == NULL)
         return sim_acl_fail(ACL_ERROR_BAD_ALLOC, "aclrtSetDevice: no memory");
     n_set++;
@@ -273,15 +246,13 @@ aclError aclrtSetDevice(int32_t index)
 
 aclError aclrtResetDevice(int32_t index)
 {
-    aclError error = need_init("aclrtResetDevice");
-    if (error != ACL_SUCCESS)
-        return error;
+    aclError error = ACL_SUCCESS;
+    TRY_ACL(need_init(__func__));
     pthread_mutex_lock(&acl_lock);
     if (index != used_device || n_set == 0) {
-        error = sim_acl_fail(ACL_ERROR_RT_INVALID_DEVICEID,
-                             "aclrtResetDevice: device %d is not in use", index);
+        error = FAIL_IN(__func__, ACL_ERROR_RT_INVALID_DEVICEID, "device %d is not in use", index);
     } else if (--n_set == 0) {
-        leaks_check("aclrtResetDevice", false);
+        leaks_check(__func__, false);
         sim_handle_destroy(of_device);
         of_device = NULL;
     }
@@ -291,12 +262,8 @@ aclError aclrtResetDevice(int32_t index)
 
 aclError aclrtGetDevice(int32_t *index)
 {
-    acl_context *c;
-    aclError error = acl_enter("aclrtGetDevice", &c);
-    if (error != ACL_SUCCESS)
-        return error;
-    if (index == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtGetDevice: deviceId is NULL");
+    TRY_ACL(acl_enter(__func__, NULL));
+    FAIL_IF(index == NULL, ACL_ERROR_INVALID_PARAM, __func__, "deviceId is NULL");
     *index = used_device;
     return ACL_SUCCESS;
 }
@@ -305,10 +272,9 @@ aclError aclrtGetDevice(int32_t *index)
 
 aclError aclrtCreateContext(aclrtContext *out, int32_t index)
 {
-    if (out == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtCreateContext: context is NULL");
+    FAIL_IF(out == NULL, ACL_ERROR_INVALID_PARAM, __func__, "context is NULL");
     pthread_mutex_lock(&acl_lock);
-    aclError error = device_use(index, "aclrtCreateContext");
+    aclError error = device_use(index, __func__);
     if (error == ACL_SUCCESS && (*out = context_new(false)) == NULL)
         error = sim_acl_fail(ACL_ERROR_BAD_ALLOC, "aclrtCreateContext: no memory");
     if (error == ACL_SUCCESS) {
@@ -319,25 +285,13 @@ aclError aclrtCreateContext(aclrtContext *out, int32_t index)
     return error;
 }
 
-static acl_context *live_context(aclrtContext c, const char *call)
-{
-    const char *is = sim_handle_is_not(c, ACL_CONTEXT);
-    if (is != NULL)
-        sim_die("%s of a context that is %s", call, is);
-    return c;
-}
-
 aclError aclrtDestroyContext(aclrtContext handle)
 {
-    aclError error = need_init("aclrtDestroyContext");
-    if (error != ACL_SUCCESS)
-        return error;
-    if (handle == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtDestroyContext: context is NULL");
-    acl_context *c = live_context(handle, "aclrtDestroyContext");
-    if (c->is_default)
-        return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID,
-                            "aclrtDestroyContext of the default context: aclrtResetDevice ends it");
+    TRY_ACL(need_init(__func__));
+    FAIL_IF(handle == NULL, ACL_ERROR_INVALID_PARAM, __func__, "context is NULL");
+    acl_context *c = sim_live(handle, ACL_CONTEXT, __func__, "a context");
+    FAIL_IF(c->is_default, ACL_ERROR_RT_PARAM_INVALID, __func__,
+            "aclrtResetDevice ends the default context");
     if (c->n_streams > 0)
         sim_die("aclrtDestroyContext while %d streams of it are left", c->n_streams);
     pthread_mutex_lock(&acl_lock);
@@ -349,61 +303,34 @@ aclError aclrtDestroyContext(aclrtContext handle)
 
 aclError aclrtSetCurrentContext(aclrtContext handle)
 {
-    aclError error = need_init("aclrtSetCurrentContext");
-    if (error != ACL_SUCCESS)
-        return error;
-    if (handle == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtSetCurrentContext: context is NULL");
-    current = live_context(handle, "aclrtSetCurrentContext");
+    TRY_ACL(need_init(__func__));
+    FAIL_IF(handle == NULL, ACL_ERROR_INVALID_PARAM, __func__, "context is NULL");
+    current = sim_live(handle, ACL_CONTEXT, __func__, "a context");
     return ACL_SUCCESS;
 }
 
 aclError aclrtGetCurrentContext(aclrtContext *out)
 {
     acl_context *c;
-    if (out == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtGetCurrentContext: context is NULL");
-    aclError error = acl_enter("aclrtGetCurrentContext", &c);
-    if (error == ACL_SUCCESS)
-        *out = c;
-    return error;
+    FAIL_IF(out == NULL, ACL_ERROR_INVALID_PARAM, __func__, "context is NULL");
+    TRY_ACL(acl_enter(__func__, &c));
+    *out = c;
+    return ACL_SUCCESS;
 }
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-static aclError option_check(const char *call, aclSysParamOpt opt, int64_t value)
-{
-    if ((opt != ACL_OPT_DETERMINISTIC && opt != ACL_OPT_ENABLE_DEBUG_KERNEL) || value < 0 ||
-        value > 1)
-        return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID, "%s: option %d, value %lld", call, opt,
-                            (long long)value);
-    return ACL_SUCCESS;
-}
-
-aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
-{
-    aclError error = need_init("aclrtSetSysParamOpt");
-    if (error == ACL_SUCCESS)
-        error = option_check("aclrtSetSysParamOpt", opt, value);
-    if (error == ACL_SUCCESS && opt == ACL_OPT_DETERMINISTIC)
-        deterministic = value;
-    return error;
-}
-
 aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value)
 {
     acl_context *c;
-    aclError error = acl_enter("aclrtCtxSetSysParamOpt", &c);
-    if (error == ACL_SUCCESS)
-        error = option_check("aclrtCtxSetSysParamOpt", opt, value);
-    if (error == ACL_SUCCESS && opt == ACL_OPT_DETERMINISTIC)
-        c->deterministic = value;
-    return error;
+    TRY_ACL(acl_enter(__func__, &c));
+    FAIL_IF(opt != ACL_OPT_DETERMINISTIC || value < 0 || value > 1, ACL_ERROR_RT_PARAM_INVALID,
+            __func__, "option %d, value %lld", opt, (long long)value);
+    c->deterministic = value == 1;
+    return ACL_SUCCESS;
 }
 
 bool sim_acl_is_deterministic(void)
 {
-    const bool has_context = sim_handle_is_not(current, ACL_CONTEXT) == NULL;
-    return (has_context && current->deterministic >= 0 ? current->deterministic : deterministic) ==
-           1;
+    return sim_handle_is_not(current, ACL_CONTEXT) == NULL && current->deterministic;
 }

@@ -21,12 +21,7 @@ typedef struct post {
 
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;          /* of posts and subscriptions */
 static STAILQ_HEAD(, post) posts = STAILQ_HEAD_INITIALIZER(posts); /* not taken yet */
-/* How many streams the thread is subscribed to: a list is not needed, for the threads are few. */
-enum { MOST_THREADS = 1024 };
-static struct {
-    uint64_t thread;
-    int n_streams;
-} subscribed[MOST_THREADS];
+static LIST_HEAD(, acl_stream) subscribed; /* the streams that have a thread */
 
 static long n_idle; /* calls that found none; guarded by acl_lock, and so is: */
 static bool hurries;
@@ -40,55 +35,47 @@ long sim_report_idle(bool hurry)
     return n;
 }
 
-struct timespec acl_deadline(void)
+struct timespec acl_deadline(int64_t ms)
 {
     struct timespec at;
     clock_gettime(CLOCK_REALTIME, &at);
-    at.tv_sec += (time_t)sim_number("FSDP_SIM_PATIENCE_S", 10);
+    at.tv_nsec += ms % 1000 * 1000000;
+    at.tv_sec += ms / 1000 + at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
     return at;
+}
+
+struct timespec acl_patience(void)
+{
+    return acl_deadline((int64_t)sim_number("FSDP_SIM_PATIENCE_S", 10) * 1000);
 }
 
 /* ---- subscriptions, with acl_lock ------------------------------------------------------------ */
 
-/* Its place; or, if it has none, a free one; -1: there is none. */
-static int place_of(uint64_t thread)
-{
-    int free_at = -1;
-    for (int i = 0; i < MOST_THREADS; i++) {
-        if (subscribed[i].n_streams > 0 && subscribed[i].thread == thread)
-            return i;
-        if (subscribed[i].n_streams == 0 && free_at < 0)
-            free_at = i;
-    }
-    return free_at;
-}
-
 static bool is_subscribed(uint64_t thread)
 {
-    const int at = place_of(thread);
-    return at >= 0 && subscribed[at].n_streams > 0;
+    const acl_stream *q;
+    LIST_FOREACH(q, &subscribed, subscribed)
+    {
+        if (q->thread == thread)
+            return true;
+    }
+    return false;
 }
 
 aclError aclrtSubscribeReport(uint64_t thread, aclrtStream s)
 {
-    static const char CALL[] = "aclrtSubscribeReport";
     acl_stream *q;
-    aclError error = acl_stream_working(s, CALL, &q);
-    if (error != ACL_SUCCESS)
-        return error;
+    TRY_ACL(acl_stream_working(s, __func__, &q));
+    FAIL_IF(thread == 0, ACL_ERROR_INVALID_PARAM, __func__, "no thread");
+    aclError error = ACL_SUCCESS;
     pthread_mutex_lock(&acl_lock);
-    const int at = place_of(thread);
-    if (thread == 0) {
-        error = sim_acl_fail(ACL_ERROR_INVALID_PARAM, "%s: no thread", CALL);
-    } else if (q->thread != 0) {
-        error = sim_acl_fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "%s: stream %d has a thread already",
-                             CALL, q->number);
-    } else if (at < 0) {
-        error = sim_acl_fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "%s: %d threads are subscribed", CALL,
-                             MOST_THREADS);
+    if (q->thread != 0) {
+        error = FAIL_IN(__func__, ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %d has a thread already",
+                        q->number);
     } else {
-        q->thread = subscribed[at].thread = thread;
-        subscribed[at].n_streams++;
+        q->thread = thread;
+        LIST_INSERT_HEAD(&subscribed, q, subscribed);
         pthread_cond_broadcast(&changed);
     }
     pthread_mutex_unlock(&acl_lock);
@@ -97,24 +84,21 @@ aclError aclrtSubscribeReport(uint64_t thread, aclrtStream s)
 
 aclError aclrtUnSubscribeReport(uint64_t thread, aclrtStream s)
 {
-    static const char CALL[] = "aclrtUnSubscribeReport";
     acl_stream *q;
-    aclError error = acl_stream_of(s, CALL, &q);
-    if (error != ACL_SUCCESS)
-        return error;
+    TRY_ACL(acl_stream_of(s, __func__, &q));
+    aclError error = ACL_SUCCESS;
     pthread_mutex_lock(&acl_lock);
     if (q->thread == 0) {
-        error =
-            sim_acl_fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "%s: stream %d has none", CALL, q->number);
+        error = FAIL_IN(__func__, ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %d has none", q->number);
     } else if (q->thread != thread) {
-        error = sim_acl_fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "%s: stream %d has another thread",
-                             CALL, q->number);
+        error = FAIL_IN(__func__, ACL_ERROR_RT_THREAD_SUBSCRIBE, "stream %d has another thread",
+                        q->number);
     } else if (q->n_unfinished > 0 && !atomic_load(&q->context->stopped)) {
-        sim_die("%s while %d callbacks of stream %d have not run", CALL, q->n_unfinished,
+        sim_die("%s while %d callbacks of stream %d have not run", __func__, q->n_unfinished,
                 q->number);
     } else {
         q->thread = 0;
-        subscribed[place_of(thread)].n_streams--;
+        LIST_REMOVE(q, subscribed);
         pthread_cond_broadcast(&changed);
     }
     pthread_mutex_unlock(&acl_lock);
@@ -126,7 +110,7 @@ aclError aclrtUnSubscribeReport(uint64_t thread, aclrtStream s)
 /* The stream has come to it. The taker frees what does not block. */
 static fsdp_status run_post(void *args, int n_threads)
 {
-    const struct timespec until = acl_deadline();
+    const struct timespec until = acl_patience();
     post *p = *(post **)args;
     const bool blocks = p->blocks;
     (void)n_threads;
@@ -149,17 +133,12 @@ static fsdp_status run_post(void *args, int n_threads)
 aclError aclrtLaunchCallback(aclrtCallback fn, void *user_data, aclrtCallbackBlockType type,
                              aclrtStream s)
 {
-    static const char CALL[] = "aclrtLaunchCallback";
     acl_stream *q;
-    aclError error = acl_stream_working(s, CALL, &q);
-    if (error != ACL_SUCCESS)
-        return error;
-    if (fn == NULL || (unsigned)type > ACL_CALLBACK_BLOCK)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "%s: %s, type %d", CALL,
-                            fn == NULL ? "no function" : "a function", (int)type);
+    TRY_ACL(acl_stream_working(s, __func__, &q));
+    FAIL_IF(fn == NULL || (unsigned)type > ACL_CALLBACK_BLOCK, ACL_ERROR_INVALID_PARAM, __func__,
+            "%s, type %d", fn == NULL ? "no function" : "a function", (int)type);
     post *p = malloc(sizeof *p);
-    if (p == NULL)
-        return sim_acl_fail(ACL_ERROR_BAD_ALLOC, "%s: no memory", CALL);
+    FAIL_IF(p == NULL, ACL_ERROR_BAD_ALLOC, __func__, "no memory");
     pthread_mutex_lock(&acl_lock);
     *p = (post){.q = q,
                 .thread = q->thread,
@@ -170,10 +149,10 @@ aclError aclrtLaunchCallback(aclrtCallback fn, void *user_data, aclrtCallbackBlo
     pthread_mutex_unlock(&acl_lock);
     if (p->thread == 0) {
         free(p);
-        return sim_acl_fail(ACL_ERROR_RT_STREAM_NO_CB_REG,
-                            "%s: no thread is subscribed to stream %d", CALL, q->number);
+        return FAIL_IN(__func__, ACL_ERROR_RT_STREAM_NO_CB_REG,
+                       "no thread is subscribed to stream %d", q->number);
     }
-    return acl_issue(q, CALL,
+    return acl_issue(q, __func__,
                      &(launch_config){.fn = run_post,
                                       .args = &p,
                                       .args_bytes = sizeof p,
@@ -215,13 +194,8 @@ static void run_callback(post *p)
 /* With acl_lock: sleep until there is a callback (*out), or why there is none. */
 static aclError await_callback(uint64_t me, int32_t timeout_ms, post **out)
 {
-    struct timespec until;
+    const struct timespec until = acl_deadline(timeout_ms);
     int err = 0;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += timeout_ms % 1000 * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
     if (!is_subscribed(me))
         return sim_acl_fail(ACL_ERROR_RT_THREAD_SUBSCRIBE,
                             "aclrtProcessReport in a thread that is not subscribed");
@@ -237,15 +211,12 @@ static aclError await_callback(uint64_t me, int32_t timeout_ms, post **out)
 
 aclError aclrtProcessReport(int32_t timeout_ms)
 {
-    acl_context *c;
     post *p = NULL;
-    aclError error = acl_enter("aclrtProcessReport", &c);
-    if (error != ACL_SUCCESS)
-        return error;
-    if (timeout_ms < -1 || timeout_ms == 0)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtProcessReport: %d ms", timeout_ms);
+    TRY_ACL(acl_enter(__func__, NULL));
+    FAIL_IF(timeout_ms < -1 || timeout_ms == 0, ACL_ERROR_INVALID_PARAM, __func__, "%d ms",
+            timeout_ms);
     pthread_mutex_lock(&acl_lock);
-    error = await_callback((uint64_t)pthread_self(), timeout_ms, &p);
+    const aclError error = await_callback((uint64_t)pthread_self(), timeout_ms, &p);
     pthread_mutex_unlock(&acl_lock);
     if (error == ACL_SUCCESS)
         run_callback(p);

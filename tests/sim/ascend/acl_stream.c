@@ -17,34 +17,28 @@ aclError acl_stream_of(aclrtStream handle, const char *call, acl_stream **out)
 {
     acl_context *c;
     acl_stream *q = handle;
-    aclError error = acl_enter(call, &c);
-    if (error != ACL_SUCCESS)
-        return error;
+    TRY_ACL(acl_enter(call, &c));
     if (handle == NULL)
         sim_die("%s on the default stream: the NPU's backend names every stream", call);
-    const char *is = sim_handle_is_not(q, ACL_STREAM);
-    if (is != NULL)
-        sim_die("%s on a stream that is %s", call, is);
-    if (q->context != c)
-        return sim_acl_fail(ACL_ERROR_RT_STREAM_CONTEXT,
-                            "%s: stream %d is not of this thread's context", call, q->number);
+    (void)sim_live(q, ACL_STREAM, call, "a stream");
+    FAIL_IF(q->context != c, ACL_ERROR_RT_STREAM_CONTEXT, call,
+            "stream %d is not of this thread's context", q->number);
     *out = q;
     return ACL_SUCCESS;
 }
 
 aclError acl_stream_working(aclrtStream handle, const char *call, acl_stream **out)
 {
-    aclError error = acl_stream_of(handle, call, out);
-    return error == ACL_SUCCESS ? acl_check_context((*out)->context, call) : error;
+    TRY_ACL(acl_stream_of(handle, call, out));
+    return acl_check_context((*out)->context, call);
 }
 
 aclError sim_acl_stream(aclrtStream handle, const char *call, stream **out)
 {
     acl_stream *q;
-    aclError error = acl_stream_working(handle, call, &q);
-    if (error == ACL_SUCCESS)
-        *out = sim_queue_use(&q->q);
-    return error;
+    TRY_ACL(acl_stream_working(handle, call, &q));
+    *out = sim_queue_use(&q->q);
+    return ACL_SUCCESS;
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
@@ -92,8 +86,7 @@ aclError acl_issue(acl_stream *q, const char *name, const launch_config *l)
 {
     const size_t bytes = sizeof(task) + l->args_bytes;
     task *t = malloc(bytes);
-    if (t == NULL)
-        return sim_acl_fail(ACL_ERROR_BAD_ALLOC, "%s: no memory", name);
+    FAIL_IF(t == NULL, ACL_ERROR_BAD_ALLOC, name, "no memory");
     *t = (task){.q = q, .name = name, .faults = sim_launch_note(name), .fn = l->fn};
     if (l->args_bytes > 0)
         memcpy(t->args, l->args, l->args_bytes);
@@ -110,8 +103,8 @@ aclError acl_issue(acl_stream *q, const char *name, const launch_config *l)
 aclError sim_acl_launch_work(aclrtStream handle, const char *name, const launch_config *l)
 {
     acl_stream *q;
-    aclError error = acl_stream_working(handle, name, &q);
-    return error == ACL_SUCCESS ? acl_issue(q, name, l) : error;
+    TRY_ACL(acl_stream_working(handle, name, &q));
+    return acl_issue(q, name, l);
 }
 
 aclError sim_acl_launch(aclrtStream handle, const char *name, stream_fn fn, const void *args,
@@ -127,38 +120,34 @@ enum { MOST_FLAGS = ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC, LEAST_PRIORIT
 
 aclError aclrtDeviceGetStreamPriorityRange(int32_t *least, int32_t *greatest)
 {
-    acl_context *c;
-    aclError error = acl_enter("aclrtDeviceGetStreamPriorityRange", &c);
-    if (error != ACL_SUCCESS)
-        return error;
-    if (least == NULL || greatest == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM,
-                            "aclrtDeviceGetStreamPriorityRange: a pointer is NULL");
+    TRY_ACL(acl_enter(__func__, NULL));
+    FAIL_IF(least == NULL || greatest == NULL, ACL_ERROR_INVALID_PARAM, __func__,
+            "a pointer is NULL");
     *least = LEAST_PRIORITY;
     *greatest = 0;
     return ACL_SUCCESS;
 }
 
-static aclError stream_new(acl_context *c, uint32_t priority, uint32_t flags, aclrtStream *out)
+aclError aclrtCreateStreamWithConfig(aclrtStream *out, uint32_t priority, uint32_t flag)
 {
-    static const char CALL[] = "aclrtCreateStream";
     static atomic_int n_made;
     const int most = (int)sim_number("FSDP_SIM_STREAMS", 1984);
-    if (atomic_load(&acl_n_streams) >= most)
-        return sim_acl_fail(ACL_ERROR_RT_NO_STREAM_RESOURCE, "%s: %d streams are there", CALL,
-                            most);
+    acl_context *c;
+    TRY_ACL(acl_enter(__func__, &c));
+    FAIL_IF(out == NULL, ACL_ERROR_INVALID_PARAM, __func__, "stream is NULL");
+    FAIL_IF(priority > LEAST_PRIORITY || (flag & ~(uint32_t)MOST_FLAGS), ACL_ERROR_RT_PARAM_INVALID,
+            __func__, "priority %u of 0 to %d, flag %#x of %#x", priority, LEAST_PRIORITY, flag,
+            (unsigned)MOST_FLAGS);
+    FAIL_IF(atomic_load(&acl_n_streams) >= most, ACL_ERROR_RT_NO_STREAM_RESOURCE, __func__,
+            "%d streams are there", most);
     acl_stream *q = calloc(1, sizeof *q);
-    if (q == NULL)
-        return sim_acl_fail(ACL_ERROR_BAD_ALLOC, "%s: no memory", CALL);
-    q->handle.what = ACL_STREAM;
-    q->context = c;
+    FAIL_IF(q == NULL, ACL_ERROR_BAD_ALLOC, __func__, "no memory");
+    *q = (acl_stream){.handle = {ACL_STREAM}, .context = c, .priority = priority, .flags = flag};
     q->number = atomic_fetch_add(&n_made, 1);
-    q->priority = priority;
-    q->flags = flags;
     const fsdp_status status = sim_queue_open(&q->q, LEAST_PRIORITY - (int)priority);
     if (status != FSDP_OK) {
         free(q);
-        return acl_status(status, CALL);
+        return acl_status(status, __func__);
     }
     atomic_fetch_add(&acl_n_streams, 1);
     pthread_mutex_lock(&acl_lock);
@@ -166,25 +155,6 @@ static aclError stream_new(acl_context *c, uint32_t priority, uint32_t flags, ac
     pthread_mutex_unlock(&acl_lock);
     *out = q;
     return ACL_SUCCESS;
-}
-
-aclError aclrtCreateStreamWithConfig(aclrtStream *out, uint32_t priority, uint32_t flag)
-{
-    static const char CALL[] = "aclrtCreateStreamWithConfig";
-    acl_context *c;
-    aclError error = acl_enter(CALL, &c);
-    if (error == ACL_SUCCESS && out == NULL)
-        error = sim_acl_fail(ACL_ERROR_INVALID_PARAM, "%s: stream is NULL", CALL);
-    if (error == ACL_SUCCESS && (priority > LEAST_PRIORITY || (flag & ~(uint32_t)MOST_FLAGS)))
-        error =
-            sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID, "%s: priority %u of 0 to %d, flag %#x of %#x",
-                         CALL, priority, LEAST_PRIORITY, flag, (unsigned)MOST_FLAGS);
-    return error == ACL_SUCCESS ? stream_new(c, priority, flag, out) : error;
-}
-
-aclError aclrtCreateStream(aclrtStream *out)
-{
-    return aclrtCreateStreamWithConfig(out, 0, 0);
 }
 
 void sim_acl_stream_made(aclrtStream handle, uint32_t *priority, uint32_t *flags)
@@ -197,9 +167,7 @@ void sim_acl_stream_made(aclrtStream handle, uint32_t *priority, uint32_t *flags
 aclError aclrtDestroyStream(aclrtStream handle)
 {
     acl_stream *q;
-    aclError error = acl_stream_of(handle, "aclrtDestroyStream", &q);
-    if (error != ACL_SUCCESS)
-        return error;
+    TRY_ACL(acl_stream_of(handle, __func__, &q));
     pthread_mutex_lock(&acl_lock);
     if (q->thread != 0)
         sim_die("aclrtDestroyStream of stream %d before aclrtUnSubscribeReport", q->number);
@@ -213,17 +181,12 @@ aclError aclrtDestroyStream(aclrtStream handle)
 
 aclError aclrtSetStreamFailureMode(aclrtStream handle, uint64_t mode)
 {
-    static const char CALL[] = "aclrtSetStreamFailureMode";
     acl_stream *q;
-    aclError error = acl_stream_working(handle, CALL, &q);
-    if (error != ACL_SUCCESS)
-        return error;
-    if (mode > ACL_STOP_ON_FAILURE)
-        return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID, "%s: mode %llu", CALL,
-                            (unsigned long long)mode);
-    if (q->has_mode)
-        return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID, "%s: stream %d has a mode already", CALL,
-                            q->number);
+    TRY_ACL(acl_stream_working(handle, __func__, &q));
+    FAIL_IF(mode > ACL_STOP_ON_FAILURE, ACL_ERROR_RT_PARAM_INVALID, __func__, "mode %llu",
+            (unsigned long long)mode);
+    FAIL_IF(q->has_mode, ACL_ERROR_RT_PARAM_INVALID, __func__, "stream %d has a mode already",
+            q->number);
     q->has_mode = true;
     pthread_mutex_lock(&acl_lock);
     q->context->stops = q->context->stops || mode == ACL_STOP_ON_FAILURE;
@@ -235,12 +198,11 @@ aclError aclrtSetStreamFailureMode(aclrtStream handle, uint64_t mode)
 
 aclError acl_take_error(acl_stream *q, const char *call)
 {
-    aclError error = acl_check_context(q->context, call);
-    if (error != ACL_SUCCESS)
-        return error;
+    aclError error = ACL_SUCCESS;
+    TRY_ACL(acl_check_context(q->context, call));
     pthread_mutex_lock(&acl_lock);
     if (q->error.code != ACL_SUCCESS)
-        error = sim_acl_fail(q->error.code, "%s: %s", call, q->error.text);
+        error = FAIL_IN(call, q->error.code, "%s", q->error.text);
     q->error.code = ACL_SUCCESS;
     pthread_mutex_unlock(&acl_lock);
     return error;
@@ -248,24 +210,18 @@ aclError acl_take_error(acl_stream *q, const char *call)
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream handle, int32_t timeout_ms)
 {
-    static const char CALL[] = "aclrtSynchronizeStream";
     acl_stream *q;
-    aclError error = acl_stream_of(handle, CALL, &q);
-    if (error != ACL_SUCCESS)
-        return error;
-    if (timeout_ms < -1)
-        return sim_acl_fail(ACL_ERROR_RT_PARAM_INVALID, "%sWithTimeout: %d ms", CALL, timeout_ms);
+    TRY_ACL(acl_stream_of(handle, __func__, &q));
+    FAIL_IF(timeout_ms < -1, ACL_ERROR_RT_PARAM_INVALID, __func__, "%d ms", timeout_ms);
     const double until_s = clock_now_s() + timeout_ms * 1e-3;
     if (timeout_ms == -1)
         (void)stream_sync(sim_queue_use(&q->q));
     while (timeout_ms != -1 && !sim_queue_done(&q->q)) {
-        if (clock_now_s() > until_s)
-            return sim_acl_fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
-                                "%sWithTimeout: stream %d has work after %d ms", CALL, q->number,
-                                timeout_ms);
+        FAIL_IF(clock_now_s() > until_s, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, __func__,
+                "stream %d has work after %d ms", q->number, timeout_ms);
         usleep(50);
     }
-    return acl_take_error(q, CALL);
+    return acl_take_error(q, __func__);
 }
 
 aclError aclrtSynchronizeStream(aclrtStream handle)
@@ -273,25 +229,11 @@ aclError aclrtSynchronizeStream(aclrtStream handle)
     return aclrtSynchronizeStreamWithTimeout(handle, -1);
 }
 
-/* It reports the error of the context, if that has stopped; of the streams each says its own. */
-aclError aclrtSynchronizeDevice(void)
-{
-    acl_context *c;
-    aclError error = acl_enter("aclrtSynchronizeDevice", &c);
-    if (error != ACL_SUCCESS)
-        return error;
-    sim_queues_wait();
-    return acl_check_context(c, "aclrtSynchronizeDevice");
-}
-
 aclError aclrtStreamQuery(aclrtStream handle, aclrtStreamStatus *status)
 {
     acl_stream *q;
-    aclError error = acl_stream_working(handle, "aclrtStreamQuery", &q);
-    if (error != ACL_SUCCESS)
-        return error;
-    if (status == NULL)
-        return sim_acl_fail(ACL_ERROR_INVALID_PARAM, "aclrtStreamQuery: status is NULL");
+    TRY_ACL(acl_stream_working(handle, __func__, &q));
+    FAIL_IF(status == NULL, ACL_ERROR_INVALID_PARAM, __func__, "status is NULL");
     *status = sim_queue_done(&q->q) ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
     return ACL_SUCCESS;
 }

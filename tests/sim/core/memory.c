@@ -163,15 +163,9 @@ fsdp_status sim_block_put(stream *s, void *ptr, bool *known)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-typedef struct copy_args {
-    void *dst;
-    const void *src;
-    size_t bytes;
-} copy_args;
-
-static fsdp_status copy_now(void *args, int n_threads)
+fsdp_status sim_copy_now(void *args, int n_threads)
 {
-    const copy_args *a = args;
+    const sim_copy_args *a = args;
     (void)n_threads;
     memcpy(a->dst, a->src, a->bytes);
     return FSDP_OK;
@@ -179,18 +173,12 @@ static fsdp_status copy_now(void *args, int n_threads)
 
 fsdp_status sim_copy(stream *s, void *dst, const void *src, size_t bytes)
 {
-    return stream_launch(s, copy_now, &(copy_args){dst, src, bytes}, sizeof(copy_args));
+    return stream_launch(s, sim_copy_now, &(sim_copy_args){dst, src, bytes}, sizeof(sim_copy_args));
 }
 
-typedef struct fill_args {
-    void *dst;
-    int byte;
-    size_t bytes;
-} fill_args;
-
-static fsdp_status fill_now(void *args, int n_threads)
+fsdp_status sim_fill_now(void *args, int n_threads)
 {
-    const fill_args *a = args;
+    const sim_fill_args *a = args;
     (void)n_threads;
     memset(a->dst, a->byte, a->bytes);
     return FSDP_OK;
@@ -198,5 +186,6 @@ static fsdp_status fill_now(void *args, int n_threads)
 
 fsdp_status sim_fill(stream *s, void *dst, int byte, size_t bytes)
 {
-    return stream_launch(s, fill_now, &(fill_args){dst, byte, bytes}, sizeof(fill_args));
+    return stream_launch(s, sim_fill_now, &(sim_fill_args){dst, byte, bytes},
+                         sizeof(sim_fill_args));
 }

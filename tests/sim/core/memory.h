@@ -47,7 +47,20 @@ fsdp_status sim_block_get(stream *s, size_t bytes, size_t held_bytes, void **out
 /* sim_block_put -- in order of s. *known: whether ptr is one; else nothing is done. */
 fsdp_status sim_block_put(stream *s, void *ptr, bool *known);
 
-/* sim_copy, sim_fill -- in order of s; nothing is checked. */
+/* sim_copy, sim_fill -- in order of s; nothing is checked. sim_copy_now, sim_fill_now: what then
+ * runs, with these arguments. */
+typedef struct sim_copy_args {
+    void *dst;
+    const void *src;
+    size_t bytes;
+} sim_copy_args;
+typedef struct sim_fill_args {
+    void *dst;
+    int byte;
+    size_t bytes;
+} sim_fill_args;
+fsdp_status sim_copy_now(void *args, int n_threads);
+fsdp_status sim_fill_now(void *args, int n_threads);
 fsdp_status sim_copy(stream *s, void *dst, const void *src, size_t bytes);
 fsdp_status sim_fill(stream *s, void *dst, int byte, size_t bytes);
 

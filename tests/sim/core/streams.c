@@ -97,6 +97,14 @@ const char *sim_handle_is_not(const void *handle, int what)
     return found == what ? NULL : found == GONE ? "destroyed" : "something else";
 }
 
+void *sim_live(const void *handle, int what, const char *call, const char *noun)
+{
+    const char *is = sim_handle_is_not(handle, what);
+    if (is != NULL)
+        sim_die("%s of %s that is %s", call, noun, is);
+    return (void *)(uintptr_t)handle;
+}
+
 void sim_handle_destroy(void *handle)
 {
     ((sim_handle *)handle)->what = GONE;

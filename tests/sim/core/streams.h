@@ -43,6 +43,8 @@ typedef struct sim_handle {
 /* sim_handle_is_not -- NULL: handle points to a live object of this kind. Else what it is instead:
  * "NULL", "destroyed" or "something else". */
 const char *sim_handle_is_not(const void *handle, int what);
+/* sim_live -- the handle, if it is that; else the call ends the process. noun: "an event". */
+void *sim_live(const void *handle, int what, const char *call, const char *noun);
 /* sim_handle_destroy -- of malloc's memory, which is freed when many others have been destroyed. */
 void sim_handle_destroy(void *handle);
 

@@ -51,21 +51,17 @@ _Static_assert(sizeof(sim_algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algori
 
 const char *cublasLtGetStatusString(cublasStatus_t status)
 {
+#define NAME(status)                                                                               \
+    case status:                                                                                   \
+        return #status;
     switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-        return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_NOT_INITIALIZED:
-        return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case CUBLAS_STATUS_ALLOC_FAILED:
-        return "CUBLAS_STATUS_ALLOC_FAILED";
-    case CUBLAS_STATUS_INVALID_VALUE:
-        return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_ARCH_MISMATCH:
-        return "CUBLAS_STATUS_ARCH_MISMATCH";
-    case CUBLAS_STATUS_EXECUTION_FAILED:
-        return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-        return "CUBLAS_STATUS_NOT_SUPPORTED";
+        NAME(CUBLAS_STATUS_SUCCESS)
+        NAME(CUBLAS_STATUS_NOT_INITIALIZED)
+        NAME(CUBLAS_STATUS_ALLOC_FAILED)
+        NAME(CUBLAS_STATUS_INVALID_VALUE)
+        NAME(CUBLAS_STATUS_ARCH_MISMATCH)
+        NAME(CUBLAS_STATUS_EXECUTION_FAILED)
+        NAME(CUBLAS_STATUS_NOT_SUPPORTED)
     }
     return "an unknown status";
 }
@@ -77,11 +73,22 @@ static cublasStatus_t created(const void *x)
     return x ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }
 
-static cublasStatus_t destroy(void *x)
+static void *copy_of(const void *object, size_t bytes)
 {
-    free(x);
-    return x ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    void *copy = malloc(bytes);
+    return copy != NULL ? memcpy(copy, object, bytes) : NULL;
 }
+
+#define DESTROYS(name, type)                                                                       \
+    cublasStatus_t name(type x)                                                                    \
+    {                                                                                              \
+        free(x);                                                                                   \
+        return x ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;                            \
+    }
+DESTROYS(cublasLtDestroy, cublasLtHandle_t)
+DESTROYS(cublasLtMatmulDescDestroy, cublasLtMatmulDesc_t)
+DESTROYS(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayout_t)
+DESTROYS(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreference_t)
 
 /* An attribute has one size. */
 static cublasStatus_t set(void *field, size_t field_bytes, const void *value, size_t bytes)
@@ -98,26 +105,14 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
     return created(*handle);
 }
 
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
-{
-    return destroy(handle);
-}
-
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale_type)
 {
+    const struct sim_matmul_desc made = {.epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     if (compute != CUBLAS_COMPUTE_32F || scale_type != CUDA_R_32F)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    *desc = calloc(1, sizeof **desc);
-    cublasStatus_t status = created(*desc);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        (*desc)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    return status;
-}
-
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
-{
-    return destroy(desc);
+    *desc = copy_of(&made, sizeof made);
+    return created(*desc);
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
@@ -142,33 +137,19 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
                                           uint64_t rows, uint64_t cols, int64_t ld)
 {
+    const struct sim_matrix_layout made = {type, rows, cols, ld};
     if (rows == 0 || cols == 0 || ld < (int64_t)rows)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *layout = calloc(1, sizeof **layout);
-    cublasStatus_t status = created(*layout);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        **layout = (struct sim_matrix_layout){type, rows, cols, ld};
-    return status;
-}
-
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
-{
-    return destroy(layout);
+    *layout = copy_of(&made, sizeof made);
+    return created(*layout);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-    *preference = calloc(1, sizeof **preference);
-    cublasStatus_t status = created(*preference);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        **preference = (struct sim_matmul_preference){
-            .reduction_schemes = CUBLASLT_REDUCTION_SCHEME_MASK, .alignment = {256, 256, 256, 256}};
-    return status;
-}
-
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
-{
-    return destroy(preference);
+    const struct sim_matmul_preference made = {.reduction_schemes = CUBLASLT_REDUCTION_SCHEME_MASK,
+                                               .alignment = {256, 256, 256, 256}};
+    *preference = copy_of(&made, sizeof made);
+    return created(*preference);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -176,19 +157,14 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void *value, size_t bytes)
 {
     struct sim_matmul_preference *p = preference;
-    switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
         return set(&p->workspace_bytes, sizeof p->workspace_bytes, value, bytes);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
         return set(&p->reduction_schemes, sizeof p->reduction_schemes, value, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-        return set(&p->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
-                   sizeof *p->alignment, value, bytes);
-    }
-    return CUBLAS_STATUS_INVALID_VALUE;
+    const unsigned matrix =
+        (unsigned)attribute - (unsigned)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    return matrix < 4 ? set(&p->alignment[matrix], sizeof *p->alignment, value, bytes)
+                      : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 /* ---- what is multiplied ---------------------------------------------------------------------- */

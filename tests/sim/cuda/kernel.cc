@@ -62,7 +62,7 @@ static const char *barrier_place;
 static bool backwards;
 
 /* one, other: lines of the kernel; NULL: there is none to name. */
-static void die_apart(const char *what, const char *one, const char *other)
+static void die(const char *what, const char *one = NULL, const char *other = NULL)
 {
     fprintf(stderr,
             "CUDA stand-in: kernel %s, block (%u,%u,%u): %s%s%s%s%s\n"
@@ -70,16 +70,6 @@ static void die_apart(const char *what, const char *one, const char *other)
             kernel->name, blockIdx.x, blockIdx.y, blockIdx.z, what, one ? ": " : "", one ? one : "",
             other ? " and " : "", other ? other : "");
     abort();
-}
-
-static void die_at(const char *what, const char *place)
-{
-    die_apart(what, place, NULL);
-}
-
-static void die(const char *what)
-{
-    die_apart(what, NULL, NULL);
 }
 
 static void set_thread(unsigned t)
@@ -95,23 +85,23 @@ static const void *home_stack;
 static size_t home_bytes;
 static void *home_fake;
 
-#ifdef __SANITIZE_ADDRESS__
 static void leave_for(const void *stack, size_t bytes, void **fake)
 {
+#ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(fake, stack, bytes);
+#else
+    (void)stack, (void)bytes, (void)fake;
+#endif
 }
+
 static void arrive(void *fake, const void **from, size_t *from_bytes)
 {
+#ifdef __SANITIZE_ADDRESS__
     __sanitizer_finish_switch_fiber(fake, from, from_bytes);
-}
 #else
-static void leave_for(const void *, size_t, void **)
-{
-}
-static void arrive(void *, const void **, size_t *)
-{
-}
+    (void)fake, (void)from, (void)from_bytes;
 #endif
+}
 
 /* Not in the function that jumps back: __builtin_longjmp must come from another. */
 static __attribute__((noinline)) void jump(place_in_code &to)
@@ -188,7 +178,7 @@ void sim_barrier(const char *place)
     if (n_at_barrier == 0)
         barrier_place = place;
     else if (!is_same(barrier_place, place))
-        die_apart("threads wait at different barriers", barrier_place, place);
+        die("threads wait at different barriers", barrier_place, place);
     if (++n_at_barrier == n_threads) {
         for (unsigned t = 0; t < n_threads; t++)
             of_thread[t]->st = READY;
@@ -209,9 +199,9 @@ void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, cons
     const unsigned lane = current->thread % WARP, first = current->thread - lane;
     warp *w = &warps[first / WARP];
     if (bytes > EXCHANGE_MAX_BYTES || !(mask >> lane & 1))
-        die_at("a thread takes part in an exchange whose mask is without it", place);
+        die("a thread takes part in an exchange whose mask is without it", place);
     if (w->arrived != 0 && (w->mask != mask || w->bytes != bytes || !is_same(w->place, place)))
-        die_apart("the lanes of a warp are at different exchanges", w->place, place);
+        die("the lanes of a warp are at different exchanges", w->place, place);
     w->mask = mask;
     w->bytes = bytes;
     w->place = place;
@@ -246,10 +236,10 @@ static void die_stuck(unsigned n_used)
     for (unsigned i = 0; i < n_used && place == NULL; i++)
         if (fibers[i].st == AT_EXCHANGE)
             place = warps[fibers[i].thread / WARP].place;
-    die_at(n_at_barrier == 0 ? "lanes wait for others of their warp that do not come"
-           : n_done > 0      ? "threads wait at a barrier that others have passed by"
-                             : "threads wait at a barrier, others for lanes that do not come",
-           place);
+    die(n_at_barrier == 0 ? "lanes wait for others of their warp that do not come"
+        : n_done > 0      ? "threads wait at a barrier that others have passed by"
+                          : "threads wait at a barrier, others for lanes that do not come",
+        place);
 }
 
 static void run_block()

@@ -55,8 +55,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t q)
 {
     stream *s = sim_stream(q);
-    if (sim_sticky() != cudaSuccess)
-        return sim_sticky();
+    UNLESS_STICKY();
     *ptr = NULL;
     fsdp_status status = sim_block_get(s, bytes, bytes, ptr);
     if (sim_held_bytes() > reserved)
@@ -163,8 +162,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
 {
     const sim_range to = sim_range_at(dst), from = sim_range_at(src);
     stream *s = sim_stream(q);
-    if (sim_sticky() != cudaSuccess)
-        return sim_sticky();
+    UNLESS_STICKY();
     if (!kind_fits(kind, &to, &from) ||
         (to.kind != SIM_PAGEABLE && !sim_range_holds(&to, dst, bytes)) ||
         (from.kind != SIM_PAGEABLE && !sim_range_holds(&from, src, bytes)))
@@ -180,8 +178,7 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t q)
 {
     const sim_range to = sim_range_at(dst);
     stream *s = sim_stream(q);
-    if (sim_sticky() != cudaSuccess)
-        return sim_sticky();
+    UNLESS_STICKY();
     if (to.kind == SIM_PAGEABLE || !sim_range_holds(&to, dst, bytes))
         return sim_fail(cudaErrorInvalidValue);
     return sim_status(sim_fill(s, dst, byte, bytes));

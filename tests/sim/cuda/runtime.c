@@ -48,12 +48,6 @@ cudaError_t sim_sticky(void)
     return error == cudaSuccess ? error : sim_fail(error);
 }
 
-#define UNLESS_STICKY()                                                                            \
-    do {                                                                                           \
-        if (sim_sticky() != cudaSuccess)                                                           \
-            return last_error;                                                                     \
-    } while (0)
-
 #define ERRORS(X)                                                                                  \
     X(cudaSuccess, "no error")                                                                     \
     X(cudaErrorInvalidValue, "invalid argument")                                                   \
@@ -233,18 +227,14 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 
 static struct CUevent_st *live(cudaEvent_t w, const char *call)
 {
-    const char *is = sim_handle_is_not(w, EVENT);
-    if (is != NULL)
-        sim_die("%s of an event that is %s", call, is);
-    return w;
+    return sim_live(w, EVENT, call, "an event");
 }
 
 stream *sim_stream(cudaStream_t q)
 {
     if (q == NULL)
         sim_die("a call on the default stream, which waits for all others");
-    if (sim_handle_is_not(q, STREAM) != NULL)
-        sim_die("a call on a stream that is destroyed");
+    (void)sim_live(q, STREAM, "a call", "a stream");
     return sim_queue_use(&q->q);
 }
 
@@ -288,53 +278,47 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t q, cudaEvent_t w, unsigned flags)
 typedef struct word_args {
     _Atomic uint32_t *word;
     uint32_t value;
+    bool waits;
 } word_args;
 
-static fsdp_status run_write(void *args, int n_threads)
+static fsdp_status run_word(void *args, int n_threads)
 {
     const word_args *a = args;
     (void)n_threads;
-    atomic_store(a->word, a->value);
-    return FSDP_OK;
-}
-
-static fsdp_status run_wait(void *args, int n_threads)
-{
-    const word_args *a = args;
-    (void)n_threads;
-    for (unsigned us = 10; (int32_t)(atomic_load(a->word) - a->value) < 0;
+    if (!a->waits)
+        atomic_store(a->word, a->value);
+    for (unsigned us = 10; a->waits && (int32_t)(atomic_load(a->word) - a->value) < 0;
          us += us < 200 ? us / 8 + 1 : 0)
         usleep(us);
     return FSDP_OK;
 }
 
-static int issue_word(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags,
-                      stream_fn fn)
+static int issue_word(cudaStream_t q, unsigned long long addr, uint32_t value, bool waits)
 {
-    const word_args a = {(_Atomic uint32_t *)(uintptr_t)addr, value};
+    const word_args a = {(_Atomic uint32_t *)(uintptr_t)addr, value, waits};
     if (sim_sticky() != cudaSuccess)
         return (int)last_error;
-    if (flags != 0 || addr % 4 != 0 || sim_range_at(a.word).kind != SIM_MAPPED)
+    if (addr % 4 != 0 || sim_range_at(a.word).kind != SIM_MAPPED)
         return cudaErrorInvalidValue; /* CUDA_ERROR_INVALID_VALUE has this number too */
-    const launch_config l = {.fn = fn,
+    const launch_config l = {.fn = run_word,
                              .args = &a,
                              .args_bytes = sizeof a,
                              .on_host = true,
-                             .waits_for = fn == run_wait ? WAITS_FOR_HOST : 0};
+                             .waits_for = waits ? WAITS_FOR_HOST : 0};
     return (int)sim_status(stream_launch_work(sim_stream(q), &l));
 }
 
 /* CUresult cuStreamWriteValue32(...), cuStreamWaitValue32(...). */
 static int write_value(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags)
 {
-    return issue_word(q, addr, value, flags, run_write);
+    return flags != 0 ? cudaErrorInvalidValue : issue_word(q, addr, value, false);
 }
 
 static int wait_value(cudaStream_t q, unsigned long long addr, uint32_t value, unsigned flags)
 {
-    if (sim_number("FSDP_SIM_NO_WAIT", 0) != 0)
+    if (flags != 0 || sim_number("FSDP_SIM_NO_WAIT", 0) != 0)
         return cudaErrorInvalidValue;
-    return issue_word(q, addr, value, flags, run_wait);
+    return issue_word(q, addr, value, true);
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,

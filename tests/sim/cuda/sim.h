@@ -32,6 +32,11 @@ cudaError_t sim_fail(cudaError_t error);
 cudaError_t sim_status(fsdp_status status);
 /* sim_sticky -- the error that every call returns since the GPU found it; cudaSuccess. */
 cudaError_t sim_sticky(void);
+#define UNLESS_STICKY()                                                                            \
+    do {                                                                                           \
+        if (sim_sticky() != cudaSuccess)                                                           \
+            return sim_sticky();                                                                   \
+    } while (0)
 /* sim_before_launch -- of a kernel: it is noted for messages. Anything but cudaSuccess is to be
  * returned instead of launching. sim_after_launch: behind it. */
 cudaError_t sim_before_launch(const char *kernel);

@@ -81,18 +81,6 @@ template <typename T> static inline T atomicAdd(T *at, T value)
     *at = old + value;
     return old;
 }
-template <typename T> static inline T atomicMin(T *at, T value)
-{
-    T old = *at;
-    *at = value < old ? value : old;
-    return old;
-}
-template <typename T> static inline T atomicMax(T *at, T value)
-{
-    T old = *at;
-    *at = value > old ? value : old;
-    return old;
-}
 template <typename T> static inline T atomicCAS(T *at, T expected, T value)
 {
     T old = *at;
