@@ -40,7 +40,7 @@ static void *(*create_tensor)(const int64_t *, uint64_t, int, const int64_t *, i
                               const int64_t *, uint64_t, void *);
 static void *(*create_scalar)(void *, int);
 static int32_t (*destroy_tensor)(const void *), (*destroy_scalar)(const void *);
-static int32_t (*destroy_executor)(void *), (*set_repeatable)(void *);
+static int32_t (*destroy_executor)(void *);
 static mm_fn mm_begin;
 static add_fn add_begin;
 static phase2_fn mm_run, add_run;
@@ -59,7 +59,6 @@ static int setup(void **state)
     destroy_tensor = plugin_symbol("aclDestroyTensor");
     destroy_scalar = plugin_symbol("aclDestroyScalar");
     destroy_executor = plugin_symbol("aclDestroyAclOpExecutor");
-    set_repeatable = plugin_symbol("aclSetAclOpExecutorRepeatable");
     mm_begin = plugin_symbol("aclnnMmGetWorkspaceSize");
     mm_run = plugin_symbol("aclnnMm");
     add_begin = plugin_symbol("aclnnAddGetWorkspaceSize");
@@ -291,23 +290,6 @@ TEST_AROUND(test_executor_is_used_up, setup, teardown)
     executor = product_begin(&p, &bytes);
     assert_int_equal(add_run(memory + WORKSPACE, bytes, executor, queue), PARAM_INVALID);
     assert_int_equal(destroy_executor(executor), 0);
-    product_free(&p);
-}
-
-TEST_AROUND(test_executor_repeats, setup, teardown)
-{
-    product p = product_new();
-    uint64_t bytes;
-    void *executor = product_begin(&p, &bytes);
-    assert_int_equal(set_repeatable(executor), 0);
-    for (int i = 0; i < 3; i++) {
-        const float junk[4] = {0};
-        put(OUT, junk, 4);
-        assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), 0);
-        expect_product();
-    }
-    assert_int_equal(destroy_executor(executor), 0);
-    assert_int_equal(mm_run(memory + WORKSPACE, bytes, executor, queue), INNER_NULLPTR);
     product_free(&p);
 }
 

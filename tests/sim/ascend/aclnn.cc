@@ -10,62 +10,39 @@
  *     no workspace, too small a one, memory of the host     ACLNN_ERR_PARAM_...
  *     a workspace that is gone when the stream runs it      the process ends */
 #include "tests/sim/ascend/aclnn_phases.h"
-#include <pthread.h>
 #include <atomic>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tests/sim/core/streams.h"
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-enum { KEPT = 1024 }; /* objects that are gone and can still be told from live ones */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static sim_object *gone[KEPT];
-static int n_gone;
-static long n_live;
-
-static const char *const KIND[] = {"aclTensor", "aclScalar", "aclIntArray", "aclBoolArray",
-                                   "aclOpExecutor"};
+static std::atomic<long> n_live;
 
 template <typename T> static T *create(sim_kind kind)
 {
     T *x = (T *)calloc(1, sizeof *x);
-    if (x == NULL)
-        return NULL;
-    x->object.kind = kind;
-    x->object.live = true;
-    pthread_mutex_lock(&lock);
-    n_live++;
-    pthread_mutex_unlock(&lock);
+    if (x != NULL) {
+        x->handle.what = kind;
+        n_live++;
+    }
     return x;
 }
 
-static aclnnStatus destroy(sim_object *x)
+static aclnnStatus destroy(const void *object, sim_kind kind)
 {
-    if (x == NULL)
-        return sim_refuse(ACLNN_PARAM_NULLPTR, "destroying NULL");
-    pthread_mutex_lock(&lock);
-    const bool was_live = x->live;
-    if (was_live) {
-        x->live = false;
-        n_live--;
-        free(gone[n_gone % KEPT]);
-        gone[n_gone++ % KEPT] = x;
-    }
-    pthread_mutex_unlock(&lock);
-    return was_live
-               ? 0
-               : sim_refuse(ACLNN_PARAM_INVALID, "an %s is destroyed a second time", KIND[x->kind]);
+    const char *is = sim_handle_is_not(object, kind);
+    if (is != NULL)
+        return sim_refuse(object == NULL ? ACLNN_PARAM_NULLPTR : ACLNN_PARAM_INVALID,
+                          "what is to be destroyed is %s", is);
+    n_live--;
+    sim_handle_destroy((void *)(uintptr_t)object);
+    return 0;
 }
 
 long sim_aclnn_live(void)
 {
-    pthread_mutex_lock(&lock);
-    const long n = n_live;
-    pthread_mutex_unlock(&lock);
-    return n;
+    return n_live;
 }
 
 aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
@@ -103,68 +80,47 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     return t;
 }
 
+/* Of ACL_FLOAT: others the stand-in has not. */
 aclScalar *aclCreateScalar(void *value, aclDataType dataType)
 {
-    aclScalar *x = value != NULL ? create<aclScalar>(SIM_SCALAR) : NULL;
-    if (x != NULL && dataType == ACL_FLOAT)
+    aclScalar *x = value != NULL && dataType == ACL_FLOAT ? create<aclScalar>(SIM_SCALAR) : NULL;
+    if (x != NULL)
         x->value = (double)*(float *)value;
-    else if (x != NULL && dataType == ACL_DOUBLE)
-        x->value = *(double *)value;
-    else if (x != NULL && dataType == ACL_INT64)
-        x->value = (double)*(int64_t *)value;
+    return x;
+}
+
+template <typename A, typename T>
+static A *create_array(sim_kind kind, const T *value, uint64_t size)
+{
+    A *x = value != NULL && size <= SIM_MOST_DIMS ? create<A>(kind) : NULL;
+    if (x != NULL) {
+        x->n = (int)size;
+        memcpy(x->value, value, size * sizeof *value);
+    }
     return x;
 }
 
 aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
 {
-    if (value == NULL || size > SIM_MOST_DIMS)
-        return NULL;
-    aclIntArray *x = create<aclIntArray>(SIM_INTS);
-    if (x != NULL) {
-        x->n = (int)size;
-        memcpy(x->value, value, size * sizeof *value);
-    }
-    return x;
+    return create_array<aclIntArray>(SIM_INTS, value, size);
 }
 
 aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size)
 {
-    if (value == NULL || size > SIM_MOST_DIMS)
-        return NULL;
-    aclBoolArray *x = create<aclBoolArray>(SIM_BOOLS);
-    if (x != NULL) {
-        x->n = (int)size;
-        memcpy(x->value, value, size * sizeof *value);
-    }
-    return x;
+    return create_array<aclBoolArray>(SIM_BOOLS, value, size);
 }
 
-aclnnStatus aclDestroyTensor(const aclTensor *tensor)
-{
-    return destroy((sim_object *)tensor);
-}
-aclnnStatus aclDestroyScalar(const aclScalar *scalar)
-{
-    return destroy((sim_object *)scalar);
-}
-aclnnStatus aclDestroyIntArray(const aclIntArray *array)
-{
-    return destroy((sim_object *)array);
-}
-aclnnStatus aclDestroyBoolArray(const aclBoolArray *array)
-{
-    return destroy((sim_object *)array);
-}
+#define DESTROYS(call, type, kind)                                                                 \
+    aclnnStatus call(const type *x)                                                                \
+    {                                                                                              \
+        return destroy(x, kind);                                                                   \
+    }
+DESTROYS(aclDestroyTensor, aclTensor, SIM_TENSOR)
+DESTROYS(aclDestroyScalar, aclScalar, SIM_SCALAR)
+DESTROYS(aclDestroyIntArray, aclIntArray, SIM_INTS)
+DESTROYS(aclDestroyBoolArray, aclBoolArray, SIM_BOOLS)
 
 /* ---- executors ------------------------------------------------------------------------------- */
-
-aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
-{
-    if (executor == NULL)
-        return sim_refuse(ACLNN_PARAM_NULLPTR, "aclSetAclOpExecutorRepeatable: no executor");
-    executor->repeatable = true;
-    return 0;
-}
 
 /* What a first phase that fails leaves in its results: no caller may do anything with it. */
 static aclOpExecutor failed;
@@ -186,7 +142,7 @@ aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
     if (executor != NULL && executor->used)
         sim_die("aclDestroyAclOpExecutor of an executor that %s has used up: CANN has freed it",
                 executor->name);
-    return destroy((sim_object *)executor);
+    return destroy(executor, SIM_EXECUTOR);
 }
 
 static std::atomic<size_t> small_bytes;
@@ -237,7 +193,7 @@ static aclnnStatus check_tensors(const aclOpExecutor *e)
         const aclTensor *t = e->given[i];
         if (t == NULL)
             continue;
-        if (!t->object.live)
+        if (sim_handle_is_not(t, SIM_TENSOR) != NULL)
             return sim_refuse(ACLNN_INNER_NULLPTR, "%s: tensor %d was destroyed before it ran",
                               e->name, i);
         if (t->bytes > 0 && !sim_acl_is_device(t->view.data, 1))
@@ -257,7 +213,7 @@ aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpE
 {
     if (e == NULL || e == &failed)
         return sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no executor", name);
-    if (!e->object.live || e->used)
+    if (sim_handle_is_not(e, SIM_EXECUTOR) != NULL)
         return sim_refuse(ACLNN_INNER_NULLPTR, "%s: its executor was run before", name);
     if (strcmp(e->name, name) != 0)
         return sim_refuse(ACLNN_PARAM_INVALID, "%s: the executor is that of %s", name, e->name);
@@ -277,9 +233,8 @@ aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpE
     o.fixed_order = sim_acl_is_deterministic();
     const aclError error = sim_is_broken(name) ? ACL_ERROR_INTERNAL_ERROR
                                                : sim_acl_launch(queue, name, run_op, &o, sizeof o);
-    e->used = !e->repeatable;
-    if (e->used)
-        (void)destroy(&e->object);
+    e->used = true;
+    (void)destroy(e, SIM_EXECUTOR);
     return error == 0 ? 0 : ACLNN_RUNTIME_ERROR;
 }
 
@@ -296,21 +251,15 @@ sim_call sim_phase1(const char *name, uint64_t *bytes_out, aclOpExecutor **execu
 
 static bool has_type(const aclTensor *t, unsigned types)
 {
-    switch (t->view.type) {
-    case ACL_FLOAT:
-        return types & TYPE_F32;
-    case ACL_BF16:
-        return types & TYPE_BF16;
-    case ACL_INT64:
-        return types & TYPE_I64;
-    case ACL_INT32:
-        return types & TYPE_I32;
-    case ACL_UINT8:
-    case ACL_BOOL:
-        return types & TYPE_U8;
-    default:
-        return false;
-    }
+    static const struct {
+        aclDataType type;
+        unsigned bit;
+    } BITS[] = {{ACL_FLOAT, TYPE_F32}, {ACL_BF16, TYPE_BF16}, {ACL_INT64, TYPE_I64},
+                {ACL_INT32, TYPE_I32}, {ACL_UINT8, TYPE_U8},  {ACL_BOOL, TYPE_U8}};
+    for (const auto &b : BITS)
+        if (b.type == t->view.type)
+            return types & b.bit;
+    return false;
 }
 
 void sim_take(sim_call *c, const char *what, const aclTensor *t, unsigned types)
@@ -325,12 +274,12 @@ void sim_take(sim_call *c, const char *what, const aclTensor *t, unsigned types)
         return;
     }
     c->op.t[i] = t->view;
-    const char *wrong = !t->object.live              ? "was destroyed"
-                        : !has_type(t, types)        ? "has a type that it does not take"
-                        : t->format != ACL_FORMAT_ND ? "is not of format ND"
-                        : t->unaligned               ? "does not begin at a multiple of 32 bytes"
-                        : t->outside                 ? "reaches out of its storage"
-                                                     : NULL;
+    const char *wrong = sim_handle_is_not(t, SIM_TENSOR) ? "is no live tensor"
+                        : !has_type(t, types)            ? "has a type that it does not take"
+                        : t->format != ACL_FORMAT_ND     ? "is not of format ND"
+                        : t->unaligned ? "does not begin at a multiple of 32 bytes"
+                        : t->outside   ? "reaches out of its storage"
+                                       : NULL;
     if (wrong != NULL)
         c->code = sim_refuse(ACLNN_PARAM_INVALID, "%s: %s %s (type %d)", c->name, what, wrong,
                              (int)t->view.type);
@@ -338,7 +287,7 @@ void sim_take(sim_call *c, const char *what, const aclTensor *t, unsigned types)
 
 double sim_take_scalar(sim_call *c, const char *what, const aclScalar *x)
 {
-    if (c->code == 0 && (x == NULL || !x->object.live))
+    if (c->code == 0 && sim_handle_is_not(x, SIM_SCALAR) != NULL)
         c->code = sim_refuse(ACLNN_PARAM_NULLPTR, "%s: %s is NULL or destroyed", c->name, what);
     return c->code == 0 ? x->value : 0.0;
 }

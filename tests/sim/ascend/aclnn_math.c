@@ -5,7 +5,7 @@
  * go down from the last term, so that nobody comes to rely on the CPU's order. An operator with a
  * workspace makes its result in there and fills it with NaN first: a workspace that somebody else
  * uses meanwhile shows as wrong numbers. */
-#include "tests/sim/ascend/aclnn_math.h"
+#include "tests/sim/ascend/aclnn_sim.h"
 #include <math.h>
 #include <stdlib.h>
 #include "common/base/dtype.h"
@@ -150,6 +150,13 @@ float *sim_result(const sim_op *o, int64_t elems)
     return r;
 }
 
+float *sim_zeros(const sim_op *o, int64_t elems)
+{
+    float *r = sim_result(o, elems);
+    memset(r, 0, (size_t)elems * sizeof *r);
+    return r;
+}
+
 void sim_deliver(const sim_op *o, const sim_tensor *out, float *result)
 {
     sim_store(out, result);
@@ -183,135 +190,77 @@ static fsdp_status add_integers(const sim_op *o)
     return FSDP_OK;
 }
 
-typedef float (*pair_fn)(float a, float b, float number);
-
-static fsdp_status each_pair(const sim_op *o, pair_fn fn)
+/* u of tanh(u) = 2 / (1 + exp(-2 u)) - 1. */
+static float gelu_inner(float x)
 {
-    const sim_tensor *out = &o->t[2];
+    return 0.7978845608f * (x + 0.044715f * x * x * x);
+}
+
+static float gelu_slope(float x)
+{
+    const float half = 1.0f / (1.0f + pm_expf(-2.0f * gelu_inner(x))); /* (1 + tanh) / 2 */
+    return half + x * 2.0f * half * (1.0f - half) * 0.7978845608f * (1.0f + 0.134145f * x * x);
+}
+
+static float silu_slope(float x)
+{
+    const float s = 1.0f / (1.0f + pm_expf(-x));
+    return s + x * s * (1.0f - s);
+}
+
+/* x and y are elements of the operands; y is 0 if there is one only. */
+static float value_of(const sim_op *o, float x, float y)
+{
+    const float number = (float)o->number[0], factor = (float)o->number[1];
+    switch (o->function) {
+    case SIM_FILL:
+        return number;
+    case SIM_ADD:
+        return x + number * y;
+    case SIM_MUL:
+        return x * y;
+    case SIM_DIV:
+        return x / y;
+    case SIM_ADDS:
+        return x + factor * number;
+    case SIM_MULS:
+        return x * number;
+    case SIM_DIVS:
+        return x / number;
+    case SIM_SQRT:
+        return sqrtf(x);
+    case SIM_LOG:
+        return pm_logf(x);
+    case SIM_COS:
+        return (float)cos((double)x);
+    case SIM_SIN:
+        return (float)sin((double)x);
+    case SIM_GELU:
+        return x / (1.0f + pm_expf(-2.0f * gelu_inner(x)));
+    case SIM_GELU_GRAD:
+        return x * gelu_slope(y);
+    case SIM_SILU:
+        return x / (1.0f + pm_expf(-x));
+    case SIM_SILU_GRAD:
+        return x * silu_slope(y);
+    }
+    return NAN;
+}
+
+fsdp_status sim_each(const sim_op *o)
+{
+    const bool is_pair = o->n_tensors == 3;
+    const sim_tensor *out = &o->t[o->n_tensors - 1];
     const sim_tensor a = sim_repeated(&o->t[0], out), b = sim_repeated(&o->t[1], out);
     const int64_t n = sim_elems(out);
-    float *x = sim_load(&a), *y = sim_load(&b);
+    if (out->type == ACL_INT64 && o->function == SIM_ADD)
+        return add_integers(o);
+    float *x = sim_load(&a), *y = is_pair ? sim_load(&b) : NULL;
     for (int64_t i = 0; i < n; i++)
-        x[i] = fn(x[i], y[i], (float)o->number[0]);
+        x[i] = value_of(o, x[i], is_pair ? y[i] : 0);
     sim_store(out, x);
     free(x), free(y);
     return FSDP_OK;
-}
-
-static float add_pair(float a, float b, float alpha)
-{
-    return a + alpha * b;
-}
-static float mul_pair(float a, float b, float unused)
-{
-    (void)unused;
-    return a * b;
-}
-static float div_pair(float a, float b, float unused)
-{
-    (void)unused;
-    return a / b;
-}
-
-fsdp_status sim_add(const sim_op *o)
-{
-    return o->t[0].type == ACL_INT64 ? add_integers(o) : each_pair(o, add_pair);
-}
-
-fsdp_status sim_mul(const sim_op *o)
-{
-    return each_pair(o, mul_pair);
-}
-
-fsdp_status sim_div(const sim_op *o)
-{
-    return each_pair(o, div_pair);
-}
-
-typedef float (*unary_fn)(float x, float a, float b);
-
-static fsdp_status each(const sim_op *o, unary_fn fn)
-{
-    const int64_t n = sim_elems(&o->t[0]);
-    float *x = sim_load(&o->t[0]);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = fn(x[i], (float)o->number[0], (float)o->number[1]);
-    sim_store(&o->t[1], x);
-    free(x);
-    return FSDP_OK;
-}
-
-static float adds_one(float x, float term, float alpha)
-{
-    return x + alpha * term;
-}
-static float muls_one(float x, float factor, float unused)
-{
-    (void)unused;
-    return x * factor;
-}
-static float divs_one(float x, float divisor, float unused)
-{
-    (void)unused;
-    return x / divisor;
-}
-static float sqrt_one(float x, float unused, float neither)
-{
-    (void)unused, (void)neither;
-    return sqrtf(x);
-}
-static float log_one(float x, float unused, float neither)
-{
-    (void)unused, (void)neither;
-    return pm_logf(x);
-}
-static float cos_one(float x, float unused, float neither)
-{
-    (void)unused, (void)neither;
-    return (float)cos((double)x);
-}
-static float sin_one(float x, float unused, float neither)
-{
-    (void)unused, (void)neither;
-    return (float)sin((double)x);
-}
-static float silu_one(float x, float unused, float neither)
-{
-    (void)unused, (void)neither;
-    return x / (1.0f + pm_expf(-x));
-}
-
-fsdp_status sim_adds(const sim_op *o)
-{
-    return each(o, adds_one);
-}
-fsdp_status sim_muls(const sim_op *o)
-{
-    return each(o, muls_one);
-}
-fsdp_status sim_divs(const sim_op *o)
-{
-    return each(o, divs_one);
-}
-fsdp_status sim_sqrt(const sim_op *o)
-{
-    return each(o, sqrt_one);
-}
-fsdp_status sim_log(const sim_op *o)
-{
-    return each(o, log_one);
-}
-fsdp_status sim_cos(const sim_op *o)
-{
-    return each(o, cos_one);
-}
-fsdp_status sim_sin(const sim_op *o)
-{
-    return each(o, sin_one);
-}
-fsdp_status sim_silu(const sim_op *o)
-{
-    return each(o, silu_one);
 }
 
 /* Of one type by bits; between integers without a detour over fp32, which has fewer bits. */
@@ -345,17 +294,6 @@ fsdp_status sim_cast(const sim_op *o)
     return FSDP_OK;
 }
 
-fsdp_status sim_fill_all(const sim_op *o)
-{
-    const int64_t n = sim_elems(&o->t[0]);
-    float *x = malloc((size_t)(n + 1) * sizeof *x);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (float)o->number[0];
-    sim_store(&o->t[0], x);
-    free(x);
-    return FSDP_OK;
-}
-
 fsdp_status sim_triu(const sim_op *o)
 {
     const sim_tensor *t = &o->t[0];
@@ -366,56 +304,6 @@ fsdp_status sim_triu(const sim_op *o)
             x[i * cols + j] = 0.0f;
     sim_store(t, x);
     free(x);
-    return FSDP_OK;
-}
-
-/* u of tanh(u) = 2 / (1 + exp(-2 u)) - 1. */
-static float gelu_inner(float x)
-{
-    return 0.7978845608f * (x + 0.044715f * x * x * x);
-}
-
-fsdp_status sim_gelu(const sim_op *o)
-{
-    const int64_t n = sim_elems(&o->t[0]);
-    float *x = sim_load(&o->t[0]);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = o->integer[0] == 1 ? x[i] / (1.0f + pm_expf(-2.0f * gelu_inner(x[i])))
-                                  : 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678f));
-    sim_store(&o->t[1], x);
-    free(x);
-    return FSDP_OK;
-}
-
-static float gelu_slope_of(float x, bool by_tanh)
-{
-    if (!by_tanh)
-        return 0.5f * (1.0f + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
-    const float half = 1.0f / (1.0f + pm_expf(-2.0f * gelu_inner(x))); /* (1 + tanh) / 2 */
-    return half + x * 2.0f * half * (1.0f - half) * 0.7978845608f * (1.0f + 0.134145f * x * x);
-}
-
-fsdp_status sim_gelu_grad(const sim_op *o)
-{
-    const int64_t n = sim_elems(&o->t[0]);
-    float *d = sim_load(&o->t[0]), *x = sim_load(&o->t[1]);
-    for (int64_t i = 0; i < n; i++)
-        d[i] *= gelu_slope_of(x[i], o->integer[0] == 1);
-    sim_store(&o->t[2], d);
-    free(d), free(x);
-    return FSDP_OK;
-}
-
-fsdp_status sim_silu_grad(const sim_op *o)
-{
-    const int64_t n = sim_elems(&o->t[0]);
-    float *d = sim_load(&o->t[0]), *x = sim_load(&o->t[1]);
-    for (int64_t i = 0; i < n; i++) {
-        const float s = 1.0f / (1.0f + pm_expf(-x[i]));
-        d[i] *= s + x[i] * s * (1.0f - s);
-    }
-    sim_store(&o->t[2], d);
-    free(d), free(x);
     return FSDP_OK;
 }
 
@@ -476,13 +364,11 @@ fsdp_status sim_mm(const sim_op *o)
 {
     const sim_tensor *out = &o->t[2], *old = &o->t[3];
     const int64_t m = out->dim[0], n = out->dim[1], k = o->t[0].dim[1];
-    float *a = sim_load(&o->t[0]), *b = sim_load(&o->t[1]), *r = sim_result(o, m * n);
+    float *a = sim_load(&o->t[0]), *b = sim_load(&o->t[1]), *r = sim_zeros(o, m * n);
     const float alpha = (float)o->number[0], beta = (float)o->number[1];
     int64_t i = 0;
     cut_bits(a, m * k, o->integer[0]);
     cut_bits(b, k * n, o->integer[0]);
-    for (int64_t e = 0; e < m * n; e++)
-        r[e] = 0.0f;
     for (; i + ROWS <= m; i += ROWS)
         multiply_rows(r + i * n, a + i * k, b, n, k);
     for (; i < m; i++)
@@ -501,22 +387,14 @@ fsdp_status sim_mm(const sim_op *o)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* in as [outer, summed, inner]. */
 fsdp_status sim_reduce_sum(const sim_op *o)
 {
     const sim_tensor *in = &o->t[0], *out = &o->t[1];
-    const int64_t d = o->integer[0], summed = in->dim[d];
-    int64_t inner = 1;
-    for (int i = (int)d + 1; i < in->n_dims; i++)
-        inner *= in->dim[i];
     const int64_t n_out = sim_elems(out);
-    float *x = sim_load(in), *r = sim_result(o, n_out);
-    for (int64_t e = 0; e < n_out; e++)
-        r[e] = 0.0f;
-    for (int64_t outer = 0; inner > 0 && outer < n_out / inner; outer++)
-        for (int64_t k = summed - 1; k >= 0; k--)
-            for (int64_t e = 0; e < inner; e++)
-                r[outer * inner + e] += x[(outer * summed + k) * inner + e];
+    float *x = sim_load(in), *r = sim_zeros(o, n_out);
+    for (int64_t k = in->dim[0] - 1; k >= 0; k--)
+        for (int64_t e = 0; e < n_out; e++)
+            r[e] += x[k * n_out + e];
     free(x);
     sim_deliver(o, out, r);
     return FSDP_OK;

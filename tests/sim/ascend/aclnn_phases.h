@@ -1,13 +1,17 @@
 /* aclnn_phases.h -- how the stand-in's operators write their first phase. C++, as aclnn is.
  *
- *     sim_call c = sim_phase1("aclnnSqrt", workspaceSize, executor);
- *     sim_take(&c, "self", self, FLOATS), sim_take(&c, "out", out, FLOATS);
- *     sim_expect(&c, sim_same_shape(&c.op.t[0], &c.op.t[1]), "self and out of one shape");
- *     return sim_phase1_end(&c, sim_sqrt, 0); */
+ *     OPERATOR(aclnnSqrt, const aclTensor *self, aclTensor *out)
+ *     {
+ *         BEGIN(aclnnSqrt);
+ *         TAKE(self, FLOATS), TAKE(out, FLOATS);
+ *         sim_expect(&c, sim_same_shape(&c.op.t[0], &c.op.t[1]), "self and out of one shape");
+ *         return sim_phase1_end(&c, sim_sqrt, 0);
+ *     } */
 #pragma once
 #include "aclnn/acl_meta.h"
 #include "tests/sim/ascend/aclnn_sim.h"
 #include "tests/sim/ascend/sim.h"
+#include "tests/sim/core/streams.h"
 
 /* [CANN aclnn return codes] */
 enum {
@@ -17,14 +21,10 @@ enum {
     ACLNN_INNER_NULLPTR = 561103
 };
 
-enum sim_kind { SIM_TENSOR, SIM_SCALAR, SIM_INTS, SIM_BOOLS, SIM_EXECUTOR };
-typedef struct sim_object {
-    sim_kind kind;
-    bool live;
-} sim_object;
+enum sim_kind { SIM_TENSOR = 0xac11, SIM_SCALAR, SIM_INTS, SIM_BOOLS, SIM_EXECUTOR };
 
 struct aclTensor {
-    sim_object object;
+    sim_handle handle;
     sim_tensor view;
     size_t bytes; /* from the view's first element to its last */
     const void *storage;
@@ -33,26 +33,26 @@ struct aclTensor {
     aclFormat format;
 };
 struct aclScalar {
-    sim_object object;
+    sim_handle handle;
     double value;
 };
 struct aclIntArray {
-    sim_object object;
+    sim_handle handle;
     int n;
     int64_t value[SIM_MOST_DIMS];
 };
 struct aclBoolArray {
-    sim_object object;
+    sim_handle handle;
     int n;
     bool value[SIM_MOST_DIMS];
 };
 struct aclOpExecutor {
-    sim_object object;
+    sim_handle handle;
     const char *name;
     sim_op op;
     const aclTensor *given[SIM_MOST_TENSORS];
     uint64_t asked_bytes; /* of workspace, as the first phase has said */
-    bool repeatable, used;
+    bool used;
 };
 
 /* sim_refuse -- the code, with words for aclGetRecentErrMsg. */
@@ -93,13 +93,17 @@ aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floa
 aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpExecutor *e,
                        aclrtStream queue);
 
-/* The first phase begins, and the whole second phase. `workspaceSize` and `executor` are names of
- * every first phase. */
-#define BEGIN(name) sim_call c = sim_phase1(#name, workspaceSize, executor)
-#define PHASE2(name)                                                                               \
+/* OPERATOR -- both phases of an operator: the second, and the first, whose body follows. The body
+ * begins with BEGIN, which makes the call `c`. TAKE names a tensor as its argument is named; an
+ * operator that lacks a tensor of its kernel has TAKE_NONE in its place. */
+#define OPERATOR(name, ...)                                                                        \
     aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,             \
                      aclrtStream queue)                                                            \
     {                                                                                              \
         return sim_phase2(#name, workspace, workspaceSize, executor, queue);                       \
-    }
-#define ENDS_IN uint64_t *workspaceSize, aclOpExecutor **executor
+    }                                                                                              \
+    aclnnStatus name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspaceSize,                       \
+                                       aclOpExecutor **executor)
+#define BEGIN(name)         sim_call c = sim_phase1(#name, workspaceSize, executor)
+#define TAKE(tensor, types) sim_take(&c, #tensor, tensor, types)
+#define TAKE_NONE()         sim_take(&c, "", NULL, OPTIONAL)

@@ -3,10 +3,20 @@
 #include <math.h>
 #include <stdlib.h>
 #include "common/base/pmath.h"
-#include "tests/sim/ascend/aclnn_math.h"
+#include "tests/sim/ascend/aclnn_sim.h"
 
-/* ---- layer and RMS normalisation
- * --------------------------------------------------------------------- */
+/* ---- layer and RMS norm ---------------------------------------------------------------------- */
+
+static bool is_there(const sim_tensor *t)
+{
+    return t->type != ACL_DT_UNDEFINED;
+}
+
+/* t, or n zeros. */
+static float *load_optional(const sim_tensor *t, int64_t n)
+{
+    return is_there(t) ? sim_load(t) : calloc((size_t)(n + 1), sizeof(float));
+}
 
 static float sum_down(const float *x, int64_t n)
 {
@@ -16,22 +26,26 @@ static float sum_down(const float *x, int64_t n)
     return sum;
 }
 
-fsdp_status sim_layernorm(const sim_op *o)
+fsdp_status sim_norm(const sim_op *o)
 {
     const sim_tensor *in = &o->t[0];
-    const int64_t rows = sim_elems(&o->t[4]), cols = in->dim[in->n_dims - 1];
-    float *x = sim_load(in), *weight = sim_load(&o->t[1]), *bias = sim_load(&o->t[2]);
-    float *mean = sim_load(&o->t[4]), *rstd = sim_load(&o->t[5]);
+    const bool has_mean = is_there(&o->t[4]);
+    const int64_t rows = sim_elems(&o->t[5]), cols = in->dim[in->n_dims - 1];
+    float *x = sim_load(in), *weight = sim_load(&o->t[1]), *bias = load_optional(&o->t[2], cols);
+    float *mean = load_optional(&o->t[4], rows), *rstd = sim_load(&o->t[5]);
     for (int64_t r = 0; r < rows; r++) {
         float *row = x + r * cols, squares = 0.0f;
-        mean[r] = sum_down(row, cols) / (float)cols;
+        if (has_mean)
+            mean[r] = sum_down(row, cols) / (float)cols;
         for (int64_t c = cols - 1; c >= 0; c--)
             squares += (row[c] - mean[r]) * (row[c] - mean[r]);
         rstd[r] = 1.0f / sqrtf(squares / (float)cols + (float)o->number[0]);
         for (int64_t c = 0; c < cols; c++)
             row[c] = (row[c] - mean[r]) * rstd[r] * weight[c] + bias[c];
     }
-    sim_store(&o->t[3], x), sim_store(&o->t[4], mean), sim_store(&o->t[5], rstd);
+    sim_store(&o->t[3], x), sim_store(&o->t[5], rstd);
+    if (has_mean)
+        sim_store(&o->t[4], mean);
     free(x), free(weight), free(bias), free(mean), free(rstd);
     return FSDP_OK;
 }
@@ -51,69 +65,31 @@ static void norm_grad_row(float *d, const float *x, const float *weight, float r
         d[c] = rstd * (d[c] * weight[c] - avg - x[c] * avg_x);
 }
 
-fsdp_status sim_layernorm_grad(const sim_op *o)
+fsdp_status sim_norm_grad(const sim_op *o)
 {
     const sim_tensor *in = &o->t[1];
-    const int64_t rows = sim_elems(&o->t[2]), cols = in->dim[in->n_dims - 1];
-    float *d = sim_load(&o->t[0]), *x = sim_load(in), *mean = sim_load(&o->t[2]);
-    float *rstd = sim_load(&o->t[3]), *weight = sim_load(&o->t[4]);
-    float *d_weight = sim_result(o, 2 * cols), *d_bias = d_weight + cols;
-    for (int64_t c = 0; c < 2 * cols; c++)
-        d_weight[c] = 0.0f;
-    for (int64_t r = rows - 1; r >= 0; r--) {
-        float *row = x + r * cols, *d_row = d + r * cols;
-        for (int64_t c = 0; c < cols; c++) {
-            row[c] = (row[c] - mean[r]) * rstd[r];
-            d_weight[c] += d_row[c] * row[c];
-            d_bias[c] += d_row[c];
-        }
-        norm_grad_row(d_row, row, weight, rstd[r], cols, false);
-    }
-    sim_store(&o->t[5], d), sim_store(&o->t[7], d_bias);
-    free(d), free(x), free(mean), free(rstd), free(weight);
-    sim_deliver(o, &o->t[6], d_weight);
-    return FSDP_OK;
-}
-
-fsdp_status sim_rmsnorm(const sim_op *o)
-{
-    const sim_tensor *in = &o->t[0];
+    const bool rms = !is_there(&o->t[2]);
     const int64_t rows = sim_elems(&o->t[3]), cols = in->dim[in->n_dims - 1];
-    float *x = sim_load(in), *weight = sim_load(&o->t[1]), *rstd = sim_load(&o->t[3]);
-    for (int64_t r = 0; r < rows; r++) {
-        float *row = x + r * cols, squares = 0.0f;
-        for (int64_t c = cols - 1; c >= 0; c--)
-            squares += row[c] * row[c];
-        rstd[r] = 1.0f / sqrtf(squares / (float)cols + (float)o->number[0]);
-        for (int64_t c = 0; c < cols; c++)
-            row[c] = row[c] * rstd[r] * weight[c];
-    }
-    sim_store(&o->t[2], x), sim_store(&o->t[3], rstd);
-    free(x), free(weight), free(rstd);
-    return FSDP_OK;
-}
-
-fsdp_status sim_rmsnorm_grad(const sim_op *o)
-{
-    const sim_tensor *in = &o->t[1];
-    const int64_t rows = sim_elems(&o->t[2]), cols = in->dim[in->n_dims - 1];
-    const int64_t first = sim_first(o, rows);
-    float *d = sim_load(&o->t[0]), *x = sim_load(in), *rstd = sim_load(&o->t[2]);
-    float *weight = sim_load(&o->t[3]), *d_weight = sim_result(o, cols);
-    for (int64_t c = 0; c < cols; c++)
-        d_weight[c] = 0.0f;
+    const int64_t first = rms ? sim_first(o, rows) : 0, n_sums = rms ? cols : 2 * cols;
+    float *d = sim_load(&o->t[0]), *x = sim_load(in), *mean = load_optional(&o->t[2], rows);
+    float *rstd = sim_load(&o->t[3]), *weight = sim_load(&o->t[4]),
+          *d_weight = sim_zeros(o, n_sums);
     for (int64_t k = 0; k < rows; k++) {
         const int64_t r = (first + rows - 1 - k) % rows;
         float *row = x + r * cols, *d_row = d + r * cols;
         for (int64_t c = 0; c < cols; c++) {
-            row[c] *= rstd[r];
+            row[c] = (row[c] - mean[r]) * rstd[r];
             d_weight[c] += d_row[c] * row[c];
+            if (!rms)
+                d_weight[cols + c] += d_row[c]; /* the bias's */
         }
-        norm_grad_row(d_row, row, weight, rstd[r], cols, true);
+        norm_grad_row(d_row, row, weight, rstd[r], cols, rms);
     }
-    sim_store(&o->t[4], d);
-    free(d), free(x), free(rstd), free(weight);
-    sim_deliver(o, &o->t[5], d_weight);
+    sim_store(&o->t[5], d);
+    if (!rms)
+        sim_store(&o->t[7], d_weight + cols);
+    free(d), free(x), free(mean), free(rstd), free(weight);
+    sim_deliver(o, &o->t[6], d_weight);
     return FSDP_OK;
 }
 
@@ -162,52 +138,43 @@ static fsdp_status outside(const char *name, int64_t number, int64_t row, int64_
 
 fsdp_status sim_nll(const sim_op *o)
 {
-    const int64_t rows = o->t[0].dim[0], cols = o->t[0].dim[1], reduction = o->integer[0];
+    const int64_t rows = o->t[0].dim[0], cols = o->t[0].dim[1];
     float *log_p = sim_load(&o->t[0]), *weight = sim_load(&o->t[2]);
-    float *loss = malloc((size_t)(rows + 1) * sizeof *loss), sum = 0.0f, total = 0.0f;
+    float *loss = calloc((size_t)(rows + 1), sizeof *loss);
     fsdp_status status = FSDP_OK;
-    for (int64_t r = rows - 1; r >= 0 && status == FSDP_OK; r--) {
+    for (int64_t r = 0; r < rows && status == FSDP_OK; r++) {
         const int64_t target = sim_index(&o->t[1], r);
-        loss[r] = 0.0f;
-        if (target == o->integer[1])
+        if (target == o->integer[0])
             continue;
-        if (target < 0 || target >= cols) {
+        if (target < 0 || target >= cols)
             status = outside("aclnnNLLLoss", target, r, cols);
-            break;
-        }
-        loss[r] = -weight[target] * log_p[r * cols + target];
-        sum += loss[r], total += weight[target];
+        else
+            loss[r] = -weight[target] * log_p[r * cols + target];
     }
-    if (reduction == 1)
-        sum /= total;
-    if (status == FSDP_OK) {
-        sim_store(&o->t[3], reduction == 0 ? loss : &sum);
-        if (reduction != 0) /* else it is left alone */
-            sim_store(&o->t[4], &total);
-    }
+    if (status == FSDP_OK)
+        sim_store(&o->t[3], loss); /* the total weight is left alone without a reduction */
     free(log_p), free(weight), free(loss);
     return status;
 }
 
 fsdp_status sim_nll_grad(const sim_op *o)
 {
-    const int64_t rows = o->t[1].dim[0], cols = o->t[1].dim[1], reduction = o->integer[0];
-    float *d = sim_load(&o->t[0]), *weight = sim_load(&o->t[3]), *total = sim_load(&o->t[4]);
+    const int64_t rows = o->t[1].dim[0], cols = o->t[1].dim[1];
+    float *d = sim_load(&o->t[0]), *weight = sim_load(&o->t[3]);
     float *d_log_p = calloc((size_t)(rows * cols + 1), sizeof *d_log_p);
     fsdp_status status = FSDP_OK;
     for (int64_t r = 0; r < rows && status == FSDP_OK; r++) {
         const int64_t target = sim_index(&o->t[2], r);
-        if (target == o->integer[1])
+        if (target == o->integer[0])
             continue;
         if (target < 0 || target >= cols)
             status = outside("aclnnNLLLossBackward", target, r, cols);
         else
-            d_log_p[r * cols + target] =
-                -weight[target] * d[reduction == 0 ? r : 0] / (reduction == 1 ? total[0] : 1.0f);
+            d_log_p[r * cols + target] = -weight[target] * d[r];
     }
     if (status == FSDP_OK)
         sim_store(&o->t[5], d_log_p);
-    free(d), free(weight), free(total), free(d_log_p);
+    free(d), free(weight), free(d_log_p);
     return status;
 }
 
@@ -236,15 +203,13 @@ fsdp_status sim_embedding_grad(const sim_op *o)
     const sim_tensor *out = &o->t[2];
     const int64_t vocab = out->dim[0], width = out->dim[1], n = sim_elems(&o->t[1]);
     const int64_t first = sim_first(o, n);
-    float *d = sim_load(&o->t[0]), *r = sim_result(o, vocab * width);
+    float *d = sim_load(&o->t[0]), *r = sim_zeros(o, vocab * width);
     fsdp_status status = FSDP_OK;
-    for (int64_t e = 0; e < vocab * width; e++)
-        r[e] = 0.0f;
     for (int64_t k = 0; k < n && status == FSDP_OK; k++) {
         const int64_t i = (first + n - 1 - k) % n, number = sim_index(&o->t[1], i);
         if (number < 0 || number >= vocab)
             status = outside("aclnnEmbeddingDenseBackward", number, i, vocab);
-        for (int64_t c = 0; c < width && status == FSDP_OK && number != o->integer[0]; c++)
+        for (int64_t c = 0; c < width && status == FSDP_OK; c++)
             r[number * width + c] += d[i * width + c];
     }
     free(d);
@@ -272,8 +237,7 @@ static attention attention_of(const sim_op *o, const sim_tensor *mask)
     a.Dv = o->t[2].dim[2] / a.kv_heads;
     a.scale = (float)o->number[0];
     a.q = sim_load(q), a.k = sim_load(k), a.v = sim_load(&o->t[2]);
-    a.mask = mask->type == ACL_DT_UNDEFINED ? calloc((size_t)(a.T * a.T + 1), sizeof(float))
-                                            : sim_load(mask);
+    a.mask = sim_load(mask);
     return a;
 }
 
@@ -396,9 +360,7 @@ fsdp_status sim_attention_grad(const sim_op *o)
     const int64_t first = sim_first(o, a.T);
     attention_grads g = {.d_out = sim_load(&o->t[3]), .out = sim_load(&o->t[7])};
     g.top = sim_load(&o->t[5]), g.sum = sim_load(&o->t[6]);
-    g.d_q = sim_result(o, n_q + n_k + n_v), g.d_k = g.d_q + n_q, g.d_v = g.d_k + n_k;
-    for (int64_t e = 0; e < n_q + n_k + n_v; e++)
-        g.d_q[e] = 0.0f;
+    g.d_q = sim_zeros(o, n_q + n_k + n_v), g.d_k = g.d_q + n_q, g.d_v = g.d_k + n_k;
     for (int64_t i = n - 1; i >= 0; i--)
         for (int64_t j = 0; j < a.T; j++) {
             const int64_t at[3] = {i / a.T / a.heads, i / a.T % a.heads, (i + first) % a.T};

@@ -14,17 +14,13 @@ typedef void *aclrtStream;
 typedef void *aclrtEvent;
 typedef void *aclrtContext;
 
-static const int ACL_ERROR_NONE = 0;
 static const int ACL_SUCCESS = 0;
 static const int ACL_ERROR_INVALID_PARAM = 100000;
 static const int ACL_ERROR_UNINITIALIZE = 100001;
 static const int ACL_ERROR_REPEAT_INITIALIZE = 100002;
 static const int ACL_ERROR_REPEAT_FINALIZE = 100037;
 static const int ACL_ERROR_BAD_ALLOC = 200000;
-static const int ACL_ERROR_API_NOT_SUPPORT = 200001;
 static const int ACL_ERROR_INTERNAL_ERROR = 500000;
-static const int ACL_ERROR_FAILURE = 500001;
-static const int ACL_ERROR_RT_FAILURE = 500003;
 
 /* ---- of the runtime: arguments, resources, the device ---- */
 static const int32_t ACL_ERROR_RT_PARAM_INVALID = 107000;
@@ -36,58 +32,27 @@ static const int32_t ACL_ERROR_RT_ADDR_UNALIGNED = 107008;
 static const int32_t ACL_ERROR_RT_STREAM_SUBSCRIBE = 107011;
 static const int32_t ACL_ERROR_RT_THREAD_SUBSCRIBE = 107012;
 static const int32_t ACL_ERROR_RT_STREAM_NO_CB_REG = 107015;
-static const int32_t ACL_ERROR_RT_INVALID_HANDLE = 107017;
-static const int32_t ACL_ERROR_RT_WAIT_TIMEOUT = 107019;
-static const int32_t ACL_ERROR_RT_STREAM_ABORT = 107023;
 static const int32_t ACL_ERROR_RT_FEATURE_NOT_SUPPORT = 207000;
 static const int32_t ACL_ERROR_RT_MEMORY_ALLOCATION = 207001;
 static const int32_t ACL_ERROR_RT_NO_EVENT_RESOURCE = 207007;
 static const int32_t ACL_ERROR_RT_NO_STREAM_RESOURCE = 207008;
 static const int32_t ACL_ERROR_RT_INTERNAL_ERROR = 507000;
-static const int32_t ACL_ERROR_RT_STREAM_TASK_FULL = 507002;
 static const int32_t ACL_ERROR_RT_REPORT_TIMEOUT = 507012;
-static const int32_t ACL_ERROR_RT_AICORE_TIMEOUT = 507014;
 static const int32_t ACL_ERROR_RT_AICORE_EXCEPTION = 507015;
 static const int32_t ACL_ERROR_RT_STREAM_SYNC_TIMEOUT = 507046;
-static const int32_t ACL_ERROR_RT_EVENT_SYNC_TIMEOUT = 507047;
 
 typedef enum {
     ACL_DT_UNDEFINED = -1,
     ACL_FLOAT = 0,
     ACL_FLOAT16 = 1,
-    ACL_INT8 = 2,
     ACL_INT32 = 3,
     ACL_UINT8 = 4,
-    ACL_INT16 = 6,
-    ACL_UINT16 = 7,
-    ACL_UINT32 = 8,
     ACL_INT64 = 9,
-    ACL_UINT64 = 10,
-    ACL_DOUBLE = 11,
     ACL_BOOL = 12,
-    ACL_STRING = 13,
-    ACL_COMPLEX64 = 16,
-    ACL_COMPLEX128 = 17,
-    ACL_BF16 = 27,
-    ACL_INT4 = 29,
-    ACL_UINT1 = 30,
-    ACL_COMPLEX32 = 33
+    ACL_BF16 = 27
 } aclDataType;
 
-typedef enum {
-    ACL_FORMAT_UNDEFINED = -1,
-    ACL_FORMAT_NCHW = 0,
-    ACL_FORMAT_NHWC = 1,
-    ACL_FORMAT_ND = 2,
-    ACL_FORMAT_NC1HWC0 = 3,
-    ACL_FORMAT_FRACTAL_Z = 4,
-    ACL_FORMAT_HWCN = 16,
-    ACL_FORMAT_NDHWC = 27,
-    ACL_FORMAT_FRACTAL_NZ = 29,
-    ACL_FORMAT_NCDHW = 30,
-    ACL_FORMAT_NC = 35,
-    ACL_FORMAT_NCL = 47
-} aclFormat;
+typedef enum { ACL_FORMAT_ND = 2 } aclFormat;
 
 #ifdef __cplusplus
 }

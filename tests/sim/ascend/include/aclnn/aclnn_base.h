@@ -1,4 +1,4 @@
-/* aclnn_base.h -- what all headers of aclnnop/ begin with, for a CPU. */
+/* aclnn_base.h -- what all headers of aclnnop/, which have CANN's names, begin with. */
 #pragma once
 #include "aclnn/acl_meta.h"
 

@@ -1,4 +1,3 @@
-/* aclnn_gelu_backward_v2.h -- of CANN, for a CPU. */
 #pragma once
 #include "aclnn/aclnn_base.h"
 

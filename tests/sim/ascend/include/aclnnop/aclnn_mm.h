@@ -1,4 +1,3 @@
-/* aclnn_mm.h -- of CANN, for a CPU. */
 #pragma once
 #include "aclnn/aclnn_base.h"
 

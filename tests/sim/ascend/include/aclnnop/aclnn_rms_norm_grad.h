@@ -1,4 +1,3 @@
-/* aclnn_rms_norm_grad.h -- of CANN, for a CPU. */
 #pragma once
 #include "aclnn/aclnn_base.h"
 
