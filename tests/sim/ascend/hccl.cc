@@ -55,6 +55,14 @@ struct token {
     }
 };
 
+/* Return what a call says that has not succeeded. */
+#define TRY_HCCL(call)                                                                             \
+    do {                                                                                           \
+        const HcclResult result_ = (call);                                                         \
+        if (result_ != HCCL_SUCCESS)                                                               \
+            return result_;                                                                        \
+    } while (0)
+
 static HcclResult refuse(HcclResult result, const char *call, const char *what)
 {
     fprintf(stderr, "HCCL stand-in: %s: %s\n", call, what);
@@ -104,9 +112,7 @@ static HcclResult comm_on(const char *call, HcclComm handle, aclrtStream q, comm
 {
     stream *s;
     aclrtContext context;
-    HcclResult result = comm_get(call, handle, out);
-    if (result != HCCL_SUCCESS)
-        return result;
+    TRY_HCCL(comm_get(call, handle, out));
     if (q == nullptr)
         return refuse(HCCL_E_PTR, call, "no stream");
     const aclError error = sim_acl_stream(q, call, &s);
@@ -121,57 +127,21 @@ static HcclResult comm_on(const char *call, HcclComm handle, aclrtStream q, comm
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
+/* By the numbers of HcclDataType; 0: there is no such type. */
 static size_t type_bytes(HcclDataType type)
 {
-    switch (type) {
-    case HCCL_DATA_TYPE_INT8:
-    case HCCL_DATA_TYPE_UINT8:
-        return 1;
-    case HCCL_DATA_TYPE_INT16:
-    case HCCL_DATA_TYPE_UINT16:
-    case HCCL_DATA_TYPE_FP16:
-    case HCCL_DATA_TYPE_BFP16:
-        return 2;
-    case HCCL_DATA_TYPE_INT32:
-    case HCCL_DATA_TYPE_UINT32:
-    case HCCL_DATA_TYPE_FP32:
-        return 4;
-    case HCCL_DATA_TYPE_INT64:
-    case HCCL_DATA_TYPE_UINT64:
-    case HCCL_DATA_TYPE_FP64:
-        return 8;
-    default:
-        return 0;
-    }
+    static const size_t BYTES[] = {1, 2, 4, 2, 4, 8, 8, 1, 2, 4, 8, 2};
+    return (unsigned)type < sizeof BYTES / sizeof *BYTES ? BYTES[type] : 0;
 }
 
-/* [HCCL HcclAllReduce, HcclReduceScatter: Atlas A2] And fp16, which the stand-in does not add. */
+/* [HCCL HcclAllReduce, HcclReduceScatter: Atlas A2] And others, which the stand-in does not add. */
 static bool is_summed(HcclDataType type, HcclReduceOp op, coll_elem *elem)
 {
-    const bool narrow = type == HCCL_DATA_TYPE_INT16 || type == HCCL_DATA_TYPE_BFP16;
-    switch (type) {
-    case HCCL_DATA_TYPE_INT8:
-        *elem = COLL_I8;
-        break;
-    case HCCL_DATA_TYPE_INT16:
-        *elem = COLL_I16;
-        break;
-    case HCCL_DATA_TYPE_INT32:
-        *elem = COLL_I32;
-        break;
-    case HCCL_DATA_TYPE_INT64:
-        *elem = COLL_I64;
-        break;
-    case HCCL_DATA_TYPE_FP32:
-        *elem = COLL_F32;
-        break;
-    case HCCL_DATA_TYPE_BFP16:
-        *elem = COLL_BF16;
-        break;
-    default:
-        return false;
-    }
-    return op >= HCCL_REDUCE_SUM && op <= HCCL_REDUCE_MIN && !(narrow && op == HCCL_REDUCE_PROD);
+    *elem = type == HCCL_DATA_TYPE_FP32    ? COLL_F32
+            : type == HCCL_DATA_TYPE_INT64 ? COLL_I64
+                                           : COLL_BF16;
+    return op == HCCL_REDUCE_SUM && (type == HCCL_DATA_TYPE_FP32 || type == HCCL_DATA_TYPE_INT64 ||
+                                     type == HCCL_DATA_TYPE_BFP16);
 }
 
 /* ---- communicators --------------------------------------------------------------------------- */
@@ -265,9 +235,7 @@ HcclResult HcclCommDestroy(HcclComm handle)
 {
     const token one("HcclCommDestroy");
     comm *c;
-    HcclResult result = comm_get("HcclCommDestroy", handle, &c);
-    if (result != HCCL_SUCCESS)
-        return result;
+    TRY_HCCL(comm_get("HcclCommDestroy", handle, &c));
     if (coll_plans_left(c->ranks) && result_of(c->ranks) == HCCL_SUCCESS)
         sim_die("HcclCommDestroy of a communicator with work in flight");
     if (result_of(c->ranks) == HCCL_SUCCESS)
@@ -286,60 +254,31 @@ HcclResult HcclGetCommAsyncError(HcclComm handle, HcclResult *asyncError)
     comm *c;
     if (asyncError == nullptr)
         return refuse(HCCL_E_PTR, "HcclGetCommAsyncError", "no room for the error");
-    const HcclResult result = comm_get("HcclGetCommAsyncError", handle, &c);
-    if (result == HCCL_SUCCESS)
-        *asyncError = result_of(c->ranks);
-    return result;
-}
-
-HcclResult HcclGetRankSize(HcclComm handle, uint32_t *rankSize)
-{
-    comm *c;
-    if (rankSize == nullptr)
-        return refuse(HCCL_E_PTR, "HcclGetRankSize", "no room for the number");
-    const HcclResult result = comm_get("HcclGetRankSize", handle, &c);
-    if (result == HCCL_SUCCESS)
-        *rankSize = (uint32_t)coll_ranks(c->ranks);
-    return result;
-}
-
-HcclResult HcclGetRankId(HcclComm handle, uint32_t *rank)
-{
-    comm *c;
-    if (rank == nullptr)
-        return refuse(HCCL_E_PTR, "HcclGetRankId", "no room for the number");
-    const HcclResult result = comm_get("HcclGetRankId", handle, &c);
-    if (result == HCCL_SUCCESS)
-        *rank = (uint32_t)coll_rank(c->ranks);
-    return result;
+    TRY_HCCL(comm_get("HcclGetCommAsyncError", handle, &c));
+    *asyncError = result_of(c->ranks);
+    return HCCL_SUCCESS;
 }
 
 const char *HcclGetErrorString(HcclResult code)
 {
-    static const char *const words[] = {"no error",
-                                        "a parameter is wrong",
-                                        "a pointer is null",
-                                        "out of memory",
-                                        "internal error",
-                                        "not supported",
-                                        "not found",
-                                        "a resource is not available",
-                                        "a system call failed",
-                                        "timed out",
-                                        "a file cannot be opened",
-                                        "a TCP connection failed",
-                                        "a RoCE connection failed",
-                                        "a TCP transfer failed",
-                                        "a RoCE transfer failed",
-                                        "a call of the runtime failed",
-                                        "a call of the driver failed",
-                                        "a call of the profiler failed",
-                                        "a call of CCE failed",
-                                        "a network call failed",
-                                        "try again",
-                                        "a remote rank failed",
-                                        "the communicator is suspended"};
-    return (unsigned)code < sizeof words / sizeof *words ? words[code] : "unknown error code";
+    static const struct {
+        HcclResult code;
+        const char *words;
+    } KNOWN[] = {{HCCL_SUCCESS, "no error"},
+                 {HCCL_E_PARA, "a parameter is wrong"},
+                 {HCCL_E_PTR, "a pointer is null"},
+                 {HCCL_E_MEMORY, "out of memory"},
+                 {HCCL_E_INTERNAL, "internal error"},
+                 {HCCL_E_NOT_SUPPORT, "not supported"},
+                 {HCCL_E_SYSCALL, "a system call failed"},
+                 {HCCL_E_TIMEOUT, "timed out"},
+                 {HCCL_E_RUNTIME, "a call of the runtime failed"},
+                 {HCCL_E_NETWORK, "a network call failed"},
+                 {HCCL_E_REMOTE, "a remote rank failed"}};
+    for (const auto &known : KNOWN)
+        if (known.code == code)
+            return known.words;
+    return "unknown error code";
 }
 
 /* ---- calls on a stream ----------------------------------------------------------------------- */
@@ -420,7 +359,6 @@ static HcclResult reduce(comm *c, coll_call *call, HcclReduceOp op, int send_par
     const char *fixed = getenv("HCCL_DETERMINISTIC");
     if (!is_summed((HcclDataType)call->type, op, &call->elem))
         return refuse(HCCL_E_NOT_SUPPORT, call->name, "the data type, or its operation");
-    call->op = (coll_op)op;
     if (fixed == nullptr || (strcmp(fixed, "true") != 0 && strcmp(fixed, "strict") != 0))
         call->first = ++c->n_sums % coll_ranks(c->ranks);
     return collective(c, call, send_parts, 1, add, q);
@@ -432,8 +370,8 @@ HcclResult HcclAllReduce(void *sendBuf, void *recvBuf, uint64_t count, HcclDataT
     const token one("HcclAllReduce");
     coll_call call = call_of("HcclAllReduce", dataType, count, sendBuf, recvBuf);
     comm *c;
-    const HcclResult result = comm_on(call.name, handle, q, &c);
-    return result != HCCL_SUCCESS ? result : reduce(c, &call, op, 1, coll_all_reduce, q);
+    TRY_HCCL(comm_on(call.name, handle, q, &c));
+    return reduce(c, &call, op, 1, coll_all_reduce, q);
 }
 
 HcclResult HcclReduceScatter(void *sendBuf, void *recvBuf, uint64_t recvCount,
@@ -442,10 +380,8 @@ HcclResult HcclReduceScatter(void *sendBuf, void *recvBuf, uint64_t recvCount,
     const token one("HcclReduceScatter");
     coll_call call = call_of("HcclReduceScatter", dataType, recvCount, sendBuf, recvBuf);
     comm *c;
-    const HcclResult result = comm_on(call.name, handle, q, &c);
-    return result != HCCL_SUCCESS
-               ? result
-               : reduce(c, &call, op, coll_ranks(c->ranks), coll_reduce_scatter, q);
+    TRY_HCCL(comm_on(call.name, handle, q, &c));
+    return reduce(c, &call, op, coll_ranks(c->ranks), coll_reduce_scatter, q);
 }
 
 HcclResult HcclAllGather(void *sendBuf, void *recvBuf, uint64_t sendCount, HcclDataType dataType,
@@ -454,10 +390,8 @@ HcclResult HcclAllGather(void *sendBuf, void *recvBuf, uint64_t sendCount, HcclD
     const token one("HcclAllGather");
     const coll_call call = call_of("HcclAllGather", dataType, sendCount, sendBuf, recvBuf);
     comm *c;
-    const HcclResult result = comm_on(call.name, handle, q, &c);
-    return result != HCCL_SUCCESS
-               ? result
-               : collective(c, &call, 1, coll_ranks(c->ranks), coll_all_gather, q);
+    TRY_HCCL(comm_on(call.name, handle, q, &c));
+    return collective(c, &call, 1, coll_ranks(c->ranks), coll_all_gather, q);
 }
 
 HcclResult HcclBroadcast(void *buf, uint64_t count, HcclDataType dataType, uint32_t root,
@@ -466,160 +400,47 @@ HcclResult HcclBroadcast(void *buf, uint64_t count, HcclDataType dataType, uint3
     const token one("HcclBroadcast");
     coll_call call = call_of("HcclBroadcast", dataType, count, buf, buf);
     comm *c;
-    const HcclResult result = comm_on(call.name, handle, q, &c);
-    if (result != HCCL_SUCCESS)
-        return result;
+    TRY_HCCL(comm_on(call.name, handle, q, &c));
     if (root >= (uint32_t)coll_ranks(c->ranks))
         return refuse(HCCL_E_PARA, call.name, "the root is no rank");
     call.root = (int)root;
     return collective(c, &call, 1, 1, coll_broadcast, q);
 }
 
-HcclResult HcclBarrier(HcclComm handle, aclrtStream q)
-{
-    const token one("HcclBarrier");
-    const coll_call call = call_of("HcclBarrier", HCCL_DATA_TYPE_INT8, 0, nullptr, nullptr);
-    comm *c;
-    const HcclResult result = comm_on(call.name, handle, q, &c);
-    if (result != HCCL_SUCCESS)
-        return result;
-    coll_plan *p = coll_plan_new(c->ranks);
-    return launch(p, p != nullptr && coll_barrier(p, &call), call.name, q);
-}
-
-/* ---- all to all ------------------------------------------------------------------------------ */
-
-static HcclResult exchange(comm *c, const coll_call *call, const coll_parts *parts, aclrtStream q)
-{
-    const int n = coll_ranks(c->ranks), me = coll_rank(c->ranks);
-    if (call->from == nullptr || call->to == nullptr)
-        return refuse(HCCL_E_PTR, call->name, "no buffer");
-    if (parts->n_send[me] != parts->n_recv[me])
-        return refuse(HCCL_E_PARA, call->name, "a rank sends itself other than it receives");
-    for (int r = 0; r < n; r++) {
-        room_check(call->name, "sendBuf", call->from,
-                   parts->n_send[r] > 0 ? (parts->send_at[r] + parts->n_send[r]) * call->elem_bytes
-                                        : 0);
-        room_check(call->name, "recvBuf", call->to,
-                   parts->n_recv[r] > 0 ? (parts->recv_at[r] + parts->n_recv[r]) * call->elem_bytes
-                                        : 0);
-    }
-    coll_plan *p = coll_plan_new(c->ranks);
-    return launch(p, p != nullptr && coll_all_to_all(p, call, parts), call->name, q);
-}
-
-HcclResult HcclAlltoAll(const void *sendBuf, uint64_t sendCount, HcclDataType sendType,
-                        const void *recvBuf, uint64_t recvCount, HcclDataType recvType,
-                        HcclComm handle, aclrtStream q)
-{
-    const token one("HcclAlltoAll");
-    const coll_call call = call_of("HcclAlltoAll", sendType, sendCount, sendBuf, recvBuf);
-    coll_parts parts = {};
-    comm *c;
-    const HcclResult result = comm_on(call.name, handle, q, &c);
-    if (result != HCCL_SUCCESS)
-        return result;
-    if (sendType != recvType || sendCount != recvCount)
-        return refuse(HCCL_E_PARA, call.name, "sent and received are not of one type and count");
-    if (call.elem_bytes == 0)
-        return refuse(HCCL_E_NOT_SUPPORT, call.name, "the data type");
-    if (sendCount == 0)
-        return HCCL_SUCCESS;
-    for (int r = 0; r < coll_ranks(c->ranks); r++) {
-        parts.n_send[r] = parts.n_recv[r] = sendCount;
-        parts.send_at[r] = parts.recv_at[r] = sendCount * (uint64_t)r;
-    }
-    return exchange(c, &call, &parts, q);
-}
-
-HcclResult HcclAlltoAllV(const void *sendBuf, const void *sendCounts, const void *sdispls,
-                         HcclDataType sendType, const void *recvBuf, const void *recvCounts,
-                         const void *rdispls, HcclDataType recvType, HcclComm handle, aclrtStream q)
-{
-    const token one("HcclAlltoAllV");
-    const coll_call call = call_of("HcclAlltoAllV", sendType, 0, sendBuf, recvBuf);
-    coll_parts parts = {};
-    comm *c;
-    const HcclResult result = comm_on(call.name, handle, q, &c);
-    if (result != HCCL_SUCCESS)
-        return result;
-    if (sendCounts == nullptr || sdispls == nullptr || recvCounts == nullptr || rdispls == nullptr)
-        return refuse(HCCL_E_PTR, call.name, "no counts, or no displacements");
-    if (sendType != recvType)
-        return refuse(HCCL_E_PARA, call.name, "sent and received are not of one type");
-    if (call.elem_bytes == 0 || sendType == HCCL_DATA_TYPE_BFP16)
-        return refuse(HCCL_E_NOT_SUPPORT, call.name, "the data type");
-    for (int r = 0; r < coll_ranks(c->ranks); r++) {
-        parts.n_send[r] = ((const uint64_t *)sendCounts)[r];
-        parts.send_at[r] = ((const uint64_t *)sdispls)[r];
-        parts.n_recv[r] = ((const uint64_t *)recvCounts)[r];
-        parts.recv_at[r] = ((const uint64_t *)rdispls)[r];
-    }
-    return exchange(c, &call, &parts, q);
-}
-
-/* ---- messages -------------------------------------------------------------------------------- */
-
 /* [HCCL HcclBatchSendRecv: no two tasks send to one rank, or receive from one] */
-static HcclResult messages(const char *call, const HcclSendRecvItem *items, uint32_t n, comm *c,
-                           aclrtStream q)
+static HcclResult item_check(const comm *c, const HcclSendRecvItem *t, bool is_there[2][COLL_RANKS])
 {
+    static const char call[] = "HcclBatchSendRecv";
+    if (t->buf == nullptr)
+        return refuse(HCCL_E_PTR, call, "no buffer");
+    if (type_bytes(t->dataType) == 0)
+        return refuse(HCCL_E_NOT_SUPPORT, call, "the data type");
+    if ((t->sendRecvType != HCCL_SEND && t->sendRecvType != HCCL_RECV) ||
+        t->remoteRank >= (uint32_t)coll_ranks(c->ranks) ||
+        t->remoteRank == (uint32_t)coll_rank(c->ranks) || is_there[t->sendRecvType][t->remoteRank])
+        return refuse(HCCL_E_PARA, call, "the other rank is none, this one, or named twice");
+    is_there[t->sendRecvType][t->remoteRank] = true;
+    room_check(call, "the buffer", t->buf, t->count * type_bytes(t->dataType));
+    return HCCL_SUCCESS;
+}
+
+HcclResult HcclBatchSendRecv(HcclSendRecvItem *items, uint32_t n, HcclComm handle, aclrtStream q)
+{
+    static const char call[] = "HcclBatchSendRecv";
+    const token one(call);
     bool is_there[2][COLL_RANKS] = {};
-    for (uint32_t i = 0; i < n; i++) {
-        const HcclSendRecvItem *t = &items[i];
-        const size_t bytes = t->count * type_bytes(t->dataType);
-        if (t->buf == nullptr)
-            return refuse(HCCL_E_PTR, call, "no buffer");
-        if (type_bytes(t->dataType) == 0)
-            return refuse(HCCL_E_NOT_SUPPORT, call, "the data type");
-        if ((t->sendRecvType != HCCL_SEND && t->sendRecvType != HCCL_RECV) ||
-            t->remoteRank >= (uint32_t)coll_ranks(c->ranks) ||
-            t->remoteRank == (uint32_t)coll_rank(c->ranks) ||
-            is_there[t->sendRecvType][t->remoteRank])
-            return refuse(HCCL_E_PARA, call, "the other rank is none, this one, or named twice");
-        is_there[t->sendRecvType][t->remoteRank] = true;
-        room_check(call, "the buffer", t->buf, bytes);
-    }
+    comm *c;
+    TRY_HCCL(comm_on(call, handle, q, &c));
+    if (items == nullptr)
+        return refuse(HCCL_E_PTR, call, "no tasks");
+    for (uint32_t i = 0; i < n; i++)
+        TRY_HCCL(item_check(c, &items[i], is_there));
     coll_plan *p = coll_plan_new(c->ranks);
     for (uint32_t i = 0; i < n && p != nullptr; i++) {
-        const coll_call one =
-            call_of("message", items[i].dataType, items[i].count, items[i].buf, items[i].buf);
-        if (one.count > 0)
-            (void)coll_message(p, items[i].sendRecvType == HCCL_SEND, (int)items[i].remoteRank,
-                               &one);
+        const HcclSendRecvItem *t = &items[i];
+        const coll_call message = call_of("message", t->dataType, t->count, t->buf, t->buf);
+        if (t->count > 0)
+            (void)coll_message(p, t->sendRecvType == HCCL_SEND, (int)t->remoteRank, &message);
     }
     return launch(p, p != nullptr, call, q);
-}
-
-HcclResult HcclSend(void *sendBuf, uint64_t count, HcclDataType dataType, uint32_t destRank,
-                    HcclComm handle, aclrtStream q)
-{
-    const token one("HcclSend");
-    const HcclSendRecvItem item = {HCCL_SEND, sendBuf, count, dataType, destRank};
-    comm *c;
-    const HcclResult result = comm_on("HcclSend", handle, q, &c);
-    return result != HCCL_SUCCESS ? result : messages("HcclSend", &item, 1, c, q);
-}
-
-HcclResult HcclRecv(void *recvBuf, uint64_t count, HcclDataType dataType, uint32_t srcRank,
-                    HcclComm handle, aclrtStream q)
-{
-    const token one("HcclRecv");
-    const HcclSendRecvItem item = {HCCL_RECV, recvBuf, count, dataType, srcRank};
-    comm *c;
-    const HcclResult result = comm_on("HcclRecv", handle, q, &c);
-    return result != HCCL_SUCCESS ? result : messages("HcclRecv", &item, 1, c, q);
-}
-
-HcclResult HcclBatchSendRecv(HcclSendRecvItem *sendRecvInfo, uint32_t itemNum, HcclComm handle,
-                             aclrtStream q)
-{
-    const token one("HcclBatchSendRecv");
-    comm *c;
-    const HcclResult result = comm_on("HcclBatchSendRecv", handle, q, &c);
-    if (result != HCCL_SUCCESS)
-        return result;
-    if (sendRecvInfo == nullptr)
-        return refuse(HCCL_E_PTR, "HcclBatchSendRecv", "no tasks");
-    return messages("HcclBatchSendRecv", sendRecvInfo, itemNum, c, q);
 }

@@ -69,15 +69,13 @@ bool coll_split_look(coll_comm *c, coll_comm **child);
 enum { COLL_ALL = -1 };
 bool coll_meet(coll_comm *c, int peer);
 
-/* How sums are taken. The numbers are NCCL's and HCCL's as well. */
-typedef enum coll_op { COLL_SUM, COLL_PROD, COLL_MAX, COLL_MIN } coll_op;
-typedef enum coll_elem { COLL_I8, COLL_I16, COLL_I32, COLL_I64, COLL_F32, COLL_BF16 } coll_elem;
+/* What is summed. */
+typedef enum coll_elem { COLL_I64, COLL_F32, COLL_BF16 } coll_elem;
 
-/* A call. All ranks must have the same name, type, op, root and count. */
+/* A call. All ranks must have the same name, type, root and count. */
 typedef struct coll_call {
     const char *name;
     int type; /* the library's number */
-    coll_op op;
     int root;
     size_t elem_bytes;
     uint64_t count; /* elements of one rank's part */
@@ -91,19 +89,11 @@ typedef struct coll_call {
 coll_plan *coll_plan_new(coll_comm *c);
 void coll_plan_drop(coll_plan *p);
 /* coll_all_gather, coll_broadcast, coll_reduce_scatter, coll_all_reduce -- p becomes this call,
- * with the shapes that NCCL and HCCL share. coll_barrier moves nothing. false: no memory. */
+ * with the shapes that NCCL and HCCL share. false: no memory. */
 bool coll_all_gather(coll_plan *p, const coll_call *call);
 bool coll_broadcast(coll_plan *p, const coll_call *call);
 bool coll_reduce_scatter(coll_plan *p, const coll_call *call);
 bool coll_all_reduce(coll_plan *p, const coll_call *call);
-bool coll_barrier(coll_plan *p, const coll_call *call);
-
-/* Where the part of each rank stands in `from` and in `to`. */
-typedef struct coll_parts {
-    size_t n_send[COLL_RANKS], send_at[COLL_RANKS], n_recv[COLL_RANKS], recv_at[COLL_RANKS];
-} coll_parts;
-/* coll_all_to_all -- elements as in `parts`; call->count is not read. */
-bool coll_all_to_all(coll_plan *p, const coll_call *call, const coll_parts *parts);
 /* coll_message -- p sends or receives this too: call->count elements. false: p is full. */
 bool coll_message(coll_plan *p, bool sends, int peer, const coll_call *call);
 

@@ -24,7 +24,7 @@ typedef struct coll_head {
     uint64_t comm;   /* name of the communicator */
     uint64_t number; /* of the collective on it; of the message between the pair */
     uint64_t count;
-    int32_t type, op, root, is_message;
+    int32_t type, root, is_message;
     char name[COLL_NAME_CHARS];
 } coll_head;
 

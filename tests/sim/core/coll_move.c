@@ -87,11 +87,9 @@ static bool is_under_way(const coll_plan *p, const coll_transfer *t)
 
 static void head_print(const coll_head *h, char *text, size_t chars)
 {
-    snprintf(text, chars,
-             "%s %llu of %llu elements of type %d, op %d, root %d, on communicator %llx",
+    snprintf(text, chars, "%s %llu of %llu elements of type %d, root %d, on communicator %llx",
              h->is_message ? "send" : h->name, (unsigned long long)h->number,
-             (unsigned long long)h->count, h->type, h->op, h->root,
-             (unsigned long long)h->comm & 0xffff);
+             (unsigned long long)h->count, h->type, h->root, (unsigned long long)h->comm & 0xffff);
 }
 
 /* What a message from the peer would have to be; NULL: this plan waits for none of that kind. */

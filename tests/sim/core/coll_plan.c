@@ -31,7 +31,6 @@ static coll_head head_of(const coll_comm *c, const coll_call *call, uint64_t num
                       .number = number,
                       .count = call->count,
                       .type = call->type,
-                      .op = call->op,
                       .root = call->root};
     snprintf(head.name, sizeof head.name, "%s", call->name);
     return head;
@@ -51,9 +50,9 @@ static coll_head collective_begin(coll_plan *p, const coll_call *call)
     p->call = *call;
     p->own_bytes = call->count * call->elem_bytes;
     snprintf(p->text, sizeof p->text,
-             "%s %llu of %llu elements of type %d, op %d, root %d, on communicator %llx",
-             call->name, (unsigned long long)head.number, (unsigned long long)head.count, head.type,
-             head.op, head.root, (unsigned long long)head.comm & 0xffff);
+             "%s %llu of %llu elements of type %d, root %d, on communicator %llx", call->name,
+             (unsigned long long)head.number, (unsigned long long)head.count, head.type, head.root,
+             (unsigned long long)head.comm & 0xffff);
     return head;
 }
 
@@ -115,35 +114,6 @@ bool coll_all_reduce(coll_plan *p, const coll_call *call)
     return reduce(p, call, false);
 }
 
-bool coll_barrier(coll_plan *p, const coll_call *call)
-{
-    const coll_head head = collective_begin(p, call);
-    p->own_bytes = 0;
-    exchange(p, &head, "", 0, p->text);
-    return true;
-}
-
-bool coll_all_to_all(coll_plan *p, const coll_call *call, const coll_parts *parts)
-{
-    coll_head head = collective_begin(p, call);
-    const size_t bytes = call->elem_bytes;
-    for (int r = 0; r < p->comm->n; r++) {
-        char *from = (char *)(uintptr_t)call->from + parts->send_at[r] * bytes;
-        char *to = (char *)call->to + parts->recv_at[r] * bytes;
-        if (r == p->comm->rank) {
-            p->own_from = from;
-            p->own_to = to;
-            p->own_bytes = parts->n_send[r] * bytes;
-            continue;
-        }
-        head.count = parts->n_send[r];
-        transfer_add(p, &head, true, r, from, parts->n_send[r] * bytes);
-        head.count = parts->n_recv[r];
-        transfer_add(p, &head, false, r, to, parts->n_recv[r] * bytes);
-    }
-    return true;
-}
-
 bool coll_message(coll_plan *p, bool sends, int peer, const coll_call *call)
 {
     coll_comm *c = p->comm;
@@ -163,66 +133,23 @@ bool coll_message(coll_plan *p, bool sends, int peer, const coll_call *call)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Integers wrap around. */
-static int64_t integer_op(coll_op op, int64_t a, int64_t b)
+/* to = to + part. Integers wrap around. */
+static void add(coll_elem elem, void *to, const void *part, size_t elems)
 {
-    switch (op) {
-    case COLL_SUM:
-        return (int64_t)((uint64_t)a + (uint64_t)b);
-    case COLL_PROD:
-        return (int64_t)((uint64_t)a * (uint64_t)b);
-    case COLL_MAX:
-        return a > b ? a : b;
-    case COLL_MIN:
-        return a < b ? a : b;
-    }
-    return 0;
-}
-
-static float float_op(coll_op op, float a, float b)
-{
-    switch (op) {
-    case COLL_SUM:
-        return a + b;
-    case COLL_PROD:
-        return a * b;
-    case COLL_MAX:
-        return a > b ? a : b;
-    case COLL_MIN:
-        return a < b ? a : b;
-    }
-    return 0;
-}
-
-#define INTEGERS(type)                                                                             \
-    for (size_t i = 0; i < elems; i++)                                                             \
-        ((type *)to)[i] = (type)integer_op(op, ((type *)to)[i], ((const type *)part)[i]);          \
-    break
-
-/* to = to op part. */
-static void fold(coll_elem elem, coll_op op, void *to, const void *part, size_t elems)
-{
+    uint64_t *u = to;
     float *f = to;
     uint16_t *h = to;
-    switch (elem) {
-    case COLL_I8:
-        INTEGERS(int8_t);
-    case COLL_I16:
-        INTEGERS(int16_t);
-    case COLL_I32:
-        INTEGERS(int32_t);
-    case COLL_I64:
-        INTEGERS(int64_t);
-    case COLL_F32:
-        for (size_t i = 0; i < elems; i++)
-            f[i] = float_op(op, f[i], ((const float *)part)[i]);
-        break;
-    case COLL_BF16:
-        for (size_t i = 0; i < elems; i++)
-            h[i] = bf16_from_f32(
-                float_op(op, f32_from_bf16(h[i]), f32_from_bf16(((const uint16_t *)part)[i])));
-        break;
-    }
+    for (size_t i = 0; i < elems; i++)
+        switch (elem) {
+        case COLL_I64:
+            u[i] += ((const uint64_t *)part)[i];
+            break;
+        case COLL_F32:
+            f[i] += ((const float *)part)[i];
+            break;
+        case COLL_BF16:
+            h[i] = bf16_from_f32(f32_from_bf16(h[i]) + f32_from_bf16(((const uint16_t *)part)[i]));
+        }
 }
 
 void coll_parts_sum(const coll_plan *p)
@@ -233,7 +160,7 @@ void coll_parts_sum(const coll_plan *p)
         if (d == 0)
             memcpy(p->own_to, part, p->own_bytes);
         else
-            fold(p->call.elem, p->call.op, p->own_to, part, p->own_bytes / p->call.elem_bytes);
+            add(p->call.elem, p->own_to, part, p->own_bytes / p->call.elem_bytes);
     }
 }
 

@@ -3,9 +3,9 @@
  *
  * A process runs its calls one by one, in the order in which they were issued, as NCCL does with
  * NCCL_LAUNCH_ORDER_IMPLICIT=1. The first collective of a communicator, and the first message of a
- * pair, connect the ranks: the host waits in the call until the others have come to theirs
- * (NCCL_RUNTIME_CONNECT=0: only messages), and for ever when they do not. Under FSDP_SCHEDULE no
- * call waits: the host would keep the turn from the streams.
+ * pair, connect the ranks: the host waits in the call until the others have come to theirs, and for
+ * ever when they do not. Under FSDP_SCHEDULE no call waits: the host would keep the turn from the
+ * streams.
  *
  * On a communicator that does not block a call says ncclInProgress, and a thread of its own makes
  * it, once ncclCommGetAsyncError has been asked. So who does not look has no call, and who goes on
@@ -173,11 +173,9 @@ static bool blocks(const ncclConfig_t *config)
 
 static ncclResult_t init(ncclComm_t c)
 {
-    const char *connect = getenv("NCCL_RUNTIME_CONNECT");
     coll_state state;
-    c->met_all = connect != NULL && strcmp(connect, "0") == 0;
-    if (sim_device_is_scheduled())
-        c->met_all = memset(c->met, true, sizeof c->met) != NULL;
+    c->met_all = sim_device_is_scheduled();
+    memset(c->met, c->met_all, sizeof c->met);
     while ((state = coll_look(c->ranks)) == COLL_JOINING)
         usleep(100);
     if (state == COLL_DUPLICATE)
@@ -302,18 +300,20 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 
 static size_t type_bytes(ncclDataType_t type)
 {
-    switch (type) {
-    case ncclUint8:
-        return 1;
-    case ncclInt64:
-        return 8;
-    case ncclFloat32:
-        return 4;
-    case ncclBfloat16:
-        return 2;
-    default:
-        return 0;
-    }
+    static const size_t BYTES[] = {
+        [ncclUint8] = 1, [ncclInt64] = 8, [ncclFloat32] = 4, [ncclBfloat16] = 2};
+    return (unsigned)type < sizeof BYTES / sizeof *BYTES ? BYTES[type] : 0;
+}
+
+static coll_call call_of(const char *name, ncclDataType_t type, size_t count, const void *from,
+                         void *to)
+{
+    return (coll_call){.name = name,
+                       .type = (int)type,
+                       .elem_bytes = type_bytes(type),
+                       .count = count,
+                       .from = from,
+                       .to = to};
 }
 
 /* NCCL orders the calls of one communicator; those of several where it is told to. */
@@ -437,7 +437,6 @@ static ncclResult_t issue(ncclComm_t c, coll_call *call, cudaStream_t q,
                           bool (*add)(coll_plan *, const coll_call *))
 {
     sim_call *k;
-    call->elem_bytes = type_bytes((ncclDataType_t)call->type);
     if (c == NULL || call->elem_bytes == 0 || call->root < 0 || call->root >= coll_ranks(c->ranks))
         return refuse(ncclInvalidArgument, "a collective's communicator, type or root");
     ncclResult_t result = ready(c, call->name);
@@ -455,12 +454,9 @@ static ncclResult_t issue(ncclComm_t c, coll_call *call, cudaStream_t q,
     return grouped_end(c, result);
 }
 
-static ncclResult_t message(ncclComm_t c, bool sends, const coll_call *want, int peer,
-                            cudaStream_t q)
+static ncclResult_t message(ncclComm_t c, bool sends, coll_call call, int peer, cudaStream_t q)
 {
     sim_call *k;
-    coll_call call = *want;
-    call.elem_bytes = type_bytes((ncclDataType_t)call.type);
     if (c != NULL && (peer < 0 || peer >= coll_ranks(c->ranks) || peer == coll_rank(c->ranks)))
         return refuse(ncclInvalidArgument, "ncclSend, ncclRecv: peer");
     if (call.elem_bytes == 0 || (call.count > 0 && (sends ? call.from : call.to) == NULL))
@@ -479,39 +475,27 @@ static ncclResult_t message(ncclComm_t c, bool sends, const coll_call *want, int
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t q)
 {
-    return message(
-        comm, true,
-        &(coll_call){.name = "send", .type = (int)type, .count = count, .from = sendbuff}, peer, q);
+    return message(comm, true, call_of("send", type, count, sendbuff, NULL), peer, q);
 }
 
 ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t q)
 {
-    return message(comm, false,
-                   &(coll_call){.name = "send", .type = (int)type, .count = count, .to = recvbuff},
-                   peer, q);
+    return message(comm, false, call_of("send", type, count, NULL, recvbuff), peer, q);
 }
 
 ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount,
                            ncclDataType_t type, ncclComm_t comm, cudaStream_t q)
 {
-    coll_call call = {.name = "ncclAllGather",
-                      .type = (int)type,
-                      .count = sendcount,
-                      .from = sendbuff,
-                      .to = recvbuff};
+    coll_call call = call_of("ncclAllGather", type, sendcount, sendbuff, recvbuff);
     return issue(comm, &call, q, coll_all_gather);
 }
 
 ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t q)
 {
-    coll_call call = {.name = "ncclBroadcast",
-                      .type = (int)type,
-                      .root = root,
-                      .count = count,
-                      .from = sendbuff,
-                      .to = recvbuff};
+    coll_call call = call_of("ncclBroadcast", type, count, sendbuff, recvbuff);
+    call.root = root;
     return issue(comm, &call, q, coll_broadcast);
 }
 
@@ -519,30 +503,20 @@ ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, n
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t q)
 {
-    coll_call call = {.name = "ncclReduceScatter",
-                      .type = (int)type,
-                      .op = (coll_op)op,
-                      .count = recvcount,
-                      .from = sendbuff,
-                      .to = recvbuff,
-                      .elem = type == ncclBfloat16 ? COLL_BF16 : COLL_F32,
-                      .first = comm != NULL ? coll_rank(comm->ranks) + 1 : 0};
-    if (type != ncclFloat32 && type != ncclBfloat16)
+    coll_call call = call_of("ncclReduceScatter", type, recvcount, sendbuff, recvbuff);
+    if (op != ncclSum || (type != ncclFloat32 && type != ncclBfloat16))
         return refuse(ncclInvalidArgument, "ncclReduceScatter: the stand-in adds floats");
+    call.elem = type == ncclBfloat16 ? COLL_BF16 : COLL_F32;
+    call.first = comm != NULL ? coll_rank(comm->ranks) + 1 : 0;
     return issue(comm, &call, q, coll_reduce_scatter);
 }
 
 ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t q)
 {
-    coll_call call = {.name = "ncclAllReduce",
-                      .type = (int)type,
-                      .op = (coll_op)op,
-                      .count = count,
-                      .from = sendbuff,
-                      .to = recvbuff,
-                      .elem = COLL_I64};
-    if (type != ncclInt64)
+    coll_call call = call_of("ncclAllReduce", type, count, sendbuff, recvbuff);
+    if (op != ncclSum || type != ncclInt64)
         return refuse(ncclInvalidArgument, "ncclAllReduce: the stand-in adds int64");
+    call.elem = COLL_I64;
     return issue(comm, &call, q, coll_all_reduce);
 }

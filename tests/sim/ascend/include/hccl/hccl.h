@@ -13,8 +13,6 @@ HcclResult HcclCommInitRootInfo(uint32_t nRanks, const HcclRootInfo *rootInfo, u
                                 HcclComm *comm);
 HcclResult HcclCommDestroy(HcclComm comm);
 HcclResult HcclGetCommAsyncError(HcclComm comm, HcclResult *asyncError);
-HcclResult HcclGetRankSize(HcclComm comm, uint32_t *rankSize);
-HcclResult HcclGetRankId(HcclComm comm, uint32_t *rank);
 const char *HcclGetErrorString(HcclResult code);
 
 HcclResult HcclAllReduce(void *sendBuf, void *recvBuf, uint64_t count, HcclDataType dataType,
@@ -26,18 +24,6 @@ HcclResult HcclAllGather(void *sendBuf, void *recvBuf, uint64_t sendCount, HcclD
                          HcclComm comm, aclrtStream stream);
 HcclResult HcclBroadcast(void *buf, uint64_t count, HcclDataType dataType, uint32_t root,
                          HcclComm comm, aclrtStream stream);
-HcclResult HcclSend(void *sendBuf, uint64_t count, HcclDataType dataType, uint32_t destRank,
-                    HcclComm comm, aclrtStream stream);
-HcclResult HcclRecv(void *recvBuf, uint64_t count, HcclDataType dataType, uint32_t srcRank,
-                    HcclComm comm, aclrtStream stream);
-HcclResult HcclAlltoAll(const void *sendBuf, uint64_t sendCount, HcclDataType sendType,
-                        const void *recvBuf, uint64_t recvCount, HcclDataType recvType,
-                        HcclComm comm, aclrtStream stream);
-HcclResult HcclAlltoAllV(const void *sendBuf, const void *sendCounts, const void *sdispls,
-                         HcclDataType sendType, const void *recvBuf, const void *recvCounts,
-                         const void *rdispls, HcclDataType recvType, HcclComm comm,
-                         aclrtStream stream);
 HcclResult HcclBatchSendRecv(HcclSendRecvItem *sendRecvInfo, uint32_t itemNum, HcclComm comm,
                              aclrtStream stream);
-HcclResult HcclBarrier(HcclComm comm, aclrtStream stream);
 }

@@ -1,0 +1,55 @@
+/* sim_coll_lib.h -- what the stand-ins for NCCL and for HCCL have in common: what they say of
+ * programs that the library would hang on. A process for each rank calls the stand-in itself. The
+ * values are those of test_cuda_nccl.c and test_npu_hccl.c.
+ *
+ *   sim_coll_run(library, its own cases)    runs these and those */
+#pragma once
+#include <stdatomic.h>
+#include <stdint.h>
+#include "tests/unit/sim_lib.h"
+
+enum { SIM_ELEMS = 50000, SIM_BYTES = 8 << 20, SIM_MOST = 4, SIM_IDS = 4, SIM_ID_BYTES = 4108 };
+
+/* The library that is tested. Calls return 0 if they succeed; their types are its numbers. */
+typedef struct sim_coll {
+    const char *device;        /* FSDP_DEVICE */
+    int f32, i64;              /* types */
+    bool orders_one_comm;      /* calls of one communicator */
+    void (*begin)(int device); /* fills sim_me's streams and memory */
+    int (*make_id)(void *id);  /* [SIM_ID_BYTES] */
+    int (*join)(const void *id, int n, int rank, void **out); /* waits for all */
+    int (*close)(void *comm);
+    void (*await)(void *q); /* what is queued on q succeeds */
+    /* On sim_me's communicator and stream, from a to b: parts of so many elements. */
+    int (*gather)(void *comm, size_t elems, int type, void *q);
+    int (*reduce_scatter)(size_t elems);                                /* of f32 */
+    int (*broadcast)(size_t elems, int root);                           /* of f32, within a */
+    int (*exchange)(int to, size_t n_send, int from, size_t n_receive); /* bytes; 0: none */
+} sim_coll;
+
+/* This rank, in the process of a case. */
+typedef struct sim_rank {
+    int rank, n, next, last;
+    void *comm, *q, *q2;
+    char *a, *b; /* on the device, SIM_BYTES */
+} sim_rank;
+extern sim_rank sim_me;
+
+/* What the ranks of a case tell each other. */
+typedef struct sim_shared {
+    atomic_int has_id[SIM_IDS], said;
+    char id[SIM_IDS][SIM_ID_BYTES];
+} sim_shared;
+extern sim_shared *sim_shared_by_ranks;
+
+/* sim_join -- a communicator of n ranks, whose id has that number: rank 0 makes it. */
+int sim_join(int number, int n, int rank, void **out);
+/* sim_second -- one more, of all ranks; both are connected then. */
+void *sim_second(void);
+/* sim_gather -- must succeed. sim_finish -- so must all that is queued. */
+void sim_gather(void *comm, size_t elems, int type, void *q);
+void sim_finish(void);
+/* sim_never -- a case whose ranks have one device: it is not called. */
+void sim_never(void);
+
+int sim_coll_run(const sim_coll *library, const sim_case *cases, size_t n_cases);
