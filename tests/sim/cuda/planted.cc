@@ -2,26 +2,18 @@
 #include "tests/sim/cuda/planted.h"
 #include "common/cuda/attention_tiles.h"
 
-/* Thread i leaves its number and takes the one before's: from the first thread to the last that
- * needs no barrier, the other way it does. */
-__global__ void block_neighbour_kernel(planted_args a)
+/* Thread i leaves its number and takes another's: without a barrier that shows in one order of
+ * threads, and not in the other. */
+__global__ void neighbour_kernel(planted_args a)
 {
     __shared__ float number[PLANTED_THREADS];
-    const unsigned i = threadIdx.x;
+    const unsigned i = threadIdx.x, before = i > 0 ? i - 1 : 0;
     number[i] = (float)i;
-    if (a.correct)
-        __syncthreads();
-    a.out[blockIdx.x * PLANTED_THREADS + i] = number[i > 0 ? i - 1 : 0];
-}
-
-__global__ void warp_neighbour_kernel(planted_args a)
-{
-    __shared__ float number[PLANTED_THREADS];
-    const unsigned i = threadIdx.x;
-    number[i] = (float)i;
-    if (a.correct)
+    if (a.correct && a.kernel == WARP_NEIGHBOUR)
         __syncwarp();
-    a.out[blockIdx.x * PLANTED_THREADS + i] = number[i ^ 1];
+    else if (a.correct)
+        __syncthreads();
+    a.out[blockIdx.x * PLANTED_THREADS + i] = number[a.kernel == WARP_NEIGHBOUR ? i ^ 1 : before];
 }
 
 __global__ void misuse_kernel(planted_args a)
@@ -50,39 +42,11 @@ __global__ void misuse_kernel(planted_args a)
     a.out[blockIdx.x * PLANTED_THREADS + i] = x;
 }
 
-/* Fills a tile and multiplies as attention does; b may be 64 wide. */
-__global__ void product_kernel(planted_args a)
-{
-    const dtype type = a.bf16 ? DTYPE_BF16 : DTYPE_F32;
-    const int ld = tile_ld(64, type), b_rows = a.b_by_columns ? 64 : a.depth;
-    const int b_cols = a.b_by_columns ? a.depth : 64;
-    char *left = tile_memory(), *right = left + tile_bytes(MMA_ROWS, 64, type);
-    for (int i = (int)threadIdx.x; i < MMA_ROWS * a.depth; i += WARP_LANES)
-        row_store(left, i / a.depth * ld + i % a.depth, row_load(a.a, i, type), type);
-    for (int i = (int)threadIdx.x; i < b_rows * b_cols; i += WARP_LANES)
-        row_store(right, i / b_cols * ld + i % b_cols, row_load(a.b, i, type), type);
-    __syncthreads();
-    float c[SCORE_TILES][4];
-    tiles_clear(c, SCORE_TILES);
-    const product p = {left, right, ld, ld, a.depth, SCORE_TILES, a.b_by_columns};
-    if (a.old_gpu)
-        warp_product_fma(c, SCORE_TILES, p, type);
-    else
-        warp_product(c, SCORE_TILES, p, type);
-    for (int n = 0; n < SCORE_TILES; n++)
-        for (int i = 0; i < 4; i++)
-            a.out[lane_row(i) * 64 + lane_col(n, i)] = c[n][i];
-}
-
 static cudaError_t planted_issue(stream *s, const void *args)
 {
     const planted_args *a = (const planted_args *)args;
-    if (a->kernel == PRODUCT)
-        return LAUNCH(product_kernel, 1, WARP_LANES, s, *a);
-    if (a->kernel == BLOCK_NEIGHBOUR)
-        return LAUNCH(block_neighbour_kernel, PLANTED_BLOCKS, PLANTED_THREADS, s, *a);
-    if (a->kernel == WARP_NEIGHBOUR)
-        return LAUNCH(warp_neighbour_kernel, PLANTED_BLOCKS, PLANTED_THREADS, s, *a);
+    if (a->kernel == BLOCK_NEIGHBOUR || a->kernel == WARP_NEIGHBOUR)
+        return LAUNCH(neighbour_kernel, PLANTED_BLOCKS, PLANTED_THREADS, s, *a);
     return LAUNCH(misuse_kernel, PLANTED_BLOCKS, PLANTED_THREADS, s, *a);
 }
 
