@@ -1,5 +1,7 @@
 /* ops_check_lib.c -- see ops_check_lib.h. */
 #include "tests/unit/ops_check_lib.h"
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,4 +66,37 @@ void expect_same_bits(const float *got, const float *expected, size_t elems, con
             fail_msg("%s, %s: element %zu is %a, expected %a", what, where, i, (double)got[i],
                      (double)expected[i]);
     }
+}
+
+/* Both sum k terms of about normal distribution in different orders. A partial sum of j terms is
+ * about sqrt(j), each addition rounds by half an eps of it: a standard deviation of eps/2 sqrt(1 +
+ * 2
+ * + ... + k) < eps k / 2; the bound is 16 of these. Attention's sums are over T and D, at most 300
+ * long. Stored in bf16, two such results may round to neighbours, which are at most 2^-7 of their
+ * size apart. Attention's backward reads such an out: d_out . out is then off by 2^-7 of a term,
+ * below 8 in size, and a gradient by a quarter of that times a probability and an element: 2^-6. */
+void expect_case_near(size_t i, const ops_result *got, const ops_result *want, double rounding)
+{
+    const char *name = ops_case_name(i);
+    const bool rounded = want->type == DTYPE_BF16;
+    const double through_out = rounded && strncmp(name, "attention", 9) == 0 ? 1.0 / 64 : 0.0;
+    const double sums = 8.0 * FLT_EPSILON * (strstr(name, "deep") ? 2053 : 300);
+    for (size_t e = 0; e < want->elems && !strstr(name, "large"); e++) {
+        const double value = (double)want->data[e];
+        const double bound = sums + through_out + (rounded ? 1.0 / 128 : rounding) * fabs(value);
+        if (!(fabs((double)got->data[e] - value) <= bound))
+            fail_msg("%s: element %zu is %.9g, expected %.9g", name, e, (double)got->data[e],
+                     value);
+    }
+}
+
+fsdp_status ops_bad_call(int which, const ops *o, stream *s, float *x, float *y,
+                         const int32_t *numbers)
+{
+    if (which == 0)
+        return o->embedding(s, &(embedding_args){x, y, NULL, numbers, 1, 3, 2, 3, DTYPE_F32});
+    if (which == 1)
+        return o->embedding_backward(
+            s, &(embedding_backward_args){x, NULL, y, numbers, 1, 3, 2, 3, DTYPE_F32});
+    return o->cross_entropy(s, &(cross_entropy_args){x, NULL, y, numbers, 3, 3, DTYPE_F32, NULL});
 }

@@ -20,6 +20,11 @@ int ops_test_close(void **state);
 /* ops_table -- 0: fast, 1: portable. */
 const ops *ops_table(int i);
 
+/* CALL -- the operation of table `o` on stream s; the test fails if the call does.
+ *
+ *     CALL(ops_cpu_fast(), s, gelu, .out = y, .in = x, .elems = n); */
+#define CALL(o, s, op, ...) OK((o)->op(s, &(op##_args){__VA_ARGS__}))
+
 /* ops_refused -- whether `status`, a call's, says that the backend lacks the operation. */
 bool ops_refused(fsdp_status status);
 
@@ -30,3 +35,12 @@ float *filled(float value, size_t elems);
 /* expect_same_bits -- fails at the first of elems that differ. */
 void expect_same_bits(const float *got, const float *expected, size_t elems, const char *what,
                       const char *where);
+
+/* expect_case_near -- got and want of case i, from tables that sum in different orders. rounding:
+ * of an element, of its size; bf16 has its own. A case of large inputs is not looked at. */
+void expect_case_near(size_t i, const ops_result *got, const ops_result *want, double rounding);
+
+/* ops_bad_call -- a call on three numbers below 3, of which some are not: 0: an embedding, 1: its
+ * gradient, 2: a loss. x, y: [9] */
+fsdp_status ops_bad_call(int which, const ops *o, stream *s, float *x, float *y,
+                         const int32_t *numbers);
