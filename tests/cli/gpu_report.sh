@@ -51,7 +51,7 @@ no_page 'no toolkit' 'no nvcc' CUDA_HOME=/nowhere
 # ---- what the page says -----------------------------------------------------------------------------------------
 
 script "$build/tests/unit/test_device" 'echo "SKIP --device cuda: this machine has no GPU"' 'echo "7 passed on the CPU"'
-for test in test_accel_ops test_accel_fast test_cuda_device; do
+for test in test_accel_ops test_ops_double test_cuda_device; do
     script "$build/tests/unit/$test" 'echo "it works"'
 done
 script "$build/tests/unit/test_device_watch" 'echo "SKIP the device is not there"' 'exit 77'
@@ -69,7 +69,7 @@ says() {
 verdict 'failures fail' "$([ $rc = 1 ] || echo "exit status $rc, expected 1")"
 says 'GPU' '^# NVIDIA H100$'
 says 'driver, toolkit and NCCL' 'driver 550.54, CUDA 12.4, NCCL 2.21.5, commit '
-says 'a test that passes' '^\| test_accel_fast \| passed: it works \|'
+says 'a test that passes' '^\| test_ops_double \| passed: it works \|'
 says 'a skip is a failure' '^\| test_device_watch \| FAILED: it was skipped: SKIP the device is not there \|'
 says 'so is a skip of one device among several' '^\| test_device \| FAILED: it was skipped: SKIP --device cuda: this machine has no GPU \|'
 says 'a hang is tried again' '^\| test_accel_device \| HUNG for 10 s; with CUDA_MODULE_LOADING=EAGER: passed: late \|'

@@ -46,7 +46,7 @@ if [ -d "$BUILD/gpu-pack" ]; then
     pkg-config --version >/dev/null 2>&1 || PATH=$pack/bin:$PATH
 fi
 pkg-config --exists libcjson libxxhash cmocka || fail 'no cJSON, xxHash or cmocka' 'make deps; or make gpu-pack where they are, and bring build/gpu-pack along'
-KERNEL_TESTS='test_device test_device_watch test_accel_device test_accel_ops test_accel_fast test_cuda_device'
+KERNEL_TESTS='test_device test_device_watch test_accel_device test_accel_ops test_ops_double test_cuda_device'
 nccl_one=$BUILD/tests/gpu/nccl_one
 if [ -n "$dry" ]; then # make has built what it needs
     [ -e "$BUILD/fsdp_cuda_sim.so" ] || { echo 'SKIP gpu-report: the stand-in is not built, for want of g++' && exit 77; }
@@ -259,7 +259,7 @@ section_sanitizer() {
     head_row compute-sanitizer
     for check in memcheck racecheck; do
         try "$check, a step of training" 60 "$sanitizer" --tool $check --error-exitcode 9 "$BUILD/fsdp_train" --device cuda --size tiny --steps 1 --synthetic 100000
-        for test in test_accel_fast test_accel_ops; do
+        for test in test_ops_double test_accel_ops; do
             try "$check $test" 90 "$sanitizer" --tool $check --error-exitcode 9 "$BUILD/tests/unit/$test"
         done
     done
