@@ -28,95 +28,44 @@ static void store(void *array, size_t elems)
     store_row(array, elems);
 }
 
-static fsdp_status matmul(stream *s, const matmul_args *a)
-{
-    TRY(ops_cpu_portable()->matmul(s, a));
-    if (!a->trans_a)
-        store(a->out, a->m * a->n);
-    return FSDP_OK;
-}
-
-static fsdp_status embedding(stream *s, const embedding_args *a)
-{
-    TRY(ops_cpu_portable()->embedding(s, a));
-    store(a->out, a->batch * a->seq_len * a->width);
-    return FSDP_OK;
-}
-
-static fsdp_status layernorm(stream *s, const layernorm_args *a)
-{
-    TRY(ops_cpu_portable()->layernorm(s, a));
-    store(a->out, a->rows * a->cols);
-    return FSDP_OK;
-}
-
-static fsdp_status layernorm_backward(stream *s, const layernorm_backward_args *a)
-{
-    TRY(ops_cpu_portable()->layernorm_backward(s, a));
-    store(a->d_in, a->rows * a->cols);
-    return FSDP_OK;
-}
-
-static fsdp_status gelu(stream *s, const gelu_args *a)
-{
-    TRY(ops_cpu_portable()->gelu(s, a));
-    store(a->out, a->elems);
-    return FSDP_OK;
-}
-
-static fsdp_status gelu_backward(stream *s, const gelu_backward_args *a)
-{
-    TRY(ops_cpu_portable()->gelu_backward(s, a));
-    store(a->d_in, a->elems);
-    return FSDP_OK;
-}
-
-static fsdp_status attention(stream *s, const attention_args *a)
-{
-    const attention_shape *h = &a->shape;
-    TRY(ops_cpu_portable()->attention(s, a));
-    store(a->out, h->batch * h->seq_len * h->n_head * h->v_head_dim);
-    return FSDP_OK;
-}
-
 static void store_rows(void *array, const attention_shape *h, size_t stride, size_t width)
 {
     for (size_t row = 0; row < h->batch * h->seq_len; row++)
         store_row((float *)array + row * stride, width);
 }
 
-static fsdp_status attention_backward(stream *s, const attention_backward_args *a)
-{
-    const attention_shape *h = &a->shape;
-    TRY(ops_cpu_portable()->attention_backward(s, a));
-    store_rows(a->d_q, h, h->q_stride, h->n_head * h->head_dim);
-    store_rows(a->d_k, h, h->k_stride, h->n_kv_head * h->head_dim);
-    store_rows(a->d_v, h, h->v_stride, h->n_kv_head * h->v_head_dim);
-    return FSDP_OK;
-}
+/* STORING -- the table's function `op`: portable's, then these stores. */
+#define STORING(op, ...)                                                                           \
+    static fsdp_status storing_##op(stream *s, const op##_args *a)                                 \
+    {                                                                                              \
+        TRY(ops_cpu_portable()->op(s, a));                                                         \
+        __VA_ARGS__;                                                                               \
+        return FSDP_OK;                                                                            \
+    }
 
-static fsdp_status cross_entropy(stream *s, const cross_entropy_args *a)
-{
-    TRY(ops_cpu_portable()->cross_entropy(s, a));
-    if (a->d_logits != NULL)
-        store(a->d_logits, a->rows * a->vocab);
-    return FSDP_OK;
-}
+STORING(matmul, if (!a->trans_a) store(a->out, a->m * a->n))
+STORING(embedding, store(a->out, a->batch * a->seq_len * a->width))
+STORING(layernorm, store(a->out, a->rows * a->cols))
+STORING(layernorm_backward, store(a->d_in, a->rows * a->cols))
+STORING(gelu, store(a->out, a->elems))
+STORING(gelu_backward, store(a->d_in, a->elems))
+STORING(cross_entropy, if (a->d_logits) store(a->d_logits, a->rows * a->vocab))
+STORING(attention, const attention_shape *h = &a->shape;
+        store(a->out, h->batch * h->seq_len * h->n_head * h->v_head_dim))
+STORING(attention_backward, const attention_shape *h = &a->shape;
+        store_rows(a->d_q, h, h->q_stride, h->n_head * h->head_dim);
+        store_rows(a->d_k, h, h->k_stride, h->n_kv_head * h->head_dim);
+        store_rows(a->d_v, h, h->v_stride, h->n_kv_head * h->v_head_dim))
 
 static const ops *table(void)
 {
     static ops o;
     o = *ops_cpu_portable();
     o.name = perturbs ? "perturbing" : "rounding";
-    o.matmul = matmul;
-    o.embedding = embedding;
-    o.layernorm = layernorm;
-    o.layernorm_backward = layernorm_backward;
-    o.gelu = gelu;
-    o.gelu_backward = gelu_backward;
-    o.attention = attention;
-    o.attention_backward = attention_backward;
-    o.cross_entropy = cross_entropy;
+#define SET(op) o.op = storing_##op
+    SET(matmul), SET(embedding), SET(layernorm), SET(layernorm_backward), SET(gelu);
+    SET(gelu_backward), SET(attention), SET(attention_backward), SET(cross_entropy);
+#undef SET
     return &o;
 }
 

@@ -93,211 +93,110 @@ static void fd_check(const char *name, fd_case *c)
 }
 
 /* fd_alloc -- variables of n elements (normal values times std), zeroed gradients, weights. */
-static fd_case fd_alloc(const ops *o, size_t n0, size_t n1, size_t n2, size_t n_out)
+static fd_case fd_alloc(const ops *o, const size_t n[FD_VARS], size_t n_out)
 {
-    fd_case c = {.o = o, .n = {n0, n1, n2}, .n_out = n_out, .w = zeros(n_out), .f = zeros(n_out)};
+    fd_case c = {.o = o, .n_out = n_out, .w = normals(80, 1.0f, n_out), .f = zeros(n_out)};
     for (int i = 0; i < FD_VARS; i++) {
-        assert_true(c.n[i] <= FD_MAX);
-        c.x[i] = zeros(c.n[i] + 1);
-        c.g[i] = zeros(c.n[i] + 1);
-        ops_test_fill(70 + (uint64_t)i, 0.7f, c.x[i], c.n[i]);
+        assert_true(n[i] <= FD_MAX);
+        c.n[i] = n[i];
+        c.x[i] = normals(70 + (uint64_t)i, 0.7f, n[i]);
+        c.g[i] = zeros(n[i] + 1);
     }
-    ops_test_fill(80, 1.0f, c.w, n_out);
     return c;
 }
 
 static void fd_free(fd_case *c)
 {
-    for (int i = 0; i < FD_VARS; i++) {
-        free(c->x[i]);
-        free(c->g[i]);
-    }
-    free(c->w);
-    free(c->f);
+    for (int i = 0; i < FD_VARS; i++)
+        free(c->x[i]), free(c->g[i]);
+    free(c->w), free(c->f);
 }
 
 enum { R = 5, C = 19, K = 7, V = 6 };
 
-static void matmul_forward(fd_case *c)
-{
-    OK(c->o->matmul(
-        s, &(matmul_args){.out = c->f, .a = c->x[0], .b = c->x[1], .m = R, .n = C, .k = K}));
-}
+static const int32_t TOKENS[6] = {1, 5, 1, 0, 5, 1};
+static float mean[R], rstd[R];
 
-static void matmul_backward(fd_case *c)
-{
-    OK(c->o->matmul(
-        s, &(matmul_args){
-               .out = c->g[0], .a = c->w, .b = c->x[1], .m = R, .n = K, .k = C, .trans_b = true}));
-    OK(c->o->matmul(
-        s, &(matmul_args){
-               .out = c->g[1], .a = c->x[0], .b = c->w, .m = K, .n = C, .k = R, .trans_a = true}));
-}
+/* PAIR -- NAME_forward and NAME_backward of what each calls: x are the variables, g their
+ * gradients; w is the gradient of f. */
+#define PAIR(name, forward, backward)                                                              \
+    static void name##_forward(fd_case *c)                                                         \
+    {                                                                                              \
+        float **x = c->x, *f = c->f;                                                               \
+        (void)x;                                                                                   \
+        forward;                                                                                   \
+    }                                                                                              \
+    static void name##_backward(fd_case *c)                                                        \
+    {                                                                                              \
+        float **x = c->x, **g = c->g, *w = c->w;                                                   \
+        (void)x;                                                                                   \
+        backward;                                                                                  \
+    }
+#define RUN(op, ...) CALL(c->o, s, op, __VA_ARGS__)
 
+PAIR(matmul, RUN(matmul, .out = f, .a = x[0], .b = x[1], .m = R, .n = C, .k = K), {
+    RUN(matmul, .out = g[0], .a = w, .b = x[1], .m = R, .n = K, .k = C, .trans_b = true);
+    RUN(matmul, .out = g[1], .a = x[0], .b = w, .m = K, .n = C, .k = R, .trans_a = true);
+})
 /* A product with bias and residual, by these two: x[0] is the residual, x[1] the bias. */
-static void bias_forward(fd_case *c)
-{
-    OK(c->o->matmul(s, &(matmul_args){.out = c->f,
-                                      .a = c->w,
-                                      .b = c->w,
-                                      .bias = c->x[1],
-                                      .residual = c->x[0],
-                                      .m = R,
-                                      .n = C,
-                                      .k = 2}));
-}
-
-static void bias_backward(fd_case *c)
-{
-    memcpy(c->g[0], c->w, R * C * sizeof(float));
-    OK(c->o->bias_backward(s, &(bias_backward_args){c->g[1], c->w, R, C, false, DTYPE_F32}));
-}
-
-static const int32_t FD_TOKENS[6] = {1, 5, 1, 0, 5, 1};
-
-static void embedding_forward(fd_case *c)
-{
-    OK(c->o->embedding(
-        s, &(embedding_args){c->f, c->x[0], c->x[1], FD_TOKENS, 2, 3, C, V, DTYPE_F32}));
-}
-
-static void embedding_backward(fd_case *c)
-{
-    OK(c->o->embedding_backward(
-        s, &(embedding_backward_args){c->g[0], c->g[1], c->w, FD_TOKENS, 2, 3, C, V, DTYPE_F32}));
-}
-
-static float fd_mean[R], fd_rstd[R];
-
-static void layernorm_forward(fd_case *c)
-{
-    OK(c->o->layernorm(s, &(layernorm_args){c->f, fd_mean, fd_rstd, c->x[0], c->x[1], c->x[2], R, C,
-                                            1e-5f, DTYPE_F32}));
-}
-
-static void layernorm_backward(fd_case *c)
-{
-    OK(c->o->layernorm_backward(s, &(layernorm_backward_args){c->g[0], c->g[1], c->g[2], c->w,
-                                                              c->x[0], c->x[1], NULL, fd_mean,
-                                                              fd_rstd, R, C, false, DTYPE_F32}));
-}
-
-static void rmsnorm_forward(fd_case *c)
-{
-    OK(c->o->rmsnorm(s, &(rmsnorm_args){c->f, fd_rstd, c->x[0], c->x[1], R, C, 1e-5f, DTYPE_F32}));
-}
-
-static void rmsnorm_backward(fd_case *c)
-{
-    OK(c->o->rmsnorm_backward(s, &(rmsnorm_backward_args){c->g[0], c->g[1], c->w, c->x[0], c->x[1],
-                                                          NULL, fd_rstd, R, C, false, DTYPE_F32}));
-}
+PAIR(bias,
+     RUN(matmul, .out = f, .a = c->w, .b = c->w, .bias = x[1], .residual = x[0], .m = R, .n = C,
+         .k = 2),
+     {
+         memcpy(g[0], w, R * C * sizeof(float));
+         RUN(bias_backward, g[1], w, R, C, false, DTYPE_F32);
+     })
+PAIR(embedding, RUN(embedding, f, x[0], x[1], TOKENS, 2, 3, C, V, DTYPE_F32),
+     RUN(embedding_backward, g[0], g[1], w, TOKENS, 2, 3, C, V, DTYPE_F32))
+PAIR(layernorm, RUN(layernorm, f, mean, rstd, x[0], x[1], x[2], R, C, 1e-5f, DTYPE_F32),
+     RUN(layernorm_backward, g[0], g[1], g[2], w, x[0], x[1], NULL, mean, rstd, R, C, false,
+         DTYPE_F32))
+PAIR(rmsnorm, RUN(rmsnorm, f, rstd, x[0], x[1], R, C, 1e-5f, DTYPE_F32),
+     RUN(rmsnorm_backward, g[0], g[1], w, x[0], x[1], NULL, rstd, R, C, false, DTYPE_F32))
+PAIR(swiglu, RUN(swiglu, f, x[0], x[1], R *C, DTYPE_F32),
+     RUN(swiglu_backward, g[0], g[1], w, x[0], x[1], R *C, DTYPE_F32))
+PAIR(gelu, RUN(gelu, f, x[0], R *C, DTYPE_F32), RUN(gelu_backward, g[0], w, x[0], R *C, DTYPE_F32))
 
 /* 2 sequences of 3 tokens, 2 heads of width 6. */
-static rope_args fd_rope(void *x, bool inverse)
+static void rope(fd_case *c, float *out, const float *in, bool inverse)
 {
-    return (rope_args){.x = x,
-                       .stride = 12,
-                       .batch = 2,
-                       .seq_len = 3,
-                       .n_head = 2,
-                       .head_dim = 6,
-                       .inverse = inverse,
-                       .inv_freq = {1.0f, 0.31f, 0.07f}};
+    memcpy(out, in, c->n[0] * sizeof(float));
+    RUN(rope, .x = out, .stride = 12, .batch = 2, .seq_len = 3, .n_head = 2, .head_dim = 6,
+        .inverse = inverse, .inv_freq = {1.0f, 0.31f, 0.07f});
 }
-
-static void rope_forward(fd_case *c)
-{
-    const rope_args a = fd_rope(c->f, false);
-    memcpy(c->f, c->x[0], c->n[0] * sizeof(float));
-    OK(c->o->rope(s, &a));
-}
-
-static void rope_backward(fd_case *c)
-{
-    const rope_args a = fd_rope(c->g[0], true);
-    memcpy(c->g[0], c->w, c->n[0] * sizeof(float));
-    OK(c->o->rope(s, &a));
-}
-
-static void swiglu_forward(fd_case *c)
-{
-    OK(c->o->swiglu(s, &(swiglu_args){c->f, c->x[0], c->x[1], R * C, DTYPE_F32}));
-}
-
-static void swiglu_backward(fd_case *c)
-{
-    OK(c->o->swiglu_backward(
-        s, &(swiglu_backward_args){c->g[0], c->g[1], c->w, c->x[0], c->x[1], R * C, DTYPE_F32}));
-}
+PAIR(rope, rope(c, f, x[0], false), rope(c, g[0], w, true))
 
 /* Linear in each variable: 70 channels of output, 37 of input and 18 x 17 positions are more than
  * one block of each. */
-static const conv_shape FD_CONV = {1, 37, 70, 5, 4, 3, DTYPE_F32};
-static const conv_shape FD_LARGE_CONV = {2, 1, 2, 20, 19, 3, DTYPE_F32};
-
-static void conv_forward(fd_case *c)
+static conv_shape conv_of(const fd_case *c)
 {
-    const conv_shape x = c->n[2] == 70 ? FD_CONV : FD_LARGE_CONV;
-    OK(c->o->conv2d(s, &(conv2d_args){c->f, c->x[0], c->x[1], c->x[2], x}));
+    static const conv_shape WIDE = {1, 37, 70, 5, 4, 3, DTYPE_F32};
+    static const conv_shape HIGH = {2, 1, 2, 20, 19, 3, DTYPE_F32};
+    return c->n[2] == 70 ? WIDE : HIGH;
 }
-
-static void conv_backward(fd_case *c)
-{
-    const conv_shape x = c->n[2] == 70 ? FD_CONV : FD_LARGE_CONV;
-    OK(c->o->conv2d_backward(
-        s, &(conv2d_backward_args){c->g[0], c->g[1], c->g[2], c->w, c->x[0], c->x[1], false, x}));
-}
-
-static void gelu_forward(fd_case *c)
-{
-    OK(c->o->gelu(s, &(gelu_args){c->f, c->x[0], R * C, DTYPE_F32}));
-}
-
-static void gelu_backward(fd_case *c)
-{
-    OK(c->o->gelu_backward(s, &(gelu_backward_args){c->g[0], c->w, c->x[0], R * C, DTYPE_F32}));
-}
+PAIR(conv, RUN(conv2d, f, x[0], x[1], x[2], conv_of(c)),
+     RUN(conv2d_backward, g[0], g[1], g[2], w, x[0], x[1], false, conv_of(c)))
 
 /* 67 tokens: two blocks of keys; 4 query heads on 2 key/value heads. Heads of v are as wide as the
  * case's third variable asks for. */
-enum { FD_T = 67, FD_H = 4, FD_KV = 2, FD_D = 5 };
-static float fd_lse[FD_H * FD_T];
+enum { T = 67, H = 4, KV = 2, D = 5 };
+static float lse[H * T];
 
-static attention_shape fd_attention(const fd_case *c)
+static attention_shape attention_of(const fd_case *c)
 {
-    const size_t v_stride = c->n[2] / FD_T;
-    return (attention_shape){FD_H * FD_D, FD_KV * FD_D, v_stride,         1,    FD_T,     FD_H,
-                             FD_KV,       FD_D,         v_stride / FD_KV, 0.4f, DTYPE_F32};
+    const size_t v_stride = c->n[2] / T;
+    return (attention_shape){H * D, KV * D, v_stride,      1,    T,        H,
+                             KV,    D,      v_stride / KV, 0.4f, DTYPE_F32};
 }
+PAIR(attention, RUN(attention, f, lse, x[0], x[1], x[2], attention_of(c)),
+     RUN(attention_backward, g[0], g[1], g[2], w, c->f, x[0], x[1], x[2], lse, attention_of(c)))
 
-static void attention_forward(fd_case *c)
-{
-    OK(c->o->attention(
-        s, &(attention_args){c->f, fd_lse, c->x[0], c->x[1], c->x[2], fd_attention(c)}));
-}
-
-static void attention_backward(fd_case *c)
-{
-    OK(c->o->attention_backward(s, &(attention_backward_args){c->g[0], c->g[1], c->g[2], c->w, c->f,
-                                                              c->x[0], c->x[1], c->x[2], fd_lse,
-                                                              fd_attention(c)}));
-}
-
-static void loss_forward(fd_case *c)
-{
-    OK(c->o->cross_entropy(
-        s, &(cross_entropy_args){c->f, NULL, c->x[0], FD_TOKENS, R, C, DTYPE_F32, NULL}));
-}
-
-static void loss_backward(fd_case *c)
-{
-    float loss;
-    OK(c->o->cross_entropy(
-        s, &(cross_entropy_args){&loss, c->g[0], c->x[0], FD_TOKENS, R, C, DTYPE_F32, NULL}));
+PAIR(loss, RUN(cross_entropy, f, NULL, x[0], TOKENS, R, C, DTYPE_F32, NULL), {
+    float unused;
+    RUN(cross_entropy, &unused, g[0], x[0], TOKENS, R, C, DTYPE_F32, NULL);
     for (size_t i = 0; i < R * C; i++)
-        c->g[0][i] *= c->w[0];
-}
+        g[0][i] *= w[0];
+})
 
 static void test_differences(void **state)
 {
@@ -307,39 +206,26 @@ static void test_differences(void **state)
         void (*forward)(fd_case *c), (*backward)(fd_case *c);
         size_t n[FD_VARS], n_out;
     } TABLE[] = {
-        {"matmul", matmul_forward, matmul_backward, {R * K, K * C}, R * C},
-        {"bias", bias_forward, bias_backward, {R * C, C}, R * C},
-        {"embedding", embedding_forward, embedding_backward, {V * C, 3 * C}, 6 * C},
-        {"layernorm", layernorm_forward, layernorm_backward, {R * C, C, C}, R * C},
-        {"rmsnorm", rmsnorm_forward, rmsnorm_backward, {R * C, C}, R * C},
-        {"rope", rope_forward, rope_backward, {72}, 72},
-        {"swiglu", swiglu_forward, swiglu_backward, {R * C, R * C}, R * C},
-        {"conv2d", conv_forward, conv_backward, {37 * 5 * 4, 70 * 37 * 9, 70}, 70 * 3 * 2},
-        {"conv2d", conv_forward, conv_backward, {2 * 20 * 19, 2 * 9, 2}, 2 * 2 * 18 * 17},
-        {"gelu", gelu_forward, gelu_backward, {R * C}, R * C},
-        {"attention",
-         attention_forward,
-         attention_backward,
-         {FD_T * FD_H * FD_D, FD_T * FD_KV * FD_D, FD_T * FD_KV * FD_D},
-         FD_T * FD_H * FD_D},
-        {"attention of narrow values",
-         attention_forward,
-         attention_backward,
-         {FD_T * FD_H * FD_D, FD_T * FD_KV * FD_D, FD_T * FD_KV * 3},
-         FD_T * FD_H * 3},
-        {"attention of wide values",
-         attention_forward,
-         attention_backward,
-         {FD_T * FD_H * FD_D, FD_T * FD_KV * FD_D, FD_T * FD_KV * 8},
-         FD_T * FD_H * 8},
-        {"cross_entropy", loss_forward, loss_backward, {R * C}, 1},
+#define OF(name) #name, name##_forward, name##_backward
+        {OF(matmul), {R * K, K * C}, R * C},
+        {OF(bias), {R * C, C}, R * C},
+        {OF(embedding), {V * C, 3 * C}, 6 * C},
+        {OF(layernorm), {R * C, C, C}, R * C},
+        {OF(rmsnorm), {R * C, C}, R * C},
+        {OF(rope), {72}, 72},
+        {OF(swiglu), {R * C, R * C}, R * C},
+        {OF(conv), {37 * 5 * 4, 70 * 37 * 9, 70}, 70 * 3 * 2},
+        {OF(conv), {2 * 20 * 19, 2 * 9, 2}, 2 * 2 * 18 * 17},
+        {OF(gelu), {R * C}, R * C},
+        {OF(attention), {T * H * D, T * KV * D, T * KV * D}, T * H * D},
+        {OF(attention), {T * H * D, T * KV * D, T * KV * 3}, T * H * 3}, /* narrow values */
+        {OF(attention), {T * H * D, T * KV * D, T * KV * 8}, T * H * 8}, /* wide values */
+        {OF(loss), {R * C}, 1},
     };
     for (int t = 0; t < 2; t++) {
         for (size_t i = 0; i < sizeof TABLE / sizeof TABLE[0]; i++) {
-            fd_case c =
-                fd_alloc(ops_table(t), TABLE[i].n[0], TABLE[i].n[1], TABLE[i].n[2], TABLE[i].n_out);
-            c.forward = TABLE[i].forward;
-            c.backward = TABLE[i].backward;
+            fd_case c = fd_alloc(ops_table(t), TABLE[i].n, TABLE[i].n_out);
+            c.forward = TABLE[i].forward, c.backward = TABLE[i].backward;
             fd_check(TABLE[i].name, &c);
             fd_free(&c);
         }

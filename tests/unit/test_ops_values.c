@@ -1,6 +1,6 @@
 /* test_ops_values.c -- what the operations of ops.h compute, for both CPU tables: against PyTorch
  * (float64, tests/reference/make_ops_vectors.py). Larger sizes and gradients by differences:
- * test_ops_blocks.c, test_ops_gradients.c.
+ * test_ops_double.c, test_ops_gradients.c.
  *
  * Run from the top directory: it reads tests/reference/ops/ops.bin. */
 #include <float.h>
@@ -77,16 +77,30 @@ static void expect(const float *got, const char *name, size_t elems, double boun
     }
 }
 
+static void fill_twos(float *x, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        x[i] = 2.0f;
+}
+
+/* expect_added -- the record was added to what fill_twos put there. */
+static void expect_added(float *got, const char *name, size_t elems, double bound)
+{
+    for (size_t i = 0; i < elems; i++)
+        got[i] -= 2.0f;
+    expect(got, name, elems, bound);
+}
+
 static float *zeros(size_t elems)
 {
     return calloc(elems, sizeof(float));
 }
 
-/* ---- against PyTorch
- * ------------------------------------------------------------------------------ Bounds are worst
- * cases: a sum of k terms, each at most 1 in size, is off by at most k*U times the sum of sizes, k;
- * what goes into the terms with relative error e adds k*e. Where a worst case is far from what
- * happens, that is the price of a bound that cannot fail by chance. */
+/* ---- against PyTorch ------------------------------------------------------------------------- */
+
+/* Bounds are worst cases: a sum of k terms, each at most 1 in size, is off by at most k*U times the
+ * sum of sizes, k; what goes into the terms with relative error e adds k*e. Where a worst case is
+ * far from what happens, that is the price of a bound that cannot fail by chance. */
 
 static float *transposed(const float *x, size_t rows, size_t cols)
 {
@@ -106,14 +120,9 @@ static void test_matmul(void **state)
     const double bound = U * K * (K + 1);
     for (int i = 0; i < 8; i++) {
         const bool trans_a = i & 1, trans_b = i & 2;
-        matmul_args args = {.out = out,
-                            .a = trans_a ? at : a,
-                            .b = trans_b ? bt : b,
-                            .m = M,
-                            .n = N,
-                            .k = K,
-                            .trans_a = trans_a,
-                            .trans_b = trans_b};
+        matmul_args args = {.out = out, .m = M, .n = N, .k = K};
+        args.trans_a = trans_a, args.trans_b = trans_b;
+        args.a = trans_a ? at : a, args.b = trans_b ? bt : b;
         OK(ops_table(i >> 2)->matmul(s, &args));
         expect(out, "matmul/out", M * N, bound);
         memcpy(out, vector("matmul/c", M * N), M * N * sizeof *out);
@@ -121,9 +130,7 @@ static void test_matmul(void **state)
         OK(ops_table(i >> 2)->matmul(s, &args));
         expect(out, "matmul/sum", M * N, bound + U * (K + 1));
     }
-    free(at);
-    free(bt);
-    free(out);
+    free(at), free(bt), free(out);
 }
 
 static void test_bias(void **state)
@@ -131,14 +138,11 @@ static void test_bias(void **state)
     (void)state;
     enum { R = 7, C = 130 };
     float out[R * C], d_b[C] = {0};
-    OK(ops_cpu_fast()->matmul(s, &(matmul_args){.out = out,
-                                                .bias = vector("bias/b", C),
-                                                .residual = vector("bias/x", R * C),
-                                                .m = R,
-                                                .n = C}));
+    CALL(ops_cpu_fast(), s, matmul, .out = out, .bias = vector("bias/b", C),
+         .residual = vector("bias/x", R * C), .m = R, .n = C);
     expect(out, "bias/out", R * C, 2 * U);
-    OK(ops_cpu_fast()->bias_backward(
-        s, &(bias_backward_args){d_b, vector("bias/d_out", R * C), R, C, false, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, bias_backward, d_b, vector("bias/d_out", R * C), R, C, false,
+         DTYPE_F32);
     expect(d_b, "bias/d_b", C, U * R * R);
 }
 
@@ -149,13 +153,11 @@ static void test_embedding(void **state)
     int32_t tokens[B * T];
     float out[B * T * C], d_wte[V * C] = {0}, d_wpe[T * C] = {0};
     get_tokens("embedding/tokens", tokens, B * T);
-    OK(ops_cpu_fast()->embedding(s, &(embedding_args){out, vector("embedding/wte", V * C),
-                                                      vector("embedding/wpe", T * C), tokens, B, T,
-                                                      C, V, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, embedding, out, vector("embedding/wte", V * C),
+         vector("embedding/wpe", T * C), tokens, B, T, C, V, DTYPE_F32);
     expect(out, "embedding/out", B * T * C, 2 * U);
-    OK(ops_cpu_fast()->embedding_backward(
-        s, &(embedding_backward_args){d_wte, d_wpe, vector("embedding/d_out", B * T * C), tokens, B,
-                                      T, C, V, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, embedding_backward, d_wte, d_wpe, vector("embedding/d_out", B * T * C),
+         tokens, B, T, C, V, DTYPE_F32);
     expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
 }
@@ -170,20 +172,14 @@ static void test_layernorm(void **state)
     float out[R * C], mean[R], rstd[R], d_x[R * C], d_gain[C], d_bias[C] = {0};
     const float *x = vector("layernorm/x", R * C), *gain = vector("layernorm/gain", C);
     const float *d_out = vector("layernorm/d_out", R * C);
-    OK(ops_cpu_fast()->layernorm(s, &(layernorm_args){out, mean, rstd, x, gain,
-                                                      vector("layernorm/bias", C), R, C, 1e-5f,
-                                                      DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, layernorm, out, mean, rstd, x, gain, vector("layernorm/bias", C), R, C,
+         1e-5f, DTYPE_F32);
     expect(out, "layernorm/out", R * C, 4 * C * U);
-    for (size_t c = 0; c < C; c++)
-        d_gain[c] = 2.0f;
-    OK(ops_cpu_fast()->layernorm_backward(
-        s, &(layernorm_backward_args){d_x, d_gain, d_bias, d_out, x, gain,
-                                      vector("layernorm/residual", R * C), mean, rstd, R, C, false,
-                                      DTYPE_F32}));
-    for (size_t c = 0; c < C; c++)
-        d_gain[c] -= 2.0f; /* it was added to what was there */
+    fill_twos(d_gain, C);
+    CALL(ops_cpu_fast(), s, layernorm_backward, d_x, d_gain, d_bias, d_out, x, gain,
+         vector("layernorm/residual", R * C), mean, rstd, R, C, false, DTYPE_F32);
     expect(d_x, "layernorm/d_x", R * C, 24 * C * U);
-    expect(d_gain, "layernorm/d_gain", C, R * 4 * C * U);
+    expect_added(d_gain, "layernorm/d_gain", C, R * 4 * C * U);
     expect(d_bias, "layernorm/d_bias", C, R * R * U);
 }
 
@@ -194,18 +190,13 @@ static void test_rmsnorm(void **state)
     enum { R = 6, C = 203 };
     float out[R * C], rstd[R], d_x[R * C], d_gain[C];
     const float *x = vector("rmsnorm/x", R * C), *gain = vector("rmsnorm/gain", C);
-    OK(ops_cpu_fast()->rmsnorm(s, &(rmsnorm_args){out, rstd, x, gain, R, C, 1e-5f, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, rmsnorm, out, rstd, x, gain, R, C, 1e-5f, DTYPE_F32);
     expect(out, "rmsnorm/out", R * C, 4 * C * U);
-    for (size_t c = 0; c < C; c++)
-        d_gain[c] = 2.0f;
-    OK(ops_cpu_fast()->rmsnorm_backward(
-        s,
-        &(rmsnorm_backward_args){d_x, d_gain, vector("rmsnorm/d_out", R * C), x, gain,
-                                 vector("rmsnorm/residual", R * C), rstd, R, C, false, DTYPE_F32}));
-    for (size_t c = 0; c < C; c++)
-        d_gain[c] -= 2.0f; /* it was added to what was there */
+    fill_twos(d_gain, C);
+    CALL(ops_cpu_fast(), s, rmsnorm_backward, d_x, d_gain, vector("rmsnorm/d_out", R * C), x, gain,
+         vector("rmsnorm/residual", R * C), rstd, R, C, false, DTYPE_F32);
     expect(d_x, "rmsnorm/d_x", R * C, 24 * C * U);
-    expect(d_gain, "rmsnorm/d_gain", C, R * 4 * C * U);
+    expect_added(d_gain, "rmsnorm/d_gain", C, R * 4 * C * U);
 }
 
 /* Sine and cosine are rounded once and two products are added: 4 roundings of numbers up to 2. */
@@ -233,10 +224,9 @@ static void test_swiglu(void **state)
     const float *gate = vector("swiglu/gate", N), *up = vector("swiglu/up", N);
     const float *d_out = vector("swiglu/d_out", N);
     float out[N], d_gate[N], d_up[N];
-    OK(ops_cpu_fast()->swiglu(s, &(swiglu_args){out, gate, up, N, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, swiglu, out, gate, up, N, DTYPE_F32);
     expect(out, "swiglu/out", N, 12 * 6 * U);
-    OK(ops_cpu_fast()->swiglu_backward(
-        s, &(swiglu_backward_args){d_gate, d_up, d_out, gate, up, N, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, swiglu_backward, d_gate, d_up, d_out, gate, up, N, DTYPE_F32);
     expect(d_gate, "swiglu/d_gate", N, 12 * 6 * U);
     expect(d_up, "swiglu/d_up", N, 12 * 6 * U);
 }
@@ -250,27 +240,15 @@ static void test_conv2d(void **state)
     const float *x = vector("conv2d/x", B * C * H * W), *w = vector("conv2d/w", O * C * K * K);
     for (int t = 0; t < 2; t++) {
         float out[N], d_x[B * C * H * W], d_w[O * C * K * K], d_b[O];
-        OK(ops_table(t)->conv2d(s, &(conv2d_args){out, x, w, vector("conv2d/b", O), shape}));
+        CALL(ops_table(t), s, conv2d, out, x, w, vector("conv2d/b", O), shape);
         expect(out, "conv2d/out", N, 28 * 28 * U);
-        for (size_t i = 0; i < O * C * K * K; i++)
-            d_w[i] = 2.0f;
-        for (size_t i = 0; i < O; i++)
-            d_b[i] = 2.0f;
-        OK(ops_table(t)->conv2d_backward(s,
-                                         &(conv2d_backward_args){.d_in = d_x,
-                                                                 .d_weight = d_w,
-                                                                 .d_bias = d_b,
-                                                                 .d_out = vector("conv2d/d_out", N),
-                                                                 .in = x,
-                                                                 .weight = w,
-                                                                 .shape = shape}));
-        for (size_t i = 0; i < O * C * K * K; i++)
-            d_w[i] -= 2.0f; /* it was added to what was there */
-        for (size_t i = 0; i < O; i++)
-            d_b[i] -= 2.0f;
+        fill_twos(d_w, O * C * K * K);
+        fill_twos(d_b, O);
+        CALL(ops_table(t), s, conv2d_backward, .d_in = d_x, .d_weight = d_w, .d_bias = d_b,
+             .d_out = vector("conv2d/d_out", N), .in = x, .weight = w, .shape = shape);
         expect(d_x, "conv2d/d_x", B * C * H * W, 45 * 45 * U);
-        expect(d_w, "conv2d/d_w", O * C * K * K, 86 * 86 * U);
-        expect(d_b, "conv2d/d_b", O, 86 * 86 * U);
+        expect_added(d_w, "conv2d/d_w", O * C * K * K, 86 * 86 * U);
+        expect_added(d_b, "conv2d/d_b", O, 86 * 86 * U);
     }
 }
 
@@ -280,10 +258,9 @@ static void test_max_pool2d(void **state)
     enum { P = 3, H = 7, W = 8, N = P * 3 * 4 };
     float out[N], d_x[P * H * W];
     const float *x = vector("max_pool2d/x", P * H * W), *d_out = vector("max_pool2d/d_out", N);
-    OK(ops_cpu_fast()->max_pool2d(s, &(max_pool2d_args){out, x, P, H, W, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, max_pool2d, out, x, P, H, W, DTYPE_F32);
     expect(out, "max_pool2d/out", N, 0.0);
-    OK(ops_cpu_fast()->max_pool2d_backward(
-        s, &(max_pool2d_backward_args){d_x, d_out, x, P, H, W, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, max_pool2d_backward, d_x, d_out, x, P, H, W, DTYPE_F32);
     expect(d_x, "max_pool2d/d_x", P * H * W, 0.0);
 }
 
@@ -293,16 +270,15 @@ static void test_relu(void **state)
     enum { N = 64 };
     float out[N], d_x[N];
     const float *x = vector("relu/x", N), *d_out = vector("relu/d_out", N);
-    OK(ops_cpu_fast()->relu(s, &(relu_args){out, x, N, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, relu, out, x, N, DTYPE_F32);
     expect(out, "relu/out", N, 0.0);
     for (int i = 0; i < 2; i++) { /* by relu's input, and by its output */
-        OK(ops_cpu_fast()->relu_backward(
-            s, &(relu_backward_args){d_x, d_out, i ? out : x, N, DTYPE_F32}));
+        CALL(ops_cpu_fast(), s, relu_backward, d_x, d_out, i ? out : x, N, DTYPE_F32);
         expect(d_x, "relu/d_x", N, 0.0);
     }
     float odd[2] = {NAN, -0.0f}, d_odd[2] = {3.0f, 3.0f};
-    OK(ops_cpu_fast()->relu_backward(s, &(relu_backward_args){d_odd, d_odd, odd, 2, DTYPE_F32}));
-    OK(ops_cpu_fast()->relu(s, &(relu_args){odd, odd, 2, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, relu_backward, d_odd, d_odd, odd, 2, DTYPE_F32);
+    CALL(ops_cpu_fast(), s, relu, odd, odd, 2, DTYPE_F32);
     assert_true(isnan(odd[0]) && odd[1] == 0.0f && d_odd[0] == 3.0f && d_odd[1] == 0.0f);
 }
 
@@ -314,12 +290,11 @@ static void test_gelu(void **state)
     enum { N = 300 };
     const float *x = vector("gelu/x", N), *want = vector("gelu/out", N);
     float out[N], d_x[N];
-    OK(ops_cpu_fast()->gelu(s, &(gelu_args){out, x, N, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, gelu, out, x, N, DTYPE_F32);
     expect(out, "gelu/out", N, 30 * 4 * U);
     for (size_t i = 0; i < N; i++)
         assert_true(fabs((double)out[i] - (double)want[i]) <= 6 * U * (1.0 + fabs((double)x[i])));
-    OK(ops_cpu_fast()->gelu_backward(
-        s, &(gelu_backward_args){d_x, vector("gelu/d_out", N), x, N, DTYPE_F32}));
+    CALL(ops_cpu_fast(), s, gelu_backward, d_x, vector("gelu/d_out", N), x, N, DTYPE_F32);
     expect(d_x, "gelu/d_x", N, 30 * 4 * U);
 }
 
@@ -346,11 +321,10 @@ static void check_attention(const char *name, const size_t n[6])
             d_q[x] = d_k[x] = d_v[x] = 7.0f; /* is overwritten */
         const float *q = vector(path[0], n_q), *k = vector(path[1], n_k), *v = vector(path[2], n_v),
                     *d_out = vector(path[3], n_out);
-        OK(ops_table(i)->attention(s, &(attention_args){out, lse, q, k, v, shape}));
+        CALL(ops_table(i), s, attention, out, lse, q, k, v, shape);
         expect(out, path[4], n_out, 4 * e + (double)T * U);
         expect(lse, path[5], B * H * T, 4 * e + (double)T * U);
-        OK(ops_table(i)->attention_backward(
-            s, &(attention_backward_args){d_q, d_k, d_v, d_out, out, q, k, v, lse, shape}));
+        CALL(ops_table(i), s, attention_backward, d_q, d_k, d_v, d_out, out, q, k, v, lse, shape);
         expect(d_q, path[6], n_q, d * (8 * e + (double)T * U));
         expect(d_k, path[7], n_k, d * (8 * e + terms * U) * 8);
         expect(d_v, path[8], n_v, (4 * e + terms * U) * 8);
@@ -376,9 +350,8 @@ static void test_cross_entropy(void **state)
     int32_t targets[R];
     float d[R * V], loss;
     get_tokens("cross_entropy/targets", targets, R);
-    OK(ops_cpu_fast()->cross_entropy(s, &(cross_entropy_args){&loss, d,
-                                                              vector("cross_entropy/logits", R * V),
-                                                              targets, R, V, DTYPE_F32, NULL}));
+    CALL(ops_cpu_fast(), s, cross_entropy, &loss, d, vector("cross_entropy/logits", R * V), targets,
+         R, V, DTYPE_F32, NULL);
     expect(&loss, "cross_entropy/loss", 1, R * (16 + V / 16 + 8) * U);
     expect(d, "cross_entropy/d_logits", R * V, (16 + V / 16 + 8) * U);
 }
@@ -404,8 +377,8 @@ static void steps_of(optimizer_kind kind, const char *name, const optim_config *
         for (int k = 0; k < rule->n_states; k++)
             part.state[k] = state[k];
         rsum sum = {0};
-        OK(ops_cpu_fast()->sum_squares(s, &(sum_squares_args){&sum, part.grad, N}));
-        OK(ops_cpu_fast()->clip_coef(s, &(clip_coef_args){&norm, &coef, &sum, 2.0f}));
+        CALL(ops_cpu_fast(), s, sum_squares, &sum, part.grad, N);
+        CALL(ops_cpu_fast(), s, clip_coef, &norm, &coef, &sum, 2.0f);
         optim_config now = *config;
         optim_scalars scalars;
         now.step = step;
