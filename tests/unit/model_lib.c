@@ -9,6 +9,14 @@
 
 enum { SEED = 11 };
 
+const model_config RIG_SMALL = {.family = "gpt2",
+                                .n_blocks = 2,
+                                .n_head = 2,
+                                .d_model = 6,
+                                .d_ff = 14,
+                                .vocab_size = 11,
+                                .max_seq_len = 7};
+
 static const char CANARY[] = "nobody writes here";
 
 /* Wrong programs and failing calls end the test program at once. */
@@ -135,7 +143,7 @@ void rig_open(rig *r, const rig_config *c)
     rig_zero_grads(r);
 }
 
-static layer_io call_of(rig *r, int i)
+layer_io rig_io(rig *r, int i)
 {
     const bool last = i + 1 == r->m.n_layers;
     return (layer_io){.batch = r->batch,
@@ -154,7 +162,7 @@ float rig_forward(rig *r, bool training, bool keep_saved)
 {
     *r->loss = -1.0f;
     for (int i = 0; i < r->m.n_layers; i++) {
-        layer_io io = call_of(r, i);
+        layer_io io = rig_io(r, i);
         io.training = io.keeps = training;
         io.scratch = r->scratch[training];
         io.saved = keep_saved ? io.saved : NULL;
@@ -168,7 +176,7 @@ float rig_forward(rig *r, bool training, bool keep_saved)
 void rig_backward(rig *r)
 {
     for (int i = r->m.n_layers - 1; i >= 0; i--) {
-        layer_io io = call_of(r, i);
+        layer_io io = rig_io(r, i);
         io.training = true;
         io.scratch = r->scratch[1];
         io.d_out[0] = io.out[0] ? r->d_out[i] : NULL;
@@ -176,6 +184,13 @@ void rig_backward(rig *r)
         must(r->m.layers[i].backward(&r->m.layers[i], r->o, r->s, &io));
     }
     rig_check_canaries(r);
+}
+
+void rig_run(rig *r, const rig_config *c)
+{
+    rig_open(r, c);
+    rig_forward(r, true, true);
+    rig_backward(r);
 }
 
 void rig_zero_grads(rig *r)

@@ -29,14 +29,22 @@ typedef struct rig_config {
     size_t batch, seq_len, chunk_rows;
 } rig_config;
 
+/* A GPT-2 of sizes that share no factor with each other where possible, so that a wrong stride
+ * shows. */
+extern const model_config RIG_SMALL;
+
 /* rig_array -- NaN with a canary after it, as every array of a rig; freed by free(3). */
 void *rig_array(size_t bytes);
 /* rig_open -- every parameter random (weights 0.25 z, gains 1 + 0.25 z, biases 0.25 z), tokens too.
  * The tied gradient view is the array of wte. */
 void rig_open(rig *r, const rig_config *c);
+/* rig_io -- what layer i is called with by any pass. */
+layer_io rig_io(rig *r, int i);
 /* rig_forward -- returns the loss. keep_saved false: `saved` is NULL (only when not training). */
 float rig_forward(rig *r, bool training, bool keep_saved);
 void rig_backward(rig *r);
+/* rig_run -- rig_open, and both passes of a training step. */
+void rig_run(rig *r, const rig_config *c);
 /* rig_at -- element i of an array of activations or parameters. */
 float rig_at(const rig *r, const void *array, size_t i);
 /* rig_zero_grads, rig_check_canaries (also called by every pass). */

@@ -9,7 +9,7 @@
  * - Logits. Each head is within e_rv = gamma_C sum_c |x_rc w_vc| + v |z_rv| of z_rv. So two
  *   heads are within D = 2 max_v e_rv of each other in row r.
  * - Softmax. A term exp(z - top) is off by at most q_rv = u (4 |z - top| + 32) of it, as in
- *   test_accel_fast.c, and the sum of a row by max_v q_rv + gamma_V of it. Let S be 4 times the
+ *   test_ops_double.c, and the sum of a row by max_v q_rv + gamma_V of it. Let S be 4 times the
  *   last. Two heads are within p (exp(2 D) - 1 + S) of each other.
  * - The gradient d. Each head rounds p - 1, and rounds d when it stores it. So two heads are within
  *   E_rv = p (exp(2 D) - 1 + S) + 2 (u + v) |d_rv|.
@@ -29,7 +29,7 @@
 #include <string.h>
 #include "tests/unit/model_lib.h"
 
-enum { BATCH = 3, SEQ = 50, ROWS = BATCH * SEQ };
+enum { BATCH = 3, SEQ = 50, ROWS = BATCH * SEQ, C = 34, V = 301 };
 static const size_t CHUNKS[] = {1, 7, 50, 64, ROWS, 1000};
 enum { N_CHUNKS = sizeof CHUNKS / sizeof *CHUNKS };
 
@@ -57,9 +57,9 @@ static void head_run(head *h, const ops *o, dtype type, size_t chunk_rows)
     static const model_config MODEL = {.family = "gpt2",
                                        .n_blocks = 1,
                                        .n_head = 2,
-                                       .d_model = 34,
+                                       .d_model = C,
                                        .d_ff = 14,
-                                       .vocab_size = 301,
+                                       .vocab_size = V,
                                        .max_seq_len = SEQ};
     rig_open(&h->r, &(rig_config){.model = &MODEL,
                                   .ops = o,
@@ -131,19 +131,12 @@ static int products_of(head *h, bool frozen)
     ops counted = *r->o;
     plain_matmul = counted.matmul;
     counted.matmul = counted_matmul;
-    const layer_io io = {.batch = BATCH,
-                         .seq_len = SEQ,
-                         .in = {r->out[last - 1]},
-                         .targets = r->targets,
-                         .saved = r->saved[last],
-                         .scratch = r->scratch[1],
-                         .loss = r->loss,
-                         .d_in = {r->d_out[last - 1]},
-                         .params = r->views.params + l->first_param,
-                         .grads = grads,
-                         .overwrite = (const bool[]){true, true, true},
-                         .training = true,
-                         .keeps = true};
+    layer_io io = rig_io(r, last);
+    io.training = io.keeps = true;
+    io.scratch = r->scratch[1];
+    io.d_in[0] = r->d_out[last - 1];
+    io.grads = grads;
+    io.overwrite = (const bool[]){true, true, true};
     n_products = 0;
     OK(l->forward(l, &counted, r->s, &io));
     OK(l->backward(l, &counted, r->s, &io));
@@ -176,75 +169,69 @@ static double gamma_of(size_t k)
     return (double)k * U / (1.0 - (double)k * U);
 }
 
-/* The exact head and the bounds above. Arrays by row have the stride C or V. */
+/* The exact head and the bounds above. */
 typedef struct bounds {
-    size_t C, V;
     double v, loss;
-    double *w, *gain;                   /* [V,C], [C] */
-    double *y, *x, *rstd;               /* rows of the norm */
-    double *d, *E, *d_x, *F, *d_in_off; /* by row */
-    double *d_w_off, *d_gain_off, *d_bias_off;
+    double w[V][C], gain[C];
+    double y[ROWS][C], x[ROWS][C], rstd[ROWS]; /* of the norm */
+    double d[ROWS][V], E[ROWS][V], d_x[ROWS][C], F[ROWS][C], d_in_off[ROWS][C];
+    double d_w_off[V][C], d_gain_off[C], d_bias_off[C];
 } bounds;
-
-static double *numbers(size_t n)
-{
-    return calloc(n, sizeof(double));
-}
 
 static void norm_row(bounds *b, const head *h, size_t r)
 {
     const void *in = h->r.out[h->r.m.n_layers - 2], *bias = h->r.views.params[h->r.m.n_params - 2];
     double mean = 0, var = 0;
-    for (size_t c = 0; c < b->C; c++)
-        mean += (double)rig_at(&h->r, in, r * b->C + c) / (double)b->C;
-    for (size_t c = 0; c < b->C; c++)
-        var += pow((double)rig_at(&h->r, in, r * b->C + c) - mean, 2) / (double)b->C;
+    for (size_t c = 0; c < C; c++)
+        mean += (double)rig_at(&h->r, in, r * C + c) / (double)C;
+    for (size_t c = 0; c < C; c++)
+        var += pow((double)rig_at(&h->r, in, r * C + c) - mean, 2) / (double)C;
     b->rstd[r] = 1 / sqrt(var + (double)h->r.m.config.norm_eps);
-    for (size_t c = 0; c < b->C; c++) {
-        double *y = &b->y[r * b->C + c];
-        *y = ((double)rig_at(&h->r, in, r * b->C + c) - mean) * b->rstd[r];
-        b->x[r * b->C + c] = *y * b->gain[c] + (double)rig_at(&h->r, bias, c);
+    for (size_t c = 0; c < C; c++) {
+        double *y = &b->y[r][c];
+        *y = ((double)rig_at(&h->r, in, r * C + c) - mean) * b->rstd[r];
+        b->x[r][c] = *y * b->gain[c] + (double)rig_at(&h->r, bias, c);
     }
 }
 
 static void loss_row(bounds *b, const head *h, size_t r)
 {
-    double *z = b->d + r * b->V, top = -INFINITY, apart = 0, sum = 0, term = 0;
-    for (size_t v = 0; v < b->V; v++) {
+    double *z = b->d[r], top = -INFINITY, apart = 0, sum = 0, term = 0;
+    for (size_t v = 0; v < V; v++) {
         double abs_sum = 0;
-        for (size_t c = 0; c < b->C; c++) {
-            const double product = b->x[r * b->C + c] * b->w[v * b->C + c];
+        for (size_t c = 0; c < C; c++) {
+            const double product = b->x[r][c] * b->w[v][c];
             z[v] += product;
             abs_sum += fabs(product);
         }
         top = fmax(top, z[v]);
-        apart = fmax(apart, 2 * (gamma_of(b->C) * abs_sum + b->v * fabs(z[v])));
+        apart = fmax(apart, 2 * (gamma_of(C) * abs_sum + b->v * fabs(z[v])));
     }
-    for (size_t v = 0; v < b->V; v++) {
+    for (size_t v = 0; v < V; v++) {
         sum += exp(z[v] - top);
         term = fmax(term, U * (4 * fabs(z[v] - top) + 32));
     }
-    const double of_terms = 4 * (term + gamma_of(b->V));
+    const double of_terms = 4 * (term + gamma_of(V));
     b->loss += 2 * apart + of_terms;
-    for (size_t v = 0; v < b->V; v++) {
+    for (size_t v = 0; v < V; v++) {
         const double p = exp(z[v] - top) / sum;
         z[v] = p - (v == (size_t)h->r.targets[r] ? 1 : 0);
-        b->E[r * b->V + v] = p * (exp(2 * apart) - 1 + of_terms) + 2 * (U + b->v) * fabs(z[v]);
+        b->E[r][v] = p * (exp(2 * apart) - 1 + of_terms) + 2 * (U + b->v) * fabs(z[v]);
     }
 }
 
 /* Row r of d_x and F, and its part in the sums over rows. */
 static void product_row(bounds *b, size_t r)
 {
-    const double *d = b->d + r * b->V, *E = b->E + r * b->V;
-    for (size_t c = 0; c < b->C; c++) {
-        double *d_x = &b->d_x[r * b->C + c], *F = &b->F[r * b->C + c];
-        const double x = fabs(b->x[r * b->C + c]), y = fabs(b->y[r * b->C + c]);
-        for (size_t v = 0; v < b->V; v++) {
-            const double w = b->w[v * b->C + c], most = fabs(d[v]) + E[v];
+    const double *d = b->d[r], *E = b->E[r];
+    for (size_t c = 0; c < C; c++) {
+        double *d_x = &b->d_x[r][c], *F = &b->F[r][c];
+        const double x = fabs(b->x[r][c]), y = fabs(b->y[r][c]);
+        for (size_t v = 0; v < V; v++) {
+            const double w = b->w[v][c], most = fabs(d[v]) + E[v];
             *d_x += d[v] * w;
-            *F += (E[v] + 2 * gamma_of(b->V) * most) * fabs(w);
-            b->d_w_off[v * b->C + c] += (E[v] + 2 * gamma_of(ROWS) * most) * x;
+            *F += (E[v] + 2 * gamma_of(V) * most) * fabs(w);
+            b->d_w_off[v][c] += (E[v] + 2 * gamma_of(ROWS) * most) * x;
         }
         *F += 2 * b->v * fabs(*d_x);
         b->d_gain_off[c] += (*F + 2 * gamma_of(ROWS + 2) * fabs(*d_x)) * y;
@@ -254,37 +241,32 @@ static void product_row(bounds *b, size_t r)
 
 static void input_row(bounds *b, size_t r)
 {
-    const double *y = b->y + r * b->C, n = (double)b->C, e = 2 * gamma_of(b->C + 8);
+    const double *y = b->y[r], n = (double)C, e = 2 * gamma_of(C + 8);
     double a_mean = 0, ay_mean = 0, off_mean = 0, off_y_mean = 0;
-    for (size_t c = 0; c < b->C; c++) {
-        const double a = b->d_x[r * b->C + c] * b->gain[c];
-        const double off = b->F[r * b->C + c] * fabs(b->gain[c]) + e * fabs(a);
+    for (size_t c = 0; c < C; c++) {
+        const double a = b->d_x[r][c] * b->gain[c];
+        const double off = b->F[r][c] * fabs(b->gain[c]) + e * fabs(a);
         a_mean += a / n;
         ay_mean += a * y[c] / n;
         off_mean += off / n;
         off_y_mean += off * fabs(y[c]) / n;
     }
-    for (size_t c = 0; c < b->C; c++) {
-        const double a = b->d_x[r * b->C + c] * b->gain[c];
-        const double off = b->F[r * b->C + c] * fabs(b->gain[c]) + e * fabs(a);
+    for (size_t c = 0; c < C; c++) {
+        const double a = b->d_x[r][c] * b->gain[c];
+        const double off = b->F[r][c] * fabs(b->gain[c]) + e * fabs(a);
         const double d_in = b->rstd[r] * (a - a_mean - y[c] * ay_mean);
-        b->d_in_off[r * b->C + c] =
+        b->d_in_off[r][c] =
             b->rstd[r] * (off + off_mean + fabs(y[c]) * off_y_mean) + 2 * (U + b->v) * fabs(d_in);
     }
 }
 
-static bounds bounds_of(const head *h)
+static const bounds *bounds_of(const head *h)
 {
-    const size_t C = h->r.m.config.d_model, V = h->r.m.config.vocab_size;
-    bounds b = {.C = C, .V = V, .v = h->r.type == DTYPE_BF16 ? 0x1p-8 : 0};
-    double **arrays[] = {&b.y, &b.x, &b.d_x, &b.F, &b.d_in_off};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        *arrays[i] = numbers(ROWS * C);
-    b.d = numbers(ROWS * V), b.E = numbers(ROWS * V), b.rstd = numbers(ROWS);
-    b.w = numbers(V * C), b.d_w_off = numbers(V * C);
-    b.gain = numbers(C), b.d_gain_off = numbers(C), b.d_bias_off = numbers(C);
+    static bounds b;
+    memset(&b, 0, sizeof b);
+    b.v = h->r.type == DTYPE_BF16 ? 0x1p-8 : 0;
     for (size_t i = 0; i < V * C; i++)
-        b.w[i] = (double)rig_at(&h->r, h->r.views.params[0], i);
+        b.w[i / C][i % C] = (double)rig_at(&h->r, h->r.views.params[0], i);
     for (size_t c = 0; c < C; c++)
         b.gain[c] = (double)rig_at(&h->r, h->r.views.params[h->r.m.n_params - 3], c);
     for (size_t r = 0; r < ROWS; r++) {
@@ -294,15 +276,7 @@ static bounds bounds_of(const head *h)
         input_row(&b, r);
     }
     b.loss += 2 * U * (double)h->loss;
-    return b;
-}
-
-static void bounds_free(bounds *b)
-{
-    double *arrays[] = {b->y,    b->x, b->d_x,  b->F,          b->d_in_off,   b->d,      b->E,
-                        b->rstd, b->w, b->gain, b->d_gain_off, b->d_bias_off, b->d_w_off};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
+    return &b;
 }
 
 /* The largest quotient of a difference and its bound; a NaN fails. */
@@ -323,31 +297,30 @@ static void check_bounds(dtype type)
 {
     head whole;
     head_run(&whole, ops_cpu_fast(), type, 0);
-    bounds b = bounds_of(&whole);
-    const double *offs[] = {b.d_gain_off, b.d_bias_off, b.d_w_off};
+    const bounds *b = bounds_of(&whole);
+    const double *offs[] = {b->d_gain_off, b->d_bias_off, b->d_w_off[0]};
     const int before = whole.r.m.n_layers - 2;
     double worst[5] = {0};
     for (size_t i = 0; i < N_CHUNKS; i++) {
         head h;
         head_run(&h, ops_cpu_fast(), type, CHUNKS[i]);
-        float d_in[2][ROWS * 34];
-        for (size_t e = 0; e < ROWS * b.C; e++) {
+        float d_in[2][ROWS * C];
+        for (size_t e = 0; e < ROWS * C; e++) {
             d_in[0][e] = rig_at(&h.r, h.r.d_out[before], e);
             d_in[1][e] = rig_at(&whole.r, whole.r.d_out[before], e);
         }
         for (int k = 0; k < 3; k++)
             worst[k] = fmax(worst[k], worst_of(grad_of(&h, k), grad_of(&whole, k), offs[k],
                                                spec_of(&h, k)->elems));
-        worst[3] = fmax(worst[3], worst_of(d_in[0], d_in[1], b.d_in_off, ROWS * b.C));
-        worst[4] = fmax(worst[4], worst_of(&h.loss, &whole.loss, &b.loss, 1));
-        worst[4] = fmax(worst[4], worst_of(&h.eval_loss, &whole.loss, &b.loss, 1));
+        worst[3] = fmax(worst[3], worst_of(d_in[0], d_in[1], b->d_in_off[0], ROWS * C));
+        worst[4] = fmax(worst[4], worst_of(&h.loss, &whole.loss, &b->loss, 1));
+        worst[4] = fmax(worst[4], worst_of(&h.eval_loss, &whole.loss, &b->loss, 1));
         head_free(&h);
     }
     print_message("%s: at most %.2g of the bound of d_gain, %.2g of d_bias, %.2g of d_weight, %.2g "
                   "of d_in, %.2g of the loss\n",
                   type == DTYPE_BF16 ? "bf16" : "fp32", worst[0], worst[1], worst[2], worst[3],
                   worst[4]);
-    bounds_free(&b);
     head_free(&whole);
 }
 

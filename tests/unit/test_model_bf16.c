@@ -22,23 +22,11 @@
 #include "tests/unit/model_lib.h"
 #include "tests/unit/rounding_ops_lib.h"
 
-static const model_config SMALL = {.family = "gpt2",
-                                   .n_blocks = 2,
-                                   .n_head = 2,
-                                   .d_model = 6,
-                                   .d_ff = 14,
-                                   .vocab_size = 11,
-                                   .max_seq_len = 7};
 enum { BATCH = 3, SEQ = 5, SAMPLES = 16 };
 
-static void open_as(rig *r, const ops *o, dtype type)
+static rig_config as(const ops *o, dtype type)
 {
-    rig_open(r, &(rig_config){.model = &SMALL,
-                              .ops = o,
-                              .type = type,
-                              .rounded = true,
-                              .batch = BATCH,
-                              .seq_len = SEQ});
+    return (rig_config){&RIG_SMALL, o, type, .rounded = true, .batch = BATCH, .seq_len = SEQ};
 }
 
 /* ---- to the bit ------------------------------------------------------------------------------ */
@@ -47,7 +35,7 @@ static void same_values(const rig *got, const rig *want, const char *what, const
                         const void *want_array)
 {
     const bool logits = got_array == got->logits;
-    const size_t elems = BATCH * SEQ * (logits ? SMALL.vocab_size : SMALL.d_model);
+    const size_t elems = BATCH * SEQ * (logits ? RIG_SMALL.vocab_size : RIG_SMALL.d_model);
     for (size_t i = 0; i < elems; i++) {
         const float x = rig_at(got, got_array, i), y = rig_at(want, want_array, i);
         if (memcmp(&x, &y, sizeof x) != 0)
@@ -67,9 +55,11 @@ static void same_gradients(const rig *got, const rig *want)
 static void test_layer_by_layer(void **state)
 {
     (void)state;
+    const rig_config stored = as(ops_cpu_portable(), DTYPE_BF16);
+    const rig_config rounded = as(ops_rounding(), DTYPE_F32);
     rig got, want;
-    open_as(&got, ops_cpu_portable(), DTYPE_BF16);
-    open_as(&want, ops_rounding(), DTYPE_F32);
+    rig_open(&got, &stored);
+    rig_open(&want, &rounded);
     const float loss = rig_forward(&got, true, true);
     assert_true(rig_forward(&want, true, true) == loss);
     for (int i = 0; i + 1 < got.m.n_layers; i++)
@@ -81,7 +71,7 @@ static void test_layer_by_layer(void **state)
     same_gradients(&got, &want);
     /* not training: the same bits, with and without `saved`, and logits when asked for */
     assert_true(rig_forward(&got, false, true) == loss);
-    memset(got.logits, 0xff, BATCH * SEQ * SMALL.vocab_size * sizeof(uint16_t));
+    memset(got.logits, 0xff, BATCH * SEQ * RIG_SMALL.vocab_size * sizeof(uint16_t));
     assert_true(rig_forward(&got, false, false) == loss);
     rig_forward(&want, false, false);
     same_values(&got, &want, "logits", got.logits, want.logits);
@@ -104,9 +94,8 @@ static double distance(const rig *a, const rig *b, int p)
 
 static void open_and_run(rig *r, const ops *o, dtype type)
 {
-    open_as(r, o, type);
-    rig_forward(r, true, true);
-    rig_backward(r);
+    const rig_config config = as(o, type);
+    rig_run(r, &config);
 }
 
 /* rms [n_params] = the root mean square of the samples' distances from `exact`. */
@@ -157,43 +146,28 @@ static size_t lines(size_t bytes)
     return size_round_up(bytes, LAYER_ALIGN_BYTES);
 }
 
-/* What is kept, by the lists at the top of gpt2.c and transformer.h: B=3, T=5, C=6, F=14, H=2,
- * V=11. */
-static void test_saved_bytes(void **state)
+/* What is kept, by the lists at the top of gpt2.c and transformer.h, and backward's scratch: d_norm
+ * and the sink, and d_qkv or act. B=3, T=5, C=6, F=14, H=2, V=11. */
+static void test_layer_bytes(void **state)
 {
     (void)state;
     enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 11, H = 2 };
     model m;
-    assert_int_equal(model_create(&SMALL, &m), FSDP_OK);
+    OK(model_create(&RIG_SMALL, &m));
     for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
         const size_t x = dtype_bytes(type), norm = 2 * lines(ROWS * 4) + lines(ROWS * C * x);
-        const size_t expected[] = {
-            0, norm + lines(ROWS * 3 * C * x) + lines(ROWS * H * 4) + lines(ROWS * C * x),
-            norm + lines(ROWS * F * x), norm + lines(ROWS * V * x)};
+        const size_t d_norm = lines(ROWS * C * x) + lines(2 * C * 4);
+        const layer_bytes expected[] = {
+            {0},
+            {.saved = norm + lines(ROWS * 3 * C * x) + lines(ROWS * H * 4) + lines(ROWS * C * x),
+             .scratch = d_norm + lines(ROWS * 3 * C * x)},
+            {.saved = norm + lines(ROWS * F * x), .scratch = d_norm + lines(ROWS * F * x)},
+            {.saved = norm + lines(ROWS * V * x), .scratch = d_norm}};
         const int layers[] = {0, 1, 2, 5};
         for (size_t i = 0; i < 4; i++) {
             const layer *l = &m.layers[layers[i]];
-            assert_int_equal(l->bytes(l, ROWS, type).saved, expected[i]);
-        }
-    }
-    model_free(&m);
-}
-
-/* Backward's: d_norm and the sink, and d_qkv or act. */
-static void test_scratch_bytes(void **state)
-{
-    (void)state;
-    enum { ROWS = BATCH * SEQ, C = 6, F = 14 };
-    model m;
-    assert_int_equal(model_create(&SMALL, &m), FSDP_OK);
-    for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
-        const size_t x = dtype_bytes(type), all = lines(ROWS * C * x) + lines(2 * C * 4);
-        const size_t expected[] = {0, all + lines(ROWS * 3 * C * x), all + lines(ROWS * F * x),
-                                   all};
-        const int layers[] = {0, 1, 2, 5};
-        for (size_t i = 0; i < 4; i++) {
-            const layer *l = &m.layers[layers[i]];
-            assert_int_equal(l->bytes(l, ROWS, type).scratch, expected[i]);
+            assert_int_equal(l->bytes(l, ROWS, type).saved, expected[i].saved);
+            assert_int_equal(l->bytes(l, ROWS, type).scratch, expected[i].scratch);
         }
     }
     model_free(&m);
@@ -202,7 +176,7 @@ static void test_scratch_bytes(void **state)
 /* What a runner allocates, on a device that gives out addresses only. */
 static size_t runner_bytes(const model *m, grad_acc_mode mode, size_t batch, dtype type)
 {
-    int one_unit[16] = {0}; /* more than SMALL has layers */
+    int one_unit[16] = {0}; /* more than RIG_SMALL has layers */
     model_views views = {0};
     runner *r;
     runner_config c = {.run = {.m = m,
@@ -230,7 +204,7 @@ static void test_activation_bytes(void **state)
     (void)state;
     enum { N_SEQ = 4, C = 6, F = 14, V = 11, H = 2 };
     model m;
-    assert_int_equal(model_create(&SMALL, &m), FSDP_OK);
+    OK(model_create(&RIG_SMALL, &m));
     for (int by_leaf = 0; by_leaf < 2; by_leaf++)
         for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
             const size_t batch = by_leaf ? 1 : N_SEQ, rows = batch * SEQ, x = dtype_bytes(type);
@@ -250,8 +224,9 @@ static void test_activation_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer_by_layer),   cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_saved_bytes),      cmocka_unit_test(test_scratch_bytes),
+        cmocka_unit_test(test_layer_by_layer),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_layer_bytes),
         cmocka_unit_test(test_activation_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
