@@ -1,6 +1,7 @@
 /* test_grad_bf16.c -- sums in bf16 (grad_acc.h: sum_dtype) against a plain loop over the
  * definition: every vector that comes in and every sum of two is rounded, however it comes in. */
 #include "tests/unit/device_lib.h"
+#include "tests/unit/ops_check_lib.h"
 #include "common/comm/comm.h"
 #include "common/device/cpu_tiles.h"
 #include "common/ops/ops.h"
@@ -123,41 +124,23 @@ static void test_plain_loop(void **state)
     device_close(d);
 }
 
-/* What a reduction sends: the rounded copy of any length. */
-static void test_rounded_copy(void **state)
-{
-    (void)state;
-    enum { N = TILE_ELEMS + 3 };
-    device *d = open_cpu(false, true);
-    static float in[N];
-    static uint16_t out[N];
-    fill(in, N, 4);
-    OK(ops_cpu_fast()->sums->cast(
-        device_compute_stream(d),
-        &(cast_args){.out = out, .in = in, .out_type = DTYPE_BF16, .elems = N}));
-    for (size_t i = 0; i < N; i++)
-        assert_int_equal(out[i], bf16_from_f32(in[i]));
-    device_close(d);
-}
-
 /* add with round_to in both tables; out may be an input, b may be NULL. */
 static void test_rounded_add(void **state)
 {
     (void)state;
     enum { N = 1000 };
-    const ops *tables[] = {ops_cpu_portable(), ops_cpu_fast()};
     device *d = open_cpu(false, true);
     stream *s = device_compute_stream(d);
     float a[N], b[N], out[N];
     for (int t = 0; t < 2; t++) {
         fill(a, N, 1);
         fill(b, N, 2);
-        OK(tables[t]->add(s, &(add_args){.out = out, .a = a, .elems = N, .round_to = DTYPE_BF16}));
+        CALL(ops_table(t), s, add, .out = out, .a = a, .elems = N, .round_to = DTYPE_BF16);
         for (size_t i = 0; i < N; i++)
             assert_true(out[i] == rounded(a[i]));
         memcpy(out, a, sizeof out);
-        OK(tables[t]->add(
-            s, &(add_args){.out = out, .a = out, .b = b, .elems = N, .round_to = DTYPE_BF16}));
+        CALL(ops_table(t), s, add, .out = out, .a = out, .b = b, .elems = N,
+             .round_to = DTYPE_BF16);
         for (size_t i = 0; i < N; i++)
             assert_true(out[i] == rounded(rounded(a[i]) + rounded(b[i])));
     }
@@ -195,7 +178,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_loop),
-        cmocka_unit_test(test_rounded_copy),
         cmocka_unit_test(test_rounded_add),
         cmocka_unit_test(test_one_rank_rounds),
     };

@@ -10,6 +10,27 @@
 
 enum { MOST_INPUTS = 9, MOST_STEPS = 6 };
 
+/* Of the test in progress. */
+static device *d;
+static stream *s;
+
+/* *state: NULL, or how the device is opened. */
+static int open_device(void **state)
+{
+    const device_mode *mode = *state;
+    d = open_cpu(mode != NULL && mode->async, true);
+    s = device_compute_stream(d);
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    assert_int_equal(live_bytes(d), 0);
+    device_close(d);
+    return 0;
+}
+
 static uint64_t draw(uint64_t *seed, uint64_t n)
 {
     *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -26,8 +47,7 @@ static void fill(float *vec, size_t elems, uint64_t *seed)
 }
 
 /* One pass: n nodes of a level, as comm_reduce_scatter takes them in; n_threads 0: by a launch. */
-static fsdp_status take_in(grad_acc *g, stream *s, int level, int n, const void *const *in,
-                           int n_threads)
+static fsdp_status take_in(grad_acc *g, int level, int n, const void *const *in, int n_threads)
 {
     sum_run run, copy;
     TRY(sum_run_begin(g, s, level, n, &run));
@@ -68,9 +88,8 @@ static int level_draw(uint64_t *seed, uint64_t nodes)
 }
 
 /* Some steps of drawn widths and levels into both; now and then a single push into both. */
-static void run_sequence(device *d, sequence q)
+static void run_sequence(sequence q)
 {
-    stream *s = device_compute_stream(d);
     grad_acc single, many;
     grad_acc_init(&single, q.mode, &comm_test_sums, q.elems, MEM_GRADS_SHARD, "single");
     grad_acc_init(&many, q.mode, &comm_test_sums, q.elems, MEM_GRADS_SHARD, "many");
@@ -97,7 +116,7 @@ static void run_sequence(device *d, sequence q)
         if (n == 1 && draw(&q.seed, 2) == 0)
             OK(grad_acc_push(&many, s, level, in[0]));
         else
-            OK(take_in(&many, s, level, n, (const void *const *)sent, q.n_threads));
+            OK(take_in(&many, level, n, (const void *const *)sent, q.n_threads));
         compare_slots(&single, &many);
     }
     OK(grad_acc_finish(&single, s, &sum_single));
@@ -120,26 +139,24 @@ static void test_bits_of_single_pushes(void **state)
     (void)state;
     static const size_t SIZES[] = {0,    1,    7,          2047,           2048,
                                    2049, 4096, TILE_ELEMS, TILE_ELEMS + 1, 2 * TILE_ELEMS - 1};
-    device *d = open_cpu(false, true);
     for (uint64_t i = 0; i < 400; i++) {
         size_t elems = SIZES[i % (sizeof SIZES / sizeof *SIZES)];
-        run_sequence(d, (sequence){.mode = i / 10 % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
-                                   .sum_dtype = i / 20 % 2 ? DTYPE_BF16 : DTYPE_F32,
-                                   .elems = elems > 4096 && i % 4 != 0 ? elems / 40 : elems,
-                                   .n_threads = (int)(i % 4),
-                                   .seed = i});
+        run_sequence((sequence){.mode = i / 10 % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
+                                .sum_dtype = i / 20 % 2 ? DTYPE_BF16 : DTYPE_F32,
+                                .elems = elems > 4096 && i % 4 != 0 ? elems / 40 : elems,
+                                .n_threads = (int)(i % 4),
+                                .seed = i});
     }
     for (int n_threads = 0; n_threads <= 3; n_threads++)
-        run_sequence(d, (sequence){.mode = GRAD_ACC_CANONICAL,
-                                   .elems = MIN_PARALLEL_ELEMS + 12345,
-                                   .n_threads = n_threads,
-                                   .seed = 7});
+        run_sequence((sequence){.mode = GRAD_ACC_CANONICAL,
+                                .elems = MIN_PARALLEL_ELEMS + 12345,
+                                .n_threads = n_threads,
+                                .seed = 7});
     for (int mode = 0; mode < 2; mode++) /* so long that sums are stored around the caches */
-        run_sequence(d, (sequence){.mode = mode ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
-                                   .elems = BYTES_STREAM_MIN / sizeof(float) + 4321,
-                                   .n_threads = 2,
-                                   .seed = 8});
-    device_close(d);
+        run_sequence((sequence){.mode = mode ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
+                                .elems = BYTES_STREAM_MIN / sizeof(float) + 4321,
+                                .n_threads = 2,
+                                .seed = 8});
 }
 
 /* Vectors that an accumulator holds while n nodes come in after `before`: a tree holds as many as
@@ -155,8 +172,6 @@ static void test_peak(void **state)
 {
     enum { ELEMS = 10 };
     (void)state;
-    device *d = open_cpu(false, true);
-    stream *s = device_compute_stream(d);
     float vec[ELEMS] = {1};
     const void *in[MOST_INPUTS];
     for (int i = 0; i < MOST_INPUTS; i++)
@@ -169,29 +184,23 @@ static void test_peak(void **state)
         for (int i = 0; i < before; i++)
             OK(grad_acc_push(&acc, s, 0, vec));
         ledger_reset_peaks(device_ledger(d));
-        OK(take_in(&acc, s, 0, n, in, 1));
+        OK(take_in(&acc, 0, n, in, 1));
         size_t most = ledger_read(device_ledger(d)).peak_bytes[MEM_GRADS_SHARD] / sizeof vec;
         if (most != most_vectors(mode, before, n))
             fail_msg("%d after %d, mode %d: %zu vectors, expected %zu", n, before, (int)mode, most,
                      most_vectors(mode, before, n));
         grad_acc_free(&acc, s);
     }
-    assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 static void test_counts(void **state)
 {
     (void)state;
-    device *d = open_cpu(false, true);
-    stream *s = device_compute_stream(d);
     grad_acc acc;
     sum_run run;
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, 1, MEM_GRADS_SHARD, "count");
     assert_int_equal(sum_run_begin(&acc, s, 0, 0, &run), FSDP_EINVAL);
     assert_int_equal(sum_run_begin(&acc, s, 0, SUM_RUN_MAX_INPUTS + 1, &run), FSDP_EINVAL);
-    assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 /* The most inputs there may be, from an empty counter and from one in which slots wait: enough
@@ -202,8 +211,6 @@ static void test_most_inputs(void **state)
     static const void *in[SUM_RUN_MAX_INPUTS];
     static const uint16_t ONE_BF16[1] = {0x3f80};
     static const float ONE[1] = {1};
-    device *d = open_cpu(false, true);
-    stream *s = device_compute_stream(d);
     for (int k = 0; k < 16; k++) {
         int n = SUM_RUN_MAX_INPUTS - k % 2, before = k & 8 ? 7 : 0;
         grad_acc acc;
@@ -215,15 +222,13 @@ static void test_most_inputs(void **state)
             in[i] = k & 4 ? (const void *)ONE_BF16 : ONE;
         for (int i = 0; i < before; i++)
             OK(grad_acc_push(&acc, s, 0, ONE));
-        OK(take_in(&acc, s, 0, n, in, 1));
+        OK(take_in(&acc, 0, n, in, 1));
         OK(grad_acc_finish(&acc, s, &sum));
         if ((k & 4) == 0) /* bf16 has 8 bits */
             assert_true(sum[0] == (float)(n + before));
         device_free(s, sum);
         grad_acc_free(&acc, s);
     }
-    assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 /* A run without an accumulator, as an all-reduce makes it: the definition's bits, into one of the
@@ -318,8 +323,6 @@ static void test_launch(void **state)
     enum { ELEMS = 100, LEVEL = 2, N = 5 };
     (void)state;
     static told t;
-    device *d = open_cpu(true, true);
-    stream *s = device_compute_stream(d);
     device_set_watch(d, &(device_watch){.self = &t, .issued = note_launch});
     for (int k = 0; k < 4; k++) {
         static float in[N][ELEMS];
@@ -351,8 +354,6 @@ static void test_launch(void **state)
         OK(stream_sync(s));
         sem_destroy(&gate);
     }
-    assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 /* Integers add up exactly, and wrap; no elements are no launch. */
@@ -363,8 +364,6 @@ static void test_i64(void **state)
     static told t;
     static int64_t in[MOST][ELEMS], want[ELEMS];
     const void *from[MOST];
-    device *d = open_cpu(false, true);
-    stream *s = device_compute_stream(d);
     device_set_watch(d, &(device_watch){.self = &t, .issued = note_launch});
     for (int n = 1; n <= MOST; n++) {
         memset(want, 0, sizeof want);
@@ -385,26 +384,23 @@ static void test_i64(void **state)
     sum_run none = sum_run_root(in[0], 0, 2, DTYPE_I64);
     OK(sum_run_launch(&comm_test_sums, s, &none, from, "pass", "test"));
     assert_int_equal(t.n_launches, MOST);
-    device_close(d);
 }
 
 /* ---- an allocation that fails --------------------------------------------------------------- */
 
 static int allocs_left; /* before one fails */
 
-static fsdp_status alloc_or_fail(stream *s, const mem_request *want, void **out)
+static fsdp_status alloc_or_fail(stream *on, const mem_request *want, void **out)
 {
     if (allocs_left-- == 0)
         return fsdp_error(FSDP_ENOMEM, "", "no memory, for the test");
-    return device_cpu.alloc(s, want, out);
+    return device_cpu.alloc(on, want, out);
 }
 
 /* Whichever allocation of a run fails, the accumulator holds what it held. */
 static void test_alloc_fails(void **state)
 {
     (void)state;
-    device *d = open_cpu(false, true);
-    stream *s = device_compute_stream(d);
     device_backend failing = device_cpu;
     failing.alloc = alloc_or_fail;
     d->backend = &failing;
@@ -437,21 +433,24 @@ static void test_alloc_fails(void **state)
     }
     assert_true(n_failed > 50);
     d->backend = &device_cpu;
-    device_close(d);
 }
 
 int main(void)
 {
+#define TEST(test, mode)                                                                           \
+    {                                                                                              \
+#test, test, open_device, close_device, mode                                               \
+    }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits_of_single_pushes),
-        cmocka_unit_test(test_peak),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_most_inputs),
-        cmocka_unit_test(test_root),
-        cmocka_unit_test(test_many_inputs),
-        cmocka_unit_test(test_launch),
-        cmocka_unit_test(test_i64),
-        cmocka_unit_test(test_alloc_fails),
+        TEST(test_bits_of_single_pushes, NULL),
+        TEST(test_peak, NULL),
+        TEST(test_counts, NULL),
+        TEST(test_most_inputs, NULL),
+        TEST(test_root, NULL),
+        TEST(test_many_inputs, NULL),
+        TEST(test_launch, &ASYNC),
+        TEST(test_i64, NULL),
+        TEST(test_alloc_fails, NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
