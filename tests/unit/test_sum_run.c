@@ -231,14 +231,29 @@ static void test_most_inputs(void **state)
     }
 }
 
-/* A run without an accumulator, as an all-reduce makes it: the definition's bits, into one of the
- * inputs too, for every number of them. */
+/* A run of n inputs [elems] without an accumulator, as an all-reduce makes it, has the definition's
+ * bits. `to` may be an input. */
+static void expect_root(float *to, const float *const *in, int n, size_t elems)
+{
+    float *want = malloc(elems * sizeof *want), *leaves = malloc((size_t)n * sizeof *leaves);
+    for (size_t e = 0; e < elems; e++) {
+        for (int i = 0; i < n; i++)
+            leaves[i] = in[i][e];
+        want[e] = tree_sum_f32(leaves, (size_t)n);
+    }
+    sum_run run = sum_run_root(to, elems, n, DTYPE_F32);
+    OK(sum_run_cpu(&run, (const void *const *)in, 1));
+    assert_memory_equal(to, want, elems * sizeof *want);
+    free(want), free(leaves);
+}
+
+/* Into one of the inputs too, for every number of them. */
 static void test_root(void **state)
 {
     (void)state;
     enum { MOST = 33, ELEMS = 2048 + 5 };
-    static float in[MOST][ELEMS], out[ELEMS], leaves[MOST];
-    const void *from[MOST];
+    static float in[MOST][ELEMS], out[ELEMS];
+    const float *from[MOST];
     uint64_t seed = 5;
     for (int n = 1; n <= MOST; n++)
         for (int own = -1; own < n; own += 1 + n / 4) {
@@ -246,41 +261,24 @@ static void test_root(void **state)
                 fill(in[i], ELEMS, &seed);
                 from[i] = in[i];
             }
-            float want[ELEMS], *to = own < 0 ? out : in[own];
-            for (size_t e = 0; e < ELEMS; e++) {
-                for (int i = 0; i < n; i++)
-                    leaves[i] = in[i][e];
-                want[e] = tree_sum_f32(leaves, (size_t)n);
-            }
-            sum_run run = sum_run_root(to, ELEMS, n, DTYPE_F32);
-            OK(sum_run_cpu(&run, from, 1));
-            assert_memory_equal(to, want, sizeof want);
+            expect_root(own < 0 ? out : in[own], from, n, ELEMS);
         }
 }
 
-/* As many inputs as a large job has ranks: the definition's bits. */
+/* As many inputs as a large job has ranks. */
 static void test_many_inputs(void **state)
 {
     (void)state;
     enum { ELEMS = 2 };
     static const int COUNTS[] = {4096, 4097, 65535, 65536, 65541, SUM_RUN_MAX_INPUTS};
-    static float in[SUM_RUN_MAX_INPUTS][ELEMS], leaves[SUM_RUN_MAX_INPUTS];
-    static const void *from[SUM_RUN_MAX_INPUTS];
+    static float in[SUM_RUN_MAX_INPUTS][ELEMS], out[ELEMS];
+    static const float *from[SUM_RUN_MAX_INPUTS];
     uint64_t seed = 9;
     fill(in[0], sizeof in / sizeof(float), &seed);
     for (int i = 0; i < SUM_RUN_MAX_INPUTS; i++)
         from[i] = in[i];
-    for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++) {
-        float out[ELEMS], want[ELEMS];
-        for (int e = 0; e < ELEMS; e++) {
-            for (int i = 0; i < COUNTS[c]; i++)
-                leaves[i] = in[i][e];
-            want[e] = tree_sum_f32(leaves, (size_t)COUNTS[c]);
-        }
-        sum_run run = sum_run_root(out, ELEMS, COUNTS[c], DTYPE_F32);
-        OK(sum_run_cpu(&run, from, 1));
-        assert_memory_equal(out, want, sizeof want);
-    }
+    for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++)
+        expect_root(out, from, COUNTS[c], ELEMS);
 }
 
 /* ---- launches ------------------------------------------------------------------------------- */
