@@ -43,17 +43,43 @@
 
 enum { ELEMS = 320, MAX_RANKS = 16 };
 
-typedef struct fixture {
+typedef struct fixture fixture;
+
+/* An all-gather. With a label alone it is one of ELEMS floats. */
+typedef struct call {
+    const char *label;
+    dtype type;
+    size_t elems;
+} call;
+
+/* What comm_range is asked for: n ranks, the first of all or so many before this one, step (0: 1)
+ * apart. n of 0 or less: of all, but so many. */
+typedef struct range {
+    bool from_0;
+    int back, step, n;
+} range;
+
+/* What the last rank does otherwise than the others. */
+typedef struct fault {
+    const char *name;
+    fsdp_status (*run)(fixture *f);
+    call others, odd;
+    range range, odd_range;
+    void (*odd_does)(const fixture *f); /* before its call */
+} fault;
+
+struct fixture {
     device *dev;
     comm *c;
     stream *s, *busy; /* busy: NULL, or one on which a case has left work */
     const sum_kernels *sums;
     const comm_transport *native;
+    const fault *fault;
     int rank, world;
     bool odd_one;       /* the last rank */
     bool failed;        /* the case */
     float *send, *recv; /* [(ELEMS + 1) * MAX_RANKS] on the device */
-} fixture;
+};
 
 static fixture fx;
 
@@ -87,6 +113,9 @@ static void await(const char *name, int n_ranks, unsigned otherwise_ms)
         usleep(otherwise_ms * 1000);
 }
 
+/* ---- what the cases are made of ---------------------------------------------------------------
+ */
+
 /* Zeros on the device, in order of s; the process ends when there is no memory. */
 static float *zeros(stream *s, size_t elems)
 {
@@ -106,137 +135,32 @@ static fsdp_status add_none(stream *s, const add_args *a)
 
 static const sum_kernels no_sums = {.add = add_none, .launch = sum_launch_cpu};
 
-static fsdp_status gather(fixture *f, const char *label, dtype t, size_t elems)
+/* What has been issued on the stream ends, if `status` says that it was. */
+static fsdp_status synced(fixture *f, fsdp_status status)
 {
-    TRY(comm_all_gather(f->c, f->s, label, t, f->send, f->recv, elems));
-    return stream_sync(f->s);
+    return status == FSDP_OK ? stream_sync(f->s) : status;
+}
+
+static fsdp_status gather_in(fixture *f, comm *group, const call *c)
+{
+    const size_t elems = c->elems > 0 ? c->elems : ELEMS;
+    return synced(f, comm_all_gather(group, f->s, c->label, c->type, f->send, f->recv, elems));
+}
+
+static fsdp_status gather(fixture *f, const char *label)
+{
+    return gather_in(f, f->c, &(call){.label = label});
 }
 
 static fsdp_status scatter(fixture *f, const char *label, const size_t *lengths)
 {
     grad_acc acc;
     grad_acc_init(&acc, GRAD_ACC_FAST, f->sums, lengths[f->rank], MEM_GRADS_SHARD, "sum");
+    const comm_slice *slices = slices_of(lengths, f->world, (comm_slice[MAX_RANKS]){{0}});
     fsdp_status status =
-        comm_reduce_scatterv(f->c, f->s, label, f->send,
-                             slices_of(lengths, f->world, (comm_slice[MAX_RANKS]){{0}}), &acc, 0);
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
+        synced(f, comm_reduce_scatterv(f->c, f->s, label, f->send, slices, &acc, 0));
     grad_acc_free(&acc, f->s);
     return status;
-}
-
-static fsdp_status case_op(fixture *f)
-{
-    size_t lengths[MAX_RANKS];
-    for (int r = 0; r < f->world; r++)
-        lengths[r] = ELEMS;
-    return f->odd_one ? scatter(f, "h.1", lengths) : gather(f, "h.0", DTYPE_F32, ELEMS);
-}
-
-static fsdp_status case_elems(fixture *f)
-{
-    return gather(f, "h.0", DTYPE_F32, f->odd_one ? ELEMS + 1 : ELEMS);
-}
-
-/* Large messages wait for their receiver (rendezvous), small ones do not. */
-static fsdp_status case_elems_large(fixture *f)
-{
-    size_t elems = f->odd_one ? 3000000 : 1000000, world = (size_t)f->world;
-    float *send = zeros(f->s, elems), *recv = zeros(f->s, elems * world);
-    fsdp_status status = comm_all_gather(f->c, f->s, "large", DTYPE_F32, send, recv, elems);
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
-    device_free(f->s, send);
-    device_free(f->s, recv);
-    return status;
-}
-
-/* 320 f32 and 160 i64 are equally many bytes. */
-static fsdp_status case_dtype(fixture *f)
-{
-    return f->odd_one ? gather(f, "h.0", DTYPE_I64, ELEMS / 2) : gather(f, "h.0", DTYPE_F32, ELEMS);
-}
-
-/* The same elements and bytes of two types. */
-static fsdp_status case_dtype_only(fixture *f)
-{
-    return gather(f, "h.0", f->odd_one ? DTYPE_F32 : DTYPE_BF16, ELEMS);
-}
-
-static fsdp_status case_label(fixture *f)
-{
-    return gather(f, f->odd_one ? "h.1" : "h.0", DTYPE_F32, ELEMS);
-}
-
-/* Labels that differ behind what a descriptor can show. */
-static fsdp_status case_long_label(fixture *f)
-{
-    char label[100];
-    memset(label, 'x', sizeof label);
-    label[98] = f->odd_one ? 'a' : 'b';
-    label[99] = '\0';
-    return gather(f, label, DTYPE_F32, ELEMS);
-}
-
-static fsdp_status case_root(fixture *f)
-{
-    TRY(comm_broadcast(f->c, f->s, "step", DTYPE_F32, f->recv, 7, f->odd_one ? 1 : 0));
-    return stream_sync(f->s);
-}
-
-/* The same total, cut otherwise. */
-static fsdp_status case_lengths(fixture *f)
-{
-    size_t lengths[MAX_RANKS];
-    for (int r = 0; r < f->world; r++)
-        lengths[r] = 10;
-    if (f->odd_one) {
-        lengths[0]++;
-        lengths[1]--;
-    }
-    return scatter(f, "cut", lengths);
-}
-
-/* Shards of the same length, from different places. */
-static fsdp_status case_pieces(fixture *f)
-{
-    comm_piece rows[MAX_RANKS];
-    for (int r = 0; r < f->world; r++)
-        rows[r] = (comm_piece){.at = (size_t)r * 10, .begin = (size_t)r * 10, .elems = 10};
-    rows[0].elems -= f->odd_one;
-    const comm_pieces pieces = {rows, (size_t)f->world, 10};
-    TRY(comm_all_gather_pieces(f->c, f->s, "cut", DTYPE_F32, f->send, f->recv, &pieces));
-    return stream_sync(f->s);
-}
-
-/* Descriptors of an all-to-all-v cannot show it: what one sends is not what the other expects. */
-static fsdp_status pairs(fixture *f, size_t odd_elems)
-{
-    size_t send_elems[MAX_RANKS], recv_elems[MAX_RANKS];
-    for (int r = 0; r < f->world; r++)
-        send_elems[r] = recv_elems[r] = 4;
-    if (f->odd_one)
-        send_elems[0] = odd_elems;
-    TRY(comm_all_to_allv(f->c, f->s, "pairs", DTYPE_F32, f->send, send_elems, f->recv, recv_elems));
-    return stream_sync(f->s);
-}
-
-static fsdp_status case_pairs(fixture *f)
-{
-    return pairs(f, 5);
-}
-
-static fsdp_status case_pairs_short(fixture *f)
-{
-    return pairs(f, 3);
-}
-
-/* One rank leaves out a call and comes with the next. */
-static fsdp_status case_skipped(fixture *f)
-{
-    if (!f->odd_one)
-        TRY(gather(f, "skipped", DTYPE_F32, ELEMS));
-    return gather(f, "next", DTYPE_F32, ELEMS);
 }
 
 /* Close the group and keep the record of the error, if there is one. */
@@ -249,64 +173,119 @@ static fsdp_status closed_with(comm *group, fsdp_status status)
     return status;
 }
 
-/* A call in a group that only every other rank is in, the last one too. */
-static fsdp_status in_half(fixture *f, bool others_call)
+/* Free two blocks, likewise. */
+static fsdp_status freed_with(fixture *f, void *send, void *recv, fsdp_status status)
+{
+    fsdp_error_info info = *fsdp_error_get();
+    (void)stream_sync(f->s);
+    device_free(f->s, send);
+    device_free(f->s, recv);
+    fsdp_error_set(&info);
+    return status;
+}
+
+/* ---- calls that differ ------------------------------------------------------------------------
+ */
+
+/* The others' all-gather, and the last rank's. Large messages wait for their receiver (rendezvous),
+ * small ones do not. */
+static fsdp_status case_calls(fixture *f)
+{
+    const call *c = f->odd_one ? &f->fault->odd : &f->fault->others;
+    if (c->elems <= ELEMS + 1)
+        return gather_in(f, f->c, c);
+    float *send = zeros(f->s, c->elems), *recv = zeros(f->s, c->elems * (size_t)f->world);
+    return freed_with(
+        f, send, recv,
+        synced(f, comm_all_gather(f->c, f->s, c->label, c->type, send, recv, c->elems)));
+}
+
+static const size_t *equal_lengths(size_t lengths[static MAX_RANKS], size_t elems)
+{
+    for (int r = 0; r < MAX_RANKS; r++)
+        lengths[r] = elems;
+    return lengths;
+}
+
+static fsdp_status case_op(fixture *f)
+{
+    size_t lengths[MAX_RANKS];
+    return f->odd_one ? scatter(f, "h.1", equal_lengths(lengths, ELEMS)) : gather(f, "h.0");
+}
+
+static fsdp_status case_root(fixture *f)
+{
+    return synced(f, comm_broadcast(f->c, f->s, "step", DTYPE_F32, f->recv, 7, f->odd_one ? 1 : 0));
+}
+
+/* The same total, cut otherwise. */
+static fsdp_status case_lengths(fixture *f)
+{
+    size_t lengths[MAX_RANKS];
+    equal_lengths(lengths, 10);
+    lengths[0] += f->odd_one;
+    lengths[1] -= f->odd_one;
+    return scatter(f, "cut", lengths);
+}
+
+/* Shards of the same length, from different places. */
+static fsdp_status case_pieces(fixture *f)
+{
+    comm_piece rows[MAX_RANKS];
+    for (int r = 0; r < f->world; r++)
+        rows[r] = (comm_piece){.at = (size_t)r * 10, .begin = (size_t)r * 10, .elems = 10};
+    rows[0].elems -= f->odd_one;
+    const comm_pieces pieces = {rows, (size_t)f->world, 10};
+    return synced(f,
+                  comm_all_gather_pieces(f->c, f->s, "cut", DTYPE_F32, f->send, f->recv, &pieces));
+}
+
+/* Descriptors of an all-to-all-v cannot show it: what one sends is not what the other expects. */
+static fsdp_status case_pairs(fixture *f)
+{
+    size_t sent[MAX_RANKS], received[MAX_RANKS];
+    equal_lengths(sent, 4);
+    equal_lengths(received, 4);
+    if (f->odd_one)
+        sent[0] = f->fault->odd.elems;
+    return synced(
+        f, comm_all_to_allv(f->c, f->s, "pairs", DTYPE_F32, f->send, sent, f->recv, received));
+}
+
+/* One rank leaves out a call and comes with the next. */
+static fsdp_status case_skipped(fixture *f)
+{
+    if (!f->odd_one)
+        TRY(gather(f, "skipped"));
+    return gather(f, "next");
+}
+
+/* A call in a group that only every other rank is in, the last one too. The others must hear of it
+ * too; with a call of their own, while they are in a call of all ranks already. */
+static fsdp_status case_subgroup(fixture *f)
 {
     comm *half = NULL;
-    int parity = f->rank % 2;
+    const int parity = f->rank % 2;
+    const call mine = {.label = f->odd_one ? "half b" : "half a"};
     TRY(comm_range(f->c, parity, 2, (f->world + 1 - parity) / 2, &half));
     fsdp_status status = FSDP_OK;
-    if (f->rank % 2 == (f->world - 1) % 2)
-        status = comm_all_gather(half, f->s, f->odd_one ? "half b" : "half a", DTYPE_F32, f->send,
-                                 f->recv, ELEMS);
-    else if (others_call)
-        status = comm_barrier(f->c, f->s, "of all");
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
+    if (parity == (f->world - 1) % 2)
+        status = gather_in(f, half, &mine);
+    else if (f->fault->others.label != NULL)
+        status = synced(f, comm_barrier(f->c, f->s, f->fault->others.label));
     return closed_with(half, status);
 }
 
-/* The last rank names a range that it is in alone; the others name all ranks. */
+/* Ranks that name ranges which do not fit together; or the last rank one that it is not in, or that
+ * is not in the group. */
 static fsdp_status case_range(fixture *f)
 {
     comm *part = NULL;
-    fsdp_status status = f->odd_one ? comm_range(f->c, f->rank, 1, 1, &part)
-                                    : comm_range(f->c, 0, 1, f->world, &part);
+    const range *r = f->odd_one ? &f->fault->odd_range : &f->fault->range;
+    const int n = r->n > 0 ? r->n : f->world + r->n;
+    fsdp_status status =
+        comm_range(f->c, r->from_0 ? 0 : f->rank - r->back, r->step > 0 ? r->step : 1, n, &part);
     return closed_with(part, status);
-}
-
-/* All but the last rank name ranges that fit together; the last has a peer in its own that does not
- * name it. */
-static fsdp_status case_range_wide(fixture *f)
-{
-    comm *part = NULL;
-    fsdp_status status = f->odd_one ? comm_range(f->c, f->rank - 1, 1, 2, &part)
-                                    : comm_range(f->c, f->rank, 1, 1, &part);
-    return closed_with(part, status);
-}
-
-/* The last rank is not in the range that it names; or that is not in the group. */
-static fsdp_status out_of(fixture *f, int first, int step, int n)
-{
-    comm *part = NULL;
-    fsdp_status status = f->odd_one ? comm_range(f->c, first, step, n, &part)
-                                    : comm_range(f->c, f->rank, 1, 1, &part);
-    return closed_with(part, status);
-}
-
-static fsdp_status case_range_without(fixture *f)
-{
-    return out_of(f, 0, 1, f->world - 1);
-}
-
-static fsdp_status case_range_between(fixture *f)
-{
-    return out_of(f, f->rank - 1, 2, 1);
-}
-
-static fsdp_status case_range_beyond(fixture *f)
-{
-    return out_of(f, f->rank, 1, 2);
 }
 
 /* Calls of two groups, which the last rank issues the other way round. */
@@ -318,65 +297,7 @@ static fsdp_status case_crossed(fixture *f)
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
         status = comm_all_gather(i == (f->odd_one ? 1 : 0) ? f->c : other, f->s, "crossed",
                                  DTYPE_F32, f->send, f->recv, ELEMS);
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
-    return closed_with(other, status);
-}
-
-/* The others must hear of it too. */
-static fsdp_status case_subgroup(fixture *f)
-{
-    return in_half(f, false);
-}
-
-/* The same, while the others are in a call of all ranks already. */
-static fsdp_status case_subgroup_awaited(fixture *f)
-{
-    return in_half(f, true);
-}
-
-/* The last rank gets no memory while another group is made, at request COMM_FAULT_ALLOC: its peers
- * must not wait for it. */
-static fsdp_status no_memory(fixture *f, bool opens)
-{
-    comm *other = NULL;
-    void (*fail_at)(long) = dlsym(RTLD_DEFAULT, "alloc_fail_at"); /* of alloc_fail.so */
-    if (f->odd_one && fail_at != NULL)
-        fail_at(atol(getenv("COMM_FAULT_ALLOC")));
-    fsdp_status status = opens ? comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &other)
-                               : comm_range(f->c, 0, 1, f->world, &other);
-    if (f->odd_one && fail_at != NULL)
-        fail_at(0);
-    if (status == FSDP_OK)
-        status = comm_all_gather(other, f->s, "in the part", DTYPE_F32, f->send, f->recv, ELEMS);
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
-    return closed_with(other, status);
-}
-
-static fsdp_status case_split_no_memory(fixture *f)
-{
-    return no_memory(f, false);
-}
-
-static fsdp_status case_open_no_memory(fixture *f)
-{
-    return no_memory(f, true);
-}
-
-static fsdp_status break_stream(void *args, int n_threads)
-{
-    (void)args;
-    (void)n_threads;
-    return fsdp_error(FSDP_EIO, "", "work of the test failed");
-}
-
-/* The last rank's stream has failed: its part of the call does not run. */
-static fsdp_status case_stream_failed(fixture *f)
-{
-    if (f->odd_one)
-        TRY(stream_launch_work(f->s, &(launch_config){.fn = break_stream, .on_host = true}));
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
+    return closed_with(other, synced(f, status));
 }
 
 static fsdp_status doze(void *args, int n_threads)
@@ -395,110 +316,120 @@ static fsdp_status case_closed_queued(fixture *f)
     TRY(comm_all_gather(f->c, f->busy, "queued", DTYPE_F32, f->send, f->recv, ELEMS));
     come("queued");
     await("queued", f->world, 300);
-    return case_label(f);
+    return case_calls(f);
 }
 
-/* The last rank gets no memory for its part. On a device that is not the host's only. */
-static fsdp_status case_no_block(fixture *f)
-{
-    apart_fail_host(f->odd_one ? 1 : 0);
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
-}
+/* ---- a rank that does not come, or cannot ------------------------------------------------------
+ */
 
-/* The last rank is busy elsewhere and does not come until all others have given up. */
-static fsdp_status case_timeout(fixture *f)
-{
-    if (f->odd_one) {
-        await("closed", f->world - 1, 5000);
-        return gather(f, "late", DTYPE_F32, ELEMS);
-    }
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
-}
-
-static void die(int signal_number)
-{
-    (void)signal_number;
-    come("done"); /* nobody waits for it */
-    kill(getpid(), SIGKILL);
-}
-
-static fsdp_status case_exit(fixture *f)
-{
-    if (f->odd_one) {
-        come("done");
-        _exit(3);
-    }
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
-}
-
-static fsdp_status case_kill(fixture *f)
+/* Something befalls the last rank before its call. */
+static fsdp_status case_awaited(fixture *f)
 {
     if (f->odd_one)
-        die(SIGKILL);
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
+        f->fault->odd_does(f);
+    return case_calls(f);
 }
 
-/* The first call of a new group, for which a library may connect the ranks: the host waits there
- * for a rank that has died, or comes late. */
-static fsdp_status first_call(fixture *f, void (*fault)(const fixture *f))
+/* The same in the first call of a new group, for which a library may connect the ranks: the host
+ * waits there. */
+static fsdp_status case_first(fixture *f)
 {
     comm *other = NULL;
     TRY(comm_range(f->c, 0, 1, f->world, &other));
     if (f->odd_one)
-        fault(f);
-    fsdp_status status =
-        comm_all_gather(other, f->s, "awaited", DTYPE_F32, f->send, f->recv, ELEMS);
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
-    return closed_with(other, status);
+        f->fault->odd_does(f);
+    return closed_with(other, gather_in(f, other, &f->fault->others));
 }
 
-static void killed(const fixture *f)
+static fsdp_status break_work(void *args, int n_threads)
+{
+    (void)args;
+    (void)n_threads;
+    return fsdp_error(FSDP_EIO, "", "work of the test failed");
+}
+
+/* Its part of the call does not run. */
+static void break_stream(const fixture *f)
+{
+    (void)stream_launch_work(f->s, &(launch_config){.fn = break_work, .on_host = true});
+}
+
+/* It gets no memory for its part, on a device that is not the host's. */
+static void lack_block(const fixture *f)
 {
     (void)f;
-    come("done");
-    kill(getpid(), SIGKILL);
+    apart_fail_host(1);
 }
 
-/* When the others are in their call. */
-static void killed_later(const fixture *f)
-{
-    usleep(300000);
-    killed(f);
-}
-
-static void busy_elsewhere(const fixture *f)
+/* It does not come until all others have given up. */
+static void be_busy(const fixture *f)
 {
     await("closed", f->world - 1, 5000);
 }
 
-static fsdp_status case_kill_first(fixture *f)
+static void die(const fixture *f)
 {
-    return first_call(f, killed_later);
+    (void)f;
+    come("done"); /* nobody waits for it */
+    kill(getpid(), SIGKILL);
 }
 
-static fsdp_status case_timeout_first(fixture *f)
+/* When the others are in their call. */
+static void die_later(const fixture *f)
 {
-    return first_call(f, busy_elsewhere);
+    usleep(300000);
+    die(f);
 }
 
-static fsdp_status case_abort(fixture *f)
+static void leave(const fixture *f)
 {
-    if (f->odd_one) {
-        come("done");
-        comm_abort(f->c, 7);
-    }
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
+    (void)f;
+    come("done");
+    _exit(3);
 }
 
 /* No failure status, and yet gone. */
-static fsdp_status case_exit0(fixture *f)
+static void leave_well(const fixture *f)
 {
-    if (f->odd_one) {
-        come("done");
+    (void)f;
+    come("done");
+    _exit(0);
+}
+
+static void end_job(const fixture *f)
+{
+    come("done");
+    comm_abort(f->c, 7);
+}
+
+/* It stands still, all its threads, until the others have given up. */
+static void stand_still(const fixture *f)
+{
+    const pid_t me = getpid();
+    if (fork() == 0) {
+        be_busy(f);
+        kill(me, SIGCONT);
         _exit(0);
     }
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
+    raise(SIGSTOP);
+}
+
+/* The last rank gets no memory while another group is split or opened, at request COMM_FAULT_ALLOC:
+ * its peers must not wait for it. */
+static fsdp_status case_no_memory(fixture *f)
+{
+    comm *other = NULL;
+    const bool splits = f->fault->range.from_0;
+    void (*fail_at)(long) = dlsym(RTLD_DEFAULT, "alloc_fail_at"); /* of alloc_fail.so */
+    if (f->odd_one && fail_at != NULL)
+        fail_at(atol(getenv("COMM_FAULT_ALLOC")));
+    fsdp_status status = splits ? comm_range(f->c, 0, 1, f->world, &other)
+                                : comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &other);
+    if (f->odd_one && fail_at != NULL)
+        fail_at(0);
+    if (status == FSDP_OK)
+        status = gather_in(f, other, &f->fault->others);
+    return closed_with(other, status);
 }
 
 /* The last rank dies while all of them wait for a slow network. */
@@ -510,12 +441,21 @@ static fsdp_status case_kill_asleep(fixture *f)
     TRY(comm_all_gather(slow, f->s, "slow", DTYPE_F32, f->send, f->recv, ELEMS));
     usleep(300000); /* until the others are asleep, as a rule */
     if (f->odd_one)
-        die(SIGKILL);
-    fsdp_status status = stream_sync(f->s);
-    fsdp_error_info info = *fsdp_error_get();
-    comm_close(slow);
-    fsdp_error_set(&info);
-    return status;
+        die(f);
+    return closed_with(slow, stream_sync(f->s));
+}
+
+static void on_alarm(int signal_number)
+{
+    (void)signal_number;
+    die(&fx);
+}
+
+/* Blocks of this rank that peers can read, for a gather of `elems` bytes. */
+static fsdp_status shared_blocks(fixture *f, size_t bytes, void **send, void **recv)
+{
+    TRY(comm_alloc(f->c, f->s, MEM_OTHER, bytes, "send", send));
+    return comm_alloc(f->c, f->s, MEM_OTHER, bytes * (size_t)f->world, "recv", recv);
 }
 
 /* Large gathers one behind the other, among which the last rank dies: its peers are reading its
@@ -525,38 +465,17 @@ static fsdp_status case_kill_reading(fixture *f)
     enum { LARGE = 4000000 };
     void *send = NULL, *recv = NULL;
     struct itimerval soon = {.it_value = {.tv_usec = 150000 + getpid() % 1000 * 100}};
-    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE, "send", &send));
-    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE * (size_t)f->world, "recv", &recv));
-    signal(SIGALRM, die);
+    TRY(shared_blocks(f, LARGE, &send, &recv));
+    signal(SIGALRM, on_alarm);
     if (f->odd_one)
         setitimer(ITIMER_REAL, &soon, NULL);
     fsdp_status status = FSDP_OK;
     for (int i = 0; status == FSDP_OK && i < 100000; i++) {
         status = comm_all_gather(f->c, f->s, "large", DTYPE_U8, send, recv, LARGE);
-        if (status == FSDP_OK && i % 4 == 3)
-            status = stream_sync(f->s);
+        if (i % 4 == 3)
+            status = synced(f, status);
     }
-    fsdp_error_info info = *fsdp_error_get();
-    (void)stream_sync(f->s);
-    device_free(f->s, send);
-    device_free(f->s, recv);
-    fsdp_error_set(&info);
-    return status;
-}
-
-/* The last rank stands still, all its threads, until the others have given up. */
-static fsdp_status case_stopped(fixture *f)
-{
-    if (!f->odd_one)
-        return gather(f, "awaited", DTYPE_F32, ELEMS);
-    pid_t me = getpid();
-    if (fork() == 0) {
-        await("closed", f->world - 1, 5000);
-        kill(me, SIGCONT);
-        _exit(0);
-    }
-    raise(SIGSTOP);
-    return gather(f, "late", DTYPE_F32, ELEMS);
+    return freed_with(f, send, recv, status);
 }
 
 /* All ranks stand still for so long, from half a second on, as after Ctrl-Z. The last one comes
@@ -574,7 +493,7 @@ static fsdp_status case_paused(fixture *f)
     }
     while (f->odd_one && waitpid(pauser, NULL, 0) < 0 && errno == EINTR)
         continue;
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
+    return gather(f, "awaited");
 }
 
 /* Bytes of address space in use. */
@@ -595,38 +514,33 @@ static fsdp_status case_no_room(fixture *f)
     enum { LARGE = 40000000 };
     void *send = NULL, *recv = NULL;
     struct rlimit limit;
-    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE, "send", &send));
-    TRY(comm_alloc(f->c, f->s, MEM_OTHER, LARGE * (size_t)f->world, "recv", &recv));
+    TRY(shared_blocks(f, LARGE, &send, &recv));
     getrlimit(RLIMIT_AS, &limit);
     limit.rlim_cur = space_used() + LARGE / 2;
     if (f->odd_one)
         setrlimit(RLIMIT_AS, &limit);
-    fsdp_status status = comm_all_gather(f->c, f->s, "large", DTYPE_U8, send, recv, LARGE);
-    if (status == FSDP_OK)
-        status = stream_sync(f->s);
-    fsdp_error_info info = *fsdp_error_get();
-    device_free(f->s, send);
-    device_free(f->s, recv);
-    fsdp_error_set(&info);
-    return status;
+    return freed_with(f, send, recv,
+                      synced(f, comm_all_gather(f->c, f->s, "large", DTYPE_U8, send, recv, LARGE)));
 }
 
-/* Nothing is wrong. */
+/* ---- nothing is wrong -------------------------------------------------------------------------
+ */
+
 static fsdp_status case_good(fixture *f)
 {
     for (int i = 0; i < 50; i++)
-        TRY(gather(f, "good", DTYPE_F32, ELEMS));
+        TRY(gather(f, "good"));
     printf("GOOD rank %d over %s\n", f->rank, comm_backend_name(f->c));
     fflush(stdout);
-    return gather(f, "last", DTYPE_F32, ELEMS);
+    return gather(f, "last");
 }
 
-/* Nor here; the script looks at the ranks in the meantime, and comes when it has seen them. */
+/* The script looks at the ranks in the meantime, and comes when it has seen them. */
 static fsdp_status case_stay(fixture *f)
 {
     TRY(case_good(f));
     await("seen", 1, 8000);
-    return gather(f, "after all", DTYPE_F32, ELEMS);
+    return gather(f, "after all");
 }
 
 /* Everybody waits for everybody: only the launcher's death ends this (the script kills it). */
@@ -636,54 +550,64 @@ static fsdp_status case_orphans(fixture *f)
     fflush(stdout);
     if (f->odd_one)
         pause();
-    return gather(f, "awaited", DTYPE_F32, ELEMS);
+    return gather(f, "awaited");
 }
 
-static const struct {
-    const char *name;
-    fsdp_status (*run)(fixture *);
-} cases[] = {{"op", case_op},
-             {"elems", case_elems},
-             {"elems_large", case_elems_large},
-             {"dtype", case_dtype},
-             {"dtype_only", case_dtype_only},
-             {"label", case_label},
-             {"long_label", case_long_label},
-             {"root", case_root},
-             {"lengths", case_lengths},
-             {"pieces", case_pieces},
-             {"pairs", case_pairs},
-             {"pairs_short", case_pairs_short},
-             {"skipped", case_skipped},
-             {"range", case_range},
-             {"range_wide", case_range_wide},
-             {"range_without", case_range_without},
-             {"range_between", case_range_between},
-             {"range_beyond", case_range_beyond},
-             {"crossed", case_crossed},
-             {"subgroup", case_subgroup},
-             {"subgroup_awaited", case_subgroup_awaited},
-             {"split_no_memory", case_split_no_memory},
-             {"open_no_memory", case_open_no_memory},
-             {"stream_failed", case_stream_failed},
-             {"closed_queued", case_closed_queued},
-             {"no_block", case_no_block},
-             {"timeout", case_timeout},
-             {"exit", case_exit},
-             {"kill", case_kill},
-             {"kill_first", case_kill_first},
-             {"timeout_first", case_timeout_first},
-             {"abort", case_abort},
-             {"exit0", case_exit0},
-             {"kill_reading", case_kill_reading},
-             {"kill_asleep", case_kill_asleep},
-             {"stopped", case_stopped},
-             {"paused", case_paused},
-             {"no_room", case_no_room},
-             {"good", case_good},
-             {"late_close", case_good},
-             {"stay", case_stay},
-             {"orphans", case_orphans}};
+/* ---- the cases ------------------------------------------------------------------------------ */
+
+#define AWAITED   .others.label = "awaited", .odd.label = "awaited"
+#define LATE      .others.label = "awaited", .odd.label = "late"
+#define TWO_CALLS .others.label = "h.0", .odd.label = "h.1"
+#define TEN       "xxxxxxxxxx"
+#define LONG      TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN /* more than a descriptor can show */
+
+static const fault faults[] = {
+    {"op", .run = case_op},
+    {"elems", .run = case_calls, .others.label = "h.0", .odd = {"h.0", DTYPE_F32, ELEMS + 1}},
+    {"elems_large", .run = case_calls, .others = {"large", DTYPE_F32, 1000000},
+     .odd = {"large", DTYPE_F32, 3000000}},
+    {"dtype", .run = case_calls, .others.label = "h.0",
+     .odd = {"h.0", DTYPE_I64, ELEMS / 2}}, /* of as many bytes */
+    {"dtype_only", .run = case_calls, .others = {"h.0", DTYPE_BF16, ELEMS}, .odd.label = "h.0"},
+    {"label", .run = case_calls, TWO_CALLS},
+    {"long_label", .run = case_calls, .others.label = LONG "b", .odd.label = LONG "a"},
+    {"root", .run = case_root},
+    {"lengths", .run = case_lengths},
+    {"pieces", .run = case_pieces},
+    {"pairs", .run = case_pairs, .odd.elems = 5},
+    {"pairs_short", .run = case_pairs, .odd.elems = 3},
+    {"skipped", .run = case_skipped},
+    {"subgroup", .run = case_subgroup},
+    {"subgroup_awaited", .run = case_subgroup, .others.label = "of all"},
+    {"crossed", .run = case_crossed},
+    {"closed_queued", .run = case_closed_queued, TWO_CALLS},
+    {"range", .run = case_range, .range.from_0 = true, .odd_range.n = 1},
+    /* The others' ranges fit together; the last rank has a peer that does not name it. */
+    {"range_wide", .run = case_range, .range.n = 1, .odd_range = {.back = 1, .n = 2}},
+    {"range_without", .run = case_range, .range.n = 1, .odd_range = {.from_0 = true, .n = -1}},
+    {"range_between", .run = case_range, .range.n = 1, .odd_range = {.back = 1, .step = 2, .n = 1}},
+    {"range_beyond", .run = case_range, .range.n = 1, .odd_range.n = 2},
+    {"split_no_memory", .run = case_no_memory, .others.label = "in the part", .range.from_0 = true},
+    {"open_no_memory", .run = case_no_memory, .others.label = "in the part"},
+    {"stream_failed", .run = case_awaited, AWAITED, .odd_does = break_stream},
+    {"no_block", .run = case_awaited, AWAITED, .odd_does = lack_block},
+    {"timeout", .run = case_awaited, LATE, .odd_does = be_busy},
+    {"timeout_first", .run = case_first, AWAITED, .odd_does = be_busy},
+    {"stopped", .run = case_awaited, LATE, .odd_does = stand_still},
+    {"paused", .run = case_paused},
+    {"exit", .run = case_awaited, AWAITED, .odd_does = leave},
+    {"exit0", .run = case_awaited, AWAITED, .odd_does = leave_well},
+    {"abort", .run = case_awaited, AWAITED, .odd_does = end_job},
+    {"kill", .run = case_awaited, AWAITED, .odd_does = die},
+    {"kill_first", .run = case_first, AWAITED, .odd_does = die_later},
+    {"kill_reading", .run = case_kill_reading},
+    {"kill_asleep", .run = case_kill_asleep},
+    {"no_room", .run = case_no_room},
+    {"good", .run = case_good},
+    {"late_close", .run = case_good},
+    {"stay", .run = case_stay},
+    {"orphans", .run = case_orphans},
+};
 
 /* In place of the C library's: what COMM_FAULT_REFUSED says is as under a hardened kernel. */
 int open(const char *path, int flags, ...)
@@ -710,7 +634,7 @@ static void start_fault(bool is_last)
     if (how == NULL || !is_last)
         return;
     if (strcmp(how, "kill") == 0)
-        killed(NULL);
+        die(NULL);
     pause();
 }
 
@@ -767,8 +691,9 @@ static void expect_end(const fixture *f)
         usleep(1000); /* the script ends a run that lasts too long */
 }
 
-static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_to_end)
+static void run_case(fixture *f, const char *how_to_end)
 {
+    const bool good = f->fault->run == case_good;
     fsdp_status status = FSDP_OK;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -777,15 +702,12 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
     comm_set_patience(f->c, PATIENT);
     /* a peer that is quick may have failed before this rank sees the end of its second call */
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
-        status = gather(f, "warm up", DTYPE_F32, ELEMS);
-    comm_set_patience(f->c, run == case_good ? PATIENT : 1);
+        status = gather(f, "warm up");
+    comm_set_patience(f->c, good ? PATIENT : 1);
     if (status == FSDP_OK)
-        status = run(f);
-    for (int i = 0; status == FSDP_OK && run != case_good && i < 1000; i++) {
-        status = comm_barrier(f->c, f->s, "after the case");
-        if (status == FSDP_OK)
-            status = stream_sync(f->s);
-    }
+        status = f->fault->run(f);
+    for (int i = 0; status == FSDP_OK && !good && i < 1000; i++)
+        status = synced(f, comm_barrier(f->c, f->s, "after the case"));
     fsdp_error_info info = *fsdp_error_get();
     f->failed = status != FSDP_OK;
     if (how_to_end != NULL)
@@ -798,7 +720,7 @@ static void run_case(fixture *f, fsdp_status (*run)(fixture *), const char *how_
     stream_free(f->s); /* its error stays with it: a fresh one shows the group's */
     f->s = NULL;
     if (stream_create(f->dev, &(stream_config){.name = "after"}, &f->s) == FSDP_OK)
-        status = gather(f, "afterwards", DTYPE_F32, ELEMS);
+        status = gather(f, "afterwards");
     printf("NEXT rank %d %s\n", f->rank, fsdp_status_name(status));
     fflush(stdout);
 }
@@ -863,9 +785,10 @@ int main(int argc, char **argv)
         fsdp_error_print(stderr, 0, 0);
         return 1;
     }
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
-            run_case(f, cases[i].run, argc > 2 ? argv[2] : NULL);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        f->fault = &faults[i];
+        if (argc > 1 && strcmp(argv[1], f->fault->name) == 0)
+            run_case(f, argc > 2 ? argv[2] : NULL);
     }
     if (argc > 1 && strcmp(argv[1], "late_close") == 0 && f->odd_one)
         await("closed", f->world - 1, 4000);
