@@ -40,7 +40,6 @@ static ledger_figures figures(device *d)
     return ledger_read(device_ledger(d));
 }
 
-/* Bytes that streams have not come to free yet, and bytes by the order of the calls. */
 static void assert_held(device *d, size_t live_bytes, size_t issued_bytes)
 {
     assert_int_equal(figures(d).live_bytes[MEM_COMM], live_bytes);
@@ -76,132 +75,110 @@ static void test_addresses(void **state)
 
 /* ---- the ledger ----------------------------------------------------------------------------- */
 
-/* What a stream frees is in the ledger until the host has waited for that free: for the stream, for
- * an event recorded after the free, or for another stream that waited for such an event. */
-static void test_frees_are_awaited(void **state)
+typedef struct rule {
+    const char *name;
+    dry_kind kind;
+    bool async;
+    const char *acts;
+} rule;
+
+/* "SIDE|COMPUTE gets A 100" a block from device_alloc, "hosts" one from device_alloc_host; X and Y
+ * are events. What the ledger holds, and how much at most it did: bytes that streams have not come
+ * to free yet, and bytes by the order of the calls; "host": the ledger of the host. */
+static const rule RULES[] = {
+    /* What a stream frees is in the ledger until the host has waited for that free: for the stream,
+     * for an event recorded after the free, or for another stream that waited for such an event. */
+    {"frees are awaited", DRY_CPU, true,
+     "compute gets a 100, compute gets b 200, compute gets c 400, ledger holds 700 700, "
+     "compute frees a, ledger holds 700 600, side syncs, ledger holds 700 600, "
+     "compute syncs, ledger holds 600 600, "
+     "side records x, side frees b, side records y, x syncs, ledger holds 600 400, "
+     "y done, ledger holds 400 400, "
+     "side frees c, side records y, compute waits y, ledger holds 400 0, "
+     "compute syncs, ledger holds 0 0, ledger held 700 700"},
+    /* The compute stream of a CPU works in the call: what it frees is gone, and where it waits for
+     * another stream the host has waited, too. */
+    {"inline compute", DRY_CPU, false,
+     "compute gets a 100, compute frees a, ledger holds 0 0, "
+     "compute gets a 100, side frees a, ledger holds 100 0, "
+     "side records x, compute waits x, ledger holds 0 0"},
+    /* A stream of the CPU gets back what it freed itself, if it asks for as many bytes. */
+    {"the same bytes again", DRY_SEPARATE, true,
+     "compute gets a 100, side frees a, side gets a 100, ledger holds 100 100, side frees a, "
+     "side gets b 101, compute gets c 100, ledger holds 301 201, "
+     "side hosts a 100, ledger holds 301 201, host holds 100 100, "
+     "side frees a, side frees b, side frees c, ledger held 301 201, side syncs, ledger holds 0 0"},
+    /* A block of device_alloc_host never becomes one of device_alloc; one ledger has both. */
+    {"blocks of the host apart", DRY_CPU, false,
+     "side hosts a 100, side frees a, side gets b 100, ledger holds 200 100, "
+     "side hosts a 100, ledger holds 200 200, side frees a, side frees b"},
+    /* An accelerator's pool: what the stream that allocated it frees is gone at once, of any size.
+     * What another stream frees is nobody's until the host has waited. */
+    {"pool", DRY_POOL, false,
+     "side gets a 100, side frees a, compute gets a 100, compute frees a, ledger holds 0 0, "
+     "compute gets a 100, side frees a, ledger holds 100 0, "
+     "side gets a 100, ledger holds 200 100, side syncs, ledger holds 100 100, side frees a"},
+};
+
+enum { N_RULES = sizeof RULES / sizeof *RULES };
+
+typedef struct rig {
+    device *d;
+    stream *compute, *side;
+    event *x, *y;
+    void *block[3];
+} rig;
+
+static void assert_ledger(rig *r, const char *on, const char *verb, size_t live, size_t issued)
 {
-    (void)state;
-    device *d = open_dry(DRY_CPU, true, 0);
-    stream *compute = device_compute_stream(d), *side = open_stream(d);
-    event *before = NULL, *after = NULL;
-    OK(event_create(d, &before));
-    OK(event_create(d, &after));
-    void *a = get(compute, 100), *b = get(compute, 200), *c = get(compute, 400);
-    assert_held(d, 700, 700);
-    device_free(compute, a);
-    assert_held(d, 700, 600);
-    OK(stream_sync(side));
-    assert_held(d, 700, 600);
-    OK(stream_sync(compute));
-    assert_held(d, 600, 600);
-
-    OK(event_record(before, side));
-    device_free(side, b);
-    OK(event_record(after, side));
-    OK(event_sync(before));
-    assert_held(d, 600, 400);
-    assert_true(event_done(after));
-    assert_held(d, 400, 400);
-
-    device_free(side, c);
-    OK(event_record(after, side));
-    OK(stream_wait_event(compute, after));
-    assert_held(d, 400, 0);
-    OK(stream_sync(compute));
-    assert_held(d, 0, 0);
-    assert_int_equal(figures(d).peak_bytes[MEM_COMM], 700);
-    assert_int_equal(figures(d).issued_peak_bytes[MEM_COMM], 700);
-    event_free(before);
-    event_free(after);
-    stream_free(side);
-    device_close(d);
+    const bool of_host = strcmp(on, "host") == 0, peak = strcmp(verb, "held") == 0;
+    const ledger_figures l = ledger_read(of_host ? device_host_ledger(r->d) : device_ledger(r->d));
+    const size_t got_live = peak ? l.peak_bytes[MEM_COMM] : l.live_bytes[MEM_COMM];
+    const size_t got_issued = peak ? l.issued_peak_bytes[MEM_COMM] : l.issued_bytes[MEM_COMM];
+    if (got_live != live || got_issued != issued)
+        fail_msg("%s %s %zu %zu, not %zu %zu", on, verb, got_live, got_issued, live, issued);
 }
 
-/* The compute stream of a CPU works in the call: what it frees is gone, and where it waits for
- * another stream the host has waited, too. */
-static void test_inline_compute(void **state)
+static void issue(rig *r, const char *text)
 {
-    (void)state;
-    device *d = open_dry(DRY_CPU, false, 0);
-    stream *compute = device_compute_stream(d), *side = open_stream(d);
-    event *e = NULL;
-    OK(event_create(d, &e));
-    device_free(compute, get(compute, 100));
-    assert_held(d, 0, 0);
-    device_free(side, get(compute, 100));
-    assert_held(d, 100, 0);
-    OK(event_record(e, side));
-    OK(stream_wait_event(compute, e));
-    assert_held(d, 0, 0);
-    event_free(e);
-    stream_free(side);
-    device_close(d);
+    char on[12] = "", verb[12] = "", what[12] = "";
+    size_t bytes = 0;
+    sscanf(text, "%11s %11[a-z] %11[a-z0-9] %zu", on, verb, what, &bytes);
+    stream *s = strcmp(on, "side") == 0 ? r->side : r->compute;
+    event *e = strcmp(on, "y") == 0 || strcmp(what, "y") == 0 ? r->y : r->x;
+    void **block = &r->block[(unsigned char)what[0] % 3];
+    if (strcmp(verb, "gets") == 0)
+        *block = get(s, bytes);
+    else if (strcmp(verb, "hosts") == 0)
+        OK(device_alloc_host(s, MEM_COMM, bytes, "on the host", block));
+    else if (strcmp(verb, "frees") == 0)
+        device_free(s, *block);
+    else if (strcmp(verb, "records") == 0)
+        OK(event_record(e, s));
+    else if (strcmp(verb, "waits") == 0)
+        OK(stream_wait_event(s, e));
+    else if (strcmp(verb, "syncs") == 0)
+        OK(on[1] == '\0' ? event_sync(e) : stream_sync(s));
+    else if (strcmp(verb, "done") == 0)
+        assert_true(event_done(e));
+    else
+        assert_ledger(r, on, verb, (size_t)atol(what), bytes);
 }
 
-/* A stream of the CPU gets back what it freed itself, if it asks for as many bytes. */
-static void test_same_bytes_again(void **state)
+static void test_rule(void **state)
 {
-    (void)state;
-    device *d = open_dry(DRY_SEPARATE, true, 0);
-    stream *compute = device_compute_stream(d), *side = open_stream(d);
-    void *host;
-    device_free(side, get(compute, 100));
-    void *again = get(side, 100);
-    assert_held(d, 100, 100);
-    device_free(side, again);
-    void *larger = get(side, 101), *elsewhere = get(compute, 100);
-    assert_held(d, 301, 201);
-    OK(device_alloc_host(side, MEM_COMM, 100, "on the host", &host));
-    assert_held(d, 301, 201);
-    assert_int_equal(ledger_read(device_host_ledger(d)).live_bytes[MEM_COMM], 100);
-    device_free(side, host);
-    device_free(side, larger);
-    device_free(side, elsewhere);
-    assert_int_equal(figures(d).peak_bytes[MEM_COMM], 301);
-    assert_int_equal(figures(d).issued_peak_bytes[MEM_COMM], 201);
-    stream_free(side);
-    assert_held(d, 0, 0);
-    device_close(d);
-}
-
-/* A block of device_alloc_host never becomes one of device_alloc; one ledger has both. */
-static void test_host_blocks_apart(void **state)
-{
-    (void)state;
-    device *d = open_dry(DRY_CPU, false, 0);
-    stream *side = open_stream(d);
-    void *host;
-    OK(device_alloc_host(side, MEM_COMM, 100, "on the host", &host));
-    device_free(side, host);
-    void *ptr = get(side, 100);
-    assert_held(d, 200, 100);
-    OK(device_alloc_host(side, MEM_COMM, 100, "on the host", &host));
-    assert_held(d, 200, 200);
-    device_free(side, host);
-    device_free(side, ptr);
-    stream_free(side);
-    device_close(d);
-}
-
-/* An accelerator's pool: what the stream that allocated it frees is gone at once, of any size. What
- * another stream frees is nobody's until the host has waited. */
-static void test_pool(void **state)
-{
-    (void)state;
-    device *d = open_dry(DRY_POOL, false, 0);
-    stream *compute = device_compute_stream(d), *side = open_stream(d);
-    device_free(side, get(side, 100));
-    device_free(compute, get(compute, 100));
-    assert_held(d, 0, 0);
-    device_free(side, get(compute, 100));
-    assert_held(d, 100, 0);
-    void *again = get(side, 100);
-    assert_held(d, 200, 100);
-    OK(stream_sync(side));
-    assert_held(d, 100, 100);
-    device_free(side, again);
-    stream_free(side);
-    device_close(d);
+    const rule *x = *state;
+    rig r = {.d = open_dry(x->kind, x->async, 0)};
+    r.compute = device_compute_stream(r.d);
+    r.side = open_stream(r.d);
+    OK(event_create(r.d, &r.x));
+    OK(event_create(r.d, &r.y));
+    for (const char *text = x->acts; text != NULL; text = strchr(text, ','), text += text != NULL)
+        issue(&r, text);
+    event_free(r.x);
+    event_free(r.y);
+    stream_free(r.side);
+    device_close(r.d);
 }
 
 /* The limit holds, to the byte. Before it is passed the host waits for what has been freed. */
@@ -489,22 +466,15 @@ static void test_many_agree(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_frees_are_awaited),
-        cmocka_unit_test(test_inline_compute),
-        cmocka_unit_test(test_same_bytes_again),
-        cmocka_unit_test(test_host_blocks_apart),
-        cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_streams_are_limited),
-        cmocka_unit_test(test_work),
-        cmocka_unit_test(test_rank_of_many),
-        cmocka_unit_test(test_many_count),
-        cmocka_unit_test(test_what_is_shown),
-        cmocka_unit_test(test_many_in_ranges),
-        cmocka_unit_test(test_many_agree),
-        cmocka_unit_test(test_moves),
+    struct CMUnitTest tests[N_RULES + 10] = {
+        cmocka_unit_test(test_addresses),           cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_streams_are_limited), cmocka_unit_test(test_work),
+        cmocka_unit_test(test_rank_of_many),        cmocka_unit_test(test_many_count),
+        cmocka_unit_test(test_what_is_shown),       cmocka_unit_test(test_many_in_ranges),
+        cmocka_unit_test(test_many_agree),          cmocka_unit_test(test_moves),
     };
+    for (int i = 0; i < N_RULES; i++)
+        tests[10 + i] =
+            (struct CMUnitTest){RULES[i].name, test_rule, NULL, NULL, (void *)(uintptr_t)&RULES[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
