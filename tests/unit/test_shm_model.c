@@ -384,16 +384,21 @@ static void print_schedule(const search *x)
     print_message("\n");
 }
 
+static void print_setup(const setup *s)
+{
+    print_message("%d ranks, %d turns, ring of %d, %s%s: ", s->ranks, s->turns, s->ring,
+                  s->frees_late ? "late" : "early", s->spins ? ", spinning" : "");
+}
+
 static void explore(const setup *s)
 {
     search x = {.frames = malloc(MAX_DEPTH * sizeof *x.frames)};
     assert_non_null(x.frames);
     world_begin(s);
     search_run(&x);
-    print_message("%d ranks, %d turns, ring of %d, %s%s: %zu states, %zu accesses, all schedules "
-                  "(up to %d accesses each)\n",
-                  s->ranks, s->turns, s->ring, s->frees_late ? "late" : "early",
-                  s->spins ? ", spinning" : "", seen.n, x.steps, x.deepest);
+    print_setup(s);
+    print_message("%zu states, %zu accesses, all schedules (up to %d accesses each)\n", seen.n,
+                  x.steps, x.deepest);
     if (broken[0] != '\0')
         print_schedule(&x);
     seen_free();
@@ -402,29 +407,17 @@ static void explore(const setup *s)
         fail_msg("%s", broken);
 }
 
-/* One of six: an entry is freed early, late, or late in a ring of two; with and without spinning.
- * (Freed early, a rank uses one entry of the ring at a time.) */
-static void explore_kind(int ranks, int kind)
-{
-    explore(&(setup){.ranks = ranks,
-                     .turns = 3,
-                     .ring = kind % 3 == 2 ? 2 : 1,
-                     .frees_late = kind % 3 > 0,
-                     .spins = kind >= 3});
-}
-
-static void test_all_schedules_2(void **state)
+/* Of two and of three ranks: an entry is freed early, late, or late in a ring of two; with and
+ * without spinning. (Freed early, a rank uses one entry of the ring at a time.) */
+static void test_all_schedules(void **state)
 {
     (void)state;
-    for (int i = 0; i < 6; i++)
-        explore_kind(2, i);
-}
-
-static void test_all_schedules_3(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 6; i++)
-        explore_kind(3, i);
+    for (int i = 0; i < 12; i++)
+        explore(&(setup){.ranks = 2 + i / 6,
+                         .turns = 3,
+                         .ring = i % 3 == 2 ? 2 : 1,
+                         .frees_late = i % 3 > 0,
+                         .spins = i % 6 >= 3});
 }
 
 static void test_all_schedules_4(void **state)
@@ -479,20 +472,17 @@ static void test_drawn_schedules(void **state)
             if (broken[0] != '\0')
                 fail_msg("%d ranks, ring of %d, seed %d: %s", s.ranks, s.ring, (int)seed, broken);
         }
-        print_message("%d ranks, %d turns, ring of %d, %s%s: %d drawn schedules, %zu accesses\n",
-                      s.ranks, s.turns, s.ring, s.frees_late ? "late" : "early",
-                      s.spins ? ", spinning" : "", SCHEDULES, steps);
+        print_setup(&s);
+        print_message("%d drawn schedules, %zu accesses\n", SCHEDULES, steps);
     }
 }
 
 int main(int argc, char **argv)
 {
-    static int turns_of_4 = 1;
-    if (argc > 1 && strcmp(argv[1], "full") == 0)
-        turns_of_4 = 2;
+    static int turns_of_4;
+    turns_of_4 = argc > 1 && strcmp(argv[1], "full") == 0 ? 2 : 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_schedules_2),
-        cmocka_unit_test(test_all_schedules_3),
+        cmocka_unit_test(test_all_schedules),
         cmocka_unit_test_prestate(test_all_schedules_4, &turns_of_4),
         cmocka_unit_test(test_drawn_schedules),
     };
