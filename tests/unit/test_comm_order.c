@@ -25,21 +25,16 @@ typedef struct rig {
 
 /* ---- the collectives ------------------------------------------------------------------------ */
 
-/* In place, so that nothing but the transport reads what is sent. */
-static fsdp_status issue_all_gather(rig *x)
-{
-    return comm_all_gather(x->f->c, x->f->s, "probe", DTYPE_F32, x->out + (size_t)x->f->rank * x->n,
-                           x->out, x->n);
-}
-
-/* The other stream may use what the first one has left: its memory is not new to the second. */
-static fsdp_status issue_reduce_scatter(rig *x)
-{
-    TRY(comm_reduce_scatter(x->f->c, x->f->s, "probe", x->in, x->n, &x->acc, 0));
-    TRY(event_record(x->e, x->f->s));
-    TRY(stream_wait_event(x->side, x->e));
-    return comm_reduce_scatter(x->f->c, x->f->s, "probe", x->in, x->n, &x->acc, 0);
-}
+typedef enum kind {
+    GATHER,
+    SCATTER,
+    GATHER_PIECES,
+    SCATTER_PIECES,
+    REDUCE,
+    BROADCAST,
+    TO_ALL,
+    KINDS
+} kind;
 
 /* Each rank has its slice of the array, with the halves exchanged. */
 static const comm_pieces *halves(rig *x)
@@ -53,72 +48,54 @@ static const comm_pieces *halves(rig *x)
     return &x->pieces;
 }
 
-static fsdp_status issue_gather_pieces(rig *x)
+static fsdp_status issue(rig *x, kind k)
 {
-    return comm_all_gather_pieces(x->f->c, x->f->s, "probe", DTYPE_F32,
-                                  x->in + (size_t)x->f->rank * x->n, x->out, halves(x));
+    comm *c = x->f->c;
+    stream *s = x->f->s;
+    const char *l = "probe";
+    const size_t n = x->n, all = n * (size_t)x->f->world, own = n * (size_t)x->f->rank;
+    switch (k) {
+    case GATHER: /* in place, so that nothing but the transport reads what is sent */
+        return comm_all_gather(c, s, l, DTYPE_F32, x->out + own, x->out, n);
+    case SCATTER: /* the other stream may use what the first one has left: it is not new to the
+                     second */
+        TRY(comm_reduce_scatter(c, s, l, x->in, n, &x->acc, 0));
+        TRY(event_record(x->e, s));
+        TRY(stream_wait_event(x->side, x->e));
+        return comm_reduce_scatter(c, s, l, x->in, n, &x->acc, 0);
+    case GATHER_PIECES:
+        return comm_all_gather_pieces(c, s, l, DTYPE_F32, x->in + own, x->out, halves(x));
+    case SCATTER_PIECES:
+        return comm_reduce_scatter_pieces(c, s, l, x->in, halves(x), &x->acc, 0);
+    case REDUCE:
+        return comm_all_reduce(c, s, l, DTYPE_F32, x->out, all);
+    case BROADCAST:
+        return comm_broadcast(c, s, l, DTYPE_F32, x->out, all, 0);
+    default:
+        return comm_all_to_all(c, s, l, DTYPE_F32, x->in, x->out, n);
+    }
 }
 
-static fsdp_status issue_scatter_pieces(rig *x)
+/* Whether rank `rank` of `world` reads (else writes) slice `slice` of x->in (else of x->out) in the
+ * collective. */
+static bool touches(const rig *x, kind k, bool in, bool reads, int slice)
 {
-    return comm_reduce_scatter_pieces(x->f->c, x->f->s, "probe", x->in, halves(x), &x->acc, 0);
-}
-
-static fsdp_status issue_all_reduce(rig *x)
-{
-    return comm_all_reduce(x->f->c, x->f->s, "probe", DTYPE_F32, x->out,
-                           x->n * (size_t)x->f->world);
-}
-
-static fsdp_status issue_broadcast(rig *x)
-{
-    return comm_broadcast(x->f->c, x->f->s, "probe", DTYPE_F32, x->out, x->n * (size_t)x->f->world,
-                          0);
-}
-
-static fsdp_status issue_all_to_all(rig *x)
-{
-    return comm_all_to_all(x->f->c, x->f->s, "probe", DTYPE_F32, x->in, x->out, x->n);
-}
-
-/* What a collective does with its arrays on this rank. */
-typedef struct arrays {
-    const float *read, *written; /* [world*n], NULL: none */
-    bool own_slice_only;         /* that is all it reads */
-    bool own_slice_stays;        /* that is not written */
-} arrays;
-
-static arrays of_all_gather(const rig *x)
-{
-    return (arrays){x->out, x->out, true, true};
-}
-
-static arrays of_reduce_scatter(const rig *x)
-{
-    return (arrays){.read = x->in};
-}
-
-static arrays of_gather_pieces(const rig *x)
-{
-    return (arrays){x->in, x->out, true, false};
-}
-
-/* One rank has nothing to do. */
-static arrays of_all_reduce(const rig *x)
-{
-    return x->f->world > 1 ? (arrays){x->out, x->out, false, false} : (arrays){0};
-}
-
-static arrays of_broadcast(const rig *x)
-{
-    if (x->f->world == 1)
-        return (arrays){0};
-    return x->f->rank == 0 ? (arrays){.read = x->out} : (arrays){.written = x->out};
-}
-
-static arrays of_all_to_all(const rig *x)
-{
-    return (arrays){.read = x->in, .written = x->out};
+    const bool own = slice == x->f->rank, alone = x->f->world == 1, root = x->f->rank == 0;
+    switch (k) {
+    case GATHER: /* its own slice is where it goes */
+        return !in && !alone && reads == own;
+    case SCATTER:
+    case SCATTER_PIECES:
+        return in && reads;
+    case GATHER_PIECES:
+        return in ? reads && own && !alone : !reads;
+    case REDUCE: /* one rank has nothing to do */
+        return !in && !alone;
+    case BROADCAST:
+        return !in && !alone && reads == root;
+    default:
+        return in == reads;
+    }
 }
 
 /* ---- probes --------------------------------------------------------------------------------- */
@@ -192,47 +169,49 @@ static fsdp_status arrays_free(rig *x)
     return stream_sync(x->side);
 }
 
-typedef struct collective {
-    const char *name;
-    fsdp_status (*issue)(rig *x);
-    arrays (*arrays_of)(const rig *x);
-} collective;
-
 /* Probe number i: of what is read, of what is written, and of the sum. */
-static probe probe_of(const rig *x, const collective *c, int i)
+static probe probe_of(const rig *x, kind k, int i)
 {
-    int world = x->f->world, slice = i % world;
-    bool own = slice == x->f->rank;
-    arrays a = c->arrays_of(x);
+    const int world = x->f->world, slice = i % world;
+    const bool reads = i < world;
     if (i == 2 * world) {
         const float *sum = NULL;
-        for (int k = 0; k < TREE_SUM_LEVELS; k++)
-            sum = x->acc.tree.slot[k] != NULL ? x->acc.tree.slot[k] : sum;
+        for (int level = 0; level < TREE_SUM_LEVELS; level++)
+            sum = x->acc.tree.slot[level] != NULL ? x->acc.tree.slot[level] : sum;
         return (probe){.at = sum, .elems = 1};
     }
-    if (i < world && a.read != NULL && (own || !a.own_slice_only) &&
-        (world > 1 || !a.own_slice_only))
-        return (probe){.at = a.read + (size_t)slice * x->n + x->n - 1, .elems = 1, .writes = true};
-    if (i >= world && a.written != NULL && !(own && a.own_slice_stays))
-        return (probe){.at = a.written + (size_t)slice * x->n, .elems = x->n};
-    return (probe){.at = NULL};
+    const float *array = touches(x, k, true, reads, slice)    ? x->in
+                         : touches(x, k, false, reads, slice) ? x->out
+                                                              : NULL;
+    if (array == NULL)
+        return (probe){.at = NULL};
+    array += (size_t)slice * x->n;
+    return reads ? (probe){.at = array + x->n - 1, .elems = 1, .writes = true}
+                 : (probe){.at = array, .elems = x->n};
 }
 
 /* The collective, then probe i; a new checker says whether something was missing. */
-static fsdp_status probe_run(rig *x, const variant *v, const collective *c, int i, bool waits)
+static fsdp_status probe_run(rig *x, const variant *v, kind k, int i, bool waits)
 {
+    static const char *const NAMES[KINDS] = {"all-gather",
+                                             "reduce-scatter",
+                                             "all-gather of pieces",
+                                             "reduce-scatter of pieces",
+                                             "all-reduce",
+                                             "broadcast",
+                                             "all-to-all"};
     order_check *check = order_check_create();
     const device_watch watch = order_check_watch(check);
     device_set_watch(x->f->dev, &watch);
     TRY(arrays_make(x, v));
-    TRY(c->issue(x));
-    probe p = probe_of(x, c, i);
+    TRY(issue(x, k));
+    probe p = probe_of(x, k, i);
     p.waits = waits;
     if (p.at != NULL)
         TRY(touch(x, &p));
     fsdp_status found = order_check_status(check);
     CHECK(x->f, found == (p.at == NULL || waits ? FSDP_OK : FSDP_EORDER),
-          "%s, probe %d%s: got %s %.100s", c->name, i, waits ? " that waits" : "",
+          "%s, probe %d%s: got %s %.100s", NAMES[k], i, waits ? " that waits" : "",
           fsdp_status_name(found), found == FSDP_OK ? "" : fsdp_error_get()->what);
     fsdp_status status = arrays_free(x);
     device_set_watch(x->f->dev, NULL);
@@ -240,49 +219,31 @@ static fsdp_status probe_run(rig *x, const variant *v, const collective *c, int 
     return status;
 }
 
-static void probe_all(rig *x, const variant *v)
+static const variant VARIANTS[] = {{"small", 3, true, DTYPE_F32},
+                                   {"shared", 1500, true, DTYPE_F32},
+                                   {"copied", 1500, false, DTYPE_F32},
+                                   {"rounded", 1500, true, DTYPE_BF16}};
+static const variant *now; /* the one that is run */
+
+static void probe_all(comm_fixture *f)
 {
-    static const collective ALL[] = {
-        {"all-gather", issue_all_gather, of_all_gather},
-        {"reduce-scatter", issue_reduce_scatter, of_reduce_scatter},
-        {"all-gather of pieces", issue_gather_pieces, of_gather_pieces},
-        {"reduce-scatter of pieces", issue_scatter_pieces, of_reduce_scatter},
-        {"all-reduce", issue_all_reduce, of_all_reduce},
-        {"broadcast", issue_broadcast, of_broadcast},
-        {"all-to-all", issue_all_to_all, of_all_to_all},
-    };
-    x->n = v->n;
-    for (size_t c = 0; c < sizeof ALL / sizeof *ALL; c++)
-        for (int i = 0; i <= 2 * x->f->world; i++)
-            for (int waits = 0; waits < 2; waits++)
-                CHECK_OK(x->f, probe_run(x, v, &ALL[c], i, waits));
+    rig x = {.f = f, .side = device_compute_stream(f->dev), .n = now->n};
+    CHECK_OK(f, event_create(f->dev, &x.e));
+    for (kind k = GATHER; k < KINDS; k++)
+        for (int i = 0; i <= 2 * f->world; i++)
+            for (int waits = 0; waits < 2 && f->why[0] == '\0'; waits++)
+                CHECK_OK(f, probe_run(&x, now, k, i, waits));
+    event_free(x.e);
 }
 
-/* All variants on a device, opened by comm_test_open. */
 static void run_on_device(comm_fixture *f)
 {
-    static const variant VARIANTS[] = {{"small", 3, true, DTYPE_F32},
-                                       {"shared", 1500, true, DTYPE_F32},
-                                       {"copied", 1500, false, DTYPE_F32},
-                                       {"rounded", 1500, true, DTYPE_BF16}};
-    rig x = {.f = f, .side = device_compute_stream(f->dev)};
-    if (event_create(f->dev, &x.e) != FSDP_OK) {
-        fsdp_error_print(stderr, 0, 0);
-        f->n_failed++;
-        return;
-    }
+    char name[80];
     for (size_t i = 0; i < sizeof VARIANTS / sizeof *VARIANTS; i++) {
-        f->why[0] = '\0';
-        probe_all(&x, &VARIANTS[i]);
-        fsdp_status mine = f->why[0] ? fsdp_error(FSDP_EINVAL, "", "%.190s", f->why) : FSDP_OK;
-        bool passed = comm_agree(f->c, mine) == FSDP_OK;
-        f->n_failed += !passed;
-        if (f->rank == 0)
-            printf("%s comm_order.%s on device %s%s%s\n", passed ? "PASS" : "FAIL",
-                   VARIANTS[i].name, device_name(f->dev), passed ? "" : ": ",
-                   passed ? "" : fsdp_error_get()->what);
+        now = &VARIANTS[i];
+        snprintf(name, sizeof name, "comm_order.%s on device %s", now->name, device_name(f->dev));
+        comm_test_run(f, name, probe_all);
     }
-    event_free(x.e);
 }
 
 int main(void)
