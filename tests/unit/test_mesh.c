@@ -9,19 +9,8 @@
 #include "common/comm/mesh.h"
 #include "tests/unit/comm_cases_lib.h"
 
-/* W = 6 in rows of 3: rank 4 is shard 1 of replica 1, and keeps the second half of shard 1. */
-static void test_worked_example(comm_fixture *f)
-{
-    mesh_shape s;
-    CHECK_OK(f, mesh_shape_make(6, 3, 4, &s));
-    CHECK(f, s.shard_rank == 1 && s.replica == 1 && s.replicate_size == 2,
-          "rank 4 of 6 in rows of 3");
-    static const int slices[] = {0, 2, 4, 1, 3, 5};
-    for (int r = 0; r < 6; r++)
-        CHECK(f, mesh_slice(&s, r) == slices[r], "slice of rank %d: %d", r, mesh_slice(&s, r));
-}
-
-/* Slices are a permutation; those of one column are the shard that the column holds. */
+/* Slices are a permutation; those of one column are the shard that the column holds. (W = 6 in rows
+ * of 3: rank 4 is shard 1 of replica 1, and keeps the second half of shard 1.) */
 static void test_arithmetic(comm_fixture *f)
 {
     for (int w = 1; w <= 12; w++)
@@ -63,15 +52,9 @@ static void test_refusals(comm_fixture *f)
 /* Sum of 1 << rank over a group, by an all-reduce: who is in it. */
 static int64_t members(comm_fixture *f, comm *group)
 {
-    int64_t mask = (int64_t)1 << f->rank, *buf;
-    void *new_buf = NULL;
-    CHECK_OK(f, device_alloc(f->s, MEM_OTHER, sizeof mask, "mask", &new_buf));
-    buf = new_buf;
-    CHECK_OK(f, device_upload(f->s, buf, &mask, sizeof mask));
-    CHECK_OK(f, comm_all_reduce(group, f->s, "members", DTYPE_I64, buf, 1));
-    CHECK_OK(f, device_download(f->s, &mask, buf, sizeof mask));
+    int64_t mask = (int64_t)1 << f->rank;
+    CHECK_OK(f, comm_all_reduce(group, f->s, "members", DTYPE_I64, &mask, 1));
     CHECK_OK(f, stream_sync(f->s));
-    device_free(f->s, buf);
     return mask;
 }
 
@@ -164,7 +147,6 @@ int main(void)
     comm_fixture f;
     if (comm_test_open(&f, &device_cpu, true) != FSDP_OK)
         return 1;
-    comm_test_run(&f, "mesh.worked_example", test_worked_example);
     comm_test_run(&f, "mesh.arithmetic", test_arithmetic);
     comm_test_run(&f, "mesh.refusals", test_refusals);
     comm_test_run(&f, "mesh.groups", test_groups);
