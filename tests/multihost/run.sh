@@ -153,7 +153,7 @@ losses() {
 # collectives NAME LAYOUT BACKEND -- of the group of all ranks
 collectives() {
     on "$2" test_comm
-    if [ "$(grep -c '^PASS' "$tmp/log")" = $((190 - 54 * $(grep -c '^SKIP' "$tmp/log"))) ] && ! grep -q '^FAIL' "$tmp/log"; then
+    if [ "$(grep -c '^PASS' "$tmp/log")" = $((183 - 52 * $(grep -c '^SKIP' "$tmp/log"))) ] && ! grep -q '^FAIL' "$tmp/log"; then
         pass "$1: test_comm"
     else
         fail "$1: test_comm, exit status $status"

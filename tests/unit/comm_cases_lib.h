@@ -3,8 +3,8 @@
  *
  * Every rank has other data. Sizes: none, one, fewer than ranks, not divisible, some thousands. */
 #pragma once
-#include "common/comm/comm_impl.h"
-#include "common/ops/backend.h"
+#include "common/ops/ops.h"
+#include "tests/unit/comm_calls_lib.h"
 
 /* One run of the program. */
 typedef struct comm_fixture {
@@ -41,8 +41,8 @@ int comm_test_close(comm_fixture *f);
 /* Run a check; rank 0 prints its PASS or FAIL line. */
 void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture *));
 
-/* Kernels for sums. */
-extern const sum_kernels comm_test_sums;
+/* Kernels for sums on the CPU. */
+#define comm_test_sums (*ops_cpu_portable()->sums)
 
 /* malloc that cannot fail; 0 bytes are allowed. */
 void *comm_test_alloc(size_t bytes);
@@ -56,6 +56,11 @@ void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes);
 unsigned char comm_test_coded_byte(int r, size_t j, int k);
 void comm_test_coded_fill(void *buf, size_t bytes, int r, int k);
 bool comm_test_coded_same(const void *buf, size_t bytes, int r, int k);
+
+/* comm_test_of -- a collective of one step. comm_test_call -- issue it, as number i of a check, on
+ * the fixture's group; with work of s that counts what is wrong in call_differences. */
+collective comm_test_of(comm_op op, dtype type, size_t elems);
+void comm_test_call(comm_fixture *f, stream *s, int i, collective d);
 
 void comm_case_all_gather(comm_fixture *f);
 void comm_case_broadcast(comm_fixture *f);

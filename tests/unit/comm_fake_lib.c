@@ -5,27 +5,7 @@
 #include "tests/unit/comm_fake_lib.h"
 #include <stdlib.h>
 
-static int n_host_calls, n_exchanges, n_splits, n_open; /* one thread issues calls */
-
-int fake_host_calls(void)
-{
-    return n_host_calls;
-}
-
-int fake_exchanges(void)
-{
-    return n_exchanges;
-}
-
-int fake_splits(void)
-{
-    return n_splits;
-}
-
-int fake_open_groups(void)
-{
-    return n_open;
-}
+fake_figures fake_count; /* one thread issues calls */
 
 /* The number of rank 0 reaches every rank. */
 static fsdp_status identify(transport_group *below)
@@ -46,7 +26,7 @@ static fsdp_status fake_open_over(transport_group *below, transport_group **out,
     *why_not = NULL;
     TRY(identify(below));
     TRY(transport_group_new(&fake_transport, below->team, 0, out));
-    n_open++;
+    fake_count.open_groups++;
     return FSDP_OK;
 }
 
@@ -55,11 +35,11 @@ static fsdp_status fake_exchange(transport_group *group, stream *s, const comm_c
 {
     (void)v;
     if (s == NULL) {
-        n_host_calls++;
+        fake_count.host_calls++;
         return fsdp_error(FSDP_ECOMM, "", "fake: %s: cannot move a host's memory",
                           call->desc.label);
     }
-    n_exchanges++;
+    fake_count.exchanges++;
     return transport_pass(group->below, s, call, parts, NULL);
 }
 
@@ -83,15 +63,15 @@ static fsdp_status fake_split(transport_group *group, const comm_team *child, tr
         return status;
     }
     (*out)->below = below;
-    n_splits++;
-    n_open++;
+    fake_count.splits++;
+    fake_count.open_groups++;
     return FSDP_OK;
 }
 
 static bool fake_close(transport_group *group)
 {
     (void)group;
-    n_open--;
+    fake_count.open_groups--;
     return true;
 }
 

@@ -113,8 +113,7 @@ static void await(const char *name, int n_ranks, unsigned otherwise_ms)
         usleep(otherwise_ms * 1000);
 }
 
-/* ---- what the cases are made of ---------------------------------------------------------------
- */
+/* ---- what the cases are made of ------------------------------------------------------------- */
 
 /* Zeros on the device, in order of s; the process ends when there is no memory. */
 static float *zeros(stream *s, size_t elems)
@@ -125,15 +124,6 @@ static float *zeros(stream *s, size_t elems)
         exit(1);
     return ptr;
 }
-
-static fsdp_status add_none(stream *s, const add_args *a)
-{
-    (void)s;
-    (void)a;
-    return FSDP_OK;
-}
-
-static const sum_kernels no_sums = {.add = add_none, .launch = sum_launch_cpu};
 
 /* What has been issued on the stream ends, if `status` says that it was. */
 static fsdp_status synced(fixture *f, fsdp_status status)
@@ -184,8 +174,7 @@ static fsdp_status freed_with(fixture *f, void *send, void *recv, fsdp_status st
     return status;
 }
 
-/* ---- calls that differ ------------------------------------------------------------------------
- */
+/* ---- calls that differ ---------------------------------------------------------------------- */
 
 /* The others' all-gather, and the last rank's. Large messages wait for their receiver (rendezvous),
  * small ones do not. */
@@ -319,8 +308,7 @@ static fsdp_status case_closed_queued(fixture *f)
     return case_calls(f);
 }
 
-/* ---- a rank that does not come, or cannot ------------------------------------------------------
- */
+/* ---- a rank that does not come, or cannot --------------------------------------------------- */
 
 /* Something befalls the last rank before its call. */
 static fsdp_status case_awaited(fixture *f)
@@ -523,8 +511,7 @@ static fsdp_status case_no_room(fixture *f)
                       synced(f, comm_all_gather(f->c, f->s, "large", DTYPE_U8, send, recv, LARGE)));
 }
 
-/* ---- nothing is wrong -------------------------------------------------------------------------
- */
+/* ---- nothing is wrong ----------------------------------------------------------------------- */
 
 static fsdp_status case_good(fixture *f)
 {
@@ -745,7 +732,7 @@ static fsdp_status fixture_open(fixture *f)
 {
     device_config dc = {.backend = comm_test_backend(), .n_threads = 1, .debug_fill = true};
     comm_config cc = {.backend = COMM_AUTO};
-    f->sums = &no_sums;
+    f->sums = ops_cpu_portable()->sums;
     if (getenv("FSDP_DEVICE") != NULL) {
         const backend *b = target_backend();
         if (getenv("COMM_FAULT_MODELS") != NULL && comm_launched_rank() == 1) {

@@ -43,7 +43,7 @@ verdict() {
 # every_call H L -- all that the unit programs look at
 every_call() {
     hosts "$1" $(($1 * $2)) "comm-$1x$2" "$BUILD/tests/unit/test_comm"
-    verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq $((190 - 54 * $(grep -c ^SKIP "$log"))) ]'
+    verdict "$1 hosts x $2 ranks: collectives" '[ "$(grep -c ^PASS "$log")" -eq $((183 - 52 * $(grep -c ^SKIP "$log"))) ]'
     hosts "$1" $(($1 * $2)) "link-$1x$2" "$BUILD/tests/unit/test_link"
     verdict "$1 hosts x $2 ranks: simulated network" '[ "$(grep -c ^PASS "$log")" -eq 7 ]'
 }

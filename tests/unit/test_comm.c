@@ -1,7 +1,6 @@
 /* test_comm.c -- the collectives between ranks, on any number of them.
  *
  *   mpiexec -n W build/tests/unit/test_comm          (W = 1 runs without mpiexec too)
- *   mpiexec -n W build/tests/unit/test_comm bench    milliseconds per call, on COMM_TEST_DEVICE
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
  * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
@@ -22,23 +21,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- order, groups, figures ---------------------------------------------------------------- */
+/* ---- order, groups, figures ----------------------------------------------------------------- */
 
-typedef struct flag_args {
-    atomic_int *flag;
-} flag_args;
-
+/* args: an atomic_int's address. */
 static fsdp_status flag_set(void *args, int n_threads)
 {
     (void)n_threads;
-    atomic_store(((flag_args *)args)->flag, 1);
+    atomic_store(*(atomic_int **)args, 1);
     return FSDP_OK;
 }
 
 static fsdp_status flag_await(void *args, int n_threads)
 {
     (void)n_threads;
-    while (!atomic_load(((flag_args *)args)->flag))
+    while (!atomic_load(*(atomic_int **)args))
         usleep(500);
     return FSDP_OK;
 }
@@ -47,88 +43,32 @@ static fsdp_status flag_await(void *args, int n_threads)
  * first is in flight before the second starts. Whoever serves one call at a time hangs here. */
 static void test_two_streams(comm_fixture *f)
 {
-    enum { ELEMS = 3000 };
     stream *a = NULL, *b = NULL;
+    const long long before = call_differences;
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
-    size_t world = (size_t)f->world;
-    float *from_a = comm_test_alloc(world * ELEMS * 4),
-          *from_b = comm_test_alloc(world * ELEMS * 4);
-    float *send_a = comm_test_alloc(ELEMS * 4), *send_b = comm_test_alloc(ELEMS * 4);
     for (int round = 0; round < 5; round++) {
-        atomic_int flag = 0;
-        flag_args args = {&flag};
-        comm_test_coded_fill(send_a, ELEMS * 4, f->rank, 2 * round);
-        comm_test_coded_fill(send_b, ELEMS * 4, f->rank, 2 * round + 1);
-        float *at_a = comm_test_up(f, from_a, world * ELEMS * 4);
-        float *at_b = comm_test_up(f, from_b, world * ELEMS * 4);
-        float *own_a = comm_test_up(f, send_a, ELEMS * 4);
-        float *own_b = comm_test_up(f, send_b, ELEMS * 4);
+        atomic_int flag = 0, *at = &flag;
         if (f->rank % 2 == 0)
-            CHECK_OK(f, stream_launch(a, flag_await, &args, sizeof args));
-        CHECK_OK(f, comm_all_gather(f->c, a, "a", DTYPE_F32, own_a, at_a, ELEMS));
+            CHECK_OK(f, stream_launch(a, flag_await, &at, sizeof at));
+        comm_test_call(f, a, 2 * round, comm_test_of(COMM_OP_ALL_GATHER, DTYPE_F32, 3000));
         if (f->rank % 2 == 1)
             usleep(2000);
-        CHECK_OK(f, comm_all_gather(f->c, b, "b", DTYPE_F32, own_b, at_b, ELEMS));
-        CHECK_OK(f, stream_launch(b, flag_set, &args, sizeof args));
+        comm_test_call(f, b, 2 * round + 1, comm_test_of(COMM_OP_ALL_GATHER, DTYPE_F32, 3000));
+        CHECK_OK(f, stream_launch(b, flag_set, &at, sizeof at));
         CHECK_OK(f, stream_sync(a));
         CHECK_OK(f, stream_sync(b));
-        comm_test_down(f, from_a, at_a, world * ELEMS * 4);
-        comm_test_down(f, from_b, at_b, world * ELEMS * 4);
-        comm_test_down(f, send_a, own_a, ELEMS * 4);
-        comm_test_down(f, send_b, own_b, ELEMS * 4);
-        for (int r = 0; r < f->world; r++) {
-            CHECK(f, comm_test_coded_same(from_a + r * ELEMS, ELEMS * 4, r, 2 * round),
-                  "stream a, %d", r);
-            CHECK(f, comm_test_coded_same(from_b + r * ELEMS, ELEMS * 4, r, 2 * round + 1),
-                  "stream b, %d", r);
-        }
     }
-    free(from_a);
-    free(from_b);
-    free(send_a);
-    free(send_b);
+    CHECK(f, call_differences == before, "data differ");
     stream_free(a);
     stream_free(b);
 }
 
-/* Many calls issued ahead on two streams, without a wait between. */
-static void test_many_in_flight(comm_fixture *f)
-{
-    enum { CALLS = 40, ELEMS = 50 };
-    stream *b = NULL;
-    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
-    size_t row = (size_t)f->world * ELEMS;
-    int64_t *recv = comm_test_alloc(CALLS * row * sizeof *recv);
-    int64_t *send = comm_test_alloc(CALLS * ELEMS * sizeof *send);
-    for (int k = 0; k < CALLS; k++)
-        comm_test_coded_fill(send + k * ELEMS, ELEMS * sizeof *send, f->rank, k);
-    int64_t *from = comm_test_up(f, send, CALLS * ELEMS * sizeof *send);
-    int64_t *to = comm_test_up(f, recv, CALLS * row * sizeof *recv);
-    for (int k = 0; k < CALLS; k++)
-        CHECK_OK(f, comm_all_gather(f->c, k % 3 == 0 ? b : f->s, "ahead", DTYPE_I64,
-                                    from + k * ELEMS, to + (size_t)k * row, ELEMS));
-    CHECK_OK(f, stream_sync(b));
-    comm_test_down(f, send, from, CALLS * ELEMS * sizeof *send);
-    comm_test_down(f, recv, to, CALLS * row * sizeof *recv);
-    for (int k = 0; k < CALLS; k++) {
-        for (int r = 0; r < f->world; r++)
-            CHECK(f,
-                  comm_test_coded_same(recv + (size_t)k * row + r * ELEMS, ELEMS * sizeof *recv, r,
-                                       k),
-                  "call %d, slice %d", k, r);
-    }
-    free(recv);
-    free(send);
-    stream_free(b);
-}
-
-/* Sum of members' ranks (plus one) over a split group, and this rank's place in it. */
-static fsdp_status run_late(void *args, int n_threads)
+static fsdp_status take_a_nap(void *args, int n_threads)
 {
     (void)args;
     (void)n_threads;
-    usleep(20000);
+    usleep(50000);
     return FSDP_OK;
 }
 
@@ -136,31 +76,23 @@ static fsdp_status run_late(void *args, int n_threads)
  * they have got it. Whoever serves no call while it waits for all ranks there hangs. */
 static void test_open_beside_calls(comm_fixture *f)
 {
-    enum { ELEMS = 3000 };
-    size_t world = (size_t)f->world;
     stream *a = NULL;
     comm *other = NULL;
+    const long long before = call_differences;
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
-    float *send = comm_test_alloc(ELEMS * 4), *got = comm_test_alloc(world * ELEMS * 4);
-    comm_test_coded_fill(send, ELEMS * 4, f->rank, 0);
-    float *from = comm_test_up(f, send, ELEMS * 4), *to = comm_test_up(f, got, world * ELEMS * 4);
     if (f->rank % 2 == 1)
-        CHECK_OK(f, stream_launch(a, run_late, &world, sizeof world));
-    CHECK_OK(f, comm_all_gather(f->c, a, "late", DTYPE_F32, from, to, ELEMS));
+        CHECK_OK(f, stream_launch(a, take_a_nap, NULL, 0));
+    comm_test_call(f, a, 0, comm_test_of(COMM_OP_ALL_GATHER, DTYPE_F32, 3000));
     if (f->rank % 2 == 0)
         CHECK_OK(f, stream_sync(a));
     CHECK_OK(f, comm_open(f->dev, &(comm_config){.backend = COMM_AUTO, .timeout_s = 10}, &other));
     CHECK_OK(f, stream_sync(a));
-    comm_test_down(f, send, from, ELEMS * 4);
-    comm_test_down(f, got, to, world * ELEMS * 4);
-    for (int r = 0; r < f->world; r++)
-        CHECK(f, comm_test_coded_same(got + (size_t)r * ELEMS, ELEMS * 4, r, 0), "part of %d", r);
+    CHECK(f, call_differences == before, "data differ");
     comm_close(other);
     stream_free(a);
-    free(send);
-    free(got);
 }
 
+/* Sum of members' ranks (plus one) over a group, and this rank's place in it. */
 static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, int64_t want_sum)
 {
     int64_t value = f->rank + 1;
@@ -172,76 +104,56 @@ static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, 
     CHECK(f, value == want_sum, "sum %lld, not %lld", (long long)value, (long long)want_sum);
 }
 
-static void test_split(comm_fixture *f)
-{
-    for (int round = 0; round < 6; round++) {
-        comm *half = NULL, *again = NULL, *alone = NULL, *inner = NULL;
-        int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
-        int64_t all = (int64_t)f->world * (f->world + 1) / 2, mine = 0;
-        for (int r = parity; r < f->world; r += 2)
-            mine += r + 1;
-        CHECK_OK(f, comm_range(f->c, parity, 2, members, &half));
-        CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &again));
-        CHECK_OK(f, comm_range(f->c, f->rank, 1, 1, &alone));
-        if (f->why[0] != '\0')
-            return;
-        CHECK_OK(f, comm_range(half, 0, 1, members, &inner));
-        group_check(f, half, f->rank / 2, members, mine);
-        group_check(f, inner, f->rank / 2, members, mine);
-        group_check(f, again, f->rank, f->world, all);
-        group_check(f, alone, 0, 1, f->rank + 1);
-        comm_close(inner);
-        comm_close(half);
-        comm_close(again);
-        comm_close(alone);
-    }
-    int place = comm_local_rank(f->c), places = comm_local_size(f->c);
-    CHECK(f, place <= f->rank && place < places && (places < f->world || place == f->rank),
-          "local rank %d of %d", place, places);
-}
+/* A group that comm_range makes: n ranks of its parent, `step` apart. */
+typedef struct family {
+    int of, first, step, n; /* of: its parent's number among the parts; -1: f->c */
+    const char *name;
+    comm *c;
+} family;
 
-/* The ranks of `f` that differ from this one by multiples of `step` from `first` on, n of them. */
-static void range_check(comm_fixture *f, comm *of, int first, int step, int n)
+static void part_check(comm_fixture *f, const family *p, const comm *of)
 {
-    comm *g = NULL;
     int64_t sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += first + i * step + 1;
-    CHECK_OK(f, comm_range(of, first, step, n, &g));
-    if (g == NULL)
-        return;
-    group_check(f, g, (f->rank - first) / step, n, sum);
-    for (int i = 0; i < n; i++)
-        CHECK(f, comm_world_rank(&g->team, i) == comm_world_rank(&of->team, first + i * step),
-              "from %d by %d: member %d", first, step, i);
-    CHECK(f, comm_group_number(g) != comm_group_number(of), "from %d by %d: no name of its own",
-          first, step);
-    comm_close(g);
+    for (int i = 0; i < p->n; i++) {
+        const int rank = comm_world_rank(&of->team, p->first + i * p->step);
+        sum += rank + 1;
+        CHECK(f, comm_world_rank(&p->c->team, i) == rank, "%s: member %d", p->name, i);
+    }
+    group_check(f, p->c, (comm_rank(of) - p->first) / p->step, p->n, sum);
+    CHECK(f, comm_group_number(p->c) != comm_group_number(of), "%s: no number of its own", p->name);
 }
 
-/* All ranks; each alone; side by side; with strides; and a range of a range. */
+/* All ranks; each alone; side by side; with strides; and ranges of a range. All live at once, and
+ * come again. */
 static void test_range(comm_fixture *f)
 {
-    comm *odd_or_even = NULL, *inner = NULL;
-    int parity = f->rank % 2, members = (f->world + 1 - parity) / 2, half = (f->world + 1) / 2;
-    int lower = f->rank < half;
-    range_check(f, f->c, 0, 1, f->world);
-    range_check(f, f->c, f->rank, 1, 1);
-    range_check(f, f->c, f->rank, 7, 1);
-    range_check(f, f->c, lower ? 0 : half, 1, lower ? half : f->world - half);
-    range_check(f, f->c, parity, 2, members);
-    CHECK_OK(f, comm_range(f->c, parity, 2, members, &odd_or_even));
-    if (odd_or_even == NULL)
-        return;
-    int place = comm_rank(odd_or_even), last = members - 1;
-    CHECK_OK(
-        f, comm_range(odd_or_even, place == last ? last : 0, 1, place == last ? 1 : last, &inner));
-    if (inner != NULL)
-        group_check(f, inner, place == last ? 0 : place, place == last ? 1 : last,
-                    place == last ? f->rank + 1
-                                  : (int64_t)last * (parity + 1) + (int64_t)last * (last - 1));
-    comm_close(inner);
-    comm_close(odd_or_even);
+    const int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
+    const int half = (f->world + 1) / 2, lower = f->rank < half, place = f->rank / 2;
+    const bool is_last = place == members - 1;
+    family parts[] = {
+        {-1, 0, 1, f->world, "all", NULL},
+        {-1, f->rank, 1, 1, "alone", NULL},
+        {-1, f->rank, 7, 1, "alone, with a step", NULL},
+        {-1, lower ? 0 : half, 1, lower ? half : f->world - half, "side by side", NULL},
+        {-1, parity, 2, members, "every other one", NULL},
+        {4, 0, 1, members, "all of these", NULL},
+        {4, is_last ? place : 0, 1, is_last ? 1 : members - 1, "the last of these apart", NULL}};
+    const int n = sizeof parts / sizeof *parts;
+    for (int round = 0; round < 6 && f->why[0] == '\0'; round++) {
+        for (family *p = parts; p < parts + n && f->why[0] == '\0'; p++) {
+            comm *of = p->of < 0 ? f->c : parts[p->of].c;
+            CHECK_OK(f, comm_range(of, p->first, p->step, p->n, &p->c));
+            if (p->c != NULL)
+                part_check(f, p, of);
+        }
+        for (int i = n - 1; i >= 0; i--) {
+            comm_close(parts[i].c);
+            parts[i].c = NULL;
+        }
+    }
+    int at = comm_local_rank(f->c), of = comm_local_size(f->c);
+    CHECK(f, at <= f->rank && at < of && (of < f->world || at == f->rank), "local rank %d of %d",
+          at, of);
 }
 
 typedef struct seen {
@@ -260,7 +172,7 @@ static uint64_t observe(void *self, const comm_record *r)
     return 0;
 }
 
-/* One call of each, n elements; then the figures against the formulas of comm.h. */
+/* One call of each, n elements. */
 static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *send, float *recv)
 {
     grad_acc acc, accv, accp;
@@ -289,51 +201,7 @@ static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *
     grad_acc_free(&accp, f->s);
 }
 
-static void test_figures(comm_fixture *f)
-{
-    size_t n = 37, world = (size_t)f->world, rank = (size_t)f->rank, lengths[64], total = 0;
-    for (size_t r = 0; r < world; r++)
-        total += lengths[r] = r * 3;
-    size_t room = (n * world + total) * 4;
-    float *send = calloc(1, room), *recv = calloc(1, room);
-    float *from = comm_test_up(f, send, room), *to = comm_test_up(f, recv, room);
-    seen o = {0};
-    comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
-    comm_job_stats_reset(f->c);
-    issue_each(f, n, lengths, from, to);
-    comm_set_watch(f->c, NULL);
-    comm_stats st = comm_job_stats_read(f->c);
-    size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
-    uint64_t want[COMM_OPS] = {[COMM_OP_ALL_GATHER] = 2 * (world - 1) * n * 4,
-                               [COMM_OP_REDUCE_SCATTER] =
-                                   2 * (world - 1) * n * 4 + (total - lengths[rank]) * 4,
-                               [COMM_OP_ALL_REDUCE] = (n - slice) * 4 + (world - 1) * slice * 4,
-                               [COMM_OP_BROADCAST] = rank == world - 1 ? (world - 1) * n * 2 : 0,
-                               [COMM_OP_ALL_TO_ALL] = (world - 1) * n,
-                               [COMM_OP_BARRIER] = 0};
-    for (int op = 0; op < COMM_OPS; op++) {
-        uint64_t calls = op == COMM_OP_REDUCE_SCATTER ? 3 : op == COMM_OP_ALL_GATHER ? 2 : 1;
-        CHECK(f, st.calls[op] == calls && st.bytes_sent[op] == want[op],
-              "%s: %llu calls, %llu bytes, not %llu", comm_op_name((comm_op)op),
-              (unsigned long long)st.calls[op], (unsigned long long)st.bytes_sent[op],
-              (unsigned long long)want[op]);
-    }
-    CHECK(f, o.n == 9 && o.op[1] == COMM_OP_REDUCE_SCATTER && o.op[6] == COMM_OP_BARRIER,
-          "%d calls seen", o.n);
-    CHECK(f,
-          o.elems[0] == n && o.elems[1] == n && o.elems[2] == lengths[rank] && o.elems[3] == n &&
-              o.elems[4] == n && o.elems[5] == n && o.elems[6] == 0 && o.elems[7] == n &&
-              o.elems[8] == n,
-          "elements seen");
-    comm_job_stats_reset(f->c);
-    CHECK(f, comm_job_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
-    comm_test_down(f, send, from, room);
-    comm_test_down(f, recv, to, room);
-    free(send);
-    free(recv);
-}
-
-/* ---- a dry group beside a real one ----------------------------------------------------------- */
+enum { EACH_ELEMS = 37 };
 
 typedef struct usage {
     comm_stats stats;
@@ -342,7 +210,7 @@ typedef struct usage {
 
 static usage use_each(comm_fixture *f)
 {
-    size_t n = 37, world = (size_t)f->world, room = (n * world + 3 * world * world) * 4,
+    size_t n = EACH_ELEMS, world = (size_t)f->world, room = (n * world + 3 * world * world) * 4,
            lengths[64];
     float *send = calloc(1, room), *recv = calloc(1, room);
     void *from = comm_test_up(f, send, room), *to = comm_test_up(f, recv, room);
@@ -363,6 +231,40 @@ static usage use_each(comm_fixture *f)
     free(recv);
     return u;
 }
+
+/* Against the formulas of comm.h. */
+static void test_figures(comm_fixture *f)
+{
+    const size_t n = EACH_ELEMS, world = (size_t)f->world, rank = (size_t)f->rank, own = 3 * rank;
+    const size_t all = 3 * world * (world - 1) / 2;              /* of the unequal slices */
+    const size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
+    const uint64_t calls[COMM_OPS] = {
+        [COMM_OP_ALL_GATHER] = 2, [COMM_OP_REDUCE_SCATTER] = 3, [COMM_OP_ALL_REDUCE] = 1,
+        [COMM_OP_BROADCAST] = 1,  [COMM_OP_ALL_TO_ALL] = 1,     [COMM_OP_BARRIER] = 1};
+    const uint64_t bytes[COMM_OPS] = {
+        [COMM_OP_ALL_GATHER] = 2 * (world - 1) * n * 4,
+        [COMM_OP_REDUCE_SCATTER] = 2 * (world - 1) * n * 4 + (all - own) * 4,
+        [COMM_OP_ALL_REDUCE] = (n - slice) * 4 + (world - 1) * slice * 4,
+        [COMM_OP_BROADCAST] = rank == world - 1 ? (world - 1) * n * 2 : 0,
+        [COMM_OP_ALL_TO_ALL] = (world - 1) * n};
+    seen o = {0};
+    comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
+    const comm_stats st = use_each(f).stats;
+    comm_set_watch(f->c, NULL);
+    for (int op = 0; op < COMM_OPS; op++)
+        CHECK(f, st.calls[op] == calls[op] && st.bytes_sent[op] == bytes[op],
+              "%s: %llu calls, %llu bytes, not %llu", comm_op_name((comm_op)op),
+              (unsigned long long)st.calls[op], (unsigned long long)st.bytes_sent[op],
+              (unsigned long long)bytes[op]);
+    const size_t elems[] = {n, n, own, n, n, n, 0, n, n};
+    CHECK(f, o.n == 9 && o.op[1] == COMM_OP_REDUCE_SCATTER && o.op[6] == COMM_OP_BARRIER,
+          "%d calls seen", o.n);
+    CHECK(f, memcmp(o.elems, elems, sizeof elems) == 0, "elements seen");
+    comm_job_stats_reset(f->c);
+    CHECK(f, comm_job_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
+}
+
+/* ---- a dry group beside a real one ---------------------------------------------------------- */
 
 /* Over shm+mpi what calls hold is not planned: a dry group knows no hosts. */
 static void same_peaks(comm_fixture *f, const char *of, const ledger_figures *dry,
@@ -471,37 +373,34 @@ static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g,
     CHECK(f, w->bytes[op] == i->bytes, "%s: %g bytes, not %g", name, w->bytes[op], i->bytes);
 }
 
-static fsdp_status take_a_nap(void *args, int n_threads)
-{
-    (void)args;
-    (void)n_threads;
-    usleep(50000);
-    return FSDP_OK;
-}
-
-/* A host that is far ahead of its stream: every call that it has issued is told when it ends. */
-static void far_ahead(comm_fixture *f)
+/* Many calls issued ahead on two streams, without a wait between. Every call is told when it ends.
+ */
+static void test_many_in_flight(comm_fixture *f)
 {
     enum { CALLS = 300 };
     watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    float row[64] = {0}, own = 0;
-    void *from = comm_test_up(f, &own, sizeof own), *to = comm_test_up(f, row, sizeof row);
+    stream *b = NULL;
+    const long long before = call_differences;
+    collective d = comm_test_of(COMM_OP_ALL_GATHER, DTYPE_I64, 5);
+    d.label = "watched";
+    CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
     comm_set_watch(f->c, &(comm_watch){&w, note_issued, note_ended});
     CHECK_OK(f, stream_launch(f->s, take_a_nap, NULL, 0));
-    for (int i = 0; i < CALLS; i++)
-        CHECK_OK(f, comm_all_gather(f->c, f->s, "watched", DTYPE_F32, from, to, 1));
-    comm_test_down(f, &own, from, sizeof own);
-    comm_test_down(f, row, to, sizeof row);
+    for (int k = 0; k < CALLS; k++)
+        comm_test_call(f, k % 3 == 0 ? b : f->s, k, d);
+    CHECK_OK(f, stream_sync(b));
+    CHECK_OK(f, stream_sync(f->s));
     comm_set_watch(f->c, NULL);
+    CHECK(f, call_differences == before, "data differ");
     CHECK(f, w.n_calls[COMM_OP_ALL_GATHER] == CALLS, "%d calls issued ahead, %d have ended", CALLS,
           w.n_calls[COMM_OP_ALL_GATHER]);
+    stream_free(b);
 }
 
 /* One watch hears of all groups of the job, and what ranks hear can be joined. */
 static void test_watch(comm_fixture *f)
 {
     watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    uint64_t mine[4], *all;
     comm *half = NULL, *again = NULL;
     int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
     CHECK_OK(f, comm_range(f->c, parity, 2, members, &half));
@@ -516,22 +415,18 @@ static void test_watch(comm_fixture *f)
     record_check(f, &w, COMM_OP_ALL_REDUCE, f->c, 7);
     CHECK(f, comm_group_number(f->c) == 0 && comm_group_number(half) != 0, "group opened first");
     CHECK(f, comm_group_number(half) != comm_group_number(again), "two splits alike");
-    mine[0] = w.issued[COMM_OP_ALL_GATHER].group;
-    mine[1] = w.issued[COMM_OP_ALL_GATHER].seq;
-    mine[2] = w.issued[COMM_OP_ALL_REDUCE].group;
-    mine[3] = w.issued[COMM_OP_ALL_REDUCE].seq;
-    void *new_all = NULL;
-    CHECK_OK(f, comm_host_gather(f->c, "records", mine, sizeof mine, &new_all));
-    all = new_all;
+    const comm_record *gather = &w.issued[COMM_OP_ALL_GATHER], *sum = &w.issued[COMM_OP_ALL_REDUCE];
+    const uint64_t mine[4] = {gather->group, gather->seq, sum->group, sum->seq};
+    void *all = NULL;
+    CHECK_OK(f, comm_host_gather(f->c, "records", mine, sizeof mine, &all));
     for (int r = 0; all != NULL && r < f->world; r++) {
-        const uint64_t *theirs = all + (size_t)r * 4;
+        const uint64_t *theirs = (const uint64_t *)all + (size_t)r * 4;
         CHECK(f, (theirs[0] == mine[0]) == (r % 2 == f->rank % 2), "group of rank %d", r);
         CHECK(f, theirs[1] == 1 && theirs[2] == 0 && theirs[3] == mine[3], "calls of rank %d", r);
     }
     free(all);
     comm_close(again);
     comm_close(half);
-    far_ahead(f);
 }
 
 /* The bytes of a block that holds pieces of these sizes, each from a multiple of 64 on. */
@@ -637,7 +532,7 @@ static void test_staged_name(comm_fixture *f)
           "%s", name);
 }
 
-/* ---- what the hosts settle ----------------------------------------------------------------- */
+/* ---- what the hosts settle ------------------------------------------------------------------ */
 
 static void test_agree(comm_fixture *f)
 {
@@ -719,7 +614,7 @@ static void test_large(comm_fixture *f)
     free(buf);
 }
 
-/* ---- a transport that carries no calls of hosts ---------------------------------------------- */
+/* ---- a transport that carries no calls of hosts --------------------------------------------- */
 
 static void test_fake_on_top(comm_fixture *f)
 {
@@ -733,13 +628,13 @@ static void test_fake_on_top(comm_fixture *f)
 /* After all the checks: it moved the data, it was split, and no host call came its way. */
 static void test_fake_figures(comm_fixture *f)
 {
-    CHECK(f, fake_host_calls() == 0, "%d calls of hosts", fake_host_calls());
-    CHECK(f, fake_exchanges() > 100, "%d exchanges", fake_exchanges());
-    CHECK(f, (fake_splits() > 0) == (f->world > 1), "%d splits", fake_splits());
-    CHECK(f, fake_open_groups() == 1, "%d groups open", fake_open_groups());
+    CHECK(f, fake_count.host_calls == 0, "%d calls of hosts", fake_count.host_calls);
+    CHECK(f, fake_count.exchanges > 100, "%d exchanges", fake_count.exchanges);
+    CHECK(f, (fake_count.splits > 0) == (f->world > 1), "%d splits", fake_count.splits);
+    CHECK(f, fake_count.open_groups == 1, "%d groups open", fake_count.open_groups);
 }
 
-/* ---- what a device brings along -------------------------------------------------------------- */
+/* ---- what a device brings along ------------------------------------------------------------- */
 
 static fsdp_status decline(transport_group *below, transport_group **out, const char **why_not)
 {
@@ -808,7 +703,7 @@ static void test_native(comm_fixture *f)
         return; /* the fake one hands the host what it gets */
     native_check(f, &fake_transport, NULL, several ? "fake" : alone);
     native_check(f, &fake_transport, "10Gbit,1us", several ? "fake+link" : alone);
-    CHECK(f, fake_open_groups() == 0, "%d groups open", fake_open_groups());
+    CHECK(f, fake_count.open_groups == 0, "%d groups open", fake_count.open_groups);
 }
 
 static int n_f32_sums, n_i64_sums; /* one thread issues calls */
@@ -856,7 +751,7 @@ static void test_sums_missing(comm_fixture *f)
     device_close(d);
 }
 
-/* ---- memory that is missing ------------------------------------------------------------------ */
+/* ---- memory that is missing ----------------------------------------------------------------- */
 
 static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_acc *acc)
 {
@@ -974,31 +869,7 @@ static void test_launch_fails(comm_fixture *f)
     free(mine);
 }
 
-/* ---- running ------------------------------------------------------------------------------- */
-
-/* Gather the verdicts; rank 0 prints the first that is not empty. */
-static void run(comm_fixture *f, const char *name, void (*test)(comm_fixture *))
-{
-    f->why[0] = '\0';
-    test(f);
-    void *verdicts;
-    if (comm_host_gather(f->c, "verdict", f->why, sizeof f->why, &verdicts) != FSDP_OK) {
-        printf("FAIL %s rank %d: %s | %s\n", name, f->rank, f->why, fsdp_error_get()->what);
-        comm_abort(f->c, 1);
-    }
-    const char *all = verdicts;
-    int bad = 0;
-    while (bad < f->world && all[(size_t)bad * sizeof f->why] == '\0')
-        bad++;
-    if (bad < f->world)
-        f->n_failed++;
-    if (f->rank == 0 && bad == f->world)
-        printf("PASS %s\n", name);
-    else if (f->rank == 0)
-        printf("FAIL %s rank %d: %s\n", name, bad, all + (size_t)bad * sizeof f->why);
-    fflush(stdout);
-    free(verdicts);
-}
+/* ---- running -------------------------------------------------------------------------------- */
 
 static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
 {
@@ -1020,7 +891,6 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                  {"two_streams", test_two_streams},
                  {"many_in_flight", test_many_in_flight},
                  {"open_beside_calls", test_open_beside_calls},
-                 {"split", test_split},
                  {"launch_fails", test_launch_fails},
                  {"range", test_range},
                  {"figures", test_figures},
@@ -1034,10 +904,10 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         char name[64];
         snprintf(name, sizeof name, "%s.%s", tests[i].name, stream_name);
-        run(f, name, tests[i].test);
+        comm_test_run(f, name, tests[i].test);
     }
     if (getenv("FSDP_TEST_LARGE") != NULL)
-        run(f, "large", test_large);
+        comm_test_run(f, "large", test_large);
 }
 
 /* The same checks over a group that is opened beside the first, which is the one closed last. */
@@ -1047,7 +917,7 @@ static void run_over_link(comm_fixture *f, const char *name)
     setenv("FSDP_LINK", "10Gbit,1us", 1);
     if (comm_open(f->dev, &(comm_config){.backend = COMM_AUTO}, &f->c) == FSDP_OK) {
         if (!device_memory_is_host(f->dev))
-            run(f, "link_staged", test_staged_name);
+            comm_test_run(f, "link_staged", test_staged_name);
         run_on_stream(f, f->worker, name);
         comm_close(f->c);
     } else {
@@ -1056,49 +926,6 @@ static void run_over_link(comm_fixture *f, const char *name)
     }
     unsetenv("FSDP_LINK");
     f->c = first;
-}
-
-static void *bench_alloc(comm_fixture *f, size_t bytes)
-{
-    void *ptr = NULL;
-    CHECK_OK(f, comm_alloc(f->c, f->s, MEM_OTHER, bytes, "bench", &ptr));
-    CHECK_OK(f, device_zero(f->s, ptr, bytes));
-    return ptr;
-}
-
-static void bench(comm_fixture *f, int repeats)
-{
-    enum { ELEMS = 1 << 20 }; /* a shard of 4 MB */
-    int64_t *one = bench_alloc(f, sizeof *one);
-    float *to = bench_alloc(f, (size_t)f->world * ELEMS * sizeof *to);
-    float *own = bench_alloc(f, ELEMS * sizeof *own);
-    for (int kind = 0; kind < 4; kind++) {
-        grad_acc acc;
-        grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "sum");
-        double begun = 0;
-        for (int i = -3; i < repeats; i++) {
-            if (i == 0)
-                begun = clock_now_s();
-            if (kind == 0)
-                CHECK_OK(f, comm_barrier(f->c, f->s, "bench"));
-            else if (kind == 1)
-                CHECK_OK(f, comm_all_reduce(f->c, f->s, "bench", DTYPE_I64, one, 1));
-            else if (kind == 2)
-                CHECK_OK(f, comm_all_gather(f->c, f->s, "bench", DTYPE_F32, own, to, ELEMS));
-            else
-                CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "bench", to, ELEMS, &acc, 0));
-            CHECK_OK(f, stream_sync(f->s));
-        }
-        double ms = 1e3 * (clock_now_s() - begun) / repeats;
-        static const char *const kinds[] = {"barrier", "all-reduce of 1 i64", "all-gather 4 MB",
-                                            "reduce-scatter 4 MB"};
-        if (f->rank == 0)
-            printf("W=%d %s %-20s %8.3f ms\n", f->world, comm_backend_name(f->c), kinds[kind], ms);
-        grad_acc_free(&acc, f->s);
-    }
-    device_free(f->s, one);
-    device_free(f->s, to);
-    device_free(f->s, own);
 }
 
 /* The same checks on a device whose memory the host does not use, and over a network there. */
@@ -1113,11 +940,11 @@ static void run_on_device(comm_fixture *first, const device_backend *kind, bool 
         return;
     char link[32];
     snprintf(link, sizeof link, "%s link", device_name(f.dev));
-    run(&f, device_name(f.dev), test_staged_name);
-    run(&f, "native_declined", test_native);
-    run(&f, "sums_on_device", test_sums);
+    comm_test_run(&f, device_name(f.dev), test_staged_name);
+    comm_test_run(&f, "native_declined", test_native);
+    comm_test_run(&f, "sums_on_device", test_sums);
     if (link_only)
-        run(&f, "no_block", test_no_block);
+        comm_test_run(&f, "no_block", test_no_block);
     else
         run_on_stream(&f, f.worker, device_name(f.dev));
     run_over_link(&f, link);
@@ -1125,27 +952,22 @@ static void run_on_device(comm_fixture *first, const device_backend *kind, bool 
     comm_test_end(&f);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     comm_fixture f;
-    bool is_bench = argc > 1 && strcmp(argv[1], "bench") == 0;
-    if (comm_test_open(&f, comm_test_backend(), !is_bench) != FSDP_OK)
+    if (comm_test_open(&f, comm_test_backend(), true) != FSDP_OK)
         return 1;
-    if (is_bench) {
-        bench(&f, argc > 2 ? atoi(argv[2]) : 50);
-    } else {
-        run_on_stream(&f, f.worker, "worker");
-        run_on_stream(&f, device_compute_stream(f.dev), "inline");
-        run_over_link(&f, "link");
-        run(&f, "native", test_native);
-        run(&f, "sums", test_sums);
-        run(&f, "sums_missing", test_sums_missing);
-        run(&f, "task_count", test_task_count);
-        run_on_device(&f, &device_separate, false);
-        run_on_device(&f, apart_backend(), true);
-        run(&f, "fake_on_top", test_fake_on_top);
-        run_on_stream(&f, f.worker, "fake");
-        run(&f, "fake_figures", test_fake_figures);
-    }
+    run_on_stream(&f, f.worker, "worker");
+    run_on_stream(&f, device_compute_stream(f.dev), "inline");
+    run_over_link(&f, "link");
+    comm_test_run(&f, "native", test_native);
+    comm_test_run(&f, "sums", test_sums);
+    comm_test_run(&f, "sums_missing", test_sums_missing);
+    comm_test_run(&f, "task_count", test_task_count);
+    run_on_device(&f, &device_separate, false);
+    run_on_device(&f, apart_backend(), true);
+    comm_test_run(&f, "fake_on_top", test_fake_on_top);
+    run_on_stream(&f, f.worker, "fake");
+    comm_test_run(&f, "fake_figures", test_fake_figures);
     return comm_test_close(&f);
 }
