@@ -1,4 +1,5 @@
 #!/bin/bash
+# shellcheck disable=SC2034,SC2317 # verdict evaluates conditions
 # run.sh [BUILD [PART...]] -- several hosts on one machine: network namespaces joined by a bridge, ranks in each.
 #
 #   losses   the trainer on several layouts of hosts and ranks: the bits of one device
@@ -15,34 +16,12 @@
 # are not built are an error.
 # Namespaces and bridge go at every exit. tests/unit/comm_hosts.sh checks much of this without root.
 set -u
-build=$(realpath "${1:-build}")
-[ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- losses comm bytes faults cuts slow
-for part in "$@"; do
-    case $part in
-    losses | comm | bytes | faults | cuts | slow) ;;
-    *) echo "usage: $0 [BUILD [losses|comm|bytes|faults|cuts|slow]...]" >&2 && exit 2 ;;
-    esac
-done
-for program in fsdp_train fsdp_compare tests/unit/{test_comm,comm_stress,comm_faults}; do
-    [ -x "$build/$program" ] && continue
-    echo "multihost: $build/$program is not built" >&2
-    echo 'HINT: make tests' >&2
-    exit 2
-done
-BUILD=$build
-. "$(dirname "$0")/../tools/env.sh"
-no_mpi multihost && exit 77
-skip() {
-    echo "SKIP multihost: $1"
-    exit 77
-}
-[ "$(id -u)" = 0 ] || skip 'network namespaces need root'
-for tool in ip:iproute2 pgrep:procps; do
-    command -v "${tool%:*}" > /dev/null || skip "no ${tool%:*} here: apt-get install ${tool#*:}"
-done
+cd "$(dirname "$0")/../.." || exit 2
+. tests/multihost/lib.sh
+begin multihost 'losses comm bytes faults cuts slow' 'fsdp_train fsdp_compare tests/unit/test_comm tests/unit/comm_stress tests/unit/comm_faults' \
+    'ip:iproute2 pgrep:procps' "$@"
 tmp=$(mktemp -d)
-bridge=fsdp$$
+net=fsdp$$
 hosts=("fsdp$$a" "fsdp$$b" "fsdp$$c" "fsdp$$d")
 programs=$tmp/bin # programs of this run's own names, so that processes that are left can be told
 failed=0
@@ -52,21 +31,16 @@ clean_up() {
         ip netns pids "$ns" 2> /dev/null | xargs -r kill -9 2> /dev/null
         ip netns del "$ns" 2> /dev/null
     done
-    ip link del "$bridge" 2> /dev/null
+    ip link del "$net" 2> /dev/null
     rm -rf "$tmp"
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
 
 set_up() {
-    ip link add "$bridge" type bridge && ip addr add 10.213.77.254/24 dev "$bridge" && ip link set "$bridge" up || return 1
+    bridge "$net" 10.213.77.254 || return 1
     for i in 0 1 2 3; do
-        ip netns add "${hosts[$i]}" || return 1
-        ip link add "v$$-$i" type veth peer name eth0 netns "${hosts[$i]}" || return 1
-        ip link set "v$$-$i" master "$bridge" up
-        ip -n "${hosts[$i]}" addr add "10.213.77.$((i + 1))/24" dev eth0
-        ip -n "${hosts[$i]}" link set eth0 up
-        ip -n "${hosts[$i]}" link set lo up
+        joined "${hosts[$i]}" "v$$-$i" "$net" "10.213.77.$((i + 1))" || return 1
     done
     cat > "$tmp/launcher" << EOT
 #!/bin/sh
@@ -91,19 +65,25 @@ on() {
     shift 2
     begun=$(date +%s)
     UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 timeout -k 5 "${limit:-120}" mpiexec -f "$tmp/hosts" -launcher ssh \
-        -launcher-exec "$tmp/launcher" -iface "$bridge" -n $n "$program" "$@" > "$tmp/log" 2>&1
+        -launcher-exec "$tmp/launcher" -iface "$net" -n $n "$program" "$@" > "$tmp/log" 2>&1
     status=$?
     seconds=$(($(date +%s) - begun))
-}
-
-pass() {
-    echo "PASS multihost $*"
 }
 
 fail() {
     echo "FAIL multihost $*"
     sed 's/^/    /' "$tmp/log" | cut -c1-200 | tail -30
     failed=1
+}
+
+# verdict GOOD NAME [WHY] -- PASS when GOOD, a command, holds
+verdict() {
+    if eval "$1"; then echo "PASS multihost $2"; else fail "$2${3:+: $3}"; fi
+}
+
+# said N REGEX -- N lines of the log match
+said() {
+    [ "$(grep -c "$2" "$tmp/log")" = "$1" ]
 }
 
 # finished PATTERN -- the ranks came to their end, whatever the launcher said
@@ -117,7 +97,7 @@ options="--size tiny --reduction canonical --global-batch 24 --steps 20 --synthe
 single() {
     [ -f "$tmp/single.csv" ] && return
     # shellcheck disable=SC2086 # words
-    "$build/fsdp_train" --parallel single $options --loss-csv "$tmp/single.csv" > "$tmp/log" 2>&1 || {
+    "$BUILD/fsdp_train" --parallel single $options --loss-csv "$tmp/single.csv" > "$tmp/log" 2>&1 || {
         fail "the run on one device failed"
         exit 1
     }
@@ -132,11 +112,8 @@ across() {
     # shellcheck disable=SC2086 # words
     on "$layout" fsdp_train $options "$@" --loss-csv "$tmp/hosts.csv"
     finished '^done: ' || { fail "$name: $(tail -1 "$tmp/log")" && return; }
-    if verdict=$("$build/fsdp_compare" "$tmp/single.csv" "$tmp/hosts.csv"); then
-        pass "$name: $verdict"
-    else
-        fail "$name: $verdict"
-    fi
+    compared=$("$BUILD/fsdp_compare" "$tmp/single.csv" "$tmp/hosts.csv")
+    verdict "[ $? = 0 ]" "$name: $compared"
 }
 
 losses() {
@@ -153,17 +130,9 @@ losses() {
 # collectives NAME LAYOUT BACKEND -- of the group of all ranks
 collectives() {
     on "$2" test_comm
-    if [ "$(grep -c '^PASS' "$tmp/log")" = $((183 - 52 * $(grep -c '^SKIP' "$tmp/log"))) ] && ! grep -q '^FAIL' "$tmp/log"; then
-        pass "$1: test_comm"
-    else
-        fail "$1: test_comm, exit status $status"
-    fi
+    verdict 'said $((183 - 52 * $(grep -c ^SKIP "$tmp/log"))) ^PASS && said 0 ^FAIL' "$1: test_comm" "exit status $status"
     on "$2" comm_stress --rounds 30
-    if finished "^PASS stress over $3,"; then
-        pass "$1: $(sed -n 's/^PASS //p' "$tmp/log")"
-    else
-        fail "$1: stress, exit status $status"
-    fi
+    verdict 'finished "^PASS stress over '"$3"',"' "$1: $(sed -n 's/^PASS //p' "$tmp/log")" "stress, exit status $status"
 }
 
 comm() {
@@ -175,11 +144,7 @@ comm() {
     collectives "4 hosts x 2 ranks" "2 2 2 2" shm+mpi
     collectives "hosts of 2 and 1 ranks" "2 1" mpi
     on "2 2" fsdp_train --size tiny --steps 1 --synthetic 1000 --comm shm
-    if [ $status -ne 0 ] && grep -q 'the ranks are on several hosts' "$tmp/log"; then
-        pass "--comm shm is refused"
-    else
-        fail "--comm shm is not refused, exit status $status"
-    fi
+    verdict '[ $status -ne 0 ] && grep -q "the ranks are on several hosts" "$tmp/log"' '--comm shm is refused' "exit status $status"
 }
 
 # Bytes that namespaces have put on the bridge so far.
@@ -210,7 +175,7 @@ saving() {
     factor=$((100 * alone / mixed))
     text="$1, --reduction $3: bytes between hosts in a step: $alone by MPI alone, $mixed with shared memory inside"
     text="$text: a factor of $((factor / 100)).$(printf %02d $((factor % 100)))"
-    [ $factor -ge "$4" ] && pass "$text" || fail "$text; expected $4/100"
+    verdict "[ $factor -ge $4 ]" "$text" "expected $4/100"
 }
 
 # stepping OPTION... -- set each: the bytes of a step of 4 micro-steps on 2 hosts of 2 ranks
@@ -232,7 +197,7 @@ beside() {
     shift 2
     stepping "$@"
     text="2 hosts x 2 ranks, $*: bytes between hosts in a step: $each, full $full"
-    [ $((full * 100)) -ge $((each * factor * 95 / 100)) ] && pass "$text" || fail "$text; expected $factor/100 of these"
+    verdict "[ $((full * 100)) -ge $((each * factor * 95 / 100)) ]" "$text" "expected $factor/100 of these"
 }
 
 # R 32,900 and B 99,968.
@@ -261,14 +226,17 @@ nobody_left() {
     return 1
 }
 
-# disagree LAYOUT CASE
-disagree() {
+# faulty LAYOUT CASE -- a case of comm_faults
+faulty() {
     mkdir "$tmp/meet"
-    COMM_FAULT_MEET=$tmp/meet on "$1" comm_faults "$2" # told what differs, which is no time-out
+    COMM_FAULT_MEET=$tmp/meet on "$1" comm_faults "$2"
     rm -rf "$tmp/meet"
-    told=$(grep -c '^SAW.*FSDP_EMISMATCH' "$tmp/log")
-    [ "$told" = $n ] || { fail "($1) $2: $told of $n ranks told in $seconds s" && return; }
-    nobody_left "($1) $2" && pass "($1) $2: all $n ranks are told"
+}
+
+# disagree LAYOUT CASE -- told what differs, which is no time-out
+disagree() {
+    faulty "$@"
+    verdict 'said $n "^SAW.*FSDP_EMISMATCH" && nobody_left "($1) $2"' "($1) $2: all $n ranks are told" "not in $seconds s"
 }
 
 # endless LAYOUT [ARG...] -- the trainer in the background, as $job, in its steps
@@ -285,23 +253,20 @@ endless() {
     done
 }
 
-# rank_process RANK -- of the trainer
-rank_process() {
-    for p in $(pgrep -f "^$programs/fsdp_train"); do
-        tr '\0' '\n' < "/proc/$p/environ" | grep -qx "PMI_RANK=$1" && echo "$p"
-    done
+trainer_of() {
+    rank_process "^$programs/fsdp_train" "PMI_RANK=$1"
 }
 
 # killed LAYOUT RANK -- while the trainer runs
 killed() {
     endless "$1"
-    victim=$(rank_process "$2")
+    victim=$(trainer_of "$2")
     begun=$(date +%s)
     kill -9 "$victim"
     wait $job
     status=$? seconds=$(($(date +%s) - begun))
-    [ $status != 124 ] || { fail "($1) rank $2 killed: the others did not end" && return; }
-    nobody_left "($1) rank $2 killed" && pass "($1) rank $2 killed: all have ended in at most $((seconds + 1)) s"
+    verdict '[ $status != 124 ] && nobody_left "($1) rank $2 killed"' \
+        "($1) rank $2 killed: all have ended in at most $((seconds + 1)) s"
 }
 
 # Who could not be reached can be again.
@@ -310,7 +275,7 @@ mend() {
     for ns in "${hosts[@]}"; do
         ip -n "$ns" neigh flush dev eth0
     done
-    ip neigh flush dev "$bridge"
+    ip neigh flush dev "$net"
 }
 
 # cut_off NAME LAYOUT CUT MEND -- the second host, while the trainer runs. The launcher may be cut off from it too, so its
@@ -324,12 +289,9 @@ cut_off() {
     nobody_left "($2) $1"
     left=$? all=$(($(date +%s) - begun))
     mend "$4"
-    if [ $left = 0 ] && [ $status -ne 0 ] && [ $status -ne 124 ] &&
-        grep -q "^\[rank .* waited 3.0 s in .*; missing data of ranks: " "$tmp/log"; then
-        pass "($2) $1: the launcher has ended in $seconds s, all have in $all s"
-    elif [ $left = 0 ]; then
-        fail "($2) $1: status $status in $seconds s"
-    fi
+    verdict '[ $left = 0 ] && [ $status -ne 0 ] && [ $status -ne 124 ] &&
+        grep -q "^\[rank .* waited 3.0 s in .*; missing data of ranks: " "$tmp/log"' \
+        "($2) $1: the launcher has ended in $seconds s, all have in $all s" "status $status"
 }
 
 cable_pulled() {
@@ -345,15 +307,10 @@ faults() {
     disagree "2 2" subgroup_awaited
     disagree "2 2 2" op
     disagree "3 3" root
-    mkdir "$tmp/meet"
-    COMM_FAULT_MEET=$tmp/meet FSDP_TIMEOUT_S=2 on "2 2" comm_faults timeout
-    rm -rf "$tmp/meet"
-    if grep -q "waited 2.0 s in all-gather #4 'awaited' of 320 f32; missing data of ranks: 3$" "$tmp/log" &&
-        [ "$(grep -c '^SAW.*FSDP_ETIMEOUT' "$tmp/log")" = $n ]; then
-        pass "(2 2) a rank does not come: all are told which"
-    else
-        fail "(2 2) a rank does not come, $seconds s"
-    fi
+    FSDP_TIMEOUT_S=2 faulty "2 2" timeout
+    verdict 'said $n "^SAW.*FSDP_ETIMEOUT" &&
+        grep -q "waited 2.0 s in all-gather #4 '"'awaited'"' of 320 f32; missing data of ranks: 3$" "$tmp/log"' \
+        '(2 2) a rank does not come: all are told which' "$seconds s"
     killed "2 2" 3
     killed "3 3" 1
     cable_pulled "2 2"
@@ -369,7 +326,7 @@ vanish() {
 # interrupted NAME SECONDS CUT MEND -- the trainer goes on afterwards, with the bits of one device
 interrupted() {
     constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0'
-    [ -f "$tmp/long.csv" ] || "$build/fsdp_train" --parallel single $options $constant --steps 400 --loss-csv "$tmp/long.csv" >/dev/null
+    [ -f "$tmp/long.csv" ] || "$BUILD/fsdp_train" --parallel single $options $constant --steps 400 --loss-csv "$tmp/long.csv" >/dev/null
     rm -rf "$tmp/hosts.csv" "$tmp/ck"
     FSDP_TIMEOUT_S=30 endless "2 2" $constant --loss-csv "$tmp/hosts.csv" --save "$tmp/ck" --save-every 1000000
     eval "$3"
@@ -380,15 +337,12 @@ interrupted() {
         [ "$(grep -c '^step' "$tmp/log")" -le $((before + 2)) ] || break
         sleep 0.2
     done
-    kill -TERM "$(rank_process 0)"
+    kill -TERM "$(trainer_of 0)"
     wait $job
     n_rows=$(grep -c '^[0-9]' "$tmp/hosts.csv")
     others=$(cut -d, -f1-4 "$tmp/hosts.csv" | head -400 | grep -vxFf <(cut -d, -f1-4 "$tmp/long.csv"))
-    if [ "$n_rows" -gt 3 ] && [ -z "$others" ] && grep -q 'ended by SIGTERM' "$tmp/log" && ! grep -q 'waited' "$tmp/log"; then
-        nobody_left "$1" && pass "(2 2) $1 for $2 s: goes on with identical bits, $n_rows steps"
-    else
-        fail "(2 2) $1 for $2 s: $n_rows steps, not those of one device: $(echo "$others" | head -1)"
-    fi
+    verdict '[ "$n_rows" -gt 3 ] && [ -z "$others" ] && grep -q "ended by SIGTERM" "$tmp/log" && said 0 waited && nobody_left "$1"' \
+        "(2 2) $1 for $2 s: goes on with identical bits, $n_rows steps" "not those of one device: $(echo "$others" | head -1)"
 }
 
 cuts() {
@@ -423,9 +377,9 @@ slow() {
     across "2 hosts x 2 ranks, 2 Mbit/s" "2 2"
 }
 
-mkdir "$programs" && cp "$build"/fsdp_train "$build"/tests/unit/{test_comm,comm_stress,comm_faults} "$programs" || exit 1
-set_up 2> "$tmp/log" || skip "this machine makes no network namespaces: $(tail -1 "$tmp/log")"
-for part in "$@"; do
+mkdir "$programs" && cp "$BUILD"/fsdp_train "$BUILD"/tests/unit/{test_comm,comm_stress,comm_faults} "$programs" || exit 1
+set_up 2> "$tmp/log" || cannot "this machine makes no network namespaces: $(tail -1 "$tmp/log")"
+for part in $parts; do
     $part
 done
 exit $failed

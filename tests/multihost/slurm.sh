@@ -18,38 +18,17 @@
 # Without root, MPI, Slurm or namespaces: SKIP.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-top=$PWD BUILD=$(realpath "${1:-build}")
-[ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- losses asked time_limit lost_node killed_rank killed_srun
-for part in "$@"; do
-    case $part in
-    losses | asked | time_limit | lost_node | killed_rank | killed_srun) ;;
-    *) echo "usage: $0 [BUILD [losses|asked|time_limit|lost_node|killed_rank|killed_srun]...]" >&2 && exit 2 ;;
-    esac
-done
-. tests/tools/env.sh
+top=$PWD
+. tests/multihost/lib.sh
+begin slurm 'losses asked time_limit lost_node killed_rank killed_srun' 'fsdp_train fsdp_compare' \
+    'slurmctld:slurm-wlm srun:slurm-wlm munged:munge ip:iproute2 pgrep:procps' "$@"
 . tests/cli/lib.sh
-for program in fsdp_train fsdp_compare; do
-    [ -x "$BUILD/$program" ] && continue
-    echo "slurm: $BUILD/$program is not built" >&2
-    echo 'HINT: make' >&2
-    exit 2
-done
-no_mpi slurm && exit 77
-cannot() {
-    echo "SKIP slurm: $1"
-    exit 77
-}
-[ "$(id -u)" = 0 ] || cannot 'its daemons and namespaces need root'
-for tool in slurmctld:slurm-wlm srun:slurm-wlm munged:munge ip:iproute2 pgrep:procps; do
-    command -v "${tool%:*}" >/dev/null || cannot "no ${tool%:*} here: apt-get install ${tool#*:}"
-done
 
 # When this process is killed, so is unshare, and its child, which is the first process of the namespaces: all end with it.
 spaces='unshare --mount --pid --net --uts --ipc --fork --kill-child --mount-proc'
 if [ -z "${FSDP_SLURM_INSIDE:-}" ]; then
     why=$($spaces ip link add name b0 type bridge 2>&1) || cannot "no namespaces on this machine: $why"
-    FSDP_SLURM_INSIDE=1 setpriv --pdeathsig KILL $spaces tests/multihost/slurm.sh "$BUILD" "$@" &
+    FSDP_SLURM_INSIDE=1 setpriv --pdeathsig KILL $spaces tests/multihost/slurm.sh "$BUILD" $parts &
     trap 'kill -KILL $!; exit 130' INT TERM HUP
     wait $!
     exit
@@ -109,17 +88,13 @@ node() {
 set_up() {
     configure
     ip link set lo up
-    ip link add b0 type bridge && ip addr add 10.213.78.254/24 dev b0 && ip link set b0 up || exit 1
+    bridge b0 10.213.78.254 || exit 1
     munged --key-file=$work/key --socket=$work/munge.socket --pid-file=$work/munged.pid --log-file=$work/munged.log \
         --seed-file=$work/munged.seed
     slurmctld -D >$work/slurmctld.out 2>&1 &
     for i in 1 2; do
         mkdir $work/spool-node$i
-        ip netns add node$i
-        ip link add v$i type veth peer name eth0 netns node$i && ip link set v$i master b0 up
-        ip -n node$i addr add 10.213.78.$i/24 dev eth0
-        ip -n node$i link set eth0 up
-        ip -n node$i link set lo up
+        joined node$i v$i b0 10.213.78.$i || exit 1
         node $i
     done
 }
@@ -277,18 +252,11 @@ lost_node() {
     verdict
 }
 
-# rank R -- its process
-rank() {
-    for p in $(pgrep -x fsdp_train); do
-        tr '\0' '\n' <"/proc/$p/environ" | grep -qx "SLURM_PROCID=$1" && echo "$p"
-    done
-}
-
 killed_rank() {
     name='a rank is killed: all end with words, and the same sbatch goes on to the same bits'
     submit -- --save-every 2
     until_trains
-    kill -KILL "$(rank 3)"
+    kill -KILL "$(rank_process ^build/fsdp_train SLURM_PROCID=3)"
     until_over FAILED
     grep -qE '^\[rank [0-2]/4\] .*(rank 3 .* ended without leaving the group|posting a message)' err || complain 'no words'
     goes_on
@@ -315,8 +283,8 @@ sed -n '/^#!\/bin\/bash$/,/^```$/{/^```$/!p}' "$top/docs/hosts.md" >train.sbatch
 [ "$(grep -c 'srun .*build/fsdp_train' train.sbatch)" = 1 ] || complain 'docs/hosts.md has no such script'
 rm -f err
 verdict
-[ $n_failed = 0 ] || set -- # no Slurm
-for part in "$@"; do
+[ $n_failed = 0 ] || parts= # no Slurm
+for part in $parts; do
     $part
 done
 [ $n_failed = 0 ] || tail -n 15 ./*.log
