@@ -1,5 +1,4 @@
-/* grade_lib.c -- the frame of a task test: run, agree on the verdict, print it; checks;
- * traces; the gate. */
+/* grade_lib.c -- the frame of a task test: run, agree on the verdict, print it; checks; gates. */
 #include "tests/grade/grade_lib.h"
 #include <fcntl.h>
 #include <math.h>
@@ -24,13 +23,13 @@ static double shown(float x)
     return isnan(x) ? (double)fabsf(x) : (double)x;
 }
 
-fsdp_status first_failure(fsdp_status so_far, fsdp_status next, fsdp_error_info *why)
+const char *grade_words(char *buf, const char *fmt, ...)
 {
-    if (so_far != FSDP_OK)
-        return so_far;
-    if (next != FSDP_OK)
-        *why = *fsdp_error_get();
-    return next;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(buf, WHAT_BYTES, fmt, ap);
+    va_end(ap);
+    return buf;
 }
 
 fsdp_status expect_f32(const char *what, const float *got, const float *want, size_t elems)
@@ -42,25 +41,30 @@ fsdp_status expect_f32(const char *what, const float *got, const float *want, si
     return FSDP_OK;
 }
 
+fsdp_status expect_within(const char *what, size_t i, float got, double want, double tol)
+{
+    const double off = fabs((double)got - want);
+    return EXPECT(off <= tol, "", "%s[%zu]: got %.9g, expected %.9g, off by %.3g, allowed %.3g",
+                  what, i, (double)got, want, off, tol);
+}
+
 fsdp_status expect_close(const char *what, const float *got, const float *want, size_t elems,
                          double abs_tol, double rel_tol)
 {
-    for (size_t i = 0; i < elems; i++) {
-        double tol = abs_tol + rel_tol * fabs((double)want[i]);
-        double diff = fabs((double)got[i] - (double)want[i]);
-        if (!(diff <= tol))
-            return fsdp_error(FSDP_EINVAL, "",
-                              "%s[%zu]: got %.9g, expected %.9g (difference %.3g, allowed %.3g)",
-                              what, i, (double)got[i], (double)want[i], diff, tol);
-    }
+    for (size_t i = 0; i < elems; i++)
+        TRY(expect_within(what, i, got[i], (double)want[i],
+                          abs_tol + rel_tol * fabs((double)want[i])));
     return FSDP_OK;
 }
 
 fsdp_status expect_int(const char *what, long long got, long long want)
 {
-    if (got == want)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "", "%s: got %lld, expected %lld", what, got, want);
+    return EXPECT(got == want, "", "%s: got %lld, expected %lld", what, got, want);
+}
+
+fsdp_status expect_size(const char *what, size_t got, size_t want)
+{
+    return EXPECT(got == want, "", "%s: got %zu, expected %zu", what, got, want);
 }
 
 /* "NULL", or where p points, counted from the array's begin. */
@@ -81,67 +85,33 @@ fsdp_status expect_view(const char *what, const void *got, const void *array, si
 {
     const char *want = array != NULL ? (const char *)array + offset * elem_bytes : NULL;
     char got_text[64], want_text[64];
-    if (got == want)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "", "%s: got %s, expected %s (offset %zu of %zu bytes each)",
-                      what, place_name(got, array, got_text, sizeof got_text),
-                      place_name(want, array, want_text, sizeof want_text), offset, elem_bytes);
+    return EXPECT(got == want, "", "%s: got %s, expected %s (offset %zu of %zu bytes each)", what,
+                  place_name(got, array, got_text, sizeof got_text),
+                  place_name(want, array, want_text, sizeof want_text), offset, elem_bytes);
 }
 
 fsdp_status expect_state(const char *what, int got, int want)
 {
     static const char *const names[] = {"SHARDED", "GATHERING", "GATHERED"}; /* unit_state */
-    if (got == want)
-        return FSDP_OK;
     if (got < 0 || got >= 3)
         return expect_int(what, got, want);
-    return fsdp_error(FSDP_EINVAL, "", "%s: got %s, expected %s", what, names[got], names[want]);
+    return EXPECT(got == want, "", "%s: got %s, expected %s", what, names[got], names[want]);
 }
 
 fsdp_status expect_text(const char *what, const char *got, const char *want)
 {
-    if (strcmp(got, want) == 0)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "", "%s: got \"%s\", expected \"%s\"", what, got, want);
+    return EXPECT(strcmp(got, want) == 0, "", "%s: got \"%s\", expected \"%s\"", what, got, want);
 }
 
 fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want)
 {
-    if (got == want)
-        return FSDP_OK;
     if (got == FSDP_ETODO)
         return got;
-    return fsdp_error(FSDP_EINVAL, "", "%s: got %s, expected %s", what, fsdp_status_name(got),
-                      fsdp_status_name(want));
+    return EXPECT(got == want, "", "%s: got %s, expected %s", what, fsdp_status_name(got),
+                  fsdp_status_name(want));
 }
 
-/* ---- trace and memory ---------------------------------------------------------------------- */
-static uint64_t trace_add(void *self, const comm_record *r)
-{
-    grade *g = self;
-    if (r->group != comm_group_number(g->comm))
-        return 0;
-    size_t room = TRACE_BYTES - g->trace_used;
-    int n = snprintf(g->trace + g->trace_used, room, "%s %s %zu;", comm_op_name(r->op), r->label,
-                     r->elems);
-    if (n > 0 && (size_t)n < room)
-        g->trace_used += (size_t)n;
-    return 0;
-}
-
-void trace_start(grade *g)
-{
-    g->trace_used = 0;
-    g->trace[0] = '\0';
-    comm_set_watch(g->comm, &(comm_watch){.self = g, .issued = trace_add});
-}
-
-const char *trace_stop(grade *g)
-{
-    comm_set_watch(g->comm, NULL);
-    return g->trace;
-}
-
+/* ---- memory ---------------------------------------------------------------------- */
 fsdp_status grade_read(stream *s, const void *src, size_t bytes, void *host)
 {
     TRY(grade_fetch(s, src, bytes, host));
@@ -193,6 +163,27 @@ fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_
                                                   .n_accesses = array.bytes > 0});
 }
 
+typedef struct grade_add_args {
+    float *x;
+    size_t elems;
+    float by[2];
+} grade_add_args;
+
+static fsdp_status add(void *args, int n_threads)
+{
+    (void)n_threads;
+    const grade_add_args *a = args;
+    for (size_t i = 0; i < a->elems; i++)
+        a->x[i] += a->by[i % 2];
+    return FSDP_OK;
+}
+
+fsdp_status grade_add(stream *s, float *x, size_t elems, float even, float odd)
+{
+    const grade_add_args args = {x, elems, {even, odd}};
+    return grade_launch(s, add, &args, sizeof args, (mem_access){x, elems * sizeof *x, true});
+}
+
 fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                               const char *name)
 {
@@ -204,12 +195,11 @@ fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t 
                                                   .accesses = TOUCHES_NOTHING});
 }
 
-size_t grade_live_bytes(grade *g, stream *s, mem_category category)
+bool reaches(event *e, int limit_ms)
 {
-    (void)stream_sync(g->compute);
-    if (s)
-        (void)stream_sync(s);
-    return ledger_read(device_ledger(g->dev)).live_bytes[category];
+    for (int ms = 0; ms < limit_ms && !event_done(e); ms++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    return event_done(e);
 }
 
 /* ---- the gate ------------------------------------------------------------------------------ */
@@ -255,10 +245,8 @@ fsdp_status gate_close(grade *g, stream *s)
 
 static fsdp_status gate_verdict(int state, const char *what)
 {
-    if (state != GATE_EXPIRED)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "let the stream wait for the event, not the host",
-                      "%s: the host waited for the stream instead of running ahead", what);
+    return EXPECT(state != GATE_EXPIRED, "let the stream wait for the event, not the host",
+                  "%s: the host waited for the stream instead of running ahead", what);
 }
 
 fsdp_status gate_check(grade *g, const char *what)
@@ -355,17 +343,14 @@ static void say_verdict(const grade *g, const char *id, fsdp_status mine, fsdp_s
         say("VERDICT %s FAIL %s", id, what);
 }
 
-static fsdp_status check_no_leak(grade *g)
+fsdp_status grade_no_leak(device *dev)
 {
-    ledger_figures f = ledger_read(device_ledger(g->dev));
-    if (f.live_total_bytes == 0)
-        return FSDP_OK;
+    const ledger_figures f = ledger_read(device_ledger(dev));
     for (int c = 0; c < MEM_CATEGORIES; c++)
-        if (f.live_bytes[c])
-            return fsdp_error(FSDP_EINVAL, "",
-                              "device memory at the end of the task: %zu bytes of %s",
-                              f.live_bytes[c], mem_category_name((mem_category)c));
-    return FSDP_OK;
+        TRY(EXPECT(f.live_bytes[c] == 0, "",
+                   "device memory at the end of the task: %zu bytes of %s", f.live_bytes[c],
+                   mem_category_name((mem_category)c)));
+    return expect_int("device blocks still live at the end", (long long)f.live_blocks, 0);
 }
 
 /* run_task -- FSDP_OK or FSDP_ETODO: the next task may follow in this process. */
@@ -377,11 +362,10 @@ static fsdp_status run_task(grade *g, const grade_task *t)
     fsdp_error_info why = *fsdp_error_get();
     (void)gate_open(g, "");
     fsdp_error_set(&why);
-    (void)trace_stop(g);
     if (mine == FSDP_OK)
         mine = stream_sync(g->compute);
     if (mine == FSDP_OK)
-        mine = check_no_leak(g);
+        mine = grade_no_leak(g->dev);
     if (mine != FSDP_ETODO && mine != FSDP_ESKIP && order_check_status(g->order) != FSDP_OK)
         mine = FSDP_EORDER; /* the reason for what was found else, or what chance has hidden */
     if (mine != FSDP_OK && mine != FSDP_ETODO && mine != FSDP_ESKIP) {

@@ -22,8 +22,6 @@
 #include "common/device/order_check.h"
 #include "common/ops/ops.h"
 
-enum { TRACE_BYTES = 16384 };
-
 typedef struct grade {
     comm *comm;
     device *dev;
@@ -31,8 +29,6 @@ typedef struct grade {
     order_check *order; /* watches every device of the tests */
     const ops *ops;     /* portable */
     int rank, world_size;
-    size_t trace_used;
-    char trace[TRACE_BYTES];
     atomic_int gate;       /* see gate_close */
     clockid_t gate_closer; /* the CPU time of the thread that closed it */
 } grade;
@@ -52,12 +48,20 @@ int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks);
  * got what, expected what. hint: as fsdp_error's. */
 #define EXPECT(cond, hint, ...) ((cond) ? FSDP_OK : fsdp_error(FSDP_EINVAL, hint, __VA_ARGS__))
 
+/* WHAT -- the words of a printf, as the `what` of a check; they are valid in the block. */
+enum { WHAT_BYTES = 160 };
+#define WHAT(...) grade_words((char[WHAT_BYTES]){0}, __VA_ARGS__)
+const char *grade_words(char *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Checks: FSDP_OK, or FSDP_EINVAL whose message is the first difference: "what[index]: got g,
  * expected w". expect_f32 compares bits (any NaN equals any NaN). */
 fsdp_status expect_f32(const char *what, const float *got, const float *want, size_t elems);
 fsdp_status expect_close(const char *what, const float *got, const float *want, size_t elems,
                          double abs_tol, double rel_tol);
+/* expect_within -- |got - want| <= tol, else FSDP_EINVAL naming what[i]. */
+fsdp_status expect_within(const char *what, size_t i, float got, double want, double tol);
 fsdp_status expect_int(const char *what, long long got, long long want);
+fsdp_status expect_size(const char *what, size_t got, size_t want);
 /* expect_state -- of a unit: SHARDED, GATHERING or GATHERED. */
 fsdp_status expect_state(const char *what, int got, int want);
 fsdp_status expect_text(const char *what, const char *got, const char *want);
@@ -68,14 +72,6 @@ fsdp_status expect_view(const char *what, const void *got, const void *array, si
 /* expect_status -- an unwritten function (FSDP_ETODO) is passed on as such. */
 fsdp_status expect_status(const char *what, fsdp_status got, fsdp_status want);
 
-/* first_failure -- the earlier of two failures; its words are kept in *why. */
-fsdp_status first_failure(fsdp_status so_far, fsdp_status next, fsdp_error_info *why);
-
-/* The call trace that a task's collectives made: "all-gather h.0 3;reduce-scatter h.0 3;"
- * (operation, label, elements per rank). trace_stop's text is valid until the next trace_start. */
-void trace_start(grade *g);
-const char *trace_stop(grade *g);
-
 /* grade_read -- host [bytes] = src as it is behind everything issued on s; waits for s. */
 fsdp_status grade_read(stream *s, const void *src, size_t bytes, void *host);
 /* grade_fetch -- the same, and the host goes on: it may look when s has got there. */
@@ -85,13 +81,17 @@ fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes);
 /* grade_launch -- run fn(args) on s, a kernel of a test that writes one array. */
 fsdp_status grade_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                          mem_access array);
+/* grade_add -- x [elems], on the device: add `even` to elements 0, 2, ..., and `odd` to the others,
+ * in order of s. */
+fsdp_status grade_add(stream *s, float *x, size_t elems, float even, float odd);
 /* grade_launch_idle -- run fn(args) on s, which touches no device memory.
  *   name  a literal for reports and timelines; NULL: not counted as work */
 fsdp_status grade_launch_idle(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                               const char *name);
-/* grade_live_bytes -- the ledger's figure of one category, after both the compute stream and s (may
- * be NULL) have run everything issued. */
-size_t grade_live_bytes(grade *g, stream *s, mem_category category);
+/* grade_no_leak -- FSDP_OK if no memory of the device is live. */
+fsdp_status grade_no_leak(device *dev);
+/* reaches -- whether e, which is recorded, is done within limit_ms. */
+bool reaches(event *e, int limit_ms);
 
 /* A gate holds up a stream: work issued on s after gate_close runs only after gate_open. One gate
  * at a time. A host that waits for the stream where it must run ahead would wait forever: the gate

@@ -1,4 +1,4 @@
-/* handmade_lib.h -- a sharded model made by hand, for the tests of labs 3 and 4.
+/* handmade_lib.h -- a sharded model made by hand, for the tests of labs 2 to 5.
  *
  *   fixture_run(g, &spec, body)      makes it, runs body, takes it apart, agrees on the verdict
  *
@@ -61,6 +61,12 @@ static const fix_param PARAMS[] = {
     {                                                                                              \
         .n_units = N_UNITS, .params = PARAMS, .used_elems = {13, 14, 5, 5}, __VA_ARGS__            \
     }
+/* TIED_SPEC -- the model with its tied parameter. */
+enum { TIED_PARAM = 8 };
+#define TIED_SPEC(...) FIX_SPEC(.n_params = 9, __VA_ARGS__)
+/* The units that are not frozen. */
+enum { N_LEARNING = 3 };
+static const int LEARNING[N_LEARNING] = {ROOT, H0, H2};
 
 typedef struct fixture {
     grade *g;
@@ -103,9 +109,6 @@ fsdp_status fix_fill(fixture *fx, float *array, size_t elems, float (*value)(voi
 void expect_values(fixture *fx, const char *what, const float *got, const float *want,
                    size_t elems);
 
-/* expect_within -- |got - want| <= tol, else FSDP_EINVAL naming what[i]. */
-fsdp_status expect_within(const char *what, size_t i, float got, double want, double tol);
-
 /* fix_value -- element i of parameter p, a small integer, exact in fp32: 1000*(p+1) + i. */
 float fix_value(int p, size_t i);
 
@@ -121,6 +124,11 @@ float fix_fraction(int rank, int buffer, size_t i);
  * The slots stay the caller's. */
 flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size_t used);
 
+/* fix_settle -- the ranks agree on what was noted so far: go on if this is FSDP_OK. */
+fsdp_status fix_settle(fixture *fx);
+/* fix_master -- what element `flat` of unit u is in the fixture's model: fix_value, or 0 in a gap
+ * or in padding. */
+float fix_master(const fixture *fx, int u, size_t flat);
 /* fix_param_at -- which parameter holds element `flat` of unit u, and which of its elements that
  * is; -1 in a gap or in padding. */
 int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
@@ -133,6 +141,8 @@ int fix_n_buffers(const fixture *fx, int u);
 grad_buffer *fix_buffer(const fixture *fx, int u, int k);
 /* fix_buffer_begin -- index in buffer k's unreduced array of what this rank's slice begins with. */
 size_t fix_buffer_begin(const fixture *fx, int u, int k);
+/* fix_reduced_elems -- what this rank sends in one reduction of u: other ranks' slices. */
+size_t fix_reduced_elems(const fixture *fx, int u);
 
 /* fix_gather_by_hand -- unit u GATHERED with the right values, without a collective. */
 fsdp_status fix_gather_by_hand(fixture *fx, int u);
@@ -142,6 +152,9 @@ fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int bu
 /* fix_fill_params -- the shard of unit u as the fixture begins with it. */
 fsdp_status fix_fill_params(fixture *fx, int u);
 
+/* fix_sum -- the sum of leaves [n] in the order of the spec's mode: canonical adds them in a tree,
+ * fast one after the other. */
+float fix_sum(const fixture *fx, const float *leaves, int n);
 /* fix_push -- deliver by hand what reductions would: leaves base ... base+n_leaves-1 into every
  * buffer's accumulator. Element i of buffer k of leaf n = value(n, k, i), i counted in the
  * unreduced array; NaN in the padding (a reduction may leave anything there). */
@@ -157,6 +170,4 @@ fsdp_status fix_expect_acc(fixture *fx, int u, int n_leaves,
 void fix_trace_start(fixture *fx);
 /* fix_expect_trace -- notes a trace other than `want`, and starts a new one. */
 void fix_expect_trace(fixture *fx, const char *what, const char *want);
-/* fix_issued -- the trace of one call, in buf: "reduce-scatter h.0;". */
-const char *fix_issued(char *buf, size_t bytes, comm_op op, const char *unit);
 size_t fix_live(const fixture *fx, mem_category c); /* bytes live now, both streams drained */

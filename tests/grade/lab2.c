@@ -1,67 +1,92 @@
 /* lab2.c -- the task tests of lab 2: unshard, views, reshard, forward hooks, a whole forward pass.
  *
- * 2.1 to 2.4 work on the literal fixture; a state that an earlier task would have made is made by
- * hand (hand_gather). What must be ordered by events is tested behind a gate: one stream is held up
- * while the host goes on. A check that fails on one rank never skips a collective that its peers
- * are in: results are collected in `st` by first_failure(), and compared after the calls.
+ * 2.1 to 2.4 work on a model made by hand; a state that an earlier task would have made is made by
+ * hand, too (hand_gather). What must be ordered by events is tested behind a gate: one stream is
+ * held up while the host goes on. A check that fails on one rank never skips a collective that its
+ * peers are in: failures are noted, and the ranks agree on them after the calls.
  *
  * Task 2.5, a whole forward pass, stands in forward_lib.c. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include "lab2_forward/fsdp_setup.h"
 #include "tests/grade/forward_lib.h"
-#include "tests/grade/literal_lib.h"
+#include "tests/grade/handmade_lib.h"
 
 /* Two parameters with a gap; 5 over 4 ranks (2,2,1,0); one element; a gap and an odd end. */
-enum { N_UNITS = 4 };
-static const size_t ELEMS[N_UNITS][2] = {{13, 7}, {5, 0}, {1, 0}, {6, 3}};
-enum { MAX_ELEMS = 64 };
+static const fix_param IN_ORDER[] = {
+    {.unit = 0, .offset = 0, .elems = 13}, {.unit = 0, .offset = 16, .elems = 7},
+    {.unit = 1, .offset = 0, .elems = 5},  {.unit = 2, .offset = 0, .elems = 1},
+    {.unit = 3, .offset = 0, .elems = 6},  {.unit = 3, .offset = 8, .elems = 3}};
+/* Two parameters of different units have traded numbers; the second parameter of the root is used a
+ * second time, that of h.2 a second and a third time. */
+static const fix_param MIXED[] = {
+    {.unit = 0, .offset = 0, .elems = 13},
+    {.unit = 1, .offset = 0, .elems = 5},
+    {.unit = 0, .offset = 16, .elems = 7},
+    {.unit = 2, .offset = 0, .elems = 1},
+    {.unit = 3, .offset = 0, .elems = 6},
+    {.unit = 3, .offset = 8, .elems = 3},
+    {.unit = 0, .offset = 16, .elems = 7, .tied = 1 + 2},
+    {.unit = 3, .offset = 8, .elems = 3, .tied = 1 + 5},
+    {.unit = 3, .offset = 8, .elems = 3, .tied = 1 + 5},
+};
+enum { MAX_ELEMS = 64, GATHER_MS = 8000, HELD_MS = 30 };
+#define SPEC(table, ...)                                                                           \
+    &(const fix_spec)                                                                              \
+    {                                                                                              \
+        .n_units = N_UNITS, .params = table, .n_params = sizeof table / sizeof *table,             \
+        .used_elems = {23, 5, 1, 11}, .async_compute = true, __VA_ARGS__                           \
+    }
 
-/* end_fixture -- give back the first failure with its words. After a failure the program ends, and
- * who owns what is unknown: nothing is freed then. */
-static fsdp_status end_fixture(fsdp *f, fsdp_status st, const fsdp_error_info *why)
+/* What the gathered array of unit u holds when `added` was added to the masters. */
+static void wanted_full(const fixture *fx, int u, float added, float *full)
 {
-    if (st == FSDP_OK || st == FSDP_ETODO)
-        literal_fsdp_free(f);
-    if (st != FSDP_OK)
-        fsdp_error_set(why);
-    return st;
+    for (size_t j = 0; j < fx->f.units[u].layout.padded_elems; j++) {
+        full[j] = fix_master(fx, u, j) + added;
+        if (fx->f.run.param_dtype == DTYPE_BF16)
+            full[j] = bf16_round(full[j]);
+    }
 }
 
-static void wanted_full(const fsdp *f, int u, float *full)
+/* The gathered array is what the ranks' shards make up, seen from compute once the unit is
+ * GATHERED, until then from the stream of gathers. */
+static fsdp_status check_full(const fixture *fx, int u, float added, const char *what)
 {
-    for (size_t j = 0; j < f->units[u].layout.padded_elems; j++)
-        full[j] = literal_value(f, u, j);
-}
-
-/* The gathered array, read behind the communication stream, is what the ranks' shards make up. */
-static fsdp_status check_full(const fsdp *f, int u, const char *what)
-{
+    const fsdp *f = &fx->f;
     const fsdp_unit *unit = &f->units[u];
+    const size_t padded = unit->layout.padded_elems;
+    const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
     float got[MAX_ELEMS], want[MAX_ELEMS];
-    char text[96];
-    snprintf(text, sizeof text, "%s: unit %s: full", what, unit->name);
+    uint16_t rounded[MAX_ELEMS];
+    const char *text = WHAT("%s: unit %s: full", what, unit->name);
     if (!unit->full)
         return fsdp_error(FSDP_EINVAL, "", "%s is NULL", text);
     TRY(stream_sync(f->compute));
-    TRY(grade_read(f->comm_stream, unit->full, unit->layout.padded_elems * sizeof *got, got));
-    wanted_full(f, u, want);
-    return expect_f32(text, got, want, unit->layout.padded_elems);
+    TRY(grade_read(unit->state == UNIT_GATHERED ? f->compute : f->gather_stream, unit->full,
+                   padded * dtype_bytes(f->run.param_dtype), is_bf16 ? (void *)rounded : got));
+    for (size_t j = 0; j < padded && is_bf16; j++)
+        got[j] = f32_from_bf16(rounded[j]);
+    wanted_full(fx, u, added, want);
+    return expect_f32(text, got, want, padded);
 }
 
 /* The master copy is what the fixture put there. */
-static fsdp_status check_shard(const fsdp *f, int u, const char *what)
+static fsdp_status check_shard(fixture *fx, int u, const char *what)
 {
-    const fsdp_unit *unit = &f->units[u];
-    size_t n = unit->layout.shard_elems;
-    float got[MAX_ELEMS], want[MAX_ELEMS * 4];
-    char text[96];
-    snprintf(text, sizeof text, "%s: unit %s: shard (the master copy)", what, unit->name);
-    TRY(stream_sync(f->comm_stream));
-    TRY(grade_read(f->compute, unit->shard, n * sizeof *got, got));
-    wanted_full(f, u, want);
-    return expect_f32(text, got, want + (size_t)f->mesh.shape.shard_rank * n, n);
+    const fsdp_unit *unit = &fx->f.units[u];
+    const size_t begin = fix_shard_begin(fx, u);
+    float want[MAX_ELEMS];
+    TRY(stream_sync(fx->f.comm_stream));
+    for (size_t i = 0; i < unit->layout.shard_elems; i++)
+        want[i] = fix_master(fx, u, begin + i);
+    expect_values(fx, WHAT("%s: unit %s: shard (the master copy)", what, unit->name), unit->shard,
+                  want, unit->layout.shard_elems);
+    return FSDP_OK;
 }
+
+/* In a trace. */
+#define GATHER(unit) "all-gather " unit ";"
 
 /* ---- 2.1 ----------------------------------------------------------------------------------- */
 /* What unshard_begin copies: the second watch of the device. */
@@ -83,8 +108,9 @@ static uint64_t count_copy(void *self, const device_act *act)
 
 /* The shard goes straight to its place: an all-gather from anywhere else copies once more, and a
  * buffer that is not comm_alloc's is not shown to peers. */
-static fsdp_status check_in_place(grade *g, fsdp *f, int u, const copy_count *c)
+static fsdp_status check_in_place(const fixture *fx, int u, const copy_count *c)
 {
+    const fsdp *f = &fx->f;
     const fsdp_unit *unit = &f->units[u];
     const size_t bytes = unit->layout.padded_elems * sizeof(float);
     device_share at;
@@ -94,26 +120,18 @@ static fsdp_status check_in_place(grade *g, fsdp *f, int u, const copy_count *c)
         TRY(expect_int("unshard_begin: copies (1: the all-gather is in place)",
                        atomic_load(&c->copies), 1));
     TRY(expect_int("unshard_begin: copies that read the shard", atomic_load(&c->of_shard), 1));
-    TRY(comm_alloc(f->gather_group, g->compute, MEM_OTHER, bytes, "probe", &shown));
-    const bool is_shown = device_share_find(g->dev, unit->full, bytes, &at);
-    const bool wanted = device_share_find(g->dev, shown, bytes, &at);
-    device_free(g->compute, shown);
+    TRY(comm_alloc(f->gather_group, fx->compute, MEM_OTHER, bytes, "probe", &shown));
+    const bool is_shown = device_share_find(fx->dev, unit->full, bytes, &at);
+    const bool wanted = device_share_find(fx->dev, shown, bytes, &at);
+    device_free(fx->compute, shown);
     return EXPECT(is_shown == wanted, "allocate full with comm_alloc of gather_group",
                   "unshard_begin of %s: full is device memory that peers cannot see, expected "
                   "comm_alloc's",
                   unit->name);
 }
 
-static fsdp_status expect_no_views(const fsdp *f, const char *when)
-{
-    for (int p = 0; p < f->run.m->n_params; p++)
-        if (f->views.params[p])
-            return fsdp_error(FSDP_EINVAL, "", "views.params[%d] %s: expected NULL", p, when);
-    return FSDP_OK;
-}
-
-/* What waits for `gathered` may read the array: g->order sees whether the event was recorded behind
- * the gather. */
+/* What waits for `gathered` may read the array: the order check sees whether the event was recorded
+ * behind the gather. */
 static fsdp_status read_behind_gathered(const fsdp *f, int u)
 {
     static float got[MAX_ELEMS]; /* written when the stream comes to it */
@@ -124,204 +142,129 @@ static fsdp_status read_behind_gathered(const fsdp *f, int u)
     return grade_fetch(f->compute, unit->full, unit->layout.padded_elems * sizeof *got, got);
 }
 
-static fsdp_status begin_and_check(grade *g, fsdp *f, int u)
+static fsdp_status begin_and_check(fixture *fx, int u)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
-    size_t n = unit->layout.shard_elems, bytes_before;
+    const size_t peers = (size_t)f->mesh.shape.shard_size - 1;
     copy_count copies = {.shard = unit->shard};
-    comm_job_stats_reset(g->comm);
-    bytes_before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
-    device_set_second_watch(g->dev, &(device_watch){.self = &copies, .issued = count_copy});
+    comm_job_stats_reset(fx->comm);
+    const size_t before = fix_live(fx, MEM_PARAMS_FULL);
+    device_set_second_watch(fx->dev, &(device_watch){.self = &copies, .issued = count_copy});
     const fsdp_status begun = unshard_begin(f, u);
-    device_set_second_watch(g->dev, NULL);
+    device_set_second_watch(fx->dev, NULL);
     TRY(begun);
     TRY(expect_state("state after unshard_begin", unit->state, UNIT_GATHERING));
-    TRY(expect_no_views(f, "after unshard_begin (bound before the wait?)"));
+    for (int p = 0; p < f->run.m->n_params; p++)
+        TRY(EXPECT(!f->views.params[p], "",
+                   "views.params[%d] after unshard_begin (bound before the wait?): expected NULL",
+                   p));
     TRY(unshard_begin(f, u)); /* no-op */
     TRY(read_behind_gathered(f, u));
-    size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - bytes_before;
-    TRY(check_full(f, u, "unshard_begin"));
-    TRY(check_shard(f, u, "unshard_begin"));
+    const size_t grown = fix_live(fx, MEM_PARAMS_FULL) - before;
+    TRY(check_full(fx, u, 0.0f, "unshard_begin"));
+    TRY(check_shard(fx, u, "unshard_begin"));
     TRY(EXPECT(
         event_done(unit->gathered), "event_record it after comm_all_gather",
         "unshard_begin of %s: event `gathered` is not reached although gather_stream has run "
         "all, expected it recorded on gather_stream",
         unit->name));
-    comm_stats s = comm_job_stats_read(g->comm);
-    TRY(expect_int("all-gathers", (long long)s.calls[COMM_OP_ALL_GATHER], 1));
-    TRY(expect_int("bytes sent", (long long)s.bytes_sent[COMM_OP_ALL_GATHER],
-                   (long long)((size_t)(f->mesh.shape.shard_size - 1) * n * sizeof(float))));
-    TRY(check_in_place(g, f, u, &copies));
+    const comm_stats s = comm_job_stats_read(fx->comm);
     for (int op = 0; op < COMM_OPS; op++)
-        if (op != COMM_OP_ALL_GATHER)
-            TRY(expect_int(comm_op_name((comm_op)op), (long long)s.calls[op], 0));
-    return expect_int("bytes of the gathered array", (long long)grown,
-                      (long long)(unit->layout.padded_elems * sizeof(float)));
-}
-
-typedef struct add_args_host {
-    float *x;
-    size_t elems;
-} add_args_host;
-
-static fsdp_status add_half(void *args, int n_threads)
-{
-    (void)n_threads;
-    const add_args_host *a = args;
-    for (size_t i = 0; i < a->elems; i++)
-        a->x[i] += 0.5f;
-    return FSDP_OK;
+        TRY(expect_size(WHAT("calls of %s", comm_op_name((comm_op)op)), s.calls[op],
+                        op == COMM_OP_ALL_GATHER));
+    TRY(expect_size("bytes sent", s.bytes_sent[COMM_OP_ALL_GATHER],
+                    peers * unit->layout.shard_elems * sizeof(float)));
+    TRY(check_in_place(fx, u, &copies));
+    return expect_size("bytes of the gathered array", grown,
+                       unit->layout.padded_elems * sizeof(float));
 }
 
 /* The optimizer, as these tests know it. */
-static fsdp_status update_shard(stream *s, float *shard, size_t elems)
+static fsdp_status update_shard(const fsdp *f, int u)
 {
-    return grade_launch(s, add_half, &(add_args_host){shard, elems}, sizeof(add_args_host),
-                        (mem_access){shard, elems * sizeof *shard, true});
+    return grade_add(f->compute, f->units[u].shard, f->units[u].layout.shard_elems, 0.5f, 0.5f);
 }
 
-/* Has it happened within limit_ms, while another stream is held up? */
-static bool done_within(event *e, int limit_ms)
-{
-    const struct timespec nap = {.tv_nsec = 1000 * 1000};
-    for (int ms = 0; ms < limit_ms && !event_done(e); ms++)
-        nanosleep(&nap, NULL);
-    return event_done(e);
-}
+/* What a gather waits for: stream `held` stands still when unshard_begin is called. Then
+ * `gathered`, or what compute comes to next, is or is not reached. */
+typedef struct held_case {
+    int u;
+    enum { HOLD_COMPUTE, HOLD_GATHER, HOLD_COMM } held;
+    enum { NONE, BEFORE, BEHIND } after; /* gather_after: an event before, or behind, what holds */
+    bool update;                         /* the optimizer's update stands in compute */
+    bool own_stream;                     /* gathers have a stream of their own, as in lab 5 */
+    bool compute_ends, gather_ends;      /* which of them is watched, and must end */
+    const char *hint, *got;
+} held_case;
+static const held_case HELD_CASES[] = {
+    {.u = 3,
+     .update = true,
+     .hint = "issue the copy and the gather on gather_stream, which waits for compute",
+     .got = "the gather ended while compute stood before an update of the shard, expected it to "
+            "wait for all that compute has (no gather_after)"},
+    {.u = 0,
+     .after = BEFORE,
+     .gather_ends = true,
+     .hint = "compute itself must not be waited for: lab 5 gathers ahead",
+     .got = "the gather stood still with compute, expected it to wait for gather_after only, which "
+            "was done"},
+    {.u = 1,
+     .after = BEHIND,
+     .hint = "issue the copy and the gather on gather_stream",
+     .got = "the gather ended before gather_after, expected it to wait for that event"},
+    {.u = 2,
+     .held = HOLD_GATHER,
+     .compute_ends = true,
+     .hint = "unshard_wait makes compute wait, not unshard_begin",
+     .got = "compute stood still while the gather did, expected it to go on until unshard_wait"},
+    {.u = 1,
+     .held = HOLD_COMM,
+     .own_stream = true,
+     .gather_ends = true,
+     .hint = "f->gather_stream, not f->comm_stream, is where gathers run",
+     .got = "the gather stood still with comm_stream, expected it on gather_stream, which is "
+            "another stream here"}};
 
-static bool gathers_within(const fsdp *f, int u, int limit_ms)
+static fsdp_status begin_held_up(fixture *fx, const held_case *c)
 {
-    return done_within(f->units[u].gathered, limit_ms);
-}
-
-enum { GATHER_MS = 8000, HELD_MS = 30 };
-
-/* The compute stream is held up before an update of the shard ("the optimizer"); a gather begun now
- * must carry the updated values. */
-static fsdp_status gather_after_update(grade *g, fsdp *f, int u)
-{
-    fsdp_unit *unit = &f->units[u];
-    size_t n = unit->layout.shard_elems, padded = unit->layout.padded_elems;
-    float got[MAX_ELEMS], want[MAX_ELEMS];
-    fsdp_error_info why;
-    fsdp_status st = gate_close(g, f->compute);
-    st = first_failure(st, update_shard(f->compute, unit->shard, n), &why);
-    st = first_failure(st, unshard_begin(f, u), &why);
-    bool ended = gathers_within(f, u, HELD_MS); /* a gather that does not wait ends in this time */
-    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
-    TRY(st);
-    TRY(EXPECT(!ended, "issue the copy and the gather on gather_stream, which waits for compute",
-               "unshard_begin of %s: the gather ended while compute stood before an update of the "
-               "shard, expected it to wait for all that compute has (no gather_after)",
-               unit->name));
-    TRY(stream_sync(f->compute));
-    TRY(grade_read(f->comm_stream, unit->full, padded * sizeof *got, got));
-    wanted_full(f, u, want);
-    for (size_t j = 0; j < padded; j++)
-        want[j] += 0.5f;
-    return expect_f32("gather behind an update of the shard (stale values?): full", got, want,
-                      padded);
-}
-
-/* Compute is held up, and what gathers wait for is set: to an event before that (early: the gather
- * ends all the same), or to one behind it (the gather must not start). */
-static fsdp_status gather_after_event(grade *g, fsdp *f, int u, bool early)
-{
+    fsdp *f = &fx->f;
+    fsdp_unit *unit = &f->units[c->u];
     event *after = NULL;
-    fsdp_error_info why;
-    TRY(unshard_drop(f, u));
-    TRY(event_create(g->dev, &after));
-    fsdp_status st = early ? event_record(after, f->compute) : FSDP_OK;
-    st = first_failure(st, gate_close(g, f->compute), &why);
-    if (!early)
-        st = first_failure(st, event_record(after, f->compute), &why);
-    f->gather_after = after;
-    st = first_failure(st, unshard_begin(f, u), &why);
-    bool ended = gathers_within(f, u, early ? GATHER_MS : HELD_MS);
+    const bool ends = c->gather_ends || c->compute_ends;
+    TRY(unshard_drop(f, c->u));
+    TRY(event_create(fx->dev, &after));
+    if (c->own_stream)
+        TRY(stream_create(fx->dev, &(stream_config){.name = "gather"}, &f->gather_stream));
+    stream *const held[] = {f->compute, f->gather_stream, f->comm_stream};
+    if (c->after == BEFORE)
+        TRY(event_record(after, f->compute));
+    TRY(gate_close(fx->g, held[c->held]));
+    if (c->after == BEHIND)
+        TRY(event_record(after, f->compute));
+    if (c->update)
+        TRY(update_shard(f, c->u));
+    f->gather_after = c->after == NONE ? NULL : after;
+    note(fx, unshard_begin(f, c->u));
     f->gather_after = NULL;
-    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
-    st = first_failure(st,
-                       early ? EXPECT(ended,
-                                      "compute itself must not be waited for: lab 5 gathers "
-                                      "ahead",
-                                      "unshard_begin of %s: the gather stood still with compute, "
-                                      "expected it to wait for gather_after only, which was done",
-                                      f->units[u].name)
-                             : EXPECT(!ended, "issue the copy and the gather on gather_stream",
-                                      "unshard_begin of %s: the gather ended before gather_after, "
-                                      "expected it to wait for that event",
-                                      f->units[u].name),
-                       &why);
-    st = first_failure(st, check_full(f, u, "gather_after"), &why);
+    if (c->compute_ends)
+        TRY(event_record(after, f->compute));
+    /* a gather that does not wait ends in HELD_MS */
+    const bool ended =
+        reaches(c->compute_ends ? after : unit->gathered, ends ? GATHER_MS : HELD_MS);
+    note(fx, gate_open(fx->g, "unshard_begin"));
+    note(fx, EXPECT(ended == ends, c->hint, "unshard_begin of %s: %s", unit->name, c->got));
+    note(fx, check_full(fx, c->u, c->update ? 0.5f : 0.0f,
+                        c->update ? "gather behind an update of the shard (stale values?)"
+                                  : "held up"));
     event_free(after);
-    if (st != FSDP_OK)
-        fsdp_error_set(&why);
-    return st;
-}
-
-/* The gather is held up; nobody waits for it before unshard_wait. */
-static fsdp_status nobody_waits(grade *g, fsdp *f, int u)
-{
-    event *after = NULL;
-    fsdp_error_info why;
-    TRY(unshard_drop(f, u));
-    TRY(event_create(g->dev, &after));
-    fsdp_status st = gate_close(g, f->gather_stream);
-    st = first_failure(st, unshard_begin(f, u), &why);
-    st = first_failure(st, event_record(after, f->compute), &why);
-    bool ended = done_within(after, GATHER_MS);
-    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
-    st = first_failure(st,
-                       EXPECT(ended, "unshard_wait makes compute wait, not unshard_begin",
-                              "unshard_begin of %s: compute stood still while the gather did, "
-                              "expected it to go on until unshard_wait",
-                              f->units[u].name),
-                       &why);
-    st = first_failure(st, check_full(f, u, "held up"), &why);
-    event_free(after);
-    if (st != FSDP_OK)
-        fsdp_error_set(&why);
-    return st;
-}
-
-/* Gathers may have a stream of their own (lab 5): then they ask no other. */
-static fsdp_status gather_on_its_stream(grade *g, fsdp *f, int u)
-{
-    fsdp_error_info why;
-    TRY(unshard_drop(f, u));
-    fsdp_status st = stream_create(g->dev, &(stream_config){.name = "gather"}, &f->gather_stream);
-    st = first_failure(st, gate_close(g, f->comm_stream), &why);
-    st = first_failure(st, unshard_begin(f, u), &why);
-    bool ended = gathers_within(f, u, GATHER_MS);
-    st = first_failure(st, gate_open(g, "unshard_begin"), &why);
-    st = first_failure(st,
-                       EXPECT(ended, "f->gather_stream, not f->comm_stream, is where gathers run",
-                              "unshard_begin of %s: the gather stood still with comm_stream, "
-                              "expected it on gather_stream, which is another stream here",
-                              f->units[u].name),
-                       &why);
-    st = first_failure(st, stream_sync(f->gather_stream), &why);
-    st = first_failure(st, check_full(f, u, "gather_stream"), &why);
-    TRY(unshard_drop(f, u));
-    if (st != FSDP_OK)
-        fsdp_error_set(&why);
-    else
-        stream_free(f->gather_stream);
+    if (!c->own_stream)
+        return FSDP_OK;
+    TRY(unshard_drop(f, c->u));
+    TRY(stream_sync(f->gather_stream));
+    stream_free(f->gather_stream);
     f->gather_stream = f->comm_stream;
-    return st;
-}
-
-/* Every rank is a shard group of its own: gather_group, not the world, and shard_rank, not the rank
- * of the world. */
-static fsdp_status gather_alone(grade *g, comm *alone)
-{
-    fsdp f;
-    fsdp_error_info why;
-    TRY(literal_fsdp_whole(g, N_UNITS, ELEMS, &f));
-    f.gather_group = f.mesh.shard = alone;
-    fsdp_status st = first_failure(FSDP_OK, begin_and_check(g, &f, 0), &why);
-    st = first_failure(st, begin_and_check(g, &f, 1), &why);
-    return end_fixture(&f, st, &why);
+    return FSDP_OK;
 }
 
 static const void *cast_at; /* where it was to write to; NULL: it was not called */
@@ -334,35 +277,49 @@ static fsdp_status cast_fails(stream *s, const cast_args *a)
 }
 
 /* In bf16 an element has 2 bytes. shard_cast, task 2.6, may be unwritten: it fails in any case. */
-static fsdp_status begin_in_bf16(grade *g, fsdp *f, int u)
+static fsdp_status begin_in_bf16(fixture *fx, int u)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
-    const ops *plain = f->run.ops;
-    ops with = *plain;
-    char what[96];
+    ops with = *f->run.ops;
     TRY(unshard_drop(f, u));
-    const size_t before = grade_live_bytes(g, f->gather_stream, MEM_PARAMS_FULL);
+    const size_t before = fix_live(fx, MEM_PARAMS_FULL);
     with.cast = cast_fails;
     cast_at = NULL;
     f->run.ops = &with;
     f->run.param_dtype = DTYPE_BF16;
     const fsdp_status begun = unshard_begin(f, u);
-    f->run.ops = plain;
+    f->run.ops = fx->g->ops;
     f->run.param_dtype = DTYPE_F32;
     TRY(EXPECT(begun != FSDP_OK, "TRY() the call",
                "unshard_begin: got FSDP_OK, expected the status of shard_cast, which failed"));
-    TRY(expect_int("bytes of the gathered array in bf16",
-                   (long long)(grade_live_bytes(g, f->gather_stream, MEM_PARAMS_FULL) - before),
-                   (long long)(unit->layout.padded_elems * sizeof(uint16_t))));
-    snprintf(what, sizeof what, "unshard_begin of %s in bf16: the slice that shard_cast gets",
-             unit->name);
+    TRY(expect_size("bytes of the gathered array in bf16", fix_live(fx, MEM_PARAMS_FULL) - before,
+                    unit->layout.padded_elems * sizeof(uint16_t)));
     if (cast_at != NULL)
-        TRY(expect_view(what, cast_at, unit->full, (size_t)g->rank * unit->layout.shard_elems,
-                        sizeof(uint16_t)));
+        TRY(expect_view(
+            WHAT("unshard_begin of %s in bf16: the slice that shard_cast gets", unit->name),
+            cast_at, unit->full, fix_shard_begin(fx, u), sizeof(uint16_t)));
     device_free(f->gather_stream, unit->full);
     unit->full = NULL;
     unit->state = UNIT_SHARDED;
     return FSDP_OK;
+}
+
+/* The first three units are gathered, and stay so. Then each part follows only where the one before
+ * passed on all ranks: a gate takes its time. */
+static fsdp_status unshard_begin_body(fixture *fx)
+{
+    fix_trace_start(fx);
+    for (int u = 0; u + 1 < N_UNITS && fx->verdict != FSDP_ETODO; u++)
+        note(fx, begin_and_check(fx, u));
+    fix_expect_trace(fx, "collectives (operation, label)",
+                     GATHER("root") GATHER("h.0") GATHER("h.1"));
+    TRY(fix_settle(fx));
+    for (size_t i = 0; i < sizeof HELD_CASES / sizeof *HELD_CASES; i++) {
+        TRY(begin_held_up(fx, &HELD_CASES[i]));
+        TRY(fix_settle(fx));
+    }
+    return begin_in_bf16(fx, 0);
 }
 
 static fsdp_status cast_nothing(stream *s, const cast_args *a)
@@ -373,19 +330,20 @@ static fsdp_status cast_nothing(stream *s, const cast_args *a)
 }
 
 /* What each call returns is passed on. In bf16 shard_cast, task 2.6, may be unwritten. */
-static fsdp_status pass_errors_on(grade *g, fsdp *f)
+static fsdp_status pass_errors_on(fixture *fx)
 {
+    fsdp *f = &fx->f;
     ops with = *f->run.ops;
     fsdp_unit *unit = &f->units[1];
     const flat_layout whole = unit->layout;
-    comm_job_stats_reset(g->comm);
+    comm_job_stats_reset(fx->comm);
     unit->layout.padded_elems = SIZE_MAX / 4;
     TRY(expect_status("unshard_begin when comm_alloc finds no memory", unshard_begin(f, 1),
                       FSDP_ENOMEM));
     unit->layout = whole;
     unit->state = UNIT_SHARDED;
-    TRY(expect_int("all-gathers without memory",
-                   (long long)comm_job_stats_read(g->comm).calls[COMM_OP_ALL_GATHER], 0));
+    TRY(expect_size("all-gathers without memory",
+                    comm_job_stats_read(fx->comm).calls[COMM_OP_ALL_GATHER], 0));
     f->run.param_dtype = DTYPE_BF16;
     f->run.ops = &with;
     with.cast = cast_nothing;
@@ -396,85 +354,51 @@ static fsdp_status pass_errors_on(grade *g, fsdp *f)
     return FSDP_OK;
 }
 
-static fsdp_status errors_of_begin(grade *g, comm *alone)
+/* Every rank is a shard group of its own: gather_group, not the world, and shard_rank, not the rank
+ * of the world. */
+static fsdp_status gather_alone_body(fixture *fx)
 {
-    fsdp f;
-    fsdp_error_info why;
-    TRY(literal_fsdp_whole(g, N_UNITS, ELEMS, &f));
-    f.gather_group = f.mesh.shard = alone;
-    return end_fixture(&f, first_failure(FSDP_OK, pass_errors_on(g, &f), &why), &why);
+    mesh *grid = &fx->f.mesh; /* closes its groups */
+    TRY(comm_range(fx->comm, fx->rank, 1, 1, &grid->shard));
+    fx->f.gather_group = grid->shard;
+    TRY(begin_and_check(fx, 0));
+    TRY(begin_and_check(fx, 1));
+    TRY(unshard_drop(&fx->f, 1));
+    return pass_errors_on(fx);
 }
 
-static fsdp_status small_groups(grade *g)
-{
-    comm *alone;
-    TRY(comm_range(g->comm, g->rank, 1, 1, &alone));
-    fsdp_status st = comm_agree(g->comm, gather_alone(g, alone));
-    if (st == FSDP_OK)
-        st = comm_agree(g->comm, errors_of_begin(g, alone));
-    if (st == FSDP_OK)
-        comm_close(alone);
-    return st;
-}
-
-/* The first three units are gathered, and stay so. */
-static fsdp_status begin_in_turn(grade *g, fsdp *f)
-{
-    fsdp_error_info why;
-    fsdp_status st = FSDP_OK;
-    trace_start(g);
-    for (int u = 0; u + 1 < N_UNITS && st != FSDP_ETODO; u++)
-        st = first_failure(st, begin_and_check(g, f, u), &why);
-    char want[128];
-    snprintf(want, sizeof want, "%s root %zu;%s h.0 %zu;%s h.1 %zu;",
-             comm_op_name(COMM_OP_ALL_GATHER), f->units[0].layout.shard_elems,
-             comm_op_name(COMM_OP_ALL_GATHER), f->units[1].layout.shard_elems,
-             comm_op_name(COMM_OP_ALL_GATHER), f->units[2].layout.shard_elems);
-    st = first_failure(
-        st, expect_text("collectives (operation, label, elements)", trace_stop(g), want), &why);
-    if (st != FSDP_OK)
-        fsdp_error_set(&why);
-    return st;
-}
-
-/* Each part follows only where the one before passed on all ranks: a gate takes its time. */
 static fsdp_status task_2_1(grade *g)
 {
-    fsdp f;
-    fsdp_error_info why;
-    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    fsdp_status st = comm_agree(g->comm, begin_in_turn(g, &f));
-    for (int part = 0; part < 6 && st == FSDP_OK; part++) {
-        st = part == 0   ? gather_after_update(g, &f, N_UNITS - 1)
-             : part == 1 ? gather_after_event(g, &f, 0, true)
-             : part == 2 ? gather_after_event(g, &f, 1, false)
-             : part == 3 ? nobody_waits(g, &f, 2)
-             : part == 4 ? gather_on_its_stream(g, &f, 1)
-                         : begin_in_bf16(g, &f, 0);
-        st = comm_agree(g->comm, st);
-    }
-    st = end_fixture(&f, first_failure(FSDP_OK, st, &why), &why);
-    return st == FSDP_OK ? small_groups(g) : st;
+    TRY(fixture_run(g, SPEC(IN_ORDER), unshard_begin_body));
+    return fixture_run(g, SPEC(IN_ORDER, .shard_size = 1), gather_alone_body);
 }
 
 /* ---- 2.2 ----------------------------------------------------------------------------------- */
-/* hand_gather -- what unshard_begin would have left, without a collective: full holds the right
- * values once comm_stream has run; until then NaN. */
-static fsdp_status hand_gather(fsdp *f, int u, const float *values)
+/* hand_gather -- what unshard_begin would have left, without a collective: full holds values
+ * [padded_elems] once comm_stream has run; until then NaN.
+ *   held  NULL, or a stream that is held up between the allocation and the gather */
+static fsdp_status hand_gather(fixture *fx, int u, stream *held, const float *values)
 {
-    fsdp_unit *unit = &f->units[u];
-    size_t padded = unit->layout.padded_elems;
-    TRY(grade_write(f->comm_stream, unit->full, values, padded * sizeof *values));
+    fsdp_unit *unit = &fx->f.units[u];
+    const size_t bytes = unit->layout.padded_elems * sizeof *values;
+    TRY(device_alloc(fx->compute, MEM_PARAMS_FULL, bytes, "literal full", &unit->full));
+    TRY(stream_sync(fx->compute));
+    if (held)
+        TRY(gate_close(fx->g, held));
+    TRY(grade_write(fx->f.comm_stream, unit->full, values, bytes));
     unit->state = UNIT_GATHERING;
-    return event_record(unit->gathered, f->comm_stream);
+    return event_record(unit->gathered, fx->f.comm_stream);
 }
 
-static fsdp_status hand_alloc(grade *g, fsdp *f, int u)
+static fsdp_status hand_release(fixture *fx, int u)
 {
-    fsdp_unit *unit = &f->units[u];
-    TRY(device_alloc(g->compute, MEM_PARAMS_FULL, unit->layout.padded_elems * sizeof(float),
-                     "literal full", &unit->full));
-    return stream_sync(g->compute);
+    fsdp *f = &fx->f;
+    device_free(f->compute, f->units[u].full);
+    f->units[u].full = NULL;
+    f->units[u].state = UNIT_SHARDED;
+    memset(f->views.params, 0, (size_t)f->run.m->n_params * sizeof *f->views.params);
+    TRY(stream_sync(f->comm_stream)); /* out of the gate */
+    return stream_sync(f->compute);
 }
 
 static fsdp_status expect_grad_view(const fsdp *f, int p, const float *want, const char *call)
@@ -486,152 +410,108 @@ static fsdp_status expect_grad_view(const fsdp *f, int p, const float *want, con
 static fsdp_status check_views(const fsdp *f, int u)
 {
     const fsdp_unit *unit = &f->units[u];
-    char what[96];
     for (int p = 0; p < f->run.m->n_params; p++) {
         const int storage = f->run.m->params[p].tied_to;
         const flat_slot *slot = NULL;
         for (int i = 0; i < unit->layout.n_slots; i++)
             if (unit->layout.slots[i].param == (storage != NOT_TIED ? storage : p))
                 slot = &unit->layout.slots[i];
-        snprintf(what, sizeof what, "after binding %s%s: views.params[%d]%s", unit->name,
-                 f->run.param_dtype == DTYPE_BF16 ? " in bf16" : "", p,
-                 storage != NOT_TIED ? " (tied)" : "");
         TRY(expect_grad_view(f, p, NULL, "views_bind"));
-        TRY(expect_view(what, f->views.params[p], slot ? unit->full : NULL, slot ? slot->offset : 0,
+        TRY(expect_view(WHAT("after binding %s%s: views.params[%d]%s", unit->name,
+                             f->run.param_dtype == DTYPE_BF16 ? " in bf16" : "", p,
+                             storage != NOT_TIED ? " (tied)" : ""),
+                        f->views.params[p], slot ? unit->full : NULL, slot ? slot->offset : 0,
                         dtype_bytes(f->run.param_dtype)));
     }
     return FSDP_OK;
 }
 
+/* What does not wait for a stream that is held up has run after this time. */
+static void nap_10_ms(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+}
+
 /* The gather is held up; unshard_wait returns at once, and a kernel that reads the
  * view runs after it. */
-static fsdp_status wait_and_check(grade *g, fsdp *f, int u, float *probe)
+static fsdp_status wait_and_check(fixture *fx, int u, float *probe)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
     const flat_slot *slot = &unit->layout.slots[unit->layout.n_slots - 1];
     float values[MAX_ELEMS], got[MAX_ELEMS];
-    wanted_full(f, u, values);
-    TRY(hand_alloc(g, f, u));
-    TRY(gate_close(g, f->comm_stream));
-    TRY(hand_gather(f, u, values));
+    wanted_full(fx, u, 0.0f, values);
+    TRY(hand_gather(fx, u, f->comm_stream, values));
     TRY(unshard_wait(f, u));
     TRY(check_views(f, u));
     TRY(device_copy(f->compute, probe, f->views.params[slot->param], slot->elems * sizeof *probe));
-    struct timespec nap = {.tv_nsec = 10 * 1000 *
-                                      1000}; /* a kernel that does not wait runs in this time */
-    nanosleep(&nap, NULL);
-    TRY(gate_open(g, "unshard_wait"));
+    nap_10_ms();
+    TRY(gate_open(fx->g, "unshard_wait"));
     TRY(expect_state("state after unshard_wait", unit->state, UNIT_GATHERED));
     TRY(grade_read(f->compute, probe, slot->elems * sizeof *got, got));
     TRY(expect_f32("what compute reads through the view (NaN: it did not wait)", got,
                    values + slot->offset, slot->elems));
     TRY(unshard_wait(f, u)); /* no-op */
-    return stream_sync(f->comm_stream);
-}
-
-static void hand_release(fsdp *f, int u)
-{
-    fsdp_unit *unit = &f->units[u];
-    device_free(f->compute, unit->full);
-    unit->full = NULL;
-    unit->state = UNIT_SHARDED;
-    memset(f->views.params, 0, (size_t)f->run.m->n_params * sizeof *f->views.params);
+    return hand_release(fx, u);
 }
 
 /* In bf16 an element has 2 bytes. */
-static fsdp_status bind_in_bf16(grade *g, fsdp *f, int u)
+static fsdp_status bind_in_bf16(fixture *fx, int u)
 {
-    fsdp_unit *unit = &f->units[u];
-    TRY(hand_alloc(g, f, u));
-    unit->state = UNIT_GATHERING;
-    TRY(event_record(unit->gathered, f->comm_stream));
-    f->run.param_dtype = DTYPE_BF16;
-    TRY(unshard_wait(f, u));
-    TRY(check_views(f, u));
-    f->run.param_dtype = DTYPE_F32;
-    hand_release(f, u);
-    return stream_sync(f->compute);
+    const float values[MAX_ELEMS] = {0};
+    TRY(hand_gather(fx, u, NULL, values));
+    fx->f.run.param_dtype = DTYPE_BF16;
+    TRY(unshard_wait(&fx->f, u));
+    TRY(check_views(&fx->f, u));
+    fx->f.run.param_dtype = DTYPE_F32;
+    return hand_release(fx, u);
 }
 
-/* Behind the gather, other work on its stream is held up: compute waits for the gather alone. */
-static fsdp_status wait_for_the_gather_alone(grade *g, fsdp *f, int u)
+/* Behind the gather, other work on its stream is held up: compute waits for the gather alone. Or
+ * compute is held up: the gathers of later units go on. */
+static fsdp_status wait_held_up(fixture *fx, int u, bool hold_compute)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
     float values[MAX_ELEMS];
-    wanted_full(f, u, values);
-    TRY(hand_alloc(g, f, u));
-    TRY(hand_gather(f, u, values));
-    TRY(gate_close(g, f->comm_stream));
+    wanted_full(fx, u, 0.0f, values);
+    TRY(hand_gather(fx, u, hold_compute ? f->compute : NULL, values));
+    if (!hold_compute)
+        TRY(gate_close(fx->g, f->comm_stream));
     TRY(unshard_wait(f, u));
-    TRY(event_record(unit->consumed, f->compute));
-    bool ended = done_within(unit->consumed, GATHER_MS);
-    TRY(gate_open(g, "unshard_wait"));
-    TRY(EXPECT(ended, "stream_wait_event(compute, unit->gathered); record no event of your own",
+    TRY(event_record(unit->consumed, hold_compute ? f->comm_stream : f->compute));
+    const bool ended = reaches(unit->consumed, GATHER_MS);
+    TRY(gate_open(fx->g, "unshard_wait"));
+    TRY(EXPECT(ended || hold_compute,
+               "stream_wait_event(compute, unit->gathered); record no event of your own",
                "unshard_wait of %s: compute stood still with what follows the gather on "
                "gather_stream, expected it to wait for event `gathered` only",
                unit->name));
-    hand_release(f, u);
-    TRY(stream_sync(f->comm_stream)); /* out of the gate */
-    return stream_sync(f->compute);
-}
-
-/* Compute is held up: the gathers of later units go on. */
-static fsdp_status gathers_go_on(grade *g, fsdp *f, int u)
-{
-    fsdp_unit *unit = &f->units[u];
-    float values[MAX_ELEMS];
-    wanted_full(f, u, values);
-    TRY(hand_alloc(g, f, u));
-    TRY(gate_close(g, f->compute));
-    TRY(hand_gather(f, u, values));
-    TRY(unshard_wait(f, u));
-    TRY(event_record(unit->consumed, f->comm_stream));
-    bool ended = done_within(unit->consumed, GATHER_MS);
-    TRY(gate_open(g, "unshard_wait"));
     TRY(EXPECT(ended, "the first argument of stream_wait_event is who waits",
                "unshard_wait of %s: gather_stream stood still with compute, expected compute alone "
                "to wait",
                unit->name));
-    hand_release(f, u);
-    return stream_sync(f->compute);
+    return hand_release(fx, u);
 }
 
-/* Two parameters of different units trade numbers; the second parameter of the root is used a
- * second time, the parameter of h.2 a second and a third time. */
-static int mix_params(fsdp *f)
+static fsdp_status unshard_wait_body(fixture *fx)
 {
-    literal_swap(f, 1, 2);
-    (void)literal_tie(f, 2);
-    (void)literal_tie(f, 5);
-    return literal_tie(f, 5);
+    float *probe;
+    fx->f.param_unit[8] = UNIT_ROOT; /* the third use of h.2's parameter is another unit's */
+    TRY(device_alloc_f32(fx->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe));
+    for (int u = 0; u < N_UNITS; u++)
+        TRY(wait_and_check(fx, u, probe));
+    for (int u = 0; u < N_UNITS; u++)
+        TRY(bind_in_bf16(fx, u));
+    TRY(wait_held_up(fx, 1, false));
+    TRY(wait_held_up(fx, 3, true));
+    device_free(fx->compute, probe);
+    return expect_status("unshard_wait of a sharded unit", unshard_wait(&fx->f, 1), FSDP_ESTATE);
 }
 
 static fsdp_status task_2_2(grade *g)
 {
-    fsdp f;
-    fsdp_error_info why;
-    float *probe = NULL;
-    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    f.param_unit[mix_params(&f)] = UNIT_ROOT; /* the second use is another unit's */
-    fsdp_status st = first_failure(
-        FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
-    for (int u = 0; u < N_UNITS && st == FSDP_OK; u++) {
-        st = first_failure(st, wait_and_check(g, &f, u, probe), &why);
-        if (st == FSDP_OK)
-            hand_release(&f, u);
-    }
-    for (int u = 0; u < N_UNITS && st == FSDP_OK; u++)
-        st = first_failure(st, bind_in_bf16(g, &f, u), &why);
-    if (st == FSDP_OK)
-        st = first_failure(st, wait_for_the_gather_alone(g, &f, 1), &why);
-    if (st == FSDP_OK)
-        st = first_failure(st, gathers_go_on(g, &f, 3), &why);
-    st = first_failure(
-        st, expect_status("unshard_wait of a sharded unit", unshard_wait(&f, 1), FSDP_ESTATE),
-        &why);
-    (void)gate_open(g, "");
-    device_free(g->compute, probe);
-    return end_fixture(&f, st, &why);
+    return fixture_run(g, SPEC(MIXED), unshard_wait_body);
 }
 
 /* ---- 2.3 ----------------------------------------------------------------------------------- */
@@ -648,14 +528,13 @@ static fsdp_status check_unbound(fsdp *f, int u, const float *somewhere)
 {
     for (int p = 0; p < f->run.m->n_params; p++) {
         const bool is_of_u = f->param_unit[p] == u;
-        if (is_of_u && f->views.params[p])
-            return fsdp_error(FSDP_EINVAL, "", "views.params[%d]%s after reshard: expected NULL", p,
-                              f->run.m->params[p].tied_to == NOT_TIED ? "" : " (tied)");
-        if (!is_of_u && f->views.params[p] != somewhere)
-            return fsdp_error(FSDP_EINVAL, "",
-                              "views.params[%d], which another unit has, after reshard of %s: "
-                              "expected as before",
-                              p, f->units[u].name);
+        TRY(EXPECT(!is_of_u || !f->views.params[p], "",
+                   "views.params[%d]%s after reshard: expected NULL", p,
+                   f->run.m->params[p].tied_to == NOT_TIED ? "" : " (tied)"));
+        TRY(EXPECT(is_of_u || f->views.params[p] == somewhere, "",
+                   "views.params[%d], which another unit has, after reshard of %s: expected as "
+                   "before",
+                   p, f->units[u].name));
         TRY(expect_grad_view(f, p, somewhere, "reshard"));
         f->views.params[p] = NULL;
         f->views.grads[p] = NULL;
@@ -663,18 +542,31 @@ static fsdp_status check_unbound(fsdp *f, int u, const float *somewhere)
     return FSDP_OK;
 }
 
+/* After `call` of a unit nothing is gathered. */
+static fsdp_status check_dropped(fixture *fx, int u, const char *call)
+{
+    const fsdp_unit *unit = &fx->f.units[u];
+    TRY(expect_state(WHAT("state after %s", call), unit->state, UNIT_SHARDED));
+    return EXPECT(unit->full == NULL, "",
+                  "%s of %s: full is the address of freed memory, expected NULL", call, unit->name);
+}
+
+static fsdp_status expect_gathered_bytes(fixture *fx, const char *when, size_t want)
+{
+    return expect_size(WHAT("bytes of gathered parameters %s", when), fix_live(fx, MEM_PARAMS_FULL),
+                       want);
+}
+
 /* A kernel that still reads the views is held up; reshard must not take the memory from it, nor let
  * later gathers wait for it. The gathered array differs from the masters, which stay. */
-static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
+static fsdp_status reshard_and_check(fixture *fx, int u, float *probe)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.padded_elems;
     float values[MAX_ELEMS], got[MAX_ELEMS];
-    wanted_full(f, u, values);
-    for (size_t j = 0; j < n; j++)
-        values[j] += 0.25f;
-    TRY(hand_alloc(g, f, u));
-    TRY(hand_gather(f, u, values));
+    wanted_full(fx, u, 0.25f, values);
+    TRY(hand_gather(fx, u, NULL, values));
     TRY(expect_status("reshard of a unit whose gather is in flight", reshard(f, u), FSDP_ESTATE));
     TRY(EXPECT(unit->full != NULL, "look at the state first",
                "reshard of %s, whose gather is in flight: refused, but full is NULL, expected it "
@@ -683,15 +575,13 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
     TRY(stream_sync(f->comm_stream));
     unit->state = UNIT_GATHERED;
     bind_all(f, values);
-    TRY(gate_close(g, f->compute));
+    TRY(gate_close(fx->g, f->compute));
     TRY(device_copy(f->compute, probe, unit->full, n * sizeof *probe));
     TRY(reshard(f, u));
     TRY(event_record(unit->consumed, f->comm_stream));
-    bool goes_on = done_within(unit->consumed, GATHER_MS);
-    struct timespec nap = {.tv_nsec =
-                               10 * 1000 * 1000}; /* a free that does not wait runs in this time */
-    nanosleep(&nap, NULL);
-    TRY(gate_open(g, "reshard"));
+    bool goes_on = reaches(unit->consumed, GATHER_MS);
+    nap_10_ms();
+    TRY(gate_open(fx->g, "reshard"));
     TRY(EXPECT(
         goes_on, "device_free(compute, full) is ordered already; no other stream waits",
         "reshard of %s: gather_stream stood still with compute, expected later gathers to go "
@@ -699,36 +589,29 @@ static fsdp_status reshard_and_check(grade *g, fsdp *f, int u, float *probe)
         unit->name));
     TRY(grade_read(f->compute, probe, n * sizeof *got, got));
     TRY(expect_f32("what compute read before reshard (NaN: freed under it)", got, values, n));
-    TRY(expect_state("state after reshard", unit->state, UNIT_SHARDED));
-    TRY(EXPECT(unit->full == NULL, "",
-               "reshard of %s: full is the address of freed memory, expected NULL", unit->name));
+    TRY(check_dropped(fx, u, "reshard"));
     TRY(check_unbound(f, u, values));
-    TRY(expect_int("bytes of gathered parameters after reshard",
-                   (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
+    TRY(expect_gathered_bytes(fx, "after reshard", 0));
     TRY(reshard(f, u)); /* no-op */
-    return check_shard(f, u, "reshard");
+    return check_shard(fx, u, "reshard");
 }
 
 /* A gather that nobody used is dropped while it is held up: its memory goes behind it, so it is not
  * another block's when the gather writes. Compute, which may write the shard next, waits. */
-static fsdp_status drop_and_check(grade *g, fsdp *f, int u)
+static fsdp_status drop_and_check(fixture *fx, int u)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.padded_elems;
     float values[MAX_ELEMS], got[MAX_ELEMS], nans[MAX_ELEMS], *next;
     stream *side;
-    TRY(stream_create(g->dev, &(stream_config){.name = "side"}, &side));
+    TRY(stream_create(fx->dev, &(stream_config){.name = "side"}, &side));
     for (size_t j = 0; j < n; j++)
         nans[j] = NAN;
-    wanted_full(f, u, values);
-    TRY(hand_alloc(g, f, u));
-    TRY(gate_close(g, f->comm_stream));
-    TRY(hand_gather(f, u, values));
+    wanted_full(fx, u, 0.0f, values);
+    TRY(hand_gather(fx, u, f->comm_stream, values));
     TRY(unshard_drop(f, u));
-    TRY(expect_state("state after unshard_drop", unit->state, UNIT_SHARDED));
-    TRY(EXPECT(unit->full == NULL, "",
-               "unshard_drop of %s: full is the address of freed memory, expected NULL",
-               unit->name));
+    TRY(check_dropped(fx, u, "unshard_drop"));
     TRY(event_record(unit->consumed, f->compute));
     TRY(device_alloc_f32(side, MEM_OTHER, n, "next block", &next)); /* NaN */
     TRY(stream_sync(side));
@@ -736,26 +619,25 @@ static fsdp_status drop_and_check(grade *g, fsdp *f, int u)
                "unshard_drop of %s: compute went on while the gather stood still, expected it to "
                "wait: the gather reads the shard",
                unit->name));
-    TRY(gate_open(g, "unshard_drop"));
+    TRY(gate_open(fx->g, "unshard_drop"));
     TRY(stream_sync(f->comm_stream));
     TRY(grade_read(side, next, n * sizeof *got, got));
     TRY(expect_f32("next block (a number: the dropped gather wrote into it)", got, nans, n));
     device_free(side, next);
     stream_free(side);
-    TRY(expect_int("bytes of gathered parameters after unshard_drop",
-                   (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0));
+    TRY(expect_gathered_bytes(fx, "after unshard_drop", 0));
     TRY(unshard_drop(f, u)); /* no-op */
-    return expect_state("state after a second unshard_drop", unit->state, UNIT_SHARDED);
+    return check_dropped(fx, u, "a second unshard_drop");
 }
 
 /* Units in every state, and one that stays after forward: all are SHARDED in the end. */
-static fsdp_status reshard_all_and_check(grade *g, fsdp *f)
+static fsdp_status reshard_all_and_check(fixture *fx)
 {
+    fsdp *f = &fx->f;
     float values[MAX_ELEMS];
     for (int u = 1; u < N_UNITS; u++) {
-        wanted_full(f, u, values);
-        TRY(hand_alloc(g, f, u));
-        TRY(hand_gather(f, u, values));
+        wanted_full(fx, u, 0.0f, values);
+        TRY(hand_gather(fx, u, NULL, values));
         f->units[u].state = u == 1 ? UNIT_GATHERING : UNIT_GATHERED;
         f->units[u].stays_after_forward = u == 2;
     }
@@ -765,93 +647,72 @@ static fsdp_status reshard_all_and_check(grade *g, fsdp *f)
     TRY(stream_sync(f->comm_stream));
     TRY(reshard_all(f));
     for (int u = 0; u < N_UNITS; u++)
-        TRY(expect_state("state after reshard_all", f->units[u].state, UNIT_SHARDED));
-    return expect_int("bytes of gathered parameters after reshard_all",
-                      (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL), 0);
+        TRY(check_dropped(fx, u, "reshard_all"));
+    return expect_gathered_bytes(fx, "after reshard_all", 0);
+}
+
+static fsdp_status reshard_body(fixture *fx)
+{
+    float *probe;
+    size_t largest = 0;
+    TRY(device_alloc_f32(fx->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe));
+    ledger_reset_peaks(device_ledger(fx->dev));
+    for (int u = 0; u < N_UNITS; u++) {
+        size_t bytes = fx->f.units[u].layout.padded_elems * sizeof(float);
+        largest = bytes > largest ? bytes : largest;
+        TRY(reshard_and_check(fx, u, probe));
+    }
+    TRY(expect_size("peak of gathered bytes, one unit at a time",
+                    ledger_read(device_ledger(fx->dev)).peak_bytes[MEM_PARAMS_FULL], largest));
+    device_free(fx->compute, probe);
+    TRY(drop_and_check(fx, 0));
+    return reshard_all_and_check(fx);
 }
 
 static fsdp_status task_2_3(grade *g)
 {
-    fsdp f;
-    fsdp_error_info why;
-    float *probe = NULL;
-    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    (void)mix_params(&f);
-    fsdp_status st = first_failure(
-        FSDP_OK, device_alloc_f32(g->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe), &why);
-    ledger_reset_peaks(device_ledger(g->dev));
-    size_t largest = 0;
-    for (int u = 0; u < N_UNITS && st == FSDP_OK; u++) {
-        size_t bytes = f.units[u].layout.padded_elems * sizeof(float);
-        largest = bytes > largest ? bytes : largest;
-        st = first_failure(st, reshard_and_check(g, &f, u, probe), &why);
-    }
-    size_t peak = ledger_read(device_ledger(g->dev)).peak_bytes[MEM_PARAMS_FULL];
-    st = first_failure(st,
-                       expect_int("peak of gathered bytes, one unit at a time", (long long)peak,
-                                  (long long)largest),
-                       &why);
-    if (st == FSDP_OK)
-        st = first_failure(st, drop_and_check(g, &f, 0), &why);
-    if (st == FSDP_OK)
-        st = first_failure(st, reshard_all_and_check(g, &f), &why);
-    (void)gate_open(g, "");
-    device_free(g->compute, probe);
-    return end_fixture(&f, st, &why);
+    return fixture_run(g, SPEC(MIXED), reshard_body);
 }
 
 /* ---- 2.4 ----------------------------------------------------------------------------------- */
 /* One forward pass: each unit computes once, then the root's head. What stays is what the units'
  * own stays_after_forward says. */
-static fsdp_status pass(grade *g, const unit_hooks *h, fsdp *f)
+static fsdp_status pass(fixture *fx, const unit_hooks *h)
 {
+    const fsdp *f = &fx->f;
     size_t stays = 0;
     for (int k = 0; k <= N_UNITS; k++) {
-        int u = k % N_UNITS;
+        const int u = k % N_UNITS;
         const bool stay = f->units[u].stays_after_forward;
-        char what[96];
+        const char *whose = WHAT("of %s, which %s, after post_forward", f->units[u].name,
+                                 stay ? "stays_after_forward" : "does not stay");
         TRY(h->pre_forward(h->self, u));
         TRY(expect_state("state between the hooks", f->units[u].state, UNIT_GATHERED));
-        TRY(stream_sync(f->compute));
-        TRY(check_full(f, u, "between the hooks"));
+        TRY(check_full(fx, u, 0.0f, "between the hooks"));
         TRY(h->post_forward(h->self, u));
-        snprintf(what, sizeof what, "state of %s, which %s, after post_forward", f->units[u].name,
-                 stay ? "stays_after_forward" : "does not stay");
-        TRY(expect_state(what, f->units[u].state, stay ? UNIT_GATHERED : UNIT_SHARDED));
+        TRY(expect_state(WHAT("state %s", whose), f->units[u].state,
+                         stay ? UNIT_GATHERED : UNIT_SHARDED));
         for (int p = 0; p < f->run.m->n_params; p++)
             if (f->param_unit[p] == u)
                 TRY(EXPECT((f->views.params[p] != NULL) == stay,
                            "reshard unbinds the views; what stays keeps them",
-                           "views.params[%d] of %s, which %s, after post_forward: got %s", p,
-                           f->units[u].name, stay ? "stays_after_forward" : "does not stay",
+                           "views.params[%d] %s: got %s", p, whose,
                            stay ? "NULL, expected it bound" : "an address, expected NULL"));
         if (stay && k < N_UNITS)
             stays += f->units[u].layout.padded_elems * sizeof(float);
     }
-    return expect_int("gathered bytes after the pass: the units that stay",
-                      (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
-                      (long long)stays);
+    return expect_gathered_bytes(fx, "after the pass: the units that stay", stays);
 }
 
-/* Two passes where h.1 stays and the root does not. */
-static fsdp_status two_marked_passes(grade *g, fsdp *f)
+static fsdp_status hooks_and_states(fixture *fx)
 {
-    unit_hooks h = fsdp_forward_hooks(f);
-    for (int u = 0; u < N_UNITS; u++)
-        f->units[u].stays_after_forward = u == 2;
-    TRY(pass(g, &h, f));
-    TRY(pass(g, &h, f));
-    return reshard_all(f);
-}
-
-static fsdp_status hooks_and_states(grade *g, fsdp *f)
-{
+    fsdp *f = &fx->f;
     unit_hooks h = fsdp_forward_hooks(f);
     TRY(EXPECT(h.pre_forward && h.post_forward, "",
                "fsdp_forward_hooks: got NULL for %s, expected both hooks",
                h.pre_forward ? "post_forward" : "pre_forward"));
-    TRY(pass(g, &h, f));
-    TRY(pass(g, &h, f)); /* the root is there already: it is not gathered again */
+    TRY(pass(fx, &h));
+    TRY(pass(fx, &h)); /* the root is there already: it is not gathered again */
     TRY(reshard(f, UNIT_ROOT));
     TRY(expect_status("unshard_wait of a sharded unit", unshard_wait(f, 1), FSDP_ESTATE));
     TRY(unshard_begin(f, 1));
@@ -860,33 +721,24 @@ static fsdp_status hooks_and_states(grade *g, fsdp *f)
     TRY(unshard_wait(f, 1));
     /* the shards change, as an optimizer step would change them: the next gather is fresh */
     TRY(reshard(f, 1));
-    size_t n = f->units[1].layout.shard_elems, padded = f->units[1].layout.padded_elems;
-    TRY(update_shard(f->compute, f->units[1].shard, n));
+    TRY(update_shard(f, 1));
     TRY(h.pre_forward(h.self, 1));
-    float got[MAX_ELEMS], want[MAX_ELEMS];
-    TRY(grade_read(f->compute, f->units[1].full, padded * sizeof *got, got));
-    wanted_full(f, 1, want);
-    for (size_t j = 0; j < padded; j++)
-        want[j] += 0.5f;
-    TRY(expect_f32("gather after a step (stale copy?): full", got, want, padded));
+    TRY(check_full(fx, 1, 0.5f, "gather after a step (stale copy?)"));
     return h.post_forward(h.self, 1);
 }
 
 /* Compute is held up during a whole pass: the host only issues it. */
-static fsdp_status host_runs_ahead(grade *g, fsdp *f)
+static fsdp_status host_runs_ahead(fixture *fx)
 {
-    fsdp_error_info why;
-    unit_hooks h = fsdp_forward_hooks(f);
-    fsdp_status st = gate_close(g, f->compute);
+    unit_hooks h = fsdp_forward_hooks(&fx->f);
+    TRY(gate_close(fx->g, fx->compute));
     for (int u = 0; u < N_UNITS; u++) {
-        st = first_failure(st, h.pre_forward(h.self, u), &why);
-        st = first_failure(st, h.post_forward(h.self, u), &why);
+        note(fx, h.pre_forward(h.self, u));
+        note(fx, h.post_forward(h.self, u));
     }
-    st = first_failure(st, gate_open(g, "the forward hooks"), &why);
-    st = first_failure(st, reshard(f, UNIT_ROOT), &why);
-    if (st != FSDP_OK)
-        fsdp_error_set(&why);
-    return st;
+    note(fx, gate_open(fx->g, "the forward hooks"));
+    note(fx, reshard(&fx->f, UNIT_ROOT));
+    return FSDP_OK;
 }
 
 static fsdp_status no_memory_in_hooks(fsdp *f, int u)
@@ -900,51 +752,53 @@ static fsdp_status no_memory_in_hooks(fsdp *f, int u)
     return FSDP_OK;
 }
 
-static fsdp_status expect_gathers(const fsdp *f, const char *what, const char *got,
-                                  const int *order, size_t n)
+static fsdp_status root_stays_body(fixture *fx)
 {
-    char want[1024] = "";
-    for (size_t i = 0; i < n; i++) {
-        size_t used = strlen(want);
-        snprintf(want + used, sizeof want - used, "%s %s %zu;", comm_op_name(COMM_OP_ALL_GATHER),
-                 f->units[order[i]].name, f->units[order[i]].layout.shard_elems);
-    }
-    return expect_text(what, got, want);
+    fix_trace_start(fx);
+    note(fx, hooks_and_states(fx));
+    fix_expect_trace(fx, "collectives of two passes",
+                     GATHER("root") GATHER("h.0") GATHER("h.1") GATHER("h.2") GATHER("h.0")
+                         GATHER("h.1") GATHER("h.2") GATHER("h.0") GATHER("h.0"));
+    TRY(fix_settle(fx));
+    TRY(host_runs_ahead(fx));
+    return no_memory_in_hooks(&fx->f, 1);
 }
 
-/* The resident array is what the masters are: literal_value + added, rounded in bf16. */
-static fsdp_status check_resident(const fsdp *f, int u, float added, const char *what)
+/* Two passes where h.1 stays and the root does not. */
+static fsdp_status marked_unit_stays_body(fixture *fx)
 {
-    const fsdp_unit *unit = &f->units[u];
-    const size_t padded = unit->layout.padded_elems;
-    const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
-    float got[MAX_ELEMS], want[MAX_ELEMS];
-    uint16_t rounded[MAX_ELEMS];
-    TRY(grade_read(f->compute, unit->full, padded * dtype_bytes(f->run.param_dtype),
-                   is_bf16 ? (void *)rounded : got));
-    wanted_full(f, u, want);
-    for (size_t j = 0; j < padded; j++) {
-        want[j] = is_bf16 ? bf16_round(want[j] + added) : want[j] + added;
-        got[j] = is_bf16 ? f32_from_bf16(rounded[j]) : got[j];
-    }
-    return expect_f32(what, got, want, padded);
+    fsdp *f = &fx->f;
+    unit_hooks h = fsdp_forward_hooks(f);
+    fix_trace_start(fx);
+    for (int u = 0; u < N_UNITS; u++)
+        f->units[u].stays_after_forward = u == 2;
+    TRY(pass(fx, &h));
+    TRY(pass(fx, &h));
+    TRY(reshard_all(f));
+    fix_expect_trace(fx, "collectives of two passes where h.1 alone stays",
+                     GATHER("root") GATHER("h.0") GATHER("h.1") GATHER("h.2") GATHER("root")
+                         GATHER("root") GATHER("h.0") GATHER("h.2") GATHER("root"));
+    if (fx->world_size > 1)
+        note(fx, expect_status("fsdp_make_resident of a unit with a part of the array",
+                               fsdp_make_resident(f, 1), FSDP_ESTATE));
+    return expect_state("state of h.0 after a refused fsdp_make_resident", f->units[1].state,
+                        UNIT_SHARDED);
 }
 
 /* Where a shard is the whole array a unit can stay for good: no gather, and in fp32 no memory of
  * its own. Nothing takes it away; when the masters change it follows. */
-static fsdp_status residency(grade *g, fsdp *f, int u)
+static fsdp_status residency(fixture *fx, int u)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
     const size_t padded = unit->layout.padded_elems;
     const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
     TRY(fsdp_make_resident(f, u));
-    TRY(expect_int("bytes of gathered parameters of a resident unit",
-                   (long long)grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL),
-                   (long long)(is_bf16 ? padded * sizeof(uint16_t) : 0)));
+    TRY(expect_gathered_bytes(fx, "of a resident unit", is_bf16 ? padded * sizeof(uint16_t) : 0));
     TRY(EXPECT(is_bf16 || unit->full == (void *)unit->shard, "",
                "fsdp_make_resident of %s in fp32: full is another array, expected the shard itself",
                unit->name));
-    TRY(check_resident(f, u, 0.0f, "resident array"));
+    TRY(check_full(fx, u, 0.0f, "resident array"));
     unit_hooks h = fsdp_forward_hooks(f);
     for (int use = 1; use <= 2; use++) {
         TRY(h.pre_forward(h.self, u));
@@ -954,7 +808,7 @@ static fsdp_status residency(grade *g, fsdp *f, int u)
         unit->stays_after_forward = use == 1; /* a resident unit stays anyhow */
         TRY(h.post_forward(h.self, u));
         TRY(reshard(f, u));
-        unshard_drop(f, u);
+        TRY(unshard_drop(f, u));
         TRY(reshard_all(f));
         TRY(expect_state("state of a resident unit", unit->state, UNIT_GATHERED));
         TRY(EXPECT(unit->full != NULL, "",
@@ -963,143 +817,90 @@ static fsdp_status residency(grade *g, fsdp *f, int u)
                    unit->name));
         TRY(expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, u),
                           FSDP_ESTATE));
-        TRY(update_shard(f->compute, unit->shard, padded));
+        TRY(update_shard(f, u));
         TRY(fsdp_refresh(f));
-        TRY(check_resident(f, u, 0.5f * (float)use, "resident array after a step"));
+        TRY(check_full(fx, u, 0.5f * (float)use, "resident array after a step"));
     }
     return FSDP_OK;
 }
 
-static fsdp_status resident_units(grade *g, int u, dtype t)
+static fsdp_status resident_body(fixture *fx)
 {
-    fsdp f;
-    fsdp_error_info why;
-    TRY(literal_fsdp_whole(g, N_UNITS, ELEMS, &f));
-    f.run.param_dtype = t;
-    trace_start(g);
-    fsdp_status st = first_failure(FSDP_OK, residency(g, &f, u), &why);
-    st = first_failure(st, expect_text("collectives of resident units", trace_stop(g), ""), &why);
-    return end_fixture(&f, st, &why);
+    fix_trace_start(fx);
+    TRY(residency(fx, 1));
+    fix_expect_trace(fx, "collectives of resident units", "");
+    return FSDP_OK;
 }
 
-static fsdp_status full_keeps_the_root(grade *g)
+static fsdp_status resident_bf16_body(fixture *fx)
 {
-    fsdp f;
-    fsdp_error_info why;
-    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    trace_start(g);
-    fsdp_status st = first_failure(FSDP_OK, hooks_and_states(g, &f), &why);
-    const int order[] = {0, 1, 2, 3, 1, 2, 3, 1, 1};
-    st = first_failure(st,
-                       expect_gathers(&f, "collectives of two passes", trace_stop(g), order,
-                                      sizeof order / sizeof *order),
-                       &why);
-    st = comm_agree(g->comm, st);
-    if (st == FSDP_OK)
-        st = first_failure(st, host_runs_ahead(g, &f), &why);
-    if (st == FSDP_OK)
-        st = first_failure(st, no_memory_in_hooks(&f, 1), &why);
-    return end_fixture(&f, st, &why);
-}
-
-static fsdp_status marked_unit_stays(grade *g)
-{
-    fsdp f;
-    fsdp_error_info why;
-    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    trace_start(g);
-    fsdp_status st = first_failure(FSDP_OK, two_marked_passes(g, &f), &why);
-    const int order[] = {0, 1, 2, 3, 0, 0, 1, 3, 0};
-    st = first_failure(st,
-                       expect_gathers(&f, "collectives of two passes where h.1 alone stays",
-                                      trace_stop(g), order, sizeof order / sizeof *order),
-                       &why);
-    if (st == FSDP_OK && g->world_size > 1)
-        st = first_failure(st,
-                           expect_status("fsdp_make_resident of a unit with a part of the array",
-                                         fsdp_make_resident(&f, 1), FSDP_ESTATE),
-                           &why);
-    st = first_failure(st,
-                       expect_state("state of h.0 after a refused fsdp_make_resident",
-                                    f.units[1].state, UNIT_SHARDED),
-                       &why);
-    return end_fixture(&f, st, &why);
+    fx->f.run.param_dtype = DTYPE_BF16;
+    return residency(fx, 3);
 }
 
 static fsdp_status task_2_4(grade *g)
 {
-    TRY(full_keeps_the_root(g));
-    TRY(marked_unit_stays(g));
-    TRY(resident_units(g, 1, DTYPE_F32));
-    return resident_units(g, 3, DTYPE_BF16);
+    TRY(fixture_run(g, SPEC(IN_ORDER), root_stays_body));
+    TRY(fixture_run(g, SPEC(IN_ORDER), marked_unit_stays_body));
+    TRY(fixture_run(g, SPEC(IN_ORDER, .shard_size = 1), resident_body));
+    return fixture_run(g, SPEC(IN_ORDER, .shard_size = 1), resident_bf16_body);
 }
 
 /* ---- 2.6 ----------------------------------------------------------------------------------- */
 /* The gathered array holds every rank's masters rounded to bf16; half the bytes move; the master
  * keeps its fp32 values. Views count in elements of 2 bytes. */
-static fsdp_status gather_bf16(grade *g, fsdp *f, int u)
+static fsdp_status gather_bf16(fixture *fx, int u)
 {
+    fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
-    size_t n = unit->layout.shard_elems, padded = unit->layout.padded_elems;
-    float values[MAX_ELEMS], got[MAX_ELEMS], want[MAX_ELEMS];
-    uint16_t full[MAX_ELEMS];
-    comm_job_stats_reset(g->comm);
-    size_t before = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL);
+    const flat_layout *l = &unit->layout;
+    comm_job_stats_reset(fx->comm);
+    size_t before = fix_live(fx, MEM_PARAMS_FULL);
     TRY(unshard_begin(f, u));
     TRY(unshard_wait(f, u));
-    size_t grown = grade_live_bytes(g, f->comm_stream, MEM_PARAMS_FULL) - before;
-    TRY(grade_read(f->compute, unit->full, padded * sizeof *full, full));
-    wanted_full(f, u, values);
-    for (size_t j = 0; j < padded; j++) {
-        got[j] = f32_from_bf16(full[j]);
-        want[j] = bf16_round(values[j]);
-    }
-    TRY(expect_f32("gathered in bf16: full", got, want, padded));
-    TRY(check_shard(f, u, "gathered in bf16"));
-    TRY(expect_int("bytes sent in bf16",
-                   (long long)comm_job_stats_read(g->comm).bytes_sent[COMM_OP_ALL_GATHER],
-                   (long long)((size_t)(g->world_size - 1) * n * sizeof(uint16_t))));
-    TRY(expect_int("bytes of the gathered array in bf16", (long long)grown,
-                   (long long)(padded * sizeof(uint16_t))));
-    for (int i = 0; i < unit->layout.n_slots; i++)
-        TRY(expect_view("gathered in bf16: a view", f->views.params[unit->layout.slots[i].param],
-                        unit->full, unit->layout.slots[i].offset, sizeof(uint16_t)));
+    size_t grown = fix_live(fx, MEM_PARAMS_FULL) - before;
+    TRY(check_full(fx, u, 0.0f, "gathered in bf16"));
+    TRY(check_shard(fx, u, "gathered in bf16"));
+    TRY(expect_size("bytes sent in bf16",
+                    comm_job_stats_read(fx->comm).bytes_sent[COMM_OP_ALL_GATHER],
+                    (size_t)(fx->world_size - 1) * l->shard_elems * sizeof(uint16_t)));
+    TRY(expect_size("bytes of the gathered array in bf16", grown,
+                    l->padded_elems * sizeof(uint16_t)));
+    for (int i = 0; i < l->n_slots; i++)
+        TRY(expect_view("gathered in bf16: a view", f->views.params[l->slots[i].param], unit->full,
+                        l->slots[i].offset, sizeof(uint16_t)));
     return reshard(f, u);
 }
 
 /* Gathers have a stream of their own, which is held up: the host goes on, and the cast runs there
  * (the order check sees one that does not). */
-static fsdp_status cast_on_its_stream(grade *g, fsdp *f)
+static fsdp_status cast_on_its_stream(fixture *fx)
 {
-    fsdp_error_info why;
-    fsdp_status st = stream_create(g->dev, &(stream_config){.name = "gather"}, &f->gather_stream);
-    TRY(st);
-    st = first_failure(st, gate_close(g, f->gather_stream), &why);
-    st = first_failure(st, unshard_begin(f, 0), &why);
-    st = first_failure(st, gate_open(g, "shard_cast"), &why);
-    st = first_failure(st, unshard_wait(f, 0), &why);
-    st = first_failure(st, reshard(f, 0), &why);
-    st = first_failure(st, stream_sync(f->gather_stream), &why);
-    if (st == FSDP_OK)
-        stream_free(f->gather_stream);
+    fsdp *f = &fx->f;
+    TRY(stream_create(fx->dev, &(stream_config){.name = "gather"}, &f->gather_stream));
+    TRY(gate_close(fx->g, f->gather_stream));
+    note(fx, unshard_begin(f, 0));
+    note(fx, gate_open(fx->g, "shard_cast"));
+    note(fx, unshard_wait(f, 0));
+    note(fx, reshard(f, 0));
+    TRY(stream_sync(f->gather_stream));
+    stream_free(f->gather_stream);
     f->gather_stream = f->comm_stream;
-    if (st != FSDP_OK)
-        fsdp_error_set(&why);
-    return st;
+    return FSDP_OK;
+}
+
+static fsdp_status gather_bf16_body(fixture *fx)
+{
+    fx->f.run.param_dtype = DTYPE_BF16;
+    for (int u = 0; u < N_UNITS && fx->verdict != FSDP_ETODO; u++)
+        note(fx, gather_bf16(fx, u));
+    TRY(fix_settle(fx));
+    return cast_on_its_stream(fx);
 }
 
 static fsdp_status task_2_6(grade *g)
 {
-    fsdp f;
-    fsdp_error_info why;
-    TRY(literal_fsdp(g, N_UNITS, ELEMS, &f));
-    f.run.param_dtype = DTYPE_BF16;
-    fsdp_status st = FSDP_OK;
-    for (int u = 0; u < N_UNITS && st != FSDP_ETODO; u++)
-        st = first_failure(st, gather_bf16(g, &f, u), &why);
-    if (st == FSDP_OK)
-        st = first_failure(st, cast_on_its_stream(g, &f), &why);
-    return end_fixture(&f, st, &why);
+    return fixture_run(g, SPEC(IN_ORDER), gather_bf16_body);
 }
 
 int main(int argc, char **argv)

@@ -2,7 +2,6 @@
 #include "tests/grade/prefetch_lib.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *mode_name(prefetch_mode mode)
 {
@@ -121,13 +120,6 @@ fsdp_status expect_gathered(fixture *fx, const char *what, int u)
         note(fx, expect_f32(text, &full[i], &want, 1));
     }
     return FSDP_OK;
-}
-
-bool reaches(event *e, int limit_ms)
-{
-    for (int ms = 0; ms < limit_ms && !event_done(e); ms++)
-        usleep(1000);
-    return event_done(e);
 }
 
 bool compute_reaches(fixture *fx, int limit_ms)

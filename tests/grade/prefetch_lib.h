@@ -50,7 +50,5 @@ fsdp_status expect_gathered(fixture *fx, const char *what, int u);
 /* compute_reaches -- whether compute reaches the end of what is issued within limit_ms; at once, if
  * a check has failed before. */
 bool compute_reaches(fixture *fx, int limit_ms);
-/* reaches -- the same of e, which is recorded. */
-bool reaches(event *e, int limit_ms);
 
 enum { SOON_MS = 8000, NEVER_MS = 40 };

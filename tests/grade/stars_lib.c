@@ -40,7 +40,7 @@ static fsdp_status one_micro(fixture *fx, int u)
     note(fx, expect_int(what, (long long)fix_live(fx, MEM_GRADS_FULL),
                         (long long)(vector * (size_t)WAITING[micro])));
     snprintf(what, sizeof what, "collectives of micro-step %d of %d", micro, MICROS);
-    fix_issued(buf, sizeof buf, COMM_OP_REDUCE_SCATTER, fx->f.units[u].name);
+    snprintf(buf, sizeof buf, "reduce-scatter %s;", fx->f.units[u].name);
     if (fix_n_buffers(fx, u) == 1)
         fix_expect_trace(fx, what, is_last ? buf : "");
     else

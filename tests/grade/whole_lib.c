@@ -1,4 +1,4 @@
-/* whole_lib.c -- task 3.7: labs 1 to 3 together, a whole GPT-2 against the unsharded twin.
+/* whole_lib.c -- see whole_lib.h. Task 3.7:
  *
  *   create -> twice: (micro-steps, finish, compare gradients, SGD, compare weights)
  *   -> one more forward -> free */
@@ -6,30 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"
-#include "common/model/runner.h"
+#include "lab2_forward/forward.h"
 #include "lab2_forward/fsdp_setup.h"
-#include "tests/equivalence/twin_lib.h"
-#include "tests/grade/handmade_lib.h"
 #include "tests/unit/target_lib.h"
 
-/* A whole GPT-2 on W ranks: 3 micro-steps of one sequence a rank, then one step of SGD, then one
- * more forward, which must see the new weights. */
-enum { SEQ_LEN = 8, SEED = 7, ACCUM = 3 };
-
-typedef struct whole {
-    fixture *fx; /* compute, verdict and copies only */
-    device *dev;
-    comm *comm;
-    mesh grid;
-    model m;
-    corpus data;
-    fsdp f;
-    reducer r;
-    runner *run;
-    twin t;
-    float *loss;      /* device [1] */
-    float *twin_grad; /* [param_elems] */
-} whole;
+enum { SEED = 7, ACCUM = 3 };
 
 static const model_config SMALL = {.family = "gpt2",
                                    .n_blocks = 3,
@@ -37,42 +18,61 @@ static const model_config SMALL = {.family = "gpt2",
                                    .d_model = 15,
                                    .d_ff = 60,
                                    .vocab_size = 37,
-                                   .max_seq_len = SEQ_LEN,
+                                   .max_seq_len = WHOLE_SEQ_LEN,
                                    .norm_eps = 1e-5f};
 
-static fsdp_status whole_create(grade *g, sharding_strategy sharding, int fsdp_size, whole *w)
+static fsdp_status pre_forward(void *self, int u)
 {
+    return forward_pre_hook(&((whole *)self)->f, u);
+}
+
+static fsdp_status post_forward(void *self, int u)
+{
+    whole *w = self;
+    TRY(forward_post_hook(&w->f, u));
+    return w->in_step ? stream_sync(w->f.compute) : FSDP_OK;
+}
+
+static fsdp_status whole_create(grade *g, const whole_config *config, whole *w)
+{
+    const comm_config cc = target_comm(8);
     TRY(grade_device_open(
         g, &(device_config){.n_threads = 1, .debug_fill = true, .async_compute = true}, &w->dev));
-    const comm_config cc = target_comm(8);
     TRY(comm_open(w->dev, &cc, &w->comm));
+    w->notes.comm = w->comm;
+    w->notes.compute = device_compute_stream(w->dev);
     TRY(model_create(&SMALL, &w->m));
     TRY(corpus_synthetic(SEED, 4096, SMALL.vocab_size, &w->data));
-    run_context run = {.m = &w->m,
-                       .ops = g->ops,
-                       .dev = w->dev,
-                       .world = w->comm,
-                       .mode = GRAD_ACC_CANONICAL,
-                       .batch = 1,
-                       .seq_len = SEQ_LEN,
-                       .grad_accum = ACCUM,
-                       .seed = SEED};
-    TRY(mesh_open(w->comm, sharding_shard_size(sharding, g->world_size, fsdp_size), &w->grid));
-    TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &w->grid, .wrap = WRAP_BLOCK}, &w->f));
-    TRY(reducer_create(&w->f, sharding, &w->r));
+    const run_context run = {.m = &w->m,
+                             .ops = g->ops,
+                             .dev = w->dev,
+                             .world = w->comm,
+                             .mode = GRAD_ACC_CANONICAL,
+                             .batch = config->batch,
+                             .seq_len = WHOLE_SEQ_LEN,
+                             .grad_accum = ACCUM,
+                             .seed = SEED};
+    const int shard_size = sharding_shard_size(config->sharding, g->world_size, config->fsdp_size);
+    unit_hooks hooks = {.self = w, .pre_forward = pre_forward, .post_forward = post_forward};
+    TRY(mesh_open(w->comm, shard_size, &w->grid));
+    TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &w->grid, .wrap = config->wrap}, &w->f));
+    if (config->trains) {
+        TRY(reducer_create(&w->f, config->sharding, &w->r));
+        hooks = fsdp_backward_hooks(&w->r);
+    }
     TRY(device_alloc_f32(w->f.compute, MEM_OTHER, 1, "loss", &w->loss));
     TRY(runner_create(&(runner_config){.run = run,
                                        .layer_unit = w->f.layer_unit,
                                        .n_units = w->f.n_units,
-                                       .hooks = fsdp_backward_hooks(&w->r),
+                                       .hooks = hooks,
                                        .views = &w->f.views},
                       &w->run));
     TRY(twin_create(&(twin_config){.m = &w->m,
                                    /* of equal bits; on the CPU, if it has them */
                                    .ops = target_is_portable() ? ops_cpu_portable() : g->ops,
                                    .data = &w->data,
-                                   .batch = 1,
-                                   .seq_len = SEQ_LEN,
+                                   .batch = config->batch,
+                                   .seq_len = WHOLE_SEQ_LEN,
                                    .mode = GRAD_ACC_CANONICAL,
                                    .seed = SEED},
                     &w->t));
@@ -91,8 +91,7 @@ static fsdp_status whole_free(whole *w)
     corpus_close(&w->data);
     model_free(&w->m);
     TRY(stream_sync(device_compute_stream(w->dev)));
-    TRY(expect_int("device blocks still live at the end",
-                   (long long)ledger_read(device_ledger(w->dev)).live_blocks, 0));
+    TRY(grade_no_leak(w->dev));
     mesh_close(&w->grid);
     comm_close(w->comm);
     device_close(w->dev);
@@ -107,7 +106,6 @@ static void expect_shards(whole *w, const char *what, float *const *held, const 
         const flat_layout *l = &w->f.units[u].layout;
         size_t begin = (size_t)w->grid.shape.shard_rank * l->shard_elems, elems = l->shard_elems;
         float *want = calloc(elems, sizeof *want);
-        char text[192];
         for (int k = 0; k < l->n_slots; k++) {
             const flat_slot *slot = &l->slots[k];
             size_t lo = slot->offset > begin ? slot->offset : begin,
@@ -117,23 +115,34 @@ static void expect_shards(whole *w, const char *what, float *const *held, const 
                 continue;
             memcpy(want + lo - begin, twin_array + w->t.offset[slot->param] + lo - slot->offset,
                    (hi - lo) * sizeof *want);
-            snprintf(text, sizeof text, "%s of unit %s, %s from element %zu on, against one device",
-                     what, w->f.units[u].name, w->m.params[slot->param].name, lo - slot->offset);
-            expect_values(w->fx, text, held[u] ? held[u] + (lo - begin) : NULL, want + lo - begin,
-                          hi - lo);
+            expect_values(&w->notes,
+                          WHAT("%s of unit %s, %s from element %zu on, against one device", what,
+                               w->f.units[u].name, w->m.params[slot->param].name,
+                               lo - slot->offset),
+                          held[u] ? held[u] + (lo - begin) : NULL, want + lo - begin, hi - lo);
         }
-        snprintf(text, sizeof text, "%s of unit %s, against one device", what, w->f.units[u].name);
-        expect_values(w->fx, text, held[u], want, elems);
+        expect_values(&w->notes,
+                      WHAT("%s of unit %s, against one device", what, w->f.units[u].name), held[u],
+                      want, elems);
         free(want);
     }
 }
 
-/* One micro-step: this rank's sequence, and the loss sum of all ranks' sequences so far. */
-static fsdp_status whole_micro_step(whole *w, int a, bool training)
+uint64_t whole_leaf(const whole *w, int a)
 {
-    int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
-    uint64_t k = (uint64_t)(a * comm_size(w->comm) + comm_rank(w->comm));
-    sample_read(&w->data, k, SEQ_LEN, tokens, targets);
+    return (uint64_t)(a * comm_size(w->comm) + comm_rank(w->comm));
+}
+
+fsdp_status whole_forward(whole *w, int a, bool training, float *loss)
+{
+    enum { MOST_BATCH = 2 };
+    const size_t batch = w->t.batch;
+    const uint64_t first = whole_leaf(w, a) * batch;
+    int32_t tokens[MOST_BATCH * WHOLE_SEQ_LEN], targets[MOST_BATCH * WHOLE_SEQ_LEN];
+    FSDP_ASSERT(batch <= MOST_BATCH);
+    for (size_t i = 0; i < batch; i++)
+        TRY(sample_read(&w->data, first + i, WHOLE_SEQ_LEN, tokens + i * WHOLE_SEQ_LEN,
+                        targets + i * WHOLE_SEQ_LEN));
     TRY(runner_forward(w->run, &(micro_step){.inputs = tokens,
                                              .targets = targets,
                                              .a = a,
@@ -142,22 +151,18 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
                                              .loss = w->loss}));
     if (training)
         TRY(runner_backward(w->run));
-    TRY(stream_sync(w->f.compute));
-    float loss;
-    TRY(twin_leaf(&w->t, k, &loss));
-    char what[64];
-    snprintf(what, sizeof what, "loss of micro-step %d, rank %d", a, comm_rank(w->comm));
-    expect_values(w->fx, what, w->loss, &loss, 1);
-    return FSDP_OK;
+    return grade_read(w->f.compute, w->loss, sizeof *loss, loss);
 }
 
-/* The ranks agree on what was noted so far, so that the first difference on any rank is reported,
- * and not its consequence on another rank. */
-static fsdp_status settle(whole *w)
+/* One micro-step: this rank's sequence, and its loss. */
+static fsdp_status whole_micro_step(whole *w, int a, bool training)
 {
-    if (w->fx->verdict != FSDP_OK)
-        fsdp_error_set(&w->fx->info);
-    return comm_agree(w->comm, w->fx->verdict);
+    float got, want;
+    TRY(whole_forward(w, a, training, &got));
+    TRY(twin_leaf(&w->t, whole_leaf(w, a), &want));
+    note(&w->notes,
+         expect_f32(WHAT("loss of micro-step %d, rank %d", a, comm_rank(w->comm)), &got, &want, 1));
+    return FSDP_OK;
 }
 
 /* One step of SGD without decay: ops.h's, whose bits are the same everywhere. */
@@ -174,7 +179,7 @@ static fsdp_status twin_sgd(twin *t, const float *grad, float lr)
 static fsdp_status whole_step(whole *w)
 {
     const size_t leaves = (size_t)(ACCUM * comm_size(w->comm));
-    const float scale = 1.0f / (float)(leaves * SEQ_LEN), lr = 0.5f;
+    const float scale = 1.0f / (float)(leaves * WHOLE_SEQ_LEN), lr = 0.5f;
     float *held[8], loss;
     FSDP_ASSERT(w->f.n_units <= 8);
     for (int step = 0; step < 2; step++) { /* the second shows what the first left behind */
@@ -187,52 +192,62 @@ static fsdp_status whole_step(whole *w)
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->r.grads[u].shard_grad;
         expect_shards(w, "gradient", held, w->twin_grad);
-        TRY(settle(w));
+        TRY(fix_settle(&w->notes)); /* the first difference, not its consequence on another rank */
         TRY(sgd_step(&w->r, lr));
         TRY(stream_sync(w->f.compute));
         TRY(twin_sgd(&w->t, w->twin_grad, lr));
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->f.units[u].shard;
         expect_shards(w, "weights after one step of SGD", held, w->t.params);
-        TRY(settle(w));
+        TRY(fix_settle(&w->notes));
     }
     TRY(zero_grad(&w->r));
     return whole_micro_step(w, 0, false);
 }
 
-static fsdp_status whole_run(grade *g, sharding_strategy sharding, int fsdp_size)
+fsdp_status whole_run(grade *g, const whole_config *config, fsdp_status (*body)(whole *w))
 {
-    fixture notes = {0};
     static whole w_[1]; /* must not move; threads of a failed run may still look at it */
     whole *w = memset(w_, 0, sizeof w_);
-    w->fx = &notes;
-    fsdp_status st = whole_create(g, sharding, fsdp_size, w);
-    notes.compute = w->f.compute;
+    fsdp_status st = whole_create(g, config, w);
     if (st == FSDP_OK)
-        st = whole_step(w);
-    fix_copies_free(&notes);
-    if (st == FSDP_OK && notes.verdict != FSDP_OK) {
-        st = notes.verdict;
-        fsdp_error_set(&notes.info);
-    }
+        st = body(w);
+    fix_copies_free(&w->notes);
+    if (st == FSDP_OK)
+        st = fix_settle(&w->notes);
     st = comm_agree(g->comm, st);
     if (st == FSDP_OK)
         st = whole_free(w);
     else if (st == FSDP_ETODO) { /* another task follows: the group opened first is closed last */
+        if (w->f.comm_stream)    /* what was issued uses them */
+            (void)stream_sync(w->f.comm_stream);
+        (void)stream_sync(w->notes.compute);
         mesh_close(&w->grid);
         comm_close(w->comm);
     }
     return st;
 }
 
+/* 3 micro-steps of one sequence a rank, then one step of SGD, twice; then one more forward, which
+ * must see the new weights. */
+static fsdp_status train(grade *g, sharding_strategy sharding, int fsdp_size)
+{
+    const whole_config config = {.batch = 1,
+                                 .wrap = WRAP_BLOCK,
+                                 .sharding = sharding,
+                                 .fsdp_size = fsdp_size,
+                                 .trains = true};
+    return whole_run(g, &config, whole_step);
+}
+
 fsdp_status task_3_7(grade *g)
 {
-    TRY(whole_run(g, SHARDING_FULL, 0));
-    TRY(whole_run(g, SHARDING_GRAD_OP, 0));
-    return whole_run(g, SHARDING_NONE, 0);
+    TRY(train(g, SHARDING_FULL, 0));
+    TRY(train(g, SHARDING_GRAD_OP, 0));
+    return train(g, SHARDING_NONE, 0);
 }
 
 fsdp_status whole_hybrid(grade *g, int fsdp_size)
 {
-    return whole_run(g, SHARDING_HYBRID, fsdp_size);
+    return train(g, SHARDING_HYBRID, fsdp_size);
 }
