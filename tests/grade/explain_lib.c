@@ -3,6 +3,15 @@
 #include <string.h>
 #include "common/observe/digest_file.h"
 
+fsdp_status expect_same_run(const char *what, const run_result *got, const run_result *want,
+                            size_t n_steps)
+{
+    const size_t n_params = got->params && want->params ? want->param_elems : 0;
+    TRY(expect_f32(WHAT("%s: loss of step", what), got->loss, want->loss, n_steps));
+    TRY(expect_f32(WHAT("%s: norm of step", what), got->norm, want->norm, n_steps));
+    return expect_f32(WHAT("%s: weight", what), got->params, want->params, n_params);
+}
+
 /* The rest of the line in `said` that begins with `head`, ended in place; NULL: no such line. */
 static char *line_after(char *said, const char *head)
 {

@@ -1,8 +1,13 @@
 /* explain_lib.h -- where a run begins to differ from the run that it should equal. */
 #pragma once
 #include <stdio.h>
+#include "tests/equivalence/run_lib.h"
 #include "tests/grade/grade_lib.h"
 
+/* expect_same_run -- the losses and norms of n_steps and the weights, if both have them, are the
+ * same bits. */
+fsdp_status expect_same_run(const char *what, const run_result *got, const run_result *want,
+                            size_t n_steps);
 /* explain -- agree on st (comm_agree). If a comparison of two runs failed, run both again with
  * digests (run_config.digests), and add the first difference to the message.
  *   again       runs run 0, the one that was judged, or run 1, which run 0 should equal

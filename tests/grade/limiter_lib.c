@@ -12,18 +12,17 @@ enum { MAX_N = 3 };
 static fsdp_status acquire(fixture *fx, limiter *l, bool ahead, bool want)
 {
     bool granted = !want;
-    char what[96];
-    int held = l->n_held;
-    snprintf(what, sizeof what, "limiter_acquire, limit %d, %d held: a unit %s was", l->limit, held,
-             ahead ? "ahead" : "that compute needs");
+    const int held = l->n_held;
     TRY(limiter_acquire(l, ahead, &granted));
-    note(fx, EXPECT(granted == want, "", "%s %s, expected %s", what,
-                    granted ? "granted" : "refused", want ? "granted" : "refused"));
+    note(fx, EXPECT(granted == want, "",
+                    "limiter_acquire, limit %d, %d held: a unit %s was %s, expected %s", l->limit,
+                    held, ahead ? "ahead" : "that compute needs", granted ? "granted" : "refused",
+                    want ? "granted" : "refused"));
     note(fx, expect_int("n_held after limiter_acquire", l->n_held, held + want));
-    snprintf(what, sizeof what, "limit %d: n_held + n_freed when a unit ahead is granted",
-             l->limit);
     if (ahead && want && l->n_held + l->n_freed > l->limit + 1)
-        note(fx, expect_int(what, l->n_held + l->n_freed, l->limit + 1));
+        note(fx,
+             expect_int(WHAT("limit %d: n_held + n_freed when a unit ahead is granted", l->limit),
+                        l->n_held + l->n_freed, l->limit + 1));
     return EXPECT(l->first_freed >= 0 && l->first_freed < l->capacity,
                   "behind its end the ring goes on at 0: % l->capacity",
                   "limiter_acquire: first_freed is %d, expected 0 to %d, the places of the ring",
@@ -118,15 +117,11 @@ static fsdp_status oldest_part(fixture *fx, prefetch *p)
     return acquire(fx, l, true, true);
 }
 
-typedef struct slow_args {
-    atomic_int *n_done;
-} slow_args;
-
 static fsdp_status slow(void *args, int n_threads)
 {
     (void)n_threads;
     usleep(500);
-    atomic_fetch_add(((slow_args *)args)->n_done, 1);
+    atomic_fetch_add(*(atomic_int **)args, 1);
     return FSDP_OK;
 }
 
@@ -136,7 +131,7 @@ static fsdp_status ring_part(fixture *fx, prefetch *p)
 {
     enum { ROUNDS = 40 };
     limiter *l = &p->limiter;
-    atomic_int n_done = 0;
+    atomic_int n_done = 0, *const done = &n_done;
     int k = 0;
     for (int round = 0; round < ROUNDS; round++) {
         int at_a_time = 1 + round % (l->limit + 1);
@@ -150,8 +145,7 @@ static fsdp_status ring_part(fixture *fx, prefetch *p)
                         l->limit, k, n, k - l->limit));
         }
         for (int i = 0; i < at_a_time; i++) {
-            TRY(grade_launch_idle(fx->compute, slow, &(slow_args){&n_done}, sizeof(slow_args),
-                                  NULL));
+            TRY(grade_launch_idle(fx->compute, slow, &done, sizeof done, NULL));
             TRY(release(fx, l));
         }
     }
@@ -183,13 +177,11 @@ static fsdp_status bytes_body(six *s)
         TRY(six_step(s));
         TRY(stream_sync(s->f.compute));
         size_t peak = ledger_read(device_ledger(s->dev)).peak_bytes[MEM_PARAMS_FULL];
-        if (peak < least || peak > most)
-            return fsdp_error(
-                FSDP_EINVAL, "",
-                "limit %d, compute is slow: got %.2f blocks gathered beside the root, "
-                "expected %zu",
-                s->config->limit, ((double)peak - (double)s->root_bytes) / (double)s->block_bytes,
-                blocks);
+        TRY(EXPECT(peak >= least && peak <= most, "",
+                   "limit %d, compute is slow: got %.2f blocks gathered beside the root, expected "
+                   "%zu",
+                   s->config->limit,
+                   ((double)peak - (double)s->root_bytes) / (double)s->block_bytes, blocks));
     }
     return FSDP_OK;
 }
