@@ -1,39 +1,15 @@
 /* test_base.c -- the base of common/base: error records, sizes, tree sums. */
 #include <limits.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
-
 #include "common/base/bytes_copy.h"
 #include "common/base/dtype.h"
 #include "common/base/philox.h"
-#include "common/base/status.h"
 #include "common/sum/tree_sum.h"
-
-/* assert_aborts -- fn() must end in an assertion; its message is thrown away. */
-static void assert_aborts(void (*fn)(void))
-{
-    int status;
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        signal(SIGABRT, SIG_DFL); /* cmocka's handler would report in the child */
-        if (freopen("/dev/null", "w", stderr) == NULL)
-            _exit(1);
-        fn();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-}
+#include "tests/unit/unit_lib.h"
 
 static float bits_to_float(uint32_t bits)
 {
@@ -65,7 +41,6 @@ static fsdp_status passes_up(int *reached)
 
 static void test_status_record(void **state)
 {
-    (void)state;
     int reached = 0;
     assert_int_equal(passes_up(&reached), FSDP_EIO);
     assert_int_equal(reached, 1);
@@ -88,7 +63,6 @@ static void test_status_record(void **state)
 
 static void test_status_cuts_long_texts(void **state)
 {
-    (void)state;
     char text[2000];
     memset(text, 'a', sizeof text);
     text[sizeof text - 1] = '\0';
@@ -100,7 +74,6 @@ static void test_status_cuts_long_texts(void **state)
 /* What a terminal would act on is shown, and the rest kept, also where a text is cut. */
 static void test_status_control_characters(void **state)
 {
-    (void)state;
     char text[2000];
     fsdp_error(FSDP_EIO, "\r\x7f", "%s", "\033[2J a\nb\t\xc3\xa4\xc2\x9b \xe2\x82\xac");
     assert_string_equal(fsdp_error_get()->what,
@@ -122,7 +95,6 @@ static void *other_thread(void *out)
 
 static void test_status_is_per_thread(void **state)
 {
-    (void)state;
     pthread_t thread;
     fsdp_error_info handed_over;
     fsdp_error(FSDP_EINVAL, "", "mine");
@@ -154,7 +126,6 @@ static void assert_prints(int rank, int world_size, const char *want)
 
 static void test_status_print(void **state)
 {
-    (void)state;
     fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head 3");
     assert_prints(1, 4, "[rank 1/4] n_head 3\nHINT: pass --n-head 4\n");
     assert_prints(0, 0, "n_head 3\nHINT: pass --n-head 4\n");
@@ -199,16 +170,15 @@ static void abort_on_big_int(void)
 
 static void test_align_up(void **state)
 {
-    (void)state;
     const size_t cases[][3] = {{0, 4, 0},   {1, 4, 4}, {10, 4, 12}, {12, 4, 12},
                                {10, 1, 10}, {7, 3, 9}, {1, 32, 32}, {SIZE_MAX, 1, SIZE_MAX}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t got = 77;
-        assert_int_equal(size_align_up(cases[i][0], cases[i][1], "elems", &got), FSDP_OK);
+        OK(size_align_up(cases[i][0], cases[i][1], "elems", &got));
         assert_int_equal(got, cases[i][2]);
     }
     size_t got = 0;
-    assert_int_equal(size_align_up(SIZE_MAX - 3, 4, "elems", &got), FSDP_OK);
+    OK(size_align_up(SIZE_MAX - 3, 4, "elems", &got));
     assert_int_equal(got, SIZE_MAX - 3);
     assert_int_equal(size_align_up(SIZE_MAX - 2, 4, "flat array", &got), FSDP_EINVAL);
     assert_non_null(strstr(fsdp_error_get()->what, "flat array"));
@@ -217,16 +187,15 @@ static void test_align_up(void **state)
 
 static void test_dtype(void **state)
 {
-    (void)state;
     size_t product = 0;
     assert_int_equal(dtype_bytes(DTYPE_F32), 4);
     assert_int_equal(dtype_bytes(DTYPE_BF16), 2);
     assert_int_equal(dtype_bytes(DTYPE_I64), 8);
     assert_int_equal(dtype_bytes(DTYPE_U8), 1);
     assert_string_equal(dtype_name(DTYPE_BF16), "bf16");
-    assert_int_equal(size_mul(6, 7, "elems", &product), FSDP_OK);
+    OK(size_mul(6, 7, "elems", &product));
     assert_int_equal(product, 42);
-    assert_int_equal(size_mul(SIZE_MAX, 1, "elems", &product), FSDP_OK);
+    OK(size_mul(SIZE_MAX, 1, "elems", &product));
     assert_int_equal(size_mul(SIZE_MAX / 2 + 1, 2, "d_ff", &product), FSDP_EINVAL);
     assert_non_null(strstr(fsdp_error_get()->what, "d_ff"));
     assert_int_equal(elems_to_int(INT_MAX), INT_MAX);
@@ -336,7 +305,7 @@ static int live_of(const tree_sum *t)
 static void assert_finishes_to(tree_sum *t, const counting *c, const float want[VEC])
 {
     float *sum = NULL;
-    assert_int_equal(tree_sum_finish(t, &sum), FSDP_OK);
+    OK(tree_sum_finish(t, &sum));
     assert_non_null(sum);
     assert_memory_equal(sum, want, VEC * sizeof *sum);
     assert_int_equal(live_of(t), 0);
@@ -355,7 +324,7 @@ static void push_nodes(tree_sum *t, float leaves[VEC][MAX_LEAVES], size_t n, int
         float vec[VEC];
         for (int v = 0; v < VEC; v++)
             vec[v] = node(leaves[v], n, begin >> level, level);
-        assert_int_equal(tree_sum_push(t, level, vec), FSDP_OK);
+        OK(tree_sum_push(t, level, vec));
         begin += (size_t)1 << level;
         size_t pushed = begin < n ? begin : n;
         int log2_pushed = 0;
@@ -368,7 +337,6 @@ static void push_nodes(tree_sum *t, float leaves[VEC][MAX_LEAVES], size_t n, int
 
 static void test_tree_sum_is_its_definition(void **state)
 {
-    (void)state;
     static float leaves[VEC][MAX_LEAVES];
     counting c = {0};
     tree_sum t;
@@ -401,16 +369,15 @@ static void test_tree_sum_is_its_definition(void **state)
 
 static void test_tree_sum_edges(void **state)
 {
-    (void)state;
     counting c = {0};
     tree_sum t = {0};
     float *sum = (float *)&c, vec[VEC] = {1, 2};
     tree_sum_clear(&t); /* a zeroed struct */
     tree_sum_init(&t, counting_space(&c));
-    assert_int_equal(tree_sum_finish(&t, &sum), FSDP_OK);
+    OK(tree_sum_finish(&t, &sum));
     assert_null(sum);
     for (int i = 0; i < 7; i++)
-        assert_int_equal(tree_sum_push(&t, 0, vec), FSDP_OK);
+        OK(tree_sum_push(&t, 0, vec));
     assert_int_equal(live_of(&t), 3); /* 7 = 4 + 2 + 1 */
     assert_int_equal(tree_sum_waiting(&t, 0), 7);
     assert_true(vec[0] == 1 && vec[1] == 2); /* borrowed, not changed */
@@ -418,7 +385,7 @@ static void test_tree_sum_edges(void **state)
     assert_int_equal(c.live, 0);
     assert_int_equal(live_of(&t), 0);
     for (int i = 0; i < 5; i++)
-        assert_int_equal(tree_sum_push(&t, 3, vec), FSDP_OK);
+        OK(tree_sum_push(&t, 3, vec));
     assert_int_equal(tree_sum_waiting(&t, 3), 5);
     assert_int_equal(tree_sum_waiting(&t, 1), 5 << 2);
     tree_sum_clear(&t);
@@ -426,7 +393,6 @@ static void test_tree_sum_edges(void **state)
 
 static void test_push_in_turn(void **state)
 {
-    (void)state;
     counting c = {0};
     tree_sum t;
     float *sum, want[VEC] = {0};
@@ -438,10 +404,10 @@ static void test_push_in_turn(void **state)
             vec[v] = random_leaf(i, v);
             want[v] = i == 0 ? vec[v] : want[v] + vec[v];
         }
-        assert_int_equal(tree_sum_push(&t, 0, vec), FSDP_OK);
+        OK(tree_sum_push(&t, 0, vec));
         assert_int_equal(live_of(&t), 1);
     }
-    assert_int_equal(tree_sum_finish(&t, &sum), FSDP_OK);
+    OK(tree_sum_finish(&t, &sum));
     assert_memory_equal(sum, want, sizeof want);
     vec_put(&c, sum);
     assert_int_equal(c.live, 0);
@@ -450,7 +416,6 @@ static void test_push_in_turn(void **state)
 /* Every call of the space fails once: the status comes back, and clear finds every vector. */
 static void test_tree_sum_failures(void **state)
 {
-    (void)state;
     float vec[VEC] = {1, 2}, *sum;
     for (int fail_at = 1;; fail_at++) {
         counting c = {.fail_at = fail_at};
@@ -483,7 +448,6 @@ static void push_over_a_gap(void)
 
 static void test_tree_sum_asserts_gaps(void **state)
 {
-    (void)state;
     assert_aborts(push_over_a_gap);
 }
 
@@ -492,7 +456,6 @@ static void test_tree_sum_asserts_gaps(void **state)
 /* Short and streamed lengths, every alignment of either end. No byte beside the copy is touched. */
 static void test_bytes_copy(void **state)
 {
-    (void)state;
     enum { ROOM = 64, EDGE = 0x55 };
     const size_t lengths[] = {0, 1, 63, 1000, BYTES_STREAM_MIN, BYTES_STREAM_MIN + 77};
     const size_t most = BYTES_STREAM_MIN + 77;
@@ -516,7 +479,6 @@ static void test_bytes_copy(void **state)
 
 static void test_f32_add_stream(void **state)
 {
-    (void)state;
     enum { MOST = 200 };
     float left[MOST + 16], right[MOST + 16], sum[MOST + 32];
     for (int i = 0; i < MOST + 16; i++) {
@@ -536,20 +498,20 @@ static void test_f32_add_stream(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_status_record),
-        cmocka_unit_test(test_status_control_characters),
-        cmocka_unit_test(test_status_cuts_long_texts),
-        cmocka_unit_test(test_status_is_per_thread),
-        cmocka_unit_test(test_status_print),
-        cmocka_unit_test(test_dtype),
-        cmocka_unit_test(test_align_up),
-        cmocka_unit_test(test_bytes_copy),
-        cmocka_unit_test(test_f32_add_stream),
-        cmocka_unit_test(test_tree_sum_is_its_definition),
-        cmocka_unit_test(test_tree_sum_edges),
-        cmocka_unit_test(test_push_in_turn),
-        cmocka_unit_test(test_tree_sum_failures),
-        cmocka_unit_test(test_tree_sum_asserts_gaps),
+        TEST(status_record),
+        TEST(status_control_characters),
+        TEST(status_cuts_long_texts),
+        TEST(status_is_per_thread),
+        TEST(status_print),
+        TEST(dtype),
+        TEST(align_up),
+        TEST(bytes_copy),
+        TEST(f32_add_stream),
+        TEST(tree_sum_is_its_definition),
+        TEST(tree_sum_edges),
+        TEST(push_in_turn),
+        TEST(tree_sum_failures),
+        TEST(tree_sum_asserts_gaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

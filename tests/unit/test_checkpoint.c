@@ -161,11 +161,17 @@ static ckpt_store run_of(int64_t keep)
     return s;
 }
 
+/* Open dir for a store; run: that of the checkpoints there, NULL where there are none. */
+static void claim(ckpt_store *s, const char *dir, const char *run)
+{
+    OK(ckpt_store_open(s, dir));
+    OK(ckpt_store_claim(s, run));
+}
+
 static ckpt_store begin_run(const char *dir, int64_t keep)
 {
     ckpt_store s = run_of(keep);
-    OK(ckpt_store_open(&s, dir));
-    OK(ckpt_store_claim(&s, NULL));
+    claim(&s, dir, NULL);
     return s;
 }
 
@@ -192,13 +198,12 @@ static void assert_step(const char *dir, bool automatic, int64_t step)
     ckpt_source_close(&src);
 }
 
-static void assert_refused(const char *dir, const char *change, const char *part)
+/* What a run cannot go on from; change: as --resume-change has it. */
+static void refuses(const ckpt_store *now, const char *dir, bool automatic, const char *change,
+                    const char *part)
 {
     ckpt_source src;
-    ckpt_store now = run_of(0);
-    snprintf(now.about.facts[1].value, sizeof now.about.facts[1].value, "2");
-    assert_int_not_equal(ckpt_source_open(&now, dir, true, change, &src), FSDP_OK);
-    assert_says(part);
+    REFUSED(FSDP_EINVAL, ckpt_source_open(now, dir, automatic, change, &src), part);
     ckpt_source_close(&src);
 }
 
@@ -206,7 +211,6 @@ static void assert_refused(const char *dir, const char *change, const char *part
 
 static void test_form(void **state)
 {
-    (void)state;
     const char *dir = in_dir("form");
     ckpt_source src;
     const ckpt_store now = run_of(0);
@@ -243,7 +247,6 @@ static void test_form(void **state)
 
 static void test_keep(void **state)
 {
-    (void)state;
     const char *dir = in_dir("keep");
     ckpt_store s = begin_run(dir, 2);
     assert_int_equal(mkdir(in_dir("keep/step-2.mine"), 0777), 0);
@@ -273,7 +276,6 @@ static void test_keep(void **state)
 /* A run that went back to an older checkpoint comes to steps that are there already. */
 static void test_again(void **state)
 {
-    (void)state;
     const char *dir = in_dir("again");
     ckpt_store s = begin_run(dir, 0);
     OK(save_parts(&s, 2, 0));
@@ -300,14 +302,12 @@ static void test_again(void **state)
 
 static void test_runs(void **state)
 {
-    (void)state;
     const char *dir = in_dir("runs");
     ckpt_store a = begin_run(dir, 2), b = run_of(2);
     OK(save_parts(&a, 2, 0));
     ckpt_store_close(&a);
     OK(ckpt_store_open(&b, dir));
-    assert_int_equal(ckpt_store_claim(&b, NULL), FSDP_EIO);
-    assert_says("step-2 is a checkpoint of another run");
+    REFUSED(FSDP_EIO, ckpt_store_claim(&b, NULL), "step-2 is a checkpoint of another run");
     assert_int_equal(ckpt_store_claim(&b, "0123456789abcdef"), FSDP_EIO);
     OK(ckpt_store_claim(&b, a.run));
     assert_string_equal(a.run, b.run);
@@ -319,20 +319,15 @@ static void test_runs(void **state)
     assert_int_equal(rename(in_dir("runs-c/step-2/rank-00000.safetensors"),
                             in_dir("runs/step-2/rank-00000.safetensors")),
                      0);
-    ckpt_source src;
-    assert_int_equal(ckpt_source_open(&b, dir, false, NULL, &src), FSDP_EINVAL);
-    assert_says("rank-00000.safetensors is damaged");
+    refuses(&b, dir, false, NULL, "rank-00000.safetensors is damaged");
     ckpt_entries list = {0};
-    assert_int_equal(ckpt_file_list(in_dir("runs/step-2"),
-                                    &(ckpt_id){.run = "0123456789abcdef",
-                                               .step = 2,
-                                               .n_files = 1,
-                                               .n_arrays = N_ARRAYS,
-                                               .optimizer = optimizer_of(OPTIMIZER_ADAMW),
-                                               .shape = ckpt_shape(&m)},
-                                    &m, &list),
-                     FSDP_EINVAL);
-    assert_says("run: got ");
+    const ckpt_id other = {.run = "0123456789abcdef",
+                           .step = 2,
+                           .n_files = 1,
+                           .n_arrays = N_ARRAYS,
+                           .optimizer = optimizer_of(OPTIMIZER_ADAMW),
+                           .shape = ckpt_shape(&m)};
+    REFUSED(FSDP_EINVAL, ckpt_file_list(in_dir("runs/step-2"), &other, &m, &list), "run: got ");
 }
 
 static int files_in(const char *name, const char *pattern)
@@ -346,17 +341,13 @@ static int files_in(const char *name, const char *pattern)
  * until the run has passed it, and is not one of those that are kept. */
 static void test_went_back(void **state)
 {
-    (void)state;
     const char *name = async ? "async-back" : "back", *dir = in_dir(name);
-    ckpt_store s = begin_run(dir, 2);
-    OK(save_parts(&s, 4, 0));
-    OK(save_parts(&s, 6, 0));
-    OK(save_parts(&s, 8, 0));
+    ckpt_store s = begin_run(dir, 2), back = run_of(2);
+    for (int64_t step = 4; step <= 8; step += 2)
+        OK(save_parts(&s, step, 0));
     ckpt_store_close(&s);
-    ckpt_store back = run_of(2);
     back.newest = 6;
-    OK(ckpt_store_open(&back, dir));
-    OK(ckpt_store_claim(&back, s.run));
+    claim(&back, dir, s.run);
     OK(save_parts(&back, 7, 0));
     assert_int_equal(files_in(name, "step-[678]"), 3);
     OK(save_parts(&back, 10, 0));
@@ -373,7 +364,6 @@ static void test_went_back(void **state)
  * thread, if there is one, has written the file by then. */
 static void test_file_gone(void **state)
 {
-    (void)state;
     const char *dir = in_dir(async ? "async-gone" : "gone");
     ckpt_store s = begin_run(dir, 1);
     ckpt_out out;
@@ -385,8 +375,8 @@ static void test_file_gone(void **state)
             usleep(1000);
     }
     assert_int_equal(unlink(ckpt_file_path(s.tmp, 0).text), 0);
-    assert_int_equal(async ? ckpt_save_finish(&s) : ckpt_save_end(&s, 4, &out, FSDP_OK), FSDP_EIO);
-    assert_says("rank-00000.safetensors: No such file");
+    REFUSED(FSDP_EIO, async ? ckpt_save_finish(&s) : ckpt_save_end(&s, 4, &out, FSDP_OK),
+            "rank-00000.safetensors: No such file");
     assert_step(dir, false, 2);
     ckpt_store_close(&s);
 }
@@ -395,15 +385,11 @@ static void test_file_gone(void **state)
  * should. */
 static void test_overlap(void **state)
 {
-    (void)state;
     const char *dir = in_dir("twice");
-    ckpt_source src;
     ckpt_store s = begin_run(dir, 0);
-    const ckpt_store now = run_of(0);
     OK(save_parts(&s, 2, 0));
     OK(save_parts(&s, 4, OVERLAPS));
-    assert_int_equal(ckpt_source_open(&now, dir, false, NULL, &src), FSDP_EINVAL);
-    assert_says("array 0: elements are missing or come twice");
+    refuses(&s, dir, false, NULL, "array 0: elements are missing or come twice");
     assert_step(dir, true, 2);
     ckpt_store_close(&s);
 }
@@ -411,7 +397,6 @@ static void test_overlap(void **state)
 /* A run that was killed before its first checkpoint had a name: what is left goes. */
 static void test_killed_at_first(void **state)
 {
-    (void)state;
     const char *tmp = "first/step-2.00112233445566aa.0123456789abcdef.tmp";
     char file[96];
     snprintf(file, sizeof file, "%s/rank-00000.safetensors", tmp);
@@ -424,7 +409,6 @@ static void test_killed_at_first(void **state)
 
 static void test_no_tensor(void **state)
 {
-    (void)state;
     const ckpt_id id = {.run = "0123456789abcdef",
                         .n_files = 1,
                         .n_arrays = N_ARRAYS,
@@ -447,54 +431,53 @@ static void test_no_tensor(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     const char *dir = in_dir("refused");
-    ckpt_store s = begin_run(dir, 2);
-    OK(save_parts(&s, 2, 0));
-    assert_refused(dir, NULL, "seed: saved with 1, this run has 2");
-    assert_non_null(strstr(fsdp_error_get()->hint, "--resume-change seed "));
-    assert_refused(dir, "data,see", "seed: saved with 1");
+    ckpt_store s = begin_run(dir, 2), now = run_of(0);
     ckpt_source src;
-    ckpt_store now = run_of(0);
+    OK(save_parts(&s, 2, 0));
     snprintf(now.about.facts[1].value, sizeof now.about.facts[1].value, "2");
+    refuses(&now, dir, true, NULL, "seed: saved with 1, this run has 2");
+    assert_non_null(strstr(fsdp_error_get()->hint, "--resume-change seed "));
+    refuses(&now, dir, true, "data,see", "seed: saved with 1");
     OK(ckpt_source_open(&now, dir, true, "data,seed", &src));
     ckpt_source_close(&src);
     snprintf(now.about.facts[0].value, sizeof now.about.facts[0].value, "large");
-    assert_int_equal(ckpt_source_open(&now, dir, true, "seed,model", &src), FSDP_EINVAL);
-    assert_says("model: saved with small, this run has large");
+    refuses(&now, dir, true, "seed,model", "model: saved with small, this run has large");
     now = run_of(0);
     now.optimizer = optimizer_of(OPTIMIZER_SGD);
-    assert_int_equal(ckpt_source_open(&now, dir, true, NULL, &src), FSDP_EINVAL);
-    assert_says("3 arrays for each where this run has 1");
+    refuses(&now, dir, true, NULL, "3 arrays for each where this run has 1");
     OK(save_parts(&s, 3, 1)); /* a hole */
-    now = run_of(0);
-    assert_int_equal(ckpt_source_open(&now, dir, false, NULL, &src), FSDP_EINVAL);
-    assert_says("elements are missing or come twice");
+    refuses(&s, dir, false, NULL, "elements are missing or come twice");
     assert_step(dir, true, 2);
     ckpt_store_close(&s);
 }
 
 /* ---- training that diverged ------------------------------------------------------------------ */
 
-/* A save that is not finite: nothing is published or removed, whichever array it is in. */
+/* Step 4 has an infinity in an array: the save is refused, nothing is published or removed. */
+static void save_diverged(ckpt_store *s, const char *dir, int array)
+{
+    char part[128];
+    snprintf(part, sizeof part,
+             "checkpoint of step 4: training has diverged: unit h.0, transformer.wte.weight.%c: "
+             "element 40 is -inf",
+             "pmv"[array]);
+    diverged_array = array;
+    REFUSED(FSDP_EINVAL, save_parts(s, 4, 0), part);
+    diverged_array = -1;
+    assert_step(dir, false, 2);
+}
+
 static void test_diverged(void **state)
 {
-    (void)state;
-    ckpt_store s = begin_run(in_dir("diverged"), 1);
+    const char *dir = in_dir("diverged");
+    ckpt_store s = begin_run(dir, 1);
     OK(save_parts(&s, 2, 0));
     for (int k = 0; k < N_ARRAYS; k++) {
-        char part[96];
-        diverged_array = k;
-        snprintf(part, sizeof part, "unit h.0, transformer.wte.weight.%c: element 40 is -inf",
-                 "pmv"[k]);
-        assert_int_equal(save_parts(&s, 4, 0), FSDP_EINVAL);
-        assert_says("checkpoint of step 4: training has diverged");
-        assert_says(part);
+        save_diverged(&s, dir, k);
         assert_non_null(strstr(fsdp_error_get()->hint, "resume from step 2, which is finite"));
     }
-    diverged_array = -1;
     assert_int_equal(files_like("diverged/*"), 3);
-    assert_step(in_dir("diverged"), false, 2);
     ckpt_store_close(&s);
 }
 
@@ -525,22 +508,19 @@ static void make_diverged(const char *dir, int array)
  * run has not passed the others. */
 static void test_diverged_before(void **state)
 {
-    (void)state;
     const char *dir = in_dir("before");
-    ckpt_source src;
     ckpt_store s = begin_run(dir, 3), now = run_of(1);
     for (int64_t step = 2; step <= 6; step += 2)
         OK(save_parts(&s, step, 0));
     ckpt_store_close(&s);
     make_diverged(in_dir("before/step-6"), 2);
     make_diverged(in_dir("before/step-4"), 0);
-    assert_int_equal(ckpt_source_open(&now, dir, false, NULL, &src), FSDP_EINVAL);
-    assert_says("step-6 is of training that diverged: transformer.wte.weight, array 2: element 34 "
-                "is not finite");
+    refuses(&now, dir, false, NULL,
+            "step-6 is of training that diverged: transformer.wte.weight, array 2: element 34 is "
+            "not finite");
     assert_step(dir, true, 2);
     now.newest = 2;
-    OK(ckpt_store_open(&now, dir));
-    OK(ckpt_store_claim(&now, s.run));
+    claim(&now, dir, s.run);
     diverged_array = 1;
     assert_int_equal(save_parts(&now, 3, 0), FSDP_EINVAL);
     diverged_array = -1;
@@ -556,8 +536,8 @@ static void test_diverged_before(void **state)
  * so, or has been made. Returns false when there is no N-th call. */
 static bool fail_save(const char *name, int64_t before, long n)
 {
-    char dir[32];
-    ckpt_store s = begin_run(in_dir(name), 1);
+    const char *dir = in_dir(name);
+    ckpt_store s = begin_run(dir, 1), again = run_of(1);
     OK(save_parts(&s, before, 0));
     fail_call(n);
     fsdp_status status = save_parts(&s, 4, 0);
@@ -565,60 +545,66 @@ static bool fail_save(const char *name, int64_t before, long n)
     bool failed = n_calls >= n;
     fail_call(0);
     if (status == FSDP_OK)
-        assert_step(in_dir(name), false, 4);
+        assert_step(dir, false, 4);
     else
-        assert_true(ckpt_latest(in_dir(name)) == before || ckpt_latest(in_dir(name)) == 4);
-    assert_step(in_dir(name), true, ckpt_latest(in_dir(name)));
+        assert_true(ckpt_latest(dir) == before || ckpt_latest(dir) == 4);
+    assert_step(dir, true, ckpt_latest(dir));
     /* the run goes on from there, and what was left is gone */
-    ckpt_store again = run_of(1);
-    OK(ckpt_store_open(&again, in_dir(name)));
-    OK(ckpt_store_claim(&again, s.run));
+    claim(&again, dir, s.run);
     OK(save_parts(&again, 6, 0));
     ckpt_store_close(&again);
-    snprintf(dir, sizeof dir, "%s/*", name);
-    assert_int_equal(files_like(dir), 3);
-    assert_step(in_dir(name), false, 6);
+    assert_int_equal(files_in(name, "*"), 3);
+    assert_step(dir, false, 6);
     return failed;
+}
+
+/* Every call of a save fails once. Returns how many there are. */
+static long fail_saves(const char *name, int64_t before)
+{
+    char folder[32];
+    for (long n = 1;; n++) {
+        snprintf(folder, sizeof folder, "%s-%ld", name, n);
+        if (!fail_save(folder, before, n))
+            return n - 1;
+    }
 }
 
 static void test_system_calls(void **state)
 {
-    (void)state;
-    long n = 0, n_failed = 0;
-    char name[32];
-    do {
-        snprintf(name, sizeof name, "%s-%ld", async ? "async" : "calls", ++n);
-        n_failed += fail_save(name, 2, n);
-    } while (n_failed == n);
+    const long n_failed = fail_saves(async ? "async" : "calls", 2);
     assert_true(n_failed > 12);
     print_message("%ld system calls of a save failed, one after the other\n", n_failed);
+}
+
+static void begin_async(void)
+{
+    OK(ckpt_async_open(device_compute_stream(dev), N_ARRAYS * m.n_param_elems, &async));
+}
+
+static void end_async(void)
+{
+    ckpt_async_close(async);
+    async = NULL;
 }
 
 /* The thread's calls are among them, and its values that are not finite. */
 static void test_async(void **state)
 {
-    OK(ckpt_async_open(device_compute_stream(dev), N_ARRAYS * m.n_param_elems, &async));
+    begin_async();
     test_system_calls(state);
     test_went_back(state);
     test_file_gone(state);
     ckpt_store s = begin_run(in_dir("async"), 1);
     OK(save_parts(&s, 2, 0));
-    diverged_array = 2;
-    assert_int_equal(save_parts(&s, 4, 0), FSDP_EINVAL);
-    assert_says("checkpoint of step 4: training has diverged: unit h.0, transformer.wte.weight.v: "
-                "element 40 is -inf");
-    diverged_array = -1;
-    assert_step(in_dir("async"), false, 2);
+    save_diverged(&s, in_dir("async"), 2);
     ckpt_store_close(&s);
-    ckpt_async_close(async);
-    async = NULL;
+    end_async();
 }
 
 /* A save ends before the files of old checkpoints are gone; the next save and the end wait. */
 static void test_removal(void **state)
 {
-    (void)state;
-    OK(ckpt_async_open(device_compute_stream(dev), N_ARRAYS * m.n_param_elems, &async));
+    begin_async();
     ckpt_store s = begin_run(in_dir("removal"), 1);
     OK(save_parts(&s, 2, 0));
     atomic_store(&unlink_ms, 20000);
@@ -635,29 +621,20 @@ static void test_removal(void **state)
     assert_int_equal(files_like("removal/*"), 3);
     assert_step(in_dir("removal"), false, 6);
     atomic_store(&unlink_ms, 0);
-    ckpt_async_close(async);
-    async = NULL;
+    end_async();
 }
 
 /* The old one of that step goes out of the way, and comes back. */
 static void test_renames(void **state)
 {
-    (void)state;
-    long n = 0, n_failed = 0;
-    char name[32];
     failing_kind = "rename";
-    do {
-        snprintf(name, sizeof name, "renames-%ld", ++n);
-        n_failed += fail_save(name, 4, n);
-    } while (n_failed == n);
+    assert_int_equal(fail_saves("renames", 4), 4); /* the manifest, the old, the new, latest */
     failing_kind = NULL;
-    assert_int_equal(n_failed, 4); /* the manifest, the old one, the new one, latest */
 }
 
 /* cJSON's allocations, which a manifest is made of. */
 static void test_manifest_memory(void **state)
 {
-    (void)state;
     ckpt_sum sums[2] = {{100, 7}, {200, 8}};
     ckpt_manifest manifest = {.id = {.run = "0123456789abcdef",
                                      .step = 4,
@@ -711,15 +688,11 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_form),         cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_again),        cmocka_unit_test(test_went_back),
-        cmocka_unit_test(test_file_gone),    cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_runs),         cmocka_unit_test(test_killed_at_first),
-        cmocka_unit_test(test_no_tensor),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_diverged),     cmocka_unit_test(test_diverged_before),
-        cmocka_unit_test(test_system_calls), cmocka_unit_test(test_async),
-        cmocka_unit_test(test_renames),      cmocka_unit_test(test_manifest_memory),
-        cmocka_unit_test(test_removal),
+        TEST(form),         TEST(keep),    TEST(again),    TEST(went_back),
+        TEST(file_gone),    TEST(overlap), TEST(runs),     TEST(killed_at_first),
+        TEST(no_tensor),    TEST(refused), TEST(diverged), TEST(diverged_before),
+        TEST(system_calls), TEST(async),   TEST(renames),  TEST(manifest_memory),
+        TEST(removal),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

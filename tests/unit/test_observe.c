@@ -1,29 +1,22 @@
 /* test_observe.c -- the memory ledger and the progress display. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <pty.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "common/device/ledger.h"
 #include "common/base/clock.h"
 #include "common/base/units.h"
 #include "common/observe/progress.h"
+#include "tests/unit/unit_lib.h"
 
 /* ---- ledger --------------------------------------------------------------------------------- */
 
 /* Frees count where they are called, however late their streams come to them. */
 static void test_issued_figures(void **state)
 {
-    (void)state;
     ledger *l = ledger_create();
     ledger_add(l, MEM_PARAMS_FULL, 100);
     ledger_free_issued(l, MEM_PARAMS_FULL, 100);
@@ -44,7 +37,6 @@ static void test_issued_figures(void **state)
 
 static void test_ledger_figures(void **state)
 {
-    (void)state;
     ledger *l = ledger_create();
     ledger_add(l, MEM_PARAMS_FULL, 100);
     ledger_add(l, MEM_ACTIVATIONS, 30);
@@ -79,7 +71,6 @@ static void test_ledger_figures(void **state)
 
 static void test_category_names(void **state)
 {
-    (void)state;
     assert_string_equal(mem_category_name(MEM_PARAMS_SHARD), "params_shard");
     assert_string_equal(mem_category_name(MEM_OTHER), "other");
     for (int a = 0; a < MEM_CATEGORIES; a++)
@@ -110,7 +101,6 @@ static void *add_and_sub(void *arg)
 
 static void test_ledger_threads(void **state)
 {
-    (void)state;
     ledger *l = ledger_create();
     pthread_t thread[3];
     for (int i = 0; i < 3; i++)
@@ -124,46 +114,39 @@ static void test_ledger_threads(void **state)
     ledger_free(l);
 }
 
+static void underflow(void)
+{
+    ledger *l = ledger_create();
+    ledger_add(l, MEM_OTHER, 10);
+    ledger_add(l, MEM_COMM, 10);
+    ledger_sub(l, MEM_OTHER, 11);
+}
+
 static void test_ledger_underflow_aborts(void **state)
 {
-    (void)state;
-    pid_t child = fork();
-    if (child == 0) {
-        signal(SIGABRT, SIG_DFL);
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        fclose(stderr);
-        ledger *l = ledger_create();
-        ledger_add(l, MEM_OTHER, 10);
-        ledger_add(l, MEM_COMM, 10);
-        ledger_sub(l, MEM_OTHER, 11);
-        _exit(0);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_aborts(underflow);
 }
 
 /* ---- figures for people --------------------------------------------------------------------- */
+
+/* The digit behind the point goes when rounding reaches ten; so does the unit, at a thousand. */
 static void test_format_bytes(void **state)
 {
-    (void)state;
     static const struct {
         size_t bytes;
         const char *text;
-    } CASES[] = {
-        {0, "0 B"},
-        {999, "999 B"},
-        {1000, "1.0 kB"},
-        {1049, "1.0 kB"},
-        {9949, "9.9 kB"},
-        {9950, "10 kB"}, /* not "9.9" or "10.0": the digit goes when rounding reaches ten */
-        {340000000, "340 MB"},
-        {999499, "999 kB"},
-        {999500, "1.0 MB"}, /* not "1000 kB" */
-        {1234567890, "1.2 GB"},
-        {UINT64_C(5000000000000), "5.0 TB"},
-        {SIZE_MAX, "18 EB"},
-    };
+    } CASES[] = {{0, "0 B"},
+                 {999, "999 B"},
+                 {1000, "1.0 kB"},
+                 {1049, "1.0 kB"},
+                 {9949, "9.9 kB"},
+                 {9950, "10 kB"},
+                 {340000000, "340 MB"},
+                 {999499, "999 kB"},
+                 {999500, "1.0 MB"},
+                 {1234567890, "1.2 GB"},
+                 {UINT64_C(5000000000000), "5.0 TB"},
+                 {SIZE_MAX, "18 EB"}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         char buf[8];
         assert_string_equal(format_bytes(CASES[i].bytes, buf, sizeof buf), CASES[i].text);
@@ -191,7 +174,6 @@ static int count(const char *text, const char *what)
 
 static void test_log_lines(void **state)
 {
-    (void)state;
     char *text = log_of(0, 3, 500.0);
     /* 1024 tokens in 0.5 s; two, one, no steps of 0.5 s to go, rounded to seconds */
     assert_string_equal(
@@ -215,7 +197,6 @@ static void test_log_lines(void **state)
 
 static void test_eta_and_rate(void **state)
 {
-    (void)state;
     /* 39, 38, ... steps of 100 s to go after the first */
     char *text = log_of(0, 40, 100e3);
     assert_non_null(strstr(text,
@@ -238,7 +219,6 @@ static void test_eta_and_rate(void **state)
 
 static void test_other_ranks_are_silent(void **state)
 {
-    (void)state;
     FILE *f = tmpfile();
     progress *p = progress_open(f, 10, 1, "tok", false);
     assert_null(p);
@@ -264,6 +244,13 @@ static terminal *terminal_open(unsigned short columns)
     return t;
 }
 
+static void terminal_close(terminal *t)
+{
+    fclose(t->slave);
+    close(t->master);
+    free(t);
+}
+
 /* What arrived so far. Read as it comes: a full pty would block the writer. */
 static void terminal_read(terminal *t)
 {
@@ -285,7 +272,6 @@ static void terminal_await(terminal *t, const char *last)
 
 static void test_terminal(void **state)
 {
-    (void)state;
     terminal *t = terminal_open(200);
     double start_s = clock_now_s();
     progress *p = progress_open(t->slave, 400, 1000, "tok", true);
@@ -308,14 +294,11 @@ static void test_terminal(void **state)
     assert_int_equal(count(t->text, "step 400/400  loss 3.2500  grad_norm 1.5000  1.0 ms  1.0M"),
                      1);
     assert_int_equal(count(t->text, "mem 5.0 MB"), drawn);
-    fclose(t->slave);
-    close(t->master);
-    free(t);
+    terminal_close(t);
 }
 
 static void test_terminal_shows_the_mean_rate(void **state)
 {
-    (void)state;
     terminal *t = terminal_open(200);
     progress *p = progress_open(t->slave, 2, 1000, "tok", true);
     progress_step(p, 0, 1, 1, 1.0, 0);
@@ -323,41 +306,36 @@ static void test_terminal_shows_the_mean_rate(void **state)
     terminal_await(t, "2.0 ms");
     assert_int_equal(count(t->text, "2.0 ms  909k tok/s"), 1);
     progress_close(p);
-    fclose(t->slave);
-    close(t->master);
-    free(t);
+    terminal_close(t);
 }
 
 static void test_narrow_terminal_does_not_wrap(void **state)
 {
-    (void)state;
     terminal *t = terminal_open(30);
     progress *p = progress_open(t->slave, 1, 1000, "tok", true);
     progress_step(p, 0, 3.25, 1.5, 1.0, 5000000);
     terminal_await(t, "\033[K");
     assert_string_equal(t->text, "\rstep 1/1  loss 3.2500  grad_n\033[K"); /* 29 characters */
     progress_close(p);
-    fclose(t->slave);
-    close(t->master);
-    free(t);
+    terminal_close(t);
 }
 
 int main(void)
 {
     alarm(120);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ledger_underflow_aborts),
-        cmocka_unit_test(test_issued_figures),
-        cmocka_unit_test(test_ledger_figures),
-        cmocka_unit_test(test_category_names),
-        cmocka_unit_test(test_ledger_threads),
-        cmocka_unit_test(test_format_bytes),
-        cmocka_unit_test(test_log_lines),
-        cmocka_unit_test(test_eta_and_rate),
-        cmocka_unit_test(test_other_ranks_are_silent),
-        cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_terminal_shows_the_mean_rate),
-        cmocka_unit_test(test_narrow_terminal_does_not_wrap),
+        TEST(ledger_underflow_aborts),
+        TEST(issued_figures),
+        TEST(ledger_figures),
+        TEST(category_names),
+        TEST(ledger_threads),
+        TEST(format_bytes),
+        TEST(log_lines),
+        TEST(eta_and_rate),
+        TEST(other_ranks_are_silent),
+        TEST(terminal),
+        TEST(terminal_shows_the_mean_rate),
+        TEST(narrow_terminal_does_not_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

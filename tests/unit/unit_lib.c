@@ -2,9 +2,13 @@
 #include "tests/unit/unit_lib.h"
 #include <errno.h>
 #include <glob.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static struct CMUnitTest tests[128];
 static size_t n_tests;
@@ -35,6 +39,32 @@ void assert_says(const char *part)
     if (strstr(fsdp_error_get()->what, part) == NULL)
         fail_msg("got \"%s\", expected \"%s\" in it", fsdp_error_get()->what, part);
     assert_true(fsdp_error_get()->hint[0] != '\0');
+}
+
+void assert_refused(fsdp_status expected, fsdp_status got, const char *part, const char *call)
+{
+    if (got != expected)
+        fail_msg("%s: got %s, expected %s", call, fsdp_status_name(got),
+                 fsdp_status_name(expected));
+    if (expected != FSDP_OK)
+        assert_says(part);
+}
+
+void assert_aborts(void (*fn)(void))
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        signal(SIGABRT, SIG_DFL); /* cmocka's handler would report in the child */
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        if (freopen("/dev/null", "w", stderr) == NULL)
+            _exit(1);
+        fn();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
 static char dir[256];

@@ -46,6 +46,17 @@ int tests_run(CMFixtureFunction setup, CMFixtureFunction teardown);
 /* assert_says -- the last error has `part` in its text, and a hint. */
 void assert_says(const char *part);
 
+/* REFUSED -- the call returns `status`, and then assert_says(part). */
+#define REFUSED(status, call, part) assert_refused(status, call, part, #call)
+void assert_refused(fsdp_status expected, fsdp_status got, const char *part, const char *call);
+
+/* assert_aborts -- fn, in a process of its own, ends in an assertion, whose words are dropped. */
+void assert_aborts(void (*fn)(void));
+
+/* TEST -- an entry of a table of tests: test_NAME. cmocka passes a state, which few tests read. */
+#define TEST(name) cmocka_unit_test(test_##name)
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 /* One directory of the program's own under TMPDIR, named after it; removed with its contents. */
 int temp_dir_make(void **state);
 int temp_dir_remove(void **state);
