@@ -1,8 +1,8 @@
 /* matrix_draw_lib.c -- see matrix_draw_lib.h.
  *
- * The search is greedy. A cell starts with a pair or triple that no cell has yet. The other axes,
- * in random order, take the value that adds the most new pairs and triples. The best of TRIES such
- * cells is kept. */
+ * The search is greedy: first for pairs, then for triples. A cell starts with a pair or triple that
+ * no cell has yet. The other axes, in random order, take the value that adds the most new pairs and
+ * triples. The best of TRIES such cells is kept. */
 #include "tests/equivalence/matrix_draw_lib.h"
 #include <fnmatch.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ fsdp_status matrix_open(matrix *m, const matrix_place *at)
         TRY(check_pattern(m, r->a));
         if (r->b)
             TRY(check_pattern(m, r->b));
-        if (r->only && !r->only(at))
+        if (!matrix_is_refused_at(r, at))
             continue;
         for (int i = 0; i < m->n_values; i++) {
             m->is_refused[i] |= !r->b && matrix_means(m, r->a, i);
@@ -68,7 +68,8 @@ fsdp_status matrix_open(matrix *m, const matrix_place *at)
     }
     const size_t n = (size_t)m->n_values;
     m->covered = calloc(n * n * n + n * n, 1);
-    return m->covered ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "matrix: no memory");
+    m->cells = calloc(MATRIX_MOST_CELLS, sizeof *m->cells);
+    return m->covered && m->cells ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "matrix: no memory");
 }
 
 void matrix_close(matrix *m)
@@ -125,23 +126,15 @@ static bool refuse_excluded(matrix *m)
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
+/* Values in any order. */
 static unsigned char *pair_of(const matrix *m, int i, int j)
 {
-    return &m->covered[i < j ? i * m->n_values + j : j * m->n_values + i];
+    return &m->covered[i * m->n_values + j];
 }
 
 static unsigned char *triple_of(const matrix *m, int i, int j, int k)
 {
-    int v[3] = {i, j, k};
-    for (int at = 0; at < 3; at++)
-        for (int b = 0; b < 2; b++)
-            if (v[b] > v[b + 1]) {
-                const int swap = v[b];
-                v[b] = v[b + 1];
-                v[b + 1] = swap;
-            }
-    const size_t n = (size_t)m->n_values;
-    return &m->covered[n * n + ((size_t)v[0] * n + (size_t)v[1]) * n + (size_t)v[2]];
+    return &m->covered[(m->n_values + i * m->n_values + j) * m->n_values + k];
 }
 
 /* How many new pairs and triples value i adds to the cell; -1: the cell cannot have value i. */
@@ -205,28 +198,39 @@ static int fill_cell(matrix *m, matrix_cell *c, bool with_triples)
     return gain;
 }
 
-static void cover(matrix *m, const matrix_cell *c)
+static void keep(matrix *m, const matrix_cell *c)
 {
+    FSDP_ASSERT(m->n_cells < MATRIX_MOST_CELLS);
+    m->cells[m->n_cells++] = *c;
     for (int a = 0; a < m->n_axes; a++)
-        for (int b = 0; b < a; b++) {
+        for (int b = 0; b < m->n_axes; b++) {
             *pair_of(m, c->value[a], c->value[b]) = 1;
-            for (int d = 0; d < b; d++)
+            for (int d = 0; d < m->n_axes; d++)
                 *triple_of(m, c->value[a], c->value[b], c->value[d]) = 1;
         }
 }
 
-static fsdp_status keep(matrix *m, const matrix_cell *c)
+/* Cells of one recipe share a run on one device. Give *c the recipe of a cell that fits its values;
+ * if there is none, leave *c. */
+static void borrow_recipe(matrix *m, matrix_cell *c)
 {
-    if (m->n_cells == m->room) {
-        m->room = 2 * m->room + 64;
-        matrix_cell *more = realloc(m->cells, (size_t)m->room * sizeof *more);
-        if (!more)
-            return fsdp_error(FSDP_ENOMEM, "", "matrix: no memory");
-        m->cells = more;
+    const int first = m->n_cells > 0 ? suite_draw_range(&m->rng, 0, m->n_cells - 1) : 0;
+    for (int k = 0; k < m->n_cells; k++) {
+        const matrix_cell *from = &m->cells[(first + k) % m->n_cells];
+        matrix_cell with = *c;
+        bool fits = true;
+        for (int a = 0; a < m->n_axes && fits; a++)
+            if (MATRIX_AXES[a].flags & (MATRIX_RECIPE | MATRIX_FAST_RECIPE)) {
+                fits = c->value[a] == FREE || c->value[a] == from->value[a];
+                with.value[a] = from->value[a];
+                fits = fits && strcmp(m->words[with.value[a]], "%M") != 0 &&
+                       gain_of(m, &with, with.value[a], false) >= 0;
+            }
+        if (fits) {
+            *c = with;
+            return;
+        }
     }
-    m->cells[m->n_cells++] = *c;
-    cover(m, c);
-    return FSDP_OK;
 }
 
 /* Add a cell that has values i, j and, unless k is FREE, k. */
@@ -242,14 +246,18 @@ static fsdp_status draw_cell(matrix *m, int i, int j, int k, bool with_triples)
         c.value[m->axis[j]] = (short)j;
         if (k != FREE)
             c.value[m->axis[k]] = (short)k;
+        if (k != FREE)
+            borrow_recipe(m, &c);
         const int gain = fill_cell(m, &c, with_triples);
         if (gain > best_gain) {
             best_gain = gain;
             best = c;
         }
     }
-    if (best_gain >= 0)
-        return keep(m, &best);
+    if (best_gain >= 0) {
+        keep(m, &best);
+        return FSDP_OK;
+    }
     return fsdp_error(FSDP_EINVAL, "add a row to MATRIX_REFUSALS",
                       "no cell can have '%s' and '%s'%s%s%s", m->words[i], m->words[j],
                       k == FREE ? "" : " and '", k == FREE ? "" : m->words[k],
@@ -300,11 +308,11 @@ fsdp_status matrix_draw(matrix *m, uint64_t seed, bool with_triples)
     m->rng = seed;
     while (refuse_excluded(m))
         ;
-    for (int pairs = !with_triples; pairs < 2; pairs++)
-        for (group g = first_group(m); next_group(m, &g, !pairs);) {
-            if ((g.k == FREE) != pairs)
+    for (int triples = 0; triples <= with_triples; triples++)
+        for (group g = first_group(m); next_group(m, &g, triples);) {
+            if ((g.k != FREE) != triples)
                 continue;
-            const bool had = pairs ? *pair_of(m, g.i, g.j) : *triple_of(m, g.i, g.j, g.k);
+            const bool had = triples ? *triple_of(m, g.i, g.j, g.k) : *pair_of(m, g.i, g.j);
             if (!had)
                 TRY(draw_cell(m, g.i, g.j, g.k, with_triples));
         }

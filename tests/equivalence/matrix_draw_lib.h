@@ -12,7 +12,7 @@
 #include "common/base/status.h"
 #include "tests/equivalence/matrix_table_lib.h"
 
-enum { MATRIX_MOST_AXES = 32, MATRIX_MOST_IN_ALL = 128 };
+enum { MATRIX_MOST_AXES = 32, MATRIX_MOST_IN_ALL = 128, MATRIX_MOST_CELLS = 2048 };
 
 /* Values are numbered over all axes. */
 typedef struct matrix_cell {
@@ -22,7 +22,7 @@ typedef struct matrix_cell {
 
 typedef struct matrix {
     const matrix_place *at;
-    int n_axes, n_values, n_cells, room;
+    int n_axes, n_values, n_cells;
     int first[MATRIX_MOST_AXES + 1]; /* number of each axis's first value */
     int axis[MATRIX_MOST_IN_ALL];
     const char *words[MATRIX_MOST_IN_ALL];

@@ -89,70 +89,35 @@ void matrix_result_free(matrix_result *r)
     *r = (matrix_result){0};
 }
 
-static char *read_all(const char *path)
+/* The rows of a loss file without their last column, the times. */
+static char *rows_of(const char *path)
 {
-    char *text = NULL, part[4096];
-    size_t chars = 0, n;
+    char *text = NULL, *line = NULL, *times;
+    size_t chars = 0, room = 0;
     FILE *in = fopen(path, "r"), *out = open_memstream(&text, &chars);
     FSDP_ASSERT(out != NULL);
-    while (in && (n = fread(part, 1, sizeof part, in)) > 0)
-        fwrite(part, 1, n, out);
+    while (in && getline(&line, &room, in) > 0 && (times = strrchr(line, ',')))
+        fprintf(out, "%.*s\n", (int)(times - line), line);
+    free(line);
     if (in)
         fclose(in);
     fclose(out);
     return text;
 }
 
-/* The rows of a loss file without their last column, the times. */
-static char *rows_of(const char *path)
+/* Describe the first line where two texts differ. */
+static void compare_lines(const char *what, const char *got, const char *want, matrix_job *j)
 {
-    char *rows = read_all(path), *to = rows;
-    for (char *line = rows, *end; *line; line = end) {
-        end = line + strcspn(line, "\n");
-        char *last = end;
-        while (last > line && *last != ',')
-            last--;
-        memmove(to, line, (size_t)(last - line));
-        to += last - line;
-        *to++ = '\n';
-        end += *end == '\n';
-    }
-    *to = '\0';
-    return rows;
-}
-
-/* Describe the first place where two loss files differ. */
-static void compare_rows(const char *got, const char *want, char *differs, size_t chars)
-{
-    static const char *const COLUMNS[] = {"step", "loss", "grad_norm", "lr"};
-    int column = 0, line = 0;
-    size_t field = 0; /* where the current field begins */
-    for (size_t i = 0; *differs == '\0'; i++) {
+    size_t line = 0; /* where it begins */
+    for (size_t i = 0; *j->differs == '\0'; i++) {
         if (got[i] != want[i])
-            snprintf(differs, chars, "row %d, %s: got %.*s, one device has %.*s", line,
-                     COLUMNS[column % 4], (int)strcspn(got + field, ",\n"), got + field,
-                     (int)strcspn(want + field, ",\n"), want + field);
-        if (got[i] != want[i] || got[i] == '\0')
+            snprintf(j->differs, sizeof j->differs, "%s: got %.*s, one device has %.*s", what,
+                     (int)strcspn(got + line, "\n"), got + line, (int)strcspn(want + line, "\n"),
+                     want + line);
+        if (got[i] == '\0')
             return;
-        if (got[i] == ',' || got[i] == '\n') {
-            field = i + 1;
-            column = got[i] == ',' ? column + 1 : 0;
-            line += got[i] == '\n';
-        }
+        line = got[i] == '\n' ? i + 1 : line;
     }
-}
-
-static void compare_evals(const char *got, const char *want, char *differs, size_t chars)
-{
-    size_t i = 0;
-    while (got[i] && got[i] == want[i])
-        i++;
-    if (got[i] == want[i])
-        return;
-    while (i > 0 && got[i - 1] != '\n')
-        i--;
-    snprintf(differs, chars, "evaluation: got \"%.*s\", one device has \"%.*s\"",
-             (int)strcspn(got + i, "\n"), got + i, (int)strcspn(want + i, "\n"), want + i);
 }
 
 /* The state of take_param, which gets the weights parameter by parameter. */
@@ -204,10 +169,10 @@ static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
     weights w = {.j = j, .m = &t->m};
     const bool is_first = comm_rank(t->run.world) == 0;
     char *rows = is_first ? rows_of(j->loss_csv) : NULL;
-    if (is_first && j->want && *j->differs == '\0')
-        compare_rows(rows, j->want->rows, j->differs, sizeof j->differs);
-    if (is_first && j->want && *j->differs == '\0')
-        compare_evals(evals, j->want->evals, j->differs, sizeof j->differs);
+    if (is_first && j->want) {
+        compare_lines("step,loss,grad_norm,lr", rows, j->want->rows, j);
+        compare_lines("evaluation", evals, j->want->evals, j);
+    }
     if (is_first && j->want && t->cfg.export_dir && *j->differs == '\0')
         compare_export(t, j);
     if (j->keep && is_first)

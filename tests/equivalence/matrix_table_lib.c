@@ -58,116 +58,81 @@ static int smallest_divisor(int world_size)
     return 2;
 }
 
-static bool has_no_groups(const matrix_place *at)
-{
-    return at->world_size > 1 && at->world_size % matrix_group_size(at->world_size) != 0;
-}
+/* What a place has. A row of REFUSALS names what must be there, and NO(...) what must not. */
+enum {
+    GROUPS = 1,      /* several ranks or one can be divided into groups of %G */
+    NEAR = 2,        /* a shard group of all ranks can be divided into several groups of %d */
+    NEAR_GROUPS = 4, /* and so can groups of %G */
+    RANKS = 8,       /* more than one */
+    PORTABLE = 16,
+    MPI = 32,
+    HOST_MEMORY = 64,
+    ALL = 127
+};
+#define NO(facts) ((facts) << 7)
 
-/* A shard group of all ranks cannot be divided into several groups of %d ranks. */
-static bool has_no_near(const matrix_place *at)
+bool matrix_is_refused_at(const matrix_refusal *r, const matrix_place *at)
 {
-    const int near = smallest_divisor(at->world_size);
-    return at->world_size == 1 || near >= at->world_size || at->world_size % near != 0;
-}
-
-static bool has_no_near_hybrid(const matrix_place *at)
-{
-    const int near = smallest_divisor(at->world_size), group = matrix_group_size(at->world_size);
-    return !has_no_near(at) && (near >= group || group % near != 0);
-}
-
-static bool has_groups(const matrix_place *at)
-{
-    return at->world_size > 1 && !has_no_groups(at);
-}
-
-static bool has_near(const matrix_place *at)
-{
-    return !has_no_near(at);
-}
-
-static bool has_ranks(const matrix_place *at)
-{
-    return at->world_size > 1;
-}
-
-static bool has_no_portable(const matrix_place *at)
-{
-    return !at->has_portable;
-}
-
-static bool has_portable(const matrix_place *at)
-{
-    return at->has_portable;
-}
-
-static bool has_no_mpi(const matrix_place *at)
-{
-    return at->no_mpi;
-}
-
-static bool has_host_memory(const matrix_place *at)
-{
-    return strcmp(at->device, "cpu") == 0;
-}
-
-static bool has_own_memory(const matrix_place *at)
-{
-    return !has_host_memory(at);
+    const int w = at->world_size, near = smallest_divisor(w), group = matrix_group_size(w);
+    const int has = (w % group == 0 ? GROUPS : 0) | (near < w && w % near == 0 ? NEAR : 0) |
+                    (near < group && group % near == 0 ? NEAR_GROUPS : 0) | (w > 1 ? RANKS : 0) |
+                    (at->has_portable ? PORTABLE : 0) | (at->no_mpi ? 0 : MPI) |
+                    (strcmp(at->device, "cpu") == 0 ? HOST_MEMORY : 0);
+    return (r->where & ~(has | NO(ALL & ~has))) == 0;
 }
 
 const matrix_refusal MATRIX_REFUSALS[] = {
-    {"--*-offload*", NULL, "pass --device separate", has_host_memory},
-    {"--*-offload*", "--sharding none", "a --sharding that shards", has_own_memory},
-    {"--*-offload*", "--parallel ddp", "a --sharding that shards", has_own_memory},
-    {"--sharding hybrid*", NULL, "a shard group's size that divides the number", has_no_groups},
-    {"--ops portable", NULL, "--ops fast", has_no_portable},
-    {"--comm mpi", NULL, "fsdp_run", has_no_mpi},
-    {"--reshard-to %d", NULL, "pass the ranks of a host", has_no_near},
-    {"--reshard-to %d", "--sharding hybrid*", "pass the ranks of a host", has_no_near_hybrid},
-    {"--reshard-to %d", "--sharding grad-op", "--sharding full or hybrid", has_near},
-    {"--reshard-to %d", "--sharding none", "--sharding full or hybrid", has_near},
-    {"--reshard-to %d", "--sharding optimizer", "--sharding full or hybrid", has_near},
-    {"--reshard-to %d", "--parallel ddp", "--sharding full or hybrid", has_near},
+    {"--*-offload*", NULL, "pass --device separate", HOST_MEMORY},
+    {"--*-offload*", "--sharding none", "a --sharding that shards", NO(HOST_MEMORY)},
+    {"--*-offload*", "--parallel ddp", "a --sharding that shards", NO(HOST_MEMORY)},
+    {"--sharding hybrid*", NULL, "a shard group's size that divides the number", NO(GROUPS)},
+    {"--ops portable", NULL, "--ops fast", NO(PORTABLE)},
+    {"--comm mpi", NULL, "fsdp_run", NO(MPI)},
+    {"--reshard-to %d", NULL, "pass the ranks of a host", NO(NEAR)},
+    {"--reshard-to %d", "--sharding hybrid*", "pass the ranks of a host", NEAR | NO(NEAR_GROUPS)},
+    {"--reshard-to %d", "--sharding grad-op", "--sharding full or hybrid", NEAR},
+    {"--reshard-to %d", "--sharding none", "--sharding full or hybrid", NEAR},
+    {"--reshard-to %d", "--sharding optimizer", "--sharding full or hybrid", NEAR},
+    {"--reshard-to %d", "--parallel ddp", "--sharding full or hybrid", NEAR},
     {"--reshard-to %d", "--reshard-after step",
-     "--sharding full or hybrid, and --reshard-after use", has_near},
-    {"--reshard-after step", "--sharding none", "leave --reshard-after step out", NULL},
-    {"--reshard-after step", "--parallel ddp", "leave --reshard-after step out", NULL},
-    {"--no-sync", "--batch-size 2 --grad-accum 3", "power of two", NULL},
-    {"--sharding optimizer", "--batch-size 2 --grad-accum 3", "power of two", NULL},
-    {"--no-sync=replicas", NULL, "--sharding hybrid --fsdp-size N", NULL},
-    {"--no-sync=replicas", "--sharding hybrid*", "--reduction fast and", has_groups},
-    {"--gradient-checkpointing=block,mlp", NULL, "such as mlp,from:1", NULL},
-    {"--gradient-checkpointing=from:0,from:1", NULL, "such as mlp,from:1", NULL},
-    {"--gradient-checkpointing=mlp,", NULL, "such as mlp,from:1", NULL},
-    {"--gradient-checkpointing=from:+1", NULL, "such as mlp,from:1", NULL},
-    {"--layout per-param", "--parallel ddp", "or leave --layout per-param out", NULL},
-    {"--no-sync=replicas", "--parallel ddp", "or leave --no-sync=replicas out", NULL},
-    {"--gradient-checkpointing=from:99", NULL, "such as mlp,from:1", NULL},
-    {"--gradient-checkpointing=every:99", NULL, "some of blocks 0 to 1", NULL},
-    {"--gradient-checkpointing=every:2,from:1", "--n-layer 1", "some of blocks 0 to 0", NULL},
-    {"--gradient-checkpointing=every:2,from:2", "--n-layer 3", "such as mlp,from:1", NULL},
-    {"--gradient-checkpointing=heads", NULL, "expected auto, or block", NULL},
-    {"--freeze nothing", NULL, "transformer.", NULL},
-    {"--model mnist*", NULL, "has no operation", has_no_portable}, /* an NPU: no convolution */
-    {"--model mnist*", "--gradient-checkpointing=attention*", "leave attention and mlp out", NULL},
-    {"--model mnist*", "--gradient-checkpointing=mlp,every*", "leave attention and mlp out", NULL},
-    {"--model mnist*", "--freeze transformer*", "conv1.weight", NULL},
-    {"--model mnist*", "--freeze *.mlp*", "conv1.weight", NULL},
-    {"--model mnist*", "--seed 2*", NULL, NULL}, /* the seed orders images and drops elements */
-    {"--model mnist*", "--val-data LICENSE*", "MNIST's files", has_portable}, /* a text */
-    {"--model llama*", "--freeze transformer*", "model.", NULL},              /* names of GPT-2's */
-    {"--model llama*", "--freeze [*].bias", "model.", NULL},                  /* it has none */
-    {"--digest-values 0:h.0", NULL, "pass --digests FILE", NULL},
-    {"--parallel single", NULL, "--parallel single without a launcher", has_ranks},
-    {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", has_ranks},
-    {"--comm self", NULL, "leave --comm out", has_ranks},
-    {"--sharding hybrid", NULL, "pass --fsdp-size N", NULL},
-    {"--sharding [!h]*", "--fsdp-size 2", "pass --sharding hybrid", NULL},
-    {"--reduction canonical", "--batch-size 3", "--batch-size 4 --grad-accum 8", NULL},
-    {"--data LICENSE", NULL, "leave --data out", NULL}, /* MATRIX_BASE has --synthetic */
-    {"--resume auto", NULL, "pass --save DIR", NULL},
-    {"--save-async", NULL, "pass --save DIR", NULL},
+     "--sharding full or hybrid, and --reshard-after use", NEAR},
+    {"--reshard-after step", "--sharding none", "leave --reshard-after step out", 0},
+    {"--reshard-after step", "--parallel ddp", "leave --reshard-after step out", 0},
+    {"--no-sync", "--batch-size 2 --grad-accum 3", "power of two", 0},
+    {"--sharding optimizer", "--batch-size 2 --grad-accum 3", "power of two", 0},
+    {"--no-sync=replicas", NULL, "--sharding hybrid --fsdp-size N", 0},
+    {"--no-sync=replicas", "--sharding hybrid*", "--reduction fast and", RANKS | GROUPS},
+    {"--gradient-checkpointing=block,mlp", NULL, "such as mlp,from:1", 0},
+    {"--gradient-checkpointing=from:0,from:1", NULL, "such as mlp,from:1", 0},
+    {"--gradient-checkpointing=mlp,", NULL, "such as mlp,from:1", 0},
+    {"--gradient-checkpointing=from:+1", NULL, "such as mlp,from:1", 0},
+    {"--layout per-param", "--parallel ddp", "or leave --layout per-param out", 0},
+    {"--no-sync=replicas", "--parallel ddp", "or leave --no-sync=replicas out", 0},
+    {"--gradient-checkpointing=from:99", NULL, "such as mlp,from:1", 0},
+    {"--gradient-checkpointing=every:99", NULL, "some of blocks 0 to 1", 0},
+    {"--gradient-checkpointing=every:2,from:1", "--n-layer 1", "some of blocks 0 to 0", 0},
+    {"--gradient-checkpointing=every:2,from:2", "--n-layer 3", "such as mlp,from:1", 0},
+    {"--gradient-checkpointing=heads", NULL, "expected auto, or block", 0},
+    {"--freeze nothing", NULL, "transformer.", 0},
+    {"--model mnist*", NULL, "has no operation", NO(PORTABLE)}, /* an NPU: no convolution */
+    {"--model mnist*", "--gradient-checkpointing=attention*", "leave attention and mlp out", 0},
+    {"--model mnist*", "--gradient-checkpointing=mlp,every*", "leave attention and mlp out", 0},
+    {"--model mnist*", "--freeze transformer*", "conv1.weight", 0},
+    {"--model mnist*", "--freeze *.mlp*", "conv1.weight", 0},
+    {"--model mnist*", "--seed 2*", NULL, 0}, /* the seed orders images and drops elements */
+    {"--model mnist*", "--val-data LICENSE*", "MNIST's files", PORTABLE}, /* a text */
+    {"--model llama*", "--freeze transformer*", "model.", 0},             /* names of GPT-2's */
+    {"--model llama*", "--freeze [*].bias", "model.", 0},                 /* it has none */
+    {"--digest-values 0:h.0", NULL, "pass --digests FILE", 0},
+    {"--parallel single", NULL, "--parallel single without a launcher", RANKS},
+    {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", RANKS},
+    {"--comm self", NULL, "leave --comm out", RANKS},
+    {"--sharding hybrid", NULL, "pass --fsdp-size N", 0},
+    {"--sharding [!h]*", "--fsdp-size 2", "pass --sharding hybrid", 0},
+    {"--reduction canonical", "--batch-size 3", "--batch-size 4 --grad-accum 8", 0},
+    {"--data LICENSE", NULL, "leave --data out", 0}, /* MATRIX_BASE has --synthetic */
+    {"--resume auto", NULL, "pass --save DIR", 0},
+    {"--save-async", NULL, "pass --save DIR", 0},
     {0}};
 
 int matrix_group_size(int world_size)

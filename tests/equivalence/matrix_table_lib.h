@@ -43,13 +43,14 @@ typedef struct matrix_refusal {
     const char *a, *b;
     const char *says; /* part of the error's HINT or of the error; NULL: it is not refused, but one
                          device with MATRIX_RECIPE's words alone computes something else */
-    bool (*only)(const matrix_place *); /* the places where it is refused; NULL: all */
+    int where;        /* what a place has where it is refused; 0: all places */
 } matrix_refusal;
 
 extern const matrix_axis MATRIX_AXES[];        /* a NULL name ends it */
 extern const matrix_refusal MATRIX_REFUSALS[]; /* a NULL `a` ends it */
 extern const char MATRIX_BASE[];               /* words of every cell, and of one device */
 
+bool matrix_is_refused_at(const matrix_refusal *r, const matrix_place *at);
 /* matrix_group_size -- the number of %G. */
 int matrix_group_size(int world_size);
 /* matrix_write -- write `words` for one cell, with the marks above replaced.
