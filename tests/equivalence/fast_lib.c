@@ -118,7 +118,7 @@ void fast_sgd(suite *s, const model_config *m, const ops *o, const dtypes *types
             continue;
         suite_use_variant(&c, var);
         c.lr = step ? 0.5 : (double)GRAD_LR;
-        st = suite_train(s, 0, &c, &got);
+        st = run_training(s->dev[v % 2], s->world[v % 2], &c, &got);
         fsdp_status mine = st;
         if (st == FSDP_OK && s->rank == 0)
             mine = within_bound(s, &got, &t, c.lr, types->reduce);
@@ -185,7 +185,7 @@ void fast_shapes(suite *s, const model_config *mc, const ops *o, const dtypes *t
     if (st == FSDP_OK)
         st = measure_shapes(s, &c, &m, &one, &allowed);
     if (st == FSDP_OK)
-        st = suite_train(s, 0, &c, &many);
+        st = run_training(s->dev[0], s->world[0], &c, &many);
     if (st == FSDP_OK && s->rank == 0) {
         double got = tensor_distance(&m, &many, &one);
         snprintf(s->detail, sizeof s->detail, " (%.2g, allowed %.2g)", got, allowed);
@@ -272,7 +272,7 @@ void fast_adamw(suite *s, const model_config *m, const ops *o, const dtypes *typ
         if (suite_skips(s, v))
             continue;
         suite_use_variant(&c, &VARIANTS[v]);
-        st = suite_train(s, v % 2, &c, &got);
+        st = run_training(s->dev[v % 2], s->world[v % 2], &c, &got);
         fsdp_status mine = st == FSDP_OK && s->rank == 0 ? within_band(s, &got, &single, band) : st;
         snprintf(name, sizeof name, "fast, ops %s%s: %d adamw losses in the band, %s", o->name,
                  types->name, BAND_STEPS, VARIANTS[v].name);

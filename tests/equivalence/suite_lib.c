@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"
-#include "tests/equivalence/dry_lib.h"
 #include "tests/equivalence/twin_lib.h"
 #include "tests/unit/target_lib.h"
 
@@ -44,19 +43,10 @@ void suite_close(suite *s)
     order_check_free(s->order);
 }
 
-fsdp_status suite_train(suite *s, int d, const run_config *c, run_result *out)
-{
-    return dry_compare_training(s->dev[d], s->world[d], c, out, s->dry_differs,
-                                sizeof s->dry_differs);
-}
-
 void suite_report(suite *s, const char *name, fsdp_status mine)
 {
     if (mine == FSDP_OK)
         mine = order_check_status(s->order);
-    if (mine == FSDP_OK && *s->dry_differs)
-        mine = fsdp_error(FSDP_EINVAL, "", "%s", s->dry_differs);
-    s->dry_differs[0] = '\0';
     fsdp_status st = comm_agree(s->world[0], mine);
     s->passed += st == FSDP_OK;
     s->failed += st != FSDP_OK;
@@ -133,8 +123,7 @@ fsdp_status suite_run_single(suite *s, const run_config *many, size_t batch, run
     FSDP_ASSERT_EQ(leaves % batch, 0);
     c.batch = batch;
     c.grad_accum = (int)(leaves / batch);
-    return dry_compare_training(s->dev[0], s->alone, &c, out, s->dry_differs,
-                                sizeof s->dry_differs);
+    return run_training(s->dev[0], s->alone, &c, out);
 }
 
 fsdp_status twin_step_make(const run_config *c, int world_size, size_t batch, twin_step *out)

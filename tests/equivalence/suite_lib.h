@@ -2,7 +2,7 @@
  * that are compared, the runs on one device that they are compared to, and the verdicts.
  *
  *   suite_open
- *   suite_config -> suite_use_variant -> suite_train -> suite_report      for every comparison
+ *   suite_config -> suite_use_variant -> run_training -> suite_report     for every comparison
  *   suite_close
  *
  * Gradients are read through one step of SGD with lr = GRAD_LR and no clipping: p - 2^100 g rounds
@@ -21,9 +21,8 @@ typedef struct suite {
     comm *world[2];
     comm *alone; /* this rank by itself, on dev[0] */
     int rank, world_size, passed, failed;
-    int level;             /* the variants of this level and above: 1 is --quick, 2 is --few */
-    char detail[160];      /* a measured figure beside a PASS */
-    char dry_differs[160]; /* the first difference of a dry run since the last report */
+    int level;        /* the variants of this level and above: 1 is --quick, 2 is --few */
+    char detail[160]; /* a measured figure beside a PASS */
 } suite;
 
 /* suite_open -- open the devices and groups of *s, which is zeroed but for `level`.
@@ -32,11 +31,8 @@ fsdp_status suite_open(suite *s);
 /* suite_close -- collective, as suite_open is. */
 void suite_close(suite *s);
 
-/* suite_train -- run_training on device d, and once more on a dry device (dry_lib.h). */
-fsdp_status suite_train(suite *s, int d, const run_config *c, run_result *out);
-
 /* suite_report -- print and count a verdict; collective. A check is passed when it is on every
- * rank, no work so far lacked an event, and dry runs had the figures of the measured ones. */
+ * rank, and no work so far lacked an event. */
 void suite_report(suite *s, const char *name, fsdp_status mine);
 
 typedef struct variant {
@@ -48,7 +44,7 @@ typedef struct variant {
     prefetch_config prefetch;    /* left out: without overlap */
     size_t bucket_elems;         /* left out: units stay as they are */
     bool per_param;              /* left out: the flat layout */
-    bool no_sync, replicas_last; /* only in fast mode: the batch here is no power of two */
+    bool no_sync, replicas_last; /* left out: every micro-step reduces to shards */
 } variant;
 
 enum { N_VARIANTS = 13 };

@@ -6,8 +6,8 @@
 # and the SHA-256 of the model.safetensors that they export with the line of NAME in tests/reference/weights.sha256.
 # The weights also hold the last step's update, which no loss shows. That file is names, shapes and floats, nothing
 # else. Sharding: full on all RANKS; grad-op and none on the last of them, with tiny on all.
-# FSDP_DEVICE: train on that device. One without operations that have the CPU's bits (npu) is compared with itself on one
-# rank, by its fast ones. SHARDINGS="full none": only these.
+# FSDP_DEVICE: train on that device. One without operations that have the CPU's bits (npu), or OPS=fast, is compared with
+# itself on one rank, by its fast ones. SHARDINGS="full none": only these.
 # --make writes line and file anew (needed only when the recipe itself changes, which every learner's
 # copy would notice). --options NAME prints the options of a name.  Names: tiny tiny-sgd llama-tiny llama31-tiny mnist-tiny small xl-2l (default: tiny small).
 set -u
@@ -27,7 +27,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0
-ops=portable
+ops=${OPS:-portable}
 case ${FSDP_DEVICE:-} in npu*) ops=fast ;; esac
 
 options() {
