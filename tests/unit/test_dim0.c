@@ -1,12 +1,11 @@
-/* test_dim0.c -- a unit in the per-parameter layout: what is gathered, and what gradient remains
- * after the reduction over all ranks, element by element, for every mesh of these ranks. Free
- * memory holds NaN.
+/* test_dim0.c -- a unit in the per-parameter layout: what gradient remains after the reduction over
+ * all ranks, element by element, zeros of the padding too, for every mesh of these ranks. Free
+ * memory holds NaN. What is gathered: the matrix of options.
  *
  *   mpiexec -n W build/tests/unit/test_dim0          (W = 1 runs without mpiexec too) */
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"
-#include "common/model/init.h"
 #include "common/ops/ops.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/reducer_setup.h"
@@ -60,31 +59,6 @@ static void rig_free(rig *x)
     mesh_close(&x->mesh);
     model_free(&x->m);
 }
-
-/* ---- the gather ------------------------------------------------------------------------------ */
-
-static void check_gather(rig *x, int u)
-{
-    const flat_layout *l = &x->fsdp.units[u].layout;
-    float *full = comm_test_alloc(l->padded_elems * sizeof *full);
-    float *want = comm_test_alloc(l->padded_elems * sizeof *want);
-    CHECK_OK(x->f, unshard_begin(&x->fsdp, u));
-    CHECK_OK(x->f, unshard_wait(&x->fsdp, u));
-    CHECK_OK(x->f, device_download(x->fsdp.compute, full, x->fsdp.units[u].full,
-                                   l->padded_elems * sizeof *full));
-    CHECK_OK(x->f, stream_sync(x->fsdp.compute));
-    for (int i = 0; i < l->n_slots; i++) {
-        const flat_slot *s = &l->slots[i];
-        param_init_range(&x->m.params[s->param], s->param, SEED, 0, s->elems, want);
-        CHECK(x->f, memcmp(full + s->offset, want, s->elems * sizeof *want) == 0,
-              "unit %d: gathered %s", u, x->m.params[s->param].name);
-    }
-    CHECK_OK(x->f, reshard(&x->fsdp, u));
-    free(full);
-    free(want);
-}
-
-/* ---- the reduction --------------------------------------------------------------------------- */
 
 /* Element i of a rank's gradient in micro-step a. Sums of these are exact. */
 static float gradient(int rank, int a, size_t i)
@@ -164,32 +138,16 @@ static void check_reduction(rig *x)
 }
 
 /* Every mesh, fast and canonical. */
-static void each(comm_fixture *f, void (*check)(rig *x))
+static void test_reduction(comm_fixture *f)
 {
     for (int s = 1; s <= f->world; s++)
         for (int mode = GRAD_ACC_FAST; f->world % s == 0 && mode <= GRAD_ACC_CANONICAL; mode++) {
             rig x;
             rig_make(&x, f, s, (grad_acc_mode)mode);
             if (f->why[0] == '\0')
-                check(&x);
+                check_reduction(&x);
             rig_free(&x);
         }
-}
-
-static void check_gathers(rig *x)
-{
-    for (int u = 0; u < x->fsdp.n_units; u++)
-        check_gather(x, u);
-}
-
-static void test_gather(comm_fixture *f)
-{
-    each(f, check_gathers);
-}
-
-static void test_reduction(comm_fixture *f)
-{
-    each(f, check_reduction);
 }
 
 int main(void)
@@ -197,7 +155,6 @@ int main(void)
     comm_fixture f;
     if (comm_test_open(&f, &device_cpu, true) != FSDP_OK)
         return 1;
-    comm_test_run(&f, "dim0.gather", test_gather);
     comm_test_run(&f, "dim0.reduction", test_reduction);
     return comm_test_close(&f);
 }
