@@ -165,28 +165,17 @@ static void read_path(pid_t tid, long long dir, unsigned long long text, char ou
 
 static void read_paths(pid_t tid, const struct user_regs_struct *r, pending *p)
 {
+    place at = p->call->place;
+    int fd = at == FD ? (int)r->rdi : at == FD_4 ? (int)r->r8 : -1;
     p->to[0] = p->path[0] = '\0';
-    switch (p->call->place) {
-    case PATH:
+    if (at == PATH || at == TWO_PATHS)
         read_path(tid, AT_FDCWD, r->rdi, p->path);
-        break;
-    case AT:
-        read_path(tid, (long long)r->rdi, r->rsi, p->path);
-        break;
-    case TWO_PATHS:
-        read_path(tid, AT_FDCWD, r->rdi, p->path);
+    if (at == TWO_PATHS)
         read_path(tid, AT_FDCWD, r->rsi, p->to);
-        break;
-    case FD:
-        read_link(tid, "", (int)r->rdi, p->path);
-        break;
-    case FD_4:
-        if ((int)r->r8 >= 0)
-            read_link(tid, "", (int)r->r8, p->path);
-        break;
-    case NOWHERE:
-        break;
-    }
+    if (at == AT)
+        read_path(tid, (long long)r->rdi, r->rsi, p->path);
+    if (fd >= 0)
+        read_link(tid, "", fd, p->path);
 }
 
 static unsigned long loader_of(pid_t pid)

@@ -26,6 +26,9 @@ enum {
     STEP = 7
 };
 
+static const model_config CONFIG = {
+    .family = "gpt2", .n_blocks = 1, .n_head = 2, .d_model = 8, .vocab_size = 16, .max_seq_len = 8};
+
 static void path_in(const fuzz *f, const char *name, char out[PATH_MAX])
 {
     snprintf(out, PATH_MAX, "%s/%s", f->dir, name);
@@ -84,8 +87,7 @@ static void try_corpus(fuzz *f)
         fuzz_expect_error(f, status);
     corpus_close(&c); /* a refused one is empty */
     remove(path);
-    blob_free(&b);
-    fuzz_expect_no_leak(f);
+    blob_end(f, &b);
 }
 
 /* ---- exports --------------------------------------------------------------------------------- */
@@ -99,17 +101,11 @@ typedef struct export_files {
 
 static void make_export(fuzz *f, export_files *e)
 {
-    const model_config mc = {.family = "gpt2",
-                             .n_blocks = 1,
-                             .n_head = 2,
-                             .d_model = 8,
-                             .vocab_size = 16,
-                             .max_seq_len = 8};
     export_writer w;
     path_in(f, "export", e->dir);
     path_in(f, "export/config.json", e->config_path);
     path_in(f, "export/model.safetensors", e->weights_path);
-    FUZZ_EXPECT(f, model_create(&mc, &e->m) == FSDP_OK);
+    FUZZ_EXPECT(f, model_create(&CONFIG, &e->m) == FSDP_OK);
     float *zeros = calloc(e->m.n_param_elems, sizeof *zeros);
     FUZZ_EXPECT(f, export_begin(&e->m, e->dir, UINT64_MAX, &w) == FSDP_OK);
     FUZZ_EXPECT(f, export_append(&w, zeros, e->m.n_param_elems) == FSDP_OK);
@@ -128,11 +124,7 @@ static void free_export(export_files *e)
 
 static void try_config(fuzz *f, const export_files *e)
 {
-    blob b = blob_of(e->config.bytes, e->config.n);
-    blob_mutate(f, &b);
-    blob_write(&b, e->config_path);
-    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500),
-             (const char *)b.bytes);
+    blob b = blob_damaged(f, &e->config, e->config_path);
     model_config mc;
     model m = {0};
     const char *note;
@@ -147,8 +139,7 @@ static void try_config(fuzz *f, const export_files *e)
     if (status != FSDP_OK)
         fuzz_expect_error(f, status);
     model_free(&m);
-    blob_free(&b);
-    fuzz_expect_no_leak(f);
+    blob_end(f, &b);
 }
 
 static void try_weights(fuzz *f, const export_files *e)
@@ -177,8 +168,7 @@ import r;
     if (status != FSDP_OK)
         fuzz_expect_error(f, status);
     import_close(&r);
-    blob_free(&b);
-    fuzz_expect_no_leak(f);
+    blob_end(f, &b);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -194,13 +184,7 @@ typedef struct ckpt_files {
 
 static void make_checkpoint(fuzz *f, ckpt_files *c)
 {
-    const model_config mc = {.family = "gpt2",
-                             .n_blocks = 1,
-                             .n_head = 2,
-                             .d_model = 8,
-                             .vocab_size = 16,
-                             .max_seq_len = 8};
-    FUZZ_EXPECT(f, model_create(&mc, &c->m) == FSDP_OK);
+    FUZZ_EXPECT(f, model_create(&CONFIG, &c->m) == FSDP_OK);
     c->id = (ckpt_id){.run = "0123456789abcdef",
                       .step = STEP,
                       .n_files = 1,
@@ -248,11 +232,7 @@ static void free_checkpoint(ckpt_files *c)
 
 static void try_manifest(fuzz *f, const ckpt_files *c)
 {
-    blob b = blob_of(c->manifest.bytes, c->manifest.n);
-    blob_mutate(f, &b);
-    blob_write(&b, c->manifest_path);
-    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500),
-             (const char *)b.bytes);
+    blob b = blob_damaged(f, &c->manifest, c->manifest_path);
     ckpt_manifest m;
     fsdp_status status = ckpt_manifest_read(c->dir, &m);
     if (status != FSDP_OK)
@@ -261,8 +241,7 @@ static void try_manifest(fuzz *f, const ckpt_files *c)
         FUZZ_EXPECT(f, m.id.step >= 0 && m.id.n_files >= 1 && m.about.n <= CKPT_MAX_FACTS &&
                            m.id.n_arrays >= 1 && m.id.n_arrays <= 1 + OPTIM_MAX_STATES);
     ckpt_manifest_free(&m);
-    blob_free(&b);
-    fuzz_expect_no_leak(f);
+    blob_end(f, &b);
 }
 
 /* All that a file lists lies in the model and in the file, also where its hash is not compared. */
@@ -308,8 +287,7 @@ static void try_checkpoint(fuzz *f, const ckpt_files *c)
         fuzz_expect_error(f, status);
     FUZZ_EXPECT(f, status == FSDP_OK || !same);
     ckpt_source_close(&src);
-    blob_free(&b);
-    fuzz_expect_no_leak(f);
+    blob_end(f, &b);
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */

@@ -251,3 +251,19 @@ void blob_mutate(fuzz *f, blob *b)
     for (size_t changes = fuzz_below(f, 4) + 1; changes > 0 && b->n > 0; changes--)
         mutate_once(f, b);
 }
+
+blob blob_damaged(fuzz *f, const blob *from, const char *path)
+{
+    blob b = blob_of(from->bytes, from->n);
+    blob_mutate(f, &b);
+    blob_write(&b, path);
+    snprintf(f->input, sizeof f->input, "%.*s", (int)(b.n < 1500 ? b.n : 1500),
+             (const char *)b.bytes);
+    return b;
+}
+
+void blob_end(fuzz *f, blob *b)
+{
+    blob_free(b);
+    fuzz_expect_no_leak(f);
+}

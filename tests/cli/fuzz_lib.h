@@ -24,8 +24,8 @@ typedef struct fuzz {
 void fuzz_open(fuzz *f, int argc, char **argv, long default_tries);
 int fuzz_close(fuzz *f); /* prints "N passed, N failed"; exit status */
 void fuzz_group(fuzz *f, const char *name);
-void fuzz_try(fuzz *f,
-              long number); /* the random numbers of a try depend on seed, group and number only */
+/* fuzz_try -- the random numbers of a try depend on seed, group and number only. */
+void fuzz_try(fuzz *f, long number);
 
 uint64_t fuzz_next(fuzz *f);
 size_t fuzz_below(fuzz *f, size_t n); /* 0 ... n-1 */
@@ -47,8 +47,12 @@ typedef struct blob {
 } blob;
 
 blob blob_of(const void *bytes, size_t n); /* a copy with room to grow */
+/* blob_damaged -- a copy of from that was mutated and written to path. The report shows it. */
+blob blob_damaged(fuzz *f, const blob *from, const char *path);
 blob blob_read(const char *path);
 void blob_write(const blob *b, const char *path);
+/* blob_end -- frees it; nothing of the try stays open. */
+void blob_end(fuzz *f, blob *b);
 void blob_free(blob *b);
 /* blob_mutate -- one to four changes: bytes, 32-bit words, runs, copies within, cuts, growth;
  * digits and quotes of text. */

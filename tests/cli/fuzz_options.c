@@ -64,20 +64,15 @@ static void any_name(fuzz *f, const option_spec *spec, char *out)
     }
 }
 
-/* One of the row's choices, or a word that other rows know. */
-static void any_word(fuzz *f, const option_spec *spec, char *out)
+/* One of the words of a list, which has | between them. */
+static void any_of(fuzz *f, const char *list, char *out)
 {
-    static const char *const WORDS[] = {
-        "block", "sub-block", "size:1000", "size:9999999999999999999999",
-        "size:", "model",     "tiny",      "small",
-        "124m",  "1558m",     "xl-2l",     "auto"};
-    snprintf(out, VALUE_BYTES, "%s", WORDS[fuzz_below(f, sizeof WORDS / sizeof *WORDS)]);
-    if (spec->kind != OPT_ENUM)
-        return;
-    const char *at = spec->choices;
-    for (size_t skip = fuzz_below(f, 4); skip > 0 && strchr(at, '|'); skip--)
-        at = strchr(at, '|') + 1;
-    snprintf(out, VALUE_BYTES, "%.*s", (int)strcspn(at, "|"), at);
+    size_t n = 1;
+    for (const char *c = list; *c; c++)
+        n += *c == '|';
+    for (size_t skip = fuzz_below(f, n); skip > 0; skip--)
+        list = strchr(list, '|') + 1;
+    snprintf(out, VALUE_BYTES, "%.*s", (int)strcspn(list, "|"), list);
 }
 
 static void good_number(fuzz *f, const option_spec *spec, char *out)
@@ -92,48 +87,22 @@ static void good_number(fuzz *f, const option_spec *spec, char *out)
         snprintf(out, VALUE_BYTES, "%.*g", (int)fuzz_below(f, 18), x);
 }
 
+/* In range, a choice, a word that other rows know, something odd, or long. */
 static void any_value(fuzz *f, const option_spec *spec, char *out)
 {
-    static const char *const ODD[] = {"",
-                                      "0",
-                                      "1",
-                                      "-1",
-                                      "nan",
-                                      "NaN",
-                                      "inf",
-                                      "-inf",
-                                      "1e308",
-                                      "1e999",
-                                      "-0",
-                                      "0x10",
-                                      "1e3",
-                                      " 5",
-                                      "5 ",
-                                      "1.5",
-                                      "+7",
-                                      "--",
-                                      "=",
-                                      "-",
-                                      "1,5",
-                                      "\xc3\xa4\xe2\x82\xac",
-                                      "\xff\xfe",
-                                      "a\tb\nc",
-                                      "%s%n%d",
-                                      "/dev/null",
-                                      "1e-999",
-                                      "9223372036854775807",
-                                      "-9223372036854775808",
-                                      "9223372036854775808",
-                                      "18446744073709551616",
-                                      "4294967296",
-                                      "2147483648",
-                                      "65537"};
+    static const char WORDS[] = "block|sub-block|size:1000|size:9999999999999999999999|size:|model|"
+                                "tiny|small|124m|1558m|xl-2l|auto",
+                      ODD[] =
+                          "|0|1|-1|nan|NaN|inf|-inf|1e308|1e999|-0|0x10|1e3| 5|5 |1.5|+7|--|=|-|"
+                          "1,5|\xc3\xa4\xe2\x82\xac|\xff\xfe|a\tb\nc|%s%n%d|/dev/null|1e-999|"
+                          "9223372036854775807|-9223372036854775808|9223372036854775808|"
+                          "18446744073709551616|4294967296|2147483648|65537";
     if (fuzz_chance(f, 70) && (spec->kind == OPT_INT || spec->kind == OPT_DOUBLE))
         good_number(f, spec, out);
     else if (fuzz_chance(f, 60))
-        any_word(f, spec, out);
+        any_of(f, spec->kind == OPT_ENUM ? spec->choices : WORDS, out);
     else if (fuzz_chance(f, 90))
-        snprintf(out, VALUE_BYTES, "%s", ODD[fuzz_below(f, sizeof ODD / sizeof *ODD)]);
+        any_of(f, ODD, out);
     else {
         size_t n = fuzz_below(f, VALUE_BYTES);
         memset(out, fuzz_chance(f, 50) ? '9' : 0xe4, n);
@@ -161,9 +130,11 @@ static void add_option(fuzz *f, line *l, const option_spec *spec)
         snprintf(new_word(l), WORD_BYTES, "%s", value);
 }
 
-static void describe(fuzz *f, const line *l)
+static void end_line(fuzz *f, line *l)
 {
     size_t used = 0;
+    l->words[0] = (char *)"fsdp_train";
+    l->words[l->n + 1] = NULL;
     for (int i = 1; i <= l->n && used < sizeof f->input - 1; i++)
         used += (size_t)snprintf(f->input + used, sizeof f->input - used, " '%.60s'", l->words[i]);
 }
@@ -171,11 +142,9 @@ static void describe(fuzz *f, const line *l)
 static void make_line(fuzz *f, line *l, int n_rows)
 {
     l->n = 0;
-    l->words[0] = (char *)"fsdp_train";
     for (size_t options = fuzz_below(f, 9); options > 0; options--)
         add_option(f, l, &TRAINER_OPTIONS[fuzz_below(f, (size_t)n_rows)]);
-    l->words[l->n + 1] = NULL;
-    describe(f, l);
+    end_line(f, l);
 }
 
 /* Bytes that training holds at least, in doubles, which do not wrap around: of one sequence without
@@ -227,7 +196,7 @@ static void check_model(fuzz *f, const trainer_config *cfg, const model_config *
     }
     m.chunk_rows = (size_t)cfg->chunk_loss;
     FUZZ_EXPECT(f, m.n_param_elems > 0);
-    FUZZ_EXPECT(f, m.config.d_model % m.config.n_head == 0);
+    FUZZ_EXPECT(f, m.config.n_head == 0 || m.config.d_model % m.config.n_head == 0); /* 0: images */
     size_t bytes = runner_bytes(&m, cfg);
     FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, cfg));
     model_free(&m);
@@ -264,10 +233,9 @@ static void make_large(fuzz *f, line *l)
     static const char *const NAMES[] = {"n-layer", "d-model", "d-ff", "vocab-size"};
     const bool is_long = fuzz_chance(f, 50); /* the same number of tokens in fewer sequences */
     l->n = 0;
-    l->words[0] = (char *)"fsdp_train";
     snprintf(new_word(l), WORD_BYTES, "--size=1558m");
-    snprintf(new_word(l), WORD_BYTES, "--seq-len=%d", is_long ? 1048576 : 1024);
     snprintf(new_word(l), WORD_BYTES, "--n-positions=1048576");
+    snprintf(new_word(l), WORD_BYTES, "--seq-len=%d", is_long ? 1048576 : 1024);
     snprintf(new_word(l), WORD_BYTES, "--batch-size=%d", is_long ? 64 : 65536);
     snprintf(new_word(l), WORD_BYTES, "--n-head=%d", fuzz_chance(f, 50) ? 1000 : 1);
     snprintf(new_word(l), WORD_BYTES, "--reduction=%s", fuzz_chance(f, 50) ? "fast" : "canonical");
@@ -275,8 +243,7 @@ static void make_large(fuzz *f, line *l)
         for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
             if (strcmp(row->name, NAMES[i]) == 0 && fuzz_chance(f, 85))
                 snprintf(new_word(l), WORD_BYTES, "--%s=%.0f", row->name, row->max);
-    l->words[l->n + 1] = NULL;
-    describe(f, l);
+    end_line(f, l);
 }
 
 static bool try_line(fuzz *f, line *l)
