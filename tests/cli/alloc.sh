@@ -1,9 +1,6 @@
 #!/bin/bash
 # alloc.sh -- a step allocates nothing that the steps before it have not: no call of malloc, no mapping, no memory.
 #
-#   tests/cli/alloc.sh [BUILD]
-#   CASES=REGEX                only the cases whose names match
-#
 # Each case runs the trainer for FEW and for MANY steps, with alloc_count.so in front of malloc, mmap and memfd_create,
 # and compares the calls of all ranks. The trainer's own, and those the C library makes for it, must be as many: a
 # step's queues, plans and blocks come from what earlier steps gave back (recycle.h, cpu_memory.c). Libraries are not
@@ -16,11 +13,8 @@
 #            come to need a slab more; a step uses six to eight classes. One call a step would be 30.
 #   memory   of a rank at its peak, 1920 kB: half of what 30 steps leave behind that each forget the smallest activation
 #            (4 sequences * 128 tokens * 64 floats = 128 kB). Two runs alike differ by 800 kB at most, mostly MPI's.
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/alloc.sh" "$@"
-build=${1:-build}
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 few=6 many=36 calls_a_rank=8 peak_kb_more=1920
 counter=$build/tests/cli/alloc_count.so
 [ -f "$counter" ] || { echo "FAIL alloc: no $counter: make tests" && exit 1; }
@@ -28,7 +22,6 @@ if grep -qaE '__(asan|tsan)_init' "$build/fsdp_train"; then
     echo 'SKIP alloc: a sanitizer has an allocator of its own'
     exit 77
 fi
-cli_begin "$build"
 cp "$counter" "$work/bin/" || exit 1
 
 # counted W LAUNCHER STEPS OPTION... -- one run; its counts are in $work/count-STEPS, a file a rank
@@ -69,15 +62,14 @@ own_sites() {
 
 # steps_alike NAME W LAUNCHER OPTION... -- one case
 steps_alike() {
-    name="$1 (W=$2)"
-    local ranks=$2 steps own libraries more
+    local steps own libraries more
+    case_is "$1" "$2" || return
     shift
-    chosen || return
     [ "$2" != mpiexec ] || [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && return; }
     for steps in "$few" "$many"; do
         [ -n "$bad" ] || counted "$1" "$2" "$steps" "${@:3}"
     done
-    [ -z "$bad" ] || { verdict && return; }
+    [ -z "$bad" ] || return
     own=$(more_by '$1' | awk '$1 == "program" || $1 == "libc.so.6" { n += $2 } END { print n + 0 }')
     libraries=$(more_by '$1' | awk -v steps=$((many - few)) '$1 != "program" && $1 != "libc.so.6" && $2 >= steps {
         printf "%s %s %.0f", sep, $1, $2 / steps; sep = "," }')
@@ -87,9 +79,7 @@ steps_alike() {
         own_sites
     }
     [ "$more" -le "$peak_kb_more" ] || complain "the peak is $more kB higher, expected at most $peak_kb_more"
-    check_left
     [ -n "$bad" ] || name="$name: $own calls, $more kB; a step of libraries:${libraries:- none}"
-    verdict
 }
 
 run=$build/fsdp_run

@@ -2,66 +2,18 @@
 # bad_input.sh -- wrong options, data, outputs, checkpoints and too little memory: the trainer says what is wrong,
 # where, what it expected and what to do, once, and leaves nothing behind; and what should work, works.
 #
-#   tests/cli/bad_input.sh [BUILD]        default build
-#   CASES=REGEX                           only the refusals whose names match
-#
 # Every refusal runs with --loss-csv, --export, --save and --memory-report on files of an earlier run, which must
-# be the same afterwards. Prints PASS, FAIL and SKIP lines and a last line with their numbers.
-# shellcheck disable=SC2013,SC2016
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/bad_input.sh" "$@"
-build=${1:-build}
-cli_begin "$build"
+# be the same afterwards.
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable'
 small="$model --batch-size 2 --steps 2"
-outputs="--loss-csv $keep/loss.csv --export $keep/export --memory-report $keep/report.csv"
-all_outputs="$outputs --save $keep/save"
-earlier="$small --synthetic 5000 $all_outputs"
+run="$small --synthetic 5000 --loss-csv $keep/loss.csv --export $keep/export --memory-report $keep/report.csv --save $keep/save"
 
-# expect_message REGEX HINT -- one line and one hint, whatever the number of ranks. When a rank fails alone, a peer that
-# sees it go before the launcher ends it too adds a hint about that.
-expect_message() {
-    local n
-    n=$(grep -cE -- "$1" "$work/err")
-    [ "$n" = 1 ] || complain "$n lines of stderr match '$1', expected 1"
-    n=$(grep '^HINT: ' "$work/err" | grep -cv "^HINT: see that rank's last lines")
-    [ "$n" = 1 ] || complain "$n hints, expected 1"
-    grep -qE -- "^HINT: .*($2)" "$work/err" || complain "no hint matches '$2'"
-}
-
-# The other words on stderr are the launcher's.
-expect_failed() {
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    check_left
-    check_no_tmp
-    [ "$(tree_sum "$keep")" = "$kept" ] || {
-        complain 'files of an earlier run have changed'
-        kept=$(tree_sum "$keep")
-    }
-    verdict
-}
-
-# plainly W NAME REGEX HINT OPTION... -- a small run with these options fails and says so
+# plainly W NAME REGEX HINT OPTION... -- refused without the earlier run's outputs
 plainly() {
-    local regex=$3 hint=$4 ranks=$1
-    name="$2 (W=$1)"
-    chosen || return
-    shift 4
-    # shellcheck disable=SC2086 # lists of words
-    launch "$ranks" $small --synthetic 5000 "$@"
-    expect_message "$regex" "$hint"
-    expect_failed
-}
-
-# refused W NAME REGEX HINT OPTION... -- the same with the earlier run's outputs, then these options
-refused() {
-    local about=("${@:1:4}")
-    shift 4
-    # shellcheck disable=SC2086 # a list of words
-    plainly "${about[@]}" $all_outputs "$@"
+    run="$small --synthetic 5000" refused "$@"
 }
 
 # The same on one rank and on two.
@@ -78,9 +30,7 @@ under_mpi() {
 
 # An earlier run's files. Constant learning rate: the number of steps changes nothing but the end.
 constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical'
-# shellcheck disable=SC2086
-expect_good 2 'a first run' $earlier --global-batch 4
-verdict
+expect_good 2 'a first run' $run --global-batch 4
 kept=$(tree_sum "$keep")
 
 # ---- options ----------------------------------------------------------------------------------------------------
@@ -191,25 +141,19 @@ FSDP_TIMEOUT_S=soon refused 1 'a word for seconds' "FSDP_TIMEOUT_S: got 'soon', 
 FSDP_TIMEOUT_S=-1 refused 1 'no time at all' "FSDP_TIMEOUT_S: got '-1', expected a number above 0" 'unset' --comm auto
 FSDP_COMM=smh refused 1 'an unknown transport in the environment' "FSDP_COMM: got 'smh'" 'auto, mpi or shm' --comm auto
 FSDP_RUN=garbage refused 1 'words that fsdp_run did not write' "FSDP_RUN: got 'garbage'" 'unset FSDP_RUN' --comm auto
-name='no transport in the environment (W=2)'
-if chosen; then
-    # shellcheck disable=SC2086 # lists of words
-    FSDP_COMM=self launch 2 $small --synthetic 5000 $all_outputs
+if case_is 'no transport in the environment' 2; then
+    FSDP_COMM=self launch 2 $run
     for rank in 0 1; do
-        grep -q "^\[rank $rank/2\] FSDP_COMM: got 'self' with 2 ranks, expected auto, mpi or shm" "$work/err" ||
-            complain "no word of rank $rank"
+        says "^\[rank $rank/2\] FSDP_COMM: got 'self' with 2 ranks, expected auto, mpi or shm"
     done
     expect_failed
 fi
 FSDP_LINK=fast refused 1 'a word for a link' "FSDP_LINK: got 'fast', expected a rate in bit" 'unset' --comm auto
 FSDP_LINK=1Gb,50us refused 1 'a link in an unknown unit' "FSDP_LINK: got '1Gb,50us', expected a rate in bit" '1Gbit,50us' --comm auto
-name='a link that three of two ranks share (W=2)'
-if chosen; then
-    # shellcheck disable=SC2086 # lists of words
-    FSDP_LINK=1Gbit,50us,3 launch 2 $small --synthetic 5000 $all_outputs
+if case_is 'a link that three of two ranks share' 2; then
+    FSDP_LINK=1Gbit,50us,3 launch 2 $run
     for rank in 0 1; do
-        grep -q "^\[rank $rank/2\] FSDP_LINK: got 3 ranks per host, expected a divisor of 2 ranks" "$work/err" ||
-            complain "no word of rank $rank"
+        says "^\[rank $rank/2\] FSDP_LINK: got 3 ranks per host, expected a divisor of 2 ranks"
     done
     expect_failed
 fi
@@ -221,33 +165,24 @@ plainly 1 'auto without a directory' '--resume auto: expected --save DIR beside 
 
 # One rank prints the help, all leave with status 0; what cannot be printed is an error.
 for ranks in 1 3; do
-    name="help (W=$ranks)"
-    chosen || continue
-    launch $ranks --steps 3 --help --bogus
-    [ "$rc" = 0 ] || complain "exit status $rc, expected 0"
+    case_is "help" $ranks || continue
+    good $ranks --steps 3 --help --bogus
     [ "$(grep -c '^Usage: fsdp_train' "$work/out")" = 1 ] || complain 'not printed once'
     grep -q '^  --global-batch=N' "$work/out" || complain 'an option is missing'
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
-    check_left
-    verdict
 done
 for program in fsdp_train fsdp_generate tests/bench/kernels tests/bench/collectives; do
-    name="help: $program on a full device"
-    chosen || continue
+    case_is "help: $program on a full device" || continue
     "$build/$program" --help >/dev/full 2>"$work/err" && complain 'exit status 0'
     grep -q '^cannot write to standard output' "$work/err" || complain 'no message'
-    verdict
 done
 
 # Two ranks, two command lines: MPMD [A] : [B].
 differ() {
-    name="ranks differ: $1 (W=2)"
-    chosen || return
+    case_is "ranks differ: $1" 2 || return
     [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && return; }
-    # shellcheck disable=SC2086
-    timed $LAUNCHER -n 1 "$trainer" $earlier $4 : -n 1 "$trainer" $earlier $5
-    expect_message "$2" "$3"
-    expect_failed
+    timed $LAUNCHER -n 1 "$trainer" $run $4 : -n 1 "$trainer" $run $5
+    expect_refusal "$2" "$3"
 }
 differ 'a number' "the option differs: rank 1 has 'lr=0.002', rank 0 has 'lr=0.001'" 'same options' \
     '--lr 1e-3' '--lr 2e-3'
@@ -288,26 +223,23 @@ mkfifo "$new/pipe" && data_refused 'a pipe' 'not a regular file' 'regular file' 
 data_refused 'a device' 'not a regular file' 'regular file' /dev/zero
 data_refused 'glob without files' 'no file matches' 'pattern' "$new/*.none"
 shard "$new/good.bin" 20240520 1 100 200
-shard "$new/magic.bin" 20240521 1 100 200
-shard "$new/llama.bin" 20240801 7 100 400
-shard "$new/version.bin" 20240520 2 100 200
-shard "$new/negative.bin" 20240520 1 -5 200
-shard "$new/cut.bin" 20240520 1 101 200
-shard "$new/longer.bin" 20240520 1 99 200
-shard "$new/odd.bin" 20240520 1 100 201
-shard "$new/none.bin" 20240520 1 0 0
-shard "$new/most.bin" 20240520 1 2147483647 200
 head -c 1000 "$new/good.bin" >"$new/header.bin"
-data_refused 'magic' 'magic: got 20240521, expected 20240520' 'llm.c' "$new/magic.bin"
-data_refused 'shards of Llama 3' 'got 20240801 \(Llama-3 shards' 'GPT-2 tokenizer' "$new/llama.bin"
-data_refused 'version' 'version: got 2, expected 1' 'llm.c' "$new/version.bin" 2
-data_refused 'number below zero' 'number of tokens: got -5' 'llm.c' "$new/negative.bin"
-data_refused 'cut off' 'length: got 1224 bytes, expected 1226 for the 101 tokens' 'copy it again' "$new/cut.bin"
-data_refused 'added to' 'length: got 1224 bytes, expected 1222' 'copy it again' "$new/longer.bin"
-data_refused 'half a token' 'length: got 1225 bytes, expected 1224' 'copy it again' "$new/odd.bin"
-data_refused 'no tokens' 'got 0 tokens, expected at least 17' 'text in it|more data' "$new/none.bin"
-data_refused 'the largest number' 'length: got 1224 bytes, expected 4294968318' 'copy it again' "$new/most.bin"
 data_refused 'half a header' 'header: got a file of 1000 bytes, expected at least 1024' 'llm.c' "$new/header.bin"
+# name | magic, version, number of tokens, bytes of tokens | what is said | hint | ranks
+while IFS='|' read -r what shape regex hint ranks; do
+    shard "$new/odd.bin" $shape
+    data_refused "$what" "$regex" "$hint" "$new/odd.bin" "$ranks" </dev/null
+done <<'END'
+magic|20240521 1 100 200|magic: got 20240521, expected 20240520|llm.c|1
+shards of Llama 3|20240801 7 100 400|got 20240801 .Llama-3 shards|GPT-2 tokenizer|1
+version|20240520 2 100 200|version: got 2, expected 1|llm.c|2
+number below zero|20240520 1 -5 200|number of tokens: got -5|llm.c|1
+cut off|20240520 1 101 200|length: got 1224 bytes, expected 1226 for the 101 tokens|copy it again|1
+added to|20240520 1 99 200|length: got 1224 bytes, expected 1222|copy it again|1
+half a token|20240520 1 100 201|length: got 1225 bytes, expected 1224|copy it again|1
+no tokens|20240520 1 0 0|got 0 tokens, expected at least 17|text in it|1
+the largest number|20240520 1 2147483647 200|length: got 1224 bytes, expected 4294968318|copy it again|1
+END
 perl -e 'print pack("l<256", 20240520, 1, 100), pack("S<100", (7) x 42, 256, (7) x 57)' >"$new/token.bin"
 data_refused 'token beyond the vocabulary' 'token 42: got 256, expected less than 256' '--vocab-size is at least 257' \
     "$new/token.bin" 2
@@ -338,7 +270,7 @@ for option in loss-csv memory-report digests snapshot; do
     under_mpi plainly 2 "output: --$option on a full device, under mpiexec" 'cannot write /dev/full: No space left' \
         'free some space' "--$option" /dev/full
 done
-[ -c /dev/full ] || { name='/dev/full' && complain 'was replaced by a file' && verdict; }
+[ -c /dev/full ] || complain '/dev/full was replaced by a file'
 refused 1 'output: --save beyond the longest path' 'too long' 'path' --save "$new/$(printf 'd/%.0s' {1..2040})"
 if [ -n "${CLI_NAMESPACE:-}" ]; then
     mkdir "$work/ro" && mount -t tmpfs tmpfs "$work/ro" && mkdir "$work/ro/dir" && mount -o remount,ro "$work/ro"
@@ -357,37 +289,28 @@ fi
 
 sizes='[0-9.]+ [kMGTPE]B'
 huge='--size 1558m --n-layer 1000 --n-head 100 --d-model 100000 --d-ff 1000000 --vocab-size 1000000'
-# shellcheck disable=SC2086
 refused12 'memory: a huge model' "this run needs $sizes on each rank, $sizes of memory are available" '--plan' \
     $huge --seq-len 1024 --batch-size 65536 --global-batch 0
 
-# shellcheck disable=SC2086
 refused12 'memory: a huge model on the host' "this run needs $sizes on each rank, $sizes of host memory are available" 'leave --cpu-offload' \
     --device separate --cpu-offload --size 124m --n-layer 1000 --n-head 12 --d-model 768 --d-ff 3072
 refused12 'memory: a large piece' "this run needs .* by --device-memory" 'a smaller --offload-piece' \
     --device separate --cpu-offload --offload-piece 4000 --device-memory 200 --size 124m --n-layer 12 --n-head 12 --d-model 768 --d-ff 3072
 refused 1 'memory: the copy of --save-async' "this run needs $sizes on each rank, 2.1 MB of memory are available to it by" '--plan' \
     --device-memory 2 --d-model 64 --save-async
-name='memory: 124m parameters under ulimit -v (W=1)'
-if chosen; then
-    # shellcheck disable=SC2086
-    timed bash -c 'ulimit -v 1500000 && exec "$0" "$@"' "$trainer" $earlier --size 124m --n-layer 12 --d-model 768 --n-head 12
-    expect_message "this run needs [12].[0-9] GB on each rank, $sizes of memory are available" '--plan'
-    expect_failed
+if case_is 'memory: 124m parameters under ulimit -v' 1; then
+    timed bash -c 'ulimit -v 1500000 && exec "$0" "$@"' "$trainer" $run --size 124m --n-layer 12 --d-model 768 --n-head 12
+    expect_refusal "this run needs [12].[0-9] GB on each rank, $sizes of memory are available" '--plan'
 fi
 
 # Too little for the process itself: whoever notices says so; no signal, no hang.
 for megabytes in 400 600 700 800; do
-    name="memory: $megabytes MB of address space (W=1)"
-    chosen || continue
-    # shellcheck disable=SC2086
+    case_is "memory: $megabytes MB of address space" 1 || continue
     timed bash -c 'ulimit -v "$0" && shift 0 && exec "$@"' $((megabytes * 1000)) "$trainer" $small --synthetic 5000 \
         --size small --n-layer 6 --d-model 256 --n-head 8 --ops fast
     [ "$rc" = 0 ] || [ "$rc" = 1 ] || [ "$rc" = 127 ] || complain "exit status $rc, expected 0 or 1"
     [ "$rc" != 1 ] || grep -q '^HINT: ' "$work/err" || complain 'no hint'
-    check_left
     check_no_tmp
-    verdict
 done
 
 # ---- weights ----------------------------------------------------------------------------------------------------
@@ -485,7 +408,6 @@ rm -rf "$new/damaged"
 # ---- training itself --------------------------------------------------------------------------------------------
 
 diverges='--optimizer sgd --lr 1000 --min-lr 1000 --warmup-steps 0 --clip-grad 0 --steps 200'
-# shellcheck disable=SC2086 # a list of words
 {
     diverges="$diverges --save $new/diverged"
     refused12 'diverging training' 'training diverged at step [0-9]+: loss .*nan|training diverged at step' 'lower --lr' $diverges
@@ -497,12 +419,10 @@ diverges='--optimizer sgd --lr 1000 --min-lr 1000 --warmup-steps 0 --clip-grad 0
 # other NAME PROGRAM REGEX HINT ARGUMENT...
 other() {
     local regex=$3 hint=$4 program=$2
-    name=$1
-    chosen || return
+    case_is "$1" || return
     shift 4
     timed "$build/$program" "$@"
-    expect_message "$regex" "$hint"
-    expect_failed
+    expect_refusal "$regex" "$hint"
 }
 other 'generate: no directory' fsdp_generate 'config.json: No such file' 'config.json and the model.safetensors' /nowhere --prompt x
 other 'generate: an option' fsdp_generate 'unknown option --bogus' '--help' "$keep/export" --bogus
@@ -512,31 +432,25 @@ printf '0,5.5,1,1e-3,7\n1,5.5,1,1e-3,7\n' >"$work/no-header.csv"
 printf "${rows}1,5.5,1,1e-3,7\\0\\n2,x\\n" >"$work/nul.csv"
 printf "${rows}1,5.5\\033[2J,1,1e-3,7\\n" >"$work/control.csv"
 for file in /nowhere "$new" "$new/empty" "$work/"{header,no-header,nul,control}.csv; do
-    name="compare: ${file##*/}"
-    chosen || continue
+    case_is "compare: ${file##*/}" || continue
     timed "$build/fsdp_compare" "$file" "$file"
-    expect_message 'cannot read (/nowhere|.*: Is a directory)|no steps to compare|(no-)?header.csv: line 1: expected step,loss|(nul|control).csv: line 3' '--loss-csv'
     [ "$rc" = 2 ] && rc=1 # its word for unusable files; 1 means that they differ
-    expect_failed
+    expect_refusal 'cannot read (/nowhere|.*: Is a directory)|no steps to compare|(no-)?header.csv: line 1: expected step,loss|(nul|control).csv: line 3' '--loss-csv'
 done
 
-name='compare: a full disk'
-if chosen; then
+if case_is 'compare: a full disk'; then
     printf "$rows" >"$work/one.csv"
     "$build/fsdp_compare" "$work/one.csv" "$work/one.csv" >/dev/full 2>"$work/err"
     rc=$?
-    expect_message 'cannot write to standard output' 'send the output elsewhere'
     [ "$rc" = 2 ] && rc=1
-    expect_failed
+    expect_refusal 'cannot write to standard output' 'send the output elsewhere'
 fi
 
 # A path that clears the terminal, and one that writes a line of its own.
 for file in $'a\033[2Jb' $'a\n[rank 0/1] b' $'a\u009b2Jb'; do
-    name="control characters in a path: $(printf %q "$file")"
-    chosen || continue
+    case_is "control characters in a path: $(printf %q "$file")" || continue
     launch 1 --size tiny --data "$new/$file"
-    expect_message 'data: .*/new/a(\\x1b\[2Jb|\\x0a\[rank 0/1\] b|\\xc2\\x9b2Jb): (No such file|no file matches)' '--data'
-    expect_failed
+    expect_refusal 'data: .*/new/a(\\x1b\[2Jb|\\x0a\[rank 0/1\] b|\\xc2\\x9b2Jb): (No such file|no file matches)' '--data'
 done
 
 # ---- what should work -------------------------------------------------------------------------------------------

@@ -1,27 +1,19 @@
 #!/bin/bash
 # bench_input.sh -- wrong options of the benchmark's programs and scripts: refused with what was got and expected, before anything
 # is measured or written.
-#
-#   tests/cli/bench_input.sh [BUILD]        default build
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-BUILD=$(cd "${1:-build}" && pwd) || exit 2
-. tests/tools/env.sh
-. tests/cli/verdict_lib.sh
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
+BUILD=$(realpath "$build")
 bench=$BUILD/tests/bench
 
 # refused NAME STATUS REGEX HINT COMMAND... -- one line and one hint, status STATUS, no table
 refused() {
-    local name=$1 status=$2 regex=$3 hint=$4 rc problem=''
-    shift 4
-    timeout -k 2 100 "$@" >"$work/out" 2>"$work/err" </dev/null
-    rc=$?
-    [ $rc = "$status" ] || problem="exit status $rc, expected $status"
-    [ "$(grep -cE -- "$regex" "$work/err")" = 1 ] || problem="no line, or more than one, matches '$regex'"
-    [ "$(grep -c 'HINT: ' "$work/err")" = 1 ] && grep -qE -- "HINT: .*$hint" "$work/err" || problem="no hint matches '$hint'"
-    [ ! -e "$work/csv" ] || problem='wrote a table'
-    cat "$work/err" >>"$work/out"
-    verdict "$name" "$problem"
+    case_is "$1"
+    ends_with "$2" "${@:5}"
+    [ "$(grep -cE -- "$3" "$work/err")" = 1 ] || complain "no line, or more than one, matches '$3'"
+    [ "$(grep -c 'HINT: ' "$work/err")" = 1 ] || complain 'not one hint'
+    says "HINT: .*$4"
+    [ ! -e "$work/csv" ] || complain 'wrote a table'
     rm -f "$work/csv"
 }
 
@@ -37,7 +29,6 @@ refused 'kernels: a table that cannot be written' 1 'cannot write /nowhere/csv' 
 # Alone, and on two ranks, of which one speaks.
 collectives() {
     refused "collectives: $1" 2 "$2" "$3" "$bench/collectives" --csv "$work/csv" "${@:4}"
-    # shellcheck disable=SC2086 # a list of words
     refused "collectives: $1 (W=2)" 2 "$2" "$3" $LAUNCHER -n 2 "$bench/collectives" --csv "$work/csv" "${@:4}"
 }
 collectives 'unknown transport' "--backend: got 'foo', expected one of auto\|mpi\|shm" '--backend=auto' --backend foo
@@ -51,22 +42,19 @@ if [ -z "${NO_MPI:-}" ]; then
         "$BUILD/fsdp_run" -n 2 "$bench/mpich_peer" --csv "$work/csv"
     refused 'mpich_peer: unknown operation' 2 "--only: got 'foo'" '--only=all' "$bench/mpich_peer" --csv "$work/csv" --only foo
 else
-    verdict_skip "mpich_peer: $NO_MPI"
+    skip mpich_peer "$NO_MPI"
 fi
 
 # helped NAME COMMAND... -- prints its options once, with status 0
 helped() {
-    local name=$1 problem='not printed once, with status 0'
-    shift
-    timeout -k 2 100 "$@" --help >"$work/out" 2>"$work/err" </dev/null && [ ! -s "$work/err" ] &&
-        [ "$(grep -c "^Usage: $name" "$work/out")" = 1 ] && problem=''
-    verdict "$name: help ($*)" "$problem"
+    case_is "$1: help (${*:2})"
+    ends_with 0 "${@:2}" --help
+    [ ! -s "$work/err" ] && [ "$(grep -c "^Usage: $1" "$work/out")" = 1 ] || complain 'not printed once'
 }
 cd "$BUILD" || exit 2
 helped kernels tests/bench/kernels
 helped collectives tests/bench/collectives
 helped collectives ./fsdp_run --no-prefix -n 3 tests/bench/collectives
-# shellcheck disable=SC2086 # a list of words
 [ -n "${NO_MPI:-}" ] || helped mpich_peer $LAUNCHER -n 3 tests/bench/mpich_peer
 cd - >/dev/null || exit 2
 
@@ -75,4 +63,4 @@ mkdir "$work/b"
 refused 'make bench: unknown case' 1 "BENCH_CASES: got 'nope', expected some of: single .* fsdp-4 .*llmc" 'leave it out' \
     env BENCH_CASES='single nope' tests/bench/train.sh "$work/b"
 refused 'make bench: unknown part' 1 "BENCH=nope is no part" 'train collectives' env BENCH=nope tests/bench/run.sh "$work/b"
-verdict_end
+cli_end

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # bf16.sh [--measure] [BUILD] -- --param-dtype bf16 and --reduce-dtype bf16 as a user sees them.
 #
 # Bits: a checkpoint in the middle, loaded on another number of ranks, changes none. An export contains the fp32
@@ -9,35 +9,11 @@
 # 6.0e-4, and 1.0e-5 to 1.5e-5, on average 1.2e-5, with sums in bf16 alone. Allowed is 4 times the average. Two seeds
 # differ by 1.5e-2 to 4.2e-2, so the band is far below what a different run would show; and it is no more than bf16's
 # rounding (2^-8 = 3.9e-3 of an operand at most) for a loss that averages over 256 tokens.
-set -u
-measure=
-[ "${1:-}" = --measure ] && measure=1 && shift
-build=${1:-build}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT INT TERM
-failed=0
+. "$(dirname "$0")/lib.sh"
+measure=''
+[ "${1:-}" != --measure ] || { measure=1 && shift; }
+cli_start "$@"
 
-verdict() { # STATUS TEXT
-    if [ "$1" -eq 0 ]; then
-        echo "PASS $2"
-    else
-        echo "FAIL $2"
-        failed=1
-    fi
-}
-
-# train NAME W OPTIONS -- $tmp/NAME.csv without times, $tmp/NAME.log
-train() {
-    name=$1 launcher=
-    [ "$2" -gt 1 ] && launcher="$build/fsdp_run --no-prefix -n $2"
-    shift 2
-    # shellcheck disable=SC2086
-    $launcher "$build/fsdp_train" "$@" --loss-csv "$tmp/raw.csv" > "$tmp/$name.log" 2>&1 ||
-        { verdict 1 "fsdp_train $*: $(tail -1 "$tmp/$name.log")"; return 1; }
-    cut -d, -f1-4 "$tmp/raw.csv" > "$tmp/$name.csv"
-}
-
-# ---- the curve
 # worst FILE FILE -- largest relative difference of the losses of a step
 worst() {
     awk -F, 'FNR == 1 { next }
@@ -45,41 +21,38 @@ worst() {
         { d = ($2 - loss[$1]) / loss[$1]; d = d < 0 ? -d : d; most = d > most ? d : most; n++ }
         END { printf "%.3g", n == 200 ? most : 1 }' "$1" "$2"
 }
-curve="--parallel single --seq-len 32 --global-batch 8 --steps 200 --synthetic 100000"
-seeds=1
-[ -n "$measure" ] && seeds="1 2 3 4 5 6"
-for seed in $seeds; do
-    # shellcheck disable=SC2086
-    train fp32 1 $curve --seed "$seed" && train params 1 $curve --seed "$seed" --param-dtype bf16 &&
-        train sums 1 $curve --seed "$seed" --reduce-dtype bf16 &&
-        train both 1 $curve --seed "$seed" --param-dtype bf16 --reduce-dtype bf16 || continue
-    for what in params:2.4e-3 sums:4.8e-5 both:2.4e-3; do
-        d=$(worst "$tmp/fp32.csv" "$tmp/${what%:*}.csv")
-        awk -v d="$d" -v allowed="${what#*:}" 'BEGIN { exit !(d <= allowed && d > 1e-7) }'
-        verdict $? "bf16 ${what%:*}, seed $seed: 200 losses within $d of fp32, allowed ${what#*:}, not 0"
+curve='--parallel single --seq-len 32 --global-batch 8 --steps 200 --synthetic 100000'
+for seed in 1 ${measure:+2 3 4 5 6}; do
+    good 1 $curve --seed "$seed" --loss-csv "$work/fp32.csv"
+    for what in 'params 2.4e-3 --param-dtype bf16' 'sums 4.8e-5 --reduce-dtype bf16' \
+        'both 2.4e-3 --param-dtype bf16 --reduce-dtype bf16'; do
+        read -r part allowed how <<<"$what"
+        case_is "bf16 $part, seed $seed: 200 losses near those of fp32, but not the same"
+        good 1 $curve --seed "$seed" $how --loss-csv "$work/curve.csv"
+        d=$(worst "$work/fp32.csv" "$work/curve.csv")
+        [ -z "$measure" ] || echo "$part, seed $seed: $d"
+        awk -v d="$d" -v allowed="$allowed" 'BEGIN { exit !(d <= allowed && d > 1e-7) }' || complain "within $d, allowed $allowed"
     done
 done
-[ -n "$measure" ] && exit $failed
+[ -z "$measure" ] || cli_end
 
-# ---- bits
 # Fast mode too rounds what one rank alone adds up.
-fast="--seq-len 32 --global-batch 8 --grad-accum 1 --steps 4 --synthetic 20000 --reduce-dtype bf16"
-# shellcheck disable=SC2086
-train single 1 $fast --parallel single && train one 1 $fast && cmp "$tmp/single.csv" "$tmp/one.csv"
-verdict $? "fast sums in bf16: FSDP on 1 rank has the bits of one device"
+case_is 'fast sums in bf16: FSDP on 1 rank has the bits of one device'
+fast='--seq-len 32 --global-batch 8 --grad-accum 1 --steps 4 --synthetic 20000 --reduce-dtype bf16'
+good 1 $fast --parallel single --loss-csv "$work/single.csv"
+good 1 $fast --loss-csv "$work/one.csv"
+same_losses "$work/single.csv" "$work/one.csv"
 
 # A checkpoint in the middle: of 4 steps with all in bf16 the last 2 again, on other ranks and another strategy.
-both="--param-dtype bf16 --reduce-dtype bf16"
-run="--seq-len 32 --global-batch 24 --reduction canonical --synthetic 20000 $both"
-# shellcheck disable=SC2086
-{
-    train whole 1 $run --steps 4 --parallel single --export "$tmp/whole.w" && train half 2 $run --steps 4 --stop-after 2 --save "$tmp/ckpt" &&
-        train rest 3 $run --steps 4 --sharding none --resume "$tmp/ckpt" --export "$tmp/rest.w" &&
-        cmp "$tmp/whole.w/model.safetensors" "$tmp/rest.w/model.safetensors"
-    verdict $? "resumed on 3 ranks from 2: the weights of a run without a break"
-}
+case_is 'resumed on 3 ranks from 2: the weights of a run without a break'
+run='--seq-len 32 --global-batch 24 --reduction canonical --synthetic 20000 --param-dtype bf16 --reduce-dtype bf16 --steps 4'
+good 1 $run --parallel single --export "$work/whole"
+good 2 $run --stop-after 2 --save "$work/ckpt"
+good 3 $run --sharding none --resume "$work/ckpt" --export "$work/rest"
+same_weights "$work/whole" "$work/rest"
 
 # Masters: of 132,864 exported values one in 2^16 would have 16 zero bits at the end by chance.
-od -An -v -tx2 -w4 -j 8 "$tmp/whole.w/model.safetensors" | awk '$1 == "0000" { z++ } END { exit !(NR > 100000 && z < 0.2 * NR) }'
-verdict $? "exported weights are fp32 masters, not rounded to bf16"
-exit $failed
+case_is 'exported weights are fp32 masters, not rounded to bf16'
+od -An -v -tx2 -w4 -j 8 "$work/whole/model.safetensors" | awk '$1 == "0000" { z++ } END { exit !(NR > 100000 && z < 0.2 * NR) }' ||
+    complain 'they are rounded'
+cli_end

@@ -1,42 +1,23 @@
 #!/bin/bash
 # device.sh -- --device: a device whose memory the host cannot touch trains with the bits of the CPU.
 #
-#   tests/cli/device.sh [BUILD]        default build
-#
-# What such a device catches is tested in tests/unit/test_separate.c. Prints PASS, FAIL and SKIP lines and a last line with their numbers.
-# shellcheck disable=SC2086,SC2016
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/device.sh" "$@"
-build=${1:-build}
-cli_begin "$build"
+# What such a device catches is tested in tests/unit/test_separate.c.
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --batch-size 2 --grad-accum 3 --synthetic 5000 --steps 4'
 # Each step of a resumed run is as in one that was never stopped.
 constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0'
 
 # ---- what is refused --------------------------------------------------------------------------------------------
 
-# refused NAME REGEX HINT OPTION...
-refused() {
-    local regex=$2 hint=$3
-    name="refused: $1"
-    shift 3
-    launch 1 $run "$@"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    [ "$(grep -cE -- "$regex" "$work/err")" = 1 ] || complain "no line '$regex': $(head -3 "$work/err")"
-    grep -qE -- "^HINT: .*$hint" "$work/err" || complain "no hint '$hint'"
-    verdict
-}
 npu-smi info >/dev/null 2>&1 ||
-    refused npu '^--device npu: (.*/fsdp_npu.so: cannot open|this machine has no NPU)' '(make npu|--device cpu)' --device npu
-refused 'a transport of another device' '^--comm hccl: --device cpu has no transport of its own' '--comm auto' --comm hccl
+    refused 1 'refused: npu' '^--device npu: (.*/fsdp_npu.so: cannot open|this machine has no NPU)' '(make npu|--device cpu)' --device npu
+refused 1 'refused: a transport of another device' '^--comm hccl: --device cpu has no transport of its own' '--comm auto' --comm hccl
 # Built by make cuda or not: here is no GPU.
 nvidia-smi -L >/dev/null 2>&1 ||
-    refused cuda '^--device cuda: (.*/fsdp_cuda.so: cannot open|this machine has no GPU)' '(make cuda|--device cpu)' --device cuda
-name='the trainer itself needs none of a GPU'"'"'s libraries'
+    refused 1 'refused: cuda' '^--device cuda: (.*/fsdp_cuda.so: cannot open|this machine has no GPU)' '(make cuda|--device cpu)' --device cuda
+case_is "the trainer itself needs none of a GPU's libraries"
 ldd "$build/fsdp_train" | grep -iE 'cuda|cublas|nccl|ascend|hccl' && complain 'it does'
-verdict
 
 # What lies above the folder of a program, or a plug-in in LD_LIBRARY_PATH, is not loaded: it would write a line.
 far=$work/two/one/program
@@ -53,14 +34,13 @@ for place in "$work/two" "$work/two/one"; do
 done
 for program in fsdp_train equivalence; do
     for device in cuda-sim npu-sim; do
-        name="$program loads no plug-in or library from elsewhere, --device $device"
+        case_is "$program loads no plug-in or library from elsewhere, --device $device"
         [ $program = fsdp_train ] && options="$run --device $device" || options='--probe'
         (cd "$work/two" && LD_LIBRARY_PATH=$work/plugins FSDP_DEVICE=$device "$far/$program" $options) >"$work/out" 2>"$work/err"
         rc=$?
         [ $rc = $([ $program = fsdp_train ] && echo 1 || echo 77) ] || complain "exit status $rc"
         grep -q LOADED "$work/err" && complain 'it does'
         grep -q "^--device $device: $far/fsdp_.*_sim.so: cannot open" "$work/err" || complain 'no word of where it looked'
-        verdict
     done
 done
 # A plug-in that does not fit or does not load.
@@ -71,12 +51,11 @@ plugin() {
 }
 # refused_plugin NAME REGEX HINT -- an error: a test of that device must not take it for a device that is not there
 refused_plugin() {
-    refused "$1" "$2" "$3" --device cuda-sim
-    name="refused, not skipped: $1"
+    refused 1 "refused: $1" "$2" "$3" --device cuda-sim
+    case_is "refused, not skipped: $1"
     FSDP_DEVICE=cuda-sim "$work/bin/equivalence" --probe >"$work/out" 2>"$work/err"
     rc=$?
     [ $rc != 0 ] && [ $rc != 77 ] || complain "exit status $rc, expected an error"
-    verdict
 }
 plugin 'const struct { unsigned long long abi; char backend[256]; } fsdp_backend = {1};'
 refused_plugin 'a plug-in of other sources' '^--device cuda-sim: fsdp_cuda_sim.so was built from other sources' 'make cuda-sim'
@@ -90,22 +69,21 @@ refused_plugin 'a plug-in without its library' '^--device cuda-sim: fsdp_cuda_si
 : >"$work/bin/fsdp_cuda_sim.so"
 refused_plugin 'a plug-in that was cut off' '^--device cuda-sim: fsdp_cuda_sim.so does not load: .*too short' 'make cuda-sim'
 rm "$work/bin/fsdp_cuda_sim.so"
-refused 'another name' "^--device: got 'gpu', expected one of cpu.separate" '' --device gpu
-refused 'too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of memory are available to it by --device-memory' \
+refused 1 'refused: another name' "^--device: got 'gpu', expected one of cpu.separate" '' --device gpu
+refused 1 'refused: too little memory' 'this run needs [0-9.]+ MB on each rank, 1.0 MB of memory are available to it by --device-memory' \
     '--plan' --device-memory 1 --n-layer 20
 
-name='refused: ranks with different devices (W=2)'
+case_is 'refused: ranks with different devices (W=2)'
 timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
     case $FSDP_RUN in 0*) device=cpu ;; *) device=separate ;; esac
     exec "$0" "$@" --device $device' "$trainer" $run
-[ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+expect_status 1
 grep -q "the option differs: rank 1 has 'device=separate', rank 0 has 'device=cpu'" "$work/err" ||
     complain "no word of it: $(head -3 "$work/err")"
-verdict
 
 # Ranks 0 and 2 stand on one host, 1 and 3 on another: each host has GPUs for its first and its second rank. All hosts are
 # this machine, so that GPU 0 is seen to be that of ranks 0 and 1, not of 0 and 2.
-name='ranks numbered in turn over two hosts take the GPUs of their host (W=4)'
+case_is 'ranks numbered in turn over two hosts take the GPUs of their host (W=4)'
 if [ -n "$NO_MPI" ] || [ ! -e "$build/fsdp_cuda_sim.so" ]; then
     skip "$name" "${NO_MPI:-there is no stand-in, which g++ builds}"
 else
@@ -113,7 +91,6 @@ else
     timed env FSDP_SIM_GPUS=2 $LAUNCHER -n 4 sh -c 'MPI_LOCALRANKID=$((PMI_RANK / 2)) exec "$0" "$@"' "$trainer" $run --device cuda-sim
     grep -q 'ranks 0 and 1 share GPU 0 of this host' "$work/err" || complain "no word of it: $(head -3 "$work/err")"
     rm "$work/bin/fsdp_cuda_sim.so"
-    verdict
 fi
 
 # ---- the same bits ----------------------------------------------------------------------------------------------
@@ -125,40 +102,34 @@ both() {
     for device in cpu separate; do
         expect_good 1 "$what, on $device" $run --device $device --loss-csv "$new/$device.csv" --export "$new/$device" "$@"
         cp "$work/out" "$new/$device.out"
-        [ $device = separate ] || verdict
     done
-    [ "$(losses "$new/cpu.csv")" = "$(losses "$new/separate.csv")" ] || complain 'other losses or norms'
-    cmp -s "$new/cpu/model.safetensors" "$new/separate/model.safetensors" || complain 'other weights'
-    verdict
+    same_losses "$new/cpu.csv" "$new/separate.csv"
+    same_weights "$new/cpu" "$new/separate"
 }
 
 both 'one device' --parallel single --export-init "$new/init"
 both 'DDP' --parallel ddp --reduction canonical
 both 'FSDP, with evaluation' --val-data LICENSE --eval-every 2 --n-layer 3 --memory-report "$new/memory.csv"
-name='evaluation: the same losses'
+case_is 'evaluation: the same losses'
 [ "$(grep '^eval' "$new/cpu.out")" = "$(grep '^eval' "$new/separate.out")" ] || complain 'other losses'
-verdict
 both 'FSDP, canonical, in bf16' --reduction canonical --param-dtype bf16 --reduce-dtype bf16 --sharding grad-op
 both 'FSDP, every prefetch, portable' --prefetch both --wrap sub-block --ops portable
 both 'FSDP, never resharded, SGD' --sharding none --optimizer sgd --batch-size 8 --grad-accum 1
 both 'order checked, profiled' --check-order --profile "$new/profile"
-name='order checked: no violation'
+case_is 'order checked: no violation'
 grep -qE '^order: [0-9]{3,} launches, [0-9]{2,} memory blocks, 0 violations$' "$work/out" || complain 'no line "order: ..."'
 grep -q 'matmul' "$new/profile/profile.md" || complain 'no matmul in the profile'
-verdict
 # Machines differ in how device memory is guarded (common/device/guard.h): hide the protection keys, if there are any.
 printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
     ${CC:-gcc} -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
 LD_PRELOAD=$work/no_keys.so both 'FSDP, no protection keys' --prefetch both
 expect_good 2 'FSDP, on cpu' $run --reduction canonical --loss-csv "$new/cpu.csv"
-verdict
-name='FSDP, no protection keys on one rank (W=2)'
+case_is 'FSDP, no protection keys on one rank (W=2)'
 timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
     case $FSDP_RUN in 1*) export LD_PRELOAD="${0%/*}/../no_keys.so" ;; esac
     exec "$0" "$@"' "$trainer" $run --device separate --reduction canonical --loss-csv "$new/mixed.csv"
 expect_status 0
-[ "$(losses "$new/cpu.csv")" = "$(losses "$new/mixed.csv")" ] || complain 'other losses or norms'
-verdict
+same_losses "$new/cpu.csv" "$new/mixed.csv"
 for seed in 1 2 3; do
     FSDP_SCHEDULE=$seed FSDP_DEBUG_FILL=1 both "schedule $seed, debug fill" --prefetch both
 done
@@ -168,65 +139,54 @@ OMP_NUM_THREADS=2 both 'two threads' --d-model 128 --seq-len 128 --steps 2
 for to in cpu separate; do
     [ $to = cpu ] && from=separate || from=cpu
     expect_good 1 "saved on $from" $run $constant --device $from --loss-csv "$new/whole.csv" --export "$new/whole"
-    verdict
     expect_good 1 "saved on $from, stopped" $run $constant --device $from --steps 2 --save "$new/save.$from"
-    verdict
     expect_good 1 "resumed on $to" $run $constant --device $to --resume "$new/save.$from" --export "$new/resumed"
-    cmp -s "$new/whole/model.safetensors" "$new/resumed/model.safetensors" || complain 'other weights'
-    verdict
+    same_weights "$new/whole" "$new/resumed"
 done
-name='checkpoints of both: the same bytes'
+case_is 'checkpoints of both: the same bytes'
 for to in cpu separate; do # but for the run's id
     LC_ALL=C sed 's/"run":"[0-9a-f]*"//' "$new/save.$to/step-2/rank-00000.safetensors" >"$new/bytes.$to"
 done
 cmp -s "$new/bytes.cpu" "$new/bytes.separate" || complain 'other bytes'
-verdict
 
-name='generate: the same text'
+case_is 'generate: the same text'
 for device in cpu separate; do
     timed "$build/fsdp_generate" "$new/whole" --prompt 'You may ' --length 40 --temperature 1 --device $device
     [ "$rc" = 0 ] || complain "exit status $rc on $device: $(head -3 "$work/err")"
     cp "$work/out" "$new/$device.txt"
 done
 cmp -s "$new/cpu.txt" "$new/separate.txt" || complain 'another text'
-verdict
 for device in cuda-sim npu-sim; do
-    name="generate: a plug-in, $device"
+    case_is "generate: a plug-in, $device"
     [ -e "$build/fsdp_${device%-sim}_sim.so" ] || { skip "$name" 'it is not built: no C++ compiler' && continue; }
     timed "$build/fsdp_generate" "$new/whole" --prompt 'You may ' --length 40 --device $device
     [ "$rc" = 0 ] && [ "$(wc -c <"$work/out")" -ge 40 ] || complain "exit status $rc: $(head -3 "$work/err")"
-    verdict
 done
 
-name='a model that needs operations which the device lacks is refused before anything is read or written'
+case_is 'a model that needs operations which the device lacks is refused before anything is read or written'
 if [ -e "$build/fsdp_npu_sim.so" ]; then
     for ranks in 1 2; do
-        timed "$build/fsdp_run" --no-prefix -n $ranks "$build/fsdp_train" --model mnist --size tiny --data /nowhere \
+        ends_with 1 "$build/fsdp_run" --no-prefix -n $ranks "$build/fsdp_train" --model mnist --size tiny --data /nowhere \
             --export-init "$new/lacks" --device npu-sim
-        [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
         [ "$(grep -c 'npu has no operation conv2d, which this model needs$' "$work/err")" = 1 ] || complain "W=$ranks: no word about it"
         [ "$(grep -c '^HINT: train this model with --device cpu$' "$work/err")" = 1 ] || complain "W=$ranks: not one hint"
         [ ! -s "$work/out" ] && [ ! -e "$new/lacks" ] || complain 'it has begun'
     done
-    verdict
 else
     skip "$name" 'it is not built: no C++ compiler'
 fi
 
 # The copy of --save-async is in memory of the host, not of the device.
-name='too little memory of the host for --save-async'
+case_is 'too little memory of the host for --save-async'
 if [ -e "$build/fsdp_cuda_sim.so" ]; then
-    timed prlimit --data=100000000 "$build/fsdp_train" $run --n-layer 2 --d-model 512 --n-head 2 --batch-size 1 --device cuda-sim \
+    ends_with 1 prlimit --data=100000000 "$build/fsdp_train" $run --n-layer 2 --d-model 512 --n-head 2 --batch-size 1 --device cuda-sim \
         --save "$new/host" --save-async
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
     grep -qE 'this run needs 79 MB on each rank, [0-9.]+ MB of host memory are available to it' "$work/err" || complain 'no word about it'
     [ ! -e "$new/host" ] || complain 'it has begun'
-    verdict
 else
     skip "$name" 'it is not built: no C++ compiler'
 fi
 
 # Planned peaks are upper bounds, so a run keeps to a limit that the plan accepts.
 expect_good 1 'within --device-memory' $run --device separate --device-memory 2
-verdict
 cli_end

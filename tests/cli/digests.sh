@@ -1,27 +1,15 @@
 #!/bin/bash
 # digests.sh -- --digests and fsdp_compare --bisect: the sums are the same for any number of ranks and any sharding of
 # parameters, a fault is found where it was planted, and files that do not fit are refused.
-#
-#   tests/cli/digests.sh [BUILD]        default build
-#
-# Prints PASS and FAIL lines and a last line with their numbers.
-# shellcheck disable=SC2086 # lists of options
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/digests.sh" "$@"
-build=${1:-build}
-cli_begin "$build"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --global-batch 12 --steps 3 --synthetic 5000'
 canonical="$run --ops portable --reduction canonical"
 bf16='--param-dtype bf16 --reduce-dtype bf16'
 
 # made W FILE OPTION... -- a run on W ranks must succeed and write digests to $work/FILE
 made() {
-    local ranks=$1 file=$2 made_for=$name
-    shift 2
-    expect_good "$ranks" "$name" "$@" --digests "$work/$file"
-    name=$made_for
+    good "$1" "${@:3}" --digests "$work/$2"
 }
 
 # bisect RC REGEX A B -- comparing A and B must exit with RC and print a line that matches REGEX
@@ -34,21 +22,18 @@ bisect() {
 
 # ---- the same sums ----------------------------------------------------------------------------------------------
 
-name='one device'
+case_is 'one device'
 made 1 one $canonical --parallel single --memory-report "$work/with.csv"
-verdict
-name='one device in bf16'
+case_is 'one device in bf16'
 made 1 one-bf16 $canonical $bf16 --parallel single
-verdict
 
 # same W OPTION... -- a run on W ranks must have the sums of one device
 same() {
-    name="W=$1 ${*:2}: the sums of one device"
+    case_is "W=$1 ${*:2}: the sums of one device"
     made "$1" many $canonical --check-order "${@:2}"
     case " $* " in *' bf16 '*) against=one-bf16 ;; *) against=one ;; esac
     bisect 0 '^identical digests: [0-9]{3} sums .* in steps 0 to 2$' many $against
     grep -q ' 0 violations' "$work/out" || complain 'the order of work was not checked'
-    verdict
 }
 same 1
 same 2 --parallel ddp
@@ -64,7 +49,7 @@ same 2 --device separate --sharding grad-op
 same 3 --chunk-loss=5 --wrap sub-block
 same 2 --chunk-loss=7 $bf16
 
-name='runs with other micro-batches are compared by steps, with a note'
+case_is 'runs with other micro-batches are compared by steps, with a note'
 made 3 three $canonical
 bisect 0 '^note: micro-batch differs: 1 of 1 x 12 sequences and 3 of 1 x 4 sequences$' three one
 made 4 four $canonical --batch-size 1
@@ -77,12 +62,10 @@ made 3 local $canonical --batch-size 2 --no-sync # a rank's sequences are adjace
 made 3 halves $canonical --batch-size 2
 bisect 0 '^note: micro-batch differs: 2 of 3 x 2 sequences and 2 of 1 x 6 sequences$' local halves
 grep -q '^identical' "$work/found" || complain 'with no_sync sums over a step differ'
-verdict
 
-name='device memory and traffic are the same as without digests'
-expect_good 1 "$name" $canonical --parallel single --memory-report "$work/without.csv"
+case_is 'device memory and traffic are the same as without digests'
+good 1 $canonical --parallel single --memory-report "$work/without.csv"
 cmp -s "$work/with.csv" "$work/without.csv" || complain 'another memory report'
-verdict
 
 # ---- faults -----------------------------------------------------------------------------------------------------
 
@@ -92,21 +75,19 @@ flip() {
     head=$(od -An -tu8 -N8 "$file")
     at=$(head -c $((head + 8)) "$file" | grep -aoE "\"$2\":\{[^}]*" | sed 's/.*\[\([0-9]*\),[0-9]*\].*/\1/')
     at=$((8 + head + at + 4 * $3 + 2))
-    # shellcheck disable=SC2059 # an octal number
     printf "\\$(printf %o $(($(od -An -tu1 -j$at -N1 "$file") ^ 1)))" | dd of="$file" bs=1 seek=$at conv=notrunc status=none
     "$build/fsdp_train" $canonical --steps 5 --parallel single --resume "$1" 2>&1 |
         sed -n 's/.*got [0-9]* bytes with XXH3 \([0-9a-f]*\), .* with \([0-9a-f]*\)$/s|\2|\1|/p' >"$work/sum"
     sed -i -f "$work/sum" "$1/manifest.json"
 }
 
-name='a run that was resumed: the steps that both have'
+case_is 'a run that was resumed: the steps that both have'
 made 1 five $canonical --parallel single --steps 5
-expect_good 1 "$name" $canonical --parallel single --steps 5 --stop-after 2 --save "$work/saved"
+good 1 $canonical --parallel single --steps 5 --stop-after 2 --save "$work/saved"
 made 2 resumed $canonical --steps 5 --resume "$work/saved/step-2"
 bisect 0 '^identical digests: .* in steps 2 to 4$' resumed five
-verdict
 
-name='one bit of a parameter'
+case_is 'one bit of a parameter'
 weight=transformer.h.1.mlp.c_fc.weight
 cp -r "$work/saved/step-2" "$work/saved/bent"
 flip "$work/saved/bent" "$weight@0.p" 1000
@@ -115,21 +96,18 @@ bisect 1 "^first difference: step 2, micro-step 0, unit h.1 \(model in the other
 grep -qx 'to see the element: both runs again with --digest-values 2:h.1 and 2:model' "$work/found" || complain 'no next command'
 made 1 five $canonical --parallel single --steps 5 --digest-values 2:model
 bisect 1 "^first difference: step 2, .* of $weight, element 1000 \\(row 7 column 104\\): got [-0-9.e]+ \\([0-9a-f]{8}\\), expected " bent five
-verdict
 
-name='one bit of a moment shows in the next step'
+case_is 'one bit of a moment shows in the next step'
 cp -r "$work/saved/step-2" "$work/saved/moment"
 flip "$work/saved/moment" 'transformer.h.0.ln_1.bias@0.m' 3
 made 2 moment $canonical --steps 5 --resume "$work/saved/moment"
 bisect 1 '^first difference: step 3, micro-step 0, unit h.0 .* forward copy of transformer.h.0.ln_1.bias$' moment five
-verdict
 
 # differs NAME RC REGEX OPTION... -- compare a run on 2 ranks with the run on one device
 differs() {
-    name=$1
+    case_is "$1"
     made 2 other $canonical "${@:4}"
     bisect "$2" "$3" other one
-    verdict
 }
 differs 'gradients that are summed in bf16' 1 '^first difference: step 0, micro-step 2, unit root .*: reduced gradient of ' --reduce-dtype bf16
 differs 'another clipping shows after the first update' 1 '^first difference: step 1, micro-step 0, .* forward copy of ' --clip-grad 0.1
@@ -141,7 +119,7 @@ differs 'no verdict on a run that is not canonical' 2 'no verdict on bits: .* --
 differs 'another model' 2 '^model differs: ' --n-layer 1
 differs 'another batch' 2 '^global-batch differs: ' --global-batch 24
 
-name='element by element'
+case_is 'element by element'
 made 4 values-4 $canonical --digest-values 1:root --sharding hybrid --fsdp-size 2
 made 1 values-1 $canonical --digest-values 1:model --parallel single
 for kind in '0,[a-z]*,forward copy' '0,[a-z]*,backward copy' '[0-9],[a-z]*,reduced gradient'; do
@@ -151,16 +129,14 @@ for kind in '0,[a-z]*,forward copy' '0,[a-z]*,backward copy' '[0-9],[a-z]*,reduc
     cmp -s "$work/list-1" "$work/list-4" || complain "other values: $kind"
     [ "$(wc -l <"$work/list-1")" = $((256 * 32 + 256 * 32)) ] || complain "$(wc -l <"$work/list-1") values: $kind"
 done
-verdict
 
 # ---- what is refused --------------------------------------------------------------------------------------------
 
 # unfit NAME REGEX FILE -- FILE must be refused
 unfit() {
-    name=$1
+    case_is "$1"
     bisect 2 "$2" "$3" one
     grep -q '^HINT: ' "$work/found" || complain 'no HINT'
-    verdict
 }
 head -50 "$work/one" >"$work/cut"
 unfit 'a file that is cut' 'cut is cut or damaged: line 51$' cut
@@ -179,27 +155,17 @@ unfit 'an empty file' 'bad is cut or damaged: line 1$' bad
 unfit 'no file' 'cannot read .*nowhere: No such file' nowhere
 made 1 late $canonical --steps 5 --parallel single --resume "$work/saved/step-2"
 made 1 early $canonical --steps 5 --parallel single --stop-after 1
-name='no step in common'
+case_is 'no step in common'
 bisect 2 'late and .*early have no step in common$' late early
-verdict
 
-# refused NAME REGEX HINT OPTION... -- the run must be refused before training
-refused() {
-    name=$1
-    launch 2 $canonical "${@:4}"
-    expect_status 1
-    grep -qE -- "$2" "$work/err" || complain "no message matches '$2'"
-    grep -qE -- "^HINT: .*$3" "$work/err" || complain "no hint matches '$3'"
-    verdict
-}
+run=$canonical
 to="--digests $new/refused"
-refused 'an unknown unit' "got '1:h.7', expected STEP:UNIT" 'one of its units: root, h.0, h.1$' $to --digest-values 1:h.7
-refused 'a step after the last' "got '3:h.1', expected STEP:UNIT, a step from 0 to 2$" 'a step that this run makes' $to --digest-values 3:h.1
-refused 'no step' "got 'h.1', expected STEP:UNIT" 'a step .*, and one of its units' $to --digest-values h.1
-refused 'a step before 0' "got '-1:h.1', expected STEP:UNIT" 'a step that this run makes' $to --digest-values -1:h.1
-refused 'values without digests' '--digest-values: expected --digests FILE beside it, got other options' 'pass --digests FILE, or leave' --digest-values 1:h.1
-refused 'a directory that is not there' '--digests /nowhere/d: /nowhere: No such file' 'a path in a directory' --digests /nowhere/d
-name='what was refused leaves no file'
+refused 2 'an unknown unit' "got '1:h.7', expected STEP:UNIT" 'one of its units: root, h.0, h.1$' $to --digest-values 1:h.7
+refused 2 'a step after the last' "got '3:h.1', expected STEP:UNIT, a step from 0 to 2$" 'a step that this run makes' $to --digest-values 3:h.1
+refused 2 'no step' "got 'h.1', expected STEP:UNIT" 'a step .*, and one of its units' $to --digest-values h.1
+refused 2 'a step before 0' "got '-1:h.1', expected STEP:UNIT" 'a step that this run makes' $to --digest-values -1:h.1
+refused 2 'values without digests' '--digest-values: expected --digests FILE beside it, got other options' 'pass --digests FILE, or leave' --digest-values 1:h.1
+refused 2 'a directory that is not there' '--digests /nowhere/d: /nowhere: No such file' 'a path in a directory' --digests /nowhere/d
+case_is 'what was refused leaves no file'
 [ -z "$(ls -A "$new")" ] || complain "there is $(ls -A "$new")"
-verdict
 cli_end

@@ -1,22 +1,13 @@
 #!/bin/bash
 # evaluate.sh -- runs that train nothing (--eval-only, --steps 0), and steps that find no norm (--no-grad-norm).
-#
-#   tests/cli/evaluate.sh [BUILD]        default build
-#
-# Prints PASS and FAIL lines and a last line with their numbers.
-# shellcheck disable=SC2086
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/evaluate.sh" "$@"
-cli_begin "${1:-build}"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 size='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32'
 run="$size --global-batch 12 --synthetic 5000 --reduction canonical"
 
-# good RANKS OPTION... -- a run that must end well, and move and hold what was planned
-good() {
-    launch "$@"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+# as_planned W OPTION... -- a run that must end well, and move and hold what was planned
+as_planned() {
+    good "$@"
     grep -q DIFFERS "$work/out" && complain "other bytes or calls than planned: $(grep DIFFERS "$work/out")"
 }
 
@@ -36,104 +27,91 @@ held() { awk -F, -v row="$1" '$1 == "memory" && $2 == row { print $4 }' "$2"; }
 for how in '--parallel single' '--sharding full' '--sharding none' '--sharding grad-op' '--sharding grad-op --reshard-after step' '--parallel ddp' \
     '--layout per-param --wrap sub-block' '--param-dtype bf16' '--sharding full --freeze transformer.h.0.* --gradient-checkpointing' \
     '--sharding full --prefetch both --bucket 30000'; do
-    name="--eval-only $how"
-    good 1 $run $how --steps 1 --loss-csv "$work/one.csv" --memory-report "$work/trains.csv"
+    case_is "--eval-only $how"
+    as_planned 1 $run $how --steps 1 --loss-csv "$work/one.csv" --memory-report "$work/trains.csv"
     for ranks in 1 2 3; do
         [ "$how" = '--parallel single' ] && [ $ranks -gt 1 ] && continue
-        good $ranks $run $how --eval-only --eval-batches 1 --memory-report "$work/memory.csv"
+        as_planned $ranks $run $how --eval-only --eval-batches 1 --memory-report "$work/memory.csv"
         is_loss "$(row "$work/one.csv")"
         [ "$(held activations "$work/memory.csv")" -lt "$(held activations "$work/trains.csv")" ] || complain 'activations are kept'
         grep -qE '^memory,(grads_shard|grads_full|optimizer),0,0,0$' "$work/memory.csv" || complain 'no report of memory'
         grep -qE '^memory,(grads_shard|grads_full|optimizer),[^,]*[1-9]' "$work/memory.csv" && complain 'memory of gradients or of an optimizer'
         grep -qE '^calls,(reduce-scatter|all-reduce),[1-9]' "$work/memory.csv" && complain 'something is reduced'
     done
-    verdict
 done
-name='--eval-only --sharding hybrid'
-good 1 $run --steps 1 --loss-csv "$work/one.csv"
-good 4 $run --sharding hybrid --fsdp-size 2 --eval-only --eval-batches 1
+case_is '--eval-only --sharding hybrid'
+as_planned 1 $run --steps 1 --loss-csv "$work/one.csv"
+as_planned 4 $run --sharding hybrid --fsdp-size 2 --eval-only --eval-batches 1
 is_loss "$(row "$work/one.csv")"
-verdict
 
-name='--eval-batches: as many sequences'
+case_is '--eval-batches: as many sequences'
 for batches in 1 2 5; do
-    good 2 $run --eval-only --eval-batches $batches
+    as_planned 2 $run --eval-only --eval-batches $batches
     grep -q "^eval .*  ($((12 * batches)) sequences)$" "$work/out" || complain "not $batches batches: $(grep ^eval "$work/out")"
 done
-good 1 $run --eval-only --eval-batches 1000
+as_planned 1 $run --eval-only --eval-batches 1000
 grep -q '^eval .*  (156 sequences)$' "$work/out" || complain "not all of the corpus: $(grep ^eval "$work/out")"
-good 1 $run --eval-only
+as_planned 1 $run --eval-only
 grep -q '^eval .*  (120 sequences)$' "$work/out" || complain "not the 128 sequences in whole batches: $(grep ^eval "$work/out")"
-verdict
 
 # ---- a trained model: with what the training printed at its end ----
-name='training with --val-data, saved and exported'
-good 2 $run --steps 3 --val-data LICENSE --save "$keep/save" --export "$keep/export"
+case_is 'training with --val-data, saved and exported'
+as_planned 2 $run --steps 3 --val-data LICENSE --save "$keep/save" --export "$keep/export"
 trained=$(evaluated)
 grep -q '^eval  step 3  val loss ' "$work/out" || complain 'no evaluation'
-verdict
 for how in "2 --resume $keep/save" "3 --resume $keep/save --sharding none" "1 --resume $keep/save --parallel single" \
     "2 --init-from $keep/export"; do
-    name="--eval-only of a trained model: ${how//$keep/DIR}"
+    case_is "--eval-only of a trained model: ${how//$keep/DIR}"
     # another recipe and other data: only the weights are used
-    good $how $size --global-batch 12 --synthetic 4000 --reduction canonical --lr 7 --clip-grad 3 --val-data LICENSE --eval-only
+    as_planned $how $size --global-batch 12 --synthetic 4000 --reduction canonical --lr 7 --clip-grad 3 --val-data LICENSE --eval-only
     is_loss "$trained"
-    verdict
 done
-name='--eval-only of another optimizer is refused'
+case_is '--eval-only of another optimizer is refused'
 launch 1 $run --optimizer sgd --resume "$keep/save" --eval-only
 [ "$rc" = 1 ] && grep -q 'optimizer: saved with adamw, this run has sgd' "$work/err" || complain "exit status $rc"
-verdict
 
-name='--steps 0 --resume --export: the weights, without an optimizer'
-good 3 $run --steps 0 --resume "$keep/save" --export "$new/again" --memory-report "$work/memory.csv"
-cmp -s "$keep/export/model.safetensors" "$new/again/model.safetensors" || complain 'other weights'
+case_is '--steps 0 --resume --export: the weights, without an optimizer'
+as_planned 3 $run --steps 0 --resume "$keep/save" --export "$new/again" --memory-report "$work/memory.csv"
+same_weights "$keep/export" "$new/again"
 grep -q '^memory,optimizer,0,0,0$' "$work/memory.csv" || complain 'memory of an optimizer'
-verdict
-name='--steps 0 --export: the initial weights of one device'
-good 1 $run --steps 0 --parallel single --export "$new/one"
-good 3 $run --steps 0 --export "$new/three"
-cmp -s "$new/one/model.safetensors" "$new/three/model.safetensors" || complain 'other weights'
-verdict
+case_is '--steps 0 --export: the initial weights of one device'
+as_planned 1 $run --steps 0 --parallel single --export "$new/one"
+as_planned 3 $run --steps 0 --export "$new/three"
+same_weights "$new/one" "$new/three"
 
 # ---- no norm ----
 sgd='--optimizer sgd --clip-grad 0 --lr 0.1 --steps 4'
-name='--no-grad-norm: the losses and weights of a run that finds it, no all-reduce'
-good 1 $run $sgd --parallel single --loss-csv "$work/norm.csv" --export "$new/norm"
+case_is '--no-grad-norm: the losses and weights of a run that finds it, no all-reduce'
+as_planned 1 $run $sgd --parallel single --loss-csv "$work/norm.csv" --export "$new/norm"
 for how in '1' '2' '3 --sharding none' '3 --sharding grad-op --no-sync' '4 --sharding hybrid --fsdp-size 2' '2 --layout per-param'; do
-    good $how $run $sgd --no-grad-norm --loss-csv "$work/none.csv" --export "$new/none"
+    as_planned $how $run $sgd --no-grad-norm --loss-csv "$work/none.csv" --export "$new/none"
     cmp -s <(cut -d, -f1,2,4 "$work/norm.csv") <(cut -d, -f1,2,4 "$work/none.csv") || complain "$how: other losses"
     cmp -s "$new/norm/model.safetensors" "$new/none/model.safetensors" || complain "$how: other weights"
     grep -q '^  all-reduce  *0 B  *0 B   0 calls, planned 0$' "$work/out" || complain "$how: an all-reduce"
     grep -q grad_norm "$work/out" && complain "$how: a norm is printed"
     [ "$(cut -d, -f3 "$work/none.csv" | sort -u | tr '\n' ' ')" = 'grad_norm nan ' ] || complain "$how: the file of losses has a norm"
 done
-verdict
-name='--no-grad-norm: saved, resumed'
+case_is '--no-grad-norm: saved, resumed'
 for how in '' --save-async; do
     rm -rf "$new/save"
-    good 2 $run $sgd --no-grad-norm --lr-schedule constant --stop-after 2 --save "$new/save" $how --loss-csv "$new/part.csv"
-    good 3 $run $sgd --no-grad-norm --lr-schedule constant --resume "$new/save" --loss-csv "$new/part.csv"
-    good 1 $run $sgd --no-grad-norm --lr-schedule constant --loss-csv "$new/whole.csv"
+    as_planned 2 $run $sgd --no-grad-norm --lr-schedule constant --stop-after 2 --save "$new/save" $how --loss-csv "$new/part.csv"
+    as_planned 3 $run $sgd --no-grad-norm --lr-schedule constant --resume "$new/save" --loss-csv "$new/part.csv"
+    as_planned 1 $run $sgd --no-grad-norm --lr-schedule constant --loss-csv "$new/whole.csv"
     cmp -s <(cut -d, -f1-4 "$new/part.csv") <(cut -d, -f1-4 "$new/whole.csv") || complain "other losses $how"
 done
-verdict
-name='--no-grad-norm: divergence is still found'
+case_is '--no-grad-norm: divergence is still found'
 launch 2 $run --optimizer sgd --clip-grad 0 --no-grad-norm --lr 1000 --min-lr 1000 --warmup-steps 0 --steps 50
 [ "$rc" = 1 ] && grep -q 'training diverged at step' "$work/err" || complain "exit status $rc"
-verdict
 
-check_left
 # ---- images: how many answers are right, over all ranks ----
-name='the accuracy on images is the same on 1 to 4 ranks'
+case_is 'the accuracy on images is the same on 1 to 4 ranks'
 net='--model mnist --size tiny --global-batch 12 --synthetic 2000 --reduction canonical --steps 40 --optimizer adadelta --lr 1
     --lr-schedule constant --warmup-steps 0 --clip-grad 0 --val-data digits --eval-batches 40'
 for ranks in 1 2 3 4; do
-    good $ranks $net
+    as_planned $ranks $net
     sed -n 's/^.*eval  step //p' "$work/out" >"$work/says.$ranks"
     cmp "$work/says.1" "$work/says.$ranks" >/dev/null || complain "W=$ranks says: $(cat "$work/says.$ranks"); W=1: $(cat "$work/says.1")"
 done
 awk '$6 + 0 > 10 && $6 + 0 < 100 && /[(]480 images[)]/ { ok = 1 } END { exit !ok }' "$work/says.1" || complain "got: $(cat "$work/says.1")"
-verdict
 
 cli_end

@@ -1,5 +1,5 @@
-#!/bin/sh
-# formulas.sh [BUILD] -- what a run holds and sends, beside ZeRO's closed forms, which are computed here from the shape
+#!/bin/bash
+# formulas.sh -- what a run holds and sends, beside ZeRO's closed forms, which are computed here from the shape
 # of the model. So they show what a plan cannot, which makes the same calls as the run: a gather too many, a unit that
 # stays, a sum in the wrong type.
 #
@@ -17,14 +17,32 @@
 # With --freeze a unit that trains only some of its parameters has a P for these and a P for the frozen ones. Both are
 # gathered; only the first is reduced and has gradients and moments. Blocks before the first layer that trains are
 # gathered only in forward. Backward does not reach the embedding either, so the root is reduced before the blocks.
-set -u
-build=${1:-build}
-BUILD=$build
-. tests/tools/env.sh
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT INT TERM
-failed=0
-model='--n-layer 3 --d-model 36 --n-head 2 --vocab-size 100 --n-positions 20'
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
+model='--n-layer 3 --d-model 36 --n-head 2 --vocab-size 100 --n-positions 20 --ops portable --seq-len 16 --synthetic 10000'
+
+# reported NAME W OPTION... -- a case: a run on W ranks writes a report
+reported() {
+    case_is "$1" || return
+    ends_with 0 $starts -n "$2" "$trainer" $model --memory-report "$work/csv" "${@:3}"
+}
+
+# by_formula VARIABLE=VALUE... PROGRAM -- of awk, which reads the report and prints what is wrong
+functions='function up(n, to) { return to * int((n + to - 1) / to) }
+    function slot(n) { return up(n, 32) }
+    function P(slots) { return up(slots, 32 * W) }
+    BEGIN {
+        d = 36; n_heads = 2
+        of_root = slot(100 * d) + slot(20 * d) + 2 * slot(d)
+        of_block = 6 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + 2 * slot(4 * d * d) + slot(4 * d)
+    }'
+by_formula() {
+    local said values=() value
+    for value in "${@:1:$#-1}"; do
+        values+=(-v "$value")
+    done
+    said=$(awk -F, "${values[@]}" "$functions ${*: -1}" "$work/csv") || complain "$said"
+}
 
 # check FORM W S A PREFETCH p r OPTIONS -- train two steps and compare the report with the formulas. $freeze: none,
 # first (the embedding and a block), half (these and the attention of the next block, which backward does not reach
@@ -32,31 +50,17 @@ model='--n-layer 3 --d-model 36 --n-head 2 --vocab-size 100 --n-positions 20'
 freeze=none
 check() {
     form=$1 w=$2 s=$3 a=$4 prefetch=$5 p=$6 r=$7
-    name="$form W=$w S=$s, micro-steps $a, prefetch $prefetch, $p and $r bytes, frozen: $freeze"
+    local title="$form W=$w S=$s, micro-steps $a, prefetch $prefetch, $p and $r bytes, frozen: $freeze"
     shift 7
     [ $freeze = first ] && set -- "$@" --freeze 'transformer.wte.weight,*.wpe.*,transformer.h.0.*'
     [ $freeze = half ] && set -- "$@" --freeze 'transformer.w*,transformer.h.0.*,transformer.h.1.attn.*,transformer.h.1.ln_1.*'
     [ $freeze = biases ] && set -- "$@" --freeze '*.bias'
     [ "$p" = 2 ] && set -- "$@" --param-dtype bf16
     [ "$r" = 2 ] && set -- "$@" --reduce-dtype bf16
-    name="$name $EXTRA"
-    # shellcheck disable=SC2086 # words
-    if ! "$build/fsdp_run" --no-prefix -n "$w" "$build/fsdp_train" --steps 2 --synthetic 10000 $model --ops portable \
-        --seq-len 16 --batch-size 2 --reduction fast --grad-accum "$a" --prefetch "$prefetch" \
-        --memory-report "$tmp/csv" "$@" $EXTRA >"$tmp/log" 2>&1; then
-        echo "FAIL formulas $name: $(grep -m1 rank "$tmp/log")"
-        failed=1
-        return
-    fi
-    awk -F, -v name="$name" -v form="$form" -v W="$w" -v S="$s" -v A="$a" -v ahead="$prefetch" -v p="$p" -v r="$r" \
-        -v freeze="$freeze" -v extra="$EXTRA" '
-        function up(n, to) { return to * int((n + to - 1) / to) }
-        function slot(n) { return up(n, 32) }
-        function P(slots) { return up(slots, 32 * W) }
+    reported "$title $EXTRA" "$w" --steps 2 --batch-size 2 --reduction fast --grad-accum "$a" --prefetch "$prefetch" \
+        "$@" $EXTRA || return
+    by_formula form="$form" W="$w" S="$s" A="$a" ahead="$prefetch" p="$p" r="$r" freeze="$freeze" extra="$EXTRA" '
         BEGIN {
-            d = 36
-            of_root = slot(100 * d) + slot(20 * d) + 2 * slot(d)
-            of_block = 6 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + 2 * slot(4 * d * d) + slot(4 * d)
             all_slots = of_root + 3 * of_block; R = W / S; n = 4
             blocks = 3 # that are trained
             if (freeze == "first" || freeze == "half") { cold_root = of_root - 2 * slot(d); blocks = 2 }
@@ -125,14 +129,13 @@ check() {
             seen++
             is = want[$1 "," $2]
             if ($4 == is && ($3 == is || $2 == "grads_shard")) next # when a slice is freed, the stream of reductions decides
-            print "FAIL formulas " name ": " $1 " of " $2 ": measured " $3 ", as issued " $4 ", by formula " is
+            print $1 " of " $2 ": measured " $3 ", as issued " $4 ", by formula " is
             bad = 1
         }
         END {
-            if (seen != 11) print "FAIL formulas " name ": " seen + 0 " figures, expected 11"
-            if (seen == 11 && !bad) print "PASS formulas " name
+            if (seen != 11) print seen + 0 " figures, expected 11"
             exit bad || seen != 11
-        }' "$tmp/csv" || failed=1
+        }'
 }
 
 EXTRA=
@@ -141,9 +144,7 @@ for form in full grad-op none ddp; do
         case $form in none | ddp) s=1 ;; *) s=$w ;; esac
         how="--sharding $form"
         [ $form = ddp ] && how='--parallel ddp'
-        # shellcheck disable=SC2086 # words
         check $form $w $s $((w - 1)) none 4 4 $how
-        # shellcheck disable=SC2086 # words
         check $form $w $s 2 none 2 $((2 + 2 * (w % 2))) $how
     done
 done
@@ -192,26 +193,20 @@ done
 # In canonical mode A is a power of two, and --no-sync keeps log2 A gradients, which are nodes of the sum's tree. The
 # tied weight's second use has its own sum and its own reduction.
 for a in 2 8; do
-    name="no_sync, canonical, micro-steps $a"
-    if ! "$build/fsdp_run" --no-prefix -n 3 "$build/fsdp_train" --steps 2 --synthetic 10000 $model --ops portable --seq-len 16 \
-        --batch-size 1 --grad-accum $a --reduction canonical --no-sync --prefetch none --memory-report "$tmp/csv" >"$tmp/log" 2>&1; then
-        echo "FAIL formulas $name: $(grep -m1 rank "$tmp/log")"
-        failed=1
-        continue
-    fi
-    awk -F, -v name="$name" -v A=$a -v W=3 '
-        function up(n, to) { return to * int((n + to - 1) / to) }
-        function slot(n) { return up(n, 32) }
+    reported "no_sync, canonical, micro-steps $a" 3 --steps 2 --batch-size 1 --grad-accum $a --reduction canonical --no-sync \
+        --prefetch none || continue
+    by_formula A=$a W=3 '
         BEGIN {
-            d = 36; tied = 100 * d
-            root = up(slot(100 * d) + slot(20 * d) + 2 * slot(d), 32 * W)
-            block = up(6 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + 2 * slot(4 * d * d) + slot(4 * d), 32 * W)
+            tied = 100 * d; root = P(of_root); block = P(of_block)
             for (sums = 0; 2 ^ sums < A; sums++) ;
             want["memory,grads_full"] = 4 * (sums * (root + 3 * block + tied) + root + tied + block)
             want["calls,reduce-scatter"] = 5
         }
-        ($1 "," $2) in want { seen++; if ($3 != want[$1 "," $2]) { print "FAIL formulas " name ": " $1 " of " $2 ": " $3 ", by formula " want[$1 "," $2]; bad = 1 } }
-        END { if (seen == 2 && !bad) print "PASS formulas " name; exit bad || seen != 2 }' "$tmp/csv" || failed=1
+        ($1 "," $2) in want && ++seen && $3 != want[$1 "," $2] {
+            print $1 " of " $2 ": " $3 ", by formula " want[$1 "," $2]
+            bad = 1
+        }
+        END { exit bad || seen != 2 }'
 done
 
 # activations REDUCTION BATCH p PART FROM EVERY OPTIONS -- train one step on two ranks and compare the activations with
@@ -233,28 +228,21 @@ chunk=0
 activations() {
     reduction=$1 batch=$2 p=$3 part=$4 from=$5 every=$6
     shift 6
-    type=fp32
-    name="activations $reduction, $batch sequences, $p bytes, again: $part from $from every $every, frozen: $freeze"
-    [ $chunk -gt 0 ] && set -- "$@" --chunk-loss=$chunk --vocab-size 5000 && name="$name, chunks of $chunk"
+    local type=fp32 title="activations $reduction, $batch sequences, $p bytes, again: $part from $from every $every, frozen: $freeze"
+    [ $chunk -gt 0 ] && set -- "$@" --chunk-loss=$chunk --vocab-size 5000 && title="$title, chunks of $chunk"
     [ $freeze = half ] && set -- "$@" --freeze 'transformer.w*,transformer.h.0.*,transformer.h.1.attn.*,transformer.h.1.ln_1.*'
     [ "$p" = 2 ] && type=bf16
     case $part in
     attn) set -- "$@" "--gradient-checkpointing=attention,from:$from,every:$every" ;;
     mlp | block) set -- "$@" "--gradient-checkpointing=$part,from:$from,every:$every" ;;
     esac
-    # shellcheck disable=SC2086 # words
-    if ! "$build/fsdp_run" --no-prefix -n 2 "$build/fsdp_train" --steps 1 --synthetic 10000 $model --ops portable --seq-len 16 \
-        --batch-size "$batch" --reduction "$reduction" --param-dtype $type --memory-report "$tmp/csv" "$@" >"$tmp/log" 2>&1; then
-        echo "FAIL formulas $name: $(grep -m1 rank "$tmp/log")"
-        failed=1
-        return
-    fi
-    awk -F, -v name="$name" -v reduction="$reduction" -v b="$batch" -v p="$p" -v part="$part" -v from="$from" -v every="$every" \
-        -v border=$([ $freeze = half ] && echo 4 || echo 0) -v chunk=$chunk '
+    reported "$title" 2 --steps 1 --batch-size "$batch" --reduction "$reduction" --param-dtype $type "$@" || return
+    by_formula reduction="$reduction" b="$batch" p="$p" part="$part" from="$from" every="$every" \
+        border=$([ $freeze = half ] && echo 4 || echo 0) chunk=$chunk '
         function room(elems, bytes) { return 64 * int((elems * bytes + 63) / 64) }
         function max(x, y) { return x > y ? x : y }
         BEGIN {
-            d = 36; T = 16; V = chunk ? 5000 : 100; heads = 2
+            T = 16; V = chunk ? 5000 : 100; heads = n_heads
             calls = reduction == "canonical" ? b : 1
             rows = b * T / calls
             array = room(rows * d, p)
@@ -283,10 +271,9 @@ activations() {
         }
         $1 == "memory" && $2 == "activations" { is = $3; issued = $4 }
         END {
-            if (is != want || issued != want) print "FAIL formulas " name ": measured " is ", as issued " issued ", by formula " want
-            else print "PASS formulas " name
+            if (is != want || issued != want) print "measured " is ", as issued " issued ", by formula " want
             exit is != want || issued != want
-        }' "$tmp/csv" || failed=1
+        }'
 }
 for freeze in none half; do
     for p in 4 2; do
@@ -305,4 +292,4 @@ for freeze in none half; do
     activations canonical 2 4 block 0 2
     activations fast 3 4 mlp 2 1 --sharding grad-op
 done
-exit $failed
+cli_end

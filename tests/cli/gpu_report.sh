@@ -1,12 +1,9 @@
 #!/bin/bash
 # gpu_report.sh -- make gpu-report: no page without a GPU, and what its page says of commands that fail, are skipped or hang.
 #
-#   tests/cli/gpu_report.sh [BUILD]        default build
-#
 # The GPU, the toolkit and the programs are scripts made here. What it measures on the stand-in is another check: gpu-dry.
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/verdict_lib.sh
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 unset ${!CUDA_@} ${!NCCL_@} ${!NVCC@} OUT PART LIMIT DEVICE FSDP_PYTHON
 
 # script FILE LINE... -- of sh
@@ -18,7 +15,7 @@ script() {
 # The report of a machine where `make` has nothing to do. CAP: how long a command may hang.
 report() {
     rm -rf "$build/gpu"
-    env PATH="$work/bin:$PATH" CUDA_HOME="$work/cuda" NCCL_HOME="$work/cuda" FSDP_PYTHON=/nowhere CAP=10 "$@" tests/gpu/report.sh "$build" >"$work/out" 2>&1
+    env PATH="$work/bin:$PATH" CUDA_HOME="$work/cuda" NCCL_HOME="$work/cuda" FSDP_PYTHON=/nowhere CAP=10 "$@" tests/gpu/report.sh "$build" >"$work/err" 2>&1
 }
 build=$work/build
 script "$work/bin/make" 'exit 0'
@@ -34,11 +31,11 @@ printf '#define NCCL_MAJOR 2\n#define NCCL_MINOR 21\n#define NCCL_PATCH 5\n' >"$
 nvidia_smi() { script "$work/bin/nvidia-smi" 'case "$*" in' "*=name*) echo '$1' ;;" "*driver_version*) echo '$2' ;;" "*compute_cap*) echo 9.0 ;;" esac; }
 # no_page NAME REGEX VARIABLE=VALUE...
 no_page() {
-    local problem=''
-    report "${@:3}" && problem='exit status 0'
-    grep -q "^HINT: " "$work/out" && grep -qE -- "$2" "$work/out" || problem="no line '$2' with a hint"
-    [ ! -e "$build/gpu/report.md" ] || problem='there is a page'
-    verdict "no page: $1" "$problem"
+    case_is "no page: $1"
+    report "${@:3}" && complain 'exit status 0'
+    says '^HINT: '
+    says "$2"
+    [ ! -e "$build/gpu/report.md" ] || complain 'there is a page'
 }
 script "$work/bin/nvidia-smi" 'exit 9'
 no_page 'nvidia-smi finds no GPU' 'names no GPU or no driver'
@@ -58,25 +55,26 @@ script "$build/tests/unit/test_device_watch" 'echo "SKIP the device is not there
 script "$build/tests/unit/test_accel_device" '[ "${CUDA_MODULE_LOADING:-}" = EAGER ] && echo late && exit' 'exec sleep 1000'
 script "$build/tests/gpu/nccl_one" 'echo "FAILED: ncclAllGather: unhandled error"' 'exit 1'
 script "$build/fsdp_train" 'echo "[rank 0/1] out of memory"' 'exit 1'
+case_is 'failures fail'
 report PART=1 OUT="$work/copies"
 rc=$?
-cp "$build/gpu/report.md" "$work/out" 2>/dev/null
-# says NAME REGEX -- a line of the page
-says() {
-    grep -qE -- "$2" "$work/out"
-    verdict "the page: $1" "$([ $? = 0 ] || echo "no line '$2'")"
+expect_status 1
+cp "$build/gpu/report.md" "$work/err" 2>/dev/null
+# shows NAME REGEX -- a line of the page
+shows() {
+    case_is "the page: $1"
+    says "$2"
 }
-verdict 'failures fail' "$([ $rc = 1 ] || echo "exit status $rc, expected 1")"
-says 'GPU' '^# NVIDIA H100$'
-says 'driver, toolkit and NCCL' 'driver 550.54, CUDA 12.4, NCCL 2.21.5, commit '
-says 'a test that passes' '^\| test_ops_double \| passed: it works \|'
-says 'a skip is a failure' '^\| test_device_watch \| FAILED: it was skipped: SKIP the device is not there \|'
-says 'so is a skip of one device among several' '^\| test_device \| FAILED: it was skipped: SKIP --device cuda: this machine has no GPU \|'
-says 'a hang is tried again' '^\| test_accel_device \| HUNG for 10 s; with CUDA_MODULE_LOADING=EAGER: passed: late \|'
-says 'a failure' 'FAILED \(1\): FAILED: ncclAllGather: unhandled error'
-says 'a run that ends' '^\| 124m \| 4 \| bf16 \| FAILED \(1\): \[rank 0/1\] out of memory \|'
-cmp -s "$build/gpu/report.md" "$work/copies/report.md"
-verdict 'OUT has a copy' "$([ $? = 0 ] || echo 'it is another page')"
+shows 'GPU' '^# NVIDIA H100$'
+shows 'driver, toolkit and NCCL' 'driver 550.54, CUDA 12.4, NCCL 2.21.5, commit '
+shows 'a test that passes' '^\| test_ops_double \| passed: it works \|'
+shows 'a skip is a failure' '^\| test_device_watch \| FAILED: it was skipped: SKIP the device is not there \|'
+shows 'so is a skip of one device among several' '^\| test_device \| FAILED: it was skipped: SKIP --device cuda: this machine has no GPU \|'
+shows 'a hang is tried again' '^\| test_accel_device \| HUNG for 10 s; with CUDA_MODULE_LOADING=EAGER: passed: late \|'
+shows 'a failure' 'FAILED \(1\): FAILED: ncclAllGather: unhandled error'
+shows 'a run that ends' '^\| 124m \| 4 \| bf16 \| FAILED \(1\): \[rank 0/1\] out of memory \|'
+case_is 'OUT has a copy'
+cmp -s "$build/gpu/report.md" "$work/copies/report.md" || complain 'it is another page'
 
 cat >"$work/one.csv" <<'END'
 ==PROF== Profiling "gelu"
@@ -85,7 +83,7 @@ cat >"$work/one.csv" <<'END'
 "1","(anonymous namespace)::norm(float *)","(32, 1, 1)","gpu__time_duration.sum","ns","1,000"
 END
 { cat "$work/one.csv" && sed -n '3p;3p;3p;3p;4p' "$work/one.csv"; } >"$work/three.csv"
-awk -f tests/gpu/ncu.awk "$work/one.csv" "$work/three.csv" >"$work/out"
-printf '| void gelu<float> | 2.0 | 0.004 |\n| norm | 0.5 | 0.001 |\n| **all** | 2.5 | 0.005 |\n' | cmp -s - "$work/out"
-verdict 'kernels of a step, of what ncu says' "$([ $? = 0 ] || echo 'other rows')"
-verdict_end
+case_is 'kernels of a step, of what ncu says'
+awk -f tests/gpu/ncu.awk "$work/one.csv" "$work/three.csv" >"$work/err"
+printf '| void gelu<float> | 2.0 | 0.004 |\n| norm | 0.5 | 0.001 |\n| **all** | 2.5 | 0.005 |\n' | cmp -s - "$work/err" || complain 'other rows'
+cli_end

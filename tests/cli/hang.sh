@@ -1,19 +1,9 @@
 #!/bin/bash
 # hang.sh -- a job that stands still: what ranks write of their last calls, at a timeout, for a failed peer, at SIGTERM and at
 # SIGUSR2; and that the commands of docs/hangs.md, sort -m and diff, show the rank that is behind, and the call.
-#
-#   tests/cli/hang.sh [BUILD]        default build
-#   CASES=REGEX                      only the cases whose names match
-#
-# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
-# shellcheck disable=SC2016,SC2086,SC2154
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/hang.sh" "$@"
-cli_begin "${1:-build}"
-dir=$new/hang
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
+dir=$new/hang csv=$new/loss.csv
 # A constant rate, so that the number of steps changes nothing but the end.
 run="--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --reduction canonical --global-batch 12 --lr 1e-3"
 run="$run --min-lr 1e-3 --warmup-steps 0 --steps 300"
@@ -30,10 +20,8 @@ begin() {
 # goes_on -- the job in the background trains on, with the losses of the plain run, and ends when it is told to
 goes_on() {
     local n
-    n=$(($(cat "$new"/loss.csv* | wc -l) + 20))
-    until_true 100 "[ \$(cat '$new'/loss.csv* | wc -l) -gt $n ]"
-    kill -TERM $job
-    wait_for_end 100
+    trains_on 20
+    hurt 'kill -TERM $job'
     expect_status 143
     n=$(losses "$new/loss.csv" | wc -l)
     [ "$n" -gt 20 ] || complain "$n rows"
@@ -41,43 +29,43 @@ goes_on() {
     [ "$(losses "$new/loss.csv" | head -n $n)" = "$(losses "$new/plain.csv" | head -n $n)" ] || complain 'other losses'
 }
 
-# merged [DIR] -- the command of docs/hangs.md: calls that are not done, each with the number of ranks whose line it is
+# merged -- the command of docs/hangs.md: calls that are not done, each with the number of ranks whose line it is
 merged() {
-    (cd "${1:-$dir}/.." && LC_ALL=C sort -m "$(basename "${1:-$dir}")"/rank-*.txt | uniq -c | grep -v ' done$')
+    (cd "$dir/.." && LC_ALL=C sort -m "$(basename "$dir")"/rank-*.txt | uniq -c | grep -v ' done$')
 }
 
-# apart RANK RANK [DIR] -- the command of docs/hangs.md for two ranks
+# apart RANK RANK -- the command of docs/hangs.md for two ranks
 apart() {
-    LC_ALL=C diff "${3:-$dir}/rank-0000$1.txt" "${3:-$dir}/rank-0000$2.txt"
+    LC_ALL=C diff "$dir/rank-0000$1.txt" "$dir/rank-0000$2.txt"
 }
 
-# files RANKS [DIR] -- just these ranks have written; each file is sorted, and its calls stand in columns
+# files RANKS -- just these ranks have written; each file is sorted, and its calls stand in columns
 files() {
     local f
-    [ "$(ls "${2:-$dir}" | sed -n 's/^rank-0000\([0-9]\)\.txt$/\1/p' | xargs)" = "$1" ] || complain "files: $(ls "${2:-$dir}" | xargs)"
-    for f in "${2:-$dir}"/rank-*.txt; do
+    [ "$(ls "$dir" | sed -n 's/^rank-0000\([0-9]\)\.txt$/\1/p' | xargs)" = "$1" ] || complain "files: $(ls "$dir" | xargs)"
+    for f in "$dir"/rank-*.txt; do
         LC_ALL=C sort -c "$f" || complain "$f is not sorted"
         [ -z "$(grep -vE '^# (group [0-9a-f]{16}/|rank [0-9]{5} of [0-9]{5}, )|^[0-9a-f]{16}/[a-z+]+ +[0-9]{10} [a-z -]{14} [ 0-9]{12} .{37} (issued|running|done|failed)$' "$f")" ] ||
             complain "$f: $(cat "$f")"
     done
 }
 
-# waits RANKS CALL [DIR] -- so many ranks are in the call, an extended regular expression
+# waits RANKS CALL -- so many ranks are in the call, an extended regular expression
 waits() {
-    merged "${3:-}" | grep -qE "^ *$1 [0-9a-f]{16}/[a-z+]+ +[0-9]{10} $2 +(running|failed)$"
+    merged | grep -qE "^ *$1 [0-9a-f]{16}/[a-z+]+ +[0-9]{10} $2 +(running|failed)$"
 }
 
-# says TEXT... -- the merged files hold each
-says() {
+# shows TEXT... -- the merged files hold each
+shows() {
     for text; do
-        merged "$of" | grep -qF -- "$text" || complain "no '$text' in: $(merged "$of")"
+        merged | grep -qF -- "$text" || complain "no '$text' in: $(merged)"
     done
 }
 
 # odd CASE SECONDS -- begins tests/unit/comm_faults.c on three ranks, the last of which is the odd one; they wait so long
 declare -A odd_job
 odd() {
-    FSDP_HANG_DIR=$new/$1 FSDP_TIMEOUT_S=$2 timeout -k 2 "$limit_s" $starts -n 3 "$BUILD/tests/unit/comm_faults" "$1" >/dev/null 2>&1 &
+    FSDP_HANG_DIR=$new/$1 FSDP_TIMEOUT_S=$2 timeout -k 2 "$limit_s" $starts -n 3 "$build/tests/unit/comm_faults" "$1" >/dev/null 2>&1 &
     odd_job[$1]=$!
 }
 
@@ -87,37 +75,29 @@ odd timeout 2
 odd kill 60
 odd gone_early 60
 
-# Likewise, in a folder of its own.
 stopped_mpi() {
-    work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) && cp "$trainer" "$work/fsdp_train" || exit
-    trainer=$work/fsdp_train new=$work dir=$work/hang
-    trap 'cli_kill_left; rm -rf "$work"' EXIT
+    dir=$new/hang
     export FSDP_HANG_DIR=$dir FSDP_TIMEOUT_S=2
+    case_is 'a stopped rank is named after the timeout (W=2, mpi)' || return
     begin $LAUNCHER -n 2 "$trainer" $forever --comm mpi
-    kill -STOP "$(rank_pid 1)"
-    wait_for_end 100
-    of=$dir
+    hurt 'kill -STOP "$(rank_pid 1)"'
     files 0
-    says '/mpi      ranks 0 1' '# rank 00000 of 00002, started ' ': rank 0 waited 2.0 s in '
+    shows '/mpi      ranks 0 1' '# rank 00000 of 00002, started ' ': rank 0 waited 2.0 s in '
     merged | grep -qE ' waits for [2-9]\.[0-9]{3} s: ' || complain "$(merged)"
     waits 1 '.*' || complain "it is in no call: $(merged)"
-    verdict
 }
-stopped_job=''
-if no_mpi 'a stopped rank, over MPI'; then
-    n_skipped=$((n_skipped + 1))
-elif case_is 'a stopped rank is named after the timeout (W=2, mpi)'; then
-    stopped_mpi >"$work/mpi.log" 2>&1 &
-    stopped_job=$!
+if [ -n "$NO_MPI" ]; then
+    skip 'a stopped rank, over MPI' "$NO_MPI"
+else
+    beside stopped_mpi
 fi
 
 # ---- ranks that are stopped ---------------------------------------------------------------------------------------
 
 export FSDP_HANG_DIR=$dir
-name='a run that ends leaves no file (W=3)'
+case_is 'a run that ends leaves no file (W=3)'
 launch 3 $run --loss-csv "$new/plain.csv"
 [ "$rc" = 0 ] && [ -z "$(ls "$dir")" ] || complain "exit status $rc, files: $(ls "$dir")"
-verdict
 
 if case_is 'a stopped rank is named, and the run goes on to the same bits (W=3, shm)'; then
     begin $starts -n 3 "$trainer" $forever --save "$new/save"
@@ -126,13 +106,11 @@ if case_is 'a stopped rank is named, and the run goes on to the same bits (W=3, 
     # until both have come to the call that the third one lacks, and have written that
     until_true 100 'kill -USR2 $job; sleep 0.3; waits 2 ".*"'
     files '0 2'
-    of=$dir
-    says '/shm      ranks 0 1 2' '# rank 00000 of 00003, started ' '# rank 00002 of 00003, started ' ' s: SIGUSR2'
+    shows '/shm      ranks 0 1 2' '# rank 00000 of 00003, started ' '# rank 00002 of 00003, started ' ' s: SIGUSR2'
     kill -CONT $stopped
     until_true 100 'grep -qs "^# rank 00001 of 00003, .*: SIGUSR2\$" "$dir/rank-00001.txt"'
     goes_on
     check_no_tmp
-    verdict
 fi
 
 if case_is 'a stopped rank is named among several groups (W=4, shm, hybrid)'; then
@@ -145,63 +123,50 @@ if case_is 'a stopped rank is named among several groups (W=4, shm, hybrid)'; th
     }
     until_true 100 'kill -USR2 $job; sleep 0.3; lacks_one'
     files '0 1 2'
-    kill -TERM $job
-    wait_for_end 100
-    verdict
+    hurt 'kill -TERM $job'
 fi
 
 # ---- signals ------------------------------------------------------------------------------------------------------
 
-if case_is 'SIGTERM writes and ends a run that stands still (W=2)'; then
+if case_is 'SIGTERM writes and ends a run that stands still' 2; then
     begin $starts --grace 1 -n 2 "$trainer" $forever
     kill -STOP "$(rank_pid 1)"
     kill -TERM "$(rank_pid 0)"
     until_true 100 '[ -s "$dir/rank-00000.txt" ]'
     grep -q '^# rank 00000 of 00002, .*: SIGTERM$' "$dir/rank-00000.txt" || complain "$(head -5 "$dir/rank-00000.txt")"
-    kill -TERM $job
-    wait_for_end 100
+    hurt 'kill -TERM $job'
     expect_status 143
-    verdict
 fi
 
 # The last rank's thread is still writing what SIGUSR2 asked for: whoever else takes SIGTERM comes before it, and the job
 # has saved, on the word of the first rank, before it has time for it.
 for how in '' --save-async; do
-    case_is "SIGTERM writes, saves and ends${how:+, $how} (W=2)" || continue
-    printf '%s\n' '#include <stdlib.h>' '#include <string.h>' '#include <sys/prctl.h>' '#include <unistd.h>' 'int fsync(int fd) {' \
-        'char thread[16] = ""; prctl(PR_GET_NAME, thread);' \
-        'if (strcmp(thread, "hang") == 0 && getenv("FSDP_RUN")[0] == 49) sleep(1);' 'return fdatasync(fd); }' >"$work/slow.c"
-    ${CC:-cc} -shared -fPIC -o "$work/slow.so" "$work/slow.c" || complain 'no slow.so'
-    begin env LD_PRELOAD="$work/slow.so" $starts -n 2 "$trainer" $forever --save "$new/save" $how
+    case_is "SIGTERM writes, saves and ends${how:+, $how}" 2 || continue
+    begin env HOLD=fsync:hang,1,0/1,1 LD_PRELOAD="$(realpath "$build/tests/cli/hold_calls.so")" $starts -n 2 "$trainer" $forever --save "$new/save" $how
     kill -USR2 $(rank_pid 1)
     until_true 100 'ls "$dir"/rank-00001.txt.*.tmp >/dev/null 2>&1'
-    kill -TERM $job
-    wait_for_end 100
+    hurt 'kill -TERM $job'
     expect_status 143
     grep -q '^ended by SIGTERM' "$work/out" && [ -s "$new/save/latest" ] || complain 'nothing is saved'
     [ "$(grep -l '^# rank .*: SIGTERM$' "$dir"/rank-0000[01].txt | wc -l)" = 2 ] || complain "files: $(grep '^# rank' "$dir"/*)"
-    verdict
     rm -rf "$new/save"
 done
 
-if case_is 'SIGUSR2 before a rank is up ends nobody (W=2)'; then
+if case_is 'SIGUSR2 before a rank is up ends nobody' 2; then
     rm -rf "$dir"
-    timed $starts -n 2 sh -c 'kill -USR2 $PPID; sleep 0.1; exec "$0" "$@"' "$trainer" $run --steps 2
-    expect_status 0
-    verdict
+    ends_with 0 $starts -n 2 sh -c 'kill -USR2 $PPID; sleep 0.1; exec "$0" "$@"' "$trainer" $run --steps 2
 fi
 
-if case_is 'SIGUSR2 without FSDP_HANG_DIR prints the last calls, and the run goes on (W=2)'; then
+if case_is 'SIGUSR2 without FSDP_HANG_DIR prints the last calls, and the run goes on' 2; then
     unset FSDP_HANG_DIR
     begin $starts -n 2 "$trainer" $forever --save "$new/save"
     kill -USR2 $job
     until_true 100 '[ "$(grep -c "^\[rank [01]\] last calls, oldest first:\$" "$work/err")" = 2 ]'
     goes_on
     export FSDP_HANG_DIR=$dir
-    verdict
 fi
 
-if case_is 'FSDP_HANG_DIR cannot be written: a word, and the run goes on (W=2)'; then
+if case_is 'FSDP_HANG_DIR cannot be written: a word, and the run goes on' 2; then
     echo text >"$new/file"
     export FSDP_HANG_DIR=$new/file
     begin $starts -n 2 "$trainer" $forever --save "$new/save"
@@ -209,7 +174,6 @@ if case_is 'FSDP_HANG_DIR cannot be written: a word, and the run goes on (W=2)';
     until_true 100 '[ "$(grep -c "FSDP_HANG_DIR: cannot write into $new/file: " "$work/err")" = 4 ]'
     goes_on
     export FSDP_HANG_DIR=$dir
-    verdict
 fi
 
 # ---- ranks that disagree, wait or die -----------------------------------------------------------------------------
@@ -217,46 +181,36 @@ fi
 # left CASE RANKS -- these have left files of the job that odd began
 left() {
     wait "${odd_job[$1]}"
-    of=$new/$1
-    files "$2" "$of"
+    dir=$new/$1
+    files "$2"
 }
 
 if case_is 'a rank skips a collective: both calls are named'; then
     left skipped '0 1 2'
-    waits '[12]' 'all-gather +320 f32  skipped' "$of" && waits 1 'all-gather +320 f32  next' "$of" || complain "$(merged "$of")"
-    r=$(grep -l '^[0-9a-f].* skipped ' "$of"/rank-0000[01].txt | sed -n '1s/.*rank-0000\(.\).txt/\1/p') # the other one may not have come to it
-    apart "$r" 2 "$of" | grep -qE '^< 0{16}/shm\+link 0000000003 all-gather +320 f32  skipped ' &&
-        apart "$r" 2 "$of" | grep -qE '^> 0{16}/shm\+link 0000000003 all-gather +320 f32  next ' || complain "$(apart "$r" 2 "$of")"
-    verdict
+    waits '[12]' 'all-gather +320 f32  skipped' && waits 1 'all-gather +320 f32  next' || complain "$(merged)"
+    r=$(grep -l '^[0-9a-f].* skipped ' "$dir"/rank-0000[01].txt | sed -n '1s/.*rank-0000\(.\).txt/\1/p') # the other one may not have come to it
+    apart "$r" 2 | grep -qE '^< 0{16}/shm\+link 0000000003 all-gather +320 f32  skipped ' &&
+        apart "$r" 2 | grep -qE '^> 0{16}/shm\+link 0000000003 all-gather +320 f32  next ' || complain "$(apart "$r" 2)"
 fi
 if case_is 'FSDP_HANG_DIR cannot be written: a failure keeps its own words'; then
     echo text >"$new/file"
-    FSDP_HANG_DIR=$new/file timed $starts -n 3 "$BUILD/tests/unit/comm_faults" skipped
+    FSDP_HANG_DIR=$new/file timed $starts -n 3 "$build/tests/unit/comm_faults" skipped
     [ "$(grep -c '^SAW rank [0-2] FSDP_EMISMATCH .*ranks disagree: ' "$work/out")" = 3 ] || complain "$(cat "$work/out")"
-    verdict
 fi
 if case_is 'a rank never calls: its file ends with its last call'; then
     left timeout '0 1 2'
-    waits 2 'all-gather +320 f32  awaited' "$of" || complain "$(merged "$of")"
-    [ "$(apart 0 2 "$of" | grep -c '^[<>] [0-9a-f]')" = 1 ] && apart 0 2 "$of" | grep -q '^< .* 0000000004 all-gather .* awaited  *running$' ||
-        complain "ranks 0 and 2: $(apart 0 2 "$of")"
-    tail -n 1 "$of/rank-00002.txt" | grep -q ' 0000000003 all-gather .* warm up  *done$' || complain "$(tail -n 1 "$of/rank-00002.txt")"
-    verdict
+    waits 2 'all-gather +320 f32  awaited' || complain "$(merged)"
+    [ "$(apart 0 2 | grep -c '^[<>] [0-9a-f]')" = 1 ] && apart 0 2 | grep -q '^< .* 0000000004 all-gather .* awaited  *running$' ||
+        complain "ranks 0 and 2: $(apart 0 2)"
+    tail -n 1 "$dir/rank-00002.txt" | grep -q ' 0000000003 all-gather .* warm up  *done$' || complain "$(tail -n 1 "$dir/rank-00002.txt")"
 fi
 if case_is 'a rank dies: the others write who it was'; then
     left kill '0 1'
-    says 'of 00003, started ' ': rank 2 (process ' 'ended without leaving the group'
-    verdict
+    shows 'of 00003, started ' ': rank 2 (process ' 'ended without leaving the group'
 fi
 if case_is 'a rank never comes: the others write who it is'; then
     left gone_early '0 1'
-    says 'of 00003, started ' ': comm_open: rank 2 (process '
-    verdict
+    shows 'of 00003, started ' ': comm_open: rank 2 (process '
 fi
 
-[ -z "$stopped_job" ] || {
-    wait $stopped_job
-    cat "$work/mpi.log"
-    n_passed=$((n_passed + $(grep -c '^PASS' "$work/mpi.log"))) n_failed=$((n_failed + $(grep -c '^FAIL' "$work/mpi.log")))
-}
 cli_end

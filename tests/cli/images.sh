@@ -1,14 +1,8 @@
 #!/bin/bash
 # images.sh -- MNIST's own files (IDX) as the trainer's data: the losses of drawn digits if the files hold the same digits, and
 # files that are wrong are refused with words, once, whatever the number of ranks.
-#
-#   tests/cli/images.sh [BUILD]        default build
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/images.sh" "$@"
-build=$(cd "${1:-build}" && pwd) || exit 1
-cli_begin "$build"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 net=(--model mnist --size tiny --global-batch 12 --reduction canonical --steps 12 --optimizer adadelta --lr 1 --warmup-steps 0
     --clip-grad 0)
 images=train-images-idx3-ubyte labels=train-labels-idx1-ubyte
@@ -25,7 +19,7 @@ train() {
     losses "$work/csv" >"$work/$2.says"
     sed -n 's/^.*eval  step //p' "$work/out" >>"$work/$2.says"
 }
-name='files of drawn digits give the losses, weights and accuracy of the digits, over an epoch and a half (W=1, 2, 3)'
+case_is 'files of drawn digits give the losses, weights and accuracy of the digits, over an epoch and a half (W=1, 2, 3)'
 train 1 drawn --synthetic 100 --val-data digits
 for ranks in 1 2 3; do
     train "$ranks" files --data "$work/files" --val-data "$work/files"
@@ -34,66 +28,56 @@ for ranks in 1 2 3; do
     cmp "$work/drawn/model.safetensors" "$work/files/model.safetensors" >"$work/err" || complain "W=$ranks: other weights"
 done
 [ "$(grep -c . "$work/drawn.says")" = 14 ] || complain "expected 12 losses and an accuracy, got $(cat "$work/drawn.says")"
-check_left
-verdict
 
 # ---- files that are wrong ---------------------------------------------------------------------------------------
 
 # bytes BEGIN BYTES FILE -- write them, in printf's escapes, over those of a file in $work/bad
 bytes() {
-    # shellcheck disable=SC2059 # escapes
     printf "$2" | dd of="$work/bad/$3" bs=1 seek="$1" conv=notrunc status=none
 }
 
-# refused W NAME REGEX [OPTION...] -- the files in $work/bad, or what the options say, on W ranks. Then the files are good again
-refused() {
-    local regex=$3
-    name="$2 (W=$1)"
-    launch "$1" "${net[@]}" --data "$work/bad" --export "$work/none" "${@:4}"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    [ "$(grep -cE -- "data: .*$regex" "$work/err")" = 1 ] || complain "not one line has '$regex'"
-    [ "$(grep -c "^HINT: pass a folder with MNIST's files, unpacked (gunzip); for drawn digits leave --data out" "$work/err")" = 1 ] ||
-        complain 'not one hint'
+# wrong W NAME REGEX [OPTION...] -- the files in $work/bad, or what the options say, on W ranks. Then the files are good again
+run="${net[*]} --data $work/bad --export $work/none"
+wrong() {
+    refused "$1" "$2" "data: .*$3" "pass a folder with MNIST's files, unpacked .gunzip.; for drawn digits leave --data out" "${@:4}" || return
     [ "$(grep -vcE 'data: |^HINT: |^\[fsdp_run]' "$work/err")" = 0 ] || complain 'more words'
     [ ! -e "$work/none" ] || complain 'something was exported'
-    check_left
-    verdict
     cp "$work/files"/* "$work/bad"
 }
 cp "$work/files"/* "$work/bad"
 bytes 0 '\0\0\015\003' $images
-refused 2 'images of floats' "/$images: got 78416 bytes that begin 00000d03, expected at least 16 that begin 00000803: unsigned bytes in 3 dimensions"
+wrong 2 'images of floats' "/$images: got 78416 bytes that begin 00000d03, expected at least 16 that begin 00000803: unsigned bytes in 3 dimensions"
 cp "$work/bad/$labels" "$work/bad/$images"
-refused 3 'labels in place of images' "/$images: got 108 bytes that begin 00000801, expected at least 16 that begin 00000803"
+wrong 3 'labels in place of images' "/$images: got 108 bytes that begin 00000801, expected at least 16 that begin 00000803"
 cp "$work/bad/$images" "$work/bad/$labels"
-refused 1 'images in place of labels' "/$labels: got 78416 bytes that begin 00000803, expected at least 8 that begin 00000801: unsigned bytes in 1 dimension"
+wrong 1 'images in place of labels' "/$labels: got 78416 bytes that begin 00000803, expected at least 8 that begin 00000801: unsigned bytes in 1 dimension"
 bytes 8 '\0\0\0\040\0\0\0\040' $images
-refused 1 'images of another size' "/$images: got images of 32 x 32, expected 28 x 28"
+wrong 1 'images of another size' "/$images: got images of 32 x 32, expected 28 x 28"
 bytes 15 '\033' $images
-refused 2 'images that are not square' "/$images: got images of 28 x 27, expected 28 x 28"
+wrong 2 'images that are not square' "/$images: got images of 28 x 27, expected 28 x 28"
 bytes 107 '\012' $labels
-refused 3 'the last label is not a digit' "/$labels: label 99: got 10, expected 0 to 9"
+wrong 3 'the last label is not a digit' "/$labels: label 99: got 10, expected 0 to 9"
 head -c 107 "$work/files/$labels" >"$work/bad/$labels" && bytes 7 '\143' $labels
-refused 1 'one label too few' "/$labels: got 99 labels, expected 100"
+wrong 1 'one label too few' "/$labels: got 99 labels, expected 100"
 truncate -s -1 "$work/bad/$images"
-refused 1 'images that are cut off' "/$images: got 78415 bytes, expected 78416 for the 100 images that its header has"
+wrong 1 'images that are cut off' "/$images: got 78415 bytes, expected 78416 for the 100 images that its header has"
 truncate -s +1 "$work/bad/$labels"
-refused 2 'labels with a byte more' "/$labels: got 109 bytes, expected 108 for the 100 labels that its header has"
+wrong 2 'labels with a byte more' "/$labels: got 109 bytes, expected 108 for the 100 labels that its header has"
 truncate -s 9 "$work/bad/$images"
-refused 3 'images that end in their header' "/$images: got 9 bytes that begin 00000803, expected at least 16 that begin"
+wrong 3 'images that end in their header' "/$images: got 9 bytes that begin 00000803, expected at least 16 that begin"
 bytes 4 '\377\377\377\377' $images
-refused 1 'four billion images' "/$images: got 78416 bytes, expected 3367254359296 for the 4294967295 images that its header has, 1 to 1073741824 of them after the header"
+wrong 1 'four billion images' "/$images: got 78416 bytes, expected 3367254359296 for the 4294967295 images that its header has, 1 to 1073741824 of them after the header"
 truncate -s 8 "$work/bad/$labels" && truncate -s 16 "$work/bad/$images" && bytes 4 '\0\0\0\0' $images && bytes 4 '\0\0\0\0' $labels
-refused 1 'no images' "/$images: got 16 bytes, expected 16 for the 0 images that its header has, 1 to 1073741824"
+wrong 1 'no images' "/$images: got 16 bytes, expected 16 for the 0 images that its header has, 1 to 1073741824"
 gzip -nc "$work/files/$images" >"$work/bad/$images"
-refused 2 'images that are packed' "/$images: got [0-9]* bytes that begin 1f8b0800, expected at least 16 that begin 00000803"
+wrong 2 'images that are packed' "/$images: got [0-9]* bytes that begin 1f8b0800, expected at least 16 that begin 00000803"
 gzip -n "$work/bad/$images"
-refused 3 'packed images under their own name' "/$images: No such file"
+wrong 3 'packed images under their own name' "/$images: No such file"
 rm "$work/bad/$images.gz" "$work/bad/$labels"
-refused 1 'no labels' "/$labels: No such file"
-refused 1 'a file in place of a folder' 'LICENSE/train-images-idx3-ubyte: Not a directory' --data LICENSE
+wrong 1 'no labels' "/$labels: No such file"
+wrong 1 'a file in place of a folder' 'LICENSE/train-images-idx3-ubyte: Not a directory' --data LICENSE
 bytes 8 '\013' t10k-labels-idx1-ubyte
-refused 2 'a label of the test set' '/t10k-labels-idx1-ubyte: label 0: got 11, expected 0 to 9' --val-data "$work/bad"
+wrong 2 'a label of the test set' '/t10k-labels-idx1-ubyte: label 0: got 11, expected 0 to 9' --val-data "$work/bad"
 rm "$work/bad/t10k-images-idx3-ubyte"
-refused 3 'no test set' '/t10k-images-idx3-ubyte: No such file' --val-data "$work/bad"
+wrong 3 'no test set' '/t10k-images-idx3-ubyte: No such file' --val-data "$work/bad"
 cli_end

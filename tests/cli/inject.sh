@@ -9,13 +9,9 @@
 # leaves no process, and the same command again ends with the same bits, from the newest checkpoint that had been
 # saved. Whatever files there are meanwhile, each is whole. Two halves of the points run at the same time, in
 # namespaces of their own.
-# shellcheck disable=SC2016,SC2086,SC2154,SC2206 # $options are lists of words
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
 build=${1:-build} tier=${2:-quick} part=${3:-}
-SEED=${SEED:-$RANDOM}
-export SEED OMP_NUM_THREADS=1
+export SEED=${SEED:-$RANDOM}
 
 # sum_of REGEX -- of the numbers at the beginning of the lines that match, in both halves
 sum_of() {
@@ -27,7 +23,7 @@ if [ -z "$part" ]; then
         echo 'SKIP inject: a sanitizer traces the process, and has an allocator, of its own'
         exit 77
     fi
-    halves=$(mktemp -d) && touch "$halves/0.counts" && trap 'kill $jobs 2>/dev/null; wait; rm -rf "$halves"' EXIT
+    halves=$(mktemp -d) && trap 'kill $jobs 2>/dev/null; wait; rm -rf "$halves"' EXIT
     jobs='' status=0
     for part in 0 1; do
         COUNTS=$halves/$part.counts tests/cli/inject.sh "$build" "$tier" "$part" >"$halves/$part.out" 2>&1 &
@@ -42,17 +38,18 @@ if [ -z "$part" ]; then
     exit $status
 fi
 
-cli_namespace "$PWD/tests/cli/inject.sh" "$@"
-cli_begin "$build"
+cli_start "$@"
 limit_s=${LIMIT_S:-100} root=$work/new/run log=$work/calls tools=$build/tests/cli
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --reduction canonical'
 run="$model --batch-size 0 --global-batch 12 --steps 4 --seed 3"
 saving="$run --save $root/save --save-every 2 --keep 1 --loss-csv $root/export/loss.csv --export $root/export --resume auto"
 weights='export/model.safetensors' data_bytes=$((3 * 4 * 11504)) # of a checkpoint, behind its header
 
-# Whether the case $name is to run. Then its choices depend on SEED and nothing before it.
+# wanted NAME FROM -- whether the case is to run, from these files. Then its choices depend on SEED and nothing before it.
 wanted() {
-    chosen && RANDOM=$(((SEED + $(echo "$name" | cksum | cut -d' ' -f1)) % 32768))
+    case_is "$1" || return
+    rm -rf "$root" && cp -r "$work/$2" "$root"
+    RANDOM=$(((SEED + $(echo "$name" | cksum | cut -d' ' -f1)) % 32768))
 }
 
 count() {
@@ -65,12 +62,12 @@ count() {
 recorded() {
     local launcher=()
     [ "$1" = 1 ] || launcher=($starts -n "$1")
-    timed $record "${launcher[@]}" "$trainer" "${@:2}"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    ends_with 0 $record "${launcher[@]}" "$trainer" "${@:2}"
     [ -z "$record" ] || until_true 100 '[ "$(grep -c "^end" "$work/record")" = '$((n_recorded += 1))' ]'
 }
 
-name='runs without faults' n_recorded=0
+case_is 'runs without faults'
+n_recorded=0
 record="$tools/file_calls $work/record $root - record 0"
 timed "$tools/file_calls" "$log" "$root" - record 0 true
 [ "$rc" != 77 ] || { record='' && skip 'system calls and power' "$(cat "$work/err")"; }
@@ -80,10 +77,9 @@ cp -r "$root" "$work/first"
 recorded 1 ${saving/--export*export/} --stop-after 2
 cp -r "$root" "$work/rest"
 for by in single fsdp; do # which write the same values in another order
-    launch 1 $run --parallel $by --save "$work/whole/save-$by" --loss-csv "$work/whole.csv" --export "$work/whole/export"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    good 1 $run --parallel $by --save "$work/whole/save-$by" --loss-csv "$work/whole.csv" --export "$work/whole/export"
 done
-[ -z "$bad" ] || { verdict && cli_end; }
+[ -z "$bad" ] || cli_end
 
 # lost KIND TEXT -- KIND: lost, wrong, hang
 lost() {
@@ -101,7 +97,8 @@ check_end() {
     [ "$(losses "$root/export/loss.csv")" = "$(losses "$work/whole.csv")" ] || lost wrong 'other losses'
     cmp -s "$root/$weights" "$work/whole/$weights" || lost wrong 'other weights'
     [ "$(cat "$root/save/latest")" = step-4 ] || lost lost "the latest checkpoint is $(cat "$root/save/latest")"
-    [ -e "$root/save/step-4/rank-00001.safetensors" ] || [[ "$(values "$work/whole/save-single") $(values "$work/whole/save-fsdp")" = *$(values "$root/save")* ]] ||
+    [ -e "$root/save/step-4/rank-00001.safetensors" ] ||
+        [[ "$(values "$work/whole/save-single") $(values "$work/whole/save-fsdp")" = *$(values "$root/save")* ]] ||
         lost wrong 'another checkpoint'
 }
 
@@ -130,7 +127,7 @@ go_on() {
 # judge W -- the run of W ranks that has just ended, with a fault at $point
 judge() {
     local said
-    [ "$rc" != 124 ] && [ "$rc" != 137 ] || [ "$took_ms" -lt $((limit_s * 1000)) ] || lost hang "no end after $limit_s s"
+    [ "$took_ms" -lt $((limit_s * 1000)) ] || lost hang "no end after $limit_s s"
     check_left
     if [ "$rc" = 0 ]; then
         check_end
@@ -146,10 +143,10 @@ judge() {
 
 # ---- points --------------------------------------------------------------------------------------------------------
 
-# points COMMAND TOTAL SAMPLE STRIDE -- COMMAND N for a sample of 1..TOTAL, or in full for every STRIDE-th N; this
-# half's. COMMAND N sets injected to nothing when there was no N-th: then its turn is over
+# points TOTAL SAMPLE STRIDE -- strikes a sample of 1..TOTAL, or in full every STRIDE-th; this half's. Those that were not reached
+# do not count
 points() {
-    local command=$1 total=$2 sample=$3 stride=$4 n i=0 list=()
+    local total=$1 sample=$2 stride=$3 n i=0 list=()
     if [ -n "${ONLY:-}" ]; then
         list=($ONLY)
     elif [ "$tier" = full ]; then
@@ -162,75 +159,49 @@ points() {
         i=$((i + 1))
         [ $((i % 2)) = "$part" ] || continue
         rm -rf "$root" && cp -r "$work/$from" "$root"
-        injected=''
-        $command "$n"
-        [ -n "$injected" ] || continue
-        n_points=$((n_points + 1))
+        strike "$n"
+        judge "$ranks"
+        [ -z "$injected" ] || n_points=$((n_points + 1))
     done
 }
 
-# traced ACTION N -- $ranks ranks, the fault in rank $rank
-traced() {
-    local launcher=()
-    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
+# strike N -- the run, with $action at point N of rank $rank, or of all
+strike() {
+    local command=("$trainer" $parallel $saving)
+    case $action in
+    alloc*) command=(env "LD_PRELOAD=$work/bin/alloc_fail.so" "ALLOC_FAIL=$1${action#alloc}" "ALLOC_RANK=${rank#-}" \
+        "ALLOC_LOG=$log" "${command[@]}") ;;
+    *) command=("$tools/file_calls" "$log" "$scope" "$rank" "$action" "$1" "${command[@]}") ;;
+    esac
+    [ "$ranks" = 1 ] || command=($starts -n "$ranks" "${command[@]}")
     rm -f "$log"
     { # this shell has a word to say about killed jobs
-        timed "${launcher[@]}" "$tools/file_calls" "$log" "$scope" "$rank" "$1" "$2" "$trainer" $parallel $saving
+        timed "${command[@]}"
     } 2>/dev/null
-    [ "$rc" = 77 ] || until_true 100 'grep -qs "^end" "$log"'
-    injected=$(sed -n 's/^injected //p' "$log")
-    total=$(sed -n 's/^end //p' "$log")
+    [ "$rc" = 77 ] || [[ $action = alloc* ]] || until_true 100 'grep -qs "^end" "$log"' # of the tracer, which may be late
+    injected=$(sed -n 's/^injected //p' "$log") total=$(sed -n 's/^end //p' "$log")
+    point="$action at $1 (${injected/$root/})"
 }
 
-at_call() {
-    traced "$action" "$1"
-    point="$action at call $1 (${injected/$root/})"
-    judge "$ranks"
-}
-
-# calls FROM OPTIONS SCOPE RANK ACTION SAMPLE STRIDE -- one case
-calls() {
-    from=$1 parallel=$2 scope=$3 rank=$4 action=$5 ranks=1
-    [ "$rank" = - ] || ranks=2
-    local where=its
-    [ "$scope" != / ] || where=all
-    name="${action/kill/killed} at the system calls of the $from run, $where files,${parallel#--parallel} (W=$ranks)"
-    [ "$rank" = - ] || name="$name, rank $rank"
-    wanted || return
-    rm -rf "$root" && cp -r "$work/$from" "$root"
-    traced fail 1000000
-    [ "$rc" = 0 ] || complain "without a fault: exit status $rc"
-    points at_call "$total" "$6" "$7"
-    count "$n_points" "$([ "$action" = kill ] && echo kill || echo call)"
+# fault FROM OPTIONS FILES RANK ACTION SAMPLE STRIDE -- a case: the run that begins with the files of FROM; the fault strikes calls
+# on its files, or all
+fault() {
+    local kind=call title of=''
+    from=$1 parallel="--parallel ${2/,/ }" scope=$root rank=$4 action=$5 ranks=1
+    [ "$3" = its ] || scope=/
+    [ "$rank" = - ] || ranks=2 of=", rank $rank"
+    title="${action/kill/killed} at the system calls of the $from run, $3 files, ${2/,/ } (W=$ranks)$of"
+    case $action in
+    kill) kind=kill ;;
+    alloc) kind=allocation title="allocations of the $from run, ${2/,/ } (W=$ranks)$of" ;;
+    alloc+) kind=allocation title="allocations of the $from run, ${2/,/ } (W=$ranks)$of, and all that follow" ;;
+    esac
+    wanted "$title" "$from" || return
+    strike 1000000 # without a fault
+    expect_status 0
+    points "$total" "$6" "$7"
+    count "$n_points" $kind
     name="$name: $n_points of $total"
-    verdict
-}
-
-at_allocation() {
-    local launcher=()
-    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
-    rm -f "$log"
-    timed "${launcher[@]}" env LD_PRELOAD="$work/bin/alloc_fail.so" ALLOC_FAIL="$1$more" ALLOC_RANK="$rank" ALLOC_LOG="$log" \
-        "$trainer" $parallel $saving
-    injected=$(sed -n 's/^injected //p' "$log")
-    total=$(sed -n 's/^end //p' "$log")
-    point="allocation $1$more (at $injected)"
-    [ "$1" = 1000000 ] || judge "$ranks"
-}
-
-# allocations FROM OPTIONS RANK MORE SAMPLE STRIDE -- one case; MORE "+": all after it fail too
-allocations() {
-    from=$1 parallel=$2 rank=$3 more=$4 ranks=1 action=allocation
-    [ -z "$rank" ] || ranks=2
-    name="allocations of the $from run,${parallel#--parallel} (W=$ranks)${rank:+, rank $rank}${more:+, and all that follow}"
-    wanted || return
-    rm -rf "$root" && cp -r "$work/$from" "$root"
-    at_allocation 1000000
-    [ "$rc" = 0 ] || complain "without a fault: exit status $rc"
-    points at_allocation "$total" "$5" "$6"
-    count "$n_points" allocation
-    name="$name: $n_points of $total"
-    verdict
 }
 
 # ---- power ---------------------------------------------------------------------------------------------------------
@@ -239,9 +210,8 @@ allocations() {
 # gone on from
 power() {
     local i variant call first
-    action=kill name="power cuts in three runs, the last on $1 ranks${4:+, $4}"
-    wanted || return
-    rm -rf "$root" && cp -r "$work/rest" "$root"
+    action=kill
+    wanted "power cuts in three runs, the last on $1 ranks${4:+, $4}" rest || return
     recorded "$1" $saving ${4:-}
     result=$("$tools/power_cut" check "$work/record" "$root" "$work/new/cut" "$SEED" "$2" 2>"$work/err") || complain "$result"
     count "$(echo "$result" | sed -n 's/^\([0-9]*\) power cuts.*/\1/p')" cut
@@ -256,53 +226,50 @@ power() {
         go_on $((1 + RANDOM % 3)) 0
     done
     name="$name: $(echo "$result" | tail -1), $3 gone on from"
-    verdict
 }
 
 # ---- cases ---------------------------------------------------------------------------------------------------------
 
-single='--parallel single' fsdp='--parallel fsdp'
-if [ -n "$record" ]; then
-    for from_now in first rest; do
-        calls $from_now "$single" "$root" - fail 16 1
-        calls $from_now "$single" "$root" - kill 8 1
-        calls $from_now "$single" "$root" - fail+ 6 3
-        calls $from_now "$fsdp" "$root" - nospace+ 4 3
-        calls $from_now "$fsdp" "$root" - short 4 5
-        calls $from_now "$single" "$root" - eintr 4 5
-    done
-    calls rest "$single" / - fail 8 1
-    for rank_now in 0 1; do
-        calls rest "$fsdp" "$root" $rank_now fail 4 2
-        calls rest "$fsdp" "$root" $rank_now kill 2 2
-    done
-    for by in "$single" "$fsdp"; do
-        calls rest "$by --save-async" "$root" - fail 6 4
-        calls rest "$by --save-async" "$root" - kill 4 4
-    done
-    calls rest "$single --save-async" "$root" - fail+ 2 4
-    calls rest "$single --save-async" "$root" - nospace+ 2 4
-    calls rest "$fsdp --save-async" "$root" - short 2 5
-    calls rest "$single --save-async" "$root" - eintr 2 5
-    calls rest "$single --save-async" / - fail 2 4
-    for rank_now in 0 1; do
-        calls rest "$fsdp --save-async" "$root" $rank_now fail 2 4
-        calls rest "$fsdp --save-async" "$root" $rank_now kill 2 4
-    done
-    if [ "$tier" = full ]; then
-        power $((part + 1)) 40 40
-        power $((part + 1)) 40 40 --save-async
-    else # SEED says who writes in a thread
-        power $((part + 1)) 2 2 "$([ $((SEED % 2)) = "$part" ] || echo --save-async)"
-    fi
-fi
 cp "$tools/alloc_fail.so" "$work/bin/"
-for from_now in first rest; do
-    allocations $from_now "$single" '' '' 12 2
-    allocations $from_now "$fsdp" '' + 4 9
-done
-for rank_now in 0 1; do
-    allocations rest "$fsdp" $rank_now '' 4 9
-done
-allocations rest "$single --save-async" '' '' 4 4
+while read -r runs options files ranks_struck action_now sample stride; do
+    [ -n "$record" ] || [[ $action_now = alloc* ]] || continue
+    for from_now in ${runs//,/ }; do
+        for rank_now in ${ranks_struck//,/ }; do
+            fault "$from_now" "$options" "$files" "$rank_now" "$action_now" "$sample" "$stride" </dev/null
+        done
+    done
+done <<'TABLE'
+first,rest single              its -   fail     16 1
+first,rest single              its -   kill      8 1
+first,rest single              its -   fail+     6 3
+first,rest fsdp                its -   nospace+  4 3
+first,rest fsdp                its -   short     4 5
+first,rest single              its -   eintr     4 5
+rest       single              all -   fail      8 1
+rest       fsdp                its 0,1 fail      4 2
+rest       fsdp                its 0,1 kill      2 2
+rest       single,--save-async its -   fail      6 4
+rest       fsdp,--save-async   its -   fail      6 4
+rest       single,--save-async its -   kill      4 4
+rest       fsdp,--save-async   its -   kill      4 4
+rest       single,--save-async its -   fail+     2 4
+rest       single,--save-async its -   nospace+  2 4
+rest       fsdp,--save-async   its -   short     2 5
+rest       single,--save-async its -   eintr     2 5
+rest       single,--save-async all -   fail      2 4
+rest       fsdp,--save-async   its 0,1 fail      2 4
+rest       fsdp,--save-async   its 0,1 kill      2 4
+first,rest single              -   -   alloc    12 2
+first,rest fsdp                -   -   alloc+    4 9
+rest       fsdp                -   0,1 alloc     4 9
+rest       single,--save-async -   -   alloc     4 4
+TABLE
+if [ -z "$record" ]; then
+    :
+elif [ "$tier" = full ]; then
+    power $((part + 1)) 40 40
+    power $((part + 1)) 40 40 --save-async
+else # SEED says who writes in a thread
+    power $((part + 1)) 2 2 "$([ $((SEED % 2)) = "$part" ] || echo --save-async)"
+fi
 cli_end

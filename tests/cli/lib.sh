@@ -1,26 +1,42 @@
-# shellcheck shell=bash disable=SC2012,SC2016,SC2034,SC2154
-# lib.sh -- what bad_input.sh, faults.sh and others share: sourced by them, from the repository root.
+# shellcheck shell=bash
+# lib.sh -- what the scripts of this folder share. A script begins with
 #
-#   cli_begin BUILD          a directory of its own ($work), for files to be left alone ($keep) and those of one case
-#                            ($new) in it, the trainer under a name of its own ($trainer)
-#   launch W OPTION...       run it on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
+#   . "$(dirname "$0")/lib.sh"
+#   cli_start "$@"           "$@": [BUILD], default build. Now at the repository root
+#
+# and then has $build, a directory of its own ($work), in it one for files to be left alone ($keep) and one for those of a
+# case ($new), the trainer under a name of its own ($trainer), and
+#
+#   case_is NAME [W]         a case of that name and " (W=$W)" begins; the one before it gets its PASS or FAIL line. Sets
+#                            ranks to W. False: the name does not match CASES=REGEX of the environment. fresh=1: $new is empty
+#   launch W OPTION...       run the trainer on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
 #                            starts: fsdp_run, which begins at once; $LAUNCHER where MPI is what a case is about
+#   good W OPTION...         the same, and it must end well
 #   wait_for_end LIMIT_S     of $job, run in the background; sets rc
-#   complain TEXT            the case $name has failed; verdict prints PASS or FAIL
-#   cli_end                  last line, exit status
+#   complain TEXT            the case has failed
+#   cli_end                  last line: the numbers of PASS, FAIL and SKIP lines; exit status
 #
 # As root the scripts run in namespaces of their own, of mounts with an empty /dev/shm and of System V segments, so that
 # what is left there is theirs and mounts go with them. Elsewhere these checks are left out, with a SKIP line.
-
+set -u
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 limit_s=100
-n_passed=0 n_failed=0 n_skipped=0
+n_passed=0 n_failed=0 n_skipped=0 open='' fresh='' n_beside=0 most_beside=4
 
-# Call first, as cli_namespace "$0" "$@": the same script again inside the namespaces.
+# cli_start [BUILD [WORD...]]
+cli_start() {
+    cli_namespace "$@"
+    build=${1:-build}
+    cli_begin "$build"
+    export OMP_NUM_THREADS=1
+}
+
+# The same script again inside the namespaces.
 cli_namespace() {
     [ -z "${CLI_NAMESPACE:-}" ] && [ "$(id -u)" = 0 ] || return
     unshare -mi mount -t tmpfs tmpfs /dev/shm 2>/dev/null || return
     export CLI_NAMESPACE=1
-    exec unshare -mi sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$0" "$@"' "$@"
+    exec unshare -mi sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$0" "$@"' "$PWD/tests/cli/$(basename "$0")" "$@"
 }
 
 cli_begin() {
@@ -70,26 +86,36 @@ now_ms() {
 launch() {
     local ranks=$1 launcher=()
     shift
-    # shellcheck disable=SC2206 # a list of words
     [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
     timed "${launcher[@]}" "$trainer" "$@"
 }
 
-# timed COMMAND... -- sets rc, seconds
+# timed COMMAND... -- sets rc, took_ms
 timed() {
     local begun
     begun=$(now_ms)
     timeout -k 2 "$limit_s" "$@" >"$work/out" 2>"$work/err" </dev/null
     rc=$?
     took_ms=$(($(now_ms) - begun))
+    [ "$took_ms" -lt $((limit_s * 1000)) ] || complain "no end after $limit_s s"
+}
+
+# ends_with STATUS COMMAND...
+ends_with() {
+    timed "${@:2}"
+    expect_status "$1"
+}
+
+good() {
+    launch "$@"
+    expect_status 0
 }
 
 # until_true LIMIT_S COMMAND -- tries it until it is
 until_true() {
-    local since
-    since=$(now_ms)
+    local since=$SECONDS
     until eval "$2"; do
-        [ $(($(now_ms) - since)) -lt $(($1 * 1000)) ] || {
+        [ $((SECONDS - since)) -le "$1" ] || {
             complain "not in $1 s: $2"
             return 1
         }
@@ -110,8 +136,8 @@ wait_for_end() {
 start() {
     local ranks=$1 launcher=()
     shift
-    # shellcheck disable=SC2206 # a list of words. A shell's background jobs ignore SIGINT
-    [ "$ranks" = 1 ] || launcher=(env --default-signal=INT $starts -n "$ranks")
+    # A shell's background jobs ignore SIGINT, those below nohup SIGHUP
+    [ "$ranks" = 1 ] || launcher=(env --default-signal=INT,HUP $starts -n "$ranks")
     : >"$work/out" # the new shell may empty it after the first look at it
     "${launcher[@]}" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
@@ -123,6 +149,18 @@ hurt() {
     wait_for_end "${2:-100}"
 } 2>/dev/null
 
+# rows -- of the job's loss file so far; csv: where it is, if not $work/loss.csv
+rows() {
+    cat "${csv:-$work/loss.csv}" "${csv:-$work/loss.csv}".*.tmp 2>/dev/null | grep -c '^[0-9]'
+}
+
+# trains_on N -- until it has N rows more. It is written anew after a save, perhaps just now
+trains_on() {
+    local from now
+    from=$(rows)
+    until_true 100 'now=$(rows); [ "$now" -ge "$from" ] || from=$now; [ "$now" -ge $((from + '"$1"')) ]'
+}
+
 # says REGEX [FILE] -- a line of stderr, or of FILE, matches
 says() {
     grep -qE -- "$1" "${2:-$work/err}" || complain "no line matches '$1'"
@@ -132,11 +170,41 @@ untrained() {
     ! grep -q '^step ' "$work/out" || complain 'it trained before'
 }
 
-# refused W REGEX OPTION... -- the run ends with status 1 and these words
-refused() {
+# fails W REGEX OPTION... -- the run ends with status 1 and these words
+fails() {
     launch "$1" "${@:3}"
     expect_status 1
     says "$2"
+}
+
+# refused W NAME REGEX HINT OPTION... -- a case: the run of the options $run and these is refused; nothing has changed in $keep,
+# whose tree_sum is $kept
+refused() {
+    case_is "$2" "$1" || return
+    launch "$1" $run "${@:5}"
+    expect_refusal "$3" "$4"
+}
+
+# expect_refusal REGEX HINT -- status 1, one such line and one hint, whatever the number of ranks. When a rank fails alone, a
+# peer that sees it go before the launcher ends it too adds a hint about that.
+expect_refusal() {
+    local n
+    n=$(grep -cE -- "$1" "$work/err")
+    [ "$n" = 1 ] || complain "$n lines of stderr match '$1', expected 1"
+    n=$(grep '^HINT: ' "$work/err" | grep -cv "^HINT: see that rank's last lines")
+    [ "$n" = 1 ] || complain "$n hints, expected 1"
+    says "^HINT: .*($2)"
+    expect_failed
+}
+
+# Status 1; nothing is left, and nothing has changed in $keep.
+expect_failed() {
+    expect_status 1
+    check_no_tmp
+    [ "$(tree_sum "$keep")" = "${kept-}" ] || {
+        complain 'files of an earlier run have changed'
+        kept=$(tree_sum "$keep")
+    }
 }
 
 # resumed STEP -- that is where the run went on
@@ -159,10 +227,47 @@ chosen() {
     [ -z "${CASES:-}" ] || [[ $name =~ $CASES ]]
 }
 
-# case_is NAME -- whether it is wanted
 case_is() {
-    name=$1
-    chosen
+    [ -z "$open" ] || end_case
+    name="$1${2:+ (W=$2)}"
+    [ -z "$fresh" ] || rm -rf "${new:?}"/*
+    ranks=${2:-${ranks:-}}
+    chosen && open=1
+}
+
+# judge NAME PROBLEM -- a case, which has failed if there is a problem
+judge() {
+    case_is "$1" || return
+    [ -z "$2" ] || complain "$2"
+}
+
+# beside COMMAND... -- its cases, in a shell and a folder of its own, while others go on. most_beside: at a time, with all that
+# is in the background. cli_end waits for them
+beside() {
+    while [ "$(jobs -rp | wc -l)" -ge $most_beside ]; do
+        wait -n 2>/dev/null
+    done
+    n_beside=$((n_beside + 1))
+    (
+        trap 'cli_kill_left' EXIT
+        work=$work/beside-$n_beside keep=$work/keep new=$work/new copied=$trainer trainer=$work/fsdp_train open='' bad=''
+        CLI_NAMESPACE='' # /dev/shm is everybody's
+        mkdir "$work" "$keep" "$new" && ln "$copied" "$trainer" || exit
+        "$@"
+        [ -z "$open" ] || end_case
+    ) >"$work/beside-$n_beside.log" 2>&1 &
+}
+
+wait_beside() {
+    local n log
+    [ "$n_beside" = 0 ] || wait
+    for ((n = 1; n <= n_beside; n++)); do
+        log=$work/beside-$n.log
+        cat "$log"
+        n_passed=$((n_passed + $(grep -c '^PASS' "$log"))) n_failed=$((n_failed + $(grep -c '^FAIL' "$log")))
+        n_skipped=$((n_skipped + $(grep -c '^SKIP' "$log")))
+    done
+    n_beside=0
 }
 
 complain() {
@@ -172,9 +277,15 @@ complain() {
     bad=1
 }
 
-# verdict [PATH...] -- PASS or FAIL of the case $name; what it made there is removed
+# No process of the case is left.
+end_case() {
+    check_left
+    verdict
+}
+
+# PASS or FAIL of the case $name, which ends
 verdict() {
-    [ $# = 0 ] || rm -rf "$@"
+    open=''
     if [ -z "$bad" ]; then
         echo "PASS $name"
         n_passed=$((n_passed + 1))
@@ -188,31 +299,38 @@ expect_status() {
     [ "$rc" = "$1" ] || complain "exit status $rc, expected $1"
 }
 
+# skip NAME WHY -- of $name, or another
 skip() {
+    [ "$1" != "$name" ] || open=''
     echo "SKIP $1: $2"
     n_skipped=$((n_skipped + 1))
 }
 
-# Of System V: lines below the titles.
-segments() { awk 'NR > 1 { print $4 " bytes" }' /proc/sysvipc/shm | tr '\n' ' '; }
+# Of System V: lines below the title.
+segments() {
+    local lines
+    mapfile -s 1 -t lines </proc/sysvipc/shm
+    [ ${#lines[@]} = 0 ] || printf '%s\n' "${lines[@]}"
+}
 
 # What a run must not leave: processes, shared memory. Waits for what is killed: while it syncs a file it stays until
 # that is done, and when its first thread has ended it has no name any more, but its memory until the last has.
 check_left() {
-    local try left
+    local try left shm=${CLI_NAMESPACE:-}
+    [ "$n_beside" = 0 ] || shm='' # it is theirs, too
     for ((try = 0; try < 1000; try++)); do
-        left=$(cli_left) || { [ -n "${CLI_NAMESPACE:-}" ] && [ -n "$(segments)" ]; } || break
+        left=$(cli_left) || { [ -n "$shm" ] && [ -n "$(segments)" ]; } || break
         sleep 0.1
     done
     [ -z "$left" ] || complain "processes are left: ${left//$'\n'/ }"
     [ -z "$left" ] || cli_kill_left
-    # Of killed processes that clang has built: its OpenMP leaves them.
-    [ -z "${CLI_NAMESPACE:-}" ] || rm -f /dev/shm/__KMP_REGISTERED_LIB_*
-    [ -z "${CLI_NAMESPACE:-}" ] || [ -z "$(ls -A /dev/shm)" ] || {
-        complain "left in /dev/shm: $(ls -A /dev/shm | tr '\n' ' ')"
-        rm -rf /dev/shm/*
-    }
-    [ -z "${CLI_NAMESPACE:-}" ] || [ -z "$(segments)" ] || complain "System V segments are left: $(segments)"
+    [ -n "$shm" ] || return
+    [ -z "$(segments)" ] || complain "System V segments are left: $(segments)"
+    compgen -G '/dev/shm/*' >/dev/null || return
+    rm -f /dev/shm/__KMP_REGISTERED_LIB_* # of killed processes that clang has built: its OpenMP leaves them
+    left=$(ls -A /dev/shm)
+    [ -z "$left" ] || complain "left in /dev/shm: ${left//$'\n'/ }"
+    rm -rf /dev/shm/*
 }
 
 # A line for each file below $1, name and contents.
@@ -222,7 +340,7 @@ tree_sum() {
 
 check_no_tmp() {
     local tmp
-    tmp=$(find "$work" -name '*.tmp' -o -name '*.old')
+    tmp=$(find "$work" -path "$work/beside-*" -prune -o '(' -name '*.tmp' -o -name '*.old' ')' -print)
     [ -z "$tmp" ] || complain "left behind: $tmp"
     [ -z "$tmp" ] || rm -rf "$tmp"
 }
@@ -232,19 +350,17 @@ losses() {
     cut -d, -f1-4 "$1"
 }
 
-# expect_good W NAME OPTION... -- the run ends with status 0
+# expect_good W NAME OPTION... -- a case: the run ends well, without a word on stderr, and leaves nothing
 expect_good() {
-    name="$2 (W=$1)"
-    local ranks=$1
-    shift 2
-    launch "$ranks" "$@"
-    [ "$rc" = 0 ] || complain "exit status $rc, expected 0"
+    case_is "$2" "$1"
+    good "$1" "${@:3}"
     [ ! -s "$work/err" ] || complain "wrote to stderr"
-    check_left
     check_no_tmp
 }
 
 cli_end() {
+    wait_beside
+    [ -z "$open" ] || end_case
     [ -n "${CLI_NAMESPACE:-}" ] || skip '/dev/shm' 'not root, or no mount namespaces here'
     echo "$n_passed passed, $n_failed failed, $n_skipped skipped"
     [ "$n_failed" = 0 ]

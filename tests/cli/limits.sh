@@ -3,29 +3,20 @@
 # with words and a hint; a run without the limit goes on from what they have left.
 #
 #   tests/cli/limits.sh [BUILD] [full]        default build; full: more values of each limit
-#   CASES=REGEX                               only the cases whose names match
 #
-# Prints PASS, FAIL and SKIP lines and a last line with their numbers. small_shm.sh has a small /dev/shm, bad_input.sh
+# small_shm.sh has a small /dev/shm, bad_input.sh
 # the memory that a model needs.
-# shellcheck disable=SC2016,SC2086 # $options are lists of words
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/limits.sh" "$@"
-build=${1:-build} tier=${2:-quick}
-cli_begin "$build"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
+tier=${2:-quick} fresh=1
 mkdir "$work/half"
-export OMP_NUM_THREADS=1
 run='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0 --synthetic 5000
      --global-batch 12 --steps 6'
 outputs="--save $new/save --resume auto --loss-csv $new/loss.csv --export $new/export"
 
-name='without a limit'
-launch 1 $run --loss-csv "$work/whole.csv"
-[ "$rc" = 0 ] || complain "exit status $rc"
-launch 1 $run --stop-after 3 --save "$work/half/save" --loss-csv "$work/half/loss.csv"
-[ "$rc" = 0 ] || complain "exit status $rc"
-verdict
+case_is 'without a limit'
+good 1 $run --loss-csv "$work/whole.csv"
+good 1 $run --stop-after 3 --save "$work/half/save" --loss-csv "$work/half/loss.csv"
 
 # limited W OUTCOME LIMIT... -- a run that goes on from step 3, on W ranks, after the shell's words LIMIT. how: --save-async
 # or nothing.
@@ -33,24 +24,20 @@ verdict
 # Output goes through a pipe, which no limit on files is for. as: words that start a command as another user.
 as=() how=''
 limited() {
-    local ranks=$1 outcome=$2 launcher=() status
-    shift 2
-    name="$*${how:+, $how} (W=$ranks): $outcome"
-    chosen || return
-    rm -rf "$new"/*
+    local outcome=$2 launcher=() status
+    case_is "${*:3}${how:+, $how} (W=$1): $2" || return
     cp -r "$work/half/." "$new"
     [ ${#as[@]} = 0 ] || chown -R "$user" "$new"
-    # shellcheck disable=SC2206 # a list of words
-    [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
-    timeout -k 2 "$limit_s" "${as[@]}" bash -c "$*"' && exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs $how 2>&1 </dev/null |
-        cat >"$work/err"
+    [ "$1" = 1 ] || launcher=($starts -n "$1")
+    timeout -k 2 "$limit_s" "${as[@]}" bash -c "${*:3}"' && exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs $how \
+        2>&1 </dev/null | cat >"$work/err"
     status=${PIPESTATUS[0]}
     case $status/$outcome in
     0/ends) complain 'exit status 0' ;;
     0/*) ;;
     */'goes on') complain "exit status $status" ;;
-    127/*) grep -q 'error while loading' "$work/err" || complain 'exit status 127' ;;
-    1/*) grep -q '^HINT: ' "$work/err" || complain 'no hint' ;;
+    127/*) says 'error while loading' ;;
+    1/*) says '^HINT: ' ;;
     139/either) [[ $name = 'ulimit -v '* ]] || complain 'exit status 139' ;; # no room for the stack to grow
     *) complain "exit status $status" ;;
     esac
@@ -58,12 +45,10 @@ limited() {
     [ "$status" = 0 ] || [ -z "${CLI_NAMESPACE:-}" ] || ipcrm --all=shm
     check_left
     [ "$status" = 139 ] || check_no_tmp # a run that was killed leaves them to the next
-    [ "$status" = 0 ] || launch 1 $run $outputs
+    [ "$status" = 0 ] || good 1 $run $outputs
     check_no_tmp
-    [ "$status" = 0 ] || [ "$rc" = 0 ] || complain "without the limit: exit status $rc"
-    [ "$(losses "$new/loss.csv")" = "$(losses "$work/whole.csv")" ] || complain 'other losses'
+    same_losses "$new/loss.csv" "$work/whole.csv"
     [ -s "$new/export/model.safetensors" ] || complain 'no weights'
-    verdict
 }
 
 # each OUTCOME LIMIT VALUE... -- for one rank and for two, with saves of both kinds
@@ -95,17 +80,9 @@ each ends 'ulimit -d' 1000 10000
 each either 'ulimit -d' 50000 $(more 5000 20000 30000 40000 60000 80000)
 each either 'ulimit -v' 100000 $(more 20000 50000 80000 120000 140000 160000)
 each 'goes on' 'ulimit -v' 2000000
-name='made-up text that memory does not hold as often as there are ranks (W=4)'
-if chosen; then
-    rm -rf "$new"/*
-    timeout -k 2 "$limit_s" bash -c 'ulimit -v 3800000 && exec "$@"' limited $starts -n 4 "$trainer" $run --synthetic 1000000000 \
-        --steps 1 >"$work/out" 2>"$work/err" </dev/null
-    rc=$?
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-    grep -q -- '--synthetic needs 1.0 GB on each rank, ' "$work/err" || complain 'no word about it'
-    [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'expected one hint'
-    check_left
-    verdict
+if case_is 'made-up text that memory does not hold as often as there are ranks' 4; then
+    timed bash -c 'ulimit -v 3800000 && exec "$@"' limited $starts -n 4 "$trainer" $run --synthetic 1000000000 --steps 1
+    expect_refusal '--synthetic needs 1.0 GB on each rank, ' ''
 fi
 for limit in 'ulimit -l 0' 'ulimit -c 0' 'ulimit -c unlimited' 'ulimit -t 60' 'ulimit -q 0' 'ulimit -i 0' 'ulimit -x 0' \
     'renice -n 19 $$ >&2'; do

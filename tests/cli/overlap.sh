@@ -1,51 +1,33 @@
 #!/bin/bash
 # overlap.sh -- what the options and the environment of overlap do, seen from outside: the mode that --prefetch auto takes,
 # buckets, times of a plan, a host that waits.
-#
-#   tests/cli/overlap.sh [BUILD]        default build
-#
-# Prints PASS and FAIL lines and a last line with their numbers.
-# shellcheck disable=SC2086
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/overlap.sh" "$@"
-cli_begin "${1:-build}"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 run='--n-layer 4 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000 --reduction canonical --steps 3'
 
-# good RANKS OPTION... -- a run that must end well
-good() {
-    launch "$@"
-    [ "$rc" = 0 ] || complain "exit status $rc"
-}
-
-name='--prefetch auto on several ranks'
+case_is '--prefetch auto on several ranks'
 good 2 $run --loss-csv "$work/auto.csv"
 grep -q '^prefetch: both, at most 2 + 1 units gathered (auto: several ranks)$' "$work/out" || complain 'it is not both'
-verdict
-name='--prefetch auto on one rank'
+case_is '--prefetch auto on one rank'
 good 1 $run
 grep -q '^prefetch:' "$work/out" && complain 'it prefetches'
-verdict
 
-name='buckets: fewer collectives, the same losses'
+case_is 'buckets: fewer collectives, the same losses'
 calls() { sed -n 's/^  all-gather .* \([0-9]*\) calls.*/\1/p' "$work/out"; }
 good 2 $run
 alone=$(calls)
 good 2 $run --bucket 30000 --loss-csv "$work/bucket.csv"
 [ "$(calls)" -lt "$alone" ] || complain "$(calls) gathers, $alone without buckets"
-cmp -s <(cut -d, -f1-4 "$work/auto.csv") <(cut -d, -f1-4 "$work/bucket.csv") || complain 'other losses'
-verdict
-name='--bucket auto: the same losses, and no mark of the calibration in the peaks'
+same_losses "$work/auto.csv" "$work/bucket.csv"
+case_is '--bucket auto: the same losses, and no mark of the calibration in the peaks'
 good 2 $run --bucket auto --loss-csv "$work/auto-bucket.csv" --memory-report "$work/memory.csv"
-cmp -s <(cut -d, -f1-4 "$work/auto.csv") <(cut -d, -f1-4 "$work/auto-bucket.csv") || complain 'other losses'
+same_losses "$work/auto.csv" "$work/auto-bucket.csv"
 awk -F, '$1 == "memory" && ($2 == "comm" || $2 == "other") && $3 > 1000000 { bad = 1 } END { exit bad }' "$work/memory.csv" ||
     complain "the calibration is in the peaks: $(cat "$work/memory.csv")"
-verdict
 
 # figure NAME -- milliseconds of the prediction
 figure() { sed -n "s/^  $1 *\([0-9.]*\) ms.*/\1/p" "$work/out"; }
-name='--plan-device this: a step is compute and what is exposed'
+case_is '--plan-device this: a step is compute and what is exposed'
 # Each process measures what compute and the link cost, so side by side; what prefetch saves is left to the budget of task 5.6.
 for mode in none both; do
     FSDP_LINK=100Mbit,50us timeout $limit_s $starts -n 2 "$trainer" $run --plan --plan-device this --prefetch $mode --d-model 64 \
@@ -57,25 +39,20 @@ for mode in none both; do
     awk -v s="$(figure step)" -v c="$(figure compute)" -v e="$(figure exposed)" \
         'BEGIN { d = s - c - e; exit !(s > 0 && c > 0 && e > 0 && d * d < 0.04) }' || complain "$mode: $(cat "$work/out")"
 done
-verdict
-name='--plan of many micro-steps takes as long as a plan of a few' # else not done within limit_s
+case_is '--plan of many micro-steps takes as long as a plan of a few' # else not done within limit_s
 good 2 $run --plan --grad-accum 1000000
-verdict
 
 # Beside what the limiter waits for, the host waits behind 5 units (the root and 4 blocks) in forward and in backward, in each of
 # the 2 traced steps.
 syncs() { grep -c '"name":"host sync: compute"' "$work/new/profile/trace-rank-0.json"; }
-name='FSDP_HOST_SYNC=1'
+case_is 'FSDP_HOST_SYNC=1'
 FSDP_HOST_SYNC=1 FSDP_ASYNC_COMPUTE=1 good 2 $run --profile "$work/new/profile"
 with=$(syncs)
 FSDP_ASYNC_COMPUTE=1 good 2 $run --profile "$work/new/profile"
 [ $((with - $(syncs))) = 20 ] || complain "$with host syncs with it, $(syncs) without: expected 20 more"
-verdict
 
-name='the host does not wait for compute within a step'
+case_is 'the host does not wait for compute within a step'
 FSDP_ASYNC_COMPUTE=1 good 2 $run --limit-all-gathers 1000 --profile "$work/new/profile"
 [ "$(syncs)" = 0 ] || complain "$(syncs) host syncs, expected none"
-verdict
 
-check_left
 cli_end

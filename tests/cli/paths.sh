@@ -3,27 +3,19 @@
 # written is, in full; what cannot is refused before training; what others do to a file changes no number.
 #
 #   tests/cli/paths.sh [BUILD] [full]         default build; full: every option with every kind
-#   CASES=REGEX                               only the cases whose names match
 #
 # checkpoints.sh has what concerns the --save directory alone, limits.sh limits of the process.
-# shellcheck disable=SC2016,SC2086 # $options are lists of words
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/paths.sh" "$@"
-build=${1:-build} tier=${2:-quick} top=$PWD
-cli_begin "$build"
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
+tier=${2:-quick} top=$PWD fresh=1
 
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0 --global-batch 12'
 # A constant rate, so that the number of steps changes nothing but the end.
 model="$model --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
 text="--data $top/LICENSE"
 
-name='a whole run (W=1)'
-launch 1 $model $text --steps 4 --loss-csv "$work/whole.csv" --export "$work/whole" --save "$work/saved"
-[ "$rc" = 0 ] || complain "exit status $rc"
-verdict
+case_is 'a whole run (W=1)'
+good 1 $model $text --steps 4 --loss-csv "$work/whole.csv" --export "$work/whole" --save "$work/saved"
 
 # ---- kinds of paths ---------------------------------------------------------------------------------------------
 
@@ -136,7 +128,7 @@ written() {
     digests) [ -c "$2" ] || tail -1 "$2" | grep -qx '# end: [0-9]* rows' || complain 'no digests' ;;
     memory-report) [ -c "$2" ] || grep -q '^what,name' "$2" || complain 'no report' ;;
     snapshot) [ -c "$2" ] || tail -1 "$2" | grep -qx '</html>' || complain 'no page' ;;
-    export) cmp -s "$2/model.safetensors" "$work/whole/model.safetensors" || complain 'other weights' ;;
+    export) same_weights "$2" "$work/whole" ;;
     export-optimizer) [ -c "$2" ] || grep -aq 'wte.weight.exp_avg_sq' "$2" || complain 'no states' ;;
     export-init) [ -s "$2/model.safetensors" ] || complain 'no weights' ;;
     profile) [ -s "$2/profile.md" ] || complain 'no profile' ;;
@@ -149,10 +141,9 @@ written() {
 kind() {
     local option=$1 kind=$2 class expected before left
     shift 2
-    name="--$option: $kind"
-    chosen || return
+    case_is "--$option: $kind" || return
     class=$(class_of "$option") expected=$(outcome_of "$kind" "$class")
-    rm -rf "$new/at" && mkdir "$new/at" && chmod 777 "$new/at" && cd "$new/at" || return
+    mkdir "$new/at" && chmod 777 "$new/at" && cd "$new/at" || return
     if ! prepare "$kind" "$class"; then
         skip "$name" 'cannot be made here'
     else
@@ -161,18 +152,17 @@ kind() {
         [ "$option" = data ] || set -- "$@" $text
         timed "$@"
         if [ "$expected" = fine ]; then
-            [ "$rc" = 0 ] || complain "exit status $rc"
+            expect_status 0
             written "$option" "$path"
             [ ! -L x ] || [ "$class" != file ] || [ -f target ] || [ -f nothing ] || complain 'the link was not followed'
         else
-            [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
-            ! grep -q '^step ' "$work/out" || complain 'it trained before'
+            expect_status 1
+            untrained
             [ "$(grep -c '^HINT: ' "$work/err")" = 1 ] || complain 'expected one hint'
             left=$(find . ! -path './x/lock' | LC_ALL=C sort)
             [ "$left" = "$before" ] || complain "there is more than before: $left"
         fi
         [ "$kind" != 'null device' ] || [ -c /dev/null ] || complain '/dev/null is gone'
-        verdict
     fi
     check_no_tmp
     for left in over/merged over ro at y; do umount $left 2>/dev/null; done
@@ -208,57 +198,30 @@ done
 
 # ---- two processes on the same files ----------------------------------------------------------------------------
 
-# start W OPTION... -- in the background, its launcher in $job. begin: and wait until its loss file has rows
+# begin OPTION... -- a job of two ranks that saves, and waits until its loss file has rows
+csv=$new/loss.csv
 begin() {
-    start "$@"
-    more_rows 3
-}
-start() {
-    local ranks=$1
-    shift
-    rm -f "$new"/loss.csv*
-    $starts -n "$ranks" "$trainer" $model --steps 1000000 --save "$new/save" --loss-csv "$new/loss.csv" "$@" >"$work/log" 2>&1 \
-        </dev/null &
-    job=$!
-}
-
-# The temporary loss file of the job grows by that many rows.
-rows() {
-    cat "$new"/loss.csv.*.tmp 2>/dev/null | wc -l
-}
-more_rows() {
-    local from
-    until_true 100 '[ "$(rows)" -gt 0 ]'
-    from=$(rows)
-    until_true 100 "grown_by $1"
-}
-grown_by() { # the file is written anew after a save, perhaps just now
-    local now
-    now=$(rows)
-    [ "$now" -ge "$from" ] || from=$now
-    [ "$now" -ge $((from + $1)) ]
+    start 2 $model --steps 1000000 --save "$new/save" --loss-csv "$csv" "$@"
+    trains_on 3
 }
 
 # end ROWS FILE -- it saves, and ends; its first rows are those of a run that nobody disturbed
 end() {
     hurt 'kill -TERM $job'
-    cp "$work/log" "$work/err"
-    [ "$rc" = 143 ] || complain "exit status $rc, expected 143"
+    expect_status 143
     [ "$(losses "$new/loss.csv" | head -n "$1")" = "$(losses "$2" | head -n "$1")" ] || complain 'other losses'
-    check_left
     check_no_tmp
-    rm -rf "$new/save"
 }
 
 # disturb NAME COMMAND [DATA] -- whether the case is chosen: then 2 ranks train on $new/data (or DATA there) and COMMAND
 # changes it
 disturb() {
-    name="--data is $1 while training (W=2)" data=${3:-data}
-    chosen || return
-    rm -rf "$new"/* "$work/unchanged"
+    case_is "--data is $1 while training" 2 || return
+    data=${3:-data}
+    rm -rf "$work/unchanged"
     cp "$top/LICENSE" "$new/data" && mkdir "$new/shards" && cp "$work/shard.bin" "$new/shards/a.bin" &&
         cp "$work/shard.bin" "$new/shards/b.bin" && cp -r "$new" "$work/unchanged"
-    begin 2 --data "$new/$data"
+    begin --data "$new/$data"
     eval "$2"
 }
 
@@ -270,20 +233,16 @@ unharmed() {
     until_true 100 "[ \$(rows) -gt $rows_seen ]"
     launch 1 $model --stop-after $rows_seen --steps 1000000 --data "$work/unchanged/$data" --loss-csv "$work/long.csv"
     end $rows_seen "$work/long.csv"
-    verdict
 }
 
 # noticed NAME COMMAND [DATA] -- the job ends, and says why
 noticed() {
     disturb "$@" || return
     hurt ''
-    cp "$work/log" "$work/err"
-    [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    expect_status 1
     says "data: $new/.*: was (changed while the run used it|shortened while it was read)"
     says '^HINT: '
-    check_left
     check_no_tmp
-    verdict "$new/save"
 }
 perl -e 'print pack("l<256", 20240520, 1, 3000), pack("S<*", map { $_ * $_ % 251 } 1 .. 3000)' >"$work/shard.bin"
 noticed 'cut off' ': >"$new/data"'
@@ -293,9 +252,7 @@ unharmed 'touched, and removed' 'touch "$new/data" && rm "$new/data"'
 [ "$tier" = quick ] || noticed 'one shard that is cut off' 'truncate -s 2000 "$new/shards/a.bin"' "shards/*.bin"
 noticed 'shards that are rewritten' 'head -c 7024 /dev/zero | tr "\\0" "\\377" >"$new/shards/b.bin"' shards
 
-name='two jobs write the same files (W=1, W=2)'
-if chosen; then
-    rm -rf "$new"/*
+if case_is 'two jobs write the same files (W=1, W=2)'; then
     same="--steps 40 --loss-csv $new/loss.csv --export $new/export --memory-report $new/report --profile $new/profile"
     launch 1 $model $text --steps 40 --loss-csv "$work/long.csv" --export "$work/long"
     $trainer $model $text $same >"$work/log" 2>&1 </dev/null &
@@ -308,30 +265,24 @@ if chosen; then
     same_weights "$new/export" "$work/long"
     [ "$(grep -c '^what,name' "$new/report")" = 1 ] || complain 'no report'
     [ -s "$new/profile/profile.md" ] || complain 'no profile'
-    check_left
     check_no_tmp
-    verdict
 fi
 
-name='what a killed run left is removed by the next (W=2)'
-if chosen; then
-    rm -rf "$new"/*
-    begin 2 $text
+if case_is 'what a killed run left is removed by the next' 2; then
+    begin $text
     hurt 'kill -KILL $job'
     check_left
     [ "$(rows)" -ge 3 ] || complain 'it left nothing'
     launch 1 $model $text --steps 4 --loss-csv "$new/loss.csv"
     check_no_tmp
-    [ "$(losses "$new/loss.csv")" = "$(losses "$work/whole.csv")" ] || complain 'other losses'
-    verdict
+    same_losses "$new/loss.csv" "$work/whole.csv"
 fi
 
 # What is pruned while it is read is either read whole or refused.
-name='checkpoints are removed while others resume from them (W=2)'
-if chosen; then
-    rm -rf "$new"/*
+if case_is 'checkpoints are removed while others resume from them' 2; then
     launch 1 $model $text --stop-after 420 --steps 1000000 --loss-csv "$work/long.csv"
-    start 2 $text --save-every 1 --keep 1 --stop-after 400
+    $starts -n 2 "$trainer" $model --steps 1000000 --save "$new/save" $text --save-every 1 --keep 1 --stop-after 400 >"$work/log" 2>&1 &
+    job=$!
     until_true 100 '[ -e "$new/save/latest" ]'
     for try in 1 2 3 4 5 6 7 8; do
         step=$(sed 's/step-//' "$new/save/latest")
@@ -344,55 +295,45 @@ if chosen; then
         rm -f "$new/other.csv"
     done
     hurt 'kill -TERM $job'
-    check_left
     check_no_tmp
-    verdict
 fi
 
 # ---- directories that go while a job trains ---------------------------------------------------------------------
 
+# saves_elsewhere COMMAND -- the job has saved, and goes on; COMMAND; it saves again. A rank may hear of a signal some steps later,
+# and then they save again
+saves_elsewhere() {
+    kill -USR1 "$job"
+    until_true 100 '[ -e "$new/save/latest" ]'
+    trains_on 20
+    eval "$1"
+    kill -USR1 "$job"
+}
 for how in '' --save-async; do
-    name="--save is removed while training${how:+, $how} (W=2)"
-    if chosen; then
-        rm -rf "$new"/*
-        begin 2 $text $how
-        kill -USR1 "$job" # it saves, and goes on
-        until_true 100 '[ -e "$new/save/latest" ]'
-        more_rows 20 # as below
-        mv "$new/save" "$new/away"
-        hurt 'kill -USR1 $job'
-        cp "$work/log" "$work/err"
-        [ "$rc" = 1 ] || complain "exit status $rc, expected 1"
+    if case_is "--save is removed while training${how:+, $how}" 2; then
+        begin $text $how
+        saves_elsewhere 'mv "$new/save" "$new/away"'
+        hurt ''
+        expect_status 1
         says 'lock: No such file'
         says '^HINT: '
-        launch 1 $model $text --steps 0 --resume "$new/away"
+        good 1 $model $text --steps 0 --resume "$new/away"
         says '^resumed at step' "$work/out"
-        check_left
         check_no_tmp
-        verdict
     fi
-
-    name="--save is another directory while training${how:+, $how} (W=2)"
-    if chosen; then
-        rm -rf "$new"/*
+    if case_is "--save is another directory while training${how:+, $how}" 2; then
         mkdir "$new/first" "$new/second" && ln -s first "$new/save" && ln -s second "$new/link"
-        begin 2 $text $how
-        kill -USR1 "$job"
-        until_true 100 '[ -e "$new/save/latest" ]'
-        more_rows 20 # a rank may hear of the signal some steps later, and then they save again
-        mv -T "$new/link" "$new/save" # at once
-        kill -USR1 "$job"
+        begin $text $how
+        saves_elsewhere 'mv -T "$new/link" "$new/save"' # at once
         until_true 100 '[ -e "$new/save/latest" ]'
         cp "$new/second/lock" "$work/lock"
         end 3 "$work/whole.csv"
-        grep -q "^process [0-9]* on host $(hostname)$" "$work/lock" || complain 'it is not locked'
-        launch 1 $model $text --steps 0 --resume "$new/first"
-        grep -q '^resumed at step' "$work/out" || complain 'the checkpoint before is of no use'
-        verdict
+        says "^process [0-9]* on host $(hostname)$" "$work/lock"
+        good 1 $model $text --steps 0 --resume "$new/first"
+        says '^resumed at step' "$work/out"
     fi
 done
 
 [ -n "${CLI_NAMESPACE:-}" ] || skip 'file systems' 'not root, or no mount namespaces here'
 [ "$(id -u)" = 0 ] || skip 'permissions' 'not root'
-rm -rf "$new/at"
 cli_end

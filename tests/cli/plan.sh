@@ -1,25 +1,14 @@
 #!/bin/bash
 # plan.sh -- what --plan prints: models that are far too large to run here, a real run beside its plan, any rank, other
 # machines and links, a slow rank, what fits a memory, many micro-steps, and what is refused.
-#
-#   tests/cli/plan.sh [BUILD]           default build
-#   CASES=REGEX                         only the cases whose names match
-#
-# Prints PASS and FAIL lines and a last line with their numbers.
-# shellcheck disable=SC2016,SC2086 # $tiny and others are lists of words
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/plan.sh" "$@"
-cli_begin "${1:-build}"
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 tiny='--n-layer 3 --d-model 32 --n-head 2 --vocab-size 300 --seq-len 16 --ops portable --batch-size 2'
 large='--size 1558m --seq-len 1024 --plan-ranks 16'
 
 # plan OPTION... -- one process plans; its text is in $work/out
 plan() {
-    launch 1 --plan "$@"
-    [ "$rc" = 0 ] || complain "exit status $rc: $*"
+    good 1 --plan "$@"
 }
 
 # figure ROW [FIELD] -- of a row of the text: bytes, calls or milliseconds; another field; -1: the last
@@ -37,8 +26,8 @@ holds() {
     awk "${values[@]}" "BEGIN { exit !($said) }" || complain "$said: not with $*"
 }
 
-# refused OPTION... -- with a hint, and the option's name
-refused() {
+# not_planned OPTION... -- refused, with a hint, and the option's name
+not_planned() {
     local option
     launch 1 "$@"
     [ "$rc" = 1 ] || complain "exit status $rc, expected 1: $*"
@@ -58,11 +47,10 @@ shape() {
     case_is "$1 parameters on $ranks ranks, in 300 MB and 60 s of processor time" || return
     shift 4
     within_limits "$@" --plan-ranks "$ranks" --plan-rank $((ranks - 1)) --plan-device h100
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    expect_status 0
     grep -qx "plan for $ranks ranks: 1 replica, shard groups of $ranks; as rank $((ranks - 1))" "$work/out" || complain 'as another rank'
     holds 'got == expected' got="$(figure params_shard)" \
         expected=$((layers * $(shard $((12 * c * c + 13 * c)) "$ranks") + $(shard $(((50257 + 1024 + 2) * c)) "$ranks")))
-    verdict
 }
 shape 124M 8 12 768 --size 124m
 shape 70B 128 80 8192 --size 1558m --n-layer 80 --d-model 8192 --n-head 64
@@ -73,7 +61,6 @@ case_is 'a run that exports is planned in as little' && {
         within_limits --plan --size 1558m --n-layer 80 --d-model 8192 --n-head 64 $how --export "$work/export"
         [ "$rc" = 0 ] || complain "exit status $rc: $how"
     done
-    verdict
 }
 
 # ---- a run and its plan ----------------------------------------------------------------------------------------------
@@ -87,12 +74,10 @@ beside_a_run() { # beside_a_run RANKS OPTION...
     awk '/^traffic/ { traffic = 1 }
          /^  / && !traffic && $NF != "host" { print "memory", ($1 == "at" ? "total" : $1), ($1 == "at" ? $4 : $2) }
          /^  / && traffic && $2 > 0 { print "calls", $1, $2; print "bytes", $1, $4 }' "$work/out" | sort >"$work/planned"
-    launch "$ranks" $tiny "$@" --synthetic 5000 --steps 3 --memory-report "$work/report.csv"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    good "$ranks" $tiny "$@" --synthetic 5000 --steps 3 --memory-report "$work/report.csv"
     awk -F, 'NR > 1 && $4 > 0 { print $1, $2, $4 }' "$work/report.csv" | sort >"$work/issued"
     [ "$(wc -l <"$work/issued")" -ge 11 ] || complain "the report: $(cat "$work/report.csv")"
     diff "$work/planned" "$work/issued" >"$work/err" || complain 'plan <, run >'
-    verdict
 }
 for mode in fast canonical; do
     for ranks in 2 3 4; do
@@ -113,7 +98,6 @@ case_is 'equal text from one process, from all ranks, and twice' && {
             cmp "$work/of-4" "$work/out" >"$work/err" || complain "$how: another text from one process ($again)"
         done
     done
-    verdict
 }
 
 # ---- times -----------------------------------------------------------------------------------------------------------
@@ -137,7 +121,6 @@ case_is 'times by published figures: an H100 is faster than an A100, and that th
     done
     plan $large --plan-device 910b --param-dtype bf16
     step_is_whole
-    verdict
 }
 case_is 'no schedule is shorter than its floor' && {
     for device in h100 t4; do
@@ -147,13 +130,11 @@ case_is 'no schedule is shorter than its floor' && {
             step_is_whole
         done
     done
-    verdict
 }
 case_is 'times of this machine, and of the link between its ranks' && {
     launch 2 $tiny --plan --plan-device this
     grep -q '^  measured just now: [1-9]' "$work/out" || complain 'nothing was measured'
     holds 'rate > 0' rate="$(sed -n 's/^  a collective: .* \/ \([0-9.]*\) GB.*/\1/p' "$work/out")"
-    verdict
 }
 # moves_at RATE -- every call takes the latency of 0.5 ms and its bytes over the rate, one by one
 moves_at() {
@@ -172,14 +153,12 @@ case_is '--plan-link: collectives take as long as their calls and bytes, and a f
         holds 'exposed < before' exposed="$(figure exposed)" before=$before
         before=$(figure exposed)
     done
-    verdict
 }
 # The prices are made up: a call takes the square of its FLOP, times 1e-14 s. So the plan has the calls of the run, each with
 # the price of its own shape.
 case_is '--plan-prices: operations take what a profile says' && {
     shape='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2'
-    launch 2 $shape --synthetic 5000 --steps 4 --profile "$work/new/profile"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    good 2 $shape --synthetic 5000 --steps 4 --profile "$work/new/profile"
     awk -F, '$1 == "compute" { s = $5 * $5 / $3 * 1e-14; sum += s; printf "%s,%s,%s,%.12e,%s,%s\n", $1, $2, $3, s, $5, $6 }
              $1 == "total" && $2 == "compute" { printf "%.6f\n", 1e3 * sum / $3 >"/dev/stderr" }' \
         "$work/new/profile/profile-rank-0.csv" >"$work/new/prices.csv" 2>"$work/new/expected"
@@ -188,14 +167,13 @@ case_is '--plan-prices: operations take what a profile says' && {
     holds 'ms > 1 && ms - got < 0.051 && got - ms < 0.051' ms="$(cat "$work/new/expected")" got="$(figure compute)"
     plan $shape --plan-ranks 2 --plan-prices "$work/new/prices.csv" --plan-link 1e9,1e-5 --plan-slow 0:3
     holds '3 * ms - got < 0.051 && got - 3 * ms < 0.051' ms="$(cat "$work/new/expected")" got="$(figure compute)"
-    refused --plan-ranks 2 --plan-prices "$work/new/prices.csv"
-    refused --plan-prices "$work/new/prices.csv" --plan-device h100
-    refused --plan-prices "$work/none.csv"
-    refused --plan-prices README.md
+    not_planned --plan-ranks 2 --plan-prices "$work/new/prices.csv"
+    not_planned --plan-prices "$work/new/prices.csv" --plan-device h100
+    not_planned --plan-prices "$work/none.csv"
+    not_planned --plan-prices README.md
     grep -v '^compute,gelu,' "$work/new/prices.csv" >"$work/new/less.csv"
-    refused $shape --plan-ranks 2 --plan-link 1e9,1e-5 --plan-prices "$work/new/less.csv"
+    not_planned $shape --plan-ranks 2 --plan-link 1e9,1e-5 --plan-prices "$work/new/less.csv"
     grep -q "no operation 'gelu' in the file" "$work/err" || complain 'an operation without a price takes no time'
-    verdict
 }
 # copies_take UP DOWN LATENCY BYTES_UP BYTES_DOWN COPIES -- what the copies of a step take, one by one, to 0.1%; if one direction is
 # slow, the step takes as long as its copies and at most as much longer as a step without offload
@@ -223,11 +201,9 @@ case_is '--plan-copies: a plan with offload takes what its copies do' && {
     plan $tiny $separate --optimizer-offload --plan-copies 1e15,1e15,0.5 # 4 units
     holds 'ms == 8000' ms="$(figure 'host copies' 3)"
     grep -Eq '^  largest stall .*, for copy (root|h\.[0-9])$' "$work/out" || complain 'no copy of a unit stalls the step'
-    verdict
 }
 case_is 'rates of copies: measured, of a profile, or refused' && {
-    launch 2 $tiny --device separate --synthetic 5000 --steps 3 --profile "$work/new/copies"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    good 2 $tiny --device separate --synthetic 5000 --steps 3 --profile "$work/new/copies"
     csv="$work/new/copies/profile-rank-0.csv" link='--plan-ranks 2 --plan-link 1e9,1e-5 --device separate --cpu-offload'
     [ "$(grep -c '^roof,\(up\|down\)load,,0\.0[0-9]*,,,,[1-9][.0-9e+]*,,$' "$csv")" = 2 ] || complain 'no rates in the profile'
     grep -q 'copies of .* GB/s from the host and .* GB/s to it' "$work/new/copies/profile.md" || complain 'no rates in the table'
@@ -237,13 +213,12 @@ case_is 'rates of copies: measured, of a profile, or refused' && {
         complain 'other rates than in the profile'
     for way in upload download; do
         grep -v "^roof,$way," "$csv" >"$work/new/less.csv"
-        refused $tiny $link --plan-prices "$work/new/less.csv"
+        not_planned $tiny $link --plan-prices "$work/new/less.csv"
         grep -q 'has no rate of copies' "$work/err" && grep -q '^HINT: pass --plan-copies' "$work/err" || complain "no rate of $way is none"
         plan $tiny $link --plan-prices "$work/new/less.csv" --plan-copies 1e9,1e9,1e-5
     done
     plan $tiny --plan-ranks 1 --device separate --cpu-offload --plan-device this
     holds 'ms > 0' ms="$(figure 'host copies' 3)"
-    verdict
 }
 # A host that waits after every unit issues no gather ahead but what prefetch issues, and in forward that is learned in the
 # first step: the third one is reported.
@@ -254,7 +229,6 @@ case_is 'prefetch in forward and backward exposes less than in backward, and tha
         holds 'exposed < before' exposed="$(figure exposed)" before=$before
         before=$(figure exposed)
     done
-    verdict
 }
 # The rank's own work doubles, and hides what it hid. Its peers wait for it once a step, so their steps are as long.
 case_is '--plan-slow: one slow rank is slow for all' && {
@@ -266,7 +240,6 @@ case_is '--plan-slow: one slow rank is slow for all' && {
     plan $large --batch-size 8 --plan-device h100 --plan-slow 5:2
     holds 'd * d < 0.1001 ^ 2' d="$(awk "BEGIN { print $(figure step) - $own }")"
     holds 'now == compute' now="$(figure compute)" compute=$compute
-    verdict
 }
 
 # ---- what fits -------------------------------------------------------------------------------------------------------
@@ -307,7 +280,6 @@ case_is '--plan-fit: the largest batch and the fewest ranks' && {
     [ "$(figure 'largest batch' 3)" = 32768, ] || complain "the largest batch: $(figure 'largest batch' 3)"
     plan --plan-ranks 4 --device-memory 1 --plan-fit
     [ "$(grep -c '^  \(largest batch\|fewest ranks\) *none' "$work/out")" = 2 ] || complain 'what fits 1 MiB'
-    verdict
 }
 
 # ---- many micro-steps ------------------------------------------------------------------------------------------------
@@ -316,8 +288,7 @@ case_is '--plan-fit: the largest batch and the fewest ranks' && {
 as_run() {
     local ranks=$1 n=$2
     shift 2
-    launch "$ranks" $tiny "$@" --grad-accum "$n" --synthetic 5000 --steps 2 --memory-report "$work/report.csv"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    good "$ranks" $tiny "$@" --grad-accum "$n" --synthetic 5000 --steps 2 --memory-report "$work/report.csv"
     awk -F, -v bound="$(case $* in *canonical*) echo 1 ;; esac)" 'NR > 1 { rows++
         at_most = bound && ($2 == "grads_shard" || $2 == "grads_full" || $2 == "total")
         if ($4 != $5 && !(at_most && $4 < $5)) { print; bad = 1 } } END { exit bad || rows < 15 }' \
@@ -330,7 +301,6 @@ case_is 'more micro-steps than are made: calls, bytes and memory are those of a 
     as_run 3 100 --reduction canonical --batch-size 1 # 3 * 85 leaves are 8 complete trees, no number of up to 3 * 64 is more than 6
     as_run 2 130 --reduction canonical --parallel ddp
     as_run 1 130 --reduction canonical --parallel single
-    verdict
 }
 case_is 'a million micro-steps' && {
     # each of them takes the same calls and bytes, so the difference between two numbers of them says how many
@@ -356,44 +326,40 @@ case_is 'a million micro-steps' && {
         [ $mode = fast ] || grep -q '(gradients: at most)$' "$work/out" || complain 'it does not say that it is a bound'
         [ $mode = canonical ] || ! grep -q 'at most)' "$work/out" || complain 'a bound that is not needed'
     done
-    verdict
 }
 
 # ---- buckets, and what is refused ------------------------------------------------------------------------------------
 
 case_is '--bucket auto from one process: with a link, or refused' && {
-    refused $tiny --plan-ranks 4 --bucket auto
+    not_planned $tiny --plan-ranks 4 --bucket auto
     for how in '--plan-link 1e8,1e-3' '--plan-device t4'; do
         plan $tiny --plan-ranks 4 --bucket auto $how
         grep -q ', buckets of at most [1-9][0-9]* parameters$' "$work/out" || complain "no buckets: $how"
     done
-    verdict
 }
 case_is 'values that cannot be' && {
     for value in 7:2 4:2 -1:2 1:0.5 1.5:2 1:-2 1:nan 1:1e99 abc 1e9 -1 1: :2; do
-        refused --plan-ranks 4 --plan-device h100 --plan-slow=$value
+        not_planned --plan-ranks 4 --plan-device h100 --plan-slow=$value
     done
     for value in abc 1e9 0,1 -1,1 1e9,-1 nan,1 1e9,inf 1e9,1e-5x 1e9: ,; do
-        refused --plan-ranks 4 --plan-device h100 --plan-link=$value
+        not_planned --plan-ranks 4 --plan-device h100 --plan-link=$value
     done
     for value in abc 1e9 1e9,1e9 0,1e9,0 1e9,0,0 1e9,1e9,-1 nan,1,1 1e9,1e9,1e-5x ,1,1; do
-        refused --plan-ranks 4 --plan-device h100 --plan-copies=$value
+        not_planned --plan-ranks 4 --plan-device h100 --plan-copies=$value
     done
-    refused --plan-ranks 4 --plan-copies 1e9,1e9,1e-5
-    refused --plan-ranks 4 --plan-rank 4
-    refused --plan --plan-rank 1
-    refused --plan-ranks 4 --plan-rank=-2
+    not_planned --plan-ranks 4 --plan-copies 1e9,1e9,1e-5
+    not_planned --plan-ranks 4 --plan-rank 4
+    not_planned --plan --plan-rank 1
+    not_planned --plan-ranks 4 --plan-rank=-2
     launch 1 $tiny --plan-rank 0
     grep -q '^plan for 1 rank:' "$work/out" || complain 'rank 0 trains in place of being planned'
-    refused --plan-ranks=0
-    refused --plan-fsdp-size=0
-    refused --plan-ranks 4 --plan-device h101
-    refused --plan-ranks 4 --plan-slow 1:2
-    refused --plan-ranks 4 --plan-link 1e9,1e-5
-    refused --plan-ranks 4 --plan-device this
-    verdict
+    not_planned --plan-ranks=0
+    not_planned --plan-fsdp-size=0
+    not_planned --plan-ranks 4 --plan-device h101
+    not_planned --plan-ranks 4 --plan-slow 1:2
+    not_planned --plan-ranks 4 --plan-link 1e9,1e-5
+    not_planned --plan-ranks 4 --plan-device this
 }
-check_left
 # ---- what runs again -------------------------------------------------------------------------------------------------
 
 # List every choice of a part of the last blocks with its memory and operations; then plan auto with memory limits
@@ -414,7 +380,6 @@ if case_is '--gradient-checkpointing=auto takes the fewest operations that fit';
     done < <(tail -n +2 "$work/limits")
     plan $deep --gradient-checkpointing=auto --device-memory 1
     grep -q '^recompute: all layers of blocks from 0 on (auto: no choice fits)' "$work/out" || complain 'it does not say that no choice fits'
-    verdict
 fi
 
 cli_end

@@ -1,14 +1,10 @@
 #!/bin/bash
 # plugin_build.sh -- make cuda and make npu, with toolkits as they lie on other machines, find what they need, and the plug-ins load.
 #
-#   tests/cli/plugin_build.sh [BUILD]        default build
-#
 # The toolkits are made up: nvcc is a script over g++, the libraries have a function each, the headers are the
 # stand-in's. The sources of the plug-in are made up too: what is tested is where make looks, how it links, and what it says.
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-build=${1:-build}
-. tests/cli/verdict_lib.sh
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 unset ${!CUDA_@} ${!NCCL_@} ${!ASCEND_@} ${!NVCC@} LD_LIBRARY_PATH LIBRARY_PATH CPATH PYTHONPATH MAKEFLAGS MFLAGS CC V CI
 
 # ---- made-up toolkits -------------------------------------------------------------------------------------------
@@ -65,7 +61,6 @@ exec g++ -I@include -fPIC -D__CUDACC__ $(echo "$rest" | sed 's/ \([^ ]*\.cu\)$/ 
 END
     chmod +x "$1"
 }
-mkdir "$work/bin"
 printf '#!/bin/sh\nexec g++ "$@"\n' >"$work/bin/g++-11" && chmod +x "$work/bin/g++-11"
 headers() { mkdir -p "$1" && cp tests/sim/cuda/include/{cuda,cublas}*.h "$1"; }
 # cuda_into INCLUDE LIB -- as toolkits have it: a name without a version, and a stub that is not for running
@@ -82,18 +77,13 @@ nccl_into() { mkdir -p "$1" "$2" && cp tests/sim/cuda/include/nccl.h "$1" && cp 
 cuda() {
     rm -rf "$work/build"
     env PATH="$work/bin:/usr/bin:/bin" "$@" make --no-print-directory BUILD="$work/build" CUDA_C="$work/probe.c" CUDA_CU="$work/kernel.cu" \
-        cuda >"$work/out" 2>&1
+        cuda >"$work/err" 2>&1
 }
 # loads NAME VARIABLE=VALUE... -- without LD_LIBRARY_PATH
 loads() {
-    local name=$1 problem=''
-    shift
-    if ! cuda "$@"; then
-        problem='it does not build'
-    elif ! "$work/load" "$work/build/fsdp_cuda.so" >"$work/out" 2>&1; then
-        problem='it does not load'
-    fi
-    verdict "loads: $name" "$problem"
+    case_is "loads: $1"
+    cuda "${@:2}" || complain 'it does not build'
+    "$work/load" "$work/build/fsdp_cuda.so" >"$work/err" 2>&1 || complain 'it does not load'
 }
 
 lib64=$work/lib64
@@ -110,9 +100,9 @@ nccl_into "$wheel/include" "$wheel/lib"
 loads 'a toolkit with lib, NCCL of a wheel, which has libnccl.so.2 alone' CUDA_HOME="$lib" NCCL_HOME="$wheel"
 nccl_there=$(ls /usr/include/nccl.h /usr/local/include/nccl.h 2>/dev/null)
 if [ -n "$nccl_there" ]; then
-    verdict_skip "loads: a wheel that python3 knows: this machine has $nccl_there"
+    skip 'loads: a wheel that python3 knows' "this machine has $nccl_there"
 elif ! command -v python3 >/dev/null; then
-    verdict_skip 'loads: a wheel that python3 knows: there is no python3'
+    skip 'loads: a wheel that python3 knows' 'there is no python3'
 else
     loads 'a wheel that python3 knows' CUDA_HOME="$lib" PYTHONPATH="$work/site"
 fi
@@ -143,12 +133,10 @@ loads 'wheels for all' CUDA_HOME="$cu13" NCCL_HOME="$wheel"
 
 # refused NAME REGEX HINT VARIABLE=VALUE...
 refused() {
-    local name=$1 regex=$2 hint=$3 problem=''
-    shift 3
-    cuda "$@" && problem='it builds'
-    [ "$(grep -cE -- "^make cuda: .*$regex" "$work/out")" = 1 ] || problem="no line '$regex'"
-    grep -qE -- "^HINT: .*$hint" "$work/out" || problem="no hint '$hint'"
-    verdict "refused: $name" "$problem"
+    case_is "refused: $1"
+    cuda "${@:4}" && complain 'it builds'
+    [ "$(grep -cE -- "^make cuda: .*$2" "$work/err")" = 1 ] || complain "no line '$2'"
+    says "^HINT: .*$3"
 }
 refused 'no toolkit' "no nvcc: '/nowhere/bin/nvcc'" CUDA_HOME CUDA_HOME=/nowhere
 nvcc "$work/old/bin/nvcc" 11.7 "$work"
@@ -170,30 +158,26 @@ fi
 
 # ---- make npu ---------------------------------------------------------------------------------------------------
 
-cann=$work/cann problem=''
+case_is "loads: CANN's libraries"
+cann=$work/cann
 mkdir -p "$cann/include/acl" "$cann/lib64" && : >"$cann/include/acl/acl.h"
 echo 'int cann_part(void) { return 3211; }' | gcc -shared -fPIC -x c - -o "$cann/lib64/libascendcl.so" -Wl,-soname,libascendcl.so
 echo 'int cann_part(void); int probe(void); int probe(void) { return cann_part(); }' >"$work/npu.c"
 rm -rf "$work/build"
-if ! make --no-print-directory BUILD="$work/build" NPU_SRC="$work/npu.c" ASCEND_TOOLKIT_HOME="$cann" npu >"$work/out" 2>&1; then
-    problem='it does not build'
-elif ! "$work/load" "$work/build/fsdp_npu.so" >"$work/out" 2>&1; then
-    problem='it does not load'
-fi
-verdict "loads: CANN's libraries" "$problem"
+make --no-print-directory BUILD="$work/build" NPU_SRC="$work/npu.c" ASCEND_TOOLKIT_HOME="$cann" npu >"$work/err" 2>&1 ||
+    complain 'it does not build'
+"$work/load" "$work/build/fsdp_npu.so" >"$work/err" 2>&1 || complain 'it does not load'
 
 # ---- what a machine without Debian's packages brings along --------------------------------------------------------
 
 # Linked from the objects of BUILD: into a folder beside it, with the pack's libraries.
-name='a program that is linked with gpu-pack has its libraries' problem=''
-tests/gpu/pack.sh "$work" >"$work/out" 2>&1 || problem='no pack'
+case_is 'a program that is linked with gpu-pack has its libraries'
+tests/gpu/pack.sh "$work" >"$work/err" 2>&1 || complain 'no pack'
 pack=$work/gpu-pack
 link=$(env PKG_CONFIG_PATH="$pack/lib/pkgconfig" make -n V=1 --no-print-directory BUILD="$build" "$build/tests/unit/test_checkpoint" |
     tr '\n' ' ' | sed 's/\\ / /g' | grep -o "[^;]* -o $build/tests/unit/test_checkpoint .*" | sed "s|.*\(gcc [^;]* \)-o $build/tests/unit/test_checkpoint |\1-o $work/test_checkpoint |")
-eval "$link" >>"$work/out" 2>&1 || problem='it does not link'
+eval "$link" >>"$work/err" 2>&1 || complain 'it does not link'
 for library in cjson xxhash cmocka; do
-    ldd "$work/test_checkpoint" | grep -q "lib$library.*=> $pack/" || problem="no lib$library of the pack"
+    ldd "$work/test_checkpoint" | grep -q "lib$library.*=> $pack/" || complain "no lib$library of the pack"
 done
-ldd "$work/test_checkpoint" >>"$work/out" 2>&1
-verdict "$name" "$problem"
-verdict_end
+cli_end

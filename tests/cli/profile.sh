@@ -1,15 +1,7 @@
 #!/bin/bash
 # profile.sh -- --profile DIR: what it writes adds up, its counts are those of the model, and training keeps its bits.
-#
-#   tests/cli/profile.sh [BUILD]        default build
-#
-# Prints PASS and FAIL lines and a last line with their numbers.
-# shellcheck disable=SC2086
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/profile.sh" "$@"
-cli_begin "${1:-build}"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 dir=$work/new/profile report=$work/new/report.csv
 
 # The model: L layers, width C, vocabulary V; B sequences of T tokens on each rank, S steps of which one warms up.
@@ -87,9 +79,8 @@ profiled() {
     local ranks=$1 what=$2 rank n_params updated=0
     shift 2
     expect_good "$ranks" "$what, not profiled" $run "$@" --loss-csv "$work/new/without.csv"
-    verdict
     expect_good "$ranks" "$what" $run "$@" --loss-csv "$work/new/with.csv" --profile "$dir" --memory-report "$report"
-    [ "$(losses "$work/new/with.csv")" = "$(losses "$work/new/without.csv")" ] || complain 'other losses'
+    same_losses "$work/new/with.csv" "$work/new/without.csv"
     [ "$(ls "$dir" | wc -l)" = $((2 * ranks + 3)) ] || complain "files: $(ls "$dir" | tr '\n' ' ')"
     for ((rank = 0; rank < ranks; rank++)); do
         check_counts "$dir/profile-rank-$rank.csv"
@@ -104,7 +95,6 @@ profiled() {
         "$(awk -F, '$2 == "other" { print $3 }' "$report") < 1e6 && $(awk -F, '$2 == "total" { print $3 }' "$report") < 1e7"
     grep -q "^# Profile of rank 0: $counted steps" "$dir/profile.md" || complain 'no table'
     grep -q '^| \*\*wall\*\* ' "$dir/profile.md" || complain 'no wall time in the table'
-    verdict
     rm -rf "$dir"
 }
 
@@ -120,11 +110,8 @@ profiled 2 'FSDP, parameters in bf16' --parallel fsdp --param-dtype bf16
 
 expect_good 1 'one step: nothing to count' $run --steps 1 --profile "$dir/"
 grep -q '^# Profile of rank 0: 0 steps' "$dir/profile.md" || complain 'no table'
-verdict
 expect_good 1 'into the same directory again' $run --profile "$dir" --val-data LICENSE --eval-every 2 --save "$work/new/ckpt"
 expect_figure 'steps' "$(figure "$dir/profile-rank-0.csv" 3 total wall)" $counted
-verdict
 expect_good 1 'a plan' $run --plan --profile "$work/new/none"
 [ ! -e "$work/new/none" ] || complain '--plan made the directory'
-verdict
 cli_end

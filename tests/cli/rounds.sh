@@ -4,17 +4,10 @@
 #
 #   tests/cli/rounds.sh [BUILD] [full|KILLS]  default build; full: 200 kills, not 10
 #   SEED=N                                    the choices of an earlier run; when a kill strikes depends on the machine, too
-#
-# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
-# shellcheck disable=SC2016,SC2086,SC2154,SC2317
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/rounds.sh" "$@"
-build=${1:-build} kills=${2:-10}
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
+kills=${2:-10}
 [ "$kills" != full ] || kills=200
-cli_begin "$build"
-export OMP_NUM_THREADS=1
 SEED=${SEED:-$(od -An -N2 -tu2 /dev/urandom | tr -d ' ')}
 RANDOM=$SEED
 echo "SEED=$SEED"
@@ -132,7 +125,7 @@ round() {
     [ -z "$notes" ] || complain "$said: $notes"
 }
 
-name="$kills kills of ranks and launchers (SEED=$SEED)"
+case_is "$kills kills of ranks and launchers (SEED=$SEED)"
 n_before=0 n_during=0 n_between=0
 while [ $((n_before + n_during + n_between)) -lt $kills ] && [ -z "$bad" ]; do
     pick 1 0 0 0
@@ -142,16 +135,15 @@ said="$n_before before the first save of the run, $n_during during a save, $n_be
 echo "kills: $said"
 [ -n "$bad" ] || [ "$(saved_step "$new/save")" -gt "$kills" ] || complain "only step $(saved_step "$new/save") was reached: too few saves for a test"
 [ -n "$bad" ] || [ "$kills" -lt 100 ] || [ $((n_before * n_during * n_between)) -gt 0 ] || complain "not everywhere: $said"
-verdict
 
 # The end may be killed as well: the last save, the loss file, the export.
-name="kills near the end (SEED=$SEED)" last=$(($(saved_step "$new/save") + 3))
+case_is "kills near the end (SEED=$SEED)"
+last=$(($(saved_step "$new/save") + 3))
 for _ in $(seq $((1 + kills / 20))); do
     round 1 --stop-after $last
 done
-verdict
 
-name="the bits of a run that nobody disturbed (SEED=$SEED)"
+case_is "the bits of a run that nobody disturbed (SEED=$SEED)"
 choose
 limit_s=300
 timed $launcher "$trainer" $run $files $options --stop-after $last
@@ -161,9 +153,8 @@ timed "$trainer" $run --parallel single --stop-after $last --loss-csv "$work/who
 [ "$rc" = 0 ] || complain "the run that nobody disturbed: exit status $rc"
 [ "$(losses "$new/loss.csv")" = "$(losses "$work/whole.csv")" ] ||
     complain "other losses: $(diff <(losses "$new/loss.csv") <(losses "$work/whole.csv") | head -3 | tr '\n' ' ')"
-cmp -s "$new/export/model.safetensors" "$work/whole/model.safetensors" || complain 'other weights'
+same_weights "$new/export" "$work/whole"
 left=$(cd "$new" && find . -mindepth 1 -maxdepth 2 ! -name 'step-[0-9]*' | LC_ALL=C sort | tr '\n' ' ')
 [ "$left" = './export ./export/config.json ./export/model.safetensors ./loss.csv ./save ./save/latest ./save/lock ' ] ||
     complain "there are: $left"
-verdict
 cli_end

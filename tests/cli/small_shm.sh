@@ -2,53 +2,37 @@
 # small_shm.sh -- nine ranks with a /dev/shm of 64 MB, as containers have it, and of 16 MB, too little for MPICH's own
 # segments (4 MB a rank), and with a read-only one: they train with the bits of one device, and leave nothing there nor
 # among the System V segments, not even when a rank is killed.
-#
-#   tests/cli/small_shm.sh [BUILD]
-#   CASES=REGEX                only the cases whose names match
-#
-# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
-# shellcheck disable=SC2016,SC2034,SC2086,SC2153,SC2154
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/small_shm.sh" "$@"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 if [ -z "${CLI_NAMESPACE:-}" ]; then
     echo 'SKIP a small /dev/shm: not root, or no mount namespaces here'
     exit 77
 fi
-cli_begin "${1:-build}"
-export OMP_NUM_THREADS=1
 ranks=9
 options='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --global-batch 18 --reduction canonical'
-timed "$trainer" --parallel single $options --steps 3 --loss-csv "$work/single.csv"
+launch 1 --parallel single $options --steps 3 --loss-csv "$work/single.csv"
 
-# case_is MEGABYTES NAME -- whether it is to run; sets the size of /dev/shm
-case_is() {
-    name="$1 MB of /dev/shm, $2 (W=$ranks)"
-    chosen && { [ "${size:-}" = ro ] || mount -o remount,size="$1m" /dev/shm; }
+# with_shm MEGABYTES NAME -- a case, with so large a /dev/shm
+with_shm() {
+    case_is "$1 MB of /dev/shm, $2" $ranks && { [ "${size:-}" = ro ] || mount -o remount,size="$1m" /dev/shm; }
 }
 
 # trains MEGABYTES NAME LAUNCHER OPTION... -- to its end
 trains() {
-    case_is "$1" "$2" || return
-    starts=$3 launch $ranks $options --steps 3 --loss-csv "$work/loss.csv" "${@:4}"
-    expect_status 0
+    with_shm "$1" "$2" || return
+    starts=$3 good $ranks $options --steps 3 --loss-csv "$work/loss.csv" "${@:4}"
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
     same_losses "$work/loss.csv" "$work/single.csv"
-    check_left
-    verdict
 }
 
 # killed MEGABYTES NAME LAUNCHER OPTION... -- trains until a rank is killed
 killed() {
-    case_is "$1" "$2, a rank is killed" || return
+    with_shm "$1" "$2, a rank is killed" || return
     rm -f "$work"/loss.csv*
     starts=$3 start $ranks $options --steps 1000000 --loss-csv "$work/loss.csv" "${@:4}"
     until_true 100 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]' # it has begun to train
     hurt 'kill -KILL "$(trainers | sed -n 5p)"'
     [ "$rc" != 0 ] || complain 'exit status 0'
-    check_left
-    verdict
 }
 
 run="$BUILD/fsdp_run --no-prefix"

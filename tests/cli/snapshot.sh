@@ -1,25 +1,10 @@
 #!/bin/bash
 # snapshot.sh -- what --snapshot writes: the same peaks as the ledgers', of device and host, the rows of the CSV in the page, the page of a plan,
 # the memory that a pool has reserved, and what is left when the file cannot be written.
-#
-#   tests/cli/snapshot.sh [BUILD]       default build
-#
-# Prints PASS and FAIL lines and a last line with their numbers.
-# shellcheck disable=SC2086
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/snapshot.sh" "$@"
-cli_begin "${1:-build}"
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 model='--n-layer 3 --d-model 32 --n-head 2 --vocab-size 300 --seq-len 16 --batch-size 2'
 run="$model --synthetic 5000 --steps 3 --reduction canonical"
-
-# good RANKS OPTION... -- a run that must end well
-good() {
-    launch "$@"
-    [ "$rc" = 0 ] || complain "exit status $rc: $*"
-}
 
 # peaks CSV -- of each category of the device's memory, of all and of the host's memory, as --memory-report names them; then,
 # after each call, whether less is reserved than allocated, and whether a row is not in order
@@ -55,12 +40,11 @@ of_blocks() { peaks "$1" | grep -vE '^(short|wrong)'; }
 
 # agrees RANKS OPTION...
 agrees() {
-    name="the blocks' peaks are the ledger's, to the byte: W=$*"
+    case_is "the blocks' peaks are the ledger's, to the byte: W=$*"
     good "$@" --memory-report "$work/report.csv" --snapshot "$work/run.csv"
     peaks "$work/run.csv" >"$work/peaks"
     diff <(of_ledger "$work/report.csv") <(of_blocks "$work/run.csv") >"$work/err" || complain 'ledger <, snapshot >'
     grep -qx 'wrong 0' "$work/peaks" || complain 'a death before its birth, or births out of order'
-    verdict
 }
 agrees 1 $run --parallel single
 agrees 2 $run --grad-accum 2 --sharding grad-op
@@ -69,69 +53,60 @@ for device in separate cuda-sim; do
     [ $device != cuda-sim ] || [ -e "$BUILD/fsdp_cuda_sim.so" ] || { skip "--device $device" 'no plug-in'; continue; }
     ln -sf "$PWD/$BUILD/fsdp_cuda_sim.so" "$work/bin/"
     agrees 2 $run --device $device
-    name="the pool of $device has reserved what is allocated, or more"
+    case_is "the pool of $device has reserved what is allocated, or more"
     grep -qx 'short 0' "$work/peaks" || complain "$(tail -2 "$work/peaks")"
-    verdict
 done
 
 # what lives on the host: more or less of it, with and without gradients; and what shm+staged takes for one call
 for offload in --cpu-offload '--cpu-offload --grad-accum 2' --optimizer-offload; do
     agrees 2 $run --device separate $offload
     grep -q '^host ' "$work/peaks" || complain 'nothing on the host'
-    name="planned: the peaks of the blocks equal the plan's, on the device and on the host: $offload"
+    case_is "planned: the peaks of the blocks equal the plan's, on the device and on the host: $offload"
     good 1 $model --reduction canonical --device separate $offload --plan --plan-ranks 2 --snapshot "$work/plan.csv"
     diff <(of_ledger "$work/report.csv" 5) <(of_blocks "$work/plan.csv") >"$work/err" || complain 'plan <, snapshot >'
     grep -qx "  on the host *$(sed -n 's/^host //p' "$work/peaks") .*" "$work/out" || complain "$(grep 'on the host' "$work/out")"
     for row in exp_avg,optimizer,h.1 exp_avg_sq,optimizer,root; do
         grep -q "^$row,.*,0,host$" "$work/plan.csv" || complain "no row '$row' on the host"
     done
-    verdict
 done
 
-name='the page has the rows of the CSV, and the losses keep their bits'
+case_is 'the page has the rows of the CSV, and the losses keep their bits'
 good 3 $run --snapshot "$work/run.csv" --loss-csv "$work/with.csv"
 good 3 $run --snapshot "$work/run.html" --profile "$work/profile"
 good 3 $run --loss-csv "$work/without.csv"
 sed -n '/^<script id="rows"/,/^<.script>/p' "$work/run.html" | sed '1d;$d' | cmp - "$work/run.csv" >"$work/err" || complain 'other rows'
-cmp -s <(cut -d, -f1-4 "$work/with.csv") <(cut -d, -f1-4 "$work/without.csv") || complain 'other losses'
+same_losses "$work/with.csv" "$work/without.csv"
 ! grep -qE '(src|href)="?http|@import|url\(' "$work/run.html" || complain 'the page needs the network'
-verdict
 
-name='a block has the name of its unit, and what the step found is older than the step'
+case_is 'a block has the name of its unit, and what the step found is older than the step'
 for row in 'parameter shard,params_shard,h.1,,' 'exp_avg_sq,optimizer,h.2,,' 'gathered unit,params_full,h.2,forward,gather' \
     'unit gradient,grads_full,h.0,backward,compute' 'saved,activations,h.1.attn,,'; do
     grep -q "^$row" "$work/run.csv" || complain "no row '$row'"
 done
 grep '^parameter shard' "$work/run.csv" | awk -F, '$7 > 0 || $8 != "" { bad = 1 } END { exit bad }' || complain 'a shard is of the step'
-verdict
 
-name='the page of a plan is the page of the run'
+case_is 'the page of a plan is the page of the run'
 good 1 $model --reduction canonical --plan --plan-ranks 3 --snapshot "$work/plan.html"
 cmp "$work/plan.html" "$work/run.html" >"$work/err" || complain 'another page'
-verdict
 
-name='70B parameters on 128 ranks: the planned total, in a small page'
+case_is '70B parameters on 128 ranks: the planned total, in a small page'
 shape='--size 1558m --n-layer 80 --d-model 8192 --n-head 64 --plan-ranks 128'
 good 1 --plan $shape --snapshot "$work/70b.csv"
 total=$(awk '$1 == "at" { print $4 }' "$work/out")
 peaks "$work/70b.csv" | grep -qx "total $total" || complain "not $total: $(peaks "$work/70b.csv")"
 good 1 --plan $shape --grad-accum 64 --gradient-checkpointing --snapshot "$work/70b.html"
 [ "$(wc -c <"$work/70b.html")" -lt 3000000 ] || complain "$(wc -c <"$work/70b.html") bytes"
-verdict
 
-name='a resumed run shows its last step'
+case_is 'a resumed run shows its last step'
 good 2 $run --stop-after 2 --save "$work/saved"
 good 2 $run --resume "$work/saved" --snapshot "$work/resumed.csv"
 grep -q '^parameter shard,params_shard,h.1,,compute,[0-9]*,-[0-9]*,,' "$work/resumed.csv" || complain 'no shard older than the step'
-verdict
 
-name='a page that cannot be written at the end: named, and the checkpoint stays'
+case_is 'a page that cannot be written at the end: named, and the checkpoint stays'
 launch 1 $run --save "$new/kept" --snapshot /dev/full
 [ "$rc" = 1 ] && grep -q 'cannot write /dev/full' "$work/err" && grep -q '^HINT: ' "$work/err" || complain "exit status $rc"
 [ "$(saved_step "$new/kept")" = 3 ] || complain 'no checkpoint'
-verdict
-name='a plan whose page cannot be written: named'
+case_is 'a plan whose page cannot be written: named'
 launch 1 $model --plan --snapshot /nowhere/x.html
 [ "$rc" = 1 ] && grep -q '/nowhere/x.html' "$work/err" && grep -q '^HINT: pass a --snapshot path' "$work/err" || complain "exit status $rc"
-verdict
 cli_end

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # tables.sh [BUILD [full]] -- tests/bench/tables.sh: WRITEUP.md shows what it prints; its commands, as printed, plan the bytes
 # of closed forms, which are computed here from the shapes of the models; what is said to explain a difference does.
 # full: the runs too, which must agree in every digit.
@@ -7,17 +7,8 @@
 # --wrap sub-block the embedding, both halves of each block, and the head with the norm. A step gathers a unit twice, the
 # root of blocks once, and the W losses; it reduces each unit once, in fp32. At one time there are the root and two blocks,
 # or the two largest of neighbouring units. DDP reduces all P as one, and gathers the sums.
-set -u
-build=${1:-build}
-work=$(mktemp -d /tmp/fsdp-tables.XXXXXX) || exit 1
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-verdict() { # verdict NAME PROBLEM
-    [ -z "$2" ] && echo "PASS tables: $1" && return
-    echo "FAIL tables: $1: $2"
-    failed=1
-}
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 
 # shown -- the rows of WRITEUP.md's section, of the table that has "sum of parameters" or of the others
 shown() {
@@ -34,18 +25,17 @@ same_rows() {
 
 bad=''
 tests/bench/tables.sh "$build" plans >"$work/plans" 2>"$work/err" || bad="exit status $?: $(head -1 "$work/err")"
-verdict 'the plans are made' "$bad"
-verdict 'the rows of WRITEUP.md are what it prints' "$(same_rows 0 "$work/plans")"
+judge 'tables: the plans are made' "$bad"
+judge 'tables: the rows of WRITEUP.md are what it prints' "$(same_rows 0 "$work/plans")"
 
 # "..., and theirs holds 0.06 of angles too: 9.48" must be the published figure
-verdict "what FSDPToys' program holds beside ours makes its figures" "$(awk -F' [|] ' '
+judge "tables: what FSDPToys' program holds beside ours makes its figures" "$(awk -F' [|] ' '
     $2 == "allocated" { rows++; sum = $5; gsub(/.*: | [|]$/, "", sum); if (sum + 0 != $3 + 0) print "row " rows ": got " sum ", expected " $3 }
     END { if (rows != 8) print "got " rows + 0 " rows, expected 8" }' "$work/plans")"
 
 # check COMMAND -- plan it, and compare
 check() {
     command=$1
-    # shellcheck disable=SC2086 # words
     set -- ${command#build/fsdp_train}
     "$build/fsdp_train" "$@" >"$work/plan" 2>&1
     form=fsdp wrap=block p=4 W=1 host=none
@@ -61,7 +51,7 @@ check() {
         shift
     done
     case $1 in --optimizer-offload | --cpu-offload) host=${1#--} ;; esac
-    verdict "$command" "$(awk -v size="$size" -v W="$W" -v form="$form" -v wrap="$wrap" -v p="$p" -v host="$host" '
+    judge "tables: $command" "$(awk -v size="$size" -v W="$W" -v form="$form" -v wrap="$wrap" -v p="$p" -v host="$host" '
         function up(n, to) { return to * int((n + to - 1) / to) }
         function P(slots) { return up(slots, 32 * W) }
         function expect(name, value) {
@@ -109,18 +99,18 @@ awk '/^    build/ { command = $0; sub(/ OPTIONS$/, "", command); sub(/^ */, "", 
         if (match($0, /^[|] `[^`]*`/)) options = " " substr($0, 4, RLENGTH - 4)
         print command options; first = 0
     }' "$work/plans" >"$work/commands"
-[ "$(wc -l <"$work/commands")" -eq 15 ] || verdict 'commands' "got $(wc -l <"$work/commands"), expected 15"
+[ "$(wc -l <"$work/commands")" -eq 15 ] || judge 'commands' "got $(wc -l <"$work/commands"), expected 15"
 while IFS= read -r line; do check "$line"; done <"$work/commands"
 
 bad=''
-tests/bench/tables.sh "$build" plan >"$work/out" 2>"$work/err"
+tests/bench/tables.sh "$build" plan >"$work/err" 2>"$work/err"
 [ $? -eq 2 ] && grep -q "got 'plan', expected" "$work/err" && grep -q '^HINT: ' "$work/err" || bad="$(head -1 "$work/err")"
-verdict 'a wrong part is refused' "$bad"
+judge 'tables: a wrong part is refused' "$bad"
 
 if [ "${2:-}" = full ]; then
     bad=''
     tests/bench/tables.sh "$build" run >"$work/run" 2>&1 || bad="exit status $?: $(tail -1 "$work/run")"
-    verdict 'six runs of 1 to 8 ranks have the same losses and weights' "$bad"
-    verdict "WRITEUP.md's losses and sums are what it prints" "$(same_rows 1 "$work/run")"
+    judge 'tables: six runs of 1 to 8 ranks have the same losses and weights' "$bad"
+    judge "tables: WRITEUP.md's losses and sums are what it prints" "$(same_rows 1 "$work/run")"
 fi
-exit $failed
+cli_end

@@ -1,17 +1,8 @@
 #!/bin/bash
 # threads.sh -- how many threads a rank has, and that what it computes does not depend on that: losses, norms and
 # weights, fast and canonical, in fp32 and bf16.
-#
-#   tests/cli/threads.sh [BUILD]
-#   CASES=REGEX                only the cases whose names match
-#
-# Prints PASS, FAIL and SKIP lines and a last line with their numbers.
-# shellcheck disable=SC2016,SC2034,SC2086,SC2154
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/threads.sh" "$@"
-cli_begin "${1:-build}"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 unset OMP_NUM_THREADS
 
 # ---- how many ---------------------------------------------------------------------------------------------------
@@ -43,8 +34,7 @@ one=${cores[0]} two=${cores[0]},${cores[1]:-}
 # has_threads NAME CORES W EXPECTED [VARIABLE] -- of every rank, bound to these cores together
 has_threads() {
     local on=$2 ranks=$3 expected=$4 pid most seen=0
-    name="$1: threads of a rank: $4 (W=$3)"
-    chosen || return
+    case_is "$1: threads of a rank: $4" $3 || return
     rm -f "$work"/loss.csv*
     env ${5:-} taskset -c "$on" $starts -n "$ranks" "$trainer" --steps 1000000 --synthetic 10000 \
         --global-batch $((8 * ranks)) --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
@@ -57,8 +47,6 @@ has_threads() {
     done
     [ $seen = "$ranks" ] || complain "$seen ranks seen"
     hurt 'kill -TERM $job'
-    check_left
-    verdict
 }
 
 has_threads 'one core' "$one" 1 1
@@ -81,18 +69,14 @@ one_row='--size small --n-layer 1 --seq-len 1 --global-batch 1 --steps 2'
 # same_bits NAME W OPTION... -- on 1, 2 and 3 threads
 same_bits() {
     local ranks=$2 threads
-    name="the same bits on 1, 2 and 3 threads: $1 (W=$2)"
-    chosen || return
+    case_is "the same bits on 1, 2 and 3 threads: $1" $2 || return
     shift 2
     for threads in 1 2 3; do
-        OMP_NUM_THREADS=$threads timed $starts -n "$ranks" "$trainer" --synthetic 10000 "$@" --loss-csv "$work/$threads.csv" \
+        OMP_NUM_THREADS=$threads ends_with 0 $starts -n "$ranks" "$trainer" --synthetic 10000 "$@" --loss-csv "$work/$threads.csv" \
             --export "$work/$threads"
-        expect_status 0
         same_losses "$work/$threads.csv" "$work/1.csv"
         same_weights "$work/$threads" "$work/1"
     done
-    check_left
-    verdict
 }
 bf16='--param-dtype bf16 --reduce-dtype bf16'
 same_bits 'canonical' 2 $large --reduction canonical

@@ -1,23 +1,18 @@
 #!/bin/bash
 # tools.sh -- what make doctor finds, and what a target does that needs something which is not installed.
 #
-#   tests/cli/tools.sh [BUILD]        default build
-#
 # Folders made here stand for the machine's (PROBE_ROOT), and PATHs are cut, so that nothing is installed or removed.
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/verdict_lib.sh
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 unset ${!ASCEND_@} ${!HCCL_@} RANK_TABLE_FILE CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI CC V
 
 # ---- make doctor ------------------------------------------------------------------------------------------------
 
 # doctor NAME REGEX VARIABLE=VALUE... -- a line of its output matches
 doctor() {
-    local name=$1 regex=$2 problem=''
-    shift 2
-    env PATH=/usr/bin:/bin PROBE_ROOT="$work/root" "$@" tests/tools/doctor.sh >"$work/out" 2>&1 || problem="exit status $?"
-    grep -qE -- "$regex" "$work/out" || problem="no line matches '$regex'"
-    verdict "doctor: $name" "$problem"
+    case_is "doctor: $1"
+    env PATH=/usr/bin:/bin PROBE_ROOT="$work/root" "${@:3}" tests/tools/doctor.sh >"$work/err" 2>&1 || complain "exit status $?"
+    says "$2"
 }
 
 # toolkit FOLDER VERSION -- a CUDA toolkit; nccl PREFIX LIBRARY-FOLDER -- NCCL 2.18.3
@@ -32,7 +27,7 @@ nccl() {
 
 mkdir "$work/root"
 if [ -x /usr/bin/nvcc ] || [ -x /bin/nvcc ]; then
-    verdict_skip 'doctor: CUDA: this machine has its own on the shortest PATH'
+    skip 'doctor: CUDA' 'this machine has its own on the shortest PATH'
 else
     doctor 'no CUDA' '^CUDA +no +- '
     doctor 'no NCCL' '^NCCL +no +- '
@@ -45,7 +40,7 @@ else
     doctor 'the toolkit that the machine chose' "^CUDA +yes +12.0 in $work/root/usr/local/cuda "
     nccl "$work/root/usr/local" lib
     doctor 'NCCL in /usr/local' "^NCCL +yes +2.18.3 in $work/root/usr/local "
-    mkdir "$work/bin" && printf '#!/bin/sh\necho "Cuda compilation tools, release 11.5, V11.5.119"\n' >"$work/bin/nvcc"
+    printf '#!/bin/sh\necho "Cuda compilation tools, release 11.5, V11.5.119"\n' >"$work/bin/nvcc"
     chmod +x "$work/bin/nvcc"
     doctor 'nvcc on the PATH' "^CUDA +yes +11.5 in $work " PATH="$work/bin:/usr/bin:/bin"
     toolkit "$work/mine" 12010
@@ -104,13 +99,11 @@ some_commands() {
 
 # missing NAME REGEX HINT COMMAND... -- fails, names what is missing and what to do, and compiles nothing
 missing() {
-    local name=$1 regex=$2 hint=$3 problem=''
-    shift 3
-    env PATH="$work/path" "$@" >"$work/out" 2>&1 && problem='exit status 0'
-    grep -qE -- "$regex" "$work/out" || problem="no line matches '$regex'"
-    grep -qE -- "^HINT: .*$hint" "$work/out" || problem="no hint matches '$hint'"
-    grep -qE 'error:|not found|^ +(CC|LINK) ' "$work/out" && problem='went on without it'
-    verdict "$name" "$problem"
+    case_is "$1"
+    env PATH="$work/path" "${@:4}" >"$work/err" 2>&1 && complain 'exit status 0'
+    says "$2"
+    says "^HINT: .*$3"
+    ! grep -qE 'error:|not found|^ +(CC|LINK) ' "$work/err" || complain 'went on without it'
 }
 
 b=BUILD=$work/build
@@ -122,7 +115,6 @@ missing 'make test without a compiler' 'missing: .*gcc' 'install' make "$b" test
 missing 'make without a compiler' 'missing: .*gcc' 'make deps' make "$b"
 some_commands gcc pkg-config mpiexec ps pgrep gnuplot
 none="HAVE_CMOCKA= PROBE_ROOT=$work/root"
-# shellcheck disable=SC2086 # lists of words
 {
     missing 'make -C lab2_forward test without the libraries' 'missing: .*libcjson-dev' 'install' env $none make -C lab2_forward "$b" test
     missing 'make tests without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" HAVE_CMOCKA= "$work/build/tests/unit/test_base"
@@ -131,13 +123,11 @@ none="HAVE_CMOCKA= PROBE_ROOT=$work/root"
 }
 missing 'make with a pkg-config that finds nothing' 'does not find libcjson' 'PKG_CONFIG_LIBDIR' env PKG_CONFIG_LIBDIR="$work/none" make "$b"
 missing 'make CC=nonesuch' "there is no compiler 'nonesuch'" 'make CC=clang' make "$b" CC=nonesuch
-verdict 'nothing was built' "$([ ! -e "$work/build" ] || find "$work/build" -name '*.o' | head -1)"
+judge 'nothing was built' "$([ ! -e "$work/build" ] || find "$work/build" -name '*.o' | head -1)"
 
-tests/multihost/run.sh "$work" >"$work/out" 2>&1
-rc=$?
-problem=''
-[ $rc = 2 ] || problem="exit status $rc, expected 2"
-grep -q "fsdp_train is not built" "$work/out" && grep -q '^HINT: make tests' "$work/out" || problem='does not say what to build'
-! grep -q SKIP "$work/out" || problem='says SKIP'
-verdict 'multihost: its programs are not built' "$problem"
-verdict_end
+case_is 'multihost: its programs are not built'
+ends_with 2 sh -c 'exec "$0" "$1" 2>&1' tests/multihost/run.sh "$work/none"
+says 'fsdp_train is not built' "$work/out"
+says '^HINT: make tests' "$work/out"
+! grep -q SKIP "$work/out" || complain 'says SKIP'
+cli_end

@@ -1,16 +1,8 @@
 #!/bin/bash
 # trace.sh -- what --profile DIR writes of the traced steps: the traces of all ranks fit together, the table says what the
 # profile says, and the pictures show all ranks on one clock.
-#
-#   tests/cli/trace.sh [BUILD]        default build
-#
-# Prints PASS and FAIL lines and a last line with their numbers.
-# shellcheck disable=SC2086
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/trace.sh" "$@"
-cli_begin "${1:-build}"
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 dir=$work/new/profile
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000'
 
@@ -112,7 +104,6 @@ traced() {
     for ((rank = 0; rank < ranks; rank++)); do
         [ "$ranks" = 1 ] || check_exposed "$rank"
     done
-    verdict
 }
 
 traced 1 'one device' --parallel single
@@ -129,40 +120,35 @@ traced 5 'more ranks than are drawn'
 units() {
     grep "^{\"name\":\"$1\"" "$dir/trace-rank-4.json" | sed 's/.*"unit":"\([^"]*\)".*/\1,/' | sort -u | tr -d '\n'
 }
-name='updates are of units, what a step reports is of none'
+case_is 'updates are of units, what a step reports is of none'
 [ "$(units adamw)" = 'h.0,h.1,root,' ] || complain "units of updates: $(units adamw)"
 [ "$(units download)" = , ] || complain "units of losses and norms: $(units download)"
-verdict
 
-name='the ranks as one trace' # the command of PROFILE.md
+case_is 'the ranks as one trace' # the command of PROFILE.md
 (cd "$work/new" && rm -rf out && cp -r profile out &&
     { head -n 1 out/trace-rank-0.json && grep -h '},$' out/trace-rank-*.json && tail -n 3 out/trace-rank-0.json; } >out/trace.json)
 [ "$(grep -c '"ph":"X"' "$work/new/out/trace.json")" = "$(cat "$dir"/trace-rank-[0-4].json | grep -c '"ph":"X"')" ] ||
     complain 'it has other slices'
 [ "$(grep -o '"ph":"s","id":[0-9]*' "$work/new/out/trace.json" | sort | uniq -d)" = '' ] || complain 'arrows share an id'
 [ "$(grep -vc '},$' "$work/new/out/trace.json")" = 4 ] || complain 'a line is no event'
-verdict
 
 expect_good 2 'more steps than are kept' $run --steps 6 --profile "$dir"
 check_table "$dir" 2 3
 [ "$(grep -c '"cat":"step"' "$dir/trace-rank-0.json")" = 3 ] || complain 'the trace has more steps than three'
-verdict
 
 # A step that is too long for a timeline is cut off and not shown, the ones before it are.
 launch 2 $run --n-layer 1 --steps 4 --grad-accum 2000 --seq-len 2 --d-model 2 --n-head 1 --vocab-size 8 --profile "$dir"
-name='a step of which a part is lost'
+case_is 'a step of which a part is lost'
 [ "$rc" = 0 ] && grep -q '"lost":[1-9]' "$dir/trace-rank-0.json" || complain "exit status $rc, $(tail -c 100 "$dir/trace-rank-0.json")"
 grep -q 'note: rank 0: a step has more operations than a timeline holds' "$work/err" || complain 'nobody says so'
 check_table "$dir" 2 $(($(grep -c '"cat":"step"' "$dir/trace-rank-0.json") - 1))
-verdict
 
 expect_good 2 'no step but the first: no pictures' $run --steps 1 --profile "$dir"
 grep -qx "profile: $dir/profile.md" "$work/out" || complain 'it does not say what it wrote'
 [ -z "$(ls "$dir" | grep timeline)" ] || complain "files: $(ls "$dir")"
-verdict
 
 # The clocks of the second host are 5 s behind, so that a wait for a moment ends early there.
-name='two hosts whose clocks differ'
+case_is 'two hosts whose clocks differ'
 if no_mpi "$name"; then
     n_skipped=$((n_skipped + 1))
 else
@@ -183,9 +169,8 @@ int clock_gettime(clockid_t id, struct timespec *now)
 EOF
     ${CC:-cc} -shared -fPIC -o "$work/behind.so" "$work/behind.c" || complain 'no behind.so'
     rm -rf "$dir"
-    MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1 timed $LAUNCHER -n 4 env LD_PRELOAD="$work/behind.so" \
+    MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1 ends_with 0 $LAUNCHER -n 4 env LD_PRELOAD="$work/behind.so" \
         "$trainer" $run --steps 2 --profile "$dir"
-    [ "$rc" = 0 ] || complain "exit status $rc"
     check_table "$dir" 4 1
     check_traces "$dir" 4
     check_pictures "$dir" 4 1
@@ -196,23 +181,20 @@ EOF
     # Ranks that wait for each other in a step take no longer together than one after the other, but for what the clocks are off.
     awk 'FILENAME ~ /txt$/ { if ($1 == "ms") window = $NF; next } { sum += $3 } END { exit !(window <= sum + 2000) }' \
         "$dir/timeline.txt" <(steps "$dir") || complain "lanes are apart: $(cat "$dir/timeline.txt")"
-    verdict
 fi
 
 # The title names mode and link; with an axis of a minute the step's boxes stand at its left end.
 FSDP_LINK=1Gbit,50us FSDP_PROFILE_AXIS_MS=60000 launch 2 $run --steps 3 --prefetch backward --profile "$dir"
-name='title and axis of the pictures'
+case_is 'title and axis of the pictures'
 grep -q '>Step 2 on 2 ranks, prefetch backward, link 1Gbit,50us: [0-9.]* ms</text>$' "$dir/timeline.svg" && grep -qx 'step 2 (prefetch backward, link 1Gbit,50us)' "$dir/timeline.txt" ||
     complain "titles: $(grep '>Step' "$dir/timeline.svg"; grep '^step' "$dir/timeline.txt")"
 grep -q '>60000</text>' "$dir/timeline.svg" && [ "$(awk '$1 == "ms" { print $NF }' "$dir/timeline.txt" | tail -1)" = 60000.0 ] ||
     complain "axis: $(grep '^ *ms' "$dir/timeline.txt")"
-verdict
 
 # A directory that cannot be written is named before training.
 echo text >"$work/new/file"
 launch 2 $run --steps 4 --profile "$work/new/file"
-name='--profile on a file'
+case_is '--profile on a file'
 [ "$rc" != 0 ] && grep -q -- '--profile' "$work/err" || complain "exit status $rc"
 grep -q '^step' "$work/out" && complain 'it trained'
-verdict
 cli_end

@@ -1,22 +1,12 @@
 #!/bin/bash
 # weights.sh -- what --init-from reads, and what a run that begins with weights makes of them: a rank reads the part
 # that its shards need, the bits are those of the exporting run, a checkpoint wins.
-#
-#   tests/cli/weights.sh [BUILD]        default build
-#   CASES=REGEX                         only the cases whose names match
-# shellcheck disable=SC2016,SC2086 # lists of words
-set -u
-cd "$(dirname "$0")/../.." || exit 2
-. tests/cli/lib.sh
-cli_namespace "$PWD/tests/cli/weights.sh" "$@"
-cli_begin "${1:-build}"
-export OMP_NUM_THREADS=1
+. "$(dirname "$0")/lib.sh"
+cli_start "$@"
 
 run='--synthetic 4096 --global-batch 12 --seq-len 16 --ops portable --reduction canonical'
-name='a run of one device (W=1)'
-launch 1 $run --size small --steps 2 --export-init "$work/init" --export "$work/end" --export-optimizer "$work/states"
-[ "$rc" = 0 ] || complain "exit status $rc"
-verdict
+case_is 'a run of one device (W=1)'
+good 1 $run --size small --steps 2 --export-init "$work/init" --export "$work/end" --export-optimizer "$work/states"
 elems=$(sed -n 's/.* \([0-9]*\) parameters.*/\1/p' "$work/out")
 
 # ---- how much is read -------------------------------------------------------------------------------------------
@@ -33,8 +23,7 @@ bytes_read() {
     local ranks=$1 launcher=()
     shift
     [ "$ranks" = 1 ] || launcher=($starts -n "$ranks")
-    timed "${launcher[@]}" "$work/counted" "$trainer" $run --size small --steps 0 "$@"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    ends_with 0 "${launcher[@]}" "$work/counted" "$trainer" $run --size small --steps 0 "$@"
     sed -n 's/^rchar //p' "$work/out" | sort -n | tail -1
 }
 
@@ -42,12 +31,10 @@ bytes_read() {
 reads() {
     local parts=$1 ranks=$2 n least
     shift 2
-    name="reads 1/$parts of the weights: $* (W=$ranks)"
-    chosen || return
+    case_is "reads 1/$parts of the weights: $*" $ranks || return
     least=$((elems * 4 / parts))
     n=$(($(bytes_read "$ranks" "$@" --init-from "$work/init") - $(bytes_read "$ranks" "$@")))
     [ "$n" -ge "$least" ] && [ "$n" -lt $((least + 65536)) ] || complain "a rank reads $n bytes, expected $least"
-    verdict
 }
 if [ -r /proc/self/io ]; then
     reads 1 1 --parallel single
@@ -64,32 +51,25 @@ fi
 # ---- the same bits ----------------------------------------------------------------------------------------------
 
 launch 3 $run --size small --steps 2 --export-shard-size 2 --export "$work/split"
-name='in several files (W=3)'
-if chosen; then
+if case_is 'in several files' 3; then
     [ "$(ls "$work/split" | grep -c '^model-000[0-9][0-9]-of-00013.safetensors$')" = 13 ] || complain 'expected 13 files'
     launch 2 $run --init-from "$work/split" --steps 0 --export "$new/again"
-    cmp "$work/end/model.safetensors" "$new/again/model.safetensors" || complain 'other weights'
-    verdict
+    same_weights "$work/end" "$new/again"
 fi
 for how in '' '--layout per-param' '--sharding none' '--parallel ddp'; do
-    name="states of the optimizer: $how (W=3)"
-    chosen || continue
+    case_is "states of the optimizer: $how" 3 || continue
     launch 3 $run --size small --steps 2 --export-optimizer "$new/states" $how
     cmp "$work/states" "$new/states" || complain 'other states'
-    verdict
 done
 
 # ---- which weights ----------------------------------------------------------------------------------------------
 
-name='a checkpoint wins, and the weights need not be there (W=2)'
-if chosen; then
+if case_is 'a checkpoint wins, and the weights need not be there' 2; then
     start="$run --init-from $work/end --seed 5 --save $new/saved --resume auto"
-    launch 2 $start --steps 2 --lr 1e-3 --min-lr 1e-3 --loss-csv "$new/csv"
-    [ "$rc" = 0 ] || complain "exit status $rc"
+    good 2 $start --steps 2 --lr 1e-3 --min-lr 1e-3 --loss-csv "$new/csv"
     rm "$work/end/model.safetensors"
     launch 2 $start --steps 3 --lr 1e-3 --min-lr 1e-3
     [ "$rc" = 0 ] || complain "exit status $rc: $(cat "$work/err")"
     grep -q '^resumed at step 2; the weights of --init-from are not read' "$work/out" || complain 'not resumed'
-    verdict
 fi
 cli_end

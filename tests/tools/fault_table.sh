@@ -18,7 +18,10 @@ trimmed() {
 while IFS='|' read -r fault outcome when log case; do
     case $fault in '' | '#'*) continue ;; esac
     row="$(trimmed "$fault"): $(trimmed "$outcome")" when=$(trimmed "$when")
-    log=$BUILD/test/$(trimmed "$log").log case=$(trimmed "$case")
+    log=$(trimmed "$log") case=$(trimmed "$case")
+    [ "$log" != harm ] || case="$(trimmed "$fault")(, --[a-z-]+)? \\(W=" # a row that harm.sh runs
+    case $log/$when in harm/quick) log=cli/harm ;; harm/*) log=cli-harm ;; esac
+    log=$BUILD/test/$log.log
     [ "$when" = quick ] || [ "$tier" = full ] || continue
     if [ -z "$case" ]; then
         echo "FAIL $row: the row has no case" && status=1

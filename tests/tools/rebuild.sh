@@ -59,8 +59,8 @@ ending() {
     export "UBSAN_OPTIONS=${UBSAN_OPTIONS:-}:log_path=$reports/ubsan"
     limit_s=600
     quiet 'ranks that disagree, wait or die' tests/unit/comm_faults.sh "$BUILD/tests/unit/comm_faults"
-    quiet 'trainings that are struck' env CASES='killed|stopped|interrupted|SIGALRM' tests/cli/faults.sh "$BUILD"
-    quiet 'trainings that are told to end' env CASES='^training: (a rank|the launcher|SIG|stopped)' tests/cli/fsdp_run.sh "$BUILD"
+    quiet 'kills while saving' env CASES='kill' tests/cli/faults.sh "$BUILD"
+    quiet 'trainings that are struck' env CASES='killed|a rank is stopped|interrupted|SIGALRM|^training|Ctrl-Z' tests/cli/harm.sh "$BUILD"
     quiet 'trainings that are killed again and again' tests/cli/rounds.sh "$BUILD"
 }
 
