@@ -209,8 +209,7 @@ case_is 'rates of copies: measured, of a profile, or refused' && {
     grep -q 'copies of .* GB/s from the host and .* GB/s to it' "$work/new/copies/profile.md" || complain 'no rates in the table'
     awk -F, -v OFS=, '$2 == "upload" { $4 = 2; $8 = 3e9 } $2 == "download" { $4 = 4; $8 = 5e9 } { print }' "$csv" >"$work/new/made-up.csv"
     plan $tiny $link --plan-prices "$work/new/made-up.csv"
-    grep -q '^  a copy from the host: 2000000 us + bytes / 3.00 GB/s, to the host: 4000000 us + bytes / 5.00 GB/s$' "$work/out" ||
-        complain 'other rates than in the profile'
+    says '^  a copy from the host: 2000000 us . bytes / 3.00 GB/s, to the host: 4000000 us . bytes / 5.00 GB/s$' "$work/out"
     for way in upload download; do
         grep -v "^roof,$way," "$csv" >"$work/new/less.csv"
         not_planned $tiny $link --plan-prices "$work/new/less.csv"

@@ -22,12 +22,8 @@ drawn 'replicas' 'shards: layout per-param, 2 to a group, 3 replicas of each' --
 drawn 'many ranks' 'transformer.wpe.weight 5x64 1 1 1 1 1 0 0 ... 0' --layout per-param --plan-ranks 12
 drawn 'units that are alike' 'h.0 ... h.1: 49984 elements gathered, 12608 in a shard' --layout per-param --plan-ranks 4
 drawn 'one rank, which has all elements' 'transformer.wpe.weight 5x64 320' --layout per-param --steps 0
-if case_is 'print-shards: refused without shards'; then
-    launch 1 $cheap --print-shards --parallel ddp
-    expect_status 1
-    grep -q 'print-shards: expected --parallel fsdp beside it, got other options' "$work/err" && grep -q 'HINT: pass --parallel fsdp' "$work/err" ||
-        complain 'another message'
-fi
+run=$cheap refused 1 'print-shards: refused without shards' 'print-shards: expected --parallel fsdp beside it, got other options' \
+    'pass --parallel fsdp' --print-shards --parallel ddp
 
 # ---- from one layout to the other -------------------------------------------------------------------------------
 
