@@ -11,13 +11,9 @@
 # Prints PASS and FAIL lines; exits non-zero on a FAIL. Everything happens in a temporary folder, with copies of $BUILD's objects.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-top=$PWD
-BUILD=${BUILD:-build}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-alone.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
-tasks=$top/tests/grade/tasks.txt
-bad=0
+. tests/tools/test_lib.sh
+begin alone
+BUILD=${BUILD:-build} tasks=$top/tests/grade/tasks.txt
 
 timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 files=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
@@ -51,10 +47,10 @@ grade() {
     timeout 300 make -s -j2 $targets >"$dir/log" 2>&1 &&
         BUILD=build timeout 300 tests/grade/grade.sh "$@" --ranks "2 3 4" build >"$dir/log" 2>&1
 }
-complain() {
-    echo "FAIL alone: $*"
-    grep -m3 -E '^(FAIL|BLOCKED|TODO) |error:|undefined' "$dir/log" | sed 's/^/     /'
-    bad=1
+# failed WHAT -- with what the log says about it
+failed() {
+    complain "$1"
+    grep -m3 -E '^(FAIL|BLOCKED|TODO) |error:|undefined' "$log" | sed 's/^/     /'
 }
 passes() { [ "$(grep -c "^PASS *$1 W=[234] " "$dir/log")" -eq 3 ]; }
 
@@ -79,9 +75,9 @@ for task in $(awk '!/^#/ && NF { print $1 }' "$tasks"); do
     grade "$lab" --task "$task"
     others=$(with_needs "$task" | grep -v -x -F "$task" | tr '\n' ' ')
     if passes "$task"; then
-        echo "PASS alone: $task, with ${others:-none }of the other tasks"
+        verdict "$task, with ${others:-none }of the other tasks" 0
     else
-        complain "$task does not pass with ${others:-none }of the other tasks"
+        failed "$task does not pass with ${others:-none }of the other tasks"
     fi
     free "$task" && continue
     # shellcheck disable=SC2086
@@ -90,14 +86,14 @@ for task in $(awk '!/^#/ && NF { print $1 }' "$tasks"); do
     score=0 n_pass=0
     for t in $(done_of "$lab"); do
         score=$((score + $(field "$t" 2))) n_pass=$((n_pass + 3))
-        passes "$t" || complain "in order: $t does not pass once $task is written"
+        passes "$t" || failed "in order: $t does not pass once $task is written"
     done
     if ! grep -q "^Lab $lab: $score/" "$dir/log"; then
-        complain "in order: with $task got \"$(grep "^Lab $lab:" "$dir/log")\", expected $score points"
+        failed "in order: with $task got \"$(grep "^Lab $lab:" "$dir/log")\", expected $score points"
     elif [ "$(grep -c '^PASS ' "$dir/log")" -ne $n_pass ]; then
-        complain "in order: with $task, $(grep -c '^PASS ' "$dir/log") lines PASS, expected $n_pass: a task passes that is not written"
+        failed "in order: with $task, $(grep -c '^PASS ' "$dir/log") lines PASS, expected $n_pass: a task passes that is not written"
     else
-        echo "PASS alone: in order up to $task: $score points in lab $lab"
+        verdict "in order up to $task: $score points in lab $lab" 0
     fi
 done
 exit $bad

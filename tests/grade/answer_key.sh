@@ -7,10 +7,9 @@
 # what it prints. $dir is a temporary folder. Prints PASS and FAIL lines; exit status 0 iff all agree. A few seconds.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-KEY=${KEY:-tests/grade/answer_key.md} BUILD=${1:-${BUILD:-build}} bad=0 n=0
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-key.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
+KEY=${KEY:-tests/grade/answer_key.md} BUILD=${1:-${BUILD:-build}} n=0
+. tests/tools/test_lib.sh
+begin 'answer key'
 export dir
 
 # A file for each command, and one for what it is to print.
@@ -23,20 +22,17 @@ while [ -f "$dir/$((n + 1)).sh" ]; do
     sed "s|build/fsdp_|$BUILD/fsdp_|g" "$dir/$n.sh" >"$dir/run"
     timeout 60 sh "$dir/run" >"$dir/got" 2>"$dir/err" </dev/null
     [ -z "$(tail -c1 "$dir/got")" ] || echo >>"$dir/got"
-    if ! diff "$dir/$n.want" "$dir/got" >"$dir/diff"; then
-        echo "FAIL answer key: $(cat "$dir/$n.sh")"
-        cat "$dir/diff" "$dir/err" | head -8 | sed 's/^/     /'
-        bad=1
-    fi
+    diff "$dir/$n.want" "$dir/got" >"$log" && continue
+    cat "$dir/err" >>"$log"
+    verdict "$(cat "$dir/$n.sh")" 1
 done
 # answers LAB -- how many answers its section has; questions LAB -- of HINTS.md
 answers() { sed -n "/^## Lab $1/,/^## Lab $(($1 + 1))/p" "$KEY" | grep -c '^\*\*[1-9]\.[ *]'; }
 questions() { sed -n '/^## Questions/,/^## Reading/p' "lab$1"_*/HINTS.md | grep -c '^[1-9]\. '; }
 for lab in 1 2 3 4 5 6; do
-    [ "$(answers $lab)" -eq "$(questions $lab)" ] && continue
-    echo "FAIL answer key: lab $lab: $(answers $lab) answers, its HINTS.md has $(questions $lab) questions"
-    bad=1
+    [ "$(answers $lab)" -eq "$(questions $lab)" ] ||
+        complain "lab $lab: $(answers $lab) answers, its HINTS.md has $(questions $lab) questions"
 done
-[ $n -gt 10 ] || { echo "FAIL answer key: $n commands in $KEY, expected more than 10" && bad=1; }
-[ $bad -eq 0 ] && echo "PASS answer key: $n commands print what stands there, and every question has an answer"
+[ $n -gt 10 ] || complain "$n commands in $KEY, expected more than 10"
+[ $bad -ne 0 ] || verdict "$n commands print what stands there, and every question has an answer" 0
 exit $bad

@@ -18,26 +18,16 @@ set -u
 tree=${1:?TREE} work=${2:?WORK}
 ALLOWED=tests/grade/answers_allowed.txt
 RUN=20
-bad=0
 mkdir -p "$work" || exit 2
 sources=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
 
-# rule NAME HITS -- a verdict by what was found
-rule() {
-    if [ -z "$2" ]; then
-        echo "PASS answers: $1"
-    else
-        echo "FAIL answers: $1"
-        echo "$2" | head -20 | sed 's/^/     /'
-        bad=1
-    fi
-}
+. tests/tools/rule.sh
 
 # ---- text -------------------------------------------------------------------------------------
 # shellcheck disable=SC2086 # paths have no blanks
 find "$tree" -path '*/build*' -prune -o -type f ! -name '*.svg' ! -name '*.csv' ! -name '*.o' -print >"$work/files"
 # shellcheck disable=SC2046,SC2086
-rule 'no solution stands in the tree as text' "$(awk -v allowed="$ALLOWED" '
+rule answers 'no solution stands in the tree as text' "$(awk -v allowed="$ALLOWED" '
     function plain(s) { gsub(/[ \t]+/, " ", s); sub(/^ /, "", s); sub(/ $/, "", s); return s }
     function trivial(s) { return length(s) < 12 || s ~ /^(for|while|if|else|\}|return FSDP_OK|const [a-z_]+ \*|[a-z_]+ \*[a-z]+ = &)/ }
     BEGIN { while ((getline line < allowed) > 0) if (line !~ /^#/ && line != "") ok[plain(line)] = 1 }
@@ -66,9 +56,9 @@ rule 'no solution stands in the tree as text' "$(awk -v allowed="$ALLOWED" '
 
 sed -n '/^.\{60,\}$/{/^\$ /!p;}' tests/grade/answer_key.md >"$work/key"
 # shellcheck disable=SC2046
-rule 'no answer of the instructors'\'' key stands in the tree' "$([ -s "$work/key" ] || echo 'the key is empty'; grep -nF -f "$work/key" $(cat "$work/files") /dev/null | sed "s|^$tree/||")"
+rule answers 'no answer of the instructors'\'' key stands in the tree' "$([ -s "$work/key" ] || echo 'the key is empty'; grep -nF -f "$work/key" $(cat "$work/files") /dev/null | sed "s|^$tree/||")"
 
-rule 'what may stand in both does' "$(sed '/^#/d; /^$/d' "$ALLOWED" | while IFS= read -r line; do
+rule answers 'what may stand in both does' "$(sed '/^#/d; /^$/d' "$ALLOWED" | while IFS= read -r line; do
     # shellcheck disable=SC2046
     grep -q -F -e "$line" $(cat "$work/files") || echo "$ALLOWED: not in the tree: $line"
 done)"
@@ -120,7 +110,7 @@ listing() (
         strings -n 12 "$object" | grep ' ' | sed "s|^|string |; s|\$|	- ${object%.o}|"
     done
 )
-command -v objdump >/dev/null && command -v g++ >/dev/null || { echo 'SKIP answers: objects: objdump or g++ is not installed' && exit $bad; }
+command -v objdump >/dev/null && command -v g++ >/dev/null || { echo 'SKIP answers: objects: objdump or g++ is not installed' && exit $status; }
 here=$PWD
 work=$(cd "$work" && pwd) tree=$(cd "$tree" && pwd)
 mkdir -p "$work/common/observe"
@@ -131,14 +121,14 @@ done
 echo "$sources" | compile "$here" "$work/solved" >"$work/uncompiled"
 echo "$sources" | compile "$tree" "$work/stub" >>"$work/uncompiled"
 (cd "$tree" && find common lab* trainer tests -name '*.c' -o -name '*.cc' -o -name '*.cpp' -o -name '*.h' | sort) | compile "$tree" "$work/all" >>"$work/uncompiled"
-rule 'all sources compile' "$(cat "$work/uncompiled")"
+rule answers 'all sources compile' "$(cat "$work/uncompiled")"
 for side in solved stub all; do
     listing "$work/$side" >"$work/$side.list"
 done
 key='{ if ($1 == "string") { k = $0; sub(/\t.*/, "", k) } else k = $1 " " $2 }'
-rule 'no solution is in the tree as code' "$(awk -v name="" "$key"'
+rule answers 'no solution is in the tree as code' "$(awk -v name="" "$key"'
     FILENAME ~ /stub.list$/ { stub[k] = 1; next }
     FILENAME ~ /allowed.txt$/ { stub["string " $0] = 1; next }
     FILENAME ~ /solved.list$/ { if (!(k in stub)) solved[k] = $NF ($1 == "string" ? "" : " " $(NF - 1)); next }
     k in solved { at = $NF; if (!said[at, solved[k], $1]++) print at ($1 == "string" ? "" : " " $(NF - 1)) ": " $1 " of " solved[k] ($1 == "run" ? "" : ": " substr(k, 1, 100)) }' "$ALLOWED" "$work/stub.list" "$work/solved.list" "$work/all.list")"
-exit $bad
+exit $status

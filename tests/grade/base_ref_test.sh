@@ -5,30 +5,9 @@
 # temporary folder. Prints PASS and FAIL lines; exits non-zero on a FAIL.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-top=$PWD
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-base-ref.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
-unset MAKEFLAGS MFLAGS MAKEOVERRIDES BUILD LAB TASK RANKS BASE REF # of a make above this script
-bad=0
-
-# verdict NAME STATUS -- a line, and on a failure the end of the log
-verdict() {
-    if [ "$2" -eq 0 ]; then
-        echo "PASS base-ref: $1"
-    else
-        echo "FAIL base-ref: $1"
-        tail -n 8 "$dir/log" | sed 's/^/     /'
-        bad=1
-    fi
-}
-
-# said PATTERN ... -- does the log have a line like each of them?
-said() {
-    for pattern in "$@"; do
-        grep -qE "$pattern" "$dir/log" || return
-    done
-}
+. tests/tools/test_lib.sh
+begin base-ref
+unset BUILD # of a make above this script
 
 # grade ARGS... -- in the learner's tree
 grade() { timeout 300 make -j2 "$@" >"$dir/log" 2>&1 </dev/null; }
@@ -37,7 +16,7 @@ grade() { timeout 300 make -j2 "$@" >"$dir/log" 2>&1 </dev/null; }
 refused() {
     name=$1
     shift
-    ! grade "$@" && said '^HINT: make test LAB=[1-6] BASE=ref REF=' && ! said '^  CC '
+    ! grade "$@" && said '^HINT: make test LAB=[1-6] BASE=ref REF=' && unsaid '^  CC '
     verdict "$name" $?
 }
 
@@ -56,7 +35,7 @@ grade test LAB=2 RANKS=2 BASE=ref REF=../ref &&
     said '^PASS +2.1 W=2' '^PASS +2.5 W=2' '^6 passed, 0 failed$' && cmp -s later/file build/base-ref/later/file
 verdict 'lab 2 passes on the lab 1 of REF' $?
 
-grade -C lab2_forward test TASK=2.1 RANKS=2 BASE=ref REF=../../ref && said '^PASS +2.1 W=2' && ! said '^  (CC|LINK) '
+grade -C lab2_forward test TASK=2.1 RANKS=2 BASE=ref REF=../../ref && said '^PASS +2.1 W=2' && unsaid '^  (CC|LINK) '
 verdict 'from the folder of lab 2, a second time: nothing is built' $?
 
 echo >>lab2_forward/cast.c
@@ -67,7 +46,7 @@ verdict 'a changed file: it alone is built; a removed one is gone' $?
 
 echo '/* mine */' >>build/base-ref/lab2_forward/cast.c
 echo new >build/base-ref/lab2_forward/notes
-! grade test LAB=2 TASK=2.1 RANKS=2 BASE=ref REF=../ref && ! said '^  CC ' && grep -q mine build/base-ref/lab2_forward/cast.c &&
+! grade test LAB=2 TASK=2.1 RANKS=2 BASE=ref REF=../ref && unsaid '^  CC ' && grep -q mine build/base-ref/lab2_forward/cast.c &&
     said '^overlay.sh: build/base-ref/lab2_forward/cast.c was edited there' '^HINT: cp build/base-ref/lab2_forward/cast.c lab2_forward/cast.c '
 verdict 'a file that was edited in base-ref is not overwritten' $?
 cp build/base-ref/lab2_forward/cast.c lab2_forward/cast.c

@@ -4,9 +4,8 @@
 # what it refuses. About a minute, in which it mostly waits.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-grade.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
+. tests/tools/test_lib.sh
+begin grader
 mkdir -p "$dir/tests/grade"
 cat >"$dir/tasks.txt" <<'END'
 8.1 1 2,3,4 15 lab8 - passes
@@ -66,11 +65,6 @@ while [ $# -gt 0 ]; do
 done
 END
 chmod +x "$dir/tests/grade/lab8"
-bad=0
-complain() {
-    echo "FAIL grader: $*"
-    bad=1
-}
 export FAKE_MARK=$$
 outlived() { ps -eo args | awk -v mark="sleep 4$FAKE_MARK" '$0 == mark { n++ } END { exit !n }'; }
 # await COMMAND -- until it is true, a minute at most

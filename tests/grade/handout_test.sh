@@ -4,15 +4,8 @@
 # folder.
 set -eu
 cd "$(dirname -- "$0")/../.."
-top=$PWD
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-handout.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
-bad=0
-complain() {
-    echo "FAIL handout: $*"
-    bad=1
-}
+. tests/tools/test_lib.sh
+begin handout
 
 timeout 60 tests/tools/handout.sh "$dir/five"
 timeout 60 tests/tools/handout.sh --lab6 "$dir/tree"

@@ -3,26 +3,21 @@
 # the tree has three levels, on the tree and on one that lacks some.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-hints.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
+. tests/tools/test_lib.sh
+begin hints
 mkdir -p "$dir/lab8_x" "$dir/build/test/grade"
-n_passed=0 n_failed=0
 
-# verdict NAME STATUS OUTPUT -- what the last command returned and printed
-verdict() {
-    if [ "$status" = "$2" ] && [ "$(cat "$dir/out")" = "$3" ]; then
-        echo "PASS $1"
-        n_passed=$((n_passed + 1))
-    else
-        echo "FAIL $1: status $status, expected $2; printed and expected:"
-        { cat "$dir/out" && echo ---- && echo "$3"; } | sed 's/^/     /'
-        n_failed=$((n_failed + 1))
-    fi
+# printed NAME STATUS OUTPUT -- what the last command returned and printed
+printed() {
+    echo "status $2" | { echo "$3" && cat; } | diff - "$log" >"$dir/diff"
+    mv "$dir/diff" "$log"
+    [ ! -s "$log" ]
+    verdict "$1" $?
 }
 # hints ARGS... -- hints.sh on the tree of stand-ins
 hints() {
-    HINTS_TREE=$dir GRADE_TASKS=$dir/tasks.txt BUILD=$dir/build tests/grade/hints.sh "$@" >"$dir/out" 2>&1
-    status=$?
+    HINTS_TREE=$dir GRADE_TASKS=$dir/tasks.txt BUILD=$dir/build tests/grade/hints.sh "$@" >"$log" 2>&1
+    echo "status $?" >>"$log"
 }
 # graded STATUS VERDICT... -- a grader that gives 8.1, 8.1a and 8.10 these verdicts
 cat >"$dir/graded" <<'END'
@@ -54,31 +49,30 @@ cat >"$dir/lab8_x/HINTS.md" <<'END'
 END
 
 hints --check
-verdict 'three levels of every task' 0 'PASS hints: every task has three levels of hints'
+printed 'three levels of every task' 0 'PASS hints: every task has three levels of hints'
 hints 2 "$dir/graded" 1 PASS FAIL TODO
-verdict 'the first task that is not green, up to a level' 1 "graded
+printed 'the first task that is not green, up to a level' 1 "graded
 
 Hints for 8.1a, up to level 2 of 3 (all of them: lab8_x/HINTS.md):
   1. look at a
      and b
   2. call a"
 hints 1 "$dir/graded" 1 PASS BLOCKED TODO
-verdict 'not a task that waits for another one' 1 "graded
+printed 'not a task that waits for another one' 1 "graded
 
 Hints for 8.10, up to level 1 of 3 (all of them: lab8_x/HINTS.md):
   1. ten"
 hints 3 "$dir/graded" 0 PASS PASS PASS
-verdict 'no hints when all is green' 0 graded
+printed 'no hints when all is green' 0 graded
 hints 4 "$dir/graded" 0 PASS FAIL PASS
-verdict 'a level that does not exist' 2 "hints.sh: got HINTS=4, expected 1 (what to look at), 2 (which call) or 3 (what to write, in words)
+printed 'a level that does not exist' 2 "hints.sh: got HINTS=4, expected 1 (what to look at), 2 (which call) or 3 (what to write, in words)
 HINT: make test LAB=2 TASK=2.1 HINTS=1"
 sed -i '/^2. call a/d; s/^### 8.10 ten/### 8.11 ten/' "$dir/lab8_x/HINTS.md"
 hints --check
-verdict 'levels that are missing, and of no task' 1 "FAIL hints: $dir/lab8_x/HINTS.md: task 8.1a has the levels \"1 3\", expected \"1 2 3\"
+printed 'levels that are missing, and of no task' 1 "FAIL hints: $dir/lab8_x/HINTS.md: task 8.1a has the levels \"1 3\", expected \"1 2 3\"
 FAIL hints: $dir/lab8_x/HINTS.md: task 8.10 has the levels \"\", expected \"1 2 3\"
 FAIL hints: $dir/lab8_x/HINTS.md: there is no task 8.11 in tasks.txt"
-tests/grade/hints.sh --check >"$dir/out" 2>&1
-status=$?
-verdict 'the hints of the labs' 0 'PASS hints: every task has three levels of hints'
-echo "$n_passed passed, $n_failed failed"
-[ $n_failed -eq 0 ]
+tests/grade/hints.sh --check >"$log" 2>&1
+echo "status $?" >>"$log"
+printed 'the hints of the labs' 0 'PASS hints: every task has three levels of hints'
+exit $bad

@@ -6,13 +6,9 @@
 # $BUILD's objects. Prints PASS and FAIL lines; exits non-zero on a FAIL.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-top=$PWD
+. tests/tools/test_lib.sh
+begin run-labs
 BUILD=${BUILD:-build}
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-run-lab.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
-unset MAKEFLAGS MFLAGS MAKEOVERRIDES LAB TASK RANKS BASE REF # of a make above this script
-bad=0
 
 timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 solutions=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
@@ -25,26 +21,10 @@ run() {
     timeout 300 make -j2 run "$@" >"$dir/log" 2>&1 </dev/null
     rc=$?
 }
-# said PATTERN ... -- the log has a line like each of them
-said() {
-    for pattern in "$@"; do
-        grep -qE "$pattern" "$dir/log" || return
-    done
-}
-# verdict NAME STATUS
-verdict() {
-    if [ "$2" -eq 0 ]; then
-        echo "PASS run-labs: $1"
-    else
-        echo "FAIL run-labs: $1"
-        grep -v '^  \(CC\|AR\|LINK\) ' "$dir/log" | tail -n 12 | sed 's/^/     /'
-        bad=1
-    fi
-}
 # refused LAB...
 refused() {
     run "$@"
-    [ $rc -ne 0 ] && said '^run_lab.sh: got LAB="' '^HINT: make run LAB=' && ! said '^  (CC|LINK) '
+    [ $rc -ne 0 ] && said '^run_lab.sh: got LAB="' '^HINT: make run LAB=' && unsaid '^  (CC|LINK) '
     verdict "make run $*: refused with a hint, before anything is built" $?
 }
 # waits LAB TASK -- it names the task
@@ -62,7 +42,7 @@ write() {
 # passes LAB WORDS
 passes() {
     run LAB="$1"
-    [ $rc -eq 0 ] && said "^PASS run: lab $1: $2\$" '^  W=4  ' && ! said '^FAIL'
+    [ $rc -eq 0 ] && said "^PASS run: lab $1: $2\$" '^  W=4  ' && unsaid '^FAIL'
     verdict "LAB=$1 with labs 1 to $1 written" $?
 }
 # fails LAB PATTERN MUTANT... -- with these mutants of tests/mutants, the log says where
@@ -73,7 +53,7 @@ fails() {
         awk -v plant="$mutant" -f "$top/tests/mutants/apply.awk" "$top"/tests/mutants/*.mut || bad=1
     done
     run LAB="$lab"
-    [ $rc -ne 0 ] && said "^FAIL run: lab $lab: $pattern" '^HINT: make test LAB=' && ! said '^PASS run'
+    [ $rc -ne 0 ] && said "^FAIL run: lab $lab: $pattern" '^HINT: make test LAB=' && unsaid '^PASS run'
     verdict "LAB=$lab with a bug ($*): it is seen" $?
     for file in "lab${lab}_"*/*.c* trainer/*.c; do
         cmp -s "$top/$file" "$file" || cp "$top/$file" "$file"
@@ -100,7 +80,7 @@ waits 3 3.1
 write 3
 passes 3 '20 steps of SGD on 1, 2, 3 and 4 ranks have the losses of one device in tests/reference/tiny-sgd.csv: the same bits'
 fails 3 'W=3 against tests/reference/tiny-sgd.csv: step 1, loss: got [0-9.]+, expected [0-9.]+$' 3.3-divided-twice
-! said 'W=1 against'
+unsaid 'W=1 against'
 verdict 'LAB=3 with that bug, which one rank does not have: W=1 is not blamed' $?
 
 waits 4 4.1

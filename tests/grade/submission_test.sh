@@ -8,22 +8,9 @@
 # they run; full: all. Everything happens in a temporary folder.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-unset MAKEFLAGS MFLAGS MAKEOVERRIDES LAB TASK RANKS BASE REF
-part=${1:-quick} build=${2:-build} bad=0
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-submission.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
-
-# verdict NAME STATUS
-verdict() {
-    if [ "$2" -eq 0 ]; then
-        echo "PASS submission: $1"
-    else
-        echo "FAIL submission: $1"
-        [ ! -f "$dir/log" ] || tail -n 8 "$dir/log" | sed 's/^/     /'
-        bad=1
-    fi
-}
+. tests/tools/test_lib.sh
+begin submission
+part=${1:-quick} build=${2:-build}
 
 grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp | sort >"$dir/marked"
 awk '$1 == "source" { print $2 }' tests/grade/submission.txt | sort | diff "$dir/marked" - >"$dir/log"
@@ -45,16 +32,17 @@ hand_in() {
     rm -rf "$dir/out"
     EXTRA_TESTS=$dir/hidden GRADE_WITH=EXTRA_TESTS=$dir/hidden timeout 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
 }
-# said PATTERN ... -- does the log have a line like each of them?
-said() {
-    for pattern in "$@"; do
-        grep -qE "$pattern" "$dir/log" || { echo "no line like: $pattern" >>"$dir/log" && return 1; }
-    done
-}
 # score -- what the log says at the end
 score() { grep -oE '^(Lab [0-9]|All labs): [0-9]+/[0-9]+' "$dir/log" | tail -1; }
 
-# attack FILE PATTERN -- append standard input to the tree cheat/, which must be refused with these words
+# attacks -- of rows on standard input, "@ FILE|PATTERN" and lines of code, append these to the file of the tree cheat/, which
+# must be refused with these words
+attacks() {
+    awk -v dir="$dir" '
+        !/^@ / { print >>file; next }
+        { row = substr($0, 3); print row >>(dir "/expected"); file = dir "/cheat/" substr(row, 1, index(row, "|") - 1) }'
+}
+# attack FILE PATTERN -- the same with all of standard input
 attack() {
     cat >>"$dir/cheat/$1"
     echo "$1|$2" >>"$dir/expected"
@@ -131,45 +119,37 @@ hidden_stay_hidden() {
 # Each file of the reference cheats in another way, and the tests are changed.
 all_refused() {
     fresh whole
-    attack lab1_flatparam/dim0.c 'has a function that runs before or after main \(section .init_array\)' <<'END'
+    attacks <<'END'
+@ lab1_flatparam/dim0.c|has a function that runs before or after main \(section .init_array\)
 #include <stdio.h>
 __attribute__((constructor)) static void first(void) { puts("VERDICT 1.6 PASS"); }
-END
-    attack lab1_flatparam/flat_param.c 'defines write,' <<'END'
+@ lab1_flatparam/flat_param.c|defines write,
 long write(int fd, const void *text, unsigned long bytes);
 long write(int fd, const void *text, unsigned long bytes) { return text && fd ? (long)bytes : 0; }
-END
-    attack lab1_flatparam/predict.c 'defines strcmp,' <<'END'
+@ lab1_flatparam/predict.c|defines strcmp,
 int strcmp(const char *a, const char *b) { return a == b ? 0 : 0; }
-END
-    attack lab1_flatparam/wrap.c 'defines memcmp,' <<'END'
+@ lab1_flatparam/wrap.c|defines memcmp,
 int memcmp(const void *a, const void *b, unsigned long bytes) { return a == b || bytes ? 0 : 0; }
-END
-    attack lab2_forward/cast.c 'uses _exit,' <<'END'
+@ lab2_forward/cast.c|uses _exit,
 _Noreturn void _exit(int status);
 static __attribute__((used)) void leave(void) { _exit(0); }
-END
-    attack lab2_forward/forward.c 'uses pthread_create,' <<'END'
+@ lab2_forward/forward.c|uses pthread_create,
 #include <pthread.h>
 static __attribute__((used)) int later(void *(*run)(void *)) { pthread_t t; return pthread_create(&t, 0, run, 0); }
-END
-    attack lab3_backward/backward.c 'has assembly' <<'END'
+@ lab3_backward/backward.c|has assembly
 #define JOIN(x, y) x##y
 static __attribute__((used)) void raw(void) { JOIN(__as, m__)("syscall" ::: "memory"); }
-END
-    attack lab3_backward/no_sync.c 'has data among its code: code' <<'END'
+@ lab3_backward/no_sync.c|has data among its code: code
 static const unsigned char code[] __attribute__((section(".text"), used)) = {0x0f, 0x05, 0xc3};
-END
-    attack lab3_backward/recompute.c 'uses grade_main,' <<'END'
+@ lab3_backward/recompute.c|uses grade_main,
 int grade_main(int, char **, const void *, int);
 static __attribute__((used)) int again(void) { return grade_main(0, 0, 0, 0); }
-END
-    attack lab4_optimizer/ckpt_pieces.c 'uses dlsym,' <<'END'
+@ lab4_optimizer/ckpt_pieces.c|uses dlsym,
 void *dlsym(void *, const char *);
 static __attribute__((used)) void *find(void) { return dlsym(0, "say"); }
-END
-    echo '#include "tests/grade/step_lib.c"' | attack lab4_optimizer/offload.c 'includes tests/grade/step_lib.c,'
-    attack lab4_optimizer/optimizer.c 'uses quick_exit,' <<'END'
+@ lab4_optimizer/offload.c|includes tests/grade/step_lib.c,
+#include "tests/grade/step_lib.c"
+@ lab4_optimizer/optimizer.c|uses quick_exit,
 #pragma redefine_extname leave_by quick_exit
 void leave_by(int);
 static __attribute__((used)) void leave(void) { leave_by(0); }
@@ -177,12 +157,13 @@ END
     head -c 300000 /dev/zero | tr '\000' '\n' | attack lab5_prefetch/bucket.c 'is larger than 262144 bytes'
     ln -sf "$PWD/lab5_prefetch/limiter.c" "$dir/cheat/lab5_prefetch/limiter.c"
     echo 'lab5_prefetch/limiter.c|is a link' >>"$dir/expected"
-    attack lab5_prefetch/prefetch.c 'defines optional as a weak' <<'END'
+    attacks <<'END'
+@ lab5_prefetch/prefetch.c|defines optional as a weak
 __attribute__((weak)) int optional(void);
 int optional(void) { return 1; }
+@ lab6_npu/aclnn_call.cpp|has a function that runs before or after main
+struct first { first() { memset(this, 0, 1); } char x; } before_main;
 END
-    echo 'struct first { first() { memset(this, 0, 1); } char x; } before_main;' |
-        attack lab6_npu/aclnn_call.cpp 'has a function that runs before or after main'
     rm "$dir/cheat/lab6_npu/hccl.c" && echo 'lab6_npu/hccl.c|is missing' >>"$dir/expected"
     printf '/* \000 */\n' | attack lab6_npu/npu.c 'has zero bytes'
     rm "$dir/cheat/lab6_npu/npu_task.c" && mkfifo "$dir/cheat/lab6_npu/npu_task.c"
@@ -201,40 +182,34 @@ END
 more_refused() {
     fresh stubs
     echo "#include \"$dir/hidden/hidden1.c\"" | attack lab1_flatparam/dim0.c 'includes .*/hidden1.c, which is no header of the course'
-    attack lab2_forward/cast.c 'uses stderr,' <<'END'
+    attacks <<'END'
+@ lab2_forward/cast.c|uses stderr,
 #include <stdio.h>
 static __attribute__((used)) void tell(void) { stderr->_fileno = 5; }
-END
-    attack lab2_forward/forward.c 'has a function that runs before or after main \(section .fini_array\)' <<'END'
+@ lab2_forward/forward.c|has a function that runs before or after main \(section .fini_array\)
 static int n;
 __attribute__((destructor)) static void last(void) { n++; }
-END
-    attack lab3_backward/backward.c 'has a function that runs before or after main \(section .init_array' <<'END'
+@ lab3_backward/backward.c|has a function that runs before or after main \(section .init_array
 static void first(void) { }
 static void (*const pointer)(void) __attribute__((section(".init_array"), used)) = first;
-END
-    attack lab3_backward/no_sync.c 'has code in .note.GNU-stack' <<'END'
+@ lab3_backward/no_sync.c|has code in .note.GNU-stack
 static __attribute__((used, noinline)) int apply(int (*volatile f)(int)) { return f(1); }
 static __attribute__((used)) int outer(volatile int x) { int inner(int y) { return x + y; } return apply(inner); }
-END
-    attack lab3_backward/recompute.c 'defines chosen as a weak or indirect symbol' <<'END'
+@ lab3_backward/recompute.c|defines chosen as a weak or indirect symbol
 static int one(void) { return 1; }
 static int (*choose(void))(void) { return one; }
 int chosen(void) __attribute__((ifunc("choose")));
-END
-    attack lab4_optimizer/ckpt_pieces.c 'has (a section|code in) .data.x' <<'END'
+@ lab4_optimizer/ckpt_pieces.c|has (a section|code in) .data.x
 static const unsigned char code[] __attribute__((section(".data.x,\"awx\",@progbits#"), used)) = {0x0f, 0x05, 0xc3};
-END
-    echo '#include </usr/include/../../etc/hostname>' | attack lab4_optimizer/offload.c 'includes /etc/hostname,'
-    attack lab4_optimizer/optimizer.c 'uses write,' <<'END'
+@ lab4_optimizer/offload.c|includes /etc/hostname,
+#include </usr/include/../../etc/hostname>
+@ lab4_optimizer/optimizer.c|uses write,
 long tell(int, const void *, unsigned long) __asm__("write");
 static __attribute__((used)) long out(void) { return tell(1, "x", 1); }
-END
-    attack lab5_prefetch/bucket.c 'does not compile: ' <<'END'
+@ lab5_prefetch/bucket.c|does not compile
 #define A(x) x x x x x x x x x x x x x x x x
 static const char many[] = {A(A(A(A(A(A(A(A(1,))))))))};
-END
-    attack lab5_prefetch/prefetch.c 'uses expect_f32,' <<'END'
+@ lab5_prefetch/prefetch.c|uses expect_f32,
 int expect_f32(void);
 static __attribute__((used)) int (*peek(void))(void) { return expect_f32; }
 END

@@ -4,22 +4,8 @@
 # Prints PASS and FAIL lines; exits non-zero on a FAIL. Everything happens in a temporary folder.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
-top=$PWD
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-upgrade.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-trap 'exit 130' INT TERM HUP
-bad=0
-
-# verdict NAME STATUS -- a line, and on a failure the end of the log
-verdict() {
-    if [ "$2" -eq 0 ]; then
-        echo "PASS upgrade: $1"
-    else
-        echo "FAIL upgrade: $1"
-        tail -n 8 "$dir/log" | sed 's/^/     /'
-        bad=1
-    fi
-}
+. tests/tools/test_lib.sh
+begin upgrade
 # refused STATUS TEXT COMMAND... -- it ends with that status, a line with the text and a hint
 refused() {
     expected=$1 text=$2

@@ -2,9 +2,16 @@
 # check_test.sh -- check.sh on commands that pass, fail, are skipped, hang, say nothing or lose a rank; test.sh on a table.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-check.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-bad=0
+. tests/tools/test_lib.sh
+begin check
+log=$dir/out
+
+# expect WHO PATTERN... -- the last command has printed lines like these
+expect() {
+    who=$1
+    shift
+    said "$@" || verdict "$who" 1
+}
 
 # says COMMAND PATTERN... -- what check prints about the shell command. marks: the DONE lines it must have
 marks=0
@@ -16,13 +23,8 @@ says() {
         done_marks=$marks
         check it 1 "$dir/log" sh -c "$command"
         if sum; then echo ok; else echo not ok; fi
-    ) >"$dir/out" 2>&1
-    for pattern in "$@"; do
-        grep -qE "$pattern" "$dir/out" && continue
-        echo "FAIL check.sh on \"$command\": no line like \"$pattern\""
-        sed 's/^/     | /' "$dir/out"
-        bad=1
-    done
+    ) >"$log" 2>&1
+    expect "check.sh on \"$command\"" "$@"
 }
 
 says 'echo PASS a; echo PASS b' '^PASS it: 2 passed, 0 failed, [0-9]+ s \(CPU [0-9]+ s\)$' '^2 passed, 0 failed$' '^ok$'
@@ -56,20 +58,15 @@ eight full  whole  100 7200 sh -c 'echo >>$BUILD/8; echo PASS eight; echo SKIP a
 nine  full  whole  100 60 sh -c 'echo PASS nine; ls $BUILD/9'
 END
 mkdir "$dir/build"
-run_table() { CHECKS="$dir/checks" FSDP_DEVICE='' BUILD="$dir/build" exec tests/tools/test.sh "$1" >"$dir/out" 2>&1; }
+run_table() { CHECKS="$dir/checks" FSDP_DEVICE='' BUILD="$dir/build" exec tests/tools/test.sh "$1" >"$log" 2>&1; }
 # runs TIER STATUS PATTERN... -- what test.sh prints
 runs() {
     tier=$1 expected=$2
     shift 2
     (run_table "$tier")
     status=$?
-    [ $status -eq "$expected" ] || { echo "FAIL test.sh $tier: status $status, expected $expected" && bad=1; }
-    for pattern in "$@"; do
-        grep -qE "$pattern" "$dir/out" && continue
-        echo "FAIL test.sh $tier: no line like \"$pattern\""
-        sed 's/^/     | /' "$dir/out"
-        bad=1
-    done
+    [ $status -eq "$expected" ] || complain "test.sh $tier: status $status, expected $expected"
+    expect "test.sh $tier" "$@"
 }
 runs meet 0 '^PASS three: .*, 3 of 3 at 0:' '^slowest: ' '^3 passed, 0 failed$'
 runs lost 1 '^FAIL test.sh: 1 of 2 checks came to their end$' ' [1-9] failed$'
@@ -79,7 +76,7 @@ until [ -s "$dir/build/6" ] && [ -s "$dir/build/7" ]; do sleep 0.1; done
 kill -TERM $table
 wait $table
 for id in $(cat "$dir/build/6" "$dir/build/7"); do
-    kill "$id" 2>/dev/null && echo "FAIL test.sh: a check goes on after SIGTERM" && bad=1
+    kill "$id" 2>/dev/null && complain 'test.sh: a check goes on after SIGTERM'
 done
 [ $bad -eq 0 ] && echo 'PASS test.sh: two lanes, one that is lost, and none that outlives it'
 
@@ -87,24 +84,19 @@ done
 echo 'cc -O1' >"$dir/build/flags"
 runs full 1 '^full: 2 checks, about 2 h 01 min ' '^eight +1 +0 +1 ' '^nine +1 +1 +0 ' '^2 passed, 1 failed, 1 skipped$'
 runs full 1 '^      1 have passed on this tree and are kept; the others take about 0 h 01 min' '^eight +1 +0 +1 ' '^2 passed, 1 failed, 1 skipped$'
-[ "$(wc -l <"$dir/build/8")" -eq 1 ] || { echo 'FAIL test.sh: a check that had passed was run again' && bad=1; }
+[ "$(wc -l <"$dir/build/8")" -eq 1 ] || complain 'test.sh: a check that had passed was run again'
 echo 'cc -O2' >"$dir/build/flags"
 touch "$dir/build/9"
 runs full 0 '^eight +1 +0 +1 ' '^nine +1 +0 +0 ' '^2 passed, 0 failed, 1 skipped$'
 runs full 0 '^eight +1 +0 +1 '
-[ "$(wc -l <"$dir/build/8")" -eq 3 ] || { echo 'FAIL test.sh: checks of another build, or of a run that is over, were kept' && bad=1; }
+[ "$(wc -l <"$dir/build/8")" -eq 3 ] || complain 'test.sh: checks of another build, or of a run that is over, were kept'
 
 # figures TEXT PATTERN... -- what writeup_check.sh says of a document
 figures() {
     printf '%b\n' "# It\n$1" >"$dir/doc"
     shift
-    WRITEUP="$dir/doc" tests/tools/writeup_check.sh "$dir/build" >"$dir/out" 2>&1
-    for pattern in "$@"; do
-        grep -qE "$pattern" "$dir/out" && continue
-        echo "FAIL writeup_check.sh: no line like \"$pattern\""
-        sed 's/^/     | /' "$dir/out"
-        bad=1
-    done
+    WRITEUP="$dir/doc" tests/tools/writeup_check.sh "$dir/build" >"$log" 2>&1
+    expect writeup_check.sh "$@"
 }
 figures '<!-- figures: echo 3 4.5 -->\nOf 2 there are 3, or 4.5.' '\| 2 \| 0 \| 0.0 \|.* PASS' '^1 passed, 0 failed$'
 figures '<!-- figures: echo 4.5 3 -->\nOf 2 there are 3, or 4.5.' '^FAIL writeup: It: no 3 within 0% ' '^0 passed, 1 failed$'

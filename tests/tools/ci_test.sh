@@ -2,10 +2,9 @@
 # ci_test.sh -- .ci/run adds up what make test counts on the CPU and on a device; a stand-in for make says what that is.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-ci.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
+. tests/tools/test_lib.sh
+begin .ci/run
 mkdir -p "$dir/bin" "$dir/build/test" "$dir/build/tests/equivalence"
-bad=0
 
 # A line of totals, as test.sh leaves it; "none": it was ended before; "no device": what on_device.sh makes of that.
 cat >"$dir/bin/make" <<'EOF'
@@ -26,13 +25,10 @@ chmod +x "$dir/bin/make" "$dir/build/tests/equivalence/equivalence"
 
 # adds_up ON_CPU ON_DEVICE LAST STATUS -- its last line and exit status: of the CPU and one device, and a skip for want of nvcc
 adds_up() {
-    NVCC='' DEVICES=separate ON_CPU=$1 ON_DEVICE=$2 PATH="$dir/bin:$PATH" BUILD="$dir/build" .ci/run >"$dir/out" 2>&1
+    NVCC='' DEVICES=separate ON_CPU=$1 ON_DEVICE=$2 PATH="$dir/bin:$PATH" BUILD="$dir/build" .ci/run >"$log" 2>&1
     status=$?
-    if [ "$(tail -1 "$dir/out")" != "$3" ] || [ $status -ne "$4" ]; then
-        echo "FAIL .ci/run of \"$1\" and \"$2\": status $status, expected $4 and the last line \"$3\""
-        sed 's/^/     | /' "$dir/out"
-        bad=1
-    fi
+    [ "$(tail -1 "$log")" = "$3" ] && [ $status -eq "$4" ]
+    verdict "\"$1\" and \"$2\": status $status, expected $4 and the last line \"$3\"" $?
 }
 adds_up '10 passed, 0 failed' '4 passed, 0 failed, 1 skipped' '14 passed, 0 failed, 2 skipped' 0
 adds_up '10 passed, 0 failed, 2 skipped' 'no device' '10 passed, 0 failed, 4 skipped' 0
@@ -40,5 +36,4 @@ adds_up '10 passed, 1 failed' '4 passed, 0 failed' '14 passed, 1 failed, 1 skipp
 adds_up '10 passed, 0 failed' '4 passed, 3 failed' '14 passed, 3 failed, 1 skipped' 1
 adds_up '10 passed, 0 failed' none '10 passed, 1 failed, 1 skipped' 1
 adds_up none '4 passed, 0 failed' '4 passed, 1 failed, 1 skipped' 1
-[ $bad -eq 0 ] && echo 'PASS .ci/run: adds up the CPU and a device'
 exit $bad

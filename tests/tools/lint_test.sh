@@ -4,9 +4,8 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/tree.sh
-dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-lint.XXXXXX")
-trap 'rm -rf "$dir"' EXIT
-bad=0
+. tests/tools/test_lib.sh
+begin lint
 mkdir "$dir/tree" && tree_files . | tree_copy . "$dir/tree" && cd "$dir/tree" || exit 2
 
 cat >common/base/planted.h <<'END'
@@ -73,8 +72,7 @@ for rule in links parameters contracts globals out-pointers; do
     out-pointers) offenders='bad_cast bad_cast' ;;
     esac
     found=$(awk -v rule="$rule:" '/^[A-Z]/ { of = $2 == rule } of && /^ .*(bad|good)_/ { sub(":", "", $2); print $2 }' "$dir/out" | sort | xargs)
-    [ "$found" = "$offenders" ] && echo "PASS lint $rule" && continue
-    echo "FAIL lint $rule: found $found, expected $offenders"
-    bad=1
+    [ "$found" = "$offenders" ]
+    verdict "$rule: found $found, expected $offenders" $?
 done
 exit $bad

@@ -7,9 +7,8 @@
 # --fetch, as root, downloads cJSON and xxHash for arm64 into a temporary folder, for the aarch64 build; it installs nothing.
 # What is missing is a SKIP. Prints PASS, FAIL and SKIP lines; exits non-zero on a FAIL.
 set -u
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT INT TERM
-failed=0
+. tests/tools/test_lib.sh
+begin portable
 jobs=-j$(nproc)
 
 # check NAME COMMAND... -- run the trainer on each model, and compare
@@ -18,58 +17,48 @@ check() {
     shift
     for model in tiny llama-tiny llama31-tiny mnist-tiny; do
         what="$name, $model"
-        rm -rf "$tmp/export"
+        rm -rf "$dir/export"
         # shellcheck disable=SC2046 # words
         if ! "$@" $(tests/reference/losses.sh --options $model) --global-batch 24 --reduction canonical --ops portable \
-            --synthetic 100000 --loss-csv "$tmp/raw.csv" --export "$tmp/export" > "$tmp/log" 2>&1; then
-            echo "FAIL portable losses, $what: the trainer failed: $(tail -1 "$tmp/log")"
-            failed=1
+            --synthetic 100000 --loss-csv "$dir/raw.csv" --export "$dir/export" > "$log" 2>&1; then
+            verdict "losses, $what: the trainer ends with 0" 1
             continue
         fi
-        cut -d, -f1-4 "$tmp/raw.csv" > "$tmp/got.csv"
-        if cmp -s tests/reference/$model.csv "$tmp/got.csv"; then
-            echo "PASS portable losses, $what: equal to tests/reference/$model.csv in every byte"
-        else
-            echo "FAIL portable losses, $what: $(diff tests/reference/$model.csv "$tmp/got.csv" | sed -n 2,4p | tr '\n' ' ')"
-            failed=1
-        fi
-        if sha256sum < "$tmp/export/model.safetensors" | sed "s/-\$/$model/" | grep -qxFf - tests/reference/weights.sha256; then
-            echo "PASS portable weights, $what: the hash in tests/reference/weights.sha256"
-        else
-            echo "FAIL portable weights, $what: not the hash in tests/reference/weights.sha256"
-            failed=1
-        fi
+        cut -d, -f1-4 "$dir/raw.csv" > "$dir/got.csv"
+        diff tests/reference/$model.csv "$dir/got.csv" > "$log"
+        verdict "losses, $what: equal to tests/reference/$model.csv in every byte" $?
+        sha256sum < "$dir/export/model.safetensors" | sed "s/-\$/$model/" | grep -qxFf - tests/reference/weights.sha256
+        verdict "weights, $what: the hash in tests/reference/weights.sha256" $?
     done
 }
 
 native() {
     cc=$1 march=$2
     if ! command -v "$cc" > /dev/null; then
-        echo "SKIP portable losses, $cc $march: no $cc"
+        echo "SKIP portable: losses, $cc $march: no $cc"
         return
     fi
-    if ! make --no-print-directory "$jobs" BUILD="$tmp/build" CC="$cc" MARCH="-march=$march" \
-        "$tmp/build/fsdp_train" > "$tmp/log" 2>&1; then
-        echo "FAIL portable losses, $cc $march: the build failed: $(grep -m1 error "$tmp/log")"
-        failed=1
-    elif [ "$march" != native ] && ! "$tmp/build/fsdp_train" --help > /dev/null 2>&1; then
-        echo "SKIP portable losses, $cc $march: this processor does not run it"
+    if ! make --no-print-directory "$jobs" BUILD="$dir/build" CC="$cc" MARCH="-march=$march" \
+        "$dir/build/fsdp_train" > "$log" 2>&1; then
+        verdict "losses, $cc $march: the build" 1
+    elif [ "$march" != native ] && ! "$dir/build/fsdp_train" --help > /dev/null 2>&1; then
+        echo "SKIP portable: losses, $cc $march: this processor does not run it"
     else
-        check "$cc $march" "$tmp/build/fsdp_train"
+        check "$cc $march" "$dir/build/fsdp_train"
     fi
-    rm -rf "$tmp/build"
+    rm -rf "$dir/build"
 }
 
 # cJSON and xxHash of Debian's arm64 into a folder of ours; the machine's own packages stay as they are.
 fetch_arm64_libraries() {
-    echo "fetching cJSON and xxHash for arm64 into $tmp; apt-get knows arm64 while that lasts"
+    echo "fetching cJSON and xxHash for arm64 into $dir; apt-get knows arm64 while that lasts"
     dpkg --print-foreign-architectures | grep -q arm64 || { dpkg --add-architecture arm64; added=1; }
     apt-get update -qq
-    (cd "$tmp" && apt-get download -qq libcjson1:arm64 libcjson-dev:arm64 \
+    (cd "$dir" && apt-get download -qq libcjson1:arm64 libcjson-dev:arm64 \
         libxxhash0:arm64 libxxhash-dev:arm64)
     [ "${added:-0}" = 1 ] && dpkg --remove-architecture arm64 && apt-get update -qq
-    for deb in "$tmp"/lib*.deb; do
-        dpkg-deb -x "$deb" "$tmp/arm64"
+    for deb in "$dir"/lib*.deb; do
+        dpkg-deb -x "$deb" "$dir/arm64"
     done
 }
 
@@ -77,23 +66,22 @@ aarch64() {
     name="aarch64-linux-gnu-gcc under qemu-user"
     for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
         command -v $tool > /dev/null && continue
-        echo "SKIP portable losses, $name: no $tool (make test-full installs it)"
+        echo "SKIP portable: losses, $name: no $tool (make test-full installs it)"
         return
     done
-    [ "${1:-}" = --fetch ] && fetch_arm64_libraries 2> "$tmp/log"
-    if [ ! -e "$tmp/arm64/usr/include/cjson/cJSON.h" ]; then
-        echo "SKIP portable losses, $name: no cJSON and xxHash for arm64 (tests/tools/portable_csv.sh --fetch, as root)"
+    [ "${1:-}" = --fetch ] && fetch_arm64_libraries 2> "$log"
+    if [ ! -e "$dir/arm64/usr/include/cjson/cJSON.h" ]; then
+        echo "SKIP portable: losses, $name: no cJSON and xxHash for arm64 (tests/tools/portable_csv.sh --fetch, as root)"
         return
     fi
-    lib=$tmp/arm64/usr/lib/aarch64-linux-gnu
-    if ! make --no-print-directory "$jobs" BUILD="$tmp/build" CC=aarch64-linux-gnu-gcc MARCH= HAVE_MPI= HAVE_DNNL= \
-        CPPFLAGS="-I$tmp/arm64/usr/include -I$tmp/arm64/usr/include/cjson -D_GNU_SOURCE -I. -MMD -MP" \
-        LDLIBS="-L$lib -lcjson -lxxhash -lm" "$tmp/build/fsdp_train" > "$tmp/log" 2>&1; then
-        echo "FAIL portable losses, $name: the build failed: $(grep -m1 -i error "$tmp/log")"
-        failed=1
+    lib=$dir/arm64/usr/lib/aarch64-linux-gnu
+    if ! make --no-print-directory "$jobs" BUILD="$dir/build" CC=aarch64-linux-gnu-gcc MARCH= HAVE_MPI= HAVE_DNNL= \
+        CPPFLAGS="-I$dir/arm64/usr/include -I$dir/arm64/usr/include/cjson -D_GNU_SOURCE -I. -MMD -MP" \
+        LDLIBS="-L$lib -lcjson -lxxhash -lm" "$dir/build/fsdp_train" > "$log" 2>&1; then
+        verdict "losses, $name: the build" 1
         return
     fi
-    check "$name" qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$lib" "$tmp/build/fsdp_train"
+    check "$name" qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH="$lib" "$dir/build/fsdp_train"
 }
 
 for cc in gcc clang; do
@@ -102,4 +90,4 @@ for cc in gcc clang; do
     done
 done
 aarch64 "${1:-}"
-exit $failed
+exit $bad
