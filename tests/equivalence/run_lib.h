@@ -11,6 +11,13 @@
 #include "lab5_prefetch/bucket.h"
 #include "trainer/fsdp_engine.h"
 
+/* GPT2_CONFIG -- the initializer of a small GPT-2's model_config. */
+#define GPT2_CONFIG(blocks, heads, d, vocab, seq)                                                  \
+    {                                                                                              \
+        .family = "gpt2", .n_blocks = (blocks), .n_head = (heads), .d_model = (d),                 \
+        .d_ff = 4 * (d), .vocab_size = (vocab), .max_seq_len = (seq), .norm_eps = 1e-5f            \
+    }
+
 typedef struct run_config {
     bool fsdp; /* false: the baseline (DDP; on a group of one rank: single device) */
     sharding_strategy sharding;

@@ -34,6 +34,16 @@ adamw_exact adamw_double(const adamw_args *a, size_t i, double coef)
     return e;
 }
 
+optim_config adamw_config(double lr, double weight_decay, int64_t step)
+{
+    return (optim_config){.lr = lr,
+                          .beta1 = 0.9,
+                          .beta2 = 0.95,
+                          .eps = 1e-8,
+                          .weight_decay = weight_decay,
+                          .step = step};
+}
+
 enum { ADAMW_ELEMS = 37 };
 
 /* One call over `elems` elements, against double; what lies behind them must stay as it is. */
@@ -42,12 +52,8 @@ static fsdp_status adamw_case(int64_t step, double decay, const float *coef, siz
     float p[ADAMW_ELEMS], m[ADAMW_ELEMS], v[ADAMW_ELEMS], g[ADAMW_ELEMS];
     adamw_exact want[ADAMW_ELEMS];
     adamw_args a = {.param = p, .m = m, .v = v, .grad = g, .grad_coef = coef, .elems = elems};
-    adamw_scalars(&a, &(optim_config){.lr = 1e-2,
-                                      .beta1 = 0.9,
-                                      .beta2 = 0.95,
-                                      .eps = 1e-8,
-                                      .weight_decay = decay,
-                                      .step = step});
+    const optim_config config = adamw_config(1e-2, decay, step);
+    adamw_scalars(&a, &config);
     for (size_t i = 0; i < ADAMW_ELEMS; i++) {
         double x = (double)i;
         p[i] = (float)sin(1.0 + x);
@@ -92,10 +98,8 @@ static fsdp_status adamw_cut(void)
         g[i] = (float)sin(7.0 * (double)i);
     }
     adamw_args a = {.param = whole[0], .m = whole[1], .v = whole[2], .grad = g, .grad_coef = &coef};
-    adamw_scalars(
-        &a,
-        &(optim_config){
-            .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 3});
+    const optim_config config = adamw_config(1e-2, 0.1, 3);
+    adamw_scalars(&a, &config);
     a.elems = ADAMW_ELEMS;
     TRY(adamw_shard(&a));
     const size_t cuts[] = {0, 1, 8, 8, 25, ADAMW_ELEMS};
@@ -166,17 +170,15 @@ static fsdp_status range_case_run(const range_case *c)
     flat_layout l = fix_layout(c->world_size, RANGE_SLOTS, 4, 28);
     decay_range got[4];
     int n = -1;
-    char what[96];
     TRY(decay_ranges(&l, params, c->rank, got, &n));
-    snprintf(what, sizeof what, "ranges of rank %d of %d", c->rank, c->world_size);
-    TRY(expect_int(what, n, c->n));
+    TRY(expect_int(WHAT("ranges of rank %d of %d", c->rank, c->world_size), n, c->n));
     for (int i = 0; i < n; i++) {
-        snprintf(what, sizeof what, "rank %d of %d, range %d: begin", c->rank, c->world_size, i);
-        TRY(expect_int(what, (long long)got[i].begin, (long long)c->want[i].begin));
-        snprintf(what, sizeof what, "rank %d of %d, range %d: elems", c->rank, c->world_size, i);
-        TRY(expect_int(what, (long long)got[i].elems, (long long)c->want[i].elems));
-        snprintf(what, sizeof what, "rank %d of %d, range %d: decays", c->rank, c->world_size, i);
-        TRY(expect_int(what, got[i].decay, c->want[i].decay));
+        TRY(expect_size(WHAT("rank %d of %d, range %d: begin", c->rank, c->world_size, i),
+                        got[i].begin, c->want[i].begin));
+        TRY(expect_size(WHAT("rank %d of %d, range %d: elems", c->rank, c->world_size, i),
+                        got[i].elems, c->want[i].elems));
+        TRY(expect_int(WHAT("rank %d of %d, range %d: decays", c->rank, c->world_size, i),
+                       got[i].decay, c->want[i].decay));
     }
     return FSDP_OK;
 }
@@ -197,8 +199,8 @@ static fsdp_status state_bytes_body(fixture *fx)
     size_t want = 0;
     for (int u = 0; u < 2; u++)
         want += 2 * fx->f.units[u].layout.shard_elems * sizeof(float);
-    note(fx, expect_int("bytes of optimizer state: two moments of one shard",
-                        (long long)fix_live(fx, MEM_OPTIMIZER), (long long)want));
+    note(fx, expect_size("bytes of optimizer state: two moments of one shard",
+                         fix_live(fx, MEM_OPTIMIZER), want));
     static const float zeros[3001];
     for (int u = 0; u < 2; u++) {
         size_t elems = fx->f.units[u].layout.shard_elems;

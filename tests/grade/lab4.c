@@ -5,7 +5,7 @@
  * ckpt_lib.c, 4.6 in tiny_lib.c. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 #include "common/sum/rsum_digits.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/backward.h"
@@ -20,6 +20,7 @@
 /* ---- 4.3 ------------------------------------------------------------------------------------ */
 /* PARAMS of handmade_lib.h, nothing tied. */
 #define SPEC(...) FIX_SPEC(.n_params = 8, __VA_ARGS__)
+#define AHEAD()   SPEC(.sharding = SHARDING_FULL, .async_compute = true)
 
 static float whole_grad(int p, size_t i)
 {
@@ -60,15 +61,39 @@ static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
     return FSDP_OK;
 }
 
-static double model_sum_squares(float (*value)(int p, size_t i))
+/* The sum of squares of a gradient, of the model's first n_units units. */
+static double model_sum_squares(float (*value)(int p, size_t i), int n_units)
 {
     rsum sum = {0};
     for (int p = 0; p < 8; p++)
-        for (size_t i = 0; i < PARAMS[p].elems && !PARAMS[p].frozen; i++) {
+        for (size_t i = 0; i < PARAMS[p].elems; i++) {
+            if (PARAMS[p].frozen || PARAMS[p].unit >= n_units)
+                continue;
             float x = value(p, i);
             rsum_add_squares(&sum, &x, 1);
         }
     return rsum_value(&sum);
+}
+
+/* An optimizer whose norm is formed on that stream. */
+static fsdp_status watched_optimizer(fixture *fx, stream *norm_stream, fsdp_optimizer *o)
+{
+    TRY(optimizer_create(&fx->r, o));
+    if (norm_stream != NULL)
+        o->norm_stream = norm_stream;
+    norm_watch(fx, o);
+    return FSDP_OK;
+}
+
+static fsdp_status expect_sum(fixture *fx, const fsdp_optimizer *o, const char *who, double want)
+{
+    rsum sum;
+    TRY(stream_sync(fx->f.comm_stream));
+    TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
+    note(fx, EXPECT(rsum_value(&sum) == want, "",
+                    "%s: sum of squares of the model: got %.17g, expected %.17g", who,
+                    rsum_value(&sum), want));
+    return FSDP_OK;
 }
 
 /* No norm group: a rank with whole gradients asks nobody. Else the shard group, and nobody else. */
@@ -95,7 +120,6 @@ static fsdp_status expect_same_coef(fixture *fx, fsdp_optimizer *o, double sum)
 {
     const float max_norm = (float)sqrt(sum) / 3.0f, norm = (float)sqrt(sum);
     const float want = max_norm / (norm + 1e-6f);
-    char text[64];
     TRY(fx->g->ops->clip_coef(fx->compute, &(clip_coef_args){.norm = o->norm,
                                                              .coef = o->coef,
                                                              .sum = o->norm_sum,
@@ -103,8 +127,8 @@ static fsdp_status expect_same_coef(fixture *fx, fsdp_optimizer *o, double sum)
     const float *got_norm = fix_read(fx, o->norm, 1), *got_coef = fix_read(fx, o->coef, 1);
     note(fx, expect_f32("norm", got_norm, &norm, 1));
     note(fx, expect_f32("clip coefficient", got_coef, &want, 1));
-    snprintf(text, sizeof text, "%a %a", (double)*got_norm, (double)*got_coef);
-    note(fx, comm_same(fx->comm, "norm and clip coefficient", text));
+    note(fx, comm_same(fx->comm, "norm and clip coefficient",
+                       WHAT("%a %a", (double)*got_norm, (double)*got_coef)));
     return FSDP_OK;
 }
 
@@ -123,15 +147,8 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(in
     fsdp_status status = norm_call_guarded(fx, o, grad_norm);
     comm_set_watch(fx->comm, NULL);
     TRY(status);
-    TRY(stream_sync(fx->f.comm_stream));
-    rsum sum;
-    TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
-    double got = rsum_value(&sum), want = model_sum_squares(value);
-    if (memcmp(&got, &want, sizeof got) != 0)
-        note(fx, fsdp_error(FSDP_EINVAL, "",
-                            "sum of squares of the whole model: got %.17g, expected "
-                            "%.17g",
-                            got, want));
+    const double want = model_sum_squares(value, N_UNITS);
+    TRY(expect_sum(fx, o, "grad_norm", want));
     expect_norm_traffic(fx, o, &seen);
     return expect_same_coef(fx, o, want);
 }
@@ -154,7 +171,7 @@ static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, float (*value)
     TRY(norm_call_guarded(fx, o, grad_norm));
     TRY(stream_sync(fx->f.comm_stream));
     TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
-    const float got = (float)rsum_value(&sum), want = (float)model_sum_squares(value);
+    const float got = (float)rsum_value(&sum), want = (float)model_sum_squares(value, N_UNITS);
     note(fx, expect_f32("sum of squares with an infinity or a NaN on one rank", &got, &want, 1));
     return FSDP_OK;
 }
@@ -162,9 +179,7 @@ static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, float (*value)
 static fsdp_status grad_norm_on(fixture *fx, stream *norm_stream)
 {
     fsdp_optimizer o;
-    TRY(optimizer_create(&fx->r, &o));
-    o.norm_stream = norm_stream;
-    norm_watch(fx, &o);
+    TRY(watched_optimizer(fx, norm_stream, &o));
     TRY(expect_norm(fx, &o, whole_grad));
     TRY(expect_special(fx, &o, inf_grad));
     TRY(expect_special(fx, &o, nan_grad));
@@ -194,13 +209,12 @@ static fsdp_status read_behind_norm(fixture *fx, fsdp_optimizer *o, rsum *seen)
  * that wait the all-reduce ends at once; with it nothing happens, for as long as we look. */
 static fsdp_status squares_come_first(fixture *fx, fsdp_optimizer *o)
 {
-    const struct timespec nap = {.tv_nsec = 1000 * 1000};
     TRY(grads_by_hand(fx, whole_grad));
     TRY(gate_close(fx->g, fx->compute));
     TRY(norm_call_guarded(fx, o, grad_norm));
     bool ended = false;
     for (int i = 0; i < 100 && !ended; i++) {
-        nanosleep(&nap, NULL);
+        usleep(1000);
         ended = event_done(o->added);
     }
     TRY(gate_open(fx->g, "grad_norm"));
@@ -217,21 +231,18 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
     fsdp_optimizer o;
     rsum seen;
     TRY(grad_norm_on(fx, fx->f.comm_stream));
-    TRY(optimizer_create(&fx->r, &o));
-    o.norm_stream = fx->f.comm_stream;
-    norm_watch(fx, &o);
+    TRY(watched_optimizer(fx, fx->f.comm_stream, &o));
     TRY(read_behind_norm(fx, &o, &seen));
+    const double want = model_sum_squares(whole_grad, N_UNITS);
     note(fx,
-         EXPECT(rsum_value(&seen) == model_sum_squares(whole_grad),
+         EXPECT(rsum_value(&seen) == want,
                 "compute must wait for event `added`, recorded on norm_stream",
                 "what compute reads in norm_sum after grad_norm: got %.9g, expected %.9g (it did "
                 "not wait for norm_stream, which was held up)",
-                rsum_value(&seen), model_sum_squares(whole_grad)));
+                rsum_value(&seen), want));
     TRY(stream_sync(fx->f.comm_stream));
     optimizer_free(&o);
-    TRY(optimizer_create(&fx->r, &o));
-    o.norm_stream = fx->f.comm_stream;
-    norm_watch(fx, &o);
+    TRY(watched_optimizer(fx, fx->f.comm_stream, &o));
     note(fx, squares_come_first(fx, &o));
     optimizer_free(&o);
     return FSDP_OK;
@@ -243,13 +254,12 @@ static fsdp_status task_4_3(grade *g)
     for (int p = 0; p < 8; p++)
         for (size_t i = 0; i < PARAMS[p].elems && !PARAMS[p].frozen; i++)
             by_hand += (double)whole_grad(p, i) * (double)whole_grad(p, i);
-    TRY(EXPECT(by_hand == model_sum_squares(whole_grad), "common/sum/rsum.c was changed",
+    TRY(EXPECT(by_hand == model_sum_squares(whole_grad, N_UNITS), "common/sum/rsum.c was changed",
                "rsum of the test's own squares: got %.17g, expected %.17g",
-               model_sum_squares(whole_grad), by_hand));
+               model_sum_squares(whole_grad, N_UNITS), by_hand));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), grad_norm_body));
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true), grad_norm_body));
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true),
-                    grad_norm_apart_body));
+    TRY(fixture_run(g, AHEAD(), grad_norm_body));
+    TRY(fixture_run(g, AHEAD(), grad_norm_apart_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), grad_norm_body));
     for (int size = 1; size <= g->world_size; size++) /* replicas of a shard */
         if (g->world_size % size == 0)
@@ -275,11 +285,21 @@ static float pushed_grad(int leaf, int buffer, size_t i)
     return PARAMS[p].frozen ? 0.0f : whole_grad(p, elem) * (float)(leaf + 1);
 }
 
-/* The finished gradient: sum over W leaves, times 1/8. All numbers are exact. */
+/* What all gradients are finished with, and the finished gradient, the sum over W leaves times
+ * that. All numbers are exact. */
+static const float GRAD_SCALE = 0.125f;
+
 static float finished_grad(const fixture *fx, int p, size_t i)
 {
     int w = fx->world_size;
-    return whole_grad(p, i) * (float)(w * (w + 1) / 2) * 0.125f;
+    return whole_grad(p, i) * (float)(w * (w + 1) / 2) * GRAD_SCALE;
+}
+
+/* Its sum of squares, of the first n_units units. */
+static double finished_squares(const fixture *fx, int n_units)
+{
+    const double factor = fx->world_size * (fx->world_size + 1) / 2 * (double)GRAD_SCALE;
+    return model_sum_squares(whole_grad, n_units) * factor * factor;
 }
 
 static fsdp_status push_step(fixture *fx)
@@ -292,25 +312,14 @@ static fsdp_status push_step(fixture *fx)
     return FSDP_OK;
 }
 
-static float finished_norm(const fixture *fx)
-{
-    double sum = 0.0;
-    for (int p = 0; p < 8; p++)
-        for (size_t i = 0; i < PARAMS[p].elems && !PARAMS[p].frozen; i++)
-            sum += (double)finished_grad(fx, p, i) * (double)finished_grad(fx, p, i);
-    return (float)sqrt(sum);
-}
-
 /* The coefficient in bits on every rank, beside rank 0's. */
 static fsdp_status expect_coef(fixture *fx, const fsdp_optimizer *o, float max_norm, float norm)
 {
-    char text[64];
     float want =
         max_norm == 0.0f || max_norm / (norm + 1e-6f) > 1.0f ? 1.0f : max_norm / (norm + 1e-6f);
     const float *got = fix_read(fx, o->coef, 1);
     note(fx, expect_f32("clip coefficient", got, &want, 1));
-    snprintf(text, sizeof text, "%a", (double)*got);
-    note(fx, comm_same(fx->comm, "clip coefficient", text));
+    note(fx, comm_same(fx->comm, "clip coefficient", WHAT("%a", (double)*got)));
     return FSDP_OK;
 }
 
@@ -326,9 +335,8 @@ static void expect_sgd(fixture *fx, float lr, float coef, int steps)
             float want = p < 0 ? 0.0f : fix_value(p, elem);
             for (int s = 0; s < steps && p >= 0 && !PARAMS[p].frozen; s++)
                 want = want - lr * (finished_grad(fx, p, elem) * coef);
-            char what[64];
-            snprintf(what, sizeof what, "unit %d after a clipped step, element %zu", u, i);
-            note(fx, expect_f32(what, &shard[i], &want, 1));
+            note(fx, expect_f32(WHAT("unit %d after a clipped step, element %zu", u, i), &shard[i],
+                                &want, 1));
         }
     }
 }
@@ -338,15 +346,14 @@ static fsdp_status clip_body(fixture *fx)
     fsdp_optimizer o;
     float *norm;
     fx->f.run.optimizer = OPTIMIZER_SGD;
-    TRY(optimizer_create(&fx->r, &o));
-    norm_watch(fx, &o);
+    TRY(watched_optimizer(fx, NULL, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
-    float want_norm = finished_norm(fx);
+    float want_norm = (float)sqrt(finished_squares(fx, N_UNITS));
     const float limits[] = {want_norm / 3.0f, 0.0f, 2.0f * want_norm};
     for (int k = 0; k < 3; k++) {
         for (int u = 0; u < N_UNITS; u++) /* fresh weights */
             TRY(fix_fill_params(fx, u));
-        step_scalars sc = {.optim.lr = 0.5, .clip_norm = limits[k], .grad_scale = 0.125f};
+        step_scalars sc = {.optim.lr = 0.5, .clip_norm = limits[k], .grad_scale = GRAD_SCALE};
         TRY(push_step(fx));
         TRY(optimizer_step(&o, &sc, norm));
         TRY(stream_sync(fx->compute));
@@ -378,24 +385,19 @@ static void expect_adamw(fixture *fx, const fsdp_optimizer *o, int u, int64_t st
     for (size_t i = 0; i < elems; i++) {
         size_t e = 0;
         int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
-        char what[64];
-        snprintf(what, sizeof what, "step %d, unit %d: parameter", (int)step, u);
+        const char *what = WHAT("step %d, unit %d: parameter", (int)step, u);
         if (p < 0 || PARAMS[p].frozen) {
             note(fx, expect_f32(what, &param[i], p < 0 ? &zero : &ref[0][p][e], 1));
             continue;
         }
         float g = finished_grad(fx, p, e);
         adamw_args a = {.param = &ref[0][p][e], .m = &ref[1][p][e], .v = &ref[2][p][e], .grad = &g};
-        adamw_scalars(&a, &(optim_config){.lr = 0.1,
-                                          .beta1 = 0.9,
-                                          .beta2 = 0.95,
-                                          .eps = 1e-8,
-                                          .weight_decay = PARAMS[p].decay ? 0.25 : 0.0,
-                                          .step = step});
+        const optim_config config = adamw_config(0.1, PARAMS[p].decay ? 0.25 : 0.0, step);
+        adamw_scalars(&a, &config);
         adamw_exact want = adamw_double(&a, 0, (double)coef);
         note(fx, expect_within(what, i, param[i], want.param, want.param_tol));
-        snprintf(what, sizeof what, "step %d, unit %d: first moment", (int)step, u);
-        note(fx, expect_within(what, i, m[i], want.m, want.m_tol));
+        note(fx, expect_within(WHAT("step %d, unit %d: first moment", (int)step, u), i, m[i],
+                               want.m, want.m_tol));
         ref[0][p][e] = param[i];
         ref[1][p][e] = m[i];
         ref[2][p][e] = v[i];
@@ -414,27 +416,20 @@ static fsdp_status step_of(fsdp_optimizer *o, const step_scalars *sc, float *nor
 static fsdp_status adamw_body(fixture *fx)
 {
     fsdp_optimizer o;
-    float *norm, want_norm = finished_norm(fx), limit = want_norm / 2.0f;
+    float *norm, want_norm = (float)sqrt(finished_squares(fx, N_UNITS)), limit = want_norm / 2.0f;
     push_nan = true;
     /* on other devices a gate holds up the thread that tells of other streams too; and with shards
      * on the host, the host waits for downloads of gradients */
     const bool is_held = fx->f.own.offload && !shard_is_on_host(&fx->f) && device_runs_c(fx->dev);
-    TRY(optimizer_create(&fx->r, &o));
-    norm_watch(fx, &o);
+    TRY(watched_optimizer(fx, NULL, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     adamw_ref ref = {0};
     for (int p = 0; p < 8; p++)
         for (size_t i = 0; i < PARAMS[p].elems; i++)
             ref[0][p][i] = fix_value(p, i);
     for (int64_t step = 0; step < 2; step++) {
-        step_scalars sc = {.optim = {.step = step,
-                                     .lr = 0.1,
-                                     .beta1 = 0.9,
-                                     .beta2 = 0.95,
-                                     .eps = 1e-8,
-                                     .weight_decay = 0.25},
-                           .clip_norm = limit,
-                           .grad_scale = 0.125f};
+        step_scalars sc = {
+            .optim = adamw_config(0.1, 0.25, step), .clip_norm = limit, .grad_scale = GRAD_SCALE};
         TRY(push_step(fx));
         if (is_held)
             TRY(gate_close(fx->g, fx->compute));
@@ -463,7 +458,7 @@ static fsdp_status task_4_4(grade *g)
     for (int size = 2; size < g->world_size; size++) /* replicas of a shard: the same steps */
         if (g->world_size % size == 0)
             TRY(fixture_run(g, SPEC(.sharding = SHARDING_HYBRID, .shard_size = size), clip_body));
-    TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL, .async_compute = true), adamw_body));
+    TRY(fixture_run(g, AHEAD(), adamw_body));
     return fixture_run(g, SPEC(.sharding = SHARDING_FULL), adamw_body);
 }
 
@@ -512,22 +507,12 @@ static fsdp_status squares_of_units(fsdp_optimizer *o)
     return FSDP_OK;
 }
 
-static fsdp_status expect_sum(fixture *fx, const fsdp_optimizer *o, const char *who, double want)
-{
-    rsum sum;
-    TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
-    note(fx, EXPECT(rsum_value(&sum) == want, "", "%s: the sum of squares is %.17g, expected %.17g",
-                    who, rsum_value(&sum), want));
-    return FSDP_OK;
-}
-
 static fsdp_status squares_body(fixture *fx)
 {
     static const rsum none;
     fsdp_optimizer o;
     rsum want = {0};
-    TRY(optimizer_create(&fx->r, &o));
-    norm_watch(fx, &o);
+    TRY(watched_optimizer(fx, NULL, &o));
     TRY(grads_by_hand(fx, frac_grad));
     TRY(grade_write(fx->compute, o.norm_sum, &none, sizeof none));
     TRY(norm_call_guarded(fx, &o, squares_of_units));
@@ -542,11 +527,9 @@ static fsdp_status squares_body(fixture *fx)
     return FSDP_OK;
 }
 
-static const float OFFLOAD_SCALE = 0.125f;
-
 static fsdp_status norm_by_units(fsdp_optimizer *o)
 {
-    return offload_norm(o, OFFLOAD_SCALE);
+    return offload_norm(o, GRAD_SCALE);
 }
 
 /* What the norm leaves: frozen units as they were, and units beyond the last. */
@@ -569,10 +552,8 @@ static fsdp_status host_norm(fixture *fx, int n_units)
 {
     fsdp_optimizer o;
     norm_seen seen;
-    double want = 0.0;
     float *of_frozen;
-    TRY(optimizer_create(&fx->r, &o));
-    norm_watch(fx, &o);
+    TRY(watched_optimizer(fx, NULL, &o));
     TRY(push_step(fx));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, fx->f.units[FROZEN].layout.shard_elems,
                          "of a frozen unit", &of_frozen));
@@ -583,16 +564,11 @@ static fsdp_status host_norm(fixture *fx, int n_units)
     comm_set_watch(fx->comm, NULL);
     fx->f.n_units = o.n_units = N_UNITS;
     TRY(status);
-    for (int p = 0; p < 8; p++)
-        for (size_t i = 0; i < PARAMS[p].elems; i++)
-            if (!PARAMS[p].frozen && PARAMS[p].unit < n_units)
-                want += (double)finished_grad(fx, p, i) * (double)finished_grad(fx, p, i);
-    TRY(stream_sync(fx->f.comm_stream));
-    TRY(expect_sum(fx, &o, "offload_norm", want));
+    TRY(expect_sum(fx, &o, "offload_norm", finished_squares(fx, n_units)));
     norm_expect_stream(fx, &o, "offload_norm", &seen);
     expect_parked(fx, of_frozen, n_units);
     for (int u = n_units; u < N_UNITS; u++)
-        TRY(grad_finish(&fx->r, u, OFFLOAD_SCALE));
+        TRY(grad_finish(&fx->r, u, GRAD_SCALE));
     TRY(offload_order(fx->f.own.offload, fx->f.own.offload->down, fx->compute));
     TRY(zero_grad(&fx->r));
     optimizer_free(&o);
@@ -613,11 +589,10 @@ static fsdp_status host_norm_body(fixture *fx)
 
 static fsdp_status task_4_7(grade *g)
 {
-    const fix_spec *spec = SPEC(.sharding = SHARDING_FULL, .async_compute = true);
-    TRY(fixture_run(g, spec, squares_body));
-    TRY(fixture_run(g, spec, host_norm_body));
-    TRY(fixture_run(g, spec, host_step_body));
-    TRY(fixture_run(g, spec, offload_body));
+    TRY(fixture_run(g, AHEAD(), squares_body));
+    TRY(fixture_run(g, AHEAD(), host_norm_body));
+    TRY(fixture_run(g, AHEAD(), host_step_body));
+    TRY(fixture_run(g, AHEAD(), offload_body));
     return offload_runs(g);
 }
 

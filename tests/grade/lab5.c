@@ -53,9 +53,7 @@ static fsdp_status order_body(fixture *fx)
             TRY(order_visit(&o, pass->visits[k]));
         TRY(order_begin(&o));
         expect_units(fx, pass->what, &o, pass->known, pass->n_known);
-        char text[64];
-        snprintf(text, sizeof text, "%s: changes so far", pass->what);
-        note(fx, expect_int(text, o.changes, pass->changes));
+        note(fx, expect_int(WHAT("%s: changes so far", pass->what), o.changes, pass->changes));
     }
     return FSDP_OK;
 }
@@ -125,11 +123,11 @@ static bool looks_ahead_in_backward(const prefetch *p)
 static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const char *own,
                                        const char *ahead)
 {
-    char want[96], what[96];
+    char want[96];
     snprintf(want, sizeof want, "%s%s", own, looks_ahead_in_backward(p) ? ahead : "");
-    snprintf(what, sizeof what, "pre_backward of %s, --prefetch %s, %s", fx->f.units[u].name,
-             mode_name(p->config.mode),
-             p->post_forward.n ? POST_FORWARD_WORDS : "no order is known");
+    const char *what = WHAT("pre_backward of %s, --prefetch %s, %s", fx->f.units[u].name,
+                            mode_name(p->config.mode),
+                            p->post_forward.n ? POST_FORWARD_WORDS : "no order is known");
     TRY(prefetch_pre_backward(p, u));
     fix_expect_trace(fx, what, want);
     expect_begun(fx, p, what, own[0] != '\0', looks_ahead_in_backward(p) && ahead[0] != '\0');
@@ -149,12 +147,10 @@ static fsdp_status backward_part(fixture *fx, prefetch *p)
     TRY(pre_backward_issues(fx, p, ROOT, "", "all-gather h.1;"));
     note(fx, expect_state("state of h.1, gathered ahead", fx->f.units[FROZEN].state,
                           ahead ? UNIT_GATHERING : UNIT_SHARDED));
-    const char *own = ahead ? "" : "all-gather h.1;"; /* under way already */
-    TRY(pre_backward_issues(fx, p, FROZEN, own, "all-gather h.0;"));
-    own = ahead ? "" : "all-gather h.0;";
-    TRY(pre_backward_issues(fx, p, H0, own, "all-gather h.2;"));
-    own = ahead ? "" : "all-gather h.2;";
-    TRY(pre_backward_issues(fx, p, H2, own, "")); /* the last unit of backward */
+    /* with prefetch their own gathers are under way already */
+    TRY(pre_backward_issues(fx, p, FROZEN, ahead ? "" : "all-gather h.1;", "all-gather h.0;"));
+    TRY(pre_backward_issues(fx, p, H0, ahead ? "" : "all-gather h.0;", "all-gather h.2;"));
+    TRY(pre_backward_issues(fx, p, H2, ahead ? "" : "all-gather h.2;", "")); /* the last one */
     for (int u = 1; u < N_UNITS; u++)
         TRY(expect_gathered(fx, "backward", u));
     TRY(put_back(fx, p));
@@ -203,22 +199,18 @@ static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, const char *name,
     TRY(gate_close(fx->g, p->own.gather_stream));
     TRY(hook(p, u));
     TRY(gate_check(fx->g, name));
-    note(fx,
-         EXPECT(!compute_reaches(fx, NEVER_MS), "unshard_wait, after the hook's own gather",
-                "%s of %s: compute went on while the gather stood still, expected it to wait for "
-                "its own unit",
-                name, fx->f.units[u].name));
+    expect_stands(
+        fx, "unshard_wait, after the hook's own gather",
+        WHAT("%s of %s, while the gather of that unit stands still", name, fx->f.units[u].name));
     note(fx, gate_open(fx->g, name));
     TRY(expect_gathered(fx, "its own unit", u));
     TRY(put_back(fx, p));
     TRY(fix_gather_by_hand(fx, u));
     TRY(gate_close(fx->g, p->own.gather_stream));
     TRY(hook(p, u));
-    note(fx,
-         EXPECT(compute_reaches(fx, SOON_MS), "begin the next gather, and do not wait for it",
-                "%s of %s, which is gathered: compute stood still with gather_stream, expected it "
-                "to go on while the next unit is gathered",
-                name, fx->f.units[u].name));
+    expect_runs(fx, "begin the next gather, and do not wait for it",
+                WHAT("%s of %s, which is gathered, while gather_stream stands still", name,
+                     fx->f.units[u].name));
     note(fx, gate_open(fx->g, name));
     return FSDP_OK;
 }
@@ -252,9 +244,8 @@ static fsdp_status forward_pass(fixture *fx, prefetch *p, const char *order, con
     TRY(put_back(fx, p));
     TRY(order_begin(&p->forward));
     for (int i = 0; i < N_UNITS; i++) {
-        char what[96];
-        snprintf(what, sizeof what, "pre_forward of %s, --prefetch %s, %s",
-                 fx->f.units[units[i]].name, mode_name(p->config.mode), order);
+        const char *what = WHAT("pre_forward of %s, --prefetch %s, %s", fx->f.units[units[i]].name,
+                                mode_name(p->config.mode), order);
         TRY(prefetch_pre_forward(p, units[i]));
         fix_expect_trace(fx, what, want[i]);
         const bool own = strstr(want[i], fx->f.units[units[i]].name) != NULL;
@@ -314,14 +305,11 @@ static fsdp_status check_buckets(const char *what, size_t max_elems, const size_
                                  const int *want)
 {
     int bucket_of[8], n_buckets = 0;
-    char text[96];
     TRY(bucket_assign(max_elems, elems, n, bucket_of, &n_buckets));
     for (int u = 0; u < n; u++) {
-        snprintf(text, sizeof text, "%s: bucket of unit %d", what, u);
-        TRY(expect_int(text, bucket_of[u], want[u]));
+        TRY(expect_int(WHAT("%s: bucket of unit %d", what, u), bucket_of[u], want[u]));
     }
-    snprintf(text, sizeof text, "%s: buckets", what);
-    return expect_int(text, n_buckets, want[n - 1] + 1);
+    return expect_int(WHAT("%s: buckets", what), n_buckets, want[n - 1] + 1);
 }
 
 static fsdp_status task_5_7(grade *g)

@@ -35,13 +35,12 @@ void uploads_watch(fixture *fx)
 
 void uploads_expect(fixture *fx, int n)
 {
-    char what[80];
     for (int naps = 0; naps * 200 < GATE_LIMIT_S * 500000 && atomic_load(&n_uploads) < n; naps++) {
         (void)event_done(fx->f.own.offload->order); /* a device with a schedule goes on */
         nanosleep(&(struct timespec){0, 200000}, NULL);
     }
-    snprintf(what, sizeof what, "copies that are uploaded before the first update has run");
-    note(fx, expect_int(what, atomic_load(&n_uploads), n));
+    note(fx, expect_int(WHAT("copies that are uploaded before the first update has run"),
+                        atomic_load(&n_uploads), n));
 }
 
 /* ---- whole runs ------------------------------------------------------------------------------ */
@@ -60,14 +59,7 @@ static void look_between(void *ctx)
 }
 
 static const run_config BASE = {.fsdp = true,
-                                .model = {.family = "gpt2",
-                                          .n_blocks = 2,
-                                          .n_head = 2,
-                                          .d_model = 24,
-                                          .d_ff = 96,
-                                          .vocab_size = 67,
-                                          .max_seq_len = 8,
-                                          .norm_eps = 1e-5f},
+                                .model = GPT2_CONFIG(2, 2, 24, 67, 8),
                                 .mode = GRAD_ACC_CANONICAL,
                                 .batch = 1,
                                 .seq_len = 8,
@@ -84,18 +76,18 @@ static fsdp_status expect_between(const between *plain, const between *b, bool s
     const size_t *dev = b->on_device.issued_bytes, *host = b->on_host.issued_bytes;
     const size_t *all = plain->on_device.issued_bytes;
     const size_t params = all[MEM_PARAMS_SHARD];
-    TRY(expect_int("bytes of shards on the device", (long long)dev[MEM_PARAMS_SHARD],
-                   shards ? 0 : (long long)params));
-    TRY(expect_int("bytes of shards on the host", (long long)host[MEM_PARAMS_SHARD],
-                   shards ? (long long)params : 0));
-    TRY(expect_int("bytes of moments on the host", (long long)host[MEM_OPTIMIZER],
-                   (long long)all[MEM_OPTIMIZER]));
-    TRY(expect_int("bytes of pieces between steps", (long long)dev[MEM_OPTIMIZER],
-                   shards ? 2 * PIECE_BYTES : 0));
-    TRY(expect_int("bytes of gradients on the device between steps",
-                   (long long)dev[MEM_GRADS_SHARD], 0));
-    TRY(expect_int("bytes of pieces in an update",
-                   (long long)b->on_device.issued_peak_bytes[MEM_OPTIMIZER], 2 * PIECE_BYTES));
+    const struct {
+        const char *what;
+        size_t got, want;
+    } rows[] = {
+        {"shards on the device", dev[MEM_PARAMS_SHARD], shards ? 0 : params},
+        {"shards on the host", host[MEM_PARAMS_SHARD], shards ? params : 0},
+        {"moments on the host", host[MEM_OPTIMIZER], all[MEM_OPTIMIZER]},
+        {"pieces between steps", dev[MEM_OPTIMIZER], shards ? 2 * PIECE_BYTES : 0},
+        {"gradients on the device between steps", dev[MEM_GRADS_SHARD], 0},
+        {"pieces in an update", b->on_device.issued_peak_bytes[MEM_OPTIMIZER], 2 * PIECE_BYTES}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        TRY(expect_size(WHAT("bytes of %s", rows[i].what), rows[i].got, rows[i].want));
     const size_t got = b->on_device.issued_peak_bytes[MEM_GRADS_SHARD];
     const size_t whole = plain->on_device.issued_peak_bytes[MEM_GRADS_SHARD];
     return EXPECT(!shards || got < whole, "download each sum when it is complete, and free it",

@@ -105,31 +105,29 @@ static fsdp_status ready_for_post(fixture *fx, int u)
 /* For inline compute: there a free is seen at once. */
 static void check_gathered_bytes(fixture *fx, const char *label)
 {
-    char what[96];
     size_t want = 0, got = ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL];
     for (int u = 0; u < fx->f.n_units; u++)
         if (fx->f.units[u].state != UNIT_SHARDED && strcmp(fx->f.units[u].name, label) != 0)
             want += fx->f.units[u].layout.padded_elems * sizeof(float);
-    snprintf(what, sizeof what, "gathered bytes when %s is reduced, without its own", label);
-    note(fx, expect_int(what, (long long)got, (long long)want));
+    note(fx,
+         expect_size(WHAT("gathered bytes when %s is reduced, without its own", label), got, want));
 }
 
 /* When post_backward gathers another unit, that one is alone there: its own was resharded. */
 static void check_resharded(fixture *fx, const char *label)
 {
-    char what[96];
     FSDP_ASSERT(label);
     for (int u = 0; u < fx->f.n_units; u++) {
         const char *name = fx->f.units[u].name;
-        snprintf(what, sizeof what, "state of %s when %s is gathered (reshard first)", name, label);
         if (strcmp(name, label) != 0)
-            note(fx, expect_state(what, fx->f.units[u].state, UNIT_SHARDED));
+            note(fx,
+                 expect_state(WHAT("state of %s when %s is gathered (reshard first)", name, label),
+                              fx->f.units[u].state, UNIT_SHARDED));
     }
 }
 
 static void check_at_reduction(fixture *fx, comm_op op, const char *label)
 {
-    char what[96];
     if (op == COMM_OP_ALL_GATHER)
         check_resharded(fx, label);
     if (op != COMM_OP_REDUCE_SCATTER)
@@ -137,11 +135,11 @@ static void check_at_reduction(fixture *fx, comm_op op, const char *label)
     for (int u = 0; u < fx->f.n_units; u++) {
         const char *name = fx->f.units[u].name;
         bool is_reduced = strcmp(name, label) == 0;
-        snprintf(what, sizeof what, "state of %s when it is reduced (reshard first)", name);
         if (is_reduced)
-            note(fx, expect_state(what, fx->f.units[u].state, UNIT_SHARDED));
-        snprintf(what, sizeof what, "%s is reducing when the reduction of %s begins", name, label);
-        note(fx, expect_int(what, !is_reduced && fx->r.grads[u].reducing, 0));
+            note(fx, expect_state(WHAT("state of %s when it is reduced (reshard first)", name),
+                                  fx->f.units[u].state, UNIT_SHARDED));
+        note(fx, expect_int(WHAT("%s is reducing when the reduction of %s begins", name, label),
+                            !is_reduced && fx->r.grads[u].reducing, 0));
     }
     if (!fx->runs_ahead)
         check_gathered_bytes(fx, label);
@@ -158,10 +156,8 @@ static fsdp_status expect_sum(fixture *fx, int u)
         float want = 0.0f;
         for (int r = 0; r < fx->world_size; r++)
             want += small_grad(r, 0, fix_slice_begin(fx, u) + i);
-        char what[96];
-        snprintf(what, sizeof what, "sum of the gradients of %s, element %zu", fx->f.units[u].name,
-                 i);
-        note(fx, expect_f32(what, &got[i], &want, 1));
+        note(fx, expect_f32(WHAT("sum of the gradients of %s, element %zu", fx->f.units[u].name, i),
+                            &got[i], &want, 1));
     }
     device_free(fx->compute, sum);
     return FSDP_OK;
@@ -170,14 +166,13 @@ static fsdp_status expect_sum(fixture *fx, int u)
 static fsdp_status post_issues(fixture *fx, prefetch *p, int u, const char *ahead,
                                const char *reduction)
 {
-    char want[96], what[64];
+    char want[96];
     const bool looks = p->config.mode == PREFETCH_BACKWARD_POST;
     snprintf(want, sizeof want, "%s%s", looks ? ahead : "", reduction);
-    snprintf(what, sizeof what, "post_backward of %s, %s", fx->f.units[u].name,
-             mode_name(p->config.mode));
     TRY(ready_for_post(fx, u));
     TRY(prefetch_post_backward(p, u));
-    fix_expect_trace(fx, what, want);
+    fix_expect_trace(
+        fx, WHAT("post_backward of %s, %s", fx->f.units[u].name, mode_name(p->config.mode)), want);
     note(fx, expect_state("state after post_backward", fx->f.units[u].state, UNIT_SHARDED));
     return FSDP_OK;
 }
@@ -221,25 +216,20 @@ static fsdp_status in_flight_part(fixture *fx, prefetch *p)
     TRY(ready_for_post(fx, H2));
     TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H2));
-    note(fx,
-         EXPECT(compute_reaches(fx, SOON_MS), "no reduce_wait of the unit that is done",
-                "post_backward of h.2: compute stood still with its reduction, expected it to go "
-                "on"));
+    expect_runs(fx, "no reduce_wait of the unit that is done",
+                "post_backward of h.2, while its reduction stands still");
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
     TRY(stream_sync(p->own.reduce_stream)); /* past the gate, which is needed again */
     TRY(ready_for_post(fx, H0));
     TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H0));
-    note(fx,
-         EXPECT(compute_reaches(fx, SOON_MS), "no reduce_wait of the unit that is done",
-                "post_backward of h.0, when h.2 is reduced: compute stood still with the reduction "
-                "of h.0, expected it to go on"));
+    expect_runs(
+        fx, "no reduce_wait of the unit that is done",
+        "post_backward of h.0, when h.2 is reduced, while the reduction of h.0 stands still");
     TRY(prefetch_end_backward(p));
     TRY(gate_check(fx->g, "prefetch_post_backward or prefetch_end_backward"));
-    note(fx,
-         EXPECT(!compute_reaches(fx, NEVER_MS), "reduce_wait(p->reducing) in end_backward",
-                "end_backward: compute went on while the reduction of h.0 stood still, expected it "
-                "to wait"));
+    expect_stands(fx, "reduce_wait(p->reducing) in end_backward",
+                  "end_backward, while the reduction of h.0 stands still");
     note(fx, gate_open(fx->g, "prefetch_end_backward"));
     TRY(expect_sum(fx, H2));
     return expect_sum(fx, H0);
@@ -265,9 +255,8 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
     TRY(prefetch_post_backward(p, H2));
     TRY(prefetch_post_backward(p, H0));
     TRY(gate_check(fx->g, "prefetch_post_backward"));
-    note(fx, EXPECT(!compute_reaches(fx, NEVER_MS), "reduce_wait of the one before comes first",
-                    "post_backward of h.0: compute went on while the reduction of h.2 stood still, "
-                    "expected it to wait: one reduction at a time"));
+    expect_stands(fx, "reduce_wait of the one before comes first: one reduction at a time",
+                  "post_backward of h.0, while the reduction of h.2 stands still");
     note(fx,
          EXPECT(frees_gathered(fx), "reshard comes before reduce_wait",
                 "post_backward of h.0: gathered units are still there while compute waits for the "
@@ -307,19 +296,18 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
     fix_expect_trace(fx, "end_backward: units without a turn contribute zeros",
                      "reduce-scatter h.0;reduce-scatter root;");
     for (int u = 0; u < N_UNITS; u++) {
-        char what[96];
-        snprintf(what, sizeof what, "state of %s after end_backward", fx->f.units[u].name);
-        note(fx, expect_state(what, fx->f.units[u].state, UNIT_SHARDED));
-        snprintf(what, sizeof what, "%s reducing after end_backward", fx->f.units[u].name);
-        note(fx, expect_int(what, fx->r.grads[u].reducing, 0));
+        note(fx, expect_state(WHAT("state of %s after end_backward", fx->f.units[u].name),
+                              fx->f.units[u].state, UNIT_SHARDED));
+        note(fx, expect_int(WHAT("%s reducing after end_backward", fx->f.units[u].name),
+                            fx->r.grads[u].reducing, 0));
     }
     note(fx, expect_int("unit that is reducing after end_backward", p->reducing, NO_UNIT));
     TRY(stream_sync(p->own.gather_stream));
     TRY(stream_sync(p->own.reduce_stream));
-    note(fx, expect_int("bytes of gathered units after end_backward",
-                        (long long)fix_live(fx, MEM_PARAMS_FULL), 0));
-    note(fx, expect_int("bytes of full gradients after end_backward",
-                        (long long)fix_live(fx, MEM_GRADS_FULL), 0));
+    note(fx, expect_size("bytes of gathered units after end_backward",
+                         fix_live(fx, MEM_PARAMS_FULL), 0));
+    note(fx, expect_size("bytes of full gradients after end_backward", fix_live(fx, MEM_GRADS_FULL),
+                         0));
     return FSDP_OK;
 }
 
@@ -368,8 +356,8 @@ static fsdp_status gradients_body(six *s)
     TRY(six_step(s));
     TRY(stream_sync(s->f.compute));
     size_t peak = ledger_read(device_ledger(s->dev)).peak_bytes[MEM_GRADS_FULL];
-    return expect_int("peak of full gradients: the root's and two units'", (long long)peak,
-                      (long long)(s->root_bytes + 2 * s->block_bytes));
+    return expect_size("peak of full gradients: the root's and two units'", peak,
+                       (s->root_bytes + 2 * s->block_bytes));
 }
 
 typedef struct sync_count {

@@ -65,12 +65,9 @@ void know_order(exec_order *o, const int *units, int n)
 
 void expect_units(fixture *fx, const char *what, const exec_order *o, const int *units, int n)
 {
-    char text[96];
-    snprintf(text, sizeof text, "%s: units known", what);
-    note(fx, expect_int(text, o->n, n));
+    note(fx, expect_int(WHAT("%s: units known", what), o->n, n));
     for (int i = 0; i < n && i < o->n; i++) {
-        snprintf(text, sizeof text, "%s: unit number %d", what, i);
-        note(fx, expect_int(text, o->units[i], units[i]));
+        note(fx, expect_int(WHAT("%s: unit number %d", what, i), o->units[i], units[i]));
     }
 }
 
@@ -94,10 +91,9 @@ void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ah
 {
     const int want[2] = {needed, ahead};
     for (int i = 0; i < 2; i++) {
-        char text[128];
-        snprintf(text, sizeof text, "%s: gathers begun by prefetch_unshard, ahead = %s", what,
-                 i ? "true" : "false");
-        note(fx, expect_int(text, p->own.n_begun[i], want[i]));
+        note(fx, expect_int(WHAT("%s: gathers begun by prefetch_unshard, ahead = %s", what,
+                                 i ? "true" : "false"),
+                            p->own.n_begun[i], want[i]));
         p->own.n_begun[i] = 0;
     }
 }
@@ -115,14 +111,13 @@ fsdp_status expect_gathered(fixture *fx, const char *what, int u)
         size_t elem = 0;
         int param = fix_param_at(fx, u, i, &elem);
         float want = param < 0 ? 0.0f : fix_value(param, elem);
-        char text[96];
-        snprintf(text, sizeof text, "%s: gathered %s, element %zu", what, unit->name, i);
-        note(fx, expect_f32(text, &full[i], &want, 1));
+        note(fx, expect_f32(WHAT("%s: gathered %s, element %zu", what, unit->name, i), &full[i],
+                            &want, 1));
     }
     return FSDP_OK;
 }
 
-bool compute_reaches(fixture *fx, int limit_ms)
+static bool compute_reaches(fixture *fx, int limit_ms)
 {
     event *here;
     if (event_create(fx->dev, &here) != FSDP_OK || event_record(here, fx->compute) != FSDP_OK)
@@ -130,4 +125,16 @@ bool compute_reaches(fixture *fx, int limit_ms)
     bool reached = reaches(here, fx->verdict == FSDP_OK ? limit_ms : 0);
     event_free(here);
     return reached;
+}
+
+void expect_runs(fixture *fx, const char *hint, const char *what)
+{
+    note(fx, EXPECT(compute_reaches(fx, SOON_MS), hint,
+                    "%s: compute stood still, expected it to go on", what));
+}
+
+void expect_stands(fixture *fx, const char *hint, const char *what)
+{
+    note(fx, EXPECT(!compute_reaches(fx, NEVER_MS), hint,
+                    "%s: compute went on, expected it to wait", what));
 }

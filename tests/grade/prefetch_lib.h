@@ -47,8 +47,10 @@ void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ah
  * by fix_value; reads it when compute has run all that is issued. */
 fsdp_status expect_gathered(fixture *fx, const char *what, int u);
 
-/* compute_reaches -- whether compute reaches the end of what is issued within limit_ms; at once, if
- * a check has failed before. */
-bool compute_reaches(fixture *fx, int limit_ms);
+/* expect_runs, expect_stands -- note that compute does not, or does, reach the end of what is
+ * issued while another stream is held up: "what: compute stood still, expected it to go on".
+ * Neither waits if a check has failed before. */
+void expect_runs(fixture *fx, const char *hint, const char *what);
+void expect_stands(fixture *fx, const char *hint, const char *what);
 
 enum { SOON_MS = 8000, NEVER_MS = 40 };

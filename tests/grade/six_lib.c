@@ -7,19 +7,13 @@
 #include "common/model/family.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/reducer_setup.h"
+#include "tests/equivalence/run_lib.h"
 #include "tests/unit/target_lib.h"
 
 enum { SEQ_LEN = 4 };
 
 /* Two roots are smaller than a block, so a block too many shows in any peak. */
-static const model_config SIX = {.family = "gpt2",
-                                 .n_blocks = SIX_BLOCKS,
-                                 .n_head = 2,
-                                 .d_model = 16,
-                                 .d_ff = 64,
-                                 .vocab_size = 19,
-                                 .max_seq_len = SEQ_LEN,
-                                 .norm_eps = 1e-5f};
+static const model_config SIX = GPT2_CONFIG(SIX_BLOCKS, 2, 16, 19, SEQ_LEN);
 
 /* ---- compute as slow as can be ------------------------------------------------------------- */
 
@@ -210,8 +204,8 @@ static fsdp_status six_free(six *s)
     fsdp_free(&s->f);
     model_free(&s->m);
     TRY(stream_sync(device_compute_stream(s->dev)));
-    TRY(expect_int("device blocks still live at the end",
-                   (long long)ledger_read(device_ledger(s->dev)).live_blocks, 0));
+    TRY(expect_size("device blocks still live at the end",
+                    ledger_read(device_ledger(s->dev)).live_blocks, 0));
     mesh_close(&s->grid);
     comm_set_watch(s->comm, NULL);
     comm_close(s->comm);

@@ -27,7 +27,7 @@ static const int WAITING[MICROS] = {1, 1, 2, 0};
 
 static fsdp_status one_micro(fixture *fx, int u)
 {
-    char buf[64], what[80];
+    char buf[64];
     const bool is_last = micro == MICROS - 1;
     size_t vector = 0;
     for (int k = 0; k < fix_n_buffers(fx, u); k++)
@@ -36,10 +36,9 @@ static fsdp_status one_micro(fixture *fx, int u)
     TRY(reducer_begin_micro(&fx->r, micro, MICROS, true));
     TRY(reduce_begin(&fx->r, u));
     TRY(reduce_wait(&fx->r, u));
-    snprintf(what, sizeof what, "bytes of gradients after micro-step %d", micro);
-    note(fx, expect_int(what, (long long)fix_live(fx, MEM_GRADS_FULL),
-                        (long long)(vector * (size_t)WAITING[micro])));
-    snprintf(what, sizeof what, "collectives of micro-step %d of %d", micro, MICROS);
+    note(fx, expect_size(WHAT("bytes of gradients after micro-step %d", micro),
+                         fix_live(fx, MEM_GRADS_FULL), (vector * (size_t)WAITING[micro])));
+    const char *what = WHAT("collectives of micro-step %d of %d", micro, MICROS);
     snprintf(buf, sizeof buf, "reduce-scatter %s;", fx->f.units[u].name);
     if (fix_n_buffers(fx, u) == 1)
         fix_expect_trace(fx, what, is_last ? buf : "");
@@ -63,17 +62,14 @@ static fsdp_status no_sync_body(fixture *fx)
     return FSDP_OK;
 }
 
+#define NO_SYNC(...)                                                                               \
+    FIX_SPEC(.n_params = 9, .mode = GRAD_ACC_CANONICAL, .no_sync = MICROS, __VA_ARGS__)
+
 fsdp_status task_3_9(grade *g)
 {
-    TRY(fixture_run(g, FIX_SPEC(.n_params = 9, .mode = GRAD_ACC_CANONICAL, .no_sync = MICROS),
-                    no_sync_body));
-    TRY(fixture_run(
-        g, FIX_SPEC(.n_params = 9, .mode = GRAD_ACC_CANONICAL, .batch = 2, .no_sync = MICROS),
-        no_sync_body));
-    return fixture_run(g,
-                       FIX_SPEC(.n_params = 9, .mode = GRAD_ACC_CANONICAL, .no_sync = MICROS,
-                                .async_compute = true),
-                       no_sync_body);
+    TRY(fixture_run(g, NO_SYNC(.batch = 1), no_sync_body));
+    TRY(fixture_run(g, NO_SYNC(.batch = 2), no_sync_body));
+    return fixture_run(g, NO_SYNC(.async_compute = true), no_sync_body);
 }
 
 /* ---- 3.10 ------------------------------------------------------------------------------------ */
@@ -86,7 +82,6 @@ static fsdp_status expect_segments(const char *what, const recompute_spec *spec,
     enum { GUARD = 0, BEFORE = 1 }; /* an entry before each array, and one after it */
     int entries[BEFORE + LAYERS + 1], units[BEFORE + LAYERS], *got = entries + BEFORE, n_cut = -1;
     layer layers[BEFORE + LAYERS + 1];
-    char text[96];
     memcpy(units + BEFORE, layer_unit, (size_t)m->n_layers * sizeof *units);
     memcpy(layers + BEFORE, m->layers, (size_t)m->n_layers * sizeof *layers);
     units[0] = units[BEFORE]; /* the entry before looks like the first one's neighbour */
@@ -96,14 +91,12 @@ static fsdp_status expect_segments(const char *what, const recompute_spec *spec,
     model guarded = *m;
     guarded.layers = layers + BEFORE;
     TRY(recompute_choose(spec, &guarded, units + BEFORE, got, &n_cut));
-    snprintf(text, sizeof text, "%s: segment[n_layers], after the last layer's", what);
-    TRY(expect_int(text, got[m->n_layers], GUARD));
+    TRY(expect_int(WHAT("%s: segment[n_layers], after the last layer's", what), got[m->n_layers],
+                   GUARD));
     for (int i = 0; i < m->n_layers; i++) {
-        snprintf(text, sizeof text, "%s: segment of layer %d", what, i);
-        TRY(expect_int(text, got[i], want[i]));
+        TRY(expect_int(WHAT("%s: segment of layer %d", what, i), got[i], want[i]));
     }
-    snprintf(text, sizeof text, "%s: segments that units have cut", what);
-    return expect_int(text, n_cut, want_cut);
+    return expect_int(WHAT("%s: segments that units have cut", what), n_cut, want_cut);
 }
 
 static fsdp_status choices(const model *m)
@@ -201,36 +194,31 @@ static fsdp_status compare_runs(const one_run *plain, const one_run *again, size
         saved_bytes);
 }
 
-fsdp_status task_3_10(grade *g)
+static fsdp_status run_both(grade *g, const model *m, const corpus *data, one_run *plain,
+                            one_run *again)
 {
-    static const model_config config = {.family = "gpt2",
-                                        .n_blocks = 3,
-                                        .n_head = 2,
-                                        .d_model = 16,
-                                        .d_ff = 64,
-                                        .vocab_size = 31,
-                                        .max_seq_len = 8,
-                                        .norm_eps = 1e-5f};
     static const int one_unit[LAYERS];
     int segment[LAYERS], n_cut;
+    size_t saved = 0;
+    for (int i = 1; i <= 2; i++)
+        saved += m->layers[i].bytes(&m->layers[i], m->config.max_seq_len, DTYPE_F32).saved;
+    TRY(recompute_choose(&(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, m, one_unit, segment, &n_cut));
+    TRY(run_leaf(g, m, data, NULL, plain));
+    TRY(run_leaf(g, m, data, segment, again));
+    return compare_runs(plain, again, saved);
+}
+
+fsdp_status task_3_10(grade *g)
+{
+    static const model_config config = GPT2_CONFIG(3, 2, 16, 31, 8);
     model m;
     corpus data;
     one_run plain = {0}, again = {0};
     TRY(model_create(&config, &m));
     TRY(run_corpus(config.vocab_size, &data));
-    size_t saved = 0;
-    for (int i = 1; i <= 2; i++)
-        saved += m.layers[i].bytes(&m.layers[i], config.max_seq_len, DTYPE_F32).saved;
     fsdp_status status = choices(&m);
     if (status == FSDP_OK)
-        status = recompute_choose(&(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, &m, one_unit, segment,
-                                  &n_cut);
-    if (status == FSDP_OK)
-        status = run_leaf(g, &m, &data, NULL, &plain);
-    if (status == FSDP_OK)
-        status = run_leaf(g, &m, &data, segment, &again);
-    if (status == FSDP_OK)
-        status = compare_runs(&plain, &again, saved);
+        status = run_both(g, &m, &data, &plain, &again);
     free(plain.grad);
     free(again.grad);
     corpus_close(&data);

@@ -40,11 +40,7 @@ static struct {
 
 static bool is_library(const Dl_info *info)
 {
-    static const char *const folders[] = {"/usr/", "/lib"};
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        if (strncmp(info->dli_fname, folders[i], strlen(folders[i])) == 0)
-            return true;
-    return false;
+    return strncmp(info->dli_fname, "/usr/", 5) == 0 || strncmp(info->dli_fname, "/lib", 4) == 0;
 }
 
 /* The frames of the program, or of the plug-in, below the first ones of a library or _exit: those
@@ -108,7 +104,7 @@ static void let_last_calls(void)
 
 static void crashed(int signo)
 {
-    char name[24] = "SIG", what[48];
+    char name[24], what[48];
     snprintf(name, sizeof name, "SIG%s", sigabbrev_np(signo));
     snprintf(what, sizeof what, "died of %s", name);
     tell(name, what);
@@ -172,8 +168,7 @@ static void for_threads(bool (*visit)(pid_t tid, const char *name, char state, v
 /* The comm layer's threads named "hang" print the last calls when they get SIGUSR2 (comm.h). */
 static bool ask_last_calls(pid_t tid, const char *name, char state, void *ctx)
 {
-    (void)state;
-    (void)ctx;
+    (void)state, (void)ctx;
     if (strcmp(name, "hang") == 0)
         tgkill(getpid(), tid, SIGUSR2);
     return false;
