@@ -31,7 +31,7 @@ static fsdp_status backend_open(const backend **out)
     return FSDP_OK;
 }
 
-fsdp_status npu_function(const char *name, void (**out)(void))
+fsdp_status npu_function(const char *name, void *out)
 {
     const backend *b;
     TRY(backend_open(&b));
@@ -51,10 +51,9 @@ fsdp_status npu_function(const char *name, void (**out)(void))
 
 bool npu_break(const char *call)
 {
-    void (*function)(void) = NULL, (*sim_break)(const char *);
-    if (npu_function("sim_break", &function) != FSDP_OK)
+    void (*sim_break)(const char *) = NULL;
+    if (npu_function("sim_break", &sim_break) != FSDP_OK)
         return false;
-    memcpy(&sim_break, &function, sizeof function);
     sim_break(call);
     return true;
 }
@@ -62,37 +61,27 @@ bool npu_break(const char *call)
 /* The stand-in's words for a call that npu_break has named. */
 fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want)
 {
-    char what[96], words[96];
-    snprintf(what, sizeof what, "status of what calls %s, when that fails", call);
-    TRY(expect_status(what, status, want));
-    snprintf(words, sizeof words, "%s fails, as a test wants it", call);
-    if (strstr(fsdp_error_get()->what, words) == NULL)
-        return fsdp_error(FSDP_EINVAL, "aclGetRecentErrMsg has them, once",
-                          "%s fails: got \"%.200s\", expected CANN's words in it, \"%s\"", call,
-                          fsdp_error_get()->what, words);
-    return FSDP_OK;
+    const char *words = WHAT("%s fails, as a test wants it", call);
+    TRY(expect_status(WHAT("status of what calls %s, when that fails", call), status, want));
+    return EXPECT(strstr(fsdp_error_get()->what, words) != NULL,
+                  "aclGetRecentErrMsg has them, once",
+                  "%s fails: got \"%.200s\", expected CANN's words in it, \"%s\"", call,
+                  fsdp_error_get()->what, words);
 }
 
 static bool is_others; /* aclInit was called here */
 
 void npu_acl_by_others(void)
 {
-    void (*function)(void) = NULL;
-    int (*init)(const char *);
-    if (comm_launched_rank() % 2 == 0 || npu_function("aclInit", &function) != FSDP_OK)
-        return;
-    memcpy(&init, &function, sizeof function);
-    is_others = init(NULL) == 0;
+    int (*init)(const char *) = NULL;
+    is_others = comm_launched_rank() % 2 != 0 && npu_function("aclInit", &init) == FSDP_OK &&
+                init(NULL) == 0;
 }
 
 void npu_acl_end(void)
 {
-    void (*function)(void) = NULL;
-    int (*finalize)(void);
-    if (!is_others || npu_function("aclFinalize", &function) != FSDP_OK)
-        return;
-    memcpy(&finalize, &function, sizeof function);
-    if (finalize() != 0)
+    int (*finalize)(void) = NULL;
+    if (is_others && npu_function("aclFinalize", &finalize) == FSDP_OK && finalize() != 0)
         fprintf(stderr, "aclFinalize failed: who initialises ACL finalises it\n");
 }
 
@@ -152,19 +141,15 @@ fsdp_status npu_comm(npu *n)
 /* A skip says that the machine has no NPU. The stand-in has some: then it is a mistake. */
 static fsdp_status stand_in_opens(fsdp_status opened, int n_devices)
 {
-    const fsdp_error_info said = *fsdp_error_get();
-    if (opened == FSDP_OK && npu_break(NULL))
-        return EXPECT(n_devices > 0,
-                      "runtime_start: ACL_ERROR_REPEAT_INITIALIZE is no failure, in no call",
-                      "npu_n_devices: got 0 in the first call and NPUs in the next, expected the "
-                      "stand-in's in both");
-    if (opened != FSDP_ESKIP || !npu_break(NULL)) {
-        fsdp_error_set(&said);
-        return opened;
-    }
-    return fsdp_error(FSDP_EINVAL, "npu_open asks runtime_start before it counts NPUs",
-                      "device_open: got FSDP_ESKIP, expected an NPU of the stand-in: %s",
-                      said.what);
+    if (opened == FSDP_ESKIP)
+        return fsdp_error(FSDP_EINVAL, "npu_open asks runtime_start before it counts NPUs",
+                          "device_open: got FSDP_ESKIP, expected an NPU of the stand-in: %s",
+                          fsdp_error_get()->what);
+    TRY(opened);
+    return EXPECT(n_devices > 0,
+                  "runtime_start: ACL_ERROR_REPEAT_INITIALIZE is no failure, in no call",
+                  "npu_n_devices: got 0 in the first call and NPUs in the next, expected the "
+                  "stand-in's in both");
 }
 
 static fsdp_status npu_open(npu *n)
@@ -178,7 +163,13 @@ static fsdp_status npu_open(npu *n)
                              .debug_fill = true,
                              .rank = n->g->rank,
                              .n_ranks = n->g->world_size};
-    TRY(stand_in_opens(device_open(&c, &n->dev), n_devices));
+    const struct accel_api *(*api_of)(const device *);
+    n->is_sim = npu_break(NULL);
+    const fsdp_status opened = device_open(&c, &n->dev);
+    TRY(n->is_sim ? stand_in_opens(opened, n_devices) : opened);
+    TRY(npu_function("accel_queue_of", &n->queue_of));
+    TRY(npu_function("accel_api_of", &api_of));
+    n->api = api_of(n->dev);
     const device_watch watch = order_check_watch(n->g->order);
     device_set_watch(n->dev, &watch);
     n->compute = device_compute_stream(n->dev);
@@ -198,10 +189,8 @@ static fsdp_status npu_close(npu *n)
         device_free(n->compute, n->blocks[i]);
     comm_close(n->comm);
     (void)stream_sync(n->compute);
-    size_t left_bytes = ledger_read(device_ledger(n->dev)).live_total_bytes;
-    if (left_bytes > 0) /* device_close would assert */
-        return fsdp_error(FSDP_EINVAL, "", "device memory at the end of the task: %zu bytes",
-                          left_bytes);
+    TRY(expect_size("bytes of device memory at the end of the task",
+                    ledger_read(device_ledger(n->dev)).live_total_bytes, 0));
     device_close(n->dev);
     return FSDP_OK;
 }

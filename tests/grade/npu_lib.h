@@ -10,11 +10,15 @@
 #include "tests/grade/grade_lib.h"
 
 enum { NPU_MOST = 64 };
+struct accel_api; /* common/accel/accel_api.h */
 
 typedef struct npu {
     grade *g;
     const backend *backend;
-    device *dev; /* NaN in fresh and freed memory; watched by g->order */
+    device *dev;                  /* NaN in fresh and freed memory; watched by g->order */
+    bool is_sim;                  /* the stand-in, which can be asked more than CANN */
+    const struct accel_api *api;  /* the learner's functions for dev */
+    void *(*queue_of)(stream *s); /* ACL's stream */
     stream *compute;
     comm *comm; /* over the NPU's own transport; npu_comm opens it */
     void *blocks[NPU_MOST];
@@ -27,13 +31,20 @@ typedef struct npu {
  * frame's becomes the CPU. Before grade_main. */
 void npu_choose(void);
 
-/* npu_function -- a function that the plug-in or its libraries export.
+/* npu_function -- *out, a pointer to a function, is one that the plug-in or its libraries export.
  *   errors  FSDP_ESKIP the plug-in is not built; FSDP_EINVAL it has none of that name */
-fsdp_status npu_function(const char *name, void (**out)(void));
+fsdp_status npu_function(const char *name, void *out);
 
 /* npu_break -- on the stand-in every call of that name [a literal of CANN's, "aclrtRecordEvent"]
  * fails from now on, until npu_break(NULL); false on a real NPU, which cannot be made to. */
 bool npu_break(const char *call);
+/* NPU_BROKEN -- the status of the check that the learner's function returns this code when that
+ * call of CANN's fails. */
+enum { NPU_BROKEN_CODE = 500000 };
+#define NPU_BROKEN(n, call, function, ...)                                                         \
+    (npu_break(call) ? expect_int(WHAT("%s, when %s fails", #function, call),                      \
+                                  (n)->api->function(__VA_ARGS__), NPU_BROKEN_CODE)                \
+                     : FSDP_OK)
 /* npu_said -- `status` is `want`, and its message has `call` and CANN's own words for it. */
 fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want);
 

@@ -13,7 +13,8 @@
 /* ---- 6.4 ------------------------------------------------------------------------------------- */
 
 static const size_t GATHERED[] = {1, 5, 32, 4099};
-enum { CANARY = 0x5a };
+enum { CANARY = 0x5a, MOST_WORLD = 4, MOST_SLICE = 4099 * 4 };
+static unsigned char whole[MOST_WORLD * MOST_SLICE + 1]; /* what an all-gather leaves */
 
 /* Byte i of rank r's slice; no two ranks have the same. */
 static unsigned char coded(int r, size_t i)
@@ -21,49 +22,44 @@ static unsigned char coded(int r, size_t i)
     return (unsigned char)(16 * (r + 1) + (int)(i % 13));
 }
 
-static fsdp_status expect_slices(npu *n, const char *what, const unsigned char *got,
-                                 size_t slice_bytes)
+/* whole = this rank's slice in its place. Returns how many bytes that are, with the one behind. */
+static size_t code_own(npu *n, size_t slice_bytes)
 {
-    for (int r = 0; r < n->g->world_size; r++)
-        for (size_t i = 0; i < slice_bytes; i++) {
-            char text[96];
-            snprintf(text, sizeof text, "%s: byte %zu of rank %d's slice of %zu", what, i, r,
-                     slice_bytes);
-            TRY(expect_int(text, got[(size_t)r * slice_bytes + i], coded(r, i)));
-        }
-    return expect_int("the byte behind an all-gather", got[slice_bytes * (size_t)n->g->world_size],
-                      CANARY);
-}
-
-static void code_own(npu *n, unsigned char *whole, size_t slice_bytes)
-{
-    size_t bytes = slice_bytes * (size_t)n->g->world_size;
+    const size_t bytes = slice_bytes * (size_t)n->g->world_size;
+    FSDP_ASSERT(bytes < sizeof whole);
     memset(whole, 0xff, bytes);
     for (size_t i = 0; i < slice_bytes; i++)
         whole[(size_t)n->g->rank * slice_bytes + i] = coded(n->g->rank, i);
     whole[bytes] = CANARY;
+    return bytes + 1;
+}
+
+static fsdp_status expect_whole(npu *n, const char *what, size_t slice_bytes)
+{
+    for (int r = 0; r < n->g->world_size; r++)
+        for (size_t i = 0; i < slice_bytes; i++)
+            TRY(expect_int(WHAT("%s: byte %zu of rank %d's slice of %zu", what, i, r, slice_bytes),
+                           whole[(size_t)r * slice_bytes + i], coded(r, i)));
+    return expect_int("the byte behind an all-gather",
+                      whole[slice_bytes * (size_t)n->g->world_size], CANARY);
 }
 
 /* In place, as lab 2 gathers. */
+static fsdp_status gather(npu *n, stream *s, void *recv, dtype t, size_t elems)
+{
+    const void *own = (char *)recv + (size_t)n->g->rank * elems * dtype_bytes(t);
+    return comm_all_gather(n->comm, s, "gather", t, own, recv, elems);
+}
+
 static fsdp_status gathers(npu *n, dtype t)
 {
     for (size_t k = 0; k < sizeof GATHERED / sizeof *GATHERED; k++) {
-        size_t slice_bytes = GATHERED[k] * dtype_bytes(t);
-        size_t bytes = slice_bytes * (size_t)n->g->world_size + 1;
-        unsigned char *host = malloc(bytes);
+        const size_t slice_bytes = GATHERED[k] * dtype_bytes(t), bytes = code_own(n, slice_bytes);
         void *recv;
-        code_own(n, host, slice_bytes);
-        fsdp_status status = npu_block(n, host, bytes, &recv);
-        if (status == FSDP_OK)
-            status =
-                comm_all_gather(n->comm, n->compute, "gather", t,
-                                (char *)recv + (size_t)n->g->rank * slice_bytes, recv, GATHERED[k]);
-        if (status == FSDP_OK)
-            status = grade_read(n->compute, recv, bytes, host);
-        if (status == FSDP_OK)
-            status = expect_slices(n, dtype_name(t), host, slice_bytes);
-        free(host);
-        TRY(status);
+        TRY(npu_block(n, whole, bytes, &recv));
+        TRY(gather(n, n->compute, recv, t, GATHERED[k]));
+        TRY(grade_read(n->compute, recv, bytes, whole));
+        TRY(expect_whole(n, dtype_name(t), slice_bytes));
     }
     return FSDP_OK;
 }
@@ -72,47 +68,39 @@ static fsdp_status gathers(npu *n, dtype t)
 static fsdp_status gather_in_order(npu *n)
 {
     enum { SLICE = 1000 };
-    size_t bytes = (size_t)SLICE * (size_t)n->g->world_size + 1;
+    const size_t bytes = code_own(n, SLICE);
     stream *other;
     void *recv;
-    static unsigned char host[4 * SLICE + 1];
-    FSDP_ASSERT(n->g->world_size <= 4);
     TRY(npu_stream(n, "gather", &other));
     TRY(npu_block(n, NULL, bytes, &recv));
     TRY(gate_close(n->g, n->compute));
-    code_own(n, host, SLICE);
-    TRY(grade_write(n->compute, recv, host, bytes));
+    TRY(grade_write(n->compute, recv, whole, bytes));
     TRY(npu_order(n, n->compute, other));
-    TRY(comm_all_gather(n->comm, other, "gather", DTYPE_U8,
-                        (char *)recv + (size_t)n->g->rank * SLICE, recv, SLICE));
+    TRY(gather(n, other, recv, DTYPE_U8, SLICE));
     TRY(npu_order(n, other, n->compute));
-    TRY(grade_fetch(n->compute, recv, bytes, host));
+    TRY(grade_fetch(n->compute, recv, bytes, whole));
     TRY(gate_open(n->g, "an all-gather is issued"));
     TRY(stream_sync(n->compute));
-    return expect_slices(n, "behind an event", host, SLICE);
+    return expect_whole(n, "behind an event", SLICE);
 }
 
 /* Calls on two streams, which no event of the caller's orders. */
 static fsdp_status gathers_in_turn(npu *n)
 {
     enum { CALLS = 6, SLICE = 3000 };
-    size_t bytes = (size_t)SLICE * (size_t)n->g->world_size + 1;
-    static unsigned char host[4 * SLICE + 1];
+    const size_t bytes = code_own(n, SLICE);
     stream *other;
     void *recv[CALLS];
-    FSDP_ASSERT(n->g->world_size <= 4);
     TRY(npu_stream(n, "other", &other));
-    code_own(n, host, SLICE);
     for (int k = 0; k < CALLS; k++)
-        TRY(npu_block(n, host, bytes, &recv[k]));
+        TRY(npu_block(n, whole, bytes, &recv[k]));
     TRY(npu_order(n, n->compute, other));
     for (int k = 0; k < CALLS; k++)
-        TRY(comm_all_gather(n->comm, k % 2 == 0 ? n->compute : other, "gather", DTYPE_U8,
-                            (char *)recv[k] + (size_t)n->g->rank * SLICE, recv[k], SLICE));
+        TRY(gather(n, k % 2 == 0 ? n->compute : other, recv[k], DTYPE_U8, SLICE));
     TRY(npu_order(n, other, n->compute));
     for (int k = 0; k < CALLS; k++) {
-        TRY(grade_read(n->compute, recv[k], bytes, host));
-        TRY(expect_slices(n, "on two streams in turn", host, SLICE));
+        TRY(grade_read(n->compute, recv[k], bytes, whole));
+        TRY(expect_whole(n, "on two streams in turn", SLICE));
     }
     return FSDP_OK;
 }
@@ -152,53 +140,53 @@ static fsdp_status host_launch(stream *s, const sum_launch *l)
 static const sum_kernels HOST_SUMS = {.cast = host_cast, .launch = host_launch};
 
 /* Rank r contributes (r+1)*(j%50+1) to element j: sums are small integers, in bf16 too. */
-static fsdp_status scatters(npu *n, size_t elems, dtype sum_dtype, const sum_kernels *kernels)
+static fsdp_status scatter_into(npu *n, grad_acc *acc, size_t elems)
 {
+    enum { MOST_ELEMS = 4099 };
+    static float host[MOST_WORLD * MOST_ELEMS], want[MOST_ELEMS];
     const int w = n->g->world_size;
-    size_t all = elems * (size_t)w;
-    float *host = calloc(2 * all + 1, sizeof *host), *want = host + all, *sum = NULL;
+    float *sum;
     void *send;
-    grad_acc acc;
-    grad_acc_init(&acc, GRAD_ACC_FAST, kernels, elems, MEM_OTHER, "sum");
-    acc.sum_dtype = sum_dtype;
-    for (size_t j = 0; j < all; j++)
+    FSDP_ASSERT(elems <= MOST_ELEMS && w <= MOST_WORLD);
+    for (size_t j = 0; j < elems * (size_t)w; j++)
         host[j] = (float)((n->g->rank + 1) * (int)(j % 50 + 1));
     for (size_t i = 0; i < elems; i++)
         want[i] = (float)(w * (w + 1) / 2 * (int)(((size_t)n->g->rank * elems + i) % 50 + 1));
-    fsdp_status status = npu_block(n, host, all * sizeof *host, &send);
-    if (status == FSDP_OK)
-        status = comm_reduce_scatter(n->comm, n->compute, "sum", send, elems, &acc, 0);
-    if (status == FSDP_OK)
-        status = grad_acc_finish(&acc, n->compute, &sum);
-    if (status == FSDP_OK)
-        status = grade_read(n->compute, sum, elems * sizeof *host, host);
-    char what[80];
-    snprintf(what, sizeof what, "reduce-scatter of %s, %zu elements a rank: the sum",
-             dtype_name(sum_dtype), elems);
-    if (status == FSDP_OK)
-        status = expect_f32(what, host, want, elems);
-    fsdp_error_info why = *fsdp_error_get();
+    TRY(npu_block(n, host, elems * (size_t)w * sizeof *host, &send));
+    TRY(comm_reduce_scatter(n->comm, n->compute, "sum", send, elems, acc, 0));
+    TRY(grad_acc_finish(acc, n->compute, &sum));
+    const fsdp_status status = grade_read(n->compute, sum, elems * sizeof *host, host);
     device_free(n->compute, sum);
+    TRY(status);
+    return expect_f32(WHAT("reduce-scatter of %s, %zu elements a rank: the sum",
+                           dtype_name(acc->sum_dtype), elems),
+                      host, want, elems);
+}
+
+static fsdp_status scatters(npu *n, size_t elems, dtype sum_dtype, const sum_kernels *kernels)
+{
+    grad_acc acc;
+    grad_acc_init(&acc, GRAD_ACC_FAST, kernels, elems, MEM_OTHER, "sum");
+    acc.sum_dtype = sum_dtype;
+    const fsdp_status status = scatter_into(n, &acc, elems);
+    const fsdp_error_info why = *fsdp_error_get();
     grad_acc_free(&acc, n->compute);
-    free(host);
     fsdp_error_set(&why);
     return status;
 }
 
 static fsdp_status expect_environment(npu *n, const char *was)
 {
-    const char *now = was;
     if (was != NULL)
         setenv("HCCL_DETERMINISTIC", was, 1);
     else
         unsetenv("HCCL_DETERMINISTIC");
     TRY(npu_comm(n));
-    now = getenv("HCCL_DETERMINISTIC");
+    const char *now = getenv("HCCL_DETERMINISTIC");
     if (n->g->world_size == 1) /* no HCCL */
         return FSDP_OK;
-    return expect_text(was ? "HCCL_DETERMINISTIC, which was set before HCCL's first communicator"
-                           : "HCCL_DETERMINISTIC, which nobody set before HCCL's first "
-                             "communicator",
+    return expect_text(WHAT("HCCL_DETERMINISTIC, which %s before HCCL's first communicator",
+                            was ? "was set" : "nobody set"),
                        now != NULL ? now : "not set", was ? was : "true");
 }
 
@@ -237,13 +225,9 @@ static fsdp_status says_why(npu *n, const native_api *api, void *q)
 
 static fsdp_status failures(npu *n)
 {
-    void (*api)(void), (*function)(void), *(*queue_of)(stream *);
-    const native_api *table;
+    const native_api *api;
     TRY(npu_function("hccl_api", &api));
-    memcpy(&table, &api, sizeof api);
-    TRY(npu_function("accel_queue_of", &function));
-    memcpy(&queue_of, &function, sizeof function);
-    return says_why(n, table, queue_of(n->compute));
+    return says_why(n, api, n->queue_of(n->compute));
 }
 
 static fsdp_status collectives(npu *n)
@@ -332,13 +316,12 @@ static fsdp_status expect_product(const product *p, const void *got)
 {
     for (size_t i = 0; i < M; i++)
         for (size_t j = 0; j < N; j++) {
-            char what[64];
             float want = expected(p, i, j),
                   value = p->out_type == DTYPE_BF16
                               ? f32_from_bf16(((const uint16_t *)got)[i * N + j])
                               : ((const float *)got)[i * N + j];
-            snprintf(what, sizeof what, "%s: row %zu, column %zu, value", p->what, i, j);
-            TRY(expect_f32(what, &value, &want, 1));
+            TRY(expect_f32(WHAT("%s: row %zu, column %zu, value", p->what, i, j), &value, &want,
+                           1));
         }
     return FSDP_OK;
 }
@@ -486,14 +469,24 @@ static fsdp_status mask_of_bytes(npu *n)
 static fsdp_status views_and_workspaces(npu *n)
 {
     static const size_t asked_bytes[] = {0, 1, 100, 4096};
-    void (*function)(void), (*ask)(size_t);
-    if (!npu_break(NULL))
+    void (*ask)(size_t);
+    if (!n->is_sim)
         return FSDP_OK; /* CANN cannot be told what to ask for */
-    TRY(npu_function("sim_aclnn_workspace", &function));
-    memcpy(&ask, &function, sizeof function);
+    TRY(npu_function("sim_aclnn_workspace", &ask));
     for (size_t i = 0; i < sizeof asked_bytes / sizeof *asked_bytes; i++)
         TRY(last_elements(n, ask, asked_bytes[i]));
     return mask_of_bytes(n);
+}
+
+/* The arguments of a b, without its values, for tests of the call. */
+static fsdp_status plain_product(npu *n, matmul_args *args)
+{
+    void *a, *b, *out;
+    TRY(small_block(n, DTYPE_F32, M * K, 0, &a));
+    TRY(small_block(n, DTYPE_F32, K * N, 1, &b));
+    TRY(small_block(n, DTYPE_F32, M * N, 2, &out));
+    *args = (matmul_args){.out = out, .a = a, .b = b, .m = M, .n = N, .k = K};
+    return stream_sync(n->compute);
 }
 
 /* A product of which one call of CANN fails. Its status says so, with CANN's words unless memory is
@@ -501,30 +494,23 @@ static fsdp_status views_and_workspaces(npu *n)
 static fsdp_status failed_product(npu *n, const char *call, fsdp_status want)
 {
     long (*live)(void);
-    void (*function)(void), *a, *b, *out;
-    char what[96];
-    TRY(npu_function("sim_aclnn_live", &function));
-    memcpy(&live, &function, sizeof function);
-    TRY(small_block(n, DTYPE_F32, M * K, 0, &a));
-    TRY(small_block(n, DTYPE_F32, K * N, 1, &b));
-    TRY(small_block(n, DTYPE_F32, M * N, 2, &out));
-    TRY(stream_sync(n->compute));
+    matmul_args args;
+    TRY(npu_function("sim_aclnn_live", &live));
+    TRY(plain_product(n, &args));
     const size_t blocks = ledger_read(device_ledger(n->dev)).live_blocks;
     const long descriptions = live();
     npu_break(call);
-    const fsdp_status status = n->backend->fast()->matmul(
-        n->compute, &(matmul_args){.out = out, .a = a, .b = b, .m = M, .n = N, .k = K});
+    const fsdp_status status = n->backend->fast()->matmul(n->compute, &args);
     npu_break(NULL);
     if (want == FSDP_ENOMEM)
         TRY(expect_status("a product without memory for its workspace", status, want));
     else
         TRY(npu_said(call, status, want));
-    snprintf(what, sizeof what, "descriptions and executors left when %s fails", call);
-    TRY(expect_int(what, live() - descriptions, 0));
+    TRY(expect_int(WHAT("descriptions and executors left when %s fails", call),
+                   live() - descriptions, 0));
     (void)stream_sync(n->compute);
-    snprintf(what, sizeof what, "blocks of memory left when %s fails: the workspace", call);
-    return expect_int(what, (long long)(ledger_read(device_ledger(n->dev)).live_blocks - blocks),
-                      0);
+    return expect_size(WHAT("blocks of memory left when %s fails: the workspace", call),
+                       ledger_read(device_ledger(n->dev)).live_blocks - blocks, 0);
 }
 
 /* The workspace: how much aclnn still had, descriptions and executors, when it was taken and when
@@ -550,18 +536,13 @@ static uint64_t see_workspace(void *self, const device_act *act)
 static fsdp_status workspace_order(npu *n)
 {
     workspace_watch w = {.taken = -1, .given_back = -1};
-    void (*function)(void), *a, *b, *out;
-    if (!npu_break(NULL))
+    matmul_args args;
+    if (!n->is_sim)
         return FSDP_OK; /* CANN does not count them */
-    TRY(npu_function("sim_aclnn_live", &function));
-    memcpy(&w.live, &function, sizeof function);
-    TRY(small_block(n, DTYPE_F32, M * K, 0, &a));
-    TRY(small_block(n, DTYPE_F32, K * N, 1, &b));
-    TRY(small_block(n, DTYPE_F32, M * N, 2, &out));
-    TRY(stream_sync(n->compute));
+    TRY(npu_function("sim_aclnn_live", &w.live));
+    TRY(plain_product(n, &args));
     device_set_second_watch(n->dev, &(device_watch){.self = &w, .issued = see_workspace});
-    const fsdp_status status = n->backend->fast()->matmul(
-        n->compute, &(matmul_args){.out = out, .a = a, .b = b, .m = M, .n = N, .k = K});
+    const fsdp_status status = n->backend->fast()->matmul(n->compute, &args);
     device_set_second_watch(n->dev, NULL);
     TRY(status);
     TRY(EXPECT(w.taken >= 0 && w.given_back >= 0, "device_alloc and device_free, on c->s",
@@ -574,7 +555,7 @@ static fsdp_status workspace_order(npu *n)
 
 static fsdp_status failed_products(npu *n)
 {
-    if (!npu_break(NULL))
+    if (!n->is_sim)
         return FSDP_OK; /* no call of CANN's fails on demand */
     TRY(failed_product(n, "aclnnMmGetWorkspaceSize", FSDP_EDEVICE));
     TRY(failed_product(n, "aclnnMm", FSDP_EDEVICE));
@@ -591,14 +572,7 @@ fsdp_status task_6_5(grade *g)
 
 /* ---- 6.6 ------------------------------------------------------------------------------------- */
 
-static const model_config SMALL = {.family = "gpt2",
-                                   .n_blocks = 2,
-                                   .n_head = 2,
-                                   .d_model = 32,
-                                   .d_ff = 128,
-                                   .vocab_size = 61,
-                                   .max_seq_len = 16,
-                                   .norm_eps = 1e-5f};
+enum { SEQ_LEN = 16 };
 
 /* 12 sequences a step on any number of ranks: 12 = W * b * accumulation, b a power of two. */
 static run_config small_config(int world_size, const ops *o, int steps)
@@ -607,11 +581,11 @@ static run_config small_config(int world_size, const ops *o, int steps)
     FSDP_ASSERT(world_size <= 4);
     return (run_config){.fsdp = true,
                         .prefetch = {.mode = PREFETCH_BOTH, .limit = 2},
-                        .model = SMALL,
+                        .model = GPT2_CONFIG(2, 2, 32, 61, SEQ_LEN),
                         .ops = o,
                         .mode = GRAD_ACC_CANONICAL,
                         .batch = batch[world_size],
-                        .seq_len = SMALL.max_seq_len,
+                        .seq_len = SEQ_LEN,
                         .corpus_tokens = 1000,
                         .grad_accum = 12 / world_size / (int)batch[world_size],
                         .steps = steps,
@@ -620,37 +594,43 @@ static run_config small_config(int world_size, const ops *o, int steps)
                         .seed = 3};
 }
 
-static fsdp_status expect_same_runs(const run_result *many, const run_result *one)
+/* The runs that a test compares, and this rank alone as a group. */
+typedef struct runs {
+    run_result one, many, other;
+    comm *alone;
+} runs;
+
+static void runs_free(runs *r)
 {
-    TRY(expect_f32("loss of step, W ranks against one", many->loss, one->loss,
-                   (size_t)many->steps));
-    TRY(expect_f32("norm of step, W ranks against one", many->norm, one->norm,
-                   (size_t)many->steps));
-    return many->params == NULL ? FSDP_OK
-                                : expect_f32("weight, W ranks against one", many->params,
-                                             one->params, one->param_elems);
+    const fsdp_error_info why = *fsdp_error_get();
+    comm_close(r->alone);
+    run_result_free(&r->one);
+    run_result_free(&r->many);
+    run_result_free(&r->other);
+    fsdp_error_set(&why);
 }
 
 /* AdamW, clipped: the bits of one rank. */
+static fsdp_status same_bits(npu *n, runs *r)
+{
+    const run_config many = small_config(n->g->world_size, n->backend->fast(), 2);
+    const run_config one = small_config(1, n->backend->fast(), 2);
+    TRY(run_training(n->dev, n->comm, &many, &r->many));
+    TRY(comm_range(n->comm, n->g->rank, 1, 1, &r->alone));
+    TRY(run_training(n->dev, r->alone, &one, &r->one));
+    TRY(expect_f32("loss of step, W ranks against one", r->many.loss, r->one.loss, 2));
+    TRY(expect_f32("norm of step, W ranks against one", r->many.norm, r->one.norm, 2));
+    return r->many.params == NULL ? FSDP_OK
+                                  : expect_f32("weight, W ranks against one", r->many.params,
+                                               r->one.params, r->one.param_elems);
+}
+
 static fsdp_status trains_alike(npu *n)
 {
-    run_config c = small_config(n->g->world_size, n->backend->fast(), 2);
-    run_result many = {0}, one = {0};
-    comm *alone = NULL;
+    runs r = {0};
     TRY(npu_comm(n));
-    fsdp_status status = run_training(n->dev, n->comm, &c, &many);
-    if (status == FSDP_OK)
-        status = comm_range(n->comm, n->g->rank, 1, 1, &alone);
-    c = small_config(1, n->backend->fast(), 2);
-    if (status == FSDP_OK)
-        status = run_training(n->dev, alone, &c, &one);
-    if (status == FSDP_OK)
-        status = expect_same_runs(&many, &one);
-    fsdp_error_info why = *fsdp_error_get();
-    comm_close(alone);
-    run_result_free(&many);
-    run_result_free(&one);
-    fsdp_error_set(&why);
+    const fsdp_status status = same_bits(n, &r);
+    runs_free(&r);
     return status;
 }
 
@@ -689,42 +669,34 @@ static fsdp_status expect_near(const run_result *got, const run_result *portable
 {
     double allowed = 8 * distance(fast->params, portable->params, portable->param_elems);
     double off = distance(got->params, portable->params, portable->param_elems);
+    double got_loss = (double)got->loss[0], loss = (double)portable->loss[0];
     allowed = fmax(allowed, 0x1p-16);
-    if (!(off <= allowed))
-        return fsdp_error(FSDP_EINVAL, "",
-                          "the gradient, NPU against CPU: off by %.3g of its length, allowed %.3g",
-                          off, allowed);
-    double loss = (double)portable->loss[0];
-    if (!(fabs((double)got->loss[0] - loss) <= loss * allowed))
-        return fsdp_error(FSDP_EINVAL, "", "the loss, NPU against CPU: got %.9g, expected %.9g",
-                          (double)got->loss[0], loss);
-    return FSDP_OK;
+    TRY(EXPECT(off <= allowed, "",
+               "the gradient, NPU against CPU: off by %.3g of its length, allowed %.3g", off,
+               allowed));
+    return EXPECT(fabs(got_loss - loss) <= loss * allowed, "",
+                  "the loss, NPU against CPU: got %.9g, expected %.9g", got_loss, loss);
+}
+
+static fsdp_status near_the_tables(npu *n, runs *r)
+{
+    run_config c = gradient_config(n->g->world_size, n->backend->fast());
+    TRY(run_training(n->dev, n->comm, &c, &r->many));
+    TRY(comm_range(n->g->comm, n->g->rank, 1, 1, &r->alone));
+    c = gradient_config(1, ops_cpu_portable());
+    c.fsdp = false;
+    TRY(run_training(n->g->dev, r->alone, &c, &r->one));
+    c.ops = ops_cpu_fast();
+    TRY(run_training(n->g->dev, r->alone, &c, &r->other));
+    return n->g->rank == 0 ? expect_near(&r->many, &r->one, &r->other) : FSDP_OK;
 }
 
 static fsdp_status near_the_cpu(npu *n)
 {
-    run_result got = {0}, portable = {0}, fast = {0};
-    run_config c = gradient_config(n->g->world_size, n->backend->fast());
-    comm *alone = NULL;
+    runs r = {0};
     TRY(npu_comm(n));
-    fsdp_status status = run_training(n->dev, n->comm, &c, &got);
-    if (status == FSDP_OK)
-        status = comm_range(n->g->comm, n->g->rank, 1, 1, &alone);
-    c = gradient_config(1, ops_cpu_portable());
-    c.fsdp = false;
-    if (status == FSDP_OK)
-        status = run_training(n->g->dev, alone, &c, &portable);
-    c.ops = ops_cpu_fast();
-    if (status == FSDP_OK)
-        status = run_training(n->g->dev, alone, &c, &fast);
-    if (status == FSDP_OK && n->g->rank == 0)
-        status = expect_near(&got, &portable, &fast);
-    fsdp_error_info why = *fsdp_error_get();
-    comm_close(alone);
-    run_result_free(&got);
-    run_result_free(&portable);
-    run_result_free(&fast);
-    fsdp_error_set(&why);
+    const fsdp_status status = near_the_tables(n, &r);
+    runs_free(&r);
     return status;
 }
 
