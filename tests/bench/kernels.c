@@ -68,10 +68,13 @@ RUNNER(adamw)
 RUNNER(sgd)
 
 typedef struct kernel {
-    const char *name, *shape;
+    const char *name, *part; /* a row is named after both, and " bf16" if it is of that type */
+    dtype type;
+    const char *shape;
     kernel_fn run;
     const void *args;
     size_t flops, bytes; /* per call */
+    bench_mix mix;       /* MIX_NONE: no update in place */
 } kernel;
 
 static fsdp_status time_once(const bench *b, const kernel *k, double *seconds)
@@ -89,76 +92,49 @@ typedef struct bound {
     double rate, least_s;
 } bound;
 
-static size_t reps_of(double seconds)
-{
-    return seconds > 1.0 ? 1 : bench_reps(seconds, 0.3, 3, MAX_REPS);
-}
-
 static void print_row(const bench *b, const kernel *k, const bound *u, double *seconds, size_t n)
 {
     bench_quartiles q = bench_quartiles_of(seconds, n);
-    fprintf(b->csv, "%s,%s,%s,%.4f,%.4f,%.4f,%.4f,%zu,%.1f,%.1f,%s,%.0f,%.0f\n", b->ops->name,
-            k->name, k->shape, 1e3 * q.median, 1e3 * q.q1, 1e3 * q.q3, 1e3 * seconds[0], n,
-            1e-9 * (double)k->flops / q.median, 1e-9 * (double)k->bytes / q.median, u->limit,
-            u->rate, 100 * u->least_s / q.median);
+    fprintf(b->csv, "%s,%s%s%s,%s,%.4f,%.4f,%.4f,%.4f,%zu,%.1f,%.1f,%s,%.0f,%.0f\n", b->ops->name,
+            k->name, k->part, k->type == DTYPE_BF16 ? " bf16" : "", k->shape, 1e3 * q.median,
+            1e3 * q.q1, 1e3 * q.q3, 1e3 * seconds[0], n, 1e-9 * (double)k->flops / q.median,
+            1e-9 * (double)k->bytes / q.median, u->limit, u->rate, 100 * u->least_s / q.median);
     fflush(b->csv);
 }
 
-/* type: what is multiplied. */
-static fsdp_status measure_as(bench *b, dtype type, const kernel *k)
-{
-    double seconds[MAX_REPS];
-    TRY(time_once(b, k, &seconds[0]));
-    size_t reps = reps_of(seconds[0]);
-    for (size_t i = 0; i < reps; i++)
-        TRY(time_once(b, k, &seconds[i]));
-    bound u;
-    u.least_s = bench_bound(&b->roof, type, (double)k->flops, (double)k->bytes, &u.limit, &u.rate);
-    print_row(b, k, &u, seconds, reps);
-    return FSDP_OK;
-}
-
+/* The roof of an update in place of PARAMS elements is the best pass of a loop that moves the same
+ * and nothing else, over the same arrays, in turns with the operation. */
 static fsdp_status measure(bench *b, const kernel *k)
 {
-    return measure_as(b, DTYPE_F32, k);
-}
-
-/* An update in place of PARAMS elements: the roof is the best pass of a loop that moves the same
- * and nothing else, over the same arrays, in turns with the operation. */
-static fsdp_status measure_in_place(bench *b, bench_mix mix, const kernel *k)
-{
-    double seconds[MAX_REPS];
-    bound u = {.limit = "in-place"};
-    TRY(time_once(b, k, &seconds[0]));
-    u.least_s = bench_in_place_s(b->x, PARAMS, mix, b->s->n_threads);
-    size_t reps = reps_of(seconds[0]);
+    double seconds[MAX_REPS], once;
+    bound u = {.limit = "in-place", .least_s = INFINITY};
+    TRY(time_once(b, k, &once));
+    const size_t reps = once > 1.0 ? 1 : bench_reps(once, 0.3, 3, MAX_REPS);
     for (size_t i = 0; i < reps; i++) {
         TRY(time_once(b, k, &seconds[i]));
-        u.least_s = fmin(u.least_s, bench_in_place_s(b->x, PARAMS, mix, b->s->n_threads));
+        if (k->mix != MIX_NONE)
+            u.least_s = fmin(u.least_s, bench_in_place_s(b->x, PARAMS, k->mix, b->s->n_threads));
     }
     u.rate = 1e-9 * (double)k->bytes / u.least_s;
+    if (k->mix == MIX_NONE) /* only products multiply in bf16 */
+        u.least_s = bench_bound(&b->roof, k->run == run_matmul ? k->type : DTYPE_F32,
+                                (double)k->flops, (double)k->bytes, &u.limit, &u.rate);
     print_row(b, k, &u, seconds, reps);
     return FSDP_OK;
 }
 
 /* ---- the cases ----------------------------------------------------------------------------- */
 
+/* What the functions below measure: they have variables `type` and `shape`. */
+#define ROW(name, part, op, args, flops, bytes)                                                    \
+    (&(kernel){name, part, type, shape, run_##op, args, flops, bytes, MIX_NONE})
+#define IN_PLACE(mix, name, op, args, bytes)                                                       \
+    (&(kernel){name, "", type, shape, run_##op, args, 0, bytes, mix})
+
 /* Array i from element `at` on, stored as `type`. */
 static void *array(const bench *b, int i, size_t at, dtype type)
 {
     return type == DTYPE_BF16 ? (void *)(b->h[i] + at) : (void *)(b->x[i] + at);
-}
-
-/* A row of the table is named after the operation, and " bf16" if it is of that type. */
-typedef struct label {
-    char text[64];
-} label;
-
-static label label_of(const char *name, const char *part, dtype type)
-{
-    label l;
-    snprintf(l.text, sizeof l.text, "%s%s%s", name, part, type == DTYPE_BF16 ? " bf16" : "");
-    return l;
 }
 
 /* y[m,n] = x w + bias, d_x = d_y w^T and d_w += x^T d_y of one weight [k,n] (the head's is stored
@@ -181,16 +157,13 @@ static fsdp_status measure_linear(bench *b, const char *name, size_t n_in, size_
                      .type = type,
                      .out_type = type};
     size_t bytes = bytes_of * (in + w + out);
-    TRY(measure_as(b, type,
-                   &(kernel){label_of(name, "", type).text, shape, run_matmul, &y, flops, bytes}));
+    TRY(measure(b, ROW(name, "", matmul, &y, flops, bytes)));
     matmul_args d_x = y;
     d_x.bias = NULL;
     d_x.n = n_in;
     d_x.k = n_out;
     d_x.trans_b = !is_head;
-    TRY(measure_as(b, type,
-                   &(kernel){label_of(name, " backward x", type).text, shape, run_matmul, &d_x,
-                             flops, bytes}));
+    TRY(measure(b, ROW(name, " backward x", matmul, &d_x, flops, bytes)));
     matmul_args d_w = {.out = b->x[0],
                        .a = array(b, 1, 0, type),
                        .b = array(b, 2, 0, type),
@@ -201,9 +174,7 @@ static fsdp_status measure_linear(bench *b, const char *name, size_t n_in, size_
                        .accumulate = true,
                        .type = type};
     bytes = bytes_of * (in + out) + 2 * w * sizeof(float);
-    return measure_as(
-        b, type,
-        &(kernel){label_of(name, " backward w", type).text, shape, run_matmul, &d_w, flops, bytes});
+    return measure(b, ROW(name, " backward w", matmul, &d_w, flops, bytes));
 }
 
 static fsdp_status measure_matmuls(bench *b, dtype type)
@@ -239,8 +210,7 @@ static fsdp_status measure_attention(bench *b, size_t batch, size_t seq_len, dty
                               .k = array(b, 0, C, type),
                               .v = array(b, 0, 2 * C, type),
                               .shape = strides};
-    TRY(measure(b, &(kernel){label_of("attention", "", type).text, shape, run_attention, &forward,
-                             2 * product, 4 * bytes}));
+    TRY(measure(b, ROW("attention", "", attention, &forward, 2 * product, 4 * bytes)));
     attention_backward_args backward = {.d_q = array(b, 1, 0, type),
                                         .d_k = array(b, 1, C, type),
                                         .d_v = array(b, 1, 2 * C, type),
@@ -251,8 +221,8 @@ static fsdp_status measure_attention(bench *b, size_t batch, size_t seq_len, dty
                                         .k = forward.k,
                                         .v = forward.v,
                                         .shape = strides};
-    return measure(b, &(kernel){label_of("attention", " backward", type).text, shape,
-                                run_attention_backward, &backward, 5 * product, 8 * bytes});
+    return measure(
+        b, ROW("attention", " backward", attention_backward, &backward, 5 * product, 8 * bytes));
 }
 
 /* Bias, GELU: rows of width FF, where they cost most. */
@@ -264,19 +234,16 @@ static fsdp_status measure_elementwise(bench *b, dtype type)
     snprintf(shape, sizeof shape, "%zu x %d", rows, FF);
     bias_backward_args d_bias = {
         .d_bias = b->x[0], .d_out = array(b, 1, 0, type), .rows = rows, .cols = FF, .type = type};
-    TRY(measure(b, &(kernel){label_of("bias", " backward", type).text, shape, run_bias_backward,
-                             &d_bias, elems, bytes}));
+    TRY(measure(b, ROW("bias", " backward", bias_backward, &d_bias, elems, bytes)));
     gelu_args gelu = {
         .out = array(b, 0, 0, type), .in = array(b, 1, 0, type), .elems = elems, .type = type};
-    TRY(measure(b,
-                &(kernel){label_of("gelu", "", type).text, shape, run_gelu, &gelu, 0, 2 * bytes}));
+    TRY(measure(b, ROW("gelu", "", gelu, &gelu, 0, 2 * bytes)));
     gelu_backward_args d_gelu = {.d_in = array(b, 0, 0, type),
                                  .d_out = array(b, 1, 0, type),
                                  .in = array(b, 2, 0, type),
                                  .elems = elems,
                                  .type = type};
-    return measure(b, &(kernel){label_of("gelu", " backward", type).text, shape, run_gelu_backward,
-                                &d_gelu, 0, 3 * bytes});
+    return measure(b, ROW("gelu", " backward", gelu_backward, &d_gelu, 0, 3 * bytes));
 }
 
 static fsdp_status measure_norm(bench *b, dtype type)
@@ -295,8 +262,7 @@ static fsdp_status measure_norm(bench *b, dtype type)
                            .cols = C,
                            .eps = 1e-5f,
                            .type = type};
-    TRY(measure(b, &(kernel){label_of("layernorm", "", type).text, shape, run_layernorm, &norm, 0,
-                             2 * bytes}));
+    TRY(measure(b, ROW("layernorm", "", layernorm, &norm, 0, 2 * bytes)));
     layernorm_backward_args d_norm = {.d_in = array(b, 0, 0, type),
                                       .d_gain = b->x[3] + 2 * rows,
                                       .d_bias = b->x[3] + 2 * rows + C,
@@ -309,8 +275,7 @@ static fsdp_status measure_norm(bench *b, dtype type)
                                       .rows = rows,
                                       .cols = C,
                                       .type = type};
-    return measure(b, &(kernel){label_of("layernorm", " backward", type).text, shape,
-                                run_layernorm_backward, &d_norm, 0, 4 * bytes});
+    return measure(b, ROW("layernorm", " backward", layernorm_backward, &d_norm, 0, 4 * bytes));
 }
 
 static fsdp_status measure_tokens(bench *b, dtype type)
@@ -328,8 +293,7 @@ static fsdp_status measure_tokens(bench *b, dtype type)
                           .width = C,
                           .vocab = VOCAB,
                           .type = type};
-    TRY(measure(b, &(kernel){label_of("embedding", "", type).text, shape, run_embedding, &emb, 0,
-                             3 * bytes_of * elems}));
+    TRY(measure(b, ROW("embedding", "", embedding, &emb, 0, 3 * bytes_of * elems)));
     embedding_backward_args d_emb = {.d_wte = b->x[0],
                                      .d_wpe = b->x[1],
                                      .d_out = array(b, 2, 0, type),
@@ -339,8 +303,8 @@ static fsdp_status measure_tokens(bench *b, dtype type)
                                      .width = C,
                                      .vocab = VOCAB,
                                      .type = type};
-    TRY(measure(b, &(kernel){label_of("embedding", " backward", type).text, shape,
-                             run_embedding_backward, &d_emb, 0, (bytes_of + 12) * elems}));
+    TRY(measure(
+        b, ROW("embedding", " backward", embedding_backward, &d_emb, 0, (bytes_of + 12) * elems)));
     cross_entropy_args loss = {.loss = b->scalars,
                                .d_logits = array(b, 0, 0, type),
                                .logits = array(b, 1, 0, type),
@@ -349,8 +313,8 @@ static fsdp_status measure_tokens(bench *b, dtype type)
                                .vocab = VOCAB,
                                .type = type};
     snprintf(shape, sizeof shape, "%zu x %d", rows, VOCAB);
-    return measure(b, &(kernel){label_of("cross entropy with gradient", "", type).text, shape,
-                                run_cross_entropy, &loss, 0, 2 * bytes_of * rows * VOCAB});
+    return measure(b, ROW("cross entropy with gradient", "", cross_entropy, &loss, 0,
+                          2 * bytes_of * rows * VOCAB));
 }
 
 static fsdp_status measure_type(bench *b, dtype type)
@@ -365,35 +329,37 @@ static fsdp_status measure_type(bench *b, dtype type)
 /* Sums of gradients, which are fp32. */
 static fsdp_status measure_add(bench *b)
 {
+    const dtype type = DTYPE_F32;
     size_t elems = b->rows * C;
     char shape[64];
     snprintf(shape, sizeof shape, "%zu x %d", b->rows, C);
     add_args add = {.out = b->x[0], .a = b->x[1], .b = b->x[2], .elems = elems};
-    return measure(b, &(kernel){"add", shape, run_add, &add, elems, 12 * elems});
+    return measure(b, ROW("add", "", add, &add, elems, 12 * elems));
 }
 
 /* What runs once a step over all parameters. */
 static fsdp_status measure_optimizer(bench *b)
 {
+    const dtype type = DTYPE_F32;
     size_t elems = PARAMS, bytes = 4 * elems; /* arrays hold as many, see allocate */
     char shape[64];
     snprintf(shape, sizeof shape, "%zu", elems);
     sum_squares_args squares = {.sum = b->sum, .x = b->x[0], .elems = elems};
-    TRY(measure(b, &(kernel){"sum of squares", shape, run_sum_squares, &squares, 0, bytes}));
+    TRY(measure(b, ROW("sum of squares", "", sum_squares, &squares, 0, bytes)));
     clip_coef_args clip = {
         .norm = b->scalars, .coef = b->scalars + 1, .sum = b->sum, .max_norm = 1};
-    TRY(measure(b, &(kernel){"clip coefficient", "1", run_clip_coef, &clip, 0, sizeof(rsum)}));
+    TRY(measure(b, &(kernel){"clip coefficient", "", type, "1", run_clip_coef, &clip, 0,
+                             sizeof(rsum), MIX_NONE}));
     scale_args scale = {.x = b->x[0], .factor = 1.0f, .elems = elems};
-    TRY(measure_in_place(b, MIX_SCALE, &(kernel){"scale", shape, run_scale, &scale, 0, 2 * bytes}));
+    TRY(measure(b, IN_PLACE(MIX_SCALE, "scale", scale, &scale, 2 * bytes)));
     sgd_args sgd = {.param = b->x[0], .grad = b->x[1], .elems = elems, .lr = 1e-3f};
-    TRY(measure_in_place(b, MIX_SGD, &(kernel){"sgd", shape, run_sgd, &sgd, 0, 3 * bytes}));
+    TRY(measure(b, IN_PLACE(MIX_SGD, "sgd", sgd, &sgd, 3 * bytes)));
     adamw_args adamw = {
         .param = b->x[0], .grad = b->x[1], .m = b->x[2], .v = b->x[3], .elems = elems};
     adamw_scalars(
         &adamw,
         &(optim_config){.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
-    return measure_in_place(b, MIX_ADAMW,
-                            &(kernel){"adamw", shape, run_adamw, &adamw, 0, 7 * bytes});
+    return measure(b, IN_PLACE(MIX_ADAMW, "adamw", adamw, &adamw, 7 * bytes));
 }
 
 /* ---- running ------------------------------------------------------------------------------- */
@@ -473,7 +439,7 @@ static void release(bench *b)
 
 static fsdp_status run(bench *b, const bench_options *o)
 {
-    TRY(bench_roof_measure(b->s->n_threads, &b->roof));
+    TRY(bench_roof_measure(b->s, &b->roof));
     if (o->roof != NULL) {
         bench_roof_merge(&b->roof, o->roof);
         TRY(bench_roof_write(&b->roof, o->roof));

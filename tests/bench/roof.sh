@@ -9,5 +9,5 @@ r() { field "$OUT/roof.csv" "$1"; }
     echo "- roof, memory (triad, all threads): $(r triad_1024k_all_gbs) GB/s over 1 MiB, $(r triad_16384k_all_gbs) over 16 MiB, $(
         r triad_786432k_all_gbs) over 768 MiB ($(r triad_786432k_one_gbs) on one thread)"
     echo "- roof, pairs of bf16 multiplied and added in registers: $(r bf16_all_gflops) GFLOP/s on $(r threads) (0: no such instruction)"
-    echo "- roof, oneDNN products of 2048 x 2048: fp32 $(r sgemm_gflops) GFLOP/s, bf16 $(r bf16_gflops) GFLOP/s"
+    echo "- roof, fast products of 2048 x 2048: fp32 $(r sgemm_gflops) GFLOP/s, bf16 $(r bf16_gflops) GFLOP/s"
 } | tee "$OUT/roof.md"

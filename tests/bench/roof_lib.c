@@ -11,10 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "common/device/device_impl.h"
+#include "common/ops/ops.h"
 #include "tests/bench/bench_lib.h"
-#ifdef FSDP_HAVE_DNNL
-#include <dnnl.h>
-#endif
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
@@ -228,131 +227,40 @@ static double registers_gflops(float (*loop)(size_t, float), int macs, int n_thr
 
 /* ---- a large matrix product ---------------------------------------------------------------- */
 
-#ifdef FSDP_HAVE_DNNL
-enum { SIDE = 2048 };
-
-static double product_gflops(double seconds)
+static fsdp_status measure_product(stream *s, dtype type, float *memory, double *gflops)
 {
-    return 2e-9 * SIDE * SIDE * SIDE / seconds;
-}
-
-static double sgemm_gflops(const float *a, const float *b, float *c)
-{
-    double best = 0;
+    enum { SIDE = 2048, ELEMS = SIDE * SIDE };
+    const matmul_args product = {.out = memory,
+                                 .a = memory + ELEMS,
+                                 .b = memory + 2 * ELEMS,
+                                 .m = SIDE,
+                                 .n = SIDE,
+                                 .k = SIDE,
+                                 .type = type};
     for (int i = 0; i < TRIES; i++) {
         double begun = clock_now_s();
-        if (dnnl_sgemm('N', 'N', SIDE, SIDE, SIDE, 1.0f, a, SIDE, b, SIDE, 0.0f, c, SIDE) !=
-            dnnl_success)
-            return 0;
-        double gflops = product_gflops(clock_now_s() - begun);
-        best = gflops > best ? gflops : best;
+        TRY(ops_cpu_fast()->matmul(s, &product));
+        TRY(stream_sync(s));
+        *gflops = fmax(*gflops, 2e-9 * SIDE * SIDE * SIDE / (clock_now_s() - begun));
     }
-    return best;
-}
-
-typedef struct bf16_product {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    dnnl_primitive_desc_t desc;
-    dnnl_primitive_t primitive;
-    dnnl_memory_t a, b, c;
-} bf16_product;
-
-/* Version 3 of oneDNN has no operation descriptors, and memory descriptors by handle. */
-#if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t described;
-#define DESCRIBE(d, dims, type) dnnl_memory_desc_create_with_tag(&(d), 2, dims, type, dnnl_ab)
-#else
-typedef dnnl_memory_desc_t *described;
-#define DESCRIBE(d, dims, type) dnnl_memory_desc_init_by_tag(d, 2, dims, type, dnnl_ab)
-#endif
-
-static bool describe_product(bf16_product *p, described in, described out)
-{
-#if DNNL_VERSION_MAJOR >= 3
-    return dnnl_matmul_primitive_desc_create(&p->desc, p->engine, in, in, NULL, out, NULL) ==
-           dnnl_success;
-#else
-    dnnl_matmul_desc_t op;
-    return dnnl_matmul_desc_init(&op, in, in, NULL, out) == dnnl_success &&
-           dnnl_primitive_desc_create(&p->desc, &op, NULL, p->engine, NULL) == dnnl_success;
-#endif
-}
-
-static bool bf16_create(bf16_product *p, void *a, void *b, void *c)
-{
-    dnnl_dims_t dims = {SIDE, SIDE};
-#if DNNL_VERSION_MAJOR >= 3
-    described in = NULL, out = NULL;
-#else
-    dnnl_memory_desc_t in_desc, out_desc;
-    described in = &in_desc, out = &out_desc;
-#endif
-    bool good =
-        dnnl_engine_create(&p->engine, dnnl_cpu, 0) == dnnl_success &&
-        dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags) == dnnl_success &&
-        DESCRIBE(in, dims, dnnl_bf16) == dnnl_success &&
-        DESCRIBE(out, dims, dnnl_f32) == dnnl_success && describe_product(p, in, out) &&
-        dnnl_primitive_create(&p->primitive, p->desc) == dnnl_success &&
-        dnnl_memory_create(&p->a, in, p->engine, a) == dnnl_success &&
-        dnnl_memory_create(&p->b, in, p->engine, b) == dnnl_success &&
-        dnnl_memory_create(&p->c, out, p->engine, c) == dnnl_success;
-#if DNNL_VERSION_MAJOR >= 3
-    dnnl_memory_desc_destroy(in);
-    dnnl_memory_desc_destroy(out);
-#endif
-    return good;
-}
-
-static double bf16_gflops(void *a, void *b, float *c)
-{
-    bf16_product p = {0};
-    double best = 0;
-    bool good = bf16_create(&p, a, b, c);
-    for (int i = 0; i < TRIES && good; i++) {
-        const dnnl_exec_arg_t args[] = {
-            {DNNL_ARG_SRC, p.a}, {DNNL_ARG_WEIGHTS, p.b}, {DNNL_ARG_DST, p.c}};
-        double begun = clock_now_s();
-        good = dnnl_primitive_execute(p.primitive, p.stream, 3, args) == dnnl_success &&
-               dnnl_stream_wait(p.stream) == dnnl_success;
-        double gflops = product_gflops(clock_now_s() - begun);
-        best = gflops > best ? gflops : best;
-    }
-    dnnl_memory_destroy(p.a);
-    dnnl_memory_destroy(p.b);
-    dnnl_memory_destroy(p.c);
-    dnnl_primitive_destroy(p.primitive);
-    dnnl_primitive_desc_destroy(p.desc);
-    dnnl_stream_destroy(p.stream);
-    dnnl_engine_destroy(p.engine);
-    return good ? best : 0;
-}
-
-static fsdp_status measure_products(bench_roof *r)
-{
-    size_t elems = (size_t)SIDE * SIDE;
-    float *memory = aligned_alloc(64, 3 * elems * sizeof(float));
-    if (memory == NULL)
-        return fsdp_error(FSDP_ENOMEM, "free memory", "roof: cannot allocate the matrices");
-    for (size_t i = 0; i < 3 * elems; i++)
-        memory[i] = (float)(i % 7) * 0.125f;
-    omp_set_num_threads(r->n_threads);
-    r->sgemm_gflops = sgemm_gflops(memory, memory + elems, memory + 2 * elems);
-    memset(memory, 0x3c, 2 * elems * sizeof(float)); /* as bf16: 0.0115 */
-    r->bf16_gflops = bf16_gflops(memory, memory + elems, memory + 2 * elems);
-    free(memory);
     return FSDP_OK;
 }
-#else
-static fsdp_status measure_products(bench_roof *r)
-{
-    r->sgemm_gflops = r->bf16_gflops = 0;
-    return FSDP_OK;
-}
-#endif
 
-fsdp_status bench_roof_measure(int n_threads, bench_roof *out)
+static fsdp_status measure_products(stream *s, bench_roof *r)
 {
+    float *memory;
+    TRY(device_alloc_f32(s, MEM_OTHER, (size_t)3 * 2048 * 2048, "roof", &memory));
+    memset(memory, 0x3c, (size_t)3 * 2048 * 2048 * sizeof *memory); /* 0.0115 as either type */
+    fsdp_status status = measure_product(s, DTYPE_F32, memory, &r->sgemm_gflops);
+    if (status == FSDP_OK)
+        status = measure_product(s, DTYPE_BF16, memory, &r->bf16_gflops);
+    device_free(s, memory);
+    return status;
+}
+
+fsdp_status bench_roof_measure(stream *s, bench_roof *out)
+{
+    const int n_threads = s->n_threads;
     *out = (bench_roof){.n_threads = n_threads};
     TRY(measure_triad(out));
     out->fma_one_gflops = registers_gflops(fma_loop, LANES, 1);
@@ -360,7 +268,7 @@ fsdp_status bench_roof_measure(int n_threads, bench_roof *out)
 #ifdef __AVX512BF16__
     out->bf16_all_gflops = registers_gflops(bf16_loop, 2 * LANES, n_threads);
 #endif
-    return measure_products(out);
+    return measure_products(s, out);
 }
 
 /* ---- figures and bounds --------------------------------------------------------------------- */
