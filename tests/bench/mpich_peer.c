@@ -43,7 +43,6 @@ static fsdp_status peer_run(coll_transport *t, coll_op op, size_t slice_elems, s
 
 static fsdp_status peer_agree(coll_transport *t, double value, double *greatest, double *sum)
 {
-    (void)t;
     TRY(checked(MPI_Allreduce(&value, greatest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD), "max"));
     return checked(MPI_Allreduce(&value, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), "sum");
 }

@@ -171,7 +171,6 @@ typedef struct grade_add_args {
 
 static fsdp_status add(void *args, int n_threads)
 {
-    (void)n_threads;
     const grade_add_args *a = args;
     for (size_t i = 0; i < a->elems; i++)
         a->x[i] += a->by[i % 2];
@@ -208,7 +207,6 @@ enum { GATE_OPEN, GATE_CLOSED, GATE_EXPIRED, NAPS_PER_S = 5000 };
 /* Counts naps, not time: on a busy machine the gate waits longer, too. */
 fsdp_status gate_hold(void *args, int n_threads)
 {
-    (void)n_threads;
     grade *g = *(grade **)args;
     const struct timespec nap = {.tv_nsec = 1000000000L / NAPS_PER_S};
     struct timespec before = {0}, now;

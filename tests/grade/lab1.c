@@ -33,7 +33,6 @@ static fsdp_status expect_all_freed(const char *what, fsdp_status (*call)(void *
 /* ---- 1.0: the answer table, worked out by doing what the collectives do -------------------- */
 static fsdp_status task_1_0(grade *g)
 {
-    (void)g;
     enum { W = 3, N = 3 };
     long x[W][N], sum[N] = {0};
     for (int r = 0; r < W; r++)
@@ -250,7 +249,6 @@ static fsdp_status build_and_free(void *ctx)
 
 static fsdp_status task_1_2(grade *g)
 {
-    (void)g;
     for (int i = 0; i < N_LAYOUT_CASES; i++)
         for (int w = 1; w <= 4; w++)
             TRY(check_layout(&LAYOUT_CASES[i], w));
@@ -534,13 +532,11 @@ static fsdp_status check_wrap(const module_tree *tree, const wrap_case *c)
 static fsdp_status assign_gpt2(void *ctx)
 {
     int unit[GPT2_N], n;
-    (void)ctx;
     return wrap_assign(&GPT2_TREE, WRAP_SIZE, 80, unit, &n);
 }
 
 static fsdp_status task_1_4(grade *g)
 {
-    (void)g;
     for (size_t i = 0; i < sizeof GPT2_CASES / sizeof *GPT2_CASES; i++)
         TRY(check_wrap(&GPT2_TREE, &GPT2_CASES[i]));
     for (size_t i = 0; i < sizeof MIXED_CASES / sizeof *MIXED_CASES; i++)
@@ -778,7 +774,6 @@ static fsdp_status check_rows(const rows_case *c, const flat_layout *l)
 /* All slices together hold each row once. On one rank the array stays flat. */
 static fsdp_status check_all_rows(const rows_case *c, const flat_layout *l)
 {
-    (void)c;
     float times[2][10] = {{0}}, once[2][10] = {{0}};
     for (int k = 0; k < l->world_size; k++) {
         flat_piece pieces[MAX_PIECES];

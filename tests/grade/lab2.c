@@ -271,7 +271,6 @@ static const void *cast_at; /* where it was to write to; NULL: it was not called
 
 static fsdp_status cast_fails(stream *s, const cast_args *a)
 {
-    (void)s;
     cast_at = a->out;
     return fsdp_error(FSDP_EDEVICE, "", "a cast of the test that fails");
 }
@@ -324,8 +323,6 @@ static fsdp_status unshard_begin_body(fixture *fx)
 
 static fsdp_status cast_nothing(stream *s, const cast_args *a)
 {
-    (void)s;
-    (void)a;
     return FSDP_OK;
 }
 

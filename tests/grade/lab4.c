@@ -279,7 +279,6 @@ static float pushed_grad(int leaf, int buffer, size_t i)
 {
     size_t elem = 0;
     int p = fix_param_at(push_fx, push_unit, i, &elem);
-    (void)buffer;
     if (p < 0)
         return push_nan ? NAN : 0.0f;
     return PARAMS[p].frozen ? 0.0f : whole_grad(p, elem) * (float)(leaf + 1);

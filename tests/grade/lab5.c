@@ -314,7 +314,6 @@ static fsdp_status check_buckets(const char *what, size_t max_elems, const size_
 
 static fsdp_status task_5_7(grade *g)
 {
-    (void)g;
     static const size_t MIXED[] = {50, 4, 5, 3, 12, 1}, EQUAL[] = {9, 2, 2, 2, 2}, ALONE[] = {7};
     TRY(check_buckets("4 5 3 12 1, at most 10", 10, MIXED, 6, (const int[]){0, 1, 1, 2, 3, 4}));
     TRY(check_buckets("4 5 3 12 1, at most 100", 100, MIXED, 6, (const int[]){0, 1, 1, 1, 1, 1}));

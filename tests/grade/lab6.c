@@ -91,7 +91,6 @@ static fsdp_status maps_number(const char *name, const number *n, int want)
 
 static fsdp_status task_6_1(grade *g)
 {
-    (void)g;
     TRY(maps_codes());
     for (size_t i = 0; i < sizeof TYPES / sizeof *TYPES; i++) {
         TRY(maps_number("npu_acl_type", &TYPES[i], TYPES[i].acl));
@@ -366,7 +365,6 @@ static fsdp_status context_is_kept(npu *n)
 static fsdp_status order_is_fixed(npu *n)
 {
     bool (*is_deterministic)(void);
-    (void)n;
     TRY(npu_function("sim_acl_is_deterministic", &is_deterministic));
     return expect_int("ACL_OPT_DETERMINISTIC of the device's context", is_deterministic(), 1);
 }
@@ -653,7 +651,6 @@ typedef struct add_one {
 static fsdp_status add_one_run(void *args, int n_threads)
 {
     const add_one *a = args;
-    (void)n_threads;
     for (size_t i = 0; i < a->elems; i++)
         a->x[i] += 1;
     return FSDP_OK;

@@ -33,7 +33,6 @@ static const event *recorded; /* last */
 
 static uint64_t see_record(void *self, const device_act *act)
 {
-    (void)self;
     if (act->kind == ACT_RECORD)
         recorded = act->event;
     return 0;
@@ -119,7 +118,6 @@ static fsdp_status oldest_part(fixture *fx, prefetch *p)
 
 static fsdp_status slow(void *args, int n_threads)
 {
-    (void)n_threads;
     usleep(500);
     atomic_fetch_add(*(atomic_int **)args, 1);
     return FSDP_OK;

@@ -14,15 +14,12 @@ static device_watch order_watch;
 
 static uint64_t uploads_issued(void *self, const device_act *act)
 {
-    (void)self;
     order_watch.issued(order_watch.self, act);
     return act->kind == ACT_COPY && strcmp(stream_name(act->stream), "upload") == 0;
 }
 
 static void uploads_ran(void *self, const device_act *act)
 {
-    (void)self;
-    (void)act;
     atomic_fetch_add(&n_uploads, 1);
 }
 

@@ -18,7 +18,6 @@ typedef struct update_args {
 /* A slow optimizer. */
 static fsdp_status update(void *args, int n_threads)
 {
-    (void)n_threads;
     update_args *a = args;
     usleep(30000);
     for (size_t i = 0; i < a->elems; i++)

@@ -21,7 +21,6 @@ static const model_config SIX = GPT2_CONFIG(SIX_BLOCKS, 2, 16, 19, SEQ_LEN);
  * GATE_LIMIT_S the host waits for something else, and compute goes on. */
 static fsdp_status wait_for_host(void *args, int n_threads)
 {
-    (void)n_threads;
     six_turnstile *t = *(six_turnstile **)args;
     const struct timespec nap = {.tv_nsec = 50 * 1000};
     const int mine = ++t->n_run;
@@ -115,7 +114,6 @@ static fsdp_status post_backward(void *self, int u)
 
 static fsdp_status count_one(void *args, int n_threads)
 {
-    (void)n_threads;
     atomic_fetch_add(*(atomic_int **)args, 1);
     return FSDP_OK;
 }

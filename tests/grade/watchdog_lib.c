@@ -115,7 +115,6 @@ static void crashed(int signo)
 
 static void hangs(int signo)
 {
-    (void)signo;
     tell(w.quiet ? "WAIT" : "LOOP", w.hang);
     sem_post(&w.reported);
 }
@@ -176,7 +175,6 @@ static bool ask_last_calls(pid_t tid, const char *name, char state, void *ctx)
 
 static bool find_running(pid_t tid, const char *name, char state, void *found)
 {
-    (void)name;
     if (state != 'R' || tid == gettid())
         return false;
     *(pid_t *)found = tid;
@@ -250,7 +248,6 @@ static void look_again(look *l)
 
 static void *watch(void *arg)
 {
-    (void)arg;
     look l = {0};
     pthread_setname_np(pthread_self(), "watchdog");
     while (!atomic_load(&w.stop)) {

@@ -74,7 +74,6 @@ static fsdp_status fill(void *args, int n_threads)
     const data *a = args;
     const size_t bytes = dtype_bytes(a->of.type);
     char element[8];
-    (void)n_threads;
     for (size_t i = 0; i < a->elems; i++) {
         element_of(a, i, element);
         memcpy(a->at + i * bytes, element, bytes);
@@ -151,7 +150,6 @@ static fsdp_status check(void *args, int n_threads)
     const size_t bytes = dtype_bytes(a->of.type);
     char element[8];
     float sum;
-    (void)n_threads;
     atomic_fetch_add(&call_checked_bytes, (long long)(a->elems * bytes));
     for (size_t i = 0; i < a->elems; i++) {
         const char *got = a->at + i * bytes;
@@ -223,7 +221,6 @@ static buffer buffer_get(const collective *d, size_t elems)
 
 static fsdp_status free_task(void *args, int n_threads)
 {
-    (void)n_threads;
     free(*(void **)args);
     return FSDP_OK;
 }

@@ -33,7 +33,6 @@ static fsdp_status fake_open_over(transport_group *below, transport_group **out,
 static fsdp_status fake_exchange(transport_group *group, stream *s, const comm_call *call,
                                  const comm_part *parts, const comm_peer_read *v)
 {
-    (void)v;
     if (s == NULL) {
         fake_count.host_calls++;
         return fsdp_error(FSDP_ECOMM, "", "fake: %s: cannot move a host's memory",
@@ -70,7 +69,6 @@ static fsdp_status fake_split(transport_group *group, const comm_team *child, tr
 
 static bool fake_close(transport_group *group)
 {
-    (void)group;
     fake_count.open_groups--;
     return true;
 }

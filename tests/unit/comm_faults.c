@@ -291,8 +291,6 @@ static fsdp_status case_crossed(fixture *f)
 
 static fsdp_status doze(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     await("closed", fx.world, 3000);
     return FSDP_OK;
 }
@@ -331,8 +329,6 @@ static fsdp_status case_first(fixture *f)
 
 static fsdp_status break_work(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return fsdp_error(FSDP_EIO, "", "work of the test failed");
 }
 
@@ -345,7 +341,6 @@ static void break_stream(const fixture *f)
 /* It gets no memory for its part, on a device that is not the host's. */
 static void lack_block(const fixture *f)
 {
-    (void)f;
     apart_fail_host(1);
 }
 
@@ -357,7 +352,6 @@ static void be_busy(const fixture *f)
 
 static void die(const fixture *f)
 {
-    (void)f;
     come("done"); /* nobody waits for it */
     kill(getpid(), SIGKILL);
 }
@@ -371,7 +365,6 @@ static void die_later(const fixture *f)
 
 static void leave(const fixture *f)
 {
-    (void)f;
     come("done");
     _exit(3);
 }
@@ -379,7 +372,6 @@ static void leave(const fixture *f)
 /* No failure status, and yet gone. */
 static void leave_well(const fixture *f)
 {
-    (void)f;
     come("done");
     _exit(0);
 }
@@ -435,7 +427,6 @@ static fsdp_status case_kill_asleep(fixture *f)
 
 static void on_alarm(int signal_number)
 {
-    (void)signal_number;
     die(&fx);
 }
 

@@ -41,7 +41,6 @@ typedef struct placed {
 
 static fsdp_status free_placed(void *args, int n_threads)
 {
-    (void)n_threads;
     free(*(void **)args);
     return FSDP_OK;
 }
@@ -89,7 +88,6 @@ typedef struct delay_args {
 static fsdp_status delay_task(void *args, int n_threads)
 {
     uint64_t seed = ((delay_args *)args)->seed, kind = call_draw(&seed, 8);
-    (void)n_threads;
     cpu_set_t set;
     CPU_ZERO(&set);
     if (kind < 4)

@@ -34,7 +34,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     device_close(target.d);
     device_close(cpu.d);
     return 0;
@@ -178,9 +177,8 @@ static void call_sums(arrays *a, dtype type, int v)
     grad_acc_free(&acc, s);
 }
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
-    (void)state;
     both("sums", call_sums, 70);
 }
 
@@ -201,9 +199,8 @@ static void call_root(arrays *a, dtype type, int v)
     memset(from, 0xA5, sizeof from);
 }
 
-static void test_root(void **state)
+TEST(test_root)
 {
-    (void)state;
     both("root", call_root, 10);
 }
 
@@ -213,8 +210,7 @@ static const attention_shape WIDE_V = {.head_dim = 1, .v_head_dim = 2};
 
 /* Appends "`rope`, ..." to text for each operation that o refuses. With no elements one that is
  * there does nothing; two always do something, and are not asked. */
-static void list_refused(const ops *o, char text[512])
-{
+static void list_refused(const ops *o, char text[512]){
 #define LIST_IF_REFUSED_WITH(op, words, ...)                                                       \
     {                                                                                              \
         const op##_args none = {__VA_ARGS__};                                                      \
@@ -223,16 +219,14 @@ static void list_refused(const ops *o, char text[512])
                      *text ? ", " : "");                                                           \
     }
 #define LIST_IF_REFUSED(op) LIST_IF_REFUSED_WITH(op, "", 0)
-    EACH_OP(LIST_IF_REFUSED)
-    LIST_IF_REFUSED_WITH(attention, " with Dv > D", .shape = WIDE_V)
-    LIST_IF_REFUSED_WITH(attention_backward, " with Dv > D", .shape = WIDE_V)
+    EACH_OP(LIST_IF_REFUSED) LIST_IF_REFUSED_WITH(attention, " with Dv > D", .shape = WIDE_V)
+        LIST_IF_REFUSED_WITH(attention_backward, " with Dv > D", .shape = WIDE_V)
 #undef LIST_IF_REFUSED
 #undef LIST_IF_REFUSED_WITH
 }
 
-static void test_refusals_are_documented(void **state)
+TEST(test_refusals_are_documented)
 {
-    (void)state;
     const char *readme = "common/ops/README.md";
     const backend *b = target_backend();
     char line[1024] = "", name[64], refused[2][512] = {{0}}, cell[512];
@@ -250,9 +244,8 @@ static void test_refusals_are_documented(void **state)
         fail_msg("%s refuses %s, its line in %s is: %s", b->name, cell, readme, line);
 }
 
-static void test_catalogue(void **state)
+TEST(test_catalogue)
 {
-    (void)state;
     if (!target_is_portable())
         skip();
     for (size_t i = 0; i < ops_case_count(); i++) {
@@ -287,9 +280,8 @@ static void call_elementwise(arrays *a, dtype type, int v)
     CALL(a->x->o, a->x->s, cast, .out_type = to);
 }
 
-static void test_elements(void **state)
+TEST(test_elements)
 {
-    (void)state;
     both("elementwise", call_elementwise, 2);
 }
 
@@ -313,7 +305,6 @@ static void call_squares(arrays *a, dtype type, int v)
     const size_t elems = SIZES[v % 4];
     uint64_t seed = 9 + (uint64_t)v;
     rsum before = {{0}};
-    (void)type;
     for (size_t i = 0; i < elems; i++)
         bits[i] = odd_bits(&seed, v / 4);
     for (int i = 0; i < RSUM_DIGITS; i++)
@@ -326,9 +317,8 @@ static void call_squares(arrays *a, dtype type, int v)
         OK(device_zero(a->x->s, norm, 2 * sizeof *norm));
 }
 
-static void test_sum_squares(void **state)
+TEST(test_sum_squares)
 {
-    (void)state;
     both("sum_squares", call_squares, 20);
 }
 
@@ -337,15 +327,13 @@ static void call_clip(arrays *a, dtype type, int v)
 {
     static const float ROOTS[] = {0.0f, 1e-20f, 4.0f, 3e38f}, MOST[] = {0.0f, 1.0f, 5.0f};
     rsum sum = {{0}};
-    (void)type;
     rsum_add_squares(&sum, &ROOTS[v % 4], 1);
     CALL(a->x->o, a->x->s, clip_coef, values(a, 1, 1.0f, DTYPE_F32), values(a, 1, 1.0f, DTYPE_F32),
          put(a, &sum, sizeof sum), MOST[v / 4]);
 }
 
-static void test_clip(void **state)
+TEST(test_clip)
 {
-    (void)state;
     both("clip_coef", call_clip, 12);
 }
 
@@ -376,9 +364,8 @@ static void words_of(const device_backend *on, const ops *o, int k, char *words)
     device_close(x.d);
 }
 
-static void test_bad_numbers(void **state)
+TEST(test_bad_numbers)
 {
-    (void)state;
     for (int k = 0; k < 24; k++) {
         char got[sizeof(fsdp_error_info)], expected[sizeof(fsdp_error_info)];
         const backend *b = target_backend();
@@ -390,15 +377,9 @@ static void test_bad_numbers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),        cmocka_unit_test(test_root),
-        cmocka_unit_test(test_catalogue),   cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_sum_squares), cmocka_unit_test(test_clip),
-        cmocka_unit_test(test_bad_numbers), cmocka_unit_test(test_refusals_are_documented),
-    };
     if (target_backend()->device == &device_cpu) {
         printf("SKIP FSDP_DEVICE names no device beside the CPU\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

@@ -81,7 +81,7 @@ static fsdp_status write_text(const char *path, const char *text)
     return atomic_file_commit(&f);
 }
 
-static void test_order(void **state)
+TEST_AROUND(test_order, begin_test, NULL)
 {
     OK(write_text(in_dir("a"), "one"));
     assert_string_equal(calls, "frd"); /* a name that is not on disk is lost with the power */
@@ -91,7 +91,7 @@ static void test_order(void **state)
     assert_int_equal(files_like("*.tmp"), 0);
 }
 
-static void test_failures(void **state)
+TEST_AROUND(test_failures, begin_test, NULL)
 {
     OK(write_text(in_dir("b"), "old"));
     for (const char *fails = "fr"; *fails; fails++) {
@@ -107,7 +107,7 @@ static void test_failures(void **state)
     REFUSED(FSDP_EIO, write_text(in_dir("nowhere/c"), "x"), "nowhere/c");
 }
 
-static void test_directory(void **state)
+TEST_AROUND(test_directory, begin_test, NULL)
 {
     OK(atomic_make_dir(in_dir("made"), "hint"));
     assert_string_equal(calls, "d"); /* the one that holds it */
@@ -120,7 +120,7 @@ static void test_directory(void **state)
 }
 
 /* Whatever somebody calls PATH.tmp is his own, a link too. */
-static void test_own_names(void **state)
+TEST_AROUND(test_own_names, begin_test, NULL)
 {
     atomic_file f, g;
     write_bytes(in_dir("d.tmp"), "mine", 4);
@@ -140,7 +140,7 @@ static void test_own_names(void **state)
     assert_holds(in_dir("g"), "second");
 }
 
-static void test_link(void **state)
+TEST_AROUND(test_link, begin_test, NULL)
 {
     struct stat st;
     write_bytes(in_dir("real"), "old", 3);
@@ -151,7 +151,7 @@ static void test_link(void **state)
     assert_true(S_ISLNK(st.st_mode));
 }
 
-static void test_link_to_nothing(void **state)
+TEST_AROUND(test_link_to_nothing, begin_test, NULL)
 {
     struct stat st;
     assert_int_equal(mkdir(in_dir("far"), 0700), 0);
@@ -166,7 +166,7 @@ static void test_link_to_nothing(void **state)
 }
 
 /* In a directory like /tmp only links of this user, or of the directory's owner, are followed. */
-static void test_link_of_others(void **state)
+TEST_AROUND(test_link_of_others, begin_test, NULL)
 {
     static const struct {
         mode_t mode;
@@ -200,7 +200,7 @@ static void test_link_of_others(void **state)
 }
 
 /* A pipe that nobody reads would be waited for. */
-static void test_pipe(void **state)
+TEST_AROUND(test_pipe, begin_test, NULL)
 {
     char got[8] = {0};
     assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
@@ -216,7 +216,7 @@ static void test_pipe(void **state)
 }
 
 /* A log that standard output goes to is not replaced. */
-static void test_stdout(void **state)
+TEST_AROUND(test_stdout, begin_test, NULL)
 {
     fflush(stdout);
     int kept = dup(STDOUT_FILENO), fd = open(in_dir("log"), O_WRONLY | O_CREAT);
@@ -234,7 +234,7 @@ static void test_stdout(void **state)
 
 /* ---- what killed runs leave ------------------------------------------------------------------ */
 
-static void test_left(void **state)
+TEST_AROUND(test_left, begin_test, NULL)
 {
     static const char *const others[] = {
         "k.0123456789abcdeg.tmp",  "k.0123456789ABCDEF.tmp",  "k.0123456789abcde.tmp",
@@ -259,7 +259,7 @@ static void test_left(void **state)
 }
 
 /* Another run's file stays, from its first moment until it has its name. */
-static void test_in_use(void **state)
+TEST_AROUND(test_in_use, begin_test, NULL)
 {
     atomic_file f, g;
     OK(atomic_file_open(&f, in_dir("m"), ""));
@@ -292,7 +292,7 @@ static void lock_it(const char *path)
     struck = fd;
 }
 
-static void test_not_locked_yet(void **state)
+TEST_AROUND(test_not_locked_yet, begin_test, NULL)
 {
     struck = 0;
     strike = remove_it;
@@ -306,7 +306,7 @@ static void test_not_locked_yet(void **state)
     close(struck);
 }
 
-static void test_cancel(void **state)
+TEST_AROUND(test_cancel, begin_test, NULL)
 {
     atomic_file f = {0};
     atomic_file_cancel(&f);
@@ -322,15 +322,7 @@ static void test_cancel(void **state)
     REFUSED(FSDP_EINVAL, atomic_file_open(&f, path, "shorter"), "too long");
 }
 
-#define BEGUN(name) cmocka_unit_test_setup(test_##name, begin_test)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        BEGUN(order),          BEGUN(failures),        BEGUN(own_names),      BEGUN(link),
-        BEGUN(link_of_others), BEGUN(link_to_nothing), BEGUN(pipe),           BEGUN(stdout),
-        BEGUN(left),           BEGUN(in_use),          BEGUN(not_locked_yet), BEGUN(cancel),
-        BEGUN(directory),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
+    return tests_run(temp_dir_make, temp_dir_remove);
 }

@@ -38,9 +38,8 @@ static size_t fresh_bytes(const ops *o, size_t T)
 
 /* Four times the keys: at most four times the memory. A T x T array would be 4 MB at 1024 keys and
  * 64 MB at 4096; SLACK is what a first use touches (code, tables, a thread's stack), far below. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     enum { SHORT = LONG / 4, SLACK = 4 << 20 };
     if (UNDER_ASAN) {
         print_message("SKIP memory: AddressSanitizer gives every allocation fresh pages\n");
@@ -61,6 +60,5 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory)};
-    return cmocka_run_group_tests(tests, setup, ops_test_close);
+    return tests_run(setup, ops_test_close);
 }

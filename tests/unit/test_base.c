@@ -39,7 +39,7 @@ static fsdp_status passes_up(int *reached)
     return FSDP_OK;
 }
 
-static void test_status_record(void **state)
+TEST(test_status_record)
 {
     int reached = 0;
     assert_int_equal(passes_up(&reached), FSDP_EIO);
@@ -61,7 +61,7 @@ static void test_status_record(void **state)
     assert_string_equal(fsdp_status_name((fsdp_status)99), "unknown status");
 }
 
-static void test_status_cuts_long_texts(void **state)
+TEST(test_status_cuts_long_texts)
 {
     char text[2000];
     memset(text, 'a', sizeof text);
@@ -72,7 +72,7 @@ static void test_status_cuts_long_texts(void **state)
 }
 
 /* What a terminal would act on is shown, and the rest kept, also where a text is cut. */
-static void test_status_control_characters(void **state)
+TEST(test_status_control_characters)
 {
     char text[2000];
     fsdp_error(FSDP_EIO, "\r\x7f", "%s", "\033[2J a\nb\t\xc3\xa4\xc2\x9b \xe2\x82\xac");
@@ -93,7 +93,7 @@ static void *other_thread(void *out)
     return NULL;
 }
 
-static void test_status_is_per_thread(void **state)
+TEST(test_status_is_per_thread)
 {
     pthread_t thread;
     fsdp_error_info handed_over;
@@ -124,7 +124,7 @@ static void assert_prints(int rank, int world_size, const char *want)
     close(pair[1]);
 }
 
-static void test_status_print(void **state)
+TEST(test_status_print)
 {
     fsdp_error(FSDP_EINVAL, "pass --n-head 4", "n_head 3");
     assert_prints(1, 4, "[rank 1/4] n_head 3\nHINT: pass --n-head 4\n");
@@ -168,7 +168,7 @@ static void abort_on_big_int(void)
     elems_to_int((size_t)INT_MAX + 1);
 }
 
-static void test_align_up(void **state)
+TEST(test_align_up)
 {
     const size_t cases[][3] = {{0, 4, 0},   {1, 4, 4}, {10, 4, 12}, {12, 4, 12},
                                {10, 1, 10}, {7, 3, 9}, {1, 32, 32}, {SIZE_MAX, 1, SIZE_MAX}};
@@ -185,7 +185,7 @@ static void test_align_up(void **state)
     assert_int_equal(size_align_up(5, 0, "elems", &got), FSDP_EINVAL);
 }
 
-static void test_dtype(void **state)
+TEST(test_dtype)
 {
     size_t product = 0;
     assert_int_equal(dtype_bytes(DTYPE_F32), 4);
@@ -335,7 +335,7 @@ static void push_nodes(tree_sum *t, float leaves[VEC][MAX_LEAVES], size_t n, int
     }
 }
 
-static void test_tree_sum_is_its_definition(void **state)
+TEST(test_tree_sum_is_its_definition)
 {
     static float leaves[VEC][MAX_LEAVES];
     counting c = {0};
@@ -367,7 +367,7 @@ static void test_tree_sum_is_its_definition(void **state)
     assert_same_bits(tree_sum_f32(NULL, 0), 0.0f);
 }
 
-static void test_tree_sum_edges(void **state)
+TEST(test_tree_sum_edges)
 {
     counting c = {0};
     tree_sum t = {0};
@@ -391,7 +391,7 @@ static void test_tree_sum_edges(void **state)
     tree_sum_clear(&t);
 }
 
-static void test_push_in_turn(void **state)
+TEST(test_push_in_turn)
 {
     counting c = {0};
     tree_sum t;
@@ -414,7 +414,7 @@ static void test_push_in_turn(void **state)
 }
 
 /* Every call of the space fails once: the status comes back, and clear finds every vector. */
-static void test_tree_sum_failures(void **state)
+TEST(test_tree_sum_failures)
 {
     float vec[VEC] = {1, 2}, *sum;
     for (int fail_at = 1;; fail_at++) {
@@ -446,7 +446,7 @@ static void push_over_a_gap(void)
     tree_sum_push(&t, 2, vec);
 }
 
-static void test_tree_sum_asserts_gaps(void **state)
+TEST(test_tree_sum_asserts_gaps)
 {
     assert_aborts(push_over_a_gap);
 }
@@ -454,7 +454,7 @@ static void test_tree_sum_asserts_gaps(void **state)
 /* ---- bytes_copy ----------------------------------------------------------------------------- */
 
 /* Short and streamed lengths, every alignment of either end. No byte beside the copy is touched. */
-static void test_bytes_copy(void **state)
+TEST(test_bytes_copy)
 {
     enum { ROOM = 64, EDGE = 0x55 };
     const size_t lengths[] = {0, 1, 63, 1000, BYTES_STREAM_MIN, BYTES_STREAM_MIN + 77};
@@ -477,7 +477,7 @@ static void test_bytes_copy(void **state)
     free(dst);
 }
 
-static void test_f32_add_stream(void **state)
+TEST(test_f32_add_stream)
 {
     enum { MOST = 200 };
     float left[MOST + 16], right[MOST + 16], sum[MOST + 32];
@@ -497,21 +497,5 @@ static void test_f32_add_stream(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(status_record),
-        TEST(status_control_characters),
-        TEST(status_cuts_long_texts),
-        TEST(status_is_per_thread),
-        TEST(status_print),
-        TEST(dtype),
-        TEST(align_up),
-        TEST(bytes_copy),
-        TEST(f32_add_stream),
-        TEST(tree_sum_is_its_definition),
-        TEST(tree_sum_edges),
-        TEST(push_in_turn),
-        TEST(tree_sum_failures),
-        TEST(tree_sum_asserts_gaps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -209,7 +209,7 @@ static void refuses(const ckpt_store *now, const char *dir, bool automatic, cons
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_form(void **state)
+TEST(test_form)
 {
     const char *dir = in_dir("form");
     ckpt_source src;
@@ -245,7 +245,7 @@ static void test_form(void **state)
     ckpt_store_close(&s);
 }
 
-static void test_keep(void **state)
+TEST(test_keep)
 {
     const char *dir = in_dir("keep");
     ckpt_store s = begin_run(dir, 2);
@@ -274,7 +274,7 @@ static void test_keep(void **state)
 }
 
 /* A run that went back to an older checkpoint comes to steps that are there already. */
-static void test_again(void **state)
+TEST(test_again)
 {
     const char *dir = in_dir("again");
     ckpt_store s = begin_run(dir, 0);
@@ -300,7 +300,7 @@ static void test_again(void **state)
     ckpt_store_close(&s);
 }
 
-static void test_runs(void **state)
+TEST(test_runs)
 {
     const char *dir = in_dir("runs");
     ckpt_store a = begin_run(dir, 2), b = run_of(2);
@@ -339,7 +339,7 @@ static int files_in(const char *name, const char *pattern)
 
 /* What lies beyond the checkpoint that a run went back to is no part of its line any more: it stays
  * until the run has passed it, and is not one of those that are kept. */
-static void test_went_back(void **state)
+TEST(test_went_back)
 {
     const char *name = async ? "async-back" : "back", *dir = in_dir(name);
     ckpt_store s = begin_run(dir, 2), back = run_of(2);
@@ -362,7 +362,7 @@ static void test_went_back(void **state)
 
 /* A file that somebody removes during the save: nothing is published, and nothing is removed. The
  * thread, if there is one, has written the file by then. */
-static void test_file_gone(void **state)
+TEST(test_file_gone)
 {
     const char *dir = in_dir(async ? "async-gone" : "gone");
     ckpt_store s = begin_run(dir, 1);
@@ -383,7 +383,7 @@ static void test_file_gone(void **state)
 
 /* Elements that come twice make a checkpoint useless, also when the last piece ends where it
  * should. */
-static void test_overlap(void **state)
+TEST(test_overlap)
 {
     const char *dir = in_dir("twice");
     ckpt_store s = begin_run(dir, 0);
@@ -395,7 +395,7 @@ static void test_overlap(void **state)
 }
 
 /* A run that was killed before its first checkpoint had a name: what is left goes. */
-static void test_killed_at_first(void **state)
+TEST(test_killed_at_first)
 {
     const char *tmp = "first/step-2.00112233445566aa.0123456789abcdef.tmp";
     char file[96];
@@ -407,7 +407,7 @@ static void test_killed_at_first(void **state)
     ckpt_store_close(&s);
 }
 
-static void test_no_tensor(void **state)
+TEST(test_no_tensor)
 {
     const ckpt_id id = {.run = "0123456789abcdef",
                         .n_files = 1,
@@ -429,7 +429,7 @@ static void test_no_tensor(void **state)
     assert_int_equal(list.n, 0);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     const char *dir = in_dir("refused");
     ckpt_store s = begin_run(dir, 2), now = run_of(0);
@@ -468,7 +468,7 @@ static void save_diverged(ckpt_store *s, const char *dir, int array)
     assert_step(dir, false, 2);
 }
 
-static void test_diverged(void **state)
+TEST(test_diverged)
 {
     const char *dir = in_dir("diverged");
     ckpt_store s = begin_run(dir, 1);
@@ -506,7 +506,7 @@ static void make_diverged(const char *dir, int array)
 
 /* Checkpoints of programs that did not look: the newest finite one is found, and is kept while the
  * run has not passed the others. */
-static void test_diverged_before(void **state)
+TEST(test_diverged_before)
 {
     const char *dir = in_dir("before");
     ckpt_store s = begin_run(dir, 3), now = run_of(1);
@@ -569,7 +569,7 @@ static long fail_saves(const char *name, int64_t before)
     }
 }
 
-static void test_system_calls(void **state)
+TEST(test_system_calls)
 {
     const long n_failed = fail_saves(async ? "async" : "calls", 2);
     assert_true(n_failed > 12);
@@ -588,7 +588,7 @@ static void end_async(void)
 }
 
 /* The thread's calls are among them, and its values that are not finite. */
-static void test_async(void **state)
+TEST(test_async)
 {
     begin_async();
     test_system_calls(state);
@@ -602,7 +602,7 @@ static void test_async(void **state)
 }
 
 /* A save ends before the files of old checkpoints are gone; the next save and the end wait. */
-static void test_removal(void **state)
+TEST(test_removal)
 {
     begin_async();
     ckpt_store s = begin_run(in_dir("removal"), 1);
@@ -625,7 +625,7 @@ static void test_removal(void **state)
 }
 
 /* The old one of that step goes out of the way, and comes back. */
-static void test_renames(void **state)
+TEST(test_renames)
 {
     failing_kind = "rename";
     assert_int_equal(fail_saves("renames", 4), 4); /* the manifest, the old, the new, latest */
@@ -633,7 +633,7 @@ static void test_renames(void **state)
 }
 
 /* cJSON's allocations, which a manifest is made of. */
-static void test_manifest_memory(void **state)
+TEST(test_manifest_memory)
 {
     ckpt_sum sums[2] = {{100, 7}, {200, 8}};
     ckpt_manifest manifest = {.id = {.run = "0123456789abcdef",
@@ -687,12 +687,5 @@ static int close_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(form),         TEST(keep),    TEST(again),    TEST(went_back),
-        TEST(file_gone),    TEST(overlap), TEST(runs),     TEST(killed_at_first),
-        TEST(no_tensor),    TEST(refused), TEST(diverged), TEST(diverged_before),
-        TEST(system_calls), TEST(async),   TEST(renames),  TEST(manifest_memory),
-        TEST(removal),
-    };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return tests_run(open_all, close_all);
 }

@@ -89,9 +89,8 @@ static void head_free(head *h)
 
 /* ---- bits ------------------------------------------------------------------------------------ */
 
-static void test_same_bits(void **state)
+TEST(test_same_bits)
 {
-    (void)state;
     for (int t = 0; t < 2; t++) {
         const dtype type = t ? DTYPE_BF16 : DTYPE_F32;
         head whole;
@@ -143,9 +142,8 @@ static int products_of(head *h, bool frozen)
     return n_products;
 }
 
-static void test_products(void **state)
+TEST(test_products)
 {
-    (void)state;
     head whole;
     head_run(&whole, ops_cpu_portable(), DTYPE_F32, 0);
     head parts;
@@ -324,19 +322,13 @@ static void check_bounds(dtype type)
     head_free(&whole);
 }
 
-static void test_fast_bounds(void **state)
+TEST(test_fast_bounds)
 {
-    (void)state;
     check_bounds(DTYPE_F32);
     check_bounds(DTYPE_BF16);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_fast_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -26,14 +26,12 @@
 /* args: an atomic_int's address. */
 static fsdp_status flag_set(void *args, int n_threads)
 {
-    (void)n_threads;
     atomic_store(*(atomic_int **)args, 1);
     return FSDP_OK;
 }
 
 static fsdp_status flag_await(void *args, int n_threads)
 {
-    (void)n_threads;
     while (!atomic_load(*(atomic_int **)args))
         usleep(500);
     return FSDP_OK;
@@ -66,8 +64,6 @@ static void test_two_streams(comm_fixture *f)
 
 static fsdp_status take_a_nap(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     usleep(50000);
     return FSDP_OK;
 }
@@ -638,7 +634,6 @@ static void test_fake_figures(comm_fixture *f)
 
 static fsdp_status decline(transport_group *below, transport_group **out, const char **why_not)
 {
-    (void)below;
     *out = NULL;
     *why_not = "no native transport, for the test";
     return FSDP_OK;
@@ -800,22 +795,16 @@ int usleep(useconds_t us)
 
 static fsdp_status break_stream(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return fsdp_error(FSDP_EIO, "", "work of the test failed");
 }
 
 static fsdp_status task_well(const comm_task *t, int n_threads)
 {
-    (void)t;
-    (void)n_threads;
     return FSDP_OK;
 }
 
 static fsdp_status task_fails(const comm_task *t, int n_threads)
 {
-    (void)t;
-    (void)n_threads;
     return fsdp_error(FSDP_EIO, "", "a task of the test failed");
 }
 

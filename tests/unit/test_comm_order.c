@@ -102,8 +102,6 @@ static bool touches(const rig *x, kind k, bool in, bool reads, int slice)
 
 static fsdp_status run_nothing(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return FSDP_OK;
 }
 

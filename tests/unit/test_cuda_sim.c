@@ -1,5 +1,5 @@
 /* test_cuda_sim.c -- what the stand-in for CUDA says of mistakes in kernels. With
- * FSDP_DEVICE=cuda-sim only. Its matrix instruction: test_accel_fast.c. */
+ * FSDP_DEVICE=cuda-sim only. Its matrix instruction: test_ops_double.c. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +43,8 @@ static void plant_nothing(void)
     run_kernel(with_mistake, true, out);
 }
 
-static void test_misuse_ends_the_process(void **state)
+TEST(test_misuse_ends_the_process)
 {
-    (void)state;
 #define AT(words) "kernel misuse_kernel, block (0,0,0): " words ": tests/sim/cuda/planted.cc:"
     static const char *const SAYS[] = {
         [BARRIER_IN_BRANCH] = AT("threads wait at a barrier that others have passed by"),
@@ -73,9 +72,8 @@ static void count_nans(const float *out, int n[PLANTED_BLOCKS])
 }
 
 /* A missing barrier shows in one of two blocks at least, since they run in two orders. */
-static void test_missing_barriers_show(void **state)
+TEST(test_missing_barriers_show)
 {
-    (void)state;
     float out[N_OUT];
     int n[PLANTED_BLOCKS];
     for (planted_kernel kernel = BLOCK_NEIGHBOUR; kernel <= WARP_NEIGHBOUR; kernel++) {
@@ -96,9 +94,5 @@ static void test_missing_barriers_show(void **state)
 int main(void)
 {
     sim_need("cuda-sim");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_misuse_ends_the_process),
-        cmocka_unit_test(test_missing_barriers_show),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -108,7 +108,7 @@ static uint64_t hash_tokens(void)
 
 /* ---- which part a sequence reads ------------------------------------------------------------ */
 
-static void test_sample_offset(void **state)
+TEST(test_sample_offset)
 {
     /* the header's example: n=10, T=4: floor(9/4) = 2 places */
     assert_int_equal(sample_offset(10, 0, 4), 0);
@@ -126,7 +126,7 @@ static void test_sample_offset(void **state)
     }
 }
 
-static void test_sample_read(void **state)
+TEST(test_sample_read)
 {
     int32_t in[4], out[4];
     uint16_t wide[] = {0, 1, 40000, 3, 65535, 5, 6, 7, 8, 9};
@@ -170,7 +170,7 @@ static const struct {
      0xfc27cc11d9afc136},
 };
 
-static void test_synthetic_fixtures(void **state)
+TEST(test_synthetic_fixtures)
 {
     for (size_t f = 0; f < sizeof FIXTURES / sizeof *FIXTURES; f++) {
         const size_t vocab = FIXTURES[f].vocab;
@@ -187,7 +187,7 @@ static void test_synthetic_fixtures(void **state)
     }
 }
 
-static void test_synthetic_properties(void **state)
+TEST(test_synthetic_properties)
 {
     corpus shorter, other;
     OK(corpus_synthetic(5, 100, 256, &shorter));
@@ -201,7 +201,7 @@ static void test_synthetic_properties(void **state)
     corpus_close(&other); /* a zeroed struct is accepted */
 }
 
-static void test_synthetic_refuses(void **state)
+TEST(test_synthetic_refuses)
 {
     FAILS(FSDP_EINVAL, corpus_synthetic(1, 10, 0, &c), "got 0, expected 1");
     FAILS(FSDP_EINVAL, corpus_synthetic(1, 10, 65537, &c), "got 65537");
@@ -216,7 +216,7 @@ static void test_synthetic_refuses(void **state)
 
 /* ---- texts ---------------------------------------------------------------------------------- */
 
-static void test_text(void **state)
+TEST(test_text)
 {
     const char text[] = "To be,\n\xc3\xa9 \0 or"; /* any byte is a token */
     enum { N = sizeof text - 1 };
@@ -234,7 +234,7 @@ static void test_text(void **state)
 }
 
 /* What others write to the file of a running job is never taken for its data. */
-static void test_changed_later(void **state)
+TEST(test_changed_later)
 {
     static const int lengths[] = {9, 0, -1}; /* rewritten; cut off; removed */
     for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
@@ -260,7 +260,7 @@ static void test_changed_later(void **state)
 }
 
 /* Sequences that lie in several blocks and files: 30,000 tokens, of which a block has 8192. */
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     enum { N = 30000, IN_FIRST = 21000, T = 999 };
     static uint16_t tokens[N];
@@ -287,7 +287,7 @@ static void test_blocks(void **state)
     corpus_close(&c);
 }
 
-static void test_cut_off_meanwhile(void **state)
+TEST(test_cut_off_meanwhile)
 {
     write_bytes(in_dir("short"), "To be, or", 9);
     lost_bytes = 1;
@@ -296,7 +296,7 @@ static void test_cut_off_meanwhile(void **state)
     opens("short", 256, 4, 1, "To be, or", 9);
 }
 
-static void test_text_refuses(void **state)
+TEST(test_text_refuses)
 {
     write_bytes(in_dir("empty"), "", 0);
     fails("empty", 256, 1, FSDP_EINVAL, "empty: got 0 bytes, expected at least 2");
@@ -308,7 +308,7 @@ static void test_text_refuses(void **state)
 
 /* ---- shards --------------------------------------------------------------------------------- */
 
-static void test_shard(void **state)
+TEST(test_shard)
 {
     const uint16_t tokens[] = {50256, 0, 17, 65535, 4};
     write_shard("one.bin", tokens, 5);
@@ -324,7 +324,7 @@ static void test_shard(void **state)
 }
 
 /* Good shards but for the int `field` of the header, and `more` bytes. */
-static void test_shard_header(void **state)
+TEST(test_shard_header)
 {
     static const struct {
         int field; /* -1: none */
@@ -356,7 +356,7 @@ static void test_shard_header(void **state)
     }
 }
 
-static void test_shards_joined(void **state)
+TEST(test_shards_joined)
 {
     const uint16_t a[] = {1, 2, 3}, b[] = {4, 5}, other[] = {9}, joined[] = {1, 2, 3, 4, 5, 9};
     assert_int_equal(mkdir(in_dir("shards"), 0700), 0);
@@ -381,7 +381,7 @@ static void test_shards_joined(void **state)
 
 /* ---- the licence texts ---------------------------------------------------------------------- */
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     const char *note = NULL, *dir = in_dir("texts");
     assert_int_equal(mkdir(dir, 0700), 0);
@@ -400,7 +400,7 @@ static void test_texts(void **state)
     assert_non_null(strstr(fsdp_error_get()->hint, "--data"));
 }
 
-static void test_default(void **state)
+TEST(test_default)
 {
     const char *note = NULL;
     if (access("/usr/share/common-licenses/GPL-3", R_OK) != 0) {
@@ -445,7 +445,7 @@ static void write_images(void)
     write_idx(LABELS, 1, dims, N_IMAGES, 10);
 }
 
-static void test_images(void **state)
+TEST(test_images)
 {
     float pixels[IMAGE_PIXELS];
     int32_t label;
@@ -476,7 +476,7 @@ static void refuses_images(const char *says)
     write_images();
 }
 
-static void test_images_refused(void **state)
+TEST(test_images_refused)
 {
     const uint32_t dims[3] = {N_IMAGES, IMAGE_SIDE, IMAGE_SIDE}, narrow[3] = {N_IMAGES, 28, 27};
     const uint32_t many[3] = {UINT32_MAX, IMAGE_SIDE, IMAGE_SIDE}, none[1] = {0}, four[1] = {4};
@@ -505,7 +505,7 @@ static void test_images_refused(void **state)
 }
 
 /* Every epoch has every element once, and an order of its own; so has every seed. */
-static void test_shuffle(void **state)
+TEST(test_shuffle)
 {
     static const size_t SIZES[] = {1, 2, 3, 4, 5, 16, 17, 1000};
     unsigned char seen[1000];
@@ -528,7 +528,7 @@ static void test_shuffle(void **state)
 }
 
 /* A shuffled set gives each image once an epoch, in the order of shuffle_index. */
-static void test_shuffled_images(void **state)
+TEST(test_shuffled_images)
 {
     corpus plain;
     float pixels[IMAGE_PIXELS], expected[IMAGE_PIXELS];
@@ -549,7 +549,7 @@ static void test_shuffled_images(void **state)
 /* The digits are the same on every machine, those that train and those that evaluate: 200 of each.
  * What was measured on them once holds: a linear model, trained on 6000 until its loss fell no
  * more, is right on less than 95% of 2000 others. */
-static void test_digits(void **state)
+TEST(test_digits)
 {
     enum { N = 400 };
     static unsigned char pixels[N][IMAGE_PIXELS];
@@ -566,28 +566,5 @@ static void test_digits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(sample_offset),
-        TEST(sample_read),
-        TEST(synthetic_fixtures),
-        TEST(synthetic_properties),
-        TEST(synthetic_refuses),
-        TEST(text),
-        TEST(changed_later),
-        TEST(cut_off_meanwhile),
-        TEST(text_refuses),
-        TEST(shard),
-        TEST(shard_header),
-        TEST(shards_joined),
-        TEST(blocks),
-
-        TEST(texts),
-        TEST(default),
-        TEST(images),
-        TEST(images_refused),
-        TEST(shuffle),
-        TEST(shuffled_images),
-        TEST(digits),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
+    return tests_run(temp_dir_make, temp_dir_remove);
 }

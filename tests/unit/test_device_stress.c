@@ -28,7 +28,6 @@ typedef struct stress_task {
 
 static fsdp_status run_stress(void *args, int n_threads)
 {
-    (void)n_threads;
     stress_task *j = args;
     if (j->nap_us > 0)
         usleep((useconds_t)j->nap_us);

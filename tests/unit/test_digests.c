@@ -44,7 +44,6 @@ static fsdp_status spoil(run *r, void *array, size_t n, bool swaps)
 static fsdp_status pre_forward(void *self, int u)
 {
     run *r = self;
-    (void)u;
     if (r->fault != PARAM && r->fault != PARAMS_SWAPPED)
         return FSDP_OK;
     return spoil(r, r->e.views->params[r->param], 5, r->fault == PARAMS_SWAPPED);

@@ -43,9 +43,8 @@ static int fill(void **state)
 }
 
 /* The number dropped has a standard deviation of sqrt(n p (1-p)); 5 of these are never seen. */
-static void test_fraction(void **state)
+TEST(test_fraction)
 {
-    (void)state;
     static const float P[] = {0.0f, 0.1f, 0.25f, 0.5f, 0.9f};
     for (int i = 0; i < 5; i++) {
         dropout_args a = ones(in, out);
@@ -62,9 +61,8 @@ static void test_fraction(void **state)
 }
 
 /* A sample has one mask, however samples are cut into calls and whatever is dropped from. */
-static void test_same_mask(void **state)
+TEST(test_same_mask)
 {
-    (void)state;
     dropout_args a = ones(in, out);
     run(&a);
     for (size_t first = 0, n = 1; first < SAMPLES; first += n, n = n * 2 + 1) {
@@ -99,9 +97,8 @@ static void expect_unlike(const float *x, const float *y, size_t elems, const ch
         fail_msg("%s: %g of %g elements differ, expected %g", what, differ, n, n * p);
 }
 
-static void test_other_masks(void **state)
+TEST(test_other_masks)
 {
-    (void)state;
     dropout_args a = ones(in, out);
     run(&a);
     expect_unlike(out, out + WIDTH, ELEMS - WIDTH, "the next sample");
@@ -121,10 +118,5 @@ static void test_other_masks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fraction),
-        cmocka_unit_test(test_same_mask),
-        cmocka_unit_test(test_other_masks),
-    };
-    return cmocka_run_group_tests(tests, fill, ops_test_close);
+    return tests_run(fill, ops_test_close);
 }

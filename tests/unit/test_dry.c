@@ -53,7 +53,6 @@ static void test_addresses(void **state)
 {
     static const size_t SIZES[] = {0, 0, 1, 63, 64, 65, 4096, 100001, 64, (size_t)1 << 40};
     enum { N = sizeof SIZES / sizeof *SIZES, ROUNDS = 3 };
-    (void)state;
     for (int kind = 0; kind < DRY_KINDS; kind++) {
         device *d = open_dry((dry_kind)kind, true, 0);
         stream *side = open_stream(d);
@@ -184,7 +183,6 @@ static void test_rule(void **state)
 /* The limit holds, to the byte. Before it is passed the host waits for what has been freed. */
 static void test_memory_limit(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < DRY_KINDS; kind++) {
         device *d = open_dry((dry_kind)kind, true, 1000);
         stream *compute = device_compute_stream(d), *side = open_stream(d);
@@ -210,7 +208,6 @@ static void test_memory_limit(void **state)
 
 static void test_streams_are_limited(void **state)
 {
-    (void)state;
     device *d = open_dry(DRY_CPU, false, 0);
     stream *s[ORDER_STREAMS], *more = NULL;
     for (int round = 0; round < 2; round++) {
@@ -249,15 +246,12 @@ static void note_ran(void *self, const device_act *act)
 
 static fsdp_status must_not_run(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     fail_msg("a launch ran");
     return FSDP_OK;
 }
 
 static fsdp_status must_not_make(const void *args, void *out)
 {
-    (void)args;
     return must_not_run(out, 1);
 }
 
@@ -284,7 +278,6 @@ static void test_work(void **state)
                                            ACT_LAUNCH,   ACT_LAUNCH, ACT_RECORD, ACT_WAIT,
                                            ACT_DOWNLOAD, ACT_SYNC,   ACT_FREE};
     enum { N = sizeof WANT / sizeof *WANT };
-    (void)state;
     for (int kind = 0; kind < DRY_KINDS; kind++) {
         device *d = open_dry((dry_kind)kind, true, 0);
         told t = {0};
@@ -338,7 +331,6 @@ static void close_rank(one_rank *r)
 static void test_rank_of_many(void **state)
 {
     static const int RANKS[] = {0, 5000, MANY - 1};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
         one_rank r = open_rank(RANKS[i], MANY);
@@ -357,7 +349,6 @@ static void test_rank_of_many(void **state)
 /* What peers would read in place comes from device_alloc_host; a rank alone has no peers. */
 static void test_what_is_shown(void **state)
 {
-    (void)state;
     for (int size = 1; size <= 2; size++) {
         one_rank r = open_rank(0, size);
         stream *side = open_stream(r.d);
@@ -375,7 +366,6 @@ static void test_what_is_shown(void **state)
 /* A collective of many ranks: bytes as comm.h says. */
 static void test_many_count(void **state)
 {
-    (void)state;
     one_rank r = open_rank(MANY - 1, MANY);
     stream *s = device_compute_stream(r.d);
     float *recv = get(s, (size_t)MANY * 40), *send = get(s, 40);
@@ -395,7 +385,6 @@ static void test_many_count(void **state)
 /* Groups of ranks that follow from this one's number, and groups of these. */
 static void test_many_in_ranges(void **state)
 {
-    (void)state;
     one_rank r = open_rank(8 * 1000 + 3, MANY);
     comm *host = NULL, *same = NULL, *far = NULL, *alone = NULL;
     OK(comm_range(r.c, 8 * 1000, 1, 8, &host));
@@ -422,7 +411,6 @@ static void test_many_in_ranges(void **state)
 static void test_moves(void **state)
 {
     enum { ELEMS = 1000, RANKS = 4 };
-    (void)state;
     for (int moves = DRY_SHOWS; moves <= DRY_NATIVE; moves++) {
         device *d = open_dry(DRY_POOL, false, 0);
         stream *s = device_compute_stream(d);
@@ -449,7 +437,6 @@ static void test_moves(void **state)
 /* What hosts settle: as if all had passed what this one does. */
 static void test_many_agree(void **state)
 {
-    (void)state;
     one_rank r = open_rank(2, 5);
     int mine = 42;
     void *all = NULL;

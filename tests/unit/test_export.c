@@ -82,7 +82,7 @@ import r;
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
     model m;
     model_config config;
@@ -108,7 +108,7 @@ static void test_round_trip(void **state)
 }
 
 /* The format, byte by byte: a model of one block the narrowest sizes. */
-static void test_format(void **state)
+TEST(test_format)
 {
     static const model_config tiny = {.family = "gpt2",
                                       .n_blocks = 1,
@@ -152,7 +152,7 @@ static void test_format(void **state)
     model_free(&m);
 }
 
-static void test_config_json(void **state)
+TEST(test_config_json)
 {
     static const char *const expected[] = {"\"architectures\":\t[\"GPT2LMHeadModel\"]",
                                            "\"model_type\":\t\"gpt2\"",
@@ -182,7 +182,7 @@ static void test_config_json(void **state)
     model_free(&m);
 }
 
-static void test_unfinished(void **state)
+TEST(test_unfinished)
 {
     model m;
     export_writer w;
@@ -261,7 +261,7 @@ import r;
 #define TYPED(type, range) "{" TENSOR("w", type, "[2,3]", range) "}"
 #define TWO(first, second) "{" first "," second "}"
 
-static void test_tensor_refused(void **state)
+TEST(test_tensor_refused)
 {
     static const char first[] = W("[2,3]", "[0,24]");
     check_tensors(first, 24, NULL);
@@ -316,7 +316,7 @@ static void assert_header_refused(const void *bytes, size_t n_bytes, const char 
     assert_says("header.safetensors");
 }
 
-static void test_header_refused(void **state)
+TEST(test_header_refused)
 {
     static const struct {
         const char *bytes;
@@ -346,7 +346,7 @@ static void test_header_refused(void **state)
 }
 
 /* Every fp16: as the sum of its bits' values, in double. */
-static void test_f16(void **state)
+TEST(test_f16)
 {
     for (uint32_t h = 0; h < 65536; h++) {
         const int e = (int)(h >> 10 & 31), f = (int)(h & 1023);
@@ -362,7 +362,7 @@ static void test_f16(void **state)
 }
 
 /* Elements 2 to 4 of a tensor of each type, and a tied tensor that must be the same. */
-static void test_import_types(void **state)
+TEST(test_import_types)
 {
     static const char json[] = "{" TENSOR("a", "F16", "[5]", "[0,10]") "," TENSOR(
         "b", "BF16", "[5]", "[10,20]") "," TENSOR("c", "F32", "[5]",
@@ -412,7 +412,7 @@ import r;
 }
 
 /* An export in several files, and what is wrong with some of them. */
-static void test_index(void **state)
+TEST(test_index)
 {
     model m;
     export_writer w;
@@ -463,7 +463,7 @@ import r;
 
 /* Files that replace others of the same names: if one cannot be replaced, no index mixes new files
  * with old ones. */
-static void test_index_retired(void **state)
+TEST(test_index_retired)
 {
     model m;
     export_writer w;
@@ -488,7 +488,7 @@ static void test_index_retired(void **state)
 }
 
 /* 3,000 damaged exports: opening one must fail with words, or succeed and never leave the file. */
-static void test_header_fuzz(void **state)
+TEST(test_header_fuzz)
 {
     model m;
     OK(model_create(&SMALL, &m));
@@ -544,7 +544,7 @@ static void refuses_config(const char *json, const char *part)
 #define SIZES "'n_layer':2,'n_head':2,'n_positions':8,'vocab_size':9"
 #define E4    "{" SIZES ",'n_embd':4"
 
-static void test_config_refused(void **state)
+TEST(test_config_refused)
 {
     model_config c;
     const char *note;
@@ -587,7 +587,7 @@ static void test_config_refused(void **state)
     "'high_freq_factor':4,'original_max_position_embeddings':16}"
 
 /* What Llama's files say beside GPT-2's: heads of keys, rotary positions, and their scaling. */
-static void test_llama_config(void **state)
+TEST(test_llama_config)
 {
     model_config c;
     const char *note;
@@ -623,7 +623,7 @@ static void test_llama_config(void **state)
 /* The net for MNIST has one size. What is written is read again. */
 #define MNIST_SIZES "{'model_type':'mnist','channels':4,'hidden_size':16"
 
-static void test_mnist_config(void **state)
+TEST(test_mnist_config)
 {
     model_config c, again;
     const char *note;
@@ -649,7 +649,7 @@ static void test_mnist_config(void **state)
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-static void test_pick_token(void **state)
+TEST(test_pick_token)
 {
     /* x: probabilities 1/2, 1/4, 1/4 at temperature 1; 4/6, 1/6, 1/6 at 1/2. With top_k = 2 the
      * first of its equals takes part: 2/3, 1/3. order: greedy takes the first of equals; token 0 is
@@ -689,7 +689,7 @@ static void test_pick_token(void **state)
 
 /* generator_logits against the rows of one whole forward pass. Causal: row t does not depend on
  * what follows. Portable operations sum in one order whatever the shape: the same bits. */
-static void test_generator(void **state)
+TEST(test_generator)
 {
     rig r;
     generator *g;
@@ -726,11 +726,5 @@ import reader;
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(round_trip),     TEST(format),         TEST(config_json),   TEST(unfinished),
-        TEST(tensor_refused), TEST(header_refused), TEST(header_fuzz),   TEST(f16),
-        TEST(import_types),   TEST(index),          TEST(index_retired), TEST(config_refused),
-        TEST(llama_config),   TEST(mnist_config),   TEST(pick_token),    TEST(generator),
-    };
-    return cmocka_run_group_tests(tests, temp_dir_make, temp_dir_remove);
+    return tests_run(temp_dir_make, temp_dir_remove);
 }

@@ -29,7 +29,7 @@ static int frozen_by(const char *patterns, int *border)
     return n;
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     static const struct {
         const char *patterns;
@@ -45,7 +45,6 @@ static void test_names(void **state)
         {"transformer.[wh]*", 27, 5},
         {"*.bias", 13, 0},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int border;
         assert_int_equal(frozen_by(cases[i].patterns, &border), cases[i].n);
@@ -53,7 +52,7 @@ static void test_names(void **state)
     }
 }
 
-static void test_bad_names(void **state)
+TEST(test_bad_names)
 {
     static const char *const cases[][2] = {
         {"", "got '', expected patterns with commas"},
@@ -63,7 +62,6 @@ static void test_bad_names(void **state)
         {"*", "got '*', expected patterns"},
         {"*.h.*,*.ln_f.*,*.wpe.*,lm_*", "at least one that is left to train"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model m;
         OK(model_create(&TWO_BLOCKS, &m));
@@ -86,13 +84,11 @@ static fsdp_status note(char what, int unit)
 
 static fsdp_status pre_backward(void *self, int unit)
 {
-    (void)self;
     return note('b', unit);
 }
 
 static fsdp_status post_backward(void *self, int unit)
 {
-    (void)self;
     return note('B', unit);
 }
 
@@ -159,7 +155,7 @@ static void same_gradients(const rig *got, const rig *want)
 
 /* A linear layer has two products in backward; the head is a linear layer too. The root (unit 0)
  * has the first and the last layer. */
-static void test_border(void **state)
+TEST(test_border)
 {
     static const struct {
         const char *patterns, *hooks;
@@ -175,7 +171,6 @@ static void test_border(void **state)
         {"*.w?e.weight,*.h.0.*,*.h.1.attn*,*.ln_?.*,*.c_fc*", " b0 B0 b2 B2", 2, 1},
         {"*.w?e.weight,*.h.*", " b0 B0", 1, 1},
     };
-    (void)state;
     rig all, r;
     one_pass(&all, NULL);
     assert_string_equal(trace, " b0 b2 B2 b1 B1 B0");
@@ -193,10 +188,5 @@ static void test_border(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_bad_names),
-        cmocka_unit_test(test_border),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

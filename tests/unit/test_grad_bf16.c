@@ -110,9 +110,8 @@ static void check_sum(device *d, grad_acc_mode mode, size_t elems, int n, int gr
     assert_int_equal(live_bytes(d), 0);
 }
 
-static void test_plain_loop(void **state)
+TEST(test_plain_loop)
 {
-    (void)state;
     static const size_t SIZES[] = {1, 7, 2049, TILE_ELEMS + 1};
     device *d = open_cpu(false, true);
     for (int n = 1; n <= 19; n++)
@@ -125,9 +124,8 @@ static void test_plain_loop(void **state)
 }
 
 /* add with round_to in both tables; out may be an input, b may be NULL. */
-static void test_rounded_add(void **state)
+TEST(test_rounded_add)
 {
-    (void)state;
     enum { N = 1000 };
     device *d = open_cpu(false, true);
     stream *s = device_compute_stream(d);
@@ -148,9 +146,8 @@ static void test_rounded_add(void **state)
 }
 
 /* A reduce-scatter of one rank rounds what it takes, like that of many, and leaves `send` alone. */
-static void test_one_rank_rounds(void **state)
+TEST(test_one_rank_rounds)
 {
-    (void)state;
     enum { N = 3000 };
     device *d = open_cpu(false, true);
     comm *c;
@@ -176,10 +173,5 @@ static void test_one_rank_rounds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_loop),
-        cmocka_unit_test(test_rounded_add),
-        cmocka_unit_test(test_one_rank_rounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

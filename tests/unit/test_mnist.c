@@ -136,7 +136,7 @@ static fsdp_status refused_dropout(stream *s, const dropout_args *a)
 /* ---- names and initial values ---------------------------------------------------------------- */
 
 /* The tutorial's state_dict(). */
-static void test_names(void **state)
+TEST(test_names)
 {
     static const struct {
         const char *name;
@@ -167,7 +167,7 @@ static void test_names(void **state)
     net_close(&n);
 }
 
-static void test_sizes_refused(void **state)
+TEST(test_sizes_refused)
 {
     model_config c = config();
     model m;
@@ -360,7 +360,7 @@ static void check_net(const ops *o, bool drops)
     net_close(&n);
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
     ops o = *ops_cpu_portable();
     check_net(&o, true);
@@ -400,7 +400,7 @@ static void both_close(void)
 
 /* A second forward drops the same elements, and neither it nor the number of samples of a call
  * changes a bit. */
-static void test_calls(void **state)
+TEST(test_calls)
 {
     const ops *o = ops_cpu_portable();
     both_open(DTYPE_F32);
@@ -424,7 +424,7 @@ static void test_calls(void **state)
 }
 
 /* Dropout in training only; by seed and sample. */
-static void test_dropout(void **state)
+TEST(test_dropout)
 {
     ops o = *ops_cpu_portable();
     both_open(DTYPE_F32);
@@ -449,7 +449,7 @@ static void test_dropout(void **state)
 }
 
 /* Gradients that are not wanted are left out, and change no other. */
-static void test_freeze(void **state)
+TEST(test_freeze)
 {
     static const char *const CASES[] = {"conv1.*", "conv*", "conv1.*,conv2.weight", "*.bias",
                                         "conv?.*,fc1.*"};
@@ -471,7 +471,7 @@ static void test_freeze(void **state)
 
 /* The loss in bf16 is near that in fp32: logits are of size 1, and each of four layers rounds by
  * 2^-9 of that. */
-static void test_bf16(void **state)
+TEST(test_bf16)
 {
     net_open(&one, DTYPE_F32);
     net_open(&two, DTYPE_BF16);
@@ -494,7 +494,7 @@ static void test_bf16(void **state)
 }
 
 /* Before a run: any operation of the net that a table refuses, and none of a whole table. */
-static void test_ops_checked(void **state)
+TEST(test_ops_checked)
 {
     static net n;
     net_open(&n, DTYPE_F32);
@@ -509,9 +509,5 @@ static void test_ops_checked(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(names),   TEST(sizes_refused), TEST(gradients), TEST(calls),
-        TEST(dropout), TEST(freeze),        TEST(bf16),      TEST(ops_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -13,9 +13,8 @@ enum { BATCH = 3, SEQ = 5 };
 
 /* ---- lists ---------------------------------------------------------------------------------- */
 
-static void test_presets(void **state)
+TEST(test_presets)
 {
-    (void)state;
     /* The published sizes (transformers' num_parameters); the others by hand: a block has
      * 12 C^2 + 13 C, around them (V + positions) C + 2 C.
      *     tiny   2 * (12*4096 + 832) + (256 + 256 + 2) * 64 = 132,864 */
@@ -63,9 +62,8 @@ static void expect_param(const param_spec *spec, const listed *row, bool tied)
     assert_int_equal(spec->tied_to, tied ? 0 : NOT_TIED);
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
-    (void)state;
     static const listed rows[] = {
         {"transformer.wte.weight", "embed", 11, 6},
         {"transformer.wpe.weight", "embed", 7, 6},
@@ -111,9 +109,8 @@ static void test_lists(void **state)
     model_free(&m);
 }
 
-static void test_config_refused(void **state)
+TEST(test_config_refused)
 {
-    (void)state;
     static const struct {
         size_t n_blocks, n_head, d_model, d_ff, vocab, positions;
         const char *says;
@@ -146,9 +143,8 @@ static void test_config_refused(void **state)
     }
 }
 
-static void test_views(void **state)
+TEST(test_views)
 {
-    (void)state;
     model m;
     model_views v;
     OK(model_create(&RIG_SMALL, &m));
@@ -172,9 +168,8 @@ static void tiny(model *m)
     OK(model_create(&c, m));
 }
 
-static void test_init_ranges(void **state)
+TEST(test_init_ranges)
 {
-    (void)state;
     model m;
     tiny(&m);
     for (int p = 0; p < m.n_params; p++) {
@@ -193,9 +188,8 @@ static void test_init_ranges(void **state)
     model_free(&m);
 }
 
-static void test_init_values(void **state)
+TEST(test_init_values)
 {
-    (void)state;
     model m;
     tiny(&m);
     for (int p = 0; p < m.n_params; p++) {
@@ -281,9 +275,8 @@ static void check_forward(const ops *o)
     rig_close(&r);
 }
 
-static void test_forward(void **state)
+TEST(test_forward)
 {
-    (void)state;
     check_forward(ops_cpu_portable());
     check_forward(ops_cpu_fast());
 }
@@ -328,9 +321,8 @@ static void check_gradients(const ops *o)
     rig_close(&r);
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
-    (void)state;
     check_gradients(ops_cpu_portable());
     check_gradients(ops_cpu_fast());
 }
@@ -356,9 +348,8 @@ static float *grads_copy(const rig *r)
 /* Gradients are added to what is there, and a frozen parameter (NULL) changes no other gradient.
  * Portable operations: the same bits. Where a frozen wte leaves wpe alone another operation adds up
  * the sequences, in the same order. */
-static void test_frozen(void **state)
+TEST(test_frozen)
 {
-    (void)state;
     rig r;
     run_small(&r);
     const int tied = r.m.n_params - 1;
@@ -384,9 +375,8 @@ static void test_frozen(void **state)
 }
 
 /* With everything frozen backward still runs (a layer in front may want d_in). */
-static void test_all_frozen(void **state)
+TEST(test_all_frozen)
 {
-    (void)state;
     rig r;
     run_small(&r);
     float **views = r.views.grads;
@@ -399,9 +389,8 @@ static void test_all_frozen(void **state)
 }
 
 /* With a gradient array of its own the tied weight splits into a head's and an embedding's part. */
-static void test_tied_parts(void **state)
+TEST(test_tied_parts)
 {
-    (void)state;
     rig r;
     run_small(&r);
     const int tied = r.m.n_params - 1;
@@ -434,9 +423,8 @@ static void test_tied_parts(void **state)
     rig_close(&r);
 }
 
-static void test_gradients_are_added(void **state)
+TEST(test_gradients_are_added)
 {
-    (void)state;
     rig r;
     run_small(&r);
     float *once = grads_copy(&r), *want = once;
@@ -456,9 +444,8 @@ static void test_gradients_are_added(void **state)
  * n . w with |n| = sqrt(C) = 8 and w of 0.02: z of variance 0.0256; E log sum exp z = ln V +
  * 0.0128, and the mean of 64 target logits has a standard deviation of 0.16/8 = 0.02. Four of them
  * and the 0.0128: 0.1. */
-static void test_loss_at_init(void **state)
+TEST(test_loss_at_init)
 {
-    (void)state;
     model_config c;
     rig r;
     OK(model_preset("gpt2", "tiny", &c));
@@ -471,9 +458,8 @@ static void test_loss_at_init(void **state)
     rig_close(&r);
 }
 
-static void test_too_long(void **state)
+TEST(test_too_long)
 {
-    (void)state;
     rig r;
     /* exactly max_seq_len */
     rig_open(&r, &(rig_config){
@@ -488,14 +474,5 @@ static void test_too_long(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_presets),        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_config_refused), cmocka_unit_test(test_views),
-        cmocka_unit_test(test_init_ranges),    cmocka_unit_test(test_init_values),
-        cmocka_unit_test(test_forward),        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_frozen),         cmocka_unit_test(test_all_frozen),
-        cmocka_unit_test(test_tied_parts),     cmocka_unit_test(test_gradients_are_added),
-        cmocka_unit_test(test_loss_at_init),   cmocka_unit_test(test_too_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

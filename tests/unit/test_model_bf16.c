@@ -52,9 +52,8 @@ static void same_gradients(const rig *got, const rig *want)
                          (double)got->views.grads[p][i], (double)want->views.grads[p][i]);
 }
 
-static void test_layer_by_layer(void **state)
+TEST(test_layer_by_layer)
 {
-    (void)state;
     const rig_config stored = as(ops_cpu_portable(), DTYPE_BF16);
     const rig_config rounded = as(ops_rounding(), DTYPE_F32);
     rig got, want;
@@ -112,9 +111,8 @@ static void measure_rms(const rig *exact, double *rms)
         rms[p] = sqrt(rms[p]);
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
-    (void)state;
     const ops *tables[] = {ops_cpu_portable(), ops_cpu_fast()};
     rig exact;
     open_and_run(&exact, ops_cpu_portable(), DTYPE_F32);
@@ -148,9 +146,8 @@ static size_t lines(size_t bytes)
 
 /* What is kept, by the lists at the top of gpt2.c and transformer.h, and backward's scratch: d_norm
  * and the sink, and d_qkv or act. B=3, T=5, C=6, F=14, H=2, V=11. */
-static void test_layer_bytes(void **state)
+TEST(test_layer_bytes)
 {
-    (void)state;
     enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 11, H = 2 };
     model m;
     OK(model_create(&RIG_SMALL, &m));
@@ -199,9 +196,8 @@ static size_t runner_bytes(const model *m, grad_acc_mode mode, size_t batch, dty
 /* What a run holds, by hand: all that is kept, outputs of all layers but the head, two gradients
  * between layers, the scratch of the layer that needs most (attention's d_qkv is wider than F); of
  * each call a loss, of each token two numbers. */
-static void test_activation_bytes(void **state)
+TEST(test_activation_bytes)
 {
-    (void)state;
     enum { N_SEQ = 4, C = 6, F = 14, V = 11, H = 2 };
     model m;
     OK(model_create(&RIG_SMALL, &m));
@@ -223,11 +219,5 @@ static void test_activation_bytes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer_by_layer),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_layer_bytes),
-        cmocka_unit_test(test_activation_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -28,7 +28,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     OK(stream_sync(s));
     assert_int_equal(ledger_read(device_ledger(dev)).live_total_bytes, 0);
     assert_int_equal(ledger_read(device_host_ledger(dev)).live_total_bytes, 0);
@@ -37,9 +36,8 @@ static int teardown(void **state)
     return 0;
 }
 
-static void test_near_the_cpu(void **state)
+TEST_AROUND(test_near_the_cpu, setup, teardown)
 {
-    (void)state;
     for (size_t i = 0; i < ops_case_count(); i++) {
         ops_result got = ops_case_run(i, o, s);
         if (ops_refused(got.status)) {
@@ -96,9 +94,8 @@ static void run_adamw(float out[3][ELEMS])
 }
 
 /* The recipe's roundings in its order: where division and root are IEEE's, the CPU's bits. */
-static void test_optimizers_are_the_recipe(void **state)
+TEST_AROUND(test_optimizers_are_the_recipe, setup, teardown)
 {
-    (void)state;
     int n_cases = 0;
     need_sim("npu");
     for (size_t i = 0; i < ops_case_count(); i++) {
@@ -150,9 +147,8 @@ static void run_fused(float out[3][ELEMS])
 /* The operator that does it in one call comes near, and has other bits: bias corrections are 1 -
  * beta^3 of numbers near 1, formed in fp32, and so off by 2^-24 / (1 - beta^3), here 2^-21; the
  * step, about lr / (1 - beta1^3), by a few times that. m is off by roundings only. */
-static void test_fused_adamw_is_near(void **state)
+TEST_AROUND(test_fused_adamw_is_near, setup, teardown)
 {
-    (void)state;
     static float fused[3][ELEMS], ours[3][ELEMS];
     int different = 0;
     need_sim("npu");
@@ -193,9 +189,8 @@ static void tail_of_adamw(const ops *table, stream *on, const float *x, float *o
     device_free(on, (void *)(uintptr_t)a.grad);
 }
 
-static void test_long_arrays(void **state)
+TEST_AROUND(test_long_arrays, setup, teardown)
 {
-    (void)state;
     float *x = normals(8, 1.0f, LONG), got[8], want[8], *there;
     rsum sum = {0}, expected = {0}, *on_npu;
     need_sim("npu");
@@ -219,9 +214,8 @@ static void test_long_arrays(void **state)
 }
 
 /* Five rows of a vocabulary so large that four are treated at once. */
-static void test_loss_of_a_large_vocabulary(void **state)
+TEST_AROUND(test_loss_of_a_large_vocabulary, setup, teardown)
 {
-    (void)state;
     enum { ROWS = 5, CLASSES = 1 << 20 };
     static const int32_t TARGETS[ROWS] = {0, 1, CLASSES - 1, 7, 99};
     float *x = normals(9, 1.0f, (size_t)ROWS * CLASSES), loss[2], d[2][ROWS];
@@ -253,9 +247,8 @@ static void test_loss_of_a_large_vocabulary(void **state)
 
 /* While a long product runs, another stream takes memory of the workspace's size, time and again,
  * and keeps writing to it: what the operator has is still its own. */
-static void test_workspace_outlives_the_call(void **state)
+TEST_AROUND(test_workspace_outlives_the_call, setup, teardown)
 {
-    (void)state;
     enum { M = 256, N = 256, K = 4096, MOST_BLOCKS = 64 };
     stream *side = new_stream(dev, "side");
     event *before, *after;
@@ -293,17 +286,9 @@ static void test_workspace_outlives_the_call(void **state)
 int main(void)
 {
     alarm(100); /* a deadlock is a failure, not a hang */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_near_the_cpu, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_optimizers_are_the_recipe, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_fused_adamw_is_near, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_arrays, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_loss_of_a_large_vocabulary, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_workspace_outlives_the_call, setup, teardown),
-    };
     if (getenv("FSDP_DEVICE") == NULL || strncmp(getenv("FSDP_DEVICE"), "npu", 3) != 0) {
         printf("SKIP FSDP_DEVICE is no NPU\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -73,8 +73,6 @@ static struct {
 
 static fsdp_status pass_gate(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     atomic_store(&gate.entered, true);
     while (!atomic_load(&gate.is_open))
         usleep(100);
@@ -97,8 +95,6 @@ static void open_gate(void)
 
 static fsdp_status fail_now(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return fsdp_error(FSDP_EINVAL, "", "token 7 of 5");
 }
 
@@ -110,7 +106,6 @@ typedef struct store_args {
 static fsdp_status store(void *args, int n_threads)
 {
     const store_args *a = args;
-    (void)n_threads;
     *a->at = a->value;
     return FSDP_OK;
 }

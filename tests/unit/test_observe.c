@@ -15,7 +15,7 @@
 /* ---- ledger --------------------------------------------------------------------------------- */
 
 /* Frees count where they are called, however late their streams come to them. */
-static void test_issued_figures(void **state)
+TEST(test_issued_figures)
 {
     ledger *l = ledger_create();
     ledger_add(l, MEM_PARAMS_FULL, 100);
@@ -35,7 +35,7 @@ static void test_issued_figures(void **state)
     ledger_free(l);
 }
 
-static void test_ledger_figures(void **state)
+TEST(test_ledger_figures)
 {
     ledger *l = ledger_create();
     ledger_add(l, MEM_PARAMS_FULL, 100);
@@ -69,7 +69,7 @@ static void test_ledger_figures(void **state)
     ledger_free(NULL);
 }
 
-static void test_category_names(void **state)
+TEST(test_category_names)
 {
     assert_string_equal(mem_category_name(MEM_PARAMS_SHARD), "params_shard");
     assert_string_equal(mem_category_name(MEM_OTHER), "other");
@@ -99,7 +99,7 @@ static void *add_and_sub(void *arg)
     return NULL;
 }
 
-static void test_ledger_threads(void **state)
+TEST(test_ledger_threads)
 {
     ledger *l = ledger_create();
     pthread_t thread[3];
@@ -122,7 +122,7 @@ static void underflow(void)
     ledger_sub(l, MEM_OTHER, 11);
 }
 
-static void test_ledger_underflow_aborts(void **state)
+TEST(test_ledger_underflow_aborts)
 {
     assert_aborts(underflow);
 }
@@ -130,7 +130,7 @@ static void test_ledger_underflow_aborts(void **state)
 /* ---- figures for people --------------------------------------------------------------------- */
 
 /* The digit behind the point goes when rounding reaches ten; so does the unit, at a thousand. */
-static void test_format_bytes(void **state)
+TEST(test_format_bytes)
 {
     static const struct {
         size_t bytes;
@@ -172,7 +172,7 @@ static int count(const char *text, const char *what)
     return n;
 }
 
-static void test_log_lines(void **state)
+TEST(test_log_lines)
 {
     char *text = log_of(0, 3, 500.0);
     /* 1024 tokens in 0.5 s; two, one, no steps of 0.5 s to go, rounded to seconds */
@@ -195,7 +195,7 @@ static void test_log_lines(void **state)
     assert_int_equal(count(text, "\n"), 1);
 }
 
-static void test_eta_and_rate(void **state)
+TEST(test_eta_and_rate)
 {
     /* 39, 38, ... steps of 100 s to go after the first */
     char *text = log_of(0, 40, 100e3);
@@ -217,7 +217,7 @@ static void test_eta_and_rate(void **state)
     assert_non_null(strstr(text, "? tok/s"));
 }
 
-static void test_other_ranks_are_silent(void **state)
+TEST(test_other_ranks_are_silent)
 {
     FILE *f = tmpfile();
     progress *p = progress_open(f, 10, 1, "tok", false);
@@ -270,7 +270,7 @@ static void terminal_await(terminal *t, const char *last)
         usleep(1000);
 }
 
-static void test_terminal(void **state)
+TEST(test_terminal)
 {
     terminal *t = terminal_open(200);
     double start_s = clock_now_s();
@@ -297,7 +297,7 @@ static void test_terminal(void **state)
     terminal_close(t);
 }
 
-static void test_terminal_shows_the_mean_rate(void **state)
+TEST(test_terminal_shows_the_mean_rate)
 {
     terminal *t = terminal_open(200);
     progress *p = progress_open(t->slave, 2, 1000, "tok", true);
@@ -309,7 +309,7 @@ static void test_terminal_shows_the_mean_rate(void **state)
     terminal_close(t);
 }
 
-static void test_narrow_terminal_does_not_wrap(void **state)
+TEST(test_narrow_terminal_does_not_wrap)
 {
     terminal *t = terminal_open(30);
     progress *p = progress_open(t->slave, 1, 1000, "tok", true);
@@ -323,19 +323,5 @@ static void test_narrow_terminal_does_not_wrap(void **state)
 int main(void)
 {
     alarm(120);
-    const struct CMUnitTest tests[] = {
-        TEST(ledger_underflow_aborts),
-        TEST(issued_figures),
-        TEST(ledger_figures),
-        TEST(category_names),
-        TEST(ledger_threads),
-        TEST(format_bytes),
-        TEST(log_lines),
-        TEST(eta_and_rate),
-        TEST(other_ranks_are_silent),
-        TEST(terminal),
-        TEST(terminal_shows_the_mean_rate),
-        TEST(narrow_terminal_does_not_wrap),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

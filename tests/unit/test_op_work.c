@@ -42,9 +42,8 @@ static void expect_work(const op_work *w, const char *name, double flops, double
 #define COST(op, flops, bytes, ...) WORK(op, flops, bytes, NULL, __VA_ARGS__)
 
 /* Figures by hand, from the table at the top of op_work.c. */
-static void test_matmul(void **state)
+TEST(test_matmul)
 {
-    (void)state;
     WORK(matmul, 210, 4 * (15 + 35 + 21), "A84w B60r C140r", .out = AT(A), .a = AT(B), .b = AT(C),
          .m = 3, .n = 7, .k = 5);
     WORK(matmul, 0, 4 * 21, "A84w", .out = AT(A), .a = AT(B), .b = AT(C), .m = 3, .n = 7);
@@ -57,9 +56,8 @@ static void test_matmul(void **state)
          .b = AT(C), .m = 3, .n = 7, .k = 5, .accumulate = true, .type = DTYPE_BF16);
 }
 
-static void test_layers(void **state)
+TEST(test_layers)
 {
-    (void)state;
     const dtype bf16 = DTYPE_BF16;
     WORK(bias_backward, 15, 4 * (15 + 10), "A20w B60r", AT(A), AT(B), .rows = 3, .cols = 5);
     WORK(bias_backward, 15, 2 * 15 + 4 * 5, "A20w B30r", AT(A), AT(B), 3, 5, true, bf16);
@@ -97,9 +95,8 @@ static void test_layers(void **state)
 }
 
 /* B=2, T=3, H=4, Hkv=2, D=Dv=5; then Dv=7. */
-static void test_formulas_of_attention(void **state)
+TEST(test_formulas_of_attention)
 {
-    (void)state;
     attention_shape shape = {
         .batch = 2, .seq_len = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 5, .v_head_dim = 5};
     COST(attention, 2 * 2 * 4 * 9 * 5, 4 * (30 * 12 + 24), .shape = shape);
@@ -114,9 +111,8 @@ static void test_formulas_of_attention(void **state)
 
 /* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 and of 5 elements, 20 apart: 110 and 105 elements.
  * Dv=3: of 6 and 3 elements: 36 and 103. */
-static void test_accesses_of_attention(void **state)
+TEST(test_accesses_of_attention)
 {
-    (void)state;
     attention_shape shape = {20, 20, 20, 2, 3, 2, 1, 5, 3, 1, DTYPE_F32};
     const double flops = 2 * 2 * 9 * (5 + 3), back = 2 * 2 * 9 * (3 * 5 + 2 * 3);
     WORK(attention, flops, 4 * (6 * (10 + 5 + 3 + 6) + 12), "A144w B48w C440r D420r E412r", AT(A),
@@ -135,9 +131,8 @@ static void test_accesses_of_attention(void **state)
 }
 
 /* B=2, Cin=3, Cout=5, 4 x 6, K=2: n = 150, i = 144, q = 12, w = 60. */
-static void test_images(void **state)
+TEST(test_images)
 {
-    (void)state;
     const dtype bf16 = DTYPE_BF16;
     conv_shape shape = {2, 3, 5, 4, 6, 2, DTYPE_F32};
     WORK(conv2d, 150 * 25, 4 * (150 + 144 + 60 + 5), "A600w B576r C240r D20r", AT(A), AT(B), AT(C),
@@ -167,9 +162,8 @@ static void test_images(void **state)
     WORK(dropout, 21, 4 * 42, "A84w B84r", .out = AT(A), .in = AT(B), .samples = 3, .width = 7);
 }
 
-static void test_the_rest(void **state)
+TEST(test_the_rest)
 {
-    (void)state;
     const dtype bf16 = DTYPE_BF16;
     WORK(cross_entropy, 60, 4 * (15 + 3 + 1), "A4w C60r D12r", AT(A), NULL, AT(C), AT(D), 3, 5,
          DTYPE_F32, NULL);
@@ -205,9 +199,8 @@ static void test_the_rest(void **state)
          .acc_delta = AT(C), .grad = AT(D), .grad_coef = AT(E), .elems = 7);
 }
 
-static void test_matmul_forms(void **state)
+TEST(test_matmul_forms)
 {
-    (void)state;
     static const char *const FORMS[] = {"NN", "TN", "NT", "TT", "NN+", "TN+", "NT+", "TT+"};
     for (int i = 0; i < 8; i++) {
         work_key key = matmul_work(&(matmul_args){.m = 1,
@@ -225,9 +218,8 @@ static void test_matmul_forms(void **state)
 }
 
 /* Which FLOPs are of bf16: the products, not what is added to them. */
-static void test_bf16_flops(void **state)
+TEST(test_bf16_flops)
 {
-    (void)state;
     float x = 0;
     matmul_args mm = {.bias = &x, .m = 3, .n = 7, .k = 5, .type = DTYPE_BF16};
     work_cost c = matmul_work(&mm).info.cost;
@@ -355,10 +347,13 @@ static void launch_the_rest(rig *r)
 
 /* Every operation of a table is one launch that says what it is. One that is new in ops.h must be
  * added above. */
-static void test_every_operation_tells(void **state)
+TEST_EACH(test_every_operation_tells,
+          TEST_IN(test_every_operation_tells, "test_every_operation_tells (fast)", ops_cpu_fast)
+              TEST_IN(test_every_operation_tells, "test_every_operation_tells (portable)",
+                      ops_cpu_portable))
 {
     device *d;
-    rig r = {.o = *state, .f = {1, 1}, .g = {1, 1}};
+    rig r = {.o = ((const ops *(*)(void)) * state)(), .f = {1, 1}, .g = {1, 1}};
     OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     r.s = device_compute_stream(d);
     const device_watch watch = {.self = &r.x, .issued = see};
@@ -378,9 +373,8 @@ static void test_every_operation_tells(void **state)
 
 /* Sums of attention_backward that are not complete yet are an access too, and memory for the time
  * of the call. */
-static void test_scratch_is_told(void **state)
+TEST(test_scratch_is_told)
 {
-    (void)state;
     device *d;
     rig r = {.o = ops_cpu_portable(), .f = {1, 1}, .g = {1, 1}};
     attention_shape shape = ONE_HEAD;
@@ -412,9 +406,8 @@ static fsdp_status matmul_of_roof(stream *s, const matmul_args *a)
     return ops_cpu_fast()->matmul(s, a);
 }
 
-static void test_roof(void **state)
+TEST(test_roof)
 {
-    (void)state;
     device *d;
     profile_roof roof = {0};
     OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
@@ -435,22 +428,5 @@ static void test_roof(void **state)
 
 int main(void)
 {
-    static ops tables[2];
-    tables[0] = *ops_cpu_fast();
-    tables[1] = *ops_cpu_portable();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_formulas_of_attention),
-        cmocka_unit_test(test_accesses_of_attention),
-        cmocka_unit_test(test_images),
-        cmocka_unit_test(test_the_rest),
-        cmocka_unit_test(test_matmul_forms),
-        cmocka_unit_test(test_bf16_flops),
-        cmocka_unit_test_prestate(test_every_operation_tells, &tables[0]),
-        cmocka_unit_test_prestate(test_every_operation_tells, &tables[1]),
-        cmocka_unit_test(test_scratch_is_told),
-        cmocka_unit_test(test_roof),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -43,9 +43,8 @@ static void compare_with_one_thread(int t, stream *other, const char *where)
     device_close(one);
 }
 
-static void test_thread_count_changes_no_bit(void **state)
+TEST(test_thread_count_changes_no_bit)
 {
-    (void)state;
     for (int t = 0; t < 2; t++) {
         for (int n_threads = 2; n_threads <= 4; n_threads++) {
             char where[64];
@@ -57,9 +56,8 @@ static void test_thread_count_changes_no_bit(void **state)
     }
 }
 
-static void test_worker_streams(void **state)
+TEST(test_worker_streams)
 {
-    (void)state;
     for (int t = 0; t < 2; t++) {
         device *d = ops_test_device(3, true);
         stream *worker = NULL;
@@ -72,9 +70,8 @@ static void test_worker_streams(void **state)
 }
 
 /* oneDNN is held to one thread by a setting of the calling thread, which must come back. */
-static void test_openmp_setting_is_restored(void **state)
+TEST(test_openmp_setting_is_restored)
 {
-    (void)state;
     const int before = omp_get_max_threads();
     omp_set_num_threads(3);
     float a[4] = {1, 2, 3, 4}, out[4];
@@ -84,9 +81,8 @@ static void test_openmp_setting_is_restored(void **state)
 }
 
 /* The two tables share all but the products of matrices. */
-static void test_fast_is_close_to_portable(void **state)
+TEST(test_fast_is_close_to_portable)
 {
-    (void)state;
     for (size_t i = 0; i < ops_case_count(); i++) {
         const char *name = ops_case_name(i);
         ops_result fast = ops_case_run(i, ops_cpu_fast(), s);
@@ -152,9 +148,8 @@ static void fill_vectors(vectors *v)
 
 /* A vector's tail must round as its body does: a call on [shift, end) changes what it covers as a
  * call on everything does, and nothing before or after. */
-static void test_place_changes_no_bit(void **state)
+TEST(test_place_changes_no_bit)
 {
-    (void)state;
     for (int c = 0; c < N_CALLS; c++) {
         vectors before, whole;
         fill_vectors(&before);
@@ -175,9 +170,8 @@ static void test_place_changes_no_bit(void **state)
 
 /* v, filled up with zeros to the width of k, gives the same bits where sums have one order: an
  * element of out or d_v has the terms that it had, a product of d_out and v more that are 0. */
-static void test_attention_padded_values(void **state)
+TEST(test_attention_padded_values)
 {
-    (void)state;
     enum { T = 130, H = 4, KV = 2, D = 24, DV = 10 };
     const size_t n[5] = {T * H * DV, H * T, T * H * D, T * KV * D, T * KV * DV};
     float *q = normals(1, 1.0f, T * H * D), *k = normals(2, 1.0f, T * KV * D);
@@ -236,9 +230,8 @@ static void add_grads(const float *d_out, size_t batch, bool overwrite, param_gr
          .in = x, .overwrite = overwrite, .shape = {batch, 3, 2, 5, 7, 2, DTYPE_F32});
 }
 
-static void test_overwrite(void **state)
+TEST(test_overwrite)
 {
-    (void)state;
     float d_out[OW_ROWS * OW_C];
     ops_test_fill(3, 1.0f, d_out, OW_ROWS * OW_C);
     for (size_t c = 0; c < OW_ROWS * OW_C; c += 7)
@@ -268,9 +261,8 @@ static void images_of_zero(const ops *o, float *out, dtype t)
     CALL(o, s, dropout, .out = out, .width = 3, .type = t);
 }
 
-static void test_zero_counts_do_nothing(void **state)
+TEST(test_zero_counts_do_nothing)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         const ops *o = ops_table(i % 2);
         const dtype t = TYPES[i / 2];
@@ -327,9 +319,8 @@ static void fill_as(dtype t, uint64_t name, float *x, size_t elems)
         assert_memory_equal(x, out, bytes);                                                        \
     } while (0)
 
-static void test_allowed_aliasing(void **state)
+TEST(test_allowed_aliasing)
 {
-    (void)state;
     static float in[N], d[N], out[N], x[N];
     for (int i = 0; i < 4; i++) {
         const ops *o = ops_table(i % 2);
@@ -356,9 +347,8 @@ static void test_allowed_aliasing(void **state)
 }
 
 /* A loss whose rows are taken in two calls has the bits of one call. */
-static void test_loss_in_two_calls(void **state)
+TEST(test_loss_in_two_calls)
 {
-    (void)state;
     static float in[N], out[2][N];
     ops_test_fill(1, 1.0f, in, N);
     for (int t = 0; t < 2; t++) {
@@ -376,9 +366,8 @@ static void test_loss_in_two_calls(void **state)
     }
 }
 
-static void test_numbers_outside_the_vocabulary(void **state)
+TEST(test_numbers_outside_the_vocabulary)
 {
-    (void)state;
     static const int32_t BAD[] = {3, -1};
     static const char *const SAYS[] = {"token 3",
                                        "token -1",
@@ -405,9 +394,8 @@ static void expect_refused(fsdp_status status, const char *what)
     assert_says(what);
 }
 
-static void test_bad_shapes(void **state)
+TEST(test_bad_shapes)
 {
-    (void)state;
     static const struct {
         conv_shape shape;
         const char *says;
@@ -440,13 +428,11 @@ static void test_bad_shapes(void **state)
 /* tile number 7 fails. */
 static fsdp_status failing_tile(const void *args, size_t tile)
 {
-    (void)args;
     return tile == 7 ? fsdp_error(FSDP_EIO, "", "tile %zu", tile) : FSDP_OK;
 }
 
-static void test_error_of_a_tile_reaches_the_caller(void **state)
+TEST(test_error_of_a_tile_reaches_the_caller)
 {
-    (void)state;
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         fsdp_error(FSDP_EINVAL, "", "an older error");
         assert_int_equal(tiles_run(n_threads, 20, failing_tile, NULL), FSDP_EIO);
@@ -467,9 +453,8 @@ static float coef_of(double sum_of_squares, float max_norm, float *norm)
     return coef;
 }
 
-static void test_sum_squares_adds(void **state)
+TEST(test_sum_squares_adds)
 {
-    (void)state;
     enum { MANY = 100001 };
     float *x = malloc(MANY * sizeof *x);
     double expected = 9.0;
@@ -484,9 +469,8 @@ static void test_sum_squares_adds(void **state)
     free(x);
 }
 
-static void test_clip_coef(void **state)
+TEST(test_clip_coef)
 {
-    (void)state;
     float norm;
     assert_true(coef_of(16.0, 1.0f, &norm) == 1.0f / (4.0f + 1e-6f));
     assert_true(norm == 4.0f);
@@ -498,9 +482,8 @@ static void test_clip_coef(void **state)
     assert_true(coef_of(NAN, 1.0f, &norm) == 1.0f && isnan(norm));
 }
 
-static void test_scale(void **state)
+TEST(test_scale)
 {
-    (void)state;
     const float x = 1.7f, factor = 0.1f;
     float y = x;
     CALL(ops_cpu_fast(), s, scale, &y, factor, 1);
@@ -509,9 +492,8 @@ static void test_scale(void **state)
 
 /* Repeated multiplication of n factors is off by at most n halves of DBL_EPSILON, which fp32 does
  * not show but at a rounding boundary: 1 ulp of fp32. */
-static void test_adamw_scalars(void **state)
+TEST(test_adamw_scalars)
 {
-    (void)state;
     static const int64_t STEPS[] = {0, 1, 9, 1000, 100000};
     for (size_t i = 0; i < 5; i++) {
         adamw_args a = {0};
@@ -534,24 +516,5 @@ static void test_adamw_scalars(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_thread_count_changes_no_bit),
-        cmocka_unit_test(test_worker_streams),
-        cmocka_unit_test(test_openmp_setting_is_restored),
-        cmocka_unit_test(test_fast_is_close_to_portable),
-        cmocka_unit_test(test_place_changes_no_bit),
-        cmocka_unit_test(test_zero_counts_do_nothing),
-        cmocka_unit_test(test_allowed_aliasing),
-        cmocka_unit_test(test_loss_in_two_calls),
-        cmocka_unit_test(test_numbers_outside_the_vocabulary),
-        cmocka_unit_test(test_bad_shapes),
-        cmocka_unit_test(test_error_of_a_tile_reaches_the_caller),
-        cmocka_unit_test(test_sum_squares_adds),
-        cmocka_unit_test(test_clip_coef),
-        cmocka_unit_test(test_overwrite),
-        cmocka_unit_test(test_attention_padded_values),
-        cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_adamw_scalars),
-    };
-    return cmocka_run_group_tests(tests, setup, ops_test_close);
+    return tests_run(setup, ops_test_close);
 }

@@ -14,7 +14,6 @@ static stream *s;                    /* 2 threads */
 
 static int setup(void **state)
 {
-    (void)state;
     for (int n = 1; n <= MAX_THREADS; n++)
         dev[n] = ops_test_device(n, false);
     s = device_compute_stream(dev[2]);
@@ -23,7 +22,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     for (int n = 1; n <= MAX_THREADS; n++)
         device_close(dev[n]);
     return 0;
@@ -38,9 +36,8 @@ static float from_bits(uint32_t u)
 
 /* ---- casts ---------------------------------------------------------------------------------- */
 
-static void test_rounding(void **state)
+TEST(test_rounding)
 {
-    (void)state;
     static const struct {
         uint32_t f32;
         uint16_t bf16;
@@ -59,9 +56,8 @@ static void test_rounding(void **state)
         assert_int_equal(bf16_from_f32(from_bits(CASES[i].f32)), CASES[i].bf16);
 }
 
-static void test_every_bf16_round_trips(void **state)
+TEST(test_every_bf16_round_trips)
 {
-    (void)state;
     for (uint32_t h = 0; h <= 0xffff; h++) {
         const float x = f32_from_bf16((uint16_t)h);
         const bool signalling = (h & 0x7fc0) == 0x7f80 && (h & 0x3f) != 0;
@@ -71,9 +67,8 @@ static void test_every_bf16_round_trips(void **state)
 }
 
 /* The nearer of the two neighbours, both exact in double. */
-static void test_rounds_to_nearest(void **state)
+TEST(test_rounds_to_nearest)
 {
-    (void)state;
     for (uint64_t u = 0; u < 0x7f7f0000u; u += 4093) {
         const double x = (double)from_bits((uint32_t)u);
         const uint16_t below = (uint16_t)(u >> 16), got = bf16_from_f32((float)x);
@@ -85,9 +80,8 @@ static void test_rounds_to_nearest(void **state)
     }
 }
 
-static void test_cast(void **state)
+TEST(test_cast)
 {
-    (void)state;
     static const size_t ELEMS[] = {0, 1, 17, 4099, 300007};
     for (int i = 0; i < 5; i++) {
         const size_t n = ELEMS[i];
@@ -114,33 +108,32 @@ static void test_cast(void **state)
 
 /* Every operation that names a type refuses those it does not know, before anything is launched.
  * Products: test_ops_double.c. */
-static void test_unknown_types(void **state)
+TEST(test_unknown_types)
 {
-    (void)state;
     const ops *o = ops_cpu_fast();
     float x[1] = {0};
-#define REFUSED(op, ...) assert_int_equal(o->op(s, &(op##_args){__VA_ARGS__}), FSDP_EINVAL)
-    REFUSED(cast, x, x, DTYPE_F32, DTYPE_I64, 1);
-    REFUSED(cast, x, x, DTYPE_U8, DTYPE_F32, 1);
-    REFUSED(matmul, .type = DTYPE_U8, .out_type = DTYPE_U8);
-    REFUSED(bias_backward, .type = DTYPE_U8);
-    REFUSED(embedding, .type = DTYPE_U8);
-    REFUSED(embedding_backward, .type = DTYPE_U8);
-    REFUSED(layernorm, .type = DTYPE_U8);
-    REFUSED(layernorm_backward, .type = DTYPE_U8);
-    REFUSED(gelu, .type = DTYPE_U8);
-    REFUSED(gelu_backward, .type = DTYPE_U8);
-    REFUSED(attention, .shape = {.type = DTYPE_U8});
-    REFUSED(attention_backward, .shape = {.type = DTYPE_U8});
-    REFUSED(cross_entropy, .type = DTYPE_U8);
-    REFUSED(conv2d, .shape = {.kernel = 1, .type = DTYPE_U8});
-    REFUSED(conv2d_backward, .shape = {.kernel = 1, .type = DTYPE_U8});
-    REFUSED(max_pool2d, .type = DTYPE_U8);
-    REFUSED(max_pool2d_backward, .type = DTYPE_U8);
-    REFUSED(relu, .type = DTYPE_U8);
-    REFUSED(relu_backward, .type = DTYPE_U8);
-    REFUSED(dropout, .type = DTYPE_U8);
-#undef REFUSED
+#define REFUSES(op, ...) assert_int_equal(o->op(s, &(op##_args){__VA_ARGS__}), FSDP_EINVAL)
+    REFUSES(cast, x, x, DTYPE_F32, DTYPE_I64, 1);
+    REFUSES(cast, x, x, DTYPE_U8, DTYPE_F32, 1);
+    REFUSES(matmul, .type = DTYPE_U8, .out_type = DTYPE_U8);
+    REFUSES(bias_backward, .type = DTYPE_U8);
+    REFUSES(embedding, .type = DTYPE_U8);
+    REFUSES(embedding_backward, .type = DTYPE_U8);
+    REFUSES(layernorm, .type = DTYPE_U8);
+    REFUSES(layernorm_backward, .type = DTYPE_U8);
+    REFUSES(gelu, .type = DTYPE_U8);
+    REFUSES(gelu_backward, .type = DTYPE_U8);
+    REFUSES(attention, .shape = {.type = DTYPE_U8});
+    REFUSES(attention_backward, .shape = {.type = DTYPE_U8});
+    REFUSES(cross_entropy, .type = DTYPE_U8);
+    REFUSES(conv2d, .shape = {.kernel = 1, .type = DTYPE_U8});
+    REFUSES(conv2d_backward, .shape = {.kernel = 1, .type = DTYPE_U8});
+    REFUSES(max_pool2d, .type = DTYPE_U8);
+    REFUSES(max_pool2d_backward, .type = DTYPE_U8);
+    REFUSES(relu, .type = DTYPE_U8);
+    REFUSES(relu_backward, .type = DTYPE_U8);
+    REFUSES(dropout, .type = DTYPE_U8);
+#undef REFUSES
     OK(stream_sync(s)); /* the stream has seen none of it */
 }
 
@@ -275,9 +268,8 @@ static ops expanding_table(void)
     return o;
 }
 
-static void test_expanded_computed_rounded(void **state)
+TEST(test_expanded_computed_rounded)
 {
-    (void)state;
     const ops reference = expanding_table();
     size_t n_cases = 0;
     for (size_t i = 0; i < ops_case_count(); i++) {
@@ -293,9 +285,8 @@ static void test_expanded_computed_rounded(void **state)
 }
 
 /* The same for every bf16 there is: infinities, NaNs, denormals. */
-static void test_every_bf16(void **state)
+TEST(test_every_bf16)
 {
-    (void)state;
     enum { N = 1 << 16 };
     const ops reference = expanding_table();
     static uint16_t x[N], d[N], got[2][N], want[2][N];
@@ -319,9 +310,8 @@ static void test_every_bf16(void **state)
 /* ---- matmul --------------------------------------------------------------------------------- */
 
 /* No device memory is taken. */
-static void test_matmul_takes_no_memory(void **state)
+TEST(test_matmul_takes_no_memory)
 {
-    (void)state;
     enum { N = 300 };
     uint16_t *a = calloc(3 * N * N, sizeof *a);
     ledger_reset_peaks(device_ledger(dev[2]));
@@ -334,9 +324,8 @@ static void test_matmul_takes_no_memory(void **state)
 
 /* An infinity or NaN among the operands, or that rounding makes, reaches the elements it is part of
  * and no other. */
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
-    (void)state;
     enum { N = 5 };
     const float special[3] = {INFINITY, NAN, FLT_MAX};
     for (int i = 0; i < 6; i++) {
@@ -355,12 +344,5 @@ static void test_not_finite(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounding),          cmocka_unit_test(test_every_bf16_round_trips),
-        cmocka_unit_test(test_rounds_to_nearest), cmocka_unit_test(test_cast),
-        cmocka_unit_test(test_unknown_types),     cmocka_unit_test(test_expanded_computed_rounded),
-        cmocka_unit_test(test_every_bf16),        cmocka_unit_test(test_matmul_takes_no_memory),
-        cmocka_unit_test(test_not_finite),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

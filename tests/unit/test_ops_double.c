@@ -50,6 +50,16 @@ static size_t lane_terms(size_t n)
     return on_cpu ? n / LANES + 8 : n;
 }
 
+/* Nothing that the table takes for itself is left. */
+static int teardown(void **state)
+{
+    OK(stream_sync(s));
+    assert_int_equal(ledger_read(device_ledger(dev)).live_total_bytes, 0);
+    return 0;
+}
+
+#define EMPTY_AFTER(test) TEST_AROUND(test, NULL, teardown)
+
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
 /* An array on the device, and the values that it began with, or should hold. */
@@ -243,9 +253,8 @@ static void check_matmul(const matmul_case *c)
     arrays_free();
 }
 
-static void test_matmul_shapes(void **state)
+EMPTY_AFTER(test_matmul_shapes)
 {
-    (void)state;
     static const size_t SIZES[] = {1, 7, 64, 100};
     for (unsigned i = 0; i < 4 * 4 * 4 * 4 * 2; i++)
         check_matmul(&(matmul_case){SIZES[i % 4], SIZES[i / 4 % 4], SIZES[i / 16 % 4], i / 64 % 4,
@@ -254,9 +263,8 @@ static void test_matmul_shapes(void **state)
 
 /* For the CPU: several tiles along m and n, several pieces along k; operands that are copied (256 x
  * 512 x 270); narrow tiles (40 x 1001 x 300). */
-static void test_matmul_tiles(void **state)
+EMPTY_AFTER(test_matmul_tiles)
 {
-    (void)state;
     static const size_t SIZES[][3] = {{300, 401, 33}, {11, 23, 700},  {256, 512, 270},
                                       {2, 1, 515},    {1, 513, 130},  {259, 390, 11},
                                       {1, 5, 2053},   {40, 1001, 300}};
@@ -269,9 +277,8 @@ static void test_matmul_tiles(void **state)
                                         AFTER[f] | i / 2 % 4, TYPES[i % 2]});
 }
 
-static void test_matmul_forms(void **state)
+EMPTY_AFTER(test_matmul_forms)
 {
-    (void)state;
     static const unsigned FORMS[] = {ACCUMULATE,
                                      BIAS,
                                      RESIDUAL,
@@ -306,9 +313,8 @@ static void copy_through_host(void *to, const void *from, size_t bytes)
 }
 
 /* Arrays that begin at an odd element, as slices of others may: one at a time. */
-static void test_matmul_anywhere(void **state)
+EMPTY_AFTER(test_matmul_anywhere)
 {
-    (void)state;
     const matmul_case c = {.m = 32, .n = 32, .k = 64, .form = BIAS | RESIDUAL, .type = DTYPE_BF16};
     for (int moved = 0; moved < 5; moved++) {
         matmul_arrays x;
@@ -332,7 +338,7 @@ static void test_matmul_anywhere(void **state)
 
 /* GPUs and libraries that cannot do all: products of bf16 (before sm_80), a bias, arrays at any
  * address, any product; and a library whose first proposals cannot be had. */
-static void test_matmul_of_others(void **state)
+EMPTY_AFTER(test_matmul_of_others)
 {
     static const char *const OTHERS[][2] = {{"FSDP_SIM_SM", "75"},
                                             {"FSDP_SIM_LT_EPILOGUE", "0"},
@@ -359,9 +365,8 @@ static void test_matmul_of_others(void **state)
     s = kept_s;
 }
 
-static void test_matmul_refuses(void **state)
+EMPTY_AFTER(test_matmul_refuses)
 {
-    (void)state;
     float x = 0;
     const matmul_args refused[] = {
         {.type = DTYPE_I64, .out_type = DTYPE_I64},
@@ -452,9 +457,8 @@ static void check_norm(size2 n, dtype type, bool rms)
     arrays_free();
 }
 
-static void test_norms(void **state)
+EMPTY_AFTER(test_norms)
 {
-    (void)state;
     for (size_t i = 0; i < 4 * N_NORMS; i++)
         check_norm(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
 }
@@ -546,17 +550,15 @@ static void check_norm_backward(size2 n, dtype type, bool overwrite, bool rms)
     arrays_free();
 }
 
-static void test_norms_backward(void **state)
+EMPTY_AFTER(test_norms_backward)
 {
-    (void)state;
     for (size_t i = 0; i < 8 * N_NORMS; i++)
         check_norm_backward(NORMS[i / 8], TYPES[i % 2], i % 4 < 2, i % 8 < 4);
 }
 
 /* Sums over no rows. */
-static void test_no_rows(void **state)
+EMPTY_AFTER(test_no_rows)
 {
-    (void)state;
     for (int overwrite = 0; overwrite < 2; overwrite++) {
         array *sums = array_new(1, 4 * 9, DTYPE_F32), *loss = array_new(1, 1, DTYPE_F32);
         expected *want = expected_new(sums->elems);
@@ -651,9 +653,8 @@ static void check_cross_entropy(size2 n, double std, dtype type, bool in_place, 
     arrays_free();
 }
 
-static void test_cross_entropy(void **state)
+EMPTY_AFTER(test_cross_entropy)
 {
-    (void)state;
     static const size2 SIZES[] = {{1, 1},    {3, 7},     {5, 255},  {2, 257}, {300, 40},
                                   {4, 3001}, {601, 131}, {3, 2500}, {3, 1024}};
     for (size_t i = 0; i < 9 * 6; i++)
@@ -909,9 +910,8 @@ static void check_attention(const attention_case *c)
 
 /* Every width of the kernels' tables and beyond them, edges of tiles, groups of heads, strides that
  * are no whole 16 bytes; heads of v of another width. */
-static void test_attention(void **state)
+EMPTY_AFTER(test_attention)
 {
-    (void)state;
     static const size_t CASES[][7] = {
         {1, 1, 1, 1, 8, 8},         {2, 15, 2, 2, 16, 16, 8},    {1, 64, 2, 1, 32, 32},
         {1, 65, 4, 2, 64, 64, 16},  {2, 130, 2, 1, 64, 64},      {1, 65, 1, 1, 80, 80},
@@ -931,9 +931,8 @@ static void test_attention(void **state)
 
 /* Several blocks; scores that grow or shrink along the keys, and pass the range of the exponential
  * within a block. */
-static void test_attention_blocks(void **state)
+EMPTY_AFTER(test_attention_blocks)
 {
-    (void)state;
     static const size_t LENGTHS[] = {1, 2, 63, 64, 65, 128, 129, 200};
     static const double SLOPES[] = {0, 0.05, -0.05, 2, -2};
     for (size_t i = 0; i < 8 * 5; i++)
@@ -942,9 +941,8 @@ static void test_attention_blocks(void **state)
 }
 
 /* 65 blocks, the last one partial, with keys that all queries share. */
-static void test_attention_long(void **state)
+EMPTY_AFTER(test_attention_long)
 {
-    (void)state;
     check_attention(&(attention_case){1, 4096, 2, 2, 8, 8, .sampled = true});
     check_attention(&(attention_case){1, 4096 + 17, 2, 1, 8, 8, .sampled = true});
 }
@@ -952,9 +950,8 @@ static void test_attention_long(void **state)
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* A second call gives the bits of the first. */
-static void test_same_bits_twice(void **state)
+EMPTY_AFTER(test_same_bits_twice)
 {
-    (void)state;
     for (size_t t = 0; t < 2; t++) {
         const attention_arrays a =
             attention_arrays_new(&(attention_case){1, 130, 4, 2, 64, 64, .type = TYPES[t]});
@@ -980,9 +977,8 @@ static void test_same_bits_twice(void **state)
 
 /* A product of one sequence, computed for itself and as part of a batch, which begins in the middle
  * of a line of the cache. */
-static void test_same_bits_anywhere(void **state)
+EMPTY_AFTER(test_same_bits_anywhere)
 {
-    (void)state;
     enum { M = 7, N = 9, K = 36, COPIES = 5 };
     array *a = array_new(1.0, COPIES * M * K, DTYPE_F32), *b = array_new(1.0, K * N, DTYPE_F32);
     array *out = array_new((double)NAN, COPIES * M * N, DTYPE_F32);
@@ -1005,9 +1001,8 @@ static void test_same_bits_anywhere(void **state)
 #define ISA_VARIABLE "ONEDNN_MAX_CPU_ISA"
 
 /* All of it once more, as on a processor that has no bf16 instructions. */
-static void test_without_bf16_instructions(void **state)
+EMPTY_AFTER(test_without_bf16_instructions)
 {
-    (void)state;
     if (!on_cpu || o != target->fast() || getenv(ISA_VARIABLE) != NULL)
         skip(); /* set: this is that run, or somebody has set another limit */
     const pid_t child = fork();
@@ -1028,15 +1023,6 @@ static void test_without_bf16_instructions(void **state)
                  status);
 }
 
-/* Nothing that the table takes for itself is left. */
-static int teardown(void **state)
-{
-    (void)state;
-    OK(stream_sync(s));
-    assert_int_equal(ledger_read(device_ledger(dev)).live_total_bytes, 0);
-    return 0;
-}
-
 int main(void)
 {
     target = target_backend();
@@ -1047,29 +1033,10 @@ int main(void)
         return 2;
     }
     s = device_compute_stream(dev);
-#define TEST(test) cmocka_unit_test_teardown(test, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_matmul_shapes),
-        TEST(test_matmul_tiles),
-        TEST(test_matmul_forms),
-        TEST(test_matmul_anywhere),
-        TEST(test_matmul_of_others),
-        TEST(test_matmul_refuses),
-        TEST(test_norms),
-        TEST(test_norms_backward),
-        TEST(test_no_rows),
-        TEST(test_cross_entropy),
-        TEST(test_attention),
-        TEST(test_attention_blocks),
-        TEST(test_attention_long),
-        TEST(test_same_bits_twice),
-        TEST(test_same_bits_anywhere),
-        TEST(test_without_bf16_instructions),
-    };
     int failed = 0;
     for (int t = 0; t <= on_cpu; t++) {
         o = t ? target->portable() : target->fast();
-        failed += cmocka_run_group_tests_name(o->name, tests, NULL, NULL);
+        failed += tests_run(NULL, NULL);
     }
     device_close(dev);
     return failed;

@@ -198,9 +198,8 @@ PAIR(loss, RUN(cross_entropy, f, NULL, x[0], TOKENS, R, C, DTYPE_F32, NULL), {
         g[0][i] *= w[0];
 })
 
-static void test_differences(void **state)
+TEST(test_differences)
 {
-    (void)state;
     static const struct {
         const char *name;
         void (*forward)(fd_case *c), (*backward)(fd_case *c);
@@ -234,6 +233,5 @@ static void test_differences(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_differences)};
-    return cmocka_run_group_tests(tests, setup, ops_test_close);
+    return tests_run(setup, ops_test_close);
 }

@@ -111,9 +111,8 @@ static float *transposed(const float *x, size_t rows, size_t cols)
     return t;
 }
 
-static void test_matmul(void **state)
+TEST(test_matmul)
 {
-    (void)state;
     enum { M = 37, N = 51, K = 70 };
     const float *a = vector("matmul/a", M * K), *b = vector("matmul/b", K * N);
     float *at = transposed(a, M, K), *bt = transposed(b, K, N), *out = zeros(M * N);
@@ -133,9 +132,8 @@ static void test_matmul(void **state)
     free(at), free(bt), free(out);
 }
 
-static void test_bias(void **state)
+TEST(test_bias)
 {
-    (void)state;
     enum { R = 7, C = 130 };
     float out[R * C], d_b[C] = {0};
     CALL(ops_cpu_fast(), s, matmul, .out = out, .bias = vector("bias/b", C),
@@ -146,9 +144,8 @@ static void test_bias(void **state)
     expect(d_b, "bias/d_b", C, U * R * R);
 }
 
-static void test_embedding(void **state)
+TEST(test_embedding)
 {
-    (void)state;
     enum { B = 3, T = 5, C = 33, V = 11 };
     int32_t tokens[B * T];
     float out[B * T * C], d_wte[V * C] = {0}, d_wpe[T * C] = {0};
@@ -165,9 +162,8 @@ static void test_embedding(void **state)
 /* |x| <= 1 and the variance of x is about 1/3, so rstd < 2 and |norm| < 4 here. mean and variance
  * are off by C*U (sums of C terms, over C), hence norm by about 4*C*U; the gradient multiplies
  * that by rstd and sizes below 4, three times. */
-static void test_layernorm(void **state)
+TEST(test_layernorm)
 {
-    (void)state;
     enum { R = 6, C = 203 };
     float out[R * C], mean[R], rstd[R], d_x[R * C], d_gain[C], d_bias[C] = {0};
     const float *x = vector("layernorm/x", R * C), *gain = vector("layernorm/gain", C);
@@ -184,9 +180,8 @@ static void test_layernorm(void **state)
 }
 
 /* As for layernorm: rstd < 2, |in rstd| < 4, and the mean of squares is off by C*U. */
-static void test_rmsnorm(void **state)
+TEST(test_rmsnorm)
 {
-    (void)state;
     enum { R = 6, C = 203 };
     float out[R * C], rstd[R], d_x[R * C], d_gain[C];
     const float *x = vector("rmsnorm/x", R * C), *gain = vector("rmsnorm/gain", C);
@@ -200,9 +195,8 @@ static void test_rmsnorm(void **state)
 }
 
 /* Sine and cosine are rounded once and two products are added: 4 roundings of numbers up to 2. */
-static void test_rope(void **state)
+TEST(test_rope)
 {
-    (void)state;
     enum { T = 4, H = 3, D = 16, N = T * H * D };
     float x[N];
     rope_args a = {.x = x, .stride = H * D, .batch = 1, .seq_len = T, .n_head = H, .head_dim = D};
@@ -217,9 +211,8 @@ static void test_rope(void **state)
 }
 
 /* |gate| <= 12, |up| and |d_out| <= 1: silu has five steps of relative error U, its slope too. */
-static void test_swiglu(void **state)
+TEST(test_swiglu)
 {
-    (void)state;
     enum { N = 300 };
     const float *gate = vector("swiglu/gate", N), *up = vector("swiglu/up", N);
     const float *d_out = vector("swiglu/d_out", N);
@@ -232,9 +225,8 @@ static void test_swiglu(void **state)
 }
 
 /* Sums of 27 products forward, of 45 and of 84 backward; all values are at most 1. */
-static void test_conv2d(void **state)
+TEST(test_conv2d)
 {
-    (void)state;
     enum { B = 2, C = 3, O = 5, H = 9, W = 8, K = 3, N = B * O * 7 * 6 };
     const conv_shape shape = {B, C, O, H, W, K, DTYPE_F32};
     const float *x = vector("conv2d/x", B * C * H * W), *w = vector("conv2d/w", O * C * K * K);
@@ -252,9 +244,8 @@ static void test_conv2d(void **state)
     }
 }
 
-static void test_max_pool2d(void **state)
+TEST(test_max_pool2d)
 {
-    (void)state;
     enum { P = 3, H = 7, W = 8, N = P * 3 * 4 };
     float out[N], d_x[P * H * W];
     const float *x = vector("max_pool2d/x", P * H * W), *d_out = vector("max_pool2d/d_out", N);
@@ -264,9 +255,8 @@ static void test_max_pool2d(void **state)
     expect(d_x, "max_pool2d/d_x", P * H * W, 0.0);
 }
 
-static void test_relu(void **state)
+TEST(test_relu)
 {
-    (void)state;
     enum { N = 64 };
     float out[N], d_x[N];
     const float *x = vector("relu/x", N), *d_out = vector("relu/d_out", N);
@@ -284,9 +274,8 @@ static void test_relu(void **state)
 
 /* Relative errors of a few U in each of some ten steps; tanh's argument, off by about 4*U*|u|, acts
  * through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30. */
-static void test_gelu(void **state)
+TEST(test_gelu)
 {
-    (void)state;
     enum { N = 300 };
     const float *x = vector("gelu/x", N), *want = vector("gelu/out", N);
     float out[N], d_x[N];
@@ -332,9 +321,8 @@ static void check_attention(const char *name, const size_t n[6])
     }
 }
 
-static void test_attention(void **state)
+TEST(test_attention)
 {
-    (void)state;
     check_attention("attention_gqa", (const size_t[]){1, 70, 4, 2, 10, 10});
     check_attention("attention_mha", (const size_t[]){2, 9, 3, 3, 8, 8});
     check_attention("attention_narrow_v", (const size_t[]){1, 40, 4, 2, 6, 4});
@@ -343,9 +331,8 @@ static void test_attention(void **state)
 
 /* |logits| < 8: the argument of exp, below 16 in size, is exact up to 16*U, so each probability has
  * a relative error of 16*U plus that of exp and of the sum over V/16 terms a lane. */
-static void test_cross_entropy(void **state)
+TEST(test_cross_entropy)
 {
-    (void)state;
     enum { R = 9, V = 301 };
     int32_t targets[R];
     float d[R * V], loss;
@@ -389,9 +376,8 @@ static void steps_of(optimizer_kind kind, const char *name, const optim_config *
     expect(p, name, N, UPDATES_BOUND);
 }
 
-static void test_optimizers(void **state)
+TEST(test_optimizers)
 {
-    (void)state;
     steps_of(
         OPTIMIZER_ADAMW, "optim/adamw",
         &(optim_config){.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1});
@@ -406,9 +392,8 @@ static void test_optimizers(void **state)
 
 /* PyTorch goes from rate to rate in double, so at 12 steps some 100 roundings of 2^-53 come before
  * the one to fp32. */
-static void test_schedules(void **state)
+TEST(test_schedules)
 {
-    (void)state;
     static const char *const NAMES[] = {[SCHEDULE_COSINE] = "lr/cosine",
                                         [SCHEDULE_LINEAR] = "lr/linear",
                                         [SCHEDULE_STEP] = "lr/step",
@@ -431,15 +416,5 @@ static void test_schedules(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),        cmocka_unit_test(test_bias),
-        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_layernorm),
-        cmocka_unit_test(test_rmsnorm),       cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_swiglu),        cmocka_unit_test(test_conv2d),
-        cmocka_unit_test(test_max_pool2d),    cmocka_unit_test(test_relu),
-        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_schedules),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

@@ -74,7 +74,7 @@ static void assert_unknown(const char *line, const char *name, const char *meant
     assert_error(line, what, hint);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
     cfg c;
     OK(parse("", &c));
@@ -92,7 +92,7 @@ static void test_defaults(void **state)
     assert_int_equal(c.steps, 20);
 }
 
-static void test_values(void **state)
+TEST(test_values)
 {
     cfg c;
     OK(parse("--steps 3 --seed=-7 --lr .5 --momentum -1e3 --data a=b --sharding=none "
@@ -125,7 +125,7 @@ static void test_values(void **state)
     assert_true(c.momentum == 1e-320);
 }
 
-static void test_whole_numbers_refused(void **state)
+TEST(test_whole_numbers_refused)
 {
     static const char *const INTS[] = {"",
                                        "x",
@@ -153,7 +153,7 @@ static void test_whole_numbers_refused(void **state)
     }
 }
 
-static void test_numbers_refused(void **state)
+TEST(test_numbers_refused)
 {
     static const char *const DOUBLES[] = {
         "",     "x",      "0.1x", "nan", "NAN", "inf",   "-inf", "infinity", "0x1p-2", "1e999",
@@ -181,7 +181,7 @@ static void test_numbers_refused(void **state)
     assert_int_equal(options_parse(TABLE, "prog", 3, blank, &c), FSDP_EINVAL);
 }
 
-static void test_other_errors(void **state)
+TEST(test_other_errors)
 {
     const char *const forms = "options are written --name=value or --name value";
     assert_error("--sharding=grad", "--sharding: got 'grad', expected one of full|grad-op|none",
@@ -212,7 +212,7 @@ static void test_other_errors(void **state)
 }
 
 /* Names are written out: the beginning of a name is none, however clear. */
-static void test_abbreviations_refused(void **state)
+TEST(test_abbreviations_refused)
 {
     assert_unknown("--step=3", "--step", "--steps");
     assert_unknown("--cpu-off", "--cpu-off", "--cpu-offload");
@@ -223,7 +223,7 @@ static void test_abbreviations_refused(void **state)
     assert_unknown("--stepss=3", "--stepss", "--steps");
 }
 
-static void test_long_words(void **state)
+TEST(test_long_words)
 {
     char line[300], want[128];
     memset(line, 'q', sizeof line);
@@ -293,7 +293,7 @@ static fsdp_status parse_help_and_worse(void)
     return parse("--help", &c);
 }
 
-static void test_help(void **state)
+TEST(test_help)
 {
     static char got[8192];
     cfg c;
@@ -308,7 +308,7 @@ static void test_help(void **state)
 }
 
 /* Nothing but options_print_help prints: a rank that is not to speak parses --help all the same. */
-static void test_parsing_prints_nothing(void **state)
+TEST(test_parsing_prints_nothing)
 {
     char got[64];
     assert_int_equal(printed(parse_help_and_worse, tmpfile(), got, sizeof got), FSDP_HELP);
@@ -317,7 +317,7 @@ static void test_parsing_prints_nothing(void **state)
 
 /* ---- canonical ------------------------------------------------------------------------------- */
 
-static void test_canonical(void **state)
+TEST(test_canonical)
 {
     cfg c;
     char text[512], cut[16];
@@ -344,13 +344,13 @@ static void parse_bad_default(void)
     options_parse(bad, "prog", 0, NULL, &c);
 }
 
-static void test_bad_default_aborts(void **state)
+TEST(test_bad_default_aborts)
 {
     assert_aborts(parse_bad_default);
 }
 
 /* Both spellings of a name; what is no option has no value. */
-static void test_takes_next(void **state)
+TEST(test_takes_next)
 {
     static const char *const values[] = {"--steps", "--fsdp-size", "--fsdp_size", "--data",
                                          "--sharding"};
@@ -365,12 +365,5 @@ static void test_takes_next(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(defaults),        TEST(values),       TEST(whole_numbers_refused),
-        TEST(numbers_refused), TEST(other_errors), TEST(abbreviations_refused),
-        TEST(long_words),      TEST(help),         TEST(parsing_prints_nothing),
-        TEST(canonical),       TEST(takes_next),   TEST(bad_default_aborts),
-
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -126,8 +126,6 @@ typedef struct rig {
 
 static fsdp_status run_nothing(void *args, int n_threads)
 {
-    (void)args;
-    (void)n_threads;
     return FSDP_OK;
 }
 

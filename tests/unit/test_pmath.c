@@ -57,9 +57,8 @@ static double worst_ulps(float (*function)(float), double (*truth)(double))
 }
 
 /* The bounds are the exhaustive measurements over all 2^32 floats stated in pmath.h. */
-static void test_float_accuracy(void **state)
+TEST(test_float_accuracy)
 {
-    (void)state;
     assert_true(worst_ulps(expf_one, exp) <= 0.96);
     assert_true(worst_ulps(logf_one, log) <= 0.84);
     assert_true(worst_ulps(tanhf_one, tanh) <= 1.34);
@@ -74,9 +73,8 @@ static void test_float_accuracy(void **state)
     assert_true(worst_tanh <= 1.34);
 }
 
-static void test_float_specials(void **state)
+TEST(test_float_specials)
 {
-    (void)state;
     assert_true(pm_expf(INFINITY) == INFINITY && pm_expf(-INFINITY) == 0.0f);
     assert_true(pm_expf(0.0f) == 1.0f && pm_expf(-0.0f) == 1.0f);
     assert_true(pm_expf(88.7f) < INFINITY && pm_expf(88.8f) == INFINITY);
@@ -97,9 +95,8 @@ static void test_float_specials(void **state)
 }
 
 /* pm_expf_upto40 is pm_expf bit for bit: the ends of its range, and every 61st float in it. */
-static void test_expf_upto40(void **state)
+TEST(test_expf_upto40)
 {
-    (void)state;
     const float edges[] = {40.0f,   0.0f,    -0.0f,    -0x1p-149f, -87.0f, -88.0f,    -103.9f,
                            -104.0f, -105.0f, -FLT_MAX, -INFINITY,  -1e30f, 0x1p-149f, -87.33655f};
     for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++)
@@ -115,9 +112,8 @@ static void test_expf_upto40(void **state)
 }
 
 /* Loops that compilers vectorise give the bits of one call at a time, whatever the tail. */
-static void test_loops_give_the_same_bits(void **state)
+TEST(test_loops_give_the_same_bits)
 {
-    (void)state;
     float (*volatile exp_one)(float) = expf_one, (*volatile log_one)(float) = logf_one,
                      (*volatile tanh_one)(float) = tanhf_one;
     static float x[SAMPLES], e[SAMPLES], l[SAMPLES], t[SAMPLES];
@@ -141,9 +137,8 @@ static void test_loops_give_the_same_bits(void **state)
 /* Bounds: those of pmath.h, measured on 28 million logarithms and 10 million angles. The reference
  * is long double; where that is no wider than double (not on x86-64 or Linux aarch64) it would add
  * 1 ulp. */
-static void test_double_accuracy(void **state)
+TEST(test_double_accuracy)
 {
-    (void)state;
     const double log_ulps = 0.86, cos_error = 1.5e-16, turns_error = 1.7e-16;
     const long double two_pi = 6.283185307179586476925286766559L;
     for (uint32_t i = 0; i < 2047 * 50; i++) {
@@ -165,9 +160,8 @@ static void test_double_accuracy(void **state)
     }
 }
 
-static void test_double_specials(void **state)
+TEST(test_double_specials)
 {
-    (void)state;
     double s, c;
     assert_true(pm_log(0.0) == -INFINITY && pm_log(-0.0) == -INFINITY && pm_log(1.0) == 0.0);
     assert_true(pm_log(INFINITY) == INFINITY && isnan(pm_log(-1.0)) && isnan(pm_log(NAN)));
@@ -182,9 +176,8 @@ static void test_double_specials(void **state)
 /* ---- Philox ---------------------------------------------------------------------------------- */
 
 /* Known answers of the Random123 distribution (kat_vectors, philox4x32 10). */
-static void test_philox_known_answers(void **state)
+TEST(test_philox_known_answers)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4], key[2], out[4];
     } known[] = {
@@ -243,9 +236,8 @@ static void assert_normals_from(uint64_t seed, uint64_t stream, uint64_t begin)
     }
 }
 
-static void test_normals(void **state)
+TEST(test_normals)
 {
-    (void)state;
     assert_normals_from(7, 0, 0);
     assert_normals_from(7, 1, 1003);
     assert_normals_from(0x123456789abcdef0u, 0xfedcba9876543210u,
@@ -254,9 +246,8 @@ static void test_normals(void **state)
 
 /* Mean, variance and fourth moment of 2^20 numbers lie within 5 of their standard deviations
  * (1, sqrt 2, sqrt 96, each over sqrt n); neighbours are uncorrelated. */
-static void test_normals_are_normal(void **state)
+TEST(test_normals_are_normal)
 {
-    (void)state;
     enum { ELEMS = 1 << 20 };
     float *x = malloc(ELEMS * sizeof *x);
     double sums[4] = {0}, largest = 0;
@@ -292,9 +283,8 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t data_bytes)
 /* Every result of the float functions on the samples (NaNs apart: their bits are the machine's),
  * some of the double ones, and normals. Measured equal with gcc and clang, x86-64 v1
  * ... v4 and aarch64. */
-static void test_golden_bits(void **state)
+TEST(test_golden_bits)
 {
-    (void)state;
     uint64_t hash = 0xcbf29ce484222325u;
     static float normals[10000];
     for (uint32_t i = 0; i < SAMPLES; i++) {
@@ -317,17 +307,5 @@ static void test_golden_bits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_expf_upto40),
-        cmocka_unit_test(test_float_accuracy),
-        cmocka_unit_test(test_float_specials),
-        cmocka_unit_test(test_loops_give_the_same_bits),
-        cmocka_unit_test(test_double_accuracy),
-        cmocka_unit_test(test_double_specials),
-        cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_normals),
-        cmocka_unit_test(test_normals_are_normal),
-        cmocka_unit_test(test_golden_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

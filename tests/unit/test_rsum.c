@@ -105,9 +105,8 @@ static void assert_exact(const float *x, size_t elems, uint32_t stream)
     }
 }
 
-static void test_rsum_is_exact(void **state)
+TEST(test_rsum_is_exact)
 {
-    (void)state;
     static float x[RSUM_ELEMS];
     const struct {
         uint32_t low, range;
@@ -124,9 +123,8 @@ static void test_rsum_is_exact(void **state)
  * two sums (22) and of three (45), and far beyond; largest exponents near the ends of the range,
  * where windows are cut off at the bins' unit (23, 46), denormals among them. Odd mantissas: the
  * last bit of every square counts. */
-static void test_rsum_exponents_apart(void **state)
+TEST(test_rsum_exponents_apart)
 {
-    (void)state;
     static float x[RSUM_ELEMS];
     const uint32_t tops[] = {1, 2, 22, 23, 24, 45, 46, 47, 100, 127, 200, 253, 254};
     const uint32_t spreads[] = {0, 1, 21, 22, 23, 44, 45, 46, 47, 90, 253, 254};
@@ -147,9 +145,8 @@ static void test_rsum_exponents_apart(void **state)
 
 /* What would push the sums of a window out of their binade first: all squares as large as can be,
  * and rests that all have one sign, as those of equal elements have. */
-static void test_rsum_full_windows(void **state)
+TEST(test_rsum_full_windows)
 {
-    (void)state;
     static float x[RSUM_ELEMS];
     const uint32_t mantissas[] = {0x7fffff, 5, 7, 11, 0x2aaaab, 0x555555};
     for (uint32_t m = 0; m < sizeof mantissas / sizeof mantissas[0]; m++) {
@@ -165,9 +162,8 @@ static void test_rsum_full_windows(void **state)
 }
 
 /* One odd element among a block of others: each must go where it is held exactly. */
-static void test_rsum_outliers(void **state)
+TEST(test_rsum_outliers)
 {
-    (void)state;
     static float x[RSUM_ELEMS];
     const float outliers[] = {0x1p-149f,       0x1.fffffcp-127f, 0x1p-126f, 0x1.000002p-24f,
                               0x1.000002p-47f, 0x1.fffffep127f,  0.0f,      -0.0f};
@@ -190,9 +186,8 @@ static double value_of(const float *x, size_t elems)
     return rsum_value(&sum);
 }
 
-static void test_rsum_rounds_to_nearest_even(void **state)
+TEST(test_rsum_rounds_to_nearest_even)
 {
-    (void)state;
     /* doubles near 2^54 are 4 apart; each +2 (1 + 1) is half a step */
     const float even[] = {0x1p27f, 1, 1}, odd[] = {0x1p27f, 2, 1, 1};
     const float above[] = {0x1p27f, 1, 1, 0x1p-149f}, below[] = {0x1p27f, 2, 1};
@@ -205,9 +200,8 @@ static void test_rsum_rounds_to_nearest_even(void **state)
 }
 
 /* Many blocks of equal exponents and full mantissas: what would overflow first. */
-static void test_rsum_large_blocks(void **state)
+TEST(test_rsum_large_blocks)
 {
-    (void)state;
     const size_t elems = (1 << 17) + 3;
     float *x = malloc(elems * sizeof *x);
     assert_non_null(x);
@@ -240,9 +234,8 @@ static void test_rsum_large_blocks(void **state)
     free(x);
 }
 
-static void test_rsum_specials(void **state)
+TEST(test_rsum_specials)
 {
-    (void)state;
     const float with_inf[] = {1, -INFINITY, 2, INFINITY, 3}, with_nan[] = {1, NAN, 2};
     rsum inf = {{0}}, nan = {{0}};
     rsum_add_squares(&inf, with_inf, 5);
@@ -267,14 +260,5 @@ static void test_rsum_specials(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rsum_is_exact),
-        cmocka_unit_test(test_rsum_exponents_apart),
-        cmocka_unit_test(test_rsum_full_windows),
-        cmocka_unit_test(test_rsum_outliers),
-        cmocka_unit_test(test_rsum_rounds_to_nearest_even),
-        cmocka_unit_test(test_rsum_large_blocks),
-        cmocka_unit_test(test_rsum_specials),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -18,11 +18,6 @@
  *   - no state comes twice on one schedule: every schedule ends
  * Accesses are sequentially consistent here, as they are in shm_sync.c. States are told apart by 64
  * bits of hash. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +36,7 @@ typedef enum op_kind { OP_NONE, OP_LOAD, OP_STORE, OP_ADD, OP_SLEEP, OP_WAKE } o
 static unsigned access_word(op_kind kind, void *word, unsigned value);
 
 #include "common/comm/transport/shm_sync.c"
+#include "tests/unit/unit_lib.h"
 
 enum { MAX_RANKS = 8, MAX_RING = 2, MAX_LOG = 48, MAX_DEPTH = 1000 };
 
@@ -98,7 +94,6 @@ static char broken[160]; /* the first thing that went wrong */
 
 static bool never(void *self)
 {
-    (void)self;
     return false;
 }
 
@@ -409,9 +404,8 @@ static void explore(const setup *s)
 
 /* Of two and of three ranks: an entry is freed early, late, or late in a ring of two; with and
  * without spinning. (Freed early, a rank uses one entry of the ring at a time.) */
-static void test_all_schedules(void **state)
+TEST(test_all_schedules)
 {
-    (void)state;
     for (int i = 0; i < 12; i++)
         explore(&(setup){.ranks = 2 + i / 6,
                          .turns = 3,
@@ -420,9 +414,11 @@ static void test_all_schedules(void **state)
                          .spins = i % 6 >= 3});
 }
 
-static void test_all_schedules_4(void **state)
+static int turns_of_4 = 1; /* 2: the argument is "full" */
+
+TEST(test_all_schedules_4)
 {
-    explore(&(setup){.ranks = 4, .turns = *(const int *)*state, .ring = 1, .frees_late = true});
+    explore(&(setup){.ranks = 4, .turns = turns_of_4, .ring = 1, .frees_late = true});
 }
 
 /* ---- drawn schedules ------------------------------------------------------------------------ */
@@ -454,10 +450,9 @@ static size_t follow_drawn(uint64_t seed)
     return steps;
 }
 
-static void test_drawn_schedules(void **state)
+TEST(test_drawn_schedules)
 {
     enum { SCHEDULES = 500 };
-    (void)state;
     for (int i = 0; i < 12; i++) {
         static const int RANKS[] = {3, 4, 8};
         setup s = {.ranks = RANKS[i % 3],
@@ -479,12 +474,7 @@ static void test_drawn_schedules(void **state)
 
 int main(int argc, char **argv)
 {
-    static int turns_of_4;
-    turns_of_4 = argc > 1 && strcmp(argv[1], "full") == 0 ? 2 : 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_schedules),
-        cmocka_unit_test_prestate(test_all_schedules_4, &turns_of_4),
-        cmocka_unit_test(test_drawn_schedules),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc > 1 && strcmp(argv[1], "full") == 0)
+        turns_of_4 = 2;
+    return tests_run(NULL, NULL);
 }

@@ -25,11 +25,14 @@ static int open_device(void **state)
 
 static int close_device(void **state)
 {
-    (void)state;
     assert_int_equal(live_bytes(d), 0);
     device_close(d);
     return 0;
 }
+
+/* A test on a device of its own, in a mode of device_lib.h (NULL: inline). */
+#define TEST_ON(test, mode)                                                                        \
+    TEST_EACH(test, TEST_REGISTER({#test, test, open_device, close_device, mode}))
 
 static uint64_t draw(uint64_t *seed, uint64_t n)
 {
@@ -134,9 +137,8 @@ static void run_sequence(sequence q)
 }
 
 /* Sizes: none, one, the edges of a block (2048) and of a tile, and enough for several threads. */
-static void test_bits_of_single_pushes(void **state)
+TEST_ON(test_bits_of_single_pushes, NULL)
 {
-    (void)state;
     static const size_t SIZES[] = {0,    1,    7,          2047,           2048,
                                    2049, 4096, TILE_ELEMS, TILE_ELEMS + 1, 2 * TILE_ELEMS - 1};
     for (uint64_t i = 0; i < 400; i++) {
@@ -168,10 +170,9 @@ static size_t most_vectors(grad_acc_mode mode, int before, int n)
     return mode == GRAD_ACC_FAST ? 1 : (size_t)(had > has ? had : has);
 }
 
-static void test_peak(void **state)
+TEST_ON(test_peak, NULL)
 {
     enum { ELEMS = 10 };
-    (void)state;
     float vec[ELEMS] = {1};
     const void *in[MOST_INPUTS];
     for (int i = 0; i < MOST_INPUTS; i++)
@@ -193,9 +194,8 @@ static void test_peak(void **state)
     }
 }
 
-static void test_counts(void **state)
+TEST_ON(test_counts, NULL)
 {
-    (void)state;
     grad_acc acc;
     sum_run run;
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, 1, MEM_GRADS_SHARD, "count");
@@ -205,9 +205,8 @@ static void test_counts(void **state)
 
 /* The most inputs there may be, from an empty counter and from one in which slots wait: enough
  * blocks for all. */
-static void test_most_inputs(void **state)
+TEST_ON(test_most_inputs, NULL)
 {
-    (void)state;
     static const void *in[SUM_RUN_MAX_INPUTS];
     static const uint16_t ONE_BF16[1] = {0x3f80};
     static const float ONE[1] = {1};
@@ -248,9 +247,8 @@ static void expect_root(float *to, const float *const *in, int n, size_t elems)
 }
 
 /* Into one of the inputs too, for every number of them. */
-static void test_root(void **state)
+TEST_ON(test_root, NULL)
 {
-    (void)state;
     enum { MOST = 33, ELEMS = 2048 + 5 };
     static float in[MOST][ELEMS], out[ELEMS];
     const float *from[MOST];
@@ -266,9 +264,8 @@ static void test_root(void **state)
 }
 
 /* As many inputs as a large job has ranks. */
-static void test_many_inputs(void **state)
+TEST_ON(test_many_inputs, NULL)
 {
-    (void)state;
     enum { ELEMS = 2 };
     static const int COUNTS[] = {4096, 4097, 65535, 65536, 65541, SUM_RUN_MAX_INPUTS};
     static float in[SUM_RUN_MAX_INPUTS][ELEMS], out[ELEMS];
@@ -316,10 +313,9 @@ static void compare_told(const told *t, const void *const *in, int n, size_t byt
 }
 
 /* A launch takes along all that the host gave it, and tells what it touches. */
-static void test_launch(void **state)
+TEST_ON(test_launch, &ASYNC)
 {
     enum { ELEMS = 100, LEVEL = 2, N = 5 };
-    (void)state;
     static told t;
     device_set_watch(d, &(device_watch){.self = &t, .issued = note_launch});
     for (int k = 0; k < 4; k++) {
@@ -355,10 +351,9 @@ static void test_launch(void **state)
 }
 
 /* Integers add up exactly, and wrap; no elements are no launch. */
-static void test_i64(void **state)
+TEST_ON(test_i64, NULL)
 {
     enum { MOST = 9, ELEMS = TILE_ELEMS + 77 };
-    (void)state;
     static told t;
     static int64_t in[MOST][ELEMS], want[ELEMS];
     const void *from[MOST];
@@ -396,9 +391,8 @@ static fsdp_status alloc_or_fail(stream *on, const mem_request *want, void **out
 }
 
 /* Whichever allocation of a run fails, the accumulator holds what it held. */
-static void test_alloc_fails(void **state)
+TEST_ON(test_alloc_fails, NULL)
 {
-    (void)state;
     device_backend failing = device_cpu;
     failing.alloc = alloc_or_fail;
     d->backend = &failing;
@@ -435,20 +429,5 @@ static void test_alloc_fails(void **state)
 
 int main(void)
 {
-#define TEST(test, mode)                                                                           \
-    {                                                                                              \
-#test, test, open_device, close_device, mode                                               \
-    }
-    const struct CMUnitTest tests[] = {
-        TEST(test_bits_of_single_pushes, NULL),
-        TEST(test_peak, NULL),
-        TEST(test_counts, NULL),
-        TEST(test_most_inputs, NULL),
-        TEST(test_root, NULL),
-        TEST(test_many_inputs, NULL),
-        TEST(test_launch, &ASYNC),
-        TEST(test_i64, NULL),
-        TEST(test_alloc_fails, NULL),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -53,10 +53,6 @@ void assert_refused(fsdp_status expected, fsdp_status got, const char *part, con
 /* assert_aborts -- fn, in a process of its own, ends in an assertion, whose words are dropped. */
 void assert_aborts(void (*fn)(void));
 
-/* TEST -- an entry of a table of tests: test_NAME. cmocka passes a state, which few tests read. */
-#define TEST(name) cmocka_unit_test(test_##name)
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-
 /* One directory of the program's own under TMPDIR, named after it; removed with its contents. */
 int temp_dir_make(void **state);
 int temp_dir_remove(void **state);
