@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "common/model/family.h"
+#include "tests/equivalence/adamw_band_lib.h"
 #include "tests/equivalence/fast_lib.h"
 #include "tests/unit/target_lib.h"
 
@@ -80,6 +81,8 @@ static void tiny_suite(suite *s)
         return;
     }
     const ops *tables[] = {target_ops(), target_backend()->fast()};
+    if (s->world_size == 1 && device_runs_c(s->dev[0]))
+        suite_report(s, "AdamW in three other orders", adamw_band(s));
     for (int k = 0; k < 2; k++)
         canonical_gradients(s, &m, tables[k], &DTYPES[FP32]);
     for (int t = BF16_PARAMS; t < N_DTYPES; t++)

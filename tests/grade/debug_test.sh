@@ -39,7 +39,7 @@ with_launcher() {
     [ "$(grep -c 'hit Breakpoint' "$log")" -ne 1 ] || echo 'one rank was stopped' >>"$log"
     says "a breakpoint under $1" 'hit Breakpoint .*unshard_begin' '^#0 +(0x[0-9a-f]+ in )?unshard_begin' 'task_2_1' \
         'the job ended' 'one rank was stopped'
-    printf 'backtrace 2\ncontinue\nquit\n' |
+    printf 'backtrace 2\ndelete 1\ncontinue\nquit\n' |
         timeout -k 3 60 script -qec "env MPIEXEC=$2 tests/grade/debug.sh --task 2.1 --rank 1 --break task_2_1 $BUILD" /dev/null \
             >"$log" 2>&1
     says "a terminal under $1" '\(gdb\) backtrace 2' 'hit Breakpoint' 'exited normally' 'VERDICT 2\.1 PASS'

@@ -60,11 +60,11 @@ static FILE *open_reference(void)
 }
 
 /* A learner's AdamW may be ordered otherwise than the one that made the CSV. How far that carries
- * was measured on this very run: three other orders of AdamW's operations (PyTorch's, Kingma's, and
- * moments by interpolation) moved no loss of the 20 steps by more than 1.08e-7 and no norm by more
- * than 1.12e-7, relative: one unit in the last place. Eight times that band is allowed. Wrong
- * updates are far outside it: no bias correction moves a loss by 4e-2, an epsilon of 1e-6 by 7e-5,
- * decay on norms and biases a norm by 8e-5. */
+ * was measured on this very run: three other orders of AdamW's operations
+ * (tests/equivalence/adamw_band_lib.h) moved no loss of the 20 steps by more than 1.08e-7 and no
+ * norm by more than 1.12e-7, relative: one unit in the last place. Eight times that band is
+ * allowed. Wrong updates are far outside it: no bias correction moves a loss by 4e-2, an epsilon of
+ * 1e-6 by 7e-5, decay on norms and biases a norm by 8e-5. */
 static const double BAND_LOSS = 1.1e-7, BAND_NORM = 1.2e-7;
 
 static fsdp_status expect_reference(const run_result *got)

@@ -26,8 +26,7 @@ uint64_t call_draw(uint64_t *seed, uint64_t n)
 
 /* ---- data ----------------------------------------------------------------------------------- */
 
-/* Elements first ... of one rank's (or one pair's) data in a call, or of a sum of all ranks' data.
- */
+/* Elements from `first` on of one rank's (or one pair's) data in a call, or of all ranks' sum. */
 typedef struct data {
     char *at;
     size_t first, elems;

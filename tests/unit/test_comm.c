@@ -369,8 +369,7 @@ static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g,
     CHECK(f, w->bytes[op] == i->bytes, "%s: %g bytes, not %g", name, w->bytes[op], i->bytes);
 }
 
-/* Many calls issued ahead on two streams, without a wait between. Every call is told when it ends.
- */
+/* Many calls issued ahead on two streams without a wait. A watch is told the end of every call. */
 static void test_many_in_flight(comm_fixture *f)
 {
     enum { CALLS = 300 };

@@ -403,8 +403,8 @@ TEST(test_bad_shapes)
                  {{1, 1, 1, 9, 5, 6, DTYPE_F32}, "a kernel of 6 x 6, expected 1 to 5 rows"},
                  {{1, 0, 1, 9, 5, 3, DTYPE_F32}, "0 channels to 1"},
                  {{1, 1, 0, 9, 5, 3, DTYPE_F32}, "1 channels to 0"}};
-    static const char *const WIDTHS[] = {"are 0 wide and those of v 1",
-                                         "are 1 wide and those of v 0"};
+    static const char *const WIDTHS[] = {"are 0 wide and heads of v 1",
+                                         "are 1 wide and heads of v 0"};
     static const float BAD_P[] = {-0.1f, 1.0f, NAN};
     const ops *o = ops_cpu_fast();
     for (int i = 0; i < 4; i++) {
