@@ -12,7 +12,8 @@
 #                                     unit NAME     build/tests/unit/NAME
 #                                     cmd COMMAND   any shell command in the tree's root
 #     RANKS 2 3                   grade: world sizes to run (3)
-#     BUILD TARGET ...            cmd: make targets to bring up to date first; $B is the build folder
+#     BUILD TARGET ...            cmd: make targets to bring up to date first, beside the programs and stand-ins that
+#                                     the command names and, for a script, those of the trainer; $B is the build folder
 #     FILE lab2_forward/forward.c
 #     BUG name: one line for people
 #     -the text as it stands, one line or several
@@ -97,7 +98,11 @@ build() {
     grade\ 6.*) targets='build/tests/grade/lab6 build/fsdp_npu_sim.so' ;;
     grade\ *) targets=build/tests/grade/lab$(echo "${check#grade }" | cut -d. -f1) ;;
     unit\ *) targets=build/tests/unit/${check#unit } ;;
-    cmd\ *) targets=$(printf '%s\n' "$build" | sed 's/\$B/build/g') ;;
+    cmd\ *)
+        targets=$(printf '%s\n' "$build" "$check" | sed -E '2s|.*unit\.sh .*(test_[a-z0-9_]+).*|$B/tests/unit/\1|' |
+            grep -oE '\$B/[a-z0-9_./]+|(cuda|npu)-sim' | sed 's/^\$B/build/')
+        case $check in *tests/*.sh*) targets="all $targets" ;; esac
+        ;;
     esac
     # shellcheck disable=SC2086 # a list of words
     [ -z "$targets" ] || run 900 build.log make -j2 $targets

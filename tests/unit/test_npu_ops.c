@@ -200,8 +200,7 @@ TEST_AROUND(test_long_arrays, setup, teardown)
     tail_of_adamw(ops_cpu_portable(), device_compute_stream(cpu), x, want);
     assert_memory_equal(got, want, sizeof got);
     there = on_device(s, x, LONG);
-    void *new_on_npu = NULL;
-    OK(device_alloc(s, MEM_OTHER, sizeof sum, "sum", &new_on_npu));
+    void *new_on_npu = new_block(s, sizeof sum, "sum");
     on_npu = new_on_npu;
     OK(device_zero(s, on_npu, sizeof sum));
     CALL(o, s, sum_squares, on_npu, there, LONG);
@@ -251,14 +250,12 @@ TEST_AROUND(test_workspace_outlives_the_call, setup, teardown)
 {
     enum { M = 256, N = 256, K = 4096, MOST_BLOCKS = 64 };
     stream *side = new_stream(dev, "side");
-    event *before, *after;
     float *a = filled(1.0f, M * K), *got = filled(0.0f, M * N), *x, *other[MOST_BLOCKS];
     int n = 0;
     OK(device_alloc_f32(s, MEM_OTHER, 2 * M * K + M * N, "operands", &x));
     OK(device_upload(s, x, a, M * K * sizeof *a));
     OK(device_upload(s, x + M * K, a, N * K * sizeof *a));
-    OK(event_create(dev, &before));
-    OK(event_create(dev, &after));
+    event *before = new_event(dev), *after = new_event(dev);
     OK(event_record(before, s));
     CALL(o, s, matmul, .out = x + 2 * M * K, .a = x, .b = x + M * K, .m = M, .n = N, .k = K);
     OK(event_record(after, s));

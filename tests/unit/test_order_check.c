@@ -270,8 +270,7 @@ static void test_rule(void **state)
 static void test_a_freed_event_is_forgotten(void **state)
 {
     rig *r = *state;
-    event *old;
-    OK(event_create(r->d, &old));
+    event *old = new_event(r->d);
     issue_all(r, "side writes 0-256");
     OK(event_record(old, r->s[SIDE]));
     event_free(old);
@@ -406,8 +405,7 @@ static void test_a_long_run_keeps_no_more(void **state)
 static void test_streams_one_after_the_other(void **state)
 {
     rig *r = *state;
-    stream *s;
-    OK(stream_create(r->d, &(stream_config){.name = "brief"}, &s));
+    stream *s = new_stream(r->d, "brief");
     issue_all(r, "compute records");
     OK(stream_wait_event(s, r->e));
     use(s, "writer", r->block, BYTES, true);
