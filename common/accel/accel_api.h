@@ -20,7 +20,7 @@ typedef struct accel_task accel_task;
 /* event_look and queue_look return this for unfinished work. No library uses this code. */
 enum { ACCEL_NOT_READY = -1 };
 
-/* Both kinds order streams; elapsed_ms needs ACCEL_TIMES. */
+/* Events of both kinds order streams; elapsed_ms takes only events of kind ACCEL_TIMES. */
 typedef enum accel_event_kind { ACCEL_ORDERS, ACCEL_TIMES } accel_event_kind;
 typedef enum accel_copy_kind { ACCEL_WITHIN, ACCEL_UP, ACCEL_DOWN } accel_copy_kind;
 
@@ -35,18 +35,18 @@ typedef struct accel_api {
     fsdp_status (*explain)(int code, const char *what);
 
     /* open -- make d->base.config.index the current device of this thread. *own: data of the
-     * library's side, kept in d->own. errors FSDP_ESKIP there is no device; FSDP_EDEVICE it cannot
-     * be used; FSDP_EINVAL the index */
+     * library's side, kept in d->own. errors FSDP_ESKIP there is no device; FSDP_EDEVICE the device
+     * cannot be used; FSDP_EINVAL the index is out of range */
     fsdp_status (*open)(accel_device *d, void **own);
     /* close -- no stream and no block is left. After a failed open, d->own may be incomplete. */
     void (*close)(accel_device *d);
-    /* complaints -- return an error that a kernel left in memory of the host. Called when the host
-     * has waited for the kernels in question. May be NULL. */
+    /* complaints -- return the error that a kernel wrote to host memory, if there is one. Called
+     * after the host has waited for an event or a stream. May be NULL. */
     fsdp_status (*complaints)(accel_device *d);
 
     int (*queue_create)(accel_device *d, int priority, void **out); /* larger runs first */
     int (*queue_destroy)(void *queue);
-    int (*queue_wait)(void *queue, void *event); /* for the event's latest record */
+    int (*queue_wait)(void *queue, void *event); /* until its latest record is reached */
     int (*queue_look)(void *queue);              /* 0: all work is done. Any thread */
 
     int (*event_create)(accel_device *d, accel_event_kind kind, void **out);
@@ -75,15 +75,15 @@ typedef struct accel_api {
     size_t (*mem_available)(accel_device *d); /* free memory of the driver and of the pool */
     size_t (*mem_reserved)(accel_device *d);  /* memory that block_get's pool holds, used or not */
 
-    /* Pinned host memory, which asynchronous copies can reach. If pin_register is NULL, only memory
-     * of pin_alloc is pinned. Peers cannot map that memory; memory that they can map is copied
+    /* Pinned host memory, which asynchronous copies can reach. Peers cannot map memory of
+     * pin_alloc. If pin_register is NULL, memory that peers can map is not pinned and is copied
      * through a pinned stage. */
     int (*pin_alloc)(size_t bytes, void **out);
     int (*pin_free)(void *ptr);
     int (*pin_register)(void *ptr, size_t bytes);
     int (*pin_unregister)(void *ptr);
 
-    /* task_put -- have a host thread call accel_task_run(t) in order of s, while the queue waits.
+    /* task_put -- have a host thread call accel_task_run(t) in order of s; the queue waits for it.
      * t is consumed, also on failure. Each stream has its own thread, because a task may block
      * until a peer has run a task of another stream. tasks_end -- end the thread: s has no more
      * work, or the device has failed. If s->tasks is still not NULL after that, the queue is not

@@ -18,7 +18,7 @@ void *accel_queue_of(stream *s)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* A launch that issues work of the device runs now; any other becomes a host task. */
+/* If l->issues, fn issues device work and is called now. Otherwise fn becomes a host task. */
 fsdp_status accel_launch(stream *base, const launch_config *l, const device_act *act)
 {
     accel_stream *s = accel_stream_at(base);

@@ -2,8 +2,8 @@
  * files). Private to them and to the backends that fill an accel_api.
  *
  * One host thread issues all work of a device. The threads that run host tasks share with it only
- * the fates and what accel_device's lock guards. The library's collectives have a thread too; the
- * issuing thread waits for that one (native_thread.c). */
+ * the `fates`, `failed` and what `lock` guards (struct accel_device). Another thread calls the
+ * library's collectives, while the issuing thread waits (native_thread.c). */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -52,11 +52,11 @@ fsdp_status accel_status_of(const fsdp_error_info *error);
 /* accel_polls_run -- call each poll of the device once; an error of a poll fails the device. */
 void accel_polls_run(accel_device *d);
 /* accel_wait -- the host waits for the event; e NULL: for all work of the stream.
- *   errors  FSDP_EDEVICE, and errors of polls; errors of host tasks are not returned */
+ *   errors  FSDP_EDEVICE; errors of polls and complaints. Not: errors of host tasks */
 fsdp_status accel_wait(accel_stream *s, void *e);
 /* accel_pause -- let other threads run between two looks of a waiting thread: by a yield at first,
  * later by a sleep of 20 us. In the background, where many threads may wait, a sleep grows to 1/16
- * of the time waited so far, at most 500 us. *l starts as zeros but for in_background.
+ * of the time waited so far, at most 500 us. The caller sets in_background and zeroes the rest.
  * accel_looks_end -- end the wait and restore the thread's timer slack. */
 typedef struct accel_looks {
     bool in_background;
@@ -98,8 +98,8 @@ struct accel_device {
     accel_stages small, large;        /* copy.c */
 
     SLIST_HEAD(, accel_watched) spare; /* watch.c, like the next three */
-    void *clock_queue;                 /* has no other work than `clock` */
-    void *clock;                       /* an event; reached at clock_s of the host's clock */
+    void *clock_queue;                 /* only `clock` is recorded on it */
+    void *clock;                       /* an event, reached when the host's clock showed clock_s */
     double clock_s;
 };
 
@@ -107,21 +107,21 @@ struct accel_stream {
     stream base;
     void *queue;
     int number;                   /* index in fates */
-    const fsdp_error_info *error; /* the first error that was seen on s; NULL: none */
+    const fsdp_error_info *error; /* the first error seen on s; NULL: none */
     accel_reach reach;            /* of the work that is issued next */
     void *tasks;                  /* the api's thread for host tasks; NULL: none yet */
     STAILQ_HEAD(, accel_watched) watched;
     double told_s; /* end of the last act reported to the watch */
     char recent[ACCEL_RECENT][ACCEL_RECENT_CHARS];
-    unsigned n_recent; /* entries written, without repetitions; the last one is at (n_recent - 1) %
-                          ACCEL_RECENT */
+    unsigned n_recent; /* names written to `recent`; a name that repeats the last one is not
+                          written. The last one is at (n_recent - 1) % ACCEL_RECENT */
 };
 
 typedef struct accel_event {
     event base;
     void *handle;
     bool recorded;
-    accel_reach reach; /* of the work before its latest record */
+    accel_reach reach; /* of the work before the latest event_record */
 } accel_event;
 
 /* accel_device_of, accel_stream_at, accel_api_at -- the accelerator's own part of an object. */
@@ -174,7 +174,7 @@ struct accel_kept {
     LIST_ENTRY(accel_kept) in_all; /* of host memory */
     void *ptr;
     size_t bytes;
-    bool is_device;         /* if not, the next two fields are valid */
+    bool is_device;         /* if false, the next two fields are valid */
     bool is_pageable;       /* shared but not pinned: copies go through a stage */
     uint64_t share_offset;  /* offset in the shared file, or ACCEL_NOT_SHARED */
     void *used;             /* event after its last use; NULL: it was never used */
@@ -228,6 +228,6 @@ void accel_watch_close(accel_device *d);
 accel_watched *accel_watch_begin(accel_stream *s, const device_act *act);
 void accel_watch_end(accel_stream *s, accel_watched *w, fsdp_status status);
 /* accel_watch_tell -- tell the watch which acts on s have run. accel_watch_tell_all -- the same for
- * all streams; then read the clock again if its last reading is old. */
+ * all streams; if any had such acts and the last reading of the clock is old, read it again. */
 void accel_watch_tell(accel_stream *s);
 void accel_watch_tell_all(accel_device *d);

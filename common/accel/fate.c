@@ -3,8 +3,8 @@
  * Errors. The library only reports errors of the whole device. If a host task (task.c) fails, only
  * later work fails with it: on its own stream, and on streams that wait for an event recorded after
  * it. So each stream and each event stores how many tasks of each stream come before it, and has
- * failed if one of these tasks has failed. Kernels after a failed task still run, but host calls on
- * the stream return the error.
+ * failed if one of these tasks has failed. Kernels that were already issued after a failed task
+ * still run, but later calls on the stream return the error, and launches and copies issue nothing.
  *
  * Waits. The host alternates between looks and short sleeps. The library's own waits would not
  * return if a peer dies, because a native collective waits for its peers forever. */
@@ -98,7 +98,7 @@ fsdp_status accel_stream_check(accel_stream *s, int code, const char *what)
     accel_device *d = accel_device_of(s->base.device);
     if (code == 0)
         return FSDP_OK;
-    (void)d->api->explain(code, what); /* first: queue_look may clear the library's message */
+    (void)d->api->explain(code, what); /* queue_look may clear the library's message */
     const fsdp_error_info of_call = *fsdp_error_get();
     const int of_device = d->api->queue_look(s->queue);
     if (of_device != 0 && of_device != ACCEL_NOT_READY)

@@ -6,9 +6,9 @@
  * The system's calls for such memory are slow and may wait for the device. So a freed block is kept
  * for the next request of its size. The stream that used the block last may get it at once, for
  * later work on that stream. Other streams get it when an event shows that its last use is over.
- * PyTorch's caching allocator works in the same way, but this one never splits a block. It rounds
- * sizes, so that memory of one unit fits the next unit of that size. If memory runs short, free
- * blocks go back to the system and are allocated again in other sizes.
+ * PyTorch's caching allocator works in the same way, but this cache never splits a block. It rounds
+ * sizes up, so that requests of nearly equal size can use each other's blocks. If memory runs
+ * short, free blocks go back to the system.
  *
  * Host blocks are part of a file that other processes of the host can map (host_share.h), if the
  * system has such a file. */
@@ -29,8 +29,9 @@ static size_t size_class(size_t bytes)
 
 /* ---- from and to the system ------------------------------------------------------------------ */
 
-/* Get a block that is shared and pinned. If the library can only pin memory that it allocates, a
- * stage (by_host) is pinned and other blocks are shared. What cannot be shared is only pinned. */
+/* Get a block that is shared with peers and pinned. If the library can only pin memory that it
+ * allocates, a stage (by_host) is only pinned, and other blocks are only shared. If memory cannot
+ * be shared, the block is only pinned. */
 static bool host_get(const accel_api *api, accel_kept *p, bool by_host)
 {
     const bool both = api->pin_register != NULL;
@@ -178,8 +179,8 @@ void accel_kept_put(accel_stream *s, accel_kept *p)
         TAILQ_INSERT_HEAD(&accel_device_of(s->base.device)->kept, p, link);
 }
 
-/* Blocks in the cache are found too: a host task may ask for a block whose free was issued, but
- * which its stream has not reached. */
+/* Also finds blocks in the cache: a host task may ask for a block whose free the host has issued
+ * but the stream has not reached. */
 bool accel_share_find(device *base, const void *ptr, size_t bytes, device_share *out)
 {
     accel_device *d = accel_device_of(base);

@@ -1,9 +1,9 @@
 /* memory.c -- blocks of device memory and of pinned host memory.
  *
- * The ledger counts a block for as long as its allocating stream cannot reuse it. If a stream frees
- * its own block, it may reuse the block at once, so device_free subtracts the block. If another
- * stream frees a device block (the compute stream frees a gathered unit), the block is subtracted
- * when that stream has reached the free. */
+ * The ledger counts a block until the stream that allocated it may reuse the memory. If that stream
+ * also frees the block, it may reuse the memory at once, so device_free subtracts the block. If
+ * another stream frees a device block (the compute stream frees a gathered unit), the block is
+ * subtracted when that stream has reached the free. A host block is subtracted by device_free. */
 #include <search.h>
 #include <stdlib.h>
 #include "common/accel/accel_impl.h"

@@ -1,19 +1,19 @@
 /* native.c -- groups of the transport that uses the collectives of an accelerator's library.
  *
- *   open_over (the ranks of a group that carries host memory) -> exchange, all_gather, ... split
- *   -> close
+ *   open_over(below: a group of the same ranks that moves host memory) -> exchange, all_gather, ...
+ *   split -> close
  *
- * Each group is one communicator of the library. The host never blocks inside the library: a thread
- * makes the calls, while the host checks for dead ranks and the time limit. Hosts communicate over
- * the group below. The library adds only in native_add and, integers, in native_all_reduce; all
- * other sums are computed by this project. */
+ * Each group has one communicator of the library. The host never blocks inside the library: a
+ * thread makes the calls, while the host checks for dead ranks and the time limit. Hosts
+ * communicate over the group `below`. The library adds only in native_add (floats)
+ * and native_all_reduce (integers); this project computes all other sums. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "common/accel/native_impl.h"
 
 enum { ID_PIECE_BYTES = 2048 };
-static const double CLOSE_PATIENCE_S = 10; /* without progress */
+static const double CLOSE_PATIENCE_S = 10; /* drain gives up if no call ends for this long */
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
@@ -83,7 +83,7 @@ static void flights_forget(native_job *j, const native_group *g)
     }
 }
 
-/* Returns true: the group below learns of every failure, so it may be closed too. */
+/* Returns true: native_fail tells the group below of every failure, so it may be closed too. */
 bool native_close(transport_group *group)
 {
     native_group *g = group->state;
@@ -141,7 +141,7 @@ static fsdp_status comm_start(native_group *g, transport_group *talk)
     return FSDP_OK;
 }
 
-/* All ranks of the parent call this. child is NULL on a rank that is alone in its part. */
+/* All ranks of the parent call this. child is NULL on a rank whose part has no other rank. */
 static fsdp_status comm_split_off(native_group *parent, int color, transport_group *child)
 {
     native_job *j = parent->job;
@@ -198,7 +198,7 @@ static fsdp_status models_compare(const comm_team *team, const native_row *all)
     return FSDP_OK;
 }
 
-/* Write to words [bytes] why there can be no communicator; "" if there can be one. All ranks get
+/* Write to words [bytes] why the library cannot make a communicator; "" if it can. All ranks get
  * the same result. */
 static void obstacle(const native_api *api, const comm_team *team, const native_row *all,
                      char *words, size_t bytes)

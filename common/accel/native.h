@@ -49,7 +49,7 @@ typedef struct native_api {
      * other. */
     fsdp_status (*id_make)(void *id);
     /* look -- return an error that the library found in the communicator since the last look.
-     * Called by the thread that issues the device's work, while no other call is made. */
+     * Called in the thread that issues the device's work, while the other thread is in no call. */
     fsdp_status (*look)(void *handle, const char *what);
 
     /* The calls below are made in the thread of native_thread.c. After the library has returned,
@@ -59,8 +59,8 @@ typedef struct native_api {
      * is NULL after an error. */
     fsdp_status (*start)(device *d, const comm_team *team, const void *id, void **handle);
     /* split -- make the communicators of the parts of `parent`; all ranks of `parent` call it.
-     * rank: this rank's number in its part, in the order of `parent`; -1: this rank is in no part,
-     * and *child is NULL. If split itself is NULL, `start` makes each part's communicator. */
+     * rank: this rank's number in its part, in the order of `parent`; -1: this rank is alone in its
+     * part, and *child is NULL. If split itself is NULL, `start` makes each part's communicator. */
     fsdp_status (*split)(void *parent, int color, int rank, void **child);
 
     /* Stream-ordered: on return the call is on the queue. all_gather: this rank's slice is at

@@ -64,7 +64,8 @@ fsdp_status native_fail(native_job *j)
 
 /* ---- following the calls --------------------------------------------------------------------- */
 
-/* Calls begin in the order of issue, so only the first unfinished one can be late. */
+/* Calls begin in the order of issue, by the library or by native_job.chains. So only the first
+ * unfinished call can be late. */
 static fsdp_status flights_look(native_job *j)
 {
     for (native_flight *f; (f = STAILQ_FIRST(&j->flights)) != NULL;) {
@@ -139,7 +140,7 @@ static fsdp_status flight_add(native_job *j, const native_work *w, native_flight
         f = calloc(1, sizeof *f);
         if (f == NULL)
             return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a call", j->api->name);
-        STAILQ_INSERT_HEAD(&j->spare, f, link); /* stays there if an event cannot be made */
+        STAILQ_INSERT_HEAD(&j->spare, f, link); /* f stays spare if an event cannot be made */
     }
     if (f->begin == NULL)
         TRY(native_event(j, ACCEL_TIMES, &f->begin));
@@ -202,7 +203,7 @@ static fsdp_status compare(transport_group *talk, const comm_call *call, const c
                            uint64_t *send, uint64_t *sent)
 {
     comm_call as_host = *call;
-    as_host.ticket = UINT64_MAX; /* the recorder has no such ticket */
+    as_host.ticket = UINT64_MAX; /* no such ticket: nothing is recorded */
     as_host.more = false;
     comm_part *rows = transport_parts(talk);
     for (int r = 0; parts != NULL && r < talk->team->size; r++) {

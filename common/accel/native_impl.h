@@ -10,7 +10,7 @@
 typedef struct native_group native_group;
 typedef struct native_thread native_thread;
 
-/* A call of the library that the thread shall make, with its arguments. */
+/* A call of the library that the thread is asked to make, with its arguments. */
 typedef enum native_kind { ASK_START, ASK_SPLIT, ASK_ISSUE, ASK_DESTROY, ASK_ABORT } native_kind;
 typedef struct native_request {
     native_kind kind;
@@ -30,7 +30,7 @@ typedef struct native_flight {
     comm_call call;
     void *begin, *end; /* events on its stream, before and after the call */
     double begun_s;    /* when its stream reached it; 0: not yet */
-    clock_wait waited; /* since the host saw that */
+    clock_wait waited; /* since the host set begun_s */
 } native_flight;
 
 /* A group that was opened, and all groups split from it. They fail together. */
@@ -45,7 +45,7 @@ typedef struct native_job {
     double looked_s;                             /* when peers were last looked at */
 
     bool checks;              /* FSDP_CHECK: hosts compare each call before it is issued */
-    bool chains;              /* each call waits for the previous one, also of another queue */
+    bool chains;              /* each call waits for the previous one, even on another queue */
     const void *latest_queue; /* the queue of the latest call */
     void *behind_latest;      /* event after that call */
 
@@ -57,7 +57,7 @@ struct native_group {
     LIST_ENTRY(native_group) link;
     native_job *job;
     transport_group *group;
-    void *comm; /* NULL: aborted, or not made yet */
+    void *comm; /* NULL: not made yet, destroyed or aborted */
 };
 
 /* native_event -- create an event of the device. native_event_free accepts NULL. */

@@ -3,8 +3,8 @@
  *   native_thread_start -> native_ask ... -> native_thread_end
  *
  * Some calls block until all ranks have made them: the call that creates a communicator, and the
- * first call of each kind on it, which connects the ranks. The host waits for the thread, checks
- * for dead ranks and the time limit, and then gives up the call. It cannot cancel the call: NCCL
+ * first call of each kind on it, which connects the ranks. While the host waits for the thread, it
+ * gives up the call if a rank has died or the time limit is over. It cannot cancel the call: NCCL
  * allows an abort only while no thread is in a call. A thread that does not return is abandoned
  * with its communicators. When its call returns, it only touches its native_thread. */
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static const double ABORT_PATIENCE_S = 10;
 /* How long to wait for a call whose peers have died; some libraries notice that by themselves. */
 static const double CALL_PATIENCE_S = 1;
 
-/* THREAD_LEFT: nobody waits for the thread's call any more; the thread frees itself after it. */
+/* THREAD_LEFT: nobody waits for the thread's call any more. After it, the thread frees itself. */
 typedef enum thread_state { THREAD_IDLE, THREAD_ASKED, THREAD_LEFT, THREAD_ENDS } thread_state;
 
 struct native_thread {
@@ -25,7 +25,7 @@ struct native_thread {
     pthread_cond_t changed;
     atomic_int state;
     native_request now; /* owned by the host in THREAD_IDLE, else by the thread */
-    fsdp_status status; /* of `now`, with the error `why` */
+    fsdp_status status; /* the result of `now`; its error is `why` */
     fsdp_error_info why;
     char id[]; /* see native_thread_id */
 };

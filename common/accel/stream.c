@@ -110,7 +110,7 @@ fsdp_status accel_stream_wait_event(stream *on, event *base, const device_act *a
     accel_stream *s = accel_stream_at(on);
     if (!e->recorded)
         return accel_stream_status(s);
-    (void)accel_stream_status(s); /* so that the stream's own error comes first */
+    (void)accel_stream_status(s); /* note the stream's own error first */
     accel_watched *watched = accel_watch_begin(s, act);
     fsdp_status status = accel_stream_check(s, accel_api_at(s)->queue_wait(s->queue, e->handle),
                                             "stream_wait_event");
@@ -129,7 +129,7 @@ fsdp_status accel_event_sync(event *base)
     return accel_status_of(accel_reach_error(d, &e->reach, 0));
 }
 
-/* Returns true if the device has failed, so that a caller that repeats the call does not hang. */
+/* Also returns true if the device has failed, so that a caller that polls does not poll forever. */
 bool accel_event_done(event *base)
 {
     accel_device *d = accel_device_of(base->device);

@@ -5,8 +5,9 @@
  *
  * A task may block until other ranks have reached their task. So each stream has a thread for its
  * tasks: with one thread for all streams, two ranks whose streams run in different orders would
- * wait for each other. Work that a stream waits for was issued before the wait, in the same order
- * on all ranks; so streams may share one hardware queue. */
+ * wait for each other. Streams may share one hardware queue, where one stream's wait delays
+ * the others. This is safe: the awaited work was issued before the wait, in the same order on all
+ * ranks. */
 #include <string.h>
 #include "common/accel/accel_impl.h"
 #include "common/base/recycle.h"

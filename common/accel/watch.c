@@ -3,11 +3,11 @@
  *   accel_watch_begin -> the work is issued -> accel_watch_end        two timed events around it
  *   accel_watch_tell, at a later call: tells finished work, in order of the stream
  *
- * Nobody waits for these events: after a sync all of them are reached. The library only gives the
- * time between two events. One event, `clock`, was reached at a known time of the host; all times
- * are computed from their distance to it. The distance is a float in milliseconds, and the clocks
- * drift; so a sync replaces a `clock` that is some seconds old. `clock` has a queue of its own,
- * which is otherwise idle. */
+ * No call waits for these events: after a sync all of them are reached. The library only gives the
+ * time between two events. One event, `clock`, was reached at a known time of the host; the time of
+ * another event is that time plus the time between the two. The library gives it as a float in
+ * milliseconds, and the clocks drift; so a sync replaces a `clock` that is some seconds old.
+ * `clock` has a queue of its own, which is otherwise idle. */
 #include <stdlib.h>
 #include "common/base/clock.h"
 #include "common/accel/accel_impl.h"
@@ -19,7 +19,7 @@ struct accel_watched {
     SLIST_ENTRY(accel_watched) spare;
     device_act act;
     const void *self;  /* the watch that gave act.token */
-    accel_reach reach; /* if one of these tasks failed, the act is not told */
+    accel_reach reach; /* if one of these tasks failed, the watch is not told */
     void *begin, *end;
 };
 
