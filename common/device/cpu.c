@@ -15,7 +15,7 @@ void cpu_close(device *base)
 {
     cpu_device *d = (cpu_device *)base;
     cpu_stream *s;
-    /* Drain all queues before any stream goes: a task may wait for a capture of another stream. */
+    /* Drain all queues before deleting any stream: a task may wait for a capture of another one. */
     TAILQ_FOREACH(s, &d->streams, link)
     {
         cpu_stream_drain(s);

@@ -28,24 +28,25 @@ typedef struct cpu_queue_view {
     uint64_t (*first_call)(cpu_stream *s); /* number of the first queued call, or CPU_NO_CALL */
 } cpu_queue_view;
 
-/* One that can have the turn: a stream, or the host. */
+/* A stream, or the host. One player at a time has the turn. */
 typedef struct cpu_player {
     TAILQ_ENTRY(cpu_player) link;
     cpu_stream *stream;         /* NULL: the host */
     const cpu_queue_view *view; /* of stream */
     pthread_cond_t has_turn;
     uint32_t priority;
-    uint64_t newest; /* number of the last task issued here, among all of the scheduler */
-    uint64_t call;   /* the call that the player is in, without the turn; 0: none */
+    uint64_t newest; /* number of its last issued task; one count for all players */
+    uint64_t call;   /* number of the call that the player is in; 0: none */
     bool call_over;  /* that call is over, and the player waits for the turn */
 } cpu_player;
 
-/* Calls are numbered from 1. Tasks that wait for the host all have CPU_CALL_OF_HOST. */
+/* A call is a task, or an act of the host, that waits for other ranks. Calls are numbered from 1.
+ * All tasks that wait for the host share CPU_CALL_OF_HOST. */
 #define CPU_CALL_OF_HOST (UINT64_MAX - 1)
 #define CPU_NO_CALL      UINT64_MAX
 
 /* cpu_schedule_open -- the calling thread's scheduler, for one more device; the first call creates
- * it from `seed`. The calling thread is the host, and has the turn. NULL: no memory. */
+ * the scheduler from `seed`. The calling thread is the host, and has the turn. NULL: no memory. */
 cpu_schedule *cpu_schedule_open(uint64_t seed);
 /* cpu_schedule_close -- after all streams of the device are gone. NULL is accepted. */
 void cpu_schedule_close(cpu_schedule *x);
@@ -58,8 +59,8 @@ void cpu_player_remove(cpu_schedule *x, cpu_player *p);
  * task. */
 void cpu_schedule_take(cpu_schedule *x, cpu_player *p);
 void cpu_schedule_give(cpu_schedule *x);
-/* cpu_schedule_call_begin -- p has the turn and begins a call: pass on the turn.
- * cpu_schedule_call_end -- sleep until p has the turn again. */
+/* cpu_schedule_call_begin -- p has the turn and begins a call: give the turn to the next player,
+ * perhaps p itself. cpu_schedule_call_end -- sleep until p has the turn again. */
 void cpu_schedule_call_begin(cpu_schedule *x, cpu_player *p, uint64_t call);
 void cpu_schedule_call_end(cpu_schedule *x, cpu_player *p);
 
@@ -86,10 +87,10 @@ struct cpu_stream {
 
     pthread_mutex_t lock; /* guards all below, and the first write of `error` */
     pthread_cond_t work;  /* a task was queued, or `stopping` was set */
-    pthread_cond_t idle;  /* sync_target tasks are finished and sync_waiters > 0 */
+    pthread_cond_t idle;  /* sync_target tasks are finished, and a thread waits for that */
     STAILQ_HEAD(, cpu_task) queue;
     uint64_t issued_tasks, finished_tasks;
-    uint64_t sync_target; /* at most the least number of finished tasks that a waiter waits for */
+    uint64_t sync_target; /* no thread in cpu_stream_drain waits for fewer finished tasks */
     int sync_waiters;
     bool stopping;
     pthread_t thread;
@@ -122,10 +123,11 @@ typedef struct cpu_pool {
     ledger *ledger;              /* counts the blocks until they are freed */
     bool is_guarded;             /* the blocks' memory comes from guard_map */
     pthread_mutex_t lock;        /* guards all below except n_shifted */
-    struct cpu_block_list live;  /* handed out */
+    struct cpu_block_list live;  /* handed out, or pending (cpu_memory.c) */
     struct cpu_block_list stale; /* cached for reuse, least recently freed first */
-    LIST_HEAD(, cpu_block) bucket[CPU_POOL_BUCKETS]; /* the same cached blocks, by footprint */
-    size_t live_bytes;      /* footprint (shift, header, payload, tail) of live blocks */
+    /* by footprint: the cached blocks, and pending blocks that their stream may reuse */
+    LIST_HEAD(, cpu_block) bucket[CPU_POOL_BUCKETS];
+    size_t live_bytes;      /* footprint (shift, header, payload, tail) of the blocks in `live` */
     size_t live_peak_bytes; /* since device_open: the cap on cached_bytes */
     size_t cached_bytes;
     atomic_uint n_shifted; /* large blocks taken from the system since device_open */
@@ -140,8 +142,9 @@ void cpu_pool_close(cpu_pool *p);
 void cpu_pool_trim(cpu_pool *p, size_t keep_bytes);
 /* cpu_pool_cached_bytes -- the bytes that cpu_pool_trim could give back. */
 size_t cpu_pool_cached_bytes(cpu_pool *p);
-/* cpu_guarded_find -- the block of a guarded pool whose mapping contains addr; it may be freed, and
- * addr may be past its end. guard_find(addr) is not NULL. Signal handlers may call this. */
+/* cpu_guarded_find -- the block of a guarded pool whose mapping contains addr. The block may be
+ * freed, and addr may be past its end. The caller has checked that guard_find(addr) is not NULL.
+ * Signal handlers may call this. */
 typedef struct cpu_block_facts {
     const char *label;
     size_t bytes, byte; /* size of the block; offset of addr in it */

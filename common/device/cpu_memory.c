@@ -11,8 +11,9 @@
  *
  * Why recycle: a training step frees and allocates the same byte counts again and again. The first
  * touch of fresh pages from the system costs more than most kernels that use them. A freed block
- * waits in a bucket for its exact footprint. Bounds: the cache never holds more bytes than the peak
- * of live bytes, and it is released before an allocation fails or exceeds the host's free memory.
+ * waits in a bucket for a request of exactly its footprint. Bounds: the cache never holds more
+ * bytes than the peak of live bytes. It is released before an allocation fails because the system
+ * refuses, and before a block of 2 MiB or more would exceed the host's free memory.
  *
  * Life of a block:   live -> pending (device_free was called) -> cached (its stream reached it)
  *     cached -> live      any stream: all work queued before the free is done
@@ -23,8 +24,8 @@
  *
  * Under AddressSanitizer nothing is recycled, so that it sees every use after free.
  *
- * A shared block lies in a file that other processes can map (host_share.h) and is recycled for
- * shared blocks only. If device memory is guarded, device_alloc_host has a pool of its own. */
+ * A shared block lies in a file that other processes can map (host_share.h) and is only reused as
+ * a shared block. If device memory is guarded, device_alloc_host has a pool of its own. */
 #include "common/base/dtype.h"
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
@@ -45,7 +46,7 @@ enum { BLOCK_ALIGN = 64, BLOCK_HEADER_BYTES = 128 };
 
 enum { STATE_LIVE, STATE_PENDING, STATE_CACHED };
 
-/* The queue entry of one device_free. */
+/* A device_free in a stream's queue. */
 typedef struct pending_free {
     cpu_task task;
     cpu_block *block;
@@ -53,8 +54,8 @@ typedef struct pending_free {
 
 /* The pool's lock guards links, state and frees_queued. */
 struct cpu_block {
-    pending_free own_node;           /* enough for one queued free at a time */
-    pending_free *free_node;         /* for the next device_free, so that it cannot fail */
+    pending_free own_node;           /* used unless an earlier free is still queued */
+    pending_free *free_node;         /* the next device_free uses this, so it cannot fail */
     TAILQ_ENTRY(cpu_block) order;    /* in pool.live (live, pending) or pool.stale (cached) */
     LIST_ENTRY(cpu_block) in_bucket; /* while cached, or pending_on is set */
     const cpu_stream *pending_on;    /* this stream may reuse the block while it is pending */
@@ -104,7 +105,7 @@ static size_t footprint_of(const cpu_pool *p, size_t bytes, bool shared)
     return size_round_up(used_bytes + PAGE_BYTES - BLOCK_ALIGN, PAGE_BYTES);
 }
 
-/* Large blocks begin at different cache lines of a page: block n of a device at line 17 n mod 64.
+/* Large blocks begin at different cache lines of a page: block n of a pool at line 17 n mod 64.
  *
  * Mappings begin at a page boundary, and a kernel reads several arrays at once. AdamW over four
  * arrays of 124M floats takes 149 ms (2 cores of an Intel Xeon with AMX) if all begin at the same
@@ -242,7 +243,7 @@ static bool is_reusable(const cpu_block *b, const cpu_stream *s, size_t bytes,
 /* pending -> live. The queued free will find the block live and leave it alone. */
 static bool revive(cpu_block *b)
 {
-    pending_free *node = recycle_get(sizeof *node); /* own_node is still in the queue */
+    pending_free *node = recycle_get(sizeof *node); /* own_node may be in the queue */
     if (!node)
         return false;
     b->free_node = node;
@@ -252,9 +253,9 @@ static bool revive(cpu_block *b)
     return true;
 }
 
-/* A block for reuse, or NULL. A block that this stream freed and has not reached is preferred, so
- * that the stream does not hold two blocks; next comes the most recently freed block, which may
- * still be in the processor's caches. */
+/* A block for reuse, or NULL. First choice: a pending block of this stream, so that the stream does
+ * not hold two blocks. Second: the most recently freed block, which may still be in the processor's
+ * caches. */
 static cpu_block *reuse(cpu_pool *p, const cpu_stream *s, size_t bytes, size_t footprint_bytes,
                         bool shared)
 {
@@ -281,8 +282,8 @@ static cpu_block *reuse(cpu_pool *p, const cpu_stream *s, size_t bytes, size_t f
     return b;
 }
 
-/* Memory from the system. The cache is released first if memory is short: the system might refuse,
- * or grant the memory and kill the process later. */
+/* Memory from the system. If a large block finds memory short, or the system refuses, the cache is
+ * released first: the system might also grant the memory and kill the process later. */
 static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes, bool shared)
 {
     if (footprint_bytes >= HUGE_PAGE_BYTES && cpu_pool_cached_bytes(p) > 0 &&

@@ -24,19 +24,19 @@
  *               [Burckhardt et al. 2010]
  *
  * Calls. If a task or the host waited for other ranks with the turn, the work that those ranks wait
- * for could not run. So such a call gives up the turn when it begins, and takes it back when it is
- * over. If no older call (in the order in which the host made them) is unfinished, the call keeps
- * the turn for itself: no other player runs until it is over. Thus the order of a rank depends on
- * the seed alone, whenever its peers arrive. This cannot deadlock, if all ranks make their calls in
+ * for could not run. So such a call passes on the turn when it begins, and takes it back when it is
+ * over. But while no older call (in the order in which the host made them) is unfinished, the turn
+ * stays with the call: no other player runs until it is over. Thus the order of a rank depends on
+ * the seed alone, whenever its peers arrive. This cannot deadlock if all ranks make their calls in
  * one order. Proof: among the ranks that stop for a call, take the one with the oldest call. Each
  * of its peers has finished this call, or is in it, or does not stop for an older call and so still
  * runs the work before it.
  *
  * If the calls of a rank are issued on one stream, the order of all its tasks depends only on the
  * seed and the program. With several streams, a call may begin while an older one is still queued;
- * it then overlaps with other tasks. A task that waits for the host (a test's gate, a plug-in's
- * callback, which may itself be a call of ranks) has no number, so every call treats it as older.
- * Such a task overlaps with other tasks as well. */
+ * it then overlaps with other tasks. A task that waits for the host (a test's gate, or a plug-in's
+ * callback, which may itself wait for ranks) has no number of its own (CPU_CALL_OF_HOST), so every
+ * call treats it as older. Such a task overlaps with other tasks as well. */
 #include "common/device/cpu_impl.h"
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ typedef enum strategy { PLAY_RANDOM, PLAY_NEWEST, PLAY_PRIORITY } strategy;
 
 enum { HOST_PARTS = 16, CHANGE_EVERY = 32 };
 
-/* Only the player that has the turn touches the fields, or a thread that holds the lock. */
+/* A field may be touched by the player that has the turn, or by a thread that holds the lock. */
 struct cpu_schedule {
     int n_devices;
     TAILQ_HEAD(, cpu_player) streams;
@@ -56,7 +56,7 @@ struct cpu_schedule {
     uint64_t n_issued, n_calls;
     uint64_t draw_state;
     strategy plays;
-    uint32_t host_parts; /* if the host can run, it does so in host_parts of HOST_PARTS cases */
+    uint32_t host_parts; /* a host that can run gets the turn in host_parts of HOST_PARTS cases */
     bool changes;        /* new priorities are drawn now and then */
 };
 
@@ -171,7 +171,7 @@ static bool is_preferred(cpu_schedule *x, const cpu_player *p, const cpu_player 
     return false;
 }
 
-/* A task whose wait for the host is over can run like the first task of its stream. */
+/* Whether p's first task can run now, or p's wait for the host is over. */
 static bool can_run(const cpu_player *p)
 {
     if (p->call == 0)
@@ -207,7 +207,7 @@ static cpu_player *pick(cpu_schedule *x, bool with_host)
         return begun;
     cpu_player *p = pick_ready(x, with_host);
     if (!p && with_host)
-        p = begun; /* only the end of its call can let others run: wait for it */
+        p = begun; /* nobody can run until this call is over */
     else if (!p)
         p = begun && begun->call_over ? begun : &x->host;
     if (p && x->changes && draw(x, CHANGE_EVERY) == 0)

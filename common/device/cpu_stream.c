@@ -8,8 +8,9 @@
  * An event holds a *capture*: "all work issued on stream s up to this point". event_record makes a
  * new capture and queues it on s like any task; it is complete when the worker reaches it. A wait
  * takes a reference to the capture that the event holds at that moment, so recording or freeing the
- * event later does not change the wait [CUDA cudaStreamWaitEvent]. Only a queued capture can be
- * waited for. So every wait is for older work, and a cycle of waits (a deadlock) cannot arise.
+ * event later does not change the wait [CUDA cudaStreamWaitEvent]. A stream can only wait for a
+ * capture that was queued before. So every wait is for older work, and a cycle of waits (a
+ * deadlock) cannot arise.
  *
  * Errors. The stream keeps the error of the first failing task. After that, calls (kernels, copies)
  * are skipped; frees, records and waits still run, so that memory is returned and other streams do
@@ -113,7 +114,7 @@ void cpu_stream_issue(cpu_stream *s, cpu_task *task)
     bool was_empty = STAILQ_EMPTY(&s->queue);
     STAILQ_INSERT_TAIL(&s->queue, task, link);
     s->issued_tasks++;
-    if (was_empty) /* if not, the worker was woken for an earlier task */
+    if (was_empty) /* otherwise an earlier task woke the worker */
         pthread_cond_signal(&s->work);
     pthread_mutex_unlock(&s->lock);
     if (schedule_of(s))

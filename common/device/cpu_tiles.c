@@ -14,8 +14,9 @@ static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
  * tile does not change the result. One tile, or one thread, starts no parallel region, because
  * small models mostly have small operations.
  *
- * While the threads compute, they have the caller's right to guarded memory. They give it up at the
- * end, because they may serve another caller next; a thread that starts here has it already. */
+ * While the threads compute, they have the caller's right to guarded memory. At the end all but the
+ * caller give it up, because a thread may serve another caller next. (With keys, a thread that
+ * starts here inherits the caller's right.) */
 fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args)
 {
     if (n_threads <= 1 || n_tiles <= 1)

@@ -16,8 +16,8 @@ enum { TILE_ELEMS = 1 << 15, MIN_PARALLEL_ELEMS = 1 << 18, MIN_PARALLEL_EXPS = 1
 typedef fsdp_status (*tile_fn)(const void *args, size_t tile);
 
 /* tiles_run -- tile(args, i) for i < n_tiles, on up to n_threads threads, each tile once; returns
- * after all have run. With an error the other tiles may or may not have run; the error of one of
- * the failed tiles becomes the caller's record. */
+ * after all have run. If a tile fails, the other tiles may or may not have run; the error of one of
+ * the failed tiles becomes this thread's error. */
 fsdp_status tiles_run(int n_threads, size_t n_tiles, tile_fn tile, const void *args);
 
 /* threads_for -- n_threads, or 1 if the work is too small to pay for a second thread. */

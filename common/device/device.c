@@ -114,7 +114,7 @@ void device_set_scope(device *d, const char *scope, const char *phase)
     d->phase = phase;
 }
 
-/* Tell the watches of a call. If this sets act->token, the watch is told again after the act. */
+/* Tell both watches of a call. If d->watch returns a token, it is told again after the act. */
 static void tell_issued(device_act *act)
 {
     const device *d = act->stream ? act->stream->device : act->event->device;
@@ -166,7 +166,7 @@ void stream_free(stream *s)
     s->device->backend->stream_free(s);
 }
 
-/* The host waits for s or, if s is NULL, for e. The watch gets the begin and end of the wait. */
+/* The host waits for s or, if s is NULL, for e. The watch gets the times of begin and end. */
 static fsdp_status host_sync(const device *d, stream *s, event *e)
 {
     const device_watch *w = &d->watch;
@@ -195,7 +195,7 @@ int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const 
     int err = pthread_create(out, NULL, main, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (err == 0) {
-        char cut[16]; /* the kernel's limit */
+        char cut[16]; /* Linux allows 15 characters */
         snprintf(cut, sizeof cut, "%.15s", name);
         pthread_setname_np(*out, cut);
     }

@@ -4,8 +4,8 @@
  *   -> stream_free -> device_close
  *
  * device_calls.h has the calls that the labs make, and the rules for order, memory and errors; this
- * header has all other calls. device_impl.h is for those who write a backend. The ledger counts
- * every byte of device memory under a category. */
+ * header has all other calls. device_impl.h is for authors of backends. The ledger counts every
+ * byte of device memory under a category. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,9 +83,9 @@ size_t host_mem_available(const char *root);
 typedef struct stream_config {
     const char *name; /* copied; for messages and reports */
     int n_threads;    /* CPU: threads that a kernel on it may use; 0 means 1 */
-    int priority;     /* larger runs first if streams compete; a hint. CPU: below 0, it sets the
-                         thread's niceness to -priority; above 0 it is ignored, as that would need
-                         a privilege */
+    int priority;     /* a hint: if streams compete, the larger runs first. CPU: below 0, the
+                         thread's niceness becomes -priority; above 0 it is ignored, because a
+                         negative niceness needs a privilege */
 } stream_config;
 
 /* stream_create -- create a stream besides the compute stream.
@@ -107,8 +107,9 @@ const char *stream_name(const stream *s);
  *   errors  the stream's */
 fsdp_status stream_sync(stream *s);
 
-/* device_host_call_begin -- the host is going to wait for other ranks. It does not use its devices
- * until device_host_call_end. Their streams continue to run. */
+/* device_host_call_begin -- tell the scheduler of CPU streams, if this thread has one, that the
+ * host will now wait for other ranks. The host must not use its devices until device_host_call_end;
+ * their streams continue to run. */
 void device_host_call_begin(void);
 void device_host_call_end(void);
 
@@ -120,8 +121,8 @@ void device_host_call_end(void);
 fsdp_status event_create(device *d, event **out);
 fsdp_status event_create_timed(device *d, event **out);
 
-/* event_free -- a recorded event may be freed; waits issued before are not affected. NULL is
- * accepted. */
+/* event_free -- a recorded event may be freed; waits that were issued earlier are not affected.
+ * NULL is accepted. */
 void event_free(event *e);
 
 /* event_done -- whether the work that e stands for is done. */
@@ -151,9 +152,9 @@ fsdp_status device_alloc_f32(stream *s, mem_category category, size_t elems, con
                              float **out);
 
 /* device_alloc_host -- device_alloc of host memory for asynchronous copies (pinned, if the device
- * needs that). Other processes of the host can map it if device_share_find finds it. If device
- * memory is host memory, it is device memory too. On most systems it has no huge pages, and small
- * blocks take whole pages. */
+ * needs that). Other processes of the host can map the block if device_share_find finds it. If
+ * device memory is host memory, the block is device memory too. On most systems the block has no
+ * huge pages, and a small block takes whole pages. */
 fsdp_status device_alloc_host(stream *s, mem_category category, size_t bytes, const char *label,
                               void **out);
 /* device_alloc_host_f32 -- as device_alloc_f32. */
@@ -195,8 +196,8 @@ typedef struct mem_access {
 
 typedef fsdp_status (*stream_fn)(void *args, int n_threads);
 
-/* Whom a launch may wait for. Launches that wait for ranks must be issued in the same order on all
- * ranks. */
+/* For whom fn may wait while it runs. Launches that wait for ranks must be issued in the same order
+ * on all ranks. */
 typedef enum launch_wait { WAITS_FOR_NOBODY, WAITS_FOR_RANKS, WAITS_FOR_HOST } launch_wait;
 
 typedef struct launch_config {
@@ -205,8 +206,8 @@ typedef struct launch_config {
     size_t args_bytes;
     launch_wait waits_for;
     bool on_host;               /* fn touches only host memory; it runs in order of the stream */
-    bool issues;                /* fn issues work by the device's library on the stream: it runs
-                                   during the call. Not on a device that runs C */
+    bool issues;                /* fn issues work on the stream by calls of the device's library,
+                                   and runs during this call. Not on a device that runs C */
     work_info work;             /* for a watch; a zeroed one is not counted */
     const char *name;           /* the launch's name if `work` has none; a literal */
     const char *label;          /* its purpose, such as a unit; read during the call */
@@ -217,10 +218,10 @@ typedef struct launch_config {
 /* The accesses of a launch that touches no device memory; n_accesses is 0. */
 #define TOUCHES_NOTHING ((const mem_access[1]){{0}})
 
-/* stream_launch_work -- run l->fn(args, n_threads) in order of s. CPU kernels (device_runs_c) and
- * collectives in host memory (on_host) run in this way. On other devices fn issues the kernels
- * (`issues`). stream_launch -- the same without a name and a list of accesses for the watches; an
- * order_check reports such a launch.
+/* stream_launch_work -- run l->fn(args, n_threads) in order of s: for CPU kernels (device_runs_c)
+ * and for collectives in host memory (on_host). To launch kernels of other devices, set `issues`;
+ * then fn runs at once. stream_launch -- the same without a name and a list of accesses for the
+ * watches; an order_check reports such a launch.
  *   errors  the stream's; on an inline stream also the error that fn returns */
 fsdp_status stream_launch_work(stream *s, const launch_config *l);
 fsdp_status stream_launch(stream *s, stream_fn fn, const void *args, size_t args_bytes);
@@ -242,12 +243,13 @@ fsdp_status device_make(stream *s, const device_made *what, void *dst, size_t by
 
 /* ---- watching ------------------------------------------------------------------------------- */
 
+/* The kinds of acts, and which fields of device_act belong to each. */
 typedef enum device_act_kind {
     ACT_ALLOC,       /* dst, bytes, label, category, on_host */
     ACT_FREE,        /* dst */
-    ACT_COPY,        /* dst, src, bytes, name; also for the next two */
-    ACT_UPLOAD,      /* src is host memory */
-    ACT_DOWNLOAD,    /* dst is host memory */
+    ACT_COPY,        /* dst, src, bytes, name */
+    ACT_UPLOAD,      /* the same; src is host memory */
+    ACT_DOWNLOAD,    /* the same; dst is host memory */
     ACT_FILL,        /* dst, bytes, byte, name */
     ACT_RECORD,      /* event */
     ACT_WAIT,        /* event: stream waits for it */
@@ -284,8 +286,9 @@ typedef struct device_watch {
     /* issued -- called in the thread that issues the call, before the work can begin (ACT_ALLOC:
      * after it succeeded). Returns a token for `ran`, such as the step; 0: `ran` is not called. */
     uint64_t (*issued)(void *self, const device_act *act);
-    /* ran -- a launch, a copy or a fill has succeeded, or a wait or a sync is over; in order of its
-     * stream. It may not be called for a wait whose event was reached already. May be NULL. */
+    /* ran -- called after a launch, a copy or a fill has succeeded, or a wait or a sync is over, in
+     * order of its stream. For a wait whose event was reached already, ran may not be called. May
+     * be NULL. */
     void (*ran)(void *self, const device_act *act);
 } device_watch;
 

@@ -7,8 +7,8 @@
  *
  * Memory. Allocations and frees are stream-ordered: a block may be used by work issued on that
  * stream after the allocation and before the free. Use on another stream needs an event before and
- * after it. With debug_fill, fresh and freed memory is filled with NaN (0xFF bytes), in stream
- * order, so that reads of stale or freed data are noticed.
+ * after it. With debug_fill, fresh and freed device memory is filled with NaN (0xFF bytes), in
+ * stream order, so that reads of stale or freed data are noticed.
  *
  * Errors of work that runs later stay with its stream. Every later call on that stream that returns
  * a status returns the first error, and later work is skipped (but frees happen and events
@@ -26,15 +26,16 @@ typedef struct device device;
 typedef struct stream stream;
 typedef struct event event;
 
-/* event_record -- from now on e stands for all work issued on s so far. Waits issued before are not
- * affected. [CUDA cudaEventRecord] */
+/* event_record -- from now on e stands for all work issued on s so far. Waits that were issued
+ * earlier are not affected. [CUDA cudaEventRecord] */
 fsdp_status event_record(event *e, stream *s);
 
 /* stream_wait_event -- later work on s starts after the work that e stands for now. If e was never
- * recorded, nothing is waited for. [CUDA cudaStreamWaitEvent] */
+ * recorded, s does not wait. [CUDA cudaStreamWaitEvent] */
 fsdp_status stream_wait_event(stream *s, event *e);
 
-/* event_sync -- the host waits for the work that e stands for; errors of the recording stream. */
+/* event_sync -- the host waits for the work that e stands for. Returns the error of work that
+ * failed. */
 fsdp_status event_sync(event *e);
 
 /* device_copy -- dst [bytes] = src [bytes], in order of s. Both are on the device or from

@@ -37,7 +37,8 @@ struct device_backend {
     fsdp_status (*event_create)(device *d, bool timed, event **out);
     void (*event_free)(event *e);
     fsdp_status (*event_record)(event *e, stream *s);
-    /* If act->token is not 0, the watch is told when a wait that took place is over. */
+    /* If act->token is not 0, the watch is told when the wait is over. If the event was reached
+     * already, the backend may skip the wait; then the watch is not told. */
     fsdp_status (*stream_wait_event)(stream *s, event *e, const device_act *act);
     fsdp_status (*event_sync)(event *e);
     bool (*event_done)(event *e);
@@ -48,8 +49,8 @@ struct device_backend {
     /* NULL if other processes cannot map the device's memory. */
     bool (*share_find)(device *d, const void *ptr, size_t bytes, device_share *out);
     void (*free)(stream *s, void *ptr);
-    /* move -- ACT_COPY, ACT_UPLOAD, ACT_DOWNLOAD or ACT_FILL of act->bytes > 0. If act->token is
-     * not 0, move and launch tell the watch when the act has run. */
+    /* move -- do an ACT_COPY, ACT_UPLOAD, ACT_DOWNLOAD or ACT_FILL; act->bytes > 0. If act->token
+     * is not 0, move and launch tell the watch after the act has run. */
     fsdp_status (*move)(stream *s, const device_act *act);
     fsdp_status (*launch)(stream *s, const launch_config *l, const device_act *act);
     size_t (*mem_available)(device *d);

@@ -10,8 +10,8 @@
 #include "common/device/device_impl.h"
 #include "common/device/order_impl.h"
 
-/* Above any address that a process can map on x86-64 and AArch64. Addresses are never reused. Host
- * memory that is not device memory has addresses of its own. */
+/* Above all addresses that Linux maps, without a hint, on x86-64 and AArch64. Addresses are never
+ * reused. Host memory that is not device memory has addresses of its own. */
 #define FIRST_ADDRESS ((uintptr_t)1 << 48)
 #define FIRST_ON_HOST ((uintptr_t)1 << 56)
 
@@ -160,8 +160,9 @@ static int compare_blocks(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* A block of the same size that s itself has freed, or NULL. Streams of the CPU reuse blocks in the
- * same way; they keep blocks of device_alloc_host apart, because other processes can map them. */
+/* The entry of a block of the same size that s itself has freed, or NULL: a stream of the CPU would
+ * reuse this memory, so the ledger stops counting it. The new block gets a new address. Blocks of
+ * device_alloc_host are kept apart as on the CPU, because other processes can map them. */
 static dry_block *revive(dry_device *d, const stream *s, const mem_request *want)
 {
     dry_block *b;

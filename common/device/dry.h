@@ -8,9 +8,9 @@
  * is called. device_runs_c is true whatever device is imitated, so the operations of the CPU
  * describe the work.
  *
- * The ledger's issued figures equal the imitated device's, to the byte. Its other peaks are
- * upper bounds for that device, because a stream of a dry device reaches a free only when the host
- * waits for it (or at once, on an inline compute stream). */
+ * The ledger's issued figures equal the imitated device's, to the byte. The live peaks are upper
+ * bounds for that device, because a stream of a dry device reaches a free only when the host waits
+ * for the stream (or at once, on an inline compute stream). */
 #pragma once
 #include "common/device/device.h"
 

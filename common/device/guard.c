@@ -20,13 +20,13 @@ enum { BY_NOTHING, BY_KEY, BY_POISON, BY_PAGES };
 static atomic_int guarded_by; /* BY_NOTHING before guard_open */
 static int key;               /* valid if guarded_by is BY_KEY */
 
-/* Lies in the open page of its memory. */
+/* Lies at the beginning of the mapping that it describes, in the open page. */
 typedef struct mapping {
     size_t bytes; /* including the open page */
     bool is_open; /* BY_PAGES: its guarded pages are accessible, and it is in `opened` */
     LIST_ENTRY(mapping) link;
 } mapping;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next three */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards mappings, opened, n_rights */
 static void *mappings;                                   /* tsearch, by address */
 static LIST_HEAD(, mapping) opened;
 static int n_rights; /* threads that have the right; not used with BY_KEY */
@@ -38,7 +38,7 @@ static struct {
 
 /* ---- the mappings; lock is held ------------------------------------------------------------- */
 
-/* tsearch passes the address that it searches as the first argument. */
+/* For tfind, addr is any address in the mapping; for tsearch, the beginning of a new one. */
 static int mapping_compare(const void *addr, const void *node)
 {
     const mapping *m = node;
@@ -96,7 +96,7 @@ static bool close_fresh(mapping *m)
     }
 }
 
-/* Called when the first thread has got the right (any), or the last thread has given it back. */
+/* Called after the first thread got the right (any: true), or the last one gave it back (false). */
 static void rights_changed(bool any)
 {
     mapping *m;

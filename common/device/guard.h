@@ -41,6 +41,7 @@ void guard_unmap(void *base, size_t bytes);
 void *guard_find(const void *addr);
 
 /* guard_right -- whether this thread may touch guarded memory; false before guard_open.
- * guard_right_set -- give this thread the right, or take it; returns whether it had the right. */
+ * guard_right_set -- give this thread the right, or take it away; returns whether the thread had
+ * it. */
 bool guard_right(void);
 bool guard_right_set(bool right);

@@ -48,7 +48,7 @@ void *host_share_get(size_t bytes, uint64_t *offset)
 void host_share_put(void *ptr, size_t bytes, uint64_t offset)
 {
     pthread_mutex_lock(
-        &end_lock); /* the next mapping may get this address: show race checkers the order */
+        &end_lock); /* a later mmap may return this address: race checkers see the order */
     munmap(ptr, bytes);
     pthread_mutex_unlock(&end_lock);
     (void)fallocate(share_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,

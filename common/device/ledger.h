@@ -3,10 +3,11 @@
  *   ledger_create -> ledger_add, ledger_free_issued, ledger_sub ... ledger_read
  *   -> ledger_free
  *
- * There are two peaks. A block counts as live from device_alloc until its stream reaches the free;
- * so live figures depend on how far streams lag behind the host. The *issued* figures count a block
- * from the call of device_alloc to the call of device_free; so they depend only on the order of the
- * calls and are the same in every run, on every device.
+ * There are two peaks. The *live* figures count a block from device_alloc until its stream reaches
+ * the free (on an accelerator, until device_free if the same stream allocated the block), so they
+ * depend on how far streams lag behind the host. The *issued* figures count a block from the call
+ * of device_alloc to the call of device_free, so they depend only on the order of the calls and are
+ * the same in every run, on every device.
  *
  * Every block of device_alloc is counted, so a peak is a fact and not an estimate. All functions
  * are thread-safe. */

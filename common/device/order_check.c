@@ -96,7 +96,7 @@ static void no_memory(order_check *c)
     keep_first(c, FSDP_ENOMEM, "run without the check", "order check: no host memory");
 }
 
-/* Whether this pair of names has not been reported yet; then it is noted. */
+/* Note this pair of names. Returns false if it was noted before, or if there is no room. */
 static bool is_new(order_check *c, const char *what, const char *other)
 {
     for (uint64_t i = 0; i < c->figures.violations; i++)
@@ -168,9 +168,9 @@ static void report_stray(order_check *c, const order_access *now, const void *pt
 /* ---- rules ---------------------------------------------------------------------------------- */
 
 /* Compare `now` with the logged accesses of b, and log it. Of several conflicts, only the last is
- * reported. A logged access is forgotten if it happens before `now` and `now` covers it: what is
- * ordered after `now` is then ordered after it too. A logged access in the host's clock is also
- * forgotten: it happens before all that will be issued. */
+ * reported. A logged access is forgotten if it happens before `now` and `now` covers it: work that
+ * is ordered after `now` is then ordered after that access too. An access that the host has waited
+ * for (it is in the host's clock) is also forgotten: it happens before all work issued later. */
 static void touch(order_check *c, order_block *b, const order_access *now)
 {
     const order_clock *at = &c->clocks.stream[now->slot], *host = &c->clocks.host;

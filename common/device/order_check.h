@@ -32,16 +32,16 @@ order_check *order_check_create(void);
  * the race may end the process before order_check_status is called.
  *   n_ranks  0: the rank is left out */
 void order_check_tell(order_check *c, int rank, int n_ranks);
-/* order_check_free -- the checker must not watch any device. NULL is accepted. */
+/* order_check_free -- release the checker, which no longer watches a device. NULL is accepted. */
 void order_check_free(order_check *c);
 
-/* order_check_watch -- a watch for device_set_watch. order_check_issued -- the `issued` of that
- * watch, for a watch that passes acts on; self is the checker. Returns 0. */
+/* order_check_watch -- a watch for device_set_watch. order_check_issued -- its `issued`, for
+ * another watch that wants to pass its acts on to the checker `self`. Returns 0. */
 device_watch order_check_watch(order_check *c);
 uint64_t order_check_issued(void *self, const device_act *act);
 
 /* order_check_status -- FSDP_OK if there was no violation.
- *   errors  FSDP_EORDER the first violation. The checker gave up: FSDP_ENOMEM; FSDP_EINVAL more
+ *   errors  FSDP_EORDER the first violation. If the checker gave up: FSDP_ENOMEM; FSDP_EINVAL more
  *           than 64 streams at once */
 fsdp_status order_check_status(order_check *c);
 

@@ -18,7 +18,7 @@ typedef struct order_clock {
 
 typedef struct order_event {
     const event *of;
-    order_clock at; /* of its latest record */
+    order_clock at; /* its stream's clock at the latest event_record */
 } order_event;
 
 /* The slot of a freed stream is used again. All its operations happen before everything that is
@@ -46,7 +46,7 @@ void order_sync_event(order_clocks *k, const event *e);
 /* order_stream_free, order_event_free -- let the slot be used again. */
 void order_stream_free(order_clocks *k, int slot);
 void order_event_free(order_clocks *k, const event *e);
-/* order_is_recorded -- whether some event stands for operation `number` of a slot. */
+/* order_is_recorded -- whether an event was recorded after operation `number` of a slot. */
 bool order_is_recorded(const order_clocks *k, int slot, uint64_t number);
 
 /* order_before -- whether operation `number` of a slot happens before the clock's point. */

@@ -77,7 +77,7 @@ void order_block_end(order_memory *m, order_block *b, const order_access *by)
 
 const order_freed *order_freed_find(const order_memory *m, const void *ptr)
 {
-    for (size_t i = 1; i <= ORDER_FREED && i <= m->n_freed; i++) { /* the last one first */
+    for (size_t i = 1; i <= ORDER_FREED && i <= m->n_freed; i++) { /* from the latest on */
         const order_freed *f = &m->freed[(m->n_freed - i) % ORDER_FREED];
         if (contains(f->begin, f->bytes, ptr))
             return f;

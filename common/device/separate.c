@@ -86,7 +86,7 @@ static void on_forbidden(const void *addr, const void *context)
 }
 
 #if UNDER_ASAN
-/* Called after the sanitizer's own report, before it ends the process. */
+/* The sanitizer calls this after its own report and before it ends the process. */
 static void on_report(const char *report)
 {
     (void)report;

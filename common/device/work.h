@@ -8,7 +8,7 @@
 /* The name of a kind of work. The strings are literals, compared as text, kept by reference. */
 typedef struct work_key {
     const char *name; /* NULL: a part of larger work that is counted elsewhere */
-    const char *form; /* NULL: `name` is the whole name; else form, m, n and k belong to it */
+    const char *form; /* if not NULL, form, m, n and k are part of the name */
     size_t m, n, k;
 } work_key;
 
