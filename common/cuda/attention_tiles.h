@@ -63,10 +63,10 @@ static __device__ __forceinline__ head_rows value_rows_of(const attention_shape 
     return (head_rows){x, row_at(array, at, x->type), stride, x->v_head_dim};
 }
 
-/* padded -- a head's width, rounded up to the depth of a product. */
+/* padded -- a head's width, rounded up to a multiple of MMA_DEPTH. */
 static __device__ __forceinline__ int padded(size_t width)
 {
-    return ((int)width + MMA_DEPTH - 1) / MMA_DEPTH * MMA_DEPTH; /* in 64 bits, registers spill */
+    return ((int)width + MMA_DEPTH - 1) / MMA_DEPTH * MMA_DEPTH; /* 64 bits: registers spill */
 }
 
 /* A tile to be loaded; 16 bytes at a time if `wide`. */
@@ -173,8 +173,8 @@ static __device__ __forceinline__ void warp_product_fma(float (*c)[4], int n_til
     }
 }
 
-/* warp_product -- c [16, 8 * n_tiles] += p. n_tiles is a constant, so that c stays in registers;
- * the depth is a multiple of 16, or in fp32 any. */
+/* warp_product -- add the product p to c [16, 8 * n_tiles]. n_tiles is a constant, so that c stays
+ * in registers. p.depth is a multiple of 16; in fp32 any depth works. */
 static __device__ __forceinline__ void warp_product(float (*c)[4], int n_tiles, product p,
                                                     dtype type)
 {
@@ -202,7 +202,8 @@ static __device__ __forceinline__ int lane_col(int n, int i)
     return MMA_COLS * n + (int)(threadIdx.x % 4) * 2 + i % 2;
 }
 
-/* rows_store -- store c as rows first ... first + 15, element i of a lane times by[i / 2]. */
+/* rows_store -- store c as rows first ... first + 15, row g of a lane times by[0], g + 8 times
+ * by[1] (mma.h). */
 static __device__ __forceinline__ void rows_store(head_rows to, size_t first, float (*c)[4],
                                                   int n_tiles, const float *by, dtype type)
 {

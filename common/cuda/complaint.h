@@ -3,7 +3,7 @@
  *   kernel: number_fits(complaint_of(s), ...) ... the host has waited -> cuda_complaints: an error
  *
  * A device has one record, in memory that kernels write and the host reads. It keeps the first
- * complaint forever. The kernel skips the element that it reports. */
+ * complaint forever. The kernel skips the position or row that it reports. */
 #pragma once
 #include "common/accel/accel_api.h"
 
@@ -20,8 +20,9 @@ typedef struct complaint_box {
 
 /* complaint_of -- the record for kernels on s: its address on the GPU. */
 complaint_box *complaint_of(stream *s);
-/* cuda_complaints -- FSDP_EINVAL with the CPU's message if a kernel has complained; then all
- * streams fail. The host must have waited for the kernels in question. */
+/* cuda_complaints -- FSDP_EINVAL, with the message of the CPU's operation, if a kernel has
+ * complained; then all streams fail. It only finds complaints of kernels that the host has waited
+ * for. */
 fsdp_status cuda_complaints(accel_device *d);
 
 EXTERN_C_END
@@ -29,7 +30,7 @@ EXTERN_C_END
 #ifdef __cplusplus /* for kernels */
 #include <cuda_runtime.h>
 
-/* number_fits -- whether number is in 0 ... n-1. If not, the first thread that finds one writes the
+/* number_fits -- whether number is in 0 ... n-1. If it is not and the record is empty, write the
  * record. */
 static __device__ inline bool number_fits(complaint_box *c, complaint_about about, int32_t number,
                                           size_t position, size_t n)

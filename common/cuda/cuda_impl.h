@@ -16,7 +16,7 @@
 
 EXTERN_C_BEGIN
 
-/* Counts host tasks of one stream: those that the stream has reached, and those that are over. */
+/* How many host tasks a stream has reached, and how many of these are over. */
 typedef struct cuda_counts {
     _Atomic uint32_t n_reached, n_over;
 } cuda_counts;
@@ -44,7 +44,7 @@ static inline cuda_own *cuda_own_of(device *d)
 /* cuda_status -- FSDP_OK, or FSDP_ENOMEM or FSDP_EDEVICE with CUDA's message. what: the call, or
  * the operation. */
 fsdp_status cuda_status(int error, const char *what);
-/* cuda_code_of -- the number of a call's error, as accel_api wants it; clears CUDA's last error. */
+/* cuda_code_of -- a CUDA error as a code of accel_api; clears CUDA's last error. */
 int cuda_code_of(cudaError_t error);
 
 /* cuda_task_put, cuda_tasks_end -- task_put and tasks_end of accel_api. */

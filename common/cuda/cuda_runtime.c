@@ -1,9 +1,9 @@
 /* cuda_runtime.c -- fills the accel_api with CUDA's calls, and opens GPUs.
  *
- * Each stream or event is one of CUDA. Memory comes from CUDA's stream-ordered pool, which keeps
- * freed memory. AllowInternalDependencies is off: with it the pool may hand out a block that
- * another stream has not freed yet, and make the allocating stream wait for that stream. This would
- * serialise work that prefetch overlaps.
+ * A queue is a cudaStream_t, an event a cudaEvent_t. Memory comes from CUDA's stream-ordered pool,
+ * which keeps freed memory. AllowInternalDependencies is off: with it the pool may hand out a block
+ * whose free another stream has not reached yet, and make the allocating stream wait for that free.
+ * This would serialise work that prefetch overlaps.
  *
  * [CUDA cudaStreamCreateWithPriority, cudaEventRecord, cudaEventQuery, cudaEventElapsedTime,
  * cudaMallocAsync, API synchronization behavior] */
@@ -193,9 +193,9 @@ static fsdp_status pool_open(int index, cudaMemPool_t *out)
 extern const void *const __start_fsdp_kernels[] __attribute__((visibility("hidden")));
 extern const void *const __stop_fsdp_kernels[] __attribute__((visibility("hidden")));
 
-/* Load the kernels now, by asking for their attributes. CUDA would load a kernel at its first
- * launch and could wait for the GPU then, while a stream of the GPU waits for the host: a deadlock.
- * Also, a GPU that the plug-in has no code for is refused here.
+/* Load the kernels now, by asking for their attributes. Otherwise CUDA would load a kernel at its
+ * first launch, and could then wait for the GPU while a stream of the GPU waits for the host: a
+ * deadlock. This call also fails on a GPU for which the plug-in has no code.
  * [CUDA Programming Guide, "Lazy Loading"] */
 static fsdp_status kernels_load(void)
 {

@@ -88,8 +88,8 @@ OPERATION(cuda, rope, rope_kernel, blocks_of(a->batch * a->seq_len * rope_angles
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
-/* bf16 to bf16 is copied as bits: to load and store it would turn a signalling NaN into a quiet
- * one. */
+/* From bf16 to bf16 the bits are copied: a conversion to fp32 and back would turn a signalling NaN
+ * into a quiet one. */
 ELEMENT(cast)
 {
     if (a->in_type == DTYPE_BF16 && a->out_type == DTYPE_BF16)
@@ -118,7 +118,7 @@ ELEMENTWISE(scale)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* The gradient of element i times the coefficient; x * 1.0f is exactly x. */
+/* The gradient of element i times the coefficient, if there is one; x * 1.0f is exactly x. */
 #define GRAD(a, i) ((a)->grad[i] * ((a)->grad_coef ? *(a)->grad_coef : 1.0f))
 
 ELEMENT(adamw)

@@ -15,7 +15,7 @@
 
 /* The running softmax of a warp's 16 queries. A lane holds rows g and g + 8 (mma.h). */
 typedef struct query_rows {
-    float top[2], sum[2]; /* sum: of this lane's columns */
+    float top[2], sum[2]; /* top: of the whole row; sum: only of this lane's columns */
 } query_rows;
 
 /* A tile of scores: the first row sees `visible` of its keys, each later row one more. */

@@ -9,8 +9,8 @@
  * queries for d_q, keys for d_k and d_v. These rows stay in shared memory, while the block loops
  * over tiles of the other side in order. The lanes of a warp compute p or d_s for the warp's 16
  * rows and a tile, store them in shared memory (in bf16 rounded), and add their product with the
- * tile to their sums. Only one warp adds to a gradient, and in one order. So there are no atomics,
- * and equal arguments give equal bits. In return, scores are computed three times.
+ * tile to their sums. Only one warp adds to a row of a gradient, and in one order. So there are no
+ * atomics, and equal arguments give equal bits. The price: scores are computed three times.
  *
  * A block of keys adds the queries of all heads that share these keys, head by head.
  * [Dao 2023 (FlashAttention-2), alg. 2] */
@@ -199,7 +199,7 @@ static __device__ __forceinline__ void attend_backward(const backward_call *call
     const size_t heads = of_queries ? x->n_head : x->n_kv_head, n_heads = x->batch * heads;
     const size_t n_blocks = (x->seq_len + rows - 1) / rows, number = blockIdx.x / n_heads;
     const size_t b = blockIdx.x % n_heads / heads, h = blockIdx.x % heads;
-    /* the blocks with the most work are started first */
+    /* start the blocks with the most work first */
     const size_t first = (of_queries ? n_blocks - 1 - number : number) * rows;
     const backward_tiles t = backward_tiles_of(l.head, l.warps, l.others, call->wide, type);
     const size_t my_first = first + threadIdx.x / WARP_LANES * MMA_ROWS;

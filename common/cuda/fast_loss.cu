@@ -1,16 +1,16 @@
 /* fast_loss.cu -- softmax cross-entropy for the fast table.
  *
- * A block computes one row. Each thread reads every BLOCK_THREADS-th logit once and keeps a running
+ * A block computes one row. Each thread reads every BLOCK_THREADS-th logit and keeps a running
  * maximum and the sum of exponentials relative to it:
  *     top' = max(top, x);  sum' = sum exp(top - top') + exp(x - top')
- * A tree of fixed shape joins the pairs of the threads. Then each thread writes the gradients of
- * the logits that it read, which are now in the cache (a row of GPT-2 is 100 kB of bf16). The
- * gradients may overwrite the logits. Losses of rows are doubles in scratch memory. A last block
- * adds them: thread i adds the losses of rows i, i + BLOCK_THREADS, ..., then a tree adds the
- * threads'. [Milakov & Gimelshein 2018] */
+ * A tree of fixed shape joins the threads' pairs (top, sum). Then each thread reads its logits
+ * again, from the cache (a row of GPT-2 is 100 kB of bf16), and writes their gradients, which may
+ * overwrite the logits. Losses of rows are doubles in scratch memory. A last block adds them:
+ * thread i adds the losses of rows i, i + BLOCK_THREADS, ..., then a tree adds these sums.
+ * [Milakov & Gimelshein 2018] */
 #include "common/cuda/loss.h"
 
-/* A running softmax: the sum of exp(x - top). */
+/* A running softmax: the maximum, and the sum of exp(x - top). */
 typedef struct top_sum {
     float top, sum;
 } top_sum;

@@ -1,6 +1,6 @@
 /* fast_matmul.cu -- the end of a matmul if cuBLASLt cannot do it: add bias and residual to products
- * of fp32, and round to out. It also computes a product with k = 0, which cuBLASLt refuses. One
- * thread per element. */
+ * of fp32, and round to the type of out. It also computes a product with k = 0, which cuBLASLt
+ * refuses. One thread per element. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
@@ -34,7 +34,7 @@ fsdp_status fast_matmul_finish(stream *s, const matmul_args *a, const float *pro
 {
     const finish_args f = {a, products};
     op_work work = matmul_work(a);
-    if (products != NULL) { /* the watch has been told of the products already */
+    if (products != NULL) { /* the watch knows the products' cost already */
         memset(&work.info, 0, sizeof work.info);
         work.info.key.name = "matmul_finish";
         op_reads(&work, products, a->m * a->n * sizeof *products);

@@ -7,9 +7,9 @@
  * together. Lanes are added by exchanges across the warp, in a fixed order.
  *
  * Sums over rows (gradients of gain and bias): rows are cut into at most MAX_BANDS bands; the cut
- * depends only on their number. A thread adds a column of a band, so that a warp reads neighbours
- * together, and writes its sum to scratch memory. Then one thread per column adds the bands in
- * order. There are no atomics, so equal arguments give equal bits. */
+ * depends only on the number of rows. A thread adds a column of a band, so that a warp reads
+ * neighbours together, and writes its sum to scratch memory. Then one thread per column adds the
+ * bands in order. There are no atomics, so equal arguments give equal bits. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"
@@ -78,7 +78,7 @@ OPERATION(fast, rmsnorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), B
 
 static const size_t MAX_BANDS = 64, MIN_BAND_ROWS = 32;
 
-/* Column sums of.d_bias and of.d_gain; one of them may be NULL. */
+/* The column sums that go to of.d_bias and of.d_gain; one of the two may be NULL. */
 typedef struct column_sums {
     layernorm_backward_args of;
     float *scratch; /* [n_bands][1 or 2][cols] */
@@ -147,7 +147,7 @@ static cudaError_t column_sums_issue(stream *s, const void *args)
     return LAUNCH(fast_add_bands_kernel, blocks_of(band_elems(a)), BLOCK_THREADS, s, *a);
 }
 
-/* Call issue(s, a) for an operation, with the bands of its rows and scratch memory set in *a. */
+/* Set the bands and the scratch memory in *a, then call issue(s, a) for the operation. */
 static fsdp_status in_bands(stream *s, column_sums *a, cuda_issue_fn issue, op_work work)
 {
     const size_t even = (a->of.rows + MAX_BANDS - 1) / MAX_BANDS;

@@ -4,13 +4,13 @@
  *                   -> queue the task for the stream's worker
  *   the worker:     waits until the stream has reached task n, runs the task, counts it
  *
- * The worker makes no call of CUDA. Such a call may need a lock of the driver, and the issuing
- * thread may hold that lock while it waits in the driver for a stream that waits for the worker.
- * This happens when code is loaded, or when many commands are queued for the GPU. (Few events with
+ * The worker never calls CUDA. A call may need a lock of the driver, and the issuing thread may
+ * hold that lock while it waits in the driver for a stream that waits for the worker. This happens
+ * when code is loaded, or when many commands are queued for the GPU. (Few events with
  * cudaEventBlockingSync can be pending: an H100's driver recorded 55, then waited for the first.)
  *
- * cudaLaunchHostFunc would not do: CUDA may run the functions of independent streams one after the
- * other.
+ * cudaLaunchHostFunc is no alternative: CUDA may run the functions of independent streams one after
+ * the other, but a task may block until a peer has run a task of another stream.
  *
  * Both counts are in memory that has another address on the GPU (cuda_shared).
  *
@@ -110,7 +110,7 @@ static fsdp_status worker_need(accel_stream *s)
         return fsdp_error(FSDP_ENOMEM, "", "stream '%s': no memory for a worker", s->base.name);
     w->stream = s;
     w->counts = &cuda_own_of(s->base.device)->shared->tasks[s->number];
-    atomic_store(&w->counts->n_reached, 0); /* the former stream with this number is gone */
+    atomic_store(&w->counts->n_reached, 0); /* an earlier stream with this number left its counts */
     atomic_store(&w->counts->n_over, 0);
     STAILQ_INIT(&w->queue);
     pthread_mutex_init(&w->lock, NULL);

@@ -65,9 +65,9 @@ OPERATION(cuda, conv2d, conv2d_kernel, blocks_of(conv_out_elems(&a->shape)), BLO
 
 /* ---- gradients of a convolution -------------------------------------------------------------- */
 
-/* Element `i` of d_in. A negative row or column of d_out wraps around, so it counts as outside too.
- * Elements outside are 0 and are multiplied like on the CPU: with an infinite weight, the product
- * is NaN. */
+/* Element `i` of d_in. y and x are unsigned: a negative row or column of d_out becomes a huge one,
+ * which is outside too. Elements outside are 0 and are multiplied like on the CPU: with an infinite
+ * weight, the product is NaN. */
 static __device__ inline void conv_input_elem(const conv2d_backward_args *a, size_t i, dtype type)
 {
     const conv_shape *s = &a->shape;
@@ -176,7 +176,7 @@ OPERATION(cuda, max_pool2d_backward, max_pool2d_backward_kernel, groups_of(a->pl
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* The number of Philox calls per sample; each thread makes one. */
+/* The number of Philox calls per sample; a thread makes one call, for four elements. */
 static __host__ __device__ inline size_t dropout_calls(const dropout_args *a)
 {
     return (a->width + 3) / 4;

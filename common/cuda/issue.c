@@ -26,7 +26,7 @@ fsdp_status cuda_status(int code, const char *what)
                       cudaGetErrorName(error));
 }
 
-/* CUDA keeps a call's error as the last error, which the next launch would report; clear it. */
+/* CUDA keeps a call's error, and the next launch would report it. So clear it. */
 int cuda_code_of(cudaError_t error)
 {
     if (error != cudaSuccess)

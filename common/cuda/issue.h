@@ -5,10 +5,10 @@
 
 EXTERN_C_BEGIN
 
-/* Issues an operation's work on s. args are not copied. */
+/* A function that issues an operation's work on s now. args: the operation's arguments. */
 typedef cudaError_t (*cuda_issue_fn)(stream *s, const void *args);
 
-/* cuda_issue -- accel_issue of such a function.
+/* cuda_issue -- accel_issue, with a function that returns CUDA's error.
  *   errors  work.status; the stream's; cuda_status of fn's result */
 fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work work);
 /* cuda_issue_as -- the same, but the watch gets the names and accesses of *what. */

@@ -5,9 +5,10 @@
  *     OPERATION(cuda, scale, scale_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
  *
  * Two compilers read .cu files: nvcc, and g++ with the stand-in of tests/sim/cuda, which runs the
- * threads of a block one by one on the CPU. Only LAUNCH and mma_bf16 (mma.h) differ. The code is C
- * that compiles as C++, without templates and classes. Code that depends on the element type is an
- * inline function with a constant `type`, and BY_TYPE calls it with the right one (ops/row_sums.h).
+ * threads of a block one by one on the CPU. Only LAUNCH and mma_bf16 (mma.h) differ for the two.
+ * The code is C that compiles as C++, without templates and classes. Code that depends on the
+ * element type is an inline function with a constant `type`, and BY_TYPE calls it with the right
+ * one (ops/row_sums.h).
  *
  * Only kernels that LAUNCH names are loaded when the device opens (cuda_runtime.c). */
 #pragma once
@@ -23,8 +24,8 @@
     sim_launch(#kernel, kernel, (grid), (block), (cudaStream_t)accel_queue_of(s), __VA_ARGS__)
 #endif
 
-/* LAUNCH -- launch a kernel on stream s now. Its address is put in a section of the plug-in that
- * lists all kernels. */
+/* LAUNCH -- launch a kernel on stream s now. The macro also puts the kernel's address in a section
+ * of the plug-in, so that the section lists all kernels. */
 #define LAUNCH(kernel, grid, block, s, ...)                                                        \
     ({                                                                                             \
         static constexpr auto *listed __attribute__((section("fsdp_kernels"), used)) = kernel;     \
@@ -61,7 +62,7 @@ static inline unsigned blocks_of(size_t n)
     return groups_of(n, BLOCK_THREADS);
 }
 
-/* global_thread -- the number of this thread in x in the grid. */
+/* global_thread -- this thread's index in the whole grid, in dimension x. */
 static __device__ inline size_t global_thread(void)
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -16,9 +16,9 @@
  *
  * Equal arguments give equal bits, on one model of GPU and one version of the library. cuBLASLt
  * promises that for one algorithm whose sums are not split among blocks (REDUCTION_SCHEME_NONE). A
- * plan holds the algorithm for all calls of the same shape, types, form and alignment. The
- * alignment in a plan depends on the shape too, not only on the array's address: a matrix of 7 x 36
- * floats is 1008 bytes, so its alignment is at most 16, as for any matrix in an array of these.
+ * plan holds the algorithm for all calls of the same shape, types, form and alignment. If matrices
+ * of one shape lie one after the other in an array, all of them have the same plan: a plan's
+ * alignment divides the matrix's bytes too (7 x 36 floats are 1008 bytes: at most 16).
  * Nothing else is promised: a row may have other bits in a product of more rows. So results that
  * must be equal on any number of ranks must be computed by calls of the same shape.
  * [cuBLAS, "Results Reproducibility"] */
@@ -33,11 +33,11 @@ enum { MAX_ALIGNMENT = 64, MAX_WORKSPACE_BYTES = 32 << 20 };
 /* The number of algorithms to request; the library tells for each whether it can be used. */
 enum { MAX_PROPOSALS = 8 };
 
-/* The calls that a plan is for; keys are compared as bytes. */
+/* The calls that a plan is for. Keys are compared as bytes, so all bytes are set. */
 typedef struct plan_key {
     uint64_t m, n, k;
     uint32_t a_alignment, b_alignment, out_alignment, bias_alignment; /* bias 0: no bias */
-    uint8_t trans_a, trans_b, adds, type, out_type, zero[3];          /* adds: there is a C */
+    uint8_t trans_a, trans_b, adds, type, out_type, zero[3]; /* adds: there is a C to add */
 } plan_key;
 
 typedef struct matmul_plan {
@@ -153,7 +153,7 @@ static fsdp_status plan_describe(matmul_plan *p)
     return lt_status(cublasLtMatrixLayoutCreate(&p->out, out_type, n, m, (int64_t)n), "out");
 }
 
-/* Set the limits that an algorithm must keep. */
+/* Set the limits on proposed algorithms. */
 static cublasStatus_t preference_fill(cublasLtMatmulPreference_t preference, const plan_key *key)
 {
     const uint64_t workspace = MAX_WORKSPACE_BYTES;
@@ -199,7 +199,7 @@ static fsdp_status plan_choose(const struct cuda_matmul *lt, matmul_plan *p)
     return lt_status(status, "cublasLtMatmulAlgoGetHeuristic");
 }
 
-/* plan_of -- the plan of *a, which is made at its first use; valid until matmul_close. */
+/* plan_of -- the plan for *a, made at the first call of its kind; valid until matmul_close. */
 static fsdp_status plan_of(stream *s, const matmul_args *a, matmul_plan **out)
 {
     struct cuda_matmul *lt = cuda_own_of(s->device)->matmul;
@@ -298,7 +298,7 @@ static fsdp_status multiply(stream *s, const matmul_args *a)
     return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
 }
 
-/* Copy the operands of *a to fp32, at wide and wide + b_at, and make the copies its operands. */
+/* Convert the operands of *a to fp32, at wide and wide + b_at, and let *a point to the results. */
 static fsdp_status widen(stream *s, matmul_args *a, float *wide, size_t b_at)
 {
     const cast_args of_a = {.out = wide, .in = a->a, .in_type = DTYPE_BF16, .elems = a->m * a->k};

@@ -2,10 +2,10 @@
  *
  * Communicators are blocking. A non-blocking communicator starts a thread for each call, and its
  * caller must poll until the call is on the stream. Here one thread makes all calls
- * (native_thread.c); it is abandoned if it is in a call that its peers do not join. A watchdog must
- * not abort the communicator during that call, because this would free memory that the call uses:
- * NCCL allows an abort only while no thread is in a call. An abort removes a communicator's kernels
- * from the GPU, where they would otherwise stay forever.
+ * (native_thread.c); if peers do not join its call, the thread is abandoned. Its communicator
+ * cannot be aborted then, because an abort would free memory that the call uses: NCCL allows an
+ * abort only while no thread is in a call. An abort removes a communicator's kernels from the GPU,
+ * where they would otherwise stay forever.
  *
  * [NCCL "User's Guide": ncclCommInitRankConfig, ncclCommSplit, ncclCommAbort, "Fault Tolerance",
  * "Thread Safety", "Using multiple NCCL communicators concurrently", NCCL_COMM_BLOCKING] */
@@ -32,8 +32,8 @@ static fsdp_status nccl_status(ncclComm_t handle, ncclResult_t result, const cha
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-/* NCCL reads its environment when the first communicator is made. NCCL_COMM_BLOCKING there
- * overrides the program's configuration. */
+/* NCCL reads its environment when the first communicator is made. NCCL_COMM_BLOCKING in the
+ * environment overrides config_own's `blocking`. */
 static fsdp_status nccl_prepare(bool *chains)
 {
     int version;

@@ -98,7 +98,7 @@ static dim3 rows_by_pieces(const attention_shape *x, size_t n_head, size_t width
 /* ---- forward --------------------------------------------------------------------------------- */
 
 /* Turn the scores p of a block of keys into exponentials, as softmax_row does. Returns the factor
- * for the values accumulated before. Each lane computes maximum and sum by itself. */
+ * for the values accumulated before. Every lane computes the same maximum and sum. */
 static __device__ inline float softmax_by_lanes(float *p, row_extent keys, float *top, float *sum,
                                                 bool first)
 {

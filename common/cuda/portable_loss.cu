@@ -3,14 +3,14 @@
  * A warp computes one row, in three passes: the maximum, the sum of exponentials, the gradient. In
  * each pass the lanes read neighbours. The CPU computes a maximum in 32 lanes and a sum in 16, each
  * lane in the order of its elements, and then joins the lanes by a tree. Here each lane of the warp
- * is one of the 32. For a sum, the lower 16 lanes add, of each 32 exponentials, first their own and
- * then the upper 16 lanes'. At the end one thread adds the losses of the rows in order. */
+ * is one of the 32. For a sum, lane l < 16 adds from each 32 exponentials first its own and then
+ * the one of lane l + 16. At the end one thread adds the losses of the rows in order. */
 #include "common/cuda/loss.h"
 #include "common/cuda/reduce.h"
 
 enum { ROWS = 4 }; /* of a block */
 
-/* The x of the lane that is `apart` above this one. */
+/* The x of the lane whose number is higher by `apart`. */
 static __device__ inline float from_above(float x, unsigned apart)
 {
     return __shfl_down_sync((unsigned)ALL_LANES, x, apart);

@@ -26,7 +26,7 @@ typedef struct operand {
 } operand;
 
 /* x[p][i] = element (first_p + p, first_i + i). Neighbouring threads load neighbours. Elements
- * outside the matrix are not written to x, and not used. */
+ * outside the matrix are not written to x, and enter no sum that is stored. */
 static __device__ inline void load_tile(float x[DEPTH][TILE], const operand *from, size_t first_p,
                                         size_t first_i, dtype type)
 {

@@ -1,5 +1,5 @@
-/* portable_norm.cu -- layer and RMS normalisation, and column sums (the gradients of biases), with
- * the CPU's bits (ops/row_norm.h).
+/* portable_norm.cu -- layer and RMS normalisation, and column sums (the gradients of gains and
+ * biases), with the CPU's bits (ops/row_norm.h).
  *
  * Normalisation: one thread per row. Column sums: one thread adds one column in row order, so a
  * warp reads 32 neighbours of each row. A block is one warp, to spread the few rows or columns over

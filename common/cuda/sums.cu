@@ -1,7 +1,7 @@
 /* sums.cu -- the kernels of sum_kernels.h: sums of vectors, with the bits of sum_run_cpu.c.
  *
  * A thread makes all additions of one element. So a warp reads neighbours of each input, once, and
- * writes each vector once. Each thread has its own array of the counter's slots. Which slots an
+ * writes each vector once. Each thread has its own array of slots (sum_kernels.h). Which slots an
  * addition uses depends only on the run, so the threads of a warp do not diverge. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
@@ -29,8 +29,8 @@ static __device__ inline const void *sum_input(const sum_args *a, int n)
     return a->more != NULL ? a->more[n] : a->in[n];
 }
 
-/* Push element i of all inputs onto slots [TREE_SUM_LEVELS]. Returns the number of nodes of the
- * run's level in the slots. Bit k of `pushed` says whether slot level + k is in use. */
+/* Push element i of all inputs into slots [TREE_SUM_LEVELS]. Returns which slots are then
+ * occupied: bit k is set if slot level + k is. */
 static __device__ inline uint64_t push_inputs(const sum_args *a, size_t i, float *slot, dtype type)
 {
     const sum_run *r = &a->run;
@@ -61,7 +61,7 @@ static __device__ inline void sum_element(const sum_args *a, size_t i, dtype typ
             continue;
         if (r->root == NULL)
             r->after[k][i] = slot[k];
-        sum = begun ? node_of(slot[k], sum, type) : slot[k]; /* the root, from the right */
+        sum = begun ? node_of(slot[k], sum, type) : slot[k]; /* the root: low slots first */
         begun = true;
     }
     if (r->root != NULL)
