@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TMP_BYTES = 21 /* of ".X.tmp" */, MAX_LINKS = 40 /* like Linux */ };
+enum { TMP_BYTES = 21 /* length of ".X.tmp" */, MAX_LINKS = 40 /* as many as Linux follows */ };
 
 static fsdp_status too_long(const char *path, const char *hint)
 {
@@ -81,8 +81,7 @@ int atomic_lock(int fd)
 
 /* ---- temporary files ------------------------------------------------------------------------- */
 
-/* Removes leftovers: files PATH.X.tmp of this user that nobody has locked, so their writers are
- * dead. */
+/* Removes files PATH.X.tmp of this user that nobody has locked: their writers have ended. */
 static void remove_left(const char *path)
 {
     char dir[PATH_MAX];
@@ -109,8 +108,8 @@ static void remove_left(const char *path)
         closedir(d);
 }
 
-/* Creates and locks f->tmp. If another run's remove_left sees the file before it is locked, that
- * run removes it; then try another name. */
+/* Creates and locks f->tmp. Another run's remove_left may see the file before it is locked, and
+ * remove it; then this function tries another name. */
 static fsdp_status create_tmp(atomic_file *f, int *fd)
 {
     struct stat st;
@@ -129,7 +128,7 @@ static fsdp_status create_tmp(atomic_file *f, int *fd)
 
 /* Whether this process may follow a link. In a directory where anybody can create links, such as
  * /tmp, the link must belong to this user or to the directory's owner. The kernel has the same rule
- * [proc(5): protected_symlinks], but does not apply it here, since readlink follows no link. */
+ * [proc(5): protected_symlinks], but does not apply it here, because readlink follows no link. */
 static bool may_follow(int link_fd, const char *path)
 {
     char dir[PATH_MAX];
@@ -178,8 +177,8 @@ fsdp_status atomic_target(const char *path, const char *hint, char out[PATH_MAX]
     return n < PATH_MAX ? cannot_write(path, hint, ELOOP) : too_long(path, hint);
 }
 
-/* Devices and pipes cannot be replaced, and standard output has other text too, so these are
- * written in place. O_NONBLOCK refuses a pipe without a reader instead of waiting for one. */
+/* Devices and pipes cannot be replaced, and standard output carries other text too, so they are
+ * written in place. With O_NONBLOCK, a pipe without a reader is an error instead of a wait. */
 static fsdp_status open_in_place(const char *path, bool is_stdout, const char *hint, int *fd)
 {
     *fd = is_stdout ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
@@ -225,14 +224,14 @@ fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint)
 fsdp_status atomic_file_open_in(atomic_file *f, const char *dir, const char *name, const char *hint)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", dir, name); /* if cut, atomic_file_open refuses it */
+    snprintf(path, sizeof path, "%s/%s", dir, name); /* atomic_file_open refuses a truncated path */
     return atomic_file_open(f, path, hint);
 }
 
 fsdp_status atomic_file_sync(atomic_file *f)
 {
     bool in_place = !*f->tmp, written = !ferror(f->out);
-    errno = EIO; /* if an earlier write failed, its own errno is lost */
+    errno = EIO; /* the errno of an earlier failed write is lost */
     if (fflush(f->out) == 0 && (in_place || fsync(fileno(f->out)) == 0) && written)
         return FSDP_OK;
     int why = errno;

@@ -26,7 +26,7 @@ typedef struct atomic_file {
 /* atomic_file_open -- open a new PATH.X.tmp for writing as f->out.
  *   hint    what the user can do if the path cannot be written; it should name the option.
  *           Borrowed until commit or cancel
- *   errors  FSDP_EINVAL: the path is too long; FSDP_EIO with the path and the reason */
+ *   errors  FSDP_EINVAL: the path is too long; FSDP_EIO, with path and reason; FSDP_ENOMEM */
 fsdp_status atomic_file_open(atomic_file *f, const char *path, const char *hint);
 /* atomic_file_open_in -- atomic_file_open for DIR/NAME. */
 fsdp_status atomic_file_open_in(atomic_file *f, const char *dir, const char *name,

@@ -1,13 +1,13 @@
 /* bytes_copy.h -- copy and add arrays that are larger than the caches.
  *
- * An ordinary store first fetches the cache line that it overwrites. Non-temporal stores go around
- * the caches and save that traffic: a third of a copy's, a quarter of a sum's. Their result must be
- * read from memory again, so they pay only for arrays that would not stay in a cache anyway. `make
- * bench BENCH=kernels` shows both. */
+ * An ordinary store first fetches the cache line that it overwrites. Non-temporal stores bypass the
+ * caches and save this traffic: a third of the traffic of a copy, a quarter for a sum. The result
+ * must then be read from memory, so they pay only for arrays that would not stay in a cache anyway.
+ * `make bench BENCH=kernels` shows both. */
 #pragma once
 #include <stddef.h>
 
-/* From this length on stores go around the caches; most caches have less per core. */
+/* From this length on, stores bypass the caches; most caches hold less per core. */
 #define BYTES_STREAM_MIN ((size_t)4 << 20)
 
 /* bytes_copy -- memcpy, with non-temporal stores if bytes >= BYTES_STREAM_MIN. */

@@ -15,7 +15,7 @@ enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
 size_t dtype_bytes(dtype t)
 {
     if ((unsigned)t >= N_TYPES)
-        FSDP_ASSERT_EQ(t, DTYPE_F32); /* no such type: prints its number */
+        FSDP_ASSERT_EQ(t, DTYPE_F32); /* fails, and prints t */
     return TYPES[t].bytes;
 }
 
@@ -47,6 +47,6 @@ fsdp_status size_align_up(size_t n, size_t align, const char *what, size_t *out)
 int elems_to_int(size_t elems)
 {
     if (elems > INT_MAX)
-        FSDP_ASSERT_EQ(elems, INT_MAX); /* prints both */
+        FSDP_ASSERT_EQ(elems, INT_MAX); /* fails, and prints both numbers */
     return (int)elems;
 }

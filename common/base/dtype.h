@@ -21,9 +21,9 @@ const char *dtype_name(dtype t);
  *     1.00390625 = 3f80|8000  half way, 3f80 is even   -> 3f80 = 1
  *     1.01171875 = 3f81|8000  half way, 3f81 is odd    -> 3f82 = 1.015625
  * A carry out of the fraction raises the exponent; above the largest exponent the result is
- * infinity. Denormals are rounded like all other numbers. A NaN keeps its sign and upper bits and
- * becomes quiet, because rounding could turn it into infinity. Integer operations only, so no
- * machine differs. */
+ * infinity. Denormals are rounded like all other numbers. A NaN is not rounded, because rounding
+ * could turn it into infinity: it keeps its sign and upper bits, and becomes quiet. Only integer
+ * operations are used, so every machine gives the same result. */
 ROW_FN uint16_t bf16_from_f32(float x)
 {
     uint32_t u;

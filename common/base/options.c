@@ -4,10 +4,10 @@
  *   options_print_help   the same rows, laid out under their groups
  *
  * getopt_long and argp are not used. All options are long and every word must be an option, so they
- * would do little. They keep the state of a parse in globals, and report unknown options and
- * missing or superfluous values only in messages that they print themselves. argp_help sorts the
- * rows, but the rows should appear in the order of the table. Nothing is allocated: strings in the
- * caller's struct point into argv or the table. */
+ * would do little. getopt_long keeps the state of a parse in globals, and both report unknown
+ * options and missing or superfluous values only in messages that they print themselves. argp_help
+ * sorts the rows, but the rows should appear in the order of the table. Nothing is allocated:
+ * strings in the caller's struct point into argv or the table. */
 #include "common/base/options.h"
 
 #include <errno.h>
@@ -101,7 +101,7 @@ static size_t edit_distance(const char *name, size_t name_bytes, const char *kno
 }
 
 /* nearest_row -- the first row whose name begins with name, else the row with the closest name;
- * NULL if less than half of the letters agree. */
+ * NULL if more than half of the letters differ. */
 static const option_spec *nearest_row(const option_spec *table, const char *name, size_t name_bytes)
 {
     const option_spec *nearest = NULL;
@@ -209,7 +209,7 @@ static bool store(const option_spec *spec, const char *text, void *out)
         return *(int *)field >= 0;
     case OPT_BOOL:
     case OPT_END:
-        break; /* these have no text */
+        break; /* these kinds take no value */
     }
     return false;
 }

@@ -2,7 +2,7 @@
  * range checks.
  *
  *     static const option_spec TABLE[] = {
- *         {.name = "steps", .kind = OPT_INT, .offset = offsetof(cfg, steps), .def = "20",
+ *         {.name = "steps", .kind = OPT_INT, .offset = offsetof(config, steps), .def = "20",
  *          .min = 0, .max = 1e9, .group = "Training", .help = "optimizer steps"}, ... {0}};
  *     config cfg = {0};
  *     fsdp_status status = options_parse(TABLE, "fsdp_train", argc, argv, &cfg);

@@ -1,8 +1,9 @@
-/* philox.c -- random words and normal numbers from Philox 4x32-10, in blocks that vectorise.
+/* philox.c -- random words, and normal and uniform numbers, from Philox 4x32-10.
  *
- * Every output depends only on (seed, stream, index). If only a part of a block is needed, the
- * whole block is computed and then cut, so that the same operations compute a number wherever the
- * caller's range begins or ends. [Salmon et al., SC 2011] [Box & Muller 1958] */
+ * Every output depends only on (seed, stream, index). Normal numbers are computed in whole blocks,
+ * which vectorise. If only part of a block is needed, the rest is dropped, so that a number comes
+ * from the same operations wherever the caller's range begins or ends. [Salmon et al., SC 2011]
+ * [Box & Muller 1958] */
 #include "common/base/philox.h"
 
 #include <math.h>

@@ -1,12 +1,12 @@
 /* pmath_impl.h -- the bodies of the functions in pmath.h; only pmath.h includes this file.
  *
- * Every float function is straight-line code of + - * / comparisons and integer operations on the
+ * Every float function is straight-line code of + - * /, comparisons and integer operations on the
  * bits, with selects instead of branches. So gcc and clang can vectorise a loop over it with any
- * width, and no width changes a bit. The polynomials are Chebyshev fits, printed as hexadecimal
+ * width, and no width changes a bit. The polynomials are Chebyshev fits, written as hexadecimal
  * floats; their relative error is below a tenth of the result's last place.
  *
- * To round a number to an integer, 1.5 * 2^23 (2^52 for double) is added and subtracted: at that
- * size the last place of a float is 1. The low bits of the sum also hold the integer. */
+ * To round a number to an integer, 1.5 * 2^23 (1.5 * 2^52 for double) is added and subtracted: at
+ * that size the last place of a float is 1. The low bits of the sum also hold the integer. */
 #pragma once
 
 #define PM_ROUND_F 0x1.8p23f
@@ -49,7 +49,7 @@ ROW_FN double pm_from_u32(uint32_t w)
 
 /* pm_exp_fraction -- exp(r), where exp(x) = 2^n * exp(r), n = round(x / ln 2), |r| <= ln(2)/2 and
  * exp(r) = 1 + r + r^2 * poly(r). ln 2 is subtracted in two parts; n times the first is exact (15 +
- * 8 bits). *shifted ends in the low bits of n + k, where round_by = PM_ROUND_F + k. */
+ * 8 bits). If round_by is PM_ROUND_F + k, the low bits of *shifted hold n + k. */
 ROW_FN float pm_exp_fraction(float x, float round_by, float *shifted)
 {
     *shifted = x * 0x1.715476p0f + round_by;
@@ -81,7 +81,7 @@ ROW_FN float pm_expf(float x)
 }
 
 /* 2^(n+64) exp(r) is a normal number for -104 <= x <= 40, so adding n + 64 to the exponent bits
- * makes it. Only the multiplication by 2^-64 can round, as in pm_expf. */
+ * of exp(r) gives it. Only the multiplication by 2^-64 can round, as in pm_expf. */
 ROW_FN float pm_expf_upto40(float x)
 {
     float a = x < -104.0f ? -104.0f : x, shifted;

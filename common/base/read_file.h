@@ -3,7 +3,8 @@
 #include <stddef.h>
 
 /* open_regular -- open a regular file for reading; never wait for the writer of a FIFO.
- *   *fd  the caller closes it; -1 after a failure
+ *   *fd          the caller closes it; -1 after a failure
+ *   *file_bytes  the length of the file, set on success
  * Returns NULL, or the reason why the file cannot be read, which is valid until the next call. */
 const char *open_regular(const char *path, int *fd, size_t *file_bytes);
 /* pread_all -- read bytes [at, at + bytes) of a file. Returns how many were read: if they are

@@ -2,7 +2,7 @@
  *
  * A record is | header | bytes |; both together fit into LEAST_BYTES << class. Small records are
  * cut from slabs, many at a time: the number in use depends on how far the host runs ahead of its
- * streams, and a few more than ever before should not cost one allocation each. */
+ * streams, and a step that needs a few more than ever before should not allocate each of them. */
 #include "common/base/recycle.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * tests/cli/alloc.sh checks this for the trainer. The process keeps the most memory that was ever
  * in use at once: for a small model, one slab of 32 kB for each of six size classes.
  *
- * Do not use it for arrays: a device's blocks have their own cache, which the ledger counts
+ * Do not use it for arrays: the memory of a device has its own cache, which the ledger counts
  * (cpu_memory.c). */
 #pragma once
 #include <stddef.h>

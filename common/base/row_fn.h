@@ -1,8 +1,8 @@
-/* row_fn.h -- marks for functions that the host's and the device's compiler both compile: the
- * portable maths.
+/* row_fn.h -- ROW_FN (inlined) and ROW_CALL (not inlined) mark the functions of the portable maths,
+ * which the host's compiler and the device's compiler both compile.
  *
  * These functions use only + - * / sqrtf, comparisons and integers, and call only each other. So
- * both compilers give the same bits, if neither contracts a multiplication and an addition. */
+ * both compilers give the same bits, if neither fuses a multiplication and an addition. */
 #pragma once
 
 #ifdef __CUDACC__

@@ -7,12 +7,12 @@
  * The status is the return value. Its message is kept in a thread-local record, like errno, until
  * the next fsdp_error of that thread. A worker thread passes its record to another thread with
  * fsdp_error_get and fsdp_error_set. Wrong input or a wrong environment gives a status; an error in
- * the program fails an assertion that prints both values. Libraries never exit. */
+ * the program fails an assertion, which aborts. Libraries never exit. */
 #pragma once
 #include <stdio.h>
 #include <stddef.h>
 
-/* Put around the functions of a header that C++ sources (kernels) include too. */
+/* For the functions of a header that C++ sources (kernels) include too. */
 #ifdef __cplusplus
 #define EXTERN_C_BEGIN extern "C" {
 #define EXTERN_C_END   }

@@ -11,7 +11,7 @@ char *format_bytes(size_t bytes, char *buf, size_t buf_bytes)
     }
     double value = (double)bytes;
     int unit = 0;
-    while (value >= 999.5) { /* 999.5 would print as 1000 */
+    while (value >= 999.5) { /* 999.5 would be printed as 1000 */
         value /= 1000;
         unit++;
     }

@@ -7,7 +7,7 @@
 
 void wait_policy_passive(char **argv)
 {
-    prctl(PR_SET_NAME, program_invocation_short_name); /* execv below would leave it "exe" */
+    prctl(PR_SET_NAME, program_invocation_short_name); /* execv below named the process "exe" */
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;
     if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0)

@@ -1,7 +1,8 @@
 /* wait_policy.h -- how OpenMP threads wait for each other. */
 #pragma once
 
-/* wait_policy_passive -- make idle OpenMP threads sleep instead of spin; call it first in main().
+/* wait_policy_passive -- make idle OpenMP threads sleep instead of spin; call it first in main(),
+ * with main's argv.
  *
  * By default libgomp's threads spin for a while at the end of a parallel region. If another process
  * uses one of the cores, a spinning thread keeps the thread it waits for from running: a step of 1
