@@ -13,7 +13,7 @@ EXTERN_C_BEGIN
 typedef struct backend {
     const char *name;
     const device_backend *device;
-    int (*n_devices)(void); /* devices on this host; 0: none, and device_open says why */
+    int (*n_devices)(void); /* devices on this host; 0: none; device_open says why */
     const ops *(*fast)(void);
     const ops *(*portable)(void);        /* NULL: no operations give the CPU's bits */
     const struct comm_transport *native; /* NULL: collectives go through host memory */

@@ -13,7 +13,7 @@ static int one_for_all(void)
 
 typedef struct row {
     backend backend;
-    const char *plugin, *how; /* file in the program's folder, and how to get it; or NULL */
+    const char *plugin, *how; /* file in the program's folder, and how to get it; NULL: linked in */
 } row;
 
 /* In the order of BACKEND_CHOICES. */

@@ -1,12 +1,12 @@
 /* backends.h -- the table of the devices that --device names. A new device needs one row.
  *
- *   backend_check (of the option) -> backend_of -> device_open, ops, transport
+ *   backend_check (the option's value) -> backend_of -> device_open, ops, transport
  *
  * Plug-ins are found by file name, so this table needs none of their headers. */
 #pragma once
 #include "common/ops/backend.h"
 
-/* For an option of kind OPT_ENUM. Its value is a row number, as the functions here take it. */
+/* For an option of kind OPT_ENUM. Its value is a row number, which the functions below take. */
 #define BACKEND_CHOICES "cpu|separate|cuda|cuda-sim|npu|npu-sim"
 #define BACKEND_HELP                                                                               \
     "where to compute (for tests: separate, a CPU whose device memory the host cannot touch, and " \

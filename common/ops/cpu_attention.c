@@ -1,6 +1,6 @@
 /* cpu_attention.c -- causal attention by blocks of BLOCK queries x BLOCK keys, with a running
- * softmax, so that no T x T array exists. Both tables; they differ in the gemm only. Scores and
- * running sums are fp32, whatever q, k and v are.
+ * softmax, so that no T x T array exists. Both tables use this file, each with its own gemm. Scores
+ * and running sums are fp32, whatever q, k and v are.
  *
  * Forward, one tile = one block of queries of one head: for each block of keys, in order,
  *     s = scale q k^T;  top' = max(top, max s);  p = exp(s - top')
@@ -12,7 +12,8 @@
  *     queries 32 ... 63   keys 0 ... 63      three quarters of the products of the whole block
  *
  * With bf16 instructions and wide blocks, a product of two bf16 operands is several times as fast.
- * So for wide bf16 blocks the fast table rounds scores to bf16.
+ * So with bf16 and long sequences, the fast table uses blocks of WIDE_BLOCK and rounds
+ * probabilities, and gradients of scores, to bf16.
  * [Dao et al. 2022 (FlashAttention), alg. 1 and 4] */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_softmax.h"
@@ -24,8 +25,8 @@ enum { BLOCK = 64, WIDE_BLOCK = 256, HEAD_PIECE = 256 };
 /* With fewer multiplications than this in the score products, one thread is used. */
 static const size_t MIN_PARALLEL_MACS = (size_t)1 << 20;
 
-/* How a call computes: `block` queries and keys at a time. rounds: scores are rounded to bf16
- * before they are multiplied by v, k, q or d_out. */
+/* How a call computes: `block` queries and keys at a time. rounds: probabilities are rounded to
+ * bf16 before they are multiplied by v or d_out, and gradients of scores before k and q. */
 typedef struct way {
     gemm_fn gemm;
     size_t block;
@@ -38,8 +39,8 @@ static way way_of(const attention_shape *x, gemm_fn gemm)
     return (way){gemm, wide ? WIDE_BLOCK : BLOCK, wide};
 }
 
-/* End of the queries [begin, result) that are computed together: a strip if the block is on the
- * diagonal, else the whole block. In a diagonal block they see the keys before that end. */
+/* The end of the queries [begin, end) that are computed together: a strip if the block is on the
+ * diagonal, else the whole block. In a diagonal block these queries see only keys before `end`. */
 static size_t part_end(size_t begin, size_t n_queries, size_t block, bool diagonal)
 {
     return diagonal ? min_size(begin + block / 2, n_queries) : n_queries;
@@ -50,7 +51,7 @@ static size_t part_keys(size_t end, size_t n_keys, bool diagonal)
     return diagonal ? min_size(end, n_keys) : n_keys;
 }
 
-/* A block of scores, or of values of the same shape: rows of `block` elements. */
+/* A block of scores, of probabilities, or of gradients of scores: rows of `block` elements. */
 typedef struct scores {
     _Alignas(64) float x[WIDE_BLOCK * WIDE_BLOCK];
 } scores;
@@ -330,11 +331,11 @@ static fsdp_status pair_backward(const attention_shape *shape, const way *w, con
 }
 
 /* A key/value head of one sequence, the arrays that accumulate its gradients, and the current block
- * of queries: of query head h, beginning at query `query`. */
+ * of queries, which belongs to query head h and begins at query `query`. */
 typedef struct kv_head {
     size_t b, head, h, query;
     grad_sums d_q, d_k, d_v;
-    float delta[WIDE_BLOCK]; /* d_out . out by row */
+    float delta[WIDE_BLOCK]; /* dot product of d_out and out, by row */
 } kv_head;
 
 static grad_sums sums_from(const grad_sums *sum, size_t row)

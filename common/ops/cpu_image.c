@@ -18,7 +18,7 @@
 
 /* A block of a lowered image: 288 rows are 32 channels of 3 x 3. */
 enum { BLOCK_OUT = 64, BLOCK_ROWS = 288, BLOCK_COLS = 256 };
-/* Blocks for gradients of weights, of the same bytes: their sums run along the columns. */
+/* Blocks for gradients of weights: as many bytes, but longer rows, because sums run along a row. */
 enum { GRAD_ROWS = 48, GRAD_COLS = BLOCK_ROWS * BLOCK_COLS / GRAD_ROWS };
 static const size_t MIN_TILE_MACS = (size_t)1 << 20;
 
@@ -60,7 +60,7 @@ typedef struct block {
     size_t b, row, m, begin, n;
 } block;
 
-/* Row k.row + r of a block of lowered images. */
+/* out = row k.row + r of the lowered image, in the columns of block k. */
 static void lower_row(const lowering *l, block k, size_t r, char *out)
 {
     const size_t K = l->kernel, i = (k.row + r) / K % K, j = (k.row + r) % K;
@@ -202,7 +202,7 @@ typedef struct conv_backward_job {
     gemm_fn gemm;
 } conv_backward_job;
 
-/* d_weight: a tile is some rows of the lowered images, for all channels of the output. */
+/* d_weight: a tile is GRAD_ROWS rows of the lowered images for BLOCK_OUT channels of the output. */
 static fsdp_status conv_weight_tile(const void *args, size_t tile)
 {
     const conv_backward_job *j = args;
@@ -234,7 +234,7 @@ static fsdp_status conv_weight_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-/* d_bias: a tile is a channel of the output. */
+/* d_bias: a tile is one channel of the output. */
 static fsdp_status conv_bias_tile(const void *args, size_t channel)
 {
     const conv_backward_job *j = args;

@@ -1,7 +1,7 @@
 /* cpu_kernels.h -- what the CPU backends share. Internal to common/ops.
  *
- *   ops_cpu_*  --kernel_launch-->  kernel(args, n_threads)  --tiles_run-->  tile(args, i)
- *              --tiles_launch--->  if the kernel would do nothing but run its tiles
+ *   cpu_op  --kernel_launch-->  op_kernel(args, n_threads)  --tiles_run-->  op_tile(args, i)
+ *           --tiles_launch--->  if the kernel would do nothing but run its tiles
  *
  * row_*.h defines what a tile computes for a row or an element. Only tiles_run starts threads. The
  * cut of an output into tiles depends only on the shapes, and one thread computes a whole tile. So
@@ -14,7 +14,8 @@
 #include "common/ops/op_work.h"
 #include "common/ops/ops.h"
 
-/* kernel_launch -- launch an operation's kernel (stream_launch_work), unless work.ends. */
+/* kernel_launch -- launch an operation's kernel (stream_launch_work), or return work.status if
+ * work.ends. */
 static inline fsdp_status kernel_launch(stream *s, stream_fn kernel, const void *args,
                                         size_t args_bytes, op_work work)
 {
@@ -85,8 +86,8 @@ enum { GEMM_MAX_M = 256 };
 /* matmul_launch -- a matmul on s as gemm calls over a grid of tiles chosen by (m,n,k). */
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm);
 /* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. If gemm is
- * gemm_dnnl itself, probabilities and gradients of scores may be rounded in bf16, so that gemm_dnnl
- * gets two operands of bf16. */
+ * gemm_dnnl itself, probabilities and gradients of scores may be rounded to bf16, so that gemm_dnnl
+ * gets two bf16 operands. */
 fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm);
 fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm);
 /* conv2d_launch, conv2d_backward_launch -- gemm calls over blocks of images (cpu_image.c). */

@@ -1,8 +1,8 @@
 /* cpu_loss.c -- softmax cross-entropy and its gradient, for both tables.
  *
  * Rows are computed in parallel, ROW_BLOCK of them at a time; their losses are then added in row
- * order by the calling thread. A row is read three times: for its maximum, for the exponentials and
- * their sum, and to divide them. A row of GPT-2 is 200 kB, so the first pass leaves it in L2. */
+ * order by the calling thread. A row is read three times: for the maximum, for the exponentials and
+ * their sum, and for the division. A row of GPT-2 is 200 kB, so the first pass leaves it in L2. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_softmax.h"
 

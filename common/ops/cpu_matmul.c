@@ -9,8 +9,8 @@
 
 /* oneDNN runs tiles of 256 x 384 within a few percent of its speed on the whole, in fp32 and in
  * bf16; multiples of 48 columns are fastest. Narrower tiles are 5% slower, so they are used only if
- * there would be few tiles for the threads, and only if a narrow tile is still worth handing out (2
- * MFLOP: some 20 us). */
+ * wide ones would be too few for the threads, and only if a narrow tile is worth handing to a
+ * thread (2 MFLOP: about 20 us). */
 enum { TILE_M = GEMM_MAX_M, TILE_N = 384, NARROW_TILE_N = 192, FEW_TILES = 16 };
 static const size_t MIN_TILE_MACS = (size_t)1 << 20;
 

@@ -3,8 +3,8 @@
  *
  *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw, sgd ...
  *
- * The sum of squares is exact, so its order does not matter. Updates are element-wise, so it does
- * not matter where a shard begins. */
+ * The sum of squares is exact, so its order does not matter. Updates are element-wise, so the
+ * start of a shard does not matter. */
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"

@@ -70,11 +70,12 @@ static void engine_open(void)
     has_avx512 = has_isa(dnnl_cpu_isa_avx512_core);
 }
 
-/* oneDNN's AVX2 kernels walk down the columns of an operand whose rows lie along k. If the stride
- * is a multiple of 1 KiB, these elements share a few sets of the L1 cache, and the product runs at
- * half the speed (--profile on Zen 3: 2048 x 768 x 512, transposed, 39 GFLOP/s; 76 with both
- * operands copied to another stride). Copies pay from 32 rows on, but are made only from 128 rows
- * on, because the small products of attention have not been measured with copies. */
+/* If an operand is stored with one row for each k, oneDNN's AVX2 kernels read its columns. If the
+ * stride of the rows is a multiple of 1 KiB, the elements of a column share a few sets of the L1
+ * cache, and the product runs at half the speed (--profile on Zen 3: 2048 x 768 x 512, transposed,
+ * 39 GFLOP/s; 76 with both operands copied to another stride). Copies pay from 32 rows on, but are
+ * made only from 128 rows on, because the small products of attention have not been measured with
+ * copies. */
 static bool bad_stride(bool rows_along_k, size_t ld, size_t m)
 {
     return !has_avx512 && rows_along_k && ld % 256 == 0 && m >= 128 && m <= GEMM_MAX_M;
@@ -251,7 +252,7 @@ static fsdp_status gemm_bf16(const gemm_args *g)
     const dnnl_status_t status = product_run(&p, g);
     product_free(&p);
     one_thread_end(n_threads);
-    if (status == dnnl_unimplemented) /* reported before anything has run */
+    if (status == dnnl_unimplemented) /* reported before the product runs */
         return sgemm_by_pieces(g);
     return status == dnnl_success ? FSDP_OK : dnnl_failed("oneDNN bf16 matmul", g, status);
 }

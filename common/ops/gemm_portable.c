@@ -16,8 +16,9 @@
 #include "common/ops/row_sums.h"
 
 /* Register block: MR rows of two vectors, leaving registers for two vectors of b, one element of a
- * and a product. Zen 4 does 256-bit vectors in the 32 registers of AVX-512 faster than 512-bit ones
- * (measured, L1: 117 against 82 GFLOP/s); compilers older than it call it Zen 3 with AVX-512. */
+ * and a product. Zen 4 computes faster with 256-bit vectors in the 32 registers of AVX-512 than
+ * with 512-bit ones (measured in L1: 117 against 82 GFLOP/s). Compilers older than Zen 4 call it
+ * Zen 3 with AVX-512. */
 #if defined __AVX512VL__ && (defined __znver3__ || defined __znver4__)
 enum { VEC = 8, MR = 8 };
 #elif defined __AVX512F__

@@ -37,7 +37,7 @@
  *   attention_backward   B H T^2 (6 D + 4 Dv) / 2  2 B T (D + Dv) (H + Hkv) + B H T
  *   cross_entropy        4 n [+ n d_logits]        n + R + 1 [+ n d_logits]
  *   cast                 0                         2 n
- *   add                  n                         3 n
+ *   add                  n                         2 n [+ n b]
  *   scale                n                         2 n
  *   sum_squares          2 n                       n
  *   clip_coef            4                         2 + sizeof(rsum) / 4
@@ -184,7 +184,8 @@ op_work bias_backward_work(const bias_backward_args *a)
     return w;
 }
 
-/* Any row of wte may be read, but only one for each token is. */
+/* Any row of wte may be read, so the access is all of wte; the moved bytes are a row for each
+ * token. */
 op_work embedding_work(const embedding_args *a)
 {
     size_t tokens = a->batch * a->seq_len, n = tokens * a->width;
@@ -329,8 +330,8 @@ static size_t conv_weight_elems(const conv_shape *x)
     return x->out_channels * x->in_channels * x->kernel * x->kernel;
 }
 
-/* products: how many products with the weights of its channel each output takes. elems: the number
- * of elements to compute; ignored if the shape is refused. */
+/* products: how many matrix products of forward's size the call computes. elems: the number of
+ * elements to compute; ignored if the shape is refused. */
 static op_work begin_conv(const char *name, const conv_shape *x, double products, size_t elems)
 {
     const double macs =

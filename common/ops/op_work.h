@@ -1,5 +1,5 @@
-/* op_work.h -- the name, cost and memory accesses of a call of each operation of ops.h, from its
- * arguments, and whether these are valid: the same on every backend. A launch carries them
+/* op_work.h -- computes, from the arguments of an operation of ops.h, its name, cost and memory
+ * accesses, and whether the arguments are valid: the same on every backend. A launch carries them
  * (stream_launch_work), so a watch of the device can count work and check the order of streams. */
 #pragma once
 #include "common/device/device.h"
@@ -30,7 +30,7 @@ void op_writes(op_work *w, const void *ptr, size_t bytes);
 EACH_OP(DECLARE)
 #undef DECLARE
 
-/* REFUSED_OP -- define PREFIX_op, which refuses every call: an operation that a backend lacks. */
+/* REFUSED_OP -- define PREFIX_op, which refuses every call, because the backend lacks op. */
 #define REFUSED_OP(prefix, op)                                                                     \
     fsdp_status prefix##_##op(stream *s, const op##_args *a);                                      \
     fsdp_status prefix##_##op(stream *s, const op##_args *a)                                       \

@@ -1,4 +1,4 @@
-/* ops.h -- the third seam: the operations of a model, as a table of functions.
+/* ops.h -- the operations of a model, as a table of functions.
  *
  *     const ops *o = ops_cpu_fast();              oneDNN and vector code
  *     const ops *o = ops_cpu_portable();          plain C, one fixed order: same bits everywhere
@@ -20,8 +20,8 @@
  *     `overwrite` (matmul: no `accumulate`) is set. Then the old contents are not read, and the
  *     result has the bits that zeroing and adding would give (matmul by `fast`: except for the
  *     order of its sums). Gradients of activations are overwritten.
- *   - Element-wise operations (add, scale, cast, updates) give an element the same bits wherever
- *     it stands in the array: compiled without contraction, no fast-math.
+ *   - Element-wise operations (add, scale, cast, updates) give an element the same bits at every
+ *     index of the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
  * B: sequences, T: tokens of a sequence, C: model width, V: vocabulary, H: heads, D: head width,
  * Dv: width of the heads of v. */
@@ -40,13 +40,13 @@ EXTERN_C_BEGIN
  * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.
  *
  * a, b, bias and residual are stored as `type`, out as out_type: `type` or DTYPE_F32. Products are
- * summed in fp32, and rounding comes last: with type DTYPE_BF16 an out of fp32 has no rounding at
- * all, since the product of two bf16 numbers is exact in fp32. `fast` may take denormal numbers for
- * 0 then (bf16 instructions do).
+ * summed in fp32, and rounding comes last: with type DTYPE_BF16, an fp32 out is not rounded to
+ * bf16 at all, and each product of two bf16 numbers is exact in fp32. With DTYPE_BF16, `fast` may
+ * take denormal numbers for 0, because bf16 instructions do.
  *
  *   bias, residual  NULL: none; residual == out is allowed, if both are stored alike
  *   accumulate      out_type is DTYPE_F32, and there is neither bias nor residual
- *   errors          FSDP_EINVAL for anything else */
+ *   errors          FSDP_EINVAL: another type or out_type, or another use of accumulate */
 typedef struct matmul_args {
     void *out;
     const void *a, *b, *bias, *residual;
@@ -135,8 +135,8 @@ typedef struct rmsnorm_backward_args {
  *     a sin + b cos
  *
  * With `inverse` the angle is negated, which computes the gradient. A pair is elements i and i +
- * D/2 of a head or, interleaved, 2i and 2i + 1. Row (b,t) starts at x + (b*T+t)*stride, its heads
- * stand side by side. T only says how many rows there are. [Su et al. 2021] */
+ * D/2 of a head or, interleaved, 2i and 2i + 1. Row (b,t) starts at x + (b*T+t)*stride, and its
+ * heads are adjacent. [Su et al. 2021] */
 enum { ROPE_MAX_PAIRS = 128 };
 typedef struct rope_args {
     void *x;
@@ -199,7 +199,8 @@ typedef struct max_pool2d_args {
     dtype type;
 } max_pool2d_args;
 
-/* d_in: d_out where the largest element was, or the first of several, row by row; else 0. */
+/* d_in: d_out where the largest element was (of equals the first, of NaNs the last, in row order);
+ * else 0. */
 typedef struct max_pool2d_backward_args {
     void *d_in;
     const void *d_out, *in;
@@ -259,7 +260,7 @@ typedef struct gelu_backward_args {
     dtype type;
 } gelu_backward_args;
 
-/* Where queries, keys and values stand: row (b,t) of q starts at q + (b*T+t)*q_stride, head h at +
+/* Where queries, keys and values are: row (b,t) of q starts at q + (b*T+t)*q_stride, head h at +
  * h*D (k likewise, v with h*Dv), so they may be slices of one [B,T,3C] array. Strides are in
  * elements. */
 typedef struct attention_shape {
@@ -272,9 +273,9 @@ typedef struct attention_shape {
 
 /* Causal attention, softmax(scale * q k^T) v, by head; key/value head of query head h is
  * h / (n_head / n_kv_head). out [B,T,n_head*Dv] dense; lse [B,n_head,T]: log of the softmax's
- * denominator (after scaling), kept for backward. O(T) memory beyond these. Scores are fp32, and so
- * are probabilities; but `fast` with DTYPE_BF16 may round these, and in backward the gradients of
- * scores, to bf16. */
+ * denominator (after scaling), kept for backward. O(T) memory beyond these. Scores and
+ * probabilities are fp32; but `fast` with DTYPE_BF16 may round probabilities and, in backward, the
+ * gradients of scores to bf16. */
 typedef struct attention_args {
     void *out;
     float *lse;
@@ -321,9 +322,10 @@ typedef struct scale_args {
 
 /* torch.optim.SGD without dampening, one pass, element-wise:
  *   g = grad * (*grad_coef) + weight_decay * p
- *   b = momentum * b + g; g = b, or with nesterov g + momentum * b      if b is there
+ *   b = momentum * b + g; g = b, or with nesterov g + momentum * b      unless b is NULL
  *   p = p - lr * g
- * A momentum_buffer b of zeros takes g in its first step, as PyTorch's does. */
+ * b is momentum_buffer, zero before the first step. That step sets b = g, as in PyTorch.
+ * grad_coef NULL: 1, as in Adadelta. */
 typedef struct sgd_args {
     float *param;
     const float *grad, *grad_coef;
@@ -337,7 +339,7 @@ typedef struct sgd_args {
 /* torch.optim.Adadelta [Adadelta alg. 1], one pass, element-wise:
  *   g = grad * (*grad_coef) + weight_decay * p
  *   square_avg = rho * square_avg + (1 - rho) * (g*g)
- *   delta = sqrt(acc_delta + eps) / sqrt(square_avg + eps) * g     by acc_delta of the step before
+ *   delta = sqrt(acc_delta + eps) / sqrt(square_avg + eps) * g     with the old acc_delta
  *   acc_delta = rho * acc_delta + (1 - rho) * (delta*delta)
  *   p = p - lr * delta */
 typedef struct adadelta_args {
@@ -385,8 +387,8 @@ typedef struct ops {
 } ops;
 
 /* EACH_OP -- DO(name) for each operation of the table, whose arguments are name_args: for
- * declarations and tables of all of them. EACH_LLAMA_OP and EACH_MNIST_OP: the operations
- * that only Llama, or only the net for MNIST, takes. */
+ * declarations and tables of all of them. EACH_LLAMA_OP, EACH_MNIST_OP: the operations that
+ * only Llama, or only the net for MNIST, uses. */
 /* clang-format off */
 #define EACH_OP(DO)                                                                                \
     DO(matmul) DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm)                \

@@ -15,8 +15,8 @@ typedef struct sum_squares_args {
 
 /* norm = fp32(sqrt(rsum_value(sum))); coef = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0
  * (no clipping). All in device memory, so that the host does not wait.
- * A norm that is not finite gives coef = 1 (the update then shows it, as PyTorch's default does
- * by NaN/inf in the weights). */
+ * A norm that is not finite gives coef = 1: the update then puts NaN or inf into the weights, as
+ * with PyTorch's default. */
 typedef struct clip_coef_args {
     float *norm, *coef;
     const rsum *sum;

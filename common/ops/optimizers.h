@@ -21,7 +21,7 @@ typedef enum optimizer_kind {
 typedef struct optim_scalars {
     optim_config config;
     adamw_args
-        adamw; /* grad_coef, and AdamW's scalars, which take time to form; the rest is zero */
+        adamw; /* grad_coef, which all rules read, and AdamW's scalars; its other members are 0 */
 } optim_scalars;
 
 /* optim_scalars_make -- grad_coef: device memory, the factor of all gradients; NULL: 1. */

@@ -14,7 +14,7 @@ enum { ROOF_ON_HOST = 3, ROOF_ARRAYS };
 static const double ROOF_S = 0.1; /* time for each kind of call */
 static const double ROOF_FLOPS = 2.0 * ROOF_M * ROOF_N * ROOF_K;
 
-/* The kinds of calls, on x [ROOF_ARRAYS][ROOF_ELEMS]: all zeros, in bf16 too. */
+/* The kinds of calls, on x [ROOF_ARRAYS][ROOF_ELEMS]. Device arrays are zero, read as bf16 too. */
 typedef enum roof_call {
     ROOF_ADD,
     ROOF_MATMUL,

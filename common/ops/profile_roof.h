@@ -3,11 +3,12 @@
 #include "common/observe/profile.h"
 #include "common/ops/ops.h"
 
-/* ops_profile_roof -- the best of the calls that fit in about 0.1 s each, on all threads of s:
+/* ops_profile_roof -- the fastest call of each kind in about 0.1 s for each, on all threads of s:
  *   flops_per_s        matmul, 768 x 768 x 768
  *   bf16_flops_per_s   the same in bf16, of operands stored in bf16; 0 unless with_bf16
  *   bytes_per_s        add of arrays of 32 MiB, 12 bytes an element (make bench: triad, 96 MiB)
  *   upload, download   copies of 1 KiB and of 32 MiB, if device memory is not host memory
  * Takes 96 MiB during the call, and for copies 32 MiB of host memory. If all ranks of a host call
- * it at once, each measures its own share. errors  FSDP_ENOMEM */
+ * it at once, each measures its own share.
+ *   errors  FSDP_ENOMEM */
 fsdp_status ops_profile_roof(const ops *o, stream *s, bool with_bf16, profile_roof *out);

@@ -17,7 +17,7 @@ ROW_FN float gelu_tanh(float x)
     return pm_tanhf(GELU_SCALE * (x + GELU_CUBIC * (x * x * x)));
 }
 
-/* gelu_elem -- out, by in. */
+/* gelu_elem -- an element of out, from its element of in. */
 ROW_FN float gelu_elem(float x)
 {
     return 0.5f * x * (1.0f + gelu_tanh(x));
@@ -45,7 +45,7 @@ ROW_FN float silu_slope(float x)
     return s * (1.0f + x * (1.0f - s));
 }
 
-/* swiglu_elem -- element i of out. swiglu_backward_elem -- of d_gate and d_up. */
+/* swiglu_elem -- element i of out. swiglu_backward_elem -- element i of d_gate and d_up. */
 ROW_FN void swiglu_elem(const swiglu_args *a, size_t i, dtype type)
 {
     const float x = row_load(a->gate, i, type);
@@ -113,7 +113,7 @@ ROW_FN void sgd_elem(const sgd_args *a, float g, float *param)
     *param = *param - a->lr * (g + a->weight_decay * *param);
 }
 
-/* momentum_elem -- likewise with momentum. */
+/* momentum_elem -- sgd_elem with momentum. */
 ROW_FN void momentum_elem(const sgd_args *a, float g, float *param, float *buffer)
 {
     g = g + a->weight_decay * *param;
@@ -146,8 +146,8 @@ ROW_FN void embedding_row(const embedding_args *a, size_t r, size_t begin, size_
         row_store(out, c, row_load(wte, c, type) + row_load(wpe, c, type), type);
 }
 
-/* embedding_backward_row -- row r of d_out, its columns [begin, begin + width), is added to the
- * rows of d_wte and d_wpe that it came from. */
+/* embedding_backward_row -- add row r of d_out, its columns [begin, begin + width), to the rows of
+ * d_wte and d_wpe for its token and position. */
 ROW_FN void embedding_backward_row(const embedding_backward_args *a, size_t r, size_t begin,
                                    size_t width, dtype type)
 {

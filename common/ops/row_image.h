@@ -4,7 +4,8 @@
 #include "common/ops/ops.h"
 #include "common/ops/row_sums.h"
 
-/* relu_elem -- x if y > 0 or y is NaN, else 0: out by (in, in), its gradient by (d_out, in). */
+/* relu_elem -- x if y > 0 or y is NaN, else 0. relu passes (in, in), relu_backward
+ * (d_out, in). */
 ROW_FN float relu_elem(float x, float y)
 {
     return y <= 0.0f ? 0.0f : x;

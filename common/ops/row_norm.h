@@ -11,7 +11,7 @@ ROW_FN float norm_of(float x, float mean, float rstd)
     return (x - mean) * rstd;
 }
 
-/* square -- x * x, where x is an expression. */
+/* square -- x * x; evaluates x once. */
 ROW_FN float square(float x)
 {
     return x * x;
@@ -75,8 +75,7 @@ typedef struct norm_sums {
     float *gain, *bias; /* [width] */
 } norm_sums;
 
-/* layernorm_backward_columns -- the same for d_gain and d_bias of a norm: sums of d_out * norm and
- * of d_out. */
+/* layernorm_backward_columns -- the same: sums of d_out * norm for d_gain, of d_out for d_bias. */
 ROW_FN void layernorm_backward_columns(const layernorm_backward_args *a, size_t begin, size_t width,
                                        norm_sums sum, dtype type)
 {

@@ -22,7 +22,7 @@ ROW_FN void exp_piece(float *acc, const void *x, size_t n, float top, float *e, 
         memcpy(e, piece, n * sizeof *e);
 }
 
-/* sum_exp -- the sum of exp(x[i] - top) by lanes. */
+/* sum_exp -- the sum of exp(x[i] - top) by lanes; e as in exp_piece. */
 ROW_FN float sum_exp(const void *x, size_t n, float top, float *e, dtype type)
 {
     float acc[LANES] = {0};
@@ -112,8 +112,8 @@ ROW_FN void scale_and_mask(float *row, row_extent x, float scale)
         row[c] = MASKED;
 }
 
-/* exp_row -- row[c] = exp(row[c] - shift), 0 for masked columns. No score is far above shift, which
- * is the maximum of the scores, or lse, which is no smaller. */
+/* exp_row -- row[c] = exp(row[c] - shift), 0 for masked columns. shift is the maximum of the scores
+ * or, in backward, lse, which is no smaller; so no score is far above shift. */
 ROW_FN void exp_row(float *row, row_extent x, float shift)
 {
     for (size_t c = 0; c < x.width; c += LANES)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include "common/base/dtype.h"
 
-/* BY_TYPE -- f(..., type). */
+/* BY_TYPE -- call f(..., type) with type as a constant. */
 #define BY_TYPE(f, type, ...)                                                                      \
     ((type) == DTYPE_F32 ? f(__VA_ARGS__, DTYPE_F32) : f(__VA_ARGS__, DTYPE_BF16))
 
@@ -60,7 +60,7 @@ enum { LANES = 16, MAX_LANES = 32 };
     } while (0)
 
 /* lanes_sum -- lanes 0+8, 1+9, ...; then 0+4, ...; 0+2, 1+3; 0+1. Not inlined: clang would
- * vectorise the loop that fills the lanes in pairs, like these additions. */
+ * otherwise vectorise the caller's loop over the lanes only in pairs, to match these additions. */
 ROW_CALL float lanes_sum(const float *acc)
 {
     float half[LANES / 2], quarter[LANES / 4];
