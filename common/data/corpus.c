@@ -1,9 +1,9 @@
-/* corpus.c -- open a corpus of files, and find the tokens of a sequence.
+/* corpus.c -- open a corpus of files, and read a sample of any corpus.
  *
  *   corpus_open_file | corpus_open_texts -> sample_read ... -> corpus_close
  *
- * files.c reads files, synthetic.c generates the synthetic corpus, token_file.c checks the format
- * of token files; images.c and digits.c provide images. */
+ * files.c reads files, licences.c opens folders of texts, token_file.c checks the format of token
+ * files, synthetic.c generates the synthetic corpus; images.c and digits.c provide images. */
 #include "common/data/data_impl.h"
 
 #include <stdio.h>

@@ -3,10 +3,10 @@
  *   corpus_open_file | corpus_open_texts | corpus_synthetic | corpus_open_images | corpus_digits
  *   -> sample_read ... -> corpus_close
  *
- * The data order is fixed, so that another program can replay a run. The corpus has n tokens.
- * Sequence k, counted over the whole run, global batch after global batch, reads tokens o ... o+T-1
- * and targets o+1 ... o+T, with o = (k*T) mod (floor((n-1)/T)*T). Worked example: n=10, T=4: k=0 ->
- * 0, 1 -> 4, 2 -> 0.
+ * The data order is fixed, so that another program can replay a run. The corpus has n tokens, and
+ * T = seq_len. Sequence k, counted over the whole run, global batch after global batch, reads
+ * inputs o ... o+T-1 and targets o+1 ... o+T, with o = (k*T) mod (floor((n-1)/T)*T). Worked
+ * example: n=10, T=4: k=0 -> 0, 1 -> 4, 2 -> 0.
  *
  * For n images, sample k is image k mod n of epoch k / n. If the set is shuffled, each epoch has
  * its own order (shuffle_index); otherwise every epoch has the order of the files. Unlike PyTorch's
@@ -27,7 +27,7 @@ typedef struct corpus {
     void *tokens;              /* synthetic: [n_tokens] of token_bytes each; else NULL */
     struct corpus_file *files; /* [n_files] open files; NULL if there are none */
     size_t n_files;
-    struct XXH3_state_s *sum; /* hash of all tokens of the files */
+    struct XXH3_state_s *sum; /* running hash of all tokens of the files */
     int token_bytes;          /* 1 or 2 */
     char source[256];         /* for the log: path or description */
 } corpus;
@@ -40,7 +40,7 @@ typedef struct corpus {
  *                written to, sample_read fails
  *   vocab_limit  every token must be less; becomes the vocab_size of token files
  *   errors       FSDP_EIO: missing or unreadable; FSDP_EINVAL: a bad header, a token >=
- *                vocab_limit, or too short for one sequence of seq_len; FSDP_ENOMEM */
+ *                vocab_limit, or fewer than seq_len + 1 tokens; FSDP_ENOMEM */
 fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_len, corpus *out);
 
 /* corpus_open_texts -- open the regular files of `dir`, read as bytes and joined in name order. The
@@ -56,7 +56,7 @@ fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, cons
 fsdp_status corpus_synthetic(uint64_t seed, size_t n_tokens, size_t vocab, corpus *out);
 /* corpus_check_length -- FSDP_EINVAL unless c holds one sequence of seq_len and its last target. */
 fsdp_status corpus_check_length(const corpus *c, size_t seq_len);
-/* corpus_close -- free the tokens, close the files; a zeroed struct is accepted. */
+/* corpus_close -- free tokens and images, close the files; a zeroed struct is accepted. */
 void corpus_close(corpus *c);
 
 /* corpus_hash -- a hash of all tokens or images, as they were when the corpus was opened. */
@@ -67,7 +67,7 @@ uint64_t corpus_hash(const corpus *c);
  * t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte.
  *   shuffle_seed  seed of the epochs' orders; NO_SHUFFLE: the order of the files
  *   errors        FSDP_EIO: missing or unreadable; FSDP_EINVAL: another format, images that are not
- *                 28 x 28, a label from 10 on, or not as many labels as images; FSDP_ENOMEM */
+ *                 28 x 28, a label above 9, or not as many labels as images; FSDP_ENOMEM */
 #define NO_SHUFFLE UINT64_MAX
 fsdp_status corpus_open_images(const char *dir, bool test, uint64_t shuffle_seed, corpus *out);
 /* corpus_digits -- n drawn digits that look handwritten. A digit is drawn when it is read, the same
@@ -89,5 +89,6 @@ fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *input
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len);
 /* shuffle_index -- which of n elements is at position `at` in the order of an epoch; at < n
  * (asserted). Each seed and epoch gives a permutation of 0 ... n-1. A position is computed without
- * the others. source  [Luby & Rackoff 1988] */
+ * the others.
+ *   source  [Luby & Rackoff 1988] */
 size_t shuffle_index(uint64_t seed, uint64_t epoch, size_t n, size_t at);

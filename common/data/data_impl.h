@@ -15,15 +15,15 @@ typedef struct corpus_file {
     uint64_t *hashes;       /* one for each block of BLOCK_BYTES after the header */
 } corpus_file;
 
-/* corpus_begin -- make a corpus without files. errors: FSDP_ENOMEM. */
+/* corpus_begin -- make a corpus without files; source: for the log. errors: FSDP_ENOMEM. */
 fsdp_status corpus_begin(corpus *c, const char *source, size_t vocab_limit);
 /* corpus_add_file -- append a regular file, of tokens of c->token_bytes. If that is 0, detect the
  * type of the file and set it. The whole file is read.
  *   errors  FSDP_EIO with the path and the reason; FSDP_EINVAL: a bad header, or a token that is
  *           not less than vocab_limit; FSDP_ENOMEM */
 fsdp_status corpus_add_file(corpus *c, const char *path, size_t vocab_limit);
-/* corpus_add_dir -- append the files of dir in name order. If c->token_bytes is 1, the regular
- * files as texts, without links; if it is 2, the files named *.bin as token files.
+/* corpus_add_dir -- append files of dir in name order. If c->token_bytes is 1, it appends the
+ * regular files as texts, but no links; if it is 2, the files named *.bin as token files.
  *   errors  as corpus_add_file */
 fsdp_status corpus_add_dir(corpus *c, const char *dir, size_t vocab_limit);
 /* corpus_add_glob -- append the token files that match the pattern, in name order.

@@ -1,7 +1,8 @@
 /* digits.c -- draw digits that look handwritten, for runs without MNIST's files: the strokes of a
  * digit, shifted, turned, slanted and stretched, with a random thickness, on a noisy background.
- * A digit depends only on its number: word i of the number's Philox stream is random number i of
- * the list below. All arithmetic is fp32 + - * / and sqrt, so pixels are the same everywhere. */
+ * A digit depends only on its number: word i of the number's Philox stream has the use that the
+ * second enum below names. All arithmetic is fp32 + - * / and sqrt, so pixels are the same
+ * everywhere. */
 #include <math.h>
 #include <string.h>
 #include "common/base/philox.h"
@@ -108,7 +109,7 @@ static drawing draw_lines(uint64_t number, const char *text)
     return d;
 }
 
-/* The square of the distance from point p to the line from `from` to `to`. */
+/* The square of the distance of point p from the line between `from` and `to`. */
 static float square_distance(point p, point from, point to)
 {
     const float dx = to.x - from.x, dy = to.y - from.y, x = p.x - from.x, y = p.y - from.y;
@@ -138,7 +139,7 @@ int digit_draw(uint64_t number, unsigned char *pixels)
     const int digit = (int)(philox_u32(SEED, number, FOR_DIGIT) % IMAGE_CLASSES);
     const int form = (int)(philox_u32(SEED, number, FOR_FORM) % N_FORMS);
     const drawing d = draw_lines(number, FORMS[digit][form]);
-    const float pen = between(number, FOR_PEN, 0.7f, 1.7f); /* half its width */
+    const float pen = between(number, FOR_PEN, 0.7f, 1.7f); /* half the line's width */
     const float ink = between(number, FOR_INK, 150.0f, 255.0f);
     const float noise = between(number, FOR_NOISE, 10.0f, 70.0f);
     float values[IMAGE_PIXELS];

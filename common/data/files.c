@@ -143,7 +143,7 @@ static fsdp_status scan(corpus *c, corpus_file *f, size_t vocab_limit)
                       f->path, is_text ? "byte" : "token", bad_at, bad, vocab_limit);
 }
 
-/* Detect the type of an open file, and read it. */
+/* Detect the type of an open file unless it is known, and scan the file. */
 static fsdp_status take_file(corpus *c, corpus_file *f, size_t vocab_limit)
 {
     struct stat st;
@@ -235,7 +235,7 @@ fsdp_status corpus_add_glob(corpus *c, const char *pattern, size_t vocab_limit)
 {
     glob_t g;
     fsdp_status status = FSDP_OK;
-    int rc = glob(pattern, GLOB_ERR, NULL, &g); /* sorted, as above */
+    int rc = glob(pattern, GLOB_ERR, NULL, &g); /* sorted in the same order */
     if (rc == GLOB_NOSPACE)
         return no_memory(c);
     if (rc == GLOB_ABORTED)
