@@ -1,5 +1,5 @@
-/* activations.c -- allocates the memory of a micro-batch (activations, scratch, inputs), and calls
- * layers on it. */
+/* activations.c -- allocates the memory of a micro-batch (activations, scratch, inputs), and runs
+ * the forward functions of layers in it. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
@@ -18,7 +18,7 @@ static fsdp_status find_unit_uses(runner *r)
     if (c->run.forward_only)
         r->border = c->run.m->n_layers;
     for (int u = 0; u < 3 * c->n_units; u++)
-        r->first_layer[u] = -1; /* in all three lists */
+        r->first_layer[u] = -1; /* fills all three lists */
     for (int i = 0; i < c->run.m->n_layers; i++) {
         int u = c->layer_unit[i];
         FSDP_ASSERT(u >= 0 && u < c->n_units);
@@ -39,13 +39,13 @@ static bool owns_saved(const runner *r, int i)
 }
 
 /* Whether layer i has its own memory for its output. Before the border, only the next layer reads
- * an output. */
+ * the output, so it is in d_ping or d_pong. */
 static bool owns_out(const runner *r, int i)
 {
     return i + 1 >= r->border && i + 1 < r->cfg.run.m->n_layers && !runner_goes_on(r, i);
 }
 
-/* *scratch_bytes: the most that a layer needs. A pass that keeps nothing saves in scratch. */
+/* *scratch_bytes: the most that any layer needs. A pass that keeps nothing saves in scratch. */
 static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
 {
     const run_context *run = &r->cfg.run;
@@ -175,7 +175,7 @@ void runner_free(runner *r)
     free(r->outs);
     free(r->saved);
     free(r->saved_bytes);
-    free(r->first_layer); /* and the two lists in the same block */
+    free(r->first_layer); /* last_layer and end_layer are in this block */
     free(r);
 }
 

@@ -4,7 +4,8 @@
  *
  * The files are renamed to their final names, weights first, after all are on disk. A crash between
  * the renames leaves new weights beside the old config.json, files without an index, or a single
- * file beside the index of several: import_open refuses these three. */
+ * file beside the index of several. import_open refuses the last two, and the first if the sizes
+ * differ. */
 #include "common/model/export.h"
 #include "common/model/family.h"
 
@@ -77,7 +78,7 @@ static int assign_files(const model *m, uint64_t max_bytes, int *file_of)
     return n;
 }
 
-/* Open file i of w, for the parameters p with file_of[p] == i, and list these in map. */
+/* Open file i of w for the parameters p with file_of[p] == i, and add these parameters to map. */
 static fsdp_status open_weights(const model *m, const char *dir, int i, const int *file_of,
                                 cJSON *map, export_writer *w)
 {
@@ -104,7 +105,7 @@ static fsdp_status write_index(const model *m, const char *dir, cJSON *map, expo
     char *text = cJSON_Print(map);
     fsdp_status status =
         text != NULL ? atomic_file_open_in(&w->index, dir, EXPORT_INDEX, HINT) : no_memory();
-    if (status == FSDP_OK) /* an error of out shows when the file is synced */
+    if (status == FSDP_OK) /* atomic_file_sync reports a failed fprintf */
         fprintf(w->index.out, "{\"metadata\": {\"total_size\": %zu},\n\"weight_map\": %s}\n",
                 m->n_param_elems * sizeof(float), text);
     cJSON_free(text);
@@ -212,7 +213,7 @@ static fsdp_status remove_stale(const export_writer *w)
                             w->dir, strerror(failed));
 }
 
-/* Remove the index of an earlier export before files of the names that it lists are replaced. */
+/* Remove the index of an earlier export, before files that it lists are replaced. */
 static fsdp_status retire_index(const export_writer *w)
 {
     char index[PATH_MAX + sizeof EXPORT_INDEX], old[PATH_MAX];

@@ -15,7 +15,7 @@
 #define EXPORT_CONFIG  "config.json"
 #define EXPORT_INDEX   "model.safetensors.index.json"
 
-enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* so that a truncated path is still too long to open */ };
+enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* a path cut to this room is still too long to open */ };
 
 typedef struct export_file {
     atomic_file file;
@@ -26,7 +26,7 @@ typedef struct export_writer {
     atomic_file config, index;
     export_file *files; /* [n_files], owned */
     int n_files, at;    /* at: index of the file being written */
-    char dir[PATH_MAX]; /* "": states in one file */
+    char dir[PATH_MAX]; /* "": optimizer states, in one file */
 } export_writer;
 
 /* export_begin -- make DIR unless there is one, write its config.json, and begin its
@@ -55,9 +55,9 @@ void export_cancel(export_writer *w);
 
 /* Where the values of a parameter are. */
 typedef struct import_tensor {
-    int file;            /* index into files; -1: there are none, the parameter is tied */
+    int file;            /* index into files; -1: the parameter is tied and has no tensor */
     size_t begin;        /* first byte, counted from the end of the header */
-    bool is_f32, is_f16; /* neither: bf16 */
+    bool is_f32, is_f16; /* if neither, bf16 */
 } import_tensor;
 
 /* Open weights. */
@@ -71,9 +71,10 @@ typedef struct import {
 /* import_open -- open DIR/model.safetensors, or the files that DIR/model.safetensors.index.json
  * names, and check that they hold every parameter of m once, by its Hugging Face name with or
  * without the family's prefix, and no others except names in the family's `ignored`. No value is
- * read. m       borrowed until import_close errors  FSDP_EIO; FSDP_EINVAL: the names that are
- * missing and the unknown ones, a dtype that is not F32, BF16 or F16, another shape, a damaged
- * file; FSDP_ENOMEM; w is closed then */
+ * read.
+ *   m       borrowed until import_close
+ *   errors  FSDP_EIO; FSDP_EINVAL: missing or unknown names, a dtype that is not F32, BF16 or F16,
+ *           another shape, a damaged file; FSDP_ENOMEM; w is closed then */
 fsdp_status import_open(const char *dir, const model *m, import *w);
 /* import_read -- read elements [begin, begin + elems) of parameter p, which is not tied, and no
  * other bytes. If a parameter that is tied to p has a tensor, its elements must be the same.

@@ -10,14 +10,15 @@
 
 /* ---- config.json, both ways ------------------------------------------------------------------ */
 
-/* How a field of config.json is read and written. Unlisted fields are refused unless null. */
+/* How a field of config.json is read and written. Fields that are not listed are refused, unless
+ * they are null or `harmless`, or read_more handles them. */
 typedef enum config_kind {
     CONFIG_SIZE,    /* a whole number from 1: the size_t at `at` */
     CONFIG_SIZE_OR, /* the same; missing or null: 0, which `complete` replaces */
     CONFIG_SAME,    /* optional; must equal the size_t at `at`, which an earlier field set. Not
                        written */
     CONFIG_NUMBER,  /* above 0 and below `most`: the float at `at`; missing: `otherwise` */
-    CONFIG_NOT,     /* true or false: the bool at `at` is its negation; missing counts as false */
+    CONFIG_NOT,     /* true or false, missing: false. The bool at `at` is the negation */
     CONFIG_FIXED,   /* missing, or one of the JSON texts `value` and or_value. `value` is written */
     CONFIG_ABSENT,  /* as CONFIG_FIXED, but not written */
     CONFIG_DROPOUT, /* ignored, with a note unless it is 0; 0 is written */
@@ -46,15 +47,15 @@ typedef struct model_family {
     const char *name, *title;        /* "gpt2", as in --model and model_type; "GPT-2" */
     const model_preset_row *presets; /* ends with a row without a name; the first is the default */
     /* Parameters of a block are named BLOCKS.number.NAME, its layers by the last word of BLOCKS:
-     * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". NULL: names are as they
-     * are added, of blocks too. */
+     * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". NULL: names get no
+     * prefix, in blocks too. */
     const char *blocks;
     bool is_rms;                /* its norms are RMS norms, which have no bias */
     bool is_images;             /* a sample is an image, one position, not a sequence */
     const char *prefix;         /* of parameters' names, which files may omit */
     const char *ignored;        /* globs, separated by |, of tensors to ignore in files */
     const config_field *fields; /* in the order in which they are written; ends without a key */
-    const char *harmless;       /* names, separated by |, of fields without effect here */
+    const char *harmless;       /* names, separated by |, of fields to ignore: no effect here */
     /* complete -- replace each 0 in *c by its default, and check all sizes.
      *   errors  FSDP_EINVAL */
     fsdp_status (*complete)(model_config *c);
@@ -121,5 +122,5 @@ fsdp_status model_check_positive(const model_config *c, const char *option, size
  *   errors  FSDP_EIO; FSDP_EINVAL: a field, with the value got and the one expected; FSDP_ENOMEM */
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
 
-/* model_write_config -- write *c as config.json. Write errors on out are found at its fsync. */
+/* model_write_config -- write *c as config.json. atomic_file_sync of out finds write errors. */
 void model_write_config(const model_config *c, FILE *out);

@@ -15,7 +15,7 @@ struct generator {
     stream *s;
     model_views views; /* params are owned; a tied one points to the storage it shares */
     float *x[2];       /* [T,C] each: layers read one and write the other */
-    void *scratch;     /* for the layer that needs the most */
+    void *scratch;     /* enough for every layer */
     size_t window;     /* tokens that the buffers hold */
     float *logits;     /* [V] */
     int32_t *tokens;   /* [T] */

@@ -2,8 +2,8 @@
  *
  *   generator_create -> generator_logits, pick_token ... -> generator_free
  *
- * There is no KV cache: each token costs a forward pass over the window of tokens before it. That
- * is simple, and fast enough for the model sizes of the labs. */
+ * There is no KV cache: each token costs a forward pass over the window of tokens before it. This
+ * is simple, and fast enough for the models of the labs. */
 #pragma once
 #include "common/model/export.h"
 
@@ -14,8 +14,8 @@ fsdp_status generator_check(const model *m);
 /* generator_create -- read every parameter of m from weights into memory of dev.
  *   m, dev, o    borrowed until generator_free; weights are read only during the call
  *   most_tokens  the most tokens that generator_logits will get; memory is allocated for this many,
- * or for max_seq_len if that is less errors       as generator_check and import_read; FSDP_ENOMEM;
- * *out is NULL then */
+ *                or for max_seq_len if that is less
+ *   errors       as generator_check and import_read; FSDP_ENOMEM; *out is NULL then */
 fsdp_status generator_create(const model *m, device *dev, const ops *o, const import *weights,
                              size_t most_tokens, generator **out);
 

@@ -34,7 +34,7 @@ static fsdp_status open_file(import *w, const char *dir, const char *name, const
     return FSDP_OK;
 }
 
-/* Open the files that the index names. Each must hold its tensors, as listed there. */
+/* Open the files that the index names. Each must hold the tensors that the index lists for it. */
 static fsdp_status open_shards(import *w, const char *dir, const char *path, const cJSON *map)
 {
     if (!cJSON_IsObject(map) || map->child == NULL)

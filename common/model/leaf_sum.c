@@ -38,7 +38,8 @@ static size_t point_into(const model *m, const layer *l, float *vec, float **gra
     return elems;
 }
 
-/* A node of the tree: the leaves it sums, and the micro-batch's gradients between layers. */
+/* A node of the tree: its leaves, and the gradients of the layer's output and input, for the whole
+ * micro-batch. */
 typedef struct leaf_node {
     int layer;
     size_t first, n; /* leaves; n is a power of two */
@@ -46,7 +47,7 @@ typedef struct leaf_node {
     const bool *overwrite; /* as in layer_io, for all leaves */
 } leaf_node;
 
-/* One call of a layer, on the first leaf of the node. */
+/* Backward of the layer for the first leaf of the node. */
 static fsdp_status call_backward(runner *r, const leaf_node *node, float *const *grads)
 {
     const layer *l = &r->cfg.run.m->layers[node->layer];
@@ -92,8 +93,8 @@ static fsdp_status sum_leaves(runner *r, const leaf_node *node, float *const *gr
     return status;
 }
 
-/* A tied parameter may share its view with a later layer of the model, whose backward has already
- * run. Then the gradient is added to that layer's. */
+/* A parameter may share its gradient view with a tied parameter of a later layer, whose backward
+ * has already run. Its gradient is then added to what the view holds. */
 static void find_overwrites(const runner *r, const layer *l, bool *overwrite)
 {
     const model *m = r->cfg.run.m;

@@ -42,7 +42,7 @@ enum {
 
 /* ---- rotary positions ------------------------------------------------------------------------ */
 
-/* theta^(-2i/D), i < D/2. As in transformers, the power is rounded to fp32, then inverted. */
+/* theta^(-2i/D), i < D/2. As in Hugging Face, the power is rounded to fp32, then inverted. */
 static float frequency(const model_config *c, size_t i)
 {
     const float exponent = (float)(2 * i) / (float)c->head_dim;
@@ -161,7 +161,7 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
         (linear_args){.y = io->out[0], .x = k.att, .residual = io->in[0], .weight = ATTN_O});
 }
 
-/* d_x (+)= d_y w, and the gradient of w. */
+/* d_x = d_y w, or d_x += d_y w if g.adds; and the gradient of w. */
 static fsdp_status project_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                                     linear_grad g)
 {

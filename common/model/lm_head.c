@@ -5,8 +5,8 @@
  *
  * With model.chunk_rows, the logits of all rows never exist at the same time. In training, forward
  * computes only the norm. For each chunk of rows, backward computes the logits, adds to the loss
- * while it replaces the logits by their gradient, and computes the two products of that gradient.
- * So no product is computed twice. In an evaluation, forward computes the loss chunk by chunk.
+ * while it replaces the logits by their gradient, and computes the two products with it.
+ * So no product is computed twice. In evaluation, forward computes the loss chunk by chunk.
  * Without chunk_rows, all rows are one chunk. [Hsu et al. 2024] */
 
 static size_t larger(size_t a, size_t b)
@@ -28,10 +28,10 @@ static layer_bytes head_arrays(const layer *l, const layer_io *io, layer_arrays 
     k->total = NULL;
     if (!chunked)
         return need;
-    /* after the norm's output, which is in scratch if nothing is saved */
+    /* begin after the norm's output, which is in scratch if nothing is saved */
     room work = {.base = io->scratch, .bytes = larger(need.saved, need.scratch)};
     k->wide = room_take(&work, head_chunk_rows(l, rows) * V, io->type);
-    k->total = room_take(&work, 1, DTYPE_I64); /* as large as a double */
+    k->total = room_take(&work, 1, DTYPE_I64); /* 8 bytes, for a double */
     need.scratch = work.bytes;
     return need;
 }
@@ -87,7 +87,7 @@ static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const laye
                                                      .type = io->type});
 }
 
-/* The two products of the gradient of a chunk's logits, which is in k->wide. */
+/* The two products with the gradient of a chunk's logits, which is in k->wide. */
 static fsdp_status head_grads(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const layer_arrays *k)
 {

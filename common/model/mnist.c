@@ -1,8 +1,8 @@
 /* mnist.c -- the network that PyTorch's FSDP tutorial trains on MNIST, as layers.
  *
  *   conv1  relu(conv(pixels))                                C channels of 26 x 26
- *   conv2  dropout(max_pool(relu(conv(x)))), a quarter out   2 C channels of 12 x 12
- *   fc1    dropout(relu(fc1(x))), a half out                 F
+ *   conv2  dropout(max_pool(relu(conv(x)))), p = 0.25        2 C channels of 12 x 12
+ *   fc1    dropout(relu(fc1(x))), p = 0.5                    F
  *   fc2    logits = fc2(x), loss = cross-entropy             10 classes
  *
  * C is --d-model, F is --d-ff; the tutorial uses 32 and 128.
@@ -60,8 +60,8 @@ static size_t images_of(const layer_io *io)
     return io->batch * io->seq_len;
 }
 
-/* Apply dropout to activations or to gradients. If the call does not train, drop nothing: it is a
- * forward in place. */
+/* Apply dropout to activations or to gradients. Without training, do nothing: such a call is always
+ * a forward with out == in. */
 static fsdp_status drop(const layer *l, const ops *o, stream *s, const layer_io *io, dropout_args a)
 {
     if (!io->training)
@@ -247,8 +247,8 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
                 (dropout_args){.out = out, .in = out, .width = fc1_width(l), .p = FC1_DROPOUT});
 }
 
-/* relu's mask is read from the layer's output, which is 0 where an element was dropped too. That is
- * right, because dropout's backward has already set the gradient of dropped elements to 0. */
+/* relu's mask is read from the layer's output, which is also 0 where an element was dropped. That
+ * is right, because dropout's backward has already set the gradient of dropped elements to 0. */
 static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *d = io->scratch;

@@ -1,6 +1,6 @@
 /* model_config.c -- reads and writes config.json by the table of the model's family. A field that
- * changes what the model computes must have the value that this project implements. No field is
- * ignored silently. */
+ * changes what the model computes must have the value that this project implements. Dropout
+ * is ignored with a note, fields without effect silently; unknown fields are refused. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/options.h"
@@ -122,7 +122,7 @@ static fsdp_status check_unknown(const reading *r)
     return FSDP_OK;
 }
 
-/* The family that model_type names. Without model_type it is GPT-2. */
+/* Find the family that model_type names; without model_type, GPT-2. */
 static fsdp_status find_family(reading *r)
 {
     char got[80];

@@ -14,10 +14,10 @@ typedef struct run_context {
     size_t batch;       /* b: sequences per rank and micro-step */
     size_t seq_len;     /* T: tokens of a sequence */
     int grad_accum;     /* A: micro-steps of a step */
-    bool no_sync;       /* a rank sums the gradients of its micro-steps before it reduces them, so
-                           its sequences of a step are adjacent; GRAD_ACC_CANONICAL: A*batch is a
-                           power of two */
-    uint64_t seed;      /* seed of the initial weights */
+    bool no_sync;       /* a rank sums the gradients of its micro-steps before it reduces them; its
+                           sequences of a step are then adjacent in the global batch;
+                           GRAD_ACC_CANONICAL: A*batch is a power of two */
+    uint64_t seed;      /* seed of the initial weights and of dropout */
     dtype param_dtype;  /* of parameters, activations and gradients of activations;
                            DTYPE_BF16: parameters are a rounded copy of fp32 masters */
     dtype reduce_dtype; /* the type in which gradients are summed, see grad_acc.h */

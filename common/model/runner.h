@@ -4,9 +4,9 @@
  *
  * loop.c has the two loops that call the hooks. The runner owns activations, scratch and token
  * buffers (activations.c). Parameters and gradients belong to the code that filled the views. In
- * fast mode a layer is one call over all sequences of the micro-batch. In canonical mode it is
- * computed leaf by leaf (one sequence a call) between its hooks, and a tree adds the leaves'
- * gradients and losses (leaf_sum.c). The rest is the same.
+ * fast mode a layer is called once, for all sequences of the micro-batch. In canonical mode it is
+ * called once for each leaf (one sequence), between the same hooks, and a tree adds the gradients
+ * and losses of the leaves (leaf_sum.c). The rest is the same.
  *
  * Activation checkpointing: the layers of a segment keep nothing in forward, and run again before
  * their backward, into memory that all segments share. A segment is a run of consecutive layers of
@@ -35,8 +35,8 @@ typedef struct micro_step {
 typedef enum runner_moment {
     BEFORE_FORWARD, /* the parameters of the layer are in the views */
     AFTER_FORWARD,  /* runner_output gives the layer's output; not after a segment's second run */
-    BEFORE_BACKWARD /* if the last layer computes the loss in backward, this and AFTER_FORWARD
-                       follow its backward, in this order */
+    BEFORE_BACKWARD /* if the last layer computes the loss in backward, AFTER_FORWARD and then
+                       BEFORE_BACKWARD follow its backward */
 } runner_moment;
 
 enum { NO_SEGMENT = -1 };
@@ -47,7 +47,8 @@ typedef struct runner_config {
     int n_units;
     const int *segment; /* [n_layers], borrowed: the number of each layer's segment, or NO_SEGMENT;
                            NULL: no segments */
-    /* run_again -- run the segment of layers first ... last again (runner_layer_again) */
+    /* run_again -- run the segment of layers first ... last again, by runner_layer_again. Not NULL
+     * if there are segments */
     fsdp_status (*run_again)(runner *r, int first, int last);
     /* look -- NULL, or called for layer i of a micro-step that trains. ms: NULL in backward */
     fsdp_status (*look)(void *observer, const runner *r, const micro_step *ms, runner_moment when,
@@ -55,13 +56,13 @@ typedef struct runner_config {
     void *observer;
     unit_hooks hooks;         /* copied */
     const model_views *views; /* borrowed; read at each call of a layer */
-    /* the host synchronises after every unit, like code that prints a loss there. A host that may
-     * not run ahead issues no gather early */
+    /* the host synchronises after every unit, like code that prints a loss there. Such a
+     * host does not run ahead, so by itself it issues no gather early */
     bool host_sync;
 } runner_config;
 
 /* runner_create -- allocate the memory of forward and backward.
- *   config  views and layer_unit must outlive the runner
+ *   config  copied, but views, layer_unit and segment must outlive the runner
  *   errors  FSDP_ENOMEM */
 fsdp_status runner_create(const runner_config *config, runner **out);
 /* runner_free -- NULL is accepted. */

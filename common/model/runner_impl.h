@@ -1,4 +1,4 @@
-/* runner_impl.h -- declarations shared by loop.c, activations.c and leaf_sum.c. Private to them. */
+/* runner_impl.h -- private to loop.c, activations.c, segments.c and leaf_sum.c. */
 #pragma once
 #include "common/device/device.h"
 #include "common/model/runner.h"
@@ -14,9 +14,9 @@ struct runner {
     void **outs;                /* [n_layers] [n_calls * out_bytes]: call after call, array after
                                    array */
     void **saved;               /* [n_layers] [n_calls * saved_bytes] */
-    void *shared_outs, *shared_saved; /* of all segments: outputs inside them; saved */
+    void *shared_outs, *shared_saved; /* shared by all segments: outputs within one; saved */
     size_t *saved_bytes;              /* [n_layers] of one call */
-    void *d_ping, *d_pong;            /* gradients of any layer's outputs, placed like these */
+    void *d_ping, *d_pong;            /* gradients of a layer's outputs, laid out like them */
     void *scratch;
     float *leaf_loss;              /* [n_calls] */
     void *inputs;                  /* [b,T,width] of the model's input */
@@ -25,7 +25,7 @@ struct runner {
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
     int *end_layer; /* [n_units] its last layer in backward: the first from the border on, or -1 */
     grad_acc loss_acc;
-    micro_step ms; /* of the last forward; its inputs and targets are not valid any more */
+    micro_step ms; /* of the last forward; its inputs and targets are no longer valid */
 };
 
 /* runner_load -- copy the micro-batch's inputs and targets to the device. */
@@ -34,7 +34,7 @@ fsdp_status runner_load(runner *r, const micro_step *ms);
 layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass);
 /* runner_layer_forward -- all calls of layer i. */
 fsdp_status runner_layer_forward(runner *r, int i, bool training);
-/* runner_in_segment -- whether layer i belongs to a segment. */
+/* runner_in_segment -- whether layer i belongs to a segment and has a backward. */
 bool runner_in_segment(const runner *r, int i);
 /* runner_goes_on -- whether the next layer belongs to the same segment as layer i. */
 bool runner_goes_on(const runner *r, int i);
@@ -59,5 +59,6 @@ static inline void *runner_slice(void *array, size_t leaf, size_t bytes)
 /* runner_unit_done -- call it after layer i is issued. With host_sync it synchronises if i is the
  * last layer of its unit in this pass; last [n_units]: the last layer of each unit. */
 fsdp_status runner_unit_done(runner *r, int i, const int *last);
-/* runner_sum_losses -- *loss = the sum of the calls' losses, with leaves numbered by sequence. */
+/* runner_sum_losses -- *loss = the sum of the calls' losses; the calls are leaves of the tree, in
+ * order of the sequences. */
 fsdp_status runner_sum_losses(runner *r, float *loss);

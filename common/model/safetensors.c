@@ -36,7 +36,7 @@ char *safetensors_head(const cJSON *header, size_t *n_bytes)
     char *text = cJSON_PrintUnformatted(header);
     if (text == NULL)
         return NULL;
-    /* padded with spaces so that the tensors begin at a multiple of 8: 61 characters -> 64 */
+    /* spaces make the tensors begin at a multiple of 8: 61 characters -> 64 */
     const size_t text_bytes = strlen(text), padded = (text_bytes + 7) / 8 * 8;
     char *head = malloc(LENGTH_BYTES + padded);
     if (head != NULL) {
@@ -111,7 +111,7 @@ static fsdp_status parse_object(safetensors *f, const char *text, size_t bytes, 
     return FSDP_OK;
 }
 
-/* Parse the `bytes` bytes at offset in the file likewise. */
+/* Read `bytes` bytes at `offset` of the file, and parse them with parse_object. */
 static fsdp_status read_object(safetensors *f, size_t offset, size_t bytes)
 {
     char *text = malloc(bytes + 1);

@@ -1,4 +1,4 @@
-/* safetensors.h -- files of named fp32 tensors, and JSON files beside them.
+/* safetensors.h -- files of named tensors (written as fp32), and JSON files beside them.
  *
  *   write: safetensors_add ... -> safetensors_head -> the caller writes head and tensors
  *   read:  safetensors_open -> safetensors_range, safetensors_read ... -> safetensors_close

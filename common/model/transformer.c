@@ -229,7 +229,7 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
     const model_config *c = &l->model->config;
     float *d_wte = io->grads[EMBED_WTE], *d_wpe = l->n_params > 1 ? io->grads[EMBED_WPE] : NULL;
     const size_t C = c->d_model, wpe_elems = c->max_seq_len * C;
-    if (d_wpe != NULL && !grad_adds(io, EMBED_WPE)) /* few rows: zeroed, then added to */
+    if (d_wpe != NULL && !grad_adds(io, EMBED_WPE)) /* wpe has few rows: zero them, then add */
         TRY(device_zero(s, d_wpe, wpe_elems * sizeof *d_wpe));
     if (d_wte != NULL && !grad_adds(io, EMBED_WTE))
         TRY(device_zero(s, d_wte, c->vocab_size * C * sizeof *d_wte));

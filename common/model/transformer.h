@@ -9,7 +9,7 @@
  *
  *     embed  nothing
  *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
- *            Cross-entropy replaces the logits by it, so backward is two matmuls.
+ *            Cross-entropy replaces the logits by the gradient, so backward is two matmuls.
  *            With model.chunk_rows only C: backward computes logits and gradient in scratch */
 #pragma once
 #include "common/model/family.h"
@@ -40,14 +40,14 @@ typedef struct layer_arrays {
                       model.chunk_rows only a chunk's rows, in scratch */
     float *lse;    /* attention: [B, H, T] */
     void *att;     /* attention: [rows, att] its output */
-    void *d_norm;  /* scratch, as the next two: [rows, max(C, att)]; attention: before that, the
-                      gradient of att */
+    void *d_norm;  /* scratch, as the next two: [rows, max(C, att)] the gradient of norm; in
+                      attention, the gradient of att before that */
     void *d_wide;  /* [rows, d_wide] */
     float *sink;   /* [2C] for the gradients of a frozen gain and bias; never read */
     double *total; /* head with model.chunk_rows, else NULL: [1] the loss of the chunks so far */
 } layer_arrays;
 
-/* The columns of these arrays that differ by layer. */
+/* The widths of these arrays that differ by layer. */
 typedef struct layer_cols {
     size_t wide, d_wide;
     size_t heads, att; /* 0: no attention */
@@ -101,7 +101,7 @@ fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
                    const linear_args *a);
 
 typedef struct linear_grad {
-    void *d_x; /* [rows, n_in], written if grad_wanted before the weight. It may be x, which is read
+    void *d_x; /* [rows, n_in], written if grad_wanted(io, weight). d_x may be x, which is read
                   first, but not d_y */
     const void *d_y, *x;
     int weight, bias;

@@ -63,9 +63,9 @@ typedef struct layer_bytes {
 typedef struct layer_io {
     size_t batch, seq_len;
     dtype type; /* DTYPE_F32 or DTYPE_BF16 */
-    /* Arrays [B, T, width]. in: what the layer before gives out, or the model's input. out: of the
-     * layer's outs. out[0] is NULL for the last layer, and for a second forward that only saves:
-     * its last product is left out. Backward may read what forward wrote there. */
+    /* Arrays [B, T, width]. in: the outputs of the layer before, or the model's input. out: the
+     * layer's outputs. out[0] is NULL for the last layer, and for a second forward that only saves
+     * and leaves its last product out. Backward may read what forward wrote there. */
     const void *in[LAYER_MAX_ARRAYS];
     void *out[LAYER_MAX_ARRAYS];
     const void *d_out[LAYER_MAX_ARRAYS]; /* backward: gradients of out; NULL where there is none */
@@ -94,7 +94,7 @@ struct layer {
     char name[32];             /* "embed", "h.0.attn", "h.0.mlp", "head" */
     int block;                 /* the transformer block of this layer; -1: the root unit */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
-    int n_outs;                /* arrays that it gives to the next layer; 0: it is the last */
+    int n_outs;                /* arrays for the next layer; 0: this is the last layer */
     array_spec outs[LAYER_MAX_ARRAYS];
     const struct model *model;
     layer_bytes (*bytes)(const layer *l, size_t rows, dtype type); /* rows: B*T */
@@ -134,6 +134,7 @@ typedef struct model {
  *   begin_micro    before the first layer of a micro-step: number a of n_micro, in order; training:
  *                  a backward follows
  *   pre_forward    leaves every parameter view of the unit valid
+ *   post_forward   may make these views invalid again
  *   pre_backward   leaves every parameter and gradient view of the unit valid. The gradients'
  *                  contents are undefined: the first layer that has a gradient for a view
  *                  overwrites it
@@ -150,11 +151,11 @@ typedef struct unit_hooks {
     fsdp_status (*end_backward)(void *self);
 } unit_hooks;
 
-/* model_views -- where each parameter and its gradient are now, by global parameter index. A
- * parameter's view is NULL unless its unit is gathered, a gradient's unless it has memory. A tied
- * parameter has views of its own: its params view is the storage it shares; its grads view is the
- * same array too, unless the two uses are summed apart. Parameters are all fp32 or all bf16;
- * gradients are fp32. */
+/* model_views -- where each parameter and its gradient are now, by global parameter index. The view
+ * of a parameter is NULL unless its unit is gathered; the view of a gradient is NULL unless it has
+ * memory. A tied parameter has views of its own: its params view is the storage it shares; its
+ * grads view is the same array too, unless the two uses are summed apart. Parameters are all fp32
+ * or all bf16; gradients are fp32. */
 typedef struct model_views {
     void **params; /* [n_params] */
     float **grads; /* [n_params] */
@@ -177,7 +178,8 @@ fsdp_status model_check_ops(const model *m, const ops *o, stream *s);
 /* model_freeze -- set `frozen` of the parameters whose names match. Either name of a tied weight
  * freezes the shared storage, and so both parameters.
  *   patterns  the value of --freeze: globs (fnmatch(3)) with commas between; NULL: freeze nothing
- *   errors    FSDP_EINVAL: a pattern is empty or matches no name, or nothing is left to train */
+ *   errors    FSDP_EINVAL: a pattern is empty or matches no name, or nothing is left to train;
+ *             FSDP_ENOMEM */
 fsdp_status model_freeze(model *m, const char *patterns);
 
 /* model_free -- free the lists; a zeroed struct is accepted. */
