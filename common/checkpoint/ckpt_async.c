@@ -9,7 +9,7 @@
 struct ckpt_async {
     stream *s;        /* borrowed */
     float *values;    /* [room], from device_alloc_host */
-    size_t room;      /* floats */
+    size_t room;      /* floats that fit in values */
     ckpt_pieces list; /* of the checkpoint in flight; list.pieces is owned */
     ckpt_origin of;
     ckpt_id id;
@@ -18,7 +18,7 @@ struct ckpt_async {
     pthread_t thread;
     atomic_bool writes;
     ckpt_sum sum;
-    fsdp_error_info failure; /* this rank's */
+    fsdp_error_info failure; /* status FSDP_OK: none so far */
 };
 
 fsdp_status ckpt_async_open(stream *s, size_t elems, ckpt_async **out)

@@ -15,7 +15,7 @@ typedef struct ckpt_async ckpt_async;
 
 /* ckpt_async_open -- allocate host memory for the copy.
  *   s       stream that allocates and frees the copy; borrowed until ckpt_async_close
- *   elems   most floats that a checkpoint of this rank has
+ *   elems   the most floats that this rank writes to a checkpoint
  *   errors  FSDP_ENOMEM; any error of the stream */
 fsdp_status ckpt_async_open(stream *s, size_t elems, ckpt_async **out);
 /* ckpt_async_close -- wait for the thread and free a; NULL is accepted. */
@@ -23,12 +23,12 @@ void ckpt_async_close(ckpt_async *a);
 
 /* ckpt_async_begin -- begin a checkpoint: ckpt_out_write on *out then copies values to host memory,
  * and the thread writes them to a file in dir later.
- *   list    list->pieces are copied; their floats must fit the copy of ckpt_async_open
- *   errors  FSDP_ENOMEM; call ckpt_async_start in any case */
+ *   list    list->pieces are copied; their values must fit in the memory of ckpt_async_open
+ *   errors  FSDP_ENOMEM; call ckpt_async_start after an error too */
 fsdp_status ckpt_async_begin(ckpt_async *a, const char *dir, const ckpt_id *id,
                              const ckpt_pieces *list, ckpt_out *out);
 /* ckpt_async_start -- start the thread.
- *   out   the one that ckpt_async_begin filled in; out->of.m is borrowed until ckpt_async_wait
+ *   out   as ckpt_async_begin filled it in; out->of.m is borrowed until ckpt_async_wait
  *   mine  this rank's status since ckpt_async_begin. After a failure no thread starts, and
  *         ckpt_async_wait returns that failure */
 void ckpt_async_start(ckpt_async *a, const ckpt_out *out, fsdp_status mine);

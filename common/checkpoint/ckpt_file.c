@@ -60,7 +60,7 @@ ckpt_path ckpt_path_of(const char *dir, const char *name)
 {
     ckpt_path path;
     int n = snprintf(path.text, sizeof path.text, "%s/%s", dir, name);
-    FSDP_ASSERT(n < PATH_MAX); /* ckpt_plain_dir left room */
+    FSDP_ASSERT(n < PATH_MAX); /* ckpt_plain_dir has checked that names fit */
     return path;
 }
 
@@ -179,7 +179,7 @@ fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
     *f = (ckpt_out){.of = {"checkpoint", m, id->optimizer, id->step, 0},
                     .path = ckpt_file_path(dir, id->file),
                     .hash = XXH3_createState()};
-    if (XXH3_64bits_reset(f->hash) != XXH_OK) /* it is NULL */
+    if (XXH3_64bits_reset(f->hash) != XXH_OK) /* no memory: hash is NULL */
         return ckpt_no_memory();
     cJSON *header = cJSON_CreateObject();
     bool ok = add_tensors(header, id, m, list, &data_bytes);
@@ -238,7 +238,7 @@ fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum, uint64_t *diverged)
     size_t bytes = sizeof block, unused;
     int fd;
     XXH3_state_t *hash = XXH3_createState();
-    if (XXH3_64bits_reset(hash) != XXH_OK) /* it is NULL */
+    if (XXH3_64bits_reset(hash) != XXH_OK) /* no memory: hash is NULL */
         return ckpt_no_memory();
     *sum = (ckpt_sum){0};
     *diverged = 0;

@@ -32,7 +32,7 @@ typedef struct ckpt_pieces {
     int n_pieces;
 } ckpt_pieces;
 
-/* Which file of which checkpoint it is, as the file's header says. */
+/* What a file's header says: which checkpoint and which rank the file belongs to. */
 typedef struct ckpt_id {
     char run[CKPT_RUN_BYTES];        /* 16 hex digits: the run's id, kept when the run is resumed */
     int64_t step;                    /* the next step to train */
@@ -47,7 +47,7 @@ typedef struct ckpt_sum {
 } ckpt_sum;
 
 /* ckpt_has -- whether a checkpoint holds array k of parameter p (0: the parameter, k: state k - 1).
- * Only trained parameters have optimizer states. */
+ * Only trained parameters have optimizer states. p must not be tied to another parameter. */
 bool ckpt_has(const model *m, int p, int k);
 /* ckpt_shape -- a hash of the names and shapes of all parameters. */
 uint64_t ckpt_shape(const model *m);
@@ -94,7 +94,7 @@ typedef struct ckpt_out {
 
 /* ckpt_out_open -- create file number id->file in dir, and write its header. Then pass the values
  * of all pieces to ckpt_out_write, array after array.
- *   errors  FSDP_EIO, FSDP_ENOMEM; the caller closes f in any case */
+ *   errors  FSDP_EIO, FSDP_ENOMEM; the caller closes f after an error too */
 fsdp_status ckpt_out_open(const char *dir, const ckpt_id *id, const model *m,
                           const ckpt_pieces *list, ckpt_out *f);
 /* ckpt_out_write -- write array k of the next piece; do nothing if ckpt_has is false for it.
@@ -108,8 +108,8 @@ fsdp_status ckpt_out_finish(ckpt_out *f, ckpt_sum *sum);
 void ckpt_out_close(ckpt_out *f);
 
 /* ckpt_file_sum -- read a whole regular file to get its size and hash.
- *   diverged  byte offset of the first infinity or NaN, the file read as floats; 0: none. A header
- *             never looks like one, because none of its characters is 0x7f or 0xff
+ *   diverged  byte offset of the first infinity or NaN if the whole file is read as floats; 0:
+ *             none. The header holds no such float, because none of its bytes is 0x7f or 0xff
  *   errors    FSDP_EIO, FSDP_ENOMEM */
 fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum, uint64_t *diverged);
 

@@ -58,8 +58,8 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
                       first->name, value_of(saved, first->name), first->value);
 }
 
-/* A hash of the fields that a resuming run is compared with. The other fields of a manifest are
- * compared with the files. */
+/* A hash of the fields that a resuming run compares with its own. The other fields of a manifest
+ * are compared with the files instead. */
 static uint64_t about_sum(const ckpt_manifest *m)
 {
     uint64_t sum = m->id.shape + (uint64_t)m->id.n_arrays;

@@ -7,10 +7,11 @@
 
 enum { CKPT_MAX_FACTS = 24 };
 
-/* A property of a run, such as its seed. A run that resumes must have the same value. */
+/* A property of a run, such as its seed. A resuming run must have the same value, unless
+ * --resume-change names the fact. */
 typedef struct ckpt_fact {
     char name[24], value[232];
-    bool fixed; /* must be equal; otherwise --resume-change can allow it to differ */
+    bool fixed; /* --resume-change cannot allow it to differ; not stored in a manifest */
 } ckpt_fact;
 
 typedef struct ckpt_about {
@@ -23,8 +24,8 @@ void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *for
     __attribute__((format(printf, 4, 5)));
 /* ckpt_about_check -- check that a run with facts `now` may resume a run with facts `saved`.
  *   change  comma-separated names of facts that may differ; NULL: none
- *   errors  FSDP_EINVAL naming the first fact that differs, a fixed one if there is any; if none
- *           is fixed, the hint names all that differ for --resume-change */
+ *   errors  FSDP_EINVAL naming the first fixed fact that differs. If no fixed fact differs, the
+ *           message names the first fact that differs, and the hint lists all of them */
 fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, const char *change,
                              const char *dir);
 

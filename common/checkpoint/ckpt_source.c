@@ -131,7 +131,7 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
     TRY(same_everywhere(src, now->world));
     TRY(ckpt_about_check(&src->manifest.about, &now->about, change, src->dir));
     TRY(check_shape(src, now));
-    src->manifest.id.optimizer = now->optimizer; /* ckpt_about_check has compared its name */
+    src->manifest.id.optimizer = now->optimizer; /* same name: see ckpt_about_check */
     status = comm_agree(now->world, check_sums(src, now->world, &diverged));
     if (status == FSDP_OK)
         status = comm_agree(now->world, list_files(src, now->m, change));
@@ -145,8 +145,8 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
 
 enum { NO_STEP = -1, DIR_ITSELF = -2 };
 
-/* The step to try after step `after` was not whole; INT64_MAX: the first to try. The first is dir
- * itself if it is a checkpoint, or else the latest step; then come older steps, newest first. */
+/* The step to try next, when step `after` is unusable; INT64_MAX: none was tried yet. First comes
+ * dir itself if it is a checkpoint, or else the latest step; then older steps, newest first. */
 static int64_t next_step(const char *dir, int64_t after)
 {
     const bool first = after == INT64_MAX;
@@ -227,7 +227,7 @@ fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automa
 const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param, size_t *n)
 {
     const ckpt_entry *list = src->entries.list, *end = list + src->entries.n;
-    const ckpt_entry key = {.array = array, .piece = {.param = param}}; /* its first piece */
+    const ckpt_entry key = {.array = array, .piece = {.param = param}}; /* param's first piece */
     const ckpt_entry *e = NULL;
     if (list != end)
         e = bsearch(&key, list, src->entries.n, sizeof *list, by_place);

@@ -14,7 +14,7 @@ typedef struct ckpt_source {
     char dir[PATH_MAX]; /* DIR/step-N; "": no checkpoint */
     ckpt_manifest manifest;
     ckpt_entries entries; /* by array, parameter and begin */
-import weights;       /* of ckpt_source_weights; read instead of a checkpoint */
+import weights;       /* set by ckpt_source_weights; values are then read from here */
 } ckpt_source;
 
 /* ckpt_source_open -- find a checkpoint and check it.
@@ -25,8 +25,8 @@ import weights;       /* of ckpt_source_weights; read instead of a checkpoint */
  *               must exist and be whole and finite
  *   change      comma-separated names of facts in now->about that may differ; NULL: none
  *   collective  all ranks of now->world; all fail or none; each rank hashes 1/W of the files
- *   errors      FSDP_ENOMEM; FSDP_EIO, FSDP_EINVAL: a missing or damaged file, another model;
- *               FSDP_EMISMATCH: ranks see different checkpoints */
+ *   errors      FSDP_ENOMEM; FSDP_EIO, FSDP_EINVAL: a missing or damaged file, another model, or a
+ *               fact that differs; FSDP_EMISMATCH: ranks see different checkpoints */
 fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automatic,
                              const char *change, ckpt_source *src);
 /* ckpt_source_weights -- open the weights in dir as a checkpoint that has only array 0, so that an

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "common/base/atomic_file.h"
 
-enum { LOCK_TRIES = 100, LATEST_BYTES = 32 /* at most */, TMP_NAME_BYTES = 96 };
+enum { LOCK_TRIES = 100, LATEST_BYTES = 32 /* with a NUL */, TMP_NAME_BYTES = 96 };
 
 static const char HINT[] = "pass a path in a directory that exists and can be written";
 static const char OTHER_HINT[] = "pass another --save directory";
@@ -194,9 +194,9 @@ static fsdp_status tmp_name(const ckpt_store *s, int64_t step, char out[PATH_MAX
 }
 
 /* Renames this run's checkpoints before `step`, except the newest keep - 1, so that remove_left
- * removes them; under its own name a half-removed checkpoint would look like a whole one. After the
+ * removes them; under its own name a half-removed checkpoint would look like a whole one. If the
  * run was resumed at s->newest, its checkpoints between s->newest and `step` are of the abandoned
- * steps: they are not kept, whatever `keep` says. */
+ * steps: they are removed however large s->keep is. With s->keep 0 nothing is removed. */
 static void remove_older(ckpt_store *s, int64_t step)
 {
     int64_t *steps, kept = 1;
@@ -309,8 +309,8 @@ static fsdp_status settle_run(ckpt_store *s, const char *run)
     return *s->run ? FSDP_OK : failed("draw an id for", s->dir);
 }
 
-/* DIR may have been removed and created again, or moved away, since it was locked. If so, lock what
- * has that name now. */
+/* DIR may have been removed and created again, or moved away, since it was locked. If so, lock the
+ * directory that now has DIR's name. */
 static fsdp_status keep_lock(ckpt_store *s)
 {
     struct stat mine, there;
@@ -343,8 +343,8 @@ static fsdp_status make_tmp(ckpt_store *s, int64_t step)
     return FSDP_OK;
 }
 
-/* Create this rank's file, as a save does, and remove it. On another host DIR may be another
- * directory. */
+/* Create this rank's file, as a save does, and remove it. This fails if DIR is another directory on
+ * this rank's host. */
 static fsdp_status try_file(const ckpt_store *s)
 {
     const ckpt_path path = ckpt_file_path(s->tmp, comm_rank(s->world));
@@ -390,7 +390,7 @@ void ckpt_store_close(ckpt_store *s)
 {
     wait_remove_left(s); /* the next holder of the lock may resume this run */
     if (s->lock > 0) {
-        if (atomic_lock(s->lock) == 0) /* else the file names another holder */
+        if (atomic_lock(s->lock) == 0) /* else another run wrote the text */
             (void)!ftruncate(s->lock, 0);
         close(s->lock);
     }
@@ -415,7 +415,7 @@ fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces 
                             ckpt_out *out)
 {
     *out = (ckpt_out){0};
-    FSDP_ASSERT(s->run[0] != '\0'); /* ckpt_store_claim */
+    FSDP_ASSERT(s->run[0] != '\0'); /* set by ckpt_store_claim */
     ckpt_id id = id_of(s, next_step);
     TRY(make_tmp(s, next_step));
     fsdp_status status = s->async ? ckpt_async_begin(s->async, s->tmp, &id, list, out)
@@ -439,9 +439,9 @@ static fsdp_status check_files(const ckpt_store *s, const ckpt_sum *sums)
     return FSDP_OK;
 }
 
-/* Rename s->tmp to DIR/step-N, and replace `latest`. Anything of that name is renamed first. If it
- * is a checkpoint of this run, from before the run was resumed at an older step, it is removed
- * later; anything else stays under its new name. */
+/* Rename s->tmp to DIR/step-N, and replace `latest`. An older DIR/step-N is renamed first. If this
+ * run saved it, before the run was resumed at an older step, it is removed later; anything else
+ * stays under its new name. */
 static fsdp_status publish(ckpt_store *s, int64_t step)
 {
     const ckpt_path path = ckpt_step_path(s->dir, step);
@@ -476,7 +476,7 @@ static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
     return publish(s, step);
 }
 
-/* Finish a save after this rank has written its file, or has failed to (mine). */
+/* Finish a save. sum, mine: this rank's file, and the status of writing it. */
 static fsdp_status end_all(ckpt_store *s, int64_t next_step, ckpt_sum sum, fsdp_status mine)
 {
     void *sums = NULL;

@@ -41,7 +41,7 @@ typedef struct ckpt_store {
  *   s           the caller has set world, m, about, optimizer and keep
  *   collective  all ranks of s->world; all fail or none
  *   errors      FSDP_EIO: DIR cannot be written, or another process still holds the lock after 10 s
- *               (the message names it); FSDP_EINVAL: DIR itself is a checkpoint, old or new */
+ *               (the message names it); FSDP_EINVAL: DIR is a checkpoint in any format */
 fsdp_status ckpt_store_open(ckpt_store *s, const char *dir);
 /* ckpt_store_claim -- set the run's id, remove the leftovers of its killed saves, and rehearse a
  * save.
@@ -55,9 +55,9 @@ fsdp_status ckpt_store_claim(ckpt_store *s, const char *run);
  * accepted. */
 void ckpt_store_close(ckpt_store *s);
 
-/* ckpt_save_begin -- create s->tmp and this rank's file in it, and write the file's header. Then
- * pass the values of list->pieces to ckpt_out_write, array after array. Call ckpt_save_end in any
- * case.
+/* ckpt_save_begin -- create s->tmp and this rank's file in it, and write the file's header; with
+ * s->async the thread does the latter two. Then pass the values of list->pieces to ckpt_out_write,
+ * array after array. Call ckpt_save_end after an error too.
  *   collective  all ranks of s->world; may fail on some ranks only
  *   errors      FSDP_EIO, FSDP_ENOMEM */
 fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces *list,
@@ -78,11 +78,11 @@ fsdp_status ckpt_save_finish(ckpt_store *s);
 
 /* ckpt_steps -- the N of each DIR/step-N, newest first; the caller frees *steps. A missing DIR has
  * none.
- *   errors  FSDP_EIO, FSDP_ENOMEM; *steps is NULL then */
+ *   errors  FSDP_EIO, FSDP_ENOMEM; *steps is then NULL */
 fsdp_status ckpt_steps(const char *dir, int64_t **steps, int *n);
 /* ckpt_latest -- the step that DIR/latest names; -1: there is no such file, or it names no step. */
 int64_t ckpt_latest(const char *dir);
 /* ckpt_refuse_old_form -- FSDP_EINVAL if DIR is a checkpoint in the old format. */
 fsdp_status ckpt_refuse_old_form(const char *dir);
-/* ckpt_share -- copy rank 0's what [bytes] to all ranks. Collective; errors of comm_host_gather. */
+/* ckpt_share -- copy `what` from rank 0 to all ranks. Collective; errors of comm_host_gather. */
 fsdp_status ckpt_share(comm *world, void *what, size_t bytes);
