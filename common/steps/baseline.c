@@ -24,14 +24,14 @@ typedef struct baseline {
     size_t *offset;      /* [n_params] in params; a tied parameter has the offset of its storage */
     size_t *grad_offset; /* [n_params] in grads */
     size_t param_elems;  /* length of params */
-    size_t own_elems;    /* its trained part; length of each state */
+    size_t own_elems;    /* length of the trained part of params, and of each state */
     size_t padded_elems; /* length of grads, with second uses and padding */
     float *params, *state[OPTIM_MAX_STATES];
     void *rounded;  /* bf16 copy of params, updated when they change; NULL in fp32 */
-    float *grads;   /* of a micro-step, later the finished gradients; NULL while acc has them */
+    float *grads;   /* a micro-step's, later the mean; NULL after acc or local took them */
     grad_acc local; /* no_sync: gradients of this rank's earlier micro-steps */
     bool defers;    /* no_sync: this micro-step is not the last one */
-    grad_acc acc;   /* this rank's slice */
+    grad_acc acc;   /* sums of this rank's slice */
     rsum *norm_sum;
     float *norm, *coef;
 } baseline;

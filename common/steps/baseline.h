@@ -2,8 +2,8 @@
  * single-device baseline.
  *
  * Every rank holds all parameters, gradients and optimizer states. DDP sums gradients by one
- * reduce-scatter per micro-step and one all-gather per step. The optimizer updates whole
- * parameters. [DDP §3] */
+ * reduce-scatter per micro-step (with no_sync, per step) and one all-gather per step. The optimizer
+ * updates whole parameters. [DDP §3] */
 #pragma once
 #include "common/steps/engine.h"
 

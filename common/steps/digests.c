@@ -30,10 +30,10 @@ struct digests {
     FILE *out;
     size_t n_written;
     uint32_t *host;            /* [elements of the largest array] the array hashed last */
-    int64_t step, values_step; /* values_step -1: none */
+    int64_t step, values_step; /* values_step: of --digest-values, or -1 */
     const char *values_unit;
     int micro;          /* the current or last micro-step */
-    uint64_t outputs[]; /* [n_layers] sums of hashes over the step so far */
+    uint64_t outputs[]; /* [n_layers] sums of the outputs' hashes over the step so far */
 };
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -118,9 +118,9 @@ static fsdp_status put_elements(const row *r, int first, int last)
     return FSDP_OK;
 }
 
-/* Write a row with the total of all ranks' sums. But of a parameter every rank has a whole copy: if
- * copies differ, write the sum of the last rank that differs from rank 0, since rank 0's copy may
- * be the right one. */
+/* Write a row with the total of all ranks' sums. Every rank has a whole copy of a parameter, so a
+ * parameter's row has one rank's sum: rank 0's, or if copies differ, the sum of the last rank that
+ * differs from rank 0, since rank 0's copy may be the right one. */
 static fsdp_status put_row(const row *r)
 {
     digests *d = r->d;

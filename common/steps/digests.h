@@ -26,7 +26,7 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
                            FILE *out, digests **d);
 /* digests_keep_values -- also write the elements of one unit's parameters in one step.
  *   text        STEP:UNIT
- *   first, end  the run's steps
+ *   first, end  the run's steps are first to end - 1
  *   errors      FSDP_EINVAL, with the run's units and steps in the message */
 fsdp_status digests_keep_values(digests *d, const char *text, int64_t first, int64_t end);
 

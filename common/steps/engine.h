@@ -45,10 +45,11 @@ typedef struct engine {
      * sink, on rank 0 only; its errors reach every rank. sink NULL: copy nothing to the host. */
     fsdp_status (*read_array)(void *self, int array, engine_sink sink, void *ctx);
     /* Collective: save the parameters, optimizer states and step to a checkpoint, which any kind of
-     * engine can load on any number of ranks. A failed load leaves the engine's state undefined. */
+     * engine can load on any number of ranks. */
     fsdp_status (*save)(void *self, ckpt_store *to, int64_t next_step);
-    /* An upper bound of the floats that save writes on this rank. */
+    /* An upper bound on the number of floats that save writes on this rank. */
     size_t (*saved_elems)(void *self);
+    /* Collective: load a checkpoint. If it fails, the engine's state is undefined. */
     fsdp_status (*load)(void *self, const ckpt_source *from);
     void (*free)(void *self);
 } engine;

@@ -20,6 +20,6 @@ typedef struct loss_row {
 fsdp_status loss_csv_open(atomic_file *csv, const char *path, int64_t step);
 /* loss_csv_row -- append a row and flush it. errors: FSDP_EIO. */
 fsdp_status loss_csv_row(atomic_file *csv, const loss_row *row);
-/* loss_csv_save -- publish the rows so far, for the checkpoint of next_step; if goes_on, open the
- * file again. A device or a pipe shows its rows at once, so nothing is done for it. */
+/* loss_csv_save -- publish the rows so far, for the checkpoint of next_step; if goes_on, open a new
+ * file with these rows. Do nothing if path is a device or a pipe: its rows are visible at once. */
 fsdp_status loss_csv_save(atomic_file *csv, const char *path, int64_t next_step, bool goes_on);

@@ -2,12 +2,13 @@
  *
  * A timeline_watch receives the operations of the device and the collectives of the group; the
  * training loop reports when a step begins (train_observer). A step ends with its last collective,
- * the sum of the losses. An evaluation after a step counts towards the step; a checkpoint does not.
+ * the gather of the losses. An evaluation after a step counts towards the step; a checkpoint does
+ * not.
  *
  * The first step warms up and is left out. Every other step is recorded in a timeline, from which
  * the stalls of the compute stream are counted in the profile. The timeline of the first
- * TRACED_STEPS steps is kept and written. The timeline of a later step is dropped when the next
- * step begins.
+ * TRACED_STEPS of these steps is kept and written. The timeline of a later step is dropped when the
+ * next step begins.
  *
  * Each rank keeps its own timeline, writes its own trace, and draws its own lanes. The ranks
  * exchange the figures of their steps, so that all know where a picture begins and ends. Rank 0
@@ -44,8 +45,8 @@ struct profile_run {
     comm *world;
     profile *profile;
     timeline_watch *watch;
-    timeline *traced, *latest; /* of the first steps, and of one later step; on rank 0's clock */
-    timeline *current;         /* one of the two; NULL between steps */
+    timeline *traced, *latest; /* the first TRACED_STEPS; a later step; on rank 0's clock */
+    timeline *current;         /* traced or latest; NULL between steps */
     int64_t n_begun;           /* number of steps begun */
     int64_t at_item;           /* index in current of the first item of the open step */
     bool told_lost;
@@ -190,7 +191,7 @@ static draw_window window_of(const profile_run *p, int k)
 }
 
 /* Print the texts of the first n ranks to out, in the order of the ranks; out is NULL except on
- * rank 0. Each round gathers the next piece of every text. The last piece of a text is not full. */
+ * rank 0. Each round gathers the next piece of every text. A text's last piece is not full. */
 static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
 {
     char **rounds = NULL;
@@ -202,7 +203,7 @@ static fsdp_status print_all(comm *world, const char *text, int n, FILE *out)
         void *all = NULL;
         rounds = longer ? longer : rounds;
         status = comm_agree(world, longer ? FSDP_OK : no_memory());
-        snprintf(piece, sizeof piece, "%.*s", PIECE_BYTES - 1, text); /* reads no further */
+        snprintf(piece, sizeof piece, "%.*s", PIECE_BYTES - 1, text); /* reads only this piece */
         text += strlen(piece);
         if (status == FSDP_OK)
             status = comm_host_gather(world, "lanes", piece, sizeof piece, &all);

@@ -7,8 +7,8 @@
 #include "common/observe/progress.h"
 #include "common/steps/loss_csv.h"
 
-/* What a signal asked for. STILL_WRITING is added while this rank's thread writes a checkpoint. The
- * sum is gathered with the losses, so all ranks see it at the same step. */
+/* What a signal asked for; STILL_WRITING is added while this rank's thread writes a checkpoint.
+ * This number is gathered with the losses, so all ranks see it at the same step. */
 enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING = 4 };
 
 /* The figures of a step, which the host reads after it has issued the next step. There are two: the
@@ -32,8 +32,8 @@ struct train_loop {
     comm *loss_group;    /* owned; all ranks */
     size_t A, b, T, W;
     size_t row;         /* A, plus one with setup->store */
-    int asked;          /* the largest ASKED_* of any rank in the steps read so far */
-    bool writing;       /* in the last step read, some rank was STILL_WRITING */
+    int asked;          /* the largest ASKED_* of any rank that was read and not yet obeyed */
+    bool writing;       /* some rank was STILL_WRITING in the last step read, or a save has begun */
     size_t input_bytes; /* of a sample: T rows of the model's input */
     char *inputs;       /* host, [A][b] samples of the step being issued */
     int32_t *targets;   /* host, [A][b][T] */
@@ -42,7 +42,7 @@ struct train_loop {
     void *logits, *host_logits;
     int64_t *correct; /* device, [1] */
     int64_t n_correct;
-    step_figures figures[2]; /* of even and odd steps */
+    step_figures figures[2]; /* step t uses figures[t % 2] */
     int64_t next_read;       /* the step whose figures the host reads next */
     float *in_order;         /* [W*A] losses in order of run_batch_node */
     float *eval_sums;        /* [train_eval_batches] losses of an evaluation's batches */
@@ -216,7 +216,7 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
     return FSDP_OK;
 }
 
-/* Issue the transfer of all ranks' losses and of the norm to the host. They are there when
+/* Issue the transfer of all ranks' losses and of the norm to the host. It is complete when
  * f->arrived is reached. */
 static fsdp_status send_figures(train_loop *l, step_figures *f)
 {
@@ -430,8 +430,8 @@ static fsdp_status save_csv(train_loop *l)
     return loss_csv_save(&l->csv, c->loss_csv, l->next_read, l->next_read < train_end(c));
 }
 
-/* Begin a checkpoint, or finish the one in flight. The loss file is published before the
- * checkpoint. */
+/* Begin a checkpoint, or finish the one in flight. If this publishes a checkpoint, publish the loss
+ * file first. */
 static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
@@ -575,7 +575,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
     comm_set_patience(setup->run->world, 1);
     *result = (train_result){0};
     fsdp_status status = run_steps(l, result);
-    if (status == FSDP_EINVAL && result->failed_alike) { /* diverged: publish the one in flight */
+    if (status == FSDP_EINVAL && result->failed_alike) { /* diverged: publish the save in flight */
         const fsdp_error_info why = *fsdp_error_get();
         (void)end_save(l, true, &unused);
         fsdp_error_set(&why);
@@ -586,7 +586,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
     result->ms_per_step = n > 0 ? l->ms[n / 2] : 0.0;
     if (n == 0) /* keep an old loss file */
         train_discard(l);
-    comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* files are written next */
+    comm_set_patience(setup->run->world, TRAIN_FILES_TIMES); /* the caller writes files next */
     status = comm_agree(setup->run->world, l->csv.out ? atomic_file_commit(&l->csv) : FSDP_OK);
     result->failed_alike = status == FSDP_EIO;
     return status;

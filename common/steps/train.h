@@ -5,8 +5,8 @@
  *
  * The host issues a step and then reads the figures of the step before, so it never waits for the
  * device within a step. It reads a step's figures at once only if an evaluation, a checkpoint or
- * the end follows. The logged loss and gradient norm of step t are from before its update; the norm
- * is from before clipping. */
+ * the end follows, or with step_by_step. The logged loss and gradient norm of step t are from
+ * before its update; the norm is from before clipping. */
 #pragma once
 #include "common/comm/comm.h"
 #include "common/data/data.h"
@@ -27,7 +27,7 @@ typedef struct train_observer {
     fsdp_status (*begin_step)(void *self, int64_t step);
     /* end_step -- optimizer_step has been issued. */
     fsdp_status (*end_step)(void *self);
-    /* pause -- what follows does not belong to a step: a checkpoint. */
+    /* pause -- a checkpoint follows, which does not belong to a step. */
     void (*pause)(void *self);
 } train_observer;
 
@@ -39,7 +39,7 @@ typedef struct train_setup {
     engine *engine;
     runner *runner;
     FILE *log;               /* rank 0: receives the progress; NULL: do not print it */
-    train_observer observer; /* zeroed: none */
+    train_observer observer; /* zeroed: no functions */
     ckpt_store *store;       /* NULL: no checkpoints */
     int64_t first_step;      /* > 0 after --resume */
     bool step_by_step;       /* read a step's figures before the next one is issued */

@@ -11,12 +11,12 @@ typedef struct train_config {
     int64_t batch_size, grad_accum, global_batch; /* global = ranks * batch_size * grad_accum */
     double lr, min_lr, weight_decay, beta1, beta2, eps, momentum, rho, clip_grad;
     bool nesterov;
-    int64_t eval_every;       /* steps; 0: at the end */
+    int64_t eval_every;       /* steps, and at the end; 0: only at the end */
     int64_t eval_batches;     /* global batches of an evaluation; 0: EVAL_SEQUENCES sequences, or
                                   every whole batch of images */
     const char *loss_csv;     /* NULL: none */
-    int64_t export_shard_mib; /* largest size of a file of weights */
-    int64_t save_every;       /* steps; 0: at the end */
+    int64_t export_shard_mib; /* largest size of an exported file of weights */
+    int64_t save_every;       /* steps, and at the end; 0: only at the end */
     bool save_async;          /* a thread writes checkpoints */
     int64_t stop_after;       /* number of steps after which to stop; 0: `steps` */
 } train_config;
