@@ -19,7 +19,7 @@ typedef struct reader {
     size_t n_lines, n_rows;
     const char *field[N_COLUMNS];
     long long step;         /* END_OF_ROWS: all rows were read */
-    int micro, first_micro; /* micro counts from first_micro; rows of earlier ones are skipped */
+    int micro, first_micro; /* micro counts from first_micro; rows with micro < 0 are skipped */
 } reader;
 
 typedef struct pair {
@@ -72,7 +72,7 @@ static fsdp_status read_row(reader *f)
     return has_hash && !*end && f->step >= before ? FSDP_OK : damaged(f);
 }
 
-/* Read on to the next row to compare. */
+/* Read rows up to the next one that is compared. */
 static fsdp_status next_row(reader *f)
 {
     do {

@@ -16,10 +16,10 @@
  *
  * A copy is what the model reads after pre_forward or pre_backward. The output of the last layer is
  * the loss. A reduced gradient is the mean gradient before clipping. If ranks hold different copies
- * of a parameter, the row has the copy of the last rank that differs from rank 0's, and column
- * `value` says so. With --digest-values, the rows of an array's elements come before the row of the
- * array, which has the sum of their hashes. Columns `element` and `value` give the place and the
- * value of an element. */
+ * of a parameter, the row has the sum of the last rank whose copy differs from rank 0's, and column
+ * `value` names that rank. With --digest-values, the rows of an array's elements come before the
+ * row of the array, which has the sum of their hashes. Columns `element` and `value` give the place
+ * and the value of an element. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>

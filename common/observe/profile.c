@@ -40,7 +40,7 @@ void profile_free(profile *p)
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* Count the open step, if it is counted at all. It ended with its last operation. */
+/* Count the step, if one is open and is not the first. It ended with its last operation. */
 static void count_step(profile *p)
 {
     if (!p->is_counting)

@@ -9,8 +9,8 @@
  * The roof is the most that the machine can do. A row's share of the roof is the larger of its
  * FLOP/s over the peak and its bytes/s over the memory bandwidth; the larger one binds the row (the
  * roofline model of Williams, Waterman and Patterson). bf16 products have their own peak, because a
- * CPU with instructions for them does at least twice as many. If a row exceeds 100% of the memory
- * bandwidth, its arrays were in a cache, or it updates them in place.
+ * CPU with instructions for them does at least twice as many FLOP/s. If a row exceeds 100% of the
+ * memory bandwidth, its arrays were in a cache, or it updates them in place.
  *
  * Thread-safe, because streams are threads. */
 #pragma once
@@ -61,14 +61,14 @@ void profile_free(profile *p);
 
 /* ---- counting ------------------------------------------------------------------------------- */
 
-/* profile_step_begin -- begin a step. Its wall time ends with the last profile_add before the next
- * profile_step_begin or profile_step_end. */
+/* profile_step_begin -- begin a step. Its wall time ends with the last operation or collective that
+ * is added before the next profile_step_begin or profile_step_end. */
 void profile_step_begin(profile *p);
 /* profile_step_end -- end the step, if one is open: what follows belongs to no step. */
 void profile_step_end(profile *p);
 /* profile_add -- count n_calls of an operation; `seconds` and `cost` are totals over these calls.
- * Ignored while the profile is not counting. PROFILE_EXPOSED and PROFILE_REST may be added between
- * the end of the step and the beginning of the next one.
+ * Ignored while the profile is not counting. PROFILE_EXPOSED and PROFILE_REST do not extend the
+ * wall time, so they may be added last, just before the call that ends the step.
  *   key   its strings are kept by reference (literals), but the name is copied for PROFILE_EXPOSED
  *         and PROFILE_REST */
 void profile_add(profile *p, profile_kind kind, const work_key *key, uint64_t n_calls,

@@ -14,7 +14,8 @@ static double per_second(double amount, double seconds)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-/* share: text of the last two columns. Rows of EXPOSED and REST have no costs, and leave it out. */
+/* share: text of the last two columns. Rows of EXPOSED and REST have no costs: the columns after
+ * `seconds` are empty. */
 static void csv_row(FILE *out, const char *kind, const char *name, const profile_row *r,
                     const char *share)
 {

@@ -1,4 +1,4 @@
-/* progress.c -- redraw one line on a terminal, or write about fifty plain lines to a log. */
+/* progress.c -- redraw one line on a terminal, or write at most about 50 lines to a log. */
 #include "common/observe/progress.h"
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ struct progress {
     double drawn_s;    /* when the line was last drawn; 0: never */
 };
 
-/* "45s", "3m20s", "2h05m", "3d04h": two units are enough to plan by. */
+/* "45s", "3m20s", "2h05m", "3d04h": at most two units, which is precise enough. */
 static void format_duration(double seconds, char *buf, size_t buf_bytes)
 {
     if (!(seconds < 1e9)) { /* NaN too */

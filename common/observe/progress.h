@@ -3,8 +3,8 @@
  *   progress_open -> progress_step after every step -> progress_close
  *
  * On a terminal one line is redrawn in place, at most ten times a second and once at the end.
- * Any other output is a log of plain lines: every step if there are at most 50, otherwise about 50
- * lines, always including the first and the last step. */
+ * Any other output is a log of plain lines: every step if there are at most 50, otherwise about 25
+ * to 50 steps at equal distances, always including the first and the last step. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

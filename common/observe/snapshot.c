@@ -16,7 +16,7 @@ typedef struct block {
     bool is_of_unit;                       /* scope names the unit of a collective */
     bool on_host;
     size_t bytes, reserved_bytes;
-    int64_t birth, death; /* calls; death: ALIVE if there was none */
+    int64_t birth, death; /* numbers of calls; death: ALIVE until the block is freed */
     TAILQ_ENTRY(block) link, live_link;
 } block;
 
@@ -72,8 +72,8 @@ static bool is_in(const block *b, const void *ptr)
     return at == 0 || at < b->bytes;
 }
 
-/* The live block that contains ptr, or NULL if this device did not allocate it. The search begins
- * at the last result, since a collective touches a block in many places, then at the youngest. */
+/* The live block that contains ptr, or NULL if this device did not allocate it. Try the last
+ * result first, because a collective touches a block in many places, then all, youngest first. */
 static block *block_at(snapshot *s, const void *ptr)
 {
     block *b = s->latest;
@@ -105,7 +105,7 @@ static void note_use(snapshot *s, const device_act *act)
     for (int i = 0; name && i < act->n_accesses; i++) {
         block *b = block_at(s, act->accesses[i].ptr);
         if (!b)
-            break; /* the rest is memory of other ranks, in perhaps thousands of places */
+            break; /* the other accesses, perhaps thousands, are to other ranks' memory */
         if (b->is_of_unit || (!act->label && (*b->scope || b->category == MEM_PARAMS_SHARD)))
             continue;
         snprintf(b->scope, sizeof b->scope, "%s", name);

@@ -9,8 +9,8 @@
  * a step begins.
  *
  * Time is counted in calls of device_alloc and device_free, from 1 in each step. A block is alive
- * from the call that allocates it to the call that frees it, like the issued figures of the ledger,
- * so every run gives the same rows. CSV has one row per block:
+ * from the call that allocates it to the call that frees it, as in the issued figures of the ledger
+ * (ledger.h), so every run gives the same rows. CSV has one row per block:
  *
  *   label,category,scope,phase,stream,bytes,birth,death,reserved,memory
  *

@@ -21,8 +21,8 @@ static double duration(const timeline_item *item)
     return item->end_s - item->begin_s;
 }
 
-/* When the first item was issued on the stream of `record` after that stream's previous RECORD: the
- * collective, or work that prepares it, such as the copy of this rank's own shard. */
+/* When the first item after the previous RECORD on the stream of `record` was issued. The item is
+ * the collective, or work that prepares it, such as the copy of this rank's own shard. */
 static double first_issued_s(const timeline_view *v, int64_t record)
 {
     double first_s = 0;

@@ -8,8 +8,8 @@
  *   - it is idle before it reaches that WAIT, while the collective is in flight: on a CPU, the
  *     thread that moves the bytes may have taken the core of the thread that computes;
  *   - it runs a collective itself.
- * A copy between host and device (timeline_way) counts as a collective. Waits of the host (SYNC) do
- * not count, because streams go on. */
+ * Here a copy between host and device (timeline_way) counts as a collective. Waits of the host
+ * (SYNC) do not count, because streams go on. */
 #pragma once
 #include "common/observe/timeline.h"
 
@@ -46,8 +46,8 @@ typedef struct timeline_step {
     double exposed_s;     /* exposed communication: the sum of the stalls */
     double wait_s;        /* waits for anything else */
     double compute_end_s; /* when its last item ended */
-    double comm_s; /* time in which a collective was in flight, or other work of a side stream that
-                      has collectives: such work prepares or finishes a collective */
+    double comm_s; /* time in which a collective was in flight, or other work of a side stream with
+                      collectives, since such work prepares or finishes a collective */
     timeline_stall stall; /* the longest */
 } timeline_step;
 

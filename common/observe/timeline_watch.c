@@ -1,7 +1,7 @@
 /* timeline_watch.c -- see timeline_watch.h.
  *
- * A token holds the index of an item and the number of its timeline. Work that ends after
- * timeline_watch_to has an older number, and then changes no item. */
+ * A token holds the index of an item and the number of its timeline. If timeline_watch_to is called
+ * before work ends, the work's token has an older number, and the work changes no item. */
 #include "common/observe/timeline_watch.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct timeline_watch {
     timeline *t;          /* NULL: nothing is recorded */
     uint64_t number;      /* of t: calls of timeline_watch_to so far */
     int64_t first;        /* first item of t since timeline_watch_to */
-    char phase;           /* of the last act */
+    char phase;           /* of the act issued last */
 };
 
 void timeline_watch_to(timeline_watch *w, timeline *t)
@@ -56,7 +56,7 @@ static int64_t record_of(const timeline_watch *w, const event *e)
     return TIMELINE_NONE;
 }
 
-/* Event e was freed, and another event may get its address. */
+/* Forget the address of event e, which was freed: another event may get it. */
 static void forget_event(timeline_watch *w, const event *e)
 {
     timeline_view v = timeline_read(w->t);
@@ -167,7 +167,7 @@ static uint64_t collective_issued(void *self, const comm_record *r)
     pthread_mutex_lock(&w->lock);
     if (w->t) {
         item.stream = timeline_stream(w->t, stream_name(r->stream));
-        item.phase = w->phase; /* of the latest act, such as the WAIT that precedes a collective */
+        item.phase = w->phase; /* a collective has none; use that of the last act */
         token = token_of(w, timeline_add(w->t, &item));
     }
     pthread_mutex_unlock(&w->lock);

@@ -7,7 +7,7 @@
  *
  * Copies, fills and launches with a name become WORK of the layer that the host is in. Launches
  * without a name are part of a collective or too small to show; they are left out, like allocations
- * and frees. One host thread issues everything; any thread may run it. The profile counts each
+ * and frees. One host thread issues everything; work may run in any thread. The profile counts each
  * named launch that was issued while a timeline was recording, even if it runs in a later step, and
  * each collective that ends. */
 #pragma once

@@ -24,7 +24,7 @@ typedef struct lane {
 typedef struct rank_state {
     const timeline_view *view;
     lane lanes[1 + TIMELINE_MAX_STREAMS];
-    double link_free_s[2]; /* when [0] its link inside the host, [1] its host's link, is free */
+    double link_free_s[2]; /* when they are free: [0] link inside the host, [1] host_link */
 } rank_state;
 
 typedef struct sim {
@@ -46,7 +46,7 @@ static int runs_on(const sim *m, const timeline_item *item)
     return of_host ? TIMELINE_HOST : item->stream;
 }
 
-/* Move the host to the next item that it runs itself, and issue those before it; false: none. */
+/* Issue items up to the next one that the host runs itself; false: there is none. */
 static bool find_for_host(const sim *m, rank_state *r)
 {
     lane *host = &r->lanes[0];
@@ -85,7 +85,7 @@ static void end_item(lane *l, timeline_item *item, double end_s)
     l->at++;
 }
 
-/* Run the next item of a lane; false: no item has been issued, or its end is not known yet. */
+/* Run the next item of a lane; false: the item is not issued yet, or its end is not known yet. */
 static bool run_next(const sim *m, rank_state *r, int stream)
 {
     lane *l = &r->lanes[1 + stream];

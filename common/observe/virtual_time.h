@@ -51,8 +51,8 @@ typedef struct virtual_config {
  *           end_s of all items are replaced; they are undefined after an error. begin_s of a
  *           collective is when its rank reaches it.
  *   costs   O(items * streams + collectives * (n_views * streams)^2)
- *   errors  FSDP_EINVAL: a timeline lost items; FSDP_EMISMATCH: some collectives can never begin;
- *           names their items; FSDP_ENOMEM */
+ *   errors  FSDP_EINVAL: a timeline lost items; FSDP_EMISMATCH: some collectives can never begin
+ *           (the message names their items); FSDP_ENOMEM */
 fsdp_status virtual_time_run(const timeline_view *views, int n_views, const virtual_config *config);
 
 /* virtual_collective_s -- the seconds that a collective holds its links; 0 in a group of one rank.

@@ -18,7 +18,7 @@ typedef struct mark {
 typedef struct computation {
     double until_s;      /* time of this and all earlier computations */
     double gathers_s;    /* time of the gathers that it waits for */
-    double reductions_s; /* time of the reductions that need it and no later computation */
+    double reductions_s; /* time of the reductions that wait for it and no later one */
 } computation;
 
 typedef struct floors {
@@ -73,7 +73,7 @@ static void add_item(floors *f, int64_t i)
     }
 }
 
-/* max over i <= k of G(i) + (i to k) + R(k), from the first computation on. */
+/* The least time of the step, with the collectives on these links: see virtual_time_floor. */
 static double longest(const floors *f)
 {
     double most = f->calls_s, before = -INFINITY, reductions = 0;
