@@ -113,9 +113,9 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
     fsdp_engine *e = self;
     fsdp *f = &e->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
-    const bool shared = f->mesh.shape.shard_size > 1; /* else every rank has the whole arrays */
+    const bool shared = f->mesh.shape.shard_size > 1; /* if not, each rank has whole arrays */
     float *full[2] = {NULL};
-    int gathered[2] = {-1, -1}; /* a trained unit, a frozen unit */
+    int gathered[2] = {-1, -1}; /* numbers of a trained and a frozen unit */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
         const int u = f->param_unit[p], i = f->units[u].frozen;
         const float *shard = ckpt_unit_array(&e->o, u, k);
@@ -174,7 +174,7 @@ static void engine_free(void *self)
 }
 
 /* Create only what the run needs. An evaluation needs lab 2, and lab 3 only if the strategy decides
- * which units stay gathered. Plain SGD needs no code of lab 4. */
+ * which units stay gathered. With no_norm, plain SGD needs no code of lab 4. */
 static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sharding,
                                 fsdp_engine *e, unit_hooks *hooks)
 {
@@ -185,7 +185,7 @@ static fsdp_status create_parts(const fsdp_config *config, sharding_strategy sha
         TRY(reducer_create(&e->f, sharding, &e->r));
     if (!run->forward_only)
         *hooks = fsdp_backward_hooks(&e->r);
-    e->r.f = &e->f; /* reading and writing of parameters needs it even without a reducer */
+    e->r.f = &e->f; /* even without a reducer, to read and write parameters */
     e->o.r = &e->r;
     return run->forward_only || run->no_norm ? FSDP_OK : optimizer_create(&e->r, &e->o);
 }
@@ -199,7 +199,7 @@ fsdp_status fsdp_engine_create(const fsdp_config *config, sharding_strategy shar
     const bool overlaps = overlap->mode != PREFETCH_NONE;
     unit_hooks hooks;
     fsdp_status status = create_parts(config, sharding, e, &hooks);
-    if (overlaps) /* before the collectives of prefetch_create */
+    if (overlaps) /* agree first: prefetch_create is collective */
         status = comm_agree(config->run.world, status);
     if (overlaps && status == FSDP_OK)
         status = prefetch_create(overlap, &e->r, &e->p, &hooks);

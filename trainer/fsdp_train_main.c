@@ -1,4 +1,4 @@
-/* fsdp_train_main.c -- the trainer: build/fsdp_train, alone or under an MPI launcher.
+/* fsdp_train_main.c -- the trainer: build/fsdp_train, alone or under fsdp_run or an MPI launcher.
  *
  * All ranks agree on errors before training and on errors of files: rank 0 prints one message, and
  * all ranks exit in order. Any other error during training may be one rank's own: that rank prints
@@ -120,7 +120,7 @@ static fsdp_status train(trainer *t, train_result *result)
         first_step > 0 && first_step >= train_end(&t->cfg.train) && !t->cfg.eval_only;
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
-    if (t->cfg.export_init_dir && first_step == 0) /* else the first run has written it */
+    if (t->cfg.export_init_dir && first_step == 0) /* a resumed run wrote it at step 0 */
         TRY(alike(result, train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_init_dir, 0)));
     const fsdp_status status = train_run(t->loop, result);
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
@@ -227,7 +227,7 @@ int main(int argc, char **argv)
     fill_standard_files();
     wait_policy_passive(argv);
     trainer t = {0};
-    signal(SIGPIPE, SIG_IGN); /* the write fails instead, and that is reported */
+    signal(SIGPIPE, SIG_IGN); /* a failed write is reported instead */
     signal(SIGXFSZ, SIG_IGN);
     const int launched = comm_launched_ranks();
     const bool alone = launched == 1;

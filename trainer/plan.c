@@ -26,7 +26,8 @@ typedef struct dry_run {
 
 /* ---- a trainer on a dry device --------------------------------------------------------------- */
 
-/* How the transport that the job has, or would have, moves data: see comm_dry_moves. */
+/* How the job's transport moves data: see comm_dry_moves. If the job has one rank, take the
+ * transport that several ranks would have. */
 static comm_dry_moves moves_of(const trainer *t)
 {
     const char *name = comm_backend_name(t->run.world);
@@ -53,7 +54,7 @@ static fsdp_status end_step(void *self)
     return FSDP_OK;
 }
 
-/* Watches the device if there is no timeline. Only the host's thread calls it. */
+/* Adds up FLOPs if there is no timeline. Only the host's thread calls it. */
 static uint64_t count_flops(void *self, const device_act *act)
 {
     ((dry_run *)self)->flops += act->kind == ACT_LAUNCH ? act->work.cost.flops : 0;
@@ -95,7 +96,8 @@ static fsdp_status dry_steps(dry_run *d)
     return FSDP_OK;
 }
 
-/* Run the steps as rank `rank`; timed: on a device like the one whose times are wanted. */
+/* Run the steps as rank `rank`, on a dry device like the machine of --plan-device if it names one,
+ * or else like the device of `of`. */
 static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t micro_steps,
                             dry_run *d)
 {
@@ -171,8 +173,8 @@ static fsdp_status run_views(const timeline_view *views, int n_views, const virt
     return FSDP_OK;
 }
 
-/* Compute the times of d's last step. If a rank is slow, it is d's own unless `slow` has a
- * timeline. */
+/* Compute the times of d's last step. With --plan-slow, the slow rank is that of `slow` if `slow`
+ * has a timeline, or else that of d. */
 static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
 {
     timeline_view views[2] = {timeline_read(d->line)}, *v = views;
@@ -266,10 +268,10 @@ static int most_waiting(int64_t w, int64_t n)
     return most;
 }
 
-/* Extrapolate counts and memory to all micro-steps. `out` is of MOST_MICRO_STEPS, a power of two,
- * and `fewer` of half as many. Each further group as large as that half adds what the second half
- * has added, even in a canonical run, whose sums differ from one micro-step to the next. But more
- * partial sums of gradients may wait in its tree. */
+/* Extrapolate counts and memory to all micro-steps. `out` was planned with MOST_MICRO_STEPS (a
+ * power of two), `fewer` with half as many. Each further MOST_MICRO_STEPS / 2 add what the second
+ * half added, even in a canonical run, whose sums differ from one micro-step to the next. But more
+ * partial sums of gradients may wait in the tree of a canonical run. */
 static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
 {
     const int n_ranks = t->cfg.n_ranks;
@@ -301,14 +303,14 @@ static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
                                       : out->memory_bytes[MEM_PARAMS_SHARD];
     size_t vector = 2 * shard * s / (size_t)n_ranks;
     out->is_bound = true;
-    /* add one sum, since memory may peak in another micro-step than the number of sums */
+    /* add one sum: memory may peak in another micro-step than the one with the most sums */
     const int waiting = most_waiting(n_ranks, (int64_t)n) - most_waiting(n_ranks, MOST_MICRO_STEPS);
     add_memory(out, k, (size_t)(waiting + 1) * vector);
     if (t->cfg.cpu_offload) /* the sums wait in host memory */
         out->memory_bytes[MEM_ON_HOST] += (size_t)(waiting + 1) * vector;
 }
 
-/* Extrapolate times to n micro-steps: `out` is of MOST_TIMED, `fewer` of half as many. */
+/* Extrapolate times to n micro-steps. `out` is planned with MOST_TIMED, `fewer` with half. */
 static void extrapolate_times(int64_t n, const plan_times *fewer, plan_times *out)
 {
     const double times = (double)(n - MOST_TIMED) / (MOST_TIMED / 2.0);

@@ -13,8 +13,8 @@ typedef struct trainer trainer;
 /* The machine for which a plan computes times. */
 typedef struct plan_costs {
     virtual_device machine;
-    prices prices;         /* measured times of operations, used instead if there are any */
-    virtual_config config; /* links; plan_make sets the other fields */
+    prices prices;         /* measured times of operations, used instead of machine if n > 0 */
+    virtual_config config; /* links and ranks_per_host; the other fields are not used */
 } plan_costs;
 
 /* Times of one step. */
@@ -36,7 +36,7 @@ typedef struct plan {
     size_t memory_bytes[MEM_ROWS]; /* peaks in the order of issue */
     comm_stats traffic;            /* of one step */
     double flops;                  /* of one step; 0 if a timeline was recorded for times */
-    bool is_bound;    /* not all micro-steps were run: memory of gradients is an upper bound */
+    bool is_bound;    /* not all canonical sums were planned: gradients are an upper bound */
     plan_times times; /* zeroed unless plan_make was `timed` */
 } plan;
 

@@ -52,7 +52,7 @@ static double distance(double a, double b)
     return fabs(log((a + 1) / (b + 1)));
 }
 
-/* The row of the item's operation whose calls are nearest; NULL: the operation has no row. */
+/* The row of the item's operation with the nearest FLOPs and bytes per call; NULL: no row. */
 static const price *nearest(const prices *p, const timeline_item *item)
 {
     const price *best = NULL;

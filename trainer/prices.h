@@ -24,6 +24,6 @@ fsdp_status prices_read(const char *path, prices *out);
  *   errors  FSDP_EINVAL naming an operation without one */
 fsdp_status prices_have(const prices *p, const timeline_view *v);
 /* prices_seconds -- the time of an item: the time of its operation's row with the nearest FLOPs and
- * bytes, scaled by FLOPs, or by bytes if the row has no FLOPs. Copies and fills take no time,
- * because a profile does not have their bytes. */
+ * bytes, scaled by FLOPs, or by bytes if the row has no FLOPs. Fills and copies inside the device
+ * take no time, because a profile does not have their bytes. */
 double prices_seconds(const prices *p, const timeline_item *item);

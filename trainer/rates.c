@@ -29,7 +29,7 @@ static fsdp_status time_gathers(const run_context *run, stream *s, char *buf, do
     return FSDP_OK;
 }
 
-/* Fit seconds = latency + bytes / rate to the two sizes. */
+/* Measure seconds = latency + bytes / rate. A small all-gather gives the latency. */
 static fsdp_status time_link(const run_context *run, stream *s, virtual_link *out)
 {
     size_t w = (size_t)comm_size(run->world);
@@ -44,7 +44,7 @@ static fsdp_status time_link(const run_context *run, stream *s, virtual_link *ou
     status = time_gathers(run, s, buf, &out->latency_s, &large_s);
     device_free(s, buf);
     TRY(status);
-    /* if other programs slowed down every small all-gather, ignore the latency */
+    /* if other programs slowed down every small all-gather, the rate is without the latency */
     out->bytes_per_s = large_s > out->latency_s
                            ? (LARGE_BYTES - SMALL_BYTES) / (large_s - out->latency_s)
                            : LARGE_BYTES / large_s;

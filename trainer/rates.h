@@ -4,8 +4,7 @@
 #include "common/model/run_context.h"
 #include "common/observe/virtual_time.h"
 
-/* rates_measure -- measure on all ranks at once, so that each rank's rates are those it has while
- * the others work too.
+/* rates_measure -- measure on all ranks at once, so that each is measured while others work too.
  *   run         needs dev and world
  *   *machine    receives rank 0's rates of products and memory (profile_roof.h), on all ranks
  *   *config     receives link: of an all-gather, by rank 0's clock (zero with one rank); upload and

@@ -16,8 +16,8 @@ static fsdp_status least_memory(trainer *t, size_t *have)
     return FSDP_OK;
 }
 
-/* For each part of a block, find the smallest number of last blocks whose recomputation lets the
- * plan fit: recomputing more blocks needs less memory but more work. Take the part with the fewest
+/* For each part of a block, find the smallest n with which the plan fits if the part is recomputed
+ * in the last n blocks: more blocks need less memory but more work. Take the part with the fewest
  * FLOPs; parts are not mixed. If no plan fits, recompute all blocks. */
 fsdp_status trainer_choose_recompute(trainer *t)
 {

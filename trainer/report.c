@@ -8,7 +8,7 @@
 static const comm_op SHOWN_OPS[] = {COMM_OP_ALL_GATHER, COMM_OP_REDUCE_SCATTER, COMM_OP_ALL_REDUCE};
 enum { N_SHOWN_OPS = 3, MOST_FIT_RANKS = 1 << 16 };
 
-/* The places that name a row of memory. */
+/* Where the name of a row of memory is printed. */
 enum { IN_CSV, IN_PLAN, IN_REPORT };
 
 static const char *row_name(int row, int where)

@@ -26,7 +26,7 @@ fsdp_status trainer_check_change(const char *change)
     return FSDP_OK;
 }
 
-/* Only a rate that ends at the last step depends on --steps; with any other, --steps may change. */
+/* Only cosine and linear schedules depend on --steps; with any other, --steps may change. */
 static void add_schedule(ckpt_about *a, const train_config *c)
 {
     char end[96] = "for good";

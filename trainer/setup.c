@@ -69,14 +69,14 @@ static fsdp_status check_need(const char *what, size_t need, size_t have, const 
                       format_bytes(have, have_text, sizeof have_text), where);
 }
 
-/* check_need with this rank's share of the host's memory. */
+/* Call check_need with this rank's share of the host's memory. */
 static fsdp_status check_on_host(const trainer *t, const char *what, size_t need, const char *hint)
 {
     return check_need(what, need, host_mem_available("") / (size_t)comm_local_size(t->run.world),
                       "host memory are available to it", hint);
 }
 
-/* Drawn digits. Samples of the test set have numbers far above any training set's. */
+/* How many digits are drawn. Samples of the test set have numbers far above any training set's. */
 enum { DRAWN_DIGITS = 60000, DRAWN_TESTS = 10000 };
 static const uint64_t FIRST_TEST = (uint64_t)1 << 40;
 
@@ -162,7 +162,7 @@ static fsdp_status check_offload(const trainer *t)
         t->cfg.cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
 }
 
-/* Refuse --gradient-checkpointing of a part that no layer of the model is. */
+/* Refuse --gradient-checkpointing if no layer of the model belongs to its part. */
 static fsdp_status check_recompute(const trainer *t)
 {
     const recompute_spec *spec = &t->cfg.recompute;
@@ -252,7 +252,7 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     mesh_shape shape;
     fsdp f;
     *elems = 0;
-    TRY(mesh_shape_make(1, 1, 0, &shape)); /* used_elems does not depend on the ranks */
+    TRY(mesh_shape_make(1, 1, 0, &shape)); /* used_elems is the same for every W */
     TRY(fsdp_lay_out(&config, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++) {
         const int c = f.units[u].own.companion;
@@ -360,7 +360,7 @@ static fsdp_status open_checkpoints(trainer *t)
     const bool is_auto = c->resume && strcmp(c->resume, "auto") == 0;
     ckpt_source from = {0};
     fsdp_status status = FSDP_OK;
-    comm_set_patience(t->run.world, TRAIN_FILES_TIMES); /* until the first step */
+    comm_set_patience(t->run.world, TRAIN_FILES_TIMES); /* until train_run resets it */
     if (c->save_dir) /* lock first, so that nobody removes what --resume auto reads */
         status = ckpt_store_open(&t->store, c->save_dir);
     if (status == FSDP_OK && c->resume)

@@ -12,7 +12,7 @@
 #include "trainer/plan.h"
 #include "trainer/trainer_config.h"
 
-/* Everything that a run owns, in the order of creation; trainer_free frees it in reverse order. */
+/* Everything that a run owns; trainer_free frees it. */
 struct trainer {
     trainer_config cfg;
     model_config model_cfg;
@@ -21,7 +21,7 @@ struct trainer {
     comm *near_group;        /* of --reshard-to, else NULL */
     fsdp_error_info refused; /* why this rank refuses its options or device; ranks agree on it */
     bool runs_ahead;         /* the host runs ahead of the compute stream */
-    bool is_told, *told;     /* see prefetch_config; plans use the trainer's is_told too */
+    bool is_told, *told;     /* see prefetch_config; in a plan told is the trainer's */
     model m;
     corpus data, val_data;
     ckpt_store store; /* of --save; with dir "" it only has the run's facts, for --resume */
@@ -41,7 +41,7 @@ struct trainer {
 };
 
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads. If the device
- * cannot be opened, open the CPU, and set t->refused, which trainer_prepare reports on all ranks.
+ * cannot be opened, open the CPU, and set t->refused, so that trainer_prepare fails on all ranks.
  *   errors  any error of comm_open */
 fsdp_status trainer_connect(trainer *t);
 /* pin_threads -- return the number of threads of one rank: OMP_NUM_THREADS if it is set, else cores
@@ -87,8 +87,8 @@ fsdp_status trainer_allocate(trainer *t);
 /* trainer_free -- free everything; a zeroed struct is accepted. */
 void trainer_free(trainer *t);
 
-/* print_shards -- print how many rows or elements of each parameter, and of padding, each rank
- * holds. Call it on one rank. Adjacent units that are alike are printed once.
+/* print_shards -- print how many rows or elements of each parameter, and how much padding, each
+ * rank holds. Call it on one rank. Adjacent units that are alike are printed once.
  *   errors  FSDP_ENOMEM; any error of fsdp_lay_out */
 fsdp_status print_shards(const trainer *t, FILE *out);
 /* report_plan -- print the tables of t->plan and, with --plan-fit, what else would fit. Call it on

@@ -300,7 +300,7 @@ static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is
         return fsdp_error(FSDP_EINVAL, "leave --model out, or pass other weights",
                           "--model: got %s, expected %s, which %s/config.json has",
                           model_family_at(cfg->family - 1)->name, is->family, cfg->init_from);
-    TRY(set_sizes(cfg, &asked)); /* 0: derived from other sizes */
+    TRY(set_sizes(cfg, &asked)); /* a size 0 follows from other sizes */
     const struct {
         const char *option;
         size_t got, expected;
@@ -475,7 +475,7 @@ static fsdp_status refuse_lacks(const need *rules, size_t n_rules)
     return FSDP_OK;
 }
 
-/* Refuse options that need others that are not given. */
+/* Refuse options that need other options, if these are not given. */
 static fsdp_status check_needs(const trainer_config *c, int world_size)
 {
     const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;

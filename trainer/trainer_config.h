@@ -27,7 +27,7 @@ typedef struct trainer_config {
     train_config train;
     int parallel;
     int family;
-    const char *size; /* NULL: the family's first preset, or the size of init_from */
+    const char *size; /* NULL: the size of init_from, or else the family's first preset */
     int64_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab_size,
         n_positions; /* 0: the preset's */
     int64_t seed;
@@ -53,7 +53,7 @@ typedef struct trainer_config {
     bool bucket_auto;    /* choose bucket_elems: --bucket auto with FSDP on several ranks */
     size_t bucket_elems; /* from the text in bucket; 0: do not merge units */
     const char *checkpointing;
-    bool recompute_auto, recompute_short; /* short: no choice of auto fits */
+    bool recompute_auto, recompute_short; /* short: auto found no choice that fits */
     recompute_spec recompute;             /* from the text in checkpointing, or chosen by auto */
     int64_t chunk_loss;                   /* tokens per chunk; 0: all at once */
     int device;                           /* see backends.h */
@@ -63,18 +63,18 @@ typedef struct trainer_config {
     const char *export_init_dir, *export_dir, *export_optimizer;
     const char *memory_report, *profile_dir, *snapshot;
     const char *save_dir, *resume, *resume_change;
-    int64_t keep; /* checkpoints; 0: all */
+    int64_t keep; /* number of checkpoints to keep; 0: all */
     bool check_order, print_shards, no_grad_norm;
     bool eval_only, forward_only; /* forward_only: no step is run or planned, nothing is saved */
     const char *digests, *digest_values;
     bool plan, is_timed; /* is_timed: plans have times, to be printed or to choose buckets */
-    int64_t plan_ranks, plan_fsdp_size; /* 0: the actual ranks; as --sharding says */
+    int64_t plan_ranks, plan_fsdp_size; /* 0: the actual ranks; 0: as --sharding says */
     int n_ranks;                        /* of the job: plan_ranks, or the actual ranks */
     int64_t plan_rank;
     int plan_device; /* trainer_plan_device, or a later choice */
     const char *plan_link, *plan_copies, *plan_slow, *plan_prices;
     double link_bytes_per_s, link_latency_s; /* from the text in plan_link */
-    double upload_bytes_per_s, download_bytes_per_s, copy_latency_s; /* from that in plan_copies */
+    double upload_bytes_per_s, download_bytes_per_s, copy_latency_s; /* from plan_copies */
     double slow_rank, slow_factor; /* from the text in plan_slow; factor 0: no rank is slow */
     bool plan_fit;
 } trainer_config;

@@ -1,10 +1,10 @@
 /* fsdp_compare_main.c -- build/fsdp_compare [--bisect] A B: compare the bits of two runs.
  *
- * It compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text, byte for
- * byte (nine significant digits distinguish all fp32 values); it ignores the time column. The exit
- * status is 0 if they are identical, 1 if they differ (then the first difference is printed, with
- * its distance in ULPs), and 2 if a file cannot be compared. --bisect does the same with two files
- * of --digests (digest_file.h), and also exits with 2 if a run is not canonical. */
+ * The program compares step, loss, grad_norm and lr of two loss files of build/fsdp_train as text,
+ * byte for byte (nine significant digits distinguish all fp32 values); it ignores the time column.
+ * The exit status is 0 if they are identical, 1 if they differ (then the first difference is
+ * printed, with its distance in ULPs), and 2 if a file cannot be compared. --bisect does the same
+ * with two files of --digests (digest_file.h), and also exits with 2 if a run is not canonical. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

@@ -49,11 +49,11 @@ typedef struct run_rank {
     int wait_status; /* -1: it runs. Others of its group may still run after it has ended. */
 } run_rank;
 
-/* The phases of the job's end. Each phase follows after a time in the phase before. */
+/* The phases of the job's end. When a phase has lasted its time, the next one begins. */
 typedef enum run_phase { GOING, FAILED, TERMINATED, KILLED } run_phase;
 
 typedef struct launcher {
-    int64_t n_ranks, n_restarts; /* options, down to argv */
+    int64_t n_ranks, n_restarts; /* the fields from here to argv are options */
     bool bare;                   /* no "[rank] " before each line */
     double limit_s, grace_s, pause_s;
     char **argv;            /* of the ranks; argv[0] is searched in PATH */
@@ -151,13 +151,13 @@ static void take_over_signals(launcher *s)
         if (sigaction(passed_on[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN)
             sigaddset(&s->signals, passed_on[i]);
     sigprocmask(SIG_BLOCK, &s->signals, &s->mask);
-    signal(SIGPIPE, SIG_IGN); /* the write fails instead, and that is reported */
+    signal(SIGPIPE, SIG_IGN); /* a failed write is reported instead */
     signal(SIGXFSZ, SIG_IGN);
 }
 
 /* Allocate s->rank in shared memory, and start the guard: a process that kills the ranks' groups
- * when the launcher has died. The kernel signals it then. The guard closes all files, because a
- * reader of a pipe waits until every writer has closed it. */
+ * when the kernel signals that the launcher has died. The guard closes all files, because a reader
+ * of a pipe waits until every writer has closed the pipe. */
 static fsdp_status start_guard(launcher *s)
 {
     pid_t launcher_pid = getpid(), pid = -1;
@@ -173,7 +173,7 @@ static fsdp_status start_guard(launcher *s)
     setpgid(0, 0);
     prctl(PR_SET_NAME, "fsdp_run guard");
     closefrom(0);
-    prctl(PR_SET_PDEATHSIG, SIGCHLD); /* it is in s->signals */
+    prctl(PR_SET_PDEATHSIG, SIGCHLD); /* s->signals has SIGCHLD */
     while (getppid() == launcher_pid)
         sigwaitinfo(&s->signals, NULL);
     signal_all(s, SIGKILL);
@@ -262,7 +262,7 @@ static void enter(launcher *s, run_phase phase, int signo, double lasts_s)
     signal_all(s, SIGCONT);
 }
 
-/* Exits although nobody reads the output; even this message may not be read. */
+/* Exits without the rest of the output, which nobody reads; the message may be lost too. */
 static _Noreturn void drop_output(const launcher *s)
 {
     if (poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, 0) == 1)
@@ -319,7 +319,7 @@ static void rank_ended(launcher *s, int rank)
     enter(s, FAILED, SIGCONT, GRACE_S);
 }
 
-/* Waits for ended processes. If a rank fails, its whole group is killed. But in phase TERMINATED a
+/* Reaps ended processes. If a rank fails, its whole group is killed. But in phase TERMINATED a
  * rank has ended only when its group has: a shell ends at once on SIGTERM, while the trainer that
  * it started saves. Orphans of the ranks become children of this process and are waited for too,
  * because a zombie would still belong to the group. */
@@ -343,7 +343,7 @@ static void reap(launcher *s)
 
 static void take_signal(launcher *s, int signo)
 {
-    /* The terminal was closed. Send SIGTERM, on which the ranks save: UCX may catch SIGHUP. */
+    /* The terminal was closed. Send SIGTERM, on which ranks save, because UCX may catch SIGHUP. */
     if (signo == SIGHUP)
         signo = SIGTERM;
     bool ends = signo == SIGINT || signo == SIGTERM;
@@ -379,11 +379,11 @@ static void take_signal(launcher *s, int signo)
 
 static fsdp_status wait_for_all(launcher *s)
 {
-    const struct timespec tick = {.tv_nsec = 100000000}; /* a deadline may be met so late */
+    const struct timespec tick = {.tv_nsec = 100000000}; /* deadlines are checked this often */
     s->exit_status = 0;
     while (s->n_alive > 0 || !s->output.done) {
         int signo = sigtimedwait(&s->signals, NULL, &tick);
-        if (signo > 0 && signo != SIGCHLD) /* reap is called in any case */
+        if (signo > 0 && signo != SIGCHLD) /* for SIGCHLD, reap follows */
             take_signal(s, signo);
         reap(s);
         check_deadline(s);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 1 << 19 /* a longer line is cut */, PREFIX_BYTES = 16 };
+enum { LINE_BYTES = 1 << 19 /* a longer line is split */, PREFIX_BYTES = 16 };
 
 typedef struct run_stream {
     size_t used_bytes;
@@ -62,7 +62,7 @@ static bool stream_read(run_output *o, int i, bool at_end)
     memmove(s->text + PREFIX_BYTES, at, s->used_bytes);
     if (n > 0 && (k->failed == 0 || i / 2 == o->n_ranks))
         return true;
-    close(*fd); /* also if the sink failed: the rank gets SIGPIPE, as if it wrote there itself */
+    close(*fd); /* if the sink failed, the rank gets SIGPIPE, as if it wrote there itself */
     *fd = -1;
     return false;
 }
@@ -74,7 +74,8 @@ static void *output_main(void *arg)
     while (o->polled[own].fd >= 0) {
         if (poll(o->polled, (nfds_t)own + 1, -1) < 0)
             continue;
-        /* Before a line of the launcher, read what ranks left: a pipe, a long line, its end. */
+        /* Before a line of the launcher, read what ranks left. Three reads of a pipe are enough:
+         * its content, the rest if that filled the room for a line, and its end. */
         const bool has_own = o->polled[own].revents != 0;
         for (int i = 0; i < own + has_own; i++)
             if (has_own || o->polled[i].revents != 0)

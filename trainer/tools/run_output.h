@@ -1,7 +1,7 @@
 /* run_output.h -- forward the output of the ranks line by line, for fsdp_run.
  *
  *   run_output_open -> run_output_pipe ... -> run_output_start -> dprintf(o.own_fd, ...) ...
- *   -> close(o.own_fd) -> run_output_close when it is done
+ *   -> close(o.own_fd) -> run_output_close when o.done is set
  *
  * Each rank has one pipe for its standard output and one for its standard error. A thread reads the
  * pipes and writes whole lines to the launcher's standard output and error. While a terminal
@@ -42,6 +42,6 @@ bool run_output_open(run_output *o, int n_ranks, bool bare);
 int run_output_pipe(run_output *o, int i);
 /* run_output_start -- start the thread; false: it cannot be started. */
 bool run_output_start(run_output *o);
-/* run_output_close -- wait until all output is written, and free o. First close own_fd, after all
+/* run_output_close -- wait until all output is written, and free o. Close own_fd before, after all
  * ranks have ended. When all is written, the thread sets `done` and sends this process SIGCHLD. */
 void run_output_close(run_output *o);
