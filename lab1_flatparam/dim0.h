@@ -7,7 +7,7 @@
  * parameter has room for ceil(d0/S) rows, which begins at an aligned element. Room without rows is
  * padding and is zero.
  *
- * The gathered array is as in the flat layout: the same slots at the same offsets. The layouts
+ * The gathered array is the same as in the flat layout, with the same offsets. The two layouts
  * differ only in which rank holds which elements, so the model computes the same bits.
  *
  * Worked example: parameters a [5,2] and b [3], 10 and 3 elements; slots aligned to 4; S = 2:
@@ -30,7 +30,7 @@ typedef struct dim0_rows {
 /* dim0_layout -- turn *l, which flat_layout_build made for W ranks, into the per-parameter layout:
  * set rows, shard_elems (of a slice), padded_elems and row_ranks.
  *   params      the model's; a slot's parameter has dims[0] rows
- *   shard_size  S; it divides W. With S = 1 *l does not change, because the only shard is the
+ *   shard_size  S; it divides W. With S = 1 *l stays as it is, because the only shard is the
  *               gathered array itself
  *   align       as passed to flat_layout_build: rooms begin at multiples of slot_elems, and slices
  *               have a multiple of align.shard_elems elements

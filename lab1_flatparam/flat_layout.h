@@ -1,5 +1,5 @@
-/* flat_layout.h -- lab 1: a flat parameter, as every later lab uses it: where each parameter stands
- * in it, and which pieces of parameters a rank has.
+/* flat_layout.h -- lab 1: the layout of a flat parameter, which every later lab uses: where each
+ * parameter starts, and which pieces of parameters a rank holds.
  *
  * A flat parameter [FSDP §3.2.1] [ZeRO §5.3] is one 1-D array [padded_elems] that holds all
  * parameters of a unit one after the other, each at an aligned offset. The array is cut into W
@@ -18,7 +18,7 @@
 #include "common/base/status.h"
 
 typedef struct flat_slot {
-    int param;     /* the caller's number of the parameter: its global index in the model */
+    int param;     /* global index of the parameter in the model */
     size_t offset; /* in the flat array, a multiple of the slot alignment */
     size_t elems;
 } flat_slot;
@@ -27,10 +27,10 @@ typedef struct flat_layout {
     int world_size, n_slots;
     flat_slot *slots;    /* owned; flat_layout_free */
     size_t used_elems;   /* end of the last slot, rounded up to the slot alignment */
-    size_t shard_elems;  /* ceil(used_elems / world_size), rounded up to the shard alignment */
-    size_t padded_elems; /* gathered: world_size * shard_elems; per-parameter layout: used_elems */
-    int row_ranks;       /* per-parameter layout (dim0.h): ranks that share the rows; else 0 */
-    struct dim0_rows *rows; /* per-parameter layout: [n_slots], owned; else NULL */
+    size_t shard_elems;  /* flat_layout_build sets ceil(used_elems / world_size), aligned up */
+    size_t padded_elems; /* to gather: world_size * shard_elems; per-parameter layout: used_elems */
+    int row_ranks;       /* per-parameter layout (dim0.h): ranks that share the rows; flat: 0 */
+    struct dim0_rows *rows; /* per-parameter layout: [n_slots], owned; flat: NULL */
 } flat_layout;
 
 /* A run of elements of one parameter that lies in one shard. */
@@ -43,7 +43,7 @@ typedef struct flat_piece {
 
 /* flat_intersect -- list the pieces of parameters in rank's shard, in ascending shard_begin.
  *   rank       0 ... world_size-1
- *   pieces     [n_slots], filled from the front: a slot has at most one piece in a shard
+ *   pieces     [n_slots], filled from the front; a slot has at most one piece in a shard
  *   *n_pieces  how many; 0 for a rank that is all padding
  * In the example above rank 2 has two pieces: {slot 1, param_begin 6, shard_begin 0, elems 1} and
  * {slot 2, param_begin 0, shard_begin 2, elems 3}. Rank 3 has none. */

@@ -7,7 +7,7 @@
  *   flat_intersect     which pieces of which parameters lie in a rank's shard
  *   flat_init_shard    fill a shard with initial values; the full array never exists
  *
- * flat_layout.h, which comes first, says what a flat parameter is. */
+ * Read flat_layout.h first: it defines the flat parameter. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,7 +40,7 @@ fsdp_status shard_range(size_t total_elems, size_t align_elems, int world_size, 
 
 /* ---- 1.2 ------------------------------------------------------------------------------------- */
 typedef struct flat_align {
-    size_t slot_elems, shard_elems; /* slots and shards start at multiples of these; 1 packs */
+    size_t slot_elems, shard_elems; /* slots and shards start at multiples of these; 1: no gaps */
 } flat_align;
 
 /* flat_layout_build -- place parameters in order, each at the next multiple of align.slot_elems,
@@ -60,8 +60,8 @@ void flat_layout_free(flat_layout *l);
  *   l        all its shards together have a multiple of n_ranks elements (asserted)
  *   returns  a copy of l that differs in world_size (n_ranks) and shard_elems. It borrows the
  *            slots: it is valid until l is freed, and must not be passed to flat_layout_free
- * The example above cut for 2 ranks has shards of 12: rank 0 holds a and 6 elements of b, rank 1
- * holds the last element of b, and c. */
+ * The example in flat_layout.h, cut for 2 ranks, has shards of 12: rank 0 holds a and
+ * 6 elements of b; rank 1 holds the last element of b, and c. */
 flat_layout flat_layout_cut(const flat_layout *l, int n_ranks);
 
 /* ---- 1.3: flat_intersect, in flat_layout.h --------------------------------------------------- */
@@ -96,14 +96,13 @@ void module_tree_free(module_tree *t);
 /* wrap_assign -- decide which unit every node belongs to. A node becomes a unit of its own when
  *     WRAP_BLOCK      it is a block
  *     WRAP_SUB_BLOCK  it is a layer
- *     WRAP_SIZE       its own elements and those below it that no inner unit took are >= min_elems
- *     WRAP_MODEL      never
- * There are two exceptions. Node 0 is always a unit, the root unit. A tied node never is: storage
- * that is used in two places must be gathered for both, so a tied node and its elements belong to
- * the root unit, also from inside a block. Any other node that is no unit belongs to the unit of
- * its parent. Decide inside-out: children before parents, so that a parent gets only what its
- * children left. Units are numbered from 0, the root, and then by ascending node. A unit may be
- * left without parameters. It is kept: it has no layer, so its hooks are never called.
+ *     WRAP_SIZE       it has >= min_elems elements, not counting units and tied nodes below it
+ * No policy applies to two kinds of nodes. Node 0 is always a unit, the root unit. A tied node is
+ * never one: storage that is used in two places must be gathered for both, so a tied node and its
+ * elements belong to the root unit, even inside a block. Any other node that is not a unit belongs
+ * to its parent's unit. Decide children before parents, because a parent counts only the elements
+ * that its children left. The root is unit 0; the others are numbered by ascending node. A unit
+ * without parameters is kept. It has no layer, so its hooks are never called.
  *   unit_of_node  [n_nodes]
  *   *n_units      >= 1
  *   errors        FSDP_ENOMEM

@@ -12,7 +12,7 @@ fsdp_status module_tree_build(const model *m, module_tree *out)
     int block = -1, block_node = 0;
     for (int i = 0; i < m->n_layers; i++) {
         const layer *l = &m->layers[i];
-        if (l->block >= 0 && l->block != block) { /* a block's first layer opens its node */
+        if (l->block >= 0 && l->block != block) { /* first layer of a block: add its node */
             block = l->block;
             block_node = out->n_nodes++;
             out->nodes[block_node] = (module_node){.kind = MODULE_BLOCK, .parent = 0, .layer = -1};
@@ -24,7 +24,7 @@ fsdp_status module_tree_build(const model *m, module_tree *out)
             bool second_use = m->params[p].tied_to != NOT_TIED;
             node->own_elems += second_use ? 0 : m->params[p].elems;
             node->tied = node->tied || second_use;
-            for (int q = 0; q < m->n_params; q++) /* the first use is tied too */
+            for (int q = 0; q < m->n_params; q++) /* a first use is tied too */
                 node->tied = node->tied || m->params[q].tied_to == p;
         }
     }
@@ -39,7 +39,8 @@ void module_tree_free(module_tree *t)
 
 /* SOLUTION BEGIN 1.4 */
 /* STUB: */
-/* Whether a node becomes a unit. left_elems counts what no inner unit took of it and below it. */
+/* Whether a node becomes a unit. left_elems: the elements of the node and its descendants,
+ * without those of units and tied nodes below it. */
 static bool becomes_unit(const module_node *node, wrap_policy policy, size_t min_elems,
                          size_t left_elems)
 {
@@ -73,9 +74,9 @@ fsdp_status wrap_assign(const module_tree *tree, wrap_policy policy, size_t min_
         free(is_unit);
         return fsdp_error(FSDP_ENOMEM, "", "wrap_assign: no host memory");
     }
-    /* Children come after their parents, so walking from the end meets every child first. A child
-     * that is a unit hands nothing up, so no element is counted in two units. What is tied goes to
-     * the root, past the block that it may be in. */
+    /* Children come after their parents, so a walk from the end meets every child first. A child
+     * that is a unit adds nothing to its parent, so no element is counted in two units. The
+     * elements of a tied node go to the root, not to its block. */
     for (int i = n - 1; i >= 0; i--) {
         const module_node *node = &tree->nodes[i];
         left[i] += node->own_elems;
