@@ -4,8 +4,8 @@
 #include "lab2_forward/forward.h"
 #include "lab2_forward/offload.h"
 
-/* List the pieces of all slices of l, by rank. slice_of: the mesh that says which slice a rank has;
- * NULL: rank r has slice r. */
+/* List the pieces of all slices of l, in order of ranks. slice_of: the mesh that gives each rank
+ * its slice; NULL: rank r has slice r. */
 static fsdp_status list_pieces(const flat_layout *l, const mesh_shape *slice_of, comm_pieces *out)
 {
     const size_t room = (size_t)l->world_size * (size_t)l->n_slots + 1;
@@ -22,7 +22,7 @@ static fsdp_status list_pieces(const flat_layout *l, const mesh_shape *slice_of,
                                      .elems = mine[i].elems};
     }
     free(mine);
-    comm_piece *kept = realloc(list, (n + 1) * sizeof *list); /* shrink: many ranks have few rows */
+    comm_piece *kept = realloc(list, (n + 1) * sizeof *list); /* shrink: some slices lack rows */
     *out = (comm_pieces){kept ? kept : list, n, l->shard_elems};
     return status;
 }

@@ -6,8 +6,7 @@
 
 /* dim0_create -- list the pieces of a unit that is laid out, and allocate its shard so that peers
  * can read it in place. dim0_free frees the lists; it accepts a unit in the flat layout.
- *   errors  FSDP_ENOMEM, and errors of flat_intersect and comm_alloc. The caller then calls
- * dim0_free */
+ *   errors  FSDP_ENOMEM, and errors of flat_intersect and comm_alloc. Call dim0_free then, too */
 fsdp_status dim0_create(fsdp *f, fsdp_unit *u);
 void dim0_free(fsdp_unit *u);
 
@@ -20,5 +19,5 @@ void dim0_free(fsdp_unit *u);
  *   errors      of comm_alloc and comm_all_gather_pieces
  *   source      [FSDP2 RFC] */
 fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full);
-/* dim0_unshard_begin -- the rest of unshard_begin, after its checks. */
+/* dim0_unshard_begin -- what remains of unshard_begin after its checks. */
 fsdp_status dim0_unshard_begin(fsdp *f, int u);

@@ -1,5 +1,5 @@
-/* forward.c -- tasks 2.1 to 2.4: gather a unit, show it to the model, drop it again; and when a
- * forward pass does which. */
+/* forward.c -- tasks 2.1 to 2.4: gather a unit, show it to the model, drop it again; and the hooks
+ * that do so in a forward pass. */
 #include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
 #include "lab2_forward/dim0_gather.h"

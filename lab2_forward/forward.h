@@ -1,4 +1,4 @@
-/* forward.h -- lab 2: the forward hooks, and what unshard_begin and unshard_wait are made of. */
+/* forward.h -- lab 2: the forward hooks, and the parts of unshard_begin and unshard_wait. */
 #pragma once
 #include "lab2_forward/fsdp.h"
 
@@ -6,13 +6,13 @@
 void *full_at(const fsdp *f, int u, size_t elems);
 
 /* ---- 2.2 ------------------------------------------------------------------------------------- */
-/* views_bind -- point views.params[p] at full_at(offset) for every slot of u, and for every
- * parameter p of the model (run.m->params[p], n_params of them) whose tied_to is such a slot's. */
+/* views_bind -- for every slot of u, point views.params[p] at full_at(offset): for p = slot.param,
+ * and for every p of the model (run.m->params[p], n_params of them) with tied_to == slot.param. */
 fsdp_status views_bind(fsdp *f, int u);
 
 /* ---- 2.4 ------------------------------------------------------------------------------------- */
 /* forward_pre_hook -- before a unit's first layer: unshard_begin, then unshard_wait. self is an
- * fsdp *. Training uses the forward hooks too. */
+ * fsdp *. Training uses both forward hooks, too. */
 fsdp_status forward_pre_hook(void *self, int u);
 /* forward_post_hook -- after a unit's last layer: reshard, unless the unit stays_after_forward.
  * Under FULL only the root does, because backward begins with the root's head. */

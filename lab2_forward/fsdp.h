@@ -31,7 +31,7 @@ typedef struct fsdp_unit {
     unit_state state;
     unit_own own;    /* provided */
     event *gathered; /* recorded on gather_stream by unshard_begin */
-    event *consumed; /* recorded on the compute stream; the gather starts after it */
+    event *consumed; /* recorded on compute; the next gather waits for it (or for gather_after) */
 } fsdp_unit;
 
 typedef struct fsdp {
@@ -42,10 +42,10 @@ typedef struct fsdp {
     stream *reduce_stream; /* reductions run here, on reduce_group */
     comm *gather_group;    /* the shard group */
     comm *reduce_group;    /* the world */
-    event *gather_after;   /* lab 5: gathers wait for it; NULL: for all that compute has so far */
-    stream *comm_stream;   /* owned; in labs 2 to 4 both streams above are this one */
+    event *gather_after;   /* lab 5: gathers wait for this event; NULL: for compute's work so far */
+    stream *comm_stream;   /* owned; in labs 2 to 4 gather_stream and reduce_stream are this one */
     fsdp_own own;          /* provided */
-    model_views views;     /* params[p] and grads[p] by the global index p of a parameter */
+    model_views views;     /* params[p], grads[p]: p is the global index of a parameter */
     int n_units;
     fsdp_unit *units;
     int *layer_unit; /* [n_layers] the unit of each layer */
@@ -57,8 +57,8 @@ typedef struct fsdp {
  * where it belongs (shard_cast to full_at shard_rank*shard_elems), all-gather in place on
  * gather_stream, and record `gathered`.
  *   owner       full belongs to the collective until unshard_wait
- *   order       gather_stream already waits for the work that compute has so far, because the
- *               optimizer may still be writing the shard (lab 5 waits for less: gather_after)
+ *   order       gather_stream already waits for compute's work so far, because the optimizer may
+ *               still be writing the shard (lab 5 waits for less: gather_after)
  *   collective  all ranks of gather_group (the shard group), units in the same order
  *   moves       (S-1)*shard_elems*dtype_bytes(param_dtype) sent per rank of a shard group of S
  *   state       SHARDED -> GATHERING; no-op when GATHERING or GATHERED
@@ -79,6 +79,6 @@ fsdp_status unshard_wait(fsdp *f, int u);
 /* ---- 2.3 ------------------------------------------------------------------------------------- */
 /* reshard -- set views.params of u's parameters (param_unit), tied ones too, to NULL; free full.
  *   order   stream-ordered on compute, after the kernels that still read full
- *   state   GATHERED -> SHARDED; no-op when SHARDED or resident
+ *   state   GATHERED -> SHARDED; no-op when SHARDED, resident or kept for the step (keeps_now)
  *   errors  FSDP_ESTATE when GATHERING: the gather in flight would write to freed memory */
 fsdp_status reshard(fsdp *f, int u);

@@ -1,4 +1,4 @@
-/* fsdp_own.h -- lab 2, provided: members of a unit and of fsdp that only provided files use. */
+/* fsdp_own.h -- lab 2, provided: members of a unit and of fsdp that only provided code uses. */
 #pragma once
 #include "common/comm/comm_pieces.h"
 

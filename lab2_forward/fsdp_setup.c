@@ -15,8 +15,8 @@ static fsdp_status out_of_host_memory(void)
     return fsdp_error(FSDP_ENOMEM, "", "fsdp_create: no host memory");
 }
 
-/* A unit is named for its only layer, for its block or, if merged, for the blocks it spans. A unit
- * without layers gets no name here. */
+/* Name each unit after its only layer, its block or, if merged, the blocks it spans. A unit without
+ * layers gets no name here. */
 static void name_units(fsdp *f)
 {
     const layer *layers = f->run.m->layers;
@@ -39,7 +39,7 @@ static void name_units(fsdp *f)
     }
 }
 
-/* Let the caller merge units: unit_of_node and *n_units then describe the buckets. */
+/* Let config->merge merge units. Afterwards unit_of_node and *n_units describe the buckets. */
 static fsdp_status merge_units(const fsdp_config *config, const module_tree *tree,
                                int *unit_of_node, int *n_units)
 {
@@ -95,7 +95,7 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
     return status;
 }
 
-/* The slots of unit u: its parameters in global order. A tied one has no storage, so no slot. */
+/* Lay out u: a slot for each of its parameters, in global order. A second use has no slot. */
 static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, bool per_param)
 {
     const flat_align align = {FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS};
@@ -217,7 +217,7 @@ size_t fsdp_most_shard_elems(const fsdp *f)
 
 void fsdp_free(fsdp *f)
 {
-    stream_free(f->comm_stream); /* waits for what is in flight */
+    stream_free(f->comm_stream); /* waits for work in flight */
     near_drop(f);
     offload_free(f->own.offload);
     for (int u = 0; u < f->n_units; u++) {

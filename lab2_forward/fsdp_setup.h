@@ -3,7 +3,7 @@
  *   fsdp_create -> (hooks of labs 2 to 5) -> fsdp_free
  *
  * A resident unit (stays_after_backward) takes a shard group of one rank, whose shard is the whole
- * array. full is then the shard itself; in bf16 it is a copy that fsdp_refresh casts again whenever
+ * array. In fp32, full is the shard itself; in bf16 it is a copy, which fsdp_refresh updates after
  * the masters have changed. */
 #pragma once
 #include "lab1_flatparam/flat_param.h"
@@ -16,25 +16,26 @@ typedef struct fsdp_config {
     wrap_policy wrap;
     size_t wrap_min_elems; /* WRAP_SIZE */
     bool per_param;        /* lay units out by dim0_layout */
-    /* merge -- NULL, or which of the wrapping's units become one: bucket_of [n_units] says for
-     * each, given the elements of its parameters. The root, 0, stays alone; buckets ascend */
+    /* merge -- NULL, or merge units of the wrapping: set the bucket of each in bucket_of [n_units],
+     * given the elements of each. The root, 0, stays alone; bucket numbers ascend */
     fsdp_status (*merge)(size_t max_elems, const size_t *elems, int n_units, int *bucket_of,
                          int *n_buckets);
-    size_t merge_max_elems; /* of units that become one */
+    size_t merge_max_elems; /* of a merged unit */
     offload_config offload;
-    comm *near_group; /* borrowed; this and the next: see fsdp_own */
+    comm *near_group; /* borrowed; for this and the next line see fsdp_own */
     bool keeps_for_step, replicas_last;
 } fsdp_config;
 
 /* fsdp_lay_out -- make the units, their layouts and the maps for a job of the given shape. It
  * allocates nothing on a device and talks to no rank, so a plan can be made for any number of
- * ranks. Every unit gets FULL's rule: only the root stays gathered after forward.
+ * ranks. Units follow FULL's rule: only the root stays gathered after forward.
  *   config  mesh, run.dev and run.world are not read
  *   f       free it with fsdp_free
  *   errors  FSDP_ENOMEM, and errors of lab 1's functions; nothing is left behind */
 fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsdp *f);
 /* fsdp_create -- fsdp_lay_out, then allocate the shards and fill them with initial values.
- *   config  gathers use mesh.shard, reductions mesh.world, both on comm_stream
+ *   config  gathers use mesh.shard, reductions mesh.world, or mesh.shard if replicas_last; both run
+ *           on comm_stream
  *   f       must not move afterwards
  *   errors  of fsdp_lay_out, device_alloc and stream_create; nothing is left behind */
 fsdp_status fsdp_create(const fsdp_config *config, fsdp *f);
@@ -52,5 +53,5 @@ fsdp_status fsdp_make_resident(fsdp *f, int u);
 /* fsdp_refresh -- round the masters of resident units into full, on the compute stream. Call it
  * when the masters have changed. It does nothing in fp32, where full is the shard. */
 fsdp_status fsdp_refresh(fsdp *f);
-/* reshard_all -- make every unit SHARDED, whatever its state, except resident ones. */
+/* reshard_all -- make every unit SHARDED, whatever its state, unless reshard is a no-op for it. */
 fsdp_status reshard_all(fsdp *f);

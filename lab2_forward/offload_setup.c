@@ -112,7 +112,7 @@ fsdp_status offload_gather(fsdp *f, int u, dtype t, void *slice)
 
 /* ---- vectors of gradients -------------------------------------------------------------------- */
 
-/* *vec becomes `to`, a block that was allocated on s, with its contents. */
+/* Move *vec to `to`, a block that was allocated on s. After an error `to` is freed instead. */
 static fsdp_status move_vector(stream *s, size_t elems, float *to, float **vec)
 {
     fsdp_status status = device_copy(s, to, *vec, elems * sizeof **vec);
@@ -136,7 +136,7 @@ fsdp_status offload_park_end(offload *x)
 fsdp_status offload_fetch_begin(offload *x, unsigned number)
 {
     event *last = x->parked[(x->n_parked - 1) % 2], *before = x->parked[x->n_parked % 2];
-    TRY(event_sync(before)); /* or the host would allocate far ahead of the downloads */
+    TRY(event_sync(before)); /* else the host would allocate far ahead of the downloads */
     return stream_wait_event(x->up, number == x->n_parked ? last : before);
 }
 

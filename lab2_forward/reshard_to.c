@@ -5,7 +5,7 @@
 #include "lab1_flatparam/flat_param.h"
 #include "lab2_forward/forward.h"
 
-/* The elements of unit u that each rank keeps. */
+/* How many elements of unit u each rank keeps. */
 static size_t near_elems(const fsdp *f, int u)
 {
     const size_t n = (size_t)comm_size(f->own.near_group), elems = f->units[u].layout.padded_elems;

@@ -4,18 +4,18 @@
  *   near_keep (after forward, before reshard) -> near_gather (in unshard_begin) -> near_drop
  *
  * A near group is N neighbouring ranks of the shard group, such as the ranks of a host. After
- * forward has used a unit, each of them keeps 1/N of the gathered array, and later gathers of the
- * unit in this step stay inside the group. The kept parts take padded_elems/N elements of each
- * unit, rounded up to the slots' alignment. They are dropped when the next step begins, because the
+ * forward has used a unit, each rank keeps 1/N of the gathered array, and later gathers of the unit
+ * in this step stay inside the group. The kept parts take padded_elems/N elements of each unit,
+ * rounded up to the slots' alignment. They are dropped when the next step begins, because the
  * optimizer has changed the masters. */
 #pragma once
 #include "lab2_forward/fsdp.h"
 
-/* near_keep -- keep this rank's part of u's gathered array, in order of compute. A no-op outside of
- * training, without near groups, and if the unit stays after forward or is kept already.
+/* near_keep -- keep this rank's part of u's gathered array, in order of compute. A no-op outside
+ * training, without near groups, and if the unit stays after forward or is already kept.
  *   owner  unit->own.near, until near_drop */
 fsdp_status near_keep(fsdp *f, int u);
-/* near_gather -- the rest of unshard_begin for a unit that is kept.
+/* near_gather -- what remains of unshard_begin for a unit that is kept.
  *   moves  (N-1)/N*padded_elems*dtype_bytes(param_dtype) sent per rank, in the near group */
 fsdp_status near_gather(fsdp *f, int u);
 /* near_drop -- free the kept parts of all units. */
