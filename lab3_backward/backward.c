@@ -1,5 +1,5 @@
 /* backward.c -- tasks 3.1 to 3.6: gather again, reduce-scatter a unit's gradient, finish it, clear
- * it; how long units stay gathered. */
+ * it; how long each unit stays gathered. */
 #include "common/comm/comm_calls.h"
 #include "common/device/device_calls.h"
 #include "lab2_forward/forward.h"

@@ -1,4 +1,4 @@
-/* backward.h -- lab 3: the backward hooks, and what the end of a step is made of. */
+/* backward.h -- lab 3: the backward hooks, and the parts of the end of a step. */
 #pragma once
 #include "lab3_backward/reducer.h"
 
@@ -13,10 +13,10 @@ typedef enum sharding_strategy {
 /* full_grad_alloc -- allocate u's full_grad and bind the gradient views. A frozen unit has no
  * gradient: full_grad_alloc, reduce_begin and grad_finish do nothing for it. A unit that is not
  * marked visited gets zeros everywhere. A visited unit gets zeros only where no layer will write
- * (gaps and padding), because the layers overwrite the rest. */
+ * (gaps and padding); layers overwrite the rest. FSDP_ESTATE: full_grad is allocated already. */
 fsdp_status full_grad_alloc(reducer *r, int u);
-/* full_grad_free -- free u's full_grad in order of the compute stream, set it to NULL and the
- * gradient views too, so that nobody adds to freed memory. */
+/* full_grad_free -- free u's full_grad in order of the compute stream. Set it and the gradient
+ * views to NULL, so that nobody adds to freed memory. */
 void full_grad_free(reducer *r, int u);
 
 /* ---- 3.1, 3.2b, 3.6 -------------------------------------------------------------------------- */
@@ -37,10 +37,9 @@ fsdp_status backward_end_hook(void *self);
 unit_hooks fsdp_backward_hooks(reducer *r);
 
 /* ---- 3.3 ------------------------------------------------------------------------------------- */
-/* grad_finish -- end of a step for unit u: shard_grad, which holds this rank's slice of the sum, is
- * multiplied by scale, and its padding set to zero: elements of the flat array at or past
- * used_elems.
- *   scale  applied once, last: the sum over ranks and micro-steps is a sum over tokens. The call is
+/* grad_finish -- end of a step for unit u: multiply shard_grad, this rank's slice of the sum, by
+ * scale, and set its padding to zero. Padding: elements of the flat array at or after used_elems.
+ *   scale  applied once, last: the sum over ranks and micro-steps is a sum over tokens. Call
  *          run.ops->scale(stream, &(scale_args){.x, .factor, .elems}) */
 fsdp_status grad_finish(reducer *r, int u, float scale);
 

@@ -20,7 +20,7 @@ void grad_views_bind(reducer *r, int u)
         views[g->second->param] = g->second->buffer.full_grad;
 }
 
-/* Zero what no layer writes: the gaps and the padding. */
+/* Zero the gaps and the padding, which no layer writes. */
 static fsdp_status zero_gaps(reducer *r, int u)
 {
     const flat_layout *l = &r->f->units[u].layout;

@@ -3,7 +3,7 @@
  *
  *   --no-sync           run.no_sync: in all micro-steps but the last, reduce_begin keeps a unit's
  *                       gradient (no_sync_keep); in the last one it adds the kept gradients to the
- *                       new one (no_sync_join) and reduces the sum. A step reduces 1/A as many
+ *                       new one (no_sync_join) and reduces the sum. A step reduces 1/A of the
  *                       bytes, and holds up to log2(A)+1 gradients of the whole model
  *   --no-sync=replicas  fsdp_own.replicas_last: every micro-step reduces inside the shard group
  *                       only, into a sum of layout.shard_elems. At the end of the step the replicas
@@ -16,9 +16,9 @@
 #include "lab3_backward/reducer.h"
 
 /* ---- 3.9, a star: unscored ------------------------------------------------------------------- */
-/* no_sync_keep -- add u's full_grad to its local sum at level run_batch_level(&f->run), and free
- * what the sum did not take (full_grad_free). Do the same for a second use, whose buffer is a
- * grad_buffer too. grad_acc_give avoids a copy. reduce_wait then has nothing to wait for.
+/* no_sync_keep -- add u's full_grad to its local sum at level run_batch_level(&f->run), then
+ * full_grad_free. Do the same for a second use, whose buffer is a grad_buffer too. grad_acc_give
+ * avoids a copy: it may keep the vector, and then sets full_grad to NULL. reduce_wait has no work.
  *   owner  full_grad is NULL afterwards, and so are the gradient views */
 fsdp_status no_sync_keep(reducer *r, int u);
 /* no_sync_join -- add the local sum to full_grad in place (grad_acc_finish_into), so that the
@@ -26,8 +26,8 @@ fsdp_status no_sync_keep(reducer *r, int u);
 fsdp_status no_sync_join(reducer *r, int u);
 
 /* ---- provided -------------------------------------------------------------------------------- */
-/* reducer_begin_micro -- note which micro-step begins: whether reductions wait for a later one, and
- * whether units stay gathered until then. self is a reducer *. */
+/* reducer_begin_micro -- note whether reductions wait for a later micro-step, and whether units
+ * stay gathered until then; near_drop if a step begins (a = 0). self is a reducer *. */
 fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
 /* reducer_leave_forward -- called before u's forward_post_hook: near_keep of u and of its companion
  * (lab 2's freeze.h), then forward_post_hook of the companion. */

@@ -4,7 +4,7 @@
 
 bool recompute_wants(const recompute_spec *spec, const layer *l)
 {
-    static const char *const endings[] = {NULL, "", ".attn", ".mlp"}; /* of names, by part */
+    static const char *const endings[] = {NULL, "", ".attn", ".mlp"}; /* of layer names */
     const char *ending = endings[spec->part];
     const size_t name_bytes = strlen(l->name), bytes = ending ? strlen(ending) : 0;
     return ending && l->block >= spec->from && (l->block + 1) % spec->every == 0 &&

@@ -1,5 +1,5 @@
 /* recompute.h -- lab 3, a star: activation checkpointing. A layer that runs forward again before
- * its backward keeps nothing from its first forward.
+ * its backward saves nothing in its first forward.
  *
  * The runner (common/model/runner.h) repeats forward segment by segment. A segment is a run of
  * consecutive layers of one block and one unit. Its second forward comes after the unit's
@@ -15,7 +15,7 @@ typedef enum recompute_part {
     RECOMPUTE_MLP
 } recompute_part;
 
-/* Blocks b >= from with (b + 1) % every == 0: of 6 blocks, from 0 and every 2 are 1, 3, 5. */
+/* Blocks b >= from with (b + 1) % every == 0. Of 6 blocks, from = 0, every = 2 selects 1, 3, 5. */
 typedef struct recompute_spec {
     recompute_part part; /* which layers of these blocks */
     int from, every;     /* every >= 1 */
@@ -26,12 +26,12 @@ typedef struct recompute_spec {
  * a block are one segment, or several if units divide the block.
  *   layer_unit  [n_layers] the unit of each layer
  *   segment     [n_layers] out: NO_SEGMENT for a layer that is not chosen
- *   *n_cut      out: how often a border between units cuts a block's chosen layers apart
+ *   *n_cut      out: how often a border between units splits a block's chosen layers
  *   provided    recompute_wants says whether a layer is chosen */
 fsdp_status recompute_choose(const recompute_spec *spec, const model *m, const int *layer_unit,
                              int *segment, int *n_cut);
 bool recompute_wants(const recompute_spec *spec, const layer *l);
 /* recompute_segment -- run layers first ... last again, in order, with runner_layer_again. No layer
- * of the segment reads the output of the last one.
+ * of the segment reads the output of the last one, so its wants_out is false.
  *   source  [Chen et al. 2016] */
 fsdp_status recompute_segment(runner *r, int first, int last);

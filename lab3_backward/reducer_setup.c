@@ -21,7 +21,7 @@ static fsdp_status create_unit_grad(reducer *r, int u)
     g->slice = (comm_slice){(size_t)slice * l->shard_elems, l->shard_elems};
     TRY(grad_buffer_init(f, u, 0, l->shard_elems * (size_t)l->world_size, "gradient slice",
                          &g->buffer));
-    g->buffer.elems = g->buffer.local.elems = l->padded_elems; /* per-param: less than the slices */
+    g->buffer.elems = g->buffer.local.elems = l->padded_elems; /* dim0.h: fewer than the slices */
     return second_use_init(r, u);
 }
 

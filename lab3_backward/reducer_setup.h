@@ -5,18 +5,18 @@
 #include "lab3_backward/backward.h"
 
 /* sharding_shard_size -- ranks of a shard group: world_size under FULL and GRAD_OP, 1 under NONE,
- * fsdp_size under HYBRID. fsdp_size is not checked, and not read by the others. */
+ * fsdp_size under HYBRID. fsdp_size is not checked; the other strategies do not read it. */
 int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_size);
 
-/* reducer_create -- set the units' stays_* by strategy_fill, make the units resident that stay
- * after backward, then reducer_init. A companion (lab 2's freeze.h) stays after forward if its unit
- * does. A unit that backward does not use stays only if it is resident.
+/* reducer_create -- strategy_fill, then make the units that stay after backward resident, then
+ * reducer_init. With keeps_for_step all units stay after forward. A companion (lab 2's freeze.h)
+ * stays after forward if its unit does. A unit that backward does not use stays only if resident.
  *   f       must outlive the reducer, and must not move
  *   errors  FSDP_EINVAL: the shard groups of f are not the strategy's; HYBRID with groups of one in
  *           a larger world, which is NONE; a unit is resharded and has no group to gather it from.
- *           Those of strategy_fill, fsdp_make_resident and reducer_init */
+ *           Also errors of strategy_fill, fsdp_make_resident and reducer_init */
 fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r);
-/* reducer_init -- make the buffers and events, for units whose stays_* are settled.
+/* reducer_init -- make the buffers and events, for units whose stays_* are set.
  *   errors  FSDP_ENOMEM; nothing is left behind */
 fsdp_status reducer_init(fsdp *f, reducer *r);
 /* reducer_free -- free everything, after reductions in flight; a zeroed struct is accepted. */

@@ -1,12 +1,12 @@
-/* second_use.c -- provided, no task: the buffers of reductions, also for a tied parameter's
- * second use. */
+/* second_use.c -- provided, no task: the buffers of reductions, and a tied parameter's second
+ * use. */
 #include "lab3_backward/second_use.h"
 #include "lab3_backward/no_sync.h"
 #include <stdlib.h>
 #include "lab3_backward/dim0_reduce.h"
 #include "lab3_backward/grad_offload.h"
 
-/* Worked example: 12 elements, W = 3, slices of 4; 2 ... 8 is kept as 2, 4 and 1 elements. */
+/* Worked example: 12 elements, W = 3, slices of 4; elements 2 ... 8 are kept as 2, 4 and 1. */
 fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, const char *label,
                              grad_buffer *out)
 {
@@ -47,7 +47,7 @@ static fsdp_status init_at(reducer *r, int u, int param, const flat_slot *slot)
 {
     const fsdp *f = r->f;
     second_use *s = calloc(1, sizeof *s);
-    FSDP_ASSERT(r->grads[u].second == NULL); /* no model here has two */
+    FSDP_ASSERT(r->grads[u].second == NULL); /* no unit here has two */
     r->grads[u].second = s;
     if (!s)
         return fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
