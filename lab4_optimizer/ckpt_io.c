@@ -1,7 +1,7 @@
 /* ckpt_io.c -- provided: ckpt_save and ckpt_load, which call ckpt_pack and ckpt_unpack of task 4.5.
  *
- * Values pass through host memory, one array of one unit at a time when saving, and one piece at a
- * time when loading, so a rank needs little extra memory. */
+ * Values pass through host memory, one array of one unit at a time, so a rank needs little extra
+ * memory. Loading reads such an array piece by piece. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
@@ -17,11 +17,11 @@ float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k)
     return o->units ? o->units[u].state[k - 1] : NULL;
 }
 
-/* Work space of a save or a load, on the host. */
+/* Work space of a save, on the host. */
 typedef struct ckpt_work {
     float *shard;       /* [the longest shard_elems] */
-    float *values;      /* [the longest shard_elems], of packed pieces */
-    ckpt_piece *packed; /* [slots of all units] */
+    float *values;      /* [the longest shard_elems] the values of packed pieces */
+    ckpt_piece *packed; /* [slots of all units] the pieces of one unit, listed by ckpt_pack */
     ckpt_piece *pieces; /* [slots of all units] the pieces of this rank's slices, unit by unit */
     int *unit_begin;    /* [n_units + 1] where each unit's pieces begin in `pieces` */
 } ckpt_work;
@@ -37,7 +37,7 @@ static void work_free(ckpt_work *w)
 
 static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
 {
-    const size_t slots = (size_t)f->run.m->n_params; /* enough: a parameter has at most one slot */
+    const size_t slots = (size_t)f->run.m->n_params; /* enough: each has at most one slot */
     *w = (ckpt_work){.shard = malloc(fsdp_most_shard_elems(f) * sizeof *w->shard),
                      .values = malloc(fsdp_most_shard_elems(f) * sizeof *w->values),
                      .packed = calloc(slots, sizeof *w->packed),
@@ -150,7 +150,7 @@ typedef struct unit_load {
     size_t n_elems;
 } unit_load;
 
-/* Read elements [begin, end) of the entry, the part that lies in the shard, and unpack them. */
+/* Read elements [begin, end) of the entry's parameter, which lie in the shard, and unpack them. */
 static fsdp_status unpack_entry(const ckpt_source *from, const ckpt_entry *e, size_t begin,
                                 size_t end, unit_load *to)
 {

@@ -1,5 +1,5 @@
 /* optimizer.c -- tasks 4.1 to 4.4: one norm for all ranks, the order of a step, AdamW on a shard,
- * and which of its elements decay. */
+ * and which elements of a shard decay. */
 #include <math.h>
 #include <stdlib.h>
 #include "common/comm/comm_calls.h"

@@ -4,7 +4,7 @@
 #include "common/steps/engine.h"
 #include "lab3_backward/reducer.h"
 
-/* A run of this rank's elements of one parameter: what AdamW and the norm walk over. */
+/* A run of this rank's elements of one parameter. AdamW and the norm walk over these ranges. */
 typedef struct decay_range {
     size_t begin, elems; /* in the shard */
     bool decay;          /* weight decay applies */
@@ -12,7 +12,7 @@ typedef struct decay_range {
 
 typedef struct unit_optim {
     float *state[OPTIM_MAX_STATES]; /* [shard_elems] MEM_OPTIMIZER: AdamW's m, v; NULL: frozen */
-    decay_range *ranges;            /* of the shard, ascending */
+    decay_range *ranges;            /* ranges of the shard, ascending */
     int n_ranges;
 } unit_optim;
 
@@ -24,7 +24,7 @@ typedef struct fsdp_optimizer {
     unit_optim *units;   /* [n_units] */
     rsum *norm_sum;      /* device, [1]: RSUM_BINS integers in norm_sum->bin */
     float *norm, *coef;  /* device, [1] each */
-    stream *norm_stream; /* where the norm's collective runs: lab 2's comm_stream */
+    stream *norm_stream; /* lab 2's comm_stream: the norm's all-reduce runs here */
     comm *norm_group;    /* the shard group; NULL: every rank has the whole gradient */
     event *squared;      /* recorded on compute: norm_sum holds this rank's squares */
     event *added;        /* recorded on norm_stream: norm_sum is the whole model's */
@@ -50,7 +50,7 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
 
 /* ---- 4.3 ------------------------------------------------------------------------------------- */
 /* grad_norm -- *o->norm_sum = the exact sum of squares of all gradients of the model. Every rank
- * adds the squares of its own ranges (ops->sum_squares), then norm_group adds the bins as integers.
+ * adds the squares of its own ranges (ops->sum_squares); the all-reduce adds the bins as integers.
  * Replicas hold the same gradients, so each shard group finds the whole norm.
  *   collective  one all-reduce of RSUM_BINS i64 over norm_group; none if that is NULL
  *   order       on the compute stream. The all-reduce runs on norm_stream, which waits for
@@ -58,14 +58,14 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
 fsdp_status grad_norm(fsdp_optimizer *o);
 
 /* ---- 4.4 ------------------------------------------------------------------------------------- */
-/* optimizer_step -- one step, in this order: grads_finish with sc->grad_scale, which makes means of
- * the gradients; grad_norm; o->coef by ops->clip_coef with sc->clip_norm, on the device, so that
- * the host never waits for it; optimizer_update. The next zero_grad frees the gradients.
+/* optimizer_step -- one step, in this order: grads_finish with sc->grad_scale, which turns sums
+ * of gradients into means; grad_norm; o->coef by ops->clip_coef with sc->clip_norm, on the device,
+ * so the host never waits for it; optimizer_update. The next zero_grad frees the gradients.
  *   norm    [1] device: a copy of o->norm, the norm before clipping
  *   source  [ZeRO §5.1] */
 fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
 /* optimizer_update -- provided: AdamW (by your adamw_shard on the CPU) or another optimizer on
- * every range of every unit of this rank, from shard_grad times *o->coef. Weight decay is of the
- * ranges that decay, with every optimizer; SGD's is 0 unless --weight-decay is given. */
+ * every range of every unit of this rank, from shard_grad times *o->coef. Every optimizer
+ * decays only the ranges that decay; for SGD weight decay is 0 unless --weight-decay is given. */
 typedef fsdp_status (*adamw_fn)(const adamw_args *a);
 fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw);

@@ -3,13 +3,13 @@
  *
  *   optimizer_create -> per step: optimizer_step -> optimizer_free
  *   ckpt_save and ckpt_load at any point between steps
- *     -> ckpt_pack, ckpt_unpack: between a shard and pieces of parameters
+ *     -> ckpt_pack, ckpt_unpack: convert a shard to pieces of parameters, and back
  *     -> ckpt_store.h, ckpt_source.h: the files */
 #pragma once
 #include "common/checkpoint/ckpt_source.h"
 #include "lab4_optimizer/optimizer.h"
 
-/* optimizer_create -- make the ranges and the states of f->run.optimizer of every unit.
+/* optimizer_create -- make the ranges and the states of every unit, for r->f->run.optimizer.
  *   r       must outlive the optimizer, and must not move
  *   errors  FSDP_ENOMEM, and errors of decay_ranges; nothing is left behind */
 fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
@@ -17,17 +17,17 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o);
 void optimizer_free(fsdp_optimizer *o);
 
 /* ckpt_unit_array -- this rank's shard of array k (0: parameters, k + 1: state k) of unit u, on the
- * device; NULL for the states of a frozen unit, and of an optimizer of which only r is set. */
+ * device or the host (offload); NULL for the states of a frozen unit, or if only o->r is set. */
 float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k);
-/* ckpt_save -- write a checkpoint to the store. A rank's file holds the parts of parameters and
- * states in its world slice, so every element is written once, and padding is never written.
+/* ckpt_save -- write a checkpoint to the store. A rank's file holds the elements of parameters
+ * and states in its world slice, so every element is written once, and padding is never written.
  *   collective  all ranks; every rank fails or none
  *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_ESTATE: ckpt_pack gave wrong pieces */
 fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step);
-/* ckpt_saved_elems -- at least as many floats as this rank's file holds. */
+/* ckpt_saved_elems -- an upper bound for the number of floats in this rank's file. */
 size_t ckpt_saved_elems(const fsdp_optimizer *o);
 /* ckpt_load -- fill parameters and states from a checkpoint that any number of ranks saved.
  *   collective  all ranks; every rank fails or none
  *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_EINVAL: ckpt_unpack placed too few or too many
- * elements. The parameters and states are undefined then */
+ *               elements. After an error parameters and states are undefined */
 fsdp_status ckpt_load(fsdp_optimizer *o, const ckpt_source *from);

@@ -1,4 +1,4 @@
-/* update.c -- provided: the optimizer on a part of a shard, and what the device is told of it. */
+/* update.c -- provided: run the optimizer on a part of a shard. */
 #include "common/device/cpu_tiles.h"
 #include "common/device/device.h"
 #include "common/ops/op_work.h"
@@ -49,7 +49,7 @@ void update_part_point(const fsdp_optimizer *o, update_part *part)
         part->arrays.state[k] = o->units[part->u].state[k] + part->begin;
 }
 
-/* What `range` and `whole` share; 0 elements if they do not meet. */
+/* The part of `whole` that lies in `range`; 0 elements if there is none. */
 static optim_part part_of(const update_part *whole, const decay_range *range)
 {
     const size_t end = min_size(range->begin + range->elems, whole->begin + whole->arrays.elems);
