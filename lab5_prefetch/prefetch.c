@@ -1,5 +1,5 @@
 /* prefetch.c -- tasks 5.1 to 5.3 and 5.5: which unit comes next, when its gather is issued, and
- * reductions that nobody waits for at once. */
+ * reductions that run while the next unit computes. */
 #include "common/device/device_calls.h"
 #include "lab2_forward/forward.h"
 #include "lab5_prefetch/prefetch.h"

@@ -1,10 +1,10 @@
-/* prefetch_impl.h -- what lab 5's provided files share; internal. */
+/* prefetch_impl.h -- functions that lab 5's provided files share; internal. */
 #pragma once
 #include "lab2_forward/forward.h"
 #include "lab5_prefetch/prefetch_setup.h"
 
-/* prefetch_unwritten -- whether `status` says that a task is unwritten. Rank 0 says so once
- * (config.told), and the caller goes on without that task. */
+/* prefetch_unwritten -- whether `status` says that a task is unwritten (FSDP_ETODO). If so, rank 0
+ * prints a note once (config.told), and the caller goes on without that task. */
 bool prefetch_unwritten(prefetch *p, fsdp_status status);
-/* prefetch_release -- unit u may have been freed in order of s; if so, it counts until then. */
+/* prefetch_release -- limiter_release, if u counts and is SHARDED again, freed in order of s. */
 fsdp_status prefetch_release(prefetch *p, int u, stream *s);

@@ -1,13 +1,13 @@
-/* prefetch_own.h -- lab 5, provided: what only prefetch_setup.c and prefetch_queries.c use. */
+/* prefetch_own.h -- lab 5, provided: members of prefetch that only provided code and tests use. */
 #pragma once
 #include "lab2_forward/fsdp.h"
 
 typedef struct prefetch_own {
-    stream *gather_stream, *reduce_stream; /* r->f's for as long as p lives; so are the groups */
+    stream *gather_stream, *reduce_stream; /* r->f uses these streams and groups until p is freed */
     comm *gather_group, *reduce_group;
-    comm *lab2_reduce_group; /* borrowed; r->f gets it back when p is freed */
+    comm *lab2_reduce_group; /* borrowed; prefetch_free gives it back to r->f */
     event *ended[2];         /* recorded on compute at the end of the last two micro-steps */
-    unsigned n_ended;        /* micro-steps */
+    unsigned n_ended;        /* number of micro-steps that have ended */
     bool *drops;             /* [n_units] scratch */
-    int n_begun[2];          /* gathers that prefetch_unshard began: needed, ahead */
+    int n_begun[2];          /* gathers that prefetch_unshard began: [0] needed, [1] ahead */
 } prefetch_own;

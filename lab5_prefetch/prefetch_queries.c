@@ -1,4 +1,4 @@
-/* prefetch_queries.c -- provided, no task: what the tasks ask for, and which units count. */
+/* prefetch_queries.c -- provided, no task: functions that the tasks call; which units count. */
 #include "lab2_forward/freeze.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
@@ -46,7 +46,7 @@ bool prefetch_unwritten(prefetch *p, fsdp_status status)
 
 /* ---- the limiter's books --------------------------------------------------------------------- */
 
-/* Units that are resharded after every use. The root and what stays after forward do not count. */
+/* Units that are resharded after every use. Not the root, and not units that stay after forward. */
 static bool is_limited(const prefetch *p, int u)
 {
     return u != UNIT_ROOT && !p->r->f->units[u].stays_after_forward;

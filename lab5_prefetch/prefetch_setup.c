@@ -1,5 +1,5 @@
 /* prefetch_setup.c -- provided, no task: streams and groups of lab 5, and the table of hooks. The
- * functions of the table call the tasks'; where one is not written they do what labs 2 and 3 do. */
+ * hooks call the functions of the tasks; if one is not written, they do what labs 2 and 3 do. */
 #include <stdlib.h>
 #include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
@@ -8,7 +8,7 @@
 
 /* ---- the table of hooks ---------------------------------------------------------------------- */
 
-/* Say that the pass has changed at number `at`, if it has. */
+/* Print a note if the order of units has changed, at number `at`. */
 static void say_changed(prefetch *p, const exec_order *o, const char *pass, int before, int at)
 {
     const fsdp *f = p->r->f;
@@ -34,7 +34,7 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
     fsdp *f = p->r->f;
     TRY(reducer_begin_micro(p->r, a, n_micro, training));
     TRY(event_sync(p->own.ended[p->own.n_ended % 2])); /* the micro-step before the last one */
-    for (int u = 0; u < f->n_units; u++)               /* what the engine resharded between steps */
+    for (int u = 0; u < f->n_units; u++)               /* units that were resharded between steps */
         TRY(prefetch_release(p, u, f->compute));
     TRY(begin_order(p, &p->forward, "forward"));
     TRY(begin_order(p, &p->post_forward, "the ends of forward"));
@@ -182,7 +182,7 @@ void prefetch_free(prefetch *p)
     if (!p->r)
         return;
     fsdp *f = p->r->f;
-    stream_free(p->own.gather_stream); /* waits for what is in flight */
+    stream_free(p->own.gather_stream); /* waits for work in flight */
     stream_free(p->own.reduce_stream);
     f->gather_stream = f->reduce_stream = f->comm_stream;
     f->gather_group = f->mesh.shard;
