@@ -51,13 +51,13 @@ enum { TENSOR_ALIGN = 32 };
 /* One operator's call, and the objects that were created for it. */
 typedef struct op_call {
     stream *s;
-    uint64_t workspace_bytes; /* result of the first phase, like the next two */
+    uint64_t workspace_bytes; /* result of the first phase, like the next two members */
     aclOpExecutor *executor;
     aclnnStatus code;
     int n_tensors, n_scalars;
     aclTensor *tensor[MOST_TENSORS];
     aclScalar *scalar[MOST_SCALARS];
-    aclIntArray *ints; /* NULL: none; the same for `bools` */
+    aclIntArray *ints; /* NULL: none; also for bools */
     aclBoolArray *bools;
 } op_call;
 
@@ -88,7 +88,7 @@ static const char *code_name(aclnnStatus code)
     return code / 1000 == 561 ? "ACLNN_ERR_INNER" : "an error";
 }
 
-/* The status for a code of aclnn. Codes 161xxx are about arguments. */
+/* The status for a code of aclnn. Codes 161xxx: an argument is wrong. */
 static fsdp_status status_of(aclnnStatus code, const char *name)
 {
     if (code == 0)
@@ -105,7 +105,7 @@ static fsdp_status status_of(aclnnStatus code, const char *name)
 
 /* ---- descriptions: they live until the call is over ------------------------------------------ */
 
-/* The number of elements of storage from v's first element to its last. */
+/* The number of elements in storage from v's first element to its last, both included. */
 static int64_t span_elems(const npu_view *v)
 {
     int64_t last = 0;
@@ -150,7 +150,7 @@ static aclIntArray *ints(op_call *c, int64_t value)
     return c->ints = aclCreateIntArray(&value, 1);
 }
 
-/* The gradients of input, gain and bias. */
+/* The wanted gradients: all three, of input, gain and bias. */
 static aclBoolArray *all_wanted(op_call *c)
 {
     const bool wanted[] = {true, true, true};
@@ -193,8 +193,8 @@ static fsdp_status execute(op_call *c, const char *name, run_fn run)
     return status;
 }
 
-/* CALL -- both phases of operator `name` on stream `on`. The operator's arguments follow, except
- * the last two. They may use c, the call, for their descriptions. */
+/* CALL -- both phases of operator `name` on stream `on`. The arguments of the first phase follow,
+ * except the last two. They may use the op_call c to create their descriptions. */
 #define CALL(name, on, ...)                                                                        \
     ({                                                                                             \
         op_call c = {};                                                                            \

@@ -10,7 +10,7 @@
  *
  *   in place  out may be the same view as the first input of an element-wise function; then the
  *             operator's in-place form is used
- *   errors    FSDP_EINVAL refused by aclnn; FSDP_EDEVICE; both with aclnn's message. FSDP_ENOMEM
+ *   errors    FSDP_EINVAL: aclnn refused; FSDP_EDEVICE; both with aclnn's message. FSDP_ENOMEM
  *   source    [CANN two-phase API] and, for each function, [CANN aclnnXxx] */
 #pragma once
 #include "common/device/device.h"
@@ -26,7 +26,7 @@ fsdp_status aclnn_mm_add(stream *s, npu_view io, npu_view a, npu_view b);
 
 /* ---- element by element ---------------------------------------------------------------------- */
 
-/* aclnn_add ... aclnn_sin -- one operator each. A b that is smaller than out is repeated
+/* aclnn_add ... aclnn_sin -- one operator each. A b smaller than out is repeated
  * (broadcast). aclnn_sub_from: io -= b. */
 fsdp_status aclnn_add(stream *s, npu_view out, npu_view a, npu_view b);
 fsdp_status aclnn_sub_from(stream *s, npu_view io, npu_view b);
@@ -39,8 +39,8 @@ fsdp_status aclnn_sqrt(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_log(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_cos(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_sin(stream *s, npu_view out, npu_view in);
-/* aclnn_cast -- to the type of out, to nearest, ties to even. aclnn_copy -- out and in have one
- * type; an `in` that is smaller is repeated. aclnn_fill -- the type must hold `value` exactly. */
+/* aclnn_cast -- to the type of out, to nearest, ties to even. aclnn_copy -- out and in have the
+ * same type; a smaller `in` is repeated. aclnn_fill -- the type must hold `value` exactly. */
 fsdp_status aclnn_cast(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_copy(stream *s, npu_view out, npu_view in);
 fsdp_status aclnn_fill(stream *s, npu_view out, float value);

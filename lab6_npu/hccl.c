@@ -4,13 +4,14 @@
  *   -> hccl_all_gather, hccl_reduce_scatter ... on streams -> hccl_destroy
  *
  * Differences from NCCL:
- *   - The call that makes a communicator has its handle last, and uses its thread's context.
+ *   - The call that makes a communicator takes the handle last, and uses the calling thread's
+ *     context.
  *   - HCCL does not order calls on different streams, of one communicator or of several. If
  *     hccl_prepare sets *chains, native_call.c chains the calls by events.
  *   - There is no average, only a sum. The caller divides once, at the end of the step.
- *   - There is no abort. After a failure communicators are leaked, and the process ends.
+ *   - There is no abort. After a failure, communicators are leaked and the process ends.
  *   - There is no split. Each part of a group makes a communicator with its own id.
- * Bytes are sent as INT8, so that the count of elements is the number of bytes.
+ * Bytes are sent as INT8, so the number of elements is the number of bytes.
  *
  * [CANN "HCCL API Reference": HcclGetRootInfo, HcclCommInitRootInfo, HcclAllGather,
  * HcclReduceScatter, HcclBatchSendRecv, HcclGetCommAsyncError; HCCL_DETERMINISTIC] */
@@ -50,7 +51,7 @@ static const char *hint_for(int result)
     }
 }
 
-/* FSDP_OK for 0; else FSDP_ECOMM with the messages of HCCL and of the runtime below it. */
+/* FSDP_OK for 0; else FSDP_ECOMM with the messages of HCCL and of ACL, the runtime below it. */
 static fsdp_status hccl_status(int result, const char *what)
 {
     if (result == 0)
@@ -75,8 +76,8 @@ static fsdp_status hccl_prepare(bool *chains)
     /* SOLUTION END 6.4 */
 }
 
-/* The number of a device on its host. With ASCEND_RT_VISIBLE_DEVICES="4,5", device 4 of the host
- * has index 0. */
+/* The number of a device on its host; index: its number in this process. With
+ * ASCEND_RT_VISIBLE_DEVICES="4,5", device 4 of the host has index 0. */
 static int number_on_host(int index)
 {
     const char *at = getenv("ASCEND_RT_VISIBLE_DEVICES");
@@ -92,8 +93,8 @@ static int number_on_host(int index)
     return index;
 }
 
-/* ACL has no name of a device that is unique among all hosts. So the name is made of the host's
- * boot id and the device's number. */
+/* ACL has no device name that is unique among all hosts. So the name consists of the host's boot id
+ * and the device's number. */
 static fsdp_status hccl_describe(device *d, native_row *row)
 {
     char host[48] = "";
@@ -111,7 +112,7 @@ static fsdp_status hccl_describe(device *d, native_row *row)
 
 /* ---- communicators --------------------------------------------------------------------------- */
 
-/* On rank 0. id [HCCL_CALL_ID_BYTES] */
+/* Called on rank 0. id [HCCL_CALL_ID_BYTES] */
 static fsdp_status hccl_id_make(void *id)
 {
     /* SOLUTION BEGIN 6.4 */
@@ -218,8 +219,8 @@ static fsdp_status hccl_all_reduce(void *handle, const native_call *c, void *que
 }
 
 /* A rank may send nothing to some ranks, or to all. HcclAlltoAllV needs all ranks in each call, and
- * the counts would have to be exchanged first. HcclSend and HcclRecv one after the other each wait
- * for the peer, so all ranks would have to agree on an order. HcclBatchSendRecv takes any messages,
+ * the counts would have to be exchanged first. Each HcclSend and HcclRecv waits for the peer, so
+ * all ranks would have to agree on an order of calls. HcclBatchSendRecv takes any messages,
  * in any order, at any address. */
 static fsdp_status hccl_exchange(void *handle, const native_call *c, void *queue)
 {

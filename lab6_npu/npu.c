@@ -6,8 +6,8 @@
  *
  *   per thread   device and context belong to the calling thread. A new thread has none, and its
  *                calls fail with 107002 until it has set a device or a context.
- *   no wait      only calls that are made for it wait for a stream. aclrtMemcpy on the host may
- *                copy data that a kernel has not written yet.
+ *   no wait      only synchronising calls wait for a stream. aclrtMemcpy may copy data that a
+ *                kernel has not written yet.
  *   later        a kernel's error is reported by a later call on its stream. The stream continues
  *                after the error unless it was told to stop.
  *
@@ -97,7 +97,7 @@ fsdp_status npu_status(int code, const char *what)
     if (code == ACL_SUCCESS)
         return FSDP_OK;
     const bool no_memory = code == ACL_ERROR_RT_MEMORY_ALLOCATION || code == ACL_ERROR_BAD_ALLOC;
-    const char *said = aclGetRecentErrMsg(); /* this thread's, and gone when it has been read */
+    const char *said = aclGetRecentErrMsg(); /* this thread's message; reading it clears it */
     return fsdp_error(no_memory ? FSDP_ENOMEM : FSDP_EDEVICE, hint, "%s: ACL's error %d: %s", what,
                       code, said != NULL ? said : "no message");
     /* SOLUTION END 6.1 */
@@ -105,7 +105,7 @@ fsdp_status npu_status(int code, const char *what)
 
 /* ---- task 6.2: the device -------------------------------------------------------------------- */
 
-/* A process initialises ACL once. If other code has done it, it is not ours to finalise. */
+/* A process initialises ACL once. If other code has done so, that code finalises it. */
 static bool is_initialised, is_ours;
 static int n_open; /* devices that are open, or that failed */
 
@@ -143,8 +143,8 @@ int npu_n_devices(void)
 }
 
 /* Make the device current for this thread, and make operators deterministic: sums in one order, so
- * the same bits in every run. own->context: for other threads. own->entered is set as soon as the
- * device is current, even if a later call fails. */
+ * the same bits in every run. own->context is for other threads. own->entered is set as soon as
+ * the device is current, even if a later call fails. */
 static int device_enter(int index, npu_own *own)
 {
     /* SOLUTION BEGIN 6.2 */
@@ -286,7 +286,7 @@ static int npu_elapsed_ms(float *ms, void *begin, void *end)
 
 /* ---- task 6.3: copies and fills -------------------------------------------------------------- */
 
-/* Host memory is from npu_pin_alloc: with other memory the call would wait for the copy. */
+/* Host memory must come from npu_pin_alloc: with other memory the call would wait for the copy. */
 static int npu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue)
 {
     /* SOLUTION BEGIN 6.3 */

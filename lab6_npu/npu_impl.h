@@ -21,19 +21,19 @@ int npu_copy_kind(accel_copy_kind kind);
 
 /* npu_status -- FSDP_OK for 0, else an error with the code and ACL's message: FSDP_ENOMEM if memory
  * is short (ACL_ERROR_RT_MEMORY_ALLOCATION of the NPU, ACL_ERROR_BAD_ALLOC of the host),
- * FSDP_EDEVICE for all other codes. what: the call, or the operation. Any thread. */
+ * FSDP_EDEVICE for all other codes. what: name of the call or operation. For any thread. */
 fsdp_status npu_status(int code, const char *what);
 
 /* Calls that are not written yet return these instead of ACL's code; npu_status names the task. */
 enum { NPU_TODO_6_2 = -62, NPU_TODO_6_3 = -63 };
 
-/* The data of ACL's side of a device: accel_own. */
+/* ACL's data of a device; accel_own returns it. */
 typedef struct npu_own {
     bool entered;  /* aclrtSetDevice succeeded: npu_close resets the device, once */
-    void *context; /* the device's, for new threads: aclrtSetCurrentContext */
+    void *context; /* the device's; a new thread passes it to aclrtSetCurrentContext */
 } npu_own;
 
-/* npu_own_of -- the data of ACL's side of d. */
+/* npu_own_of -- ACL's data of d. */
 static inline npu_own *npu_own_of(const device *d)
 {
     return (npu_own *)accel_own(d);

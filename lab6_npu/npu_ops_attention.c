@@ -5,7 +5,7 @@
  * mask again: T*T bytes, at memory bandwidth. */
 #include "lab6_npu/npu_ops.h"
 
-enum { COPIES = 8 }; /* of each row's maximum and sum, as the operator requires */
+enum { COPIES = 8 }; /* copies of each row's maximum and sum, as the operator requires */
 
 /* Rows of `cols` elements (all heads), with `stride` elements from one row to the next. */
 static npu_view heads_view(const attention_shape *x, const void *ptr, size_t cols, size_t stride)

@@ -4,7 +4,8 @@
  * bf16 operands is computed in fp32, after casting the operands: A2's Mm stores its operands' type,
  * and adding a bias or a residual to a rounded product would round twice. The cast changes no
  * value. It costs (m + n) k fp32 numbers of memory, and the cube multiplies fp32 at a fraction of
- * the rate of bf16. This applies to all products of a step except gradients of activations. */
+ * the rate of bf16. In a step this applies to products with a bias or a residual, and to gradients
+ * of weights; not to logits, Llama's q, k, v, gate and up, and most gradients of activations. */
 #include "lab6_npu/npu_ops.h"
 
 /* A view of an operand [rows,cols], which is stored as [cols,rows] if transposed. */
@@ -25,7 +26,7 @@ static fsdp_status multiply(stream *s, const matmul_args *a, void *out, dtype ty
     return a->accumulate ? aclnn_mm_add(s, to, left, right) : aclnn_mm(s, to, left, right);
 }
 
-/* The same for operands of any type; out is fp32. */
+/* Like multiply, for operands of any type; out is fp32. */
 static fsdp_status multiply_wide(stream *s, const matmul_args *a, float *out)
 {
     matmul_args wide = *a;
@@ -58,7 +59,7 @@ static fsdp_status add_part(stream *s, const matmul_args *a, float *products, co
     return status;
 }
 
-/* If out is the residual or not fp32, the products are computed in scratch memory. */
+/* If out is the residual, or is not fp32, the products are computed in scratch memory. */
 static fsdp_status multiply_and_finish(stream *s, const matmul_args *a)
 {
     const size_t elems = a->m * a->n;

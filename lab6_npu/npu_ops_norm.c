@@ -1,8 +1,8 @@
 /* npu_ops_norm.c -- layer and RMS normalisation. See npu_ops.h. The backward pass of an RMS norm is
- * a layer norm's without mean and d_bias. */
+ * the backward pass of a layer norm without mean and d_bias. */
 #include "lab6_npu/npu_ops.h"
 
-/* Statistics are [rows,1]: aclnn requires the same number of dimensions as the input's. */
+/* Statistics are [rows,1], because aclnn requires as many dimensions as the input has. */
 static norm_views norm_of(const void *in, const void *gain, const float *mean, const float *rstd,
                           const size_t shape[2], dtype type)
 {

@@ -1,8 +1,8 @@
 /* npu_ops_optim.c -- the optimizers' updates, and the norm of gradients. See npu_ops.h.
  *
- * An update makes the recipe's operations (ops.h), one rounding each, in the same order; so an
- * element's bits do not depend on where its array is cut. aclnnApplyAdamWV2 would be one call, but
- * it computes lr, bias correction and decay in fp32 and in another order. */
+ * An update performs the recipe's operations (ops.h) in the same order, with one rounding each. So
+ * an element's bits do not depend on where its array is cut. aclnnApplyAdamWV2 would be one call,
+ * but it computes lr, bias correction and decay in fp32 and in another order. */
 #include "common/ops/row_elem.h"
 #include "lab6_npu/npu_ops.h"
 
@@ -14,7 +14,7 @@ static size_t piece_elems(size_t elems, size_t at)
     return elems - at < PIECE_ELEMS ? elems - at : PIECE_ELEMS;
 }
 
-/* Updates n elements from `at` on; scratch [n_terms n]. */
+/* Updates n elements from `at` on; scratch [n_terms * n]. */
 typedef fsdp_status (*piece_fn)(stream *s, const void *args, size_t at, size_t n, float *scratch);
 
 static fsdp_status in_pieces(stream *s, piece_fn piece, const void *args, size_t elems,
@@ -184,7 +184,7 @@ static fsdp_status squares_on_host(stream *s, const sum_squares_args *a, norm_ho
         piece.elems = piece_elems(a->elems, at);
         TRY(device_copy(s, host->x, a->x + at, piece.elems * sizeof *a->x));
         TRY(stream_launch_work(s, &add));
-        add.work = (work_info){0}; /* counted once */
+        add.work = (work_info){0}; /* the work is counted once */
         add.name = "sum_squares";
     }
     return device_copy(s, a->sum, &host->sum, sizeof host->sum);

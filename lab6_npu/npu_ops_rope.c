@@ -9,7 +9,7 @@
 typedef struct rope_scratch {
     float *positions, *frequencies; /* [T], [D], written by the host */
     float *angles, *cos, *sin;      /* [T,D] */
-    float *in, *out;                /* [B,T,H,D]; in: only for bf16, as fp32 */
+    float *in, *out;                /* [B,T,H,D]; in: x as fp32, only for bf16 */
 } rope_scratch;
 
 static fsdp_status scratch_get(stream *s, const rope_args *a, rope_scratch *x)

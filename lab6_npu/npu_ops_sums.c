@@ -2,9 +2,9 @@
  * sum_run_cpu.c: fp32 additions, so the bits equal the CPU's. See npu_ops.h.
  *
  * A slot holds a pointer to its node: an input, one of the run's own vectors, or scratch memory. A
- * sum overwrites one of its two nodes, if that node is not an input. The vectors that were in slots
- * before the run come first in the order of the leaves. So their sum ends in slot `top`, already in
- * the vector that the slot has after the run; the other nodes are copied to theirs at the end. */
+ * sum overwrites one of its two nodes that is not an input. The vectors that were in slots before
+ * the run come first in the order of the leaves. So their sum ends in slot `top`, already in the
+ * vector of slot `top` after the run. At the end the other nodes are copied to their vectors. */
 #include "lab6_npu/npu_ops.h"
 #include "common/sum/sum_run.h"
 
@@ -55,7 +55,7 @@ static bool is_ours(const pass *p, const float *vec)
     return false;
 }
 
-/* *left = *left + right, in the memory of one of them if that may be overwritten. */
+/* *left = *left + right, in the memory of a node that may be overwritten, or in scratch memory. */
 static fsdp_status merge(pass *p, const float **left, const float *right)
 {
     float *sum = (float *)(uintptr_t)(is_ours(p, *left) ? *left : right);
@@ -74,7 +74,7 @@ static fsdp_status merge(pass *p, const float **left, const float *right)
     return aclnn_cast(p->s, vector(p, sum), view_1d(p->half, ACL_BF16, p->run->elems));
 }
 
-/* An input as fp32. */
+/* *out = an input as fp32: the input itself, or a copy in scratch memory. */
 static fsdp_status input_node(pass *p, const void *in, const float **out)
 {
     float *wide;
@@ -86,7 +86,7 @@ static fsdp_status input_node(pass *p, const void *in, const float **out)
     return aclnn_cast(p->s, vector(p, wide), view_1d(in, ACL_BF16, p->run->elems));
 }
 
-/* Push the inputs, in turn or as a binary counter; *waits: the slots that are in use afterwards. */
+/* Push the inputs, in turn or like a binary counter. Bit k of *waits: slot level + k is in use. */
 static fsdp_status push_inputs(pass *p, const void *const *in, uint64_t *waits)
 {
     const sum_run *r = p->run;
@@ -114,8 +114,8 @@ static fsdp_status deliver(pass *p, float *to, const float *node)
     return to == node ? FSDP_OK : aclnn_copy(p->s, vector(p, to), vector(p, node));
 }
 
-/* Store the nodes in slots to their vectors; or, if there is a root, add them from the right and
- * store the sum to the root. */
+/* Copy the nodes in slots to their vectors or, if there is a root, add the nodes from the right and
+ * copy the sum to the root. */
 static fsdp_status finish(pass *p, uint64_t waits)
 {
     const sum_run *r = p->run;

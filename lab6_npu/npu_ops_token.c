@@ -137,7 +137,7 @@ static fsdp_status embedding_issue(stream *s, const void *args)
 
 TOKENS_CHECKED(embedding)
 
-/* Add to d_wte; d_out is fp32. The operator overwrites its table, so it gets a separate one. */
+/* Add to d_wte; d_out is fp32. The operator overwrites its table, so it gets a scratch table. */
 static fsdp_status token_grads(stream *s, const embedding_backward_args *a, const float *d_out)
 {
     const size_t rows = a->batch * a->seq_len, elems = a->vocab * a->width;
@@ -152,7 +152,7 @@ static fsdp_status token_grads(stream *s, const embedding_backward_args *a, cons
     return status;
 }
 
-/* Add to d_wpe [seq_len,C] the sum over the batch. */
+/* Add the sum over the batch to d_wpe [seq_len,C]. */
 static fsdp_status position_grads(stream *s, const embedding_backward_args *a, const float *d_out)
 {
     const size_t elems = a->seq_len * a->width;
@@ -194,9 +194,9 @@ enum { MOST_LOGITS = 1 << 22 };
 typedef struct loss_call {
     const cross_entropy_args *a;
     float *row_loss;       /* [rows] */
-    float *classes, *ones; /* [vocab], [rows]: all 1 */
+    float *classes, *ones; /* [vocab], [rows of a group]: all 1 */
     float *total;          /* [1] */
-    float *logits, *log_p; /* of a group of rows; logits: only for bf16, as fp32 */
+    float *logits, *log_p; /* of a group of rows; logits as fp32, only for bf16 */
 } loss_call;
 
 static size_t rows_at_once(const cross_entropy_args *a)
@@ -206,7 +206,7 @@ static size_t rows_at_once(const cross_entropy_args *a)
     return most == 0 ? 1 : most < a->rows ? most : a->rows;
 }
 
-/* d_logits of n rows: softmax - onehot. Reads x->log_p; c->logits may be overwritten by now. */
+/* d_logits of n rows: softmax - onehot, from x->log_p. May overwrite c->logits. */
 static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x, size_t first)
 {
     const cross_entropy_args *a = c->a;

@@ -3,7 +3,7 @@
  *   npu_task_put -> aclrtLaunchCallback ... the stream's reporter: run_task -> npu_tasks_end
  *
  * ACL runs the callbacks of a stream in the thread that is subscribed to it, while that thread is
- * in aclrtProcessReport. Without such a thread, the stream waits at its first callback forever.
+ * in aclrtProcessReport. Without such a thread, the stream waits forever at its first callback.
  * Each stream has its own reporter, because a task may block until other ranks reach theirs.
  *
  * [CANN aclrtSubscribeReport, aclrtProcessReport, aclrtLaunchCallback] */
@@ -20,7 +20,7 @@ typedef struct npu_reporter {
     atomic_bool stopping;
 } npu_reporter;
 
-/* The end of a stream may have to wait this long for its reporter. */
+/* A stream's end may wait this long for its reporter to return. */
 enum { REPORT_TIMEOUT_MS = 20 };
 
 static void *reporter_main(void *arg)
