@@ -33,8 +33,7 @@ enum { STEPS = 20 };
                                                       .n_accesses = w.n_accesses});                \
     }
 
-/* PyTorch divides before it multiplies by the step size; Kingma and Ba correct the moments first.
- */
+/* PyTorch divides before it multiplies by the step; Kingma and Ba first correct the moments. */
 ADAMW_ORDER(pytorch, m = a->beta1 * m + a->one_minus_beta1 * g;
             v = a->beta2 * v + a->one_minus_beta2 * g * g;
             p -= a->step_size * (m / (sqrtf(v) / a->sqrt_bias2 + a->eps));)
