@@ -45,7 +45,7 @@ few)
     launch 3 --pairs --seed 3 --fix 'model=*131*' --fix 'batch=*accum 4' --fix 'prefetch=*both' --fix 'wrap=*wrap block' \
         --fix 'recompute=*checkpointing' --fix 'freeze=*bias' --fix 'evaluation=' --fix 'limit=*1' --fix 'bucket=*block' \
         --fix 'strategy=*full' --fix 'host=' --fix 'files=' --fix 'threads=*1' --fix 'clip=*0.5' \
-        --fix 'schedule=' --fix 'optimizer=*adamw'
+        --fix 'schedule=' --fix 'optimizer=*adamw' --fix 'loss=*19' --fix 'digests='
     ;;
 quick)
     for w in $ranks; do
