@@ -34,8 +34,7 @@ fsdp_status event_record(event *e, stream *s);
  * recorded, s does not wait. [CUDA cudaStreamWaitEvent] */
 fsdp_status stream_wait_event(stream *s, event *e);
 
-/* event_sync -- the host waits for the work that e stands for. Returns the error of work that
- * failed. */
+/* event_sync -- the host waits for the work that e stands for. Returns that work's first error. */
 fsdp_status event_sync(event *e);
 
 /* device_copy -- dst [bytes] = src [bytes], in order of s. Both are on the device or from
