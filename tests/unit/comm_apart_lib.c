@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_int fails_in; /* calls of device_alloc_host up to the one that fails */
+static atomic_int fails_in; /* calls of device_alloc_host until one fails; 0: none fails */
 
 void apart_fail_host(int n)
 {
@@ -29,7 +29,7 @@ static fsdp_status apart_alloc(stream *s, const mem_request *want, void **out)
     return device_cpu.alloc(s, want, out);
 }
 
-/* Whether all of a launch's memory is such as alloc_host gives. */
+/* Does all memory of a launch come from alloc_host? */
 static bool stays_on_host(const stream *s, const launch_config *l)
 {
     device_share share;

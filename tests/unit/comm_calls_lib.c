@@ -26,20 +26,21 @@ uint64_t call_draw(uint64_t *seed, uint64_t n)
 
 /* ---- data ----------------------------------------------------------------------------------- */
 
-/* Elements from `first` on of one rank's (or one pair's) data in a call, or of all ranks' sum. */
+/* Elements from index `first` on: of the data of one rank (or pair) in a call, or of the sum over
+ * ranks. */
 typedef struct data {
     char *at;
     size_t first, elems;
     uint64_t key;
-    bool floats; /* of magnitudes 2^-8 ... 2^8: a sum in another order has other bits */
+    bool floats; /* of magnitudes 2^-8 ... 2^8: other orders give other bits */
     int from;    /* the rank whose data it is; -1: a sum */
-    int ranks;   /* of a sum: its members are rank[0 ... ranks] of the job */
+    int ranks;   /* of a sum: over rank[0 ... ranks-1] of the job */
     int rank[CALL_RANKS], run;
     bool any_order;
     collective of;
 } data;
 
-/* Of the data of rank (or pair) a, b in a call. */
+/* The key of the data of rank (or pair) a, b in a call. */
 static uint64_t key_of(const collective *d, int a, int b)
 {
     return mix(d->key + (uint64_t)a * 1000003 + (uint64_t)b * 101);
@@ -82,7 +83,7 @@ static fsdp_status fill(void *args, int n_threads)
 
 /* ---- sums ----------------------------------------------------------------------------------- */
 
-/* One element as the binary counter of tree_sum.h makes it, on numbers. */
+/* One element, added up like the binary counter of tree_sum.h, but on numbers. */
 typedef struct counter {
     float slot[64];
     uint64_t used;
@@ -117,8 +118,8 @@ static float counter_sum(const counter *c)
     return sum;
 }
 
-/* In fast mode the ranks of a host add up first, then hosts. A library adds in any order: the error
- * of n-1 additions is at most (n-1) u (1 + O(nu)) sum |x|, u = 2^-24 [Higham, Accuracy and
+/* In fast mode the ranks of a host add up first, then the hosts. A library adds in any order: the
+ * error of n-1 additions is at most (n-1) u (1 + O(nu)) sum |x|, u = 2^-24 [Higham, Accuracy and
  * Stability, ch. 4]. */
 static bool is_sum(const data *a, size_t i, float got)
 {
@@ -174,7 +175,7 @@ static void *get_bytes(size_t bytes)
     return p;
 }
 
-/* fill or check; by the host, if the device does not run C. */
+/* Runs fill or check on the stream; or on the host, if the device cannot run C. */
 static void work(const collective *d, stream_fn task, data a)
 {
     const size_t bytes = a.elems * dtype_bytes(d->type);
@@ -195,7 +196,7 @@ static void work(const collective *d, stream_fn task, data a)
     free(a.at);
 }
 
-/* A buffer of this rank, in memory of a drawn kind. */
+/* A buffer of this rank. The kind of memory is drawn. */
 typedef struct buffer {
     void *block;
     char *at;
@@ -239,7 +240,7 @@ static int world_rank(const collective *d, int r)
     return comm_world_rank(&d->c->team, r);
 }
 
-/* Elements first ... of what the group's rank r sends to all. */
+/* `elems` elements from index `first` on, of what the group's rank r sends to all. */
 static data sent_by(const collective *d, int r, char *at, size_t first, size_t elems)
 {
     const int rank = world_rank(d, r);
@@ -247,7 +248,7 @@ static data sent_by(const collective *d, int r, char *at, size_t first, size_t e
         .at = at, .first = first, .elems = elems, .key = key_of(d, rank, 0), .from = rank};
 }
 
-/* Fill or check what no piece of the array covers: a byte there is nobody's to change. */
+/* Fills or checks the elements that no piece of the array covers. A call must not change them. */
 static void gaps(const collective *d, stream_fn task, char *array)
 {
     const size_t bytes = dtype_bytes(d->type);
@@ -350,7 +351,7 @@ static void call_all_to_all(const collective *d)
     buffer_put(d, to);
 }
 
-/* Whether the library of the device's own transport adds in fast mode, in an order of its own. */
+/* Does the library of the device's own transport add in fast mode, in its own order? */
 static bool library_adds(const collective *d)
 {
     const char *name = comm_backend_name(d->c);
@@ -372,7 +373,7 @@ static void check_sum(const collective *d, const void *sum, size_t first, size_t
     work(d, check, a);
 }
 
-/* What this rank adds in a step. */
+/* This rank's contribution in a step. */
 static data addends(const collective *d, int step, char *at, size_t elems)
 {
     const int rank = world_rank(d, d->c->team.rank);

@@ -1,10 +1,11 @@
-/* comm_calls_lib.h -- one collective, every element of its result against a plain reference; for
- * comm_cases_lib, which chooses what is called, and comm_stress, which draws it.
+/* comm_calls_lib.h -- runs one collective, and compares every element of its result with a plain
+ * reference. comm_cases_lib chooses the calls, comm_stress draws them.
  *
- * Inputs are functions of (key, rank, index), so a rank can compute what each of the others sent. A
- * call is several pieces of work on its stream: fill, collective, check, free. The host does not
- * wait for them, unless the device does not run C: then it fills and checks. Where a rank's buffers
- * lie (comm_alloc, device_alloc, malloc) it draws for itself. What fails ends the process. */
+ * Inputs are functions of (key, rank, index), so each rank can compute what the others sent. A call
+ * puts several pieces of work on its stream: fill, collective, check, free. The host does not wait
+ * for them, unless the device cannot run C: then the host fills and checks. Each rank draws for
+ * itself where its buffers lie (comm_alloc, device_alloc, malloc). A failing call ends the
+ * process. */
 #pragma once
 #include <stdatomic.h>
 #include "common/comm/comm_impl.h"
@@ -12,7 +13,7 @@
 
 enum { CALL_RANKS = 8, CALL_STEPS = 5 };
 
-/* What all ranks of the group have chosen alike, and this rank's place. */
+/* A collective: what all ranks of the group have chosen alike, and this rank's place. */
 typedef struct collective {
     device *dev;
     comm *c;
@@ -22,24 +23,24 @@ typedef struct collective {
     dtype type;
     size_t elems; /* of a slice */
     bool other;   /* all-gather: in place; all-to-all, reduce-scatter: slices of unequal length */
-    const comm_pieces *pieces; /* of an array of array_elems; NULL: slices. Outlives the call */
+    const comm_pieces *pieces; /* of an array of array_elems; NULL: slices. Must outlive the call */
     size_t array_elems;
     int root;
-    grad_acc_mode mode; /* of a reduce-scatter in so many steps, up to `type` */
+    grad_acc_mode mode; /* with sum_dtype, steps and level: of a reduce-scatter */
     dtype sum_dtype;
     int steps, level[CALL_STEPS];
     const sum_kernels *sums;
     uint64_t key;   /* of the data */
     uint64_t *mine; /* this rank's seed */
-    int round;      /* that a difference is told with */
+    int round;      /* printed with a difference */
 } collective;
 
 void collective_run(const collective *d);
 
-/* Of this process, so far. The first few differences are printed. */
+/* Of this process so far. The first few differences are printed. */
 extern atomic_llong call_differences, call_checked_bytes;
 
-/* call_draw -- a number below n. */
+/* call_draw -- returns a number below n. */
 uint64_t call_draw(uint64_t *seed, uint64_t n);
 
 #define MUST(call)                                                                                 \

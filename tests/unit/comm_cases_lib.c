@@ -59,7 +59,7 @@ void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture 
     else if (f->rank == 0)
         printf("PASS %s\n", name);
     fflush(stdout);
-    if (broken) /* no check after this one could tell anything */
+    if (broken) /* no later check could tell anything */
         comm_abort(f->c, 1);
 }
 
@@ -137,7 +137,7 @@ void comm_test_call(comm_fixture *f, stream *s, int i, collective d)
     collective_run(&d);
 }
 
-/* The call number i of a check, whose elements must all be right. */
+/* Issues call number i of a check. All its elements must be right. */
 static void call(comm_fixture *f, int i, collective d)
 {
     const long long before = call_differences;
@@ -187,7 +187,7 @@ void comm_case_all_reduce_f32(comm_fixture *f)
         call(f, i, comm_test_of(COMM_OP_ALL_REDUCE, DTYPE_F32, sizes[i]));
 }
 
-/* Sums wrap. */
+/* Sums wrap around. */
 void comm_case_all_reduce_i64(comm_fixture *f)
 {
     for (int i = 0; i < N_SIZES; i++)
@@ -219,8 +219,8 @@ void comm_case_reduce_scatterv(comm_fixture *f)
 
 enum { MATRICES = 4, MAX_PIECES = MATRICES * 64 };
 
-/* Matrices of 5, 1, 12 and 3 rows of row_elems, at gaps of one element; each rank has an equal
- * number of rows of each, rounded up, and the last ranks have fewer or none. */
+/* Matrices of 5, 1, 12 and 3 rows of row_elems, with gaps of one element. Each rank has the same
+ * number of rows of each matrix, rounded up; the last ranks have fewer or none. */
 typedef struct rows {
     comm_piece list[MAX_PIECES];
     comm_pieces pieces;
@@ -231,7 +231,7 @@ static void rows_make(int world, size_t row_elems, rows *x)
 {
     static const size_t ROWS[MATRICES] = {5, 1, 12, 3};
     const size_t w = (size_t)world;
-    size_t shard_elems = 1, n = 0; /* an element of padding at the end of each */
+    size_t shard_elems = 1, n = 0; /* each shard ends with an element of padding */
     for (int m = 0; m < MATRICES; m++)
         shard_elems += (ROWS[m] + w - 1) / w * row_elems;
     x->array_elems = 0;
@@ -281,7 +281,7 @@ void comm_case_reduce_scatter_pieces(comm_fixture *f)
 
 /* ---- others --------------------------------------------------------------------------------- */
 
-/* Nobody leaves before the last has come. */
+/* No rank leaves before the last has come. */
 void comm_case_barrier(comm_fixture *f)
 {
     usleep((useconds_t)(20000 * (f->world - 1 - f->rank)));
@@ -309,7 +309,7 @@ void comm_case_grad_acc_empty(comm_fixture *f)
             comm_test_down(f, sum, there, sizeof sum);
         for (int i = 0; i < 5; i++)
             CHECK(f, sum[i] == 0, "element %d is %g", i, (double)sum[i]);
-        /* a sum left half done is given back by free */
+        /* free gives back a sum that is half done */
         float one[5] = {1, 2, 3, 4, 5};
         float *vec = comm_test_up(f, one, sizeof one);
         CHECK_OK(f, grad_acc_push(&acc, f->s, 0, vec));

@@ -1,7 +1,7 @@
-/* comm_cases_lib.h -- checks of the collectives that move bytes and of those that add; for
- * test_comm.
+/* comm_cases_lib.h -- checks of the collectives, for test_comm.
  *
- * Every rank has other data. Sizes: none, one, fewer than ranks, not divisible, some thousands. */
+ * Every rank has different data. Sizes: none, one, fewer than ranks, not divisible, some
+ * thousands. */
 #pragma once
 #include "common/ops/ops.h"
 #include "tests/unit/comm_calls_lib.h"
@@ -10,11 +10,11 @@
 typedef struct comm_fixture {
     device *dev;
     comm *c;
-    stream *s; /* where collectives run: a worker stream, or the compute stream */
+    stream *s; /* collectives run here: on a worker stream, or on the compute stream */
     stream *worker;
-    const sum_kernels *sums; /* that reductions add with */
+    const sum_kernels *sums; /* for reductions */
     int rank, world, n_failed;
-    char why[200]; /* first thing that went wrong in the running check */
+    char why[200]; /* the first error of the running check */
 } comm_fixture;
 
 #define CHECK(f, cond, ...)                                                                        \
@@ -28,37 +28,38 @@ typedef struct comm_fixture {
         CHECK(f, got_ == FSDP_OK, "line %d: %.150s", __LINE__, fsdp_error_get()->what);            \
     } while (0)
 
-/* comm_test_open -- device, the group of all ranks, and a worker stream, on which s stands; a
- * failure is printed. debug_fill: see device_config. */
+/* comm_test_open -- opens a device, the group of all ranks and a worker stream, and sets s to the
+ * worker stream. Prints a failure. debug_fill: see device_config. */
 fsdp_status comm_test_open(comm_fixture *f, const device_backend *b, bool debug_fill);
-/* comm_test_open_as -- the same by any configurations. */
+/* comm_test_open_as -- the same with any configurations. */
 fsdp_status comm_test_open_as(comm_fixture *f, const device_config *dc, const comm_config *cc);
-/* comm_test_end -- give all back. comm_test_close: that, and print this rank's done-marker; what
- * main returns. */
+/* comm_test_end -- frees all. comm_test_close: frees all, prints this rank's DONE line, and returns
+ * what main returns. */
 void comm_test_end(comm_fixture *f);
 int comm_test_close(comm_fixture *f);
 
-/* Run a check; rank 0 prints its PASS or FAIL line. */
+/* Runs a check; rank 0 prints its PASS or FAIL line. */
 void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture *));
 
 /* Kernels for sums on the CPU. */
 #define comm_test_sums (*ops_cpu_portable()->sums)
 
-/* malloc that cannot fail; 0 bytes are allowed. */
+/* malloc that never returns NULL; 0 bytes are allowed. */
 void *comm_test_alloc(size_t bytes);
 
-/* comm_test_up -- host [bytes] on the device: itself, or a copy. comm_test_down: the host waits for
- * the stream, and host is what is there now; a copy is gone. */
+/* comm_test_up -- returns host [bytes] on the device: host itself, or a copy. comm_test_down: waits
+ * for the stream, updates host from the device, and frees a copy. */
 void *comm_test_up(comm_fixture *f, void *host, size_t bytes);
 void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes);
 
-/* Byte j of what rank r sends in round k; a whole buffer of them; whether it holds them. */
+/* coded_byte: byte j of what rank r sends in round k. coded_fill fills a buffer with such bytes,
+ * and coded_same checks it. */
 unsigned char comm_test_coded_byte(int r, size_t j, int k);
 void comm_test_coded_fill(void *buf, size_t bytes, int r, int k);
 bool comm_test_coded_same(const void *buf, size_t bytes, int r, int k);
 
-/* comm_test_of -- a collective of one step. comm_test_call -- issue it, as number i of a check, on
- * the fixture's group; with work of s that counts what is wrong in call_differences. */
+/* comm_test_of -- a collective of one step. comm_test_call -- issues it on the fixture's group, as
+ * number i of a check. Work on s then counts wrong elements in call_differences. */
 collective comm_test_of(comm_op op, dtype type, size_t elems);
 void comm_test_call(comm_fixture *f, stream *s, int i, collective d);
 

@@ -1,13 +1,13 @@
 /* comm_fake_lib.c -- see comm_fake_lib.h.
  *
- * Every exchange is passed on to the group below. The ranks of a new group tell each other a number
- * through its control group, as a library does that has to be given an identifier. */
+ * The transport passes every exchange on to the group below. The ranks of a new group tell each
+ * other a number through its control group, as a library needs an identifier. */
 #include "tests/unit/comm_fake_lib.h"
 #include <stdlib.h>
 
-fake_figures fake_count; /* one thread issues calls */
+fake_figures fake_count; /* not atomic: one thread issues calls */
 
-/* The number of rank 0 reaches every rank. */
+/* Sends the number of rank 0 to every rank. */
 static fsdp_status identify(transport_group *below)
 {
     int32_t mine = 1000 + comm_world_rank(below->team, below->team->rank);

@@ -1,5 +1,5 @@
-/* comm_fake_lib.h -- a transport on top of any other that cannot carry what hosts settle, as one
- * that moves device memory only; for test_comm and comm_faults.
+/* comm_fake_lib.h -- a transport on top of any other. Like a transport that moves only device
+ * memory, it cannot carry the calls of hosts. For test_comm and comm_faults.
  *
  *   comm_put_over(c, &fake_transport, ...) -> everything as before -> fake_count.host_calls is 0 */
 #pragma once
@@ -7,8 +7,8 @@
 
 extern const comm_transport fake_transport;
 
-/* Exchanges that it was given for a waiting host, which it refuses; those that it has passed on;
- * groups of it that were split off another; groups that are open. */
+/* host_calls: exchanges for a waiting host, which the transport refuses; exchanges: passed on to
+ * the group below; splits: groups split off another; open_groups: groups that are open. */
 typedef struct fake_figures {
     int host_calls, exchanges, splits, open_groups;
 } fake_figures;

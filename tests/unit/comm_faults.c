@@ -3,22 +3,23 @@
  *
  *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
- *   FSDP_DEVICE            another device, whose own transport moves the data then
+ *   FSDP_DEVICE            run on this device, over its own transport
  *   COMM_FAULT_START=...   kill or sleep, for NCCL and HCCL: see start_fault below
- *   COMM_FAULT_MODELS=1    rank 1 has another device, on cuda-sim and npu-sim
- *   COMM_FAULT_FAKE=1      on top is a transport that cannot carry hosts' calls
+ *   COMM_FAULT_MODELS=1    rank 1 has another model of device, on cuda-sim and npu-sim
+ *   COMM_FAULT_FAKE=1      the top transport cannot carry hosts' calls
  *   COMM_FAULT_REFUSED=r   rank r may open no other process's files
  *   COMM_FAULT_NO_PIDFD=1  the kernel refuses pidfds
- *   COMM_FAULT_ALLOC=N     of *_no_memory, under tests/cli/alloc_fail.so
+ *   COMM_FAULT_ALLOC=N     the allocation that fails in *_no_memory, under tests/cli/alloc_fail.so
  *   COMM_FAULT_MEET=DIR    an empty directory, in which ranks wait for each other without the group
  *
- * Two good calls, then the case, in which the last rank differs from the others; in gone_early it
- * ends before it joins, in late_close it closes after all others have closed. Every rank that lives
- * prints "SAW rank r STATUS words" for the case, "NEXT rank r STATUS" for a call after it, and
- * "DONE rank r/W" after comm_close. With COMM_FAULT_MEET none ends before all that live have
- * printed that: a launcher kills the others when the first ends, and on a busy machine some may
- * not have run by then. A rank that saw no error keeps calling barriers until it does, as a
- * training loop would. Exit status 0 also when errors were seen: the script judges the words. */
+ * Each rank makes two good calls, then runs the case, in which the last rank differs from the
+ * others. In gone_early the last rank ends before it joins; in late_close it closes after all
+ * others have closed. Every rank that lives prints "SAW rank r STATUS words" for the case, "NEXT
+ * rank r STATUS" for a call after it, and "DONE rank r/W" after comm_close. With COMM_FAULT_MEET no
+ * rank ends before all living ranks have printed DONE: a launcher kills the other ranks when the
+ * first one ends, and on a busy machine some may not have run by then. A rank that saw no error
+ * keeps calling barriers until it does, as a training loop would. The exit status is 0 also after
+ * errors: the script judges the words. */
 #include "tests/sim/cuda/include/nccl.h"
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_fake_lib.h"
@@ -45,39 +46,39 @@ enum { ELEMS = 320, MAX_RANKS = 16 };
 
 typedef struct fixture fixture;
 
-/* An all-gather. With a label alone it is one of ELEMS floats. */
+/* An all-gather; with only a label, of ELEMS floats. */
 typedef struct call {
     const char *label;
     dtype type;
     size_t elems;
 } call;
 
-/* What comm_range is asked for: n ranks, the first of all or so many before this one, step (0: 1)
- * apart. n of 0 or less: of all, but so many. */
+/* Arguments of comm_range: n ranks, `step` (0: 1) apart, beginning with rank 0 or with the rank
+ * `back` places before this one. n of 0 or less counts from the size of the group. */
 typedef struct range {
     bool from_0;
     int back, step, n;
 } range;
 
-/* What the last rank does otherwise than the others. */
+/* How the last rank differs from the others. */
 typedef struct fault {
     const char *name;
     fsdp_status (*run)(fixture *f);
     call others, odd;
     range range, odd_range;
-    void (*odd_does)(const fixture *f); /* before its call */
+    void (*odd_does)(const fixture *f); /* runs before its call */
 } fault;
 
 struct fixture {
     device *dev;
     comm *c;
-    stream *s, *busy; /* busy: NULL, or one on which a case has left work */
+    stream *s, *busy; /* busy: NULL, or a stream on which a case has left work */
     const sum_kernels *sums;
     const comm_transport *native;
     const fault *fault;
     int rank, world;
-    bool odd_one;       /* the last rank */
-    bool failed;        /* the case */
+    bool odd_one;       /* this is the last rank */
+    bool failed;        /* the case has failed */
     float *send, *recv; /* [(ELEMS + 1) * MAX_RANKS] on the device */
 };
 
@@ -92,7 +93,7 @@ static bool meeting_place(char path[static 512], const char *name, int rank)
     return dir != NULL;
 }
 
-/* This rank has come to the place of that name. A directory, since some cases can open no file. */
+/* This rank has reached the meeting point `name`, a directory: some cases can open no file. */
 static void come(const char *name)
 {
     char path[512];
@@ -100,8 +101,8 @@ static void come(const char *name)
         perror(path);
 }
 
-/* Returns when the ranks below n_ranks have come there; the script ends a run that lasts too long.
- * Without places it takes as many milliseconds as given instead. */
+/* Returns when the ranks below n_ranks have reached the meeting point. The script ends a run that
+ * takes too long. Without COMM_FAULT_MEET it sleeps for otherwise_ms instead. */
 static void await(const char *name, int n_ranks, unsigned otherwise_ms)
 {
     char path[512];
@@ -115,7 +116,7 @@ static void await(const char *name, int n_ranks, unsigned otherwise_ms)
 
 /* ---- what the cases are made of ------------------------------------------------------------- */
 
-/* Zeros on the device, in order of s; the process ends when there is no memory. */
+/* Zeros on the device, in order of s. Without memory the process ends. */
 static float *zeros(stream *s, size_t elems)
 {
     float *ptr = NULL;
@@ -125,7 +126,7 @@ static float *zeros(stream *s, size_t elems)
     return ptr;
 }
 
-/* What has been issued on the stream ends, if `status` says that it was. */
+/* Waits for the stream, if `status` says that the work has been issued. */
 static fsdp_status synced(fixture *f, fsdp_status status)
 {
     return status == FSDP_OK ? stream_sync(f->s) : status;
@@ -153,7 +154,7 @@ static fsdp_status scatter(fixture *f, const char *label, const size_t *lengths)
     return status;
 }
 
-/* Close the group and keep the record of the error, if there is one. */
+/* Closes the group, and keeps the record of an error. */
 static fsdp_status closed_with(comm *group, fsdp_status status)
 {
     fsdp_error_info info = *fsdp_error_get();
@@ -163,7 +164,7 @@ static fsdp_status closed_with(comm *group, fsdp_status status)
     return status;
 }
 
-/* Free two blocks, likewise. */
+/* Frees two blocks, and keeps the record of an error. */
 static fsdp_status freed_with(fixture *f, void *send, void *recv, fsdp_status status)
 {
     fsdp_error_info info = *fsdp_error_get();
@@ -176,8 +177,8 @@ static fsdp_status freed_with(fixture *f, void *send, void *recv, fsdp_status st
 
 /* ---- calls that differ ---------------------------------------------------------------------- */
 
-/* The others' all-gather, and the last rank's. Large messages wait for their receiver (rendezvous),
- * small ones do not. */
+/* The last rank's all-gather differs from the others'. Large messages wait for their receiver
+ * (rendezvous), small ones do not. */
 static fsdp_status case_calls(fixture *f)
 {
     const call *c = f->odd_one ? &f->fault->odd : &f->fault->others;
@@ -207,7 +208,7 @@ static fsdp_status case_root(fixture *f)
     return synced(f, comm_broadcast(f->c, f->s, "step", DTYPE_F32, f->recv, 7, f->odd_one ? 1 : 0));
 }
 
-/* The same total, cut otherwise. */
+/* The same total, cut differently. */
 static fsdp_status case_lengths(fixture *f)
 {
     size_t lengths[MAX_RANKS];
@@ -217,7 +218,7 @@ static fsdp_status case_lengths(fixture *f)
     return scatter(f, "cut", lengths);
 }
 
-/* Shards of the same length, from different places. */
+/* Shards of the same length, from different pieces. */
 static fsdp_status case_pieces(fixture *f)
 {
     comm_piece rows[MAX_RANKS];
@@ -229,7 +230,8 @@ static fsdp_status case_pieces(fixture *f)
                   comm_all_gather_pieces(f->c, f->s, "cut", DTYPE_F32, f->send, f->recv, &pieces));
 }
 
-/* Descriptors of an all-to-all-v cannot show it: what one sends is not what the other expects. */
+/* The descriptors of an all-to-all-v cannot show this: a rank sends more or less than its peer
+ * expects. */
 static fsdp_status case_pairs(fixture *f)
 {
     size_t sent[MAX_RANKS], received[MAX_RANKS];
@@ -241,7 +243,7 @@ static fsdp_status case_pairs(fixture *f)
         f, comm_all_to_allv(f->c, f->s, "pairs", DTYPE_F32, f->send, sent, f->recv, received));
 }
 
-/* One rank leaves out a call and comes with the next. */
+/* The last rank leaves out a call and issues the next one. */
 static fsdp_status case_skipped(fixture *f)
 {
     if (!f->odd_one)
@@ -249,8 +251,8 @@ static fsdp_status case_skipped(fixture *f)
     return gather(f, "next");
 }
 
-/* A call in a group that only every other rank is in, the last one too. The others must hear of it
- * too; with a call of their own, while they are in a call of all ranks already. */
+/* A call in a group of every other rank, with the last rank in it. The ranks outside must hear of
+ * the error too: those with others.label are already in a call of all ranks. */
 static fsdp_status case_subgroup(fixture *f)
 {
     comm *half = NULL;
@@ -265,8 +267,8 @@ static fsdp_status case_subgroup(fixture *f)
     return closed_with(half, status);
 }
 
-/* Ranks that name ranges which do not fit together; or the last rank one that it is not in, or that
- * is not in the group. */
+/* The ranks name ranges that do not fit together. Or the last rank names a range that it is not in,
+ * or that is not in the group. */
 static fsdp_status case_range(fixture *f)
 {
     comm *part = NULL;
@@ -277,7 +279,7 @@ static fsdp_status case_range(fixture *f)
     return closed_with(part, status);
 }
 
-/* Calls of two groups, which the last rank issues the other way round. */
+/* Calls in two groups, which the last rank issues in the other order. */
 static fsdp_status case_crossed(fixture *f)
 {
     comm *other = NULL;
@@ -295,7 +297,8 @@ static fsdp_status doze(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* The ranks disagree while another call stands in a queue, which comes to it when all is closed. */
+/* The ranks disagree while another call is queued. The queue reaches this call after all is
+ * closed. */
 static fsdp_status case_closed_queued(fixture *f)
 {
     TRY(stream_create(f->dev, &(stream_config){.name = "busy"}, &f->busy));
@@ -308,7 +311,7 @@ static fsdp_status case_closed_queued(fixture *f)
 
 /* ---- a rank that does not come, or cannot --------------------------------------------------- */
 
-/* Something befalls the last rank before its call. */
+/* Something happens to the last rank before its call. */
 static fsdp_status case_awaited(fixture *f)
 {
     if (f->odd_one)
@@ -316,8 +319,8 @@ static fsdp_status case_awaited(fixture *f)
     return case_calls(f);
 }
 
-/* The same in the first call of a new group, for which a library may connect the ranks: the host
- * waits there. */
+/* The same in the first call of a new group. A library may connect the ranks in that call, and the
+ * host waits there. */
 static fsdp_status case_first(fixture *f)
 {
     comm *other = NULL;
@@ -338,13 +341,13 @@ static void break_stream(const fixture *f)
     (void)stream_launch_work(f->s, &(launch_config){.fn = break_work, .on_host = true});
 }
 
-/* It gets no memory for its part, on a device that is not the host's. */
+/* It gets no host memory for its part, on a device whose memory is not the host's. */
 static void lack_block(const fixture *f)
 {
     apart_fail_host(1);
 }
 
-/* It does not come until all others have given up. */
+/* It comes only after all others have given up. */
 static void be_busy(const fixture *f)
 {
     await("closed", f->world - 1, 5000);
@@ -352,11 +355,11 @@ static void be_busy(const fixture *f)
 
 static void die(const fixture *f)
 {
-    come("done"); /* nobody waits for it */
+    come("done"); /* nobody must wait for it */
     kill(getpid(), SIGKILL);
 }
 
-/* When the others are in their call. */
+/* It dies when the others are in their call. */
 static void die_later(const fixture *f)
 {
     usleep(300000);
@@ -369,7 +372,7 @@ static void leave(const fixture *f)
     _exit(3);
 }
 
-/* No failure status, and yet gone. */
+/* It ends, but with status 0. */
 static void leave_well(const fixture *f)
 {
     come("done");
@@ -382,7 +385,7 @@ static void end_job(const fixture *f)
     comm_abort(f->c, 7);
 }
 
-/* It stands still, all its threads, until the others have given up. */
+/* All its threads stop until the others have given up. */
 static void stand_still(const fixture *f)
 {
     const pid_t me = getpid();
@@ -394,13 +397,13 @@ static void stand_still(const fixture *f)
     raise(SIGSTOP);
 }
 
-/* The last rank gets no memory while another group is split or opened, at request COMM_FAULT_ALLOC:
- * its peers must not wait for it. */
+/* The last rank's memory request number COMM_FAULT_ALLOC fails while another group is split or
+ * opened. Its peers must not wait for it. */
 static fsdp_status case_no_memory(fixture *f)
 {
     comm *other = NULL;
     const bool splits = f->fault->range.from_0;
-    void (*fail_at)(long) = dlsym(RTLD_DEFAULT, "alloc_fail_at"); /* of alloc_fail.so */
+    void (*fail_at)(long) = dlsym(RTLD_DEFAULT, "alloc_fail_at"); /* in alloc_fail.so */
     if (f->odd_one && fail_at != NULL)
         fail_at(atol(getenv("COMM_FAULT_ALLOC")));
     fsdp_status status = splits ? comm_range(f->c, 0, 1, f->world, &other)
@@ -419,7 +422,7 @@ static fsdp_status case_kill_asleep(fixture *f)
     setenv("FSDP_LINK", "1Gbit,1000s", 1);
     TRY(comm_open(f->dev, &(comm_config){.sums = f->sums, .native = f->native}, &slow));
     TRY(comm_all_gather(slow, f->s, "slow", DTYPE_F32, f->send, f->recv, ELEMS));
-    usleep(300000); /* until the others are asleep, as a rule */
+    usleep(300000); /* by then the others usually sleep */
     if (f->odd_one)
         die(f);
     return closed_with(slow, stream_sync(f->s));
@@ -430,15 +433,15 @@ static void on_alarm(int signal_number)
     die(&fx);
 }
 
-/* Blocks of this rank that peers can read, for a gather of `elems` bytes. */
+/* Blocks of this rank that peers can read, for a gather of `bytes` bytes per rank. */
 static fsdp_status shared_blocks(fixture *f, size_t bytes, void **send, void **recv)
 {
     TRY(comm_alloc(f->c, f->s, MEM_OTHER, bytes, "send", send));
     return comm_alloc(f->c, f->s, MEM_OTHER, bytes * (size_t)f->world, "recv", recv);
 }
 
-/* Large gathers one behind the other, among which the last rank dies: its peers are reading its
- * memory, or it theirs. */
+/* Many large gathers. The last rank dies in one of them, while its peers read its memory or it
+ * reads theirs. */
 static fsdp_status case_kill_reading(fixture *f)
 {
     enum { LARGE = 4000000 };
@@ -457,8 +460,8 @@ static fsdp_status case_kill_reading(fixture *f)
     return freed_with(f, send, recv, status);
 }
 
-/* All ranks stand still for so long, from half a second on, as after Ctrl-Z. The last one comes
- * right after that. */
+/* After half a second all ranks are stopped for PAUSE_S seconds, as by Ctrl-Z. The last rank issues
+ * its call after that. */
 enum { PAUSE_S = 12 };
 static fsdp_status case_paused(fixture *f)
 {
@@ -487,7 +490,7 @@ static size_t space_used(void)
     return pages * 4096;
 }
 
-/* The last rank has no address space left for what its peers show. */
+/* The last rank has no address space left to map its peers' blocks. */
 static fsdp_status case_no_room(fixture *f)
 {
     enum { LARGE = 40000000 };
@@ -513,7 +516,7 @@ static fsdp_status case_good(fixture *f)
     return gather(f, "last");
 }
 
-/* The script looks at the ranks in the meantime, and comes when it has seen them. */
+/* Waits until the script has looked at the ranks. */
 static fsdp_status case_stay(fixture *f)
 {
     TRY(case_good(f));
@@ -521,7 +524,7 @@ static fsdp_status case_stay(fixture *f)
     return gather(f, "after all");
 }
 
-/* Everybody waits for everybody: only the launcher's death ends this (the script kills it). */
+/* Every rank waits. Only the death of the launcher, which the script kills, ends this. */
 static fsdp_status case_orphans(fixture *f)
 {
     printf("WAITING rank %d\n", f->rank);
@@ -537,7 +540,7 @@ static fsdp_status case_orphans(fixture *f)
 #define LATE      .others.label = "awaited", .odd.label = "late"
 #define TWO_CALLS .others.label = "h.0", .odd.label = "h.1"
 #define TEN       "xxxxxxxxxx"
-#define LONG      TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN /* more than a descriptor can show */
+#define LONG      TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN /* longer than a descriptor shows */
 
 static const fault faults[] = {
     {"op", .run = case_op},
@@ -545,7 +548,7 @@ static const fault faults[] = {
     {"elems_large", .run = case_calls, .others = {"large", DTYPE_F32, 1000000},
      .odd = {"large", DTYPE_F32, 3000000}},
     {"dtype", .run = case_calls, .others.label = "h.0",
-     .odd = {"h.0", DTYPE_I64, ELEMS / 2}}, /* of as many bytes */
+     .odd = {"h.0", DTYPE_I64, ELEMS / 2}}, /* the same number of bytes */
     {"dtype_only", .run = case_calls, .others = {"h.0", DTYPE_BF16, ELEMS}, .odd.label = "h.0"},
     {"label", .run = case_calls, TWO_CALLS},
     {"long_label", .run = case_calls, .others.label = LONG "b", .odd.label = LONG "a"},
@@ -560,7 +563,7 @@ static const fault faults[] = {
     {"crossed", .run = case_crossed},
     {"closed_queued", .run = case_closed_queued, TWO_CALLS},
     {"range", .run = case_range, .range.from_0 = true, .odd_range.n = 1},
-    /* The others' ranges fit together; the last rank has a peer that does not name it. */
+    /* The other ranks' ranges fit together. A peer in the last rank's range names another range. */
     {"range_wide", .run = case_range, .range.n = 1, .odd_range = {.back = 1, .n = 2}},
     {"range_without", .run = case_range, .range.n = 1, .odd_range = {.from_0 = true, .n = -1}},
     {"range_between", .run = case_range, .range.n = 1, .odd_range = {.back = 1, .step = 2, .n = 1}},
@@ -587,7 +590,7 @@ static const fault faults[] = {
     {"orphans", .run = case_orphans},
 };
 
-/* In place of the C library's: what COMM_FAULT_REFUSED says is as under a hardened kernel. */
+/* Replaces the C library's open, and refuses COMM_FAULT_REFUSED's rank like a hardened kernel. */
 int open(const char *path, int flags, ...)
 {
     const char *refused = getenv("COMM_FAULT_REFUSED"), *rank = getenv("PMI_RANK");
@@ -597,15 +600,15 @@ int open(const char *path, int flags, ...)
     va_end(list);
     if (refused != NULL && rank != NULL && strcmp(refused, rank) == 0 &&
         strncmp(path, "/proc/", 6) == 0 && strstr(path, "/fd/") != NULL &&
-        (flags & O_CLOEXEC) != 0) { /* the library below MPI opens its files without */
+        (flags & O_CLOEXEC) != 0) { /* the library below MPI opens files without it */
         errno = EACCES;
         return -1;
     }
     return openat(AT_FDCWD, path, flags, mode);
 }
 
-/* Where all ranks meet: with COMM_FAULT_START=kill the last one dies, with COMM_FAULT_START=sleep
- * it does not come. */
+/* Runs where all ranks meet. With COMM_FAULT_START=kill the last rank dies, with
+ * COMM_FAULT_START=sleep it does not come. */
 static void start_fault(bool is_last)
 {
     const char *how = getenv("COMM_FAULT_START");
@@ -616,7 +619,7 @@ static void start_fault(bool is_last)
     pause();
 }
 
-/* These two in place of the library's, which they call. */
+/* These two replace the library's functions, and call them. */
 int HcclCommInitRootInfo(uint32_t n_ranks, const void *root_info, uint32_t rank, void **out)
 {
     int (*own)(uint32_t, const void *, uint32_t, void **) = target_symbol(__func__);
@@ -633,7 +636,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId i
     return own(out, n_ranks, id, rank, config);
 }
 
-/* Rank 0 ends at once after the failure. */
+/* Rank 0 ends right after the failure. */
 static void end_early(fixture *f, const char *how)
 {
     if (f->rank != 0)
@@ -644,13 +647,13 @@ static void end_early(fixture *f, const char *how)
     _exit(9);
 }
 
-/* What is no part of the case may take longer than FSDP_TIMEOUT_S. */
+/* Patience for calls outside the case, which may take longer than FSDP_TIMEOUT_S. */
 enum { PATIENT = 100 };
 
-/* The stream that was not done when CUDA was asked last. */
+/* The stream that was not done at the last cudaStreamQuery; NULL: it was done. */
 static _Atomic(cudaStream_t) unfinished;
 
-/* In place of the library's, which it calls. */
+/* Replaces the library's function, and calls it. */
 cudaError_t cudaStreamQuery(cudaStream_t queue)
 {
     cudaError_t (*own)(cudaStream_t) = target_symbol(__func__);
@@ -659,8 +662,8 @@ cudaError_t cudaStreamQuery(cudaStream_t queue)
     return code;
 }
 
-/* A group of NCCL that has failed leaves nothing on its streams: calls that no peer will join have
- * been aborted. (HCCL has no abort. Events of the device end after any failure.) */
+/* A failed NCCL group leaves nothing on its streams: calls that no peer will join are aborted.
+ * (HCCL has no abort. Events of the device end after any failure.) */
 static void expect_end(const fixture *f)
 {
     if (f->busy != NULL) /* the case has left work on it */
@@ -678,7 +681,7 @@ static void run_case(fixture *f, const char *how_to_end)
     printf("BEGAN rank %d %lld ms\n", f->rank, now.tv_sec * 1000LL + now.tv_nsec / 1000000);
     fflush(stdout);
     comm_set_patience(f->c, PATIENT);
-    /* a peer that is quick may have failed before this rank sees the end of its second call */
+    /* a fast peer may fail before this rank sees the end of its second call */
     for (int i = 0; i < 2 && status == FSDP_OK; i++)
         status = gather(f, "warm up");
     comm_set_patience(f->c, good ? PATIENT : 1);
@@ -695,7 +698,7 @@ static void run_case(fixture *f, const char *how_to_end)
     if (how_to_end != NULL)
         pause(); /* rank 0 ends the job */
     expect_end(f);
-    stream_free(f->s); /* its error stays with it: a fresh one shows the group's */
+    stream_free(f->s); /* the stream keeps its error; a fresh one shows the group's */
     f->s = NULL;
     if (stream_create(f->dev, &(stream_config){.name = "after"}, &f->s) == FSDP_OK)
         status = gather(f, "afterwards");
@@ -703,7 +706,7 @@ static void run_case(fixture *f, const char *how_to_end)
     fflush(stdout);
 }
 
-/* The kernel refuses this process pidfd_open from now on. */
+/* From now on the kernel refuses pidfd_open to this process. */
 static void refuse_pidfds(void)
 {
     struct sock_filter filter[] = {
@@ -783,7 +786,7 @@ int main(int argc, char **argv)
     fflush(stdout);
     come("done");
     await("done", f->world, 500);
-    if (f->failed) /* a library may complain at exit of what a failure has left */
+    if (f->failed) /* a library may complain at exit about leftovers */
         _exit(0);
     return 0;
 }

@@ -1,19 +1,19 @@
 #!/bin/bash
-# comm_faults.sh -- ranks that disagree, wait or die: an error with the right words, no hang, no process left.
+# comm_faults.sh -- ranks that disagree, wait or die get an error with the right words; no hang, no process left.
 #
 #   tests/unit/comm_faults.sh [PROGRAM [WAY...]]       default build/tests/unit/comm_faults shm mpi run staged
 #
 #   shm   ranks started by mpiexec, in shared memory; without MPI by fsdp_run
 #   mpi   ranks started by mpiexec, over MPI
 #   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
-#   staged  as shm, on a device whose memory is not the host's
-#   nccl, hccl  started as for shm, over the own transport of FSDP_DEVICE (default cuda-sim, npu-sim); not among the defaults
-#   native  that of these two which FSDP_DEVICE has
+#   staged  like shm, on a device whose memory is not the host's
+#   nccl, hccl  started like shm, over the transport of FSDP_DEVICE (default cuda-sim, npu-sim); not among the defaults
+#   native  nccl or hccl, whichever FSDP_DEVICE has
 #
-# The cases are in parts: disagreements, waits, stands, deaths; of nccl and hccl also alone. They mostly wait, so all parts
-# of all ways go on side by side; PARTS="waits deaths" takes these of one way, one after the other. Prints one PASS or
-# FAIL line per case; on FAIL the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4" runs the
-# disagreements on several numbers of ranks (default 3).
+# The cases come in parts: disagreements, waits, stands, deaths; nccl and hccl also have the part alone. The cases mostly wait,
+# so all parts of all ways run side by side. PARTS="waits deaths" runs these parts of one way, one after the other. Prints one
+# PASS or FAIL line per case, and after a FAIL the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4"
+# runs the disagreements on several numbers of ranks (default 3).
 
 program=${1:-build/tests/unit/comm_faults}
 [ $# -gt 0 ] && shift
@@ -22,7 +22,7 @@ if [ "${1:-}" = native ]; then
 fi
 BUILD=$(dirname "$program")/../..
 . tests/tools/env.sh
-# Jobs run side by side, and each of them finds that a small /dev/shm has room for it. (UCX keeps MPICH's memory there.)
+# Each job finds room in a small /dev/shm, but all jobs together do not fit. (UCX keeps MPICH's memory there.)
 [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 524288 ] 2>/dev/null || export UCX_TLS="${UCX_TLS:-^posix}"
 if [ -z "${PARTS:-}" ]; then
     children='' logs='' failed=0 out=$(mktemp -d) || exit 1
@@ -52,7 +52,7 @@ fi
 
 way=$1
 fsdp_run=$BUILD/fsdp_run
-at=4 # number of the call after two to warm up: comm_open has taken one, on the group that is on top
+at=4 # number of the case's call: comm_open makes one call on the top group, then two calls warm up
 if [ $way = staged ]; then
     on=shm at=3
     export COMM_TEST_DEVICE=separate
@@ -73,22 +73,23 @@ if [ -n "$library" ]; then
     [ $? = 77 ] && echo "SKIP $PARTS over $way: $says" && exit 0
 fi
 log=$(mktemp) || exit 1
-copy=$(mktemp -d)/comm_faults_$$ # its own name, so that left processes can be told
+copy=$(mktemp -d)/comm_faults_$$ # a unique name, to find processes that are left
 meet=$copy-meet
 cp "$program" "$copy" && mkdir "$meet" || exit 1
-for plugin in "$BUILD"/fsdp_*.so; do # a program opens those in its own folder
+for plugin in "$BUILD"/fsdp_*.so; do # a program opens plug-ins from its own folder
     [ ! -e "$plugin" ] || ln -s "$(realpath "$plugin")" "$(dirname "$copy")" || exit 1
 done
 trap 'rm -rf "$log" "$(dirname "$copy")"' EXIT
 trap 'exit 130' INT TERM HUP
 failed=0
 
-# No verdict depends on how fast the machine is: a wait for peers that should not be there lasts longer than BOUND_S, and
-# what takes so long has failed. Good runs need a few seconds at most.
+# No verdict depends on the speed of the machine. A wrong wait for peers lasts longer than BOUND_S, so a case that takes BOUND_S
+# has failed. Good runs need a few seconds at most.
 BOUND_S=120 NO_LIMIT_S=1000
 
-# ranks N WORDS... -- N ranks of the program, ended after BOUND_S. on: FSDP_COMM, if not the way's; within: what starts the
-# program under fsdp_run; limit: FSDP_TIMEOUT_S; timer: what ends them, if not BOUND_S. They meet in $meet.
+# ranks N WORDS... -- runs N ranks of the program, and ends them after BOUND_S. on: FSDP_COMM (default: the way's); within: a
+# command that starts the program under fsdp_run; limit: FSDP_TIMEOUT_S; timer: replaces the limit of BOUND_S. The ranks meet in
+# $meet.
 ranks() {
     n=$1
     shift
@@ -100,7 +101,7 @@ ranks() {
     COMM_FAULT_MEET=$meet FSDP_TIMEOUT_S=${limit:-$NO_LIMIT_S} ${timer:-timeout -k 2 $BOUND_S} "$@"
 }
 
-# launch N WORDS -- sets rc and seconds. before: a command that precedes the ranks in their shell
+# launch N WORDS -- runs the ranks, sets rc and seconds. before: a command that runs first, in the same shell
 launch() {
     begun=$(date +%s)
     # shellcheck disable=SC2086 # words
@@ -110,8 +111,8 @@ launch() {
     [ $seconds -lt $BOUND_S ] || complain "not done in $BOUND_S s"
 }
 
-# begin NAME WORDS REGEX -- three ranks in the background, their launcher in $launcher, until each has printed a line that
-# matches. The log is emptied here, because the shell in the background may do so after the first look.
+# begin NAME WORDS REGEX -- starts three ranks in the background, their launcher in $launcher, and waits until each has printed
+# a line that matches. The log is emptied here, because the background shell may do so only after the first look.
 begin() {
     name=$1 bad=0 rc=0 seconds=0
     : >"$log"
@@ -143,14 +144,14 @@ fails() {
     [ $rc != 0 ] || complain 'the launcher reports success'
 }
 
-# The launcher's status is $1, that of the rank which ended first. MPICH's mpiexec says 1 in its place when it sees that rank's
-# end before the end of its socket, which is left to chance (pmi_cb in pmip_cb.c); fsdp_run never does.
+# The launcher's status is $1, the status of the rank that ended first. MPICH's mpiexec returns 1 instead when it sees the end
+# of that rank before the end of its socket, which is a race (pmi_cb in pmip_cb.c). fsdp_run never does.
 ended_with() {
     [ $rc = "$1" ] || { [ $way != run ] && [ $rc = 1 ] && grep -q 'EXIT CODE: 1$' "$log"; } ||
         complain "exit status is not the $1 of the first rank"
 }
 
-# The ranks ended the job, not the time limit of this script.
+# The ranks ended the job; the time limit of this script did not.
 in_time() {
     [ $rc != 124 ] || complain 'not ended by the ranks'
 }
@@ -163,7 +164,7 @@ waited_2_s() {
     [ $seconds -ge 2 ] || complain 'not waited for 2 s'
 }
 
-# good_over BACKEND NOTES -- all three ranks did their work over the backend, with so many lines of notes
+# good_over BACKEND NOTES -- all three ranks worked over BACKEND and printed NOTES lines of notes
 good_over() {
     succeeds
     expect 3 "^GOOD rank [0-9]+ over $1\$"
@@ -171,7 +172,7 @@ good_over() {
     [ "$(grep -c '^note:' "$log")" = "$2" ] || complain "$(grep -c '^note:' "$log") notes, not $2"
 }
 
-# The first rank that ends after a failure stays for a second, in which the others can report it.
+# The first rank that ends after a failure stays for one second, so that the others can report the failure.
 stayed_1_s() {
     local began_ms stayed_ms
     began_ms=$(sed -n 's/^BEGAN rank 0 \([0-9]*\) ms$/\1/p' "$log")
@@ -192,8 +193,8 @@ verdict() {
     [ $bad = 0 ] && echo "PASS $name over $way ($seconds s)"
 }
 
-# fault NAME N WORDS [OUTCOME...] -- a case: the program does WORDS on N ranks. OUTCOME: 'COUNT REGEX', as for expect, or one of
-# the checks above. Variables before the command hold for this case alone.
+# fault NAME N WORDS [OUTCOME...] -- one case: runs the program with WORDS on N ranks. OUTCOME: 'COUNT REGEX', as for expect, or
+# one of the checks above. Variables set before the command apply to this case alone.
 fault() {
     local outcome
     name=$1 bad=0
@@ -209,13 +210,14 @@ fault() {
 
 # ---- cases ------------------------------------------------------------------------------------------------------
 
-# Case $1 on $2 ranks: all see EMISMATCH and close, neither of which waits for a time limit, some rank names both calls as in $3, later calls fail too.
+# Case $1 on $2 ranks: all ranks see EMISMATCH and close, without waiting for a time limit. A rank names both calls as in $3.
+# Later calls fail too.
 disagree() {
     fault "$1 n=$2${COMM_FAULT_FAKE:+ below another transport}${FSDP_LINK:+ below a link}" "$2" "$1" "1 SAW rank .*$3" \
         "$2 ^SAW rank [0-9]+ FSDP_EMISMATCH" "$2 ^NEXT rank [0-9]+ FSDP_EMISMATCH" "$2 ^DONE rank [0-9]+/$2\$"
 }
 
-# Three cases, which do not depend on what is above the transport.
+# Three cases that do not depend on the layers above the transport.
 disagree_below() {
     disagree label 3 "rank 2 called all-gather #3 'h.1' of 320 f32"
     disagree skipped 3 "rank 2 called all-gather #3 'next' of 320 f32"
@@ -250,41 +252,41 @@ disagreements() {
             "3 ^SAW rank [0-9]+ FSDP_EINVAL .*comm_range: ${wrong#* }, of 3 ranks, on rank 2" \
             '3 ^NEXT rank [0-9]+ FSDP_EINVAL' '3 ^DONE'
     done
-    # A transport on top whose calls another one runs; it hands the host what it gets.
+    # Below the fake transport, which hands its buffers to the host: a library's buffers are on the device.
     [ -n "$library" ] || COMM_FAULT_FAKE=1 disagree_below
-    # A simulated network on top.
+    # Below a simulated network.
     FSDP_LINK=1Gbit,100us disagree_below
     for how in close abort; do
         fault "label then $how n=3" 3 "label $how" stayed_1_s 'ended_with 9' '1 ^BEGAN rank 0 '
     done
 }
 
-# Rank $1, in the words of those who wait for it.
+# Rank $1, as the waiting ranks name it.
 missing() {
     [ -n "$library" ] && echo "unknown to $library" || echo "$1"
 }
 
-# HCCL has no call that takes work back: after a failure it stays, and its stand-in must not report that.
+# HCCL cannot cancel a call: after a failure the call stays queued, and the stand-in must not report that.
 waits() {
     [ $way != hccl ] || export FSDP_SIM_HANGS=1
-    # A rank does not come: all report their last calls, the waiting one names it.
+    # A rank does not come: all ranks report their last calls, and a waiting rank names the missing one.
     for n in 2 4; do
         limit=2 fault "timeout n=$n" $n timeout waited_2_s "$((n - 1)) ^SAW rank [0-9]+ FSDP_ETIMEOUT" \
             "1 waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing $((n - 1)))\$" \
             "$n ^\\[rank [0-9]+\\] last calls, oldest first:" "$n all-gather #$((at - 1)) 'warm up' of 320 f32 +$n ranks  done" \
             "1 all-gather #$at 'awaited' of 320 f32 +$n ranks  (running|failed)" "$((n - 1)) ^DONE"
     done
-    # A rank closes when the others have waited for longer than that, and closed.
+    # A rank closes after the others have closed, and later than the limit.
     limit=2 fault 'late_close n=3' 3 late_close '3 ^GOOD' '3 ^DONE'
-    # A rank ends well before it has joined. fsdp_run tells the others, MPI does not.
+    # A rank exits with status 0 before it joins. fsdp_run tells the others, MPI does not.
     case $way in
     run) limit='' fault 'gone_early n=3' 3 gone_early fails in_time "2 comm_open: rank 2 \\(process [0-9]+\\) ended before it joined" ;;
     mpi) limit=3 fault 'gone_early n=3' 3 gone_early fails in_time '1 comm_open: MPI_Init has waited 10.0 s' ;;
     esac
-    # A rank cannot do its part: it says why, and the others do not wait for ever. The last rank may come with its next call.
+    # A rank cannot do its part: it says why, and the others do not wait for ever. They may see its next call instead.
     local peers='2 ^SAW rank [01] FSDP_E(TIMEOUT|MISMATCH)'
     limit=2 fault 'stream_failed n=3' 3 stream_failed '1 ^SAW rank 2 FSDP_EIO work of the test failed' "$peers" '3 ^DONE'
-    # A library compares no calls.
+    # A library does not compare calls.
     [ -n "$library" ] || fault 'closed_queued n=3' 3 closed_queued '3 ^SAW rank [0-9]+ FSDP_EMISMATCH' '3 ^DONE'
     [ $way != staged ] || COMM_TEST_DEVICE=apart limit=2 fault 'no_block n=3' 3 no_block \
         '1 ^SAW rank 2 FSDP_ENOMEM no memory of the host' "$peers" '3 ^DONE'
@@ -293,17 +295,17 @@ waits() {
 
 stands() {
     [ $way != hccl ] || export FSDP_SIM_HANGS=1
-    # A rank stands still, in a way that its own watching cannot see.
+    # All threads of a rank stop, so its own watchdog cannot see it.
     limit=2 fault 'stopped n=3' 3 stopped waited_2_s '2 ^SAW rank [01] FSDP_ETIMEOUT' \
         "1 waited 2.0 s in all-gather #$at 'awaited' of 320 f32; missing data of ranks: $(missing 2)\$"
-    # All stand still for longer than the limit, and go on.
+    # All ranks stop for longer than the limit, and go on.
     limit=10 fault 'paused n=3' 3 paused succeeds '3 ^SAW rank [0-9]+ FSDP_OK' '3 ^DONE'
     unset FSDP_SIM_HANGS
 }
 
-# Ranks meet in calls of the library that block: nobody waits there for one that died, or longer than the limit.
+# Ranks meet in library calls that block. No rank waits there for a dead rank, or longer than the limit.
 meetings() {
-    local LAUNCHER="$fsdp_run --no-prefix" # lets ranks say what they see
+    local LAUNCHER="$fsdp_run --no-prefix" # lets ranks report what they see
     COMM_FAULT_START=kill fault 'kill while ranks meet n=3' 3 good '2 rank 2 \(process [0-9]+\) ended without leaving the group$'
     limit=2 COMM_FAULT_START=sleep fault 'a rank does not come n=3' 3 good "3 $library: $start took longer than 2\\.0 s\$"
     [ $way != hccl ] || limit=2 COMM_FAULT_START=sleep HCCL_CONNECT_TIMEOUT=1 \
@@ -315,10 +317,10 @@ meetings() {
         '2 ^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
 }
 
-# Over a device's own library: what it says nothing of itself, and ranks that it cannot serve.
+# Only over a device's own library: errors that the library does not report, and ranks that it cannot serve.
 alone() {
     [ "$FSDP_DEVICE" = "$kind-sim" ] || return
-    # Nobody compares calls: they end by the limit, and the reports tell them apart.
+    # Nobody compares calls. They end by the limit, and the reports show the difference.
     local met='3 ^SAW rank [0-9]+ FSDP_ETIMEOUT' report='3 ^\[rank [0-9]+\] last calls, oldest first:' end='+3 ranks  (running|failed)'
     local call='1 waited 2.0 s in (all-gather|reduce-scatter|broadcast|barrier) #[34]'
     export FSDP_SIM_HANGS=1
@@ -343,7 +345,7 @@ alone() {
 
 deaths() {
     local n how outcomes
-    # A rank dies in the middle: the launcher ends the others. fsdp_run lets them say why.
+    # A rank dies in the middle, and the launcher ends the others. fsdp_run lets them say why.
     for n in 2 4; do
         for how in exit kill abort kill_reading kill_asleep exit0; do
             outcomes=()
@@ -354,7 +356,7 @@ deaths() {
             fault "$how n=$n" $n $how "${outcomes[@]}"
         done
     done
-    # Ranks that cannot watch each other, for want of pidfds or of files: fsdp_run does.
+    # Without pidfds or free file descriptors, ranks cannot watch each other: fsdp_run does.
     if [ $way = run ]; then
         COMM_FAULT_NO_PIDFD=1 fault 'exit0 without pidfds n=3' 3 exit0 \
             '2 ^SAW rank [01] FSDP_ECOMM .*rank 2 \(process [0-9]+\) ended without leaving the group$'
@@ -362,14 +364,14 @@ deaths() {
             within="prlimit --nofile=$files" fault "exit0 with $files files n=3" 3 exit0 '2 (ended without leaving the group$|^HINT: )'
         done
     fi
-    # No address space for what peers show: an error, not a crash, on all.
+    # No address space to map peers' memory: all ranks get an error, none crashes.
     case $way in shm | run) fault 'no_room n=3' 3 no_room '3 ^SAW rank [0-9]+ FSDP_ENOMEM .*cannot map [0-9]+ bytes of rank [01]' '3 ^DONE' ;; esac
     case $way in
     mpi | ?ccl) fault 'good n=3' 3 good "good_over $way 0" ;;
     staged) fault 'good n=3' 3 good 'good_over shm\+staged 0' ;;
     *) fault 'good n=3' 3 good 'good_over shm 0' ;;
     esac
-    # Where memory cannot be shared the ranks go on over MPI, and say so once; or fail when shm was asked for.
+    # If memory cannot be shared, the ranks go on over MPI and print one note; if shm was asked for, they fail.
     if [ $way = shm ] && ! no_mpi 'ranks that go on over MPI'; then
         on=auto before='ulimit -f 100000' fault 'no shared memory under ulimit -f, n=3' 3 good 'good_over mpi 1'
         for rank in 0 2; do
@@ -382,7 +384,7 @@ deaths() {
             '3 FSDP_LINK: ranks 0 and 1, of one simulated host, share no memory'
     fi
 
-    # Our memory has no name that could stay behind: every rank has memfds mapped and nothing of /dev/shm.
+    # Shared memory has no name that could outlive the job: every rank maps memfds, and nothing of /dev/shm.
     if [ $way = run ]; then
         begin 'no file in /dev/shm, n=3' stay GOOD
         n_mapped=0

@@ -1,14 +1,14 @@
 #!/bin/bash
 # shellcheck disable=SC2016,SC2034 # verdict evaluates conditions
-# comm_hosts.sh -- groups over several hosts, on one machine: MPICH divides its ranks into hosts when told to.
+# comm_hosts.sh -- groups over several hosts, simulated on one machine: MPICH can divide its ranks into hosts.
 #
-#   tests/unit/comm_hosts.sh [quick|memory|full] [BUILD]        memory: only that a rank gets none
+#   tests/unit/comm_hosts.sh [quick|memory|full] [BUILD]        memory: only failing allocations
 #
-# H hosts of L ranks each use shared memory inside a host and MPI between hosts: every collective is checked on them
-# (test_comm, comm_stress), that the trainer's losses are those of one device, and that ranks on all hosts hear of a
-# failure on one (comm_faults). Ranks that are not numbered host by
-# host, or hosts with unequally many, go by MPI alone. tests/multihost/run.sh has hosts with a network between them.
-# Prints one PASS, FAIL or SKIP line per run; the logs are in $BUILD/test/hosts/. Exit status 0 iff all pass.
+# H hosts of L ranks each use shared memory inside a host and MPI between hosts. Every collective is checked on them (test_comm,
+# comm_stress). The trainer's losses must equal the losses on one device, and ranks on all hosts must hear of a failure on one
+# host (comm_faults). If ranks are not numbered host by host, or hosts have unequal numbers of ranks, all calls use MPI.
+# tests/multihost/run.sh has hosts with a network between them. Prints one PASS, FAIL or SKIP line per run; the logs are in
+# $BUILD/test/hosts/. Exit status 0 iff all pass.
 set -u
 mode=${1:-quick}
 BUILD=${2:-${BUILD:-build}}
@@ -19,7 +19,7 @@ mkdir -p "$OUT" || exit 2
 child='' failed=0
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 
-# hosts H RANKS LOG PROGRAM... -- all RANKS on H hosts, one behind the other
+# hosts H RANKS LOG PROGRAM... -- runs RANKS ranks on H hosts, numbered host by host (by_block=0: in turn)
 hosts() {
     local h=$1
     n=$2 at="$h hosts x $(($2 / $1)) ranks" log=$OUT/$3-$1-$2.log
@@ -39,30 +39,30 @@ verdict() {
     failed=1
 }
 
-# said N REGEX -- N lines of the log match
+# said N REGEX -- exactly N lines of the log match
 said() {
     [ "$(grep -cE "$2" "$log")" = "$1" ]
 }
 
-# checks NAME PROGRAM COUNT H RANKS -- a unit program, of so many checks
+# checks NAME PROGRAM COUNT H RANKS -- a unit program, which must pass COUNT checks
 checks() {
     hosts "$4" "$5" "$2" "$BUILD/tests/unit/$2"
     verdict "$at: $1" '[ $status = 0 ] && said $n ^DONE && said 0 ^FAIL && said '"$3"' ^PASS'
 }
 
-# drawn NAME BACKEND ROUNDS SEED H RANKS -- drawn collectives, over that backend
+# drawn NAME BACKEND ROUNDS SEED H RANKS -- random collectives, over BACKEND
 drawn() {
     hosts "$5" "$6" "stress-$2" "$BUILD/tests/unit/comm_stress" --rounds "$3" --seed "$4"
     verdict "${1:-$at: $(sed -n 's/^PASS //p' "$log")}" '[ $status = 0 ] && said $n ^DONE && said 1 "^PASS stress over '"${2//+/[+]},"'"'
 }
 
-# every_call H RANKS -- all that the unit programs look at
+# every_call H RANKS -- all checks of the unit programs
 every_call() {
     checks collectives test_comm '$((183 - 52 * $(grep -c ^SKIP "$log")))' "$@"
     checks 'simulated network' test_link 7 "$@"
 }
 
-# collectives H RANKS ROUNDS -- drawn ones, and what depends on who is on which host
+# collectives H RANKS ROUNDS -- random collectives, and checks that depend on which rank is on which host
 collectives() {
     checks mesh test_mesh 4 "$1" "$2"
     checks 'what they touch' test_comm_order 8 "$1" "$2"
@@ -71,7 +71,7 @@ collectives() {
 }
 
 options='--size tiny --reduction canonical --global-batch 24 --steps 5 --synthetic 100000'
-# train H RANKS [OPTIONS] -- the trainer on hosts, its losses against one device's
+# train H RANKS [OPTIONS] -- compares the trainer's losses on hosts with the losses on one device
 train() {
     local csv=$OUT/train.csv
     rm -f "$csv"
@@ -81,7 +81,7 @@ train() {
     verdict "$at: trainer${3:+ $3}: $compared" '[ $status = 0 ] && [ $compared_well = 1 ]' "$(tail -1 "$log")"
 }
 
-# planned H RANKS -- compare what runs on hosts send and hold with dry runs; then cells of the matrix
+# planned H RANKS -- compares what cells of the matrix send and hold with dry runs; then the trainer's report with its plan
 planned() {
     hosts "$1" "$2" planned "$BUILD/tests/equivalence/matrix" --pairs --seed 103 \
         --fix 'transport=--comm auto' --fix 'model=--seq-len 16' --fix 'batch=*accum 3' --fix 'prefetch=*both'
@@ -91,7 +91,7 @@ planned() {
     verdict "$at: the report finds no difference from the plan" '[ $status = 0 ] && grep -q "^sent by rank 0" "$log" && said 0 DIFFERS'
 }
 
-# faulty H RANKS CASE [WORD...] -- a case of comm_faults; WORDs come before the program
+# faulty H RANKS CASE [WORD...] -- runs a case of comm_faults; WORDs come before the program
 faulty() {
     COMM_FAULT_MEET=$(mktemp -d) || exit 1
     export COMM_FAULT_MEET
@@ -99,14 +99,14 @@ faulty() {
     rm -rf "$COMM_FAULT_MEET"
 }
 
-# disagree H RANKS CASE -- all ranks are told, which is no time-out
+# disagree H RANKS CASE -- all ranks get the error of a disagreement, not a time-out
 disagree() {
     faulty "$@"
     verdict "$at: ranks disagree, $3" 'said $n "^SAW.*FSDP_EMISMATCH"' 'not all are told'
 }
 
-# no_memory H RANKS CASE FIRST -- the last rank gets no memory while a group is made, at each of its requests from FIRST on in
-# turn: all are told, or all go on
+# no_memory H RANKS CASE FIRST -- memory requests of the last rank fail while a group is made, each in turn from request FIRST
+# on: either all ranks get the error, or all go on
 no_memory() {
     local request
     for request in $(seq "$4" 200); do
@@ -127,7 +127,7 @@ if said 1 'over shm,'; then
 fi
 if [ $mode = memory ]; then
     no_memory 2 4 split_no_memory 1
-    no_memory 2 4 open_no_memory 8 # before that it has no group to tell its peers by
+    no_memory 2 4 open_no_memory 8 # an earlier failure leaves no group to tell the peers
     exit $failed
 fi
 # shellcheck disable=SC2086 # words

@@ -1,17 +1,17 @@
-/* comm_stress.c -- drawn rounds of collectives, every element of every result against a plain
- * reference (comm_calls_lib.h).
+/* comm_stress.c -- random rounds of collectives. Every element of every result is compared with a
+ * plain reference (comm_calls_lib.h).
  *
  *   mpiexec -n W build/tests/unit/comm_stress [--rounds N] [--seed S]
  *
- * All ranks draw the same plan from the seed: operations, types, sizes, groups and streams.
- * What cannot matter every rank draws for itself: where its buffers lie, delays, pinning, events
- * between streams. The host runs ahead of all calls to the end of the round. A round is a dozen
- * calls; up to three more groups, splits also of each other, come and go.
+ * All ranks draw the same plan from the seed: operations, types, sizes, groups and streams. Each
+ * rank draws for itself what must not matter: where its buffers lie, delays, pinning, events
+ * between streams. The host issues all calls of a round before it waits. A round has 1 to 20 calls.
+ * Up to three more groups, some of them split from each other, come and go.
  *
- * COMM_TEST_DEVICE names another device than the CPU (comm_apart_lib.h).
+ * COMM_TEST_DEVICE names a device other than the CPU (comm_apart_lib.h).
  *
- * Rank 0 prints one PASS or FAIL line, every rank a DONE line. The first differences are printed by
- * the rank that sees them. */
+ * Rank 0 prints one PASS or FAIL line, every rank a DONE line. A rank that sees differences prints
+ * the first ones. */
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_cases_lib.h"
 #include <sched.h>
@@ -23,17 +23,17 @@ enum { GROUPS = 4, STREAMS = 4 };
 
 typedef struct stress {
     comm_fixture f;
-    comm *group[GROUPS];  /* [0]: all ranks; NULL: not there now */
-    bool is_part[GROUPS]; /* split from the one before it */
-    stream *s[STREAMS];   /* the last one runs inside the call */
-    uint64_t plan, mine;  /* seeds: of all ranks alike, of this rank */
+    comm *group[GROUPS];  /* [0]: all ranks; NULL: closed */
+    bool is_part[GROUPS]; /* split from the group before it */
+    stream *s[STREAMS];   /* the last one runs calls inline */
+    uint64_t plan, mine;  /* seeds: of all ranks; of this rank */
     int round;
     int64_t n_calls;
 } stress;
 
 /* ---- what is drawn of one call -------------------------------------------------------------- */
 
-/* Pieces that a call borrows. */
+/* Pieces for a call, which borrows them. */
 typedef struct placed {
     comm_pieces pieces;
     comm_piece list[2 * CALL_RANKS];
@@ -63,7 +63,7 @@ static placed *place(const collective *d)
     return p;
 }
 
-/* Levels that a binary counter can take one behind the other, W nodes each. */
+/* Draws levels that a binary counter accepts in this order, W nodes each. */
 static void levels_draw(collective *d)
 {
     uint64_t key = d->key, nodes = 0;
@@ -108,7 +108,8 @@ static fsdp_status delay_task(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* Elements: often few or just around what travels inline (2048 bytes), seldom many. */
+/* Draws a number of elements: often few, or about as many as travel inline (2048 bytes); seldom
+ * many. */
 static size_t elems_draw(uint64_t *seed, dtype t)
 {
     static const size_t FEW[] = {0, 1, 2, 3, 7, 10, 31};
@@ -128,7 +129,7 @@ static size_t elems_draw(uint64_t *seed, dtype t)
     }
 }
 
-/* An order or a delay that only this rank has, before what comes next on the stream. */
+/* Adds an order or a delay on this rank alone, before the next work on the stream. */
 static void disturb(stress *x, stream *s)
 {
     uint64_t kind = call_draw(&x->mine, 6);
@@ -180,7 +181,7 @@ static void draw_and_call(stress *x)
     x->n_calls++;
 }
 
-/* The groups split from it end first. */
+/* Closes group i, after the groups that were split from it. */
 static void group_close(stress *x, int i)
 {
     if (i + 1 < GROUPS && x->group[i + 1] != NULL && x->is_part[i + 1])
@@ -189,7 +190,7 @@ static void group_close(stress *x, int i)
     x->group[i] = NULL;
 }
 
-/* The part of c that this rank is in: `width` ranks side by side, or every width-th one. */
+/* Makes the part of c that has this rank: `width` ranks side by side, or every width-th rank. */
 static void range_draw(comm *c, int width, bool side_by_side, comm **out)
 {
     int first = comm_rank(c) % width, n = (comm_size(c) - first + width - 1) / width;
@@ -200,7 +201,7 @@ static void range_draw(comm *c, int width, bool side_by_side, comm **out)
     MUST(comm_range(c, first, side_by_side ? 1 : width, n, out));
 }
 
-/* A group ends, or a new one is split from the first or from the one before it, or opened. */
+/* Closes a group; or splits a new one from the first group or the group before it; or opens one. */
 static void group_draw(stress *x)
 {
     int i = 1 + (int)call_draw(&x->plan, GROUPS - 1);
@@ -223,7 +224,7 @@ static void round_run(stress *x)
         group_draw(x);
     for (int i = 0; i < calls; i++)
         draw_and_call(x);
-    bool waits = call_draw(&x->plan, 3) > 0; /* else this round runs into the next */
+    bool waits = call_draw(&x->plan, 3) > 0; /* else this round overlaps the next */
     for (int i = 0; waits && i < STREAMS; i++)
         MUST(stream_sync(x->s[i]));
 }

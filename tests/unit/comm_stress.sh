@@ -13,8 +13,8 @@ mkdir -p "$OUT" || exit 2
 child='' failed=0
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 
-# stress WAY W ROUNDS SEED... -- shm and mpi: started by $LAUNCHER; run: by fsdp_run; schedule: that, in an order that
-# the seed chooses; staged-WAY: on that device
+# stress WAY W ROUNDS SEED... -- shm, mpi: started by $LAUNCHER; run: started by fsdp_run; schedule: like run, in an order that
+# the seed chooses; staged-WAY: on the device `separate`
 stress() {
     way=$1 w=$2 rounds=$3
     shift 3

@@ -1,4 +1,5 @@
-/* device_lib.h -- what the tests of common/device share: opening one, tasks to launch, gates. */
+/* device_lib.h -- what the tests of common/device share: opening a device, tasks to launch,
+ * gates. */
 #pragma once
 #include <semaphore.h>
 #include "common/device/cpu_impl.h"
@@ -25,7 +26,7 @@
 #define UNDER_TSAN 0
 #endif
 
-/* How a test opens its device; *state points to one. */
+/* How a test opens its device; *state points to a device_mode. */
 typedef struct device_mode {
     bool async; /* first: tests read it as a bool */
     const device_backend *backend;
@@ -34,8 +35,9 @@ typedef struct device_mode {
 extern device_mode INLINE, ASYNC, SEPARATE;
 extern device_mode TARGET; /* the device that FSDP_DEVICE names */
 
-/* A test that runs with the inline compute stream and with a worker. THREE: and on device_separate,
- * where it opens its device by open_mode. ALL: and on FSDP_DEVICE, launching by launch_c. */
+/* TEST_BOTH: a test that runs with the inline compute stream and with a worker. THREE: also on
+ * device_separate; the test opens its device by open_mode. ALL: also on FSDP_DEVICE; the test
+ * launches by launch_c. */
 #define TEST_BOTH(test)  TEST_EACH(test, TEST_IN_BOTH(test))
 #define TEST_THREE(test) TEST_EACH(test, TEST_IN_THREE(test))
 #define TEST_ALL(test)                                                                             \
@@ -44,18 +46,19 @@ extern device_mode TARGET; /* the device that FSDP_DEVICE names */
     TEST_IN(test, #test " (inline)", &INLINE) TEST_IN(test, #test " (async)", &ASYNC)
 #define TEST_IN_THREE(test) TEST_IN_BOTH(test) TEST_IN(test, #test " (separate)", &SEPARATE)
 
-/* device_tests_run -- tests_run, without the tests on FSDP_DEVICE if it is the CPU, which the other
- * modes cover. */
+/* device_tests_run -- tests_run. If FSDP_DEVICE is the CPU, leaves out the tests on FSDP_DEVICE,
+ * which the other modes cover. */
 int device_tests_run(void);
 
-/* open_mode -- two threads. Skips the test where this machine has no such device, and says so. */
+/* open_mode -- opens the device with two threads. If this machine has no such device, says so and
+ * skips the test. */
 device *open_mode(const void *mode, bool debug_fill);
 device *open_cpu(bool async, bool debug_fill);
 device *open_scheduled(uint64_t seed);
 cpu_pool *pool_of(device *d);
 size_t live_bytes(device *d);
 
-/* launch_c -- stream_launch of a function that touches memory of the host only. */
+/* launch_c -- stream_launch of a function that touches only host memory. */
 fsdp_status launch_c(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 
 /* new_stream, new_event, new_block (of MEM_OTHER), new_host_block -- as device.h creates them. */

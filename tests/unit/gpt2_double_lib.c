@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DIM = 512 }; /* of any width here */
+enum { MAX_DIM = 512 }; /* the largest width here */
 
 static void norm_row(double *out, const double *in, const double *gain, const double *bias,
                      size_t n, double eps)

@@ -1,5 +1,5 @@
-/* gpt2_double_lib.h -- GPT-2's forward pass once more, in double and as plainly as it can be said:
- * what the layers are compared to. Shares no code with common/. */
+/* gpt2_double_lib.h -- GPT-2's forward pass in double, written as plainly as possible, to compare
+ * the layers with. Shares no code with common/. */
 #pragma once
 #include "common/model/unit.h"
 

@@ -1,5 +1,5 @@
 /* model_lib.h -- a model with parameters, gradients and activations for tests: runs the layers in
- * order and back, with a canary behind every array. Arrays begin at multiples of LAYER_ALIGN_BYTES.
+ * order and back, with a canary after every array. Arrays begin at multiples of LAYER_ALIGN_BYTES.
  *
  *   rig_open -> rig_forward -> rig_backward -> rig_close */
 #pragma once
@@ -14,7 +14,7 @@ typedef struct rig {
     size_t batch, seq_len;
     dtype type;          /* of parameters, activations and gradients of activations */
     void **out, **saved; /* [n_layers] */
-    void *scratch[2];    /* not training, training: each the least that the layers ask for */
+    void *scratch[2];    /* not training; training: as small as the layers allow */
     void **d_out;        /* [n_layers] gradient of out, kept after rig_backward */
     float *loss;
     void *logits;
@@ -29,16 +29,15 @@ typedef struct rig_config {
     size_t batch, seq_len, chunk_rows;
 } rig_config;
 
-/* A GPT-2 of sizes that share no factor with each other where possible, so that a wrong stride
- * shows. */
+/* A GPT-2 whose sizes share no factors where possible, so that a wrong stride shows. */
 extern const model_config RIG_SMALL;
 
-/* rig_array -- NaN with a canary after it, as every array of a rig; freed by free(3). */
+/* rig_array -- NaNs with a canary after them, like every array of a rig; freed by free(3). */
 void *rig_array(size_t bytes);
 /* rig_open -- every parameter random (weights 0.25 z, gains 1 + 0.25 z, biases 0.25 z), tokens too.
  * The tied gradient view is the array of wte. */
 void rig_open(rig *r, const rig_config *c);
-/* rig_io -- what layer i is called with by any pass. */
+/* rig_io -- the arguments of layer i in any pass. */
 layer_io rig_io(rig *r, int i);
 /* rig_forward -- returns the loss. keep_saved false: `saved` is NULL (only when not training). */
 float rig_forward(rig *r, bool training, bool keep_saved);

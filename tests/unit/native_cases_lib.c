@@ -15,7 +15,7 @@ void native_case_name(comm_fixture *f)
         CHECK(f, strcmp(name, own) == 0, "goes by %s", name);
 }
 
-/* Below a simulated network, which calls each whole collective of the transport. */
+/* Below a simulated network, which issues each collective of the transport as a whole. */
 void native_case_link(comm_fixture *f)
 {
     comm_fixture own = *f;
@@ -37,7 +37,7 @@ void native_case_link(comm_fixture *f)
     comm_close(own.c);
 }
 
-/* Groups of every other rank, and of one rank; in each, and in the parent. */
+/* Groups of every other rank, and of one rank. Calls run in each group and in the parent. */
 void native_case_split(comm_fixture *f)
 {
     comm_fixture half = *f, alone = *f;
@@ -63,7 +63,7 @@ void native_case_split(comm_fixture *f)
     comm_close(half.c);
 }
 
-/* Some ranks stay alone while the others split. */
+/* Rank 0 stays alone, and the other ranks form a group. */
 void native_case_split_uneven(comm_fixture *f)
 {
     comm_fixture part = *f;
@@ -79,7 +79,8 @@ void native_case_split_uneven(comm_fixture *f)
     comm_close(part.c);
 }
 
-/* Many calls ahead, of two groups on two streams in turn: all ranks issue them in one order. */
+/* Many calls issued ahead, in turn in two groups on two streams. All ranks issue them in the same
+ * order. */
 void native_case_order(comm_fixture *f)
 {
     enum { CALLS = 40, ELEMS = 5000 };
@@ -110,7 +111,8 @@ void native_case_order(comm_fixture *f)
 
 enum { DRAWN = 24, MOST_BYTES = 200000 };
 
-/* A call that all ranks draw alike; `from` and `to` are buffers of its own. */
+/* A call that all ranks draw alike. `at` is its buffer on the device, `host` the same on the
+ * host. */
 typedef struct drawn {
     int group, stream, op, root;
     size_t bytes; /* of each rank's part */
@@ -129,7 +131,7 @@ static drawn draw(uint64_t *seed, int n_groups)
                    .bytes = (x[4] >> 33) % ((x[4] >> 62) == 0 ? MOST_BYTES : 50)};
 }
 
-/* The buffer is what goes out, a part for each rank, then what comes in. */
+/* The buffer has the data to send, a part for each rank, then room for the data received. */
 static void drawn_issue(comm_fixture *f, drawn *d, comm *c, stream *s, int k)
 {
     int n = comm_size(c), me = comm_rank(c);
@@ -162,7 +164,8 @@ static void drawn_check(comm_fixture *f, drawn *d, comm *c, int k)
     free(d->host);
 }
 
-/* Rounds of calls of three groups on two streams, all issued before the first is looked at. */
+/* Rounds of calls in three groups on two streams. All calls of a round are issued before the first
+ * is checked. */
 void native_case_drawn(comm_fixture *f)
 {
     comm *c[3] = {f->c, NULL, NULL};
@@ -203,8 +206,8 @@ static void on_ended(void *self, const comm_record *r)
     t->seconds = r->seconds;
 }
 
-/* A watch of the collectives hears of each when the host has waited for it; the figures are those
- * of any transport. */
+/* A watch is told the end of each collective by the time the host has waited for it. The byte
+ * counts are the same as over any transport. */
 void native_case_watch(comm_fixture *f)
 {
     enum { CALLS = 5, ELEMS = 100 };
@@ -226,7 +229,7 @@ void native_case_watch(comm_fixture *f)
     free(host);
 }
 
-/* Rank 0 takes the time of a call; rank 1 comes to it late, and rank 0 looks for its end later. */
+/* Rank 0 measures a call that rank 1 joins late, and looks for the end of the call even later. */
 enum { LATE_US = 200000 };
 static double time_of_late_call(comm_fixture *f)
 {
@@ -252,8 +255,8 @@ static double time_of_late_call(comm_fixture *f)
     return seconds;
 }
 
-/* A call's time is measured on its stream, not on the host, which looks later. Where rank 1
- * is later than that host, because the machine is busy, they try again. */
+/* A call's time is measured on its stream, not on the host, which looks later. If the machine is
+ * busy and rank 1 comes even later than that, the ranks try again. */
 void native_case_time(comm_fixture *f)
 {
     enum { TRIES = 30 };
@@ -278,7 +281,7 @@ static uint64_t on_act(void *self, const device_act *act)
     return 0;
 }
 
-/* Integers add exactly: the library's own sum, in one call of it and with no kernel of ours. */
+/* Integers add exactly, so the library's own sum is used: one call, and no kernel of ours. */
 void native_case_one_call(comm_fixture *f)
 {
     enum { ELEMS = 22 };
@@ -297,7 +300,7 @@ void native_case_one_call(comm_fixture *f)
 
 static atomic_int n_threads;
 
-/* In place of the C library's, which it calls. */
+/* Replaces the C library's function, and calls it. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *), void *arg)
 {
     int (*own)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
@@ -306,14 +309,14 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(
     return own(thread, attr, main, arg);
 }
 
-/* A call starts no thread, neither here nor in the library. */
+/* A call starts no thread, neither in this program nor in the library. */
 void native_case_one_thread(comm_fixture *f)
 {
     enum { CALLS = 20, ELEMS = 100 };
     unsigned char *host = comm_test_alloc((size_t)f->world * ELEMS);
     unsigned char *at = comm_test_up(f, host, (size_t)f->world * ELEMS);
     int before = 0;
-    for (int k = -1; k < CALLS; k++) { /* the first one may connect the ranks */
+    for (int k = -1; k < CALLS; k++) { /* the first call may connect the ranks */
         if (k == 0)
             before = atomic_load(&n_threads);
         CHECK_OK(f,

@@ -1,5 +1,5 @@
-/* native_cases_lib.h -- checks of a device's own transport, whichever FSDP_DEVICE names; for
- * test_cuda_nccl and test_npu_hccl. */
+/* native_cases_lib.h -- checks of the transport that the device named by FSDP_DEVICE brings along;
+ * for test_cuda_nccl and test_npu_hccl. */
 #pragma once
 #include "tests/unit/comm_cases_lib.h"
 
@@ -19,7 +19,7 @@ void native_case_time(comm_fixture *f);
 void native_case_one_call(comm_fixture *f);
 void native_case_one_thread(comm_fixture *f);
 
-/* What every such transport has to pass. */
+/* The cases that every such transport must pass. */
 #define NATIVE_CASES                                                                               \
     {"name", native_case_name}, {"link", native_case_link}, {"all_gather", comm_case_all_gather},  \
         {"broadcast", comm_case_broadcast}, {"all_to_all", comm_case_all_to_all},                  \
@@ -36,6 +36,6 @@ void native_case_one_thread(comm_fixture *f);
         "all_reduce_i64", comm_case_all_reduce_i64                                                 \
     }
 
-/* native_cases_run -- the body of main: all of them over the transport; prints as comm_test_run and
- * comm_test_close do. */
+/* native_cases_run -- the body of main: runs all cases over the transport, and prints like
+ * comm_test_run and comm_test_close. */
 int native_cases_run(const native_case *cases, int n);

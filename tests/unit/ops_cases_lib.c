@@ -12,7 +12,7 @@ void ops_test_fill(uint64_t name, float std, float *out, size_t elems)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* x[elems] of fp32 becomes as many of bf16, from the first on; and back. */
+/* Rounds x[elems] of fp32 to bf16, stored from the beginning of x on; and back. */
 static void round_in_place(float *x, size_t elems)
 {
     uint16_t *h = malloc((elems + 1) * sizeof *h);
@@ -33,8 +33,8 @@ static void expand_in_place(float *x, size_t elems)
 
 enum { MAX_ARRAYS = 40, RESULT_ELEMS = 1 << 21 };
 
-/* An array of the case in progress: on the device, and what it was filled with or becomes. Where
- * device memory is the host's they are one. */
+/* An array of the case in progress: on the device, and on the host with its first or its last
+ * content. If device memory is the host's, both are the same. */
 typedef struct array {
     void *device;
     float *host;
@@ -51,14 +51,14 @@ typedef struct arrays {
     fsdp_status status; /* of the first call that failed */
 } arrays;
 
-/* A case is an operation and up to seven sizes; what they mean is up to its run function. */
+/* A case is an operation and up to seven sizes, whose meaning only its run function knows. */
 typedef struct ops_case {
     const char *name;
     void (*run)(const struct ops_case *c, const ops *o, arrays *in);
     size_t x[7];
 } ops_case;
 
-/* host [bytes], on the device. */
+/* Returns host [bytes] on the device: a copy, or host itself if device memory is the host's. */
 static void *on_device(arrays *in, void *host, size_t bytes)
 {
     void *vec = NULL;
@@ -84,8 +84,8 @@ static void *add_result(arrays *in, size_t elems, dtype t, bool square)
     return there;
 }
 
-/* result -- the next `elems` of the result, filled with normal values. result_squares: in fp32, not
- * negative. */
+/* result -- the next `elems` of the result, filled with normal values. result_squares: in fp32 and
+ * not negative. */
 static void *result_as(arrays *in, size_t elems, dtype t)
 {
     return add_result(in, elems, t, false);
@@ -113,7 +113,7 @@ static void *keep_input(arrays *in, float *host, size_t bytes)
     return there;
 }
 
-/* Zeros, which the operation changes. */
+/* Zeros that the operation changes. */
 static void *zeros(arrays *in, size_t bytes)
 {
     void *there = keep_input(in, calloc(1, bytes), bytes);
@@ -146,7 +146,7 @@ static void *input_f32(arrays *in, size_t elems)
     return input_as(in, elems, 1, DTYPE_F32);
 }
 
-/* The first n_equal are all equal. */
+/* The first n_equal tokens are equal. */
 static int32_t *input_tokens(arrays *in, size_t elems, size_t vocab, size_t n_equal)
 {
     int32_t *tokens = malloc((elems + 1) * sizeof *tokens);
@@ -161,7 +161,7 @@ static void free_on_device(arrays *in, const array *x)
         device_free(in->s, x->device);
 }
 
-/* An input on a device is as it was. */
+/* Asserts that an input on a device has not changed. */
 static void expect_kept(arrays *in, const array *x)
 {
     if (x->device == x->host)
@@ -206,7 +206,7 @@ static fsdp_status finish(arrays *in)
 
 enum { TRANS_A = 1, TRANS_B = 2, ACCUMULATE = 4, BIAS = 8, RESIDUAL = 16, IN_PLACE = 32, F32 = 64 };
 
-/* A product m x n x k. In bf16 what accumulates is in fp32. */
+/* A product m x n x k. In bf16, a product that accumulates is in fp32. */
 static void product(const size_t x[3], size_t form, const ops *o, arrays *in)
 {
     const size_t m = x[0], n = x[1], k = x[2];
@@ -248,8 +248,8 @@ static void run_bias(const ops_case *c, const ops *o, arrays *in)
     CALL(bias_backward, result_f32(in, cols), input(in, rows * cols), rows, cols, false, in->type);
 }
 
-/* x: batch, seq_len, width, vocab, no_positions, equal tokens. More positions than tokens have
- * gradients, which stay as they are. */
+/* x: batch, seq_len, width, vocab, no_positions, equal tokens. d_wpe has 9 positions more than
+ * there are tokens; their gradients must not change. */
 static void run_embedding(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t batch = c->x[0], seq_len = c->x[1], width = c->x[2], vocab = c->x[3];
@@ -314,7 +314,7 @@ static void run_rope(const ops_case *c, const ops *o, arrays *in)
     }
 }
 
-/* x: elems, where forward's out stands (0: beside gate and up, 1: in gate, 2: in up) and backward's
+/* x: elems, the place of forward's out (0: its own array, 1: in gate, 2: in up) and of backward's
  * d_out (0: in d_up, 1: in d_gate), std of gate */
 static void run_swiglu(const ops_case *c, const ops *o, arrays *in)
 {
@@ -336,9 +336,9 @@ static void run_gelu(const ops_case *c, const ops *o, arrays *in)
     CALL(gelu_backward, result(in, elems), input(in, elems), x, elems, in->type);
 }
 
-/* x: batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim (0: as head_dim), std of q and k. q,
- * k, v are slices of one array, as are their gradients; with std arrays of their own, with elements
- * between rows. */
+/* x: batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim (0: as head_dim), std of q and k. With
+ * std 0, q, k, v are slices of one array, and so are their gradients. Otherwise each has its own
+ * array, q and v with elements between rows. */
 static void run_attention(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t n_rows = c->x[0] * c->x[1], d = c->x[4], bytes = dtype_bytes(in->type);
@@ -361,7 +361,8 @@ static void run_attention(const ops_case *c, const ops *o, arrays *in)
          .out = out, .lse = lse, .q = q, .k = k, .v = v, .shape = x);
 }
 
-/* x: rows, vocab, rows of a call (0: all), d_logits (0: beside, 1: in place, 2: none), std */
+/* x: rows, vocab, rows of a call (0: all), d_logits (0: its own array, 1: in place, 2: none),
+ * std */
 static void run_cross_entropy(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t rows = c->x[0], vocab = c->x[1], most = c->x[2] ? c->x[2] : rows;
@@ -497,7 +498,8 @@ static const ops_case PLAIN_CASES[] = {
     {"norm 200003", run_norm, {200003}},
 };
 
-/* What is not a sum or a gradient of parameters is in fp32, then in bf16. "large": large inputs. */
+/* Activations and parameters are in fp32, then in bf16. Sums and gradients of parameters stay in
+ * fp32. "large": large inputs. */
 static const ops_case CASES[] = {
     {"matmul 1x1x1", run_matmul, {1, 1, 1}},
     {"matmul 3x5x7 accumulate", run_matmul, {3, 5, 7, ACCUMULATE}},
@@ -613,7 +615,7 @@ enum {
     N_CASES = sizeof CASES / sizeof *CASES,
 };
 
-/* The plain ones, all others in fp32, all others in bf16. */
+/* Case i: first the plain cases, then the others in fp32, then the others in bf16. */
 static const ops_case *case_of(size_t i)
 {
     return i < N_PLAIN ? &PLAIN_CASES[i] : &CASES[(i - N_PLAIN) % N_CASES];

@@ -12,7 +12,7 @@
 #include "common/ops/ops.h"
 
 typedef struct ops_result {
-    float *data; /* malloc'd, the caller's; what was stored in bf16 is expanded */
+    float *data; /* malloc'd, the caller frees; bf16 is expanded to fp32 */
     size_t elems;
     dtype type; /* how activations and parameters were stored */
     fsdp_status status;

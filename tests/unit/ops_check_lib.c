@@ -37,7 +37,7 @@ bool ops_refused(fsdp_status status)
     return status == FSDP_EINVAL && strstr(fsdp_error_get()->what, " has no operation ") != NULL;
 }
 
-/* Exactly as long as asked for: a sanitizer sees what is read behind the end. */
+/* Exactly as long as asked for, so that a sanitizer sees reads after the end. */
 static float *floats(size_t elems)
 {
     return malloc(elems > 0 ? elems * sizeof(float) : 1);
@@ -68,13 +68,13 @@ void expect_same_bits(const float *got, const float *expected, size_t elems, con
     }
 }
 
-/* Both sum k terms of about normal distribution in different orders. A partial sum of j terms is
- * about sqrt(j), each addition rounds by half an eps of it: a standard deviation of eps/2 sqrt(1 +
- * 2
- * + ... + k) < eps k / 2; the bound is 16 of these. Attention's sums are over T and D, at most 300
- * long. Stored in bf16, two such results may round to neighbours, which are at most 2^-7 of their
- * size apart. Attention's backward reads such an out: d_out . out is then off by 2^-7 of a term,
- * below 8 in size, and a gradient by a quarter of that times a probability and an element: 2^-6. */
+/* Both tables sum k terms of about normal distribution, in different orders. A partial sum of j
+ * terms is about sqrt(j), and each addition rounds by half an eps of it. So the standard deviation
+ * is eps/2 sqrt(1 + 2 + ... + k) < eps k / 2; the bound is 16 of these. k is at most 300; in "deep"
+ * cases 2053. Two such results that are stored in bf16 may round to neighbours, which are at most
+ * 2^-7 of their size apart. Attention's backward reads such an out. The terms of d_out . out are
+ * below 8, so d_out . out is off by 2^-7 of 8, and a gradient by a quarter of that times a
+ * probability and an element: 2^-6. */
 void expect_case_near(size_t i, const ops_result *got, const ops_result *want, double rounding)
 {
     const char *name = ops_case_name(i);

@@ -34,7 +34,7 @@ static void store_rows(void *array, const attention_shape *h, size_t stride, siz
         store_row((float *)array + row * stride, width);
 }
 
-/* STORING -- the table's function `op`: portable's, then these stores. */
+/* STORING -- the table's function `op`: calls the portable one, then runs these stores. */
 #define STORING(op, ...)                                                                           \
     static fsdp_status storing_##op(stream *s, const op##_args *a)                                 \
     {                                                                                              \

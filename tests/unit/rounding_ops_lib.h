@@ -1,11 +1,11 @@
-/* rounding_ops_lib.h -- the portable operations in fp32, but every activation and every gradient of
- * an activation that they store is changed behind them. What layers in bf16 are compared to: shares
- * no code with the operations' DTYPE_BF16, and none with dtype_bytes or pointer arithmetic of
- * layers that depends on the type.
+/* rounding_ops_lib.h -- the portable operations in fp32, which change every activation and every
+ * gradient of an activation after storing it. Layers in bf16 are compared with them. They share no
+ * code with the operations' DTYPE_BF16, with dtype_bytes, or with pointer arithmetic of layers that
+ * depends on the type.
  *
- * Gradients of parameters stay as they are: matmul's are those with trans_a, as in every layer of
- * this tree. An array that it changes begins at a multiple of LAYER_ALIGN_BYTES (asserted); q, k, v
- * are slices of one. For a device that computes inline. */
+ * Gradients of parameters do not change: in every layer of this tree, matmul computes them with
+ * trans_a. An array that changes begins at a multiple of LAYER_ALIGN_BYTES (asserted); q, k, v are
+ * slices of one array. The device must compute inline. */
 #pragma once
 #include "common/ops/ops.h"
 

@@ -50,7 +50,7 @@ void sim_never(void)
 
 /* ---- ranks that do not fit each other -------------------------------------------------------- */
 
-/* And one in which they do. */
+/* A case in which the ranks do fit each other. */
 static void case_all_fit(void)
 {
     sim_gather(sim_me.comm, SIM_ELEMS, lib->f32, sim_me.q);
@@ -93,7 +93,8 @@ static void case_sends_first(void)
     (void)lib->exchange(sim_me.next, 0, sim_me.next, 10);
 }
 
-/* Rank 0 sends before it receives, so its message is there when rank 1's has been taken. */
+/* Rank 1 does not receive rank 0's last message. Rank 0 sends before it receives, so its message is
+ * under way when rank 1's message has been received. */
 static void case_send_alone(void)
 {
     (void)lib->exchange(sim_me.next, 20, sim_me.next, 20); /* connects */
@@ -112,7 +113,7 @@ static void case_crossed(void)
     sim_gather(comms[1 - sim_me.rank], SIM_ELEMS, lib->f32, sim_me.q2);
 }
 
-/* Rank 1 makes neither call, so that the first of rank 0 is still under way at the second. */
+/* Rank 1 makes neither call, so rank 0's first call is still under way at its second. */
 static void case_unordered(void)
 {
     void *other = sim_second();

@@ -1,8 +1,8 @@
-/* sim_coll_lib.h -- what the stand-ins for NCCL and for HCCL have in common: what they say of
- * programs that the library would hang on. A process for each rank calls the stand-in itself. The
- * values are those of test_cuda_nccl.c and test_npu_hccl.c.
+/* sim_coll_lib.h -- what the tests of the stand-ins for NCCL and HCCL share: what a stand-in says
+ * of programs that the library would hang on. Each rank is a process that calls the stand-in
+ * itself. test_cuda_nccl.c and test_npu_hccl.c test the values.
  *
- *   sim_coll_run(library, its own cases)    runs these and those */
+ *   sim_coll_run(library, its own cases)    runs the shared cases, then its own */
 #pragma once
 #include <stdatomic.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 
 enum { SIM_ELEMS = 50000, SIM_BYTES = 8 << 20, SIM_MOST = 4, SIM_IDS = 4, SIM_ID_BYTES = 4108 };
 
-/* The library that is tested. Calls return 0 if they succeed; their types are its numbers. */
+/* The library under test. Calls return 0 if they succeed; types are the library's numbers. */
 typedef struct sim_coll {
     const char *device;        /* FSDP_DEVICE */
     int f32, i64;              /* types */
@@ -42,14 +42,14 @@ typedef struct sim_shared {
 } sim_shared;
 extern sim_shared *sim_shared_by_ranks;
 
-/* sim_join -- a communicator of n ranks, whose id has that number: rank 0 makes it. */
+/* sim_join -- joins a communicator of n ranks, with the id of this number. Rank 0 makes the id. */
 int sim_join(int number, int n, int rank, void **out);
-/* sim_second -- one more, of all ranks; both are connected then. */
+/* sim_second -- joins another communicator of all ranks, and connects both. */
 void *sim_second(void);
-/* sim_gather -- must succeed. sim_finish -- so must all that is queued. */
+/* sim_gather -- an all-gather, which must succeed. sim_finish -- all queued work must succeed. */
 void sim_gather(void *comm, size_t elems, int type, void *q);
 void sim_finish(void);
-/* sim_never -- a case whose ranks have one device: it is not called. */
+/* sim_never -- a case whose ranks share one device: never called. */
 void sim_never(void);
 
 int sim_coll_run(const sim_coll *library, const sim_case *cases, size_t n_cases);

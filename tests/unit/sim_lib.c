@@ -58,7 +58,8 @@ static void child_run(const sim_case *c, int rank, int n, sim_process *process)
     exit(0);
 }
 
-/* What is written to fd, until all have closed it or, with until_hint, a stand-in has ended one. */
+/* Reads fd until all processes have closed it; with until_hint, only until a stand-in prints a
+ * HINT. */
 static void read_all(int fd, bool until_hint, char text[TEXT_BYTES])
 {
     size_t n = 0;
@@ -72,7 +73,8 @@ static void read_all(int fd, bool until_hint, char text[TEXT_BYTES])
     close(fd);
 }
 
-/* Run all processes. One whose peer was ended might wait for ever: it is ended too. */
+/* Runs all processes. If the stand-in ends one, the others might wait for it for ever: they are
+ * killed. */
 static void all_run(const sim_case *c, int n, sim_process *process, int status[MOST],
                     char text[TEXT_BYTES])
 {

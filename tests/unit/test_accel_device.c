@@ -1,9 +1,9 @@
-/* test_accel_device.c -- what accelerators have in common as devices, and a CPU has not: polls of
- * the host's waits, tasks of the host, stages, pinned memory, bounds of memory.
+/* test_accel_device.c -- what accelerators share as devices and a CPU lacks: polls during the
+ * host's waits, host tasks, staging buffers, pinned memory, memory limits.
  *
  *     FSDP_DEVICE=cuda-sim build/tests/unit/test_accel_device
  *
- * On a device without such things every test is a skip. */
+ * On a CPU every test is skipped. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 typedef fsdp_status (*poll_fn)(void *self);
 typedef fsdp_status (*set_poll_fn)(device *d, poll_fn poll, void *self);
 
-/* An allocation waits for memory that another stream has freed but not reached yet. First, while
- * the pool is empty. */
+/* An allocation waits for memory that another stream has freed, even if the free is still queued.
+ * This test runs first, while the pool is empty. */
 TEST(test_out_of_memory)
 {
     need_sim(NULL);
@@ -36,7 +36,7 @@ TEST(test_out_of_memory)
     OK(stream_sync(s));
     device_free(side, second);
     OK(stream_sync(side));
-    assert_in_range(device_mem_available(d), (64 << 20) - 64, 64 << 20); /* the pool's is ours */
+    assert_in_range(device_mem_available(d), (64 << 20) - 64, 64 << 20); /* pool included */
     device_close(d);
     unsetenv("FSDP_SIM_MEMORY_MIB");
 }
@@ -54,7 +54,7 @@ static fsdp_status count_look(void *self)
                                        : FSDP_OK;
 }
 
-/* Enough work that a look finds it under way. */
+/* Queues enough work that a poll runs before the work ends. */
 static void *keep_busy(device *d, size_t bytes)
 {
     stream *s = device_compute_stream(d);
@@ -89,7 +89,8 @@ TEST(test_polls_are_called_in_waits)
     device_close(d);
 }
 
-/* Lets the wait end when its sleeps are exact, or after so many looks that it must have slept. */
+/* Opens the gate when the waiting thread's timer slack is 1 ns, or after 10000 polls, when the wait
+ * must have slept. */
 typedef struct slack_seen {
     sem_t gate;
     int n_looks, slack_ns;
@@ -136,7 +137,7 @@ TEST(test_failed_poll_ends_waits)
     assert_int_equal(p.n_looks, 3);
     assert_int_equal(stream_sync(other), FSDP_ECOMM);
     assert_int_equal(event_sync(e), FSDP_ECOMM);
-    assert_true(event_done(e)); /* who asks until it is comes to an end */
+    assert_true(event_done(e)); /* a loop that polls the event must end */
     assert_int_equal(device_zero(other, block, 1), FSDP_ECOMM);
     event_free(e);
     device_free(s, block);
@@ -145,7 +146,7 @@ TEST(test_failed_poll_ends_waits)
 
 /* ---- tasks of the host ----------------------------------------------------------------------- */
 
-/* Each posts its own and waits for the other's. */
+/* Each task posts its own semaphore and waits for the other task's. */
 static fsdp_status run_meet(void *args, int n_threads)
 {
     sem_t **both = args;
@@ -153,7 +154,7 @@ static fsdp_status run_meet(void *args, int n_threads)
     return sem_wait(both[1]) == 0 ? FSDP_OK : FSDP_EIO;
 }
 
-/* Tasks of two streams may sleep for each other, whichever was issued first. */
+/* Tasks on two streams may wait for each other, whichever task was issued first. */
 TEST(test_tasks_of_two_streams_meet)
 {
     device *d = open_accel(&(device_config){0});
@@ -177,7 +178,8 @@ static fsdp_status run_fail(void *args, int n_threads)
     return fsdp_error(FSDP_EIO, "try again", "the task broke");
 }
 
-/* From stream to stream by events; not to work that came before, and not backwards. */
+/* An error reaches other streams through events. Earlier work is not affected, nor are streams that
+ * do not wait for the failed one. */
 TEST(test_errors_travel_on)
 {
     device *d = open_accel(&(device_config){0});
@@ -197,7 +199,7 @@ TEST(test_errors_travel_on)
     open_gate(&gate);
     assert_int_equal(stream_sync(third), FSDP_EIO);
     assert_says("the task broke");
-    assert_int_equal(elems, 0); /* it was behind the failure */
+    assert_int_equal(elems, 0); /* the append was queued after the failure */
     assert_int_equal(event_sync(from_second), FSDP_EIO);
     OK(event_sync(before));
     OK(stream_sync(device_compute_stream(d)));
@@ -206,10 +208,11 @@ TEST(test_errors_travel_on)
     event_free(before);
     event_free(from_first);
     event_free(from_second);
-    device_close(d); /* frees the streams that are left */
+    device_close(d); /* frees the remaining streams */
 }
 
-/* A number of a stream is used again, and what became of its first tasks does not matter then. */
+/* Stream numbers are reused, and a new stream does not depend on the earlier stream with its
+ * number. */
 TEST(test_many_streams)
 {
     device *d = open_accel(&(device_config){0});
@@ -224,7 +227,7 @@ TEST(test_many_streams)
     assert_int_equal(elems, 100);
     while (n < 64 && stream_create(d, &(stream_config){.name = "one more"}, &s[n]) == FSDP_OK)
         n++;
-    assert_int_equal(n, 31); /* beside the compute stream */
+    assert_int_equal(n, 31); /* in addition to the compute stream */
     assert_int_equal(fsdp_error_get()->status, FSDP_ENOMEM);
     while (n > 0)
         stream_free(s[--n]);
@@ -233,7 +236,7 @@ TEST(test_many_streams)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* The host issues all of it while the stream stands still. */
+/* The host issues all calls while the stream is blocked. */
 TEST(test_host_runs_ahead_of_copies)
 {
     device *d = open_accel(&(device_config){0});
@@ -272,7 +275,7 @@ TEST(test_host_runs_ahead_of_copies)
     device_close(d);
 }
 
-/* More than all stages hold, in pieces, the last of which is short. */
+/* The transfer is larger than all staging buffers together, and its last piece is short. */
 TEST(test_large_transfers)
 {
     device *d = open_accel(&(device_config){0});
@@ -293,7 +296,8 @@ TEST(test_large_transfers)
     device_close(d);
 }
 
-/* A stage that is still in use is waited for: here the first, by the 257th upload. */
+/* An upload waits for a staging buffer that is still in use: here upload 257 waits for the first
+ * buffer. */
 TEST(test_stages_are_awaited)
 {
     device *d = open_accel(&(device_config){0});
@@ -303,7 +307,7 @@ TEST(test_stages_are_awaited)
     unsigned char *on_device;
     sem_t gate, *to = &gate;
     on_device = new_block(s, sizeof back, "parts");
-    for (int i = 0; i < UPLOADS; i++) /* to make them, which takes long */
+    for (int i = 0; i < UPLOADS; i++) /* create the buffers first: this is slow */
         OK(device_upload(s, on_device, host, BYTES));
     OK(stream_sync(s));
     close_gate(s, &gate);
@@ -320,8 +324,8 @@ TEST(test_stages_are_awaited)
     device_close(d);
 }
 
-/* Within the device from any place to any place, though the library may want them aligned, as ACL's
- * stand-in does when it is told to. */
+/* Copies within the device work at any address, even if the library wants aligned addresses.
+ * FSDP_SIM_ALIGN_BYTES makes the stand-in for ACL require them. */
 TEST(test_copies_within)
 {
     setenv("FSDP_SIM_ALIGN_BYTES", "64", 1);
@@ -355,7 +359,8 @@ static void *open_in_a_while(void *gate)
     return NULL;
 }
 
-/* A task of the host may sleep for other ranks when a dead one is found, and others behind it. */
+/* When a poll finds a dead rank, a host task may still wait for other ranks, with more tasks queued
+ * after it. */
 TEST(test_failed_poll_with_tasks)
 {
     device *d = open_accel(&(device_config){0});
@@ -364,7 +369,7 @@ TEST(test_failed_poll_with_tasks)
     polled p = {.fails_at = 2};
     int list[1], elems = 0;
     sem_t gate;
-    pthread_t opener; /* no task, for these are skipped then */
+    pthread_t opener; /* a thread: a task would be skipped after the failure */
     OK(set_poll(d, count_look, &p));
     close_gate(s, &gate);
     OK(launch_c(s, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
@@ -375,7 +380,7 @@ TEST(test_failed_poll_with_tasks)
     assert_int_equal(elems, 0);
 }
 
-/* Uploads to and downloads from pinned memory, which the host does itself. */
+/* The host itself copies to and from pinned memory. */
 TEST(test_host_to_host)
 {
     device *d = open_accel(&(device_config){0});
@@ -394,7 +399,8 @@ TEST(test_host_to_host)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* The stream that freed a block may have it at once, another only when that stream is done. */
+/* The stream that freed a block may reuse the block at once. Another stream may reuse it only when
+ * the first stream is done. */
 TEST(test_pinned_memory_is_reused)
 {
     device *d = open_accel(&(device_config){0});
@@ -434,7 +440,7 @@ TEST(test_memory_limit)
     assert_int_equal(device_mem_available(d), 400);
     assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, 401, "logits", &second), FSDP_ENOMEM);
     assert_says("401 bytes (401 B) of 'logits' (activations); the device holds 600 bytes");
-    OK(stream_sync(s)); /* it is the caller's error */
+    OK(stream_sync(s)); /* the failed allocation is not an error of the stream */
     OK(device_alloc(s, MEM_OTHER, 400, "second", &second));
     device_free(s, first);
     OK(device_alloc(s, MEM_OTHER, 600, "third", &first));

@@ -1,6 +1,6 @@
-/* test_accel_ops.c -- the portable operations of the device that FSDP_DEVICE names, and the sums of
- * vectors, against those of the CPU: the same bits. A device that has one table only has portable
- * sums and elements, whatever else it computes. */
+/* test_accel_ops.c -- the portable operations and the vector sums of the device that FSDP_DEVICE
+ * names must give the CPU's bits. If a device has one table only, its sums and elementwise
+ * operations are portable, whatever the other operations compute. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/ops/op_work.h"
@@ -8,8 +8,8 @@
 #include "tests/unit/ops_check_lib.h"
 #include "tests/unit/target_lib.h"
 
-/* The device under test and the CPU, each with its compute stream and its portable table, or the
- * only one that it has. */
+/* The device under test and the CPU, each with its compute stream and its portable table, or its
+ * only table. */
 typedef struct side {
     device *d;
     stream *s;
@@ -54,7 +54,7 @@ static void *copy_to(const side *to, const void *x, size_t bytes)
     return vec;
 }
 
-/* Both devices hold the same [bytes] there. */
+/* Asserts that both devices hold the same bytes. */
 static void compare(const void *on_target, const void *on_cpu, size_t bytes, const char *what)
 {
     unsigned char *got = malloc(bytes + 1), *expected = malloc(bytes + 1);
@@ -89,7 +89,7 @@ static void *put(arrays *a, const void *host, size_t bytes)
     return a->ptr[a->n++] = copy_to(a->x, host, bytes);
 }
 
-/* Normal values times std, stored as t; each array has others. */
+/* Normal values times std, stored as t. Every array has different values. */
 static void *values(arrays *a, size_t elems, float std, dtype t)
 {
     float *vec = normals(77 + (uint64_t)a->n, std, elems);
@@ -104,7 +104,7 @@ static void *values(arrays *a, size_t elems, float std, dtype t)
 
 typedef void (*call_fn)(arrays *a, dtype type, int variant);
 
-/* One call on both sides, in fp32 and in bf16: then all of their arrays are the same. */
+/* Runs one call on both sides, in fp32 and in bf16, and compares all arrays of the two calls. */
 static void both(const char *what, call_fn call, int n_variants)
 {
     for (int v = 0; v < 2 * n_variants; v++) {
@@ -126,7 +126,7 @@ static void both(const char *what, call_fn call, int n_variants)
 
 /* ---- sums of vectors ------------------------------------------------------------------------- */
 
-/* What x [elems] on the device holds now is compared too. */
+/* Adds what x [elems] on the device holds now to the comparison. */
 static void keep(arrays *a, const float *x, size_t elems)
 {
     float *host = filled(0.0f, elems);
@@ -144,7 +144,7 @@ static int level_draw(uint64_t *seed, uint64_t nodes)
     return level;
 }
 
-/* Some steps of drawn widths and levels; what goes in, and what the slots hold after each step. */
+/* Some steps of drawn widths and levels. The inputs are compared, and the slots after each step. */
 static void call_sums(arrays *a, dtype type, int v)
 {
     static const size_t SIZES[] = {0, 1, 7, 255, 256, 257, 1000};
@@ -182,8 +182,8 @@ TEST(test_sums)
     both("sums", call_sums, 70);
 }
 
-/* A sum of n vectors without an accumulator, into the last of them; more inputs than a kernel's
- * arguments have room for too. In place of bf16, integers. */
+/* A sum of n vectors without an accumulator, into the last of them. Some n are larger than the room
+ * for inputs in a kernel's arguments. Integers take the place of bf16. */
 static void call_root(arrays *a, dtype type, int v)
 {
     enum { ELEMS = 3, MOST = 5000 };
@@ -208,8 +208,8 @@ TEST(test_root)
 
 static const attention_shape WIDE_V = {.head_dim = 1, .v_head_dim = 2};
 
-/* Appends "`rope`, ..." to text for each operation that o refuses. With no elements one that is
- * there does nothing; two always do something, and are not asked. */
+/* Appends "`rope`, ..." to text for each operation that o refuses. Without elements, an operation
+ * that exists does nothing. Two operations always do something, so they are not called. */
 static void list_refused(const ops *o, char text[512]){
 #define LIST_IF_REFUSED_WITH(op, words, ...)                                                       \
     {                                                                                              \
@@ -261,7 +261,7 @@ TEST(test_catalogue)
     }
 }
 
-/* `type` is what casts begin with; all numbers of bf16 are among the elements. */
+/* Casts begin with `type`. The elements include all numbers of bf16. */
 static void call_elementwise(arrays *a, dtype type, int v)
 {
     enum { N = 1 << 16 };
@@ -287,7 +287,7 @@ TEST(test_elements)
 
 /* ---- exact sums ------------------------------------------------------------------------------ */
 
-/* Elements of any exponent, of the smallest, of the largest; infinities; NaNs. */
+/* Elements of one kind: any exponent, the smallest, the largest, with infinities, with NaNs. */
 static uint32_t odd_bits(uint64_t *seed, int kind)
 {
     const uint32_t sign = (uint32_t)draw(seed, 2) << 31, fraction = (uint32_t)draw(seed, 1 << 23);
@@ -296,7 +296,7 @@ static uint32_t odd_bits(uint64_t *seed, int kind)
     return sign | exponent[kind] << 23 | (kind == 3 && rare == 255 ? 0 : fraction);
 }
 
-/* The bins say how many infinities and NaNs there were, and hold a sum that has been merged but not
+/* The bins count infinities and NaNs. At first they hold a sum that has been merged but not
  * normalised. */
 static void call_squares(arrays *a, dtype type, int v)
 {
@@ -313,7 +313,7 @@ static void call_squares(arrays *a, dtype type, int v)
     float *norm = put(a, bits, 2 * sizeof *norm);
     CALL(a->x->o, a->x->s, sum_squares, sum, put(a, bits, elems * sizeof *bits), elems);
     CALL(a->x->o, a->x->s, clip_coef, norm, norm + 1, sum, v % 3 ? 1.0f : 0.0f);
-    if (v / 4 == 4) /* which NaN comes out is not said */
+    if (v / 4 == 4) /* which NaN comes out is not specified */
         OK(device_zero(a->x->s, norm, 2 * sizeof *norm));
 }
 
@@ -339,7 +339,7 @@ TEST(test_clip)
 
 /* ---- numbers outside the vocabulary ---------------------------------------------------------- */
 
-/* The words of the first error of call k; by a device of its own, which fails. */
+/* The words of the first error of call k. The call has its own device, because the device fails. */
 static void words_of(const device_backend *on, const ops *o, int k, char *words)
 {
     const int32_t numbers[3] = {0, 1, k % 2 ? -1 : 3};
@@ -357,7 +357,7 @@ static void words_of(const device_backend *on, const ops *o, int k, char *words)
     assert_int_equal(status, FSDP_EINVAL);
     snprintf(words, sizeof(fsdp_error_info), "%s / %s", fsdp_error_get()->what,
              fsdp_error_get()->hint);
-    assert_int_equal(stream_sync(x.s), FSDP_EINVAL); /* it stays */
+    assert_int_equal(stream_sync(x.s), FSDP_EINVAL); /* the error stays */
     event_free(e);
     while (a.n > 0)
         device_free(x.s, a.ptr[--a.n]);

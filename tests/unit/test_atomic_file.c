@@ -1,7 +1,8 @@
-/* test_atomic_file.c -- what is on disk before a file gets its name, and what is never touched.
+/* test_atomic_file.c -- what is on disk before a file gets its name, and which files are never
+ * touched.
  *
- * fsync, rename and open of this program stand before the C library's: the first two write down
- * what was asked. */
+ * This program's fsync, rename and open replace the C library's. fsync and rename record their
+ * calls. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "tests/unit/unit_lib.h"
 
 static char calls[64]; /* f: a file synced, d: a directory, r: a rename */
-static int failing;    /* what of these fails; 0: nothing */
+static int failing;    /* the call that fails; 0: none */
 
 static int note(char call)
 {
@@ -36,7 +37,7 @@ int rename(const char *from, const char *to)
     return renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
-/* What another run does to a file that is made and not locked yet; once. */
+/* What another run does to a file that has been made but not locked yet. Called once. */
 static void (*strike)(const char *path);
 
 int open(const char *path, int flags, ...)
@@ -84,7 +85,7 @@ static fsdp_status write_text(const char *path, const char *text)
 TEST_AROUND(test_order, begin_test, NULL)
 {
     OK(write_text(in_dir("a"), "one"));
-    assert_string_equal(calls, "frd"); /* a name that is not on disk is lost with the power */
+    assert_string_equal(calls, "frd"); /* a power failure loses a name that is not on disk */
     assert_holds(in_dir("a"), "one");
     OK(write_text(in_dir("a"), "two"));
     assert_holds(in_dir("a"), "two");
@@ -110,7 +111,7 @@ TEST_AROUND(test_failures, begin_test, NULL)
 TEST_AROUND(test_directory, begin_test, NULL)
 {
     OK(atomic_make_dir(in_dir("made"), "hint"));
-    assert_string_equal(calls, "d"); /* the one that holds it */
+    assert_string_equal(calls, "d"); /* the directory that holds it */
     OK(atomic_make_dir(in_dir("made"), "hint"));
     assert_string_equal(calls, "d");
     REFUSED(FSDP_EIO, atomic_make_dir(in_dir("nowhere/made"), "hint"),
@@ -119,7 +120,7 @@ TEST_AROUND(test_directory, begin_test, NULL)
     assert_int_equal(atomic_make_dir(in_dir("other"), "hint"), FSDP_EIO);
 }
 
-/* Whatever somebody calls PATH.tmp is his own, a link too. */
+/* A file PATH.tmp belongs to the user and is not touched, even if it is a link. */
 TEST_AROUND(test_own_names, begin_test, NULL)
 {
     atomic_file f, g;
@@ -165,7 +166,7 @@ TEST_AROUND(test_link_to_nothing, begin_test, NULL)
     REFUSED(FSDP_EIO, write_text(in_dir("round"), "x"), "Too many levels");
 }
 
-/* In a directory like /tmp only links of this user, or of the directory's owner, are followed. */
+/* In a directory like /tmp, only links of this user or of the directory's owner are followed. */
 TEST_AROUND(test_link_of_others, begin_test, NULL)
 {
     static const struct {
@@ -191,7 +192,7 @@ TEST_AROUND(test_link_of_others, begin_test, NULL)
         assert_int_equal(chown(in_dir("like-tmp"), cases[i].dir, 0), 0);
         assert_int_equal(chmod(in_dir("like-tmp"), cases[i].mode), 0);
         fsdp_status status =
-            write_text(in_dir("to-second"), "new"); /* by way of a link of its own */
+            write_text(in_dir("to-second"), "new"); /* through this user's own link */
         assert_int_equal(status, cases[i].followed ? FSDP_OK : FSDP_EIO);
         assert_holds(in_dir("precious"), cases[i].followed ? "new" : "old");
         if (!cases[i].followed)
@@ -199,7 +200,7 @@ TEST_AROUND(test_link_of_others, begin_test, NULL)
     }
 }
 
-/* A pipe that nobody reads would be waited for. */
+/* Opening a pipe without a reader would wait. */
 TEST_AROUND(test_pipe, begin_test, NULL)
 {
     char got[8] = {0};
@@ -215,7 +216,7 @@ TEST_AROUND(test_pipe, begin_test, NULL)
     assert_string_equal(calls, "");
 }
 
-/* A log that standard output goes to is not replaced. */
+/* A log that receives standard output is not replaced. */
 TEST_AROUND(test_stdout, begin_test, NULL)
 {
     fflush(stdout);
@@ -258,7 +259,7 @@ TEST_AROUND(test_left, begin_test, NULL)
     atomic_file_cancel(&f);
 }
 
-/* Another run's file stays, from its first moment until it has its name. */
+/* Another run's file stays, from its creation until it gets its name. */
 TEST_AROUND(test_in_use, begin_test, NULL)
 {
     atomic_file f, g;
@@ -283,7 +284,7 @@ static void remove_it(const char *path)
     struck++;
 }
 
-/* Its lock is taken, and it is about to be removed. */
+/* Another run has locked the file, and is about to remove it. */
 static void lock_it(const char *path)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -301,7 +302,7 @@ TEST_AROUND(test_not_locked_yet, begin_test, NULL)
     assert_holds(in_dir("n"), "one");
     strike = lock_it;
     OK(write_text(in_dir("n"), "two"));
-    assert_int_equal(files_like("n.*.tmp"), 1); /* whoever has the lock removes it */
+    assert_int_equal(files_like("n.*.tmp"), 1); /* the run with the lock removes it */
     assert_holds(in_dir("n"), "two");
     close(struck);
 }

@@ -1,5 +1,5 @@
-/* test_attention_long.c -- the memory that attention over 4096 keys takes, forward and backward.
- * Its values: test_ops_double.c. */
+/* test_attention_long.c -- the memory that attention over 4096 keys needs, forward and backward.
+ * test_ops_double.c tests its values. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -18,8 +18,9 @@ static int setup(void **state)
     return 0;
 }
 
-/* Bytes that the process touches for the first time while both passes run, by page faults: stacks,
- * scratch of this library and of oneDNN, whoever allocates it. Inputs and outputs were touched. */
+/* Bytes that the process touches for the first time in both passes, by page faults: stacks, and
+ * scratch of this library and of oneDNN, whoever allocates it. Inputs and outputs are touched
+ * before. */
 static size_t fresh_bytes(const ops *o, size_t T)
 {
     float *qkv = normals(11, 1.0f, T * STRIDE), *d_out = normals(12, 1.0f, T * N);
@@ -36,8 +37,9 @@ static size_t fresh_bytes(const ops *o, size_t T)
     return (size_t)(after.ru_minflt - before.ru_minflt) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Four times the keys: at most four times the memory. A T x T array would be 4 MB at 1024 keys and
- * 64 MB at 4096; SLACK is what a first use touches (code, tables, a thread's stack), far below. */
+/* Four times the keys may take at most four times the memory. A T x T array would take 4 MB at 1024
+ * keys and 64 MB at 4096. SLACK covers what a first use touches (code, tables, a thread's stack),
+ * which is far less. */
 TEST(test_memory)
 {
     enum { SHORT = LONG / 4, SLACK = 4 << 20 };

@@ -71,7 +71,8 @@ TEST(test_status_cuts_long_texts)
     assert_int_equal(strlen(fsdp_error_get()->hint), sizeof fsdp_error_get()->hint - 1);
 }
 
-/* What a terminal would act on is shown, and the rest kept, also where a text is cut. */
+/* Characters that a terminal would act on are escaped, the rest is kept, even in a text that is
+ * cut. */
 TEST(test_status_control_characters)
 {
     char text[2000];
@@ -106,8 +107,8 @@ TEST(test_status_is_per_thread)
     assert_string_equal(fsdp_error_get()->what, "from the other thread");
 }
 
-/* assert_prints -- what one fsdp_error_print sends, and that it is one write: a datagram socket
- * keeps writes apart. */
+/* assert_prints -- one fsdp_error_print sends `want` in a single write: a datagram socket keeps
+ * writes apart. */
 static void assert_prints(int rank, int world_size, const char *want)
 {
     int pair[2];
@@ -133,7 +134,7 @@ TEST(test_status_print)
     assert_prints(0, 1, "[rank 0/1] no help\n");
 
     char file_text[64];
-    FILE *file = tmpfile(); /* behind what its buffer still holds */
+    FILE *file = tmpfile(); /* prints after buffered text */
     fputs("before; ", file);
     fsdp_error_print(file, 0, 0);
     rewind(file);
@@ -239,7 +240,7 @@ static void vec_put(void *ctx, float *vec)
     free(vec);
 }
 
-/* A copy; the vector stands in the slot before it is filled, which may fail. */
+/* Keeps a copy. The slot has the vector before the vector is filled, which may fail. */
 static fsdp_status vec_keep(void *ctx, const float *vec, float **slot)
 {
     TRY(vec_get(ctx, slot));
@@ -248,7 +249,7 @@ static fsdp_status vec_keep(void *ctx, const float *vec, float **slot)
     return FSDP_OK;
 }
 
-/* Odd levels are put into a new vector. */
+/* At odd levels the sum goes to a new vector. */
 static fsdp_status vec_add(void *ctx, int level, float **left, const float *right)
 {
     TRY(count_call(ctx));
@@ -270,7 +271,8 @@ static tree_sum_space counting_space(counting *c)
     return (tree_sum_space){.ctx = c, .keep = vec_keep, .add = vec_add, .put = vec_put};
 }
 
-/* random_leaf -- both signs, 24 binary orders of magnitude: nearly every order of adding shows. */
+/* random_leaf -- both signs, 24 binary orders of magnitude: nearly every order of additions
+ * shows. */
 static float random_leaf(uint32_t i, uint32_t stream)
 {
     uint32_t w = philox_u32(11, stream, i);
@@ -296,7 +298,7 @@ static int root_level(size_t n)
     return k;
 }
 
-/* Vectors that the slots hold. */
+/* The number of vectors in the slots. */
 static int live_of(const tree_sum *t)
 {
     return __builtin_popcountll(tree_sum_waiting(t, 0));
@@ -313,8 +315,8 @@ static void assert_finishes_to(tree_sum *t, const counting *c, const float want[
     t->space.put(t->space.ctx, sum);
 }
 
-/* push_nodes -- pushes n leaves as nodes of random levels <= max_level that fit where they stand.
- * The last node may lack leaves, as the block of a last rank may. */
+/* push_nodes -- pushes n leaves as nodes of random, aligned levels <= max_level. The last node may
+ * lack leaves, like the block of a last rank. */
 static void push_nodes(tree_sum *t, float leaves[VEC][MAX_LEAVES], size_t n, int max_level)
 {
     for (size_t begin = 0, draw = 0; begin < n;) {
@@ -413,7 +415,7 @@ TEST(test_push_in_turn)
     assert_int_equal(c.live, 0);
 }
 
-/* Every call of the space fails once: the status comes back, and clear finds every vector. */
+/* Every call of the space fails once. The status is returned, and clear finds every vector. */
 TEST(test_tree_sum_failures)
 {
     float vec[VEC] = {1, 2}, *sum;
@@ -453,7 +455,8 @@ TEST(test_tree_sum_asserts_gaps)
 
 /* ---- bytes_copy ----------------------------------------------------------------------------- */
 
-/* Short and streamed lengths, every alignment of either end. No byte beside the copy is touched. */
+/* Short and streamed lengths, every alignment of source and destination. No byte outside the copy
+ * changes. */
 TEST(test_bytes_copy)
 {
     enum { ROOM = 64, EDGE = 0x55 };

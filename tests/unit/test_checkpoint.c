@@ -1,7 +1,7 @@
-/* test_checkpoint.c -- the files of checkpoints: their form, which are kept, what is refused, and
- * what is left when the N-th system call or allocation of a save fails.
+/* test_checkpoint.c -- the files of checkpoints: their format, which checkpoints are kept, what is
+ * refused, and what remains when the N-th system call or allocation of a save fails.
  *
- * Some functions of this program stand before the C library's, to fail when they are told to. */
+ * Some functions of this program replace the C library's, so that they can fail. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 /* ---- calls that fail ------------------------------------------------------------------------- */
 
 static atomic_long n_calls, failing_call; /* counted from 1; failing_call 0: none */
-static const char *failing_kind;          /* NULL: of all these functions */
+static const char *failing_kind;          /* NULL: any of these functions */
 static char failing_name[16];
 
 static bool fails(const char *name)
@@ -33,7 +33,7 @@ static bool fails(const char *name)
     return true;
 }
 
-static const char *synced_path; /* with a slash at its end; counted in n_synced */
+static const char *synced_path; /* ends with a slash; n_synced counts its syncs */
 static int n_synced;
 
 int fsync(int fd)
@@ -51,7 +51,7 @@ int rename(const char *from, const char *to)
     return fails("rename") ? -1 : renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
-static atomic_int unlink_ms; /* what a removal of a file takes; read again all the time */
+static atomic_int unlink_ms; /* how long a removal takes; read again every ms */
 
 int unlinkat(int dir, const char *name, int flags)
 {
@@ -61,7 +61,7 @@ int unlinkat(int dir, const char *name, int flags)
 }
 
 static const char *watched; /* a pattern for files_like */
-static int n_watched;       /* its files when the last directory was made */
+static int n_watched;       /* number of its files at the last mkdir */
 
 int mkdir(const char *path, mode_t mode)
 {
@@ -111,11 +111,11 @@ static float value_of(int array, int param, size_t elem, int64_t step)
 }
 
 static int diverged_array = -1; /* the next saves put an infinity into this array */
-static ckpt_async *async;       /* of the next runs; NULL: they write in ckpt_save_end */
+static ckpt_async *async;       /* for the next runs; NULL: ckpt_save_end writes */
 
-/* Pieces: every parameter in two parts, as if it crossed a shard's edge. left_out: so many of the
- * last ones are not written; OVERLAPS: the last one is there a second time, but for its first
- * element. */
+/* Saves every parameter in two pieces, as if it crossed a shard's edge. left_out: the number of
+ * last pieces that are not written. OVERLAPS: the last piece is written a second time, without its
+ * first element. */
 enum { OVERLAPS = -1 };
 static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
 {
@@ -161,7 +161,7 @@ static ckpt_store run_of(int64_t keep)
     return s;
 }
 
-/* Open dir for a store; run: that of the checkpoints there, NULL where there are none. */
+/* Opens dir for a store. run: the run of the checkpoints in dir; NULL: there are none. */
 static void claim(ckpt_store *s, const char *dir, const char *run)
 {
     OK(ckpt_store_open(s, dir));
@@ -175,7 +175,7 @@ static ckpt_store begin_run(const char *dir, int64_t keep)
     return s;
 }
 
-/* The checkpoint that a run finds in dir is that of `step`, whole. */
+/* Asserts that a run finds the checkpoint of `step` in dir, and that nothing is missing in it. */
 static void assert_step(const char *dir, bool automatic, int64_t step)
 {
     ckpt_source src;
@@ -198,7 +198,7 @@ static void assert_step(const char *dir, bool automatic, int64_t step)
     ckpt_source_close(&src);
 }
 
-/* What a run cannot go on from; change: as --resume-change has it. */
+/* Asserts that a run cannot resume from dir. change: the value of --resume-change. */
 static void refuses(const ckpt_store *now, const char *dir, bool automatic, const char *change,
                     const char *part)
 {
@@ -215,13 +215,13 @@ TEST(test_form)
     ckpt_source src;
     const ckpt_store now = run_of(0);
     OK(ckpt_source_open(&now, dir, true, NULL, &src));
-    assert_string_equal(src.dir, ""); /* there is none yet */
+    assert_string_equal(src.dir, ""); /* no checkpoint yet */
     struct stat lock;
     assert_int_equal(mkdir(dir, 0777), 0);
     assert_int_equal(chmod(write_bytes(in_dir("form/lock"), "", 0), 0644), 0);
     ckpt_store s = begin_run(in_dir("form"), 2);
     assert_int_equal(stat(in_dir("form/lock"), &lock), 0);
-    assert_int_equal(lock.st_mode & 0777, 0600); /* whoever can read it can lock it */
+    assert_int_equal(lock.st_mode & 0777, 0600); /* whoever can read the file can lock it */
     ckpt_store_close(&s);
     assert_int_equal(unlink(in_dir("form/lock")), 0);
     assert_int_equal(rmdir(dir), 0);
@@ -230,14 +230,14 @@ TEST(test_form)
     assert_int_equal(stat(in_dir("form/lock"), &lock), 0);
     assert_int_equal(lock.st_mode & 0777, 0600);
     synced_path = NULL;
-    assert_int_equal(n_synced, 1); /* of the directory that holds DIR */
+    assert_int_equal(n_synced, 1); /* the directory that holds DIR */
     OK(save_parts(&s, 7, 0));
     assert_int_equal(files_like("form/*"), 3);
     assert_int_equal(files_like("form/step-7/*"), 2);
     assert_int_equal(ckpt_latest(dir), 7);
     assert_step(dir, false, 7);
     assert_step(in_dir("form/step-7/"), false, 7);
-    safetensors f; /* as anybody reads it */
+    safetensors f; /* anybody can read it */
     OK(safetensors_open(in_dir("form/step-7/rank-00000.safetensors"), "", &f));
     assert_int_equal(f.data_begin % 8, 0);
     assert_non_null(cJSON_GetObjectItemCaseSensitive(f.header, "transformer.wte.weight@33.v"));
@@ -251,7 +251,7 @@ TEST(test_keep)
     ckpt_store s = begin_run(dir, 2);
     assert_int_equal(mkdir(in_dir("keep/step-2.mine"), 0777), 0);
     assert_int_equal(mkdir(in_dir("keep/step-02"), 0777), 0);
-    OK(save_parts(&s, 900, 0)); /* and renamed by somebody */
+    OK(save_parts(&s, 900, 0)); /* somebody renames it */
     assert_int_equal(rename(in_dir("keep/step-900"), in_dir("keep/step-0")), 0);
     for (int64_t step = 1; step <= 4; step++)
         OK(save_parts(&s, step, 0));
@@ -264,7 +264,7 @@ TEST(test_keep)
     OK(save_parts(&s, 5, 0));
     assert_int_equal(files_like("keep/step-[1-9]"), 1);
     assert_int_equal(files_like("keep/*/notes"),
-                     1); /* whatever is beside our files stays with them */
+                     1); /* files of others in the checkpoint's folder stay with it */
     s.keep = 0;
     for (int64_t step = 6; step <= 9; step++)
         OK(save_parts(&s, step, 0));
@@ -273,7 +273,7 @@ TEST(test_keep)
     ckpt_store_close(&s);
 }
 
-/* A run that went back to an older checkpoint comes to steps that are there already. */
+/* A run resumed from an older checkpoint saves steps that exist already. */
 TEST(test_again)
 {
     const char *dir = in_dir("again");
@@ -281,10 +281,10 @@ TEST(test_again)
     OK(save_parts(&s, 2, 0));
     OK(save_parts(&s, 4, 0));
     OK(save_parts(&s, 3, 0));
-    assert_step(dir, true, 3); /* what `latest` says, not the highest */
+    assert_step(dir, true, 3); /* the step in `latest`, not the highest */
     OK(save_parts(&s, 4, 0));
     assert_int_equal(files_like("again/*"), 5);
-    write_bytes(in_dir("again/step-4/manifest.json"), "{", 1); /* damaged, but this run's */
+    write_bytes(in_dir("again/step-4/manifest.json"), "{", 1); /* damaged, but of this run */
     OK(save_parts(&s, 4, 0));
     assert_int_equal(files_like("again/*"), 5);
     assert_int_equal(mkdir(in_dir("again/step-6"), 0777), 0);
@@ -312,7 +312,7 @@ TEST(test_runs)
     OK(ckpt_store_claim(&b, a.run));
     assert_string_equal(a.run, b.run);
     ckpt_store_close(&b);
-    /* a file of another run in the place of this one's */
+    /* a file of another run in the place of this run's file */
     ckpt_store c = begin_run(in_dir("runs-c"), 2);
     OK(save_parts(&c, 2, 0));
     ckpt_store_close(&c);
@@ -337,8 +337,8 @@ static int files_in(const char *name, const char *pattern)
     return files_like(path);
 }
 
-/* What lies beyond the checkpoint that a run went back to is no part of its line any more: it stays
- * until the run has passed it, and is not one of those that are kept. */
+/* A run resumed from an older checkpoint. Newer checkpoints no longer belong to its history: they
+ * stay until the run has passed their steps, and do not count as kept ones. */
 TEST(test_went_back)
 {
     const char *name = async ? "async-back" : "back", *dir = in_dir(name);
@@ -351,7 +351,7 @@ TEST(test_went_back)
     OK(save_parts(&back, 7, 0));
     assert_int_equal(files_in(name, "step-[678]"), 3);
     OK(save_parts(&back, 10, 0));
-    assert_int_equal(files_in(name, "step-*[0-9]"), 2); /* a thread may still remove others */
+    assert_int_equal(files_in(name, "step-*[0-9]"), 2); /* a thread may still remove the others */
     assert_int_equal(files_in(name, "step-7"), 1);
     OK(save_parts(&back, 12, 0));
     assert_int_equal(files_in(name, "step-7"), 0);
@@ -360,8 +360,8 @@ TEST(test_went_back)
     assert_int_equal(files_in(name, "step-*"), 2);
 }
 
-/* A file that somebody removes during the save: nothing is published, and nothing is removed. The
- * thread, if there is one, has written the file by then. */
+/* Somebody removes a file during the save: the save publishes nothing and removes nothing. A thread
+ * that writes has written the file by then. */
 TEST(test_file_gone)
 {
     const char *dir = in_dir(async ? "async-gone" : "gone");
@@ -381,8 +381,8 @@ TEST(test_file_gone)
     ckpt_store_close(&s);
 }
 
-/* Elements that come twice make a checkpoint useless, also when the last piece ends where it
- * should. */
+/* Elements that come twice make a checkpoint unusable, even if the last piece ends in the right
+ * place. */
 TEST(test_overlap)
 {
     const char *dir = in_dir("twice");
@@ -394,7 +394,8 @@ TEST(test_overlap)
     ckpt_store_close(&s);
 }
 
-/* A run that was killed before its first checkpoint had a name: what is left goes. */
+/* A run was killed before its first checkpoint was published: the next run removes the
+ * leftovers. */
 TEST(test_killed_at_first)
 {
     const char *tmp = "first/step-2.00112233445566aa.0123456789abcdef.tmp";
@@ -446,7 +447,7 @@ TEST(test_refused)
     now = run_of(0);
     now.optimizer = optimizer_of(OPTIMIZER_SGD);
     refuses(&now, dir, true, NULL, "3 arrays for each where this run has 1");
-    OK(save_parts(&s, 3, 1)); /* a hole */
+    OK(save_parts(&s, 3, 1)); /* a piece is missing */
     refuses(&s, dir, false, NULL, "elements are missing or come twice");
     assert_step(dir, true, 2);
     ckpt_store_close(&s);
@@ -454,7 +455,7 @@ TEST(test_refused)
 
 /* ---- training that diverged ------------------------------------------------------------------ */
 
-/* Step 4 has an infinity in an array: the save is refused, nothing is published or removed. */
+/* Step 4 has an infinity in an array: the save is refused, and nothing is published or removed. */
 static void save_diverged(ckpt_store *s, const char *dir, int array)
 {
     char part[128];
@@ -481,7 +482,7 @@ TEST(test_diverged)
     ckpt_store_close(&s);
 }
 
-/* Put a NaN into the checkpoint at `dir`, as a program saved it that did not look. */
+/* Puts a NaN into the checkpoint at `dir`, as if saved by a program that did not check. */
 static void make_diverged(const char *dir, int array)
 {
     ckpt_manifest saved;
@@ -504,8 +505,8 @@ static void make_diverged(const char *dir, int array)
     free(list.list);
 }
 
-/* Checkpoints of programs that did not look: the newest finite one is found, and is kept while the
- * run has not passed the others. */
+/* Checkpoints of programs that did not check. A run finds the newest finite one, and keeps it until
+ * the run has passed the others. */
 TEST(test_diverged_before)
 {
     const char *dir = in_dir("before");
@@ -532,8 +533,9 @@ TEST(test_diverged_before)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Save step 4 beside that of step `before`, or in its place, the N-th call failing: the save says
- * so, or has been made. Returns false when there is no N-th call. */
+/* Saves step `before`, then step 4 (which may be the same step), where the N-th call fails. Either
+ * the save reports an error, or the checkpoint is complete. Returns false if there is no N-th
+ * call. */
 static bool fail_save(const char *name, int64_t before, long n)
 {
     const char *dir = in_dir(name);
@@ -549,7 +551,7 @@ static bool fail_save(const char *name, int64_t before, long n)
     else
         assert_true(ckpt_latest(dir) == before || ckpt_latest(dir) == 4);
     assert_step(dir, true, ckpt_latest(dir));
-    /* the run goes on from there, and what was left is gone */
+    /* the run resumes from there, and the leftovers are gone */
     claim(&again, dir, s.run);
     OK(save_parts(&again, 6, 0));
     ckpt_store_close(&again);
@@ -558,7 +560,7 @@ static bool fail_save(const char *name, int64_t before, long n)
     return failed;
 }
 
-/* Every call of a save fails once. Returns how many there are. */
+/* Each call of a save fails once. Returns the number of calls. */
 static long fail_saves(const char *name, int64_t before)
 {
     char folder[32];
@@ -587,7 +589,7 @@ static void end_async(void)
     async = NULL;
 }
 
-/* The thread's calls are among them, and its values that are not finite. */
+/* Calls of the thread that writes fail too, and the thread finds values that are not finite. */
 TEST(test_async)
 {
     begin_async();
@@ -601,7 +603,8 @@ TEST(test_async)
     end_async();
 }
 
-/* A save ends before the files of old checkpoints are gone; the next save and the end wait. */
+/* A save ends before the files of old checkpoints are removed. The next save waits for the removal,
+ * and so does closing. */
 TEST(test_removal)
 {
     begin_async();
@@ -624,7 +627,7 @@ TEST(test_removal)
     end_async();
 }
 
-/* The old one of that step goes out of the way, and comes back. */
+/* The old checkpoint of the same step is moved away, and comes back after a failure. */
 TEST(test_renames)
 {
     failing_kind = "rename";
@@ -632,7 +635,7 @@ TEST(test_renames)
     failing_kind = NULL;
 }
 
-/* cJSON's allocations, which a manifest is made of. */
+/* A manifest is made of cJSON's allocations, each of which fails once. */
 TEST(test_manifest_memory)
 {
     ckpt_sum sums[2] = {{100, 7}, {200, 8}};

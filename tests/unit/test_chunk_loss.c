@@ -35,7 +35,8 @@ enum { N_CHUNKS = sizeof CHUNKS / sizeof *CHUNKS };
 
 /* ---- a head ---------------------------------------------------------------------------------- */
 
-/* A model whose head's weight has a gradient of its own, after a training and an evaluation. */
+/* A model after a training and an evaluation. The head's weight has its own gradient, separate from
+ * the tied one. */
 typedef struct head {
     rig r;
     float loss, eval_loss;
@@ -111,7 +112,7 @@ TEST(test_same_bits)
     }
 }
 
-/* A frozen weight costs no product, and the others' gradients are the same. */
+/* A frozen weight costs no product, and the other gradients are the same. */
 static fsdp_status (*plain_matmul)(stream *s, const matmul_args *a);
 static int n_products;
 
@@ -150,7 +151,7 @@ TEST(test_products)
     head_run(&parts, ops_cpu_portable(), DTYPE_F32, 50);
     assert_int_equal(products_of(&whole, false), 3);
     assert_int_equal(products_of(&parts, false), 3 * 3); /* none is computed twice */
-    for (int k = 0; k < 3; k++) /* what the gradients held is not read, but by the later chunks */
+    for (int k = 0; k < 3; k++) /* only later chunks read what the gradients hold */
         assert_memory_equal(grad_of(&parts, k), grad_of(&whole, k),
                             spec_of(&parts, k)->elems * sizeof(float));
     assert_int_equal(products_of(&parts, true), 3 * 2);
@@ -277,7 +278,7 @@ static const bounds *bounds_of(const head *h)
     return &b;
 }
 
-/* The largest quotient of a difference and its bound; a NaN fails. */
+/* The largest ratio of a difference to its bound. A larger difference or a NaN fails. */
 static double worst_of(const float *got, const float *expected, const double *off, size_t n)
 {
     double worst = 0;

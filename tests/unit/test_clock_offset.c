@@ -1,4 +1,4 @@
-/* test_clock_offset.c -- how clocks of ranks are compared. mpiexec -n W; alone too. */
+/* test_clock_offset.c -- how clocks of ranks are compared. Run it by mpiexec -n W, or alone. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void fail_if(fsdp_status status)
     exit(EXIT_FAILURE);
 }
 
-/* Ranks of one host have one clock, and that is found. */
+/* Ranks of one host share one clock: the measured offset must be 0 within its bound. */
 static void test_measure(comm *c)
 {
     double offset_s = 1, bound_s = 1;
@@ -33,7 +33,7 @@ static void test_measure(comm *c)
     check(bound_s < 1, "the range is narrow");
 }
 
-/* Rank 0 says whether all went well on all ranks; a rank that fails has said why. */
+/* Rank 0 prints PASS if no check has failed on any rank. A rank with a failure has said why. */
 static void agree(comm *c, const char *name)
 {
     fsdp_status mine = n_failed == 0 ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%s failed", name);

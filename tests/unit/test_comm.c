@@ -1,14 +1,14 @@
-/* test_comm.c -- the collectives between ranks, on any number of them.
+/* test_comm.c -- the collectives between ranks, on any number of ranks.
  *
  *   mpiexec -n W build/tests/unit/test_comm          (W = 1 runs without mpiexec too)
  *
- * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank; every rank ends with a
- * DONE line, which a harness must count: a rank that dies early with status 0 would pass else.
- * Everything runs once more over a simulated network (FSDP_LINK), on devices whose memory is not
- * the host's (separate.h, comm_apart_lib.h), and with a transport on top that cannot carry hosts'
- * calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut into
- * pieces; FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. Ranks that disagree, wait or die:
- * comm_faults. */
+ * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank. Every rank ends with a
+ * DONE line. A harness must count these lines: a rank that dies early with status 0 would pass
+ * otherwise. The checks are repeated over a simulated network (FSDP_LINK), on devices whose memory
+ * is not the host's (separate.h, comm_apart_lib.h), and with a transport on top that cannot carry
+ * hosts' calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut
+ * into pieces. FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. comm_faults tests ranks that
+ * disagree, wait or die. */
 #include "common/device/dry.h"
 #include "common/device/separate.h"
 #include "tests/unit/comm_apart_lib.h"
@@ -23,7 +23,7 @@
 
 /* ---- order, groups, figures ----------------------------------------------------------------- */
 
-/* args: an atomic_int's address. */
+/* args points to the address of an atomic_int. */
 static fsdp_status flag_set(void *args, int n_threads)
 {
     atomic_store(*(atomic_int **)args, 1);
@@ -38,7 +38,8 @@ static fsdp_status flag_await(void *args, int n_threads)
 }
 
 /* Two streams. On even ranks the first call starts only when the second is done; on odd ranks the
- * first is in flight before the second starts. Whoever serves one call at a time hangs here. */
+ * first is in flight before the second starts. A transport that serves one call at a time hangs
+ * here. */
 static void test_two_streams(comm_fixture *f)
 {
     stream *a = NULL, *b = NULL;
@@ -68,8 +69,9 @@ static fsdp_status take_a_nap(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* Odd ranks are in comm_open when their part of a call begins; even ranks come to comm_open when
- * they have got it. Whoever serves no call while it waits for all ranks there hangs. */
+/* Odd ranks are in comm_open when their part of a call begins. Even ranks enter comm_open after
+ * they have received that part. A transport that serves no calls while comm_open waits for all
+ * ranks hangs here. */
 static void test_open_beside_calls(comm_fixture *f)
 {
     stream *a = NULL;
@@ -88,7 +90,7 @@ static void test_open_beside_calls(comm_fixture *f)
     stream_free(a);
 }
 
-/* Sum of members' ranks (plus one) over a group, and this rank's place in it. */
+/* Checks this rank's place in a group, and the sum of (rank + 1) over its members. */
 static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, int64_t want_sum)
 {
     int64_t value = f->rank + 1;
@@ -102,7 +104,7 @@ static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, 
 
 /* A group that comm_range makes: n ranks of its parent, `step` apart. */
 typedef struct family {
-    int of, first, step, n; /* of: its parent's number among the parts; -1: f->c */
+    int of, first, step, n; /* of: index of its parent in parts; -1: f->c */
     const char *name;
     comm *c;
 } family;
@@ -119,8 +121,8 @@ static void part_check(comm_fixture *f, const family *p, const comm *of)
     CHECK(f, comm_group_number(p->c) != comm_group_number(of), "%s: no number of its own", p->name);
 }
 
-/* All ranks; each alone; side by side; with strides; and ranges of a range. All live at once, and
- * come again. */
+/* Ranges of all ranks, of each rank alone, side by side, with strides, and ranges of a range. All
+ * of them are open at once, and each round makes them again. */
 static void test_range(comm_fixture *f)
 {
     const int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
@@ -168,7 +170,7 @@ static uint64_t observe(void *self, const comm_record *r)
     return 0;
 }
 
-/* One call of each, n elements. */
+/* One call of each kind, with n elements. */
 static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *send, float *recv)
 {
     grad_acc acc, accv, accp;
@@ -213,7 +215,7 @@ static usage use_each(comm_fixture *f)
     usage u;
     for (size_t r = 0; r < world; r++)
         lengths[r] = r * 3;
-    CHECK_OK(f, stream_sync(f->s)); /* of earlier work nothing is left */
+    CHECK_OK(f, stream_sync(f->s)); /* wait for earlier work */
     ledger_reset_peaks(device_ledger(f->dev));
     ledger_reset_peaks(device_host_ledger(f->dev));
     comm_job_stats_reset(f->c);
@@ -228,12 +230,12 @@ static usage use_each(comm_fixture *f)
     return u;
 }
 
-/* Against the formulas of comm.h. */
+/* Compares the counts with the formulas of comm.h. */
 static void test_figures(comm_fixture *f)
 {
     const size_t n = EACH_ELEMS, world = (size_t)f->world, rank = (size_t)f->rank, own = 3 * rank;
-    const size_t all = 3 * world * (world - 1) / 2;              /* of the unequal slices */
-    const size_t slice = n / world + (rank < n % world ? 1 : 0); /* of the all-reduce */
+    const size_t all = 3 * world * (world - 1) / 2; /* elements of all unequal slices */
+    const size_t slice = n / world + (rank < n % world ? 1 : 0); /* in the all-reduce */
     const uint64_t calls[COMM_OPS] = {
         [COMM_OP_ALL_GATHER] = 2, [COMM_OP_REDUCE_SCATTER] = 3, [COMM_OP_ALL_REDUCE] = 1,
         [COMM_OP_BROADCAST] = 1,  [COMM_OP_ALL_TO_ALL] = 1,     [COMM_OP_BARRIER] = 1};
@@ -262,7 +264,7 @@ static void test_figures(comm_fixture *f)
 
 /* ---- a dry group beside a real one ---------------------------------------------------------- */
 
-/* Over shm+mpi what calls hold is not planned: a dry group knows no hosts. */
+/* Over shm+mpi the memory that calls hold is not planned, because a dry group knows no hosts. */
 static void same_peaks(comm_fixture *f, const char *of, const ledger_figures *dry,
                        const ledger_figures *real)
 {
@@ -275,7 +277,7 @@ static void same_peaks(comm_fixture *f, const char *of, const ledger_figures *dr
               dry->issued_peak_bytes[k], real->issued_peak_bytes[k]);
 }
 
-/* A dry group of as many ranks counts what the real one does, and takes the memory it takes. */
+/* A dry group of the same size counts what the real one counts, and holds as much memory. */
 static void test_dry(comm_fixture *f)
 {
     comm_fixture dry;
@@ -307,7 +309,7 @@ static void test_dry(comm_fixture *f)
     comm_test_end(&dry);
 }
 
-/* What a watch of the job was told: of the first call of each kind, and how often. */
+/* What a watch of the job was told: the first call of each kind, and the number of calls. */
 typedef struct watched {
     pthread_mutex_t lock;
     comm_record issued[COMM_OPS], ended[COMM_OPS];
@@ -337,7 +339,7 @@ static void note_ended(void *self, const comm_record *r)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* A gather of 5 elements on the one group, a sum of 7 on the other. */
+/* A gather of 5 elements on one group, a sum of 7 on the other. */
 static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
 {
     float row[5 * 64] = {0}, own[5] = {0};
@@ -392,7 +394,8 @@ static void test_many_in_flight(comm_fixture *f)
     stream_free(b);
 }
 
-/* One watch hears of all groups of the job, and what ranks hear can be joined. */
+/* One watch sees the calls of all groups of the job. Group and sequence numbers match between
+ * ranks. */
 static void test_watch(comm_fixture *f)
 {
     watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -424,7 +427,7 @@ static void test_watch(comm_fixture *f)
     comm_close(half);
 }
 
-/* The bytes of a block that holds pieces of these sizes, each from a multiple of 64 on. */
+/* The bytes of a block that holds pieces of these sizes. Each piece begins at a multiple of 64. */
 static size_t block_bytes(size_t first, size_t second, size_t third)
 {
     size_t bytes = first;
@@ -440,8 +443,8 @@ static bool is_staged(const comm_fixture *f)
     return f->world > 1 && !device_memory_is_host(f->dev);
 }
 
-/* What the last call has held at most under `comm`: exactly on_device and on_host, or on a host's
- * own device up to `copies` more, for peers. Nothing is held any more. */
+/* Checks the peak of the last call under MEM_COMM: exactly on_device and on_host, plus at most
+ * `copies` bytes on the device for data that peers read. The call must hold nothing any more. */
 static void held_check(comm_fixture *f, const char *name, size_t on_device, size_t on_host,
                        size_t copies)
 {
@@ -459,7 +462,7 @@ static void held_check(comm_fixture *f, const char *name, size_t on_device, size
     ledger_reset_peaks(h);
 }
 
-/* Pieces take memory for an array in rank order, but only if peers' memory is not read. */
+/* Calls on pieces need an array in rank order, unless ranks read each other's memory. */
 static void pieces_staging(comm_fixture *f, float *buf, size_t n)
 {
     const size_t world = (size_t)f->world, slice = n * sizeof(float);
@@ -480,13 +483,13 @@ static void pieces_staging(comm_fixture *f, float *buf, size_t n)
     device_free(f->s, recv);
 }
 
-/* Staging comes from the ledgers under `comm`, and goes back. */
+/* Staging memory is counted under MEM_COMM and given back. */
 static void test_staging(comm_fixture *f)
 {
     size_t n = 1000, world = (size_t)f->world, rank = (size_t)f->rank, slice = n * sizeof(float);
     size_t before = rank * slice, behind = (world - 1 - rank) * slice;
     bool hier = f->c->data->table->reduce_scatter != NULL, staged = is_staged(f);
-    bool fake = f->c->data->table == &fake_transport; /* below it a copy for peers */
+    bool fake = f->c->data->table == &fake_transport; /* the transport below copies for peers */
     float *zeros = calloc(n * world, sizeof *zeros);
     float *buf = comm_test_up(f, zeros, world * slice);
     grad_acc acc;
@@ -494,7 +497,7 @@ static void test_staging(comm_fixture *f)
     ledger_reset_peaks(device_ledger(f->dev));
     ledger_reset_peaks(device_host_ledger(f->dev));
     CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", buf, n, &acc, 0));
-    if (hier) /* the sums of hosts, others' sums; and a copy for peers */
+    if (hier) /* sums of this host and of others, and a copy for peers */
         held_check(f, "sums of hosts", (2 * world / (size_t)comm_local_size(f->c) - 1) * slice, 0,
                    world * slice);
     else
@@ -516,7 +519,8 @@ static void test_staging(comm_fixture *f)
     free(zeros);
 }
 
-/* It goes by what is below and says that it copies; a rank alone has nothing to copy. */
+/* The name has the transports below, and says that data are staged. A single rank stages
+ * nothing. */
 static void test_staged_name(comm_fixture *f)
 {
     const char *name = comm_backend_name(f->c);
@@ -545,7 +549,7 @@ static void test_agree(comm_fixture *f)
     snprintf(want, sizeof want, "rank %d failed", failing);
     CHECK(f, f->rank == failing || strstr(what, want) != NULL, "%.120s", what);
     CHECK(f, strcmp(fsdp_error_get()->hint, "look at the disk") == 0, "hint");
-    CHECK_OK(f, comm_agree(f->c, FSDP_OK)); /* the group lives on */
+    CHECK_OK(f, comm_agree(f->c, FSDP_OK)); /* the group stays usable */
 }
 
 static void test_same(comm_fixture *f)
@@ -560,7 +564,7 @@ static void test_same(comm_fixture *f)
           "%.150s", what);
 }
 
-/* Refused before they get a number: the ranks stay together. */
+/* Bad arguments are refused before the call gets a number, so the ranks stay in step. */
 static void test_bad_arguments(comm_fixture *f)
 {
     grad_acc acc;
@@ -573,7 +577,8 @@ static void test_bad_arguments(comm_fixture *f)
         CHECK(f, comm_all_reduce(f->c, f->s, "bad", DTYPE_BF16, buf, 1) == FSDP_EINVAL, "bf16");
         CHECK(f, comm_all_gather(f->c, f->s, "bad", DTYPE_F32, buf, buf, SIZE_MAX / 3) != FSDP_OK,
               "overflow");
-        /* in two shards; beyond the last; not ascending; an accumulator of another length */
+        /* a piece across the end of a shard; one after the last shard; pieces not in ascending
+         * order; an accumulator of the wrong length */
         const size_t w = (size_t)f->world;
         const comm_piece bad[] = {{w * 4 - 2, 0, 3}, {w * 4, 0, 1}, {2, 0, 1}, {1, 1, 1}};
         for (size_t i = 0; i < 3; i++)
@@ -620,7 +625,7 @@ static void test_fake_on_top(comm_fixture *f)
           "control group");
 }
 
-/* After all the checks: it moved the data, it was split, and no host call came its way. */
+/* Runs after all checks: the fake transport moved data, was split, and got no host call. */
 static void test_fake_figures(comm_fixture *f)
 {
     CHECK(f, fake_count.host_calls == 0, "%d calls of hosts", fake_count.host_calls);
@@ -638,7 +643,7 @@ static fsdp_status decline(transport_group *below, transport_group **out, const 
     return FSDP_OK;
 }
 
-/* A group of all ranks on a device with this transport goes by the name `want` and works. */
+/* A group of all ranks over this native transport has the name `want` and works. */
 static void native_check(comm_fixture *f, const comm_transport *native, const char *link,
                          const char *want)
 {
@@ -659,7 +664,8 @@ static void native_check(comm_fixture *f, const comm_transport *native, const ch
     comm_close(own.c);
 }
 
-/* One that cannot be had is an error with its words; with another asked for it is not missed. */
+/* If the native transport cannot be had, comm_open fails with its reason. If another transport is
+ * asked for, the native one does not matter. */
 static void native_declined(comm_fixture *f, const comm_transport *declining)
 {
     comm *c = NULL;
@@ -694,13 +700,13 @@ static void test_native(comm_fixture *f)
     bool several = f->world > 1;
     native_declined(f, &declining);
     if (!device_memory_is_host(f->dev))
-        return; /* the fake one hands the host what it gets */
+        return; /* the fake transport hands its buffers to the host */
     native_check(f, &fake_transport, NULL, several ? "fake" : alone);
     native_check(f, &fake_transport, "10Gbit,1us", several ? "fake+link" : alone);
     CHECK(f, fake_count.open_groups == 0, "%d groups open", fake_count.open_groups);
 }
 
-static int n_f32_sums, n_i64_sums; /* one thread issues calls */
+static int n_f32_sums, n_i64_sums; /* not atomic: one thread issues calls */
 
 static fsdp_status count_sums(stream *s, const sum_launch *l)
 {
@@ -708,7 +714,7 @@ static fsdp_status count_sums(stream *s, const sum_launch *l)
     return sum_launch_cpu(s, l);
 }
 
-/* All-reduces, of splits too, add with the kernels of the config where they add on the device. */
+/* All-reduces that add on the device use the kernels of the config, in split groups too. */
 static void test_sums(comm_fixture *f)
 {
     static const sum_kernels counted = {.launch = count_sums};
@@ -731,7 +737,7 @@ static void test_sums(comm_fixture *f)
     comm_close(opened);
 }
 
-/* A device that does not run this program's functions has no sums of its own. */
+/* A device that cannot run this program's functions has no default sums. */
 static void test_sums_missing(comm_fixture *f)
 {
     device_backend kernels_only = *apart_backend();
@@ -756,7 +762,8 @@ static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_a
     return comm_broadcast(f->c, f->s, "missing", DTYPE_F32, buf, n, 0);
 }
 
-/* No rank gets memory of the host: the call fails, nothing is left of it, the next one works. */
+/* No rank gets host memory: the call fails and leaves nothing allocated, and the next call
+ * works. */
 static void test_no_block(comm_fixture *f)
 {
     size_t n = 1000, bytes = n * sizeof(float) * (size_t)f->world;
@@ -781,10 +788,10 @@ static void test_no_block(comm_fixture *f)
     comm_case_reduce_scatter(f);
 }
 
-static atomic_int n_naps; /* of a close that waits for a task */
+static atomic_int n_naps; /* sleeps of a comm_close that waits for a task */
 static _Thread_local bool closing;
 
-/* In place of the C library's. */
+/* Replaces the C library's usleep. */
 int usleep(useconds_t us)
 {
     n_naps += closing;
@@ -807,7 +814,8 @@ static fsdp_status task_fails(const comm_task *t, int n_threads)
     return fsdp_error(FSDP_EIO, "", "a task of the test failed");
 }
 
-/* Each task is counted down once: whether it fails, and in whose thread it runs. */
+/* Each task is counted down exactly once, whether it fails or not, and in whichever thread it
+ * runs. */
 static void test_task_count(comm_fixture *f)
 {
     static const comm_transport table = {.name = "none"};
@@ -832,7 +840,7 @@ static void test_task_count(comm_fixture *f)
     comm_recorder_free(team.recorder);
 }
 
-/* A stream that has failed takes no call: the group has nothing to wait for when it is closed. */
+/* A failed stream accepts no call, so closing the group waits for nothing. */
 static void test_launch_fails(comm_fixture *f)
 {
     char *mine = NULL;
@@ -898,7 +906,7 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
         comm_test_run(f, "large", test_large);
 }
 
-/* The same checks over a group that is opened beside the first, which is the one closed last. */
+/* Runs the checks on a second group, over a simulated network. The first group stays open. */
 static void run_over_link(comm_fixture *f, const char *name)
 {
     comm *first = f->c;
@@ -916,7 +924,8 @@ static void run_over_link(comm_fixture *f, const char *name)
     f->c = first;
 }
 
-/* The same checks on a device whose memory the host does not use, and over a network there. */
+/* Runs the checks on a device whose memory is not the host's, then over a network. With link_only,
+ * the first part is just no_block. */
 static void run_on_device(comm_fixture *first, const device_backend *kind, bool link_only)
 {
     comm_fixture f;

@@ -1,11 +1,11 @@
-/* test_comm_order.c -- every collective tells what it touches: work on another stream that reaches
- * its buffers without an event is found by the order checker, on every rank and transport.
+/* test_comm_order.c -- every collective declares what it touches: the order checker finds work on
+ * another stream that uses the same buffers without an event, on every rank and transport.
  *
  *   mpiexec -n W build/tests/unit/test_comm_order        any W >= 1
  *
- * A probe is a launch on another stream that tells one access and does nothing. Each collective is
- * issued once for every probe: slice r of what it reads is written, slice r of what it writes is
- * read. */
+ * A probe is a launch on another stream that declares one access and does nothing. Each collective
+ * is issued once for every probe: a probe writes slice r of what the collective reads, or reads
+ * slice r of what it writes. */
 #include <stdlib.h>
 #include "common/device/order_check.h"
 #include "common/device/separate.h"
@@ -55,10 +55,9 @@ static fsdp_status issue(rig *x, kind k)
     const char *l = "probe";
     const size_t n = x->n, all = n * (size_t)x->f->world, own = n * (size_t)x->f->rank;
     switch (k) {
-    case GATHER: /* in place, so that nothing but the transport reads what is sent */
+    case GATHER: /* in place: nothing but the transport reads what is sent */
         return comm_all_gather(c, s, l, DTYPE_F32, x->out + own, x->out, n);
-    case SCATTER: /* the other stream may use what the first one has left: it is not new to the
-                     second */
+    case SCATTER: /* the second call adds to a sum that the other stream may use */
         TRY(comm_reduce_scatter(c, s, l, x->in, n, &x->acc, 0));
         TRY(event_record(x->e, s));
         TRY(stream_wait_event(x->side, x->e));
@@ -76,20 +75,19 @@ static fsdp_status issue(rig *x, kind k)
     }
 }
 
-/* Whether rank `rank` of `world` reads (else writes) slice `slice` of x->in (else of x->out) in the
- * collective. */
+/* Does this rank read (else write) slice `slice` of x->in (else of x->out) in the collective? */
 static bool touches(const rig *x, kind k, bool in, bool reads, int slice)
 {
     const bool own = slice == x->f->rank, alone = x->f->world == 1, root = x->f->rank == 0;
     switch (k) {
-    case GATHER: /* its own slice is where it goes */
+    case GATHER: /* in place: its own slice is read */
         return !in && !alone && reads == own;
     case SCATTER:
     case SCATTER_PIECES:
         return in && reads;
     case GATHER_PIECES:
         return in ? reads && own && !alone : !reads;
-    case REDUCE: /* one rank has nothing to do */
+    case REDUCE: /* a single rank has nothing to do */
         return !in && !alone;
     case BROADCAST:
         return !in && !alone && reads == root;
@@ -105,12 +103,12 @@ static fsdp_status run_nothing(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* What follows the collective on the other stream. */
+/* What comes after the collective on the other stream. */
 typedef struct probe {
     const float *at; /* NULL: nothing */
     size_t elems;
     bool writes;
-    bool waits; /* for the collective */
+    bool waits; /* waits for the collective */
 } probe;
 
 static fsdp_status touch(const rig *x, const probe *p)
@@ -167,7 +165,7 @@ static fsdp_status arrays_free(rig *x)
     return stream_sync(x->side);
 }
 
-/* Probe number i: of what is read, of what is written, and of the sum. */
+/* Probe number i: of the slices that are read, of the slices that are written, then of the sum. */
 static probe probe_of(const rig *x, kind k, int i)
 {
     const int world = x->f->world, slice = i % world;
@@ -188,7 +186,7 @@ static probe probe_of(const rig *x, kind k, int i)
                  : (probe){.at = array, .elems = x->n};
 }
 
-/* The collective, then probe i; a new checker says whether something was missing. */
+/* Issues the collective, then probe i. A new checker reports whether an event is missing. */
 static fsdp_status probe_run(rig *x, const variant *v, kind k, int i, bool waits)
 {
     static const char *const NAMES[KINDS] = {"all-gather",
@@ -221,7 +219,7 @@ static const variant VARIANTS[] = {{"small", 3, true, DTYPE_F32},
                                    {"shared", 1500, true, DTYPE_F32},
                                    {"copied", 1500, false, DTYPE_F32},
                                    {"rounded", 1500, true, DTYPE_BF16}};
-static const variant *now; /* the one that is run */
+static const variant *now; /* the variant that runs */
 
 static void probe_all(comm_fixture *f)
 {

@@ -1,6 +1,5 @@
-/* test_comm_streams.c -- streams of collectives go before compute: what the library of the device
- * that FSDP_DEVICE names is asked for. A stand-in's calls are noted on their way; on another device
- * this is a SKIP. */
+/* test_comm_streams.c -- streams of collectives have priority over compute. The test records which
+ * priorities a stand-in is asked for. On other devices it is skipped. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@ static void note(int at)
         level[n_streams++] = at;
 }
 
-/* These two in place of the library's, which they call. */
+/* These two replace the library's functions, and call them. */
 int cudaStreamCreateWithPriority(void **out, unsigned flags, int priority)
 {
     int (*own)(void **, unsigned, int) = target_symbol(__func__);
@@ -33,7 +32,7 @@ int aclrtCreateStreamWithConfig(void **out, uint32_t priority, uint32_t flags)
     return own(out, priority, flags);
 }
 
-/* gather and reduce, which lab 5 creates, against all that the device has by itself. */
+/* Makes lab 5's streams `gather` and `reduce`, after all streams that the device makes itself. */
 static fsdp_status streams_make(device *d, comm *world)
 {
     fsdp f = {.run = {.dev = d, .world = world}, .reduce_group = world, .n_units = 1};

@@ -1,10 +1,11 @@
-/* test_cuda_device.c -- what is CUDA's own of a device: pinned memory that peers map, and what is
- * said of machines and programs that are wrong. test_accel_device.c has what other accelerators
+/* test_cuda_device.c -- what only CUDA devices have: pinned memory that peers map, and CUDA's
+ * errors for wrong machines and wrong programs. test_accel_device.c has what other accelerators
  * have too.
  *
  *     FSDP_DEVICE=cuda-sim build/tests/unit/test_cuda_device
  *
- * On another device every test is a skip; on a real GPU so are those that need a wrong machine. */
+ * On another device every test is skipped. On a real GPU, tests that need a wrong machine are
+ * skipped. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static device *open_cuda(const device_config *more)
     return open_accel(more);
 }
 
-/* Another mapping of the file shows what is written to the block. */
+/* Writes to the block show in another mapping of the file. */
 TEST(test_pinned_memory_is_shared)
 {
     device *d = open_cuda(&(device_config){0});
@@ -40,7 +41,7 @@ TEST(test_pinned_memory_is_shared)
     assert_string_equal(mapped + at.inner, "seen by a peer");
     munmap(mapped, at.bytes);
     device_free(s, pinned);
-    assert_true(device_share_find(d, pinned, 1, &at)); /* the stream may not have come to it */
+    assert_true(device_share_find(d, pinned, 1, &at)); /* the free may still be queued */
     device_free(s, on_gpu);
     device_close(d);
 }
@@ -60,7 +61,7 @@ TEST(test_wrong_machines)
     expect_no_open("FSDP_SIM_SM", "70", 0, FSDP_EDEVICE, "no kernel image is available");
     assert_non_null(strstr(fsdp_error_get()->hint, "CUDA_ARCHS"));
     fsdp_status (*status)(int error, const char *what) = plugin_symbol("cuda_status");
-    assert_int_equal(status(209, "gelu"), FSDP_EDEVICE); /* a GPU that it was not built for */
+    assert_int_equal(status(209, "gelu"), FSDP_EDEVICE); /* a GPU that the code was not built for */
     assert_says("gelu: no kernel image is available for execution on the device");
     assert_non_null(strstr(fsdp_error_get()->hint, "CUDA_ARCHS"));
     setenv("FSDP_SIM_GPUS", "0", 1);
@@ -130,7 +131,8 @@ static void wrong_one_behind(wrong *w)
     (void)stream_sync(w->s);
 }
 
-/* The result of a kernel that did not wait for its input, or whose input came by another stream. */
+/* Prints the result of a kernel that did not wait for its input, or whose input came by another
+ * stream. */
 static void print_result(wrong *w)
 {
     float back = 0;
@@ -173,7 +175,8 @@ static fsdp_status run_open_later(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* What runs for the first time while a stream waits for a task whose thread waits for another's. */
+/* `use` runs code for the first time while stream `far` waits for a task on `side`, whose thread
+ * waits for the gate. */
 static sem_t first_gate;
 
 static void first_use(wrong *w, fsdp_status (*use)(wrong *w))
@@ -214,7 +217,7 @@ static fsdp_status multiply(wrong *w)
                                                                  .out_type = DTYPE_F32});
 }
 
-/* It may wait for the tasks, so another one opens the gate. */
+/* The first product may wait for the tasks, so a task on another stream opens the gate. */
 static fsdp_status use_product(wrong *w)
 {
     sem_t *gate = &first_gate;
@@ -275,7 +278,7 @@ TEST(test_fault_of_a_kernel)
     expect_output(text, "closed\n");
 }
 
-/* The stand-in shows them. */
+/* The stand-in finds these mistakes. */
 TEST(test_planted_mistakes)
 {
     need_sim("cuda");
@@ -296,8 +299,8 @@ TEST(test_planted_mistakes)
                   "host access to device memory: 'memory of the GPU' (4064 bytes), byte 0");
 }
 
-/* CUDA loads code when it is first used, and may wait for the GPU then. So kernels are loaded when
- * the device opens; and tasks of the host run while the first product of a plan waits. */
+/* CUDA loads code at its first use, and may wait for the GPU then. So the device loads kernels when
+ * it opens, and host tasks run while the first product of a plan waits. */
 TEST(test_first_use_of_code)
 {
     need_accel("cuda");
@@ -305,7 +308,7 @@ TEST(test_first_use_of_code)
     expect_output(output_of("first-product", "A=B"), "task has run: 5");
 }
 
-/* Calls of CUDA's that are wrong, by the error codes that it has for them. */
+/* Wrong calls get the error codes that CUDA has for them. */
 TEST(test_stand_in_refuses)
 {
     enum { INVALID_VALUE = 1, INVALID_HANDLE = 400, REGISTERED = 712, NOT_REGISTERED = 713 };
@@ -342,7 +345,7 @@ TEST(test_stand_in_refuses)
     assert_int_equal(pin(page + 4096, 4096, 0), REGISTERED);
     assert_int_equal(unpin(page), 0);
     host[0] = 1;
-    assert_int_equal(copy(host, w.in, 4, ANY_KIND, s), 0); /* pageable: it is over now */
+    assert_int_equal(copy(host, w.in, 4, ANY_KIND, s), 0); /* pageable: the copy has ended */
     assert_memory_equal(host, &(float){1}, 4);
     assert_int_equal(event_put(e), 0);
     assert_int_equal(destroy(s), 0);
@@ -351,7 +354,7 @@ TEST(test_stand_in_refuses)
     device_close(w.d);
 }
 
-/* Memory that the GPU waits for is known to it by an address of its own. */
+/* A GPU waits for host memory by the memory's address on the GPU. */
 TEST(test_wait_for_mapped_memory)
 {
     enum { INVALID_VALUE = 1, MAPPED = 2, NON_BLOCKING = 1, GEQ = 0 };
@@ -383,7 +386,7 @@ TEST(test_wait_for_mapped_memory)
     assert_int_equal(wait_value(s, (uintptr_t)host, 7, GEQ), INVALID_VALUE);
     assert_int_equal(wait_value(s, (uintptr_t)pages, 0, GEQ), INVALID_VALUE);
     assert_int_equal(wait_value(s, (uintptr_t)on_gpu, 7, GEQ), 0);
-    assert_int_equal(destroy(s), 0); /* it waits for its work */
+    assert_int_equal(destroy(s), 0); /* waits for the stream's work */
     assert_int_equal(host_free(host), 0);
     assert_int_equal(host_free(plain), 0);
     assert_int_equal(unpin(pages), 0);
@@ -396,7 +399,7 @@ static fsdp_status run_count(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* A host task whose launch fails never runs: its caller has counted it down. */
+/* A host task whose launch fails never runs: the caller has counted it down. */
 TEST(test_refused_task)
 {
     atomic_int n_ran = 0, *counter = &n_ran;
@@ -415,7 +418,7 @@ TEST(test_refused_task)
     device_close(d);
 }
 
-/* A look that came too early leaves no error for a library to find. */
+/* An event query that comes too early leaves no error for a library to find. */
 TEST(test_early_look_is_no_error)
 {
     wrong w;
@@ -435,12 +438,12 @@ TEST(test_early_look_is_no_error)
     device_close(w.d);
 }
 
-/* An error that a library has left is none of the launch after it. */
+/* An error that a library has left does not fail the next launch. */
 TEST(test_errors_of_libraries)
 {
     wrong w;
     wrong_open(&w);
-    for (int i = 0; i < 2; i++) { /* the plan is new, and known */
+    for (int i = 0; i < 2; i++) { /* a new plan, then a known one */
         OK(multiply(&w));
         OK(gelu(w.s, w.out, w.in, ELEMS));
     }

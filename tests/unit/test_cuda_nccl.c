@@ -2,13 +2,13 @@
  *
  *   mpiexec -n W build/tests/unit/test_cuda_nccl        (W = 1 runs without mpiexec too)
  *
- * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. Ranks that disagree,
- * wait or die: comm_faults.sh, in its way nccl. */
+ * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. comm_faults.sh nccl
+ * tests ranks that disagree, wait or die. */
 #include <stdlib.h>
 #include "tests/unit/native_cases_lib.h"
 #include "tests/unit/target_lib.h"
 
-/* The calls of two groups with a library that does not keep their order by itself. */
+/* Calls in two groups, with a library that does not keep their order by itself. */
 static void test_order_old(comm_fixture *f)
 {
     const backend *b = target_backend();
@@ -27,7 +27,7 @@ static void test_order_old(comm_fixture *f)
     unsetenv("FSDP_SIM_NCCL");
 }
 
-/* NCCL_COMM_BLOCKING is for programs that look again; in the environment of this one it changes
+/* NCCL_COMM_BLOCKING=0 is for programs that poll. In this program's environment it changes
  * nothing. */
 static void test_made_to_wait(comm_fixture *f)
 {

@@ -1,5 +1,5 @@
-/* test_cuda_sim.c -- what the stand-in for CUDA says of mistakes in kernels. With
- * FSDP_DEVICE=cuda-sim only. Its matrix instruction: test_ops_double.c. */
+/* test_cuda_sim.c -- what the stand-in for CUDA says of mistakes in kernels. Only with
+ * FSDP_DEVICE=cuda-sim. test_ops_double.c tests its matrix instruction. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { N_OUT = PLANTED_BLOCKS * PLANTED_THREADS };
 
-/* Launches the kernel and gets its numbers. Each call opens a device of its own. */
+/* Launches the kernel and gets its numbers. Each call opens its own device. */
 static void run_kernel(planted_kernel kernel, bool correct, float out[N_OUT])
 {
     device *d = NULL;
@@ -29,7 +29,7 @@ static void run_kernel(planted_kernel kernel, bool correct, float out[N_OUT])
     device_close(d);
 }
 
-static planted_kernel with_mistake; /* what the case of this process plants */
+static planted_kernel with_mistake; /* the mistake of this process's case */
 
 static void plant(void)
 {
@@ -62,7 +62,7 @@ TEST(test_misuse_ends_the_process)
 
 /* ---- mistakes that show as values ------------------------------------------------------------ */
 
-/* NaNs in each block. */
+/* Counts the NaNs in each block. */
 static void count_nans(const float *out, int n[PLANTED_BLOCKS])
 {
     for (int i = 0; i < PLANTED_BLOCKS; i++)
@@ -71,7 +71,7 @@ static void count_nans(const float *out, int n[PLANTED_BLOCKS])
         n[i / PLANTED_THREADS] += isnan(out[i]) != 0;
 }
 
-/* A missing barrier shows in one of two blocks at least, since they run in two orders. */
+/* A missing barrier shows in at least one of two blocks, because they run in different orders. */
 TEST(test_missing_barriers_show)
 {
     float out[N_OUT];

@@ -1,5 +1,5 @@
 /* test_cuda_sim_nccl.c -- what the stand-in for NCCL says of programs that NCCL would hang on, and
- * where a call of NCCL waits. On another device than cuda-sim this is a SKIP. */
+ * where a call of NCCL waits. On devices other than cuda-sim it is skipped. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static ncclResult_t look(ncclComm_t comm)
     return state;
 }
 
-/* The program asks for the contrary of NCCL_COMM_BLOCKING, which overrides it. */
+/* The program asks for the opposite of NCCL_COMM_BLOCKING, which must override it. */
 static int join(const void *id, int n, int rank, void **out)
 {
     const char *blocking = getenv("NCCL_COMM_BLOCKING");
@@ -104,7 +104,7 @@ static void *abort_main(void *arg)
     return arg;
 }
 
-/* The peer is gone: the abort, from whatever thread, takes the call off the stream. */
+/* The peer is gone: an abort, from any thread, takes the call off the stream. */
 static void case_abort(void)
 {
     pthread_t thread;
@@ -118,7 +118,7 @@ static void case_abort(void)
     sim_me.comm = NULL;
 }
 
-/* Abort when the main thread sleeps: in the call that it makes after it has set `said`. */
+/* Aborts when the main thread sleeps in the call that it makes after it has set `said`. */
 static void *abort_beside_main(void *arg)
 {
     char path[64], state = 'R';
@@ -132,7 +132,7 @@ static void *abort_beside_main(void *arg)
     return abort_main(arg);
 }
 
-/* The peer does not come to the call that would connect it: the host stays in it. */
+/* The peer does not come to the call that would connect the two, so the host stays in the call. */
 static void case_abort_beside(void)
 {
     pthread_t thread;
@@ -145,7 +145,7 @@ static void case_abort_beside(void)
 
 /* ---- where a call waits ---------------------------------------------------------------------- */
 
-/* The first call waits for the peer's, those after it do not. */
+/* The first call waits for the peer's call; later calls do not wait. */
 static void case_connects(void)
 {
     atomic_int *said = &sim_shared_by_ranks->said;
@@ -162,7 +162,7 @@ static void case_connects(void)
     atomic_store(said, 2);
 }
 
-/* On a communicator that does not block no call of a group says that it is through. */
+/* On a communicator that does not block, every call of a group returns "in progress". */
 static void case_group_goes_on(void)
 {
     SIM(ncclGroupStart)();
@@ -176,7 +176,7 @@ static void case_group_goes_on(void)
     sim_must(look(sim_me.comm) == ncclSuccess, "state");
 }
 
-/* NCCL_COMM_BLOCKING=1: whatever the program has asked for. */
+/* NCCL_COMM_BLOCKING=1 overrides what the program asks for. */
 static void case_made_to_block(void)
 {
     sim_gather(sim_me.comm, SIM_ELEMS, ncclFloat32, sim_me.q);

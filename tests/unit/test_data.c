@@ -1,5 +1,6 @@
-/* test_data.c -- corpora: texts, llm.c shards, the licence texts, the synthetic text; and which
- * part of a corpus a sequence reads. Files are made in a directory of its own under TMPDIR. */
+/* test_data.c -- corpora: texts, llm.c shards, the licence texts, the synthetic text, images; and
+ * which part of a corpus a sequence reads. The test makes its files in its own directory under
+ * TMPDIR. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,15 +14,15 @@
 #include "tests/unit/unit_lib.h"
 
 enum { ANY_VOCAB = 65536, HEADER_INTS = 256, MAGIC = 20240520 };
-/* of the drawn digits that test_digits draws */
+/* hash of the digits that test_digits draws */
 #define DIGITS_HASH 0xe127ae159f292f3eull
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
-/* Bytes that a regular file has lost when it is read, after its length was asked for. */
+/* Bytes that a regular file loses between the query of its length and the read. */
 static off_t lost_bytes;
 
-/* fstat of this program stands before the C library's. */
+/* Replaces the C library's fstat. */
 int fstat(int fd, struct stat *st)
 {
     int rc = fstatat(fd, "", st, AT_EMPTY_PATH);
@@ -52,7 +53,7 @@ static const char *write_shard(const char *name, const uint16_t *tokens, size_t 
 
 static corpus c; /* of the running test */
 
-/* REFUSED, and the call leaves nothing in c. */
+/* REFUSED, and the call leaves c zeroed. */
 #define FAILS(status, call, part)                                                                  \
     do {                                                                                           \
         REFUSED(status, call, part);                                                               \
@@ -95,7 +96,7 @@ static void opens(const char *name, size_t vocab, size_t seq_len, int token_byte
     corpus_close(&c);
 }
 
-/* FNV-1a over the tokens as little-endian 16-bit numbers, as replay_corpus.py. */
+/* FNV-1a over the tokens as little-endian 16-bit numbers, like replay_corpus.py. */
 static uint64_t hash_tokens(void)
 {
     uint64_t hash = 0xcbf29ce484222325;
@@ -142,7 +143,7 @@ TEST(test_sample_read)
 
 /* ---- synthetic ------------------------------------------------------------------------------ */
 
-/* Written by tests/interop/replay_corpus.py, which is a second implementation. */
+/* Written by tests/interop/replay_corpus.py, a second implementation. */
 static const struct {
     uint64_t seed;
     size_t n_tokens, vocab;
@@ -233,10 +234,10 @@ TEST(test_text)
     fails("text", 195, 4, FSDP_EINVAL, "byte 7: got 195");
 }
 
-/* What others write to the file of a running job is never taken for its data. */
+/* What others write to the file of a running job is never used as data. */
 TEST(test_changed_later)
 {
-    static const int lengths[] = {9, 0, -1}; /* rewritten; cut off; removed */
+    static const int lengths[] = {9, 0, -1}; /* overwritten; cut off; removed */
     for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
         int32_t in[4], out[4];
         const uint16_t tokens[] = {1, 2, 3, 4, 5};
@@ -259,7 +260,7 @@ TEST(test_changed_later)
     }
 }
 
-/* Sequences that lie in several blocks and files: 30,000 tokens, of which a block has 8192. */
+/* Sequences that span several blocks and files: 30,000 tokens, in blocks of 8192. */
 TEST(test_blocks)
 {
     enum { N = 30000, IN_FIRST = 21000, T = 999 };
@@ -301,7 +302,7 @@ TEST(test_text_refuses)
     write_bytes(in_dir("empty"), "", 0);
     fails("empty", 256, 1, FSDP_EINVAL, "empty: got 0 bytes, expected at least 2");
     fails("missing", 256, 4, FSDP_EIO, "missing: No such file");
-    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0); /* no writer: must not wait for one */
+    assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0); /* no writer: the open must not wait */
     fails("fifo", 256, 4, FSDP_EIO, "not a regular file");
     fails("text/inside", 256, 4, FSDP_EIO, "Not a directory");
 }
@@ -323,7 +324,7 @@ TEST(test_shard)
     fails("none.bin", ANY_VOCAB, 1, FSDP_EINVAL, "got 0 tokens");
 }
 
-/* Good shards but for the int `field` of the header, and `more` bytes. */
+/* Shards that are good except for the int `field` of the header, or with `more` bytes. */
 TEST(test_shard_header)
 {
     static const struct {
@@ -360,7 +361,7 @@ TEST(test_shards_joined)
 {
     const uint16_t a[] = {1, 2, 3}, b[] = {4, 5}, other[] = {9}, joined[] = {1, 2, 3, 4, 5, 9};
     assert_int_equal(mkdir(in_dir("shards"), 0700), 0);
-    write_shard("shards/x_000002.bin", b, 2); /* made first: the order is that of the names */
+    write_shard("shards/x_000002.bin", b, 2); /* made first: names decide the order */
     write_shard("shards/x_000001.bin", a, 3);
     write_shard("shards/y.bin", other, 1);
     write_bytes(in_dir("shards/README"), "no shard", 8);
@@ -372,10 +373,10 @@ TEST(test_shards_joined)
     fails("shards/z*", 10, 5, FSDP_EIO, "no file");
     fails("shards/*ME", 10, 5, FSDP_EINVAL, "README");
     fails("shards/d.bin", 10, 5, FSDP_EIO, "without .bin files");
-    assert_int_equal(symlink("gone", in_dir("shards/w.bin")), 0); /* no shard is left out */
+    assert_int_equal(symlink("gone", in_dir("shards/w.bin")), 0); /* a missing shard is an error */
     fails("shards", 10, 5, FSDP_EIO, "w.bin: No such file");
     assert_int_equal(unlink(in_dir("shards/w.bin")), 0);
-    write_shard("shards/[1]*", a, 3); /* a file of that name is that file, no pattern */
+    write_shard("shards/[1]*", a, 3); /* the name of a file is not a pattern */
     opens("shards/[1]*", 10, 2, 2, a, 3);
 }
 
@@ -469,7 +470,8 @@ TEST(test_images)
     corpus_close(&c);
 }
 
-/* The folder with the file that was written last is refused; then the files are good again. */
+/* Opening the folder must fail because of the file written last. Then the files are made good
+ * again. */
 static void refuses_images(const char *says)
 {
     FAILS(FSDP_EINVAL, corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c), says);
@@ -504,7 +506,7 @@ TEST(test_images_refused)
     FAILS(FSDP_EINVAL, corpus_digits(0, 0, NO_SHUFFLE, &c), "drawn digits: got 0");
 }
 
-/* Every epoch has every element once, and an order of its own; so has every seed. */
+/* Every epoch has every element once, in its own order. Every seed has its own orders. */
 TEST(test_shuffle)
 {
     static const size_t SIZES[] = {1, 2, 3, 4, 5, 16, 17, 1000};
@@ -523,7 +525,7 @@ TEST(test_shuffle)
         same_seed += shuffle_index(1, 0, 1000, at) == shuffle_index(2, 0, 1000, at);
         fixed += shuffle_index(1, 0, 1000, at) == at;
     }
-    /* Of two random orders one place in 1000 agrees on average; 12 have the chance 6e-10. */
+    /* Two random orders agree in one of 1000 places on average; 12 places have the chance 6e-10. */
     assert_true(same < 12 && same_seed < 12 && fixed < 12);
 }
 
@@ -546,9 +548,9 @@ TEST(test_shuffled_images)
     corpus_close(&c);
 }
 
-/* The digits are the same on every machine, those that train and those that evaluate: 200 of each.
- * What was measured on them once holds: a linear model, trained on 6000 until its loss fell no
- * more, is right on less than 95% of 2000 others. */
+/* The digits are the same on every machine, both for training and for evaluation: 200 of each. So
+ * what was measured once still holds: a linear model, trained on 6000 digits until its loss no
+ * longer fell, is right on less than 95% of 2000 others. */
 TEST(test_digits)
 {
     enum { N = 400 };

@@ -1,9 +1,9 @@
-/* test_device.c -- device.h on the CPU, on device_separate, and on what FSDP_DEVICE names
- * (tests/unit/target_lib.h): streams, events, errors, copies.
+/* test_device.c -- device.h on the CPU, on device_separate, and on the device that FSDP_DEVICE
+ * names (tests/unit/target_lib.h): streams, events, errors, copies.
  *
- * Order is tested with gates (tasks that wait for the test), so that a wrong order shows every time
- * and not once in a while. Memory: test_device_memory.c; wrong use and limits:
- * test_device_faults.c; random programs: test_device_stress.c. */
+ * Order is tested with gates (tasks that wait for the test), so a wrong order shows in every run.
+ * Memory: test_device_memory.c; wrong use and limits: test_device_faults.c; random programs:
+ * test_device_stress.c. */
 #include "common/device/device_impl.h"
 #include "tests/unit/device_lib.h"
 #include <string.h>
@@ -128,14 +128,15 @@ static long times_slept(void)
     return used.ru_nvcsw;
 }
 
-/* Whoever waits for a stream sleeps until the last task is done: waking it at every task takes the
- * core from the tasks. It may sleep once more for the lock, and once if a wake-up is spurious. */
+/* A host that waits for a stream sleeps until the last task is done: waking it at every task would
+ * take the core from the tasks. The host may sleep once more for the lock, and once more after a
+ * spurious wake-up. */
 TEST(test_sync_sleeps_once)
 {
     enum { N_JOBS = 100, MOST_SLEEPS = 10 };
     device *d = open_cpu(true, false);
     stream *s = device_compute_stream(d);
-    for (int round = 0; round < 2; round++) { /* the second wait has a target of its own */
+    for (int round = 0; round < 2; round++) { /* the second wait has its own target */
         for (int i = 0; i < N_JOBS; i++)
             OK(stream_launch(s, run_short_sleep, &i, sizeof i));
         long before = times_slept();
@@ -178,7 +179,7 @@ TEST_ALL(test_event_orders_streams)
     OK(stream_wait_event(consumer, e));
     OK(launch_c(consumer, run_append, &(append_args){list, &elems, 2}, sizeof(append_args)));
     if (async) {
-        usleep(2000); /* gives a consumer that does not wait the time to go wrong */
+        usleep(2000); /* a consumer that does not wait would run now */
         assert_false(event_done(e));
         sem_post(&gate);
     }
@@ -193,9 +194,8 @@ TEST_ALL(test_event_orders_streams)
     device_close(d);
 }
 
-/* A wait keeps what the event stood for when it was issued: recording the event again, on a stream
- * that is stuck, or freeing it, changes nothing. The inline consumer is the sharpest form: it would
- * hang here. */
+/* A wait keeps what the event stood for when the wait was issued. Recording the event again on a
+ * stuck stream, or freeing the event, changes nothing. */
 TEST_ALL(test_event_rerecord)
 {
     device *d = open_mode(*state, false);
@@ -208,14 +208,14 @@ TEST_ALL(test_event_rerecord)
     int list[4], elems = 0;
     OK(launch_c(first, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
     OK(event_record(e, first));
-    OK(stream_wait_event(waiter, e)); /* of the first capture */
+    OK(stream_wait_event(waiter, e)); /* waits for the first record */
     OK(event_record(e, stuck));
     OK(launch_c(waiter, run_append, &(append_args){list, &elems, 2}, sizeof(append_args)));
     sem_post(&gate);
-    OK(stream_sync(waiter)); /* hangs if it waits for the second capture */
+    OK(stream_sync(waiter)); /* hangs if it waits for the second record */
     assert_int_equal(elems, 2);
     assert_int_equal(list[0], 1);
-    assert_false(event_done(e)); /* the event itself stands for the second */
+    assert_false(event_done(e)); /* the event itself stands for the second record */
     OK(stream_wait_event(waiter, e));
     event_free(e); /* recorded, not reached, waited for */
     OK(launch_c(waiter, run_append, &(append_args){list, &elems, 3}, sizeof(append_args)));
@@ -276,7 +276,7 @@ TEST_ALL(test_error_is_sticky)
     if (async)
         sem_post(&gate);
     expect_error(stream_sync(s), FSDP_EIO, "task 0 broke");
-    assert_int_equal(elems, 1); /* the work behind it was skipped */
+    assert_int_equal(elems, 1); /* the work after it was skipped */
     expect_error(launch_c(s, run_append, &(append_args){list, &elems, 3}, sizeof(append_args)),
                  FSDP_EIO, "task 0 broke");
     expect_error(device_alloc(s, MEM_OTHER, 1, "none", &none), FSDP_EIO, "task 0 broke");
@@ -285,11 +285,11 @@ TEST_ALL(test_error_is_sticky)
     expect_error(device_upload(s, kept, list, 4), FSDP_EIO, "task 0 broke");
     expect_error(event_record(e, s), FSDP_EIO, "task 0 broke");
     expect_error(stream_wait_event(s, e), FSDP_EIO, "task 0 broke");
-    expect_error(event_sync(e), FSDP_EIO, "task 0 broke"); /* completes, and says how */
+    expect_error(event_sync(e), FSDP_EIO, "task 0 broke"); /* the event completes, with the error */
     assert_true(event_done(e));
     assert_int_equal(stream_sync(s), FSDP_EIO);
     assert_string_equal(fsdp_error_get()->hint, "try again");
-    device_free(s, kept); /* memory comes back all the same */
+    device_free(s, kept); /* memory is given back all the same */
     (void)stream_sync(s);
     assert_int_equal(live_bytes(d), 0);
     assert_int_equal(elems, 1);
@@ -319,12 +319,13 @@ TEST(test_first_error_wins)
     }
     expect_error(event_record(e, s[1]), FSDP_ECOMM, "task 1 broke");
     expect_error(stream_wait_event(s[0], e), FSDP_EIO, "task 0 broke");
-    expect_error(stream_sync(s[0]), FSDP_EIO, "task 0 broke"); /* not the later one it waited for */
+    expect_error(stream_sync(s[0]), FSDP_EIO, "task 0 broke"); /* not the other stream's error */
     event_free(e);
     device_close(d);
 }
 
-/* An event of a failed stream: the waiter fails the same way, from its wait on. */
+/* A stream that waits for an event of a failed stream fails with the same error, from the wait
+ * on. */
 TEST_ALL(test_error_travels_by_event)
 {
     bool async = *(bool *)*state;
@@ -343,7 +344,7 @@ TEST_ALL(test_error_travels_by_event)
     OK(launch_c(waiter, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
     fsdp_status status = stream_wait_event(waiter, e);
     if (*state == &TARGET)
-        assert_true(status == FSDP_OK || status == FSDP_EIO); /* as soon as it is known */
+        assert_true(status == FSDP_OK || status == FSDP_EIO); /* depends on the time */
     else if (async)
         assert_int_equal(status, FSDP_OK);
     else
@@ -353,7 +354,7 @@ TEST_ALL(test_error_travels_by_event)
         sem_post(&gate);
     expect_error(stream_sync(waiter), FSDP_EIO, "task 0 broke");
     assert_int_equal(elems, 1);              /* what was queued before the wait has run */
-    OK(stream_wait_event(innocent, before)); /* that capture was before the failure */
+    OK(stream_wait_event(innocent, before)); /* recorded before the failure */
     OK(stream_sync(innocent));
     event_free(e);
     event_free(before);
@@ -374,7 +375,7 @@ TEST_ALL(test_copies)
         for (size_t i = 0; i < bytes; i++)
             host[i] = (unsigned char)(i * 7 + 1);
         sem_t gate;
-        if (async && !round) /* a large upload waits for its turn, so it would wait for us */
+        if (async && !round) /* a large upload waits for its turn, so it would wait for the gate */
             close_gate(s, &gate);
         OK(device_upload(s, a, host, bytes));
         memset(host, 0, bytes); /* the source may be reused at once */

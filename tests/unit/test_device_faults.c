@@ -1,5 +1,5 @@
-/* test_device_faults.c -- wrong use of device.h must stop the program with a name, and limits of
- * the machine must be seen coming. Both need a child process. */
+/* test_device_faults.c -- wrong use of device.h must abort the program with a message, and
+ * device_mem_available must know the limits on memory. Both need a child process. */
 #include "common/device/dry.h"
 #include "tests/unit/device_lib.h"
 #include <signal.h>
@@ -128,7 +128,7 @@ static void body_free_compute(device *d, stream *s)
 
 TEST(test_programmer_errors)
 {
-    if (!UNDER_ASAN) { /* it reports these three itself */
+    if (!UNDER_ASAN) { /* the sanitizer reports these three itself */
         expect_abort(body_double_free, "block 'block x' (100 bytes) is already free");
         expect_abort(body_write_behind, "behind its end");
         expect_abort(body_foreign, "not from device_alloc");
@@ -169,7 +169,7 @@ TEST(test_mem_available_sources)
     assert_true(host_mem_available(root) == SIZE_MAX); /* nothing readable: nothing known */
     write_file(root, "proc/meminfo", "MemTotal: 900 kB\nMemFree:  100 kB\nMemAvailable:  500 kB\n");
     assert_int_equal(host_mem_available(root), 512000);
-    /* v2: the enclosing level is the tighter one; inactive file pages count as free */
+    /* v2: the enclosing group has the tighter limit; inactive file pages count as free */
     write_file(root, "proc/self/cgroup", "0::/a/b\n");
     write_file(root, "sys/fs/cgroup/a/b/memory.max", "max\n");
     write_file(root, "sys/fs/cgroup/a/b/memory.current", "1000\n");
@@ -183,7 +183,7 @@ TEST(test_mem_available_sources)
     assert_int_equal(host_mem_available(root), 89000);
     write_file(root, "sys/fs/cgroup/a/b/memory.current", "95000\n"); /* over the limit: none left */
     assert_int_equal(host_mem_available(root), 0);
-    /* a container: the path names nothing that can be seen, the mount's root has the figures */
+    /* a container: the path cannot be seen, and the root of the mount has the figures */
     write_file(root, "proc/self/cgroup", "0::/somewhere/outside\n");
     assert_int_equal(host_mem_available(root), 512000);
     write_file(root, "sys/fs/cgroup/memory.max", "70000\n");
@@ -203,8 +203,7 @@ TEST(test_mem_available_sources)
     assert_int_equal(system(command), 0);
 }
 
-/* Runs body in a child with `resource` limited to present use + slack_bytes; it
- * returns 0 for success. */
+/* Runs body in a child process. body limits `resource` itself, and returns 0 for success. */
 static void expect_in_limited_child(int (*body)(device *d, stream *s, int resource), int resource)
 {
     pid_t child = fork();
@@ -243,7 +242,7 @@ static int limit_to(int resource, size_t slack_bytes)
     return setrlimit((__rlimit_resource_t)resource, &(struct rlimit){limit, limit});
 }
 
-/* The figure follows the limit: derivation of the margin: between reading the present use and the
+/* device_mem_available follows the limit. Margin: between the reading of the present use and the
  * call, stdio and malloc may map a little; 1 MB is far more than they take. */
 static int body_figure(device *d, stream *s, int resource)
 {
@@ -260,11 +259,12 @@ static int body_figure(device *d, stream *s, int resource)
     void *more = NULL;
     if (device_alloc(s, MEM_OTHER, 100 * (size_t)MB, "too much", &more) != FSDP_ENOMEM)
         return 5;
-    device_free(s, ptr); /* cached, but available: it is given back when needed */
+    device_free(s, ptr); /* cached, but available: given back when needed */
     return device_mem_available(d) >= 199 * (size_t)MB ? 0 : 6;
 }
 
-/* 120 MB cached + 120 MB of another size do not fit into 200 MB: the cache must go, silently. */
+/* 120 MB cached and 120 MB of another size do not fit into 200 MB: the cache must be released
+ * without an error. */
 static int body_cache_released(device *d, stream *s, int resource)
 {
     void *ptr = NULL;
@@ -281,7 +281,7 @@ static int body_cache_released(device *d, stream *s, int resource)
     return 0;
 }
 
-/* The same with 150 blocks of 1 MB, which malloc serves, after 120 MB were cached. */
+/* The same with 150 blocks of 1 MB, which malloc serves, after 120 MB have been cached. */
 static int body_cache_released_small(device *d, stream *s, int resource)
 {
     void *ptr = NULL, *small[150];
@@ -318,8 +318,8 @@ TEST(test_mem_available_is_plausible)
     device_close(d);
 }
 
-/* What sticks out of an aligned mapping is given back. Margin: the test itself maps nothing else,
- * so one large mapping's worth is ample. */
+/* The ends of a mapping that lie outside the aligned range are unmapped. Margin: the test itself
+ * maps nothing else, so one large mapping's worth is ample. */
 TEST(test_host_map)
 {
     if (UNDER_ASAN || UNDER_TSAN)
@@ -330,7 +330,7 @@ TEST(test_host_map)
     for (int i = 0; i < N; i++) {
         bytes[i] = 2 * (size_t)MB + 4096 * (size_t)(17 * i + 1);
         sum_bytes += bytes[i];
-        ptr[i] = host_map(bytes[i], 8 * (size_t)MB); /* more than a kernel aligns by itself */
+        ptr[i] = host_map(bytes[i], 8 * (size_t)MB); /* more than kernels align by themselves */
         assert_non_null(ptr[i]);
         assert_int_equal((uintptr_t)ptr[i] % (8 * (size_t)MB), 0);
         ptr[i][0] = ptr[i][bytes[i] - 1] = 1;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #if UNDER_ASAN
-/* A request beyond all memory is to return NULL, as it does without the sanitizer. */
+/* A request beyond all memory must return NULL, as it does without the sanitizer. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -21,7 +21,7 @@ const char *__asan_default_options(void)
 }
 #endif
 
-/* In a process of its own: the file is opened once in a process. Exit status 0: all is well. */
+/* Runs in its own process, because a process opens the file only once. Exit status 0: success. */
 static _Noreturn void use_under_a_file_limit(void)
 {
     struct rlimit tight;
@@ -113,7 +113,7 @@ TEST(test_alloc_fails_with_words)
     float *elems = NULL;
     assert_int_equal(device_alloc_f32(s, MEM_OTHER, SIZE_MAX / 4 + 1, "wraps", &elems),
                      FSDP_EINVAL);
-    OK(stream_sync(s)); /* an alloc that fails is the caller's error, not the stream's */
+    OK(stream_sync(s)); /* a failed alloc is the caller's error, not the stream's */
     OK(device_alloc_f32(s, MEM_OTHER, 10, "ten", &elems));
     assert_int_equal(live_bytes(d), 12345 + 40);
     device_free(s, elems);
@@ -145,8 +145,8 @@ TEST(test_recycling)
     device_close(d);
 }
 
-/* The cache never exceeds the most that was live at once: with one block live at a time, of ever
- * new sizes, at most the largest footprint may be cached. */
+/* The cache never exceeds the most bytes that were live at once. Here one block is live at a time,
+ * each of a new size, so at most the largest footprint may be cached. */
 TEST(test_cache_is_bounded)
 {
     if (UNDER_ASAN)
@@ -165,7 +165,7 @@ TEST(test_cache_is_bounded)
     /* 128 header + 8 tail + 63 of rounding beside the payload */
     size_t peak = ledger_read(device_ledger(d)).peak_total_bytes;
     assert_true(pool_of(d)->live_peak_bytes <= peak + 128 + 8 + 63);
-    assert_true(most_cached > peak / 2); /* and it is used, not just empty */
+    assert_true(most_cached > peak / 2); /* the cache is used, not just empty */
     device_close(d);
 }
 
@@ -174,8 +174,8 @@ enum { PAGE = 4096, LINE = 64, LINES = PAGE / LINE };
 typedef fsdp_status (*alloc_fn)(stream *s, mem_category category, size_t bytes, const char *label,
                                 void **out);
 
-/* Each begins at a cache line, no two of the 64 at the same one of a page, and of any four in a row
- * no two less than 3 lines apart, forwards or backwards. */
+/* Each block begins at a cache line. No two of the 64 blocks begin at the same line of a page. Of
+ * any four in a row, no two begin less than 3 lines apart, forwards or backwards. */
 static void check_places(unsigned char *const *ptr)
 {
     for (int i = 0; i < LINES; i++) {
@@ -190,7 +190,8 @@ static void check_places(unsigned char *const *ptr)
     }
 }
 
-/* As many blocks as there are places. The first and the last byte of each are its own. */
+/* Allocates as many blocks as there are places. The first and the last byte of each block are its
+ * own. */
 static void alloc_large(stream *s, alloc_fn alloc, size_t bytes, unsigned char **ptr)
 {
     for (int i = 0; i < LINES; i++) {
@@ -209,7 +210,8 @@ static void free_large(stream *s, unsigned char *const *ptr)
         device_free(s, ptr[i]);
 }
 
-/* again_bytes: of the blocks that come after, in the memory of the first where that is recycled. */
+/* again_bytes: size of the blocks allocated next, in the memory of the first ones if it is
+ * recycled. */
 static void check_large_blocks(alloc_fn alloc, size_t bytes, size_t again_bytes)
 {
     device *d = open_cpu(false, false);
@@ -220,7 +222,7 @@ static void check_large_blocks(alloc_fn alloc, size_t bytes, size_t again_bytes)
     free_large(s, ptr);
     alloc_large(s, alloc, again_bytes, ptr);
     check_places(ptr);
-    free_large(s, ptr); /* and looks at what stands behind the last byte */
+    free_large(s, ptr); /* also checks the bytes after the last one */
     cpu_pool_trim(pool_of(d), 0);
     unsigned char in_core;
     for (int i = 0; i < LINES; i++) /* unmapped from the first page on: ENOMEM */
@@ -228,7 +230,7 @@ static void check_large_blocks(alloc_fn alloc, size_t bytes, size_t again_bytes)
     device_close(d);
 }
 
-/* Header, tail and the largest shift fill whole pages together with so many bytes. */
+/* With this many bytes, header, tail and the largest shift fill whole pages. */
 static const size_t FULL_BYTES = (2 << 20) + PAGE - (128 + 8 + PAGE - LINE);
 
 TEST(test_large_blocks_differ_in_place)
@@ -257,7 +259,7 @@ TEST(test_free_is_stream_ordered)
     OK(device_upload(s, a, &(int){42}, sizeof(int)));
     OK(device_download(s, &seen, a, sizeof(int)));
     device_free(s, a);
-    assert_int_equal(live_bytes(d), 4000); /* the stream has not come to the free */
+    assert_int_equal(live_bytes(d), 4000); /* the stream has not reached the free */
     b = new_block(other, 4000, "b");
     assert_ptr_not_equal(a, b); /* another stream must not get it yet */
     b[0] = 7;
@@ -288,8 +290,8 @@ TEST(test_free_is_stream_ordered)
     device_close(d);
 }
 
-/* A stream gets what it freed itself before a block that another one has freed since: with that one
- * it would hold two. */
+/* A stream gets the block that it freed itself before a block that another stream has freed since:
+ * with the other's block it would hold two. */
 TEST(test_own_block_first)
 {
     if (UNDER_ASAN)
@@ -344,8 +346,8 @@ TEST(test_run_ahead_needs_one_block)
     device_close(d);
 }
 
-/* Freed on one stream while an older free of an earlier life still waits on another. The last to
- * run retires it, whichever that is. */
+/* A block is freed on one stream while an older free, of its earlier life, still waits on another.
+ * Whichever free runs last retires the block. */
 TEST(test_two_frees_in_flight)
 {
     if (UNDER_ASAN)
@@ -358,7 +360,7 @@ TEST(test_two_frees_in_flight)
     device_free(a, first);
     void *second = new_block(a, 640, "second");
     assert_ptr_equal(first, second);
-    device_free(b, second); /* without the event it would need: must not break the pool */
+    device_free(b, second); /* the event that this needs is missing: the pool must survive */
     OK(stream_sync(b));
     assert_int_equal(live_bytes(d), 640); /* stream a may still use it */
     void *third = new_block(device_compute_stream(d), 640, "third");
@@ -373,7 +375,8 @@ TEST(test_two_frees_in_flight)
 
 /* ---- shared memory -------------------------------------------------------------------------- */
 
-/* In another process: map the piece by the parent's file and compare. Exit status 0: the same. */
+/* Runs in another process: maps the piece from the parent's file, and compares the bytes. Exit
+ * status 0: they are the same. */
 static _Noreturn void peer_compare(int fd, device_share share, size_t bytes, unsigned char byte)
 {
     char path[64];
@@ -423,7 +426,7 @@ TEST_BOTH(test_shared_is_seen_by_peers)
         assert_int_equal(peer_sees(d, ptr[i] + from, SIZES[i] - from, (unsigned char)(i + 1)), 0);
         assert_false(device_share_find(d, ptr[i], SIZES[i] + 8192, &share));
     }
-    assert_int_equal(peer_sees(d, ptr[0], 1, 77) != 0, 1); /* the peer can tell */
+    assert_int_equal(peer_sees(d, ptr[0], 1, 77) != 0, 1); /* a peer sees a difference */
     for (int i = 0; i < N; i++) {
         device_free(s, ptr[i]);
         OK(stream_sync(s));
@@ -433,7 +436,7 @@ TEST_BOTH(test_shared_is_seen_by_peers)
     device_close(d);
 }
 
-/* Blocks of the file that take memory. */
+/* The blocks of the file that occupy memory. */
 static size_t shared_blocks(device *d)
 {
     struct stat st;
@@ -492,7 +495,7 @@ TEST(test_shared_and_private_are_not_mixed)
     device_close(d);
 }
 
-/* Also while the block before waits for its free on a worker's queue. */
+/* A stream reuses a shared block even if its free still waits on a worker's queue. */
 TEST(test_shared_early_reuse)
 {
     if (UNDER_ASAN)
@@ -532,7 +535,7 @@ TEST_BOTH(test_debug_fill)
     assert_true(all_bytes(ptr + 500, 501, 0));
     device_free(s, ptr);
     OK(stream_sync(s));
-    if (!UNDER_ASAN) /* the block is cached, so its bytes can still be looked at */
+    if (!UNDER_ASAN) /* the block is cached, so its bytes can be read */
         assert_true(all_bytes(ptr, 1001, 0xFF));
     device_close(d);
 
@@ -547,8 +550,8 @@ TEST_BOTH(test_debug_fill)
     device_close(d);
 }
 
-/* Fresh memory is filled when the stream comes to it, not by the host: a host that writes too early
- * finds NaN. */
+/* Fresh memory is filled when the stream reaches the allocation. A host that writes too early finds
+ * NaN. */
 TEST(test_fill_is_stream_ordered)
 {
     device *d = open_cpu(true, true);
@@ -572,7 +575,8 @@ typedef struct alloc_thread {
     int wrong;
 } alloc_thread;
 
-/* Eight blocks at a time, each filled with a pattern that must still be there when it is freed. */
+/* Holds eight blocks at a time. Each is filled with a pattern that must still be there when the
+ * block is freed. */
 static void *run_alloc_thread(void *arg)
 {
     alloc_thread *t = arg;

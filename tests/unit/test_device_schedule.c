@@ -1,6 +1,7 @@
 /* test_device_schedule.c -- the adversarial scheduler: the same seed gives the same order, any seed
- * an order that is allowed, and all seeds together those that are not obvious. That what it allows
- * is right is tested by test_device_stress.c, which runs under seeds too. */
+ * gives an allowed order, and the seeds together give the orders that are not obvious.
+ * test_device_stress.c, which runs under seeds too, tests that what the scheduler allows is
+ * right. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +9,7 @@
 
 enum { STREAMS = 3, EVENTS = 4, TASKS = 600, SEEDS = 32 };
 
-/* What ran, by number, in order. Guarded by the turn. */
+/* The tasks that ran, by number, in order. The turn guards it. */
 typedef struct order {
     int list[TASKS], elems;
 } order;
@@ -66,14 +67,15 @@ TEST(test_seed_is_order)
         uint64_t other = 1;
         while (!is_same(&first[other], &first[seed]))
             other++;
-        n_alike += other < seed; /* seeds that always let the host wait have little to choose */
+        n_alike += other < seed; /* seeds that always let the host wait have few choices */
     }
     assert_in_range(n_alike, 0, SEEDS / 8);
 }
 
 /* ---- orders that are allowed, and only those ------------------------------------------------ */
 
-/* A task on each of two streams; waits: the second for the first. Returns which one ran first. */
+/* Runs a task on each of two streams. waits: the second waits for the first. Returns the first to
+ * run. */
 static int first_of_two(uint64_t seed, bool waits)
 {
     device *d = open_scheduled(seed);
@@ -111,7 +113,7 @@ static fsdp_status run_note_issued(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* How far the host was ahead of the first task, and at most, of 100 tasks. */
+/* How far the host was ahead of the first of 100 tasks, and how far at most. */
 static void host_ahead(uint64_t seed, int *first, int *most)
 {
     device *d = open_scheduled(seed);
@@ -174,7 +176,7 @@ TEST(test_any_stream_is_starved)
 
 /* ---- the host ------------------------------------------------------------------------------- */
 
-/* A gate waits for the host, which therefore goes on, with other streams too. */
+/* A gate waits for the host, so the host goes on, with other streams too. */
 TEST(test_gate)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -195,7 +197,7 @@ TEST(test_gate)
     }
 }
 
-/* A host that asks again and again is no host that keeps the turn. */
+/* A host that polls again and again does not keep the turn. */
 TEST(test_polling_ends)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -279,7 +281,7 @@ typedef struct job {
     pthread_barrier_t call[CALLS];
     uint64_t seed;
     unsigned program;
-    bool one_stream; /* for calls */
+    bool one_stream; /* calls go to one stream */
 } job;
 
 typedef struct rank {
@@ -306,8 +308,8 @@ static fsdp_status run_meet(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* The same program on all ranks: tasks, events, calls of streams, calls and waits of the host. A
- * rank comes to its calls when it likes. */
+/* The same program on all ranks: tasks, events, calls of streams, calls and waits of the host. Each
+ * rank comes to its calls at its own time. */
 static void *rank_main(void *arg)
 {
     rank *r = arg;
@@ -366,7 +368,7 @@ static void run_job(uint64_t seed, bool one_stream, rank *ranks)
         pthread_barrier_destroy(&j.call[k]);
 }
 
-/* Each rank in an order of its own, calls on all streams: all ranks get to the end. */
+/* Each rank has its own order, with calls on all streams. All ranks reach the end. */
 TEST(test_calls_of_ranks_end)
 {
     static rank ranks[RANKS];

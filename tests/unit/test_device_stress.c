@@ -1,11 +1,11 @@
-/* test_device_stress.c -- seeded random programs over several streams, checked against the
- * happens-before that device.h promises. Meant to be run under ThreadSanitizer too (make
- * SAN=thread).
+/* test_device_stress.c -- seeded random programs on several streams, checked against the
+ * happens-before order that device.h promises. Run it under ThreadSanitizer too (make SAN=thread).
  *
- * The test keeps vector clocks: after[s][t] = how many tasks of stream t are finished, by the rules
- * of device.h, before the next task of s starts; what the host has waited for counts for every
- * stream. Each task checks that exactly those tasks have left their mark, in plain (non-atomic)
- * memory, so that ThreadSanitizer proves the order too; and then leaves its own mark. */
+ * The test keeps vector clocks: after[s][t] is the number of tasks of stream t that, by the rules
+ * of device.h, end before the next task of s starts. What the host has waited for counts for every
+ * stream. Each task checks that the last of these tasks has left its mark, for every stream t. Then
+ * the task leaves its own mark. Marks are in plain (non-atomic) memory, so ThreadSanitizer proves
+ * the order too. */
 #include "common/device/separate.h"
 #include "tests/unit/device_lib.h"
 #include <stdlib.h>
@@ -22,7 +22,7 @@ typedef struct stress_task {
     atomic_int *violations;
     clocks after;
     int stream, number, nap_us;
-    uint32_t *block; /* a block of this stream's life, or NULL */
+    uint32_t *block; /* the block that the task uses, or NULL */
     uint32_t expect, write;
 } stress_task;
 
@@ -78,7 +78,7 @@ static bool covers(const clocks *a, const clocks *b)
     return true;
 }
 
-/* A task on s that uses b, if b's last use is ordered before it. */
+/* Launches a task on s. The task uses b if b's last use is ordered before the task. */
 static void stress_launch(stress *x, int s, stress_block *b)
 {
     merge(&x->after[s], &x->host);
@@ -102,8 +102,9 @@ static void stress_launch(stress *x, int s, stress_block *b)
         x->host.n[0] = x->issued[0];
 }
 
-/* Allocate an empty slot and use it on its stream (so that a stream that does not wait for that use
- * must keep off), or free a full one on a stream that is ordered behind its last use. */
+/* Allocates a block for an empty slot and uses the block on its stream, so that other streams must
+ * wait for that use. Or frees the block of a full slot, if s is ordered after the block's last
+ * use. */
 static void stress_memory(stress *x, int s, stress_block *b)
 {
     merge(&x->after[s], &x->host);
@@ -144,14 +145,14 @@ static void stress_op(stress *x)
     } else if (op == 98) {
         OK(stream_sync(x->s[s]));
         merge(&x->host, &x->after[s]);
-    } else { /* a recorded event dies; waits keep what it stood for */
+    } else { /* a recorded event is freed; waits keep what it stood for */
         event_free(x->e[e]);
         OK(event_create(stream_device(x->s[0]), &x->e[e]));
         x->recorded[e] = (clocks){{0}};
     }
 }
 
-/* The seed is the program's. */
+/* The test replaces the seed by the program's. */
 static device_mode SCHEDULED = {.async = true, .backend = &device_cpu, .seed = 1};
 static device_mode SCHEDULED_SEPARATE = {.async = true, .backend = &device_separate, .seed = 1};
 

@@ -1,5 +1,5 @@
-/* test_device_watch.c -- what can be seen of a device: the watch, timed events, names; and what is
- * set per stream: threads, priority. Also of the device that FSDP_DEVICE names
+/* test_device_watch.c -- the watch of a device, timed events, names, and the settings of a stream:
+ * threads and priority. Most tests also run on the device that FSDP_DEVICE names
  * (tests/unit/target_lib.h). */
 #include <string.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 
 enum { MOST_ACTS = 32 };
 
-/* What the watch was told. Streams are threads: `ran` is guarded by the lock. */
+/* The calls of the watch. Streams are threads, so the lock guards `ran`. */
 typedef struct seen {
     int n_issued, n_ran;
     device_act issued[MOST_ACTS], ran[MOST_ACTS];
@@ -61,7 +61,7 @@ static fsdp_status run_count_threads(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* A device with a watch, its compute stream, and what the watch was told. */
+/* A device with a watch, its compute stream, and the calls of the watch. */
 typedef struct rig {
     device *d;
     stream *s;
@@ -111,7 +111,7 @@ static void launch_nap(stream *s, const mem_access *touched)
                                               .n_accesses = 1}));
 }
 
-/* Every kind of call, in the order in which it was issued, with what it works on. */
+/* The watch is told every kind of call in the order of issue, with its operands. */
 TEST_ALL(test_issued)
 {
     device *d = open_mode(*state, false);
@@ -127,7 +127,7 @@ TEST_ALL(test_issued)
     OK(device_copy(s, q, p, 8));
     OK(device_download(s, host, q, 8));
     OK(device_zero(s, q, 8));
-    OK(device_copy(s, q, p, 0)); /* nothing to tell */
+    OK(device_copy(s, q, p, 0)); /* zero bytes: not reported */
     OK(event_record(e, s));
     OK(stream_wait_event(s, e));
     launch_nap(s, touched);
@@ -156,7 +156,8 @@ TEST_ALL(test_issued)
     device_close(d);
 }
 
-/* Who is told again: launches, moves and syncs, with the token that `issued` gave, in order. */
+/* `ran` is called for launches, moves and syncs, in order, with the token that `issued`
+ * returned. */
 TEST_ALL(test_ran)
 {
     rig r;
@@ -164,9 +165,9 @@ TEST_ALL(test_ran)
     long ms = 0;
     static char host[512 << 10];
     rig_open(&r, *state, true, see_issued);
-    OK(device_alloc(r.s, MEM_OTHER, sizeof host, "block", &p)); /* 1, and 2 its NaN */
-    OK(device_upload(r.s, p, host, 8));                         /* 3 travels in the queue */
-    OK(device_upload(r.s, p, host, sizeof host));               /* 4 does not */
+    OK(device_alloc(r.s, MEM_OTHER, sizeof host, "block", &p)); /* 1; its NaN fill is 2 */
+    OK(device_upload(r.s, p, host, 8));                         /* 3: staged in the queue */
+    OK(device_upload(r.s, p, host, sizeof host));               /* 4: too large for that */
     OK(stream_launch_work(r.s, &(launch_config){.fn = run_sleep,
                                                 .args = &ms,
                                                 .args_bytes = sizeof ms,
@@ -187,14 +188,15 @@ TEST_ALL(test_ran)
         assert_true(i == 0 || r.x.ran[i - 1].end_s <= r.x.ran[i].begin_s);
     }
     assert_ptr_equal(r.x.issued[4].label, host);
-    assert_null(r.x.ran[3].label); /* the caller's, who may have used its memory again */
+    assert_null(r.x.ran[3].label); /* the label is the caller's, who may have reused its memory */
     assert_string_equal(r.x.ran[3].name, "nap");
     assert_int_equal(r.x.ran[2].bytes, sizeof host);
     assert_int_equal(r.x.ran[0].byte, 0xFF);
     rig_close(&r);
 }
 
-/* A stream that waits for another, and a host that waits for an event: from when to when. */
+/* `ran` reports when a stream's wait for another stream began and ended. A host's wait for an event
+ * is issued as a sync of that event. */
 TEST_ALL(test_waits)
 {
     rig r;
@@ -219,7 +221,7 @@ TEST_ALL(test_waits)
         waits++;
         assert_int_equal(a->token, 3);
         assert_ptr_equal(a->stream, r.s);
-        assert_true(a->end_s - a->begin_s >= 0.05); /* it comes to it while the nap lasts */
+        assert_true(a->end_s - a->begin_s >= 0.05); /* the wait begins during the nap */
     }
     assert_int_equal(waits, 1);
     event_free(e);
@@ -227,7 +229,8 @@ TEST_ALL(test_waits)
     rig_close(&r);
 }
 
-/* What the host says that it issues for is told with every act, then and later. */
+/* Each act carries the scope and phase that were set when the host issued it, also when it has
+ * run. */
 TEST_ALL(test_scope)
 {
     rig r;
@@ -258,7 +261,7 @@ TEST_ALL(test_token_0_is_not_told)
     rig_close(&r);
 }
 
-/* What failed, and what was skipped because of it, has not run. */
+/* Failed work and the work skipped after it are not reported as run. */
 TEST_ALL(test_failures_have_not_run)
 {
     rig r;
@@ -276,9 +279,8 @@ TEST_ALL(test_failures_have_not_run)
     rig_close(&r);
 }
 
-/* The time of a launch is its own: neither what the host does, nor what stands before it in the
- * queue, nor another stream's work is in it. So the times of a stream's launches add up to no more
- * than all of it took. */
+/* The time of a launch excludes the host's work, earlier work in the queue, and work of other
+ * streams. So the times of a stream's launches add up to at most the total time. */
 TEST_ALL(test_time_of_a_launch)
 {
     device *d = open_mode(*state, false);
@@ -330,7 +332,7 @@ TEST_ALL(test_elapsed)
     OK(event_record(end, s));
     OK(event_sync(end));
     double most_s = clock_now_s() - begun_s;
-    sleep_ms(300); /* the host's time is not in it */
+    sleep_ms(300); /* this sleep must not count */
     OK(event_elapsed_s(begin, end, &seconds));
     assert_true(seconds >= 0.020 && seconds <= most_s);
     OK(event_elapsed_s(end, begin, &seconds));
@@ -340,7 +342,7 @@ TEST_ALL(test_elapsed)
     device_close(d);
 }
 
-/* The time is that of the stream, also when the host is ahead of it. */
+/* The elapsed time is the stream's, also when the host is ahead of the stream. */
 TEST(test_host_is_ahead)
 {
     device *d = open_cpu(true, false);
@@ -418,9 +420,9 @@ static fsdp_status run_niceness(void *args, int n_threads)
     return FSDP_OK;
 }
 
-enum { NICEST = 19 }; /* the system's limit, which a test under `nice` may reach */
+enum { NICEST = 19 }; /* the system's limit; a test run under `nice` may reach it */
 
-/* The niceness of a thread on a stream of that priority. */
+/* Returns the niceness of the thread of a stream with this priority. */
 static int niceness_on(device *d, int priority)
 {
     stream *s;
@@ -432,8 +434,9 @@ static int niceness_on(device *d, int priority)
     return got;
 }
 
-/* To be nicer is always allowed; to be less nice is a privilege, and a wish like that is ignored.
- * The niceness of the thread that creates the stream stays. */
+/* The CPU device can only lower the priority of a stream, which any process may do. A positive
+ * priority would need a privilege, so the device ignores it. The niceness of the creating thread
+ * does not change. */
 TEST(test_priority)
 {
     device *d = open_cpu(false, false);

@@ -1,10 +1,10 @@
-/* test_digests.c -- a fault planted on one rank is found in the row that it belongs to.
+/* test_digests.c -- a fault planted on one rank is found in the row where it belongs.
  *
  *   mpiexec -n W build/tests/unit/test_digests          (W = 1 runs without mpiexec too)
  *
- * Prints as test_comm does. Two steps of two micro-steps of a small model by DDP; faults are
+ * Prints like test_comm. A small model runs two steps of two micro-steps with DDP. Faults are
  * planted in step 1 on the last rank. tests/cli/digests.sh tests whole runs, and files that do not
- * fit. */
+ * match. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"
@@ -17,10 +17,10 @@ enum { STEPS = 2, ACCUM = 2, BATCH = 2, SEQ_LEN = 4, LAYER = 2 }; /* LAYER: h.0.
 
 typedef enum fault { NONE, PARAM, PARAMS_SWAPPED, OUTPUT, GRADIENT } fault;
 
-/* A run, and the hooks of its engine, which run before the fault is planted. */
+/* A run. Its hooks plant the fault, then call the engine's own hooks. */
 typedef struct run {
     model m;
-    engine inner, e; /* e: with the hooks below */
+    engine inner, e; /* e: inner with the hooks below */
     runner *runner;
     stream *s;
     digests *d;
@@ -28,7 +28,7 @@ typedef struct run {
     int param;
 } run;
 
-/* Change the n-th and the n+1-st of an array's floats. */
+/* Changes float n of an array, or swaps it with float n+1. */
 static fsdp_status spoil(run *r, void *array, size_t n, bool swaps)
 {
     float x[2], y[2];
@@ -106,7 +106,7 @@ static fsdp_status steps(run *r, comm_fixture *f, digests *d, fault planted)
     return FSDP_OK;
 }
 
-/* Run with digests, which are written to *out on rank 0. */
+/* Runs the model with digests, which rank 0 writes to `out`. */
 static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
 {
     const model_config config = {.family = "gpt2",
@@ -154,8 +154,8 @@ static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
     return FSDP_OK;
 }
 
-/* Comparing a run with a fault to one without must print text that begins with `want`, in which %d
- * stands for the last rank. */
+/* Compares a run with a fault to a run without. The comparison must print text that begins with
+ * `want`, in which %d stands for the last rank. */
 static void expect_found(comm_fixture *f, fault planted, const char *want)
 {
     FILE *in[2] = {tmpfile(), tmpfile()};

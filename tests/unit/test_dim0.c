@@ -1,6 +1,6 @@
-/* test_dim0.c -- a unit in the per-parameter layout: what gradient remains after the reduction over
- * all ranks, element by element, zeros of the padding too, for every mesh of these ranks. Free
- * memory holds NaN. What is gathered: the matrix of options.
+/* test_dim0.c -- a unit in the per-parameter layout: its gradient after the reduction over all
+ * ranks, element by element with the zeros of the padding, for every mesh of these ranks. Free
+ * memory holds NaN. The matrix of options tests what is gathered.
  *
  *   mpiexec -n W build/tests/unit/test_dim0          (W = 1 runs without mpiexec too) */
 #include <stdlib.h>
@@ -60,13 +60,13 @@ static void rig_free(rig *x)
     model_free(&x->m);
 }
 
-/* Element i of a rank's gradient in micro-step a. Sums of these are exact. */
+/* Element i of a rank's gradient in micro-step a. Sums of such elements are exact. */
 static float gradient(int rank, int a, size_t i)
 {
     return (float)(1 + (i * 3 + (size_t)(rank * 5 + a)) % 11);
 }
 
-/* The gradient of a unit or of a second use: gaps are zero. */
+/* Fills the gradient of a unit or of a second use. Gaps are zero. */
 static void fill(rig *x, int u, const grad_buffer *b, int a)
 {
     const flat_layout *l = &x->fsdp.units[u].layout;
@@ -80,8 +80,8 @@ static void fill(rig *x, int u, const grad_buffer *b, int a)
     free(values);
 }
 
-/* Half the sum over ranks and micro-steps of `uses` uses, in the elements of this rank's pieces;
- * zero elsewhere. */
+/* Half the sum over ranks and micro-steps, doubled for a parameter with a second use, in the
+ * elements of this rank's pieces; zero elsewhere. */
 static void wanted(const rig *x, int u, float *want)
 {
     const unit_grad *g = &x->r.grads[u];
@@ -137,7 +137,7 @@ static void check_reduction(rig *x)
     CHECK_OK(x->f, zero_grad(&x->r));
 }
 
-/* Every mesh, fast and canonical. */
+/* Every mesh, in fast and in canonical mode. */
 static void test_reduction(comm_fixture *f)
 {
     for (int s = 1; s <= f->world; s++)

@@ -1,5 +1,5 @@
-/* test_dropout.c -- which elements dropout drops: a choice for each element, of its place in the
- * run alone. Both tables share it. */
+/* test_dropout.c -- which elements dropout drops. The choice for an element depends only on the
+ * element's place in the run. Both tables share dropout. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static int setup(void **state)
 
 enum { WIDTH = 1003, SAMPLES = 60, ELEMS = SAMPLES * WIDTH };
 
-/* Dropout of ones, whose output says what was kept. */
+/* Dropout of ones, so that the output says what was kept. */
 static dropout_args ones(const float *in, float *out)
 {
     return (dropout_args){.out = out,
@@ -42,7 +42,8 @@ static int fill(void **state)
     return setup(state);
 }
 
-/* The number dropped has a standard deviation of sqrt(n p (1-p)); 5 of these are never seen. */
+/* The number of dropped elements has a standard deviation of sqrt(n p (1-p)). 5 of these are never
+ * exceeded. */
 TEST(test_fraction)
 {
     static const float P[] = {0.0f, 0.1f, 0.25f, 0.5f, 0.9f};
@@ -60,7 +61,7 @@ TEST(test_fraction)
     }
 }
 
-/* A sample has one mask, however samples are cut into calls and whatever is dropped from. */
+/* A sample has one mask, however the samples are divided into calls and whatever the input is. */
 TEST(test_same_mask)
 {
     dropout_args a = ones(in, out);
@@ -72,14 +73,14 @@ TEST(test_same_mask)
         run(&a);
     }
     expect_same_bits(other, out, ELEMS, "dropout", "in several calls");
-    ops_test_fill(1, 1.0f, other, ELEMS); /* a gradient */
+    ops_test_fill(1, 1.0f, other, ELEMS); /* like a gradient */
     a = ones(other, other);
     run(&a);
     for (size_t e = 0; e < ELEMS; e++)
         assert_true((other[e] == 0.0f) == (out[e] == 0.0f));
 }
 
-/* How many of the elements of two outputs are kept in one and dropped in the other. */
+/* The number of elements that one output keeps and the other drops. */
 static size_t n_differ(const float *x, const float *y, size_t elems)
 {
     size_t n = 0;
@@ -88,7 +89,7 @@ static size_t n_differ(const float *x, const float *y, size_t elems)
     return n;
 }
 
-/* Masks that have nothing to do with each other differ in 2 p (1-p) of the elements. */
+/* Unrelated masks differ in 2 p (1-p) of the elements. */
 static void expect_unlike(const float *x, const float *y, size_t elems, const char *what)
 {
     const double p = 2 * 0.25 * 0.75, n = (double)elems;

@@ -1,6 +1,6 @@
 /* test_dry.c -- the device that computes nothing (dry.h): addresses, ledgers, what a watch is told;
- * and one rank of a large group of which no other exists (comm_dry). How a dry group counts beside
- * a real one: test_comm. Wrong use: test_device_faults. Whole training runs, dry and measured:
+ * and one rank of a large group in which no other rank exists (comm_dry). test_comm compares a dry
+ * group with a real one. Wrong use: test_device_faults. Whole training runs, dry and measured:
  * tests/equivalence. */
 #include "common/device/dry.h"
 #include <malloc.h>
@@ -48,7 +48,7 @@ static void assert_held(device *d, size_t live_bytes, size_t issued_bytes)
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
-/* Blocks of any size, freed at once or later, on two streams: no byte has been another block's. */
+/* Blocks of any size, freed at once or later, on two streams: no two blocks share a byte. */
 static void test_addresses(void **state)
 {
     static const size_t SIZES[] = {0, 0, 1, 63, 64, 65, 4096, 100001, 64, (size_t)1 << 40};
@@ -57,7 +57,7 @@ static void test_addresses(void **state)
         device *d = open_dry((dry_kind)kind, true, 0);
         stream *side = open_stream(d);
         assert_true(device_now_s(d) == 0 && device_now_s(NULL) > 0); /* its clock stands still */
-        uintptr_t end = (uintptr_t)1 << 47; /* what processes can map is below */
+        uintptr_t end = (uintptr_t)1 << 47; /* processes can map only what is below */
         for (int i = 0; i < N * ROUNDS; i++) {
             stream *s = i % 3 == 0 ? side : device_compute_stream(d);
             void *ptr = get(s, SIZES[i % N]);
@@ -81,11 +81,11 @@ typedef struct rule {
     const char *acts;
 } rule;
 
-/* "SIDE|COMPUTE gets A 100" a block from device_alloc, "hosts" one from device_alloc_host; X and Y
- * are events. What the ledger holds, and how much at most it did: bytes that streams have not come
- * to free yet, and bytes by the order of the calls; "host": the ledger of the host. */
+/* "SIDE|COMPUTE gets A 100" allocates by device_alloc, "hosts" by device_alloc_host; X and Y are
+ * events. "ledger holds" two numbers: the bytes that streams have not come to free yet, and the
+ * bytes by the order of the calls. "held": the peaks of both. "host": the host's ledger. */
 static const rule RULES[] = {
-    /* What a stream frees is in the ledger until the host has waited for that free: for the stream,
+    /* What a stream frees is in the ledger until the host has waited for the free: for the stream,
      * for an event recorded after the free, or for another stream that waited for such an event. */
     {"frees are awaited", DRY_CPU, true,
      "compute gets a 100, compute gets b 200, compute gets c 400, ledger holds 700 700, "
@@ -95,13 +95,14 @@ static const rule RULES[] = {
      "y done, ledger holds 400 400, "
      "side frees c, side records y, compute waits y, ledger holds 400 0, "
      "compute syncs, ledger holds 0 0, ledger held 700 700"},
-    /* The compute stream of a CPU works in the call: what it frees is gone, and where it waits for
-     * another stream the host has waited, too. */
+    /* The compute stream of a CPU works inside the call. What it frees is gone at once, and when it
+     * waits for another stream the host has waited, too. */
     {"inline compute", DRY_CPU, false,
      "compute gets a 100, compute frees a, ledger holds 0 0, "
      "compute gets a 100, side frees a, ledger holds 100 0, "
      "side records x, compute waits x, ledger holds 0 0"},
-    /* A stream of the CPU gets back what it freed itself, if it asks for as many bytes. */
+    /* A stream of the CPU gets back what it freed itself, if it asks for the same number of
+     * bytes. */
     {"the same bytes again", DRY_SEPARATE, true,
      "compute gets a 100, side frees a, side gets a 100, ledger holds 100 100, side frees a, "
      "side gets b 101, compute gets c 100, ledger holds 301 201, "
@@ -111,8 +112,8 @@ static const rule RULES[] = {
     {"blocks of the host apart", DRY_CPU, false,
      "side hosts a 100, side frees a, side gets b 100, ledger holds 200 100, "
      "side hosts a 100, ledger holds 200 200, side frees a, side frees b"},
-    /* An accelerator's pool: what the stream that allocated it frees is gone at once, of any size.
-     * What another stream frees is nobody's until the host has waited. */
+    /* An accelerator's pool: a block freed by the stream that allocated it is free at once, for any
+     * size. A block freed by another stream cannot be used until the host has waited. */
     {"pool", DRY_POOL, false,
      "side gets a 100, side frees a, compute gets a 100, compute frees a, ledger holds 0 0, "
      "compute gets a 100, side frees a, ledger holds 100 0, "
@@ -180,7 +181,7 @@ static void test_rule(void **state)
     device_close(r.d);
 }
 
-/* The limit holds, to the byte. Before it is passed the host waits for what has been freed. */
+/* The limit holds to the byte. Before an allocation exceeds it, the host waits for freed memory. */
 static void test_memory_limit(void **state)
 {
     for (int kind = 0; kind < DRY_KINDS; kind++) {
@@ -270,8 +271,8 @@ static void issue_all(device *d, event *e, void *at, float *down)
     OK(stream_sync(s));
 }
 
-/* Nothing runs and no byte is touched, but a download gives zeros; a watch is told each call as it
- * is issued, and never that work ran. */
+/* Nothing runs and no byte is touched, except that a download gives zeros. A watch is told each
+ * call as it is issued, and never that work ran. */
 static void test_work(void **state)
 {
     static const device_act_kind WANT[] = {ACT_ALLOC,    ACT_UPLOAD, ACT_FILL,   ACT_COPY,
@@ -327,7 +328,7 @@ static void close_rank(one_rank *r)
     device_close(r->d);
 }
 
-/* The first, the last and one between: their numbers, and a few bytes for each peer. */
+/* The first rank, the last and one between: their numbers, and few bytes for each peer. */
 static void test_rank_of_many(void **state)
 {
     static const int RANKS[] = {0, 5000, MANY - 1};
@@ -346,7 +347,8 @@ static void test_rank_of_many(void **state)
     }
 }
 
-/* What peers would read in place comes from device_alloc_host; a rank alone has no peers. */
+/* Memory that peers would read in place comes from device_alloc_host. A single rank has no
+ * peers. */
 static void test_what_is_shown(void **state)
 {
     for (int size = 1; size <= 2; size++) {
@@ -355,7 +357,7 @@ static void test_what_is_shown(void **state)
         void *ptr = NULL, *plain;
         OK(comm_alloc(r.c, side, MEM_COMM, 100, "shown", &ptr));
         device_free(side, ptr);
-        plain = get(side, 100); /* in its place, unless that is for peers */
+        plain = get(side, 100); /* in the same place, unless that is for peers */
         assert_held(r.d, size == 1 ? 100 : 200, 100);
         device_free(side, plain);
         stream_free(side);
@@ -382,7 +384,7 @@ static void test_many_count(void **state)
     close_rank(&r);
 }
 
-/* Groups of ranks that follow from this one's number, and groups of these. */
+/* Ranges that have this rank, and ranges of these ranges. */
 static void test_many_in_ranges(void **state)
 {
     one_rank r = open_rank(8 * 1000 + 3, MANY);
@@ -406,8 +408,8 @@ static void test_many_in_ranges(void **state)
     close_rank(&r);
 }
 
-/* Over an accelerator's own transport nothing goes through the host, and a plain sum is whole when
- * it comes. Other transports copy through the host and bring contributions. */
+/* Over an accelerator's own transport nothing goes through the host, and a plain sum arrives whole.
+ * Other transports copy through the host and bring contributions. */
 static void test_moves(void **state)
 {
     enum { ELEMS = 1000, RANKS = 4 };
@@ -434,7 +436,7 @@ static void test_moves(void **state)
     }
 }
 
-/* What hosts settle: as if all had passed what this one does. */
+/* What hosts settle: the result is as if all ranks had passed what this rank passes. */
 static void test_many_agree(void **state)
 {
     one_rank r = open_rank(2, 5);

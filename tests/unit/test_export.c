@@ -34,7 +34,7 @@ static char *read_file(const char *path, size_t *n_bytes)
     return bytes;
 }
 
-/* Parameter p's values, all parameters from one seed; the caller frees them. */
+/* The values of parameter p; one seed gives all parameters. The caller frees them. */
 static float *values_of(const model *m, int p, uint64_t seed)
 {
     float *x = malloc(m->params[p].elems * sizeof *x);
@@ -42,7 +42,7 @@ static float *values_of(const model *m, int p, uint64_t seed)
     return x;
 }
 
-/* An export of m with the values of `seed`, in pieces of `piece` floats that cross parameters. */
+/* Exports m with the values of `seed`, in pieces of `piece` floats that cross parameters. */
 static void export_seed(const model *m, const char *path, uint64_t seed, size_t piece)
 {
     export_writer w;
@@ -107,7 +107,7 @@ TEST(test_round_trip)
     model_free(&m);
 }
 
-/* The format, byte by byte: a model of one block the narrowest sizes. */
+/* The format, byte by byte: a model of one block with the smallest sizes. */
 TEST(test_format)
 {
     static const model_config tiny = {.family = "gpt2",
@@ -198,11 +198,11 @@ TEST(test_unfinished)
     assert_holds_seed(&m, path, 4);
     OK(export_begin(&m, path, UINT64_MAX, &w));
     OK(export_append(&w, some, 3));
-    assert_int_equal(export_end(&w), FSDP_ESTATE); /* too little came */
+    assert_int_equal(export_end(&w), FSDP_ESTATE); /* floats are missing */
     assert_non_null(strstr(fsdp_error_get()->what, "floats are missing"));
     assert_int_equal(files_like("kept/*.tmp"), 0);
     assert_holds_seed(&m, path, 4);
-    export_cancel(&w); /* closed */
+    export_cancel(&w); /* it is closed already */
     write_bytes(in_dir("file"), "x", 1);
     REFUSED(FSDP_EIO, export_begin(&m, in_dir("file"), UINT64_MAX, &w), "file");
     assert_null(w.files);
@@ -224,7 +224,7 @@ static const char *quoted(const char *json)
     return text;
 }
 
-/* A safetensors file whose header is `json` and whose data are data_bytes zeros. */
+/* Writes a safetensors file with the header `json` and data_bytes zeros. */
 static void write_tensors(const char *path, const char *json, size_t data_bytes)
 {
     const uint64_t header_bytes = strlen(json);
@@ -238,7 +238,8 @@ static void write_tensors(const char *path, const char *json, size_t data_bytes)
     free(file);
 }
 
-/* A file with these tensors, for a model of one parameter [2,3]: what is wrong; NULL: nothing. */
+/* Opens a file with these tensors for a model of one parameter [2,3]. says: what is wrong; NULL:
+ * nothing. */
 static void check_tensors(const char *json, size_t data_bytes, const char *says)
 {
     param_spec spec = {
@@ -265,7 +266,7 @@ TEST(test_tensor_refused)
 {
     static const char first[] = W("[2,3]", "[0,24]");
     check_tensors(first, 24, NULL);
-    /* as the published checkpoints: without the prefix, with the masks of attention */
+    /* like the published checkpoints: without the prefix, with the masks of attention */
     check_tensors(TYPED("F32", "[0,24]"), 24, NULL);
     check_tensors(
         TWO(TENSOR("w", "F32", "[2,3]", "[4,28]"), TENSOR("h.0.attn.bias", "F32", "[1]", "[0,4]")),
@@ -342,10 +343,10 @@ TEST(test_header_refused)
     REFUSED(FSDP_EIO, safetensors_open(in_dir("nowhere"), "HINT", &r), "No such file");
     mkdir(in_dir("header"), 0700);
     REFUSED(FSDP_EIO, safetensors_open(in_dir("header"), "HINT", &r), "not a regular file");
-    safetensors_close(&r); /* closed */
+    safetensors_close(&r); /* it is closed already */
 }
 
-/* Every fp16: as the sum of its bits' values, in double. */
+/* Every fp16, against the sum of its bits' values in double. */
 TEST(test_f16)
 {
     for (uint32_t h = 0; h < 65536; h++) {
@@ -405,13 +406,13 @@ import r;
     file.data[40 + 3 * 4] ^= 1; /* element 3 of lm_head */
     write_bytes(in_dir("types/model.safetensors"), &file, sizeof file);
     OK(import_open(in_dir("types"), &m, &r));
-    OK(import_read(&r, 2, 4, 1, got)); /* not element 3 */
+    OK(import_read(&r, 2, 4, 1, got)); /* element 3 is not read */
     REFUSED(FSDP_EINVAL, import_read(&r, 2, 2, 3, got),
             "lm_head.weight[3]: got -3.00000024, expected -3 as in transformer.c");
     import_close(&r);
 }
 
-/* An export in several files, and what is wrong with some of them. */
+/* An export in several files, then with errors in some of them. */
 TEST(test_index)
 {
     model m;
@@ -461,8 +462,8 @@ import r;
     model_free(&m);
 }
 
-/* Files that replace others of the same names: if one cannot be replaced, no index mixes new files
- * with old ones. */
+/* New files replace old files of the same names. If one cannot be replaced, no index may mix new
+ * files with old ones. */
 TEST(test_index_retired)
 {
     model m;
@@ -487,7 +488,8 @@ TEST(test_index_retired)
     model_free(&m);
 }
 
-/* 3,000 damaged exports: opening one must fail with words, or succeed and never leave the file. */
+/* 3,000 damaged exports: opening one must fail with words, or succeed and never read outside the
+ * file. */
 TEST(test_header_fuzz)
 {
     model m;
@@ -519,7 +521,7 @@ import r;
             OK(import_read(&r, p, 0, m.params[p].elems, out));
         import_close(&r);
     }
-    assert_in_range(opened, 1, 2900); /* damage that shows and damage that does not were tried */
+    assert_in_range(opened, 1, 2900); /* damage that shows, and damage that does not */
     assert_true(failed > 100);
     free(good);
     free(bad);
@@ -586,7 +588,7 @@ TEST(test_config_refused)
     ",'rope_scaling':{'rope_type':'llama3','factor':8,'low_freq_factor':1,"                        \
     "'high_freq_factor':4,'original_max_position_embeddings':16}"
 
-/* What Llama's files say beside GPT-2's: heads of keys, rotary positions, and their scaling. */
+/* What Llama's files say in addition to GPT-2's: heads of keys, rotary positions, their scaling. */
 TEST(test_llama_config)
 {
     model_config c;
@@ -652,8 +654,8 @@ TEST(test_mnist_config)
 TEST(test_pick_token)
 {
     /* x: probabilities 1/2, 1/4, 1/4 at temperature 1; 4/6, 1/6, 1/6 at 1/2. With top_k = 2 the
-     * first of its equals takes part: 2/3, 1/3. order: greedy takes the first of equals; token 0 is
-     * out. far: no overflow, as the largest is taken off. */
+     * first of the two equal ones takes part: 2/3, 1/3. order: greedy takes the first of the equal
+     * ones; token 0 is out. far: no overflow, because the largest is subtracted. */
     static const float x[] = {0.69314718f, 0, 0}, order[] = {1, 3, 2, 3}, far[] = {-1e30f, 500, 88};
     static const struct {
         const float *logits;
@@ -687,8 +689,9 @@ TEST(test_pick_token)
             "logit of token 1: got");
 }
 
-/* generator_logits against the rows of one whole forward pass. Causal: row t does not depend on
- * what follows. Portable operations sum in one order whatever the shape: the same bits. */
+/* Compares generator_logits with the rows of one whole forward pass. Row t does not depend on later
+ * tokens (causal). Portable operations sum in one order for every shape, so the bits are the
+ * same. */
 TEST(test_generator)
 {
     rig r;

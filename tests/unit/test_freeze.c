@@ -1,5 +1,5 @@
-/* test_freeze.c -- which parameters --freeze names, and what backward leaves out for them: layers
- * before the border, their hooks, and products that are not needed. */
+/* test_freeze.c -- which parameters --freeze names, and what backward omits for them: layers before
+ * the border, their hooks, and products that are not needed. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/runner.h"
@@ -104,8 +104,7 @@ static fsdp_status count_norm(stream *s, const layernorm_backward_args *a)
     return ops_cpu_portable()->layernorm_backward(s, a);
 }
 
-/* Forward and backward with these parameters frozen. The gradients of the others are left in the
- * rig. */
+/* Runs forward and backward with these parameters frozen. Leaves the other gradients in the rig. */
 static void one_pass(rig *r, const char *patterns)
 {
     static const int UNITS[N_LAYERS] = {0, 1, 1, 2, 2, 0};

@@ -1,5 +1,6 @@
 /* test_grad_bf16.c -- sums in bf16 (grad_acc.h: sum_dtype) against a plain loop over the
- * definition: every vector that comes in and every sum of two is rounded, however it comes in. */
+ * definition. Every input vector and every sum of two is rounded, in whatever way the input
+ * comes. */
 #include "tests/unit/device_lib.h"
 #include "tests/unit/ops_check_lib.h"
 #include "common/comm/comm.h"
@@ -17,7 +18,7 @@ static float rounded(float x)
     return f32_from_bf16(bf16_from_f32(x));
 }
 
-/* Node i of the level that is pushed: numbers over many powers of two, not bf16 yet. */
+/* Node i at the level that is pushed: numbers over many powers of two, not yet bf16. */
 static void fill(float *vec, size_t elems, int i)
 {
     philox_normal_fill(SEED, (uint64_t)i, 0, elems, 1.0f, vec);
@@ -74,7 +75,7 @@ static void take_given(grad_acc *g, stream *s, const float *node)
     device_free(s, vec);
 }
 
-/* Nodes in groups of `group`, each in one of the ways in turn from `w` on. */
+/* Adds the nodes in groups of `group`, in each of the ways in turn, beginning with `w`. */
 static void check_sum(device *d, grad_acc_mode mode, size_t elems, int n, int group, way w)
 {
     stream *s = device_compute_stream(d);
@@ -145,7 +146,7 @@ TEST(test_rounded_add)
     device_close(d);
 }
 
-/* A reduce-scatter of one rank rounds what it takes, like that of many, and leaves `send` alone. */
+/* A reduce-scatter of one rank rounds its input, as with many ranks, and does not change `send`. */
 TEST(test_one_rank_rounds)
 {
     enum { N = 3000 };

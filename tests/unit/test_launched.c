@@ -1,5 +1,5 @@
-/* test_launched.c -- how many ranks there are, and how many on this host, by what launchers put
- * into the environment. */
+/* test_launched.c -- how many ranks there are, in all and on this host, according to the
+ * environment variables of launchers. */
 #include <stdlib.h>
 #include "common/comm/transport_help.h"
 #include "tests/unit/unit_lib.h"
@@ -56,7 +56,7 @@ TEST(test_slurm_says_how_many)
     assert_int_equal(comm_launched_local_ranks(), 6);
 }
 
-/* What fsdp_run says goes before all others. */
+/* fsdp_run takes precedence over all other launchers. */
 TEST(test_fsdp_run_says_it)
 {
     forget_launchers();
@@ -70,7 +70,7 @@ TEST(test_fsdp_run_says_it)
     assert_int_equal(comm_launched_ranks(), 8);
 }
 
-/* Round-robin over two hosts: ranks 0, 2 and 1, 3. */
+/* Round-robin over two hosts: ranks 0 and 2 on one, ranks 1 and 3 on the other. */
 TEST(test_local_rank)
 {
     forget_launchers();
@@ -88,7 +88,7 @@ TEST(test_local_rank)
     assert_int_equal(comm_launched_local_rank(), 3);
 }
 
-/* A seed of each rank; none without a number. */
+/* Each rank has its own seed. There is none if FSDP_SCHEDULE is 0 or not set. */
 TEST(test_schedule_seed)
 {
     forget_launchers();

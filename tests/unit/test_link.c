@@ -2,23 +2,23 @@
  *
  *   mpiexec -n W build/tests/unit/test_link          (W = 1 runs without mpiexec too)
  *
- * Rank 0 prints one PASS or FAIL line per check. That every call takes at least the model's time is
- * exact. What it takes beyond that is the machine's, which may be loaded: the best of many
- * calls must stay below 1.15 times the model's time and ALLOWANCE_S more, for the call below and
- * the wake-up. The times are chosen so that a call that is counted wrongly never does. */
+ * Rank 0 prints one PASS or FAIL line per check. Every call must take at least the model's time.
+ * The time beyond that depends on the machine, which may be busy: the best of many calls must stay
+ * below 1.15 times the model's time plus ALLOWANCE_S, for the call below and the wake-up. The times
+ * are chosen so that a wrongly counted call never passes. */
 #include "tests/unit/comm_cases_lib.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double ALLOWANCE_S = 0.05;
-enum { RATE_BYTES_S = 1000000, TRIES = 100, MAX_BYTES = 400000 }; /* of 8Mbit */
+enum { RATE_BYTES_S = 1000000, TRIES = 100, MAX_BYTES = 400000 }; /* RATE: 8Mbit */
 
 static char sent[MAX_BYTES], got[MAX_BYTES];
 
 /* ---- help ----------------------------------------------------------------------------------- */
 
-/* A group of all ranks over the link `text`; NULL: none. */
+/* Opens a group of all ranks over the link `text`; NULL: without a link. */
 static fsdp_status open_with(comm_fixture *f, const char *text, comm **out)
 {
     *out = NULL;
@@ -29,14 +29,13 @@ static fsdp_status open_with(comm_fixture *f, const char *text, comm **out)
     return status;
 }
 
-/* A time of the model in bytes of RATE_BYTES_S. */
+/* The bytes that take this time at RATE_BYTES_S. */
 static size_t bytes_of(double seconds)
 {
     return (size_t)(seconds * RATE_BYTES_S + 0.5);
 }
 
-/* Host calls come between, so that all ranks begin together. Returns the seconds from the first
- * rank's begin to the last rank's end. */
+/* Returns the seconds from the first rank's begin to the last rank's end. */
 static double span_s(comm_fixture *f, double begun_s, double ended_s)
 {
     double mine[2] = {begun_s, ended_s}, first_s = INFINITY, last_s = 0, *all;
@@ -53,8 +52,8 @@ static double span_s(comm_fixture *f, double begun_s, double ended_s)
 
 typedef enum kind { GATHER, SCATTER, BROADCAST } kind;
 
-/* A call, of so many bytes per slice, on one group, or on two at once with a stream for each. NULL:
- * this rank looks on. */
+/* A call of `bytes` per slice on group c, or two calls at once, on c and `other`, each on its own
+ * stream. NULL: this rank takes no part. */
 typedef struct work {
     kind k;
     size_t bytes;
@@ -62,7 +61,7 @@ typedef struct work {
     stream *other_s;
 } work;
 
-/* One of w's two calls; in the other group the last rank is the root. */
+/* Issues one of w's two calls. In the group `other` the last rank is the root. */
 static void issue(comm_fixture *f, const work *w, comm *c, stream *s)
 {
     const size_t bytes = w->bytes;
@@ -79,7 +78,7 @@ static void issue(comm_fixture *f, const work *w, comm *c, stream *s)
     grad_acc_free(&acc, s);
 }
 
-/* The time of `w`, again and again until it is what the model says, or was not for TRIES times. */
+/* Times `w` repeatedly, until the best time is what the model says, at most TRIES times. */
 static void timed(comm_fixture *f, const work *w, double model_s)
 {
     static const char *const names[] = {"all-gather", "reduce-scatter", "broadcast"};
@@ -135,11 +134,12 @@ static void test_bytes(comm_fixture *f)
     double model_s = 0.005 + peers * (double)slice / RATE_BYTES_S;
     timed(f, &(work){GATHER, slice, .c = c}, model_s);
     timed(f, &(work){SCATTER, slice, .c = c}, model_s);
-    timed(f, &(work){BROADCAST, slice, .c = c}, model_s); /* the root sends to each */
+    timed(f, &(work){BROADCAST, slice, .c = c}, model_s); /* the root sends to each rank */
     comm_close(c);
 }
 
-/* What a watch is told of: an all-reduce, in four parts. */
+/* Adds up what a watch is told of an all-reduce, in four parts: two phases, each a call below and
+ * the time of the link. */
 typedef struct told {
     double seconds, bytes;
     unsigned calls;
@@ -155,7 +155,7 @@ static void add_told(void *self, const comm_record *r)
     t->calls += r->calls;
 }
 
-/* The latency is that of a call, whatever its size; an all-reduce is two of them. */
+/* Every call has the latency once, whatever its size. An all-reduce is two calls. */
 static void test_latency(comm_fixture *f)
 {
     comm *c;
@@ -179,7 +179,7 @@ static void test_latency(comm_fixture *f)
     comm_close(c);
 }
 
-/* Ranks 0 and 1 in two groups, each with a stream of its own. */
+/* Ranks 0 and 1 are in two groups, each with its own stream. */
 static void test_shared_by_groups(comm_fixture *f)
 {
     comm *c, *one = NULL, *other = NULL;
@@ -200,7 +200,7 @@ static void test_shared_by_groups(comm_fixture *f)
     broadcasts.k = BROADCAST;
     if (f->world > 1) {
         timed(f, &gathers, 0.165);
-        timed(f, &broadcasts, 0.085); /* one each way */
+        timed(f, &broadcasts, 0.085); /* one in each direction */
     }
     comm_close(other);
     comm_close(one);
@@ -210,7 +210,7 @@ static void test_shared_by_groups(comm_fixture *f)
 
 /* ---- one NIC a host ------------------------------------------------------------------------- */
 
-/* Four ranks on two hosts. shm+mpi with two ranks a host moves a slice of an all-gather or a
+/* Four ranks on two hosts. With two ranks per host, shm+mpi moves a slice of an all-gather or a
  * reduce-scatter once for both. */
 static void test_hosts(comm_fixture *f)
 {
@@ -230,7 +230,7 @@ static void test_hosts(comm_fixture *f)
         timed(f, &(work){BROADCAST, bytes_of(0.1), .c = c}, 0.005 + 2 * 0.1);
         timed(f, &(work){GATHER, bytes_of(0.06), .c = across}, 0.005 + 2 * 0.06);
         timed(f, &(work){GATHER, bytes_of(0.15), .c = host},
-              0); /* free: the allowance is a third of it */
+              0); /* no cost: over the link it would take 3 allowances */
     }
     comm_close(across);
     comm_close(host);
@@ -260,7 +260,7 @@ static void test_bad_values(comm_fixture *f)
     snprintf(text, sizeof text, "1Gbit,50us,%d", f->world + 1);
     snprintf(want, sizeof want, "got %d ranks per host, expected a divisor of %d ranks",
              f->world + 1, f->world);
-    status = open_with(f, text, &c); /* one rank has no network */
+    status = open_with(f, text, &c); /* a single rank has no network */
     CHECK(f, status == (f->world > 1 ? FSDP_EINVAL : FSDP_OK), "%s", text);
     CHECK(f, status == FSDP_OK || strstr(fsdp_error_get()->what, want) != NULL, "%.120s",
           fsdp_error_get()->what);

@@ -9,9 +9,10 @@
  *   offload                                           [20 copy            ]
  *                                                     20                  31
  *
- * The compute stream comes to its wait for h.0 at 2, and has had nothing to do since 0. It waits
- * for h.1 when that is there already, for the reduction until 27, for the offload from 30 to 31.
- * The loss is a collective that it runs itself. The host syncs until 32. */
+ * The compute stream reaches its wait for h.0 at 2, and has had nothing to do since 0. When it
+ * waits for h.1, h.1 is there already. It waits for the reduction until 27, and for the offload
+ * from 30 to 31. The compute stream runs the loss, a collective, itself. The host syncs until
+ * 32. */
 #pragma once
 #include "common/observe/timeline.h"
 #include "tests/unit/unit_lib.h"
@@ -33,7 +34,7 @@ enum {
 
 /* hand_timeline -- that step on rank `rank`, everything `late_ms` later. The caller frees it. */
 timeline *hand_timeline(int rank, double late_ms);
-/* hand_s -- a moment of it, in seconds. */
+/* hand_s -- a moment of that step, in seconds. */
 double hand_s(double ms);
 /* expect_ms -- got_s is so many milliseconds, to a nanosecond. */
 void expect_ms(double got_s, double expected_ms);

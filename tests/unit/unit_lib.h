@@ -1,5 +1,5 @@
-/* unit_lib.h -- what the unit programs under cmocka share: cmocka and the headers it wants, checks
- * of a status, a directory for files.
+/* unit_lib.h -- what the unit programs under cmocka share: cmocka and the headers that it needs,
+ * checks of a status, a directory for files.
  *
  *     TEST(test_sum) { assert_int_equal(sum(1, 2), 3); }
  *     int main(void) { return tests_run(temp_dir_make, temp_dir_remove); } */
@@ -11,12 +11,12 @@
 #include <cmocka.h>
 #include "common/base/status.h"
 
-/* TEST -- a test of this program: it registers itself before main, so no list can lack it. TEST_IN:
- * the same test in a state, to which *state points, under another name. TEST_AROUND: setup runs
+/* TEST -- a test of this program. It registers itself before main, so no list can omit it. TEST_IN:
+ * the same test under another name, in a state to which *state points. TEST_AROUND: setup runs
  * before the test and teardown after it (NULL: none).
- * tests_run: run all of them in the order of the source; setup runs before the first one, teardown
- * after the last one (NULL: none). Returns the number of failures. tests_leave_out: those in this
- * state. */
+ * tests_run: runs all tests in the order of the source. setup runs before the first test, teardown
+ * after the last (NULL: none). Returns the number of failures. tests_leave_out: leaves out the
+ * tests in this state. */
 #define TEST(test) TEST_EACH(test, TEST_IN(test, #test, NULL))
 #define TEST_AROUND(test, setup, teardown)                                                         \
     TEST_EACH(test, TEST_REGISTER({#test, test, setup, teardown, NULL}))
@@ -50,15 +50,15 @@ void assert_says(const char *part);
 #define REFUSED(status, call, part) assert_refused(status, call, part, #call)
 void assert_refused(fsdp_status expected, fsdp_status got, const char *part, const char *call);
 
-/* assert_aborts -- fn, in a process of its own, ends in an assertion, whose words are dropped. */
+/* assert_aborts -- fn must fail an assertion, in its own process; its message is dropped. */
 void assert_aborts(void (*fn)(void));
 
-/* One directory of the program's own under TMPDIR, named after it; removed with its contents. */
+/* The program's own directory under TMPDIR, named after the program; removed with its contents. */
 int temp_dir_make(void **state);
 int temp_dir_remove(void **state);
 /* in_dir -- "directory/name"; valid until the sixteenth call from here. */
 const char *in_dir(const char *name);
-/* write_bytes -- a file that holds these; returns path. */
+/* write_bytes -- writes a file with these bytes; returns path. */
 const char *write_bytes(const char *path, const void *bytes, size_t n_bytes);
-/* files_like -- how many files of the directory match a pattern of the shell. */
+/* files_like -- how many files of the directory match a shell pattern. */
 int files_like(const char *pattern);
