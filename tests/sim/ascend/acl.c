@@ -1,5 +1,5 @@
-/* acl.c -- beginning and end, errors, devices and contexts of the stand-in. A process sees some
- * equal NPUs, of which it may use one. */
+/* acl.c -- start and end, errors, devices and contexts of the stand-in. A process sees several
+ * equal NPUs and may use one of them. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +13,14 @@ atomic_int acl_n_streams, acl_n_events;
 
 static atomic_bool initialised, finalised;
 static int used_device = -1;
-/* The default context, while aclrtSetDevice was called more often than aclrtResetDevice; both are
- * guarded by acl_lock. */
+/* The default context. It exists while aclrtSetDevice was called more often than aclrtResetDevice.
+ * acl_lock guards it and the count. */
 static acl_context *of_device;
 static int n_set, n_contexts;
 static sim_queue memory_queue;
 static __thread acl_context *current;
-/* What was said last, and what is read of it: valid until the thread's next call. */
+/* The thread's last error message, and the copy that aclGetRecentErrMsg returns. The copy is valid
+ * until the thread's next call. */
 static __thread char said[640], read_text[640];
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -93,9 +94,9 @@ aclError acl_check_context(acl_context *c, const char *call)
     return ACL_SUCCESS;
 }
 
-/* ---- beginning and end ----------------------------------------------------------------------- */
+/* ---- start and end --------------------------------------------------------------------------- */
 
-static int exit_status = -1; /* of a program that ends by exit() */
+static int exit_status = -1; /* exit status of a program that ends with exit(); else -1 */
 
 static void note_exit(int status, void *unused)
 {
@@ -103,8 +104,8 @@ static void note_exit(int status, void *unused)
     exit_status = status;
 }
 
-/* The last destructor here, and so after the one by which the plug-in finalises. A device that is
- * still set is one that has failed, and is left to the system. */
+/* Runs as the last destructor here, so after the one in which the plug-in finalises ACL. A device
+ * that is still set has failed; leave it to the system. */
 static __attribute__((destructor(101))) void finalize_check(void)
 {
     if (exit_status == 0 && atomic_load(&initialised) && used_device >= 0 && n_set == 0)
@@ -138,7 +139,7 @@ static void count_range(void *self, const sim_range *r)
     l->pinned_bytes += r->kind == SIM_PINNED ? r->bytes : 0;
 }
 
-/* What nobody has given back ends the process. at_end: host memory and contexts too. */
+/* End the process if the caller left objects behind. at_end: check host memory and contexts too. */
 static void leaks_check(const char *call, bool at_end)
 {
     leaks l = {0};
@@ -157,7 +158,7 @@ static void leaks_check(const char *call, bool at_end)
             at_end ? l.pinned_bytes : 0, described);
 }
 
-/* Somebody else's end comes first, for a destructor is the last to run. */
+/* A destructor runs last, so an aclFinalize of the program itself comes before the plug-in's. */
 aclError aclFinalize(void)
 {
     if (exit_status == 0 && atomic_load(&finalised))
@@ -194,7 +195,7 @@ sim_queue *acl_memory_queue(void)
     return &memory_queue;
 }
 
-/* Opens it at the first call. With acl_lock. */
+/* Use NPU `index`. The first call opens the device. The caller holds acl_lock. */
 static aclError device_use(int32_t index, const char *call)
 {
     uint32_t count = 0;

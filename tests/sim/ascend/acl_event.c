@@ -1,14 +1,14 @@
-/* acl_event.c -- events of the stand-in. There are three kinds, of which each has rules of its own:
+/* acl_event.c -- events of the stand-in. There are three kinds, and each has its own rules:
  *
  *                        aclrtCreateEvent   ...WithFlag             ...ExWithFlag
  *   wait, not recorded   107000             blocks until recorded   no wait
- *   recorded again       stands for that    after aclrtResetEvent   stands for that
+ *   recorded again       replaces the first after aclrtResetEvent   replaces the first
  *   query, not recorded  not ready          not ready               complete
  *   aclrtResetEvent      ends the process   on the waiting stream   207000
  *
- * An event of aclrtCreateEventWithFlag is a word of the hardware: a task sets it, tasks wait until
- * it is set, and aclrtResetEvent is a task that clears it. A wait that nothing ever ends, and a
- * record of what is set already, end the process. */
+ * An event of aclrtCreateEventWithFlag is a word of the hardware. A task sets the word, tasks wait
+ * until it is set, and aclrtResetEvent is a task that clears it. A wait that nothing ever ends and
+ * a second record before a reset end the process. */
 #include <errno.h>
 #include <stdlib.h>
 #include "tests/sim/ascend/acl_impl.h"
@@ -20,8 +20,8 @@ typedef struct acl_event {
     event_kind kind;
     uint32_t flags;
     event *e;
-    bool recorded; /* and, BY_FLAG, not reset since */
-    bool is_set;   /* the word of BY_FLAG; guarded by acl_lock */
+    bool recorded; /* and, if BY_FLAG, not reset since then */
+    bool is_set;   /* the word of a BY_FLAG event; guarded by acl_lock */
 } acl_event;
 
 static pthread_cond_t word_set = PTHREAD_COND_INITIALIZER;
@@ -83,12 +83,12 @@ aclError aclrtDestroyEvent(aclrtEvent handle)
 
 /* ---- in a stream ----------------------------------------------------------------------------- */
 
-/* What a task does with an event's word. */
+/* What a task does to an event's word. */
 typedef enum word_action { SET, CLEAR, AWAIT } word_action;
 typedef struct word_args {
     acl_event *w;
     word_action action;
-    int stream; /* its number */
+    int stream; /* for messages */
 } word_args;
 
 static fsdp_status run_word(void *args, int n_threads)
@@ -162,7 +162,7 @@ aclError aclrtStreamWaitEvent(aclrtStream s, aclrtEvent handle)
 
 /* ---- for the host ---------------------------------------------------------------------------- */
 
-/* The event, if no error has stopped the context. */
+/* The event, unless an error has stopped the context. */
 static aclError event_of(aclrtEvent handle, const char *call, acl_event **out)
 {
     acl_context *c;

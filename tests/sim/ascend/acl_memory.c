@@ -1,6 +1,7 @@
 /* acl_memory.c -- memory and copies of the stand-in. Nothing here waits for the caller's streams: a
- * block is there at once, a freed one is NaN at once, and a copy without a stream sees what is
- * there. Copies of a stream go on behind the call, but for those of pageable memory. */
+ * new block is usable at once, a freed block is NaN at once, and a copy without a stream reads the
+ * present contents. A copy on a stream runs after the call returns, unless one side is pageable
+ * memory. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/sim/ascend/acl_impl.h"
@@ -13,7 +14,7 @@ bool sim_acl_is_device(const void *ptr, size_t bytes)
     return r.kind == SIM_OF_DEVICE && sim_range_holds(&r, ptr, bytes);
 }
 
-/* The host waits for the stand-in's own stream, which has no other work. */
+/* Wait for the stand-in's own queue, which only does this file's work. */
 static aclError memory_wait(fsdp_status status, const char *call)
 {
     if (status == FSDP_OK)
@@ -21,7 +22,7 @@ static aclError memory_wait(fsdp_status status, const char *call)
     return acl_status(status, call);
 }
 
-/* [CANN aclrtMalloc] rounds up to 32 bytes, and adds 32. */
+/* [CANN aclrtMalloc] rounds up to a multiple of 32 bytes and adds 32. */
 aclError aclrtMalloc(void **ptr, size_t bytes, aclrtMemMallocPolicy policy)
 {
     TRY_ACL(acl_enter(__func__, NULL));
@@ -85,7 +86,7 @@ typedef struct copy {
     bool from_device, to_device, blocks;
 } copy;
 
-/* What a call says of the room at dst is true: not more than its block has from there on. */
+/* Check that the room the caller claims at dst is no more than the block has from dst on. */
 static aclError room_check(const char *call, const char *max, const void *dst, size_t max_bytes)
 {
     const sim_range r = sim_range_at(dst);
@@ -137,8 +138,8 @@ aclError aclrtMemcpy(void *dst, size_t dst_max, const void *src, size_t bytes, a
     return memory_wait(sim_copy(acl_memory_queue()->s, dst, src, bytes), __func__);
 }
 
-/* [CANN aclrtMemcpyAsync] asks for addresses that are multiples of 64. It is looked at within the
- * NPU, where programs find that out. */
+/* [CANN aclrtMemcpyAsync] asks for addresses that are multiples of 64. Only copies within the NPU
+ * are checked. */
 static aclError async_check(const char *call, const copy *c)
 {
     enum { ALIGN_BYTES = 64 };

@@ -1,8 +1,8 @@
-/* acl_report.c -- callbacks of the stand-in: work of the host in a stream's order.
+/* acl_report.c -- callbacks of the stand-in: host functions that run in a stream's order.
  *
- * A stream that comes to a callback posts it for the thread that is subscribed to it, and with
- * ACL_CALLBACK_BLOCK sleeps until that has run it. The thread runs what is posted for it while it
- * is in aclrtProcessReport. Where nobody takes a callback, an NPU's stream would hang: here the
+ * A stream that reaches a callback posts it for the subscribed thread. With ACL_CALLBACK_BLOCK the
+ * stream then sleeps until the thread has run it. The thread runs its posted callbacks inside
+ * aclrtProcessReport. If nobody takes a blocking callback, an NPU's stream would hang; here the
  * process ends. [CANN aclrtSubscribeReport] */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,11 +19,11 @@ typedef struct post {
     bool blocks, taken, done;
 } post;
 
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;          /* of posts and subscriptions */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* posts or subscriptions changed */
 static STAILQ_HEAD(, post) posts = STAILQ_HEAD_INITIALIZER(posts); /* not taken yet */
 static LIST_HEAD(, acl_stream) subscribed; /* the streams that have a thread */
 
-static long n_idle; /* calls that found none; guarded by acl_lock, and so is: */
+static long n_idle; /* calls that found no callback; acl_lock guards n_idle and hurries */
 static bool hurries;
 
 long sim_report_idle(bool hurry)
@@ -50,7 +50,7 @@ struct timespec acl_patience(void)
     return acl_deadline((int64_t)sim_number("FSDP_SIM_PATIENCE_S", 10) * 1000);
 }
 
-/* ---- subscriptions, with acl_lock ------------------------------------------------------------ */
+/* ---- subscriptions; acl_lock guards them ----------------------------------------------------- */
 
 static bool is_subscribed(uint64_t thread)
 {
@@ -107,7 +107,8 @@ aclError aclrtUnSubscribeReport(uint64_t thread, aclrtStream s)
 
 /* ---- the stream's side ----------------------------------------------------------------------- */
 
-/* The stream has come to it. The taker frees what does not block. */
+/* The stream has reached the callback. The thread that takes a callback that does not block frees
+ * it. */
 static fsdp_status run_post(void *args, int n_threads)
 {
     const struct timespec until = acl_patience();
@@ -162,7 +163,7 @@ aclError aclrtLaunchCallback(aclrtCallback fn, void *user_data, aclrtCallbackBlo
 
 /* ---- the thread's side ----------------------------------------------------------------------- */
 
-/* With acl_lock: the oldest that is posted for the thread. */
+/* The oldest callback posted for the thread. The caller holds acl_lock. */
 static post *take(uint64_t thread)
 {
     post *p;
@@ -191,7 +192,7 @@ static void run_callback(post *p)
         free(p);
 }
 
-/* With acl_lock: sleep until there is a callback (*out), or why there is none. */
+/* Sleep until there is a callback, *out, or return why there is none. The caller holds acl_lock. */
 static aclError await_callback(uint64_t me, int32_t timeout_ms, post **out)
 {
     const struct timespec until = acl_deadline(timeout_ms);

@@ -1,9 +1,9 @@
-/* acl_stream.c -- streams of the stand-in, and the errors of what runs on them.
+/* acl_stream.c -- streams of the stand-in, and the errors of their tasks.
  *
- * A task that fails does not fail its stream of the CPU, whose rules are others. The stream keeps
- * the error until a synchronisation reports it, once, and goes on; unless a stream of the context
- * has ACL_STOP_ON_FAILURE: then all later tasks of all streams of the context are skipped, and
- * every call for one of them returns the error [CANN aclrtSetStreamFailureMode]. */
+ * A task that fails does not fail its CPU stream, which has other rules. The ACL stream keeps the
+ * first error until a synchronisation reports it, once, and goes on. If a stream of the context has
+ * ACL_STOP_ON_FAILURE, all later tasks of all streams of the context are skipped, and every call
+ * for one of these streams returns the error [CANN aclrtSetStreamFailureMode]. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "tests/sim/ascend/acl_impl.h"
 
-/* ---- finding --------------------------------------------------------------------------------- */
+/* ---- find a stream --------------------------------------------------------------------------- */
 
 aclError acl_stream_of(aclrtStream handle, const char *call, acl_stream **out)
 {
@@ -51,7 +51,7 @@ typedef struct task {
     max_align_t args[];
 } task;
 
-/* What the thread's fsdp_error says has happened in t. */
+/* Record the error of task t; the text comes from this thread's fsdp_error. */
 static void task_failed(const task *t, fsdp_status status)
 {
     acl_stream *q = t->q;

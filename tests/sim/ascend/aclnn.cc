@@ -1,14 +1,14 @@
 /* aclnn.cc -- aclnn for the stand-in: descriptions, executors, and the two phases. aclnn_ops.cc has
- * the operators, aclnn_math.c and aclnn_rows.c the arithmetic.
+ * the operators; aclnn_math.c and aclnn_rows.c have the arithmetic.
  *
- * The first phase copies the descriptions into an executor; the second puts the executor's kernel
- * on the stream. What is destroyed or used up is kept for a while, so that using it again has a
- * message:
+ * The first phase copies the descriptions into an executor. The second puts the executor's kernel
+ * on the stream. A destroyed object or a used executor stays recognisable for a while, so that
+ * using it again gives a message:
  *
- *     a tensor that is destroyed before the second phase    ACLNN_ERR_INNER_NULLPTR
- *     an executor that was run before                       ACLNN_ERR_INNER_NULLPTR
- *     no workspace, too small a one, memory of the host     ACLNN_ERR_PARAM_...
- *     a workspace that is gone when the stream runs it      the process ends */
+ *     a tensor that is destroyed before the second phase      ACLNN_ERR_INNER_NULLPTR
+ *     an executor that was run before                         ACLNN_ERR_INNER_NULLPTR
+ *     a workspace that is missing, too small or host memory   ACLNN_ERR_PARAM_...
+ *     a workspace that is freed before the stream runs        the process ends */
 #include "tests/sim/ascend/aclnn_phases.h"
 #include <atomic>
 #include <stdio.h>
@@ -80,7 +80,7 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     return t;
 }
 
-/* Of ACL_FLOAT: others the stand-in has not. */
+/* Only ACL_FLOAT; the stand-in has no other scalars. */
 aclScalar *aclCreateScalar(void *value, aclDataType dataType)
 {
     aclScalar *x = value != NULL && dataType == ACL_FLOAT ? create<aclScalar>(SIM_SCALAR) : NULL;
@@ -122,7 +122,7 @@ DESTROYS(aclDestroyBoolArray, aclBoolArray, SIM_BOOLS)
 
 /* ---- executors ------------------------------------------------------------------------------- */
 
-/* What a first phase that fails leaves in its results: no caller may do anything with it. */
+/* The executor that a failed first phase returns. No caller may use it. */
 static aclOpExecutor failed;
 
 static aclnnStatus fail(sim_call *c, aclnnStatus code)
@@ -186,7 +186,7 @@ static fsdp_status run_op(void *args, int n_threads)
     return o->kernel(o);
 }
 
-/* What is wrong with the tensors of an executor now; 0. */
+/* Return an error if a tensor of the executor is not usable now, else 0. */
 static aclnnStatus check_tensors(const aclOpExecutor *e)
 {
     for (int i = 0; i < e->op.n_tensors; i++) {

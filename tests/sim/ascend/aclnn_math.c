@@ -1,10 +1,10 @@
 /* aclnn_math.c -- the arithmetic of aclnn's operators for the stand-in: element by element,
  * products and sums. See aclnn_sim.h.
  *
- * A kernel expands what it reads to dense fp32, computes there, and stores with one rounding. Sums
- * go down from the last term, so that nobody comes to rely on the CPU's order. An operator with a
- * workspace makes its result in there and fills it with NaN first: a workspace that somebody else
- * uses meanwhile shows as wrong numbers. */
+ * A kernel expands its inputs to dense fp32, computes there, and rounds once when it stores. Sums
+ * start at the last term, so that nobody comes to rely on the CPU's order. An operator with a
+ * workspace fills it with NaN and builds its result there: if somebody else uses the workspace
+ * meanwhile, the numbers are wrong. */
 #include "tests/sim/ascend/aclnn_sim.h"
 #include <math.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ sim_tensor sim_repeated(const sim_tensor *t, const sim_tensor *shape)
     return r;
 }
 
-/* Goes over t's rows, which are its last dimension: the next one's first element, by where. */
+/* Offset of the first element of row number `row`. A row is the last dimension. */
 static int64_t row_at(const sim_tensor *t, int64_t row)
 {
     int64_t at = 0;
@@ -93,7 +93,7 @@ static int64_t row_at(const sim_tensor *t, int64_t row)
     return at;
 }
 
-/* The last dimension; a number is a row of one. */
+/* Length of the last dimension; a scalar is a row of one. */
 static int64_t row_elems(const sim_tensor *t)
 {
     return t->n_dims > 0 ? t->dim[t->n_dims - 1] : 1;
@@ -172,7 +172,7 @@ int64_t sim_first(const sim_op *o, int64_t n)
 
 /* ---- element by element ---------------------------------------------------------------------- */
 
-/* Sums of integers are exact. */
+/* Integers are added as integers, so sums are exact. */
 static fsdp_status add_integers(const sim_op *o)
 {
     const sim_tensor *out = &o->t[2];
@@ -190,7 +190,7 @@ static fsdp_status add_integers(const sim_op *o)
     return FSDP_OK;
 }
 
-/* u of tanh(u) = 2 / (1 + exp(-2 u)) - 1. */
+/* The argument u of tanh in GELU; tanh(u) = 2 / (1 + exp(-2 u)) - 1. */
 static float gelu_inner(float x)
 {
     return 0.7978845608f * (x + 0.044715f * x * x * x);
@@ -208,7 +208,7 @@ static float silu_slope(float x)
     return s + x * s * (1.0f - s);
 }
 
-/* x and y are elements of the operands; y is 0 if there is one only. */
+/* x and y are elements of the operands; y is 0 if there is only one operand. */
 static float value_of(const sim_op *o, float x, float y)
 {
     const float number = (float)o->number[0], factor = (float)o->number[1];
@@ -263,7 +263,7 @@ fsdp_status sim_each(const sim_op *o)
     return FSDP_OK;
 }
 
-/* Of one type by bits; between integers without a detour over fp32, which has fewer bits. */
+/* Same type: copy the bits. Between integers: convert directly, because fp32 has fewer bits. */
 fsdp_status sim_cast(const sim_op *o)
 {
     const sim_tensor *out = &o->t[1], in = sim_repeated(&o->t[0], out);
@@ -307,7 +307,8 @@ fsdp_status sim_triu(const sim_op *o)
     return FSDP_OK;
 }
 
-/* x cos + turned(x) sin; turned: the other of a pair, the second one negated. */
+/* out = x cos + turned(x) sin, where turned takes the other element of a pair and negates the
+ * second. */
 fsdp_status sim_rotary(const sim_op *o)
 {
     const sim_tensor *t = o->t, c = sim_repeated(&t[1], t), s = sim_repeated(&t[2], t);
@@ -325,7 +326,7 @@ fsdp_status sim_rotary(const sim_op *o)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* HF32 keeps 11 of the 23 bits of a fraction. */
+/* HF32 keeps 11 of the 23 bits of a fraction. Clear the low `bits` bits. */
 static void cut_bits(float *x, int64_t n, int64_t bits)
 {
     for (int64_t i = 0; i < n && bits > 0; i++) {
@@ -338,7 +339,7 @@ static void cut_bits(float *x, int64_t n, int64_t bits)
 
 enum { ROWS = 4 };
 
-/* r[ROWS][n] += a[ROWS][k] b[k][n], from the last k on. */
+/* r[ROWS][n] += a[ROWS][k] b[k][n], from the last k to the first. */
 static void multiply_rows(float *r, const float *a, const float *b, int64_t n, int64_t k)
 {
     for (int64_t l = k - 1; l >= 0; l--) {

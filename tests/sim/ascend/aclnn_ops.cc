@@ -1,5 +1,6 @@
-/* aclnn_ops.cc -- the operators of aclnn for the stand-in: what each takes, as CANN's API reference
- * says for Atlas A2. Operands of two types, for which aclnn has rules of promotion, are refused. */
+/* aclnn_ops.cc -- the operators of aclnn for the stand-in, with the operands that CANN's API
+ * reference allows for Atlas A2. aclnn promotes operands of two types; the stand-in refuses
+ * them. */
 #include "tests/sim/ascend/aclnn_phases.h"
 #include <initializer_list>
 #include <string.h>
@@ -46,7 +47,7 @@ static bool one_type(const sim_call *c, int i, int k)
     return c->op.t[i].type == c->op.t[k].type;
 }
 
-/* The tensors with these numbers have one type; one shape. */
+/* The tensors with these numbers must have one type (expect_shapes: one shape). */
 static void expect_types(sim_call *c, std::initializer_list<int> tensors, const char *what)
 {
     for (int i : tensors)
@@ -61,14 +62,14 @@ static void expect_shapes(sim_call *c, std::initializer_list<int> tensors, const
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Bits of a fraction that [CANN cubeMathType] gives away: 1 and 3 multiply fp32 as HF32, which has
- * 11 of 23; 0 keeps all. */
+/* Bits of a fraction that [CANN cubeMathType] drops: 1 and 3 multiply fp32 as HF32, which keeps 11
+ * of 23 bits; 0 keeps all. */
 static int64_t cut_of(const sim_call *c, int8_t cubeMathType)
 {
     return c->op.t[0].type == ACL_FLOAT && (cubeMathType == 1 || cubeMathType == 3) ? 12 : 0;
 }
 
-/* Tensors 0, 1 and 2 are matrices of one type that fit each other. */
+/* Check that tensors 0, 1 and 2 are matrices of one type whose shapes fit. */
 static aclnnStatus product_end(sim_call *c, int8_t cubeMathType)
 {
     const sim_tensor *t = c->op.t;
@@ -108,7 +109,7 @@ static aclnnStatus each_end(sim_call *c, sim_function function)
     return sim_phase1_end(c, sim_each, 0);
 }
 
-/* a, b and out, whose shape both fit. */
+/* Take a, b and out. The shapes of a and b must fit out's. */
 static void take_pair(sim_call *c, const aclTensor *a, const aclTensor *b, const aclTensor *out,
                       unsigned types)
 {
@@ -118,7 +119,7 @@ static void take_pair(sim_call *c, const aclTensor *a, const aclTensor *b, const
     sim_expect(c, sim_fits(&t[0], &t[2]) && sim_fits(&t[1], &t[2]), "shapes that fit out's");
 }
 
-/* in, out of one type and shape. */
+/* Take in and out, which have one type and one shape. */
 static void take_two(sim_call *c, const aclTensor *in, const aclTensor *out)
 {
     sim_take(c, "self", in, FLOATS), sim_take(c, "out", out, FLOATS);
@@ -126,7 +127,8 @@ static void take_two(sim_call *c, const aclTensor *in, const aclTensor *out)
     expect_shapes(c, {0, 1}, "one shape");
 }
 
-/* Operators of one tensor, of two in the place of one, of one and a scalar in its place. */
+/* Operators of one tensor; of two tensors, in place of the first; of a tensor and a scalar, in
+ * place. */
 #define UNARY(name, function)                                                                      \
     OPERATOR(name, const aclTensor *self, aclTensor *out)                                          \
     {                                                                                              \
@@ -268,7 +270,7 @@ OPERATOR(aclnnInplaceTriu, aclTensor *selfRef, int64_t diagonal)
     return sim_phase1_end(&c, sim_triu, 0);
 }
 
-/* Whether t's elements stand one behind the other. */
+/* Whether t's elements are contiguous. */
 static bool is_dense(const sim_tensor *t)
 {
     int64_t elems = 1;
@@ -318,8 +320,8 @@ OPERATOR(aclnnReduceSum, const aclTensor *self, const aclIntArray *dims, bool ke
     return sim_phase1_end(&c, sim_reduce_sum, floats_of(&c.op.t[1]));
 }
 
-/* The tensors with these numbers are a matrix [R,C], a vector of normalizedShape, which is C, and
- * two columns [R,1]. */
+/* The tensors with these numbers must be a matrix [R,C], a vector [C], where C is normalizedShape,
+ * and two columns [R,1]. */
 static void expect_rows_norm(sim_call *c, const aclIntArray *shape, int in, int weight, int mean)
 {
     const sim_tensor *t = c->op.t;
@@ -370,8 +372,8 @@ OPERATOR(aclnnLayerNormBackward, const aclTensor *gradOut, const aclTensor *inpu
     return sim_phase1_end(&c, sim_norm_grad, 2 * floats_of(&t[4]));
 }
 
-/* in and `out` of one type and shape, weight their last dimension, rstd the others: with or without
- * a last dimension of 1. */
+/* in and `out` have one type and shape. weight has their last dimension. rstd has the others, with
+ * or without a last dimension of 1. */
 static void expect_rms(sim_call *c, int in, int out, int weight, int rstd)
 {
     const sim_tensor *t = c->op.t;
@@ -437,7 +439,7 @@ OPERATOR(aclnnLogSoftmaxBackward, const aclTensor *gradOutput, const aclTensor *
     return sim_phase1_end(&c, sim_log_softmax_grad, 0);
 }
 
-/* Tensors `log_p` and the next two: [rows,classes], [rows], [classes]; `each` is [rows]. */
+/* Tensors `log_p` and the next two are [rows,classes], [rows] and [classes]; `each` is [rows]. */
 static void expect_nll(sim_call *c, int log_p, int each, int64_t reduction, int64_t ignored)
 {
     const sim_tensor *t = &c->op.t[log_p], *out = &c->op.t[each];
@@ -475,7 +477,7 @@ OPERATOR(aclnnNLLLossBackward, const aclTensor *gradOutput, const aclTensor *sel
 
 /* ---- embedding ------------------------------------------------------------------------------- */
 
-/* Tensors: rows [.., C] of table [V,C] by number. */
+/* `rows` [.., C] are the rows of `table` [V,C] that `numbers` selects. */
 static void expect_rows(sim_call *c, int rows, int numbers, int table)
 {
     const sim_tensor *t = c->op.t;
@@ -509,14 +511,14 @@ OPERATOR(aclnnEmbeddingDenseBackward, const aclTensor *grad, const aclTensor *in
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* What the two calls have in common. */
+/* What the forward and the backward call have in common. */
 typedef struct attention_call {
     double scale;
     int64_t before, heads, sparse_mode;
     const char *layout;
 } attention_call;
 
-/* Neither call has what the stand-in has not. */
+/* Refuse the options that the stand-in lacks. */
 static void expect_plain(sim_call *c, const aclTensor *positions, const aclTensor *dropout,
                          const aclTensor *padding, const aclIntArray *prefix, double keep)
 {
@@ -524,7 +526,7 @@ static void expect_plain(sim_call *c, const aclTensor *positions, const aclTenso
                "no positions, dropout, padding or prefix (the stand-in has none)");
 }
 
-/* The shape of out and its gradient: q's rows, with heads as wide as v's. */
+/* Whether t has the shape of out and of its gradient: q's shape, with heads as wide as v's. */
 static bool as_out(const sim_call *c, const sim_tensor *t)
 {
     const sim_tensor *q = &c->op.t[0], *k = &c->op.t[1], *v = &c->op.t[2];
@@ -532,7 +534,7 @@ static bool as_out(const sim_call *c, const sim_tensor *t)
            t->dim[2] * k->dim[2] == q->dim[2] * v->dim[2];
 }
 
-/* q, k, v are tensors 0, 1, 2; mask, max, sum begin at mask. */
+/* q, k and v are tensors 0, 1 and 2; mask, max and sum begin at `mask`. */
 static void expect_attention(sim_call *c, const attention_call *x, int mask)
 {
     const sim_tensor *q = &c->op.t[0], *k = &c->op.t[1], *v = &c->op.t[2], *m = &c->op.t[mask];

@@ -1,4 +1,4 @@
-/* aclnn_phases.h -- how the stand-in's operators write their first phase. C++, as aclnn is.
+/* aclnn_phases.h -- helpers for the first phase of the stand-in's operators. C++, like aclnn.
  *
  *     OPERATOR(aclnnSqrt, const aclTensor *self, aclTensor *out)
  *     {
@@ -51,14 +51,14 @@ struct aclOpExecutor {
     const char *name;
     sim_op op;
     const aclTensor *given[SIM_MOST_TENSORS];
-    uint64_t asked_bytes; /* of workspace, as the first phase has said */
+    uint64_t asked_bytes; /* workspace that the first phase asked for */
     bool used;
 };
 
-/* sim_refuse -- the code, with words for aclGetRecentErrMsg. */
+/* sim_refuse -- returns the code; aclGetRecentErrMsg then has the text. */
 #define sim_refuse(code, ...) ((aclnnStatus)sim_acl_fail(code, __VA_ARGS__))
 
-/* One call of a first phase. The first thing that is wrong with it is its code. */
+/* One call of a first phase. `code` is the first error found. */
 typedef struct sim_call {
     const char *name;
     sim_op op;
@@ -81,21 +81,22 @@ enum {
 };
 
 sim_call sim_phase1(const char *name, uint64_t *bytes_out, aclOpExecutor **executor_out);
-/* sim_take -- t is the call's next tensor; `types` are those that it may have. */
+/* sim_take -- t becomes the call's next tensor; `types` is the set of types it may have. */
 void sim_take(sim_call *c, const char *what, const aclTensor *t, unsigned types);
 double sim_take_scalar(sim_call *c, const char *what, const aclScalar *x);
-/* sim_expect -- refuse the call unless `holds`, which is about what was taken. */
+/* sim_expect -- refuse the call unless `holds`, a condition on the tensors taken so far. */
 void sim_expect(sim_call *c, bool holds, const char *what);
 bool sim_same_shape(const sim_tensor *a, const sim_tensor *b);
-/* sim_fits -- whether t, repeated, has this shape. */
+/* sim_fits -- whether t can be repeated to this shape. */
 bool sim_fits(const sim_tensor *t, const sim_tensor *shape);
 aclnnStatus sim_phase1_end(sim_call *c, sim_kernel kernel, size_t workspace_floats);
 aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpExecutor *e,
                        aclrtStream queue);
 
-/* OPERATOR -- both phases of an operator: the second, and the first, whose body follows. The body
- * begins with BEGIN, which makes the call `c`. TAKE names a tensor as its argument is named; an
- * operator that lacks a tensor of its kernel has TAKE_NONE in its place. */
+/* OPERATOR -- defines both phases of an operator: the second phase, and the head of the first,
+ * whose body follows. The body starts with BEGIN, which makes the call `c`. TAKE takes the tensor
+ * of a named argument. An operator without one of its kernel's tensors calls TAKE_NONE in that
+ * position. */
 #define OPERATOR(name, ...)                                                                        \
     aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,             \
                      aclrtStream queue)                                                            \

@@ -1,5 +1,5 @@
-/* aclnn_rows.c -- the arithmetic of aclnn's operators for the stand-in: those that work by rows.
- * See aclnn_sim.h and aclnn_math.c. */
+/* aclnn_rows.c -- the arithmetic of aclnn's operators that work by rows, for the stand-in. See
+ * aclnn_sim.h and aclnn_math.c. */
 #include <math.h>
 #include <stdlib.h>
 #include "common/base/pmath.h"
@@ -12,7 +12,7 @@ static bool is_there(const sim_tensor *t)
     return t->type != ACL_DT_UNDEFINED;
 }
 
-/* t, or n zeros. */
+/* t as dense fp32, or n zeros if t was not given. */
 static float *load_optional(const sim_tensor *t, int64_t n)
 {
     return is_there(t) ? sim_load(t) : calloc((size_t)(n + 1), sizeof(float));
@@ -50,8 +50,8 @@ fsdp_status sim_norm(const sim_op *o)
     return FSDP_OK;
 }
 
-/* One row: d is the gradient of the output, and becomes the gradient of the input; x is the row,
- * normalised. An RMS norm takes no mean. */
+/* One row. d is the gradient of the output and becomes the gradient of the input. x is the
+ * normalised row. An RMS norm has no mean term. */
 static void norm_grad_row(float *d, const float *x, const float *weight, float rstd, int64_t cols,
                           bool rms)
 {
@@ -81,7 +81,7 @@ fsdp_status sim_norm_grad(const sim_op *o)
             row[c] = (row[c] - mean[r]) * rstd[r];
             d_weight[c] += d_row[c] * row[c];
             if (!rms)
-                d_weight[cols + c] += d_row[c]; /* the bias's */
+                d_weight[cols + c] += d_row[c]; /* the bias gradient */
         }
         norm_grad_row(d_row, row, weight, rstd[r], cols, rms);
     }
@@ -152,7 +152,7 @@ fsdp_status sim_nll(const sim_op *o)
             loss[r] = -weight[target] * log_p[r * cols + target];
     }
     if (status == FSDP_OK)
-        sim_store(&o->t[3], loss); /* the total weight is left alone without a reduction */
+        sim_store(&o->t[3], loss); /* without a reduction the total weight is not written */
     free(log_p), free(weight), free(loss);
     return status;
 }
@@ -219,7 +219,7 @@ fsdp_status sim_embedding_grad(const sim_op *o)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-enum { COPIES = 8 }; /* of each row's maximum and sum */
+enum { COPIES = 8 }; /* copies of each row's maximum and sum */
 
 /* One call in dense fp32: q [B,T,H,D], k [B,T,KV,D], v [B,T,KV,Dv]. */
 typedef struct attention {
@@ -254,7 +254,7 @@ static float dot_down(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-/* Where row t of head h begins in an array of n heads as q's and k's, or as v's. */
+/* Offset of row t of head h in an array with n heads, such as q, k or v. */
 static int64_t head_at(const attention *a, int64_t b, int64_t t, int64_t h, int64_t n)
 {
     return ((b * a->T + t) * n + h) * a->D;
@@ -265,7 +265,7 @@ static int64_t value_at(const attention *a, int64_t b, int64_t t, int64_t h, int
     return ((b * a->T + t) * n + h) * a->Dv;
 }
 
-/* Key `key` as query t of head h sees it: false where the mask hides it. */
+/* The score of key `key` for query t of head h; false if the mask hides the key. */
 static bool score_of(const attention *a, int64_t b, int64_t h, int64_t t, int64_t key, float *score)
 {
     const int64_t kv = h / (a->heads / a->kv_heads);
@@ -276,7 +276,7 @@ static bool score_of(const attention *a, int64_t b, int64_t h, int64_t t, int64_
     return true;
 }
 
-/* One query: its row of the result, and its maximum and sum. score [T] is scratch. */
+/* One query: its row of the result, its maximum and its sum. score [T] is scratch. */
 static void attention_row(const attention *a, const int64_t at[3], float *score, float *out,
                           float *stats[2])
 {
@@ -321,7 +321,7 @@ fsdp_status sim_attention(const sim_op *o)
     return FSDP_OK;
 }
 
-/* What a backward call reads beside q, k and v, and what it makes. */
+/* What a backward call reads besides q, k and v, and the gradients it makes. */
 typedef struct attention_grads {
     float *d_out, *out, *top, *sum;
     float *d_q, *d_k, *d_v;
@@ -333,7 +333,7 @@ static void add_scaled(float *to, const float *from, float factor, int64_t n)
         to[i] += factor * from[i];
 }
 
-/* The part of one query and one key. */
+/* Add the gradients of one pair of query and key. */
 static void attention_pair(const attention *a, attention_grads *g, const int64_t at[3], int64_t key)
 {
     const int64_t b = at[0], h = at[1], t = at[2], kv = h / (a->heads / a->kv_heads);

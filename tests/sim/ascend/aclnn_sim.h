@@ -1,5 +1,5 @@
-/* aclnn_sim.h -- what the two halves of the operators' stand-in share: aclnn*.cc takes aclnn's
- * calls and checks them, aclnn_math*.c computes. */
+/* aclnn_sim.h -- shared by the two halves of the operators' stand-in: aclnn*.cc checks aclnn's
+ * calls; aclnn_math.c and aclnn_rows.c compute. */
 #pragma once
 #include <stdbool.h>
 #include "acl/acl_base.h"
@@ -9,7 +9,8 @@ EXTERN_C_BEGIN
 
 enum { SIM_MOST_DIMS = 8, SIM_MOST_TENSORS = 14 };
 
-/* A strided array; data is its first element. type ACL_DT_UNDEFINED: none was given. */
+/* A strided array; data points to its first element. type is ACL_DT_UNDEFINED if no tensor was
+ * given. */
 typedef struct sim_tensor {
     aclDataType type;
     int n_dims;
@@ -17,7 +18,7 @@ typedef struct sim_tensor {
     char *data;
 } sim_tensor;
 
-/* What sim_each computes of each element. [number, number: what it needs of the call] */
+/* What sim_each computes for each element. The comments name number[0], number[1] of the call. */
 typedef enum sim_function {
     SIM_FILL, /* the value */
     SIM_ADD,  /* alpha */
@@ -30,13 +31,14 @@ typedef enum sim_function {
     SIM_LOG,
     SIM_COS,
     SIM_SIN,
-    SIM_GELU,      /* by tanh */
-    SIM_GELU_GRAD, /* likewise; of d_out, in */
+    SIM_GELU,      /* tanh form */
+    SIM_GELU_GRAD, /* tanh form; operands d_out, in */
     SIM_SILU,
-    SIM_SILU_GRAD /* of d_out, in */
+    SIM_SILU_GRAD /* operands d_out, in */
 } sim_function;
 
-/* One operator's call: what its kernel is given. Which tensor stands where, each kernel says. */
+/* One call of an operator, as its kernel receives it. Each kernel documents the order of the
+ * tensors. */
 typedef struct sim_op sim_op;
 typedef fsdp_status (*sim_kernel)(const sim_op *o);
 struct sim_op {
@@ -47,39 +49,39 @@ struct sim_op {
     double number[6];
     int64_t integer[4];
     bool fixed_order; /* ACL_OPT_DETERMINISTIC */
-    float *workspace; /* the kernel's result while it is made; NULL: the operator has none */
+    float *workspace; /* the result while the kernel builds it; NULL if the operator has none */
     uint64_t workspace_bytes;
 };
 
 int64_t sim_elems(const sim_tensor *t);
 size_t sim_type_bytes(aclDataType type);
 
-/* ---- what kernels are made of ---------------------------------------------------------------- */
-/* sim_repeated -- t in another shape: repeated in dimensions of 1 and those that it lacks. */
+/* ---- building blocks of kernels -------------------------------------------------------------- */
+/* sim_repeated -- t in another shape: dimensions of 1 and missing dimensions are repeated. */
 sim_tensor sim_repeated(const sim_tensor *t, const sim_tensor *shape);
-/* sim_load -- t as dense fp32, which the caller frees. sim_store -- the way back, with one rounding
- * to its type. sim_index -- element i of a vector of integers. */
+/* sim_load -- t as dense fp32; the caller frees it. sim_store -- store dense fp32 in t, rounded
+ * once to t's type. sim_index -- element i of a vector of integers. */
 float *sim_load(const sim_tensor *t);
 void sim_store(const sim_tensor *t, const float *x);
 int64_t sim_index(const sim_tensor *t, int64_t i);
-/* sim_result -- where a result is made, filled with NaN: the workspace, or memory. sim_zeros: the
- * same, filled with zeros. sim_deliver -- it becomes `out`. */
+/* sim_result -- memory for a result, filled with NaN: the workspace, or a new block. sim_zeros --
+ * the same, filled with zeros. sim_deliver -- store the result in `out`. */
 float *sim_result(const sim_op *o, int64_t elems);
 float *sim_zeros(const sim_op *o, int64_t elems);
 void sim_deliver(const sim_op *o, const sim_tensor *out, float *result);
-/* sim_first -- with which of n terms a sum begins whose order is not fixed: another one each time,
- * unless ACL_OPT_DETERMINISTIC is set. */
+/* sim_first -- the term that a sum of n terms starts with if its order is not fixed: another term
+ * each time, unless ACL_OPT_DETERMINISTIC is set. */
 int64_t sim_first(const sim_op *o, int64_t n);
 
-/* ---- kernels: t[0] ... are the tensors in the order of the operator's arguments -------------- */
-fsdp_status sim_each(const sim_op *o);   /* in or a, b; out; number: see the function */
+/* ---- kernels: t[0], ... are the tensors in the order of the operator's arguments ------------- */
+fsdp_status sim_each(const sim_op *o);   /* in or a, b; out; number: see sim_function */
 fsdp_status sim_cast(const sim_op *o);   /* in, out, of any types */
 fsdp_status sim_triu(const sim_op *o);   /* io; integer: diagonal */
 fsdp_status sim_rotary(const sim_op *o); /* x, cos, sin, out; integer: 1 interleaved */
-fsdp_status sim_mm(const sim_op *o); /* a, b, out, old or none; number: alpha, beta; integer: bits
-                                        of the operands that are cut off */
-fsdp_status sim_reduce_sum(const sim_op *o); /* in, out: over the first dimension */
-/* in, weight, bias or none, out, mean or none, rstd; number: eps. Without a mean: of RMS */
+fsdp_status sim_mm(const sim_op *o); /* a, b, out, old or none; number: alpha, beta; integer: low
+                                        bits of the operands to drop */
+fsdp_status sim_reduce_sum(const sim_op *o); /* in, out: sum over the first dimension */
+/* in, weight, bias or none, out, mean or none, rstd; number: eps. Without a mean: RMS norm */
 fsdp_status sim_norm(const sim_op *o);
 /* d_out, in, mean or none, rstd, weight, d_in, d_weight, d_bias or none */
 fsdp_status sim_norm_grad(const sim_op *o);

@@ -1,11 +1,11 @@
-/* hccl.cc -- HCCL between processes of one host: its calls and rules. What moves bytes between the
- * processes, and finds what an NPU would hang on, is tests/sim/core/coll.h.
+/* hccl.cc -- HCCL between processes of one host: its calls and rules. tests/sim/core/coll.h moves
+ * bytes between the processes, and finds calls on which an NPU would hang.
  *
  *   HcclGetRootInfo on one rank -> HcclCommInitRootInfo on all
  *   -> calls on streams -> HcclCommDestroy
  *
- * HCCL refuses little. What it leaves to the caller, and an NPU answers with a fault, a hang or
- * wrong values, ends the process here. */
+ * HCCL checks little. Misuse that gives a fault, a hang or wrong values on an NPU ends the process
+ * here. */
 #include <hccl/hccl.h>
 #include <atomic>
 #include <stdio.h>
@@ -17,12 +17,12 @@
 
 enum { COMMS = 256, MAGIC = 0x4cc1 };
 
-/* Without HCCL_CONNECT_TIMEOUT, HCCL_EXEC_TIMEOUT in the environment. */
+/* Defaults of HCCL_CONNECT_TIMEOUT and HCCL_EXEC_TIMEOUT. */
 static const double CONNECT_S = 120, EXEC_S = 1836;
-/* For so long the others do not know that a rank has ended. */
+/* After a rank has ended, the others notice this much later. */
 static const double HEARTBEAT_S = 2;
 
-/* What HcclRootInfo holds. */
+/* The contents of HcclRootInfo. */
 struct root_info {
     int magic;
     coll_id id;
@@ -34,13 +34,13 @@ struct comm {
     int n_sums;
 };
 
-/* Those that are not destroyed. Only who holds the token changes them. */
+/* Communicators that are not destroyed. Only the holder of the token changes the table. */
 static std::atomic<comm *> comms[COMMS];
 static std::atomic<const char *> under_way;
 
-/* ---- what every call begins with ------------------------------------------------------------- */
+/* ---- at the start of every call -------------------------------------------------------------- */
 
-/* The calls of a device are made one after the other. */
+/* Held during a call: a device's calls must be made one at a time. */
 struct token {
     explicit token(const char *call)
     {
@@ -55,7 +55,7 @@ struct token {
     }
 };
 
-/* Return what a call says that has not succeeded. */
+/* Return the result of a call that does not succeed. */
 #define TRY_HCCL(call)                                                                             \
     do {                                                                                           \
         const HcclResult result_ = (call);                                                         \
@@ -75,7 +75,7 @@ static bool may_overlap(bool one_comm)
 }
 extern "C" const coll_library coll_stands_for = {"HCCL", may_overlap};
 
-/* HCCL's seconds, as long as they last here. seconds_of: of a variable. */
+/* HCCL's seconds in real seconds. seconds_of -- from an environment variable. */
 static double seconds(double n)
 {
     return n * (double)sim_number("FSDP_SIM_SECOND_MS", 1000) / 1000;
@@ -107,7 +107,7 @@ static HcclResult comm_get(const char *call, HcclComm handle, comm **out)
     sim_die("%s of a communicator that is destroyed, or is none", call);
 }
 
-/* The communicator of a call on a stream. */
+/* Find the communicator of a call on stream q. */
 static HcclResult comm_on(const char *call, HcclComm handle, aclrtStream q, comm **out)
 {
     stream *s;
@@ -127,14 +127,15 @@ static HcclResult comm_on(const char *call, HcclComm handle, aclrtStream q, comm
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-/* By the numbers of HcclDataType; 0: there is no such type. */
+/* Indexed by HcclDataType; 0 if there is no such type. */
 static size_t type_bytes(HcclDataType type)
 {
     static const size_t BYTES[] = {1, 2, 4, 2, 4, 8, 8, 1, 2, 4, 8, 2};
     return (unsigned)type < sizeof BYTES / sizeof *BYTES ? BYTES[type] : 0;
 }
 
-/* [HCCL HcclAllReduce, HcclReduceScatter: Atlas A2] And others, which the stand-in does not add. */
+/* [HCCL HcclAllReduce, HcclReduceScatter: Atlas A2] HCCL adds other types too; the stand-in does
+ * not. */
 static bool is_summed(HcclDataType type, HcclReduceOp op, coll_elem *elem)
 {
     *elem = type == HCCL_DATA_TYPE_FP32    ? COLL_F32
@@ -164,7 +165,7 @@ HcclResult HcclGetRootInfo(HcclRootInfo *rootInfo)
     return HCCL_SUCCESS;
 }
 
-/* Until all ranks are here. */
+/* Wait until all ranks have joined. */
 static HcclResult ranks_await(coll_comm *ranks)
 {
     static const char call[] = "HcclCommInitRootInfo";
@@ -178,7 +179,7 @@ static HcclResult ranks_await(coll_comm *ranks)
     }
 }
 
-/* Who ends well has destroyed its communicators; nothing can be done about those that failed. */
+/* A program that ends well must have destroyed its communicators, except those that have failed. */
 static void leaks_check(int status, void *unused)
 {
     const comm *left = nullptr;
@@ -248,7 +249,7 @@ HcclResult HcclCommDestroy(HcclComm handle)
     return HCCL_SUCCESS;
 }
 
-/* CANN knows of no asynchronous error but HCCL_E_REMOTE. [HCCL HcclGetCommAsyncError] */
+/* HCCL_E_REMOTE is CANN's only asynchronous error. [HCCL HcclGetCommAsyncError] */
 HcclResult HcclGetCommAsyncError(HcclComm handle, HcclResult *asyncError)
 {
     comm *c;
@@ -296,7 +297,7 @@ static coll_call call_of(const char *name, HcclDataType type, uint64_t count, co
     return call;
 }
 
-/* An NPU would fault. */
+/* Check that the buffer lies in one block. On an NPU a wrong buffer would fault. */
 static void room_check(const char *call, const char *buffer, const void *ptr, size_t bytes)
 {
     if (bytes > 0 && !sim_acl_is_device(ptr, bytes))
@@ -311,7 +312,8 @@ static fsdp_status run_drop(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* Queue and launch p, if it could be made. An error of the NPU may skip it, but not its end. */
+/* Queue and launch p, if is_made. An error of the NPU may skip the run task, but never the drop
+ * task. */
 static HcclResult launch(coll_plan *p, bool is_made, const char *name, aclrtStream q)
 {
     stream *s;
@@ -335,7 +337,7 @@ static HcclResult launch(coll_plan *p, bool is_made, const char *name, aclrtStre
 
 typedef bool (*add_fn)(coll_plan *, const coll_call *);
 
-/* A collective whose buffers hold that many parts of call->count elements. */
+/* Issue a collective. The buffers hold send_parts and recv_parts times call->count elements. */
 static HcclResult collective(comm *c, const coll_call *call, int send_parts, int recv_parts,
                              add_fn add, aclrtStream q)
 {
@@ -352,7 +354,7 @@ static HcclResult collective(comm *c, const coll_call *call, int send_parts, int
     return launch(p, p != nullptr && add(p, call), call->name, q);
 }
 
-/* Without HCCL_DETERMINISTIC a sum begins with another rank each time. */
+/* Without HCCL_DETERMINISTIC every sum begins with another rank. */
 static HcclResult reduce(comm *c, coll_call *call, HcclReduceOp op, int send_parts, add_fn add,
                          aclrtStream q)
 {
@@ -407,7 +409,7 @@ HcclResult HcclBroadcast(void *buf, uint64_t count, HcclDataType dataType, uint3
     return collective(c, &call, 1, 1, coll_broadcast, q);
 }
 
-/* [HCCL HcclBatchSendRecv: no two tasks send to one rank, or receive from one] */
+/* [HCCL HcclBatchSendRecv] allows only one send to each rank, and one receive from each rank. */
 static HcclResult item_check(const comm *c, const HcclSendRecvItem *t, bool is_there[2][COLL_RANKS])
 {
     static const char call[] = "HcclBatchSendRecv";

@@ -13,7 +13,7 @@
 
 enum { BOARDS = 256 };
 
-/* The boards that this process has seen, its own among them. */
+/* The boards that this process has opened, including its own. */
 static struct {
     pthread_mutex_t lock;
     uint64_t own;
@@ -21,7 +21,7 @@ static struct {
     struct {
         uint64_t number;
         coll_board *board;
-        int pidfd; /* -1: cannot be watched */
+        int pidfd; /* -1 if the process cannot be watched */
     } seen[BOARDS];
 } boards = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -69,13 +69,13 @@ static bool shared_make(coll_id *id, size_t bytes)
     return id->fd >= 0 && ftruncate(id->fd, (off_t)bytes) == 0;
 }
 
-/* The number of a board: its process, and the file there. */
+/* A board number holds the process id and the file number in that process. */
 static coll_id board_id(uint64_t number)
 {
     return (coll_id){(int)(number >> 32), (int)(number & 0xffffffff)};
 }
 
-/* Its place among those seen; -1: the process is gone. The lock is held. */
+/* The board's index in `seen`; -1 if its process is gone. The caller holds the lock. */
 static int board_find(uint64_t number)
 {
     for (int i = 0; i < boards.n; i++)
@@ -209,7 +209,7 @@ coll_state coll_await(coll_comm *c, double limit_s)
     const double until_s = clock_now_s() + limit_s;
     while (coll_look(c) == COLL_JOINING && clock_now_s() < until_s)
         usleep(100);
-    if (coll_look(c) == COLL_JOINING) /* nobody who comes later shall count on this rank */
+    if (coll_look(c) == COLL_JOINING) /* a rank that joins later must not count on this one */
         atomic_store(&coll_process_of(c, c->rank)->joined, 0);
     return coll_look(c);
 }
@@ -246,7 +246,7 @@ int coll_ranks(const coll_comm *c)
 
 /* ---- parts of a communicator ----------------------------------------------------------------- */
 
-/* A name for a pair of numbers (that is how splitmix64 ends). */
+/* A name for a pair of numbers, mixed like the output step of splitmix64. */
 static uint64_t mixed(uint64_t a, uint64_t b)
 {
     uint64_t x = a + b * 0x9e3779b97f4a7c15u;
@@ -255,7 +255,7 @@ static uint64_t mixed(uint64_t a, uint64_t b)
     return x ^ x >> 31;
 }
 
-/* The members of the parent with this color, by (key, rank). */
+/* Fill in the members of the parent with this color, ordered by (key, rank). */
 static void child_fill(const coll_comm *c, coll_comm *child)
 {
     for (int r = 0; r < c->n; r++) {
@@ -299,7 +299,8 @@ void coll_split(coll_comm *c, int color, int key)
     atomic_store(&me->ready, c->split_tag);
 }
 
-/* Nobody leaves before all have seen all: a slot stays until its process leaves. */
+/* No rank leaves the split before all ranks have seen it, because a rank's slot is reused after it
+ * leaves. */
 bool coll_split_look(coll_comm *c, coll_comm **child)
 {
     coll_process *me = coll_process_of(c, c->rank);

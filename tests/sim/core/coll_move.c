@@ -1,6 +1,6 @@
-/* coll_move.c -- see coll_impl.h: the life of a plan on its stream.
+/* coll_move.c -- see coll_impl.h: runs a plan on its stream.
  *
- * A plan goes through its messages again and again, and moves a piece where the channel allows it.
+ * A plan goes through its messages again and again, and moves a piece when the channel allows it.
  * When nothing moves it sleeps until another process has moved something. */
 #include <linux/futex.h>
 #include <stdio.h>
@@ -10,13 +10,13 @@
 #include "common/base/clock.h"
 #include "tests/sim/core/coll_impl.h"
 
-/* A circle of processes that wait for each other has stood still for so long. */
+/* Report a circle of waiting processes after it has not moved for this long. */
 static const double STUCK_S = 3;
 
-/* What a plan knows of its waiting. */
+/* State of a plan that waits. */
 typedef struct patience {
-    double began_s, circle_s, lost_s; /* since when: it waits, a circle stands, a peer is gone */
-    uint64_t mark;                    /* of the circle */
+    double began_s, circle_s, lost_s; /* start of the wait, of a circle, of a peer's loss */
+    uint64_t mark;                    /* checksum of the circle */
     bool said;
 } patience;
 
@@ -33,7 +33,7 @@ static bool is_over(const coll_transfer *t)
     return t->begun && t->moved == t->bytes;
 }
 
-/* Whether another message of this plan goes through the same channel first. */
+/* Whether another message of this plan must go through the same channel first. */
 static bool is_behind(const coll_plan *p, int i)
 {
     const coll_transfer *t = &p->transfer[i];
@@ -49,7 +49,7 @@ static coll_board *own_board(const coll_comm *c)
     return coll_board_of(coll_process_of(c, c->rank)->board);
 }
 
-/* Move a piece, if the channel has room for one, or has one of this message. */
+/* Move a piece if the channel has room for one, or holds one of this message. */
 static bool transfer_step(coll_plan *p, int i)
 {
     coll_transfer *t = &p->transfer[i];
@@ -75,7 +75,7 @@ static bool transfer_step(coll_plan *p, int i)
     return true;
 }
 
-/* A send is under way until its last piece has been taken. */
+/* A send is under way until the peer has taken its last piece. */
 static bool is_under_way(const coll_plan *p, const coll_transfer *t)
 {
     const coll_channel *ch = channel_of(p->comm, t);
@@ -92,7 +92,8 @@ static void head_print(const coll_head *h, char *text, size_t chars)
              (unsigned long long)h->count, h->type, h->root, (unsigned long long)h->comm & 0xffff);
 }
 
-/* What a message from the peer would have to be; NULL: this plan waits for none of that kind. */
+/* The head that a message from the peer should have; NULL if this plan waits for no such
+ * message. */
 static const coll_head *expected(const coll_plan *p, int peer, bool is_message)
 {
     const coll_head *other = NULL;
@@ -107,8 +108,8 @@ static const coll_head *expected(const coll_plan *p, int peer, bool is_message)
     return other;
 }
 
-/* A message of this communicator that stands before this rank. It may be of a later call: who has
- * nothing to get from this rank goes on. */
+/* Report a message from the peer on this communicator if it does not match. It may belong to a
+ * later call, because a rank that receives nothing from this rank goes on. */
 static bool mismatch_check(const coll_plan *p, int peer)
 {
     const coll_comm *c = p->comm;
@@ -125,8 +126,8 @@ static bool mismatch_check(const coll_plan *p, int peer)
     return true;
 }
 
-/* Follow who waits for whom from here. If that comes back, and nothing in the circle has moved for
- * a while, say it. Returns whether it has been said. */
+/* Follow who waits for whom, starting here. If the path comes back and nothing in the circle has
+ * moved for STUCK_S, report it. Returns whether it was reported. */
 static bool circle_check(const coll_plan *p, patience *w)
 {
     const uint64_t me = coll_process_of(p->comm, p->comm->rank)->board;
@@ -200,7 +201,7 @@ static void limits_check(const coll_plan *p, patience *w)
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
-/* Sleep until something moves; say what stands in the way. */
+/* Sleep until something moves; report what blocks the plan. */
 static void plan_sleep(coll_plan *p, unsigned seen, int waits_for, patience *w)
 {
     const struct timespec while_ = {.tv_nsec = 20000000};
@@ -247,7 +248,7 @@ static fsdp_status plan_status(const coll_plan *p)
     case COLL_PEER_LOST:
         return fsdp_error(FSDP_ECOMM, "", "the process of a rank has ended in %s", p->text);
     default:
-        return FSDP_OK; /* a kernel that was aborted ends, and its stream goes on */
+        return FSDP_OK; /* an aborted kernel ends, and its stream goes on */
     }
 }
 

@@ -1,4 +1,4 @@
-/* coll_plan.c -- see coll_impl.h: what a call has to move, the order of calls in this process, and
+/* coll_plan.c -- see coll_impl.h: the messages of a call, the order of calls in this process, and
  * sums. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static struct {
     coll_plan *first;
 } queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL};
 
-/* ---- what a plan consists of ----------------------------------------------------------------- */
+/* ---- the messages of a plan ------------------------------------------------------------------ */
 
 coll_plan *coll_plan_new(coll_comm *c)
 {
@@ -43,7 +43,7 @@ static void transfer_add(coll_plan *p, const coll_head *head, bool sends, int pe
         (coll_transfer){.sends = sends, .peer = peer, .head = *head, .ptr = ptr, .bytes = bytes};
 }
 
-/* The head of the next collective of p's communicator, which p becomes. */
+/* Make p the next collective of its communicator, and return the head. */
 static coll_head collective_begin(coll_plan *p, const coll_call *call)
 {
     coll_head head = head_of(p->comm, call, ++p->comm->n_collectives);
@@ -56,8 +56,8 @@ static coll_head collective_begin(coll_plan *p, const coll_call *call)
     return head;
 }
 
-/* Send bytes to each other rank, from from + step * its rank, and receive as many into
- * to + own_bytes * its rank. */
+/* For each other rank r: send own_bytes at from + r * step, and receive own_bytes at
+ * to + r * own_bytes. */
 static void exchange(coll_plan *p, const coll_head *head, const char *from, size_t step, char *to)
 {
     for (int r = 0; r < p->comm->n; r++)
@@ -91,7 +91,7 @@ bool coll_broadcast(coll_plan *p, const coll_call *call)
     return true;
 }
 
-/* The own part is `from` at step * rank. */
+/* of_parts: this rank keeps its part of `from`, as in a reduce-scatter; else all of it. */
 static bool reduce(coll_plan *p, const coll_call *call, bool of_parts)
 {
     const coll_head head = collective_begin(p, call);
@@ -166,8 +166,8 @@ void coll_parts_sum(const coll_plan *p)
 
 /* ---- the order in this process --------------------------------------------------------------- */
 
-/* A call that its stream has come to while an earlier one is not over, though no event orders
- * them. The lock is held. */
+/* Report p if its stream has reached it while an earlier call, which no event orders before p, is
+ * not over. The caller holds the lock. */
 static void overlap_check(const coll_plan *p)
 {
     for (const coll_plan *q = queue.first; q != NULL && q != p; q = q->next)

@@ -8,11 +8,11 @@
 
 enum { CANARY_BYTES = 64, CANARY = 0xC7 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the tree */
-static void *ranges;                                     /* tsearch */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `ranges` */
+static void *ranges;                                     /* a tree for tsearch */
 static _Atomic size_t held;
 
-/* ---- what is where --------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static int range_compare(const void *a, const void *b)
 {
@@ -57,7 +57,7 @@ bool sim_range_add(void *ptr, size_t bytes, sim_memory_kind kind)
     return range_add((sim_range){ptr, bytes, kind, 0});
 }
 
-/* sim_range_remove; *was is what it was. */
+/* sim_range_remove; *was receives the removed range. */
 static bool range_take(void *ptr, sim_memory_kind kind, sim_range *was)
 {
     const sim_range key = {ptr, 1, SIM_PAGEABLE, 0};

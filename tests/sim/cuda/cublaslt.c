@@ -1,16 +1,18 @@
 /* cublaslt.c -- the products of cuBLASLt for the stand-in. See include/cublasLt.h.
  *
- * Matrices stand by columns: element (i,j) at i + j * ld. A sum goes down from some k, and round;
- * from which depends on the problem and the alignments that the algorithm was chosen for, and is
- * good for, so that nobody comes to rely on one order. Then beta * C and the bias are added, and
- * the sum is rounded; in bf16 between the two as well, as on an H100.
+ * Matrices are stored by columns: element (i,j) is at i + j * ld. A sum over k starts at some k,
+ * goes down, and wraps around, so that nobody comes to rely on one order. The start depends on the
+ * problem and on the alignments that the algorithm was chosen for. Then beta * C and the bias are
+ * added and the sum is rounded. For bf16 the sum is also rounded between these two additions, as on
+ * an H100.
  *
- * Refused as a GPU would refuse it, or answer it with wrong values: layouts that do not fit each
- * other or their leading dimension; sums that round operands or are cut among blocks; an algorithm
- * of another problem; pointers with less alignment than was promised; a workspace that is too
- * small. The runtime's last error is one that the library has seen and dealt with. A product longer
- * than WORKSPACE_K wants a workspace, fills it with NaN, and finds it full of them at its end: a
- * workspace that somebody else uses meanwhile shows as NaN in D. */
+ * The stand-in refuses what a GPU would refuse or answer with wrong values: layouts that do not fit
+ * each other or their leading dimension; sums that round operands or are split over blocks; an
+ * algorithm of another problem; pointers with less alignment than was promised; a workspace that is
+ * too small. The search for an algorithm sets the runtime's last error, as the library does for
+ * errors that it handles itself. A product longer than WORKSPACE_K uses a workspace if the
+ * preference allows one. It fills the workspace with NaN and checks it at the end, a byte for each
+ * element of D. If somebody else has written to the workspace meanwhile, elements of D are NaN. */
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
@@ -40,9 +42,9 @@ struct sim_matmul_preference {
     uint32_t alignment[4]; /* of A, B, C, D */
 };
 
-/* What an algorithm says. */
+/* The contents of an algorithm, which the caller cannot see. */
 typedef struct sim_algorithm {
-    uint64_t problem; /* a sum over the descriptions */
+    uint64_t problem; /* a hash of the descriptions */
     uint64_t workspace_bytes;
     uint32_t alignment[4];
     uint64_t bias_alignment;
@@ -90,7 +92,7 @@ DESTROYS(cublasLtMatmulDescDestroy, cublasLtMatmulDesc_t)
 DESTROYS(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayout_t)
 DESTROYS(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreference_t)
 
-/* An attribute has one size. */
+/* An attribute has one valid size. */
 static cublasStatus_t set(void *field, size_t field_bytes, const void *value, size_t bytes)
 {
     if (value == NULL || bytes != field_bytes)
@@ -167,9 +169,9 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                       : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* ---- what is multiplied ---------------------------------------------------------------------- */
+/* ---- a product ------------------------------------------------------------------------------- */
 
-/* A product with all that it needs: the arguments of the stream's task. */
+/* A product and all its inputs: the arguments of the stream's task. */
 typedef struct product {
     struct sim_matmul_desc desc;
     struct sim_matrix_layout a, b, c, d;
@@ -177,7 +179,7 @@ typedef struct product {
     void *d_ptr, *workspace;
     float alpha, beta;
     uint64_t k, workspace_bytes;
-    uint64_t first_k; /* where sums begin; from there k goes down, and round */
+    uint64_t first_k; /* sums begin at first_k, go down in k, and wrap around */
 } product;
 
 static uint64_t hash(uint64_t sum, const struct sim_matrix_layout *x)
@@ -195,7 +197,7 @@ static uint64_t problem_of(const product *p)
     return hash(hash(hash(hash(sum, &p->a), &p->b), &p->c), &p->d);
 }
 
-/* Shapes and types, which say what k is. */
+/* Check shapes and types, and set k. */
 static cublasStatus_t check(product *p)
 {
     const bool ta = p->desc.trans_a == CUBLAS_OP_T, tb = p->desc.trans_b == CUBLAS_OP_T;
@@ -214,7 +216,7 @@ static cublasStatus_t check(product *p)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Whether an algorithm does it, in the library that this process stands for. */
+/* Whether the library that is simulated has an algorithm for the product. */
 static bool is_supported(const product *p, const struct sim_matmul_preference *preference)
 {
     if (p->desc.epilogue == CUBLASLT_EPILOGUE_BIAS && sim_number("FSDP_SIM_LT_EPILOGUE", 1) == 0)
@@ -263,7 +265,7 @@ static float load(const void *x, uint64_t i, cudaDataType_t type)
     return type == CUDA_R_32F ? ((const float *)x)[i] : f32_from_bf16(((const uint16_t *)x)[i]);
 }
 
-/* Row by row, what `x` is transposed or not: out[i,j] = op(x)(i,j), of `rows` x `cols`. */
+/* A dense copy, row by row: out[i,j] = op(x)(i,j), `rows` x `cols`. */
 static float *rows_of(const struct sim_matrix_layout *x, const void *ptr, bool transposed,
                       uint64_t rows, uint64_t cols)
 {
@@ -275,7 +277,7 @@ static float *rows_of(const struct sim_matrix_layout *x, const void *ptr, bool t
     return out;
 }
 
-/* Column j of D from the sums over k. */
+/* Compute column j of D from the sums over k. */
 static void finish(const product *p, const float *sum, uint64_t j)
 {
     for (uint64_t i = 0; i < p->d.rows; i++) {
@@ -325,7 +327,7 @@ static bool aligned(const void *ptr, uint64_t alignment)
     return alignment == 0 || (uintptr_t)ptr % alignment == 0;
 }
 
-/* Another algorithm adds in another order: what it was chosen by tells in which. */
+/* Each algorithm adds in its own order, derived from the criteria it was chosen by. */
 static uint64_t order_of(const sim_algorithm *x)
 {
     uint64_t sum = x->problem ^ x->bias_alignment;

@@ -1,13 +1,13 @@
 /* kernel.cc -- runs the threads of a kernel one by one on the CPU.
  *
  * A thread runs until it ends or waits for others: at __syncthreads, or at an exchange between the
- * lanes of its warp. Then it keeps its stack (a fiber) and the next one runs. Blocks go one after
- * the other; every second one runs its threads from the last to the first, so that a missing
- * barrier shows in one of them. One kernel runs at a time in a process: shared memory and the
- * numbers of threads are plain variables.
+ * lanes of its warp. A waiting thread keeps its stack (a fiber) and the next thread runs. Blocks
+ * run one after the other. Every second block runs its threads from the last to the first, so that
+ * a missing barrier shows in one of the two orders. One kernel runs at a time in a process: shared
+ * memory and the thread indices are plain variables.
  *
- * What a GPU would hang on ends the process with a message: a barrier that some threads of the
- * block do not reach, or threads that reach different ones. */
+ * If a GPU would hang, the process ends with a message: some threads of the block do not reach a
+ * barrier, or threads reach different barriers. */
 #include <cuda_runtime.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@
 enum { STACK_BYTES = 256 << 10, WARP = 32, MAX_THREADS = 1024, EXCHANGE_MAX_BYTES = 64 };
 enum state { IDLE, READY, AT_BARRIER, AT_EXCHANGE };
 
-/* For __builtin_setjmp and __builtin_longjmp, which only change stacks: a third of the library's
- * cost, and these are most of what a barrier costs. */
+/* For __builtin_setjmp and __builtin_longjmp, which only change stacks. They cost a third of the
+ * library functions, and they are most of the cost of a barrier. */
 typedef void *place_in_code[5];
 
 struct fiber {
@@ -32,12 +32,12 @@ struct fiber {
     bool started;
     void *stack;
     state st;
-    unsigned thread; /* of the block */
-    void *fake;      /* AddressSanitizer's, while it waits */
+    unsigned thread; /* its number in the block */
+    void *fake;      /* AddressSanitizer's fake stack, while the fiber waits */
 };
 
-/* What the lanes of a warp exchange. A lane may deposit for the next exchange while others have yet
- * to read this one: so there are two of each. */
+/* What the lanes of a warp exchange. A lane may deposit for the next exchange before other lanes
+ * have read this one, so there are two sets of slots. */
 struct warp {
     unsigned arrived, mask, n_exchanges;
     size_t bytes;
@@ -61,7 +61,7 @@ static unsigned n_threads, n_taken, n_done, n_at_barrier;
 static const char *barrier_place;
 static bool backwards;
 
-/* one, other: lines of the kernel; NULL: there is none to name. */
+/* one, other: lines of the kernel, or NULL. */
 static void die(const char *what, const char *one = NULL, const char *other = NULL)
 {
     fprintf(stderr,
@@ -79,8 +79,8 @@ static void set_thread(unsigned t)
     threadIdx.z = t / blockDim.x / blockDim.y;
 }
 
-/* AddressSanitizer is told before and after each change of stacks. Those of the scheduler are the
- * stream's. */
+/* AddressSanitizer is told before and after each change of stacks. The scheduler runs on the stream
+ * thread's stack. */
 static const void *home_stack;
 static size_t home_bytes;
 static void *home_fake;
@@ -103,7 +103,8 @@ static void arrive(void *fake, const void **from, size_t *from_bytes)
 #endif
 }
 
-/* Not in the function that jumps back: __builtin_longjmp must come from another. */
+/* A separate function, because __builtin_longjmp must not be called in the function of the
+ * __builtin_setjmp. */
 static __attribute__((noinline)) void jump(place_in_code &to)
 {
     __builtin_longjmp(to, 1);
@@ -118,7 +119,7 @@ static __attribute__((noinline)) void to_scheduler()
     arrive(current->fake, &home_stack, &home_bytes);
 }
 
-/* The life of a fiber: thread after thread, until one waits and another fiber has to go on. */
+/* A fiber runs thread after thread, until one waits and another fiber has to go on. */
 static void fiber_main()
 {
     arrive(NULL, &home_stack, &home_bytes);
@@ -171,7 +172,7 @@ static bool is_same(const char *place, const char *other)
     return place == other || strcmp(place, other) == 0;
 }
 
-/* ---- what threads wait for: the last to come lets all go on ---------------------------------- */
+/* ---- barriers and exchanges: the last thread to arrive lets all go on ------------------------ */
 
 void sim_barrier(const char *place)
 {
@@ -229,7 +230,7 @@ void sim_syncwarp(const char *place, unsigned mask)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Nobody can go on. */
+/* Report that no thread can go on. */
 static void die_stuck(unsigned n_used)
 {
     const char *place = n_at_barrier > 0 ? barrier_place : NULL;
@@ -298,5 +299,5 @@ cudaError_t sim_launch_kernel(const sim_kernel &k, cudaStream_t s)
         return error;
     fsdp_status status = stream_launch(sim_stream(s), run_kernel, &k, sizeof k);
     sim_after_launch(s);
-    return status == FSDP_OK ? cudaGetLastError() : cudaErrorLaunchFailure; /* an older one too */
+    return status == FSDP_OK ? cudaGetLastError() : cudaErrorLaunchFailure; /* maybe an older one */
 }

@@ -1,13 +1,13 @@
-/* memory.c -- memory and copies of the stand-in, by those of tests/sim/core. A copy between the GPU
- * and pinned memory goes on behind the call; with pageable memory the call waits for the stream and
- * for the copy. */
+/* memory.c -- memory and copies of the stand-in, on top of tests/sim/core. A copy between the GPU
+ * and pinned memory runs after the call returns. With pageable memory the call waits for the stream
+ * and the copy. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "common/base/dtype.h"
 #include "tests/sim/cuda/sim.h"
 
-/* The most bytes that were held since the pool was trimmed. */
+/* The peak of held bytes after the last trim of the pool. */
 static size_t reserved;
 
 /* ---- the pool -------------------------------------------------------------------------------- */
@@ -74,8 +74,8 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t q)
 
 /* ---- pinned memory --------------------------------------------------------------------------- */
 
-/* Mapped memory stands at two addresses: the GPU's view follows the host's. CUDA may give both the
- * same address; here a program that takes one for the other is found. */
+/* Mapped memory has two addresses: the GPU's view comes after the host's in memory. CUDA may use
+ * one address for both; two addresses expose a program that confuses them. */
 static size_t view_bytes(size_t bytes)
 {
     return size_round_up(bytes, 4096);
@@ -115,7 +115,7 @@ cudaError_t cudaHostGetDevicePointer(void **on_gpu, void *ptr, unsigned flags)
     return sim_sticky();
 }
 
-/* It waits for the GPU. */
+/* Waits for the GPU. */
 cudaError_t cudaFreeHost(void *ptr)
 {
     const size_t view = view_bytes(sim_range_at(ptr).bytes);
@@ -148,7 +148,7 @@ cudaError_t cudaHostUnregister(void *ptr)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* Does the kind name what the two are? */
+/* Whether the kind matches the memory of both ends. */
 static bool kind_fits(cudaMemcpyKind kind, const sim_range *dst, const sim_range *src)
 {
     static const cudaMemcpyKind KINDS[2][2] = {{cudaMemcpyHostToHost, cudaMemcpyHostToDevice},

@@ -1,15 +1,15 @@
-/* nccl.c -- NCCL between processes of one host: its calls and rules. What moves bytes between the
- * processes, and finds what a GPU would hang on, is tests/sim/core/coll.h.
+/* nccl.c -- NCCL between processes of one host: its calls and rules. tests/sim/core/coll.h moves
+ * bytes between the processes, and finds calls on which a GPU would hang.
  *
- * A process runs its calls one by one, in the order in which they were issued, as NCCL does with
- * NCCL_LAUNCH_ORDER_IMPLICIT=1. The first collective of a communicator, and the first message of a
- * pair, connect the ranks: the host waits in the call until the others have come to theirs, and for
- * ever when they do not. Under FSDP_SCHEDULE no call waits: the host would keep the turn from the
- * streams.
+ * A process runs its calls one by one in the order of issue, as NCCL does with
+ * NCCL_LAUNCH_ORDER_IMPLICIT=1. The first collective of a communicator and the first message of a
+ * pair connect the ranks: the host waits in the call until the other ranks have made theirs, for
+ * ever if they do not. Under FSDP_SCHEDULE no call waits, because the waiting host would keep the
+ * turn from the streams.
  *
- * On a communicator that does not block a call says ncclInProgress, and a thread of its own makes
- * it, once ncclCommGetAsyncError has been asked. So who does not look has no call, and who goes on
- * too early is told. */
+ * On a communicator that does not block, a call returns ncclInProgress. A separate thread makes the
+ * call after the program has called ncclCommGetAsyncError. So the call never happens in a program
+ * that does not ask, and a program that goes on too early gets an error. */
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,27 +21,27 @@
 #include "tests/sim/core/streams.h"
 #include "tests/sim/cuda/sim.h"
 
-/* What one call, or one group of calls, does on a communicator. */
+/* The work of one call, or of one group of calls, on a communicator. */
 typedef struct sim_call {
-    struct sim_call *next; /* of the group */
+    struct sim_call *next; /* in the group */
     ncclComm_t comm;
     cudaStream_t q;
     coll_plan *plan;
     bool is_collective, is_empty;
-    bool peers[COLL_RANKS]; /* of its messages */
+    bool peers[COLL_RANKS]; /* peers of its messages */
 } sim_call;
 
 struct ncclComm {
     coll_comm *ranks;
     bool blocking;
-    bool met[COLL_RANKS], met_all; /* whom it is connected to: in messages, in collectives */
+    bool met[COLL_RANKS], met_all; /* ranks it is connected to: for messages, for collectives */
     atomic_int error;              /* an ncclResult_t: ncclInProgress while a call is under way */
 
-    /* the call that is under way: what makes it, in which thread, with what */
+    /* the call under way: its function, its thread, its arguments */
     ncclResult_t (*work)(ncclComm_t c);
     pthread_t thread;
     bool has_thread;
-    atomic_bool asked; /* since it began */
+    atomic_bool asked; /* ncclCommGetAsyncError was called after it began */
     sim_call *issued;
     ncclComm_t *child;
     ncclConfig_t child_config;
@@ -49,9 +49,9 @@ struct ncclComm {
 };
 
 static char last_error[256];
-static _Atomic(const char *) under_way; /* a call that blocks */
+static _Atomic(const char *) under_way; /* name of a blocking call */
 static __thread int group_depth;
-static __thread sim_call *grouped; /* since ncclGroupStart, one for each communicator */
+static __thread sim_call *grouped; /* calls since ncclGroupStart, one for each communicator */
 
 static ncclResult_t refuse(ncclResult_t result, const char *what)
 {
@@ -60,7 +60,7 @@ static ncclResult_t refuse(ncclResult_t result, const char *what)
     return result;
 }
 
-/* Calls of one GPU are made one after the other, and an abort while no thread is in one. ["Thread
+/* Calls of one GPU must be made one at a time, and an abort while no thread is in a call. ["Thread
  * Safety", "Fault Tolerance"] */
 static void alone_begin(const char *call)
 {
@@ -111,7 +111,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-/* What this communicator may be asked for now. */
+/* ncclSuccess if the communicator can take a call now, else why not. */
 static ncclResult_t ready(ncclComm_t c, const char *what)
 {
     char text[200];
@@ -147,7 +147,7 @@ static void thread_end(ncclComm_t c)
     c->has_thread = false;
 }
 
-/* Make the call that `work` is: here, or in a thread of its own. */
+/* Make the call `work`: here, or in a thread of its own if the communicator does not block. */
 static ncclResult_t make(ncclComm_t c, const char *call, ncclResult_t (*work)(ncclComm_t c))
 {
     thread_end(c);
@@ -164,7 +164,7 @@ static ncclResult_t make(ncclComm_t c, const char *call, ncclResult_t (*work)(nc
     return c->has_thread ? ncclInProgress : ncclSystemError;
 }
 
-/* NCCL_COMM_BLOCKING overrides what a program says. */
+/* NCCL_COMM_BLOCKING overrides the program's config. */
 static bool blocks(const ncclConfig_t *config)
 {
     const char *says = getenv("NCCL_COMM_BLOCKING");
@@ -190,7 +190,7 @@ static void comm_free(ncclComm_t c)
     free(c);
 }
 
-/* *comm is there before all ranks are where the call does not block, and only then. */
+/* If the communicator does not block, *comm is set before all ranks have joined; else after. */
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
@@ -316,7 +316,8 @@ static coll_call call_of(const char *name, ncclDataType_t type, size_t count, co
                        .to = to};
 }
 
-/* NCCL orders the calls of one communicator; those of several where it is told to. */
+/* NCCL orders the calls of one communicator. It orders calls of several communicators only with
+ * NCCL_LAUNCH_ORDER_IMPLICIT=1, from version 2.26 on. */
 static bool may_overlap(bool one_comm)
 {
     const char *ordered = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -328,7 +329,7 @@ static bool may_overlap(bool one_comm)
 
 const coll_library coll_stands_for = {"NCCL", may_overlap};
 
-/* What a call on c joins: a call of the group, or a new one. */
+/* The call that an operation on c joins: the group's call on c, or a new one. */
 static ncclResult_t call_get(ncclComm_t c, const char *what, cudaStream_t q, sim_call **out)
 {
     for (sim_call *k = grouped; k != NULL; k = k->next)
@@ -357,7 +358,7 @@ static fsdp_status run_plan(void *args, int n_threads)
     return status;
 }
 
-/* Whether the call is connected to all whom it reaches; ask until it is. */
+/* Whether the call is connected to all ranks it reaches; call again until it is. */
 static bool is_connected(ncclComm_t c, const sim_call *k)
 {
     bool all = true;
@@ -388,7 +389,7 @@ static ncclResult_t put(ncclComm_t c)
     return status == FSDP_OK ? ncclSuccess : ncclUnhandledCudaError;
 }
 
-/* A call that was refused has nothing to move. */
+/* A call that was refused is empty, and has nothing to move. */
 static ncclResult_t call_issue(sim_call *k)
 {
     ncclComm_t c = k->comm;
@@ -401,7 +402,8 @@ static ncclResult_t call_issue(sim_call *k)
     return make(c, "a collective or message", put);
 }
 
-/* What a call says that was put into the group: of a group of its own, how that ended. */
+/* The result of a call that was put into a group. If the group was only its own, that is the result
+ * of the group. */
 static ncclResult_t grouped_end(ncclComm_t c, ncclResult_t result)
 {
     const ncclResult_t ended = ncclGroupEnd();
@@ -432,7 +434,7 @@ ncclResult_t ncclGroupEnd(void)
     return result;
 }
 
-/* Put a call that `add` makes into the group, or into one of its own. */
+/* Put a collective, which `add` fills in, into the group, or into a group of its own. */
 static ncclResult_t issue(ncclComm_t c, coll_call *call, cudaStream_t q,
                           bool (*add)(coll_plan *, const coll_call *))
 {
@@ -499,7 +501,7 @@ ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, n
     return issue(comm, &call, q, coll_broadcast);
 }
 
-/* A sum begins with the rank behind this one and ends with this one, as in a ring. */
+/* As in a ring, a sum begins with the next rank and ends with this one. */
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
                                ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t q)
 {

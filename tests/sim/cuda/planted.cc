@@ -2,8 +2,8 @@
 #include "tests/sim/cuda/planted.h"
 #include "common/cuda/attention_tiles.h"
 
-/* Thread i leaves its number and takes another's: without a barrier that shows in one order of
- * threads, and not in the other. */
+/* Thread i writes its number and reads another thread's. Without a barrier the value is wrong in
+ * one order of threads and right in the other. */
 __global__ void neighbour_kernel(planted_args a)
 {
     __shared__ float number[PLANTED_THREADS];

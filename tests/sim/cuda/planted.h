@@ -1,5 +1,5 @@
-/* planted.h -- kernels with mistakes: for tests of the stand-in, of which they are part. The
- * plug-in for GPUs has none of them. */
+/* planted.h -- kernels with planted mistakes, for tests of the stand-in. They are part of the
+ * stand-in; the plug-in for GPUs has none of them. */
 #pragma once
 #include "common/device/device.h"
 
@@ -8,8 +8,8 @@ EXTERN_C_BEGIN
 enum { PLANTED_THREADS = 64, PLANTED_BLOCKS = 2 };
 
 typedef enum planted_kernel {
-    BLOCK_NEIGHBOUR, /* out[i] = the thread before's number, through shared memory */
-    WARP_NEIGHBOUR,  /* out[i] = that of the other lane of a pair, likewise */
+    BLOCK_NEIGHBOUR, /* out[i] = the number of the thread before, through shared memory */
+    WARP_NEIGHBOUR,  /* out[i] = the number of the other lane of a pair, through shared memory */
     BARRIER_IN_BRANCH,
     BARRIERS_APART,
     LANE_MISSING,
@@ -19,11 +19,11 @@ typedef enum planted_kernel {
 
 typedef struct planted_args {
     planted_kernel kernel;
-    bool correct; /* the mistake is not there */
+    bool correct; /* run without the mistake */
     float *out;   /* device memory [PLANTED_BLOCKS * PLANTED_THREADS] */
 } planted_args;
 
-/* planted_launch -- on a stream of a CUDA device. */
+/* planted_launch -- launch the kernel on a stream of a CUDA device. */
 fsdp_status planted_launch(stream *s, const planted_args *a);
 
 EXTERN_C_END

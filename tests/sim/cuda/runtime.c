@@ -1,5 +1,5 @@
-/* runtime.c -- errors, devices, streams and events of the stand-in, by those of tests/sim/core. A
- * process sees some equal GPUs, of which it uses one. */
+/* runtime.c -- errors, devices, streams and events of the stand-in, on top of tests/sim/core. A
+ * process sees several equal GPUs and uses one of them. */
 #include <pthread.h>
 #include <search.h>
 #include <stdatomic.h>
@@ -26,7 +26,7 @@ struct CUevent_st {
 static int gpu_index;
 static __thread cudaError_t last_error;
 static _Atomic int sticky;
-static void *loaded; /* tsearch, of addresses; of the thread that issues */
+static void *loaded; /* a tree of addresses for tsearch; only the issuing thread uses it */
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
@@ -145,7 +145,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
-/* A driver serves runtimes of its own major version. */
+/* A driver serves runtimes of its own major version only. */
 cudaError_t cudaGetDeviceCount(int *count)
 {
     int driver;
@@ -178,7 +178,7 @@ int sim_sm(void)
     return text != NULL ? atoi(text) : 90;
 }
 
-/* FSDP_SIM_MODEL: another one than the other ranks have. */
+/* FSDP_SIM_MODEL gives this rank another model than the other ranks. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index)
 {
     const char *model = getenv("FSDP_SIM_MODEL");
@@ -299,7 +299,7 @@ static int issue_word(cudaStream_t q, unsigned long long addr, uint32_t value, b
     if (sim_sticky() != cudaSuccess)
         return (int)last_error;
     if (addr % 4 != 0 || sim_range_at(a.word).kind != SIM_MAPPED)
-        return cudaErrorInvalidValue; /* CUDA_ERROR_INVALID_VALUE has this number too */
+        return cudaErrorInvalidValue; /* CUDA_ERROR_INVALID_VALUE has the same number */
     const launch_config l = {.fn = run_word,
                              .args = &a,
                              .args_bytes = sizeof a,

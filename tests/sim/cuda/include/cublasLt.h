@@ -1,6 +1,6 @@
 /* cublasLt.h -- the part of cuBLASLt that common/cuda calls, for a CPU: same names, arguments,
- * values and error codes. cublaslt.c says what it checks. Each function is described in NVIDIA's
- * "cuBLAS Library", chapter "Using the cuBLASLt API". */
+ * values and error codes. cublaslt.c says what it checks. NVIDIA's "cuBLAS Library", chapter "Using
+ * the cuBLASLt API", describes each function. */
 #pragma once
 #include <cuda_runtime_api.h>
 

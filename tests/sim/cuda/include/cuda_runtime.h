@@ -1,5 +1,5 @@
-/* cuda_runtime.h -- what nvcc adds to C++ in .cu files, for g++: the words before functions, the
- * numbers of threads, barriers and exchanges between threads. kernel.cc runs the threads. */
+/* cuda_runtime.h -- what nvcc adds to C++ in .cu files, for g++: function qualifiers, thread
+ * indices, barriers and exchanges between threads. kernel.cc runs the threads. */
 #pragma once
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__    __attribute__((noinline))
 #define __launch_bounds__(...)
-/* One block runs at a time in a process; kernel.cc fills this section with NaN before each. */
+/* A process runs one block at a time; kernel.cc fills this section with NaN before each block. */
 #define __shared__ static __attribute__((section("sim_shared"), aligned(16)))
 
 struct uint3 {
@@ -26,7 +26,7 @@ struct dim3 {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-/* ---- where threads meet. A place is a line: a compiler may make several calls of one ---- */
+/* ---- barriers. A place is a line, because a compiler may split one call into several ---- */
 #define SIM_TEXT_(x) #x
 #define SIM_TEXT(x)  SIM_TEXT_(x)
 #define SIM_HERE     __FILE__ ":" SIM_TEXT(__LINE__)
@@ -44,7 +44,7 @@ static inline unsigned sim_mask(unsigned mask = 0xffffffffu)
 void sim_exchange(unsigned mask, const void *mine, size_t bytes, void *all, const char *place);
 unsigned sim_lane(void);
 
-/* A lane that is not in the mask has no value: what is read of it is this lane's own. */
+/* A lane outside the mask has no value; a lane that reads it gets its own value. */
 template <typename T>
 static inline T sim_shuffle(const char *place, unsigned mask, T mine, int from)
 {
@@ -92,7 +92,7 @@ struct alignas(16) float4 {
     float x, y, z, w;
 };
 
-/* One launch: run body(args) for each thread of each block, then discard. */
+/* One launch: run body(args) for each thread of each block. */
 struct sim_kernel {
     const char *name;
     const void *code;
@@ -103,7 +103,7 @@ struct sim_kernel {
 };
 cudaError_t sim_launch_kernel(const sim_kernel &k, cudaStream_t stream);
 
-/* The arguments are evaluated and copied now, as a real launch does. */
+/* The arguments are evaluated and copied at the call, as in a real launch. */
 template <typename... P, typename... A>
 cudaError_t sim_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                        cudaStream_t stream, A... args)

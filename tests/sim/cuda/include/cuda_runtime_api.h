@@ -1,6 +1,6 @@
 /* cuda_runtime_api.h -- the part of CUDA's runtime that common/cuda calls, for a CPU: same names,
  * arguments and error codes. The library is tests/sim/cuda; its README.md says what it checks and
- * what it cannot show. Each function is described in NVIDIA's "CUDA Runtime API". */
+ * what it cannot show. NVIDIA's "CUDA Runtime API" describes each function. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* nccl.h -- the part of NCCL that common/cuda calls, between processes of one host: same names,
- * arguments and results. The library is tests/sim/cuda/nccl.c. Each function is described in
- * NVIDIA's "NCCL User's Guide". */
+ * arguments and results. The library is tests/sim/cuda/nccl.c. NVIDIA's "NCCL User's Guide"
+ * describes each function. */
 #pragma once
 #include "cuda_runtime_api.h"
 #include <limits.h>

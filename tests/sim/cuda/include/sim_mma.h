@@ -1,11 +1,11 @@
 /* sim_mma.h -- mma.sync.m16n8k16 of bf16 for the stand-in. Included by cuda_runtime.h.
  *
- * Written from the tables of the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating point
- * type"): of element i of a fragment, with groupID = lane >> 2 and t = lane % 4,
+ * The layout follows the tables of the PTX ISA ("Matrix Fragments for mma.m16n8k16 with floating
+ * point type"). For element i of a fragment, with groupID = lane >> 2 and t = lane % 4:
  *     A  row = groupID for i in 0,1,4,5, else groupID + 8;  column = 2t + (i & 1), + 8 for i >= 4
  *     B  row = 2t + (i & 1), + 8 for i >= 2;                column = groupID
  *     C  row = groupID for i < 2, else groupID + 8;         column = 2t + (i & 1)
- * A sum goes from the last k to the first, and c is added last. */
+ * A sum goes from the last k to the first; c is added last. */
 #pragma once
 #include "common/base/dtype.h"
 
@@ -21,7 +21,7 @@ static inline float sim_half(uint32_t both, int i)
 static inline void sim_mma_bf16(const char *place, float *c, const uint32_t *a, const uint32_t *b)
 {
     struct sim_fragments mine, all[32];
-    float rows[2][16], cols[2][16]; /* what this lane's four elements of C need */
+    float rows[2][16], cols[2][16]; /* operands of this lane's four elements of C */
     const unsigned group = sim_lane() >> 2, pair = sim_lane() % 4;
     memcpy(mine.a, a, sizeof mine.a);
     memcpy(mine.b, b, sizeof mine.b);

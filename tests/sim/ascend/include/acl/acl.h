@@ -1,5 +1,4 @@
-/* acl.h -- see acl_rt.h: what begins and ends the use of CANN's runtime, and its words for the last
- * error. */
+/* acl.h -- aclInit, aclFinalize and the last error message; see acl_rt.h. */
 #pragma once
 #include "acl_rt.h"
 

@@ -1,6 +1,6 @@
 /* acl_base.h -- the part of CANN's header of this name that lab6_npu uses, for a CPU: the types
- * that all its libraries share, and the error codes. Each is described in CANN's "AscendCL API
- * Reference". As in CANN the codes are constants and not macros, so C has no `case` of them. */
+ * that all its libraries share, and the error codes. CANN's "AscendCL API Reference" describes
+ * each. As in CANN the codes are constants, not macros, so C cannot use them in a `case`. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ static const int ACL_ERROR_REPEAT_FINALIZE = 100037;
 static const int ACL_ERROR_BAD_ALLOC = 200000;
 static const int ACL_ERROR_INTERNAL_ERROR = 500000;
 
-/* ---- of the runtime: arguments, resources, the device ---- */
+/* ---- codes of the runtime: arguments, resources, the device ---- */
 static const int32_t ACL_ERROR_RT_PARAM_INVALID = 107000;
 static const int32_t ACL_ERROR_RT_INVALID_DEVICEID = 107001;
 static const int32_t ACL_ERROR_RT_CONTEXT_NULL = 107002;

@@ -1,6 +1,6 @@
 /* acl_rt.h -- the calls of CANN's runtime that lab6_npu uses, for a CPU: same names, types,
  * argument orders and values. The library is tests/sim/ascend; its README.md says what it checks
- * and what it cannot show. Each function is described in CANN's "AscendCL API Reference". */
+ * and what it cannot show. CANN's "AscendCL API Reference" describes each function. */
 #pragma once
 #include "acl_base.h"
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* ---- device and context: both are the calling thread's ---- */
+/* ---- device and context, which belong to the calling thread ---- */
 typedef enum { ACL_OPT_DETERMINISTIC = 0 } aclSysParamOpt;
 
 aclError aclrtSetDevice(int32_t deviceId);
@@ -92,7 +92,7 @@ aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t c
                           aclrtStream stream);
 aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total);
 
-/* ---- work of the host in a stream's order ---- */
+/* ---- callbacks: host functions in a stream's order ---- */
 typedef void (*aclrtCallback)(void *userData);
 typedef enum aclrtCallbackBlockType {
     ACL_CALLBACK_NO_BLOCK,

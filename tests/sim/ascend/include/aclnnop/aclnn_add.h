@@ -1,7 +1,7 @@
 #pragma once
 #include "aclnn/aclnn_base.h"
 
-/* out = self + alpha other; operands that are smaller are repeated, here and in the others. */
+/* out = self + alpha other. Smaller operands are repeated, here and in the other operators. */
 SIM_ACLNN(aclnnAdd, const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
           aclTensor *out);
 SIM_ACLNN(aclnnInplaceAdd, const aclTensor *selfRef, const aclTensor *other,

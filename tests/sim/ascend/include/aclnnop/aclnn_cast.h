@@ -1,5 +1,5 @@
 #pragma once
 #include "aclnn/aclnn_base.h"
 
-/* dtype is that of out. */
+/* dtype is out's type. */
 SIM_ACLNN(aclnnCast, const aclTensor *self, const aclDataType dtype, aclTensor *out);

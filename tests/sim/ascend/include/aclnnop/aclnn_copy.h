@@ -1,5 +1,5 @@
 #pragma once
 #include "aclnn/aclnn_base.h"
 
-/* selfRef = src, whose shape is repeated to selfRef's. */
+/* selfRef = src, repeated to selfRef's shape. */
 SIM_ACLNN(aclnnInplaceCopy, aclTensor *selfRef, const aclTensor *src);

@@ -1,8 +1,8 @@
 #pragma once
 #include "aclnn/aclnn_base.h"
 
-/* attenMaskOptional: 1 where a query does not see a key. softmaxMaxOut and softmaxSumOut are fp32
- * [B,N,Sq,8], each number eight times; softmaxOutOut is not used. */
+/* attenMaskOptional is 1 where a query must not see a key. softmaxMaxOut and softmaxSumOut are fp32
+ * [B,N,Sq,8], with each number repeated eight times. softmaxOutOut is not used. */
 SIM_ACLNN(aclnnFlashAttentionScore, const aclTensor *query, const aclTensor *key,
           const aclTensor *value, const aclTensor *realShiftOptional,
           const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,

@@ -1,7 +1,7 @@
 #pragma once
 #include "aclnn/aclnn_base.h"
 
-/* The order of sums is fixed with ACL_OPT_DETERMINISTIC only. */
+/* Only ACL_OPT_DETERMINISTIC fixes the order of sums. */
 SIM_ACLNN(aclnnFlashAttentionScoreGrad, const aclTensor *query, const aclTensor *keyIn,
           const aclTensor *value, const aclTensor *dy, const aclTensor *pseShiftOptional,
           const aclTensor *dropMaskOptional, const aclTensor *paddingMaskOptional,

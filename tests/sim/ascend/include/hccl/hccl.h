@@ -1,7 +1,7 @@
 /* hccl.h -- the part of CANN's header of this name that lab6_npu uses: HCCL's calls, between
- * processes of one host. The library is tests/sim/ascend/hccl*.cc. Each call is described in CANN's
- * "HCCL API Reference". HcclCommInitRootInfoConfig is not here: what its config holds, and at which
- * version, changes from release to release. */
+ * processes of one host. The library is tests/sim/ascend/hccl.cc. CANN's "HCCL API Reference"
+ * describes each call. HcclCommInitRootInfoConfig is missing, because the contents of its config
+ * change from release to release. */
 #pragma once
 #include <hccl/hccl_types.h>
 #include <acl/acl.h>

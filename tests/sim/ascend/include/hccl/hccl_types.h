@@ -1,6 +1,6 @@
 /* hccl_types.h -- the part of CANN's header of this name that lab6_npu uses: the types of HCCL.
- * Names and values are CANN's, described in its "HCCL API Reference". As in CANN it is C++ only: C
- * has no array whose length is a constant object. */
+ * Names and values are CANN's; its "HCCL API Reference" describes them. As in CANN the header is
+ * C++ only: in C a constant object cannot be the length of an array. */
 #pragma once
 #include <stdint.h>
 
