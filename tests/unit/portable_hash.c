@@ -9,7 +9,7 @@
 #include "common/device/device.h"
 #include "tests/unit/ops_cases_lib.h"
 
-/* FNV-1a, 64 bits, over the words' bytes from the lowest: the same on any byte order. */
+/* 64-bit FNV-1a over the bytes of each word from the lowest, so that byte order does not matter. */
 static uint64_t hash_floats(uint64_t hash, const float *x, size_t elems)
 {
     for (size_t i = 0; i < elems; i++) {

@@ -2,14 +2,14 @@
  *
  *   mpiexec -n W build/tests/unit/test_mesh          (W = 1 runs without mpiexec too)
  *
- * Prints as test_comm does. The arithmetic is checked for every grid of up to 12 ranks, the groups
- * for every grid of the ranks that are there. */
+ * Prints like test_comm. The arithmetic is checked for every grid of up to 12 ranks, and the groups
+ * for every grid of the W ranks. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/comm/mesh.h"
 #include "tests/unit/comm_cases_lib.h"
 
-/* Slices are a permutation; those of one column are the shard that the column holds. (W = 6 in rows
+/* The slices are a permutation. The slices of a column make up the column's shard. (W = 6 in rows
  * of 3: rank 4 is shard 1 of replica 1, and keeps the second half of shard 1.) */
 static void test_arithmetic(comm_fixture *f)
 {
@@ -49,7 +49,7 @@ static void test_refusals(comm_fixture *f)
           fsdp_error_get()->what);
 }
 
-/* Sum of 1 << rank over a group, by an all-reduce: who is in it. */
+/* The members of a group: the sum of 1 << rank by an all-reduce. */
 static int64_t members(comm_fixture *f, comm *group)
 {
     int64_t mask = (int64_t)1 << f->rank;
@@ -58,7 +58,7 @@ static int64_t members(comm_fixture *f, comm *group)
     return mask;
 }
 
-/* An axis of size W is the world itself; one of size 1 in a larger world has no group. */
+/* An axis of size W is the world itself. An axis of size 1 in a larger world has no group. */
 static void check_groups(comm_fixture *f, const mesh *m)
 {
     const mesh_shape *s = &m->shape;
@@ -99,7 +99,7 @@ static void test_groups(comm_fixture *f)
     }
 }
 
-/* Leaf of rank r, at element i of the whole array: sums of these round. */
+/* Leaf of rank r at element i of the whole array. Sums of leaves round. */
 static float leaf(int r, size_t i)
 {
     return 1.0f / (float)(3 + 7 * r + (int)i);

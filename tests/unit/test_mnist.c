@@ -1,5 +1,5 @@
-/* test_mnist.c -- the net for MNIST: names and initial values, the loss and every gradient against
- * differences of a net in double precision, dropout, and second forwards. */
+/* test_mnist.c -- the net for MNIST: names and initial values; the loss and every gradient against
+ * differences of a net in double precision; dropout; repeated forwards. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +21,13 @@ typedef struct net {
     float pixels[MOST * PIXELS];
     uint16_t rounded[MOST * PIXELS];
     int32_t targets[MOST];
-    float loss, logits[MOST * CLASSES]; /* of the last run; logits of an evaluation */
+    float loss, logits[MOST * CLASSES]; /* of the last run; logits only if it evaluates */
 } net;
 
-/* The runs that are compared differ in these. */
+/* The settings in which the compared runs differ. */
 typedef struct call {
     const ops *o;
-    size_t batch, first; /* of the net's images */
+    size_t batch, first; /* images of the net */
     grad_acc_mode mode;
     bool evaluates, again; /* again: the first three layers run forward twice */
     dtype type;
@@ -83,7 +83,7 @@ static fsdp_status run_again(runner *r, int first, int last)
     return FSDP_OK;
 }
 
-/* One micro-step. Gradients are of the sum over the images. */
+/* Run one micro-step. Gradients are summed over the images. */
 static fsdp_status net_run(net *n, const call *c)
 {
     static const int UNITS[N_LAYERS] = {1, 2, 3, 0};
@@ -135,7 +135,7 @@ static fsdp_status refused_dropout(stream *s, const dropout_args *a)
 
 /* ---- names and initial values ---------------------------------------------------------------- */
 
-/* The tutorial's state_dict(). */
+/* The names of the tutorial's state_dict(). */
 TEST(test_names)
 {
     static const struct {
@@ -187,8 +187,8 @@ TEST(test_sizes_refused)
 
 /* ---- against a net in double precision ------------------------------------------------------- */
 
-/* What the loss is a function of: the parameters, and 0 or the scale of each element where dropout
- * is. */
+/* The arguments of the loss: the parameters, and the factor of each element in each dropout, which
+ * is 0 or the scale. */
 typedef struct point {
     double *params[N_PARAMS];
     const float *pixels, *mask2, *mask1; /* of one image; masks [POOL], [FC1] or NULL */
@@ -200,7 +200,7 @@ static double positive(double x)
     return x > 0.0 ? x : 0.0;
 }
 
-/* A convolution of C channels of S x S to O channels, then relu. */
+/* A convolution of C channels of S x S to O channels, followed by relu. */
 typedef struct conv {
     size_t C, S, O;
     const double *weight, *bias;
@@ -251,7 +251,7 @@ enum { BATCH = 2 };
 static const call CALL = {
     .batch = BATCH, .mode = GRAD_ACC_CANONICAL, .seed = 5, .first_sample = 60};
 
-/* What dropout multiplies each element by, of `width` for each image, in layer `number`. */
+/* The factors of dropout in layer `number`, `width` for each image. */
 static float *mask_of(const net *n, size_t width, float p, uint64_t number)
 {
     float *x = malloc(BATCH * width * sizeof *x);
@@ -289,9 +289,9 @@ static double batch_loss(const oracle *x)
     return sum;
 }
 
-/* The loss's slope along dir, by its values H before and after. In double these are off by some
- * 1e-14, so the slope by 1e-6; and a step of H meets no edge of relu or of max-pooling but by rare
- * chance: the numbers here are fixed, and are the same on every machine. */
+/* The loss's slope along dir, from its values at distance H on both sides. In double these values
+ * are off by about 1e-14, so the slope is off by about 1e-6. A step of H rarely crosses an edge of
+ * relu or max-pooling, and the numbers here are fixed and the same on every machine. */
 static double slope(const oracle *x, int p, const float *dir)
 {
     static const double H = 1e-8;
@@ -308,9 +308,9 @@ static double slope(const oracle *x, int p, const float *dir)
     return (at[1] - at[0]) / (2 * H);
 }
 
-/* A gradient g that is right gives the slope g . d in any direction d of +-1. Roundings make each
- * element wrong by some 1e-6 of its size, which in g . d add up to some 1e-6 |g|. One wrong element
- * of n is usually wrong by |g| / sqrt(n), more than 9e-4 |g| here; the bound is 2e-5 |g|. */
+/* A correct gradient g gives the slope g . d in any direction d of +-1. Rounding makes each element
+ * wrong by about 1e-6 of its size, which adds up to about 1e-6 |g| in g . d. One wrong element of n
+ * is usually wrong by |g| / sqrt(n), which is more than 9e-4 |g| here. The bound is 2e-5 |g|. */
 static void check_gradient(const oracle *x, int p)
 {
     const param_spec *spec = &x->n->m.params[p];
@@ -378,7 +378,7 @@ static void same_gradients(const net *a, const net *b)
                                 a->m.params[p].elems * sizeof(float));
 }
 
-/* Logits of image i of a and image j of b: the same bits or not. */
+/* Whether the logits of image i of a and of image j of b have the same bits. */
 static bool same_logits(const net *a, size_t i, const net *b, size_t j)
 {
     return memcmp(a->logits + i * CLASSES, b->logits + j * CLASSES, CLASSES * sizeof(float)) == 0;
@@ -398,7 +398,7 @@ static void both_close(void)
     net_close(&two);
 }
 
-/* A second forward drops the same elements, and neither it nor the number of samples of a call
+/* A repeated forward drops the same elements. Neither it nor the number of samples in a call
  * changes a bit. */
 TEST(test_calls)
 {
@@ -414,7 +414,7 @@ TEST(test_calls)
     OK(net_run(&two, &c));
     for (size_t i = 0; i < MOST; i++)
         assert_true(same_logits(&one, i, &two, i));
-    c.batch = 3; /* images 4 to 6 on a rank of their own */
+    c.batch = 3; /* images 4 to 6, as on another rank */
     c.first = 4;
     c.first_sample = 64;
     OK(net_run(&two, &c));
@@ -423,7 +423,7 @@ TEST(test_calls)
     both_close();
 }
 
-/* Dropout in training only; by seed and sample. */
+/* Dropout happens only in training, and depends on the seed and the sample. */
 TEST(test_dropout)
 {
     ops o = *ops_cpu_portable();
@@ -448,7 +448,7 @@ TEST(test_dropout)
     both_close();
 }
 
-/* Gradients that are not wanted are left out, and change no other. */
+/* Frozen parameters get no gradient, and the other gradients do not change. */
 TEST(test_freeze)
 {
     static const char *const CASES[] = {"conv1.*", "conv*", "conv1.*,conv2.weight", "*.bias",
@@ -469,8 +469,8 @@ TEST(test_freeze)
     }
 }
 
-/* The loss in bf16 is near that in fp32: logits are of size 1, and each of four layers rounds by
- * 2^-9 of that. */
+/* The loss in bf16 is near the loss in fp32: logits are of size 1, and each of four layers rounds
+ * by 2^-9 of that. */
 TEST(test_bf16)
 {
     net_open(&one, DTYPE_F32);
@@ -493,7 +493,8 @@ TEST(test_bf16)
     both_close();
 }
 
-/* Before a run: any operation of the net that a table refuses, and none of a whole table. */
+/* The check before a run refuses a table that lacks any operation of the net, and accepts a whole
+ * table. */
 TEST(test_ops_checked)
 {
     static net n;

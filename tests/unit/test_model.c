@@ -1,4 +1,4 @@
-/* test_model.c -- GPT-2's lists, initial values, and the layers' arithmetic against a second
+/* test_model.c -- GPT-2's lists, its initial values, and the layers' arithmetic against a second
  * implementation in double (gpt2_double_lib.c). */
 #include <math.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ enum { BATCH = 3, SEQ = 5 };
 
 TEST(test_presets)
 {
-    /* The published sizes (transformers' num_parameters); the others by hand: a block has
-     * 12 C^2 + 13 C, around them (V + positions) C + 2 C.
+    /* The published sizes are transformers' num_parameters. The others are computed by hand: a
+     * block has 12 C^2 + 13 C, and the rest has (V + positions) C + 2 C.
      *     tiny   2 * (12*4096 + 832) + (256 + 256 + 2) * 64 = 132,864 */
     static const struct {
         const char *name;
@@ -105,7 +105,7 @@ TEST(test_lists)
     }
     assert_int_equal(p, m.n_params);
     assert_int_equal(m.n_param_elems, elems);
-    assert_true(m.config.norm_eps == 1e-5f); /* 0 was filled in */
+    assert_true(m.config.norm_eps == 1e-5f); /* 0 means the default */
     model_free(&m);
 }
 
@@ -125,7 +125,7 @@ TEST(test_config_refused)
         {2, 2, 6, 0, (size_t)1 << 31, 7, "vocab-size is 2147483648"},
         {2, 2, (size_t)1 << 31, 0, 11, 7, "do not fit a size_t"}, /* C * 3C bytes */
         {2, 2, 6, SIZE_MAX / 6, 11, 7, "do not fit a size_t"},    /* bytes of c_fc */
-        {1, 2, 2, 0, 11, SIZE_MAX / 8, "do not fit a size_t"},    /* only the sum */
+        {1, 2, 2, 0, 11, SIZE_MAX / 8, "do not fit a size_t"},    /* only the sum is too large */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const model_config c = {.family = "gpt2",
@@ -200,7 +200,7 @@ TEST(test_init_values)
         const bool is_gain = strstr(spec->name, "ln_") && strstr(spec->name, "weight");
         const bool is_bias = strstr(spec->name, "bias") != NULL;
         const bool is_proj = strstr(spec->name, "c_proj.weight") != NULL;
-        /* two blocks: 0.02 / sqrt(4) = 0.01; the stream is the parameter's number */
+        /* two blocks: 0.02 / sqrt(4) = 0.01; the random stream is the parameter's number */
         philox_normal_fill(42, (uint64_t)p, 0, n, is_proj ? 0.01f : 0.02f, z);
         for (size_t i = 0; i < n; i++)
             assert_true(x[i] == (is_gain ? 1.0f : is_bias ? 0.0f : z[i]));
@@ -212,14 +212,14 @@ TEST(test_init_values)
 
 /* ---- the layers against the second implementation ------------------------------------------- */
 
-/* fp32 against double. One rounding is u = 2^-24 = 6e-8 of a value. A value of the forward pass has
- * gone through 2 blocks of 2 sublayers, each with sums of at most 3C = 18 or F = 14 terms, a norm
- * (2 sums of 6, a root, a division) and an exponential (1 ulp): fewer than 60 roundings a sublayer,
- * 300 in all with the head, and the residual stream does not amplify; backward doubles that. Terms
- * that cancel are bounded against the largest element of the array, not the element itself; with
- * the sizes here sums of magnitudes are below 8 times the largest result.
- *     2 * 300 * 8 * 6e-8 = 2.9e-4 worst case; roundings of random sign: the root, 1e-5.
- * Measured: 1.2e-6 (both operation tables). The bound between: 1e-5 of the largest element. */
+/* fp32 against double. One rounding is u = 2^-24 = 6e-8 of a value. A value of the forward pass
+ * goes through 2 blocks of 2 sublayers. Each sublayer has sums of at most 3C = 18 or F = 14 terms,
+ * a norm (2 sums of 6, a root, a division) and an exponential (1 ulp): fewer than 60 roundings, or
+ * 300 in all with the head. The residual stream does not amplify them; backward doubles them.
+ * Because terms may cancel, errors are compared with the largest element of the array. With the
+ * sizes here, sums of magnitudes are below 8 times the largest result.
+ *     2 * 300 * 8 * 6e-8 = 2.9e-4 worst case; for roundings of random sign the root, 1e-5.
+ * Measured: 1.2e-6 (both operation tables). The bound lies between: 1e-5 of the largest element. */
 static const double BOUND = 1e-5;
 
 static rig_config small(const ops *o)
@@ -261,7 +261,7 @@ static void check_forward(const ops *o)
     const double expected = double_loss(&r, w, z);
     const float loss = rig_forward(&r, true, true);
     assert_true(fabs((double)loss - expected) < BOUND * expected);
-    /* not training: the same bits, with and without `saved`, and logits when asked for */
+    /* not training: the same bits with and without `saved`, and with logits */
     assert_true(rig_forward(&r, false, true) == loss);
     memset(r.logits, 0xff, n * sizeof(float));
     assert_true(rig_forward(&r, false, false) == loss);
@@ -303,7 +303,7 @@ static void check_gradients(const ops *o)
     for (int p = 0; p < r.m.n_params; p++) {
         const param_spec *spec = &r.m.params[p];
         if (spec->tied_to != NOT_TIED)
-            continue; /* its gradient is in wte's array */
+            continue; /* its gradient is added to wte's */
         double largest = 0.0;
         for (size_t i = 0; i < spec->elems; i++)
             largest = fmax(largest, fabs((double)r.views.grads[p][i]));
@@ -327,27 +327,27 @@ TEST(test_gradients)
     check_gradients(ops_cpu_fast());
 }
 
-/* A rig of portable operations after a step. */
+/* Run a step of a rig with portable operations. */
 static void run_small(rig *r)
 {
     const rig_config config = small(ops_cpu_portable());
     rig_run(r, &config);
 }
 
-/* All gradients one after the other; the caller frees. */
+/* A copy of all gradients in one array; the caller frees it. */
 static float *grads_copy(const rig *r)
 {
     float *all = malloc(r->m.n_param_elems * sizeof *all), *to = all;
-    for (int p = 0; p + 1 < r->m.n_params; p++) { /* the last one is wte's */
+    for (int p = 0; p + 1 < r->m.n_params; p++) { /* the last one is wte again */
         memcpy(to, r->views.grads[p], r->m.params[p].elems * sizeof *to);
         to += r->m.params[p].elems;
     }
     return all;
 }
 
-/* Gradients are added to what is there, and a frozen parameter (NULL) changes no other gradient.
- * Portable operations: the same bits. Where a frozen wte leaves wpe alone another operation adds up
- * the sequences, in the same order. */
+/* Gradients are added to the present values, and a frozen parameter (NULL) changes no other
+ * gradient. Portable operations give the same bits. If wte is frozen and wpe is not, another
+ * operation adds up the sequences, in the same order. */
 TEST(test_frozen)
 {
     rig r;
@@ -374,7 +374,7 @@ TEST(test_frozen)
     rig_close(&r);
 }
 
-/* With everything frozen backward still runs (a layer in front may want d_in). */
+/* Backward still runs if everything is frozen, because a layer in front may want d_in. */
 TEST(test_all_frozen)
 {
     rig r;
@@ -388,7 +388,8 @@ TEST(test_all_frozen)
     rig_close(&r);
 }
 
-/* With a gradient array of its own the tied weight splits into a head's and an embedding's part. */
+/* If the tied weight has a gradient array of its own, its gradient splits into the head's part and
+ * the embedding's part. */
 TEST(test_tied_parts)
 {
     rig r;
@@ -408,7 +409,7 @@ TEST(test_tied_parts)
     }
     for (size_t i = 0; i < elems; i++) /* sums of at most 15 + 15 terms in another order: 30 u */
         assert_true(fabsf(apart[i] - together[i]) <= 2e-6f * largest);
-    /* a token that is in no sequence has no gradient from the embedding */
+    /* a token that occurs in no sequence has no gradient from the embedding */
     for (size_t v = 0; v < 11; v++) {
         bool used = false, any = false;
         for (size_t i = 0; i < BATCH * SEQ; i++)
@@ -428,22 +429,22 @@ TEST(test_gradients_are_added)
     rig r;
     run_small(&r);
     float *once = grads_copy(&r), *want = once;
-    rig_backward(&r); /* `saved` is still there: backward leaves it alone */
+    rig_backward(&r); /* `saved` is still valid: backward does not change it */
     for (int p = 0; p + 1 < r.m.n_params; want += r.m.params[p++].elems) {
         float largest = 0.0f;
         for (size_t i = 0; i < r.m.params[p].elems; i++)
             largest = fmaxf(largest, fabsf(want[i]));
-        for (size_t i = 0; i < r.m.params[p].elems; i++) /* at most 30 additions more: 2 * 30 u */
+        for (size_t i = 0; i < r.m.params[p].elems; i++) /* at most 30 more additions: 2 * 30 u */
             assert_true(fabsf(r.views.grads[p][i] - 2.0f * want[i]) <= 4e-6f * largest);
     }
     free(once);
     rig_close(&r);
 }
 
-/* At the initial values every token is about equally likely: the mean loss is ln V. Logits are
- * n . w with |n| = sqrt(C) = 8 and w of 0.02: z of variance 0.0256; E log sum exp z = ln V +
- * 0.0128, and the mean of 64 target logits has a standard deviation of 0.16/8 = 0.02. Four of them
- * and the 0.0128: 0.1. */
+/* At the initial values every token is about equally likely, so the mean loss is ln V. A logit z is
+ * n . w with |n| = sqrt(C) = 8 and w of 0.02, so its variance is 0.0256 and
+ * E log sum exp z = ln V + 0.0128. The mean of 64 target logits has a standard deviation of
+ * 0.16/8 = 0.02. Four deviations and the 0.0128 give 0.1. */
 TEST(test_loss_at_init)
 {
     model_config c;

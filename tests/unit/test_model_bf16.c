@@ -1,18 +1,18 @@
 /* test_model_bf16.c -- layers whose activations are stored in bf16.
  *
- * To the bit: against the same layers in fp32 on operations that round what they store
- * (rounding_ops_lib.h), from the same weights, which are bf16 numbers. An fp32 array of bf16
- * numbers and a bf16 array are then the same, one after the other, layer by layer.
+ * To the bit: the reference is the same layers in fp32, on operations that round what they store
+ * (rounding_ops_lib.h), with the same weights, which are bf16 numbers. Layer by layer, the fp32
+ * arrays then hold the same numbers as the bf16 arrays.
  *
- * Within a bound: gradients against those of fp32 without any rounding. A gradient g is a smooth
- * function of the relative errors e_k of all that is stored, so to first order it is off by sum_k
- * c_k e_k. Rounding errs by at most 2^-8, and where in that range is as good as random: its
- * variance is at most that of a uniform e_k in -2^-8 ... 2^-8. So SAMPLES runs with such e_k drawn
- * at random show how far a gradient may be off: the 2-norm of a tensor's error is held to 3 times
- * their root mean square. (It is a sum of many terms; the 2-norm of a vector of n independent
- * normal errors passes 3 times its root mean square with a probability below 0.3 % for n = 1, and
- * less for more.) What `fast` may round beside (ops.h: attention's probabilities) is one more store
- * on a path of more than 40. */
+ * Within a bound: gradients are compared with fp32 gradients that are not rounded at all. A
+ * gradient g is a smooth function of the relative errors e_k of all stored values, so to first
+ * order it is off by sum_k c_k e_k. A rounding error is at most 2^-8 and as good as random in that
+ * range: its variance is at most the variance of a uniform e_k in -2^-8 ... 2^-8. So SAMPLES runs
+ * with such random e_k show how far a gradient may be off. The 2-norm of a tensor's error must be
+ * within 3 times their root mean square. (The error is a sum of many terms. The 2-norm of a vector
+ * of n independent normal errors exceeds 3 times its root mean square with a probability below
+ * 0.3 % for n = 1, and less for more.) `fast` may also round attention's probabilities (ops.h),
+ * which is one more store on a path of more than 40. */
 #include "tests/unit/unit_lib.h"
 #include <math.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ TEST(test_layer_by_layer)
     for (int i = got.m.n_layers - 2; i >= 0; i--)
         same_values(&got, &want, got.m.layers[i + 1].name, got.d_out[i], want.d_out[i]);
     same_gradients(&got, &want);
-    /* not training: the same bits, with and without `saved`, and logits when asked for */
+    /* not training: the same bits with and without `saved`, and with logits */
     assert_true(rig_forward(&got, false, true) == loss);
     memset(got.logits, 0xff, BATCH * SEQ * RIG_SMALL.vocab_size * sizeof(uint16_t));
     assert_true(rig_forward(&got, false, false) == loss);
@@ -80,7 +80,7 @@ TEST(test_layer_by_layer)
 
 /* ---- within a bound -------------------------------------------------------------------------- */
 
-/* The 2-norm of the difference of one parameter's gradients. */
+/* The 2-norm of the difference between two gradients of parameter p. */
 static double distance(const rig *a, const rig *b, int p)
 {
     double sum = 0.0;
@@ -144,8 +144,8 @@ static size_t lines(size_t bytes)
     return size_round_up(bytes, LAYER_ALIGN_BYTES);
 }
 
-/* What is kept, by the lists at the top of gpt2.c and transformer.h, and backward's scratch: d_norm
- * and the sink, and d_qkv or act. B=3, T=5, C=6, F=14, H=2, V=11. */
+/* The bytes that are saved follow the lists at the top of gpt2.c and transformer.h. Backward's
+ * scratch is d_norm, the sink, and d_qkv or act. B=3, T=5, C=6, F=14, H=2, V=11. */
 TEST(test_layer_bytes)
 {
     enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 11, H = 2 };
@@ -170,7 +170,7 @@ TEST(test_layer_bytes)
     model_free(&m);
 }
 
-/* What a runner allocates, on a device that gives out addresses only. */
+/* The bytes that a runner allocates, on a device whose addresses have no memory. */
 static size_t runner_bytes(const model *m, grad_acc_mode mode, size_t batch, dtype type)
 {
     int one_unit[16] = {0}; /* more than RIG_SMALL has layers */
@@ -193,9 +193,9 @@ static size_t runner_bytes(const model *m, grad_acc_mode mode, size_t batch, dty
     return bytes;
 }
 
-/* What a run holds, by hand: all that is kept, outputs of all layers but the head, two gradients
- * between layers, the scratch of the layer that needs most (attention's d_qkv is wider than F); of
- * each call a loss, of each token two numbers. */
+/* The bytes of a run, by hand: everything saved, the outputs of all layers but the head, two
+ * gradients between layers, and the largest scratch of a layer (attention's d_qkv is wider than F).
+ * Each call also has a loss, and each token two numbers. */
 TEST(test_activation_bytes)
 {
     enum { N_SEQ = 4, C = 6, F = 14, V = 11, H = 2 };

@@ -1,8 +1,8 @@
-/* test_npu_aclnn.c -- the rules of aclnn that its stand-in enforces, one by one: what the first
- * phase refuses, what becomes of an executor, how long a tensor and a workspace live, what is not
- * deterministic. With FSDP_DEVICE=npu-sim only.
+/* test_npu_aclnn.c -- aclnn's rules that its stand-in enforces: what the first phase refuses, how
+ * long executors, tensors and workspaces live, what is not deterministic. Only with
+ * FSDP_DEVICE=npu-sim.
  *
- * aclnn's headers are C++, so its calls stand here by their signatures. */
+ * aclnn's headers are C++, so the signatures of its calls are repeated here. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ typedef int32_t (*embedding_grad_fn)(const void *grad, const void *numbers, uint
 static device *dev;
 static stream *s;
 static void *queue;
-static float *memory; /* of the device: MEMORY floats */
+static float *memory; /* device memory, MEMORY floats */
 enum { MEMORY = 1 << 14, WORKSPACE = MEMORY / 2 };
 
 static void *(*create_tensor)(const int64_t *, uint64_t, int, const int64_t *, int64_t, int,
@@ -77,7 +77,7 @@ static int teardown(void **state)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* A matrix in `memory`, `at` floats from its beginning. */
+/* A matrix that begins `at` floats after the start of `memory`. */
 static void *matrix(int type, size_t at, int64_t rows, int64_t cols)
 {
     const int64_t dim[] = {rows, cols}, stride[] = {cols, 1};
@@ -155,7 +155,7 @@ TEST_AROUND(test_refuses_matrices, setup, teardown)
                      matrix(I64, A, 2, 3),
                      matrix(F32, A, 2, 4),
                      vector(F32, A, 6),
-                     matrix(F32, A + 1, 2, 3), /* not at 32 bytes */
+                     matrix(F32, A + 1, 2, 3), /* not a multiple of 32 bytes */
                      create_tensor(dim, 2, F32, stride, 0, NZ, dim, 2, memory + A),
                      create_tensor(dim, 2, F32, stride, 0, ND, &small, 1, memory + A),
                      create_tensor(dim, 2, F32, stride, 1, ND, dim, 2, memory + A)};
@@ -169,7 +169,7 @@ TEST_AROUND(test_refuses_matrices, setup, teardown)
         expect_refused(wrong[i], p.b, p.out, 0, PARAM_INVALID);
         assert_int_equal(destroy_tensor(wrong[i]), 0);
     }
-    expect_refused(wrong[0], p.b, p.out, 0, PARAM_INVALID); /* it is gone */
+    expect_refused(wrong[0], p.b, p.out, 0, PARAM_INVALID); /* the tensor was destroyed */
     assert_int_equal(mm_begin(p.a, p.b, p.out, 0, NULL, NULL), PARAM_NULLPTR);
     product_free(&p);
 }
@@ -223,7 +223,7 @@ TEST_AROUND(test_refuses_norms, setup, teardown)
         assert_int_equal(destroy_tensor(all[i]), 0);
 }
 
-/* [b,s,n,d] in `memory`, rows `apart` elements longer than dense ones. */
+/* [b,s,n,d] in `memory`. Each row begins `apart` elements later than in a dense array. */
 static void *heads(size_t at, const int64_t dim[4], int64_t apart)
 {
     const int64_t row = dim[2] * dim[3] + apart, stride[] = {dim[1] * row, row, dim[3], 1};
@@ -263,7 +263,7 @@ TEST_AROUND(test_refuses_rotations, setup, teardown)
         assert_int_equal(destroy_tensor(all[i]), 0);
 }
 
-/* What gelu may do, silu may not: repeat an operand. */
+/* silu may not repeat an operand; gelu may. */
 TEST_AROUND(test_refuses_slopes, setup, teardown)
 {
     const silu_grad_fn begin = plugin_symbol("aclnnSiluBackwardGetWorkspaceSize");
@@ -307,7 +307,7 @@ TEST_AROUND(test_workspace, setup, teardown)
     product_free(&p);
 }
 
-/* Operators that need none ask for as much as a test wants. */
+/* A test can make operators that need no workspace ask for one. */
 TEST_AROUND(test_small_workspace, setup, teardown)
 {
     float one = 1;
@@ -326,7 +326,7 @@ TEST_AROUND(test_small_workspace, setup, teardown)
     destroy_tensor(a), destroy_scalar(alpha);
 }
 
-/* A tensor's storage lies in one block, whole, whatever of it the view has. */
+/* A tensor's whole storage must lie in one block, even if the view covers only part of it. */
 TEST_AROUND(test_storage, setup, teardown)
 {
     const int64_t dim = 4, stride = 1;
@@ -345,7 +345,7 @@ TEST_AROUND(test_storage, setup, teardown)
     destroy_tensor(a), destroy_scalar(alpha);
 }
 
-/* Tensors are read in the second phase, and no longer when it has returned. */
+/* Tensors are used until the second phase returns. */
 TEST_AROUND(test_tensors_live_until_the_second_phase, setup, teardown)
 {
     product p = product_new();
@@ -363,7 +363,7 @@ TEST_AROUND(test_tensors_live_until_the_second_phase, setup, teardown)
     destroy_tensor(p.a), destroy_tensor(p.out);
 }
 
-/* Work on the stream, so memory of the host is refused before it is there. */
+/* An operand in host memory is refused in the second phase, before work is on the stream. */
 TEST_AROUND(test_operands_of_the_host, setup, teardown)
 {
     const int64_t dim[] = {3, 2}, stride[] = {2, 1};
@@ -381,7 +381,7 @@ TEST_AROUND(test_operands_of_the_host, setup, teardown)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Math type 1 lets fp32 be multiplied as HF32, which loses bits of the operands. */
+/* Math type 1 lets fp32 be multiplied as HF32, which drops bits of the operands. */
 TEST_AROUND(test_cube_math_type, setup, teardown)
 {
     const float x = 1.0f + 0x1p-20f, one = 1;
@@ -401,7 +401,8 @@ TEST_AROUND(test_cube_math_type, setup, teardown)
 
 enum { ROWS = 40 };
 
-/* Rows of one number that all go to one place; how many different sums come out of some calls. */
+/* All rows, of one number each, are added to one element. Returns how many of 8 calls had another
+ * sum than the first. */
 static int sums_of_embedding(void)
 {
     const embedding_grad_fn begin = plugin_symbol("aclnnEmbeddingDenseBackwardGetWorkspaceSize");
@@ -422,7 +423,7 @@ static int sums_of_embedding(void)
     return different;
 }
 
-/* The same of the gradient of gamma, for rows of 1 whose norm is 1. */
+/* The same for the gradient of gamma, with rows of 1 whose norm is 1. */
 static int sums_of_norm(void)
 {
     const rms_grad_fn begin = plugin_symbol("aclnnRmsNormGradGetWorkspaceSize");
@@ -445,7 +446,7 @@ static int sums_of_norm(void)
     return different;
 }
 
-/* Without the option a sum has another order each time. */
+/* Without ACL_OPT_DETERMINISTIC each sum has another order. */
 TEST_AROUND(test_order_of_sums, setup, teardown)
 {
     int (*set_option)(int, int64_t) = plugin_symbol("aclrtCtxSetSysParamOpt");

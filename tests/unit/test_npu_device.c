@@ -1,10 +1,11 @@
-/* test_npu_device.c -- what is ACL's own of a device: its numbers, contexts of threads, the pool of
- * device memory, and what is said of machines and programs that are wrong. test_accel_device.c has
- * what other accelerators have too.
+/* test_npu_device.c -- the parts of a device that are specific to ACL: its numbers, contexts of
+ * threads, the pool of device memory, and messages about unsuitable machines and wrong programs.
+ * test_accel_device.c tests what all accelerators share.
  *
  *     FSDP_DEVICE=npu-sim build/tests/unit/test_npu_device
  *
- * On another device every test is a skip; on a real NPU so are those that need a wrong machine. */
+ * On other devices every test is skipped. On a real NPU the tests that need an unsuitable machine
+ * are skipped too. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ TEST(test_maps)
     assert_non_null(strstr(fsdp_error_get()->hint, "aclrtSetCurrentContext"));
 }
 
-/* ACL's words are read once: they belong to the call that failed last. */
+/* ACL's error text can be read once. It belongs to the call that failed last. */
 TEST(test_words)
 {
     device *d = open_npu(&(device_config){0});
@@ -112,7 +113,7 @@ static void *thread_ask(void *args)
     return NULL;
 }
 
-/* A thread that was just started has no context; those of host tasks have the device's. */
+/* A new thread has no context. The threads of host tasks have the device's context. */
 TEST(test_contexts_of_threads)
 {
     device *d = open_npu(&(device_config){0});
@@ -158,7 +159,8 @@ TEST(test_timed_events_order)
 
 /* ---- the pool -------------------------------------------------------------------------------- */
 
-/* The stream that freed a block may have it at once, another only when that stream is done. */
+/* The stream that freed a block may get it again at once. Another stream gets it only after the
+ * first stream is done. */
 TEST(test_blocks_are_reused)
 {
     device *d = open_npu(&(device_config){0});
@@ -180,7 +182,7 @@ TEST(test_blocks_are_reused)
     device_free(s, larger);
     open_gate(&gate);
     OK(stream_sync(s));
-    device_free(s, others); /* which another stream has, and may have again when s is here */
+    device_free(s, others); /* it was allocated on `side` */
     OK(stream_sync(s));
     OK(device_alloc(side, MEM_OTHER, BYTES, "either", &others));
     OK(device_alloc(side, MEM_OTHER, BYTES, "either", &again));
@@ -205,14 +207,14 @@ TEST(test_other_sizes_take_over)
     OK(device_alloc(s, MEM_OTHER, 50 << 20, "fifty", &block[0]));
     assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, 20 << 20, "twenty", &block[1]), FSDP_ENOMEM);
     assert_says("of 'twenty' (activations); the device holds 52428800 bytes");
-    OK(device_zero(s, block[0], 50 << 20)); /* it was the caller's error */
+    OK(device_zero(s, block[0], 50 << 20)); /* the device still works */
     device_free(s, block[0]);
     OK(stream_sync(s));
     device_close(d);
     unsetenv("FSDP_SIM_MEMORY_MIB");
 }
 
-/* ---- machines and programs that are wrong ---------------------------------------------------- */
+/* ---- unsuitable machines and wrong programs -------------------------------------------------- */
 
 TEST(test_wrong_machines)
 {
@@ -227,7 +229,8 @@ TEST(test_wrong_machines)
     assert_true(target_backend()->n_devices() > 0);
 }
 
-/* A fill that fails on the NPU, in a process of its own: who waits hears of it, then everybody. */
+/* A fill that fails on the NPU, in a process of its own. The stream that waits reports the error
+ * first; then every call does. */
 static void run_fault(void)
 {
     device *d = open_npu(&(device_config){0});
@@ -255,7 +258,7 @@ static void run_host_read(void)
     printf("read %g\n", (double)*(volatile float *)block);
 }
 
-/* The program itself has initialised ACL, and finalises it. */
+/* A program that initialises and finalises ACL itself. */
 static void run_initialised(void)
 {
     int (*init)(const char *) = plugin_symbol("aclInit"),

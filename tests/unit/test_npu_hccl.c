@@ -2,8 +2,8 @@
  *
  *   mpiexec -n W build/tests/unit/test_npu_hccl        (W = 1 runs without mpiexec too)
  *
- * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. Ranks that disagree,
- * wait or die: comm_faults.sh, in its way hccl. */
+ * Rank 0 prints a PASS, FAIL or SKIP line for each check; every rank prints a DONE line.
+ * comm_faults.sh hccl tests ranks that disagree, wait or die. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/unit/native_cases_lib.h"
@@ -11,7 +11,7 @@
 
 enum { ELEMS = 1000 };
 
-/* sum [ELEMS] = that of send [W*ELEMS] over the ranks, in fast mode. */
+/* sum [ELEMS] = the sum over ranks of this rank's part of send [W*ELEMS], in fast mode. */
 static void sum_once(comm_fixture *f, dtype t, float *send, float *sum)
 {
     const size_t n = (size_t)f->world * ELEMS;
@@ -28,7 +28,8 @@ static void sum_once(comm_fixture *f, dtype t, float *send, float *sum)
     grad_acc_free(&acc, f->s);
 }
 
-/* HCCL adds, and neither divides nor takes another type: whole numbers, which are exact in both. */
+/* HCCL must add, not average, in the given type. The values are whole numbers, exact in both
+ * types. */
 static void test_sum_not_mean(comm_fixture *f)
 {
     float *send = comm_test_alloc((size_t)f->world * ELEMS * sizeof *send), sum[ELEMS];
@@ -45,7 +46,7 @@ static void test_sum_not_mean(comm_fixture *f)
     free(send);
 }
 
-/* Sums of numbers that do not fit each other have the same bits each time. */
+/* Sums that round have the same bits each time. */
 static void test_same_bits(comm_fixture *f)
 {
     const size_t n = (size_t)f->world * ELEMS;
@@ -59,7 +60,7 @@ static void test_same_bits(comm_fixture *f)
     free(send);
 }
 
-/* No elements need no memory, which HCCL would refuse. */
+/* A call with no elements needs no buffer. HCCL would refuse the NULL buffer. */
 static void test_nothing(comm_fixture *f)
 {
     CHECK_OK(f, comm_all_gather(f->c, f->s, "none", DTYPE_F32, NULL, NULL, 0));
@@ -67,7 +68,7 @@ static void test_nothing(comm_fixture *f)
     CHECK_OK(f, stream_sync(f->s));
 }
 
-/* What the user says of HCCL's order stays. */
+/* A value of HCCL_DETERMINISTIC that the user sets is kept. */
 static void test_environment(comm_fixture *f)
 {
     const char *set = getenv("HCCL_DETERMINISTIC");

@@ -1,6 +1,6 @@
-/* test_npu_ops.c -- operations of an NPU that other tests do not look at from close by: all of the
- * catalogue near the CPU's, the optimizers' bits, how long a workspace lives, what a host task
- * finds. test_ops_double.c has bounds for the larger operations, test_accel_ops.c the sums.
+/* test_npu_ops.c -- details of an NPU's operations that other tests do not cover: all operations
+ * near the CPU's, the optimizers' bits, how long a workspace lives, the context of a host task.
+ * test_ops_double.c has bounds for the larger operations; test_accel_ops.c tests the sums.
  *
  *     FSDP_DEVICE=npu-sim build/tests/unit/test_npu_ops */
 #include <float.h>
@@ -55,7 +55,8 @@ TEST_AROUND(test_near_the_cpu, setup, teardown)
 
 /* ---- the optimizers -------------------------------------------------------------------------- */
 
-/* The recipe's roundings in its order: where division and root are IEEE's, the CPU's bits. */
+/* The optimizers round in the order of the recipe. If division and root are IEEE's, they give the
+ * CPU's bits. */
 TEST_AROUND(test_optimizers_are_the_recipe, setup, teardown)
 {
     int n_cases = 0;
@@ -75,7 +76,7 @@ TEST_AROUND(test_optimizers_are_the_recipe, setup, teardown)
     assert_int_equal(n_cases, 6);
 }
 
-/* ---- long arrays, which are treated piece by piece ------------------------------------------- */
+/* ---- long arrays, which are processed in pieces ---------------------------------------------- */
 
 enum { LONG = (1 << 22) + 5 };
 
@@ -90,7 +91,7 @@ static float *on_device(stream *on, const float *x, size_t elems)
 static const optim_config CONFIG = {
     .lr = 3e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2};
 
-/* The last elements of an array that adamw has treated as param, m, v and grad. */
+/* The last 8 elements of an array after adamw, with the array as param, m, v and grad. */
 static void tail_of_adamw(const ops *table, stream *on, const float *x, float *out)
 {
     adamw_args a = {.elems = LONG, .param = on_device(on, x, LONG), .m = on_device(on, x, LONG)};
@@ -126,7 +127,7 @@ TEST_AROUND(test_long_arrays, setup, teardown)
     free(x);
 }
 
-/* Five rows of a vocabulary so large that four are treated at once. */
+/* Five rows of a vocabulary so large that only four are processed at once. */
 TEST_AROUND(test_loss_of_a_large_vocabulary, setup, teardown)
 {
     enum { ROWS = 5, CLASSES = 1 << 20 };
@@ -158,8 +159,8 @@ TEST_AROUND(test_loss_of_a_large_vocabulary, setup, teardown)
 
 /* ---- the workspace --------------------------------------------------------------------------- */
 
-/* While a long product runs, another stream takes memory of the workspace's size, time and again,
- * and keeps writing to it: what the operator has is still its own. */
+/* While a long product runs, another stream repeatedly allocates blocks of the workspace's size and
+ * writes to them. The operator's workspace must not be among them. */
 TEST_AROUND(test_workspace_outlives_the_call, setup, teardown)
 {
     enum { M = 256, N = 256, K = 4096, MOST_BLOCKS = 64 };

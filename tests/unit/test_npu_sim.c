@@ -1,7 +1,7 @@
-/* test_npu_sim.c -- what the stand-in for Ascend's runtime says of mistakes: the documented code
- * with words of its own, or the end of the process. With FSDP_DEVICE=npu-sim only.
+/* test_npu_sim.c -- how the stand-in for Ascend's runtime reports mistakes: with the documented
+ * code and a message, or by ending the process. Only with FSDP_DEVICE=npu-sim.
  *
- * Each case is a process of its own, which begins with a library that nobody has called yet. */
+ * Each case is a process of its own, so that the library starts unused. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 #include "tests/sim/ascend/include/acl/acl.h"
 #include "tests/unit/sim_lib.h"
 
-/* The stand-in's own, and one that has a header for C++ only. */
+/* A function of the stand-in, and one whose header is C++ only. */
 aclError sim_acl_launch(aclrtStream s, const char *name, stream_fn fn, const void *args, size_t n);
 bool sim_acl_is_device(const void *ptr, size_t bytes);
 bool sim_acl_is_deterministic(void);
@@ -39,7 +39,7 @@ static void fail_at(int line, const char *what, long long got, long long expecte
             fail_at(__LINE__, #got, got_, expected_);                                              \
     } while (0)
 #define GOOD(call) WANT(call, ACL_SUCCESS)
-/* The call fails with ACL_ERROR_code, and with a message that has this part. */
+/* The call must fail with ACL_ERROR_code and a message that contains `part`. */
 #define BAD(call, code, part)                                                                      \
     do {                                                                                           \
         WANT(call, ACL_ERROR_##code);                                                              \
@@ -54,7 +54,7 @@ static aclrtStream new_stream(void)
     return new;
 }
 
-/* What a case begins with, unless it is one of FIRST. */
+/* The stream of a case. begin() runs before every case that is not in FIRST. */
 static aclrtStream s;
 
 static void begin(void)
@@ -66,7 +66,7 @@ static void begin(void)
 
 /* ---- work for streams ------------------------------------------------------------------------ */
 
-/* A gate, which waits until somebody opens it. */
+/* A task that waits at the gate until open_gate. */
 static struct {
     atomic_bool entered, is_open, passed;
 } gate;
@@ -80,7 +80,7 @@ static fsdp_status pass_gate(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* The stream stands at the gate when it returns; the work before it is over. */
+/* Returns when the stream has finished its earlier work and waits at the gate. */
 static void launch_gate(aclrtStream q)
 {
     GOOD(SIM(sim_acl_launch)(q, "gate", pass_gate, NULL, 0));
@@ -115,7 +115,7 @@ static aclError launch_store(aclrtStream q, int *at, int value)
     return SIM(sim_acl_launch)(q, "store", store, &(store_args){at, value}, sizeof(store_args));
 }
 
-/* An int of the device. */
+/* A new int in device memory. */
 static int *new_int(void)
 {
     void *ptr;
@@ -136,14 +136,14 @@ static int read_int(const int *at)
     return value;
 }
 
-/* ---- beginning, devices, contexts ------------------------------------------------------------ */
+/* ---- start, devices, contexts ---------------------------------------------------------------- */
 
 static void test_init(void)
 {
     uint32_t count;
     BAD(ACL(SetDevice)(0), UNINITIALIZE, "before aclInit");
     BAD(SIM(aclFinalize)(), UNINITIALIZE, "without aclInit");
-    WANT(SIM(aclGetRecentErrMsg)() == NULL, 1); /* it is read once */
+    WANT(SIM(aclGetRecentErrMsg)() == NULL, 1); /* the message can be read once */
     GOOD(SIM(aclInit)(NULL));
     BAD(SIM(aclInit)(NULL), REPEAT_INITIALIZE, "before");
     BAD(ACL(GetDeviceCount)(NULL), INVALID_PARAM, "NULL");
@@ -169,7 +169,7 @@ static void test_devices(void)
     GOOD(ACL(SetDevice)(3));
     GOOD(ACL(GetDevice)(&index));
     WANT(index, 3);
-    GOOD(ACL(SetDevice)(3)); /* counted: the first reset ends nothing */
+    GOOD(ACL(SetDevice)(3)); /* counted: the first reset does not end the use of the device */
     GOOD(ACL(ResetDevice)(3));
     s = new_stream();
     GOOD(ACL(DestroyStream)(s));
@@ -198,7 +198,7 @@ static void test_contexts(void)
     GOOD(ACL(GetCurrentContext)(&first));
     GOOD(ACL(CreateEventExWithFlag)(&w, ACL_EVENT_SYNC));
     BAD(ACL(SetDevice)(99), RT_INVALID_DEVICEID, "99");
-    WANT(ACL(SetDevice)(99), ACL_ERROR_RT_INVALID_DEVICEID); /* a message that stays unread here */
+    WANT(ACL(SetDevice)(99), ACL_ERROR_RT_INVALID_DEVICEID); /* its message is not read */
     WANT(pthread_create(&thread, NULL, in_a_new_thread, first), 0);
     pthread_join(thread, NULL);
     GOOD(ACL(CreateContext)(&second, 0));
@@ -249,7 +249,7 @@ static void test_streams(void)
     GOOD(ACL(DestroyStream)(new_stream()));
 }
 
-/* What fails is reported once, and stops nothing. */
+/* A failure is reported once, and does not stop the stream. */
 static void test_failure_goes_on(void)
 {
     aclrtStream other = new_stream();
@@ -262,8 +262,8 @@ static void test_failure_goes_on(void)
     WANT(read_int(at), 5);
 }
 
-/* ACL_STOP_ON_FAILURE of one stream stops all of its context: what is queued does not run, and
- * nothing can be issued. */
+/* If one stream has ACL_STOP_ON_FAILURE, a failure stops its whole context: queued work does not
+ * run, and nothing can be issued. */
 static void test_failure_stops(void)
 {
     aclrtStreamStatus status;
@@ -328,7 +328,7 @@ static void test_event_flags(void)
     GOOD(ACL(CreateEventExWithFlag)(&w, ACL_EVENT_SYNC));
 }
 
-/* Those that CUDA's are like. */
+/* Events that behave like CUDA's. */
 static void test_ex_events(void)
 {
     aclrtStream waiter = new_stream();
@@ -341,7 +341,7 @@ static void test_ex_events(void)
     BAD(ACL(ResetEvent)(w, s), RT_FEATURE_NOT_SUPPORT, "aclrtResetEvent");
     GOOD(ACL(RecordEvent)(w, s));
     GOOD(ACL(SynchronizeEvent)(w));
-    GOOD(ACL(StreamWaitEvent)(waiter, w)); /* for what was recorded by now */
+    GOOD(ACL(StreamWaitEvent)(waiter, w)); /* waits for the last record issued so far */
     launch_gate(s);
     GOOD(ACL(RecordEvent)(w, s));
     WANT(status_of(w), ACL_EVENT_RECORDED_STATUS_NOT_READY);
@@ -361,7 +361,7 @@ static void test_flag_events(void)
     WANT(status_of(w), ACL_EVENT_RECORDED_STATUS_NOT_READY);
     BAD(ACL(StreamWaitEvent)(waiter, timed), RT_FEATURE_NOT_SUPPORT, "ACL_EVENT_SYNC");
     BAD(ACL(ResetEvent)(timed, waiter), RT_FEATURE_NOT_SUPPORT, "aclrtResetEvent");
-    GOOD(ACL(StreamWaitEvent)(waiter, w)); /* before it is recorded: it waits */
+    GOOD(ACL(StreamWaitEvent)(waiter, w)); /* waits, although it is not recorded yet */
     BAD(ACL(SynchronizeStreamWithTimeout)(waiter, 20), RT_STREAM_SYNC_TIMEOUT, "20 ms");
     GOOD(ACL(RecordEvent)(w, s));
     GOOD(ACL(SynchronizeStreamWithTimeout)(waiter, 20000));
@@ -428,7 +428,7 @@ static void test_blocks(void)
     BAD(ACL(Malloc)(&ptr, 1 << 20, ACL_MEM_MALLOC_HUGE_FIRST), RT_MEMORY_ALLOCATION,
         "0 of 1048576");
     WANT(available(), 1 << 20);
-    GOOD(ACL(Malloc)(&ptr, 33, ACL_MEM_MALLOC_HUGE_FIRST)); /* 64 and 32 */
+    GOOD(ACL(Malloc)(&ptr, 33, ACL_MEM_MALLOC_HUGE_FIRST)); /* takes 64 + 32 bytes */
     WANT(available(), (1 << 20) - 96);
     WANT((uintptr_t)ptr % 64, 0);
     WANT(SIM(sim_acl_is_device)(ptr, 33), 1);
@@ -481,7 +481,7 @@ static void test_copies_are_checked(void)
     WANT(read_int((int *)ptr + 4), 0);
 }
 
-/* Neither a copy without a stream nor aclrtFree waits for what streams do. */
+/* Neither a copy without a stream nor aclrtFree waits for work on streams. */
 static void test_nothing_waits(void)
 {
     int *at = new_int(), *other = new_int();
@@ -503,7 +503,8 @@ static void *open_later(void *arg)
     return arg;
 }
 
-/* A copy of pinned memory goes on behind the call; one of pageable memory is over. */
+/* A copy of pinned memory runs after the call returns. A copy of pageable memory ends before the
+ * call returns. */
 static void test_pageable_copies_block(void)
 {
     pthread_t opener;
@@ -529,7 +530,7 @@ typedef struct reporter {
     pthread_t thread;
     aclrtContext context;
     atomic_bool stopping;
-    aclError last; /* before it ended */
+    aclError last; /* result of the last call of aclrtProcessReport */
 } reporter;
 
 static void *report_main(void *arg)
@@ -583,7 +584,7 @@ static void test_callbacks(void)
     GOOD(ACL(SynchronizeStreamWithTimeout)(s, 20000));
     WANT(atomic_load(&place.called) && pthread_equal(place.thread, r.thread), 1);
     WANT(read_int(at), 5);
-    /* One that does not block: the stream goes on behind it. */
+    /* A callback that does not block: the stream goes on without it. */
     atomic_store(&gate.is_open, false);
     GOOD(ACL(LaunchCallback)(note_call, &behind, ACL_CALLBACK_NO_BLOCK, s));
     GOOD(ACL(SynchronizeStreamWithTimeout)(s, 20000));
@@ -701,7 +702,7 @@ static void die_still_subscribed(void)
     (void)ACL(DestroyStream)(s);
 }
 
-/* A call that a test wants to fail does nothing, and has words; the others work. */
+/* A call that a test has broken does nothing and sets a message. Other calls work. */
 static void test_calls_that_fail(void)
 {
     aclrtStream none = NULL;
@@ -714,7 +715,7 @@ static void test_calls_that_fail(void)
     GOOD(ACL(DestroyEvent)(w));
 }
 
-/* A device that was reset, and nobody who calls aclFinalize. */
+/* The device was reset, but aclFinalize was not called. */
 static void die_not_finalised(void)
 {
     GOOD(ACL(DestroyStream)(s));
@@ -779,7 +780,7 @@ static void begun(const sim_case *c, int rank, int n)
 int main(void)
 {
     sim_need("npu-sim");
-    unsetenv("FSDP_SCHEDULE"); /* gates of a second thread are no part of its orders */
+    unsetenv("FSDP_SCHEDULE"); /* a schedule cannot handle the tests' own gates */
     const int failed = sim_cases_run(FIRST, sizeof FIRST / sizeof *FIRST, sim_run_alone, NULL);
     return sim_cases_run(CASES, sizeof CASES / sizeof *CASES, begun, NULL) | failed;
 }

@@ -1,5 +1,5 @@
-/* test_npu_sim_hccl.c -- what the stand-in for HCCL does, and what it says of programs that HCCL
- * would hang on. On another device than npu-sim this is a SKIP. HCCL's headers are C++ only, so the
+/* test_npu_sim_hccl.c -- the stand-in for HCCL: its results, and its messages about programs on
+ * which HCCL would hang. Skipped on devices other than npu-sim. HCCL's headers are C++ only, so its
  * calls are declared here, with CANN's numbers. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -104,7 +104,8 @@ static int barrier(void *q)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* The first n floats of a; of b, when all is over. */
+/* put writes the first n floats of a. get reads the first n floats of b after the stream is
+ * done. */
 static void put(const float *x, size_t n)
 {
     sim_must(SIM(aclrtMemcpy)(sim_me.a, SIM_BYTES, x, n * sizeof *x, ACL_MEMCPY_DEFAULT) == 0,
@@ -118,7 +119,7 @@ static void get(float *x, size_t n)
              "download");
 }
 
-/* Lab 6 gathers in place. Elsewhere a rank's own part must be copied too. */
+/* Lab 6 gathers in place. A gather that is not in place must also copy the rank's own part. */
 static void case_gathers_elsewhere(void)
 {
     const float mine = (float)sim_me.rank;
@@ -130,8 +131,8 @@ static void case_gathers_elsewhere(void)
         sim_must(all[r] == (float)r, "every rank's part");
 }
 
-/* 1e8 + 1 is 1e8 in fp32, so the order of three terms shows. How often the sum was not that of rank
- * order. */
+/* In fp32 1e8 + 1 is 1e8, so a sum of three terms shows its order. Returns how many of 6 sums
+ * differ from the sum in the order of ranks. */
 static int orders_seen(void)
 {
     const float mine[3] = {1e8f, 1, -1e8f};
@@ -206,7 +207,7 @@ static void case_contexts(void)
 
 /* ---- several streams, several communicators -------------------------------------------------- */
 
-/* Communicators of two ranks each, 0 1, 1 2 and 2 0: everybody waits for the next. */
+/* Three communicators of two ranks: 0 1, 1 2 and 2 0. Each rank waits for the next. */
 static void case_ring(void)
 {
     void *pair[2];
@@ -290,7 +291,7 @@ static void case_leak(void)
 
 /* ---- ranks that do not come ------------------------------------------------------------------ */
 
-/* Rank 0 makes the root info, and comes when rank 1 has given up. */
+/* Rank 0 makes the root info, and joins only after rank 1 has given up. */
 static void case_late(void)
 {
     sim_shared *shared = sim_shared_by_ranks;
@@ -331,7 +332,7 @@ static void case_hang(void)
     remote_await();
 }
 
-/* FSDP_SIM_FAULT: a call that the NPU does not run is in nobody's way. */
+/* FSDP_SIM_FAULT: a call that the NPU skips must not block later calls. */
 static void case_fault(void)
 {
     sim_gather(sim_me.comm, SIM_ELEMS, FP32, sim_me.q);

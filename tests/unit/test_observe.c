@@ -14,7 +14,8 @@
 
 /* ---- ledger --------------------------------------------------------------------------------- */
 
-/* Frees count where they are called, however late their streams come to them. */
+/* The issued figures drop a block when its free is called, even if the stream reaches the free
+ * later. */
 TEST(test_issued_figures)
 {
     ledger *l = ledger_create();
@@ -129,7 +130,8 @@ TEST(test_ledger_underflow_aborts)
 
 /* ---- figures for people --------------------------------------------------------------------- */
 
-/* The digit behind the point goes when rounding reaches ten; so does the unit, at a thousand. */
+/* Rounding up to ten drops the digit after the point; rounding up to a thousand moves to the next
+ * unit. */
 TEST(test_format_bytes)
 {
     static const struct {
@@ -175,7 +177,7 @@ static int count(const char *text, const char *what)
 TEST(test_log_lines)
 {
     char *text = log_of(0, 3, 500.0);
-    /* 1024 tokens in 0.5 s; two, one, no steps of 0.5 s to go, rounded to seconds */
+    /* 1024 tokens in 0.5 s; two, one and no steps of 0.5 s left, rounded to seconds */
     assert_string_equal(
         text,
         "step 1/3  loss 10.0000  grad_norm 0.5000  500.0 ms  2048 tok/s  ETA 1s  mem 1.2 MB\n"
@@ -191,13 +193,13 @@ TEST(test_log_lines)
     assert_in_range(count(text, "\n"), 50, 52);
     assert_int_equal(count(text, "step 2000/100000 "), 1);
     assert_int_equal(count(text, "step 100000/100000 "), 1);
-    text = log_of(99990, 100000, 1); /* resumed close to the end: the last line is there */
+    text = log_of(99990, 100000, 1); /* resumed close to the end: the last line must be there */
     assert_int_equal(count(text, "\n"), 1);
 }
 
 TEST(test_eta_and_rate)
 {
-    /* 39, 38, ... steps of 100 s to go after the first */
+    /* 39, 38, ... steps of 100 s left after the first */
     char *text = log_of(0, 40, 100e3);
     assert_non_null(strstr(text,
                            "step 1/40  loss 10.0000  grad_norm 0.5000  100000.0 ms  10 tok/s  "
@@ -213,7 +215,7 @@ TEST(test_eta_and_rate)
     assert_non_null(strstr(text, "20.5M tok/s")); /* 1024 / 0.05 ms */
     text = log_of(0, 2, 1e9);
     assert_non_null(strstr(text, "ETA 11d13h")); /* 1e6 s */
-    text = log_of(0, 1, 0);                      /* a clock too coarse: no figure rather than inf */
+    text = log_of(0, 1, 0); /* a clock too coarse: print no figure instead of inf */
     assert_non_null(strstr(text, "? tok/s"));
 }
 
@@ -251,7 +253,8 @@ static void terminal_close(terminal *t)
     free(t);
 }
 
-/* What arrived so far. Read as it comes: a full pty would block the writer. */
+/* Read the text that has arrived. It must be read as it comes, because a full pty blocks the
+ * writer. */
 static void terminal_read(terminal *t)
 {
     int pending = 0;
@@ -263,7 +266,7 @@ static void terminal_read(terminal *t)
     }
 }
 
-/* The terminal may show a little later what was written: read until `last` is there. */
+/* The terminal may deliver text late: read until `last` has arrived. */
 static void terminal_await(terminal *t, const char *last)
 {
     for (terminal_read(t); strstr(t->text, last) == NULL; terminal_read(t))
@@ -284,10 +287,10 @@ TEST(test_terminal)
     assert_int_equal(count(t->text, "\n"), 0); /* one line, redrawn */
     progress_close(p);
     terminal_await(t, "\n");
-    /* The first draw, one for each tenth of a second that has passed, and the last step's. */
+    /* The first draw, one for each tenth of a second, and the last step's draw. */
     int drawn = count(t->text, "\r") - 1; /* the terminal turns the closing \n into \r\n */
     assert_true(drawn <= (int)(ran_s * 10) + 2);
-    assert_true(drawn >= 4); /* 400 ms at least: it did move */
+    assert_true(drawn >= 4); /* 400 ms at least, so the line was redrawn */
     assert_int_equal(count(t->text, "\n"), 1);
     assert_int_equal(count(t->text, "step 400/400  loss 3.2500  grad_norm 1.5000  1.0 ms  1000k"),
                      0);

@@ -1,5 +1,5 @@
-/* test_op_work.c -- what a call costs and touches by formula, that every operation says so when it
- * is launched and writes nothing else, and the roof. */
+/* test_op_work.c -- the cost and the memory accesses of a call by formula; every operation reports
+ * them when it is launched and writes nothing else; the roof. */
 #include <string.h>
 #include "common/ops/op_work.h"
 #include "common/ops/profile_roof.h"
@@ -7,12 +7,13 @@
 
 /* ---- formulas and accesses ------------------------------------------------------------------ */
 
-/* Arrays of a call, by letter; nobody reads them. */
+/* Arrays of a call, by letter; their contents are not used. */
 static char memory[9][1024];
 enum { A, B, C, D, E, F, G, H, I };
 #define AT(letter) ((void *)memory[letter])
 
-/* touches: "A84w B60r", the bytes of each array, written or read; NULL: not looked at. */
+/* touches: "A84w B60r", the bytes of each array and whether they are written or read; NULL: not
+ * checked. */
 static void expect_work(const op_work *w, const char *name, double flops, double bytes,
                         const char *touches)
 {
@@ -33,7 +34,7 @@ static void expect_work(const op_work *w, const char *name, double flops, double
         fail_msg("%s: got \"%s\", expected \"%s\"", name, got, touches);
 }
 
-/* WORK -- what a call costs, and what it touches. COST: what it costs. */
+/* WORK -- check the cost and the accesses of a call. COST -- check only its cost. */
 #define WORK(op, flops, bytes, touches, ...)                                                       \
     do {                                                                                           \
         op_work work_ = op##_work(&(op##_args){__VA_ARGS__});                                      \
@@ -41,7 +42,7 @@ static void expect_work(const op_work *w, const char *name, double flops, double
     } while (0)
 #define COST(op, flops, bytes, ...) WORK(op, flops, bytes, NULL, __VA_ARGS__)
 
-/* Figures by hand, from the table at the top of op_work.c. */
+/* The figures are computed by hand from the table at the top of op_work.c. */
 TEST(test_matmul)
 {
     WORK(matmul, 210, 4 * (15 + 35 + 21), "A84w B60r C140r", .out = AT(A), .a = AT(B), .b = AT(C),
@@ -109,8 +110,9 @@ TEST(test_formulas_of_attention)
     COST(attention_backward, 2 * 4 * 9 * (3 * 5 + 2 * 7), 2 * 6 * 12 * 12 + 4 * 24, .shape = shape);
 }
 
-/* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 and of 5 elements, 20 apart: 110 and 105 elements.
- * Dv=3: of 6 and 3 elements: 36 and 103. */
+/* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 or of 5 elements that begin 20 apart span 110 or 105
+ * elements. Dv=3: out is dense with six rows of 6 elements, 36 in all; the rows of v, with 3
+ * elements, span 103. */
 TEST(test_accesses_of_attention)
 {
     attention_shape shape = {20, 20, 20, 2, 3, 2, 1, 5, 3, 1, DTYPE_F32};
@@ -217,7 +219,7 @@ TEST(test_matmul_forms)
     assert_string_equal(bf16.form, "NN bf16");
 }
 
-/* Which FLOPs are of bf16: the products, not what is added to them. */
+/* Only the products count as bf16 FLOPs, not what is added to them. */
 TEST(test_bf16_flops)
 {
     float x = 0;
@@ -231,7 +233,7 @@ TEST(test_bf16_flops)
 
 /* ---- launches ------------------------------------------------------------------------------- */
 
-/* The last launch that the device was told of, and how many there were. */
+/* The last launch reported to the watch, and the number of launches. */
 typedef struct seen {
     int n;
     op_work last;
@@ -248,7 +250,7 @@ static uint64_t see(void *self, const device_act *act)
     return 0;
 }
 
-/* What the operations work on. */
+/* The arrays that the operations work on. */
 typedef struct rig {
     const ops *o;
     stream *s;
@@ -269,7 +271,8 @@ static bool is_told(const op_work *w, const char *at)
     return false;
 }
 
-/* One more launch, told as `want`; it changed only what it told that it writes. */
+/* One more launch was reported, equal to `want`, and it changed only the memory it reports as
+ * written. */
 static void expect_launch(const rig *r, const rig *before, const op_work *want)
 {
     const op_work *told = &r->x.last;
@@ -345,7 +348,7 @@ static void launch_the_rest(rig *r)
     LAUNCHES(adadelta, .param = y, .square_avg = z, .acc_delta = w, .grad = f, .elems = 2);
 }
 
-/* Every operation of a table is one launch that says what it is. One that is new in ops.h must be
+/* Every operation of a table is one launch that reports its work. A new operation of ops.h must be
  * added above. */
 TEST_EACH(test_every_operation_tells,
           TEST_IN(test_every_operation_tells, "test_every_operation_tells (fast)", ops_cpu_fast)
@@ -360,7 +363,7 @@ TEST_EACH(test_every_operation_tells,
     device_set_watch(d, &watch);
     launch_layers(&r);
     launch_the_rest(&r);
-    /* what a table holds beside its operations: the name, and the sums */
+    /* a table also holds its name and the sums */
     assert_int_equal(r.n_ops, sizeof(ops) / sizeof(void (*)(void)) - 2);
     LAUNCHES_OF(&r, r.o->sums, add, .out = r.y, .a = r.f, .b = r.g, .elems = 2);
     uint16_t rounded[7];
@@ -371,8 +374,8 @@ TEST_EACH(test_every_operation_tells,
     device_close(d);
 }
 
-/* Sums of attention_backward that are not complete yet are an access too, and memory for the time
- * of the call. */
+/* attention_backward reports its scratch for incomplete sums as an access, and holds this memory
+ * only during the call. */
 TEST(test_scratch_is_told)
 {
     device *d;
@@ -399,7 +402,7 @@ TEST(test_scratch_is_told)
 
 static unsigned bf16_products;
 
-/* Products of fp32, and of bf16. */
+/* The fast product; counts the bf16 products. */
 static fsdp_status matmul_of_roof(stream *s, const matmul_args *a)
 {
     bf16_products += a->type == DTYPE_BF16;

@@ -1,5 +1,6 @@
-/* test_ops.c -- the rules of ops.h that hold for every operation: no dependence on threads, streams
- * or an element's place; counts of 0; aliasing; errors. Values are test_ops_values.c's business. */
+/* test_ops.c -- the rules of ops.h for every operation: results do not depend on threads, streams
+ * or the position of an element; counts of 0; aliasing; errors. test_ops_values.c tests the
+ * values. */
 #include <float.h>
 #include <math.h>
 #include <omp.h>
@@ -10,7 +11,7 @@
 #include "common/sum/rsum_digits.h"
 #include "tests/unit/ops_check_lib.h"
 
-/* Every test that needs one device runs on this: inline, 2 threads. */
+/* The stream of every test that needs one device: inline, 2 threads. */
 static stream *s;
 static const dtype TYPES[] = {DTYPE_F32, DTYPE_BF16};
 
@@ -22,8 +23,8 @@ static int setup(void **state)
 
 /* ---- threads and streams -------------------------------------------------------------------- */
 
-/* OpenMP's own setting differs too: oneDNN's deep products of one row or column change with it when
- * nothing holds them to one thread. */
+/* OpenMP's own setting differs too. oneDNN's deep products of one row or column change with it
+ * unless they are held to one thread. */
 static void compare_with_one_thread(int t, stream *other, const char *where)
 {
     device *one = ops_test_device(1, false);
@@ -69,7 +70,7 @@ TEST(test_worker_streams)
     }
 }
 
-/* oneDNN is held to one thread by a setting of the calling thread, which must come back. */
+/* oneDNN is held to one thread by a setting of the calling thread, which must be restored. */
 TEST(test_openmp_setting_is_restored)
 {
     const int before = omp_get_max_threads();
@@ -80,7 +81,7 @@ TEST(test_openmp_setting_is_restored)
     omp_set_num_threads(before);
 }
 
-/* The two tables share all but the products of matrices. */
+/* The two tables differ only in matrix products. */
 TEST(test_fast_is_close_to_portable)
 {
     for (size_t i = 0; i < ops_case_count(); i++) {
@@ -95,11 +96,11 @@ TEST(test_fast_is_close_to_portable)
     }
 }
 
-/* ---- an element's place --------------------------------------------------------------------- */
+/* ---- the position of an element -------------------------------------------------------------- */
 
 enum { SHIFT_ELEMS = 131, SHIFTS = 19 };
 
-/* The arrays of one element-wise call, all shifted alike. */
+/* The arrays of one element-wise call, all shifted by the same amount. */
 typedef struct vectors {
     float x[SHIFT_ELEMS], y[SHIFT_ELEMS], z[SHIFT_ELEMS], grad[SHIFT_ELEMS];
 } vectors;
@@ -140,14 +141,14 @@ static void fill_vectors(vectors *v)
     ops_test_fill(2, 1.0f, v->y, SHIFT_ELEMS);
     ops_test_fill(3, 1.0f, v->z, SHIFT_ELEMS);
     ops_test_fill(4, 1.0f, v->grad, SHIFT_ELEMS);
-    for (size_t i = 0; i < SHIFT_ELEMS; i++) { /* averages of squares */
+    for (size_t i = 0; i < SHIFT_ELEMS; i++) { /* averages of squares cannot be negative */
         v->y[i] *= v->y[i];
         v->z[i] *= v->z[i];
     }
 }
 
-/* A vector's tail must round as its body does: a call on [shift, end) changes what it covers as a
- * call on everything does, and nothing before or after. */
+/* The tail of a vector must round like its body. A call on [shift, end) must change its elements as
+ * a call on the whole array does, and change no others. */
 TEST(test_place_changes_no_bit)
 {
     for (int c = 0; c < N_CALLS; c++) {
@@ -168,8 +169,8 @@ TEST(test_place_changes_no_bit)
     }
 }
 
-/* v, filled up with zeros to the width of k, gives the same bits where sums have one order: an
- * element of out or d_v has the terms that it had, a product of d_out and v more that are 0. */
+/* If v is padded with zeros to the width of k, portable gives the same bits: an element of out or
+ * d_v has the same terms, and the extra products of d_out and v are 0. */
 TEST(test_attention_padded_values)
 {
     enum { T = 130, H = 4, KV = 2, D = 24, DV = 10 };
@@ -202,11 +203,11 @@ TEST(test_attention_padded_values)
     free(wide[0]), free(wide[1]);
 }
 
-/* ---- gradients of parameters: overwritten as they are added to zero -------------------------- */
+/* ---- gradients of parameters: overwriting gives the bits of adding to zero ------------------- */
 
 enum { OW_B = 2, OW_T = 3, OW_C = 70, OW_ROWS = OW_B * OW_T };
 
-/* All gradients of parameters that d_out [rows, C] makes, one after the other. */
+/* All gradients of parameters that come from d_out [rows, C]. */
 typedef struct param_grads {
     float bias[OW_C], norm_gain[OW_C], norm_bias[OW_C];
     float conv_weight[2 * 3 * 4], conv_bias[2];
@@ -309,8 +310,8 @@ static void fill_as(dtype t, uint64_t name, float *x, size_t elems)
         ((uint16_t *)x)[i] = bf16_from_f32(x[i]);
 }
 
-/* SAME_IN_PLACE -- an operation gives the same bytes whether its arrays `to` and `from` are two,
- * the second of which is `data`, or one. */
+/* SAME_IN_PLACE -- an operation must give the same bytes if its arrays `to` and `from` are two
+ * arrays or one. `data` is the content of `from`. */
 #define SAME_IN_PLACE(op, to, from, data, bytes, ...)                                              \
     do {                                                                                           \
         memcpy(x, data, sizeof x);                                                                 \
@@ -346,7 +347,7 @@ TEST(test_allowed_aliasing)
     }
 }
 
-/* A loss whose rows are taken in two calls has the bits of one call. */
+/* A loss whose rows are split over two calls has the bits of one call. */
 TEST(test_loss_in_two_calls)
 {
     static float in[N], out[2][N];
@@ -412,7 +413,7 @@ TEST(test_bad_shapes)
         expect_refused(o->conv2d(s, &(conv2d_args){.shape = x}), CONVS[i].says);
         expect_refused(o->conv2d_backward(s, &(conv2d_backward_args){.shape = x}), CONVS[i].says);
     }
-    for (size_t d = 0; d < 2; d++) { /* one width is left out */
+    for (size_t d = 0; d < 2; d++) { /* leave out one width */
         const attention_shape x = {1, 1, 1, 1, 1, 1, 1, d, 1 - d, 1.0f, DTYPE_F32};
         expect_refused(o->attention(s, &(attention_args){.shape = x}), WIDTHS[d]);
         assert_non_null(strstr(fsdp_error_get()->hint, "set both widths"));
@@ -459,7 +460,7 @@ TEST(test_sum_squares_adds)
     float *x = malloc(MANY * sizeof *x);
     double expected = 9.0;
     for (size_t i = 0; i < MANY; i++) {
-        x[i] = (float)(i % 11) - 5.0f; /* small whole numbers: the double sum is exact */
+        x[i] = (float)(i % 11) - 5.0f; /* small whole numbers, so the double sum is exact */
         expected += (double)x[i] * (double)x[i];
     }
     rsum sum = {0};
@@ -474,7 +475,7 @@ TEST(test_clip_coef)
     float norm;
     assert_true(coef_of(16.0, 1.0f, &norm) == 1.0f / (4.0f + 1e-6f));
     assert_true(norm == 4.0f);
-    assert_true(coef_of(16.0, 5.0f, &norm) == 1.0f); /* below the limit: never scaled up */
+    assert_true(coef_of(16.0, 5.0f, &norm) == 1.0f); /* below the limit: not scaled up */
     assert_true(coef_of(16.0, 0.0f, &norm) == 1.0f); /* 0: no clipping */
     assert_true(norm == 4.0f);
     assert_true(coef_of(0.0, 1.0f, &norm) == 1.0f && norm == 0.0f);
@@ -490,8 +491,8 @@ TEST(test_scale)
     assert_true(y == x * factor);
 }
 
-/* Repeated multiplication of n factors is off by at most n halves of DBL_EPSILON, which fp32 does
- * not show but at a rounding boundary: 1 ulp of fp32. */
+/* Repeated multiplication of n factors is off by at most n halves of DBL_EPSILON. In fp32 this
+ * shows only at a rounding boundary, as 1 ulp. */
 TEST(test_adamw_scalars)
 {
     static const int64_t STEPS[] = {0, 1, 9, 1000, 100000};

@@ -1,6 +1,6 @@
-/* test_ops_bf16.c -- casts, and operations on what is stored in bf16: portable gives the bits of
- * "expand to fp32, run the operation of fp32, round", whose values other tests compare with doubles
- * and PyTorch. Products of both tables against a sum in double: test_ops_double.c. */
+/* test_ops_bf16.c -- casts, and operations on bf16 arrays. portable must give the bits of "expand
+ * to fp32, run the fp32 operation, round"; other tests compare the fp32 values with doubles and
+ * PyTorch. test_ops_double.c compares products of both tables with a sum in double. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -42,14 +42,14 @@ TEST(test_rounding)
         uint32_t f32;
         uint16_t bf16;
     } CASES[] = {
-        {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, /* about a tie, even */
-        {0x3f817fff, 0x3f81}, {0x3f818000, 0x3f82}, {0x3f818001, 0x3f82}, /* odd */
+        {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, /* around a tie, even */
+        {0x3f817fff, 0x3f81}, {0x3f818000, 0x3f82}, {0x3f818001, 0x3f82}, /* around a tie, odd */
         {0xbf808000, 0xbf80}, {0xbf818000, 0xbf82}, {0x3fffffff, 0x4000}, /* carry: exponent */
         {0x7f7f7fff, 0x7f7f}, {0x7f7f8000, 0x7f80}, {0xff7fffff, 0xff80}, /* carry: infinity */
         {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x00000000, 0x0000}, {0x80000000, 0x8000},
         {0x00000001, 0x0000}, {0x00008000, 0x0000}, {0x00008001, 0x0001}, /* denormals */
         {0x80018000, 0x8002}, {0x007f7fff, 0x007f}, {0x007f8000, 0x0080}, {0x807fffff, 0x8080},
-        {0x7f800001, 0x7fc0}, {0xff800001, 0xffc0}, {0x7fbfffff, 0x7fff}, /* NaN, quiet */
+        {0x7f800001, 0x7fc0}, {0xff800001, 0xffc0}, {0x7fbfffff, 0x7fff}, /* NaNs become quiet */
         {0x7fc00000, 0x7fc0}, {0x7fffffff, 0x7fff}, {0xffffffff, 0xffff},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
@@ -66,7 +66,7 @@ TEST(test_every_bf16_round_trips)
     }
 }
 
-/* The nearer of the two neighbours, both exact in double. */
+/* The result must be the nearer of the two neighbours; both are exact in double. */
 TEST(test_rounds_to_nearest)
 {
     for (uint64_t u = 0; u < 0x7f7f0000u; u += 4093) {
@@ -106,8 +106,8 @@ TEST(test_cast)
     }
 }
 
-/* Every operation that names a type refuses those it does not know, before anything is launched.
- * Products: test_ops_double.c. */
+/* Every operation with a type refuses unknown types before anything is launched. test_ops_double.c
+ * tests the products. */
 TEST(test_unknown_types)
 {
     const ops *o = ops_cpu_fast();
@@ -134,13 +134,13 @@ TEST(test_unknown_types)
     REFUSES(relu_backward, .type = DTYPE_U8);
     REFUSES(dropout, .type = DTYPE_U8);
 #undef REFUSES
-    OK(stream_sync(s)); /* the stream has seen none of it */
+    OK(stream_sync(s)); /* nothing reached the stream */
 }
 
 /* ---- portable: expanded, computed in fp32, rounded ------------------------------------------- */
 
-/* A table whose operations on bf16 are those of portable on fp32 copies. The copies of a call are
- * freed at its end; outputs are rounded into their place then. */
+/* A table whose bf16 operations run portable's fp32 operations on copies. At the end of a call,
+ * outputs are rounded into their place and the copies are freed. */
 enum { MAX_COPIES = 10 };
 typedef struct copy {
     float *f32;
@@ -185,8 +185,8 @@ static fsdp_status copies_end(stream *st, fsdp_status status)
     return status;
 }
 
-/* EXPANDING -- the table's function `op`. Arguments in fp32 are passed on; else n is `elems`, and
- * the assignments that follow replace arrays of x, the arguments, by copies. */
+/* EXPANDING -- the table's function `op`. If the arguments are fp32, they are passed on. Else n is
+ * `elems`, and the assignments that follow replace arrays of the arguments x by copies. */
 #define EXPANDING(op, type_field, elems, ...)                                                      \
     static fsdp_status expanding_##op(stream *st, const op##_args *a)                              \
     {                                                                                              \
@@ -241,7 +241,7 @@ EXPANDING(relu, type, a->elems, IN(in, n), OUT(out, n))
 EXPANDING(relu_backward, type, a->elems, IN(in, n), IN(d_out, n), OUT(d_in, n))
 EXPANDING(dropout, type, a->samples * a->width, IN(in, n), OUT(out, n))
 
-/* Columns of an array of attention: `heads` of `width`, both fields of the shape. */
+/* Columns of one of attention's arrays: `heads` of `width`, both fields of the shape. */
 #define COLS(heads, width) a->shape.heads * a->shape.width
 #define INPUTS_OF_ATTENTION                                                                        \
     IN_ROWS(q, COLS(n_head, head_dim), a->shape.q_stride),                                         \
@@ -284,7 +284,7 @@ TEST(test_expanded_computed_rounded)
     assert_true(n_cases > 20);
 }
 
-/* The same for every bf16 there is: infinities, NaNs, denormals. */
+/* The same for every bf16 number, including infinities, NaNs and denormals. */
 TEST(test_every_bf16)
 {
     enum { N = 1 << 16 };
@@ -309,7 +309,7 @@ TEST(test_every_bf16)
 
 /* ---- matmul --------------------------------------------------------------------------------- */
 
-/* No device memory is taken. */
+/* A product allocates no device memory. */
 TEST(test_matmul_takes_no_memory)
 {
     enum { N = 300 };
@@ -322,8 +322,8 @@ TEST(test_matmul_takes_no_memory)
     free(a);
 }
 
-/* An infinity or NaN among the operands, or that rounding makes, reaches the elements it is part of
- * and no other. */
+/* An infinity or NaN, from an operand or from rounding, must reach exactly the elements that it is
+ * a term of. */
 TEST(test_not_finite)
 {
     enum { N = 5 };

@@ -1,14 +1,14 @@
 /* test_ops_double.c -- operations against sums in double: the fast table of the target
- * (FSDP_DEVICE), and the CPU's portable one.
+ * (FSDP_DEVICE), and the CPU's portable table.
  *
  * Bounds are derived. A sum of n products, in any order, is off by at most
  *     gamma(n) * sum of |products|,  gamma(n) = n u / (1 - n u)
- * (N. Higham, "Accuracy and Stability of Numerical Algorithms", 3.1). On the CPU u is 2^-24; on
- * others 2^-23, because matrix instructions may cut an addition off instead of rounding it. A
- * result that is stored in bf16 is rounded once more, by 2^-8 of its size; so is, where ops.h
- * allows it, a probability or the gradient of a score before it is multiplied. The CPU sums over
- * keys and queries by blocks, and the terms of a row's softmax by lanes, which has less roundings
- * than terms (sum_terms, lane_terms). */
+ * (N. Higham, "Accuracy and Stability of Numerical Algorithms", 3.1). On the CPU u is 2^-24. On
+ * other devices u is 2^-23, because matrix instructions may truncate an addition instead of
+ * rounding it. A result that is stored in bf16 is rounded once more, by 2^-8 of its size. Where
+ * ops.h allows it, a probability or the gradient of a score is also rounded to bf16 before it is
+ * multiplied. The CPU sums over keys and queries by blocks, and the terms of a row's softmax by
+ * lanes, so a term sees fewer roundings than there are terms (sum_terms, lane_terms). */
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static size_t lane_terms(size_t n)
     return on_cpu ? n / LANES + 8 : n;
 }
 
-/* Nothing that the table takes for itself is left. */
+/* Memory that the table allocates for itself must be free again. */
 static int teardown(void **state)
 {
     OK(stream_sync(s));
@@ -62,7 +62,7 @@ static int teardown(void **state)
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* An array on the device, and the values that it began with, or should hold. */
+/* An array on the device, and its initial or expected values. */
 typedef struct array {
     void *ptr;
     double *x;
@@ -74,7 +74,7 @@ enum { MAX_ARRAYS = 16 };
 static array *live[MAX_ARRAYS];
 static int n_live;
 
-/* The device gets a->x, which becomes what the type holds of it. */
+/* Upload a->x, and round a->x to the array's type. */
 static void array_put(array *a)
 {
     float *f32 = calloc(a->elems + 1, sizeof *f32);
@@ -88,7 +88,7 @@ static void array_put(array *a)
     free(f32), free(bf16);
 }
 
-/* elems normal values times std; std NAN: what must be overwritten. */
+/* elems normal values times std. NAN as std marks an array that must be overwritten. */
 static array *array_new(double std, size_t elems, dtype type)
 {
     array *a = malloc(sizeof *a);
@@ -113,7 +113,7 @@ static void arrays_free(void)
     OK(stream_sync(s));
 }
 
-/* What the array holds now, as it is stored. The caller frees. */
+/* The array's present contents, as stored. The caller frees them. */
 static void *stored_of(const array *a)
 {
     void *host = malloc(a->elems * dtype_bytes(a->type) + 1);
@@ -122,7 +122,7 @@ static void *stored_of(const array *a)
     return host;
 }
 
-/* The same as numbers. */
+/* The array's present contents as numbers. The caller frees them. */
 static double *values_of(const array *a)
 {
     void *host = stored_of(a);
@@ -134,7 +134,7 @@ static double *values_of(const array *a)
     return x;
 }
 
-/* A number that is expected, and how far off a sum in fp32 may be. */
+/* An expected number, and the error bound of an fp32 sum. */
 typedef struct expected {
     double value, error;
 } expected;
@@ -144,7 +144,8 @@ static expected *expected_new(size_t elems)
     return calloc(elems + 1, sizeof(expected));
 }
 
-/* Each element of a is as expected, stored as it is. a->x becomes `want`, which is freed. */
+/* Every element of a must be near `want`, allowing for a's type. a->x becomes `want`, which is
+ * freed. */
 static void expect_near(const array *a, expected *want, const char *what)
 {
     double *got = values_of(a);
@@ -194,7 +195,7 @@ static matmul_args matmul_args_of(const matmul_case *c, matmul_arrays *x)
     return args;
 }
 
-/* k products, and up to three more terms, a rounding each (on a GPU at most 4). */
+/* k products and up to three more terms, with one rounding each (on a GPU at most 4). */
 static expected *matmul_expected(const matmul_case *c, const matmul_arrays *x)
 {
     expected *want = expected_new(c->m * c->n);
@@ -219,8 +220,8 @@ static expected *matmul_expected(const matmul_case *c, const matmul_arrays *x)
     return want;
 }
 
-/* The bits of the plain loop that portable promises: products in order of k, bias, residual, and
- * the one rounding. So a product that is written has the bits of one that is added to 0. */
+/* The bits of the plain loop that portable promises: products in the order of k, bias, residual,
+ * and one rounding. So a product that is written has the bits of a product that is added to 0. */
 static void expect_plain_loop(const matmul_case *c, const matmul_arrays *x)
 {
     double *got = values_of(x->out);
@@ -261,8 +262,8 @@ EMPTY_AFTER(test_matmul_shapes)
                                     TYPES[i / 256]});
 }
 
-/* For the CPU: several tiles along m and n, several pieces along k; operands that are copied (256 x
- * 512 x 270); narrow tiles (40 x 1001 x 300). */
+/* For the CPU: several tiles along m and n, several pieces along k; copied operands (256 x 512 x
+ * 270); narrow tiles (40 x 1001 x 300). */
 EMPTY_AFTER(test_matmul_tiles)
 {
     static const size_t SIZES[][3] = {{300, 401, 33}, {11, 23, 700},  {256, 512, 270},
@@ -302,7 +303,7 @@ EMPTY_AFTER(test_matmul_forms)
         check_matmul(&(matmul_case){.m = i ? 3 : 0, .n = i ? 0 : 3, .k = 2});
 }
 
-/* Within its memory an NPU copies whole lines only. */
+/* Within its memory an NPU copies only whole lines, so copy through the host. */
 static void copy_through_host(void *to, const void *from, size_t bytes)
 {
     char host[4096];
@@ -312,7 +313,7 @@ static void copy_through_host(void *to, const void *from, size_t bytes)
     OK(device_upload(s, to, host, bytes));
 }
 
-/* Arrays that begin at an odd element, as slices of others may: one at a time. */
+/* Arrays that begin at an odd element, as slices of other arrays may: one at a time. */
 EMPTY_AFTER(test_matmul_anywhere)
 {
     const matmul_case c = {.m = 32, .n = 32, .k = 64, .form = BIAS | RESIDUAL, .type = DTYPE_BF16};
@@ -336,8 +337,8 @@ EMPTY_AFTER(test_matmul_anywhere)
     }
 }
 
-/* GPUs and libraries that cannot do all: products of bf16 (before sm_80), a bias, arrays at any
- * address, any product; and a library whose first proposals cannot be had. */
+/* GPUs and libraries without some features: products of bf16 (below sm_80), a bias, arrays at any
+ * address, any product at all; and a library whose first proposals cannot be used. */
 EMPTY_AFTER(test_matmul_of_others)
 {
     static const char *const OTHERS[][2] = {{"FSDP_SIM_SM", "75"},
@@ -349,7 +350,7 @@ EMPTY_AFTER(test_matmul_of_others)
     device *kept = dev;
     stream *kept_s = s;
     if (name == NULL || strcmp(name, "cuda-sim") != 0)
-        skip(); /* only the stand-in can be told to be one */
+        skip(); /* only the stand-in can simulate these */
     for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++) {
         setenv(OTHERS[i][0], OTHERS[i][1], 1);
         OK(device_open(
@@ -389,7 +390,7 @@ static const size2 NORMS[] = {{1, 1},    {3, 7},    {5, 33},    {33, 100},
                               {130, 64}, {9, 1030}, {300, 1000}};
 enum { N_NORMS = sizeof NORMS / sizeof *NORMS };
 
-/* Mean and reciprocal deviation of a row; of an RMS norm the mean is 0. */
+/* Mean and reciprocal deviation of a row. For an RMS norm the mean is 0. */
 typedef struct moments {
     double mean, rstd;
 } moments;
@@ -404,9 +405,10 @@ static moments moments_of(const double *x, size_t cols, bool rms)
     return (moments){sum / (double)cols, 1 / sqrt(squares / (double)cols + 1e-5)};
 }
 
-/* The mean is off by e = gamma(C + 1) avg|x|. So is each difference d = x - mean, and rounded; the
- * variance by 2 e avg|d|, and gamma(C + 2) of itself, and rstd, by half of that relative to it.
- * Below, `rel` is how far n = d rstd is off by the factor. bias NULL: an RMS norm, where e is 0. */
+/* The mean is off by e = gamma(C + 1) avg|x|. Each difference d = x - mean is off by e and is
+ * rounded. The variance is off by 2 e avg|d|, and by gamma(C + 2) of itself. The relative error of
+ * rstd is half the variance's. Below, `rel` is the relative error of the factor rstd in n = d rstd.
+ * bias NULL: an RMS norm, where e is 0. */
 static void expect_norm(const array *in, const array *gain, const array *bias, size2 n,
                         expected *out[3])
 {
@@ -431,7 +433,7 @@ static void expect_norm(const array *in, const array *gain, const array *bias, s
     }
 }
 
-/* A layernorm, or an RMS norm, which has no bias and no mean. */
+/* Check a layernorm, or an RMS norm, which has no bias and no mean. */
 static void check_norm(size2 n, dtype type, bool rms)
 {
     const size_t elems = n.rows * n.cols;
@@ -463,9 +465,8 @@ EMPTY_AFTER(test_norms)
         check_norm(NORMS[i / 4], TYPES[i % 2], i % 4 < 2);
 }
 
-/* What a row of d_in is made of, and a column of d_gain and d_bias: sums of as many terms as there
- * are columns or rows, each of which is rounded up to six times before. Without a mean and d_bias,
- * an RMS norm. */
+/* A row of d_in, and a column of d_gain and d_bias, are sums with one term for each column or row.
+ * Each term was rounded up to six times before. Without a mean and d_bias: an RMS norm. */
 static void expect_norm_backward(const array *x[7], size2 n, bool overwrite, expected *want[3])
 {
     const array *in = x[0], *gain = x[1], *d_out = x[2], *mean = x[3], *rstd = x[4];
@@ -503,7 +504,7 @@ static void expect_norm_backward(const array *x[7], size2 n, bool overwrite, exp
     free(size);
 }
 
-/* bias_backward sums the columns that a layernorm's d_bias sums. */
+/* bias_backward sums the same columns as a layernorm's d_bias. */
 static void check_bias_backward(const array *d_out, const expected *d_bias, size2 n)
 {
     array *again = array_new((double)NAN, n.cols, DTYPE_F32);
@@ -556,7 +557,7 @@ EMPTY_AFTER(test_norms_backward)
         check_norm_backward(NORMS[i / 8], TYPES[i % 2], i % 4 < 2, i % 8 < 4);
 }
 
-/* Sums over no rows. */
+/* Sums over zero rows. */
 EMPTY_AFTER(test_no_rows)
 {
     for (int overwrite = 0; overwrite < 2; overwrite++) {
@@ -579,14 +580,14 @@ EMPTY_AFTER(test_no_rows)
 
 /* ---- cross_entropy --------------------------------------------------------------------------- */
 
-/* A difference of logits is rounded once, which the exponential makes relative: u |x - top|. With
- * the exponential's own 2 ulp and those of its running maxima, that is how far a term is off. */
+/* A difference of logits is rounded once. The exponential turns that into a relative error, u |x -
+ * top|. The exponential adds 2 ulp, and its running maxima add theirs. */
 static double term_error(double x, double top)
 {
     return unit * (4 * fabs(x - top) + 32);
 }
 
-/* For one row, and for the other rows: their sum is carried from call to call. */
+/* One call for the first row and one for the others; their sum is carried from call to call. */
 static void loss_in_two_calls(const cross_entropy_args *all)
 {
     const size_t row_bytes = all->vocab * dtype_bytes(all->type);
@@ -666,22 +667,22 @@ EMPTY_AFTER(test_cross_entropy)
 
 typedef struct attention_case {
     size_t batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim;
-    size_t extra; /* of each stride */
+    size_t extra; /* added to each stride */
     dtype type;
-    double slope; /* not 0: how fast scores change from key to key */
+    double slope; /* if not 0: change of scores from key to key */
     bool sampled; /* see is_sampled */
 } attention_case;
 
-/* Queries, keys and values in arrays of their own. */
+/* Queries, keys and values in separate arrays. */
 typedef struct attention_arrays {
     attention_shape shape;
     array *q, *k, *v, *out, *lse, *d_out, *d_q, *d_k, *d_v;
     expected *want_out, *want_lse, *want_q, *want_k, *want_v;
 } attention_arrays;
 
-/* Of a long sequence only some queries, at the edges of blocks and of their strips, have a d_out
- * and are looked at. So the reference costs a fraction of T*T, and d_k and d_v are compared for
- * every key. */
+/* In a long sequence only some queries have a d_out and are checked: those at the edges of blocks
+ * and of the blocks' strips. So the reference costs a fraction of T*T, and d_k and d_v are still
+ * compared for every key. */
 static bool is_sampled(const attention_case *c, size_t t)
 {
     const size_t at = t % BLOCK;
@@ -689,7 +690,7 @@ static bool is_sampled(const attention_case *c, size_t t)
            at == t / BLOCK * 7 % BLOCK || t + 1 == c->seq_len;
 }
 
-/* Where the elements of row t of head h of sequence b begin, of q or k; of v or out. */
+/* Offset of row t of head h of sequence b, with the stride and head width of q, k, v or out. */
 static size_t head_at(const attention_shape *x, size_t stride, size_t b, size_t t, size_t h)
 {
     return (b * x->seq_len + t) * stride + h * x->head_dim;
@@ -700,7 +701,7 @@ static size_t v_at(const attention_shape *x, size_t stride, size_t b, size_t t, 
     return (b * x->seq_len + t) * stride + h * x->v_head_dim;
 }
 
-/* Scores become about slope * key: the first element of a head is 1 in q and slope * key in k. */
+/* Make scores about slope * key: the first element of a head is 1 in q and slope * key in k. */
 static void add_slope(const attention_arrays *a, double slope)
 {
     const attention_shape *x = &a->shape;
@@ -757,11 +758,12 @@ static double dot(const double *a, const double *b, size_t n, double *size)
     return sum;
 }
 
-/* The probabilities p [query + 1] of a query, with relative errors, and its lse. A score is a sum
- * of D products and scaled; a probability is off by twice what the worst score is (in numerator and
- * denominator) and by the sum's roundings: on the CPU by blocks, each with a shift, an exponential
- * and a product of what came before; else gamma(T), and 4 u for each of up to T/8 + 1 maxima that
- * the running softmax passes. Returns the relative error of such a sum. */
+/* The probabilities p [query + 1] of a query, with relative errors, and its lse. A score is a
+ * scaled sum of D products. A probability is off by twice the error of the worst score (in
+ * numerator and denominator) and by the roundings of the sum. On the CPU the sum goes by blocks,
+ * each with a shift, an exponential and a product of the earlier sum. Elsewhere it is gamma(T), and
+ * 4 u for each of up to T/8 + 1 maxima of the running softmax. Returns the relative error of such a
+ * sum. */
 static double softmax_of(const attention_arrays *a, const size_t at[3], expected *p, expected *lse)
 {
     const attention_shape *x = &a->shape;
@@ -827,7 +829,7 @@ static void run_attention_backward(const attention_arrays *a)
          .lse = a->lse->ptr, .shape = a->shape);
 }
 
-/* term, which is off by `error` and may be rounded to bf16 before, times factor, in a sum of n. */
+/* Add term * factor to a sum of n. term is off by `error`, and may be rounded to bf16 first. */
 static void add_term(expected *to, expected term, double factor, size_t n, dtype type)
 {
     to->value += term.value * factor;
@@ -836,8 +838,9 @@ static void add_term(expected *to, expected term, double factor, size_t n, dtype
                                          (fabs(term.value) + term.error));
 }
 
-/* One query and one key of head at[1] of sequence at[0]. p is off relatively by the score's error
- * and 2 ulp of the exponential; d_s by that, by the two sums over D in it, and four roundings. */
+/* Add the gradients of one query and one key of head at[1] of sequence at[0]. The relative error of
+ * p is the score's error and 2 ulp of the exponential. The error of d_s is this error, the errors
+ * of its two sums over D, and four roundings. */
 static void expect_pair(attention_arrays *a, const size_t at[2], size_t query, size_t key)
 {
     const attention_shape *x = &a->shape;
@@ -866,7 +869,7 @@ static void expect_pair(attention_arrays *a, const size_t at[2], size_t query, s
         add_term(&a->want_v[v + d], p, a->d_out->x[out + d], of_key, x->type);
 }
 
-/* 0 in the first `width` elements of each row; what lies between rows is as it was. */
+/* 0 in the first `width` elements of each row. The elements between rows are unchanged. */
 static expected *zero_rows(const array *a, size_t stride, size_t width)
 {
     expected *want = expected_new(a->elems);
@@ -899,7 +902,7 @@ static void check_attention(const attention_case *c)
     expect_attention(&a, c);
     expect_near(a.out, a.want_out, what);
     expect_near(a.lse, a.want_lse, what);
-    array_put(a.out), array_put(a.lse); /* backward reads what was expected */
+    array_put(a.out), array_put(a.lse); /* backward reads the expected values */
     expect_attention_backward(&a, c);
     run_attention_backward(&a);
     expect_near(a.d_q, a.want_q, what);
@@ -908,8 +911,8 @@ static void check_attention(const attention_case *c)
     arrays_free();
 }
 
-/* Every width of the kernels' tables and beyond them, edges of tiles, groups of heads, strides that
- * are no whole 16 bytes; heads of v of another width. */
+/* Every width of the kernels' tables and beyond, edges of tiles, groups of heads, strides that are
+ * no multiple of 16 bytes, heads of v of another width. */
 EMPTY_AFTER(test_attention)
 {
     static const size_t CASES[][7] = {
@@ -929,7 +932,7 @@ EMPTY_AFTER(test_attention)
     }
 }
 
-/* Several blocks; scores that grow or shrink along the keys, and pass the range of the exponential
+/* Several blocks; scores that grow or shrink along the keys and leave the range of the exponential
  * within a block. */
 EMPTY_AFTER(test_attention_blocks)
 {
@@ -940,14 +943,14 @@ EMPTY_AFTER(test_attention_blocks)
                                           .slope = SLOPES[i % 5]});
 }
 
-/* 65 blocks, the last one partial, with keys that all queries share. */
+/* 65 blocks, the last one partial, with keys that both query heads share. */
 EMPTY_AFTER(test_attention_long)
 {
     check_attention(&(attention_case){1, 4096, 2, 2, 8, 8, .sampled = true});
     check_attention(&(attention_case){1, 4096 + 17, 2, 1, 8, 8, .sampled = true});
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all operations -------------------------------------------------------------------------- */
 
 /* A second call gives the bits of the first. */
 EMPTY_AFTER(test_same_bits_twice)
@@ -975,8 +978,8 @@ EMPTY_AFTER(test_same_bits_twice)
     }
 }
 
-/* A product of one sequence, computed for itself and as part of a batch, which begins in the middle
- * of a line of the cache. */
+/* The product of one sequence, alone and as part of a batch, where it begins in the middle of a
+ * cache line. */
 EMPTY_AFTER(test_same_bits_anywhere)
 {
     enum { M = 7, N = 9, K = 36, COPIES = 5 };
@@ -1000,11 +1003,11 @@ EMPTY_AFTER(test_same_bits_anywhere)
 /* oneDNN reads it once, when it is first called. */
 #define ISA_VARIABLE "ONEDNN_MAX_CPU_ISA"
 
-/* All of it once more, as on a processor that has no bf16 instructions. */
+/* Run all tests once more, as on a processor without bf16 instructions. */
 EMPTY_AFTER(test_without_bf16_instructions)
 {
     if (!on_cpu || o != target->fast() || getenv(ISA_VARIABLE) != NULL)
-        skip(); /* set: this is that run, or somebody has set another limit */
+        skip(); /* already set: this is the second run, or somebody has set another limit */
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {

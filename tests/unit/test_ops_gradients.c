@@ -6,7 +6,7 @@
 #include <string.h>
 #include "tests/unit/ops_check_lib.h"
 
-/* Half a last place: the relative error of one rounding. */
+/* The relative error of one rounding: half a unit in the last place. */
 static const double U = FLT_EPSILON / 2.0;
 
 static stream *s;
@@ -25,16 +25,17 @@ static float *zeros(size_t elems)
 /* With L(x) = sum of w * f(x) and a direction d of +-1, the gradient g must satisfy
  *     g . d = [8 (L(x+hd) - L(x-hd)) - (L(x+2hd) - L(x-2hd))] / 12h  + h^4/30 L'''''
  * h = 1/32: the remainder is below 4e-8 of the fifth derivative. Each L has a rounding error of at
- * most c*U*S, S = sum |w f|, c the length of the operation's sums; the quotient multiplies that by
- * 18/12h = 48. Errors of different elements are independent, so c = 4 is used for all: far above
- * what happens, far below a wrong factor or a missing term, which are of the size of g . d. */
+ * most c*U*S, S = sum |w f|, where c is the length of the operation's sums. The quotient multiplies
+ * the error by 18/12h = 48. Errors of different elements are independent, so c = 4 is used for all.
+ * That is far above the actual errors, and far below a wrong factor or a missing term, which are as
+ * large as g . d. */
 
 enum { FD_MAX = 24000, FD_VARS = 3 };
 
 typedef struct fd_case {
     const ops *o;
     float *x[FD_VARS]; /* the variables */
-    float *g[FD_VARS]; /* what backward says */
+    float *g[FD_VARS]; /* the gradients from backward */
     size_t n[FD_VARS];
     float *w, *f; /* [n_out] */
     size_t n_out;
@@ -92,7 +93,8 @@ static void fd_check(const char *name, fd_case *c)
     }
 }
 
-/* fd_alloc -- variables of n elements (normal values times std), zeroed gradients, weights. */
+/* fd_alloc -- allocate variables of n elements (normal values times std), zeroed gradients,
+ * weights. */
 static fd_case fd_alloc(const ops *o, const size_t n[FD_VARS], size_t n_out)
 {
     fd_case c = {.o = o, .n_out = n_out, .w = normals(80, 1.0f, n_out), .f = zeros(n_out)};
@@ -117,8 +119,8 @@ enum { R = 5, C = 19, K = 7, V = 6 };
 static const int32_t TOKENS[6] = {1, 5, 1, 0, 5, 1};
 static float mean[R], rstd[R];
 
-/* PAIR -- NAME_forward and NAME_backward of what each calls: x are the variables, g their
- * gradients; w is the gradient of f. */
+/* PAIR -- define NAME_forward and NAME_backward from these calls: x are the variables, g their
+ * gradients, w the gradient of f. */
 #define PAIR(name, forward, backward)                                                              \
     static void name##_forward(fd_case *c)                                                         \
     {                                                                                              \
@@ -138,7 +140,7 @@ PAIR(matmul, RUN(matmul, .out = f, .a = x[0], .b = x[1], .m = R, .n = C, .k = K)
     RUN(matmul, .out = g[0], .a = w, .b = x[1], .m = R, .n = K, .k = C, .trans_b = true);
     RUN(matmul, .out = g[1], .a = x[0], .b = w, .m = K, .n = C, .k = R, .trans_a = true);
 })
-/* A product with bias and residual, by these two: x[0] is the residual, x[1] the bias. */
+/* A product's residual x[0] and bias x[1]. */
 PAIR(bias,
      RUN(matmul, .out = f, .a = c->w, .b = c->w, .bias = x[1], .residual = x[0], .m = R, .n = C,
          .k = 2),
@@ -166,8 +168,8 @@ static void rope(fd_case *c, float *out, const float *in, bool inverse)
 }
 PAIR(rope, rope(c, f, x[0], false), rope(c, g[0], w, true))
 
-/* Linear in each variable: 70 channels of output, 37 of input and 18 x 17 positions are more than
- * one block of each. */
+/* Linear in each variable. 70 output channels, 37 input channels and 18 x 17 positions are more
+ * than one block each. */
 static conv_shape conv_of(const fd_case *c)
 {
     static const conv_shape WIDE = {1, 37, 70, 5, 4, 3, DTYPE_F32};
@@ -177,8 +179,8 @@ static conv_shape conv_of(const fd_case *c)
 PAIR(conv, RUN(conv2d, f, x[0], x[1], x[2], conv_of(c)),
      RUN(conv2d_backward, g[0], g[1], g[2], w, x[0], x[1], false, conv_of(c)))
 
-/* 67 tokens: two blocks of keys; 4 query heads on 2 key/value heads. Heads of v are as wide as the
- * case's third variable asks for. */
+/* 67 tokens: two blocks of keys; 4 query heads on 2 key/value heads. The size of the case's third
+ * variable gives the width of v's heads. */
 enum { T = 67, H = 4, KV = 2, D = 5 };
 static float lse[H * T];
 

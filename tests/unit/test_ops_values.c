@@ -1,6 +1,6 @@
-/* test_ops_values.c -- what the operations of ops.h compute, for both CPU tables: against PyTorch
- * (float64, tests/reference/make_ops_vectors.py). Larger sizes and gradients by differences:
- * test_ops_double.c, test_ops_gradients.c.
+/* test_ops_values.c -- the results of the operations of ops.h, for both CPU tables, against PyTorch
+ * (float64, tests/reference/make_ops_vectors.py). test_ops_double.c tests larger sizes;
+ * test_ops_gradients.c tests gradients by differences.
  *
  * Run from the top directory: it reads tests/reference/ops/ops.bin. */
 #include <float.h>
@@ -14,7 +14,7 @@
 
 #define VECTORS_FILE "tests/reference/ops/ops.bin"
 
-/* Half a last place: the relative error of one rounding. */
+/* The relative error of one rounding: half a unit in the last place. */
 static const double U = FLT_EPSILON / 2.0;
 
 static stream *s;
@@ -41,8 +41,8 @@ static int teardown(void **state)
     return ops_test_close(state);
 }
 
-/* vector -- the record `name` (little-endian floats at a multiple of 4 bytes), which must have
- * `elems` elements. */
+/* vector -- the record `name` (little-endian floats at a multiple of 4 bytes). It must have `elems`
+ * elements. */
 static const float *vector(const char *name, size_t elems)
 {
     for (size_t at = 8; at + 56 <= vectors_bytes;) {
@@ -65,7 +65,7 @@ static void get_tokens(const char *name, int32_t *tokens, size_t elems)
         tokens[i] = (int32_t)x[i];
 }
 
-/* expect -- every element within `bound` of the record, plus that record's own rounding. */
+/* expect -- every element must be within `bound`, plus the record's own rounding, of the record. */
 static void expect(const float *got, const char *name, size_t elems, double bound)
 {
     const float *want = vector(name, elems);
@@ -83,7 +83,7 @@ static void fill_twos(float *x, size_t elems)
         x[i] = 2.0f;
 }
 
-/* expect_added -- the record was added to what fill_twos put there. */
+/* expect_added -- the record must have been added to the values of fill_twos. */
 static void expect_added(float *got, const char *name, size_t elems, double bound)
 {
     for (size_t i = 0; i < elems; i++)
@@ -98,9 +98,9 @@ static float *zeros(size_t elems)
 
 /* ---- against PyTorch ------------------------------------------------------------------------- */
 
-/* Bounds are worst cases: a sum of k terms, each at most 1 in size, is off by at most k*U times the
- * sum of sizes, k; what goes into the terms with relative error e adds k*e. Where a worst case is
- * far from what happens, that is the price of a bound that cannot fail by chance. */
+/* Bounds are worst cases. A sum of k terms, each at most 1 in size, is off by at most k*U times the
+ * sum of sizes, k. A relative error e of the terms adds k*e. Some bounds are far above the actual
+ * errors; in return they cannot fail by chance. */
 
 static float *transposed(const float *x, size_t rows, size_t cols)
 {
@@ -159,9 +159,9 @@ TEST(test_embedding)
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
 }
 
-/* |x| <= 1 and the variance of x is about 1/3, so rstd < 2 and |norm| < 4 here. mean and variance
- * are off by C*U (sums of C terms, over C), hence norm by about 4*C*U; the gradient multiplies
- * that by rstd and sizes below 4, three times. */
+/* Here |x| <= 1 and the variance of x is about 1/3, so rstd < 2 and |norm| < 4. mean and variance
+ * are off by C*U (sums of C terms, over C), hence norm is off by about 4*C*U. The gradient
+ * multiplies that by rstd and by sizes below 4, three times. */
 TEST(test_layernorm)
 {
     enum { R = 6, C = 203 };
@@ -262,7 +262,7 @@ TEST(test_relu)
     const float *x = vector("relu/x", N), *d_out = vector("relu/d_out", N);
     CALL(ops_cpu_fast(), s, relu, out, x, N, DTYPE_F32);
     expect(out, "relu/out", N, 0.0);
-    for (int i = 0; i < 2; i++) { /* by relu's input, and by its output */
+    for (int i = 0; i < 2; i++) { /* once with relu's input, once with its output */
         CALL(ops_cpu_fast(), s, relu_backward, d_x, d_out, i ? out : x, N, DTYPE_F32);
         expect(d_x, "relu/d_x", N, 0.0);
     }
@@ -272,8 +272,8 @@ TEST(test_relu)
     assert_true(isnan(odd[0]) && odd[1] == 0.0f && d_odd[0] == 3.0f && d_odd[1] == 0.0f);
 }
 
-/* Relative errors of a few U in each of some ten steps; tanh's argument, off by about 4*U*|u|, acts
- * through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30. */
+/* Each of about ten steps has a relative error of a few U. tanh's argument is off by about 4*U*|u|,
+ * which acts through x*tanh'(u)/2, and |x u tanh'(u)| < 1. Sizes are at most |x| <= 30. */
 TEST(test_gelu)
 {
     enum { N = 300 };
@@ -287,10 +287,11 @@ TEST(test_gelu)
     expect(d_x, "gelu/d_x", N, 30 * 4 * U);
 }
 
-/* Scores are sums of D products of sizes <= 1, times 1/2: off by D*D*U/2 =: e, so probabilities by
- * a factor 1 +- 2(e + few U), out (an average of v) and lse likewise. In backward d_p is a sum of D
- * terms; d_scores <= p*2*D/2, and d_q, d_k, d_v are sums of at most T*group such terms, of which
- * the probabilities of a row sum to 1 (d_q), those of a column to at most T*group (d_k, d_v). */
+/* Scores are sums of D products of sizes <= 1, times 1/2, so they are off by D*D*U/2 =: e.
+ * Probabilities are off by a factor 1 +- 2(e + few U), and so are out (an average of v) and lse. In
+ * backward d_p is a sum of D terms and d_scores <= p*2*D/2. d_q, d_k and d_v are sums of at most
+ * T*group such terms. The probabilities of a row sum to 1 (d_q), those in a column to at most
+ * T*group (d_k, d_v). */
 static void check_attention(const char *name, const size_t n[6])
 {
     const size_t B = n[0], T = n[1], H = n[2], KV = n[3], D = n[4], Dv = n[5];
@@ -307,7 +308,7 @@ static void check_attention(const char *name, const size_t n[6])
         float *out = zeros(n_out), *lse = zeros(B * H * T);
         float *d_q = zeros(n_q), *d_k = zeros(n_k), *d_v = zeros(n_v);
         for (size_t x = 0; x < n_k && x < n_v; x++)
-            d_q[x] = d_k[x] = d_v[x] = 7.0f; /* is overwritten */
+            d_q[x] = d_k[x] = d_v[x] = 7.0f; /* must be overwritten */
         const float *q = vector(path[0], n_q), *k = vector(path[1], n_k), *v = vector(path[2], n_v),
                     *d_out = vector(path[3], n_out);
         CALL(ops_table(i), s, attention, out, lse, q, k, v, shape);
@@ -329,8 +330,8 @@ TEST(test_attention)
     check_attention("attention_wide_v", (const size_t[]){2, 9, 2, 1, 6, 9});
 }
 
-/* |logits| < 8: the argument of exp, below 16 in size, is exact up to 16*U, so each probability has
- * a relative error of 16*U plus that of exp and of the sum over V/16 terms a lane. */
+/* |logits| < 8: the argument of exp, below 16 in size, is exact up to 16*U. So each probability has
+ * a relative error of 16*U, plus the errors of exp and of the sum over V/16 terms in a lane. */
 TEST(test_cross_entropy)
 {
     enum { R = 9, V = 301 };
@@ -343,10 +344,10 @@ TEST(test_cross_entropy)
     expect(d, "cross_entropy/d_logits", R * V, (16 + V / 16 + 8) * U);
 }
 
-/* Three steps with clipping. An element is below 1.06 and is rounded twice a step; what is taken
- * from it is below 0.03 (lr 0.01 times momentum's (1 + 0.9 + 0.81) (|g| + decay); AdamW's about lr;
- * Adadelta's 0.5 times (sqrt(eps) + 0.3 deltas of before) / sqrt(0.1) at most) and comes of at most
- * 24 roundings. */
+/* Three steps with clipping. An element is below 1.06 and is rounded twice a step. The update is
+ * below 0.03: lr 0.01 times momentum's (1 + 0.9 + 0.81) (|g| + decay); AdamW's about lr; Adadelta's
+ * at most 0.5 times (sqrt(eps) + 0.3 earlier deltas) / sqrt(0.1). An update has at most 24
+ * roundings. */
 static const double UPDATES_BOUND = 3 * (2 * 1.06 + 0.03 * 24) * FLT_EPSILON / 2.0;
 
 enum { N_UPDATED = 53 };
@@ -390,8 +391,8 @@ TEST(test_optimizers)
              &(optim_config){.lr = 0.5, .rho = 0.9, .eps = 1e-6, .weight_decay = 0.1});
 }
 
-/* PyTorch goes from rate to rate in double, so at 12 steps some 100 roundings of 2^-53 come before
- * the one to fp32. */
+/* PyTorch computes each rate from the one before in double. After 12 steps that is about 100
+ * roundings of 2^-53 before the rounding to fp32. */
 TEST(test_schedules)
 {
     static const char *const NAMES[] = {[SCHEDULE_COSINE] = "lr/cosine",

@@ -1,5 +1,5 @@
-/* test_options.c -- what a command line gives, every error's text, --help. Random lines:
- * tests/cli/fuzz_options.c. */
+/* test_options.c -- parsing of command lines, the text of every error, --help.
+ * tests/cli/fuzz_options.c tests random lines. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ static const option_spec TABLE[] = {
 
 enum { MAX_ARGS = 16 };
 
-/* parse -- splits line at blanks into argv[1..] and parses it; strings live until the next call. */
+/* parse -- split line at blanks into argv[1..] and parse it; strings live until the next call. */
 static fsdp_status parse(const char *line, cfg *c)
 {
     static char words[4096];
@@ -63,7 +63,7 @@ static void assert_error(const char *line, const char *what, const char *hint)
     assert_string_equal(fsdp_error_get()->hint, hint);
 }
 
-/* A name that is unknown, and the option that the hint proposes; NULL: none. */
+/* An unknown name; `meant` is the option that the hint proposes, or NULL. */
 static void assert_unknown(const char *line, const char *name, const char *meant)
 {
     char what[64], hint[96] = "";
@@ -80,7 +80,7 @@ TEST(test_defaults)
     OK(parse("", &c));
     assert_int_equal(c.steps, 20);
     assert_int_equal(c.seed, 0);
-    assert_int_equal(c.fsdp_size, 0); /* no default: zero, though below its range */
+    assert_int_equal(c.fsdp_size, 0); /* without a default: zero, though below its range */
     assert_true(c.lr == 3e-4 && c.momentum == 0.0);
     assert_null(c.data);
     assert_string_equal(c.save, "out");
@@ -111,11 +111,11 @@ TEST(test_values)
     assert_true(c.fsdp_size == 3 && c.cpu_offload);
     assert_int_equal(parse("--steps=3 --save=a --data --plan --steps=4", &c), FSDP_EINVAL);
     OK(parse("--steps=3 --save=a_b --data=--plan --steps=4", &c));
-    assert_int_equal(c.steps, 4);       /* the last wins */
-    assert_string_equal(c.save, "a_b"); /* an underscore of a value stays */
+    assert_int_equal(c.steps, 4);       /* the last value wins */
+    assert_string_equal(c.save, "a_b"); /* an underscore in a value stays */
     assert_string_equal(c.data, "--plan");
     assert_false(c.plan);
-    OK(parse("--steps=0 --lr=1", &c)); /* ends of ranges belong to them */
+    OK(parse("--steps=0 --lr=1", &c)); /* the ends of a range are valid */
     OK(parse("--steps=1000000000 --lr=0", &c));
     OK(parse("--seed=9223372036854775807", &c));
     assert_true(c.seed == INT64_MAX);
@@ -211,7 +211,7 @@ TEST(test_other_errors)
                  forms);
 }
 
-/* Names are written out: the beginning of a name is none, however clear. */
+/* An abbreviated name is refused, even if it is unambiguous. */
 TEST(test_abbreviations_refused)
 {
     assert_unknown("--step=3", "--step", "--steps");
@@ -263,7 +263,8 @@ static const char HELP_TEXT[] =
     "\n"
     "  --help                      print this list\n";
 
-/* printed -- what fn prints to stdout, which is `file` for as long. */
+/* printed -- run fn with stdout redirected to `file`, and copy the output to `got`. Returns fn's
+ * status. */
 static fsdp_status printed(fsdp_status (*fn)(void), FILE *file, char *got, size_t got_bytes)
 {
     fflush(stdout);
@@ -301,13 +302,13 @@ TEST(test_help)
     assert_string_equal(got, HELP_TEXT);
     assert_int_equal(printed(print_help, fopen("/dev/full", "r+"), got, sizeof got), FSDP_EIO);
     assert_int_equal(parse("--steps=3 --help --bogus", &c), FSDP_HELP);
-    assert_int_equal(c.steps, 3); /* no field belongs to --help */
+    assert_int_equal(c.steps, 3); /* --help sets no field */
     assert_int_equal(parse("--help=steps", &c), FSDP_HELP);
     assert_int_equal(parse("--bogus --help", &c), FSDP_EINVAL);
     assert_int_equal(parse("--data --help", &c), FSDP_EINVAL);
 }
 
-/* Nothing but options_print_help prints: a rank that is not to speak parses --help all the same. */
+/* Only options_print_help prints, so that a rank that must stay silent can parse --help. */
 TEST(test_parsing_prints_nothing)
 {
     char got[64];
@@ -349,7 +350,7 @@ TEST(test_bad_default_aborts)
     assert_aborts(parse_bad_default);
 }
 
-/* Both spellings of a name; what is no option has no value. */
+/* Both spellings of a name. An argument that is no option takes no value. */
 TEST(test_takes_next)
 {
     static const char *const values[] = {"--steps", "--fsdp-size", "--fsdp_size", "--data",

@@ -1,6 +1,6 @@
-/* test_order_check.c -- what the stream-order checker calls a violation, and what not: a test for
- * each rule. The compute stream is inline, so everything runs in the order of its issue, and only
- * the checker can tell. */
+/* test_order_check.c -- a test for each rule of the stream-order checker: what is a violation and
+ * what is not. The compute stream is inline, so work runs in the order of issue and only the
+ * checker can see a missing dependency. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,14 @@
 
 enum { BYTES = 256, MOST_ACTS = 8 };
 
-/* What is issued, and words of the report and of the hint of the one violation in it; NULL: none.
+/* The acts to issue, and parts of the report and of the hint of their one violation, or NULL.
  *   STREAM reads|writes|zeroes|uploads|downloads FROM-TO [of fresh|host|nothing]     default: block
- *   STREAM copies FROM-TO            from as many bytes after these
- *   STREAM reads|writes ... as NAME  the launch goes by that name, not as reader or writer
+ *   STREAM copies FROM-TO            from the same number of bytes after these
+ *   STREAM reads|writes ... as NAME  the launch has that name instead of reader or writer
  *   STREAM allocates 0-N, STREAM frees                                               fresh
  *   STREAM records, STREAM waits     the event
  *   STREAM syncs, event syncs        the host waits
- *   layer NAME                       that the next acts are for */
+ *   layer NAME                       the layer of the next acts */
 typedef struct rule {
     const char *name, *acts, *words, *hint;
 } rule;
@@ -104,7 +104,7 @@ static const rule RULES[] = {
 
 enum { N_RULES = sizeof RULES / sizeof *RULES };
 
-/* One of a rule's acts, in words. */
+/* One act of a rule, parsed. */
 typedef struct act {
     char on[12], verb[12], link[4], word[12];
     size_t from, to;
@@ -112,8 +112,8 @@ typedef struct act {
 
 typedef enum where { COMPUTE, SIDE, THIRD, STREAMS } where;
 
-/* Streams, an event that nobody has recorded, and a block that was allocated on the compute stream
- * and may be used by the side stream too. */
+/* Streams, an event that is not recorded yet, and a block that was allocated on the compute stream
+ * and that the side stream may use too. */
 typedef struct rig {
     device *d;
     order_check *c;
@@ -121,7 +121,7 @@ typedef struct rig {
     event *e;
     char *block, *fresh, host[BYTES];
     const rule *rule;
-    act acts[MOST_ACTS]; /* whose names the device refers to */
+    act acts[MOST_ACTS]; /* the device keeps pointers to their names */
 } rig;
 
 static fsdp_status run_nothing(void *args, int n_threads)
@@ -129,7 +129,7 @@ static fsdp_status run_nothing(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* A launch on s that touches bytes from ptr on. */
+/* Launch on s a task that touches bytes from ptr on. */
 static void use(stream *s, const char *name, const void *ptr, size_t bytes, bool writes)
 {
     OK(stream_launch_work(s, &(launch_config){.fn = run_nothing,
@@ -186,7 +186,7 @@ static void expect_clean(rig *r)
     assert_int_equal(order_check_read(r->c).violations, 0);
 }
 
-/* One violation, whose report holds these words. */
+/* There must be one violation, and its report must contain these words. */
 static void expect_report(rig *r, const char *words, const char *hint)
 {
     assert_int_equal(order_check_status(r->c), FSDP_EORDER);
@@ -239,7 +239,7 @@ static void issue(rig *r, const act *a)
         touch(r, a, s, is(a->word, "nothing") ? NULL : memory + a->from);
 }
 
-/* The acts before have lost their names. */
+/* Overwrites the earlier acts, and with them their names. */
 static void issue_all(rig *r, const char *text)
 {
     act *a = r->acts;
@@ -264,9 +264,9 @@ static void test_rule(void **state)
         expect_report(r, r->rule->words, r->rule->hint);
 }
 
-/* ---- what needs more than acts -------------------------------------------------------------- */
+/* ---- cases that acts cannot express ---------------------------------------------------------- */
 
-/* A new event may get the memory of a freed one; it does not get what that stood for. */
+/* A new event at the address of a freed event must not inherit its record. */
 static void test_a_freed_event_is_forgotten(void **state)
 {
     rig *r = *state;
@@ -280,7 +280,7 @@ static void test_a_freed_event_is_forgotten(void **state)
     expect_report(r, "nothing orders them", "record an event");
 }
 
-/* The same memory again, on the other stream: device_alloc has seen to it that its last user is
+/* The same memory again, on the other stream: device_alloc has made sure that its last user is
  * done. */
 static void test_memory_is_reused(void **state)
 {
@@ -335,20 +335,21 @@ static void test_label_and_scope(void **state)
                   "");
 }
 
-/* The first is reported; others count when other operations are at odds. */
+/* Violations are counted once for each pair of operations; the status reports the first one. */
 static void test_violations_are_counted_by_pair(void **state)
 {
     rig *r = *state;
     for (int i = 0; i < 5; i++)
         issue_all(r, "compute writes 0-256, side reads 0-256");
-    assert_int_equal(order_check_read(r->c).violations, 2); /* reader-writer, writer-reader */
+    assert_int_equal(order_check_read(r->c).violations, 2); /* reader-writer and writer-reader */
     issue_all(r, "side writes 0-256 as other");
     assert_int_equal(order_check_read(r->c).violations, 3);
     assert_int_equal(order_check_status(r->c), FSDP_EORDER);
     assert_says("'reader' on stream side");
 }
 
-/* What an assertion would otherwise hide: the first violation is printed at once, and no other. */
+/* The first violation is printed at once, even if an assertion would end the program before the
+ * report. No other is printed. */
 static void end_after_violations(rig *r, int err)
 {
     dup2(err, STDERR_FILENO);
@@ -382,7 +383,7 @@ static void test_the_first_is_printed_at_once(void **state)
 
 /* ---- bounds --------------------------------------------------------------------------------- */
 
-/* Steps that use memory in the same way, without and with a host that waits. */
+/* Steps that use memory in the same way, with and without a host that waits. */
 static void test_a_long_run_keeps_no_more(void **state)
 {
     rig *r = *state;
@@ -399,7 +400,7 @@ static void test_a_long_run_keeps_no_more(void **state)
     assert_in_range(early, 1, BYTES / 8 + 2);
     assert_int_equal(order_check_read(r->c).kept, early);
     issue_all(r, "side syncs, compute reads 0-1");
-    assert_int_equal(order_check_read(r->c).kept, 1); /* the host has waited for all else */
+    assert_int_equal(order_check_read(r->c).kept, 1); /* the host has waited for all other work */
 }
 
 static void test_streams_one_after_the_other(void **state)
@@ -412,7 +413,7 @@ static void test_streams_one_after_the_other(void **state)
     stream_free(s);
     issue_all(r, "compute writes 0-256"); /* the host has waited */
     stream brief[200] = {0};
-    for (int i = 0; i < 200; i++) { /* each at an address of its own */
+    for (int i = 0; i < 200; i++) { /* each at another address */
         order_check_issued(r->c, &(device_act){.kind = ACT_RECORD, .stream = &brief[i]});
         order_check_issued(r->c, &(device_act){.kind = ACT_STREAM_FREE, .stream = &brief[i]});
     }

@@ -1,5 +1,5 @@
 /* test_pmath.c -- portable mathematics and the random numbers made with it: accuracy against libm,
- * and the same bits everywhere (a hash of many results, written down here). */
+ * and the same bits on every machine (a hash of many results is recorded here). */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static uint32_t sample_bits(uint32_t i)
     return (i / MANTISSAS) << 23 | mantissa;
 }
 
-/* Functions of their own: pmath.h has them inline. */
+/* Wrappers, because pmath.h has the functions inline. */
 #define ONE(name)                                                                                  \
     static float name##_one(float x)                                                               \
     {                                                                                              \
@@ -30,8 +30,8 @@ ONE(expf)
 ONE(logf)
 ONE(tanhf)
 
-/* ulps -- distance of y from the true value in units of the true value's last place as a float. The
- * double reference is itself within an ulp of a double: 2^-29 of these. */
+/* ulps -- distance of y from the true value, in units of the true value's last place as a float.
+ * The double reference is within one ulp of a double, which is 2^-29 of a float's. */
 static double ulps(float y, double want)
 {
     if (isnan(want))
@@ -40,7 +40,7 @@ static double ulps(float y, double want)
         return y == (want > 0 ? INFINITY : -INFINITY) ? 0 : INFINITY;
     int exponent;
     frexp(want, &exponent);
-    exponent = exponent < -125 ? -125 : exponent; /* denormals share the least normal's ulp */
+    exponent = exponent < -125 ? -125 : exponent; /* denormals share the ulp of the least normal */
     return fabs((double)y - want) / ldexp(1.0, exponent - 24);
 }
 
@@ -56,13 +56,13 @@ static double worst_ulps(float (*function)(float), double (*truth)(double))
     return worst;
 }
 
-/* The bounds are the exhaustive measurements over all 2^32 floats stated in pmath.h. */
+/* pmath.h states the bounds, measured over all 2^32 floats. */
 TEST(test_float_accuracy)
 {
     assert_true(worst_ulps(expf_one, exp) <= 0.96);
     assert_true(worst_ulps(logf_one, log) <= 0.84);
     assert_true(worst_ulps(tanhf_one, tanh) <= 1.34);
-    /* the samples above land in exp's and tanh's interesting range only here and there */
+    /* the samples above rarely hit the interesting range of exp and tanh */
     double worst_exp = 0, worst_tanh = 0;
     for (uint32_t i = 0; i < 200000; i++) {
         float x = -105.0f + 0.00097f * (float)i, t = 4e-5f * (float)i;
@@ -94,7 +94,8 @@ TEST(test_float_specials)
     }
 }
 
-/* pm_expf_upto40 is pm_expf bit for bit: the ends of its range, and every 61st float in it. */
+/* pm_expf_upto40 has the bits of pm_expf: tested at the ends of its range and at every 61st float
+ * in it. */
 TEST(test_expf_upto40)
 {
     const float edges[] = {40.0f,   0.0f,    -0.0f,    -0x1p-149f, -87.0f, -88.0f,    -103.9f,
@@ -111,7 +112,7 @@ TEST(test_expf_upto40)
     assert_int_equal(differ, 0);
 }
 
-/* Loops that compilers vectorise give the bits of one call at a time, whatever the tail. */
+/* Loops that compilers vectorise must give the bits of single calls, for any tail. */
 TEST(test_loops_give_the_same_bits)
 {
     float (*volatile exp_one)(float) = expf_one, (*volatile log_one)(float) = logf_one,
@@ -134,9 +135,9 @@ TEST(test_loops_give_the_same_bits)
 
 /* ---- double functions ------------------------------------------------------------------------ */
 
-/* Bounds: those of pmath.h, measured on 28 million logarithms and 10 million angles. The reference
- * is long double; where that is no wider than double (not on x86-64 or Linux aarch64) it would add
- * 1 ulp. */
+/* pmath.h states the bounds, measured on 28 million logarithms and 10 million angles. The reference
+ * is long double. If long double is no wider than double (it is wider on x86-64 and Linux aarch64),
+ * the reference adds 1 ulp. */
 TEST(test_double_accuracy)
 {
     const double log_ulps = 0.86, cos_error = 1.5e-16, turns_error = 1.7e-16;
@@ -196,9 +197,9 @@ TEST(test_philox_known_answers)
                       (uint64_t)c[1] << 32 | c[0], out);
         assert_memory_equal(out, known[i].out, sizeof out);
     }
-    /* the third one again, as words of a stream: counter {lo(call), hi(call), lo(stream),
-     * hi(stream)} has no room for index = 4*call above 2^62, so its top two bits are left to the
-     * first two */
+    /* the third answer again, as words of a stream: the counter is {lo(call), hi(call), lo(stream),
+     * hi(stream)}. index = 4*call has no room for a call above 2^62, so this call lacks the top two
+     * bits, which the first two answers cover */
     const uint64_t index = 4 * 0x05a308d3243f6a88u, stream = 0x0370734413198a2eu;
     uint32_t out[4];
     philox4x32_10(0x299f31d0a4093822u, stream, index / 4, out);
@@ -206,7 +207,7 @@ TEST(test_philox_known_answers)
         assert_int_equal(philox_u32(0x299f31d0a4093822u, stream, index + w), out[w]);
 }
 
-/* z -- one normal number by the formula of philox.h, with libm. */
+/* z -- one normal number by the formula of philox.h, computed with libm. */
 static double z(uint64_t seed, uint64_t stream, uint64_t i)
 {
     double u1 = (philox_u32(seed, stream, i & ~1ull) + 0.5) * 0x1p-32;
@@ -222,17 +223,17 @@ static void assert_normals_from(uint64_t seed, uint64_t stream, uint64_t begin)
     philox_normal_fill(seed, stream, begin, ELEMS, 0.02f, scaled);
     for (size_t i = 0; i < ELEMS; i++) {
         double want = z(seed, stream, begin + i);
-        /* rounding to float: 2^-24 of |z|; the doubles: 10 roundings of values < 7 */
+        /* rounding to float: 2^-24 of |z|; the double steps: 10 roundings of values < 7 */
         assert_true(fabs((double)all[i] - want) <= 0x1p-24 * fabs(want) + 10 * 7 * 0x1p-53);
         assert_true(scaled[i] == 0.02f * all[i]);
     }
-    for (uint32_t draw = 0; draw < 200; draw++) { /* any part of the range is the same */
+    for (uint32_t draw = 0; draw < 200; draw++) { /* any part has the same numbers */
         size_t skip = philox_u32(3, 1, draw) % ELEMS;
         size_t elems = philox_u32(3, 2, draw) % (ELEMS - skip + 1);
         some[elems] = 42.0f;
         philox_normal_fill(seed, stream, begin + skip, elems, 1.0f, some);
         assert_memory_equal(some, all + skip, elems * sizeof *some);
-        assert_true(some[elems] == 42.0f); /* and not one element more */
+        assert_true(some[elems] == 42.0f); /* and no element more */
     }
 }
 
@@ -244,8 +245,8 @@ TEST(test_normals)
                         (1ull << 34) - 700); /* call 2^32 */
 }
 
-/* Mean, variance and fourth moment of 2^20 numbers lie within 5 of their standard deviations
- * (1, sqrt 2, sqrt 96, each over sqrt n); neighbours are uncorrelated. */
+/* Mean, variance and fourth moment of 2^20 numbers must lie within 5 standard deviations (1, sqrt
+ * 2, sqrt 96, each over sqrt n). Neighbours are uncorrelated. */
 TEST(test_normals_are_normal)
 {
     enum { ELEMS = 1 << 20 };
@@ -280,9 +281,9 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t data_bytes)
     return hash;
 }
 
-/* Every result of the float functions on the samples (NaNs apart: their bits are the machine's),
- * some of the double ones, and normals. Measured equal with gcc and clang, x86-64 v1
- * ... v4 and aarch64. */
+/* A hash of every result of the float functions on the samples, some results of the double
+ * functions, and normals. NaNs are left out, because their bits depend on the machine. Measured
+ * equal with gcc and clang, x86-64 v1 ... v4 and aarch64. */
 TEST(test_golden_bits)
 {
     uint64_t hash = 0xcbf29ce484222325u;

@@ -1,5 +1,5 @@
-/* test_profile.c -- the counters, the timer of collectives, the files. The table of operations that
- * counts: test_op_work.c. */
+/* test_profile.c -- the counters, the timer of collectives, the files. test_op_work.c tests the
+ * counting of operations. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ TEST(test_first_step_is_not_counted)
     profile_free(NULL);
 }
 
-/* A step lasts until its last operation: what comes behind it is no part of it. */
+/* A step lasts until its last operation: time after that operation does not count. */
 TEST(test_wall)
 {
     double begun_s = clock_now_s();
@@ -69,7 +69,7 @@ TEST(test_rows)
     other.k = 5;
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 1.0, none);
     profile_add(p, PROFILE_COMPUTE, &(work_key){.name = add_text}, 1, 1.0,
-                none); /* by text, not by place */
+                none); /* keys are compared by text, not by address */
     profile_add(p, PROFILE_COMPUTE, &mm, 1, 5.0, none);
     profile_add(p, PROFILE_COMPUTE, &other, 1, 6.0, none);
     profile_add(p, PROFILE_SIDE, &(work_key){.name = "add"}, 1, 9.0, none);
@@ -84,7 +84,7 @@ TEST(test_rows)
     profile_free(p);
 }
 
-/* More keys than rows: nothing is lost, the rest is in "other" of its kind. */
+/* With more keys than rows nothing is lost: the rest goes to the row "other" of its kind. */
 TEST(test_more_keys_than_rows)
 {
     profile *p = warm_profile((profile_roof){0});
@@ -157,15 +157,15 @@ TEST(test_share)
     assert_string_equal(binds, "-");
 }
 
-/* What multiplies in bf16 is compared with the roof of bf16, alone and in a sum of both kinds. */
+/* bf16 products are compared with the bf16 roof, alone and in a sum of both types. */
 TEST(test_share_of_bf16)
 {
     const char *binds;
     const profile_roof roof = {.flops_per_s = 100, .bytes_per_s = 10, .bf16_flops_per_s = 400};
     profile_row row = {.seconds = 2, .cost = {.flops = 400, .bf16_flops = 400, .bytes = 4}};
-    assert_true(profile_share(&row, roof, &binds) == 0.5); /* 200 of 400, not of 100 */
+    assert_true(profile_share(&row, roof, &binds) == 0.5); /* 200 of 400, not 200 of 100 */
     assert_string_equal(binds, "compute");
-    row.cost.flops += 50; /* and half a second of fp32 */
+    row.cost.flops += 50; /* half a second of fp32 more */
     assert_true(profile_share(&row, roof, &binds) == 0.75);
     row.cost.bytes = 18;
     assert_true(profile_share(&row, roof, &binds) == 0.9);
@@ -194,7 +194,7 @@ TEST(test_stalls)
     profile_step_begin(p);
     profile_add(p, PROFILE_COMPUTE, &ADD, 1, 0.25, (work_cost){.flops = 1});
     add_time(p, PROFILE_EXPOSED, name, 1, 0.5);
-    name[13] = '4'; /* the row has a copy */
+    name[13] = '4'; /* must not matter: the row has a copy */
     add_time(p, PROFILE_REST, "copies", 1, 4.0);
     add_time(p, PROFILE_EXPOSED, "loss", 1, 2.0);
     add_time(p, PROFILE_EXPOSED, "all-gather h.3", 2, 0.25);
@@ -209,7 +209,7 @@ TEST(test_stalls)
     profile_free(p);
 }
 
-/* A step lasts until its last operation, though its stalls are counted later. */
+/* A step ends with its last operation, even if its stalls are counted later. */
 TEST(test_stalls_after_the_step)
 {
     double begun_s = clock_now_s();
@@ -244,7 +244,7 @@ TEST(test_timer_of_one_rank)
     comm_set_watch(c, &(comm_watch){.self = calls, .ended = note_timing});
     OK(comm_all_reduce(c, s, "x", DTYPE_F32, buf, 2));
     OK(comm_all_gather(c, s, "y", DTYPE_F32, buf, buf, 2));
-    OK(comm_agree(c, FSDP_OK)); /* a call of the host is none of them */
+    OK(comm_agree(c, FSDP_OK)); /* a call of the host is not timed */
     comm_set_watch(c, NULL);
     OK(comm_all_reduce(c, s, "behind", DTYPE_F32, buf, 2));
     for (int op = 0; op < COMM_OPS; op++)
@@ -271,7 +271,8 @@ static uint64_t issue(comm *c, const comm_desc *d, int world_size)
     return comm_recorder_issue(&c->team, "test", NULL, &i, d);
 }
 
-/* One call on a group of W ranks, as its transport marks it; bytes that the timer is told. */
+/* Mark one call on a group of W ranks as its transport would, and return the bytes reported to the
+ * timer. */
 static double told_bytes(comm *c, timings *told, const comm_desc *d, int world_size)
 {
     int n_before = told->n;
@@ -294,7 +295,7 @@ TEST(test_timer_bytes)
     assert_true(told_bytes(&c, &told, &d, 3) == 80); /* to 2 others, 40 each */
     d.op = COMM_OP_REDUCE_SCATTER;
     assert_true(told_bytes(&c, &told, &d, 3) == 80);
-    d.shape_hash = 12345; /* slices of 10 elements together: 2 of 3 go to others, on average */
+    d.shape_hash = 12345; /* slices of 10 elements in all: 2 of 3 go to other ranks, on average */
     expect_near(told_bytes(&c, &told, &d, 3), 80.0 / 3, 1e-9);
     d.shape_hash = 0;
     d.op = COMM_OP_ALL_REDUCE;
@@ -309,7 +310,7 @@ TEST(test_timer_bytes)
     comm_recorder_free(c.team.recorder);
 }
 
-/* Whether the recorder's report says that the call is under way. */
+/* Whether the recorder's report lists the call as under way. */
 static bool is_under_way(const comm *c)
 {
     char *text = NULL;
@@ -323,8 +324,8 @@ static bool is_under_way(const comm *c)
     return found;
 }
 
-/* An all-reduce is told in two parts, which add up to its time; a failed call and one of the host
- * are not told. */
+/* An all-reduce is reported in two parts, whose times add up. Failed calls and calls of the host
+ * are not reported. */
 TEST(test_timer_of_halves)
 {
     timings told = {0};
@@ -332,7 +333,7 @@ TEST(test_timer_of_halves)
     comm_set_watch(&c, &(comm_watch){.self = &told, .ended = keep_timing});
     comm_desc d = {.op = COMM_OP_ALL_REDUCE, .dtype = DTYPE_F32, .elems = 10};
     uint64_t ticket = issue(&c, &d, 2);
-    sleep_ms(1); /* what stands before the call on its stream is no part of it */
+    sleep_ms(1); /* the wait before the call starts on its stream does not count */
     double begun_s = clock_now_s(), first_s, first_begin_s;
     comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
     sleep_ms(10);
@@ -340,7 +341,7 @@ TEST(test_timer_of_halves)
     first_s = told.last.seconds;
     first_begin_s = told.last.begin_s;
     assert_true(first_begin_s >= begun_s && first_s >= 0.010);
-    sleep_ms(10); /* the sum between them is a part of it */
+    sleep_ms(10); /* the time between the parts counts */
     comm_recorder_mark(c.team.recorder, ticket, COMM_RUNNING);
     assert_true(is_under_way(&c));
     comm_recorder_mark(c.team.recorder, ticket, COMM_DONE);
@@ -365,7 +366,7 @@ TEST(test_timer_of_halves)
 
 typedef void print_fn(profile *p, FILE *out);
 
-/* What is printed; valid until the next call. */
+/* The output of `print`; valid until the next call. */
 static char *printed(print_fn *print, profile *p)
 {
     static char text[1 << 16];
@@ -419,7 +420,7 @@ TEST(test_files)
     profile_free(p);
 }
 
-/* Costs add up with their part in bf16, in the table's sum too; the files have both rates. */
+/* Costs add up with their bf16 part, in the total of the table too. The files have both rates. */
 TEST(test_files_of_bf16)
 {
     profile *p = warm_profile(
@@ -439,7 +440,7 @@ TEST(test_files_of_bf16)
     profile_free(p);
 }
 
-/* No step was counted: files without rows, no division by 0. */
+/* If no step was counted, the files have no rows, and nothing is divided by 0. */
 TEST(test_files_of_nothing)
 {
     profile *p = profile_create((profile_roof){0});

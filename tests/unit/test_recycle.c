@@ -1,4 +1,4 @@
-/* test_recycle.c -- records that are put are handed out again, to one owner at a time. */
+/* test_recycle.c -- returned records are handed out again, to one owner at a time. */
 #include <pthread.h>
 #include <string.h>
 #include "common/base/recycle.h"
@@ -22,7 +22,7 @@ TEST(test_put_comes_back)
     recycle_put(NULL);
 }
 
-/* Records of all sizes that are out together do not overlap: each keeps its own bytes. */
+/* Records of all sizes that are in use together must not overlap: each keeps its own bytes. */
 TEST(test_apart)
 {
     enum { N = 700 };
@@ -45,7 +45,7 @@ TEST(test_too_large)
     assert_null(recycle_get(SIZE_MAX / 2));
 }
 
-/* Each thread marks what it has got; nobody else may have it. */
+/* Each thread marks its record; no other thread may get the same record. */
 static void *work(void *arg)
 {
     uint64_t mark = (uintptr_t)arg;

@@ -1,4 +1,4 @@
-/* test_rsum.c -- exact sums of squares, against a number kept as one bit per byte. */
+/* test_rsum.c -- exact sums of squares, against a reference that keeps one bit per byte. */
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -43,7 +43,7 @@ static double reference_value(const reference *ref)
     while (top > 0 && !ref->bit[top])
         top--;
     double value = 0;
-    int last = top - 52 > 0 ? top - 52 : 0; /* place of the last bit kept */
+    int last = top - 52 > 0 ? top - 52 : 0; /* index of the last bit kept */
     for (int i = top; i >= last; i--)
         value = 2 * value + ref->bit[i];
     bool below = false;
@@ -56,7 +56,7 @@ static double reference_value(const reference *ref)
 
 enum { RSUM_ELEMS = 3000 };
 
-/* random_floats -- finite, any sign; exponents [low, low + range) of the biased 0 ... 254. */
+/* random_floats -- finite, any sign; biased exponents in [low, low + range), of 0 ... 254. */
 static void random_floats(float *x, size_t elems, uint32_t stream, uint32_t low, uint32_t range)
 {
     for (size_t i = 0; i < elems; i++) {
@@ -65,7 +65,7 @@ static void random_floats(float *x, size_t elems, uint32_t stream, uint32_t low,
     }
 }
 
-/* Adds x in random parts, merged in pairs or added bin by bin: always the same bins. */
+/* Adding x in random parts, merged in pairs or bin by bin, must give the same bins. */
 static void assert_any_split(const float *x, size_t elems, const rsum *whole, uint32_t stream)
 {
     rsum merged = {0}, plain = {0};
@@ -85,7 +85,7 @@ static void assert_any_split(const float *x, size_t elems, const rsum *whole, ui
     assert_memory_equal(&plain, whole, sizeof plain);
 }
 
-/* Against the reference, in one piece and in parts (which fall into other blocks). */
+/* Compare with the reference, in one piece and in parts (which begin blocks at other elements). */
 static void assert_exact(const float *x, size_t elems, uint32_t stream)
 {
     static reference ref;
@@ -97,7 +97,7 @@ static void assert_exact(const float *x, size_t elems, uint32_t stream)
     double want = reference_value(&ref), got = rsum_value(&sum);
     assert_memory_equal(&got, &want, sizeof got);
     assert_any_split(x, elems, &sum, stream);
-    for (int i = 0; i < RSUM_DIGITS; i++) { /* every digit, not only those that value shows */
+    for (int i = 0; i < RSUM_DIGITS; i++) { /* every digit, also those that rsum_value drops */
         uint64_t digit = 0;
         for (int b = 31; b >= 0; b--)
             digit = digit << 1 | ref.bit[32 * i + b];
@@ -119,9 +119,9 @@ TEST(test_rsum_is_exact)
     }
 }
 
-/* Blocks whose smallest exponent is `spread` below the largest: around the edges of the window of
- * two sums (22) and of three (45), and far beyond; largest exponents near the ends of the range,
- * where windows are cut off at the bins' unit (23, 46), denormals among them. Odd mantissas: the
+/* Blocks whose smallest exponent is `spread` below the largest: near the edges of the window of two
+ * sums (22) and of three (45), and far beyond. Largest exponents near the ends of the range, where
+ * windows are cut off at the bins' unit (23, 46), including denormals. Mantissas are odd, so the
  * last bit of every square counts. */
 TEST(test_rsum_exponents_apart)
 {
@@ -143,8 +143,8 @@ TEST(test_rsum_exponents_apart)
     }
 }
 
-/* What would push the sums of a window out of their binade first: all squares as large as can be,
- * and rests that all have one sign, as those of equal elements have. */
+/* Blocks that are most likely to push the sums of a window out of their binade: all squares as
+ * large as possible, and remainders of one sign, as equal elements have. */
 TEST(test_rsum_full_windows)
 {
     static float x[RSUM_ELEMS];
@@ -161,7 +161,7 @@ TEST(test_rsum_full_windows)
     }
 }
 
-/* One odd element among a block of others: each must go where it is held exactly. */
+/* One outlier in a block: it must be added where it is held exactly. */
 TEST(test_rsum_outliers)
 {
     static float x[RSUM_ELEMS];
@@ -199,7 +199,7 @@ TEST(test_rsum_rounds_to_nearest_even)
     assert_true(value_of(NULL, 0) == 0.0);
 }
 
-/* Many blocks of equal exponents and full mantissas: what would overflow first. */
+/* Many blocks of equal exponents and full mantissas, which would overflow first. */
 TEST(test_rsum_large_blocks)
 {
     const size_t elems = (1 << 17) + 3;
@@ -223,7 +223,7 @@ TEST(test_rsum_large_blocks)
     for (int i = 0; i < RSUM_DIGITS; i++)
         assert_true(part.bin[i] >= 0 && part.bin[i] <= 0xffffffff);
 
-    rsum full = {{0}}; /* the largest digits there can be: all ones, 2^30 times */
+    rsum full = {{0}}; /* the largest possible digits: all ones, 2^30 times */
     for (int i = 0; i < RSUM_DIGITS - 1; i++)
         full.bin[i] = (int64_t)0xffffffff << 30;
     one = rsum_value(&full);
@@ -247,7 +247,7 @@ TEST(test_rsum_specials)
     assert_int_equal(inf.bin[RSUM_BIN_NAN], 0);
     assert_int_equal(nan.bin[RSUM_BIN_NAN], 1);
     assert_int_equal(nan.bin[RSUM_BIN_INF], 0);
-    const float near_inf[] = {FLT_MAX, INFINITY}; /* exponents side by side */
+    const float near_inf[] = {FLT_MAX, INFINITY}; /* adjacent exponents */
     rsum near = {{0}}, largest = {{0}};
     rsum_add_squares(&near, near_inf, 2);
     rsum_add_squares(&largest, near_inf, 1);

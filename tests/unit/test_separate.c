@@ -1,8 +1,9 @@
-/* test_separate.c -- device_separate: what may touch device memory, and what is said of the rest.
+/* test_separate.c -- device_separate: who may touch device memory, and how wrong accesses are
+ * reported.
  *
- * Planted accesses run in a child each, which they must end with a message that names the block,
- * the byte and the place. What any device does is tested by test_device.c, test_device_watch.c and
- * test_device_stress.c, on this one too. */
+ * Each planted access runs in a child, which must end with a message that names the block, the byte
+ * and the place. test_device.c, test_device_watch.c and test_device_stress.c test the rest, on this
+ * device too. */
 #include "common/device/separate.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,11 +31,12 @@ static int n_planted; /* accesses that were caught */
 typedef struct touch_args {
     volatile unsigned char *ptr;
     unsigned char add;
-    ptrdiff_t step; /* of touch_tile: from one thread's byte to the next one's */
-    sem_t *begun;   /* of run_touch_and_wait */
+    ptrdiff_t step; /* for touch_tile: distance between the bytes of two threads */
+    sem_t *begun;   /* for run_touch_and_wait */
 } touch_args;
 
-/* *ptr += add: the place that messages name when the host or an on_host launch calls it. */
+/* *ptr += add. Messages name this function as the place if the host or an on_host launch calls
+ * it. */
 static fsdp_status run_touch(void *args, int n_threads)
 {
     const touch_args *a = args;
@@ -42,7 +44,7 @@ static fsdp_status run_touch(void *args, int n_threads)
     return FSDP_OK;
 }
 
-static stream_fn volatile touch = run_touch; /* not inlined, nor a copy of it */
+static stream_fn volatile touch = run_touch; /* neither inlined nor cloned */
 
 static fsdp_status touch_tile(const void *args, size_t tile)
 {
@@ -51,7 +53,8 @@ static fsdp_status touch_tile(const void *args, size_t tile)
     return touch(&a, 1);
 }
 
-/* Each of two threads touches a byte of its own: the tiles wait for each other. */
+/* Each of two threads touches its own byte. The tiles wait for each other, so that two threads take
+ * part. */
 static fsdp_status touch_tile_together(const void *args, size_t tile)
 {
     static atomic_int n_here;
@@ -75,7 +78,7 @@ static fsdp_status launch(stream *s, stream_fn fn, void *ptr, bool on_host)
 
 /* ---- planted accesses ------------------------------------------------------------------------ */
 
-/* What a body gets: the device, its stream, and a block of VICTIM_BYTES that is zero. */
+/* The arguments of a body: the device, its stream, and a block of VICTIM_BYTES zero bytes. */
 typedef struct victim {
     device *d;
     stream *s;
@@ -93,10 +96,10 @@ static victim new_victim(device *d)
 
 typedef struct child_end {
     int status;
-    char text[16384]; /* of standard error */
+    char text[16384]; /* standard error of the child */
 } child_end;
 
-/* Run body on a device of its own in a child; its exit status is what body returns. */
+/* Run body on a new device in a child; the child's exit status is body's result. */
 static void run_child(int (*body)(victim *v), child_end *end)
 {
     int fds[2];
@@ -139,7 +142,7 @@ static void take_all_keys(void)
     while (pkey_alloc(0, 0) >= 0) {
     }
 }
-#else /* a C library without them */
+#else /* a C library without these functions */
 static bool has_keys(void)
 {
     return false;
@@ -150,8 +153,8 @@ static void take_all_keys(void)
 }
 #endif
 
-/* Memory is poisoned only: an access ends the process with the sanitizer's words, not a signal, and
- * is not seen while a launch runs. */
+/* AddressSanitizer without keys only poisons memory: an access ends the process with the
+ * sanitizer's message, not a signal, and is not caught while a launch runs. */
 static bool by_poison(void)
 {
     return UNDER_ASAN && !has_keys();
@@ -160,10 +163,11 @@ static bool by_poison(void)
 static void need_omp(void)
 {
     if (UNDER_TSAN)
-        skip(); /* it does not see how the threads of a region meet */
+        skip(); /* ThreadSanitizer does not see how the threads of a region synchronise */
 }
 
-/* The access ends the child, and its byte and place (NULL: a library's) are named. */
+/* The access must end the child with a message that names its byte and place (NULL: in a
+ * library). */
 static void expect_caught(int (*body)(victim *v), const char *block, int byte, stream_fn place)
 {
     static child_end end;
@@ -236,7 +240,7 @@ static fsdp_status run_touch_and_wait(void *args, int n_threads)
     return status;
 }
 
-/* Keys alone see it. */
+/* Only protection keys catch this access, because the running kernel has opened the memory. */
 static int host_touches_what_a_kernel_uses(victim *v)
 {
     sem_t begun;
@@ -262,7 +266,7 @@ static int on_host_launch_touches(victim *v)
     return (int)stream_sync(v->s);
 }
 
-/* The threads of the second region are those of the first. */
+/* The second region runs on the threads of the first. */
 static int on_host_tiles_touch(victim *v)
 {
     OK(launch(v->s, run_tiles, v->ptr, false));
@@ -293,7 +297,7 @@ static void touch_when_told(void *self, const device_act *act)
     (void)host_touches(self);
 }
 
-/* A watch is called in the stream's thread, when the task is over. */
+/* The watch is called in the stream's thread after the task. */
 static int watch_touches(victim *v)
 {
     device_set_watch(v->d, &(device_watch){v, tell, touch_when_told});
@@ -309,7 +313,7 @@ TEST(test_planted_accesses)
     expect_caught(foreign_thread_touches, VICTIM, BYTE, run_touch);
     expect_caught(on_host_launch_touches, VICTIM, BYTE, run_touch);
     expect_caught(watch_touches, VICTIM, BYTE, run_touch);
-    if (!UNDER_ASAN) /* it reads the memory itself, or gives it back at once */
+    if (!UNDER_ASAN) /* ASan reads the block itself, or frees it at once */
         expect_caught(host_touches_freed, VICTIM ", freed", BYTE, run_touch);
     if (!UNDER_ASAN && !UNDER_TSAN) {
         expect_caught(host_copies, VICTIM, 0, NULL);
@@ -335,7 +339,7 @@ TEST(test_planted_in_what_a_kernel_uses)
     expect_caught(host_touches_what_a_kernel_uses, VICTIM, BYTE, run_touch);
 }
 
-/* Which thread comes first is chance. */
+/* Either thread may come first. */
 TEST(test_planted_access_of_tiles)
 {
     static child_end end;
@@ -346,7 +350,7 @@ TEST(test_planted_access_of_tiles)
     n_planted++;
 }
 
-/* ---- an access that another thread makes possible -------------------------------------------- */
+/* ---- an access while another thread opens the memory ----------------------------------------- */
 
 static sem_t seen, opened;
 static char *shared_pages;
@@ -367,7 +371,7 @@ static void let_it_be_opened(const void *addr, const void *context)
     sem_wait(&opened);
 }
 
-/* In a child; without keys the work opens the memory while the fault is being told. */
+/* Runs in a child. Without keys the worker opens the memory while the fault is being reported. */
 static int host_touches_before_work(victim *v)
 {
     pthread_t worker;
@@ -390,7 +394,7 @@ TEST(test_forbidden_access_ends)
     assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGSEGV);
 }
 
-/* A system call with device memory fails. */
+/* System calls on device memory must fail. */
 static int system_calls_refuse(victim *v)
 {
     int null = open("/dev/null", O_WRONLY), zero = open("/dev/zero", O_RDONLY), fds[2];
@@ -415,7 +419,7 @@ TEST(test_system_calls_refuse)
     n_planted += 2;
 }
 
-/* The page before the payload is open. */
+/* The host may write to the page before the payload; the write is found when the block is freed. */
 static int host_writes_before(victim *v)
 {
     v->ptr[-1] = 0;
@@ -423,7 +427,7 @@ static int host_writes_before(victim *v)
     return 0;
 }
 
-/* The others of the last page are the kernel's. */
+/* A kernel may write to the rest of the last page; the write is found when the block is freed. */
 static int kernel_writes_behind(victim *v)
 {
     OK(launch(v->s, run_touch, v->ptr + VICTIM_BYTES, false));
@@ -440,7 +444,7 @@ static int host_touches_nothing(victim *v)
 TEST(test_other_faults_stay)
 {
     static child_end end;
-    if (UNDER_ASAN) /* its reports are others */
+    if (UNDER_ASAN) /* ASan has its own reports */
         skip();
     run_child(host_writes_before, &end);
     assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGABRT);
@@ -450,14 +454,14 @@ TEST(test_other_faults_stay)
     assert_non_null(strstr(end.text, "'victim' has 10000 bytes"));
     run_child(host_touches_nothing, &end);
     assert_null(strstr(end.text, "host access"));
-    if (!UNDER_TSAN) /* it ends the process by itself */
+    if (!UNDER_TSAN) /* TSan ends the process itself */
         assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGSEGV);
 }
 
-/* ---- work that may touch it ------------------------------------------------------------------ */
+/* ---- work that may touch device memory ------------------------------------------------------- */
 
-/* The region's other thread was started by work that may not. It has a block of its own: without
- * protection keys, the first thread opens what it touches to both. */
+/* The region's other thread was started by work that has no right to device memory. Each thread has
+ * its own block: without protection keys, the first access to a block opens it to both threads. */
 TEST(test_tiles_get_the_right)
 {
     static unsigned char host[2], back[2][2];
@@ -479,9 +483,8 @@ TEST(test_tiles_get_the_right)
     device_close(d);
 }
 
-/* The host has no right, whatever it has called. */
-/* Where the touch of a kernel that runs on a stack of its own begins to write: in that stack, from
- * its end. */
+/* A kernel runs touch on this stack. The test then looks how far touch, or a fault in it, has
+ * written down from the stack's end. */
 static unsigned char own_stack[1 << 16];
 static touch_args touch_from_there;
 
@@ -502,11 +505,12 @@ static fsdp_status run_on_own_stack(void *args, int n_threads)
     return swapcontext(&here, &there) == 0 ? FSDP_OK : FSDP_EIO;
 }
 
-/* A fault that opens memory to a kernel writes nothing below the kernel's stack pointer: code that
- * a library generated may keep data there. The frame of a signal takes more than a kilobyte. */
+/* A fault that opens memory to a kernel must write nothing below the kernel's stack pointer,
+ * because generated code of a library may keep data there. A signal frame takes more than a
+ * kilobyte. */
 TEST(test_faults_have_a_stack)
 {
-    if (UNDER_ASAN || UNDER_TSAN) /* they write there themselves */
+    if (UNDER_ASAN || UNDER_TSAN) /* sanitizers write there themselves */
         skip();
     device *d = open_mode(&SEPARATE, false);
     victim v = new_victim(d);
@@ -548,7 +552,7 @@ TEST(test_sizes)
     device *d = open_mode(&SEPARATE, false);
     stream *s = device_compute_stream(d);
     unsigned char *ptr[N];
-    for (int round = 0; round < 2; round++) { /* fresh, and reused */
+    for (int round = 0; round < 2; round++) { /* new blocks, then reused ones */
         for (int i = 0; i < N; i++) {
             ptr[i] = new_block(s, SIZES[i], "block");
             assert_int_equal((uintptr_t)ptr[i] % 64, 0);
@@ -584,9 +588,9 @@ TEST(test_host_memory)
     assert_int_equal(host_live(d), 6000);
     assert_int_equal(device_share_find(d, host + 100, 5000, &share), device_share_fd(d) >= 0);
     assert_false(device_share_find(d, v.ptr, 1, &share));
-    memset(host, 3, 6000); /* the host's, ... */
+    memset(host, 3, 6000); /* host access ... */
     OK(launch(v.s, run_touch, host, true));
-    OK(launch(v.s, run_touch, host, false)); /* ... and the device's */
+    OK(launch(v.s, run_touch, host, false)); /* ... and device access */
     OK(device_copy(v.s, v.ptr, host, 6000));
     OK(device_zero(v.s, host, 6000));
     OK(device_copy(v.s, host + 1, v.ptr, 10));
@@ -603,12 +607,13 @@ TEST(test_host_memory)
     device_close(d);
 }
 
-/* On any backend; host memory counts where it is device memory. */
+/* The limit on any backend. Host memory counts against it only if it is also the device's
+ * memory. */
 TEST_THREE(test_limit)
 {
     const device_mode *m = *state;
     enum { LIMIT = 100000 };
-    device *d = open_mode(m, false); /* or skip */
+    device *d = open_mode(m, false); /* skips if there is no such device */
     device_close(d);
     OK(device_open(&(device_config){.backend = m->backend,
                                     .n_threads = 1,
@@ -678,7 +683,7 @@ TEST(test_order_check)
     assert_says("shared block");
 }
 
-/* A wait that is missing shows under some seed, and none that is there. */
+/* A missing wait must show under some seed, but not under all. */
 TEST(test_schedule)
 {
     int n_late = 0;
@@ -722,7 +727,7 @@ TEST(test_backends)
     assert_ptr_equal(o, ops_cpu_portable());
     assert_int_equal(backend_ops(0, false, &o), FSDP_OK);
     assert_ptr_equal(o, ops_cpu_fast());
-    assert_int_equal(backend_ops(4, true, &o), FSDP_EINVAL); /* that of no plug-in is known yet */
+    assert_int_equal(backend_ops(4, true, &o), FSDP_EINVAL); /* no plug-in is loaded yet */
     assert_says("--device npu has no operations with the CPU's bits");
     assert_string_equal(names, BACKEND_CHOICES);
     assert_int_equal(backend_device_index(5, backend_of(1)->n_devices()), 0);
@@ -738,7 +743,7 @@ static int run_all(void)
     return failed;
 }
 
-/* On a machine with protection keys everything runs twice: a child hides them. */
+/* On a machine with protection keys everything runs twice; a child runs without keys. */
 int main(void)
 {
     int status = 0;

@@ -1,23 +1,23 @@
 /* test_shm_model.c -- the synchronisation of shm_sync.c under every schedule of a few ranks, and
- * under many drawn schedules of more.
+ * under many random schedules of more.
  *
  *   build/tests/unit/test_shm_model [full]        full: two turns of four ranks as well
  *
- * shm_sync.c is compiled with accesses of our own: each is a point where any other rank may go on.
- * Between two of them a rank is a function of what it has read, so a rank needs no stack: its step
- * of the protocol is run again from its start, is fed the values read so far, and stops at the
- * first access that is not in that log. A state is then plain data: the words, and each rank's
- * place, log and sleep. It can be copied (to come back for another choice) and hashed (to look at
- * it once).
+ * shm_sync.c is compiled with this file's own memory accesses: at each access any other rank may go
+ * on. Between two accesses a rank is a function of the values it has read, so it needs no stack:
+ * its step of the protocol runs again from the start, is fed the values read so far, and stops at
+ * the first access that is not in that log. A state is then plain data: the words, and each rank's
+ * position, log and sleep. States can be copied, to return to them for another choice, and hashed,
+ * to visit each only once.
  *
- * A sleep blocks iff the word still has the value seen, and ends by a wake alone: no time limit, no
- * wake without cause. So a lost wake-up is a rank that sleeps for ever. Checked in every state:
- *   - what a rank reads between await and done is its peer's data of that turn; so no entry is
- *     filled before all have read it
+ * A sleep blocks iff the word still has the value seen, and ends only with a wake: no time limit,
+ * no spurious wake. So a lost wake-up is a rank that sleeps for ever. Checked in every state:
+ *   - between await and done a rank reads its peer's data of the same turn, so no entry is filled
+ *     before all ranks have read it
  *   - while a rank is not at its end, some rank can go on
- *   - no state comes twice on one schedule: every schedule ends
- * Accesses are sequentially consistent here, as they are in shm_sync.c. States are told apart by 64
- * bits of hash. */
+ *   - no state occurs twice on one schedule: every schedule ends
+ * Accesses are sequentially consistent here, as they are in shm_sync.c. States are identified by a
+ * 64-bit hash. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,14 +45,14 @@ enum { MAX_RANKS = 8, MAX_RING = 2, MAX_LOG = 48, MAX_DEPTH = 1000 };
 typedef struct setup {
     int ranks, turns, ring;
     bool frees_late; /* waits for its readers before the next fill, as for inline data */
-    bool spins;      /* looks once more before it sleeps */
+    bool spins;      /* reads once more before it sleeps */
 } setup;
 
 typedef struct rank_state {
-    uint16_t step; /* of the rank's program; those before it are done */
+    uint16_t step; /* of the rank's program; earlier steps are done */
     uint16_t n_log;
     unsigned log[MAX_LOG]; /* results of the accesses in this step */
-    op_kind kind;          /* the access that comes next; OP_NONE: the program is at its end */
+    op_kind kind;          /* the next access; OP_NONE: the program is at its end */
     atomic_uint *word;
     unsigned value;
     bool asleep;
@@ -64,7 +64,7 @@ typedef struct world_state {
     shm_entry entry[MAX_RANKS][MAX_RING];
 } world_state;
 
-static world_state world; /* at one place: the ranks hold pointers into it */
+static world_state world; /* stays at one address: the ranks hold pointers into it */
 static setup cfg;
 
 /* The state of the run of one step. */
@@ -82,9 +82,9 @@ static unsigned access_word(op_kind kind, void *word, unsigned value)
     longjmp(stopped, 1);
 }
 
-/* ---- what a rank does ----------------------------------------------------------------------- */
+/* ---- the program of a rank ------------------------------------------------------------------- */
 
-static char broken[160]; /* the first thing that went wrong */
+static char broken[160]; /* the first error */
 
 #define BREAK(...)                                                                                 \
     do {                                                                                           \
@@ -181,7 +181,7 @@ static void wake_all(const atomic_uint *word)
     }
 }
 
-/* Rank r does its access. */
+/* Let rank r do its next access. */
 static void take_step(int r)
 {
     rank_state *me = &world.rank[r];
@@ -220,7 +220,7 @@ static void world_begin(const setup *s)
         advance(r);
 }
 
-/* Nobody can go on: then all must be at their end. */
+/* No rank can go on: then all must be at their end. */
 static void check_end(void)
 {
     for (int r = 0; r < cfg.ranks; r++)
@@ -254,10 +254,10 @@ static uint64_t world_hash(void)
     return h == 0 ? 1 : h;
 }
 
-/* Hashes by open addressing; 0 is an empty place. */
+/* A hash table with open addressing; 0 marks an empty place. */
 static struct {
     uint64_t *hash;
-    bool *open; /* the state is on the schedule being followed */
+    bool *open; /* the state is on the current schedule */
     size_t places, n;
 } seen;
 
@@ -290,7 +290,7 @@ static void seen_resize(size_t places)
     free(open);
 }
 
-/* Enter the state; false: it was there. */
+/* Add the state; false if it is known. */
 static bool seen_enter(uint64_t h)
 {
     if (2 * seen.n >= seen.places)
@@ -319,7 +319,7 @@ static void seen_free(void)
 typedef struct frame {
     world_state at;
     uint64_t hash;
-    int next; /* rank to try */
+    int next; /* rank to try next */
 } frame;
 
 typedef struct search {
@@ -328,7 +328,7 @@ typedef struct search {
     size_t steps; /* accesses taken */
 } search;
 
-/* The state reached is looked at: a new one is followed further. */
+/* Check the state just reached, and follow it if it is new. */
 static void search_enter(search *x)
 {
     uint64_t h = world_hash();
@@ -370,7 +370,7 @@ static void search_run(search *x)
     }
 }
 
-/* The ranks whose accesses led here, as "0 0 1 2". */
+/* Print the ranks whose accesses led here, as "0 0 1 2". */
 static void print_schedule(const search *x)
 {
     print_message("schedule:");
@@ -402,8 +402,8 @@ static void explore(const setup *s)
         fail_msg("%s", broken);
 }
 
-/* Of two and of three ranks: an entry is freed early, late, or late in a ring of two; with and
- * without spinning. (Freed early, a rank uses one entry of the ring at a time.) */
+/* Two and three ranks. An entry is freed early, late, or late in a ring of two, with and without
+ * spinning. (A rank that frees early uses one entry of the ring at a time.) */
 TEST(test_all_schedules)
 {
     for (int i = 0; i < 12; i++)
@@ -421,7 +421,7 @@ TEST(test_all_schedules_4)
     explore(&(setup){.ranks = 4, .turns = turns_of_4, .ring = 1, .frees_late = true});
 }
 
-/* ---- drawn schedules ------------------------------------------------------------------------ */
+/* ---- random schedules ------------------------------------------------------------------------ */
 
 static uint64_t draw(uint64_t *seed)
 {
@@ -429,7 +429,7 @@ static uint64_t draw(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* One schedule: mostly the rank goes on that went last, for runs of drawn length. */
+/* Follow one schedule: usually the last rank goes on, for runs of random length. */
 static size_t follow_drawn(uint64_t seed)
 {
     size_t steps = 0;

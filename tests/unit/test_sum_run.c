@@ -1,5 +1,6 @@
-/* test_sum_run.c -- many pushes in one pass over memory (sum_run.h) against the single pushes of
- * grad_acc.h: the same bits, the vectors it says, and nothing left behind a failure. */
+/* test_sum_run.c -- many pushes in one pass over memory (sum_run.h), compared with the single
+ * pushes of grad_acc.h: the same bits, the promised number of vectors, and no memory left after a
+ * failure. */
 #include "tests/unit/device_lib.h"
 #include "common/base/bytes_copy.h"
 #include "common/device/cpu_tiles.h"
@@ -10,11 +11,11 @@
 
 enum { MOST_INPUTS = 9, MOST_STEPS = 6 };
 
-/* Of the test in progress. */
+/* The device and stream of the current test. */
 static device *d;
 static stream *s;
 
-/* *state: NULL, or how the device is opened. */
+/* *state: NULL, or the mode in which to open the device. */
 static int open_device(void **state)
 {
     const device_mode *mode = *state;
@@ -30,7 +31,7 @@ static int close_device(void **state)
     return 0;
 }
 
-/* A test on a device of its own, in a mode of device_lib.h (NULL: inline). */
+/* A test on a new device, in a mode of device_lib.h (NULL: inline). */
 #define TEST_ON(test, mode)                                                                        \
     TEST_EACH(test, TEST_REGISTER({#test, test, open_device, close_device, mode}))
 
@@ -49,7 +50,7 @@ static void fill(float *vec, size_t elems, uint64_t *seed)
     }
 }
 
-/* One pass: n nodes of a level, as comm_reduce_scatter takes them in; n_threads 0: by a launch. */
+/* Push n nodes of a level in one pass, as comm_reduce_scatter does. n_threads 0: by a launch. */
 static fsdp_status take_in(grad_acc *g, int level, int n, const void *const *in, int n_threads)
 {
     sum_run run, copy;
@@ -62,7 +63,7 @@ static fsdp_status take_in(grad_acc *g, int level, int n, const void *const *in,
     return status;
 }
 
-/* What both accumulators hold now: the same levels, the same bits. */
+/* Both accumulators must hold the same levels with the same bits. */
 static void compare_slots(const grad_acc *a, const grad_acc *b)
 {
     assert_int_equal(a->n_pushed, b->n_pushed);
@@ -81,7 +82,7 @@ typedef struct sequence {
     uint64_t seed;
 } sequence;
 
-/* A level that is allowed behind `nodes` leaves. */
+/* A random level that is allowed after `nodes` leaves. */
 static int level_draw(uint64_t *seed, uint64_t nodes)
 {
     int level = (int)draw(seed, 5);
@@ -90,7 +91,8 @@ static int level_draw(uint64_t *seed, uint64_t nodes)
     return level;
 }
 
-/* Some steps of drawn widths and levels into both; now and then a single push into both. */
+/* Push some steps of random widths and levels into both accumulators: one by one into `single`, in
+ * passes into `many`. Sometimes `many` gets a single push too. */
 static void run_sequence(sequence q)
 {
     grad_acc single, many;
@@ -154,15 +156,16 @@ TEST_ON(test_bits_of_single_pushes, NULL)
                                 .elems = MIN_PARALLEL_ELEMS + 12345,
                                 .n_threads = n_threads,
                                 .seed = 7});
-    for (int mode = 0; mode < 2; mode++) /* so long that sums are stored around the caches */
+    for (int mode = 0; mode < 2; mode++) /* long enough for sums to be stored past the caches */
         run_sequence((sequence){.mode = mode ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST,
                                 .elems = BYTES_STREAM_MIN / sizeof(float) + 4321,
                                 .n_threads = 2,
                                 .seed = 8});
 }
 
-/* Vectors that an accumulator holds while n nodes come in after `before`: a tree holds as many as
- * there are one bits in the number of its nodes, and a run no more than before or after it. */
+/* The most vectors that an accumulator holds while n nodes are pushed after `before`. A tree holds
+ * as many as its node count has one bits. A run holds no more than the larger count, before or
+ * after it. */
 static size_t most_vectors(grad_acc_mode mode, int before, int n)
 {
     int had = __builtin_popcount((unsigned)before),
@@ -203,7 +206,7 @@ TEST_ON(test_counts, NULL)
     assert_int_equal(sum_run_begin(&acc, s, 0, SUM_RUN_MAX_INPUTS + 1, &run), FSDP_EINVAL);
 }
 
-/* The most inputs there may be, from an empty counter and from one in which slots wait: enough
+/* The most inputs of a run, with an empty accumulator and with one that holds sums: there must be
  * blocks for all. */
 TEST_ON(test_most_inputs, NULL)
 {
@@ -230,8 +233,8 @@ TEST_ON(test_most_inputs, NULL)
     }
 }
 
-/* A run of n inputs [elems] without an accumulator, as an all-reduce makes it, has the definition's
- * bits. `to` may be an input. */
+/* A run of n inputs [elems] without an accumulator, as in an all-reduce, has the bits of the
+ * definition. `to` may be an input. */
 static void expect_root(float *to, const float *const *in, int n, size_t elems)
 {
     float *want = malloc(elems * sizeof *want), *leaves = malloc((size_t)n * sizeof *leaves);
@@ -246,7 +249,7 @@ static void expect_root(float *to, const float *const *in, int n, size_t elems)
     free(want), free(leaves);
 }
 
-/* Into one of the inputs too, for every number of them. */
+/* Every number of inputs; the result may replace any of them. */
 TEST_ON(test_root, NULL)
 {
     enum { MOST = 33, ELEMS = 2048 + 5 };
@@ -280,7 +283,7 @@ TEST_ON(test_many_inputs, NULL)
 
 /* ---- launches ------------------------------------------------------------------------------- */
 
-/* What a watch is told of launches: how many, and of the last one the ranges that it reads. */
+/* What the watch saw: the number of launches, and the ranges that the last one reads. */
 typedef struct told {
     int n_launches, n_reads, n_writes;
     mem_access reads[MOST_INPUTS];
@@ -303,7 +306,7 @@ static uint64_t note_launch(void *self, const device_act *act)
     return 0;
 }
 
-/* Whether the last launch told that it reads these, and writes something. */
+/* The last launch must report that it reads these, and writes something. */
 static void compare_told(const told *t, const void *const *in, int n, size_t bytes)
 {
     assert_true(t->named && t->n_writes > 0);
@@ -312,7 +315,7 @@ static void compare_told(const told *t, const void *const *in, int n, size_t byt
         assert_true(t->reads[i].ptr == in[i] && t->reads[i].bytes == bytes);
 }
 
-/* A launch takes along all that the host gave it, and tells what it touches. */
+/* A launch keeps copies of the host's arguments, and reports its accesses. */
 TEST_ON(test_launch, &ASYNC)
 {
     enum { ELEMS = 100, LEVEL = 2, N = 5 };
@@ -350,7 +353,7 @@ TEST_ON(test_launch, &ASYNC)
     }
 }
 
-/* Integers add up exactly, and wrap; no elements are no launch. */
+/* Integers add up exactly and wrap around. With no elements there is no launch. */
 TEST_ON(test_i64, NULL)
 {
     enum { MOST = 9, ELEMS = TILE_ELEMS + 77 };
@@ -381,7 +384,7 @@ TEST_ON(test_i64, NULL)
 
 /* ---- an allocation that fails --------------------------------------------------------------- */
 
-static int allocs_left; /* before one fails */
+static int allocs_left; /* number of allocations before one fails */
 
 static fsdp_status alloc_or_fail(stream *on, const mem_request *want, void **out)
 {
@@ -390,7 +393,7 @@ static fsdp_status alloc_or_fail(stream *on, const mem_request *want, void **out
     return device_cpu.alloc(on, want, out);
 }
 
-/* Whichever allocation of a run fails, the accumulator holds what it held. */
+/* If any allocation of a run fails, the accumulator is unchanged. */
 TEST_ON(test_alloc_fails, NULL)
 {
     device_backend failing = device_cpu;

@@ -1,5 +1,5 @@
-/* test_timeline.c -- the record of what was issued, how a device and its collectives fill it, and
- * what is read from it. */
+/* test_timeline.c -- the record of issued work, how a device and its collectives fill it, and what
+ * is computed from it. */
 #include <string.h>
 #include "common/comm/comm_impl.h"
 #include "common/device/device_impl.h"
@@ -16,7 +16,7 @@ TEST(test_streams_and_items)
     assert_int_equal(timeline_stream(t, "compute"), 0);
     assert_int_equal(timeline_stream(t, "comm"), 1);
     assert_int_equal(timeline_stream(t, "compute"), 0);
-    for (int i = 0; i < 5000; i++) /* more than it starts with */
+    for (int i = 0; i < 5000; i++) /* more than the initial room */
         assert_int_equal(
             timeline_add(t, &(timeline_item){.kind = TIMELINE_WORK, .stream = 1, .flops = i}), i);
     timeline_ran(t, 4000, 2.0, 3.0);
@@ -37,7 +37,7 @@ TEST(test_streams_and_items)
     timeline_free(NULL);
 }
 
-/* Onto the clock of rank 0 goes every time that there is. */
+/* Every recorded time is moved to the clock of rank 0. */
 TEST(test_offset)
 {
     timeline *t = timeline_create(0, 0.25, 0);
@@ -53,7 +53,7 @@ TEST(test_offset)
     timeline_free(t);
 }
 
-/* A run that is too long loses items, and says how many. */
+/* A run that is too long loses items, and reports how many. */
 TEST(test_full)
 {
     timeline *t = timeline_create(0, 0, 0);
@@ -68,7 +68,7 @@ TEST(test_full)
     timeline_free(t);
 }
 
-/* ---- from a device --------------------------------------------------------------------------- */
+/* ---- filled by a device ---------------------------------------------------------------------- */
 
 static fsdp_status run_nothing(void *args, int n_threads)
 {
@@ -81,7 +81,7 @@ static void launch(stream *s, const char *name)
                                               .work = {{.name = name}, {.flops = 6, .bytes = 8}}}));
 }
 
-/* A device whose acts and collectives go into a timeline. */
+/* A device whose acts and collectives are recorded in a timeline. */
 typedef struct rig {
     device *d;
     comm *c;
@@ -119,7 +119,7 @@ static void rig_close(rig *r)
     timeline_free(r->t);
 }
 
-/* The next item from *i on that is of this kind. */
+/* The next item of this kind after *i. */
 static const timeline_item *next_item(const rig *r, timeline_kind kind, int64_t *i)
 {
     timeline_view v = timeline_read(r->t);
@@ -135,13 +135,13 @@ TEST_BOTH(test_watch_work)
     rig r;
     float a[4] = {0}, b[4], host[4];
     rig_open(&r, *(bool *)*state);
-    launch(r.compute, "before"); /* nobody records */
+    launch(r.compute, "before"); /* no timeline is set yet */
     OK(stream_sync(r.compute));
     timeline_watch_to(r.w, r.t);
     timeline_watch_step(r.w, 12);
     device_set_scope(r.d, "h.0.attn", "forward");
     launch(r.compute, "matmul");
-    launch(r.compute, NULL); /* a part of something */
+    launch(r.compute, NULL); /* a part of another act */
     device_set_scope(r.d, NULL, NULL);
     OK(device_copy(r.side, b, a, sizeof a));
     OK(device_upload(r.compute, a, host, sizeof a));
@@ -163,7 +163,7 @@ TEST_BOTH(test_watch_work)
         assert_int_equal(item->is_move, k > 0);
         assert_string_equal(item->unit, k == 0 ? "h.0.attn" : "");
         assert_int_equal(item->phase, k == 0 ? 'f' : '-');
-        assert_int_equal(item->stream, k == 1); /* "side" is the second that was named */
+        assert_int_equal(item->stream, k == 1); /* "side" was named second */
         assert_true(item->bytes == (k == 0 ? 8 : sizeof a) && item->flops == (k == 0 ? 6 : 0));
         assert_true(item->end_s >= item->begin_s && item->begin_s >= item->issued_s);
         assert_true(item->begin_s > 0);
@@ -174,7 +174,7 @@ TEST_BOTH(test_watch_work)
     rig_close(&r);
 }
 
-/* A wait names the record that the event stood for when the wait was issued. */
+/* A wait refers to the record that the event stood for when the wait was issued. */
 TEST_BOTH(test_watch_events)
 {
     rig r;
@@ -195,7 +195,7 @@ TEST_BOTH(test_watch_events)
     assert_int_equal(v.items[5].kind, TIMELINE_SYNC);
     assert_int_equal(v.items[5].stream, TIMELINE_HOST);
     timeline_watch_to(r.w, r.t);
-    OK(stream_wait_event(r.side, r.e)); /* of another time: not known any more */
+    OK(stream_wait_event(r.side, r.e)); /* the record is in another timeline: not known any more */
     assert_int_equal(timeline_read(r.t).items[6].after, TIMELINE_NONE);
     rig_close(&r);
 }
@@ -240,7 +240,8 @@ static void run_part(const rig *r, uint64_t ticket)
     comm_recorder_mark(r->c->team.recorder, ticket, COMM_DONE);
 }
 
-/* The two parts of an all-reduce are one item. What ends late touches no other timeline. */
+/* The two parts of an all-reduce are one item. A part that ends late does not touch another
+ * timeline. */
 TEST(test_watch_parts)
 {
     rig r;
@@ -267,7 +268,7 @@ TEST(test_watch_parts)
     rig_close(&r);
 }
 
-/* ---- what is read from it -------------------------------------------------------------------- */
+/* ---- computed from it ------------------------------------------------------------------------ */
 
 TEST(test_cause)
 {
@@ -306,7 +307,7 @@ TEST(test_stalls)
     timeline_free(t);
 }
 
-/* A stall begins when what it is for has been issued, not only when that runs. */
+/* A stall begins when the work it waits for was issued, even if that work begins later. */
 TEST(test_stall_from_issue)
 {
     timeline *t = hand_timeline(0, 0);
@@ -343,7 +344,7 @@ TEST(test_step)
     timeline_free(t);
 }
 
-/* Two collectives at once, on two streams, are the time of both together. */
+/* Two collectives at once, on two streams, count for the union of their times. */
 TEST(test_two_comm_streams)
 {
     timeline *t = hand_timeline(0, 0);

@@ -25,7 +25,7 @@ static void expect_part(const char *text, const char *part)
         fail_msg("no '%s' in:\n%s", part, text);
 }
 
-/* A trace of the step made by hand; returns its path. */
+/* Write a trace of the handmade step; returns its path. */
 static const char *write_hand(int rank)
 {
     char name[32];
@@ -41,7 +41,7 @@ static const char *write_hand(int rank)
     return in_dir(name);
 }
 
-/* What a viewer is shown. */
+/* The events that a viewer shows. */
 TEST(test_events)
 {
     const char *text = slurp(write_hand(1));
@@ -58,7 +58,7 @@ TEST(test_events)
     expect_part(text, "{\"name\":\"wait: compute\",\"cat\":\"wait\",\"pid\":1,\"tid\":2,");
     expect_part(text, "{\"name\":\"wait: offload\",\"cat\":\"wait\",\"pid\":1,\"tid\":1,");
     expect_part(text, "{\"name\":\"host sync: compute\",\"cat\":\"sync\",\"pid\":1,\"tid\":0,");
-    /* the arrow of the wait that was over at once: from the gather to the first work behind it */
+    /* the arrow of the wait that was over at once, from the gather to the first work after it */
     expect_part(text, "\"ph\":\"s\",\"id\":4294967306,\"pid\":1,\"tid\":2,\"ts\":100006000.000}");
     expect_part(text, "\"ph\":\"f\",\"bp\":\"e\",\"id\":4294967306,\"pid\":1,\"tid\":1,"
                       "\"ts\":100010000.000}");
@@ -67,7 +67,7 @@ TEST(test_events)
                       "\"clock_bound_us\":20.000,\"lost\":0}}\n");
 }
 
-/* Labels may hold anything. */
+/* Labels may contain any characters. */
 TEST(test_escapes)
 {
     timeline *t = timeline_create(0, 0, 0);
@@ -92,8 +92,8 @@ TEST(test_escapes)
 
 /* ---- pictures -------------------------------------------------------------------------------- */
 
-/* The step by hand on two ranks, with a stream that does nothing; of which the second is 8 ms late:
- * 40 ms, 2.05 columns each. */
+/* The handmade step on two ranks, the second 8 ms late, with a stream that does nothing: 40 ms,
+ * 2.05 columns each. */
 typedef struct two {
     timeline *t[2];
     timeline_view v[2];
@@ -104,7 +104,7 @@ static void two_open(two *x)
 {
     for (int r = 0; r < 2; r++) {
         x->t[r] = hand_timeline(r, 8 * r);
-        assert_true(timeline_stream(x->t[r], "idle") >= 0); /* has no lane */
+        assert_true(timeline_stream(x->t[r], "idle") >= 0); /* gets no lane */
         x->v[r] = timeline_read(x->t[r]);
     }
     x->window = (draw_window){
@@ -169,14 +169,14 @@ TEST(test_svg)
     expect_part(text, "</svg>\n");
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "idle"));
-    /* 3 lanes of 30 + 6 for each rank, 16 after a rank; above them 64, below them 40 */
+    /* 3 lanes of 30 + 6 for each rank, 16 after each rank, 64 at the top, 40 at the bottom */
     expect_part(text, "height=\"352\" viewBox=");
     expect_part(text, "y=\"64.0\" width=\"1066\" height=\"30\" fill=\"#203040\"");
     expect_part(text, "y=\"188.0\" width=\"1066\" height=\"30\" fill=\"#203040\"");
     two_close(&x);
 }
 
-/* An axis of 100 ms for the step of 40: the box from 5 to 10 ms is 53.3 of 1066 pixels wide. */
+/* An axis of 100 ms for a step of 40 ms: the box from 5 to 10 ms is 53.3 of 1066 pixels wide. */
 TEST(test_axis)
 {
     two x;
@@ -186,7 +186,7 @@ TEST(test_axis)
     expect_part(text, "link l: 40.0 ms</text>");
     expect_part(text, ">100</text>");
     expect_part(text, "<rect x=\"171.30\" y=\"64.0\" width=\"53.30\"");
-    x.window.axis_s = 0.02; /* shorter than the step: no matter */
+    x.window.axis_s = 0.02; /* shorter than the step: ignored */
     expect_part(draw(&x), "<rect x=\"251.25\" y=\"64.0\" width=\"133.25\"");
     two_close(&x);
 }

@@ -1,6 +1,6 @@
-/* test_virtual_time.c -- the simulator of virtual_time.h: schedules computed by hand, whose costs
- * are whole numbers so that results are compared with ==; what it refuses; random schedules. A
- * script has all ranks unless a test says otherwise. */
+/* test_virtual_time.c -- the simulator of virtual_time.h: schedules computed by hand, with whole
+ * numbers as costs so that results are compared with ==; refusals; random schedules. Scripts cover
+ * all ranks unless a test says otherwise. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +18,10 @@ static double flops_s(const void *self, int view, const timeline_item *item)
     return item->flops;
 }
 
-/* Bytes and FLOPs are seconds. */
+/* A byte or a FLOP takes one second. */
 static const virtual_config UNIT_COSTS = {.work_s = flops_s, .link = {.bytes_per_s = 1.0}};
 
-/* A timeline written by hand. */
+/* A handmade timeline. */
 typedef struct script {
     timeline_item items[MOST_ITEMS];
     int64_t n_items;
@@ -60,7 +60,7 @@ static int64_t step(script *s, uint64_t number)
     return put(s, (timeline_item){.kind = TIMELINE_STEP, .stream = TIMELINE_HOST, .seq = number});
 }
 
-/* A call of a group: the first `ranks` ranks, taking `seconds`. */
+/* A call of a group that consists of the first `ranks` ranks. It takes `seconds`. */
 static int64_t call(script *s, int stream, uint64_t group, uint64_t seq, int ranks, double seconds)
 {
     timeline_item c = {.kind = TIMELINE_COLLECTIVE,
@@ -75,7 +75,7 @@ static int64_t call(script *s, int stream, uint64_t group, uint64_t seq, int ran
     return put(s, c);
 }
 
-/* Item i is a call of a group from rank `first` to rank `last`. */
+/* Make item i a call of a group from rank `first` to rank `last`. */
 static int64_t among(script *s, int64_t i, int first, int last)
 {
     s->items[i].first_rank = first;
@@ -113,7 +113,7 @@ static void assert_span(const script *s, int64_t i, double begin_s, double end_s
                  begin_s, end_s);
 }
 
-/* One gather under one matmul, and what hides of it. */
+/* One gather, partly hidden by a matmul. */
 TEST(test_two_streams)
 {
     script s[2] = {0};
@@ -134,7 +134,7 @@ TEST(test_two_streams)
     }
 }
 
-/* A gather issued behind a matmul begins behind it only if the host runs the matmul. */
+/* A gather issued after a matmul begins after the matmul only if the host runs the matmul. */
 TEST(test_inline_compute)
 {
     script s[2] = {0};
@@ -156,7 +156,7 @@ TEST(test_inline_compute)
     assert_span(&s[0], 4, 8, 10);
 }
 
-/* A SYNC holds the host up, so what comes behind it is issued late. */
+/* A SYNC blocks the host, so work after it is issued late. */
 TEST(test_sync)
 {
     script s = {0};
@@ -184,7 +184,7 @@ TEST(test_sync)
     assert_true(s.items[8].issued_s == 5 && s.items[11].issued_s == 7);
 }
 
-/* Rank 1 comes late: the others wait in the call, which ends for all at once. */
+/* Rank 1 is late: the others wait in the call, which ends for all ranks at once. */
 TEST(test_straggler)
 {
     script s[3] = {0};
@@ -200,7 +200,7 @@ TEST(test_straggler)
     }
 }
 
-/* Groups {0,1}, {1,2} and {0,2} become ready in this order; the last one could have had its links
+/* Groups {0,1}, {1,2} and {0,2} become ready in this order. The last group's links would be free
  * from 4 to 7 if it were allowed to overtake. */
 TEST(test_links_in_turn)
 {
@@ -219,7 +219,8 @@ TEST(test_links_in_turn)
     assert_span(&s[0], c, 2, 8);
 }
 
-/* Ready at the same moment: the lower group goes first, whatever was issued first. */
+/* Two groups are ready at the same moment: the lower group goes first, regardless of the order of
+ * issue. */
 TEST(test_tie)
 {
     script s[2] = {0};
@@ -234,22 +235,22 @@ TEST(test_tie)
 
 /* ---- part of a job --------------------------------------------------------------------------- */
 
-/* Two hosts of two and more: in a host 1 + bytes / 2, over hosts 2 + bytes. */
+/* Hosts of four ranks. A call takes 1 + bytes / 2 within a host, and 2 + bytes across hosts. */
 static const virtual_config PART = {.work_s = flops_s,
                                     .link = {.latency_s = 1, .bytes_per_s = 2},
                                     .host_link = {.latency_s = 2, .bytes_per_s = 1},
                                     .ranks_per_host = 4};
 
-/* Ranks without a view delay nobody; the kind of link follows from the group's first and last. */
+/* Ranks without a view delay nobody. The group's first and last rank determine the kind of link. */
 TEST(test_part_links)
 {
     static const struct {
         int first, last, ranks;
         double lasts_s;
     } GROUPS[] = {
-        {5, 5, 1, 0},   /* alone: neither latency nor bytes */
+        {5, 5, 1, 0},   /* a single rank: neither latency nor bytes */
         {4, 7, 4, 4},   /* a whole host */
-        {4, 6, 2, 4},   /* a part of one */
+        {4, 6, 2, 4},   /* a part of a host */
         {3, 4, 2, 8},   /* neighbours in two hosts: the only group there */
         {0, 15, 16, 8}, /* all ranks of four hosts */
         {0, 14, 8, 14}, /* 0 2 4 ... and 1 3 5 ... share each host's link */
@@ -269,8 +270,8 @@ TEST(test_part_links)
     }
 }
 
-/* A call begins when the last of its ranks that have a view has come, so a late rank delays the
- * other; a call of one of them alone is not delayed. */
+/* A call begins when all of its ranks with a view have come, so a late rank delays the other. A
+ * call with only one of these ranks is not delayed. */
 TEST(test_part_straggler)
 {
     script s[2] = {0};
@@ -287,7 +288,7 @@ TEST(test_part_straggler)
     assert_span(&s[1], 2, 13, 21);
 }
 
-/* Each view has a host of its own, where its collectives take turns. */
+/* Each view has its own host, on which its collectives take turns. */
 TEST(test_part_host_links)
 {
     script s[2] = {0};
@@ -319,14 +320,14 @@ static void gather_before(script *s, double seconds)
     wait_for(s, COMPUTE, record(s, GATHER));
 }
 
-/* A reduction of what was computed last. */
+/* A reduction of the last computation's result. */
 static void reduce_after(script *s, double seconds)
 {
     wait_for(s, REDUCE, record(s, COMPUTE));
     reduce(s, seconds);
 }
 
-/* Of the step that begins at item `first`. */
+/* The floor of the step that begins at item `first`. */
 static double floor_of(script *s, int64_t first, const virtual_config *config)
 {
     timeline_view view;
@@ -336,7 +337,7 @@ static double floor_of(script *s, int64_t first, const virtual_config *config)
     return floor_s;
 }
 
-/* The first gather and the last reduction hide behind nothing; a step before does not count. */
+/* Nothing hides the first gather and the last reduction. An earlier step does not count. */
 TEST(test_floor_ends)
 {
     script s = {0};
@@ -353,7 +354,7 @@ TEST(test_floor_ends)
     assert_true(floor_of(&s, first, &UNIT_COSTS) == 2 + 5);
 }
 
-/* The most is between the first computation and the last: a long gather, then a reduction. */
+/* The floor comes from the middle of the step: a long gather, then a reduction. */
 TEST(test_floor_inside)
 {
     script s = {0};
@@ -366,42 +367,42 @@ TEST(test_floor_inside)
     assert_true(floor_of(&s, 0, &UNIT_COSTS) == (2 + 7) + 3 + 5 - 8);
 }
 
-/* What nothing waits for takes its time on the link all the same. */
+/* A collective that nothing waits for still takes its time on the link. */
 TEST(test_floor_of_the_link)
 {
     script s = {0};
     work(&s, COMPUTE, 4);
     call(&s, GATHER, 1, 0, 2, 9);
-    reduce(&s, 6); /* needs no computation */
+    reduce(&s, 6); /* needs no computation before it */
     assert_true(floor_of(&s, 0, &UNIT_COSTS) == 9 + 6 - 4);
     s.items[1].group_ranks = s.items[2].group_ranks = 1;
     assert_true(floor_of(&s, 0, &UNIT_COSTS) == 0);
 }
 
-/* Of the links in a host and between hosts the worse counts, each by itself. */
+/* The floor is the larger one of two: the links within a host, and the links between hosts. */
 TEST(test_floor_of_two_links)
 {
     script s = {0};
-    gather_before(&s, 6); /* 4 s in a host, 8 over hosts */
+    gather_before(&s, 6); /* 4 s within a host, 8 s across hosts */
     work(&s, COMPUTE, 4);
-    reduce_after(&s, 14); /* 8 and 16 */
+    reduce_after(&s, 14); /* 8 s and 16 s */
     assert_true(floor_of(&s, 0, &PART) == 4 + 8);
     for (int64_t i = 0; i < s.n_items; i++)
-        s.items[i].last_rank = i < 3 ? 4 : 1; /* the gather over hosts */
+        s.items[i].last_rank = i < 3 ? 4 : 1; /* the gather across hosts */
     s.items[0].group_ranks = 5;
     assert_true(floor_of(&s, 0, &PART) == 8);
     s.items[s.n_items - 1].bytes = 22;
     assert_true(floor_of(&s, 0, &PART) == 12);
 }
 
-/* A step in virtual time is read as a recorded one. */
+/* Steps of simulated time are read like recorded steps. */
 TEST(test_steps)
 {
     script s[2] = {0};
     for (int r = 0; r < 2; r++) {
         step(&s[r], 4);
         work(&s[r], COMPUTE, 1);
-        work(&s[r], REDUCE, 3); /* no collective came before on that stream */
+        work(&s[r], REDUCE, 3); /* no collective before this on the stream */
         wait_for(&s[r], COMPUTE, record(&s[r], REDUCE));
         call(&s[r], COMPUTE, 1, 0, 2, 2);
         wait_for(&s[r], COMPUTE, TIMELINE_NONE);
@@ -434,7 +435,7 @@ TEST(test_roof)
     assert_true(virtual_work_roof(&d, &(timeline_item){.flops = 1, .bytes = 3.35e12}) == 2);
 }
 
-/* All rows of the table can be simulated; a host's link is that of all its devices. */
+/* Every row of the table can be simulated. All devices of a host share its link. */
 TEST(test_devices)
 {
     static const char *const NAMES[] = {"h100", "a100", "t4", "910b"};
@@ -485,7 +486,7 @@ TEST(test_deadlock)
     assert_deadlock(
         s, "rank 0 waits in item 1, all-gather h.3, call 3 of group 1f, for 1; rank 1 waits "
            "in item 0, all-gather h.4, call 4 of group 1f, for 0");
-    /* On streams of their own the same calls meet. */
+    /* On separate streams the same calls meet. */
     s[0].items[1].stream = s[1].items[1].stream = REDUCE;
     OK(simulate(s, 2, &UNIT_COSTS));
 }
@@ -498,14 +499,14 @@ static int draw(uint64_t *seed, int n)
     return (int)((*seed >> 33) % (uint64_t)n);
 }
 
-/* Which ranks a group has; entry g of four. */
+/* Whether a rank is in group g, one of four. */
 static bool is_in_group(int g, int rank, int n_ranks)
 {
     return g == 0 || (g == 1 && rank < 2) || (g == 2 && rank >= n_ranks / 2) ||
            (g == 3 && rank == 0);
 }
 
-/* The same program on all ranks, with costs of their own: it cannot deadlock. */
+/* The same program on all ranks, with other costs on each: it cannot deadlock. */
 static void draw_program(script *s, int n_ranks, uint64_t *seed)
 {
     uint64_t n_calls[4] = {0};
@@ -537,7 +538,7 @@ static void draw_program(script *s, int n_ranks, uint64_t *seed)
     }
 }
 
-/* One call of the result, as its ranks have it. */
+/* A call in the result, as seen by its ranks. */
 typedef struct met {
     uint64_t group, seq;
     double ready_s, begin_s, end_s;
@@ -545,7 +546,8 @@ typedef struct met {
     int n_ranks;
 } met;
 
-/* Collect the calls; all ranks say the same of one. Returns how many. */
+/* Collect the calls, and check that all ranks agree on when each ends. Returns the number of
+ * calls. */
 static int collect_calls(const script *s, int n_ranks, met *calls)
 {
     int n = 0;
@@ -581,7 +583,7 @@ static int compare_ready(const void *a, const void *b)
     return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-/* In the order in which they became ready, each call begins when all its links are free. */
+/* In the order in which calls became ready, each begins as soon as all its links are free. */
 static void check_links(const script *s, int n_ranks)
 {
     static met calls[MOST_RANKS * MOST_ITEMS];
@@ -600,7 +602,7 @@ static void check_links(const script *s, int n_ranks)
     }
 }
 
-/* Streams in order, nothing before it is issued, waits as long as they say. */
+/* Streams run in order, nothing begins before it is issued, and waits last until their record. */
 static void check_rank(const script *s)
 {
     double end_s[N_STREAMS] = {0}, host_s = 0;
@@ -647,9 +649,9 @@ TEST(test_random)
     }
 }
 
-/* Gathers that computation waits for at once, later or never, reductions of what was computed last
- * or of nothing, gathers that wait for computation. Groups of 1 to 4 ranks, on one host or several.
- * At its end the compute stream waits for all others. */
+/* A random schedule: gathers that computation waits for at once, later or never; reductions of the
+ * last result or of nothing; gathers that wait for computation. Groups have 1 to 4 ranks, on one
+ * host or several. At the end the compute stream waits for all other streams. */
 static void draw_schedule(script *s, uint64_t *seed)
 {
     int64_t gathered = TIMELINE_NONE;
@@ -673,7 +675,7 @@ static void draw_schedule(script *s, uint64_t *seed)
     wait_for(s, COMPUTE, record(s, REDUCE));
 }
 
-/* No schedule is shorter than its computation and its floor; some are as short. */
+/* No schedule is shorter than its computation plus its floor; some are exactly as long. */
 TEST(test_floor_random)
 {
     static script s;
