@@ -1,18 +1,18 @@
 #!/bin/bash
-# alloc.sh -- a step allocates nothing that the steps before it have not: no call of malloc, no mapping, no memory.
+# alloc.sh -- later steps allocate nothing: they make no call of malloc, no mapping, and need no more memory.
 #
-# Each case runs the trainer for FEW and for MANY steps, with alloc_count.so in front of malloc, mmap and memfd_create,
-# and compares the calls of all ranks. The trainer's own, and those the C library makes for it, must be as many: a
-# step's queues, plans and blocks come from what earlier steps gave back (recycle.h, cpu_memory.c). Libraries are not
-# ours: oneDNN allocates packing buffers in every matmul, libgomp a team where the number of threads changes; they are
-# shown by name, with the calls of all ranks in a step.
+# Each case runs the trainer for FEW and for MANY steps and compares the calls of all ranks. alloc_count.so counts the calls
+# of malloc, mmap and memfd_create. The trainer, and the C library for it, must make the same number in both runs: a step
+# reuses the queues, plans and blocks that earlier steps gave back (recycle.h, cpu_memory.c). Calls of other libraries are
+# only printed, by library and step: oneDNN allocates packing buffers in every matmul, and libgomp allocates a team when the
+# number of threads changes.
 #
-# What may differ, of MANY - FEW = 30 steps:
-#   calls    8 a rank. Records are cut from slabs, and how many are out at once depends on how far a host runs ahead
-#            of its streams; it stays below the jobs of a step, since a step ends with a wait. So a size class may
-#            come to need a slab more; a step uses six to eight classes. One call a step would be 30.
-#   memory   of a rank at its peak, 1920 kB: half of what 30 steps leave behind that each forget the smallest activation
-#            (4 sequences * 128 tokens * 64 floats = 128 kB). Two runs alike differ by 800 kB at most, mostly MPI's.
+# Allowed differences, with MANY - FEW = 30 steps:
+#   calls    8 per rank. Records are cut from slabs. How many are in use at once depends on how far a host runs ahead of its
+#            streams, but never exceeds the jobs of a step, because a step ends with a wait. So a size class may need one
+#            more slab; a step uses six to eight classes. One extra call per step would be 30.
+#   memory   1920 kB at a rank's peak: half of what 30 steps leak if each loses the smallest activation
+#            (4 sequences * 128 tokens * 64 floats = 128 kB). Equal runs differ by 800 kB at most, mostly in MPI.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 few=6 many=36 calls_a_rank=8 peak_kb_more=1920
@@ -24,7 +24,7 @@ if grep -qaE '__(asan|tsan)_init' "$build/fsdp_train"; then
 fi
 cp "$counter" "$work/bin/" || exit 1
 
-# counted W LAUNCHER STEPS OPTION... -- one run; its counts are in $work/count-STEPS, a file a rank
+# counted W LAUNCHER STEPS OPTION... -- one run; its counts are in $work/count-STEPS, one file per rank
 counted() {
     local ranks=$1 launcher=$2 steps=$3 dir=$work/count-$3 start=()
     shift 3
@@ -36,13 +36,13 @@ counted() {
     [ "$(ls "$dir" | wc -l)" -eq "$ranks" ] || complain "$(ls "$dir" | wc -l) counts of $ranks ranks"
 }
 
-# calls_by STEPS KEY -- sums over all ranks, "KEY CALLS BYTES" a line; KEY: an awk expression
+# calls_by STEPS KEY -- sums over all ranks: one line "KEY CALLS BYTES" per key. KEY is an awk expression
 calls_by() {
     cat "$work/count-$1"/* | awk "\$1 != \"peak_kb\" { k = $2; calls[k] += \$3; bytes[k] += \$4 }
         END { for (k in calls) print k, calls[k], bytes[k] }" | LC_ALL=C sort
 }
 
-# more_by KEY -- "KEY CALLS BYTES" that MANY steps have more than FEW; what is alike is left out
+# more_by KEY -- "KEY CALLS BYTES": what MANY steps have more than FEW. Equal keys are left out
 more_by() {
     calls_by "$few" "$1" >"$work/few" && calls_by "$many" "$1" >"$work/many"
     LC_ALL=C join -a 1 -a 2 -e 0 -o 0,1.2,1.3,2.2,2.3 "$work/few" "$work/many" |
@@ -53,7 +53,7 @@ peak_kb() {
     sed -n 's/^peak_kb \([0-9]*\) .*/\1/p' "$work/count-$1"/* | sort -n | tail -1
 }
 
-# Where the program itself asks, by calls: functions and lines.
+# The functions and lines of the program that make the most additional calls.
 own_sites() {
     more_by '$1 "+" $2' | sed -n 's/^program+//p' | sort -k2nr | head -5 | while read -r at calls bytes; do
         echo "     $calls calls, $bytes bytes: $(addr2line -sfpe "$trainer" "0x$at" 2>/dev/null || echo "at $at")"

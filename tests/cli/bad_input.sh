@@ -1,9 +1,9 @@
 #!/bin/bash
-# bad_input.sh -- wrong options, data, outputs, checkpoints and too little memory: the trainer says what is wrong,
-# where, what it expected and what to do, once, and leaves nothing behind; and what should work, works.
+# bad_input.sh -- wrong options, data, outputs and checkpoints, and too little memory. The trainer says once what is wrong,
+# where, what it expected and what to do, and leaves nothing. Valid input is accepted.
 #
-# Every refusal runs with --loss-csv, --export, --save and --memory-report on files of an earlier run, which must
-# be the same afterwards.
+# Every refused run gets --loss-csv, --export, --save and --memory-report on the files of an earlier run. These files must
+# not change.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 
@@ -11,7 +11,7 @@ model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable'
 small="$model --batch-size 2 --steps 2"
 run="$small --synthetic 5000 --loss-csv $keep/loss.csv --export $keep/export --memory-report $keep/report.csv --save $keep/save"
 
-# plainly W NAME REGEX HINT OPTION... -- refused without the earlier run's outputs
+# plainly W NAME REGEX HINT OPTION... -- refused, without the outputs of the earlier run
 plainly() {
     run="$small --synthetic 5000" refused "$@"
 }
@@ -22,13 +22,13 @@ refused12() {
     refused 2 "$@"
 }
 
-# The same where mpiexec, if there is one, has a word to say too.
+# Under mpiexec, if there is one; it may print lines too.
 under_mpi() {
     local starts=$LAUNCHER
     "$@"
 }
 
-# An earlier run's files. Constant learning rate: the number of steps changes nothing but the end.
+# Files of an earlier run. With a constant learning rate the number of steps changes only where the run ends.
 constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical'
 expect_good 2 'a first run' $run --global-batch 4
 kept=$(tree_sum "$keep")
@@ -136,7 +136,7 @@ refused 2 'single device on two ranks' '--parallel single: got 2 ranks, expected
 refused 2 'unknown transport on two ranks' "--comm: got 'smh', expected one of auto\|self\|mpi\|shm" 'default' --comm smh
 refused 2 'no transport on two ranks' '--comm self: got 2 ranks, expected 1' 'leave --comm out' --comm self
 
-# The environment. What is wrong there is seen before there is a group, so every rank that sees it says so.
+# The environment. A rank checks it before there is a group, so every rank that sees the error reports it.
 FSDP_TIMEOUT_S=soon refused 1 'a word for seconds' "FSDP_TIMEOUT_S: got 'soon', expected a number" 'unset' --comm auto
 FSDP_TIMEOUT_S=-1 refused 1 'no time at all' "FSDP_TIMEOUT_S: got '-1', expected a number above 0" 'unset' --comm auto
 FSDP_COMM=smh refused 1 'an unknown transport in the environment' "FSDP_COMM: got 'smh'" 'auto, mpi or shm' --comm auto
@@ -163,7 +163,7 @@ refused 1 'two corpora' '--data: expected --synthetic 0 beside it, got other opt
 
 plainly 1 'auto without a directory' '--resume auto: expected --save DIR beside it, got other options' 'pass --save' --resume auto
 
-# One rank prints the help, all leave with status 0; what cannot be printed is an error.
+# One rank prints the help and all ranks exit with status 0. If the help cannot be printed, that is an error.
 for ranks in 1 3; do
     case_is "help" $ranks || continue
     good $ranks --steps 3 --help --bogus
@@ -177,7 +177,7 @@ for program in fsdp_train fsdp_generate tests/bench/kernels tests/bench/collecti
     grep -q '^cannot write to standard output' "$work/err" || complain 'no message'
 done
 
-# Two ranks, two command lines: MPMD [A] : [B].
+# Two ranks with different command lines: MPMD [A] : [B].
 differ() {
     case_is "ranks differ: $1" 2 || return
     [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && return; }
@@ -263,7 +263,7 @@ done
 for option in loss-csv memory-report digests snapshot; do
     refused 1 "output: --$option on a directory" "--$option $new: $new: Is a directory" 'directory that exists' \
         "--$option" "$new"
-    for ranks in 1 2; do # the other outputs would be good then, and new
+    for ranks in 1 2; do # so the other outputs are valid, and new
         plainly $ranks "output: --$option on a full device" 'cannot write /dev/full: No space left' 'free some space' \
             "--$option" /dev/full
     done
@@ -303,7 +303,7 @@ if case_is 'memory: 124m parameters under ulimit -v' 1; then
     expect_refusal "this run needs [12].[0-9] GB on each rank, $sizes of memory are available" '--plan'
 fi
 
-# Too little for the process itself: whoever notices says so; no signal, no hang.
+# Too little memory for the process itself: the rank that notices says so. No signal, no hang.
 for megabytes in 400 600 700 800; do
     case_is "memory: $megabytes MB of address space" 1 || continue
     timed bash -c 'ulimit -v "$0" && shift 0 && exec "$@"' $((megabytes * 1000)) "$trainer" $small --synthetic 5000 \
@@ -385,7 +385,7 @@ copy && truncate -s -1 "$file" && damaged 'cut off' 'rank-00000.safetensors is d
 copy && truncate -s 3 "$file" && damaged 'three bytes' 'rank-00000.safetensors is damaged: got 3 bytes'
 copy && patch "$file" 0 X && damaged 'length of the header' 'rank-00000.safetensors is damaged'
 copy && patch "$file" 5000 '\0252\0252' && damaged 'a value' 'rank-00000.safetensors is damaged: got .* XXH3' '' 3
-copy && patch "$step/rank-00001.safetensors" 5000 '\0252\0252' && # one rank reads all files
+copy && patch "$step/rank-00001.safetensors" 5000 '\0252\0252' && # one rank reads all files of a checkpoint
     damaged 'a value in a file beyond the ranks' 'rank-00001.safetensors is damaged: got .* XXH3'
 copy && cp "$step/rank-00001.safetensors" "$file" && damaged 'one part twice' 'rank-00000.safetensors is damaged'
 mkdir "$new/damaged" && touch "$new/damaged/meta.json" "$new/damaged/rank-00000.ckpt" &&
@@ -434,7 +434,7 @@ printf "${rows}1,5.5\\033[2J,1,1e-3,7\\n" >"$work/control.csv"
 for file in /nowhere "$new" "$new/empty" "$work/"{header,no-header,nul,control}.csv; do
     case_is "compare: ${file##*/}" || continue
     timed "$build/fsdp_compare" "$file" "$file"
-    [ "$rc" = 2 ] && rc=1 # its word for unusable files; 1 means that they differ
+    [ "$rc" = 2 ] && rc=1 # fsdp_compare exits with 2 if a file is unusable, with 1 if the files differ
     expect_refusal 'cannot read (/nowhere|.*: Is a directory)|no steps to compare|(no-)?header.csv: line 1: expected step,loss|(nul|control).csv: line 3' '--loss-csv'
 done
 
@@ -446,14 +446,14 @@ if case_is 'compare: a full disk'; then
     expect_refusal 'cannot write to standard output' 'send the output elsewhere'
 fi
 
-# A path that clears the terminal, and one that writes a line of its own.
+# A path that clears the terminal, and a path that prints a line of its own.
 for file in $'a\033[2Jb' $'a\n[rank 0/1] b' $'a\u009b2Jb'; do
     case_is "control characters in a path: $(printf %q "$file")" || continue
     launch 1 --size tiny --data "$new/$file"
     expect_refusal 'data: .*/new/a(\\x1b\[2Jb|\\x0a\[rank 0/1\] b|\\xc2\\x9b2Jb): (No such file|no file matches)' '--data'
 done
 
-# ---- what should work -------------------------------------------------------------------------------------------
+# ---- valid input ------------------------------------------------------------------------------------------------
 
 [ -n "${CASES:-}" ] || . tests/cli/good_input_lib.sh
 cli_end

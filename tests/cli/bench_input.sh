@@ -1,12 +1,12 @@
 #!/bin/bash
-# bench_input.sh -- wrong options of the benchmark's programs and scripts: refused with what was got and expected, before anything
-# is measured or written.
+# bench_input.sh -- wrong options of the benchmark's programs and scripts are refused before anything is measured or written.
+# The message says what was given and what was expected.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 BUILD=$(realpath "$build")
 bench=$BUILD/tests/bench
 
-# refused NAME STATUS REGEX HINT COMMAND... -- one line and one hint, status STATUS, no table
+# refused NAME STATUS REGEX HINT COMMAND... -- exits with STATUS and prints one line and one hint, but no table
 refused() {
     case_is "$1"
     ends_with "$2" "${@:5}"
@@ -26,7 +26,7 @@ kernels 'rows that are no sequences' '--rows: got 100, expected a multiple of --
 kernels 'unknown option' 'unknown option --bogus' '--help' --bogus
 refused 'kernels: a table that cannot be written' 1 'cannot write /nowhere/csv' '--csv' "$bench/kernels" --csv /nowhere/csv
 
-# Alone, and on two ranks, of which one speaks.
+# On one rank, and on two ranks of which one prints.
 collectives() {
     refused "collectives: $1" 2 "$2" "$3" "$bench/collectives" --csv "$work/csv" "${@:4}"
     refused "collectives: $1 (W=2)" 2 "$2" "$3" $LAUNCHER -n 2 "$bench/collectives" --csv "$work/csv" "${@:4}"
@@ -37,7 +37,7 @@ collectives 'fewer bytes than none' "--max-bytes: got '-5', expected a whole num
 collectives 'sizes the wrong way round' '--max-bytes: got 512, expected at least --min-bytes 1024' '--min-bytes' --max-bytes 512
 
 if [ -z "${NO_MPI:-}" ]; then
-    # The launcher has a word to say too.
+    # the launcher prints a line too
     refused 'mpich_peer: ranks of fsdp_run' 2 "mpich_peer: got FSDP_RUN='0 2 " 'start it with mpiexec' \
         "$BUILD/fsdp_run" -n 2 "$bench/mpich_peer" --csv "$work/csv"
     refused 'mpich_peer: unknown operation' 2 "--only: got 'foo'" '--only=all' "$bench/mpich_peer" --csv "$work/csv" --only foo
@@ -58,7 +58,7 @@ helped collectives ./fsdp_run --no-prefix -n 3 tests/bench/collectives
 [ -n "${NO_MPI:-}" ] || helped mpich_peer $LAUNCHER -n 3 tests/bench/mpich_peer
 cd - >/dev/null || exit 2
 
-# A build folder of its own: what a real run has measured stays.
+# A separate build folder, so that the results of a real run stay.
 mkdir "$work/b"
 refused 'make bench: unknown case' 1 "BENCH_CASES: got 'nope', expected some of: single .* fsdp-4 .*llmc" 'leave it out' \
     env BENCH_CASES='single nope' tests/bench/train.sh "$work/b"

@@ -1,19 +1,19 @@
 #!/bin/bash
-# checkpoints.sh -- where checkpoints are saved, by whom, how many are kept, and which runs may go on from them.
+# checkpoints.sh -- where checkpoints are saved, who may write them, how many are kept, and which runs may resume from them.
 #
-# faults.sh has what kills and full disks leave, bad_input.sh damaged files.
+# faults.sh tests kills and full disks; bad_input.sh tests damaged files.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 fresh=1
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0'
 run="$model --synthetic 5000 --global-batch 12 --steps 8"
 
-# went OPTION... -- on $ranks ranks, with status 0
+# went OPTION... -- runs on $ranks ranks and exits with status 0
 went() {
     good "$ranks" "$@"
 }
 
-# Losses from step $2 on are those of the whole run.
+# Losses from step $2 on are equal to the losses of the whole run.
 same_end() {
     [ "$(losses "$1" | tail -n +2)" = "$(losses "$work/whole.csv" | tail -n "$2")" ] || complain "$1: other losses"
 }
@@ -23,8 +23,8 @@ went $run --loss-csv "$work/whole.csv" --export "$work/whole"
 
 # ---- where ------------------------------------------------------------------------------------------------------
 
-# place NAME DIR [COMMAND] -- saves at step 3, goes on, saves at step 8, started in $new; COMMAND, there, made what was there
-# before, and it stays
+# place NAME DIR [COMMAND] -- started in $new, a run saves to DIR at step 3, resumes, and saves at step 8. COMMAND runs in $new
+# before; what it makes must stay
 place() {
     case_is "--save $1" 2 || return
     cd "$new" || return
@@ -45,7 +45,7 @@ place 'an empty directory' empty 'mkdir empty'
 place 'a directory with other files' full 'mkdir full && echo text >full/text'
 place 'a link to a directory' link 'mkdir target && ln -s target link'
 place 'the current directory' .
-place 'beside a DIR.old of somebody' plain 'mkdir plain.old && echo text >plain.old/text' # as names of our own they would be removed
+place 'beside a DIR.old of somebody' plain 'mkdir plain.old && echo text >plain.old/text' # a name of our own would be removed
 if [ -n "${CLI_NAMESPACE:-}" ]; then
     place 'a mount point' mount 'mkdir mount && mount -t tmpfs tmpfs mount'
     place 'a directory of a lower layer' over/merged/save 'mkdir over && mount -t tmpfs tmpfs over && cd over &&
@@ -54,7 +54,7 @@ else
     skip 'mount points' 'not root, or no mount namespaces here'
 fi
 
-# not_ours NAME PATH COMMAND -- COMMAND puts something of the user's where --save DIR would write DIR/PATH
+# not_ours NAME PATH COMMAND -- COMMAND makes a file of the user's where --save DIR would write DIR/PATH
 not_ours() {
     case_is "--save, where $1" 1 || return
     mkdir "$new/odd"
@@ -67,19 +67,19 @@ not_ours() {
 not_ours '`latest` is a directory' latest 'mkdir latest'
 not_ours '`latest` is a file of the user' latest 'echo the latest news of the whole wide world >latest'
 
-# ---- by whom ----------------------------------------------------------------------------------------------------
+# ---- who writes -------------------------------------------------------------------------------------------------
 
 two_jobs() {
     case_is "two jobs save in one place${1:+, $1}" 1 || return
     "$trainer" $run --steps 100000000 --save "$new/two" $1 >"$work/first" 2>&1 </dev/null &
     job=$!
     until_true 60 'grep -qs "^process $job on host" "$new/two/lock"'
-    kill -STOP $job # as good as training, and it takes no time of others
+    kill -STOP $job # holds the lock like a training run, without taking CPU time
     fails 2 "--save $new/two: is in use by process $job on host $(hostname)\$" $run --save "$new/two" --resume auto $1
     [ "$took_ms" -ge 9000 ] || complain "after $took_ms ms, expected 10 s"
     kill -0 $job 2>/dev/null || complain 'the first job has ended'
     hurt 'kill -KILL $job' 5
-    good 2 $run --save "$new/two" --resume auto $1 # a dead process holds nothing
+    good 2 $run --save "$new/two" --resume auto $1 # a dead process holds no lock
 }
 beside two_jobs ''
 beside two_jobs --save-async
@@ -110,7 +110,7 @@ kept() {
     [ "$(cd "$new/kept" && echo step-*)" = "$2" ] || complain "there are $(cd "$new/kept" && echo step-*), expected $2"
     [ "$(cat "$new/kept/latest")" = step-7 ] || complain "the latest is $(cat "$new/kept/latest")"
     ranks=3
-    went $run --resume "$new/kept/${2%% *}" --loss-csv "$new/kept.csv" # the oldest of them
+    went $run --resume "$new/kept/${2%% *}" --loss-csv "$new/kept.csv" # the oldest checkpoint that was kept
     n=${2%% *}
     same_end "$new/kept.csv" $((8 - ${n#step-}))
 }
@@ -130,7 +130,7 @@ if case_is 'csv: the same command until it is done, and again' 2; then
         same_losses "$csv" "$work/whole.csv"
     done
 fi
-# A finished run again, with another end. At a constant rate --steps changes nothing but the end.
+# A finished run is resumed with a larger --steps. At a constant rate --steps changes only where the run ends.
 if case_is 'the finished command again, with more steps and with fewer' 2; then
     constant="$again --lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --export $new/steps"
     launch 1 $constant --steps 9 --save "$new/nine" --loss-csv "$new/nine.csv" --export "$new/nine.w"
@@ -164,7 +164,7 @@ if case_is 'csv: no new line at the end of the rows' 1; then
     [ "$(wc -l <"$csv")" = 9 ] || complain 'rows are missing, or on one line'
     rm -rf "$new/csv"
     went $again --stop-after 3
-    truncate -s -10 "$csv" # a row that is cut is none
+    truncate -s -10 "$csv" # an incomplete row does not count
     went $again
     [ "$(cut -d, -f1 "$csv" | tail -n +2 | xargs)" = '0 1 3 4 5 6 7' ] || complain 'a cut row was kept, or another one lost'
 fi
@@ -194,7 +194,7 @@ if case_is 'the finished command again changes nothing' 2; then
     before=$(tree_sum "$new/done")
     went $whole
     [ "$(tree_sum "$new/done")" = "$before" ] || complain 'files have changed'
-    rm "$new/done/model.safetensors" && went $whole # as if it had been killed before that
+    rm "$new/done/model.safetensors" && went $whole # as if a kill had come before the export
     [ "$(tree_sum "$new/done")" = "$before" ] || complain 'the export is not made again'
 fi
 for by in 'single 1' 'ddp 2' 'fsdp 3' 'fsdp 2 --save-async'; do
@@ -203,7 +203,7 @@ for by in 'single 1' 'ddp 2' 'fsdp 3' 'fsdp 2 --save-async'; do
     start "$ranks" $run --parallel "$1" --steps 1000000 --save "$new/term" ${3:-}
     until_true 60 'grep -q "^step " "$work/out"'
     pids=$(cli_left)
-    while [ -e "/proc/${pids##*[!0-9]}/exe" ]; do # without a process of its own, so that some arrive during the save
+    while [ -e "/proc/${pids##*[!0-9]}/exe" ]; do # starts no process, so that some signals arrive during the save
         kill -TERM $pids
     done 2>/dev/null
     hurt '' 60
@@ -212,10 +212,10 @@ for by in 'single 1' 'ddp 2' 'fsdp 3' 'fsdp 2 --save-async'; do
     [ "$(ls "$new/term")" = "$(printf '%s\n' latest lock "$(cat "$new/term/latest")")" ] || complain "there are: $(ls "$new/term")"
 done
 
-# ---- saves beside the steps -------------------------------------------------------------------------------------
+# ---- saves while steps run --------------------------------------------------------------------------------------
 
-# A save's file is held back on rank 1, or the only one, where it is synced, as long as there is a file $hold. A run has tried
-# fsync out before.
+# The fsync of a save's file waits on rank 1, or on the only rank, as long as the file $hold exists. The first fsync is not
+# held: a run tests fsync at its start.
 hold=$work/hold hold_calls=$(realpath "$build/tests/cli/hold_calls.so") held_at=fsync:rank-,1,1/1
 start_held() {
     touch "$hold"
@@ -223,8 +223,8 @@ start_held() {
         --save-every 5 --resume auto --loss-csv "$new/async.csv" "${@:2}"
 }
 
-# held W OPTION... -- in the background, from step 1 on, the saves of steps 5 and 10 held back until $hold is removed.
-# Returns when step 10 has been made and its save waits for the one of step 5.
+# held W OPTION... -- a run in the background, from step 1 on; its saves of steps 5 and 10 wait until $hold is removed.
+# Returns after step 10, when the save of step 10 waits for the save of step 5.
 held() {
     start_held "$@"
     until_true "${HELD_S:-100}" 'grep -q "^note: the checkpoint of step 10 waits" "$work/err"'
@@ -318,7 +318,7 @@ if case_is 'diverged: the checkpoint in flight is published, --save-async' 2; th
     [ "$(ls "$new/nan")" = "$(ls "$new/nan--save-async")" ] || complain "there are: $(ls "$new/nan--save-async")"
 fi
 
-# ---- who may go on ----------------------------------------------------------------------------------------------
+# ---- who may resume ---------------------------------------------------------------------------------------------
 
 for by in 'single 1' 'ddp 2' 'fsdp 3'; do
     set -- $by
@@ -335,7 +335,7 @@ done
 
 ranks=2
 launch 2 $run --stop-after 4 --save "$work/base"
-# free OPTION... -- goes on with the same bits
+# free OPTION... -- the run resumes with the same bits
 free() {
     case_is "free to change: $*" "$ranks" || return
     went $run --resume "$work/base" --loss-csv "$new/free.csv" "$@"
@@ -343,7 +343,7 @@ free() {
     same_end "$new/free.csv" 4
 }
 
-# changed NAME OPTION... -- refused by that name, unless --resume-change says it
+# changed NAME OPTION... -- refused with that name, unless --resume-change lists it
 changed() {
     local fact=$1
     shift
@@ -357,14 +357,14 @@ changed() {
     esac
 }
 
-# other_numbers OPTION... -- goes on, with what another machine or library computes
+# other_numbers OPTION... -- the run resumes; its numbers may differ, as on another machine or with another library
 other_numbers() {
     case_is "goes on with other numbers: $*" 2 || return
     went $run --resume "$work/base" "$@"
     resumed 4
 }
 
-# Every option of --help: how a resumed run takes another value of it; or there is no other, or no run.
+# Every option of --help and how a resumed run treats another value. no_other: options without another value or without a run.
 no_other='no-grad-norm eval-only resume plan plan-ranks plan-fsdp-size plan-rank plan-device plan-link
     plan-copies plan-slow plan-fit plan-prices help'
 options='
@@ -459,8 +459,8 @@ while IFS='|' read -r _ how; do
     eval "$how" </dev/null
 done <<<"$options"
 
-# optimizer_goes_on TENSOR FACT OTHER OPTION... -- goes on on fewer ranks and on one; a file has states of that name. OTHER
-# options are refused by the FACT.
+# optimizer_goes_on TENSOR FACT OTHER OPTION... -- the run resumes on fewer ranks and on one. A file has states named TENSOR.
+# The options OTHER are refused with FACT.
 optimizer_goes_on() {
     local tensor=$1 fact=$2 other=$3
     shift 3

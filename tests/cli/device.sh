@@ -1,11 +1,11 @@
 #!/bin/bash
 # device.sh -- --device: a device whose memory the host cannot touch trains with the bits of the CPU.
 #
-# What such a device catches is tested in tests/unit/test_separate.c.
+# tests/unit/test_separate.c tests which errors such a device catches.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --batch-size 2 --grad-accum 3 --synthetic 5000 --steps 4'
-# Each step of a resumed run is as in one that was never stopped.
+# Each step of a resumed run equals the same step of an uninterrupted run.
 constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0'
 
 # ---- what is refused --------------------------------------------------------------------------------------------
@@ -13,13 +13,14 @@ constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0'
 npu-smi info >/dev/null 2>&1 ||
     refused 1 'refused: npu' '^--device npu: (.*/fsdp_npu.so: cannot open|this machine has no NPU)' '(make npu|--device cpu)' --device npu
 refused 1 'refused: a transport of another device' '^--comm hccl: --device cpu has no transport of its own' '--comm auto' --comm hccl
-# Built by make cuda or not: here is no GPU.
+# There is no GPU here, whether make cuda was run or not.
 nvidia-smi -L >/dev/null 2>&1 ||
     refused 1 'refused: cuda' '^--device cuda: (.*/fsdp_cuda.so: cannot open|this machine has no GPU)' '(make cuda|--device cpu)' --device cuda
 case_is "the trainer itself needs none of a GPU's libraries"
 ldd "$build/fsdp_train" | grep -iE 'cuda|cublas|nccl|ascend|hccl' && complain 'it does'
 
-# What lies above the folder of a program, or a plug-in in LD_LIBRARY_PATH, is not loaded: it would write a line.
+# A plug-in in a folder above the program's folder or in LD_LIBRARY_PATH is not loaded. If loaded, it would print a
+# line.
 far=$work/two/one/program
 mkdir -p "$far" "$work/plugins" && cp "$build/fsdp_train" "$build/tests/equivalence/equivalence" "$far" || complain 'no copies'
 echo '#include <unistd.h>
@@ -43,13 +44,13 @@ for program in fsdp_train equivalence; do
         grep -q "^--device $device: $far/fsdp_.*_sim.so: cannot open" "$work/err" || complain 'no word of where it looked'
     done
 done
-# A plug-in that does not fit or does not load.
+# Plug-ins that do not fit or do not load.
 cp "$build/tests/equivalence/equivalence" "$work/bin" || complain 'no copy'
 # plugin SOURCE [OPTION...] -- build SOURCE as the plug-in of cuda-sim
 plugin() {
     echo "$1" | gcc -shared -fPIC -o "$work/bin/fsdp_cuda_sim.so" -x c - -x none "${@:2}" || complain 'cannot compile'
 }
-# refused_plugin NAME REGEX HINT -- an error: a test of that device must not take it for a device that is not there
+# refused_plugin NAME REGEX HINT -- an error: a test of that device must not skip it as a device that is missing
 refused_plugin() {
     refused 1 "refused: $1" "$2" "$3" --device cuda-sim
     case_is "refused, not skipped: $1"
@@ -80,8 +81,8 @@ timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
 expect_status 1
 says "the option differs: rank 1 has 'device=separate', rank 0 has 'device=cpu'"
 
-# Ranks 0 and 2 stand on one host, 1 and 3 on another: each host has GPUs for its first and its second rank. All hosts are
-# this machine, so that GPU 0 is seen to be that of ranks 0 and 1, not of 0 and 2.
+# Ranks 0 and 2 are on one host, ranks 1 and 3 on another. The first rank of each host uses GPU 0, the second uses GPU 1. All
+# hosts are this machine, so GPU 0 belongs to ranks 0 and 1, not to 0 and 2.
 case_is 'ranks numbered in turn over two hosts take the GPUs of their host (W=4)'
 if [ -n "$NO_MPI" ] || [ ! -e "$build/fsdp_cuda_sim.so" ]; then
     skip "$name" "${NO_MPI:-there is no stand-in, which g++ builds}"
@@ -94,7 +95,7 @@ fi
 
 # ---- the same bits ----------------------------------------------------------------------------------------------
 
-# both NAME OPTION... -- on both devices, losses and norms, and the weights, to the bit
+# both NAME OPTION... -- losses, norms and weights have the same bits on both devices
 both() {
     local what=$1 device
     shift
@@ -118,7 +119,7 @@ both 'order checked, profiled' --check-order --profile "$new/profile"
 case_is 'order checked: no violation'
 grep -qE '^order: [0-9]{3,} launches, [0-9]{2,} memory blocks, 0 violations$' "$work/out" || complain 'no line "order: ..."'
 grep -q 'matmul' "$new/profile/profile.md" || complain 'no matmul in the profile'
-# Machines differ in how device memory is guarded (common/device/guard.h): hide the protection keys, if there are any.
+# How device memory is guarded depends on the machine (common/device/guard.h). Hide the protection keys, if it has any.
 printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
     ${CC:-gcc} -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
 LD_PRELOAD=$work/no_keys.so both 'FSDP, no protection keys' --prefetch both
@@ -143,7 +144,7 @@ for to in cpu separate; do
     same_weights "$new/whole" "$new/resumed"
 done
 case_is 'checkpoints of both: the same bytes'
-for to in cpu separate; do # but for the run's id
+for to in cpu separate; do # only the run's id differs
     LC_ALL=C sed 's/"run":"[0-9a-f]*"//' "$new/save.$to/step-2/rank-00000.safetensors" >"$new/bytes.$to"
 done
 cmp -s "$new/bytes.cpu" "$new/bytes.separate" || complain 'other bytes'
@@ -175,7 +176,7 @@ else
     skip "$name" 'it is not built: no C++ compiler'
 fi
 
-# The copy of --save-async is in memory of the host, not of the device.
+# --save-async copies to host memory, not to device memory.
 case_is 'too little memory of the host for --save-async'
 if [ -e "$build/fsdp_cuda_sim.so" ]; then
     ends_with 1 prlimit --data=100000000 "$build/fsdp_train" $run --n-layer 2 --d-model 512 --n-head 2 --batch-size 1 --device cuda-sim \
@@ -186,6 +187,6 @@ else
     skip "$name" 'it is not built: no C++ compiler'
 fi
 
-# Planned peaks are upper bounds, so a run keeps to a limit that the plan accepts.
+# Planned peaks are upper bounds, so a run stays below a limit that the plan accepts.
 expect_good 1 'within --device-memory' $run --device separate --device-memory 2
 cli_end

@@ -1,6 +1,6 @@
 #!/bin/bash
-# digests.sh -- --digests and fsdp_compare --bisect: the sums are the same for any number of ranks and any sharding of
-# parameters, a fault is found where it was planted, and files that do not fit are refused.
+# digests.sh -- --digests and fsdp_compare --bisect: sums do not depend on the number of ranks or on how parameters are sharded,
+# a planted fault is found where it was planted, and files that do not fit are refused.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --global-batch 12 --steps 3 --synthetic 5000'

@@ -1,26 +1,26 @@
 #!/bin/bash
-# evaluate.sh -- runs that train nothing (--eval-only, --steps 0), and steps that find no norm (--no-grad-norm).
+# evaluate.sh -- runs without training (--eval-only, --steps 0), and steps that compute no norm (--no-grad-norm).
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 size='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32'
 run="$size --global-batch 12 --synthetic 5000 --reduction canonical"
 
-# as_planned W OPTION... -- a run that must end well, and move and hold what was planned
+# as_planned W OPTION... -- the run succeeds, and moves and holds what was planned
 as_planned() {
     good "$@"
     grep -q DIFFERS "$work/out" && complain "other bytes or calls than planned: $(grep DIFFERS "$work/out")"
 }
 
-# evaluated -- the loss that was printed last
+# evaluated -- the last loss that was printed
 evaluated() { sed -n 's/^eval  step [0-9]*  \(val \)\{0,1\}loss \([^ ]*\)  .*/\2/p' "$work/out" | tail -1; }
 
 # is_loss EXPECTED
 is_loss() { [ "$(evaluated)" = "$1" ] || complain "loss $(evaluated), expected $1"; }
 
-# row FILE -- the loss of its first step
+# row FILE -- the loss of the first step
 row() { sed -n '2s/^0,\([^,]*\),.*/\1/p' "$1"; }
 
-# held ROW FILE -- bytes of a --memory-report
+# held ROW FILE -- bytes of a row of --memory-report
 held() { awk -F, -v row="$1" '$1 == "memory" && $2 == row { print $4 }' "$2"; }
 
 # ---- one batch with the initial weights: the loss of step 0, on any number of ranks ----
@@ -54,7 +54,7 @@ grep -q '^eval .*  (156 sequences)$' "$work/out" || complain "not all of the cor
 as_planned 1 $run --eval-only
 grep -q '^eval .*  (120 sequences)$' "$work/out" || complain "not the 128 sequences in whole batches: $(grep ^eval "$work/out")"
 
-# ---- a trained model: with what the training printed at its end ----
+# ---- a trained model: the loss equals what training printed at its end ----
 case_is 'training with --val-data, saved and exported'
 as_planned 2 $run --steps 3 --val-data LICENSE --save "$keep/save" --export "$keep/export"
 trained=$(evaluated)
@@ -101,7 +101,7 @@ done
 case_is '--no-grad-norm: divergence is still found'
 fails 2 'training diverged at step' $run --optimizer sgd --clip-grad 0 --no-grad-norm --lr 1000 --min-lr 1000 --warmup-steps 0 --steps 50
 
-# ---- images: how many answers are right, over all ranks ----
+# ---- images: the number of correct answers over all ranks ----
 case_is 'the accuracy on images is the same on 1 to 4 ranks'
 net='--model mnist --size tiny --global-batch 12 --synthetic 2000 --reduction canonical --steps 40 --optimizer adadelta --lr 1
     --lr-schedule constant --warmup-steps 0 --clip-grad 0 --val-data digits --eval-batches 40'

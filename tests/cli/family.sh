@@ -1,18 +1,18 @@
 #!/bin/bash
-# family.sh -- a family of one's own: the file and the row that common/model/README.md shows make a model that trains.
+# family.sh -- a new family of models: the file and the table row that common/model/README.md shows make a model that trains.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 folder=$work/common/model trained=$work/build
 mkdir -p "$folder" "$trained"
 
-# The row, and the file as the page has it.
+# Take the file from the page and insert the row.
 awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' common/model/README.md >"$folder/onetoken.c"
 sed 's/LLAMA_FAMILY[,;]/ONETOKEN_FAMILY, &/; s/"gpt2|/"onetoken|gpt2|/' common/model/family.h >"$folder/family.h"
 sed 's/{&GPT2_FAMILY/{\&ONETOKEN_FAMILY, \&GPT2_FAMILY/' common/model/family.c >"$folder/family.c"
 lines=$(grep -c . "$folder/onetoken.c")
 judge "the example has $lines lines, at most 60" "$([ "$lines" -le 60 ] || echo "it is longer")"
 
-# Its program: what knows the families is compiled anew, the rest is the library's.
+# Build the program: compile the files that list the families again, and link the rest from the library.
 read -r compile <"$build/flags"
 link=${compile#* / } compile=${compile%% / *}
 cc=${compile%% *} flags=${compile#* }
@@ -25,7 +25,7 @@ $cc -o "$trained/fsdp_train" "$build/trainer/fsdp_train_main.o" $objects "$build
 judge 'it compiles without a warning, and links' "$([ -s "$work/err" ] && echo 'the compiler says'; [ -x "$trained/fsdp_train" ] || echo 'no program')"
 [ -x "$trained/fsdp_train" ] || cli_end
 
-# train NAME W OPTIONS... -- losses to NAME.csv, weights to the folder NAME
+# train NAME W OPTIONS... -- writes losses to NAME.csv and weights to the folder NAME
 train() {
     local name=$1 ranks=$2
     shift 2

@@ -1,6 +1,6 @@
 #!/bin/bash
-# faults.sh -- kills while saving, what they leave, damaged checkpoints, full disks: what earlier saves wrote can be used.
-# harm.sh has jobs that are struck at other times.
+# faults.sh -- kills during a save and their remains, damaged checkpoints, full disks: earlier saves stay usable.
+# harm.sh strikes jobs at other times.
 #
 #   tests/cli/faults.sh [BUILD] [full]        default build; full: 200 kills while saving, not 12
 . "$(dirname "$0")/lib.sh"
@@ -16,9 +16,9 @@ good 3 $model $bits --steps 4 --save "$work/saved" --save-every 2
 
 # ---- kills while saving -----------------------------------------------------------------------------------------
 
-# kill_saving N -- saves after every step, half of the runs in a thread, so that most of the time is spent there; killed when
-# it has begun to save.
-# Whatever a kill leaves, the next run finds a checkpoint, not older than before, and saves over the remains.
+# kill_saving N -- kills runs after a save has begun. A run saves after every step, so most of its time goes to saves; half of
+# the runs save in a thread. After each kill the next run finds a checkpoint that is no older than before, and saves over the
+# remains.
 kill_saving() {
     local last=1 i=0 ranks step
     case_is "$1 kills while saving" || return
@@ -42,8 +42,8 @@ kill_saving() {
 }
 kill_saving "$kills"
 
-# remains NAME COMMAND -- what kills at bad moments leave, made on purpose from a checkpoint at step 2; saving over it
-# works, and cleans up. What others have put there stays.
+# remains NAME COMMAND -- COMMAND makes remains of badly timed kills, from a checkpoint at step 2. Saving over them works and
+# removes them. Files of others stay.
 remains() {
     local run tmp
     case_is "remains of a killed save: $1" 2 || return
@@ -70,7 +70,7 @@ remains 'no word which is the latest' 'rm $new/save/latest'
 remains 'an old one half removed' 'cp -r $new/save/step-2 $tmp; rm $tmp/rank-00000.safetensors'
 remains 'the name of the latest half written' ': >$new/save/latest.0123456789abcdef.tmp'
 
-# falls_back NAME COMMAND -- COMMAND damages the checkpoint of step 4; --resume auto says so and takes that of step 2
+# falls_back NAME COMMAND -- COMMAND damages the checkpoint of step 4; --resume auto says so and takes the one of step 2
 falls_back() {
     case_is "--resume auto: $1" 2 || return
     cp -r "$work/saved" "$new/save"
@@ -91,7 +91,7 @@ falls_back 'a missing step' 'rm -r $new/save/step-4' 'step-4/manifest.json: No s
 
 small='--synthetic 5000 --seq-len 16 --ops portable'
 
-# full NAME W KILOBYTES REGEX OPTION... -- a file system of that size, with an earlier run's output in it
+# full NAME W KILOBYTES REGEX OPTION... -- a file system of that size that holds an earlier run's output
 full() {
     local ranks=$2 kilobytes=$3 regex=$4
     case_is "full disk: $1" $2 || return
@@ -103,8 +103,8 @@ full() {
     [ "$regex" = csv ] || truncate -s -100k "$disk/ballast"
     launch "$ranks" $bits $small --steps 5 "$@"
     expect_status 1
-    # A loss file fails in the middle of training and on rank 0 alone, which ends the job at once. A peer that sees rank
-    # 0 go before the launcher ends it too may add a hint about that, never the words about the disk.
+    # A loss file fails in the middle of training, and only on rank 0, which ends the job at once. A peer that sees rank 0 end
+    # before the launcher ends the peer may add a hint about that, but not the message about the disk.
     local most=1
     [ "$regex" = csv ] && most=$ranks
     words=$(grep -cE 'No space left on device' "$work/err") hints=$(grep -c '^HINT: ' "$work/err")

@@ -2,21 +2,21 @@
  *
  *   file_calls LOG ROOT RANK ACTION N PROGRAM ARGUMENT...
  *
- *   ROOT    only calls on files below this path; "/": on any, and those that ask for memory or a
- *           thread, once the program's libraries are loaded
- *   RANK    only in that rank of fsdp_run; "-": in all
- *   ACTION  what happens to call N, from 1: fail, nospace or eintr; short: half the bytes are
- *           transferred; kill: the process is killed before it. fail+, nospace+: call N and all
- *           after it. record: nothing, and LOG is for power_cut
+ *   ROOT    counts only calls on files below this path; "/": calls on any file and calls that ask
+ *           for memory or a thread, after the program's libraries are loaded
+ *   RANK    counts only calls of that rank of fsdp_run; "-": of all ranks
+ *   ACTION  what happens to call N, counted from 1: fail, nospace or eintr; short: half the bytes
+ *           are transferred; kill: the process is killed before the call. fail+, nospace+: call N
+ *           and all later calls. record: no fault; LOG is written for power_cut
  *
- * The traced program keeps the process, the parent and the descriptors that it would have without
- * this one, which is its grandchild. LOG gets a line "injected NAME PATH" if there was a call N,
- * and at the end "end CALLS". Exit status 77 and words where a process may not be traced.
+ * The tracer is a grandchild of the traced program, which so keeps its process, its parent and its
+ * descriptors. LOG gets a line "injected NAME PATH" if there was a call N, and at the end a line
+ * "end CALLS". Where a process may not be traced: exit status 77 and a message.
  *
- * A recorded call that has succeeded is a line of LOG, "NAME PATH TO AT BYTES DATA_AT", with "-"
- * for what the call does not have: it wrote BYTES at AT in PATH, as LOG.data has them from DATA_AT
- * on. A line that the trainer prints after a step is "say - - 0 0 0"; fsdp_run, which passes the
- * line on, does so some calls later and is not asked. Several runs may be recorded in one LOG, one
+ * A recorded call that succeeded is a line of LOG, "NAME PATH TO AT BYTES DATA_AT", with "-" for
+ * fields that the call does not have. It wrote BYTES at AT in PATH; they are in LOG.data from
+ * DATA_AT on. A line that the trainer prints after a step is "say - - 0 0 0". fsdp_run passes the
+ * line on some calls later; this is not recorded. Several runs may be recorded in one LOG, one
  * after the other. */
 #include <stdio.h>
 #if defined __x86_64__
@@ -42,14 +42,14 @@ enum { MAX_PATH = 1024, MAX_THREADS = 256, SKIPPED = 77, LOADER_BYTES = 0x40000 
 
 /* ---- the calls ------------------------------------------------------------------------------- */
 
-/* Where a call has its path: first, behind a directory, in both arguments, or as a descriptor. */
+/* Where a call has its path: first, after a directory, in both arguments, or as a descriptor. */
 typedef enum place { PATH, AT, TWO_PATHS, FD, FD_4, NOWHERE } place;
 
 static const struct call {
     long number;
     const char *name;
     place place;
-    int error; /* of "fail" */
+    int error; /* for action fail */
     bool changes;
 } calls[] = {
     {SYS_openat, "openat", AT, EIO, true},
@@ -88,7 +88,7 @@ static const struct call *call_of(unsigned long long number)
     return NULL;
 }
 
-/* ---- what is done to them -------------------------------------------------------------------- */
+/* ---- the fault ------------------------------------------------------------------------------- */
 
 typedef enum action { FAIL, NOSPACE, EINTR_ONCE, SHORT, KILL, RECORD } action;
 
@@ -96,13 +96,13 @@ static struct job {
     const char *root;
     action action;
     long n, seen;
-    bool on; /* all calls from the n-th on */
+    bool on; /* call n and all later calls */
     pid_t program;
     unsigned long loader; /* address of the dynamic linker while it loads; then 0 */
     FILE *log, *data;
 } job;
 
-/* A recorded call between its beginning and its end. */
+/* A recorded call that has begun and not ended. */
 typedef struct pending {
     pid_t tid; /* 0: free */
     const struct call *call;
@@ -149,7 +149,7 @@ static void read_text(pid_t tid, unsigned long long from, char out[MAX_PATH])
     out[n > 0 ? n : 0] = '\0';
 }
 
-/* The absolute path of what a call names by a directory's descriptor and a text. */
+/* The absolute path that a call names by a directory's descriptor and a text. */
 static void read_path(pid_t tid, long long dir, unsigned long long text, char out[MAX_PATH])
 {
     char name[MAX_PATH], base[MAX_PATH];
@@ -256,7 +256,7 @@ static bool is_below(const char *path)
     return strncmp(path, job.root, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-/* Whether the call counts. stderr is left alone: a test wants to read what the program says. */
+/* Whether the call counts. Calls on stderr do not, because a test reads what the program says. */
 static bool counts(const struct user_regs_struct *r, const pending *p)
 {
     if (strcmp(job.root, "/") != 0)
@@ -269,7 +269,7 @@ static bool counts(const struct user_regs_struct *r, const pending *p)
 
 static void fail_call(pid_t tid, struct user_regs_struct *r, int error)
 {
-    r->orig_rax = (unsigned long long)-1; /* no call at all, with this result */
+    r->orig_rax = (unsigned long long)-1; /* no call is made; this is its result */
     r->rax = (unsigned long long)-error;
     ptrace(PTRACE_SETREGS, tid, NULL, r);
 }
@@ -293,7 +293,7 @@ static void inject(pid_t tid, struct user_regs_struct *r, const pending *p)
     }
 }
 
-/* Returns how the thread goes on: to the end of the call, or to the next one. */
+/* Returns how the thread continues: to the end of this call, or to the next one. */
 static int on_call(pid_t tid)
 {
     struct user_regs_struct r;
@@ -378,7 +378,7 @@ static bool stop_at_calls(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-/* The tracer: away from the program's terminal, group and outputs, which would stay open. */
+/* The tracer leaves the program's terminal, group and outputs; the outputs would stay open. */
 static _Noreturn void become_tracer(int ready, const char *log)
 {
     char name[MAX_PATH];

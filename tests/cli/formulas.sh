@@ -1,12 +1,13 @@
 #!/bin/bash
-# formulas.sh -- what a run holds and sends, beside ZeRO's closed forms, which are computed here from the shape
-# of the model. So they show what a plan cannot, which makes the same calls as the run: a gather too many, a unit that
-# stays, a sum in the wrong type.
+# formulas.sh -- compares what a run holds and sends with ZeRO's closed forms, computed here from the shape of the model. This
+# finds errors that a plan cannot show, because the plan makes the same calls as the run: an extra gather, a unit that is not
+# freed, a sum of the wrong type.
 #
-# A unit of `slots` elements has P = 32 W ceil(slots / (32 W)). Shard groups are of S ranks, R = W / S of them; A
-# micro-steps; parameters of p bytes, sums of r. Reductions give each rank P / W, whatever S is. Where R > 1 replicas
-# gather these to P / S at the end of the step, unit by unit. Each step gathers the A losses of every rank, and sums the
-# squares of the gradients exactly, in 22 words. Gathered at one time: the root and a block, with prefetch two.
+# A unit of `slots` elements has P = 32 W ceil(slots / (32 W)). Shard groups have S ranks and there are R = W / S replicas.
+# There are A micro-steps; parameters have p bytes, sums have r. Reductions give each rank P / W elements for any S. If R > 1,
+# replicas gather these into P / S at the end of the step, unit by unit. Each step gathers the A losses of every rank, and sums
+# the squares of the gradients exactly, in 22 words.
+# At one time the root and one block are gathered; with prefetch, the root and two blocks.
 #
 # --no-sync reduces once a step, and holds one sum of all gradients in addition to the gradients of the root and a
 # block. --no-sync=replicas reduces to P / S in each micro-step. At the end of the step it adds up the shards of R
@@ -45,7 +46,7 @@ by_formula() {
 }
 
 # check FORM W S A PREFETCH p r OPTIONS -- train two steps and compare the report with the formulas. $freeze: none,
-# first (the embedding and a block), half (these and the attention of the next block, which backward does not reach
+# first (the embedding and a block), half (the same and the attention of the next block, which backward does not reach
 # either) or biases
 freeze=none
 check() {
@@ -76,14 +77,14 @@ check() {
             }
             at_once = (ahead == "none" ? 1 : 2)
             grads = root + at_once * block
-            if (blocks == 2) grads = at_once * block # the root is gone: smaller than a block
+            if (blocks == 2) grads = at_once * block # the root is reduced before the blocks, and is smaller than a block
             if (form == "full" || form == "hybrid") {
                 gathered = whole + blocks * whole_block; gathers = parts + blocks * (1 + (cold_block > 0))
             }
             if (form == "grad-op") { gathered = whole; gathers = parts }
             at_once = whole_root + at_once * whole_block
             if (form == "grad-op") at_once = whole_root + (freeze == "first" ? blocks : 3) * whole_block
-            if (freeze == "half") { # of a form that is full
+            if (freeze == "half") { # only with form full
                 mlp = P(2 * slot(d) + 2 * slot(4 * d * d) + slot(4 * d) + slot(d))
                 attn = P(2 * slot(d) + slot(3 * d * d) + slot(3 * d) + slot(d * d) + slot(d))
                 all += mlp - block; whole += attn + mlp - block; own = whole / S; own_trained = all / S
@@ -128,7 +129,7 @@ check() {
         NR > 1 && ($1 "," $2) in want {
             seen++
             is = want[$1 "," $2]
-            if ($4 == is && ($3 == is || $2 == "grads_shard")) next # when a slice is freed, the stream of reductions decides
+            if ($4 == is && ($3 == is || $2 == "grads_shard")) next # the stream of reductions decides when a slice is freed
             print $1 " of " $2 ": measured " $3 ", as issued " $4 ", by formula " is
             bad = 1
         }
@@ -221,9 +222,9 @@ done
 # the first that trains share two outputs, which backward uses too. Scratch has the size that the layer with the largest
 # need takes; a layer that keeps nothing writes to scratch in its first forward what it would keep.
 #
-# With $chunk > 0 the loss is taken in chunks of so many rows, of a vocabulary of 5000. The last layer keeps no gradient
-# of logits. In scratch it has the logits of one chunk and the loss so far, behind the gradient of the norm and a sink:
-# nothing grows with rows times vocabulary.
+# If $chunk > 0, the loss is computed in chunks of that many rows, with a vocabulary of 5000. The last layer keeps no gradient
+# of logits. Scratch holds the gradient of the norm, a sink, the logits of one chunk and the loss so far. Nothing grows with
+# rows times vocabulary.
 chunk=0
 activations() {
     reduction=$1 batch=$2 p=$3 part=$4 from=$5 every=$6
@@ -251,7 +252,7 @@ activations() {
             kept["mlp"] = norm + room(rows * 4 * d, p)
             kept["head"] = norm + (chunk ? 0 : room(rows * V, p))
             sink = array + room(2 * d, 4)
-            scratch = sink + room(rows * 4 * d, p) # MLP; attention and, without chunks, head take less
+            scratch = sink + room(rows * 4 * d, p) # MLP; attention and (without chunks) the head take less
             if (chunk) scratch = max(scratch, max(sink, norm) + room((chunk < rows ? chunk : rows) * V, p) + room(1, 8))
             split("embed attn mlp attn mlp attn mlp head", layer, " ")
             for (i = 1; i <= 6; i++) {

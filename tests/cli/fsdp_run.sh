@@ -1,10 +1,10 @@
 #!/bin/bash
-# fsdp_run.sh -- the launcher of one host: options, exit statuses, lines, signals, ranks that die, and training by ranks
-# that no MPI has started.
+# fsdp_run.sh -- the launcher of one host: options, exit statuses, output, signals, ranks that die, and training on ranks that
+# MPI did not start.
 #
 #   tests/cli/fsdp_run.sh [BUILD] [no-mpi]    no-mpi: builds BUILD-no-mpi with MPI=0 and tests that
 #
-# harm.sh has trainings whose ranks or launcher are struck.
+# harm.sh strikes ranks and launchers of training runs.
 . "$(dirname "$0")/lib.sh"
 cli_namespace "$@"
 if [ "${2:-}" = no-mpi ]; then
@@ -17,16 +17,16 @@ if [ "${2:-}" = no-mpi ]; then
     set -- "$build"
 fi
 cli_start "$@"
-run=$work/bin/fsdp_run fresh=1 hold_calls=$(realpath "$build/tests/cli/hold_calls.so") most_beside=20 # they mostly sleep
+run=$work/bin/fsdp_run fresh=1 hold_calls=$(realpath "$build/tests/cli/hold_calls.so") most_beside=20 # these cases mostly sleep
 ln -s "$(command -v sleep)" "$trainer-sleep" || exit 1
 unset FSDP_RUN PMI_RANK PMIX_RANK OMPI_COMM_WORLD_RANK
-# What a rank asks for its number.
+# The shell code by which a rank gets its number.
 rank='rank=${FSDP_RUN%% *};'
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000'
 bits='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical --batch-size 0 --global-batch 12'
 
-# begin COMMAND... -- the launcher in the background, its id in $job. A shell's background jobs ignore SIGINT. That shell
-# may open the files late: whoever awaits a line must not find those of the case before.
+# begin COMMAND... -- starts the launcher in the background, its id in $job. A shell's background jobs ignore SIGINT, so env
+# resets it. The background shell may open $work/out late; it is emptied first, so that no line of an earlier case is found.
 begin() {
     : >"$work/out"
     env --default-signal=INT,HUP "$run" "$@" >"$work/out" 2>"$work/err" </dev/null &
@@ -109,17 +109,17 @@ too_long() {
     says '^\[fsdp_run\] not done after 0.5 s; ending the ranks$'
 }
 
-# Nobody reads what the ranks write, nor the launcher's own lines.
+# Nobody reads the output of the ranks, or the launcher's own lines.
 nobody_reads() {
     local stalled
     case_is 'status: time limit, and nobody reads the output' || return
-    mkfifo "$work/full" && exec {stalled}<>"$work/full" # a reader that takes nothing
+    mkfifo "$work/full" && exec {stalled}<>"$work/full" # a reader that reads nothing
     ends_with 124 sh -c 'exec "$0" -n 2 --timeout 0.5 yes >"$1"' "$run" "$work/full"
     says '^\[fsdp_run\] not done after 0.5 s, and nobody reads the output: the rest is dropped$'
     ends_with 124 sh -c 'exec "$0" -n 2 --timeout 0.5 yes >"$1" 2>&1' "$run" "$work/full"
     exec {stalled}<&-
 }
-# A restart is being waited for.
+# The launcher waits before a restart.
 paused() {
     local signo
     case_is 'restarts: a signal during the pause' || return
@@ -140,10 +140,10 @@ times_out_in_pause() {
 
 # ---- input and output -------------------------------------------------------------------------------------------
 
-# Each rank prints lines of many lengths, in turn to both files; its buffers cut them anywhere.
+# Each rank prints lines of many lengths to both files in turn. Its buffers cut the lines anywhere.
 lines='BEGIN { split(ENVIRON["FSDP_RUN"], w, " "); for (i = 0; i < 200; i++) pad = pad "x"
     for (i = 0; i < 10000; i++) printf "%d %d %s\n", w[1], i, substr(pad, 1, i * 7 % 199) > (i % 2 ? "/dev/stderr" : "/dev/stdout") }'
-# check_lines STREAMS -- all of 4 ranks' lines on stdin: whole, and those of a rank and file in order
+# check_lines STREAMS -- stdin has all lines of 4 ranks. Each line is whole, and the lines of each rank and file are in order
 check_lines() {
     awk -v streams="$1" '
         { r = substr($1, 2) + 0; i = $3; s = i % 2 }
@@ -183,12 +183,12 @@ fi
 if case_is 'start: no file of that size'; then
     (ulimit -f 10 && timeout $limit_s "$run" -n 2 echo x) >"$work/out" 2>"$work/err"
     rc=$?
-    expect_status 1 # without a word it would be 153, of SIGXFSZ
+    expect_status 1 # without a message it would be 153, from SIGXFSZ
     says 'no shared memory for 2 ranks: File too large'
 fi
 if case_is 'lines: a full disk'; then
     timeout $limit_s "$run" -n 2 echo x >/dev/full 2>"$work/err"
-    rc=$? # 1, or 141 of a rank that printed after that
+    rc=$? # 1, or 141 from a rank that printed later
     [ $rc != 0 ] || complain 'exit status 0'
     says 'cannot write to standard output: No space left'
 fi
@@ -212,8 +212,8 @@ asleep() {
     [ "$(pgrep -c -f "^$trainer-sleep")" = "$1" ]
 }
 
-# signal NAME W STATUS STRIKE SCRIPT [OPTION...] -- W ranks do SCRIPT, where "$0" sleeps; STRIKE, when all are ready. Nobody says
-# that a rank has failed
+# signal NAME W STATUS STRIKE SCRIPT [OPTION...] -- W ranks run SCRIPT, in which "$0" sleeps. STRIKE runs when all are ready. No
+# message says that a rank failed
 signal() {
     case_is "signal: $1" || return
     begin "${@:6}" -n "$2" sh -c "$5" "$trainer-sleep"
@@ -241,7 +241,7 @@ signal_arrives() {
         'trap "echo got; i=90" USR1; echo ready; i=0; while [ $i -lt 100 ]; do sleep 0.1; i=$((i + 1)); done; exit 0' || return
     ready 3 got || complain "$(grep -c 'got$' "$work/out") arrived, expected 3"
 }
-# Two at once are the same keystroke, as timeout(1) sends it.
+# Two SIGINTs at once count as one keystroke, because timeout(1) sends two.
 two_keystrokes() {
     until_true 100 'asleep 2'
     kill -INT $job
@@ -263,9 +263,9 @@ unread() {
     exec 9>&-
 }
 
-# ---- cases that wait: the others go on meanwhile --------------------------------------------------------------------
+# ---- cases that wait, side by side ----------------------------------------------------------------------------------
 
-# Files that are slow to write: the others wait, although they give a call no such time.
+# Files that are slow to write: the other ranks wait, although FSDP_TIMEOUT_S is shorter.
 slow_files() {
     case_is 'training: a file system that takes longer than FSDP_TIMEOUT_S' || return
     ends_with 0 "$run" -n 2 env FSDP_TIMEOUT_S=3 HOLD=fsync:/,0,0/12,4 LD_PRELOAD="$hold_calls" "$trainer" $model $bits --steps 2 \
@@ -280,7 +280,7 @@ restarts_end() {
     [ "$(grep -c 'ended with status 5' "$work/err")" = 3 ] || complain 'not three tries'
 }
 
-# sleeper COMMAND... -- with a program that sleeps, and bears the name of these cases
+# sleeper COMMAND... -- runs COMMAND with a sleep program whose name belongs to these cases
 sleeper() {
     ln -s "$(command -v sleep)" "$trainer-sleep"
     "$@"
@@ -369,7 +369,7 @@ fi
 if case_is 'build: MPI=0'; then
     make -n MPI=0 BUILD="$work/b" "$work/b/fsdp_run" >"$work/out" 2>"$work/err" || complain 'make -n MPI=0 fails'
     ! grep -qE 'FSDP_HAVE_MPI|lmpich' "$work/out" || complain 'MPI is still used'
-    said=$(PATH=$work/none MPI=0 /bin/bash tests/tools/deps.sh --check build 2>&1) # a machine that has nothing
+    said=$(PATH=$work/none MPI=0 /bin/bash tests/tools/deps.sh --check build 2>&1) # a machine without any command
     [[ $said = *missing:*gcc* && $said != *mpich* ]] || complain "deps.sh: $said"
     said=$(unset MPI && PATH=$work/none /bin/bash tests/tools/deps.sh --check build 2>&1)
     [[ $said = *mpich* ]] || complain "deps.sh without MPI=0: $said"

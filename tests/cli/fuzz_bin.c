@@ -3,9 +3,9 @@
  *
  *   fuzz_bin [TRIES [SEED [FIRST_TRY]]]        1000 tries of each kind
  *
- * A file is refused with words and a hint, or what is read from it is in range. A checkpoint
- * file's hash covers all of it, so one with that hash is the one that was written. No descriptor
- * and no mapping stays behind. */
+ * A file is refused with a message and a hint, or what is read from it is in range. The hash of a
+ * checkpoint file covers the whole file, so a file with the right hash is the original. No
+ * descriptor and no mapping is left. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ static blob good_shard(fuzz *f)
     return blob_of(&file, sizeof file);
 }
 
-/* All of the corpus, sequence by sequence, and far beyond its end. */
+/* Reads all of the corpus, sequence by sequence, and places far beyond its end. */
 static void read_corpus(fuzz *f, const corpus *c, size_t vocab_limit, size_t seq_len)
 {
     static int32_t tokens[1024], targets[1024];
@@ -85,7 +85,7 @@ static void try_corpus(fuzz *f)
         read_corpus(f, &c, vocab, seq_len);
     else
         fuzz_expect_error(f, status);
-    corpus_close(&c); /* a refused one is empty */
+    corpus_close(&c); /* a refused corpus is empty */
     remove(path);
     blob_end(f, &b);
 }
@@ -96,7 +96,7 @@ typedef struct export_files {
     model m;
     char dir[PATH_MAX], config_path[PATH_MAX], weights_path[PATH_MAX];
     blob config, weights;
-    float *values; /* of the largest parameter, exactly: a longer write is seen by the sanitizer */
+    float *values; /* exactly the largest parameter, so the sanitizer sees a longer write */
 } export_files;
 
 static void make_export(fuzz *f, export_files *e)
@@ -133,7 +133,7 @@ static void try_config(fuzz *f, const export_files *e)
         FUZZ_EXPECT(f, mc.n_blocks > 0 && mc.n_head > 0 && mc.d_model > 0 && mc.d_ff > 0 &&
                            mc.vocab_size > 0);
         FUZZ_EXPECT(f, mc.norm_eps > 0.0f && mc.norm_eps < 1.0f);
-        if (mc.n_blocks < 1000) /* more are fine too, but take their time */
+        if (mc.n_blocks < 1000) /* a larger number is valid too, but slow */
             status = model_create(&mc, &m);
     }
     if (status != FSDP_OK)
@@ -148,7 +148,7 @@ static void try_weights(fuzz *f, const export_files *e)
     size_t header_end = 8;
     memcpy(&header_end, b.bytes, 8);
     size_t data_bytes = b.n - 8 - header_end;
-    b.n = 8 + header_end; /* damage the header; the tensors behind it are zeros */
+    b.n = 8 + header_end; /* damage the header; the tensors after it are zeros */
     blob_mutate(f, &b);
     size_t n = data_bytes < b.capacity - b.n ? data_bytes : b.capacity - b.n;
     memset(b.bytes + b.n, 0, n);
@@ -179,7 +179,7 @@ typedef struct ckpt_files {
     blob manifest, file;
     ckpt_id id;
     ckpt_sum sum;
-    flat_layout layout; /* of the first two parameters */
+    flat_layout layout; /* for the first two parameters */
 } ckpt_files;
 
 static void make_checkpoint(fuzz *f, ckpt_files *c)
@@ -244,7 +244,7 @@ static void try_manifest(fuzz *f, const ckpt_files *c)
     blob_end(f, &b);
 }
 
-/* All that a file lists lies in the model and in the file, also where its hash is not compared. */
+/* Every entry lies in the model and in the file, also if its hash is not compared. */
 static void read_tensors(fuzz *f, const ckpt_files *c, ckpt_source *src)
 {
     size_t n_elems = 0;

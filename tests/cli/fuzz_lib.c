@@ -93,7 +93,7 @@ void fuzz_group(fuzz *f, const char *name)
     f->fds = count_fds();
 }
 
-/* A try that computes for ever is ended; one that sleeps, by the time limit of fuzz.sh. */
+/* Ends a try that computes for ever. The time limit of fuzz.sh ends one that sleeps. */
 static void limit_cpu(long seconds)
 {
     setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = seconds}}, NULL);
@@ -192,7 +192,7 @@ void blob_free(blob *b)
     *b = (blob){0};
 }
 
-/* Numbers at which sizes, signs and products go wrong. */
+/* Numbers at which sizes, signs and products overflow or go wrong. */
 static uint64_t edge_value(fuzz *f)
 {
     static const uint64_t EDGES[] = {0,           1,          2,          0x7f,
@@ -212,7 +212,7 @@ static void overwrite(blob *b, size_t at, const void *from, size_t n)
 static void mutate_once(fuzz *f, blob *b)
 {
     static const char TEXT[] = "\"[]{}:,-+.eE0123456789 \\\n\377";
-    /* the beginning, where headers are, twice as often as the rest */
+    /* the beginning, which has the headers, is chosen twice as often as the rest */
     size_t at = fuzz_chance(f, 50) ? fuzz_below(f, b->n < 128 ? b->n : 128) : fuzz_below(f, b->n);
     uint64_t edge = edge_value(f);
     size_t n = fuzz_below(f, 64) + 1;
@@ -232,14 +232,14 @@ static void mutate_once(fuzz *f, blob *b)
     case 4:
         memset(b->bytes + at, (int)fuzz_below(f, 256), n < b->n - at ? n : b->n - at);
         break;
-    case 5: /* copied from elsewhere: keys and fields twice */
+    case 5: /* bytes copied from elsewhere, so keys and fields appear twice */
         n = n < b->n - at ? n : b->n - at;
         memmove(b->bytes + at, b->bytes + fuzz_below(f, b->n - n + 1), n);
         break;
     case 6:
         b->n = fuzz_chance(f, 50) ? at : b->n - (n < b->n ? n : b->n);
         break;
-    default: /* grows */
+    default: /* the file grows */
         n = n < b->capacity - b->n ? n : b->capacity - b->n;
         memset(b->bytes + b->n, (int)fuzz_below(f, 256), n);
         b->n += n;

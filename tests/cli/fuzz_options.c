@@ -3,10 +3,10 @@
  *
  *   fuzz_options [TRIES [SEED [FIRST_TRY]]]        5000 tries
  *
- * Names: the known ones, near misses of them, and noise; values: in range, at the edges, beyond, of
- * another kind, empty, long, UTF-8, control characters. A line is refused with words and a hint, or
- * what follows from it is consistent: the batch adds up, the model can be made, no size of its
- * activations has wrapped around. */
+ * Names: known ones, near misses of these, and noise. Values: in range, at the limits, beyond, of
+ * another kind, empty, long, UTF-8, control characters. A command line is refused with a message
+ * and a hint, or its configuration is consistent: the batch adds up, the model can be made, and no
+ * size of its activations has wrapped around. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static void any_name(fuzz *f, const option_spec *spec, char *out)
     case 0: /* shortened */
         out[at + 1] = '\0';
         break;
-    case 1: /* one letter less */
+    case 1: /* one letter missing */
         memmove(out + at, out + at + 1, n - at);
         break;
     case 2:
@@ -64,7 +64,7 @@ static void any_name(fuzz *f, const option_spec *spec, char *out)
     }
 }
 
-/* One of the words of a list, which has | between them. */
+/* One of the words of a list; | separates the words. */
 static void any_of(fuzz *f, const char *list, char *out)
 {
     size_t n = 1;
@@ -87,7 +87,7 @@ static void good_number(fuzz *f, const option_spec *spec, char *out)
         snprintf(out, VALUE_BYTES, "%.*g", (int)fuzz_below(f, 18), x);
 }
 
-/* In range, a choice, a word that other rows know, something odd, or long. */
+/* A number in range, a choice, a word that other options know, something odd, or something long. */
 static void any_value(fuzz *f, const option_spec *spec, char *out)
 {
     static const char WORDS[] = "block|sub-block|size:1000|size:9999999999999999999999|size:|model|"
@@ -147,8 +147,8 @@ static void make_line(fuzz *f, line *l, int n_rows)
     end_line(f, l);
 }
 
-/* Bytes that training holds at least, in doubles, which do not wrap around: of one sequence without
- * the padding of a layer's arrays, which are fewer than eight. */
+/* A lower bound of the bytes that training holds, as a double, which does not wrap around. It
+ * leaves out the padding of a layer's arrays, of which there are fewer than eight. */
 static double least_activation_bytes(const model *m, const trainer_config *cfg)
 {
     double bytes = 0;
@@ -161,7 +161,7 @@ static double least_activation_bytes(const model *m, const trainer_config *cfg)
     return bytes * (double)cfg->train.batch_size;
 }
 
-/* What a runner of these options allocates. */
+/* The bytes that a runner with these options allocates. */
 static size_t runner_bytes(const model *m, const trainer_config *cfg)
 {
     int *one_unit = calloc((size_t)m->n_layers, sizeof *one_unit);
@@ -227,11 +227,11 @@ static void check_config(fuzz *f, trainer_config *cfg)
     check_model(f, cfg, &mc);
 }
 
-/* The largest sizes that are accepted, most of them at once: where products are in danger. */
+/* The largest sizes that are accepted, most of them at once, so that products are near overflow. */
 static void make_large(fuzz *f, line *l)
 {
     static const char *const NAMES[] = {"n-layer", "d-model", "d-ff", "vocab-size"};
-    const bool is_long = fuzz_chance(f, 50); /* the same number of tokens in fewer sequences */
+    const bool is_long = fuzz_chance(f, 50); /* as many tokens, in fewer sequences */
     l->n = 0;
     snprintf(new_word(l), WORD_BYTES, "--size=1558m");
     snprintf(new_word(l), WORD_BYTES, "--n-positions=1048576");

@@ -42,14 +42,14 @@ expect_good 1 'a link as the loss file' $run --loss-csv "$new/link.csv"
 [ -L "$new/link.csv" ] || complain 'the link was replaced'
 [ -s "$new/target.csv" ] || complain 'what the link points to was not written'
 
-# Shards: a directory, and a glob that this program expands.
+# Shards: a directory, and a glob that the trainer expands.
 mkdir "$new/shards" && cp "$new/good.bin" "$new/shards/a.bin" && cp "$new/good.bin" "$new/shards/b.bin"
 expect_good 1 'a directory of shards' $small --data "$new/shards"
 printed '200 tokens'
 expect_good 1 'a glob of shards' $small --data "$new/shards/*.bin"
 printed '200 tokens'
 
-# Saved on W ranks, continued on V: the same bits as a run that was not interrupted.
+# A run that is saved on W ranks and resumed on V has the bits of an uninterrupted run.
 # DIR is given with a slash at its end, as shells complete it.
 long="$model --synthetic 5000 --global-batch 4 --batch-size 0 $constant"
 expect_good 1 'four steps at once' $long --steps 4 --loss-csv "$new/four.csv"
@@ -67,7 +67,7 @@ expect_good 2 'auto with one goes on' $long --steps 4 --save "$new/auto" --resum
 same_losses "$new/a.csv" "$new/four.csv"
 expect_good 2 'nothing left to do' $long --steps 4 --save "$new/auto" --resume auto
 
-# A simulated network changes nothing but the time, and says that it is there.
+# A simulated network changes only the time. A note says that the network is simulated.
 case_is 'the losses over a simulated network' 4
 FSDP_LINK=1Gbit,50us,2 good 4 $long --steps 4 --loss-csv "$new/slow.csv"
 [ "$(grep -v '^note: FSDP_LINK simulates links of 1000 Mbit/s and 50 us, 2 ranks on each$' "$work/err")" = '' ] ||

@@ -1,18 +1,18 @@
 #!/bin/bash
-# gpu_report.sh -- make gpu-report: no page without a GPU, and what its page says of commands that fail, are skipped or hang.
+# gpu_report.sh -- make gpu-report writes no page without a GPU. Its page reports commands that fail, are skipped or hang.
 #
-# The GPU, the toolkit and the programs are scripts made here. What it measures on the stand-in is another check: gpu-dry.
+# The GPU, the toolkit and the programs are scripts made here. Another check, gpu-dry, runs the report on the stand-in.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 unset ${!CUDA_@} ${!NCCL_@} ${!NVCC@} OUT PART LIMIT DEVICE FSDP_PYTHON
 
-# script FILE LINE... -- of sh
+# script FILE LINE... -- writes a shell script
 script() {
     mkdir -p "${1%/*}"
     { echo '#!/bin/sh' && printf '%s\n' "${@:2}"; } >"$1"
     chmod +x "$1"
 }
-# The report of a machine where `make` has nothing to do. CAP: how long a command may hang.
+# Runs the report as on a machine where `make` has nothing to build. CAP limits how long a command may hang.
 report() {
     rm -rf "$build/gpu"
     env PATH="$work/bin:$PATH" CUDA_HOME="$work/cuda" NCCL_HOME="$work/cuda" FSDP_PYTHON=/nowhere CAP=10 "$@" tests/gpu/report.sh "$build" >"$work/err" 2>&1

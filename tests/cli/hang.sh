@@ -1,15 +1,15 @@
 #!/bin/bash
-# hang.sh -- a job that stands still: what ranks write of their last calls, at a timeout, for a failed peer, at SIGTERM and at
-# SIGUSR2; and that the commands of docs/hangs.md, sort -m and diff, show the rank that is behind, and the call.
+# hang.sh -- a job that hangs: what ranks write about their last calls at a timeout, for a failed peer, at SIGTERM and at
+# SIGUSR2. The commands of docs/hangs.md, sort -m and diff, show which rank is late and in which call.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 dir=$new/hang csv=$new/loss.csv
-# A constant rate, so that the number of steps changes nothing but the end.
+# A constant rate, so that the number of steps changes only where the run ends.
 run="--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --reduction canonical --global-batch 12 --lr 1e-3"
 run="$run --min-lr 1e-3 --warmup-steps 0 --steps 300"
 forever="$run --steps 1000000"
 
-# begin WORDS... -- in the background: WORDS are the launcher's and those before the trainer's options; the id in $job
+# begin WORDS... -- starts a job in the background, its id in $job. WORDS: the launcher and what precedes the trainer's options
 begin() {
     rm -rf "$dir" "$new/save" "$new"/loss.csv*
     "$@" --loss-csv "$new/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
@@ -17,7 +17,7 @@ begin() {
     until_true 100 'grep -qs "^1," "$new"/loss.csv*'
 }
 
-# goes_on -- the job in the background trains on, with the losses of the plain run, and ends when it is told to
+# goes_on -- the background job trains on with the losses of the plain run, and ends when it gets SIGTERM
 goes_on() {
     local n
     trains_on 20
@@ -29,7 +29,7 @@ goes_on() {
     [ "$(losses "$new/loss.csv" | head -n $n)" = "$(losses "$new/plain.csv" | head -n $n)" ] || complain 'other losses'
 }
 
-# merged -- the command of docs/hangs.md: calls that are not done, each with the number of ranks whose line it is
+# merged -- the command of docs/hangs.md: calls that are not done, each with the number of ranks that have this line
 merged() {
     (cd "$dir/.." && LC_ALL=C sort -m "$(basename "$dir")"/rank-*.txt | uniq -c | grep -v ' done$')
 }
@@ -39,7 +39,7 @@ apart() {
     LC_ALL=C diff "$dir/rank-0000$1.txt" "$dir/rank-0000$2.txt"
 }
 
-# files RANKS -- just these ranks have written; each file is sorted, and its calls stand in columns
+# files RANKS -- exactly these ranks have written files; each file is sorted and its calls are aligned in columns
 files() {
     local f
     [ "$(ls "$dir" | sed -n 's/^rank-0000\([0-9]\)\.txt$/\1/p' | xargs)" = "$1" ] || complain "files: $(ls "$dir" | xargs)"
@@ -50,26 +50,28 @@ files() {
     done
 }
 
-# waits RANKS CALL -- so many ranks are in the call, an extended regular expression
+# waits RANKS CALL -- that many ranks are in CALL, an extended regular expression
 waits() {
     merged | grep -qE "^ *$1 [0-9a-f]{16}/[a-z+]+ +[0-9]{10} $2 +(running|failed)$"
 }
 
-# shows TEXT... -- the merged files hold each
+# shows TEXT... -- the merged files contain each TEXT
 shows() {
     for text; do
         merged | grep -qF -- "$text" || complain "no '$text' in: $(merged)"
     done
 }
 
-# odd CASE SECONDS -- begins tests/unit/comm_faults.c on three ranks, the last of which is the odd one; they wait so long
+# odd CASE SECONDS -- starts a case of tests/unit/comm_faults.c on three ranks; the last is the odd one, the others time out after
+# SECONDS
 declare -A odd_job
 odd() {
     FSDP_HANG_DIR=$new/$1 FSDP_TIMEOUT_S=$2 timeout -k 2 "$limit_s" $starts -n 3 "$build/tests/unit/comm_faults" "$1" >/dev/null 2>&1 &
     odd_job[$1]=$!
 }
 
-# Meanwhile, for they mostly wait. Below a link hosts' calls and collectives have numbers of their own.
+# These jobs mostly wait, so they run while other cases do. With FSDP_LINK, calls between hosts and
+# collectives are numbered separately.
 FSDP_LINK=1Gbit,100us odd skipped 60
 odd timeout 2
 odd kill 60
@@ -103,7 +105,7 @@ if case_is 'a stopped rank is named, and the run goes on to the same bits (W=3, 
     begin $starts -n 3 "$trainer" $forever --save "$new/save"
     stopped=$(rank_pid 1)
     kill -STOP $stopped
-    # until both have come to the call that the third one lacks, and have written that
+    # until both ranks have reached and written the call that the third rank does not make
     until_true 100 'kill -USR2 $job; sleep 0.3; waits 2 ".*"'
     files '0 2'
     shows '/shm      ranks 0 1 2' '# rank 00000 of 00003, started ' '# rank 00002 of 00003, started ' ' s: SIGUSR2'
@@ -116,7 +118,7 @@ fi
 if case_is 'a stopped rank is named among several groups (W=4, shm, hybrid)'; then
     begin $starts --grace 1 -n 4 "$trainer" $forever --global-batch 16 --sharding hybrid --fsdp-size 2
     kill -STOP "$(rank_pid 3)"
-    # a call that all of a group run but one, which has no file
+    # a call that all ranks of a group make except one, which has no file
     lacks_one() {
         merged | awk '$2 == "#" && $3 == "group" { n[$4] = NF - 5; last[$4] = $NF }
             $NF == "running" && $1 == n[$2] - 1 && last[$2] == 3 { found = 1 } END { exit !found }'
@@ -138,8 +140,8 @@ if case_is 'SIGTERM writes and ends a run that stands still' 2; then
     expect_status 143
 fi
 
-# The last rank's thread is still writing what SIGUSR2 asked for: whoever else takes SIGTERM comes before it, and the job
-# has saved, on the word of the first rank, before it has time for it.
+# HOLD delays each fsync of the last rank's hang thread by 1 s, so this thread still writes for SIGUSR2 when SIGTERM arrives. The
+# job saves, because the first rank tells it to, before that thread can handle SIGTERM.
 for how in '' --save-async; do
     case_is "SIGTERM writes, saves and ends${how:+, $how}" 2 || continue
     begin env HOLD=fsync:hang,1,0/1,1 LD_PRELOAD="$(realpath "$build/tests/cli/hold_calls.so")" $starts -n 2 "$trainer" $forever --save "$new/save" $how
@@ -170,7 +172,7 @@ if case_is 'FSDP_HANG_DIR cannot be written: a word, and the run goes on' 2; the
     echo text >"$new/file"
     export FSDP_HANG_DIR=$new/file
     begin $starts -n 2 "$trainer" $forever --save "$new/save"
-    kill -USR2 $job # said by both at the start, and at the signal
+    kill -USR2 $job # both ranks say so at the start, and again at the signal
     until_true 100 '[ "$(grep -c "FSDP_HANG_DIR: cannot write into $new/file: " "$work/err")" = 4 ]'
     goes_on
     export FSDP_HANG_DIR=$dir
@@ -178,7 +180,7 @@ fi
 
 # ---- ranks that disagree, wait or die -----------------------------------------------------------------------------
 
-# left CASE RANKS -- these have left files of the job that odd began
+# left CASE RANKS -- these ranks of the job that odd started have left files
 left() {
     wait "${odd_job[$1]}"
     dir=$new/$1
@@ -188,7 +190,7 @@ left() {
 if case_is 'a rank skips a collective: both calls are named'; then
     left skipped '0 1 2'
     waits '[12]' 'all-gather +320 f32  skipped' && waits 1 'all-gather +320 f32  next' || complain "$(merged)"
-    r=$(grep -l '^[0-9a-f].* skipped ' "$dir"/rank-0000[01].txt | sed -n '1s/.*rank-0000\(.\).txt/\1/p') # the other one may not have come to it
+    r=$(grep -l '^[0-9a-f].* skipped ' "$dir"/rank-0000[01].txt | sed -n '1s/.*rank-0000\(.\).txt/\1/p') # the other may lag
     apart "$r" 2 | grep -qE '^< 0{16}/shm\+link 0000000003 all-gather +320 f32  skipped ' &&
         apart "$r" 2 | grep -qE '^> 0{16}/shm\+link 0000000003 all-gather +320 f32  next ' || complain "$(apart "$r" 2)"
 fi

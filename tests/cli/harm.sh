@@ -1,14 +1,14 @@
 #!/bin/bash
-# harm.sh -- jobs that are hurt: start a job, strike it at a point, see how it ends, resume, compare with a run that nobody
-# disturbed. The rows of tests/faults.txt whose log is "harm" say what and when; see there.
+# harm.sh -- starts a job, strikes it at some point, checks how it ends, resumes it, and compares it with an undisturbed run.
+# The rows of tests/faults.txt whose log is "harm" describe the cases; see there.
 #
-#   tests/cli/harm.sh [BUILD] [full]     full: rows of that tier, and every wrapper under every signal and launcher
+#   tests/cli/harm.sh [BUILD] [full]     full: also the rows of tier full, and every wrapper with every signal and launcher
 #
 # Outcomes:
-#   goes on   it trains on: the rows of its loss file are those of the run that nobody disturbed
-#   saves     it ends in time, having saved
-#   ends      it ends in time, with these words
-# The newest checkpoint then goes on with the same bits. No process is left. Four rows go on at a time.
+#   goes on   the job trains on; the rows of its loss file are equal to the undisturbed run's
+#   saves     the job saves and ends in time
+#   ends      the job ends in time, with the row's words
+# After each, a run resumed from the newest checkpoint has the same bits, and no process is left. Four rows run at a time.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 build=$(realpath "$build") tier=${2:-quick} top=$work hold=$build/tests/cli/hold_calls.so
@@ -25,7 +25,7 @@ saved() {
     [ "$(saved_step "$work/ck")" -ge "$1" ]
 }
 
-# begin -- the job, in the background; its launcher's id in $job
+# begin -- starts the job in the background; $job is its launcher's id
 begin() {
     local starts="$build/fsdp_run --grace $grace -n $ranks"
     [ "$by" = run ] || starts="$LAUNCHER -n $ranks"
@@ -38,13 +38,13 @@ begin() {
     job=$!
 }
 
-# same_rows FILE -- each is one of the run that nobody disturbed
+# same_rows FILE -- each row is also in the undisturbed run
 same_rows() {
     losses "$1" | grep -vxFf <(losses "$top/whole.csv") >"$work/other" &&
         complain "$(wc -l <"$work/other") other losses: $(head -1 "$work/other")"
 }
 
-# whole_until STEP -- the run that nobody disturbs is made again, longer: this machine is fast
+# whole_until STEP -- on a fast machine a job gets far; the undisturbed run is then repeated with more steps
 whole_until() {
     (
         flock 9
@@ -55,7 +55,7 @@ whole_until() {
     ) 9>"$top/lock"
 }
 
-# The newest checkpoint is of step $least or a later one, and two steps from it have the same bits.
+# The newest checkpoint is of step $least or later, and two steps from it have the same bits.
 usable() {
     local step last
     step=$(saved_step "$work/ck") last=$(tail -n 1 "$work/loss.csv" | cut -d, -f1)
@@ -70,7 +70,7 @@ usable() {
     cp "$work/err.job" "$work/err"
 }
 
-# struck -- the job of a row from its beginning to its end
+# struck -- the job of a row, from start to end
 struck() {
     local regex dead=''
     open=1
@@ -91,7 +91,7 @@ struck() {
         [ -z "$regex" ] || cat "$work/out" "$work/err" | grep -qE -- "$regex" || complain "nothing like '$regex'"
     done < <(sed 's/ && /\n/g; s/\$dead/'"${dead:-}/g" <<<"$words")
     [ "$outcome" = ends ] || says 'ended by SIGTERM' "$work/out"
-    [ "$outcome/$steps" != ends/1000000 ] || same_weights "$work/export" "$top/export" # of an earlier run
+    [ "$outcome/$steps" != ends/1000000 ] || same_weights "$work/export" "$top/export" # the export of an earlier run
     [ "$outcome/$from" = ends/true ] || [ -z "$saves" ] || usable
 }
 
@@ -123,31 +123,31 @@ row() {
 
 # ---- what strikes -----------------------------------------------------------------------------------------------
 
-# Both ranks, in $pids.
+# Both ranks are running; their ids are in $pids.
 both() {
     pids=$(trainers)
     [ "$(echo "$pids" | wc -l)" = 2 ]
 }
 
-# The shells that become the two ranks, in $shells, stand still.
+# The shells that become the two ranks are stopped; their ids are in $shells.
 shells_stand() {
     shells=$(pgrep -f "^sh -c .*$trainer")
     [ "$(echo "$shells" | wc -l)" = 2 ] && stopped $shells
 }
 
-# stopped PID... -- whether these processes stand still
+# stopped PID... -- whether these processes are stopped
 stopped() {
     [ "$(ps -o stat= -p "$(echo "$@" | tr ' ' ,)" 2>/dev/null | grep -c T)" = $# ]
 }
 
-# A save that was asked for; then it trains on. A rank that hears the signal some steps later makes all save again.
+# A save on request, then training goes on. If a rank gets the signal some steps later, all ranks save again.
 asked() {
     kill -USR1 "$job"
     until_true 100 'saved 4'
     trains_on 20
 }
 
-# The second one comes as soon as the first has been taken: no command is started in between, that would take its time.
+# Sends the second signal as soon as the first was taken. The loop starts no command, because that would take too long.
 twice() {
     local pid word value pending=1
     pid=$(rank_pid 1)
@@ -167,7 +167,7 @@ while IFS=$'\x1f' read -r fault outcome when _ ranks settings strike status word
     row "$fault" "$outcome" "$when" "$ranks" "$settings" "$strike" "$status" "$words" </dev/null
 done < <(sed -nE '/^#/d; / \| harm +\| /s/ +\| +/\x1f/gp' tests/faults.txt)
 
-# under WRAPPER OUTCOME RANK-DOES -- every signal to the launcher, and a death. OUTCOME: of SIGTERM
+# under WRAPPER OUTCOME RANK-DOES -- every signal to the launcher, and a rank's death. OUTCOME: of SIGTERM
 under() {
     local below="ranks below $1" how="rank_does='$3'" failed='[1-9][0-9]*' signal
     for by in run mpi; do

@@ -1,8 +1,8 @@
-/* idx_files.c -- drawn digits in the format of MNIST's files.
+/* idx_files.c -- writes drawn digits in the format of MNIST's files.
  *
  *   idx_files DIR SET FIRST N        SET: train or t10k
  *
- * Writes digits FIRST ... FIRST + N-1 to DIR/SET-images-idx3-ubyte, and what they are to
+ * Writes digits FIRST ... FIRST + N-1 to DIR/SET-images-idx3-ubyte, and their values to
  * DIR/SET-labels-idx1-ubyte. A header is 0, 0, 8 and the number of dimensions, then each dimension,
  * in big-endian order. */
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #!/bin/bash
-# images.sh -- MNIST's own files (IDX) as the trainer's data: the losses of drawn digits if the files hold the same digits, and
-# files that are wrong are refused with words, once, whatever the number of ranks.
+# images.sh -- files in MNIST's format (IDX) as training data. Files of drawn digits give the losses of the same digits drawn by
+# the trainer. Invalid files are refused with one message for any number of ranks.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 net=(--model mnist --size tiny --global-batch 12 --reduction canonical --steps 12 --optimizer adadelta --lr 1 --warmup-steps 0
@@ -12,7 +12,7 @@ images=train-images-idx3-ubyte labels=train-labels-idx1-ubyte
 mkdir "$work/files" "$work/bad"
 "$build/tests/cli/idx_files" "$work/files" train 0 100 && "$build/tests/cli/idx_files" "$work/files" t10k $((1 << 40)) 48 || exit 1
 
-# train RANKS NAME OPTION... -- what is printed of losses and weights, and the evaluation
+# train RANKS NAME OPTION... -- appends the printed losses, weights and evaluation
 train() {
     launch "$1" "${net[@]}" --loss-csv "$work/csv" --export "$work/$2" --eval-batches 4 "${@:3}"
     [ "$rc" = 0 ] || complain "$2: exit status $rc"
@@ -31,12 +31,12 @@ done
 
 # ---- files that are wrong ---------------------------------------------------------------------------------------
 
-# bytes BEGIN BYTES FILE -- write them, in printf's escapes, over those of a file in $work/bad
+# bytes BEGIN BYTES FILE -- overwrites bytes of a file in $work/bad; BYTES has printf's escapes
 bytes() {
     printf "$2" | dd of="$work/bad/$3" bs=1 seek="$1" conv=notrunc status=none
 }
 
-# wrong W NAME REGEX [OPTION...] -- the files in $work/bad, or what the options say, on W ranks. Then the files are good again
+# wrong W NAME REGEX [OPTION...] -- W ranks refuse the files in $work/bad, or those in the options. Then restores the files
 run="${net[*]} --data $work/bad --export $work/none"
 wrong() {
     refused "$1" "$2" "data: .*$3" "pass a folder with MNIST's files, unpacked .gunzip.; for drawn digits leave --data out" "${@:4}" || return

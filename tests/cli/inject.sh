@@ -1,19 +1,18 @@
 #!/bin/bash
-# inject.sh -- a saving run and the one that goes on from it, with a fault at each system call that touches their files,
-# at each allocation, and a loss of power after each of these calls.
+# inject.sh -- runs a job that saves and a job that resumes it, with a fault at each system call that touches their files, at
+# each allocation, and a power cut after each of these calls.
 #
 #   tests/cli/inject.sh [BUILD] [full]      default build; full: every point, not a sample
-#   CASES=REGEX LIMIT_S=N ONLY='N ...' SEED=N         these cases, these calls, the sample of that seed
+#   CASES=REGEX LIMIT_S=N ONLY='N ...' SEED=N         choose cases, a time limit, calls, the sample
 #
-# A run that survives has the same losses, weights and checkpoint as one without the fault. One that fails says why,
-# leaves no process, and the same command again ends with the same bits, from the newest checkpoint that had been
-# saved. Whatever files there are meanwhile, each is whole. Two halves of the points run at the same time, in
-# namespaces of their own.
+# A run that survives has the losses, weights and checkpoint of a run without the fault. A run that fails says why and leaves
+# no process. The same command then resumes from the newest checkpoint that had been saved, and ends with the same bits. In
+# between, every file is whole. Two halves of the points run at the same time, each in its own namespaces.
 . "$(dirname "$0")/lib.sh"
 build=${1:-build} tier=${2:-quick} part=${3:-}
 export SEED=${SEED:-$RANDOM}
 
-# sum_of REGEX -- of the numbers at the beginning of the lines that match, in both halves
+# sum_of REGEX -- adds up the numbers at the beginning of the matching lines of both halves
 sum_of() {
     cat "$halves"/*.counts | awk -v what="$1" '$2 ~ what { n += $1 } END { print n + 0 }'
 }
@@ -43,9 +42,9 @@ limit_s=${LIMIT_S:-100} root=$work/new/run log=$work/calls tools=$build/tests/cl
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --reduction canonical'
 run="$model --batch-size 0 --global-batch 12 --steps 4 --seed 3"
 saving="$run --save $root/save --save-every 2 --keep 1 --loss-csv $root/export/loss.csv --export $root/export --resume auto"
-weights='export/model.safetensors' data_bytes=$((3 * 4 * 11504)) # of a checkpoint, behind its header
+weights='export/model.safetensors' data_bytes=$((3 * 4 * 11504)) # of a checkpoint, after its header
 
-# wanted NAME FROM -- whether the case is to run, from these files. Then its choices depend on SEED and nothing before it.
+# wanted NAME FROM -- whether the case is to run; prepares the files of FROM. The case's choices then depend only on SEED
 wanted() {
     case_is "$1" || return
     rm -rf "$root" && cp -r "$work/$2" "$root"
@@ -56,7 +55,7 @@ count() {
     echo "$1 $2" >>"${COUNTS:-/dev/null}"
 }
 
-# ---- what is there before, and what a run without faults leaves ----------------------------------------------------
+# ---- files from before, and runs without faults --------------------------------------------------------------------
 
 # recorded RANKS OPTION... -- a run without a fault; its calls are added to $work/record
 recorded() {
@@ -76,7 +75,7 @@ recorded 1 ${run/--seed 3/--seed 4} --export "$root/export"
 cp -r "$root" "$work/first"
 recorded 1 ${saving/--export*export/} --stop-after 2
 cp -r "$root" "$work/rest"
-for by in single fsdp; do # which write the same values in another order
+for by in single fsdp; do # the two write the same values in different orders
     good 1 $run --parallel $by --save "$work/whole/save-$by" --loss-csv "$work/whole.csv" --export "$work/whole/export"
 done
 [ -z "$bad" ] || cli_end
@@ -87,12 +86,12 @@ lost() {
     complain "$point: $2"
 }
 
-# The values in the last checkpoint below $1.
+# A hash of the values in the last checkpoint below $1.
 values() {
     tail -c $data_bytes "$1/step-4/rank-00000.safetensors" | sha256sum
 }
 
-# A run has come to its end: the same bits.
+# A run that has finished: it has the same bits.
 check_end() {
     [ "$(losses "$root/export/loss.csv")" = "$(losses "$work/whole.csv")" ] || lost wrong 'other losses'
     cmp -s "$root/$weights" "$work/whole/$weights" || lost wrong 'other weights'
@@ -102,7 +101,7 @@ check_end() {
         lost wrong 'another checkpoint'
 }
 
-# What there is between a fault and the next run: old or new, and whole.
+# Between a fault and the next run, each file is old or new, and whole.
 check_between() {
     local file rows
     [ ! -e "$root/export/loss.csv" ] || {
@@ -115,7 +114,7 @@ check_between() {
     done
 }
 
-# The same command again, on $1 ranks. The step that the run before had saved when it said more: $2.
+# Runs the same command again on $1 ranks. It must resume at step $2 or later, which the failed run had saved.
 go_on() {
     launch "$1" $saving
     [ "$rc" = 0 ] || lost lost "on $1 ranks --resume auto: exit status $rc"
@@ -124,7 +123,7 @@ go_on() {
     [ "$rc" != 0 ] || check_end
 }
 
-# judge W -- the run of W ranks that has just ended, with a fault at $point
+# judge W -- judges the run of W ranks that has just ended, after a fault at $point
 judge() {
     local said
     [ "$took_ms" -lt $((limit_s * 1000)) ] || lost hang "no end after $limit_s s"
@@ -143,8 +142,8 @@ judge() {
 
 # ---- points --------------------------------------------------------------------------------------------------------
 
-# points TOTAL SAMPLE STRIDE -- strikes a sample of 1..TOTAL, or in full every STRIDE-th; this half's. Those that were not reached
-# do not count
+# points TOTAL SAMPLE STRIDE -- strikes a sample of 1..TOTAL, or in full every STRIDE-th point; only this half's points. Points that
+# a run does not reach do not count
 points() {
     local total=$1 sample=$2 stride=$3 n i=0 list=()
     if [ -n "${ONLY:-}" ]; then
@@ -165,7 +164,7 @@ points() {
     done
 }
 
-# strike N -- the run, with $action at point N of rank $rank, or of all
+# strike N -- runs with $action at point N of rank $rank, or of all ranks
 strike() {
     local command=("$trainer" $parallel $saving)
     case $action in
@@ -175,16 +174,16 @@ strike() {
     esac
     [ "$ranks" = 1 ] || command=($starts -n "$ranks" "${command[@]}")
     rm -f "$log"
-    { # this shell has a word to say about killed jobs
+    { # the shell prints a message about killed jobs
         timed "${command[@]}"
     } 2>/dev/null
-    [ "$rc" = 77 ] || [[ $action = alloc* ]] || until_true 100 'grep -qs "^end" "$log"' # of the tracer, which may be late
+    [ "$rc" = 77 ] || [[ $action = alloc* ]] || until_true 100 'grep -qs "^end" "$log"' # the tracer may be late
     injected=$(sed -n 's/^injected //p' "$log") total=$(sed -n 's/^end //p' "$log")
     point="$action at $1 (${injected/$root/})"
 }
 
-# fault FROM OPTIONS FILES RANK ACTION SAMPLE STRIDE -- a case: the run that begins with the files of FROM; the fault strikes calls
-# on its files, or all
+# fault FROM OPTIONS FILES RANK ACTION SAMPLE STRIDE -- a case: the run starts from the files of FROM. The fault strikes calls on
+# its own files, or all calls
 fault() {
     local kind=call title of=''
     from=$1 parallel="--parallel ${2/,/ }" scope=$root rank=$4 action=$5 ranks=1
@@ -206,8 +205,8 @@ fault() {
 
 # ---- power ---------------------------------------------------------------------------------------------------------
 
-# power W VARIANTS SAMPLE [OPTION] -- the three recorded runs, the last on W ranks and with OPTION; SAMPLE of the states are
-# gone on from
+# power W VARIANTS SAMPLE [OPTION] -- the three recorded runs, the last on W ranks and with OPTION; resumes from SAMPLE of the
+# states
 power() {
     local i variant call first
     action=kill
@@ -216,7 +215,7 @@ power() {
     result=$("$tools/power_cut" check "$work/record" "$root" "$work/new/cut" "$SEED" "$2" 2>"$work/err") || complain "$result"
     count "$(echo "$result" | sed -n 's/^\([0-9]*\) power cuts.*/\1/p')" cut
     count "$(echo "$result" | sed -n 's/.* \([0-9]*\) wrong$/\1/p')" lost
-    first=$(grep -n -m1 '^end' "$work/record" | cut -d: -f1) # the end of the run that only exported
+    first=$(grep -n -m1 '^end' "$work/record" | cut -d: -f1) # the end of the run that only exports
     for ((i = 0; i < $3; i++)); do
         variant=$((RANDOM % (5 + $2))) call=$((first + RANDOM % ($(wc -l <"$work/record") - first + 1)))
         point="after call $call, variant $variant"
@@ -269,7 +268,7 @@ if [ -z "$record" ]; then
 elif [ "$tier" = full ]; then
     power $((part + 1)) 40 40
     power $((part + 1)) 40 40 --save-async
-else # SEED says who writes in a thread
+else # SEED chooses which half saves in a thread
     power $((part + 1)) 2 2 "$([ $((SEED % 2)) = "$part" ] || echo --save-async)"
 fi
 cli_end

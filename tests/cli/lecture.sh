@@ -1,5 +1,5 @@
 #!/bin/bash
-# lecture.sh [BUILD] -- schedules in virtual time: equal figures in every run, and those that tests/bench/README.md shows.
+# lecture.sh [BUILD] -- schedules in virtual time: every run prints the same figures, and tests/bench/README.md shows them.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 

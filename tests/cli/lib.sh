@@ -1,23 +1,24 @@
 # shellcheck shell=bash
-# lib.sh -- what the scripts of this folder share. A script begins with
+# lib.sh -- what the scripts of this folder share. A script begins with:
 #
 #   . "$(dirname "$0")/lib.sh"
 #   cli_start "$@"           "$@": [BUILD], default build. Now at the repository root
 #
-# and then has $build, a directory of its own ($work), in it one for files to be left alone ($keep) and one for those of a
-# case ($new), the trainer under a name of its own ($trainer), and
+# It then has $build, its own folder $work, $keep in $work for files that must not change, $new in $work for the files of a
+# case, the trainer under a unique name ($trainer), and:
 #
-#   case_is NAME [W]         a case of that name and " (W=$W)" begins; the one before it gets its PASS or FAIL line. Sets
-#                            ranks to W. False: the name does not match CASES=REGEX of the environment. fresh=1: $new is empty
-#   launch W OPTION...       run the trainer on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
-#                            starts: fsdp_run, which begins at once; $LAUNCHER where MPI is what a case is about
-#   good W OPTION...         the same, and it must end well
-#   wait_for_end LIMIT_S     of $job, run in the background; sets rc
+#   case_is NAME [W]         begins a case named NAME, or "NAME (W=W)" with ranks set to W; the case before it gets its PASS or
+#                            FAIL line. False if NAME does not match CASES=REGEX of the environment. fresh=1: $new is empty
+#   launch W OPTION...       runs the trainer on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
+#                            starts: fsdp_run, which starts fast; $LAUNCHER for cases about MPI
+#   good W OPTION...         the same, and the run must succeed
+#   wait_for_end LIMIT_S     waits for $job in the background; sets rc
 #   complain TEXT            the case has failed
 #   cli_end                  last line: the numbers of PASS, FAIL and SKIP lines; exit status
 #
-# As root the scripts run in namespaces of their own, of mounts with an empty /dev/shm and of System V segments, so that
-# what is left there is theirs and mounts go with them. Elsewhere these checks are left out, with a SKIP line.
+# As root a script runs in its own mount namespace, with an empty /dev/shm, and its own IPC namespace. What is left in them
+# belongs to the script, and mounts end with it. Without root or namespaces these checks are skipped, with a
+# SKIP line.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 limit_s=100
@@ -31,7 +32,7 @@ cli_start() {
     export OMP_NUM_THREADS=1
 }
 
-# The same script again inside the namespaces.
+# Runs the same script again inside the namespaces.
 cli_namespace() {
     [ -z "${CLI_NAMESPACE:-}" ] && [ "$(id -u)" = 0 ] || return
     unshare -mi mount -t tmpfs tmpfs /dev/shm 2>/dev/null || return
@@ -43,14 +44,14 @@ cli_begin() {
     BUILD=$1
     . tests/tools/env.sh
     work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) || exit 1
-    [ -z "${CLI_NAMESPACE:-}" ] || mount -t tmpfs tmpfs "$work" || exit 1 # a disk may take its time for each fsync
+    [ -z "${CLI_NAMESPACE:-}" ] || mount -t tmpfs tmpfs "$work" || exit 1 # on a disk an fsync may be slow
     trainer=$work/bin/fsdp_train_$$ starts="$work/bin/fsdp_run --no-prefix" keep=$work/keep new=$work/new bad=
     mkdir "$work/bin" "$keep" "$new" && cp "$1/fsdp_train" "$trainer" && cp "$1/fsdp_run" "$work/bin" || exit 1
     trap 'cli_kill_left; rm -rf "$work" 2>/dev/null; [ -z "${CLI_NAMESPACE:-}" ] || { umount -l "$work" && rmdir "$work"; }' EXIT
     trap 'exit 1' INT TERM
 }
 
-# Only processes of the copy in $work, by their ids.
+# Only processes of the trainer's copy in $work.
 cli_left() {
     pgrep -f "$trainer"
 }
@@ -64,7 +65,7 @@ trainers() {
     pgrep -f "^$trainer "
 }
 
-# rank_pid N -- its trainer's process, whatever lies between it and the launcher
+# rank_pid N -- the trainer process of rank N, even if other processes are between it and the launcher
 rank_pid() {
     local pid
     for pid in $(trainers); do
@@ -72,7 +73,7 @@ rank_pid() {
     done
 }
 
-# saved_step DIR -- the latest step that is saved there; 0: none
+# saved_step DIR -- the latest step that is saved in DIR; 0: none
 saved_step() {
     local step
     step=$(sed -n 's/^step-//p' "$1/latest" 2>/dev/null)
@@ -111,7 +112,7 @@ good() {
     expect_status 0
 }
 
-# until_true LIMIT_S COMMAND -- tries it until it is
+# until_true LIMIT_S COMMAND -- repeats COMMAND until it succeeds
 until_true() {
     local since=$SECONDS
     until eval "$2"; do
@@ -123,7 +124,7 @@ until_true() {
     done
 }
 
-# wait_for_end LIMIT_S -- of the job in the background, by its id in $job; killed when it lasts longer. Sets rc
+# wait_for_end LIMIT_S -- waits for the background job $job, and kills it after the limit. Sets rc
 wait_for_end() {
     until_true "$1" '! kill -0 "$job" 2>/dev/null || [ "$(ps -o stat= -p "$job" | cut -c1)" = Z ]' || kill -KILL "$job"
     wait "$job" 2>/dev/null
@@ -132,29 +133,29 @@ wait_for_end() {
 
 # ---- a job that is hurt: start it, hurt it at a point, see how it ends, compare with a run that was not hurt ----------
 
-# start W OPTION... -- launch in the background; the id of its launcher, or of the only rank, in $job
+# start W OPTION... -- launches in the background; $job is the id of the launcher, or of the only rank
 start() {
     local ranks=$1 launcher=()
     shift
-    # A shell's background jobs ignore SIGINT, those below nohup SIGHUP
+    # A shell's background jobs ignore SIGINT, and jobs under nohup ignore SIGHUP
     [ "$ranks" = 1 ] || launcher=(env --default-signal=INT,HUP $starts -n "$ranks")
-    : >"$work/out" # the new shell may empty it after the first look at it
+    : >"$work/out" # the new shell may empty it only after the first look
     "${launcher[@]}" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
 }
 
-# hurt COMMAND [LIMIT_S] -- COMMAND strikes $job, which then ends: sets rc. The shell's messages about killed jobs are dropped
+# hurt COMMAND [LIMIT_S] -- COMMAND strikes $job; waits for its end and sets rc. The shell's messages about killed jobs are dropped
 hurt() {
     eval "$1"
     wait_for_end "${2:-100}"
 } 2>/dev/null
 
-# rows -- of the job's loss file so far; csv: where it is, if not $work/loss.csv
+# rows -- the number of rows in the job's loss file; csv: its path, if not $work/loss.csv
 rows() {
     cat "${csv:-$work/loss.csv}" "${csv:-$work/loss.csv}".*.tmp 2>/dev/null | grep -c '^[0-9]'
 }
 
-# trains_on N -- until it has N rows more. It is written anew after a save, perhaps just now
+# trains_on N -- waits for N more rows. The file may just now be rewritten after a save
 trains_on() {
     local from now
     from=$(rows)
@@ -177,7 +178,7 @@ fails() {
     says "$2"
 }
 
-# refused W NAME REGEX HINT OPTION... -- a case: the run of the options $run and these is refused; nothing has changed in $keep,
+# refused W NAME REGEX HINT OPTION... -- a case: a run with the options $run and these is refused and changes nothing in $keep,
 # whose tree_sum is $kept
 refused() {
     case_is "$2" "$1" || return
@@ -185,8 +186,8 @@ refused() {
     expect_refusal "$3" "$4"
 }
 
-# expect_refusal REGEX HINT -- status 1, one such line and one hint, whatever the number of ranks. When a rank fails alone, a
-# peer that sees it go before the launcher ends it too adds a hint about that.
+# expect_refusal REGEX HINT -- status 1, one such line and one hint for any number of ranks. If one rank fails alone, a peer that
+# sees it end before the launcher ends the peer adds a hint about that.
 expect_refusal() {
     local n
     n=$(grep -cE -- "$1" "$work/err")
@@ -197,7 +198,7 @@ expect_refusal() {
     expect_failed
 }
 
-# Status 1; nothing is left, and nothing has changed in $keep.
+# Status 1; nothing is left, and $keep has not changed.
 expect_failed() {
     expect_status 1
     check_no_tmp
@@ -207,7 +208,7 @@ expect_failed() {
     }
 }
 
-# resumed STEP -- that is where the run went on
+# resumed STEP -- the run resumed at STEP
 resumed() {
     grep -q "^resumed at step $1\\b" "$work/out" || complain "did not resume at step $1"
 }
@@ -217,12 +218,12 @@ same_losses() {
     [ "$(losses "$1" | tail -n "${3:-+1}")" = "$(losses "$2" | tail -n "${3:-+1}")" ] || complain "$1: other losses"
 }
 
-# same_weights DIR DIR -- exports
+# same_weights DIR DIR -- for two exports
 same_weights() {
     cmp -s "$1/model.safetensors" "$2/model.safetensors" || complain "$1: other weights"
 }
 
-# Whether $name is one of the CASES that are wanted; all of them when none are named.
+# Whether CASES selects $name; without CASES every case is selected.
 chosen() {
     [ -z "${CASES:-}" ] || [[ $name =~ $CASES ]]
 }
@@ -235,14 +236,14 @@ case_is() {
     chosen && open=1
 }
 
-# judge NAME PROBLEM -- a case, which has failed if there is a problem
+# judge NAME PROBLEM -- a case, which fails if PROBLEM is not empty
 judge() {
     case_is "$1" || return
     [ -z "$2" ] || complain "$2"
 }
 
-# beside COMMAND... -- its cases, in a shell and a folder of its own, while others go on. most_beside: at a time, with all that
-# is in the background. cli_end waits for them
+# beside COMMAND... -- runs cases in a separate shell and folder while others go on. most_beside limits the background jobs.
+# cli_end waits for them
 beside() {
     while [ "$(jobs -rp | wc -l)" -ge $most_beside ]; do
         wait -n 2>/dev/null
@@ -251,7 +252,7 @@ beside() {
     (
         trap 'cli_kill_left' EXIT
         work=$work/beside-$n_beside keep=$work/keep new=$work/new copied=$trainer trainer=$work/fsdp_train open='' bad=''
-        CLI_NAMESPACE='' # /dev/shm is everybody's
+        CLI_NAMESPACE='' # the cases share /dev/shm
         mkdir "$work" "$keep" "$new" && ln "$copied" "$trainer" || exit
         "$@"
         [ -z "$open" ] || end_case
@@ -283,7 +284,7 @@ end_case() {
     verdict
 }
 
-# PASS or FAIL of the case $name, which ends
+# Prints PASS or FAIL for the case $name and ends it.
 verdict() {
     open=''
     if [ -z "$bad" ]; then
@@ -299,25 +300,25 @@ expect_status() {
     [ "$rc" = "$1" ] || complain "exit status $rc, expected $1"
 }
 
-# skip NAME WHY -- of $name, or another
+# skip NAME WHY -- a SKIP line for $name or another case
 skip() {
     [ "$1" != "$name" ] || open=''
     echo "SKIP $1: $2"
     n_skipped=$((n_skipped + 1))
 }
 
-# Of System V: lines below the title.
+# System V segments; the first line is a title.
 segments() {
     local lines
     mapfile -s 1 -t lines </proc/sysvipc/shm
     [ ${#lines[@]} = 0 ] || printf '%s\n' "${lines[@]}"
 }
 
-# What a run must not leave: processes, shared memory. Waits for what is killed: while it syncs a file it stays until
-# that is done, and when its first thread has ended it has no name any more, but its memory until the last has.
+# A run must leave no processes and no shared memory. Waits for killed processes: one that syncs a file stays until the sync is
+# done; one whose first thread has ended has no name, but keeps its memory until the last thread ends.
 check_left() {
     local try left shm=${CLI_NAMESPACE:-}
-    [ "$n_beside" = 0 ] || shm='' # it is theirs, too
+    [ "$n_beside" = 0 ] || shm='' # cases side by side share it
     for ((try = 0; try < 1000; try++)); do
         left=$(cli_left) || { [ -n "$shm" ] && [ -n "$(segments)" ]; } || break
         sleep 0.1
@@ -327,13 +328,13 @@ check_left() {
     [ -n "$shm" ] || return
     [ -z "$(segments)" ] || complain "System V segments are left: $(segments)"
     compgen -G '/dev/shm/*' >/dev/null || return
-    rm -f /dev/shm/__KMP_REGISTERED_LIB_* # of killed processes that clang has built: its OpenMP leaves them
+    rm -f /dev/shm/__KMP_REGISTERED_LIB_* # OpenMP of clang leaves these when a process is killed
     left=$(ls -A /dev/shm)
     [ -z "$left" ] || complain "left in /dev/shm: ${left//$'\n'/ }"
     rm -rf /dev/shm/*
 }
 
-# A line for each file below $1, name and contents.
+# One line for each file below $1: hash and name.
 tree_sum() {
     (cd "$1" && find . -type f -exec sha256sum {} + | LC_ALL=C sort -k2)
 }
@@ -350,7 +351,7 @@ losses() {
     cut -d, -f1-4 "$1"
 }
 
-# expect_good W NAME OPTION... -- a case: the run ends well, without a word on stderr, and leaves nothing
+# expect_good W NAME OPTION... -- a case: the run succeeds, prints nothing on stderr, and leaves nothing
 expect_good() {
     case_is "$2" "$1"
     good "$1" "${@:3}"

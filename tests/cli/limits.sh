@@ -1,11 +1,10 @@
 #!/bin/bash
-# limits.sh -- runs under limits on what a process may have, one at a time: they go on with the same bits, or they end
-# with words and a hint; a run without the limit goes on from what they have left.
+# limits.sh -- runs under one limit on the process at a time. A run goes on with the same bits, or ends with a message and a
+# hint. A run without the limit then resumes from what is left.
 #
 #   tests/cli/limits.sh [BUILD] [full]        default build; full: more values of each limit
 #
-# small_shm.sh has a small /dev/shm, bad_input.sh
-# the memory that a model needs.
+# small_shm.sh limits /dev/shm, bad_input.sh limits memory below what a model needs.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 tier=${2:-quick} fresh=1
@@ -18,10 +17,9 @@ case_is 'without a limit'
 good 1 $run --loss-csv "$work/whole.csv"
 good 1 $run --stop-after 3 --save "$work/half/save" --loss-csv "$work/half/loss.csv"
 
-# limited W OUTCOME LIMIT... -- a run that goes on from step 3, on W ranks, after the shell's words LIMIT. how: --save-async
-# or nothing.
+# limited W OUTCOME LIMIT... -- resumes from step 3 on W ranks, after the shell command LIMIT. how: --save-async or nothing.
 #   OUTCOME  'goes on', 'ends', or 'either'
-# Output goes through a pipe, which no limit on files is for. as: words that start a command as another user.
+# Output goes through a pipe, which file limits do not affect. as: a command that switches to another user.
 as=() how=''
 limited() {
     local outcome=$2 launcher=() status
@@ -38,20 +36,20 @@ limited() {
     */'goes on') complain "exit status $status" ;;
     127/*) says 'error while loading' ;;
     1/*) says '^HINT: ' ;;
-    139/either) [[ $name = 'ulimit -v '* ]] || complain 'exit status 139' ;; # no room for the stack to grow
+    139/either) [[ $name = 'ulimit -v '* ]] || complain 'exit status 139' ;; # the stack cannot grow
     *) complain "exit status $status" ;;
     esac
-    # A rank that the kernel ends with the launcher may leave 4 kB with which UCX tries System V segments out.
+    # If the kernel kills a rank together with the launcher, it may leave the 4 kB with which UCX tests System V segments.
     [ "$status" = 0 ] || [ -z "${CLI_NAMESPACE:-}" ] || ipcrm --all=shm
     check_left
-    [ "$status" = 139 ] || check_no_tmp # a run that was killed leaves them to the next
+    [ "$status" = 139 ] || check_no_tmp # a killed run leaves them to the next run
     [ "$status" = 0 ] || good 1 $run $outputs
     check_no_tmp
     same_losses "$new/loss.csv" "$work/whole.csv"
     [ -s "$new/export/model.safetensors" ] || complain 'no weights'
 }
 
-# each OUTCOME LIMIT VALUE... -- for one rank and for two, with saves of both kinds
+# each OUTCOME LIMIT VALUE... -- on one rank and on two, with --save and --save-async
 each() {
     local outcome=$1 limit=$2 value ranks how
     shift 2
@@ -73,7 +71,7 @@ each either 'ulimit -n' 7 12 $(more 4 6 8 9 10 11 13 14 15 16 17 18 19 20)
 each 'goes on' 'ulimit -n' 32
 each ends 'ulimit -f' 0 8 $(more 1 2 4 16)
 limited 1 'goes on' 'ulimit -f 100000'
-limited 2 ends 'ulimit -f 100000' # in kB; ranks share memory as a file
+limited 2 ends 'ulimit -f 100000' # in kB; the memory that ranks share is a file
 each ends 'ulimit -s' 256 $(more 64 128 512 1024)
 each 'goes on' 'ulimit -s' 2048 $(more unlimited)
 each ends 'ulimit -d' 1000 10000
@@ -92,7 +90,7 @@ for limit in 'ulimit -l 0' 'ulimit -c 0' 'ulimit -c unlimited' 'ulimit -t 60' 'u
     limited 2 'goes on' "$limit"
     how=''
 done
-if [ "$(id -u)" = 0 ]; then # who has as many processes as he wants
+if [ "$(id -u)" = 0 ]; then # root has no limit of processes
     user=54321 as=(setpriv --reuid 54321 --regid 54321 --clear-groups)
     chmod 755 "$work"
     each ends 'ulimit -u' 1 $(more 2 3)

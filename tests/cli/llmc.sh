@@ -9,7 +9,7 @@ unset BENCH_CASES LLMC_DIR LLMC_CC
 export BENCH_FULL=0 BENCH_SIZE=tiny
 failed=0
 
-# A build folder of its own: the results of a real run stay as they are.
+# A separate build folder, so that the results of a real run stay.
 mkdir -p "$work/b/tests/bench"
 ln -s "$build/fsdp_train" "$work/b/" && ln -s "$build/tests/bench/llmc_files" "$work/b/tests/bench/" || exit 1
 csv=$work/b/bench/train-llmc.csv page=$work/b/bench/train-llmc.md
@@ -29,8 +29,8 @@ row=$(tail -1 "$csv" 2>/dev/null)
 verdict 'row, cold steps, quartiles, loss of the first step' "$bad"
 cp "$work/b/bench/llmc/train_gpt2" "$work/standin"
 
-# Weights that have been trained, so that no two tensors are alike, and a vocabulary that needs padding.
-# The stand-in's loss on them is that of the step which follows in a longer run.
+# Trained weights, so that no two tensors are equal, and a vocabulary that needs padding. The stand-in's loss on these weights
+# must equal the loss of the next step of a longer run.
 t=$work/trained data=dev/data/tinyshakespeare/tiny_shakespeare_train.bin
 mkdir -p "$t/0/${data%/*}" "$t/3/${data%/*}"
 train() {

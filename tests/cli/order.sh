@@ -1,6 +1,6 @@
 #!/bin/bash
-# order.sh -- what --check-order prints, and that training keeps its bits. tests/equivalence/matrix.sh checks the order
-# in all its cells, so that no combination of options lacks an event on any transport.
+# order.sh -- what --check-order prints, and that training keeps its bits. tests/equivalence/matrix.sh checks the order in all
+# its cells, so no combination of options lacks an event on any transport.
 #
 # What the checker finds is tested in tests/unit/test_order_check.c and, by planted bugs, in tests/mutants.
 . "$(dirname "$0")/lib.sh"
@@ -8,7 +8,7 @@ cli_start "$@"
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16 --batch-size 2 --grad-accum 3 --steps 2 --synthetic 5000'
 bf16='--param-dtype bf16 --reduce-dtype bf16'
 
-# checked W NAME OPTION... -- ends well, and has looked at what a step launches
+# checked W NAME OPTION... -- the run succeeds and has checked the launches of a step
 checked() {
     expect_good "$@"
     grep -qE '^order: [0-9]{3,} launches, [0-9]{2,} memory blocks, 0 violations$' "$work/out" || complain 'no line "order: ..."'

@@ -1,6 +1,6 @@
 #!/bin/bash
-# overlap.sh -- what the options and the environment of overlap do, seen from outside: the mode that --prefetch auto takes,
-# buckets, times of a plan, a host that waits.
+# overlap.sh -- the visible effects of overlap options and variables: the mode that --prefetch auto chooses, buckets, the
+# times of a plan, host waits.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 run='--n-layer 4 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000 --reduction canonical --steps 3'
@@ -28,7 +28,8 @@ awk -F, '$1 == "memory" && ($2 == "comm" || $2 == "other") && $3 > 1000000 { bad
 # figure NAME -- milliseconds of the prediction
 figure() { sed -n "s/^  $1 *\([0-9.]*\) ms.*/\1/p" "$work/out"; }
 case_is '--plan-device this: a step is compute and what is exposed'
-# Each process measures what compute and the link cost, so side by side; what prefetch saves is left to the budget of task 5.6.
+# Each process measures the cost of compute and of the link, so both plans are made at once. What prefetch saves is checked by
+# the budget of task 5.6.
 for mode in none both; do
     FSDP_LINK=100Mbit,50us timeout $limit_s $starts -n 2 "$trainer" $run --plan --plan-device this --prefetch $mode --d-model 64 \
         >"$work/$mode" 2>"$work/err" &
@@ -39,11 +40,11 @@ for mode in none both; do
     awk -v s="$(figure step)" -v c="$(figure compute)" -v e="$(figure exposed)" \
         'BEGIN { d = s - c - e; exit !(s > 0 && c > 0 && e > 0 && d * d < 0.04) }' || complain "$mode: $(cat "$work/out")"
 done
-case_is '--plan of many micro-steps takes as long as a plan of a few' # else not done within limit_s
+case_is '--plan of many micro-steps takes as long as a plan of a few' # a slow plan exceeds limit_s
 good 2 $run --plan --grad-accum 1000000
 
-# Beside what the limiter waits for, the host waits behind 5 units (the root and 4 blocks) in forward and in backward, in each of
-# the 2 traced steps.
+# Besides the limiter's waits, the host waits after 5 units (the root and 4 blocks) in forward and in backward, in each of the 2
+# traced steps.
 syncs() { grep -c '"name":"host sync: compute"' "$work/new/profile/trace-rank-0.json"; }
 case_is 'FSDP_HOST_SYNC=1'
 FSDP_HOST_SYNC=1 FSDP_ASYNC_COMPUTE=1 good 2 $run --profile "$work/new/profile"

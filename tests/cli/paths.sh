@@ -1,16 +1,16 @@
 #!/bin/bash
-# paths.sh -- kinds of paths for every option that reads or writes, and two processes on the same files: what can be
-# written is, in full; what cannot is refused before training; what others do to a file changes no number.
+# paths.sh -- kinds of paths for every option that reads or writes, and two processes on the same files. A usable path gets the
+# whole file, an unusable one is refused before training, and changes by others change no number.
 #
 #   tests/cli/paths.sh [BUILD] [full]         default build; full: every option with every kind
 #
-# checkpoints.sh has what concerns the --save directory alone, limits.sh limits of the process.
+# checkpoints.sh tests the --save directory, limits.sh the limits of the process.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 tier=${2:-quick} top=$PWD fresh=1
 
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable --reduction canonical --batch-size 0 --global-batch 12'
-# A constant rate, so that the number of steps changes nothing but the end.
+# A constant rate, so that the number of steps changes only where the run ends.
 model="$model --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
 text="--data $top/LICENSE"
 
@@ -19,7 +19,7 @@ good 1 $model $text --steps 4 --loss-csv "$work/whole.csv" --export "$work/whole
 
 # ---- kinds of paths ---------------------------------------------------------------------------------------------
 
-# is OPTION CLASS... -- whether the option is of one of these: file, dir (written); data, checkpoint (read)
+# class_of OPTION -- file or dir (written), data or checkpoint (read)
 class_of() {
     case $1 in
     loss-csv | memory-report | digests | export-optimizer | snapshot) echo file ;;
@@ -29,7 +29,7 @@ class_of() {
     esac
 }
 
-# provide CLASS PATH -- what an option of this class may be given
+# provide CLASS PATH -- makes a valid PATH for an option of this class
 provide() {
     case $1 in
     file) echo old >"$2" ;;
@@ -39,7 +39,7 @@ provide() {
     esac
 }
 
-# prepare KIND CLASS -- in the current directory; sets path
+# prepare KIND CLASS -- makes the path in the current directory; sets path
 prepare() {
     path=x
     case $1 in
@@ -83,7 +83,7 @@ prepare() {
     esac
 }
 
-# outcome_of KIND CLASS -- fine, or refused: before training, with a hint, once
+# outcome_of KIND CLASS -- fine; or refused, which means before training, once, with a hint
 outcome_of() {
     case "$1 $2" in
     *' file') set -- "$1" 1 ;;
@@ -91,7 +91,7 @@ outcome_of() {
     *' data') set -- "$1" 3 ;;
     *) set -- "$1" 4 ;;
     esac
-    # for a file, a directory, data, a checkpoint: + fine, - refused
+    # columns: a file, a directory, data, a checkpoint; + fine, - refused
     sed -n "s/^$1 *| //p" <<'TABLE' | cut -c"$2" | tr +- fr | sed 's/f/fine/; s/r/refused/'
 link                           | ++++
 link to a link                 | ++++
@@ -121,7 +121,7 @@ directory without x            | ----
 TABLE
 }
 
-# written OPTION PATH CLASS -- what is there is whole
+# written OPTION PATH CLASS -- what was written is whole
 written() {
     case $1 in
     loss-csv) [ -c "$2" ] || [ "$(losses "$2")" = "$(losses "$work/whole.csv")" ] || complain 'no losses, or others' ;;
@@ -137,7 +137,7 @@ written() {
     esac
 }
 
-# kind OPTION KIND [as WORD...] -- with the words before the command
+# kind OPTION KIND [as WORD...] -- a case; WORDs precede the command
 kind() {
     local option=$1 kind=$2 class expected before left
     shift 2
@@ -179,7 +179,7 @@ if [ "$tier" = full ]; then
     options=(loss-csv memory-report digests export-optimizer snapshot save export export-init profile data val-data resume)
 fi
 for option in "${options[@]}"; do
-    for kind in "${kinds[@]}"; do # these are opened at the end
+    for kind in "${kinds[@]}"; do # a run opens these only at its end
         [[ "$option $kind" =~ ^(memory-report|export-optimizer|snapshot)' pipe' ]] || kind "$option" "$kind"
     done
     if [ -n "${CLI_NAMESPACE:-}" ]; then
@@ -188,7 +188,7 @@ for option in "${options[@]}"; do
         [ "$tier$option" = quickresume ] || kind "$option" 'mount point'
     fi
     [ "$(id -u)" != 0 ] || [[ $option = *data || $option = resume ]] || kind "$option" 'link of somebody, all may write'
-    if [ "$(id -u)" = 0 ] && [ "$tier" = full ]; then # who may do all of this himself
+    if [ "$(id -u)" = 0 ] && [ "$tier" = full ]; then # root may do all of this
         chmod 755 "$work" && chmod -R a+rX "$work/saved"
         for kind in 'directory of somebody else' 'directory that one may read' 'directory without x'; do
             kind "$option" "$kind" setpriv --reuid 54321 --regid 54321 --clear-groups
@@ -198,14 +198,14 @@ done
 
 # ---- two processes on the same files ----------------------------------------------------------------------------
 
-# begin OPTION... -- a job of two ranks that saves, and waits until its loss file has rows
+# begin OPTION... -- starts a job of two ranks that saves, and waits until its loss file has rows
 csv=$new/loss.csv
 begin() {
     start 2 $model --steps 1000000 --save "$new/save" --loss-csv "$csv" "$@"
     trains_on 3
 }
 
-# end ROWS FILE -- it saves, and ends; its first rows are those of a run that nobody disturbed
+# end ROWS FILE -- the job saves and ends; its first rows are equal to those of the undisturbed run
 end() {
     hurt 'kill -TERM $job'
     expect_status 143
@@ -213,8 +213,8 @@ end() {
     check_no_tmp
 }
 
-# disturb NAME COMMAND [DATA] -- whether the case is chosen: then 2 ranks train on $new/data (or DATA there) and COMMAND
-# changes it
+# disturb NAME COMMAND [DATA] -- false if the case is not selected. 2 ranks train on $new/data (or DATA there) and COMMAND changes
+# the data
 disturb() {
     case_is "--data is $1 while training" 2 || return
     data=${3:-data}
@@ -225,7 +225,7 @@ disturb() {
     eval "$2"
 }
 
-# unharmed NAME COMMAND [DATA] -- no number changes. The rows that are looked at end 50 after the change.
+# unharmed NAME COMMAND [DATA] -- no number changes, in the rows up to 50 after the change.
 unharmed() {
     local rows_seen
     disturb "$@" || return
@@ -235,7 +235,7 @@ unharmed() {
     end $rows_seen "$work/long.csv"
 }
 
-# noticed NAME COMMAND [DATA] -- the job ends, and says why
+# noticed NAME COMMAND [DATA] -- the job ends and says why
 noticed() {
     disturb "$@" || return
     hurt ''
@@ -278,7 +278,7 @@ if case_is 'what a killed run left is removed by the next' 2; then
     same_losses "$new/loss.csv" "$work/whole.csv"
 fi
 
-# What is pruned while it is read is either read whole or refused.
+# A checkpoint that is pruned during a read is either read whole or refused.
 if case_is 'checkpoints are removed while others resume from them' 2; then
     launch 1 $model $text --stop-after 420 --steps 1000000 --loss-csv "$work/long.csv"
     $starts -n 2 "$trainer" $model --steps 1000000 --save "$new/save" $text --save-every 1 --keep 1 --stop-after 400 >"$work/log" 2>&1 &
@@ -298,10 +298,10 @@ if case_is 'checkpoints are removed while others resume from them' 2; then
     check_no_tmp
 fi
 
-# ---- directories that go while a job trains ---------------------------------------------------------------------
+# ---- directories that vanish while a job trains -----------------------------------------------------------------
 
-# saves_elsewhere COMMAND -- the job has saved, and goes on; COMMAND; it saves again. A rank may hear of a signal some steps later,
-# and then they save again
+# saves_elsewhere COMMAND -- the job saves and trains on; after COMMAND it saves again. If a rank gets a signal some steps later,
+# all ranks save once more
 saves_elsewhere() {
     kill -USR1 "$job"
     until_true 100 '[ -e "$new/save/latest" ]'
@@ -324,7 +324,7 @@ for how in '' --save-async; do
     if case_is "--save is another directory while training${how:+, $how}" 2; then
         mkdir "$new/first" "$new/second" && ln -s first "$new/save" && ln -s second "$new/link"
         begin $text $how
-        saves_elsewhere 'mv -T "$new/link" "$new/save"' # at once
+        saves_elsewhere 'mv -T "$new/link" "$new/save"' # in one operation
         until_true 100 '[ -e "$new/save/latest" ]'
         cp "$new/second/lock" "$work/lock"
         end 3 "$work/whole.csv"

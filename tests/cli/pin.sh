@@ -1,5 +1,5 @@
 #!/bin/bash
-# pin.sh -- ranks that take the whole machine are bound to cores of their own; FSDP_PIN=0 leaves them free.
+# pin.sh -- ranks that use the whole machine are bound to separate cores; FSDP_PIN=0 binds none.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 unset OMP_NUM_THREADS
@@ -10,7 +10,7 @@ if [ "$cores" -lt 2 ]; then
 fi
 export OMP_NUM_THREADS=1
 
-# sets N -- the ranks' threads have so many different sets of cores
+# sets N -- the ranks have N different sets of cores
 sets() {
     [ "$(for pid in $(trainers); do grep '^Cpus_allowed_list:' "/proc/$pid/status"; done | sort -u | wc -l)" = "$1" ]
 } 2>/dev/null
@@ -19,7 +19,7 @@ sets() {
 bound() {
     case_is "pin: $1"
     FSDP_PIN=$3 start "$cores" --steps 1000000 --synthetic 10000 --global-batch "$cores" --loss-csv "$work/loss.csv"
-    until_true 100 'grep -q "^step " "$work/out"' # ranks begin unbound
+    until_true 100 'grep -q "^step " "$work/out"' # a rank is bound after its start
     until_true 50 "sets $2"
     hurt 'kill -TERM $job'
 }

@@ -1,22 +1,22 @@
 #!/bin/bash
-# plan.sh -- what --plan prints: models that are far too large to run here, a real run beside its plan, any rank, other
-# machines and links, a slow rank, what fits a memory, many micro-steps, and what is refused.
+# plan.sh -- what --plan prints: models far too large for this machine, a run compared with its plan, any rank, other machines
+# and links, a slow rank, what fits a memory, many micro-steps, and what is refused.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 tiny='--n-layer 3 --d-model 32 --n-head 2 --vocab-size 300 --seq-len 16 --ops portable --batch-size 2'
 large='--size 1558m --seq-len 1024 --plan-ranks 16'
 
-# plan OPTION... -- one process plans; its text is in $work/out
+# plan OPTION... -- one process plans; the output is in $work/out
 plan() {
     good 1 --plan "$@"
 }
 
-# figure ROW [FIELD] -- of a row of the text: bytes, calls or milliseconds; another field; -1: the last
+# figure ROW [FIELD] -- bytes, calls or milliseconds of a row of the output. FIELD: another field; -1: the last
 figure() { awk -v row="$1" -v field="${2:-2}" 'index($0, "  " row " ") == 1 { print $(field < 0 ? NF : field) }' "$work/out"; }
 total() { figure 'at one moment' 4; }
 flops() { sed -n 's/^computing of one step: \([0-9]*\) FLOPs/\1/p' "$work/out"; }
 
-# holds EXPRESSION NAME=VALUE... -- whether it is so, by awk
+# holds EXPRESSION NAME=VALUE... -- awk finds EXPRESSION true
 holds() {
     local said=$1 values=() value
     shift
@@ -26,7 +26,7 @@ holds() {
     awk "${values[@]}" "BEGIN { exit !($said) }" || complain "$said: not with $*"
 }
 
-# not_planned OPTION... -- refused, with a hint, and the option's name
+# not_planned OPTION... -- refused, with a hint and the name of the last option
 not_planned() {
     local option
     launch 1 "$@"
@@ -65,7 +65,7 @@ case_is 'a run that exports is planned in as little' && {
 
 # ---- a run and its plan ----------------------------------------------------------------------------------------------
 
-# Memory as issued, calls and bytes of a real run's report; the same of the plan, as rank 0, of one process.
+# Memory as issued, calls and bytes in a run's report equal the plan that one process makes as rank 0.
 beside_a_run() { # beside_a_run RANKS OPTION...
     local ranks=$1
     shift
@@ -102,8 +102,8 @@ case_is 'equal text from one process, from all ranks, and twice' && {
 
 # ---- times -----------------------------------------------------------------------------------------------------------
 
-# The compute stream works or waits for a collective, so a step is both (three figures of one decimal); and work is at least
-# its matrix products: 6 FLOP for every weight of a block and of the head, and every token.
+# A step is compute plus exposed communication: the compute stream works or waits (three figures of one decimal). Compute takes
+# at least its matrix products: 6 FLOP for every weight of a block and of the head, and every token.
 step_is_whole() {
     holds 's - c - e < 0.151 && c + e - s < 0.151 && s > 0' s="$(figure step)" c="$(figure compute)" e="$(figure exposed)"
     holds 'least <= exposed' least="$(figure exposed -1)" exposed="$(figure exposed)"
@@ -136,7 +136,7 @@ case_is 'times of this machine, and of the link between its ranks' && {
     grep -q '^  measured just now: [1-9]' "$work/out" || complain 'nothing was measured'
     holds 'rate > 0' rate="$(sed -n 's/^  a collective: .* \/ \([0-9.]*\) GB.*/\1/p' "$work/out")"
 }
-# moves_at RATE -- every call takes the latency of 0.5 ms and its bytes over the rate, one by one
+# moves_at RATE -- each call takes the latency of 0.5 ms plus its bytes over RATE, one call after the other
 moves_at() {
     local calls=0 bytes=0 op
     for op in all-gather reduce-scatter all-reduce; do
@@ -154,8 +154,8 @@ case_is '--plan-link: collectives take as long as their calls and bytes, and a f
         before=$(figure exposed)
     done
 }
-# The prices are made up: a call takes the square of its FLOP, times 1e-14 s. So the plan has the calls of the run, each with
-# the price of its own shape.
+# Made-up prices: a call costs the square of its FLOP, times 1e-14 s. The expected sum holds only if the plan makes the calls of
+# the run and prices each by its shape.
 case_is '--plan-prices: operations take what a profile says' && {
     shape='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2'
     good 2 $shape --synthetic 5000 --steps 4 --profile "$work/new/profile"
@@ -175,8 +175,8 @@ case_is '--plan-prices: operations take what a profile says' && {
     not_planned $shape --plan-ranks 2 --plan-link 1e9,1e-5 --plan-prices "$work/new/less.csv"
     grep -q "no operation 'gelu' in the file" "$work/err" || complain 'an operation without a price takes no time'
 }
-# copies_take UP DOWN LATENCY BYTES_UP BYTES_DOWN COPIES -- what the copies of a step take, one by one, to 0.1%; if one direction is
-# slow, the step takes as long as its copies and at most as much longer as a step without offload
+# copies_take UP DOWN LATENCY BYTES_UP BYTES_DOWN COPIES -- the copies of a step, one after the other, take this long to 0.1%. If
+# one direction is slow, a step takes at least the time of its copies, and at most that time plus a step without offload
 copies_take() {
     holds 'ms / (1e3 * (up_bytes / up + down_bytes / down + n * latency)) - 1 < 0.001 &&
         ms / (1e3 * (up_bytes / up + down_bytes / down + n * latency)) - 1 > -0.001' \
@@ -185,8 +185,8 @@ copies_take() {
         longer <= step && longer >= slow - without - 0.15' \
         step="$(figure step)" without="$without" up="$1" down="$2" up_bytes="$4" down_bytes="$5" longer="$(figure 'host copies' 10)"
 }
-# Up and down: two moments of all units. With --cpu-offload also up: the root once and blocks twice for gathers, sums of gradients
-# for the norm, then parameters and gradients; down: sums, gradients and parameters.
+# Up and down: two moments of all units. --cpu-offload adds, up: the root once and the blocks twice for gathers, the sums of
+# gradients for the norm, then parameters and gradients; down: sums, gradients and parameters.
 case_is '--plan-copies: a plan with offload takes what its copies do' && {
     separate='--device separate --plan-ranks 2 --plan-device h100'
     plan $tiny $separate
@@ -219,8 +219,8 @@ case_is 'rates of copies: measured, of a profile, or refused' && {
     plan $tiny --plan-ranks 1 --device separate --cpu-offload --plan-device this
     holds 'ms > 0' ms="$(figure 'host copies' 3)"
 }
-# A host that waits after every unit issues no gather ahead but what prefetch issues, and in forward that is learned in the
-# first step: the third one is reported.
+# If the host waits after every unit, only prefetch issues gathers early. Forward prefetch learns the order in the first step; the
+# third step is reported.
 case_is 'prefetch in forward and backward exposes less than in backward, and that less than none' && {
     before=1e9
     for prefetch in none backward both; do
@@ -229,7 +229,8 @@ case_is 'prefetch in forward and backward exposes less than in backward, and tha
         before=$(figure exposed)
     done
 }
-# The rank's own work doubles, and hides what it hid. Its peers wait for it once a step, so their steps are as long.
+# The slow rank's own compute doubles and hides what it hid before. Its peers wait for it once a step, so their steps take as
+# long.
 case_is '--plan-slow: one slow rank is slow for all' && {
     plan $large --batch-size 8 --plan-device h100
     step=$(figure step) compute=$(figure compute)
@@ -243,7 +244,7 @@ case_is '--plan-slow: one slow rank is slow for all' && {
 
 # ---- what fits -------------------------------------------------------------------------------------------------------
 
-# fit_batch BYTES RANKS OPTION... -- the batch that is said to fit does, the next one does not
+# fit_batch BYTES RANKS OPTION... -- the batch that --plan-fit names fits; the next larger one does not
 fit_batch() {
     local have=$1 ranks=$2 batch
     shift 2
@@ -256,7 +257,7 @@ fit_batch() {
     plan "$@" --plan-ranks $ranks --batch-size "$(case $* in *canonical*) echo $((2 * batch)) ;; *) echo $((batch + 1)) ;; esac)"
     holds 'total > have' total="$(total)" have=$have
 }
-# fit BYTES RANKS OPTION... -- nor does the batch of the options fit on fewer ranks than said
+# fit BYTES RANKS OPTION... -- in addition, the batch of the options does not fit on fewer ranks than --plan-fit names
 fit() {
     local have=$1 ranks=$2 fewest
     fit_batch "$@"
@@ -275,7 +276,7 @@ case_is '--plan-fit: the largest batch and the fewest ranks' && {
     fit_batch 16000000000 8 --size 355m --parallel ddp --plan-device t4
     fit $((600 << 20)) 32 --size 124m --device-memory 600
     fit $((1500 << 20)) 32 --size 124m --device-memory 1500 --reduction canonical
-    plan $tiny --seq-len 2048 --n-positions 2048 --device-memory 1000000000 --plan-fit # no larger one is accepted
+    plan $tiny --seq-len 2048 --n-positions 2048 --device-memory 1000000000 --plan-fit # the largest that is accepted
     [ "$(figure 'largest batch' 3)" = 32768, ] || complain "the largest batch: $(figure 'largest batch' 3)"
     plan --plan-ranks 4 --device-memory 1 --plan-fit
     [ "$(grep -c '^  \(largest batch\|fewest ranks\) *none' "$work/out")" = 2 ] || complain 'what fits 1 MiB'
@@ -283,7 +284,7 @@ case_is '--plan-fit: the largest batch and the fewest ranks' && {
 
 # ---- many micro-steps ------------------------------------------------------------------------------------------------
 
-# as_run RANKS MICRO_STEPS OPTION... -- a real run sends what its plan says and, but for gradients, holds it
+# as_run RANKS MICRO_STEPS OPTION... -- a run sends and holds what its plan says; canonical gradients may be below the plan
 as_run() {
     local ranks=$1 n=$2
     shift 2
@@ -297,17 +298,17 @@ case_is 'more micro-steps than are made: calls, bytes and memory are those of a 
     as_run 2 100
     as_run 3 130 --sharding grad-op
     as_run 2 100 --reduction canonical
-    as_run 3 100 --reduction canonical --batch-size 1 # 3 * 85 leaves are 8 complete trees, no number of up to 3 * 64 is more than 6
+    as_run 3 100 --reduction canonical --batch-size 1 # 3 * 85 leaves are 8 complete trees; no number up to 3 * 64 needs more than 6
     as_run 2 130 --reduction canonical --parallel ddp
     as_run 1 130 --reduction canonical --parallel single
 }
 case_is 'a million micro-steps' && {
-    # each of them takes the same calls and bytes, so the difference between two numbers of them says how many
+    # every micro-step adds the same calls and bytes, so the difference between two plans gives the expected total
     for mode in fast canonical; do
         for n in 32 64 1000 1000000; do
             plan $tiny --plan-ranks 4 --grad-accum $n --reduction $mode --plan-device h100 --plan-link 1e9,0.0005
             step_is_whole
-            [ $mode = canonical ] || moves_at 1e9 # there some ranks send more than others
+            [ $mode = canonical ] || moves_at 1e9 # canonical: some ranks send more than others
             for op in all-gather reduce-scatter; do
                 for field in 2 4; do
                     now=$(figure $op $field)
@@ -361,8 +362,8 @@ case_is 'values that cannot be' && {
 }
 # ---- what runs again -------------------------------------------------------------------------------------------------
 
-# List every choice of a part of the last blocks with its memory and operations; then plan auto with memory limits
-# between these.
+# Lists each choice of a part and a first block with its memory and operations. Then plans with auto, with memory limits between
+# the choices.
 if case_is '--gradient-checkpointing=auto takes the fewest operations that fit'; then
     deep='--n-layer 4 --d-model 256 --n-head 4 --seq-len 256 --batch-size 8'
     : >"$work/choices"

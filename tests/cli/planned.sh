@@ -1,11 +1,11 @@
 #!/bin/bash
-# planned.sh -- the report of a run compares what the run holds and sends with its plan: both must be equal to the byte.
+# planned.sh -- a run's report compares what the run holds and sends with its plan: both must be equal to the byte.
 # tests/equivalence/matrix.sh checks this for combinations of options; formulas.sh compares both with formulas.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 cheap='--ops portable --seq-len 16'
 
-# check W OPTION... -- $more: options that are not of the name
+# check W OPTION... -- $more: options that the case's name omits
 more=''
 check() {
     case_is "planned W=$1 ${*:2}"
@@ -15,10 +15,10 @@ check() {
         END { exit bad || NR != 17 }' "$work/report.csv" >"$work/err" || complain "other bytes, or not 16 of them"
 }
 
-# More micro-steps than a plan makes.
+# More micro-steps than a plan simulates.
 check 2 --reduction fast --batch-size 1 --grad-accum 80
 
-# Evaluations of one batch and of three: units that a batch leaves gathered are there when the next batch begins.
+# Evaluations of one batch and of three: units that a batch leaves gathered are still gathered when the next batch begins.
 head -c 900 LICENSE >"$work/val"
 more="--val-data $work/val"
 for batch in 16 8; do
@@ -26,8 +26,8 @@ for batch in 16 8; do
         --freeze 'transformer.w*,*.h.0.*,*.h.1.attn.*,*.h.1.ln_1.*'
 done
 
-# A plan for four ranks is the same from four processes, which measure how long a step will take, and from one process,
-# which counts operations instead.
+# A plan for four ranks is the same from four processes, which measure how long a step will take, as from one process, which
+# counts operations instead.
 for how in '--sharding full' '--sharding hybrid --fsdp-size 2' '--parallel ddp'; do
     case_is "planned: 4 ranks from one process, $how"
     good 4 --plan --plan-device this $cheap --prefetch both --reduction canonical $how
@@ -38,11 +38,11 @@ for how in '--sharding full' '--sharding hybrid --fsdp-size 2' '--parallel ddp';
         complain 'another plan'
 done
 
-# Long sequences. Activations grow with the tokens, not with their square: of 4096 tokens four times those of 1024, but for
-# a few numbers that are there once (below 1 kB). And 2 ranks have the bits of one device.
+# Long sequences. Activations grow with the tokens, not with their square: 4096 tokens take four times the activations of 1024,
+# except a few numbers that exist once (below 1 kB). And 2 ranks have the bits of one device.
 long='--ops fast --n-layer 2 --d-model 16 --n-head 2 --vocab-size 64 --n-positions 4100 --reduction canonical --global-batch 2'
 
-# activations -- measured bytes, of the last check
+# activations -- measured bytes in the last check
 activations() {
     awk -F, '$1 == "memory" && $2 == "activations" { print $3 }' "$work/report.csv"
 }

@@ -1,15 +1,15 @@
 #!/bin/bash
-# plugin_build.sh -- make cuda and make npu, with toolkits as they lie on other machines, find what they need, and the plug-ins load.
+# plugin_build.sh -- make cuda and make npu find toolkits in the layouts of other machines, and the plug-ins load.
 #
-# The toolkits are made up: nvcc is a script over g++, the libraries have a function each, the headers are the
-# stand-in's. The sources of the plug-in are made up too: what is tested is where make looks, how it links, and what it says.
+# The toolkits are made up: nvcc is a script that calls g++, each library has one function, the headers are the stand-in's. The
+# plug-in's sources are made up too: this tests where make looks, how it links, and what it says.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 unset ${!CUDA_@} ${!NCCL_@} ${!ASCEND_@} ${!NVCC@} LD_LIBRARY_PATH LIBRARY_PATH CPATH PYTHONPATH MAKEFLAGS MFLAGS CC V CI
 
 # ---- made-up toolkits -------------------------------------------------------------------------------------------
 
-# The plug-in asks each library for its number: 11 + 200 + 3000.
+# The plug-in adds up a number from each library: 11 + 200 + 3000.
 cat >"$work/probe.c" <<'END'
 #include <cublasLt.h>
 #include <nccl.h>
@@ -34,7 +34,7 @@ library() { echo "int $1_part(void) { return $2; }" | gcc -shared -fPIC -x c - -
 library cublaslt 200 libcublasLt.so.12 && library nccl 3000 libnccl.so.2 || exit 1
 echo 'int cuda_part(void) { return 11; }' | gcc -c -fPIC -x c - -o "$work/cudart.o" && ar rc "$work/parts/libcudart_static.a" "$work/cudart.o"
 
-# nvcc FILE RELEASE INCLUDE-FOLDER -- takes g++-11 only, under whatever folder; TOP: what it says of itself
+# nvcc FILE RELEASE INCLUDE-FOLDER -- a script that accepts only g++-11, in any folder; it reports the folder above its own as TOP
 nvcc() {
     mkdir -p "${1%/*}"
     sed "s|@release|$2|; s|@include|$3|" >"$1" <<'END'
@@ -63,7 +63,7 @@ END
 }
 printf '#!/bin/sh\nexec g++ "$@"\n' >"$work/bin/g++-11" && chmod +x "$work/bin/g++-11"
 headers() { mkdir -p "$1" && cp tests/sim/cuda/include/{cuda,cublas}*.h "$1"; }
-# cuda_into INCLUDE LIB -- as toolkits have it: a name without a version, and a stub that is not for running
+# cuda_into INCLUDE LIB -- as in real toolkits: a library name without a version, and a stub that only serves linking
 cuda_into() {
     headers "$1" && mkdir -p "$2/stubs"
     cp "$work"/parts/lib{cudart_static.a,cublasLt.so.12} "$2" && ln -s libcublasLt.so.12 "$2/libcublasLt.so"
@@ -168,9 +168,9 @@ make --no-print-directory BUILD="$work/build" NPU_SRC="$work/npu.c" ASCEND_TOOLK
     complain 'it does not build'
 "$work/load" "$work/build/fsdp_npu.so" >"$work/err" 2>&1 || complain 'it does not load'
 
-# ---- what a machine without Debian's packages brings along --------------------------------------------------------
+# ---- libraries for a machine without Debian's packages ------------------------------------------------------------
 
-# Linked from the objects of BUILD: into a folder beside it, with the pack's libraries.
+# Links the objects of BUILD with the pack's libraries, into another folder.
 case_is 'a program that is linked with gpu-pack has its libraries'
 tests/gpu/pack.sh "$work" >"$work/err" 2>&1 || complain 'no pack'
 pack=$work/gpu-pack

@@ -1,17 +1,17 @@
-/* power_cut.c -- what a loss of power may leave of the files that runs write, after each call.
+/* power_cut.c -- what a power cut after each call may leave of the files that runs write.
  *
  *   power_cut check LOG ROOT OUT SEED VARIANTS       after every call, with so many random variants
- *   power_cut write LOG ROOT OUT SEED VARIANT CALL   one of these states, for a run to go on from
+ *   power_cut write LOG ROOT OUT SEED VARIANT CALL   one of these states, for a run to resume from
  *
- * LOG, LOG.data: of file_calls, which saw the runs write below ROOT from nothing. The calls up to
- * one are made again in memory. What fsync promised is there: a file's bytes by an fsync of the
- * file, a name by one of its directory. Whether the rest is there is the variant's choice, see
- * cut(). Then OUT gets the files.
+ * LOG and LOG.data are the record by file_calls of runs that began with nothing below ROOT. The
+ * calls before the power cut are repeated in memory. What fsync promised is there: a file's bytes
+ * after an fsync of the file, a name after an fsync of its directory. The variant decides what else
+ * is there, see cut(). The files are then written to OUT.
  *
- * check: once a run has gone on after a checkpoint (it printed a step, or came to its end), that
- * one or a newer one is found in OUT/save, whole. Every file that got its name by rename is one of
- * the versions that got this name, with all its bytes, and none that is older than what a run has
- * gone on after. Prints "N power cuts, M states, K wrong" behind lines for what is wrong. */
+ * check: if a run has gone on after a checkpoint (it printed a step, or finished), OUT/save has
+ * this checkpoint or a newer one, whole. Every file that got its name by rename is one of the
+ * versions with this name, has all its bytes, and is no older than the newest version after which a
+ * run has gone on. Prints lines for errors, then "N power cuts, M states, K wrong". */
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
@@ -35,7 +35,7 @@ typedef struct effect {
     int synced;             /* the call that put it on disk, or NEVER */
     char name[NAME_BYTES];
     uint64_t at, bytes;
-    const char *text; /* of BYTES */
+    const char *text; /* for BYTES */
 } effect;
 
 typedef struct node {
@@ -45,7 +45,7 @@ typedef struct node {
         char name[NAME_BYTES];
         int node;
     } entries[MAX_ENTRIES];
-    char *text; /* of a file, and its bytes */
+    char *text; /* a file's text, and its bytes */
     uint64_t bytes, hash;
 } node;
 
@@ -90,7 +90,7 @@ static void resize(node *f, uint64_t bytes)
     f->bytes = bytes;
 }
 
-/* zeroed: the file has its length, and the disk has not got the bytes. */
+/* zeroed: the file has its length, but the disk did not get the bytes. */
 static void apply(const effect *e, uint64_t bytes, bool zeroed)
 {
     node *f = &nodes[e->node];
@@ -114,7 +114,7 @@ static void apply(const effect *e, uint64_t bytes, bool zeroed)
     }
 }
 
-/* The node of an absolute path, -1: none. name: its last part; *dir: the node before that. */
+/* The node of an absolute path; -1: none. name: the path's last part; *dir: the node before it. */
 static int find(const char *path, int *dir, char name[NAME_BYTES])
 {
     int at = 0;
@@ -142,7 +142,7 @@ static void add(effect e, const char *name)
     effects[n_effects++] = e;
 }
 
-/* Files of a checkpoint get their names in a directory that is yet to get its own. */
+/* Notes a file named by rename; files in a checkpoint's .tmp directory have no final name yet. */
 static void note_version(const char *path, int at)
 {
     version *v = &versions[n_versions];
@@ -252,9 +252,9 @@ static unsigned choice(uint64_t seed, int variant, int calls, int i)
     return (unsigned)(XXH3_64bits(key, sizeof key) % 4);
 }
 
-/* What is there after so many calls. Of what was not synced, variant 0 has none, 1 all, 2 names
- * without bytes, 3 names and zeros for bytes, 4 bytes without names. The random ones choose for
- * each call: a rename is done or not, a write is done, was zeros, or ended halfway. */
+/* Builds the tree after so many calls. Effects that were not synced: variant 0 has none, 1 all, 2
+ * names without bytes, 3 names and zeros for bytes, 4 bytes without names. The random variants
+ * choose for each call: a rename is done or not; a write is done, left zeros, or ended halfway. */
 static void cut(uint64_t seed, int variant, int calls)
 {
     for (int i = 0; i < n_nodes; i++) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# profile.sh -- --profile DIR: what it writes adds up, its counts are those of the model, and training keeps its bits.
+# profile.sh -- --profile DIR: the times add up, the counts follow from the model, and training keeps its bits.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 dir=$work/new/profile report=$work/new/report.csv
@@ -23,9 +23,9 @@ expect_true() {
     awk "BEGIN { exit ($2) ? 0 : 1 }" || complain "$1: $2 does not hold"
 }
 
-# Calls and FLOPs by formula, for one rank's file. A linear layer multiplies once forward and twice backward; a block
-# has 12 C^2 weights in four of them, the head V C. Forward a block's four also add biases, to 9 C numbers of a row, and
-# two of them the residual, to C.
+# Calls and FLOPs by formula, for one rank's file. A linear layer multiplies once in forward and twice in backward. A block has
+# 12 C^2 weights in four linear layers, the head V C. In forward, a block's four layers also add biases, to 9 C numbers per
+# row, and two of them add the residual, to C.
 check_counts() {
     local file=$1 rows=$((B * T))
     expect_figure 'FLOPs of matmul' "$(figure "$file" 5 compute matmul)" \
@@ -36,7 +36,7 @@ check_counts() {
     expect_figure 'steps' "$(figure "$file" 3 total wall)" $counted
 }
 
-# Times: rows add up to their total, which fits into the steps.
+# Times: rows add up to their total, which is below the wall time.
 check_times() {
     local file=$1 sum wall exposed rest
     sum=$(figure "$file" 4 compute '') wall=$(figure "$file" 4 total wall)
@@ -49,21 +49,21 @@ check_times() {
         ($rest - $(figure "$file" 4 total rest)) ^ 2 < 1e-12"
     expect_true 'roof' "$(figure "$file" 7 roof measured) > 1e7 && $(figure "$file" 8 roof measured) > 1e7"
     [ "$(awk -F, '$1 == "compute" && !($4 > 0)' "$file")" = '' ] || complain "a row of $file took no time"
-    # Products in bf16 have a roof of their own, which is measured for them alone.
+    # Products in bf16 have their own roof, which is measured only when there are such products.
     [ "$(grep -c '^compute,matmul .* bf16,' "$file")" = 0 ] && [ "$(grep -c '^roof,bf16,' "$file")" = 0 ] ||
         awk -F, '$1 == "roof" { roof[$2] = $7 } { row[NR] = $0 }
             END {
                 for (i = 1; i <= NR; i++) {
                     split(row[i], f)
-                    if (f[2] !~ /^matmul .* (NT|TN) bf16$/) continue # NN: additions in fp32, too
-                    n++ # small ones may be bound by the memory, as its rate was measured
+                    if (f[2] !~ /^matmul .* (NT|TN) bf16$/) continue # NN also adds in fp32
+                    n++ # memory may bound small ones, at the measured rate
                     off += f[10] == "compute" && (f[9] / (f[7] / roof["bf16"]) - 1) ^ 2 > 1e-6
                 }
                 exit !(roof["bf16"] > 1e7 && n > 0 && !off)
             }' "$file" || complain "rows in bf16 and their roof in $file"
 }
 
-# Bytes of the collectives: those that the report of traffic measured in a step.
+# Bytes and calls of the collectives equal what the traffic report measured in a step.
 check_collectives() {
     local op
     for op in all-gather reduce-scatter all-reduce; do
@@ -74,7 +74,7 @@ check_collectives() {
     done
 }
 
-# profiled W NAME OPTION... -- with and without --profile
+# profiled W NAME OPTION... -- runs with and without --profile
 profiled() {
     local ranks=$1 what=$2 rank n_params updated=0
     shift 2
@@ -88,7 +88,7 @@ profiled() {
         updated=$((updated + $(figure "$dir/profile-rank-$rank.csv" 6 compute adamw | cut -d. -f1)))
     done
     n_params=$(sed -n 's/.* \([0-9]*\) parameters[ ,].*/\1/p' "$work/out")
-    [[ " $* " == *' fsdp '* ]] || n_params=$((n_params * ranks)) # each updates all of them
+    [[ " $* " == *' fsdp '* ]] || n_params=$((n_params * ranks)) # each rank updates all of them
     expect_figure 'bytes of adamw' $updated $((counted * 28 * n_params))
     check_collectives
     expect_true 'memory of the roof is given back' \

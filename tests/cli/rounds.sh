@@ -1,9 +1,9 @@
 #!/bin/bash
-# rounds.sh -- a training that is killed again and again and goes on each time, on other ranks: in the end its weights and
-# its loss file are those of a run that nobody has disturbed, and nothing is left.
+# rounds.sh -- kills a training run again and again and resumes it on other ranks. In the end its weights and loss file equal
+# an undisturbed run's, and nothing is left.
 #
 #   tests/cli/rounds.sh [BUILD] [full|KILLS]  default build; full: 200 kills, not 10
-#   SEED=N                                    the choices of an earlier run; when a kill strikes depends on the machine, too
+#   SEED=N                                    repeats an earlier run's choices; when a kill strikes also depends on the machine
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 kills=${2:-10}
@@ -12,19 +12,19 @@ SEED=${SEED:-$(od -An -N2 -tu2 /dev/urandom | tr -d ' ')}
 RANDOM=$SEED
 echo "SEED=$SEED"
 
-# A rate that changes with every step, so that a step which is left out or made twice shows.
+# A rate that changes with every step, so that a step which is left out or repeated shows.
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 8 --synthetic 5000 --ops portable --reduction canonical'
 run="$model --batch-size 0 --global-batch 60 --steps 100000 --warmup-steps 1000"
 files="--save $new/save --resume auto --loss-csv $new/loss.csv --export $new/export"
 
-# pick WORD... -- one of them, in $picked. Not in a subshell, which would draw the same number again and again
+# pick WORD... -- chooses one, in $picked. Not in a subshell, which would draw the same number again and again
 pick() {
     local n=$((RANDOM % $#))
     shift $n
     picked=$1
 }
 
-# How to go on: sets ranks, how (what starts them), options.
+# Chooses how to resume: sets ranks, how (what starts them), options.
 choose() {
     pick 1 2 3 4 5 && ranks=$picked
     pick fsdp_run fsdp_run mpiexec && how=$picked
@@ -58,12 +58,12 @@ alive() {
     kill -0 $job 2>/dev/null && [ "$(ps -o stat= -p $job | cut -c1)" != Z ]
 }
 
-# What only a save that has not ended leaves.
+# Files that only an unfinished save leaves.
 remains() {
     find "$new" -name 'step-*.tmp' -o -name 'latest.*.tmp' 2>/dev/null | sort
 }
 
-# Ends $victim of $job by SIGKILL; all others then end by themselves.
+# Kills the $victim of $job; all others then end by themselves.
 strike() {
     local ranks_now helpers
     ranks_now=$(trainers) helpers=$(pgrep -P $job)
@@ -81,15 +81,15 @@ strike() {
     done
 } 2>/dev/null
 
-# Files and System V segments of MPICH and of UCX below it, when they are killed between making and removing them; ranks
-# themselves make no segment.
+# Removes files and System V segments that MPICH and UCX leave if they are killed between making and removing them. Ranks make
+# no segments.
 forget_mpich() {
     [ -n "${CLI_NAMESPACE:-}" ] && [ $how = mpiexec ] || return
     rm -f /dev/shm/mpich_shar_tmp* /dev/shm/ucx_shm_posix_*
     ipcrm --all=shm
 }
 
-# Where the kill struck, in $where; to be called with what was saved and remained before the round.
+# Sets $where to where the kill struck. Arguments: the saved step and the remains from before the round.
 look_where() {
     local rows
     rows=$(tail -n 1 "$new/loss.csv" 2>/dev/null | cut -d, -f1)
@@ -99,7 +99,7 @@ look_where() {
     [ -z "$(comm -13 <(echo "$2") <(remains))" ] || where=during
 }
 
-# round EARLY OPTION... -- one kill; EARLY: at any time after the start, else after some saves
+# round EARLY OPTION... -- one kill. EARLY=1: at any time after the start, 0: after some saves
 round() {
     local early=$1 saved left delay=0 more=1 resumed notes
     shift
@@ -136,7 +136,7 @@ echo "kills: $said"
 [ -n "$bad" ] || [ "$(saved_step "$new/save")" -gt "$kills" ] || complain "only step $(saved_step "$new/save") was reached: too few saves for a test"
 [ -n "$bad" ] || [ "$kills" -lt 100 ] || [ $((n_before * n_during * n_between)) -gt 0 ] || complain "not everywhere: $said"
 
-# The end may be killed as well: the last save, the loss file, the export.
+# The end of a run may be killed as well: the last save, the loss file, the export.
 case_is "kills near the end (SEED=$SEED)"
 last=$(($(saved_step "$new/save") + 3))
 for _ in $(seq $((1 + kills / 20))); do

@@ -5,7 +5,7 @@
 cli_start "$@"
 cheap='--size tiny --n-positions 5 --seq-len 4 --synthetic 4096 --reduction canonical --ops portable'
 
-# drawn NAME PATTERN OPTION... -- the output must have a line that matches PATTERN; blanks in a row count as one
+# drawn NAME PATTERN OPTION... -- a line of the output matches PATTERN; several blanks count as one
 drawn() {
     case_is "print-shards: $1" || return
     good 1 $cheap --print-shards "${@:3}"
@@ -25,7 +25,7 @@ drawn 'one rank, which has all elements' 'transformer.wpe.weight 5x64 320' --lay
 run=$cheap refused 1 'print-shards: refused without shards' 'print-shards: expected --parallel fsdp beside it, got other options' \
     'pass --parallel fsdp' --print-shards --parallel ddp
 
-# ---- from one layout to the other -------------------------------------------------------------------------------
+# ---- resuming with the other layout -----------------------------------------------------------------------------
 
 # goes W OPTION... -- train two more steps on W ranks
 goes() {

@@ -1,7 +1,7 @@
 #!/bin/bash
-# small_shm.sh -- nine ranks with a /dev/shm of 64 MB, as containers have it, and of 16 MB, too little for MPICH's own
-# segments (4 MB a rank), and with a read-only one: they train with the bits of one device, and leave nothing there nor
-# among the System V segments, not even when a rank is killed.
+# small_shm.sh -- nine ranks with a /dev/shm of 64 MB, as in containers; of 16 MB, too small for MPICH's own segments (4 MB per
+# rank); and read-only. They train with the bits of one device and leave nothing in /dev/shm or among the System V segments,
+# even if a rank is killed.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 if [ -z "${CLI_NAMESPACE:-}" ]; then
@@ -12,12 +12,12 @@ ranks=9
 options='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --global-batch 18 --reduction canonical'
 launch 1 --parallel single $options --steps 3 --loss-csv "$work/single.csv"
 
-# with_shm MEGABYTES NAME -- a case, with so large a /dev/shm
+# with_shm MEGABYTES NAME -- a case with a /dev/shm of this size
 with_shm() {
     case_is "$1 MB of /dev/shm, $2" $ranks && { [ "${size:-}" = ro ] || mount -o remount,size="$1m" /dev/shm; }
 }
 
-# trains MEGABYTES NAME LAUNCHER OPTION... -- to its end
+# trains MEGABYTES NAME LAUNCHER OPTION... -- the run succeeds
 trains() {
     with_shm "$1" "$2" || return
     starts=$3 good $ranks $options --steps 3 --loss-csv "$work/loss.csv" "${@:4}"

@@ -1,13 +1,13 @@
 #!/bin/bash
-# snapshot.sh -- what --snapshot writes: the same peaks as the ledgers', of device and host, the rows of the CSV in the page, the page of a plan,
-# the memory that a pool has reserved, and what is left when the file cannot be written.
+# snapshot.sh -- what --snapshot writes: peaks equal to the ledgers' for device and host, the CSV's rows in the page, the page
+# of a plan, and the memory that a pool reserves. An unwritable file leaves nothing.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 model='--n-layer 3 --d-model 32 --n-head 2 --vocab-size 300 --seq-len 16 --batch-size 2'
 run="$model --synthetic 5000 --steps 3 --reduction canonical"
 
-# peaks CSV -- of each category of the device's memory, of all and of the host's memory, as --memory-report names them; then,
-# after each call, whether less is reserved than allocated, and whether a row is not in order
+# peaks CSV -- peaks of each category of device memory, of their total and of host memory, named as in --memory-report. "short":
+# after how many calls less is reserved than allocated; "wrong": the number of invalid rows
 peaks() {
     awk -F, 'NR > 1 {
             n++; kind[n] = $2; bytes[n] = $6; birth[n] = $7 < 0 ? 0 : $7; death[n] = $8 == "" ? 1e9 : $8; pool[n] = $9; where[n] = $10
@@ -33,9 +33,9 @@ peaks() {
             print "short", short + 0; print "wrong", wrong + 0
         }' "$1"
 }
-# of_ledger REPORT [COLUMN] -- the same of the ledgers, as issued; 5: as planned
+# of_ledger REPORT [COLUMN] -- the ledgers' peaks, as issued; COLUMN 5: as planned
 of_ledger() { awk -F, -v column="${2:-4}" '$1 == "memory" && $column > 0 { print $2, $column }' "$1" | sort; }
-# of_blocks CSV -- the same of the blocks, without the two checks
+# of_blocks CSV -- the peaks of the blocks, without "short" and "wrong"
 of_blocks() { peaks "$1" | grep -vE '^(short|wrong)'; }
 
 # agrees RANKS OPTION...
@@ -57,7 +57,7 @@ for device in separate cuda-sim; do
     grep -qx 'short 0' "$work/peaks" || complain "$(tail -2 "$work/peaks")"
 done
 
-# what lives on the host: more or less of it, with and without gradients; and what shm+staged takes for one call
+# host memory: different amounts, with and without gradients; and what shm+staged takes for one call
 for offload in --cpu-offload '--cpu-offload --grad-accum 2' --optimizer-offload; do
     agrees 2 $run --device separate $offload
     grep -q '^host ' "$work/peaks" || complain 'nothing on the host'

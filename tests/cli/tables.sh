@@ -1,22 +1,22 @@
 #!/bin/bash
-# tables.sh [BUILD [full]] -- tests/bench/tables.sh: WRITEUP.md shows what it prints; its commands, as printed, plan the bytes
-# of closed forms, which are computed here from the shapes of the models; what is said to explain a difference does.
-# full: the runs too, which must agree in every digit.
+# tables.sh [BUILD [full]] -- checks tests/bench/tables.sh. WRITEUP.md shows what it prints. Its commands, as printed, plan the
+# bytes of closed forms, computed here from the models' shapes. What is said to explain a difference explains it.
+# full: also the runs, which must agree in every digit.
 #
 # A unit of `slots` elements has P = 32 W ceil(slots / (32 W)). Units: the root (embedding, norm, head) and the blocks; with
-# --wrap sub-block the embedding, both halves of each block, and the head with the norm. A step gathers a unit twice, the
-# root of blocks once, and the W losses; it reduces each unit once, in fp32. At one time there are the root and two blocks,
-# or the two largest of neighbouring units. DDP reduces all P as one, and gathers the sums.
+# --wrap sub-block: the embedding, both halves of each block, and the head with the norm. A step gathers each unit twice (the
+# root of blocks once) and the W losses, and reduces each unit once, in fp32. At one time the root and two blocks are gathered,
+# or the largest pair of neighbouring units. DDP reduces all P as one unit, and gathers the sums.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 
-# shown -- the rows of WRITEUP.md's section, of the table that has "sum of parameters" or of the others
+# shown RUNS -- table rows in WRITEUP.md's section. 1: of the table with "sum of parameters", 0: of the others
 shown() {
     awk -v runs="$1" '/^##/ { inside = /^### Published tables/ } !inside { next }
         !/^\|/ { of_runs = 0 } /^\|.*sum of parameters/ { of_runs = 1 } /^\|/ && of_runs == runs' WRITEUP.md
 }
 
-# same_rows RUNS PRINTED -- a problem, or nothing
+# same_rows RUNS PRINTED -- prints a problem, or nothing
 same_rows() {
     shown "$1" >"$work/shown"
     grep '^|' "$2" >"$work/printed"
@@ -28,12 +28,12 @@ tests/bench/tables.sh "$build" plans >"$work/plans" 2>"$work/err" || bad="exit s
 judge 'tables: the plans are made' "$bad"
 judge 'tables: the rows of WRITEUP.md are what it prints' "$(same_rows 0 "$work/plans")"
 
-# "..., and theirs holds 0.06 of angles too: 9.48" must be the published figure
+# In a row that ends "..., and theirs holds 0.06 of angles too: 9.48", 9.48 must be the published figure
 judge "tables: what FSDPToys' program holds beside ours makes its figures" "$(awk -F' [|] ' '
     $2 == "allocated" { rows++; sum = $5; gsub(/.*: | [|]$/, "", sum); if (sum + 0 != $3 + 0) print "row " rows ": got " sum ", expected " $3 }
     END { if (rows != 8) print "got " rows + 0 " rows, expected 8" }' "$work/plans")"
 
-# check COMMAND -- plan it, and compare
+# check COMMAND -- runs the plan and compares it with the closed forms
 check() {
     command=$1
     set -- ${command#build/fsdp_train}
@@ -92,7 +92,7 @@ check() {
         }' "$work/plan")"
 }
 
-# The commands as printed: the indented line above a table, and the options in backquotes of its rows.
+# The commands as printed: the indented line above a table, with the options in backquotes of each row.
 awk '/^    build/ { command = $0; sub(/ OPTIONS$/, "", command); sub(/^ */, "", command); first = 1 }
     /^[|] (`|  *[|])/ && ($0 ~ /`/ || first) {
         options = ""

@@ -1,16 +1,16 @@
 #!/bin/bash
-# threads.sh -- how many threads a rank has, and that what it computes does not depend on that: losses, norms and
-# weights, fast and canonical, in fp32 and bf16.
+# threads.sh -- how many threads a rank has. Losses, norms and weights do not depend on that number: fast and canonical, in fp32
+# and bf16.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 unset OMP_NUM_THREADS
 
 # ---- how many ---------------------------------------------------------------------------------------------------
 
-# threads_of PID EXPECTED -- the most at a time that compute: OpenMP's bear the program's name, the streams' have their
-# own. A team is as large as its operation has tiles, so that threads come and go: looks 20 times, at moments apart, and
-# then for as long as there are too few. A larger number counts when a quarter of the looks see it: on a busy machine a
-# thread that is leaving is now and then still there when the next one has come.
+# threads_of PID EXPECTED -- the largest number of threads that compute at one time. OpenMP threads have the program's name;
+# threads of streams have other names. A team is as large as the number of tiles, so threads come and go. This looks 20 times,
+# and goes on while there are too few. More threads than expected count only if a quarter of the looks see them: on a busy
+# machine a leaving thread sometimes still exists when the next one starts.
 threads_of() {
     local name most=0 n looks=0 since more=0
     name=$(basename "$trainer" | cut -c1-15) since=$(now_ms)
@@ -24,14 +24,14 @@ threads_of() {
     echo "$most"
 }
 
-# A machine of two cores: on a large one an operation may have less work than threads.
+# Use two cores: on a large machine an operation may have fewer tiles than threads.
 cores=()
 for range in $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr , ' '); do
     for ((c = ${range%-*}; c <= ${range#*-}; c++)); do cores+=("$c"); done
 done
 one=${cores[0]} two=${cores[0]},${cores[1]:-}
 
-# has_threads NAME CORES W EXPECTED [VARIABLE] -- of every rank, bound to these cores together
+# has_threads NAME CORES W EXPECTED [VARIABLE] -- W ranks share CORES; each has EXPECTED threads
 has_threads() {
     local on=$2 ranks=$3 expected=$4 pid most seen=0
     case_is "$1: threads of a rank: $4" $3 || return
@@ -61,8 +61,8 @@ fi
 
 # ---- what they compute ------------------------------------------------------------------------------------------
 
-# Large enough that every operation is divided among threads, in rows that 2 and 3 do not divide; and products of one
-# row, which are not.
+# Large: every operation is divided among threads, with numbers of rows that 2 and 3 do not divide. One row: products that are
+# not divided.
 large='--size small --n-layer 2 --seq-len 63 --global-batch 6 --steps 2'
 one_row='--size small --n-layer 1 --seq-len 1 --global-batch 1 --steps 2'
 

@@ -1,14 +1,14 @@
 #!/bin/bash
-# tools.sh -- what make doctor finds, and what a target does that needs something which is not installed.
+# tools.sh -- what make doctor finds, and what a target does if a tool it needs is not installed.
 #
-# Folders made here stand for the machine's (PROBE_ROOT), and PATHs are cut, so that nothing is installed or removed.
+# Folders made here stand for the root of the machine (PROBE_ROOT) and PATHs are cut, so nothing is installed or removed.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 unset ${!ASCEND_@} ${!HCCL_@} RANK_TABLE_FILE CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI CC V
 
 # ---- make doctor ------------------------------------------------------------------------------------------------
 
-# doctor NAME REGEX VARIABLE=VALUE... -- a line of its output matches
+# doctor NAME REGEX VARIABLE=VALUE... -- a line of the output matches
 doctor() {
     case_is "doctor: $1"
     env PATH=/usr/bin:/bin PROBE_ROOT="$work/root" "${@:3}" tests/tools/doctor.sh >"$work/err" 2>&1 || complain "exit status $?"
@@ -52,7 +52,7 @@ else
     doctor 'NCCL without its header' '^NCCL +no +libnccl.so.2, no nccl.h '
 fi
 
-# cann FOLDER VERSION -- a toolkit of Ascend's with all its parts
+# cann FOLDER VERSION -- an Ascend toolkit with all its parts
 cann() {
     mkdir -p "$1"/include/{acl,aclnnop,hccl} "$1/lib64" "$1/aarch64-linux"
     : >"$1/include/acl/acl.h" >"$1/include/aclnnop/aclnn_matmul.h" >"$1/include/hccl/hccl.h"
@@ -86,9 +86,9 @@ doctor "HCCL's environment" '^HCCL +HCCL_SOCKET_IFNAME=eth1 HCCL_DETERMINISTIC=t
 doctor 'no environment of HCCL' '^HCCL +it chooses the network interface itself'
 doctor 'a rank table' '^HCCL .*RANK_TABLE_FILE=table.json .*no rank table is read' RANK_TABLE_FILE=table.json
 
-# ---- something is missing ---------------------------------------------------------------------------------------
+# ---- missing tools ----------------------------------------------------------------------------------------------
 
-# A PATH with the commands named. Without sudo and apt-get nothing can be installed.
+# A PATH with only a few commands and those named. Without sudo and apt-get nothing can be installed.
 some_commands() {
     rm -rf "$work/path" && mkdir "$work/path"
     for command in bash sh make awk sed grep cat rm mkdir mktemp dirname basename nproc id tr cut sort uname env test \
@@ -97,7 +97,7 @@ some_commands() {
     done
 }
 
-# missing NAME REGEX HINT COMMAND... -- fails, names what is missing and what to do, and compiles nothing
+# missing NAME REGEX HINT COMMAND... -- fails, says what is missing and what to do, and compiles nothing
 missing() {
     case_is "$1"
     env PATH="$work/path" "${@:4}" >"$work/err" 2>&1 && complain 'exit status 0'

@@ -1,18 +1,18 @@
 #!/bin/bash
-# trace.sh -- what --profile DIR writes of the traced steps: the traces of all ranks fit together, the table says what the
-# profile says, and the pictures show all ranks on one clock.
+# trace.sh -- what --profile DIR writes about the traced steps: the traces of all ranks agree, the table agrees with the
+# profile, and the pictures show all ranks on one clock.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 dir=$work/new/profile
 run='--n-layer 2 --d-model 32 --n-head 2 --seq-len 32 --batch-size 2 --synthetic 5000'
 
-# steps DIR -- "step rank wall compute comm exposed" of the lines of the table
+# steps DIR -- "step rank wall compute comm exposed" for each row of the table
 steps() {
     sed -n 's/^| *\([0-9][0-9]*\) | *\([0-9][0-9]*\) | *\([0-9.]*\) | *\([0-9.]*\) | *\([0-9.]*\) | *\([0-9.]*\) |.*/\1 \2 \3 \4 \5 \6/p' \
         "$1/profile.md"
 }
 
-# check_table DIR RANKS STEPS -- the steps from 1 on, in order, and in each the ranks
+# check_table DIR RANKS STEPS -- steps from 1 on are in order, each with all ranks in order
 check_table() {
     local ranks=$2 steps=$3 s r
     [ "$(steps "$1" | cut -d' ' -f1,2 | tr '\n' ' ')" = \
@@ -22,7 +22,7 @@ check_table() {
         complain "a step does not add up: $(steps "$1")"
 }
 
-# Exposed communication of a rank: the profile's total over its three steps is that of the table.
+# Exposed communication of a rank: the profile's total equals the table's sum over its three steps.
 check_exposed() {
     awk -F, -v rank="$1" '
         FILENAME ~ /csv$/ { if ($1 == "total" && $2 == "exposed") of_profile = 1e3 * $4; next }
@@ -32,9 +32,9 @@ check_exposed() {
         "$dir/profile-rank-$1.csv" <(steps "$dir") || complain "rank $1: exposed in table and profile differ"
 }
 
-# check_traces DIR RANKS -- each arrow has two ends, which are at slices, and none points back; each collective has a slice on
-# all ranks of its group, of one name, and none ends it before all have begun it, as well as the clocks are known: a rank
-# needs what the others have.
+# check_traces DIR RANKS -- each arrow has two ends, both at slices, and none points back in time. Each collective has a slice of
+# the same name on all ranks of its group. Within the clocks' error, no rank ends it before all have begun it, because a rank
+# needs the data of the others.
 check_traces() {
     local dir=$1 rank files=()
     for ((rank = 0; rank < $2; rank++)); do
@@ -69,7 +69,7 @@ check_traces() {
             for (id in from) if (!(from[id] in begins) || !(to[id] in begins)) wrong("no slice at the end of arrow " id)
             for (call in n) {
                 if (n[call] != ranks[call]) wrong(name[call] ": " n[call] " ranks of " ranks[call])
-                # 0.002: times are written to the nanosecond
+                # 0.002: times are rounded to a nanosecond
                 if (name[call] !~ /^broadcast/ && last[call] - early[call] > 2 * bound + 0.002)
                     wrong(name[call] ": one ends it " last[call] - early[call] " us before another begins it, the clocks are known to " bound " us")
             }
@@ -78,8 +78,8 @@ check_traces() {
         }' "${files[@]}" >"$work/wrong" || complain "traces: $(head -3 "$work/wrong")"
 }
 
-# check_pictures DIR RANKS STEPS -- every rank is in every step of the text, whose time is no shorter than any rank's, and the
-# first four are in the picture of the last step
+# check_pictures DIR RANKS STEPS -- the text shows every rank in every step, over at least each rank's time. The picture of the
+# last step shows the first four ranks
 check_pictures() {
     local text=$1/timeline.txt svg=$1/timeline.svg
     [ "$(grep -c '^step [0-9]' "$text")" = "$3" ] && [ "$(grep -c '^ *[0-9]* compute |.*|$' "$text")" = $(($2 * $3)) ] ||
@@ -91,7 +91,7 @@ check_pictures() {
     grep -q '<title>forward h' "$svg" && ! grep -qv '^<.*>$' "$svg" || complain "the svg: $(grep -v '^<.*>$' "$svg" | head -3)"
 }
 
-# traced W NAME OPTION... -- train and look at the files
+# traced W NAME OPTION... -- trains and checks the files
 traced() {
     local ranks=$1 rank
     shift
@@ -116,7 +116,7 @@ unset FSDP_ASYNC_COMPUTE
 traced 2 'DDP' --parallel ddp
 traced 2 'accumulating, canonical' --grad-accum 2 --reduction canonical
 traced 5 'more ranks than are drawn'
-# units OPERATION -- the units that it belongs to
+# units OPERATION -- the units of its slices
 units() {
     grep "^{\"name\":\"$1\"" "$dir/trace-rank-4.json" | sed 's/.*"unit":"\([^"]*\)".*/\1,/' | sort -u | tr -d '\n'
 }
@@ -136,7 +136,7 @@ expect_good 2 'more steps than are kept' $run --steps 6 --profile "$dir"
 check_table "$dir" 2 3
 [ "$(grep -c '"cat":"step"' "$dir/trace-rank-0.json")" = 3 ] || complain 'the trace has more steps than three'
 
-# A step that is too long for a timeline is cut off and not shown, the ones before it are.
+# A step that is too long for a timeline is cut off and not shown; the steps before it are shown.
 launch 2 $run --n-layer 1 --steps 4 --grad-accum 2000 --seq-len 2 --d-model 2 --n-head 1 --vocab-size 8 --profile "$dir"
 case_is 'a step of which a part is lost'
 [ "$rc" = 0 ] && grep -q '"lost":[1-9]' "$dir/trace-rank-0.json" || complain "exit status $rc, $(tail -c 100 "$dir/trace-rank-0.json")"
@@ -147,7 +147,7 @@ expect_good 2 'no step but the first: no pictures' $run --steps 1 --profile "$di
 grep -qx "profile: $dir/profile.md" "$work/out" || complain 'it does not say what it wrote'
 [ -z "$(ls "$dir" | grep timeline)" ] || complain "files: $(ls "$dir")"
 
-# The clocks of the second host are 5 s behind, so that a wait for a moment ends early there.
+# The second host's clock is 5 s slow.
 case_is 'two hosts whose clocks differ'
 if no_mpi "$name"; then
     n_skipped=$((n_skipped + 1))
@@ -178,12 +178,12 @@ EOF
     grep '"otherData"' "$dir/trace-rank-3.json" | tr -c '0-9.\n' ' ' |
         awk '{ offset = $(NF - 2); bound = $(NF - 1); d = offset - 5e6; exit !(bound > 0 && d * d <= (bound + 0.002) ^ 2) }' ||
         complain "offset of rank 3: $(grep '"otherData"' "$dir/trace-rank-3.json")"
-    # Ranks that wait for each other in a step take no longer together than one after the other, but for what the clocks are off.
+    # A step of all ranks is no longer than the sum of the ranks' steps, plus the error of the clocks.
     awk 'FILENAME ~ /txt$/ { if ($1 == "ms") window = $NF; next } { sum += $3 } END { exit !(window <= sum + 2000) }' \
         "$dir/timeline.txt" <(steps "$dir") || complain "lanes are apart: $(cat "$dir/timeline.txt")"
 fi
 
-# The title names mode and link; with an axis of a minute the step's boxes stand at its left end.
+# The title names mode and link. With an axis of a minute, the step's boxes are at its left end.
 FSDP_LINK=1Gbit,50us FSDP_PROFILE_AXIS_MS=60000 launch 2 $run --steps 3 --prefetch backward --profile "$dir"
 case_is 'title and axis of the pictures'
 grep -q '>Step 2 on 2 ranks, prefetch backward, link 1Gbit,50us: [0-9.]* ms</text>$' "$dir/timeline.svg" && grep -qx 'step 2 (prefetch backward, link 1Gbit,50us)' "$dir/timeline.txt" ||
@@ -191,7 +191,7 @@ grep -q '>Step 2 on 2 ranks, prefetch backward, link 1Gbit,50us: [0-9.]* ms</tex
 grep -q '>60000</text>' "$dir/timeline.svg" && [ "$(awk '$1 == "ms" { print $NF }' "$dir/timeline.txt" | tail -1)" = 60000.0 ] ||
     complain "axis: $(grep '^ *ms' "$dir/timeline.txt")"
 
-# A directory that cannot be written is named before training.
+# A directory that cannot be written is refused before training.
 echo text >"$work/new/file"
 refused 2 '--profile on a file' '--profile .*: Not a directory' '' --steps 4 --profile "$work/new/file"
 untrained

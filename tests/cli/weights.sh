@@ -1,6 +1,6 @@
 #!/bin/bash
-# weights.sh -- what --init-from reads, and what a run that begins with weights makes of them: a rank reads the part
-# that its shards need, the bits are those of the exporting run, a checkpoint wins.
+# weights.sh -- what --init-from reads. A rank reads only the part that its shards need, a run that starts from exported weights
+# has the bits of the exporting run, and a checkpoint takes precedence.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 
@@ -11,14 +11,14 @@ elems=$(sed -n 's/.* \([0-9]*\) parameters.*/\1/p' "$work/out")
 
 # ---- how much is read -------------------------------------------------------------------------------------------
 
-# A shell's own count of the bytes that were read takes in those of a child that has ended.
+# Linux adds the bytes that an ended child has read to its parent's rchar, so this shell can print the trainer's.
 cat >"$work/counted" <<'SHELL'
 #!/bin/bash
 "$@" && read -r _ bytes </proc/$$/io && echo "rchar $bytes"
 SHELL
 chmod +x "$work/counted"
 
-# bytes_read W OPTION... -- the most that a rank reads
+# bytes_read W OPTION... -- the largest number of bytes that a rank reads
 bytes_read() {
     local ranks=$1 launcher=()
     shift
@@ -27,7 +27,7 @@ bytes_read() {
     sed -n 's/^rchar //p' "$work/out" | sort -n | tail -1
 }
 
-# reads PARTS W OPTION... -- 1/PARTS of the weights; headers and padding may take 64 KiB
+# reads PARTS W OPTION... -- each rank reads 1/PARTS of the weights; headers and padding may take 64 KiB
 reads() {
     local parts=$1 ranks=$2 n least
     shift 2

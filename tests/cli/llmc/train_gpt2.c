@@ -1,11 +1,11 @@
-/* train_gpt2.c -- stands in for llm.c's trainer in tests/cli/llmc.sh: reads what llmc_files writes
- * and prints lines as that trainer does. Code of this project.
+/* train_gpt2.c -- a stand-in for llm.c's trainer in tests/cli/llmc.sh: reads what llmc_files writes
+ * and prints lines like that trainer. It has no code of llm.c.
  *
- * It checks the files' headers and lengths, that all batches of a shard are the same, and computes
- * the loss of one batch: a tensor out of its place or not transposed changes it. It does not train:
- * every step prints that loss. The times are made up: two cold steps, then 20, 30, 40, 50 ms ...
- * Nothing is flushed, and the seventh step never ends, as if it took too long.
- * An argument is the number of steps, else 41; -DOFF=0.1 makes the loss wrong. */
+ * It checks the headers and lengths of the files and that all batches of a shard are equal. It
+ * computes the loss of one batch; a tensor that is misplaced or not transposed changes this loss.
+ * It does not train: every step prints the same loss. The times are made up: two cold steps, then
+ * 20, 30, 40, 50 ms ... Output is not flushed, and the seventh step never ends, like a run that
+ * takes too long. The argument is the number of steps (41); -DOFF=0.1 makes the loss wrong. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static FILE *open_file(const char *path, int32_t magic, int32_t version, int32_t
     return f;
 }
 
-/* The shard into `shard`; every batch of it must be the first. */
+/* Reads the shard into `shard`; every batch of the shard must be equal to the first. */
 static void read_tokens(const char *path)
 {
     int32_t header[HEADER];
@@ -131,7 +131,7 @@ static void attend(float *out, const float *qkv)
         }
 }
 
-/* Cross-entropy summed over a sequence; x [T, C] is what the head reads. */
+/* Cross-entropy summed over a sequence; x [T, C] is the input of the head. */
 static double head_loss(const float *x, const float *wte, const uint16_t *target)
 {
     double loss = 0;
@@ -207,7 +207,7 @@ int main(int argc, char **argv)
     printf("val loss %f\n", loss);
     for (int step = 0; step < steps; step++) {
         if (step > 5) {
-            alarm(60); /* whatever happens, nothing is left for long */
+            alarm(60); /* the process ends in any case */
             pause();
         }
         printf("step %d: train loss %f (took %f ms)\n", step, loss,

@@ -1,11 +1,10 @@
-/* alloc_calls.h -- the functions that ask for memory, as a library puts them in front of the C
- * library's. The file that includes this says what happens at each request:
+/* alloc_calls.h -- the functions that ask for memory, for a library that is loaded in front of the
+ * C library. The file that includes this decides what happens at each request:
  *
- *   refused   true: the request fails, with the errno that was set. caller: its return address;
- *             bytes: 0 where they are not known
+ *   refused   true: the request fails; refused has set errno. caller: the request's return address;
+ *             bytes: 0 if the size is not known
  *
- * glibc's own malloc is called by its other names, so nothing has to be looked up, which would
- * allocate. */
+ * The functions call glibc's own by their __libc names: dlsym would allocate. */
 #pragma once
 #include <errno.h>
 #include <stdbool.h>

@@ -1,16 +1,16 @@
-/* alloc_count.c -- counts who asks for memory: a library to be loaded in front of a program.
+/* alloc_count.c -- counts who asks for memory. It is loaded in front of a program:
  *
  *   LD_PRELOAD=alloc_count.so ALLOC_COUNT=DIR program ...
  *
- * Every call of malloc and its relatives, mmap and memfd_create is noted by its return address. At
- * the end of the process DIR/PID tells, one line each:
+ * Every call of malloc and its relatives, mmap and memfd_create is counted by its return address.
+ * At the end of the process DIR/PID has these lines:
  *
- *     NAME OFFSET CALLS BYTES      NAME: "program", or the library that the caller stands in;
+ *     NAME OFFSET CALLS BYTES      NAME: "program", or the library of the caller;
  *                                  OFFSET: of the return address in it, in hex
  *     peak_kb N 0 0                the most memory that the process ever held (VmHWM)
  *
- * What a library allocates while it works for the program (oneDNN's packing buffers, stdio's) is
- * the library's. */
+ * What a library allocates for the program (oneDNN's packing buffers, stdio's buffers) counts for
+ * the library. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>

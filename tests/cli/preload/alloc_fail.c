@@ -1,13 +1,12 @@
-/* alloc_fail.c -- lets one request for memory fail: a library to be loaded in front of a program.
+/* alloc_fail.c -- lets a request for memory fail. It is loaded in front of a program:
  *
  *   LD_PRELOAD=alloc_fail.so ALLOC_FAIL=N ALLOC_RANK=R ALLOC_LOG=FILE program ...
  *
- * Request N fails, from 1 on; with "N+" all after it fail as well. Those count that the program
- * makes, and those that the C library, cJSON and xxHash make for it. Other libraries end the
- * process by themselves when they get no memory (libgomp, oneDNN, MPICH), so theirs are served. R:
- * only in that rank of fsdp_run; empty or not set: in all. Without ALLOC_FAIL a program can call
- * alloc_fail_at. FILE has a line "injected CALLER" if
- * there was a request N, and at the end "end REQUESTS". */
+ * Request N fails, counted from 1; with "N+" all later ones fail too. Only requests of the program
+ * count, and requests that the C library, cJSON and xxHash make. Other libraries (libgomp, oneDNN,
+ * MPICH) end the process if they get no memory, so their requests are served. R: only in that rank
+ * of fsdp_run; empty or not set: in all. Without ALLOC_FAIL a program can call alloc_fail_at. FILE
+ * gets a line "injected CALLER" if there was a request N, and at the end a line "end REQUESTS". */
 #include <fcntl.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -20,7 +19,7 @@
 enum { MAX_RANGES = 8 };
 static struct {
     uintptr_t begin, end;
-} ranges[MAX_RANGES]; /* of those whose requests count; the program is the first */
+} ranges[MAX_RANGES]; /* the code whose requests count; the program is the first */
 static int n_ranges;
 static atomic_long n_requests;
 static long failing; /* 0: none, and nothing is counted */
@@ -63,7 +62,7 @@ static int note_range(struct dl_phdr_info *info, size_t info_bytes, void *unused
     return 0;
 }
 
-/* Request n of the program from now on fails; 0: none. */
+/* Lets the program's n-th request from now on fail; 0: none. */
 void alloc_fail_at(long n)
 {
     if (n_ranges == 0)
@@ -72,7 +71,7 @@ void alloc_fail_at(long n)
     failing = n;
 }
 
-/* The libraries' constructors, and what the dynamic linker needed, are past. */
+/* Runs after the requests of the dynamic linker and of the libraries' constructors. */
 __attribute__((constructor)) static void begin(void)
 {
     const char *text = getenv("ALLOC_FAIL"), *rank = getenv("ALLOC_RANK"), *me = getenv("FSDP_RUN");

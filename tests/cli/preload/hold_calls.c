@@ -1,13 +1,13 @@
-/* hold_calls.c -- holds a program up where it syncs or removes a file: a library to be loaded in
- * front of it.
+/* hold_calls.c -- delays a program when it syncs or removes a file. It is loaded in front of the
+ * program:
  *
  *   LD_PRELOAD=hold_calls.so HOLD=CALL:WHERE,RANK,FIRST/EVERY,HOW program ...
  *
  *   CALL   fsync or unlinkat
- *   WHERE  a part of the file's path, or the name of the thread that calls
- *   RANK   of fsdp_run; "-": all. A program that no launcher has started has any rank
- *   FIRST  of these calls, from 0; then each EVERY-th; 0: no other
- *   HOW    seconds; "stop": SIGSTOP; the path of a file: as long as it is there */
+ *   WHERE  a part of the file's path, or the name of the calling thread
+ *   RANK   only this rank of fsdp_run; "-": all. A program without a launcher has every rank
+ *   FIRST  the first of these calls that is held, from 0; then every EVERY-th; 0: no other
+ *   HOW    seconds; "stop": SIGSTOP; the path of a file: as long as the file exists */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
