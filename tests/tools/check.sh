@@ -1,26 +1,26 @@
 # shellcheck shell=sh
-# check.sh -- sourced by the scripts that run checks: a line for each and their sum, in one format.
+# check.sh -- sourced by the scripts that run checks; prints a line for each check and the totals in one format.
 #
 #   check NAME LIMIT_S LOG COMMAND...   runs the command and prints, with the reasons indented below,
 #                                       PASS|FAIL|SKIP NAME: N passed, N failed[, N skipped], 12 s (CPU 8 s)
 #   sum                                 prints "N passed, N failed[, N skipped]"; true iff nothing failed
 #
-# A command prints a line "PASS name", "FAIL name: why" or "SKIP name: why" for everything that it looks at (TAP under
-# cmocka), or ends with the line of a sum. It returns 0, or 77 when all was skipped. What returns something else
-# without saying why, says nothing or is not done in time has failed once. With done_marks=N the log must
-# have N lines that begin with DONE: mpiexec returns 0 when a rank leaves early with status 0.
+# A command prints a line "PASS name", "FAIL name: why" or "SKIP name: why" for each thing that it tests (TAP under cmocka), or
+# ends with a line of totals. It returns 0, or 77 if all was skipped. A command counts as one failure if it returns another
+# status without a FAIL line, prints no such line, or exceeds the time limit. With done_marks=N the log must have N lines that
+# begin with DONE, because mpiexec returns 0 when a rank leaves early with status 0.
 #
-# check sets took_s, cpu_s and counted, the three numbers. With place_of=COMMAND the line ends with what the command prints. lane: not empty in a
-# shell that runs beside another one, which says on a terminal what is going on.
+# check sets took_s, cpu_s and counted, the three numbers. With place_of=COMMAND the output of COMMAND ends the line. lane: not
+# empty in a shell that runs beside another one; on a terminal it does not print the name of the running check.
 passed=0 failed=0 skipped=0 done_marks=0 child='' place_of='' lane=''
-# A child that has been started, and whose id no variable has yet, is "new" in child: a signal may come between the two.
+# A signal may come after a child has started and before a variable has its id. In between, child holds "new".
 end_child='child=${child%new}$(case $child in *new) echo $! ;; esac)
     [ -z "$child" ] || { kill -TERM $child 2>/dev/null; wait $child; }; exit 130'
-# shellcheck disable=SC2064 # as it is
+# shellcheck disable=SC2064 # expanded now
 trap "$end_child" INT TERM HUP
 export CMOCKA_MESSAGE_OUTPUT=TAP
 
-# count LOG STATUS -- "passed failed skipped". A test of cmocka may say why it is skipped before it is.
+# count LOG STATUS -- "passed failed skipped". A cmocka test may print its own SKIP line first, which counts once.
 count() {
     awk -v status="$2" '
         /^(PASS|ok [0-9]+ -) / { p++ }
@@ -38,7 +38,7 @@ count() {
         }' "$1"
 }
 
-# reasons LOG -- what failed or was skipped, with the lines below it that belong to it; else the last lines
+# reasons LOG -- failures and skips with the lines below that belong to them; if there are none, the last lines
 reasons() {
     awk '
         /^[^ #]/ { show = /^(FAIL|BLOCKED|TODO|SKIP) / || /^not ok / }
@@ -49,7 +49,7 @@ reasons() {
 
 totals() { echo "$1 passed, $2 failed$([ "$3" -eq 0 ] || echo ", $3 skipped")"; }
 
-# cpu_of TIMES BEFORE -- whole seconds of the children's CPU time, by the output of the shell's `times`
+# cpu_of TIMES BEFORE -- whole seconds of the children's CPU time, from two outputs of the shell's `times`
 cpu_of() {
     awk 'FNR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); sum[FILENAME] += 60 * t[1] + t[2] } }
         END { printf "%.0f\n", sum[ARGV[1]] - sum[ARGV[2]] }' "$1" "$2"

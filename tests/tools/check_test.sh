@@ -1,19 +1,20 @@
 #!/bin/sh
-# check_test.sh -- check.sh on commands that pass, fail, are skipped, hang, say nothing or lose a rank; test.sh on a table.
+# check_test.sh -- tests check.sh with commands that pass, fail, are skipped, hang, say nothing or lose a rank, and test.sh with
+# a table.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
 begin check
 log=$dir/out
 
-# expect WHO PATTERN... -- the last command has printed lines like these
+# expect WHO PATTERN... -- the log has a line like each of these
 expect() {
     who=$1
     shift
     said "$@" || verdict "$who" 1
 }
 
-# says COMMAND PATTERN... -- what check prints about the shell command. marks: the DONE lines it must have
+# says COMMAND PATTERN... -- what check prints about a shell command. marks: the number of DONE lines that it must have
 marks=0
 says() {
     command=$1
@@ -45,7 +46,7 @@ marks=2
 says 'echo PASS a; echo DONE rank 0/2' '^FAIL it: 1 passed, 1 failed, ' '1 of 2 ranks were done$'
 [ $bad -eq 0 ] && echo 'PASS check.sh: what commands say and return becomes their verdict'
 
-# Two that wait for each other, and one that comes after both; one that ends the shell that runs it; two that are interrupted.
+# Two checks that wait for each other and one after both; one that kills the shell that runs it; two that are interrupted.
 cat >"$dir/checks" <<'END'
 one   meet  shared 100 1 sh -c 'touch $BUILD/1; until [ -e $BUILD/2 ]; do sleep 0.1; done; echo PASS one; touch $BUILD/1.done'
 two   meet  shared 100 1 sh -c 'touch $BUILD/2; until [ -e $BUILD/1 ]; do sleep 0.1; done; echo PASS two; touch $BUILD/2.done'
@@ -80,7 +81,7 @@ for id in $(cat "$dir/build/6" "$dir/build/7"); do
 done
 [ $bad -eq 0 ] && echo 'PASS test.sh: two lanes, one that is lost, and none that outlives it'
 
-# What has passed is kept until all has, or the build is another one.
+# Passed checks are kept until all have passed, or until the build changes.
 echo 'cc -O1' >"$dir/build/flags"
 runs full 1 '^full: 2 checks, about 2 h 01 min ' '^eight +1 +0 +1 ' '^nine +1 +1 +0 ' '^2 passed, 1 failed, 1 skipped$'
 runs full 1 '^      1 have passed on this tree and are kept; the others take about 0 h 01 min' '^eight +1 +0 +1 ' '^2 passed, 1 failed, 1 skipped$'
@@ -91,7 +92,7 @@ runs full 0 '^eight +1 +0 +1 ' '^nine +1 +0 +0 ' '^2 passed, 0 failed, 1 skipped
 runs full 0 '^eight +1 +0 +1 '
 [ "$(wc -l <"$dir/build/8")" -eq 3 ] || complain 'test.sh: checks of another build, or of a run that is over, were kept'
 
-# figures TEXT PATTERN... -- what writeup_check.sh says of a document
+# figures TEXT PATTERN... -- what writeup_check.sh says about a document
 figures() {
     printf '%b\n' "# It\n$1" >"$dir/doc"
     shift

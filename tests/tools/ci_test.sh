@@ -1,12 +1,12 @@
 #!/bin/sh
-# ci_test.sh -- .ci/run adds up what make test counts on the CPU and on a device; a stand-in for make says what that is.
+# ci_test.sh -- .ci/run adds up what make test counts on the CPU and on a device; a stand-in for make provides the counts.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
 begin .ci/run
 mkdir -p "$dir/bin" "$dir/build/test" "$dir/build/tests/equivalence"
 
-# A line of totals, as test.sh leaves it; "none": it was ended before; "no device": what on_device.sh makes of that.
+# A line of totals, as test.sh writes it; "none": make ends before; "no device": what on_device.sh writes in that case.
 cat >"$dir/bin/make" <<'EOF'
 #!/bin/sh
 case $* in
@@ -23,7 +23,8 @@ EOF
 printf '#!/bin/sh\necho "SKIP separate: not here"\nexit 77\n' >"$dir/build/tests/equivalence/equivalence"
 chmod +x "$dir/bin/make" "$dir/build/tests/equivalence/equivalence"
 
-# adds_up ON_CPU ON_DEVICE LAST STATUS -- its last line and exit status: of the CPU and one device, and a skip for want of nvcc
+# adds_up ON_CPU ON_DEVICE LAST STATUS -- .ci/run ends with line LAST and STATUS. It adds the CPU, one device and a skip for lack
+# of nvcc
 adds_up() {
     NVCC='' DEVICES=separate ON_CPU=$1 ON_DEVICE=$2 PATH="$dir/bin:$PATH" BUILD="$dir/build" .ci/run >"$log" 2>&1
     status=$?

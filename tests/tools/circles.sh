@@ -1,11 +1,11 @@
 #!/bin/sh
-# circles.sh -- what the objects of the library call, by their symbols.
+# circles.sh -- which functions the objects of the library call, found by their symbols.
 #
 #   tests/tools/circles.sh [BUILD]
 #
-# circles     no object of common/, a lab or trainer/ calls another that calls it in turn, by whatever way; neither does one
-#             of a plug-in, which is looked at as its stand-in is built
-# transports  those of common/comm/transport/ call nothing of common/comm/ that transport_help.h does not declare
+# circles     no object of common/, a lab or trainer/ calls an object that calls it back, directly or through others. The same
+#             holds for the objects of a plug-in, as its stand-in is built
+# transports  objects of common/comm/transport/ call only functions of common/comm/ that transport_help.h declares
 # Prints one PASS or FAIL line per rule, and below a FAIL who calls whom; exit status 0 iff both hold.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -13,8 +13,8 @@ BUILD=${1:-${BUILD:-build}}
 HELP=common/comm/transport_help.h
 . tests/tools/rule.sh
 
-# calls_in FOLDER -- "from to symbol" of the objects there. A build folder may hold objects of sources that are gone, and it
-# has none of some sources.
+# calls_in FOLDER -- "from to symbol" for each call between objects of FOLDER. Objects of deleted sources, which a build folder
+# may hold, are left out.
 calls_in() {
     objects=$(find common lab[1-6]_* trainer -name '*.c*' ! -name '*_main.c' | sed 's/\.[a-z]*$/.o/' | sort |
         while read -r object; do [ ! -e "$1/$object" ] || echo "$object"; done)
@@ -26,7 +26,7 @@ calls_in() {
         END { for (i = 1; i <= n; i++) if (home[what[i]] != "" && home[what[i]] != from[i]) print from[i], home[what[i]], what[i] }'
 }
 
-# circles_of CALLS -- who is in one
+# circles_of CALLS -- the objects that are in a circle
 circles_of() {
     echo "$1" | awk '{ print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null | sed 's/^tsort: //'
 }

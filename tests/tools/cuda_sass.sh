@@ -1,9 +1,9 @@
 #!/bin/sh
-# cuda_sass.sh [BUILD] -- kernels that owe the CPU's bits round as it does: no fused multiply-add, no flush to zero.
+# cuda_sass.sh [BUILD] -- kernels that must have the CPU's bits round like the CPU: no fused multiply-add, no flush to zero.
 #
-# PTX says so exactly (make cuda-ptx): there, a division or a root is one instruction. SASS has made Newton steps of these,
-# so a fused multiply-add is told from them only in kernels without either; it is looked at where the toolkit has
-# cuobjdump, after make cuda. What the fast table has for itself (fast_*.cu) may fuse. A SKIP without nvcc.
+# PTX (make cuda-ptx) shows this exactly, because a division or a root is one instruction there. In SASS these are Newton steps
+# with fused multiply-adds, so SASS is checked only for kernels that neither divide nor take roots, and only after make cuda
+# with a toolkit that has cuobjdump. Kernels of the fast table (fast_*.cu) may fuse. Without nvcc: SKIP.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 folder=${1:-build}/cuda/common/cuda

@@ -1,13 +1,13 @@
 #!/bin/sh
-# cuda_toolkit.sh -- where CUDA and NCCL are and what they know: words NAME=VALUE for cuda.mk, a line each.
+# cuda_toolkit.sh -- finds CUDA and NCCL and prints what cuda.mk needs as words NAME=VALUE, some on a line.
 #
-#   nvcc=FILE cuda=12.4 nccl=2.21.5   what compiles, and the versions
-#   ccbin=g++-11                      a compiler of the host that nvcc accepts; no word: its own choice
-#   arch=80 ...                       GPUs that code is made for
-#   inc=DIR ... lib=FILE ... run=DIR  headers, libraries, and the folders of the shared ones
+#   nvcc=FILE cuda=12.4 nccl=2.21.5   the compiler, and the versions
+#   ccbin=g++-11                      a host compiler that nvcc accepts; without this word nvcc chooses
+#   arch=80 ...                       the GPUs to compile for
+#   inc=DIR ... lib=FILE ... run=DIR  headers, libraries, and the folders of the shared libraries
 #
-# In the environment: CUDA_HOME or NVCC, NCCL_HOME, NVCC_CCBIN, CUDA_ARCHS. Without them nvcc on the PATH, the usual folders and
-# the wheels of python3 are looked through. What is missing or too old is named on stderr; then stdout is empty and the status 1.
+# Environment: CUDA_HOME or NVCC, NCCL_HOME, NVCC_CCBIN, CUDA_ARCHS. If they are not set, it looks on the PATH, in the usual
+# folders and in the wheels of python3. If something is missing or too old: a message on stderr, no output, status 1.
 set -u
 # fail WORD... HINT
 fail() {
@@ -16,7 +16,7 @@ fail() {
     printf '\nHINT: %s\n' "$1" >&2
     exit 1
 }
-# first FILE... -- the first that is there
+# first FILE... -- the first that exists
 first() {
     for file in "$@"; do
         [ -e "$file" ] && echo "$file" && return
@@ -24,14 +24,14 @@ first() {
 }
 # older A B -- whether version A comes before B
 older() { [ "$1" != "$2" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -1)" = "$1" ]; }
-# folders DIR... -- the existing ones, each once, without ".."; a toolkit's stubs are not for running
+# folders DIR... -- the existing ones, each once, without ".."; a toolkit's stubs only serve linking, so they are left out
 folders() {
     for dir in "$@"; do
         case $dir in *stubs*) ;; *) (cd "$dir" 2>/dev/null && pwd) ;; esac
     done | awk '!seen[$0]++'
 }
 wheels() { python3 -c 'import nvidia; print(*nvidia.__path__)' 2>/dev/null; }
-# nvcc reads this one too; it is tried below.
+# nvcc reads this variable too, so it is unset; its value is tried below.
 host=${NVCC_CCBIN:-}
 unset NVCC_CCBIN
 multi=$(gcc -print-multiarch 2>/dev/null)
@@ -41,26 +41,26 @@ nvcc=${NVCC:-}
 home=${CUDA_HOME:-${CUDA_PATH:-}}
 [ -n "$nvcc" ] || [ -z "$home" ] || nvcc=$home/bin/nvcc
 [ -n "$nvcc" ] || nvcc=$(command -v nvcc || first /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc)
-# shellcheck disable=SC2046 # no path of a toolkit has blanks
+# shellcheck disable=SC2046 # paths of a toolkit have no blanks
 [ -n "$nvcc" ] || nvcc=$(first $(for dir in $(wheels); do echo "$dir"/cu*/bin/nvcc; done))
 cuda=$("${nvcc:-nvcc}" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
 [ -n "$cuda" ] || fail "there is no nvcc${nvcc:+: '$nvcc' does not run}" \
     'install the CUDA toolkit, 11.8 or newer, or set CUDA_HOME to its folder; make doctor says what this machine has'
 older "$cuda" 11.8 && fail "$nvcc is of CUDA $cuda; the oldest that will do is 11.8" 'set CUDA_HOME to the folder of a newer toolkit'
 
-# nvcc may be a script that calls another; what it would do says where that one looks.
+# nvcc may be a script that calls another nvcc. The dry run shows where the real one looks.
 dry=$("$nvcc" --dryrun -c -x cu /dev/null 2>&1 | tr -d '"')
 said() { echo "$dry" | sed -n "s/^#\\\$ $1= *//p" | tail -1; }
 here=$(said _HERE_) top=$(said TOP)
 top=${top:-${here%/bin}}
 option() { echo "$dry" | sed -n "s/^#\\\$ $1= *//p" | tr ' ' '\n' | sed -n "s/^-$2//p"; }
-# Debian's is /usr/lib/nvidia-cuda-toolkit/bin, with headers and libraries as all others.
+# Debian's nvcc is in /usr/lib/nvidia-cuda-toolkit/bin, its headers and libraries in the system's folders.
 # shellcheck disable=SC2046
 headers=$(folders $(option INCLUDES I) "$top/include" "$top"/targets/*/include "$here/../../../include")
 # shellcheck disable=SC2046
 libraries=$(folders $(option LIBRARIES L) "$top/lib64" "$top/lib" "$top"/targets/*/lib)
 
-# in_folders FOLDERS NAME... -- the first file of these names, by folder
+# in_folders FOLDERS NAME... -- the first file with one of these names, folder by folder
 in_folders() {
     in=$1
     shift
@@ -71,7 +71,7 @@ in_folders() {
         done
     done
 }
-# need WHERE FOLDERS HINT NAME... -- in_folders, or the end
+# need WHERE FOLDERS HINT NAME... -- in_folders, or fail
 need() {
     where=$1 among=$2 hint=$3
     shift 3
@@ -85,7 +85,7 @@ cublaslt=$(need "$of" "$libraries" "$with_toolkit" libcublasLt.so 'libcublasLt.s
 cudart=$(need "$of" "$libraries" "$with_toolkit" libcudart_static.a libcudart.so 'libcudart.so.[0-9]*') || exit 1
 
 # ---- NCCL ----------------------------------------------------------------------------------------
-# nccl_in FOLDER... -- of headers; the libraries are beside them
+# nccl_in FOLDER... -- looks in folders of headers and in the library folders beside them
 nccl_in() {
     nccl_headers=$(folders "$@")
     nccl_libraries=$(for dir in $nccl_headers; do folders "$dir/../lib64" "$dir/../lib" ${multi:+"$dir/../lib/$multi"}; done)
@@ -105,8 +105,8 @@ nccl=$(awk '$2 ~ /^NCCL_(MAJOR|MINOR|PATCH)$/ { v = v "." $3 } END { print subst
 older "$nccl" 2.18 && fail "$nccl_h is of NCCL $nccl; the oldest that will do is 2.18" "$with_nccl"
 libnccl=$(need "$of" "$nccl_libraries $libraries" "$with_nccl" libnccl.so 'libnccl.so.[0-9]*') || exit 1
 
-# ---- what nvcc takes -----------------------------------------------------------------------------
-# accepts COMPILER -- nvcc's headers refuse compilers that are newer than it knows
+# ---- what nvcc accepts ---------------------------------------------------------------------------
+# accepts COMPILER -- nvcc's headers refuse compilers that are newer than those they know
 accepts() { "$nvcc" ${1:+-ccbin "$1"} -std=c++17 -E -x cu /dev/null -o /dev/null >/dev/null 2>&1; }
 if [ -n "$host" ]; then
     accepts "$host" && ccbin=$host
@@ -130,7 +130,7 @@ for arch in ${CUDA_ARCHS:-75 80 90 100}; do
     esac
 done
 
-# Where compilers look last; as options they would come too early.
+# Compilers look in the system's folders last. As an option such a folder would come too early.
 inc=$(folders "${cublaslt_h%/*}" "${nccl_h%/*}" | grep -vxE '/usr(/local)?/include')
 run=$(for file in "$cublaslt" "$libnccl" "$cudart"; do case $file in *.a) ;; *) folders "${file%/*}" ;; esac; done | awk '!seen[$0]++')
 echo "nvcc=$nvcc cuda=$cuda nccl=$nccl ${ccbin:+ccbin=$ccbin}"

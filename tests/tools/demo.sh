@@ -1,12 +1,12 @@
 #!/bin/sh
-# demo.sh [BUILD] [mnist] -- one training run on one device, the same by FSDP on several ranks, compared.
+# demo.sh [BUILD] [mnist] -- trains on one device, trains the same by FSDP on several ranks, and compares both.
 #
-# Trains a small GPT-2 on the licence texts twice with the same global batch, then shows the losses
-# side by side, whether losses, gradient norms and weights are the same bits, what a rank holds and
-# sends beside the plan, the curves, and text from the trained model. Everything lands in
-# $BUILD/demo/. Exit status 0 only when both runs gave the same bits.
-# mnist: PyTorch's FSDP tutorial instead, in $BUILD/demo-mnist/: its net for MNIST by its recipe, two epochs of drawn digits, or
-# of MNIST's own files in the folder MNIST; a run by DDP too; and what a test set says after each quarter of an epoch.
+# Trains a small GPT-2 on the licence texts twice with the same global batch. Then shows the losses
+# side by side, whether losses, gradient norms and weights have the same bits, what a rank holds and
+# sends compared with the plan, the curves, and text from the trained model. All files are in
+# $BUILD/demo/. Exit status 0 only if both runs have the same bits.
+# mnist: PyTorch's FSDP tutorial, in $BUILD/demo-mnist/: its MNIST network and its recipe, two epochs of drawn digits, or of
+# MNIST's own files if MNIST is their folder. Also runs DDP, and shows a test set's scores after each quarter of an epoch.
 # DEMO_RANKS (4), DEMO_STEPS and DEMO_OPTIONS (options of build/fsdp_train) change what is run.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -38,8 +38,8 @@ begun=$(date +%s)
 
 title() { printf '\n== %s\n' "$1"; }
 
-# train NAME LAUNCHER... -- one run. Its own tables of memory and traffic are shown at the end, so on a log
-# they are left out here; on a terminal the trainer writes directly, to redraw its progress line.
+# train NAME LAUNCHER... -- one run. Its tables of memory and traffic are shown at the end, so they are cut from a log here.
+# On a terminal the trainer writes directly, so that it can redraw its progress line.
 train() {
     name=$1
     shift
@@ -132,7 +132,7 @@ scores() { sed -n 's/.*eval  step \([0-9]*\)  val loss \([^ ]*\)  accuracy \([^ 
 
 if [ "$runs" = 'single fsdp' ]; then
     title "6. Text from the weights that the $RANKS ranks trained (a minute of training: no more than a taste)"
-    # Three pieces of at most 64 bytes: no position after --seq-len was ever trained.
+    # Three pieces of at most 64 bytes, because positions after --seq-len were not trained.
     for prompt in 'You may ' 'This license ' 'the source code '; do
         "$BUILD/fsdp_generate" "$OUT/fsdp" --prompt "$prompt" --length 48 --temperature 0.4 --top-k 10 >"$OUT/text" ||
             fail 'build/fsdp_generate failed' "look at $OUT/fsdp"

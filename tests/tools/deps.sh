@@ -1,17 +1,16 @@
 #!/bin/bash
-# deps.sh -- install the Debian packages that a target needs; says nothing when none is missing.
+# deps.sh -- installs the Debian packages that a target needs; prints nothing if none is missing.
 #
 #   tests/tools/deps.sh [--check] build|demo|labs|test|test-full|bench
 #
-# Every package has a probe (a command or a file), so a machine that got its tools elsewhere is left
-# alone. Names the packages, then installs them, and never asks. Without apt or the right to use it:
-# the command to run, and exit status 1.
-# --check installs nothing: exit status 1 and the command when something is missing.
-# MPI=0 in the environment (make MPI=0 puts it there): MPICH is not missed. PROBE_ROOT: a folder
-# that stands for / when files are looked for (for tests).
+# Each package has a probe (a command or a file), so tools from other sources count as well. Prints the names of the
+# packages, installs them, and never asks. Without apt or the right to use it: prints the command to run, exit status 1.
+# --check installs nothing: if something is missing, prints the command, exit status 1.
+# With MPI=0 in the environment (make MPI=0 sets it) MPICH is not needed. PROBE_ROOT: a folder to
+# search for files instead of / (for tests).
 set -uo pipefail
 
-# package, a path or command that shows it is there, the first target that needs it
+# package, a path or command that shows it is installed, the first target that needs it
 PACKAGES='
 make            make                                 build
 gcc             gcc                                  build
@@ -105,7 +104,7 @@ update() {
     apt update >"$log" || { tail -5 "$log" >&2 && give_up 'apt-get update failed' "$as_root apt-get update"; }
 }
 
-# install -- with one line of progress for every tenth package
+# install -- prints a line of progress at each stage and for every 25th package
 install() {
     local n=0 got=0
     apt install -y --no-install-recommends "${missing[@]}" | while read -r line; do
@@ -124,7 +123,7 @@ echo "deps: installing ${missing[*]}"
 apt-cache show "${missing[@]}" >/dev/null 2>&1 || update
 : >"$log"
 if ! install; then
-    update # the lists may be older than what the mirror holds
+    update # the package lists may be older than the mirror
     install || { tail -15 "$log" >&2 && give_up 'apt-get install failed' "$as_root $command"; }
 fi
 hash -r

@@ -1,10 +1,9 @@
 #!/bin/sh
-# doctor.sh [BUILD] -- what this machine has for the project, what is off without it, how to get it.
-# Changes nothing. Exit status 1 when something is missing that `make` needs. PROBE_ROOT: a folder that stands for /
-# when toolkits are looked for (for tests).
+# doctor.sh [BUILD] -- what this machine has for the project, what does not work without it, and how to get it. Changes nothing.
+# Exit status 1 if something that `make` needs is missing. PROBE_ROOT: a folder to search for toolkits instead of / (for tests).
 set -u
 missing_base=0
-project=$(dirname "$0")/../project.mk # a handed-out tree has labs only: neither CUDA nor the suite
+project=$(dirname "$0")/../project.mk # a handed-out tree has only labs: no CUDA, no test suite
 row() { printf '%-14s %-4s %-26s %-44s %s\n' "$1" "$2" "$3" "$4" "$5"; }
 
 # look NAME needed|optional VERSION OFF GET -- VERSION empty: not found
@@ -17,7 +16,7 @@ look() {
     fi
 }
 
-# version COMMAND... -- first version-like word that the command prints; nothing when it is not there
+# version COMMAND... -- the first word like a version that the command prints; nothing if there is no such command
 version() {
     command -v "$1" >/dev/null 2>&1 || return
     found=$("$@" 2>&1 | grep -oE '[0-9]+(\.[0-9]+)+' | head -1)
@@ -28,16 +27,16 @@ header() { [ -e "$1" ] && echo "${2:-found}"; }
 define() { sed -n "s/^#define $2  *\([0-9]*\).*/\1/p" "$1" 2>/dev/null; }
 
 root=${PROBE_ROOT:-}
-# first FILE... -- the first that is there
+# first FILE... -- the first that exists
 first() {
     for file in "$@"; do
         [ -e "$file" ] && echo "$file" && return
     done
 }
-# The folder of the CUDA toolkit: what the user says, where nvcc is, or the usual places, the newest version last.
+# The folder of the CUDA toolkit: the user's variable, the folder of nvcc, or the usual places, the newest version first.
 cuda_home() {
     nvcc=$(command -v nvcc 2>/dev/null) && nvcc=$(readlink -f "$nvcc")
-    # shellcheck disable=SC2046 # no path of a toolkit has blanks
+    # shellcheck disable=SC2046 # paths of a toolkit have no blanks
     home=$(first ${CUDA_HOME:+"$CUDA_HOME/include/cuda.h" "$CUDA_HOME/bin/nvcc"} \
         ${CUDA_PATH:+"$CUDA_PATH/include/cuda.h" "$CUDA_PATH/bin/nvcc"} $nvcc \
         "$root/usr/local/cuda/include/cuda.h" "$root/usr/local/cuda/bin/nvcc" \
@@ -53,7 +52,7 @@ cuda_version() {
     [ -n "$n" ] && n=$((n / 1000)).$((n % 1000 / 10)) || n=$(version "$cuda/bin/nvcc" --version)
     echo "${n:-found} in $cuda"
 }
-# Header and library may be installed apart; with one of them nothing can be built.
+# Header and library may be installed separately. Building needs both.
 nccl_version() {
     multi=$(gcc -print-multiarch 2>/dev/null)
     set -- ${NCCL_HOME:+"$NCCL_HOME"} ${cuda:+"$cuda" "$cuda"/targets/*} "$root/usr" "$root/usr/local" "$root"/usr/local/nccl*
@@ -71,7 +70,7 @@ nccl_version() {
     echo "$found"
 }
 
-# The driver: what nvidia-smi says, else the version in the name of its library.
+# The driver's version from nvidia-smi, or from the name of its library.
 driver_version() {
     found=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
     [ -n "$found" ] || found=$(ls "$root"/usr/lib*/libcuda.so.[0-9]*.* "$root"/usr/lib/*/libcuda.so.[0-9]*.* 2>/dev/null | head -1 | sed 's/.*libcuda\.so\.//')
@@ -91,7 +90,7 @@ cublaslt_version() {
     esac
 }
 
-# The folder of Ascend's toolkit: what its set_env.sh says, else the usual places, of several versions the newest.
+# The folder of Ascend's toolkit: from set_env.sh's variables, or the usual places, newest version first.
 cann_home() {
     for home in "${ASCEND_TOOLKIT_HOME:-}" "${ASCEND_HOME_PATH:-}" "$root/usr/local/Ascend/cann" \
         "$root/usr/local/Ascend/ascend-toolkit/latest" $(ls -d "$root"/usr/local/Ascend/cann-* 2>/dev/null | sort -rV) \
@@ -100,8 +99,8 @@ cann_home() {
     done
 }
 cann=$(cann_home)
-# cann_part VERSION HEADER LIBRARY [LIBRARY] -- "VERSION in FOLDER", and what of both is missing. The second name is that of
-# newer toolkits.
+# cann_part VERSION HEADER LIBRARY [LIBRARY] -- "VERSION in FOLDER", and what is missing. The second LIBRARY is its name in newer
+# toolkits.
 cann_part() {
     [ -n "$cann" ] || return
     found="${1:+$1 }in $cann"
@@ -114,12 +113,12 @@ cann_version() {
     cann_part "$(sed -n 's/^version=//p' ${info:+"$info"} </dev/null)" acl/acl.h libascendcl.so libacl_rt.so
 }
 npu_driver() { sed -n 's/^Version=//p' "$root/usr/local/Ascend/driver/version.info" 2>/dev/null; }
-# One device file for each that this machine, or its container, may use.
+# Each NPU that this machine or container may use has a device file.
 npus() {
     n=$(ls "$root"/dev/davinci[0-9]* 2>/dev/null | wc -l)
     [ "$n" -eq 0 ] || echo "$n of them"
 }
-# What HCCL reads. The ranks meet by root info, so no rank table is needed.
+# The variables that HCCL reads. The ranks meet by root info, so they need no rank table.
 hccl_says() {
     for name in HCCL_IF_IP HCCL_SOCKET_IFNAME HCCL_CONNECT_TIMEOUT HCCL_DETERMINISTIC ASCEND_RT_VISIBLE_DEVICES RANK_TABLE_FILE; do
         eval "value=\${$name:-}"
@@ -169,7 +168,7 @@ backend() {
 }
 b=${1:-build}
 built() { [ -e "$b/$1" ] && echo "$b/$1 is built" || echo "not built yet: $2"; }
-# What make cuda finds, wheels of python3 included, in one line; else what it lacks.
+# What make cuda finds, including wheels of python3, in one line; otherwise what is missing.
 cuda_build() {
     words=$("$(dirname "$0")/cuda_toolkit.sh" 2>&1) && echo "$words" | tr '\n' ' ' | awk '{
         for (i = 1; i <= NF; i++) { split($i, w, "="); v[w[1]] = v[w[1]] (v[w[1]] == "" ? "" : " ") w[2] }

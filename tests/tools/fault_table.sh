@@ -1,10 +1,10 @@
 #!/bin/sh
-# fault_table.sh -- has every row of tests/faults.txt passed in the run that these logs are of?
+# fault_table.sh -- checks in the logs of a test run that every row of tests/faults.txt has passed.
 #
 #   tests/tools/fault_table.sh quick|full [BUILD]
 #
-# A line "PASS|FAIL|SKIP fault: outcome" for each row. A row whose cases were all skipped is skipped; one without a case
-# has failed. Run it behind the checks that it reads: make test does.
+# Prints a line "PASS|FAIL|SKIP fault: outcome" for each row. A row is skipped if all its cases were skipped, and fails if it
+# has no case. Run it after the checks whose logs it reads, as make test does.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 tier=${1:-quick} BUILD=${2:-build} status=0
@@ -19,7 +19,7 @@ while IFS='|' read -r fault outcome when log case; do
     case $fault in '' | '#'*) continue ;; esac
     row="$(trimmed "$fault"): $(trimmed "$outcome")" when=$(trimmed "$when")
     log=$(trimmed "$log") case=$(trimmed "$case")
-    [ "$log" != harm ] || case="$(trimmed "$fault")(, --[a-z-]+)? \\(W=" # a row that harm.sh runs
+    [ "$log" != harm ] || case="$(trimmed "$fault")(, --[a-z-]+)? \\(W=" # harm.sh runs this row
     case $log/$when in harm/quick) log=cli/harm ;; harm/*) log=cli-harm ;; esac
     log=$BUILD/test/$log.log
     [ "$when" = quick ] || [ "$tier" = full ] || continue

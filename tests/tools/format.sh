@@ -1,6 +1,6 @@
 #!/bin/sh
-# format.sh [--check] -- lay out the C sources with clang-format 14, or say which are not. Other
-# versions lay out differently; without version 14 --check is a SKIP.
+# format.sh [--check] -- formats the C sources with clang-format 14, or lists those that it would change.
+# Other versions format differently; without version 14 --check is a SKIP.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 tool=$(command -v clang-format-14 || command -v clang-format)

@@ -1,13 +1,13 @@
-# handout.awk -- one source of C, or of C++ that looks like it, with its solutions replaced by stubs; the rules stand in handout.sh.
+# handout.awk -- replaces the solutions of one C source (or C++ in the same layout) by stubs; handout.sh has the rules.
 # -v with="1 2": the solutions of these labs stay.
-# Relies on the repository's layout: a function's "{" and "}" stand in the first column.
+# It relies on the repository's layout: a function's "{" and "}" are in the first column.
 
 function fail(line, what) {
     printf "handout.awk: %s:%d: %s\n", FILENAME, line, what > "/dev/stderr"
     exit failed = 1
 }
 
-# uses NAME in text line i, as a whole word
+# uses -- how often text line i has the name as a whole word
 function uses(name, i,    rest, n, p, before, after) {
     rest = text[i]
     if (name == "")
@@ -22,7 +22,7 @@ function uses(name, i,    rest, n, p, before, after) {
     return n
 }
 
-# Is the name used in the function outside all solutions, besides its declaration? (STUB lines count.)
+# Whether the function uses the name outside all solutions, besides its declaration. (STUB lines count.)
 function used_outside(name, first, last,    i, n) {
     for (i = first; i <= last; i++) {
         if (!hidden[i] || text[i] ~ /STUB:/)
@@ -31,7 +31,7 @@ function used_outside(name, first, last,    i, n) {
     return n > 1
 }
 
-# last identifier of "const float *x[4]"
+# declared -- the last identifier of a declaration such as "const float *x[4]"
 function declared(decl) {
     sub(/ *[=;].*/, "", decl)
     gsub(/\[[^]]*\]/, "", decl)
@@ -40,7 +40,7 @@ function declared(decl) {
     return decl
 }
 
-# collect parameters of the function whose head is lines first..brace-1, and variables declared before line begin
+# names_before -- collects the function's parameters (its head is lines first..brace-1) and variables declared before line begin
 function names_before(first, brace, begin,    i, head, parts, n, k, line) {
     n_names = 0
     for (i = first; i < brace; i++)
@@ -64,7 +64,7 @@ function names_before(first, brace, begin,    i, head, parts, n, k, line) {
     }
 }
 
-# the text of a solution that stays
+# keep -- prints the text of a solution that stays
 function keep(begin, end,    i) {
     for (i = begin + 1; i < end; i++)
         if (text[i] !~ /\/\* STUB:/)
@@ -106,7 +106,7 @@ function stub(begin, end, id, in_function,    i, k, n_stub, line, voids) {
 { text[NR] = $0 }
 
 END {
-    for (i = 1; i <= NR; i++) { # which lines are solution
+    for (i = 1; i <= NR; i++) { # finds the lines of solutions
         if (text[i] ~ /SOLUTION BEGIN/)
             inside = 1
         if (inside && text[i] !~ /SOLUTION/)

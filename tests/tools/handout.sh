@@ -1,20 +1,20 @@
 #!/bin/sh
-# handout.sh -- write the tree that learners get: the files that tests/grade/handout.txt takes, each solution replaced by a stub.
+# handout.sh -- writes the tree that learners get: the files listed in tests/grade/handout.txt, with a stub for each solution.
 #
 #   tests/tools/handout.sh [--lab6] OUT [WITH]    (make handout OUT=dir WITH=1,2 LAB6=1; OUT must not exist or be empty)
 #
-# The tree has labs 1 to 5, and with --lab6 lab 6, a plug-in with a stand-in for what it drives: a quarter of the lines.
-# A solution stands between "/* SOLUTION BEGIN 2.1 */" and "/* SOLUTION END 2.1 */". Its stub is
+# The tree has labs 1 to 5. With --lab6 it also has lab 6, a plug-in and a stand-in for its accelerator: a quarter of the lines.
+# A solution is between "/* SOLUTION BEGIN 2.1 */" and "/* SOLUTION END 2.1 */". Its stub is
 #   in a function      return fsdp_todo("2.1");
 #   with STUB lines    the text of each "/* STUB: text */" line of the block; nothing for an empty text. For
-#                      functions that return no status, for clean-up behind the block, and for helper
+#                      functions that return no status, for clean-up after the block, and for helper
 #                      functions at file scope that only the solution uses
 #   task N.0           answer tables: the number that ends each row becomes -1
 # Parameters and variables that only the solution uses get a (void), so that the stub compiles without a warning.
-# A stub stands between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */", which make upgrade goes by.
-# WITH: labs whose solutions stay, between the same borders; the tree starts at a later lab. Such a lab's folder also has
-# ANSWERS.md, the lab's section of tests/grade/answer_key.md.
-# handout.sums lists what the labs' files were, for make upgrade in a newer tree.
+# A stub is between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */", by which make upgrade finds it.
+# WITH: labs whose solutions stay, between the same markers; a learner then starts at a later lab. The folder of such a lab also
+# has ANSWERS.md, the lab's section of tests/grade/answer_key.md.
+# handout.sums lists the checksums of the labs' files, for make upgrade in a newer tree.
 set -eu
 lab6=0
 [ "${1:-}" != --lab6 ] || { lab6=1 && shift; }
@@ -45,7 +45,7 @@ cd "$(dirname -- "$0")/../.."
 . tests/tools/tree.sh
 overlay=tests/grade/handout
 
-# chosen -- the paths on standard input that the manifest takes
+# chosen -- those paths on standard input that the manifest takes
 chosen() {
     awk -v lab6=$lab6 '
         function pattern(glob) {

@@ -1,12 +1,12 @@
 #!/bin/sh
-# lint.sh -- rules that no compiler knows: layout, which folder may include which, sizes, source tags.
+# lint.sh -- rules that no compiler checks: layout, which folder may include which, sizes, source tags.
 #
-# Prints one PASS, FAIL or SKIP line per rule, and where it is broken; exit status 0 iff all hold.
+# Prints one PASS, FAIL or SKIP line per rule, and the violations below it; exit status 0 iff all rules hold.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/rule.sh
 
-# The three floors: arrows point down.
+# The three floors: includes point downwards.
 includes='#include +"([^"]*/)?lab'
 rule common 'common/ includes no lab and nothing of trainer/' \
     "$(grep -rnE "$includes[1-6]_|#include +\"trainer/" common --include=*.c --include=*.h)"
@@ -27,10 +27,10 @@ rule short-headers 'in labs 1 to 5 only set-up files include device.h and comm.h
 rule loop-size 'the loop that calls the hooks is read at a glance' \
     "$(awk 'END { if (NR > 120) print FILENAME ": " NR " lines, at most 120" }' common/model/loop.c)"
 
-# below FOLDER... -- a pattern of includes of these folders of common/
+# below FOLDER... -- a pattern for includes of these folders of common/
 below() { echo "#include +\"common/($(echo "$*" | tr ' ' '|'))/"; }
 rule sum 'common/sum includes neither ops nor comm' "$(grep -rnE "$(below ops comm)" common/sum --include=*.c --include=*.h)"
-# includes PATTERN FOLDERS -- lines that include what matches, outside of these folders and of the stand-ins
+# includes PATTERN FOLDERS -- lines that include a match of PATTERN, except in these folders and in the stand-ins
 includes() { grep -rnE "#include +$1" common lab*_* trainer tests --include=*.[ch] --include=*.cu --include=*.cpp | grep -vE "^(($2|tests/sim)/|tests/grade/(lab6|npu_work_lib)\.c:)"; }
 rule plug-in 'only a plug-in and its grader include its own headers, common/accel and its maker'"'"'s' "$(
     includes '("common/cuda/|[<"](cuda|cublas|nccl)[A-Za-z_]*\.h)' 'common/cuda|tests/gpu'
@@ -42,7 +42,7 @@ rule launches 'a kernel is launched by LAUNCH alone, which lists it for the devi
 rule comm 'common/comm includes no ops' "$(grep -rnE "$(below ops)" common/comm --include=*.c --include=*.h)"
 rule ops 'common/ops includes no comm' "$(grep -rnE "$(below comm)" common/ops --include=*.c --include=*.h)"
 
-# The first C block of these READMEs is that loop.
+# The first C block of these READMEs quotes the loop.
 rule quotes 'the loop that labs 2, 3 and 5 quote is the one that runs' "$(
     for text in lab2_forward lab3_backward lab5_prefetch; do
         awk -v text="$text/README.md" '
@@ -53,7 +53,7 @@ rule quotes 'the loop that labs 2, 3 and 5 quote is the one that runs' "$(
     done
 )"
 
-# Links are relative to common/, and so are the names of files in backquotes.
+# Links, and names of files in backquotes, are relative to common/.
 rule walk 'the way of one parameter in common/README.md goes through fewer than 35 files, and all that it names are there' "$(
     grep -oE '\]\([^)#]+|`[a-z_]+/[a-z_/]+\.[ch]`' common/README.md | sed 's/^](//; s/`//g' | sort -u |
         while read -r path; do [ -e "common/$path" ] || echo "common/README.md: no file $path"; done
@@ -62,7 +62,7 @@ rule walk 'the way of one parameter in common/README.md goes through fewer than 
 
 # headings PAGE -- the anchors of its headings, as GitHub makes them
 headings() { sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
-# The links of the handout's README are relative to the handout.
+# Links of the handout's README are relative to the handout, so they are not checked here.
 rule links 'a relative link of a page names a file that is there, and an anchor a heading of that page' "$(
     find ./*.md docs common lab*_* trainer tests -name '*.md' ! -path tests/grade/handout/README.md | while read -r page; do
         grep -oE '\]\([^) ]+\)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https*:' | sort -u | while read -r link; do
@@ -77,10 +77,10 @@ rule links 'a relative link of a page names a file that is there, and an anchor 
 rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
-# functions KINDS FORMAT -- of all C files, by universal-ctags
+# functions KINDS FORMAT -- the functions of all C files, from universal-ctags
 functions() { find common lab*_* trainer tests -name '*.[ch]' -o -name '*.cu' | xargs ctags -x --langmap=C++:+.cu --c-kinds="$1" --c++-kinds="$1" --_xformat="$2" 2>/dev/null; }
 
-# pmath.h has the contracts of the bodies in this one.
+# The contracts of the functions in this file are in pmath.h.
 elsewhere='pmath_impl.h'
 
 if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Universal; then
@@ -93,13 +93,13 @@ if command -v ctags >/dev/null 2>&1 && ctags --version 2>/dev/null | grep -q Uni
         functions fp '%{input}:%{line} %{name} %{signature}' | awk '{
             name = $2; at = $1
             sub(/^[^(]*\(/, ""); sub(/\)$/, "")
-            while (gsub(/\([^()]*\)/, "")) {} # the commas of function pointers
+            while (gsub(/\([^()]*\)/, "")) {} # commas inside function pointers
             n = gsub(/,/, "") + 1
             if (at !~ /^tests\/sim\// && n > (name ~ /^(comm|hccl_call)_/ ? 8 : 6)) print at " " name ": " n " parameters"
         }'
     )"
 
-    # The comment stands above the function or above the group that the function is in: up to an empty line.
+    # The comment is above the function or above its group; a group ends at an empty line.
     rule contracts 'a function of a header stands under a comment "/* NAME -- ...", NAME being its own or one of its group' "$(
         functions fp '%{input} %{line} %{name}' | awk -v skip=" $elsewhere " '
             function end_group(i) {
@@ -140,7 +140,7 @@ else
     echo 'SKIP cxx: g++ is not installed'
 fi
 
-# FILE NAME and why the process, or each thread, has one of it.
+# FILE NAME and the reason why the process, or each thread, has this variable.
 globals='
 status.c     record         the last error of a thread, as errno is
 cpu_schedule.c of_thread     the scheduler of the devices that a thread has opened
@@ -179,7 +179,7 @@ host_task.c  found          a call of the driver, looked for once
 npu.c        is_initialised ACL is initialised once in a process
 npu.c        is_ours          by whom
 npu.c        n_open           the last device ends it'
-# Those of plug-ins are the stand-ins'; kernels have lists of theirs that the linker makes.
+# Objects of plug-ins are checked as their stand-ins are built. For kernels the linker makes lists, which need no reason.
 objects=$(for source in $(find common lab*_* trainer -name '*.c' -o -name '*.cpp'); do
     for folder in '' /sim /npu-sim; do ls "${BUILD:-build}$folder/${source%.*}.o" 2>/dev/null; done
 done)
@@ -191,16 +191,16 @@ if [ -n "$objects" ] && command -v nm >/dev/null 2>&1; then
                 split($1, at, ":")
                 sub(/.*\//, "", at[1])
                 sub(/o$/, "c", at[1])
-                sub(/\.[0-9]+$/, "", at[2]) # of a function
-                if (at[2] !~ /^\./) print at[1], at[2] # a lock of OpenMP begins with a dot
+                sub(/\.[0-9]+$/, "", at[2]) # a static variable of a function
+                if (at[2] !~ /^\./) print at[1], at[2] # locks of OpenMP begin with a dot
             }' | grep -vxF "$(echo "$globals" | awk '{ print $1, $2 }')"
     )"
 else
     echo 'SKIP globals: nothing is built, or there is no nm'
 fi
 
-# What is called stands before a "(", what a macro calls behind CALL(; our own names have a "_" behind aclnn. In a
-# handed-out tree, which has no mutants, some calls are yet to be written.
+# A called name is followed by "(", or follows CALL( in a macro. Our own names have a "_" after aclnn. A handed-out tree, which
+# has no mutants, may lack calls that are not written yet.
 rule calls 'lab6_npu/calls.txt lists the calls of CANN that lab 6 makes' "$(
     grep -ohE 'CALL\(aclnn[A-Za-z0-9]+|\b(acl|aclrt|aclnn|Hccl)[A-Z][A-Za-z0-9]*\(' lab6_npu/*.c lab6_npu/*.cpp |
         sed 's/CALL(//; s/($//' | sort -u | awk -v whole="$([ -d tests/mutants ] && echo 1)" '
@@ -212,8 +212,8 @@ rule calls 'lab6_npu/calls.txt lists the calls of CANN that lab 6 makes' "$(
         }' - lab6_npu/calls.txt
 )"
 
-# A function that writes a void * into a variable of another pointer type breaks strict aliasing. To read what a stream has
-# copied for a task, a cast stands behind a "*".
+# A function that writes a void * into a variable of another pointer type breaks strict aliasing. A cast after "*" is allowed: it
+# reads what a stream has copied for a task.
 handle='(cuda|nccl|cublas)[A-Za-z]*_t'
 rule out-pointers 'an out-parameter gets a variable of its own type: a void * local, not (void **)&typed' \
     "$(grep -rnE "\\*\\(void \\*\\*\\) ?&|(^|[^*])\\(([A-Za-z_]+ \\*\\*|$handle \\*)\\) ?[&a-z]" \
@@ -254,7 +254,7 @@ hits=$(echo "$tags" | while read -r tag; do
 done)
 rule tags 'WRITEUP.md lists every source tag' "$hits"
 
-# A row's first column has tags, its last one paths in backquotes; [CANN ...] stands for every tag that begins so.
+# The first column of a row has tags, the last has paths in backquotes; [CANN ...] matches every tag that begins with [CANN.
 rule tag-files 'in the list of sources in WRITEUP.md each path holds a tag of its row' "$(
     rows=$(sed -n '/^## .* Sources$/,/^## /s/^| \[/[/p' WRITEUP.md)
     [ -n "$rows" ] || echo 'WRITEUP.md: no list of sources'
@@ -266,7 +266,7 @@ rule tag-files 'in the list of sources in WRITEUP.md each path holds a tag of it
     done
 )"
 
-# What a reflow leaves behind.
+# Leftovers of a reflow.
 rule comments 'a comment ends on its last line of text, one blank behind it' \
     "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h --include=*.cu)"
 

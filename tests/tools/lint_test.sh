@@ -1,6 +1,5 @@
 #!/bin/sh
-# lint_test.sh -- lint.sh on a copy of the tree with what its rules about functions, variables and links forbid, and with
-# what they must let pass.
+# lint_test.sh -- runs lint.sh on a copy of the tree, with functions, variables and links that its rules forbid or allow.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/tree.sh

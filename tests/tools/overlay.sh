@@ -1,12 +1,12 @@
 #!/bin/sh
-# overlay.sh -- this tree with the labs below LAB taken from another tree, for grading one lab by itself.
+# overlay.sh -- copies this tree, with the labs below LAB from another tree, so that one lab can be graded by itself.
 #
 #   tests/tools/overlay.sh LAB REF BUILD           from the top of the tree
 #
-# The tree goes to BUILD/base-ref; nothing else of BUILD belongs to it. A file that did not change keeps its time and
-# base-ref/build stays, so that a second run builds only what changed. What was put there and is in neither tree any
-# more is removed. A file that was edited there is not overwritten: that is refused, until it is in its own tree or gone.
-# BUILD/base-ref.sums has the checksums of what was put there.
+# The copy goes to BUILD/base-ref; no other file of BUILD goes into it. Unchanged files keep their time and base-ref/build
+# stays, so a second run builds only what changed. A file that an earlier run copied is removed if neither tree has it any more.
+# A copy that was edited is not overwritten: the script stops until the edit is moved to its own tree or dropped.
+# BUILD/base-ref.sums has the checksums of the copied files.
 set -eu
 . tests/tools/tree.sh
 lab=$1 ref=$2
@@ -26,9 +26,9 @@ fi
 mkdir -p "$3/base-ref"
 build=$(CDPATH='' cd -- "$3" && pwd -P)
 out=$build/base-ref here=$(pwd -P)/
-inside=${build#"$here"}/ # BUILD's files as this tree would list them; an absolute path matches none
+inside=${build#"$here"}/ # the prefix of BUILD's files in this tree's list; an absolute path matches none
 
-# Does a path belong to a lab below LAB?
+# Whether a path belongs to a lab below LAB.
 below='function below(path) { return path ~ /^lab[1-6]_/ && substr(path, 4, 1) + 0 < lab }'
 list=$(mktemp -d)
 trap 'rm -rf "$list"' EXIT
@@ -36,7 +36,7 @@ trap 'exit 130' INT TERM HUP
 tree_files . | awk -v lab="$lab" -v inside="$inside" "$below index(\$0, inside) != 1 && !below(\$0)" >"$list/own"
 tree_files "$ref" | awk -v lab="$lab" "$below below(\$0)" >"$list/ref"
 
-# sums -- checksum, bytes and path of the files of base-ref whose paths stand on standard input
+# sums -- checksum, bytes and path of each file of base-ref that standard input lists
 sums() (
     cd "$out"
     xargs -r -d '\n' cksum 2>/dev/null || :
@@ -44,14 +44,14 @@ sums() (
 there() (cd "$out" && find . -path ./build -prune -o -type f -print | sed 's|^\./||')
 put=$build/base-ref.sums
 there >"$list/there"
-[ -f "$put" ] || sums <"$list/there" >"$put" # as after an interruption: all of it is taken to be from here
+[ -f "$put" ] || sums <"$list/there" >"$put" # after an interruption, all files count as copied
 sed 's/^[0-9]* [0-9]* //' "$put" >"$list/put"
 sums <"$list/there" | awk 'FILENAME != "-" { sum[$0] = 1; next } !($0 in sum)' "$put" - | sed 's/^[0-9]* [0-9]* //' >"$list/edited"
 while IFS= read -r path; do
     from=''
     ! grep -qxF -e "$path" "$list/own" || from=.
     ! grep -qxF -e "$path" "$list/ref" || from=$ref
-    [ -n "$from" ] || grep -qxF -e "$path" "$list/put" || continue # a new one, which nothing overwrites
+    [ -n "$from" ] || grep -qxF -e "$path" "$list/put" || continue # a new file, which nothing overwrites
     [ -n "$from" ] && cmp -s "$from/$path" "$out/$path" && continue
     echo "overlay.sh: $3/base-ref/$path was edited there, where it would be overwritten" >&2
     if [ "$from" = . ]; then

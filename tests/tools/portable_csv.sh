@@ -1,17 +1,17 @@
 #!/bin/sh
-# portable_csv.sh [--fetch] -- the reference losses and weights of the tiny models of each family, from every compiler
-# and machine level at hand: gcc and clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. The losses
-# must equal tests/reference/NAME.csv byte for byte, and the final weights have the hash in tests/reference/weights.sha256
-# (--ops portable --reduction canonical).
+# portable_csv.sh [--fetch] -- trains the tiny models of each family with every available compiler and machine level: gcc and
+# clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user (--ops portable --reduction canonical). The
+# losses must equal tests/reference/NAME.csv byte for byte, and the final weights must have the hash in
+# tests/reference/weights.sha256.
 #
-# --fetch, as root, downloads cJSON and xxHash for arm64 into a temporary folder, for the aarch64 build; it installs nothing.
-# What is missing is a SKIP. Prints PASS, FAIL and SKIP lines; exits non-zero on a FAIL.
+# --fetch, as root, downloads cJSON and xxHash for arm64 into a temporary folder, for the aarch64 build. It installs nothing.
+# A missing compiler or library is a SKIP. Prints PASS, FAIL and SKIP lines; exit status not 0 after a FAIL.
 set -u
 . tests/tools/test_lib.sh
 begin portable
 jobs=-j$(nproc)
 
-# check NAME COMMAND... -- run the trainer on each model, and compare
+# check NAME COMMAND... -- runs the trainer on each model and compares
 check() {
     name=$1
     shift
@@ -49,7 +49,7 @@ native() {
     rm -rf "$dir/build"
 }
 
-# cJSON and xxHash of Debian's arm64 into a folder of ours; the machine's own packages stay as they are.
+# Gets cJSON and xxHash of Debian's arm64 in a temporary folder; the machine's own packages stay as they are.
 fetch_arm64_libraries() {
     echo "fetching cJSON and xxHash for arm64 into $dir; apt-get knows arm64 while that lasts"
     dpkg --print-foreign-architectures | grep -q arm64 || { dpkg --add-architecture arm64; added=1; }

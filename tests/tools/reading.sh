@@ -1,20 +1,20 @@
 #!/bin/sh
-# reading.sh -- how much a learner reads before the first line is written: prints the lines of each lab, and a PASS or FAIL
-# line for each rule.
+# reading.sh -- how much a learner reads before writing the first line: prints the number of lines for each lab, and a PASS or
+# FAIL line for each rule.
 #
-# What is read: the lab's README, and the files that it lists under "Read these N files"; of a .c or .cpp file what stands
-# above its first task. HINTS.md is for a test that is red. Nothing that is needed may be left out: each function that a
-# solution calls is declared in what was read, or shown there as a call; each member that it uses is named there.
+# A learner reads the lab's README and the files that it lists under "Read these N files"; of a .c or .cpp file only the part
+# above the first task. HINTS.md is for failing tests and is not counted. These pages must be complete: they declare or call
+# each function that a solution calls, and name each member that it uses.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/rule.sh
 text=$(mktemp "${TMPDIR:-/tmp}/fsdp-reading.XXXXXX")
 trap 'rm -f "$text"' EXIT
 
-# listed LAB -- the files that its README sends to
+# listed LAB -- the files that its README lists
 listed() { awk '/^Read these / { on = 1 } on && /^[0-9]+\. `/ { split($0, part, "`"); print part[2]; n++ } on && n && /^$/ { exit }' "$1/README.md"; }
 
-# read_of LAB -- the text of all that is read
+# read_of LAB -- all the text that is read
 read_of() {
     cat "$1/README.md"
     for file in $(listed "$1"); do
@@ -31,8 +31,8 @@ uses() {
         grep -oE '(->|\.)[a-z_]+[a-z_0-9]*|[a-z][a-z0-9]*_[a-z0-9_]*\(' | sed -E 's/->|\.//' | sort -u | grep -v '^atomic_'
 }
 
-# hours LAB -- the hours of its README, then those of the rows of its table of tasks, stars left out; minutes are the column
-# before the last
+# hours LAB -- the hours that its README states, and the sum over its table of tasks without starred tasks. The minutes are in the
+# column before the last
 hours() {
     awk -F'|' '/bout [0-9]+ hours/ && !said { match($0, /bout [0-9]+/); said = substr($0, RSTART + 5, RLENGTH - 5) }
         /^\| task / { on = 1 }
@@ -59,7 +59,7 @@ for lab in lab[1-6]_*; do
 "
     for file in $(listed "$lab" | grep -E "^$lab/.*\.c(pp)?$"); do
         for name in $(uses "$file"); do
-            # a function of the same file is there for the learner to see
+            # a function in the same file is visible to the learner
             grep -qE "(^|[^a-zA-Z0-9_])$(echo "$name" | sed 's/($/\\(/')" "$text" || grep -qE "^[a-z].*[ *]$(echo "$name" | sed 's/($/\\(/')" "$file" || lacks="$lacks$file: $name
 "
         done

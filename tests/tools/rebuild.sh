@@ -1,5 +1,5 @@
 #!/bin/sh
-# rebuild.sh clang|asan|tsan|valgrind -- build everything another way and run what that way can show.
+# rebuild.sh clang|asan|tsan|valgrind -- builds everything in another way and runs what can fail in that way.
 #
 #   clang     no warning with clang; unit programs
 #   asan      gcc, AddressSanitizer with UBSan: unit programs, labs on 2 ranks, a short training, failures (on the
@@ -22,21 +22,21 @@ need() {
     exit 77
 }
 
-# build VARIABLE=VALUE... -- everything, warnings are errors
+# build VARIABLE=VALUE... -- builds everything; warnings are errors
 build() {
     if make -j"$(nproc)" --no-print-directory CI=1 BUILD="$BUILD" "$@" tests >"$BUILD/test/make.log" 2>&1; then
         echo "PASS $way builds without warnings"
-        . tests/tools/env.sh # of what was built
+        . tests/tools/env.sh # for the new build
         return
     fi
     echo "FAIL $way does not build: $(grep -m1 -E ' error: |\*\*\* ' "$BUILD/test/make.log")"
     exit 1
 }
 
-# units ARGS... -- unit.sh without its last line, the sum: this script's lines are counted
+# units ARGS... -- unit.sh without its line of totals, because this script's lines are counted
 units() { tests/tools/unit.sh "$@" | sed '$d'; }
 
-# quiet NAME COMMAND... -- runs, exits with 0, and no sanitizer speaks
+# quiet NAME COMMAND... -- the command exits with 0 and no sanitizer reports anything
 quiet() {
     name=$1
     shift
@@ -50,8 +50,8 @@ quiet() {
     fi
 }
 
-# ending -- ranks that fail, are killed, stopped or told to end. What they print is for these scripts to read; a
-# sanitizer's words go to files.
+# ending -- ranks that fail, are killed, stopped or told to end. The test scripts read the output of the ranks, so sanitizers
+# write their reports to files.
 ending() {
     reports=$(cd "$BUILD/test" && pwd)/reports
     rm -rf "$reports" && mkdir "$reports"
@@ -64,7 +64,7 @@ ending() {
     quiet 'trainings that are killed again and again' tests/cli/rounds.sh "$BUILD"
 }
 
-# reported -- what the sanitizer has written since ending began
+# reported -- a FAIL line for each report since ending began
 reported() {
     for report in "$reports"/*; do
         [ ! -e "$report" ] || { echo "FAIL $way $report: $(grep -m1 -E 'ERROR: |runtime error|WARNING: ' "$report")" && bad=1; }
@@ -100,7 +100,7 @@ tsan)
     need clang
     export OMP_NUM_THREADS=1 LIMIT=600
     export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
-    export UCX_MEM_MMAP_HOOK_MODE=none # below MPI: its patches of mmap make ThreadSanitizer crash now and then
+    export UCX_MEM_MMAP_HOOK_MODE=none # UCX, below MPI: its patches of mmap sometimes make ThreadSanitizer crash
     build CC=clang SAN=thread
     units tests/unit/test_device*.c tests/unit/test_separate.c tests/unit/test_comm.c tests/unit/test_sum_run.c \
         tests/unit/test_profile.c tests/unit/test_recycle.c tests/unit/test_checkpoint.c
@@ -120,7 +120,7 @@ valgrind)
     export OMP_NUM_THREADS=1 LIMIT=900
     export WRAP='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --fair-sched=yes'
     build CC=gcc MARCH=-march=x86-64-v3
-    # Not test_pmath: its yardstick is long double, which valgrind computes in 64 bits.
+    # Not test_pmath, which compares with long double: valgrind computes long double in 64 bits.
     units tests/unit/test_base.c tests/unit/test_data.c tests/unit/test_device.c tests/unit/test_device_memory.c \
         tests/unit/test_export.c tests/unit/test_observe.c tests/unit/test_options.c tests/unit/test_rsum.c
     ;;

@@ -1,10 +1,10 @@
 #!/bin/sh
-# report.sh [BUILD] -- memory and traffic of every strategy, measured beside the plan.
+# report.sh [BUILD] -- memory and traffic of every strategy, measured and planned.
 #
-# Trains a few steps of one model with the same global batch on one device, by DDP and by FSDP, and prints a
-# table: the most that any rank held of a category, and what rank 0 sent in one step. A cell is the
-# measured figure; memory as issued follows in brackets where that differs. Exit status 0 iff all figures as issued are
-# those that were planned. REPORT_RANKS (4) and REPORT_OPTIONS change what is run. Files: $BUILD/report/.
+# Trains a few steps of one model with the same global batch on one device, by DDP and by FSDP. Prints a table with the
+# largest memory of a category on any rank and what rank 0 sent in one step. A cell is the measured figure; memory as issued
+# follows in brackets if it differs. Exit status 0 iff all figures as issued equal the plan. REPORT_RANKS (4) and
+# REPORT_OPTIONS change the runs. Files: $BUILD/report/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}

@@ -1,7 +1,7 @@
-# rule.sh -- the verdict on one rule of the tree; sourced, not run. Sets status to 1 when one is broken.
+# rule.sh -- prints the verdict on one rule of the tree; sourced, not run. Sets status to 1 if a rule is broken.
 status=0
 
-# rule NAME TEXT HITS -- broken when HITS is not empty
+# rule NAME TEXT HITS -- the rule is broken if HITS is not empty
 rule() {
     if [ -z "$3" ]; then
         echo "PASS $1: $2"

@@ -1,14 +1,14 @@
 #!/bin/sh
-# test.sh -- run checks of checks.txt, print a line each (see check.sh), the slowest ones and the sum.
+# test.sh -- runs checks of checks.txt; prints a line for each (see check.sh), the slowest ones and the totals.
 #
-#   tests/tools/test.sh TIER|NAME... [BUILD]        full: quick too
+#   tests/tools/test.sh TIER|NAME... [BUILD]        full: also runs quick
 #
-# Neighbours in the table that may share the machine run in two lanes: each lane takes the next check that nobody has
-# taken. Logs: $LOGS/NAME.log (see env.sh). The last line, also in $LOGS/totals, reads "N passed, N failed", with
-# ", N skipped" after it when there were any. Exit status 0 iff nothing failed.
+# Adjacent rows of the table that may share the machine run in two lanes; each lane takes the next check that is not taken
+# yet. Logs: $LOGS/NAME.log (see env.sh). The last line, also in $LOGS/totals, reads "N passed, N failed", followed by
+# ", N skipped" if there were any. Exit status 0 iff nothing failed.
 #
-# `full` says first how long it will take. It may be stopped: what has passed is kept in $LOGS/full.kept, and the same
-# command goes on with the rest, as long as the tree and the build are the same. It ends with a table of all checks.
+# `full` first prints how long it will take. It may be stopped: passed checks are kept in $LOGS/full.kept, and the same command
+# continues with the others if the tree and the build have not changed. It ends with a table of all checks.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 CHECKS=${CHECKS:-tests/tools/checks.txt}
@@ -30,19 +30,19 @@ rm -rf "$OUT/totals" "$OUT/taken" && mkdir -p "$OUT/taken" || exit 2
 . tests/tools/check.sh
 begun=$(date +%s)
 
-# The rows that are wanted, and how many there are.
+# The rows to run, and their number.
 rows=$OUT/rows
 awk -v wanted="$wanted" '
     BEGIN { n = split(wanted, word, " ") }
     /^#/ || NF == 0 { next }
     { for (i = 1; i <= n; i++) if ($1 == word[i] || index("," $2 ",", "," word[i] ",")) { print; next } }' $CHECKS >"$rows"
 
-# tree_id -- a hash of the project's files and of how it is built
+# tree_id -- a hash of the project's files and of the compiler's command line
 tree_id() {
     . tests/tools/tree.sh
     { tree_files . | tr '\n' '\0' | xargs -0 cat && cat "$BUILD/flags"; } 2>/dev/null | sha256sum
 }
-# minutes ROWS -- what they take: neighbours that are shared in two lanes
+# minutes ROWS -- the time that they take; shared rows run in two lanes
 minutes() { awk '{ s += $5 / ($3 == "shared" ? 2 : 1) } END { printf "%d h %02d min", s / 3600, s % 3600 / 60 }' "$1"; }
 
 kept=/dev/null
@@ -58,14 +58,14 @@ if [ -n "$full" ]; then
 fi
 n_rows=$(wc -l <"$rows")
 
-# place -- after a check's line: how far the run is
+# place -- ends a check's line with the progress of the run
 place() {
     now=$(($(date +%s) - begun))
     printf ', %d of %d at %d:%02d' $(($(wc -l <"$OUT/durations") + 1)) "$n_rows" $((now / 60)) $((now % 60))
 }
 place_of=place
 
-# run_row NUMBER -- the check of that row, unless a lane has taken it
+# run_row NUMBER -- runs the check of that row, unless another lane has taken it
 run_row() {
     mkdir "$OUT/taken/$1" 2>/dev/null || return
     # shellcheck disable=SC2046 # words
@@ -78,10 +78,10 @@ run_row() {
     [ "${counted% 0 *}" = "$counted" ] || echo "$took_s $cpu_s $name $counted" >>"$kept"
 }
 
-# lane FIRST LAST -- whatever nobody has taken of these rows; what is counted goes to a file
+# lane FIRST LAST -- runs the rows in this range that are not taken; writes its totals to a file
 lane() {
     passed=0 failed=0 skipped=0 lane=1 child=''
-    # shellcheck disable=SC2064 # of check.sh; a shell in the background starts without it
+    # shellcheck disable=SC2064 # check.sh's trap; a background shell starts without it
     trap "$end_child" TERM HUP
     for number in $(seq "$1" "$2"); do
         run_row "$number"
@@ -89,7 +89,7 @@ lane() {
     echo "$passed $failed $skipped" >>"$OUT/lanes"
 }
 
-# side_by_side FIRST LAST -- in two lanes
+# side_by_side FIRST LAST -- runs these rows in two lanes
 side_by_side() {
     : >"$OUT/lanes"
     child=new

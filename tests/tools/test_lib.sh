@@ -1,9 +1,9 @@
 # shellcheck shell=sh disable=SC2034 # the scripts that source this use the variables
 # test_lib.sh -- sourced by the tests of scripts, at the top of the tree.
 #
-#   begin NAME            dir, a folder that goes when the script ends, and log, a file in it for what commands print
+#   begin NAME            dir: a folder that is removed when the script ends; log: a file in it for the output of commands
 #   verdict WHAT STATUS   "PASS NAME: WHAT", or FAIL with the end of the log
-#   said PATTERN...       the log has a line like each of them; unsaid PATTERN: it has no line like that
+#   said PATTERN...       the log has a line that matches each pattern; unsaid PATTERN: no line matches
 #   complain WHAT         "FAIL NAME: WHAT"
 #   exit $bad
 bad=0 top=$PWD
@@ -14,7 +14,7 @@ begin() {
     log=$dir/log
     trap 'rm -rf "$dir"' EXIT
     trap 'exit 130' INT TERM HUP
-    unset MAKEFLAGS MFLAGS MAKEOVERRIDES LAB TASK RANKS BASE REF # of a make above the script
+    unset MAKEFLAGS MFLAGS MAKEOVERRIDES LAB TASK RANKS BASE REF # set by a make that runs the script
 }
 
 complain() {

@@ -1,13 +1,13 @@
 #!/bin/sh
-# unit.sh -- the unit programs, one line each (see check.sh).
+# unit.sh -- runs the unit programs; one line each (see check.sh).
 #
 #   tests/tools/unit.sh [--ranks "1 2 3 4"] [PROGRAM...]      BUILD=build
 #
-# A program whose source says "mpiexec -n W" runs once for every number of ranks and every transport (shm and mpi, or
-# what FSDP_COMM says; without MPI shm), and every rank must print its DONE line. With --ranks only those programs
-# run, without it on 1 to 4 ranks. With FSDP_DEVICE those that take their device from it run (test_cuda_*: on cuda
-# and cuda-sim only, test_npu_*: on npu and npu-sim, test_accel_*: on all four), without it all but those of such
-# devices. WRAP: valgrind and its options, or nothing. Logs: $LOGS/unit/.
+# A program whose source says "mpiexec -n W" runs once for every number of ranks and every transport (shm and mpi, or those in
+# FSDP_COMM; without MPI only shm), and every rank must print its DONE line. With --ranks only these programs run; the default
+# is 1 to 4 ranks. With FSDP_DEVICE only programs run that take their device from it (test_cuda_* on cuda and cuda-sim,
+# test_npu_* on npu and npu-sim, test_accel_* on all four); without it, all programs run except these three kinds.
+# WRAP: valgrind and its options, or nothing. Logs: $LOGS/unit/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-600}
@@ -20,7 +20,7 @@ mkdir -p "$OUT" || exit 2
 transports=${FSDP_COMM:-$TRANSPORTS}
 unset FSDP_COMM
 
-# accel_lib.h includes target_lib.h.
+# accel_lib.h includes target_lib.h, so either name shows that a program takes its device from FSDP_DEVICE.
 takes_device() { grep -lE '(accel|target)_lib\.h' tests/unit/test_*.c; }
 case ${FSDP_DEVICE:-} in
 '') all=$(find tests/unit -name 'test_*.c' ! -name 'test_cuda_*' ! -name 'test_npu_*' ! -name 'test_accel_*' | sort) ;;

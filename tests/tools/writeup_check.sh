@@ -1,15 +1,15 @@
 #!/bin/sh
-# writeup_check.sh [-l] [slow|all] [BUILD] -- run the commands beside the figures of WRITEUP.md and compare. make writeup-check SLOW=1
+# writeup_check.sh [-l] [slow|all] [BUILD] -- runs the commands of WRITEUP.md's figures and compares. make writeup-check SLOW=1
 #
-# A figure's command stands in a comment of Markdown, on a line of its own, before the paragraph, list item, table or
-# fenced text that holds the figure:
+# A figure's command is in a Markdown comment, on its own line, before the paragraph, list item, table or fenced text that
+# holds the figure:
 #
 #     <!-- figures: COMMAND -->
-#     <!-- figures 5%: COMMAND -->              each may be off by that much: a time, or a ratio of times
-#     <!-- figures slow 5%: COMMAND -->         takes minutes, or the machine for itself; only with slow
+#     <!-- figures 5%: COMMAND -->              each figure may differ by this much: a time, or a ratio of times
+#     <!-- figures slow 5%: COMMAND -->         takes minutes, or the whole machine; runs only with slow
 #
-# COMMAND is of the shell, in the tree's root. Its output's numbers must stand in the text, in their order; the text may
-# have others between them. Several comments may stand before one text. A command may use
+# COMMAND is a shell command that runs in the tree's root. The text must have the numbers of its output in the same order; other
+# numbers may stand between them. Several comments may precede one text. A command may use
 #
 #     $B       the build folder           $T       a folder for files that a later command reads
 #     cells PAGE COLUMN,... ROW...        cells of the tables of a Markdown page; ROW: its first cell, or FIRST/SECOND...
@@ -55,10 +55,10 @@ if [ -n "$list" ]; then
     exit 0
 fi
 
-# compare BAND OUTPUT TEXT -- "FIGURES WORST PROBLEM": each number of the output is looked for in the text
+# compare BAND OUTPUT TEXT -- looks for each number of the output in the text; prints "FIGURES WORST PROBLEM"
 compare() {
     awk -v band="$1" '
-        # numbers LINE -- into list[1..], without the digits of words such as h.5, bf16 or 124m
+        # numbers LINE -- puts numbers into list[1..], without the digits of words such as h.5, bf16 or 124m
         function numbers(line, list,    k, word) {
             gsub(/[^0-9A-Za-z_.+-]/, " ", line)
             k = 0
