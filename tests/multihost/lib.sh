@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034 # the scripts that source this use the variables
-# lib.sh -- what run.sh and slurm.sh share; sourced by them from the repository root.
+# lib.sh -- what run.sh and slurm.sh share; they source it from the repository root.
 
-# begin NAME 'PART...' 'PROGRAM...' 'TOOL:PACKAGE...' [BUILD [PART...]] -- sets BUILD and parts, all of them when none is named.
-# Ends the script with words when a part is unknown or a program not built; with a SKIP without root, MPI or a tool.
+# begin NAME 'PART...' 'PROGRAM...' 'TOOL:PACKAGE...' [BUILD [PART...]] -- sets BUILD and parts; without PART all parts. Exits with
+# a message if a part is unknown or a program is not built; exits with a SKIP if root, MPI or a tool is missing.
 begin() {
     suite=$1
     local known=$2 programs=$3 tools=$4 part program tool
@@ -23,24 +23,24 @@ begin() {
     done
 }
 
-# cannot WHY -- skip all
+# cannot WHY -- skips all parts
 cannot() {
     echo "SKIP $suite: $1"
     exit 77
 }
 
-# bridge NAME ADDRESS -- a network, and its address for this host
+# bridge NAME ADDRESS -- makes a network; ADDRESS is this host's on it
 bridge() {
     ip link add "$1" type bridge && ip addr add "$2/24" dev "$1" && ip link set "$1" up
 }
 
-# joined NAMESPACE LINK BRIDGE ADDRESS -- a new host on it, in a network namespace; its cable is LINK
+# joined NAMESPACE LINK BRIDGE ADDRESS -- joins a new host, a network namespace, to the network. LINK is its cable
 joined() {
     ip netns add "$1" && ip link add "$2" type veth peer name eth0 netns "$1" && ip link set "$2" master "$3" up &&
         ip -n "$1" addr add "$4/24" dev eth0 && ip -n "$1" link set eth0 up && ip -n "$1" link set lo up
 }
 
-# rank_process PATTERN VARIABLE=RANK -- the process among those which pgrep finds that has this in its environment
+# rank_process PATTERN VARIABLE=RANK -- of the processes that match PATTERN, the one with this variable in its environment
 rank_process() {
     local p
     for p in $(pgrep -f "$1"); do

@@ -1,20 +1,19 @@
 #!/bin/bash
 # shellcheck disable=SC2034,SC2317 # verdict evaluates conditions
-# run.sh [BUILD [PART...]] -- several hosts on one machine: network namespaces joined by a bridge, ranks in each.
+# run.sh [BUILD [PART...]] -- several hosts on one machine: network namespaces, joined by a bridge, with ranks in each.
 #
-#   losses   the trainer on several layouts of hosts and ranks: the bits of one device
-#   comm     collectives on them (test_comm, comm_stress)
-#   bytes    bytes that cross the bridge: ranks of a host in shared memory (--comm auto) against MPI alone (--comm mpi);
-#            shard groups or copies inside a host, or fewer collectives, against --sharding full
+#   losses   the trainer on several layouts of hosts and ranks has the bits of one device
+#   comm     collectives on these layouts (test_comm, comm_stress)
+#   bytes    bytes that cross the bridge: with shared memory inside a host (--comm auto) and by MPI alone (--comm mpi);
+#            with shard groups or copies inside a host, or fewer collectives, and with --sharding full
 #   faults   ranks that disagree, are killed, do not come or are cut off: all hosts end soon, no process is left
-#   cuts     a host that cannot send, cannot be sent to, or vanishes; cuts that end before the time limit (tc blackhole)
+#   cuts     a host that cannot send, cannot be reached, or vanishes; cuts that end before the time limit (tc blackhole)
 #   slow     losses over slow links (tc tbf, 300 and 2 Mbit/s)
 #
-# The ranks talk TCP over virtual Ethernet (UCX_TLS=tcp,self), as ranks of several hosts do; mpiexec starts them through
-# a launcher that enters the namespace where ssh would log in. The launcher of MPICH 4.0.2 sometimes fails after the
-# ranks have finished, which is said but not held against the run. Without root, MPI or iproute2: SKIP. Programs that
-# are not built are an error.
-# Namespaces and bridge go at every exit. tests/unit/comm_hosts.sh checks much of this without root.
+# The ranks talk TCP over virtual Ethernet (UCX_TLS=tcp,self), like ranks on several hosts. mpiexec starts them through a
+# launcher that enters a namespace where ssh would log in. MPICH 4.0.2's launcher sometimes fails after the ranks have
+# finished; this is printed but is no failure. Without root, MPI or iproute2: SKIP. A program that is not built is an
+# error. Namespaces and bridge are removed at every exit. tests/unit/comm_hosts.sh checks much of this without root.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/multihost/lib.sh
@@ -23,7 +22,7 @@ begin multihost 'losses comm bytes faults cuts slow' 'fsdp_train fsdp_compare te
 tmp=$(mktemp -d)
 net=fsdp$$
 hosts=("fsdp$$a" "fsdp$$b" "fsdp$$c" "fsdp$$d")
-programs=$tmp/bin # programs of this run's own names, so that processes that are left can be told
+programs=$tmp/bin # programs with names of this run, so that its processes can be found
 failed=0
 
 clean_up() {
@@ -53,7 +52,7 @@ EOT
     chmod +x "$tmp/launcher"
 }
 
-# on LAYOUT PROGRAM... -- ranks on hosts, "2 2": two on each of two. Output in $tmp/log; sets n, status and seconds.
+# on LAYOUT PROGRAM... -- runs ranks on hosts; "2 2": two on each of two. Output in $tmp/log; sets n, status and seconds.
 on() {
     n=0 i=1
     : > "$tmp/hosts"
@@ -76,7 +75,7 @@ fail() {
     failed=1
 }
 
-# verdict GOOD NAME [WHY] -- PASS when GOOD, a command, holds
+# verdict GOOD NAME [WHY] -- PASS if the command GOOD succeeds
 verdict() {
     if eval "$1"; then echo "PASS multihost $2"; else fail "$2${3:+: $3}"; fi
 }
@@ -86,7 +85,7 @@ said() {
     [ "$(grep -c "$2" "$tmp/log")" = "$1" ]
 }
 
-# finished PATTERN -- the ranks came to their end, whatever the launcher said
+# finished PATTERN -- the ranks have finished, even if the launcher failed later
 finished() {
     grep -q "$1" "$tmp/log" || return 1
     [ $status -eq 0 ] || echo "     mpiexec failed after the ranks were done: $(tail -1 "$tmp/log")"
@@ -103,7 +102,7 @@ single() {
     }
 }
 
-# across NAME LAYOUT [ARG...] -- losses, compared with one device's
+# across NAME LAYOUT [ARG...] -- compares the losses with those of one device
 across() {
     name=$1 layout=$2
     shift 2
@@ -127,7 +126,7 @@ losses() {
     across "2 hosts x 2 ranks, MPI alone" "2 2" --comm mpi
 }
 
-# collectives NAME LAYOUT BACKEND -- of the group of all ranks
+# collectives NAME LAYOUT BACKEND -- collectives in the group of all ranks
 collectives() {
     on "$2" test_comm
     verdict 'said $((183 - 52 * $(grep -c ^SKIP "$tmp/log"))) ^PASS && said 0 ^FAIL' "$1: test_comm" "exit status $status"
@@ -147,7 +146,7 @@ comm() {
     verdict '[ $status -ne 0 ] && grep -q "the ranks are on several hosts" "$tmp/log"' '--comm shm is refused' "exit status $status"
 }
 
-# Bytes that namespaces have put on the bridge so far.
+# The bytes that namespaces have sent to the bridge so far.
 crossed() {
     sum=0
     for i in 0 1 2 3; do
@@ -156,7 +155,7 @@ crossed() {
     echo $sum
 }
 
-# crossing LAYOUT WAY STEPS -- sets moved
+# crossing LAYOUT REDUCTION WAY STEPS -- sets moved, the bytes of a run
 crossing() {
     before=$(crossed)
     on "$1" fsdp_train --size tiny --global-batch 24 --synthetic 100000 --reduction "$2" --comm "$3" --steps "$4"
@@ -164,7 +163,7 @@ crossing() {
     finished '^done: ' || fail "bytes: $(tail -1 "$tmp/log")"
 }
 
-# saving NAME LAYOUT REDUCTION LEAST -- bytes of a step: of 12 steps less those of 2. LEAST: hundredths of the factor
+# saving NAME LAYOUT REDUCTION LEAST -- bytes of a step: a run of 12 steps minus one of 2. LEAST: the factor times 100
 saving() {
     for way in mpi auto; do
         crossing "$2" "$3" $way 2
@@ -178,7 +177,7 @@ saving() {
     verdict "[ $factor -ge $4 ]" "$text" "expected $4/100"
 }
 
-# stepping OPTION... -- set each: the bytes of a step of 4 micro-steps on 2 hosts of 2 ranks
+# stepping OPTION... -- sets each, the bytes of a step of 4 micro-steps on 2 hosts with 2 ranks
 stepping() {
     each=0
     for steps in 2 12; do
@@ -189,9 +188,9 @@ stepping() {
     done
 }
 
-# beside FULL FACTOR OPTION... -- a step of --sharding full sends FULL bytes: these must be at least FACTOR/100 of the
-# bytes with OPTIONs. With R parameters in the root and B in two blocks, A = 4: full sends A (2 R + 3 B), a gather of
-# the root and two of each block, and a reduction of all. FACTOR is from such a count; 5% are left for headers.
+# beside FULL FACTOR OPTION... -- FULL is the number of bytes that a step of --sharding full sends. It must be at least
+# FACTOR/100 of the bytes with OPTIONs. With R parameters in the root, B in two blocks and A = 4, full sends A (2 R + 3 B): a
+# gather of the root, two of each block, and a reduction of all. FACTOR follows from such counts; 5% is left for headers.
 beside() {
     full=$1 factor=$2
     shift 2
@@ -200,7 +199,7 @@ beside() {
     verdict "[ $((full * 100)) -ge $((each * factor * 95 / 100)) ]" "$text" "expected $factor/100 of these"
 }
 
-# R 32,900 and B 99,968.
+# R is 32,900 and B is 99,968.
 bytes() {
     stepping --sharding full
     set -- $each
@@ -226,20 +225,20 @@ nobody_left() {
     return 1
 }
 
-# faulty LAYOUT CASE -- a case of comm_faults
+# faulty LAYOUT CASE -- runs a case of comm_faults
 faulty() {
     mkdir "$tmp/meet"
     COMM_FAULT_MEET=$tmp/meet on "$1" comm_faults "$2"
     rm -rf "$tmp/meet"
 }
 
-# disagree LAYOUT CASE -- told what differs, which is no time-out
+# disagree LAYOUT CASE -- all ranks are told what differs, without a time-out
 disagree() {
     faulty "$@"
     verdict 'said $n "^SAW.*FSDP_EMISMATCH" && nobody_left "($1) $2"' "($1) $2: all $n ranks are told" "not in $seconds s"
 }
 
-# endless LAYOUT [ARG...] -- the trainer in the background, as $job, in its steps
+# endless LAYOUT [ARG...] -- starts the trainer in the background, as $job, and waits for its first step
 endless() {
     layout=$1
     shift
@@ -257,7 +256,7 @@ trainer_of() {
     rank_process "^$programs/fsdp_train" "PMI_RANK=$1"
 }
 
-# killed LAYOUT RANK -- while the trainer runs
+# killed LAYOUT RANK -- kills the rank while the trainer runs
 killed() {
     endless "$1"
     victim=$(trainer_of "$2")
@@ -269,7 +268,7 @@ killed() {
         "($1) rank $2 killed: all have ended in at most $((seconds + 1)) s"
 }
 
-# Who could not be reached can be again.
+# Ends a cut. The neighbour caches are flushed, so that hosts reach each other at once.
 mend() {
     eval "$1"
     for ns in "${hosts[@]}"; do
@@ -278,8 +277,8 @@ mend() {
     ip neigh flush dev "$net"
 }
 
-# cut_off NAME LAYOUT CUT MEND -- the second host, while the trainer runs. The launcher may be cut off from it too, so its
-# ranks end by themselves, when MPI_Abort has not ended them for five seconds.
+# cut_off NAME LAYOUT CUT MEND -- cuts off the second host while the trainer runs. The launcher may lose that host too; its ranks
+# then end by themselves if MPI_Abort has not ended them within five seconds.
 cut_off() {
     FSDP_TIMEOUT_S=3 endless "$2"
     begun=$(date +%s)
@@ -298,7 +297,7 @@ cable_pulled() {
     cut_off 'cable pulled' "$1" 'ip link set "v$$-1" down' 'ip link set "v$$-1" up'
 }
 
-# What the second host sends, or what is sent to it, gets lost.
+# Packets that the second host sends, or packets to it, are lost.
 lost_from="ip netns exec ${hosts[1]} tc qdisc add dev eth0 root blackhole"
 lost_to="tc qdisc add dev v$$-1 root blackhole"
 
@@ -317,13 +316,13 @@ faults() {
     cable_pulled "1 1 1 1"
 }
 
-# The cable of the second host, and then all of its processes: nobody says goodbye.
+# The second host loses its cable and then all its processes, so nothing closes its connections.
 vanish() {
     ip link set "v$$-1" down
     ip netns pids "${hosts[1]}" | xargs -r kill -9
 }
 
-# interrupted NAME SECONDS CUT MEND -- the trainer goes on afterwards, with the bits of one device
+# interrupted NAME SECONDS CUT MEND -- a cut of SECONDS, after which the trainer goes on with the bits of one device
 interrupted() {
     constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0'
     [ -f "$tmp/long.csv" ] || "$BUILD/fsdp_train" --parallel single $options $constant --steps 400 --loss-csv "$tmp/long.csv" >/dev/null
@@ -362,7 +361,7 @@ cuts() {
     interrupted 'what is sent to a host gets lost' 3 "$lost_to" "$reached"
 }
 
-# rate WORDS... -- of all links; false: it cannot be set here
+# rate WORDS... -- sets the rate of all links; false: this machine cannot
 rate() {
     for ns in "${hosts[@]}"; do
         ip netns exec "$ns" tc qdisc replace dev eth0 root "$@" 2> /dev/null || return 1

@@ -1,20 +1,20 @@
 #!/bin/bash
 # shellcheck disable=SC1091,SC2015,SC2016,SC2034,SC2086,SC2154
-# slurm.sh [BUILD [PART...]] -- a real Slurm of two nodes on one machine: the srun line and the batch script of docs/hosts.md, as
-# they stand there.
+# slurm.sh [BUILD [PART...]] -- a real Slurm with two nodes on one machine runs the srun line and the batch script of
+# docs/hosts.md, as they stand there.
 #
-#   losses       by both, on one node and on two: those of one device; srun without what the ranks need is refused
+#   losses       both, on one node and on two, have the bits of one device; srun without PMI-2 is refused
 #   asked        scancel --signal=USR1, then scancel
-#   time_limit   the time is over: requeued
-#   lost_node    requeued as well
+#   time_limit   the time limit: the job is requeued
+#   lost_node    a lost node: the job is requeued as well
 #   killed_rank, killed_srun
 #
-# One training goes through all that Slurm does to jobs, and after each goes on to the same bits.
+# One training run goes through all that Slurm does to jobs, and resumes each time with the same bits.
 #
-# munged, slurmctld and two slurmd run in namespaces: the nodes have a host name, a network interface, processes and
-# shared memory of their own, and ranks on different nodes talk TCP. Files lie on a tmpfs that only these processes see.
-# So nothing is left when the first of them ends, however it ends.
-# Slurm is made to do without cgroups: processes are found by /proc and not bound to cores.
+# munged, slurmctld and two slurmd run in namespaces. Each node has its own host name, network interface, processes and
+# shared memory, and ranks on different nodes talk TCP. Files are on a tmpfs that only these processes see, so nothing is
+# left when the first of them ends for any reason.
+# Slurm is configured without cgroups: it finds processes by /proc and binds none to cores.
 # Without root, MPI, Slurm or namespaces: SKIP.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -24,7 +24,7 @@ begin slurm 'losses asked time_limit lost_node killed_rank killed_srun' 'fsdp_tr
     'slurmctld:slurm-wlm srun:slurm-wlm munged:munge ip:iproute2 pgrep:procps' "$@"
 . tests/cli/lib.sh
 
-# When this process is killed, so is unshare, and its child, which is the first process of the namespaces: all end with it.
+# If this process is killed, unshare and its child die too. The child is the first process of the namespaces, so all others end.
 spaces='unshare --mount --pid --net --uts --ipc --fork --kill-child --mount-proc'
 if [ -z "${FSDP_SLURM_INSIDE:-}" ]; then
     why=$($spaces ip link add name b0 type bridge 2>&1) || cannot "no namespaces on this machine: $why"
@@ -37,9 +37,9 @@ fi
 mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs -o mode=755 tmpfs /run || exit 1
 work=/run/fsdp trainer=build/fsdp_train CLI_NAMESPACE=1 bad=
 umask 022 && mkdir -p $work/build $work/state /run/netns && cp "$BUILD/fsdp_train" $work/build || exit 1
-unset "${!SLURM_@}" "${!SBATCH_@}" "${!PMI_@}" # this may itself be a job
+unset "${!SLURM_@}" "${!SBATCH_@}" "${!PMI_@}" # this script may itself run in a job
 export SLURM_CONF=$work/slurm.conf
-# Steps of a tenth of a second or more, so that signals come between steps.
+# Steps take a tenth of a second or more, so signals come between steps.
 export FSDP_LINK=1Gbit,5ms FSDP_TIMEOUT_S=60
 bits='--d-model 16 --n-layer 1 --n-head 1 --seq-len 16 --global-batch 8 --reduction canonical --synthetic 10000'
 bits="$bits --steps 100000"
@@ -49,7 +49,7 @@ configure() {
     printf '%s\n' '127.0.0.1 localhost' '10.213.78.254 control' '10.213.78.1 node1' '10.213.78.2 node2' >$work/hosts
     mount --bind $work/hosts /etc/hosts
     (umask 077 && head -c 128 /dev/urandom >$work/key)
-    echo 'CgroupPlugin=cgroup/v1' >$work/cgroup.conf # not used, but autodetect would want one to be mounted
+    echo 'CgroupPlugin=cgroup/v1' >$work/cgroup.conf # not used, but autodetection needs a mounted one
     cat >$SLURM_CONF <<EOT
 ClusterName=fsdp
 SlurmctldHost=control
@@ -77,7 +77,7 @@ PartitionName=all Nodes=ALL Default=YES
 EOT
 }
 
-# node N -- start it; its slurmd is the first process of its own
+# node N -- starts the node; slurmd is the first process in its process namespace
 node() {
     nsenter --net=/run/netns/node$1 ${spaces/--net /} sh -c "
         mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && hostname node$1 && exec slurmd -D -N node$1" \
@@ -101,18 +101,18 @@ set_up() {
 
 # ---- losses ---------------------------------------------------------------------------------------------------------
 
-# same_bits -- as many rows as loss.csv has are those of one device
+# same_bits -- the rows of loss.csv are equal to the first rows of one device's
 same_bits() {
     head -n "$(wc -l <loss.csv)" one.csv >start.csv
     said=$("$BUILD/fsdp_compare" start.csv loss.csv) || complain "loss.csv: $said"
 }
 
-# What has come from node 1.
+# The number of bytes that node 1 has sent.
 crossed() {
     cat /sys/class/net/v1/statistics/rx_bytes
 }
 
-# by_srun NODES -- the srun line of docs/hosts.md on so many nodes
+# by_srun NODES -- runs the srun line of docs/hosts.md on this number of nodes
 by_srun() {
     line=$(sed -n 's|^\(srun .* build/fsdp_train\) --size .*|\1|p' "$top/docs/hosts.md")
     name="srun, $1 x 2 ranks: the bits of one device"
@@ -136,8 +136,8 @@ without_pmi2() {
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------
 
-# submit [OPTION-OF-SBATCH...] [-- OPTION...] -- the script of docs/hosts.md, in a directory where jobs before it may have saved.
-# Sets job, and rows: of loss.csv so far. The job's output is in err.
+# submit [OPTION-OF-SBATCH...] [-- OPTION...] -- submits the script of docs/hosts.md, in a folder where earlier jobs may have saved.
+# Sets job, and rows, the present number of rows in loss.csv. The job's output is in err.
 submit() {
     local how=()
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -156,21 +156,21 @@ state() {
     scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'
 }
 
-# until_trains -- three steps more. A life that was ended at once may have left its rows in a file, which is older.
+# until_trains -- waits for three more steps. An earlier run that was killed may have left an older file with rows.
 until_trains() {
     until_true 60 'from=$(latest_row) && [ -n "$from" ]' && until_true 60 '[ "0$(latest_row)" -ge $((from + 3)) ]'
 }
 latest_row() {
-    # shellcheck disable=SC2012 # names that the trainer made
+    # shellcheck disable=SC2012 # the trainer made these names
     tail -n 1 "$(ls -t loss.csv.*.tmp 2>/dev/null | head -1)" 2>/dev/null | grep -o '^[0-9]*'
 }
 
-# until_over STATE -- of $job, and no rank is left
+# until_over STATE -- waits until $job is in STATE and no rank is left
 until_over() {
     until_true 60 '[ "$(state)" = '"$1"' ] && ! cli_left >/dev/null' || complain "the job is $(state)"
 }
 
-# ends_saved STATE -- the job does, with a checkpoint behind its last row, which is beyond those before it
+# ends_saved STATE -- the job ends with a checkpoint after its last row, and has added rows
 ends_saved() {
     until_over "$1"
     [ "$(cat ck/latest)" = "step-$(rows_of loss.csv)" ] || complain "latest is $(cat ck/latest), $(rows_of loss.csv) rows"
@@ -194,7 +194,7 @@ losses() {
     whole
 }
 
-# goes_on -- the same command trains from there; then it is cancelled
+# goes_on -- the same command resumes there; then it is cancelled
 goes_on() {
     submit
     until_trains
@@ -222,7 +222,7 @@ asked() {
     done
 }
 
-# Slurm looks at limits every 30 s.
+# Slurm checks limits every 30 s.
 time_limit() {
     name='the time limit: saves, is requeued, and goes on to the same bits'
     submit --time=1 --signal=TERM@50
@@ -283,7 +283,7 @@ sed -n '/^#!\/bin\/bash$/,/^```$/{/^```$/!p}' "$top/docs/hosts.md" >train.sbatch
 [ "$(grep -c 'srun .*build/fsdp_train' train.sbatch)" = 1 ] || complain 'docs/hosts.md has no such script'
 rm -f err
 verdict
-[ $n_failed = 0 ] || parts= # no Slurm
+[ $n_failed = 0 ] || parts= # Slurm did not start
 for part in $parts; do
     $part
 done
