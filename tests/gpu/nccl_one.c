@@ -1,10 +1,10 @@
-/* nccl_one.c -- what calls of NCCL cost on one GPU, in a communicator of one rank.
+/* nccl_one.c -- the cost of NCCL's calls on one GPU, in a communicator of one rank.
  *
  *   nccl_one     prints a Markdown table, with a column for blocking and one for non-blocking
  *                communicators; exit status 1 if a call fails or a value is wrong
  *
- * "host" is the time until the next call may be made, "done" until the GPU has done it, both the
- * mean of many calls. */
+ * "host" is the time until the host may make the next call, "done" the time until the GPU has done
+ * the call; both are means over many calls. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdint.h>
@@ -48,7 +48,7 @@ static void await(one *o, const char *what)
     need_cuda(cudaEventSynchronize(o->done), what);
 }
 
-/* Waits until a communicator that does not block has got through. */
+/* Waits until a non-blocking communicator has finished the call. */
 static void need_nccl(ncclComm_t comm, ncclResult_t result, const char *what)
 {
     while (result == ncclInProgress)

@@ -1,6 +1,6 @@
-# ncu.awk -- kernels of one step, from ncu's CSV of a run of one step and of a run of three: the top ten by time.
+# ncu.awk -- kernels of one step, from ncu's CSV files of a run of one step and of a run of three: the top ten by time.
 #
-#   awk -f ncu.awk ONE.csv THREE.csv     rows "| kernel | launches | ms |", and their sum
+#   awk -f ncu.awk ONE.csv THREE.csv     prints rows "| kernel | launches | ms |", and their sum
 function fields(line, out,    n) {
     n = 0
     while (match(line, /^"[^"]*",?/)) {

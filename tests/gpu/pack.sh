@@ -1,6 +1,6 @@
 #!/bin/sh
-# pack.sh [BUILD] -- what a machine with a GPU and without Debian's packages lacks, into BUILD/gpu-pack: cJSON, xxHash and
-# cmocka: headers, libraries and .pc files. make gpu-report finds it there. The machine's processor is as this one's.
+# pack.sh [BUILD] -- copies cJSON, xxHash and cmocka to BUILD/gpu-pack: headers, libraries and .pc files. It is for a machine with
+# a GPU and the same kind of processor, but without Debian's packages. make gpu-report finds it there.
 set -eu
 cd "$(dirname "$0")/../.."
 pack=${1:-build}/gpu-pack
@@ -13,16 +13,16 @@ for library in cjson xxhash cmocka; do
     ln -s "$(objdump -p "$file" | awk '/SONAME/ { print $2 }')" "$pack/lib/lib$library.so"
 done
 cp -r /usr/include/cjson /usr/include/xxhash.h /usr/include/cmocka.h "$pack/include/"
-# pc NAME LIBRARY -- where it is now is found out by pkg-config: ${pcfiledir}
+# pc NAME LIBRARY -- writes a .pc file. pkg-config finds its present folder by ${pcfiledir}
 pc() {
-    # shellcheck disable=SC2016 # pkg-config's own
+    # shellcheck disable=SC2016 # pkg-config expands these
     printf 'prefix=${pcfiledir}/../..\nName: %s\nDescription: carried\nVersion: %s\nCflags: -I${prefix}/include\nLibs: -L${prefix}/lib -l%s -Wl,-rpath,${prefix}/lib\n' \
         "$1" "$(pkg-config --modversion "$1")" "$2" >"$pack/lib/pkgconfig/$1.pc"
 }
 pc libcjson cjson
 pc libxxhash xxhash
 pc cmocka cmocka
-# For a machine that has no pkg-config: one that knows these three.
+# A pkg-config that knows only these three, for a machine that has none.
 mkdir "$pack/bin" && cat >"$pack/bin/pkg-config" <<'END'
 #!/bin/sh
 prefix=$(cd "$(dirname "$0")/.." && pwd) flags='' libs=''

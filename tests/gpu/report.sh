@@ -1,17 +1,18 @@
 #!/bin/bash
-# report.sh [BUILD] -- what --device cuda does on this machine's GPU: a Markdown page, BUILD/gpu/report.md.
+# report.sh [BUILD] -- tests and times --device cuda on this machine's GPU; writes a Markdown page, BUILD/gpu/report.md.
 #
 #   make gpu-report PART=1     build without stand-ins, load, kernels against the CPU, portable bits, NCCL, 124M beside PyTorch
 #   make gpu-report PART=2     355M, 774M and 1558M beside PyTorch
 #   make gpu-report PART=3     launches and host time of a step, compute-sanitizer, ncu's top kernels
 #   make gpu-report            all three
-#   make gpu-report DEVICE=cuda-sim     a dry run of this script on the stand-in: small, and says on its page that it is one
+#   make gpu-report DEVICE=cuda-sim     a dry run of this script on the stand-in: small, and named as such on its page
 #
-# A part takes at most LIMIT=540 seconds, a command CAP=200. The page is written again after every section. A section is left in BUILD/gpu/NAME.md and
-# not run again, unless it had no time; remove the file to repeat it. OUT=dir: copies of all these go there. README.md says more.
+# A part takes at most LIMIT=540 seconds, a command CAP=200. The page is rewritten after every section. A section is kept in
+# BUILD/gpu/NAME.md and not run again, unless its time ran out; remove the file to repeat it. OUT=dir gets copies of all files.
+# README.md says more.
 #
-# A command that does not end is run again with CUDA_MODULE_LOADING=EAGER, and the page says so. What says that it was skipped has
-# failed: the machine has a GPU. FSDP_PYTHON: an interpreter that has torch.
+# A command that hangs is run again with CUDA_MODULE_LOADING=EAGER, and the page says so. A skipped command counts as failed,
+# because the machine has a GPU. FSDP_PYTHON: an interpreter that has torch.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build} DEVICE=${DEVICE:-cuda} LIMIT=${LIMIT:-540} CAP=${CAP:-200}
@@ -48,7 +49,7 @@ fi
 pkg-config --exists libcjson libxxhash cmocka || fail 'no cJSON, xxHash or cmocka' 'make deps; or make gpu-pack where they are, and bring build/gpu-pack along'
 KERNEL_TESTS='test_device test_device_watch test_accel_device test_accel_ops test_ops_double test_cuda_device'
 nccl_one=$BUILD/tests/gpu/nccl_one
-if [ -n "$dry" ]; then # make has built what it needs
+if [ -n "$dry" ]; then # make has already built what is needed
     [ -e "$BUILD/fsdp_cuda_sim.so" ] || { echo 'SKIP gpu-report: the stand-in is not built, for want of g++' && exit 77; }
     KERNEL_TESTS='test_device test_cuda_device'
     nccl_one=$BUILD/sim/tests/gpu/nccl_one
@@ -68,8 +69,8 @@ fi
 left() { echo $((LIMIT - ($(date +%s) - part_begun))); }
 one_line() { tail -1 "$1" | tr '|' '/' | cut -c1-120; }
 why() { { grep -m1 -E 'FAIL|ERROR|rror|SKIP|^\[rank' "$1" || tail -1 "$1"; } | tr '|' '/' | cut -c1-160; }
-# bounded SECONDS LOG COMMAND... -- in that time, CAP, or what is left of the part's. Sets rc, and eager when only
-# CUDA_MODULE_LOADING=EAGER brought it to its end
+# bounded SECONDS LOG COMMAND... -- limits the command to SECONDS, CAP and the rest of the part's time. Sets rc. Sets eager if the
+# command hung and was run again with CUDA_MODULE_LOADING=EAGER
 bounded() {
     local seconds=$1 log=$2
     shift 2
@@ -86,7 +87,7 @@ bounded() {
     CUDA_MODULE_LOADING=EAGER timeout -k 5 "$seconds" "$@" >"$log" 2>&1 </dev/null
     rc=$?
 }
-# outcome LOG -- rc in words. A program that tries several devices says which it skips, and returns 0.
+# outcome LOG -- rc in words. A program that tries several devices reports skipped ones and returns 0.
 outcome() {
     [ "$rc" != 0 ] || ! grep -q "SKIP.*--device $DEVICE:" "$1" || rc=77
     case $rc in
@@ -123,7 +124,7 @@ section_kernels() {
     done
 }
 
-# Ranks that share a GPU meet in host memory: NCCL takes one for each. One rank alone meets none.
+# Ranks that share a GPU communicate through host memory, because NCCL needs a GPU for each. One rank alone does not communicate.
 section_bits() {
     local names='tiny llama-tiny mnist-tiny small'
     [ -z "$dry" ] || { left_out "make test DEVICE=$DEVICE compares these" && return; }
@@ -142,7 +143,7 @@ section_nccl() {
     [ "$rc" != 0 ] || cat "$here/nccl.log"
 }
 
-# The GPU's TFLOP/s as its maker states them, dense: bf16 on tensor cores, fp32 without.
+# The GPU's TFLOP/s as its maker states them, for dense matrices: bf16 on tensor cores, fp32 without.
 peak() { # peak fp32|bf16
     case ${gpu:-} in
     *H100*PCIe*) [ "$1" = bf16 ] && echo 756 || echo 51.2 ;;
@@ -153,7 +154,7 @@ peak() { # peak fp32|bf16
     *) echo - ;;
     esac
 }
-# mfu MS TYPE SEQUENCES SIZE -- in percent
+# mfu MS TYPE SEQUENCES SIZE -- model FLOPs utilisation in percent
 mfu() {
     echo "$1 $(peak "$2") $3 $4" | awk '{
         split("124m 12 768 355m 24 1024 774m 36 1280 1558m 48 1600", x, " ")
@@ -165,7 +166,7 @@ mfu() {
 median() { awk -F, '$1 ~ /^[0-9]+$/ && $1 >= 3 { print $NF }' "$1" 2>/dev/null | sort -g | awk '{ x[NR] = $1 } END { if (NR) printf "%.1f\n", x[int((NR + 1) / 2)]; else print "-" }'; }
 last() { awk -F, 'END { if (NR > 1) printf "%.4f\n", $2; else print "-" }' "$1" 2>/dev/null || echo -; }
 
-# peer KIND TYPE OPTION... -- PyTorch, "eager" or "compiled": three cells of the table
+# peer KIND TYPE OPTION... -- runs PyTorch, "eager" or "compiled"; prints three cells of the table
 peer() {
     local kind=$1 type=$2 log=$here/$section.peer-$1-$2.log csv=$here/$section.peer.csv
     shift 2
@@ -176,7 +177,7 @@ peer() {
     echo "$(median "$csv") | $(sed -n 's/^memory: \([0-9.]*\) GB at.*/\1/p' "$log" 2>/dev/null) | $(last "$csv")"
 }
 
-# table SIZE SEQUENCES -- training by one rank beside PyTorch
+# table SIZE SEQUENCES -- training by one rank, and by PyTorch
 table() {
     local size=$1 batch=$2 type common ms log data=$here/text init=$here/init-$1 csv=$here/$section.csv python=${FSDP_PYTHON:-python3}
     cat README.md WRITEUP.md LICENSE common/*/*.c >"$data"
@@ -215,7 +216,7 @@ section_774m() { large 774m 4; }
 section_1558m() { large 1558m 2; }
 
 # ---- part 3 --------------------------------------------------------------------------------------
-# Of a step: the difference of two runs, of 3 steps and of MORE, by MORE.
+# Figures of a step: the difference between runs of 3 and of 3 + MORE steps, divided by MORE.
 section_steps() {
     local size=124m type steps log cpu issued ms
     [ -z "$dry" ] || size=tiny
@@ -243,7 +244,7 @@ section_steps() {
     done
 }
 
-# tool NAME -- on the PATH, beside nvcc, or in the toolkit's folders
+# tool NAME -- the path of a tool: on the PATH, beside nvcc, or in the toolkit's folders
 tool() {
     local nvcc
     nvcc=$(version nvcc)
@@ -265,7 +266,7 @@ section_sanitizer() {
     done
 }
 
-# Kernels of a step: half of what three steps launch beyond one step.
+# Kernels of a step: half of the additional launches of three steps over one step.
 section_ncu() {
     local ncu steps
     [ -z "$dry" ] || { left_out 'ncu needs a GPU' && return; }
@@ -304,8 +305,8 @@ write_page() {
     [ -z "${OUT:-}" ] || { mkdir -p "$OUT" && cp "$here"/*.md "$here"/*.log "$OUT/"; }
 }
 
-# What another commit or machine has left is not of this page.
-title | sed '/^$/d; s/^[0-9]*-[0-9]*-[0-9]*, //' >"$here/title.tmp" # not the day: parts may be run on two
+# Sections of another commit or machine do not belong on this page.
+title | sed '/^$/d; s/^[0-9]*-[0-9]*-[0-9]*, //' >"$here/title.tmp" # without the day, because parts may run on two days
 cmp -s "$here/title.tmp" "$here/title" && [ -z "$dry" ] || rm -f "$here"/*.md
 mv "$here/title.tmp" "$here/title"
 write_page

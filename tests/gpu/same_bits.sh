@@ -1,6 +1,6 @@
 #!/bin/sh
-# same_bits.sh BUILD W [OPTION...] -- canonical training by FSDP on W ranks of --device cuda gives the bits of one, in fp32 and bf16.
-# DEVICE=cuda-sim: on that device.
+# same_bits.sh BUILD W [OPTION...] -- canonical training by FSDP on W ranks of --device cuda has the bits of one rank, in fp32 and
+# bf16. DEVICE=cuda-sim: on that device.
 set -u
 build=$1 w=$2
 shift 2
