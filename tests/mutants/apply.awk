@@ -1,11 +1,11 @@
-# apply.awk -- read the tables of mutants, check that each mutant is whole and fits the sources; list them, or plant one.
+# apply.awk -- reads the tables of mutants and checks that each mutant is complete and fits the sources; lists them, or plants one.
 #
 #   awk [-v list=1 | -v plant=NAME] -f tests/mutants/apply.awk ROOM.mut ...        from the top of the tree
 #
-# The form of a table stands in run.sh. list prints a line for each mutant: name, check, ranks, make targets, files and
-# bug, with ASCII's unit separator between them. What is wrong goes to standard output otherwise, a line each: "NAME: what"; the exit
-# status is 0 iff nothing was wrong. A mutant with a fault is not planted, not even in part.
-# Edits are made in memory, in their order: a later one sees what an earlier one of its mutant left.
+# run.sh describes the tables. list prints a line for each mutant: name, check, ranks, make targets, files and bug, separated by
+# ASCII's unit separator. Without list, errors are printed, one line each: "NAME: what". Exit status 0 iff there was no error. A
+# mutant with an error is not planted, not even in part.
+# Edits are made in memory, in their order; an edit sees the mutant's earlier edits.
 
 function complain(what) {
     if (list || (plant != "" && plant != name))
@@ -14,7 +14,7 @@ function complain(what) {
     bad++
 }
 
-# read_file PATH -- its text; sets here to whether it could be read
+# read_file PATH -- returns its text; sets here to whether it could be read
 function read_file(path,    whole, line, got) {
     whole = ""
     while ((got = (getline line < path)) > 0)
@@ -24,7 +24,7 @@ function read_file(path,    whole, line, got) {
     return whole
 }
 
-# The text of a source after the edits so far. Sources are kept, as many mutants share one.
+# The text of a source after the edits so far. Sources are kept, because many mutants share one.
 function current(path) {
     if (path in edited)
         return edited[path]
@@ -35,13 +35,13 @@ function current(path) {
     return source[path]
 }
 
-# The lines that were read since the last edit replace the old text by the new one.
+# Replaces the old text by the new one; both were read since the last edit.
 function edit(    whole, p) {
     if (!n_old && !n_new)
         return
     edits++
     if (plant != "" && plant != name) {
-        # another one is to be planted
+        # another mutant is to be planted
     } else if (list)
         files = files (index(" " files " ", " " file " ") ? "" : (files == "" ? "" : " ") file)
     else {
@@ -60,7 +60,7 @@ function edit(    whole, p) {
     old = new = ""
 }
 
-# Is the test there that CHECK names? The words of a command are not looked at.
+# Checks that the test which CHECK names exists. The words of a command are not checked.
 function check_test(    kind, what) {
     kind = what = check
     sub(/ .*/, "", kind)
@@ -98,7 +98,7 @@ function end_mutant(    path) {
 BEGIN {
     OFS = "\037"
     while ((getline line < "tests/grade/tasks.txt") > 0)
-        if (line !~ /^#/ && split(line, word, " ") && word[5] != "-") # -: a task that is not there yet
+        if (line !~ /^#/ && split(line, word, " ") && word[5] != "-") # -: a task without a test
             graded[word[1]] = 1
 }
 

@@ -1,29 +1,28 @@
 # generate.awk -- small mistakes in the SOLUTION blocks of a source, one at a time.
 #
-#   awk -f tests/mutants/generate.awk FILE                 list them: a line each, columns by tabs
+#   awk -f tests/mutants/generate.awk FILE                 lists them, one line each, columns separated by tabs:
 #       number  task  file:line  class  before  after  nth
-#                       before and after: the lines, blanks squeezed; nth: of the mutants that read the same
-#   awk -v plant=NUMBER -f tests/mutants/generate.awk FILE print the source with that one planted
-#
+#                       before and after: the lines, blanks squeezed; nth: counts mutants with equal columns before it
+#   awk -v plant=NUMBER -f tests/mutants/generate.awk FILE prints the source with this mistake
 # Classes:
-#   operator    + - * / % ++ -- += -= && || ! | turned into another or dropped
-#   comparison  < <= > >= == != turned into its neighbours
-#   condition   of if and ?: that always or never holds
-#   constant    a number one up or down, true for false, an enum's value for another
-#   off-by-one  a quantity or an index one up or down
-#   statement   left out; a returned call that is not made; a field that is not filled in
-#   try         TRY(call) left out
-#   wait        the same of a wait, a record or a sync
-#   argument    two neighbours of a call swapped
-#   stream      a stream, an event or a group for another
-#   name        a field or function for a like one
+#   operator    + - * / % ++ -- += -= && || ! | becomes another operator or is dropped
+#   comparison  < <= > >= == != becomes a neighbour
+#   condition   of if and ?: always or never holds
+#   constant    a number is one larger or smaller, true becomes false, an enum's value becomes another
+#   off-by-one  a quantity or an index is one larger or smaller
+#   statement   is left out; a returned call is not made; a field is not set
+#   try         TRY(call) is left out
+#   wait        a wait, a record or a sync is left out
+#   argument    two adjacent arguments of a call are swapped
+#   stream      a stream, an event or a group becomes another
+#   name        a field or function becomes a similar one
 #
-# The words of messages (what follows the status in fsdp_error) stay. Lines keep their numbers. Many mutants do not
-# compile: generated.sh leaves them out, and those that change no object code.
+# Messages (what follows the status in fsdp_error) do not change. Lines keep their numbers. Many mutants do not compile, and
+# some do not change the object code; generated.sh leaves these out.
 
 BEGIN {
     FS = "\n"
-    # Names that are taken for each other. Those that do not fit there do not compile.
+    # Names that may be mistaken for each other. A name that does not fit does not compile.
     like("constant", "UNIT_SHARDED UNIT_GATHERING UNIT_GATHERED")
     like("constant", "FSDP_EINVAL FSDP_ESTATE FSDP_OK")
     like("constant", "DTYPE_F32 DTYPE_BF16 DTYPE_I64")
@@ -125,7 +124,7 @@ function read_tokens(    p, rest, len, line, now, t) {
         }
 }
 
-# pair -- partner[] of brackets; depth_at[]: inside how many round ones
+# pair -- partner[]: the other bracket; round[]: the number of round brackets around a token
 function pair(t) {
     round[t] = n_round
     if (tok[t] ~ /^[({[]$/) {
@@ -142,7 +141,7 @@ function end_of(t) { return at[t] + length(tok[t]) }
 function part(from, to) { return substr(text, at[from], end_of(to) - at[from]) }
 function squeezed(s) { gsub(/[ \t\n]+/, " ", s); sub(/^ /, "", s); sub(/ $/, "", s); return s }
 
-# emit -- one mutant: tokens from..to become new
+# emit -- prints or plants one mutant: tokens from..to become new
 function emit(class, from, to, new,    old, a, z, want, have, before, after) {
     old = part(from, to)
     if (old == new)
@@ -237,7 +236,7 @@ function at_word(i, t, prev,    n, name, k, from) {
     }
 }
 
-# chain_begin -- the first token of a->b[c].d that ends at i
+# chain_begin -- the first token of a chain a->b[c].d that ends at i
 function chain_begin(i) {
     while (tok[i - 1] ~ /^(->|\.)$/ && tok[i - 2] ~ /^([A-Za-z_0-9)]|\])/) {
         i -= 2
@@ -247,7 +246,7 @@ function chain_begin(i) {
     return i
 }
 
-# is_value -- does from..to stand for a value, and not for a place, a type or a field?
+# is_value -- whether from..to is a value, not a place, a type or a field
 function is_value(from, to,    prev) {
     prev = tok[from - 1]
     if (prev == "*" || prev == "&")
@@ -274,7 +273,7 @@ function swap_arguments(open,    p, from, n, begin, end) {
             emit("argument", begin[p], end[p + 1], part(begin[p + 1], end[p + 1]) ", " part(begin[p], end[p]))
 }
 
-# no_field -- .field = value is left out, so the field is zero
+# no_field -- leaves out .field = value, so the field is zero
 function no_field(i,    p) {
     for (p = i; tok[p] != "," && tok[p] != "}"; p++)
         if (tok[p] ~ /^[({[]$/)
@@ -285,7 +284,7 @@ function no_field(i,    p) {
         emit("statement", i, p - 1, "")
 }
 
-# at_statement -- a simple statement begins here: leave it out. Not in the head of a for.
+# at_statement -- leaves out the simple statement that begins here. Not in the head of a for.
 function at_statement(i, t, prev,    p, class) {
     if (round[i] > 0 || t ~ /^(if|for|while|switch|case|default|else)$/ || prev == ")" && !is_head(i - 1))
         return
@@ -307,5 +306,5 @@ function at_statement(i, t, prev,    p, class) {
         emit(class, i, p, ";")
 }
 
-# is_head -- does the bracket that closes at t belong to if, for, while or switch?
+# is_head -- whether the bracket that closes at t belongs to if, for, while or switch
 function is_head(t) { return tok[partner[t] - 1] ~ /^(if|for|while|switch)$/ }

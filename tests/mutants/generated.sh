@@ -1,5 +1,5 @@
 #!/bin/sh
-# generated.sh -- plant the mistakes of generate.awk in the SOLUTION blocks, one at a time: does the task's own test see them?
+# generated.sh -- plants the mistakes of generate.awk in the SOLUTION blocks, one at a time, and asks whether the task's test fails.
 #
 #   tests/mutants/generated.sh [OPTION ...] [BUILD]            make mutants-generated LAB=1 [TREES=2]
 #
@@ -11,18 +11,18 @@
 #   --table             run nothing, only print what is known
 #   --fit               run nothing: does each entry of equivalent.txt fit a mutant?
 #
-# A mutant is compiled, and linked into a copy of the lab's grader program; nothing else is rebuilt. The program runs its
-# own task on W = 2, 3 and 4 ranks, until one sees it; what survives that meets all tasks of the lab. Results are kept in
-# $LOGS/mutants/results, a line each, by the text of the mutant, so that they outlive moved lines: remove the file to start
-# anew. Columns by tabs: task, file:line, class, before, after, nth, result, how, W, the words of the first report.
+# A mutant is compiled and linked into a copy of the lab's grader program; nothing else is rebuilt. The program runs the mutant's
+# own task on W = 2, 3 and 4 ranks until one run fails. If none fails, it runs all tasks of the lab. Results are kept in
+# $LOGS/mutants/results, one line each. A line is found by the mutant's text, so results stay when lines move; remove the file to
+# start anew. Columns, separated by tabs: task, file:line, class, before, after, nth, result, how, W, text of the first report.
 #
-#   result  own: its task saw it; lab: another task of the lab did; survived; argued: equivalent.txt says why nothing can
-#           see it; same: the object code is the original's; double: it is that of an earlier mutant; refused: by the compiler
-#   how     check: a check of the test failed, or of the NPU's stand-in, and its words say what; abort: an assertion of the
-#           runtime ended the program; crash: by a signal; time-out: a rank or a collective waited too long
+#   result  own: its task failed; lab: another task of the lab failed; survived; argued: equivalent.txt says why no test can
+#           fail; same: the object code is the original's; double: it is an earlier mutant's; refused: by the compiler
+#   how     check: a check of the test, or of the NPU's stand-in, failed with a message; abort: an assertion of the
+#           runtime ended the program; crash: a signal did; time-out: a rank or a collective waited too long
 #
-# Exit status 0: the run is complete, at least OWN_PERCENT of the mutants were seen by their own task, and CHECK_PERCENT
-# by a check. same, double, refused and argued are not counted.
+# Exit status 0: the run is complete, at least OWN_PERCENT of the mutants failed their own task, and at least CHECK_PERCENT
+# failed by a check. same, double, refused and argued are not counted.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 OWN_PERCENT=95 CHECK_PERCENT=85
@@ -50,18 +50,18 @@ results=$out/results objects=$out/objects wanted=$out/wanted
 mkdir -p "$out" || exit 2
 touch "$results" "$objects"
 tab=$(printf '\t')
-# A hang must end soon. The limits of the tests' own gates stay as they are.
+# A hang must end soon. Time limits inside the tests do not change.
 export FSDP_TIMEOUT_S="${FSDP_TIMEOUT_S:-5}"
 LAUNCH_LIMIT_S=30
 
-# mutants -- all that are wanted, into $wanted: the lines of generate.awk
+# mutants -- writes the selected lines of generate.awk to $wanted
 mutants() {
     grep -l 'SOLUTION BEGIN' lab*_*/*.c lab*_*/*.cpp | grep "^lab${lab:-[1-6]}_" | while IFS= read -r file; do
         awk -f tests/mutants/generate.awk "$file"
     done | awk -F '\t' -v t="$task" -v every="$every" 't == "" || $2 == t "" { if (i++ % every == 0) print }' >"$wanted"
 }
 
-# The columns of a mutant but for its line in the file, from column c on; awk has this in front of its programs.
+# A mutant's columns from column c on, without its line number. This function precedes awk programs.
 # shellcheck disable=SC2016
 ident='function ident(c,    place) {
     place = $(c + 1)
@@ -69,14 +69,14 @@ ident='function ident(c,    place) {
     return $c "\t" place "\t" $(c + 2) "\t" $(c + 3) "\t" $(c + 4) "\t" $(c + 5)
 }'
 
-# unknown -- the wanted ones that have no result yet
+# unknown -- selected mutants without a result
 unknown() {
     awk -F '\t' "$ident"'
         FILENAME ~ /results$/ { done[ident(1)]; next }
         !(ident(2) in done)' "$results" "$wanted"
 }
 
-# argued -- the entries of equivalent.txt, a line each: task, file, before, after
+# argued -- the entries of equivalent.txt, one line each: task, file, before, after
 argued() {
     awk '
         /^(#|$)/ { next }
@@ -87,7 +87,7 @@ argued() {
         { print "equivalent.txt:" FNR ": not understood: " $0 >"/dev/stderr" }' tests/mutants/equivalent.txt
 }
 
-# fit -- does each entry still have its mutant?
+# fit -- whether each entry still fits a mutant
 fit() {
     argued >"$out/argued"
     awk -F '\t' '
@@ -102,13 +102,13 @@ fit() {
 }
 
 # ---- one mutant --------------------------------------------------------------------------------
-# command_for TARGET OUTPUT -- the command of the Makefile that writes OUTPUT
+# command_for TARGET OUTPUT SOURCE -- the Makefile's command that writes OUTPUT after SOURCE has changed
 command_for() {
     make -n --no-print-directory BUILD="$BUILD" -W "$3" "$1" 2>/dev/null | grep -F -e "-o $2 " | tail -1 |
         sed 's/ -MMD -MP//'
 }
 
-# copy_grader -- the grader program of lab n goes to $tree, and what it opens, which must stand in the program's own folder
+# copy_grader -- copies the grader program of lab n to $tree, and the plug-in that it opens from its own folder
 copy_grader() {
     mkdir -p "$tree/tests/grade" "$tree/tmp"
     rm -f "$tree/tests/grade/lab$n" "$tree/fsdp_npu_sim.so"
@@ -118,7 +118,7 @@ copy_grader() {
 
 tasks_of() { awk -v l="lab$1" '!/^#/ && $5 == l { print $1 }' tests/grade/tasks.txt; }
 
-# prepare FILE -- commands that compile and link FILE's mutants of this tree
+# prepare FILE -- sets the commands that compile and link FILE's mutants in this tree
 prepare() {
     source=$1 n=${1#lab} && n=${n%%_*}
     object=$BUILD/${source%.*}.o linked=$BUILD/tests/grade/lab$n
@@ -142,7 +142,7 @@ prepare() {
     original=$(cksum <"$tree/mutant.o")
 }
 
-# launch W TASK... -- run the tasks; the log is $tree/log
+# launch W TASK... -- runs the tasks; the log is $tree/log
 launch() {
     w=$1 && shift
     args=''
@@ -158,13 +158,13 @@ launch() {
     job=''
 }
 
-# green W STATUS TASKS -- did all of them pass?
+# green W STATUS TASKS -- whether all of them passed
 green() {
     [ "$2" -eq 0 ] && [ "$(grep -c '^VERDICT [^ ]* PASS\|^VERDICT [^ ]* SKIP' "$tree/log")" -eq "$3" ] &&
         [ "$(grep -c '^DONE ' "$tree/log")" -eq $(($1 * $3)) ]
 }
 
-# how STATUS -- "how<tab>words" of the log of a mutant that was seen
+# how STATUS -- "how<tab>words" from the log of a mutant whose run failed
 how() {
     awk -v status="$1" '
         $1 == "RANKFAIL" && $4 ~ /^FSDP_/ && $4 !~ /^FSDP_(ECOMM|ETIMEOUT)$/ && check == "" { check = $0; sub(/^RANKFAIL [^ ]+ /, "rank ", check) }
@@ -183,7 +183,7 @@ how() {
         }' "$tree/log" | cut -c1-300
 }
 
-# try_mutant LINE -- a line of generate.awk
+# try_mutant LINE -- tries the mutant in a line of generate.awk
 try_mutant() {
     number=${1%%"$tab"*} columns=${1#*"$tab"}
     own=${columns%%"$tab"*} place=${columns#*"$tab"}
@@ -216,7 +216,7 @@ try_mutant() {
     result survived
 }
 
-# check_whole LAB -- without a mutant all its tasks must pass, within the same limits. Asked once for a program.
+# check_whole LAB -- without a mutant all tasks of the lab must pass, within the same limits. Runs once for each build of it.
 check_whole() {
     n=$1 tree=$out/tree-whole
     copy_grader || return
@@ -232,13 +232,13 @@ check_whole() {
     echo "$code" >"$out/whole-$n"
 }
 
-# result WHAT [HOW-AND-WORDS W] -- the mutant's line
+# result WHAT [HOW-AND-WORDS W] -- writes the mutant's line
 result() {
     words=${2:-"-${tab}-"}
     printf '%s\t%s\t%s\t%s\t%s\n' "$columns" "$1" "${words%%"$tab"*}" "${3:--}" "${words#*"$tab"}" >>"$results"
 }
 
-# lane I -- every trees-th mutant of the list
+# lane I -- tries every trees-th mutant of the list
 lane() {
     tree=$out/tree-$1 source='' job=''
     trap '[ -z "$job" ] || { kill -TERM "$job" && wait "$job"; }; exit 130' INT TERM HUP
@@ -251,8 +251,8 @@ lane() {
     done <"$tree/todo"
 }
 
-# ---- what came of it ---------------------------------------------------------------------------
-# table -- by lab, by task and by class; then the survivors
+# ---- the results -------------------------------------------------------------------------------
+# table -- results by lab, by task and by class; then the survivors
 table() {
     argued >"$out/argued"
     awk -F '\t' -v own_goal=$OWN_PERCENT -v check_goal=$CHECK_PERCENT "$ident"'

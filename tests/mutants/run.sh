@@ -1,29 +1,28 @@
 #!/bin/sh
-# run.sh -- plant known bugs, one at a time; each must turn its check red.
+# run.sh -- plants known bugs, one at a time; each must make its check fail.
 #
 #   tests/mutants/run.sh [-l | --fit] [PATTERN ...]      make mutants [MUTANTS="lab1 2.3-*"]
 #
-# PATTERN: a shell pattern that is matched anywhere in the mutant's name; -l lists the names. --fit builds nothing:
-# it says in a second which mutants are not whole or do not fit the sources, a line each and a PASS or FAIL line.
-# The mutants of a folder stand in a table, tests/mutants/ROOM.mut:
+# PATTERN: a shell pattern, matched anywhere in the mutant's name. -l lists the names. --fit builds nothing: in a second it lists
+# the mutants that are incomplete or do not fit the sources, and prints a PASS or FAIL line.
+# The mutants of a folder are in a table, tests/mutants/ROOM.mut:
 #
-#     CHECK grade 2.1             which check must see the mutants below, one of
+#     CHECK grade 2.1             the check that must fail for the mutants below, one of
 #                                     grade TASK    the lab's task test (tests/grade/grade.sh)
 #                                     unit NAME     build/tests/unit/NAME
 #                                     cmd COMMAND   any shell command in the tree's root
 #     RANKS 2 3                   grade: world sizes to run (3)
-#     BUILD TARGET ...            cmd: make targets to bring up to date first, beside the programs and stand-ins that
-#                                     the command names and, for a script, those of the trainer; $B is the build folder
+#     BUILD TARGET ...            cmd: make targets to build first, besides the programs and stand-ins that the command
+#                                     names and, for a script, the trainer's programs; $B is the build folder
 #     FILE lab2_forward/forward.c
 #     BUG name: one line for people
-#     -the text as it stands, one line or several
-#     +the text to put in its place (may be missing)
+#     -the old text, one line or several
+#     +the new text (may be missing)
 #
-# A CHECK holds until the next one, a FILE until the next FILE or CHECK. More edits may follow in a mutant: a "-" after a
-# "+", or after another FILE, begins one; it is looked for in what the edits above left. The old text must occur in
-# its file exactly once: a mutant that no longer fits is an error, not a kill. So are a mutant that does not compile,
-# and a check that is not green before.
-# Everything happens in a copy of the tree (tracked and new files) in a temporary folder; MUTANT_TREE=dir keeps it there
+# A CHECK holds until the next CHECK, a FILE until the next FILE or CHECK. A mutant may have several edits: a "-" after a "+" or
+# after another FILE begins the next one, which sees the edits above it. The old text must occur in its file exactly once. A
+# mutant that does not fit is an error, not a kill; so is one that does not compile, and a check that fails without a mutant.
+# Everything happens in a copy of the tree (tracked and new files) in a temporary folder; MUTANT_TREE=dir keeps the copy there
 # and uses it again. Prints "PASS name: killed (why)" or "FAIL name: survived"; ends with "N passed, N failed".
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
@@ -34,7 +33,7 @@ list=0 fit=0 unit=$(printf '\037')
 [ "${1:-}" = -l ] && list=1 && shift
 [ "${1:-}" = --fit ] && fit=1 && shift
 
-# The mutants that are asked for, a line each: name, check, ranks, targets, files and bug.
+# The selected mutants, one line each: name, check, ranks, targets, files and bug.
 mutants=$(awk -v list=1 -f tests/mutants/apply.awk tests/mutants/*.mut | while read -r mutant; do
     name=${mutant%%"$unit"*}
     [ $# -gt 0 ] || printf '%s\n' "$mutant"
@@ -70,8 +69,8 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 
-# A file that did not change keeps its time in a kept tree, so that make builds only what changed; a file that is gone from
-# the sources, which make would still build, goes from the tree.
+# In a kept tree an unchanged file keeps its time, so that make builds only what changed. A file that the sources no longer have
+# is removed, because make would still build it.
 mkdir -p "$tree"
 tree_files "$tree" | while IFS= read -r path; do
     [ -e "$path" ] || rm -f "$tree/$path"
@@ -79,7 +78,7 @@ done
 tree_files . | tree_copy . "$tree" || exit 2
 cd "$tree" || exit 2
 
-# run LIMIT LOG COMMAND... -- in the background, so that a signal to this script ends it; all of its processes
+# run LIMIT LOG COMMAND... -- runs in the background, so that a signal to this script ends all its processes
 run() {
     limit=$1 runlog=$2
     shift 2
@@ -91,7 +90,7 @@ run() {
     return $status
 }
 
-# build -- 0: what $check needs is up to date
+# build -- brings up to date what $check needs; status 0 if that works
 build() {
     # shellcheck disable=SC2016 # $B is a word of the table
     case $check in
@@ -108,7 +107,7 @@ build() {
     [ -z "$targets" ] || run 900 build.log make -j2 $targets
 }
 
-# green -- 0: $check is. Its output is in check.log.
+# green -- runs $check; status 0 if it passes. Its output is in check.log.
 green() {
     case $check in
     grade\ *) run 300 check.log tests/grade/grade.sh --alone --task "${check#grade }" --ranks "${ranks:-3}" build ;;
@@ -117,7 +116,7 @@ green() {
     esac
 }
 
-# why -- what the check saw
+# why -- what the check reported
 why() { reasons check.log | awk 'NR == 1 || /^ *#/' | tr -s ' \n' ' ' | cut -c2-160; }
 
 build_error() { grep -m1 -E 'error|undefined|\*\*\*' build.log; }
