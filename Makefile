@@ -1,9 +1,9 @@
 # FSDP Labs -- `make help` lists the targets.
 #
 # Variables: CC=gcc|clang   MARCH=-march=native   DEBUG=1   SAN=address|thread   BUILD=build
-#            MPI=0   without MPI, installed or not: $(BUILD)/fsdp_run starts the ranks of one host
-# Objects go to $(BUILD); nothing is written beside the sources. Changing a variable rebuilds what it
-# touches. CI=true (any value) turns warnings into errors; V=1 shows the commands.
+#            MPI=0   builds without MPI even if it is installed: $(BUILD)/fsdp_run starts the ranks of one host
+# Objects go to $(BUILD), and no file is written beside the sources. Changing a variable rebuilds what it
+# affects. CI=true (any value) turns warnings into errors; V=1 shows the commands.
 
 BUILD  ?= build
 MARCH  ?= -march=native
@@ -20,14 +20,14 @@ HAVE_CMOCKA := $(shell $(PKG) --exists cmocka 2>/dev/null && echo 1)
 HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson libxxhash 2>/dev/null && echo 1)
 
 # ---- flags ----------------------------------------------------------------------------------------
-# -ffp-contract=off: a*b+c is two roundings everywhere, so a vector's tail equals its body.
-# -fno-math-errno -fno-trapping-math: let sqrtf and selects vectorise; no value changes.
+# -ffp-contract=off: a*b+c is rounded twice everywhere, so the vector loop and its tail compute the same.
+# -fno-math-errno -fno-trapping-math: lets sqrtf and selects vectorise; no value changes.
 comma    := ,
 space    := $(subst x,,x x)
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wpointer-arith
 OPT      := $(if $(DEBUG),-O1 -g3 -DFSDP_DEBUG=1,-O3 -g1)
 # MOVES: tuned for some processors, gcc 12 moves 32 bytes at once and then writes a constant struct of the words
-# {x, x, x, 0} as four times x. Moves of 16 bytes are right. The test prints "12 __clang_major__ 1" for gcc 12 on x86-64.
+# {x, x, x, 0} as four times x. With moves of 16 bytes it is right. The test prints "12 __clang_major__ 1" for gcc 12 on x86-64.
 MOVES    := $(if $(filter 12__clang_major__1,$(subst $(space),,$(shell echo __GNUC__ __clang_major__ __x86_64__ | $(CC) -E -P -x c - 2>/dev/null))),-mmove-max=128 -mstore-max=128)
 FPFLAGS  := -ffp-contract=off -fno-math-errno -fno-trapping-math $(MOVES)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer)
@@ -43,10 +43,10 @@ CMOCKA   := $(shell $(PKG) --libs cmocka 2>/dev/null)
 
 # ---- what is built --------------------------------------------------------------------------------
 PROJECT     := $(wildcard tests/project.mk)
-# A handed-out tree may be without lab 6, and a machine without a C++ compiler.
+# A handed-out tree may lack lab 6, and a machine may lack a C++ compiler.
 NPU_SIM     := $(if $(HAVE_CXX),$(if $(wildcard lab6_npu/npu.mk),$(BUILD)/fsdp_npu_sim.so))
 LABS        := lab1_flatparam lab2_forward lab3_backward lab4_optimizer lab5_prefetch
-# Sources of plug-ins alone are left out: common/accel, common/cuda and lab 6.
+# Sources that only plug-ins use are left out: common/accel, common/cuda and lab 6.
 COMMON_SRC  := $(sort $(filter-out common/accel/% common/cuda/%,$(wildcard common/*/*.c common/*/*/*.c)))
 COMMON_SRC  := $(filter-out $(if $(HAVE_MPI),%/no_mpi.c,$(addprefix common/comm/transport/,mpi% hier%)),$(COMMON_SRC))
 LAB_SRC     := $(sort $(foreach l,$(LABS),$(wildcard $(l)/*.c)))
@@ -66,7 +66,7 @@ OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%
 Q := $(if $(V),,@)
 SAY = $(if $(V),@:,@printf '  %-4s %s\n')
 
-# A make called with -j hands its job slots down; one called without gets all cores.
+# A make called with -j passes its job slots on; a make called without -j uses all cores.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 .PHONY: all tests no-cmocka deps test doctor clean help FORCE
@@ -75,11 +75,11 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
 tests: all $(TESTS) $(if $(HAVE_CXX),$(if $(PROJECT),$(BUILD)/fsdp_cuda_sim.so)) $(NPU_SIM)  ## build the test programs too
 
-# Holds the command line of the compiler; newer than the objects when that has changed.
+# This file holds the compiler's command line; it becomes newer than the objects when the command line changes.
 $(BUILD)/flags: FORCE
 	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
 
-# Functions of tests are often callbacks, which have parameters that they do not use. Unit tests need cmocka as well.
+# Functions of tests are often callbacks, which may have unused parameters. Unit tests also need cmocka.
 $(TEST_OBJ): private CFLAGS += -Wno-unused-parameter
 $(filter $(BUILD)/tests/unit/%,$(TEST_OBJ)): private CPPFLAGS += $(CMOCKA_INC)
 $(if $(HAVE_CMOCKA),,$(filter $(BUILD)/tests/unit/test_%,$(TEST_OBJ)): | no-cmocka)
@@ -98,7 +98,7 @@ $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(SAY) CC $<
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-# A page becomes a list of its lines, as C strings.
+# Converts a page to a list of its lines, as C strings.
 $(BUILD)/%.inc: %.html
 	@mkdir -p $(@D)
 	$(Q)sed 's/[\\"]/\\&/g; s/.*/"&",/' $< >$@
@@ -119,7 +119,7 @@ $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/lib
 endef
 $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 
-# A test program links x_lib.c iff it includes x_lib.h, itself or by way of another x_lib.
+# A test program links x_lib.c iff it includes x_lib.h, directly or through another x_lib.
 # INCLUDED has a word "tests/unit/test_mesh:tests/unit/comm_cases_lib" for each such line.
 # A test that may open a plug-in (target_lib) links all functions, because the plug-in may call any of them. A program opens
 # only plug-ins in its own folder, so a test's folder gets links to the plug-ins, built or not.
@@ -137,8 +137,8 @@ $(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsd
 endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
 
-# ---- what people type -----------------------------------------------------------------------------
-# A second make builds after deps.sh, so that it finds what was just installed. A handed-out tree has only labs to test.
+# ---- targets for users ----------------------------------------------------------------------------
+# A second make builds after deps.sh, so that it finds newly installed packages. A handed-out tree has only labs to test.
 ifneq ($(LAB)$(TASK)$(RANKS)$(BASE)$(if $(PROJECT),,labs),)
 test:
 	tests/tools/deps.sh labs

@@ -16,7 +16,7 @@ NPU_CXX := $(if $(findstring clang,$(CC)),clang++,g++) -std=c++17 $(OPT) $(MARCH
 npu: $(BUILD)/fsdp_npu.so  ## build the plug-in of --device npu (needs Ascend's CANN)
 npu-sim: $(BUILD)/fsdp_npu_sim.so  ## build the same plug-in for the CPU, over a stand-in (for lab 6 and tests)
 
-# npu_objects FOLDER SOURCES INCLUDES -- how the objects of these sources are made in $(BUILD)/FOLDER
+# npu_objects FOLDER SOURCES INCLUDES -- rules that compile these sources to objects in $(BUILD)/FOLDER
 define npu_objects
 $(patsubst %.c,$(BUILD)/$(1)/%.o,$(filter %.c,$(2))): $(BUILD)/$(1)/%.o: %.c $(BUILD)/$(1)/flags
 	@mkdir -p $$(@D)

@@ -2,7 +2,7 @@
 #
 # Variables: OUT=dir  WITH=1,2  LAB6=1 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
-# A second make builds after deps.sh, so that it finds what was just installed.
+# A second make builds after deps.sh, so that it finds newly installed packages.
 .PHONY: demo demo-mnist test-full report writeup-check lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
 demo:        ## + train a small GPT-2 on one device and by FSDP on 4 ranks, compare the bits (minutes)
 demo-mnist:  ## + the same, and by DDP, with the tutorial's net on drawn digits, or on MNIST's files with MNIST=DIR

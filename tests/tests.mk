@@ -1,13 +1,13 @@
-# tests.mk -- grading, and runs of what a lab has made. Included by the top Makefile.
+# tests.mk -- grading, and runs of a lab's code. Included by the top Makefile.
 #
 # Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)
-#            BASE=ref REF=tree   grade LAB on the labs below it of another tree (instructors, CI)
-#            EXTRA_TESTS=dir     grade an instructor's own tests with the others (extra.sh)
+#            BASE=ref REF=tree   grade LAB on the labs below it from another tree (instructors, CI)
+#            EXTRA_TESTS=dir     also grade an instructor's own tests (extra.sh)
 
 GRADE_ARGS := $(if $(LAB),--lab $(LAB)) $(if $(TASK),--task $(TASK)) $(if $(RANKS),--ranks "$(RANKS)")
-# The graders that a lab or task needs, the graders of the labs below it, too; without LAB and TASK all.
+# The graders that a lab or task needs, including those of the labs below it; without LAB and TASK all graders.
 GRADERS     = $(shell awk -v lab="$(LAB)" -v task="$(TASK)" -f tests/grade/programs.awk $(or $(GRADE_TASKS),tests/grade/tasks.txt))
-# FROM: what leads from the learner's folder to this one, with a slash at its end, for paths that are printed.
+# FROM: the path from the learner's folder to this one, with a slash at its end, for paths that are printed.
 export GRADE_FROM := $(FROM)
 
 ifneq ($(EXTRA_TESTS),)
@@ -16,7 +16,7 @@ EXTRA := $(shell tests/grade/extra.sh "$(EXTRA_TESTS)" $(BUILD))
 $(if $(EXTRA),,$(error no grade))
 export GRADE_TASKS := $(BUILD)/extra/tasks.txt
 override GRADE_WITH := $(strip $(filter-out EXTRA_TESTS=%,$(GRADE_WITH)) EXTRA_TESTS=$(EXTRA_TESTS))
-# They link what the labs' graders link. Their objects do not say where the sources are.
+# The extra tests link what the labs' graders link. Their objects do not contain the path of their sources.
 EXTRA_LIBS := $(filter %_lib,$(call with_libs,$(patsubst %.c,%,$(wildcard tests/grade/lab[1-6].c))))
 define extra_rule
 $(BUILD)/extra/$(1).o: $(EXTRA_TESTS)/$(1).c $(BUILD)/flags $(BUILD)/extra/folder

@@ -5,12 +5,12 @@
 #   make cuda-sim   $(BUILD)/fsdp_cuda_sim.so: the same sources with gcc and g++ over tests/sim/cuda
 #
 # CUDA_ARCHS="80 90": the GPUs to compile for (75 80 90 100, if nvcc knows them); newer GPUs use the PTX of the last one.
-# -fmad=false: a*b+c is two roundings, as on the CPU. The other three are nvcc's defaults, given because the bits depend on them.
+# -fmad=false: a*b+c is rounded twice, as on the CPU. The next three options are nvcc's defaults; the bits depend on them.
 
 CUDA_C    := $(sort $(wildcard common/cuda/*.c common/accel/*.c))
 CUDA_CU   := $(sort $(wildcard common/cuda/*.cu))
 CUDA_OBJ  := $(CUDA_C:.c=.o) $(CUDA_CU:.cu=.o)
-# The toolkit that was found, as words NAME=VALUE. The search runs once, when something here is built.
+# The toolkit that was found, as words NAME=VALUE. The search runs once, when a target here is built.
 CUDA_FOUND = $(eval CUDA_FOUND := $(shell CUDA_HOME="$(CUDA_HOME)" NVCC="$(NVCC)" NCCL_HOME="$(NCCL_HOME)" NVCC_CCBIN="$(NVCC_CCBIN)" \
 	CUDA_ARCHS="$(CUDA_ARCHS)" tests/tools/cuda_toolkit.sh))$(CUDA_FOUND)
 cuda       = $(patsubst $(1)=%,%,$(filter $(1)=%,$(CUDA_FOUND)))
@@ -39,7 +39,7 @@ $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o): $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/flags
 	$(SAY) NVCC $<
 	$(Q)$(CUDA_CXX) $(CUDA_CODE) -MMD -MP -c -o $@ $<
 
-# What the kernels become before the assembler, where a division is still one instruction: for tests/tools/cuda_sass.sh.
+# The kernels before the assembler, where a division is still one instruction: for tests/tools/cuda_sass.sh.
 $(CUDA_CU:%.cu=$(BUILD)/cuda/%.ptx): $(BUILD)/cuda/%.ptx: %.cu $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
 	$(SAY) PTX $<
@@ -50,7 +50,7 @@ $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(SAY) LINK $@
 	$(Q)g++ -shared -o $@ $^ $(CUDA_LIBS) -lrt -ldl -pthread
 
-# What tests/gpu/report.sh runs on one GPU beside the test programs.
+# tests/gpu/report.sh runs this on one GPU, besides the test programs.
 $(BUILD)/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $<

@@ -1,8 +1,8 @@
-# bench.mk -- benchmarks. Included by the top Makefile. The scripts say what the variables mean.
+# bench.mk -- benchmarks. Included by the top Makefile. The scripts explain the variables.
 #
-# Variables: BENCH="train collectives kernels scaling overlap" (those parts only)  BENCH_FULL=1 (the long form)
-#            FSDP_PYTHON (an interpreter that has torch; else the venv of make bench-peers)
-#            LLMC_DIR (a checkout of llm.c: the second peer of training)
+# Variables: BENCH="train collectives kernels scaling overlap" (only these parts)  BENCH_FULL=1 (the long form)
+#            FSDP_PYTHON (an interpreter that has torch; default: the venv of make bench-peers)
+#            LLMC_DIR (a checkout of llm.c, the second peer for training)
 
 .PHONY: bench bench-peers bench-programs
 bench:  ## + time training, collectives and operations beside peers and the roof (15 minutes or more); BENCH=kernels

@@ -1,4 +1,4 @@
-# handout.mk -- what only a handed-out tree has. Included by the top Makefile.
+# handout.mk -- targets that only a handed-out tree has. Included by the top Makefile.
 
 .PHONY: upgrade
 test:  ## + grade the labs: LAB=2 TASK=2.1 RANKS="2 3"; all labs without
