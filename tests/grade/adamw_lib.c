@@ -46,7 +46,7 @@ optim_config adamw_config(double lr, double weight_decay, int64_t step)
 
 enum { ADAMW_ELEMS = 37 };
 
-/* One call over `elems` elements, against double; what lies behind them must stay as it is. */
+/* One call over `elems` elements, compared with double. Later elements must not change. */
 static fsdp_status adamw_case(int64_t step, double decay, const float *coef, size_t elems)
 {
     float p[ADAMW_ELEMS], m[ADAMW_ELEMS], v[ADAMW_ELEMS], g[ADAMW_ELEMS];
@@ -74,7 +74,8 @@ static fsdp_status adamw_case(int64_t step, double decay, const float *coef, siz
 }
 
 /* By hand: p = 1, g = 1/2, lr = 0.1, decay 0.1, first step. Bias correction makes m/bias1 = g and
- * sqrt(v/bias2) = |g|, so p = 1 - 0.01 - 0.1*1 = 0.89; without it the step is another. */
+ * sqrt(v/bias2) = |g|, so p = 1 - 0.01 - 0.1*1 = 0.89. Without bias correction the result
+ * differs. */
 static fsdp_status adamw_by_hand(void)
 {
     float p[2] = {1.0f, 1.0f}, m[2] = {0}, v[2] = {0}, g[2] = {0.5f, -0.5f};
@@ -183,8 +184,8 @@ static fsdp_status range_case_run(const range_case *c)
     return FSDP_OK;
 }
 
-/* Big enough that the state of one whole unit cannot hide: 2 * 4 * N/W bytes and the
- * few of the norm. */
+/* Big enough that the state of one whole unit cannot hide in the bytes that the test allows: 2 * 4
+ * * N/W and a few for the norm. */
 static const fix_param BIG[] = {
     {.unit = 0, .offset = 0, .elems = 1501, .decay = true},
     {.unit = 0, .offset = 1504, .elems = 499},

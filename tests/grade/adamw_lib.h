@@ -3,7 +3,7 @@
 #include "lab4_optimizer/optimizer_setup.h"
 #include "tests/grade/grade_lib.h"
 
-fsdp_status task_4_1(grade *g); /* AdamW on a shard, and its state */
+fsdp_status task_4_1(grade *g); /* AdamW on a shard and its state */
 fsdp_status task_4_2(grade *g); /* weight decay by parameter */
 
 typedef struct adamw_exact {

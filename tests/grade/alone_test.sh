@@ -1,14 +1,14 @@
 #!/bin/sh
-# alone_test.sh -- each task can be solved alone: the handed-out tree with one task written after the other.
+# alone_test.sh -- each task can be solved alone: fill in the handout one task after the other.
 #
-#   tests/grade/alone_test.sh [LAB ...]             (make test-alone LAB=3; without a lab all six, about 15 minutes)
+#   tests/grade/alone_test.sh [LAB ...]             (make test-alone LAB=3; default: all six labs, about 15 minutes)
 #
-# Two checks for each task of tasks.txt, on W = 2, 3 and 4. What is not said to be written is a stub.
-#   alone      what its needs name, what those need, and the task itself are written: the task passes
-#   in order   all tasks up to it are written, in the order of tasks.txt: the score of its lab has risen by its points, every
-#              task written so far passes, and no other one does. A task without code of its own, as 3.7, counts as written
-#              once its needs are
-# Prints PASS and FAIL lines; exits non-zero on a FAIL. Everything happens in a temporary folder, with copies of $BUILD's objects.
+# Two checks for each task of tasks.txt, on W = 2, 3 and 4. All other tasks are stubs.
+#   alone      The task and all its direct and indirect needs are written: the task passes.
+#   in order   All tasks up to this one are written, in the order of tasks.txt: the score of its lab has risen by its points,
+#              every task written so far passes, and no other task passes. A task without its own code, such as 3.7, counts
+#              as written when its needs are written.
+# Prints PASS and FAIL lines; exits non-zero on a FAIL. Works in a temporary folder, with copies of $BUILD's objects.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
@@ -21,7 +21,7 @@ cp -pR "$BUILD" "$dir/tree/build" || exit 2
 cd "$dir/tree" || exit 2
 
 field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$tasks"; }
-# with_needs TASK ... -- the tasks, what they need, what that needs, ...
+# with_needs TASK ... -- the tasks and all their direct and indirect needs
 with_needs() {
     for wn_task in "$@"; do
         echo "$wn_task"
@@ -29,7 +29,7 @@ with_needs() {
         (with_needs $(field "$wn_task" 6 | tr ',' ' ' | sed 's/^-$//'))
     done | sort -u
 }
-# write_only TASK ... -- their solutions, stubs for all others. A file that stays the same keeps its time.
+# write_only TASK ... -- write the solutions of these tasks and stubs for all others. An unchanged file keeps its time.
 write_only() {
     echo "$*" | tr ' ' '\n' | sed 's/[.]/[.]/; s|.*|/SOLUTION (BEGIN\|END) & /d|' >"$dir/keep.sed"
     for file in $files; do
@@ -37,7 +37,7 @@ write_only() {
         cmp -s "$dir/new" "$file" || cp "$dir/new" "$file"
     done
 }
-# grade LAB ARGS... -- build the programs of the lab and of what it needs as they stand, and grade
+# grade LAB ARGS... -- build the graders of labs 1 to LAB from the current sources, and grade
 grade() {
     lab=$1
     shift
@@ -47,17 +47,17 @@ grade() {
     timeout 300 make -s -j2 $targets >"$dir/log" 2>&1 &&
         BUILD=build timeout 300 tests/grade/grade.sh "$@" --ranks "2 3 4" build >"$dir/log" 2>&1
 }
-# failed WHAT -- with what the log says about it
+# failed WHAT -- report a failure with the log's first lines about it
 failed() {
     complain "$1"
     grep -m3 -E '^(FAIL|BLOCKED|TODO) |error:|undefined' "$log" | sed 's/^/     /'
 }
 passes() { [ "$(grep -c "^PASS *$1 W=[234] " "$dir/log")" -eq 3 ]; }
 
-# free TASK -- it has no solution: it tests what others have written
+# free TASK -- true if the task has no solution of its own: it tests other tasks' code
 # shellcheck disable=SC2086 # a list of words
 free() { (cd "$top" && ! grep -q "SOLUTION BEGIN $1 " $files); }
-# done_of LAB -- its tasks that pass once $written is
+# done_of LAB -- its tasks that must pass when the tasks in $written are written
 done_of() {
     for t in $(awk -v l="$1" '!/^#/ && NF { split($1, a, "."); if (a[1] == l) print $1 }' "$tasks"); do
         missing=$(for need in $(with_needs "$t"); do free "$need" || case " $written " in *" $need "*) ;; *) echo "$need" ;; esac; done)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# answer_key.sh -- do the commands of answer_key.md print what stands there? And does it answer every question of the labs?
+# answer_key.sh -- check that the commands of answer_key.md print the output shown there, and that every question has an answer.
 #
 #   tests/grade/answer_key.sh [BUILD]
 #
-# A line "$ command" is run from the top of the tree; the lines after it, up to the next command or the end of the block, are
-# what it prints. $dir is a temporary folder. Prints PASS and FAIL lines; exit status 0 iff all agree. A few seconds.
+# Each line "$ command" runs from the top of the tree. The lines after it, up to the next command or the end of the block, are
+# the expected output. $dir is a temporary folder. Prints PASS and FAIL lines; exit status 0 iff all agree. Takes a few seconds.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 KEY=${KEY:-tests/grade/answer_key.md} BUILD=${1:-${BUILD:-build}} n=0
@@ -12,7 +12,7 @@ KEY=${KEY:-tests/grade/answer_key.md} BUILD=${1:-${BUILD:-build}} n=0
 begin 'answer key'
 export dir
 
-# A file for each command, and one for what it is to print.
+# Write one file per command, and one with its expected output.
 awk -v to="$dir" '
     /^```/ { on = !on; next }
     on && /^\$ / { n++; sub(/^\$ /, ""); print >(to "/" n ".sh"); printf "" >(to "/" n ".want"); next }
@@ -26,7 +26,7 @@ while [ -f "$dir/$((n + 1)).sh" ]; do
     cat "$dir/err" >>"$log"
     verdict "$(cat "$dir/$n.sh")" 1
 done
-# answers LAB -- how many answers its section has; questions LAB -- of HINTS.md
+# answers LAB -- number of answers in its section; questions LAB -- number of questions in its HINTS.md
 answers() { sed -n "/^## Lab $1/,/^## Lab $(($1 + 1))/p" "$KEY" | grep -c '^\*\*[1-9]\.[ *]'; }
 questions() { sed -n '/^## Questions/,/^## Reading/p' "lab$1"_*/HINTS.md | grep -c '^[1-9]\. '; }
 for lab in 1 2 3 4 5 6; do

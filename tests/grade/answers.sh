@@ -1,19 +1,19 @@
 #!/bin/sh
-# answers.sh -- does a handed-out tree show the answer of a task somewhere else?
+# answers.sh -- check that a handout does not contain a task's answer in another place.
 #
 #   tests/grade/answers.sh TREE WORK         from the top of the tree with the solutions; objects go to the folder WORK
 #
-# key      No long line of answer_key.md stands in TREE.
-# text     Two lines of a solution that follow each other (blanks and braces aside), or one long line of it, stand nowhere in TREE.
-# objects  Each source and header of TREE is compiled, and each file with solutions from here, by the same command. An object is looked at as
-#          a disassembler sees it, without names: instructions, kinds of operands, offsets into structs. From here:
-#            runs     of RUN instructions, names of called functions included
-#            floats   of a function with 8 operations of floats or more: how often it adds, divides and takes roots. A factor may be
-#                     multiplied in by its caller, so products are not compared
+# key      TREE contains no long line of answer_key.md.
+# text     TREE contains no two consecutive lines of a solution (ignoring blanks and braces) and no long line of a solution.
+# objects  Compile each source and header of TREE, and each file with solutions of this tree, with the same command. Compare
+#          the disassembled objects without names: instructions, kinds of operands, offsets into structs. The comparison uses
+#            runs     of RUN instructions, with the names of called functions
+#            floats   for a function with 8 or more float operations: how often it adds, divides and takes roots. Products are
+#                     not compared, because a caller may multiply a factor in
 #            strings  of 12 characters or more
-#          What a solution's object has, and the object of its stub has not, is in no object of TREE.
-# What two solutions and given code must share is listed in $ALLOWED, which takes a reason. Prints a PASS or FAIL line
-# for each, and where the answer is; exit status 0 iff both hold. Needs gcc, g++ and objdump.
+#          If a solution's object has one of these and the object of its stub does not, no object of TREE may have it.
+# $ALLOWED lists, with reasons, what solutions and given code may share. Prints a PASS or FAIL line for each check, and where
+# the answer is; exit status 0 iff all hold. Needs gcc, g++ and objdump.
 set -u
 tree=${1:?TREE} work=${2:?WORK}
 ALLOWED=tests/grade/answers_allowed.txt
@@ -64,8 +64,8 @@ rule answers 'what may stand in both does' "$(sed '/^#/d; /^$/d' "$ALLOWED" | wh
 done)"
 
 # ---- objects ----------------------------------------------------------------------------------
-# compile FROM TO -- the paths on standard input, headers for the functions that no source may use. One that is only a part of
-# sources does not compile alone; they have it. -O1 keeps a loop a loop; no vectors, no copies for other processors.
+# compile FROM TO -- compile the paths on standard input. Headers are compiled for functions that no source may use. A header
+# that does not compile alone is skipped: the sources that include it have its code. -O1 keeps loops, without vectorising.
 compile() (
     cd "$1" || exit 2
     flags="-O1 -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -D_GNU_SOURCE -I. -I$2 -Itests/sim/ascend/include -DBACKEND_ABI=0 -w $(pkg-config --cflags libcjson libxxhash mpich 2>/dev/null)"
@@ -74,7 +74,7 @@ compile() (
         printf '%s\n' "$path"
     done | xargs -P 2 -I{} sh -c 'case $1 in *.c) c="gcc -std=c11" ;; *.h) c="gcc -std=c11 -x c -fkeep-inline-functions -fkeep-static-functions -Dalways_inline=used" ;; *) c="g++ -std=c++17" ;; esac; $c '"$flags"' -c -o "'"$2"'/$1.o" "$1" 2>"'"$2"'/$1.err" || case $1 in *.h) ;; *) cat "'"$2"'/$1.err" && echo "$1" ;; esac' compile {}
 )
-# listing FOLDER -- "kind thing function file" for each run, bag of float operations and string of the objects there
+# listing FOLDER -- print "kind thing function file" for each run, each count of float operations and each string in its objects
 listing() (
     cd "$1" || exit 2
     find . -name '*.o' | sed 's|^\./||' | sort | while IFS= read -r object; do
@@ -89,7 +89,7 @@ listing() (
                 n = floats = adds = subs = muls = divs = roots = 0
             }
             /^[0-9a-f]+ <.*>:$/ { flush(); name = $2; gsub(/[<>:]/, "", name); next }
-            /: R_[A-Z0-9_]+/ { # of a call: its name stands for it
+            /: R_[A-Z0-9_]+/ { # a call: use the name of the function
                 if (n && token[n] ~ /^call/) { sub(/[-+]0x.*/, "", $3); token[n] = "call:" $3 }
                 next
             }

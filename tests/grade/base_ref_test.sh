@@ -1,18 +1,18 @@
 #!/bin/sh
-# base_ref_test.sh -- BASE=ref: lab 2 of a learner whose lab 1 is unwritten, graded on another tree's lab 1.
+# base_ref_test.sh -- BASE=ref: grade lab 2 of a learner whose lab 1 is unwritten on another tree's lab 1.
 #
-# The learner's tree is the handed-out one with this tree's lab 2. About half a minute; everything happens in a
-# temporary folder. Prints PASS and FAIL lines; exits non-zero on a FAIL.
+# The learner's tree is the handout with this tree's lab 2. Takes about half a minute and works in a temporary
+# folder. Prints PASS and FAIL lines; exits non-zero on a FAIL.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
 begin base-ref
-unset BUILD # of a make above this script
+unset BUILD # may come from a make that runs this script
 
 # grade ARGS... -- in the learner's tree
 grade() { timeout 300 make -j2 "$@" >"$dir/log" 2>&1 </dev/null; }
 
-# refused NAME ARGS... -- grading ends with a hint before anything is built
+# refused NAME ARGS... -- grading must end with a hint before it builds anything
 refused() {
     name=$1
     shift
@@ -64,7 +64,7 @@ cp lab2_forward/forward.c "$dir/forward.c" && sed -i '/SOLUTION BEGIN 2.3/a retu
 verdict 'the line to run a task again keeps BASE and REF, and names the log from the folder of lab 2' $?
 cp "$dir/forward.c" lab2_forward/forward.c
 
-# What stands beside base-ref in BUILD is no part of the tree, also when git does not ignore that folder.
+# Files next to base-ref in BUILD are not part of the tree, even if git does not ignore that folder.
 for kind in plain checkout; do
     if [ $kind = checkout ] && ! git init -q . >"$dir/log" 2>&1; then
         echo 'SKIP base-ref: a checkout: no git here'
@@ -78,7 +78,7 @@ for kind in plain checkout; do
     verdict "BUILD=out in a $kind tree" $?
 done
 
-# To save a minute the objects of the first run are taken over; those of lab 1 are older than its stubs.
+# To save a minute, reuse the objects of the first run; lab 1's objects are older than its stubs.
 cp -pR build/base-ref/build/. build/ && touch lab1_flatparam/*.c
 ! grade test LAB=2 TASK=2.5 RANKS=2 && said '^  CC +lab1_flatparam' '^(BLOCKED|TODO|FAIL) +2.5 W=2'
 verdict 'without BASE=ref task 2.5 does not pass: lab 1 is unwritten' $?

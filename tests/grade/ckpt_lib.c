@@ -1,8 +1,7 @@
 /* ckpt_lib.c -- task 4.5: pieces between any two world sizes in one process, and real files between
  * groups of the launch's ranks.
  *
- * Gaps and padding hold NaN when a shard is packed, so that nothing but parameters can be in a
- * file. */
+ * Gaps and padding hold NaN when a shard is packed, so a file that holds them is found. */
 #include <errno.h>
 #include <ftw.h>
 #include <math.h>
@@ -15,7 +14,7 @@
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/ckpt_lib.h"
 
-/* PARAMS of handmade_lib.h, nothing tied: as in lab4.c. */
+/* PARAMS of handmade_lib.h without the tied parameter, as in lab4.c. */
 #define SPEC(...) FIX_SPEC(.n_params = 8, __VA_ARGS__)
 
 static const flat_slot CKPT_SLOTS[] = {{3, 0, 10}, {1, 12, 3}, {7, 16, 9}};
@@ -29,7 +28,7 @@ static float ckpt_value(const flat_layout *l, size_t flat)
     return NAN;
 }
 
-/* After the room for pieces, and after the values that were packed, nothing changes. */
+/* Nothing changes after the room for pieces, or after the packed values. */
 static fsdp_status expect_guards(const ckpt_pieces *out, size_t n_values)
 {
     const float guard = CKPT_GUARD;
@@ -41,7 +40,7 @@ static fsdp_status expect_guards(const ckpt_pieces *out, size_t n_values)
                       1);
 }
 
-/* Pack every rank of W' one after the other: together each element once, no gap, no padding. */
+/* Pack every rank of W' in turn. Together the pieces have each element once, without padding. */
 static fsdp_status pack_all(const flat_layout *l, ckpt_pieces *out)
 {
     size_t total = 0;
@@ -95,15 +94,15 @@ static fsdp_status repack(int from, int to)
 
 static fsdp_status repack_all(void)
 {
-    /* In the first case every piece overlaps every run of the shard: mixing up parameters gives
-     * wrong values there. In the others it can give a negative length, which crashes. */
+    /* In the first case every piece overlaps every run of the shard, so mixed-up parameters give
+     * wrong values. In the other cases they can give a negative length, which crashes. */
     static const int cases[][2] = {{1, 1}, {4, 3}, {2, 4}, {1, 4}, {4, 1}, {3, 2}, {5, 8}, {8, 5}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         TRY(repack(cases[i][0], cases[i][1]));
     return FSDP_OK;
 }
 
-/* Files. A value per parameter element and array; the second save of a directory holds others. */
+/* Files. Every element of every array has its own value. A second save has other values. */
 static float saved_value(int array, int p, size_t i, int version)
 {
     static const float factor[] = {1.0f, 0.125f, 4.0f};
@@ -132,7 +131,7 @@ static float value_to_save(void *ctx, size_t i)
     return p < 0 ? NAN : saved_value(at->k, p, e, ckpt_version);
 }
 
-/* Not what the fixture starts with. */
+/* A value that the fixture does not start with; a load must replace it. */
 static float value_to_forget(void *ctx, size_t i)
 {
     const ckpt_place *at = ctx;
@@ -140,7 +139,7 @@ static float value_to_forget(void *ctx, size_t i)
     return fix_param_at(at->fx, at->u, fix_shard_begin(at->fx, at->u) + i, &e) < 0 ? 0.0f : -1.0f;
 }
 
-/* What a fixture is, on the ranks that save or load. */
+/* The checkpoint store of a fixture, on the ranks that save or load. */
 static ckpt_store store_of(const fixture *fx)
 {
     return (ckpt_store){.world = fx->comm, .m = &fx->m, .optimizer = optimizer_of(OPTIMIZER_ADAMW)};
@@ -160,7 +159,7 @@ static fsdp_status save_to_dir(const fixture *fx, fsdp_optimizer *o)
     return status;
 }
 
-/* How often the files of the checkpoint hold every element. */
+/* The files of the checkpoint hold every element once. */
 static fsdp_status written_once(const ckpt_source *from)
 {
     int times[8][8] = {{0}};
@@ -235,7 +234,7 @@ static fsdp_status load_body(fixture *fx)
     return FSDP_OK;
 }
 
-/* A damaged or missing file is refused on every rank, and named. */
+/* Every rank refuses a damaged or missing file and names it. */
 static fsdp_status refuse_body(fixture *fx)
 {
     ckpt_source from;
@@ -255,7 +254,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
     return remove(path);
 }
 
-/* Rank 0 makes a directory and tells its name. */
+/* Rank 0 makes a directory and broadcasts its name. */
 static fsdp_status shared_dir(grade *g, char *dir, size_t dir_bytes)
 {
     snprintf(dir, dir_bytes, "/tmp/fsdp-grade-XXXXXX");
@@ -292,7 +291,7 @@ static fsdp_status damage(grade *g, bool cut, long from_end)
     return comm_agree(g->comm, st);
 }
 
-/* Save in a new directory, and load on each of these. */
+/* Save to a new directory, and load it with each spec of `to`. */
 static fsdp_status moves(grade *g, const fix_spec *from, const fix_spec *const *to, int n_to)
 {
     ckpt_version++;

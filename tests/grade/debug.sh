@@ -1,18 +1,18 @@
 #!/bin/sh
-# debug.sh -- run a task with one rank under gdb; the others run, and wait for it at the next collective.
+# debug.sh -- run a task with one rank under gdb. The other ranks run and wait for it at the next collective.
 #
 #   tests/grade/debug.sh --task T --rank R [--ranks W] [--break FUNCTION] [--check] [BUILD]      (make debug TASK=2.1 RANK=1)
 #
-# --check looks at the arguments and for gdb, and runs nothing. GDB names another gdb.
-# On a terminal gdb asks what to do; the program has been started and stands at FUNCTION (default: main). Without one it runs
-# to FUNCTION, if that is given, or until it crashes, and gdb prints a backtrace: for tests, and for logs.
+# --check checks the arguments and that gdb is there, and runs nothing. GDB names another gdb.
+# On a terminal, gdb starts the program, stops at FUNCTION (default: main) and prompts. Without a terminal, the program runs to
+# FUNCTION, if given, or until it crashes, and gdb prints a backtrace for tests and logs.
 #
-# Launchers take the terminal from the ranks, so this script hands its name down. The rank opens it from a session of its own,
-# in which the terminal stops nobody who reads, and Ctrl-C is passed on to gdb. Time limits of collectives are off meanwhile.
+# Launchers take the terminal away from the ranks, so this script passes its name down. The rank opens the terminal in its own
+# session, where reading does not stop the process, and gets Ctrl-C passed to gdb. Collectives have no time limits meanwhile.
 set -u
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 
-# As a rank: debug.sh --as-rank PROGRAM ARGS... The launcher says which.
+# As a rank: debug.sh --as-rank PROGRAM ARGS... The launcher's environment has the rank's number.
 if [ "${1:-}" = --as-rank ]; then
     shift
     rank=${PMI_RANK:-${FSDP_RUN%% *}}
@@ -66,8 +66,8 @@ fi
 
 . "$here/../tools/env.sh"
 DEBUG_PID=$(mktemp "${TMPDIR:-/tmp}/fsdp-debug.XXXXXX") || exit 2
-trap 'gdb=$(cat "$DEBUG_PID"); rm -f "$DEBUG_PID"; [ -z "$gdb" ] || kill -KILL "$gdb" 2>/dev/null' EXIT # it has left the launcher
-# sleeping until the launcher is done: Ctrl-C is gdb's
+trap 'gdb=$(cat "$DEBUG_PID"); rm -f "$DEBUG_PID"; [ -z "$gdb" ] || kill -KILL "$gdb" 2>/dev/null' EXIT # gdb has its own session
+# ignore Ctrl-C until the launcher is done: it is for gdb
 trap 'kill -INT "$(cat "$DEBUG_PID")" 2>/dev/null' INT
 DEBUG_TTY=$(tty) || DEBUG_TTY=''
 export DEBUG_RANK="$rank" DEBUG_TTY DEBUG_PID DEBUG_BREAK="$stop" FSDP_TIMEOUT_S=1000000

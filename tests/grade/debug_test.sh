@@ -1,7 +1,7 @@
 #!/bin/sh
-# debug_test.sh -- make debug: a rank under gdb, whichever launcher starts it, on a terminal and without one.
+# debug_test.sh -- make debug: a rank under gdb, with each launcher, on a terminal and without.
 #
-#   tests/grade/debug_test.sh [BUILD]        default build, which has the grader of lab 2
+#   tests/grade/debug_test.sh [BUILD]        default: build, with the grader of lab 2 in it
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 BUILD=${1:-build}
@@ -9,7 +9,7 @@ BUILD=${1:-build}
 . tests/tools/test_lib.sh
 begin debug
 
-# says NAME PATTERN... -- so does the last command
+# says NAME PATTERN... -- the last command printed these patterns
 says() {
     name=$1
     shift
@@ -31,11 +31,11 @@ if ! command -v gdb >/dev/null; then
     echo 'SKIP a rank under gdb: gdb is not installed'
     exit $bad
 fi
-# with_launcher NAME LAUNCHER -- the breakpoint is hit on one rank, and the backtrace leads to the task. On a terminal what is
-# typed goes to gdb, and what it says comes back.
+# with_launcher NAME LAUNCHER -- one rank hits the breakpoint, and the backtrace leads to the task. On a terminal gdb gets what
+# is typed, and its output comes back.
 with_launcher() {
     debug env MPIEXEC="$2" tests/grade/debug.sh --task 2.1 --rank 1 --break unshard_begin "$BUILD"
-    [ $? -eq 124 ] || echo 'the job ended' >>"$log" # no rank waits for the one that gdb stopped and then left
+    [ $? -eq 124 ] || echo 'the job ended' >>"$log" # no rank waits for the rank that gdb stopped
     [ "$(grep -c 'hit Breakpoint' "$log")" -ne 1 ] || echo 'one rank was stopped' >>"$log"
     says "a breakpoint under $1" 'hit Breakpoint .*unshard_begin' '^#0 +(0x[0-9a-f]+ in )?unshard_begin' 'task_2_1' \
         'the job ended' 'one rank was stopped'

@@ -12,7 +12,7 @@ fsdp_status expect_same_run(const char *what, const run_result *got, const run_r
     return expect_f32(WHAT("%s: weight", what), got->params, want->params, n_params);
 }
 
-/* The rest of the line in `said` that begins with `head`, ended in place; NULL: no such line. */
+/* The rest of the first line in `said` that begins with `head`, cut off in place; or NULL. */
 static char *line_after(char *said, const char *head)
 {
     char *line = strstr(said, head);
@@ -23,7 +23,7 @@ static char *line_after(char *said, const char *head)
     return line;
 }
 
-/* Find the first difference in the digests of both runs, read from their current positions. */
+/* Find the first difference between the digests of both runs, from the current positions. */
 static fsdp_status compare_digests(FILE *const in[2], char *said, size_t said_bytes)
 {
     static const char *const names[] = {"this run", "the other run"};

@@ -1,11 +1,11 @@
-/* explain_lib.h -- where a run begins to differ from the run that it should equal. */
+/* explain_lib.h -- find where a run first differs from a run that it should equal. */
 #pragma once
 #include <stdio.h>
 #include "tests/equivalence/run_lib.h"
 #include "tests/grade/grade_lib.h"
 
-/* expect_same_run -- the losses and norms of n_steps and the weights, if both have them, are the
- * same bits. */
+/* expect_same_run -- the losses and norms of n_steps have the same bits, and so do the weights if
+ * both runs have them. */
 fsdp_status expect_same_run(const char *what, const run_result *got, const run_result *want,
                             size_t n_steps);
 /* explain -- agree on st (comm_agree). If a comparison of two runs failed, run both again with

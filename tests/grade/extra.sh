@@ -1,11 +1,11 @@
 #!/bin/sh
-# extra.sh -- an instructor's own tests, graded with the tasks of tasks.txt: check their folder, write the table of both.
+# extra.sh -- an instructor's tests, graded with the tasks of tasks.txt: check their folder, write a table of both.
 #
 #   tests/grade/extra.sh DIR BUILD                  (make test-labs EXTRA_TESTS=DIR; INSTRUCTORS.md has an example)
-#   tests/grade/extra.sh --failed SOURCE            for make: SOURCE does not build, for reasons that stand above
+#   tests/grade/extra.sh --failed SOURCE            for make: SOURCE does not build, for the reasons printed before
 #
-# DIR has a tasks.txt with the columns of tests/grade/tasks.txt, and NAME.c for each program NAME in it. The table goes to
-# BUILD/extra/tasks.txt; DIR's lines come after the line "# hidden" there. Prints the names of the programs.
+# DIR has a tasks.txt with the columns of tests/grade/tasks.txt, and NAME.c for each program NAME in it. Writes the table to
+# BUILD/extra/tasks.txt, with DIR's lines after a line "# hidden". Prints the names of the programs.
 set -u
 if [ "$1" = --failed ]; then
     printf 'extra.sh: %s does not build: the errors above, expected none\nHINT: grade_lib.h and the labs have the functions that it may call; lab1.c shows how\n' "$2" >&2
@@ -49,7 +49,7 @@ for task in $own; do
     [ ! -r "$source" ] || grep -qF "\"${task%%:*}\"" "$source" ||
         refuse "$source has no \"${task%%:*}\"" "grade_main's table needs {\"${task%%:*}\", function}"
 done
-# What stays the same is not written: in a container it belongs to another user.
+# Do not rewrite an unchanged table: in a container it belongs to another user.
 folder=$(echo "$dir" | cksum)
 mkdir -p "$out" || exit 2
 [ "$folder" = "$(cat "$out/folder" 2>/dev/null)" ] || { rm -f "$out"/*.d && echo "$folder" >"$out/folder"; } || exit 2

@@ -1,11 +1,11 @@
-/* forward_lib.c -- task 2.5, which puts labs 1 and 2 together: a whole GPT-2 forward pass on shards
- * against the unsharded twin. */
+/* forward_lib.c -- task 2.5, which puts labs 1 and 2 together: a forward pass of a whole GPT-2 on
+ * shards, compared with the unsharded twin. */
 #include <string.h>
 #include "lab2_forward/fsdp_setup.h"
 #include "tests/grade/forward_lib.h"
 #include "tests/grade/whole_lib.h"
 
-/* Every parameter stored once, W shards together hold the padded model and nothing else. */
+/* Every parameter is stored once, and W shards together hold the padded model and nothing else. */
 static fsdp_status check_storage(const whole *w)
 {
     const fsdp *f = &w->f;
@@ -22,7 +22,7 @@ static fsdp_status check_storage(const whole *w)
                        shard_bytes);
 }
 
-/* The peak is the root plus the largest other unit, whatever W. */
+/* The peak is the root plus the largest other unit, for every W. */
 static fsdp_status check_peak(const whole *w)
 {
     const fsdp *f = &w->f;
@@ -35,14 +35,14 @@ static fsdp_status check_peak(const whole *w)
                        ledger_read(device_ledger(w->dev)).peak_bytes[MEM_PARAMS_FULL], want);
 }
 
-/* The last rank changes its shard of unit u; every rank's loss must change. */
+/* The last rank changes its shard of unit u. The loss must change on every rank. */
 static fsdp_status check_dependence(whole *w, int u, float *loss)
 {
     fsdp *f = &w->f;
     const fsdp_unit *unit = &f->units[u];
     const float before = *loss;
     if (comm_rank(w->comm) == comm_size(w->comm) - 1)
-        /* not the same everywhere: the next LayerNorm takes out what all columns get */
+        /* alternate values: the next LayerNorm removes a change that all columns share */
         TRY(grade_add(f->compute, unit->shard, unit->layout.shard_elems, -0.25f, 0.5f));
     TRY(reshard(f, UNIT_ROOT)); /* as at the end of a step */
     TRY(expect_state("state of the root after reshard", f->units[UNIT_ROOT].state, UNIT_SHARDED));
@@ -55,7 +55,7 @@ static fsdp_status check_dependence(whole *w, int u, float *loss)
         unit->name, (double)before);
 }
 
-/* What is left gathered: the units that stay after forward (stays), or none. */
+/* Gathered memory afterwards: the units that stay after forward (stays), or none. */
 static fsdp_status expect_left(const whole *w, const char *when, bool stays)
 {
     const fsdp *f = &w->f;
@@ -75,8 +75,8 @@ static fsdp_status expect_left(const whole *w, const char *when, bool stays)
                        ledger_read(device_ledger(w->dev)).live_bytes[MEM_PARAMS_FULL], bytes);
 }
 
-/* An evaluation between two steps, when `keeps` under a strategy where all units stay after
- * forward: it finds the weights of now, and leaves what the next step can begin with. */
+/* An evaluation between two steps; with `keeps`, under a strategy where all units stay after
+ * forward. It must use the current weights and leave a state from which the next step can begin. */
 static fsdp_status check_between_steps(whole *w, bool keeps, float want)
 {
     fsdp *f = &w->f;
@@ -100,7 +100,7 @@ static fsdp_status forward_body(whole *w)
     TRY(check_storage(w));
     TRY(twin_leaf(&w->t, whole_leaf(w, 0), &want));
     ledger_reset_peaks(device_ledger(w->dev));
-    w->in_step = true; /* a peak that does not depend on how far the host runs ahead */
+    w->in_step = true; /* so that the peak does not depend on how far the host runs ahead */
     TRY(whole_forward(w, 0, false, &got));
     w->in_step = false;
     note(notes, expect_f32("loss (unsharded twin on the same sequences)", &got, &want, 1));

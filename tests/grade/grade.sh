@@ -1,18 +1,18 @@
 #!/bin/sh
-# grade.sh -- run the labs' task tests on several world sizes, print one line each, and the score.
+# grade.sh -- run the labs' task tests on several world sizes; print one line per test, and the score.
 #
 #   tests/grade/grade.sh [--lab N] [--task T] [--ranks "2 3"] [--alone] [BUILD]
 #
-# Tasks, points and limits stand in tasks.txt, or in the table GRADE_TASKS; the programs are $BUILD/tests/grade/labN (see
-# grade_lib.h for what they print, read_log.awk reads it). The tasks of one lab, program and world size share a launch; a
-# launch ends at its first failure. What did not get a verdict, and a failure that was not the first of its launch, is launched again: nothing is
-# charged to a task that ran after another one's wreck. When a launch ends badly after all its verdicts, its last PASS is a
-# failure. --alone takes the needs of a failed task to pass, and runs none of their programs.
+# Tasks, points and limits are in tasks.txt, or in the table GRADE_TASKS. The programs are $BUILD/tests/grade/labN; grade_lib.h
+# describes their output, and read_log.awk reads it. The tasks of one lab, program and world size share a launch, which ends at
+# its first failure. A task without a verdict, or with a failure that is not the first of its launch, is launched again, so a
+# failure of an earlier task does not count against it. If a launch ends badly after all its verdicts, its last PASS is a
+# failure. --alone assumes that the needs of a failed task pass, and runs none of their programs.
 #
-# Exit status 0: everything passed, tasks without points that are not written aside; 1: not so; 2: refused. Logs and
-# results: $LOGS/grade/ (see env.sh), with results.json and results.xml (see results.awk) when whole labs were
-# graded. A launch that takes too long is killed with all its processes. The line that says how to run a task
-# again ends with GRADE_WITH; GRADE_FROM is put before logs, for a make that was called in another folder.
+# Exit status 0: everything passed, except unwritten tasks without points; 1: something failed; 2: refused. Logs and
+# results: $LOGS/grade/ (see env.sh), with results.json and results.xml (see results.awk) when whole labs were graded.
+# A launch that takes too long is killed with all its processes. The "rerun:" line ends with GRADE_WITH. GRADE_FROM is put
+# before the names of logs, for a make that was called in another folder.
 set -u
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -45,7 +45,7 @@ done
 . "$here/../tools/env.sh"
 OUT=$LOGS/grade
 mkdir -p "$OUT" || exit 2
-RESULTS=$OUT/results # "task W verdict", seconds and text by tabs, one line each; "task W -" before what is printed below
+RESULTS=$OUT/results # tab-separated: "task W verdict", seconds, text; "task W -" for lines below a verdict
 : >"$RESULTS"
 rm -f "$OUT/results.json" "$OUT/results.xml" "$OUT/needs"
 
@@ -57,17 +57,17 @@ stop() {
 }
 trap stop INT TERM HUP
 
-# field TASK COLUMN -- one column of the task's line. Here and below, t "" makes awk compare text: 8.1 is not 8.10.
+# field TASK COLUMN -- one column of the task's line. Here and below, t "" makes awk compare as text: 8.1 is not 8.10.
 field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$TASKS"; }
 title() { awk -v t="$1" '!/^#/ && $1 == t "" { $1=$2=$3=$4=$5=$6=""; sub(/^ +/, ""); print }' "$TASKS"; }
 verdict_of() { awk -v t="$1" -v w="$2" '$1 == t "" && $2 == w { print $3; exit }' "$RESULTS"; }
 
-# private_begin, private_end -- with GRADE_PRIVATE results do not come over standard output, on which the graded code may
-# print, but through a file that only the grade program knows. Its name begins each of its lines. Afterwards the log has
-# them first, and what was printed has no line that looks like one of them.
+# private_begin, private_end -- with GRADE_PRIVATE, results come through a file that only the grade program knows, because the
+# graded code may print on standard output. Each line of results begins with the file's name. Afterwards the log begins with
+# the results, and no printed line looks like a result.
 private_begin() {
     [ -n "${GRADE_PRIVATE:-}" ] || return 0
-    private=$(mktemp -d) || exit 2 # of mode 0700
+    private=$(mktemp -d) || exit 2 # mode 0700
     GRADE_RESULTS=$private/$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
     export GRADE_RESULTS
     : >"$GRADE_RESULTS"
@@ -82,8 +82,8 @@ private_end() {
     unset GRADE_RESULTS
 }
 
-# launch W LIMIT LOG PROGRAM ARGS... -- run and wait; the exit status is timeout's or the program's.
-# timeout(1) gives the launch a process group of its own and kills the whole group.
+# launch W LIMIT LOG PROGRAM ARGS... -- run and wait; $launch_status is the exit status of timeout(1) or of the program.
+# timeout(1) gives the launch its own process group and kills the whole group.
 launch() {
     w=$1 limit=$2 log=$3
     shift 3
@@ -127,13 +127,13 @@ place() {
         }'
 }
 
-# complaint LOG -- the line that says why a process ended: a missing wait comes before the assertion that fails after it
+# complaint LOG -- the line that says why a process ended: a missing wait takes precedence over the assertion that it causes
 complaint() {
     grep -m1 -E '^\[rank [0-9/]+\] order: ' "$1" ||
         grep -v -E '^[A-Z]+ [0-9]+[.]' "$1" | grep -i -m1 -E 'assert|stand-in: |sanitizer|corrupt|free\(\)|malloc\(\)'
 }
 
-# reason LOG TASK -- what the rank that failed first says, nothing when none says so
+# reason LOG TASK -- the message of the rank that failed first; empty if there is none
 reason() {
     said=$(read_log "$1" "$2" reason)
     why=''
@@ -149,7 +149,7 @@ cause() {
     printf '%s\n' "${why:+: $why}"
 }
 
-# crash_reason LOG TASK W STATUS -- why there is no verdict, or not from everybody
+# crash_reason LOG TASK W STATUS -- why there is no verdict, or why done-markers are missing
 crash_reason() {
     said=$(reason "$1" "$2")
     if [ -n "$said" ]; then
@@ -167,7 +167,7 @@ crash_reason() {
     fi
 }
 
-# verdict_or_run TASK W -- the verdict of a need; of one that was not run nothing, unless --alone was not said
+# verdict_or_run TASK W -- the verdict of a need. Runs a need that has no verdict yet; with --alone prints nothing instead
 verdict_or_run() {
     v=$(verdict_of "$1" "$2")
     [ -n "$v" ] || v=$(awk -v t="$1" -v w="$2" '$1 == t "" && $2 == w { print $3; exit }' "$OUT/needs" 2>/dev/null)
@@ -182,8 +182,8 @@ verdict_or_run() {
     echo "$v"
 }
 
-# blocked_by TASK W [run] -- the first need of TASK that did not pass on W ranks. Needs that were not run are taken
-# to pass, unless "run" says to find out.
+# blocked_by TASK W [run] -- the first need of TASK that did not pass on W ranks. A need that was not run counts as passed,
+# unless "run" asks to run it.
 blocked_by() {
     for need in $(field "$1" 6 | tr ',' ' '); do
         [ "$need" = - ] && continue
@@ -193,13 +193,13 @@ blocked_by() {
     done
 }
 
-# blocked_from NEED W -- the task to do first: NEED, or the one that it is blocked by, in any depth
+# blocked_from NEED W -- the task to do first: NEED, or the task that directly or indirectly blocks it
 blocked_from() {
     deeper=$(blocked_by "$1" "$2" run)
     if [ -n "$deeper" ]; then blocked_from "$deeper" "$2"; else echo "$1"; fi
 }
 
-# below TEXT -- a line below a verdict
+# below TEXT -- print and keep a line below a verdict
 below() {
     printf '        %s\n' "$1"
     printf '%s %s -\t\t%s\n' "$t" "$rw_w" "$1" >>"$RESULTS"
@@ -227,8 +227,8 @@ record_blocked() {
     record "$1" "$2" BLOCKED "(needs $3$root)${4:+ $4}"
 }
 
-# settle TASK W -- turn what the log says about TASK into a line. Returns 1 when the launch must be
-# done again from this task (there is no verdict, or a failure behind another task).
+# settle TASK W -- print TASK's line from the log. Returns 1 if this task must be launched again, because it has no verdict
+# or because it failed after another task.
 settle() {
     t=$1
     read -r v marks seconds <<END
@@ -265,7 +265,7 @@ END
     esac
 }
 
-# find_fallen W TASKS... -- when a launch ends badly although none of its tasks failed, the last one that passed
+# find_fallen W TASKS... -- if a launch ends badly although none of its tasks failed, set $fallen to the last task that passed
 find_fallen() {
     ff_w=$1 fallen=''
     [ $launch_status -ne 0 ] || return 0
@@ -280,7 +280,7 @@ END
     done
 }
 
-# run_world LAB W TASKS... -- tasks of one lab and program on W ranks
+# run_world LAB W TASKS... -- run tasks of one lab and program on W ranks
 run_world() {
     rw_lab=$1 rw_w=$2
     shift 2
@@ -324,9 +324,9 @@ score() {
     total_sum=$((total_sum + sum)) total_all=$((total_all + all))
 }
 
-# rows -- the lines of the tasks that were asked for
+# rows -- the table's lines of the requested tasks
 rows() { awk -v l="$lab" -v t="$task" '!/^#/ && NF { split($1, a, "."); if ((l == "" || a[1] == l) && (t == "" || $1 == t "")) print }' "$TASKS"; }
-# worlds -- the world sizes that one of them runs on
+# worlds -- the world sizes that at least one of these tasks runs on
 worlds() { rows | awk '{ n = split($3, w, ","); for (i = 1; i <= n; i++) if (!seen[w[i]]++) printf " %s", w[i] }'; }
 
 [ -n "$task" ] && lab=${task%%.*}
@@ -379,7 +379,7 @@ if [ -z "$task$note" ]; then
     done
 fi
 
-# A task without points that is not written counts neither way.
+# An unwritten task without points counts neither as passed nor as failed.
 awk 'FNR == 1 { file++ }
      file == 1 { points[$1] = $2; next }
      $3 == "-" || $3 == "TODO" && points[$1] == 0 { next }

@@ -1,4 +1,4 @@
-/* grade_lib.c -- the frame of a task test: run, agree on the verdict, print it; checks; gates. */
+/* grade_lib.c -- the frame of a task test (run, agree, print the verdict), checks and gates. */
 #include "tests/grade/grade_lib.h"
 #include <fcntl.h>
 #include <math.h>
@@ -17,7 +17,7 @@ static bool same_bits(float a, float b)
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
-/* NaN without the sign that printf gives it. */
+/* NaN without a sign; printf would print "-nan". */
 static double shown(float x)
 {
     return isnan(x) ? (double)fabsf(x) : (double)x;
@@ -67,7 +67,7 @@ fsdp_status expect_size(const char *what, size_t got, size_t want)
     return EXPECT(got == want, "", "%s: got %zu, expected %zu", what, got, want);
 }
 
-/* "NULL", or where p points, counted from the array's begin. */
+/* "NULL", or where p points, relative to the start of the array. */
 static const char *place_name(const void *p, const void *array, char *buf, size_t buf_bytes)
 {
     snprintf(buf, buf_bytes, "NULL");
@@ -128,8 +128,8 @@ fsdp_status grade_write(stream *s, void *dst, const void *host, size_t bytes)
     return device_upload(s, dst, host, bytes);
 }
 
-/* On a device that runs no C: fn gets a copy of the array in host memory. Where args hold the
- * array's address they get the copy's. */
+/* On a device that cannot run C, fn gets a copy of the array in host memory. The array's address in
+ * args is replaced by the address of the copy. */
 static fsdp_status launch_on_copy(stream *s, stream_fn fn, const void *args, size_t args_bytes,
                                   mem_access array)
 {
@@ -204,7 +204,7 @@ bool reaches(event *e, int limit_ms)
 /* ---- the gate ------------------------------------------------------------------------------ */
 enum { GATE_OPEN, GATE_CLOSED, GATE_EXPIRED, NAPS_PER_S = 5000 };
 
-/* Counts naps, not time: on a busy machine the gate waits longer, too. */
+/* Count naps, not time, so that the gate waits longer on a busy machine. */
 fsdp_status gate_hold(void *args, int n_threads)
 {
     grade *g = *(grade **)args;
@@ -258,15 +258,15 @@ fsdp_status gate_open(grade *g, const char *what)
 }
 
 /* ---- one task ------------------------------------------------------------------------------ */
-/* Where results go: standard output, or the grader's file (say_open). mark begins each line there:
- * the grader counts no line without it. */
+/* Where results go: standard output, or the grader's file (say_open). Each line in the file begins
+ * with mark; the grader ignores lines without it. */
 static struct {
     int fd;
     char mark[64];
 } results = {.fd = STDOUT_FILENO};
 
-/* say_open -- take the file that GRADE_RESULTS names, whose name is a secret, and forget the name:
- * what a learner wrote does not find it in the environment. */
+/* say_open -- open the file that GRADE_RESULTS names and remove the variable, so that a learner's
+ * code does not find the secret name in the environment. */
 static bool say_open(void)
 {
     char *path = getenv("GRADE_RESULTS");
@@ -282,7 +282,7 @@ static bool say_open(void)
     return results.fd >= 0;
 }
 
-/* say -- one line, one write(2): lines of several ranks do not mix. */
+/* say -- print one line with one write(2), so that lines of several ranks do not mix. */
 static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 static void say(const char *fmt, ...)
 {
@@ -301,7 +301,7 @@ static void say(const char *fmt, ...)
             line[i] = ' ';
     line[used++] = '\n';
     if (write(results.fd, line, used) < 0)
-        return; /* nobody listens any more */
+        return; /* nobody reads the results any more */
 }
 
 static void say_line(const char *line)
@@ -314,7 +314,7 @@ static bool comm_is_broken(fsdp_status st)
     return st == FSDP_ECOMM || st == FSDP_EMISMATCH || st == FSDP_ETIMEOUT;
 }
 
-/* say_todo -- unwritten: this task itself, or an earlier one that it calls ("task 1.3 is ..."). */
+/* say_todo -- not written: this task, or an earlier task that it calls ("task 1.3 is ..."). */
 static void say_todo(const char *id)
 {
     char missing[16] = "";
@@ -351,7 +351,7 @@ fsdp_status grade_no_leak(device *dev)
     return expect_int("device blocks still live at the end", (long long)f.live_blocks, 0);
 }
 
-/* run_task -- FSDP_OK or FSDP_ETODO: the next task may follow in this process. */
+/* run_task -- FSDP_OK, FSDP_ETODO or FSDP_ESKIP: the next task may run in this process. */
 static fsdp_status run_task(grade *g, const grade_task *t)
 {
     double begun_s = clock_now_s();
@@ -365,7 +365,7 @@ static fsdp_status run_task(grade *g, const grade_task *t)
     if (mine == FSDP_OK)
         mine = grade_no_leak(g->dev);
     if (mine != FSDP_ETODO && mine != FSDP_ESKIP && order_check_status(g->order) != FSDP_OK)
-        mine = FSDP_EORDER; /* the reason for what was found else, or what chance has hidden */
+        mine = FSDP_EORDER; /* a race explains other failures, or was hidden by luck */
     if (mine != FSDP_OK && mine != FSDP_ETODO && mine != FSDP_ESKIP) {
         say("RANKFAIL %s %d %s %s", t->id, g->rank, fsdp_status_name(mine), fsdp_error_get()->what);
         if (*fsdp_error_get()->hint)
@@ -393,7 +393,7 @@ fsdp_status grade_device_open(grade *g, const device_config *config, device **ou
     device_config c = *config;
     c.backend = target_backend()->device;
     c.index = target_index();
-    if (c.async_compute && c.schedule_seed == 0) /* else tests look where the host stands */
+    if (c.async_compute && c.schedule_seed == 0) /* inline tests look where the host is */
         TRY(comm_schedule_seed(&c.schedule_seed));
     TRY(device_open(&c, out));
     const device_watch watch = order_check_watch(g->order);
@@ -419,7 +419,7 @@ static fsdp_status grade_open(grade *g)
     return FSDP_OK;
 }
 
-/* usage_check -- every argument pair is "--task ID" with an ID of this program. */
+/* usage_check -- every pair of arguments is "--task ID" with an ID of this program. */
 static bool usage_check(int argc, char **argv, const grade_task *tasks, int n_tasks)
 {
     bool good = argc > 1 && argc % 2 == 1;
@@ -434,10 +434,10 @@ static bool usage_check(int argc, char **argv, const grade_task *tasks, int n_ta
     return false;
 }
 
-/* abandon -- a failed task may have left memory, streams and collectives behind: no orderly end.
- * The abort of one rank kills all, and what they printed last may be lost on its way: rank 0, which
- * has the verdict, goes first, and after a pause. A rank that others have waited for in vain has
- * time to say where it is. */
+/* abandon -- end the program after a failed task, without cleanup: memory, streams and collectives
+ * may be in any state. The abort of one rank kills all, and their last output may be lost.
+ * Therefore rank 0, which has the verdict, goes first, after a pause. A rank whose wait timed
+ * out pauses longer, so that the rank it waited for can report where it is. */
 static _Noreturn void abandon(grade *g, fsdp_status why)
 {
     const time_t wait_s = (g->rank == 0 ? 0 : 2) + (why == FSDP_ETIMEOUT ? 5 : 0);

@@ -1,7 +1,7 @@
 #!/bin/sh
-# grade_test.sh -- the grader against programs that misbehave: they hang, crash, leave without a verdict or
-# without a done-marker. Each must cost its own task only, and leave no process behind. Then what else the grader says, and
-# what it refuses. About a minute, in which it mostly waits.
+# grade_test.sh -- the grader with programs that misbehave: they hang, crash, or exit without a verdict or without a
+# done-marker. Each must fail only its own task, and no process may survive. Then checks the grader's other messages and what
+# it refuses. Takes about a minute, mostly waiting.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
@@ -24,10 +24,10 @@ cat >"$dir/tasks.txt" <<'END'
 6.2 1 2,3,4 15 lab8 6.1 calls 6.1
 5.1 1 2,3,4 15 lab8 6.2 fails, because what it needs does
 END
-for file in flags fsdp_run; do # of the launcher that the grader will choose
+for file in flags fsdp_run; do # for the launcher that the grader will choose
     ln -s "$(realpath "${BUILD:-build}")/$file" "$dir/" || exit 2
 done
-# A rank of the stand-in: PMI_RANK and PMI_SIZE, or FSDP_RUN, are the launcher's. FAKE_MARK names its processes.
+# A rank of the stand-in. The launcher sets PMI_RANK and PMI_SIZE, or FSDP_RUN. FAKE_MARK marks its processes.
 cat >"$dir/tests/grade/lab8" <<'END'
 #!/bin/sh
 r=${PMI_RANK:-${FSDP_RUN%% *}} n=${PMI_SIZE:-$(echo "$FSDP_RUN" | cut -d' ' -f2)}
@@ -46,7 +46,7 @@ while [ $# -gt 0 ]; do
             echo "RANKFAIL 8.6 $r FSDP_EMISMATCH another call"
         fi
         verdict 8.6 "FAIL rank 0: another call"
-        sleep 1 # as grade_main: the first to exit takes the others' words with it
+        sleep 1 # as in grade_main: output of other ranks is lost when the first exits
         exit 1 ;;
     8.9 | 7.2 | 6.1) verdict "$2" TODO ;;
     6.2) verdict 6.2 'BLOCKED needs 6.1' ;;
@@ -67,7 +67,7 @@ END
 chmod +x "$dir/tests/grade/lab8"
 export FAKE_MARK=$$
 outlived() { ps -eo args | awk -v mark="sleep 4$FAKE_MARK" '$0 == mark { n++ } END { exit !n }'; }
-# await COMMAND -- until it is true, a minute at most
+# await COMMAND -- wait until it succeeds, at most a minute
 await() {
     for _ in $(seq 600); do
         eval "$1" && return
@@ -76,7 +76,7 @@ await() {
     return 1
 }
 expect() { grep -q -E "$1" "$dir/out" || complain "no line like: $1"; }
-# grade STATUS ARGS... -- the grader returns that; expect then looks at what it printed
+# grade STATUS ARGS... -- the grader must return STATUS; expect then checks its output
 grade() {
     wanted=$1
     shift
@@ -87,7 +87,7 @@ grade() {
 grade 1 --lab 8 --ranks 2
 expect '^PASS    8.1 W=2 '
 expect '^FAIL    8.2 W=2 .*hangs'
-expect '^FAIL    8.3 W=2 crashed .*(egmentation|exit status)' # which of the two, mpiexec leaves to chance
+expect '^FAIL    8.3 W=2 crashed .*(egmentation|exit status)' # mpiexec prints either at random
 expect '^FAIL    8.4 W=2 rank 1 ended without its done-marker'
 expect '^FAIL    8.5 W=2 .*(crashed|no verdict)'
 expect '^FAIL    8.6 W=2 rank 1: full\[3\]: got 1, expected 2'
@@ -101,7 +101,7 @@ expect '^2 passed, 8 failed$'
 expect '^Lab 8: 0/55 .points need'
 await '! outlived' || complain "a hanging rank outlived the grader"
 
-# an interrupted grader takes its launch with it
+# an interrupted grader kills its launch
 echo '8.2 2 2,3,4 120 lab8 - hangs for longer than this test' >"$dir/tasks2.txt"
 GRADE_TASKS=$dir/tasks2.txt tests/grade/grade.sh --task 8.2 --ranks 2 "$dir" >"$dir/out2" 2>&1 &
 grader=$!
@@ -114,7 +114,7 @@ if ! await '! outlived'; then
         kill "$pid"
     done
 fi
-# what crashes, exits and hangs in the frame of a task test (wrecks.c) says which rank it was, where, and what it did last
+# a task test that crashes, exits or hangs (wrecks.c) reports which rank failed, where, and its last calls
 ln -s "$(realpath "${BUILD:-build}/tests/grade/wrecks")" "$dir/tests/grade/" || exit 2
 for number in 1 2 3 4 5 6 7 8 9; do
     echo "9.$number 1 2,3,4 60 wrecks - wreck number $number"
@@ -137,12 +137,12 @@ expect '^FAIL    9.9 W=2 it passed, and then its launch ended with exit status .
 expect '^1 passed, 8 failed$'
 [ $took_s -le 200 ] || complain "nine wrecks, two of which hang, took $took_s s"
 
-# an unscored task that is not written is no failure
+# an unwritten task without points is not a failure
 grade 0 --lab 7 --ranks 2
 expect '^TODO    7.2 W=2 '
 expect '^1 passed, 0 failed$'
 
-# BLOCKED names the task to do first, and how to go on without it; the line to run a task again keeps what was asked for
+# BLOCKED names the task to do first, and how to go on without it; the "rerun:" line keeps the caller's options
 export GRADE_WITH='BASE=ref REF=../ref' GRADE_FROM=../
 grade 1 --lab 5 --ranks 2
 expect '^BLOCKED 5.1 W=2 \(needs 6.2; do 6.1 first\) rank 0: it does not work$'
@@ -183,7 +183,7 @@ else
 fi
 [ -s "$dir/test/grade/results.json" ] || complain 'no results.json'
 
-# what is refused
+# refused arguments
 refused() {
     hint=$1
     shift
@@ -201,9 +201,9 @@ refused '^HINT: make test LAB=7 builds it' --lab 7
 rm "$dir/tests/grade/lab8"
 refused '^grade.sh: there is no .*/tests/grade/lab8' --lab 7
 
-# an instructor's tests are graded with the labs' own
+# an instructor's tests are graded with the labs' tests
 export BUILD="${BUILD:-build}"
-# extra FOLDER ARGS... -- make, with the tests in that folder
+# extra FOLDER ARGS... -- run make with the tests in that folder
 extra() {
     folder=$1
     shift
@@ -218,11 +218,11 @@ expect '"number": "1.x1",.* "score": 1, "max_score": 1, .*"visibility": "after_p
 [ "$(grep -c '"visibility"' "$dir/out")" -eq 2 ] || complain 'results.json: a task of the labs is hidden'
 extra tests/grade/hidden_example test LAB=2 TASK=2.91 RANKS=2 || complain 'a hidden test of lab 2 does not pass'
 expect '^PASS    2.91 W=2 '
-# what was built from another folder does not count, and the line to run a task again names the folder
+# objects built from another folder do not count, and the "rerun:" line names the folder
 mkdir "$dir/hidden" && cd "$dir/hidden" || exit 2
 sed 's/(end - begin)/(end + 1)/' "$OLDPWD/tests/grade/hidden_example/hidden1.c" >hidden1.c
 touch -d '1 day ago' hidden1.c
-# row LINE -- the only one of the folder's tasks.txt
+# row LINE -- make it the only line of the folder's tasks.txt
 row() { echo "$1" >"$dir/hidden/tasks.txt"; }
 row '1.91 2 2,3,4 60 hidden1 - primes'
 cd "$OLDPWD" || exit 2

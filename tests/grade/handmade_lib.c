@@ -114,7 +114,7 @@ size_t fix_reduced_elems(const fixture *fx, int u)
     return elems;
 }
 
-/* What fix_fill is told of: element i stands at begin + i of unit u, buffer k, leaf n. */
+/* Context of fix_fill: element i is at begin + i of unit u, buffer k, leaf n. */
 typedef struct fill_at {
     const fixture *fx;
     int u, k, n;
@@ -211,7 +211,7 @@ static void bind_views(fixture *fx, int u, float *full)
             fx->f.views.params[p] = full + fx->spec->params[p].offset;
 }
 
-/* What task 3.5a and fsdp_make_resident would do, without them. */
+/* Do by hand what task 3.5a and fsdp_make_resident would do. */
 static void make_stay(fixture *fx, int u)
 {
     fsdp_unit *un = &fx->f.units[u];
@@ -326,7 +326,7 @@ float fix_sum(const fixture *fx, const float *leaves, int n)
     return sum;
 }
 
-/* The sum that this rank must hold for buffer k of unit u, over [n_leaves] leaves value(leaf, k,
+/* The sum that this rank must hold for buffer k of unit u: over n_leaves leaves value(leaf, k,
  * i). */
 static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n_leaves,
                               float (*value)(int leaf, int buffer, size_t i))
@@ -390,8 +390,8 @@ static fsdp_status take_apart(fixture *fx)
     return grade_no_leak(fx->dev);
 }
 
-/* The verdict of all ranks. After a failure memory may still be held: the device is then left as it
- * is (closing it asserts that it is empty); the process ends soon. */
+/* All ranks return the same verdict. After a failure memory may still be live. The device then
+ * stays open, because device_close asserts that it is empty; the process ends soon. */
 fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
 {
     fixture *fx = calloc(1, sizeof *fx);
@@ -401,7 +401,7 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
     if (st == FSDP_OK)
         st = body(fx);
     const bool broken = st == FSDP_ECOMM || st == FSDP_EMISMATCH || st == FSDP_ETIMEOUT;
-    if (fx->verdict != FSDP_OK && st != FSDP_ETODO && !broken) { /* it came first */
+    if (fx->verdict != FSDP_OK && st != FSDP_ETODO && !broken) { /* the noted check failed first */
         st = fx->verdict;
         fsdp_error_set(&fx->info);
     }
@@ -412,7 +412,7 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
     if (st != FSDP_OK && st != FSDP_ETODO)
         return st; /* the program ends; streams and collectives may be stuck */
     fsdp_error_info keep = *fsdp_error_get();
-    if (st == FSDP_ETODO && fx->f.comm_stream) { /* what was issued uses the groups closed below */
+    if (st == FSDP_ETODO && fx->f.comm_stream) { /* issued work uses these groups */
         (void)gate_open(g, "");
         (void)stream_sync(fx->f.comm_stream);
         (void)stream_sync(fx->compute);

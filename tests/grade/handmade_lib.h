@@ -2,14 +2,13 @@
  *
  *   fixture_run(g, &spec, body)      makes it, runs body, takes it apart, agrees on the verdict
  *
- * Every offset is a literal of the spec; shards, events and streams are made here, so a task's test
- * does not rest on the learner's labs 1 and 2 (it calls unshard and reshard only where the task's
- * own function does). The device is the fixture's own: fresh and freed memory holds NaN, and it is
- * empty at the end or the test fails.
+ * Every offset is a literal of the spec. Shards, events and streams are made here, so the test of a
+ * task does not depend on the learner's labs 1 and 2. It calls unshard and reshard only where the
+ * function under test does. The fixture has its own device: fresh and freed memory holds NaN, and
+ * the test fails if memory is live at the end.
  *
- * Checks inside a body are noted (note()), not returned: all ranks walk through the same
- * collectives and the first difference is reported when they are through. So one wrong
- * rank strands nobody. */
+ * Checks inside a body are noted (note()), not returned. All ranks go through the same collectives
+ * and then report the first difference, so a wrong rank leaves no other rank waiting. */
 #pragma once
 #include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
@@ -21,27 +20,27 @@ typedef struct fix_param {
     int unit;
     size_t offset, elems; /* offset in the unit's flat array */
     bool decay, frozen;
-    int tied; /* 1 + index of the parameter whose storage this one shares, 0: none */
+    int tied; /* 1 + index of the parameter whose storage this one shares; 0: not tied */
 } fix_param;
 
 typedef struct fix_spec {
     int n_units, n_params;
-    const fix_param *params; /* of a unit: in ascending offset. Layers are runs of one unit */
+    const fix_param *params; /* in ascending offset within a unit; a layer is a run of one unit */
     size_t used_elems[FIX_UNITS];
     sharding_strategy sharding;
-    int shard_size;   /* ranks of a shard group; 0: as the strategy has it */
-    bool by_strategy; /* stays_* and residency by reducer_create, not by the fixture */
+    int shard_size;   /* ranks of a shard group; 0: the strategy's */
+    bool by_strategy; /* reducer_create sets stays_* and residency, not the fixture */
     grad_acc_mode mode;
     size_t batch;       /* 0: 1 */
-    int no_sync;        /* > 0: with --no-sync and this number of micro-steps */
+    int no_sync;        /* > 0: run with --no-sync and this many micro-steps */
     bool async_compute; /* the compute stream is a thread: only events order it */
-    int group_ranks;    /* > 0: ranks below it form the group, the others one of their own */
+    int group_ranks;    /* > 0: ranks below this form one group, the others another */
 } fix_spec;
 
-/* The model of tasks 3.1 to 3.6 and 4.3 to 4.5: four units whose sizes no world size divides, with
- * gaps between parameters, one frozen unit, and a unit of 5 elements that leaves
- * rank 3 of 4 with nothing but padding. The last parameter is tied to the second, which is
- * cut between two ranks; a spec of 8 parameters is the model without it. */
+/* The model of tasks 3.1 to 3.6 and 4.3 to 4.5. It has four units whose sizes no world size
+ * divides, gaps between parameters, a frozen unit, and a unit of 5 elements that leaves rank 3 of 4
+ * with nothing but padding. The last parameter is tied to the second, which is cut between two
+ * ranks. With 8 parameters the model has no tied parameter. */
 enum { ROOT, H0, FROZEN, H2, N_UNITS };
 static const fix_param PARAMS[] = {
     {.unit = ROOT, .offset = 0, .elems = 5, .decay = true},
@@ -55,7 +54,8 @@ static const fix_param PARAMS[] = {
     {.unit = ROOT, .offset = 8, .elems = 5, .tied = 2},
 };
 
-/* FIX_SPEC(.n_params = 8 or 9, ...) -- a fix_spec of that model; the rest as fix_spec's fields. */
+/* FIX_SPEC(.n_params = 8 or 9, ...) -- a fix_spec of that model; other arguments set fields of
+ * fix_spec. */
 #define FIX_SPEC(...)                                                                              \
     &(const fix_spec)                                                                              \
     {                                                                                              \
@@ -72,102 +72,101 @@ typedef struct fixture {
     grade *g;
     const fix_spec *spec;
     device *dev;
-    comm *world, *comm; /* comm: what the sharding runs on; == world without group_ranks */
-    stream *compute,
-        *reduce;          /* gathers have f.comm_stream, so a stream mistaken for another shows */
-    bool runs_ahead;      /* the host, of compute */
-    int rank, world_size; /* of comm */
-    int shard_rank;       /* of this rank in its shard group */
-    int slice;            /* which of the W world slices this rank keeps */
+    comm *world, *comm;       /* comm: the group of the sharding; == world without group_ranks */
+    stream *compute, *reduce; /* gathers use f.comm_stream, so a mistaken stream shows */
+    bool runs_ahead;          /* the host runs ahead of compute */
+    int rank, world_size;     /* of comm */
+    int shard_rank;           /* of this rank in its shard group */
+    int slice;                /* the world slice, of W, that this rank keeps */
     model m;
     fsdp f;
     reducer r;
-    fsdp_status verdict; /* of the first check that failed */
+    fsdp_status verdict; /* the first check that failed */
     fsdp_error_info info;
-    char trace[FIX_TRACE_BYTES]; /* what fix_trace_start has seen issued on comm since */
+    char trace[FIX_TRACE_BYTES]; /* what was issued on comm since fix_trace_start */
     void (*on_issue)(struct fixture *fx, comm_op op, const char *label);
-    float **copies; /* [n_copies] of fix_read */
+    float **copies; /* [n_copies], made by fix_read */
     size_t n_copies;
 } fixture;
 
 typedef fsdp_status (*fix_body)(fixture *fx);
 fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body);
 
-/* note -- remember the first failure and go on. */
+/* note -- remember the first failure; the body goes on. */
 void note(fixture *fx, fsdp_status check);
 
-/* fix_read -- a copy of a device array of floats, behind everything issued on compute; the
- * fixture's until it ends (fix_copies_free). NULL if array is NULL. */
+/* fix_read -- copy a device array of floats after everything issued on compute. The copy is valid
+ * until fix_copies_free or the end of the fixture. NULL if array is NULL. */
 const float *fix_read(fixture *fx, const void *array, size_t elems);
 void fix_copies_free(fixture *fx);
-/* fix_fill -- array [elems], on the device: element i = value(ctx, i), in order of compute. */
+/* fix_fill -- set element i of the device array [elems] to value(ctx, i), in order of compute. */
 fsdp_status fix_fill(fixture *fx, float *array, size_t elems, float (*value)(void *ctx, size_t i),
                      void *ctx);
 
-/* expect_values -- notes the first of elems of a device array whose bits differ; got NULL: it is
- * missing. */
+/* expect_values -- note the first element of a device array whose bits differ, or a NULL array. */
 void expect_values(fixture *fx, const char *what, const float *got, const float *want,
                    size_t elems);
 
-/* fix_value -- element i of parameter p, a small integer, exact in fp32: 1000*(p+1) + i. */
+/* fix_value -- element i of parameter p: 1000*(p+1) + i, a small integer, exact in fp32. */
 float fix_value(int p, size_t i);
 
-/* fix_integer -- integers, other ones on every rank, in every buffer and at every element: sums of
- * them are exact, in any order. */
+/* fix_integer -- integers that differ on every rank, in every buffer and at every element. Their
+ * sums are exact in any order. */
 float fix_integer(int rank, int buffer, size_t i);
 
-/* fix_fraction -- a value that no rank, buffer or element shares; the order in which such are added
- * shows in the last bits. */
+/* fix_fraction -- values that differ on every rank, in every buffer and at every element. The order
+ * of their sum shows in the last bits. */
 float fix_fraction(int rank, int buffer, size_t i);
 
 /* fix_layout -- the layout of slots [n_slots] over world_size ranks: shard_elems = ceil(used / W).
- * The slots stay the caller's. */
+ * The caller keeps the slots. */
 flat_layout fix_layout(int world_size, const flat_slot *slots, int n_slots, size_t used);
 
-/* fix_settle -- the ranks agree on what was noted so far: go on if this is FSDP_OK. */
+/* fix_settle -- the ranks agree on what was noted so far. Continue only if FSDP_OK. */
 fsdp_status fix_settle(fixture *fx);
-/* fix_master -- what element `flat` of unit u is in the fixture's model: fix_value, or 0 in a gap
- * or in padding. */
+/* fix_master -- the value of element `flat` of unit u in the fixture's model: fix_value, or 0 in a
+ * gap or in padding. */
 float fix_master(const fixture *fx, int u, size_t flat);
-/* fix_param_at -- which parameter holds element `flat` of unit u, and which of its elements that
- * is; -1 in a gap or in padding. */
+/* fix_param_at -- the parameter that holds element `flat` of unit u; -1 in a gap or in padding.
+ * *elem is the index within that parameter. */
 int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
 /* First flat element of this rank's shard, and of its world slice. */
 size_t fix_shard_begin(const fixture *fx, int u);
 size_t fix_slice_begin(const fixture *fx, int u);
-/* fix_n_buffers, fix_buffer -- the gradient buffers of u: 0 is the unit's own, 1 that of a tied
- * parameter's second use. */
+/* fix_n_buffers, fix_buffer -- the gradient buffers of u: 0 is the unit's own, 1 belongs to the
+ * second use of a tied parameter. */
 int fix_n_buffers(const fixture *fx, int u);
 grad_buffer *fix_buffer(const fixture *fx, int u, int k);
-/* fix_buffer_begin -- index in buffer k's unreduced array of what this rank's slice begins with. */
+/* fix_buffer_begin -- index in buffer k's unreduced array where this rank's slice begins. */
 size_t fix_buffer_begin(const fixture *fx, int u, int k);
-/* fix_reduced_elems -- what this rank sends in one reduction of u: other ranks' slices. */
+/* fix_reduced_elems -- elements that this rank sends in one reduction of u: other ranks' slices. */
 size_t fix_reduced_elems(const fixture *fx, int u);
 
-/* fix_gather_by_hand -- unit u GATHERED with the right values, without a collective. */
+/* fix_gather_by_hand -- make unit u GATHERED with the right values, without a collective. */
 fsdp_status fix_gather_by_hand(fixture *fx, int u);
-/* fix_grad_by_hand -- full_grad of every buffer k of u: element i = value(rank, k, i). */
+/* fix_grad_by_hand -- set element i of full_grad of every buffer k of u to value(rank, k, i). */
 fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int buffer, size_t i));
 
-/* fix_fill_params -- the shard of unit u as the fixture begins with it. */
+/* fix_fill_params -- fill the shard of unit u with the fixture's initial values. */
 fsdp_status fix_fill_params(fixture *fx, int u);
 
 /* fix_sum -- the sum of leaves [n] in the order of the spec's mode: canonical adds them in a tree,
- * fast one after the other. */
+ * fast in sequence. */
 float fix_sum(const fixture *fx, const float *leaves, int n);
-/* fix_push -- deliver by hand what reductions would: leaves base ... base+n_leaves-1 into every
- * buffer's accumulator. Element i of buffer k of leaf n = value(n, k, i), i counted in the
- * unreduced array; NaN in the padding (a reduction may leave anything there). */
+/* fix_push -- put leaves base ... base+n_leaves-1 into every buffer's accumulator, as reductions
+ * would. Element i of buffer k of leaf n is value(n, k, i), where i counts in the unreduced array.
+ * The padding gets NaN, because a reduction may leave anything there. */
 fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
                      float (*value)(int leaf, int buffer, size_t i));
 
 /* fix_expect_acc -- finish the accumulators of u's buffers, and note a sum that differs from the
- * sum of leaves value(leaf, k, i), leaf = 0 ... n_leaves-1, in the order of the spec's mode. */
+ * sum of value(leaf, k, i) over leaf = 0 ... n_leaves-1 in the order of the spec's mode. */
 fsdp_status fix_expect_acc(fixture *fx, int u, int n_leaves,
                            float (*value)(int leaf, int buffer, size_t i));
 
-/* fix_trace_start -- from now on fx->trace gets "all-gather h.0;reduce-scatter root;...". */
+/* fix_trace_start -- from now on record collectives in fx->trace: "all-gather h.0;reduce-scatter
+ * root;...". */
 void fix_trace_start(fixture *fx);
-/* fix_expect_trace -- notes a trace other than `want`, and starts a new one. */
+/* fix_expect_trace -- note a trace that differs from `want`, and start a new one. */
 void fix_expect_trace(fixture *fx, const char *what, const char *want);
-size_t fix_live(const fixture *fx, mem_category c); /* bytes live now, both streams drained */
+size_t fix_live(const fixture *fx, mem_category c); /* live bytes after both streams are drained */

@@ -1,7 +1,6 @@
 #!/bin/sh
-# handout_test.sh -- the tree that learners get: holds what they need and no answer, builds without a warning, every task says TODO,
-# the trainer says which task is missing, and trains without what lab 5 lacks. About six minutes; everything happens in a temporary
-# folder.
+# handout_test.sh -- the tree that learners get: it has what they need and no answer, it builds without a warning, every task says
+# TODO, and the trainer names a missing task, but trains without lab 5. Takes about six minutes and works in a temporary folder.
 set -eu
 cd "$(dirname -- "$0")/../.."
 . tests/tools/test_lib.sh
@@ -10,8 +9,9 @@ begin handout
 timeout 60 tests/tools/handout.sh "$dir/five"
 timeout 60 tests/tools/handout.sh --lab6 "$dir/tree"
 
-# 0. what a learner needs and nothing else, within LINES; what is listed there can be made, what the README names is there
-# look TREE LINES PATH... -- PATH: what must not be in it, in addition
+# 0. the tree has what a learner needs and nothing else, and at most LINES lines; its targets can be made, and the files that its
+# README names are there
+# look TREE LINES PATH... -- PATH: further files that must not be in it
 look() {
     tree=$1
     cd "$dir/$tree"
@@ -65,7 +65,7 @@ for cc in gcc clang; do
     fi
 done
 
-# 2. every task: TODO, or BLOCKED by one that is; nothing passes, fails, hangs or crashes
+# 2. every task is TODO, or BLOCKED by a TODO task; no task passes, fails, hangs or crashes
 programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build-gcc/tests/grade/" $5 }' tests/grade/tasks.txt)
 # shellcheck disable=SC2086
 timeout 600 make -j2 BUILD=build-gcc $programs >"$dir/tests.log" 2>&1 || complain "the task tests do not build: $(grep -m1 -E 'error|undefined' "$dir/tests.log")"
@@ -89,7 +89,7 @@ fi
 grep -q 'task [0-9.]* is not implemented' "$dir/train.log" ||
     complain "the trainer does not name the missing task: $(tail -1 "$dir/train.log")"
 
-# 4. the tree without lab 6, on objects of the tree with it
+# 4. the tree without lab 6, with objects of the tree with lab 6
 cp -pR build-gcc ../five/build && cd ../five
 timeout 300 make -j2 graders build/fsdp_train >"$dir/five.log" 2>&1 || complain "five: does not build: $(grep -m1 -E 'error|undefined|No rule' "$dir/five.log")"
 timeout 300 tests/grade/grade.sh --ranks 2 build >"$dir/five.log" 2>&1 || true
@@ -99,14 +99,14 @@ for target in test run; do
 done
 cd "$dir/tree"
 
-# 5. lab 5 unwritten, or all but one task of it, above labs 1 to 4 as they are here: --prefetch trains with the same
-# bits, and rank 0 says once what is missing
+# 5. labs 1 to 4 solved, lab 5 unwritten or without one task: --prefetch trains with the same bits, and rank 0 says once
+# what is missing
 BUILD=build-gcc
 . tests/tools/env.sh
 for lab in "$top"/lab[1-4]_*; do
     cp "$lab"/*.c "${lab##*/}/"
 done
-# without TASK FILE... -- these files of a lab as they are, but for that task
+# without TASK FILE... -- install these solved files of a lab, with a stub for TASK
 without() {
     task=$1
     shift
@@ -115,7 +115,7 @@ without() {
         awk -f "$top/tests/tools/handout.awk" "$dir/whole" >"$file"
     done
 }
-# losses MODE -- of a run on 2 ranks whose hosts run ahead
+# losses MODE -- the losses of a run on 2 ranks whose hosts run ahead
 losses() {
     # shellcheck disable=SC2086 # words
     FSDP_DEBUG_FILL=1 FSDP_ASYNC_COMPUTE=1 timeout 60 $LAUNCHER -n 2 "$BUILD/fsdp_train" --steps 3 --batch-size 2 \
@@ -137,7 +137,7 @@ for task in '5\..' 5.1 5.2 5.3 5.4 5.5; do
     done
 done
 
-# 6. lab 6 but for one task: that one says TODO, those after it BLOCKED, and none fails, hangs or crashes
+# 6. lab 6 without one task: that task is TODO, later tasks are BLOCKED, and no task fails, hangs or crashes
 for task in 6.1 6.2 6.3 6.4 6.5; do
     # shellcheck disable=SC2046 # no path has blanks
     without $task $(cd "$top" && ls lab6_npu/*.c lab6_npu/*.cpp)

@@ -2,11 +2,11 @@
 # hints.sh -- print the hints of a task, from its lab's HINTS.md. There are three levels: 1 says what to look at, 2 which call
 # to make, 3 what to write, in words.
 #
-#   tests/grade/hints.sh LEVEL COMMAND...   (make test LAB=2 TASK=2.1 HINTS=2) grade by COMMAND. Then print the hints, up to
-#                                           LEVEL, of the first task that failed or is not written. Status: COMMAND's
-#   tests/grade/hints.sh --check            does HINTS.md have the three levels of every task of tasks.txt, and no others?
+#   tests/grade/hints.sh LEVEL COMMAND...   (make test LAB=2 TASK=2.1 HINTS=2) grade with COMMAND. Then print the hints, up
+#                                           to LEVEL, of the first failed or unwritten task. Exit status: COMMAND's
+#   tests/grade/hints.sh --check            check that HINTS.md has three levels for each task of tasks.txt and no other tasks
 #
-# In HINTS.md a heading "### 2.1 title" begins the hints of a task, and "1. ", "2. ", "3. " at the start of a line a level.
+# In HINTS.md a heading "### 2.1 title" begins the hints of a task. "1. ", "2. " or "3. " at the start of a line begins a level.
 set -u
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -14,10 +14,10 @@ TREE=$(CDPATH='' cd -- "${HINTS_TREE:-$here/../..}" && pwd) || exit 2
 TASKS=${GRADE_TASKS:-$here/tasks.txt}
 . "$here/../tools/env.sh"
 
-# file_of TASK -- where its hints stand
+# file_of TASK -- the file with its hints
 file_of() { echo "$TREE/lab${1%%.*}_"*/HINTS.md; }
 
-# levels_of TASK MOST -- its hints up to level MOST
+# levels_of TASK MOST -- print its hints up to level MOST
 levels_of() {
     awk -v t="$1" -v most="$2" '
         /^#/ { on = $1 == "###" && $2 == t ""; level = 0; next }

@@ -1,20 +1,20 @@
 #!/bin/sh
-# hints_test.sh -- make test HINTS=2: hints of the first task that is not green, up to a level; and the check that every task of
-# the tree has three levels, on the tree and on one that lacks some.
+# hints_test.sh -- make test HINTS=2 prints the hints of the first task that is not green, up to a level. Also tests the check
+# that every task has three levels, on this tree and on a tree without some levels.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
 begin hints
 mkdir -p "$dir/lab8_x" "$dir/build/test/grade"
 
-# printed NAME STATUS OUTPUT -- what the last command returned and printed
+# printed NAME STATUS OUTPUT -- check the exit status and the output of the last command
 printed() {
     echo "status $2" | { echo "$3" && cat; } | diff - "$log" >"$dir/diff"
     mv "$dir/diff" "$log"
     [ ! -s "$log" ]
     verdict "$1" $?
 }
-# hints ARGS... -- hints.sh on the tree of stand-ins
+# hints ARGS... -- run hints.sh on the stand-in tree
 hints() {
     HINTS_TREE=$dir GRADE_TASKS=$dir/tasks.txt BUILD=$dir/build tests/grade/hints.sh "$@" >"$log" 2>&1
     echo "status $?" >>"$log"

@@ -1,5 +1,5 @@
-/* lab1.c -- the task tests of lab 1: what lives where. Every test states its expected values as
- * literals or makes them from common/ alone; each rank checks its own part. */
+/* lab1.c -- the task tests of lab 1: what lives where. Expected values are literals or come from
+ * common/ alone. Each rank checks its own part. */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { MAX_PIECES = 8 };
 
-/* Memory that each call keeps grows with the calls. A sanitizer's allocator is not in mallinfo2. */
+/* If each call leaks, memory grows with the number of calls. mallinfo2 ignores sanitizers. */
 static fsdp_status expect_all_freed(const char *what, fsdp_status (*call)(void *), void *ctx)
 {
     enum { WARM_UP = 20, CALLS = 100, LEAST_BLOCK_BYTES = 16 };
@@ -71,7 +71,7 @@ static fsdp_status check_span(size_t n, size_t align, int world_size, int rank, 
         (size_t[]){want.shard_elems, want.begin, want.elems, want.pad_elems});
 }
 
-/* n = 10, 5 and 1 over 4 ranks. Rank 3 is all padding but for n = 10, align 1. */
+/* n = 10, 5 and 1 over 4 ranks. Rank 3 is all padding except for n = 10, align 1. */
 static fsdp_status check_literal_spans(void)
 {
     static const struct {
@@ -94,8 +94,8 @@ static fsdp_status check_literal_spans(void)
     return FSDP_OK;
 }
 
-/* This rank of this world, against the definition: the smallest aligned shards that hold all, and
- * element j belongs to rank j / shard_elems. */
+/* This rank of this world, compared with the definition: shards are the smallest aligned ones that
+ * hold everything, and element j belongs to rank j / shard_elems. */
 static fsdp_status check_defined_span(const grade *g, size_t total, size_t align)
 {
     size_t w = (size_t)g->world_size, rank = (size_t)g->rank;
@@ -142,7 +142,7 @@ static fsdp_status task_1_1(grade *g)
         for (size_t align = 1; align <= 6; align++)
             TRY(check_defined_span(g, total, align));
     TRY(check_span(all, 1, 1, 0, (shard_span){all, 0, all, 0}));
-    /* more elements than an int counts */
+    /* more elements than an int can count */
     TRY(check_span(4 * far + 1, 1, 4, 1, (shard_span){far + 1, far + 1, far + 1, 0}));
     TRY(check_span(4 * far + 1, 1, 4, 3, (shard_span){far + 1, 3 * far + 3, far - 2, 3}));
     return check_refused_spans();
@@ -175,7 +175,7 @@ static const layout_case LAYOUT_CASES[] = {
     {3, {5, 7, 3}, {3, 5}, {0, 6, 15}, 18, {20, 10, 10, 5}}, /* no powers of two */
     {3, {5, 7, 3}, {6, 4}, {0, 6, 18}, 24, {24, 12, 8, 8}},
     {3, {5, 0, 3}, {4, 4}, {0, 8, 8}, 12, {12, 8, 4, 4}}, /* a parameter without elements */
-    {3,                                                   /* more elements than an int counts */
+    {3,                                                   /* more elements than an int can count */
      {5000000000, 1, 3000000000},
      {32, 32},
      {0, 5000000000, 5000000032},
@@ -186,7 +186,7 @@ enum { N_LAYOUT_CASES = sizeof LAYOUT_CASES / sizeof *LAYOUT_CASES };
 
 static fsdp_status check_layout(const layout_case *c, int world_size)
 {
-    static const int params[] = {7, 2, 9}; /* the caller's numbers are kept, in its order */
+    static const int params[] = {7, 2, 9}; /* the caller's numbers and order are kept */
     static const char *const slot_fields[] = {"offset", "param", "elems"};
     static const char *const fields[] = {"used_elems", "shard_elems", "padded_elems", "world_size",
                                          "row_ranks"};
@@ -209,7 +209,7 @@ static fsdp_status check_layout(const layout_case *c, int world_size)
     return FSDP_OK;
 }
 
-/* The call must give FSDP_EINVAL, and leave something that flat_layout_free accepts. */
+/* The call must return FSDP_EINVAL and leave a layout that flat_layout_free accepts. */
 static fsdp_status check_refused_layouts(void)
 {
     const size_t half = SIZE_MAX / 2;
@@ -223,7 +223,7 @@ static fsdp_status check_refused_layouts(void)
         {"shard alignment 0", {5, 5}, {4, 0}, 2},
         {"W = 0", {5, 5}, {4, 4}, 0},
         {"2 x SIZE_MAX/2 elements", {half, half}, {4, 4}, 2},
-        /* the sums wrap round to 2, 4 and 0: no alignment notices */
+        /* the sums wrap round to 2, 4 and 0, which alignment does not catch */
         {"2 x (SIZE_MAX/2 + 2) elements", {half + 2, half + 2}, {1, 1}, 2},
         {"5 and SIZE_MAX - 3 elements", {5, SIZE_MAX - 3}, {4, 4}, 2},
         {"SIZE_MAX + 1 elements", {5, SIZE_MAX - 4}, {1, 1}, 1},
@@ -258,8 +258,8 @@ static fsdp_status task_1_2(grade *g)
 }
 
 /* ---- 1.3 ----------------------------------------------------------------------------------- */
-/* Layouts written down by hand, the slots' alignment is in their offsets. Parameters are numbered
- * by the model, so no slot has its parameter's number. */
+/* Layouts written by hand; the offsets contain the slots' alignment. Parameters have the model's
+ * numbers, so no slot has the number of its parameter. */
 enum { CASE_SLOTS = 6, CASE_PARAMS = 9 };
 typedef struct flat_case {
     int n_slots;
@@ -309,7 +309,7 @@ static flat_layout literal_layout(const flat_case *c, int world_size)
                          .padded_elems = shard * w};
 }
 
-/* want: as many pieces as there are, then one without elements. */
+/* want: the expected pieces, then one without elements. */
 static fsdp_status check_pieces(const flat_layout *l, int rank, const flat_piece *want)
 {
     static const char *const fields[] = {"slot (an index into slots, not the parameter)",
@@ -355,7 +355,7 @@ static fsdp_status check_literal_pieces(void)
         {CASE_TEN, 3, 3, 0, {{0, 0, 0, 4}}},
         {CASE_TEN, 3, 3, 1, {{0, 4, 0, 4}}},
         {CASE_TEN, 3, 3, 2, {{0, 8, 0, 2}}},
-        /* two parameters of 6 over 2 ranks: shards of 6 would part them, of 8 cut the second */
+        /* two parameters of 6 over 2 ranks: shards of 6 separate them, of 8 cut the second */
         {CASE_MOVED, 2, 2, 0, {{0, 0, 0, 6}, {1, 0, 6, 2}}},
         {CASE_MOVED, 2, 2, 1, {{1, 2, 0, 4}}},
         {CASE_FIVE, 4, 4, 2, {{0, 4, 0, 1}}}, /* 2, 2, 1, 0 */
@@ -376,7 +376,7 @@ static fsdp_status check_literal_pieces(void)
     return FSDP_OK;
 }
 
-/* More elements than an int counts. */
+/* More elements than an int can count. */
 static fsdp_status check_large_pieces(void)
 {
     const size_t far = (size_t)1 << 32;
@@ -402,8 +402,8 @@ static fsdp_status check_cuts(void)
     return expect_size("cut for 1: shard_elems", one.shard_elems, 24);
 }
 
-/* Round trip: every rank's pieces, copied from the parameters into shards and joined, give the flat
- * array; copied back, every element of every parameter exactly once. */
+/* Round trip: copy every rank's pieces from the parameters into shards and join the shards, which
+ * gives the flat array. Copying back gives every element of every parameter exactly once. */
 static fsdp_status check_round_trip(const flat_layout *l)
 {
     float flat[64] = {0}, want[64] = {0};
@@ -451,7 +451,7 @@ static fsdp_status task_1_3(grade *g)
 }
 
 /* ---- 1.4 ----------------------------------------------------------------------------------- */
-/* A model of two blocks, as module_tree_build gives for GPT-2 with head and embedding tied. */
+/* A model of two blocks, as module_tree_build returns it for GPT-2 with tied head and embedding. */
 static const module_node GPT2_NODES[] = {
     {MODULE_MODEL, -1, -1, 0, false}, {MODULE_LAYER, 0, 0, 500, true}, /* embed */
     {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 2, 1, 40, false},
@@ -459,7 +459,7 @@ static const module_node GPT2_NODES[] = {
     {MODULE_LAYER, 5, 3, 40, false},  {MODULE_LAYER, 5, 4, 80, false},
     {MODULE_LAYER, 0, 5, 8, true}, /* head */
 };
-/* Untied layers outside blocks; tied ones in blocks, one of them alone in its block. */
+/* Untied layers outside blocks and tied layers in blocks; one tied layer is alone in its block. */
 static const module_node MIXED_NODES[] = {
     {MODULE_MODEL, -1, -1, 0, false}, {MODULE_LAYER, 0, 0, 30, false},
     {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 2, 1, 40, true},
@@ -468,7 +468,7 @@ static const module_node MIXED_NODES[] = {
     {MODULE_BLOCK, 0, -1, 0, false},  {MODULE_LAYER, 8, 5, 8, true},
     {MODULE_LAYER, 0, 6, 25, false},
 };
-/* More elements than an int counts. */
+/* More elements than an int can count. */
 static const module_node LARGE_NODES[] = {{MODULE_MODEL, -1, -1, 0, false},
                                           {MODULE_BLOCK, 0, -1, 0, false},
                                           {MODULE_LAYER, 1, 0, (size_t)1 << 32, false},
@@ -482,30 +482,30 @@ typedef struct wrap_case {
     const char *name;
     wrap_policy policy;
     size_t min_elems;
-    int want[MIXED_N]; /* unit of each node; units are numbered without a gap */
+    int want[MIXED_N]; /* unit of each node; unit numbers have no gaps */
 } wrap_case;
 
 static const wrap_case GPT2_CASES[] = {
     {"block", WRAP_BLOCK, 0, {0, 0, 1, 1, 1, 2, 2, 2, 0}},
     {"sub-block", WRAP_SUB_BLOCK, 0, {0, 0, 0, 1, 2, 0, 3, 4, 0}},
     {"model", WRAP_MODEL, 0, {0}},
-    /* no part of a block has 100 elements, the whole block (120) has */
+    /* no part of a block has 100 elements, but the whole block (120) has */
     {"size:100", WRAP_SIZE, 100, {0, 0, 1, 1, 1, 2, 2, 2, 0}},
-    /* The MLP (80) is taken by itself; what is left of the block (40) is too small. Counting the
-     * MLP a second time for its block would make the block a unit as well: the 2.37x bug. */
+    /* The MLP (80) is its own unit; the rest of the block (40) is too small. If the MLP is counted
+     * a second time for its block, the block becomes a unit as well: the 2.37x bug. */
     {"size:80", WRAP_SIZE, 80, {0, 0, 0, 0, 1, 0, 0, 2, 0}},
-    {"size:41", WRAP_SIZE, 41, {0, 0, 0, 0, 1, 0, 0, 2, 0}}, /* 40 left is still too small */
-    {"size:40", WRAP_SIZE, 40, {0, 0, 0, 1, 2, 0, 3, 4, 0}}, /* blocks keep nothing */
+    {"size:41", WRAP_SIZE, 41, {0, 0, 0, 0, 1, 0, 0, 2, 0}}, /* a rest of 40 is still too small */
+    {"size:40", WRAP_SIZE, 40, {0, 0, 0, 1, 2, 0, 3, 4, 0}}, /* blocks keep no elements */
 };
 static const wrap_case MIXED_CASES[] = {
-    /* the block that has only a tied layer is a unit without parameters */
+    /* a block that has only a tied layer is a unit without parameters */
     {"block", WRAP_BLOCK, 0, {0, 0, 1, 0, 1, 2, 0, 2, 3, 0, 0}},
     {"sub-block", WRAP_SUB_BLOCK, 0, {0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4}},
     {"model", WRAP_MODEL, 0, {0}},
-    /* the first block has 120 elements, but 40 of them are the root's */
+    /* the first block has 120 elements, but 40 of them belong to the root */
     {"size:100", WRAP_SIZE, 100, {0}},
     {"size:20", WRAP_SIZE, 20, {0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4}},
-    {"size:0", WRAP_SIZE, 0, {0, 1, 2, 0, 3, 4, 0, 5, 6, 0, 7}}, /* also blocks with nothing left */
+    {"size:0", WRAP_SIZE, 0, {0, 1, 2, 0, 3, 4, 0, 5, 6, 0, 7}}, /* even blocks without elements */
 };
 static const wrap_case LARGE_CASE = {
     "size:100 of 2^32 and 2^31 elements", WRAP_SIZE, 100, {0, 0, 1, 2}};
@@ -546,8 +546,8 @@ static fsdp_status task_1_4(grade *g)
 }
 
 /* ---- 1.5: integrates lab 1 ----------------------------------------------------------------- */
-/* A model for FLAT_CASES: normal values, so that every element differs, also from the elements of
- * another parameter's spec. */
+/* A model for FLAT_CASES. Values are normal, so every element differs, also from the elements that
+ * another parameter's spec gives. */
 static void literal_params(const flat_case *c, param_spec *params)
 {
     for (int p = 0; p < CASE_PARAMS; p++)
@@ -559,7 +559,7 @@ static void literal_params(const flat_case *c, param_spec *params)
         params[c->slots[i].param].elems = c->slots[i].elems;
 }
 
-/* The full flat array as one rank alone would make it, without any learner's code. */
+/* The full flat array as a single rank would make it, without learner code. */
 static void full_values(const flat_layout *l, const model *m, uint64_t seed, float *full)
 {
     memset(full, 0, l->padded_elems * sizeof *full);
@@ -591,7 +591,7 @@ static fsdp_status check_init(const char *what, const flat_layout *l, const mode
     return st;
 }
 
-/* peak_rss_bytes -- VmHWM, the largest resident size since the last reset; 0: not known. */
+/* peak_rss_bytes -- VmHWM, the largest resident size since the last reset; 0: unknown. */
 static size_t peak_rss_bytes(bool reset)
 {
     char line[128];
@@ -610,8 +610,8 @@ static size_t peak_rss_bytes(bool reset)
     return kb * 1024;
 }
 
-/* 32 MB of parameters: a rank may touch its own 32/W and little else. Slack: a quarter of the
- * whole, so that a full copy (three quarters or a half too much) shows for W >= 2. */
+/* 32 MB of parameters: a rank may touch its own 32/W and little else. The slack is a quarter of the
+ * whole, so a full copy (a half or three quarters too much) shows for W >= 2. */
 static fsdp_status check_peak(grade *g)
 {
     flat_case big = {1, {{0, 0, 8u << 20}}, 8u << 20, FLAT_ALIGN_ELEMS};
@@ -632,7 +632,7 @@ static fsdp_status check_peak(grade *g)
                   after - before, shard_bytes, full_bytes);
 }
 
-/* Shards of all units hold this rank's part; each parameter's storage is in one of them. */
+/* Shards of all units hold this rank's part, and one unit stores each parameter. */
 static fsdp_status check_units(const grade *g, const fsdp *f, wrap_policy policy)
 {
     const model *m = f->run.m;
@@ -702,8 +702,8 @@ static fsdp_status task_1_5(grade *g)
 /* ---- 1.6, a star ----------------------------------------------------------------------------- */
 typedef struct rows_case {
     int shard_size, world_size;
-    size_t shard_align, b_begin, shard_elems; /* the last: of a slice */
-    flat_piece pieces[4][3];                  /* of each slice, as check_pieces wants them */
+    size_t shard_align, b_begin, shard_elems; /* the last: shard_elems of a slice */
+    flat_piece pieces[4][3];                  /* pieces of each slice, for check_pieces */
 } rows_case;
 static const rows_case ROWS_CASES[] = {
     {2, 2, 4, 8, 12, {{{0, 0, 0, 6}, {1, 0, 8, 2}}, {{0, 6, 0, 4}, {1, 2, 8, 1}}}},
@@ -734,7 +734,7 @@ static const rows_case ROWS_CASES[] = {
     {2, 10, 1, 8, 3, {{{0, 0, 0, 3}}, {{0, 3, 0, 3}}, {{1, 0, 2, 1}}, {{1, 1, 0, 1}}}},
 };
 
-/* The header's example: a [5,2] and b [3] in slots aligned to 4, laid out in rows. They are
+/* The example of dim0.h: a [5,2] and b [3] in slots aligned to 4, laid out in rows. They are
  * parameters 3 and 0 of the model. */
 static fsdp_status with_rows(const rows_case *c,
                              fsdp_status (*check)(const rows_case *, const flat_layout *))
@@ -744,7 +744,7 @@ static fsdp_status with_rows(const rows_case *c,
         {.n_dims = 2, .dims = {7, 3}, .elems = 21, .tied_to = NOT_TIED},
         {.n_dims = 1, .dims = {9}, .elems = 9, .tied_to = NOT_TIED},
         {.n_dims = 2, .dims = {5, 2}, .elems = 10, .tied_to = NOT_TIED}};
-    /* a slot beyond n_slots is no slot */
+    /* the slot after n_slots must be ignored */
     static const flat_case TWO = {2, {{3, 0, 10}, {0, 12, 3}, {1, 0, 16}}, 16, 1};
     flat_layout l = literal_layout(&TWO, c->world_size);
     l.shard_elems = size_round_up(l.shard_elems, c->shard_align);

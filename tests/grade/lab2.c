@@ -1,11 +1,11 @@
 /* lab2.c -- the task tests of lab 2: unshard, views, reshard, forward hooks, a whole forward pass.
  *
- * 2.1 to 2.4 work on a model made by hand; a state that an earlier task would have made is made by
- * hand, too (hand_gather). What must be ordered by events is tested behind a gate: one stream is
+ * Tasks 2.1 to 2.4 run on a model made by hand. Where an earlier task would have made a state, the
+ * test makes it by hand too (hand_gather). Order by events is tested with a gate: one stream is
  * held up while the host goes on. A check that fails on one rank never skips a collective that its
  * peers are in: failures are noted, and the ranks agree on them after the calls.
  *
- * Task 2.5, a whole forward pass, stands in forward_lib.c. */
+ * Task 2.5, a whole forward pass, is in forward_lib.c. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -18,8 +18,8 @@ static const fix_param IN_ORDER[] = {
     {.unit = 0, .offset = 0, .elems = 13}, {.unit = 0, .offset = 16, .elems = 7},
     {.unit = 1, .offset = 0, .elems = 5},  {.unit = 2, .offset = 0, .elems = 1},
     {.unit = 3, .offset = 0, .elems = 6},  {.unit = 3, .offset = 8, .elems = 3}};
-/* Two parameters of different units have traded numbers; the second parameter of the root is used a
- * second time, that of h.2 a second and a third time. */
+/* Two parameters of different units have swapped numbers. The second parameter of the root has a
+ * second use; the second parameter of h.2 has a second and a third use. */
 static const fix_param MIXED[] = {
     {.unit = 0, .offset = 0, .elems = 13},
     {.unit = 1, .offset = 0, .elems = 5},
@@ -39,7 +39,7 @@ enum { MAX_ELEMS = 64, GATHER_MS = 8000, HELD_MS = 30 };
         .used_elems = {23, 5, 1, 11}, .async_compute = true, __VA_ARGS__                           \
     }
 
-/* What the gathered array of unit u holds when `added` was added to the masters. */
+/* The expected gathered array of unit u after `added` was added to the masters. */
 static void wanted_full(const fixture *fx, int u, float added, float *full)
 {
     for (size_t j = 0; j < fx->f.units[u].layout.padded_elems; j++) {
@@ -49,8 +49,8 @@ static void wanted_full(const fixture *fx, int u, float added, float *full)
     }
 }
 
-/* The gathered array is what the ranks' shards make up, seen from compute once the unit is
- * GATHERED, until then from the stream of gathers. */
+/* The gathered array equals the joined shards of the ranks. It is read on compute once the unit is
+ * GATHERED, before that on the stream of gathers. */
 static fsdp_status check_full(const fixture *fx, int u, float added, const char *what)
 {
     const fsdp *f = &fx->f;
@@ -71,7 +71,7 @@ static fsdp_status check_full(const fixture *fx, int u, float added, const char 
     return expect_f32(text, got, want, padded);
 }
 
-/* The master copy is what the fixture put there. */
+/* The master copy still holds the fixture's values. */
 static fsdp_status check_shard(fixture *fx, int u, const char *what)
 {
     const fsdp_unit *unit = &fx->f.units[u];
@@ -85,11 +85,11 @@ static fsdp_status check_shard(fixture *fx, int u, const char *what)
     return FSDP_OK;
 }
 
-/* In a trace. */
+/* a trace entry */
 #define GATHER(unit) "all-gather " unit ";"
 
 /* ---- 2.1 ----------------------------------------------------------------------------------- */
-/* What unshard_begin copies: the second watch of the device. */
+/* Second watch of the device: counts the copies of unshard_begin. */
 typedef struct copy_count {
     atomic_int copies;
     const float *shard;
@@ -106,8 +106,8 @@ static uint64_t count_copy(void *self, const device_act *act)
     return 0;
 }
 
-/* The shard goes straight to its place: an all-gather from anywhere else copies once more, and a
- * buffer that is not comm_alloc's is not shown to peers. */
+/* unshard_begin copies the shard straight to its place. An all-gather from anywhere else needs a
+ * second copy, and only memory of comm_alloc is visible to peers. */
 static fsdp_status check_in_place(const fixture *fx, int u, const copy_count *c)
 {
     const fsdp *f = &fx->f;
@@ -115,7 +115,7 @@ static fsdp_status check_in_place(const fixture *fx, int u, const copy_count *c)
     const size_t bytes = unit->layout.padded_elems * sizeof(float);
     device_share at;
     void *shown;
-    /* a staged transport copies, too */
+    /* a staged transport also copies */
     if (strstr(comm_backend_name(f->gather_group), "+staged") == NULL)
         TRY(expect_int("unshard_begin: copies (1: the all-gather is in place)",
                        atomic_load(&c->copies), 1));
@@ -130,11 +130,11 @@ static fsdp_status check_in_place(const fixture *fx, int u, const copy_count *c)
                   unit->name);
 }
 
-/* What waits for `gathered` may read the array: the order check sees whether the event was recorded
- * behind the gather. */
+/* Whoever waits for `gathered` may read the array. The order check reports an event that was
+ * recorded before the gather. */
 static fsdp_status read_behind_gathered(const fsdp *f, int u)
 {
-    static float got[MAX_ELEMS]; /* written when the stream comes to it */
+    static float got[MAX_ELEMS]; /* valid when the stream has run the copy */
     const fsdp_unit *unit = &f->units[u];
     if (!unit->full)
         return FSDP_OK; /* check_full reports it */
@@ -180,21 +180,21 @@ static fsdp_status begin_and_check(fixture *fx, int u)
                        unit->layout.padded_elems * sizeof(float));
 }
 
-/* The optimizer, as these tests know it. */
+/* A stand-in for the optimizer's update. */
 static fsdp_status update_shard(const fsdp *f, int u)
 {
     return grade_add(f->compute, f->units[u].shard, f->units[u].layout.shard_elems, 0.5f, 0.5f);
 }
 
-/* What a gather waits for: stream `held` stands still when unshard_begin is called. Then
- * `gathered`, or what compute comes to next, is or is not reached. */
+/* What a gather waits for: stream `held` stands still when unshard_begin is called. Then the test
+ * checks whether `gathered`, or the next event on compute, is reached. */
 typedef struct held_case {
     int u;
     enum { HOLD_COMPUTE, HOLD_GATHER, HOLD_COMM } held;
-    enum { NONE, BEFORE, BEHIND } after; /* gather_after: an event before, or behind, what holds */
-    bool update;                         /* the optimizer's update stands in compute */
-    bool own_stream;                     /* gathers have a stream of their own, as in lab 5 */
-    bool compute_ends, gather_ends;      /* which of them is watched, and must end */
+    enum { NONE, BEFORE, BEHIND } after; /* gather_after: an event before or after the gate */
+    bool update;                         /* the optimizer's update is queued on compute */
+    bool own_stream;                     /* gathers use their own stream, as in lab 5 */
+    bool compute_ends, gather_ends;      /* which stream is watched and must end */
     const char *hint, *got;
 } held_case;
 static const held_case HELD_CASES[] = {
@@ -249,7 +249,7 @@ static fsdp_status begin_held_up(fixture *fx, const held_case *c)
     f->gather_after = NULL;
     if (c->compute_ends)
         TRY(event_record(after, f->compute));
-    /* a gather that does not wait ends in HELD_MS */
+    /* a gather that fails to wait ends within HELD_MS */
     const bool ended =
         reaches(c->compute_ends ? after : unit->gathered, ends ? GATHER_MS : HELD_MS);
     note(fx, gate_open(fx->g, "unshard_begin"));
@@ -267,7 +267,7 @@ static fsdp_status begin_held_up(fixture *fx, const held_case *c)
     return FSDP_OK;
 }
 
-static const void *cast_at; /* where it was to write to; NULL: it was not called */
+static const void *cast_at; /* where the cast was to write; NULL: not called */
 
 static fsdp_status cast_fails(stream *s, const cast_args *a)
 {
@@ -275,7 +275,7 @@ static fsdp_status cast_fails(stream *s, const cast_args *a)
     return fsdp_error(FSDP_EDEVICE, "", "a cast of the test that fails");
 }
 
-/* In bf16 an element has 2 bytes. shard_cast, task 2.6, may be unwritten: it fails in any case. */
+/* In bf16 an element has 2 bytes. shard_cast (task 2.6) may be unwritten: the test lets it fail. */
 static fsdp_status begin_in_bf16(fixture *fx, int u)
 {
     fsdp *f = &fx->f;
@@ -304,8 +304,8 @@ static fsdp_status begin_in_bf16(fixture *fx, int u)
     return FSDP_OK;
 }
 
-/* The first three units are gathered, and stay so. Then each part follows only where the one before
- * passed on all ranks: a gate takes its time. */
+/* The first three units are gathered and stay gathered. Each further part runs only if the part
+ * before passed on all ranks, because a failed gate takes seconds. */
 static fsdp_status unshard_begin_body(fixture *fx)
 {
     fix_trace_start(fx);
@@ -326,7 +326,7 @@ static fsdp_status cast_nothing(stream *s, const cast_args *a)
     return FSDP_OK;
 }
 
-/* What each call returns is passed on. In bf16 shard_cast, task 2.6, may be unwritten. */
+/* unshard_begin returns the errors of its calls. shard_cast (task 2.6) may be unwritten. */
 static fsdp_status pass_errors_on(fixture *fx)
 {
     fsdp *f = &fx->f;
@@ -351,8 +351,8 @@ static fsdp_status pass_errors_on(fixture *fx)
     return FSDP_OK;
 }
 
-/* Every rank is a shard group of its own: gather_group, not the world, and shard_rank, not the rank
- * of the world. */
+/* Every rank is its own shard group: the gather must use gather_group, not the world, and
+ * shard_rank, not the rank in the world. */
 static fsdp_status gather_alone_body(fixture *fx)
 {
     mesh *grid = &fx->f.mesh; /* closes its groups */
@@ -371,8 +371,8 @@ static fsdp_status task_2_1(grade *g)
 }
 
 /* ---- 2.2 ----------------------------------------------------------------------------------- */
-/* hand_gather -- what unshard_begin would have left, without a collective: full holds values
- * [padded_elems] once comm_stream has run; until then NaN.
+/* hand_gather -- leave the state that unshard_begin would leave, without a collective: full holds
+ * values [padded_elems] once comm_stream has run; until then NaN.
  *   held  NULL, or a stream that is held up between the allocation and the gather */
 static fsdp_status hand_gather(fixture *fx, int u, stream *held, const float *values)
 {
@@ -394,7 +394,7 @@ static fsdp_status hand_release(fixture *fx, int u)
     f->units[u].full = NULL;
     f->units[u].state = UNIT_SHARDED;
     memset(f->views.params, 0, (size_t)f->run.m->n_params * sizeof *f->views.params);
-    TRY(stream_sync(f->comm_stream)); /* out of the gate */
+    TRY(stream_sync(f->comm_stream)); /* work held by the gate is done */
     return stream_sync(f->compute);
 }
 
@@ -423,14 +423,13 @@ static fsdp_status check_views(const fsdp *f, int u)
     return FSDP_OK;
 }
 
-/* What does not wait for a stream that is held up has run after this time. */
+/* After this time, work that does not wait for the held-up stream has run. */
 static void nap_10_ms(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
 }
 
-/* The gather is held up; unshard_wait returns at once, and a kernel that reads the
- * view runs after it. */
+/* The gather is held up. unshard_wait returns at once; kernels that read the view wait. */
 static fsdp_status wait_and_check(fixture *fx, int u, float *probe)
 {
     fsdp *f = &fx->f;
@@ -464,8 +463,8 @@ static fsdp_status bind_in_bf16(fixture *fx, int u)
     return hand_release(fx, u);
 }
 
-/* Behind the gather, other work on its stream is held up: compute waits for the gather alone. Or
- * compute is held up: the gathers of later units go on. */
+/* If work after the gather is held up on its stream, compute must wait for the gather alone. If
+ * compute is held up, the gathers of later units must go on. */
 static fsdp_status wait_held_up(fixture *fx, int u, bool hold_compute)
 {
     fsdp *f = &fx->f;
@@ -494,7 +493,7 @@ static fsdp_status wait_held_up(fixture *fx, int u, bool hold_compute)
 static fsdp_status unshard_wait_body(fixture *fx)
 {
     float *probe;
-    fx->f.param_unit[8] = UNIT_ROOT; /* the third use of h.2's parameter is another unit's */
+    fx->f.param_unit[8] = UNIT_ROOT; /* the third use of h.2's parameter belongs to another unit */
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, MAX_ELEMS, "probe", &probe));
     for (int u = 0; u < N_UNITS; u++)
         TRY(wait_and_check(fx, u, probe));
@@ -512,7 +511,7 @@ static fsdp_status task_2_2(grade *g)
 }
 
 /* ---- 2.3 ----------------------------------------------------------------------------------- */
-/* Every view points somewhere, the views of other units and of gradients, too. */
+/* Bind every view to `somewhere`, also views of other units and of gradients. */
 static void bind_all(fsdp *f, float *somewhere)
 {
     for (int p = 0; p < f->run.m->n_params; p++) {
@@ -539,7 +538,7 @@ static fsdp_status check_unbound(fsdp *f, int u, const float *somewhere)
     return FSDP_OK;
 }
 
-/* After `call` of a unit nothing is gathered. */
+/* After `call` the unit is not gathered. */
 static fsdp_status check_dropped(fixture *fx, int u, const char *call)
 {
     const fsdp_unit *unit = &fx->f.units[u];
@@ -554,8 +553,9 @@ static fsdp_status expect_gathered_bytes(fixture *fx, const char *when, size_t w
                        want);
 }
 
-/* A kernel that still reads the views is held up; reshard must not take the memory from it, nor let
- * later gathers wait for it. The gathered array differs from the masters, which stay. */
+/* A kernel that still reads the views is held up. reshard must not free the memory before the
+ * kernel has run, and later gathers must not wait for the kernel. The gathered array differs from
+ * the masters, which must not change. */
 static fsdp_status reshard_and_check(fixture *fx, int u, float *probe)
 {
     fsdp *f = &fx->f;
@@ -593,8 +593,9 @@ static fsdp_status reshard_and_check(fixture *fx, int u, float *probe)
     return check_shard(fx, u, "reshard");
 }
 
-/* A gather that nobody used is dropped while it is held up: its memory goes behind it, so it is not
- * another block's when the gather writes. Compute, which may write the shard next, waits. */
+/* An unused gather is dropped while it is held up. Its memory must be freed after the gather, so
+ * that no other block gets it before the gather writes. Compute, which may write the shard next,
+ * must wait. */
 static fsdp_status drop_and_check(fixture *fx, int u)
 {
     fsdp *f = &fx->f;
@@ -627,7 +628,7 @@ static fsdp_status drop_and_check(fixture *fx, int u)
     return check_dropped(fx, u, "a second unshard_drop");
 }
 
-/* Units in every state, and one that stays after forward: all are SHARDED in the end. */
+/* Units in every state, and one that stays after forward: at the end all are SHARDED. */
 static fsdp_status reshard_all_and_check(fixture *fx)
 {
     fsdp *f = &fx->f;
@@ -672,8 +673,8 @@ static fsdp_status task_2_3(grade *g)
 }
 
 /* ---- 2.4 ----------------------------------------------------------------------------------- */
-/* One forward pass: each unit computes once, then the root's head. What stays is what the units'
- * own stays_after_forward says. */
+/* One forward pass: each unit computes once, then the root's head. A unit stays gathered if its
+ * stays_after_forward is set. */
 static fsdp_status pass(fixture *fx, const unit_hooks *h)
 {
     const fsdp *f = &fx->f;
@@ -709,14 +710,14 @@ static fsdp_status hooks_and_states(fixture *fx)
                "fsdp_forward_hooks: got NULL for %s, expected both hooks",
                h.pre_forward ? "post_forward" : "pre_forward"));
     TRY(pass(fx, &h));
-    TRY(pass(fx, &h)); /* the root is there already: it is not gathered again */
+    TRY(pass(fx, &h)); /* the root is still gathered: no second gather */
     TRY(reshard(f, UNIT_ROOT));
     TRY(expect_status("unshard_wait of a sharded unit", unshard_wait(f, 1), FSDP_ESTATE));
     TRY(unshard_begin(f, 1));
     TRY(expect_status("reshard while gathering", reshard(f, 1), FSDP_ESTATE));
     TRY(expect_status("post_forward while gathering", h.post_forward(h.self, 1), FSDP_ESTATE));
     TRY(unshard_wait(f, 1));
-    /* the shards change, as an optimizer step would change them: the next gather is fresh */
+    /* change the shards as an optimizer step would: the next gather must see the new values */
     TRY(reshard(f, 1));
     TRY(update_shard(f, 1));
     TRY(h.pre_forward(h.self, 1));
@@ -724,7 +725,7 @@ static fsdp_status hooks_and_states(fixture *fx)
     return h.post_forward(h.self, 1);
 }
 
-/* Compute is held up during a whole pass: the host only issues it. */
+/* Compute is held up during a whole pass: the hooks must not make the host wait. */
 static fsdp_status host_runs_ahead(fixture *fx)
 {
     unit_hooks h = fsdp_forward_hooks(&fx->f);
@@ -782,8 +783,8 @@ static fsdp_status marked_unit_stays_body(fixture *fx)
                         UNIT_SHARDED);
 }
 
-/* Where a shard is the whole array a unit can stay for good: no gather, and in fp32 no memory of
- * its own. Nothing takes it away; when the masters change it follows. */
+/* If a shard is the whole array, a unit can stay gathered for good: it needs no gather, and in fp32
+ * no extra memory. No call drops the array, and it follows changes of the masters. */
 static fsdp_status residency(fixture *fx, int u)
 {
     fsdp *f = &fx->f;
@@ -802,7 +803,7 @@ static fsdp_status residency(fixture *fx, int u)
         TRY(expect_view("pre_forward of a resident unit: the view of its first parameter",
                         f->views.params[unit->layout.slots[0].param], unit->full, 0,
                         dtype_bytes(f->run.param_dtype)));
-        unit->stays_after_forward = use == 1; /* a resident unit stays anyhow */
+        unit->stays_after_forward = use == 1; /* a resident unit stays in any case */
         TRY(h.post_forward(h.self, u));
         TRY(reshard(f, u));
         TRY(unshard_drop(f, u));
@@ -844,7 +845,7 @@ static fsdp_status task_2_4(grade *g)
 }
 
 /* ---- 2.6 ----------------------------------------------------------------------------------- */
-/* The gathered array holds every rank's masters rounded to bf16; half the bytes move; the master
+/* The gathered array holds every rank's masters rounded to bf16. Half the bytes move. The master
  * keeps its fp32 values. Views count in elements of 2 bytes. */
 static fsdp_status gather_bf16(fixture *fx, int u)
 {
@@ -869,8 +870,8 @@ static fsdp_status gather_bf16(fixture *fx, int u)
     return reshard(f, u);
 }
 
-/* Gathers have a stream of their own, which is held up: the host goes on, and the cast runs there
- * (the order check sees one that does not). */
+/* Gathers use their own stream, which is held up: the host goes on, and the cast must run on that
+ * stream (the order check reports a cast on another stream). */
 static fsdp_status cast_on_its_stream(fixture *fx)
 {
     fsdp *f = &fx->f;

@@ -1,8 +1,8 @@
-/* lab3.c -- the tests of lab 3's tasks: gradients on shards.
+/* lab3.c -- the task tests of lab 3: gradients on shards.
  *
- * The model of tasks 3.1 to 3.6 is a literal, PARAMS of handmade_lib.h. Every rank holds other
- * numbers. Tasks 3.3 to 3.6 stand in step_lib.c; task 3.7, in whole_lib.c, runs a whole GPT-2
- * against the unsharded twin. */
+ * Tasks 3.1 to 3.6 use a literal model, PARAMS of handmade_lib.h. Every rank holds different
+ * numbers. Tasks 3.3 to 3.6 are in step_lib.c. Task 3.7, in whole_lib.c, compares a whole GPT-2
+ * with the unsharded twin. */
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/stars_lib.h"
 #include "tests/grade/step_lib.h"
@@ -35,7 +35,7 @@ static void check_grad_memory(fixture *fx, int u)
     const float *fresh = fix_read(fx, ug->buffer.full_grad, ug->buffer.elems);
     float want[64];
     for (size_t i = 0; fresh && i < ug->buffer.elems; i++) {
-        size_t elem = 0; /* layers overwrite what belongs to a parameter */
+        size_t elem = 0; /* layers overwrite the elements of a parameter */
         int p = fix_param_at(fx, u, i, &elem);
         want[i] = p < 0 || PARAMS[p].frozen ? 0.0f : fresh[i];
     }
@@ -105,7 +105,7 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
     grad_views_bind(&fx->r, u);
     TRY(reduce_begin(&fx->r, u));
     TRY(EXPECT(ug->reducing,
-               "", /* else reduce_wait does nothing, and the gradient goes too early */
+               "", /* if false, reduce_wait does nothing, and the gradient is freed too early */
                "reduce_begin of %s: grads[u].reducing is false, expected true until reduce_wait",
                fx->f.units[u].name));
     note(fx, expect_status("reduce_begin of a unit that is reducing", reduce_begin(&fx->r, u),
@@ -139,7 +139,7 @@ static float two_steps(int leaf, int buffer, size_t i)
     return leaf / leaf_world ? other_integer(r, buffer, i) : fix_integer(r, buffer, i);
 }
 
-/* Two micro-steps of integers on every unit that learns: what is added must not replace. */
+/* Two micro-steps of integers on every unit that learns: the second adds to the first. */
 static fsdp_status reduce_body(fixture *fx)
 {
     leaf_world = fx->world_size;
@@ -163,8 +163,8 @@ static float leaf_of_rank(int rank, int buffer, size_t i)
     return fix_fraction(first_leaf + rank, buffer, i);
 }
 
-/* Canonical: the contributions are nodes of the batch's level in one counter that
- * lasts over micro-steps. */
+/* Canonical mode: the contributions are nodes at the batch's level of one counter that lasts over
+ * all micro-steps. */
 static fsdp_status reduce_tree(fixture *fx, int u)
 {
     for (int a = 0; a < 3; a++) {
@@ -188,10 +188,10 @@ static fsdp_status reduce_tree(fixture *fx, int u)
 static fsdp_status reduce_tree_body(fixture *fx)
 {
     TRY(reduce_tree(fx, H0));
-    return reduce_tree(fx, ROOT); /* whose tied parameter has a second use */
+    return reduce_tree(fx, ROOT); /* its tied parameter has a second use */
 }
 
-/* Reductions have a stream of their own, and ask no other. */
+/* Reductions run on their own stream and wait for no other. */
 static fsdp_status own_stream_body(fixture *fx)
 {
     TRY(fix_grad_by_hand(fx, H0, fix_integer));
@@ -211,17 +211,17 @@ static fsdp_status own_stream_body(fixture *fx)
     return stream_sync(fx->compute);
 }
 
-/* The tied range, elements 8 ... 12 of the root, cut for the world: what each rank keeps of it. */
+/* The tied range, elements 8 ... 12 of the root, cut for the world: each rank's part. */
 typedef struct tied_case {
     int world_size, shard_size;
     comm_slice slices[4];
-    size_t slice_begin[4]; /* where it stands in that rank's slice; 0 when there is nothing */
+    size_t slice_begin[4]; /* where the part begins in that rank's slice; 0 if it is empty */
 } tied_case;
 
 static const tied_case TIED[] = {
     {1, 1, {{0, 5}}, {8}},
     {2, 2, {{0, 0}, {0, 5}}, {0, 1}},            /* slices of 7 */
-    {2, 1, {{0, 0}, {0, 5}}, {0, 1}},            /* the same: slices are the world's */
+    {2, 1, {{0, 0}, {0, 5}}, {0, 1}},            /* the same: slices depend on the world only */
     {3, 3, {{0, 0}, {0, 2}, {2, 3}}, {0, 3, 0}}, /* slices of 5 */
     {3, 1, {{0, 0}, {0, 2}, {2, 3}}, {0, 3, 0}},
     {4, 4, {{0, 0}, {0, 0}, {0, 4}, {4, 1}}, {0, 0, 0, 0}}, /* slices of 4 */

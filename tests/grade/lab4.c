@@ -1,8 +1,7 @@
-/* lab4.c -- the tests of lab 4's tasks: the optimizer on shards, and checkpoints.
+/* lab4.c -- the task tests of lab 4: the optimizer on shards, and checkpoints.
  *
- * Tasks 4.1 to 4.5 work on literals. What is no parameter (gaps, padding) holds NaN wherever the
- * task must not read it, so reading it shows. Tasks 4.1 and 4.2 stand in adamw_lib.c, 4.5 in
- * ckpt_lib.c, 4.6 in tiny_lib.c. */
+ * Tasks 4.1 to 4.5 use literals. Gaps and padding hold NaN wherever the task must not read them, so
+ * a read shows. Tasks 4.1 and 4.2 are in adamw_lib.c, 4.5 in ckpt_lib.c, 4.6 in tiny_lib.c. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +17,7 @@
 #include "tests/grade/tiny_lib.h"
 
 /* ---- 4.3 ------------------------------------------------------------------------------------ */
-/* PARAMS of handmade_lib.h, nothing tied. */
+/* PARAMS of handmade_lib.h without the tied parameter. */
 #define SPEC(...) FIX_SPEC(.n_params = 8, __VA_ARGS__)
 #define AHEAD()   SPEC(.sharding = SHARDING_FULL, .async_compute = true)
 
@@ -46,7 +45,7 @@ static float hand_value(void *ctx, size_t i)
     return p < 0 ? NAN : PARAMS[p].frozen ? 0.0f : h->value(p, elem);
 }
 
-/* Gradients where parameters are, NaN everywhere else. */
+/* Gradients in parameters, NaN everywhere else. */
 static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
 {
     for (int u = 0; u < N_UNITS; u++) {
@@ -61,7 +60,7 @@ static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
     return FSDP_OK;
 }
 
-/* The sum of squares of a gradient, of the model's first n_units units. */
+/* The gradient's sum of squares over the model's first n_units units. */
 static double model_sum_squares(float (*value)(int p, size_t i), int n_units)
 {
     rsum sum = {0};
@@ -75,7 +74,7 @@ static double model_sum_squares(float (*value)(int p, size_t i), int n_units)
     return rsum_value(&sum);
 }
 
-/* An optimizer whose norm is formed on that stream. */
+/* An optimizer whose norm is formed on norm_stream. */
 static fsdp_status watched_optimizer(fixture *fx, stream *norm_stream, fsdp_optimizer *o)
 {
     TRY(optimizer_create(&fx->r, o));
@@ -96,7 +95,7 @@ static fsdp_status expect_sum(fixture *fx, const fsdp_optimizer *o, const char *
     return FSDP_OK;
 }
 
-/* No norm group: a rank with whole gradients asks nobody. Else the shard group, and nobody else. */
+/* Without a norm group nothing is sent. Otherwise only the shard group communicates. */
 static void expect_norm_traffic(fixture *fx, const fsdp_optimizer *o, const norm_seen *seen)
 {
     const comm *group = o->norm_group;
@@ -115,7 +114,7 @@ static void expect_norm_traffic(fixture *fx, const fsdp_optimizer *o, const norm
     norm_expect_stream(fx, o, "grad_norm", seen);
 }
 
-/* The coefficient that follows from the norm is the same on every rank, whatever the groups. */
+/* The coefficient from the norm is the same on every rank, for all groups. */
 static fsdp_status expect_same_coef(fixture *fx, fsdp_optimizer *o, double sum)
 {
     const float max_norm = (float)sqrt(sum) / 3.0f, norm = (float)sqrt(sum);
@@ -163,7 +162,7 @@ static float nan_grad(int p, size_t i)
     return p == 3 && i == 1 ? NAN : whole_grad(p, i);
 }
 
-/* One rank has an element that is no number: all ranks must know, or their steps differ. */
+/* One rank has an element that is not a number. All ranks must see it, or their steps differ. */
 static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, float (*value)(int p, size_t i))
 {
     rsum sum;
@@ -193,8 +192,7 @@ static fsdp_status grad_norm_body(fixture *fx)
     return grad_norm_on(fx, fx->compute);
 }
 
-/* What the compute stream reads behind grad_norm, while the norm's own stream is held up until all
- * is issued. */
+/* Read the norm on compute after grad_norm; norm_stream is held up until all is issued. */
 static fsdp_status read_behind_norm(fixture *fx, fsdp_optimizer *o, rsum *seen)
 {
     TRY(grads_by_hand(fx, whole_grad));
@@ -205,8 +203,8 @@ static fsdp_status read_behind_norm(fixture *fx, fsdp_optimizer *o, rsum *seen)
     return stream_sync(fx->compute);
 }
 
-/* While the compute stream is held up before the squares, the norm's own stream waits too. Without
- * that wait the all-reduce ends at once; with it nothing happens, for as long as we look. */
+/* Compute is held up before the squares, so norm_stream must wait too. Without that wait the
+ * all-reduce ends at once; with it nothing ends in the 100 ms that the test watches. */
 static fsdp_status squares_come_first(fixture *fx, fsdp_optimizer *o)
 {
     TRY(grads_by_hand(fx, whole_grad));
@@ -225,7 +223,7 @@ static fsdp_status squares_come_first(fixture *fx, fsdp_optimizer *o)
         "norm_stream to wait for them");
 }
 
-/* On a stream of its own, as lab 5 may want it: only events order it. */
+/* The norm has its own stream, as in lab 5: only events order it. */
 static fsdp_status grad_norm_apart_body(fixture *fx)
 {
     fsdp_optimizer o;
@@ -250,7 +248,7 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
 
 static fsdp_status task_4_3(grade *g)
 {
-    double by_hand = 0.0; /* that the expected figure itself is right */
+    double by_hand = 0.0; /* check the expected figure itself */
     for (int p = 0; p < 8; p++)
         for (size_t i = 0; i < PARAMS[p].elems && !PARAMS[p].frozen; i++)
             by_hand += (double)whole_grad(p, i) * (double)whole_grad(p, i);
@@ -269,12 +267,11 @@ static fsdp_status task_4_3(grade *g)
 }
 
 /* ---- 4.4 ------------------------------------------------------------------------------------ */
-static const fixture *push_fx; /* what pushed_grad speaks of: fix_push passes no context */
+static const fixture *push_fx; /* for pushed_grad: fix_push passes no context */
 static int push_unit;
-static bool push_nan; /* in gaps: the update must skip them */
+static bool push_nan; /* NaN in gaps, which the update must skip */
 
-/* Leaf n's gradient: quarters, other ones on every rank; NaN in gaps when the
- * update must skip them. */
+/* Leaf n's gradient: quarters that differ on every rank; NaN in gaps if push_nan. */
 static float pushed_grad(int leaf, int buffer, size_t i)
 {
     size_t elem = 0;
@@ -284,8 +281,7 @@ static float pushed_grad(int leaf, int buffer, size_t i)
     return PARAMS[p].frozen ? 0.0f : whole_grad(p, elem) * (float)(leaf + 1);
 }
 
-/* What all gradients are finished with, and the finished gradient, the sum over W leaves times
- * that. All numbers are exact. */
+/* The scale of all gradients. A finished gradient is the scaled sum over W leaves, exact. */
 static const float GRAD_SCALE = 0.125f;
 
 static float finished_grad(const fixture *fx, int p, size_t i)
@@ -294,7 +290,7 @@ static float finished_grad(const fixture *fx, int p, size_t i)
     return whole_grad(p, i) * (float)(w * (w + 1) / 2) * GRAD_SCALE;
 }
 
-/* Its sum of squares, of the first n_units units. */
+/* The sum of squares of the finished gradient over the first n_units units. */
 static double finished_squares(const fixture *fx, int n_units)
 {
     const double factor = fx->world_size * (fx->world_size + 1) / 2 * (double)GRAD_SCALE;
@@ -311,7 +307,7 @@ static fsdp_status push_step(fixture *fx)
     return FSDP_OK;
 }
 
-/* The coefficient in bits on every rank, beside rank 0's. */
+/* The coefficient has the expected bits on every rank. */
 static fsdp_status expect_coef(fixture *fx, const fsdp_optimizer *o, float max_norm, float norm)
 {
     float want =
@@ -370,10 +366,10 @@ static fsdp_status clip_body(fixture *fx)
     return FSDP_OK;
 }
 
-/* What AdamW has to leave: parameters and moments, by parameter and element. */
+/* What AdamW must leave: parameters and moments, by parameter and element. */
 typedef float adamw_ref[3][8][8];
 
-/* Unit u after step `step`, which began at ref; the next step is compared from what was found. */
+/* Check unit u after step `step`, which began at ref; then set ref to the values found. */
 static void expect_adamw(fixture *fx, const fsdp_optimizer *o, int u, int64_t step, float coef,
                          adamw_ref ref)
 {
@@ -403,22 +399,23 @@ static void expect_adamw(fixture *fx, const fsdp_optimizer *o, int u, int64_t st
     }
 }
 
-/* The step under test: 4.4's, or 4.7's where shards are on the host. */
+/* The step under test: task 4.4's, or task 4.7's if shards are on the host. */
 static fsdp_status step_of(fsdp_optimizer *o, const step_scalars *sc, float *norm)
 {
     return shard_is_on_host(o->r->f) ? offload_step(o, sc, adamw_shard, norm)
                                      : optimizer_step(o, sc, norm);
 }
 
-/* AdamW over two steps, NaN in every gap of the gradient: decay where it belongs, the clipped
- * gradient in the moments, the step number in the bias correction, nothing outside parameters. */
+/* Two steps of AdamW, with NaN in every gap of the gradient. Checks decay per parameter, the
+ * clipped gradient in the moments, the step number in the bias correction, and that nothing outside
+ * parameters changes. */
 static fsdp_status adamw_body(fixture *fx)
 {
     fsdp_optimizer o;
     float *norm, want_norm = (float)sqrt(finished_squares(fx, N_UNITS)), limit = want_norm / 2.0f;
     push_nan = true;
-    /* on other devices a gate holds up the thread that tells of other streams too; and with shards
-     * on the host, the host waits for downloads of gradients */
+    /* on other devices a gate also holds up the thread that reports other streams; with shards on
+     * the host, the host waits for downloads of gradients */
     const bool is_held = fx->f.own.offload && !shard_is_on_host(&fx->f) && device_runs_c(fx->dev);
     TRY(watched_optimizer(fx, NULL, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
@@ -434,10 +431,10 @@ static fsdp_status adamw_body(fixture *fx)
             TRY(gate_close(fx->g, fx->compute));
         const fsdp_status stepped = step_of(&o, &sc, norm);
         if (is_held && stepped != FSDP_OK)
-            (void)gate_open(fx->g, ""); /* what waits at the gate ends before the fixture does */
+            (void)gate_open(fx->g, ""); /* work at the gate must end before the fixture does */
         TRY(stepped);
         if (is_held) {
-            uploads_expect(fx, 2 * 2 + (int)step * 3 * 2); /* two pieces; three a step */
+            uploads_expect(fx, 2 * 2 + (int)step * 3 * 2); /* 2 pieces, then 3 a step */
             note(fx, gate_open(fx->g, "offload_update"));
         }
         TRY(stream_sync(fx->f.comm_stream));
@@ -476,7 +473,7 @@ static fsdp_status offload_body(fixture *fx)
 }
 
 /* Run body with shards on the host, as f->own.offload says. The shards stay in the memory where the
- * fixture made them, which the copies reach too. */
+ * fixture made them, which copies can reach too. */
 static fsdp_status with_host_shards(fixture *fx, fix_body body)
 {
     const offload_config config = {
@@ -497,7 +494,7 @@ static fsdp_status host_step_body(fixture *fx)
     return with_host_shards(fx, adamw_body);
 }
 
-/* The squares of all trained units, one by one. */
+/* Add the squares of all trained units, one unit after the other. */
 static fsdp_status squares_of_units(fsdp_optimizer *o)
 {
     for (int u = 0; u < o->n_units; u++)
@@ -531,7 +528,7 @@ static fsdp_status norm_by_units(fsdp_optimizer *o)
     return offload_norm(o, GRAD_SCALE);
 }
 
-/* What the norm leaves: frozen units as they were, and units beyond the last. */
+/* The norm leaves frozen units and units after the last unchanged. */
 static void expect_parked(fixture *fx, const float *of_frozen, int n_units)
 {
     note(fx, EXPECT(fx->r.grads[FROZEN].shard_grad == of_frozen, "leave frozen units alone",
@@ -545,8 +542,8 @@ static void expect_parked(fixture *fx, const float *of_frozen, int n_units)
                                         : "there, expected no gradient of a unit beyond the last"));
 }
 
-/* offload_norm of a model that has the first n_units units of the fixture. With fewer than all of
- * them, a loop that goes too far finds a unit there. */
+/* offload_norm on a model of the fixture's first n_units units. If n_units is smaller than the
+ * total, a loop that runs too far finds a real unit. */
 static fsdp_status host_norm(fixture *fx, int n_units)
 {
     fsdp_optimizer o;

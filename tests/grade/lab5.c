@@ -1,6 +1,6 @@
-/* lab5.c -- the tests of lab 5's tasks: what is issued ahead, and in which order.
+/* lab5.c -- the task tests of lab 5: what is issued ahead, and in which order.
  *
- * Tasks 5.1 to 5.3 stand here, on the model of handmade_lib.h; 5.4 in limiter_lib.c, 5.5 in
+ * Tasks 5.1 to 5.3 are here, on the model of handmade_lib.h; 5.4 is in limiter_lib.c, 5.5 in
  * overlap_lib.c, 5.6 in schedules_lib.c. */
 #include <string.h>
 #include "lab5_prefetch/bucket.h"
@@ -17,7 +17,7 @@ static const int POST_FORWARD[] = {H2, H0, FROZEN, ROOT};
 
 /* ---- 5.1 ------------------------------------------------------------------------------------ */
 
-/* A pass over the model, and what is known when the next one has begun. */
+/* A pass over the model, and the order that is known when the next pass has begun. */
 typedef struct order_pass {
     const char *what;
     int n_visits, visits[4];
@@ -43,7 +43,7 @@ static const order_pass PASSES[] = {
 
 static fsdp_status order_body(fixture *fx)
 {
-    int units[64]; /* a mistake may count on */
+    int units[64]; /* room for an order that grows by mistake */
     exec_order o = {.units = units};
     TRY(order_begin(&o));
     note(fx, expect_int("units known before the first pass", o.n, 0));
@@ -58,7 +58,7 @@ static fsdp_status order_body(fixture *fx)
     return FSDP_OK;
 }
 
-/* What is known in the middle of a pass that differs: nothing behind the cut. */
+/* What is known in the middle of a pass that differs: nothing after the first difference. */
 static fsdp_status cut_body(fixture *fx)
 {
     static const int known[] = {0, 1, 2, 3};
@@ -93,7 +93,7 @@ static fsdp_status post_forward_part(fixture *fx, prefetch *p)
     note(fx,
          expect_state("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
     expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, ROOT}, 2);
-    fx->f.units[H2].state = UNIT_GATHERING; /* which reshard refuses */
+    fx->f.units[H2].state = UNIT_GATHERING; /* reshard refuses this state */
     note(fx, expect_status("post_forward of a unit that is GATHERING", prefetch_post_forward(p, H2),
                            FSDP_ESTATE));
     fx->f.units[H2].state = UNIT_SHARDED;
@@ -119,7 +119,7 @@ static bool looks_ahead_in_backward(const prefetch *p)
     return p->config.mode == PREFETCH_BACKWARD || p->config.mode == PREFETCH_BOTH;
 }
 
-/* One hook, and all that it issues; `ahead` only in the modes that look ahead in backward. */
+/* Call one hook and check what it issues. `ahead`: only in modes that look ahead in backward. */
 static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const char *own,
                                        const char *ahead)
 {
@@ -147,23 +147,24 @@ static fsdp_status backward_part(fixture *fx, prefetch *p)
     TRY(pre_backward_issues(fx, p, ROOT, "", "all-gather h.1;"));
     note(fx, expect_state("state of h.1, gathered ahead", fx->f.units[FROZEN].state,
                           ahead ? UNIT_GATHERING : UNIT_SHARDED));
-    /* with prefetch their own gathers are under way already */
+    /* with prefetch, their own gathers are in flight */
     TRY(pre_backward_issues(fx, p, FROZEN, ahead ? "" : "all-gather h.1;", "all-gather h.0;"));
     TRY(pre_backward_issues(fx, p, H0, ahead ? "" : "all-gather h.0;", "all-gather h.2;"));
-    TRY(pre_backward_issues(fx, p, H2, ahead ? "" : "all-gather h.2;", "")); /* the last one */
+    TRY(pre_backward_issues(fx, p, H2, ahead ? "" : "all-gather h.2;", "")); /* the last unit */
     for (int u = 1; u < N_UNITS; u++)
         TRY(expect_gathered(fx, "backward", u));
     TRY(put_back(fx, p));
-    TRY(pre_backward_issues(fx, p, H0, "all-gather h.0;", "all-gather h.2;")); /* own comes first */
+    TRY(pre_backward_issues(fx, p, H0, "all-gather h.0;",
+                            "all-gather h.2;")); /* own gather first */
     TRY(put_back(fx, p));
-    TRY(fix_gather_by_hand(fx, H2)); /* one that stayed after forward */
+    TRY(fix_gather_by_hand(fx, H2)); /* a unit that stayed after forward */
     TRY(pre_backward_issues(fx, p, H0, "all-gather h.0;", ""));
     TRY(put_back(fx, p));
     know_order(&p->post_forward, POST_FORWARD, 0);
-    return pre_backward_issues(fx, p, H0, "all-gather h.0;", ""); /* nothing is known */
+    return pre_backward_issues(fx, p, H0, "all-gather h.0;", ""); /* no order is known */
 }
 
-/* What stands before unit 0 says "not visited": to ask it for NO_UNIT shows. */
+/* The entry before unit 0 is "not visited", so a call that looks up NO_UNIT issues a gather. */
 static fsdp_status after_the_last(fixture *fx, prefetch *p)
 {
     unit_grad with_none[1 + N_UNITS] = {{.visited = false}}, *grads = fx->r.grads;
@@ -191,8 +192,7 @@ static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
     return FSDP_OK;
 }
 
-/* Compute waits for the gather of its own unit (the stream of gathers is held up), and for no
- * other. */
+/* While the stream of gathers is held up, compute must wait only for its own unit's gather. */
 static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, const char *name,
                                      fsdp_status (*hook)(void *, int), int u)
 {
@@ -236,8 +236,8 @@ static fsdp_status task_5_2(grade *g)
 
 /* ---- 5.3 ------------------------------------------------------------------------------------ */
 
-/* Calls the hook for every unit of a pass; want[i] is what it issues.
- *   order  what is known of it, in words */
+/* Call the hook for every unit of a pass; want[i] is what unit i's hook issues.
+ *   order  what is known of the order, in words */
 static fsdp_status forward_pass(fixture *fx, prefetch *p, const char *order, const int *units,
                                 const char *const *want)
 {
@@ -265,7 +265,7 @@ static fsdp_status forward_part(fixture *fx, prefetch *p)
                                         "all-gather h.1;"};
     static const char *const ahead[] = {"all-gather root;all-gather h.2;", "all-gather h.0;",
                                         "all-gather h.1;", ""};
-    /* h.0 comes where h.2 was expected, which is gathered already; behind it nothing is known */
+    /* h.0 comes where h.2 was expected. h.2 is gathered already. After h.0 no order is known. */
     static const int other[] = {ROOT, H0, FROZEN, H2};
     const bool looks = p->config.mode == PREFETCH_FORWARD || p->config.mode == PREFETCH_BOTH;
     issued_start(fx);

@@ -1,7 +1,6 @@
-/* lab6.c -- the tests of lab 6's tasks, on an NPU or the stand-in's (npu_lib.h).
+/* lab6.c -- the task tests of lab 6, on an NPU or the stand-in (npu_lib.h).
  *
- * Tasks 6.1 to 6.3, what an NPU itself has to be able to do, stand here; 6.4 to 6.6 in
- * npu_work_lib.c. */
+ * Tasks 6.1 to 6.3 test the NPU itself and are here; 6.4 to 6.6 are in npu_work_lib.c. */
 #include <string.h>
 #include <unistd.h>
 #include "common/accel/accel.h"
@@ -12,8 +11,8 @@
 
 /* ---- 6.1 ------------------------------------------------------------------------------------- */
 
-/* What the three libraries call the same thing. Copies are numbered as in accel_api.h: within the
- * device, up, down. */
+/* One thing under its numbers in the three libraries. Copies are numbered as in accel_api.h: within
+ * the device, up, down. */
 typedef struct number {
     const char *what;
     int from, acl, hccl;
@@ -28,9 +27,8 @@ static const number COPIES[] = {{"a copy within the device", 0, 3, 0},
                                 {"a copy up", 1, 1, 0},
                                 {"a copy down", 2, 2, 0},
                                 {"a copy that is none", 99, -1, 0}};
-/* The codes of success, memory that there is not on the NPU and on the host, a thread without a
- * device, another's stream, an argument, a kernel that failed, time that is up, and CANN's own
- * mistake. */
+/* The codes of: success, out of memory on the NPU and on the host, a thread without a device,
+ * another context's stream, a bad argument, a failed kernel, a timeout, an error in CANN. */
 static const struct {
     int code;
     fsdp_status status;
@@ -40,7 +38,7 @@ static const struct {
 
 typedef fsdp_status (*status_fn)(int, const char *);
 
-/* The message names the call and the code, and goes on with a hint. */
+/* The message names the call and the code, and ends with a hint. */
 static fsdp_status maps_code(status_fn status, int code, fsdp_status want)
 {
     const char *what = WHAT("npu_status of %d", code);
@@ -53,7 +51,7 @@ static fsdp_status maps_code(status_fn status, int code, fsdp_status want)
                   e->what, e->hint[0] ? "a hint" : "no hint");
 }
 
-/* CANN's words for the thread's last error, which are gone when they have been read. */
+/* CANN's words for the thread's last error. CANN forgets them once they are read. */
 static fsdp_status keeps_words(status_fn status)
 {
     int (*alloc)(void **, size_t, int);
@@ -79,7 +77,7 @@ static fsdp_status maps_codes(void)
     return keeps_words(status);
 }
 
-/* Through a map that takes and gives an int, as an enum is one. */
+/* Call a map that takes and returns an int, because its types are enums. */
 static fsdp_status maps_number(const char *name, const number *n, int want)
 {
     int (*map)(int);
@@ -118,7 +116,7 @@ static struct {
 
 enum { BIG = 8 << 20, FILLS = 40, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
 
-/* A machine that is busy with others may keep this thread from looking until the work is done. */
+/* On a busy machine this thread may get to look only after the work is done. */
 enum { TRIES = 20 };
 
 static fsdp_status expect_code(const char *what, int code, int want)
@@ -131,7 +129,7 @@ static fsdp_status acl_said(int code, const char *what)
     return expect_code(what, code, 0);
 }
 
-/* A call of ACL, which must be found first, and one of a function of the learner's table. */
+/* FIND looks up a call of ACL; ACL calls it. API calls a function of the learner's table. */
 #define FIND(call)            npu_function(#call, &acl.call)
 #define ACL(call, ...)        acl_said(acl.call(__VA_ARGS__), #call)
 #define API(n, function, ...) acl_said((n)->api->function(__VA_ARGS__), #function)
@@ -153,7 +151,7 @@ static fsdp_status acl_find(void)
     return ACL(aclrtMalloc, &acl.to, BIG, 0);
 }
 
-/* from [BIG] = FILLS: the last of many fills, which take a while. */
+/* Fill from [BIG] many times, which takes a while. The last fill writes FILLS. */
 static fsdp_status long_work(npu *n)
 {
     for (int k = 1; k <= FILLS; k++)
@@ -166,7 +164,7 @@ static fsdp_status copy_across(npu *n, stream *s)
     return ACL(aclrtMemcpyAsync, acl.to, BIG, acl.from, BIG, DEVICE_TO_DEVICE, n->queue_of(s));
 }
 
-/* No stream may have work on `to` now. */
+/* Call this only when no stream has work on `to`. */
 static fsdp_status expect_last_fill(const char *what)
 {
     unsigned char end = 0;
@@ -176,7 +174,7 @@ static fsdp_status expect_last_fill(const char *what)
                   FILLS, FILLS);
 }
 
-/* Work on a stream that the stand-in's ACL runs: no other task is needed. */
+/* Launch work on a stream of the stand-in's ACL, so that no other task is needed. */
 static fsdp_status sim_launch(void *queue, const char *name, stream_fn fn, const void *args,
                               size_t args_bytes)
 {
@@ -190,7 +188,7 @@ static fsdp_status orders_event(npu *n, void **out)
     return API(n, event_create, (accel_device *)n->dev, ACCEL_ORDERS, out);
 }
 
-/* While queue is held up: an event after that, a wait and looks do not keep the host. */
+/* While queue is held up, event_record, queue_wait, event_look and queue_look must not wait. */
 static fsdp_status goes_ahead(npu *n, void *queue, void *other, void *e)
 {
     gate_arm(n->g);
@@ -209,7 +207,7 @@ static fsdp_status goes_ahead(npu *n, void *queue, void *other, void *e)
                        n->api->queue_look(other), ACCEL_NOT_READY);
 }
 
-/* No kernel of a real NPU waits for the host. */
+/* Stand-in only: no kernel of a real NPU waits for the host. */
 static fsdp_status host_goes_ahead(npu *n)
 {
     stream *other;
@@ -226,7 +224,8 @@ static fsdp_status host_goes_ahead(npu *n)
     return fsdp_error_set(&why);
 }
 
-/* What streams are created with; CANN cannot be asked. In ACL 0 goes first, 7 last. */
+/* The priorities and flags that streams are created with. Stand-in only: CANN cannot report them.
+ * In ACL level 0 runs first, 7 last. */
 static fsdp_status streams_as_asked(npu *n)
 {
     enum { FAST = 3 }; /* ACL_STREAM_FAST_LAUNCH | ACL_STREAM_FAST_SYNC */
@@ -252,7 +251,7 @@ static fsdp_status streams_as_asked(npu *n)
     return FSDP_OK;
 }
 
-/* One stream fills, the other copies behind an event. */
+/* One stream fills; the other copies after an event. */
 static fsdp_status events_order(npu *n)
 {
     stream *other;
@@ -289,7 +288,7 @@ static fsdp_status sync_waits(npu *n)
     return expect_last_fill("a copy, behind stream_sync");
 }
 
-/* An event that is recorded again stands for the new place; who waited before keeps the old one. */
+/* A second record moves an event. A stream that waited before keeps the old place. */
 static fsdp_status events_again(npu *n)
 {
     stream *other;
@@ -324,7 +323,7 @@ static fsdp_status events_time(npu *n)
     TRY(long_work(n));
     TRY(event_record(end, n->compute));
     TRY(npu_stream(n, "waits for a time", &other));
-    TRY(stream_wait_event(other, end)); /* both kinds order */
+    TRY(stream_wait_event(other, end)); /* both kinds of event order streams */
     TRY(copy_across(n, other));
     TRY(event_sync(end));
     TRY(stream_sync(other));
@@ -336,7 +335,7 @@ static fsdp_status events_time(npu *n)
                   wall_s);
 }
 
-/* What does not work says so, with a status that the caller can go by. */
+/* Calls that cannot succeed return a status that tells the caller why. */
 static fsdp_status refusals(npu *n)
 {
     void *block;
@@ -350,7 +349,7 @@ static fsdp_status refusals(npu *n)
                          FSDP_EINVAL);
 }
 
-/* A thread that starts has no device: it finds it here. */
+/* A new thread has no current device; it takes the context that device_enter kept. */
 static fsdp_status context_is_kept(npu *n)
 {
     void *now = NULL;
@@ -361,7 +360,7 @@ static fsdp_status context_is_kept(npu *n)
                   ((npu_own *)acl.accel_own(n->dev))->context, now);
 }
 
-/* Else operators add in another order each time. CANN cannot be asked. */
+/* Otherwise the order of sums varies from run to run. CANN cannot report this. */
 static fsdp_status order_is_fixed(npu *n)
 {
     bool (*is_deterministic)(void);
@@ -369,7 +368,7 @@ static fsdp_status order_is_fixed(npu *n)
     return expect_int("ACL_OPT_DETERMINISTIC of the device's context", is_deterministic(), 1);
 }
 
-/* What the functions of the table return when the call of ACL that they make fails: its code. */
+/* When an ACL call fails, the function of the table that made it returns its code. */
 static fsdp_status codes_come_back(npu *n)
 {
     accel_device *d = (accel_device *)n->dev;
@@ -388,8 +387,8 @@ static fsdp_status codes_come_back(npu *n)
     return API(n, event_destroy, e);
 }
 
-/* A time costs the stream something: only ACCEL_TIMES has one. What else CANN may say of it is not
- * written anywhere. */
+/* A timed event costs the stream time, so only ACCEL_TIMES has one. Stand-in only: CANN does not
+ * document what a real NPU returns here. */
 static fsdp_status orders_only(npu *n)
 {
     enum { NO_TIME = 107006 };
@@ -403,7 +402,7 @@ static fsdp_status orders_only(npu *n)
     return API(n, event_destroy, e);
 }
 
-/* A device that cannot be opened is given back, and says why. */
+/* If device_open fails, it releases the device and returns the reason. */
 static fsdp_status open_fails(npu *n)
 {
     int32_t index = 0;
@@ -426,22 +425,21 @@ static fsdp_status fails_now(void *args, int n_threads)
     return fsdp_error(FSDP_EDEVICE, "", "a kernel of the test");
 }
 
-/* With ACL_STOP_ON_FAILURE a kernel that fails is the last one: a query says so, at once. In a
- * context of its own, which it stops. */
+/* With ACL_STOP_ON_FAILURE a stream stops at a kernel that fails, and a query says so. The queue
+ * has its own context, because the failure stops the whole context. */
 static fsdp_status queue_stops(npu *n, void *queue)
 {
     enum { EXCEPTION = 507015, LOOKS = 5000 };
     int code = 0;
     TRY(sim_launch(queue, "a kernel that fails", fails_now, NULL, 0));
-    (void)ACL(aclrtMemsetAsync, acl.to, BIG, FILLS + 1, BIG,
-              queue); /* skipped, or refused already */
+    (void)ACL(aclrtMemsetAsync, acl.to, BIG, FILLS + 1, BIG, queue); /* skipped or refused */
     for (int i = 0; i < LOOKS && (code = n->api->queue_look(queue)) == ACCEL_NOT_READY; i++)
         usleep(1000);
     return expect_int("queue_look behind a kernel that failed (ACL_STOP_ON_FAILURE)", code,
                       EXCEPTION);
 }
 
-/* No kernel of a real NPU fails on demand. */
+/* Stand-in only: no kernel of a real NPU fails on demand. */
 static fsdp_status stops_on_failure(npu *n)
 {
     void *queue, *device_context, *context;
@@ -488,7 +486,7 @@ static fsdp_status streams_and_events(npu *n)
     return status == FSDP_OK ? FSDP_OK : fsdp_error_set(&why);
 }
 
-/* npu_close resets it once for each time that own->entered says so; then nothing is current. */
+/* npu_close resets the device own->entered times; then no device is current. */
 static fsdp_status device_is_left(void)
 {
     enum { NO_CONTEXT = 107002 };
@@ -499,7 +497,7 @@ static fsdp_status device_is_left(void)
                       device_now(&index), NO_CONTEXT);
 }
 
-/* The plug-in's first call of aclInit fails, unless an earlier task has made it. */
+/* The plug-in's first call of aclInit fails, unless an earlier task has called it. */
 static fsdp_status start_fails(void)
 {
     int (*n_devices)(void);
@@ -529,7 +527,7 @@ static fsdp_status task_6_2(grade *g)
 
 /* ---- 6.3 ------------------------------------------------------------------------------------- */
 
-enum { LONG = 40960 }; /* one block of memory, whole: kept.c adds nothing to it */
+enum { LONG = 40960 }; /* exactly one block of memory: kept.c does not pad it */
 
 static void numbers(float *x, size_t elems, float from)
 {
@@ -537,14 +535,14 @@ static void numbers(float *x, size_t elems, float from)
         x[i] = from + (float)i;
 }
 
-/* The stream stands until work of the host, here the gate, is done. */
+/* The stream must stand still until work of the host, here the gate, is done. */
 static fsdp_status task_holds_stream(npu *n)
 {
     event *e;
     TRY(npu_event(n, false, &e));
     TRY(gate_close(n->g, n->compute));
     TRY(event_record(e, n->compute));
-    usleep(30 * 1000); /* one that goes on is there by then */
+    usleep(30 * 1000); /* a stream that goes on reaches the event by then */
     const bool went_on = event_done(e);
     TRY(gate_open(n->g, "work of the host is issued"));
     return EXPECT(
@@ -553,8 +551,8 @@ static fsdp_status task_holds_stream(npu *n)
         "until that has returned");
 }
 
-/* Up, across and down while the stream stands still: the host is through before anything has moved,
- * and may write over what it gave. */
+/* Copy up, across and down while the stream stands still. The host returns before anything has
+ * moved, and may overwrite its source. */
 static fsdp_status host_goes_on(npu *n)
 {
     static float host[LONG], want[LONG], got[LONG];
@@ -566,7 +564,7 @@ static fsdp_status host_goes_on(npu *n)
     TRY(gate_close(n->g, n->compute));
     TRY(grade_write(n->compute, a, host, sizeof host));
     memset(host, 0, sizeof host);
-    TRY(device_zero(n->compute, (float *)a + 7, 3 * sizeof *host)); /* after that, in its turn */
+    TRY(device_zero(n->compute, (float *)a + 7, 3 * sizeof *host)); /* after the upload */
     memset(want + 7, 0, 3 * sizeof *want);
     TRY(device_copy(n->compute, b, a, sizeof host));
     TRY(grade_fetch(n->compute, b, sizeof got, got));
@@ -575,7 +573,7 @@ static fsdp_status host_goes_on(npu *n)
     return expect_f32("up, across and down: element", got, want, LONG);
 }
 
-/* The same between memory of the host that copies reach as it is. */
+/* The same copies between pinned host memory, which need no staging. */
 static fsdp_status pinned_goes_on(npu *n)
 {
     static const size_t bytes = LONG * sizeof(float);
@@ -584,7 +582,7 @@ static fsdp_status pinned_goes_on(npu *n)
     TRY(npu_block(n, NULL, bytes, &a));
     TRY(npu_host_block(n, bytes, &from));
     TRY(npu_host_block(n, bytes, &to));
-    TRY(stream_sync(n->compute)); /* the host writes into it */
+    TRY(stream_sync(n->compute)); /* before the host writes to it */
     numbers(from, LONG, 3);
     numbers(want, LONG, 3);
     memset(to, 0, bytes);
@@ -597,7 +595,7 @@ static fsdp_status pinned_goes_on(npu *n)
     return expect_f32("pinned, up and down: element", to, want, LONG);
 }
 
-/* Parts of an array: what stands beside them stays. */
+/* Operations on parts of an array leave the rest unchanged. */
 static fsdp_status parts(npu *n)
 {
     static const size_t begin = 3, elems = 101, all = 300;
@@ -621,7 +619,7 @@ static fsdp_status parts(npu *n)
     return expect_f32("a copy into a part: element", got, host, all);
 }
 
-/* Bytes, of which no type of more than one has a whole number. */
+/* Numbers of bytes that are no multiple of any wider type. */
 static fsdp_status odd_bytes(npu *n)
 {
     enum { ALL = 32, COPIED = 13, ZEROS = 7 };
@@ -656,7 +654,7 @@ static fsdp_status add_one_run(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* Down, work of the host, and up again, all issued ahead. */
+/* Copy down, add on the host, copy up again; everything is issued ahead. */
 static fsdp_status host_work(npu *n)
 {
     enum { ELEMS = 1000 };
@@ -689,7 +687,7 @@ static fsdp_status meet(void *args, int n_threads)
                   "both at once");
 }
 
-/* The functions of the table that copy and fill, when the call of ACL that they make fails. */
+/* When an ACL call fails, the functions of the table that copy and fill return its code. */
 static fsdp_status copy_codes_come_back(npu *n)
 {
     enum { BYTES = 256 };
@@ -702,10 +700,10 @@ static fsdp_status copy_codes_come_back(npu *n)
     return FSDP_OK;
 }
 
-/* A stream may have no work for the host for any time: its reporter comes back and back. */
+/* A stream may have no work for the host for a long time. Its reporter must keep waiting. */
 static fsdp_status reporter_stays(npu *n)
 {
-    enum { IDLE = 3000, WAIT_MS = 8000 }; /* a minute of waits, which the stand-in leaves out */
+    enum { IDLE = 3000, WAIT_MS = 8000 }; /* waits of a minute; the stand-in does not sleep */
     long (*idle)(bool), seen = 0;
     if (!n->is_sim)
         return FSDP_OK;
@@ -723,7 +721,7 @@ static fsdp_status reporter_stays(npu *n)
                   seen);
 }
 
-/* On a stream of its own, which has failed then. */
+/* On a stream of its own, because the stream has failed afterwards. */
 static fsdp_status callback_status(npu *n)
 {
     float one = 1;
@@ -739,7 +737,7 @@ static fsdp_status callback_status(npu *n)
     return npu_said("aclrtLaunchCallback", status, FSDP_EDEVICE);
 }
 
-/* Work of the host after the stream had none for longer than one aclrtProcessReport waits. */
+/* Work of the host after the stream had none for longer than one wait of aclrtProcessReport. */
 static fsdp_status host_work_later(npu *n)
 {
     TRY(host_work(n));
@@ -747,7 +745,7 @@ static fsdp_status host_work_later(npu *n)
     return host_work(n);
 }
 
-/* As collectives over shared memory do. */
+/* Host work of two streams meets, as in collectives over shared memory. */
 static fsdp_status host_works_meet(npu *n)
 {
     stream *other;

@@ -53,7 +53,7 @@ static fsdp_status release(fixture *fx, limiter *l)
                   l->capacity);
 }
 
-/* A part whose ring is followed by as many places more: an index that leaves the ring is seen. */
+/* Spare places follow the ring of this part, so that an index outside the ring shows. */
 static prefetch_part ring_user;
 
 static fsdp_status guarded_part(fixture *fx, prefetch *p)
@@ -78,7 +78,7 @@ static fsdp_status counts_part(fixture *fx, prefetch *p)
     for (int i = 0; i <= l->limit; i++)
         TRY(acquire(fx, l, i % 2, true));
     TRY(acquire(fx, l, true, false)); /* all are held: nothing to wait for */
-    TRY(acquire(fx, l, false, true)); /* compute cannot go on without it */
+    TRY(acquire(fx, l, false, true)); /* compute needs this unit to go on */
     TRY(acquire(fx, l, true, false));
     for (int i = 0; i < l->limit + 2; i++)
         TRY(release(fx, l));
@@ -87,7 +87,7 @@ static fsdp_status counts_part(fixture *fx, prefetch *p)
 
 /* ---- when the host waits --------------------------------------------------------------------- */
 
-/* One unit was freed behind a closed gate. There is room for limit more: nobody may wait. */
+/* One unit was freed after a closed gate. There is room for `limit` more: nobody may wait. */
 static fsdp_status room_part(fixture *fx, prefetch *p)
 {
     limiter *l = &p->limiter;
@@ -100,8 +100,8 @@ static fsdp_status room_part(fixture *fx, prefetch *p)
     return FSDP_OK;
 }
 
-/* Two units were freed; compute has reached the first free and not the second. The host waits for
- * the first only. */
+/* Two units were freed. Compute has reached the first free but not the second. The host must wait
+ * for the first only. */
 static fsdp_status oldest_part(fixture *fx, prefetch *p)
 {
     limiter *l = &p->limiter;
@@ -123,8 +123,8 @@ static fsdp_status slow(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* Rounds of units that are gathered, computed with and freed, until the ring has wrapped around
- * many times. When number k is granted, compute has freed k - limit units. */
+/* Rounds of gather, compute and free, until the ring has wrapped around many times. When number k
+ * is granted, compute has freed k - limit units. */
 static fsdp_status ring_part(fixture *fx, prefetch *p)
 {
     enum { ROUNDS = 40 };
@@ -163,8 +163,8 @@ static fsdp_status limiter_body(fixture *fx)
 
 /* ---- bytes of a whole model ------------------------------------------------------------------ */
 
-/* A host that runs ahead gathers as much as it is let. The root is not counted; the next
- * micro-step's may be gathered before the last one's is freed. */
+/* A host that runs ahead gathers as much as the limiter allows. The root is not counted. The next
+ * micro-step's root may be gathered before the last one's is freed. */
 static fsdp_status bytes_body(six *s)
 {
     const size_t blocks = (size_t)s->config->limit + 1;

@@ -11,7 +11,7 @@ static struct {
     int n_wrong;
 } watched;
 
-/* Whether x [elems] lies in the gradient of a shard. */
+/* Whether x [elems] lies within the gradient of a shard. */
 static bool is_of_a_gradient(const float *x, size_t elems)
 {
     const fixture *fx = watched.fx;
@@ -38,7 +38,7 @@ static fsdp_status squares_args(const sum_squares_args *a)
 
 static fsdp_status squares_watched(stream *s, const sum_squares_args *a)
 {
-    const bool is_missing = (uintptr_t)a->x < 4096; /* NULL, and an index */
+    const bool is_missing = (uintptr_t)a->x < 4096; /* NULL, or NULL plus an index */
     fsdp_status status = squares_args(a);
     if (status == FSDP_OK)
         return watched.fx->g->ops->sum_squares(s, a);
@@ -46,7 +46,7 @@ static fsdp_status squares_watched(stream *s, const sum_squares_args *a)
     return watched.n_wrong++ == 0 && !is_missing ? FSDP_OK : status;
 }
 
-/* Of o's three, and with a gradient for each unit of which this rank has ranges. */
+/* The pointers are o's, and each unit of which this rank has ranges has a gradient. */
 static fsdp_status coef_args(const clip_coef_args *a)
 {
     const fsdp_optimizer *o = watched.o;
@@ -102,7 +102,7 @@ fsdp_status norm_call_in_room(fixture *fx, fsdp_optimizer *o, norm_call call)
 
 enum { NEIGHBOURS = 4 }; /* on either side */
 
-/* Room for n + 2 * NEIGHBOURS things; those in the middle are of [n]. */
+/* Room for n things and NEIGHBOURS on either side; the n things are in the middle. */
 #define AROUND(n) ((n) + 2 * NEIGHBOURS)
 
 fsdp_status norm_call_guarded(fixture *fx, fsdp_optimizer *o, norm_call call)

@@ -1,24 +1,25 @@
-/* norm_lib.h -- what surrounds an optimizer while the norm of tasks 4.3, 4.4 and 4.7 is formed: a
- * wrong pointer or index is noted, in words, before it can end the program. */
+/* norm_lib.h -- guards around an optimizer while the norm of tasks 4.3, 4.4 and 4.7 is formed. A
+ * wrong pointer or index is noted, in words, before it can crash the program. */
 #pragma once
 #include "lab4_optimizer/optimizer.h"
 #include "tests/grade/handmade_lib.h"
 
 /* norm_watch -- from now on o->ops notes arguments of sum_squares and clip_coef that are not o's,
- * and does not run with them. A call without a gradient fails, and so does the second wrong one:
- * other ranks may wait in a collective.
+ * and does not use them. A call without a gradient fails, and so does the second wrong call,
+ * because other ranks may wait in a collective.
  *   o  with the gradients of fx->r; must not move */
 void norm_watch(fixture *fx, fsdp_optimizer *o);
 
-/* norm_call_in_room -- call(o), while o->norm and o->coef have the room of an rsum.
- * norm_call_guarded -- also while units, their ranges and fx->r.grads have neighbours, whose ranges
- * are of no gradient. call looks at no accumulator then. */
+/* norm_call_in_room -- call(o) while o->norm and o->coef have only the room of an rsum.
+ * norm_call_guarded -- the same, and units, their ranges and fx->r.grads have neighbours. The
+ * ranges of the neighbours belong to no gradient. call must not read an accumulator. */
 typedef fsdp_status (*norm_call)(fsdp_optimizer *o);
 fsdp_status norm_call_in_room(fixture *fx, fsdp_optimizer *o, norm_call call);
 fsdp_status norm_call_guarded(fixture *fx, fsdp_optimizer *o, norm_call call);
 
-/* norm_calls_watch -- from now on *seen is the last collective issued on fx->comm's job, until
- * comm_set_watch. norm_expect_stream -- note an all-reduce that was not on o->norm_stream. */
+/* norm_calls_watch -- from now on *seen is the last collective issued on the job of fx->comm, until
+ * comm_set_watch.
+ * norm_expect_stream -- note an all-reduce that was not on o->norm_stream. */
 typedef struct norm_seen {
     uint64_t group;
     const stream *on; /* NULL: no collective */

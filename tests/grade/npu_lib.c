@@ -9,7 +9,7 @@
 
 static const double COMM_TIMEOUT_S = 30;
 
-static char chosen[32]; /* by npu_choose; not in the environment, which task 6.4 may write to */
+static char chosen[32]; /* set by npu_choose; not in the environment, which task 6.4 may change */
 
 void npu_choose(void)
 {
@@ -58,7 +58,7 @@ bool npu_break(const char *call)
     return true;
 }
 
-/* The stand-in's words for a call that npu_break has named. */
+/* The stand-in's message for a call that npu_break made fail. */
 fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want)
 {
     const char *words = WHAT("%s fails, as a test wants it", call);
@@ -69,7 +69,7 @@ fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want)
                   fsdp_error_get()->what, words);
 }
 
-static bool is_others; /* aclInit was called here */
+static bool is_others; /* this test called aclInit */
 
 void npu_acl_by_others(void)
 {
@@ -138,7 +138,7 @@ fsdp_status npu_comm(npu *n)
 
 /* ---- a body ---------------------------------------------------------------------------------- */
 
-/* A skip says that the machine has no NPU. The stand-in has some: then it is a mistake. */
+/* A skip says that the machine has no NPU. If the stand-in has devices, the skip is a mistake. */
 static fsdp_status stand_in_opens(fsdp_status opened, int n_devices)
 {
     if (opened == FSDP_ESKIP)
@@ -176,7 +176,7 @@ static fsdp_status npu_open(npu *n)
     return FSDP_OK;
 }
 
-/* All work is over, or the streams have failed and skip it. */
+/* By now all work is done, or the streams have failed and skip it. */
 static fsdp_status npu_close(npu *n)
 {
     if (n->dev == NULL)
@@ -206,7 +206,7 @@ fsdp_status npu_run(grade *g, npu_body body)
     fsdp_error_info why = *fsdp_error_get();
     (void)gate_open(g, "");
     if (status != FSDP_OK && status != FSDP_ETODO && status != FSDP_ESKIP) {
-        fsdp_error_set(&why); /* the program ends: what is left behind may be in any state */
+        fsdp_error_set(&why); /* the program ends; leftovers may be in any state */
         return status;
     }
     fsdp_status closed = npu_close(n);

@@ -14,15 +14,16 @@
 
 static const size_t GATHERED[] = {1, 5, 32, 4099};
 enum { CANARY = 0x5a, MOST_WORLD = 4, MOST_SLICE = 4099 * 4 };
-static unsigned char whole[MOST_WORLD * MOST_SLICE + 1]; /* what an all-gather leaves */
+static unsigned char whole[MOST_WORLD * MOST_SLICE + 1]; /* all-gather's result, canary */
 
-/* Byte i of rank r's slice; no two ranks have the same. */
+/* Byte i of rank r's slice; no two ranks have the same value. */
 static unsigned char coded(int r, size_t i)
 {
     return (unsigned char)(16 * (r + 1) + (int)(i % 13));
 }
 
-/* whole = this rank's slice in its place. Returns how many bytes that are, with the one behind. */
+/* Fill whole with this rank's slice in its place and a canary byte after the array. Returns the
+ * number of bytes including the canary. */
 static size_t code_own(npu *n, size_t slice_bytes)
 {
     const size_t bytes = slice_bytes * (size_t)n->g->world_size;
@@ -44,7 +45,7 @@ static fsdp_status expect_whole(npu *n, const char *what, size_t slice_bytes)
                       whole[slice_bytes * (size_t)n->g->world_size], CANARY);
 }
 
-/* In place, as lab 2 gathers. */
+/* Gather in place, as lab 2 does. */
 static fsdp_status gather(npu *n, stream *s, void *recv, dtype t, size_t elems)
 {
     const void *own = (char *)recv + (size_t)n->g->rank * elems * dtype_bytes(t);
@@ -64,7 +65,7 @@ static fsdp_status gathers(npu *n, dtype t)
     return FSDP_OK;
 }
 
-/* The input is written behind a gate, and what the host fetches is issued before that opens. */
+/* The input is written after a gate, and the download is issued before the gate opens. */
 static fsdp_status gather_in_order(npu *n)
 {
     enum { SLICE = 1000 };
@@ -84,7 +85,7 @@ static fsdp_status gather_in_order(npu *n)
     return expect_whole(n, "behind an event", SLICE);
 }
 
-/* Calls on two streams, which no event of the caller's orders. */
+/* Calls on two streams without an event of the caller between them. */
 static fsdp_status gathers_in_turn(npu *n)
 {
     enum { CALLS = 6, SLICE = 3000 };
@@ -105,8 +106,8 @@ static fsdp_status gathers_in_turn(npu *n)
     return FSDP_OK;
 }
 
-/* Sums of the test's own, on the host: what the NPU adds with is task 6.5. They are of one node and
- * an accumulator that holds none: HCCL has added already. */
+/* Sums on the host, so that this task does not need task 6.5. A sum has one node and an empty
+ * accumulator, because HCCL has added already. */
 static fsdp_status host_cast(stream *s, const cast_args *a)
 {
     float *wide = calloc(a->elems + 1, sizeof *wide);
@@ -139,7 +140,7 @@ static fsdp_status host_launch(stream *s, const sum_launch *l)
 
 static const sum_kernels HOST_SUMS = {.cast = host_cast, .launch = host_launch};
 
-/* Rank r contributes (r+1)*(j%50+1) to element j: sums are small integers, in bf16 too. */
+/* Rank r contributes (r+1)*(j%50+1) to element j. Sums are small integers, exact in bf16 too. */
 static fsdp_status scatter_into(npu *n, grad_acc *acc, size_t elems)
 {
     enum { MOST_ELEMS = 4099 };
@@ -195,8 +196,7 @@ static fsdp_status keeps_environment(npu *n)
     return expect_environment(n, "strict");
 }
 
-/* The functions of hccl.c, when the call of HCCL that they make fails: on a communicator of this
- * rank alone. */
+/* When an HCCL call fails, hccl.c reports it. The communicator has this rank alone. */
 static fsdp_status says_why(npu *n, const native_api *api, void *q)
 {
     char id[HCCL_CALL_ID_BYTES];
@@ -258,12 +258,12 @@ fsdp_status task_6_4(grade *g)
 
 enum { M = 5, N = 7, K = 24, MOST_ELEMS = K * N, LEAD = 3 };
 
-/* A product whose numbers are integers that bf16 holds: every order of the sums gives the same. */
+/* A product of integers that bf16 can hold: sums are exact in every order. */
 typedef struct product {
     const char *what;
     bool trans_a, trans_b, accumulate, extras; /* bias and residual */
     dtype type, out_type;
-    bool wide; /* numbers of 13 bits: HF32 and bf16 have fewer */
+    bool wide; /* 13-bit numbers, more than HF32 and bf16 hold */
 } product;
 
 static const product PRODUCTS[] = {
@@ -286,8 +286,8 @@ static float small_int(size_t i, unsigned salt)
     return (float)(salt == WIDE ? 4097 * small : small);
 }
 
-/* values [elems] of the type, as the device has them. They begin LEAD elements behind an aligned
- * address, as a part of an array may. */
+/* A block of values [elems] in the given type. It begins LEAD elements after an aligned address, as
+ * part of an array may. */
 static fsdp_status small_block(npu *n, dtype t, size_t elems, unsigned salt, void **out)
 {
     float wide[LEAD + MOST_ELEMS] = {0};
@@ -326,8 +326,8 @@ static fsdp_status expect_product(const product *p, const void *got)
     return FSDP_OK;
 }
 
-/* Issued while the stream stands at a gate; the host goes on, takes memory and fills it. So what is
- * taken away too early has been overwritten when the product runs. */
+/* The product is issued while the stream waits at a gate. The host goes on, allocates memory and
+ * fills it. What the product freed too early is overwritten before it runs. */
 static fsdp_status one_product(npu *n, const product *p)
 {
     void *a, *b, *out, *bias, *residual, *churn;
@@ -369,10 +369,10 @@ static fsdp_status products(npu *n)
     return FSDP_OK;
 }
 
-/* The device memory that a call has taken. */
+/* The device memory that a call has allocated. */
 typedef struct taken {
     int n_blocks;
-    size_t bytes; /* of the last one */
+    size_t bytes; /* of the last block */
     mem_category category;
 } taken;
 
@@ -398,11 +398,10 @@ static fsdp_status expect_workspace(const taken *t, size_t asked_bytes)
                   asked_bytes, t->n_blocks, t->bytes, mem_category_name(t->category));
 }
 
-/* bf16, to the end of their block of memory, become fp32. The operator asks for that much
- * workspace. */
+/* Cast bf16 values at the end of their block of memory to fp32. asked_bytes: the workspace. */
 static fsdp_status last_elements(npu *n, void (*ask)(size_t), size_t asked_bytes)
 {
-    enum { ALL = 2048, ELEMS = 13 }; /* kept.c adds nothing to a block of 4096 bytes */
+    enum { ALL = 2048, ELEMS = 13 }; /* kept.c does not pad a block of 4096 bytes */
     uint16_t host[ALL];
     float got[ELEMS], want[ELEMS];
     void *in, *out;
@@ -431,9 +430,9 @@ static fsdp_status last_elements(npu *n, void (*ask)(size_t), size_t asked_bytes
     return expect_workspace(&t, asked_bytes);
 }
 
-/* Attention's mask is of bytes, and stands at the end of a block of 8192. All positions that are
- * seen weigh the same here: the mean of 0, 1 ... t is t/2. A weight is rounded once, so is its
- * product, and their sum up to T times: (T + 2) 2^-24, relative. */
+/* Attention's mask has a byte per element and is at the end of a block of 8192 bytes. All visible
+ * positions have the same weight, so the mean of 0, 1 ... t is t/2. A weight is rounded once, its
+ * product once, and the sum up to T times: (T + 2) 2^-24, relative. */
 static fsdp_status mask_of_bytes(npu *n)
 {
     enum { T = 64, D = 16 };
@@ -478,7 +477,7 @@ static fsdp_status views_and_workspaces(npu *n)
     return mask_of_bytes(n);
 }
 
-/* The arguments of a b, without its values, for tests of the call. */
+/* The arguments of a product a b without values, for tests of the call. */
 static fsdp_status plain_product(npu *n, matmul_args *args)
 {
     void *a, *b, *out;
@@ -489,8 +488,8 @@ static fsdp_status plain_product(npu *n, matmul_args *args)
     return stream_sync(n->compute);
 }
 
-/* A product of which one call of CANN fails. Its status says so, with CANN's words unless memory is
- * missing, and neither a description, an executor nor a workspace is left. */
+/* A product in which one CANN call fails. The status says so, with CANN's words unless the error is
+ * FSDP_ENOMEM. No description, executor or workspace is left. */
 static fsdp_status failed_product(npu *n, const char *call, fsdp_status want)
 {
     long (*live)(void);
@@ -513,8 +512,8 @@ static fsdp_status failed_product(npu *n, const char *call, fsdp_status want)
                        ledger_read(device_ledger(n->dev)).live_blocks - blocks, 0);
 }
 
-/* The workspace: how much aclnn still had, descriptions and executors, when it was taken and when
- * it was given back. The second phase uses an executor up. */
+/* The live descriptions and executors of aclnn when the workspace was allocated and when it was
+ * freed. The second phase consumes an executor. */
 typedef struct workspace_watch {
     long (*live)(void);
     const void *block;
@@ -538,7 +537,7 @@ static fsdp_status workspace_order(npu *n)
     workspace_watch w = {.taken = -1, .given_back = -1};
     matmul_args args;
     if (!n->is_sim)
-        return FSDP_OK; /* CANN does not count them */
+        return FSDP_OK; /* CANN does not report live objects */
     TRY(npu_function("sim_aclnn_live", &w.live));
     TRY(plain_product(n, &args));
     device_set_second_watch(n->dev, &(device_watch){.self = &w, .issued = see_workspace});
@@ -556,7 +555,7 @@ static fsdp_status workspace_order(npu *n)
 static fsdp_status failed_products(npu *n)
 {
     if (!n->is_sim)
-        return FSDP_OK; /* no call of CANN's fails on demand */
+        return FSDP_OK; /* a real NPU's calls do not fail on demand */
     TRY(failed_product(n, "aclnnMmGetWorkspaceSize", FSDP_EDEVICE));
     TRY(failed_product(n, "aclnnMm", FSDP_EDEVICE));
     return failed_product(n, "aclrtMalloc", FSDP_ENOMEM);
@@ -594,7 +593,7 @@ static run_config small_config(int world_size, const ops *o, int steps)
                         .seed = 3};
 }
 
-/* The runs that a test compares, and this rank alone as a group. */
+/* The runs that a test compares, and a group with this rank alone. */
 typedef struct runs {
     run_result one, many, other;
     comm *alone;
@@ -610,7 +609,7 @@ static void runs_free(runs *r)
     fsdp_error_set(&why);
 }
 
-/* AdamW, clipped: the bits of one rank. */
+/* AdamW with clipping has the bits of one rank. */
 static fsdp_status same_bits(npu *n, runs *r)
 {
     const run_config many = small_config(n->g->world_size, n->backend->fast(), 2);
@@ -634,11 +633,11 @@ static fsdp_status trains_alike(npu *n)
     return status;
 }
 
-/* One step of SGD with this lr leaves -lr * gradient, to the bit: the weights are below half an ulp
- * of it. */
+/* With this lr one step of SGD leaves exactly -lr * gradient, because the weights are below half an
+ * ulp of it. */
 static const float GRADIENT_LR = 0x1p100f;
 
-/* |a - b| / |b|, 2-norms. */
+/* |a - b| / |b| in the 2-norm. */
 static double distance(const float *a, const float *b, size_t elems)
 {
     double off = 0, norm = 0;
@@ -659,11 +658,10 @@ static run_config gradient_config(int world_size, const ops *o)
     return c;
 }
 
-/* Three libraries that compute in fp32 and add in other orders differ by roundings alone, and how
- * far these carry is a matter of the model: the CPU's two tables measure it. Eight times that is
- * allowed, and 2^-16 where they hardly differ, for an accelerator's exp and tanh may err by some
- * more units in the last place (2^-24). A factor, a mask or an order that is wrong is at 2^-5 and
- * above. */
+/* Libraries that compute in fp32 and add in different orders differ by rounding alone. How far
+ * rounding carries depends on the model; the difference between the CPU's two tables measures it.
+ * Eight times that is allowed, and at least 2^-16, because an accelerator's exp and tanh may err by
+ * a few units in the last place (2^-24). A wrong factor, mask or order is off by 2^-5 or more. */
 static fsdp_status expect_near(const run_result *got, const run_result *portable,
                                const run_result *fast)
 {
@@ -700,7 +698,7 @@ static fsdp_status near_the_cpu(npu *n)
     return status;
 }
 
-/* Sums of HCCL, kept and rounded by the NPU (task 6.5). */
+/* HCCL's sums, which the NPU keeps and rounds (task 6.5). */
 static fsdp_status sums_on_npu(npu *n)
 {
     TRY(npu_comm(n));

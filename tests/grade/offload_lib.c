@@ -33,7 +33,7 @@ void uploads_watch(fixture *fx)
 void uploads_expect(fixture *fx, int n)
 {
     for (int naps = 0; naps * 200 < GATE_LIMIT_S * 500000 && atomic_load(&n_uploads) < n; naps++) {
-        (void)event_done(fx->f.own.offload->order); /* a device with a schedule goes on */
+        (void)event_done(fx->f.own.offload->order); /* lets a scheduled device go on */
         nanosleep(&(struct timespec){0, 200000}, NULL);
     }
     note(fx, expect_int(WHAT("copies that are uploaded before the first update has run"),
@@ -42,7 +42,7 @@ void uploads_expect(fixture *fx, int n)
 
 /* ---- whole runs ------------------------------------------------------------------------------ */
 
-/* Issued bytes between steps, on the device and, by category, on the host. */
+/* Bytes in use between steps, on the device and, by category, on the host. */
 typedef struct between {
     device *dev;
     ledger_figures on_device, on_host;
@@ -67,7 +67,7 @@ static const run_config BASE = {.fsdp = true,
                                 .seed = 5};
 enum { PIECE_BYTES = 4096 };
 
-/* Bytes of arrays between steps, as a share of the parameters' without offload. */
+/* Bytes of arrays between steps, relative to the parameters' bytes without offload. */
 static fsdp_status expect_between(const between *plain, const between *b, bool shards)
 {
     const size_t *dev = b->on_device.issued_bytes, *host = b->on_host.issued_bytes;
@@ -100,7 +100,7 @@ static fsdp_status run_one(grade *g, run_config config, between *b, run_result *
                         .index = target_index(),
                         .n_threads = 1,
                         .debug_fill = true};
-    if (device_memory_is_host(g->dev)) /* a device that has its own */
+    if (device_memory_is_host(g->dev)) /* only a device with its own memory */
         dc.backend = &device_separate;
     TRY(comm_schedule_seed(&dc.schedule_seed));
     TRY(device_open(&dc, &b->dev));
@@ -125,7 +125,8 @@ static fsdp_status compare(const run_result *got, const run_result *want)
                         : FSDP_OK;
 }
 
-/* One configuration without offload, with the optimizer's states on the host, with all there. */
+/* One configuration three times: without offload, with the optimizer's states on the host, with
+ * everything on the host. */
 static fsdp_status compare_runs(grade *g, const run_config *config)
 {
     run_result want, got;

@@ -3,11 +3,11 @@
 #include "lab2_forward/offload.h"
 #include "tests/grade/handmade_lib.h"
 
-/* offload_runs -- train with and without offload on a device with memory of its own: the same bits,
- * and what the ledgers say of the device and of the host. */
+/* offload_runs -- train with and without offload on a device with its own memory. The bits must be
+ * equal, and the ledgers of the device and the host must show the moved state. */
 fsdp_status offload_runs(grade *g);
 
-/* uploads_watch -- from now on count what the offload's upload stream of fx has copied. */
+/* uploads_watch -- from now on count the copies on the offload's upload stream of fx. */
 void uploads_watch(fixture *fx);
-/* uploads_expect -- note whether that becomes n copies, while compute is held up. */
+/* uploads_expect -- note if the count does not become n while compute is held up. */
 void uploads_expect(fixture *fx, int n);

@@ -1,5 +1,5 @@
-/* overlap_lib.c -- task 5.5: reductions that run under the next unit's backward, what the first
- * gather of a step waits for, and what a micro-step leaves behind. */
+/* overlap_lib.c -- task 5.5: reductions that run during the next unit's backward, what the first
+ * gather of a step waits for, and the state after a micro-step. */
 #include "tests/grade/overlap_lib.h"
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ typedef struct update_args {
     size_t elems;
 } update_args;
 
-/* A slow optimizer. */
+/* A slow update by the optimizer. */
 static fsdp_status update(void *args, int n_threads)
 {
     update_args *a = args;
@@ -34,7 +34,7 @@ static float value_before_update(void *ctx, size_t i)
     return flat < fx->f.units[H0].layout.used_elems ? after - 1.0f : after;
 }
 
-/* The gather finds what the optimizer wrote: fix_value, which is wrong by 1 until then. */
+/* The gather must see what the optimizer wrote: fix_value. Before, each value is off by 1. */
 static fsdp_status update_then_gather(fixture *fx, prefetch *p, const char *what, bool training)
 {
     fsdp_unit *unit = &fx->f.units[H0];
@@ -49,7 +49,7 @@ static fsdp_status update_then_gather(fixture *fx, prefetch *p, const char *what
     return put_back(fx, p);
 }
 
-/* The second one is an evaluation after a step. */
+/* The second gather is an evaluation after a step. */
 static fsdp_status updated_part(fixture *fx, prefetch *p)
 {
     TRY(update_then_gather(fx, p, "a gather waits for the optimizer", true));
@@ -57,7 +57,7 @@ static fsdp_status updated_part(fixture *fx, prefetch *p)
         fx, p, "a gather of an evaluation waits for the last step's optimizer", false);
 }
 
-/* Whether the gather of u ends although compute stands still. */
+/* The gather of u must end although compute stands still. */
 static void expect_gather_runs(fixture *fx, const char *what, int u)
 {
     fsdp_status status = unshard_begin(&fx->f, u);
@@ -93,7 +93,7 @@ static float small_grad(int rank, int buffer, size_t i)
     return (float)(1 + rank + 10 * buffer) + (float)i;
 }
 
-/* As pre_backward leaves unit u, without the hook. */
+/* Leave unit u as pre_backward would, without the hook. */
 static fsdp_status ready_for_post(fixture *fx, int u)
 {
     TRY(fix_gather_by_hand(fx, u));
@@ -101,7 +101,7 @@ static fsdp_status ready_for_post(fixture *fx, int u)
     return u == FROZEN ? FSDP_OK : fix_grad_by_hand(fx, u, small_grad);
 }
 
-/* For inline compute: there a free is seen at once. */
+/* For inline compute, where a free takes effect at once. */
 static void check_gathered_bytes(fixture *fx, const char *label)
 {
     size_t want = 0, got = ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL];
@@ -112,7 +112,7 @@ static void check_gathered_bytes(fixture *fx, const char *label)
          expect_size(WHAT("gathered bytes when %s is reduced, without its own", label), got, want));
 }
 
-/* When post_backward gathers another unit, that one is alone there: its own was resharded. */
+/* When post_backward gathers another unit, its own must be resharded already. */
 static void check_resharded(fixture *fx, const char *label)
 {
     FSDP_ASSERT(label);
@@ -144,7 +144,7 @@ static void check_at_reduction(fixture *fx, comm_op op, const char *label)
         check_gathered_bytes(fx, label);
 }
 
-/* The sum of what small_grad delivered on every rank. */
+/* The sum over all ranks of small_grad. */
 static fsdp_status expect_sum(fixture *fx, int u)
 {
     float *sum;
@@ -190,13 +190,13 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     note(fx, expect_int("unit whose reduction nobody has waited for", p->reducing, H2));
     TRY(put_back(fx, p));
     TRY(post_issues(fx, p, H0, "all-gather h.2;", "reduce-scatter h.0;"));
-    TRY(unshard_drop(&fx->f, H2)); /* it is gathered by hand below */
+    TRY(unshard_drop(&fx->f, H2)); /* the test gathers it by hand below */
     TRY(stream_sync(p->own.gather_stream));
     TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
     note(fx, EXPECT(!fx->r.grads[H0].buffer.full_grad, "reduce_wait of the one before comes first",
                     "post_backward of h.2: full_grad of h.0 is still there, expected its reduction "
                     "awaited and the memory freed"));
-    fx->r.grads[FROZEN].visited = true; /* the root comes last: all others have had their turn */
+    fx->r.grads[FROZEN].visited = true; /* the root comes last, after all others */
     TRY(post_issues(fx, p, ROOT, "", "reduce-scatter root;"));
     note(fx, expect_int("unit whose reduction nobody has waited for", p->reducing, ROOT));
     TRY(prefetch_end_backward(p));
@@ -209,7 +209,7 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     return expect_sum(fx, ROOT);
 }
 
-/* Reductions are held up: compute goes on, until it needs the one before. */
+/* Reductions are held up. Compute goes on until it needs the previous one. */
 static fsdp_status in_flight_part(fixture *fx, prefetch *p)
 {
     TRY(ready_for_post(fx, H2));
@@ -218,7 +218,7 @@ static fsdp_status in_flight_part(fixture *fx, prefetch *p)
     expect_runs(fx, "no reduce_wait of the unit that is done",
                 "post_backward of h.2, while its reduction stands still");
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
-    TRY(stream_sync(p->own.reduce_stream)); /* past the gate, which is needed again */
+    TRY(stream_sync(p->own.reduce_stream)); /* the gate is used again below */
     TRY(ready_for_post(fx, H0));
     TRY(gate_close(fx->g, p->own.reduce_stream));
     TRY(prefetch_post_backward(p, H0));
@@ -234,7 +234,7 @@ static fsdp_status in_flight_part(fixture *fx, prefetch *p)
     return expect_sum(fx, H0);
 }
 
-/* Whether compute frees all that is gathered before it waits. */
+/* Whether compute frees everything gathered before it waits. */
 static bool frees_gathered(fixture *fx)
 {
     for (int ms = 0; ms < SOON_MS && fx->verdict == FSDP_OK; ms++) {
@@ -245,7 +245,7 @@ static bool frees_gathered(fixture *fx)
     return false;
 }
 
-/* The reduction before is held up: the next one's compute side waits for it. */
+/* The previous reduction is held up: the next post_backward makes compute wait for it. */
 static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
 {
     TRY(ready_for_post(fx, H2));
@@ -266,15 +266,15 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
     return expect_sum(fx, H0);
 }
 
-/* What the calls below it say is said on. */
+/* post_backward returns the errors of the calls that it makes. */
 static fsdp_status refusals_part(fixture *fx, prefetch *p)
 {
-    fx->f.units[H0].state = UNIT_GATHERING; /* which reshard refuses */
+    fx->f.units[H0].state = UNIT_GATHERING; /* reshard refuses this state */
     note(fx, expect_status("post_backward of a unit that is GATHERING",
                            prefetch_post_backward(p, H0), FSDP_ESTATE));
     fx->f.units[H0].state = UNIT_SHARDED;
     p->reducing = NO_UNIT;
-    TRY(fix_gather_by_hand(fx, H0)); /* and no gradient memory, which reduce_begin refuses */
+    TRY(fix_gather_by_hand(fx, H0)); /* without gradient memory, reduce_begin refuses */
     note(fx, expect_status("post_backward of a unit without gradient memory",
                            prefetch_post_backward(p, H0), FSDP_ESTATE));
     return put_back(fx, p);
@@ -282,7 +282,7 @@ static fsdp_status refusals_part(fixture *fx, prefetch *p)
 
 /* ---- end_backward ---------------------------------------------------------------------------- */
 
-/* A gather that nobody used, a reduction in flight, and units without a turn. */
+/* An unused gather, a reduction in flight, and units that were not visited. */
 static fsdp_status end_backward_part(fixture *fx, prefetch *p)
 {
     issued_start(fx);
@@ -310,11 +310,11 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
     return FSDP_OK;
 }
 
-/* Compute stands still; the gather's stream frees what nobody used all the same. */
+/* While compute stands still, the stream of gathers must free an unused gather. */
 static fsdp_status drops_part(fixture *fx, prefetch *p)
 {
     for (int u = 0; u < N_UNITS; u++)
-        fx->r.grads[u].visited = u != FROZEN; /* nothing is allocated, and no block used again */
+        fx->r.grads[u].visited = u != FROZEN; /* so no block is allocated or reused */
     TRY(unshard_begin(&fx->f, FROZEN));
     TRY(gate_close(fx->g, fx->compute));
     TRY(prefetch_end_backward(p));
@@ -346,7 +346,7 @@ static fsdp_status overlap_body(fixture *fx)
 
 /* ---- a whole model --------------------------------------------------------------------------- */
 
-/* With inline compute: there memory counts as free at once. */
+/* With inline compute, where freed memory counts as free at once. */
 static fsdp_status gradients_body(six *s)
 {
     if (!device_memory_is_host(s->dev))
@@ -360,12 +360,12 @@ static fsdp_status gradients_body(six *s)
 }
 
 typedef struct sync_count {
-    order_check *order; /* goes on watching */
+    order_check *order; /* continues to watch */
     const prefetch *p;
     atomic_int n;
 } sync_count;
 
-/* What begin_micro waits for, the end of the micro-step before the last one, is not counted. */
+/* The wait of begin_micro for the end of the micro-step before the last one is not counted. */
 static uint64_t count_sync(void *self, const device_act *act)
 {
     sync_count *c = self;
@@ -392,7 +392,7 @@ static fsdp_status no_sync_body(six *s)
     return expect_int("times that the host waited within a step", n, 0);
 }
 
-/* The host is never more than one micro-step ahead, however much it may gather. */
+/* The host is at most one micro-step ahead, however much it may gather. */
 static fsdp_status host_ahead_body(six *s)
 {
     TRY(zero_grad(&s->r));

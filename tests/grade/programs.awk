@@ -1,4 +1,4 @@
-# programs.awk -- which programs grade a lab or a task: its own, and the programs of the tasks that it needs, in any depth.
+# programs.awk -- which programs grade a lab or a task: its own, and those of all tasks that it needs, directly or indirectly.
 #
 #   awk -f tests/grade/programs.awk -v lab=LAB -v task=TASK tests/grade/tasks.txt     both may be empty: all
 

@@ -1,15 +1,15 @@
-# read_log.awk -- what the log of a launch says about one task. grade_lib.h and watchdog_lib.h have the lines that are read.
+# read_log.awk -- what the log of a launch says about one task. grade_lib.h and watchdog_lib.h describe the lines of a log.
 #
 #   awk -f tests/grade/read_log.awk -v t=TASK -v want=WHAT LOG
 #
 #   verdict  "PASS 2 0.1": the verdict or "-", the ranks with a done-marker, seconds
 #   text     the words after the verdict
-#   reason   "rank 1: what[3]: got 1, expected 2": of the rank whose own check failed, or that died; nothing when none says so
-#   stack    of that rank, if it died: the program, then offset=function ..., the innermost first
-#   below    more about that rank, a line each: the calls of ranks that disagree, its last calls, who waits for it, its hint
+#   reason   "rank 1: what[3]: got 1, expected 2": of the rank that failed its own check or died; empty if none did
+#   stack    stack of that rank if it died: the program, then offset=function ..., the innermost first
+#   below    more lines about that rank: the calls of ranks that disagree, its last calls, who waits for it, its hint
 
-# own RANKFAIL's word -- the lower, the rather it is the cause: a rank that died or hangs strands the others, which lose
-# their peers. A rank that waits may wait for another.
+# own RANKFAIL's word -- a lower number is more likely the cause: if a rank dies or hangs, the others lose a peer and fail too.
+# A waiting rank may wait for another rank.
 function own(word) {
     if (word ~ /^(SIG|EXIT|LOOP)/) return 0
     if (word == "WAIT") return 2000

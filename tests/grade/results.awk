@@ -1,17 +1,18 @@
-# results.awk -- the results of whole labs for other programs.
+# results.awk -- write the results of whole labs for other programs.
 #
 #   awk -f tests/grade/results.awk -v format=json|xml -v labs="1 2" -v seconds=S tests/grade/tasks.txt RESULTS
 #
-#   json   as Gradescope's autograders write results.json: a test per task, with its points. Tasks that stand after "# hidden"
-#          in the table show when grades are published
-#   xml    as JUnit writes it: a test case per task and world size
+#   json   Gradescope's results.json: a test per task, with its points. Tasks after "# hidden" in the table are shown when
+#          grades are published
+#   xml    JUnit's format: a test case per task and world size
 #
-# RESULTS: grade.sh's, with columns by tab: "task W verdict", seconds, text; "task W -" for the lines below one. The
-# programs print ASCII, and what else a crash has written becomes '?'.
+# RESULTS: from grade.sh, tab-separated: "task W verdict", seconds, text; "task W -" for lines below a verdict. The
+# programs print ASCII; any other byte, such as from a crash, becomes '?'.
 
-# shown TEXT -- characters that both formats may hold
+# shown TEXT -- TEXT with only the characters that both formats allow
 function shown(s) { gsub(/[^ -~\n]/, "?", s); return s }
-# put S OLD NEW -- S with NEW for OLD, a regular expression; awks differ in what a backslash means to gsub
+# put S OLD NEW -- S with each match of the regular expression OLD replaced by NEW. gsub treats backslashes differently in
+# different awks
 function put(s, old, new,    n, i, part, all) {
     n = split(s, part, old)
     all = part[1]
@@ -75,7 +76,8 @@ function print_json(    i, t, sum, all) {
     print "\n  ]\n}"
 }
 
-# One case, of task t on w ranks. TODO of an unscored task is skipped, any other but PASS and SKIP a failure.
+# One case: task t on w ranks. TODO of a task without points counts as skipped. Any other verdict except PASS and SKIP is a
+# failure.
 function print_case(t, w,    v, run) {
     run = t SUBSEP w
     v = verdict[run]

@@ -1,17 +1,18 @@
 #!/bin/sh
-# run_lab.sh -- what a lab's code does: trains a tiny GPT-2 on 1, 2, 3 and 4 ranks, and says in words what was compared.
+# run_lab.sh -- show what a lab's code does: train a tiny GPT-2 on 1, 2, 3 and 4 ranks and say in words what was compared.
 #
 #   tests/grade/run_lab.sh [--check] LAB [BUILD]           (make run LAB=3)
 #
+# Lab by lab, compares
 #   1  the initial weights, joined from the ranks' shards, with the weights of one device
-#   2  the loss of the first batch, with the loss in training (tests/reference/tiny.csv)
-#   3  20 steps of SGD, with the steps of one device (tests/reference/tiny-sgd.csv)
-#   4  20 steps of AdamW, on other ranks after 10 of them, with one rank and with tests/reference/tiny.csv
-#   5  20 steps with prefetch, with those without; how much of communication hides behind computation over a slow link
-#   6  3 steps on the stand-in for an NPU, with one rank there and with tests/reference/tiny.csv
+#   2  the loss of the first batch with the loss in training (tests/reference/tiny.csv)
+#   3  20 steps of SGD with the steps of one device (tests/reference/tiny-sgd.csv)
+#   4  20 steps of AdamW, with another number of ranks after step 10, with one rank and with tests/reference/tiny.csv
+#   5  20 steps with prefetch with 20 steps without; also reports the share of communication hidden over a slow link
+#   6  3 steps on the stand-in for an NPU with one rank there and with tests/reference/tiny.csv
 #
-# Of lab N the code of labs 1 to N runs, and no later one's. Exit status: 0 all is as expected, 1 it is not, or a task is not
-# written: then the first one is named; 2 usage. --check looks at LAB and runs nothing.
+# LAB=N runs the code of labs 1 to N and no later lab's. Exit status: 0 all as expected; 1 a difference, or an unwritten task,
+# whose number is printed; 2 usage. --check checks LAB and runs nothing.
 set -u
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 check=''
@@ -29,23 +30,23 @@ reference=$here/../reference top=$here/../..
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-run.XXXXXX") || exit 2
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP
-export FSDP_TIMEOUT_S="${FSDP_TIMEOUT_S:-10}" # a rank that the others wait for in vain is named soon
+export FSDP_TIMEOUT_S="${FSDP_TIMEOUT_S:-10}" # name a hanging rank soon
 # The recipe of the files in tests/reference, whose bits do not depend on the machine.
 tiny='--size tiny --seq-len 32 --global-batch 24 --synthetic 100000 --reduction canonical'
 portable='--ops portable' sgd='--optimizer sgd --clip-grad 0 --no-grad-norm --lr 0.1 --lr-schedule constant --warmup-steps 0'
-# Of loss and norm, relative: eight units in the last place, which is eight times what three other orders of AdamW's
-# operations move (tests/grade/tiny_lib.c). Yours may be another order, and an NPU has one of its own.
+# Relative bands of loss and norm: eight units in the last place, eight times the effect of three other orders of AdamW's
+# operations (tests/grade/tiny_lib.c). Your AdamW may use another order, and an NPU has its own.
 band='8.8e-7 9.6e-7'
 bad=0
 
-# first_unwritten -- the first task with points, in labs up to this one, that is still a stub
+# first_unwritten -- the first task with points in labs 1 to LAB that is still a stub
 first_unwritten() {
     awk -v lab="$lab" '!/^#/ && $2 > 0 && substr($1, 1, 1) <= lab { print $1 }' "$here/tasks.txt" | while read -r task; do
         grep -hF "fsdp_todo(\"$task\")" "$top"/lab"${task%%.*}"_*/*.c* | grep -qv 'STUB:' && echo "$task" && break
     done
 }
 
-# stopped W LOG -- a run that failed, or that went on without a task
+# stopped W LOG -- report a run that failed or that went on without a task
 stopped() {
     task=$(sed -n 's/.*task \([0-9.a-z]*\) is not implemented.*/\1/p' "$2" | head -1)
     if [ -n "$task" ]; then
@@ -61,7 +62,7 @@ stopped() {
     exit 1
 }
 
-# train W NAME OPTION... -- its output to $dir/NAME-W.log, its losses to $dir/NAME-W.csv
+# train W NAME OPTION... -- output goes to $dir/NAME-W.log, losses to $dir/NAME-W.csv
 train() {
     w=$1 name=$dir/$2-$1
     shift 2
@@ -70,8 +71,8 @@ train() {
         ! grep -q '^note: .* is not implemented' "$name.log" || stopped "$w" "$name.log"
 }
 
-# same W WHAT GOT EXPECTED [BAND_LOSS BAND_NORM] -- the steps of the two files agree in loss and norm, to the bit or within
-# relative bands. EXPECTED may have more steps. Else a FAIL line says where they part. $most: the largest relative difference
+# same W WHAT GOT EXPECTED [BAND_LOSS BAND_NORM] -- the steps of the two files agree in loss and norm, bit for bit or within
+# relative bands. EXPECTED may have more steps. Otherwise a FAIL line says where they differ. $most: the largest relative difference
 same() {
     said=$(awk -F, -v band_loss="${5:-0}" -v band_norm="${6:-0}" '
         function off(got, want) { return got "" == want "" ? 0 : got ~ /nan/ || want ~ /nan/ ? 1 : (got > want ? got - want : want - got) / want }
@@ -97,12 +98,12 @@ same() {
     bad=1
 }
 
-# first_last W NAME -- a line about a run
+# first_last W NAME -- print the first and the last step of a run
 first_last() {
     awk -F, -v w="$1" 'NR == 2 { first = $2 } END { printf "  W=%s  %d steps, loss %s -> %s\n", w, NR - 1, first, $2 }' "$dir/$2-$1.csv"
 }
 
-# bytes W NAME ROW -- what the run planned and held of a kind of memory
+# bytes W NAME ROW -- print planned and measured bytes of a kind of memory
 bytes() { awk -F, -v row="$3" '$1 == "memory" && $2 == row { print $4 }' "$dir/$2-$1.mem"; }
 
 end() {
@@ -162,7 +163,7 @@ lab4() {
     end "20 steps of AdamW on 1, 2, 3 and 4 ranks, and on 3 from a checkpoint of 4, have the bits of your W=1; tests/reference/tiny.csv is at most $most away, allowed is 8.8e-07"
 }
 
-# overlap MODE -- the least share of a traced step's communication, in percent, that hid behind computation
+# overlap MODE -- the smallest share, in percent, of a traced step's communication that overlapped with computation
 overlap() {
     # shellcheck disable=SC2086 # words
     FSDP_LINK=1Gbit,50us timeout 60 "$BUILD/fsdp_run" --no-prefix -n 2 "$BUILD/fsdp_train" --n-layer 6 --n-head 4 --d-model 256 \

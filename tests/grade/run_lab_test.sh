@@ -1,8 +1,8 @@
 #!/bin/sh
-# run_lab_test.sh -- make run LAB=n in the handed-out tree, while its labs are written one after the other.
+# run_lab_test.sh -- make run LAB=n in the handout, while its labs are filled in one after the other.
 #
-# For each lab: before it is written make run names the first task; afterwards it passes, and says what was compared; with a
-# bug in it make run fails, and says where. About five minutes; everything happens in a temporary folder, with copies of
+# For each lab: before it is written, make run names the first task; when it is written, make run passes and says what it
+# compared; with a bug, make run fails and says where. Takes about five minutes; works in a temporary folder with copies of
 # $BUILD's objects. Prints PASS and FAIL lines; exits non-zero on a FAIL.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
@@ -27,13 +27,13 @@ refused() {
     [ $rc -ne 0 ] && said '^run_lab.sh: got LAB="' '^HINT: make run LAB=' && unsaid '^  (CC|LINK) '
     verdict "make run $*: refused with a hint, before anything is built" $?
 }
-# waits LAB TASK -- it names the task
+# waits LAB TASK -- make run must name the unwritten task
 waits() {
     run LAB="$1"
     [ $rc -ne 0 ] && said "^run: lab $1 cannot run yet: task $2 is not written$" "^HINT: do task $2 first: make test LAB=${2%%.*} TASK=$2$"
     verdict "LAB=$1 before task $2: it is named" $?
 }
-# write LAB -- its solution
+# write LAB -- copy its solution into the tree
 write() {
     for file in $solutions; do
         case $file in lab"$1"_*) cp "$top/$file" "$file" ;; esac
@@ -45,7 +45,7 @@ passes() {
     [ $rc -eq 0 ] && said "^PASS run: lab $1: $2\$" '^  W=4  ' && unsaid '^FAIL'
     verdict "LAB=$1 with labs 1 to $1 written" $?
 }
-# fails LAB PATTERN MUTANT... -- with these mutants of tests/mutants, the log says where
+# fails LAB PATTERN MUTANT... -- with these mutants of tests/mutants, the log must match PATTERN
 fails() {
     lab=$1 pattern=$2
     shift 2

@@ -1,5 +1,5 @@
-/* schedules_lib.c -- task 5.6: a whole model by labs 1 to 5. Whatever overlaps, in whichever
- * schedule, the bits are those of the run without overlap; and what can be gathered ahead is. */
+/* schedules_lib.c -- task 5.6: a whole model through labs 1 to 5. For every overlap and schedule
+ * the bits equal the run without overlap, and gathers are issued as far ahead as they can be. */
 #include "tests/grade/schedules_lib.h"
 #include <string.h>
 #include "common/observe/timeline_stats.h"
@@ -43,7 +43,7 @@ static run_config training(const grade *g, const prefetch_config *overlap)
                         .seed = 11};
 }
 
-/* One run on a device of its own, whose streams are scheduled by the seed. */
+/* One run on its own device, whose streams are scheduled by the seed. */
 static fsdp_status run_with_seed(grade *g, uint64_t seed, const prefetch_config *overlap,
                                  FILE *rows, run_result *out)
 {
@@ -82,7 +82,7 @@ static fsdp_status run_again(void *ctx, int which, FILE *rows)
     return status;
 }
 
-/* Every mode with every limit, and then again with other seeds. */
+/* Every mode with every limit, then again with other seeds. */
 static fsdp_status many_schedules(grade *g)
 {
     run_result plain = {0};
@@ -103,7 +103,7 @@ static fsdp_status many_schedules(grade *g)
     return status;
 }
 
-/* Only rank 0 is given a limit that cannot be: all ranks hear of it, and none waits for another. */
+/* Only rank 0 gets an invalid limit. All ranks must fail, and none may wait. */
 static fsdp_status one_rank_fails(grade *g)
 {
     run_result got = {0};
@@ -116,9 +116,9 @@ static fsdp_status one_rank_fails(grade *g)
 
 /* ---- what is gathered, and what of it ahead -------------------------------------------------- */
 
-/* Of the blocks of one pass, those whose gather is under way when their turn comes. Forward knows
- * no order in its first pass. After the hook of the head there is nothing to gather for
- * BACKWARD_POST, so the first block of backward comes late. */
+/* The number of blocks of one pass whose gather is in flight when their turn comes. Forward knows
+ * no order in its first pass. After the hook of the head BACKWARD_POST has nothing to gather, so
+ * the first block of backward comes late. */
 static int blocks_ahead(prefetch_mode mode, bool backward, bool is_first_pass)
 {
     if (!backward)
@@ -148,10 +148,10 @@ static fsdp_status ahead_body(six *s)
 
 /* ---- a budget of virtual time ---------------------------------------------------------------- */
 
-/* Computing a unit takes 1 in forward and 2 in backward, all else that computes nothing, and every
- * collective 0.75: a step in which nothing is hidden takes 2 * (21 + 20 * 0.75) = 72. On the last
- * rank computing takes `slow` times as long. What a step may take on rank 0 is what the reference
- * takes; no clock is read, and the hooks run on a device that computes nothing. */
+/* Computing a unit takes 1 in forward and 2 in backward, other computation takes no time, and every
+ * collective takes 0.75: a step in which nothing is hidden takes 2 * (21 + 20 * 0.75) = 72. On the
+ * last rank computing takes `slow` times as long. A step on rank 0 may take as long as the
+ * reference takes. No clock is read, and the hooks run on a device that computes nothing. */
 typedef struct budget {
     prefetch_mode mode;
     int limit;
@@ -176,7 +176,7 @@ static double unit_s(const void *self, int view, const timeline_item *item)
     return view == 1 ? s * b->slow : s;
 }
 
-/* Rank 0 and the last one; the ranks between them do what they do. */
+/* Check rank 0 and the last rank; the ranks between do the same as rank 0. */
 static fsdp_status check_budget(grade *g, const budget *b)
 {
     const virtual_config config = {
@@ -205,7 +205,7 @@ static fsdp_status check_budget(grade *g, const budget *b)
                   b->slow > 1 ? ", a slow rank" : "", took, b->most);
 }
 
-/* Where a task is not written the hooks do without it, and the bits are the same. */
+/* If a task is unwritten, the hooks work without it and the bits are the same. */
 static fsdp_status is_written(void)
 {
     exec_order o = {0};

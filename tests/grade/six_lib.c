@@ -12,13 +12,13 @@
 
 enum { SEQ_LEN = 4 };
 
-/* Two roots are smaller than a block, so a block too many shows in any peak. */
+/* Two roots are smaller than a block, so one block too many shows in any peak. */
 static const model_config SIX = GPT2_CONFIG(SIX_BLOCKS, 2, 16, 19, SEQ_LEN);
 
 /* ---- compute as slow as can be ------------------------------------------------------------- */
 
 /* Runs on the compute stream before a unit: sleeps until the host waits for the unit. After
- * GATE_LIMIT_S the host waits for something else, and compute goes on. */
+ * GATE_LIMIT_S compute goes on, because the host waits for something else. */
 static fsdp_status wait_for_host(void *args, int n_threads)
 {
     six_turnstile *t = *(six_turnstile **)args;
@@ -32,7 +32,7 @@ static fsdp_status wait_for_host(void *args, int n_threads)
     return FSDP_OK;
 }
 
-/* How many units had been issued when e was recorded. */
+/* The number of units that had been issued when e was recorded. */
 static int *issued_before(six_turnstile *t, const event *e)
 {
     int i = 0;
@@ -44,8 +44,8 @@ static int *issued_before(six_turnstile *t, const event *e)
     return &t->events[i].n_issued;
 }
 
-/* A host that waits for an event lets through the units that were issued before the event was
- * recorded; a host that waits for a stream or for a copy lets all through. */
+/* When the host waits for an event, the units issued before that event was recorded may run. When
+ * the host waits for a stream or for a copy, all may run. */
 static uint64_t see_host_wait(void *self, const device_act *act)
 {
     six_turnstile *t = self;
@@ -236,7 +236,7 @@ fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six 
 
 static fsdp_status second_step(six *s)
 {
-    TRY(six_step(s)); /* the order of units is recorded */
+    TRY(six_step(s)); /* records the order of units */
     timeline_watch_to(s->watch, s->line);
     timeline_watch_step(s->watch, 0);
     TRY(six_step(s));

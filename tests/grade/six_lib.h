@@ -1,8 +1,8 @@
-/* six_lib.h -- a GPT-2 of six equal blocks on W ranks, with lab 5's hooks and a compute stream
- * that stands until the host waits for it, so the host is ahead of it as far as it is let.
+/* six_lib.h -- a GPT-2 of six equal blocks on W ranks, with lab 5's hooks. Its compute stream
+ * stands still until the host waits for it, so the host runs ahead as far as it may.
  *
  *   six_run(g, &config, body)      body: six_micro_step ..., read the ledger
- *   six_record(g, &config, line)   the same on a dry device: what one step issues */
+ *   six_record(g, &config, line)   record on a dry device what one step issues */
 #pragma once
 #include <pthread.h>
 #include "common/model/runner.h"
@@ -19,11 +19,11 @@ typedef struct six_config {
     prefetch_mode mode;
     int limit;
     bool inline_compute; /* the host computes itself and is never ahead */
-    bool slow_compute;   /* compute does a unit only when the host waits for it */
-    int rank;            /* of six_record: as which rank of g's */
+    bool slow_compute;   /* compute runs a unit only when the host waits for it */
+    int rank;            /* six_record: the rank to act as */
 } six_config;
 
-/* Units that compute may do: those which the host waits for. Nothing depends on time. */
+/* The units that compute may run: those the host waits for. Nothing depends on time. */
 typedef struct six_turnstile {
     atomic_int n_issued, n_let;
     int n_run; /* of the compute stream */
@@ -45,23 +45,23 @@ typedef struct six {
     fsdp f;
     reducer r;
     prefetch p;
-    unit_hooks hooks; /* prefetch_create's; the runner has them and the turnstile */
+    unit_hooks hooks; /* made by prefetch_create; the runner and the turnstile use them */
     runner *run;
     float *loss;                    /* device [1] */
     size_t root_bytes, block_bytes; /* of a gathered unit, and of its gradient */
-    int n_ahead;                    /* gathers under way when their unit's pre hook was called */
+    int n_ahead;                    /* gathers in flight when their unit's pre hook was called */
     six_turnstile turnstile;
-    atomic_int n_computed; /* micro-steps whose last layer compute has run */
-    timeline_watch *watch; /* of six_record, else NULL */
+    atomic_int n_computed; /* micro-steps whose last layer has run on compute */
+    timeline_watch *watch; /* set by six_record, else NULL */
     timeline *line;
 } six;
 
-/* six_run -- make it, run body, take it apart; the verdict of all ranks. */
+/* six_run -- make it, run body, take it apart. All ranks return the same verdict. */
 fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six *s));
-/* six_micro_step -- forward and backward of micro-step a of SIX_MICRO_STEPS; the host goes on. */
+/* six_micro_step -- forward and backward of micro-step a of SIX_MICRO_STEPS, without a wait. */
 fsdp_status six_micro_step(six *s, int a);
-/* six_step -- the micro-steps of a step, and one step of SGD. */
+/* six_step -- all micro-steps of a step, then SGD. */
 fsdp_status six_step(six *s);
-/* six_record -- add to *line what the second step issues on a dry device, where computing unit u is
- * one SIX_FORWARD or SIX_BACKWARD. Nothing runs, and no other rank takes part. */
+/* six_record -- add to *line what the second step issues on a dry device, where the computation of
+ * a unit is one SIX_FORWARD or SIX_BACKWARD. Nothing runs, and no other rank takes part. */
 fsdp_status six_record(grade *g, const six_config *config, timeline *line);

@@ -14,15 +14,15 @@
 
 enum { MICROS = 4 };
 
-static int micro; /* of the gradient that is being made */
+static int micro; /* the micro-step whose gradient is being made */
 
-/* Micro-steps of a rank are adjacent: micro-step a of rank r has number 4 r + a. */
+/* The micro-steps of a rank are adjacent: micro-step a of rank r has number 4 r + a. */
 static float neighbour(int rank, int buffer, size_t i)
 {
     return fix_fraction(MICROS * rank + micro, buffer, i);
 }
 
-/* The number of vectors that wait in the binary counter after 1, 2, 3 micro-steps. */
+/* How many vectors wait in the binary counter after each micro-step. */
 static const int WAITING[MICROS] = {1, 1, 2, 0};
 
 static fsdp_status one_micro(fixture *fx, int u)
@@ -79,12 +79,12 @@ enum { LAYERS = 8 }; /* embed, three blocks of attention and MLP, head */
 static fsdp_status expect_segments(const char *what, const recompute_spec *spec, const model *m,
                                    const int *layer_unit, const int *want, int want_cut)
 {
-    enum { GUARD = 0, BEFORE = 1 }; /* an entry before each array, and one after it */
+    enum { GUARD = 0, BEFORE = 1 }; /* a guard entry before each array and after it */
     int entries[BEFORE + LAYERS + 1], units[BEFORE + LAYERS], *got = entries + BEFORE, n_cut = -1;
     layer layers[BEFORE + LAYERS + 1];
     memcpy(units + BEFORE, layer_unit, (size_t)m->n_layers * sizeof *units);
     memcpy(layers + BEFORE, m->layers, (size_t)m->n_layers * sizeof *layers);
-    units[0] = units[BEFORE]; /* the entry before looks like the first one's neighbour */
+    units[0] = units[BEFORE]; /* looks like the neighbour of the first */
     layers[0] = layers[BEFORE];
     layers[BEFORE + m->n_layers] = layers[m->n_layers];
     entries[0] = got[m->n_layers] = GUARD;
@@ -116,16 +116,16 @@ static fsdp_status choices(const model *m)
                         (const int[]){NO, 0, NO, 1, NO, 2, NO, NO}, 0));
     TRY(expect_segments("MLP of every 2nd block", &(recompute_spec){RECOMPUTE_MLP, 0, 2}, m,
                         by_block, (const int[]){NO, NO, NO, NO, 0, NO, NO, NO}, 0));
-    model blocks = *m; /* one that begins with a layer to run again */
+    model blocks = *m; /* a model that begins with a layer to run again */
     blocks.layers++;
     blocks.n_layers--;
     return expect_segments("blocks alone", &(recompute_spec){RECOMPUTE_BLOCK, 0, 1}, &blocks,
                            by_block + 1, (const int[]){0, 0, 1, 1, 2, 2, NO}, 0);
 }
 
-/* Launches by phase. */
+/* Number of launches, by phase. */
 typedef struct counted {
-    int products[2], attentions[2]; /* of the first forward, of the second */
+    int products[2], attentions[2]; /* of the first forward and of the second */
 } counted;
 
 static uint64_t count(void *self, const device_act *act)
@@ -147,7 +147,7 @@ typedef struct one_run {
     size_t elems;
 } one_run;
 
-/* Run one leaf on one device, with the segments or without. */
+/* Run one leaf on one device, with or without segments. */
 static fsdp_status run_leaf(grade *g, const model *m, const corpus *data, const int *segment,
                             one_run *out)
 {
@@ -176,7 +176,7 @@ static fsdp_status run_leaf(grade *g, const model *m, const corpus *data, const 
     return status;
 }
 
-/* Whether a run with blocks as segments gives the same gradients with less memory. A second forward
+/* A run with blocks as segments must give the same gradients with less memory. A second forward
  * leaves out the last product, so it has 3 of a block's 4. */
 static fsdp_status compare_runs(const one_run *plain, const one_run *again, size_t saved_bytes)
 {

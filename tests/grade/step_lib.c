@@ -1,7 +1,7 @@
-/* step_lib.c -- tasks 3.3 to 3.6 and 3.8: gradients when their sums are complete, over the
+/* step_lib.c -- tasks 3.3 to 3.6 and 3.8: gradients after their sums are complete, over the
  * micro-steps of a step, under every strategy, and for units that a rank does not use.
  *
- * The model is lab3.c's. Sums arrive by hand (fix_push) where reducing is not the task. */
+ * The model is lab3.c's. Where reduction is not the task, sums are made by hand (fix_push). */
 #include <math.h>
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/step_lib.h"
@@ -12,11 +12,11 @@
 static const float SCALE = 1.0f / 24.0f;
 enum { TIED_BEGIN = 8, TIED_END = 13 }; /* of the root's flat array */
 
-/* The unsharded twin of one element: whole sums on one device, the second use added last, then one
- * multiplication.
- *   *any_order  how far the result may be from that if terms are added in another order. Either is
- *               off by at most (n+1) u of the terms' magnitudes, u = 2^-24: n-1 additions of n
- *               terms, one of the two uses, one multiplication */
+/* The gradient of one element on the unsharded twin: sums on one device, the second use added last,
+ * then one multiplication.
+ *   *any_order  how far the result may differ if terms are added in another order. Either result
+ *   is off by at most (n+1) u of the terms' magnitudes, u = 2^-24: n-1 additions of n terms, one
+ *   addition of the two uses, one multiplication */
 static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int base,
                        double *any_order)
 {
@@ -39,7 +39,7 @@ typedef struct flat_part {
     size_t begin, elems;
 } flat_part;
 
-/* shard_grad of unit u: a part of its flat array. */
+/* Check shard_grad of unit u, which is a part of its flat array. */
 static fsdp_status expect_grad(fixture *fx, const char *when, int u, flat_part part, int n_leaves,
                                int base)
 {
@@ -88,8 +88,7 @@ static fsdp_status grad_finish_body(fixture *fx)
 fsdp_status task_3_3(grade *g)
 {
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), grad_finish_body));
-    for (int size = 1; size <= g->world_size;
-         size++) /* a slice is the world's, whatever the mesh */
+    for (int size = 1; size <= g->world_size; size++) /* slices depend on the world only */
         if (g->world_size % size == 0)
             TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL, .shard_size = size),
                             grad_finish_body));
@@ -99,8 +98,8 @@ fsdp_status task_3_3(grade *g)
 /* ---- 3.4 ------------------------------------------------------------------------------------ */
 enum { ACCUM = 3 };
 
-/* Compute still writes the gradient when zero_grad is called: it must be freed in compute's order,
- * which the order checker sees. */
+/* Compute still writes the gradient when zero_grad is called. It must be freed in compute's order;
+ * the order checker reports any other. */
 static fsdp_status freed_in_order_body(fixture *fx)
 {
     float **grad = &fx->r.grads[H0].shard_grad;
@@ -148,7 +147,7 @@ fsdp_status task_3_4(grade *g)
 }
 
 /* ---- 3.5a ----------------------------------------------------------------------------------- */
-/* Which units stay, for every strategy, whatever the flags were before. */
+/* The units that stay, for every strategy, whatever the flags were before. */
 static fsdp_status strategy_table(void)
 {
     static const struct {
@@ -176,7 +175,7 @@ static fsdp_status strategy_table(void)
     return FSDP_OK;
 }
 
-/* A mesh whose shard groups are not the strategy's is refused. */
+/* A mesh whose shard groups do not fit the strategy is refused. */
 static fsdp_status wrong_groups(void)
 {
     static const struct {
@@ -197,8 +196,8 @@ static fsdp_status wrong_groups(void)
     return FSDP_OK;
 }
 
-/* One micro-step of hooks as the runner calls them: the root spans the others. Every unit takes
- * part, so that end_backward (task 3.6) would only forget who was visited. */
+/* The hooks of one micro-step in the runner's order: the root encloses the others. Every unit takes
+ * part, so end_backward (task 3.6) would only clear the visited flags. */
 static fsdp_status hooks_of_micro_step(fixture *fx, size_t *full_bytes_between)
 {
     unit_hooks h = fsdp_backward_hooks(&fx->r);
@@ -220,8 +219,8 @@ static fsdp_status hooks_of_micro_step(fixture *fx, size_t *full_bytes_between)
     return FSDP_OK;
 }
 
-/* Gathers of a unit per micro-step: full and hybrid 2 (root 1), grad-op 1, none 0, over the shard
- * group. Reductions, over the world: 1 per unit that learns; canonical mode adds one for the tied
+/* Gathers of a unit per micro-step, over the shard group: full and hybrid 2 (root 1), grad-op 1,
+ * none 0. Reductions, over the world: 1 per unit that learns; canonical mode adds one for the tied
  * tensor. */
 static void expect_traffic(fixture *fx, int micro_steps)
 {
@@ -249,7 +248,7 @@ static void expect_traffic(fixture *fx, int micro_steps)
                          bytes * reduce_elems));
 }
 
-/* Empties the accumulators, as the end of a step would. */
+/* Empty the accumulators, as the end of a step would. */
 static fsdp_status drop_sums(fixture *fx)
 {
     for (int u = 0; u < N_UNITS; u++)
@@ -305,7 +304,7 @@ fsdp_status task_3_5a(grade *g)
 }
 
 /* ---- 3.5b ----------------------------------------------------------------------------------- */
-/* Element `flat` of a unit's gradient; zero at its end, as grad_finish leaves it. */
+/* Element `flat` of a unit's finished gradient; zero in the padding, as grad_finish leaves it. */
 static float finished_value(const fixture *fx, int u, size_t flat)
 {
     return flat < fx->f.units[u].layout.used_elems ? fix_fraction(u, 0, flat) : 0.0f;
@@ -322,7 +321,7 @@ static float slice_value(void *ctx, size_t i)
     return finished_value(s->fx, s->u, fix_slice_begin(s->fx, s->u) + i);
 }
 
-/* Every replica of a shard holds one finished slice; each ends with the whole shard's gradient. */
+/* Every replica of a shard holds one finished slice. Each must end with the whole gradient. */
 static fsdp_status gather_slices(fixture *fx, int u)
 {
     const size_t slice_elems = fx->f.units[u].slices.shard_elems;
@@ -335,9 +334,9 @@ static fsdp_status gather_slices(fixture *fx, int u)
     TRY(fix_fill(fx, *grad, slice_elems, slice_value, &(slice_of){fx, u}));
     slice = *grad;
     comm_job_stats_reset(fx->comm);
-    fix_trace_start(fx); /* of the world; replicas of a part of it have a group of their own */
+    fix_trace_start(fx); /* the world; replicas of a part of it have their own group */
     TRY(grad_all_gather(&fx->r, u));
-    const float *got = fix_read(fx, *grad, shard_elems); /* in order of compute, and of no other */
+    const float *got = fix_read(fx, *grad, shard_elems); /* in order of compute only */
     if (peers == 0)
         note(fx,
              EXPECT(*grad == slice, "return before anything is allocated",
@@ -412,7 +411,7 @@ static void expect_quiet(fixture *fx)
                          0));
 }
 
-/* A unit that this micro-step used: gradients made by hand, its reduction left in flight. */
+/* A unit that this micro-step used: gradients made by hand, its reduction still in flight. */
 static fsdp_status use_unit(fixture *fx, int u)
 {
     TRY(fix_grad_by_hand(fx, u, fix_integer));
@@ -438,7 +437,7 @@ static float grad_of_rank_0(int leaf, int buffer, size_t i)
     return leaf % leaf_world == 0 ? fix_integer(0, buffer, i) : 0.0f;
 }
 
-/* No rank uses h.2. Forward gathered all units (grad-op keeps them). */
+/* No rank uses h.2. Forward has gathered all units (grad-op keeps them). */
 static fsdp_status unused_body(fixture *fx)
 {
     bool keeps = fx->spec->sharding == SHARDING_NONE;
@@ -455,7 +454,7 @@ static fsdp_status unused_body(fixture *fx)
     return fix_expect_acc(fx, H2, fx->world_size, no_grad);
 }
 
-/* The root is used by rank 0 only: all ranks must still issue the same collectives. */
+/* Only rank 0 uses the root. All ranks must still issue the same collectives. */
 static fsdp_status one_rank_body(fixture *fx)
 {
     leaf_world = fx->world_size;

@@ -1,4 +1,4 @@
-/* step_lib.h -- tasks 3.3 to 3.6 and 3.8: from a finished sum to the gradient of a step. */
+/* step_lib.h -- tasks 3.3 to 3.6 and 3.8: turn a finished sum into the gradient of a step. */
 #pragma once
 #include "tests/grade/grade_lib.h"
 

@@ -1,13 +1,13 @@
 #!/bin/sh
-# submission.sh -- grade a learner's tree on this one: of the learner's, only the files of submission.txt count.
+# submission.sh -- grade a learner's tree with this tree: only the files of submission.txt are taken from the learner.
 #
 #   tests/grade/submission.sh TREE OUT BUILD [--extra DIR] [--lab N] [--task T] [--ranks "2 3"]
-#   tests/grade/submission.sh --check BUILD     would the objects of this tree be taken? a PASS or FAIL line
+#   tests/grade/submission.sh --check BUILD     check that this tree's own objects would be accepted: a PASS or FAIL line
 #
-# SUBMISSIONS.md says what OUT, a new or an empty folder, gets, what is refused, and what cannot be prevented. The graded
-# tree is this one without its solutions, with the learner's files in it; its other objects are BUILD's. The handout's
-# file takes the place of one that is refused. DIR, an absolute path, has hidden tests (extra.sh), whose objects are BUILD's.
-# Exit status: 0 when there is a grade, whatever it is; else 2.
+# SUBMISSIONS.md describes the files in OUT (a new or an empty folder), what is refused, and what cannot be prevented. The graded
+# tree is this tree without its solutions and with the learner's files; all other objects are BUILD's. The handout's file
+# replaces a refused file. DIR, an absolute path, has hidden tests (extra.sh), whose objects are BUILD's.
+# Exit status: 0 if there is a grade, whatever it is; else 2.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE EXTRA_TESTS GRADE_TASKS GRADE_WITH GRADE_FROM
@@ -22,7 +22,7 @@ give_up() {
 
 sources() { awk '$1 == "source" { print $2 }' $LIST; }
 
-# object SOURCE -- where make puts its object, below the build folder
+# object SOURCE -- the path of its object in the build folder
 object() {
     case $1 in
     lab6*) echo "npu-sim/${1%.*}.o" ;;
@@ -30,7 +30,7 @@ object() {
     esac
 }
 
-# allowed SOURCE -- the names that it may use, a line each
+# allowed SOURCE -- the names that it may use, one per line
 allowed() {
     lab=$(echo "$1" | sed 's/^lab\([0-9]\).*/\1/')
     headers=$(awk '$1 == "headers" { $1 = ""; print }' $LIST)
@@ -42,7 +42,7 @@ allowed() {
     awk '/^[a-z]/ && match($0, /[ *][a-z][a-z0-9_]*\(/) { print substr($0, RSTART + 1, RLENGTH - 2) }' $headers
 }
 
-# complaints SOURCE OBJECT FOLDER NAME -- what its object must not have; FOLDER/NAME.nm and .elf are of this tree's object
+# complaints SOURCE OBJECT FOLDER NAME -- forbidden things in its object; FOLDER/NAME.nm and .elf describe this tree's object
 complaints() {
     allowed "$1" >"$3/allowed"
     nm -P "$2" >"$3/own.nm" && readelf -SsW "$2" >"$3/own.elf" || echo 'is no object|hand in plain C'
@@ -50,7 +50,7 @@ complaints() {
         echo 'cannot be checked|tell the course'
 }
 
-# remember OBJECT FOLDER NAME -- what complaints compares with
+# remember OBJECT FOLDER NAME -- write the files that complaints compares with
 remember() { nm -P "$1" >"$2/$3.nm" && readelf -SsW "$1" >"$2/$3.elf"; }
 
 if [ "${1:-}" = --check ]; then
@@ -87,13 +87,13 @@ mkdir -p "$out/tree/build"
 (cd "$build" && find abi flags common lab* trainer npu-sim tests ${extra:+extra} -type f ! -path 'extra/*.d' \
     '(' -name '*.[do]' -o -name '*.inc' -o -name abi -o -name flags -o -name folder ')' -print0 2>/dev/null | tar --format=posix -cf - --null -T -) |
     tar -xf - -C "$out/tree/build" || exit 2
-for flags in "$out/tree/build/flags" "$out/tree/build/npu-sim/flags"; do # a learner's warning is no error
-    [ -f "$flags" ] || continue # no lab 6 in this tree
+for flags in "$out/tree/build/flags" "$out/tree/build/npu-sim/flags"; do # warnings in a learner's code are not errors
+    [ -f "$flags" ] || continue # this tree has no lab 6
     sed 's/-Werror//g' "$flags" >"$work/flags" && touch -r "$flags" "$work/flags" && mv "$work/flags" "$flags" || exit 2
 done
 
 # ---- the learner's files -------------------------------------------------------------------------
-# contents SOURCE -- copy it to its place if it is a plain text of a plain size, else say what it is
+# contents SOURCE -- copy it to its place if it is a plain text file of allowed size, else print why not
 contents() {
     at=$tree
     for part in $(echo "$1" | tr / ' '); do
@@ -110,7 +110,7 @@ contents() {
     fi
 }
 
-# limited COMMAND... -- with limits on time, memory and the size of files; its errors to compiler.log
+# limited COMMAND... -- run it with limits on time, memory and file size; output goes to compiler.log
 limited() { (export LC_ALL=C && ulimit -t 60 && ulimit -v 4000000 && ulimit -f 200000 && timeout -k 1 60 "$@") >"$work/compiler.log" 2>&1; }
 
 does_not() {
@@ -118,7 +118,7 @@ does_not() {
     echo "does not compile: ${why:-the compiler needs more than 60 s or too much memory}|build it with make test first"
 }
 
-# compile SOURCE -- to its object, or say why not: a message of the compiler, a file it must not read, machine code in it
+# compile SOURCE -- compile it to its object, or print why not: a compiler error, a forbidden include, assembly
 compile() (
     o=build/$(object "$1")
     cd "$out/tree" || return
@@ -137,10 +137,10 @@ compile() (
     rm -f "${o%.o}".[si] "${o%.o}".ii
 )
 
-# say LINE... -- to the report, and to who looks on
+# say LINE... -- print to the report and to standard output
 say() { printf '%s\n' "$@" | tee -a "$report"; }
 
-# refuse SOURCE -- for the reasons in $work/why; the handout's file takes its place
+# refuse SOURCE -- report the reasons in $work/why; the handout's file replaces it
 refuse() {
     n_refused=$((n_refused + 1))
     ! cmp -s "$work/stubs/$1" "$out/tree/$1" || no_stub="${no_stub:-} $1"
@@ -175,7 +175,7 @@ for source in $(sources); do
 done
 [ -z "${no_stub:-}" ] || give_up "no grade: this tree has nothing to put in the place of$no_stub" 'mend what is said above'
 
-# What else the learner has changed: tests, tables, the runtime.
+# List other files that the learner has changed: tests, tables, the runtime.
 sums() (
     cd "$1" && find . -path './build*' -prune -o -type f -size -2048k '(' -path './tests/*' -o -path './common/*' -o -path './lab*/*' \
         -o -path './trainer/*' -o -name Makefile ')' -exec cksum {} + | sed 's|\./||'
@@ -204,7 +204,7 @@ make -C "$out/tree" -j"$(nproc)" BUILD=build ${extra:+"EXTRA_TESTS=$extra"} grad
 say "submission: $n_taken files taken, $n_refused refused, $n_ignored others that differ ignored; see $out"
 logs=$out/tree/build/test/grade
 [ ! -f "$logs/results.xml" ] || cp "$logs/results.xml" "$out/"
-# The report comes before the words that the learner sees above all tasks.
+# Put the report before the text that the learner sees above all tasks.
 [ ! -f "$logs/results.json" ] || LC_ALL=C awk '
     FILENAME ~ /report.txt$/ { gsub(/[^ -~]/, "?"); gsub(/[\\"]/, "\\\\&"); if (!/^TAKEN/) report = report $0 "\\n"; next }
     /^  "output": "/ && !n++ { $0 = "  \"output\": \"" report substr($0, 14) }

@@ -1,9 +1,9 @@
-# submission_object.awk -- what an object of a learner's must not have; a line "what it is|a hint" for each. See submission.sh.
+# submission_object.awk -- find forbidden things in a learner's object; print "what it is|a hint" for each. See submission.sh.
 #
 #   awk -f submission_object.awk -v ref=SECTIONS ALLOWED REFERENCE OWN SYMBOLS
 #
-# ALLOWED: names, one a line; a * at the end stands for anything. REFERENCE, OWN: nm -P of this tree's object and of the
-# learner's. SYMBOLS: readelf -SsW of the learner's. ref: a file with the same of this tree's.
+# ALLOWED: names, one per line; a * at the end matches anything. REFERENCE, OWN: nm -P of this tree's object and of the
+# learner's. SYMBOLS: readelf -SsW of the learner's object. ref: a file with readelf -SsW of this tree's object.
 function complain(what, hint) { if (!said[what]++) print what "|" hint }
 
 function may_use(name,    n, i) {

@@ -1,11 +1,11 @@
 #!/bin/sh
-# submission_test.sh -- grading of handed-in trees (submission.sh) against attacks: each says what it got.
+# submission_test.sh -- test the grading of submissions (submission.sh), honest ones and attacks; prints the score of each.
 #
 #   tests/grade/submission_test.sh quick|honest|refused|cheats|full BUILD
 #
-# quick: submission.txt lists the files that have solutions, and its names are enough for these; a few seconds. The others
-# hand in trees, each for a few minutes: honest ones, such whose files must be refused by name, such that cheat when
-# they run; full: all. Everything happens in a temporary folder.
+# quick: submission.txt lists all files with solutions, and its names suffice for them; takes a few seconds. The other parts
+# hand in trees and take a few minutes each: honest trees, trees with files that must be refused by name, and trees that cheat
+# at run time. full: all parts. Works in a temporary folder.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
@@ -22,45 +22,45 @@ done >"$dir/log"
 [ ! -s "$dir/log" ]
 verdict 'no name of submission.txt ends a process or writes to a file' $?
 [ "$part" != quick ] || exit $bad
-# wanted PART -- of this script
+# wanted PART -- whether this part of the script was asked for
 wanted() { [ "$part" = full ] || [ "$part" = "$1" ]; }
 
-# hand_in TREE ARGS... -- grade it; the exit status is that of submission.sh
+# hand_in TREE ARGS... -- grade it; returns the exit status of submission.sh
 hand_in() {
     tree=$1
     shift
     rm -rf "$dir/out"
     EXTRA_TESTS=$dir/hidden GRADE_WITH=EXTRA_TESTS=$dir/hidden timeout 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
 }
-# score -- what the log says at the end
+# score -- the last score in the log
 score() { grep -oE '^(Lab [0-9]|All labs): [0-9]+/[0-9]+' "$dir/log" | tail -1; }
 
-# attacks -- of rows on standard input, "@ FILE|PATTERN" and lines of code, append these to the file of the tree cheat/, which
-# must be refused with these words
+# attacks -- standard input has rows "@ FILE|PATTERN", each followed by lines of code. Append the code to FILE in the tree cheat/.
+# FILE must be refused with a message that matches PATTERN
 attacks() {
     awk -v dir="$dir" '
         !/^@ / { print >>file; next }
         { row = substr($0, 3); print row >>(dir "/expected"); file = dir "/cheat/" substr(row, 1, index(row, "|") - 1) }'
 }
-# attack FILE PATTERN -- the same with all of standard input
+# attack FILE PATTERN -- the same for one file; standard input is the code
 attack() {
     cat >>"$dir/cheat/$1"
     echo "$1|$2" >>"$dir/expected"
 }
-# refused -- was every attack, and did each get a hint?
+# refused -- check that every attack was refused with a hint
 refused() {
     while IFS='|' read -r file words; do
         grep -A1 -E "^REFUSED $file: $words" "$dir/log" | grep -q '^        HINT: '
         verdict "refused: $file $(echo "$words" | tr -d '\\\\')" $?
     done <"$dir/expected"
 }
-# fresh TREE -- a copy of it for attacks
+# fresh TREE -- make cheat/ a new copy of it
 fresh() {
     rm -rf "$dir/cheat" "$dir/expected"
     cp -R "$dir/$1" "$dir/cheat"
 }
 
-# Hidden tests, with a secret in their source; one looks whether the process is told where they are.
+# Hidden tests with a secret in their source. One test checks that the process does not know where they are.
 mkdir "$dir/hidden" && cp tests/grade/hidden_example/*.c "$dir/hidden/" || exit 2
 cat tests/grade/hidden_example/tasks.txt - >"$dir/hidden/tasks.txt" <<'END'
 1.92 1 2,3,4 60 hidden3 1.1 where the hidden tests are is not told
@@ -91,7 +91,7 @@ honest() {
     hand_in whole --extra "$dir/hidden" --ranks "2 3 4" && said '^All labs: 107/107$' '^  3/3  2.91' '^submission: 19 files taken, 0 refused, 0 '
     verdict "the reference solution, with hidden tests of 7 points: $(score)" $?
     hidden_stay_hidden
-    fresh stubs # with hidden tests of its own, which do not count
+    fresh stubs # with its own hidden tests, which must not count
     mkdir -p "$dir/cheat/build/extra" && touch "$dir/cheat/build/extra/hidden1.o" && cp tests/grade/tasks.txt "$dir/cheat/build/extra/"
     echo 'int main(void) { return 0; }' | tee "$dir/cheat/tests/grade/hidden1.c" >"$dir/cheat/build/extra/hidden1.c"
     hand_in cheat --extra "$dir/hidden" --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/20$' '^(TODO|BLOCKED) +1.91 W=3' '^submission: 19 files taken, 0 refused, 0 '
@@ -109,14 +109,14 @@ honest() {
     refused
 }
 
-# hidden_stay_hidden -- neither their source nor its place is in the graded tree or in what goes back to the learner
+# hidden_stay_hidden -- the graded tree and the learner's results contain neither the hidden source nor its path
 hidden_stay_hidden() {
     grep -rlF -e "secret-$$" -e "$dir/hidden" "$dir/out" >"$dir/log"
     [ ! -s "$dir/log" ] && [ "$(grep -c '"visibility": "after_published"' "$dir/out/results.json")" -ge 3 ]
     verdict 'hidden tests stay hidden' $?
 }
 
-# Each file of the reference cheats in another way, and the tests are changed.
+# Each file of the reference solution cheats in a different way, and the tests are changed.
 all_refused() {
     fresh whole
     attacks <<'END'
@@ -178,7 +178,7 @@ END
     verdict 'changed tests and tables are reported' $?
 }
 
-# More of the same, in files of the handout; those that are not refused are graded.
+# More attacks in files of the handout. Files that are not refused are graded.
 more_refused() {
     fresh stubs
     echo "#include \"$dir/hidden/hidden1.c\"" | attack lab1_flatparam/dim0.c 'includes .*/hidden1.c, which is no header of the course'
@@ -220,7 +220,7 @@ END
     refused
 }
 
-# What is taken, because nothing in its objects is forbidden, gets nothing for what it does when it runs.
+# Files whose objects have nothing forbidden are taken, but cheating at run time must earn no points.
 cheats() {
     fresh stubs
     cat >"$dir/shout" <<'END'
@@ -234,7 +234,7 @@ static void shout(void) /* once in each rank: a verdict and a done-marker of eve
     printf("%*s\n", n++ ? 1 : 100000, "");
 }
 END
-    for file in flat_param wrap; do # 1.1 to 1.3 crash then, 1.4 says that it is skipped
+    for file in flat_param wrap; do # then 1.1 to 1.3 crash, and 1.4 says that it is skipped
         sed "s/return fsdp_todo(.*/shout();\n    $([ $file = wrap ] && echo 'return FSDP_ESKIP;' || echo 'abort();')/" \
             "$dir/stubs/lab1_flatparam/$file.c" | cat "$dir/shout" - >"$dir/cheat/lab1_flatparam/$file.c"
     done

@@ -1,5 +1,5 @@
-/* tiny_lib.c -- task 4.6: 20 steps of tiny on W ranks, against the learner's own W = 1 (bits) and
- * against the committed losses (a measured band). */
+/* tiny_lib.c -- task 4.6: 20 steps of the tiny model on W ranks, compared with the learner's own W
+ * = 1 (bits) and with the committed losses (a measured band). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
  * Global batch 24 on W ranks: 24 = W * b * accumulation, b a power of two. */
 enum { STEPS = 20, TINY_SEQ_LEN = 32, REFERENCE_COLUMNS = 4 };
 
-/* How many of them: all, or the first FSDP_TINY_STEPS, on a device that is slow. */
+/* Number of steps: all, or the first FSDP_TINY_STEPS on a slow device. */
 static int n_steps(void)
 {
     const char *text = getenv("FSDP_TINY_STEPS");
@@ -50,7 +50,7 @@ static void tiny_schedule(double *lr)
                       : 1e-4 + 9e-4 * (1.0 + pm_cos(M_PI * (t - 5) / (double)(STEPS - 5))) / 2.0;
 }
 
-/* Where the sources are: the grader runs from the top of the tree. */
+/* The path of the CSV: the grader runs from the top of the tree. */
 static FILE *open_reference(void)
 {
     const char *root = getenv("FSDP_ROOT");
@@ -59,12 +59,12 @@ static FILE *open_reference(void)
     return fopen(path, "r");
 }
 
-/* A learner's AdamW may be ordered otherwise than the one that made the CSV. How far that carries
- * was measured on this very run: three other orders of AdamW's operations
+/* A learner's AdamW may order its operations differently from the AdamW that made the CSV. The
+ * effect was measured on this run: three other orders of AdamW's operations
  * (tests/equivalence/adamw_band_lib.h) moved no loss of the 20 steps by more than 1.08e-7 and no
  * norm by more than 1.12e-7, relative: one unit in the last place. Eight times that band is
- * allowed. Wrong updates are far outside it: no bias correction moves a loss by 4e-2, an epsilon of
- * 1e-6 by 7e-5, decay on norms and biases a norm by 8e-5. */
+ * allowed. Wrong updates are far outside it: without bias correction a loss moves by 4e-2, with an
+ * epsilon of 1e-6 by 7e-5; decay on norms and biases moves a norm by 8e-5. */
 static const double BAND_LOSS = 1.1e-7, BAND_NORM = 1.2e-7;
 
 static fsdp_status expect_reference(const run_result *got)

@@ -1,12 +1,12 @@
 #!/bin/sh
-# upgrade_test.sh -- make handout refuses bad input and keeps the solutions that WITH names; make upgrade moves a learner's work
-# into a newer handout, loses none, and says what it could not move. Nothing is built; a few seconds.
-# Prints PASS and FAIL lines; exits non-zero on a FAIL. Everything happens in a temporary folder.
+# upgrade_test.sh -- make handout refuses bad input and keeps the solutions that WITH names. make upgrade moves a learner's work
+# into a newer handout, loses nothing, and reports what it could not move. Builds nothing; takes a few seconds.
+# Prints PASS and FAIL lines; exits non-zero on a FAIL. Works in a temporary folder.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
 begin upgrade
-# refused STATUS TEXT COMMAND... -- it ends with that status, a line with the text and a hint
+# refused STATUS TEXT COMMAND... -- COMMAND must end with STATUS, a line that has TEXT, and a hint
 refused() {
     expected=$1 text=$2
     shift 2
@@ -22,12 +22,12 @@ refused 2 'stubs is not empty' tests/tools/handout.sh "$dir/stubs" && refused 2 
     refused 2 'all 6 labs' tests/tools/handout.sh --lab6 "$dir/bad" 1,2,3,4,5,6 && [ ! -e "$dir/bad" ]
 verdict 'make handout refuses a folder in use, and what is no lab, with a hint, and writes nothing' $?
 
-# A solution that stays has the lines of this tree, without markers.
+# A kept solution has the lines of this tree without the markers.
 plain() { sed '/SOLUTION \(BEGIN\|END\)/d; /\/\* STUB:/d; /\/\* TASK [^ ]* \(BEGIN\|END\)/d' "$@"; }
 tests/tools/handout.sh "$dir/with" 1,2 >"$dir/log" 2>&1
 problem=$?
 for file in lab[1-5]_*/*.c; do
-    [ ! -e "tests/grade/handout/$file" ] || continue # laid over, as in every handout
+    [ ! -e "tests/grade/handout/$file" ] || continue # replaced in every handout
     case $file in
     lab[12]*) plain "$file" >"$dir/a" && plain "$dir/with/$file" >"$dir/b" && cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 || problem=1 ;;
     *) cmp "$dir/stubs/$file" "$dir/with/$file" >>"$dir/log" 2>&1 || problem=1 ;;
@@ -40,7 +40,7 @@ verdict 'WITH=1,2: labs 1 and 2 as they are here, the others stubs' $problem
 verdict 'WITH=1,2: answers of labs 1 and 2, and of no other' $?
 
 # ---- make upgrade -----------------------------------------------------------------------------
-# The learner has worked in old; course is a newer handout, in which the course has changed things.
+# The learner has worked in old; course is a newer handout with changes by the course.
 cp -pR "$dir/stubs" "$dir/old" && cp -pR "$dir/stubs" "$dir/course" && cd "$dir/course" || exit 2
 edit() { sed "$1" "$2" >"$dir/edited" && ! cmp -s "$dir/edited" "$2" && cp "$dir/edited" "$2" || { echo "FAIL upgrade: nothing to edit in $2" && exit 1; }; }
 edit '1s|.*|/* forward.c -- newer.|' lab2_forward/forward.c
@@ -48,11 +48,11 @@ edit '1s|.*|/* optimizer.c -- newer.|' lab4_optimizer/optimizer.c
 edit '1s|.*|/* prefetch_queries.c -- newer.|' lab5_prefetch/prefetch_queries.c
 edit '1s|.*|# Lab 1, newer|' lab1_flatparam/README.md
 tests/tools/upgrade.sh --sums >handout.sums
-# fresh TREE -- a copy of the course's new handout, to upgrade
+# fresh TREE -- make TREE a copy of the new handout, to upgrade
 fresh() { rm -rf "${dir:?}/$1" && cp -pR "$dir/course" "$dir/$1" && cd "$dir/$1" || exit 2; }
 
 cd "$dir/old" || exit 2
-# In forward.c each border gets text of its own: 2.2 and 2.4 have two.
+# In forward.c each border gets its own text: 2.2 and 2.4 have two.
 awk '/TASK .* END/ { inside = 0 } !inside { print } /TASK .* BEGIN/ { inside = 1; print "    my_own(" ++n ");" }' lab2_forward/forward.c >"$dir/edited"
 cp "$dir/edited" lab2_forward/forward.c
 edit 's/return fsdp_todo("1.1");/return 11;/; 1s|.*|/* my flat_param.c|' lab1_flatparam/flat_param.c
@@ -88,7 +88,7 @@ fresh new && refused 1 'CONFLICT lab4_optimizer/optimizer.c: ' tests/tools/upgra
     cmp -s ../course/lab5_prefetch/prefetch_queries.c lab5_prefetch/prefetch_queries.c && sed 's/return fsdp_todo("4.1");/return 41;/' ../course/lab4_optimizer/optimizer.c | cmp -s - lab4_optimizer/optimizer.c
 verdict 'lines outside the borders that both have changed: a CONFLICT, the learner'"'"'s file beside the course'"'"'s; tasks move' $?
 
-# lost LINE-OF-SED TEXT NAME -- a border is missing in the learner's limiter.c
+# lost SED-COMMAND TEXT NAME -- upgrade when a border is missing in the learner's limiter.c
 lost() {
     rm -rf "$dir/lost" && cp -pR "$dir/stubs" "$dir/lost" && cd "$dir/lost" || exit 2
     edit "s/return fsdp_todo.*/return 54;/; $1" lab5_prefetch/limiter.c
@@ -102,7 +102,7 @@ lost "${end}d" "limiter.c:$begin: TASK 5.4 BEGIN without TASK 5.4 END" 'a lost E
 lost "${begin}d" "limiter.c:$((end - 1)): TASK 5.4 END without TASK 5.4 BEGIN" 'so is a lost BEGIN'
 lost "${begin}d;${end}d" 'has borders of TASK 5.4 that your file lacks' 'and a task that has lost both'
 
-# A tree of a course that wrote no sums: what the learner changed outside the borders is not known, so it is not thrown away.
+# A handout without sums: the learner's changes outside the borders are unknown, so upgrade must not discard any.
 cp -pR "$dir/old" "$dir/unsummed" && rm "$dir/unsummed/handout.sums" && fresh new && refused 1 'CONFLICT lab1_flatparam/flat_param.c' tests/tools/upgrade.sh ../unsummed &&
     grep -q '^CONFLICT lab2_forward/mine.c' "$dir/log" && grep -q 'return 11;' lab1_flatparam/flat_param.c && cmp -s ../old/lab1_flatparam/flat_param.c lab1_flatparam/flat_param.c.mine
 verdict 'without handout.sums in FROM nothing is lost either' $?

@@ -31,7 +31,7 @@ static struct {
     atomic_bool told; /* one report is enough */
     atomic_bool stop;
     sem_t wake, reported;
-    bool quiet; /* a hang: it waits */
+    bool quiet; /* a hang: print nothing more, wait */
     char hang[96];
     pthread_t thread;
 } w;
@@ -43,8 +43,8 @@ static bool is_library(const Dl_info *info)
     return strncmp(info->dli_fname, "/usr/", 5) == 0 || strncmp(info->dli_fname, "/lib", 4) == 0;
 }
 
-/* The frames of the program, or of the plug-in, below the first ones of a library or _exit: those
- * above are the handler's. Offsets are of the call, not of where it returns to. */
+/* The program's or the plug-in's frames below the first frames of a library or of _exit; frames
+ * above belong to the signal handler. Offsets point at the call, not at the return address. */
 static void say_stack(const char *id)
 {
     char line[1400];
@@ -77,7 +77,7 @@ static void say_stack(const char *id)
         w.say(line);
 }
 
-/* how: one word, which read_log.awk knows. Only the first report of a process counts. */
+/* Report once per process. how: one word that read_log.awk knows. */
 static void tell(const char *how, const char *what)
 {
     char line[160];
@@ -95,7 +95,7 @@ static void take(int signo, void (*handler)(int))
     sigaction(signo, &act, NULL);
 }
 
-/* The watchdog's thread asks for the last calls, and they are printed soon. */
+/* Ask the watchdog's thread for the last calls, and give it time to print them. */
 static void let_last_calls(void)
 {
     sem_post(&w.wake);
@@ -127,7 +127,7 @@ static void exits(void)
     let_last_calls();
 }
 
-/* Stands before libc's, for what the task calls: not every launcher misses a rank that is gone. */
+/* Replaces libc's _exit in the task, because not every launcher notices a lost rank. */
 void _exit(int status)
 {
     tell("EXIT", "called _exit");
@@ -137,8 +137,8 @@ void _exit(int status)
 
 /* ---- other threads --------------------------------------------------------------------------- */
 
-/* for_threads -- call visit with the id of each thread of this process, its name and its state
- * (proc(5)), until it returns true. */
+/* for_threads -- call visit with the id, name and state (proc(5)) of each thread of this process,
+ * until visit returns true. */
 static void for_threads(bool (*visit)(pid_t tid, const char *name, char state, void *ctx),
                         void *ctx)
 {
@@ -164,7 +164,7 @@ static void for_threads(bool (*visit)(pid_t tid, const char *name, char state, v
         closedir(dir);
 }
 
-/* The comm layer's threads named "hang" print the last calls when they get SIGUSR2 (comm.h). */
+/* The comm layer's threads named "hang" print the last calls on SIGUSR2 (comm.h). */
 static bool ask_last_calls(pid_t tid, const char *name, char state, void *ctx)
 {
     (void)state, (void)ctx;
@@ -181,8 +181,8 @@ static bool find_running(pid_t tid, const char *name, char state, void *found)
     return true;
 }
 
-/* The thread that runs tells where, or else the one that runs the task. Rank 0 ends the job, as in
- * grade_main, after the others have told what they wait for. */
+/* The running thread reports where it is; if none runs, the thread of the task does. Rank 0 ends
+ * the job after the other ranks have reported what they wait for, as in grade_main. */
 static _Noreturn void end_hang(double seconds)
 {
     pid_t tid = getpid();
@@ -195,7 +195,7 @@ static _Noreturn void end_hang(double seconds)
     sem_clockwait(&w.reported, CLOCK_MONOTONIC, &soon);
     for_threads(ask_last_calls, NULL);
     sleep(w.rank == 0 ? 2 : 4);
-    watchdog_task(NULL); /* leaving is no exit of the task's */
+    watchdog_task(NULL); /* this exit is not the task's */
     comm_abort(w.comm, 1);
 }
 
@@ -204,7 +204,7 @@ static _Noreturn void end_hang(double seconds)
 typedef struct look {
     const char *task;
     double at_s, cpu_s, idle_s;       /* idle_s: of all CPUs of the machine */
-    double used_s, quiet_s, spared_s; /* spared: of busy time, what does not count */
+    double used_s, quiet_s, spared_s; /* spared_s: busy time that does not count */
 } look;
 
 static double process_cpu_s(void)
@@ -226,7 +226,7 @@ static double machine_idle_s(void)
     return idle / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* What has happened since the last look is charged to the task. */
+/* Charge the time since the last look to the task. */
 static void look_again(look *l)
 {
     const char *task = atomic_load(&w.task);
@@ -273,7 +273,7 @@ void watchdog_task(const char *id)
 
 void watchdog_signals(void)
 {
-    static char stack[ALT_STACK_BYTES]; /* recursion without end has used up its own */
+    static char stack[ALT_STACK_BYTES]; /* endless recursion has used up the normal stack */
     void *frame;
     sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
     (void)backtrace(&frame, 1); /* the first call allocates */

@@ -68,7 +68,7 @@ static fsdp_status whole_create(grade *g, const whole_config *config, whole *w)
                                        .views = &w->f.views},
                       &w->run));
     TRY(twin_create(&(twin_config){.m = &w->m,
-                                   /* of equal bits; on the CPU, if it has them */
+                                   /* the CPU's portable operations if the target has their bits */
                                    .ops = target_is_portable() ? ops_cpu_portable() : g->ops,
                                    .data = &w->data,
                                    .batch = config->batch,
@@ -98,8 +98,8 @@ static fsdp_status whole_free(whole *w)
     return FSDP_OK;
 }
 
-/* What this rank holds of an array of the model, against the twin's whole array, parameter by
- * parameter; gaps and padding hold zeros. */
+/* Compare what this rank holds of an array of the model with the twin's whole array, parameter by
+ * parameter. Gaps and padding must hold zeros. */
 static void expect_shards(whole *w, const char *what, float *const *held, const float *twin_array)
 {
     for (int u = 0; u < w->f.n_units; u++) {
@@ -154,7 +154,7 @@ fsdp_status whole_forward(whole *w, int a, bool training, float *loss)
     return grade_read(w->f.compute, w->loss, sizeof *loss, loss);
 }
 
-/* One micro-step: this rank's sequence, and its loss. */
+/* One micro-step on this rank's sequence, and its loss. */
 static fsdp_status whole_micro_step(whole *w, int a, bool training)
 {
     float got, want;
@@ -165,7 +165,7 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     return FSDP_OK;
 }
 
-/* One step of SGD without decay: ops.h's, whose bits are the same everywhere. */
+/* One step of SGD without decay, by ops.h's operation: the same bits everywhere. */
 static fsdp_status twin_sgd(twin *t, const float *grad, float lr)
 {
     for (size_t i = 0; i < t->param_elems; i++)
@@ -182,7 +182,7 @@ static fsdp_status whole_step(whole *w)
     const float scale = 1.0f / (float)(leaves * WHOLE_SEQ_LEN), lr = 0.5f;
     float *held[8], loss;
     FSDP_ASSERT(w->f.n_units <= 8);
-    for (int step = 0; step < 2; step++) { /* the second shows what the first left behind */
+    for (int step = 0; step < 2; step++) { /* the second step shows what the first left over */
         TRY(zero_grad(&w->r));
         for (int a = 0; a < ACCUM; a++)
             TRY(whole_micro_step(w, a, true));
@@ -192,7 +192,7 @@ static fsdp_status whole_step(whole *w)
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->r.grads[u].shard_grad;
         expect_shards(w, "gradient", held, w->twin_grad);
-        TRY(fix_settle(&w->notes)); /* the first difference, not its consequence on another rank */
+        TRY(fix_settle(&w->notes)); /* report the first difference, not a consequence */
         TRY(sgd_step(&w->r, lr));
         TRY(stream_sync(w->f.compute));
         TRY(twin_sgd(&w->t, w->twin_grad, lr));
@@ -207,7 +207,7 @@ static fsdp_status whole_step(whole *w)
 
 fsdp_status whole_run(grade *g, const whole_config *config, fsdp_status (*body)(whole *w))
 {
-    static whole w_[1]; /* must not move; threads of a failed run may still look at it */
+    static whole w_[1]; /* static: threads of a failed run may still read it */
     whole *w = memset(w_, 0, sizeof w_);
     fsdp_status st = whole_create(g, config, w);
     if (st == FSDP_OK)
@@ -218,8 +218,8 @@ fsdp_status whole_run(grade *g, const whole_config *config, fsdp_status (*body)(
     st = comm_agree(g->comm, st);
     if (st == FSDP_OK)
         st = whole_free(w);
-    else if (st == FSDP_ETODO) { /* another task follows: the group opened first is closed last */
-        if (w->f.comm_stream)    /* what was issued uses them */
+    else if (st == FSDP_ETODO) { /* another task follows: close groups in reverse order */
+        if (w->f.comm_stream)    /* issued work uses the groups */
             (void)stream_sync(w->f.comm_stream);
         (void)stream_sync(w->notes.compute);
         mesh_close(&w->grid);
@@ -228,7 +228,7 @@ fsdp_status whole_run(grade *g, const whole_config *config, fsdp_status (*body)(
     return st;
 }
 
-/* 3 micro-steps of one sequence a rank, then one step of SGD, twice; then one more forward, which
+/* Twice: 3 micro-steps of one sequence per rank, then one step of SGD. Then one more forward, which
  * must see the new weights. */
 static fsdp_status train(grade *g, sharding_strategy sharding, int fsdp_size)
 {

@@ -1,5 +1,5 @@
-/* whole_lib.h -- a whole GPT-2 of labs 1 and 2, or 1 to 3, on W ranks and its unsharded twin; task
- * 3.7. Checks are noted as those of a fixture. */
+/* whole_lib.h -- a whole GPT-2 through labs 1 and 2, or 1 to 3, on W ranks, and its unsharded twin;
+ * task 3.7. Checks are noted as in a fixture. */
 #pragma once
 #include "lab1_flatparam/flat_param.h"
 #include "tests/equivalence/twin_lib.h"
@@ -12,7 +12,7 @@ typedef struct whole_config {
     wrap_policy wrap;
     sharding_strategy sharding;
     int fsdp_size; /* ranks of a shard group, under SHARDING_HYBRID */
-    bool trains;   /* by lab 3; else forward only */
+    bool trains;   /* with lab 3; else forward only */
 } whole_config;
 
 typedef struct whole {
@@ -32,11 +32,11 @@ typedef struct whole {
 } whole;
 
 fsdp_status whole_run(grade *g, const whole_config *config, fsdp_status (*body)(whole *w));
-/* whole_leaf -- which of the twin's leaves this rank has in micro-step a. */
+/* whole_leaf -- the twin's leaf that this rank computes in micro-step a. */
 uint64_t whole_leaf(const whole *w, int a);
-/* whole_forward -- a forward pass of it, and backward if training; waits for *loss. */
+/* whole_forward -- run a forward pass, and backward if training; waits for *loss. */
 fsdp_status whole_forward(whole *w, int a, bool training, float *loss);
 
 fsdp_status task_3_7(grade *g);
-/* whole_hybrid -- the same under HSDP, in shard groups of fsdp_size. */
+/* whole_hybrid -- task 3.7 under HSDP, in shard groups of fsdp_size. */
 fsdp_status whole_hybrid(grade *g, int fsdp_size);

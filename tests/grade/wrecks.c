@@ -1,5 +1,5 @@
-/* wrecks.c -- tasks that crash, exit and hang, for the test of the grader (grade_test.sh): each on
- * rank 1 only, after a collective. */
+/* wrecks.c -- tasks that crash, exit and hang, for the test of the grader (grade_test.sh). Each
+ * fails on rank 1 only, after a collective. */
 #include <stdlib.h>
 #include <unistd.h>
 #include "tests/grade/grade_lib.h"

@@ -1,9 +1,9 @@
-/* hidden1.c -- an example of hidden tests of lab 1. They use grade_lib.h and the lab's header, and
- * nothing that a learner has written but what is tested. */
+/* hidden1.c -- an example of hidden tests for lab 1. They use grade_lib.h and the lab's header.
+ * They call no learner code except the functions under test. */
 #include "lab1_flatparam/flat_param.h"
 #include "tests/grade/grade_lib.h"
 
-/* Shards of n elements, a prime number, in steps of 8: all but the last ones are full. */
+/* n is prime and shards are aligned to 8, so only the first shards are full. */
 static fsdp_status primes(grade *g)
 {
     static const size_t n[] = {7, 97, 1009};
@@ -21,7 +21,7 @@ static fsdp_status primes(grade *g)
     return FSDP_OK;
 }
 
-/* Three parameters of 5, 70 and 3 elements at multiples of 4, cut into shards of this world's. */
+/* Three parameters of 5, 70 and 3 elements at multiples of 4, cut for this world size. */
 static fsdp_status pieces_of_all(grade *g)
 {
     flat_slot slots[] = {{.param = 4, .offset = 0, .elems = 5},

@@ -1,5 +1,5 @@
-/* hidden2.c -- an example of a hidden test of lab 2, with the fixture that the lab's own tests use.
- * A failure on one rank skips no collective: what is compared comes after the last one. */
+/* hidden2.c -- an example of a hidden test for lab 2, with the fixture of the lab's own tests. All
+ * comparisons come after the last collective, so a failure on one rank skips no collective. */
 #include "lab2_forward/fsdp_setup.h"
 #include "tests/grade/handmade_lib.h"
 

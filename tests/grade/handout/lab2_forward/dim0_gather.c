@@ -1,5 +1,5 @@
-/* dim0_gather.c -- the gather of a unit whose shards are rows (task 1.6): not in this tree. It
- * shows task 2.1, and the reduction beside it 3.2a and 3.3. */
+/* dim0_gather.c -- the gather of a unit whose shards are rows (task 1.6). It is not in this tree,
+ * because it shows task 2.1; the matching reduction shows 3.2a and 3.3. */
 #include "lab2_forward/dim0_gather.h"
 
 static fsdp_status not_here(void)

@@ -1,4 +1,4 @@
-/* reshard_to.c -- units that are resharded into smaller groups: not in this tree, since their
+/* reshard_to.c -- units that are resharded into smaller groups. It is not in this tree, because the
  * gather shows task 2.1. */
 #include "lab2_forward/reshard_to.h"
 

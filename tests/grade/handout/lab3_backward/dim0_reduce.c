@@ -1,4 +1,4 @@
-/* dim0_reduce.c -- the reduction of a unit whose shards are rows: not in this tree, in which
+/* dim0_reduce.c -- the reduction of a unit whose shards are rows. It is not in this tree, where
  * dim0_create (lab 2's dim0_gather.c) refuses such units. */
 #include "lab3_backward/dim0_reduce.h"
 

@@ -1,5 +1,5 @@
-/* cpu_adamw.c -- AdamW's update on the CPU, for both tables: what you write in task 4.1. So the
- * model on one device, which labs compare with, is trained by the same update. */
+/* cpu_adamw.c -- AdamW's update on the CPU, for both tables of operations: it calls your task 4.1.
+ * So the model on one device, with which the labs compare, trains with the same update. */
 #include "common/ops/cpu_kernels.h"
 
 fsdp_status adamw_shard(const adamw_args *a); /* lab4_optimizer/optimizer.h */

@@ -1,14 +1,14 @@
 #!/bin/sh
 # upgrade.sh -- move a learner's work into this tree, which was handed out later.
 #
-#   tests/tools/upgrade.sh FROM      FROM: the tree that was worked in (make upgrade FROM=dir); it is only read
-#   tests/tools/upgrade.sh --sums    print handout.sums for this tree: checksums of each file of a lab, of all of it and of
-#                                    what stands outside the tasks' borders
+#   tests/tools/upgrade.sh FROM      FROM: the learner's old tree (make upgrade FROM=dir); it is only read
+#   tests/tools/upgrade.sh --sums    print handout.sums for this tree: for each file of a lab, a checksum of the file and one
+#                                    of its text outside the tasks' borders
 #
-# What stands between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */" is the learner's and moves. What stands outside
-# moves when only one of the two sides changed it: the learner, or the course. When both did, the course's lines stay, and the
-# learner's file is put beside them as FILE.mine. So is a file with a missing border. Files that the learner added to a lab's
-# folder are copied. What was done outside the labs' folders is not moved.
+# Text between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */" is the learner's and moves. If only the learner or only the
+# course changed the text outside, the change is kept. If both changed it, the course's lines stay, and the learner's file is
+# saved as FILE.mine. A file with a missing border is saved the same way. Files that the learner added to a lab's folder are
+# copied. Changes outside the labs' folders are not moved.
 # Exit status 0: all moved; 1: something is left to do by hand; 2: nothing was done.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
@@ -16,13 +16,13 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-upgrade.XXXXXX") || exit 2
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# provided FILE -- its text outside the borders, with the borders
+# provided FILE -- the text outside the borders, and the borders themselves
 provided() { awk '/\/\* TASK [^ ]+ END/ { inside = 0 } !inside { print } /\/\* TASK [^ ]+ BEGIN/ { inside = 1 }' "$1"; }
 sum_of() { cksum <"$1" | tr ' ' '-'; }
 sums() {
     echo "$(sum_of "$1") $(provided "$1" | cksum | tr ' ' '-')"
 }
-# lab_files -- of the tree that we are in: no folders of builds, no object files
+# lab_files -- the labs' files in the current tree, without build folders and object files
 lab_files() { find lab[1-6]_* -type f ! -path '*/build*' ! -name '*.o' ! -name '*.mine' ! -name '*~' | sort; }
 
 if [ "${1:-}" = --sums ]; then
@@ -44,7 +44,7 @@ from=$(CDPATH='' cd -- "$from" && pwd -P)
 [ "$from" != "$(pwd -P)" ] || refuse "FROM is this tree" 'run make upgrade in the new tree; FROM names the old one'
 [ -f handout.sums ] || refuse 'there is no handout.sums here' 'run make upgrade in a tree as it was handed out'
 
-# recorded TREE FILE COLUMN -- a sum of that file when TREE was handed out; nothing if it is not known
+# recorded TREE FILE COLUMN -- the file's checksum when TREE was handed out; nothing if unknown
 recorded() { [ ! -f "$1/handout.sums" ] || awk -v file="$2" -v c="$3" '$3 == file { print $c }' "$1/handout.sums"; }
 
 lab_files >"$dir/here"
@@ -58,7 +58,7 @@ moved() {
     echo "moved    $1: $2"
     n_files=$((n_files + 1))
 }
-# left FILE WHY HINT -- the learner's file stands beside ours, if we have it
+# left FILE WHY HINT -- report a conflict; save the learner's file as FILE.mine if the new tree has FILE
 left() {
     echo "CONFLICT $1: $2"
     [ ! -e "$1" ] || cp "$from/$1" "$1.mine"
@@ -90,7 +90,7 @@ unmatched() {
     id=$(printf '%s\n' "$1" | grep -v -x -F "$2" | head -1)
     [ -z "$id" ] || printf "%s:%s: $4\n" "$3" "$(grep -n "TASK ${id%#*} BEGIN" "$3" | sed -n "${id#*#}s/:.*//p")" "${id%#*}"
 }
-# merged OURS THEIRS -- ours, with what stands between their borders
+# merged OURS THEIRS -- print OURS with THEIRS's text between the borders
 merged() {
     awk '
         function key(line) { sub(/.*\/\* TASK /, "", line); sub(/ .*/, "", line); return line }
@@ -105,7 +105,7 @@ merged() {
 while IFS= read -r file; do
     theirs=$from/$file
     was=$(recorded "$from" "$file" 1)
-    [ "$(sum_of "$theirs")" != "$was" ] || continue # not touched
+    [ "$(sum_of "$theirs")" != "$was" ] || continue # unchanged
     if [ ! -e "$file" ]; then
         if [ -z "$was" ] && [ -f "$from/handout.sums" ]; then
             mkdir -p "$(dirname "$file")" && cp -p "$theirs" "$file" && moved "$file" 'a file of your own'
