@@ -8,8 +8,8 @@
 
 enum { STEPS = 20 };
 
-/* An operation adamw of this name: statements for one element, with its parameter p after decay,
- * its gradient g, and its moments m and v. */
+/* Define an operation adamw with this name: statements for one element, with its parameter p after
+ * decay, its gradient g, and its moments m and v. */
 #define ADAMW_ORDER(name, ...)                                                                     \
     static fsdp_status name##_kernel(void *args, int n_threads)                                    \
     {                                                                                              \

@@ -1,15 +1,15 @@
-/* equivalence.c -- one device, DDP and FSDP train like the unsharded twin: one device to the bit in
- * canonical mode (that ranks have the bits of one device is what matrix.c sees), all within derived
- * bounds in fast mode.
+/* equivalence.c -- one device, DDP and FSDP train like the unsharded twin. In canonical mode one
+ * device has the twin's bits (matrix.c checks that ranks have the bits of one device). In fast mode
+ * all stay within derived bounds.
  *
  *   mpiexec -n W build/tests/equivalence/equivalence    tiny: every strategy and wrapping
- *   ... --quick                 fewer combinations of the two
- *   ... --few                   a handful, for a device that is slow
+ *   ... --quick                 fewer combinations of strategy and wrapping
+ *   ... --few                   a few combinations, for a slow device
  *   ... --probe                 run nothing; only check that there is a device
  *
  * Rank 0 prints "PASS name" or "FAIL name: first difference" and "N passed, N failed"; every rank
- * ends with "DONE rank r/W". Gradients come first, then one step of SGD, AdamW's losses last: Adam
- * hides a wrong scale. */
+ * ends with "DONE rank r/W". Gradients come first, then one step of SGD, and AdamW's losses last,
+ * because Adam hides a wrong scale. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static fsdp_status same_as_twin(const run_result *got, const twin_step *t, float
     return FSDP_OK;
 }
 
-/* One device has the twin's gradients, to the bit. In bf16 the twin rounds its parameters once, and
- * every leaf and every node of its sum. */
+/* The gradients of one device are the twin's, bit for bit. In bf16 the twin rounds its parameters
+ * once, and every leaf and every node of its sum. */
 static void canonical_gradients(suite *s, const model_config *m, const ops *o, const dtypes *types)
 {
     run_config c = suite_config(m, o, GRAD_ACC_CANONICAL);
@@ -45,7 +45,7 @@ static void canonical_gradients(suite *s, const model_config *m, const ops *o, c
     char name[128];
     c.param_dtype = types->param;
     c.reduce_dtype = types->reduce;
-    c.batch = 4; /* a tree of 4 leaves is no running sum */
+    c.batch = 4; /* with 4 leaves a tree differs from a running sum */
     c.lr = (double)GRAD_LR;
     fsdp_status st = s->rank == 0 ? twin_step_make(&c, s->world_size, 1, &t) : FSDP_OK;
     if (st == FSDP_OK)

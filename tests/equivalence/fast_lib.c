@@ -5,8 +5,8 @@
  *   Calls of equal shape. A node is the gradient of one call over b sequences; equal calls give
  *   equal bits on any rank, so the W ranks and the twin add the same n nodes, only in other orders.
  *   Any order of n terms is within gamma_{n-1} * sum|node| of the exact sum, so two orders are
- *   within 2 gamma_{n-1} sum|node|. Scaling adds u|g| on either side, reading back through p - lr*g
- *   one more u|g| and u|p|/lr.
+ *   within 2 gamma_{n-1} sum|node|. Scaling adds u|g| on either side. Reading back through p - lr*g
+ *   adds one more u|g| and u|p|/lr.
  *
  *   Sums in bf16, v = 2^-8. A node leaves a call in fp32, with the twin's bits here too. It is
  *   rounded once before it is sent, and each of the n-1 additions once (in fp32 first, which
@@ -18,22 +18,22 @@
  *       n-2 partial sums        h(S (1+v)^(n-1)) each
  *       the last sum            h(|s| + the two above)
  *
- *   So for W = 2 no more than about 2 v S. One micro-step and 15 tokens make the bound tight: few
- *   terms, and 1/tokens is no power of two, so that a rounding behind the scaling would show. The
- *   norm is off by no more than the 2-norm of the elements' bounds, a weight after a step of SGD by
- *   lr times its gradient's; two runs differ by no more than twice that.
+ *   So the error for W = 2 is at most about 2 v S. One micro-step and 15 tokens make the bound
+ * tight: there are few terms, and 1/tokens is no power of two, so a rounding after the scaling
+ * would show. The norm is off by at most the 2-norm of the elements' bounds, a weight after a step
+ * of SGD by at most lr times its gradient's bound. Two runs differ by at most twice that.
  *
  *   Calls of other shapes (b sequences in one call or one by one). The library may block a product
- *   otherwise and activations move by rounding; no useful bound exists, so the difference of every
- *   tensor is held to 8 times that of two single-device runs of other shapes. With activations in
- *   bf16 most come out alike, and that difference may be none; but where a sum lies near the middle
- *   of two bf16 numbers another order rounds it to the other one. Then each run is off by no more
- *   than rounding makes it, and by the triangle two runs by no more than twice that. What rounding
- *   makes of a tensor is measured: its distance from the same run in fp32.
+ *   differently, and activations move by rounding. No useful bound exists, so every tensor may
+ * differ by 8 times the difference between two single-device runs of other shapes. With activations
+ * in bf16 most tensors are equal, and that difference may be zero. But if a sum lies near the
+ * middle of two bf16 numbers, another order may round it to the other number. Then each run is off
+ * by at most its rounding error and, by the triangle inequality, two runs differ by at most twice
+ * that error. The rounding error of a tensor is measured: its distance from the same run in fp32.
  *
  *   AdamW's losses. Updates flip signs where a gradient is near zero, so no useful bound exists
- *   either: the band is measured from SAMPLES random orders of the same sum on one device, and 4
- *   times its width is allowed, as the largest of 8 draws is no maximum. */
+ *   either. The band is measured from SAMPLES random orders of the same sum on one device. 4 times
+ *   its width is allowed, because the largest of 8 draws is not the maximum. */
 #include "tests/equivalence/fast_lib.h"
 #include <math.h>
 #include <string.h>
@@ -48,7 +48,7 @@ static double gamma_of(size_t k)
     return (double)k * U / (1.0 - (double)k * U);
 }
 
-/* How far element i of a sum in bf16 may be from the exact one, which is `sum`. */
+/* The most that element i of a sum in bf16 may differ from the exact sum, `sum`. */
 static double bf16_sum_error(const twin_step *t, size_t i, double sum)
 {
     double off = t->spacings[i], n = (double)t->nodes;
@@ -58,7 +58,7 @@ static double bf16_sum_error(const twin_step *t, size_t i, double sum)
     return off + twin_bf16_spacing(fabs(sum) + off);
 }
 
-/* |got - twin| of element i of the gradient. The twin's own sum is in fp32. */
+/* Bound on |got - twin| for element i of the gradient. The twin sums in fp32. */
 static double gradient_bound(const twin_step *t, size_t i, dtype reduce)
 {
     double g = fabs((double)t->grad[i]), sum_off = 2.0 * gamma_of(t->nodes - 1) * t->abs_sum[i];
@@ -67,8 +67,8 @@ static double gradient_bound(const twin_step *t, size_t i, dtype reduce)
     return sum_off * t->scale + 3.0 * U * (g + sum_off * t->scale);
 }
 
-/* |got - twin| <= bound for every element, and for the norm; the largest quotient goes into the
- * PASS line. */
+/* |got - twin| <= bound for every element and for the norm. The PASS line shows the largest
+ * quotient. */
 static fsdp_status within_bound(suite *s, const run_result *got, const twin_step *t, double lr,
                                 dtype reduce)
 {
@@ -131,7 +131,8 @@ void fast_sgd(suite *s, const model_config *m, const ops *o, const dtypes *types
     twin_step_free(&t);
 }
 
-/* Largest relative 2-norm difference over the tensors of two weight arrays moved by -lr*g. */
+/* The largest relative difference, in the 2-norm, of a tensor's gradient between two runs. Their
+ * weights moved by -lr*g. */
 static double tensor_distance(const model *m, const run_result *a, const run_result *b)
 {
     double worst = 0.0;
@@ -152,7 +153,7 @@ static double tensor_distance(const model *m, const run_result *a, const run_res
     return worst;
 }
 
-/* How far calls of another shape may move a tensor from `one`, a run of *c on one device. */
+/* How far calls of another shape move a tensor from `one`, a run of *c on one device. */
 static fsdp_status measure_shapes(suite *s, const run_config *c, const model *m,
                                   const run_result *one, double *allowed)
 {
@@ -202,8 +203,8 @@ void fast_shapes(suite *s, const model_config *mc, const ops *o, const dtypes *t
     run_result_free(&many);
 }
 
-/* Losses of one device with the sequences of every step in random order: *band [steps], the largest
- * distance from `want` so far. Rank 0. */
+/* Losses of one device with the sequences of every step in random order. *band [steps] gets the
+ * largest distance from `want` so far. On rank 0 only. */
 static fsdp_status measure_band(suite *s, const run_config *many, const run_result *want,
                                 double *band)
 {

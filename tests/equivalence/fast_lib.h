@@ -1,11 +1,12 @@
-/* fast_lib.h -- fast mode: within derived bounds, or measured ones where none exists. */
+/* fast_lib.h -- fast mode: results within derived bounds, or within measured bounds if none can be
+ * derived. */
 #pragma once
 #include "tests/equivalence/suite_lib.h"
 
-/* fast_sgd -- gradients, and in fp32 the weights after one step of SGD, are near the twin's. */
+/* fast_sgd -- gradients, and in fp32 the weights after one step of SGD, are close to the twin's. */
 void fast_sgd(suite *s, const model_config *m, const ops *o, const dtypes *types);
-/* fast_shapes -- 4 sequences a call on W ranks move gradients, against one by one, by little more
- * than 2 a call on one device do; in bf16, by no more than twice what rounding does. */
+/* fast_shapes -- compared with 1 sequence a call, 4 sequences a call on W ranks move gradients only
+ * a little more than 2 a call on one device; in bf16, at most twice as far as rounding does. */
 void fast_shapes(suite *s, const model_config *mc, const ops *o, const dtypes *types);
-/* fast_adamw -- AdamW's losses of every variant are in the band of one device's. */
+/* fast_adamw -- for every variant, AdamW's losses are in the band measured on one device. */
 void fast_adamw(suite *s, const model_config *m, const ops *o, const dtypes *types);

@@ -32,7 +32,7 @@ typedef struct reference {
 typedef struct matrix_suite {
     matrix m;
     matrix_place at;
-    device *dev; /* of `world`, in which ranks agree on verdicts */
+    device *dev; /* opened on `world`, whose ranks agree on verdicts */
     comm *world;
     FILE *out;
     char folder[256];
@@ -60,7 +60,7 @@ static bool report(matrix_suite *s, const char *what, const char *text, fsdp_sta
     return status == FSDP_OK;
 }
 
-/* Print the command that does the same from a shell. */
+/* Print a command that does the same in a shell. */
 static void print_command(const matrix_suite *s, const char *words, int n_ranks)
 {
     char text[MATRIX_MOST_CHARS], *save;
@@ -90,7 +90,8 @@ static void end_job(const matrix_suite *s, const char *what, const char *words)
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-/* Write the words of a cell. flags: only of axes that have one of these flags; -1: of all axes. */
+/* Write the words of a cell. flags: only words of axes that have one of these flags; -1: all
+ * axes. */
 static void words_of(const matrix_suite *s, int number, int flags, char *out, size_t chars)
 {
     const matrix_cell *c = &s->m.cells[number];
@@ -104,7 +105,8 @@ static void words_of(const matrix_suite *s, int number, int flags, char *out, si
     matrix_write(marked, &s->at, (int)s->seed * 10000 + number, s->folder, out, (int)chars);
 }
 
-/* *out: what one device computes with the cell's recipe. Cells with the same recipe share it. */
+/* *out: what one device computes with the cell's recipe. Cells with the same recipe share the
+ * result. */
 static fsdp_status reference_of(matrix_suite *s, int number, const reference **out)
 {
     char words[MATRIX_MOST_CHARS], csv[320], all[MATRIX_MOST_CHARS];
@@ -259,9 +261,9 @@ static fsdp_status make_folder(matrix_suite *s)
     return FSDP_OK;
 }
 
-/* Open and close FSDP_DEVICE. A stand-in's streams keep the orders that FSDP_SCHEDULE asked for
- * when the process opened it first, so that it is asked here, on all ranks alike, and not by a
- * cell. */
+/* Open and close FSDP_DEVICE. The streams of a stand-in keep the order that FSDP_SCHEDULE asked for
+ * when the process first opened it. Therefore the device is first opened here, on all ranks, and
+ * not by a cell. */
 static fsdp_status open_target(uint64_t seed)
 {
     const device_config config = {
@@ -320,7 +322,7 @@ static void close_suite(matrix_suite *s)
     device_close(s->dev);
 }
 
-/* Run the cells, then check that every pair and triple that is not refused was in one of them. */
+/* Run the cells, then check that every pair and triple that is not refused was in a cell. */
 static void run_suite(matrix_suite *s)
 {
     const double begun = clock_now_s();
@@ -329,7 +331,7 @@ static void run_suite(matrix_suite *s)
             run_cell(s, c);
     if (s->only_cell >= 0)
         return;
-    if (matrix_is_in(&s->m, 0)) /* canonical mode, in which combinations are refused */
+    if (matrix_is_in(&s->m, 0)) /* combinations are refused in canonical mode */
         run_refusals(s);
     const matrix_coverage n = matrix_count(&s->m, s->with_triples);
     char text[160];

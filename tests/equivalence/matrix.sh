@@ -3,10 +3,9 @@
 #
 #   tests/equivalence/matrix.sh [few|quick|full] [BUILD]        RANKS="1 3": only these
 #
-# few: some pairs, for slow devices. quick: triples on 3 ranks, pairs on 1, 2 and 4; pairs in fast mode, which are
-# compared only with their plans; pairs under fsdp_run. full: triples on 1 to 5 and 8 ranks, with two seeds, and again
-# in fast mode; pairs under the adversarial scheduler, with 40 seeds. Prints a line for each launch (see
-# tests/tools/check.sh). Logs: $LOGS/matrix/.
+# few: some pairs, for slow devices. quick: triples on 3 ranks, pairs on 1, 2 and 4; pairs in fast mode, compared only with
+# their plans; pairs under fsdp_run. full: triples on 1 to 5 and 8 ranks, with two seeds, and again in fast mode; pairs under
+# the adversarial scheduler, with 40 seeds. Prints a line for each launch (see tests/tools/check.sh). Logs: $LOGS/matrix/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 mode=${1:-quick}
@@ -22,7 +21,7 @@ case $OUT in /*) TMPDIR=$OUT/tmp ;; esac
 trap 'rm -rf "$OUT/tmp"' EXIT
 fast='--fix reduction=*fast'
 
-# figures -- what the cells of a launch cover; printed after the launch's line
+# figures -- print what the cells of a launch cover, after the launch's line
 figures() { sed -n 's/^PASS W=[0-9]* coverage: \(.*\); [0-9]* s$/, \1/p' "$log"; }
 place_of=figures
 

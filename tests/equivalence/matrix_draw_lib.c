@@ -210,8 +210,8 @@ static void keep(matrix *m, const matrix_cell *c)
         }
 }
 
-/* Cells of one recipe share a run on one device. Give *c the recipe of a cell that fits its values;
- * if there is none, leave *c. */
+/* Cells of one recipe share a run on one device. Give *c the recipe of an earlier cell that fits
+ * its values. If no cell fits, leave *c unchanged. */
 static void borrow_recipe(matrix *m, matrix_cell *c)
 {
     const int first = m->n_cells > 0 ? suite_draw_range(&m->rng, 0, m->n_cells - 1) : 0;
@@ -281,8 +281,8 @@ static bool must_cover(const matrix *m, const group *g, bool with_triples)
            is_triple_axis(m, g->i) && is_triple_axis(m, g->j) && is_triple_axis(m, g->k);
 }
 
-/* Step to the next group that cells must have; false: none is left. Of values i and j, the triples
- * come before the pair. */
+/* Step to the next group that cells must have; false: no group is left. The triples of values i and
+ * j come before the pair. */
 static bool next_group(const matrix *m, group *g, bool with_triples)
 {
     do {

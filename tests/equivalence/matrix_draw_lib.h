@@ -14,7 +14,7 @@
 
 enum { MATRIX_MOST_AXES = 32, MATRIX_MOST_IN_ALL = 128, MATRIX_MOST_CELLS = 2048 };
 
-/* Values are numbered over all axes. */
+/* Values are numbered across all axes. */
 typedef struct matrix_cell {
     short value[MATRIX_MOST_AXES]; /* of each axis */
     bool was_run;
@@ -55,11 +55,10 @@ bool matrix_may_meet(const matrix *m, int i, int j);
 /* matrix_means -- whether a pattern of REFUSALS matches value i. */
 bool matrix_means(const matrix *m, const char *pattern, int i);
 
-/* How many pairs and triples there are, how many are in no cell that was run, and the first of the
- * missing ones. */
+/* The number of pairs and triples, the number that no run cell has, and the first missing ones. */
 typedef struct matrix_coverage {
     int pairs, triples, missing;
     char first[256];
 } matrix_coverage;
-/* matrix_count -- count them anew, from the cells alone. */
+/* matrix_count -- count them again, from the cells alone. */
 matrix_coverage matrix_count(const matrix *m, bool with_triples);

@@ -120,7 +120,7 @@ static void compare_lines(const char *what, const char *got, const char *want, m
     }
 }
 
-/* The state of take_param, which gets the weights parameter by parameter. */
+/* State of take_param, which receives the weights parameter by parameter. */
 typedef struct weights {
     matrix_job *j;
     const model *m;
@@ -186,7 +186,7 @@ static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* trainer_connect for one rank alone. Only the operations decide the bits, so the CPU replaces a
+/* trainer_connect for one rank alone. Only the operations decide the bits, so a CPU replaces a
  * device that computes with the CPU's operations. */
 static fsdp_status connect_alone(trainer *t)
 {

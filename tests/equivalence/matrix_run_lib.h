@@ -9,7 +9,7 @@
 
 enum { MATRIX_MOST_CHARS = 2048 };
 
-/* What one device computed; on rank 0. */
+/* What one device computed; set on rank 0. */
 typedef struct matrix_result {
     char *rows;    /* of the loss file: step,loss,grad_norm,lr */
     char *evals;   /* lines of evaluations */
@@ -18,7 +18,7 @@ typedef struct matrix_result {
 } matrix_result;
 
 typedef struct matrix_job {
-    const char *words;    /* of the command line and of the environment */
+    const char *words;    /* for the command line and the environment */
     const char *loss_csv; /* a file that the run may write */
     bool alone;           /* run on this rank only */
     /* On rank 0: what the run must compute; NULL: nothing is compared. */
@@ -26,16 +26,16 @@ typedef struct matrix_job {
     matrix_result *keep; /* gets the run's result; NULL: it is not kept */
     /* the first difference that this rank finds, from `want` or from the run's plan; else "" */
     char differs[320];
-    bool failed_alike; /* the status is that of all ranks */
+    bool failed_alike; /* all ranks have the same status */
 } matrix_job;
 
 /* matrix_run -- run the words to the last step, with an export if they ask for one, and compare.
  * With --stop-after the run has two parts: the second resumes from the checkpoint of the first.
  *   collective  unless alone
- *   errors      those of the trainer */
+ *   errors      the trainer's */
 fsdp_status matrix_run(matrix_job *j);
-/* matrix_global_batch -- sequences of a step that world_size ranks make with these words.
- *   errors  those of trainer_config_parse */
+/* matrix_global_batch -- the number of sequences of a step on world_size ranks with these words.
+ *   errors  as trainer_config_parse */
 fsdp_status matrix_global_batch(const char *words, int world_size, long long *sequences);
 /* matrix_is_variable -- whether a word sets an environment variable, NAME=VALUE. */
 bool matrix_is_variable(const char *word);

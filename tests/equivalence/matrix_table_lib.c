@@ -58,11 +58,12 @@ static int smallest_divisor(int world_size)
     return 2;
 }
 
-/* What a place has. A row of REFUSALS names what must be there, and NO(...) what must not. */
+/* Properties of a place. A row of REFUSALS names what the place must have, and NO(...) what it must
+ * not have. */
 enum {
-    GROUPS = 1,      /* several ranks or one can be divided into groups of %G */
+    GROUPS = 1,      /* one or several ranks can be divided into groups of %G */
     NEAR = 2,        /* a shard group of all ranks can be divided into several groups of %d */
-    NEAR_GROUPS = 4, /* and so can groups of %G */
+    NEAR_GROUPS = 4, /* a shard group can also be divided into groups of %G */
     RANKS = 8,       /* more than one */
     PORTABLE = 16,
     MPI = 32,
@@ -121,8 +122,8 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--model mnist*", "--freeze *.mlp*", "conv1.weight", 0},
     {"--model mnist*", "--seed 2*", NULL, 0}, /* the seed orders images and drops elements */
     {"--model mnist*", "--val-data LICENSE*", "MNIST's files", PORTABLE}, /* a text */
-    {"--model llama*", "--freeze transformer*", "model.", 0},             /* names of GPT-2's */
-    {"--model llama*", "--freeze [*].bias", "model.", 0},                 /* it has none */
+    {"--model llama*", "--freeze transformer*", "model.", 0},             /* GPT-2's names */
+    {"--model llama*", "--freeze [*].bias", "model.", 0},                 /* the model has none */
     {"--digest-values 0:h.0", NULL, "pass --digests FILE", 0},
     {"--parallel single", NULL, "--parallel single without a launcher", RANKS},
     {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", RANKS},
@@ -143,7 +144,8 @@ int matrix_group_size(int world_size)
     return world_size == 1 ? 1 : 2;
 }
 
-/* Unusual shapes: heads of odd widths, and sequences that are no multiple of a kernel's block. */
+/* Unusual shapes: heads of odd widths, and sequence lengths that are no multiple of a kernel's
+ * block. */
 static int write_model(int number, char *out, int chars)
 {
     const uint64_t x = ((uint64_t)number * 0x9E3779B97F4A7C15u) >> 8;

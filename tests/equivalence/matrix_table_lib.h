@@ -15,10 +15,10 @@
 #pragma once
 #include <stdbool.h>
 
-/* Where cells run. */
+/* The place where cells run. */
 typedef struct matrix_place {
     int world_size;
-    const char *device; /* as --device has it */
+    const char *device; /* as in --device */
     bool has_portable;  /* the device has operations with the CPU's bits */
     bool no_mpi;        /* built without it, or fsdp_run started the ranks */
 } matrix_place;

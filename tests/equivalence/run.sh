@@ -4,8 +4,8 @@
 #   tests/equivalence/run.sh [few|quick|full] [BUILD]        RANKS="1 3": only these
 #
 # few, quick: the tiny model with part of the combinations, over the first transport. full: all combinations, over each
-# transport; and GPT-2 XL's shape (d 1600, 25 heads), by fast operations. Combinations of options: matrix.sh.
-# A line for each launch (see tests/tools/check.sh). Logs: $LOGS/equivalence/.
+# transport; and GPT-2 XL's shape (d 1600, 25 heads) with fast operations. matrix.sh tests combinations of options.
+# Prints a line for each launch (see tests/tools/check.sh). Logs: $LOGS/equivalence/.
 set -u
 
 mode=${1:-quick}
@@ -21,7 +21,7 @@ esac
 [ -x "$PROGRAM" ] || { echo "run.sh: no $PROGRAM; run \"make tests\"" >&2 && exit 2; }
 mkdir -p "$OUT" || exit 2
 
-# launch W LIMIT NAME ARGS... -- over: the transport of several ranks
+# launch W LIMIT NAME ARGS... -- run the suite on W ranks. $over: the transport of several ranks
 launch() {
     w=$1 limit=$2 what="$3 W=$1 over $over" log=$OUT/$3-W$1-$over.log done_marks=$1
     shift 3

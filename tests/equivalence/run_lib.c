@@ -121,7 +121,7 @@ static void run_free(run *r)
     free(r->tokens);
 }
 
-/* Micro-step a of rank x: its part of the global batch, by run_batch_node. */
+/* Micro-step a of this rank: its part of the global batch, by run_batch_node. */
 static fsdp_status one_micro_step(run *r, int step, int a)
 {
     const run_config *c = r->cfg;
@@ -203,7 +203,7 @@ static fsdp_status keep_params(void *ctx, const float *values, size_t elems)
     return FSDP_OK;
 }
 
-/* Threads of this process that have the name: streams have threads of their name. */
+/* The number of this process's threads with this name. A stream's thread has the stream's name. */
 static int threads_called(const char *name)
 {
     int n = 0;

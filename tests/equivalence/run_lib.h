@@ -2,7 +2,7 @@
  *
  *   run_training(dev, group, &config, &result) ... compare ... run_result_free
  *
- * Builds model, data and engine directly (no trainer, no command line), trains, and brings back
+ * Builds model, data and engine directly (without trainer and command line), trains, and returns
  * what an observer sees: loss and norm of every step, and the weights at the end. */
 #pragma once
 #include "common/data/data.h"
@@ -29,37 +29,36 @@ typedef struct run_config {
     const ops *ops;
     grad_acc_mode mode;
     size_t batch, seq_len; /* per rank and micro-step */
-    size_t corpus_tokens;  /* a shorter text is made in less time; 0: run_corpus's */
+    size_t corpus_tokens;  /* a shorter text is made faster; 0: run_corpus's length */
     int grad_accum, steps;
     optimizer_kind optimizer;
     double lr;
     const double *lr_of_step; /* [steps]; NULL: lr */
     float clip_norm;
     uint64_t seed;
-    const char *freeze; /* as --freeze has it; NULL: nothing is frozen */
+    const char *freeze; /* the pattern of --freeze; NULL: nothing is frozen */
     dtype param_dtype, reduce_dtype;
     offload_config offload;
-    void (*after_step)(void *ctx); /* called when a step has run; NULL: nobody */
+    void (*after_step)(void *ctx); /* called after each step, if not NULL */
     void *ctx;
     bool no_sync, replicas_last; /* see run_context and no_sync.h */
     const size_t *order; /* [global batch]: place in the batch -> sequence; NULL: in order */
-    FILE *digests;       /* on every rank; the group's rank 0 writes digests there; NULL: none */
+    FILE *digests;       /* set on every rank; rank 0 of the group writes there; NULL: none */
 } run_config;
 
 typedef struct run_result {
     int steps;
-    float *loss, *norm; /* [steps] before the update, before clipping; the same on every rank */
+    float *loss, *norm; /* [steps] before the update and before clipping; the same on every rank */
     size_t param_elems;
-    float *params; /* [param_elems] global order, tied ones once; NULL but on the group's rank 0 */
+    float *params; /* [param_elems] in global order, tied ones once; only on the group's rank 0 */
 } run_result;
 
-/* run_training -- collective over `group`; dev is the device that the group was opened on. */
+/* run_training -- collective over `group`; dev is the device on which the group was opened. */
 fsdp_status run_training(device *dev, comm *group, const run_config *config, run_result *out);
 void run_result_free(run_result *r); /* a zeroed struct is accepted */
 
 /* run_hybrid_size -- ranks of a shard group with SHARDING_HYBRID: the largest size that leaves
- * several groups of several ranks, 0 when there is none.
- *   W=4 -> 2, W=6 -> 3, W=8 -> 4; W=1, 2, 3, 5 -> 0 */
+ * several groups of several ranks, or 0. W=4 -> 2, W=6 -> 3, W=8 -> 4; W=1, 2, 3, 5 -> 0 */
 int run_hybrid_size(int world_size);
 
 /* run_corpus -- the text of every test: 100,000 tokens of corpus_synthetic, seed 0 (what fsdp_train

@@ -9,7 +9,8 @@
 fsdp_status suite_open(suite *s)
 {
     const device_backend *target = target_backend()->device;
-    const bool is_alone = target_backend()->fast != ops_cpu_fast; /* no other has its maths */
+    const bool is_alone = target_backend()->fast != ops_cpu_fast; /* no other device has the same
+                                                                   * maths */
     device_config dc[2] = {{.backend = is_alone ? target : &device_cpu, .n_threads = 1},
                            {.backend = target,
                             .n_threads = 2,

@@ -33,7 +33,7 @@ static fsdp_status lay_out(twin *t, grad_acc_mode mode)
     return FSDP_OK;
 }
 
-/* Where the device has an array of the host: there, or in memory of its own, a copy. */
+/* The device's address of a host array: the same address, or a copy in the device's own memory. */
 static fsdp_status place(twin *t, void *host, size_t bytes, void **out)
 {
     stream *s = device_compute_stream(t->dev);
@@ -182,7 +182,7 @@ double twin_bf16_spacing(double x)
     return fmax(ldexp(0x1p-8, ilogb(x)), 0x1p-134);
 }
 
-/* One parameter of a leaf: what bounds of its sum are made of. */
+/* Add one parameter of a leaf to the sums from which bounds are derived. */
 static void measure_leaf(const twin *t, int p)
 {
     const float *leaf = t->leaf + t->grad_offset[p];
@@ -198,7 +198,7 @@ static float node_value(const twin *t, float x)
     return t->reduce_dtype == DTYPE_BF16 ? f32_from_bf16(bf16_from_f32(x)) : x;
 }
 
-/* sum [leaf_elems + 1] = the node over leaves first ... first+n-1; the last element is the loss. */
+/* sum [leaf_elems + 1] = the node of leaves first ... first+n-1; the last element is the loss. */
 static fsdp_status sum_leaves(twin *t, uint64_t first, size_t n, float *sum)
 {
     if (n == 1) {
