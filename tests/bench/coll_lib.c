@@ -1,8 +1,8 @@
 /* coll_lib.c -- see coll_lib.h.
  *
- * A figure is the median over batches; a batch is n calls back to back, its time that of the
- * slowest rank divided by n, as nccl-tests has it. In the form of nccl-tests too: size is that of
- * the larger buffer, algbw = size / time, busbw = algbw * (bytes that a rank must send / size). */
+ * A figure is the median over batches. A batch is n calls back to back; its time is the slowest
+ * rank's time divided by n. As in nccl-tests, size is the size of the larger buffer, algbw = size /
+ * time, busbw = algbw * (bytes that a rank must send / size). */
 #include "tests/bench/coll_lib.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static const char *const OP_NAMES[COLL_OPS] = {"all-gather", "reduce-scatter", "
                                                "broadcast",  "all-to-all",     "barrier"};
 
 enum { MAX_BATCHES = 15 };
-#define MOST_BYTES 4294967296.0 /* elements are an int to MPI */
+#define MOST_BYTES 4294967296.0 /* MPI counts elements in an int */
 
 /* clang-format off */
 #define FIELD(name) offsetof(coll_options, name)
@@ -66,7 +66,7 @@ size_t coll_max_elems(const coll_options *o)
 
 /* ---- inputs and checks --------------------------------------------------------------------- */
 
-/* What rank r holds in element i of its buffer: 0 ... 7. */
+/* Element i of rank r's buffer: 0 ... 7. */
 static float coded(int r, size_t i)
 {
     return (float)((i + (i >> 3) + 3 * (size_t)r) & 7);
@@ -129,14 +129,14 @@ static fsdp_status check(coll_transport *t, coll_op op, size_t elems, double *wr
     memset(t->out, 0, (op == COLL_REDUCE_SCATTER ? 1 : (size_t)t->world) * elems * sizeof(float));
     TRY(t->run(t, op, elems, 1));
     TRY(t->agree(t, (double)count_wrong(t, op, elems), &greatest, wrong));
-    /* What follows is timed on zeros: repeated sums stay finite. */
+    /* The timed calls sum zeros, so that repeated sums stay finite. */
     memset(t->buf, 0, elems * (size_t)t->world * sizeof(float));
     return FSDP_OK;
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-/* Seconds of a call, by the slowest rank. */
+/* Seconds per call on the slowest rank. */
 static fsdp_status time_batch(coll_transport *t, coll_op op, size_t elems, size_t n,
                               double *seconds)
 {
@@ -148,7 +148,7 @@ static fsdp_status time_batch(coll_transport *t, coll_op op, size_t elems, size_
     return FSDP_OK;
 }
 
-/* What a rank must send, as a share of `size`. */
+/* The bytes that a rank must send, as a share of `size`. */
 static double bus_factor(coll_op op, int world)
 {
     double others = (double)(world - 1) / world;
@@ -163,8 +163,7 @@ static fsdp_status measure(coll_transport *t, const coll_options *o, coll_op op,
     size_t elems = op == COLL_BARRIER ? 0 : bytes / sizeof(float) / (size_t)t->world;
     double seconds[MAX_BATCHES], once, wrong;
     TRY(check(t, op, elems, &wrong));
-    TRY(time_batch(t, op, elems, 1,
-                   &once)); /* the same on every rank, and so is what follows from it */
+    TRY(time_batch(t, op, elems, 1, &once)); /* the same on every rank, so n is too */
     size_t n = bench_reps(once, o->budget_s / MAX_BATCHES, 1, 200);
     size_t batches = bench_reps(once * (double)n, o->budget_s, 3, MAX_BATCHES);
     for (size_t i = 0; i < batches; i++)

@@ -3,8 +3,8 @@
  *
  *   coll_parse -> (open the transport, fill in coll_transport) -> coll_run
  *
- * Inputs are small whole numbers, so that every sum is exact whatever its order, and every element
- * of every result is compared ("wrong" counts what differs over all ranks). */
+ * Inputs are small whole numbers, so every sum is exact in any order. Every element of every result
+ * is compared; "wrong" counts differences over all ranks. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,10 +27,10 @@ struct coll_transport {
     const char *name;
     int rank, world;
     float *buf, *out; /* [max_elems] each */
-    /* run -- n calls, one behind the other, and wait for the last. slice_elems:
-     * elements of buf / world. */
+    /* run -- issue n calls back to back and wait for the last one. slice_elems: elements of buf /
+     * world. */
     fsdp_status (*run)(coll_transport *t, coll_op op, size_t slice_elems, size_t n);
-    /* agree -- the greatest (and the sum) of every rank's value, on every rank. Also a barrier. */
+    /* agree -- give every rank the maximum and the sum of all ranks' values. Also a barrier. */
     fsdp_status (*agree)(coll_transport *t, double value, double *greatest, double *sum);
 };
 
@@ -39,19 +39,19 @@ typedef struct coll_options {
     int only;    /* coll_op; COLL_OPS: all */
     const char *csv;
     int64_t min_bytes, max_bytes, factor;
-    double budget_s; /* for one operation and size */
+    double budget_s; /* per operation and size */
 } coll_options;
 
 /* coll_parse -- --backend B --csv FILE --only OP --min-bytes N --max-bytes N --factor N --budget S.
- * errors: FSDP_EINVAL, FSDP_HELP (options.h); with either, main ends by coll_leave */
+ *   errors: FSDP_EINVAL, FSDP_HELP (options.h); on either, main ends with coll_leave */
 fsdp_status coll_parse(const char *program, int argc, char **argv, coll_options *o);
 
-/* coll_leave -- what coll_parse failed with, said by rank 0 for all; the exit status. */
+/* coll_leave -- rank 0 prints why coll_parse failed; returns the exit status. */
 int coll_leave(fsdp_status parsed, const char *program);
 
-/* coll_max_elems -- floats that buf and out must hold. */
+/* coll_max_elems -- the number of floats that buf and out must hold. */
 size_t coll_max_elems(const coll_options *o);
 
-/* coll_run -- measure and check everything; rank 0 writes lines of CSV. errors: the transport's;
- * FSDP_EIO; FSDP_ESTATE when a result was wrong. */
+/* coll_run -- measure and check everything; rank 0 writes lines of CSV.
+ *   errors: the transport's; FSDP_EIO; FSDP_ESTATE if a result was wrong. */
 fsdp_status coll_run(coll_transport *t, const coll_options *o);

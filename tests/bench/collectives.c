@@ -2,9 +2,9 @@
  *
  *   mpiexec -n W build/tests/bench/collectives [--backend auto|mpi|shm] [--max-bytes N] ...
  *
- * Buffers come from comm_alloc, so that a transport that can reads them in place. Calls are issued
- * one behind the other on a stream of their own, as the trainer does. Exit status 77: the backend
- * is not built or cannot be had here. */
+ * Buffers come from comm_alloc, so a transport that can read them in place does so. Calls are
+ * issued back to back on their own stream, as in the trainer. Exit status 77: the backend is not
+ * built or not available here. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "tests/bench/coll_lib.h"
 
 typedef struct ours {
-    coll_transport base; /* first: the loop knows only this */
+    coll_transport base; /* must be first: the loop knows only this part */
     device *dev;
     comm *comm;
     stream *s;
@@ -39,7 +39,7 @@ static fsdp_status call_once(ours *t, coll_op op, size_t elems)
     }
 }
 
-/* A sum that lives over n calls, as over the micro-steps of a training step. */
+/* A sum over n calls, as over the micro-steps of a training step. */
 static fsdp_status reduce_scatter(ours *t, size_t elems, size_t n)
 {
     grad_acc acc;
@@ -50,7 +50,7 @@ static fsdp_status reduce_scatter(ours *t, size_t elems, size_t n)
         status = comm_reduce_scatter(t->comm, t->s, "bench", t->base.buf, elems, &acc, 0);
     if (status == FSDP_OK)
         status = grad_acc_finish(&acc, t->s, &sum);
-    if (status == FSDP_OK && n == 1) /* the run that is checked */
+    if (status == FSDP_OK && n == 1) /* the checked run */
         status = device_copy(t->s, t->base.out, sum, elems * sizeof(float));
     device_free(t->s, sum);
     grad_acc_free(&acc, t->s);

@@ -1,9 +1,9 @@
 #!/bin/bash
-# collectives.sh [BUILD] -- our collectives beside MPICH's own, in the form of nccl-tests.
+# collectives.sh [BUILD] -- compare our collectives with MPICH's own, in the form of nccl-tests.
 #
-# Ours and the peer are launched in turn, twice (BENCH_FULL=1: four times, sizes up to 256 MB, longer, and
-# our MPI transport beside the one that is chosen by itself). A figure is the median of the launches' medians.
-# BENCH_RANKS="2 4 8".
+# Launches ours and the peer in turn, twice (BENCH_FULL=1: four times, sizes up to 256 MB, longer, and also our MPI
+# transport, not only the default transport). A figure is the median of the launches' medians.
+# BENCH_RANKS="2 4 8" sets the numbers of ranks.
 set -u
 . "${0%/*}/lib.sh"
 title "collectives: ours and MPICH's"
@@ -16,11 +16,11 @@ ours='auto'
 [ -n "$FULL" ] && options='--factor 4 --max-bytes 268435456 --budget 1' turns='1 2 3 4' ours='auto mpi'
 no_mpi "MPICH's own collectives" && ours=auto
 
-# launch NAME COMMAND... -- its lines go to D/NAME.csv
+# launch NAME COMMAND... -- run it; its lines go to D/NAME.csv
 launch() {
     local name=$1
     shift
-    bind='' # both sides alike: a rank that shares a core with its peer measures the scheduler; fsdp_run has no such option
+    bind='' # bind both sides, because ranks that share a core measure the scheduler; fsdp_run has no such option
     [ -z "$NO_MPI" ] && [ "$w" -le "$(nproc)" ] && bind='-bind-to core'
     # shellcheck disable=SC2086
     if ! timeout 900 $LAUNCHER $bind -n "$w" "$@" $options --csv "$D/$name.csv" >"$D/$name.log" 2>&1 </dev/null; then
@@ -33,7 +33,7 @@ launch() {
 failed='' shown=$options
 for w in ${BENCH_RANKS:-2 4 8}; do
     begun=$SECONDS
-    # More ranks than this have no room between them on a small machine: large sizes in the long form only.
+    # Large sizes on more than 4 ranks need too much memory for a small machine: only in the long form.
     [ -z "$FULL" ] && [ "$w" -gt 4 ] && options=${options/67108864/4194304}
     for turn in $turns; do
         for backend in $ours; do
@@ -45,13 +45,13 @@ for w in ${BENCH_RANKS:-2 4 8}; do
         END { printf "%d cases, %d wrong elements", n, bad }')"
 done
 
-# One line per transport, ranks, operation and size: medians over launches. The roof is the time that
-# the memory needs for what all ranks together must at least read and write, once.
+# One line per transport, ranks, operation and size: medians over launches. The roof is the time in which the memory can
+# read and write once the least that all ranks together must.
 cat "$D"/*.csv 2>/dev/null | sort -t, -k1,1 -k2,2n -k3,3 -k4,4n -k7,7g | awk -F, -v OFS=, -v roof="$OUT/roof.csv" '
     BEGIN { while ((getline line < roof) > 0) if (split(line, f, ",") == 2 && f[1] ~ /^triad_.*k_all/) { split(f[1], p, /[_k]/); n++; kib[n] = p[2]; rate[n] = f[2] } }
     function memory_us(op, w, size,    times, i) {
         times = op == "reduce-scatter" ? w + 1 : op == "all-reduce" ? 3 * w - 1 : 2 * (w - 1)
-        for (i = 1; i < n && kib[i] * 1024 < w * size; i++); # what all ranks hold
+        for (i = 1; i < n && kib[i] * 1024 < w * size; i++); # the bytes of all ranks
         return times * size / rate[i] / 1e3
     }
     { key = $1 OFS $2 OFS $3 OFS $4; if (!(key in count)) order[++keys] = key; k = ++count[key]; us[key, k] = $7; q1[key] += $8; q3[key] += $9; wrong[key] += $12 }

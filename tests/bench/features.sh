@@ -1,9 +1,9 @@
 #!/bin/bash
 # features.sh [BUILD [zero]] -- print a table of memory by category, traffic and step time for GPT-2 124M with each
 # feature; zero: with each stage of ZeRO, 4 ranks and 4 micro-steps. Each row is one run; there is no verdict. A step time
-# is the median, divided by the first row's.
+# is the median relative to the first row's median.
 #
-# SIZE=124m SEQ_LEN=1024 STEPS=3 set what is trained.
+# SIZE=124m SEQ_LEN=1024 STEPS=3 set the model, the sequence length and the number of steps.
 set -u
 build=${1:-build} table=${2:-features} size=${SIZE:-124m} seq_len=${SEQ_LEN:-1024} steps=${STEPS:-3}
 work=$(mktemp -d) || exit 1

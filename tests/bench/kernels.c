@@ -1,16 +1,15 @@
 /* kernels.c -- every operation of ops.h at the shapes of GPT-2 124M, with activations and
- * parameters in fp32 and in bf16, beside the machine's roof.
+ * parameters in fp32 and in bf16, compared with the machine's roof.
  *
  *   kernels --roof FILE --roof-only                 measure the roof alone: "key,value" lines
  *   kernels [--ops fast|portable] [--rows N] [--seq-len T] [--attention-t T] [--optimizer]
  *           [--csv FILE] [--roof FILE]
  *
- * One warm-up, then repeats for about 0.3 s (at least 3, or 1 of what takes longer than 1 s):
- * median and quartiles. Bytes are what the operation must read and write at least, each array once;
- * FLOP of attention are those of the causal half. Percent: least time by the roof / median. The
- * roof is measured first, in the same run; --roof FILE raises it to what an earlier run saw, and
- * keeps the result. Arrays stay warm between repeats, so the roof of the cache that
- * holds them is used. */
+ * One warm-up, then repeats for about 0.3 s (at least 3 repeats; 1 if one takes longer than 1 s):
+ * median and quartiles. Bytes are the least that the operation must read and write, each array
+ * once. FLOP of attention count the causal half. Percent: least time by the roof / median. The same
+ * run measures the roof first; --roof FILE raises it to the values of an earlier run and keeps the
+ * result. Arrays stay warm between repeats, so their cache's roof is used. */
 #include <errno.h>
 #include <math.h>
 #include <omp.h>
@@ -68,13 +67,13 @@ RUNNER(adamw)
 RUNNER(sgd)
 
 typedef struct kernel {
-    const char *name, *part; /* a row is named after both, and " bf16" if it is of that type */
+    const char *name, *part; /* the row's name; " bf16" is appended for that type */
     dtype type;
     const char *shape;
     kernel_fn run;
     const void *args;
     size_t flops, bytes; /* per call */
-    bench_mix mix;       /* MIX_NONE: no update in place */
+    bench_mix mix;       /* MIX_NONE: not an update in place */
 } kernel;
 
 static fsdp_status time_once(const bench *b, const kernel *k, double *seconds)
@@ -86,7 +85,7 @@ static fsdp_status time_once(const bench *b, const kernel *k, double *seconds)
     return FSDP_OK;
 }
 
-/* The least time that a kernel can take here, and by what. */
+/* The least time that a kernel can take here, and the limit that sets it. */
 typedef struct bound {
     const char *limit;
     double rate, least_s;
@@ -102,8 +101,8 @@ static void print_row(const bench *b, const kernel *k, const bound *u, double *s
     fflush(b->csv);
 }
 
-/* The roof of an update in place of PARAMS elements is the best pass of a loop that moves the same
- * and nothing else, over the same arrays, in turns with the operation. */
+/* For an update in place of PARAMS elements, the roof is the best pass of a loop that only moves
+ * the same data. The loop runs over the same arrays, in turns with the operation. */
 static fsdp_status measure(bench *b, const kernel *k)
 {
     double seconds[MAX_REPS], once;
@@ -125,20 +124,20 @@ static fsdp_status measure(bench *b, const kernel *k)
 
 /* ---- the cases ----------------------------------------------------------------------------- */
 
-/* What the functions below measure: they have variables `type` and `shape`. */
+/* A row to measure. The function that uses ROW has variables `type` and `shape`. */
 #define ROW(name, part, op, args, flops, bytes)                                                    \
     (&(kernel){name, part, type, shape, run_##op, args, flops, bytes, MIX_NONE})
 #define IN_PLACE(mix, name, op, args, bytes)                                                       \
     (&(kernel){name, "", type, shape, run_##op, args, 0, bytes, mix})
 
-/* Array i from element `at` on, stored as `type`. */
+/* Array i from element `at`, stored as `type`. */
 static void *array(const bench *b, int i, size_t at, dtype type)
 {
     return type == DTYPE_BF16 ? (void *)(b->h[i] + at) : (void *)(b->x[i] + at);
 }
 
-/* y[m,n] = x w + bias, d_x = d_y w^T and d_w += x^T d_y of one weight [k,n] (the head's is stored
- * [n,k], and it has no bias), as the model calls them: gradients of weights are fp32. */
+/* y[m,n] = x w + bias, d_x = d_y w^T and d_w += x^T d_y of one weight [k,n], as the model calls
+ * them: gradients of weights are fp32. The head's weight is stored [n,k] and has no bias. */
 static fsdp_status measure_linear(bench *b, const char *name, size_t n_in, size_t n_out,
                                   bool is_head, dtype type)
 {
@@ -225,7 +224,7 @@ static fsdp_status measure_attention(bench *b, size_t batch, size_t seq_len, dty
         b, ROW("attention", " backward", attention_backward, &backward, 5 * product, 8 * bytes));
 }
 
-/* Bias, GELU: rows of width FF, where they cost most. */
+/* Bias and GELU on rows of width FF, where they cost most. */
 static fsdp_status measure_elementwise(bench *b, dtype type)
 {
     size_t rows = b->rows, elems = rows * FF;
@@ -326,7 +325,7 @@ static fsdp_status measure_type(bench *b, dtype type)
     return measure_tokens(b, type);
 }
 
-/* Sums of gradients, which are fp32. */
+/* Sums of gradients in fp32. */
 static fsdp_status measure_add(bench *b)
 {
     const dtype type = DTYPE_F32;
@@ -337,11 +336,11 @@ static fsdp_status measure_add(bench *b)
     return measure(b, ROW("add", "", add, &add, elems, 12 * elems));
 }
 
-/* What runs once a step over all parameters. */
+/* Operations that run once a step over all parameters. */
 static fsdp_status measure_optimizer(bench *b)
 {
     const dtype type = DTYPE_F32;
-    size_t elems = PARAMS, bytes = 4 * elems; /* arrays hold as many, see allocate */
+    size_t elems = PARAMS, bytes = 4 * elems; /* arrays hold this many, see allocate */
     char shape[64];
     snprintf(shape, sizeof shape, "%zu", elems);
     sum_squares_args squares = {.sum = b->sum, .x = b->x[0], .elems = elems};
@@ -406,7 +405,7 @@ static fsdp_status allocate(bench *b, const bench_options *o)
     b->array_elems = elems;
     for (int k = 0; k < N_ARRAYS; k++) {
         TRY(device_alloc_f32(b->s, MEM_OTHER, elems, "bench", &b->x[k]));
-        for (size_t i = 0; i < elems; i++) /* in (0, 0.25], no two neighbours equal */
+        for (size_t i = 0; i < elems; i++) /* in (0, 0.25]; neighbours differ */
             b->x[k][i] = (float)((i * 2654435761u + (size_t)k * 40503u) % 4093 + 1) / 16372.0f;
         void *new_h = NULL;
         TRY(device_alloc(b->s, MEM_OTHER, elems * sizeof *b->h[k], "bench", &new_h));

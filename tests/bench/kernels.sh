@@ -1,7 +1,7 @@
 #!/bin/bash
-# kernels.sh [BUILD] -- every operation of ops.h at GPT-2 124M's shapes, beside the roof of this machine.
+# kernels.sh [BUILD] -- measure every operation of ops.h at GPT-2 124M's shapes and compare it with this machine's roof.
 #
-# 4 sequences of 64 and of 256 tokens, fast; 4 of 64 portable (BENCH_FULL=1: of 256 too); attention at T=4096.
+# Fast operations: 4 sequences of 64 and of 256 tokens. Portable ones: 4 of 64 (BENCH_FULL=1: also 256). Attention: T=4096.
 set -u
 . "${0%/*}/lib.sh"
 title "kernels: every operation beside the roof"

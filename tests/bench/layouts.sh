@@ -2,7 +2,7 @@
 # layouts.sh [BUILD] -- compare the flat layout (FSDP1) and the per-parameter one (FSDP2): bytes, memory, padding, time.
 #
 # Trains GPT-2 124M on 2 ranks with each layout in turn, in shared memory and over MPI. Bytes and memory are the same on
-# every machine. A time is the median of the steps after the first two, of the faster of two runs. The rows of 128 ranks
+# every machine. A time is the median of all steps after the first two, in the faster of two runs. The rows for 128 ranks
 # are plans.
 set -u
 BUILD=${1:-build}

@@ -1,8 +1,8 @@
 #!/bin/sh
-# lecture.sh [BUILD] -- what overlap is worth: schedules of a model of 7B parameters on H100s that are not there.
+# lecture.sh [BUILD] -- what overlap saves: planned schedules of a model of 7B parameters on H100s.
 #
-# Nothing is measured: every row is a plan (--plan) in virtual time, so its figures are the same on every machine. README.md
-# explains the table; --plan prints what the times go by.
+# Nothing is measured: every row is a plan (--plan) in virtual time, so the figures are the same on every machine. README.md
+# explains the table; --plan prints the assumed rates.
 set -u
 trainer=${1:-build}/fsdp_train
 shape='--size 1558m --n-layer 32 --d-model 4096 --n-head 32 --n-positions 4096 --seq-len 4096 --batch-size 1 --param-dtype bf16'
@@ -20,7 +20,7 @@ row() {
         'BEGIN { printf "| %-32s | %7.1f | %10.1f | %9.1f |\n", name, step, exposed, 100 * exposed / step }'
 }
 
-# schedule NAME OPTION... -- a row
+# schedule NAME OPTION... -- print a row
 schedule() {
     name=$1
     shift
@@ -28,7 +28,7 @@ schedule() {
     row "$name" "${figures%% *}" "$(echo "$figures" | cut -d' ' -f4)"
 }
 
-# table NAME OPTION... -- a machine and its table
+# table NAME OPTION... -- print a machine and its table
 table() {
     title=$1
     shift

@@ -1,7 +1,7 @@
-# lib.sh -- sourced by the benchmark's scripts: where files go, the machine in words, medians, tables.
+# lib.sh -- sourced by the benchmark scripts: paths, a description of the machine, medians, tables.
 #
-# Sets BUILD, OUT (BUILD/bench), CORES, LAUNCHER, FULL (1 with BENCH_FULL=1, else empty), PYTHON (one that
-# has torch, or empty). Needs: bash, awk.
+# Sets BUILD, OUT (BUILD/bench), CORES, LAUNCHER, FULL (1 with BENCH_FULL=1, else empty), PYTHON (an interpreter
+# with torch, or empty). Needs: bash, awk.
 # shellcheck shell=bash disable=SC2034 # the scripts that source this use the variables
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 BUILD=${1:-build}
@@ -20,7 +20,7 @@ fail() { # fail MESSAGE HINT
     exit 1
 }
 
-# find_python -- PYTHON, or empty: FSDP_PYTHON of the caller, else the venv of make bench-peers.
+# find_python -- set PYTHON to the caller's FSDP_PYTHON, else to the venv of make bench-peers; empty if neither has torch.
 find_python() {
     PYTHON=''
     local candidate
@@ -29,7 +29,7 @@ find_python() {
     done
 }
 
-# quartiles -- numbers on stdin, one a line -> "median q1 q3 n"; "- - - 0" without any. Linear between neighbours.
+# quartiles -- numbers on stdin, one per line -> "median q1 q3 n", or "- - - 0" without numbers. Interpolates linearly.
 quartiles() {
     sort -g | awk '
         function at(p,    i, f) { i = 1 + (NR - 1) * p; f = int(i); return x[f] + (i - f) * (x[f < NR ? f + 1 : f] - x[f]) }
@@ -37,7 +37,7 @@ quartiles() {
         END { if (NR) printf "%.6g %.6g %.6g %d\n", at(.5), at(.25), at(.75), NR; else print "- - - 0" }'
 }
 
-# table FILE.csv -- the same as a Markdown table; numbers to the right.
+# table FILE.csv -- print it as a Markdown table, with numbers aligned right.
 table() {
     awk -F, '
         { line = "|"; for (i = 1; i <= NF; i++) line = line " " $i " |"; row[NR] = line; text[NR] = $0 }
@@ -54,7 +54,7 @@ table() {
 # field FILE KEY -- the value of a "key,value" file
 field() { awk -F, -v key="$2" '$1 == key { print $2 }' "$1"; }
 
-# plot NAME -- gnuplot's commands on stdin -> OUT/NAME.png; a machine without gnuplot gets no plot.
+# plot NAME -- gnuplot commands on stdin -> OUT/NAME.png; no plot without gnuplot.
 plot() {
     command -v gnuplot >/dev/null || return 0
     { echo "set terminal pngcairo size 1000,560 font ',11'; set output '$OUT/$1.png'; set datafile separator ','
@@ -67,7 +67,7 @@ plot() {
 cache() { lscpu -C=NAME,ALL-SIZE 2>/dev/null | awk 'NR > 1 { printf "%s%s %s", (NR > 2 ? ", " : ""), $1, $2 }'; }
 package() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null || echo '?'; }
 
-# machine -- Markdown lines that say what was measured on what
+# machine -- print Markdown lines that describe the machine and the software
 machine() {
     echo "- date: $(date -u '+%F %H:%M UTC'); commit $(git rev-parse --short HEAD 2>/dev/null || echo '?')$(
         git diff --quiet HEAD 2>/dev/null || echo ' with changes')"
@@ -88,8 +88,8 @@ machine() {
 # cpu_ticks -- "busy stolen" of all cores since boot, in clock ticks
 cpu_ticks() { awk '/^cpu / { print $2 + $3 + $4 + $7 + $8, $9 }' /proc/stat; }
 
-# others CPU_TICKS_BEFORE SECONDS TIMES -- what else ran on this machine since: share of its cores, and stolen by the hypervisor.
-# TIMES holds what bash's `times` printed in the shell that started everything: its own children are taken off.
+# others CPU_TICKS_BEFORE SECONDS TIMES -- print the share of the cores that other work used since then, and the share that the
+# hypervisor stole. TIMES is the output of bash's `times` in the main shell; its children's time is subtracted.
 others() {
     local before=$1 seconds=$2 own
     own=$(tail -1 "$3" | tr 'ms' '  ' | awk -v hz="$(getconf CLK_TCK)" '{ print ($1 * 60 + $2 + $3 * 60 + $4) * hz }')

@@ -1,12 +1,13 @@
 #!/bin/bash
-# llmc.sh [BUILD] -- a training step of GPT-2 124M on one device: ours beside llm.c's CPU trainer.
+# llmc.sh [BUILD] -- compare a training step of GPT-2 124M on one device with llm.c's CPU trainer.
 #
-# LLMC_DIR is a checkout of https://github.com/karpathy/llm.c; without one the page says so and nothing else happens.
-# Its train_gpt2.c is compiled as its Makefile does, in BUILD, and runs as it is: fp32, OpenMP, 4 x 64 tokens, AdamW. It has no options,
-# so ours follows: llmc_files gives both the same weights and the same batch in every step, and ours takes its recipe (learning rate 1e-4
-# throughout, betas 0.9 and 0.999, no decay, no clipping). So all losses must agree; if the first do not, this fails.
-# Turns, cold steps and quartiles as in train.sh. Its validation lies outside the time that it prints; it is ended after as many steps as
-# ours takes, before it samples. BENCH_SIZE (124m) is the model. LLMC_CC (CC, gcc) compiles it.
+# LLMC_DIR is a checkout of https://github.com/karpathy/llm.c. Without it the page says so, and nothing runs.
+# llm.c's train_gpt2.c is compiled in BUILD with the flags of its Makefile and runs unchanged: fp32, OpenMP, 4 x 64 tokens, AdamW.
+# It has no options, so ours follows it: llmc_files gives both the same weights and the same batch in every step, and ours uses
+# its recipe (learning rate 1e-4 throughout, betas 0.9 and 0.999, no decay, no clipping). Therefore all losses must agree. If the
+# first losses differ, this script fails. Turns, cold steps and quartiles are as in train.sh. llm.c's step time does not include
+# its validation. It is killed after as many steps as ours takes, before it samples. BENCH_SIZE (124m) is the model. LLMC_CC
+# (default: CC, else gcc) compiles it.
 # Writes BUILD/bench/train-llmc.md and .csv.
 set -u
 . "${0%/*}/lib.sh"
@@ -27,7 +28,7 @@ turns=$([ -n "$FULL" ] && echo 'ours llmc ours llmc ours' || echo 'ours llmc our
 recipe='--lr 1e-4 --min-lr 1e-4 --warmup-steps 0 --beta1 0.9 --beta2 0.999 --eps 1e-8 --weight-decay 0 --clip-grad 0'
 
 compiler=${LLMC_CC:-${CC:-gcc}}
-flags='-Ofast -march=native -fopenmp -DOMP' # its Makefile's
+flags='-Ofast -march=native -fopenmp -DOMP' # as in llm.c's Makefile
 # shellcheck disable=SC2086
 $compiler $flags -w "$LLMC_DIR/train_gpt2.c" -lm -o "$D/train_gpt2" >"$D/compile.log" 2>&1 ||
     fail "LLMC_DIR: $compiler cannot compile train_gpt2.c: $(grep -m1 error "$D/compile.log")" "see $D/compile.log"
@@ -43,7 +44,7 @@ run_ours() { # run_ours NAME
         --data "$tokens" --loss-csv "$D/$1.csv" >"$D/$1.log" 2>&1 </dev/null
 }
 
-# run_llmc NAME -- ended behind the line of the last step; a line a step comes only through stdbuf
+# run_llmc NAME -- run llm.c and kill it after the last step's line. stdbuf makes it print each line at once
 run_llmc() {
     local line pid lines
     exec {lines}< <(cd "$D/run" && exec env -u OMP_WAIT_POLICY OMP_NUM_THREADS="$CORES" stdbuf -oL ../train_gpt2 2>&1 </dev/null)
@@ -68,7 +69,7 @@ for who in $turns; do
     "run_$who" "$turn.$who" || fail "$who failed: $(tail -1 "$D/$turn.$who.log")" "see $D/$turn.$who.log"
     say "$who: $(warm "$who" | quartiles | cut -d' ' -f1) ms (median so far)"
 done
-rm -rf "$D/run" "$D/init" # large, and made again
+rm -rf "$D/run" "$D/init" # large, and easy to make again
 
 last=$((steps - 1))
 echo "size,T,ours ms,q1,q3,best,llm.c ms,q1,q3,best,llm.c/ours,our loss of step 1,llm.c's,our loss of step $steps,llm.c's" >"$csv"

@@ -1,16 +1,18 @@
-/* llmc_files.c -- what llm.c's CPU trainer reads, from our own initial weights and a text.
+/* llmc_files.c -- write the files that llm.c's CPU trainer reads, from our initial weights and a
+ * text.
  *
  *   build/fsdp_train --size 124m --parallel single --steps 0 --export-init INIT ...
  *   build/tests/bench/llmc_files INIT TEXT OUT
  *
- * OUT/gpt2_124M.bin: 256 int32 of header (magic 20240326, version 3, positions, vocabulary, blocks,
- * heads, width, padded vocabulary, zeros), then the parameters in fp32: each kind of tensor for all
- * blocks before the next kind; a linear weight stands [out, in] there, ours [in, out]; the
- * embedding has rows of zeros up to a multiple of 128.
+ * OUT/gpt2_124M.bin: a header of 256 int32 (magic 20240326, version 3, positions, vocabulary,
+ * blocks, heads, width, padded vocabulary, zeros), then the parameters in fp32, each kind of tensor
+ * for all blocks before the next kind. A linear weight is [out, in] there and [in, out] here. Rows
+ * of zeros pad the embedding to a multiple of 128 rows.
  * OUT/dev/data/tinyshakespeare/tiny_shakespeare_{train,val}.bin: token shards [data_impl.h]. That
- * trainer shuffles its batches of 4 sequences of 64 tokens. So that every order is ours, the shard
- * repeats the text's first 256 tokens, and all batches are the same: targets too, the last one is
- * the first token. The names are fixed in its source; what the files hold is not. */
+ * trainer shuffles its batches of 4 sequences of 64 tokens. To make every order equal to ours, the
+ * shard repeats the text's first 256 tokens, so that all batches are the same. So are the targets:
+ * the last target is the first token. The names are fixed in llm.c's source; the contents are
+ * not. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -30,7 +32,7 @@ enum {
     VOCAB_MULTIPLE = 128,
     BATCH = 4,
     SEQ_LEN = 64,
-    REPEATS = 64, /* more batches than that trainer takes steps */
+    REPEATS = 64, /* more batches than that trainer has steps */
     BATCH_TOKENS = BATCH * SEQ_LEN
 };
 
@@ -38,7 +40,7 @@ static const char *const SHARDS[] = {"dev/data/tinyshakespeare/tiny_shakespeare_
                                      "dev/data/tinyshakespeare/tiny_shakespeare_val.bin"};
 static const char HINT[] = "llmc_files INIT TEXT OUT; see the head of tests/bench/llmc_files.c";
 
-/* The 16 tensors in their order: names behind "transformer." or "transformer.h.BLOCK.". */
+/* The 16 tensors in order: names after "transformer." or "transformer.h.BLOCK.". */
 static const struct {
     const char *name;
     bool of_block, linear;
@@ -143,7 +145,7 @@ static fsdp_status put_tokens(FILE *f, const char *text, size_t vocab)
     return put(f, batch, sizeof *batch);
 }
 
-/* *out: DIR/name, open for writing; close_file with what became of the writing. */
+/* Open DIR/name for writing; close_file gets the result of the writes. */
 static fsdp_status open_file(const char *dir, const char *name, FILE **out)
 {
     char path[PATH_MAX];

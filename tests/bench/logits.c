@@ -1,10 +1,10 @@
-/* logits.c -- prints the logits of the token that follows some tokens, one a line: for comparing
+/* logits.c -- print the logits of the token that follows the given tokens, one per line, to compare
  * with other programs.
  *
  *   logits DIR TOKEN...        DIR: weights, as for fsdp_generate
  *
- * Of a model of images: the logits of the drawn digits with these numbers, one digit after the
- * other. */
+ * For a model of images, the arguments are numbers of drawn digits. Prints the logits of each digit
+ * in turn. */
 #include <stdlib.h>
 #include "common/data/data.h"
 #include "common/device/device.h"
@@ -41,7 +41,7 @@ static fsdp_status print_logits(const import *weights, device *dev, const int32_
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
-/* What one forward over n images has. Host memory is the CPU's device memory. */
+/* The data of one forward over n images. The CPU's device memory is host memory. */
 typedef struct images {
     model_views views;
     float *pixels, *logits, loss;

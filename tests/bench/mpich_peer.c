@@ -1,8 +1,8 @@
-/* mpich_peer.c -- MPICH's own collectives, timed and checked as collectives.c does with ours.
+/* mpich_peer.c -- MPICH's own collectives, timed and checked like ours in collectives.c.
  *
  *   mpiexec -n W build/tests/bench/mpich_peer [options as for collectives; --backend is ignored]
  *
- * A program of its own, single-threaded, so that MPICH runs as it does best. */
+ * A separate single-threaded program, so that MPICH runs at its best. */
 #include "tests/bench/coll_lib.h"
 #ifdef FSDP_HAVE_MPI
 #include <mpi.h>
@@ -47,7 +47,7 @@ static fsdp_status peer_agree(coll_transport *t, double value, double *greatest,
     return checked(MPI_Allreduce(&value, sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD), "sum");
 }
 
-/* MPI does not know the ranks of fsdp_run: each would be alone in a world of its own. */
+/* MPI does not know fsdp_run's ranks: each rank would be alone in its own world. */
 static fsdp_status parse(int argc, char **argv, coll_options *o)
 {
     const char *launched = getenv("FSDP_RUN");

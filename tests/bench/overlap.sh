@@ -1,10 +1,10 @@
 #!/bin/bash
-# overlap.sh [BUILD] -- what overlap is worth: the lecture's experiment, measured.
+# overlap.sh [BUILD] -- what overlap saves: the lecture's experiment, measured.
 #
-# A GPT-2 of 12 blocks with byte tokens on 2 ranks of one thread each, over a link of 1 Gbit/s (FSDP_LINK), so that a block
-# computes longer than it is gathered. Four tables: the modes of --prefetch; a host that runs ahead, by limit and with a host sync behind
-# every unit; buckets; and shared memory without a link, in turns. Every figure but those of the last table comes from nine
-# steps, the three that --profile traces in each of three runs (profile.md): their median, each by its slowest rank. OVERLAP_LINK
+# A GPT-2 of 12 blocks with byte tokens on 2 ranks with one thread each, over a link of 1 Gbit/s (FSDP_LINK), so that computing a
+# block takes longer than gathering it. Four tables: the modes of --prefetch; a host that runs ahead, by limit, and with a host
+# sync after every unit; buckets; shared memory without a link, in turns. Every figure except in the last table is the median of
+# nine steps, each timed on its slowest rank: --profile traces three steps in each of three runs (profile.md). OVERLAP_LINK
 # changes the link, OVERLAP_SIZE the model.
 set -u
 . "${0%/*}/lib.sh"
@@ -15,7 +15,7 @@ read -ra model <<<"${OVERLAP_SIZE:---n-layer 12 --n-head 4 --d-model 256 --vocab
 rm -rf "$D" && mkdir -p "$D" || exit 1
 export OMP_NUM_THREADS=1
 
-# train LINK OPTION... -- two ranks; LINK "-": none
+# train LINK OPTION... -- train on two ranks; LINK "-": no link
 train() {
     local link=$1
     shift
@@ -23,7 +23,7 @@ train() {
     FSDP_LINK=$link "$BUILD/fsdp_run" -n 2 --no-prefix "$BUILD/fsdp_train" "${model[@]}" "$@"
 }
 
-# traced NAME LINK OPTION... -- "wall compute communication exposed overlap" of a step; FSDP_* of the caller hold
+# traced NAME LINK OPTION... -- print "wall compute communication exposed overlap" of a step; uses the caller's FSDP_* variables
 traced() {
     local name=$1 link=$2 turn
     shift 2
@@ -39,7 +39,7 @@ traced() {
 }
 
 head='step ms,compute,communication,exposed,overlap %,exposed % of step'
-# row LABEL,... -- of "wall compute communication exposed overlap" on stdin
+# row LABEL,... -- print a row from "wall compute communication exposed overlap" on stdin
 row() { awk -v label="$1" '{ printf "%s,%d,%d,%d,%d,%d,%.1f\n", label, $1, $2, $3, $4, $5, 100 * $4 / $1 }'; }
 
 say 'prefetch, inline compute'
@@ -47,7 +47,7 @@ echo "prefetch,$head" >"$D/modes.csv"
 for mode in none backward-post backward forward both; do
     traced "mode-$mode" "$LINK" --prefetch "$mode" | row "$mode" >>"$D/modes.csv"
 done
-# The pictures of both cover the same time: a little more than a step without overlap takes.
+# Both pictures cover the same time: a little longer than a step without overlap.
 for mode in none both; do
     FSDP_PROFILE_AXIS_MS=$(awk -F, '$1 == "none" { print 1.05 * $2 }' "$D/modes.csv") \
         train "$LINK" --steps 4 --profile "$D/picture-$mode" --prefetch "$mode" >"$D/picture-$mode.log" 2>&1 ||
@@ -75,7 +75,7 @@ done
 
 say 'shared memory, in turns'
 turns=$([ -n "$FULL" ] && echo 9 || echo 4)
-# memory NAME RANKS STEPS OPTION... -- none, both, none, both ...; the first three steps of a run are cold
+# memory NAME RANKS STEPS OPTION... -- run none, both, none, both ...; the first three steps of a run are cold
 memory() {
     local name=$1 ranks=$2 steps=$3 mode i median q1 q3 n none=1
     shift 3

@@ -1,9 +1,9 @@
 #!/bin/bash
 # peers.sh [BUILD] -- make bench-peers: BUILD/peers, a Python environment with PyTorch, NumPy and transformers from PyPI.
 #
-# FSDP2 trains on a CPU from PyTorch 2.6 on. Version 5 of transformers has other names of weights, so 4 is taken.
-# The build without CUDA when the index of PyTorch can be reached, else PyPI's (several GB with CUDA's libraries).
-# PIP_OPTIONS is passed to pip. Nothing outside BUILD/peers is touched; what is there already is kept.
+# FSDP2 trains on a CPU since PyTorch 2.6. Version 5 of transformers names weights differently, so version 4 is installed.
+# Installs PyTorch's build without CUDA if PyTorch's index can be reached, else PyPI's build (several GB with CUDA's libraries).
+# PIP_OPTIONS is passed to pip. Changes nothing outside BUILD/peers, and keeps what is there already.
 set -u
 . "${0%/*}/lib.sh"
 peers=$BUILD/peers

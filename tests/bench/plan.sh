@@ -1,9 +1,9 @@
 #!/bin/bash
-# plan.sh [BUILD] -- steps as planned beside steps as measured: each run over a simulated link writes a profile, whose times
-# of operations are the prices of one plan; another goes by the rates of --plan-device this. Prints a table and what the
-# medians of the ratios are; judges nothing.
+# plan.sh [BUILD] -- compare planned steps with measured steps. Each run over a simulated link writes a profile. One plan uses
+# the profile's times of operations as prices; another uses the rates of --plan-device this. Prints a table and the medians of
+# the ratios; there is no verdict.
 #
-# FSDP_RANKS=2 and STEPS=9 say how many.
+# FSDP_RANKS=2 and STEPS=9 set the numbers of ranks and steps.
 set -u
 build=${1:-build} ranks=${FSDP_RANKS:-2} steps=${STEPS:-9}
 work=$(mktemp -d) || exit 1
@@ -13,7 +13,7 @@ export FSDP_LINK=1Gbit,50us
 # ms FILE PATTERN -- the number before " ms" in the line that matches
 ms() { sed -n "s/^$2 *\([0-9.]*\) ms.*/\1/p" "$1"; }
 
-# cell NAME OPTION... -- a row
+# cell NAME OPTION... -- print a row
 cell() {
     local name=$1
     shift

@@ -1,13 +1,14 @@
 #!/bin/bash
-# pss.sh TAG RANKS LOG -- the most memory that a rank of a running job held, and all of them together.
+# pss.sh TAG RANKS LOG -- print the peak memory of a running job: of its largest rank, and of all ranks together.
 #
-# The ranks are the trainers and Pythons whose environment holds FSDP_BENCH_RUN=TAG. Their proportional set sizes (Pss of /proc/PID/smaps_rollup: a page that n processes share counts 1/n
-# in each) are read ten times a second until LOG shows the end of step 2, so that the steps that are timed,
-# from the third on, run undisturbed: what a step holds is the same in every one. Prints "largest_mb total_mb" (10^6 bytes).
+# The ranks are the trainers and Pythons with FSDP_BENCH_RUN=TAG in their environment. Reads their proportional set sizes (Pss of
+# /proc/PID/smaps_rollup: a page shared by n processes counts 1/n in each) ten times a second until LOG shows the end of step 2.
+# The timed steps, from the third on, then run undisturbed; every step holds the same memory. Prints "largest_mb total_mb"
+# (10^6 bytes).
 set -u
 tag=$1 ranks=$2 log=$3
 
-# ranks_of_job -- process ids; launchers have other names, or (torch.distributed.run) no RANK
+# ranks_of_job -- print process ids. Launchers have other names or, for torch.distributed.run, no RANK
 ranks_of_job() {
     grep -slzxF "FSDP_BENCH_RUN=$tag" /proc/[0-9]*/environ | while read -r environ; do
         dir=${environ%/environ}

@@ -1,5 +1,5 @@
 #!/bin/bash
-# roof.sh [BUILD] -- what this machine reaches at most -> BUILD/bench/roof.csv, and four lines about it.
+# roof.sh [BUILD] -- measure the most that this machine reaches -> BUILD/bench/roof.csv, and print four lines about it.
 set -u
 . "${0%/*}/lib.sh"
 "$BUILD/tests/bench/kernels" --roof "$OUT/roof.csv" --roof-only || fail 'cannot measure the roof' 'see above'

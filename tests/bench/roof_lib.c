@@ -1,7 +1,8 @@
-/* roof_lib.c -- the loops that measure the roof: triad, updates in place, multiply-adds in
- * registers, a large product; bounds from what they reached.
+/* roof_lib.c -- the loops that measure the roof (triad, updates in place, multiply-adds in
+ * registers, a large product), and bounds from their results.
  *
- * A roof is the best of several tries: other work on the machine can only make a try slower. */
+ * A roof is the best of several tries, because other work on the machine can only make a try
+ * slower. */
 #include "tests/bench/roof_lib.h"
 #include <math.h>
 #include <omp.h>
@@ -33,16 +34,16 @@ static void triad_pass(float *restrict a, const float *restrict b, const float *
         a[i] = b[i] + 0.5f * c[i];
 }
 
-/* From an array to the next: whole pages and 17 cache lines, as far apart as large blocks of a
- * device are in a page (common/device/cpu_memory.c says why). Else the arrays of a working set of
- * 2^n would all begin at the same place of a page. */
+/* Distance between arrays: whole pages and 17 cache lines. So arrays begin at different places of a
+ * page, like large device blocks (common/device/cpu_memory.c says why). Otherwise all arrays of a
+ * working set of 2^n would begin at the same place of a page. */
 static size_t triad_stride(size_t part_elems)
 {
     enum { PAGE_ELEMS = 4096 / sizeof(float), SHIFT_ELEMS = 17 * 64 / sizeof(float) };
     return (part_elems + PAGE_ELEMS - 1) / PAGE_ELEMS * PAGE_ELEMS + SHIFT_ELEMS;
 }
 
-/* Seconds of `passes` passes; every thread has its own part, three arrays [part_elems]. */
+/* Seconds of `passes` passes. Every thread has its own part: three arrays [part_elems]. */
 static double triad_seconds(float *memory, size_t part_elems, int n_threads, size_t passes)
 {
     const size_t stride = triad_stride(part_elems);
@@ -57,7 +58,7 @@ static double triad_seconds(float *memory, size_t part_elems, int n_threads, siz
 #pragma omp barrier
         for (size_t p = 0; p < passes; p++) {
             triad_pass(a, a + stride, a + 2 * stride, part_elems);
-            __asm__ volatile("" ::: "memory"); /* a pass must not be left out */
+            __asm__ volatile("" ::: "memory"); /* keeps the compiler from removing a pass */
         }
     }
     return clock_now_s() - begun;
@@ -83,7 +84,7 @@ static double triad_gbs(float *memory, size_t bytes, int n_threads)
 
 static fsdp_status measure_triad(bench_roof *r)
 {
-    /* The largest working set, in as many parts as there are threads, has the most gaps. */
+    /* The gaps take the most memory with the largest working set, divided among all threads. */
     size_t part_elems = triad_part_elems(bench_roof_bytes[ROOF_SIZES - 1], r->n_threads);
     size_t elems = 3 * (size_t)r->n_threads * triad_stride(part_elems);
     size_t bytes =
@@ -91,7 +92,7 @@ static fsdp_status measure_triad(bench_roof *r)
     float *memory = aligned_alloc(HUGE_PAGE_BYTES, bytes);
     if (memory == NULL)
         return fsdp_error(FSDP_ENOMEM, "free memory", "roof: cannot allocate %zu bytes", bytes);
-    madvise(memory, bytes, MADV_HUGEPAGE); /* as device memory asks for them; advice alone */
+    madvise(memory, bytes, MADV_HUGEPAGE); /* as for device memory; only advice */
 #pragma omp parallel for num_threads(r->n_threads) schedule(static)
     for (size_t i = 0; i < bytes / sizeof(float); i++)
         memory[i] = 1.0f;
@@ -105,8 +106,8 @@ static fsdp_status measure_triad(bench_roof *r)
 
 /* ---- in place ------------------------------------------------------------------------------ */
 
-/* A triad writes other lines than it reads, which are fetched all the same; here what is written
- * has just been read. One pass over arrays [elems]. */
+/* A triad writes other lines than it reads, and the CPU fetches those lines too. Here the written
+ * lines have just been read. One pass over arrays [elems]. */
 static void pass_adamw(float *restrict p, const float *restrict g, float *restrict m,
                        float *restrict v, size_t elems)
 {
@@ -159,14 +160,14 @@ enum { VECTOR_BYTES = 16 };
 enum { N_SUMS = 12, LANES = VECTOR_BYTES / 4 };
 typedef float lanes __attribute__((vector_size(VECTOR_BYTES)));
 
-/* The project is compiled without contraction; here one instruction is the point. */
+/* The project is compiled without contraction; this loop needs the fused instruction. */
 #if defined(__clang__)
 #define CONTRACT
 #else
 #define CONTRACT __attribute__((optimize("fp-contract=fast")))
 #endif
 
-/* rounds * N_SUMS vectors of independent multiply-adds; more sums than latency * units. */
+/* rounds * N_SUMS vectors of independent multiply-adds. N_SUMS exceeds latency * units. */
 CONTRACT static float fma_loop(size_t rounds, float x)
 {
 #ifdef __clang__
@@ -189,7 +190,7 @@ CONTRACT static float fma_loop(size_t rounds, float x)
     return total;
 }
 
-/* The same with pairs of bf16: one instruction does two multiply-adds a lane. */
+/* The same with pairs of bf16: one instruction does two multiply-adds per lane. */
 #ifdef __AVX512BF16__
 static float bf16_loop(size_t rounds, float x)
 {
@@ -207,7 +208,7 @@ static float bf16_loop(size_t rounds, float x)
 }
 #endif
 
-/* macs: multiply-adds of one instruction of the loop. */
+/* macs: multiply-adds per instruction of the loop. */
 static double registers_gflops(float (*loop)(size_t, float), int macs, int n_threads)
 {
     enum { ROUNDS = 4000000 };
@@ -250,7 +251,7 @@ static fsdp_status measure_products(stream *s, bench_roof *r)
 {
     float *memory;
     TRY(device_alloc_f32(s, MEM_OTHER, (size_t)3 * 2048 * 2048, "roof", &memory));
-    memset(memory, 0x3c, (size_t)3 * 2048 * 2048 * sizeof *memory); /* 0.0115 as either type */
+    memset(memory, 0x3c, (size_t)3 * 2048 * 2048 * sizeof *memory); /* 0.0115 in either type */
     fsdp_status status = measure_product(s, DTYPE_F32, memory, &r->sgemm_gflops);
     if (status == FSDP_OK)
         status = measure_product(s, DTYPE_BF16, memory, &r->bf16_gflops);
@@ -298,7 +299,7 @@ double bench_bound(const bench_roof *r, dtype compute, double flops, double byte
     return compute_s > memory_s ? compute_s : memory_s;
 }
 
-/* The i-th figure and its key; NULL behind the last. */
+/* The i-th figure and its key; NULL after the last one. */
 static double *roof_figure(bench_roof *r, int i, char *key, size_t key_bytes)
 {
     if (i < 2 * ROOF_SIZES) {

@@ -1,11 +1,11 @@
 #!/bin/bash
-# run.sh [BUILD] -- make bench: every figure beside a peer measured in the same run and the roof of this machine.
+# run.sh [BUILD] -- make bench: compare every figure with a peer measured in the same run and with this machine's roof.
 #
-# BENCH="train collectives kernels scaling overlap" runs only those; BENCH_FULL=1 the long form; FSDP_PYTHON is the
-# interpreter with PyTorch (else the one of make bench-peers; without it the peer's columns say "-"). LLMC_DIR is
-# a checkout of llm.c (llmc.sh).
-# Writes BUILD/bench/bench.md, *.csv and *.png. Exit status 0 when every part ran and every result that was
-# checked is right; speed decides nothing.
+# BENCH="train collectives kernels scaling overlap" runs only these parts; BENCH_FULL=1 runs the long form. FSDP_PYTHON is the
+# interpreter with PyTorch (default: from make bench-peers; without PyTorch the peer's columns say "-"). LLMC_DIR is a
+# checkout of llm.c (llmc.sh).
+# Writes BUILD/bench/bench.md, *.csv and *.png. Exit status 0 if every part ran and every checked result is right, whatever
+# the speed.
 set -u
 . "${0%/*}/lib.sh"
 find_python

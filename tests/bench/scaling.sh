@@ -1,8 +1,8 @@
 #!/bin/bash
-# scaling.sh [BUILD] -- our step over model size, sequence length, ranks and accumulation.
+# scaling.sh [BUILD] -- time our step for different model sizes, sequence lengths, ranks and accumulation.
 #
-# FSDP by the transport that is chosen by itself; one rank: --parallel single. 4 sequences a micro-step over all ranks; so more
-# ranks share the same work. Default: a part of the grid; BENCH_FULL=1: all of it. Turns of all cases are interleaved.
+# FSDP uses the default transport; one rank uses --parallel single. A micro-step has 4 sequences over all ranks, so more ranks
+# share the same work. Default: part of the grid; BENCH_FULL=1: all of it. The turns of all cases are interleaved.
 set -u
 . "${0%/*}/lib.sh"
 title "scaling: model size, T, ranks, accumulation"
@@ -25,7 +25,7 @@ small 64 4
 124m 64 1'
 fi
 
-# Presets other than 124m end at 256 tokens.
+# Presets other than 124m have at most 256 tokens.
 cases=$(echo "$grid" | awk '$1 == "124m" || $2 <= 256')
 total=$(($(echo "$cases" | wc -l) * 3 * $(echo "$turns" | wc -w)))
 done_runs=0

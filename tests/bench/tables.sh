@@ -1,12 +1,12 @@
 #!/bin/sh
-# tables.sh [BUILD [plans|run]] -- tables that others have published, beside ours; alone: both parts.
+# tables.sh [BUILD [plans|run]] -- compare published tables with ours. Default: both parts.
 #
-# plans  memory and traffic of models that fit nowhere here, by --plan: no figure is measured or typed in but the published
-#        ones. A row's command is the one above its table with the row's options for OPTIONS.
+# plans  memory and traffic, by --plan, of models too large for this machine. Only the published figures are typed in; none is
+#        measured. A row's command is the command above its table, with the row's options in place of OPTIONS.
 # run    a model of 4.7 M parameters, trained on 1, 2, 4 and 8 ranks with the same data: losses and sums of parameters.
 #        Fails if a digit differs.
 #
-# FSDPToys' figures come from its README, in GiB. The lecture is the one on FSDP's memory arithmetic, in 10^9 bytes.
+# FSDPToys' figures come from its README, in GiB. The lecture is on FSDP's memory arithmetic; its figures are in 10^9 bytes.
 # The figures of fsdp-learning-cs336-style come from its README, in GiB: 48.5 - 40.6 = 7.9 is 4 bytes for each parameter.
 set -u
 build=${1:-build}
@@ -27,7 +27,7 @@ heading() {
     printf '| OPTIONS | what | published | ours | why they differ |\n|---|---|---:|---:|---|\n'
 }
 
-# plan OPTION... -- $work/text and $work/blocks; $options is what a row shows
+# plan OPTION... -- write $work/text and $work/blocks; set $options, the options that a row shows
 plan() {
     options=$*
     # shellcheck disable=SC2086 # words
@@ -43,7 +43,7 @@ row() {
     options=
 }
 
-# held CATEGORY... -- bytes, by the plan's list of peaks ("at one moment": their sum in time)
+# held CATEGORY... -- bytes in the plan's list of peaks ("at one moment": their sum at the peak)
 held() {
     for category in "$@"; do
         awk -v name="$category" '{ line = $0; sub(/^ +/, "", line) }
@@ -51,21 +51,21 @@ held() {
     done | awk '{ n += $1 } END { printf "%.0f", n }'
 }
 
-# state LABEL... -- bytes of blocks of device memory with these labels that are there after the step
+# state LABEL... -- bytes of device memory blocks with these labels that are live after the step
 state() {
     for label in "$@"; do echo "$label"; done |
         awk -F, 'NR == FNR { wanted[$1]; next } $1 in wanted && $8 == "" && $10 == "device" { n += $6 } END { printf "%.0f", n }' \
             - "$work/blocks.csv"
 }
 
-# block LABEL -- bytes of the block of that label of unit h.1
+# block LABEL -- bytes of unit h.1's block with that label
 block() { awk -F, -v label="$1" '$1 == label && $3 == "h.1" { print $6; exit }' "$work/blocks.csv"; }
 sent() { awk '$NF == "bytes" { n += $(NF - 1) } END { printf "%.0f", n }' "$work/text"; }
 calc() { awk "BEGIN { printf \"$1\", $2 }"; }
 gib() { calc %.2f "$1 / 1024 ^ 3"; }
 gb() { calc %.2f "$1 / 1e9"; }
 
-# toys ALLOCATED RESERVED EXTRA WHY OPTION... -- a row of FSDPToys. EXTRA: bytes that its program holds between steps
+# toys ALLOCATED RESERVED EXTRA WHY OPTION... -- print a row of FSDPToys. EXTRA: bytes that its program holds between steps
 toys() {
     allocated=$1 reserved=$2 extra=$3 why=$4
     shift 4
@@ -80,7 +80,7 @@ toys() {
 plans() {
     heading 'FSDPToys: Llama 2 7B on 8 devices, a sequence of 4096 tokens each, bf16; GiB; reserved: FSDP1, FSDP2' \
         --plan-ranks 8 --device separate --model llama --size llama2-7b --seq-len 4096 --batch-size 1 --param-dtype bf16
-    # what variables of its program keep from step to step: bf16 logits; fp32 angles of 65536 positions; bf16 hidden states
+    # its program's variables keep from step to step: bf16 logits; fp32 angles of 65536 positions; bf16 hidden states
     logits=$((4096 * 32000 * 2)) angles=$((65536 * 128 * 4)) hidden=$((4096 * 4096 * 2))
     cl='--gradient-checkpointing --chunk-loss'
     again='their norms keep fp32 copies, their MLP silu(gate) and a product; ours computes these again. Reserved counts gaps too'
@@ -141,13 +141,13 @@ parameters; of 70e9: $(gb '(70e9 * 4 / 128)')"
 model='--model llama --size small --n-layer 4 --n-head 4 --n-kv-head 4 --d-ff 1024 --vocab-size 1000'
 recipe='--ops portable --reduction canonical --seq-len 32 --global-batch 8 --steps 10 --lr 1e-4 --synthetic 20000'
 
-# sum FILE -- of all elements of a file of weights: a safetensors file says in 8 bytes how long its header is
+# sum FILE -- print the sum of all elements of a safetensors file. Its first 8 bytes are the length of its header
 sum() {
     header=$(od -An -N8 -tu8 "$1") || return
     od -An -v -tf4 -w64 -j $((header + 8)) "$1" | awk '{ for (i = 1; i <= NF; i++) s += $i } END { printf "%.9f", s }'
 }
 
-# trained RANKS OPTION... -- a row; a line of checksums goes to $work/all
+# trained RANKS OPTION... -- train and print a row; adds a line of checksums to $work/all
 trained() {
     ranks=$1
     shift

@@ -1,11 +1,11 @@
 #!/bin/bash
-# train.sh [BUILD] -- a training step of GPT-2 124M, and of a Llama of that class: ours beside PyTorch's.
+# train.sh [BUILD] -- compare a training step of GPT-2 124M, and of a Llama of similar size, with PyTorch's.
 #
-# Every case runs ours, the peer, ours again (BENCH_FULL=1: five turns, more steps, and the peer once with glibc's defaults for its
-# memory), so that a noisy minute hits both. Both start from the same weights, read the same tokens and end with the same loss, which the table shows. Steps 1 and 2 of a run are cold and carry
-# the memory's measurement; the others are pooled over the runs: median and quartiles.
-# llmc.sh then measures a step beside llm.c's trainer, in a table of its own.
-# BENCH_CASES="name ..." runs only those (llmc: that table); BENCH_SIZE (124m) is the GPT-2; PEER_ENV: see keep_blocks below.
+# Every case runs ours, the peer, and ours again, so that a noisy minute hits both (BENCH_FULL=1: five turns, more steps, and once
+# the peer's memory with glibc's defaults). Both start from the same weights, read the same tokens and end with the same loss,
+# which the table shows. Steps 1 and 2 of a run are cold, and memory is measured in them; the other steps of all runs give the
+# median and the quartiles. Afterwards llmc.sh compares a step with llm.c's trainer, in another table.
+# BENCH_CASES="name ..." runs only these cases (llmc: that table); BENCH_SIZE (124m) is the GPT-2; PEER_ENV: see keep_blocks below.
 set -u
 . "${0%/*}/lib.sh"
 find_python
@@ -15,7 +15,7 @@ size=${BENCH_SIZE:-124m}
 steps=$([ -n "$FULL" ] && echo 12 || echo 6)
 turns=$([ -n "$FULL" ] && echo 'ours peer ours peer ours plain' || echo 'ours peer ours')
 
-# name (llama-...: that model), ranks, tokens of a sequence, options of fsdp_train, the peer's (none: compare with the case named after =)
+# name (llama-...: a Llama), ranks, tokens per sequence, options of fsdp_train, the peer's options (none: compare with case =NAME)
 CASES='
 single           1  64 --parallel single                      | --parallel single
 single-canonical 1  64 --parallel single --reduction canonical| =single
@@ -42,7 +42,7 @@ rm -rf "$D" && mkdir -p "$D"
 # The tokens: the project's own text, read as bytes by both sides.
 data=$D/text
 cat README.md WRITEUP.md LICENSE common/*/*.c >"$data"
-# model CASE -- sets $init and $options_of_model
+# model CASE -- set $init and $options_of_model
 model() {
     case $1 in
     llama*) init=$D/init-llama options_of_model='--model llama --size 124m' ;;
@@ -50,7 +50,7 @@ model() {
     esac
 }
 
-# export_init CASE -- initial weights of its model, for both sides
+# export_init CASE -- write its model's initial weights for both sides
 export_init() {
     model "$1"
     [ -d "$init" ] && return
@@ -60,11 +60,11 @@ export_init() {
         fail "cannot export the initial weights: $(tail -1 "$init.log")" 'make, then try again'
 }
 
-# glibc hands blocks above 32 MB back to the system at every free, which costs the peer up to half of its step;
-# with this it keeps them. PEER_ENV= runs the peer with glibc's defaults: slower, and less memory.
+# At every free, glibc returns blocks above 32 MB to the system, which costs the peer up to half of its step. With these
+# variables glibc keeps them. PEER_ENV= runs the peer with glibc's defaults, which are slower and need less memory.
 keep_blocks='MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=67108864 MALLOC_ARENA_MAX=1'
 
-# launch NAME COMMAND... -- run it in the background's shadow: log, done-marker, memory of its ranks
+# launch NAME COMMAND... -- run it, with a log and a done-marker, and measure the memory of its ranks
 launch() {
     local name=$1 log=$D/$1.log
     shift
@@ -97,7 +97,7 @@ run_peer() { # run_peer NAME OPTIONS
         --data "$data" --init "$init" --csv "$D/$name.csv" $2
 }
 
-# pooled WHO CASE -- "median q1 q3 n" of the milliseconds of all runs, cold steps left out
+# pooled WHO CASE -- print "median q1 q3 n" of the milliseconds of all runs without cold steps
 pooled() { cat "$D/$2.$1".[0-9].csv 2>/dev/null | awk -F, '$1 ~ /^[0-9]+$/ && $1 >= 2 { print $NF }' | quartiles; }
 best() { cat "$D/$2.$1".[0-9].csv 2>/dev/null | awk -F, '$1 ~ /^[0-9]+$/ && $1 >= 2 { print $NF }' | sort -g | head -1 | grep . || echo -; }
 last_loss() { tail -qn 1 "$D/$2.$1".[0-9].csv 2>/dev/null | head -1 | cut -d, -f2; }
@@ -132,7 +132,7 @@ roof=$(field "$OUT/roof.csv" fma_all_gflops)
 # shape FIELD -- of the config.json of $init
 shape() { grep -oE "\"$1\":[[:space:]]*[0-9]+" "$init/config.json" | grep -oE '[0-9]+$'; }
 
-# weights CASE -- "weights that are multiplied, blocks x width"
+# weights CASE -- print the number of multiplied weights, and blocks x width
 weights() {
     model "$1"
     case $1 in
@@ -156,7 +156,7 @@ done <<<"$CASES" | awk -v roof="$roof" '
     function as(format, x) { return x == "-" ? "-" : sprintf(format, x) }
     {
         tokens = 4 * $3
-        # forward and backward: 6 FLOP for every weight of a matmul and token; causal attention: 6 T C a layer and token
+        # forward and backward: 6 FLOP per matmul weight and token; causal attention: 6 T C per layer and token
         gflop = (6 * $16 + 6 * $17 * $3) * tokens / 1e9
         rate = gflop / $4 * 1e3
         printf "%s,%d,%d,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%s,%s,%s,%s,%s,%s,%s\n", $1, $2, $3, $4, $5, $6, $8, tokens / $4 * 1e3,
