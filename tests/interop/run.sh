@@ -16,25 +16,26 @@ if ! "$python" -c 'import torch, transformers' 2>/dev/null; then
     exit 0
 fi
 
-# One text for both sides: the licence texts, as the trainer reads them by default.
+# Both sides read the same text: the licence texts that the trainer reads by default.
 find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs cat > "$tmp/text"
 steps=20 seq_len=64 global=12
 common="--data $tmp/text --seq-len $seq_len --global-batch $global --steps $steps"
 
-# Bounds in bf16 are 2.5 times what was seen with --seed 1, 2 and 3 on one device, fast and portable. The exact replay: loss
-# 2.9e-5, norm 1.6e-4, weights 1.2e-3: where a stored number lies near the middle of two bf16 numbers, another order of sums
-# before it rounds it to the other one, and so do those that follow. The module cast to bf16: 4.1e-5, 1.1e-3, 1.5e-3: it
-# rounds at more places, and its gradients of parameters are bf16. Its norm is outside the bound of the exact replay.
+# Bounds in bf16 are 2.5 times the differences measured with --seed 1, 2 and 3 on one device, fast and portable. The exact
+# replay: loss 2.9e-5, norm 1.6e-4, weights 1.2e-3. If a stored number lies near the middle of two bf16 numbers, a different
+# order of the sums before it rounds it to the other number, and later numbers change too. The module cast to bf16: 4.1e-5,
+# 1.1e-3, 1.5e-3. It rounds in more places, and its gradients of parameters are bf16. Its norm exceeds the bound of the exact
+# replay.
 exact="--dtype bf16-exact --tol-loss 7.3e-5 --tol-norm 4e-4 --tol-weights 3e-3"
 mixed="--dtype bf16-mixed --tol-loss 1.1e-4 --tol-norm 2.7e-3 --tol-weights 3.7e-3"
 
-# Sums in bf16, parameters in fp32, likewise, canonical and fast: loss 3.1e-7, norm 7.4e-5, weights 9.1e-6, where a sum
-# lies near the middle of two bf16 numbers. With sums in fp32, or of calls of another size, the replay's weights are off by
-# 1.9e-4 and more.
+# Sums in bf16 with parameters in fp32, measured the same way, canonical and fast: loss 3.1e-7, norm 7.4e-5, weights 9.1e-6.
+# The cause is a sum near the middle of two bf16 numbers. If the replay sums in fp32, or calls of another size, its weights are
+# off by 1.9e-4 or more.
 sums="--reduce-dtype bf16 --tol-loss 7.8e-7 --tol-norm 1.9e-4 --tol-weights 2.3e-5"
 
 # replay NAME MODEL-OPTIONS LAUNCHER... -- train, then replay from the exported initial weights; $as: options of the replay.
-# Two replays run at a time, a thread each; what the n-th says is in $tmp/n.out.
+# Two replays run at a time, with one thread each; the output of the n-th is in $tmp/n.out.
 as='' n=0
 replay() {
     n=$((n + 1)) name=$1 model=$2 at=$tmp/$n
@@ -87,8 +88,8 @@ as=$mixed
 replay "FSDP on 2 ranks, bf16, beside PyTorch's module in bf16" "--size tiny --param-dtype bf16" $LAUNCHER -n 2
 wait
 
-# transformers NAME DTYPE SHARD OPTION... -- weights made by transformers: read to the bit; three steps from them; out, and
-# loaded by transformers again, with the same logits on both sides
+# transformers NAME DTYPE SHARD OPTION... -- read weights made by transformers bit for bit, train three steps, and export;
+# transformers must load the export and get the same logits
 transformers() {
     n=$((n + 1)) name=$1 at=$tmp/$n dtype=$2 shard=$3
     shift 3
@@ -114,7 +115,7 @@ transformers 'Llama, heads that share keys' float32 5GB
 family=llama31
 transformers 'Llama 3.1 in several files, bf16' bfloat16 100KB --layout per-param
 
-# net NAME RANKS OPTION... -- the net for MNIST trained on $images or the same drawn digits, beside PyTorch's net
+# net NAME RANKS OPTION... -- train the MNIST net on $images or on the same drawn digits, and compare with PyTorch's net
 images=$tmp/images
 mkdir "$images"
 "$build/tests/cli/idx_files" "$images" train 0 100 && "$build/tests/cli/idx_files" "$images" t10k 1000000 96 &&

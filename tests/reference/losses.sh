@@ -1,15 +1,16 @@
 #!/bin/sh
-# losses.sh [--make] [BUILD] [NAME ...] -- the coursework losses and weights: committed, the same bits everywhere.
+# losses.sh [--make] [BUILD] [NAME ...] -- check that the losses and weights of the coursework have the committed bits.
 #
-# With --ops portable and --reduction canonical neither depends on the machine, the compiler, the number of ranks or
-# the sharding. So runs on RANKS (default "1 2 3 4") ranks are compared with tests/reference/NAME.csv byte for byte,
-# and the SHA-256 of the model.safetensors that they export with the line of NAME in tests/reference/weights.sha256.
-# The weights also hold the last step's update, which no loss shows. That file is names, shapes and floats, nothing
-# else. Sharding: full on all RANKS; grad-op and none on the last of them, with tiny on all.
-# FSDP_DEVICE: train on that device. One without operations that have the CPU's bits (npu), or OPS=fast, is compared with
-# itself on one rank, by its fast ones. SHARDINGS="full none": only these.
-# --make writes line and file anew (needed only when the recipe itself changes, which every learner's
-# copy would notice). --options NAME prints the options of a name.  Names: tiny tiny-sgd llama-tiny llama31-tiny mnist-tiny small xl-2l (default: tiny small).
+# With --ops portable and --reduction canonical, losses and weights do not depend on the machine, the compiler, the number of
+# ranks or the sharding. So the losses of runs on RANKS (default "1 2 3 4") ranks are compared byte for byte with
+# tests/reference/NAME.csv, and the SHA-256 of the exported model.safetensors with NAME's line in
+# tests/reference/weights.sha256. The weights also contain the last step's update, which no loss shows. The exported file has
+# only names, shapes and floats. Sharding: full on all RANKS; grad-op and none on the last of RANKS, for tiny on all.
+# FSDP_DEVICE: train on that device. A device without operations that have the CPU's bits (npu), or OPS=fast, is compared with
+# itself on one rank, with fast operations. SHARDINGS="full none": only these.
+# --make writes the CSV and the SHA-256 again. This is needed only when the recipe changes, and then every learner's copy fails.
+# --options NAME prints the options of a name.
+# Names: tiny tiny-sgd llama-tiny llama31-tiny mnist-tiny small xl-2l (default: tiny small).
 set -u
 make=0 ask=0
 [ "${1:-}" = --make ] && make=1 && shift
@@ -46,7 +47,7 @@ options() {
     esac
 }
 
-# shardings NAME W -- to be run; of the larger models only what is cheap
+# shardings NAME W -- the shardings to run; for larger models only the cheap ones
 shardings() {
     if [ -n "${SHARDINGS:-}" ]; then
         echo "$SHARDINGS"
@@ -57,7 +58,7 @@ shardings() {
     fi
 }
 
-# train NAME W SHARDING -- losses to $tmp/got.csv, the weights' hash to $tmp/got.sha256.
+# train NAME W SHARDING -- write losses to $tmp/got.csv and the weights' hash to $tmp/got.sha256.
 # Global batch 24 divides by 1, 2, 3, 4, 6 and 8.
 train() {
     launcher=
@@ -72,7 +73,7 @@ train() {
     return 1
 }
 
-# hash_of NAME FILE -- "none" when FILE has no line of NAME
+# hash_of NAME FILE -- print NAME's hash in FILE; "none" if FILE has no line for NAME
 hash_of() { awk -v name="$1" '$2 == name { hash = $1 } END { print hash ? hash : "none" }' "$2"; }
 
 # verdict STATUS TEXT
@@ -99,7 +100,7 @@ check() {
     fi
 }
 
-# remake NAME -- in the folder $here
+# remake NAME -- write its files in the folder $here again
 remake() {
     train "$1" 1 full || { failed=1; return; }
     cp "$tmp/got.csv" "$here/$1.csv"
