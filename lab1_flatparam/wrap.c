@@ -40,7 +40,7 @@ void module_tree_free(module_tree *t)
 /* SOLUTION BEGIN 1.4 */
 /* STUB: */
 /* Whether a node becomes a unit. left_elems: the elements of the node and its descendants,
- * without those of units and tied nodes below it. */
+ * without the elements of units and tied nodes below it. */
 static bool becomes_unit(const module_node *node, wrap_policy policy, size_t min_elems,
                          size_t left_elems)
 {

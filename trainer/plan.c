@@ -173,8 +173,8 @@ static fsdp_status run_views(const timeline_view *views, int n_views, const virt
     return FSDP_OK;
 }
 
-/* Compute the times of d's last step. With --plan-slow, the slow rank is that of `slow` if `slow`
- * has a timeline, or else that of d. */
+/* Compute the times of d's last step. With --plan-slow, the slow rank is `slow`'s if `slow` has a
+ * timeline, or else d's. */
 static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
 {
     timeline_view views[2] = {timeline_read(d->line)}, *v = views;

@@ -167,7 +167,7 @@ static uint64_t collective_issued(void *self, const comm_record *r)
     pthread_mutex_lock(&w->lock);
     if (w->t) {
         item.stream = timeline_stream(w->t, stream_name(r->stream));
-        item.phase = w->phase; /* a collective has none; use that of the last act */
+        item.phase = w->phase; /* a collective has none; use the last act's */
         token = token_of(w, timeline_add(w->t, &item));
     }
     pthread_mutex_unlock(&w->lock);
