@@ -461,8 +461,8 @@ static fsdp_status case_kill_reading(fixture *f)
 }
 
 /* After half a second all ranks are stopped for PAUSE_S seconds, as by Ctrl-Z. The last rank issues
- * its call after that. */
-enum { PAUSE_S = 12 };
+ * its call LATE_S seconds after that, so that the others look at their clocks before it comes. */
+enum { PAUSE_S = 12, LATE_S = 2 };
 static fsdp_status case_paused(fixture *f)
 {
     pid_t me = getpid(), pauser = fork();
@@ -475,6 +475,8 @@ static fsdp_status case_paused(fixture *f)
     }
     while (f->odd_one && waitpid(pauser, NULL, 0) < 0 && errno == EINTR)
         continue;
+    if (f->odd_one)
+        sleep(LATE_S);
     return gather(f, "awaited");
 }
 
