@@ -27,7 +27,7 @@ for seed in 1 ${measure:+2 3 4 5 6}; do
     for what in 'params 2.4e-3 --param-dtype bf16' 'sums 4.8e-5 --reduce-dtype bf16' \
         'both 2.4e-3 --param-dtype bf16 --reduce-dtype bf16'; do
         read -r part allowed how <<<"$what"
-        case_is "bf16 $part, seed $seed: 200 losses near those of fp32, but not the same"
+        case_is "bf16 $part, seed $seed: 200 losses near fp32 losses, but not the same"
         good 1 $curve --seed "$seed" $how --loss-csv "$work/curve.csv"
         d=$(worst "$work/fp32.csv" "$work/curve.csv")
         [ -z "$measure" ] || echo "$part, seed $seed: $d"

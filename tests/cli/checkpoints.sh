@@ -235,7 +235,7 @@ held() {
 constant="${run/--steps 8/} --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
 for by in '1 --parallel single' '2 --parallel ddp' '2 --wrap sub-block' '2 --device separate' '3 --sharding none --optimizer sgd'; do
     set -- $by
-    case_is "--save-async: steps go on, and files are those of --save, ${*:2}" "$1" || continue
+    case_is "--save-async: steps go on, and files equal --save's files, ${*:2}" "$1" || continue
     went $constant "${@:2}" --steps 1 --save "$new/sync"
     cp -r "$new/sync" "$new/async"
     went $constant "${@:2}" --steps 12 --save "$new/sync" --save-every 5 --keep 0 --resume auto --loss-csv "$new/sync.csv"

@@ -16,4 +16,4 @@ for type in fp32 bf16; do
     cut -d, -f1-4 "$tmp/1.csv" >"$tmp/1.bits" && cut -d, -f1-4 "$tmp/w.csv" | cmp - "$tmp/1.bits" || exit 1
     cmp "$tmp/1/model.safetensors" "$tmp/w/model.safetensors" || exit 1
 done
-echo "losses and weights of $w ranks are those of one, fp32 and bf16"
+echo "losses and weights of $w ranks have the bits of one rank, fp32 and bf16"

@@ -341,7 +341,7 @@ interrupted() {
     n_rows=$(grep -c '^[0-9]' "$tmp/hosts.csv")
     others=$(cut -d, -f1-4 "$tmp/hosts.csv" | head -400 | grep -vxFf <(cut -d, -f1-4 "$tmp/long.csv"))
     verdict '[ "$n_rows" -gt 3 ] && [ -z "$others" ] && grep -q "ended by SIGTERM" "$tmp/log" && said 0 waited && nobody_left "$1"' \
-        "(2 2) $1 for $2 s: goes on with identical bits, $n_rows steps" "not those of one device: $(echo "$others" | head -1)"
+        "(2 2) $1 for $2 s: goes on with identical bits, $n_rows steps" "other losses than one device: $(echo "$others" | head -1)"
 }
 
 cuts() {

@@ -3,7 +3,7 @@
 #
 #   tests/tools/on_device.sh DEVICE [BUILD]
 #
-# These are the checks of tier "device" in checks.txt, with FEW=1 those of tier "few". They read FSDP_DEVICE. If this machine
+# These are the checks of tier "device" in checks.txt, with FEW=1 the checks of tier "few". They read FSDP_DEVICE. If this machine
 # has no such device, this prints SKIP with the reason, writes the skip to $LOGS/totals (see env.sh) and returns 77. An unknown
 # name is refused.
 set -u

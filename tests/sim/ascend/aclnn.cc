@@ -216,7 +216,7 @@ aclnnStatus sim_phase2(const char *name, void *workspace, uint64_t bytes, aclOpE
     if (sim_handle_is_not(e, SIM_EXECUTOR) != NULL)
         return sim_refuse(ACLNN_INNER_NULLPTR, "%s: its executor was run before", name);
     if (strcmp(e->name, name) != 0)
-        return sim_refuse(ACLNN_PARAM_INVALID, "%s: the executor is that of %s", name, e->name);
+        return sim_refuse(ACLNN_PARAM_INVALID, "%s: the executor was made by %s", name, e->name);
     if (e->asked_bytes > 0 && workspace == NULL)
         return sim_refuse(ACLNN_PARAM_NULLPTR, "%s: no workspace, expected %zu bytes", name,
                           (size_t)e->asked_bytes);
