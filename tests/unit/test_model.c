@@ -1,11 +1,11 @@
-/* test_model.c -- GPT-2's lists, its initial values, and the layers' arithmetic against a second
- * implementation in double (gpt2_double_lib.c). */
+/* test_model.c -- GPT-2's lists, its initial values, and which gradients the layers write. The bits
+ * of committed losses and weights test the layers' arithmetic (tests/reference), and
+ * test_ops_double.c and test_ops_values.c the operations. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/philox.h"
 #include "common/model/init.h"
-#include "tests/unit/gpt2_double_lib.h"
 #include "tests/unit/model_lib.h"
 #include "tests/unit/unit_lib.h"
 
@@ -210,121 +210,24 @@ TEST(test_init_values)
     model_free(&m);
 }
 
-/* ---- the layers against the second implementation ------------------------------------------- */
-
-/* fp32 against double. One rounding is u = 2^-24 = 6e-8 of a value. A value of the forward pass
- * goes through 2 blocks of 2 sublayers. Each sublayer has sums of at most 3C = 18 or F = 14 terms,
- * a norm (2 sums of 6, a root, a division) and an exponential (1 ulp): fewer than 60 roundings, or
- * 300 in all with the head. The residual stream does not amplify them; backward doubles them.
- * Because terms may cancel, errors are compared with the largest element of the array. With the
- * sizes here, sums of magnitudes are below 8 times the largest result.
- *     2 * 300 * 8 * 6e-8 = 2.9e-4 worst case; for roundings of random sign the root, 1e-5.
- * Measured: 1.2e-6 (both operation tables). The bound lies between: 1e-5 of the largest element. */
-static const double BOUND = 1e-5;
+/* ---- forward and backward ---------------------------------------------------------------------
+ */
 
 static rig_config small(const ops *o)
 {
     return (rig_config){.model = &RIG_SMALL, .ops = o, .batch = BATCH, .seq_len = SEQ};
 }
 
-static double **double_params(const rig *r)
-{
-    double **w = calloc((size_t)r->m.n_params, sizeof *w);
-    for (int p = 0; p < r->m.n_params; p++) {
-        w[p] = malloc(r->m.params[p].elems * sizeof **w);
-        for (size_t i = 0; i < r->m.params[p].elems; i++)
-            w[p][i] = (double)rig_at(r, r->views.params[p], i);
-    }
-    return w;
-}
-
-static void free_double_params(const rig *r, double **w)
-{
-    for (int p = 0; p < r->m.n_params; p++)
-        free(w[p]);
-    free(w);
-}
-
-static double double_loss(const rig *r, double **w, double *logits)
-{
-    return gpt2_double_loss(
-        &r->m, w, &(gpt2_double_batch){r->tokens, r->targets, r->batch, r->seq_len}, logits);
-}
-
-static void check_forward(const ops *o)
-{
-    rig r;
-    const rig_config config = small(o);
-    rig_open(&r, &config);
-    const size_t n = BATCH * SEQ * r.m.config.vocab_size;
-    double **w = double_params(&r), *z = calloc(n, sizeof *z);
-    const double expected = double_loss(&r, w, z);
-    const float loss = rig_forward(&r, true, true);
-    assert_true(fabs((double)loss - expected) < BOUND * expected);
-    /* not training: the same bits with and without `saved`, and with logits */
-    assert_true(rig_forward(&r, false, true) == loss);
-    memset(r.logits, 0xff, n * sizeof(float));
-    assert_true(rig_forward(&r, false, false) == loss);
-    double largest = 0.0;
-    for (size_t i = 0; i < n; i++)
-        largest = fmax(largest, fabs(z[i]));
-    for (size_t i = 0; i < n; i++)
-        assert_true(fabs((double)rig_at(&r, r.logits, i) - z[i]) < BOUND * largest);
-    free(z);
-    free_double_params(&r, w);
-    rig_close(&r);
-}
-
+/* Not training gives the same bits, with and without `saved`, and with logits. */
 TEST(test_forward)
 {
-    check_forward(ops_cpu_portable());
-    check_forward(ops_cpu_fast());
-}
-
-/* d(loss)/d(w[p][i]) by a central difference. With h = 1e-4 the error is h^2/6 times the third
- * derivative (below 100 here): 2e-7, and 2e-16 * 45 / h = 1e-10 from rounding. */
-static double slope(const rig *r, double **w, int p, size_t i)
-{
-    const double h = 1e-4, at = w[p][i];
-    w[p][i] = at + h;
-    const double above = double_loss(r, w, NULL);
-    w[p][i] = at - h;
-    const double below = double_loss(r, w, NULL);
-    w[p][i] = at;
-    return (above - below) / (2.0 * h);
-}
-
-static void check_gradients(const ops *o)
-{
     rig r;
-    const rig_config config = small(o);
-    rig_run(&r, &config);
-    double **w = double_params(&r), worst = 0.0;
-    for (int p = 0; p < r.m.n_params; p++) {
-        const param_spec *spec = &r.m.params[p];
-        if (spec->tied_to != NOT_TIED)
-            continue; /* its gradient is added to wte's */
-        double largest = 0.0;
-        for (size_t i = 0; i < spec->elems; i++)
-            largest = fmax(largest, fabs((double)r.views.grads[p][i]));
-        assert_true(largest > 1e-3);
-        for (size_t i = 0; i < spec->elems; i++) {
-            const double error = fabs((double)r.views.grads[p][i] - slope(&r, w, p, i)) / largest;
-            if (!(error < BOUND))
-                fail_msg("%s: %s[%zu]: got %g, expected %g", o->name, spec->name, i,
-                         (double)r.views.grads[p][i], slope(&r, w, p, i));
-            worst = fmax(worst, error);
-        }
-    }
-    print_message("%s: gradients within %.1e of the largest element\n", o->name, worst);
-    free_double_params(&r, w);
+    const rig_config config = small(ops_cpu_portable());
+    rig_open(&r, &config);
+    const float loss = rig_forward(&r, true, true);
+    assert_true(rig_forward(&r, false, true) == loss);
+    assert_true(rig_forward(&r, false, false) == loss);
     rig_close(&r);
-}
-
-TEST(test_gradients)
-{
-    check_gradients(ops_cpu_portable());
-    check_gradients(ops_cpu_fast());
 }
 
 /* Run a step of a rig with portable operations. */

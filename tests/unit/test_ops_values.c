@@ -1,6 +1,6 @@
-/* test_ops_values.c -- the results of the operations of ops.h, for both CPU tables, against PyTorch
- * (float64, tests/reference/make_ops_vectors.py). test_ops_double.c tests larger sizes;
- * test_ops_gradients.c tests gradients by differences.
+/* test_ops_values.c -- results of operations, of the optimizers and of the learning rate's
+ * schedules against PyTorch (float64, tests/reference/make_ops_vectors.py). test_ops_double.c has
+ * the other operations: products, norms, attention, the loss.
  *
  * Run from the top directory: it reads tests/reference/ops/ops.bin. */
 #include <float.h>
@@ -91,58 +91,11 @@ static void expect_added(float *got, const char *name, size_t elems, double boun
     expect(got, name, elems, bound);
 }
 
-static float *zeros(size_t elems)
-{
-    return calloc(elems, sizeof(float));
-}
-
 /* ---- against PyTorch ------------------------------------------------------------------------- */
 
 /* Bounds are worst cases. A sum of k terms, each at most 1 in size, is off by at most k*U times the
  * sum of sizes, k. A relative error e of the terms adds k*e. Some bounds are far above the actual
  * errors; in return they cannot fail by chance. */
-
-static float *transposed(const float *x, size_t rows, size_t cols)
-{
-    float *t = malloc(rows * cols * sizeof *t);
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < cols; c++)
-            t[c * rows + r] = x[r * cols + c];
-    return t;
-}
-
-TEST(test_matmul)
-{
-    enum { M = 37, N = 51, K = 70 };
-    const float *a = vector("matmul/a", M * K), *b = vector("matmul/b", K * N);
-    float *at = transposed(a, M, K), *bt = transposed(b, K, N), *out = zeros(M * N);
-    const double bound = U * K * (K + 1);
-    for (int i = 0; i < 8; i++) {
-        const bool trans_a = i & 1, trans_b = i & 2;
-        matmul_args args = {.out = out, .m = M, .n = N, .k = K};
-        args.trans_a = trans_a, args.trans_b = trans_b;
-        args.a = trans_a ? at : a, args.b = trans_b ? bt : b;
-        OK(ops_table(i >> 2)->matmul(s, &args));
-        expect(out, "matmul/out", M * N, bound);
-        memcpy(out, vector("matmul/c", M * N), M * N * sizeof *out);
-        args.accumulate = true;
-        OK(ops_table(i >> 2)->matmul(s, &args));
-        expect(out, "matmul/sum", M * N, bound + U * (K + 1));
-    }
-    free(at), free(bt), free(out);
-}
-
-TEST(test_bias)
-{
-    enum { R = 7, C = 130 };
-    float out[R * C], d_b[C] = {0};
-    CALL(ops_cpu_fast(), s, matmul, .out = out, .bias = vector("bias/b", C),
-         .residual = vector("bias/x", R * C), .m = R, .n = C);
-    expect(out, "bias/out", R * C, 2 * U);
-    CALL(ops_cpu_fast(), s, bias_backward, d_b, vector("bias/d_out", R * C), R, C, false,
-         DTYPE_F32);
-    expect(d_b, "bias/d_b", C, U * R * R);
-}
 
 TEST(test_embedding)
 {
@@ -157,41 +110,6 @@ TEST(test_embedding)
          tokens, B, T, C, V, DTYPE_F32);
     expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
-}
-
-/* Here |x| <= 1 and the variance of x is about 1/3, so rstd < 2 and |norm| < 4. mean and variance
- * are off by C*U (sums of C terms, over C), hence norm is off by about 4*C*U. The gradient
- * multiplies that by rstd and by sizes below 4, three times. */
-TEST(test_layernorm)
-{
-    enum { R = 6, C = 203 };
-    float out[R * C], mean[R], rstd[R], d_x[R * C], d_gain[C], d_bias[C] = {0};
-    const float *x = vector("layernorm/x", R * C), *gain = vector("layernorm/gain", C);
-    const float *d_out = vector("layernorm/d_out", R * C);
-    CALL(ops_cpu_fast(), s, layernorm, out, mean, rstd, x, gain, vector("layernorm/bias", C), R, C,
-         1e-5f, DTYPE_F32);
-    expect(out, "layernorm/out", R * C, 4 * C * U);
-    fill_twos(d_gain, C);
-    CALL(ops_cpu_fast(), s, layernorm_backward, d_x, d_gain, d_bias, d_out, x, gain,
-         vector("layernorm/residual", R * C), mean, rstd, R, C, false, DTYPE_F32);
-    expect(d_x, "layernorm/d_x", R * C, 24 * C * U);
-    expect_added(d_gain, "layernorm/d_gain", C, R * 4 * C * U);
-    expect(d_bias, "layernorm/d_bias", C, R * R * U);
-}
-
-/* As for layernorm: rstd < 2, |in rstd| < 4, and the mean of squares is off by C*U. */
-TEST(test_rmsnorm)
-{
-    enum { R = 6, C = 203 };
-    float out[R * C], rstd[R], d_x[R * C], d_gain[C];
-    const float *x = vector("rmsnorm/x", R * C), *gain = vector("rmsnorm/gain", C);
-    CALL(ops_cpu_fast(), s, rmsnorm, out, rstd, x, gain, R, C, 1e-5f, DTYPE_F32);
-    expect(out, "rmsnorm/out", R * C, 4 * C * U);
-    fill_twos(d_gain, C);
-    CALL(ops_cpu_fast(), s, rmsnorm_backward, d_x, d_gain, vector("rmsnorm/d_out", R * C), x, gain,
-         vector("rmsnorm/residual", R * C), rstd, R, C, false, DTYPE_F32);
-    expect(d_x, "rmsnorm/d_x", R * C, 24 * C * U);
-    expect_added(d_gain, "rmsnorm/d_gain", C, R * 4 * C * U);
 }
 
 /* Sine and cosine are rounded once and two products are added: 4 roundings of numbers up to 2. */
@@ -285,63 +203,6 @@ TEST(test_gelu)
         assert_true(fabs((double)out[i] - (double)want[i]) <= 6 * U * (1.0 + fabs((double)x[i])));
     CALL(ops_cpu_fast(), s, gelu_backward, d_x, vector("gelu/d_out", N), x, N, DTYPE_F32);
     expect(d_x, "gelu/d_x", N, 30 * 4 * U);
-}
-
-/* Scores are sums of D products of sizes <= 1, times 1/2, so they are off by D*D*U/2 =: e.
- * Probabilities are off by a factor 1 +- 2(e + few U), and so are out (an average of v) and lse. In
- * backward d_p is a sum of D terms and d_scores <= p*2*D/2. d_q, d_k and d_v are sums of at most
- * T*group such terms. The probabilities of a row sum to 1 (d_q), those in a column to at most
- * T*group (d_k, d_v). */
-static void check_attention(const char *name, const size_t n[6])
-{
-    const size_t B = n[0], T = n[1], H = n[2], KV = n[3], D = n[4], Dv = n[5];
-    const size_t n_q = B * T * H * D, n_k = B * T * KV * D;
-    const size_t n_out = B * T * H * Dv, n_v = B * T * KV * Dv;
-    const double terms = (double)(T * (H / KV)), d = (double)(D > Dv ? D : Dv);
-    const double e = d * d * U / 2 + 8 * U;
-    const attention_shape shape = {H * D, KV * D, KV * Dv, B, T, H, KV, D, Dv, 0.5f, DTYPE_F32};
-    char path[10][48];
-    static const char *const FIELDS[] = {"q", "k", "v", "d_out", "out", "lse", "d_q", "d_k", "d_v"};
-    for (int i = 0; i < 9; i++)
-        snprintf(path[i], sizeof path[i], "%s/%s", name, FIELDS[i]);
-    for (int i = 0; i < 2; i++) {
-        float *out = zeros(n_out), *lse = zeros(B * H * T);
-        float *d_q = zeros(n_q), *d_k = zeros(n_k), *d_v = zeros(n_v);
-        for (size_t x = 0; x < n_k && x < n_v; x++)
-            d_q[x] = d_k[x] = d_v[x] = 7.0f; /* must be overwritten */
-        const float *q = vector(path[0], n_q), *k = vector(path[1], n_k), *v = vector(path[2], n_v),
-                    *d_out = vector(path[3], n_out);
-        CALL(ops_table(i), s, attention, out, lse, q, k, v, shape);
-        expect(out, path[4], n_out, 4 * e + (double)T * U);
-        expect(lse, path[5], B * H * T, 4 * e + (double)T * U);
-        CALL(ops_table(i), s, attention_backward, d_q, d_k, d_v, d_out, out, q, k, v, lse, shape);
-        expect(d_q, path[6], n_q, d * (8 * e + (double)T * U));
-        expect(d_k, path[7], n_k, d * (8 * e + terms * U) * 8);
-        expect(d_v, path[8], n_v, (4 * e + terms * U) * 8);
-        free(out), free(lse), free(d_q), free(d_k), free(d_v);
-    }
-}
-
-TEST(test_attention)
-{
-    check_attention("attention_gqa", (const size_t[]){1, 70, 4, 2, 10, 10});
-    check_attention("attention_mha", (const size_t[]){2, 9, 3, 3, 8, 8});
-    check_attention("attention_narrow_v", (const size_t[]){1, 40, 4, 2, 6, 4});
-    check_attention("attention_wide_v", (const size_t[]){2, 9, 2, 1, 6, 9});
-}
-
-/* |logits| < 8: the argument of exp, below 16 in size, is exact up to 16*U. So each probability has
- * a relative error of 16*U, plus the errors of exp and of the sum over V/16 terms in a lane. */
-TEST(test_cross_entropy)
-{
-    enum { R = 9, V = 301 };
-    int32_t targets[R];
-    float d[R * V], loss;
-    get_tokens("cross_entropy/targets", targets, R);
-    CALL(ops_cpu_fast(), s, cross_entropy, &loss, d, vector("cross_entropy/logits", R * V), targets,
-         R, V, DTYPE_F32, NULL);
-    expect(&loss, "cross_entropy/loss", 1, R * (16 + V / 16 + 8) * U);
-    expect(d, "cross_entropy/d_logits", R * V, (16 + V / 16 + 8) * U);
 }
 
 /* Three steps with clipping. An element is below 1.06 and is rounded twice a step. The update is
