@@ -210,8 +210,7 @@ TEST(test_init_values)
     model_free(&m);
 }
 
-/* ---- forward and backward ---------------------------------------------------------------------
- */
+/* ---- forward and backward -------------------------------------------------------------------- */
 
 static rig_config small(const ops *o)
 {
