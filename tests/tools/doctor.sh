@@ -33,43 +33,6 @@ first() {
         [ -e "$file" ] && echo "$file" && return
     done
 }
-# The folder of the CUDA toolkit: the user's variable, the folder of nvcc, or the usual places, the newest version first.
-cuda_home() {
-    nvcc=$(command -v nvcc 2>/dev/null) && nvcc=$(readlink -f "$nvcc")
-    # shellcheck disable=SC2046 # paths of a toolkit have no blanks
-    home=$(first ${CUDA_HOME:+"$CUDA_HOME/include/cuda.h" "$CUDA_HOME/bin/nvcc"} \
-        ${CUDA_PATH:+"$CUDA_PATH/include/cuda.h" "$CUDA_PATH/bin/nvcc"} $nvcc \
-        "$root/usr/local/cuda/include/cuda.h" "$root/usr/local/cuda/bin/nvcc" \
-        $(ls -d "$root"/usr/local/cuda-*/include/cuda.h "$root"/usr/local/cuda-*/bin/nvcc 2>/dev/null | sort -rV) \
-        "$root/opt/cuda/include/cuda.h" "$root/usr/include/cuda.h")
-    home=${home%/*} && echo "${home%/*}"
-}
-cuda=$(cuda_home)
-# "12.4 in /usr/local/cuda-12.4"; CUDA_VERSION is 1000 * major + 10 * minor.
-cuda_version() {
-    [ -n "$cuda" ] || return
-    n=$(define "$(first "$cuda/include/cuda.h" "$cuda"/targets/*/include/cuda.h)" CUDA_VERSION)
-    [ -n "$n" ] && n=$((n / 1000)).$((n % 1000 / 10)) || n=$(version "$cuda/bin/nvcc" --version)
-    echo "${n:-found} in $cuda"
-}
-# Header and library may be installed separately. Building needs both.
-nccl_version() {
-    multi=$(gcc -print-multiarch 2>/dev/null)
-    set -- ${NCCL_HOME:+"$NCCL_HOME"} ${cuda:+"$cuda" "$cuda"/targets/*} "$root/usr" "$root/usr/local" "$root"/usr/local/nccl*
-    header='' library=''
-    for prefix in "$@"; do
-        header=${header:-$(first "$prefix/include/nccl.h")}
-        library=${library:-$(first "$prefix/lib/libnccl.so" "$prefix/lib64/libnccl.so" ${multi:+"$prefix/lib/$multi/libnccl.so"} \
-            "$prefix"/lib*/libnccl.so.[0-9]* ${multi:+"$prefix/lib/$multi"/libnccl.so.[0-9]*})}
-    done
-    [ -n "$header$library" ] || return
-    [ -n "$header" ] || { echo "${library##*/}, no nccl.h" && return; }
-    found=$(define "$header" NCCL_MAJOR).$(define "$header" NCCL_MINOR).$(define "$header" NCCL_PATCH)
-    found="$found in ${header%/include/nccl.h}"
-    [ -n "$library" ] || found="$found, no libnccl.so"
-    echo "$found"
-}
-
 # The driver's version from nvidia-smi, or from the name of its library.
 driver_version() {
     found=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -1)
@@ -78,18 +41,6 @@ driver_version() {
 }
 # "2 x NVIDIA H100, 2 x NVIDIA A100"
 gpus() { nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | awk '{ n = $1; $1 = ""; printf "%s%s x%s", (NR > 1 ? ", " : ""), n, $0 }'; }
-cublaslt_version() {
-    [ -n "$cuda" ] || return
-    header=$(first "$cuda/include/cublasLt.h" "$cuda"/targets/*/include/cublasLt.h)
-    library=$(first "$cuda"/lib64/libcublasLt.so "$cuda"/lib/libcublasLt.so "$cuda"/targets/*/lib/libcublasLt.so "$root"/usr/lib/*/libcublasLt.so)
-    case $header,$library in
-    ,) ;;
-    ,*) echo 'libcublasLt.so, no cublasLt.h' ;;
-    *,) echo 'cublasLt.h, no libcublasLt.so' ;;
-    *) echo "in $cuda" ;;
-    esac
-}
-
 # The folder of Ascend's toolkit: from set_env.sh's variables, or the usual places, newest version first.
 cann_home() {
     for home in "${ASCEND_TOOLKIT_HOME:-}" "${ASCEND_HOME_PATH:-}" "$root/usr/local/Ascend/cann" \
@@ -168,21 +119,18 @@ backend() {
 }
 b=${1:-build}
 built() { [ -e "$b/$1" ] && echo "$b/$1 is built" || echo "not built yet: $2"; }
-# What make cuda finds, including wheels of python3, in one line; otherwise what is missing.
+# Two lines: the versions that make cuda finds, and the GPUs that it compiles for; otherwise an empty line and what is missing.
 cuda_build() {
-    words=$("$(dirname "$0")/cuda_toolkit.sh" 2>&1) && echo "$words" | tr '\n' ' ' | awk '{
+    words=$("$(dirname "$0")/cuda_toolkit.sh" 2>&1) || { echo && echo "${words#make cuda: }" | head -1 && return; }
+    echo "$words" | tr '\n' ' ' | awk '{
         for (i = 1; i <= NF; i++) { split($i, w, "="); v[w[1]] = v[w[1]] (v[w[1]] == "" ? "" : " ") w[2] }
-        printf "nvcc %s, NCCL %s; for sm %s%s\n", v["cuda"], v["nccl"], v["arch"], v["ccbin"] ? "; by " v["ccbin"] : "" }' && return
-    echo "${words#make cuda: }" | head -1
-    return 1
+        printf "%s, NCCL %s\nfor sm %s%s\n", v["cuda"], v["nccl"], v["arch"], v["ccbin"] ? "; by " v["ccbin"] : "" }'
 }
 if [ -e "$project" ]; then
-    backend CUDA "$(cuda_version)" "--device cuda: $(built fsdp_cuda.so 'make cuda')"
-    backend cuBLASLt "$(cublaslt_version)" 'its matrix products'
-    backend NCCL "$(nccl_version)" 'its collectives: 2.18 or newer'
+    found=$(cuda_build)
+    backend CUDA "$(echo "$found" | head -1)" "--device cuda: $(built fsdp_cuda.so 'make cuda'); $(echo "$found" | tail -1)"
     backend driver "$(driver_version)" 'to run it: as new as the toolkit, or newer'
     backend GPUs "$(gpus)" 'one for each rank (or --comm shm: ranks share them)'
-    builds=$(cuda_build) && row 'make cuda' yes - "$builds" '' || row 'make cuda' no - "$builds" ''
     backend cuda-sim "$(version g++ --version)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
 fi
 backend CANN "$(cann_version)" "--device npu: $(built fsdp_npu.so "$([ -n "${ASCEND_TOOLKIT_HOME:-}" ] || echo 'source set_env.sh; ')make npu")"
