@@ -8,8 +8,8 @@
  *   ... --probe                 run nothing; only check that there is a device
  *
  * Rank 0 prints "PASS name" or "FAIL name: first difference" and "N passed, N failed"; every rank
- * ends with "DONE rank r/W". Gradients come first, then one step of SGD, and AdamW's losses last,
- * because Adam hides a wrong scale. */
+ * ends with "DONE rank r/W". Gradients and one step of SGD are compared, and not AdamW's losses,
+ * because Adam hides a wrong scale; matrix.c and the labs' graders test the optimizers. */
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,9 +92,6 @@ static void tiny_suite(suite *s)
             fast_sgd(s, &m, tables[1], &DTYPES[t]);
     fast_shapes(s, &m, tables[1], &DTYPES[FP32]);
     fast_shapes(s, &m, tables[1], &DTYPES[BF16_PARAMS]);
-    fast_adamw(s, &m, tables[1], &DTYPES[FP32]);
-    if (!quick)
-        fast_adamw(s, &m, tables[1], &DTYPES[BF16_BOTH]);
 }
 
 static bool read_options(int argc, char **argv, suite *s, bool *probes)

@@ -24,23 +24,18 @@
  * of SGD by at most lr times its gradient's bound. Two runs differ by at most twice that.
  *
  *   Calls of other shapes (b sequences in one call or one by one). The library may block a product
- *   differently, and activations move by rounding. No useful bound exists, so every tensor may
+ * differently, and activations move by rounding. No useful bound exists, so every tensor may
  * differ by 8 times the difference between two single-device runs of other shapes. With activations
  * in bf16 most tensors are equal, and that difference may be zero. But if a sum lies near the
  * middle of two bf16 numbers, another order may round it to the other number. Then each run is off
- * by at most its rounding error and, by the triangle inequality, two runs differ by at most twice
- * that error. The rounding error of a tensor is measured: its distance from the same run in fp32.
- *
- *   AdamW's losses. Updates flip signs where a gradient is near zero, so no useful bound exists
- *   either. The band is measured from SAMPLES random orders of the same sum on one device. 4 times
- *   its width is allowed, because the largest of 8 draws is not the maximum. */
+ * by at most its rounding error, and two runs differ by at most twice that error (triangle
+ * inequality). The rounding error of a tensor is its distance from the same run in fp32. */
 #include "tests/equivalence/fast_lib.h"
 #include <math.h>
 #include <string.h>
 #include "common/model/family.h"
 #include "tests/equivalence/twin_lib.h"
 
-enum { SAMPLES = 8, BAND_STEPS = 10 };
 static const double U = 0x1p-24, UB = 0x1p-8; /* unit roundoffs of fp32 and bf16 */
 
 static double gamma_of(size_t k)
@@ -201,84 +196,4 @@ void fast_shapes(suite *s, const model_config *mc, const ops *o, const dtypes *t
     model_free(&m);
     run_result_free(&one);
     run_result_free(&many);
-}
-
-/* Losses of one device with the sequences of every step in random order. *band [steps] gets the
- * largest distance from `want` so far. On rank 0 only. */
-static fsdp_status measure_band(suite *s, const run_config *many, const run_result *want,
-                                double *band)
-{
-    enum { MAX_LEAVES = 64 };
-    size_t order[MAX_LEAVES];
-    uint64_t state = 5;
-    size_t leaves = many->batch * (size_t)many->grad_accum * (size_t)s->world_size;
-    FSDP_ASSERT(leaves <= MAX_LEAVES);
-    for (int k = 0; k < SAMPLES; k++) {
-        run_result r;
-        run_config c = *many;
-        for (size_t i = 0; i < leaves; i++) {
-            size_t j = (size_t)suite_draw_range(&state, 0, (int)i); /* Fisher-Yates, growing */
-            order[i] = order[j];
-            order[j] = i;
-        }
-        c.order = order;
-        TRY(suite_run_single(s, &c, many->batch, &r));
-        for (int t = 0; t < want->steps; t++) {
-            double off = fabs((double)r.loss[t] - (double)want->loss[t]);
-            band[t] = off > band[t] ? off : band[t];
-        }
-        run_result_free(&r);
-    }
-    for (int t = 1; t < want->steps; t++)
-        band[t] = band[t - 1] > band[t] ? band[t - 1] : band[t];
-    return FSDP_OK;
-}
-
-static fsdp_status within_band(suite *s, const run_result *got, const run_result *want,
-                               const double *band)
-{
-    double worst = 0.0;
-    for (int t = 0; t < want->steps; t++) {
-        double off = fabs((double)got->loss[t] - (double)want->loss[t]);
-        double allowed = 4.0 * (band[t] + 2.0 * U * (double)want->loss[t]);
-        worst = off / allowed > worst ? off / allowed : worst;
-        if (!(off <= allowed))
-            return fsdp_error(FSDP_EINVAL, "", "loss of step %d: off by %.3g, allowed %.3g", t, off,
-                              allowed);
-    }
-    snprintf(s->detail, sizeof s->detail, " (at most %.2f of 4 bands, band %.2g)", worst,
-             band[want->steps - 1]);
-    return FSDP_OK;
-}
-
-void fast_adamw(suite *s, const model_config *m, const ops *o, const dtypes *types)
-{
-    run_config c = suite_config(m, o, GRAD_ACC_FAST);
-    run_result single = {0};
-    char name[128];
-    double band[BAND_STEPS] = {0};
-    c.param_dtype = types->param;
-    c.reduce_dtype = types->reduce;
-    c.optimizer = OPTIMIZER_ADAMW;
-    c.lr = 3e-3;
-    c.steps = BAND_STEPS;
-    c.clip_norm = 1.0f;
-    fsdp_status st = suite_run_single(s, &c, c.batch, &single);
-    if (st == FSDP_OK && s->rank == 0)
-        st = measure_band(s, &c, &single, band);
-    snprintf(name, sizeof name, "fast%s: band of AdamW's losses on one device", types->name);
-    suite_report(s, name, st);
-    for (int v = 0; v < N_VARIANTS && st == FSDP_OK; v++) {
-        run_result got = {0};
-        if (suite_skips(s, v))
-            continue;
-        suite_use_variant(&c, &VARIANTS[v]);
-        st = run_training(s->dev[v % 2], s->world[v % 2], &c, &got);
-        fsdp_status mine = st == FSDP_OK && s->rank == 0 ? within_band(s, &got, &single, band) : st;
-        snprintf(name, sizeof name, "fast, ops %s%s: %d adamw losses in the band, %s", o->name,
-                 types->name, BAND_STEPS, VARIANTS[v].name);
-        suite_report(s, name, mine);
-        run_result_free(&got);
-    }
-    run_result_free(&single);
 }

@@ -8,5 +8,3 @@ void fast_sgd(suite *s, const model_config *m, const ops *o, const dtypes *types
 /* fast_shapes -- compared with 1 sequence a call, 4 sequences a call on W ranks move gradients only
  * a little more than 2 a call on one device; in bf16, at most twice as far as rounding does. */
 void fast_shapes(suite *s, const model_config *mc, const ops *o, const dtypes *types);
-/* fast_adamw -- for every variant, AdamW's losses are in the band measured on one device. */
-void fast_adamw(suite *s, const model_config *m, const ops *o, const dtypes *types);

@@ -132,8 +132,7 @@ static fsdp_status one_micro_step(run *r, int step, int a)
     float *loss = r->loss + a * w + x;
     TRY(stream_sync(r->s)); /* the last micro-step may still read the tokens */
     for (size_t i = 0; i < c->batch; i++) {
-        size_t place = block * c->batch + i;
-        uint64_t k = (uint64_t)step * blocks * c->batch + (c->order ? c->order[place] : place);
+        uint64_t k = ((uint64_t)step * blocks + block) * c->batch + i;
         sample_read(&r->data, k, c->seq_len, r->tokens + i * c->seq_len,
                     r->targets + i * c->seq_len);
     }

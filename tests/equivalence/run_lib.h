@@ -42,8 +42,7 @@ typedef struct run_config {
     void (*after_step)(void *ctx); /* called after each step, if not NULL */
     void *ctx;
     bool no_sync, replicas_last; /* see run_context and no_sync.h */
-    const size_t *order; /* [global batch]: place in the batch -> sequence; NULL: in order */
-    FILE *digests;       /* set on every rank; rank 0 of the group writes there; NULL: none */
+    FILE *digests; /* set on every rank; rank 0 of the group writes there; NULL: none */
 } run_config;
 
 typedef struct run_result {
