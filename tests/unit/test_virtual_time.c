@@ -1,6 +1,7 @@
-/* test_virtual_time.c -- the simulator of virtual_time.h: schedules computed by hand, with whole
- * numbers as costs so that results are compared with ==; refusals; random schedules. Scripts cover
- * all ranks unless a test says otherwise. */
+/* test_virtual_time.c -- the simulator of virtual_time.h. The rules of streams, calls and links are
+ * checked on random schedules; inline compute, parts of a job and floors on schedules computed by
+ * hand, with whole numbers as costs so that results are compared with ==. Scripts cover all ranks
+ * unless a test says otherwise. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,27 +114,6 @@ static void assert_span(const script *s, int64_t i, double begin_s, double end_s
                  begin_s, end_s);
 }
 
-/* One gather, partly hidden by a matmul. */
-TEST(test_two_streams)
-{
-    script s[2] = {0};
-    for (int r = 0; r < 2; r++) {
-        call(&s[r], GATHER, 1, 0, 2, 5);
-        int64_t gathered = record(&s[r], GATHER);
-        work(&s[r], COMPUTE, 3);
-        wait_for(&s[r], COMPUTE, gathered);
-        work(&s[r], COMPUTE, 2);
-    }
-    OK(simulate(s, 2, &UNIT_COSTS));
-    for (int r = 0; r < 2; r++) {
-        assert_span(&s[r], 0, 0, 5);
-        assert_span(&s[r], 1, 5, 5);
-        assert_span(&s[r], 2, 0, 3);
-        assert_span(&s[r], 3, 3, 5);
-        assert_span(&s[r], 4, 5, 7);
-    }
-}
-
 /* A gather issued after a matmul begins after the matmul only if the host runs the matmul. */
 TEST(test_inline_compute)
 {
@@ -154,83 +134,6 @@ TEST(test_inline_compute)
     assert_span(&s[0], 1, 3, 8);
     assert_span(&s[0], 3, 3, 8);
     assert_span(&s[0], 4, 8, 10);
-}
-
-/* A SYNC blocks the host, so work after it is issued late. */
-TEST(test_sync)
-{
-    script s = {0};
-    work(&s, COMPUTE, 2);
-    int64_t early = record(&s, COMPUTE);
-    work(&s, COMPUTE, 3);
-    work(&s, REDUCE, 9);
-    sync_with(&s, TIMELINE_HOST, early);
-    work(&s, GATHER, 1);
-    sync_with(&s, COMPUTE, TIMELINE_NONE);
-    work(&s, GATHER, 1);
-    work(&s, COMPUTE, 1);
-    sync_with(&s, TIMELINE_HOST, TIMELINE_NONE);
-    work(&s, TIMELINE_HOST, 2);
-    work(&s, COMPUTE, 1);
-    OK(simulate(&s, 1, &UNIT_COSTS));
-    assert_span(&s, 4, 0, 2);
-    assert_span(&s, 5, 2, 3);
-    assert_span(&s, 6, 2, 5);
-    assert_span(&s, 7, 5, 6);
-    assert_span(&s, 8, 5, 6);
-    assert_span(&s, 9, 5, 5);
-    assert_span(&s, 10, 5, 7);
-    assert_span(&s, 11, 7, 8);
-    assert_true(s.items[8].issued_s == 5 && s.items[11].issued_s == 7);
-}
-
-/* Rank 1 is late: the others wait in the call, which ends for all ranks at once. */
-TEST(test_straggler)
-{
-    script s[3] = {0};
-    for (int r = 0; r < 3; r++) {
-        work(&s[r], COMPUTE, r == 1 ? 6 : 1);
-        wait_for(&s[r], REDUCE, record(&s[r], COMPUTE));
-        call(&s[r], REDUCE, 1, 0, 3, 2);
-        wait_for(&s[r], COMPUTE, record(&s[r], REDUCE));
-    }
-    OK(simulate(s, 3, &UNIT_COSTS));
-    for (int r = 0; r < 3; r++) {
-        assert_span(&s[r], 3, r == 1 ? 6 : 1, 8);
-    }
-}
-
-/* Groups {0,1}, {1,2} and {0,2} become ready in this order. The last group's links would be free
- * from 4 to 7 if it were allowed to overtake. */
-TEST(test_links_in_turn)
-{
-    script s[3] = {0};
-    int64_t a = call(&s[0], GATHER, 1, 0, 2, 4);
-    call(&s[1], GATHER, 1, 0, 2, 4);
-    work(&s[2], GATHER, 1);
-    among(&s[1], call(&s[1], REDUCE, 2, 0, 2, 3), 1, 2);
-    int64_t b = among(&s[2], call(&s[2], GATHER, 2, 0, 2, 3), 1, 2);
-    work(&s[0], REDUCE, 2);
-    int64_t c = among(&s[0], call(&s[0], REDUCE, 3, 0, 2, 1), 0, 2);
-    among(&s[2], call(&s[2], REDUCE, 3, 0, 2, 1), 0, 2);
-    OK(simulate(s, 3, &UNIT_COSTS));
-    assert_span(&s[0], a, 0, 4);
-    assert_span(&s[2], b, 1, 7);
-    assert_span(&s[0], c, 2, 8);
-}
-
-/* Two groups are ready at the same moment: the lower group goes first, regardless of the order of
- * issue. */
-TEST(test_tie)
-{
-    script s[2] = {0};
-    for (int r = 0; r < 2; r++) {
-        call(&s[r], GATHER, 9, 0, 2, 1);
-        call(&s[r], REDUCE, 8, 5, 2, 2);
-    }
-    OK(simulate(s, 2, &UNIT_COSTS));
-    assert_span(&s[0], 1, 0, 2);
-    assert_span(&s[0], 0, 0, 3);
 }
 
 /* ---- part of a job --------------------------------------------------------------------------- */
@@ -696,34 +599,6 @@ TEST(test_floor_random)
         n_reached += floor_s > 0 && over_s == floor_s;
     }
     assert_true(n_reached > 100);
-}
-
-/* 8 ranks of 12,500 items each: a quadratic simulator would need a minute. */
-TEST(test_fast)
-{
-    enum { RANKS = 8, BLOCKS = 2500 };
-    static timeline_item items[RANKS][5 * BLOCKS];
-    timeline_view views[RANKS];
-    for (int64_t b = 0; b < BLOCKS; b++) {
-        timeline_item *it = &items[0][5 * b];
-        it[0] = (timeline_item){.kind = TIMELINE_COLLECTIVE, .stream = GATHER, .group = 1};
-        it[0].seq = (uint64_t)b, it[0].group_ranks = RANKS, it[0].bytes = 3;
-        it[0].last_rank = RANKS - 1;
-        it[1] = (timeline_item){.kind = TIMELINE_RECORD, .stream = GATHER};
-        it[2] = (timeline_item){.kind = TIMELINE_WAIT, .stream = COMPUTE, .after = 5 * b + 1};
-        it[3] = (timeline_item){.kind = TIMELINE_WORK, .stream = COMPUTE, .flops = 2};
-        it[4] = (timeline_item){.kind = TIMELINE_RECORD, .stream = COMPUTE};
-    }
-    for (int r = 0; r < RANKS; r++) {
-        memcpy(items[r], items[0], sizeof items[0]);
-        views[r] = (timeline_view){.rank = r,
-                                   .n_streams = N_STREAMS,
-                                   .streams = STREAMS,
-                                   .items = items[r],
-                                   .n_items = 5 * BLOCKS};
-    }
-    OK(virtual_time_run(views, RANKS, &UNIT_COSTS));
-    assert_true(items[RANKS - 1][5 * BLOCKS - 1].end_s == 3 * BLOCKS + 2);
 }
 
 int main(void)
