@@ -94,27 +94,6 @@ void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes)
     CHECK_OK(f, stream_sync(f->s));
 }
 
-/* Byte j of what rank r sends in round k. */
-unsigned char comm_test_coded_byte(int r, size_t j, int k)
-{
-    return (unsigned char)(j * 11 + (size_t)r * 37 + (size_t)k * 5 + (j >> 8));
-}
-
-void comm_test_coded_fill(void *buf, size_t bytes, int r, int k)
-{
-    for (size_t j = 0; j < bytes; j++)
-        ((unsigned char *)buf)[j] = comm_test_coded_byte(r, j, k);
-}
-
-bool comm_test_coded_same(const void *buf, size_t bytes, int r, int k)
-{
-    for (size_t j = 0; j < bytes; j++) {
-        if (((const unsigned char *)buf)[j] != comm_test_coded_byte(r, j, k))
-            return false;
-    }
-    return true;
-}
-
 /* ---- collectives ---------------------------------------------------------------------------- */
 
 static const dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_I64, DTYPE_U8};
@@ -147,73 +126,35 @@ static void call(comm_fixture *f, int i, collective d)
           comm_op_name(d.op), d.elems, dtype_name(d.type));
 }
 
-void comm_case_all_gather(comm_fixture *f)
+/* Calls of all sizes, each with two types, equal and unequal slices (all-gather: in place or not),
+ * every root, and both kinds of sums. Sums of integers wrap around. */
+static void calls_of(comm_fixture *f, comm_op op)
 {
-    for (int i = 0; i < N_SIZES * 8; i++) {
-        collective d = comm_test_of(COMM_OP_ALL_GATHER, types[i / 2 % 4], sizes[i / 8]);
+    for (int i = 0; i < N_SIZES * 4; i++) {
+        collective d = comm_test_of(op, types[i / 2 % 4], sizes[i / 4]);
         d.other = i % 2;
+        d.root = i % f->world;
+        if (op == COMM_OP_REDUCE_SCATTER) {
+            d.type = DTYPE_F32;
+            d.mode = i / 2 % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
+            d.steps = 1 + i / 4 % 3;
+        } else if (op == COMM_OP_ALL_REDUCE) {
+            d.type = i % 2 ? DTYPE_I64 : DTYPE_F32;
+        }
         call(f, i, d);
     }
 }
 
-void comm_case_broadcast(comm_fixture *f)
-{
-    for (int i = 0; i < N_SIZES * f->world; i++) {
-        const int size = i / f->world, root = i % f->world;
-        collective d = comm_test_of(COMM_OP_BROADCAST, types[(size + root) % 4], sizes[size]);
-        d.root = root;
-        call(f, i, d);
+#define CASE(name, op)                                                                             \
+    void comm_case_##name(comm_fixture *f)                                                         \
+    {                                                                                              \
+        calls_of(f, op);                                                                           \
     }
-}
-
-void comm_case_all_to_all(comm_fixture *f)
-{
-    for (int i = 0; i < N_SIZES; i++)
-        call(f, i, comm_test_of(COMM_OP_ALL_TO_ALL, types[i % 4], sizes[i]));
-}
-
-void comm_case_all_to_allv(comm_fixture *f)
-{
-    for (int i = 0; i < 4; i++) {
-        collective d = comm_test_of(COMM_OP_ALL_TO_ALL, types[i], 28);
-        d.other = true;
-        call(f, i, d);
-    }
-}
-
-void comm_case_all_reduce_f32(comm_fixture *f)
-{
-    for (int i = 0; i < N_SIZES; i++)
-        call(f, i, comm_test_of(COMM_OP_ALL_REDUCE, DTYPE_F32, sizes[i]));
-}
-
-/* Sums wrap around. */
-void comm_case_all_reduce_i64(comm_fixture *f)
-{
-    for (int i = 0; i < N_SIZES; i++)
-        call(f, i, comm_test_of(COMM_OP_ALL_REDUCE, DTYPE_I64, sizes[i]));
-}
-
-void comm_case_reduce_scatter(comm_fixture *f)
-{
-    for (int i = 0; i < 2 * N_SIZES; i++) {
-        collective d = comm_test_of(COMM_OP_REDUCE_SCATTER, DTYPE_F32, sizes[i / 2]);
-        d.mode = i % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
-        d.steps = 1 + i / 2 % 3;
-        call(f, i, d);
-    }
-}
-
-void comm_case_reduce_scatterv(comm_fixture *f)
-{
-    for (int i = 0; i < 8; i++) {
-        collective d = comm_test_of(COMM_OP_REDUCE_SCATTER, DTYPE_F32, 40);
-        d.other = true;
-        d.mode = i % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
-        d.steps = 2 + i % 2;
-        call(f, i, d);
-    }
-}
+CASE(all_gather, COMM_OP_ALL_GATHER)
+CASE(broadcast, COMM_OP_BROADCAST)
+CASE(all_to_all, COMM_OP_ALL_TO_ALL)
+CASE(reduce_scatter, COMM_OP_REDUCE_SCATTER)
+CASE(all_reduce, COMM_OP_ALL_REDUCE)
 
 /* ---- shards that are several pieces of an array --------------------------------------------- */
 

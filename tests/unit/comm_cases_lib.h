@@ -52,12 +52,6 @@ void *comm_test_alloc(size_t bytes);
 void *comm_test_up(comm_fixture *f, void *host, size_t bytes);
 void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes);
 
-/* coded_byte: byte j of what rank r sends in round k. coded_fill fills a buffer with such bytes,
- * and coded_same checks it. */
-unsigned char comm_test_coded_byte(int r, size_t j, int k);
-void comm_test_coded_fill(void *buf, size_t bytes, int r, int k);
-bool comm_test_coded_same(const void *buf, size_t bytes, int r, int k);
-
 /* comm_test_of -- a collective of one step. comm_test_call -- issues it on the fixture's group, as
  * number i of a check. Work on s then counts wrong elements in call_differences. */
 collective comm_test_of(comm_op op, dtype type, size_t elems);
@@ -66,12 +60,9 @@ void comm_test_call(comm_fixture *f, stream *s, int i, collective d);
 void comm_case_all_gather(comm_fixture *f);
 void comm_case_broadcast(comm_fixture *f);
 void comm_case_all_to_all(comm_fixture *f);
-void comm_case_all_to_allv(comm_fixture *f);
 void comm_case_barrier(comm_fixture *f);
 void comm_case_reduce_scatter(comm_fixture *f);
-void comm_case_reduce_scatterv(comm_fixture *f);
 void comm_case_all_gather_pieces(comm_fixture *f);
 void comm_case_reduce_scatter_pieces(comm_fixture *f);
-void comm_case_all_reduce_f32(comm_fixture *f);
-void comm_case_all_reduce_i64(comm_fixture *f);
+void comm_case_all_reduce(comm_fixture *f);
 void comm_case_grad_acc_empty(comm_fixture *f);

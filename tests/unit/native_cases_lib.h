@@ -12,7 +12,6 @@ void native_case_name(comm_fixture *f);
 void native_case_link(comm_fixture *f);
 void native_case_split(comm_fixture *f);
 void native_case_split_uneven(comm_fixture *f);
-void native_case_order(comm_fixture *f);
 void native_case_drawn(comm_fixture *f);
 void native_case_watch(comm_fixture *f);
 void native_case_time(comm_fixture *f);
@@ -23,17 +22,14 @@ void native_case_one_thread(comm_fixture *f);
 #define NATIVE_CASES                                                                               \
     {"name", native_case_name}, {"link", native_case_link}, {"all_gather", comm_case_all_gather},  \
         {"broadcast", comm_case_broadcast}, {"all_to_all", comm_case_all_to_all},                  \
-        {"all_to_allv", comm_case_all_to_allv}, {"split", native_case_split},                      \
-        {"split_uneven", native_case_split_uneven}, {"order", native_case_order},                  \
+        {"split", native_case_split}, {"split_uneven", native_case_split_uneven},                  \
         {"drawn", native_case_drawn}, {"watch", native_case_watch}, {"time", native_case_time},    \
         {"one_call", native_case_one_call}, {"one_thread", native_case_one_thread},                \
         {"reduce_scatter", comm_case_reduce_scatter},                                              \
-        {"reduce_scatterv", comm_case_reduce_scatterv},                                            \
         {"all_gather_pieces", comm_case_all_gather_pieces},                                        \
         {"reduce_scatter_pieces", comm_case_reduce_scatter_pieces},                                \
-        {"all_reduce_f32", comm_case_all_reduce_f32},                                              \
     {                                                                                              \
-        "all_reduce_i64", comm_case_all_reduce_i64                                                 \
+        "all_reduce", comm_case_all_reduce                                                         \
     }
 
 /* native_cases_run -- the body of main: runs all cases over the transport, and prints like

@@ -7,8 +7,7 @@
  * otherwise. The checks are repeated over a simulated network (FSDP_LINK), on devices whose memory
  * is not the host's (separate.h, comm_apart_lib.h), and with a transport on top that cannot carry
  * hosts' calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut
- * into pieces. FSDP_TEST_LARGE=1 adds one message of more than 2 GiB. comm_faults tests ranks that
- * disagree, wait or die. */
+ * into pieces. comm_faults tests ranks that disagree, wait or die. */
 #include "common/device/dry.h"
 #include "common/device/separate.h"
 #include "tests/unit/comm_apart_lib.h"
@@ -596,24 +595,6 @@ static void test_bad_arguments(comm_fixture *f)
     grad_acc_free(&acc, f->s);
 }
 
-/* More than 2^31 bytes in one message. */
-static void test_large(comm_fixture *f)
-{
-    size_t bytes = ((size_t)1 << 31) + 12345;
-    char *buf = comm_test_alloc(bytes);
-    memset(buf, f->rank == 0 ? 1 : 2, bytes);
-    for (size_t j = 0; f->rank == 0 && j < bytes; j += 4097)
-        buf[j] = (char)comm_test_coded_byte(0, j, 3);
-    void *there = comm_test_up(f, buf, bytes);
-    CHECK_OK(f, comm_broadcast(f->c, f->s, "large", DTYPE_U8, there, bytes, 0));
-    comm_test_down(f, buf, there, bytes);
-    for (size_t j = 0; j < bytes; j++) {
-        char want = j % 4097 == 0 ? (char)comm_test_coded_byte(0, j, 3) : 1;
-        CHECK(f, buf[j] == want, "byte %zu", j);
-    }
-    free(buf);
-}
-
 /* ---- a transport that carries no calls of hosts --------------------------------------------- */
 
 static void test_fake_on_top(comm_fixture *f)
@@ -659,7 +640,7 @@ static void native_check(comm_fixture *f, const comm_transport *native, const ch
           comm_backend_name(own.c), want);
     CHECK(f, transport_control(own.c->data)->table->carries_host, "control group");
     comm_case_all_gather(&own);
-    comm_case_all_reduce_f32(&own);
+    comm_case_all_reduce(&own);
     CHECK(f, own.why[0] == '\0', "%s", own.why);
     comm_close(own.c);
 }
@@ -725,13 +706,13 @@ static void test_sums(comm_fixture *f)
     if (f->why[0] != '\0')
         return;
     bool launched = f->world > 1 && !opened->data->table->peer_read;
-    n_f32_sums = n_i64_sums = 0;
-    own.c = opened;
-    comm_case_all_reduce_i64(&own);
-    CHECK(f, (n_i64_sums > 0) == launched && n_f32_sums == 0, "%d and %d", n_i64_sums, n_f32_sums);
-    own.c = part;
-    comm_case_all_reduce_f32(&own);
-    CHECK(f, (n_f32_sums > 0) == launched, "%d in a split", n_f32_sums);
+    for (int i = 0; i < 2; i++) {
+        n_f32_sums = n_i64_sums = 0;
+        own.c = i == 0 ? opened : part;
+        comm_case_all_reduce(&own);
+        CHECK(f, (n_i64_sums > 0) == launched && (n_f32_sums > 0) == launched, "%d and %d in %s",
+              n_i64_sums, n_f32_sums, i == 0 ? "the group" : "a split");
+    }
     CHECK(f, own.why[0] == '\0', "%s", own.why);
     comm_close(part);
     comm_close(opened);
@@ -875,14 +856,11 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
     } tests[] = {{"all_gather", comm_case_all_gather},
                  {"broadcast", comm_case_broadcast},
                  {"all_to_all", comm_case_all_to_all},
-                 {"all_to_allv", comm_case_all_to_allv},
                  {"barrier", comm_case_barrier},
                  {"reduce_scatter", comm_case_reduce_scatter},
-                 {"reduce_scatterv", comm_case_reduce_scatterv},
                  {"all_gather_pieces", comm_case_all_gather_pieces},
                  {"reduce_scatter_pieces", comm_case_reduce_scatter_pieces},
-                 {"all_reduce_f32", comm_case_all_reduce_f32},
-                 {"all_reduce_i64", comm_case_all_reduce_i64},
+                 {"all_reduce", comm_case_all_reduce},
                  {"grad_acc_empty", comm_case_grad_acc_empty},
                  {"two_streams", test_two_streams},
                  {"many_in_flight", test_many_in_flight},
@@ -902,8 +880,6 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
         snprintf(name, sizeof name, "%s.%s", tests[i].name, stream_name);
         comm_test_run(f, name, tests[i].test);
     }
-    if (getenv("FSDP_TEST_LARGE") != NULL)
-        comm_test_run(f, "large", test_large);
 }
 
 /* Runs the checks on a second group, over a simulated network. The first group stays open. */

@@ -20,7 +20,7 @@ static void test_order_old(comm_fixture *f)
                                          .native = b->native},
                           &old.c));
     if (old.c != f->c) {
-        native_case_order(&old);
+        native_case_drawn(&old);
         CHECK(f, old.why[0] == '\0', "%.190s", old.why);
         comm_close(old.c);
     }
@@ -42,7 +42,7 @@ static void test_made_to_wait(comm_fixture *f)
     if (other.c == f->c)
         return;
     native_case_one_thread(&other);
-    comm_case_all_to_allv(&other);
+    comm_case_all_to_all(&other);
     CHECK(f, other.why[0] == '\0', "%.190s", other.why);
     comm_close(other.c);
 }
