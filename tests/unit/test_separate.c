@@ -19,7 +19,6 @@
 #include <unistd.h>
 #include "common/device/cpu_tiles.h"
 #include "common/device/guard.h"
-#include "common/device/order_check.h"
 #include "common/ops/backends.h"
 #include "tests/unit/device_lib.h"
 
@@ -524,26 +523,6 @@ TEST(test_faults_have_a_stack)
     device_close(d);
 }
 
-TEST(test_debug_fill)
-{
-    device *d = open_mode(&SEPARATE, true);
-    stream *s = device_compute_stream(d);
-    static unsigned char host[VICTIM_BYTES];
-    void *ptr = new_block(s, sizeof host, "filled");
-    OK(device_download(s, host, ptr, sizeof host));
-    OK(stream_sync(s));
-    assert_true(all_bytes(host, sizeof host, 0xFF));
-    OK(device_zero(s, ptr, sizeof host));
-    device_free(s, ptr);
-    void *again = new_block(s, sizeof host, "again");
-    OK(device_download(s, host, again, sizeof host));
-    OK(stream_sync(s));
-    assert_true(all_bytes(host, sizeof host, 0xFF));
-    assert_false(guard_right());
-    device_free(s, again);
-    device_close(d);
-}
-
 TEST(test_sizes)
 {
     static const size_t SIZES[] = {0, 1, 4088, 4089, 4096, 100001, (5 << 20) + 12345};
@@ -647,66 +626,6 @@ TEST_THREE(test_limit)
     OK(stream_sync(s));
     assert_in_range(ledger_read(device_ledger(d)).peak_total_bytes, LIMIT, LIMIT);
     device_close(d);
-}
-
-/* ---- the tools that watch -------------------------------------------------------------------- */
-static void order_of(bool waits, fsdp_status expected)
-{
-    device *d = open_mode(&SEPARATE, false);
-    stream *s = device_compute_stream(d);
-    order_check *c = order_check_create();
-    const device_watch watch = order_check_watch(c);
-    device_set_watch(d, &watch);
-    stream *side = new_stream(d, "side");
-    event *e = new_event(d);
-    void *ptr = new_block(s, 100, "shared block");
-    OK(device_zero(s, ptr, 100));
-    OK(event_record(e, s));
-    if (waits)
-        OK(stream_wait_event(side, e));
-    OK(device_zero(side, ptr, 50));
-    OK(stream_sync(side));
-    OK(stream_sync(s));
-    assert_int_equal(order_check_status(c), expected);
-    device_free(side, ptr);
-    event_free(e);
-    stream_free(side);
-    device_set_watch(d, NULL);
-    device_close(d);
-    order_check_free(c);
-}
-
-TEST(test_order_check)
-{
-    order_of(true, FSDP_OK);
-    order_of(false, FSDP_EORDER);
-    assert_says("shared block");
-}
-
-/* A missing wait must show under some seed, but not under all. */
-TEST(test_schedule)
-{
-    int n_late = 0;
-    for (uint64_t seed = 1; seed <= 32; seed++) {
-        device *d = open_mode(
-            &(device_mode){.async = true, .backend = &device_separate, .seed = seed}, true);
-        stream *s = device_compute_stream(d);
-        unsigned char *ptr, got = 9;
-        stream *side = new_stream(d, "side");
-        ptr = new_block(s, 1, "late");
-        OK(device_zero(s, ptr, 1));
-        OK(stream_sync(s));
-        OK(launch(s, run_touch, ptr, false));
-        OK(device_download(side, &got, ptr, 1));
-        OK(stream_sync(side));
-        n_late += got == 0;
-        assert_in_range(got, 0, 1);
-        OK(stream_sync(s));
-        stream_free(side);
-        device_free(s, ptr);
-        device_close(d);
-    }
-    assert_in_range(n_late, 1, 31);
 }
 
 /* ---- the table of devices ------------------------------------------------------------------- */
