@@ -1,6 +1,6 @@
 #!/bin/bash
-# plan.sh -- what --plan prints: models far too large for this machine, a run compared with its plan, any rank, other machines
-# and links, a slow rank, what fits a memory, many micro-steps, and what is refused.
+# plan.sh -- what --plan prints: models far too large for this machine, any rank, other machines and links, a slow rank, what fits
+# a memory, many micro-steps, and what is refused. planned.sh and tests/equivalence/matrix.sh compare runs with their plans.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 tiny='--n-layer 3 --d-model 32 --n-head 2 --vocab-size 300 --seq-len 16 --ops portable --batch-size 2'
@@ -60,43 +60,6 @@ case_is 'a run that exports is planned in as little' && {
     for how in '--plan-ranks 128' '--parallel single'; do
         within_limits --plan --size 1558m --n-layer 80 --d-model 8192 --n-head 64 $how --export "$work/export"
         [ "$rc" = 0 ] || complain "exit status $rc: $how"
-    done
-}
-
-# ---- a run and its plan ----------------------------------------------------------------------------------------------
-
-# Memory as issued, calls and bytes in a run's report equal the plan that one process makes as rank 0.
-beside_a_run() { # beside_a_run RANKS OPTION...
-    local ranks=$1
-    shift
-    case_is "a run is as one process has planned it: W=$ranks $*" || return
-    plan $tiny "$@" --plan-ranks "$ranks" --plan-rank 0
-    awk '/^traffic/ { traffic = 1 }
-         /^  / && !traffic && $NF != "host" { print "memory", ($1 == "at" ? "total" : $1), ($1 == "at" ? $4 : $2) }
-         /^  / && traffic && $2 > 0 { print "calls", $1, $2; print "bytes", $1, $4 }' "$work/out" | sort >"$work/planned"
-    good "$ranks" $tiny "$@" --synthetic 5000 --steps 3 --memory-report "$work/report.csv"
-    awk -F, 'NR > 1 && $4 > 0 { print $1, $2, $4 }' "$work/report.csv" | sort >"$work/issued"
-    [ "$(wc -l <"$work/issued")" -ge 11 ] || complain "the report: $(cat "$work/report.csv")"
-    diff "$work/planned" "$work/issued" >"$work/err" || complain 'plan <, run >'
-}
-for mode in fast canonical; do
-    for ranks in 2 3 4; do
-        beside_a_run $ranks --reduction $mode --grad-accum 3
-        beside_a_run $ranks --reduction $mode --grad-accum 2 --sharding grad-op
-        beside_a_run $ranks --reduction $mode --grad-accum 2 --sharding none
-        beside_a_run $ranks --reduction $mode --grad-accum 2 --parallel ddp
-    done
-    beside_a_run 4 --reduction $mode --grad-accum 2 --sharding hybrid --fsdp-size 2
-done
-
-case_is 'equal text from one process, from all ranks, and twice' && {
-    for how in '--sharding full' '--sharding hybrid --fsdp-size 2'; do
-        launch 4 $tiny $how --plan --plan-device h100
-        mv "$work/out" "$work/of-4"
-        for again in 1 2; do
-            plan $tiny $how --plan-ranks 4 --plan-device h100
-            cmp "$work/of-4" "$work/out" >"$work/err" || complain "$how: another text from one process ($again)"
-        done
     done
 }
 
@@ -294,7 +257,7 @@ as_run() {
         if ($4 != $5 && !(at_most && $4 < $5)) { print; bad = 1 } } END { exit bad || rows < 15 }' \
         "$work/report.csv" >"$work/err" || complain 'the run beside its plan'
 }
-case_is 'more micro-steps than are made: calls, bytes and memory are those of a run' && {
+case_is 'more micro-steps than are made: calls, bytes and memory of a run' && {
     as_run 2 100
     as_run 3 130 --sharding grad-op
     as_run 2 100 --reduction canonical

@@ -15,9 +15,6 @@ check() {
         END { exit bad || NR != 17 }' "$work/report.csv" >"$work/err" || complain "other bytes, or not 16 of them"
 }
 
-# More micro-steps than a plan simulates.
-check 2 --reduction fast --batch-size 1 --grad-accum 80
-
 # Evaluations of one batch and of three: units that a batch leaves gathered are still gathered when the next batch begins.
 head -c 900 LICENSE >"$work/val"
 more="--val-data $work/val"
