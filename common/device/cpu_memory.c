@@ -359,7 +359,7 @@ static void check_tail(cpu_block *b)
     memcpy(&tail, block_payload(b) + b->bytes, sizeof tail);
     if (tail != BLOCK_TAIL)
         fprintf(stderr, "device_free: block '%s' has %zu bytes\n", b->label, b->bytes);
-    FSDP_ASSERT(tail == BLOCK_TAIL && "block written behind its end");
+    FSDP_ASSERT(tail == BLOCK_TAIL && "block written after its end");
 }
 
 fsdp_status cpu_alloc(stream *base, const mem_request *want, void **out)

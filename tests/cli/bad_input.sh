@@ -192,7 +192,7 @@ differ 'one is wrong' "rank 1 failed: --steps: got 'x'" 'default' '' '--steps x'
 differ 'the first is wrong' "unknown option --bogus" '--help' --bogus ''
 differ 'only one asks for help' "--help differs: rank 1 has 'given', rank 0 has 'not given'" 'same options' '' --help
 long=$new/$(printf 'd%.0s' {1..200})/$(printf 'e%.0s' {1..200})
-differ 'behind long paths' "the option differs: rank 1 has 'memory-report=b'" 'same options' \
+differ 'after long paths' "the option differs: rank 1 has 'memory-report=b'" 'same options' \
     "--export $long --export-init $long --loss-csv $long --memory-report a" \
     "--export $long --export-init $long --loss-csv $long --memory-report b"
 

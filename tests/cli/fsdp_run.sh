@@ -44,7 +44,7 @@ usage() {
     [ ! -s "$work/out" ] || complain 'wrote to standard output'
 }
 usage 'no program' 'no program to start'
-usage 'no program behind --' 'no program to start' -n 2 --
+usage 'no program after --' 'no program to start' -n 2 --
 usage 'zero ranks' "--n: got '0', expected a whole number from 1 to 256" -n 0 true
 usage 'too many ranks' "--n: got '257'" -n 257 true
 usage 'ranks that are no number' "--n: got '2x'" -n 2x true
@@ -78,7 +78,7 @@ if case_is 'program: its options are its own'; then
     ends_with 0 "$run" -n 1 echo -n 5 --help -- x
     [ "$(cat "$work/out")" = '[0] 5 --help -- x' ] || complain "got $(cat "$work/out")"
     timed "$run" -n 1 -- echo x
-    [ "$(cat "$work/out")" = '[0] x' ] || complain "behind --: got $(cat "$work/out")"
+    [ "$(cat "$work/out")" = '[0] x' ] || complain "after --: got $(cat "$work/out")"
 fi
 
 # ---- exit status ------------------------------------------------------------------------------------------------

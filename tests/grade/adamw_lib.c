@@ -70,7 +70,7 @@ static fsdp_status adamw_case(int64_t step, double decay, const float *coef, siz
         TRY(expect_within("parameter", i, p[i], want[i].param, want[i].param_tol));
     }
     float last[3] = {p[ADAMW_ELEMS - 1], m[ADAMW_ELEMS - 1], v[ADAMW_ELEMS - 1]};
-    return elems < ADAMW_ELEMS ? expect_f32("behind the last element", last, keep, 3) : FSDP_OK;
+    return elems < ADAMW_ELEMS ? expect_f32("after the last element", last, keep, 3) : FSDP_OK;
 }
 
 /* By hand: p = 1, g = 1/2, lr = 0.1, decay 0.1, first step. Bias correction makes m/bias1 = g and

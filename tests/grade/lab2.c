@@ -254,9 +254,9 @@ static fsdp_status begin_held_up(fixture *fx, const held_case *c)
         reaches(c->compute_ends ? after : unit->gathered, ends ? GATHER_MS : HELD_MS);
     note(fx, gate_open(fx->g, "unshard_begin"));
     note(fx, EXPECT(ended == ends, c->hint, "unshard_begin of %s: %s", unit->name, c->got));
-    note(fx, check_full(fx, c->u, c->update ? 0.5f : 0.0f,
-                        c->update ? "gather behind an update of the shard (stale values?)"
-                                  : "held up"));
+    note(fx,
+         check_full(fx, c->u, c->update ? 0.5f : 0.0f,
+                    c->update ? "gather after an update of the shard (stale values?)" : "held up"));
     event_free(after);
     if (!c->own_stream)
         return FSDP_OK;

@@ -276,7 +276,7 @@ static fsdp_status events_order(npu *n)
     TRY(event_sync(copied));
     TRY(EXPECT(event_done(filled), "event_look: ACL_SUCCESS when ACL's status is COMPLETE",
                "event_look of an event whose stream is past it: got ACCEL_NOT_READY, expected 0"));
-    return expect_last_fill("the copy behind an event, behind event_sync");
+    return expect_last_fill("a copy that waited for an event, after event_sync");
 }
 
 static fsdp_status sync_waits(npu *n)
@@ -285,7 +285,7 @@ static fsdp_status sync_waits(npu *n)
     TRY(long_work(n));
     TRY(copy_across(n, n->compute));
     TRY(stream_sync(n->compute));
-    return expect_last_fill("a copy, behind stream_sync");
+    return expect_last_fill("a copy, after stream_sync");
 }
 
 /* A second record moves an event. A stream that waited before keeps the old place. */
@@ -327,7 +327,7 @@ static fsdp_status events_time(npu *n)
     TRY(copy_across(n, other));
     TRY(event_sync(end));
     TRY(stream_sync(other));
-    TRY(expect_last_fill("the copy behind a timed event"));
+    TRY(expect_last_fill("a copy that waited for a timed event"));
     TRY(event_elapsed_s(begin, end, &elapsed_s));
     double wall_s = clock_now_s() - since_s;
     return EXPECT(elapsed_s > 0 && elapsed_s <= wall_s + 1e-3, "",
@@ -435,7 +435,7 @@ static fsdp_status queue_stops(npu *n, void *queue)
     (void)ACL(aclrtMemsetAsync, acl.to, BIG, FILLS + 1, BIG, queue); /* skipped or refused */
     for (int i = 0; i < LOOKS && (code = n->api->queue_look(queue)) == ACCEL_NOT_READY; i++)
         usleep(1000);
-    return expect_int("queue_look behind a kernel that failed (ACL_STOP_ON_FAILURE)", code,
+    return expect_int("queue_look after a kernel that failed (ACL_STOP_ON_FAILURE)", code,
                       EXCEPTION);
 }
 
@@ -454,7 +454,7 @@ static fsdp_status stops_on_failure(npu *n)
     TRY(ACL(aclrtSetCurrentContext, device_context));
     TRY(ACL(aclrtDestroyContext, context));
     TRY(status);
-    return expect_last_fill("what a fill behind a kernel that failed has left alone");
+    return expect_last_fill("an array that a fill after a failed kernel must not change");
 }
 
 static fsdp_status use_streams(npu *n)

@@ -24,7 +24,7 @@ static fsdp_status acquire(fixture *fx, limiter *l, bool ahead, bool want)
              expect_int(WHAT("limit %d: n_held + n_freed when a unit ahead is granted", l->limit),
                         l->n_held + l->n_freed, l->limit + 1));
     return EXPECT(l->first_freed >= 0 && l->first_freed < l->capacity,
-                  "behind its end the ring goes on at 0: % l->capacity",
+                  "after its end the ring continues at 0: % l->capacity",
                   "limiter_acquire: first_freed is %d, expected 0 to %d, the places of the ring",
                   l->first_freed, l->capacity - 1);
 }

@@ -41,8 +41,8 @@ static fsdp_status expect_whole(npu *n, const char *what, size_t slice_bytes)
         for (size_t i = 0; i < slice_bytes; i++)
             TRY(expect_int(WHAT("%s: byte %zu of rank %d's slice of %zu", what, i, r, slice_bytes),
                            whole[(size_t)r * slice_bytes + i], coded(r, i)));
-    return expect_int("the byte behind an all-gather",
-                      whole[slice_bytes * (size_t)n->g->world_size], CANARY);
+    return expect_int("the byte after an all-gather", whole[slice_bytes * (size_t)n->g->world_size],
+                      CANARY);
 }
 
 /* Gather in place, as lab 2 does. */
@@ -82,7 +82,7 @@ static fsdp_status gather_in_order(npu *n)
     TRY(grade_fetch(n->compute, recv, bytes, whole));
     TRY(gate_open(n->g, "an all-gather is issued"));
     TRY(stream_sync(n->compute));
-    return expect_whole(n, "behind an event", SLICE);
+    return expect_whole(n, "after an event", SLICE);
 }
 
 /* Calls on two streams without an event of the caller between them. */

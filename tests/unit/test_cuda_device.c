@@ -283,7 +283,7 @@ TEST(test_planted_mistakes)
 {
     need_sim("cuda");
     expect_output(output_of("one-behind", "A=B"),
-                  "a block of 4000 bytes was written 0 bytes behind its end; kernels launched "
+                  "a block of 4000 bytes was written 0 bytes after its end; kernels launched "
                   "last: gelu_kernel");
     expect_output(output_of("destroyed", "A=B"),
                   "CUDA stand-in: cudaEventQuery of an event that is destroyed");

@@ -130,7 +130,7 @@ TEST(test_programmer_errors)
 {
     if (!UNDER_ASAN) { /* the sanitizer reports these three itself */
         expect_abort(body_double_free, "block 'block x' (100 bytes) is already free");
-        expect_abort(body_write_behind, "behind its end");
+        expect_abort(body_write_behind, "after its end");
         expect_abort(body_foreign, "not from device_alloc");
     }
     expect_abort(body_double_free_queued, "block 'block x' (100 bytes) is already free");

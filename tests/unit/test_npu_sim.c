@@ -461,7 +461,7 @@ static void test_copies_are_checked(void)
         "not of the NPU");
     BAD(ACL(Memcpy)(ptr, 256, x, 16, ACL_MEMCPY_HOST_TO_HOST), RT_PARAM_INVALID, "not of the host");
     BAD(ACL(Memcpy)((char *)ptr + 250, 16, x, 16, ACL_MEMCPY_HOST_TO_DEVICE), RT_PARAM_INVALID,
-        "ends behind its block of 256");
+        "ends after its block of 256");
     BAD(ACL(MemcpyAsync)(x, 16, pinned, 16, ACL_MEMCPY_HOST_TO_HOST, s), RT_FEATURE_NOT_SUPPORT,
         "host to host");
     BAD(ACL(MemcpyAsync)((char *)ptr + 32, 16, ptr, 16, ACL_MEMCPY_DEVICE_TO_DEVICE, s),
@@ -755,8 +755,8 @@ static const sim_case CASES[] = {
           "and 1 of the host (16 bytes), 1 tensors")},
     {ENDS("a block when the device is reset", die_reset_with_block,
           "aclrtResetDevice while there are still")},
-    {ENDS("a write behind a block", die_overrun,
-          "a block of 4 bytes was written 0 bytes behind its end")},
+    {ENDS("a write after a block", die_overrun,
+          "a block of 4 bytes was written 0 bytes after its end")},
     {ENDS("an event recorded again", die_recorded_again, "before aclrtResetEvent")},
     {ENDS("a reset that CANN does not define", die_plain_reset, "does not define")},
     {ENDS("an event that nobody records", die_never_recorded,

@@ -59,7 +59,7 @@ static const rule RULES[] = {
 
     {"two writes", "compute writes 0-256, side writes 0-256 as other",
      "'other' on stream side writes bytes 0-256 of 'block', which 'writer' on", "let side wait"},
-    {"a write behind a read", "compute reads 0-256, side writes 255-256",
+    {"a write after a read", "compute reads 0-256, side writes 255-256",
      "writes bytes 255-256 of 'block', which 'reader' on stream compute reads", ""},
     {"two reads", "compute reads 0-256, side reads 0-256", NULL, NULL},
     {"bytes apart", "compute writes 0-64, side writes 64-128, side reads 0-0 of nothing", NULL,

@@ -104,7 +104,7 @@ static aclError side_check(const char *call, const char *side, const void *ptr, 
     FAIL_IF((r.kind == SIM_OF_DEVICE) != on_device, ACL_ERROR_RT_PARAM_INVALID, call,
             "%s %p is not of the %s", side, ptr, on_device ? "NPU" : "host");
     FAIL_IF(r.kind != SIM_PAGEABLE && !sim_range_holds(&r, ptr, bytes), ACL_ERROR_RT_PARAM_INVALID,
-            call, "%s, %zu bytes, ends behind its block of %zu", side, bytes, r.bytes);
+            call, "%s, %zu bytes, ends after its block of %zu", side, bytes, r.bytes);
     return ACL_SUCCESS;
 }
 

@@ -130,7 +130,7 @@ static fsdp_status run_end(void *args, int n_threads)
     (void)n_threads;
     for (int i = 0; i < CANARY_BYTES; i++)
         if ((unsigned char)block->ptr[block->bytes + (size_t)i] != CANARY)
-            sim_die("a block of %zu bytes was written %d bytes behind its end", block->bytes, i);
+            sim_die("a block of %zu bytes was written %d bytes after its end", block->bytes, i);
     atomic_fetch_sub(&held, block->held_bytes);
     return FSDP_OK;
 }
