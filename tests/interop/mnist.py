@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The net of PyTorch's tutorial of FSDP: its weights through the trainer and back, logits, and a replay of training.
+"""The net of PyTorch's tutorial of FSDP: its weights through the trainer and back, and a replay of training.
 
     mnist.py make DIR           random weights
-    mnist.py replay BUILD IMAGES RUN [MADE]
+    mnist.py replay IMAGES RUN [MADE]
 
-Replays RUN, which is 10 steps of `BUILD/fsdp_train --model mnist`, and compares losses, norms, weights, logits and what a test
-set says. run.sh has its options. RUN.init and RUN.final are what it exported, RUN.csv its losses, RUN.log what it printed;
+Replays RUN, which is 10 steps of `fsdp_train --model mnist`, and compares losses, norms, weights and what a test set
+says. run.sh has its options. RUN.init and RUN.final are what it exported, RUN.csv its losses, RUN.log what it printed;
 IMAGES has MNIST's four files with drawn digits from number 0. MADE: what the run began with; RUN.init has its bits.
 
 The order of images and what dropout leaves out are computed here by their definitions (data.h, ops.h); the rest is PyTorch,
@@ -26,7 +26,6 @@ import sys
 import numpy
 import torch
 import torch.nn.functional as F
-import weights
 from safetensors.torch import load_file, save_file
 
 BATCH, SEED, BOUND = 12, 1, 2e-6
@@ -140,12 +139,9 @@ def train(net, rows, images, labels):
     return worst
 
 
-def replay(build, folder, run, made=None):
+def replay(folder, run, made=None):
     (images, labels), test = ((x.double(), y) for x, y in (read(folder, "train"), read(folder, "t10k")))
     failed = [same(made, f"{run}.init")] if made else []
-    for weights_of in (f"{run}.init", f"{run}.final"):
-        of = lambda dtype: load(weights_of).to(dtype).logits(images[:26].to(dtype)).flatten()
-        failed.append(weights.compare_logits(weights_of, build, range(26), of))
     net = load(f"{run}.init").double()
     worst = train(net, csv.DictReader(open(f"{run}.csv")), images, labels)
     theirs, ours = (torch.cat([p.double().flatten() for p in x.state_dict().values()]) for x in (net, load(f"{run}.final")))

@@ -128,7 +128,7 @@ net() {
         $LAUNCHER -n "$ranks" "$build/fsdp_train" --model mnist --global-batch 12 --steps 10 --optimizer adadelta --lr 1 \
             --lr-schedule step --lr-step-size 4 --lr-gamma 0.7 --warmup-steps 0 --clip-grad 0 --val-data "$images" \
             --export-init "$at.init" --export "$at.final" --loss-csv "$at.csv" "$@" > "$at.log" &&
-            OMP_NUM_THREADS=1 "$python" tests/interop/mnist.py replay "$build" "$images" "$at" $made
+            OMP_NUM_THREADS=1 "$python" tests/interop/mnist.py replay "$images" "$at" $made
     } > "$at.out" 2>&1 || touch "$at.failed"
 }
 made=''

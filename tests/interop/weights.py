@@ -60,22 +60,18 @@ def same(folder, other):
     print("PASS weights: the same bits")
 
 
-def compare_logits(folder, build, numbers, theirs_of):
-    """theirs_of: of a type, PyTorch's logits for what our program is given as numbers. Returns whether they differ."""
-    words = [f"{build}/tests/bench/logits", folder, *map(str, numbers)]
+def logits(folder, build):
+    tokens = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26, 43]
+    words = [f"{build}/tests/bench/logits", folder, *map(str, tokens)]
     printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     ours = torch.tensor([float(x) for x in printed.split()]).double()
     with torch.no_grad():
-        theirs, exact = theirs_of(torch.float32).double(), theirs_of(torch.float64)
+        theirs, exact = (load(folder).to(dtype)(torch.tensor([tokens])).logits[0, -1].double()
+                         for dtype in (torch.float32, torch.float64))
     error, bound = float((ours - exact).abs().max()), 4 * float((theirs - exact).abs().max())
     verdict = "PASS" if error <= bound else "FAIL"
     print(f"{verdict} logits: largest error {error:.2g}, bound {bound:.2g}, largest logit {float(exact.abs().max()):.2g}")
     return verdict == "FAIL"
-
-
-def logits(folder, build):
-    tokens = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 26, 43]
-    return compare_logits(folder, build, tokens, lambda dtype: load(folder).to(dtype)(torch.tensor([tokens])).logits[0, -1])
 
 
 if __name__ == "__main__":
