@@ -1,5 +1,9 @@
 /* device_lib.c -- see device_lib.h. */
 #include "tests/unit/device_lib.h"
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "common/device/separate.h"
 #include "tests/unit/target_lib.h"
 
@@ -24,6 +28,7 @@ device *open_mode(const void *mode, bool debug_fill)
                                                       .n_threads = 2,
                                                       .async_compute = m->async,
                                                       .schedule_seed = m->seed,
+                                                      .memory_limit_bytes = m->limit_bytes,
                                                       .debug_fill = debug_fill},
                                      &d);
     if (status == FSDP_ESKIP) {
@@ -112,9 +117,52 @@ void close_gate(stream *s, sem_t *gate)
 fsdp_status run_append(void *args, int n_threads)
 {
     append_args *a = args;
-    a->list[(*a->elems)++] = a->value;
+    a->x->list[a->x->elems++] = a->value;
     a->value = -1; /* its own copy: the caller's struct must not change */
     return FSDP_OK;
+}
+
+fsdp_status order_add(order *x, stream *s, int value)
+{
+    return launch_c(s, run_append, &(append_args){x, value}, sizeof(append_args));
+}
+
+void expect_order(const order *x, int n)
+{
+    assert_int_equal(x->elems, n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(x->list[i], i);
+}
+
+const child_end *run_child(child_body *body, void *arg)
+{
+    static child_end end;
+    int fds[2];
+    size_t chars = 0;
+    ssize_t n;
+    assert_int_equal(pipe(fds), 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(120);
+        dup2(fds[1], STDERR_FILENO);
+        signal(SIGABRT, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        _exit(body(arg));
+    }
+    close(fds[1]);
+    while ((n = read(fds[0], end.text + chars, sizeof end.text - 1 - chars)) > 0)
+        chars += (size_t)n;
+    end.text[chars] = '\0';
+    close(fds[0]);
+    assert_int_equal(waitpid(child, &end.status, 0), child);
+    return &end;
+}
+
+bool ended_by(const child_end *end, int number)
+{
+    return WIFSIGNALED(end->status) && WTERMSIG(end->status) == number;
 }
 
 bool all_bytes(const void *ptr, size_t bytes, unsigned char byte)

@@ -30,7 +30,8 @@
 typedef struct device_mode {
     bool async; /* first: tests read it as a bool */
     const device_backend *backend;
-    uint64_t seed; /* of a schedule; 0: none */
+    uint64_t seed;      /* of a schedule; 0: none */
+    size_t limit_bytes; /* of memory; 0: none */
 } device_mode;
 extern device_mode INLINE, ASYNC, SEPARATE;
 extern device_mode TARGET; /* the device that FSDP_DEVICE names */
@@ -70,12 +71,30 @@ void *new_host_block(stream *s, size_t bytes, const char *label);
 /* close_gate -- work issued on s after this starts only when the test posts the gate. */
 void close_gate(stream *s, sem_t *gate);
 
-/* run_append -- list[(*elems)++] = value, then spoils its own copy of the arguments. */
+/* order -- the numbers of the tasks that have run, in order. order_add: launches a task that adds
+ * `value` and then spoils its own copy of the arguments, as run_append does. expect_order: tasks
+ * 0 to n - 1 have run, in this order, and no other. */
+typedef struct order {
+    int list[1000], elems;
+} order;
 typedef struct append_args {
-    int *list, *elems;
+    order *x;
     int value;
 } append_args;
 fsdp_status run_append(void *args, int n_threads);
+fsdp_status order_add(order *x, stream *s, int value);
+void expect_order(const order *x, int n);
+
+/* run_child -- how body(arg) ends in a process of its own, and what it writes to standard error.
+ * The status is wait's; valid until the next call. */
+typedef struct child_end {
+    int status;
+    char text[16384];
+} child_end;
+typedef int child_body(void *arg);
+const child_end *run_child(child_body *body, void *arg);
+/* ended_by -- did this signal end the child? */
+bool ended_by(const child_end *end, int number);
 
 /* all_bytes -- does every byte hold `byte`? */
 bool all_bytes(const void *ptr, size_t bytes, unsigned char byte);

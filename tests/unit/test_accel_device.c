@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "tests/unit/accel_lib.h"
 
@@ -185,7 +186,7 @@ TEST(test_errors_travel_on)
     device *d = open_accel(&(device_config){0});
     stream *first = new_stream(d, "side"), *second = new_stream(d, "side"),
            *third = new_stream(d, "side");
-    int list[2], elems = 0;
+    order x = {.elems = 0};
     sem_t gate;
     event *before = new_event(d), *from_first = new_event(d), *from_second = new_event(d);
     OK(event_record(before, first));
@@ -195,11 +196,11 @@ TEST(test_errors_travel_on)
     OK(stream_wait_event(second, from_first));
     OK(event_record(from_second, second));
     OK(stream_wait_event(third, from_second));
-    OK(launch_c(third, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    OK(order_add(&x, third, 0));
     open_gate(&gate);
     assert_int_equal(stream_sync(third), FSDP_EIO);
     assert_says("the task broke");
-    assert_int_equal(elems, 0); /* the append was queued after the failure */
+    expect_order(&x, 0); /* the append was queued after the failure */
     assert_int_equal(event_sync(from_second), FSDP_EIO);
     OK(event_sync(before));
     OK(stream_sync(device_compute_stream(d)));
@@ -217,14 +218,15 @@ TEST(test_many_streams)
 {
     device *d = open_accel(&(device_config){0});
     stream *s[64];
-    int n = 0, list[100], elems = 0;
+    int n = 0;
+    order x = {.elems = 0};
     for (int i = 0; i < 100; i++) {
         s[0] = new_stream(d, "side");
-        OK(launch_c(s[0], run_append, &(append_args){list, &elems, i}, sizeof(append_args)));
+        OK(order_add(&x, s[0], i));
         OK(stream_sync(s[0]));
         stream_free(s[0]);
     }
-    assert_int_equal(elems, 100);
+    expect_order(&x, 100);
     while (n < 64 && stream_create(d, &(stream_config){.name = "one more"}, &s[n]) == FSDP_OK)
         n++;
     assert_int_equal(n, 31); /* in addition to the compute stream */
@@ -367,17 +369,17 @@ TEST(test_failed_poll_with_tasks)
     set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
     polled p = {.fails_at = 2};
-    int list[1], elems = 0;
+    order x = {.elems = 0};
     sem_t gate;
     pthread_t opener; /* a thread: a task would be skipped after the failure */
     OK(set_poll(d, count_look, &p));
     close_gate(s, &gate);
-    OK(launch_c(s, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    OK(order_add(&x, s, 0));
     assert_int_equal(stream_sync(s), FSDP_ECOMM);
     assert_int_equal(pthread_create(&opener, NULL, open_in_a_while, &gate), 0);
     device_close(d);
     pthread_join(opener, NULL);
-    assert_int_equal(elems, 0);
+    expect_order(&x, 0);
 }
 
 /* The host itself copies to and from pinned memory. */
@@ -399,58 +401,157 @@ TEST(test_host_to_host)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+typedef void *block_fn(stream *s, size_t bytes, const char *label);
+
 /* The stream that freed a block may reuse the block at once. Another stream may reuse it only when
- * the first stream is done. */
-TEST(test_pinned_memory_is_reused)
+ * the first stream is done. A block of another size is another one. */
+static void check_reuse(device *d, block_fn *block)
 {
-    device *d = open_accel(&(device_config){0});
     stream *s = device_compute_stream(d), *side = new_stream(d, "side");
     enum { BYTES = 1 << 20 };
     sem_t gate;
-    void *first = new_host_block(s, BYTES, "first");
+    void *first = block(s, BYTES, "first");
+    assert_int_equal((uintptr_t)first % 64, 0);
     close_gate(s, &gate);
     OK(device_zero(s, first, BYTES));
     device_free(s, first);
-    void *others = new_host_block(side, BYTES, "other's");
+    void *others = block(side, BYTES, "other's");
     assert_ptr_not_equal(others, first);
-    void *again = new_host_block(s, BYTES - 100, "again");
+    void *larger = block(s, BYTES + 1, "larger");
+    assert_ptr_not_equal(larger, first);
+    void *again = block(s, BYTES - 100, "again");
     assert_ptr_equal(again, first);
     device_free(s, again);
-    device_free(side, others);
+    device_free(s, larger);
     open_gate(&gate);
     OK(stream_sync(s));
-    OK(stream_sync(side));
-    OK(device_alloc_host(side, MEM_OTHER, BYTES, "either", &others));
-    OK(device_alloc_host(side, MEM_OTHER, BYTES, "either", &again));
+    device_free(s, others); /* it was allocated on `side` */
+    OK(stream_sync(s));
+    others = block(side, BYTES, "either");
+    again = block(side, BYTES, "either");
     assert_true(again == first || others == first);
-    assert_int_equal(ledger_read(device_host_ledger(d)).live_total_bytes, 2 * BYTES);
-    assert_int_equal(live_bytes(d), 0);
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes,
+                     block == new_block ? 2 * BYTES : 0);
+    assert_int_equal(ledger_read(device_host_ledger(d)).live_total_bytes,
+                     block == new_host_block ? 2 * BYTES : 0);
     device_free(side, again);
     device_free(side, others);
-    device_close(d);
+    stream_free(side);
 }
 
-TEST(test_memory_limit)
+/* CUDA's own pool has the blocks of a GPU; the device keeps those of an NPU, and pinned memory. */
+TEST(test_memory_is_reused)
 {
-    device *d = open_accel(&(device_config){.memory_limit_bytes = 1000});
-    stream *s = device_compute_stream(d);
-    void *second;
-    assert_int_equal(device_mem_available(d), 1000);
-    void *first = new_block(s, 600, "first");
-    assert_int_equal(device_mem_available(d), 400);
-    assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, 401, "logits", &second), FSDP_ENOMEM);
-    assert_says("401 bytes (401 B) of 'logits' (activations); the device holds 600 bytes");
-    OK(stream_sync(s)); /* the failed allocation is not an error of the stream */
-    OK(device_alloc(s, MEM_OTHER, 400, "second", &second));
-    device_free(s, first);
-    OK(device_alloc(s, MEM_OTHER, 600, "third", &first));
-    device_free(s, first);
-    device_free(s, second);
+    device *d = open_accel(&(device_config){0});
+    check_reuse(d, new_host_block);
+    if (strcmp(device_name(d), "npu") == 0)
+        check_reuse(d, new_block);
     device_close(d);
 }
 
-int main(void)
+/* ---- programs that are wrong: each in a process of its own ----------------------------------- */
+
+enum { ELEMS = 1000 };
+
+/* A device with a stream and two vectors. */
+typedef struct vectors {
+    device *d;
+    stream *s;
+    float *in, *out;
+} vectors;
+
+static vectors open_vectors(void)
+{
+    vectors v = {.d = open_accel(&(device_config){.debug_fill = true})};
+    v.s = device_compute_stream(v.d);
+    v.in = new_block(v.s, ELEMS * sizeof(float), "in");
+    v.out = new_block(v.s, ELEMS * sizeof(float), "out");
+    OK(device_zero(v.s, v.in, ELEMS * sizeof(float)));
+    OK(stream_sync(v.s));
+    return v;
+}
+
+static fsdp_status gelu(const vectors *v)
+{
+    return target_backend()->fast()->gelu(
+        v->s, &(gelu_args){.out = v->out, .in = v->in, .elems = ELEMS, .type = DTYPE_F32});
+}
+
+/* The second operation fails. The stream that waits reports the error first; then every call
+ * does. */
+static void run_fault(void)
+{
+    vectors v = open_vectors();
+    stream *side = new_stream(v.d, "side");
+    void *more = (void *)1;
+    float back;
+    OK(gelu(&v));
+    OK(device_zero(v.s, v.in, 4));
+    (void)gelu(&v);
+    (void)device_download(v.s, &back, v.out, sizeof back);
+    printf("sync: %s\n", fsdp_status_name(stream_sync(v.s)));
+    printf("words: %s\n", fsdp_error_get()->what);
+    printf("launch: %s\n", fsdp_status_name(gelu(&v)));
+    printf("other stream: %s\n", fsdp_status_name(stream_sync(side)));
+    printf("alloc: %s\n", fsdp_status_name(device_alloc(v.s, MEM_OTHER, 8, "more", &more)));
+    device_free(v.s, v.in);
+    device_free(v.s, v.out);
+    device_close(v.d);
+    printf("closed\n");
+}
+
+static void run_host_read(void)
+{
+    vectors v = open_vectors();
+    printf("read %g\n", (double)*(volatile float *)v.in);
+}
+
+static int run_wrong(const char *name)
+{
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    setvbuf(stdout, NULL, _IONBF, 0);
+    if (strcmp(name, "fault") == 0)
+        run_fault();
+    else
+        run_host_read();
+    return 0;
+}
+
+static bool is_cuda(void)
+{
+    return strcmp(target_backend()->device->name, "cuda") == 0;
+}
+
+TEST(test_fault)
+{
+    need_sim(NULL);
+    const char *text = output_of("fault", is_cuda() ? "FSDP_SIM_FAULT=gelu_kernel:2"
+                                                    : "FSDP_SIM_FAULT=aclnnGeluV2:2");
+    expect_output(
+        text, is_cuda() ? "sync: FSDP_EDEVICE\nwords: GPU 0 failed: an illegal memory access was "
+                          "encountered (cudaErrorIllegalAddress); issued last on stream "
+                          "'compute': "
+                        : "sync: FSDP_EDEVICE\nwords: NPU 0 failed: ACL's error 5");
+    expect_output(text, "; issued last on stream 'compute': ");
+    expect_output(text, "gelu, fill, gelu");
+    expect_output(text, "launch: FSDP_EDEVICE\nother stream: FSDP_EDEVICE\nalloc: FSDP_EDEVICE\n"
+                        "closed\n");
+}
+
+TEST(test_host_read)
+{
+    need_sim(NULL);
+    device_close(open_mode(&SEPARATE, false)); /* skips if the memory cannot be guarded */
+    expect_output(output_of("host-read", "A=B"),
+                  is_cuda()
+                      ? "host access to device memory: 'memory of the GPU' (4064 bytes), byte 0"
+                      : "host access to device memory: 'memory of the NPU'");
+}
+
+int main(int argc, char **argv)
 {
     alarm(100); /* a deadlock is a failure, not a hang */
+    if (argc > 1)
+        return run_wrong(argv[1]);
     return tests_run(NULL, NULL);
 }

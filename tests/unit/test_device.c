@@ -79,46 +79,40 @@ TEST_ALL(test_fifo_and_copied_args)
     bool async = *(bool *)*state;
     device *d = open_mode(*state, false);
     stream *s = device_compute_stream(d);
-    int list[100] = {0}, elems = 0;
+    order x = {.elems = 0};
     sem_t gate;
     if (async)
         close_gate(s, &gate);
-    append_args a = {list, &elems, 0};
+    append_args a = {&x, 0};
     for (int i = 0; i < 100; i++) {
         a.value = i; /* one struct reused: a queue that keeps the pointer sees 99 only */
         OK(launch_c(s, run_append, &a, sizeof a));
         assert_int_equal(a.value, i);
         if (!async)
-            assert_int_equal(elems, i + 1); /* inline: done when the call returns */
+            assert_int_equal(x.elems, i + 1); /* inline: done when the call returns */
     }
     a.value = -7;
     if (async)
         sem_post(&gate);
     OK(stream_sync(s));
-    assert_int_equal(elems, 100);
-    for (int i = 0; i < 100; i++)
-        assert_int_equal(list[i], i);
+    expect_order(&x, 100);
     device_close(d);
 }
 
 TEST(test_close_waits)
 {
-    int list[1000], elems = 0;
+    order x = {.elems = 0};
     device *d = open_cpu(true, false);
-    stream *s[2] = {device_compute_stream(d), NULL};
-    OK(stream_create(d, &(stream_config){.name = "left open"}, &s[1]));
+    stream *s[2] = {device_compute_stream(d), new_stream(d, "left open")};
     event *e = new_event(d);
     for (int i = 0; i < 1000; i++) {
-        OK(stream_launch(s[i % 2], run_append, &(append_args){list, &elems, i},
-                         sizeof(append_args)));
+        OK(order_add(&x, s[i % 2], i));
         OK(event_record(e, s[i % 2]));
         OK(stream_wait_event(s[(i + 1) % 2], e));
     }
     event_free(e);
     device_close(d);
-    assert_int_equal(elems, 1000);
-    for (int i = 0; i < 1000; i++)
-        assert_int_equal(list[i], i);
+    expect_order(&x, 1000);
 }
 
 static long times_slept(void)
@@ -148,36 +142,37 @@ TEST(test_sync_sleeps_once)
 
 TEST(test_stream_free_drains)
 {
-    int list[1000], elems = 0;
+    order x = {.elems = 0};
     device *d = open_cpu(false, false);
     stream *s = new_stream(d, "short-lived stream with a long name beyond any limit");
     for (int i = 0; i < 1000; i++)
-        OK(stream_launch(s, run_append, &(append_args){list, &elems, i}, sizeof(append_args)));
+        OK(order_add(&x, s, i));
     stream_free(s);
-    assert_int_equal(elems, 1000);
+    expect_order(&x, 1000);
     device_close(d);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
-TEST_ALL(test_event_orders_streams)
+static void check_event(const device_mode *mode, fsdp_status create(device *d, event **out))
 {
-    bool async = *(bool *)*state;
-    device *d = open_mode(*state, false);
+    bool async = mode->async;
+    device *d = open_mode(mode, false);
     stream *consumer = device_compute_stream(d), *producer = new_stream(d, "producer");
-    event *e = new_event(d);
+    event *e = NULL;
+    OK(create(d, &e));
     assert_true(event_done(e)); /* never recorded: nothing to wait for */
     OK(event_sync(e));
     OK(stream_wait_event(consumer, e));
-    int list[2], elems = 0;
+    order x = {.elems = 0};
     sem_t gate;
     close_gate(producer, &gate);
-    OK(launch_c(producer, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    OK(order_add(&x, producer, 0));
     OK(event_record(e, producer));
     assert_false(event_done(e));
     if (!async)
         sem_post(&gate); /* the wait below blocks the host */
     OK(stream_wait_event(consumer, e));
-    OK(launch_c(consumer, run_append, &(append_args){list, &elems, 2}, sizeof(append_args)));
+    OK(order_add(&x, consumer, 1));
     if (async) {
         usleep(2000); /* a consumer that does not wait would run now */
         assert_false(event_done(e));
@@ -186,12 +181,20 @@ TEST_ALL(test_event_orders_streams)
     OK(stream_sync(consumer));
     assert_true(event_done(e));
     OK(event_sync(e));
-    assert_int_equal(elems, 2);
-    assert_int_equal(list[0], 1);
-    assert_int_equal(list[1], 2);
+    expect_order(&x, 2);
     event_free(e);
     event_free(NULL);
     device_close(d);
+}
+
+TEST_ALL(test_event_orders_streams)
+{
+    check_event(*state, event_create);
+}
+
+TEST_ALL(test_timed_event_orders_streams)
+{
+    check_event(*state, event_create_timed);
 }
 
 /* A wait keeps what the event stood for when the wait was issued. Recording the event again on a
@@ -205,25 +208,24 @@ TEST_ALL(test_event_rerecord)
     sem_t gate, stuck_gate;
     close_gate(first, &gate);
     close_gate(stuck, &stuck_gate);
-    int list[4], elems = 0;
-    OK(launch_c(first, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    order x = {.elems = 0};
+    OK(order_add(&x, first, 0));
     OK(event_record(e, first));
     OK(stream_wait_event(waiter, e)); /* waits for the first record */
     OK(event_record(e, stuck));
-    OK(launch_c(waiter, run_append, &(append_args){list, &elems, 2}, sizeof(append_args)));
+    OK(order_add(&x, waiter, 1));
     sem_post(&gate);
     OK(stream_sync(waiter)); /* hangs if it waits for the second record */
-    assert_int_equal(elems, 2);
-    assert_int_equal(list[0], 1);
+    expect_order(&x, 2);
     assert_false(event_done(e)); /* the event itself stands for the second record */
     OK(stream_wait_event(waiter, e));
     event_free(e); /* recorded, not reached, waited for */
-    OK(launch_c(waiter, run_append, &(append_args){list, &elems, 3}, sizeof(append_args)));
+    OK(order_add(&x, waiter, 2));
     usleep(2000);
     sem_post(&stuck_gate);
     OK(stream_sync(waiter));
-    assert_int_equal(elems, 3);
-    OK(event_create(d, &e)); /* on an inline stream a record is complete at once */
+    expect_order(&x, 3);
+    e = new_event(d); /* on an inline stream a record is complete at once */
     OK(event_record(e, device_compute_stream(d)));
     OK(event_sync(e));
     assert_true(event_done(e));
@@ -264,25 +266,24 @@ TEST_ALL(test_error_is_sticky)
     stream *s = device_compute_stream(d);
     void *none = (void *)1, *kept = new_block(s, 100, "kept");
     event *e = new_event(d);
-    int list[3], elems = 0;
+    order x = {.elems = 0};
     sem_t gate;
     if (async)
         close_gate(s, &gate);
-    OK(launch_c(s, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    OK(order_add(&x, s, 0));
     fsdp_status first = launch_c(s, run_fail, &(int){0}, sizeof(int));
     assert_int_equal(first, async ? FSDP_OK : FSDP_EIO);
-    (void)launch_c(s, run_append, &(append_args){list, &elems, 2}, sizeof(append_args));
+    (void)order_add(&x, s, 1);
     (void)launch_c(s, run_fail, &(int){1}, sizeof(int));
     if (async)
         sem_post(&gate);
     expect_error(stream_sync(s), FSDP_EIO, "task 0 broke");
-    assert_int_equal(elems, 1); /* the work after it was skipped */
-    expect_error(launch_c(s, run_append, &(append_args){list, &elems, 3}, sizeof(append_args)),
-                 FSDP_EIO, "task 0 broke");
+    expect_order(&x, 1); /* the work after it was skipped */
+    expect_error(order_add(&x, s, 2), FSDP_EIO, "task 0 broke");
     expect_error(device_alloc(s, MEM_OTHER, 1, "none", &none), FSDP_EIO, "task 0 broke");
     assert_null(none);
     expect_error(device_zero(s, kept, 100), FSDP_EIO, "task 0 broke");
-    expect_error(device_upload(s, kept, list, 4), FSDP_EIO, "task 0 broke");
+    expect_error(device_upload(s, kept, x.list, 4), FSDP_EIO, "task 0 broke");
     expect_error(event_record(e, s), FSDP_EIO, "task 0 broke");
     expect_error(stream_wait_event(s, e), FSDP_EIO, "task 0 broke");
     expect_error(event_sync(e), FSDP_EIO, "task 0 broke"); /* the event completes, with the error */
@@ -292,7 +293,7 @@ TEST_ALL(test_error_is_sticky)
     device_free(s, kept); /* memory is given back all the same */
     (void)stream_sync(s);
     assert_int_equal(live_bytes(d), 0);
-    assert_int_equal(elems, 1);
+    expect_order(&x, 1);
     event_free(e);
     device_close(d);
 }
@@ -310,10 +311,9 @@ TEST(test_error_without_words)
 TEST(test_first_error_wins)
 {
     device *d = open_cpu(false, false);
-    stream *s[2] = {NULL, NULL};
+    stream *s[2] = {new_stream(d, "bad"), new_stream(d, "bad")};
     event *e = new_event(d);
     for (int i = 0; i < 2; i++) {
-        OK(stream_create(d, &(stream_config){.name = "bad"}, &s[i]));
         OK(stream_launch(s[i], run_fail, &i, sizeof i));
         assert_int_equal(stream_sync(s[i]), i == 0 ? FSDP_EIO : FSDP_ECOMM);
     }
@@ -337,11 +337,11 @@ TEST_ALL(test_error_travels_by_event)
     OK(launch_c(bad, run_fail, &(int){0}, sizeof(int)));
     (void)event_record(e, bad);
     (void)stream_sync(bad);
-    int list[4], elems = 0;
+    order x = {.elems = 0};
     sem_t gate;
     if (async)
         close_gate(waiter, &gate);
-    OK(launch_c(waiter, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
+    OK(order_add(&x, waiter, 0));
     fsdp_status status = stream_wait_event(waiter, e);
     if (*state == &TARGET)
         assert_true(status == FSDP_OK || status == FSDP_EIO); /* depends on the time */
@@ -349,15 +349,94 @@ TEST_ALL(test_error_travels_by_event)
         assert_int_equal(status, FSDP_OK);
     else
         expect_error(status, FSDP_EIO, "task 0 broke");
-    (void)launch_c(waiter, run_append, &(append_args){list, &elems, 2}, sizeof(append_args));
+    (void)order_add(&x, waiter, 1);
     if (async)
         sem_post(&gate);
     expect_error(stream_sync(waiter), FSDP_EIO, "task 0 broke");
-    assert_int_equal(elems, 1);              /* what was queued before the wait has run */
+    expect_order(&x, 1);                     /* what was queued before the wait has run */
     OK(stream_wait_event(innocent, before)); /* recorded before the failure */
     OK(stream_sync(innocent));
     event_free(e);
     event_free(before);
+    device_close(d);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* New blocks, then reused ones. Each keeps its bytes. */
+TEST_ALL(test_alloc_facts)
+{
+    static const size_t SIZES[] = {
+        0, 0, 1, 63, 64, 65, 4088, 4089, 4096, 100001, (2 << 20) - 136, 2 << 20, (5 << 20) + 12345};
+    enum { N = sizeof SIZES / sizeof *SIZES };
+    static unsigned char host[(5 << 20) + 12345];
+    device *d = open_mode(*state, false);
+    stream *s = device_compute_stream(d);
+    void *ptr[N];
+    size_t total_bytes = 0;
+    for (int i = 0; i < N; i++)
+        total_bytes += SIZES[i];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < N; i++) {
+            ptr[i] = new_block(s, SIZES[i], "block");
+            assert_int_equal((uintptr_t)ptr[i] % 64, 0);
+            memset(host, i + 1, SIZES[i]);
+            OK(device_upload(s, ptr[i], host, SIZES[i]));
+            for (int k = 0; k < i; k++)
+                assert_ptr_not_equal(ptr[k], ptr[i]);
+        }
+        ledger_figures f = ledger_read(device_ledger(d));
+        assert_int_equal(f.live_bytes[MEM_OTHER], total_bytes);
+        assert_int_equal(f.live_blocks, N);
+        for (int i = 0; i < N; i++) {
+            OK(device_download(s, host, ptr[i], SIZES[i]));
+            OK(stream_sync(s));
+            if (!all_bytes(host, SIZES[i], (unsigned char)(i + 1)))
+                fail_msg("block %d does not keep its bytes", i);
+            device_free(s, ptr[i]);
+        }
+        device_free(s, NULL);
+        OK(stream_sync(s));
+        f = ledger_read(device_ledger(d));
+        assert_int_equal(f.live_total_bytes, 0);
+        assert_int_equal(f.live_blocks, 0);
+        assert_int_equal(f.peak_total_bytes, total_bytes);
+    }
+    device_close(d);
+}
+
+/* Host memory counts against the limit only if it is also the device's memory. */
+TEST_ALL(test_limit)
+{
+    enum { LIMIT = 100000 };
+    device_mode mode = *(device_mode *)*state;
+    mode.limit_bytes = LIMIT;
+    device *d = open_mode(&mode, false);
+    stream *s = device_compute_stream(d);
+    void *a, *b, *host;
+    assert_int_equal(device_mem_available(d), LIMIT);
+    OK(device_alloc(s, MEM_COMM, 60000, "a", &a));
+    assert_int_equal(device_mem_available(d), LIMIT - 60000);
+    REFUSED(FSDP_ENOMEM, device_alloc(s, MEM_GRADS_FULL, 40001, "b", &b),
+            "no memory for 40001 bytes");
+    assert_says("'b' (grads_full); the device holds 60000 bytes");
+    assert_says("at its peak: comm 60 kB");
+    OK(stream_sync(s)); /* the failed allocation is not an error of the stream */
+    b = new_block(s, 40000, "b");
+    REFUSED(FSDP_ENOMEM, device_alloc(s, MEM_OTHER, 1, "c", &host),
+            "at its peak: comm 60 kB, other 40 kB");
+    assert_int_equal(device_mem_available(d), 0);
+    if (!device_memory_is_host(d))
+        device_free(s, new_host_block(s, 2 * LIMIT, "host"));
+    for (int i = 0; i < 50; i++) { /* the host runs ahead of the frees */
+        OK(device_zero(s, a, 1));
+        device_free(s, a);
+        a = new_block(s, (size_t)60000 - (size_t)i, "a");
+    }
+    device_free(s, a);
+    device_free(s, b);
+    OK(stream_sync(s));
+    assert_in_range(ledger_read(device_ledger(d)).peak_total_bytes, LIMIT, LIMIT);
     device_close(d);
 }
 

@@ -8,40 +8,32 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- programmer errors, in a child that must abort ------------------------------------------ */
-static void expect_abort_on(const device_backend *b, void (*body)(device *d, stream *s),
-                            const char *words)
+typedef void fault_body(device *d, stream *s);
+typedef struct fault {
+    const device_backend *backend;
+    fault_body *body;
+} fault;
+
+static int run_fault(void *arg)
 {
-    int pipe_fds[2];
-    assert_int_equal(pipe(pipe_fds), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(120);
-        dup2(pipe_fds[1], STDERR_FILENO);
-        signal(SIGABRT, SIG_DFL);
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        device *d = open_mode(&(device_mode){.backend = b}, false);
-        body(d, device_compute_stream(d));
-        _exit(0);
-    }
-    close(pipe_fds[1]);
-    char text[4096];
-    size_t chars = 0;
-    ssize_t n;
-    while ((n = read(pipe_fds[0], text + chars, sizeof text - 1 - chars)) > 0)
-        chars += (size_t)n;
-    text[chars] = '\0';
-    close(pipe_fds[0]);
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT || !strstr(text, words))
-        fail_msg("expected an abort with \"%s\", got wait status %d and: %s", words, status, text);
+    const fault *f = arg;
+    device *d = open_mode(&(device_mode){.backend = f->backend}, false);
+    f->body(d, device_compute_stream(d));
+    return 0;
 }
 
-static void expect_abort(void (*body)(device *d, stream *s), const char *words)
+static void expect_abort_on(const device_backend *b, fault_body *body, const char *words)
+{
+    const child_end *end = run_child(run_fault, &(fault){b, body});
+    if (!ended_by(end, SIGABRT) || !strstr(end->text, words))
+        fail_msg("expected an abort with \"%s\", got wait status %d and: %s", words, end->status,
+                 end->text);
+}
+
+static void expect_abort(fault_body *body, const char *words)
 {
     expect_abort_on(&device_cpu, body, words);
 }
@@ -102,21 +94,14 @@ static void body_live_at_close(device *d, stream *s)
     device_close(d);
 }
 
-static void body_sync_from_task_inner(stream *s);
 static fsdp_status run_sync_own(void *args, int n_threads)
 {
-    body_sync_from_task_inner(*(stream **)args);
-    return FSDP_OK;
-}
-
-static void body_sync_from_task_inner(stream *s)
-{
-    (void)stream_sync(s);
+    return stream_sync(*(stream **)args);
 }
 
 static void body_sync_from_task(device *d, stream *s)
 {
-    OK(stream_create(d, &(stream_config){.name = "worker"}, &s));
+    s = new_stream(d, "worker");
     OK(stream_launch(s, run_sync_own, &s, sizeof s));
     (void)stream_sync(s);
 }
@@ -203,21 +188,17 @@ TEST(test_mem_available_sources)
     assert_int_equal(system(command), 0);
 }
 
-/* Runs body in a child process. body limits `resource` itself, and returns 0 for success. */
-static void expect_in_limited_child(int (*body)(device *d, stream *s, int resource), int resource)
+/* A body for a child process limits `resource` itself, and returns 0 for success. */
+typedef struct limited {
+    int (*body)(device *d, stream *s, int resource);
+    int resource;
+} limited;
+
+static int run_limited(void *arg)
 {
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(120);
-        device *d = NULL;
-        if (device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d) != FSDP_OK)
-            _exit(100);
-        _exit(body(d, device_compute_stream(d), resource));
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    const limited *l = arg;
+    device *d = open_cpu(false, false);
+    return l->body(d, device_compute_stream(d), l->resource);
 }
 
 static size_t process_bytes(int resource)
@@ -303,10 +284,12 @@ TEST(test_limits_of_the_process)
 {
     if (UNDER_ASAN || UNDER_TSAN)
         skip(); /* their shadow memory is beyond any limit */
-    expect_in_limited_child(body_figure, RLIMIT_AS);
-    expect_in_limited_child(body_figure, RLIMIT_DATA);
-    expect_in_limited_child(body_cache_released, RLIMIT_AS);
-    expect_in_limited_child(body_cache_released_small, RLIMIT_AS);
+    limited runs[] = {{body_figure, RLIMIT_AS},
+                      {body_figure, RLIMIT_DATA},
+                      {body_cache_released, RLIMIT_AS},
+                      {body_cache_released_small, RLIMIT_AS}};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(run_child(run_limited, &runs[i])->status, 0);
 }
 
 TEST(test_mem_available_is_plausible)

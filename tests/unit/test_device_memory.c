@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #if UNDER_ASAN
@@ -21,8 +20,8 @@ const char *__asan_default_options(void)
 }
 #endif
 
-/* Runs in its own process, because a process opens the file only once. Exit status 0: success. */
-static _Noreturn void use_under_a_file_limit(void)
+/* Runs in its own process, because a process opens the file only once. Returns 0 for success. */
+static int use_under_a_file_limit(void *unused)
 {
     struct rlimit tight;
     device *d = NULL;
@@ -32,68 +31,27 @@ static _Noreturn void use_under_a_file_limit(void)
     tight.rlim_cur = 1 << 20;
     if (setrlimit(RLIMIT_FSIZE, &tight) != 0 ||
         device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d) != FSDP_OK)
-        _exit(1);
+        return 1;
     stream *s = device_compute_stream(d);
     if (device_share_fd(d) != -1)
-        _exit(2);
+        return 2;
     if (device_alloc_host(s, MEM_COMM, 3 << 20, "private after all", &ptr) != FSDP_OK)
-        _exit(3);
+        return 3;
     memset(ptr, 1, 3 << 20);
     bool found = device_share_find(d, ptr, 1, &share);
     device_free(s, ptr);
     device_close(d);
-    _exit(found ? 4 : 0);
+    return found ? 4 : 0;
 }
 
 /* Growing the file beyond a limit on file sizes would end the process. This test comes first,
  * before anything opens the file. */
 TEST(test_no_shared_memory_under_a_file_limit)
 {
-    int status = -1;
-    pid_t child = fork();
-    if (child == 0)
-        use_under_a_file_limit();
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(run_child(use_under_a_file_limit, NULL)->status, 0);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
-TEST_BOTH(test_alloc_facts)
-{
-    bool async = *(bool *)*state;
-    device *d = open_cpu(async, false);
-    stream *s = device_compute_stream(d);
-    static const size_t SIZES[] = {
-        0, 0, 1, 63, 64, 65, 4096, 100001, (2 << 20) - 136, 2 << 20, (5 << 20) + 12345};
-    enum { N = sizeof SIZES / sizeof *SIZES };
-    void *ptr[N];
-    size_t total_bytes = 0;
-    for (int i = 0; i < N; i++) {
-        OK(device_alloc(s, MEM_COMM, SIZES[i], "block", &ptr[i]));
-        assert_int_equal((uintptr_t)ptr[i] % 64, 0);
-        memset(ptr[i], i, SIZES[i]);
-        total_bytes += SIZES[i];
-        for (int k = 0; k < i; k++)
-            assert_ptr_not_equal(ptr[k], ptr[i]);
-    }
-    ledger_figures f = ledger_read(device_ledger(d));
-    assert_int_equal(f.live_bytes[MEM_COMM], total_bytes);
-    assert_int_equal(f.live_blocks, N);
-    for (int i = 0; i < N; i++) {
-        for (size_t k = 0; k < SIZES[i]; k++)
-            if (((unsigned char *)ptr[i])[k] != i)
-                fail_msg("block %d overlaps another at byte %zu", i, k);
-        device_free(s, ptr[i]);
-    }
-    device_free(s, NULL);
-    OK(stream_sync(s));
-    f = ledger_read(device_ledger(d));
-    assert_int_equal(f.live_total_bytes, 0);
-    assert_int_equal(f.live_blocks, 0);
-    assert_int_equal(f.peak_total_bytes, total_bytes);
-    device_close(d);
-}
-
 TEST(test_alloc_fails_with_words)
 {
     device *d = open_cpu(false, false);
@@ -133,7 +91,7 @@ TEST(test_recycling)
     void *c = new_block(s, bytes + 8192, "other size");
     assert_ptr_not_equal(a, c);
     device_free(s, c);
-    OK(device_alloc(s, MEM_OTHER, bytes, "again", &c));
+    c = new_block(s, bytes, "again");
     assert_ptr_equal(a, c);
     device_free(s, b);
     device_free(s, c);
@@ -252,8 +210,8 @@ TEST(test_free_is_stream_ordered)
 {
     device *d = open_cpu(false, false);
     stream *s = new_stream(d, "s"), *other = new_stream(d, "other");
-    int *a = NULL, *b = NULL, *c = NULL, seen = 0;
-    a = new_block(s, 4000, "a");
+    int *a = new_block(s, 4000, "a"), *b, seen = 0;
+    void *c = NULL;
     sem_t gate;
     close_gate(s, &gate);
     OK(device_upload(s, a, &(int){42}, sizeof(int)));
@@ -266,9 +224,7 @@ TEST(test_free_is_stream_ordered)
     /* 4000 + 136 and 4010 + 136 round up to the same footprint, but the tail would move */
     void *near = new_block(s, 4010, "near");
     assert_ptr_not_equal(a, near);
-    void *new_c = NULL;
-    OK(device_alloc(s, MEM_COMM, 4000, "c", &new_c));
-    c = new_c;
+    OK(device_alloc(s, MEM_COMM, 4000, "c", &c));
     if (!UNDER_ASAN) {
         assert_ptr_equal(a, c); /* the same stream may */
         assert_int_equal(live_bytes(d), 8000 + 4010);
@@ -278,7 +234,7 @@ TEST(test_free_is_stream_ordered)
     sem_post(&gate);
     OK(stream_sync(s));
     assert_int_equal(seen, 42); /* the older use came first */
-    assert_int_equal(c[0], 43);
+    assert_int_equal(*(int *)c, 43);
     assert_int_equal(b[0], 7);
     assert_int_equal(live_bytes(d), 8000 + 4010); /* the queued free left the new owner alone */
     device_free(device_compute_stream(d), near);
@@ -324,10 +280,7 @@ TEST(test_run_ahead_needs_one_block)
     close_gate(s, &gate);
     unsigned first[100], last[100];
     for (int i = 0; i < 100; i++) {
-        unsigned *ptr = NULL;
-        void *new_ptr = NULL;
-        OK(device_alloc(s, MEM_ACTIVATIONS, 50000, "temporary", &new_ptr));
-        ptr = new_ptr;
+        unsigned *ptr = new_block(s, 50000, "temporary");
         OK(device_download(s, &first[i], ptr, sizeof *ptr));
         OK(device_zero(s, ptr, 50000));
         OK(device_download(s, &last[i], ptr, sizeof *ptr));
@@ -375,31 +328,34 @@ TEST(test_two_frees_in_flight)
 
 /* ---- shared memory -------------------------------------------------------------------------- */
 
-/* Runs in another process: maps the piece from the parent's file, and compares the bytes. Exit
- * status 0: they are the same. */
-static _Noreturn void peer_compare(int fd, device_share share, size_t bytes, unsigned char byte)
+typedef struct piece {
+    int fd;
+    device_share share;
+    size_t bytes;
+    unsigned char byte;
+} piece;
+
+/* Runs in another process: maps the piece from the parent's file, and compares the bytes. Returns 0
+ * if they are the same. */
+static int peer_compare(void *arg)
 {
+    const piece *p = arg;
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), fd);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), p->fd);
     int own_fd = open(path, O_RDWR | O_CLOEXEC);
     if (own_fd < 0)
-        _exit(2);
-    char *at = mmap(NULL, share.bytes, PROT_READ, MAP_SHARED, own_fd, (off_t)share.offset);
+        return 2;
+    char *at = mmap(NULL, p->share.bytes, PROT_READ, MAP_SHARED, own_fd, (off_t)p->share.offset);
     if (at == MAP_FAILED)
-        _exit(3);
-    _exit(all_bytes(at + share.inner, bytes, byte) ? 0 : 1);
+        return 3;
+    return all_bytes(at + p->share.inner, p->bytes, p->byte) ? 0 : 1;
 }
 
 static int peer_sees(device *d, const void *ptr, size_t bytes, unsigned char byte)
 {
-    device_share share;
-    assert_true(device_share_find(d, ptr, bytes, &share));
-    pid_t child = fork();
-    if (child == 0)
-        peer_compare(device_share_fd(d), share, bytes, byte);
-    int status = -1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return status;
+    piece p = {.fd = device_share_fd(d), .bytes = bytes, .byte = byte};
+    assert_true(device_share_find(d, ptr, bytes, &p.share));
+    return run_child(peer_compare, &p)->status;
 }
 
 TEST_BOTH(test_shared_is_seen_by_peers)
@@ -413,9 +369,7 @@ TEST_BOTH(test_shared_is_seen_by_peers)
     device_share share;
     assert_true(device_share_fd(d) >= 0);
     for (int i = 0; i < N; i++) {
-        void *new_ptr = NULL;
-        OK(device_alloc_host(s, MEM_COMM, SIZES[i], "shared", &new_ptr));
-        ptr[i] = new_ptr;
+        ptr[i] = new_host_block(s, SIZES[i], "shared");
         OK(stream_sync(s));
         assert_int_equal((uintptr_t)ptr[i] % 64, 0);
         memset(ptr[i], i + 1, SIZES[i]);
@@ -450,9 +404,7 @@ TEST(test_shared_memory_is_given_back)
     device *d = open_cpu(false, false);
     stream *s = device_compute_stream(d);
     for (int i = 0; i < 5; i++) {
-        void *kept = NULL, *ptr = NULL;
-        OK(device_alloc_host(s, MEM_COMM, 5000, "kept", &kept));
-        OK(device_alloc_host(s, MEM_COMM, BYTES, "large", &ptr));
+        void *kept = new_host_block(s, 5000, "kept"), *ptr = new_host_block(s, BYTES, "large");
         memset(kept, 1, 5000);
         memset(ptr, 1, BYTES);
         assert_true(shared_blocks(d) >= BYTES / 512);
@@ -473,16 +425,13 @@ TEST(test_shared_and_private_are_not_mixed)
     device *d = open_cpu(false, false);
     stream *s = device_compute_stream(d);
     device_share share;
-    void *ptr[2], *again[2];
     for (int i = 0; i < 2; i++) {
-        OK(device_alloc(s, MEM_OTHER, 3960, "private", &ptr[0]));
-        OK(device_alloc_host(s, MEM_OTHER, 3960, "shared", &ptr[1]));
+        void *ptr[2] = {new_block(s, 3960, "private"), new_host_block(s, 3960, "shared")};
         assert_false(device_share_find(d, ptr[0], 3960, &share));
         assert_true(device_share_find(d, ptr[1], 3960, &share));
         device_free(s, ptr[i]);
         device_free(s, ptr[1 - i]);
-        OK(device_alloc_host(s, MEM_OTHER, 3960, "shared", &again[1]));
-        OK(device_alloc(s, MEM_OTHER, 3960, "private", &again[0]));
+        void *again[2] = {new_block(s, 3960, "private"), new_host_block(s, 3960, "shared")};
         assert_true(device_share_find(d, again[1], 3960, &share));
         assert_false(device_share_find(d, again[0], 3960, &share));
         if (!UNDER_ASAN) {
@@ -557,9 +506,8 @@ TEST(test_fill_is_stream_ordered)
     device *d = open_cpu(true, true);
     stream *s = device_compute_stream(d);
     sem_t gate;
-    unsigned char *ptr = NULL;
     close_gate(s, &gate);
-    ptr = new_block(s, 100, "filled");
+    unsigned char *ptr = new_block(s, 100, "filled");
     memset(ptr, 1, 100);
     sem_post(&gate);
     OK(stream_sync(s));

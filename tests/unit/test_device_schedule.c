@@ -9,20 +9,23 @@
 
 enum { STREAMS = 3, EVENTS = 4, TASKS = 600, SEEDS = 32 };
 
-/* The tasks that ran, by number, in order. The turn guards it. */
-typedef struct order {
-    int list[TASKS], elems;
-} order;
-
-static void append(order *x, stream *s, int value)
-{
-    OK(stream_launch(s, run_append, &(append_args){x->list, &x->elems, value},
-                     sizeof(append_args)));
-}
-
 static bool is_same(const order *a, const order *b)
 {
     return a->elems == b->elems && memcmp(a->list, b->list, sizeof a->list) == 0;
+}
+
+/* The compute stream and two more. */
+static void open_streams(device *d, stream *s[STREAMS])
+{
+    s[0] = device_compute_stream(d);
+    for (int i = 1; i < STREAMS; i++)
+        s[i] = new_stream(d, "side");
+}
+
+static void sync_streams(stream *s[STREAMS])
+{
+    for (int i = 0; i < STREAMS; i++)
+        OK(stream_sync(s[i]));
 }
 
 /* ---- the order is the seed's ---------------------------------------------------------------- */
@@ -31,14 +34,15 @@ static bool is_same(const order *a, const order *b)
 static void run_program(uint64_t seed, order *x)
 {
     device *d = open_scheduled(seed);
-    stream *s[STREAMS] = {device_compute_stream(d), new_stream(d, "side"), new_stream(d, "side")};
+    stream *s[STREAMS];
+    open_streams(d, s);
     event *e[EVENTS];
     unsigned draws = 1;
     *x = (order){.elems = 0};
     for (int i = 0; i < EVENTS; i++)
-        OK(event_create(d, &e[i]));
+        e[i] = new_event(d);
     for (int i = 0; i < TASKS; i++) {
-        append(x, s[i % STREAMS], i);
+        OK(order_add(x, s[i % STREAMS], i));
         if (i % 5 == 0)
             OK(event_record(e[rand_r(&draws) % EVENTS], s[rand_r(&draws) % STREAMS]));
         if (i % 7 == 0)
@@ -46,12 +50,9 @@ static void run_program(uint64_t seed, order *x)
         if (i % 150 == 149)
             OK(event_sync(e[rand_r(&draws) % EVENTS]));
     }
-    for (int i = 0; i < STREAMS; i++)
-        OK(stream_sync(s[i]));
+    sync_streams(s);
     for (int i = 0; i < EVENTS; i++)
         event_free(e[i]);
-    stream_free(s[1]);
-    stream_free(s[2]);
     device_close(d);
 }
 
@@ -82,11 +83,11 @@ static int first_of_two(uint64_t seed, bool waits)
     stream *one = device_compute_stream(d), *two = new_stream(d, "side");
     order x = {.elems = 0};
     event *e = new_event(d);
-    append(&x, one, 1);
+    OK(order_add(&x, one, 1));
     OK(event_record(e, one));
     if (waits)
         OK(stream_wait_event(two, e));
-    append(&x, two, 2);
+    OK(order_add(&x, two, 2));
     OK(stream_sync(two));
     OK(stream_sync(one));
     assert_int_equal(x.elems, 2);
@@ -106,10 +107,11 @@ TEST(test_missing_wait_shows)
     assert_in_range(n_late, SEEDS / 8, SEEDS * 7 / 8);
 }
 
+/* x->elems counts what the host has issued. */
 static fsdp_status run_note_issued(void *args, int n_threads)
 {
     const append_args *a = args;
-    a->list[a->value] = *a->elems;
+    a->x->list[a->value] = a->x->elems;
     return FSDP_OK;
 }
 
@@ -118,17 +120,16 @@ static void host_ahead(uint64_t seed, int *first, int *most)
 {
     device *d = open_scheduled(seed);
     stream *s = device_compute_stream(d);
-    int issued = 0, seen[100];
+    order seen = {.elems = 0};
     for (int i = 0; i < 100; i++) {
-        issued = i + 1;
-        OK(stream_launch(s, run_note_issued, &(append_args){seen, &issued, i},
-                         sizeof(append_args)));
+        seen.elems = i + 1;
+        OK(stream_launch(s, run_note_issued, &(append_args){&seen, i}, sizeof(append_args)));
     }
     OK(stream_sync(s));
-    *first = seen[0];
+    *first = seen.list[0];
     *most = 0;
     for (int i = 0; i < 100; i++)
-        *most = seen[i] - i > *most ? seen[i] - i : *most;
+        *most = seen.list[i] - i > *most ? seen.list[i] - i : *most;
     device_close(d);
 }
 
@@ -149,18 +150,15 @@ static bool is_starved(int last)
 {
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         device *d = open_scheduled(seed);
-        stream *s[STREAMS] = {device_compute_stream(d), new_stream(d, "side"),
-                              new_stream(d, "side")};
+        stream *s[STREAMS];
+        open_streams(d, s);
         order x = {.elems = 0};
         for (int i = 0; i < 20 * STREAMS; i++)
-            append(&x, s[i % STREAMS], i % STREAMS);
-        for (int i = 0; i < STREAMS; i++)
-            OK(stream_sync(s[i]));
+            OK(order_add(&x, s[i % STREAMS], i % STREAMS));
+        sync_streams(s);
         int n_others = 0;
         while (x.list[n_others] != last)
             n_others++;
-        stream_free(s[1]);
-        stream_free(s[2]);
         device_close(d);
         if (n_others == 20 * (STREAMS - 1))
             return true;
@@ -185,8 +183,8 @@ TEST(test_gate)
         order x = {.elems = 0};
         sem_t gate;
         close_gate(held, &gate);
-        append(&x, held, 2);
-        append(&x, free_to_run, 1);
+        OK(order_add(&x, held, 2));
+        OK(order_add(&x, free_to_run, 1));
         OK(stream_sync(free_to_run));
         assert_int_equal(x.elems, 1);
         sem_post(&gate);
@@ -206,7 +204,7 @@ TEST(test_polling_ends)
         order x = {.elems = 0};
         event *e = new_event(d);
         for (int i = 0; i < 20; i++)
-            append(&x, s, i);
+            OK(order_add(&x, s, i));
         OK(event_record(e, s));
         while (!event_done(e))
             ;
@@ -316,11 +314,12 @@ static void *rank_main(void *arg)
     job *j = r->j;
     unsigned draws = j->program, naps = (unsigned)r->number + (unsigned)time(NULL);
     device *d = open_scheduled((uint64_t)r->number << 32 | j->seed);
-    stream *s[STREAMS] = {device_compute_stream(d), new_stream(d, "side"), new_stream(d, "side")};
+    stream *s[STREAMS];
+    open_streams(d, s);
     event *e = new_event(d);
     for (int k = 0; k < CALLS; k++) {
         stream *on = s[rand_r(&draws) % STREAMS], *from = s[rand_r(&draws) % STREAMS];
-        append(&r->ran, from, 2 * k);
+        OK(order_add(&r->ran, from, 2 * k));
         OK(event_record(e, from));
         if (rand_r(&draws) % 2)
             OK(stream_wait_event(on, e));
@@ -340,11 +339,8 @@ static void *rank_main(void *arg)
         if (rand_r(&draws) % 16 == 0)
             OK(stream_sync(from));
     }
-    for (int i = 0; i < STREAMS; i++)
-        OK(stream_sync(s[i]));
+    sync_streams(s);
     event_free(e);
-    stream_free(s[1]);
-    stream_free(s[2]);
     device_close(d);
     r->done = true;
     return NULL;

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include "tests/unit/accel_lib.h"
 
@@ -130,67 +129,7 @@ TEST(test_contexts_of_threads)
     device_close(d);
 }
 
-TEST(test_timed_events_order)
-{
-    device *d = open_npu(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
-    event *begin, *end;
-    double elapsed_s;
-    int list[1], elems = 0;
-    sem_t gate;
-    OK(event_create_timed(d, &begin));
-    OK(event_create_timed(d, &end));
-    close_gate(s, &gate);
-    OK(event_record(begin, s));
-    OK(stream_wait_event(side, begin));
-    OK(launch_c(side, run_append, &(append_args){list, &elems, 1}, sizeof(append_args)));
-    usleep(20000);
-    assert_int_equal(elems, 0);
-    open_gate(&gate);
-    OK(event_record(end, side));
-    OK(event_sync(end));
-    assert_int_equal(elems, 1);
-    OK(event_elapsed_s(begin, end, &elapsed_s));
-    assert_true(elapsed_s >= 0);
-    event_free(begin);
-    event_free(end);
-    device_close(d);
-}
-
 /* ---- the pool -------------------------------------------------------------------------------- */
-
-/* The stream that freed a block may get it again at once. Another stream gets it only after the
- * first stream is done. */
-TEST(test_blocks_are_reused)
-{
-    device *d = open_npu(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
-    enum { BYTES = 1 << 20 };
-    sem_t gate;
-    void *first = new_block(s, BYTES, "first");
-    assert_int_equal((uintptr_t)first % 64, 0);
-    close_gate(s, &gate);
-    OK(device_zero(s, first, BYTES));
-    device_free(s, first);
-    void *others = new_block(side, BYTES, "other's");
-    assert_ptr_not_equal(others, first);
-    void *larger = new_block(s, BYTES + 1, "larger");
-    assert_ptr_not_equal(larger, first);
-    void *again = new_block(s, BYTES - 100, "again");
-    assert_ptr_equal(again, first);
-    device_free(s, again);
-    device_free(s, larger);
-    open_gate(&gate);
-    OK(stream_sync(s));
-    device_free(s, others); /* it was allocated on `side` */
-    OK(stream_sync(s));
-    OK(device_alloc(side, MEM_OTHER, BYTES, "either", &others));
-    OK(device_alloc(side, MEM_OTHER, BYTES, "either", &again));
-    assert_true(again == first || others == first);
-    device_free(side, again);
-    device_free(side, others);
-    device_close(d);
-}
 
 /* Blocks of one size go back to ACL when another size needs their memory. */
 TEST(test_other_sizes_take_over)
@@ -229,84 +168,22 @@ TEST(test_wrong_machines)
     assert_true(target_backend()->n_devices() > 0);
 }
 
-/* A fill that fails on the NPU, in a process of its own. The stream that waits reports the error
- * first; then every call does. */
-static void run_fault(void)
-{
-    device *d = open_npu(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
-    char *block, back[100];
-    block = new_block(s, sizeof back, "block");
-    OK(device_zero(s, block, sizeof back));
-    OK(stream_sync(s));
-    printf("issue: %s\n", fsdp_status_name(device_zero(s, block, sizeof back)));
-    (void)device_download(s, back, block, sizeof back);
-    printf("sync: %s\n", fsdp_status_name(stream_sync(s)));
-    printf("words: %s\n", fsdp_error_get()->what);
-    printf("fill: %s\n", fsdp_status_name(device_zero(s, block, 1)));
-    printf("other stream: %s\n", fsdp_status_name(stream_sync(side)));
-    device_free(s, block);
-    device_close(d);
-    printf("closed\n");
-}
-
-static void run_host_read(void)
-{
-    device *d = open_npu(&(device_config){0});
-    float *block;
-    OK(device_alloc_f32(device_compute_stream(d), MEM_OTHER, 1, "block", &block));
-    printf("read %g\n", (double)*(volatile float *)block);
-}
-
 /* A program that initialises and finalises ACL itself. */
-static void run_initialised(void)
+static int run_initialised(void)
 {
     int (*init)(const char *) = plugin_symbol("aclInit"),
                            (*end)(void) = plugin_symbol("aclFinalize");
+    setvbuf(stdout, NULL, _IONBF, 0);
     printf("init: %d\n", init(NULL));
     device_close(open_npu(&(device_config){0}));
     printf("end: %d\n", end());
-}
-
-static int run_wrong(const char *name)
-{
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    setvbuf(stdout, NULL, _IONBF, 0);
-    if (strcmp(name, "fault") == 0)
-        run_fault();
-    else if (strcmp(name, "initialised") == 0)
-        run_initialised();
-    else
-        run_host_read();
     return 0;
-}
-
-TEST(test_fault)
-{
-    need_sim("npu");
-    const char *text = output_of("fault", "FSDP_SIM_FAULT=aclrtMemsetAsync:2");
-    expect_output(text, "issue: FSDP_OK\nsync: FSDP_EDEVICE\nwords: NPU 0 failed: ACL's error 5");
-    expect_output(text, "; issued last on stream 'compute': ");
-    expect_output(text, "fill: FSDP_EDEVICE\nother stream: FSDP_EDEVICE\nclosed\n");
-}
-
-TEST(test_host_read)
-{
-    need_sim("npu");
-    device *d;
-    if (device_open(&(device_config){.backend = SEPARATE.backend, .n_threads = 1}, &d) != FSDP_OK) {
-        printf("SKIP %s\n", fsdp_error_get()->what);
-        return;
-    }
-    device_close(d);
-    expect_output(output_of("host-read", "A=B"),
-                  "host access to device memory: 'memory of the NPU'");
 }
 
 int main(int argc, char **argv)
 {
     alarm(100); /* a deadlock is a failure, not a hang */
     if (argc > 1)
-        return run_wrong(argv[1]);
+        return run_initialised();
     return tests_run(NULL, NULL);
 }

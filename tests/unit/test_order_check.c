@@ -4,8 +4,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "common/device/order_check.h"
 #include "tests/unit/device_lib.h"
 
@@ -138,13 +136,6 @@ static void use(stream *s, const char *name, const void *ptr, size_t bytes, bool
                                               .n_accesses = 1}));
 }
 
-static char *get(stream *s, size_t bytes, const char *label)
-{
-    void *ptr = NULL;
-    OK(device_alloc(s, MEM_OTHER, bytes, label, &ptr));
-    return ptr;
-}
-
 static int rig_open(void **state)
 {
     rig *r = calloc(1, sizeof *r);
@@ -155,22 +146,20 @@ static int rig_open(void **state)
     const device_watch watch = order_check_watch(r->c);
     device_set_watch(r->d, &watch);
     r->s[COMPUTE] = device_compute_stream(r->d);
-    OK(stream_create(r->d, &(stream_config){.name = "side"}, &r->s[SIDE]));
-    OK(stream_create(r->d, &(stream_config){.name = "third"}, &r->s[THIRD]));
-    r->block = get(r->s[COMPUTE], BYTES, "block");
-    OK(event_create(r->d, &r->e));
+    r->s[SIDE] = new_stream(r->d, "side");
+    r->s[THIRD] = new_stream(r->d, "third");
+    r->block = new_block(r->s[COMPUTE], BYTES, "block");
+    r->e = new_event(r->d);
     OK(event_record(r->e, r->s[COMPUTE]));
     OK(stream_wait_event(r->s[SIDE], r->e));
     event_free(r->e);
-    OK(event_create(r->d, &r->e));
+    r->e = new_event(r->d);
     return 0;
 }
 
 static int rig_close(void **state)
 {
     rig *r = *state;
-    stream_free(r->s[THIRD]);
-    stream_free(r->s[SIDE]);
     device_free(r->s[COMPUTE], r->block);
     event_free(r->e);
     device_close(r->d);
@@ -226,7 +215,7 @@ static void issue(rig *r, const act *a)
     if (is(a->on, "layer"))
         device_set_scope(r->d, a->verb, "forward");
     else if (is(a->verb, "allocates"))
-        r->fresh = get(s, a->to, "fresh");
+        r->fresh = new_block(s, a->to, "fresh");
     else if (is(a->verb, "frees"))
         device_free(s, r->fresh);
     else if (is(a->verb, "records"))
@@ -264,10 +253,13 @@ static void test_rule(void **state)
         expect_report(r, r->rule->words, r->rule->hint);
 }
 
+/* A test with its own rig. */
+#define RIGGED(test) TEST_AROUND(test, rig_open, rig_close)
+
 /* ---- cases that acts cannot express ---------------------------------------------------------- */
 
 /* A new event at the address of a freed event must not inherit its record. */
-static void test_a_freed_event_is_forgotten(void **state)
+RIGGED(test_a_freed_event_is_forgotten)
 {
     rig *r = *state;
     event *old = new_event(r->d);
@@ -282,7 +274,7 @@ static void test_a_freed_event_is_forgotten(void **state)
 
 /* The same memory again, on the other stream: device_alloc has made sure that its last user is
  * done. */
-static void test_memory_is_reused(void **state)
+RIGGED(test_memory_is_reused)
 {
     rig *r = *state;
     char memory[64] = {0};
@@ -299,7 +291,7 @@ static void test_memory_is_reused(void **state)
     assert_int_equal(order_check_read(r->c).blocks, 3);
 }
 
-static void test_launch_without_a_list(void **state)
+RIGGED(test_launch_without_a_list)
 {
     rig *r = *state;
     device_set_scope(r->d, "h.0.attn", "forward");
@@ -309,7 +301,7 @@ static void test_launch_without_a_list(void **state)
                   "TOUCHES_NOTHING");
 }
 
-static void test_launch_that_touches_nothing(void **state)
+RIGGED(test_launch_that_touches_nothing)
 {
     rig *r = *state;
     OK(stream_launch_work(r->s[COMPUTE],
@@ -318,7 +310,7 @@ static void test_launch_that_touches_nothing(void **state)
     assert_int_equal(order_check_read(r->c).launches, 1);
 }
 
-static void test_label_and_scope(void **state)
+RIGGED(test_label_and_scope)
 {
     rig *r = *state;
     device_set_scope(r->d, "h.1.mlp", "backward");
@@ -336,7 +328,7 @@ static void test_label_and_scope(void **state)
 }
 
 /* Violations are counted once for each pair of operations; the status reports the first one. */
-static void test_violations_are_counted_by_pair(void **state)
+RIGGED(test_violations_are_counted_by_pair)
 {
     rig *r = *state;
     for (int i = 0; i < 5; i++)
@@ -350,41 +342,32 @@ static void test_violations_are_counted_by_pair(void **state)
 
 /* The first violation is printed at once, even if an assertion would end the program before the
  * report. No other is printed. */
-static void end_after_violations(rig *r, int err)
+static int end_after_violations(void *arg)
 {
-    dup2(err, STDERR_FILENO);
+    rig *r = arg;
     order_check_tell(r->c, 1, 3);
     issue_all(r, "compute writes 0-128, side zeroes 0-64, side writes 64-128 as second");
     abort();
 }
 
-static void test_the_first_is_printed_at_once(void **state)
+RIGGED(test_the_first_is_printed_at_once)
 {
     rig *r = *state;
-    int end[2], status;
-    char got[2048];
-    assert_int_equal(pipe(end), 0);
-    const pid_t child = fork();
-    if (child == 0)
-        end_after_violations(r, end[1]);
-    close(end[1]);
-    FILE *said = fdopen(end[0], "r");
-    got[fread(got, 1, sizeof got - 1, said)] = '\0';
-    fclose(said);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    const child_end *end = run_child(end_after_violations, r);
     const char *first =
         "[rank 1/3] order: 'device_zero' on stream side writes bytes 0-64 of 'block'";
-    if (strstr(got, first) != got || strstr(got, "\nHINT: record an event on compute") == NULL ||
-        strstr(got, "second") != NULL)
-        fail_msg("got \"%s\", expected the first violation, its hint, and nothing else", got);
+    assert_true(ended_by(end, SIGABRT));
+    if (strstr(end->text, first) != end->text ||
+        strstr(end->text, "\nHINT: record an event on compute") == NULL ||
+        strstr(end->text, "second") != NULL)
+        fail_msg("got \"%s\", expected the first violation, its hint, and nothing else", end->text);
     expect_clean(r);
 }
 
 /* ---- bounds --------------------------------------------------------------------------------- */
 
 /* Steps that use memory in the same way, with and without a host that waits. */
-static void test_a_long_run_keeps_no_more(void **state)
+RIGGED(test_a_long_run_keeps_no_more)
 {
     rig *r = *state;
     size_t early = 0;
@@ -403,7 +386,7 @@ static void test_a_long_run_keeps_no_more(void **state)
     assert_int_equal(order_check_read(r->c).kept, 1); /* the host has waited for all other work */
 }
 
-static void test_streams_one_after_the_other(void **state)
+RIGGED(test_streams_one_after_the_other)
 {
     rig *r = *state;
     stream *s = new_stream(r->d, "brief");
@@ -420,12 +403,12 @@ static void test_streams_one_after_the_other(void **state)
     expect_clean(r);
 }
 
-static void test_too_many_streams(void **state)
+RIGGED(test_too_many_streams)
 {
     rig *r = *state;
     stream *s[64];
     for (int i = 0; i < 64; i++) {
-        OK(stream_create(r->d, &(stream_config){.name = "many"}, &s[i]));
+        s[i] = new_stream(r->d, "many");
         use(s[i], "reader", r->block, 0, false);
     }
     assert_int_equal(order_check_status(r->c), FSDP_EINVAL);
@@ -435,24 +418,10 @@ static void test_too_many_streams(void **state)
     assert_int_equal(order_check_read(r->c).violations, 0);
 }
 
-#define RIGGED(test) cmocka_unit_test_setup_teardown(test, rig_open, rig_close)
-
 int main(void)
 {
-    struct CMUnitTest tests[N_RULES + 10] = {
-        RIGGED(test_a_freed_event_is_forgotten),
-        RIGGED(test_memory_is_reused),
-        RIGGED(test_launch_without_a_list),
-        RIGGED(test_launch_that_touches_nothing),
-        RIGGED(test_label_and_scope),
-        RIGGED(test_violations_are_counted_by_pair),
-        RIGGED(test_the_first_is_printed_at_once),
-        RIGGED(test_a_long_run_keeps_no_more),
-        RIGGED(test_streams_one_after_the_other),
-        RIGGED(test_too_many_streams),
-    };
     for (int i = 0; i < N_RULES; i++)
-        tests[10 + i] = (struct CMUnitTest){RULES[i].name, test_rule, rig_open, rig_close,
-                                            (void *)(uintptr_t)&RULES[i]};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        tests_add((struct CMUnitTest){RULES[i].name, test_rule, rig_open, rig_close,
+                                      (void *)(uintptr_t)&RULES[i]});
+    return tests_run(NULL, NULL);
 }

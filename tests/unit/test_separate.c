@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -93,40 +92,22 @@ static victim new_victim(device *d)
     return v;
 }
 
-typedef struct child_end {
-    int status;
-    char text[16384]; /* standard error of the child */
-} child_end;
+/* Runs on a new device in a child; the child's exit status is the body's result. */
+typedef int body_fn(victim *v);
 
-/* Run body on a new device in a child; the child's exit status is body's result. */
-static void run_child(int (*body)(victim *v), child_end *end)
+static int on_new_device(void *arg)
 {
-    int fds[2];
-    assert_int_equal(pipe(fds), 0);
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        dup2(fds[1], STDERR_FILENO);
-        signal(SIGSEGV, SIG_DFL);
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        device *d = NULL;
-        if (device_open(
-                &(device_config){
-                    .backend = &device_separate, .n_threads = 2, .rank = 1, .n_ranks = 3},
-                &d) != FSDP_OK)
-            _exit(100);
-        victim v = new_victim(d);
-        _exit(body(&v));
-    }
-    close(fds[1]);
-    size_t chars = 0;
-    ssize_t n;
-    while ((n = read(fds[0], end->text + chars, sizeof end->text - 1 - chars)) > 0)
-        chars += (size_t)n;
-    end->text[chars] = '\0';
-    close(fds[0]);
-    assert_int_equal(waitpid(child, &end->status, 0), child);
+    device *d = NULL;
+    OK(device_open(
+        &(device_config){.backend = &device_separate, .n_threads = 2, .rank = 1, .n_ranks = 3},
+        &d));
+    victim v = new_victim(d);
+    return (*(body_fn **)arg)(&v);
+}
+
+static const child_end *run_body(body_fn *body)
+{
+    return run_child(on_new_device, &body);
 }
 
 #ifdef PKEY_DISABLE_ACCESS
@@ -159,6 +140,14 @@ static bool by_poison(void)
     return UNDER_ASAN && !has_keys();
 }
 
+static void skip_if(bool skipped, const char *why)
+{
+    if (!skipped)
+        return;
+    printf("SKIP %s\n", why);
+    skip();
+}
+
 static void need_omp(void)
 {
     if (UNDER_TSAN)
@@ -167,27 +156,25 @@ static void need_omp(void)
 
 /* The access must end the child with a message that names its byte and place (NULL: in a
  * library). */
-static void expect_caught(int (*body)(victim *v), const char *block, int byte, stream_fn place)
+static void expect_caught(body_fn *body, const char *block, int byte, stream_fn place)
 {
-    static child_end end;
+    const child_end *end = run_body(body);
     char words[128];
     unsigned long long at = 0;
-    run_child(body, &end);
     snprintf(words, sizeof words, "[rank 1/3] host access to device memory: '%s), byte %d, by ",
              block, byte);
-    const char *line = strstr(end.text, words), *hint = strstr(end.text, "\nHINT: read it with ");
-    bool ended =
-        by_poison() ? end.status != 0 : WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGSEGV;
+    const char *line = strstr(end->text, words), *hint = strstr(end->text, "\nHINT: read it with ");
+    bool ended = by_poison() ? end->status != 0 : ended_by(end, SIGSEGV);
     if (!ended || !line || !hint)
-        fail_msg("expected \"%s\", got wait status %d and: %s", words, end.status, end.text);
+        fail_msg("expected \"%s\", got wait status %d and: %s", words, end->status, end->text);
     if (strstr(line + strlen(words), "host access"))
-        fail_msg("expected one message, got: %s", end.text);
+        fail_msg("expected one message, got: %s", end->text);
     const char *program = strstr(line, "test_separate(+0x"), *address;
     address = program ? strchr(program, '[') : NULL;
     if (!address || sscanf(address + 1, "%llx", &at) != 1)
-        fail_msg("expected a place in this program, got: %s", end.text);
+        fail_msg("expected a place in this program, got: %s", end->text);
     if (place && (at < (uintptr_t)place || at >= (uintptr_t)place + 1024))
-        fail_msg("expected a place from %p on, got: %s", (void *)(uintptr_t)place, end.text);
+        fail_msg("expected a place from %p on, got: %s", (void *)(uintptr_t)place, end->text);
     n_planted++;
 }
 
@@ -322,30 +309,23 @@ TEST(test_planted_accesses)
 
 TEST(test_planted_while_a_kernel_runs)
 {
-    if (by_poison()) {
-        printf("SKIP poisoned memory is open to all while a kernel runs\n");
-        skip();
-    }
+    skip_if(by_poison(), "poisoned memory is open to all while a kernel runs");
     expect_caught(host_touches_while_a_kernel_runs, VICTIM, BYTE, run_touch);
 }
 
 TEST(test_planted_in_what_a_kernel_uses)
 {
-    if (!has_keys()) {
-        printf("SKIP without protection keys, a block that a kernel uses is open to all\n");
-        skip();
-    }
+    skip_if(!has_keys(), "without protection keys, a block that a kernel uses is open to all");
     expect_caught(host_touches_what_a_kernel_uses, VICTIM, BYTE, run_touch);
 }
 
 /* Either thread may come first. */
 TEST(test_planted_access_of_tiles)
 {
-    static child_end end;
     need_omp();
-    run_child(on_host_tiles_touch, &end);
-    assert_int_not_equal(end.status, 0);
-    assert_non_null(strstr(end.text, "'" VICTIM "), byte "));
+    const child_end *end = run_body(on_host_tiles_touch);
+    assert_int_not_equal(end->status, 0);
+    assert_non_null(strstr(end->text, "'" VICTIM "), byte "));
     n_planted++;
 }
 
@@ -384,13 +364,8 @@ static int host_touches_before_work(victim *v)
 
 TEST(test_forbidden_access_ends)
 {
-    static child_end end;
-    if (by_poison()) {
-        printf("SKIP AddressSanitizer tells faults itself\n");
-        skip();
-    }
-    run_child(host_touches_before_work, &end);
-    assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGSEGV);
+    skip_if(by_poison(), "AddressSanitizer tells faults itself");
+    assert_true(ended_by(run_body(host_touches_before_work), SIGSEGV));
 }
 
 /* System calls on device memory must fail. */
@@ -408,13 +383,8 @@ static int system_calls_refuse(victim *v)
 
 TEST(test_system_calls_refuse)
 {
-    static child_end end;
-    if (by_poison()) {
-        printf("SKIP poisoned memory is open to system calls\n");
-        skip();
-    }
-    run_child(system_calls_refuse, &end);
-    assert_int_equal(end.status, 0);
+    skip_if(by_poison(), "poisoned memory is open to system calls");
+    assert_int_equal(run_body(system_calls_refuse)->status, 0);
     n_planted += 2;
 }
 
@@ -442,19 +412,18 @@ static int host_touches_nothing(victim *v)
 
 TEST(test_other_faults_stay)
 {
-    static child_end end;
     if (UNDER_ASAN) /* ASan has its own reports */
         skip();
-    run_child(host_writes_before, &end);
-    assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGABRT);
-    assert_non_null(strstr(end.text, "before its start"));
-    run_child(kernel_writes_behind, &end);
-    assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGABRT);
-    assert_non_null(strstr(end.text, "'victim' has 10000 bytes"));
-    run_child(host_touches_nothing, &end);
-    assert_null(strstr(end.text, "host access"));
+    const child_end *end = run_body(host_writes_before);
+    assert_true(ended_by(end, SIGABRT));
+    assert_non_null(strstr(end->text, "before its start"));
+    end = run_body(kernel_writes_behind);
+    assert_true(ended_by(end, SIGABRT));
+    assert_non_null(strstr(end->text, "'victim' has 10000 bytes"));
+    end = run_body(host_touches_nothing);
+    assert_null(strstr(end->text, "host access"));
     if (!UNDER_TSAN) /* TSan ends the process itself */
-        assert_true(WIFSIGNALED(end.status) && WTERMSIG(end.status) == SIGSEGV);
+        assert_true(ended_by(end, SIGSEGV));
 }
 
 /* ---- work that may touch device memory ------------------------------------------------------- */
@@ -523,32 +492,7 @@ TEST(test_faults_have_a_stack)
     device_close(d);
 }
 
-TEST(test_sizes)
-{
-    static const size_t SIZES[] = {0, 1, 4088, 4089, 4096, 100001, (5 << 20) + 12345};
-    enum { N = sizeof SIZES / sizeof *SIZES };
-    static unsigned char host[(5 << 20) + 12345];
-    device *d = open_mode(&SEPARATE, false);
-    stream *s = device_compute_stream(d);
-    unsigned char *ptr[N];
-    for (int round = 0; round < 2; round++) { /* new blocks, then reused ones */
-        for (int i = 0; i < N; i++) {
-            ptr[i] = new_block(s, SIZES[i], "block");
-            assert_int_equal((uintptr_t)ptr[i] % 64, 0);
-            memset(host, i + 1, SIZES[i]);
-            OK(device_upload(s, ptr[i], host, SIZES[i]));
-        }
-        for (int i = 0; i < N; i++) {
-            OK(device_download(s, host, ptr[i], SIZES[i]));
-            OK(stream_sync(s));
-            assert_true(all_bytes(host, SIZES[i], (unsigned char)(i + 1)));
-            device_free(s, ptr[i]);
-        }
-    }
-    device_close(d);
-}
-
-/* ---- host memory, ledgers, the limit --------------------------------------------------------- */
+/* ---- host memory, ledgers --------------------------------------------------------- */
 static size_t host_live(device *d)
 {
     return ledger_read(device_host_ledger(d)).live_total_bytes;
@@ -558,11 +502,8 @@ TEST(test_host_memory)
 {
     device *d = open_mode(&SEPARATE, false);
     victim v = new_victim(d);
-    unsigned char *host;
     device_share share;
-    void *new_host = NULL;
-    OK(device_alloc_host(v.s, MEM_COMM, 6000, "host", &new_host));
-    host = new_host;
+    unsigned char *host = new_host_block(v.s, 6000, "host");
     assert_int_equal(live_bytes(d), VICTIM_BYTES);
     assert_int_equal(host_live(d), 6000);
     assert_int_equal(device_share_find(d, host + 100, 5000, &share), device_share_fd(d) >= 0);
@@ -582,49 +523,7 @@ TEST(test_host_memory)
     device_free(v.s, v.ptr);
     OK(stream_sync(v.s));
     assert_int_equal(live_bytes(d), 0);
-    assert_int_equal(ledger_read(device_host_ledger(d)).peak_bytes[MEM_COMM], 6000);
-    device_close(d);
-}
-
-/* The limit on any backend. Host memory counts against it only if it is also the device's
- * memory. */
-TEST_THREE(test_limit)
-{
-    const device_mode *m = *state;
-    enum { LIMIT = 100000 };
-    device *d = open_mode(m, false); /* skips if there is no such device */
-    device_close(d);
-    OK(device_open(&(device_config){.backend = m->backend,
-                                    .n_threads = 1,
-                                    .async_compute = m->async,
-                                    .memory_limit_bytes = LIMIT},
-                   &d));
-    stream *s = device_compute_stream(d);
-    void *a, *b, *host;
-    assert_int_equal(device_mem_available(d), LIMIT);
-    OK(device_alloc(s, MEM_COMM, 60000, "a", &a));
-    assert_int_equal(device_mem_available(d), LIMIT - 60000);
-    assert_int_equal(device_alloc(s, MEM_GRADS_FULL, 40001, "b", &b), FSDP_ENOMEM);
-    assert_says("no memory for 40001 bytes");
-    assert_says("'b' (grads_full); the device holds 60000 bytes");
-    assert_says("at its peak: comm 60 kB");
-    OK(device_alloc(s, MEM_OTHER, 40000, "b", &b));
-    assert_int_equal(device_alloc(s, MEM_OTHER, 1, "c", &host), FSDP_ENOMEM);
-    assert_says("at its peak: comm 60 kB, other 40 kB");
-    assert_int_equal(device_mem_available(d), 0);
-    if (!device_memory_is_host(d)) {
-        OK(device_alloc_host(s, MEM_OTHER, 2 * LIMIT, "host", &host));
-        device_free(s, host);
-    }
-    for (int i = 0; i < 50; i++) { /* the host runs ahead of the frees */
-        OK(launch(s, run_touch, a, false));
-        device_free(s, a);
-        OK(device_alloc(s, MEM_OTHER, (size_t)60000 - (size_t)i, "a", &a));
-    }
-    device_free(s, a);
-    device_free(s, b);
-    OK(stream_sync(s));
-    assert_in_range(ledger_read(device_ledger(d)).peak_total_bytes, LIMIT, LIMIT);
+    assert_int_equal(ledger_read(device_host_ledger(d)).peak_bytes[MEM_OTHER], 6000);
     device_close(d);
 }
 
