@@ -44,14 +44,14 @@ void *sim_second(void)
     return other;
 }
 
-void sim_never(void)
-{
-}
+#define DISAGREE "ranks disagree"
+#define CIRCLE   "a circle of processes"
+#define TWO      .least = 2, .most = 2
 
 /* ---- ranks that do not fit each other -------------------------------------------------------- */
 
 /* A case in which the ranks do fit each other. */
-static void case_all_fit(void)
+SIM_WELL(case_all_fit, .least = 2, .most = 4)
 {
     sim_gather(sim_me.comm, SIM_ELEMS, lib->f32, sim_me.q);
     sim_must(lib->exchange(sim_me.next, 200000, sim_me.last, 200000) == 0, "messages");
@@ -59,17 +59,17 @@ static void case_all_fit(void)
     sim_must(lib->reduce_scatter(SIM_ELEMS) == 0, "reduce-scatter");
 }
 
-static void case_count(void)
+SIM_ENDS(case_count, "count", DISAGREE, .least = 2, .most = 4)
 {
     sim_gather(sim_me.comm, (size_t)(SIM_ELEMS + sim_me.rank), lib->f32, sim_me.q);
 }
 
-static void case_type(void)
+SIM_ENDS(case_type, "type", DISAGREE, TWO)
 {
     sim_gather(sim_me.comm, SIM_ELEMS, sim_me.rank > 0 ? lib->f32 : lib->i64, sim_me.q);
 }
 
-static void case_call(void)
+SIM_ENDS(case_call, "call", DISAGREE, .least = 2, .most = 3)
 {
     if (sim_me.rank == 0)
         sim_gather(sim_me.comm, SIM_ELEMS, lib->f32, sim_me.q);
@@ -77,17 +77,17 @@ static void case_call(void)
         (void)lib->reduce_scatter(SIM_ELEMS);
 }
 
-static void case_root(void)
+SIM_ENDS(case_root, "root", DISAGREE, .least = 2, .most = 3)
 {
     (void)lib->broadcast(SIM_ELEMS, sim_me.rank);
 }
 
-static void case_lengths(void)
+SIM_ENDS(case_lengths, "lengths", DISAGREE, TWO)
 {
     (void)lib->exchange(1, sim_me.rank == 0 ? 10 : 0, 0, sim_me.rank == 0 ? 0 : 20);
 }
 
-static void case_sends_first(void)
+SIM_ENDS(case_sends_first, "sends_first", CIRCLE, TWO)
 {
     (void)lib->exchange(sim_me.next, 10, sim_me.next, 0);
     (void)lib->exchange(sim_me.next, 0, sim_me.next, 10);
@@ -95,7 +95,7 @@ static void case_sends_first(void)
 
 /* Rank 1 does not receive rank 0's last message. Rank 0 sends before it receives, so its message is
  * under way when rank 1's message has been received. */
-static void case_send_alone(void)
+SIM_ENDS(case_send_alone, "send_alone", "rank 1 ends its communicator, rank 0 is in send 2", TWO)
 {
     (void)lib->exchange(sim_me.next, 20, sim_me.next, 20); /* connects */
     sim_must(lib->exchange(sim_me.next, 10, sim_me.next, sim_me.rank == 0 ? 10 : 0) == 0,
@@ -106,7 +106,7 @@ static void case_send_alone(void)
     (void)lib->close(sim_me.comm);
 }
 
-static void case_crossed(void)
+SIM_ENDS(case_crossed, "crossed", CIRCLE, TWO)
 {
     void *const comms[] = {sim_me.comm, sim_second()};
     sim_gather(comms[sim_me.rank], SIM_ELEMS, lib->f32, sim_me.q);
@@ -114,7 +114,8 @@ static void case_crossed(void)
 }
 
 /* Rank 1 makes neither call, so rank 0's first call is still under way at its second. */
-static void case_unordered(void)
+SIM_ENDS(case_unordered, "unordered", "two calls may run at once", TWO,
+         .setting = "FSDP_SIM_NCCL=22500")
 {
     void *other = sim_second();
     while (sim_me.rank == 1)
@@ -125,26 +126,15 @@ static void case_unordered(void)
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-static const char DISAGREE[] = "ranks disagree", CIRCLE[] = "a circle of processes";
-static const sim_case CASES[] = {
-    {WELL(case_all_fit), .least = 2, .most = 4},
-    {ENDS("count", case_count, DISAGREE), .least = 2, .most = 4},
-    {ENDS("type", case_type, DISAGREE), .least = 2, .most = 2},
-    {ENDS("call", case_call, DISAGREE), .least = 2, .most = 3},
-    {ENDS("root", case_root, DISAGREE), .least = 2, .most = 3},
-    {ENDS("lengths", case_lengths, DISAGREE), .least = 2, .most = 2},
-    {ENDS("sends_first", case_sends_first, CIRCLE), .least = 2, .most = 2},
-    {ENDS("send_alone", case_send_alone, "rank 1 ends its communicator, rank 0 is in send 2"),
-     .least = 2, .most = 2},
-    {ENDS("crossed", case_crossed, CIRCLE), .least = 2, .most = 2},
-    {ENDS("unordered", case_unordered, "two calls may run at once"), .least = 2, .most = 2,
-     .setting = "FSDP_SIM_NCCL=22500"},
-};
+/* Both ranks use one device, so none gets as far as this. */
+static void case_never(void)
+{
+}
 
 static void process(const sim_case *c, int rank, int n)
 {
     sim_me = (sim_rank){.rank = rank, .n = n, .next = (rank + 1) % n, .last = (rank + n - 1) % n};
-    lib->begin(c->run == sim_never ? 0 : rank);
+    lib->begin(c->run == case_never ? 0 : rank);
     sim_must(sim_join(0, n, rank, &sim_me.comm) == 0, "a communicator");
     c->run();
     sim_finish();
@@ -156,13 +146,14 @@ static void before(void)
     memset(sim_shared_by_ranks, 0, sizeof *sim_shared_by_ranks);
 }
 
-int sim_coll_run(const sim_coll *library, const sim_case *cases, size_t n_cases)
+int sim_coll_run(const sim_coll *library)
 {
     lib = library;
     sim_need(lib->device);
     sim_shared_by_ranks = mmap(NULL, sizeof *sim_shared_by_ranks, PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sim_must(sim_shared_by_ranks != MAP_FAILED, "memory");
-    const int failed = sim_cases_run(CASES, sizeof CASES / sizeof *CASES, process, before);
-    return sim_cases_run(cases, n_cases, process, before) | failed;
+    sim_case_add(
+        &(sim_case){ENDS("one_device", case_never, lib->shared_device), .least = 2, .most = 2});
+    return sim_cases_run(process, before);
 }

@@ -1,8 +1,6 @@
 /* sim_coll_lib.h -- what the tests of the stand-ins for NCCL and HCCL share: what a stand-in says
  * of programs that the library would hang on. Each rank is a process that calls the stand-in
- * itself. test_cuda_nccl.c and test_npu_hccl.c test the values.
- *
- *   sim_coll_run(library, its own cases)    runs the shared cases, then its own */
+ * itself. test_cuda_nccl.c and test_npu_hccl.c test the values. */
 #pragma once
 #include <stdatomic.h>
 #include <stdint.h>
@@ -15,6 +13,7 @@ typedef struct sim_coll {
     const char *device;        /* FSDP_DEVICE */
     int f32, i64;              /* types */
     bool orders_one_comm;      /* calls of one communicator */
+    const char *shared_device; /* the words when two ranks have one device */
     void (*begin)(int device); /* fills sim_me's streams and memory */
     int (*make_id)(void *id);  /* [SIM_ID_BYTES] */
     int (*join)(const void *id, int n, int rank, void **out); /* waits for all */
@@ -49,7 +48,6 @@ void *sim_second(void);
 /* sim_gather -- an all-gather, which must succeed. sim_finish -- all queued work must succeed. */
 void sim_gather(void *comm, size_t elems, int type, void *q);
 void sim_finish(void);
-/* sim_never -- a case whose ranks share one device: never called. */
-void sim_never(void);
 
-int sim_coll_run(const sim_coll *library, const sim_case *cases, size_t n_cases);
+/* sim_coll_run -- runs the shared cases and the program's own. */
+int sim_coll_run(const sim_coll *library);

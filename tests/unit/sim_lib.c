@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "tests/unit/target_lib.h"
 
-enum { ALARM_S = 120, TEXT_BYTES = 16384, MOST = 4 };
+enum { ALARM_S = 120, TEXT_BYTES = 16384, MOST = 4, MOST_CASES = 64 };
 
 void sim_need(const char *wanted)
 {
@@ -128,7 +128,16 @@ bool sim_case_holds(const sim_case *c, int n, sim_process *process, void (*befor
     return said && ended;
 }
 
-int sim_cases_run(const sim_case *cases, size_t n_cases, sim_process *process, void (*before)(void))
+static sim_case cases[MOST_CASES];
+static int n_cases;
+
+void sim_case_add(const sim_case *c)
+{
+    sim_must(n_cases < MOST_CASES, "room for the case");
+    cases[n_cases++] = *c;
+}
+
+int sim_cases_run(sim_process *process, void (*before)(void))
 {
     int n_failed = 0;
     for (const sim_case *c = cases; c < cases + n_cases; c++)

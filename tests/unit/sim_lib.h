@@ -33,6 +33,19 @@ sim_process sim_run_alone;
 /* sim_case_holds -- runs the case in n processes and prints PASS or FAIL. `before` (NULL: none) is
  * called first, in the caller's process. An alarm ends processes that hang. */
 bool sim_case_holds(const sim_case *c, int n, sim_process *process, void (*before)(void));
-/* sim_cases_run -- runs all cases; returns the program's exit status. */
-int sim_cases_run(const sim_case *cases, size_t n_cases, sim_process *process,
-                  void (*before)(void));
+
+/* SIM_WELL, SIM_ENDS -- a case that registers itself before main; fields of sim_case may follow.
+ * sim_case_add: adds a case. sim_cases_run: runs all cases in the order of the source; returns the
+ * program's exit status. */
+#define SIM_WELL(test, ...) SIM_CASE(test, .name = #test, .goes_on = true, ##__VA_ARGS__)
+#define SIM_ENDS(test, title, words, ...)                                                          \
+    SIM_CASE(test, .name = title, .says = words, ##__VA_ARGS__)
+#define SIM_CASE(test, ...)                                                                        \
+    static void test(void);                                                                        \
+    __attribute__((constructor)) static void add_##test(void)                                      \
+    {                                                                                              \
+        sim_case_add(&(sim_case){.run = test, __VA_ARGS__});                                       \
+    }                                                                                              \
+    static void test(void)
+void sim_case_add(const sim_case *c);
+int sim_cases_run(sim_process *process, void (*before)(void));

@@ -8,6 +8,8 @@
 #include "tests/sim/cuda/include/nccl.h"
 #include "tests/unit/sim_coll_lib.h"
 
+#define TWO .least = 2, .most = 2
+
 /* ---- the library ----------------------------------------------------------------------------- */
 
 static void begin(int gpu)
@@ -105,7 +107,7 @@ static void *abort_main(void *arg)
 }
 
 /* The peer is gone: an abort, from any thread, takes the call off the stream. */
-static void case_abort(void)
+SIM_WELL(case_abort, TWO)
 {
     pthread_t thread;
     sim_gather(sim_me.comm, 1, ncclFloat32, sim_me.q); /* connects */
@@ -133,7 +135,7 @@ static void *abort_beside_main(void *arg)
 }
 
 /* The peer does not come to the call that would connect the two, so the host stays in the call. */
-static void case_abort_beside(void)
+SIM_ENDS(case_abort_beside, "abort_beside", "while another thread is in", TWO)
 {
     pthread_t thread;
     if (sim_me.rank == 1)
@@ -146,7 +148,7 @@ static void case_abort_beside(void)
 /* ---- where a call waits ---------------------------------------------------------------------- */
 
 /* The first call waits for the peer's call; later calls do not wait. */
-static void case_connects(void)
+SIM_WELL(case_connects, TWO)
 {
     atomic_int *said = &sim_shared_by_ranks->said;
     if (sim_me.rank == 1) {
@@ -163,7 +165,7 @@ static void case_connects(void)
 }
 
 /* On a communicator that does not block, every call of a group returns "in progress". */
-static void case_group_goes_on(void)
+SIM_WELL(case_group_goes_on, TWO, .setting = "NCCL_COMM_BLOCKING=0")
 {
     SIM(ncclGroupStart)();
     sim_must(SIM(ncclSend)(sim_me.a, 9, ncclUint8, sim_me.next, sim_me.comm, sim_me.q) ==
@@ -177,12 +179,13 @@ static void case_group_goes_on(void)
 }
 
 /* NCCL_COMM_BLOCKING=1 overrides what the program asks for. */
-static void case_made_to_block(void)
+SIM_WELL(case_made_to_block, TWO, .setting = "NCCL_COMM_BLOCKING=1")
 {
     sim_gather(sim_me.comm, SIM_ELEMS, ncclFloat32, sim_me.q);
 }
 
-static void case_too_early(void)
+SIM_WELL(case_too_early, TWO, .says = "before ncclCommGetAsyncError has said",
+         .setting = "NCCL_COMM_BLOCKING=0")
 {
     const int first = gather(sim_me.comm, SIM_ELEMS, ncclUint8, sim_me.q);
     const int second = gather(sim_me.comm, SIM_ELEMS, ncclUint8, sim_me.q);
@@ -190,23 +193,11 @@ static void case_too_early(void)
     sim_must(look(sim_me.comm) == ncclSuccess, "state");
 }
 
-#define TWO .least = 2, .most = 2
-static const sim_case CASES[] = {
-    {WELL(case_abort), TWO},
-    {ENDS("abort_beside", case_abort_beside, "while another thread is in"), TWO},
-    {WELL(case_connects), TWO},
-    {WELL(case_group_goes_on), TWO, .setting = "NCCL_COMM_BLOCKING=0"},
-    {WELL(case_made_to_block), TWO, .setting = "NCCL_COMM_BLOCKING=1"},
-    {WELL(case_too_early), TWO, .says = "before ncclCommGetAsyncError has said",
-     .setting = "NCCL_COMM_BLOCKING=0"},
-    {ENDS("one_gpu", sim_never, "Duplicate GPU detected"), TWO},
-};
-
 int main(void)
 {
-    static const sim_coll NCCL = {"cuda-sim",     ncclFloat32, ncclInt64, true,  begin,
-                                  make_id,        join,        end,       await, gather,
-                                  reduce_scatter, broadcast,   exchange};
+    static const sim_coll NCCL = {
+        "cuda-sim", ncclFloat32, ncclInt64, true,   "Duplicate GPU detected", begin,     make_id,
+        join,       end,         await,     gather, reduce_scatter,           broadcast, exchange};
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
-    return sim_coll_run(&NCCL, CASES, sizeof CASES / sizeof *CASES);
+    return sim_coll_run(&NCCL);
 }

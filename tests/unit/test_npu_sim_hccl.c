@@ -32,6 +32,8 @@ int HcclBroadcast(void *buf, uint64_t n, int type, uint32_t root, void *comm, vo
 int HcclBatchSendRecv(item *items, uint32_t n, void *comm, void *q);
 const char *HcclGetErrorString(int result);
 
+#define RANKS(n) .least = n, .most = n
+
 /* ---- the library ----------------------------------------------------------------------------- */
 
 static void begin(int npu)
@@ -120,7 +122,7 @@ static void get(float *x, size_t n)
 }
 
 /* Lab 6 gathers in place. A gather that is not in place must also copy the rank's own part. */
-static void case_gathers_elsewhere(void)
+SIM_WELL(case_gathers_elsewhere, .least = 2, .most = 4)
 {
     const float mine = (float)sim_me.rank;
     float all[SIM_MOST];
@@ -147,12 +149,12 @@ static int orders_seen(void)
     return n_other;
 }
 
-static void case_fixed_order(void)
+SIM_WELL(case_fixed_order, RANKS(3), .setting = "HCCL_DETERMINISTIC=true")
 {
     sim_must(orders_seen() == 0, "sums in the order of ranks");
 }
 
-static void case_other_orders(void)
+SIM_WELL(case_other_orders, RANKS(3))
 {
     const int n = orders_seen();
     sim_must(n > 0 && n < 6, "sums in several orders");
@@ -160,7 +162,7 @@ static void case_other_orders(void)
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void case_codes(void)
+SIM_WELL(case_codes, RANKS(2), .says = "HcclAllGather: no stream")
 {
     void *a = sim_me.a, *b = sim_me.b, *comm = sim_me.comm, *q = sim_me.q;
     const uint32_t me = (uint32_t)sim_me.rank;
@@ -181,7 +183,8 @@ static void case_codes(void)
     sim_must(strcmp(SIM(HcclGetErrorString)(TIMEOUT), "timed out") == 0, "words");
 }
 
-static void case_joins(void)
+SIM_WELL(case_joins, RANKS(2), .says = "a root info that nobody made",
+         .setting = "FSDP_SIM_SECOND_MS=20")
 {
     static const char none[SIM_ID_BYTES];
     const void *id = sim_shared_by_ranks->id[0];
@@ -194,7 +197,7 @@ static void case_joins(void)
              "ranks that do not agree how many they are");
 }
 
-static void case_contexts(void)
+SIM_WELL(case_contexts, RANKS(2), .says = "another context's")
 {
     void *own, *other, *theirs;
     sim_must(SIM(aclrtGetCurrentContext)(&own) == 0, "context");
@@ -208,7 +211,7 @@ static void case_contexts(void)
 /* ---- several streams, several communicators -------------------------------------------------- */
 
 /* Three communicators of two ranks: 0 1, 1 2 and 2 0. Each rank waits for the next. */
-static void case_ring(void)
+SIM_ENDS(case_ring, "ring", "a circle of processes", RANKS(3))
 {
     void *pair[2];
     const int next = sim_me.rank, last = (sim_me.rank + 2) % 3;
@@ -219,7 +222,7 @@ static void case_ring(void)
     sim_gather(pair[1], SIM_ELEMS, FP32, sim_me.q);
 }
 
-static void case_ordered(void)
+SIM_WELL(case_ordered, .least = 2, .most = 3)
 {
     void *gathered;
     sim_must(SIM(aclrtCreateEventExWithFlag)(&gathered, ACL_EVENT_SYNC) == 0, "event");
@@ -229,7 +232,7 @@ static void case_ordered(void)
     sim_gather(sim_me.comm, SIM_ELEMS, FP32, sim_me.q2);
 }
 
-static void case_two_comms(void)
+SIM_WELL(case_two_comms, .least = 2, .most = 3)
 {
     void *other = sim_second();
     if (sim_me.rank == 1)
@@ -251,7 +254,7 @@ static void *calls_of_nothing(void *arg)
     return arg;
 }
 
-static void case_threads(void)
+SIM_ENDS(case_threads, "threads", "while another thread is in HcclAllGather", RANKS(2))
 {
     pthread_t thread;
     sim_must(pthread_create(&thread, NULL, calls_of_nothing, NULL) == 0, "thread");
@@ -259,24 +262,24 @@ static void case_threads(void)
     pthread_join(thread, NULL);
 }
 
-static void case_room(void)
+SIM_ENDS(case_room, "room", "HcclAllGather: recvBuf", RANKS(2))
 {
     sim_gather(sim_me.comm, SIM_BYTES / 4, FP32, sim_me.q);
 }
 
-static void case_host_memory(void)
+SIM_ENDS(case_host_memory, "host_memory", "HcclAllReduce: recvBuf", RANKS(2))
 {
     static char here[64];
     (void)SIM(HcclAllReduce)(sim_me.a, here, 4, FP32, SUM, sim_me.comm, sim_me.q);
 }
 
-static void case_destroyed(void)
+SIM_ENDS(case_destroyed, "destroyed", "a communicator that is destroyed", RANKS(2))
 {
     sim_must(end(sim_me.comm) == SUCCESS, "destroy");
     (void)barrier(sim_me.q);
 }
 
-static void case_in_flight(void)
+SIM_ENDS(case_in_flight, "in_flight", "with work in flight", RANKS(2))
 {
     while (sim_me.rank == 1)
         pause();
@@ -284,7 +287,7 @@ static void case_in_flight(void)
     (void)end(sim_me.comm);
 }
 
-static void case_leak(void)
+SIM_ENDS(case_leak, "leak", "was never destroyed", RANKS(2))
 {
     exit(0);
 }
@@ -292,7 +295,7 @@ static void case_leak(void)
 /* ---- ranks that do not come ------------------------------------------------------------------ */
 
 /* Rank 0 makes the root info, and joins only after rank 1 has given up. */
-static void case_late(void)
+SIM_WELL(case_late, RANKS(2), .says = "has not come", .setting = "FSDP_SIM_SECOND_MS=10")
 {
     sim_shared *shared = sim_shared_by_ranks;
     void *other;
@@ -318,7 +321,7 @@ static void remote_await(void)
     exit(0);
 }
 
-static void case_dead(void)
+SIM_WELL(case_dead, .least = 2, .most = 3, .says = "", .setting = "FSDP_SIM_SECOND_MS=50")
 {
     if (sim_me.rank == 1)
         _exit(0);
@@ -326,52 +329,26 @@ static void case_dead(void)
     remote_await();
 }
 
-static void case_hang(void)
+SIM_WELL(case_hang, RANKS(2), .says = "ranks disagree",
+         .setting = "FSDP_SIM_SECOND_MS=50 HCCL_EXEC_TIMEOUT=20 FSDP_SIM_HANGS=1")
 {
     sim_gather(sim_me.comm, (size_t)(SIM_ELEMS + sim_me.rank), FP32, sim_me.q);
     remote_await();
 }
 
 /* FSDP_SIM_FAULT: a call that the NPU skips must not block later calls. */
-static void case_fault(void)
+SIM_WELL(case_fault, RANKS(2), .says = "", .setting = "FSDP_SIM_FAULT=HcclAllGather:1")
 {
     sim_gather(sim_me.comm, SIM_ELEMS, FP32, sim_me.q);
     sim_must(SIM(aclrtSynchronizeStream)(sim_me.q) != 0, "an exception on the NPU");
     sim_gather(sim_me.comm, SIM_ELEMS, FP32, sim_me.q2);
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
-
-#define RANKS(n) .least = n, .most = n
-static const sim_case CASES[] = {
-    {WELL(case_gathers_elsewhere), .least = 2, .most = 4},
-    {WELL(case_fixed_order), RANKS(3), .setting = "HCCL_DETERMINISTIC=true"},
-    {WELL(case_other_orders), RANKS(3)},
-    {WELL(case_codes), RANKS(2), .says = "HcclAllGather: no stream"},
-    {WELL(case_joins), RANKS(2), .says = "a root info that nobody made",
-     .setting = "FSDP_SIM_SECOND_MS=20"},
-    {WELL(case_contexts), RANKS(2), .says = "another context's"},
-    {ENDS("one_device", sim_never, "two ranks have one device"), RANKS(2)},
-    {ENDS("ring", case_ring, "a circle of processes"), RANKS(3)},
-    {WELL(case_ordered), .least = 2, .most = 3},
-    {WELL(case_two_comms), .least = 2, .most = 3},
-    {ENDS("threads", case_threads, "while another thread is in HcclAllGather"), RANKS(2)},
-    {ENDS("room", case_room, "HcclAllGather: recvBuf"), RANKS(2)},
-    {ENDS("host_memory", case_host_memory, "HcclAllReduce: recvBuf"), RANKS(2)},
-    {ENDS("destroyed", case_destroyed, "a communicator that is destroyed"), RANKS(2)},
-    {ENDS("in_flight", case_in_flight, "with work in flight"), RANKS(2)},
-    {ENDS("leak", case_leak, "was never destroyed"), RANKS(2)},
-    {WELL(case_late), RANKS(2), .says = "has not come", .setting = "FSDP_SIM_SECOND_MS=10"},
-    {WELL(case_dead), .least = 2, .most = 3, .says = "", .setting = "FSDP_SIM_SECOND_MS=50"},
-    {WELL(case_fault), RANKS(2), .says = "", .setting = "FSDP_SIM_FAULT=HcclAllGather:1"},
-    {WELL(case_hang), RANKS(2), .says = "ranks disagree",
-     .setting = "FSDP_SIM_SECOND_MS=50 HCCL_EXEC_TIMEOUT=20 FSDP_SIM_HANGS=1"},
-};
-
 int main(void)
 {
-    static const sim_coll HCCL = {"npu-sim",      FP32,      INT64,   false, begin,
-                                  make_id,        join,      end,     await, gather,
-                                  reduce_scatter, broadcast, exchange};
-    return sim_coll_run(&HCCL, CASES, sizeof CASES / sizeof *CASES);
+    static const sim_coll HCCL = {
+        "npu-sim", FP32,           INT64,     false,   "two ranks have one device",
+        begin,     make_id,        join,      end,     await,
+        gather,    reduce_scatter, broadcast, exchange};
+    return sim_coll_run(&HCCL);
 }
