@@ -59,6 +59,28 @@ device *open_scheduled(uint64_t seed);
 cpu_pool *pool_of(device *d);
 size_t live_bytes(device *d);
 
+/* ON_THIS -- a test with an open device and its compute stream. The device is closed after the
+ * test, which leaves no work that uses its variables. ON_EACH: the same in each mode of TEST_BOTH,
+ * TEST_THREE or TEST_ALL. */
+#define ON_THIS(test, opened)                                                                      \
+    static void test##_on(device *d, stream *s);                                                   \
+    TEST(test)                                                                                     \
+    {                                                                                              \
+        device *d_ = (opened);                                                                     \
+        test##_on(d_, device_compute_stream(d_));                                                  \
+        device_close(d_);                                                                          \
+    }                                                                                              \
+    static void test##_on(device *d, stream *s)
+#define ON_EACH(modes, test, debug_fill)                                                           \
+    static void test##_on(device *d, stream *s, const device_mode *mode);                          \
+    modes(test)                                                                                    \
+    {                                                                                              \
+        device *d_ = open_mode(*state, debug_fill);                                                \
+        test##_on(d_, device_compute_stream(d_), *state);                                          \
+        device_close(d_);                                                                          \
+    }                                                                                              \
+    static void test##_on(device *d, stream *s, const device_mode *mode)
+
 /* launch_c -- stream_launch of a function that touches only host memory. */
 fsdp_status launch_c(stream *s, stream_fn fn, const void *args, size_t args_bytes);
 

@@ -12,9 +12,6 @@
 #include <unistd.h>
 #include "tests/unit/accel_lib.h"
 
-typedef fsdp_status (*poll_fn)(void *self);
-typedef fsdp_status (*set_poll_fn)(device *d, poll_fn poll, void *self);
-
 /* An allocation waits for memory that another stream has freed, even if the free is still queued.
  * This test runs first, while the pool is empty. */
 TEST(test_out_of_memory)
@@ -55,6 +52,14 @@ static fsdp_status count_look(void *self)
                                        : FSDP_OK;
 }
 
+/* Has the device call poll(self) while the host waits; poll NULL: not any more. */
+static void set_poll(device *d, fsdp_status (*poll)(void *self), void *self)
+{
+    fsdp_status (*set)(device *, fsdp_status(*)(void *), void *) =
+        plugin_symbol("accel_device_set_poll");
+    OK(set(d, poll, self));
+}
+
 /* Queues enough work that a poll runs before the work ends. */
 static void *keep_busy(device *d, size_t bytes)
 {
@@ -68,16 +73,15 @@ static void *keep_busy(device *d, size_t bytes)
 TEST(test_polls_are_called_in_waits)
 {
     device *d = open_accel(&(device_config){0});
-    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
     polled first = {0}, second = {0};
     event *e = new_event(d);
-    OK(set_poll(d, count_look, &first));
-    OK(set_poll(d, count_look, &second));
+    set_poll(d, count_look, &first);
+    set_poll(d, count_look, &second);
     void *block = keep_busy(d, (size_t)64 << 20);
     OK(stream_sync(s));
     assert_true(first.n_looks > 0 && first.n_looks == second.n_looks);
-    OK(set_poll(d, NULL, &first));
+    set_poll(d, NULL, &first);
     const int first_looks = first.n_looks, second_looks = second.n_looks;
     device_free(s, block);
     block = keep_busy(d, (size_t)64 << 20);
@@ -108,13 +112,12 @@ static fsdp_status look_at_slack(void *self)
 
 TEST(test_waits_sleep_as_told)
 {
-    enum { BEFORE_NS = 40000 };
     device *d = open_accel(&(device_config){0});
-    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
+    enum { BEFORE_NS = 40000 };
     slack_seen seen = {.n_looks = 0};
     assert_int_equal(prctl(PR_SET_TIMERSLACK, (unsigned long)BEFORE_NS), 0);
-    OK(set_poll(d, look_at_slack, &seen));
+    set_poll(d, look_at_slack, &seen);
     close_gate(s, &seen.gate);
     OK(stream_sync(s));
     assert_int_equal(seen.slack_ns, 1);
@@ -125,12 +128,11 @@ TEST(test_waits_sleep_as_told)
 TEST(test_failed_poll_ends_waits)
 {
     device *d = open_accel(&(device_config){0});
-    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
     polled p = {.fails_at = 3};
     stream *other = new_stream(d, "other");
     event *e = new_event(d);
-    OK(set_poll(d, count_look, &p));
+    set_poll(d, count_look, &p);
     void *block = keep_busy(d, (size_t)256 << 20);
     OK(event_record(e, s));
     assert_int_equal(stream_sync(s), FSDP_ECOMM);
@@ -156,10 +158,9 @@ static fsdp_status run_meet(void *args, int n_threads)
 }
 
 /* Tasks on two streams may wait for each other, whichever task was issued first. */
-TEST(test_tasks_of_two_streams_meet)
+ON_THIS(test_tasks_of_two_streams_meet, open_accel(&(device_config){0}))
 {
-    device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d), *side = new_stream(d, "side");
+    stream *side = new_stream(d, "side");
     sem_t a, b;
     sem_init(&a, 0, 0);
     sem_init(&b, 0, 0);
@@ -171,78 +172,35 @@ TEST(test_tasks_of_two_streams_meet)
     OK(stream_sync(s));
     OK(stream_sync(side));
     stream_free(side);
-    device_close(d);
-}
-
-static fsdp_status run_fail(void *args, int n_threads)
-{
-    return fsdp_error(FSDP_EIO, "try again", "the task broke");
-}
-
-/* An error reaches other streams through events. Earlier work is not affected, nor are streams that
- * do not wait for the failed one. */
-TEST(test_errors_travel_on)
-{
-    device *d = open_accel(&(device_config){0});
-    stream *first = new_stream(d, "side"), *second = new_stream(d, "side"),
-           *third = new_stream(d, "side");
-    order x = {.elems = 0};
-    sem_t gate;
-    event *before = new_event(d), *from_first = new_event(d), *from_second = new_event(d);
-    OK(event_record(before, first));
-    close_gate(first, &gate);
-    OK(launch_c(first, run_fail, NULL, 0));
-    OK(event_record(from_first, first));
-    OK(stream_wait_event(second, from_first));
-    OK(event_record(from_second, second));
-    OK(stream_wait_event(third, from_second));
-    OK(order_add(&x, third, 0));
-    open_gate(&gate);
-    assert_int_equal(stream_sync(third), FSDP_EIO);
-    assert_says("the task broke");
-    expect_order(&x, 0); /* the append was queued after the failure */
-    assert_int_equal(event_sync(from_second), FSDP_EIO);
-    OK(event_sync(before));
-    OK(stream_sync(device_compute_stream(d)));
-    OK(stream_wait_event(device_compute_stream(d), before));
-    OK(stream_sync(device_compute_stream(d)));
-    event_free(before);
-    event_free(from_first);
-    event_free(from_second);
-    device_close(d); /* frees the remaining streams */
 }
 
 /* Stream numbers are reused, and a new stream does not depend on the earlier stream with its
  * number. */
-TEST(test_many_streams)
+ON_THIS(test_many_streams, open_accel(&(device_config){0}))
 {
-    device *d = open_accel(&(device_config){0});
-    stream *s[64];
+    stream *side[64];
     int n = 0;
     order x = {.elems = 0};
     for (int i = 0; i < 100; i++) {
-        s[0] = new_stream(d, "side");
-        OK(order_add(&x, s[0], i));
-        OK(stream_sync(s[0]));
-        stream_free(s[0]);
+        side[0] = new_stream(d, "side");
+        OK(order_add(&x, side[0], i));
+        OK(stream_sync(side[0]));
+        stream_free(side[0]);
     }
     expect_order(&x, 100);
-    while (n < 64 && stream_create(d, &(stream_config){.name = "one more"}, &s[n]) == FSDP_OK)
+    while (n < 64 && stream_create(d, &(stream_config){.name = "one more"}, &side[n]) == FSDP_OK)
         n++;
     assert_int_equal(n, 31); /* in addition to the compute stream */
     assert_int_equal(fsdp_error_get()->status, FSDP_ENOMEM);
     while (n > 0)
-        stream_free(s[--n]);
-    device_close(d);
+        stream_free(side[--n]);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 /* The host issues all calls while the stream is blocked. */
-TEST(test_host_runs_ahead_of_copies)
+ON_THIS(test_host_runs_ahead_of_copies, open_accel(&(device_config){0}))
 {
-    device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d);
     enum { BYTES = 3 << 20 };
     static unsigned char host[BYTES], back[BYTES];
     sem_t gate;
@@ -274,14 +232,11 @@ TEST(test_host_runs_ahead_of_copies)
     device_free(s, pinned);
     device_free(s, other);
     event_free(behind);
-    device_close(d);
 }
 
 /* The transfer is larger than all staging buffers together, and its last piece is short. */
-TEST(test_large_transfers)
+ON_THIS(test_large_transfers, open_accel(&(device_config){0}))
 {
-    device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d);
     const size_t bytes = ((size_t)100 << 20) + 12345;
     unsigned char *host = malloc(bytes), *back = calloc(bytes, 1);
     assert_true(host != NULL && back != NULL);
@@ -295,15 +250,13 @@ TEST(test_large_transfers)
     device_free(s, on_device);
     free(host);
     free(back);
-    device_close(d);
 }
 
 /* An upload waits for a staging buffer that is still in use: here upload 257 waits for the first
  * buffer. */
-TEST(test_stages_are_awaited)
+ON_THIS(test_stages_are_awaited, open_accel(&(device_config){0}))
 {
-    device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d), *opener = new_stream(d, "side");
+    stream *opener = new_stream(d, "side");
     enum { UPLOADS = 300, BYTES = 1000 };
     static unsigned char host[BYTES], back[UPLOADS][BYTES];
     unsigned char *on_device;
@@ -323,7 +276,6 @@ TEST(test_stages_are_awaited)
     for (int i = 0; i < UPLOADS; i++)
         assert_true(all_bytes(back[i], BYTES, (unsigned char)(i % 251)));
     device_free(s, on_device);
-    device_close(d);
 }
 
 /* Copies within the device work at any address, even if the library wants aligned addresses.
@@ -366,13 +318,12 @@ static void *open_in_a_while(void *gate)
 TEST(test_failed_poll_with_tasks)
 {
     device *d = open_accel(&(device_config){0});
-    set_poll_fn set_poll = (set_poll_fn)plugin_symbol("accel_device_set_poll");
     stream *s = device_compute_stream(d);
     polled p = {.fails_at = 2};
     order x = {.elems = 0};
     sem_t gate;
     pthread_t opener; /* a thread: a task would be skipped after the failure */
-    OK(set_poll(d, count_look, &p));
+    set_poll(d, count_look, &p);
     close_gate(s, &gate);
     OK(order_add(&x, s, 0));
     assert_int_equal(stream_sync(s), FSDP_ECOMM);
@@ -383,10 +334,8 @@ TEST(test_failed_poll_with_tasks)
 }
 
 /* The host itself copies to and from pinned memory. */
-TEST(test_host_to_host)
+ON_THIS(test_host_to_host, open_accel(&(device_config){0}))
 {
-    device *d = open_accel(&(device_config){0});
-    stream *s = device_compute_stream(d);
     unsigned char host[1000], back[1000];
     memset(host, 5, sizeof host);
     void *pinned = new_host_block(s, sizeof host, "pinned");
@@ -396,7 +345,6 @@ TEST(test_host_to_host)
     OK(stream_sync(s));
     assert_true(all_bytes(back, sizeof back, 5));
     device_free(s, pinned);
-    device_close(d);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -440,13 +388,11 @@ static void check_reuse(device *d, block_fn *block)
 }
 
 /* CUDA's own pool has the blocks of a GPU; the device keeps those of an NPU, and pinned memory. */
-TEST(test_memory_is_reused)
+ON_THIS(test_memory_is_reused, open_accel(&(device_config){0}))
 {
-    device *d = open_accel(&(device_config){0});
     check_reuse(d, new_host_block);
     if (strcmp(device_name(d), "npu") == 0)
         check_reuse(d, new_block);
-    device_close(d);
 }
 
 /* ---- programs that are wrong: each in a process of its own ----------------------------------- */

@@ -26,10 +26,8 @@ static device *open_cuda(const device_config *more)
 }
 
 /* Writes to the block show in another mapping of the file. */
-TEST(test_pinned_memory_is_shared)
+ON_THIS(test_pinned_memory_is_shared, open_cuda(&(device_config){0}))
 {
-    device *d = open_cuda(&(device_config){0});
-    stream *s = device_compute_stream(d);
     char *pinned = new_host_block(s, 10000, "shared"), *on_gpu = new_block(s, 10000, "not shared");
     device_share at;
     assert_false(device_share_find(d, on_gpu, 1, &at));
@@ -46,7 +44,6 @@ TEST(test_pinned_memory_is_shared)
     device_free(s, pinned);
     assert_true(device_share_find(d, pinned, 1, &at)); /* the free may still be queued */
     device_free(s, on_gpu);
-    device_close(d);
 }
 
 /* ---- machines that are wrong ----------------------------------------------------------------- */

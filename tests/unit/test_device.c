@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
-static fsdp_status run_report_threads(void *args, int n_threads)
+static fsdp_status run_count_threads(void *args, int n_threads)
 {
     **(int **)args = n_threads;
     return FSDP_OK;
@@ -48,37 +48,44 @@ TEST(test_open_refuses)
     device_close(NULL);
 }
 
-TEST_ALL(test_stream_facts)
+/* The number of threads for the tasks of s. */
+static int threads_of(stream *s)
 {
-    device *d = open_mode(*state, false);
-    const device_backend *backend = ((device_mode *)*state)->backend;
+    int got = 0, *to = &got;
+    OK(launch_c(s, run_count_threads, &to, sizeof to));
+    OK(stream_sync(s));
+    assert_int_equal(s->n_threads, got);
+    return got;
+}
+
+ON_EACH(TEST_ALL, test_stream_facts, false)
+{
+    const device_backend *backend = mode->backend;
     bool is_cpu = backend == &device_cpu;
-    stream *compute = device_compute_stream(d), *other = new_stream(d, "comm");
+    stream *plain = new_stream(d, "plain"), *wide;
+    OK(stream_create(d, &(stream_config){.name = "wide", .n_threads = 3}, &wide));
     assert_string_equal(device_name(d), backend->name);
     assert_int_equal(device_memory_is_host(d), is_cpu);
     assert_int_equal(device_ledger(d) == device_host_ledger(d), is_cpu);
     assert_int_equal(device_runs_c(d), backend->runs_c);
-    assert_ptr_equal(stream_device(other), d);
-    assert_int_equal(compute->n_threads, 2);
-    assert_int_equal(other->n_threads, 1);
-    int seen[2] = {0, 0};
-    OK(launch_c(compute, run_report_threads, &(int *){&seen[0]}, sizeof(int *)));
-    OK(launch_c(other, run_report_threads, &(int *){&seen[1]}, sizeof(int *)));
-    OK(stream_sync(compute));
-    OK(stream_sync(other));
-    assert_int_equal(seen[0], 2);
-    assert_int_equal(seen[1], 1);
-    stream_free(other);
+    assert_ptr_equal(stream_device(wide), d);
+    assert_string_equal(stream_name(wide), "wide");
+    assert_string_equal(stream_name(s), "compute");
+    assert_int_equal(threads_of(s), 2);
+    assert_int_equal(threads_of(plain), 1);
+    assert_int_equal(threads_of(wide), 3);
+    OK(device_set_threads(d, 5));
+    assert_int_equal(threads_of(s), 5);
+    assert_int_equal(device_set_threads(d, 0), FSDP_EINVAL);
+    assert_int_equal(threads_of(s), 5);
+    stream_free(plain);
     stream_free(NULL);
-    device_close(d);
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
-TEST_ALL(test_fifo_and_copied_args)
+ON_EACH(TEST_ALL, test_fifo_and_copied_args, false)
 {
-    bool async = *(bool *)*state;
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
+    bool async = mode->async;
     order x = {.elems = 0};
     sem_t gate;
     if (async)
@@ -96,7 +103,6 @@ TEST_ALL(test_fifo_and_copied_args)
         sem_post(&gate);
     OK(stream_sync(s));
     expect_order(&x, 100);
-    device_close(d);
 }
 
 TEST(test_close_waits)
@@ -125,11 +131,9 @@ static long times_slept(void)
 /* A host that waits for a stream sleeps until the last task is done: waking it at every task would
  * take the core from the tasks. The host may sleep once more for the lock, and once more after a
  * spurious wake-up. */
-TEST(test_sync_sleeps_once)
+ON_THIS(test_sync_sleeps_once, open_cpu(true, false))
 {
     enum { N_JOBS = 100, MOST_SLEEPS = 10 };
-    device *d = open_cpu(true, false);
-    stream *s = device_compute_stream(d);
     for (int round = 0; round < 2; round++) { /* the second wait has its own target */
         for (int i = 0; i < N_JOBS; i++)
             OK(stream_launch(s, run_short_sleep, &i, sizeof i));
@@ -137,19 +141,16 @@ TEST(test_sync_sleeps_once)
         OK(stream_sync(s));
         assert_true(times_slept() - before <= MOST_SLEEPS);
     }
-    device_close(d);
 }
 
-TEST(test_stream_free_drains)
+ON_THIS(test_stream_free_drains, open_cpu(false, false))
 {
     order x = {.elems = 0};
-    device *d = open_cpu(false, false);
-    stream *s = new_stream(d, "short-lived stream with a long name beyond any limit");
+    stream *brief = new_stream(d, "short-lived stream with a long name beyond any limit");
     for (int i = 0; i < 1000; i++)
-        OK(order_add(&x, s, i));
-    stream_free(s);
+        OK(order_add(&x, brief, i));
+    stream_free(brief);
     expect_order(&x, 1000);
-    device_close(d);
 }
 
 /* ---- events --------------------------------------------------------------------------------- */
@@ -199,9 +200,8 @@ TEST_ALL(test_timed_event_orders_streams)
 
 /* A wait keeps what the event stood for when the wait was issued. Recording the event again on a
  * stuck stream, or freeing the event, changes nothing. */
-TEST_ALL(test_event_rerecord)
+ON_EACH(TEST_ALL, test_event_rerecord, false)
 {
-    device *d = open_mode(*state, false);
     stream *first = new_stream(d, "first"), *stuck = new_stream(d, "stuck"),
            *waiter = new_stream(d, "waiter");
     event *e = new_event(d);
@@ -226,28 +226,26 @@ TEST_ALL(test_event_rerecord)
     OK(stream_sync(waiter));
     expect_order(&x, 3);
     e = new_event(d); /* on an inline stream a record is complete at once */
-    OK(event_record(e, device_compute_stream(d)));
+    OK(event_record(e, s));
     OK(event_sync(e));
     assert_true(event_done(e));
     event_free(e);
-    device_close(d);
 }
 
-TEST(test_rerecord_on_done_stream_replaces)
+ON_THIS(test_rerecord_on_done_stream_replaces, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
     stream *stuck = new_stream(d, "stuck");
     event *e = new_event(d);
     sem_t gate;
     close_gate(stuck, &gate);
     OK(event_record(e, stuck));
     assert_false(event_done(e));
-    OK(event_record(e, device_compute_stream(d))); /* inline: done, and replaces the first */
+    OK(event_record(e, s)); /* inline: done, and replaces the first */
     assert_true(event_done(e));
-    OK(stream_wait_event(device_compute_stream(d), e)); /* would hang on the first */
+    OK(stream_wait_event(s, e)); /* would hang on the first */
     sem_post(&gate);
+    OK(stream_sync(stuck));
     event_free(e);
-    device_close(d);
 }
 
 /* ---- errors --------------------------------------------------------------------------------- */
@@ -259,11 +257,9 @@ static void expect_error(fsdp_status got, fsdp_status status, const char *what)
     (void)fsdp_error(FSDP_ETODO, "", "overwritten, so that the next check sees the stream's words");
 }
 
-TEST_ALL(test_error_is_sticky)
+ON_EACH(TEST_ALL, test_error_is_sticky, false)
 {
-    bool async = *(bool *)*state;
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
+    bool async = mode->async;
     void *none = (void *)1, *kept = new_block(s, 100, "kept");
     event *e = new_event(d);
     order x = {.elems = 0};
@@ -295,83 +291,91 @@ TEST_ALL(test_error_is_sticky)
     assert_int_equal(live_bytes(d), 0);
     expect_order(&x, 1);
     event_free(e);
-    device_close(d);
 }
 
-TEST(test_error_without_words)
+ON_THIS(test_error_without_words, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
-    stream *s = new_stream(d, "quiet");
-    OK(stream_launch(s, run_fail_silently, NULL, 0));
-    assert_int_equal(stream_sync(s), FSDP_ETIMEOUT);
+    stream *quiet = new_stream(d, "quiet");
+    OK(stream_launch(quiet, run_fail_silently, NULL, 0));
+    assert_int_equal(stream_sync(quiet), FSDP_ETIMEOUT);
     assert_non_null(strstr(fsdp_error_get()->what, "quiet"));
-    device_close(d);
 }
 
-TEST(test_first_error_wins)
+ON_THIS(test_first_error_wins, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
-    stream *s[2] = {new_stream(d, "bad"), new_stream(d, "bad")};
+    stream *bad[2] = {new_stream(d, "bad"), new_stream(d, "bad")};
     event *e = new_event(d);
     for (int i = 0; i < 2; i++) {
-        OK(stream_launch(s[i], run_fail, &i, sizeof i));
-        assert_int_equal(stream_sync(s[i]), i == 0 ? FSDP_EIO : FSDP_ECOMM);
+        OK(stream_launch(bad[i], run_fail, &i, sizeof i));
+        assert_int_equal(stream_sync(bad[i]), i == 0 ? FSDP_EIO : FSDP_ECOMM);
     }
-    expect_error(event_record(e, s[1]), FSDP_ECOMM, "task 1 broke");
-    expect_error(stream_wait_event(s[0], e), FSDP_EIO, "task 0 broke");
-    expect_error(stream_sync(s[0]), FSDP_EIO, "task 0 broke"); /* not the other stream's error */
+    expect_error(event_record(e, bad[1]), FSDP_ECOMM, "task 1 broke");
+    expect_error(stream_wait_event(bad[0], e), FSDP_EIO, "task 0 broke");
+    expect_error(stream_sync(bad[0]), FSDP_EIO, "task 0 broke"); /* not the other stream's error */
     event_free(e);
-    device_close(d);
 }
 
-/* A stream that waits for an event of a failed stream fails with the same error, from the wait
- * on. */
-TEST_ALL(test_error_travels_by_event)
+/* A stream that waits for an event of a failed stream fails with the same error, from the wait on,
+ * and so do streams that wait for it. is_late: the failure comes when all waits are issued. */
+static void check_travel(device *d, stream *waiter, const device_mode *mode, bool is_late)
 {
-    bool async = *(bool *)*state;
-    device *d = open_mode(*state, false);
-    stream *waiter = device_compute_stream(d), *bad = new_stream(d, "bad"),
+    stream *bad = new_stream(d, "bad"), *next = new_stream(d, "next"),
            *innocent = new_stream(d, "innocent");
-    event *e = new_event(d), *before = new_event(d);
-    OK(event_record(before, bad));
-    OK(launch_c(bad, run_fail, &(int){0}, sizeof(int)));
-    (void)event_record(e, bad);
-    (void)stream_sync(bad);
+    event *before = new_event(d), *e = new_event(d), *of_waiter = new_event(d);
     order x = {.elems = 0};
     sem_t gate;
-    if (async)
-        close_gate(waiter, &gate);
+    OK(event_record(before, bad));
+    if (mode->async)
+        close_gate(is_late ? bad : waiter, &gate);
+    OK(launch_c(bad, run_fail, &(int){0}, sizeof(int)));
+    (void)event_record(e, bad);
+    if (!is_late)
+        (void)stream_sync(bad);
     OK(order_add(&x, waiter, 0));
     fsdp_status status = stream_wait_event(waiter, e);
-    if (*state == &TARGET)
+    if (!is_late && mode == &TARGET)
         assert_true(status == FSDP_OK || status == FSDP_EIO); /* depends on the time */
-    else if (async)
+    else if (mode->async)
         assert_int_equal(status, FSDP_OK);
     else
         expect_error(status, FSDP_EIO, "task 0 broke");
     (void)order_add(&x, waiter, 1);
-    if (async)
+    (void)event_record(of_waiter, waiter);
+    (void)stream_wait_event(next, of_waiter);
+    (void)order_add(&x, next, 1);
+    if (mode->async)
         sem_post(&gate);
+    expect_error(stream_sync(next), FSDP_EIO, "task 0 broke");
     expect_error(stream_sync(waiter), FSDP_EIO, "task 0 broke");
-    expect_order(&x, 1);                     /* what was queued before the wait has run */
+    expect_order(&x, 1); /* what was queued before the wait has run */
+    assert_int_equal(event_sync(of_waiter), FSDP_EIO);
+    OK(event_sync(before));
     OK(stream_wait_event(innocent, before)); /* recorded before the failure */
     OK(stream_sync(innocent));
-    event_free(e);
     event_free(before);
-    device_close(d);
+    event_free(e);
+    event_free(of_waiter);
+}
+
+ON_EACH(TEST_ALL, test_error_travels_by_event, false)
+{
+    check_travel(d, s, mode, false);
+}
+
+ON_EACH(TEST_ALL, test_late_error_travels_by_event, false)
+{
+    check_travel(d, s, mode, true);
 }
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
 /* New blocks, then reused ones. Each keeps its bytes. */
-TEST_ALL(test_alloc_facts)
+ON_EACH(TEST_ALL, test_alloc_facts, false)
 {
     static const size_t SIZES[] = {
         0, 0, 1, 63, 64, 65, 4088, 4089, 4096, 100001, (2 << 20) - 136, 2 << 20, (5 << 20) + 12345};
     enum { N = sizeof SIZES / sizeof *SIZES };
     static unsigned char host[(5 << 20) + 12345];
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
     void *ptr[N];
     size_t total_bytes = 0;
     for (int i = 0; i < N; i++)
@@ -402,7 +406,6 @@ TEST_ALL(test_alloc_facts)
         assert_int_equal(f.live_blocks, 0);
         assert_int_equal(f.peak_total_bytes, total_bytes);
     }
-    device_close(d);
 }
 
 /* Host memory counts against the limit only if it is also the device's memory. */
@@ -441,11 +444,9 @@ TEST_ALL(test_limit)
 }
 
 /* ---- moving bytes --------------------------------------------------------------------------- */
-TEST_ALL(test_copies)
+ON_EACH(TEST_ALL, test_copies, false)
 {
-    bool async = *(bool *)*state;
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
+    bool async = mode->async;
     enum { SMALL = 1000, LARGE = 1000000 }; /* below and above what is staged in the queue */
     static unsigned char host[LARGE], back[LARGE];
     void *a = new_block(s, LARGE, "a"), *b = new_block(s, LARGE, "b");
@@ -475,7 +476,6 @@ TEST_ALL(test_copies)
     OK(device_zero(s, NULL, 0));
     device_free(s, a);
     device_free(s, b);
-    device_close(d);
 }
 
 int main(void)

@@ -292,13 +292,11 @@ TEST(test_limits_of_the_process)
         assert_int_equal(run_child(run_limited, &runs[i])->status, 0);
 }
 
-TEST(test_mem_available_is_plausible)
+ON_THIS(test_mem_available_is_plausible, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
     size_t available = device_mem_available(d);
     size_t physical = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     assert_true(available > MB && available <= physical);
-    device_close(d);
 }
 
 /* The ends of a mapping that lie outside the aligned range are unmapped. Margin: the test itself

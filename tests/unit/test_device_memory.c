@@ -51,11 +51,17 @@ TEST(test_no_shared_memory_under_a_file_limit)
     assert_int_equal(run_child(use_under_a_file_limit, NULL)->status, 0);
 }
 
-/* ---- memory --------------------------------------------------------------------------------- */
-TEST(test_alloc_fails_with_words)
+/* Skips the test under AddressSanitizer, where no block is used again. */
+static device *open_recycling(bool async, bool debug_fill)
 {
-    device *d = open_cpu(false, false);
-    stream *s = device_compute_stream(d);
+    if (UNDER_ASAN)
+        skip();
+    return open_cpu(async, debug_fill);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+ON_THIS(test_alloc_fails_with_words, open_cpu(false, false))
+{
     void *ptr = (void *)1, *kept = new_block(s, 12345, "kept");
     size_t huge = SIZE_MAX / 4;
     assert_int_equal(device_alloc(s, MEM_ACTIVATIONS, huge, "logits", &ptr), FSDP_ENOMEM);
@@ -76,15 +82,10 @@ TEST(test_alloc_fails_with_words)
     assert_int_equal(live_bytes(d), 12345 + 40);
     device_free(s, elems);
     device_free(s, kept);
-    device_close(d);
 }
 
-TEST(test_recycling)
+ON_THIS(test_recycling, open_recycling(false, false))
 {
-    if (UNDER_ASAN)
-        skip(); /* nothing is recycled there */
-    device *d = open_cpu(false, false);
-    stream *s = device_compute_stream(d);
     const size_t bytes = 3 << 20;
     void *a = new_block(s, bytes, "a"), *b = new_block(s, bytes, "b");
     device_free(s, a);
@@ -100,17 +101,12 @@ TEST(test_recycling)
     device_free(s, last);
     cpu_pool_trim(pool_of(d), 0);
     assert_int_equal(cpu_pool_cached_bytes(pool_of(d)), 0);
-    device_close(d);
 }
 
 /* The cache never exceeds the most bytes that were live at once. Here one block is live at a time,
  * each of a new size, so at most the largest footprint may be cached. */
-TEST(test_cache_is_bounded)
+ON_THIS(test_cache_is_bounded, open_recycling(false, false))
 {
-    if (UNDER_ASAN)
-        skip();
-    device *d = open_cpu(false, false);
-    stream *s = device_compute_stream(d);
     size_t most_cached = 0, seed = 12345;
     for (int i = 0; i < 300; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -124,7 +120,6 @@ TEST(test_cache_is_bounded)
     size_t peak = ledger_read(device_ledger(d)).peak_total_bytes;
     assert_true(pool_of(d)->live_peak_bytes <= peak + 128 + 8 + 63);
     assert_true(most_cached > peak / 2); /* the cache is used, not just empty */
-    device_close(d);
 }
 
 /* ---- large blocks --------------------------------------------------------------------------- */
@@ -206,10 +201,10 @@ TEST(test_large_shared_blocks_differ_in_place)
 }
 
 /* ---- stream-ordered free and early reuse ---------------------------------------------------- */
-TEST(test_free_is_stream_ordered)
+ON_THIS(test_free_is_stream_ordered, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
-    stream *s = new_stream(d, "s"), *other = new_stream(d, "other");
+    stream *other = new_stream(d, "other");
+    s = new_stream(d, "s");
     int *a = new_block(s, 4000, "a"), *b, seen = 0;
     void *c = NULL;
     sem_t gate;
@@ -243,18 +238,14 @@ TEST(test_free_is_stream_ordered)
     OK(stream_sync(s));
     OK(stream_sync(other));
     assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 /* A stream gets the block that it freed itself before a block that another stream has freed since:
  * with the other's block it would hold two. */
-TEST(test_own_block_first)
+ON_THIS(test_own_block_first, open_recycling(false, false))
 {
-    if (UNDER_ASAN)
-        skip(); /* nothing is recycled there */
-    device *d = open_cpu(false, false);
     sem_t gate;
-    stream *s = new_stream(d, "s");
+    s = new_stream(d, "s");
     void *a = new_block(s, 4000, "a"), *b = new_block(device_compute_stream(d), 4000, "b");
     close_gate(s, &gate);
     device_free(s, a);
@@ -264,18 +255,13 @@ TEST(test_own_block_first)
     assert_int_equal(live_bytes(d), 4000);
     sem_post(&gate);
     device_free(s, c);
-    stream_free(s);
-    device_close(d);
+    OK(stream_sync(s));
 }
 
 /* A host that runs ahead needs one block, not a hundred; with debug_fill the block holds NaN at the
  * start of each life, in stream order. */
-TEST(test_run_ahead_needs_one_block)
+ON_THIS(test_run_ahead_needs_one_block, open_recycling(true, true))
 {
-    if (UNDER_ASAN)
-        skip();
-    device *d = open_cpu(true, true);
-    stream *s = device_compute_stream(d);
     sem_t gate;
     close_gate(s, &gate);
     unsigned first[100], last[100];
@@ -296,16 +282,12 @@ TEST(test_run_ahead_needs_one_block)
     ledger_figures f = ledger_read(device_ledger(d));
     assert_int_equal(f.peak_total_bytes, 50000);
     assert_int_equal(f.live_blocks, 0);
-    device_close(d);
 }
 
 /* A block is freed on one stream while an older free, of its earlier life, still waits on another.
  * Whichever free runs last retires the block. */
-TEST(test_two_frees_in_flight)
+ON_THIS(test_two_frees_in_flight, open_recycling(false, false))
 {
-    if (UNDER_ASAN)
-        skip();
-    device *d = open_cpu(false, false);
     stream *a = new_stream(d, "a"), *b = new_stream(d, "b");
     void *first = new_block(a, 640, "first");
     sem_t gate;
@@ -316,14 +298,13 @@ TEST(test_two_frees_in_flight)
     device_free(b, second); /* the event that this needs is missing: the pool must survive */
     OK(stream_sync(b));
     assert_int_equal(live_bytes(d), 640); /* stream a may still use it */
-    void *third = new_block(device_compute_stream(d), 640, "third");
+    void *third = new_block(s, 640, "third");
     assert_ptr_not_equal(first, third);
     sem_post(&gate);
     OK(stream_sync(a));
     assert_int_equal(live_bytes(d), 640);
-    device_free(device_compute_stream(d), third);
+    device_free(s, third);
     assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 /* ---- shared memory -------------------------------------------------------------------------- */
@@ -358,13 +339,10 @@ static int peer_sees(device *d, const void *ptr, size_t bytes, unsigned char byt
     return run_child(peer_compare, &p)->status;
 }
 
-TEST_BOTH(test_shared_is_seen_by_peers)
+ON_EACH(TEST_BOTH, test_shared_is_seen_by_peers, true)
 {
-    bool async = *(bool *)*state;
     static const size_t SIZES[] = {1, 100, 3960, 3961, 100001, (2 << 20) + 5, 3 << 20};
     enum { N = sizeof SIZES / sizeof *SIZES };
-    device *d = open_cpu(async, true);
-    stream *s = device_compute_stream(d);
     unsigned char *ptr[N];
     device_share share;
     assert_true(device_share_fd(d) >= 0);
@@ -387,7 +365,6 @@ TEST_BOTH(test_shared_is_seen_by_peers)
         assert_false(device_share_find(d, ptr[i], 1, &share));
     }
     assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 /* The blocks of the file that occupy memory. */
@@ -398,11 +375,9 @@ static size_t shared_blocks(device *d)
     return (size_t)st.st_blocks;
 }
 
-TEST(test_shared_memory_is_given_back)
+ON_THIS(test_shared_memory_is_given_back, open_cpu(false, false))
 {
     enum { BYTES = 16 << 20, ONE_HUGE_PAGE = (2 << 20) / 512 };
-    device *d = open_cpu(false, false);
-    stream *s = device_compute_stream(d);
     for (int i = 0; i < 5; i++) {
         void *kept = new_host_block(s, 5000, "kept"), *ptr = new_host_block(s, BYTES, "large");
         memset(kept, 1, 5000);
@@ -416,14 +391,11 @@ TEST(test_shared_memory_is_given_back)
         cpu_pool_trim(pool_of(d), 0);
         assert_true(shared_blocks(d) <= ONE_HUGE_PAGE);
     }
-    device_close(d);
 }
 
 /* 3960 bytes have a footprint of 4096 either way. */
-TEST(test_shared_and_private_are_not_mixed)
+ON_THIS(test_shared_and_private_are_not_mixed, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
-    stream *s = device_compute_stream(d);
     device_share share;
     for (int i = 0; i < 2; i++) {
         void *ptr[2] = {new_block(s, 3960, "private"), new_host_block(s, 3960, "shared")};
@@ -441,16 +413,11 @@ TEST(test_shared_and_private_are_not_mixed)
         device_free(s, again[0]);
         device_free(s, again[1]);
     }
-    device_close(d);
 }
 
 /* A stream reuses a shared block even if its free still waits on a worker's queue. */
-TEST(test_shared_early_reuse)
+ON_THIS(test_shared_early_reuse, open_recycling(true, false))
 {
-    if (UNDER_ASAN)
-        skip();
-    device *d = open_cpu(true, false);
-    stream *s = device_compute_stream(d);
     device_share share;
     void *private_ptr = new_block(s, 3960, "private"),
          *shared_ptr = new_host_block(s, 3960, "shared");
@@ -465,7 +432,6 @@ TEST(test_shared_early_reuse)
     OK(stream_sync(s));
     assert_true(device_share_find(d, ptr, 3960, &share));
     device_free(s, ptr);
-    device_close(d);
 }
 
 /* ---- debug fill ----------------------------------------------------------------------------- */
@@ -501,10 +467,8 @@ TEST_BOTH(test_debug_fill)
 
 /* Fresh memory is filled when the stream reaches the allocation. A host that writes too early finds
  * NaN. */
-TEST(test_fill_is_stream_ordered)
+ON_THIS(test_fill_is_stream_ordered, open_cpu(true, true))
 {
-    device *d = open_cpu(true, true);
-    stream *s = device_compute_stream(d);
     sem_t gate;
     close_gate(s, &gate);
     unsigned char *ptr = new_block(s, 100, "filled");
@@ -513,7 +477,6 @@ TEST(test_fill_is_stream_ordered)
     OK(stream_sync(s));
     assert_true(all_bytes(ptr, 100, 0xFF));
     device_free(s, ptr);
-    device_close(d);
 }
 
 /* ---- threads -------------------------------------------------------------------------------- */
@@ -555,9 +518,8 @@ static void *run_alloc_thread(void *arg)
     return NULL;
 }
 
-TEST(test_alloc_from_threads)
+ON_THIS(test_alloc_from_threads, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
     alloc_thread arg[3];
     pthread_t thread[3];
     for (int i = 0; i < 3; i++) {
@@ -569,7 +531,6 @@ TEST(test_alloc_from_threads)
         assert_int_equal(arg[i].wrong, 0);
     }
     assert_int_equal(live_bytes(d), 0);
-    device_close(d);
 }
 
 int main(void)

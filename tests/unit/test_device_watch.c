@@ -1,6 +1,5 @@
-/* test_device_watch.c -- the watch of a device, timed events, names, and the settings of a stream:
- * threads and priority. Most tests also run on the device that FSDP_DEVICE names
- * (tests/unit/target_lib.h). */
+/* test_device_watch.c -- the watch of a device, timed events, and the priority of a stream. Most
+ * tests also run on the device that FSDP_DEVICE names (tests/unit/target_lib.h). */
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -55,12 +54,6 @@ static fsdp_status run_failing(void *args, int n_threads)
     return fsdp_error(FSDP_EINVAL, "", "on purpose");
 }
 
-static fsdp_status run_count_threads(void *args, int n_threads)
-{
-    **(int **)args = n_threads;
-    return FSDP_OK;
-}
-
 /* A device with a watch, its compute stream, and the calls of the watch. */
 typedef struct rig {
     device *d;
@@ -81,6 +74,18 @@ static void rig_close(rig *r)
     device_set_watch(r->d, NULL);
     device_close(r->d);
 }
+
+/* A test in all modes, with a rig. */
+#define TEST_RIG(test, debug_fill, issued)                                                         \
+    static void test##_on(rig *r);                                                                 \
+    TEST_ALL(test)                                                                                 \
+    {                                                                                              \
+        rig r;                                                                                     \
+        rig_open(&r, *state, debug_fill, issued);                                                  \
+        test##_on(&r);                                                                             \
+        rig_close(&r);                                                                             \
+    }                                                                                              \
+    static void test##_on(rig *r)
 
 /* ---- the watch ------------------------------------------------------------------------------ */
 
@@ -112,31 +117,26 @@ static void launch_nap(stream *s, const mem_access *touched)
 }
 
 /* The watch is told every kind of call in the order of issue, with its operands. */
-TEST_ALL(test_issued)
+TEST_RIG(test_issued, false, see_issued)
 {
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
-    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    const device_watch watch = {&x, see_issued, see_ran};
     char host[8] = "1234567";
     const mem_access touched[] = {{host, 3, true}};
-    event *e = new_event(d);
-    device_set_watch(d, &watch);
-    void *p = new_block(s, 8, "first"), *q = new_host_block(s, 8, "second");
-    OK(device_upload(s, p, host, 8));
-    OK(device_copy(s, q, p, 8));
-    OK(device_download(s, host, q, 8));
-    OK(device_zero(s, q, 8));
-    OK(device_copy(s, q, p, 0)); /* zero bytes: not reported */
-    OK(event_record(e, s));
-    OK(stream_wait_event(s, e));
-    launch_nap(s, touched);
-    device_free(s, p);
-    device_free(s, q);
-    device_free(s, NULL);
-    OK(stream_sync(s));
-    device_set_watch(d, NULL);
-    OK(event_record(e, s));
+    event *e = new_event(r->d);
+    void *p = new_block(r->s, 8, "first"), *q = new_host_block(r->s, 8, "second");
+    OK(device_upload(r->s, p, host, 8));
+    OK(device_copy(r->s, q, p, 8));
+    OK(device_download(r->s, host, q, 8));
+    OK(device_zero(r->s, q, 8));
+    OK(device_copy(r->s, q, p, 0)); /* zero bytes: not reported */
+    OK(event_record(e, r->s));
+    OK(stream_wait_event(r->s, e));
+    launch_nap(r->s, touched);
+    device_free(r->s, p);
+    device_free(r->s, q);
+    device_free(r->s, NULL);
+    OK(stream_sync(r->s));
+    device_set_watch(r->d, NULL);
+    OK(event_record(e, r->s));
     const device_act expected[] = {{.kind = ACT_ALLOC, .dst = p, .bytes = 8, .label = "first"},
                                    {.kind = ACT_ALLOC, .dst = q, .bytes = 8, .label = "second"},
                                    {.kind = ACT_UPLOAD, .dst = p, .src = host, .bytes = 8},
@@ -149,171 +149,146 @@ TEST_ALL(test_issued)
                                    {.kind = ACT_FREE, .dst = p},
                                    {.kind = ACT_FREE, .dst = q},
                                    {.kind = ACT_SYNC}};
-    expect_acts(&x, s, expected, sizeof expected / sizeof *expected);
-    assert_string_equal(x.issued[8].work.key.name, "nap");
-    assert_true(x.issued[8].accesses == touched && x.issued[8].n_accesses == 1);
+    expect_acts(&r->x, r->s, expected, sizeof expected / sizeof *expected);
+    assert_string_equal(r->x.issued[8].work.key.name, "nap");
+    assert_true(r->x.issued[8].accesses == touched && r->x.issued[8].n_accesses == 1);
     event_free(e);
-    device_close(d);
 }
 
 /* `ran` is called for launches, moves and syncs, in order, with the token that `issued`
  * returned. */
-TEST_ALL(test_ran)
+TEST_RIG(test_ran, true, see_issued)
 {
-    rig r;
     void *p;
     long ms = 0;
     static char host[512 << 10];
-    rig_open(&r, *state, true, see_issued);
-    OK(device_alloc(r.s, MEM_OTHER, sizeof host, "block", &p)); /* 1; its NaN fill is 2 */
-    OK(device_upload(r.s, p, host, 8));                         /* 3: staged in the queue */
-    OK(device_upload(r.s, p, host, sizeof host));               /* 4: too large for that */
-    OK(stream_launch_work(r.s, &(launch_config){.fn = run_sleep,
-                                                .args = &ms,
-                                                .args_bytes = sizeof ms,
-                                                .on_host = true,
-                                                .name = "nap",
-                                                .label = host})); /* 5 */
-    device_free(r.s, p);                                          /* 6 */
-    OK(stream_sync(r.s));                                         /* 7 */
-    assert_int_equal(r.x.n_ran, 5);
-    assert_int_equal(r.x.ran[4].kind, ACT_SYNC);
-    assert_int_equal(r.x.ran[4].token, 7);
+    OK(device_alloc(r->s, MEM_OTHER, sizeof host, "block", &p)); /* 1; its NaN fill is 2 */
+    OK(device_upload(r->s, p, host, 8));                         /* 3: staged in the queue */
+    OK(device_upload(r->s, p, host, sizeof host));               /* 4: too large for that */
+    OK(stream_launch_work(r->s, &(launch_config){.fn = run_sleep,
+                                                 .args = &ms,
+                                                 .args_bytes = sizeof ms,
+                                                 .on_host = true,
+                                                 .name = "nap",
+                                                 .label = host})); /* 5 */
+    device_free(r->s, p);                                          /* 6 */
+    OK(stream_sync(r->s));                                         /* 7 */
+    assert_int_equal(r->x.n_ran, 5);
+    assert_int_equal(r->x.ran[4].kind, ACT_SYNC);
+    assert_int_equal(r->x.ran[4].token, 7);
     const device_act_kind kinds[] = {ACT_FILL, ACT_UPLOAD, ACT_UPLOAD, ACT_LAUNCH};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(r.x.ran[i].kind, kinds[i]);
-        assert_int_equal(r.x.ran[i].token, i + 2);
-        assert_ptr_equal(r.x.ran[i].stream, r.s);
-        assert_true(r.x.ran[i].begin_s <= r.x.ran[i].end_s);
-        assert_true(i == 0 || r.x.ran[i - 1].end_s <= r.x.ran[i].begin_s);
+        assert_int_equal(r->x.ran[i].kind, kinds[i]);
+        assert_int_equal(r->x.ran[i].token, i + 2);
+        assert_ptr_equal(r->x.ran[i].stream, r->s);
+        assert_true(r->x.ran[i].begin_s <= r->x.ran[i].end_s);
+        assert_true(i == 0 || r->x.ran[i - 1].end_s <= r->x.ran[i].begin_s);
     }
-    assert_ptr_equal(r.x.issued[4].label, host);
-    assert_null(r.x.ran[3].label); /* the label is the caller's, who may have reused its memory */
-    assert_string_equal(r.x.ran[3].name, "nap");
-    assert_int_equal(r.x.ran[2].bytes, sizeof host);
-    assert_int_equal(r.x.ran[0].byte, 0xFF);
-    rig_close(&r);
+    assert_ptr_equal(r->x.issued[4].label, host);
+    assert_null(r->x.ran[3].label); /* the label is the caller's, who may have reused its memory */
+    assert_string_equal(r->x.ran[3].name, "nap");
+    assert_int_equal(r->x.ran[2].bytes, sizeof host);
+    assert_int_equal(r->x.ran[0].byte, 0xFF);
 }
 
 /* `ran` reports when a stream's wait for another stream began and ended. A host's wait for an event
  * is issued as a sync of that event. */
-TEST_ALL(test_waits)
+TEST_RIG(test_waits, false, see_issued)
 {
-    rig r;
     long ms = 200;
-    rig_open(&r, *state, false, see_issued);
-    stream *side = new_stream(r.d, "side");
-    event *e = new_event(r.d);
+    stream *side = new_stream(r->d, "side");
+    event *e = new_event(r->d);
     OK(launch_c(side, run_sleep, &ms, sizeof ms)); /* 1 */
     OK(event_record(e, side));                     /* 2 */
-    OK(stream_wait_event(r.s, e));                 /* 3 */
+    OK(stream_wait_event(r->s, e));                /* 3 */
     OK(event_sync(e));                             /* 4 */
-    OK(stream_sync(r.s));                          /* 5 */
-    assert_int_equal(r.x.n_issued, 5);
-    assert_int_equal(r.x.issued[3].kind, ACT_SYNC);
-    assert_null(r.x.issued[3].stream);
-    assert_ptr_equal(r.x.issued[3].event, e);
+    OK(stream_sync(r->s));                         /* 5 */
+    assert_int_equal(r->x.n_issued, 5);
+    assert_int_equal(r->x.issued[3].kind, ACT_SYNC);
+    assert_null(r->x.issued[3].stream);
+    assert_ptr_equal(r->x.issued[3].event, e);
     int waits = 0;
-    for (int i = 0; i < r.x.n_ran; i++) {
-        const device_act *a = &r.x.ran[i];
+    for (int i = 0; i < r->x.n_ran; i++) {
+        const device_act *a = &r->x.ran[i];
         if (a->kind != ACT_WAIT)
             continue;
         waits++;
         assert_int_equal(a->token, 3);
-        assert_ptr_equal(a->stream, r.s);
+        assert_ptr_equal(a->stream, r->s);
         assert_true(a->end_s - a->begin_s >= 0.05); /* the wait begins during the nap */
     }
     assert_int_equal(waits, 1);
     event_free(e);
     stream_free(side);
-    rig_close(&r);
 }
 
 /* Each act carries the scope and phase that were set when the host issued it, also when it has
  * run. */
-TEST_ALL(test_scope)
+TEST_RIG(test_scope, false, see_issued)
 {
-    rig r;
     long ms = 0;
-    rig_open(&r, *state, false, see_issued);
-    OK(launch_c(r.s, run_sleep, &ms, sizeof ms));
-    device_set_scope(r.d, "h.0.mlp", "backward");
-    OK(launch_c(r.s, run_sleep, &ms, sizeof ms));
-    device_set_scope(r.d, NULL, NULL);
-    OK(stream_sync(r.s));
-    assert_null(r.x.issued[0].scope);
-    assert_string_equal(r.x.issued[1].scope, "h.0.mlp");
-    assert_string_equal(r.x.ran[1].scope, "h.0.mlp");
-    assert_string_equal(r.x.ran[1].phase, "backward");
-    assert_null(r.x.issued[2].scope);
-    rig_close(&r);
+    OK(launch_c(r->s, run_sleep, &ms, sizeof ms));
+    device_set_scope(r->d, "h.0.mlp", "backward");
+    OK(launch_c(r->s, run_sleep, &ms, sizeof ms));
+    device_set_scope(r->d, NULL, NULL);
+    OK(stream_sync(r->s));
+    assert_null(r->x.issued[0].scope);
+    assert_string_equal(r->x.issued[1].scope, "h.0.mlp");
+    assert_string_equal(r->x.ran[1].scope, "h.0.mlp");
+    assert_string_equal(r->x.ran[1].phase, "backward");
+    assert_null(r->x.issued[2].scope);
 }
 
-TEST_ALL(test_token_0_is_not_told)
+TEST_RIG(test_token_0_is_not_told, false, see_and_forget)
 {
-    rig r;
     long ms = 0;
-    rig_open(&r, *state, false, see_and_forget);
-    OK(launch_c(r.s, run_sleep, &ms, sizeof ms));
-    OK(stream_sync(r.s));
-    assert_int_equal(r.x.n_issued, 2);
-    assert_int_equal(r.x.n_ran, 0);
-    rig_close(&r);
+    OK(launch_c(r->s, run_sleep, &ms, sizeof ms));
+    OK(stream_sync(r->s));
+    assert_int_equal(r->x.n_issued, 2);
+    assert_int_equal(r->x.n_ran, 0);
 }
 
 /* Failed work and the work skipped after it are not reported as run. */
-TEST_ALL(test_failures_have_not_run)
+TEST_RIG(test_failures_have_not_run, false, see_issued)
 {
-    rig r;
     long ms = 0;
-    rig_open(&r, *state, false, see_issued);
-    (void)launch_c(r.s, run_failing, NULL, 0);
-    assert_int_equal(stream_sync(r.s), FSDP_EINVAL);
+    (void)launch_c(r->s, run_failing, NULL, 0);
+    assert_int_equal(stream_sync(r->s), FSDP_EINVAL);
     assert_string_equal(fsdp_error_get()->what, "on purpose");
-    assert_int_equal(launch_c(r.s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
-    (void)stream_sync(r.s);
-    for (int i = 0; i < r.x.n_ran; i++)
-        assert_int_equal(r.x.ran[i].kind, ACT_SYNC);
-    assert_int_equal(r.x.n_issued, 4);
-    assert_int_equal(r.x.n_ran, 2);
-    rig_close(&r);
+    assert_int_equal(launch_c(r->s, run_sleep, &ms, sizeof ms), FSDP_EINVAL);
+    (void)stream_sync(r->s);
+    for (int i = 0; i < r->x.n_ran; i++)
+        assert_int_equal(r->x.ran[i].kind, ACT_SYNC);
+    assert_int_equal(r->x.n_issued, 4);
+    assert_int_equal(r->x.n_ran, 2);
 }
 
 /* The time of a launch excludes the host's work, earlier work in the queue, and work of other
  * streams. So the times of a stream's launches add up to at most the total time. */
-TEST_ALL(test_time_of_a_launch)
+TEST_RIG(test_time_of_a_launch, false, see_issued)
 {
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
-    seen x = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    const device_watch watch = {&x, see_issued, see_ran};
     double sum_s = 0, last_s = 0;
     long before_ms = 200, ms = 20;
-    stream *side = new_stream(d, "side");
-    device_set_watch(d, &watch);
+    stream *side = new_stream(r->d, "side");
     const double begun_s = clock_now_s();
-    OK(launch_c(s, run_sleep, &before_ms, sizeof before_ms));
+    OK(launch_c(r->s, run_sleep, &before_ms, sizeof before_ms));
     OK(launch_c(side, run_sleep, &before_ms, sizeof before_ms));
-    OK(launch_c(s, run_sleep, &ms, sizeof ms));
+    OK(launch_c(r->s, run_sleep, &ms, sizeof ms));
     OK(stream_sync(side));
-    OK(stream_sync(s));
+    OK(stream_sync(r->s));
     const double all_s = clock_now_s() - begun_s;
-    for (int i = 0; i < x.n_ran; i++)
-        if (x.ran[i].kind == ACT_LAUNCH && x.ran[i].stream == s)
-            sum_s += last_s = x.ran[i].end_s - x.ran[i].begin_s;
+    for (int i = 0; i < r->x.n_ran; i++)
+        if (r->x.ran[i].kind == ACT_LAUNCH && r->x.ran[i].stream == r->s)
+            sum_s += last_s = r->x.ran[i].end_s - r->x.ran[i].begin_s;
     assert_true(last_s >= 0.020 && sum_s - last_s >= 0.200);
     assert_true(sum_s <= all_s);
-    device_set_watch(d, NULL);
     stream_free(side);
-    device_close(d);
 }
 
 /* ---- timed events --------------------------------------------------------------------------- */
 
-TEST_ALL(test_elapsed)
+ON_EACH(TEST_ALL, test_elapsed, false)
 {
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
     event *begin, *end;
     long ms = 20;
     double seconds = -1, begun_s = clock_now_s();
@@ -339,14 +314,11 @@ TEST_ALL(test_elapsed)
     assert_true(seconds <= -0.020);
     event_free(begin);
     event_free(end);
-    device_close(d);
 }
 
 /* The elapsed time is the stream's, also when the host is ahead of the stream. */
-TEST(test_host_is_ahead)
+ON_THIS(test_host_is_ahead, open_cpu(true, false))
 {
-    device *d = open_cpu(true, false);
-    stream *s = device_compute_stream(d);
     sem_t gate;
     event *before, *behind;
     double seconds;
@@ -364,13 +336,10 @@ TEST(test_host_is_ahead)
     assert_true(seconds >= 0.050);
     event_free(before);
     event_free(behind);
-    device_close(d);
 }
 
-TEST_ALL(test_untimed)
+ON_EACH(TEST_ALL, test_untimed, false)
 {
-    device *d = open_mode(*state, false);
-    stream *s = device_compute_stream(d);
     event *timed;
     double seconds;
     event *plain = new_event(d);
@@ -384,35 +353,9 @@ TEST_ALL(test_untimed)
     assert_says("second event keeps no time");
     event_free(plain);
     event_free(timed);
-    device_close(d);
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */
-
-TEST_ALL(test_threads)
-{
-    device *d = open_mode(*state, false);
-    stream *compute = device_compute_stream(d), *wide;
-    int got = 0, *to = &got;
-    stream *plain = new_stream(d, "plain");
-    OK(stream_create(d, &(stream_config){.name = "wide", .n_threads = 3}, &wide));
-    assert_int_equal(plain->n_threads, 1);
-    assert_string_equal(stream_name(wide), "wide");
-    assert_string_equal(stream_name(compute), "compute");
-    OK(launch_c(wide, run_count_threads, &to, sizeof to));
-    OK(stream_sync(wide));
-    assert_int_equal(got, 3);
-    OK(device_set_threads(d, 5));
-    assert_int_equal(compute->n_threads, 5);
-    OK(launch_c(compute, run_count_threads, &to, sizeof to));
-    OK(stream_sync(compute));
-    assert_int_equal(got, 5);
-    assert_int_equal(device_set_threads(d, 0), FSDP_EINVAL);
-    assert_int_equal(compute->n_threads, 5);
-    stream_free(plain);
-    stream_free(wide);
-    device_close(d);
-}
 
 static fsdp_status run_niceness(void *args, int n_threads)
 {
@@ -437,15 +380,13 @@ static int niceness_on(device *d, int priority)
 /* The CPU device can only lower the priority of a stream, which any process may do. A positive
  * priority would need a privilege, so the device ignores it. The niceness of the creating thread
  * does not change. */
-TEST(test_priority)
+ON_THIS(test_priority, open_cpu(false, false))
 {
-    device *d = open_cpu(false, false);
     const int mine = getpriority(PRIO_PROCESS, 0);
     const int nicer = mine + 3 < NICEST ? mine + 3 : NICEST;
     assert_int_equal(niceness_on(d, -nicer), nicer);
     assert_int_equal(niceness_on(d, 3), mine);
     assert_int_equal(getpriority(PRIO_PROCESS, 0), mine);
-    device_close(d);
 }
 
 int main(void)

@@ -52,9 +52,8 @@ TEST(test_maps)
 }
 
 /* ACL's error text can be read once. It belongs to the call that failed last. */
-TEST(test_words)
+ON_THIS(test_words, open_npu(&(device_config){0}))
 {
-    device *d = open_npu(&(device_config){0});
     int (*npu_free)(void *) = plugin_symbol("aclrtFree");
     fsdp_status (*status)(int, const char *) = plugin_symbol("npu_status");
     const int code = npu_free(NULL);
@@ -64,7 +63,6 @@ TEST(test_words)
     assert_null(strstr(fsdp_error_get()->what, "no message"));
     assert_int_equal(status(code, "give back"), FSDP_EDEVICE);
     assert_says("no message");
-    device_close(d);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -113,10 +111,8 @@ static void *thread_ask(void *args)
 }
 
 /* A new thread has no context. The threads of host tasks have the device's context. */
-TEST(test_contexts_of_threads)
+ON_THIS(test_contexts_of_threads, open_npu(&(device_config){0}))
 {
-    device *d = open_npu(&(device_config){0});
-    stream *s = device_compute_stream(d);
     int code = -1;
     asked a = {(int (*)(int32_t *))plugin_symbol("aclrtGetDevice"), &code};
     pthread_t thread;
@@ -126,7 +122,6 @@ TEST(test_contexts_of_threads)
     OK(launch_c(s, run_ask, &a, sizeof a));
     OK(stream_sync(s));
     assert_int_equal(code, 0);
-    device_close(d);
 }
 
 /* ---- the pool -------------------------------------------------------------------------------- */

@@ -498,9 +498,8 @@ static size_t host_live(device *d)
     return ledger_read(device_host_ledger(d)).live_total_bytes;
 }
 
-TEST(test_host_memory)
+ON_THIS(test_host_memory, open_mode(&SEPARATE, false))
 {
-    device *d = open_mode(&SEPARATE, false);
     victim v = new_victim(d);
     device_share share;
     unsigned char *host = new_host_block(v.s, 6000, "host");
@@ -524,7 +523,6 @@ TEST(test_host_memory)
     OK(stream_sync(v.s));
     assert_int_equal(live_bytes(d), 0);
     assert_int_equal(ledger_read(device_host_ledger(d)).peak_bytes[MEM_OTHER], 6000);
-    device_close(d);
 }
 
 /* ---- the table of devices ------------------------------------------------------------------- */
