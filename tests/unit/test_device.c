@@ -221,31 +221,18 @@ ON_EACH(TEST_ALL, test_event_rerecord, false)
     OK(stream_wait_event(waiter, e));
     event_free(e); /* recorded, not reached, waited for */
     OK(order_add(&x, waiter, 2));
-    usleep(2000);
-    sem_post(&stuck_gate);
-    OK(stream_sync(waiter));
-    expect_order(&x, 3);
-    e = new_event(d); /* on an inline stream a record is complete at once */
-    OK(event_record(e, s));
-    OK(event_sync(e));
-    assert_true(event_done(e));
-    event_free(e);
-}
-
-ON_THIS(test_rerecord_on_done_stream_replaces, open_cpu(false, false))
-{
-    stream *stuck = new_stream(d, "stuck");
-    event *e = new_event(d);
-    sem_t gate;
-    close_gate(stuck, &gate);
+    e = new_event(d);
     OK(event_record(e, stuck));
     assert_false(event_done(e));
-    OK(event_record(e, s)); /* inline: done, and replaces the first */
+    OK(event_record(e, s)); /* replaces the first */
+    OK(event_sync(e));      /* would hang on the first */
     assert_true(event_done(e));
-    OK(stream_wait_event(s, e)); /* would hang on the first */
-    sem_post(&gate);
-    OK(stream_sync(stuck));
+    OK(stream_wait_event(s, e));
     event_free(e);
+    sem_post(&stuck_gate);
+    OK(stream_sync(waiter));
+    OK(stream_sync(stuck));
+    expect_order(&x, 3);
 }
 
 /* ---- errors --------------------------------------------------------------------------------- */

@@ -290,7 +290,7 @@ TEST_RIG(test_time_of_a_launch, false, see_issued)
 ON_EACH(TEST_ALL, test_elapsed, false)
 {
     event *begin, *end;
-    long ms = 20;
+    long ms = 20, longer_ms = 60;
     double seconds = -1, begun_s = clock_now_s();
     OK(event_create_timed(d, &begin));
     OK(event_create_timed(d, &end));
@@ -303,39 +303,17 @@ ON_EACH(TEST_ALL, test_elapsed, false)
     OK(event_sync(begin));
     assert_int_equal(event_elapsed_s(begin, end, &seconds), FSDP_ESTATE);
     assert_says("second event has not been reached");
-    OK(launch_c(s, run_sleep, &ms, sizeof ms));
-    OK(event_record(end, s));
+    OK(launch_c(s, run_sleep, &longer_ms, sizeof longer_ms));
+    OK(event_record(end, s)); /* the host is ahead of the stream */
     OK(event_sync(end));
     double most_s = clock_now_s() - begun_s;
     sleep_ms(300); /* this sleep must not count */
     OK(event_elapsed_s(begin, end, &seconds));
-    assert_true(seconds >= 0.020 && seconds <= most_s);
+    assert_true(seconds >= 0.060 && seconds <= most_s);
     OK(event_elapsed_s(end, begin, &seconds));
-    assert_true(seconds <= -0.020);
+    assert_true(seconds <= -0.060);
     event_free(begin);
     event_free(end);
-}
-
-/* The elapsed time is the stream's, also when the host is ahead of the stream. */
-ON_THIS(test_host_is_ahead, open_cpu(true, false))
-{
-    sem_t gate;
-    event *before, *behind;
-    double seconds;
-    OK(event_create_timed(d, &before));
-    OK(event_create_timed(d, &behind));
-    OK(event_record(before, s));
-    OK(event_sync(before));
-    close_gate(s, &gate);
-    OK(event_record(behind, s));
-    assert_int_equal(event_elapsed_s(before, behind, &seconds), FSDP_ESTATE);
-    sleep_ms(50);
-    sem_post(&gate);
-    OK(event_sync(behind));
-    OK(event_elapsed_s(before, behind, &seconds));
-    assert_true(seconds >= 0.050);
-    event_free(before);
-    event_free(behind);
 }
 
 ON_EACH(TEST_ALL, test_untimed, false)
