@@ -1,6 +1,7 @@
 /* test_launched.c -- how many ranks there are, in all and on this host, according to the
  * environment variables of launchers. */
 #include <stdlib.h>
+#include <string.h>
 #include "common/comm/transport_help.h"
 #include "tests/unit/unit_lib.h"
 
@@ -25,67 +26,49 @@ static void forget_launchers(void)
         unsetenv(names[i]);
 }
 
-TEST(test_no_launcher)
-{
-    forget_launchers();
-    assert_int_equal(comm_launched_ranks(), 1);
-    assert_int_equal(comm_launched_local_ranks(), 1);
-}
+/* What variables of the environment (separated by commas) say. In each part of the table a row
+ * takes precedence over the rows above it, whose variables are set too. */
+static const struct {
+    const char *variables;
+    int ranks, rank, local_ranks, local_rank;
+} LAUNCHES[] = {
+    {"", 1, 0, 1, 0},
+    {"PMI_SIZE=8,PMI_RANK=2", 8, 2, 8, 2},
+    {"MPI_LOCALNRANKS=x", 8, 2, 8, 2},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE=2", 8, 2, 2, 2},
+    {"MPI_LOCALNRANKS=4", 8, 2, 4, 2},
+    {"FSDP_RUN=3 3 5 6", 8, 2, 4, 2}, /* no such rank */
+    {"FSDP_RUN=1 3 5 6", 3, 1, 3, 1},
+    {"", 1, 0, 1, 0},
+    {"SLURM_STEP_NUM_TASKS=6,SLURM_PROCID=5", 6, 5, 6, 5},
+    /* ranks 0 and 2 on one host, ranks 1 and 3 on the other */
+    {"", 1, 0, 1, 0},
+    {"PMI_SIZE=4,PMI_RANK=2", 4, 2, 4, 2},
+    {"SLURM_LOCALID=0", 4, 2, 4, 0},
+    {"PMIX_LOCAL_RANK=1", 4, 2, 4, 1},
+    {"OMPI_COMM_WORLD_LOCAL_RANK=0", 4, 2, 4, 0},
+    {"MPI_LOCALRANKID=1", 4, 2, 4, 1},
+    {"FSDP_RUN=3 4 5 6", 4, 3, 4, 3},
+};
 
-TEST(test_mpi_says_it)
+TEST(test_launchers)
 {
-    forget_launchers();
-    setenv("PMI_SIZE", "8", 1);
-    assert_int_equal(comm_launched_local_ranks(), 8);
-    setenv("MPI_LOCALNRANKS", "x", 1);
-    assert_int_equal(comm_launched_local_ranks(), 8);
-    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
-    assert_int_equal(comm_launched_local_ranks(), 2);
-    setenv("MPI_LOCALNRANKS", "4", 1);
-    assert_int_equal(comm_launched_local_ranks(), 4);
-    assert_int_equal(comm_launched_ranks(), 8);
-}
-
-TEST(test_slurm_says_how_many)
-{
-    forget_launchers();
-    setenv("SLURM_STEP_NUM_TASKS", "6", 1);
-    setenv("SLURM_PROCID", "5", 1);
-    assert_int_equal(comm_launched_ranks(), 6);
-    assert_int_equal(comm_launched_rank(), 5);
-    assert_int_equal(comm_launched_local_ranks(), 6);
-}
-
-/* fsdp_run takes precedence over all other launchers. */
-TEST(test_fsdp_run_says_it)
-{
-    forget_launchers();
-    setenv("PMI_SIZE", "8", 1);
-    setenv("MPI_LOCALNRANKS", "4", 1);
-    setenv("FSDP_RUN", "1 3 5 6", 1);
-    assert_int_equal(comm_launched_ranks(), 3);
-    assert_int_equal(comm_launched_rank(), 1);
-    assert_int_equal(comm_launched_local_ranks(), 3);
-    setenv("FSDP_RUN", "3 3 5 6", 1); /* no such rank */
-    assert_int_equal(comm_launched_ranks(), 8);
-}
-
-/* Round-robin over two hosts: ranks 0 and 2 on one, ranks 1 and 3 on the other. */
-TEST(test_local_rank)
-{
-    forget_launchers();
-    static const char *const names[] = {"SLURM_LOCALID", "PMIX_LOCAL_RANK",
-                                        "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"};
-    assert_int_equal(comm_launched_local_rank(), 0);
-    setenv("PMI_SIZE", "4", 1);
-    setenv("PMI_RANK", "2", 1);
-    assert_int_equal(comm_launched_local_rank(), 2);
-    for (int i = 0; i < 4; i++) {
-        setenv(names[i], i % 2 ? "1" : "0", 1);
-        assert_int_equal(comm_launched_local_rank(), i % 2);
+    for (size_t i = 0; i < sizeof LAUNCHES / sizeof *LAUNCHES; i++) {
+        char list[80], *rest = list;
+        snprintf(list, sizeof list, "%s", LAUNCHES[i].variables);
+        if (*list == '\0')
+            forget_launchers();
+        for (char *name; *list != '\0' && (name = strsep(&rest, ",")) != NULL;) {
+            char *value = strchr(name, '=');
+            *value = '\0';
+            setenv(name, value + 1, 1);
+        }
+        print_message("row %zu: %s\n", i, LAUNCHES[i].variables);
+        assert_int_equal(comm_launched_ranks(), LAUNCHES[i].ranks);
+        assert_int_equal(comm_launched_rank(), LAUNCHES[i].rank);
+        assert_int_equal(comm_launched_local_ranks(), LAUNCHES[i].local_ranks);
+        assert_int_equal(comm_launched_local_rank(), LAUNCHES[i].local_rank);
     }
-    setenv("FSDP_RUN", "3 4 5 6", 1);
-    assert_int_equal(comm_launched_local_rank(), 3);
 }
 
 /* Each rank has its own seed. There is none if FSDP_SCHEDULE is 0 or not set. */
