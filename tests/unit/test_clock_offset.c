@@ -1,59 +1,25 @@
-/* test_clock_offset.c -- how clocks of ranks are compared. Run it by mpiexec -n W, or alone. */
+/* test_clock_offset.c -- how clocks of ranks are compared.
+ *
+ *   mpiexec -n W build/tests/unit/test_clock_offset          (W = 1 runs without mpiexec too) */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include "common/base/wait_policy.h"
 #include "common/observe/clock_offset.h"
-
-static int n_failed;
-
-static void check(bool holds, const char *what)
-{
-    if (!holds) {
-        printf("FAIL %s\n", what);
-        n_failed++;
-    }
-}
-
-static void fail_if(fsdp_status status)
-{
-    if (status == FSDP_OK)
-        return;
-    fsdp_error_print(stderr, 0, 0);
-    exit(EXIT_FAILURE);
-}
+#include "tests/unit/comm_cases_lib.h"
 
 /* Ranks of one host share one clock: the measured offset must be 0 within its bound. */
-static void test_measure(comm *c)
+static void test_measured(comm_fixture *f)
 {
     double offset_s = 1, bound_s = 1;
-    fail_if(clock_offset_measure(c, &offset_s, &bound_s));
-    check(comm_rank(c) > 0 || (offset_s == 0 && bound_s == 0), "rank 0 differs from itself");
-    check(bound_s >= 0 && fabs(offset_s) <= bound_s + 1e-9, "the true offset, 0, is in the range");
-    check(bound_s < 1, "the range is narrow");
+    CHECK_OK(f, clock_offset_measure(f->c, &offset_s, &bound_s));
+    CHECK(f, f->rank > 0 || (offset_s == 0 && bound_s == 0), "rank 0 differs from itself");
+    CHECK(f, fabs(offset_s) <= bound_s + 1e-9, "offset %g s, bound %g s", offset_s, bound_s);
+    CHECK(f, bound_s >= 0 && bound_s < 1, "a range of %g s", bound_s);
 }
 
-/* Rank 0 prints PASS if no check has failed on any rank. A rank with a failure has said why. */
-static void agree(comm *c, const char *name)
+int main(void)
 {
-    fsdp_status mine = n_failed == 0 ? FSDP_OK : fsdp_error(FSDP_EINVAL, "", "%s failed", name);
-    if (comm_agree(c, mine) == FSDP_OK && comm_rank(c) == 0)
-        printf("PASS clock_offset.%s\n", name);
-}
-
-int main(int argc, char **argv)
-{
-    wait_policy_passive(argv);
-    device *d;
-    comm *c;
-    fail_if(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
-    fail_if(comm_open(d, &(comm_config){.backend = COMM_AUTO}, &c));
-    test_measure(c);
-    agree(c, "measured");
-    int rank = comm_rank(c), world_size = comm_size(c);
-    comm_close(c);
-    device_close(d);
-    if (n_failed == 0)
-        printf("DONE %d/%d\n", rank, world_size);
-    return n_failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    comm_fixture f;
+    if (comm_test_open(&f, &device_cpu, false) != FSDP_OK)
+        return 1;
+    comm_test_run(&f, "clock_offset.measured", test_measured);
+    return comm_test_close(&f);
 }
