@@ -1,6 +1,5 @@
 /* comm_calls_lib.c -- see comm_calls_lib.h. */
 #include "tests/unit/comm_calls_lib.h"
-#include "tests/unit/slices.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,25 +174,35 @@ static void *get_bytes(size_t bytes)
     return p;
 }
 
-/* Runs fill or check on the stream; or on the host, if the device cannot run C. */
+/* check, of a copy on the host. */
+static fsdp_status check_copy(void *args, int n_threads)
+{
+    const fsdp_status status = check(args, n_threads);
+    free(((data *)args)->at);
+    return status;
+}
+
+/* Runs fill or check in order of the stream; on a copy, if the device cannot run C. */
 static void work(const collective *d, stream_fn task, data a)
 {
     const size_t bytes = a.elems * dtype_bytes(d->type);
     char *there = a.at;
+    const bool on_host = !device_runs_c(d->dev);
     a.of = *d;
-    if (device_runs_c(d->dev)) {
-        MUST(stream_launch(d->s, task, &a, sizeof a));
+    if (on_host)
+        a.at = get_bytes(bytes);
+    if (on_host && task == fill) {
+        fill(&a, 1);
+        MUST(device_upload(d->s, there, a.at, bytes));
+        free(a.at);
         return;
     }
-    a.at = get_bytes(bytes);
-    if (task == check)
+    if (on_host)
         MUST(device_download(d->s, a.at, there, bytes));
-    MUST(stream_sync(d->s));
-    task(&a, 1);
-    if (task == fill)
-        MUST(device_upload(d->s, there, a.at, bytes));
-    MUST(stream_sync(d->s));
-    free(a.at);
+    MUST(stream_launch_work(d->s, &(launch_config){.fn = on_host ? check_copy : task,
+                                                   .args = &a,
+                                                   .args_bytes = sizeof a,
+                                                   .on_host = on_host}));
 }
 
 /* A buffer of this rank. The kind of memory is drawn. */
@@ -398,10 +407,24 @@ static void call_all_reduce(const collective *d)
     buffer_put(d, b);
 }
 
-static void reduce_step(const collective *d, int step, const comm_slice *slices, grad_acc *acc)
+/* Cuts an array into the ranks' slices. Unequal ones may begin with the last rank's. Returns the
+ * array's elements. */
+static size_t slices_draw(const collective *d, comm_slice slices[static CALL_RANKS])
 {
-    const comm_slice *last = &slices[d->c->team.size - 1];
-    const size_t total = d->pieces != NULL ? d->array_elems : last->begin + last->elems;
+    const int size = d->c->team.size;
+    const bool backwards = d->other && mix(d->key) % 2 == 0;
+    size_t begin = 0;
+    for (int i = 0; i < size; i++) {
+        const int r = backwards ? size - 1 - i : i;
+        slices[r] = (comm_slice){.begin = begin, .elems = pair_elems(d, 0, r)};
+        begin += slices[r].elems;
+    }
+    return d->pieces != NULL ? d->array_elems : begin;
+}
+
+static void reduce_step(const collective *d, int step, size_t total, const comm_slice *slices,
+                        grad_acc *acc)
+{
     buffer from = buffer_get(d, total);
     const data sent = addends(d, step, from.at, total);
     const float *send = (const float *)(void *)from.at;
@@ -417,22 +440,19 @@ static void reduce_step(const collective *d, int step, const comm_slice *slices,
 
 static void call_reduce_scatter(const collective *d)
 {
-    size_t lengths[CALL_RANKS];
     const int me = d->c->team.rank;
     comm_slice slices[CALL_RANKS];
     grad_acc acc;
     float *sum = NULL;
-    for (int r = 0; r < d->c->team.size; r++)
-        lengths[r] = pair_elems(d, 0, r);
-    slices_of(lengths, d->c->team.size, slices);
-    grad_acc_init(&acc, d->mode, d->sums, lengths[me], MEM_OTHER, "test");
+    const size_t total = slices_draw(d, slices);
+    grad_acc_init(&acc, d->mode, d->sums, slices[me].elems, MEM_OTHER, "test");
     acc.sum_dtype = d->sum_dtype;
     for (int step = 0; step < d->steps; step++)
-        reduce_step(d, step, slices, &acc);
+        reduce_step(d, step, total, slices, &acc);
     FSDP_ASSERT(acc.n_pushed == d->steps * d->c->team.size);
     MUST(grad_acc_finish(&acc, d->s, &sum));
     if (d->pieces == NULL)
-        check_sum(d, sum, slices[me].begin, lengths[me]);
+        check_sum(d, sum, slices[me].begin, slices[me].elems);
     for (size_t k = 0; d->pieces != NULL && k < d->pieces->n; k++) {
         const comm_piece *p = &d->pieces->list[k];
         if (p->elems > 0 && p->at / d->elems == (size_t)me)

@@ -3,8 +3,8 @@
  *
  * Inputs are functions of (key, rank, index), so each rank can compute what the others sent. A call
  * puts several pieces of work on its stream: fill, collective, check, free. The host does not wait
- * for them, unless the device cannot run C: then the host fills and checks. Each rank draws for
- * itself where its buffers lie (comm_alloc, device_alloc, malloc). A failing call ends the
+ * for them. If the device cannot run C, copies on the host are filled and checked. Each rank draws
+ * for itself where its buffers lie (comm_alloc, device_alloc, malloc). A failing call ends the
  * process. */
 #pragma once
 #include <stdatomic.h>

@@ -126,9 +126,7 @@ static void call(comm_fixture *f, int i, collective d)
           comm_op_name(d.op), d.elems, dtype_name(d.type));
 }
 
-/* Calls of all sizes, each with two types, equal and unequal slices (all-gather: in place or not),
- * every root, and both kinds of sums. Sums of integers wrap around. */
-static void calls_of(comm_fixture *f, comm_op op)
+void comm_case_calls(comm_fixture *f, comm_op op)
 {
     for (int i = 0; i < N_SIZES * 4; i++) {
         collective d = comm_test_of(op, types[i / 2 % 4], sizes[i / 4]);
@@ -146,9 +144,9 @@ static void calls_of(comm_fixture *f, comm_op op)
 }
 
 #define CASE(name, op)                                                                             \
-    void comm_case_##name(comm_fixture *f)                                                         \
+    static void name(comm_fixture *f)                                                              \
     {                                                                                              \
-        calls_of(f, op);                                                                           \
+        comm_case_calls(f, op);                                                                    \
     }
 CASE(all_gather, COMM_OP_ALL_GATHER)
 CASE(broadcast, COMM_OP_BROADCAST)
@@ -158,27 +156,17 @@ CASE(all_reduce, COMM_OP_ALL_REDUCE)
 
 /* ---- shards that are several pieces of an array --------------------------------------------- */
 
-enum { MATRICES = 4, MAX_PIECES = MATRICES * 64 };
-
-/* Matrices of 5, 1, 12 and 3 rows of row_elems, with gaps of one element. Each rank has the same
- * number of rows of each matrix, rounded up; the last ranks have fewer or none. */
-typedef struct rows {
-    comm_piece list[MAX_PIECES];
-    comm_pieces pieces;
-    size_t array_elems;
-} rows;
-
-static void rows_make(int world, size_t row_elems, rows *x)
+void comm_rows_make(int world, size_t row_elems, comm_rows *x)
 {
-    static const size_t ROWS[MATRICES] = {5, 1, 12, 3};
+    static const size_t ROWS[ROWS_MATRICES] = {5, 1, 12, 3};
     const size_t w = (size_t)world;
     size_t shard_elems = 1, n = 0; /* each shard ends with an element of padding */
-    for (int m = 0; m < MATRICES; m++)
+    for (int m = 0; m < ROWS_MATRICES; m++)
         shard_elems += (ROWS[m] + w - 1) / w * row_elems;
     x->array_elems = 0;
     for (size_t r = 0; r < w; r++) {
         size_t at = r * shard_elems, begin = 0;
-        for (int m = 0; m < MATRICES; m++) {
+        for (int m = 0; m < ROWS_MATRICES; m++) {
             const size_t part = (ROWS[m] + w - 1) / w, left = ROWS[m] - min_size(r * part, ROWS[m]);
             x->list[n++] = (comm_piece){.at = at,
                                         .begin = begin + r * part * row_elems,
@@ -193,22 +181,22 @@ static void rows_make(int world, size_t row_elems, rows *x)
 
 static void call_pieces(comm_fixture *f, int i, collective d, size_t row_elems)
 {
-    rows x;
-    rows_make(f->world, row_elems, &x);
+    comm_rows x;
+    comm_rows_make(f->world, row_elems, &x);
     d.elems = x.pieces.shard_elems;
     d.pieces = &x.pieces;
     d.array_elems = x.array_elems;
     call(f, i, d);
 }
 
-void comm_case_all_gather_pieces(comm_fixture *f)
+static void all_gather_pieces(comm_fixture *f)
 {
     static const size_t ROW_ELEMS[] = {0, 1, 40, 1500};
     for (int i = 0; i < 16; i++)
         call_pieces(f, i, comm_test_of(COMM_OP_ALL_GATHER, types[i % 2], 0), ROW_ELEMS[i / 4]);
 }
 
-void comm_case_reduce_scatter_pieces(comm_fixture *f)
+static void reduce_scatter_pieces(comm_fixture *f)
 {
     static const size_t ROW_ELEMS[] = {1, 40, 1500};
     for (int i = 0; i < 12; i++) {
@@ -223,7 +211,7 @@ void comm_case_reduce_scatter_pieces(comm_fixture *f)
 /* ---- others --------------------------------------------------------------------------------- */
 
 /* No rank leaves before the last has come. */
-void comm_case_barrier(comm_fixture *f)
+static void barrier(comm_fixture *f)
 {
     usleep((useconds_t)(20000 * (f->world - 1 - f->rank)));
     double mine = clock_now_s();
@@ -238,7 +226,7 @@ void comm_case_barrier(comm_fixture *f)
     free(all);
 }
 
-void comm_case_grad_acc_empty(comm_fixture *f)
+static void grad_acc_empty(comm_fixture *f)
 {
     for (int mode = 0; mode < 2; mode++) {
         grad_acc acc;
@@ -258,5 +246,25 @@ void comm_case_grad_acc_empty(comm_fixture *f)
         grad_acc_free(&acc, f->s);
         grad_acc zeroed = {0};
         grad_acc_free(&zeroed, f->s);
+    }
+}
+
+const comm_case comm_cases[COMM_CASES] = {{"all_gather", all_gather},
+                                          {"broadcast", broadcast},
+                                          {"all_to_all", all_to_all},
+                                          {"barrier", barrier},
+                                          {"reduce_scatter", reduce_scatter},
+                                          {"all_gather_pieces", all_gather_pieces},
+                                          {"reduce_scatter_pieces", reduce_scatter_pieces},
+                                          {"all_reduce", all_reduce},
+                                          {"grad_acc_empty", grad_acc_empty}};
+
+void comm_cases_run(comm_fixture *f, const comm_case *cases, size_t n, const char *where)
+{
+    for (size_t i = 0; i < n; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s%s", cases[i].name, where != NULL ? "." : "",
+                 where != NULL ? where : "");
+        comm_test_run(f, name, cases[i].run);
     }
 }

@@ -57,12 +57,28 @@ void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes);
 collective comm_test_of(comm_op op, dtype type, size_t elems);
 void comm_test_call(comm_fixture *f, stream *s, int i, collective d);
 
-void comm_case_all_gather(comm_fixture *f);
-void comm_case_broadcast(comm_fixture *f);
-void comm_case_all_to_all(comm_fixture *f);
-void comm_case_barrier(comm_fixture *f);
-void comm_case_reduce_scatter(comm_fixture *f);
-void comm_case_all_gather_pieces(comm_fixture *f);
-void comm_case_reduce_scatter_pieces(comm_fixture *f);
-void comm_case_all_reduce(comm_fixture *f);
-void comm_case_grad_acc_empty(comm_fixture *f);
+/* Matrices of 5, 1, 12 and 3 rows of row_elems, with gaps of one element, as pieces of an array.
+ * Each rank has the same number of rows of each matrix, rounded up; the last ranks have fewer or
+ * none. */
+enum { ROWS_MATRICES = 4 };
+typedef struct comm_rows {
+    comm_piece list[ROWS_MATRICES * 64];
+    comm_pieces pieces;
+    size_t array_elems;
+} comm_rows;
+void comm_rows_make(int world, size_t row_elems, comm_rows *x);
+
+/* comm_case_calls -- calls of this operation: all sizes, each with two types, equal and unequal
+ * slices (all-gather: in place or not), every root, and both kinds of sums. Sums of integers wrap
+ * around. */
+void comm_case_calls(comm_fixture *f, comm_op op);
+
+/* comm_cases -- [COMM_CASES] for every transport. comm_cases_run: runs cases; rank 0 prints
+ * "NAME.where" (where NULL: "NAME"). */
+typedef struct comm_case {
+    const char *name;
+    void (*run)(comm_fixture *);
+} comm_case;
+enum { COMM_CASES = 9 };
+extern const comm_case comm_cases[COMM_CASES];
+void comm_cases_run(comm_fixture *f, const comm_case *cases, size_t n, const char *where);

@@ -64,7 +64,7 @@ every_call() {
 
 # collectives H RANKS ROUNDS -- random collectives, and checks that depend on which rank is on which host
 collectives() {
-    checks mesh test_mesh 4 "$1" "$2"
+    checks mesh test_mesh 3 "$1" "$2"
     checks 'what they touch' test_comm_order 8 "$1" "$2"
     drawn '' shm+mpi "$3" "$1$2" "$1" "$2"
     COMM_TEST_DEVICE=apart drawn '' shm+mpi+staged "$3" "$2$1" "$1" "$2"

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GROUPS = 4, STREAMS = 4 };
+enum { GROUPS = 4, STREAMS = 4, ROWS_OF_A_RANK = 8 };
 
 typedef struct stress {
     comm_fixture f;
@@ -33,34 +33,10 @@ typedef struct stress {
 
 /* ---- what is drawn of one call -------------------------------------------------------------- */
 
-/* Pieces for a call, which borrows them. */
-typedef struct placed {
-    comm_pieces pieces;
-    comm_piece list[2 * CALL_RANKS];
-} placed;
-
-static fsdp_status free_placed(void *args, int n_threads)
+static fsdp_status free_rows(void *args, int n_threads)
 {
     free(*(void **)args);
     return FSDP_OK;
-}
-
-/* Two pieces of every shard: a head of drawn length and the rest. The array has the heads of all
- * ranks, then the rests, each time beginning with the last rank. */
-static placed *place(const collective *d)
-{
-    placed *p = comm_test_alloc(sizeof *p);
-    const size_t size = (size_t)d->c->team.size, head = d->key % (d->elems + 1);
-    p->pieces = (comm_pieces){p->list, 0, d->elems};
-    for (size_t r = 0; r < size; r++)
-        for (int i = 0; i < 2; i++) {
-            const size_t elems = i == 0 ? head : d->elems - head;
-            const size_t before = (i == 0 ? 0 : size * head) + (size - 1 - r) * elems;
-            if (elems > 0)
-                p->list[p->pieces.n++] =
-                    (comm_piece){r * d->elems + (i == 0 ? 0 : head), before, elems};
-        }
-    return p;
 }
 
 /* Draws levels that a binary counter accepts in this order, W nodes each. */
@@ -170,14 +146,17 @@ static void draw_and_call(stress *x)
     d.key = call_draw(&x->plan, UINT64_MAX);
     levels_draw(&d);
     disturb(x, d.s);
-    placed *p = in_pieces ? place(&d) : NULL;
+    comm_rows *rows = NULL;
     if (in_pieces) {
-        d.pieces = &p->pieces;
-        d.array_elems = d.elems * (size_t)d.c->team.size;
+        rows = comm_test_alloc(sizeof *rows);
+        comm_rows_make(d.c->team.size, d.elems / ROWS_OF_A_RANK, rows);
+        d.pieces = &rows->pieces;
+        d.elems = rows->pieces.shard_elems;
+        d.array_elems = rows->array_elems;
     }
     collective_run(&d);
     if (in_pieces)
-        MUST(stream_launch(d.s, free_placed, &p, sizeof p));
+        MUST(stream_launch(d.s, free_rows, &rows, sizeof rows));
     x->n_calls++;
 }
 

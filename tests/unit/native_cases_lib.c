@@ -8,175 +8,77 @@
 #include <unistd.h>
 #include "tests/unit/target_lib.h"
 
-void native_case_name(comm_fixture *f)
+static void case_name(comm_fixture *f)
 {
     const char *name = comm_backend_name(f->c), *own = target_backend()->native->name;
     if (f->world > 1)
         CHECK(f, strcmp(name, own) == 0, "goes by %s", name);
 }
 
-/* Below a simulated network, which issues each collective of the transport as a whole. */
-void native_case_link(comm_fixture *f)
+void native_case_under(comm_fixture *f, const char *variable, const char *value,
+                       void (*run)(comm_fixture *))
 {
     comm_fixture own = *f;
     comm_config config = target_comm(0);
     config.backend = COMM_NATIVE;
     own.c = NULL;
-    setenv("FSDP_LINK", "10Gbit,1us", 1);
+    setenv(variable, value, 1);
     CHECK_OK(f, comm_open(f->dev, &config, &own.c));
-    unsetenv("FSDP_LINK");
-    if (own.c == NULL)
-        return;
-    CHECK(f, (strstr(comm_backend_name(own.c), "+link") != NULL) == (f->world > 1), "goes by %s",
-          comm_backend_name(own.c));
-    comm_case_all_gather(&own);
-    comm_case_broadcast(&own);
-    comm_case_reduce_scatter(&own);
-    comm_case_all_reduce(&own);
-    CHECK(f, own.why[0] == '\0', "link: %.190s", own.why);
+    if (own.c != NULL)
+        run(&own);
+    CHECK(f, own.why[0] == '\0', "%s=%s: %.150s", variable, value, own.why);
     comm_close(own.c);
+    unsetenv(variable);
 }
 
-/* Groups of every other rank, and of one rank. Calls run in each group and in the parent. */
-void native_case_split(comm_fixture *f)
+static void below_link(comm_fixture *f)
 {
-    comm_fixture half = *f, alone = *f;
-    int parity = f->rank % 2;
-    half.c = alone.c = NULL;
-    CHECK_OK(f, comm_range(f->c, parity, 2, (f->world + 1 - parity) / 2, &half.c));
-    CHECK_OK(f, comm_range(f->c, f->rank, 1, 1, &alone.c));
-    if (f->why[0] != '\0')
-        return;
-    half.rank = comm_rank(half.c);
-    half.world = comm_size(half.c);
-    alone.rank = 0;
-    alone.world = 1;
-    CHECK(f, half.rank == f->rank / 2, "rank %d", half.rank);
-    comm_case_all_gather(&half);
-    comm_case_broadcast(&half);
-    comm_case_all_gather(&alone);
-    comm_case_all_gather(f);
-    comm_case_all_to_all(&half);
-    CHECK(f, half.why[0] == '\0', "half: %.190s", half.why);
-    CHECK(f, alone.why[0] == '\0', "alone: %.190s", alone.why);
-    comm_close(alone.c);
-    comm_close(half.c);
+    CHECK(f, (strstr(comm_backend_name(f->c), "+link") != NULL) == (f->world > 1), "goes by %s",
+          comm_backend_name(f->c));
+    comm_case_calls(f, COMM_OP_ALL_GATHER);
+    comm_case_calls(f, COMM_OP_BROADCAST);
+    comm_case_calls(f, COMM_OP_REDUCE_SCATTER);
+    comm_case_calls(f, COMM_OP_ALL_REDUCE);
 }
 
-/* Rank 0 stays alone, and the other ranks form a group. */
-void native_case_split_uneven(comm_fixture *f)
+/* A simulated network issues each collective of the transport as a whole. */
+static void case_link(comm_fixture *f)
 {
-    comm_fixture part = *f;
-    part.c = NULL;
-    CHECK_OK(f,
-             comm_range(f->c, f->rank == 0 ? 0 : 1, 1, f->rank == 0 ? 1 : f->world - 1, &part.c));
-    if (part.c == NULL)
-        return;
-    part.rank = comm_rank(part.c);
-    part.world = comm_size(part.c);
-    comm_case_all_gather(&part);
-    CHECK(f, part.why[0] == '\0', "part: %.190s", part.why);
-    comm_close(part.c);
+    native_case_under(f, "FSDP_LINK", "10Gbit,1us", below_link);
 }
 
-enum { DRAWN = 24, MOST_BYTES = 200000 };
-
-/* A call that all ranks draw alike. `at` is its buffer on the device, `host` the same on the
- * host. */
-typedef struct drawn {
-    int group, stream, op, root;
-    size_t bytes; /* of each rank's part */
-    unsigned char *host, *at;
-} drawn;
-
-static drawn draw(uint64_t *seed, int n_groups)
-{
-    uint64_t x[5];
-    for (int i = 0; i < 5; i++)
-        x[i] = *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (drawn){.group = (int)(x[0] >> 33) % n_groups,
-                   .stream = (int)(x[1] >> 40) % 2,
-                   .op = (int)(x[2] >> 40) % 3,
-                   .root = (int)(x[3] >> 40),
-                   .bytes = (x[4] >> 33) % ((x[4] >> 62) == 0 ? MOST_BYTES : 50)};
-}
-
-/* Byte j of what rank r sends in round k. */
-static unsigned char coded_byte(int r, size_t j, int k)
-{
-    return (unsigned char)(j * 11 + (size_t)r * 37 + (size_t)k * 5 + (j >> 8));
-}
-
-static void coded_fill(void *buf, size_t bytes, int r, int k)
-{
-    for (size_t j = 0; j < bytes; j++)
-        ((unsigned char *)buf)[j] = coded_byte(r, j, k);
-}
-
-static bool coded_same(const void *buf, size_t bytes, int r, int k)
-{
-    for (size_t j = 0; j < bytes; j++) {
-        if (((const unsigned char *)buf)[j] != coded_byte(r, j, k))
-            return false;
-    }
-    return true;
-}
-
-/* The buffer has the data to send, a part for each rank, then room for the data received. */
-static void drawn_issue(comm_fixture *f, drawn *d, comm *c, stream *s, int k)
-{
-    int n = comm_size(c), me = comm_rank(c);
-    size_t bytes = d->bytes * (size_t)n;
-    d->host = comm_test_alloc(2 * bytes);
-    for (int r = 0; r < n; r++)
-        coded_fill(d->host + (size_t)r * d->bytes, d->bytes, d->op == 1 ? r : 0, k + me);
-    d->at = comm_test_up(f, d->host, 2 * bytes);
-    d->root %= n;
-    if (d->op == 0)
-        CHECK_OK(f, comm_all_gather(c, s, "drawn", DTYPE_U8, d->at, d->at + bytes, d->bytes));
-    else if (d->op == 1)
-        CHECK_OK(f, comm_all_to_all(c, s, "drawn", DTYPE_U8, d->at, d->at + bytes, d->bytes));
-    else
-        CHECK_OK(f, comm_broadcast(c, s, "drawn", DTYPE_U8, d->at, d->bytes, d->root));
-}
-
-static void drawn_check(comm_fixture *f, drawn *d, comm *c, int k)
-{
-    int n = comm_size(c), me = comm_rank(c);
-    size_t bytes = d->bytes * (size_t)n;
-    comm_test_down(f, d->host, d->at, 2 * bytes);
-    for (int r = 0; r < n && d->op < 2; r++)
-        CHECK(f,
-              coded_same(d->host + bytes + (size_t)r * d->bytes, d->bytes, d->op == 1 ? me : 0,
-                         k + r),
-              "call %d, from %d of %d", k, r, n);
-    if (d->op == 2)
-        CHECK(f, coded_same(d->host, d->bytes, 0, k + d->root), "call %d, broadcast", k);
-    free(d->host);
-}
-
-/* Rounds of calls in three groups on two streams. All calls of a round are issued before the first
- * is checked. */
+/* Rounds of drawn calls on two streams, in groups of: all ranks; all ranks again; rank 0 alone, the
+ * others; every other rank. All calls of a round are issued before the host waits. */
 void native_case_drawn(comm_fixture *f)
 {
-    comm *c[3] = {f->c, NULL, NULL};
+    enum { GROUPS = 4, ROUNDS = 20, CALLS = 24, FEW = 50, MANY = 50000 };
+    const int parity = f->rank % 2, n_others = f->rank == 0 ? 1 : f->world - 1;
+    const long long before = call_differences;
+    comm_fixture g[GROUPS] = {*f, *f, *f, *f};
     stream *s[2] = {f->s, NULL};
+    uint64_t plan = 1;
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "other"}, &s[1]));
-    CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &c[1]));
-    CHECK_OK(f, comm_range(c[1], f->rank == 0 ? 0 : 1, 1, f->rank == 0 ? 1 : f->world - 1, &c[2]));
-    for (uint64_t round = 1; round <= 20 && f->why[0] == '\0'; round++) {
-        drawn d[DRAWN];
-        uint64_t seed = round;
-        for (int k = 0; k < DRAWN; k++) {
-            d[k] = draw(&seed, 3);
-            drawn_issue(f, &d[k], c[d[k].group], s[d[k].stream], 10 * k);
+    CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &g[1].c));
+    CHECK_OK(f, comm_range(g[1].c, f->rank > 0, 1, n_others, &g[2].c));
+    CHECK_OK(f, comm_range(f->c, parity, 2, (f->world + 1 - parity) / 2, &g[3].c));
+    for (int i = 0; i < ROUNDS * CALLS && f->why[0] == '\0'; i++) {
+        comm_fixture *in = &g[call_draw(&plan, GROUPS)];
+        stream *on = s[call_draw(&plan, 2)];
+        const comm_op op = (comm_op)call_draw(&plan, COMM_OPS);
+        const bool adds = op == COMM_OP_REDUCE_SCATTER || op == COMM_OP_ALL_REDUCE;
+        collective d = comm_test_of(op, adds ? DTYPE_F32 : DTYPE_U8,
+                                    call_draw(&plan, call_draw(&plan, 4) == 0 ? MANY : FEW));
+        d.other = call_draw(&plan, 2);
+        d.root = (int)call_draw(&plan, 840) % comm_size(in->c);
+        comm_test_call(in, on, i, d);
+        if (i % CALLS == CALLS - 1) {
+            CHECK_OK(f, stream_sync(s[0]));
+            CHECK_OK(f, stream_sync(s[1]));
         }
-        CHECK_OK(f, stream_sync(s[1]));
-        for (int k = 0; k < DRAWN; k++)
-            drawn_check(f, &d[k], c[d[k].group], 10 * k);
     }
-    comm_close(c[2]);
-    comm_close(c[1]);
+    CHECK(f, call_differences == before, "data differ");
+    for (int i = GROUPS - 1; i > 0; i--)
+        comm_close(g[i].c);
     stream_free(s[1]);
 }
 
@@ -199,7 +101,7 @@ static void on_ended(void *self, const comm_record *r)
 
 /* A watch is told the end of each collective by the time the host has waited for it. The byte
  * counts are the same as over any transport. */
-void native_case_watch(comm_fixture *f)
+static void case_watch(comm_fixture *f)
 {
     enum { CALLS = 5, ELEMS = 100 };
     told t = {0};
@@ -248,7 +150,7 @@ static double time_of_late_call(comm_fixture *f)
 
 /* A call's time is measured on its stream, not on the host, which looks later. If the machine is
  * busy and rank 1 comes even later than that, the ranks try again. */
-void native_case_time(comm_fixture *f)
+static void case_time(comm_fixture *f)
 {
     enum { TRIES = 30 };
     bool judged = f->world == 2 && getenv("FSDP_SCHEDULE") == NULL;
@@ -273,7 +175,7 @@ static uint64_t on_act(void *self, const device_act *act)
 }
 
 /* Integers add exactly, so the library's own sum is used: one call, and no kernel of ours. */
-void native_case_one_call(comm_fixture *f)
+static void case_one_call(comm_fixture *f)
 {
     enum { ELEMS = 22 };
     seen x = {0};
@@ -320,8 +222,15 @@ void native_case_one_thread(comm_fixture *f)
     free(host);
 }
 
-int native_cases_run(const native_case *cases, int n)
+int native_cases_run(const comm_case *cases, size_t n)
 {
+    static const comm_case SHARED[] = {{"name", case_name},
+                                       {"link", case_link},
+                                       {"drawn", native_case_drawn},
+                                       {"watch", case_watch},
+                                       {"time", case_time},
+                                       {"one_call", case_one_call},
+                                       {"one_thread", native_case_one_thread}};
     const device_config dc = {
         .backend = target_backend()->device, .n_threads = 1, .index = target_index()};
     comm_config cc = target_comm(0);
@@ -329,7 +238,8 @@ int native_cases_run(const native_case *cases, int n)
     cc.backend = COMM_NATIVE;
     if (cc.native == NULL || comm_test_open_as(&f, &dc, &cc) != FSDP_OK)
         return 1;
-    for (int i = 0; i < n; i++)
-        comm_test_run(&f, cases[i].name, cases[i].run);
+    comm_cases_run(&f, comm_cases, COMM_CASES, NULL);
+    comm_cases_run(&f, SHARED, sizeof SHARED / sizeof *SHARED, NULL);
+    comm_cases_run(&f, cases, n, NULL);
     return comm_test_close(&f);
 }

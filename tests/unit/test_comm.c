@@ -639,8 +639,8 @@ static void native_check(comm_fixture *f, const comm_transport *native, const ch
     CHECK(f, strcmp(comm_backend_name(own.c), want) == 0, "goes by %s, not %s",
           comm_backend_name(own.c), want);
     CHECK(f, transport_control(own.c->data)->table->carries_host, "control group");
-    comm_case_all_gather(&own);
-    comm_case_all_reduce(&own);
+    comm_case_calls(&own, COMM_OP_ALL_GATHER);
+    comm_case_calls(&own, COMM_OP_ALL_REDUCE);
     CHECK(f, own.why[0] == '\0', "%s", own.why);
     comm_close(own.c);
 }
@@ -709,7 +709,7 @@ static void test_sums(comm_fixture *f)
     for (int i = 0; i < 2; i++) {
         n_f32_sums = n_i64_sums = 0;
         own.c = i == 0 ? opened : part;
-        comm_case_all_reduce(&own);
+        comm_case_calls(&own, COMM_OP_ALL_REDUCE);
         CHECK(f, (n_i64_sums > 0) == launched && (n_f32_sums > 0) == launched, "%d and %d in %s",
               n_i64_sums, n_f32_sums, i == 0 ? "the group" : "a split");
     }
@@ -765,8 +765,8 @@ static void test_no_block(comm_fixture *f)
     }
     comm_test_down(f, zeros, buf, bytes);
     free(zeros);
-    comm_case_all_gather(f);
-    comm_case_reduce_scatter(f);
+    comm_case_calls(f, COMM_OP_ALL_GATHER);
+    comm_case_calls(f, COMM_OP_REDUCE_SCATTER);
 }
 
 static atomic_int n_naps; /* sleeps of a comm_close that waits for a task */
@@ -850,36 +850,21 @@ static void test_launch_fails(comm_fixture *f)
 
 static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
 {
-    static const struct {
-        const char *name;
-        void (*test)(comm_fixture *);
-    } tests[] = {{"all_gather", comm_case_all_gather},
-                 {"broadcast", comm_case_broadcast},
-                 {"all_to_all", comm_case_all_to_all},
-                 {"barrier", comm_case_barrier},
-                 {"reduce_scatter", comm_case_reduce_scatter},
-                 {"all_gather_pieces", comm_case_all_gather_pieces},
-                 {"reduce_scatter_pieces", comm_case_reduce_scatter_pieces},
-                 {"all_reduce", comm_case_all_reduce},
-                 {"grad_acc_empty", comm_case_grad_acc_empty},
-                 {"two_streams", test_two_streams},
-                 {"many_in_flight", test_many_in_flight},
-                 {"open_beside_calls", test_open_beside_calls},
-                 {"launch_fails", test_launch_fails},
-                 {"range", test_range},
-                 {"figures", test_figures},
-                 {"dry", test_dry},
-                 {"watch", test_watch},
-                 {"staging", test_staging},
-                 {"agree", test_agree},
-                 {"same", test_same},
-                 {"bad_arguments", test_bad_arguments}};
+    static const comm_case OWN[] = {{"two_streams", test_two_streams},
+                                    {"many_in_flight", test_many_in_flight},
+                                    {"open_beside_calls", test_open_beside_calls},
+                                    {"launch_fails", test_launch_fails},
+                                    {"range", test_range},
+                                    {"figures", test_figures},
+                                    {"dry", test_dry},
+                                    {"watch", test_watch},
+                                    {"staging", test_staging},
+                                    {"agree", test_agree},
+                                    {"same", test_same},
+                                    {"bad_arguments", test_bad_arguments}};
     f->s = s;
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s.%s", tests[i].name, stream_name);
-        comm_test_run(f, name, tests[i].test);
-    }
+    comm_cases_run(f, comm_cases, COMM_CASES, stream_name);
+    comm_cases_run(f, OWN, sizeof OWN / sizeof *OWN, stream_name);
 }
 
 /* Runs the checks on a second group, over a simulated network. The first group stays open. */

@@ -4,52 +4,30 @@
  *
  * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. comm_faults.sh nccl
  * tests ranks that disagree, wait or die. */
-#include <stdlib.h>
 #include "tests/unit/native_cases_lib.h"
 #include "tests/unit/target_lib.h"
 
-/* Calls in two groups, with a library that does not keep their order by itself. */
+/* A library that does not keep the order of calls in several groups by itself. */
 static void test_order_old(comm_fixture *f)
 {
-    const backend *b = target_backend();
-    comm_fixture old = *f;
-    setenv("FSDP_SIM_NCCL", "22500", 1);
-    CHECK_OK(f, comm_open(f->dev,
-                          &(comm_config){.backend = f->world > 1 ? COMM_NATIVE : COMM_AUTO,
-                                         .sums = b->fast()->sums,
-                                         .native = b->native},
-                          &old.c));
-    if (old.c != f->c) {
-        native_case_drawn(&old);
-        CHECK(f, old.why[0] == '\0', "%.190s", old.why);
-        comm_close(old.c);
-    }
-    unsetenv("FSDP_SIM_NCCL");
+    native_case_under(f, "FSDP_SIM_NCCL", "22500", native_case_drawn);
 }
 
-/* NCCL_COMM_BLOCKING=0 is for programs that poll. In this program's environment it changes
- * nothing. */
+static void one_thread_calls(comm_fixture *f)
+{
+    native_case_one_thread(f);
+    comm_case_calls(f, COMM_OP_ALL_TO_ALL);
+}
+
+/* NCCL_COMM_BLOCKING=0 is for programs that poll. Here it changes nothing. */
 static void test_made_to_wait(comm_fixture *f)
 {
-    const backend *b = target_backend();
-    comm_fixture other = *f;
-    setenv("NCCL_COMM_BLOCKING", "0", 1);
-    CHECK_OK(f, comm_open(f->dev,
-                          &(comm_config){.backend = f->world > 1 ? COMM_NATIVE : COMM_AUTO,
-                                         .sums = b->fast()->sums,
-                                         .native = b->native},
-                          &other.c));
-    if (other.c == f->c)
-        return;
-    native_case_one_thread(&other);
-    comm_case_all_to_all(&other);
-    CHECK(f, other.why[0] == '\0', "%.190s", other.why);
-    comm_close(other.c);
+    native_case_under(f, "NCCL_COMM_BLOCKING", "0", one_thread_calls);
 }
 
 int main(void)
 {
-    static const native_case cases[] = {
-        NATIVE_CASES, {"order_old", test_order_old}, {"made_to_wait", test_made_to_wait}};
+    static const comm_case cases[] = {{"order_old", test_order_old},
+                                      {"made_to_wait", test_made_to_wait}};
     return native_cases_run(cases, sizeof cases / sizeof *cases);
 }

@@ -99,49 +99,6 @@ static void test_groups(comm_fixture *f)
     }
 }
 
-/* Leaf of rank r at element i of the whole array. Sums of leaves round. */
-static float leaf(int r, size_t i)
-{
-    return 1.0f / (float)(3 + 7 * r + (int)i);
-}
-
-/* A reduce-scatter of world slices: rank r gets slice mesh_slice(r), the sum in rank order. */
-static void test_world_slices(comm_fixture *f)
-{
-    enum { SLICE = 37 };
-    size_t total = (size_t)f->world * SLICE;
-    comm_slice slices[64];
-    float *send = comm_test_alloc(total * sizeof *send), got[SLICE], leaves[64];
-    for (int rows = 1; rows <= f->world; rows++) {
-        mesh_shape s;
-        if (f->world % rows != 0)
-            continue;
-        CHECK_OK(f, mesh_shape_make(f->world, rows, f->rank, &s));
-        for (int r = 0; r < f->world; r++)
-            slices[r] = (comm_slice){.begin = (size_t)mesh_slice(&s, r) * SLICE, .elems = SLICE};
-        for (size_t i = 0; i < total; i++)
-            send[i] = leaf(f->rank, i);
-        grad_acc acc;
-        float *sum;
-        grad_acc_init(&acc, GRAD_ACC_CANONICAL, &comm_test_sums, SLICE, MEM_GRADS_SHARD, "sum");
-        CHECK_OK(f, comm_reduce_scatterv(f->c, f->s, "slices", send, slices, &acc, 0));
-        CHECK_OK(f, grad_acc_finish(&acc, f->s, &sum));
-        CHECK_OK(f, device_download(f->s, got, sum, sizeof got));
-        CHECK_OK(f, stream_sync(f->s));
-        for (size_t i = 0; i < SLICE; i++) {
-            for (int r = 0; r < f->world; r++)
-                leaves[r] = leaf(r, slices[f->rank].begin + i);
-            float want = tree_sum_f32(leaves, (size_t)f->world);
-            CHECK(f, memcmp(&got[i], &want, sizeof want) == 0, "S=%d element %zu: %.9g, not %.9g",
-                  rows, i, (double)got[i], (double)want);
-        }
-        device_free(f->s, sum);
-        grad_acc_free(&acc, f->s);
-    }
-    CHECK_OK(f, stream_sync(f->s));
-    free(send);
-}
-
 int main(void)
 {
     comm_fixture f;
@@ -150,6 +107,5 @@ int main(void)
     comm_test_run(&f, "mesh.arithmetic", test_arithmetic);
     comm_test_run(&f, "mesh.refusals", test_refusals);
     comm_test_run(&f, "mesh.groups", test_groups);
-    comm_test_run(&f, "mesh.world_slices", test_world_slices);
     return comm_test_close(&f);
 }
