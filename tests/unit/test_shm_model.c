@@ -46,6 +46,7 @@ typedef struct setup {
     int ranks, turns, ring;
     bool frees_late; /* waits for its readers before the next fill, as for inline data */
     bool spins;      /* reads once more before it sleeps */
+    int states_log2; /* places for states */
 } setup;
 
 typedef struct rank_state {
@@ -269,33 +270,21 @@ static size_t seen_place(uint64_t h)
     return i;
 }
 
-static void seen_resize(size_t places)
+static void seen_make(size_t places)
 {
-    uint64_t *hash = seen.hash;
-    bool *open = seen.open;
-    size_t before = seen.places;
     seen.places = places;
     seen.hash = calloc(places, sizeof *seen.hash);
     seen.open = calloc(places, sizeof *seen.open);
     if (seen.hash == NULL || seen.open == NULL)
         abort();
-    for (size_t i = 0; i < before; i++) {
-        if (hash[i] == 0)
-            continue;
-        size_t to = seen_place(hash[i]);
-        seen.hash[to] = hash[i];
-        seen.open[to] = open[i];
-    }
-    free(hash);
-    free(open);
 }
 
 /* Add the state; false if it is known. */
 static bool seen_enter(uint64_t h)
 {
+    const size_t i = seen_place(h);
     if (2 * seen.n >= seen.places)
-        seen_resize(seen.places == 0 ? 1 << 16 : 2 * seen.places);
-    size_t i = seen_place(h);
+        BREAK("%zu states fill the table", seen.n);
     if (seen.hash[i] == h) {
         if (seen.open[i])
             BREAK("a schedule comes back to a state: it need not end");
@@ -316,22 +305,14 @@ static void seen_free(void)
 
 /* ---- every schedule ------------------------------------------------------------------------- */
 
-typedef struct frame {
-    world_state at;
-    uint64_t hash;
-    int next; /* rank to try next */
-} frame;
+static int schedule[MAX_DEPTH]; /* the ranks whose accesses led here */
+static int n_scheduled, deepest;
+static size_t n_steps;
 
-typedef struct search {
-    frame *frames; /* [MAX_DEPTH] */
-    int depth, deepest;
-    size_t steps; /* accesses taken */
-} search;
-
-/* Check the state just reached, and follow it if it is new. */
-static void search_enter(search *x)
+/* Checks the state just reached. If it is new, follows every schedule from here. */
+static void visit(int depth)
 {
-    uint64_t h = world_hash();
+    const uint64_t h = world_hash();
     bool stuck = true;
     for (int r = 0; r < cfg.ranks; r++)
         stuck = stuck && !can_go(r);
@@ -339,44 +320,27 @@ static void search_enter(search *x)
         check_end();
     if (!seen_enter(h) || broken[0] != '\0')
         return;
-    if (x->depth == MAX_DEPTH) {
+    if (depth == MAX_DEPTH) {
         BREAK("a schedule of more than %d accesses", MAX_DEPTH);
         return;
     }
-    frame *f = &x->frames[x->depth++];
-    memcpy(&f->at, &world, sizeof world);
-    f->hash = h;
-    f->next = 0;
-    x->deepest = x->depth > x->deepest ? x->depth : x->deepest;
-}
-
-static void search_run(search *x)
-{
-    search_enter(x);
-    while (x->depth > 0 && broken[0] == '\0') {
-        frame *f = &x->frames[x->depth - 1];
-        memcpy(&world, &f->at, sizeof world);
-        while (f->next < cfg.ranks && !can_go(f->next))
-            f->next++;
-        if (f->next == cfg.ranks) {
-            seen.open[seen_place(f->hash)] = false;
-            x->depth--;
+    world_state here;
+    memcpy(&here, &world, sizeof here);
+    deepest = depth + 1 > deepest ? depth + 1 : deepest;
+    for (int r = 0; r < cfg.ranks; r++) {
+        if (!can_go(r))
             continue;
-        }
-        take_step(f->next++);
-        x->steps++;
+        schedule[depth] = r;
+        n_scheduled = depth + 1;
+        n_steps++;
+        take_step(r);
         if (broken[0] == '\0')
-            search_enter(x);
+            visit(depth + 1);
+        if (broken[0] != '\0')
+            return;
+        memcpy(&world, &here, sizeof here);
     }
-}
-
-/* Print the ranks whose accesses led here, as "0 0 1 2". */
-static void print_schedule(const search *x)
-{
-    print_message("schedule:");
-    for (int i = 0; i < x->depth; i++)
-        print_message(" %d", x->frames[i].next - 1);
-    print_message("\n");
+    seen.open[seen_place(h)] = false;
 }
 
 static void print_setup(const setup *s)
@@ -387,17 +351,18 @@ static void print_setup(const setup *s)
 
 static void explore(const setup *s)
 {
-    search x = {.frames = malloc(MAX_DEPTH * sizeof *x.frames)};
-    assert_non_null(x.frames);
+    deepest = 0;
+    n_scheduled = 0;
+    n_steps = 0;
+    seen_make((size_t)1 << s->states_log2);
     world_begin(s);
-    search_run(&x);
+    visit(0);
     print_setup(s);
     print_message("%zu states, %zu accesses, all schedules (up to %d accesses each)\n", seen.n,
-                  x.steps, x.deepest);
-    if (broken[0] != '\0')
-        print_schedule(&x);
+                  n_steps, deepest);
     seen_free();
-    free(x.frames);
+    for (int i = 0; i < n_scheduled && broken[0] != '\0'; i++)
+        print_message("access %d: rank %d\n", i, schedule[i]);
     if (broken[0] != '\0')
         fail_msg("%s", broken);
 }
@@ -410,6 +375,7 @@ TEST(test_all_schedules)
         explore(&(setup){.ranks = 2 + i / 6,
                          .turns = 3,
                          .ring = i % 3 == 2 ? 2 : 1,
+                         .states_log2 = 20,
                          .frees_late = i % 3 > 0,
                          .spins = i % 6 >= 3});
 }
@@ -418,7 +384,11 @@ static int turns_of_4 = 1; /* 2: the argument is "full" */
 
 TEST(test_all_schedules_4)
 {
-    explore(&(setup){.ranks = 4, .turns = turns_of_4, .ring = 1, .frees_late = true});
+    explore(&(setup){.ranks = 4,
+                     .turns = turns_of_4,
+                     .ring = 1,
+                     .frees_late = true,
+                     .states_log2 = turns_of_4 == 1 ? 22 : 26});
 }
 
 /* ---- random schedules ------------------------------------------------------------------------ */
