@@ -106,20 +106,16 @@ static void case_watch(comm_fixture *f)
     enum { CALLS = 5, ELEMS = 100 };
     told t = {0};
     comm_stats before = comm_job_stats_read(f->c);
-    unsigned char *host = comm_test_alloc((size_t)f->world * ELEMS);
-    unsigned char *at = comm_test_up(f, host, (size_t)f->world * ELEMS);
     comm_set_watch(f->c, &(comm_watch){.self = &t, .issued = on_issued, .ended = on_ended});
     for (int k = 0; k < CALLS; k++)
-        CHECK_OK(f, comm_all_gather(f->c, f->s, "told", DTYPE_U8, at + f->rank * ELEMS, at, ELEMS));
+        comm_test_call(f, f->s, k, comm_test_of(COMM_OP_ALL_GATHER, DTYPE_U8, ELEMS));
     CHECK_OK(f, stream_sync(f->s));
     comm_set_watch(f->c, NULL);
-    comm_test_down(f, host, at, (size_t)f->world * ELEMS);
     comm_stats after = comm_job_stats_read(f->c);
     uint64_t sent = after.bytes_sent[COMM_OP_ALL_GATHER] - before.bytes_sent[COMM_OP_ALL_GATHER];
     CHECK(f, t.issued == CALLS && t.ended == CALLS, "%d issued, %d ended", t.issued, t.ended);
     CHECK(f, sent == (uint64_t)(f->world - 1) * CALLS * ELEMS, "%llu bytes sent",
           (unsigned long long)sent);
-    free(host);
 }
 
 /* Rank 0 measures a call that rank 1 joins late, and looks for the end of the call even later. */
@@ -127,23 +123,22 @@ enum { LATE_US = 200000 };
 static double time_of_late_call(comm_fixture *f)
 {
     told t = {0};
-    char *at = comm_test_up(f, f->why, sizeof f->why);
+    collective late = comm_test_of(COMM_OP_BROADCAST, DTYPE_U8, 200);
+    late.root = f->world - 1;
     CHECK_OK(f, comm_agree(f->c, FSDP_OK));
     comm_set_watch(f->c, &(comm_watch){.self = &t, .ended = on_ended});
     if (f->rank == 1)
         usleep(LATE_US);
-    CHECK_OK(f, comm_broadcast(f->c, f->s, "late", DTYPE_U8, at, sizeof f->why, f->world - 1));
+    comm_test_call(f, f->s, 0, late);
     if (f->rank == 0)
         usleep(5 * LATE_US);
     CHECK_OK(f, stream_sync(f->s));
     comm_set_watch(f->c, NULL);
-    comm_test_down(f, f->why, at, sizeof f->why);
-    double *all, seconds = 0;
-    void *new_all = NULL;
-    CHECK_OK(f, comm_host_gather(f->c, "seconds", &t.seconds, sizeof t.seconds, &new_all));
-    all = new_all;
+    double seconds = 0;
+    void *all = NULL;
+    CHECK_OK(f, comm_host_gather(f->c, "seconds", &t.seconds, sizeof t.seconds, &all));
     if (all != NULL)
-        seconds = all[0];
+        seconds = *(const double *)all;
     free(all);
     return seconds;
 }
@@ -206,20 +201,15 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(
 void native_case_one_thread(comm_fixture *f)
 {
     enum { CALLS = 20, ELEMS = 100 };
-    unsigned char *host = comm_test_alloc((size_t)f->world * ELEMS);
-    unsigned char *at = comm_test_up(f, host, (size_t)f->world * ELEMS);
     int before = 0;
     for (int k = -1; k < CALLS; k++) { /* the first call may connect the ranks */
         if (k == 0)
             before = atomic_load(&n_threads);
-        CHECK_OK(f,
-                 comm_all_gather(f->c, f->s, "gather", DTYPE_U8, at + f->rank * ELEMS, at, ELEMS));
+        comm_test_call(f, f->s, k, comm_test_of(COMM_OP_ALL_GATHER, DTYPE_U8, ELEMS));
     }
     CHECK_OK(f, stream_sync(f->s));
     CHECK(f, atomic_load(&n_threads) == before, "%d threads for %d calls",
           atomic_load(&n_threads) - before, CALLS);
-    comm_test_down(f, host, at, (size_t)f->world * ELEMS);
-    free(host);
 }
 
 int native_cases_run(const comm_case *cases, size_t n)

@@ -153,20 +153,37 @@ static void test_range(comm_fixture *f)
           at, of);
 }
 
-typedef struct seen {
-    int n;
-    comm_op op[16];
-    size_t elems[16];
-} seen;
+/* What a watch of the job was told of calls with this label: the first calls issued, and for each
+ * operation the first call that ended, with the times and bytes of all of them. */
+typedef struct watched {
+    const char *label;
+    pthread_mutex_t lock;
+    int n_issued, n_ended;
+    comm_record issued[16], ended[COMM_OPS];
+} watched;
 
-static uint64_t observe(void *self, const comm_record *r)
+static uint64_t note_issued(void *self, const comm_record *r)
 {
-    seen *o = self;
-    if (o->n < 16 && strcmp(r->label, "figures") == 0) {
-        o->op[o->n] = r->op;
-        o->elems[o->n++] = r->elems;
-    }
-    return 0;
+    watched *w = self;
+    if (strcmp(r->label, w->label) == 0 && w->n_issued++ < 16)
+        w->issued[w->n_issued - 1] = *r;
+    return (uint64_t)r->op + 1;
+}
+
+static void note_ended(void *self, const comm_record *r)
+{
+    watched *w = self;
+    comm_record *sum = &w->ended[r->op];
+    if (strcmp(r->label, w->label) != 0)
+        return;
+    pthread_mutex_lock(&w->lock);
+    const double seconds = sum->seconds + r->seconds, bytes = sum->bytes + r->bytes;
+    if (sum->calls == 0)
+        *sum = *r;
+    sum->seconds = seconds;
+    sum->bytes = bytes;
+    w->n_ended += (int)r->calls;
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* One call of each kind, with n elements. */
@@ -244,8 +261,8 @@ static void test_figures(comm_fixture *f)
         [COMM_OP_ALL_REDUCE] = (n - slice) * 4 + (world - 1) * slice * 4,
         [COMM_OP_BROADCAST] = rank == world - 1 ? (world - 1) * n * 2 : 0,
         [COMM_OP_ALL_TO_ALL] = (world - 1) * n};
-    seen o = {0};
-    comm_set_watch(f->c, &(comm_watch){.self = &o, .issued = observe});
+    watched w = {.label = "figures"};
+    comm_set_watch(f->c, &(comm_watch){.self = &w, .issued = note_issued});
     const comm_stats st = use_each(f).stats;
     comm_set_watch(f->c, NULL);
     for (int op = 0; op < COMM_OPS; op++)
@@ -254,9 +271,12 @@ static void test_figures(comm_fixture *f)
               (unsigned long long)st.calls[op], (unsigned long long)st.bytes_sent[op],
               (unsigned long long)bytes[op]);
     const size_t elems[] = {n, n, own, n, n, n, 0, n, n};
-    CHECK(f, o.n == 9 && o.op[1] == COMM_OP_REDUCE_SCATTER && o.op[6] == COMM_OP_BARRIER,
-          "%d calls seen", o.n);
-    CHECK(f, memcmp(o.elems, elems, sizeof elems) == 0, "elements seen");
+    CHECK(f,
+          w.n_issued == 9 && w.issued[1].op == COMM_OP_REDUCE_SCATTER &&
+              w.issued[6].op == COMM_OP_BARRIER,
+          "%d calls seen", w.n_issued);
+    for (int i = 0; i < 9; i++)
+        CHECK(f, w.issued[i].elems == elems[i], "call %d: %zu elements", i, w.issued[i].elems);
     comm_job_stats_reset(f->c);
     CHECK(f, comm_job_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
 }
@@ -308,36 +328,6 @@ static void test_dry(comm_fixture *f)
     comm_test_end(&dry);
 }
 
-/* What a watch of the job was told: the first call of each kind, and the number of calls. */
-typedef struct watched {
-    pthread_mutex_t lock;
-    comm_record issued[COMM_OPS], ended[COMM_OPS];
-    int n_issued[COMM_OPS], n_calls[COMM_OPS];
-    double seconds[COMM_OPS], bytes[COMM_OPS];
-} watched;
-
-static uint64_t note_issued(void *self, const comm_record *r)
-{
-    watched *w = self;
-    if (strcmp(r->label, "watched") == 0 && w->n_issued[r->op]++ == 0)
-        w->issued[r->op] = *r;
-    return (uint64_t)r->op + 1;
-}
-
-static void note_ended(void *self, const comm_record *r)
-{
-    watched *w = self;
-    if (strcmp(r->label, "watched") != 0)
-        return;
-    pthread_mutex_lock(&w->lock);
-    if (w->seconds[r->op] == 0 && r->calls == 1)
-        w->ended[r->op] = *r;
-    w->n_calls[r->op] += (int)r->calls;
-    w->seconds[r->op] += r->seconds;
-    w->bytes[r->op] += r->bytes;
-    pthread_mutex_unlock(&w->lock);
-}
-
 /* A gather of 5 elements on one group, a sum of 7 on the other. */
 static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
 {
@@ -352,33 +342,31 @@ static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
     comm_test_down(f, sum, of_all, sizeof sum);
 }
 
-static void record_check(comm_fixture *f, const watched *w, comm_op op, comm *g, size_t elems)
+static void record_check(comm_fixture *f, const watched *w, int k, comm *g, size_t elems)
 {
-    const comm_record *i = &w->issued[op], *e = &w->ended[op];
-    const char *name = comm_op_name(op);
-    CHECK(f, w->n_issued[op] == 1 && w->n_calls[op] == 1, "%s: issued %d times, ended %d", name,
-          w->n_issued[op], w->n_calls[op]);
+    const comm_record *i = &w->issued[k], *e = &w->ended[i->op];
+    const char *name = comm_op_name(i->op);
     CHECK(f, i->group == comm_group_number(g) && i->group_ranks == comm_size(g), "%s: group", name);
     CHECK(f, i->elems == elems && i->stream == f->s && i->seq > 0 && i->calls == 1, "%s", name);
     CHECK(f,
           e->group == i->group && e->group_ranks == i->group_ranks && e->seq == i->seq &&
               e->elems == i->elems && e->type == i->type && e->stream == i->stream,
           "%s: another one ended", name);
-    CHECK(f, e->begin_s >= i->begin_s && e->begin_s + w->seconds[op] <= clock_now_s(), "%s: %f s",
-          name, w->seconds[op]);
-    CHECK(f, e->token == (uint64_t)op + 1 && i->token == 0, "%s: token", name);
-    CHECK(f, w->bytes[op] == i->bytes, "%s: %g bytes, not %g", name, w->bytes[op], i->bytes);
+    CHECK(f, e->begin_s >= i->begin_s && e->begin_s + e->seconds <= clock_now_s(), "%s: %f s", name,
+          e->seconds);
+    CHECK(f, e->token == (uint64_t)i->op + 1 && i->token == 0, "%s: token", name);
+    CHECK(f, e->bytes == i->bytes, "%s: %g bytes, not %g", name, e->bytes, i->bytes);
 }
 
 /* Many calls issued ahead on two streams without a wait. A watch is told the end of every call. */
 static void test_many_in_flight(comm_fixture *f)
 {
     enum { CALLS = 300 };
-    watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    watched w = {.label = "watched", .lock = PTHREAD_MUTEX_INITIALIZER};
     stream *b = NULL;
     const long long before = call_differences;
     collective d = comm_test_of(COMM_OP_ALL_GATHER, DTYPE_I64, 5);
-    d.label = "watched";
+    d.label = w.label;
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
     comm_set_watch(f->c, &(comm_watch){&w, note_issued, note_ended});
     CHECK_OK(f, stream_launch(f->s, take_a_nap, NULL, 0));
@@ -388,8 +376,7 @@ static void test_many_in_flight(comm_fixture *f)
     CHECK_OK(f, stream_sync(f->s));
     comm_set_watch(f->c, NULL);
     CHECK(f, call_differences == before, "data differ");
-    CHECK(f, w.n_calls[COMM_OP_ALL_GATHER] == CALLS, "%d calls issued ahead, %d have ended", CALLS,
-          w.n_calls[COMM_OP_ALL_GATHER]);
+    CHECK(f, w.n_ended == CALLS, "%d calls issued ahead, %d have ended", CALLS, w.n_ended);
     stream_free(b);
 }
 
@@ -397,7 +384,7 @@ static void test_many_in_flight(comm_fixture *f)
  * ranks. */
 static void test_watch(comm_fixture *f)
 {
-    watched w = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    watched w = {.label = "watched", .lock = PTHREAD_MUTEX_INITIALIZER};
     comm *half = NULL, *again = NULL;
     int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
     CHECK_OK(f, comm_range(f->c, parity, 2, members, &half));
@@ -408,11 +395,12 @@ static void test_watch(comm_fixture *f)
     watched_calls(f, half, f->c);
     comm_set_watch(f->c, NULL);
     watched_calls(f, f->c, half);
-    record_check(f, &w, COMM_OP_ALL_GATHER, half, 5);
-    record_check(f, &w, COMM_OP_ALL_REDUCE, f->c, 7);
+    CHECK(f, w.n_issued == 2 && w.n_ended == 2, "issued %d times, ended %d", w.n_issued, w.n_ended);
+    record_check(f, &w, 0, half, 5);
+    record_check(f, &w, 1, f->c, 7);
     CHECK(f, comm_group_number(f->c) == 0 && comm_group_number(half) != 0, "group opened first");
     CHECK(f, comm_group_number(half) != comm_group_number(again), "two splits alike");
-    const comm_record *gather = &w.issued[COMM_OP_ALL_GATHER], *sum = &w.issued[COMM_OP_ALL_REDUCE];
+    const comm_record *gather = &w.issued[0], *sum = &w.issued[1];
     const uint64_t mine[4] = {gather->group, gather->seq, sum->group, sum->seq};
     void *all = NULL;
     CHECK_OK(f, comm_host_gather(f->c, "records", mine, sizeof mine, &all));
@@ -461,60 +449,63 @@ static void held_check(comm_fixture *f, const char *name, size_t on_device, size
     ledger_reset_peaks(h);
 }
 
-/* Calls on pieces need an array in rank order, unless ranks read each other's memory. */
-static void pieces_staging(comm_fixture *f, float *buf, size_t n)
+/* A call of n elements per rank, in the first half of buf [2*world*n]. Number 3 gathers pieces into
+ * the second half, from the last rank's to the first's. */
+static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_acc *acc)
 {
-    const size_t world = (size_t)f->world, slice = n * sizeof(float);
-    const bool shows = transport_shows(f->c->data), whole = f->c->data->table->all_gather != NULL;
+    const size_t world = (size_t)f->world;
+    const char *l = "staged";
     comm_piece rows[64];
     for (size_t r = 0; r < world; r++)
         rows[r] = (comm_piece){.at = r * n, .begin = (world - 1 - r) * n, .elems = n};
-    const comm_pieces pieces = {rows, world, n};
-    void *recv;
-    CHECK_OK(f, device_alloc(f->s, MEM_OTHER, world * slice, "array", &recv));
-    CHECK_OK(f, comm_all_gather_pieces(f->c, f->s, "staged", DTYPE_F32, buf, recv, &pieces));
-    size_t others = (size_t)f->rank * slice, behind = (world - 1 - (size_t)f->rank) * slice;
-    held_check(f, "all-gather of pieces", shows ? 0 : world * slice,
-               !is_staged(f) ? 0
-               : whole       ? world * slice
-                             : block_bytes(slice, others, behind),
-               is_staged(f) ? 0 : world * slice);
-    device_free(f->s, recv);
+    switch (i) {
+    case 0:
+        return comm_all_gather(f->c, f->s, l, DTYPE_F32, buf + (size_t)f->rank * n, buf, n);
+    case 1:
+        return comm_reduce_scatter(f->c, f->s, l, buf, n, acc, 0);
+    case 2:
+        return comm_broadcast(f->c, f->s, l, DTYPE_F32, buf, n, 0);
+    default:
+        return comm_all_gather_pieces(f->c, f->s, l, DTYPE_F32, buf, buf + world * n,
+                                      &(comm_pieces){rows, world, n});
+    }
 }
 
-/* Staging memory is counted under MEM_COMM and given back. */
+/* Staging memory is counted under MEM_COMM and given back. Calls on pieces need an array in rank
+ * order, unless ranks read each other's memory. */
 static void test_staging(comm_fixture *f)
 {
-    size_t n = 1000, world = (size_t)f->world, rank = (size_t)f->rank, slice = n * sizeof(float);
-    size_t before = rank * slice, behind = (world - 1 - rank) * slice;
-    bool hier = f->c->data->table->reduce_scatter != NULL, staged = is_staged(f);
-    bool fake = f->c->data->table == &fake_transport; /* the transport below copies for peers */
-    float *zeros = calloc(n * world, sizeof *zeros);
-    float *buf = comm_test_up(f, zeros, world * slice);
+    const size_t n = 1000, world = (size_t)f->world, slice = n * sizeof(float), row = world * slice;
+    const size_t before = (size_t)f->rank * slice, behind = row - slice - before;
+    const comm_transport *t = f->c->data->table;
+    const bool hier = t->reduce_scatter != NULL, staged = is_staged(f);
+    const size_t gathered = !staged                 ? 0
+                            : t->all_gather != NULL ? row
+                                                    : block_bytes(slice, before, behind);
+    const size_t summed = staged && !hier ? block_bytes(before, behind, row - slice) : 0;
+    /* hier: sums of this host and of others. The transport below a fake one copies for peers. */
+    const size_t sums =
+        hier ? (2 * world / (size_t)comm_local_size(f->c) - 1) * slice : row - slice;
+    const size_t copies = hier ? row : staged ? 0 : t == &fake_transport ? 4096 + row : 4096;
+    const struct {
+        const char *name;
+        size_t on_device, on_host, copies; /* see held_check */
+    } want[] = {{"all-gather", 0, gathered, staged ? 0 : row},
+                {"reduce-scatter", sums, summed, copies},
+                {"broadcast", 0, staged ? slice : 0, staged ? 0 : slice},
+                {"all-gather of pieces", transport_shows(f->c->data) ? 0 : row, gathered,
+                 staged ? 0 : row}};
+    float *zeros = calloc(2, row), *buf = comm_test_up(f, zeros, 2 * row);
     grad_acc acc;
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     ledger_reset_peaks(device_ledger(f->dev));
     ledger_reset_peaks(device_host_ledger(f->dev));
-    CHECK_OK(f, comm_reduce_scatter(f->c, f->s, "staged", buf, n, &acc, 0));
-    if (hier) /* sums of this host and of others, and a copy for peers */
-        held_check(f, "sums of hosts", (2 * world / (size_t)comm_local_size(f->c) - 1) * slice, 0,
-                   world * slice);
-    else
-        held_check(f, "reduce-scatter", (world - 1) * slice,
-                   staged ? block_bytes(before, behind, (world - 1) * slice) : 0,
-                   staged ? 0 : 4096 + (fake ? world * slice : 0));
-    CHECK_OK(f, comm_all_gather(f->c, f->s, "staged", DTYPE_F32, buf + rank * n, buf, n));
-    bool whole = f->c->data->table->all_gather != NULL;
-    held_check(f, "all-gather", 0,
-               !staged ? 0
-               : whole ? world * slice
-                       : block_bytes(slice, before, behind),
-               staged ? 0 : world * slice);
-    pieces_staging(f, buf, n);
-    CHECK_OK(f, comm_broadcast(f->c, f->s, "staged", DTYPE_F32, buf, n, 0));
-    held_check(f, "broadcast", 0, staged ? slice : 0, staged ? 0 : slice);
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(f, call_nth(f, i, buf, n, &acc));
+        held_check(f, want[i].name, want[i].on_device, want[i].on_host, want[i].copies);
+    }
     grad_acc_free(&acc, f->s);
-    comm_test_down(f, zeros, buf, world * slice);
+    comm_test_down(f, zeros, buf, 2 * row);
     free(zeros);
 }
 
@@ -734,23 +725,14 @@ static void test_sums_missing(comm_fixture *f)
 
 /* ---- memory that is missing ----------------------------------------------------------------- */
 
-static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_acc *acc)
-{
-    if (i == 0)
-        return comm_all_gather(f->c, f->s, "missing", DTYPE_F32, buf, buf, n);
-    if (i == 1)
-        return comm_reduce_scatter(f->c, f->s, "missing", buf, n, acc, 0);
-    return comm_broadcast(f->c, f->s, "missing", DTYPE_F32, buf, n, 0);
-}
-
 /* No rank gets host memory: the call fails and leaves nothing allocated, and the next call
  * works. */
 static void test_no_block(comm_fixture *f)
 {
-    size_t n = 1000, bytes = n * sizeof(float) * (size_t)f->world;
+    size_t n = 1000, bytes = 2 * n * sizeof(float) * (size_t)f->world;
     float *zeros = calloc(1, bytes), *buf = comm_test_up(f, zeros, bytes);
     fsdp_status want = f->world > 1 ? FSDP_ENOMEM : FSDP_OK;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         grad_acc acc;
         grad_acc_init(&acc, GRAD_ACC_CANONICAL, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
         apart_fail_host(1);
