@@ -5,15 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/philox.h"
+#include "common/base/pmath.h"
 #include "common/sum/rsum_digits.h"
 #include "tests/unit/unit_lib.h"
-
-static float bits_to_float(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 enum { REF_BITS = 640, REF_UNIT_LOG2 = -298 };
 
@@ -61,7 +55,7 @@ static void random_floats(float *x, size_t elems, uint32_t stream, uint32_t low,
 {
     for (size_t i = 0; i < elems; i++) {
         uint32_t w = philox_u32(21, stream, 2 * i), e = philox_u32(21, stream, 2 * i + 1);
-        x[i] = bits_to_float((w & 0x807fffff) | (low + e % range) << 23);
+        x[i] = pm_from_bits_f((w & 0x807fffff) | (low + e % range) << 23);
     }
 }
 
@@ -135,7 +129,7 @@ TEST(test_rsum_exponents_apart)
             for (size_t i = 0; i < RSUM_ELEMS; i++) {
                 uint32_t w = philox_u32(23, stream, i);
                 uint32_t e = w % 8 == 0 ? low : w % 8 == 1 ? low + (top > low) : top;
-                x[i] = w % 64 == 5 ? 0.0f : bits_to_float((w & 0x807fffff) | 1 | e << 23);
+                x[i] = w % 64 == 5 ? 0.0f : pm_from_bits_f((w & 0x807fffff) | 1 | e << 23);
             }
             assert_exact(x, RSUM_ELEMS, stream);
             assert_exact(x + 1, 17, stream);
@@ -152,8 +146,8 @@ TEST(test_rsum_full_windows)
     for (uint32_t m = 0; m < sizeof mantissas / sizeof mantissas[0]; m++) {
         for (uint32_t below = 0; below < 30; below++) {
             for (size_t i = 0; i < RSUM_ELEMS; i++)
-                x[i] = bits_to_float(mantissas[m] | (150 - below) << 23);
-            x[0] = bits_to_float(mantissas[m] | 150u << 23); /* makes the window */
+                x[i] = pm_from_bits_f(mantissas[m] | (150 - below) << 23);
+            x[0] = pm_from_bits_f(mantissas[m] | 150u << 23); /* makes the window */
             x[RSUM_ELEMS / 2] = x[0];
             x[RSUM_ELEMS - 1] = x[0];
             assert_exact(x, RSUM_ELEMS, 400 + m);

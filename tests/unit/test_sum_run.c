@@ -35,18 +35,12 @@ static int close_device(void **state)
 #define TEST_ON(test, mode)                                                                        \
     TEST_EACH(test, TEST_REGISTER({#test, test, open_device, close_device, mode}))
 
-static uint64_t draw(uint64_t *seed, uint64_t n)
-{
-    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (*seed >> 33) % n;
-}
-
 /* Values whose sum depends on the order. */
 static void fill(float *vec, size_t elems, uint64_t *seed)
 {
     for (size_t i = 0; i < elems; i++) {
-        float unit = (float)draw(seed, 1 << 16) / 65536.0f - 0.4f;
-        vec[i] = unit * (float)(1u << draw(seed, 16)) / 256.0f;
+        float unit = (float)call_draw(seed, 1 << 16) / 65536.0f - 0.4f;
+        vec[i] = unit * (float)(1u << call_draw(seed, 16)) / 256.0f;
     }
 }
 
@@ -85,7 +79,7 @@ typedef struct sequence {
 /* A random level that is allowed after `nodes` leaves. */
 static int level_draw(uint64_t *seed, uint64_t nodes)
 {
-    int level = (int)draw(seed, 5);
+    int level = (int)call_draw(seed, 5);
     while (nodes & ((UINT64_C(1) << level) - 1))
         level--;
     return level;
@@ -105,10 +99,10 @@ static void run_sequence(sequence q)
         in[i] = comm_test_alloc(q.elems * sizeof(float));
         sent[i] = comm_test_alloc(q.elems * sizeof(float));
     }
-    int steps = 1 + (int)draw(&q.seed, MOST_STEPS);
+    int steps = 1 + (int)call_draw(&q.seed, MOST_STEPS);
     uint64_t nodes = 0;
     for (int a = 0; a < steps; a++) {
-        int n = 1 + (int)draw(&q.seed, MOST_INPUTS), level = level_draw(&q.seed, nodes);
+        int n = 1 + (int)call_draw(&q.seed, MOST_INPUTS), level = level_draw(&q.seed, nodes);
         nodes += (uint64_t)n << level;
         for (int i = 0; i < n; i++) {
             fill(in[i], q.elems, &q.seed);
@@ -118,7 +112,7 @@ static void run_sequence(sequence q)
             if (q.sum_dtype == DTYPE_F32)
                 memcpy(sent[i], in[i], q.elems * sizeof(float));
         }
-        if (n == 1 && draw(&q.seed, 2) == 0)
+        if (n == 1 && call_draw(&q.seed, 2) == 0)
             OK(grad_acc_push(&many, s, level, in[0]));
         else
             OK(take_in(&many, level, n, (const void *const *)sent, q.n_threads));
