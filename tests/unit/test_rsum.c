@@ -59,6 +59,13 @@ static void random_floats(float *x, size_t elems, uint32_t stream, uint32_t low,
     }
 }
 
+static rsum squares_of(const float *x, size_t elems)
+{
+    rsum sum = {{0}};
+    rsum_add_squares(&sum, x, elems);
+    return sum;
+}
+
 /* Adding x in random parts, merged in pairs or bin by bin, must give the same bins. */
 static void assert_any_split(const float *x, size_t elems, const rsum *whole, uint32_t stream)
 {
@@ -66,8 +73,7 @@ static void assert_any_split(const float *x, size_t elems, const rsum *whole, ui
     for (size_t begin = 0, draw = 0; begin < elems;) {
         size_t take = philox_u32(22, stream, draw++) % 700;
         take = take < elems - begin ? take : elems - begin;
-        rsum part = {0};
-        rsum_add_squares(&part, x + begin, take);
+        const rsum part = squares_of(x + begin, take);
         rsum_merge(&merged, &part);
         for (int i = 0; i < RSUM_BINS; i++)
             plain.bin[i] += part.bin[i];
@@ -86,8 +92,7 @@ static void assert_exact(const float *x, size_t elems, uint32_t stream)
     memset(&ref, 0, sizeof ref);
     for (size_t i = 0; i < elems; i++)
         reference_add_square(&ref, x[i]);
-    rsum sum = {{0}};
-    rsum_add_squares(&sum, x, elems);
+    const rsum sum = squares_of(x, elems);
     double want = reference_value(&ref), got = rsum_value(&sum);
     assert_memory_equal(&got, &want, sizeof got);
     assert_any_split(x, elems, &sum, stream);
@@ -175,8 +180,7 @@ TEST(test_rsum_outliers)
 
 static double value_of(const float *x, size_t elems)
 {
-    rsum sum = {{0}};
-    rsum_add_squares(&sum, x, elems);
+    const rsum sum = squares_of(x, elems);
     return rsum_value(&sum);
 }
 
@@ -205,8 +209,7 @@ TEST(test_rsum_large_blocks)
     unsigned __int128 sum = (unsigned __int128)0xffffff * 0xffffff * elems;
     assert_true(value_of(x, elems) == ldexp((double)sum, 2 * (127 - 23)));
 
-    rsum part = {{0}}, other;
-    rsum_add_squares(&part, x, elems);
+    rsum part = squares_of(x, elems), other;
     double one = rsum_value(&part);
     for (int i = 0; i < RSUM_BINS; i++)
         part.bin[i] *= (int64_t)1 << 30; /* 2^30 equal parts added bin by bin */
@@ -231,9 +234,7 @@ TEST(test_rsum_large_blocks)
 TEST(test_rsum_specials)
 {
     const float with_inf[] = {1, -INFINITY, 2, INFINITY, 3}, with_nan[] = {1, NAN, 2};
-    rsum inf = {{0}}, nan = {{0}};
-    rsum_add_squares(&inf, with_inf, 5);
-    rsum_add_squares(&nan, with_nan, 3);
+    rsum inf = squares_of(with_inf, 5), nan = squares_of(with_nan, 3);
     rsum_add_squares(&nan, with_inf, 1); /* a block without specials after one with */
     assert_true(rsum_value(&inf) == INFINITY);
     assert_true(isnan(rsum_value(&nan)));
@@ -242,9 +243,7 @@ TEST(test_rsum_specials)
     assert_int_equal(nan.bin[RSUM_BIN_NAN], 1);
     assert_int_equal(nan.bin[RSUM_BIN_INF], 0);
     const float near_inf[] = {FLT_MAX, INFINITY}; /* adjacent exponents */
-    rsum near = {{0}}, largest = {{0}};
-    rsum_add_squares(&near, near_inf, 2);
-    rsum_add_squares(&largest, near_inf, 1);
+    const rsum near = squares_of(near_inf, 2), largest = squares_of(near_inf, 1);
     assert_int_equal(near.bin[RSUM_BIN_INF], 1);
     assert_memory_equal(near.bin, largest.bin, RSUM_DIGITS * sizeof *near.bin);
     rsum_merge(&inf, &nan);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_INPUTS = 9, MOST_STEPS = 6 };
+enum { MOST_INPUTS = 9, MOST_STEPS = 6, MOST_ELEMS = 10 };
 
 /* The device and stream of the current test. */
 static device *d;
@@ -57,6 +57,16 @@ static fsdp_status take_in(grad_acc *g, int level, int n, const void *const *in,
     return status;
 }
 
+/* Begins an accumulator for `elems` elements, and pushes 1 to it `before` times. */
+static void acc_begin(grad_acc *acc, grad_acc_mode mode, dtype sum_dtype, size_t elems, int before)
+{
+    static const float ONES[MOST_ELEMS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    grad_acc_init(acc, mode, &comm_test_sums, elems, MEM_GRADS_SHARD, "test");
+    acc->sum_dtype = sum_dtype;
+    for (int i = 0; i < before; i++)
+        OK(grad_acc_push(acc, s, 0, ONES));
+}
+
 /* Both accumulators must hold the same levels with the same bits. */
 static void compare_slots(const grad_acc *a, const grad_acc *b)
 {
@@ -90,9 +100,8 @@ static int level_draw(uint64_t *seed, uint64_t nodes)
 static void run_sequence(sequence q)
 {
     grad_acc single, many;
-    grad_acc_init(&single, q.mode, &comm_test_sums, q.elems, MEM_GRADS_SHARD, "single");
-    grad_acc_init(&many, q.mode, &comm_test_sums, q.elems, MEM_GRADS_SHARD, "many");
-    single.sum_dtype = many.sum_dtype = q.sum_dtype;
+    acc_begin(&single, q.mode, q.sum_dtype, q.elems, 0);
+    acc_begin(&many, q.mode, q.sum_dtype, q.elems, 0);
     float *in[MOST_INPUTS], *sum_single = NULL, *sum_many = NULL;
     void *sent[MOST_INPUTS]; /* of the accumulator's sum_dtype */
     for (int i = 0; i < MOST_INPUTS; i++) {
@@ -169,8 +178,7 @@ static size_t most_vectors(grad_acc_mode mode, int before, int n)
 
 TEST_ON(test_peak, NULL)
 {
-    enum { ELEMS = 10 };
-    float vec[ELEMS] = {1};
+    float vec[MOST_ELEMS] = {1};
     const void *in[MOST_INPUTS];
     for (int i = 0; i < MOST_INPUTS; i++)
         in[i] = vec;
@@ -178,9 +186,7 @@ TEST_ON(test_peak, NULL)
         grad_acc_mode mode = k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
         int before = k / 2 % 18, n = 1 + k / 36;
         grad_acc acc;
-        grad_acc_init(&acc, mode, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "peak");
-        for (int i = 0; i < before; i++)
-            OK(grad_acc_push(&acc, s, 0, vec));
+        acc_begin(&acc, mode, DTYPE_F32, MOST_ELEMS, before);
         ledger_reset_peaks(device_ledger(d));
         OK(take_in(&acc, 0, n, in, 1));
         size_t most = ledger_read(device_ledger(d)).peak_bytes[MEM_GRADS_SHARD] / sizeof vec;
@@ -194,8 +200,8 @@ TEST_ON(test_peak, NULL)
 TEST_ON(test_counts, NULL)
 {
     grad_acc acc;
+    acc_begin(&acc, GRAD_ACC_FAST, DTYPE_F32, 1, 0);
     sum_run run;
-    grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, 1, MEM_GRADS_SHARD, "count");
     assert_int_equal(sum_run_begin(&acc, s, 0, 0, &run), FSDP_EINVAL);
     assert_int_equal(sum_run_begin(&acc, s, 0, SUM_RUN_MAX_INPUTS + 1, &run), FSDP_EINVAL);
 }
@@ -210,14 +216,11 @@ TEST_ON(test_most_inputs, NULL)
     for (int k = 0; k < 16; k++) {
         int n = SUM_RUN_MAX_INPUTS - k % 2, before = k & 8 ? 7 : 0;
         grad_acc acc;
+        acc_begin(&acc, k & 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, k & 4 ? DTYPE_BF16 : DTYPE_F32,
+                  1, before);
         float *sum;
-        grad_acc_init(&acc, k & 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, &comm_test_sums, 1,
-                      MEM_GRADS_SHARD, "most");
-        acc.sum_dtype = k & 4 ? DTYPE_BF16 : DTYPE_F32;
         for (int i = 0; i < n; i++)
             in[i] = k & 4 ? (const void *)ONE_BF16 : ONE;
-        for (int i = 0; i < before; i++)
-            OK(grad_acc_push(&acc, s, 0, ONE));
         OK(take_in(&acc, 0, n, in, 1));
         OK(grad_acc_finish(&acc, s, &sum));
         if ((k & 4) == 0) /* bf16 has 8 bits */
@@ -320,10 +323,10 @@ TEST_ON(test_launch, &ASYNC)
         uint64_t seed = 3;
         const void *from[N], *same[N];
         sem_t gate;
-        grad_acc single, many;
         grad_acc_mode mode = k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
-        grad_acc_init(&single, mode, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "single");
-        grad_acc_init(&many, mode, &comm_test_sums, ELEMS, MEM_GRADS_SHARD, "many");
+        grad_acc single, many;
+        acc_begin(&single, mode, DTYPE_F32, ELEMS, 0);
+        acc_begin(&many, mode, DTYPE_F32, ELEMS, 0);
         for (int i = 0; i < N; i++) {
             fill(in[i], ELEMS, &seed);
             from[i] = same[i] = in[i];
@@ -393,16 +396,12 @@ TEST_ON(test_alloc_fails, NULL)
     device_backend failing = device_cpu;
     failing.alloc = alloc_or_fail;
     d->backend = &failing;
-    float vec[5] = {1, 2, 3, 4, 5};
     int n_failed = 0;
     for (int k = 0; k < 2 * 16 * MOST_INPUTS * 4; k++) {
         int before = k / 2 % 16, n = 1 + k / 32 % MOST_INPUTS, fails_at = k / (32 * MOST_INPUTS);
-        grad_acc acc;
-        grad_acc_init(&acc, k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, &comm_test_sums, 5,
-                      MEM_GRADS_SHARD, "fails");
         allocs_left = 1000;
-        for (int i = 0; i < before; i++)
-            OK(grad_acc_push(&acc, s, 0, vec));
+        grad_acc acc;
+        acc_begin(&acc, k % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST, DTYPE_F32, 5, before);
         sum_run run;
         tree_sum held = acc.tree;
         size_t held_bytes = live_bytes(d);
