@@ -57,13 +57,9 @@ static void levels_draw(collective *d)
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
-typedef struct delay_args {
-    uint64_t seed;
-} delay_args;
-
 static fsdp_status delay_task(void *args, int n_threads)
 {
-    uint64_t seed = ((delay_args *)args)->seed, kind = call_draw(&seed, 8);
+    uint64_t seed = *(uint64_t *)args, kind = call_draw(&seed, 8);
     cpu_set_t set;
     CPU_ZERO(&set);
     if (kind < 4)
@@ -109,12 +105,13 @@ static size_t elems_draw(uint64_t *seed, dtype t)
 static void disturb(stress *x, stream *s)
 {
     uint64_t kind = call_draw(&x->mine, 6);
-    if (kind == 0)
-        MUST(stream_launch(s, delay_task, &(delay_args){call_draw(&x->mine, 1u << 30)},
-                           sizeof(delay_args)));
-    else if (kind == 1)
+    if (kind == 0) {
+        const uint64_t seed = call_draw(&x->mine, 1u << 30);
+        MUST(stream_launch(s, delay_task, &seed, sizeof seed));
+    }
+    if (kind == 1)
         usleep((useconds_t)call_draw(&x->mine, 200));
-    else if (kind == 2) {
+    if (kind == 2) {
         event *e = NULL;
         MUST(event_create(x->f.dev, &e));
         MUST(event_record(e, x->s[call_draw(&x->mine, STREAMS)]));

@@ -104,23 +104,15 @@ static fsdp_status run_nothing(void *args, int n_threads)
 }
 
 /* What comes after the collective on the other stream. */
-typedef struct probe {
-    const float *at; /* NULL: nothing */
-    size_t elems;
-    bool writes;
-    bool waits; /* waits for the collective */
-} probe;
-
-static fsdp_status touch(const rig *x, const probe *p)
+static fsdp_status touch(const rig *x, const mem_access *probe, bool waits)
 {
-    if (p->waits) {
+    if (waits) {
         TRY(event_record(x->e, x->f->s));
         TRY(stream_wait_event(x->side, x->e));
     }
-    mem_access a = {p->at, p->elems * sizeof *p->at, p->writes};
     return stream_launch_work(
         x->side,
-        &(launch_config){.fn = run_nothing, .name = "probe", .accesses = &a, .n_accesses = 1});
+        &(launch_config){.fn = run_nothing, .name = "probe", .accesses = probe, .n_accesses = 1});
 }
 
 /* One way to run all collectives. */
@@ -165,8 +157,9 @@ static fsdp_status arrays_free(rig *x)
     return stream_sync(x->side);
 }
 
-/* Probe number i: of the slices that are read, of the slices that are written, then of the sum. */
-static probe probe_of(const rig *x, kind k, int i)
+/* Probe number i (ptr NULL: none): of the slices that are read, of the slices that are written,
+ * then of the sum. */
+static mem_access probe_of(const rig *x, kind k, int i)
 {
     const int world = x->f->world, slice = i % world;
     const bool reads = i < world;
@@ -174,16 +167,16 @@ static probe probe_of(const rig *x, kind k, int i)
         const float *sum = NULL;
         for (int level = 0; level < TREE_SUM_LEVELS; level++)
             sum = x->acc.tree.slot[level] != NULL ? x->acc.tree.slot[level] : sum;
-        return (probe){.at = sum, .elems = 1};
+        return (mem_access){.ptr = sum, .bytes = sizeof *sum};
     }
     const float *array = touches(x, k, true, reads, slice)    ? x->in
                          : touches(x, k, false, reads, slice) ? x->out
                                                               : NULL;
     if (array == NULL)
-        return (probe){.at = NULL};
+        return (mem_access){.ptr = NULL};
     array += (size_t)slice * x->n;
-    return reads ? (probe){.at = array + x->n - 1, .elems = 1, .writes = true}
-                 : (probe){.at = array, .elems = x->n};
+    return reads ? (mem_access){array + x->n - 1, sizeof *array, true}
+                 : (mem_access){array, x->n * sizeof *array, false};
 }
 
 /* Issues the collective, then probe i. A new checker reports whether an event is missing. */
@@ -201,12 +194,11 @@ static fsdp_status probe_run(rig *x, const variant *v, kind k, int i, bool waits
     device_set_watch(x->f->dev, &watch);
     TRY(arrays_make(x, v));
     TRY(issue(x, k));
-    probe p = probe_of(x, k, i);
-    p.waits = waits;
-    if (p.at != NULL)
-        TRY(touch(x, &p));
+    const mem_access p = probe_of(x, k, i);
+    if (p.ptr != NULL)
+        TRY(touch(x, &p, waits));
     fsdp_status found = order_check_status(check);
-    CHECK(x->f, found == (p.at == NULL || waits ? FSDP_OK : FSDP_EORDER),
+    CHECK(x->f, found == (p.ptr == NULL || waits ? FSDP_OK : FSDP_EORDER),
           "%s, probe %d%s: got %s %.100s", NAMES[k], i, waits ? " that waits" : "",
           fsdp_status_name(found), found == FSDP_OK ? "" : fsdp_error_get()->what);
     fsdp_status status = arrays_free(x);

@@ -256,14 +256,10 @@ static void test_bad_values(comm_fixture *f)
               "'%s': %s: %.100s", bad[i], fsdp_status_name(status), e->what);
         comm_close(c);
     }
-    char text[40], want[80];
+    char text[40];
     snprintf(text, sizeof text, "1Gbit,50us,%d", f->world + 1);
-    snprintf(want, sizeof want, "got %d ranks per host, expected a divisor of %d ranks",
-             f->world + 1, f->world);
     status = open_with(f, text, &c); /* a single rank has no network */
     CHECK(f, status == (f->world > 1 ? FSDP_EINVAL : FSDP_OK), "%s", text);
-    CHECK(f, status == FSDP_OK || strstr(fsdp_error_get()->what, want) != NULL, "%.120s",
-          fsdp_error_get()->what);
     comm_close(c);
     CHECK_OK(f, open_with(f, "", &c));
     CHECK(f, c != NULL && strcmp(comm_backend_name(c), comm_backend_name(f->c)) == 0, "empty");
