@@ -7,23 +7,12 @@
 
 static void forget_launchers(void)
 {
-    static const char *const names[] = {"FSDP_RUN",
-                                        "PMI_SIZE",
-                                        "PMI_RANK",
-                                        "PMIX_SIZE",
-                                        "PMIX_RANK",
-                                        "OMPI_COMM_WORLD_SIZE",
-                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
-                                        "MPI_LOCALNRANKS",
-                                        "MPI_LOCALRANKID",
-                                        "OMPI_COMM_WORLD_LOCAL_RANK",
-                                        "PMIX_LOCAL_RANK",
-                                        "SLURM_LOCALID",
-                                        "SLURM_STEP_NUM_TASKS",
-                                        "SLURM_PROCID",
-                                        "FSDP_SCHEDULE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unsetenv(names[i]);
+    char names[] = "FSDP_RUN PMI_SIZE PMI_RANK PMIX_SIZE PMIX_RANK PMIX_LOCAL_RANK MPI_LOCALNRANKS "
+                   "MPI_LOCALRANKID OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_SIZE "
+                   "OMPI_COMM_WORLD_LOCAL_RANK SLURM_LOCALID SLURM_STEP_NUM_TASKS SLURM_PROCID "
+                   "FSDP_SCHEDULE";
+    for (char *rest = names, *name; (name = strsep(&rest, " ")) != NULL;)
+        unsetenv(name);
 }
 
 /* What variables of the environment (separated by commas) say. In each part of the table a row
