@@ -23,6 +23,25 @@ uint64_t call_draw(uint64_t *seed, uint64_t n)
     return mix(*seed) % n;
 }
 
+void *comm_test_alloc(size_t bytes)
+{
+    void *p = malloc(bytes + 1);
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+static fsdp_status free_task(void *args, int n_threads)
+{
+    free(*(void **)args);
+    return FSDP_OK;
+}
+
+void comm_test_free(stream *s, void *p)
+{
+    MUST(stream_launch(s, free_task, &p, sizeof p));
+}
+
 /* ---- data ----------------------------------------------------------------------------------- */
 
 /* Elements from index `first` on: of the data of one rank (or pair) in a call, or of the sum over
@@ -167,14 +186,6 @@ static fsdp_status check(void *args, int n_threads)
 
 /* ---- work on the stream --------------------------------------------------------------------- */
 
-static void *get_bytes(size_t bytes)
-{
-    void *p = malloc(bytes + 1);
-    if (p == NULL)
-        abort();
-    return p;
-}
-
 /* check, of a copy on the host. */
 static fsdp_status check_copy(void *args, int n_threads)
 {
@@ -191,7 +202,7 @@ static void work(const collective *d, stream_fn task, data a)
     const bool on_host = !device_runs_c(d->dev);
     a.of = *d;
     if (on_host)
-        a.at = get_bytes(bytes);
+        a.at = comm_test_alloc(bytes);
     if (on_host && task == fill) {
         fill(&a, 1);
         MUST(device_upload(d->s, there, a.at, bytes));
@@ -222,23 +233,17 @@ static buffer buffer_get(const collective *d, size_t elems)
     if (kind == 0)
         MUST(comm_alloc(d->c, d->s, MEM_OTHER, bytes, "test", &b.block));
     else if (b.plain)
-        b.block = get_bytes(bytes);
+        b.block = comm_test_alloc(bytes);
     else
         MUST(device_alloc(d->s, MEM_OTHER, bytes, "test", &b.block));
     b.at = (char *)b.block + offset;
     return b;
 }
 
-static fsdp_status free_task(void *args, int n_threads)
-{
-    free(*(void **)args);
-    return FSDP_OK;
-}
-
 static void buffer_put(const collective *d, buffer b)
 {
     if (b.plain)
-        MUST(stream_launch(d->s, free_task, &b.block, sizeof b.block));
+        comm_test_free(d->s, b.block);
     else
         device_free(d->s, b.block);
 }

@@ -40,6 +40,11 @@ void collective_run(const collective *d);
 /* Of this process so far. The first few differences are printed. */
 extern atomic_llong call_differences, call_checked_bytes;
 
+/* comm_test_alloc -- malloc that never returns NULL; 0 bytes are allowed. comm_test_free: free, in
+ * order of the stream. */
+void *comm_test_alloc(size_t bytes);
+void comm_test_free(stream *s, void *p);
+
 /* call_draw -- returns a number below n. */
 uint64_t call_draw(uint64_t *seed, uint64_t n);
 

@@ -67,14 +67,6 @@ void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture 
 
 /* ---- data ----------------------------------------------------------------------------------- */
 
-void *comm_test_alloc(size_t bytes)
-{
-    void *p = malloc(bytes + 1);
-    if (p == NULL)
-        abort();
-    return p;
-}
-
 void *comm_test_up(comm_fixture *f, void *host, size_t bytes)
 {
     void *ptr = NULL;

@@ -44,9 +44,6 @@ void comm_test_run(comm_fixture *f, const char *name, void (*test)(comm_fixture 
 /* Kernels for sums on the CPU. */
 #define comm_test_sums (*ops_cpu_portable()->sums)
 
-/* malloc that never returns NULL; 0 bytes are allowed. */
-void *comm_test_alloc(size_t bytes);
-
 /* comm_test_up -- returns host [bytes] on the device: host itself, or a copy. comm_test_down: waits
  * for the stream, updates host from the device, and frees a copy. */
 void *comm_test_up(comm_fixture *f, void *host, size_t bytes);

@@ -33,12 +33,6 @@ typedef struct stress {
 
 /* ---- what is drawn of one call -------------------------------------------------------------- */
 
-static fsdp_status free_rows(void *args, int n_threads)
-{
-    free(*(void **)args);
-    return FSDP_OK;
-}
-
 /* Draws levels that a binary counter accepts in this order, W nodes each. */
 static void levels_draw(collective *d)
 {
@@ -153,7 +147,7 @@ static void draw_and_call(stress *x)
     }
     collective_run(&d);
     if (in_pieces)
-        MUST(stream_launch(d.s, free_rows, &rows, sizeof rows));
+        comm_test_free(d.s, rows);
     x->n_calls++;
 }
 

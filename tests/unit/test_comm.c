@@ -85,18 +85,6 @@ static void test_open_beside_calls(comm_fixture *f)
     stream_free(a);
 }
 
-/* Checks this rank's place in a group, and the sum of (rank + 1) over its members. */
-static void group_check(comm_fixture *f, comm *g, int want_rank, int want_size, int64_t want_sum)
-{
-    int64_t value = f->rank + 1;
-    CHECK(f, comm_rank(g) == want_rank && comm_size(g) == want_size, "place %d of %d, not %d of %d",
-          comm_rank(g), comm_size(g), want_rank, want_size);
-    void *there = comm_test_up(f, &value, sizeof value);
-    CHECK_OK(f, comm_all_reduce(g, f->s, "split", DTYPE_I64, there, 1));
-    comm_test_down(f, &value, there, sizeof value);
-    CHECK(f, value == want_sum, "sum %lld, not %lld", (long long)value, (long long)want_sum);
-}
-
 /* A group that comm_range makes: n ranks of its parent, `step` apart. */
 typedef struct family {
     int of, first, step, n; /* of: index of its parent in parts; -1: f->c */
@@ -104,15 +92,21 @@ typedef struct family {
     comm *c;
 } family;
 
+/* Checks the members, and that a sum reaches exactly them. */
 static void part_check(comm_fixture *f, const family *p, const comm *of)
 {
-    int64_t sum = 0;
-    for (int i = 0; i < p->n; i++) {
-        const int rank = comm_world_rank(&of->team, p->first + i * p->step);
-        sum += rank + 1;
-        CHECK(f, comm_world_rank(&p->c->team, i) == rank, "%s: member %d", p->name, i);
-    }
-    group_check(f, p->c, (comm_rank(of) - p->first) / p->step, p->n, sum);
+    const int place = (comm_rank(of) - p->first) / p->step;
+    comm_fixture part = *f;
+    part.c = p->c;
+    CHECK(f, comm_rank(p->c) == place && comm_size(p->c) == p->n,
+          "%s: place %d of %d, not %d of %d", p->name, comm_rank(p->c), comm_size(p->c), place,
+          p->n);
+    for (int i = 0; i < p->n; i++)
+        CHECK(f,
+              comm_world_rank(&p->c->team, i) == comm_world_rank(&of->team, p->first + i * p->step),
+              "%s: member %d", p->name, i);
+    comm_test_call(&part, f->s, 0, comm_test_of(COMM_OP_ALL_REDUCE, DTYPE_I64, 1));
+    CHECK_OK(f, stream_sync(f->s));
     CHECK(f, comm_group_number(p->c) != comm_group_number(of), "%s: no number of its own", p->name);
 }
 
@@ -327,15 +321,15 @@ static void test_dry(comm_fixture *f)
 /* A gather of 5 elements on one group, a sum of 7 on the other. */
 static void watched_calls(comm_fixture *f, comm *gathers, comm *sums)
 {
-    float row[5 * 64] = {0}, own[5] = {0};
-    int64_t sum[7] = {0};
-    void *from = comm_test_up(f, own, sizeof own), *to = comm_test_up(f, row, sizeof row);
-    void *of_all = comm_test_up(f, sum, sizeof sum);
-    CHECK_OK(f, comm_all_gather(gathers, f->s, "watched", DTYPE_F32, from, to, 5));
-    CHECK_OK(f, comm_all_reduce(sums, f->s, "watched", DTYPE_I64, of_all, 7));
-    comm_test_down(f, own, from, sizeof own);
-    comm_test_down(f, row, to, sizeof row);
-    comm_test_down(f, sum, of_all, sizeof sum);
+    comm_fixture in = *f;
+    collective gather = comm_test_of(COMM_OP_ALL_GATHER, DTYPE_F32, 5);
+    collective sum = comm_test_of(COMM_OP_ALL_REDUCE, DTYPE_I64, 7);
+    gather.label = sum.label = "watched";
+    in.c = gathers;
+    comm_test_call(&in, f->s, 0, gather);
+    in.c = sums;
+    comm_test_call(&in, f->s, 1, sum);
+    CHECK_OK(f, stream_sync(f->s));
 }
 
 static void record_check(comm_fixture *f, const watched *w, int k, comm *g, size_t elems)
