@@ -1,6 +1,6 @@
 /* test_ops.c -- the rules of ops.h for every operation: results do not depend on threads, streams
- * or the position of an element; counts of 0; aliasing; errors. test_ops_values.c tests the
- * values. */
+ * or the position of an element; counts of 0; aliasing; errors; which elements dropout drops.
+ * test_ops_values.c tests the values. */
 #include <float.h>
 #include <math.h>
 #include <omp.h>
@@ -167,40 +167,6 @@ TEST(test_place_changes_no_bit)
             assert_memory_equal(&part, &expected, sizeof part);
         }
     }
-}
-
-/* If v is padded with zeros to the width of k, portable gives the same bits: an element of out or
- * d_v has the same terms, and the extra products of d_out and v are 0. */
-TEST(test_attention_padded_values)
-{
-    enum { T = 130, H = 4, KV = 2, D = 24, DV = 10 };
-    const size_t n[5] = {T * H * DV, H * T, T * H * D, T * KV * D, T * KV * DV};
-    float *q = normals(1, 1.0f, T * H * D), *k = normals(2, 1.0f, T * KV * D);
-    float *in[2] = {normals(3, 1.0f, T * KV * DV), normals(4, 1.0f, T * H * DV)};
-    float *wide[2] = {filled(0.0f, T * KV * D), filled(0.0f, T * H * D)}, *to[2][5];
-    for (size_t i = 0; i < T * H * DV; i++) {
-        if (i < T * KV * DV)
-            wide[0][i / DV * D + i % DV] = in[0][i];
-        wide[1][i / DV * D + i % DV] = in[1][i];
-    }
-    for (int w = 0; w < 2; w++) {
-        const size_t dv = w ? D : DV;
-        const attention_shape x = {H * D, KV * D, KV * dv, 1, T, H, KV, D, dv, 0.3f, DTYPE_F32};
-        const float *v = w ? wide[0] : in[0], *d_out = w ? wide[1] : in[1];
-        float **r = to[w];
-        for (int i = 0; i < 5; i++)
-            r[i] = filled(NAN, T * H * D);
-        CALL(ops_cpu_portable(), s, attention, r[0], r[1], q, k, v, x);
-        CALL(ops_cpu_portable(), s, attention_backward, r[2], r[3], r[4], d_out, r[0], q, k, v,
-             r[1], x);
-    }
-    for (int i = 0; i < 5; i++)
-        for (size_t e = 0; e < n[i]; e++)
-            assert_true(to[0][i][e] == to[1][i][i % 4 == 0 ? e / DV * D + e % DV : e]);
-    for (int i = 0; i < 10; i++)
-        free(to[i / 5][i % 5]);
-    free(q), free(k), free(in[0]), free(in[1]);
-    free(wide[0]), free(wide[1]);
 }
 
 /* ---- gradients of parameters: overwriting gives the bits of adding to zero ------------------- */
@@ -439,6 +405,102 @@ TEST(test_error_of_a_tile_reaches_the_caller)
         assert_int_equal(tiles_run(n_threads, 20, failing_tile, NULL), FSDP_EIO);
         assert_string_equal(fsdp_error_get()->what, "tile 7");
         assert_int_equal(tiles_run(n_threads, 7, failing_tile, NULL), FSDP_OK);
+    }
+}
+
+/* ---- dropout --------------------------------------------------------------------------------- */
+
+/* The choice for an element depends only on the element's place in the run. */
+
+enum { WIDTH = 1003, SAMPLES = 60, MASK_ELEMS = SAMPLES * WIDTH };
+
+static dropout_args drop_in(float *x)
+{
+    return (dropout_args){.out = x,
+                          .in = x,
+                          .samples = SAMPLES,
+                          .width = WIDTH,
+                          .p = 0.25f,
+                          .seed = 3,
+                          .first_sample = 1000,
+                          .layer = 1};
+}
+
+/* Dropout of ones, so that the output says what was kept. Both tables share dropout. */
+static void drop_ones(const dropout_args *a)
+{
+    for (size_t i = 0; i < a->samples * a->width; i++)
+        ((float *)a->out)[i] = 1.0f;
+    OK(ops_cpu_portable()->dropout(s, a));
+}
+
+static float mask[MASK_ELEMS], other[MASK_ELEMS];
+
+/* The number of dropped elements has a standard deviation of sqrt(n p (1-p)). 5 of these are never
+ * exceeded. */
+TEST(test_dropped_fraction)
+{
+    static const float P[] = {0.0f, 0.1f, 0.25f, 0.5f, 0.9f};
+    for (int i = 0; i < 5; i++) {
+        dropout_args a = drop_in(mask);
+        const double p = (double)P[i];
+        size_t n = 0;
+        a.p = P[i];
+        drop_ones(&a);
+        for (size_t e = 0; e < MASK_ELEMS; e++) {
+            n += mask[e] == 0.0f;
+            assert_true(mask[e] == 0.0f || mask[e] == (float)(1.0 / (1.0 - p)));
+        }
+        assert_true(fabs((double)n - MASK_ELEMS * p) <= 5 * sqrt(MASK_ELEMS * p * (1 - p)));
+    }
+}
+
+/* A sample has one mask, however the samples are divided into calls and whatever the input is. */
+TEST(test_same_mask)
+{
+    dropout_args a = drop_in(mask);
+    drop_ones(&a);
+    for (size_t first = 0, n = 1; first < SAMPLES; first += n, n = n * 2 + 1) {
+        a = drop_in(other + first * WIDTH);
+        a.samples = n < SAMPLES - first ? n : SAMPLES - first;
+        a.first_sample += first;
+        drop_ones(&a);
+    }
+    expect_same_bits(other, mask, MASK_ELEMS, "dropout", "in several calls");
+    ops_test_fill(1, 1.0f, other, MASK_ELEMS); /* like a gradient */
+    a = drop_in(other);
+    OK(ops_cpu_portable()->dropout(s, &a));
+    for (size_t e = 0; e < MASK_ELEMS; e++)
+        assert_true((other[e] == 0.0f) == (mask[e] == 0.0f));
+}
+
+/* Unrelated masks differ in 2 p (1-p) of the elements. */
+static void expect_unlike(const float *x, const float *y, size_t elems, const char *what)
+{
+    const double p = 2 * 0.25 * 0.75, n = (double)elems;
+    double differ = 0;
+    for (size_t e = 0; e < elems; e++)
+        differ += (x[e] == 0.0f) != (y[e] == 0.0f);
+    if (fabs(differ - n * p) > 5 * sqrt(n * p * (1 - p)))
+        fail_msg("%s: %g of %g elements differ, expected %g", what, differ, n, n * p);
+}
+
+TEST(test_other_masks)
+{
+    dropout_args a = drop_in(mask);
+    drop_ones(&a);
+    expect_unlike(mask, mask + WIDTH, MASK_ELEMS - WIDTH, "the next sample");
+    expect_unlike(mask, mask + 1, MASK_ELEMS - 1, "the next element");
+    expect_unlike(mask, mask + 4, MASK_ELEMS - 4, "the next call of Philox");
+    for (int what = 0; what < 4; what++) {
+        static const char *const NAMES[] = {"another seed", "another layer", "the next epoch",
+                                            "a sample 2^32 later"};
+        a = drop_in(other);
+        a.seed += what == 0;
+        a.layer += what == 1;
+        a.first_sample += what == 2 ? 60000 : what == 3 ? (uint64_t)1 << 32 : 0;
+        drop_ones(&a);
+        expect_unlike(mask, other, MASK_ELEMS, NAMES[what]);
     }
 }
 
