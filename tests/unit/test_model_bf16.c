@@ -17,8 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/device/dry.h"
-#include "common/model/runner.h"
 #include "tests/unit/model_lib.h"
 #include "tests/unit/rounding_ops_lib.h"
 
@@ -167,53 +165,6 @@ TEST(test_layer_bytes)
             assert_int_equal(l->bytes(l, ROWS, type).scratch, expected[i].scratch);
         }
     }
-    model_free(&m);
-}
-
-/* The bytes that a runner allocates, on a device whose addresses have no memory. */
-static size_t runner_bytes(const model *m, grad_acc_mode mode, size_t batch, dtype type)
-{
-    int one_unit[16] = {0}; /* more than RIG_SMALL has layers */
-    model_views views = {0};
-    runner *r;
-    runner_config c = {.run = {.m = m,
-                               .ops = ops_cpu_fast(),
-                               .mode = mode,
-                               .batch = batch,
-                               .seq_len = SEQ,
-                               .param_dtype = type},
-                       .layer_unit = one_unit,
-                       .n_units = 1,
-                       .views = &views};
-    OK(device_open(&(device_config){.backend = device_dry(DRY_CPU), .n_threads = 1}, &c.run.dev));
-    OK(runner_create(&c, &r));
-    size_t bytes = ledger_read(device_ledger(c.run.dev)).live_bytes[MEM_ACTIVATIONS];
-    runner_free(r);
-    device_close(c.run.dev);
-    return bytes;
-}
-
-/* The bytes of a run, by hand: everything saved, the outputs of all layers but the head, two
- * gradients between layers, and the largest scratch of a layer (attention's d_qkv is wider than F).
- * Each call also has a loss, and each token two numbers. */
-TEST(test_activation_bytes)
-{
-    enum { N_SEQ = 4, C = 6, F = 14, V = 11, H = 2 };
-    model m;
-    OK(model_create(&RIG_SMALL, &m));
-    for (int by_leaf = 0; by_leaf < 2; by_leaf++)
-        for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
-            const size_t batch = by_leaf ? 1 : N_SEQ, rows = batch * SEQ, x = dtype_bytes(type);
-            const size_t norm = 2 * lines(rows * 4) + lines(rows * C * x);
-            const size_t attn =
-                norm + lines(rows * 3 * C * x) + lines(rows * H * 4) + lines(rows * C * x);
-            const size_t mlp = norm + lines(rows * F * x), head = norm + lines(rows * V * x);
-            const size_t call = 2 * (attn + mlp) + head + (5 + 2) * lines(rows * C * x) + 4;
-            const size_t scratch = lines(rows * C * x) + lines(rows * 3 * C * x) + lines(2 * C * 4);
-            grad_acc_mode mode = by_leaf ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
-            assert_int_equal(runner_bytes(&m, mode, N_SEQ, type),
-                             N_SEQ / batch * call + scratch + 2 * N_SEQ * SEQ * 4);
-        }
     model_free(&m);
 }
 

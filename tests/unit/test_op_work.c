@@ -95,25 +95,10 @@ TEST(test_layers)
     WORK(gelu_backward, 133, 42, "A14w B14r C14r", AT(A), AT(B), AT(C), 7, bf16);
 }
 
-/* B=2, T=3, H=4, Hkv=2, D=Dv=5; then Dv=7. */
-TEST(test_formulas_of_attention)
-{
-    attention_shape shape = {
-        .batch = 2, .seq_len = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 5, .v_head_dim = 5};
-    COST(attention, 2 * 2 * 4 * 9 * 5, 4 * (30 * 12 + 24), .shape = shape);
-    COST(attention_backward, 5 * 2 * 4 * 9 * 5, 4 * (30 * 24 + 24), .shape = shape);
-    shape.type = DTYPE_BF16;
-    COST(attention, 2 * 2 * 4 * 9 * 5, 2 * 30 * 12 + 4 * 24, .shape = shape);
-    COST(attention_backward, 5 * 2 * 4 * 9 * 5, 2 * 30 * 24 + 4 * 24, .shape = shape);
-    shape.v_head_dim = 7;
-    COST(attention, 2 * 4 * 9 * (5 + 7), 2 * 6 * 12 * 6 + 4 * 24, .shape = shape);
-    COST(attention_backward, 2 * 4 * 9 * (3 * 5 + 2 * 7), 2 * 6 * 12 * 12 + 4 * 24, .shape = shape);
-}
-
 /* B=2, T=3, H=2, Hkv=1, D=5: six rows of 10 or of 5 elements that begin 20 apart span 110 or 105
  * elements. Dv=3: out is dense with six rows of 6 elements, 36 in all; the rows of v, with 3
  * elements, span 103. */
-TEST(test_accesses_of_attention)
+TEST(test_attention)
 {
     attention_shape shape = {20, 20, 20, 2, 3, 2, 1, 5, 3, 1, DTYPE_F32};
     const double flops = 2 * 2 * 9 * (5 + 3), back = 2 * 2 * 9 * (3 * 5 + 2 * 3);
