@@ -49,7 +49,7 @@ static void assert_held(device *d, size_t live_bytes, size_t issued_bytes)
 /* ---- addresses ------------------------------------------------------------------------------ */
 
 /* Blocks of any size, freed at once or later, on two streams: no two blocks share a byte. */
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
     static const size_t SIZES[] = {0, 0, 1, 63, 64, 65, 4096, 100001, 64, (size_t)1 << 40};
     enum { N = sizeof SIZES / sizeof *SIZES, ROUNDS = 3 };
@@ -120,9 +120,8 @@ static const rule RULES[] = {
      "side gets a 100, ledger holds 200 100, side syncs, ledger holds 100 100, side frees a"},
 };
 
-enum { N_RULES = sizeof RULES / sizeof *RULES };
-
 typedef struct rig {
+    const char *rule;
     device *d;
     stream *compute, *side;
     event *x, *y;
@@ -136,7 +135,8 @@ static void assert_ledger(rig *r, const char *on, const char *verb, size_t live,
     const size_t got_live = peak ? l.peak_bytes[MEM_COMM] : l.live_bytes[MEM_COMM];
     const size_t got_issued = peak ? l.issued_peak_bytes[MEM_COMM] : l.issued_bytes[MEM_COMM];
     if (got_live != live || got_issued != issued)
-        fail_msg("%s %s %zu %zu, not %zu %zu", on, verb, got_live, got_issued, live, issued);
+        fail_msg("%s: %s %s %zu %zu, not %zu %zu", r->rule, on, verb, got_live, got_issued, live,
+                 issued);
 }
 
 static void issue(rig *r, const char *text)
@@ -165,10 +165,9 @@ static void issue(rig *r, const char *text)
         assert_ledger(r, on, verb, (size_t)atol(what), bytes);
 }
 
-static void test_rule(void **state)
+static void check_rule(const rule *x)
 {
-    const rule *x = *state;
-    rig r = {.d = open_dry(x->kind, x->async, 0)};
+    rig r = {.rule = x->name, .d = open_dry(x->kind, x->async, 0)};
     r.compute = device_compute_stream(r.d);
     r.side = open_stream(r.d);
     OK(event_create(r.d, &r.x));
@@ -181,8 +180,14 @@ static void test_rule(void **state)
     device_close(r.d);
 }
 
+TEST(test_ledger)
+{
+    for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++)
+        check_rule(&RULES[i]);
+}
+
 /* The limit holds to the byte. Before an allocation exceeds it, the host waits for freed memory. */
-static void test_memory_limit(void **state)
+TEST(test_memory_limit)
 {
     for (int kind = 0; kind < DRY_KINDS; kind++) {
         device *d = open_dry((dry_kind)kind, true, 1000);
@@ -207,7 +212,7 @@ static void test_memory_limit(void **state)
     }
 }
 
-static void test_streams_are_limited(void **state)
+TEST(test_streams_are_limited)
 {
     device *d = open_dry(DRY_CPU, false, 0);
     stream *s[ORDER_STREAMS], *more = NULL;
@@ -273,7 +278,7 @@ static void issue_all(device *d, event *e, void *at, float *down)
 
 /* Nothing runs and no byte is touched, except that a download gives zeros. A watch is told each
  * call as it is issued, and never that work ran. */
-static void test_work(void **state)
+TEST(test_work)
 {
     static const device_act_kind WANT[] = {ACT_ALLOC,    ACT_UPLOAD, ACT_FILL,   ACT_COPY,
                                            ACT_LAUNCH,   ACT_LAUNCH, ACT_RECORD, ACT_WAIT,
@@ -329,7 +334,7 @@ static void close_rank(one_rank *r)
 }
 
 /* The first rank, the last and one between: their numbers, and few bytes for each peer. */
-static void test_rank_of_many(void **state)
+TEST(test_rank_of_many)
 {
     static const int RANKS[] = {0, 5000, MANY - 1};
     for (int i = 0; i < 3; i++) {
@@ -349,7 +354,7 @@ static void test_rank_of_many(void **state)
 
 /* Memory that peers would read in place comes from device_alloc_host. A single rank has no
  * peers. */
-static void test_what_is_shown(void **state)
+TEST(test_what_is_shown)
 {
     for (int size = 1; size <= 2; size++) {
         one_rank r = open_rank(0, size);
@@ -366,7 +371,7 @@ static void test_what_is_shown(void **state)
 }
 
 /* A collective of many ranks: bytes as comm.h says. */
-static void test_many_count(void **state)
+TEST(test_many_count)
 {
     one_rank r = open_rank(MANY - 1, MANY);
     stream *s = device_compute_stream(r.d);
@@ -385,7 +390,7 @@ static void test_many_count(void **state)
 }
 
 /* Ranges that have this rank, and ranges of these ranges. */
-static void test_many_in_ranges(void **state)
+TEST(test_many_in_ranges)
 {
     one_rank r = open_rank(8 * 1000 + 3, MANY);
     comm *host = NULL, *same = NULL, *far = NULL, *alone = NULL;
@@ -410,7 +415,7 @@ static void test_many_in_ranges(void **state)
 
 /* Over an accelerator's own transport nothing goes through the host, and a plain sum arrives whole.
  * Other transports copy through the host and bring contributions. */
-static void test_moves(void **state)
+TEST(test_moves)
 {
     enum { ELEMS = 1000, RANKS = 4 };
     for (int moves = DRY_SHOWS; moves <= DRY_NATIVE; moves++) {
@@ -437,7 +442,7 @@ static void test_moves(void **state)
 }
 
 /* What hosts settle: the result is as if all ranks had passed what this rank passes. */
-static void test_many_agree(void **state)
+TEST(test_many_agree)
 {
     one_rank r = open_rank(2, 5);
     int mine = 42;
@@ -455,15 +460,5 @@ static void test_many_agree(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[N_RULES + 10] = {
-        cmocka_unit_test(test_addresses),           cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_streams_are_limited), cmocka_unit_test(test_work),
-        cmocka_unit_test(test_rank_of_many),        cmocka_unit_test(test_many_count),
-        cmocka_unit_test(test_what_is_shown),       cmocka_unit_test(test_many_in_ranges),
-        cmocka_unit_test(test_many_agree),          cmocka_unit_test(test_moves),
-    };
-    for (int i = 0; i < N_RULES; i++)
-        tests[10 + i] =
-            (struct CMUnitTest){RULES[i].name, test_rule, NULL, NULL, (void *)(uintptr_t)&RULES[i]};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }
