@@ -62,6 +62,7 @@ bool npu_break(const char *call)
 fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want)
 {
     const char *words = WHAT("%s fails, as a test wants it", call);
+    npu_break(NULL);
     TRY(expect_status(WHAT("status of what calls %s, when that fails", call), status, want));
     return EXPECT(strstr(fsdp_error_get()->what, words) != NULL,
                   "aclGetRecentErrMsg has them, once",

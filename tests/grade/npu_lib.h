@@ -46,7 +46,9 @@ enum { NPU_BROKEN_CODE = 500000 };
     (npu_break(call) ? expect_int(WHAT("%s, when %s fails", #function, call),                      \
                                   (n)->api->function(__VA_ARGS__), NPU_BROKEN_CODE)                \
                      : FSDP_OK)
-/* npu_said -- check that `status` is `want` and that its message has `call` and CANN's words. */
+/* NPU_FAILS -- check that a function's status is `want`, with CANN's words, when that CANN call
+ * fails; no call fails afterwards. npu_said -- check such a status. */
+#define NPU_FAILS(call, want, status) (npu_break(call) ? npu_said(call, status, want) : FSDP_OK)
 fsdp_status npu_said(const char *call, fsdp_status status, fsdp_status want);
 
 /* npu_acl_by_others -- on every other rank, initialise ACL before the plug-in does, as a foreign

@@ -4,7 +4,7 @@
 #include <time.h>
 #include "common/device/separate.h"
 #include "lab2_forward/fsdp_setup.h"
-#include "tests/equivalence/run_lib.h"
+#include "tests/grade/explain_lib.h"
 #include "tests/unit/target_lib.h"
 
 /* ---- what the upload stream has done --------------------------------------------------------- */
@@ -117,14 +117,6 @@ static fsdp_status run_one(grade *g, run_config config, between *b, run_result *
     return status;
 }
 
-static fsdp_status compare(const run_result *got, const run_result *want)
-{
-    TRY(expect_f32("loss of step", got->loss, want->loss, (size_t)want->steps));
-    TRY(expect_f32("norm of step", got->norm, want->norm, (size_t)want->steps));
-    return want->params ? expect_f32("parameter", got->params, want->params, want->param_elems)
-                        : FSDP_OK;
-}
-
 /* One configuration three times: without offload, with the optimizer's states on the host, with
  * everything on the host. */
 static fsdp_status compare_runs(grade *g, const run_config *config)
@@ -138,7 +130,8 @@ static fsdp_status compare_runs(grade *g, const run_config *config)
         on_host.offload =
             (offload_config){.states = true, .shards = shards == 1, .piece_bytes = PIECE_BYTES};
         TRY(run_one(g, on_host, &b, &got));
-        status = compare(&got, &want);
+        status = expect_same_run(shards ? "states and shards on the host" : "states on the host",
+                                 &got, &want, (size_t)want.steps);
         if (status == FSDP_OK)
             status = expect_between(&plain, &b, shards == 1);
         run_result_free(&got);

@@ -112,35 +112,25 @@ static void check_gathered_bytes(fixture *fx, const char *label)
          expect_size(WHAT("gathered bytes when %s is reduced, without its own", label), got, want));
 }
 
-/* When post_backward gathers another unit, its own must be resharded already. */
-static void check_resharded(fixture *fx, const char *label)
+/* When post_backward gathers another unit or reduces its own, its own must be resharded already. */
+static void check_at_issue(fixture *fx, comm_op op, const char *label)
 {
+    const bool reduces = op == COMM_OP_REDUCE_SCATTER;
+    if (!reduces && op != COMM_OP_ALL_GATHER)
+        return;
     FSDP_ASSERT(label);
     for (int u = 0; u < fx->f.n_units; u++) {
         const char *name = fx->f.units[u].name;
-        if (strcmp(name, label) != 0)
-            note(fx,
-                 expect_state(WHAT("state of %s when %s is gathered (reshard first)", name, label),
-                              fx->f.units[u].state, UNIT_SHARDED));
-    }
-}
-
-static void check_at_reduction(fixture *fx, comm_op op, const char *label)
-{
-    if (op == COMM_OP_ALL_GATHER)
-        check_resharded(fx, label);
-    if (op != COMM_OP_REDUCE_SCATTER)
-        return;
-    for (int u = 0; u < fx->f.n_units; u++) {
-        const char *name = fx->f.units[u].name;
-        bool is_reduced = strcmp(name, label) == 0;
-        if (is_reduced)
-            note(fx, expect_state(WHAT("state of %s when it is reduced (reshard first)", name),
+        const bool is_it = strcmp(name, label) == 0;
+        if (is_it == reduces)
+            note(fx, expect_state(WHAT("state of %s when %s is %s (reshard first)", name, label,
+                                       reduces ? "reduced" : "gathered"),
                                   fx->f.units[u].state, UNIT_SHARDED));
-        note(fx, expect_int(WHAT("%s is reducing when the reduction of %s begins", name, label),
-                            !is_reduced && fx->r.grads[u].reducing, 0));
+        if (reduces)
+            note(fx, expect_int(WHAT("%s is reducing when the reduction of %s begins", name, label),
+                                !is_it && fx->r.grads[u].reducing, 0));
     }
-    if (!fx->runs_ahead)
+    if (reduces && !fx->runs_ahead)
         check_gathered_bytes(fx, label);
 }
 
@@ -181,7 +171,7 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
 {
     know_order(&p->post_forward, POST_FORWARD, N_UNITS);
     issued_start(fx);
-    fx->on_issue = check_at_reduction;
+    fx->on_issue = check_at_issue;
     TRY(post_issues(fx, p, FROZEN, "all-gather h.0;", ""));
     TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
     note(fx,
