@@ -17,8 +17,9 @@ size_t pieces_extent(const comm_pieces *p)
 {
     size_t extent = 0;
     for (size_t i = 0; i < p->n; i++) {
-        const size_t end = p->list[i].begin + p->list[i].elems;
-        extent = end > extent ? end : extent;
+        const comm_piece *x = &p->list[i];
+        if (x->elems > 0 && x->begin + x->elems > extent)
+            extent = x->begin + x->elems;
     }
     return extent;
 }

@@ -160,7 +160,7 @@ void transport_scatter_parts(const transport_group *g, comm_part *parts, const v
                              const comm_slice *slices, size_t elem_bytes);
 /* transport_shows -- whether ranks read their peers' memory in place. */
 bool transport_shows(const transport_group *g);
-/* pieces_extent -- the end of the last piece in the caller's array. */
+/* pieces_extent -- where the pieces end in the caller's array. Empty pieces do not count. */
 size_t pieces_extent(const comm_pieces *p);
 /* transport_scatter -- a reduce-scatter that pushes every rank's contribution separately. In
  * GRAD_ACC_FAST, if the slices are equal and lie side by side in rank order, it pushes the sum that

@@ -159,10 +159,10 @@ void comm_rows_make(int world, size_t row_elems, comm_rows *x)
     for (size_t r = 0; r < w; r++) {
         size_t at = r * shard_elems, begin = 0;
         for (int m = 0; m < ROWS_MATRICES; m++) {
-            const size_t part = (ROWS[m] + w - 1) / w, first = min_size(r * part, ROWS[m]);
+            const size_t part = (ROWS[m] + w - 1) / w, left = ROWS[m] - min_size(r * part, ROWS[m]);
             x->list[n++] = (comm_piece){.at = at,
-                                        .begin = begin + first * row_elems,
-                                        .elems = min_size(part, ROWS[m] - first) * row_elems};
+                                        .begin = begin + r * part * row_elems,
+                                        .elems = min_size(part, left) * row_elems};
             at += part * row_elems;
             begin += ROWS[m] * row_elems + 1;
             x->array_elems = begin;

@@ -542,6 +542,13 @@ static void test_same(comm_fixture *f)
           "%.150s", what);
 }
 
+/* An empty piece, wherever it begins, is no part of the array. */
+static void test_empty_pieces(comm_fixture *f)
+{
+    const comm_piece list[] = {{0, 0, 3}, {3, 50, 0}};
+    CHECK(f, pieces_extent(&(comm_pieces){list, 2, 4}) == 3, "an empty piece counts");
+}
+
 /* Bad arguments are refused before the call gets a number, so the ranks stay in step. */
 static void test_bad_arguments(comm_fixture *f)
 {
@@ -799,6 +806,7 @@ static void run_on_stream(comm_fixture *f, stream *s, const char *stream_name)
                                     {"staging", test_staging},
                                     {"agree", test_agree},
                                     {"same", test_same},
+                                    {"empty_pieces", test_empty_pieces},
                                     {"bad_arguments", test_bad_arguments}};
     f->s = s;
     comm_cases_run(f, comm_cases, COMM_CASES, stream_name);
