@@ -6,6 +6,7 @@
 
 #include "common/base/philox.h"
 #include "common/device/device.h"
+#include "tests/unit/unit_lib.h"
 
 enum { SEED = 11 };
 
@@ -197,6 +198,15 @@ void rig_zero_grads(rig *r)
 {
     for (int p = 0; p < r->m.n_params; p++)
         memset(r->views.grads[p], 0, r->m.params[p].elems * sizeof(float));
+}
+
+void rig_expect_same_grads(const rig *got, const rig *want)
+{
+    for (int p = 0; p < got->m.n_params; p++)
+        for (size_t i = 0; i < got->m.params[p].elems && !got->m.params[p].frozen; i++)
+            if (memcmp(&got->views.grads[p][i], &want->views.grads[p][i], sizeof(float)) != 0)
+                fail_msg("%s[%zu]: got %.9g, expected %.9g", got->m.params[p].name, i,
+                         (double)got->views.grads[p][i], (double)want->views.grads[p][i]);
 }
 
 void rig_check_canaries(const rig *r)

@@ -46,6 +46,8 @@ void rig_backward(rig *r);
 void rig_run(rig *r, const rig_config *c);
 /* rig_at -- element i of an array of activations or parameters. */
 float rig_at(const rig *r, const void *array, size_t i);
+/* rig_expect_same_grads -- fails if gradients of parameters that are not frozen in `got` differ. */
+void rig_expect_same_grads(const rig *got, const rig *want);
 /* rig_zero_grads, rig_check_canaries (also called by every pass). */
 void rig_zero_grads(rig *r);
 void rig_check_canaries(const rig *r);

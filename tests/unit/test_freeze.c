@@ -144,14 +144,6 @@ static void one_pass(rig *r, const char *patterns)
     model_views_free(&views);
 }
 
-static void same_gradients(const rig *got, const rig *want)
-{
-    for (int p = 0; p < got->m.n_params; p++)
-        if (!got->m.params[p].frozen)
-            assert_memory_equal(got->views.grads[p], want->views.grads[p],
-                                got->m.params[p].elems * sizeof(float));
-}
-
 /* A linear layer has two products in backward; the head is a linear layer too. The root (unit 0)
  * has the first and the last layer. */
 TEST(test_border)
@@ -179,7 +171,7 @@ TEST(test_border)
         assert_string_equal(trace, cases[i].hooks);
         assert_int_equal(n_matmuls, cases[i].matmuls);
         assert_int_equal(n_norms, cases[i].norms);
-        same_gradients(&r, &all);
+        rig_expect_same_grads(&r, &all);
         rig_close(&r);
     }
     rig_close(&all);

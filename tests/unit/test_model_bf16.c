@@ -41,15 +41,6 @@ static void same_values(const rig *got, const rig *want, const char *what, const
     }
 }
 
-static void same_gradients(const rig *got, const rig *want)
-{
-    for (int p = 0; p < got->m.n_params; p++)
-        for (size_t i = 0; i < got->m.params[p].elems; i++)
-            if (memcmp(&got->views.grads[p][i], &want->views.grads[p][i], sizeof(float)) != 0)
-                fail_msg("%s[%zu]: got %.9g, expected %.9g", got->m.params[p].name, i,
-                         (double)got->views.grads[p][i], (double)want->views.grads[p][i]);
-}
-
 TEST(test_layer_by_layer)
 {
     const rig_config stored = as(ops_cpu_portable(), DTYPE_BF16);
@@ -65,7 +56,7 @@ TEST(test_layer_by_layer)
     rig_backward(&want);
     for (int i = got.m.n_layers - 2; i >= 0; i--)
         same_values(&got, &want, got.m.layers[i + 1].name, got.d_out[i], want.d_out[i]);
-    same_gradients(&got, &want);
+    rig_expect_same_grads(&got, &want);
     /* not training: the same bits with and without `saved`, and with logits */
     assert_true(rig_forward(&got, false, true) == loss);
     memset(got.logits, 0xff, BATCH * SEQ * RIG_SMALL.vocab_size * sizeof(uint16_t));
