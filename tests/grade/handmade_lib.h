@@ -14,7 +14,13 @@
 #include "lab3_backward/second_use.h"
 #include "tests/grade/grade_lib.h"
 
-enum { FIX_UNITS = 4, FIX_PARAMS = 12, FIX_TRACE_BYTES = 4096 };
+enum {
+    FIX_UNITS = 4,
+    FIX_PARAMS = 12,
+    FIX_TRACE_BYTES = 4096,
+    MAX_ELEMS = 64,
+    MAX_SHARD_ELEMS = 4096
+};
 
 typedef struct fix_param {
     int unit;
@@ -99,10 +105,6 @@ void note(fixture *fx, fsdp_status check);
  * until fix_copies_free or the end of the fixture. NULL if array is NULL. */
 const float *fix_read(fixture *fx, const void *array, size_t elems);
 void fix_copies_free(fixture *fx);
-/* fix_fill -- set element i of the device array [elems] to value(ctx, i), in order of compute. */
-fsdp_status fix_fill(fixture *fx, float *array, size_t elems, float (*value)(void *ctx, size_t i),
-                     void *ctx);
-
 /* expect_values -- note the first element of a device array whose bits differ, or a NULL array. */
 void expect_values(fixture *fx, const char *what, const float *got, const float *want,
                    size_t elems);
@@ -147,8 +149,20 @@ fsdp_status fix_gather_by_hand(fixture *fx, int u);
 /* fix_grad_by_hand -- set element i of full_grad of every buffer k of u to value(rank, k, i). */
 fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int buffer, size_t i));
 
-/* fix_fill_params -- fill the shard of unit u with the fixture's initial values. */
-fsdp_status fix_fill_params(fixture *fx, int u);
+/* fix_value_of -- the value of element `elem` of parameter p; p < 0: of a gap or of padding.
+ * fix_initial -- the fixture's initial values: fix_value, or 0 in a gap; ctx is unused. */
+typedef float (*fix_value_of)(void *ctx, int p, size_t elem);
+float fix_initial(void *ctx, int p, size_t elem);
+/* fix_fill_shard -- fill an array with the form of u's shard: the shard, its gradient, its state.
+ * fix_expect_shard -- note the first element of such an array that differs from value(ctx, ...). */
+fsdp_status fix_fill_shard(fixture *fx, int u, float *array, fix_value_of value, void *ctx);
+void fix_expect_shard(fixture *fx, const char *what, int u, const float *array, fix_value_of value,
+                      void *ctx);
+/* fix_full -- full [padded_elems]: what unit u's gathered array holds after `added` was added to
+ * the initial values. It is rounded to bf16 if parameters are gathered in bf16.
+ * fix_check_full -- compare the gathered array with fix_full. `on` is the stream that reads it. */
+void fix_full(const fixture *fx, int u, float added, float *full);
+fsdp_status fix_check_full(fixture *fx, const char *what, int u, float added, stream *on);
 
 /* fix_sum -- the sum of leaves [n] in the order of the spec's mode: canonical adds them in a tree,
  * fast in sequence. */

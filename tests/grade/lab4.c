@@ -31,22 +31,16 @@ static float frac_grad(int p, size_t i)
     return (float)sin(1.0 + 3.1 * (double)p + 1.7 * (double)i) * exp2f((float)(p - 4) * 3.0f);
 }
 
-typedef struct hand_grad {
-    const fixture *fx;
-    int u;
-    float (*value)(int p, size_t i);
-} hand_grad;
+typedef float (*grad_of)(int p, size_t i);
 
-static float hand_value(void *ctx, size_t i)
+static float hand_value(void *ctx, int p, size_t elem)
 {
-    const hand_grad *h = ctx;
-    size_t elem = 0;
-    int p = fix_param_at(h->fx, h->u, fix_shard_begin(h->fx, h->u) + i, &elem);
-    return p < 0 ? NAN : PARAMS[p].frozen ? 0.0f : h->value(p, elem);
+    const grad_of *value = ctx;
+    return p < 0 ? NAN : PARAMS[p].frozen ? 0.0f : (*value)(p, elem);
 }
 
 /* Gradients in parameters, NaN everywhere else. */
-static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
+static fsdp_status grads_by_hand(fixture *fx, grad_of value)
 {
     for (int u = 0; u < N_UNITS; u++) {
         size_t elems = fx->f.units[u].layout.shard_elems;
@@ -55,13 +49,13 @@ static fsdp_status grads_by_hand(fixture *fx, float (*value)(int p, size_t i))
             continue;
         if (!*grad)
             TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, elems, "fixture gradient", grad));
-        TRY(fix_fill(fx, *grad, elems, hand_value, &(hand_grad){fx, u, value}));
+        TRY(fix_fill_shard(fx, u, *grad, hand_value, &value));
     }
     return FSDP_OK;
 }
 
 /* The gradient's sum of squares over the model's first n_units units. */
-static double model_sum_squares(float (*value)(int p, size_t i), int n_units)
+static double model_sum_squares(grad_of value, int n_units)
 {
     rsum sum = {0};
     for (int p = 0; p < 8; p++)
@@ -131,7 +125,7 @@ static fsdp_status expect_same_coef(fixture *fx, fsdp_optimizer *o, double sum)
     return FSDP_OK;
 }
 
-static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, float (*value)(int p, size_t i))
+static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, grad_of value)
 {
     const mesh_shape *shape = &fx->f.mesh.shape;
     bool alone = shape->shard_size == 1 && shape->world_size > 1;
@@ -163,7 +157,7 @@ static float nan_grad(int p, size_t i)
 }
 
 /* One rank has an element that is not a number. All ranks must see it, or their steps differ. */
-static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, float (*value)(int p, size_t i))
+static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, grad_of value)
 {
     rsum sum;
     TRY(grads_by_hand(fx, value));
@@ -319,21 +313,18 @@ static fsdp_status expect_coef(fixture *fx, const fsdp_optimizer *o, float max_n
 }
 
 /* SGD shows every factor: p - lr*(g*coef), bit by bit. Gaps and padding stay zero. */
-static void expect_sgd(fixture *fx, float lr, float coef, int steps)
+typedef struct sgd_of {
+    const fixture *fx;
+    float lr, coef;
+} sgd_of;
+
+static float after_sgd(void *ctx, int p, size_t elem)
 {
-    for (int u = 0; u < N_UNITS; u++) {
-        size_t elems = fx->f.units[u].layout.shard_elems;
-        const float *shard = fix_read(fx, fx->f.units[u].shard, elems);
-        for (size_t i = 0; i < elems; i++) {
-            size_t elem = 0;
-            int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &elem);
-            float want = p < 0 ? 0.0f : fix_value(p, elem);
-            for (int s = 0; s < steps && p >= 0 && !PARAMS[p].frozen; s++)
-                want = want - lr * (finished_grad(fx, p, elem) * coef);
-            note(fx, expect_f32(WHAT("unit %d after a clipped step, element %zu", u, i), &shard[i],
-                                &want, 1));
-        }
-    }
+    const sgd_of *s = ctx;
+    const float before = fix_initial(NULL, p, elem);
+    if (p < 0 || PARAMS[p].frozen)
+        return before;
+    return before - s->lr * (finished_grad(s->fx, p, elem) * s->coef);
 }
 
 static fsdp_status clip_body(fixture *fx)
@@ -347,7 +338,7 @@ static fsdp_status clip_body(fixture *fx)
     const float limits[] = {want_norm / 3.0f, 0.0f, 2.0f * want_norm};
     for (int k = 0; k < 3; k++) {
         for (int u = 0; u < N_UNITS; u++) /* fresh weights */
-            TRY(fix_fill_params(fx, u));
+            TRY(fix_fill_shard(fx, u, fx->f.units[u].shard, fix_initial, NULL));
         step_scalars sc = {.optim.lr = 0.5, .clip_norm = limits[k], .grad_scale = GRAD_SCALE};
         TRY(push_step(fx));
         TRY(optimizer_step(&o, &sc, norm));
@@ -355,7 +346,9 @@ static fsdp_status clip_body(fixture *fx)
         TRY(stream_sync(fx->f.comm_stream));
         expect_values(fx, "norm before clipping, of the scaled gradient", norm, &want_norm, 1);
         TRY(expect_coef(fx, &o, limits[k], want_norm));
-        expect_sgd(fx, 0.5f, *fix_read(fx, o.coef, 1), 1);
+        sgd_of want = {fx, 0.5f, *fix_read(fx, o.coef, 1)};
+        for (int u = 0; u < N_UNITS; u++)
+            fix_expect_shard(fx, "after a clipped step", u, fx->f.units[u].shard, after_sgd, &want);
         note(fx,
              EXPECT(fx->r.grads[H0].shard_grad, "zero_grad, at the next step, frees them",
                     "optimizer_step: shard_grad of h.0 is NULL, expected gradients to stay until "

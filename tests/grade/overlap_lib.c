@@ -25,20 +25,16 @@ static fsdp_status update(void *args, int n_threads)
     return FSDP_OK;
 }
 
-static float value_before_update(void *ctx, size_t i)
+static float value_before_update(void *ctx, int p, size_t elem)
 {
-    const fixture *fx = ctx;
-    size_t elem = 0, flat = fix_shard_begin(fx, H0) + i;
-    int p = fix_param_at(fx, H0, flat, &elem);
-    float after = p < 0 ? 0.0f : fix_value(p, elem);
-    return flat < fx->f.units[H0].layout.used_elems ? after - 1.0f : after;
+    return fix_initial(ctx, p, elem) - 1.0f;
 }
 
 /* The gather must see what the optimizer wrote: fix_value. Before, each value is off by 1. */
 static fsdp_status update_then_gather(fixture *fx, prefetch *p, const char *what, bool training)
 {
     fsdp_unit *unit = &fx->f.units[H0];
-    TRY(fix_fill(fx, unit->shard, unit->layout.shard_elems, value_before_update, fx));
+    TRY(fix_fill_shard(fx, H0, unit->shard, value_before_update, NULL));
     update_args args = {.shard = unit->shard, .elems = unit->layout.shard_elems};
     TRY(grade_launch(fx->compute, update, &args, sizeof args,
                      (mem_access){unit->shard, args.elems * sizeof(float), true}));

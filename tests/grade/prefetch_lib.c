@@ -100,20 +100,7 @@ void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ah
 
 fsdp_status expect_gathered(fixture *fx, const char *what, int u)
 {
-    const fsdp_unit *unit = &fx->f.units[u];
-    TRY(stream_sync(fx->compute));
-    if (!unit->full) {
-        note(fx, fsdp_error(FSDP_EINVAL, "", "%s: %s is not gathered", what, unit->name));
-        return FSDP_OK;
-    }
-    const float *full = fix_read(fx, unit->full, unit->layout.used_elems);
-    for (size_t i = 0; i < unit->layout.used_elems; i++) {
-        size_t elem = 0;
-        int param = fix_param_at(fx, u, i, &elem);
-        float want = param < 0 ? 0.0f : fix_value(param, elem);
-        note(fx, expect_f32(WHAT("%s: gathered %s, element %zu", what, unit->name, i), &full[i],
-                            &want, 1));
-    }
+    note(fx, fix_check_full(fx, what, u, 0.0f, fx->compute));
     return FSDP_OK;
 }
 

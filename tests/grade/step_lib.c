@@ -310,17 +310,6 @@ static float finished_value(const fixture *fx, int u, size_t flat)
     return flat < fx->f.units[u].layout.used_elems ? fix_fraction(u, 0, flat) : 0.0f;
 }
 
-typedef struct slice_of {
-    const fixture *fx;
-    int u;
-} slice_of;
-
-static float slice_value(void *ctx, size_t i)
-{
-    const slice_of *s = ctx;
-    return finished_value(s->fx, s->u, fix_slice_begin(s->fx, s->u) + i);
-}
-
 /* Every replica of a shard holds one finished slice. Each must end with the whole gradient. */
 static fsdp_status gather_slices(fixture *fx, int u)
 {
@@ -331,7 +320,9 @@ static fsdp_status gather_slices(fixture *fx, int u)
     float **grad = &fx->r.grads[u].shard_grad, *slice, want[64];
     const size_t before = fix_live(fx, MEM_GRADS_SHARD);
     TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, slice_elems, "fixture slice", grad));
-    TRY(fix_fill(fx, *grad, slice_elems, slice_value, &(slice_of){fx, u}));
+    for (size_t i = 0; i < slice_elems; i++)
+        want[i] = finished_value(fx, u, fix_slice_begin(fx, u) + i);
+    TRY(grade_write(fx->compute, *grad, want, slice_elems * sizeof *want));
     slice = *grad;
     comm_job_stats_reset(fx->comm);
     fix_trace_start(fx); /* the world; replicas of a part of it have their own group */

@@ -8,18 +8,12 @@
 #include "common/model/family.h"
 #include "lab2_forward/forward.h"
 #include "lab2_forward/fsdp_setup.h"
+#include "tests/equivalence/run_lib.h"
 #include "tests/unit/target_lib.h"
 
 enum { SEED = 7, ACCUM = 3 };
 
-static const model_config SMALL = {.family = "gpt2",
-                                   .n_blocks = 3,
-                                   .n_head = 3,
-                                   .d_model = 15,
-                                   .d_ff = 60,
-                                   .vocab_size = 37,
-                                   .max_seq_len = WHOLE_SEQ_LEN,
-                                   .norm_eps = 1e-5f};
+static const model_config SMALL = GPT2_CONFIG(3, 3, 15, 37, WHOLE_SEQ_LEN);
 
 static fsdp_status pre_forward(void *self, int u)
 {
