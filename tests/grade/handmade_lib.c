@@ -545,7 +545,7 @@ static uint64_t observe(void *self, const comm_record *r)
                             comm_op_name(r->op), r->label,
                             r->op == COMM_OP_REDUCE_SCATTER ? "reduce_stream"
                                                             : "gather_stream or reduce_stream"));
-    if (r->group != comm_group_number(fx->comm))
+    if (r->group != comm_group_number(fx->comm) && !fx->in_all_groups)
         return 0;
     size_t at = strlen(fx->trace);
     snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(r->op), r->label);

@@ -89,7 +89,8 @@ typedef struct fixture {
     reducer r;
     fsdp_status verdict; /* the first check that failed */
     fsdp_error_info info;
-    char trace[FIX_TRACE_BYTES]; /* what was issued on comm since fix_trace_start */
+    char trace[FIX_TRACE_BYTES]; /* what was issued since fix_trace_start, on comm ... */
+    bool in_all_groups;          /* ... or on any group of its job */
     void (*on_issue)(struct fixture *fx, comm_op op, const char *label);
     float **copies; /* [n_copies], made by fix_read */
     size_t n_copies;

@@ -355,12 +355,14 @@ static fsdp_status task_2_1(grade *g)
 
 /* ---- 2.2 ----------------------------------------------------------------------------------- */
 /* hand_gather -- leave the state that unshard_begin would leave, without a collective: full holds
- * values [padded_elems] once comm_stream has run; until then NaN.
+ * fix_full(added) once comm_stream has run; until then NaN.
  *   held  NULL, or a stream that is held up between the allocation and the gather */
-static fsdp_status hand_gather(fixture *fx, int u, stream *held, const float *values)
+static fsdp_status hand_gather(fixture *fx, int u, stream *held, float added)
 {
     fsdp_unit *unit = &fx->f.units[u];
-    const size_t bytes = unit->layout.padded_elems * sizeof *values;
+    const size_t bytes = unit->layout.padded_elems * sizeof(float);
+    float values[MAX_ELEMS];
+    fix_full(fx, u, added, values);
     TRY(device_alloc(fx->compute, MEM_PARAMS_FULL, bytes, "literal full", &unit->full));
     TRY(stream_sync(fx->compute));
     if (held)
@@ -420,7 +422,7 @@ static fsdp_status wait_and_check(fixture *fx, int u, float *probe)
     const flat_slot *slot = &unit->layout.slots[unit->layout.n_slots - 1];
     float values[MAX_ELEMS], got[MAX_ELEMS];
     fix_full(fx, u, 0.0f, values);
-    TRY(hand_gather(fx, u, f->comm_stream, values));
+    TRY(hand_gather(fx, u, f->comm_stream, 0.0f));
     TRY(unshard_wait(f, u));
     TRY(check_views(f, u));
     TRY(device_copy(f->compute, probe, f->views.params[slot->param], slot->elems * sizeof *probe));
@@ -437,8 +439,7 @@ static fsdp_status wait_and_check(fixture *fx, int u, float *probe)
 /* In bf16 an element has 2 bytes. */
 static fsdp_status bind_in_bf16(fixture *fx, int u)
 {
-    const float values[MAX_ELEMS] = {0};
-    TRY(hand_gather(fx, u, NULL, values));
+    TRY(hand_gather(fx, u, NULL, 0.0f));
     fx->f.run.param_dtype = DTYPE_BF16;
     TRY(unshard_wait(&fx->f, u));
     TRY(check_views(&fx->f, u));
@@ -452,9 +453,7 @@ static fsdp_status wait_held_up(fixture *fx, int u, bool hold_compute)
 {
     fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
-    float values[MAX_ELEMS];
-    fix_full(fx, u, 0.0f, values);
-    TRY(hand_gather(fx, u, hold_compute ? f->compute : NULL, values));
+    TRY(hand_gather(fx, u, hold_compute ? f->compute : NULL, 0.0f));
     if (!hold_compute)
         TRY(gate_close(fx->g, f->comm_stream));
     TRY(unshard_wait(f, u));
@@ -546,7 +545,7 @@ static fsdp_status reshard_and_check(fixture *fx, int u, float *probe)
     size_t n = unit->layout.padded_elems;
     float values[MAX_ELEMS], got[MAX_ELEMS];
     fix_full(fx, u, 0.25f, values);
-    TRY(hand_gather(fx, u, NULL, values));
+    TRY(hand_gather(fx, u, NULL, 0.25f));
     TRY(expect_status("reshard of a unit whose gather is in flight", reshard(f, u), FSDP_ESTATE));
     TRY(EXPECT(unit->full != NULL, "look at the state first",
                "reshard of %s, whose gather is in flight: refused, but full is NULL, expected it "
@@ -584,13 +583,12 @@ static fsdp_status drop_and_check(fixture *fx, int u)
     fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
     size_t n = unit->layout.padded_elems;
-    float values[MAX_ELEMS], got[MAX_ELEMS], nans[MAX_ELEMS], *next;
+    float got[MAX_ELEMS], nans[MAX_ELEMS], *next;
     stream *side;
     TRY(stream_create(fx->dev, &(stream_config){.name = "side"}, &side));
     for (size_t j = 0; j < n; j++)
         nans[j] = NAN;
-    fix_full(fx, u, 0.0f, values);
-    TRY(hand_gather(fx, u, f->comm_stream, values));
+    TRY(hand_gather(fx, u, f->comm_stream, 0.0f));
     TRY(unshard_drop(f, u));
     TRY(check_dropped(fx, u, "unshard_drop"));
     TRY(event_record(unit->consumed, f->compute));
@@ -615,10 +613,8 @@ static fsdp_status drop_and_check(fixture *fx, int u)
 static fsdp_status reshard_all_and_check(fixture *fx)
 {
     fsdp *f = &fx->f;
-    float values[MAX_ELEMS];
     for (int u = 1; u < N_UNITS; u++) {
-        fix_full(fx, u, 0.0f, values);
-        TRY(hand_gather(fx, u, NULL, values));
+        TRY(hand_gather(fx, u, NULL, 0.0f));
         f->units[u].state = u == 1 ? UNIT_GATHERING : UNIT_GATHERED;
         f->units[u].stays_after_forward = u == 2;
     }

@@ -71,20 +71,10 @@ void expect_units(fixture *fx, const char *what, const exec_order *o, const int 
     }
 }
 
-static uint64_t add_issued(void *self, const comm_record *r)
-{
-    fixture *fx = self;
-    size_t at = strlen(fx->trace);
-    snprintf(fx->trace + at, sizeof fx->trace - at, "%s %s;", comm_op_name(r->op), r->label);
-    if (fx->on_issue)
-        fx->on_issue(fx, r->op, r->label);
-    return 0;
-}
-
 void issued_start(fixture *fx)
 {
-    fx->trace[0] = '\0';
-    comm_set_watch(fx->comm, &(comm_watch){.self = fx, .issued = add_issued});
+    fx->in_all_groups = true;
+    fix_trace_start(fx);
 }
 
 void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ahead)
