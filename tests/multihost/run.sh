@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2034,SC2317 # verdict evaluates conditions
+# shellcheck disable=SC2034,SC2086,SC2317 # verdict evaluates conditions
 # run.sh [BUILD [PART...]] -- several hosts on one machine: network namespaces, joined by a bridge, with ranks in each.
 #
 #   losses   the trainer on several layouts of hosts and ranks has the bits of one device
@@ -95,7 +95,6 @@ options="--size tiny --reduction canonical --global-batch 24 --steps 20 --synthe
 
 single() {
     [ -f "$tmp/single.csv" ] && return
-    # shellcheck disable=SC2086 # words
     "$BUILD/fsdp_train" --parallel single $options --loss-csv "$tmp/single.csv" > "$tmp/log" 2>&1 || {
         fail "the run on one device failed"
         exit 1
@@ -108,40 +107,30 @@ across() {
     shift 2
     single
     rm -f "$tmp/hosts.csv"
-    # shellcheck disable=SC2086 # words
     on "$layout" fsdp_train $options "$@" --loss-csv "$tmp/hosts.csv"
     finished '^done: ' || { fail "$name: $(tail -1 "$tmp/log")" && return; }
     compared=$("$BUILD/fsdp_compare" "$tmp/single.csv" "$tmp/hosts.csv")
     verdict "[ $? = 0 ]" "$name: $compared"
 }
 
+layouts=('2 2' '1 1' '2 2 2' '3 3' '1 1 1 1' '2 2 2 2' '2 1')
+
 losses() {
-    across "2 hosts x 2 ranks" "2 2"
-    across "2 hosts x 1 rank" "1 1"
-    across "3 hosts x 2 ranks" "2 2 2"
-    across "2 hosts x 3 ranks" "3 3"
-    across "4 hosts x 1 rank" "1 1 1 1"
-    across "4 hosts x 2 ranks" "2 2 2 2"
-    across "hosts of 2 and 1 ranks" "2 1"
-    across "2 hosts x 2 ranks, MPI alone" "2 2" --comm mpi
+    for layout in "${layouts[@]}"; do
+        across "($layout)" "$layout"
+    done
+    across "(2 2), MPI alone" "2 2" --comm mpi
 }
 
-# collectives NAME LAYOUT BACKEND -- collectives in the group of all ranks
-collectives() {
-    on "$2" test_comm
-    verdict 'said $((183 - 52 * $(grep -c ^SKIP "$tmp/log"))) ^PASS && said 0 ^FAIL' "$1: test_comm" "exit status $status"
-    on "$2" comm_stress --rounds 30
-    verdict 'finished "^PASS stress over '"$3"',"' "$1: $(sed -n 's/^PASS //p' "$tmp/log")" "stress, exit status $status"
-}
-
+# Hosts that have the same number of ranks, but more than one, use shared memory inside.
 comm() {
-    collectives "2 hosts x 2 ranks" "2 2" shm+mpi
-    collectives "3 hosts x 2 ranks" "2 2 2" shm+mpi
-    collectives "2 hosts x 3 ranks" "3 3" shm+mpi
-    collectives "2 hosts x 1 rank" "1 1" mpi
-    collectives "4 hosts x 1 rank" "1 1 1 1" mpi
-    collectives "4 hosts x 2 ranks" "2 2 2 2" shm+mpi
-    collectives "hosts of 2 and 1 ranks" "2 1" mpi
+    for layout in "${layouts[@]}"; do
+        case $layout in *1*) transport=mpi ;; *) transport=shm+mpi ;; esac
+        on "$layout" test_comm
+        verdict 'said $((162 - 46 * $(grep -c ^SKIP "$tmp/log"))) ^PASS && said 0 ^FAIL' "($layout): test_comm" "exit status $status"
+        on "$layout" comm_stress --rounds 30
+        verdict 'finished "^PASS stress over $transport,"' "($layout): $(sed -n 's/^PASS //p' "$tmp/log")" "stress, exit status $status"
+    done
     on "2 2" fsdp_train --size tiny --steps 1 --synthetic 1000 --comm shm
     verdict '[ $status -ne 0 ] && grep -q "the ranks are on several hosts" "$tmp/log"' '--comm shm is refused' "exit status $status"
 }
@@ -155,37 +144,28 @@ crossed() {
     echo $sum
 }
 
-# crossing LAYOUT REDUCTION WAY STEPS -- sets moved, the bytes of a run
-crossing() {
-    before=$(crossed)
-    on "$1" fsdp_train --size tiny --global-batch 24 --synthetic 100000 --reduction "$2" --comm "$3" --steps "$4"
-    moved=$(($(crossed) - before))
-    finished '^done: ' || fail "bytes: $(tail -1 "$tmp/log")"
-}
-
-# saving NAME LAYOUT REDUCTION LEAST -- bytes of a step: a run of 12 steps minus one of 2. LEAST: the factor times 100
-saving() {
-    for way in mpi auto; do
-        crossing "$2" "$3" $way 2
-        few=$moved
-        crossing "$2" "$3" $way 12
-        [ $way = mpi ] && alone=$(((moved - few) / 10)) || mixed=$(((moved - few) / 10))
-    done
-    factor=$((100 * alone / mixed))
-    text="$1, --reduction $3: bytes between hosts in a step: $alone by MPI alone, $mixed with shared memory inside"
-    text="$text: a factor of $((factor / 100)).$(printf %02d $((factor % 100)))"
-    verdict "[ $factor -ge $4 ]" "$text" "expected $4/100"
-}
-
-# stepping OPTION... -- sets each, the bytes of a step of 4 micro-steps on 2 hosts with 2 ranks
+# stepping LAYOUT OPTION... -- sets each, the bytes of a step: the bytes of 12 steps minus those of 2, divided by 10
 stepping() {
+    local layout=$1
+    shift
     each=0
     for steps in 2 12; do
         before=$(crossed)
-        on "2 2" fsdp_train --size tiny --grad-accum 4 --batch-size 1 --synthetic 100000 --steps $steps "$@"
+        on "$layout" fsdp_train --size tiny --synthetic 100000 --steps $steps "$@"
         each=$((($(crossed) - before - each) / (steps == 2 ? 1 : 10)))
         finished '^done: ' || fail "bytes: $(tail -1 "$tmp/log")"
     done
+}
+
+# saving NAME LAYOUT REDUCTION LEAST -- LEAST: the factor times 100
+saving() {
+    stepping "$2" --global-batch 24 --reduction "$3" --comm mpi
+    alone=$each
+    stepping "$2" --global-batch 24 --reduction "$3" --comm auto
+    factor=$((100 * alone / each))
+    text="$1, --reduction $3: bytes between hosts in a step: $alone by MPI alone, $each with shared memory inside"
+    text="$text: a factor of $((factor / 100)).$(printf %02d $((factor % 100)))"
+    verdict "[ $factor -ge $4 ]" "$text" "expected $4/100"
 }
 
 # beside FULL FACTOR OPTION... -- FULL is the number of bytes that a step of --sharding full sends. It must be at least
@@ -194,14 +174,15 @@ stepping() {
 beside() {
     full=$1 factor=$2
     shift 2
-    stepping "$@"
+    stepping "2 2" $micros "$@"
     text="2 hosts x 2 ranks, $*: bytes between hosts in a step: $each, full $full"
     verdict "[ $((full * 100)) -ge $((each * factor * 95 / 100)) ]" "$text" "expected $factor/100 of these"
 }
 
 # R is 32,900 and B is 99,968.
 bytes() {
-    stepping --sharding full
+    micros='--grad-accum 4 --batch-size 1'
+    stepping "2 2" $micros --sharding full
     set -- $each
     beside $1 220 --sharding hybrid --fsdp-size 2            # (A + 1) (R + B)
     beside $1 191 --reshard-to 2                             # 2 A R + (A + 1) B
@@ -214,12 +195,18 @@ bytes() {
     saving "2 hosts x 3 ranks" "3 3" fast 270
 }
 
+# within SECONDS CONDITION -- waits until it holds
+within() {
+    for _ in $(seq $((5 * $1))); do
+        eval "$2" && return
+        sleep 0.2
+    done
+    return 1
+}
+
 # nobody_left NAME
 nobody_left() {
-    for _ in $(seq 300); do
-        pgrep -f "$programs" > /dev/null || return 0
-        sleep 0.3
-    done
+    within 90 '! pgrep -f "$programs" >/dev/null' && return
     fail "$1: processes are left: $(pgrep -f "$programs" | tr '\n' ' ')"
     pgrep -f "$programs" | xargs -r kill -9
     return 1
@@ -243,13 +230,9 @@ endless() {
     layout=$1
     shift
     : > "$tmp/log"
-    # shellcheck disable=SC2086 # words
     (limit=90 on "$layout" fsdp_train ${options/--steps 20/--steps 100000} "$@"; exit $status) &
     job=$!
-    for _ in $(seq 500); do
-        sleep 0.2
-        grep -q '^step' "$tmp/log" && break
-    done
+    within 100 'grep -q "^step" "$tmp/log"'
 }
 
 trainer_of() {
@@ -332,10 +315,7 @@ interrupted() {
     sleep "$2"
     mend "$4"
     before=$(grep -c '^step' "$tmp/log")
-    for _ in $(seq 150); do
-        [ "$(grep -c '^step' "$tmp/log")" -le $((before + 2)) ] || break
-        sleep 0.2
-    done
+    within 30 '[ "$(grep -c "^step" "$tmp/log")" -gt $((before + 2)) ]'
     kill -TERM "$(trainer_of 0)"
     wait $job
     n_rows=$(grep -c '^[0-9]' "$tmp/hosts.csv")
