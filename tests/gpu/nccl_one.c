@@ -15,9 +15,14 @@
 
 enum { ELEMS = 1 << 17, WARM_UP = 10, CALLS = 200 };
 
-typedef struct figures {
-    double init_ms, gather_host_us, gather_done_us, sum_host_us, sum_done_us, abort_ms;
-} figures;
+/* The rows of the table. */
+enum { INIT, GATHER_HOST, GATHER_DONE, SUM_HOST, SUM_DONE, ABORT, N_FIGURES };
+static const char *const FIGURES[N_FIGURES] = {"communicator, ms",
+                                               "all-gather, host, us",
+                                               "all-gather, done, us",
+                                               "all-reduce of int64, host, us",
+                                               "all-reduce of int64, done, us",
+                                               "abort, ms"};
 
 typedef struct one {
     ncclComm_t comm;
@@ -105,9 +110,8 @@ static void check(one *o, void (*call)(one *o), const char *what)
     exit(1);
 }
 
-static figures measure(one *o, int blocking)
+static void measure(one *o, int blocking, double f[N_FIGURES])
 {
-    figures f;
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = blocking;
@@ -115,15 +119,14 @@ static figures measure(one *o, int blocking)
     need_nccl(NULL, ncclGetUniqueId(&id), "ncclGetUniqueId");
     ncclResult_t result = ncclCommInitRankConfig(&o->comm, 1, id, 0, &config);
     need_nccl(o->comm, result, "ncclCommInitRankConfig");
-    f.init_ms = now_ms() - begin;
+    f[INIT] = now_ms() - begin;
     check(o, gather, "ncclAllGather");
     check(o, sum, "ncclAllReduce of int64");
-    timed(o, gather, &f.gather_host_us, &f.gather_done_us);
-    timed(o, sum, &f.sum_host_us, &f.sum_done_us);
+    timed(o, gather, &f[GATHER_HOST], &f[GATHER_DONE]);
+    timed(o, sum, &f[SUM_HOST], &f[SUM_DONE]);
     const double aborted = now_ms();
     need_nccl(NULL, ncclCommAbort(o->comm), "ncclCommAbort");
-    f.abort_ms = now_ms() - aborted;
-    return f;
+    f[ABORT] = now_ms() - aborted;
 }
 
 int main(void)
@@ -133,24 +136,19 @@ int main(void)
     need_cuda(cudaSetDevice(0), "cudaSetDevice");
     need_cuda(cudaStreamCreateWithPriority(&o.stream, cudaStreamNonBlocking, 0), "stream");
     need_cuda(cudaEventCreateWithFlags(&o.done, cudaEventDisableTiming), "event");
-    void *new_from = NULL;
-    need_cuda(cudaMallocAsync(&new_from, ELEMS * 8, o.stream), "memory");
-    o.from = new_from;
-    void *new_to = NULL;
-    need_cuda(cudaMallocAsync(&new_to, ELEMS * 8, o.stream), "memory");
-    o.to = new_to;
+    void *memory = NULL;
+    need_cuda(cudaMallocAsync(&memory, 2 * ELEMS * 8, o.stream), "memory");
+    o.from = memory;
+    o.to = o.from + ELEMS;
     need_nccl(NULL, ncclGetVersion(&version), "ncclGetVersion");
-    const figures a = measure(&o, 1), b = measure(&o, 0);
+    double blocking[N_FIGURES], non_blocking[N_FIGURES];
+    measure(&o, 1, blocking);
+    measure(&o, 0, non_blocking);
     printf("| NCCL %d.%d.%d, one rank, %d KiB | blocking | non-blocking |\n|---|---:|---:|\n",
            version / 10000, version / 100 % 100, version % 100, ELEMS * 8 / 1024);
-    printf("| communicator, ms | %.1f | %.1f |\n", a.init_ms, b.init_ms);
-    printf("| all-gather, host, us | %.1f | %.1f |\n", a.gather_host_us, b.gather_host_us);
-    printf("| all-gather, done, us | %.1f | %.1f |\n", a.gather_done_us, b.gather_done_us);
-    printf("| all-reduce of int64, host, us | %.1f | %.1f |\n", a.sum_host_us, b.sum_host_us);
-    printf("| all-reduce of int64, done, us | %.1f | %.1f |\n", a.sum_done_us, b.sum_done_us);
-    printf("| abort, ms | %.1f | %.1f |\n", a.abort_ms, b.abort_ms);
-    need_cuda(cudaFreeAsync(o.from, o.stream), "memory");
-    need_cuda(cudaFreeAsync(o.to, o.stream), "memory");
+    for (int i = 0; i < N_FIGURES; i++)
+        printf("| %s | %.1f | %.1f |\n", FIGURES[i], blocking[i], non_blocking[i]);
+    need_cuda(cudaFreeAsync(memory, o.stream), "memory");
     await(&o, "end");
     need_cuda(cudaEventDestroy(o.done), "end");
     need_cuda(cudaStreamDestroy(o.stream), "end");

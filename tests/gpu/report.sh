@@ -13,6 +13,7 @@
 #
 # A command that hangs is run again with CUDA_MODULE_LOADING=EAGER, and the page says so. A skipped command counts as failed,
 # because the machine has a GPU. FSDP_PYTHON: an interpreter that has torch.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build} DEVICE=${DEVICE:-cuda} LIMIT=${LIMIT:-540} CAP=${CAP:-200}
@@ -58,7 +59,6 @@ else
     version() { echo "$found" | tr ' ' '\n' | sed -n "s/^$1=//p"; }
     say "building for sm_$arch with CUDA $(version cuda) and NCCL $(version nccl)"
     since=$(date +%s)
-    # shellcheck disable=SC2046,SC2086
     make -j"$(nproc)" --no-print-directory MPI=0 HAVE_CXX= BUILD="$BUILD" CUDA_ARCHS="$arch" all cuda "$nccl_one" \
         $(printf "$BUILD/tests/unit/%s " $KERNEL_TESTS) >"$here/build.log" 2>&1 ||
         fail "the build failed: $(grep -m1 -iE '(^|[^a-z])error' "$here/build.log")" "see $here/build.log"
@@ -192,12 +192,10 @@ table() {
     for type in bf16 fp32; do
         common="--seq-len $TOKENS --global-batch $batch --steps 12 --data $data" log=$here/$section.$type.log
         rm -f "$csv"
-        # shellcheck disable=SC2046,SC2086
         bounded 200 "$log" "$BUILD/fsdp_train" --device "$DEVICE" --size "$size" $common --param-dtype $type --loss-csv "$csv" \
             $([ -n "$python" ] && [ ! -d "$init" ] && echo "--export-init $init")
         ms=$(median "$csv")
         [ "$rc" = 0 ] && [ -z "$eager" ] || echo "| $size | $batch | $type | $(outcome "$log") | | | | | | | | | |"
-        # shellcheck disable=SC2086
         [ "$rc" != 0 ] || echo "| $size | $batch | $type | $ms | $(mfu "$ms" $type "$batch" "$size") | $(
             sed -n 's/^ *all, at one moment *\([0-9.]* [kMG]*B\).*/\1/p' "$log") | $(last "$csv") | $(peer eager $type $common) | $(peer compiled $type $common) |"
     done
@@ -237,43 +235,40 @@ section_steps() {
             [ "$rc" = 0 ] || break
             issued="$issued $(sed -n 's/^order: \([0-9]*\) launches.*/\1/p' "$log.order.log")"
         done
-        # shellcheck disable=SC2086
         [ "$rc" = 0 ] || { echo "| $size | $type | $(outcome "$log.log") | | |" && continue; }
         echo "| $size | $type | $(echo $issued $MORE | awk '{ printf "%.0f", ($2 - $1) / $3 }') | $(
             echo $cpu $MORE | awk '{ printf "%.1f", 1e3 * ($3 + $4 - $1 - $2) / $5 }') | $ms |"
     done
 }
 
-# tool NAME -- the path of a tool: on the PATH, beside nvcc, or in the toolkit's folders
-tool() {
+# find_tool NAME -- sets tool, its path: on the PATH, beside nvcc, or in the toolkit's folders; false if the section is left out
+find_tool() {
     local nvcc
+    [ -z "$dry" ] || { left_out "$1 needs a GPU" && return 1; }
     nvcc=$(version nvcc)
-    command -v "$1" || ls "${nvcc%/*}/$1" "${nvcc%/bin/nvcc}"/*/"$1" /opt/nvidia/nsight-compute/*/"$1" 2>/dev/null | head -1
+    tool=$(command -v "$1" || ls "${nvcc%/*}/$1" "${nvcc%/bin/nvcc}"/*/"$1" /opt/nvidia/nsight-compute/*/"$1" 2>/dev/null | head -1)
+    [ -n "$tool" ] || { left_out "there is no $1 beside nvcc" && return 1; }
 }
 
 section_sanitizer() {
-    local sanitizer check
-    [ -z "$dry" ] || { left_out 'compute-sanitizer needs a GPU' && return; }
-    sanitizer=$(tool compute-sanitizer)
-    [ -n "$sanitizer" ] || { left_out 'there is no compute-sanitizer beside nvcc' && return; }
+    local check
+    find_tool compute-sanitizer || return 0
     export FSDP_DEVICE=$DEVICE
     head_row compute-sanitizer
     for check in memcheck racecheck; do
-        try "$check, a step of training" 60 "$sanitizer" --tool $check --error-exitcode 9 "$BUILD/fsdp_train" --device cuda --size tiny --steps 1 --synthetic 100000
+        try "$check, a step of training" 60 "$tool" --tool $check --error-exitcode 9 "$BUILD/fsdp_train" --device cuda --size tiny --steps 1 --synthetic 100000
         for test in test_ops_double test_accel_ops; do
-            try "$check $test" 90 "$sanitizer" --tool $check --error-exitcode 9 "$BUILD/tests/unit/$test"
+            try "$check $test" 90 "$tool" --tool $check --error-exitcode 9 "$BUILD/tests/unit/$test"
         done
     done
 }
 
 # Kernels of a step: half of the additional launches of three steps over one step.
 section_ncu() {
-    local ncu steps
-    [ -z "$dry" ] || { left_out 'ncu needs a GPU' && return; }
-    ncu=$(tool ncu)
-    [ -n "$ncu" ] || { left_out 'there is no ncu beside nvcc' && return; }
+    local steps
+    find_tool ncu || return 0
     for steps in 1 3; do
-        bounded 90 "$here/ncu.$steps.csv" "$ncu" --csv --metrics gpu__time_duration.sum "$BUILD/fsdp_train" --device cuda --size 124m --seq-len 1024 \
+        bounded 90 "$here/ncu.$steps.csv" "$tool" --csv --metrics gpu__time_duration.sum "$BUILD/fsdp_train" --device cuda --size 124m --seq-len 1024 \
             --global-batch 4 --synthetic 100000 --steps $steps --param-dtype bf16
         [ "$rc" = 0 ] || { outcome "$here/ncu.$steps.csv" && return; }
     done
