@@ -28,11 +28,12 @@ fi
 
 TASKS=${GRADE_TASKS:-$here/tasks.txt}
 task='' rank='' ranks=3 stop='' only_checks='' BUILD=${BUILD:-build}
-usage() {
-    echo "debug.sh: $1" >&2
-    echo "HINT: make debug LAB=2 TASK=2.1 RANK=1 [RANKS=3] [BREAK=unshard_begin]" >&2
+# refuse WHAT HINT
+refuse() {
+    printf 'debug.sh: %s\nHINT: %s\n' "$1" "$2" >&2
     exit 2
 }
+usage() { refuse "$1" 'make debug LAB=2 TASK=2.1 RANK=1 [RANKS=3] [BREAK=unshard_begin]'; }
 while [ $# -gt 0 ]; do
     case $1 in
     --task) task=${2:-} && shift ;;
@@ -51,18 +52,10 @@ case $rank,$ranks in
 *[!0-9,]* | ,* | *,) usage "got RANK=$rank RANKS=$ranks, expected numbers" ;;
 esac
 [ "$rank" -lt "$ranks" ] || usage "got RANK=$rank, expected one from 0 to $((ranks - 1)) of RANKS=$ranks"
-if ! command -v "${GDB:-gdb}" >/dev/null 2>&1; then
-    echo "debug.sh: there is no ${GDB:-gdb} on this machine" >&2
-    echo "HINT: apt-get install gdb" >&2
-    exit 2
-fi
+command -v "${GDB:-gdb}" >/dev/null 2>&1 || refuse "there is no ${GDB:-gdb} on this machine" 'apt-get install gdb'
 [ -z "$only_checks" ] || exit 0
 program=$BUILD/tests/grade/$program
-if [ ! -x "$program" ]; then
-    echo "debug.sh: there is no $program" >&2
-    echo "HINT: make debug TASK=$task builds it" >&2
-    exit 2
-fi
+[ -x "$program" ] || refuse "there is no $program" "make debug TASK=$task builds it"
 
 . "$here/../tools/env.sh"
 DEBUG_PID=$(mktemp "${TMPDIR:-/tmp}/fsdp-debug.XXXXXX") || exit 2

@@ -13,6 +13,7 @@
 #
 # LAB=N runs the code of labs 1 to N and no later lab's. Exit status: 0 all as expected; 1 a difference, or an unwritten task,
 # whose number is printed; 2 usage. --check checks LAB and runs nothing.
+# shellcheck disable=SC2086 # lists of words
 set -u
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 check=''
@@ -64,11 +65,10 @@ stopped() {
 
 # train W NAME OPTION... -- output goes to $dir/NAME-W.log, losses to $dir/NAME-W.csv
 train() {
-    w=$1 name=$dir/$2-$1
+    w=$1 run=$dir/$2-$1
     shift 2
-    # shellcheck disable=SC2086 # words
-    timeout 60 "$BUILD/fsdp_run" --no-prefix -n "$w" "$BUILD/fsdp_train" $tiny --loss-csv "$name.csv" "$@" >"$name.log" 2>&1 &&
-        ! grep -q '^note: .* is not implemented' "$name.log" || stopped "$w" "$name.log"
+    timeout 60 "$BUILD/fsdp_run" --no-prefix -n "$w" "$BUILD/fsdp_train" $tiny --loss-csv "$run.csv" "$@" >"$run.log" 2>&1 &&
+        ! grep -q '^note: .* is not implemented' "$run.log" || stopped "$w" "$run.log"
 }
 
 # same W WHAT GOT EXPECTED [BAND_LOSS BAND_NORM] -- the steps of the two files agree in loss and norm, bit for bit or within
@@ -101,6 +101,17 @@ same() {
 # first_last W NAME -- print the first and the last step of a run
 first_last() {
     awk -F, -v w="$1" 'NR == 2 { first = $2 } END { printf "  W=%s  %d steps, loss %s -> %s\n", w, NR - 1, first, $2 }' "$dir/$2-$1.csv"
+}
+
+# all NAME WHAT EXPECTED OPTION... -- train on 1 to 4 ranks, and compare each run with the file EXPECTED, which WHAT names
+all() {
+    name=$1 what=$2 expected=$3
+    shift 3
+    for w in 1 2 3 4; do
+        train "$w" "$name" "$@"
+        first_last "$w" "$name"
+        same "$w" "$what" "$dir/$name-$w.csv" "$expected"
+    done
 }
 
 # bytes W NAME ROW -- print planned and measured bytes of a kind of memory
@@ -140,21 +151,12 @@ lab2() {
 }
 
 lab3() {
-    for w in 1 2 3 4; do
-        # shellcheck disable=SC2086 # words
-        train $w sgd $sgd --steps 20 --prefetch none $portable
-        first_last $w sgd
-        same $w tests/reference/tiny-sgd.csv "$dir/sgd-$w.csv" "$reference/tiny-sgd.csv"
-    done
+    all sgd tests/reference/tiny-sgd.csv "$reference/tiny-sgd.csv" $sgd --steps 20 --prefetch none $portable
     end '20 steps of SGD on 1, 2, 3 and 4 ranks have the losses of one device in tests/reference/tiny-sgd.csv: the same bits'
 }
 
 lab4() {
-    for w in 1 2 3 4; do
-        train $w adamw --steps 20 --prefetch none $portable
-        first_last $w adamw
-        same $w 'your W=1' "$dir/adamw-$w.csv" "$dir/adamw-1.csv"
-    done
+    all adamw 'your W=1' "$dir/adamw-1.csv" --steps 20 --prefetch none $portable
     train 4 moved --steps 20 --stop-after 10 --prefetch none $portable --save "$dir/save"
     cp "$dir/moved-4.csv" "$dir/moved-3.csv"
     train 3 moved --steps 20 --prefetch none $portable --resume "$dir/save"
@@ -165,7 +167,6 @@ lab4() {
 
 # overlap MODE -- the smallest share, in percent, of a traced step's communication that overlapped with computation
 overlap() {
-    # shellcheck disable=SC2086 # words
     FSDP_LINK=1Gbit,50us timeout 60 "$BUILD/fsdp_run" --no-prefix -n 2 "$BUILD/fsdp_train" --n-layer 6 --n-head 4 --d-model 256 \
         --seq-len 256 --batch-size 4 --synthetic 100000 --steps 4 --prefetch "$1" --profile "$dir/profile" >"$dir/$1.log" 2>&1 || stopped 2 "$dir/$1.log"
     awk -F'|' '$2 ~ /step/ { for (i = 2; i < NF; i++) { gsub(/ /, "", $i); if ($i == "overlap") column = i } next }
@@ -190,11 +191,7 @@ lab5() {
 }
 
 lab6() {
-    for w in 1 2 3 4; do
-        train $w npu --steps 20 --stop-after 3 --device npu-sim --prefetch both
-        first_last $w npu
-        same $w 'your W=1' "$dir/npu-$w.csv" "$dir/npu-1.csv"
-    done
+    all npu 'your W=1' "$dir/npu-1.csv" --steps 20 --stop-after 3 --device npu-sim --prefetch both
     same 1 'tests/reference/tiny.csv' "$dir/npu-1.csv" "$reference/tiny.csv" $band
     end "3 steps on an NPU's stand-in, on 1, 2, 3 and 4 ranks, have the bits of your W=1; the CPU's tests/reference/tiny.csv is at most $most away, allowed is 8.8e-07"
 }

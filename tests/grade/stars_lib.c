@@ -93,9 +93,8 @@ static fsdp_status expect_segments(const char *what, const recompute_spec *spec,
     TRY(recompute_choose(spec, &guarded, units + BEFORE, got, &n_cut));
     TRY(expect_int(WHAT("%s: segment[n_layers], after the last layer's", what), got[m->n_layers],
                    GUARD));
-    for (int i = 0; i < m->n_layers; i++) {
+    for (int i = 0; i < m->n_layers; i++)
         TRY(expect_int(WHAT("%s: segment of layer %d", what, i), got[i], want[i]));
-    }
     return expect_int(WHAT("%s: segments that units have cut", what), n_cut, want_cut);
 }
 

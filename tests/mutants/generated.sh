@@ -6,7 +6,6 @@
 #   --lab N, --task T   only these (all)
 #   --trees N           so many at a time (1)
 #   --for SECONDS       begin no other mutant after so long; the next call goes on from there
-#   --every K           a sample: each K-th mutant of a file
 #   --again             first forget those that survived, so that they are tried on changed tests
 #   --table             run nothing, only print what is known
 #   --fit               run nothing: does each entry of equivalent.txt fit a mutant?
@@ -23,19 +22,19 @@
 #
 # Exit status 0: the run is complete, at least OWN_PERCENT of the mutants failed their own task, and at least CHECK_PERCENT
 # failed by a check. same, double, refused and argued are not counted.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 OWN_PERCENT=95 CHECK_PERCENT=85
 
-lab='' task='' trees=1 seconds=0 every=1 again=0 only='' BUILD=${BUILD:-build}
-usage() { sed -n '4,12s/^# *//p' "$0" >&2 && exit 2; }
+lab='' task='' trees=1 seconds=0 again=0 only='' BUILD=${BUILD:-build}
+usage() { sed -n '4,11s/^# *//p' "$0" >&2 && exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
     --lab) lab=${2:?} && shift ;;
     --task) task=${2:?} && shift ;;
     --trees) trees=${2:?} && shift ;;
     --for) seconds=${2:?} && shift ;;
-    --every) every=${2:?} && shift ;;
     --again) again=1 ;;
     --table | --fit) only=$1 ;;
     -*) usage ;;
@@ -58,7 +57,7 @@ LAUNCH_LIMIT_S=30
 mutants() {
     grep -l 'SOLUTION BEGIN' lab*_*/*.c lab*_*/*.cpp | grep "^lab${lab:-[1-6]}_" | while IFS= read -r file; do
         awk -f tests/mutants/generate.awk "$file"
-    done | awk -F '\t' -v t="$task" -v every="$every" 't == "" || $2 == t "" { if (i++ % every == 0) print }' >"$wanted"
+    done | awk -F '\t' -v t="$task" 't == "" || $2 == t ""' >"$wanted"
 }
 
 # A mutant's columns from column c on, without its line number. This function precedes awk programs.
@@ -149,7 +148,6 @@ launch() {
     for t in "$@"; do
         args="$args --task $t"
     done
-    # shellcheck disable=SC2086 # a list of words
     TMPDIR=$tree/tmp timeout -k 3 $((LAUNCH_LIMIT_S * (1 + $# / 4))) "$BUILD/fsdp_run" --no-prefix -n "$w" \
         "$tree/tests/grade/lab$n" $args >"$tree/log" 2>&1 </dev/null &
     job=$!
@@ -158,10 +156,14 @@ launch() {
     job=''
 }
 
-# green W STATUS TASKS -- whether all of them passed
-green() {
-    [ "$2" -eq 0 ] && [ "$(grep -c '^VERDICT [^ ]* PASS\|^VERDICT [^ ]* SKIP' "$tree/log")" -eq "$3" ] &&
-        [ "$(grep -c '^DONE ' "$tree/log")" -eq $(($1 * $3)) ]
+# first_red TASK... -- runs the tasks on 2, 3 and 4 ranks until one fails; false if none does. Sets red, the number of ranks
+first_red() {
+    for red in 2 3 4; do
+        launch $red "$@"
+        [ "$status" -eq 0 ] && [ "$(grep -c '^VERDICT [^ ]* PASS\|^VERDICT [^ ]* SKIP' "$tree/log")" -eq $# ] &&
+            [ "$(grep -c '^DONE ' "$tree/log")" -eq $((red * $#)) ] || return 0
+    done
+    return 1
 }
 
 # how STATUS -- "how<tab>words" from the log of a mutant whose run failed
@@ -204,16 +206,13 @@ try_mutant() {
         result refused && return
     fi
     echo "$file $code$tab$name" >>"$objects"
-    for w in 2 3 4; do
-        launch "$w" "$own"
-        green "$w" $status 1 || { result own "$(how $status)" "$w" && return; }
-    done
-    for w in 2 3 4; do
-        # shellcheck disable=SC2046 # a list of words
-        launch "$w" $(tasks_of "$n")
-        green "$w" $status "$(tasks_of "$n" | wc -l)" || { result lab "$(how $status)" "$w" && return; }
-    done
-    result survived
+    if first_red "$own"; then
+        result own "$(how $status)" $red
+    elif first_red $(tasks_of "$n"); then
+        result lab "$(how $status)" $red
+    else
+        result survived
+    fi
 }
 
 # check_whole LAB -- without a mutant all tasks of the lab must pass, within the same limits. Runs once for each build of it.
@@ -222,13 +221,10 @@ check_whole() {
     copy_grader || return
     code=$(cat "$tree"/tests/grade/lab"$n" "$tree"/fsdp_npu_sim.so 2>/dev/null | cksum)
     [ "$code" != "$(cat "$out/whole-$n" 2>/dev/null)" ] || return 0
-    for w in 2 3 4; do
-        # shellcheck disable=SC2046 # a list of words
-        launch "$w" $(tasks_of "$n")
-        green "$w" $status "$(tasks_of "$n" | wc -l)" && continue
-        echo "FAIL mutants-generated: lab $n on $w ranks is not green without a mutant: $(how $status)"
+    if first_red $(tasks_of "$n"); then
+        echo "FAIL mutants-generated: lab $n on $red ranks is not green without a mutant: $(how $status)"
         return 1
-    done
+    fi
     echo "$code" >"$out/whole-$n"
 }
 
@@ -311,7 +307,6 @@ case $only in
 esac
 [ -x "$BUILD/fsdp_run" ] || { echo "generated.sh: no $BUILD/fsdp_run; run \"make mutants-generated\"" >&2 && exit 2; }
 lanes='' job=''
-# shellcheck disable=SC2086 # a list of words
 trap 'kill -TERM $lanes $job 2>/dev/null; wait; exit 130' INT TERM HUP
 if [ $again -eq 1 ]; then
     awk -F '\t' '$7 != "survived" && $7 != "lab"' "$results" >"$out/kept" && mv "$out/kept" "$results"

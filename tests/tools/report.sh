@@ -3,13 +3,14 @@
 #
 # Trains a few steps of one model with the same global batch on one device, by DDP and by FSDP. Prints a table with the
 # largest memory of a category on any rank and what rank 0 sent in one step. A cell is the measured figure; memory as issued
-# follows in brackets if it differs. Exit status 0 iff all figures as issued equal the plan. REPORT_RANKS (4) and
-# REPORT_OPTIONS change the runs. Files: $BUILD/report/.
+# follows in brackets if it differs. Exit status 0 iff all figures as issued equal the plan.
+# Files: $BUILD/report/.
+# shellcheck disable=SC2086 # lists of words
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}
-RANKS=${REPORT_RANKS:-4}
-OPTIONS=${REPORT_OPTIONS:---size small --seq-len 64 --global-batch 8 --steps 3 --synthetic 100000 --reduction canonical}
+RANKS=4
+OPTIONS='--size small --seq-len 64 --global-batch 8 --steps 3 --synthetic 100000 --reduction canonical'
 . tests/tools/env.sh
 OUT=$BUILD/report
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
@@ -19,7 +20,6 @@ files=''
 measure() {
     name=$1
     shift
-    # shellcheck disable=SC2086 # OPTIONS is a list of words
     if ! "$@" $OPTIONS --memory-report "$OUT/$name.csv" >"$OUT/$name.log" 2>&1 </dev/null; then
         cat "$OUT/$name.log" >&2
         exit 1
@@ -29,7 +29,6 @@ measure() {
 }
 
 t=$BUILD/fsdp_train ranks="$LAUNCHER -n $RANKS"
-# shellcheck disable=SC2086 # ranks is a list of words
 {
     measure single "$t" --parallel single
     measure ddp $ranks "$t" --parallel ddp
@@ -40,7 +39,6 @@ t=$BUILD/fsdp_train ranks="$LAUNCHER -n $RANKS"
 
 echo "$title; $RANKS ranks"
 echo "options: $OPTIONS"
-# shellcheck disable=SC2086
 awk -F, '
     FNR == 1 { col++; sub(/.*\//, "", FILENAME); sub(/\.csv$/, "", FILENAME); head[col] = FILENAME; next }
     !(($1, $2) in seen) { seen[$1, $2] = 1; order[++n] = $1 SUBSEP $2 }
