@@ -9,6 +9,7 @@
 #              every task written so far passes, and no other task passes. A task without its own code, such as 3.7, counts
 #              as written when its needs are written.
 # Prints PASS and FAIL lines; exits non-zero on a FAIL. Works in a temporary folder, with copies of $BUILD's objects.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
@@ -25,7 +26,6 @@ field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$tasks"; }
 with_needs() {
     for wn_task in "$@"; do
         echo "$wn_task"
-        # shellcheck disable=SC2046 # words
         (with_needs $(field "$wn_task" 6 | tr ',' ' ' | sed 's/^-$//'))
     done | sort -u
 }
@@ -43,7 +43,6 @@ grade() {
     shift
     targets=$(seq -f 'build/tests/grade/lab%g' "$lab")
     [ "$lab" != 6 ] || targets="$targets build/fsdp_npu_sim.so"
-    # shellcheck disable=SC2086 # words
     timeout 300 make -s -j2 $targets >"$dir/log" 2>&1 &&
         BUILD=build timeout 300 tests/grade/grade.sh "$@" --ranks "2 3 4" build >"$dir/log" 2>&1
 }
@@ -55,7 +54,6 @@ failed() {
 passes() { [ "$(grep -c "^PASS *$1 W=[234] " "$dir/log")" -eq 3 ]; }
 
 # free TASK -- true if the task has no solution of its own: it tests other tasks' code
-# shellcheck disable=SC2086 # a list of words
 free() { (cd "$top" && ! grep -q "SOLUTION BEGIN $1 " $files); }
 # done_of LAB -- its tasks that must pass when the tasks in $written are written
 done_of() {
@@ -70,7 +68,6 @@ for task in $(awk '!/^#/ && NF { print $1 }' "$tasks"); do
     lab=${task%%.*}
     written="$written $task "
     [ $# -eq 0 ] || case " $* " in *" $lab "*) ;; *) continue ;; esac
-    # shellcheck disable=SC2046
     write_only $(with_needs "$task")
     grade "$lab" --task "$task"
     others=$(with_needs "$task" | grep -v -x -F "$task" | tr '\n' ' ')
@@ -80,7 +77,6 @@ for task in $(awk '!/^#/ && NF { print $1 }' "$tasks"); do
         failed "$task does not pass with ${others:-none }of the other tasks"
     fi
     free "$task" && continue
-    # shellcheck disable=SC2086
     write_only $written
     grade "$lab" --lab "$lab"
     score=0 n_pass=0

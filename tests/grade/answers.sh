@@ -14,6 +14,7 @@
 #          If a solution's object has one of these and the object of its stub does not, no object of TREE may have it.
 # $ALLOWED lists, with reasons, what solutions and given code may share. Prints a PASS or FAIL line for each check, and where
 # the answer is; exit status 0 iff all hold. Needs gcc, g++ and objdump.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 tree=${1:?TREE} work=${2:?WORK}
 ALLOWED=tests/grade/answers_allowed.txt
@@ -24,9 +25,7 @@ sources=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
 . tests/tools/rule.sh
 
 # ---- text -------------------------------------------------------------------------------------
-# shellcheck disable=SC2086 # paths have no blanks
 find "$tree" -path '*/build*' -prune -o -type f ! -name '*.svg' ! -name '*.csv' ! -name '*.o' -print >"$work/files"
-# shellcheck disable=SC2046,SC2086
 rule answers 'no solution stands in the tree as text' "$(awk -v allowed="$ALLOWED" '
     function plain(s) { gsub(/[ \t]+/, " ", s); sub(/^ /, "", s); sub(/ $/, "", s); return s }
     function trivial(s) { return length(s) < 12 || s ~ /^(for|while|if|else|\}|return FSDP_OK|const [a-z_]+ \*|[a-z_]+ \*[a-z]+ = &)/ }
@@ -55,11 +54,9 @@ rule answers 'no solution stands in the tree as text' "$(awk -v allowed="$ALLOWE
         for (i = 1; i < from_end; i++) from[ARGV[i]] = 1; delete ARGV[from_end] }' $sources -- $(cat "$work/files") | sed "s|^$tree/||")"
 
 sed -n '/^.\{60,\}$/{/^\$ /!p;}' tests/grade/answer_key.md >"$work/key"
-# shellcheck disable=SC2046
 rule answers 'no answer of the instructors'\'' key stands in the tree' "$([ -s "$work/key" ] || echo 'the key is empty'; grep -nF -f "$work/key" $(cat "$work/files") /dev/null | sed "s|^$tree/||")"
 
 rule answers 'what may stand in both does' "$(sed '/^#/d; /^$/d' "$ALLOWED" | while IFS= read -r line; do
-    # shellcheck disable=SC2046
     grep -q -F -e "$line" $(cat "$work/files") || echo "$ALLOWED: not in the tree: $line"
 done)"
 

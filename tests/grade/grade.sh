@@ -13,6 +13,7 @@
 # results: $LOGS/grade/ (see env.sh), with results.json and results.xml (see results.awk) when whole labs were graded.
 # A launch that takes too long is killed with all its processes. The "rerun:" line ends with GRADE_WITH. GRADE_FROM is put
 # before the names of logs, for a make that was called in another folder.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -91,7 +92,6 @@ launch() {
     if [ "$w" -eq 1 ]; then
         timeout -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
     else
-        # shellcheck disable=SC2086 # words
         timeout -k 3 "$limit" $LAUNCHER -n "$w" "$@" >"$log" 2>&1 </dev/null &
     fi
     launch_pid=$!
@@ -106,7 +106,6 @@ read_log() { awk -v t="$2" -v want="$3" -f "$here/read_log.awk" "$1"; }
 
 # place LOG TASK -- " in function (file:line)": where a rank died or hangs, the innermost frame of a lab if there is one
 place() {
-    # shellcheck disable=SC2046 # words
     set -- $(read_log "$1" "$2" stack)
     [ $# -gt 1 ] || return
     object=$1
@@ -292,7 +291,6 @@ run_world() {
         done
         n_launch=$((n_launch + 1))
         log=$OUT/lab$rw_lab-W$rw_w-$n_launch.log
-        # shellcheck disable=SC2086 # args is a list of words
         launch "$rw_w" "$limit" "$log" "$BUILD/tests/grade/$(field "$first" 5)" $args
         find_fallen "$rw_w" "$@"
         while [ $# -gt 0 ]; do
@@ -360,11 +358,9 @@ for l in $labs; do
         n_launch=0
         for program in $(rows | awk -v l="$l" '{ split($1, a, "."); if (a[1] == l && !seen[$5]++) print $5 }'); do
             wanted=$(rows | awk -v l="$l" -v w="$w" -v p="$program" '{ split($1, a, "."); if (a[1] == l && $5 == p && index("," $3 ",", "," w ",")) print $1 }')
-            # shellcheck disable=SC2086
             run_world "$l" "$w" $wanted
         done
     done
-    # shellcheck disable=SC2086
     score "$l" $ids
     if [ -n "$built_on" ]; then
         echo "Lab $l is built on task $built_on, which does not pass here. On the finished labs of another tree:"

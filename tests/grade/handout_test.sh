@@ -1,6 +1,7 @@
 #!/bin/sh
 # handout_test.sh -- the tree that learners get: it has what they need and no answer, it builds without a warning, every task says
 # TODO, and the trainer names a missing task, but trains without lab 5. Takes about six minutes and works in a temporary folder.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -eu
 cd "$(dirname -- "$0")/../.."
 . tests/tools/test_lib.sh
@@ -57,7 +58,6 @@ for cc in gcc clang; do
     for source in lab[1-5]*/*.c; do
         objects="$objects build-$cc/${source%.c}.o"
     done
-    # shellcheck disable=SC2086
     timeout 300 make -k -j2 CC="$cc" BUILD="build-$cc" $objects "build-$cc/fsdp_npu_sim.so" >"$dir/$cc.log" 2>&1 ||
         complain "$cc does not compile the labs: $(grep -m1 error "$dir/$cc.log")"
     if grep -E '^lab[1-6].*(warning|error):' "$dir/$cc.log"; then
@@ -67,7 +67,6 @@ done
 
 # 2. every task is TODO, or BLOCKED by a TODO task; no task passes, fails, hangs or crashes
 programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build-gcc/tests/grade/" $5 }' tests/grade/tasks.txt)
-# shellcheck disable=SC2086
 timeout 600 make -j2 BUILD=build-gcc $programs >"$dir/tests.log" 2>&1 || complain "the task tests do not build: $(grep -m1 -E 'error|undefined' "$dir/tests.log")"
 timeout 300 tests/grade/grade.sh --ranks "1 2" build-gcc >"$dir/grade.log" 2>&1 || true
 n_lines=$(grep -c -E '^(TODO|BLOCKED) ' "$dir/grade.log" || true)
@@ -117,7 +116,6 @@ without() {
 }
 # losses MODE -- the losses of a run on 2 ranks whose hosts run ahead
 losses() {
-    # shellcheck disable=SC2086 # words
     FSDP_DEBUG_FILL=1 FSDP_ASYNC_COMPUTE=1 timeout 60 $LAUNCHER -n 2 "$BUILD/fsdp_train" --steps 3 --batch-size 2 \
         --grad-accum 2 --reduction canonical --synthetic 10000 --prefetch "$1" --loss-csv "$dir/$1" >"$dir/$1.log" 2>&1 &&
         cut -d, -f1-3 "$dir/$1" >"$dir/$1.losses"
@@ -139,7 +137,6 @@ done
 
 # 6. lab 6 without one task: that task is TODO, later tasks are BLOCKED, and no task fails, hangs or crashes
 for task in 6.1 6.2 6.3 6.4 6.5; do
-    # shellcheck disable=SC2046 # no path has blanks
     without $task $(cd "$top" && ls lab6_npu/*.c lab6_npu/*.cpp)
     timeout 300 make -j2 BUILD=$BUILD $BUILD/tests/grade/lab6 $BUILD/fsdp_npu_sim.so >"$dir/npu.log" 2>&1 || complain "without $task: does not build"
     grep -E '^lab6.*(warning|error):' "$dir/npu.log" && complain "without $task: a warning"

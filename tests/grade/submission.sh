@@ -8,6 +8,7 @@
 # tree is this tree without its solutions and with the learner's files; all other objects are BUILD's. The handout's file
 # replaces a refused file. DIR, an absolute path, has hidden tests (extra.sh), whose objects are BUILD's.
 # Exit status: 0 if there is a grade, whatever it is; else 2.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE EXTRA_TESTS GRADE_TASKS GRADE_WITH GRADE_FROM
@@ -38,7 +39,6 @@ allowed() {
         headers="$headers $(echo lab"$n"_*/*.h)"
     done
     awk -v source="$1" '$1 == "names" || $2 == source { for (i = $1 == "names" ? 2 : 3; i <= NF; i++) print $i }' $LIST
-    # shellcheck disable=SC2086 # a header's declarations begin in the first column
     awk '/^[a-z]/ && match($0, /[ *][a-z][a-z0-9_]*\(/) { print substr($0, RSTART + 1, RLENGTH - 2) }' $headers
 }
 
@@ -122,12 +122,10 @@ does_not() {
 compile() (
     o=build/$(object "$1")
     cd "$out/tree" || return
-    # shellcheck disable=SC2046 # words
     set -- "$1" $(sed -n "s| -c -o $o $1\$||p" "$work/commands")
     [ $# -gt 1 ] || { echo 'has no rule in the Makefile|tell the course' && return; }
     source=$1
     shift
-    # shellcheck disable=SC2046 # words
     limited $(echo "$*" | sed 's/ -MMD -MP//') -M -MF "$work/deps" "$source" || { does_not && return; }
     tr -s ' \\\n' '\n' <"$work/deps" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r -d '\n' realpath -m | sed "s|^$out/tree/||" |
         grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' |
@@ -157,7 +155,6 @@ args=BUILD=build
 for source in $(sources); do
     args="$args -W $source build/$(object "$source")"
 done
-# shellcheck disable=SC2086 # words
 make -C "$out/tree" -n V=1 $args >"$work/commands" || give_up 'no rules for the objects'
 for source in $(sources); do
     mkdir -p "$work/stubs/${source%/*}" && mv "$out/tree/$source" "$work/stubs/$source" &&

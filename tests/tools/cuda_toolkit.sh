@@ -8,6 +8,7 @@
 #
 # Environment: CUDA_HOME or NVCC, NCCL_HOME, NVCC_CCBIN, CUDA_ARCHS. If they are not set, it looks on the PATH, in the usual
 # folders and in the wheels of python3. If something is missing or too old: a message on stderr, no output, status 1.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 # fail WORD... HINT
 fail() {
@@ -41,7 +42,6 @@ nvcc=${NVCC:-}
 home=${CUDA_HOME:-${CUDA_PATH:-}}
 [ -n "$nvcc" ] || [ -z "$home" ] || nvcc=$home/bin/nvcc
 [ -n "$nvcc" ] || nvcc=$(command -v nvcc || first /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc)
-# shellcheck disable=SC2046 # paths of a toolkit have no blanks
 [ -n "$nvcc" ] || nvcc=$(first $(for dir in $(wheels); do echo "$dir"/cu*/bin/nvcc; done))
 cuda=$("${nvcc:-nvcc}" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
 [ -n "$cuda" ] || fail "there is no nvcc${nvcc:+: '$nvcc' does not run}" \
@@ -55,9 +55,7 @@ here=$(said _HERE_) top=$(said TOP)
 top=${top:-${here%/bin}}
 option() { echo "$dry" | sed -n "s/^#\\\$ $1= *//p" | tr ' ' '\n' | sed -n "s/^-$2//p"; }
 # Debian's nvcc is in /usr/lib/nvidia-cuda-toolkit/bin, its headers and libraries in the system's folders.
-# shellcheck disable=SC2046
 headers=$(folders $(option INCLUDES I) "$top/include" "$top"/targets/*/include "$here/../../../include")
-# shellcheck disable=SC2046
 libraries=$(folders $(option LIBRARIES L) "$top/lib64" "$top/lib" "$top"/targets/*/lib)
 
 # in_folders FOLDERS NAME... -- the first file with one of these names, folder by folder
@@ -66,7 +64,6 @@ in_folders() {
     shift
     for dir in $in; do
         for name in "$@"; do
-            # shellcheck disable=SC2086 # a pattern
             first "$dir"/$name | grep . && return
         done
     done
@@ -75,7 +72,6 @@ in_folders() {
 need() {
     where=$1 among=$2 hint=$3
     shift 3
-    # shellcheck disable=SC2086 # words
     in_folders "$among" "$@" | grep . || fail "there is no $1 in $where${among:+:}" $among "$hint"
 }
 with_toolkit="it is a part of the CUDA toolkit: install that, or set CUDA_HOME to its folder"
@@ -94,9 +90,7 @@ nccl_in() {
 if [ -n "${NCCL_HOME:-}" ]; then
     of="NCCL_HOME=$NCCL_HOME" && nccl_in "$NCCL_HOME/include"
 else
-    # shellcheck disable=SC2046,SC2086
     of='the usual folders' && nccl_in $headers $(folders "$top/include" /usr/include /usr/local/include)
-    # shellcheck disable=SC2046
     [ -n "$nccl_h" ] || nccl_in $headers $(for dir in $(wheels); do echo "$dir/nccl/include"; done)
 fi
 with_nccl='install NCCL 2.18 or newer, or set NCCL_HOME to the folder of its include/ and lib/: PyTorch brings one, .../site-packages/nvidia/nccl'
@@ -134,5 +128,4 @@ done
 inc=$(folders "${cublaslt_h%/*}" "${nccl_h%/*}" | grep -vxE '/usr(/local)?/include')
 run=$(for file in "$cublaslt" "$libnccl" "$cudart"; do case $file in *.a) ;; *) folders "${file%/*}" ;; esac; done | awk '!seen[$0]++')
 echo "nvcc=$nvcc cuda=$cuda nccl=$nccl ${ccbin:+ccbin=$ccbin}"
-# shellcheck disable=SC2086
 printf '%s\n' ${archs:+$(printf 'arch=%s ' $archs)} ${inc:+$(printf 'inc=%s ' $inc)} "lib=$cudart" "lib=$cublaslt" "lib=$libnccl" $(printf 'run=%s ' $run)

@@ -8,6 +8,7 @@
 # mnist: PyTorch's FSDP tutorial, in $BUILD/demo-mnist/: its MNIST network and its recipe, two epochs of drawn digits, or of
 # MNIST's own files if MNIST is their folder. Also runs DDP, and shows a test set's scores after each quarter of an epoch.
 # DEMO_RANKS (4), DEMO_STEPS and DEMO_OPTIONS (options of build/fsdp_train) change what is run.
+# shellcheck disable=SC2086 # lists of words
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}
@@ -43,7 +44,6 @@ title() { printf '\n== %s\n' "$1"; }
 train() {
     name=$1
     shift
-    # shellcheck disable=SC2086 # OPTIONS is a list of words
     set -- "$@" $OPTIONS --steps "$STEPS" --reduction canonical --loss-csv "$OUT/$name.csv" \
         --memory-report "$OUT/$name-memory.csv" --export "$OUT/$name"
     echo "$*" | fold -s -w 110 | sed '2,$s/^/      /'
@@ -66,11 +66,9 @@ train single "$BUILD/fsdp_train" --parallel single || fail 'the run on one devic
 title "2. FSDP on $RANKS ranks: every rank keeps 1/$RANKS of the parameters, gradients and optimizer state"
 case $runs in *ddp*)
     echo "(first DDP on $RANKS ranks, for its time and memory)"
-    # shellcheck disable=SC2086 # LAUNCHER is a list of words
     train ddp $LAUNCHER -n "$RANKS" "$BUILD/fsdp_train" --parallel ddp || fail 'the run by DDP failed' 'make doctor; the message above names the rank'
     ;;
 esac
-# shellcheck disable=SC2086 # LAUNCHER is a list of words
 train fsdp $LAUNCHER -n "$RANKS" "$BUILD/fsdp_train" --parallel fsdp ||
     fail "the run on $RANKS ranks failed" 'make doctor; the message above names the rank'
 

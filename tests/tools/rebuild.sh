@@ -7,6 +7,7 @@
 #   tsan      clang, ThreadSanitizer: streams, memory, collectives, failures
 #   valgrind  unit programs, built for x86-64-v3 (valgrind knows no AVX-512)
 # Builds into $BUILD-WAY. Prints PASS, FAIL and SKIP lines.
+# shellcheck disable=SC2086 # lists of words
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 way=${1:?clang, asan, tsan or valgrind}
@@ -85,9 +86,7 @@ asan)
     units
     quiet 'random collectives' tests/unit/comm_stress.sh quick "$BUILD"
     quiet 'labs on 2 ranks' tests/grade/grade.sh --ranks 2 "$BUILD"
-    # shellcheck disable=SC2086
     quiet 'training on 3 ranks' $LAUNCHER -n 3 "$BUILD/fsdp_train" $short
-    # shellcheck disable=SC2086
     quiet 'training on 4 ranks, hybrid' $LAUNCHER -n 4 "$BUILD/fsdp_train" $short --global-batch 8 --sharding hybrid --fsdp-size 2
     ending
     for device in cuda-sim npu-sim; do
@@ -104,13 +103,9 @@ tsan)
     build CC=clang SAN=thread
     units tests/unit/test_device*.c tests/unit/test_separate.c tests/unit/test_comm.c tests/unit/test_sum_run.c \
         tests/unit/test_profile.c tests/unit/test_recycle.c tests/unit/test_checkpoint.c
-    # shellcheck disable=SC2086
     quiet 'random collectives on 3 ranks' $LAUNCHER -n 3 "$BUILD/tests/unit/comm_stress" --rounds 60 --seed 5
-    # shellcheck disable=SC2086
     quiet 'training on 2 ranks' $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
-    # shellcheck disable=SC2086
     quiet 'training with a compute thread' env FSDP_ASYNC_COMPUTE=1 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
-    # shellcheck disable=SC2086
     quiet 'training under a schedule' env FSDP_SCHEDULE=3 $LAUNCHER -n 2 "$BUILD/fsdp_train" $short
     ending
     reported

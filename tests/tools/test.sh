@@ -9,6 +9,7 @@
 #
 # `full` first prints how long it will take. It may be stopped: passed checks are kept in $LOGS/full.kept, and the same command
 # continues with the others if the tree and the build have not changed. It ends with a table of all checks.
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 CHECKS=${CHECKS:-tests/tools/checks.txt}
@@ -68,7 +69,6 @@ place_of=place
 # run_row NUMBER -- runs the check of that row, unless another lane has taken it
 run_row() {
     mkdir "$OUT/taken/$1" 2>/dev/null || return
-    # shellcheck disable=SC2046 # words
     set -- $(sed -n "$1p" "$rows")
     name=$1 limit=$4
     shift 5
@@ -97,7 +97,6 @@ side_by_side() {
     child="$! new"
     lane "$@" &
     child="${child%new}$!"
-    # shellcheck disable=SC2086 # ids
     wait $child
     child=''
     while read -r p f s; do
@@ -106,7 +105,6 @@ side_by_side() {
 }
 
 : >"$OUT/durations"
-# shellcheck disable=SC2046 # numbers
 set -- $(awk '{ p += $4; s += $6 } END { print p + 0, s + 0 }' "$kept")
 passed=$((passed + $1)) skipped=$((skipped + $2))
 number=1

@@ -8,6 +8,7 @@
 # is 1 to 4 ranks. With FSDP_DEVICE only programs run that take their device from it (test_cuda_* on cuda and cuda-sim,
 # test_npu_* on npu and npu-sim, test_accel_* on all four); without it, all programs run except these three kinds.
 # WRAP: valgrind and its options, or nothing. Logs: $LOGS/unit/.
+# shellcheck disable=SC2086 # lists of words
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-600}
@@ -28,12 +29,10 @@ cuda*) all=$(takes_device | grep -v /test_npu_) ;;
 npu*) all=$(takes_device | grep -v /test_cuda_) ;;
 *) all=$(takes_device | grep -vE '/test_(accel|cuda|npu)_') ;;
 esac
-# shellcheck disable=SC2086 # words
 [ $# -gt 0 ] || set -- $all
 for program in "$@"; do
     name=$(basename "$program" .c)
     exe="${WRAP:-} $BUILD/tests/unit/$name" done_marks=0
-    # shellcheck disable=SC2086 # words
     if grep -q 'mpiexec -n W' "tests/unit/$name.c"; then
         for w in $ranks; do
             done_marks=$w
