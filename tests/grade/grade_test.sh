@@ -75,7 +75,12 @@ await() {
     done
     return 1
 }
-expect() { grep -q -E "$1" "$dir/out" || complain "no line like: $1"; }
+# expect PATTERN... -- the output has a line like each of these
+expect() {
+    for pattern in "$@"; do
+        grep -q -E "$pattern" "$dir/out" || complain "no line like: $pattern"
+    done
+}
 # grade STATUS ARGS... -- the grader must return STATUS; expect then checks its output
 grade() {
     wanted=$1
@@ -139,14 +144,12 @@ expect '^1 passed, 8 failed$'
 
 # an unwritten task without points is not a failure
 grade 0 --lab 7 --ranks 2
-expect '^TODO    7.2 W=2 '
-expect '^1 passed, 0 failed$'
+expect '^TODO    7.2 W=2 ' '^1 passed, 0 failed$'
 
 # BLOCKED names the task to do first, and how to go on without it; the "rerun:" line keeps the caller's options
 export GRADE_WITH='BASE=ref REF=../ref' GRADE_FROM=../
 grade 1 --lab 5 --ranks 2
-expect '^BLOCKED 5.1 W=2 \(needs 6.2; do 6.1 first\) rank 0: it does not work$'
-expect '^ *make test LAB=5 BASE=ref REF='
+expect '^BLOCKED 5.1 W=2 \(needs 6.2; do 6.1 first\) rank 0: it does not work$' '^ *make test LAB=5 BASE=ref REF='
 grade 1 --task 8.6 --ranks 3
 expect '^ *rerun: make test LAB=8 TASK=8.6 RANKS=3 BASE=ref REF=../ref     log: (/|../)'
 unset GRADE_WITH GRADE_FROM
@@ -210,9 +213,7 @@ extra() {
     timeout 300 make -s BUILD="$BUILD" EXTRA_TESTS="$folder" "$@" >"$dir/out" 2>&1
 }
 extra tests/grade/hidden_example test-labs LAB=1 RANKS="2 3 4" || complain 'hidden tests of lab 1 do not pass'
-expect '^PASS    1.91 W=3 '
-expect '^  1/1  1.x1 flat_intersect'
-expect '^Lab 1: 19/19$'
+expect '^PASS    1.91 W=3 ' '^  1/1  1.x1 flat_intersect' '^Lab 1: 19/19$'
 cp "$BUILD/test/grade/results.json" "$dir/out"
 expect '"number": "1.x1",.* "score": 1, "max_score": 1, .*"visibility": "after_published"'
 [ "$(grep -c '"visibility"' "$dir/out")" -eq 2 ] || complain 'results.json: a task of the labs is hidden'
@@ -227,21 +228,17 @@ row() { echo "$1" >"$dir/hidden/tasks.txt"; }
 row '1.91 2 2,3,4 60 hidden1 - primes'
 cd "$OLDPWD" || exit 2
 extra "$dir/hidden" test LAB=1 TASK=1.91 RANKS=2 && complain 'a hidden test that must fail passes'
-expect '^FAIL    1.91 W=2 rank 0: elems: got '
-expect "^ *rerun: make test LAB=1 TASK=1.91 RANKS=2 EXTRA_TESTS=$dir/hidden "
+expect '^FAIL    1.91 W=2 rank 0: elems: got ' "^ *rerun: make test LAB=1 TASK=1.91 RANKS=2 EXTRA_TESTS=$dir/hidden "
 echo 'int x = ; /* "1.91" */' >"$dir/hidden/hidden1.c"
 extra "$dir/hidden" test LAB=1 TASK=1.91 RANKS=2 && complain 'a hidden test that does not compile is graded'
-expect "^extra.sh: $dir/hidden/hidden1.c does not build: "
-expect '^HINT: '
+expect "^extra.sh: $dir/hidden/hidden1.c does not build: " '^HINT: '
 extra "$dir/nowhere" test LAB=1 && complain 'a folder that is not there is graded'
-expect "^extra.sh: EXTRA_TESTS=$dir/nowhere: there is no such folder"
-expect '^HINT: '
+expect "^extra.sh: EXTRA_TESTS=$dir/nowhere: there is no such folder" '^HINT: '
 # refused_row LINE PATTERN -- the folder is refused with these words
 refused_row() {
     row "$1"
     tests/grade/extra.sh "$dir/hidden" "$dir" >"$dir/out" 2>&1 && complain "hidden tests: \"$1\" is not refused"
-    expect "^extra.sh: EXTRA_TESTS=$dir/hidden: .*$2"
-    expect '^HINT: '
+    expect "^extra.sh: EXTRA_TESTS=$dir/hidden: .*$2" '^HINT: '
 }
 refused_row '1.1 2 2,3,4 60 hidden1 - again' 'tasks.txt:1: there is a task 1.1 already'
 refused_row '1.91 2 2,3,4 60 hidden7 - no source' 'task 1.91: there is no .*/hidden7.c'
