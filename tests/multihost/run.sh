@@ -127,7 +127,7 @@ comm() {
     for layout in "${layouts[@]}"; do
         case $layout in *1*) transport=mpi ;; *) transport=shm+mpi ;; esac
         on "$layout" test_comm
-        verdict 'said $((162 - 46 * $(grep -c ^SKIP "$tmp/log"))) ^PASS && said 0 ^FAIL' "($layout): test_comm" "exit status $status"
+        verdict 'said $((169 - 48 * $(grep -c ^SKIP "$tmp/log"))) ^PASS && said 0 ^FAIL' "($layout): test_comm" "exit status $status"
         on "$layout" comm_stress --rounds 30
         verdict 'finished "^PASS stress over $transport,"' "($layout): $(sed -n 's/^PASS //p' "$tmp/log")" "stress, exit status $status"
     done
