@@ -19,57 +19,43 @@ int64_t sim_elems(const sim_tensor *t)
     return n;
 }
 
+/* type, C type; the value of an element e, the element with the value x. */
+#define TYPES(X)                                                                                   \
+    X(ACL_FLOAT, float, e, x)                                                                      \
+    X(ACL_BF16, uint16_t, f32_from_bf16(e), bf16_from_f32((float)x))                               \
+    X(ACL_INT64, int64_t, e, x)                                                                    \
+    X(ACL_INT32, int32_t, e, x)                                                                    \
+    X(ACL_UINT8, uint8_t, e, x)                                                                    \
+    X(ACL_BOOL, uint8_t, e, x)
+
 size_t sim_type_bytes(aclDataType type)
 {
-    switch (type) {
-    case ACL_INT64:
-        return 8;
-    case ACL_BF16:
-        return 2;
-    case ACL_UINT8:
-    case ACL_BOOL:
-        return 1;
-    default:
-        return 4;
-    }
+#define BYTES(of_type, c_type, value, stored)                                                      \
+    if (type == of_type)                                                                           \
+        return sizeof(c_type);
+    TYPES(BYTES)
+    return 4;
 }
 
 /* ---- loads and stores ------------------------------------------------------------------------ */
 
 static double element(const char *at, aclDataType type)
 {
-    switch (type) {
-    case ACL_FLOAT:
-        return (double)*(const float *)(const void *)at;
-    case ACL_BF16:
-        return (double)f32_from_bf16(*(const uint16_t *)(const void *)at);
-    case ACL_INT64:
-        return (double)*(const int64_t *)(const void *)at;
-    case ACL_INT32:
-        return (double)*(const int32_t *)(const void *)at;
-    default:
-        return (double)*(const uint8_t *)at;
+#define ELEMENT(of_type, c_type, value, stored)                                                    \
+    if (type == of_type) {                                                                         \
+        const c_type e = *(const c_type *)(const void *)at;                                        \
+        return (double)(value);                                                                    \
     }
+    TYPES(ELEMENT)
+    return (double)NAN;
 }
 
 static void set_element(char *at, aclDataType type, double x)
 {
-    switch (type) {
-    case ACL_FLOAT:
-        *(float *)(void *)at = (float)x;
-        break;
-    case ACL_BF16:
-        *(uint16_t *)(void *)at = bf16_from_f32((float)x);
-        break;
-    case ACL_INT64:
-        *(int64_t *)(void *)at = (int64_t)x;
-        break;
-    case ACL_INT32:
-        *(int32_t *)(void *)at = (int32_t)x;
-        break;
-    default:
-        *(uint8_t *)at = (uint8_t)x;
-    }
+#define SET(of_type, c_type, value, stored)                                                        \
+    if (type == of_type)                                                                           \
+        *(c_type *)(void *)at = (c_type)(stored);
+    TYPES(SET)
 }
 
 sim_tensor sim_repeated(const sim_tensor *t, const sim_tensor *shape)
@@ -212,37 +198,11 @@ static float silu_slope(float x)
 static float value_of(const sim_op *o, float x, float y)
 {
     const float number = (float)o->number[0], factor = (float)o->number[1];
+#define VALUE(name, value)                                                                         \
+    case name:                                                                                     \
+        return value;
     switch (o->function) {
-    case SIM_FILL:
-        return number;
-    case SIM_ADD:
-        return x + number * y;
-    case SIM_MUL:
-        return x * y;
-    case SIM_DIV:
-        return x / y;
-    case SIM_ADDS:
-        return x + factor * number;
-    case SIM_MULS:
-        return x * number;
-    case SIM_DIVS:
-        return x / number;
-    case SIM_SQRT:
-        return sqrtf(x);
-    case SIM_LOG:
-        return pm_logf(x);
-    case SIM_COS:
-        return (float)cos((double)x);
-    case SIM_SIN:
-        return (float)sin((double)x);
-    case SIM_GELU:
-        return x / (1.0f + pm_expf(-2.0f * gelu_inner(x)));
-    case SIM_GELU_GRAD:
-        return x * gelu_slope(y);
-    case SIM_SILU:
-        return x / (1.0f + pm_expf(-x));
-    case SIM_SILU_GRAD:
-        return x * silu_slope(y);
+        SIM_FUNCTIONS(VALUE)
     }
     return NAN;
 }

@@ -103,12 +103,6 @@ OPERATOR(aclnnInplaceAddmm, const aclTensor *selfRef, const aclTensor *mat1, con
 
 /* ---- element by element ---------------------------------------------------------------------- */
 
-static aclnnStatus each_end(sim_call *c, sim_function function)
-{
-    c->op.function = function;
-    return sim_phase1_end(c, sim_each, 0);
-}
-
 /* Take a, b and out. The shapes of a and b must fit out's. */
 static void take_pair(sim_call *c, const aclTensor *a, const aclTensor *b, const aclTensor *out,
                       unsigned types)
@@ -127,122 +121,57 @@ static void take_two(sim_call *c, const aclTensor *in, const aclTensor *out)
     expect_shapes(c, {0, 1}, "one shape");
 }
 
-/* Operators of one tensor; of two tensors, in place of the first; of a tensor and a scalar, in
- * place. */
-#define UNARY(name, function)                                                                      \
-    OPERATOR(name, const aclTensor *self, aclTensor *out)                                          \
+/* An operator that computes each element by itself. takes: takes and checks the arguments. */
+#define EACH(name, what, takes, ...)                                                               \
+    OPERATOR(name, __VA_ARGS__)                                                                    \
     {                                                                                              \
         BEGIN(name);                                                                               \
-        take_two(&c, self, out);                                                                   \
-        return each_end(&c, function);                                                             \
+        takes;                                                                                     \
+        c.op.function = what;                                                                      \
+        return sim_phase1_end(&c, sim_each, 0);                                                    \
     }
-#define INPLACE_PAIR(name, function)                                                               \
-    OPERATOR(name, aclTensor *selfRef, const aclTensor *other)                                     \
-    {                                                                                              \
-        BEGIN(name);                                                                               \
-        take_pair(&c, selfRef, other, selfRef, FLOATS);                                            \
-        return each_end(&c, function);                                                             \
-    }
-#define INPLACE_SCALAR(name, function)                                                             \
-    OPERATOR(name, aclTensor *selfRef, const aclScalar *other)                                     \
-    {                                                                                              \
-        BEGIN(name);                                                                               \
-        take_two(&c, selfRef, selfRef);                                                            \
-        c.op.number[0] = sim_take_scalar(&c, "other", other);                                      \
-        return each_end(&c, function);                                                             \
-    }
-UNARY(aclnnSqrt, SIM_SQRT)
-UNARY(aclnnLog, SIM_LOG)
-UNARY(aclnnCos, SIM_COS)
-UNARY(aclnnSin, SIM_SIN)
-UNARY(aclnnSilu, SIM_SILU)
-INPLACE_PAIR(aclnnInplaceMul, SIM_MUL)
-INPLACE_PAIR(aclnnInplaceDiv, SIM_DIV)
-INPLACE_SCALAR(aclnnInplaceMuls, SIM_MULS)
-INPLACE_SCALAR(aclnnInplaceDivs, SIM_DIVS)
+#define TWO(in, out)           take_two(&c, in, out)
+#define PAIR(a, b, out, types) take_pair(&c, a, b, out, types)
+#define NUMBER(i, scalar)      c.op.number[i] = sim_take_scalar(&c, #scalar, scalar)
 
-OPERATOR(aclnnAdd, const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
-         aclTensor *out)
-{
-    BEGIN(aclnnAdd);
-    take_pair(&c, self, other, out, FLOATS | TYPE_I64);
-    c.op.number[0] = sim_take_scalar(&c, "alpha", alpha);
-    return each_end(&c, SIM_ADD);
-}
-
-OPERATOR(aclnnInplaceAdd, const aclTensor *selfRef, const aclTensor *other, const aclScalar *alpha)
-{
-    BEGIN(aclnnInplaceAdd);
-    take_pair(&c, selfRef, other, selfRef, FLOATS | TYPE_I64);
-    c.op.number[0] = sim_take_scalar(&c, "alpha", alpha);
-    return each_end(&c, SIM_ADD);
-}
-
-OPERATOR(aclnnInplaceAdds, const aclTensor *selfRef, const aclScalar *other, const aclScalar *alpha)
-{
-    BEGIN(aclnnInplaceAdds);
-    take_two(&c, selfRef, selfRef);
-    c.op.number[0] = sim_take_scalar(&c, "other", other);
-    c.op.number[1] = sim_take_scalar(&c, "alpha", alpha);
-    return each_end(&c, SIM_ADDS);
-}
-
-OPERATOR(aclnnMul, const aclTensor *self, const aclTensor *other, aclTensor *out)
-{
-    BEGIN(aclnnMul);
-    take_pair(&c, self, other, out, FLOATS);
-    return each_end(&c, SIM_MUL);
-}
-
-OPERATOR(aclnnMuls, const aclTensor *self, const aclScalar *other, aclTensor *out)
-{
-    BEGIN(aclnnMuls);
-    take_two(&c, self, out);
-    c.op.number[0] = sim_take_scalar(&c, "other", other);
-    return each_end(&c, SIM_MULS);
-}
-
-OPERATOR(aclnnInplaceZero, aclTensor *selfRef)
-{
-    BEGIN(aclnnInplaceZero);
-    TAKE(selfRef, ANY_TYPE);
-    return each_end(&c, SIM_FILL);
-}
-
-OPERATOR(aclnnInplaceFillScalar, aclTensor *selfRef, const aclScalar *value)
-{
-    BEGIN(aclnnInplaceFillScalar);
-    TAKE(selfRef, ANY_TYPE);
-    c.op.number[0] = sim_take_scalar(&c, "value", value);
-    return each_end(&c, SIM_FILL);
-}
-
-OPERATOR(aclnnGeluV2, const aclTensor *x, int64_t approximate, aclTensor *y)
-{
-    BEGIN(aclnnGeluV2);
-    take_two(&c, x, y);
-    sim_expect(&c, approximate == 1, "approximate: 1, by tanh (the other the stand-in has not)");
-    return each_end(&c, SIM_GELU);
-}
-
-OPERATOR(aclnnGeluBackwardV2, const aclTensor *gradOutput, const aclTensor *self, char *approximate,
-         aclTensor *gradInput)
-{
-    BEGIN(aclnnGeluBackwardV2);
-    take_pair(&c, gradOutput, self, gradInput, FLOATS);
-    sim_expect(&c, approximate != NULL && strcmp(approximate, "tanh") == 0,
-               "approximate: \"tanh\" (the other the stand-in has not)");
-    return each_end(&c, SIM_GELU_GRAD);
-}
-
-OPERATOR(aclnnSiluBackward, const aclTensor *gradOutput, const aclTensor *self,
-         aclTensor *gradInput)
-{
-    BEGIN(aclnnSiluBackward);
-    take_pair(&c, gradOutput, self, gradInput, FLOATS);
-    expect_shapes(&c, {0, 1, 2}, "one shape");
-    return each_end(&c, SIM_SILU_GRAD);
-}
+EACH(aclnnSqrt, SIM_SQRT, TWO(self, out), const aclTensor *self, aclTensor *out)
+EACH(aclnnLog, SIM_LOG, TWO(self, out), const aclTensor *self, aclTensor *out)
+EACH(aclnnCos, SIM_COS, TWO(self, out), const aclTensor *self, aclTensor *out)
+EACH(aclnnSin, SIM_SIN, TWO(self, out), const aclTensor *self, aclTensor *out)
+EACH(aclnnSilu, SIM_SILU, TWO(self, out), const aclTensor *self, aclTensor *out)
+EACH(aclnnInplaceMul, SIM_MUL, PAIR(selfRef, other, selfRef, FLOATS), aclTensor *selfRef,
+     const aclTensor *other)
+EACH(aclnnInplaceDiv, SIM_DIV, PAIR(selfRef, other, selfRef, FLOATS), aclTensor *selfRef,
+     const aclTensor *other)
+EACH(aclnnMul, SIM_MUL, PAIR(self, other, out, FLOATS), const aclTensor *self,
+     const aclTensor *other, aclTensor *out)
+EACH(aclnnInplaceMuls, SIM_MULS, (TWO(selfRef, selfRef), NUMBER(0, other)), aclTensor *selfRef,
+     const aclScalar *other)
+EACH(aclnnInplaceDivs, SIM_DIVS, (TWO(selfRef, selfRef), NUMBER(0, other)), aclTensor *selfRef,
+     const aclScalar *other)
+EACH(aclnnMuls, SIM_MULS, (TWO(self, out), NUMBER(0, other)), const aclTensor *self,
+     const aclScalar *other, aclTensor *out)
+EACH(aclnnAdd, SIM_ADD, (PAIR(self, other, out, FLOATS | TYPE_I64), NUMBER(0, alpha)),
+     const aclTensor *self, const aclTensor *other, const aclScalar *alpha, aclTensor *out)
+EACH(aclnnInplaceAdd, SIM_ADD, (PAIR(selfRef, other, selfRef, FLOATS | TYPE_I64), NUMBER(0, alpha)),
+     const aclTensor *selfRef, const aclTensor *other, const aclScalar *alpha)
+EACH(aclnnInplaceAdds, SIM_ADDS, (TWO(selfRef, selfRef), NUMBER(0, other), NUMBER(1, alpha)),
+     const aclTensor *selfRef, const aclScalar *other, const aclScalar *alpha)
+EACH(aclnnInplaceZero, SIM_FILL, TAKE(selfRef, ANY_TYPE), aclTensor *selfRef)
+EACH(aclnnInplaceFillScalar, SIM_FILL, (TAKE(selfRef, ANY_TYPE), NUMBER(0, value)),
+     aclTensor *selfRef, const aclScalar *value)
+EACH(aclnnGeluV2, SIM_GELU,
+     (TWO(x, y),
+      sim_expect(&c, approximate == 1, "approximate: 1, by tanh (the other it has not)")),
+     const aclTensor *x, int64_t approximate, aclTensor *y)
+EACH(aclnnGeluBackwardV2, SIM_GELU_GRAD,
+     (PAIR(gradOutput, self, gradInput, FLOATS),
+      sim_expect(&c, approximate != NULL && strcmp(approximate, "tanh") == 0,
+                 "approximate: \"tanh\" (the other the stand-in has not)")),
+     const aclTensor *gradOutput, const aclTensor *self, char *approximate, aclTensor *gradInput)
+EACH(aclnnSiluBackward, SIM_SILU_GRAD,
+     (PAIR(gradOutput, self, gradInput, FLOATS), expect_shapes(&c, {0, 1, 2}, "one shape")),
+     const aclTensor *gradOutput, const aclTensor *self, aclTensor *gradInput)
 
 OPERATOR(aclnnCast, const aclTensor *self, const aclDataType dtype, aclTensor *out)
 {

@@ -18,24 +18,26 @@ typedef struct sim_tensor {
     char *data;
 } sim_tensor;
 
-/* What sim_each computes for each element. The comments name number[0], number[1] of the call. */
-typedef enum sim_function {
-    SIM_FILL, /* the value */
-    SIM_ADD,  /* alpha */
-    SIM_MUL,
-    SIM_DIV,
-    SIM_ADDS, /* the term, alpha */
-    SIM_MULS, /* the factor */
-    SIM_DIVS, /* the divisor */
-    SIM_SQRT,
-    SIM_LOG,
-    SIM_COS,
-    SIM_SIN,
-    SIM_GELU,      /* tanh form */
-    SIM_GELU_GRAD, /* tanh form; operands d_out, in */
-    SIM_SILU,
-    SIM_SILU_GRAD /* operands d_out, in */
-} sim_function;
+/* What sim_each computes for each element: x and y of the operands, number and factor of the call's
+ * number[0] and number[1]. GELU is the tanh form; of a gradient x is d_out and y the input. */
+#define SIM_FUNCTIONS(X)                                                                           \
+    X(SIM_FILL, number)                                                                            \
+    X(SIM_ADD, x + number * y)                                                                     \
+    X(SIM_MUL, x *y)                                                                               \
+    X(SIM_DIV, x / y)                                                                              \
+    X(SIM_ADDS, x + factor * number)                                                               \
+    X(SIM_MULS, x *number)                                                                         \
+    X(SIM_DIVS, x / number)                                                                        \
+    X(SIM_SQRT, sqrtf(x))                                                                          \
+    X(SIM_LOG, pm_logf(x))                                                                         \
+    X(SIM_COS, (float)cos((double)x))                                                              \
+    X(SIM_SIN, (float)sin((double)x))                                                              \
+    X(SIM_GELU, x / (1.0f + pm_expf(-2.0f * gelu_inner(x))))                                       \
+    X(SIM_GELU_GRAD, x *gelu_slope(y))                                                             \
+    X(SIM_SILU, x / (1.0f + pm_expf(-x)))                                                          \
+    X(SIM_SILU_GRAD, x *silu_slope(y))
+#define SIM_FUNCTION_NAME(name, value) name,
+typedef enum sim_function { SIM_FUNCTIONS(SIM_FUNCTION_NAME) } sim_function;
 
 /* One call of an operator, as its kernel receives it. Each kernel documents the order of the
  * tensors. */
