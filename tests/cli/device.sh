@@ -110,20 +110,28 @@ both() {
 both 'one device' --parallel single --export-init "$new/init"
 both 'DDP' --parallel ddp --reduction canonical
 both 'FSDP, with evaluation' --val-data LICENSE --eval-every 2 --n-layer 3 --memory-report "$new/memory.csv"
+! grep -q '^order:' "$new/cpu.out" || complain 'its order was checked without --check-order'
 case_is 'evaluation: the same losses'
 [ "$(grep '^eval' "$new/cpu.out")" = "$(grep '^eval' "$new/separate.out")" ] || complain 'other losses'
 both 'FSDP, canonical, in bf16' --reduction canonical --param-dtype bf16 --reduce-dtype bf16 --sharding grad-op
 both 'FSDP, every prefetch, portable' --prefetch both --wrap sub-block --ops portable
 both 'FSDP, never resharded, SGD' --sharding none --optimizer sgd --batch-size 8 --grad-accum 1
-both 'order checked, profiled' --check-order --profile "$new/profile"
+both 'order checked, profiled' --check-order --profile "$new/profile" --val-data LICENSE --eval-every 2
+# in_order [FILE] -- --check-order has checked the launches of a step
+in_order() {
+    says '^order: [0-9]{3,} launches, [0-9]{2,} memory blocks, 0 violations$' "${1:-$work/out}"
+}
 case_is 'order checked: no violation'
-grep -qE '^order: [0-9]{3,} launches, [0-9]{2,} memory blocks, 0 violations$' "$work/out" || complain 'no line "order: ..."'
+in_order "$new/cpu.out"
+in_order "$new/separate.out"
 grep -q 'matmul' "$new/profile/profile.md" || complain 'no matmul in the profile'
 # How device memory is guarded depends on the machine (common/device/guard.h). Hide the protection keys, if it has any.
 printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
     ${CC:-gcc} -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
 LD_PRELOAD=$work/no_keys.so both 'FSDP, no protection keys' --prefetch both
-expect_good 2 'FSDP, on cpu' $run --reduction canonical --loss-csv "$new/cpu.csv"
+expect_good 2 'FSDP, order checked, on cpu' $run --reduction canonical --loss-csv "$new/cpu.csv" --check-order --val-data LICENSE \
+    --eval-every 1 --save "$new/of-2.save" --export "$new/of-2"
+in_order
 case_is 'FSDP, no protection keys on one rank (W=2)'
 timed "$build/fsdp_run" --no-prefix -n 2 sh -c '
     case $FSDP_RUN in 1*) export LD_PRELOAD="${0%/*}/../no_keys.so" ;; esac
@@ -139,8 +147,10 @@ OMP_NUM_THREADS=2 both 'two threads' --d-model 128 --seq-len 128 --steps 2
 for to in cpu separate; do
     [ $to = cpu ] && from=separate || from=cpu
     expect_good 1 "saved on $from" $run $constant --device $from --loss-csv "$new/whole.csv" --export "$new/whole"
-    expect_good 1 "saved on $from, stopped" $run $constant --device $from --steps 2 --save "$new/save.$from"
-    expect_good 1 "resumed on $to" $run $constant --device $to --resume "$new/save.$from" --export "$new/resumed"
+    expect_good 1 "saved on $from, stopped" $run $constant --device $from --steps 2 --save "$new/save.$from" --check-order
+    in_order
+    expect_good 1 "resumed on $to" $run $constant --device $to --resume "$new/save.$from" --export "$new/resumed" --check-order
+    in_order
     same_weights "$new/whole" "$new/resumed"
 done
 case_is 'checkpoints of both: the same bytes'

@@ -1,6 +1,6 @@
 #!/bin/bash
 # tables.sh [BUILD [full]] -- checks tests/bench/tables.sh: WRITEUP.md shows what it prints, and what is said to explain a difference
-# explains it. formulas.sh compares runs, and so plans, with closed forms.
+# explains it; and tests/bench/lecture.sh, whose tables tests/bench/README.md shows. formulas.sh compares runs, and so plans, with closed forms.
 # full: also the runs, which must agree in every digit.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
@@ -32,6 +32,15 @@ bad=''
 tests/bench/tables.sh "$build" plan >"$work/err" 2>"$work/err"
 [ $? -eq 2 ] && grep -q "got 'plan', expected" "$work/err" && grep -q '^HINT: ' "$work/err" || bad="$(head -1 "$work/err")"
 judge 'tables: a wrong part is refused' "$bad"
+
+bad=''
+tests/bench/lecture.sh "$build" >"$work/once" 2>&1 && tests/bench/lecture.sh "$build" >"$work/again" 2>&1 || bad="exit status $?"
+[ -n "$bad" ] || cmp -s "$work/once" "$work/again" || bad='two runs differ'
+judge 'lecture: equal figures in every run' "$bad"
+awk '/^## / { inside = /^## lecture/ } inside && /^\|/' tests/bench/README.md >"$work/shown"
+bad=$(grep -vxFf "$work/once" "$work/shown" | head -1)
+[ "$(wc -l <"$work/shown")" -ge 20 ] || bad='README.md has no tables'
+judge "lecture: the rows of tests/bench/README.md are what it prints" "${bad:+not printed: $bad}"
 
 if [ "${2:-}" = full ]; then
     bad=''

@@ -1,5 +1,5 @@
 #!/bin/bash
-# threads.sh -- how many threads a rank has. Losses, norms and weights do not depend on that number: fast and canonical, in fp32
+# threads.sh -- how many threads a rank has, and the cores that FSDP_PIN binds it to. Losses, norms and weights do not depend on that number: fast and canonical, in fp32
 # and bf16.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
@@ -49,6 +49,18 @@ has_threads() {
     hurt 'kill -TERM $job'
 }
 
+# pinned NAME N VALUE -- with FSDP_PIN=VALUE as many ranks as there are cores have N different sets of cores
+sets() {
+    [ "$(for pid in $(trainers); do grep '^Cpus_allowed_list:' "/proc/$pid/status"; done | sort -u | wc -l)" = "$1" ]
+} 2>/dev/null
+pinned() {
+    case_is "pin: $1" || return
+    FSDP_PIN=$3 OMP_NUM_THREADS=1 start "$(nproc)" --steps 1000000 --synthetic 10000 --global-batch "$(nproc)"
+    until_true 100 'grep -q "^step " "$work/out"' # a rank is bound after its start
+    until_true 50 "sets $2"
+    hurt 'kill -TERM $job'
+}
+
 has_threads 'one core' "$one" 1 1
 has_threads 'more ranks than cores' "$one" 2 1
 has_threads 'OMP_NUM_THREADS on one core' "$one" 2 3 OMP_NUM_THREADS=3
@@ -57,6 +69,8 @@ if [ ${#cores[@]} = 1 ]; then
 else
     has_threads 'two cores' "$two" 1 2
     has_threads 'two cores' "$two" 2 1
+    pinned "each of $(nproc) ranks has cores of its own" "$(nproc)" 1
+    pinned 'FSDP_PIN=0 leaves all ranks all cores' 1 0
 fi
 
 # ---- what they compute ------------------------------------------------------------------------------------------
