@@ -18,9 +18,9 @@ same_rows() {
     cmp -s "$work/shown" "$work/printed" || echo "differs: $(diff "$work/shown" "$work/printed" | sed -n 2p)"
 }
 
-bad=''
-tests/bench/tables.sh "$build" plans >"$work/plans" 2>"$work/err" || bad="exit status $?: $(head -1 "$work/err")"
-judge 'tables: the plans are made' "$bad"
+problem=''
+tests/bench/tables.sh "$build" plans >"$work/plans" 2>"$work/err" || problem="exit status $?: $(head -1 "$work/err")"
+judge 'tables: the plans are made' "$problem"
 judge 'tables: the rows of WRITEUP.md are what it prints' "$(same_rows 0 "$work/plans")"
 
 # In a row that ends "..., and theirs holds 0.06 of angles too: 9.48", 9.48 must be the published figure
@@ -28,24 +28,24 @@ judge "tables: what FSDPToys' program holds beside ours makes its figures" "$(aw
     $2 == "allocated" { rows++; sum = $5; gsub(/.*: | [|]$/, "", sum); if (sum + 0 != $3 + 0) print "row " rows ": got " sum ", expected " $3 }
     END { if (rows != 8) print "got " rows + 0 " rows, expected 8" }' "$work/plans")"
 
-bad=''
+problem=''
 tests/bench/tables.sh "$build" plan >"$work/err" 2>"$work/err"
-[ $? -eq 2 ] && grep -q "got 'plan', expected" "$work/err" && grep -q '^HINT: ' "$work/err" || bad="$(head -1 "$work/err")"
-judge 'tables: a wrong part is refused' "$bad"
+[ $? -eq 2 ] && grep -q "got 'plan', expected" "$work/err" && grep -q '^HINT: ' "$work/err" || problem="$(head -1 "$work/err")"
+judge 'tables: a wrong part is refused' "$problem"
 
-bad=''
-tests/bench/lecture.sh "$build" >"$work/once" 2>&1 && tests/bench/lecture.sh "$build" >"$work/again" 2>&1 || bad="exit status $?"
-[ -n "$bad" ] || cmp -s "$work/once" "$work/again" || bad='two runs differ'
-judge 'lecture: equal figures in every run' "$bad"
+problem=''
+tests/bench/lecture.sh "$build" >"$work/once" 2>&1 && tests/bench/lecture.sh "$build" >"$work/again" 2>&1 || problem="exit status $?"
+[ -n "$problem" ] || cmp -s "$work/once" "$work/again" || problem='two runs differ'
+judge 'lecture: equal figures in every run' "$problem"
 awk '/^## / { inside = /^## lecture/ } inside && /^\|/' tests/bench/README.md >"$work/shown"
-bad=$(grep -vxFf "$work/once" "$work/shown" | head -1)
-[ "$(wc -l <"$work/shown")" -ge 20 ] || bad='README.md has no tables'
-judge "lecture: the rows of tests/bench/README.md are what it prints" "${bad:+not printed: $bad}"
+problem=$(grep -vxFf "$work/once" "$work/shown" | head -1)
+[ "$(wc -l <"$work/shown")" -ge 20 ] || problem='README.md has no tables'
+judge "lecture: the rows of tests/bench/README.md are what it prints" "${problem:+not printed: $problem}"
 
 if [ "${2:-}" = full ]; then
-    bad=''
-    tests/bench/tables.sh "$build" run >"$work/run" 2>&1 || bad="exit status $?: $(tail -1 "$work/run")"
-    judge 'tables: six runs of 1 to 8 ranks have the same losses and weights' "$bad"
+    problem=''
+    tests/bench/tables.sh "$build" run >"$work/run" 2>&1 || problem="exit status $?: $(tail -1 "$work/run")"
+    judge 'tables: six runs of 1 to 8 ranks have the same losses and weights' "$problem"
     judge "tables: WRITEUP.md's losses and sums are what it prints" "$(same_rows 1 "$work/run")"
 fi
 cli_end
