@@ -153,23 +153,6 @@ static fsdp_status save_to_dir(const fixture *fx, fsdp_optimizer *o)
     return status;
 }
 
-/* The files of the checkpoint hold every element once. */
-static fsdp_status written_once(const ckpt_source *from)
-{
-    int times[8][8] = {{0}};
-    for (size_t i = 0; i < from->entries.n; i++) {
-        const ckpt_piece *piece = &from->entries.list[i].piece;
-        for (uint64_t e = 0; e < piece->elems && from->entries.list[i].array == 0; e++)
-            times[piece->param][piece->begin + e]++;
-    }
-    for (int p = 0; p < 8; p++)
-        for (size_t e = 0; e < PARAMS[p].elems; e++) {
-            TRY(expect_int(WHAT("copies in all files of parameter %d, element %zu", p, e),
-                           times[p][e], 1));
-        }
-    return FSDP_OK;
-}
-
 static fsdp_status save_body(fixture *fx)
 {
     fsdp_optimizer o;
@@ -191,7 +174,6 @@ static fsdp_status load_from_dir(fixture *fx, fsdp_optimizer *o)
     ckpt_store now = store_of(fx);
     TRY(ckpt_source_open(&now, ckpt_here, false, NULL, &from));
     note(fx, expect_int("step to go on from", from.manifest.id.step, 7 + ckpt_version));
-    note(fx, written_once(&from));
     fsdp_status status = ckpt_load(o, &from);
     ckpt_source_close(&from);
     return status == FSDP_OK ? stream_sync(fx->compute) : status;

@@ -762,64 +762,27 @@ static fsdp_status marked_unit_stays_body(fixture *fx)
                         UNIT_SHARDED);
 }
 
-/* If a shard is the whole array, a unit can stay gathered for good: it needs no gather, and in fp32
- * no extra memory. No call drops the array, and it follows changes of the masters. */
-static fsdp_status residency(fixture *fx, int u)
-{
-    fsdp *f = &fx->f;
-    fsdp_unit *unit = &f->units[u];
-    const size_t padded = unit->layout.padded_elems;
-    const bool is_bf16 = f->run.param_dtype == DTYPE_BF16;
-    TRY(fsdp_make_resident(f, u));
-    TRY(expect_gathered_bytes(fx, "of a resident unit", is_bf16 ? padded * sizeof(uint16_t) : 0));
-    TRY(EXPECT(is_bf16 || unit->full == (void *)unit->shard, "",
-               "fsdp_make_resident of %s in fp32: full is another array, expected the shard itself",
-               unit->name));
-    TRY(check_full(fx, u, 0.0f, "resident array"));
-    unit_hooks h = fsdp_forward_hooks(f);
-    for (int use = 1; use <= 2; use++) {
-        TRY(h.pre_forward(h.self, u));
-        TRY(expect_view("pre_forward of a resident unit: the view of its first parameter",
-                        f->views.params[unit->layout.slots[0].param], unit->full, 0,
-                        dtype_bytes(f->run.param_dtype)));
-        unit->stays_after_forward = use == 1; /* a resident unit stays in any case */
-        TRY(h.post_forward(h.self, u));
-        TRY(reshard(f, u));
-        TRY(unshard_drop(f, u));
-        TRY(reshard_all(f));
-        TRY(expect_state("state of a resident unit", unit->state, UNIT_GATHERED));
-        TRY(EXPECT(unit->full != NULL, "",
-                   "reshard, unshard_drop or reshard_all of %s, which is resident: full is NULL, "
-                   "expected it kept",
-                   unit->name));
-        TRY(expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, u),
-                          FSDP_ESTATE));
-        TRY(update_shard(f, u));
-        TRY(fsdp_refresh(f));
-        TRY(check_full(fx, u, 0.5f * (float)use, "resident array after a step"));
-    }
-    return FSDP_OK;
-}
-
-static fsdp_status resident_body(fixture *fx)
-{
-    fix_trace_start(fx);
-    TRY(residency(fx, 1));
-    fix_expect_trace(fx, "collectives of resident units", "");
-    return FSDP_OK;
-}
-
+/* If a shard is the whole array, a unit can stay gathered for good. In bf16 its array follows
+ * changes of the masters. In fp32 it is the shard: task 3.5a, under --sharding none. */
 static fsdp_status resident_bf16_body(fixture *fx)
 {
-    fx->f.run.param_dtype = DTYPE_BF16;
-    return residency(fx, 3);
+    fsdp *f = &fx->f;
+    f->run.param_dtype = DTYPE_BF16;
+    TRY(fsdp_make_resident(f, 3));
+    TRY(expect_gathered_bytes(fx, "of a resident unit", full_bytes(f, 3)));
+    TRY(check_full(fx, 3, 0.0f, "resident array"));
+    TRY(update_shard(f, 3));
+    TRY(fsdp_refresh(f));
+    TRY(reshard_all(f));
+    TRY(check_full(fx, 3, 0.5f, "resident array after a step"));
+    return expect_status("fsdp_make_resident of a unit that is there", fsdp_make_resident(f, 3),
+                         FSDP_ESTATE);
 }
 
 static fsdp_status task_2_4(grade *g)
 {
     TRY(fixture_run(g, SPEC(IN_ORDER), root_stays_body));
     TRY(fixture_run(g, SPEC(IN_ORDER), marked_unit_stays_body));
-    TRY(fixture_run(g, SPEC(IN_ORDER, .shard_size = 1), resident_body));
     return fixture_run(g, SPEC(IN_ORDER, .shard_size = 1), resident_bf16_body);
 }
 
