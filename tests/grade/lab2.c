@@ -13,14 +13,10 @@
 #include "tests/grade/forward_lib.h"
 #include "tests/grade/handmade_lib.h"
 
-/* Two parameters with a gap; 5 over 4 ranks (2,2,1,0); one element; a gap and an odd end. */
-static const fix_param IN_ORDER[] = {
-    {.unit = 0, .offset = 0, .elems = 13}, {.unit = 0, .offset = 16, .elems = 7},
-    {.unit = 1, .offset = 0, .elems = 5},  {.unit = 2, .offset = 0, .elems = 1},
-    {.unit = 3, .offset = 0, .elems = 6},  {.unit = 3, .offset = 8, .elems = 3}};
-/* Two parameters of different units have swapped numbers. The second parameter of the root has a
+/* Two parameters with a gap; 5 elements over 4 ranks (2,2,1,0); one element; a gap and an odd end.
+ * Two parameters of different units have swapped numbers. The second parameter of the root has a
  * second use; the second parameter of h.2 has a second and a third use. */
-static const fix_param MIXED[] = {
+static const fix_param MODEL[] = {
     {.unit = 0, .offset = 0, .elems = 13},
     {.unit = 1, .offset = 0, .elems = 5},
     {.unit = 0, .offset = 16, .elems = 7},
@@ -32,10 +28,10 @@ static const fix_param MIXED[] = {
     {.unit = 3, .offset = 8, .elems = 3, .tied = 1 + 5},
 };
 enum { GATHER_MS = 8000, HELD_MS = 30 };
-#define SPEC(table, ...)                                                                           \
+#define SPEC(...)                                                                                  \
     &(const fix_spec)                                                                              \
     {                                                                                              \
-        .n_units = N_UNITS, .params = table, .n_params = sizeof table / sizeof *table,             \
+        .n_units = N_UNITS, .params = MODEL, .n_params = sizeof MODEL / sizeof *MODEL,             \
         .used_elems = {23, 5, 1, 11}, .async_compute = true, __VA_ARGS__                           \
     }
 
@@ -349,8 +345,8 @@ static fsdp_status gather_alone_body(fixture *fx)
 
 static fsdp_status task_2_1(grade *g)
 {
-    TRY(fixture_run(g, SPEC(IN_ORDER), unshard_begin_body));
-    return fixture_run(g, SPEC(IN_ORDER, .shard_size = 1), gather_alone_body);
+    TRY(fixture_run(g, SPEC(), unshard_begin_body));
+    return fixture_run(g, SPEC(.shard_size = 1), gather_alone_body);
 }
 
 /* ---- 2.2 ----------------------------------------------------------------------------------- */
@@ -489,7 +485,7 @@ static fsdp_status unshard_wait_body(fixture *fx)
 
 static fsdp_status task_2_2(grade *g)
 {
-    return fixture_run(g, SPEC(MIXED), unshard_wait_body);
+    return fixture_run(g, SPEC(), unshard_wait_body);
 }
 
 /* ---- 2.3 ----------------------------------------------------------------------------------- */
@@ -648,7 +644,7 @@ static fsdp_status reshard_body(fixture *fx)
 
 static fsdp_status task_2_3(grade *g)
 {
-    return fixture_run(g, SPEC(MIXED), reshard_body);
+    return fixture_run(g, SPEC(), reshard_body);
 }
 
 /* ---- 2.4 ----------------------------------------------------------------------------------- */
@@ -781,9 +777,9 @@ static fsdp_status resident_bf16_body(fixture *fx)
 
 static fsdp_status task_2_4(grade *g)
 {
-    TRY(fixture_run(g, SPEC(IN_ORDER), root_stays_body));
-    TRY(fixture_run(g, SPEC(IN_ORDER), marked_unit_stays_body));
-    return fixture_run(g, SPEC(IN_ORDER, .shard_size = 1), resident_bf16_body);
+    TRY(fixture_run(g, SPEC(), root_stays_body));
+    TRY(fixture_run(g, SPEC(), marked_unit_stays_body));
+    return fixture_run(g, SPEC(.shard_size = 1), resident_bf16_body);
 }
 
 /* ---- 2.6 ----------------------------------------------------------------------------------- */
@@ -822,7 +818,7 @@ static fsdp_status gather_bf16_body(fixture *fx)
 
 static fsdp_status task_2_6(grade *g)
 {
-    return fixture_run(g, SPEC(IN_ORDER), gather_bf16_body);
+    return fixture_run(g, SPEC(), gather_bf16_body);
 }
 
 int main(int argc, char **argv)
