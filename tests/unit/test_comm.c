@@ -443,9 +443,11 @@ static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_a
 {
     const size_t world = (size_t)f->world;
     const char *l = "staged";
-    comm_piece rows[64];
+    static comm_piece rows[64]; /* valid until the call has run */
+    static comm_pieces pieces;
     for (size_t r = 0; r < world; r++)
         rows[r] = (comm_piece){.at = r * n, .begin = (world - 1 - r) * n, .elems = n};
+    pieces = (comm_pieces){rows, world, n};
     switch (i) {
     case 0:
         return comm_all_gather(f->c, f->s, l, DTYPE_F32, buf + (size_t)f->rank * n, buf, n);
@@ -454,8 +456,7 @@ static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_a
     case 2:
         return comm_broadcast(f->c, f->s, l, DTYPE_F32, buf, n, 0);
     default:
-        return comm_all_gather_pieces(f->c, f->s, l, DTYPE_F32, buf, buf + world * n,
-                                      &(comm_pieces){rows, world, n});
+        return comm_all_gather_pieces(f->c, f->s, l, DTYPE_F32, buf, buf + world * n, &pieces);
     }
 }
 
