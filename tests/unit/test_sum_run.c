@@ -234,7 +234,7 @@ TEST_ON(test_most_inputs, NULL)
  * definition. `to` may be an input. */
 static void expect_root(float *to, const float *const *in, int n, size_t elems)
 {
-    float *want = malloc(elems * sizeof *want), *leaves = malloc((size_t)n * sizeof *leaves);
+    float *want = malloc(elems * sizeof *want), *leaves = calloc((size_t)n, sizeof *leaves);
     for (size_t e = 0; e < elems; e++) {
         for (int i = 0; i < n; i++)
             leaves[i] = in[i][e];
