@@ -160,6 +160,8 @@ static int rig_open(void **state)
 static int rig_close(void **state)
 {
     rig *r = *state;
+    stream_free(r->s[THIRD]); /* the rules leave work that uses the block */
+    stream_free(r->s[SIDE]);
     device_free(r->s[COMPUTE], r->block);
     event_free(r->e);
     device_close(r->d);
