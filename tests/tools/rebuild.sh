@@ -81,7 +81,7 @@ clang)
     ;;
 asan)
     need gcc
-    export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LIMIT=300
+    export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 LIMIT=300
     build CC=gcc SAN=address
     units
     quiet 'random collectives' tests/unit/comm_stress.sh quick "$BUILD"
