@@ -38,8 +38,8 @@ void expect_units(fixture *fx, const char *what, const exec_order *o, const int 
 void issued_start(fixture *fx);
 
 /* expect_begun -- note a wrong number of gathers that prefetch_unshard began since the last look:
- * `needed` are compute's own, `ahead` those that the limiter may refuse. The limiter does not count
- * a gather that was begun in any other way. */
+ * `needed`: for compute itself; `ahead`: gathers that the limiter may refuse. The limiter does not
+ * count a gather that was begun in any other way. */
 void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ahead);
 
 /* expect_gathered -- note a difference between u's gathered array and the values of fix_value.

@@ -144,7 +144,7 @@ crossed() {
     echo $sum
 }
 
-# stepping LAYOUT OPTION... -- sets each, the bytes of a step: the bytes of 12 steps minus those of 2, divided by 10
+# stepping LAYOUT OPTION... -- sets each, the bytes of a step: a tenth of the bytes that 12 steps send more than 2
 stepping() {
     local layout=$1
     shift

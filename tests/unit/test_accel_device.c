@@ -387,7 +387,8 @@ static void check_reuse(device *d, block_fn *block)
     stream_free(side);
 }
 
-/* CUDA's own pool has the blocks of a GPU; the device keeps those of an NPU, and pinned memory. */
+/* CUDA's own pool has the blocks of a GPU; the device itself keeps an NPU's blocks, and pinned
+ * memory. */
 ON_THIS(test_memory_is_reused, open_accel(&(device_config){0}))
 {
     check_reuse(d, new_host_block);
