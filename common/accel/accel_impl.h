@@ -55,9 +55,10 @@ void accel_polls_run(accel_device *d);
  *   errors  FSDP_EDEVICE; errors of polls and complaints. Not: errors of host tasks */
 fsdp_status accel_wait(accel_stream *s, void *e);
 /* accel_pause -- let other threads run between two looks of a waiting thread: by a yield at first,
- * later by a sleep of 20 us. In the background, where many threads may wait, a sleep grows to 1/16
- * of the time waited so far, at most 500 us. The caller sets in_background and zeroes the rest.
- * accel_looks_end -- end the wait and restore the thread's timer slack. */
+ * later by a sleep of at least 20 us that grows with the time waited so far: 1/256 of that time,
+ * and 1/16 in the background, where many threads may wait; at most 500 us. The caller sets
+ * in_background and zeroes the rest. accel_looks_end -- end the wait and restore the thread's timer
+ * slack. */
 typedef struct accel_looks {
     bool in_background;
     double begin_s;

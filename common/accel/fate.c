@@ -134,8 +134,9 @@ void accel_polls_run(accel_device *d)
             accel_device_fail(&d->base);
 }
 
-/* A sleep is much shorter than a step and much longer than a look. Timers of a thread may fire late
- * by its timer slack, 50 us by default; so the slack is set to 1 ns. */
+/* A sleep is much longer than a look, and much shorter than the wait so far: a wait of the caller
+ * ends at most 0.4 % late. Timers of a thread may fire late by its timer slack, 50 us by default;
+ * so the slack is set to 1 ns. */
 void accel_pause(accel_looks *l)
 {
     const double SPIN_S = 20e-6, SHORTEST_S = 20e-6, LONGEST_S = 500e-6;
@@ -147,7 +148,7 @@ void accel_pause(accel_looks *l)
         sched_yield();
         return;
     }
-    double sleep_s = l->in_background ? since_s / 16 : 0;
+    double sleep_s = since_s / (l->in_background ? 16 : 256);
     sleep_s = sleep_s < SHORTEST_S ? SHORTEST_S : sleep_s > LONGEST_S ? LONGEST_S : sleep_s;
     if (l->slack_ns == 0) {
         l->slack_ns = prctl(PR_GET_TIMERSLACK);
