@@ -79,7 +79,7 @@ check() {
     verdict=PASS
     [ "$1" -gt 0 ] || verdict=SKIP
     [ "$2" -eq 0 ] || verdict=FAIL
-    echo "$( # in one piece: two lanes print
+    echo "$( # in one piece: several lanes print
         echo "$verdict $title: $(totals "$1" "$2" "$3"), $took_s s (CPU $cpu_s s)$($place_of)"
         [ "$2$3" = 00 ] || reasons "$log"
         [ "$2" -eq 0 ] || printf '     log: %s\n     rerun: %s\n' "$log" "$rerun"

@@ -79,7 +79,7 @@ wait $table
 for id in $(cat "$dir/build/6" "$dir/build/7"); do
     kill "$id" 2>/dev/null && complain 'test.sh: a check goes on after SIGTERM'
 done
-[ $bad -eq 0 ] && echo 'PASS test.sh: two lanes, one that is lost, and none that outlives it'
+[ $bad -eq 0 ] && echo 'PASS test.sh: lanes, one that is lost, and none that outlives it'
 
 # Passed checks are kept until all have passed, or until the build changes.
 echo 'cc -O1' >"$dir/build/flags"

@@ -3,8 +3,8 @@
 #
 #   tests/tools/test.sh TIER|NAME... [BUILD]        full: also runs quick
 #
-# Adjacent rows of the table that may share the machine run in two lanes; each lane takes the next check that is not taken
-# yet. Logs: $LOGS/NAME.log (see env.sh). The last line, also in $LOGS/totals, reads "N passed, N failed", followed by
+# Adjacent rows of the table that may share the machine run in LANES lanes (three by default: checks of several ranks often
+# wait); each lane takes the next check that is not taken yet. Logs: $LOGS/NAME.log (see env.sh). The last line, also in $LOGS/totals, reads "N passed, N failed", followed by
 # ", N skipped" if there were any. Exit status 0 iff nothing failed.
 #
 # `full` first prints how long it will take. It may be stopped: passed checks are kept in $LOGS/full.kept, and the same command
@@ -43,7 +43,7 @@ tree_id() {
     . tests/tools/tree.sh
     { tree_files . | tr '\n' '\0' | xargs -0 cat && cat "$BUILD/flags"; } 2>/dev/null | sha256sum
 }
-# minutes ROWS -- the time that they take; shared rows run in two lanes
+# minutes ROWS -- the time that they take; shared rows fill two cores
 minutes() { awk '{ s += $5 / ($3 == "shared" ? 2 : 1) } END { printf "%d h %02d min", s / 3600, s % 3600 / 60 }' "$1"; }
 
 kept=/dev/null
@@ -89,14 +89,15 @@ lane() {
     echo "$passed $failed $skipped" >>"$OUT/lanes"
 }
 
-# side_by_side FIRST LAST -- runs these rows in two lanes
+# side_by_side FIRST LAST -- runs these rows in LANES lanes
 side_by_side() {
     : >"$OUT/lanes"
     child=new
-    lane "$@" &
-    child="$! new"
-    lane "$@" &
-    child="${child%new}$!"
+    for _ in $(seq "${LANES:-3}"); do
+        lane "$@" &
+        child="${child%new}$! new"
+    done
+    child=${child%new}
     wait $child
     child=''
     while read -r p f s; do
