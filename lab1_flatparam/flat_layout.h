@@ -1,11 +1,11 @@
 /* flat_layout.h -- lab 1: the layout of a flat parameter, which every later lab uses: where each
  * parameter starts, and which pieces of parameters a rank holds.
  *
- * A flat parameter [FSDP §3.2.1] [ZeRO §5.3] is one 1-D array [padded_elems] that holds all
- * parameters of a unit one after the other, each at an aligned offset. The array is cut into W
- * equal parts, and shard r is the r-th of them: [r*shard_elems, (r+1)*shard_elems). shard_elems is
- * aligned too, so every shard starts at an aligned element. The elements between parameters (gaps)
- * and after the last one (padding) are zero and stay zero.
+ * A flat parameter ([FSDP §3.2.1] [ZeRO §5.3]; HINTS.md has the papers) is one 1-D array
+ * [padded_elems] that holds all parameters of a unit one after the other, each at an aligned
+ * offset. The array is cut into W equal parts, and shard r is the r-th of them: [r*shard_elems,
+ * (r+1)*shard_elems). shard_elems is aligned too, so every shard starts at an aligned element. The
+ * elements between parameters (gaps) and after the last one (padding) are zero and stay zero.
  *
  * Worked example: parameters a, b, c of 5, 7 and 3 elements; slots and shards aligned to 2; W = 4:
  *     offsets 0, 6, 14; used_elems 18 (17, rounded up to the slot alignment)

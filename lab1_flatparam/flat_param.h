@@ -31,6 +31,7 @@ typedef struct shard_span {
  *   n=10, align 1, W=4 -> 3, 3, 3, 1+2 pad      n=5, align 1, W=4 -> 2, 2, 1+1 pad, 0+2 pad
  *   n=10, align 2, W=4 -> 4, 4, 2+2 pad, 0+4 pad
  *   n=1,  align 1, W=3 -> 1, 0+1 pad, 0+1 pad
+ * total_elems may be 0: then all shards are empty.
  *   errors  FSDP_EINVAL: align_elems or world_size < 1, rank outside 0 ... world_size-1, or the W
  *           shards together do not fit a size_t
  * Helpers that check for overflow (common/base/dtype.h): size_align_up(elems, align, what, &out)

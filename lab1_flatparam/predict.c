@@ -8,12 +8,12 @@ const predict_answer *predict_answers(int *n_answers)
     static const predict_answer answers[] = {
         /* SOLUTION BEGIN 1.0 */
         {"broadcast of x from rank 1: x[0] on rank 2", 11},
-        {"all-gather of x: element 7 on rank 0", 22},
+        {"all-gather of x: element 7 on rank 0, counted from 0", 22},
         {"all-gather of x: length on every rank", 9},
         {"reduce-scatter (sum) of x, one element each: the element on rank 1", 36},
         {"reduce-scatter (sum) of x: length on every rank", 1},
         {"all-reduce (sum) of x: x[2] on rank 0", 39},
-        {"all-reduce is which two: 1 = all-gather + broadcast, 2 = reduce-scatter + all-gather", 2},
+        {"all-reduce is 1 = all-gather, then broadcast; 2 = reduce-scatter, then all-gather", 2},
         {"elements that one rank sends in a ring all-gather of 3 per rank", 6},
         /* SOLUTION END 1.0 */
     };
