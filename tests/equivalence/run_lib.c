@@ -78,6 +78,7 @@ static fsdp_status run_create(run *r)
     const run_config *c = r->cfg;
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     TRY(model_create(&c->model, &r->m));
+    r->m.chunk_rows = c->chunk_rows;
     TRY(model_freeze(&r->m, c->freeze));
     TRY(c->corpus_tokens > 0 ? corpus_synthetic(0, c->corpus_tokens, c->model.vocab_size, &r->data)
                              : run_corpus(c->model.vocab_size, &r->data));

@@ -29,6 +29,7 @@ typedef struct run_config {
     const ops *ops;
     grad_acc_mode mode;
     size_t batch, seq_len; /* per rank and micro-step */
+    size_t chunk_rows;     /* of the head's loss; 0: all rows at once */
     size_t corpus_tokens;  /* a shorter text is made faster; 0: run_corpus's length */
     int grad_accum, steps;
     optimizer_kind optimizer;
