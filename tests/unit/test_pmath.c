@@ -51,7 +51,7 @@ static double worst_ulps(float (*function)(float), double (*truth)(double))
     for (uint32_t i = 0; i < SAMPLES; i++) {
         float x = pm_from_bits_f(sample_bits(i));
         double error = ulps(scalar(x), truth((double)x));
-        worst = error > worst ? error : worst;
+        worst = isnan(error) || error > worst ? error : worst;
     }
     return worst;
 }
