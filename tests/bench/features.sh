@@ -3,9 +3,11 @@
 # feature; zero: with each stage of ZeRO, 4 ranks and 4 micro-steps. Each row is one run; there is no verdict. A step time
 # is the median relative to the first row's median.
 #
-# SIZE=124m SEQ_LEN=1024 STEPS=3 set the model, the sequence length and the number of steps.
+# SIZE=124m SEQ_LEN=1024 STEPS=3 set the model, the sequence length and the number of steps. With zero, whose steps are short,
+# STEPS is 30.
 set -u
 build=${1:-build} table=${2:-features} size=${SIZE:-124m} seq_len=${SEQ_LEN:-1024} steps=${STEPS:-3}
+[ "$table${STEPS:-}" != zero ] || steps=30
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 

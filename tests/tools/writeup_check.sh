@@ -13,6 +13,7 @@
 #
 #     $B       the build folder           $T       a folder for files that a later command reads
 #     cells PAGE COLUMN,... ROW...        cells of the tables of a Markdown page; ROW: its first cell, or FIRST/SECOND...
+#     gflop PAGE ROW..., limits PAGE ROW...   what the products of a training step are, and their ms at the page's roof
 #     ask OPTION...                       fsdp_train, without starting ranks
 #
 # -l lists the commands. Prints a row for each: text, figures, largest difference, verdict, seconds; then "N passed, N failed".
@@ -100,6 +101,20 @@ cells() {
             END { exit !found }' "$page" || { echo "$page has no row $row" >&2 && return 1; }
     done
 }
+limit=''
+gflop() {
+    page=$1
+    shift
+    for row; do
+        awk -F ' *[|] *' -v row="$row" -v limit="$limit" '
+            /^- roof, (multiply|.*products)/ { n = split($0, w, " "); if (/products/) bf16 = w[n - 1]; else fp32 = w[n - 2] }
+            $2 == row && NF > 15 { x = $5 * $10 / 1000; print limit ? 1000 * x / (row ~ /bf16/ ? bf16 : fp32) : x; exit }' "$page"
+    done
+}
+limits() (
+    limit=1
+    gflop "$@"
+)
 WORDS
 export T="$dir"
 passed=0 failed=0
