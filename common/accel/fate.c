@@ -135,8 +135,8 @@ void accel_polls_run(accel_device *d)
 }
 
 /* A sleep is much longer than a look, and much shorter than the wait so far: a wait of the caller
- * ends at most 0.4 % late. Timers of a thread may fire late by its timer slack, 50 us by default;
- * so the slack is set to 1 ns. */
+ * ends at most 20 us or 0.4 % late. Timers of a thread may fire late by its timer slack, 50 us by
+ * default; so the slack is set to 1 ns. */
 void accel_pause(accel_looks *l)
 {
     const double SPIN_S = 20e-6, SHORTEST_S = 20e-6, LONGEST_S = 500e-6;

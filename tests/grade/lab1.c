@@ -51,8 +51,8 @@ static fsdp_status task_1_0(grade *g)
     for (int i = 0; i < n; i++)
         if (a[i].answer != want[i])
             return fsdp_error(FSDP_EINVAL, "do it on paper, with the picture in lab 1's README.md",
-                              a[i].answer < 0 ? "%s: no answer yet" : "%s: %ld is wrong",
-                              a[i].question, (long)a[i].answer);
+                              "%s: got %ld, which is %s", a[i].question, (long)a[i].answer,
+                              a[i].answer < 0 ? "no answer yet" : "wrong");
     return FSDP_OK;
 }
 

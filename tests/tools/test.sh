@@ -4,8 +4,8 @@
 #   tests/tools/test.sh TIER|NAME... [BUILD]        full: also runs quick
 #
 # Adjacent rows of the table that may share the machine run in LANES lanes (three by default: checks of several ranks often
-# wait); each lane takes the next check that is not taken yet. Logs: $LOGS/NAME.log (see env.sh). The last line, also in $LOGS/totals, reads "N passed, N failed", followed by
-# ", N skipped" if there were any. Exit status 0 iff nothing failed.
+# wait); each lane takes the next check that is not taken yet. Logs: $LOGS/NAME.log (see env.sh). The last line, also in
+# $LOGS/totals, reads "N passed, N failed", followed by ", N skipped" if there were any. Exit status 0 iff nothing failed.
 #
 # `full` first prints how long it will take. It may be stopped: passed checks are kept in $LOGS/full.kept, and the same command
 # continues with the others if the tree and the build have not changed. It ends with a table of all checks.
