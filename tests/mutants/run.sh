@@ -3,7 +3,7 @@
 #
 #   tests/mutants/run.sh [-l | --fit] [PATTERN ...]      make mutants [MUTANTS="lab1 2.3-*"]
 #
-# PATTERN: a shell pattern, matched anywhere in the mutant's name. -l lists the names. --fit builds nothing: in a second it lists
+# PATTERN: a shell pattern, matched anywhere in the mutant's name; or ROOM.mut, "lab*.mut": these tables. -l lists the names. --fit builds nothing: in a second it lists
 # the mutants that are incomplete or do not fit the sources, and prints a PASS or FAIL line.
 # The mutants of a folder are in a table, tests/mutants/ROOM.mut:
 #
@@ -33,8 +33,18 @@ list=0 fit=0 unit=$(printf '\037')
 [ "${1:-}" = -l ] && list=1 && shift
 [ "${1:-}" = --fit ] && fit=1 && shift
 
+tables=''
+for word; do
+    shift
+    case $word in
+    *.mut) tables="$tables tests/mutants/$word" ;;
+    *) set -- "$@" "$word" ;;
+    esac
+done
+
 # The selected mutants, one line each: name, check, ranks, targets, files and bug.
-mutants=$(awk -v list=1 -f tests/mutants/apply.awk tests/mutants/*.mut | while read -r mutant; do
+# shellcheck disable=SC2086 # words and patterns
+mutants=$(awk -v list=1 -f tests/mutants/apply.awk ${tables:-tests/mutants/*.mut} | while read -r mutant; do
     name=${mutant%%"$unit"*}
     [ $# -gt 0 ] || printf '%s\n' "$mutant"
     for pattern in "$@"; do

@@ -267,13 +267,18 @@ rule tag-files 'in the list of sources in WRITEUP.md each path holds a tag of it
 )"
 
 # Leftovers of a reflow.
-rule comments 'a comment ends on its last line of text, one blank behind it' \
+rule comments 'a comment ends on its last line of text, one blank after it' \
     "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h --include=*.cu)"
 
 # A handed-out tree has no mutants.
 if [ -d tests/mutants ]; then
     tests/mutants/run.sh --fit || status=1
     tests/mutants/generated.sh --fit || status=1
+    # shellcheck disable=SC2046 # the tables that the rows name
+    rule mutant-rows 'make test-full runs each table of mutants once' "$({
+        tests/mutants/run.sh -l
+        tests/mutants/run.sh -l $(awk '/^mutants-/ { for (i = 7; i <= NF; i++) print $i }' tests/tools/checks.txt | tr -d "'")
+    } | sort | uniq -c | awk '$1 != 2')"
 fi
 
 tests/tools/format.sh --check
