@@ -59,8 +59,9 @@ aarch64() {
         return
     fi
     lib=$dir/arm64/usr/lib/aarch64-linux-gnu
-    if ! make --no-print-directory "$jobs" BUILD="$dir/build" CC=aarch64-linux-gnu-gcc MARCH= HAVE_MPI= HAVE_DNNL= \
-        CPPFLAGS="-I$dir/arm64/usr/include -I$dir/arm64/usr/include/cjson -D_GNU_SOURCE -I. -MMD -MP" \
+    # Not CPPFLAGS, which the Makefile adds to.
+    if ! make --no-print-directory "$jobs" BUILD="$dir/build" MARCH= HAVE_MPI= HAVE_DNNL= \
+        CC="aarch64-linux-gnu-gcc -I$dir/arm64/usr/include -I$dir/arm64/usr/include/cjson" \
         LDLIBS="-L$lib -lcjson -lxxhash -lm" "$dir/build/fsdp_train" "$dir/build/fsdp_compare" > "$log" 2>&1; then
         verdict "losses, $name: the build" 1
         return

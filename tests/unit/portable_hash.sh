@@ -37,7 +37,7 @@ check() {
     hash=$($runner "$dir/hash" total) || { echo "FAIL $name: exit status $?"; failed=1; return; }
     expected=${expected:-$hash}
     if [ "$hash" = "$expected" ]; then
-        echo "ok   $name ${hash% total}"
+        echo "PASS $name ${hash% total}"
     else
         echo "FAIL $name ${hash% total}, expected ${expected% total}"
         failed=1
