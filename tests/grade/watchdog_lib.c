@@ -44,26 +44,30 @@ static bool is_library(const Dl_info *info)
 }
 
 /* The program's or the plug-in's frames below the first frames of a library or of _exit; frames
- * above belong to the signal handler. Offsets point at the call, not at the return address. */
+ * above belong to the signal handler. Offsets point at the call, not at the return address; but an
+ * interrupted frame has the address of its instruction itself. */
 static void say_stack(const char *id)
 {
     char line[1400];
     void *frames[MAX_FRAMES];
     const struct link_map *object = NULL;
     size_t used = 0;
-    bool below_handler = false;
+    bool is_below = false;
+    bool is_interrupted = false; /* the frame before is libc's return from a signal */
     int n = backtrace(frames, MAX_FRAMES);
     for (int i = 0, shown = 0; i < n && shown < MAX_SHOWN && used + 100 < sizeof line; i++) {
         Dl_info info;
         void *extra = NULL;
-        char *pc = (char *)frames[i] - 1;
-        if (dladdr1(pc, &info, &extra, RTLD_DL_LINKMAP) == 0 || is_library(&info) ||
-            (info.dli_sname != NULL && strcmp(info.dli_sname, "_exit") == 0)) {
-            below_handler = true;
+        char *pc = (char *)frames[i] - (is_interrupted ? 0 : 1);
+        const bool in_library =
+            dladdr1(pc, &info, &extra, RTLD_DL_LINKMAP) == 0 || is_library(&info);
+        is_interrupted = in_library && !is_below;
+        if (in_library || (info.dli_sname != NULL && strcmp(info.dli_sname, "_exit") == 0)) {
+            is_below = true;
             continue;
         }
         const struct link_map *map = extra;
-        if (!below_handler || (object != NULL && map != object))
+        if (!is_below || (object != NULL && map != object))
             continue;
         if (object == NULL)
             used = (size_t)snprintf(line, sizeof line - 100, "RANKSTACK %s %d %.600s", id, w.rank,
