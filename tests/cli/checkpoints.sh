@@ -73,12 +73,12 @@ two_jobs() {
     case_is "two jobs save in one place${1:+, $1}" 1 || return
     "$trainer" $run --steps 100000000 --save "$new/two" $1 >"$work/first" 2>&1 </dev/null &
     job=$!
-    until_true 60 'grep -qs "^process $job on host" "$new/two/lock"'
+    until_true 'grep -qs "^process $job on host" "$new/two/lock"'
     kill -STOP $job # holds the lock like a training run, without taking CPU time
     fails 2 "--save $new/two: is in use by process $job on host $(hostname)\$" $run --save "$new/two" --resume auto $1
     [ "$took_ms" -ge 9000 ] || complain "after $took_ms ms, expected 10 s"
     kill -0 $job 2>/dev/null || complain 'the first job has ended'
-    hurt 'kill -KILL $job' 5
+    hurt 'kill -KILL $job'
     good 2 $run --save "$new/two" --resume auto $1 # a dead process holds no lock
 }
 beside two_jobs ''
@@ -148,8 +148,8 @@ if case_is 'csv: killed and restarted' 1; then
     for _ in 1 2 3; do
         step=$(saved_step "$new/csv")
         start 1 $long
-        until_true 20 '[ "$(saved_step "$new/csv")" != "$step" ]'
-        hurt 'kill -KILL $job' 5
+        until_true '[ "$(saved_step "$new/csv")" != "$step" ]'
+        hurt 'kill -KILL $job'
     done
     step=$(saved_step "$new/csv")
     went $long --stop-after $((step + 1))
@@ -201,12 +201,12 @@ for by in 'single 1' 'ddp 2' 'fsdp 3' 'fsdp 2 --save-async'; do
     set -- $by
     case_is "SIGTERM again and again saves once and ends: $1${3:+, $3}" "$2" || continue
     start "$ranks" $run --parallel "$1" --steps 1000000 --save "$new/term" ${3:-}
-    until_true 60 'grep -q "^step " "$work/out"'
+    until_true 'grep -q "^step " "$work/out"'
     pids=$(cli_left)
     while [ -e "/proc/${pids##*[!0-9]}/exe" ]; do # starts no process, so that some signals arrive during the save
         kill -TERM $pids
     done 2>/dev/null
-    hurt '' 60
+    hurt ''
     expect_status 143
     says '^ended by SIGTERM' "$work/out"
     [ "$(ls "$new/term")" = "$(printf '%s\n' latest lock "$(cat "$new/term/latest")")" ] || complain "there are: $(ls "$new/term")"
@@ -227,9 +227,9 @@ start_held() {
 # Returns after step 10, when the save of step 10 waits for the save of step 5.
 held() {
     start_held "$@"
-    until_true "${HELD_S:-100}" 'grep -q "^note: the checkpoint of step 10 waits" "$work/err"'
+    until_true 'grep -q "^note: the checkpoint of step 10 waits" "$work/err"'
     [ "$(cat "$new/async/latest")" = step-1 ] || complain "published before it was written: $(cat "$new/async/latest")"
-    until_true 100 '[ "$(tail -n 1 "$new/async.csv" 2>/dev/null | cut -d, -f1)" = 9 ]'
+    until_true '[ "$(tail -n 1 "$new/async.csv" 2>/dev/null | cut -d, -f1)" = 9 ]'
 }
 
 constant="${run/--steps 8/} --lr 1e-3 --min-lr 1e-3 --warmup-steps 0"
@@ -249,7 +249,7 @@ done
 if case_is '--save-async: steps go on while an old checkpoint is removed' 2; then
     went $constant --steps 1 --save "$new/async"
     held_at=unlinkat:rank-,-,0/1 start_held 2 --keep 1 --steps 12
-    until_true 100 'grep -q "step 10/12 " "$work/out"' || complain 'steps wait for the removal'
+    until_true 'grep -q "step 10/12 " "$work/out"' || complain 'steps wait for the removal'
     [ "$(cat "$new/async/latest")" = step-5 ] || complain "latest is $(cat "$new/async/latest")"
     ls -d "$new"/async/step-1.*.tmp >"$work/ls" 2>&1 || complain 'nothing is being removed'
     hurt 'rm "$hold"'

@@ -28,7 +28,7 @@ kill_saving() {
         ranks=$((i % 4 == 0 ? 2 : 1))
         starts=$LAUNCHER start $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto \
             $([ $((i / 2 % 2)) = 0 ] || echo --save-async)
-        until_true 100 '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
+        until_true '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
         sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
         hurt 'kill -KILL $(trainers)'
         ! grep -q '^HINT: ' "$work/err" || complain "kill $i: the run before it had failed"

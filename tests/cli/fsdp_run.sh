@@ -126,7 +126,7 @@ paused() {
     for signo in INT TERM HUP; do
         rm -f "$work/err"
         begin -n 1 --restarts 2 --restart-pause 30 false
-        until_true 100 'grep -q "restart 1 of 2 in 30 s" "$work/err"'
+        until_true 'grep -q "restart 1 of 2 in 30 s" "$work/err"'
         hurt "kill -$signo \$job" 20
         expect_status $((128 + $(kill -l $signo)))
     done
@@ -217,7 +217,7 @@ asleep() {
 signal() {
     case_is "signal: $1" || return
     begin "${@:6}" -n "$2" sh -c "$5" "$trainer-sleep"
-    until_true 100 "ready $2"
+    until_true "ready $2"
     begun=$(now_ms)
     hurt "$4"
     took_ms=$(($(now_ms) - begun))
@@ -230,7 +230,7 @@ signal 'SIGINT to the launcher' 3 130 'kill -INT $job' "$sleeps"
 signal 'SIGHUP to the launcher' 3 143 'kill -HUP $job' "$sleeps" # passed on as SIGTERM
 signal 'SIGKILL to the launcher and its guard' 3 137 "kill -KILL \$(pgrep -P \$job -x 'fsdp_run guard') \$job" "$sleeps"
 signal 'SIGKILL to the launcher, above a shell whose program never joins' 3 137 \
-    'until_true 100 "asleep 3"; kill -KILL $job' 'echo ready; "$0" 1000; true'
+    'until_true "asleep 3"; kill -KILL $job' 'echo ready; "$0" 1000; true'
 deaf_to_signals() {
     signal 'ranks that do not hear SIGTERM are killed' 2 137 'kill -TERM $job' 'trap "" TERM; echo ready; "$0" 1000; "$0" 1000' --grace 1 ||
         return
@@ -243,7 +243,7 @@ signal_arrives() {
 }
 # Two SIGINTs at once count as one keystroke, because timeout(1) sends two.
 two_keystrokes() {
-    until_true 100 'asleep 2'
+    until_true 'asleep 2'
     kill -INT $job
     kill -INT $job
     sleep 1
@@ -257,7 +257,7 @@ unread() {
     job=$!
     sleep 1
     kill -TERM $job
-    until_true 100 '! pgrep -P $job yes'
+    until_true '! pgrep -P $job yes'
     hurt 'kill -TERM $job'
     expect_status 143
     exec 9>&-
@@ -294,7 +294,7 @@ beside sleeper ends_others 'a rank is killed' 137 'was ended by signal 9 \(Kille
 beside sleeper ends_others 'what a rank has started ends with it' 1 'ended with status 1' '"$0" 1001 & exit 1'
 beside sleeper signal 'a second SIGINT kills' 2 130 two_keystrokes 'trap "" INT; echo ready; "$0" 1000'
 beside sleeper signal 'SIGTERM reaches ranks that were stopped' 2 143 \
-    'until_true 100 "asleep 2"; kill -STOP $(pgrep -f "^$trainer-sleep"); kill -TERM $job' "$sleeps"
+    'until_true "asleep 2"; kill -STOP $(pgrep -f "^$trainer-sleep"); kill -TERM $job' "$sleeps"
 
 # ---- training ---------------------------------------------------------------------------------------------------
 
@@ -344,10 +344,10 @@ fi
 if case_is 'restarts: from the last checkpoint, with the same bits'; then
     begin -n 4 --restarts 2 --restart-pause 0.01 "$trainer" $model $bits --steps 1000000 --loss-csv "$work/loss.csv" \
         --save "$work/asked" --save-every 20 --resume auto
-    until_true 100 '[ -s "$work/asked/latest" ]'
+    until_true '[ -s "$work/asked/latest" ]'
     kill -KILL "$(rank_pid 1)"
-    until_true 100 'resumed=$(sed -n "s/.*resumed at step //p" "$work/out"); [ -n "$resumed" ]'
-    until_true 100 '[ "$(saved_step "$work/asked")" -gt "$resumed" ]'
+    until_true 'resumed=$(sed -n "s/.*resumed at step //p" "$work/out"); [ -n "$resumed" ]'
+    until_true '[ "$(saved_step "$work/asked")" -gt "$resumed" ]'
     hurt 'kill -TERM $job'
     expect_status 143
     says '^\[fsdp_run\] restart 1 of 2 in 0.01 s$'

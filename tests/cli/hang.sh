@@ -14,7 +14,7 @@ begin() {
     rm -rf "$dir" "$new/save" "$new"/loss.csv*
     "$@" --loss-csv "$new/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
-    until_true 100 'grep -qs "^1," "$new"/loss.csv*'
+    until_true 'grep -qs "^1," "$new"/loss.csv*'
 }
 
 # goes_on -- the background job trains on with the losses of the plain run, and ends when it gets SIGTERM
@@ -106,11 +106,11 @@ if case_is 'a stopped rank is named, and the run goes on to the same bits (W=3, 
     stopped=$(rank_pid 1)
     kill -STOP $stopped
     # until both ranks have reached and written the call that the third rank does not make
-    until_true 100 'kill -USR2 $job; sleep 0.3; waits 2 ".*"'
+    until_true 'kill -USR2 $job; sleep 0.3; waits 2 ".*"'
     files '0 2'
     shows '/shm      ranks 0 1 2' '# rank 00000 of 00003, started ' '# rank 00002 of 00003, started ' ' s: SIGUSR2'
     kill -CONT $stopped
-    until_true 100 'grep -qs "^# rank 00001 of 00003, .*: SIGUSR2\$" "$dir/rank-00001.txt"'
+    until_true 'grep -qs "^# rank 00001 of 00003, .*: SIGUSR2\$" "$dir/rank-00001.txt"'
     goes_on
     check_no_tmp
 fi
@@ -123,7 +123,7 @@ if case_is 'a stopped rank is named among several groups (W=4, shm, hybrid)'; th
         merged | awk '$2 == "#" && $3 == "group" { n[$4] = NF - 5; last[$4] = $NF }
             $NF == "running" && $1 == n[$2] - 1 && last[$2] == 3 { found = 1 } END { exit !found }'
     }
-    until_true 100 'kill -USR2 $job; sleep 0.3; lacks_one'
+    until_true 'kill -USR2 $job; sleep 0.3; lacks_one'
     files '0 1 2'
     hurt 'kill -TERM $job'
 fi
@@ -134,7 +134,7 @@ if case_is 'SIGTERM writes and ends a run that stands still' 2; then
     begin $starts --grace 1 -n 2 "$trainer" $forever
     kill -STOP "$(rank_pid 1)"
     kill -TERM "$(rank_pid 0)"
-    until_true 100 '[ -s "$dir/rank-00000.txt" ]'
+    until_true '[ -s "$dir/rank-00000.txt" ]'
     grep -q '^# rank 00000 of 00002, .*: SIGTERM$' "$dir/rank-00000.txt" || complain "$(head -5 "$dir/rank-00000.txt")"
     hurt 'kill -TERM $job'
     expect_status 143
@@ -146,7 +146,7 @@ for how in '' --save-async; do
     case_is "SIGTERM writes, saves and ends${how:+, $how}" 2 || continue
     begin env HOLD=fsync:hang,1,0/1,1 LD_PRELOAD="$(realpath "$build/tests/cli/hold_calls.so")" $starts -n 2 "$trainer" $forever --save "$new/save" $how
     kill -USR2 $(rank_pid 1)
-    until_true 100 'ls "$dir"/rank-00001.txt.*.tmp >/dev/null 2>&1'
+    until_true 'ls "$dir"/rank-00001.txt.*.tmp >/dev/null 2>&1'
     hurt 'kill -TERM $job'
     expect_status 143
     grep -q '^ended by SIGTERM' "$work/out" && [ -s "$new/save/latest" ] || complain 'nothing is saved'
@@ -163,7 +163,7 @@ if case_is 'SIGUSR2 without FSDP_HANG_DIR prints the last calls, and the run goe
     unset FSDP_HANG_DIR
     begin $starts -n 2 "$trainer" $forever --save "$new/save"
     kill -USR2 $job
-    until_true 100 '[ "$(grep -c "^\[rank [01]\] last calls, oldest first:\$" "$work/err")" = 2 ]'
+    until_true '[ "$(grep -c "^\[rank [01]\] last calls, oldest first:\$" "$work/err")" = 2 ]'
     goes_on
     export FSDP_HANG_DIR=$dir
 fi
@@ -173,7 +173,7 @@ if case_is 'FSDP_HANG_DIR cannot be written: a word, and the run goes on' 2; the
     export FSDP_HANG_DIR=$new/file
     begin $starts -n 2 "$trainer" $forever --save "$new/save"
     kill -USR2 $job # both ranks say so at the start, and again at the signal
-    until_true 100 '[ "$(grep -c "FSDP_HANG_DIR: cannot write into $new/file: " "$work/err")" = 4 ]'
+    until_true '[ "$(grep -c "FSDP_HANG_DIR: cannot write into $new/file: " "$work/err")" = 4 ]'
     goes_on
     export FSDP_HANG_DIR=$dir
 fi

@@ -8,7 +8,8 @@
 #   goes on   the job trains on; the rows of its loss file are equal to the undisturbed run's
 #   saves     the job saves and ends in time
 #   ends      the job ends in time, with the row's words
-# After each, a run resumed from the newest checkpoint has the same bits, and no process is left. Four rows run at a time.
+# After each, a run resumed from the newest checkpoint has the same bits, and no process is left. Four rows run at a time,
+# but a row whose ranks have sessions of their own runs alone.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 build=$(realpath "$build") tier=${2:-quick} top=$work hold=$build/tests/cli/hold_calls.so
@@ -77,7 +78,7 @@ struck() {
     cp -r "$top/export" "$work"
     export FSDP_TIMEOUT_S=$limit
     begin
-    until_true 100 "$from" || return
+    until_true "$from" || return
     eval "$strike"
     [ "$outcome" != 'goes on' ] || {
         trains_on 3
@@ -98,14 +99,17 @@ struck() {
 # row FAULT OUTCOME TIER RANKS SETTINGS STRIKE [STATUS [WORDS]] -- see faults.txt
 row() {
     local outcome=$2 ranks=${4%>*} resumes=${4#*>} strike=$6 status=${7:--} words=${8:-} how ways launchers
-    local by=run mpi='' async='' limit=30 every=1000000 from='[ $(rows) -gt 3 ]' least=4 steps=1000000 grace=20 before='' holds='' \
-        rank_does='exec "$@"' saves=1
+    local by=run mpi='' async='' limit=30 every=1000000 from='[ $(rows) -gt 3 ]' least=4 steps=1000000 grace=100 before='' holds='' \
+        rank_does='exec "$@"' saves=1 alone=''
     [ "$outcome" != ends ] || every=5 from='saved 5'
     case $status/$outcome in
     -/ends) status='[1-9][0-9]*' ;;
     -/*) status=143 ;;
     esac
     [ "$5" = - ] || eval "$5"
+    # Linux schedules each session as a group (sched_autogroup_enabled). Beside several jobs whose ranks are such groups, Linux
+    # 6.18 let other processes wait up to 50 s for a core; without groups they waited less than half a second.
+    [[ $rank_does != *setsid* ]] || alone=1
     [ "$3" = quick ] || [ "$tier" = full ] || return
     ways=('') launchers=$by
     [ "$async" != too ] || ways=('' --save-async)
@@ -116,7 +120,9 @@ row() {
             name="$1${how:+, $how} (W=$ranks, $by): $outcome"
             chosen || continue
             [ "$by" = run ] || [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && continue; }
+            [ -z "$alone" ] || wait
             beside struck
+            [ -z "$alone" ] || wait
         done
     done
 }
@@ -143,7 +149,7 @@ stopped() {
 # A save on request, then training goes on. If a rank gets the signal some steps later, all ranks save again.
 asked() {
     kill -USR1 "$job"
-    until_true 100 'saved 4'
+    until_true 'saved 4'
     trains_on 20
 }
 

@@ -38,7 +38,7 @@ if [ -z "$part" ]; then
 fi
 
 cli_start "$@"
-limit_s=${LIMIT_S:-100} root=$work/new/run log=$work/calls tools=$build/tests/cli
+root=$work/new/run log=$work/calls tools=$build/tests/cli
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000 --ops portable --reduction canonical'
 run="$model --batch-size 0 --global-batch 12 --steps 4 --seed 3"
 saving="$run --save $root/save --save-every 2 --keep 1 --loss-csv $root/export/loss.csv --export $root/export --resume auto"
@@ -62,7 +62,7 @@ recorded() {
     local launcher=()
     [ "$1" = 1 ] || launcher=($starts -n "$1")
     ends_with 0 $record "${launcher[@]}" "$trainer" "${@:2}"
-    [ -z "$record" ] || until_true 100 '[ "$(grep -c "^end" "$work/record")" = '$((n_recorded += 1))' ]'
+    [ -z "$record" ] || until_true '[ "$(grep -c "^end" "$work/record")" = '$((n_recorded += 1))' ]'
 }
 
 case_is 'runs without faults'
@@ -177,7 +177,7 @@ strike() {
     { # the shell prints a message about killed jobs
         timed "${command[@]}"
     } 2>/dev/null
-    [ "$rc" = 77 ] || [[ $action = alloc* ]] || until_true 100 'grep -qs "^end" "$log"' # the tracer may be late
+    [ "$rc" = 77 ] || [[ $action = alloc* ]] || until_true 'grep -qs "^end" "$log"' # the tracer may be late
     injected=$(sed -n 's/^injected //p' "$log") total=$(sed -n 's/^end //p' "$log")
     point="$action at $1 (${injected/$root/})"
 }

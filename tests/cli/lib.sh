@@ -12,7 +12,7 @@
 #   launch W OPTION...       runs the trainer on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
 #                            starts: fsdp_run, which starts fast; $LAUNCHER for cases about MPI
 #   good W OPTION...         the same, and the run must succeed
-#   wait_for_end LIMIT_S     waits for $job in the background; sets rc
+#   wait_for_end             waits for $job in the background; sets rc
 #   complain TEXT            the case has failed
 #   cli_end                  last line: the numbers of PASS, FAIL and SKIP lines; exit status
 #
@@ -21,7 +21,7 @@
 # SKIP line.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
-limit_s=100
+limit_s=${LIMIT_S:-300} # of all waits. Only a fault or a machine that starves processes reaches it
 n_passed=0 n_failed=0 n_skipped=0 open='' fresh='' n_beside=0 most_beside=4
 
 # cli_start [BUILD [WORD...]]
@@ -112,21 +112,21 @@ good() {
     expect_status 0
 }
 
-# until_true LIMIT_S COMMAND -- repeats COMMAND until it succeeds
+# until_true COMMAND [LIMIT_S] -- repeats COMMAND until it succeeds
 until_true() {
     local since=$SECONDS
-    until eval "$2"; do
-        [ $((SECONDS - since)) -le "$1" ] || {
-            complain "not in $1 s: $2"
+    until eval "$1"; do
+        [ $((SECONDS - since)) -le "${2:-$limit_s}" ] || {
+            complain "not in ${2:-$limit_s} s: $1"
             return 1
         }
         sleep 0.05
     done
 }
 
-# wait_for_end LIMIT_S -- waits for the background job $job, and kills it after the limit. Sets rc
+# wait_for_end [LIMIT_S] -- waits for the background job $job, and kills it after the limit. Sets rc
 wait_for_end() {
-    until_true "$1" '! kill -0 "$job" 2>/dev/null || [ "$(ps -o stat= -p "$job" | cut -c1)" = Z ]' || kill -KILL "$job"
+    until_true '! kill -0 "$job" 2>/dev/null || [ "$(ps -o stat= -p "$job" | cut -c1)" = Z ]' "${1:-$limit_s}" || kill -KILL "$job"
     wait "$job" 2>/dev/null
     rc=$?
 }
@@ -147,7 +147,7 @@ start() {
 # hurt COMMAND [LIMIT_S] -- COMMAND strikes $job; waits for its end and sets rc. The shell's messages about killed jobs are dropped
 hurt() {
     eval "$1"
-    wait_for_end "${2:-100}"
+    wait_for_end "${2:-$limit_s}"
 } 2>/dev/null
 
 # rows -- the number of rows in the job's loss file; csv: its path, if not $work/loss.csv
@@ -159,7 +159,7 @@ rows() {
 trains_on() {
     local from now
     from=$(rows)
-    until_true 100 'now=$(rows); [ "$now" -ge "$from" ] || from=$now; [ "$now" -ge $((from + '"$1"')) ]'
+    until_true 'now=$(rows); [ "$now" -ge "$from" ] || from=$now; [ "$now" -ge $((from + '"$1"')) ]'
 }
 
 # says REGEX [FILE] -- a line of stderr, or of FILE, matches

@@ -230,7 +230,7 @@ unharmed() {
     local rows_seen
     disturb "$@" || return
     rows_seen=$(($(rows) + 50))
-    until_true 100 "[ \$(rows) -gt $rows_seen ]"
+    until_true "[ \$(rows) -gt $rows_seen ]"
     launch 1 $model --stop-after $rows_seen --steps 1000000 --data "$work/unchanged/$data" --loss-csv "$work/long.csv"
     end $rows_seen "$work/long.csv"
 }
@@ -283,7 +283,7 @@ if case_is 'checkpoints are removed while others resume from them' 2; then
     launch 1 $model $text --stop-after 420 --steps 1000000 --loss-csv "$work/long.csv"
     $starts -n 2 "$trainer" $model --steps 1000000 --save "$new/save" $text --save-every 1 --keep 1 --stop-after 400 >"$work/log" 2>&1 &
     job=$!
-    until_true 100 '[ -e "$new/save/latest" ]'
+    until_true '[ -e "$new/save/latest" ]'
     for try in 1 2 3 4 5 6 7 8; do
         step=$(sed 's/step-//' "$new/save/latest")
         launch $((try % 2 + 1)) $model $text --steps 1000000 --resume "$new/save" --loss-csv "$new/other.csv" \
@@ -304,7 +304,7 @@ fi
 # all ranks save once more
 saves_elsewhere() {
     kill -USR1 "$job"
-    until_true 100 '[ -e "$new/save/latest" ]'
+    until_true '[ -e "$new/save/latest" ]'
     trains_on 20
     eval "$1"
     kill -USR1 "$job"
@@ -325,7 +325,7 @@ for how in '' --save-async; do
         mkdir "$new/first" "$new/second" && ln -s first "$new/save" && ln -s second "$new/link"
         begin $text $how
         saves_elsewhere 'mv -T "$new/link" "$new/save"' # in one operation
-        until_true 100 '[ -e "$new/save/latest" ]'
+        until_true '[ -e "$new/save/latest" ]'
         cp "$new/second/lock" "$work/lock"
         end 3 "$work/whole.csv"
         says "^process [0-9]* on host $(hostname)$" "$work/lock"

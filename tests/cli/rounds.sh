@@ -74,10 +74,10 @@ strike() {
     all) picked="$job $helpers $ranks_now" ;;
     esac
     kill -KILL $picked
-    wait_for_end 100
-    until_true 100 '[ -z "$(cli_left)" ]'
+    wait_for_end
+    until_true '[ -z "$(cli_left)" ]'
     for pid in $helpers; do
-        until_true 100 "! kill -0 $pid || [ \"\$(ps -o ppid= -p $pid)\" -ne $job ]"
+        until_true "! kill -0 $pid || [ \"\$(ps -o ppid= -p $pid)\" -ne $job ]"
     done
 } 2>/dev/null
 
@@ -109,7 +109,7 @@ round() {
     [ $early = 1 ] && delay=$((RANDOM % 500)) || more=$((2 + RANDOM % 5))
     begin "$@"
     said="kill $((n_before + n_during + n_between + 1)): $victim of $ranks by $how, $options"
-    [ $early = 1 ] || until_true 100 '[ $(saved_step "$new/save") -ge '$((saved + more))' ] || ! alive'
+    [ $early = 1 ] || until_true '[ $(saved_step "$new/save") -ge '$((saved + more))' ] || ! alive'
     [ $early = 1 ] || delay=$((RANDOM % 40))
     sleep "$(printf '0.%03d' $delay)"
     alive || [ $# -gt 0 ] || complain "$said: the run has ended before"
@@ -145,7 +145,6 @@ done
 
 case_is "the bits of a run that nobody disturbed (SEED=$SEED)"
 choose
-limit_s=300
 timed $launcher "$trainer" $run $files $options --stop-after $last
 [ "$rc" = 0 ] || complain "the last run ($how, $ranks ranks, $options): exit status $rc"
 check_left

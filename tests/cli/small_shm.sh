@@ -30,7 +30,7 @@ killed() {
     with_shm "$1" "$2, a rank is killed" || return
     rm -f "$work"/loss.csv*
     starts=$3 start $ranks $options --steps 1000000 --loss-csv "$work/loss.csv" "${@:4}"
-    until_true 100 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]' # it has begun to train
+    until_true '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 3 ]' # it has begun to train
     hurt 'kill -KILL "$(trainers | sed -n 5p)"'
     [ "$rc" != 0 ] || complain 'exit status 0'
 }

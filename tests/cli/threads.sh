@@ -39,7 +39,7 @@ has_threads() {
     env ${5:-} taskset -c "$on" $starts -n "$ranks" "$trainer" --steps 1000000 --synthetic 10000 \
         --global-batch $((8 * ranks)) --loss-csv "$work/loss.csv" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
-    until_true 100 '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 2 ]'
+    until_true '[ "$(cat "$work"/loss.csv.*.tmp 2>/dev/null | wc -l)" -gt 2 ]'
     for pid in $(trainers); do
         seen=$((seen + 1))
         most=$(threads_of "$pid" "$expected")
@@ -56,8 +56,8 @@ sets() {
 pinned() {
     case_is "pin: $1" || return
     FSDP_PIN=$3 OMP_NUM_THREADS=1 start "$(nproc)" --steps 1000000 --synthetic 10000 --global-batch "$(nproc)"
-    until_true 100 'grep -q "^step " "$work/out"' # a rank is bound after its start
-    until_true 50 "sets $2"
+    until_true 'grep -q "^step " "$work/out"' # a rank is bound after its start
+    until_true "sets $2"
     hurt 'kill -TERM $job'
 }
 

@@ -124,9 +124,7 @@ ln -s "$(realpath "${BUILD:-build}/tests/grade/wrecks")" "$dir/tests/grade/" || 
 for number in 1 2 3 4 5 6 7 8 9; do
     echo "9.$number 1 2,3,4 60 wrecks - wreck number $number"
 done >>"$dir/tasks.txt"
-begun=$(date +%s)
 grade 1 --lab 9 --ranks 2
-took_s=$(($(date +%s) - begun))
 expect '^FAIL    9.1 W=2 rank 1: died of SIGSEGV in (wreck_segv|segv) \(tests/grade/wrecks.c:[0-9]+\)'
 expect "the last call of rank 1: barrier #[0-9]+ 'before'$"
 expect '^FAIL    9.2 W=2 rank 1: died of SIGSEGV in recurse '
@@ -140,7 +138,6 @@ expect "rank 0 waited .* barrier #[0-9]+ 'after'; missing data of ranks: 1"
 expect '^PASS    9.8 W=2 '
 expect '^FAIL    9.9 W=2 it passed, and then its launch ended with exit status .*stand-in: aclFinalize: 110 blocks are live'
 expect '^1 passed, 8 failed$'
-[ $took_s -le 200 ] || complain "nine wrecks, two of which hang, took $took_s s"
 
 # an unwritten task without points is not a failure
 grade 0 --lab 7 --ranks 2

@@ -158,7 +158,7 @@ state() {
 
 # until_trains -- waits for three more steps. An earlier run that was killed may have left an older file with rows.
 until_trains() {
-    until_true 60 'from=$(latest_row) && [ -n "$from" ]' && until_true 60 '[ "0$(latest_row)" -ge $((from + 3)) ]'
+    until_true 'from=$(latest_row) && [ -n "$from" ]' && until_true '[ "0$(latest_row)" -ge $((from + 3)) ]'
 }
 latest_row() {
     # shellcheck disable=SC2012 # the trainer made these names
@@ -167,7 +167,7 @@ latest_row() {
 
 # until_over STATE -- waits until $job is in STATE and no rank is left
 until_over() {
-    until_true 60 '[ "$(state)" = '"$1"' ] && ! cli_left >/dev/null' || complain "the job is $(state)"
+    until_true '[ "$(state)" = '"$1"' ] && ! cli_left >/dev/null' || complain "the job is $(state)"
 }
 
 # ends_saved STATE -- the job ends with a checkpoint after its last row, and has added rows
@@ -210,7 +210,7 @@ asked() {
         until_trains
         rm -f ck/latest
         scancel --signal=USR1 "$job"
-        until_true 60 '[ -s ck/latest ]'
+        until_true '[ -s ck/latest ]'
         until_trains
         [ "$(state)" = RUNNING ] || complain "the job is $(state)"
         verdict
@@ -226,7 +226,7 @@ asked() {
 time_limit() {
     name='the time limit: saves, is requeued, and goes on to the same bits'
     submit --time=1 --signal=TERM@50
-    until_true 150 'scontrol show job "$job" | grep -q Restarts=1'
+    until_true 'scontrol show job "$job" | grep -q Restarts=1'
     until_trains
     grep -q '^ended by SIGTERM' err && grep -q '^resumed at step' err || complain 'not ended by SIGTERM and resumed'
     scancel "$job"
@@ -244,7 +244,7 @@ lost_node() {
     until_over PENDING
     node 2
     scontrol update NodeName=node2 State=RESUME
-    until_true 60 '[ "$(state)" = RUNNING ]'
+    until_true '[ "$(state)" = RUNNING ]'
     until_trains
     [ "$(grep -c '^resumed at step' err)" = 2 ] || complain 'not begun twice'
     scancel "$job"
@@ -277,7 +277,7 @@ cd $work || exit 1
 OMP_NUM_THREADS=1 "$BUILD/fsdp_train" --parallel single $bits --stop-after 3000 --loss-csv one.csv >err 2>&1 &
 one=$!
 name='the nodes come up'
-set_up && until_true 60 '[ "$(sinfo -h -o %T)" = idle ]'
+set_up && until_true '[ "$(sinfo -h -o %T)" = idle ]'
 wait $one || complain 'the run on one device failed'
 sed -n '/^#!\/bin\/bash$/,/^```$/{/^```$/!p}' "$top/docs/hosts.md" >train.sbatch
 [ "$(grep -c 'srun .*build/fsdp_train' train.sbatch)" = 1 ] || complain 'docs/hosts.md has no such script'
