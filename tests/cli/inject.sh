@@ -211,6 +211,10 @@ power() {
     local i variant call first
     action=kill
     wanted "power cuts in three runs, the last on $1 ranks${4:+, $4}" rest || return
+    for i in '' .data; do # the third run follows the first two, not another third
+        cp -n "$work/record$i" "$work/rest-record$i" && cp "$work/rest-record$i" "$work/record$i"
+    done
+    n_recorded=2
     recorded "$1" $saving ${4:-}
     result=$("$tools/power_cut" check "$work/record" "$root" "$work/new/cut" "$SEED" "$2" 2>"$work/err") || complain "$result"
     count "$(echo "$result" | sed -n 's/^\([0-9]*\) power cuts.*/\1/p')" cut
