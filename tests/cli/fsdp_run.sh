@@ -127,7 +127,7 @@ paused() {
         rm -f "$work/err"
         begin -n 1 --restarts 2 --restart-pause 30 false
         until_true 'grep -q "restart 1 of 2 in 30 s" "$work/err"'
-        hurt "kill -$signo \$job" 20
+        limit_s=20 hurt "kill -$signo \$job" # the pause takes longer
         expect_status $((128 + $(kill -l $signo)))
     done
 }

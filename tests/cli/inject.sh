@@ -212,7 +212,8 @@ power() {
     action=kill
     wanted "power cuts in three runs, the last on $1 ranks${4:+, $4}" rest || return
     for i in '' .data; do # the third run follows the first two, not another third
-        cp -n "$work/record$i" "$work/rest-record$i" && cp "$work/rest-record$i" "$work/record$i"
+        [ -e "$work/rest-record$i" ] || cp "$work/record$i" "$work/rest-record$i"
+        cp "$work/rest-record$i" "$work/record$i"
     done
     n_recorded=2
     recorded "$1" $saving ${4:-}

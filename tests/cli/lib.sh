@@ -112,21 +112,21 @@ good() {
     expect_status 0
 }
 
-# until_true COMMAND [LIMIT_S] -- repeats COMMAND until it succeeds
+# until_true COMMAND -- repeats COMMAND until it succeeds
 until_true() {
     local since=$SECONDS
     until eval "$1"; do
-        [ $((SECONDS - since)) -le "${2:-$limit_s}" ] || {
-            complain "not in ${2:-$limit_s} s: $1"
+        [ $((SECONDS - since)) -le "$limit_s" ] || {
+            complain "not in $limit_s s: $1"
             return 1
         }
         sleep 0.05
     done
 }
 
-# wait_for_end [LIMIT_S] -- waits for the background job $job, and kills it after the limit. Sets rc
+# wait_for_end -- waits for the background job $job, and kills it after the limit. Sets rc
 wait_for_end() {
-    until_true '! kill -0 "$job" 2>/dev/null || [ "$(ps -o stat= -p "$job" | cut -c1)" = Z ]' "${1:-$limit_s}" || kill -KILL "$job"
+    until_true '! kill -0 "$job" 2>/dev/null || [ "$(ps -o stat= -p "$job" | cut -c1)" = Z ]' || kill -KILL "$job"
     wait "$job" 2>/dev/null
     rc=$?
 }
@@ -144,10 +144,10 @@ start() {
     job=$!
 }
 
-# hurt COMMAND [LIMIT_S] -- COMMAND strikes $job; waits for its end and sets rc. The shell's messages about killed jobs are dropped
+# hurt COMMAND -- COMMAND strikes $job; waits for its end and sets rc. The shell's messages about killed jobs are dropped
 hurt() {
     eval "$1"
-    wait_for_end "${2:-$limit_s}"
+    wait_for_end
 } 2>/dev/null
 
 # rows -- the number of rows in the job's loss file; csv: its path, if not $work/loss.csv
