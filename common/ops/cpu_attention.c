@@ -174,6 +174,8 @@ static fsdp_status attention_block(const attention_job *j, size_t b, size_t h, s
     x.q = row_at(a->q, query_element(shape, shape->q_stride, b, query, h), shape->type);
     for (size_t column = 0; column < shape->v_head_dim; column += x.width) {
         x.width = min_size(HEAD_PIECE, shape->v_head_dim - column);
+        for (size_t r = 0; r < x.n_queries; r++)
+            x.top[r] = 0; /* unused, but gcc makes softmax_top compare it before it tests `first` */
         for (size_t key = 0; key <= query; key += block) {
             const size_t k_at = query_element(shape, shape->k_stride, b, key, kv);
             const size_t v_at = value_element(shape, shape->v_stride, b, key, kv) + column;
