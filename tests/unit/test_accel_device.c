@@ -307,9 +307,20 @@ TEST(test_copies_within)
     unsetenv("FSDP_SIM_ALIGN_BYTES");
 }
 
-static void *open_in_a_while(void *gate)
+/* Opens the gate while device_close waits. On the stand-in for an NPU, that is when the host has
+ * asked for the stream's state again: it does not ask between the failure and device_close. */
+typedef struct opener {
+    sem_t *gate;
+    long (*queries)(void); /* NULL: another device */
+    long n_before;
+} opener;
+
+static void *open_in_close(void *arg)
 {
-    (void)run_open_gate(&gate, 1);
+    opener *o = arg;
+    while (o->queries != NULL && o->queries() == o->n_before)
+        usleep(1000);
+    (void)run_open_gate(&o->gate, 1);
     return NULL;
 }
 
@@ -321,15 +332,20 @@ TEST(test_failed_poll_with_tasks)
     stream *s = device_compute_stream(d);
     polled p = {.fails_at = 2};
     order x = {.elems = 0};
-    sem_t gate;
-    pthread_t opener; /* a thread: a task would be skipped after the failure */
+    sem_t started, gate, *both[] = {&started, &gate};
+    opener o = {.gate = &gate, .queries = target_symbol("sim_stream_queries")};
+    pthread_t thread; /* not a task, which would be skipped too */
+    sem_init(&started, 0, 0);
+    sem_init(&gate, 0, 0);
     set_poll(d, count_look, &p);
-    close_gate(s, &gate);
+    OK(launch_c(s, run_meet, both, sizeof both));
     OK(order_add(&x, s, 0));
+    sem_wait(&started); /* after the failure the task would be skipped */
     assert_int_equal(stream_sync(s), FSDP_ECOMM);
-    assert_int_equal(pthread_create(&opener, NULL, open_in_a_while, &gate), 0);
+    o.n_before = o.queries != NULL ? o.queries() : 0;
+    assert_int_equal(pthread_create(&thread, NULL, open_in_close, &o), 0);
     device_close(d);
-    pthread_join(opener, NULL);
+    pthread_join(thread, NULL);
     expect_order(&x, 0);
 }
 

@@ -4,6 +4,7 @@
  * first error until a synchronisation reports it, once, and goes on. If a stream of the context has
  * ACL_STOP_ON_FAILURE, all later tasks of all streams of the context are skipped, and every call
  * for one of these streams returns the error [CANN aclrtSetStreamFailureMode]. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,9 +230,17 @@ aclError aclrtSynchronizeStream(aclrtStream handle)
     return aclrtSynchronizeStreamWithTimeout(handle, -1);
 }
 
+static atomic_long n_queries;
+
+long sim_stream_queries(void)
+{
+    return atomic_load(&n_queries);
+}
+
 aclError aclrtStreamQuery(aclrtStream handle, aclrtStreamStatus *status)
 {
     acl_stream *q;
+    atomic_fetch_add(&n_queries, 1);
     TRY_ACL(acl_stream_working(handle, __func__, &q));
     FAIL_IF(status == NULL, ACL_ERROR_INVALID_PARAM, __func__, "status is NULL");
     *status = sim_queue_done(&q->q) ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;

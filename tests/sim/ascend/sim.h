@@ -47,6 +47,8 @@ void sim_break(const char *call);
 bool sim_is_broken(const char *call);
 /* sim_acl_stream_made -- the priority and the flags that a stream was created with. */
 void sim_acl_stream_made(aclrtStream handle, uint32_t *priority, uint32_t *flags);
+/* sim_stream_queries -- how many times aclrtStreamQuery has been called so far. */
+long sim_stream_queries(void);
 /* sim_report_idle -- how many calls of aclrtProcessReport have found no callback so far. hurry:
  * from now on such a call returns as if its time-out had passed. */
 long sim_report_idle(bool hurry);
