@@ -97,6 +97,10 @@ run() {
     wait "$job"
     status=$?
     job=''
+    case $status in
+    124) echo "FAIL no end after $limit s" ;;
+    137) echo "FAIL killed, or no end after $limit s" ;;
+    esac >>"$runlog"
     return $status
 }
 
@@ -117,12 +121,12 @@ build() {
     [ -z "$targets" ] || run 900 build.log make -j2 $targets
 }
 
-# green -- runs $check; status 0 if it passes. Its output is in check.log.
+# green LIMIT -- runs $check; status 0 if it passes. Its output is in check.log.
 green() {
     case $check in
-    grade\ *) run 300 check.log tests/grade/grade.sh --alone --task "${check#grade }" --ranks "${ranks:-3}" build ;;
-    unit\ *) run 300 check.log "build/tests/unit/${check#unit }" ;;
-    cmd\ *) run 300 check.log sh -c "B=build; ${check#cmd }" ;;
+    grade\ *) run "$1" check.log tests/grade/grade.sh --alone --task "${check#grade }" --ranks "${ranks:-3}" build ;;
+    unit\ *) run "$1" check.log "build/tests/unit/${check#unit }" ;;
+    cmd\ *) run "$1" check.log sh -c "B=build; ${check#cmd }" ;;
     esac
 }
 
@@ -135,28 +139,34 @@ build_error() { grep -m1 -E 'error|undefined|\*\*\*' build.log; }
 good() { passed=$((passed + 1)) && echo "PASS $name: $1"; }
 bad() { failed=$((failed + 1)) && echo "FAIL $name: $1"; }
 
-was_green='|'
+# A check that hangs is ended after limit_s. The limit grows with the time that the check took without the mutant, and so with the
+# machine's load.
+was_green='|' # the checks that passed without a mutant: KEY=SECONDS|...
 while IFS=$unit read -r name check ranks build files bug; do
     key="$check $ranks"
     case $was_green in
-    *"|$key|"*) ;;
+    *"|$key="*) ;;
     *)
         if ! build; then
             bad "does not build without the mutant: $(build_error)"
             continue
-        elif ! green; then
+        fi
+        began=$(date +%s)
+        if ! green 1200; then
             bad "\"$check\" is not green without the mutant: $(why)"
             cp check.log "not-green-$name.log" 2>/dev/null
             continue
         fi
-        was_green="$was_green$key|"
+        was_green="$was_green$key=$(($(date +%s) - began))|"
         ;;
     esac
+    took_s=${was_green##*"|$key="}
+    limit_s=$((100 + 5 * ${took_s%%|*}))
     if ! awk -v plant="$name" -f tests/mutants/apply.awk tests/mutants/*.mut; then
         bad 'does not fit the sources'
     elif ! build; then
         bad "does not build: $(build_error)"
-    elif green; then
+    elif green $limit_s; then
         bad "survived ($check)"
     else
         good "killed ($(why))"
