@@ -140,6 +140,7 @@ quick)
     every_call 2 4
     collectives 2 4 15
     collectives 2 6 15
+    drawn '' shm+mpi 15 36 3 6
     planned 2 4
     train 2 4
     train 2 6
