@@ -20,8 +20,7 @@
 #include "tests/unit/model_lib.h"
 #include "tests/unit/rounding_ops_lib.h"
 
-/* 18 rows: a number for each takes two lines of memory in fp32 and one in bf16 (test_layer_bytes).
- */
+/* 18 rows: one number for each takes two lines of memory in fp32, and one line in bf16. */
 enum { BATCH = 3, SEQ = 6, SAMPLES = 16 };
 
 static rig_config as(const ops *o, dtype type)
