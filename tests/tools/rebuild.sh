@@ -86,8 +86,9 @@ asan)
     units
     quiet 'random collectives' tests/unit/comm_stress.sh quick "$BUILD"
     quiet 'labs on 2 ranks' tests/grade/grade.sh --ranks 2 "$BUILD"
-    quiet 'training on 3 ranks' $LAUNCHER -n 3 "$BUILD/fsdp_train" $short
-    quiet 'training on 4 ranks, hybrid' $LAUNCHER -n 4 "$BUILD/fsdp_train" $short --global-batch 8 --sharding hybrid --fsdp-size 2
+    leaks="${ASAN_OPTIONS}:detect_leaks=1" # the last word counts
+    quiet 'training on 3 ranks leaks nothing' env "ASAN_OPTIONS=$leaks" $LAUNCHER -n 3 "$BUILD/fsdp_train" $short
+    quiet 'training on 4 ranks, hybrid, leaks nothing' env "ASAN_OPTIONS=$leaks" $LAUNCHER -n 4 "$BUILD/fsdp_train" $short --global-batch 8 --sharding hybrid --fsdp-size 2
     ending
     for device in cuda-sim npu-sim; do
         quiet "ranks that disagree, wait or die on $device" env FSDP_DEVICE=$device \
