@@ -18,7 +18,7 @@ BUILD=${BUILD:-build} tasks=$top/tests/grade/tasks.txt
 
 timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 files=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
-cp -pR "$BUILD" "$dir/tree/build" || exit 2
+copy_build "$dir/tree" || exit 2
 cd "$dir/tree" || exit 2
 
 field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$tasks"; }

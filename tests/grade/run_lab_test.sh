@@ -12,7 +12,7 @@ BUILD=${BUILD:-build}
 
 timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 solutions=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
-cp -pR "$BUILD" "$dir/tree/build" || exit 2
+copy_build "$dir/tree" || exit 2
 unset BUILD
 cd "$dir/tree" || exit 2
 

@@ -5,6 +5,7 @@
 #   verdict WHAT STATUS   "PASS NAME: WHAT", or FAIL with the end of the log
 #   said PATTERN...       the log has a line that matches each pattern; unsaid PATTERN: no line matches
 #   complain WHAT         "FAIL NAME: WHAT"
+#   copy_build TREE       copies $BUILD to TREE/build, except for its folder test, where other checks write meanwhile
 #   exit $bad
 bad=0 top=$PWD
 
@@ -34,3 +35,10 @@ said() {
     done
 }
 unsaid() { ! grep -qE -- "$1" "$log"; }
+
+copy_build() {
+    mkdir "$1/build" || return
+    for built in "$BUILD"/*; do
+        [ "$built" = "$BUILD/test" ] || cp -pR "$built" "$1/build" || return
+    done
+}
