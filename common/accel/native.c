@@ -83,7 +83,9 @@ static void flights_forget(native_job *j, const native_group *g)
     }
 }
 
-/* Returns true: native_fail tells the group below of every failure, so it may be closed too. */
+/* Returns true: the group below may be closed too. native_fail tells it of every failure. If drain
+ * gave up without a failure, no rank waits in the group below, because the front has synchronised
+ * the ranks. */
 bool native_close(transport_group *group)
 {
     native_group *g = group->state;
