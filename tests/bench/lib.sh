@@ -75,6 +75,7 @@ machine() {
     echo "- vector units: $(for f in avx2 fma avx512f avx512_bf16 amx_bf16 asimd bf16; do
         grep -m1 -qwE "(flags|Features).*\b$f\b" /proc/cpuinfo && printf '%s ' "$f"
     done)"
+    env | sort | grep -E "^(MARCH|ONEDNN_MAX_CPU_ISA|ATEN_CPU_CAPABILITY|MKL_ENABLE_INSTRUCTIONS)=" | xargs | sed -n "s/./- held to fewer instructions by &/p"
     echo "- memory: $(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo), transparent huge pages: $(
         cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo '?')"
     echo "- kernel: $(uname -sr); hypervisor: $(lscpu | sed -n 's/^Hypervisor vendor: *//p' | grep . || echo none)"

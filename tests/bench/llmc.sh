@@ -28,7 +28,7 @@ turns=$([ -n "$FULL" ] && echo 'ours llmc ours llmc ours' || echo 'ours llmc our
 recipe='--lr 1e-4 --min-lr 1e-4 --warmup-steps 0 --beta1 0.9 --beta2 0.999 --eps 1e-8 --weight-decay 0 --clip-grad 0'
 
 compiler=${LLMC_CC:-${CC:-gcc}}
-flags='-Ofast -march=native -fopenmp -DOMP' # as in llm.c's Makefile
+flags="-Ofast ${MARCH:--march=native} -fopenmp -DOMP" # as in llm.c's Makefile
 # shellcheck disable=SC2086
 $compiler $flags -w "$LLMC_DIR/train_gpt2.c" -lm -o "$D/train_gpt2" >"$D/compile.log" 2>&1 ||
     fail "LLMC_DIR: $compiler cannot compile train_gpt2.c: $(grep -m1 error "$D/compile.log")" "see $D/compile.log"

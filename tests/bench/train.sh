@@ -6,6 +6,7 @@
 # which the table shows. Steps 1 and 2 of a run are cold, and memory is measured in them; the other steps of all runs give the
 # median and the quartiles. Afterwards llmc.sh compares a step with llm.c's trainer, in another table.
 # BENCH_CASES="name ..." runs only these cases (llmc: that table); BENCH_SIZE (124m) is the GPT-2; PEER_ENV: see keep_blocks below.
+# Without bf16 instructions PyTorch takes minutes for a step in bf16. There the peer runs in cases of bf16 only if they are named.
 set -u
 . "${0%/*}/lib.sh"
 find_python
@@ -103,6 +104,12 @@ best() { cat "$D/$2.$1".[0-9].csv 2>/dev/null | awk -F, '$1 ~ /^[0-9]+$/ && $1 >
 last_loss() { tail -qn 1 "$D/$2.$1".[0-9].csv 2>/dev/null | head -1 | cut -d, -f2; }
 most() { cat "$D/$2.$1".[0-9].pss 2>/dev/null | awk -v c="$3" '$c > m { m = $c } END { print m ? m : "-" }'; }
 
+# peer_runs CASE PEER -- succeed if PEER are options with which the peer runs in this case
+peer_runs() {
+    [ -n "$PYTHON" ] && [ "${2#=}" = "$2" ] || return
+    [[ $1 != *bf16 || " ${BENCH_CASES:-} " == *" $1 "* ]] || [ "$(field "$OUT/roof.csv" bf16_all_gflops)" != 0.0 ]
+}
+
 skipped=''
 while IFS='|' read -r ours peer; do
     read -r name ranks seq options <<<"$ours"
@@ -117,7 +124,7 @@ while IFS='|' read -r ours peer; do
             run_ours "$run" "$options" || { why=$(grep -hE '(rank|fsdp_train|train):|\]|invalid|unknown' "$D/$run.log" | head -1)
                 say "$name: ours refused or failed: ${why:-see $D/$run.log}"; rm -f "$D/$run.csv"; skipped="$skipped $name"; break; }
         else
-            [ -n "$PYTHON" ] && [ "${peer#=}" = "$peer" ] || continue
+            peer_runs "$name" "$peer" || continue
             [ "$who" = plain ] && PEER_ENV='' run_peer "$run" "$peer" && continue
             run_peer "$run" "$peer" || { say "$name: the peer failed: see $D/$run.log"; rm -f "$D/$run.csv"; continue; }
         fi
@@ -170,6 +177,7 @@ done <<<"$CASES" | awk -v roof="$roof" '
     echo "Global batch 4 sequences of T tokens, AdamW, clipping. $(echo "$turns" | wc -w) turns ($turns), steps 3 to $steps pooled."
     [ -n "$PYTHON" ] && echo "Peer: $("$PYTHON" -c 'import torch; print("PyTorch", torch.__version__)'), DDP and FSDP2 (fully_shard) on gloo, AdamW fused, glibc told to keep its blocks. llama: transformers' LlamaForCausalLM."
     [ -n "$PYTHON" ] || echo 'Peer: - (make bench-peers)'
+    [ -n "$PYTHON" ] && ! peer_runs bf16 '' && echo 'The roof of bf16 is 0: in cases of bf16 the peer runs only if BENCH_CASES names them.'
     echo
     table "$OUT/train.csv"
     [ -s "$OUT/train-llmc.md" ] && echo && cat "$OUT/train-llmc.md"
