@@ -6,7 +6,7 @@
 # which the table shows. Steps 1 and 2 of a run are cold, and memory is measured in them; the other steps of all runs give the
 # median and the quartiles. Afterwards llmc.sh compares a step with llm.c's trainer, in another table.
 # BENCH_CASES="name ..." runs only these cases (llmc: that table); BENCH_SIZE (124m) is the GPT-2; PEER_ENV: see keep_blocks below.
-# Without bf16 instructions PyTorch takes minutes for a step in bf16. There the peer runs in cases of bf16 only if they are named.
+# Without bf16 instructions PyTorch takes about a minute for a step in bf16, or longer, so such cases run the peer only if named.
 set -u
 . "${0%/*}/lib.sh"
 find_python

@@ -12,9 +12,11 @@
 # numbers may stand between them. Several comments may precede one text. A command may use
 #
 #     $B       the build folder           $T       a folder for files that a later command reads
+#     $xeon $avx2 $epyc                 pages of make bench
 #     cells PAGE COLUMN,... ROW...        cells of the tables of a Markdown page; ROW: its first cell, or FIRST/SECOND...
 #     gflop PAGE ROW..., limits PAGE ROW...   what the products of a training step are, and their ms at the page's roof
 #     ask OPTION...                       fsdp_train, without starting ranks
+#     held COMMAND...                     builds $B/avx2 and runs the command with products that are held to AVX2
 #
 # -l lists the commands. Prints a row for each: text, figures, largest difference, verdict, seconds; then "N passed, N failed".
 set -u
@@ -89,7 +91,10 @@ compare() {
 }
 
 cat >"$dir/words" <<'WORDS'
+xeon=tests/bench/results/intel-xeon-2-cores.md avx2=tests/bench/results/intel-xeon-avx2-2-cores.md
+epyc=tests/bench/results/amd-epyc-avx2-2-cores-llama.md
 ask() { "$B/fsdp_train" "$@"; }
+held() { make -s BUILD="$B/avx2" MARCH=-march=x86-64-v3 all >&2 && ONEDNN_MAX_CPU_ISA=AVX2 "$@"; }
 cells() {
     page=$1 columns=$2
     shift 2
@@ -108,7 +113,7 @@ gflop() {
     for row; do
         awk -F ' *[|] *' -v row="$row" -v limit="$limit" '
             /^- roof, (multiply|.*products)/ { n = split($0, w, " "); if (/products/) bf16 = w[n - 1]; else fp32 = w[n - 2] }
-            $2 == row && NF > 15 { x = $5 * $10 / 1000; print limit ? 1000 * x / (row ~ /bf16/ ? bf16 : fp32) : x; exit }' "$page"
+            $2 == row && NF > 15 { x = $5 * $10 / 1000; print limit ? 1000 * x / (row ~ /bf16/ && bf16 > fp32 ? bf16 : fp32) : x; exit }' "$page"
     done
 }
 limits() (
