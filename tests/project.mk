@@ -18,7 +18,7 @@ test-full:  ## + run all tests: more ranks, sanitizers, valgrind, other compiler
 	tests/tools/test.sh full $(BUILD)
 
 writeup-check: $(BUILD)/fsdp_train  ## run the commands beside the figures of WRITEUP.md and compare; SLOW=1: also those that need minutes or an idle machine
-	tests/tools/writeup_check.sh $(if $(SLOW),slow) $(BUILD)
+	tests/tools/writeup_check.sh $(if $(SLOW),all) $(BUILD)
 
 lint:  ## check layout, structure rules and source tags
 	tests/tools/lint.sh
