@@ -314,13 +314,18 @@ segments() {
     [ ${#lines[@]} = 0 ] || printf '%s\n' "${lines[@]}"
 }
 
+# Whether a file below $work, a file system of its own, is locked.
+locked() {
+    grep -q "^[0-9]*: OFDLCK .* $(stat -c '%Hd %Ld' "$work" | xargs printf '%02x:%02x'):" /proc/locks
+} 2>/dev/null
+
 # A run must leave no processes and no shared memory. Waits for killed processes: one that syncs a file stays until the sync is
-# done; one whose first thread has ended has no name, but keeps its memory until the last thread ends.
+# done; one that has lost its name, or whose first thread has ended, keeps its memory and its locks until the last thread ends.
 check_left() {
     local try left shm=${CLI_NAMESPACE:-}
     [ "$n_beside" = 0 ] || shm='' # cases side by side share it
     for ((try = 0; try < 1000; try++)); do
-        left=$(cli_left) || { [ -n "$shm" ] && [ -n "$(segments)" ]; } || break
+        left=$(cli_left) || { [ -n "$shm" ] && { [ -n "$(segments)" ] || locked; }; } || break
         sleep 0.1
     done
     [ -z "$left" ] || complain "processes are left: ${left//$'\n'/ }"
