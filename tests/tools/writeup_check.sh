@@ -12,7 +12,7 @@
 # numbers may stand between them. Several comments may precede one text. A command may use
 #
 #     $B       the build folder           $T       a folder for files that a later command reads
-#     $xeon $avx2 $epyc                 pages of make bench
+#     $xeon $avx2 $epyc                   pages of make bench
 #     cells PAGE COLUMN,... ROW...        cells of the tables of a Markdown page; ROW: its first cell, or FIRST/SECOND...
 #     gflop PAGE ROW..., limits PAGE ROW...   what the products of a training step are, and their ms at the page's roof
 #     ask OPTION...                       fsdp_train, without starting ranks
