@@ -1,43 +1,70 @@
 # FSDP Labs -- `make help` lists the targets.
 #
 # Variables: CC=gcc|clang   MARCH=-march=native   DEBUG=1   SAN=address|thread   BUILD=build
+#            CPPFLAGS, CFLAGS, CXXFLAGS, LDFLAGS, LDLIBS, AR, CXX, PKG_CONFIG: as usual, from the environment too
 #            MPI=0   builds without MPI even if it is installed: $(BUILD)/fsdp_run starts the ranks of one host
 # Objects go to $(BUILD), and no file is written beside the sources. Changing a variable rebuilds what it
 # affects. CI=true (any value) turns warnings into errors; V=1 shows the commands.
 
 BUILD  ?= build
-MARCH  ?= -march=native
 ifeq ($(origin CC),default)
 CC     := gcc
 endif
+# The C++ compiler of the same make: aarch64-linux-gnu-gcc -> aarch64-linux-gnu-g++.
+ifeq ($(origin CXX),default)
+CXX    := $(if $(filter %gcc %clang,$(CC)),$(patsubst %gcc,%g++,$(CC:%clang=%clang++)),$(if $(findstring clang,$(CC)),clang++,g++))
+endif
+# What makes the compiler use all instructions of this processor; nothing for a cross compiler.
+ifeq ($(origin MARCH),undefined)
+MARCH  := $(shell for f in -march=native -mcpu=native; do $(CC) $$f -E -x c /dev/null >/dev/null 2>&1 && echo $$f && break; done)
+endif
 
 # ---- what this machine has ------------------------------------------------------------------------
-PKG       := pkg-config
+PKG       := $(or $(PKG_CONFIG),pkg-config)
 HAVE_MPI  := $(if $(filter 0,$(MPI)),,$(shell $(PKG) --exists mpich 2>/dev/null && echo 1))
 HAVE_DNNL := $(shell test -e /usr/include/dnnl.h && echo 1)
-HAVE_CXX  := $(shell command -v g++ >/dev/null && echo 1)
+HAVE_CXX  := $(shell command -v $(firstword $(CXX)) >/dev/null && echo 1)
 HAVE_CMOCKA := $(shell $(PKG) --exists cmocka 2>/dev/null && echo 1)
 HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson libxxhash 2>/dev/null && echo 1)
 
 # ---- flags ----------------------------------------------------------------------------------------
-# -ffp-contract=off: a*b+c is rounded twice everywhere, so the vector loop and its tail compute the same.
+# A command has defaults (warnings, OPT, MARCH), then the user's flags, which may change them, then NEED_*, which the program and
+# its results depend on: they undo what they can (-ffast-math, -fvisibility=hidden). FORCE refuses what has no opposite.
+# -ffp-contract=off: a*b+c is rounded twice everywhere, so the vector loop and its tail compute the same. It follows
+# -fno-fast-math, which resets it with clang.
 # -fno-math-errno -fno-trapping-math: lets sqrtf and selects vectorise; no value changes.
+# LINKMATH: linked with -ffast-math, a program gets start-up code that flushes denormals to zero.
 comma    := ,
 space    := $(subst x,,x x)
-WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wpointer-arith
+quote     = '$(subst ','\'',$(1))'
+WARN_CXX := -Wall -Wextra $(if $(CI),-Werror)
+WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wpointer-arith $(if $(CI),-Werror)
 OPT      := $(if $(DEBUG),-O1 -g3 -DFSDP_DEBUG=1,-O3 -g1)
 # MOVES: tuned for some processors, gcc 12 moves 32 bytes at once and then writes a constant struct of the words
 # {x, x, x, 0} as four times x. With moves of 16 bytes it is right. The test prints "12 __clang_major__ 1" for gcc 12 on x86-64.
-MOVES    := $(if $(filter 12__clang_major__1,$(subst $(space),,$(shell echo __GNUC__ __clang_major__ __x86_64__ | $(CC) -E -P -x c - 2>/dev/null))),-mmove-max=128 -mstore-max=128)
-FPFLAGS  := -ffp-contract=off -fno-math-errno -fno-trapping-math $(MOVES)
+moves     = $(if $(filter 12__clang_major__1,$(subst $(space),,$(shell echo __GNUC__ __clang_major__ __x86_64__ | $(1) -E -P -x c - 2>/dev/null))),-mmove-max=128 -mstore-max=128)
+FPFLAGS  := -fno-fast-math -fno-associative-math -fno-reciprocal-math -fsigned-zeros -fno-finite-math-only -ffp-contract=off \
+	-fno-math-errno -fno-trapping-math
+LINKMATH := -fno-fast-math -fno-unsafe-math-optimizations
+REFUSED  := $(filter -Ofast -mfpmath=% -mdaz-ftz -fsingle-precision-constant -ffp-model=% -ffp-eval-method=% -fdenormal-fp-math% -fapprox-func,\
+	$(CC) $(CXX) $(CPPFLAGS) $(CFLAGS) $(CXXFLAGS) $(LDFLAGS))
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer)
-CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1)
-CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich 2>/dev/null)))
-CPPFLAGS += $(shell $(PKG) --cflags libcjson libxxhash 2>/dev/null)
-CFLAGS   += -std=c11 $(OPT) $(MARCH) $(FPFLAGS) -fopenmp -pthread $(WARN) $(SANFLAGS) $(if $(CI),-Werror)
-# -rdynamic: a plug-in (ops/backend.h) calls functions of the program that opens it.
-LDFLAGS  += -fopenmp -pthread $(SANFLAGS) -rdynamic
-LDLIBS   += $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) $(strip $(shell $(PKG) --libs libcjson libxxhash 2>/dev/null)) -lm
+NEED_CFLAGS   := -std=c11 $(FPFLAGS) $(call moves,$(CC)) -fopenmp -pthread -fvisibility=default $(SANFLAGS)
+NEED_CXXFLAGS := -std=c++17 $(FPFLAGS) $(if $(HAVE_CXX),$(call moves,$(CXX))) -pthread -fvisibility=default $(SANFLAGS)
+NEED_ALL      := -D_GNU_SOURCE -I. -MMD -MP
+NEED_CPPFLAGS := $(NEED_ALL) $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1)
+NEED_CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich 2>/dev/null)))
+NEED_CPPFLAGS += $(shell $(PKG) --cflags libcjson libxxhash 2>/dev/null)
+# -rdynamic: a plug-in (ops/backend.h) calls functions of the program that opens it, so they are undefined in the plug-in.
+NEED_LDFLAGS  := $(LINKMATH) -fopenmp -pthread $(SANFLAGS) -rdynamic
+NEED_SHARED   := $(LINKMATH) -pthread $(SANFLAGS) -shared -Wl,-z,undefs
+NEED_LDLIBS   := $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) $(strip $(shell $(PKG) --libs libcjson libxxhash 2>/dev/null)) -lm
+COMPILE     = $(CC) $(WARN) $(OPT) $(MARCH) $(CPPFLAGS) $(CFLAGS) $(NEED_CFLAGS) $(NEED_CPPFLAGS)
+CXX_ARGS    = $(WARN_CXX) $(OPT) $(MARCH) $(CPPFLAGS) $(CXXFLAGS) $(NEED_CXXFLAGS) $(NEED_ALL)
+COMPILE_CXX = $(CXX) $(CXX_ARGS)
+LINK        = $(CC) $(LDFLAGS) $(NEED_LDFLAGS)
+LINK_SHARED = $(CXX) $(LDFLAGS) $(NEED_SHARED)
+LIBS        = $(LDLIBS) $(NEED_LDLIBS)
 CMOCKA_INC := $(shell $(PKG) --cflags cmocka 2>/dev/null)
 CMOCKA   := $(shell $(PKG) --libs cmocka 2>/dev/null)
 
@@ -75,13 +102,18 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
 tests: all $(TESTS) $(if $(HAVE_CXX),$(if $(PROJECT),$(BUILD)/fsdp_cuda_sim.so)) $(NPU_SIM)  ## build the test programs too
 
+# All files of flags depend on this, so nothing is built with flags that would change the results.
+FORCE:
+	@$(if $(REFUSED),printf '%s\n' $(call quote,make: $(REFUSED) would change the results of training) \
+		'HINT: leave it out of the flags$(comma) or write -O3 for -Ofast' >&2; exit 1)
+
 # This file holds the compiler's command line; it becomes newer than the objects when the command line changes.
 $(BUILD)/flags: FORCE
-	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ "$(CC) $(CPPFLAGS) $(CFLAGS) / $(LDFLAGS) $(LDLIBS)",tests/tools/deps.sh --check build)
+	@$(if $(HAVE_BASE),tests/tools/stamp.sh $@ $(call quote,$(COMPILE) / $(LDFLAGS) $(NEED_LDFLAGS) $(LIBS)),tests/tools/deps.sh --check build)
 
 # Functions of tests are often callbacks, which may have unused parameters. Unit tests also need cmocka.
-$(TEST_OBJ): private CFLAGS += -Wno-unused-parameter
-$(filter $(BUILD)/tests/unit/%,$(TEST_OBJ)): private CPPFLAGS += $(CMOCKA_INC)
+$(TEST_OBJ): private NEED_CFLAGS += -Wno-unused-parameter
+$(filter $(BUILD)/tests/unit/%,$(TEST_OBJ)): private NEED_CPPFLAGS += $(CMOCKA_INC)
 $(if $(HAVE_CMOCKA),,$(filter $(BUILD)/tests/unit/test_%,$(TEST_OBJ)): | no-cmocka)
 no-cmocka:
 	@tests/tools/deps.sh --check test
@@ -90,32 +122,32 @@ no-cmocka:
 BACKEND_ABI := -DBACKEND_ABI=$(shell cat common/base/*.h common/comm/*.h common/device/*.h common/observe/*.h common/ops/*.h common/sum/*.h | cksum | cut -d' ' -f1)
 $(BUILD)/abi: FORCE
 	@tests/tools/stamp.sh $@ "$(BACKEND_ABI)"
-$(BUILD)/common/ops/backends.o: private CPPFLAGS += $(BACKEND_ABI)
+$(BUILD)/common/ops/backends.o: private NEED_CPPFLAGS += $(BACKEND_ABI)
 $(BUILD)/common/ops/backends.o: $(BUILD)/abi
 
 $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $<
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(Q)$(COMPILE) -c -o $@ $<
 
 # Converts a page to a list of its lines, as C strings.
 $(BUILD)/%.inc: %.html
 	@mkdir -p $(@D)
 	$(Q)sed 's/[\\"]/\\&/g; s/.*/"&",/' $< >$@
 $(BUILD)/common/observe/snapshot.o: $(BUILD)/common/observe/snapshot_page.inc
-$(BUILD)/common/observe/snapshot.o: private CPPFLAGS += -I$(BUILD)
+$(BUILD)/common/observe/snapshot.o: private NEED_CPPFLAGS += -I$(BUILD)
 
 $(BUILD)/libfsdp.a: $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ)
 	@rm -f $@
 	$(SAY) AR $@
-	$(Q)ar rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 
 # The main programs are in trainer/. A program that may open a plug-in links all functions, because the plug-in may call any.
 OPENS_PLUGINS := trainer/fsdp_train_main.c trainer/tools/fsdp_generate_main.c
 define main_rule
 $(BUILD)/$(patsubst %_main.c,%,$(notdir $(1))): $(BUILD)/$(1:.c=.o) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(if $(filter $(OPENS_PLUGINS),$(1)),-Xlinker --whole-archive) $$^ -Xlinker --no-whole-archive $$(LDLIBS)
+	$$(Q)$$(LINK) -o $$@ $(if $(filter $(OPENS_PLUGINS),$(1)),-Xlinker --whole-archive) $$^ -Xlinker --no-whole-archive $$(LIBS)
 endef
 $(foreach m,$(MAIN_SRC),$(eval $(call main_rule,$(m))))
 
@@ -131,8 +163,8 @@ with_libs = $(if $(filter-out $(1),$(direct)),$(call with_libs,$(sort $(1) $(dir
 define test_rule
 $(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ $(if $(filter %/target_lib,$(call with_libs,$(1))),-Xlinker --whole-archive) \
-		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),$(CMOCKA)) $$(LDLIBS)
+	$$(Q)$$(LINK) -o $$@ $(if $(filter %/target_lib,$(call with_libs,$(1))),-Xlinker --whole-archive) \
+		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),$(CMOCKA)) $$(LIBS)
 	$(if $(filter %/target_lib,$(call with_libs,$(1))),$$(Q)ln -sf $(PLUGINS:%=../../%) $$(@D))
 endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))

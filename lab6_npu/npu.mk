@@ -10,7 +10,7 @@ NPU_SIM_SRC := $(NPU_SRC) $(sort $(wildcard tests/sim/core/*.c tests/sim/ascend/
 CANN := $(ASCEND_TOOLKIT_HOME)
 # Release 8 has the first four libraries; newer releases split some of them.
 CANN_LIBS = $(foreach l,ascendcl nnopbase opapi hccl acl_rt opapi_nn opapi_math opapi_transformer,$(if $(wildcard $(CANN)/lib64/lib$(l).so),-l$(l)))
-NPU_CXX := $(if $(findstring clang,$(CC)),clang++,g++) -std=c++17 $(OPT) $(MARCH) $(FPFLAGS) -pthread -Wall -Wextra -Wshadow $(SANFLAGS) $(if $(CI),-Werror)
+NPU_CXX = $(COMPILE_CXX) -Wshadow
 
 .PHONY: npu npu-sim
 npu: $(BUILD)/fsdp_npu.so  ## build the plug-in of --device npu (needs Ascend's CANN)
@@ -21,15 +21,15 @@ define npu_objects
 $(patsubst %.c,$(BUILD)/$(1)/%.o,$(filter %.c,$(2))): $(BUILD)/$(1)/%.o: %.c $(BUILD)/$(1)/flags
 	@mkdir -p $$(@D)
 	$$(SAY) CC $$<
-	$$(Q)$$(CC) $$(CPPFLAGS) $(3) $$(CFLAGS) $$(BACKEND_ABI) -fPIC -c -o $$@ $$<
+	$$(Q)$$(COMPILE) $(3) $$(BACKEND_ABI) -fPIC -c -o $$@ $$<
 $(patsubst %.cpp,$(BUILD)/$(1)/%.o,$(filter %.cpp,$(2))): $(BUILD)/$(1)/%.o: %.cpp $(BUILD)/$(1)/flags
 	@mkdir -p $$(@D)
 	$$(SAY) CXX $$<
-	$$(Q)$$(NPU_CXX) -D_GNU_SOURCE -I. -MMD -MP $(3) -fPIC -c -o $$@ $$<
+	$$(Q)$$(NPU_CXX) $(3) -fPIC -c -o $$@ $$<
 $(patsubst %.cc,$(BUILD)/$(1)/%.o,$(filter %.cc,$(2))): $(BUILD)/$(1)/%.o: %.cc $(BUILD)/$(1)/flags
 	@mkdir -p $$(@D)
 	$$(SAY) CXX $$<
-	$$(Q)$$(NPU_CXX) -D_GNU_SOURCE -I. -MMD -MP $(3) -fPIC -c -o $$@ $$<
+	$$(Q)$$(NPU_CXX) $(3) -fPIC -c -o $$@ $$<
 endef
 npu_objects_of = $(patsubst %,$(BUILD)/$(1)/%.o,$(basename $(2)))
 
@@ -41,18 +41,18 @@ $(BUILD)/npu/flags: FORCE
 		echo "make npu: ASCEND_TOOLKIT_HOME is '$(CANN)'; there is no include/acl/acl.h in it"; \
 		echo 'HINT: source set_env.sh of CANN, which sets ASCEND_TOOLKIT_HOME; make npu-sim needs no CANN'; exit 1; } >&2
 	@mkdir -p $(@D)
-	@tests/tools/stamp.sh $@ "$(NPU_CXX) $(CANN) / $(CC) $(CFLAGS) $(BACKEND_ABI)"
+	@tests/tools/stamp.sh $@ $(call quote,$(NPU_CXX) $(CANN) / $(COMPILE) $(BACKEND_ABI) / $(LINK_SHARED) $(LDLIBS))
 
 $(BUILD)/npu-sim/flags: FORCE
 	@mkdir -p $(@D)
-	@tests/tools/stamp.sh $@ "$(NPU_CXX) / $(CC) $(CFLAGS) $(BACKEND_ABI)"
+	@tests/tools/stamp.sh $@ $(call quote,$(NPU_CXX) / $(COMPILE) $(BACKEND_ABI) / $(LINK_SHARED) $(LDLIBS))
 
 $(BUILD)/fsdp_npu.so: $(call npu_objects_of,npu,$(NPU_SRC))
 	$(SAY) LINK $@
-	$(Q)g++ -shared -o $@ $^ -L$(CANN)/lib64 -Wl,-rpath,$(CANN)/lib64 $(CANN_LIBS) -pthread
+	$(Q)$(LINK_SHARED) -o $@ $^ $(LDLIBS) -L$(CANN)/lib64 -Wl,-rpath,$(CANN)/lib64 $(CANN_LIBS)
 
 $(BUILD)/fsdp_npu_sim.so: $(call npu_objects_of,npu-sim,$(NPU_SIM_SRC))
 	$(SAY) LINK $@
-	$(Q)g++ -shared $(SANFLAGS) -o $@ $^ -pthread
+	$(Q)$(LINK_SHARED) -o $@ $^ $(LDLIBS)
 
 -include $(patsubst %.o,%.d,$(call npu_objects_of,npu,$(NPU_SRC)) $(call npu_objects_of,npu-sim,$(NPU_SIM_SRC)))

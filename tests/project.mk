@@ -48,7 +48,7 @@ tests: $(PRELOADS)
 $(PRELOADS): $(BUILD)/tests/cli/%.so: tests/cli/preload/%.c tests/cli/preload/alloc_calls.h $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(SAY) LINK $@
-	$(Q)$(CC) -D_GNU_SOURCE -std=c11 -O2 $(WARN) $(if $(CI),-Werror) -fPIC -shared -o $@ $<
+	$(Q)$(CC) $(WARN) -O2 $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -std=c11 -D_GNU_SOURCE -fPIC -shared -o $@ $<
 
 gpu-report:  ## test and time --device cuda on this machine's GPU and write a page (PART=1, 2, 3: ten minutes each); DEVICE=cuda-sim: dry run
 	$(if $(DEVICE),$(MAKE) $(JOBS) --no-print-directory tests)

@@ -21,10 +21,10 @@ EXTRA_LIBS := $(filter %_lib,$(call with_libs,$(patsubst %.c,%,$(wildcard tests/
 define extra_rule
 $(BUILD)/extra/$(1).o: $(EXTRA_TESTS)/$(1).c $(BUILD)/flags $(BUILD)/extra/folder
 	$$(SAY) CC $$<
-	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -g0 -fmacro-prefix-map=$(EXTRA_TESTS)/= -c -o $$@ $$< || tests/grade/extra.sh --failed $$<
+	$$(Q)$$(COMPILE) -g0 -fmacro-prefix-map=$(EXTRA_TESTS)/= -c -o $$@ $$< || tests/grade/extra.sh --failed $$<
 $(BUILD)/tests/grade/$(1): $(BUILD)/extra/$(1).o $(EXTRA_LIBS:%=$(BUILD)/%.o) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@
-	$$(Q)$$(CC) $$(LDFLAGS) -o $$@ -Xlinker --whole-archive $$^ -Xlinker --no-whole-archive $$(LDLIBS) || tests/grade/extra.sh --failed $(EXTRA_TESTS)/$(1).c
+	$$(Q)$$(LINK) -o $$@ -Xlinker --whole-archive $$^ -Xlinker --no-whole-archive $$(LIBS) || tests/grade/extra.sh --failed $(EXTRA_TESTS)/$(1).c
 	$$(Q)ln -sf $(PLUGINS:%=../../%) $$(@D)
 endef
 $(foreach e,$(EXTRA),$(eval $(call extra_rule,$(e))))

@@ -27,12 +27,12 @@ cuda-sim: $(BUILD)/fsdp_cuda_sim.so  ## build the same plug-in for the CPU, over
 
 $(BUILD)/cuda/flags: FORCE
 	$(if $(CUDA_FOUND),,@exit 1)
-	@tests/tools/stamp.sh $@ "$(CUDA_CXX) $(CUDA_CODE) $(CUDA_INC) / $(CC) $(CFLAGS) $(BACKEND_ABI) / $(CUDA_LIBS)"
+	@tests/tools/stamp.sh $@ $(call quote,$(CUDA_CXX) $(CUDA_CODE) $(CUDA_INC) / $(COMPILE) $(BACKEND_ABI) / $(LINK_SHARED) $(CUDA_LIBS))
 
 $(CUDA_C:%.c=$(BUILD)/cuda/%.o): $(BUILD)/cuda/%.o: %.c $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $<
-	$(Q)$(CC) $(CPPFLAGS) $(CUDA_INC) $(CFLAGS) $(BACKEND_ABI) -fPIC -c -o $@ $<
+	$(Q)$(COMPILE) $(CUDA_INC) $(BACKEND_ABI) -fPIC -c -o $@ $<
 
 $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o): $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
@@ -48,49 +48,51 @@ cuda-ptx: $(patsubst %.cu,$(BUILD)/cuda/%.ptx,$(filter-out common/cuda/fast_%,$(
 
 $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(SAY) LINK $@
-	$(Q)g++ -shared -o $@ $^ $(CUDA_LIBS) -lrt -ldl -pthread
+	$(Q)$(LINK_SHARED) -o $@ $^ $(LDLIBS) $(CUDA_LIBS) -lrt -ldl
 
 # tests/gpu/report.sh runs this on one GPU, besides the test programs.
 $(BUILD)/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $<
-	$(Q)$(CC) -D_GNU_SOURCE $(CUDA_INC) $(CFLAGS) -o $@ $< $(CUDA_LIBS) -lrt -ldl
+	$(Q)$(COMPILE) $(CUDA_INC) $(LDFLAGS) $(NEED_LDFLAGS) -o $@ $< $(LDLIBS) $(CUDA_LIBS) -lrt -ldl
 
 # ---- the stand-in ---------------------------------------------------------------------------------
 SIM_SRC   := $(sort $(wildcard tests/sim/core/*.c tests/sim/cuda/*.c tests/sim/cuda/*.cc))
 SIM_OBJ   := $(CUDA_OBJ) $(patsubst %.c,%.o,$(SIM_SRC:.cc=.o))
 SIM_INC   := -Itests/sim/cuda/include
-SIM_CXX   := g++ -std=c++17 $(OPT) $(MARCH) $(FPFLAGS) -pthread -Wall -Wextra -Wno-unknown-pragmas $(SANFLAGS) $(if $(CI),-Werror)
+# Not clang++: with it, kernel.cc crashes when it changes stacks by __builtin_longjmp.
+SIM_CXX   := $(if $(findstring clang,$(CXX)),g++,$(CXX))
+SIM_CXX   += $(if $(HAVE_CXX),$(call moves,$(SIM_CXX))) $(SIM_INC)
 
 $(BUILD)/sim/flags: FORCE
 	@mkdir -p $(@D)
-	@tests/tools/stamp.sh $@ "$(SIM_CXX) / $(CC) $(CFLAGS) $(BACKEND_ABI)"
+	@tests/tools/stamp.sh $@ $(call quote,$(SIM_CXX) $(CXX_ARGS) / $(COMPILE) $(BACKEND_ABI) / $(LINK_SHARED) $(LDLIBS))
 
 $(patsubst %.c,$(BUILD)/sim/%.o,$(CUDA_C) $(filter %.c,$(SIM_SRC))): $(BUILD)/sim/%.o: %.c $(BUILD)/sim/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $<
-	$(Q)$(CC) $(CPPFLAGS) $(SIM_INC) $(CFLAGS) $(BACKEND_ABI) -fPIC -c -o $@ $<
+	$(Q)$(COMPILE) $(SIM_INC) $(BACKEND_ABI) -fPIC -c -o $@ $<
 
 $(CUDA_CU:%.cu=$(BUILD)/sim/%.o): $(BUILD)/sim/%.o: %.cu $(BUILD)/sim/flags
 	@mkdir -p $(@D)
 	$(SAY) CXX $<
-	$(Q)$(SIM_CXX) -D_GNU_SOURCE -I. -MMD -MP $(SIM_INC) -fPIC -x c++ -c -o $@ $<
+	$(Q)$(SIM_CXX) $(CXX_ARGS) -Wno-unknown-pragmas -fPIC -x c++ -c -o $@ $<
 
 $(patsubst %.cc,$(BUILD)/sim/%.o,$(filter %.cc,$(SIM_SRC))): $(BUILD)/sim/%.o: %.cc $(BUILD)/sim/flags
 	@mkdir -p $(@D)
 	$(SAY) CXX $<
-	$(Q)$(SIM_CXX) -D_GNU_SOURCE -I. -MMD -MP $(SIM_INC) -fPIC -c -o $@ $<
+	$(Q)$(SIM_CXX) $(CXX_ARGS) -fPIC -c -o $@ $<
 
 $(BUILD)/fsdp_cuda_sim.so: $(SIM_OBJ:%=$(BUILD)/sim/%)
 	$(SAY) LINK $@
-	$(Q)g++ -shared $(SANFLAGS) -o $@ $^ -pthread
+	$(Q)$(LINK_SHARED) -o $@ $^ $(LDLIBS)
 
 # The stand-in calls functions of the program that opens it.
 tests: $(if $(HAVE_CXX),$(BUILD)/sim/tests/gpu/nccl_one)
 $(BUILD)/sim/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/fsdp_cuda_sim.so $(BUILD)/libfsdp.a
 	@mkdir -p $(@D)
 	$(SAY) CC $<
-	$(Q)$(CC) -D_GNU_SOURCE $(SIM_INC) $(CFLAGS) $(LDFLAGS) -o $@ $< -Xlinker --whole-archive $(BUILD)/libfsdp.a \
-		-Xlinker --no-whole-archive $(BUILD)/fsdp_cuda_sim.so -Wl,-rpath,'$$ORIGIN/../../..' $(LDLIBS)
+	$(Q)$(COMPILE) $(SIM_INC) $(LDFLAGS) $(NEED_LDFLAGS) -o $@ $< -Xlinker --whole-archive $(BUILD)/libfsdp.a \
+		-Xlinker --no-whole-archive $(BUILD)/fsdp_cuda_sim.so -Wl,-rpath,'$$ORIGIN/../../..' $(LIBS)
 
 -include $(CUDA_OBJ:%.o=$(BUILD)/cuda/%.d) $(SIM_OBJ:%.o=$(BUILD)/sim/%.d)

@@ -80,7 +80,7 @@ machine() {
         cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo '?')"
     echo "- kernel: $(uname -sr); hypervisor: $(lscpu | sed -n 's/^Hypervisor vendor: *//p' | grep . || echo none)"
     echo "- compiler: $(sed -n 's@^\(.*\) -D_GNU_SOURCE.*@\1@p' "$BUILD/flags" | xargs -I{} sh -c '{} --version | head -1'); flags: $(
-        grep -o -- '-O[^/]*' "$BUILD/flags" | sed 's/ -W.*//')"
+        grep -o -- '-O[^/]*' "$BUILD/flags" | sed 's/ -D_GNU_SOURCE.*//')"
     echo "- libraries: MPICH $(package libmpich-dev), oneDNN $(package libdnnl-dev), glibc $(package libc6)"
     echo "- PyTorch: $([ -n "$PYTHON" ] && "$PYTHON" -c 'import torch; print(torch.__version__)' || echo '- (make bench-peers)')"
     echo "- load when it began: $(cut -d' ' -f1-3 /proc/loadavg) (other work on the machine shows as wide quartiles)"
