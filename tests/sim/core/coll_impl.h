@@ -16,11 +16,11 @@
 enum {
     COLL_CHUNK_BYTES = 64 << 10,
     COLL_TEXT_CHARS = 160,
-    COLL_NAME_CHARS = 24,
+    COLL_NAME_CHARS = 28,
     COLL_MEETINGS = 4096
 };
 
-/* Identifies a message; both ends must have the same head. */
+/* Identifies a message; both ends must have the same head, which is compared as bytes. */
 typedef struct coll_head {
     uint64_t comm;   /* name of the communicator */
     uint64_t number; /* of the collective on comm, or of the message between the pair */
@@ -28,6 +28,8 @@ typedef struct coll_head {
     int32_t type, root, is_message;
     char name[COLL_NAME_CHARS];
 } coll_head;
+_Static_assert(sizeof(coll_head) == 3 * sizeof(uint64_t) + 3 * sizeof(int32_t) + COLL_NAME_CHARS,
+               "no padding, whose bytes are undefined");
 
 typedef struct coll_channel {
     atomic_uint full;
