@@ -20,12 +20,21 @@ MARCH  := $(shell for f in -march=native -mcpu=native; do $(CC) $$f -E -x c /dev
 endif
 
 # ---- what this machine has ------------------------------------------------------------------------
-PKG       := $(or $(PKG_CONFIG),pkg-config)
-HAVE_MPI  := $(if $(filter 0,$(MPI)),,$(shell $(PKG) --exists mpich 2>/dev/null && echo 1))
-HAVE_DNNL := $(shell test -e /usr/include/dnnl.h && echo 1)
-HAVE_CXX  := $(shell command -v $(firstword $(CXX)) >/dev/null && echo 1)
-HAVE_CMOCKA := $(shell $(PKG) --exists cmocka 2>/dev/null && echo 1)
-HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists libcjson libxxhash 2>/dev/null && echo 1)
+# A library counts if a program that uses it can be linked with the user's flags (probe.sh).
+comma    := ,
+quote     = '$(subst ','\'',$(1))'
+PROBE    := $(foreach v,CC CPPFLAGS CFLAGS LDFLAGS LDLIBS PKG_CONFIG,$(if $($(v)),$(v)=$(call quote,$($(v))))) tests/tools/probe.sh
+FOUND    := $(shell $(PROBE) cjson xxhash dnnl cmocka $(if $(filter 0,$(MPI)),,mpich) $(firstword $(CXX)))
+HAVE_MPI  := $(filter mpich,$(FOUND))
+HAVE_DNNL := $(filter dnnl,$(FOUND))
+HAVE_CXX  := $(filter $(firstword $(CXX)),$(FOUND))
+HAVE_CMOCKA := $(filter cmocka,$(FOUND))
+HAVE_BASE := $(and $(filter cjson,$(FOUND)),$(filter xxhash,$(FOUND)))
+LIB_FLAGS := $(if $(HAVE_BASE),$(shell $(PROBE) --flags cjson xxhash $(HAVE_DNNL) $(HAVE_MPI)))
+CMOCKA    := $(if $(HAVE_CMOCKA),$(shell $(PROBE) --flags cmocka))
+# Folders of headers, without warnings about them; libraries, which the program finds where the linker did.
+headers    = $(patsubst -I%,-isystem %,$(filter -I% -D%,$(1)))
+libraries  = $(foreach w,$(filter-out -I% -D%,$(1)),$(w) $(patsubst -L%,-Wl$(comma)-rpath$(comma)%,$(filter -L%,$(w))))
 
 # ---- flags ----------------------------------------------------------------------------------------
 # A command has defaults (warnings, OPT, MARCH), then the user's flags, which may change them, then NEED_*, which the program and
@@ -34,9 +43,7 @@ HAVE_BASE := $(shell command -v $(firstword $(CC)) >/dev/null && $(PKG) --exists
 # -fno-fast-math, which resets it with clang.
 # -fno-math-errno -fno-trapping-math: lets sqrtf and selects vectorise; no value changes.
 # LINKMATH: linked with -ffast-math, a program gets start-up code that flushes denormals to zero.
-comma    := ,
 space    := $(subst x,,x x)
-quote     = '$(subst ','\'',$(1))'
 WARN_CXX := -Wall -Wextra $(if $(CI),-Werror)
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wpointer-arith $(if $(CI),-Werror)
 OPT      := $(if $(DEBUG),-O1 -g3 -DFSDP_DEBUG=1,-O3 -g1)
@@ -52,21 +59,17 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)u
 NEED_CFLAGS   := -std=c11 $(FPFLAGS) $(call moves,$(CC)) -fopenmp -pthread -fvisibility=default $(SANFLAGS)
 NEED_CXXFLAGS := -std=c++17 $(FPFLAGS) $(if $(HAVE_CXX),$(call moves,$(CXX))) -pthread -fvisibility=default $(SANFLAGS)
 NEED_ALL      := -D_GNU_SOURCE -I. -MMD -MP
-NEED_CPPFLAGS := $(NEED_ALL) $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1)
-NEED_CPPFLAGS += $(if $(HAVE_MPI),$(patsubst -I%,-isystem %,$(shell $(PKG) --cflags-only-I mpich 2>/dev/null)))
-NEED_CPPFLAGS += $(shell $(PKG) --cflags libcjson libxxhash 2>/dev/null)
+NEED_CPPFLAGS := $(NEED_ALL) $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1) $(call headers,$(LIB_FLAGS))
 # -rdynamic: a plug-in (ops/backend.h) calls functions of the program that opens it, so they are undefined in the plug-in.
 NEED_LDFLAGS  := $(LINKMATH) -fopenmp -pthread $(SANFLAGS) -rdynamic
 NEED_SHARED   := $(LINKMATH) -pthread $(SANFLAGS) -shared -Wl,-z,undefs
-NEED_LDLIBS   := $(if $(HAVE_DNNL),-ldnnl) $(if $(HAVE_MPI),$(shell $(PKG) --libs mpich 2>/dev/null)) $(strip $(shell $(PKG) --libs libcjson libxxhash 2>/dev/null)) -lm
+NEED_LDLIBS   := $(call libraries,$(LIB_FLAGS)) -lm
 COMPILE     = $(CC) $(WARN) $(OPT) $(MARCH) $(CPPFLAGS) $(CFLAGS) $(NEED_CFLAGS) $(NEED_CPPFLAGS)
 CXX_ARGS    = $(WARN_CXX) $(OPT) $(MARCH) $(CPPFLAGS) $(CXXFLAGS) $(NEED_CXXFLAGS) $(NEED_ALL)
 COMPILE_CXX = $(CXX) $(CXX_ARGS)
 LINK        = $(CC) $(LDFLAGS) $(NEED_LDFLAGS)
 LINK_SHARED = $(CXX) $(LDFLAGS) $(NEED_SHARED)
 LIBS        = $(LDLIBS) $(NEED_LDLIBS)
-CMOCKA_INC := $(shell $(PKG) --cflags cmocka 2>/dev/null)
-CMOCKA   := $(shell $(PKG) --libs cmocka 2>/dev/null)
 
 # ---- what is built --------------------------------------------------------------------------------
 PROJECT     := $(wildcard tests/project.mk)
@@ -87,7 +90,9 @@ LAB_OBJ     := $(LAB_SRC:%.c=$(BUILD)/%.o)
 TRAINER_OBJ := $(TRAINER_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ    := $(TEST_SRC:%.c=$(BUILD)/%.o)
 PROGRAMS    := $(patsubst %_main.c,$(BUILD)/%,$(notdir $(MAIN_SRC)))
-TESTS       := $(TEST_MAIN:%.c=$(BUILD)/%)
+# Without cmocka, make tests leaves these out.
+UNIT_TESTS  := $(patsubst %.c,$(BUILD)/%,$(shell grep -l 'include "tests/unit/unit_lib.h"' tests/unit/test_*.c))
+TESTS       := $(filter-out $(if $(HAVE_CMOCKA),,$(UNIT_TESTS)),$(TEST_MAIN:%.c=$(BUILD)/%))
 OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%.o) $(TEST_OBJ)
 
 Q := $(if $(V),,@)
@@ -113,10 +118,10 @@ $(BUILD)/flags: FORCE
 
 # Functions of tests are often callbacks, which may have unused parameters. Unit tests also need cmocka.
 $(TEST_OBJ): private NEED_CFLAGS += -Wno-unused-parameter
-$(filter $(BUILD)/tests/unit/%,$(TEST_OBJ)): private NEED_CPPFLAGS += $(CMOCKA_INC)
-$(if $(HAVE_CMOCKA),,$(filter $(BUILD)/tests/unit/test_%,$(TEST_OBJ)): | no-cmocka)
+$(filter $(BUILD)/tests/unit/%,$(TEST_OBJ)): private NEED_CPPFLAGS += $(call headers,$(CMOCKA))
+$(if $(HAVE_CMOCKA),,$(UNIT_TESTS:%=%.o): | no-cmocka)
 no-cmocka:
-	@tests/tools/deps.sh --check test
+	@tests/tools/deps.sh --all test
 
 # A checksum of the headers that a plug-in shares with the program tells whether the plug-in fits.
 BACKEND_ABI := -DBACKEND_ABI=$(shell cat common/base/*.h common/comm/*.h common/device/*.h common/observe/*.h common/ops/*.h common/sum/*.h | cksum | cut -d' ' -f1)
@@ -164,7 +169,7 @@ define test_rule
 $(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsdp.a
 	$$(SAY) LINK $$@
 	$$(Q)$$(LINK) -o $$@ $(if $(filter %/target_lib,$(call with_libs,$(1))),-Xlinker --whole-archive) \
-		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),$(CMOCKA)) $$(LIBS)
+		$$^ -Xlinker --no-whole-archive $(if $(filter tests/unit/%,$(1)),$(call libraries,$(CMOCKA))) $$(LIBS)
 	$(if $(filter %/target_lib,$(call with_libs,$(1))),$$(Q)ln -sf $(PLUGINS:%=../../%) $$(@D))
 endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))

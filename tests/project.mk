@@ -35,7 +35,7 @@ handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 a
 	tests/tools/handout.sh $(if $(filter-out 0,$(LAB6)),--lab6) "$(OUT)" "$(WITH)"
 
 test-handout:  ## build the handed-out tree: no warning, every task says TODO, no answer in it
-	tests/tools/deps.sh --check test
+	tests/tools/deps.sh --all test
 	tests/grade/handout_test.sh
 
 test-alone:  ## solve the handed-out tree task by task: each passes with only what it needs (LAB=3; 15 minutes without)
@@ -58,7 +58,7 @@ gpu-pack:  ## fill build/gpu-pack with what gpu-report needs on a machine with a
 	tests/gpu/pack.sh $(BUILD)
 
 mutants:  ## plant known bugs one by one; each must turn a test red
-	tests/tools/deps.sh --check test
+	tests/tools/deps.sh --all test
 	tests/mutants/run.sh $(MUTANTS)
 
 mutants-generated: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(BUILD)/fsdp_run  ## plant small mistakes in every SOLUTION block (hours): LAB=1 TASK=1.2 TREES=4 SECONDS=600 AGAIN=1

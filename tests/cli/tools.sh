@@ -1,10 +1,11 @@
 #!/bin/bash
-# tools.sh -- what make doctor finds, and what a target does if a tool it needs is not installed.
+# tools.sh -- what make doctor finds, what a target does if a tool or library is not installed or stands elsewhere, which launcher
+# is chosen.
 #
 # Folders made here stand for the root of the machine (PROBE_ROOT) and PATHs are cut, so nothing is installed or removed.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
-unset ${!ASCEND_@} ${!HCCL_@} RANK_TABLE_FILE CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI CC V
+unset ${!ASCEND_@} ${!HCCL_@} RANK_TABLE_FILE CUDA_HOME CUDA_PATH NCCL_HOME MAKEFLAGS MFLAGS MPI MPIEXEC CC V
 
 # ---- make doctor ------------------------------------------------------------------------------------------------
 
@@ -57,14 +58,20 @@ doctor 'a rank table' '^HCCL .*RANK_TABLE_FILE=table.json .*no rank table is rea
 
 # ---- missing tools ----------------------------------------------------------------------------------------------
 
-# A PATH with only a few commands and those named. Without sudo and apt-get nothing can be installed.
+# A PATH with only a few commands and those named. Without apt-get nothing can be installed.
 some_commands() {
     rm -rf "$work/path" && mkdir "$work/path"
     for command in bash sh make awk sed grep cat rm mkdir mktemp dirname basename nproc id tr cut sort uname env test \
-        printf expr head tail wc date touch cmp cksum "$@"; do
+        printf expr head tail wc date touch cmp cksum as ld "$@"; do
         ln -sf "$(command -v "$command")" "$work/path/" 2>/dev/null
     done
 }
+
+# A compiler that finds no header whose name matches HIDE, except with -I$work/prefix/include
+printf '%s\n' '#!/bin/sh' "case \" \$* \" in *' - '*'-I$work/prefix/'*) ;;" \
+    '*" - "*) t=$(cat); ! printf "%s\n" "$t" | grep -qE "include <($HIDE)" || exit 1; printf "%s\n" "$t" | exec '"$(command -v gcc)"' "$@"; exit ;;' \
+    esac "exec $(command -v gcc) \"\$@\"" >"$work/cc"
+chmod +x "$work/cc"
 
 # missing NAME REGEX HINT COMMAND... -- fails, says what is missing and what to do, and compiles nothing
 missing() {
@@ -75,24 +82,99 @@ missing() {
     ! grep -qE 'error:|not found|^ +(CC|LINK) ' "$work/err" || complain 'went on without it'
 }
 
-b=BUILD=$work/build
-some_commands pkg-config mpiexec ps pgrep gnuplot
+# goes_on NAME REGEX COMMAND... -- succeeds, and says what is missing and off
+goes_on() {
+    case_is "$1"
+    env PATH="$work/path" "${@:3}" >"$work/err" 2>&1 || complain "exit status $?"
+    says "$2"
+    ! grep -q '^HINT' "$work/err" || complain 'gives a hint'
+}
+
+b=BUILD=$work/build deps=tests/tools/deps.sh
+some_commands pkg-config mpiexec.mpich ps pgrep gnuplot
 for lab in lab1_flatparam lab2_forward lab3_backward lab4_optimizer; do
     missing "make -C $lab test without a compiler" 'missing: .*gcc' 'install' make -C $lab "$b" test
 done
 missing 'make test without a compiler' 'missing: .*gcc' 'install' make "$b" test
 missing 'make without a compiler' 'missing: .*gcc' 'make deps' make "$b"
-some_commands gcc pkg-config mpiexec ps pgrep gnuplot
-none="HAVE_CMOCKA= PROBE_ROOT=$work/root"
-{
-    missing 'make -C lab2_forward test without the libraries' 'missing: .*libcjson-dev' 'install' env $none make -C lab2_forward "$b" test
-    missing 'make tests without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" HAVE_CMOCKA= "$work/build/tests/unit/test_base"
-    missing 'make mutants without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" mutants
-    missing 'make test-handout without cmocka' 'missing: .*libcmocka-dev' 'make deps' env $none make "$b" test-handout
-}
-missing 'make with a pkg-config that finds nothing' 'does not find libcjson' 'PKG_CONFIG_LIBDIR' env PKG_CONFIG_LIBDIR="$work/none" make "$b"
-missing 'make CC=nonesuch' "there is no compiler 'nonesuch'" 'make CC=clang' make "$b" CC=nonesuch
+missing 'make CC=nonesuch' "the compiler 'nonesuch' makes no program" 'make CC=clang' make "$b" CC=nonesuch
+some_commands gcc g++ pkg-config mpiexec.mpich ps pgrep gnuplot
+missing 'make CC=gcc with flags that it does not know' "the compiler 'gcc' makes no program" 'leave .* the flags out' make "$b" CC=gcc CFLAGS=-bogus
+missing 'make without cJSON' 'missing: libcjson-dev' 'make deps' env HIDE=cjson make "$b" CC="$work/cc"
+missing 'make -C lab2_forward test without cJSON' 'no apt-get; missing: libcjson-dev' 'install what .* PKG_CONFIG_PATH' \
+    env HIDE=cjson CC="$work/cc" make -C lab2_forward "$b" test
+missing 'a unit test without cmocka' 'missing: libcmocka-dev' 'make deps' env HIDE=cmocka CC="$work/cc" make "$b" "$work/build/tests/unit/test_base"
+missing 'the hint names what cannot be left out' 'missing: .*libdnnl-dev libcjson-dev' 'libcjson-dev cannot be left out' \
+    env HIDE='cjson|dnnl' CC="$work/cc" $deps build
 judge 'nothing was built' "$([ ! -e "$work/build" ] || find "$work/build" -name '*.o' | head -1)"
+
+goes_on 'no apt-get: goes on without MPI' 'off without libmpich-dev: .*fsdp_run' env HIDE=mpi CC="$work/cc" $deps build
+goes_on 'no apt-get: goes on without oneDNN' 'off without libdnnl-dev: .*--ops portable' env HIDE=dnnl CC="$work/cc" $deps build
+goes_on 'no apt-get: goes on without cmocka' 'off without libcmocka-dev: unit tests' env HIDE=cmocka CC="$work/cc" $deps test
+rm -f "$work/path/gnuplot"
+goes_on 'no apt-get: goes on without gnuplot' 'no apt-get; missing: gnuplot-nox' $deps demo
+printf '#!/bin/sh\necho "E: no network"; exit 100\n' >"$work/path/apt-get"
+chmod +x "$work/path/apt-get"
+goes_on 'an apt-get that fails: goes on without gnuplot' 'apt-get (update|install) failed; missing: gnuplot-nox' $deps demo
+missing 'an apt-get that fails' 'apt-get (update|install) failed; missing: libcjson-dev' 'apt-get' env HIDE=cjson CC="$work/cc" $deps build
+user=$([ "$(id -u)" != 0 ] || echo "$(command -v setpriv) --reuid 65534 --clear-groups")
+chmod a+rx "$work"
+missing 'a user without sudo' 'not root, and there is no sudo; missing: libcjson-dev' 'as root: apt-get install .*; or install' \
+    $user env HIDE=cjson CC="$work/cc" $deps build
+goes_on 'a user without sudo goes on without oneDNN' 'off without libdnnl-dev' $user env HIDE=dnnl CC="$work/cc" $deps build
+printf '#!/bin/sh\necho "sudo: a password is required" >&2; exit 1\n' >"$work/path/sudo"
+chmod +x "$work/path/sudo"
+missing 'a user whose sudo wants a password' 'not root, and sudo says: a password is required' 'sudo apt-get install .*; or install' \
+    $user env HIDE=cjson CC="$work/cc" $deps build
+
+# ---- libraries and launchers in other places --------------------------------------------------------------------
+
+# A prefix as conda or a module makes it: the library counts, and programs find it where the linker did.
+case_is 'cJSON in a prefix'
+mkdir -p "$work/prefix/include/cjson" "$work/prefix/lib/pkgconfig"
+cp /usr/include/cjson/cJSON.h "$work/prefix/include/cjson/" && cp "$(gcc -print-file-name=libcjson.so)" "$work/prefix/lib/"
+printf 'Name: libcjson\nDescription: x\nVersion: 9\nLibs: -L%s/lib -lcjson\nCflags: -I%s/include\n' "$work/prefix" "$work/prefix" \
+    >"$work/prefix/lib/pkgconfig/libcjson.pc"
+env HIDE=cjson PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" make -n V=1 CC="$work/cc" "$b" "$work/build/fsdp_run" >"$work/err" 2>&1 ||
+    complain 'it does not build'
+says "-isystem $work/prefix/include "
+says "-L$work/prefix/lib -Wl,-rpath,$work/prefix/lib "
+case_is 'no pkg-config'
+env PKG_CONFIG=/nowhere make -n V=1 "$b" "$work/build/fsdp_run" >"$work/err" 2>&1 || complain 'it does not build'
+says ' -lcjson +-lxxhash '
+case_is 'make tests without cmocka leaves out the unit tests that need it'
+env HIDE=cmocka make -n CC="$work/cc" "$b" tests >"$work/err" 2>&1 || complain 'it does not build'
+says 'LINK .*/tests/unit/test_comm$'
+! grep -q 'LINK .*/tests/unit/test_base$' "$work/err" || complain 'it builds test_base'
+
+# launchers NAME=TEXT... -- a PATH with commands that print TEXT as their version
+launchers() {
+    some_commands
+    for command in "$@"; do
+        printf '#!/bin/sh\nprintf "%s"\n' "${command#*=}" >"$work/path/${command%%=*}"
+        chmod +x "$work/path/${command%%=*}"
+    done
+}
+# chooses NAME EXPECTED [VARIABLE=VALUE] -- "COMMAND VERSION", and "loses" if the version forgets statuses
+chooses() {
+    case_is "$1"
+    env PATH="$work/path" ${3:+"$3"} sh -c '. tests/tools/probe.sh; mpiexec_find && echo "$mpiexec $mpiexec_version$(! mpiexec_loses || echo " loses")"' \
+        >"$work/out" 2>"$work/err"
+    [ "$(cat "$work/out")" = "$2" ] || complain "chose '$(cat "$work/out")', expected '$2'"
+}
+hydra='HYDRA build details:\n    Version:                                 '
+launchers "mpiexec=mpiexec (OpenRTE) 4.1.4\n" "mpiexec.mpich=${hydra}4.0.2\n"
+chooses 'Open MPI beside MPICH' 'mpiexec.mpich 4.0.2'
+chooses 'MPIEXEC of another kind' 'mpiexec ' MPIEXEC=mpiexec
+chooses 'MPIEXEC that is not there' '' MPIEXEC=/nowhere/mpiexec
+launchers "mpiexec=mpiexec (OpenRTE) 4.1.4\n"
+chooses 'Open MPI alone' ''
+launchers "mpiexec=${hydra}4.2.1\n"
+chooses "MPICH 4.2.1's own name" 'mpiexec 4.2.1 loses'
+for version in 4.0.2/ 4.1.2/loses 4.2.0/loses 4.2.1/loses 4.2.2/ 4.3.0/ 5.0.0/; do
+    launchers "mpiexec.hydra=${hydra}${version%/*}\n"
+    chooses "Hydra ${version%/*}" "mpiexec.hydra ${version%/*}$([ -z "${version#*/}" ] || echo ' loses')"
+done
 
 case_is 'multihost: its programs are not built'
 ends_with 2 sh -c 'exec "$0" "$1" 2>&1' tests/multihost/run.sh "$work/none"

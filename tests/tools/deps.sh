@@ -1,46 +1,48 @@
 #!/bin/bash
 # deps.sh -- installs the Debian packages that a target needs; prints nothing if none is missing.
 #
-#   tests/tools/deps.sh [--check] build|demo|labs|test|test-full|bench
+#   tests/tools/deps.sh [--check | --all] build|demo|labs|test|test-full|bench
 #
-# Each package has a probe (a command or a file), so tools from other sources count as well. Prints the names of the
-# packages, installs them, and never asks. Without apt or the right to use it: prints the command to run, exit status 1.
-# --check installs nothing: if something is missing, prints the command, exit status 1.
-# With MPI=0 in the environment (make MPI=0 sets it) MPICH is not needed. PROBE_ROOT: a folder to
-# search for files instead of / (for tests).
+# What a package provides is probed (probe.sh), so programs and libraries from other sources count as well. Prints the names of the
+# packages, installs them, and never asks. If it cannot install (no apt-get, no right to use it, no network), it says why, and what is
+# off without them; exit status 1, with the command to run, only if something is missing without which nothing can be built or
+# tested. --check installs nothing and complains only about such packages, --all installs nothing and complains about all. With MPI=0 in the environment (make MPI=0 sets it)
+# MPICH is not needed.
 set -uo pipefail
+. "${BASH_SOURCE[0]%/*}/probe.sh"
 
-# package, a path or command that shows it is installed, the first target that needs it
+# package, what it provides (probe.sh), the first target that wants it, what is off without it; -: the target needs it
 PACKAGES='
-make            make                                 build
-gcc             gcc                                  build
-libc6-dev       /usr/include/stdio.h                 build
-pkg-config      pkg-config                           build
-mpich           mpiexec                              build
-libmpich-dev    /usr/include/*/mpich/mpi.h           build
-libdnnl-dev     /usr/include/dnnl.h                  build
-libcjson-dev    /usr/include/cjson/cJSON.h           build
-libxxhash-dev   /usr/include/xxhash.h                build
-gnuplot-nox     gnuplot                              demo
-libcmocka-dev   /usr/include/cmocka.h                test
-g++             g++                                  labs
-procps          pgrep                                labs
-clang           clang                                test-full
-libomp-dev      /usr/lib/llvm-*/lib/libomp.so        test-full
-clang-format    clang-format                         test-full
-valgrind        valgrind                             test-full
-qemu-user       qemu-aarch64                         test-full
-gcc-aarch64-linux-gnu  aarch64-linux-gnu-gcc         test-full
-libc6-dev-arm64-cross  /usr/aarch64-linux-gnu/include/stdio.h  test-full
-universal-ctags ctags                                test-full
-iproute2        ip                                   test-full
-slurm-wlm       /usr/sbin/slurmctld                  test-full
-munge           /usr/sbin/munged                     test-full
-python3-venv    /usr/lib/python3*/ensurepip/__init__.py  bench
+make            make             build      -
+gcc             cc               build      -
+libc6-dev       cc               build      -
+pkg-config      pkg-config       build      finding libraries outside of the compiler'\''s own folders
+mpich           mpiexec          build      starting ranks on several hosts (build/fsdp_run starts those of one)
+libmpich-dev    mpich            build      ranks on several hosts (build/fsdp_run starts those of one)
+libdnnl-dev     dnnl             build      fast products: --ops fast multiplies like --ops portable
+libcjson-dev    cjson            build      -
+libxxhash-dev   xxhash           build      -
+gnuplot-nox     gnuplot          demo       pictures of curves
+libcmocka-dev   cmocka           test       unit tests
+g++             g++              labs       the stand-ins cuda-sim and npu-sim
+procps          pgrep            test       -
+clang           clang            test-full  checks with clang
+libomp-dev      /usr/lib/llvm-*/lib/libomp.so  test-full  checks with clang
+clang-format    clang-format     test-full  the check of the layout
+valgrind        valgrind         test-full  checks with valgrind
+qemu-user       qemu-aarch64     test-full  checks on arm64
+gcc-aarch64-linux-gnu  aarch64-linux-gnu-gcc  test-full  checks on arm64
+libc6-dev-arm64-cross  /usr/aarch64-linux-gnu/include/stdio.h  test-full  checks on arm64
+universal-ctags ctags            test-full  the check of functions'\'' lengths
+iproute2        ip               test-full  hosts with a network between them
+slurm-wlm       slurmctld        test-full  checks under Slurm
+munge           /usr/sbin/munged test-full  checks under Slurm
+python3-venv    /usr/lib/python3*/ensurepip/__init__.py  bench  PyTorch beside us
 '
 
-check=''
+check='' all=''
 [ "${1:-}" = --check ] && check=1 && shift
+[ "${1:-}" = --all ] && check=1 all=1 && shift
 case ${1:-} in
 build) tiers='build' ;;
 demo) tiers='build demo' ;;
@@ -48,47 +50,49 @@ labs) tiers='build labs' ;;
 test) tiers='build labs test' ;;
 test-full) tiers='build labs test test-full' ;;
 bench) tiers='build bench' ;;
-*) echo "usage: $0 [--check] build|demo|labs|test|test-full|bench" >&2 && exit 2 ;;
+*) echo "usage: $0 [--check | --all] build|demo|labs|test|test-full|bench" >&2 && exit 2 ;;
 esac
 
-is_there() {
-    case $1 in
-    /*) compgen -G "${PROBE_ROOT:-}$1" >/dev/null ;;
-    *) command -v "$1" >/dev/null 2>&1 ;;
-    esac
+# look -- sets missing, the packages whose part is not there, and needed, those among them that cannot be left out
+look() {
+    missing=() needed=() off=''
+    while read -r package part tier without; do
+        [ -n "$package" ] && [[ " $tiers " == *" $tier "* ]] || continue
+        [ "${MPI:-}" = 0 ] && [[ $package == *mpich* ]] && continue
+        probe "$part" >/dev/null && continue
+        missing+=("$package")
+        [ -z "$all" ] || without=-
+        [ "$without" = - ] && needed+=("$package")
+        [ "$without" = - ] || off="${off}deps: off without $package: $without"$'\n'
+    done <<<"$PACKAGES"
 }
 
-missing=()
-while read -r package probe tier; do
-    [ -n "$package" ] && [[ " $tiers " == *" $tier "* ]] || continue
-    [ "${MPI:-}" = 0 ] && [[ $package == *mpich* ]] && continue
-    is_there "$probe" || missing+=("$package")
-done <<<"$PACKAGES"
-cc=${CC:-gcc}
-if [ ${#missing[@]} -eq 0 ] && [ -n "$check" ] && ! is_there "${cc%% *}"; then
-    echo "deps: there is no compiler '${cc%% *}'" >&2
-    echo 'HINT: leave CC out, or name a compiler that is installed: make CC=clang' >&2
+# end WHY HINT -- nothing more can be installed: goes on without the packages that may be left out
+end() {
+    echo "deps: $1; missing: ${missing[*]}" >&2
+    [ ${#needed[@]} -eq 0 ] && printf '%s' "$off" >&2 && exit 0
+    echo "HINT: $2" >&2
+    [ ${#needed[@]} -eq ${#missing[@]} ] || echo "HINT: ${needed[*]} cannot be left out" >&2
     exit 1
-fi
-if [ ${#missing[@]} -eq 0 ] && [ -n "$check" ] && ! pkg-config --exists libcjson libxxhash 2>/dev/null; then
-    echo "deps: $(command -v pkg-config) does not find libcjson and libxxhash, which are installed" >&2
-    echo 'HINT: unset PKG_CONFIG_PATH and PKG_CONFIG_LIBDIR, or put the pkg-config of the system first in PATH' >&2
+}
+
+look
+if [ -n "${CC:-}" ] && [[ " ${needed[*]} " == *" gcc "* ]]; then
+    echo "deps: the compiler '$CC' makes no program" >&2
+    echo 'HINT: leave CC and the flags out, or name a compiler that works: make CC=clang' >&2
     exit 1
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
+[ -n "$check" ] && [ ${#needed[@]} -eq 0 ] && exit 0
 
 command="apt-get install -y --no-install-recommends ${missing[*]}"
-give_up() {
-    echo "deps: $1; missing: ${missing[*]}" >&2
-    echo "HINT: $2" >&2
-    exit 1
-}
-[ -n "$check" ] && give_up 'something that the build needs is not installed' 'make deps'
-command -v apt-get >/dev/null || give_up 'this system has no apt-get' \
-    'install what these Debian packages hold with your package manager, then run make again'
+[ -n "$check" ] && end 'something that this needs is not installed' 'make deps'
+elsewhere='or install what these Debian packages hold with another package manager, where the compiler or PKG_CONFIG_PATH finds it'
+command -v apt-get >/dev/null || end 'this system has no apt-get' "${elsewhere#or }"
 as_root=''
 if [ "$(id -u)" -ne 0 ]; then
-    sudo -n true 2>/dev/null || give_up 'not root, and sudo asks for a password' "sudo $command"
+    command -v sudo >/dev/null || end 'not root, and there is no sudo' "as root: $command; $elsewhere"
+    said=$(LC_ALL=C sudo -n true 2>&1) || end "not root, and sudo says: ${said##*sudo: }" "sudo $command; $elsewhere"
     as_root='sudo -n'
 fi
 
@@ -101,7 +105,7 @@ log=$(mktemp) && trap 'rm -f "$log"' EXIT
 # update -- fetch the package lists
 update() {
     echo "deps: apt-get update"
-    apt update >"$log" || { tail -5 "$log" >&2 && give_up 'apt-get update failed' "$as_root apt-get update"; }
+    apt update >"$log" || { tail -5 "$log" >&2 && end 'apt-get update failed' "$as_root apt-get update"; }
 }
 
 # install -- prints a line of progress at each stage and for every 25th package
@@ -124,12 +128,12 @@ apt-cache show "${missing[@]}" >/dev/null 2>&1 || update
 : >"$log"
 if ! install; then
     update # the package lists may be older than the mirror
-    install || { tail -15 "$log" >&2 && give_up 'apt-get install failed' "$as_root $command"; }
+    install || { tail -15 "$log" >&2 && end 'apt-get install failed' "$as_root $command"; }
 fi
 hash -r
-still=()
-while read -r package probe tier; do
-    [[ " ${missing[*]} " == *" $package "* ]] && ! is_there "$probe" && still+=("$package")
-done <<<"$PACKAGES"
-[ ${#still[@]} -eq 0 ] || { missing=("${still[@]}") && give_up 'installed, but not found afterwards' "$command"; }
+wanted=" ${missing[*]} "
+look
+for package in "${missing[@]}"; do
+    [[ $wanted != *" $package "* ]] || end 'installed, but not found afterwards' "$command"
+done
 echo "deps: done"

@@ -16,15 +16,7 @@ look() {
     fi
 }
 
-# version COMMAND... -- the first word like a version that the command prints; nothing if there is no such command
-version() {
-    command -v "$1" >/dev/null 2>&1 || return
-    found=$("$@" 2>&1 | grep -oE '[0-9]+(\.[0-9]+)+' | head -1)
-    echo "${found:-found}"
-}
-pc() { command -v pkg-config >/dev/null 2>&1 && pkg-config --modversion "$1" 2>/dev/null; }
-header() { [ -e "$1" ] && echo "${2:-found}"; }
-define() { sed -n "s/^#define $2  *\([0-9]*\).*/\1/p" "$1" 2>/dev/null; }
+. "$(dirname "$0")/probe.sh"
 
 root=${PROBE_ROOT:-}
 # first FILE... -- the first that exists
@@ -82,25 +74,25 @@ hccl_says() {
 row 'dependency' 'has' 'version' 'off without it' 'how to get it'
 row '----------' '---' '-------' '--------------' '-------------'
 apt='apt-get install'
-look make needed "$(version make --version)" 'everything' "$apt make"
-look gcc needed "$(version gcc --version)" 'everything (or make CC=clang)' 'make deps'
-look pkg-config needed "$(version pkg-config --version)" 'finding MPICH, cJSON and xxHash' 'make deps'
-look cJSON needed "$(pc libcjson)" 'everything: safetensors headers, config.json' 'make deps'
-look xxHash needed "$(pc libxxhash)" 'everything: hashes of checkpoints and data' 'make deps'
-look MPICH optional "$(pc mpich)" 'mpiexec, several hosts (one: build/fsdp_run)' 'make deps'
-v=/usr/include/oneapi/dnnl/dnnl_version.h
-look oneDNN optional "$(header /usr/include/dnnl.h "$(define $v DNNL_VERSION_MAJOR).$(define $v DNNL_VERSION_MINOR).$(define $v DNNL_VERSION_PATCH)")" \
-    '--ops fast multiplies like --ops portable' 'make deps'
-look clang optional "$(version clang --version)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
-look g++ optional "$(version g++ --version)" 'cuda-sim, npu-sim: accelerators on the CPU' 'make deps'
+look make needed "$(probe make)" 'everything' "$apt make"
+look compiler needed "$(probe cc | sed "s/^/${CC:-gcc} /")" 'everything (or make CC=clang)' 'make deps'
+look cJSON needed "$(probe cjson)" 'everything: safetensors headers, config.json' 'make deps'
+look xxHash needed "$(probe xxhash)" 'everything: hashes of checkpoints and data' 'make deps'
+look pkg-config optional "$(probe pkg-config)" 'finding libraries in other folders' 'make deps'
+look MPICH optional "$(probe mpich)" 'ranks on several hosts' 'make deps'
+mpiexec_find && launcher="$mpiexec $mpiexec_version"
+look mpiexec optional "${launcher:-}" 'starting those ranks (one host: build/fsdp_run)' 'make deps'
+look oneDNN optional "$(probe dnnl)" '--ops fast multiplies like --ops portable' 'make deps'
+look clang optional "$(probe clang)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
+look g++ optional "$(probe g++)" 'cuda-sim, npu-sim: accelerators on the CPU' 'make deps'
 if [ -e "$project" ]; then
-    look gnuplot optional "$(version gnuplot --version)" 'the plots of make demo and make bench' "$apt gnuplot-nox"
-    look cmocka optional "$(pc cmocka)" 'make test' 'make deps'
-    look clang-format optional "$(version clang-format --version)" 'make format; version 14 lays out' "$apt clang-format-14"
-    look valgrind optional "$(version valgrind --version)" 'memory checks of make test-full' "$apt valgrind"
-    look qemu-user optional "$(version qemu-aarch64 --version)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
-    look Slurm optional "$(version /usr/sbin/slurmctld -V)" 'srun and sbatch in make test-full' "$apt slurm-wlm munge"
-    look ctags optional "$(version ctags --version)" 'function sizes in make lint' "$apt universal-ctags"
+    look gnuplot optional "$(probe gnuplot)" 'the plots of make demo and make bench' "$apt gnuplot-nox"
+    look cmocka optional "$(probe cmocka)" 'unit tests of make test' 'make deps'
+    look clang-format optional "$(probe clang-format)" 'make format; version 14 lays out' "$apt clang-format-14"
+    look valgrind optional "$(probe valgrind)" 'memory checks of make test-full' "$apt valgrind"
+    look qemu-user optional "$(probe qemu-aarch64)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
+    look Slurm optional "$(probe slurmctld)" 'srun and sbatch in make test-full' "$apt slurm-wlm munge"
+    look ctags optional "$(probe ctags)" 'function sizes in make lint' "$apt universal-ctags"
     python=${FSDP_PYTHON:-python3}
     torch=$("$python" -c 'import torch, transformers; print(torch.__version__)' 2>/dev/null)
     look PyTorch optional "$torch" 'tests/interop (an oracle, never needed)' 'pip install torch transformers; FSDP_PYTHON=...'
@@ -111,7 +103,7 @@ row 'backend' 'has' 'version' 'state' ''
 row '-------' '---' '-------' '-----' ''
 row cpu yes "$(uname -m)" 'trains' ''
 row 'comm shm' yes - 'ranks of one host, by build/fsdp_run or mpiexec' ''
-row 'comm mpi' "$([ -n "$(pc mpich)" ] && echo yes || echo no)" "$(pc mpich)" 'ranks of one host and of several' ''
+row 'comm mpi' "$([ -n "$(probe mpich)" ] && echo yes || echo no)" "$(probe mpich)" 'ranks of one host and of several' ''
 # backend NAME VERSION STATE
 backend() {
     case $2 in '' | *', no '*) has=no ;; *) has=yes ;; esac
@@ -131,14 +123,14 @@ if [ -e "$project" ]; then
     backend CUDA "$(echo "$found" | head -1)" "--device cuda: $(built fsdp_cuda.so 'make cuda'); $(echo "$found" | tail -1)"
     backend driver "$(driver_version)" 'to run it: as new as the toolkit, or newer'
     backend GPUs "$(gpus)" 'one for each rank (or --comm shm: ranks share them)'
-    backend cuda-sim "$(version g++ --version)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
+    backend cuda-sim "$(probe g++)" "--device cuda-sim: $(built fsdp_cuda_sim.so 'make cuda-sim')"
 fi
 backend CANN "$(cann_version)" "--device npu: $(built fsdp_npu.so "$([ -n "${ASCEND_TOOLKIT_HOME:-}" ] || echo 'source set_env.sh; ')make npu")"
 backend aclnn "$(cann_part '' aclnnop/aclnn_matmul.h libopapi.so libopapi_nn.so)" 'its operations'
 backend HCCL "$(cann_part '' hccl/hccl.h libhccl.so)" 'its collectives'
 backend 'NPU driver' "$(npu_driver)" 'to run it: npu-smi info says how the NPUs are'
 backend NPUs "$(npus)" 'one for each rank (or --comm shm: ranks share them)'
-backend npu-sim "$(version g++ --version)" "--device npu-sim: $(built fsdp_npu_sim.so 'make npu-sim')"
+backend npu-sim "$(probe g++)" "--device npu-sim: $(built fsdp_npu_sim.so 'make npu-sim')"
 
 echo
 printf '%-14s %s\n' cores "$(nproc) usable of $(getconf _NPROCESSORS_ONLN)"
@@ -146,10 +138,11 @@ printf '%-14s %s\n' memory "$(awk '/MemTotal/ { t = $2 } /MemAvailable/ { a = $2
 printf '%-14s %s\n' /dev/shm "$(df -k /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%.0f MB, %.0f MB free (MPICH falls back to TCP when it is small)", $2 * 1.024e-3, $4 * 1.024e-3 }')"
 [ -z "$cann" ] || printf '%-14s %s\n' HCCL "$(hccl_says)"
 isa=''
-for flag in avx2 fma avx512f avx512_bf16 amx_bf16; do
+for flag in avx2 fma avx512f avx512_bf16 amx_bf16 asimd bf16 sve; do
     grep -qw "$flag" /proc/cpuinfo && isa="${isa:+$isa }$flag"
 done
-printf '%-14s %s\n' 'CPU' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
-printf '%-14s %s\n' 'vector ISA' "${isa:-none of avx2, avx512, amx}"
+printf '%-14s %s\n' 'CPU' "$(lscpu 2>/dev/null | sed -n 's/^Model name: *//p' | head -1)"
+printf '%-14s %s\n' 'vector ISA' "${isa:-none of avx2, avx512, amx, asimd, sve}"
 printf '%-14s %s\n' 'trainer' "$([ -x "$b/fsdp_train" ] && echo "$b/fsdp_train is built" || echo 'not built yet: make')"
+! mpiexec_loses || echo "note: mpiexec $mpiexec_version may return 0 when a rank has died; build/fsdp_run and MPICH 4.2.2 do not"
 [ $missing_base -eq 0 ] || { echo 'HINT: make deps installs what the build needs' && exit 1; }

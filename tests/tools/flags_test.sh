@@ -25,14 +25,14 @@ none() {
 
 math='-ffast-math -ffp-contract=fast'
 flags="-g -O1 -std=gnu99 -march=x86-64 -fvisibility=hidden $math"
-set -- "CFLAGS=-DU_C $flags" "CXXFLAGS=-DU_CXX $flags" CPPFLAGS=-DU_PRE "LDFLAGS=-Wl,-z,relro $math" LDLIBS=-lu
+set -- "CFLAGS=-DU_C $flags" "CXXFLAGS=-DU_CXX $flags" CPPFLAGS=-DU_PRE "LDFLAGS=-Wl,-z,relro $math" LDLIBS=-lrt
 for from in environment 'command line'; do
     case $from in
     environment) (export "$@" && plan) ;;
     *) plan "$@" ;;
     esac
     none "from the $from: every command has the user's flags" '(object && !at(cxx ? "-DU_CXX" : "-DU_C")) || (object && !at("-DU_PRE")) ||
-        (!object && !at("-Wl,-z,relro")) || (!object && !preload && !at("-lu"))'
+        (!object && !at("-Wl,-z,relro")) || (!object && !preload && !at("-lrt"))'
     none "from the $from: they change -O and -march" 'object && (at("-O1") < at("-O3") || at("-march=x86-64") < at("-march=native"))'
     none "from the $from: they do not change what results depend on" '!preload &&
         (at("-fno-fast-math") < at("-ffast-math") || (object && (at("-ffp-contract=off") < at("-ffp-contract=fast") || at("-ffp-contract=off") < at("-fno-fast-math"))))'
@@ -81,11 +81,11 @@ for case in fsdp_compare:CFLAGS=-Ofast fsdp_run:CFLAGS=-mfpmath=387 fsdp_npu_sim
 done
 
 # Tools.
-printf '#!/bin/sh\ncase "$*" in *--libs*) echo -lfrom_pkg ;; *--cflags*) echo -DFROM_PKG ;; esac\n' >"$dir/pkg"
+printf '#!/bin/sh\necho "$(pkg-config "$@") -DFROM_PKG -L/from_pkg"\n' >"$dir/pkg"
 chmod +x "$dir/pkg"
 plan AR=other-ar CXX="env g++" PKG_CONFIG="$dir/pkg"
 cp "$dir/plan" "$log"
-said '^other-ar rcs ' '^env g\+\+ .*\.cpp$' '^env g\+\+ .*\.cc$' '^env g\+\+ .*-shared ' '^gcc .*-DFROM_PKG .*\.c$' '^gcc .*-lfrom_pkg'
+said '^other-ar rcs ' '^env g\+\+ .*\.cpp$' '^env g\+\+ .*\.cc$' '^env g\+\+ .*-shared ' '^gcc .*-DFROM_PKG .*\.c$' '^gcc .*-L/from_pkg .*-rpath,/from_pkg'
 verdict 'AR, CXX and PKG_CONFIG are used' $?
 
 # A compiler that accepts $1 of -march=native and -mcpu=native.
