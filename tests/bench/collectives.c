@@ -1,6 +1,6 @@
 /* collectives.c -- the collectives of comm.h, timed and checked in the form of nccl-tests.
  *
- *   mpiexec -n W build/tests/bench/collectives [--backend auto|mpi|shm] [--max-bytes N] ...
+ *   build/fsdp_run -n W build/tests/bench/collectives [--backend auto|mpi|shm] [--max-bytes N] ...
  *
  * Buffers come from comm_alloc, so a transport that can read them in place does so. Calls are
  * issued back to back on their own stream, as in the trainer. Exit status 77: the backend is not

@@ -23,7 +23,7 @@ launch() {
     bind='' # bind both sides, because ranks that share a core measure the scheduler; fsdp_run has no such option
     [ -z "$NO_MPI" ] && [ "$w" -le "$(nproc)" ] && bind='-bind-to core'
     # shellcheck disable=SC2086
-    if ! timeout 900 $LAUNCHER $bind -n "$w" "$@" $options --csv "$D/$name.csv" >"$D/$name.log" 2>&1 </dev/null; then
+    if ! timeout 900 $MPI_LAUNCHER $bind -n "$w" "$@" $options --csv "$D/$name.csv" >"$D/$name.log" 2>&1 </dev/null; then
         say "$name failed: $(grep -v '^HINT' "$D/$name.log" | head -1)"
         rm -f "$D/$name.csv"
         failed=1

@@ -24,8 +24,8 @@ row() {
 
 # train TRANSPORT LAYOUT -- add a time to $tmp/TRANSPORT-LAYOUT.ms, and write the figures to $tmp/TRANSPORT-LAYOUT
 train() {
-    # shellcheck disable=SC2086 # words
-    FSDP_COMM=$1 $LAUNCHER -n 2 "$BUILD/fsdp_train" $shape --steps 7 --layout "$2" --memory-report "$tmp/report" \
+    # shellcheck disable=SC2046,SC2086 # words
+    FSDP_COMM=$1 $(launcher_over $1) -n 2 "$BUILD/fsdp_train" $shape --steps 7 --layout "$2" --memory-report "$tmp/report" \
         --loss-csv "$tmp/csv" >"$tmp/log" 2>&1 || { cat "$tmp/log" && exit 1; }
     awk -F, '$1 ~ /^(memory|bytes)$/ { print $2, $4 }' "$tmp/report" >"$tmp/$1-$2"
     awk -F, 'NR > 3 { print $5 }' "$tmp/csv" | sort -n | sed -n 3p >>"$tmp/$1-$2.ms"

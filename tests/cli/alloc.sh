@@ -24,11 +24,11 @@ if grep -qaE '__(asan|tsan)_init' "$build/fsdp_train"; then
 fi
 cp "$counter" "$work/bin/" || exit 1
 
-# counted W LAUNCHER STEPS OPTION... -- one run; its counts are in $work/count-STEPS, one file per rank
+# counted W none|LAUNCHER STEPS OPTION... -- one run; its counts are in $work/count-STEPS, one file per rank
 counted() {
     local ranks=$1 launcher=$2 steps=$3 dir=$work/count-$3 start=()
     shift 3
-    [ "$launcher" = none ] || start=("$launcher" -n "$ranks")
+    [ "$launcher" = none ] || start=($launcher -n "$ranks")
     rm -rf "$dir" && mkdir "$dir"
     timed "${start[@]}" env LD_PRELOAD="$work/bin/alloc_count.so" ALLOC_COUNT="$dir" "$trainer" --steps "$steps" \
         --synthetic 10000 --n-layer 2 --seq-len 128 --batch-size 4 "$@"
@@ -65,7 +65,7 @@ steps_alike() {
     local steps own libraries more
     case_is "$1" "$2" || return
     shift
-    [ "$2" != mpiexec ] || [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && return; }
+    [ "$2" != "$MPI_LAUNCHER" ] || [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && return; }
     for steps in "$few" "$many"; do
         [ -n "$bad" ] || counted "$1" "$2" "$steps" "${@:3}"
     done
@@ -89,13 +89,13 @@ steps_alike 'fsdp over shm, fast' 2 "$run" --comm shm
 steps_alike 'fsdp over shm, canonical, bf16' 2 "$run" --comm shm --reduction canonical --param-dtype bf16 \
     --reduce-dtype bf16 --sharding grad-op
 steps_alike 'portable maths, unsharded' 2 "$run" --comm shm --ops portable --sharding none --grad-accum 2
-steps_alike 'ddp under MPI, over shm' 2 mpiexec --parallel ddp --comm shm
-steps_alike 'fsdp over mpi, fast, bf16' 2 mpiexec --comm mpi --param-dtype bf16
-steps_alike 'fsdp over mpi, canonical, micro-steps' 2 mpiexec --comm mpi --reduction canonical --sharding grad-op \
+steps_alike 'ddp under MPI, over shm' 2 "$MPI_LAUNCHER" --parallel ddp --comm shm
+steps_alike 'fsdp over mpi, fast, bf16' 2 "$MPI_LAUNCHER" --comm mpi --param-dtype bf16
+steps_alike 'fsdp over mpi, canonical, micro-steps' 2 "$MPI_LAUNCHER" --comm mpi --reduction canonical --sharding grad-op \
     --grad-accum 2
 steps_alike 'rows over shm' 2 "$run" --comm shm --layout per-param --grad-accum 2
-steps_alike 'rows over mpi, canonical, bf16' 2 mpiexec --comm mpi --layout per-param --reduction canonical --param-dtype bf16 \
+steps_alike 'rows over mpi, canonical, bf16' 2 "$MPI_LAUNCHER" --comm mpi --layout per-param --reduction canonical --param-dtype bf16 \
     --reduce-dtype bf16
 export MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1
-steps_alike '2 hosts, fsdp over shm and mpi, bf16' 4 mpiexec --reduce-dtype bf16
+steps_alike '2 hosts, fsdp over shm and mpi, bf16' 4 "$MPI_LAUNCHER" --reduce-dtype bf16
 cli_end

@@ -24,7 +24,7 @@ refused12() {
 
 # Under mpiexec, if there is one; it may print lines too.
 under_mpi() {
-    local starts=$LAUNCHER
+    local starts=$MPI_LAUNCHER
     "$@"
 }
 
@@ -181,7 +181,7 @@ done
 differ() {
     case_is "ranks differ: $1" 2 || return
     [ -z "$NO_MPI" ] || { skip "$name" "$NO_MPI" && return; }
-    timed $LAUNCHER -n 1 "$trainer" $run $4 : -n 1 "$trainer" $run $5
+    timed $MPI_LAUNCHER -n 1 "$trainer" $run $4 : -n 1 "$trainer" $run $5
     expect_refusal "$2" "$3"
 }
 differ 'a number' "the option differs: rank 1 has 'lr=0.002', rank 0 has 'lr=0.001'" 'same options' \

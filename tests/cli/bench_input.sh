@@ -29,7 +29,7 @@ refused 'kernels: a table that cannot be written' 1 'cannot write /nowhere/csv' 
 # On one rank, and on two ranks of which one prints.
 collectives() {
     refused "collectives: $1" 2 "$2" "$3" "$bench/collectives" --csv "$work/csv" "${@:4}"
-    refused "collectives: $1 (W=2)" 2 "$2" "$3" $LAUNCHER -n 2 "$bench/collectives" --csv "$work/csv" "${@:4}"
+    refused "collectives: $1 (W=2)" 2 "$2" "$3" $MPI_LAUNCHER -n 2 "$bench/collectives" --csv "$work/csv" "${@:4}"
 }
 collectives 'unknown transport' "--backend: got 'foo', expected one of auto\|mpi\|shm" '--backend=auto' --backend foo
 collectives 'unknown operation' "--only: got 'foo', expected one of all-gather\|" '--only=all' --only foo
@@ -55,7 +55,7 @@ cd "$BUILD" || exit 2
 helped kernels tests/bench/kernels
 helped collectives tests/bench/collectives
 helped collectives ./fsdp_run --no-prefix -n 3 tests/bench/collectives
-[ -n "${NO_MPI:-}" ] || helped mpich_peer $LAUNCHER -n 3 tests/bench/mpich_peer
+[ -n "${NO_MPI:-}" ] || helped mpich_peer $MPI_LAUNCHER -n 3 tests/bench/mpich_peer
 cd - >/dev/null || exit 2
 
 # A separate build folder, so that the results of a real run stay.

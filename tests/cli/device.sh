@@ -88,7 +88,7 @@ if [ -n "$NO_MPI" ] || [ ! -e "$build/fsdp_cuda_sim.so" ]; then
     skip "$name" "${NO_MPI:-there is no stand-in, which g++ builds}"
 else
     cp "$build/fsdp_cuda_sim.so" "$work/bin"
-    timed env FSDP_SIM_GPUS=2 $LAUNCHER -n 4 sh -c 'MPI_LOCALRANKID=$((PMI_RANK / 2)) exec "$0" "$@"' "$trainer" $run --device cuda-sim
+    timed env FSDP_SIM_GPUS=2 $MPI_LAUNCHER -n 4 sh -c 'MPI_LOCALRANKID=$((PMI_RANK / 2)) exec "$0" "$@"' "$trainer" $run --device cuda-sim
     grep -q 'ranks 0 and 1 share GPU 0 of this host' "$work/err" || complain "no word of it: $(head -3 "$work/err")"
     rm "$work/bin/fsdp_cuda_sim.so"
 fi

@@ -26,7 +26,7 @@ kill_saving() {
     while [ $i -lt "$1" ] && [ -z "$bad" ]; do
         i=$((i + 1))
         ranks=$((i % 4 == 0 ? 2 : 1))
-        starts=$LAUNCHER start $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto \
+        starts=$MPI_LAUNCHER start $ranks $model $bits --steps 1000000 --save "$new/save" --save-every 1 --resume auto \
             $([ $((i / 2 % 2)) = 0 ] || echo --save-async)
         until_true '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
         sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
@@ -123,7 +123,7 @@ if [ -n "${CLI_NAMESPACE:-}" ]; then
         full 'checkpoint on the way' $ranks 2500 save --save "$disk/save" --resume auto --save-every 2
         full 'checkpoint on the way, --save-async' $ranks 2500 save --save "$disk/save" --resume auto --save-every 2 --save-async
         full 'export' $ranks 1000 export --export "$disk/export"
-        starts=$LAUNCHER full 'loss file' $ranks 64 csv --loss-csv "$disk/loss.csv"
+        starts=$MPI_LAUNCHER full 'loss file' $ranks 64 csv --loss-csv "$disk/loss.csv"
         full 'memory report' $ranks 64 csv --memory-report "$disk/report.csv"
     done
 else

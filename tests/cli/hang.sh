@@ -81,7 +81,7 @@ stopped_mpi() {
     dir=$new/hang
     export FSDP_HANG_DIR=$dir FSDP_TIMEOUT_S=2
     case_is 'a stopped rank is named after the timeout (W=2, mpi)' || return
-    begin $LAUNCHER -n 2 "$trainer" $forever --comm mpi
+    begin $MPI_LAUNCHER -n 2 "$trainer" $forever --comm mpi
     hurt 'kill -STOP "$(rank_pid 1)"'
     files 0
     shows '/mpi      ranks 0 1' '# rank 00000 of 00002, started ' ': rank 0 waited 2.0 s in '

@@ -29,7 +29,7 @@ saved() {
 # begin -- starts the job in the background; $job is its launcher's id
 begin() {
     local starts="$build/fsdp_run --grace $grace -n $ranks"
-    [ "$by" = run ] || starts="$LAUNCHER -n $ranks"
+    [ "$by" = run ] || starts="$MPI_LAUNCHER -n $ranks"
     [ "$ranks" != 1 ] || starts=''
     : >"$work/out"
     env --default-signal=INT,HUP ${holds:+HOLD=$holds LD_PRELOAD=$hold} $before $starts \

@@ -10,7 +10,7 @@
 #   case_is NAME [W]         begins a case named NAME, or "NAME (W=W)" with ranks set to W; the case before it gets its PASS or
 #                            FAIL line. False if NAME does not match CASES=REGEX of the environment. fresh=1: $new is empty
 #   launch W OPTION...       runs the trainer on W ranks by $starts (1: alone) under a time limit; sets rc, $work/out, $work/err
-#                            starts: fsdp_run, which starts fast; $LAUNCHER for cases about MPI
+#                            starts: fsdp_run, which starts fast; $MPI_LAUNCHER for cases about MPI
 #   good W OPTION...         the same, and the run must succeed
 #   wait_for_end             waits for $job in the background; sets rc
 #   complain TEXT            the case has failed

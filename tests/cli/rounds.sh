@@ -45,7 +45,7 @@ choose() {
     [ $how != mpiexec ] || { pick auto shm mpi && options="$options --comm $picked"; }
     [ $how != alone ] || launcher=
     [ $how != fsdp_run ] || launcher="$starts -n $ranks"
-    [ $how != mpiexec ] || launcher="$LAUNCHER -n $ranks"
+    [ $how != mpiexec ] || launcher="$MPI_LAUNCHER -n $ranks"
 }
 
 begin() {

@@ -41,12 +41,12 @@ killed 64 'by fsdp_run' "$run"
 if [ -n "$NO_MPI" ]; then
     skip 'a small /dev/shm under MPI' "$NO_MPI"
 else
-    trains 64 'over shm' "$LAUNCHER" --comm shm
-    trains 16 'over mpi' "$LAUNCHER" --comm mpi
-    killed 16 'over mpi' "$LAUNCHER" --comm mpi
+    trains 64 'over shm' "$MPI_LAUNCHER" --comm shm
+    trains 16 'over mpi' "$MPI_LAUNCHER" --comm mpi
+    killed 16 'over mpi' "$MPI_LAUNCHER" --comm mpi
     mount -o remount,ro /dev/shm
     for comm in auto mpi; do
-        size=ro trains 16 "read-only, --comm $comm" "$LAUNCHER" --comm $comm
+        size=ro trains 16 "read-only, --comm $comm" "$MPI_LAUNCHER" --comm $comm
     done
     mount -o remount,rw /dev/shm
 fi

@@ -169,7 +169,7 @@ int clock_gettime(clockid_t id, struct timespec *now)
 EOF
     ${CC:-cc} -shared -fPIC -o "$work/behind.so" "$work/behind.c" || complain 'no behind.so'
     rm -rf "$dir"
-    MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1 ends_with 0 $LAUNCHER -n 4 env LD_PRELOAD="$work/behind.so" \
+    MPIR_CVAR_NUM_CLIQUES=2 MPIR_CVAR_CLIQUES_BY_BLOCK=1 ends_with 0 $MPI_LAUNCHER -n 4 env LD_PRELOAD="$work/behind.so" \
         "$trainer" $run --steps 2 --profile "$dir"
     check_table "$dir" 4 1
     check_traces "$dir" 4

@@ -2,7 +2,7 @@
  * device has the twin's bits (matrix.c checks that ranks have the bits of one device). In fast mode
  * all stay within derived bounds.
  *
- *   mpiexec -n W build/tests/equivalence/equivalence    tiny: every strategy and wrapping
+ *   build/fsdp_run -n W build/tests/equivalence/equivalence    tiny: every strategy and wrapping
  *   ... --quick                 fewer combinations of strategy and wrapping
  *   ... --few                   a few combinations, for a slow device
  *   ... --probe                 run nothing; only check that there is a device

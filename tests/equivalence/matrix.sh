@@ -26,7 +26,7 @@ figures() { sed -n 's/^PASS W=[0-9]* coverage: \(.*\); [0-9]* s$/, \1/p' "$log";
 place_of=figures
 
 # launch W ARGS... -- run the matrix on W ranks. $by: the command that starts several ranks
-by=$LAUNCHER
+by=$MPI_LAUNCHER
 launch() {
     w=$1 done_marks=$1
     shift

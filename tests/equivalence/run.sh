@@ -28,8 +28,8 @@ launch() {
     if [ "$w" -eq 1 ]; then
         check "$what" "$limit" "$log" "$PROGRAM" "$@"
     else
-        # shellcheck disable=SC2086 # words
-        check "$what" "$limit" "$log" env FSDP_COMM="$over" $LAUNCHER -n "$w" "$PROGRAM" "$@"
+        # shellcheck disable=SC2046 # words
+        check "$what" "$limit" "$log" env FSDP_COMM="$over" $(launcher_over "$over") -n "$w" "$PROGRAM" "$@"
     fi
 }
 

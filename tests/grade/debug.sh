@@ -7,7 +7,7 @@
 # On a terminal, gdb starts the program, stops at FUNCTION (default: main) and prompts. Without a terminal, the program runs to
 # FUNCTION, if given, or until it crashes, and gdb prints a backtrace for tests and logs.
 #
-# Launchers take the terminal away from the ranks, so this script passes its name down. The rank opens the terminal in its own
+# The launcher takes the terminal away from the ranks, so this script passes its name down. The rank opens the terminal in its own
 # session, where reading does not stop the process, and gets Ctrl-C passed to gdb. Collectives have no time limits meanwhile.
 set -u
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -15,7 +15,7 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 # As a rank: debug.sh --as-rank PROGRAM ARGS... The launcher's environment has the rank's number.
 if [ "${1:-}" = --as-rank ]; then
     shift
-    rank=${PMI_RANK:-${FSDP_RUN%% *}}
+    rank=${FSDP_RUN%% *}
     [ "$rank" = "$DEBUG_RANK" ] || exec "$@"
     if [ -z "$DEBUG_TTY" ]; then
         exec "${GDB:-gdb}" -nx -batch -ex 'set pagination off' -ex 'set print thread-events off' ${DEBUG_BREAK:+-ex "break $DEBUG_BREAK"} \
@@ -57,7 +57,7 @@ command -v "${GDB:-gdb}" >/dev/null 2>&1 || refuse "there is no ${GDB:-gdb} on t
 program=$BUILD/tests/grade/$program
 [ -x "$program" ] || refuse "there is no $program" "make debug TASK=$task builds it"
 
-. "$here/../tools/env.sh"
+TOOLS=$here/../tools && . "$TOOLS/env.sh"
 DEBUG_PID=$(mktemp "${TMPDIR:-/tmp}/fsdp-debug.XXXXXX") || exit 2
 trap 'gdb=$(cat "$DEBUG_PID"); rm -f "$DEBUG_PID"; [ -z "$gdb" ] || kill -KILL "$gdb" 2>/dev/null' EXIT # gdb has its own session
 # ignore Ctrl-C until the launcher is done: it is for gdb

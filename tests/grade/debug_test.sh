@@ -1,11 +1,10 @@
 #!/bin/sh
-# debug_test.sh -- make debug: a rank under gdb, with each launcher, on a terminal and without.
+# debug_test.sh -- make debug: a rank under gdb, on a terminal and without.
 #
 #   tests/grade/debug_test.sh [BUILD]        default: build, with the grader of lab 2 in it
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 BUILD=${1:-build}
-. tests/tools/env.sh
 . tests/tools/test_lib.sh
 begin debug
 
@@ -31,21 +30,16 @@ if ! command -v gdb >/dev/null; then
     echo 'SKIP a rank under gdb: gdb is not installed'
     exit $bad
 fi
-# with_launcher NAME LAUNCHER -- one rank hits the breakpoint, and the backtrace leads to the task. On a terminal gdb gets what
-# is typed, and its output comes back.
-with_launcher() {
-    debug env MPIEXEC="$2" tests/grade/debug.sh --task 2.1 --rank 1 --break unshard_begin "$BUILD"
-    [ $? -eq 124 ] || echo 'the job ended' >>"$log" # no rank waits for the rank that gdb stopped
-    [ "$(grep -c 'hit Breakpoint' "$log")" -ne 1 ] || echo 'one rank was stopped' >>"$log"
-    says "a breakpoint under $1" 'hit Breakpoint .*unshard_begin' '^#0 +(0x[0-9a-f]+ in )?unshard_begin' 'task_2_1' \
-        'the job ended' 'one rank was stopped'
-    printf 'backtrace 2\ndelete 1\ncontinue\nquit\n' |
-        timeout -k 3 60 script -qec "env MPIEXEC=$2 tests/grade/debug.sh --task 2.1 --rank 1 --break task_2_1 $BUILD" /dev/null \
-            >"$log" 2>&1
-    says "a terminal under $1" '\(gdb\) backtrace 2' 'hit Breakpoint' 'exited normally' 'VERDICT 2\.1 PASS'
-}
-[ -n "$NO_MPI" ] || with_launcher mpiexec "${MPIEXEC:-mpiexec}"
-with_launcher fsdp_run /nonexistent/mpiexec
+# One rank hits the breakpoint, and the backtrace leads to the task.
+debug tests/grade/debug.sh --task 2.1 --rank 1 --break unshard_begin "$BUILD"
+[ $? -eq 124 ] || echo 'the job ended' >>"$log" # no rank waits for the rank that gdb stopped
+[ "$(grep -c 'hit Breakpoint' "$log")" -ne 1 ] || echo 'one rank was stopped' >>"$log"
+says 'a breakpoint' 'hit Breakpoint .*unshard_begin' '^#0 +(0x[0-9a-f]+ in )?unshard_begin' 'task_2_1' \
+    'the job ended' 'one rank was stopped'
+# On a terminal gdb gets what is typed, and its output comes back.
+printf 'backtrace 2\ndelete 1\ncontinue\nquit\n' |
+    timeout -k 3 60 script -qec "tests/grade/debug.sh --task 2.1 --rank 1 --break task_2_1 $BUILD" /dev/null >"$log" 2>&1
+says 'a terminal' '\(gdb\) backtrace 2' 'hit Breakpoint' 'exited normally' 'VERDICT 2\.1 PASS'
 debug tests/grade/debug.sh --task 2.1 --rank 2 "$BUILD"
 says 'a task that stops nowhere' 'exited normally' '^VERDICT 2\.1 PASS' 'DONE 2\.1 rank 2/3'
 exit $bad

@@ -43,7 +43,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-. "$here/../tools/env.sh"
+TOOLS=$here/../tools && . "$TOOLS/env.sh"
 OUT=$LOGS/grade
 mkdir -p "$OUT" || exit 2
 RESULTS=$OUT/results # tab-separated: "task W verdict", seconds, text; "task W -" for lines below a verdict
@@ -142,7 +142,7 @@ reason() {
 
 # cause LOG -- the line that says why a launch ended badly, with ": " before it
 cause() {
-    ours=$(grep -v -E '^(\[(mpiexec|proxy)|(VERDICT|DONE|TIME) )' "$1")
+    ours=$(grep -v -E '^(\[fsdp_run\]|(VERDICT|DONE|TIME) )' "$1")
     why=$(complaint "$1" || printf '%s\n' "$ours" | grep -i -m1 -E 'error|signal|not found')
     why=${why:-$(printf '%s\n' "$ours" | grep -v -E '^ *(HINT: .*)?$' | tail -1)}
     printf '%s\n' "${why:+: $why}"

@@ -27,10 +27,10 @@ END
 for file in flags fsdp_run; do # for the launcher that the grader will choose
     ln -s "$(realpath "${BUILD:-build}")/$file" "$dir/" || exit 2
 done
-# A rank of the stand-in. The launcher sets PMI_RANK and PMI_SIZE, or FSDP_RUN. FAKE_MARK marks its processes.
+# A rank of the stand-in. FAKE_MARK marks its processes.
 cat >"$dir/tests/grade/lab8" <<'END'
 #!/bin/sh
-r=${PMI_RANK:-${FSDP_RUN%% *}} n=${PMI_SIZE:-$(echo "$FSDP_RUN" | cut -d' ' -f2)}
+r=${FSDP_RUN%% *} n=$(echo "$FSDP_RUN" | cut -d' ' -f2)
 verdict() { [ "$r" -eq 0 ] && echo "VERDICT $1 $2"; echo "DONE $1 rank $r/$n"; }
 while [ $# -gt 0 ]; do
     case $2 in
@@ -63,7 +63,6 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-sleep 0.2 # MPICH's mpiexec sometimes dies of SIGPIPE if its ranks end at once
 END
 chmod +x "$dir/tests/grade/lab8"
 export FAKE_MARK=$$
@@ -93,7 +92,7 @@ grade() {
 grade 1 --lab 8 --ranks 2
 expect '^PASS    8.1 W=2 '
 expect '^FAIL    8.2 W=2 .*hangs'
-expect '^FAIL    8.3 W=2 crashed .*(egmentation|exit status)' # mpiexec prints either at random
+expect '^FAIL    8.3 W=2 crashed .*(egmentation|exit status)'
 expect '^FAIL    8.4 W=2 rank 1 ended without its done-marker'
 expect '^FAIL    8.5 W=2 .*(crashed|no verdict)'
 expect '^FAIL    8.6 W=2 rank 1: full\[3\]: got 1, expected 2'

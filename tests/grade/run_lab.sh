@@ -26,7 +26,7 @@ if ! printf '%s\n' "$labs" | grep -qxF -e "$lab"; then
     exit 2
 fi
 [ -z "$check" ] || exit 0
-. "$here/../tools/env.sh"
+TOOLS=$here/../tools && . "$TOOLS/env.sh"
 reference=$here/../reference top=$here/../..
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-run.XXXXXX") || exit 2
 trap 'rm -rf "$dir"' EXIT

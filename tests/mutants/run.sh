@@ -10,7 +10,7 @@
 #     CHECK grade 2.1             the check that must fail for the mutants below, one of
 #                                     grade TASK    the lab's task test (tests/grade/grade.sh)
 #                                     unit NAME     build/tests/unit/NAME
-#                                     cmd COMMAND   any shell command in the tree's root
+#                                     cmd COMMAND   any shell command in the tree's root; $MPI_LAUNCHER starts ranks under MPI
 #     RANKS 2 3                   grade: world sizes to run (3)
 #     BUILD TARGET ...            cmd: make targets to build first, besides the programs and stand-ins that the command
 #                                     names and, for a script, the trainer's programs; $B is the build folder
@@ -28,6 +28,8 @@ set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/tree.sh
 . tests/tools/check.sh
+. tests/tools/env.sh
+export MPI_LAUNCHER
 src=$PWD
 list=0 fit=0 unit=$(printf '\037')
 [ "${1:-}" = -l ] && list=1 && shift

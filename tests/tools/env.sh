@@ -3,12 +3,14 @@
 #
 # Reads BUILD (default build), the folder of the programs. Sets
 #
-#   LAUNCHER   words that start ranks: $LAUNCHER -n 4 PROGRAM. MPIEXEC or mpiexec; without MPI fsdp_run
-#   NO_MPI     why there is no MPI (the programs were built without it, or mpiexec is missing); empty if there is MPI
+#   LAUNCHER   words that start ranks of this host, which share memory: $LAUNCHER -n 4 PROGRAM. build/fsdp_run
+#   MPI_LAUNCHER  words that start ranks under MPI, for what tests MPI (probe.sh: mpiexec_find); without MPI the same as LAUNCHER
+#   NO_MPI     why there is no MPI (the programs were built without it, or there is no launcher of it); empty if there is MPI
 #   TRANSPORTS transports that FSDP_COMM may name on FSDP_DEVICE for several ranks; most tests use the first
 #   LOGS       the folder for the output of checks; each FSDP_DEVICE has its own
 #
 # no_mpi CASE: if there is no MPI, prints SKIP and returns true; for cases that test MPI itself.
+# launcher_over TRANSPORT: prints the words that start ranks whose FSDP_COMM is TRANSPORT.
 
 # Idle OpenMP threads sleep. If they spun, they would take cores from the ranks that they wait for. hwloc and UCX, below
 # MPI, print no warnings about a container without /sys.
@@ -16,11 +18,13 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_
 [ -d /sys/class/net ] || export UCX_LOG_LEVEL="${UCX_LOG_LEVEL:-fatal}"
 
 LOGS=${BUILD:-build}/test${FSDP_DEVICE:+/$FSDP_DEVICE}
-NO_MPI='' LAUNCHER=${MPIEXEC:-mpiexec} TRANSPORTS='shm mpi'
-command -v "${LAUNCHER%% *}" >/dev/null 2>&1 || NO_MPI="no $LAUNCHER here"
+NO_MPI='' LAUNCHER="${BUILD:-build}/fsdp_run --no-prefix" TRANSPORTS='shm mpi'
+. "${TOOLS:-tests/tools}/probe.sh"
+mpiexec_find || NO_MPI="no ${MPIEXEC:-mpiexec of MPICH} here$(! command -v mpiexec >/dev/null 2>&1 || echo ', but another'"'"'s')"
 # The Makefile keeps the compiler's command line in this file; a folder of stand-ins may have none.
 [ ! -e "${BUILD:-build}/flags" ] || grep -q -e -DFSDP_HAVE_MPI "${BUILD:-build}/flags" || NO_MPI='built without MPI'
-[ -z "$NO_MPI" ] || LAUNCHER="${BUILD:-build}/fsdp_run --no-prefix" TRANSPORTS=shm
+MPI_LAUNCHER=$mpiexec
+[ -z "$NO_MPI" ] || MPI_LAUNCHER=$LAUNCHER TRANSPORTS=shm
 case ${FSDP_DEVICE:-} in
 cuda*) TRANSPORTS="nccl shm" ;;
 npu*) TRANSPORTS="hccl shm" ;;
@@ -29,4 +33,8 @@ esac
 no_mpi() {
     [ -z "$NO_MPI" ] && return 1
     echo "SKIP $1: $NO_MPI"
+}
+
+launcher_over() {
+    case $1 in mpi) echo "$MPI_LAUNCHER" ;; *) echo "$LAUNCHER" ;; esac
 }

@@ -3,16 +3,16 @@
 #
 #   tests/tools/unit.sh [--ranks "1 2 3 4"] [PROGRAM...]      BUILD=build
 #
-# A program whose source says "mpiexec -n W" runs once for every number of ranks and every transport (shm and mpi, or those in
+# A program whose source says "fsdp_run -n W" runs once for every number of ranks and every transport (shm and mpi, or those in
 # FSDP_COMM; without MPI only shm), and every rank must print its DONE line. With --ranks only these programs run; the default
 # is 1 to 4 ranks. With FSDP_DEVICE only programs run that take their device from it (test_cuda_* on cuda and cuda-sim,
 # test_npu_* on npu and npu-sim, test_accel_* on all four); without it, all programs run except these three kinds.
 # WRAP: valgrind and its options, or nothing. Logs: $LOGS/unit/.
-# shellcheck disable=SC2086 # lists of words
+# shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${BUILD:-build} LIMIT=${LIMIT:-600}
-ranks='1 2 3 4' only_ranks=''
+ranks='1 2 3 4' only_ranks='' cmocka=''
 [ "${1:-}" = --ranks ] && ranks=${2:?} only_ranks=1 && shift 2
 . tests/tools/env.sh
 OUT=$LOGS/unit
@@ -32,8 +32,12 @@ esac
 [ $# -gt 0 ] || set -- $all
 for program in "$@"; do
     name=$(basename "$program" .c)
+    if [ ! -e "$BUILD/tests/unit/$name" ] && [ -z "${cmocka:=$(probe cmocka)}" ] && grep -q /unit_lib.h "tests/unit/$name.c"; then
+        echo "SKIP $name: there is no cmocka" && skipped=$((skipped + 1))
+        continue
+    fi
     exe="${WRAP:-} $BUILD/tests/unit/$name" done_marks=0
-    if grep -q 'mpiexec -n W' "tests/unit/$name.c"; then
+    if grep -q 'fsdp_run -n W' "tests/unit/$name.c"; then
         for w in $ranks; do
             done_marks=$w
             if [ "$w" -eq 1 ]; then
@@ -42,7 +46,7 @@ for program in "$@"; do
             fi
             for over in $transports; do
                 check "$name on $w ranks over $over" "$LIMIT" "$OUT/$name-W$w-$over.log" \
-                    env FSDP_COMM="$over" $LAUNCHER -n "$w" $exe
+                    env FSDP_COMM="$over" $(launcher_over "$over") -n "$w" $exe
             done
         done
     elif [ -z "$only_ranks" ]; then

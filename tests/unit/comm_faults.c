@@ -1,7 +1,7 @@
 /* comm_faults.c -- what a group does when its ranks disagree, wait or die; driven by
  * comm_faults.sh.
  *
- *   mpiexec -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
+ *   build/fsdp_run -n W build/tests/unit/comm_faults CASE [close|abort]     FSDP_COMM=shm|mpi
  *
  *   FSDP_DEVICE            run on this device, over its own transport
  *   COMM_FAULT_START=...   kill or sleep, for NCCL and HCCL: see start_fault below

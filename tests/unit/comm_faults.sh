@@ -3,11 +3,11 @@
 #
 #   tests/unit/comm_faults.sh [PROGRAM [WAY...]]       default build/tests/unit/comm_faults shm mpi run staged
 #
-#   shm   ranks started by mpiexec, in shared memory; without MPI by fsdp_run
-#   mpi   ranks started by mpiexec, over MPI
+#   shm   ranks started under MPI, in shared memory; without MPI by fsdp_run
+#   mpi   ranks started under MPI, over MPI
 #   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
 #   staged  like shm, on a device whose memory is not the host's
-#   nccl, hccl  started like shm, over the transport of FSDP_DEVICE (default cuda-sim, npu-sim); not among the defaults
+#   nccl, hccl  started by fsdp_run, over the transport of FSDP_DEVICE (default cuda-sim, npu-sim); not among the defaults
 #   native  nccl or hccl, whichever FSDP_DEVICE has
 #
 # The cases come in parts: disagreements, waits, stands, deaths; nccl and hccl also have the part alone. The cases mostly wait,
@@ -51,7 +51,10 @@ if [ -z "${PARTS:-}" ]; then
 fi
 
 way=$1
-fsdp_run=$BUILD/fsdp_run
+case $way in
+run | ?ccl) starts=$LAUNCHER ;;
+*) starts=$MPI_LAUNCHER ;;
+esac
 at=4 # number of the case's call: comm_open makes one call on the top group, then two calls warm up
 if [ $way = staged ]; then
     on=shm at=3
@@ -88,16 +91,14 @@ failed=0
 BOUND_S=120 NO_LIMIT_S=1000
 
 # ranks N WORDS... -- runs N ranks of the program, and ends them after BOUND_S. on: FSDP_COMM (default: the way's); within: a
-# command that starts the program under fsdp_run; limit: FSDP_TIMEOUT_S; timer: replaces the limit of BOUND_S. The ranks meet in
+# command that starts the program; limit: FSDP_TIMEOUT_S; timer: replaces the limit of BOUND_S. The ranks meet in
 # $meet.
 ranks() {
     n=$1
     shift
     rm -rf "${meet:?}"/*
-    case $way in
-    run) set -- "$fsdp_run" --no-prefix -n "$n" $within "$copy" "$@" ;;
-    *) set -- $LAUNCHER -n "$n" "$copy" "$@" && export FSDP_COMM="${on:-$way}" ;;
-    esac
+    [ $way = run ] || export FSDP_COMM="${on:-$way}"
+    set -- $starts -n "$n" $within "$copy" "$@"
     COMM_FAULT_MEET=$meet FSDP_TIMEOUT_S=${limit:-$NO_LIMIT_S} ${timer:-timeout -k 2 $BOUND_S} "$@"
 }
 
@@ -105,6 +106,7 @@ ranks() {
 launch() {
     begun=$(date +%s)
     # shellcheck disable=SC2086 # words
+    n=$1
     (${before:-:} && ranks "$1" $2) >"$log" 2>&1
     rc=$?
     seconds=$(($(date +%s) - begun))
@@ -140,14 +142,19 @@ expect() {
     [ "$found" -ge "$1" ] || complain "$found lines match '$2', not $1"
 }
 
+# The launcher reports success, which this version of mpiexec may do although a rank has failed; that rank has no done-mark.
+lost() {
+    [ $rc = 0 ] && [ "$starts" = "$MPI_LAUNCHER" ] && mpiexec_loses && [ "$(grep -c '^DONE' "$log")" -lt "$n" ]
+}
+
 fails() {
-    [ $rc != 0 ] || complain 'the launcher reports success'
+    [ $rc != 0 ] || lost || complain 'the launcher reports success'
 }
 
 # The launcher's status is $1, the status of the rank that ended first. MPICH's mpiexec returns 1 instead when it sees the end
 # of that rank before the end of its socket, which is a race (pmi_cb in pmip_cb.c). fsdp_run never does.
 ended_with() {
-    [ $rc = "$1" ] || { [ $way != run ] && [ $rc = 1 ] && grep -q 'EXIT CODE: 1$' "$log"; } ||
+    [ $rc = "$1" ] || lost || { [ $way != run ] && [ $rc = 1 ] && grep -q 'EXIT CODE: 1$' "$log"; } ||
         complain "exit status is not the $1 of the first rank"
 }
 
@@ -305,7 +312,6 @@ stands() {
 
 # Ranks meet in library calls that block. No rank waits there for a dead rank, or longer than the limit.
 meetings() {
-    local LAUNCHER="$fsdp_run --no-prefix" # lets ranks report what they see
     COMM_FAULT_START=kill fault 'kill while ranks meet n=3' 3 good '2 rank 2 \(process [0-9]+\) ended without leaving the group$'
     limit=2 COMM_FAULT_START=sleep fault 'a rank does not come n=3' 3 good "3 $library: $start took longer than 2\\.0 s\$"
     [ $way != hccl ] || limit=2 COMM_FAULT_START=sleep HCCL_CONNECT_TIMEOUT=1 \
@@ -403,7 +409,7 @@ deaths() {
     # The launcher dies: the ranks die with it.
     timer=exec begin 'orphans n=3' orphans WAITING
     proxies=''
-    [ $way = run ] || [ -n "$NO_MPI" ] || proxies=$(pgrep -P $launcher)
+    [ "$starts" = "$LAUNCHER" ] || proxies=$(pgrep -P $launcher)
     # shellcheck disable=SC2086 # a list
     kill -KILL $launcher $proxies
     wait $launcher 2>/dev/null

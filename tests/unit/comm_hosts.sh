@@ -24,9 +24,9 @@ hosts() {
     local h=$1
     n=$2 at="$h hosts x $(($2 / $1)) ranks" log=$OUT/$3-$1-$2.log
     shift 3
-    # shellcheck disable=SC2086 # LAUNCHER is a list of words
+    # shellcheck disable=SC2086 # MPI_LAUNCHER is a list of words
     MPIR_CVAR_NUM_CLIQUES=$h MPIR_CVAR_CLIQUES_BY_BLOCK=${by_block:-1} FSDP_TIMEOUT_S=60 \
-        timeout -k 5 300 $LAUNCHER -n "$n" "$@" >"$log" 2>&1 </dev/null &
+        timeout -k 5 300 $MPI_LAUNCHER -n "$n" "$@" >"$log" 2>&1 </dev/null &
     child=$!
     wait $child
     status=$? child=''

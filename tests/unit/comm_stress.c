@@ -1,7 +1,7 @@
 /* comm_stress.c -- random rounds of collectives. Every element of every result is compared with a
  * plain reference (comm_calls_lib.h).
  *
- *   mpiexec -n W build/tests/unit/comm_stress [--rounds N] [--seed S]
+ *   build/fsdp_run -n W build/tests/unit/comm_stress [--rounds N] [--seed S]
  *
  * All ranks draw the same plan from the seed: operations, types, sizes, groups and streams. Each
  * rank draws for itself what must not matter: where its buffers lie, delays, pinning, events

@@ -13,7 +13,7 @@ mkdir -p "$OUT" || exit 2
 child='' failed=0
 trap 'kill -TERM $child 2>/dev/null; exit 130' INT TERM HUP
 
-# stress WAY W ROUNDS SEED... -- shm, mpi: started by $LAUNCHER; run: started by fsdp_run; schedule: like run, in an order that
+# stress WAY W ROUNDS SEED... -- shm, mpi: started by $MPI_LAUNCHER; run: started by fsdp_run; schedule: like run, in an order that
 # the seed chooses; staged-WAY: on the device `separate`
 stress() {
     way=$1 w=$2 rounds=$3
@@ -28,7 +28,7 @@ stress() {
         case ${way#staged-} in
         run) set -- "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
         schedule) set -- env FSDP_SCHEDULE="$seed" "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
-        *) set -- env FSDP_COMM="${way#staged-}" $LAUNCHER -n "$w" "$@" ;; # words
+        *) set -- env FSDP_COMM="${way#staged-}" $MPI_LAUNCHER -n "$w" "$@" ;; # words
         esac
         FSDP_TIMEOUT_S=${FSDP_TIMEOUT_S:-60} timeout -k 5 600 "$@" >"$log" 2>&1 </dev/null &
         child=$!

@@ -1,6 +1,7 @@
 /* test_clock_offset.c -- how clocks of ranks are compared.
  *
- *   mpiexec -n W build/tests/unit/test_clock_offset          (W = 1 runs without mpiexec too) */
+ *   build/fsdp_run -n W build/tests/unit/test_clock_offset          (W = 1 runs without mpiexec
+ * too) */
 #include <math.h>
 #include "common/observe/clock_offset.h"
 #include "tests/unit/comm_cases_lib.h"

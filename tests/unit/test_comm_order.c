@@ -1,7 +1,7 @@
 /* test_comm_order.c -- every collective declares what it touches: the order checker finds work on
  * another stream that uses the same buffers without an event, on every rank and transport.
  *
- *   mpiexec -n W build/tests/unit/test_comm_order        any W >= 1
+ *   build/fsdp_run -n W build/tests/unit/test_comm_order        any W >= 1
  *
  * A probe is a launch on another stream that declares one access and does nothing. Each collective
  * is issued once for every probe: a probe writes slice r of what the collective reads, or reads
