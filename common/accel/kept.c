@@ -14,14 +14,15 @@
  * system has such a file. */
 #include <stdlib.h>
 #include "common/base/dtype.h"
+#include "common/base/page.h"
 #include "common/accel/accel_impl.h"
 #include "common/device/host_share.h"
 
-/* The size of the block for a request. Sizes are multiples of 4096; larger ones are multiples of an
- * eighth of a power of two, so that at most an eighth is wasted. */
-static size_t size_class(size_t bytes)
+/* The size of the block for a request. Sizes are multiples of least_bytes; larger ones are
+ * multiples of an eighth of a power of two, so that at most an eighth is wasted. */
+static size_t size_class(size_t bytes, size_t least_bytes)
 {
-    size_t step = 4096;
+    size_t step = least_bytes;
     while (step * 16 <= bytes)
         step *= 2;
     return bytes <= step ? step : size_round_up(bytes, step);
@@ -139,7 +140,7 @@ accel_kept *accel_kept_get(accel_stream *s, size_t bytes, accel_use use)
 {
     if (bytes > SIZE_MAX / 2)
         return NULL;
-    bytes = size_class(bytes);
+    bytes = size_class(bytes, use == USE_ON_DEVICE ? 4096 : PAGE_BYTES);
     accel_kept *p = reuse(s, bytes, use);
     return p != NULL ? p : fresh(accel_device_of(s->base.device), bytes, use);
 }

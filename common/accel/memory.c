@@ -124,7 +124,7 @@ static fsdp_status device_get(accel_stream *s, block *b)
     if (b->is.bytes > device_limit_left(&d->base))
         TRY(reclaim(d));
     if (b->is.bytes > device_limit_left(&d->base))
-        return device_alloc_failed(d->base.ledger, &b->is);
+        return device_alloc_failed(d->base.ledger, &b->is, 0);
     int code = device_try(s, b);
     if (code == 0 && b->ptr == NULL) {
         TRY(reclaim(d));
@@ -132,13 +132,13 @@ static fsdp_status device_get(accel_stream *s, block *b)
     }
     if (code != 0 || b->ptr != NULL)
         return accel_stream_check(s, code, "device_alloc");
-    return device_alloc_failed(d->base.ledger, &b->is);
+    return device_alloc_failed(d->base.ledger, &b->is, 0);
 }
 
 static fsdp_status host_get(accel_stream *s, block *b)
 {
     if (accel_pinned_get(s, b->is.bytes, USE_ON_HOST, &b->kept) != FSDP_OK)
-        return device_alloc_failed(s->base.device->host_ledger, &b->is);
+        return device_alloc_failed(s->base.device->host_ledger, &b->is, 0);
     b->ptr = b->kept->ptr;
     return FSDP_OK;
 }

@@ -27,10 +27,12 @@
  * A shared block lies in a file that other processes can map (host_share.h) and is only reused as
  * a shared block. If device memory is guarded, device_alloc_host has a pool of its own. */
 #include "common/base/dtype.h"
+#include "common/base/page.h"
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
 #include "common/device/guard.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,7 +43,7 @@
 
 enum { BLOCK_ALIGN = 64, BLOCK_HEADER_BYTES = 128 };
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define PAGE_BYTES      ((size_t)4096)
+#define ALIAS_BYTES     ((size_t)4096) /* see next_shift_bytes */
 #define NOT_SHARED      UINT64_MAX
 
 enum { STATE_LIVE, STATE_PENDING, STATE_CACHED };
@@ -98,18 +100,19 @@ static size_t footprint_of(const cpu_pool *p, size_t bytes, bool shared)
         return 0;
     size_t used_bytes = BLOCK_HEADER_BYTES + bytes + sizeof(uint64_t);
     if (p->is_guarded)
-        return size_round_up(used_bytes - BLOCK_HEADER_BYTES + GUARD_PAGE_BYTES, GUARD_PAGE_BYTES);
+        return size_round_up(used_bytes - BLOCK_HEADER_BYTES + PAGE_BYTES, PAGE_BYTES);
     size_t footprint_bytes = size_round_up(used_bytes, shared ? PAGE_BYTES : BLOCK_ALIGN);
     if (!is_large(p, footprint_bytes, shared))
         return footprint_bytes;
-    return size_round_up(used_bytes + PAGE_BYTES - BLOCK_ALIGN, PAGE_BYTES);
+    return size_round_up(used_bytes + ALIAS_BYTES - BLOCK_ALIGN, PAGE_BYTES);
 }
 
-/* Large blocks begin at different cache lines of a page: block n of a pool at line 17 n mod 64.
+/* Large blocks begin at different cache lines of 4096 bytes: block n of a pool at line 17 n mod 64.
+ * This does not depend on the size of the system's pages.
  *
  * Mappings begin at a page boundary, and a kernel reads several arrays at once. AdamW over four
  * arrays of 124M floats takes 149 ms (2 cores of an Intel Xeon with AMX) if all begin at the same
- * offset in a page, and 93 ms if they do not; over four of 1M floats 1.18 and 0.40 ms. Only the
+ * offset in 4096 bytes, and 93 ms if they do not; over four of 1M floats 1.18 and 0.40 ms. Only the
  * last 12 bits of the address matter: four of 1M floats in small pages, whose higher bits differ,
  * take 1.27 and 0.47 ms. These bits choose the set of the first-level cache, and by them a load
  * decides whether an earlier store that is not yet complete may be to the same address.
@@ -120,9 +123,9 @@ static size_t footprint_of(const cpu_pool *p, size_t bytes, bool shared)
  * which would cost a page. */
 static size_t next_shift_bytes(cpu_pool *p)
 {
-    enum { PAGE_LINES = PAGE_BYTES / BLOCK_ALIGN, STEP_LINES = 17 };
+    enum { ALIAS_LINES = ALIAS_BYTES / BLOCK_ALIGN, STEP_LINES = 17 };
     unsigned n = atomic_fetch_add(&p->n_shifted, 1);
-    return (size_t)(n * STEP_LINES % PAGE_LINES) * BLOCK_ALIGN;
+    return (size_t)(n * STEP_LINES % ALIAS_LINES) * BLOCK_ALIGN;
 }
 
 static cpu_block *system_get(cpu_pool *p, size_t footprint_bytes, bool shared)
@@ -139,7 +142,7 @@ static cpu_block *system_get(cpu_pool *p, size_t footprint_bytes, bool shared)
                      : aligned_alloc(BLOCK_ALIGN, footprint_bytes);
     if (!base)
         return NULL;
-    size_t guarded_bytes = p->is_guarded ? GUARD_PAGE_BYTES - BLOCK_HEADER_BYTES : 0;
+    size_t guarded_bytes = p->is_guarded ? PAGE_BYTES - BLOCK_HEADER_BYTES : 0;
     cpu_block *b = (cpu_block *)(base + (large ? next_shift_bytes(p) : guarded_bytes));
     b->pool = p;
     b->share_offset = share_offset;
@@ -152,8 +155,8 @@ static char *block_base(cpu_block *b)
 {
     bool large = is_large(b->pool, b->footprint_bytes, b->share_offset != NOT_SHARED);
     if (b->pool->is_guarded)
-        return block_payload(b) - GUARD_PAGE_BYTES;
-    return (char *)b - (large ? (uintptr_t)b % PAGE_BYTES : 0);
+        return block_payload(b) - PAGE_BYTES;
+    return (char *)b - (large ? (uintptr_t)b % ALIAS_BYTES : 0);
 }
 
 static void system_put(cpu_block *b)
@@ -282,8 +285,9 @@ static cpu_block *reuse(cpu_pool *p, const cpu_stream *s, size_t bytes, size_t f
     return b;
 }
 
-/* Memory from the system. If a large block finds memory short, or the system refuses, the cache is
- * released first: the system might also grant the memory and kill the process later. */
+/* Memory from the system; NULL and errno: there is none. If a large block finds memory short, or
+ * the system refuses, the cache is released first: the system might also grant the memory and kill
+ * the process later. */
 static cpu_block *fresh(cpu_pool *p, size_t footprint_bytes, bool shared)
 {
     if (footprint_bytes >= HUGE_PAGE_BYTES && cpu_pool_cached_bytes(p) > 0 &&
@@ -371,12 +375,12 @@ fsdp_status cpu_alloc(stream *base, const mem_request *want, void **out)
     bool shared = want->on_host && host_share_fd() >= 0;
     size_t footprint_bytes = footprint_of(p, want->bytes, shared);
     if (footprint_bytes == 0 || (p == &d->pool && !limit_allows(d, want->bytes)))
-        return device_alloc_failed(p->ledger, want);
+        return device_alloc_failed(p->ledger, want, 0);
     cpu_block *b = reuse(p, s, want->bytes, footprint_bytes, shared);
     if (!b)
         b = fresh(p, footprint_bytes, shared);
     if (!b)
-        return device_alloc_failed(p->ledger, want);
+        return device_alloc_failed(p->ledger, want, errno);
     bool revived = b->free_node != &b->own_node; /* older work may still use the payload */
     b->label = want->label;
     b->category = (uint16_t)want->category;
@@ -491,7 +495,7 @@ void cpu_free(stream *base, void *ptr)
 /* The header is at the end of the open page, so it can be read without the right. */
 cpu_block_facts cpu_guarded_find(const void *addr)
 {
-    const char *payload = (const char *)guard_find(addr) + GUARD_PAGE_BYTES;
+    const char *payload = (const char *)guard_find(addr) + PAGE_BYTES;
     const cpu_block *b = (const cpu_block *)(payload - BLOCK_HEADER_BYTES);
     return (cpu_block_facts){b->label, b->bytes, (size_t)((const char *)addr - payload),
                              b->magic == BLOCK_LIVE};

@@ -3,12 +3,14 @@
  *   device_open gets the backend in the config; every other call finds it in the object it is
  *   given. Objects belong to the backend that made them. */
 #include "common/device/device_impl.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/bytes_copy.h"
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
+#include "common/base/page.h"
 #include "common/base/units.h"
 #include "common/device/host_share.h"
 
@@ -287,7 +289,7 @@ size_t device_limit_left(const device *d)
     return live_bytes < limit_bytes ? limit_bytes - live_bytes : 0;
 }
 
-fsdp_status device_alloc_failed(ledger *l, const mem_request *want)
+fsdp_status device_alloc_failed(ledger *l, const mem_request *want, int err)
 {
     ledger_figures f = ledger_read(l);
     char bytes[24], live[24], peak[24], holders[320];
@@ -295,11 +297,13 @@ fsdp_status device_alloc_failed(ledger *l, const mem_request *want)
     format_bytes(want->bytes, bytes, sizeof bytes);
     format_bytes(f.live_total_bytes, live, sizeof live);
     format_bytes(f.peak_total_bytes, peak, sizeof peak);
-    return fsdp_error(FSDP_ENOMEM, "use a smaller --batch-size, --seq-len or model, or more ranks",
-                      "device_alloc: no memory for %zu bytes (%s) of '%s' (%s); the device holds "
-                      "%zu bytes (%s) in %zu blocks, %s at its peak%s",
+    const char *hint = "use a smaller --batch-size, --seq-len or model, or more ranks";
+    return fsdp_error(FSDP_ENOMEM, page_hint(err, hint),
+                      "device_alloc: no memory for %zu bytes (%s) of '%s' (%s)%s%s; the device "
+                      "holds %zu bytes (%s) in %zu blocks, %s at its peak%s",
                       want->bytes, bytes, want->label, mem_category_name(want->category),
-                      f.live_total_bytes, live, f.live_blocks, peak, holders);
+                      err != 0 ? ": " : "", err != 0 ? strerror(err) : "", f.live_total_bytes, live,
+                      f.live_blocks, peak, holders);
 }
 
 /* Allocate a block, tell the watches, and with debug_fill fill the block with NaN. */
@@ -343,7 +347,10 @@ bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *o
 
 int device_share_fd(device *d)
 {
-    return d->backend->share_find ? host_share_fd() : -1;
+    if (d->backend->share_find)
+        return host_share_fd();
+    errno = ENOTSUP;
+    return -1;
 }
 
 static fsdp_status alloc_f32(stream *s, mem_request want, size_t elems, float **out)

@@ -163,14 +163,15 @@ fsdp_status device_alloc_host_f32(stream *s, mem_category category, size_t elems
 
 /* The place of a piece of shared memory in its owner's file. */
 typedef struct device_share {
-    uint64_t offset, bytes; /* of the whole block, which a peer maps; a multiple of 4096 */
+    uint64_t offset, bytes; /* of the whole block, which a peer maps; multiples of PAGE_BYTES */
     uint64_t inner;         /* offset of the piece in the block */
 } device_share;
 
 /* device_share_find -- whether ptr [bytes] lies inside one shared block; *out is its place. */
 bool device_share_find(device *d, const void *ptr, size_t bytes, device_share *out);
 
-/* device_share_fd -- the file of the shared blocks, owned by the process; -1: there is none. */
+/* device_share_fd -- the file of the shared blocks, owned by the process; -1 and errno: there is
+ * none. */
 int device_share_fd(device *d);
 
 /* ---- moving and filling: 0 bytes do nothing, and then pointers may be NULL ------------------- */

@@ -126,9 +126,11 @@ fsdp_status device_run_move(void *args, int n_threads);
 
 /* device_limit_left -- the device memory that memory_limit_bytes leaves; SIZE_MAX: no limit. */
 size_t device_limit_left(const device *d);
-/* device_alloc_failed -- FSDP_ENOMEM with device_alloc's message, which lists the figures of l. */
-fsdp_status device_alloc_failed(ledger *l, const mem_request *want);
+/* device_alloc_failed -- FSDP_ENOMEM with device_alloc's message, which lists the figures of l.
+ *   err  the errno of the call that failed; 0: memory_limit_bytes would be exceeded */
+fsdp_status device_alloc_failed(ledger *l, const mem_request *want, int err);
 
-/* host_map -- `bytes` of zeroed memory, a multiple of 4096, aligned to align_bytes (a power of
- * two), in huge pages if the system has them; NULL: no memory. Owned by the caller: munmap. */
+/* host_map -- `bytes` of zeroed memory, a multiple of PAGE_BYTES, aligned to align_bytes (a power
+ * of two), in huge pages if the system has them; NULL and errno: there is none. Owned by the
+ * caller: munmap. */
 void *host_map(size_t bytes, size_t align_bytes);

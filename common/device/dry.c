@@ -189,7 +189,7 @@ static fsdp_status dry_alloc(stream *s, const mem_request *want, void **out)
     dry_device *d = dry_of(s->device);
     ledger *l = want->on_host ? d->base.host_ledger : d->base.ledger;
     if (l == d->base.ledger && !limit_allows(d, want->bytes))
-        return device_alloc_failed(l, want);
+        return device_alloc_failed(l, want, 0);
     dry_block *b = revive(d, s, want);
     if (b == NULL && (b = calloc(1, sizeof *b)) == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no host memory");

@@ -55,8 +55,8 @@ static mapping *mapping_at(const void *addr)
 
 static void poison(mapping *m, bool on)
 {
-    char *at = (char *)m + GUARD_PAGE_BYTES;
-    size_t bytes = m->bytes - GUARD_PAGE_BYTES;
+    char *at = (char *)m + PAGE_BYTES;
+    size_t bytes = m->bytes - PAGE_BYTES;
     if (on)
         ASAN_POISON_MEMORY_REGION(at, bytes);
     else
@@ -77,14 +77,14 @@ static bool pages_set(mapping *m, bool open)
         LIST_INSERT_HEAD(&opened, m, link);
     else
         LIST_REMOVE(m, link);
-    return mprotect((char *)m + GUARD_PAGE_BYTES, m->bytes - GUARD_PAGE_BYTES, rights) == 0;
+    return mprotect((char *)m + PAGE_BYTES, m->bytes - PAGE_BYTES, rights) == 0;
 }
 
 /* Close a new mapping, which is not in `mappings` yet. */
 static bool close_fresh(mapping *m)
 {
-    char *at = (char *)m + GUARD_PAGE_BYTES;
-    size_t bytes = m->bytes - GUARD_PAGE_BYTES;
+    char *at = (char *)m + PAGE_BYTES;
+    size_t bytes = m->bytes - PAGE_BYTES;
     switch (atomic_load(&guarded_by)) {
     case BY_KEY:
         return pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key) == 0;
@@ -219,7 +219,7 @@ void guard_open(guard_forbidden_fn forbidden)
 
 void *guard_map(size_t bytes)
 {
-    FSDP_ASSERT(guarded_by != BY_NOTHING && bytes % GUARD_PAGE_BYTES == 0);
+    FSDP_ASSERT(guarded_by != BY_NOTHING && bytes % PAGE_BYTES == 0);
     mapping *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
         return NULL;

@@ -18,9 +18,8 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include "common/base/page.h"
 #include "common/base/status.h"
-
-enum { GUARD_PAGE_BYTES = 65536 }; /* a multiple of every system's page */
 
 /* guard_open -- choose the mechanism and catch SIGSEGV. On a fault in guarded memory, the handler
  * calls `forbidden`, which can print a message, and then ends the process. Other faults go to the
@@ -30,9 +29,9 @@ enum { GUARD_PAGE_BYTES = 65536 }; /* a multiple of every system's page */
 typedef void (*guard_forbidden_fn)(const void *addr, const void *context);
 void guard_open(guard_forbidden_fn forbidden);
 
-/* guard_map -- map `bytes` bytes, a multiple of GUARD_PAGE_BYTES. The first page is open to all,
- * but its first half belongs to the guard; the other pages are guarded and zero. NULL: no memory.
- * guard_unmap -- unmap them. */
+/* guard_map -- map `bytes` bytes, a multiple of PAGE_BYTES. The first page is open to all,
+ * but its first half belongs to the guard; the other pages are guarded and zero. NULL and errno:
+ * there is no memory. guard_unmap -- unmap them. */
 void *guard_map(size_t bytes);
 void guard_unmap(void *base, size_t bytes);
 

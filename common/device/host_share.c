@@ -1,5 +1,6 @@
 /* host_share.c -- see host_share.h. */
 #include "common/device/host_share.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -7,21 +8,28 @@
 #include <unistd.h>
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
-static int share_fd = -1;
+static int share_fd; /* negative: there is none, for this number of errno */
 static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t end_bytes; /* of the file; under end_lock */
 
 static void share_open(void)
 {
     struct rlimit limit;
+    errno = EFBIG;
+    share_fd = -1;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY)
         share_fd = memfd_create("fsdp shared memory", MFD_CLOEXEC);
+    if (share_fd < 0)
+        share_fd = -errno;
 }
 
 int host_share_fd(void)
 {
     pthread_once(&opened, share_open);
-    return share_fd;
+    if (share_fd >= 0)
+        return share_fd;
+    errno = -share_fd;
+    return -1;
 }
 
 void *host_share_get(size_t bytes, uint64_t *offset)

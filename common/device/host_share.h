@@ -11,12 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* host_share_fd -- the file; -1 if there is none: memfd_create failed, or there is a limit on file
- * sizes (ulimit -f), with which growing the file would end the process. */
+/* host_share_fd -- the file; -1 if there is none. Then errno says why: memfd_create's, or EFBIG if
+ * there is a limit on file sizes (ulimit -f), with which growing the file would end the process. */
 int host_share_fd(void);
 
-/* host_share_get -- `bytes` zeroed bytes (a multiple of 4096), mapped at any address; NULL if there
- * is no file or no memory. host_share_put -- give them back.
- *   offset  their place in the file */
+/* host_share_get -- `bytes` zeroed bytes (a multiple of PAGE_BYTES), mapped at any address; NULL
+ * and errno if there is no file or no memory. host_share_put -- give them back. offset  their place
+ * in the file */
 void *host_share_get(size_t bytes, uint64_t *offset);
 void host_share_put(void *ptr, size_t bytes, uint64_t offset);

@@ -489,7 +489,7 @@ static size_t space_used(void)
         pages = 0;
     if (file != NULL)
         fclose(file);
-    return pages * 4096;
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* The last rank has no address space left to map its peers' blocks. */

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include "common/base/page.h"
 #include "tests/sim/cuda/include/cuda_runtime_api.h"
 #include "tests/unit/accel_lib.h"
 
@@ -34,7 +35,7 @@ ON_THIS(test_pinned_memory_is_shared, open_cuda(&(device_config){0}))
     assert_false(device_share_find(d, pinned + 100, (size_t)1 << 20, &at));
     assert_true(device_share_find(d, pinned + 100, 9900, &at));
     assert_int_equal(at.inner, 100);
-    assert_int_equal(at.bytes % 4096, 0);
+    assert_int_equal(at.bytes % PAGE_BYTES, 0);
     char *mapped =
         mmap(NULL, at.bytes, PROT_READ, MAP_SHARED, device_share_fd(d), (off_t)at.offset);
     assert_ptr_not_equal(mapped, MAP_FAILED);

@@ -1,6 +1,7 @@
 /* test_device_faults.c -- wrong use of device.h must abort the program with a message, and
  * device_mem_available must know the limits on memory. Both need a child process. */
 #include "common/device/dry.h"
+#include "common/base/page.h"
 #include "tests/unit/device_lib.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -309,7 +310,7 @@ TEST(test_host_map)
     char *ptr[N];
     size_t bytes[N], sum_bytes = 0, before = process_bytes(RLIMIT_AS);
     for (int i = 0; i < N; i++) {
-        bytes[i] = 2 * (size_t)MB + 4096 * (size_t)(17 * i + 1);
+        bytes[i] = 2 * (size_t)MB + PAGE_BYTES * (size_t)(17 * i + 1);
         sum_bytes += bytes[i];
         ptr[i] = host_map(bytes[i], 8 * (size_t)MB); /* more than kernels align by themselves */
         assert_non_null(ptr[i]);

@@ -1,6 +1,7 @@
 /* test_device_memory.c -- device_alloc and device_free on the CPU: alignment, the ledger's figures,
  * recycling and its bounds, where large blocks begin, stream order, early reuse by the same stream,
  * memory shared with other processes, debug fill, threads. */
+#include "common/base/page.h"
 #include "tests/unit/device_lib.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ ON_THIS(test_recycling, open_recycling(false, false))
     const size_t bytes = 3 << 20;
     void *a = new_block(s, bytes, "a"), *b = new_block(s, bytes, "b");
     device_free(s, a);
-    void *c = new_block(s, bytes + 8192, "other size");
+    void *c = new_block(s, bytes + 2 * PAGE_BYTES, "other size");
     assert_ptr_not_equal(a, c);
     device_free(s, c);
     c = new_block(s, bytes, "again");
@@ -123,20 +124,20 @@ ON_THIS(test_cache_is_bounded, open_recycling(false, false))
 }
 
 /* ---- large blocks --------------------------------------------------------------------------- */
-enum { PAGE = 4096, LINE = 64, LINES = PAGE / LINE };
+enum { SPAN = 4096, LINE = 64, LINES = SPAN / LINE }; /* whatever the system's page */
 typedef fsdp_status (*alloc_fn)(stream *s, mem_category category, size_t bytes, const char *label,
                                 void **out);
 
-/* Each block begins at a cache line. No two of the 64 blocks begin at the same line of a page. Of
+/* Each block begins at a cache line. No two of the 64 blocks begin at the same line of a span. Of
  * any four in a row, no two begin less than 3 lines apart, forwards or backwards. */
 static void check_places(unsigned char *const *ptr)
 {
     for (int i = 0; i < LINES; i++) {
         assert_int_equal((uintptr_t)ptr[i] % LINE, 0);
         for (int k = 0; k < i; k++) {
-            size_t apart = ((uintptr_t)ptr[i] - (uintptr_t)ptr[k]) % PAGE / LINE;
+            size_t apart = ((uintptr_t)ptr[i] - (uintptr_t)ptr[k]) % SPAN / LINE;
             if (apart == 0)
-                fail_msg("blocks %d and %d begin at the same place of a page", k, i);
+                fail_msg("blocks %d and %d begin at the same place of a span", k, i);
             if (i - k < 4)
                 assert_in_range(apart, 3, LINES - 3);
         }
@@ -179,12 +180,12 @@ static void check_large_blocks(alloc_fn alloc, size_t bytes, size_t again_bytes)
     cpu_pool_trim(pool_of(d), 0);
     unsigned char in_core;
     for (int i = 0; i < LINES; i++) /* unmapped from the first page on: ENOMEM */
-        assert_int_equal(mincore(ptr[i] - (uintptr_t)ptr[i] % PAGE, PAGE, &in_core), -1);
+        assert_int_equal(mincore(ptr[i] - (uintptr_t)ptr[i] % SPAN, SPAN, &in_core), -1);
     device_close(d);
 }
 
 /* With this many bytes, header, tail and the largest shift fill whole pages. */
-static const size_t FULL_BYTES = (2 << 20) + PAGE - (128 + 8 + PAGE - LINE);
+static const size_t FULL_BYTES = (2 << 20) + PAGE_BYTES - (128 + 8 + SPAN - LINE);
 
 TEST(test_large_blocks_differ_in_place)
 {
@@ -341,7 +342,7 @@ static int peer_sees(device *d, const void *ptr, size_t bytes, unsigned char byt
 
 ON_EACH(TEST_BOTH, test_shared_is_seen_by_peers, true)
 {
-    static const size_t SIZES[] = {1, 100, 3960, 3961, 100001, (2 << 20) + 5, 3 << 20};
+    static const size_t SIZES[] = {1, 100, 65400, 65401, 100001, (2 << 20) + 5, 3 << 20};
     enum { N = sizeof SIZES / sizeof *SIZES };
     unsigned char *ptr[N];
     device_share share;
@@ -356,7 +357,7 @@ ON_EACH(TEST_BOTH, test_shared_is_seen_by_peers, true)
         assert_int_equal(peer_sees(d, ptr[i], SIZES[i], (unsigned char)(i + 1)), 0);
         size_t from = SIZES[i] / 2; /* a piece of a block */
         assert_int_equal(peer_sees(d, ptr[i] + from, SIZES[i] - from, (unsigned char)(i + 1)), 0);
-        assert_false(device_share_find(d, ptr[i], SIZES[i] + 8192, &share));
+        assert_false(device_share_find(d, ptr[i], SIZES[i] + 2 * PAGE_BYTES, &share));
     }
     assert_int_equal(peer_sees(d, ptr[0], 1, 77) != 0, 1); /* a peer sees a difference */
     for (int i = 0; i < N; i++) {
@@ -393,19 +394,19 @@ ON_THIS(test_shared_memory_is_given_back, open_cpu(false, false))
     }
 }
 
-/* 3960 bytes have a footprint of 4096 either way. */
+/* 65400 bytes have a footprint of 65536 either way. */
 ON_THIS(test_shared_and_private_are_not_mixed, open_cpu(false, false))
 {
     device_share share;
     for (int i = 0; i < 2; i++) {
-        void *ptr[2] = {new_block(s, 3960, "private"), new_host_block(s, 3960, "shared")};
-        assert_false(device_share_find(d, ptr[0], 3960, &share));
-        assert_true(device_share_find(d, ptr[1], 3960, &share));
+        void *ptr[2] = {new_block(s, 65400, "private"), new_host_block(s, 65400, "shared")};
+        assert_false(device_share_find(d, ptr[0], 65400, &share));
+        assert_true(device_share_find(d, ptr[1], 65400, &share));
         device_free(s, ptr[i]);
         device_free(s, ptr[1 - i]);
-        void *again[2] = {new_block(s, 3960, "private"), new_host_block(s, 3960, "shared")};
-        assert_true(device_share_find(d, again[1], 3960, &share));
-        assert_false(device_share_find(d, again[0], 3960, &share));
+        void *again[2] = {new_block(s, 65400, "private"), new_host_block(s, 65400, "shared")};
+        assert_true(device_share_find(d, again[1], 65400, &share));
+        assert_false(device_share_find(d, again[0], 65400, &share));
         if (!UNDER_ASAN) {
             assert_ptr_equal(again[0], ptr[0]);
             assert_ptr_equal(again[1], ptr[1]);
@@ -419,18 +420,18 @@ ON_THIS(test_shared_and_private_are_not_mixed, open_cpu(false, false))
 ON_THIS(test_shared_early_reuse, open_recycling(true, false))
 {
     device_share share;
-    void *private_ptr = new_block(s, 3960, "private"),
-         *shared_ptr = new_host_block(s, 3960, "shared");
+    void *private_ptr = new_block(s, 65400, "private"),
+         *shared_ptr = new_host_block(s, 65400, "shared");
     sem_t gate;
     close_gate(s, &gate);
     device_free(s, shared_ptr);
     device_free(s, private_ptr);
-    void *ptr = new_host_block(s, 3960, "again");
+    void *ptr = new_host_block(s, 65400, "again");
     assert_ptr_equal(ptr, shared_ptr);
-    assert_true(device_share_find(d, ptr, 3960, &share));
+    assert_true(device_share_find(d, ptr, 65400, &share));
     sem_post(&gate);
     OK(stream_sync(s));
-    assert_true(device_share_find(d, ptr, 3960, &share));
+    assert_true(device_share_find(d, ptr, 65400, &share));
     device_free(s, ptr);
 }
 

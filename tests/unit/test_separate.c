@@ -338,7 +338,7 @@ static void *open_when_seen(void *unused)
 {
     guard_right_set(true);
     sem_wait(&seen);
-    *(volatile char *)(shared_pages + GUARD_PAGE_BYTES) = 1;
+    *(volatile char *)(shared_pages + PAGE_BYTES) = 1;
     sem_post(&opened);
     pause();
     return NULL;
@@ -357,9 +357,9 @@ static int host_touches_before_work(victim *v)
     sem_init(&seen, 0, 0);
     sem_init(&opened, 0, 0);
     guard_open(let_it_be_opened);
-    shared_pages = guard_map((size_t)2 * GUARD_PAGE_BYTES);
+    shared_pages = guard_map((size_t)2 * PAGE_BYTES);
     pthread_create(&worker, NULL, open_when_seen, NULL);
-    return *(volatile char *)(shared_pages + GUARD_PAGE_BYTES) == 2;
+    return *(volatile char *)(shared_pages + PAGE_BYTES) == 2;
 }
 
 TEST(test_forbidden_access_ends)

@@ -29,6 +29,7 @@
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/options.h"
+#include "common/base/page.h"
 #include "common/comm/transport/shm_launch.h"
 #include "trainer/tools/run_output.h"
 
@@ -236,7 +237,7 @@ static fsdp_status start_all(launcher *s)
                           "fsdp_run: no memory or files for %d ranks", n);
     s->job = shm_launch_prepare(n, &s->job_fd, &s->area_fd);
     if (s->job == NULL)
-        return fsdp_error(FSDP_ECOMM, "see ulimit -f and the memory that is left",
+        return fsdp_error(FSDP_ECOMM, page_hint(errno, "see the memory that is left"),
                           "fsdp_run: no shared memory for %d ranks: %s", n, strerror(errno));
     for (int rank = 0; rank < n; rank++)
         TRY(start_rank(s, rank));

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/base/page.h"
 #include "common/comm/transport/shm_impl.h"
 
 /* ---- joining a job -------------------------------------------------------------------------- */
@@ -112,7 +113,8 @@ fsdp_status shm_join(transport_group *talk, const comm_team *host, char **area)
     *area = NULL;
     if (device_share_fd(host->dev) < 0)
         able = fsdp_error(FSDP_ESKIP, "use --comm mpi",
-                          "comm_open: a rank cannot make memory that others can map");
+                          "comm_open: a rank cannot make memory that others can map: %s",
+                          strerror(errno));
     if (transport_agree(talk, able) != FSDP_OK || shm_area_share(talk, &x, &memory) != FSDP_OK)
         return transport_failed(talk);
     shm_job *job = (shm_job *)(void *)memory;
@@ -154,13 +156,15 @@ fsdp_status shm_join_launched(const comm_team *team, const comm_run_start *run, 
     char *job = shm_area_map(run->job_fd, shm_job_bytes(run->size));
     *area = shm_area_map(run->area_fd, shm_area_bytes(run->size));
     if (job == NULL || *area == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "comm_open: no memory for %d ranks", run->size);
+        return fsdp_error(FSDP_ENOMEM, page_hint(errno, "see the memory that is left"),
+                          "comm_open: no memory for %d ranks: %s", run->size, strerror(errno));
     if (atomic_load(&((shm_job *)(void *)job)->member[run->rank].ready.value) != 0)
         return fsdp_error(FSDP_ESTATE, "start fsdp_run once for each program",
                           "comm_open: rank %d has joined already, by another process", run->rank);
     if (device_share_fd(team->dev) < 0)
-        return fsdp_error(FSDP_ECOMM, "remove the limit on file sizes (ulimit -f)",
-                          "comm_open: rank %d cannot make memory that others can map", run->rank);
+        return fsdp_error(FSDP_ECOMM, page_hint(errno, ""),
+                          "comm_open: rank %d cannot make memory that others can map: %s",
+                          run->rank, strerror(errno));
     TRY(join((shm_job *)(void *)job, team));
     close(run->job_fd);
     close(run->area_fd);

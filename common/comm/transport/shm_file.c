@@ -5,13 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/base/page.h"
 #include "common/comm/transport/shm_impl.h"
-
-enum { PAGE_BYTES = 65536 }; /* the largest that Linux uses */
 
 size_t shm_turn_bytes(int n_ranks)
 {
@@ -88,11 +88,19 @@ static char *area_create(size_t bytes, int *fd)
     return at;
 }
 
+/* The maker's memfd_create or mapping failed, or a peer could not open the maker's file. */
+static fsdp_status cannot_share(const shm_shared *x, int err, bool makes)
+{
+    const char *hint = makes ? page_hint(err, x->cannot.hint) : x->cannot.hint;
+    return fsdp_error(x->cannot.status, hint, "%s: %s", x->cannot.what, strerror(err));
+}
+
 fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **area)
 {
     int fd = -1;
     bool makes = talk->team->rank == x->first && x->bytes > 0;
     *area = makes ? area_create(x->bytes, &fd) : NULL;
+    int err = errno; /* if *area is NULL */
     shm_file mine = shm_file_of(fd);
     void *all;
     fsdp_status status = transport_gather(talk, x->label, &mine, sizeof mine, &all);
@@ -100,10 +108,11 @@ fsdp_status shm_area_share(transport_group *talk, const shm_shared *x, char **ar
         if (!makes && x->bytes > 0) {
             int theirs = shm_file_open((const shm_file *)all + x->first);
             *area = theirs >= 0 ? shm_area_map(theirs, x->bytes) : NULL;
+            err = errno;
             close(theirs);
         }
         if (x->bytes > 0 && *area == NULL)
-            status = fsdp_error_set(&x->cannot);
+            status = cannot_share(x, err, makes);
         status = transport_agree(talk, status); /* either all ranks have mapped it, or all give
                                                    up */
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
+#include "common/base/page.h"
 #include "common/comm/transport/shm_impl.h"
 
 enum { MOST_MAPPINGS = 512 };
@@ -93,7 +94,8 @@ const char *shm_map_get(int member, uint64_t offset, uint64_t bytes)
     pthread_mutex_unlock(&maps_lock);
     if (m != NULL)
         return m->at;
-    (void)fsdp_error(FSDP_ENOMEM, "use --comm mpi, or a larger limit on address space (ulimit -v)",
+    const char *hint = "use --comm mpi, or a larger limit on address space (ulimit -v)";
+    (void)fsdp_error(FSDP_ENOMEM, page_hint(errno, hint),
                      "shm: cannot map %llu bytes of rank %d: %s", (unsigned long long)bytes,
                      comm_world_rank(&shm_self.team, member), strerror(errno));
     return NULL;

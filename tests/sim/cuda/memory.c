@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "common/base/dtype.h"
+#include "common/base/page.h"
 #include "tests/sim/cuda/sim.h"
 
 /* The peak of held bytes after the last trim of the pool. */
@@ -78,7 +79,7 @@ cudaError_t cudaFreeAsync(void *ptr, cudaStream_t q)
  * one address for both; two addresses expose a program that confuses them. */
 static size_t view_bytes(size_t bytes)
 {
-    return size_round_up(bytes, 4096);
+    return size_round_up(bytes, PAGE_BYTES);
 }
 
 static bool map_twice(size_t bytes, void **out)
