@@ -508,12 +508,12 @@ fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_
     return end_all(s, next_step, sum, mine);
 }
 
-fsdp_status ckpt_save_finish(ckpt_store *s)
+fsdp_status ckpt_save_finish(ckpt_store *s, fsdp_status mine)
 {
     ckpt_id id;
     ckpt_sum sum;
     if (!ckpt_async_in_flight(s->async))
-        return FSDP_OK;
-    fsdp_status mine = ckpt_async_wait(s->async, &id, &sum);
-    return end_all(s, id.step, sum, mine);
+        return mine;
+    const fsdp_status written = ckpt_async_wait(s->async, &id, &sum);
+    return end_all(s, id.step, sum, written == FSDP_OK ? mine : written);
 }

@@ -69,10 +69,11 @@ fsdp_status ckpt_save_begin(ckpt_store *s, int64_t next_step, const ckpt_pieces 
  *   collective  as above; all fail or none */
 fsdp_status ckpt_save_end(ckpt_store *s, int64_t next_step, ckpt_out *out, fsdp_status mine);
 
-/* ckpt_save_finish -- wait for the thread of s->async, then do the rest of ckpt_save_end; do
- * nothing if no checkpoint is in flight. Collective as above. On rank 0 another thread then removes
- * old checkpoints; the next save waits for that thread. */
-fsdp_status ckpt_save_finish(ckpt_store *s);
+/* ckpt_save_finish -- wait for the thread of s->async, then do the rest of ckpt_save_end; if no
+ * checkpoint is in flight, only return `mine`. Collective as above. On rank 0 another thread then
+ * removes old checkpoints; the next save waits for that thread.
+ *   mine  this rank's status; if any rank has failed, remove s->tmp */
+fsdp_status ckpt_save_finish(ckpt_store *s, fsdp_status mine);
 
 /* ---- what is in DIR: also used for reading --------------------------------------------------- */
 

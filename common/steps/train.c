@@ -431,7 +431,7 @@ static fsdp_status save_csv(train_loop *l)
 }
 
 /* Begin a checkpoint, or finish the one in flight. If this publishes a checkpoint, publish the loss
- * file first. */
+ * file first; if that fails, no checkpoint is published. */
 static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
@@ -440,9 +440,10 @@ static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
         setup->observer.pause(setup->observer.self);
     comm_set_patience(setup->run->world, TRAIN_FILES_TIMES);
     fsdp_status status = comm_agree(setup->run->world, completes ? save_csv(l) : FSDP_OK);
-    if (status == FSDP_OK)
-        status = begins ? setup->engine->save(setup->engine->self, setup->store, l->next_read)
-                        : ckpt_save_finish(setup->store);
+    if (!begins)
+        status = ckpt_save_finish(setup->store, status);
+    else if (status == FSDP_OK)
+        status = setup->engine->save(setup->engine->self, setup->store, l->next_read);
     comm_set_patience(setup->run->world, 1);
     /* all ranks have agreed on these; other errors may be one rank's own */
     *failed_alike = status == FSDP_EIO || status == FSDP_EINVAL;

@@ -146,7 +146,7 @@ static fsdp_status save_parts(ckpt_store *s, int64_t step, int left_out)
             status = ckpt_out_write(&out, &pieces[i], k, values);
         }
     status = ckpt_save_end(s, step, &out, status);
-    return status == FSDP_OK ? ckpt_save_finish(s) : status;
+    return ckpt_save_finish(s, status);
 }
 
 static ckpt_store run_of(int64_t keep)
@@ -375,7 +375,7 @@ TEST(test_file_gone)
             usleep(1000);
     }
     assert_int_equal(unlink(ckpt_file_path(s.tmp, 0).text), 0);
-    REFUSED(FSDP_EIO, async ? ckpt_save_finish(&s) : ckpt_save_end(&s, 4, &out, FSDP_OK),
+    REFUSED(FSDP_EIO, async ? ckpt_save_finish(&s, FSDP_OK) : ckpt_save_end(&s, 4, &out, FSDP_OK),
             "rank-00000.safetensors: No such file");
     assert_step(dir, false, 2);
     ckpt_store_close(&s);
@@ -600,6 +600,24 @@ TEST(test_async)
     OK(save_parts(&s, 2, 0));
     save_diverged(&s, in_dir("async"), 2);
     ckpt_store_close(&s);
+    end_async();
+}
+
+/* A rank fails while a thread writes the checkpoint: it is not published, and nothing is left. */
+TEST(test_failed_in_flight)
+{
+    begin_async();
+    const char *dir = in_dir("failed");
+    ckpt_store s = begin_run(dir, 1);
+    ckpt_out out;
+    OK(save_parts(&s, 2, 0));
+    OK(ckpt_save_begin(&s, 4, &(ckpt_pieces){.n_pieces = 0}, &out));
+    OK(ckpt_save_end(&s, 4, &out, FSDP_OK));
+    REFUSED(FSDP_EIO, ckpt_save_finish(&s, fsdp_error(FSDP_EIO, "-", "the loss file")),
+            "the loss file");
+    assert_step(dir, false, 2);
+    ckpt_store_close(&s);
+    assert_int_equal(files_like("failed/*.tmp"), 0);
     end_async();
 }
 
