@@ -17,6 +17,14 @@ case_is 'without a limit'
 good 1 $run --loss-csv "$work/whole.csv"
 good 1 $run --stop-after 3 --save "$work/half/save" --loss-csv "$work/half/loss.csv"
 
+# Whether the trainer that was aborted had not reached main yet: a library's constructor needs more than the limit allows. The
+# dynamic linker names each constructor that it calls, and then says that it transfers control to the program.
+before_main() {
+    local aborted
+    aborted=$(sed -nE 's/^\[fsdp_run\] rank [0-9]+ \(process ([0-9]+)\) was ended by signal 6 .*/\1/p' "$work/err")
+    grep -E "^ *${aborted:-[0-9]+}:.(calling init|transferring control): " "$work/linker" | tail -n 1 | grep -q 'calling init'
+}
+
 # limited W OUTCOME LIMIT... -- resumes from step 3 on W ranks, after the shell command LIMIT. how: --save-async or nothing.
 #   OUTCOME  'goes on', 'ends', or 'either'
 # Output goes through a pipe, which file limits do not affect. as: a command that switches to another user.
@@ -27,15 +35,18 @@ limited() {
     cp -r "$work/half/." "$new"
     [ ${#as[@]} = 0 ] || chown -R "$user" "$new"
     [ "$1" = 1 ] || launcher=($starts -n "$1")
-    timeout -k 2 "$limit_s" "${as[@]}" bash -c "${*:3}"' && exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs $how \
-        2>&1 </dev/null | cat >"$work/err"
+    timeout -k 2 "$limit_s" "${as[@]}" bash -c "${*:3}"' && LD_DEBUG=files exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs \
+        $how 2>&1 </dev/null | cat >"$work/all"
     status=${PIPESTATUS[0]}
+    sed '/^ *[0-9]*:\t/d' "$work/all" >"$work/err"
+    grep '^ *[0-9]*:\s' "$work/all" >"$work/linker"
     case $status/$outcome in
     0/ends) complain 'exit status 0' ;;
     0/*) ;;
     */'goes on') complain "exit status $status" ;;
     127/*) says 'error while loading' ;;
     1/*) says '^HINT: ' ;;
+    134/*) says '^terminate called ' && before_main || complain 'aborted after main had begun' ;;
     139/either) [[ $name = 'ulimit -v '* ]] || complain 'exit status 139' ;; # the stack cannot grow
     *) complain "exit status $status" ;;
     esac
