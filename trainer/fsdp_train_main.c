@@ -12,6 +12,7 @@
 #include "common/steps/train_export.h"
 #include "common/model/family.h"
 #include "trainer/trainer.h"
+#include "trainer/uncaught.h"
 
 enum {
     BY_SIGTERM = 128 + SIGTERM, /* the exit status that a shell reports */
@@ -226,6 +227,7 @@ int main(int argc, char **argv)
     comm_take_signals(false);
     fill_standard_files();
     wait_policy_passive(argv);
+    uncaught_report();
     trainer t = {0};
     signal(SIGPIPE, SIG_IGN); /* a failed write is reported instead */
     signal(SIGXFSZ, SIG_IGN);

@@ -89,6 +89,16 @@ each ends 'ulimit -d' 1000 10000
 each either 'ulimit -d' 50000 $(more 5000 20000 30000 40000 60000 80000)
 each either 'ulimit -v' 100000 $(more 20000 50000 80000 120000 140000 160000)
 each 'goes on' 'ulimit -v' 2000000
+# C libraries report that they have no memory, C++ libraries throw.
+for ranks in 1 2; do
+    for n in 1 50 1+; do
+        case_is "oneDNN gets no memory, request $n" $ranks || continue
+        LD_PRELOAD=$(realpath "$build/tests/cli/alloc_fail.so") ALLOC_OF=libstdc++ ALLOC_FAIL=$n launch $ranks ${run/--ops portable/}
+        expect_status 1
+        says "^\\[rank [01]/$ranks\\] " # the status of oneDNN's function, or what it threw
+        says '^HINT: free memory, .*--ops portable'
+    done
+done
 if case_is 'made-up text that memory does not hold as often as there are ranks' 4; then
     timed bash -c 'ulimit -v 3800000 && exec "$@"' limited $starts -n 4 "$trainer" $run --synthetic 1000000000 --steps 1
     expect_refusal '--synthetic needs 1.0 GB on each rank, ' ''

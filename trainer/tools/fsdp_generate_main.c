@@ -18,6 +18,7 @@
 #include "common/model/generate.h"
 #include "common/model/family.h"
 #include "common/ops/backends.h"
+#include "trainer/uncaught.h"
 
 enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };
 
@@ -192,6 +193,7 @@ static fsdp_status run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     wait_policy_passive(argv);
+    uncaught_report();
     if (run(argc, argv) == FSDP_OK)
         return 0;
     fflush(stdout);

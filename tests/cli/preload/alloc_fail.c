@@ -1,12 +1,14 @@
 /* alloc_fail.c -- lets a request for memory fail. It is loaded in front of a program:
  *
- *   LD_PRELOAD=alloc_fail.so ALLOC_FAIL=N ALLOC_RANK=R ALLOC_LOG=FILE program ...
+ *   LD_PRELOAD=alloc_fail.so ALLOC_FAIL=N ALLOC_RANK=R ALLOC_LOG=FILE ALLOC_OF=LIBRARY program ...
  *
  * Request N fails, counted from 1; with "N+" all later ones fail too. Only requests of the program
  * count, and requests that the C library, cJSON and xxHash make. Other libraries (libgomp, oneDNN,
- * MPICH) end the process if they get no memory, so their requests are served. R: only in that rank
- * of fsdp_run; empty or not set: in all. Without ALLOC_FAIL a program can call alloc_fail_at. FILE
- * gets a line "injected CALLER" if there was a request N, and at the end a line "end REQUESTS". */
+ * MPICH) end the process if they get no memory, so their requests are served. LIBRARY: only
+ * requests of the library whose name begins so count, for instance libstdc++: C++'s new. R: only in
+ * that rank of fsdp_run; empty or not set: in all. Without ALLOC_FAIL a program can call
+ * alloc_fail_at. FILE gets a line "injected CALLER" if there was a request N, and at the end a line
+ * "end REQUESTS". */
 #include <fcntl.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -37,15 +39,22 @@ static void say(const char *text, int n)
     }
 }
 
+/* name: of a library; "" is the program. */
+static bool counts(const char *name)
+{
+    const char *only = getenv("ALLOC_OF");
+    if (only)
+        return strncmp(name, only, strlen(only)) == 0;
+    return !*name || strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libcjson", 8) == 0 ||
+           strncmp(name, "libxxhash", 9) == 0;
+}
+
 static int note_range(struct dl_phdr_info *info, size_t info_bytes, void *unused)
 {
     const char *slash = strrchr(info->dlpi_name, '/'), *name = slash ? slash + 1 : info->dlpi_name;
     (void)info_bytes;
     (void)unused;
-    if (*name && strncmp(name, "libc.so", 7) != 0 && strncmp(name, "libcjson", 8) != 0 &&
-        strncmp(name, "libxxhash", 9) != 0)
-        return 0;
-    if (n_ranges == MAX_RANGES || strstr(name, "vdso"))
+    if (!counts(name) || n_ranges == MAX_RANGES || strstr(name, "vdso"))
         return 0;
     ranges[n_ranges].begin = UINTPTR_MAX;
     for (int i = 0; i < info->dlpi_phnum; i++) {
