@@ -2,7 +2,8 @@
 # submission.sh -- grade a learner's tree with this tree: only the files of submission.txt are taken from the learner.
 #
 #   tests/grade/submission.sh TREE OUT BUILD [--extra DIR] [--lab N] [--task T] [--ranks "2 3"]
-#   tests/grade/submission.sh --check BUILD     check that this tree's own objects would be accepted: a PASS or FAIL line
+#   tests/grade/submission.sh --check BUILD [SOURCE]     check that this tree's own objects, or the object of SOURCE, would be
+#                                                        accepted: a PASS or FAIL line
 #
 # SUBMISSIONS.md describes the files in OUT (a new or an empty folder), what is refused, and what cannot be prevented. The graded
 # tree is this tree without its solutions and with the learner's files; all other objects are BUILD's. The handout's file
@@ -56,7 +57,7 @@ remember() { nm -P "$1" >"$2/$3.nm" && readelf -SsW "$1" >"$2/$3.elf"; }
 if [ "${1:-}" = --check ]; then
     work=$(mktemp -d) bad=0
     trap 'rm -rf "$work"' EXIT
-    for source in $(sources); do
+    for source in ${3:-$(sources)}; do
         remember "${2:-build}/$(object "$source")" "$work" ref &&
             complaints "$source" "${2:-build}/$(object "$source")" "$work" ref >"$work/why" && [ ! -s "$work/why" ] && continue
         sed "s|^|FAIL submission.txt: $source |; s/|/; /" "$work/why"

@@ -21,7 +21,102 @@ for names in _exit exit quick_exit write fputs dlsym mprotect pthread_create sys
 done >"$dir/log"
 [ ! -s "$dir/log" ]
 verdict 'no name of submission.txt ends a process or writes to a file' $?
+
+# ---- what compilers and libcs make of names, and add ----------------------------------------------
+# judge OBJECT SOURCE -- check this object as the one of SOURCE; complaints go to the log
+judge() {
+    case $2 in lab6*) o=npu-sim/${2%.*}.o ;; *) o=${2%.*}.o ;; esac
+    mkdir -p "$dir/like/${o%/*}" && cp "$1" "$dir/like/$o" && tests/grade/submission.sh --check "$dir/like" "$2" >"$dir/log" 2>&1
+}
+# uses NAME... -- used.o uses these names, whether or not the libc has them
+uses() {
+    for name; do
+        echo "extern char n$((n += 1))[] __asm__(\"$name\"); const char *p$n = n$n;"
+    done | gcc -x c -c -o "$dir/used.o" -
+}
+hccl=lab6_npu/hccl.c
+
+uses __isoc99_sscanf __isoc23_strtol __isoc7_strtol __memcpy_chk __snprintf_chk __fgets_chk __gethostname_chk __vprintf_chk fopen64 bcmp \
+    sincosf _ZGVdN8v_expf __stack_chk_fail_local __stack_chk_guard __tls_get_addr __divti3 __truncsfhf2
+judge "$dir/used.o" $hccl
+verdict 'aliases of allowed names are allowed' $?
+for alias in fprintf:__fprintf_chk vfprintf:__vfprintf_chk fscanf:__isoc99_fscanf strtoull:__isoc23_strtoull longjmp:__longjmp_chk open:__open_2 \
+    fdelt:__fdelt_chk fread:__fread_chk system:_ZGVbN2v_system write:__isoc23___write_chk; do
+    uses "${alias#*:}"
+    ! judge "$dir/used.o" $hccl && said "^FAIL submission.txt: lab6_npu/hccl.c uses ${alias%:*} \(${alias#*:} in the object\), .*; do without ${alias%:*};"
+    verdict "an alias of a forbidden name is forbidden: ${alias#*:}" $?
+done
+uses __isoc23_strtol __fgets_chk
+! judge "$dir/used.o" lab2_forward/cast.c && said 'cast.c uses strtol \(' 'cast.c uses fgets \('
+verdict 'aliases of names that only another file may use are forbidden' $?
+uses __exit _memcpy_chk memcpy_chk __memcpychk isoc23_strtol __isoc_strtol xx__isoc23_strtol __isoc23_ __chk __strtol __stack_chk
+! judge "$dir/used.o" $hccl && [ "$(grep -c ' uses ' "$dir/log")" -eq 11 ]
+verdict 'names that only resemble aliases are forbidden' $?
+
+cat >"$dir/may.c" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+char may[8];
+int may_use(const char *text, size_t bytes, int n);
+int may_use(const char *text, size_t bytes, int n)
+{
+    char own[8];
+    memcpy(may, text, bytes);
+    memset(own, n, bytes);
+    strncat(may, own, bytes);
+    snprintf(may + n, 8, "%s%d", text, n);
+    printf("%d %s\n", n, own);
+    return sscanf(text, "%d", &n) + (int)strtol(text, NULL, 10) + n + (memcmp(own, text, bytes) == 0);
+}
+END
+sed 's/printf("/fprintf(stderr, "/; s/memset(own/read(0, own/; s/, n, bytes/, bytes/; s/.string.h>/&\n#include <unistd.h>/' "$dir/may.c" >"$dir/not.c"
+for cc in gcc clang; do
+    command -v $cc >/dev/null || { echo "SKIP submission: _FORTIFY_SOURCE with $cc, which is not installed" && continue; }
+    for level in 0 2; do
+        for c in may not; do
+            $cc -w -D_GNU_SOURCE -O2 -fPIC -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$level -c -o "$dir/$c.o" "$dir/$c.c" 2>"$dir/log" || verdict "$c.c compiles" 1
+        done
+        judge "$dir/may.o" $hccl
+        verdict "$cc -D_FORTIFY_SOURCE=$level: allowed calls are allowed" $?
+        ! judge "$dir/not.o" $hccl && said 'hccl.c uses v?fprintf[ ,]' 'hccl.c uses stderr,' 'hccl.c uses read[ ,]'
+        verdict "$cc -D_FORTIFY_SOURCE=$level: forbidden calls are forbidden" $?
+    done
+done
+
+cat >"$dir/may.cpp" <<'END'
+#include <string.h>
+extern "C" int fsdp_error(int status, ...);
+namespace { struct cleaner { char *text; ~cleaner() { memset(text, 0, 8); } }; }
+int clean(char *text) { cleaner c{text}; return fsdp_error(1) + 1; }
+END
+for cxx in g++ clang++; do
+    command -v $cxx >/dev/null || { echo "SKIP submission: a destructor with $cxx, which is not installed" && continue; }
+    $cxx -fPIC -c -o "$dir/used.o" "$dir/may.cpp" && judge "$dir/used.o" lab6_npu/aclnn_call.cpp
+    verdict "$cxx: a destructor of a local variable is allowed" $?
+done
+
+# sections ROW ROW -- judge an object whose table of sections has the second row; this tree's own has the first row
+sections() {
+    nm -P "$dir/may.o" | tee "$dir/nm" | awk '{ print $1 }' >"$dir/all"
+    readelf -SsW "$dir/may.o" | awk -v ours="$1" -v row="$2" -v dir="$dir" '
+        { print >(dir "/elf.ours"); print >(dir "/elf") }
+        /^ *\[ *1\]/ { print "  [98] " ours >(dir "/elf.ours"); print "  [98] " row >(dir "/elf") }'
+    awk -f tests/grade/submission_object.awk -v ref="$dir/elf.ours" "$dir/all" "$dir/nm" "$dir/nm" "$dir/elf" >"$dir/log" && [ ! -s "$dir/log" ]
+}
+text='.text.x           PROGBITS        0000000000000000 0003b8 000090 00  AX  0   0  8'
+new='.sframe           GNU_SFRAME      0000000000000000 0003b8 000090 00   A  0   0  8'
+sections "$new" "$(echo "$new" | sed 's/000090/000270/')"
+verdict "a section that this compiler's objects have is allowed" $?
+! sections "$text" "$new" && said '^has a section .sframe\|'
+verdict 'a section that they do not have is refused' $?
+! sections "$new" "$(echo "$new" | sed 's/  A / WA /')" && said '^has a section .sframe\|'
+verdict 'so is one with other flags' $?
+array='.init_array       INIT_ARRAY      0000000000000000 0003b8 000008 08  WA  0   0  8'
+! sections "$array" "$(echo "$array" | sed 's/000008/000010/')" && said '^has a function that runs before or after main'
+verdict 'and one more function that runs before main' $?
 [ "$part" != quick ] || exit $bad
+
 # wanted PART -- whether this part of the script was asked for
 wanted() { [ "$part" = full ] || [ "$part" = "$1" ]; }
 
