@@ -84,7 +84,7 @@ static fsdp_status read_files(const char *dir, bool test, corpus *c)
 {
     char images[4096], labels[4096];
     const char *set = test ? "t10k" : "train";
-    size_t n_labels;
+    size_t n_labels = 0;
     snprintf(images, sizeof images, "%.4000s/%s-images-idx3-ubyte", dir, set);
     snprintf(labels, sizeof labels, "%.4000s/%s-labels-idx1-ubyte", dir, set);
     TRY(read_idx(images, 3, &c->images->pixels, &c->n_tokens));

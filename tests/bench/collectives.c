@@ -20,7 +20,7 @@ typedef struct ours {
     stream *s;
 } ours;
 
-static fsdp_status call_once(ours *t, coll_op op, size_t elems)
+static fsdp_status collective(ours *t, coll_op op, size_t elems)
 {
     float *buf = t->base.buf, *out = t->base.out;
     size_t total = elems * (size_t)t->base.world;
@@ -64,7 +64,7 @@ static fsdp_status ours_run(coll_transport *base, coll_op op, size_t slice_elems
         TRY(reduce_scatter(t, slice_elems, n));
     else
         for (size_t i = 0; i < n; i++)
-            TRY(call_once(t, op, slice_elems));
+            TRY(collective(t, op, slice_elems));
     return stream_sync(t->s);
 }
 

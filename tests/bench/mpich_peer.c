@@ -15,7 +15,7 @@ static fsdp_status checked(int code, const char *what)
     return code == MPI_SUCCESS ? FSDP_OK : fsdp_error(FSDP_ECOMM, "", "%s: code %d", what, code);
 }
 
-static int call_once(coll_transport *t, coll_op op, int elems)
+static int collective(coll_transport *t, coll_op op, int elems)
 {
     int total = elems * t->world;
     switch (op) {
@@ -37,7 +37,7 @@ static int call_once(coll_transport *t, coll_op op, int elems)
 static fsdp_status peer_run(coll_transport *t, coll_op op, size_t slice_elems, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        TRY(checked(call_once(t, op, (int)slice_elems), "collective"));
+        TRY(checked(collective(t, op, (int)slice_elems), "collective"));
     return FSDP_OK;
 }
 

@@ -53,8 +53,8 @@ static double triad_seconds(float *memory, size_t part_elems, int n_threads, siz
         float *a = memory + 3 * stride * (size_t)omp_get_thread_num();
         triad_pass(a, a + stride, a + 2 * stride, part_elems);
 #pragma omp barrier
-#pragma omp master
-        begun = clock_now_s();
+        if (omp_get_thread_num() == 0)
+            begun = clock_now_s();
 #pragma omp barrier
         for (size_t p = 0; p < passes; p++) {
             triad_pass(a, a + stride, a + 2 * stride, part_elems);

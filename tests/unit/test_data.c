@@ -182,7 +182,7 @@ TEST(test_synthetic_fixtures)
         for (size_t i = 0; i < 32; i++)
             assert_int_equal(token(i), FIXTURES[f].first[i]);
         for (size_t i = 0; i < c.n_tokens; i++)
-            assert_in_range(token(i), 0, vocab - 1);
+            assert_uint_in_range(token(i), 0, vocab - 1);
         assert_true(hash_tokens() == FIXTURES[f].hash);
         corpus_close(&c);
     }
@@ -560,7 +560,7 @@ TEST(test_digits)
         count[digit_draw(i < 200 ? (uint64_t)i : ((uint64_t)1 << 40) + (uint64_t)i - 200,
                          pixels[i])]++;
     for (int d = 0; d < IMAGE_CLASSES; d++)
-        assert_in_range(count[d], 16, 80);
+        assert_uint_in_range(count[d], 16, 80);
     for (int i = 1; i < N; i++)
         assert_memory_not_equal(pixels[i], pixels[i - 1], IMAGE_PIXELS);
     assert_true(XXH3_64bits(pixels, sizeof pixels) == DIGITS_HASH);

@@ -426,7 +426,7 @@ TEST_ALL(test_limit)
     device_free(s, a);
     device_free(s, b);
     OK(stream_sync(s));
-    assert_in_range(ledger_read(device_ledger(d)).peak_total_bytes, LIMIT, LIMIT);
+    assert_uint_in_range(ledger_read(device_ledger(d)).peak_total_bytes, LIMIT, LIMIT);
     device_close(d);
 }
 

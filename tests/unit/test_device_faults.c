@@ -317,7 +317,7 @@ TEST(test_host_map)
         assert_int_equal((uintptr_t)ptr[i] % (8 * (size_t)MB), 0);
         ptr[i][0] = ptr[i][bytes[i] - 1] = 1;
     }
-    assert_in_range(process_bytes(RLIMIT_AS) - before, sum_bytes, sum_bytes + 2 * (size_t)MB);
+    assert_uint_in_range(process_bytes(RLIMIT_AS) - before, sum_bytes, sum_bytes + 2 * (size_t)MB);
     for (int i = 0; i < N; i++)
         assert_int_equal(munmap(ptr[i], bytes[i]), 0);
     assert_true(process_bytes(RLIMIT_AS) <= before + 2 * (size_t)MB);

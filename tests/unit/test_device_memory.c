@@ -139,7 +139,7 @@ static void check_places(unsigned char *const *ptr)
             if (apart == 0)
                 fail_msg("blocks %d and %d begin at the same place of a span", k, i);
             if (i - k < 4)
-                assert_in_range(apart, 3, LINES - 3);
+                assert_uint_in_range(apart, 3, LINES - 3);
         }
     }
 }

@@ -70,7 +70,7 @@ TEST(test_seed_is_order)
             other++;
         n_alike += other < seed; /* seeds that always let the host wait have few choices */
     }
-    assert_in_range(n_alike, 0, SEEDS / 8);
+    assert_uint_in_range(n_alike, 0, SEEDS / 8);
 }
 
 /* ---- orders that are allowed, and only those ------------------------------------------------ */
@@ -104,7 +104,7 @@ TEST(test_missing_wait_shows)
         assert_int_equal(first_of_two(seed, true), 1);
         n_late += first_of_two(seed, false) == 2;
     }
-    assert_in_range(n_late, SEEDS / 8, SEEDS * 7 / 8);
+    assert_uint_in_range(n_late, SEEDS / 8, SEEDS * 7 / 8);
 }
 
 /* x->elems counts what the host has issued. */
@@ -141,8 +141,8 @@ TEST(test_host_ahead_and_behind)
         n_ahead += first == 100;
         n_behind += most == 1;
     }
-    assert_in_range(n_ahead, 2, SEEDS / 2);
-    assert_in_range(n_behind, 2, SEEDS / 2);
+    assert_uint_in_range(n_ahead, 2, SEEDS / 2);
+    assert_uint_in_range(n_behind, 2, SEEDS / 2);
 }
 
 /* Is there a seed under which `last` has no turn while the other streams have tasks? */

@@ -342,7 +342,7 @@ TEST(test_rank_of_many)
         one_rank r = open_rank(RANKS[i], MANY);
         const size_t used = mallinfo2().uordblks + mallinfo2().hblkhd - before;
         if (before > 0) /* else a sanitizer's allocator is in use, which mallinfo2 does not know */
-            assert_in_range(used, 1, 256 * (size_t)MANY);
+            assert_uint_in_range(used, 1, 256 * (size_t)MANY);
         assert_int_equal(comm_rank(r.c), RANKS[i]);
         assert_int_equal(comm_size(r.c), MANY);
         assert_string_equal(comm_backend_name(r.c), "dry");

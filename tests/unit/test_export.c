@@ -139,7 +139,7 @@ TEST(test_format)
     size_t text_bytes = header_bytes;
     while (file[8 + text_bytes - 1] == ' ')
         text_bytes--;
-    assert_in_range(header_bytes - text_bytes, 0, 7);
+    assert_uint_in_range(header_bytes - text_bytes, 0, 7);
     assert_memory_equal(file + 8 + text_bytes - (sizeof last - 1), last, sizeof last - 1);
     float *wte = values_of(&m, 0, 3), *wpe = values_of(&m, 1, 3);
     assert_memory_equal(file + 8 + header_bytes, wte, 12);
@@ -427,7 +427,7 @@ import r;
     OK(export_end(&w));
     assert_int_equal(files_like("split/model.safetensors"), 0); /* the earlier one is gone */
     const int n = files_like("split/model-*.safetensors");
-    assert_in_range(n, 3, 8);
+    assert_uint_in_range(n, 3, 8);
     OK(import_open(path, &m, &r));
     assert_int_equal(r.n_files, n);
     size_t bytes;

@@ -487,7 +487,7 @@ TEST(test_faults_have_a_stack)
     OK(stream_sync(v.s));
     while (own_stack[first] == 0x5a)
         first++;
-    assert_in_range(sizeof own_stack - first, 1, 1024);
+    assert_uint_in_range(sizeof own_stack - first, 1, 1024);
     device_free(v.s, v.ptr);
     device_close(d);
 }

@@ -11,6 +11,11 @@
 #include <cmocka.h>
 #include "common/base/status.h"
 
+/* cmocka 2 has deprecated the only such check of cmocka 1. */
+#ifndef assert_uint_in_range
+#define assert_uint_in_range assert_in_range
+#endif
+
 /* TEST -- a test of this program. It registers itself before main, so no list can omit it. TEST_IN:
  * the same test under another name, in a state to which *state points. TEST_AROUND: setup runs
  * before the test and teardown after it (NULL: none).
