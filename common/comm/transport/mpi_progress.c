@@ -13,9 +13,13 @@
  * first one ends (the launcher then kills the others), and no rank still reads memory that a peer
  * has freed. */
 #include "common/comm/transport/mpi_impl.h"
+#include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <unistd.h>
+#include "common/base/hash.h"
 #include "common/base/recycle.h"
 
 /* The pause between tests: none, then a yield, then sleeps from the shortest to the longest. */
@@ -330,6 +334,33 @@ static void operation_start(mpi_operation *op)
         START[op->kind](op);
 }
 
+/* The number of this host: ranks with the same kernel and the same network have the same. */
+static int host_number(void)
+{
+    char text[128] = {0};
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!read(fd, text, 64);
+        close(fd);
+    }
+    (void)!readlink("/proc/self/ns/net", text + 64, 64);
+    return (int)(hash_bytes(text, sizeof text) & INT_MAX);
+}
+
+/* Find the ranks of this host. MPICH 5 over UCX has no shared memory of its own, so its split by
+ * shared memory leaves every rank alone. */
+static void find_local_ranks(mpi_engine *e)
+{
+    MPI_Comm host;
+    if (MPICH_NUMVERSION >= 50000000)
+        MPI_Comm_split(MPI_COMM_WORLD, host_number(), 0, &host);
+    else
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &e->local_rank);
+    MPI_Comm_size(host, &e->local_size);
+    MPI_Comm_free(&host);
+}
+
 /* Runs on this thread because MPI must be ended by the thread that started it. */
 static fsdp_status transport_start(void)
 {
@@ -339,13 +370,9 @@ static fsdp_status transport_start(void)
     if (rc != MPI_SUCCESS || provided < MPI_THREAD_SERIALIZED)
         return fsdp_error(FSDP_ECOMM, "use an MPI built with threads (Debian's mpich is)",
                           "MPI_Init_thread: code %d, thread level %d", rc, provided);
-    MPI_Comm host;
     MPI_Comm_rank(MPI_COMM_WORLD, &e->world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &e->world_size);
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &e->local_rank);
-    MPI_Comm_size(host, &e->local_size);
-    MPI_Comm_free(&host);
+    find_local_ranks(e);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_dup(MPI_COMM_WORLD, &e->notice_comm);
     e->notice_sends = calloc((size_t)e->world_size, sizeof *e->notice_sends);
