@@ -30,7 +30,7 @@ TMPDIR=$(mktemp -d) && export TMPDIR && trap 'rm -rf "$TMPDIR"' EXIT # a crash l
 log=$TMPDIR/log
 passed=0 failed=0
 run() {
-    timeout -k 5 400 "$programs/$1" "$2" "$seed" >"$log" 2>&1
+    tests/tools/limit.sh 400 "$programs/$1" "$2" "$seed" >"$log" 2>&1
     status=$?
     grep -vE '^[0-9]+ passed, ' "$log"
     passed=$((passed + $(grep -c '^PASS' "$log")))

@@ -21,6 +21,7 @@
 # SKIP line.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+top_of_tree=$PWD
 limit_s=${LIMIT_S:-300} # of all waits. Only a fault or a machine that starves processes reaches it
 n_passed=0 n_failed=0 n_skipped=0 open='' fresh='' n_beside=0 most_beside=4
 
@@ -95,7 +96,7 @@ launch() {
 timed() {
     local begun
     begun=$(now_ms)
-    timeout -k 2 "$limit_s" "$@" >"$work/out" 2>"$work/err" </dev/null
+    "$top_of_tree/tests/tools/limit.sh" -k 2 "$limit_s" "$@" >"$work/out" 2>"$work/err" </dev/null
     rc=$?
     took_ms=$(($(now_ms) - begun))
     [ "$took_ms" -lt $((limit_s * 1000)) ] || complain "no end after $limit_s s"

@@ -149,7 +149,7 @@ grep -qx "profile: $dir/profile.md" "$work/out" || complain 'it does not say wha
 
 # The second host's clock is 5 s slow.
 case_is 'two hosts whose clocks differ'
-if no_mpi "$name"; then
+if no_hosts "$name"; then
     n_skipped=$((n_skipped + 1))
 else
     cat >"$work/behind.c" <<'EOF'

@@ -16,7 +16,7 @@ PROGRAM=$BUILD/tests/equivalence/matrix
 OUT=$LOGS/matrix
 mkdir -p "$OUT/tmp" || exit 2
 [ -x "$PROGRAM" ] || { echo "matrix.sh: no $PROGRAM; run \"make tests\"" >&2 && exit 2; }
-export TMPDIR="$PWD/$OUT/tmp" FSDP_TIMEOUT_S="${FSDP_TIMEOUT_S:-100}"
+export TMPDIR="$PWD/$OUT/tmp" FSDP_TIMEOUT_S="${FSDP_TIMEOUT_S:-300}"
 case $OUT in /*) TMPDIR=$OUT/tmp ;; esac
 trap 'rm -rf "$OUT/tmp"' EXIT
 fast='--fix reduction=*fast'

@@ -83,16 +83,16 @@ private_end() {
     unset GRADE_RESULTS
 }
 
-# launch W LIMIT LOG PROGRAM ARGS... -- run and wait; $launch_status is the exit status of timeout(1) or of the program.
-# timeout(1) gives the launch its own process group and kills the whole group.
+# launch W LIMIT LOG PROGRAM ARGS... -- run and wait; $launch_status is the exit status of limit.sh or of the program.
+# limit.sh gives the launch its own process group and kills the whole group.
 launch() {
     w=$1 limit=$2 log=$3
     shift 3
     private_begin
     if [ "$w" -eq 1 ]; then
-        timeout -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
+        "$TOOLS/limit.sh" -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
     else
-        timeout -k 3 "$limit" $LAUNCHER -n "$w" "$@" >"$log" 2>&1 </dev/null &
+        "$TOOLS/limit.sh" -k 3 "$limit" $LAUNCHER -n "$w" "$@" >"$log" 2>&1 </dev/null &
     fi
     launch_pid=$!
     wait "$launch_pid"

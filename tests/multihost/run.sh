@@ -63,7 +63,7 @@ on() {
     program=$programs/$2
     shift 2
     begun=$(date +%s)
-    UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 timeout -k 5 "${limit:-120}" $MPI_LAUNCHER -f "$tmp/hosts" -launcher ssh \
+    UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 tests/tools/limit.sh "${limit:-120}" $MPI_LAUNCHER -f "$tmp/hosts" -launcher ssh \
         -launcher-exec "$tmp/launcher" -iface "$net" -n $n "$program" "$@" > "$tmp/log" 2>&1
     status=$?
     seconds=$(($(date +%s) - begun))

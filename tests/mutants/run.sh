@@ -30,6 +30,7 @@ cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/check.sh
 . tests/tools/env.sh
 export MPI_LAUNCHER
+top=$PWD
 src=$PWD
 list=0 fit=0 unit=$(printf '\037')
 [ "${1:-}" = -l ] && list=1 && shift
@@ -94,7 +95,7 @@ cd "$tree" || exit 2
 run() {
     limit=$1 runlog=$2
     shift 2
-    timeout -k 3 "$limit" "$@" >"$runlog" 2>&1 </dev/null &
+    "$top/tests/tools/limit.sh" -k 3 "$limit" "$@" >"$runlog" 2>&1 </dev/null &
     job=$!
     wait "$job"
     status=$?

@@ -61,7 +61,7 @@ check() {
     [ -t 1 ] && [ -z "$lane" ] && printf '....  %s\r' "$title"
     times >"$log.before"
     child=new
-    timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null &
+    tests/tools/limit.sh "$limit" "$@" >"$log" 2>&1 </dev/null &
     child=$!
     wait $child
     status=$? child=''

@@ -41,7 +41,11 @@ says 'exit 77' '^SKIP it: 0 passed, 0 failed, 1 skipped, '
 says 'echo "ok 1 - a"; echo "SKIP b: no tool"; echo "not ok 2 # SKIP b"; echo "ok 3 # SKIP c"' \
     '^PASS it: 1 passed, 0 failed, 2 skipped, ' '^     SKIP b: no tool$'
 says 'echo "not ok 1 - a"; echo "# 1 != 2"; exit 1' '^FAIL it: 0 passed, 1 failed, ' '^     # 1 != 2$'
-says 'echo PASS a; exec sleep 30' '^FAIL it: 1 passed, 1 failed, ' 'not done in 1 s$'
+# One process that wants to run; a hundred a core.
+echo "0 0 0 1/1 1" >"$dir/idle"
+echo "0 0 0 $((100 * $(nproc)))/1 1" >"$dir/busy"
+LOADAVG=$dir/idle says 'echo PASS a; exec sleep 30' '^FAIL it: 1 passed, 1 failed, ' 'not done in 1 s$'
+LOADAVG=$dir/busy says 'echo PASS a; sleep 3' '^PASS it: 1 passed, 0 failed, '
 marks=2
 says 'echo PASS a; echo DONE rank 0/2' '^FAIL it: 1 passed, 1 failed, ' '1 of 2 ranks were done$'
 [ $bad -eq 0 ] && echo 'PASS check.sh: what commands say and return becomes their verdict'
@@ -51,7 +55,7 @@ cat >"$dir/checks" <<'END'
 one   meet  shared 100 1 sh -c 'touch $BUILD/1; until [ -e $BUILD/2 ]; do sleep 0.1; done; echo PASS one; touch $BUILD/1.done'
 two   meet  shared 100 1 sh -c 'touch $BUILD/2; until [ -e $BUILD/1 ]; do sleep 0.1; done; echo PASS two; touch $BUILD/2.done'
 three meet  whole  100 1 sh -c 'ls $BUILD/1.done $BUILD/2.done && echo PASS three'
-four  lost  shared 100 1 sh -c 'kill -KILL $(ps -o ppid= -p $PPID); echo PASS four'
+four  lost  shared 100 1 sh -c 'kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p $PPID)); echo PASS four'
 five  lost  shared 100 1 sh -c 'echo PASS five'
 six   stop  shared 100 1 sh -c 'echo $$ >$BUILD/6; exec sleep 90'
 seven stop  shared 100 1 sh -c 'echo $$ >$BUILD/7; exec sleep 90'

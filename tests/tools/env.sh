@@ -10,6 +10,7 @@
 #   LOGS       the folder for the output of checks; each FSDP_DEVICE has its own
 #
 # no_mpi CASE: if there is no MPI, prints SKIP and returns true; for cases that test MPI itself.
+# no_hosts CASE: likewise if MPI cannot divide the ranks of this machine into hosts (MPIR_CVAR_NUM_CLIQUES).
 # launcher_over TRANSPORT: prints the words that start ranks whose FSDP_COMM is TRANSPORT.
 
 # Idle OpenMP threads sleep. If they spun, they would take cores from the ranks that they wait for. hwloc and UCX, below
@@ -33,6 +34,12 @@ esac
 no_mpi() {
     [ -z "$NO_MPI" ] && return 1
     echo "SKIP $1: $NO_MPI"
+}
+
+no_hosts() {
+    no_mpi "$1" && return
+    case $mpiexec_version in [34].*) return 1 ;; esac
+    echo "SKIP $1: $MPI_LAUNCHER${mpiexec_version:+ $mpiexec_version} is not known to divide ranks into hosts, as MPICH 4 does"
 }
 
 launcher_over() {

@@ -41,7 +41,7 @@ units() { tests/tools/unit.sh "$@" | sed '$d'; }
 quiet() {
     name=$1
     shift
-    if timeout -k 5 "$limit_s" "$@" >"$BUILD/test/quiet.log" 2>&1 </dev/null &&
+    if tests/tools/limit.sh "$limit_s" "$@" >"$BUILD/test/quiet.log" 2>&1 </dev/null &&
         ! grep -qE 'ERROR: |runtime error|WARNING: ThreadSanitizer' "$BUILD/test/quiet.log"; then
         echo "PASS $way $name"
     else

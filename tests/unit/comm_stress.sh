@@ -30,7 +30,7 @@ stress() {
         schedule) set -- env FSDP_SCHEDULE="$seed" "$BUILD/fsdp_run" --no-prefix -n "$w" "$@" ;;
         *) set -- env FSDP_COMM="${way#staged-}" $MPI_LAUNCHER -n "$w" "$@" ;; # words
         esac
-        FSDP_TIMEOUT_S=${FSDP_TIMEOUT_S:-60} timeout -k 5 600 "$@" >"$log" 2>&1 </dev/null &
+        FSDP_TIMEOUT_S=${FSDP_TIMEOUT_S:-300} tests/tools/limit.sh 600 "$@" >"$log" 2>&1 </dev/null &
         child=$!
         wait $child
         status=$? child=''
