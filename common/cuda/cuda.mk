@@ -81,7 +81,7 @@ $(CUDA_CU:%.cu=$(BUILD)/sim/%.o): $(BUILD)/sim/%.o: %.cu $(BUILD)/sim/flags
 $(patsubst %.cc,$(BUILD)/sim/%.o,$(filter %.cc,$(SIM_SRC))): $(BUILD)/sim/%.o: %.cc $(BUILD)/sim/flags
 	@mkdir -p $(@D)
 	$(SAY) CXX $<
-	$(Q)$(SIM_CXX) $(CXX_ARGS) -fPIC -c -o $@ $<
+	$(Q)$(SIM_CXX) $(CXX_ARGS) -Wno-unknown-pragmas -fPIC -c -o $@ $<
 
 $(BUILD)/fsdp_cuda_sim.so: $(SIM_OBJ:%=$(BUILD)/sim/%)
 	$(SAY) LINK $@
