@@ -44,6 +44,15 @@ else
     trains 64 'over shm' "$MPI_LAUNCHER" --comm shm
     trains 16 'over mpi' "$MPI_LAUNCHER" --comm mpi
     killed 16 'over mpi' "$MPI_LAUNCHER" --comm mpi
+    case_is 'files that killed MPI jobs left are removed, those in use or of another user stay' 2
+    (cd /dev/shm && touch mpich_shar_tmpLeft ucx_shm_posix_1f mpich_shar_tmpOpen ucx_shm_posix_2f mpich_shar_tmpTheirs other &&
+        chown 65534 mpich_shar_tmpTheirs)
+    exec 7<>/dev/shm/mpich_shar_tmpOpen 8</dev/shm/ucx_shm_posix_2f
+    starts=$MPI_LAUNCHER good 2 --parallel ddp $options --steps 1 --comm mpi
+    exec 7>&- 8<&-
+    left=$(cd /dev/shm && echo *)
+    [ "$left" = 'mpich_shar_tmpOpen mpich_shar_tmpTheirs other ucx_shm_posix_2f' ] || complain "left: $left"
+    rm -f /dev/shm/*
     mount -o remount,ro /dev/shm
     for comm in auto mpi; do
         size=ro trains 16 "read-only, --comm $comm" "$MPI_LAUNCHER" --comm $comm

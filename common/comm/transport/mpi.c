@@ -248,7 +248,7 @@ static fsdp_status launcher_check(void)
     int launched = comm_launched_ranks();
     if (launched == mpi_shared.world_size)
         return FSDP_OK;
-    return fsdp_error(FSDP_ECOMM, "start it with mpiexec.mpich, or with srun --mpi=pmi2",
+    return fsdp_error(FSDP_ECOMM, "start it with build/fsdp_run, mpiexec.mpich, or srun --mpi=pmi2",
                       "comm_open: the launcher started %d ranks, MPI sees %d", launched,
                       mpi_shared.world_size);
 }

@@ -122,6 +122,10 @@ fsdp_status mpi_operation_await(mpi_operation *op, double patience_s);
 /* mpi_operation_finish -- give the operation back to its caller; info NULL: success. */
 void mpi_operation_finish(mpi_operation *op, const fsdp_error_info *info);
 
+/* mpi_sweep -- remove the files of this user's killed MPI jobs from /dev/shm; files in use stay.
+ * Call it before MPI_Init. (mpi_sweep.c) */
+void mpi_sweep(void);
+
 /* ---- mpi_progress.c ------------------------------------------------------------------------- */
 
 /* mpi_progress_main -- the main function of the progress thread; arg: the operation to finish when

@@ -366,6 +366,7 @@ static fsdp_status transport_start(void)
 {
     mpi_engine *e = &mpi_shared;
     int provided = MPI_THREAD_SINGLE;
+    mpi_sweep();
     int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (rc != MPI_SUCCESS || provided < MPI_THREAD_SERIALIZED)
         return fsdp_error(FSDP_ECOMM, "use an MPI built with threads (Debian's mpich is)",
