@@ -695,7 +695,12 @@ static void run_case(fixture *f, const char *how_to_end)
     f->failed = status != FSDP_OK;
     if (how_to_end != NULL)
         end_early(f, how_to_end);
-    printf("SAW rank %d %s %s\n", f->rank, fsdp_status_name(status), info.what);
+    /* In one write(2), so that no other rank's line comes in between: under MPICH over UCX stdout
+     * has no buffer, and then printf writes pieces of 128 bytes. */
+    char line[sizeof info.what + 64];
+    snprintf(line, sizeof line, "SAW rank %d %s %s\n", f->rank, fsdp_status_name(status),
+             info.what);
+    fputs(line, stdout);
     fflush(stdout);
     if (how_to_end != NULL)
         pause(); /* rank 0 ends the job */
