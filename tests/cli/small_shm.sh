@@ -44,6 +44,10 @@ else
     trains 64 'over shm' "$MPI_LAUNCHER" --comm shm
     trains 16 'over mpi' "$MPI_LAUNCHER" --comm mpi
     killed 16 'over mpi' "$MPI_LAUNCHER" --comm mpi
+    for megabytes in 1 4 12 16 20 24 32 40; do
+        ranks=2 trains $megabytes 'over mpi' "$MPI_LAUNCHER" --comm mpi
+    done
+    ranks=9
     case_is 'files that killed MPI jobs left are removed, those in use or of another user stay' 2
     (cd /dev/shm && touch mpich_shar_tmpLeft ucx_shm_posix_1f mpich_shar_tmpOpen ucx_shm_posix_2f mpich_shar_tmpTheirs other &&
         chown 65534 mpich_shar_tmpTheirs)

@@ -172,17 +172,17 @@ static void mpi_abort(transport_group *group, int exit_code)
 
 /* ---- start --------------------------------------------------------------------------------- */
 
-/* MPICH's UCX needs about 4 MB of /dev/shm per rank and fails without it (16 ranks in a container's
- * usual 64 MB). If /dev/shm is short of space or cannot be written, disable UCX's transport that
- * uses it. UCX then uses System V segments, which /dev/shm does not limit. A value set by the user
- * wins. */
+/* MPICH's UCX needs about 4 MB of /dev/shm per rank, under MPICH 4.2 another 13 MB, and fails
+ * without them (16 ranks in a container's usual 64 MB). If /dev/shm is short of space or cannot be
+ * written, disable UCX's transport that uses it. UCX then uses System V segments, which /dev/shm
+ * does not limit. A value set by the user wins. */
 static void choose_transports(void)
 {
-    enum { NEEDED_BYTES_PER_RANK = 8 << 20 };
+    enum { NEEDED_BYTES = 16 << 20, NEEDED_BYTES_PER_RANK = 8 << 20 };
     struct statvfs fs;
     const bool usable = access("/dev/shm", W_OK) == 0 && statvfs("/dev/shm", &fs) == 0;
     double free_bytes = usable ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
-    if (free_bytes < (double)comm_launched_local_ranks() * NEEDED_BYTES_PER_RANK)
+    if (free_bytes < NEEDED_BYTES + (double)comm_launched_local_ranks() * NEEDED_BYTES_PER_RANK)
         setenv("UCX_TLS", "^posix", 0);
 }
 
