@@ -1,7 +1,7 @@
 #!/bin/sh
 # portable_csv.sh [--fetch] -- trains the tiny models of each family with every available compiler and machine level: gcc and
-# clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user. The losses and final weights must have the
-# committed bits (tests/reference/losses.sh).
+# clang at x86-64, x86-64-v3 and native, and an aarch64 build under qemu-user, also on two ranks that its fsdp_run starts, and
+# with pages of 64 KiB. The losses and final weights must have the committed bits (tests/reference/losses.sh).
 #
 # --fetch, as root, downloads cJSON and xxHash for arm64 into a temporary folder, for the aarch64 build. It installs nothing.
 # A missing compiler or library is a SKIP. Prints PASS, FAIL and SKIP lines; exit status not 0 after a FAIL.
@@ -9,11 +9,14 @@ set -u
 . tests/tools/test_lib.sh
 begin portable
 jobs=-j$(nproc)
+MODELS='tiny llama-tiny llama31-tiny mnist-tiny'
 
-# check NAME FOLDER -- runs the trainer in this build folder on each model and compares; NAME stands in every line
+# check NAME FOLDER RANKS MODEL... -- runs the trainer in this build folder and compares; NAME stands in every line
 check() {
-    RANKS=1 SHARDINGS=full tests/reference/losses.sh "$2" tiny llama-tiny llama31-tiny mnist-tiny >"$log" || bad=1
-    sed -E "s/^(PASS|FAIL) reference /\\1 portable: $1, /" "$log"
+    name=$1 build=$2 ranks=$3
+    shift 3
+    RANKS=$ranks SHARDINGS=full tests/reference/losses.sh "$build" "$@" >"$log" || bad=1
+    sed -E "s/^(PASS|FAIL) reference /\\1 portable: $name, /" "$log"
 }
 
 native() {
@@ -28,7 +31,7 @@ native() {
     elif [ "$march" != native ] && ! "$dir/build/fsdp_train" --help > /dev/null 2>&1; then
         echo "SKIP portable: losses, $cc $march: this processor does not run it"
     else
-        check "$cc $march" "$dir/build"
+        check "$cc $march" "$dir/build" 1 $MODELS
     fi
     rm -rf "$dir/build"
 }
@@ -59,20 +62,23 @@ aarch64() {
         return
     fi
     lib=$dir/arm64/usr/lib/aarch64-linux-gnu
-    # Not CPPFLAGS, which the Makefile adds to.
-    if ! make --no-print-directory "$jobs" BUILD="$dir/build" MARCH= HAVE_MPI= HAVE_DNNL= \
-        CC="aarch64-linux-gnu-gcc -I$dir/arm64/usr/include -I$dir/arm64/usr/include/cjson" \
-        LDLIBS="-L$lib -lcjson -lxxhash -lm" "$dir/build/fsdp_train" "$dir/build/fsdp_compare" > "$log" 2>&1; then
+    # oneDNN is looked for in /usr/include, which is this machine's.
+    if ! PKG_CONFIG_SYSROOT_DIR="$dir/arm64" PKG_CONFIG_LIBDIR="$lib/pkgconfig" make --no-print-directory "$jobs" BUILD="$dir/build" \
+        HAVE_DNNL= CC=aarch64-linux-gnu-gcc CPPFLAGS="-I$dir/arm64/usr/include" \
+        "$dir/build/fsdp_train" "$dir/build/fsdp_run" "$dir/build/fsdp_compare" > "$log" 2>&1; then
         verdict "losses, $name: the build" 1
         return
     fi
     mkdir "$dir/qemu"
-    for program in fsdp_train fsdp_compare; do
-        printf '#!/bin/sh\nexec qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=%s %s "$@"\n' "$lib" \
+    for program in fsdp_train fsdp_run fsdp_compare; do
+        printf '#!/bin/sh\nexec qemu-aarch64 $PAGES -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=%s %s "$@"\n' "$lib" \
             "$dir/build/$program" > "$dir/qemu/$program"
         chmod +x "$dir/qemu/$program"
     done
-    check "$name" "$dir/qemu"
+    cp "$dir/build/flags" "$dir/qemu" # says that there is no MPI, so fsdp_run starts the ranks
+    check "$name" "$dir/qemu" '1 2' $MODELS
+    export PAGES='-p 65536'
+    check "$name, pages of 64 KiB" "$dir/qemu" 1 tiny
 }
 
 for cc in gcc clang; do

@@ -63,4 +63,9 @@ for compiler in gcc clang; do
     check "$compiler native" "" "$compiler" -march=native
 done
 check "gcc aarch64 (emulated)" qemu-aarch64 aarch64-linux-gnu-gcc -static
+if command -v aarch64-linux-gnu-gcc >/dev/null 2>&1; then # its libraries; clang with gcc's libgomp uses one thread
+    check "clang aarch64 (emulated)" qemu-aarch64 clang --target=aarch64-linux-gnu -fopenmp=libgomp -static
+else
+    echo "SKIP clang aarch64 (emulated): aarch64-linux-gnu-gcc is not installed"
+fi
 exit $failed
