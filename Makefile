@@ -101,7 +101,7 @@ SAY = $(if $(V),@:,@printf '  %-4s %s\n')
 # A make called with -j passes its job slots on; a make called without -j uses all cores.
 JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
-.PHONY: all tests no-cmocka deps test doctor clean help FORCE
+.PHONY: all tests no-cmocka deps test doctor install uninstall clean help FORCE
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
@@ -192,6 +192,13 @@ deps:  ## + install what building and testing need, and build nothing
 
 doctor:  ## report what this machine has, which features are off, and how to get them
 	@tests/tools/doctor.sh $(BUILD)
+
+# The script compiles nothing, so make install needs neither a compiler nor the flags of the build.
+PREFIX ?= /usr/local
+install:  ## copy what make has built to PREFIX=/usr/local, below DESTDIR: programs, plug-ins, man pages
+uninstall:  ## remove what make install has copied, with the same PREFIX and DESTDIR
+install uninstall:
+	@trainer/tools/install.sh $@ $(BUILD) $(call quote,$(DESTDIR)) $(call quote,$(PREFIX)) $(notdir $(PROGRAMS))
 
 clean:  ## remove build/
 	rm -rf $(BUILD)

@@ -2,6 +2,7 @@
 #include "common/ops/backends.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "common/device/separate.h"
@@ -13,7 +14,7 @@ static int one_for_all(void)
 
 typedef struct row {
     backend backend;
-    const char *plugin, *how; /* file in the program's folder, and how to get it; NULL: linked in */
+    const char *plugin, *how; /* the name of its file, and how to get it; NULL: linked in */
 } row;
 
 /* In the order of BACKEND_CHOICES. */
@@ -51,18 +52,27 @@ const backend *backend_of(int number)
     return opened[number] != NULL ? opened[number] : &ROWS[number].backend;
 }
 
-/* The absolute path of the plug-in in this program's folder. Given a bare name, dlopen would search
- * other folders, in which anybody may have put a file of that name. */
+/* Where a plug-in is, from the folder of the program: beside it, as built, or as make install puts
+ * it. If it is in neither, messages name the last. */
+static const char *const FOLDERS[] = {"", "../lib/fsdp-labs/", ""};
+
+/* The absolute path of the plug-in. Given a bare name, dlopen would search other folders, in which
+ * anybody may have put a file of that name. */
 static fsdp_status plugin_path(const row *r, char path[PATH_MAX])
 {
     ssize_t chars = readlink("/proc/self/exe", path, PATH_MAX - 1);
     path[chars > 0 ? chars : 0] = '\0';
     char *name = strrchr(path, '/');
     size_t room = name != NULL ? (size_t)(path + PATH_MAX - ++name) : 0;
-    if (strlen(r->plugin) >= room)
-        return fsdp_error(FSDP_EINVAL, "mount /proc, and move the build folder to a shorter path",
-                          "--device %s: cannot tell the folder of this program", r->backend.name);
-    strcpy(name, r->plugin);
+    for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++) {
+        if (strlen(FOLDERS[i]) + strlen(r->plugin) >= room)
+            return fsdp_error(
+                FSDP_EINVAL, "mount /proc, and move the build folder to a shorter path",
+                "--device %s: cannot tell the folder of this program", r->backend.name);
+        snprintf(name, room, "%s%s", FOLDERS[i], r->plugin);
+        if (access(path, F_OK) == 0)
+            break;
+    }
     return FSDP_OK;
 }
 
