@@ -2,10 +2,13 @@
 # pages.sh -- systems with pages of 16 and 64 KiB: ranks train there with the bits of a system with 4 KiB. A library that is
 # loaded in front of the programs (preload/page_bytes.c) refuses what a kernel with such pages refuses.
 #
+#   tests/cli/pages.sh [BUILD] [full]      full: 2 and 3 ranks with both sizes, not only 3 ranks with 64 KiB
+#
 # Also the message and its hint if the system refuses to map or to share memory.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
-fresh=1
+fresh=1 all_ranks=3 all_bytes=65536
+[ "${2:-}" != full ] || all_ranks='2 3' all_bytes='16384 65536'
 small='--n-layer 2 --d-model 32 --n-head 2 --seq-len 16'
 common='--synthetic 5000 --reduction canonical --global-batch 12 --steps 4'
 export UCX_MEM_MMAP_HOOK_MODE=none # else UCX changes the code of mmap, in segments that begin at 4 KiB
@@ -37,11 +40,11 @@ whole() {
     good 1 $run --parallel single --loss-csv "$work/whole.csv" --export "$work/whole"
 }
 
-# same NAME OPTION... -- 2 and 3 ranks train, save and resume with the losses and weights of one device
+# same NAME OPTION... -- ranks train, save and resume with the losses and weights of one device
 same() {
     local ranks bytes
-    for ranks in 2 3; do
-        for bytes in 16384 65536; do
+    for ranks in $all_ranks; do
+        for bytes in $all_bytes; do
             case_is "pages of $bytes bytes, $1" "$ranks" || continue
             on $bytes "$ranks" $run "${@:2}" --loss-csv "$new/loss.csv" --save "$new/save" --stop-after 2
             on $bytes "$ranks" $run "${@:2}" --loss-csv "$new/loss.csv" --resume "$new/save" --export "$new/export"

@@ -16,7 +16,7 @@ cd "$(dirname -- "$0")/../.." || exit 2
 begin alone
 BUILD=${BUILD:-build} tasks=$top/tests/grade/tasks.txt
 
-timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
+limit 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 files=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
 copy_build "$dir/tree" || exit 2
 cd "$dir/tree" || exit 2
@@ -43,8 +43,8 @@ grade() {
     shift
     targets=$(seq -f 'build/tests/grade/lab%g' "$lab")
     [ "$lab" != 6 ] || targets="$targets build/fsdp_npu_sim.so"
-    timeout 300 make -s -j2 $targets >"$dir/log" 2>&1 &&
-        BUILD=build timeout 300 tests/grade/grade.sh "$@" --ranks "2 3 4" build >"$dir/log" 2>&1
+    limit 300 make -s -j2 $targets >"$dir/log" 2>&1 &&
+        BUILD=build limit 300 tests/grade/grade.sh "$@" --ranks "2 3 4" build >"$dir/log" 2>&1
 }
 # failed WHAT -- report a failure with the log's first lines about it
 failed() {

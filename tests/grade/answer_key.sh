@@ -20,7 +20,7 @@ awk -v to="$dir" '
 while [ -f "$dir/$((n + 1)).sh" ]; do
     n=$((n + 1))
     sed "s|build/fsdp_|$BUILD/fsdp_|g" "$dir/$n.sh" >"$dir/run"
-    timeout 60 sh "$dir/run" >"$dir/got" 2>"$dir/err" </dev/null
+    limit 60 sh "$dir/run" >"$dir/got" 2>"$dir/err" </dev/null
     [ -z "$(tail -c1 "$dir/got")" ] || echo >>"$dir/got"
     diff "$dir/$n.want" "$dir/got" >"$log" && continue
     cat "$dir/err" >>"$log"

@@ -10,7 +10,7 @@ begin base-ref
 unset BUILD # may come from a make that runs this script
 
 # grade ARGS... -- in the learner's tree
-grade() { timeout 300 make -j2 "$@" >"$dir/log" 2>&1 </dev/null; }
+grade() { limit 300 make -j2 "$@" >"$dir/log" 2>&1 </dev/null; }
 
 # refused NAME ARGS... -- grading must end with a hint before it builds anything
 refused() {
@@ -20,7 +20,7 @@ refused() {
     verdict "$name" $?
 }
 
-timeout 60 tests/tools/handout.sh "$dir/tree" >"$dir/log" || exit 2
+limit 60 tests/tools/handout.sh "$dir/tree" >"$dir/log" || exit 2
 cp lab2_forward/*.c "$dir/tree/lab2_forward/" || exit 2
 ln -s "$top" "$dir/ref"
 cd "$dir/tree" || exit 2

@@ -15,7 +15,7 @@ says() {
     said "$@"
     verdict "$name" $?
 }
-debug() { timeout -k 3 60 "$@" >"$log" 2>&1 </dev/null; }
+debug() { limit -k 3 60 "$@" >"$log" 2>&1 </dev/null; }
 
 debug tests/grade/debug.sh --task 2.9 --rank 1 "$BUILD"
 says 'a task that does not exist' 'got TASK=2\.9, expected a task' '^HINT: make debug'
@@ -38,7 +38,7 @@ says 'a breakpoint' 'hit Breakpoint .*unshard_begin' '^#0 +(0x[0-9a-f]+ in )?uns
     'the job ended' 'one rank was stopped'
 # On a terminal gdb gets what is typed, and its output comes back.
 printf 'backtrace 2\ndelete 1\ncontinue\nquit\n' |
-    timeout -k 3 60 script -qec "tests/grade/debug.sh --task 2.1 --rank 1 --break task_2_1 $BUILD" /dev/null >"$log" 2>&1
+    limit -k 3 60 script -qec "tests/grade/debug.sh --task 2.1 --rank 1 --break task_2_1 $BUILD" /dev/null >"$log" 2>&1
 says 'a terminal' '\(gdb\) backtrace 2' 'hit Breakpoint' 'exited normally' 'VERDICT 2\.1 PASS'
 debug tests/grade/debug.sh --task 2.1 --rank 2 "$BUILD"
 says 'a task that stops nowhere' 'exited normally' '^VERDICT 2\.1 PASS' 'DONE 2\.1 rank 2/3'

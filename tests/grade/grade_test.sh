@@ -85,7 +85,7 @@ expect() {
 grade() {
     wanted=$1
     shift
-    GRADE_TASKS=$dir/tasks.txt timeout 300 tests/grade/grade.sh "$@" "$dir" >"$dir/out" 2>&1
+    GRADE_TASKS=$dir/tasks.txt limit 300 tests/grade/grade.sh "$@" "$dir" >"$dir/out" 2>&1
     status=$?
     [ $status -eq "$wanted" ] || { complain "grade.sh $*: exit status $status, expected $wanted" && cat "$dir/out"; }
 }
@@ -207,7 +207,7 @@ export BUILD="${BUILD:-build}"
 extra() {
     folder=$1
     shift
-    timeout 300 make -s BUILD="$BUILD" EXTRA_TESTS="$folder" "$@" >"$dir/out" 2>&1
+    limit 300 make -s BUILD="$BUILD" EXTRA_TESTS="$folder" "$@" >"$dir/out" 2>&1
 }
 extra tests/grade/hidden_example test-labs LAB=1 RANKS="2 3 4" || complain 'hidden tests of lab 1 do not pass'
 expect '^PASS    1.91 W=3 ' '^  1/1  1.x1 flat_intersect' '^Lab 1: 19/19$'

@@ -7,8 +7,8 @@ cd "$(dirname -- "$0")/../.."
 . tests/tools/test_lib.sh
 begin handout
 
-timeout 60 tests/tools/handout.sh "$dir/five"
-timeout 60 tests/tools/handout.sh --lab6 "$dir/tree"
+limit 60 tests/tools/handout.sh "$dir/five"
+limit 60 tests/tools/handout.sh --lab6 "$dir/tree"
 
 # 0. the tree has what a learner needs and nothing else, and at most LINES lines; its targets can be made, and the files that its
 # README names are there
@@ -49,7 +49,7 @@ n_five=$lines
 look tree 69700
 tests/tools/doctor.sh >"$dir/log" 2>&1
 ! grep -iE 'cuda|not found$|No such' "$dir/log" || complain "make doctor speaks of what is not there"
-(cd "$top" && timeout 400 tests/grade/answers.sh "$dir/tree" "$dir/answers") || bad=1
+(cd "$top" && limit 400 tests/grade/answers.sh "$dir/tree" "$dir/answers") || bad=1
 
 # 1. no warning in the labs' sources, under either compiler
 for cc in gcc clang; do
@@ -58,7 +58,7 @@ for cc in gcc clang; do
     for source in lab[1-5]*/*.c; do
         objects="$objects build-$cc/${source%.c}.o"
     done
-    timeout 300 make -k -j2 CC="$cc" BUILD="build-$cc" $objects "build-$cc/fsdp_npu_sim.so" >"$dir/$cc.log" 2>&1 ||
+    limit 300 make -k -j2 CC="$cc" BUILD="build-$cc" $objects "build-$cc/fsdp_npu_sim.so" >"$dir/$cc.log" 2>&1 ||
         complain "$cc does not compile the labs: $(grep -m1 error "$dir/$cc.log")"
     if grep -E '^lab[1-6].*(warning|error):' "$dir/$cc.log"; then
         complain "$cc warns about stubs"
@@ -67,8 +67,8 @@ done
 
 # 2. every task is TODO, or BLOCKED by a TODO task; no task passes, fails, hangs or crashes
 programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build-gcc/tests/grade/" $5 }' tests/grade/tasks.txt)
-timeout 600 make -j2 BUILD=build-gcc $programs >"$dir/tests.log" 2>&1 || complain "the task tests do not build: $(grep -m1 -E 'error|undefined' "$dir/tests.log")"
-timeout 300 tests/grade/grade.sh --ranks "1 2" build-gcc >"$dir/grade.log" 2>&1 || true
+limit 600 make -j2 BUILD=build-gcc $programs >"$dir/tests.log" 2>&1 || complain "the task tests do not build: $(grep -m1 -E 'error|undefined' "$dir/tests.log")"
+limit 300 tests/grade/grade.sh --ranks "1 2" build-gcc >"$dir/grade.log" 2>&1 || true
 n_lines=$(grep -c -E '^(TODO|BLOCKED) ' "$dir/grade.log" || true)
 n_tasks=$(awk '!/^#/ && NF' tests/grade/tasks.txt | wc -l)
 if grep -E '^(PASS|FAIL|SKIP) +[0-9]+[.]' "$dir/grade.log"; then
@@ -81,8 +81,8 @@ if [ "$n_lines" -ne "$n_want" ]; then
 fi
 
 # 3. the trainer names the missing task and fails
-timeout 300 make -j2 BUILD=build-gcc build-gcc/fsdp_train >"$dir/train-build.log" 2>&1 || complain "the trainer does not build"
-if timeout 60 build-gcc/fsdp_train --steps 1 >"$dir/train.log" 2>&1; then
+limit 300 make -j2 BUILD=build-gcc build-gcc/fsdp_train >"$dir/train-build.log" 2>&1 || complain "the trainer does not build"
+if limit 60 build-gcc/fsdp_train --steps 1 >"$dir/train.log" 2>&1; then
     complain "the trainer of the handed-out tree claims success"
 fi
 grep -q 'task [0-9.]* is not implemented' "$dir/train.log" ||
@@ -90,8 +90,8 @@ grep -q 'task [0-9.]* is not implemented' "$dir/train.log" ||
 
 # 4. the tree without lab 6, with objects of the tree with lab 6
 cp -pR build-gcc ../five/build && cd ../five
-timeout 300 make -j2 graders build/fsdp_train >"$dir/five.log" 2>&1 || complain "five: does not build: $(grep -m1 -E 'error|undefined|No rule' "$dir/five.log")"
-timeout 300 tests/grade/grade.sh --ranks 2 build >"$dir/five.log" 2>&1 || true
+limit 300 make -j2 graders build/fsdp_train >"$dir/five.log" 2>&1 || complain "five: does not build: $(grep -m1 -E 'error|undefined|No rule' "$dir/five.log")"
+limit 300 tests/grade/grade.sh --ranks 2 build >"$dir/five.log" 2>&1 || true
 ! grep -E '^(PASS|FAIL|SKIP) +[0-9]+[.]' "$dir/five.log" && grep -q '^BLOCKED 5.1 ' "$dir/five.log" && ! grep '6[.]1' "$dir/five.log" || complain 'five: another verdict than TODO or BLOCKED, or none of lab 5, or one of lab 6'
 for target in test run; do
     ! make $target LAB=6 >"$dir/five.log" 2>&1 && grep -q '^HINT: ' "$dir/five.log" || complain "five: make $target LAB=6: $(tail -1 "$dir/five.log")"
@@ -116,13 +116,13 @@ without() {
 }
 # losses MODE -- the losses of a run on 2 ranks whose hosts run ahead
 losses() {
-    FSDP_DEBUG_FILL=1 FSDP_ASYNC_COMPUTE=1 timeout 60 $LAUNCHER -n 2 "$BUILD/fsdp_train" --steps 3 --batch-size 2 \
+    FSDP_DEBUG_FILL=1 FSDP_ASYNC_COMPUTE=1 limit 60 $LAUNCHER -n 2 "$BUILD/fsdp_train" --steps 3 --batch-size 2 \
         --grad-accum 2 --reduction canonical --synthetic 10000 --prefetch "$1" --loss-csv "$dir/$1" >"$dir/$1.log" 2>&1 &&
         cut -d, -f1-3 "$dir/$1" >"$dir/$1.losses"
 }
 for task in '5\..' 5.1 5.2 5.3 5.4 5.5; do
     without "$task" lab5_prefetch/prefetch.c
-    timeout 300 make -j2 BUILD=$BUILD $BUILD/fsdp_train >"$dir/train-build.log" 2>&1 || complain "without $task: does not build"
+    limit 300 make -j2 BUILD=$BUILD $BUILD/fsdp_train >"$dir/train-build.log" 2>&1 || complain "without $task: does not build"
     grep -E '^lab5.*(warning|error):' "$dir/train-build.log" && complain "without $task: a warning"
     [ -f "$dir/none.losses" ] || losses none || complain "does not train: $(tail -1 "$dir/none.log")"
     for mode in both backward-post; do
@@ -138,9 +138,9 @@ done
 # 6. lab 6 without one task: that task is TODO, later tasks are BLOCKED, and no task fails, hangs or crashes
 for task in 6.1 6.2 6.3 6.4 6.5; do
     without $task $(cd "$top" && ls lab6_npu/*.c lab6_npu/*.cpp)
-    timeout 300 make -j2 BUILD=$BUILD $BUILD/tests/grade/lab6 $BUILD/fsdp_npu_sim.so >"$dir/npu.log" 2>&1 || complain "without $task: does not build"
+    limit 300 make -j2 BUILD=$BUILD $BUILD/tests/grade/lab6 $BUILD/fsdp_npu_sim.so >"$dir/npu.log" 2>&1 || complain "without $task: does not build"
     grep -E '^lab6.*(warning|error):' "$dir/npu.log" && complain "without $task: a warning"
-    timeout 200 tests/grade/grade.sh --alone --lab 6 --ranks 2 $BUILD >"$dir/npu.log" 2>&1 || true
+    limit 200 tests/grade/grade.sh --alone --lab 6 --ranks 2 $BUILD >"$dir/npu.log" 2>&1 || true
     grep -q "^TODO  *$task " "$dir/npu.log" && ! grep '^FAIL ' "$dir/npu.log" || complain "without $task: $(grep -m1 " $task W=2" "$dir/npu.log")"
 done
 [ $bad -eq 0 ] && echo "PASS handout: $n_five lines, with lab 6 $lines; $n_tasks tasks, all TODO; no warnings; labs 5 and 6 hold out with any task unwritten"

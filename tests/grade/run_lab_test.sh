@@ -10,7 +10,7 @@ cd "$(dirname -- "$0")/../.." || exit 2
 begin run-labs
 BUILD=${BUILD:-build}
 
-timeout 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
+limit 60 tests/tools/handout.sh --lab6 "$dir/tree" >"$dir/log" || exit 2
 solutions=$(grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp)
 copy_build "$dir/tree" || exit 2
 unset BUILD
@@ -18,7 +18,7 @@ cd "$dir/tree" || exit 2
 
 # run ARGS... -- sets rc
 run() {
-    timeout 300 make -j2 run "$@" >"$dir/log" 2>&1 </dev/null
+    limit 300 make -j2 run "$@" >"$dir/log" 2>&1 </dev/null
     rc=$?
 }
 # refused LAB...

@@ -15,6 +15,7 @@ cd "$(dirname -- "$0")/../.." || exit 2
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE EXTRA_TESTS GRADE_TASKS GRADE_WITH GRADE_FROM
 LIST=tests/grade/submission.txt MOST_BYTES=262144
 . tests/tools/tree.sh
+top=$PWD
 
 give_up() {
     printf 'submission.sh: %s\n' "$1" >&2
@@ -112,7 +113,7 @@ contents() {
 }
 
 # limited COMMAND... -- run it with limits on time, memory and file size; output goes to compiler.log
-limited() { (export LC_ALL=C && ulimit -t 60 && ulimit -v 4000000 && ulimit -f 200000 && timeout -k 1 60 "$@") >"$work/compiler.log" 2>&1; }
+limited() { (export LC_ALL=C && ulimit -t 60 && ulimit -v 4000000 && ulimit -f 200000 && "$top/tests/tools/limit.sh" -k 1 60 "$@") >"$work/compiler.log" 2>&1; }
 
 does_not() {
     why=$(grep -m1 -E 'error|fatal' "$work/compiler.log" | cut -c1-300 | tr '|' '/')

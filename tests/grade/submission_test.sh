@@ -125,7 +125,7 @@ hand_in() {
     tree=$1
     shift
     rm -rf "$dir/out"
-    EXTRA_TESTS=$dir/hidden GRADE_WITH=EXTRA_TESTS=$dir/hidden timeout 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
+    EXTRA_TESTS=$dir/hidden GRADE_WITH=EXTRA_TESTS=$dir/hidden limit 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
 }
 # score -- the last score in the log
 score() { grep -oE '^(Lab [0-9]|All labs): [0-9]+/[0-9]+' "$dir/log" | tail -1; }
@@ -177,7 +177,7 @@ int main(int argc, char **argv)
     return grade_main(argc, argv, &(grade_task){"1.92", untold}, 1);
 }
 END
-timeout 300 make -s BUILD="$build" EXTRA_TESTS="$dir/hidden" graders >"$dir/log" 2>&1 || { verdict 'the hidden tests build' 1; exit 1; }
+limit 300 make -s BUILD="$build" EXTRA_TESTS="$dir/hidden" graders >"$dir/log" 2>&1 || { verdict 'the hidden tests build' 1; exit 1; }
 
 tests/tools/handout.sh --lab6 "$dir/stubs" >"$dir/log" || exit 2
 mkdir "$dir/whole" && cp -R lab[1-6]_* tests/grade/handout/lab* "$dir/whole/" || exit 2

@@ -5,6 +5,7 @@
 #   verdict WHAT STATUS   "PASS NAME: WHAT", or FAIL with the end of the log
 #   said PATTERN...       the log has a line that matches each pattern; unsaid PATTERN: no line matches
 #   complain WHAT         "FAIL NAME: WHAT"
+#   limit SECONDS COMMAND...  see limit.sh
 #   copy_build TREE       copies $BUILD to TREE/build, except for its folder test, where other checks write meanwhile
 #   exit $bad
 bad=0 top=$PWD
@@ -17,6 +18,8 @@ begin() {
     trap 'exit 130' INT TERM HUP
     unset MAKEFLAGS MFLAGS MAKEOVERRIDES LAB TASK RANKS BASE REF # set by a make that runs the script
 }
+
+limit() { "$top/tests/tools/limit.sh" "$@"; }
 
 complain() {
     echo "FAIL $suite: $*"

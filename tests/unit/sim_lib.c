@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "tests/unit/target_lib.h"
 
-enum { ALARM_S = 120, TEXT_BYTES = 16384, MOST = 4, MOST_CASES = 64 };
+enum { ALARM_S = 600, TEXT_BYTES = 16384, MOST = 4, MOST_CASES = 64 };
 
 void sim_need(const char *wanted)
 {
