@@ -154,7 +154,8 @@ static fsdp_status print_help(void)
     return options_print_help(
         TRAINER_OPTIONS, "fsdp_train",
         "Trains a language model on one device, by data parallelism or by FSDP.\n"
-        "Alone: one process. Under an MPI launcher: mpiexec -n 4 build/fsdp_train ...");
+        "Alone: one process. Several ranks: build/fsdp_run -n 4 build/fsdp_train ..., or under "
+        "MPICH's mpiexec.");
 }
 
 /* Run everything from the options to the last report. result->failed_alike: all ranks return this

@@ -16,7 +16,7 @@
 int host_share_fd(void);
 
 /* host_share_get -- `bytes` zeroed bytes (a multiple of PAGE_BYTES), mapped at any address; NULL
- * and errno if there is no file or no memory. host_share_put -- give them back. offset  their place
- * in the file */
+ * and errno if there is no file or no memory; *offset: their place in the file.
+ * host_share_put -- give them back. */
 void *host_share_get(size_t bytes, uint64_t *offset);
 void host_share_put(void *ptr, size_t bytes, uint64_t offset);

@@ -152,7 +152,7 @@ check_lines() {
         END { if (bad || NR != 20000 * streams) { print bad + 0 " bad lines of " NR; exit 1 } }'
 }
 if case_is 'lines: 4 ranks to one slow pipe'; then
-    said=$(timeout $limit_s "$run" -n 4 awk "$lines" 2>&1 | { sleep 0.5 && cat; } | check_lines 2) || complain "$said"
+    said=$(limit $limit_s "$run" -n 4 awk "$lines" 2>&1 | { sleep 0.5 && cat; } | check_lines 2) || complain "$said"
 fi
 if case_is 'lines: 4 ranks to two files'; then
     ends_with 0 "$run" -n 4 awk "$lines"
@@ -176,30 +176,30 @@ if case_is 'lines: the last one without its end'; then
     done
 fi
 if case_is 'lines: the reader leaves'; then
-    timeout $limit_s "$run" -n 2 yes 2>"$work/err" | head -1 >"$work/out"
+    limit $limit_s "$run" -n 2 yes 2>"$work/err" | head -1 >"$work/out"
     rc=${PIPESTATUS[0]}
     expect_status 141
 fi
 if case_is 'start: no file of that size'; then
-    (ulimit -f 10 && timeout $limit_s "$run" -n 2 echo x) >"$work/out" 2>"$work/err"
+    (ulimit -f 10 && limit $limit_s "$run" -n 2 echo x) >"$work/out" 2>"$work/err"
     rc=$?
     expect_status 1 # without a message it would be 153, from SIGXFSZ
     says 'no shared memory for 2 ranks: File too large'
 fi
 if case_is 'lines: a full disk'; then
-    timeout $limit_s "$run" -n 2 echo x >/dev/full 2>"$work/err"
+    limit $limit_s "$run" -n 2 echo x >/dev/full 2>"$work/err"
     rc=$? # 1, or 141 from a rank that printed later
     [ $rc != 0 ] || complain 'exit status 0'
     says 'cannot write to standard output: No space left'
 fi
 if case_is 'lines: a file that may not grow'; then
-    (ulimit -f 300 && timeout $limit_s "$run" -n 1 head -c 2000000 /dev/zero) >"$work/out" 2>"$work/err"
+    (ulimit -f 300 && limit $limit_s "$run" -n 1 head -c 2000000 /dev/zero) >"$work/out" 2>"$work/err"
     rc=$?
     [ $rc != 0 ] && [ $rc != 153 ] || complain "exit status $rc"
     says 'cannot write to standard output: File too large'
 fi
 if case_is 'input: for rank 0 alone'; then
-    printf 'one\ntwo\n' | timeout $limit_s "$run" -n 3 cat >"$work/out" 2>"$work/err"
+    printf 'one\ntwo\n' | limit $limit_s "$run" -n 3 cat >"$work/out" 2>"$work/err"
     [ "$(tr '\n' , <"$work/out")" = '[0] one,[0] two,' ] || complain "got $(cat "$work/out")"
 fi
 
@@ -310,7 +310,7 @@ fi
 if case_is 'training: from a folder with a space in its name'; then
     mkdir "$work/a folder"
     cp "$run" "$trainer" "$work/a folder"
-    (cd "$work/a folder" && timeout $limit_s ./fsdp_run -n 2 "./${trainer##*/}" $model $bits --steps 2 --loss-csv 'a file.csv') \
+    (cd "$work/a folder" && limit $limit_s ./fsdp_run -n 2 "./${trainer##*/}" $model $bits --steps 2 --loss-csv 'a file.csv') \
         >"$work/out" 2>"$work/err"
     rc=$?
     expect_status 0

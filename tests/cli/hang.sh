@@ -66,7 +66,7 @@ shows() {
 # SECONDS
 declare -A odd_job
 odd() {
-    FSDP_HANG_DIR=$new/$1 FSDP_TIMEOUT_S=$2 timeout -k 2 "$limit_s" $starts -n 3 "$build/tests/unit/comm_faults" "$1" >/dev/null 2>&1 &
+    FSDP_HANG_DIR=$new/$1 FSDP_TIMEOUT_S=$2 "$top_of_tree/tests/tools/limit.sh" -k 2 "$limit_s" $starts -n 3 "$build/tests/unit/comm_faults" "$1" >/dev/null 2>&1 &
     odd_job[$1]=$!
 }
 

@@ -126,7 +126,7 @@ go_on() {
 # judge W -- judges the run of W ranks that has just ended, after a fault at $point
 judge() {
     local said
-    [ "$took_ms" -lt $((limit_s * 1000)) ] || lost hang "no end after $limit_s s"
+    [ "$rc" != 124 ] || [ "$took_ms" -lt $((limit_s * 1000)) ] || lost hang "no end after $limit_s s"
     check_left
     if [ "$rc" = 0 ]; then
         check_end

@@ -81,6 +81,10 @@ saved_step() {
     echo "${step:-0}"
 }
 
+limit() {
+    "$top_of_tree/tests/tools/limit.sh" "$@"
+}
+
 now_ms() {
     echo $((${EPOCHREALTIME/[.,]/} / 1000))
 }
@@ -95,11 +99,12 @@ launch() {
 # timed COMMAND... -- sets rc, took_ms
 timed() {
     local begun
+    launched=$*
     begun=$(now_ms)
     "$top_of_tree/tests/tools/limit.sh" -k 2 "$limit_s" "$@" >"$work/out" 2>"$work/err" </dev/null
     rc=$?
     took_ms=$(($(now_ms) - begun))
-    [ "$took_ms" -lt $((limit_s * 1000)) ] || complain "no end after $limit_s s"
+    [ $rc != 124 ] || [ "$took_ms" -lt $((limit_s * 1000)) ] || complain "no end after $limit_s s"
 }
 
 # ends_with STATUS COMMAND...
@@ -140,6 +145,7 @@ start() {
     shift
     # A shell's background jobs ignore SIGINT, and jobs under nohup ignore SIGHUP
     [ "$ranks" = 1 ] || launcher=(env --default-signal=INT,HUP $starts -n "$ranks")
+    launched="$starts $ranks"
     : >"$work/out" # the new shell may empty it only after the first look
     "${launcher[@]}" "$trainer" "$@" >"$work/out" 2>"$work/err" </dev/null &
     job=$!
@@ -297,8 +303,14 @@ verdict() {
     bad=
 }
 
+# Whether the launcher reports success that it may report although a rank has failed: a version of mpiexec that forgets statuses, and
+# a job that did not come to its end.
+forgotten() {
+    [ "$rc" = 0 ] && [ -z "$NO_MPI" ] && [[ ${launched:-} = "$MPI_LAUNCHER "* ]] && mpiexec_loses && ! grep -q '^done: ' "$work/out"
+}
+
 expect_status() {
-    [ "$rc" = "$1" ] || complain "exit status $rc, expected $1"
+    [ "$rc" = "$1" ] || forgotten || complain "exit status $rc, expected $1"
 }
 
 # skip NAME WHY -- a SKIP line for $name or another case

@@ -35,7 +35,7 @@ limited() {
     cp -r "$work/half/." "$new"
     [ ${#as[@]} = 0 ] || chown -R "$user" "$new"
     [ "$1" = 1 ] || launcher=($starts -n "$1")
-    timeout -k 2 "$limit_s" "${as[@]}" bash -c "${*:3}"' && LD_DEBUG=files exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs \
+    limit -k 2 "$limit_s" "${as[@]}" bash -c "${*:3}"' && LD_DEBUG=files exec "$@"' limited "${launcher[@]}" "$trainer" $run $outputs \
         $how 2>&1 </dev/null | cat >"$work/all"
     status=${PIPESTATUS[0]}
     sed '/^ *[0-9]*:\t/d' "$work/all" >"$work/err"

@@ -31,7 +31,7 @@ case_is '--plan-device this: a step is compute and what is exposed'
 # Each process measures the cost of compute and of the link, so both plans are made at once. What prefetch saves is checked by
 # the budget of task 5.6.
 for mode in none both; do
-    FSDP_LINK=100Mbit,50us timeout $limit_s $starts -n 2 "$trainer" $run --plan --plan-device this --prefetch $mode --d-model 64 \
+    FSDP_LINK=100Mbit,50us "$top_of_tree/tests/tools/limit.sh" $limit_s $starts -n 2 "$trainer" $run --plan --plan-device this --prefetch $mode --d-model 64 \
         >"$work/$mode" 2>"$work/err" &
 done
 wait

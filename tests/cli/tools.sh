@@ -97,7 +97,7 @@ for lab in lab1_flatparam lab2_forward lab3_backward lab4_optimizer; do
 done
 missing 'make test without a compiler' 'missing: .*gcc' 'install' make "$b" test
 missing 'make without a compiler' 'missing: .*gcc' 'make deps' make "$b"
-missing 'make CC=nonesuch' "the compiler 'nonesuch' makes no program" 'make CC=clang' make "$b" CC=nonesuch
+missing 'make CC=nonesuch' "the compiler 'nonesuch' makes no program" 'leave CC' make "$b" CC=nonesuch
 some_commands gcc g++ pkg-config mpiexec.mpich ps pgrep gnuplot
 missing 'make CC=gcc with flags that it does not know' "the compiler 'gcc' makes no program" 'leave .* the flags out' make "$b" CC=gcc CFLAGS=-bogus
 missing 'make without cJSON' 'missing: libcjson-dev' 'make deps' env HIDE=cjson make "$b" CC="$work/cc"
@@ -132,7 +132,7 @@ missing 'a user whose sudo wants a password' 'not root, and sudo says: a passwor
 # A prefix as conda or a module makes it: the library counts, and programs find it where the linker did.
 case_is 'cJSON in a prefix'
 mkdir -p "$work/prefix/include/cjson" "$work/prefix/lib/pkgconfig"
-cp /usr/include/cjson/cJSON.h "$work/prefix/include/cjson/" && cp "$(gcc -print-file-name=libcjson.so)" "$work/prefix/lib/"
+cp "$(echo '#include <cjson/cJSON.h>' | gcc -M -x c - | grep -o '[^ ]*/cjson/cJSON.h')" "$work/prefix/include/cjson/" && cp "$(gcc -print-file-name=libcjson.so)" "$work/prefix/lib/"
 printf 'Name: libcjson\nDescription: x\nVersion: 9\nLibs: -L%s/lib -lcjson\nCflags: -I%s/include\n' "$work/prefix" "$work/prefix" \
     >"$work/prefix/lib/pkgconfig/libcjson.pc"
 env HIDE=cjson PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" make -n V=1 CC="$work/cc" "$b" "$work/build/fsdp_run" >"$work/err" 2>&1 ||
@@ -146,6 +146,14 @@ case_is 'make tests without cmocka leaves out the unit tests that need it'
 env HIDE=cmocka make -n CC="$work/cc" "$b" tests >"$work/err" 2>&1 || complain 'it does not build'
 says 'LINK .*/tests/unit/test_comm$'
 ! grep -q 'LINK .*/tests/unit/test_base$' "$work/err" || complain 'it builds test_base'
+
+case_is 'doctor names a mpiexec that forgets statuses'
+printf '#!/bin/sh\nprintf "HYDRA build details:\n    Version:  4.2.1\n"\n' >"$work/bin/mpiexec.mpich"
+chmod +x "$work/bin/mpiexec.mpich"
+env PATH="$work/bin:/usr/bin:/bin" tests/tools/doctor.sh >"$work/err" 2>&1
+says '^mpiexec +yes +mpiexec.mpich 4.2.1'
+says '^note: mpiexec 4.2.1 may return 0 when a rank has died'
+rm "$work/bin/mpiexec.mpich"
 
 # launchers NAME=TEXT... -- a PATH with commands that print TEXT as their version
 launchers() {

@@ -1,8 +1,8 @@
 /* matrix.c -- all pairs of options, and some triples. A cell is one combination of options: it must
  * train like one device, to the bit, and hold and send what its plan says.
  *
- *   build/fsdp_run -n W build/tests/equivalence/matrix     all pairs and triples of
- * matrix_table_lib.c
+ *   build/fsdp_run -n W build/tests/equivalence/matrix     all pairs, and matrix_table_lib.c's
+ * triples
  *   ... --pairs             only pairs
  *   ... --seed N            draw other cells, schedules and models (default: 1)
  *   ... --fix AXIS=PATTERN  only these values of an axis; may be repeated

@@ -57,7 +57,7 @@ command -v "${GDB:-gdb}" >/dev/null 2>&1 || refuse "there is no ${GDB:-gdb} on t
 program=$BUILD/tests/grade/$program
 [ -x "$program" ] || refuse "there is no $program" "make debug TASK=$task builds it"
 
-TOOLS=$here/../tools && . "$TOOLS/env.sh"
+FSDP_TOOLS=$here/../tools && . "$FSDP_TOOLS/env.sh"
 DEBUG_PID=$(mktemp "${TMPDIR:-/tmp}/fsdp-debug.XXXXXX") || exit 2
 trap 'gdb=$(cat "$DEBUG_PID"); rm -f "$DEBUG_PID"; [ -z "$gdb" ] || kill -KILL "$gdb" 2>/dev/null' EXIT # gdb has its own session
 # ignore Ctrl-C until the launcher is done: it is for gdb

@@ -43,7 +43,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-TOOLS=$here/../tools && . "$TOOLS/env.sh"
+FSDP_TOOLS=$here/../tools && . "$FSDP_TOOLS/env.sh"
 OUT=$LOGS/grade
 mkdir -p "$OUT" || exit 2
 RESULTS=$OUT/results # tab-separated: "task W verdict", seconds, text; "task W -" for lines below a verdict
@@ -90,9 +90,9 @@ launch() {
     shift 3
     private_begin
     if [ "$w" -eq 1 ]; then
-        "$TOOLS/limit.sh" -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
+        "$FSDP_TOOLS/limit.sh" -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
     else
-        "$TOOLS/limit.sh" -k 3 "$limit" $LAUNCHER -n "$w" "$@" >"$log" 2>&1 </dev/null &
+        "$FSDP_TOOLS/limit.sh" -k 3 "$limit" $LAUNCHER -n "$w" "$@" >"$log" 2>&1 </dev/null &
     fi
     launch_pid=$!
     wait "$launch_pid"

@@ -12,7 +12,7 @@ set -u
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 TREE=$(CDPATH='' cd -- "${HINTS_TREE:-$here/../..}" && pwd) || exit 2
 TASKS=${GRADE_TASKS:-$here/tasks.txt}
-TOOLS=$here/../tools && . "$TOOLS/env.sh"
+FSDP_TOOLS=$here/../tools && . "$FSDP_TOOLS/env.sh"
 
 # file_of TASK -- the file with its hints
 file_of() { echo "$TREE/lab${1%%.*}_"*/HINTS.md; }

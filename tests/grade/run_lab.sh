@@ -26,7 +26,7 @@ if ! printf '%s\n' "$labs" | grep -qxF -e "$lab"; then
     exit 2
 fi
 [ -z "$check" ] || exit 0
-TOOLS=$here/../tools && . "$TOOLS/env.sh"
+FSDP_TOOLS=$here/../tools && . "$FSDP_TOOLS/env.sh"
 reference=$here/../reference top=$here/../..
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-run.XXXXXX") || exit 2
 trap 'rm -rf "$dir"' EXIT
@@ -67,7 +67,7 @@ stopped() {
 train() {
     w=$1 run=$dir/$2-$1
     shift 2
-    "$TOOLS/limit.sh" 60 "$BUILD/fsdp_run" --no-prefix -n "$w" "$BUILD/fsdp_train" $tiny --loss-csv "$run.csv" "$@" >"$run.log" 2>&1 &&
+    "$FSDP_TOOLS/limit.sh" 60 "$BUILD/fsdp_run" --no-prefix -n "$w" "$BUILD/fsdp_train" $tiny --loss-csv "$run.csv" "$@" >"$run.log" 2>&1 &&
         ! grep -q '^note: .* is not implemented' "$run.log" || stopped "$w" "$run.log"
 }
 
@@ -167,7 +167,7 @@ lab4() {
 
 # overlap MODE -- the smallest share, in percent, of a traced step's communication that overlapped with computation
 overlap() {
-    FSDP_LINK=1Gbit,50us "$TOOLS/limit.sh" 60 "$BUILD/fsdp_run" --no-prefix -n 2 "$BUILD/fsdp_train" --n-layer 6 --n-head 4 --d-model 256 \
+    FSDP_LINK=1Gbit,50us "$FSDP_TOOLS/limit.sh" 60 "$BUILD/fsdp_run" --no-prefix -n 2 "$BUILD/fsdp_train" --n-layer 6 --n-head 4 --d-model 256 \
         --seq-len 256 --batch-size 4 --synthetic 100000 --steps 4 --prefetch "$1" --profile "$dir/profile" >"$dir/$1.log" 2>&1 || stopped 2 "$dir/$1.log"
     awk -F'|' '$2 ~ /step/ { for (i = 2; i < NF; i++) { gsub(/ /, "", $i); if ($i == "overlap") column = i } next }
         column && $column ~ /%/ { gsub(/[ %]/, "", $column); if (least == "" || $column + 0 < least) least = $column + 0 } END { print least }' "$dir/profile/profile.md"

@@ -22,7 +22,7 @@ ranks=${RANKS:-1 2 3 4}
 here=$(dirname "$0")
 # shellcheck disable=SC2034 # env.sh reads it
 BUILD=$build
-TOOLS=$here/../tools && . "$TOOLS/env.sh"
+FSDP_TOOLS=$here/../tools && . "$FSDP_TOOLS/env.sh"
 hashes=$here/weights.sha256
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -32,6 +32,10 @@ mnist)
     exit 2
     ;;
 esac
+case "$OPTIONS" in
+*--data* | *--synthetic*) ;;
+*) [ -d /usr/share/common-licenses ] || OPTIONS="$OPTIONS --data WRITEUP.md" ;; # only Debian and its kin have the licence texts
+esac
 RANKS=${DEMO_RANKS:-4}
 . tests/tools/env.sh
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1

@@ -90,7 +90,7 @@ if [ -e "$project" ]; then
     look cmocka optional "$(probe cmocka)" 'unit tests of make test' 'make deps'
     look clang-format optional "$(probe clang-format)" 'make format; version 14 lays out' "$apt clang-format-14"
     look valgrind optional "$(probe valgrind)" 'memory checks of make test-full' "$apt valgrind"
-    look qemu-user optional "$(probe qemu-aarch64)" 'hash on aarch64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
+    look qemu-user optional "$(probe qemu-aarch64)" 'arm64 in make test-full' "$apt qemu-user gcc-aarch64-linux-gnu"
     look Slurm optional "$(probe slurmctld)" 'srun and sbatch in make test-full' "$apt slurm-wlm munge"
     look ctags optional "$(probe ctags)" 'function sizes in make lint' "$apt universal-ctags"
     python=${FSDP_PYTHON:-python3}

@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034 # the scripts that source this use the variables
 # env.sh -- sourced by the scripts that launch ranks. Variables that the user has set are kept.
 #
-# Reads BUILD (default build), the folder of the programs. Sets
+# Reads BUILD (default build), the folder of the programs, and FSDP_TOOLS (default tests/tools), this folder. Sets
 #
 #   LAUNCHER   words that start ranks of this host, which share memory: $LAUNCHER -n 4 PROGRAM. build/fsdp_run
 #   MPI_LAUNCHER  words that start ranks under MPI, for what tests MPI (probe.sh: mpiexec_find); without MPI the same as LAUNCHER
@@ -20,7 +20,7 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_
 
 LOGS=${BUILD:-build}/test${FSDP_DEVICE:+/$FSDP_DEVICE}
 NO_MPI='' LAUNCHER="${BUILD:-build}/fsdp_run --no-prefix" TRANSPORTS='shm mpi'
-. "${TOOLS:-tests/tools}/probe.sh"
+. "${FSDP_TOOLS:-tests/tools}/probe.sh"
 mpiexec_find || NO_MPI="no ${MPIEXEC:-mpiexec of MPICH} here$(! command -v mpiexec >/dev/null 2>&1 || echo ', but another'"'"'s')"
 # The Makefile keeps the compiler's command line in this file; a folder of stand-ins may have none.
 [ ! -e "${BUILD:-build}/flags" ] || grep -q -e -DFSDP_HAVE_MPI "${BUILD:-build}/flags" || NO_MPI='built without MPI'

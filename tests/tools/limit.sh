@@ -4,8 +4,8 @@
 #   tests/tools/limit.sh [-k SECONDS] SECONDS COMMAND...
 #
 # Like timeout(1): the command gets SIGTERM when its time is over, SIGKILL -k SECONDS (5) later, and the status is then 124 or 137.
-# A second counts whole while the processes that want to run have a core each. With R of them on N cores it counts N/R of a second,
-# so that a command that waits for a core is not taken for one that hangs. LOADAVG: a file instead of /proc/loadavg (for tests).
+# A second counts whole while the processes that want to run have a core each. With R of them on N cores it counts N/R of a second, at
+# least a tenth, so that a command that waits for a core is not taken for one that hangs. LOADAVG: a file instead of /proc/loadavg (for tests).
 set -u
 grace=5
 [ "$1" != -k ] || { grace=$2 && shift 2; }
@@ -23,7 +23,8 @@ clock() {
         [ $? -gt 128 ] || return
         read -r _ _ _ running _ <"${LOADAVG:-/proc/loadavg}"
         running=${running%/*}
-        left_ms=$((left_ms - 1000 * cores / (running > cores ? running : cores)))
+        share_ms=$((1000 * cores / (running > cores ? running : cores)))
+        left_ms=$((left_ms - (share_ms > 100 ? share_ms : 100)))
     done
     kill -ALRM $child
 }

@@ -144,7 +144,7 @@ const child_end *run_child(child_body *body, void *arg)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        alarm(120);
+        alarm(600);
         dup2(fds[1], STDERR_FILENO);
         signal(SIGABRT, SIG_DFL);
         signal(SIGSEGV, SIG_DFL);

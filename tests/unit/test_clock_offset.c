@@ -1,7 +1,6 @@
 /* test_clock_offset.c -- how clocks of ranks are compared.
  *
- *   build/fsdp_run -n W build/tests/unit/test_clock_offset          (W = 1 runs without mpiexec
- * too) */
+ *   build/fsdp_run -n W build/tests/unit/test_clock_offset          (W = 1: alone) */
 #include <math.h>
 #include "common/observe/clock_offset.h"
 #include "tests/unit/comm_cases_lib.h"

@@ -1,6 +1,6 @@
 /* test_comm.c -- the collectives between ranks, on any number of ranks.
  *
- *   build/fsdp_run -n W build/tests/unit/test_comm          (W = 1 runs without mpiexec too)
+ *   build/fsdp_run -n W build/tests/unit/test_comm          (W = 1: alone)
  *
  * Rank 0 prints one PASS or FAIL line per check, with the first wrong rank. Every rank ends with a
  * DONE line. A harness must count these lines: a rank that dies early with status 0 would pass

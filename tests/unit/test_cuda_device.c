@@ -384,7 +384,7 @@ TEST(test_errors_of_libraries)
 
 int main(int argc, char **argv)
 {
-    alarm(100); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     if (argc > 1)
         return run_wrong(argv[1]);
     return tests_run(NULL, NULL);

@@ -1,6 +1,6 @@
 /* test_cuda_nccl.c -- NCCL as transport, on the device that FSDP_DEVICE names.
  *
- *   build/fsdp_run -n W build/tests/unit/test_cuda_nccl        (W = 1 runs without mpiexec too)
+ *   build/fsdp_run -n W build/tests/unit/test_cuda_nccl          (W = 1: alone)
  *
  * Rank 0 prints a PASS, FAIL or SKIP line per check, every rank a DONE line. comm_faults.sh nccl
  * tests ranks that disagree, wait or die. */

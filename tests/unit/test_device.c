@@ -467,6 +467,6 @@ ON_EACH(TEST_ALL, test_copies, false)
 
 int main(void)
 {
-    alarm(120); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     return device_tests_run();
 }

@@ -325,6 +325,6 @@ TEST(test_host_map)
 
 int main(void)
 {
-    alarm(120); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     return tests_run(NULL, NULL);
 }

@@ -536,6 +536,6 @@ ON_THIS(test_alloc_from_threads, open_cpu(false, false))
 
 int main(void)
 {
-    alarm(120); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     return tests_run(NULL, NULL);
 }

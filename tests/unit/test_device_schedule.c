@@ -386,6 +386,6 @@ TEST(test_peers_do_not_matter)
 
 int main(void)
 {
-    alarm(120); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     return tests_run(NULL, NULL);
 }

@@ -192,6 +192,6 @@ TEST_EACH(test_stress,
 
 int main(void)
 {
-    alarm(120); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     return tests_run(NULL, NULL);
 }

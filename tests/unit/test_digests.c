@@ -1,6 +1,6 @@
 /* test_digests.c -- a fault planted on one rank is found in the row where it belongs.
  *
- *   build/fsdp_run -n W build/tests/unit/test_digests          (W = 1 runs without mpiexec too)
+ *   build/fsdp_run -n W build/tests/unit/test_digests          (W = 1: alone)
  *
  * Prints like test_comm. A small model runs two steps of two micro-steps with DDP. Faults are
  * planted in step 1 on the last rank. tests/cli/digests.sh tests whole runs, and files that do not

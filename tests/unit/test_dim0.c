@@ -2,7 +2,7 @@
  * ranks, element by element with the zeros of the padding, for every mesh of these ranks. Free
  * memory holds NaN. The matrix of options tests what is gathered.
  *
- *   build/fsdp_run -n W build/tests/unit/test_dim0          (W = 1 runs without mpiexec too) */
+ *   build/fsdp_run -n W build/tests/unit/test_dim0          (W = 1: alone) */
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"

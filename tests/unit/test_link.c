@@ -1,6 +1,6 @@
 /* test_link.c -- the simulated network of FSDP_LINK: what it costs, who shares it, what is refused.
  *
- *   build/fsdp_run -n W build/tests/unit/test_link          (W = 1 runs without mpiexec too)
+ *   build/fsdp_run -n W build/tests/unit/test_link          (W = 1: alone)
  *
  * Rank 0 prints one PASS or FAIL line per check. Every call must take at least the model's time.
  * The time beyond that depends on the machine, which may be busy: the best of many calls must stay

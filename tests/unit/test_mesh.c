@@ -1,6 +1,6 @@
 /* test_mesh.c -- ranks as a grid of shard groups and replicas.
  *
- *   build/fsdp_run -n W build/tests/unit/test_mesh          (W = 1 runs without mpiexec too)
+ *   build/fsdp_run -n W build/tests/unit/test_mesh          (W = 1: alone)
  *
  * Prints like test_comm. The arithmetic is checked for every grid of up to 12 ranks, and the groups
  * for every grid of the W ranks. */

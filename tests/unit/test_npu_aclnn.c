@@ -488,7 +488,7 @@ TEST(test_leak)
 
 int main(int argc, char **argv)
 {
-    alarm(100); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     if (argc > 1)
         return run_wrong(argv[1]);
     if (getenv("FSDP_DEVICE") == NULL || strcmp(getenv("FSDP_DEVICE"), "npu-sim") != 0) {

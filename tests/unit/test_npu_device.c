@@ -98,7 +98,7 @@ static int run_initialised(void)
 
 int main(int argc, char **argv)
 {
-    alarm(100); /* a deadlock is a failure, not a hang */
+    alarm(600); /* a deadlock is a failure, not a hang */
     if (argc > 1)
         return run_initialised();
     return tests_run(NULL, NULL);

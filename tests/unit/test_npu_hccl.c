@@ -1,6 +1,6 @@
 /* test_npu_hccl.c -- HCCL as transport, on the device that FSDP_DEVICE names.
  *
- *   build/fsdp_run -n W build/tests/unit/test_npu_hccl        (W = 1 runs without mpiexec too)
+ *   build/fsdp_run -n W build/tests/unit/test_npu_hccl          (W = 1: alone)
  *
  * Rank 0 prints a PASS, FAIL or SKIP line for each check; every rank prints a DONE line.
  * comm_faults.sh hccl tests ranks that disagree, wait or die. */

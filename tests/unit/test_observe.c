@@ -325,6 +325,6 @@ TEST(test_narrow_terminal_does_not_wrap)
 
 int main(void)
 {
-    alarm(120);
+    alarm(600);
     return tests_run(NULL, NULL);
 }
