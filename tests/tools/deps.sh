@@ -17,8 +17,8 @@ make            make             build      -
 gcc             cc               build      -
 libc6-dev       cc               build      -
 pkg-config      pkg-config       build      finding libraries outside of the compiler'\''s own folders
-mpich           mpiexec          build      starting ranks on several hosts (build/fsdp_run starts those of one)
-libmpich-dev    mpich            build      ranks on several hosts (build/fsdp_run starts those of one)
+mpich           mpiexec          build      mpiexec, for ranks on several hosts (build/fsdp_run starts ranks on one)
+libmpich-dev    mpich            build      ranks on several hosts (build/fsdp_run starts ranks on one)
 libdnnl-dev     dnnl             build      fast products: --ops fast multiplies like --ops portable
 libcjson-dev    cjson            build      -
 libxxhash-dev   xxhash           build      -

@@ -1,7 +1,7 @@
 #!/bin/sh
 # probe.sh -- what this machine has: one probe for every program and library that the build, the tests and the documents name.
 #
-#   tests/tools/probe.sh NAME...   prints those of the NAMEs that are there, for the Makefile
+#   tests/tools/probe.sh NAME...   prints each NAME that this machine has, for the Makefile
 #   tests/tools/probe.sh --flags NAME...  prints the flags of the compiler and linker for these libraries
 #   . tests/tools/probe.sh         probe NAME: prints its version, or "found"; false if it is not there
 #                                  mpiexec_find: sets mpiexec, the command that starts MPI ranks, and mpiexec_version; false if

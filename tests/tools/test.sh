@@ -31,7 +31,7 @@ rm -rf "$OUT/totals" "$OUT/taken" && mkdir -p "$OUT/taken" || exit 2
 . tests/tools/check.sh
 begun=$(date +%s)
 
-echo "ranks are started by ${LAUNCHER%% *}$([ -n "$NO_MPI" ] || echo ", those of checks of MPI by $MPI_LAUNCHER${mpiexec_version:+ (Hydra $mpiexec_version)}")"
+echo "${LAUNCHER%% *} starts the ranks$([ -n "$NO_MPI" ] || echo "; in checks of MPI, $MPI_LAUNCHER${mpiexec_version:+ (Hydra $mpiexec_version)}")"
 
 # The rows to run, and their number.
 rows=$OUT/rows
