@@ -91,7 +91,7 @@ TRAINER_OBJ := $(TRAINER_SRC:%.c=$(BUILD)/%.o)
 TEST_OBJ    := $(TEST_SRC:%.c=$(BUILD)/%.o)
 PROGRAMS    := $(patsubst %_main.c,$(BUILD)/%,$(notdir $(MAIN_SRC)))
 # Without cmocka, make tests leaves these out.
-UNIT_TESTS  := $(patsubst %.c,$(BUILD)/%,$(shell grep -l 'include "tests/unit/unit_lib.h"' tests/unit/test_*.c))
+UNIT_TESTS  := $(patsubst %.c,$(BUILD)/%,$(shell grep -l 'include "tests/unit/unit_lib.h"' $(wildcard tests/unit/test_*.c) /dev/null))
 TESTS       := $(filter-out $(if $(HAVE_CMOCKA),,$(UNIT_TESTS)),$(TEST_MAIN:%.c=$(BUILD)/%))
 OBJECTS     := $(COMMON_OBJ) $(LAB_OBJ) $(TRAINER_OBJ) $(MAIN_SRC:%.c=$(BUILD)/%.o) $(TEST_OBJ)
 

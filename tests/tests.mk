@@ -38,8 +38,8 @@ test-labs:  ## grade the labs' tasks; LAB=2 TASK=2.1 RANKS=3: only these
 	$(MAKE) $(JOBS) -C $(BUILD)/base-ref BUILD=build BASE= FROM="$(FROM)$(BUILD)/base-ref/" GRADE_WITH="BASE=ref REF=$(REF)" $(if $(EXTRA_TESTS),EXTRA_TESTS=$(EXTRA_TESTS)) test-labs
 else
 export GRADE_WITH
-# Lab 6 is a plug-in that its grader opens.
-test-labs: $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(if $(filter lab6,$(GRADERS)),$(NPU_SIM))
+# fsdp_run starts the graders' ranks. Lab 6 is a plug-in that its grader opens.
+test-labs: $(BUILD)/fsdp_run $(addprefix $(BUILD)/tests/grade/,$(GRADERS)) $(if $(filter lab6,$(GRADERS)),$(NPU_SIM))
 	$(if $(HINTS),env BUILD=$(BUILD) tests/grade/hints.sh $(HINTS)) tests/grade/grade.sh $(GRADE_ARGS) $(BUILD)
 endif
 

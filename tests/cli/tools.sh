@@ -148,6 +148,10 @@ env HIDE=cmocka make -n CC="$work/cc" "$b" tests >"$work/err" 2>&1 || complain '
 says 'LINK .*/tests/unit/test_comm$'
 ! grep -q 'LINK .*/tests/unit/test_base$' "$work/err" || complain 'it builds test_base'
 
+case_is 'make test LAB=1 builds what starts the ranks'
+make -n "$b" test-labs LAB=1 >"$work/err" 2>&1 || complain 'nothing to make'
+says 'LINK .*/build/fsdp_run$'
+
 case_is 'doctor names a mpiexec that forgets statuses'
 printf '#!/bin/sh\nprintf "HYDRA build details:\n    Version:  4.2.1\n"\n' >"$work/bin/mpiexec.mpich"
 chmod +x "$work/bin/mpiexec.mpich"

@@ -41,7 +41,7 @@ write_only() {
 grade() {
     lab=$1
     shift
-    targets=$(seq -f 'build/tests/grade/lab%g' "$lab")
+    targets="build/fsdp_run $(seq -f 'build/tests/grade/lab%g' "$lab")"
     [ "$lab" != 6 ] || targets="$targets build/fsdp_npu_sim.so"
     limit 300 make -s -j2 $targets >"$dir/log" 2>&1 &&
         BUILD=build limit 300 tests/grade/grade.sh "$@" --ranks "2 3 4" build >"$dir/log" 2>&1

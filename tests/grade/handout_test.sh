@@ -67,7 +67,7 @@ done
 
 # 2. every task is TODO, or BLOCKED by a TODO task; no task passes, fails, hangs or crashes
 programs=$(awk '!/^#/ && NF && !s[$5]++ { print "build-gcc/tests/grade/" $5 }' tests/grade/tasks.txt)
-limit 600 make -j2 BUILD=build-gcc $programs >"$dir/tests.log" 2>&1 || complain "the task tests do not build: $(grep -m1 -E 'error|undefined' "$dir/tests.log")"
+limit 600 make -j2 BUILD=build-gcc build-gcc/fsdp_run $programs >"$dir/tests.log" 2>&1 || complain "the task tests do not build: $(grep -m1 -E 'error|undefined' "$dir/tests.log")"
 limit 300 tests/grade/grade.sh --ranks "1 2" build-gcc >"$dir/grade.log" 2>&1 || true
 n_lines=$(grep -c -E '^(TODO|BLOCKED) ' "$dir/grade.log" || true)
 n_tasks=$(awk '!/^#/ && NF' tests/grade/tasks.txt | wc -l)
@@ -122,7 +122,7 @@ losses() {
 }
 for task in '5\..' 5.1 5.2 5.3 5.4 5.5; do
     without "$task" lab5_prefetch/prefetch.c
-    limit 300 make -j2 BUILD=$BUILD $BUILD/fsdp_train >"$dir/train-build.log" 2>&1 || complain "without $task: does not build"
+    limit 300 make -j2 BUILD=$BUILD $BUILD/fsdp_train $BUILD/fsdp_run >"$dir/train-build.log" 2>&1 || complain "without $task: does not build"
     grep -E '^lab5.*(warning|error):' "$dir/train-build.log" && complain "without $task: a warning"
     [ -f "$dir/none.losses" ] || losses none || complain "does not train: $(tail -1 "$dir/none.log")"
     for mode in both backward-post; do
@@ -138,7 +138,7 @@ done
 # 6. lab 6 without one task: that task is TODO, later tasks are BLOCKED, and no task fails, hangs or crashes
 for task in 6.1 6.2 6.3 6.4 6.5; do
     without $task $(cd "$top" && ls lab6_npu/*.c lab6_npu/*.cpp)
-    limit 300 make -j2 BUILD=$BUILD $BUILD/tests/grade/lab6 $BUILD/fsdp_npu_sim.so >"$dir/npu.log" 2>&1 || complain "without $task: does not build"
+    limit 300 make -j2 BUILD=$BUILD $BUILD/fsdp_run $BUILD/tests/grade/lab6 $BUILD/fsdp_npu_sim.so >"$dir/npu.log" 2>&1 || complain "without $task: does not build"
     grep -E '^lab6.*(warning|error):' "$dir/npu.log" && complain "without $task: a warning"
     limit 200 tests/grade/grade.sh --alone --lab 6 --ranks 2 $BUILD >"$dir/npu.log" 2>&1 || true
     grep -q "^TODO  *$task " "$dir/npu.log" && ! grep '^FAIL ' "$dir/npu.log" || complain "without $task: $(grep -m1 " $task W=2" "$dir/npu.log")"

@@ -111,8 +111,8 @@ run() {
 build() {
     # shellcheck disable=SC2016 # $B is a word of the table
     case $check in
-    grade\ 6.*) targets='build/tests/grade/lab6 build/fsdp_npu_sim.so' ;;
-    grade\ *) targets=build/tests/grade/lab$(echo "${check#grade }" | cut -d. -f1) ;;
+    grade\ 6.*) targets='build/fsdp_run build/tests/grade/lab6 build/fsdp_npu_sim.so' ;;
+    grade\ *) targets="build/fsdp_run build/tests/grade/lab$(echo "${check#grade }" | cut -d. -f1)" ;;
     unit\ *) targets=build/tests/unit/${check#unit } ;;
     cmd\ *)
         targets=$(printf '%s\n' "$build" "$check" | sed -E '2s|.*unit\.sh .*(test_[a-z0-9_]+).*|$B/tests/unit/\1|' |
