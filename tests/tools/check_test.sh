@@ -46,6 +46,13 @@ echo "0 0 0 1/1 1" >"$dir/idle"
 echo "0 0 0 $((100 * $(nproc)))/1 1" >"$dir/busy"
 LOADAVG=$dir/idle says 'echo PASS a; exec sleep 30' '^FAIL it: 1 passed, 1 failed, ' 'not done in 1 s$'
 LOADAVG=$dir/busy says 'echo PASS a; sleep 3' '^PASS it: 1 passed, 0 failed, '
+# SIGTERM after the start of the command, before the variable has its id
+cat >"$dir/between" <<END
+trap '[ "\$BASH_COMMAND" != child=\\\$! ] || { until [ -s $dir/id ]; do sleep 0.1; done; kill -TERM \$\$; }' DEBUG
+END
+BASH_ENV=$dir/between tests/tools/limit.sh 60 sh -c "echo \$\$ >$dir/id; exec sleep 90" 2>"$log"
+[ $? -eq 143 ] || complain 'limit.sh: status after SIGTERM'
+kill "$(cat "$dir/id")" 2>>"$log" && complain 'limit.sh: its command goes on after SIGTERM'
 marks=2
 says 'echo PASS a; echo DONE rank 0/2' '^FAIL it: 1 passed, 1 failed, ' '1 of 2 ranks were done$'
 [ $bad -eq 0 ] && echo 'PASS check.sh: what commands say and return becomes their verdict'

@@ -9,11 +9,11 @@
 set -u
 grace=5
 [ "$1" != -k ] || { grace=$2 && shift 2; }
-left_ms=$(($1 * 1000)) cores=$(nproc)
+left_ms=$(($1 * 1000)) cores=$(nproc) child=''
 shift
+trap 'kill -TERM ${child:-$!} 2>/dev/null || exit 143' TERM INT HUP # before the start: a signal may come before child=$!
 timeout -k "$grace" 1000000 "$@" <&0 &
 child=$!
-trap 'kill -TERM $child 2>/dev/null' TERM INT HUP
 
 # clock -- ticks until its input ends, which it does when this script ends, however it does. timeout(1) acts on SIGALRM as it does
 # when its own time is over.
