@@ -31,6 +31,7 @@ begin() {
     local starts="$build/fsdp_run --grace $grace -n $ranks"
     [ "$by" = run ] || starts="$MPI_LAUNCHER -n $ranks"
     [ "$ranks" != 1 ] || starts=''
+    launched="$starts "
     : >"$work/out"
     env --default-signal=INT,HUP ${holds:+HOLD=$holds LD_PRELOAD=$hold} $before $starts \
         sh -c 'r=${FSDP_RUN:-${PMI_RANK:-}}; r=${r%% *}; '"$rank_does" sh "$trainer" $model $bits --steps "$steps" \
@@ -86,7 +87,7 @@ struck() {
         kill -TERM $(rank_pid 0)
     }
     hurt ''
-    [[ $rc =~ ^($status)$ ]] || complain "exit status $rc, expected $status"
+    [[ $rc =~ ^($status)$ ]] || forgotten || complain "exit status $rc, expected $status"
     check_left
     while read -r regex; do
         [ -z "$regex" ] || cat "$work/out" "$work/err" | grep -qE -- "$regex" || complain "nothing like '$regex'"

@@ -91,6 +91,10 @@ finished() {
     [ $status -eq 0 ] || echo "     mpiexec failed after the ranks were done: $(tail -1 "$tmp/log")"
 }
 
+failed_run() {
+    [ $status -ne 0 ] || mpiexec_loses
+}
+
 options="--size tiny --reduction canonical --global-batch 24 --steps 20 --synthetic 100000"
 
 single() {
@@ -132,7 +136,7 @@ comm() {
         verdict 'finished "^PASS stress over $transport,"' "($layout): $(sed -n 's/^PASS //p' "$tmp/log")" "stress, exit status $status"
     done
     on "2 2" fsdp_train --size tiny --steps 1 --synthetic 1000 --comm shm
-    verdict '[ $status -ne 0 ] && grep -q "the ranks are on several hosts" "$tmp/log"' '--comm shm is refused' "exit status $status"
+    verdict 'failed_run && grep -q "the ranks are on several hosts" "$tmp/log"' '--comm shm is refused' "exit status $status"
 }
 
 # The bytes that namespaces have sent to the bridge so far.
@@ -271,7 +275,7 @@ cut_off() {
     nobody_left "($2) $1"
     left=$? all=$(($(date +%s) - begun))
     mend "$4"
-    verdict '[ $left = 0 ] && [ $status -ne 0 ] && [ $status -ne 124 ] &&
+    verdict '[ $left = 0 ] && failed_run && [ $status -ne 124 ] &&
         grep -q "^\[rank .* waited 3.0 s in .*; missing data of ranks: " "$tmp/log"' \
         "($2) $1: the launcher has ended in $seconds s, all have in $all s" "status $status"
 }
