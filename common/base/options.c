@@ -323,7 +323,7 @@ static void print_row(const option_spec *spec)
 fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc)
 {
     printf("Usage: %s [OPTION...]\n", program);
-    print_words(0, 0, doc);
+    print_words(0, 0, fsdp_commands(doc).text);
     printf("\n\n");
     for (const option_spec *row = table; row->kind != OPT_END; row++) {
         if (row->group != NULL)

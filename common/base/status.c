@@ -3,9 +3,11 @@
  *   fsdp_error (where it happened) -> TRY ... TRY -> fsdp_error_print (main) */
 #include "common/base/status.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The message of this thread's last error. */
 static _Thread_local fsdp_error_info record;
@@ -32,6 +34,24 @@ fsdp_text fsdp_printable(const char *text)
     return out;
 }
 
+fsdp_text fsdp_commands(const char *text)
+{
+    static const char *const FOLDER = "build/";
+    const bool ours = strncmp(program_invocation_short_name, "fsdp_", 5) == 0;
+    const char *folder = ours ? program_invocation_name : FOLDER;
+    const int length =
+        (int)((ours ? program_invocation_short_name : strchr(FOLDER, '\0')) - folder);
+    fsdp_text out = {""};
+    size_t n = 0;
+    for (const char *at; n < sizeof out.text && (at = strstr(text, "build/fsdp_")) != NULL;
+         text = at + strlen(FOLDER))
+        n += (size_t)snprintf(out.text + n, sizeof out.text - n, "%.*s%.*s", (int)(at - text), text,
+                              length, folder);
+    if (n < sizeof out.text)
+        snprintf(out.text + n, sizeof out.text - n, "%s", text);
+    return out;
+}
+
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)
 {
     FSDP_ASSERT(hint != NULL);
@@ -46,7 +66,7 @@ fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ..
     va_end(args);
     snprintf(next.what, sizeof next.what, "%s", fsdp_printable(what).text);
     snprintf(next.hint, sizeof next.hint, "%.*s", (int)sizeof next.hint - 1,
-             fsdp_printable(hint).text);
+             fsdp_printable(fsdp_commands(hint).text).text);
     record = next;
     return status;
 }

@@ -51,9 +51,15 @@ typedef struct fsdp_text {
     char text[sizeof((fsdp_error_info *)0)->what];
 } fsdp_text;
 fsdp_text fsdp_printable(const char *text);
+/* fsdp_commands -- text with commands as this program was called: for each "build/fsdp_run" the
+ * fsdp_run in the folder that was typed before this program's own name (none if it was found in
+ * $PATH). Programs whose names do not begin with fsdp_ keep the text. Cut to the length of a
+ * message. */
+fsdp_text fsdp_commands(const char *text);
 
 /* fsdp_error -- record an error in this thread, and return `status`.
- *   hint  what the user should do next; "" if nothing helps; never NULL (asserted)
+ *   hint  what the user should do next, passed through fsdp_commands; "" if nothing helps; never
+ *         NULL (asserted)
  *   fmt   what failed and where, got and expected; its arguments may point into the record itself
  * Both are passed through fsdp_printable, so each is one line. */
 fsdp_status fsdp_error(fsdp_status status, const char *hint, const char *fmt, ...)

@@ -40,7 +40,7 @@ static fsdp_status launch_choose(comm_backend wanted, const comm_transport **sta
     bool by_fsdp_run = comm_run_started(&run),
          is_auto = wanted == COMM_AUTO || wanted == COMM_NATIVE;
     if (wanted == COMM_MPI && by_fsdp_run)
-        return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with mpiexec",
+        return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with MPICH's mpiexec",
                           "comm_open: --comm mpi under fsdp_run, which starts ranks without MPI");
     if (wanted == COMM_DRY)
         *starts = &dry_transport;

@@ -1,6 +1,6 @@
 /* mpich_peer.c -- MPICH's own collectives, timed and checked like ours in collectives.c.
  *
- *   mpiexec -n W build/tests/bench/mpich_peer [options as for collectives; --backend is ignored]
+ *   mpiexec.hydra -n W build/tests/bench/mpich_peer [options of collectives; --backend is ignored]
  *
  * A separate single-threaded program, so that MPICH runs at its best. */
 #include "tests/bench/coll_lib.h"
@@ -52,7 +52,7 @@ static fsdp_status parse(int argc, char **argv, coll_options *o)
 {
     const char *launched = getenv("FSDP_RUN");
     if (launched != NULL)
-        return fsdp_error(FSDP_EINVAL, "start it with mpiexec -n W",
+        return fsdp_error(FSDP_EINVAL, "start it with mpiexec.hydra -n W",
                           "mpich_peer: got FSDP_RUN='%s', the ranks of fsdp_run, expected an MPI "
                           "launcher",
                           launched);

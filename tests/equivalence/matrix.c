@@ -68,7 +68,8 @@ static void print_command(const matrix_suite *s, const char *words, int n_ranks)
     fprintf(s->out, "    ");
     for (int options = 0; options < 2; options++) {
         if (options && n_ranks > 1)
-            fprintf(s->out, "%s -n %d ", s->at.no_mpi ? "build/fsdp_run" : "mpiexec", n_ranks);
+            fprintf(s->out, "%s -n %d ", s->at.no_mpi ? "build/fsdp_run" : "mpiexec.hydra",
+                    n_ranks);
         if (options)
             fprintf(s->out, "build/fsdp_train ");
         snprintf(text, sizeof text, "%s", words);

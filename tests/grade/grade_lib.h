@@ -1,6 +1,6 @@
 /* grade_lib.h -- the frame and the checks that all task tests share.
  *
- *   build/tests/grade/labN --task 2.1 [--task 2.2 ...]     under mpiexec -n W, or alone for W = 1
+ *   build/tests/grade/labN --task 2.1 [--task 2.2 ...]     by build/fsdp_run -n W; W = 1: alone
  *
  * Rank 0 prints one verdict per task, then every rank prints a done-marker. The grader
  * (tests/grade/grade.sh) requires both: "VERDICT 2.1 PASS", "VERDICT 2.1 FAIL rank 2: ...",

@@ -44,12 +44,17 @@ train --loss-csv a.csv && "$BUILD/fsdp_train" --size tiny --synthetic 20000 --st
 verdict 'two ranks train from another folder, through links, with the bits of the build' $?
 ! train --device cuda-sim && said "bin/fsdp_cuda_sim.so: cannot open" '^.*HINT: make cuda-sim'
 verdict 'a plug-in that is not installed is a HINT' $?
-mkdir -p "$to/lib/fsdp-labs" && cp "$BUILD/fsdp_cuda_sim.so" "$to/lib/fsdp-labs" && train --device cuda-sim
-verdict 'a plug-in is found in ../lib/fsdp-labs, from the program' $?
+mkdir "$dir/built" && ln -s "$BUILD"/fsdp_* "$dir/built" && ln -sf "$BUILD/fsdp_cuda_sim.so" "$dir/built/fsdp_cuda.so" &&
+    trainer/tools/install.sh install "$dir/built" "$dir/root" "$prefix" $programs >"$log" 2>&1 && said 'fsdp-labs/fsdp_cuda.so$' &&
+    mv "$to/lib/fsdp-labs/fsdp_cuda.so" "$to/lib/fsdp-labs/fsdp_cuda_sim.so" && train --device cuda-sim
+verdict 'a plug-in is installed in ../lib/fsdp-labs and found there, from the program' $?
 echo 'no plug-in' >"$to/bin/fsdp_cuda_sim.so"
 ! train --device cuda-sim && said 'fsdp_cuda_sim.so does not load: .*/bin/fsdp_cuda_sim.so'
 verdict "one in the program's folder comes first" $?
-rm "$to/bin/fsdp_cuda_sim.so" "$to/lib/fsdp-labs/fsdp_cuda_sim.so"
+rm "$to/bin/fsdp_cuda_sim.so" && mv "$to/lib/fsdp-labs/fsdp_cuda_sim.so" "$to/lib/fsdp-labs/fsdp_cuda.so"
+! train --parallel single && said "HINT: run $dir/path/fsdp_train --parallel single" && PATH=$dir/path:$PATH fsdp_compare --help >"$log" &&
+    said '^fsdp_compare --bisect'
+verdict 'hints and --help name the installed programs' $?
 
 # The pages.
 for program in $programs; do
@@ -69,6 +74,8 @@ for option in $("$BUILD/fsdp_train" --help | grep -oE '^  --[a-z0-9-]+'); do
 done >"$log"
 [ ! -s "$log" ] && ! grep -q build/ "$to"/share/man/man1/*
 verdict 'the page of fsdp_train describes all options' $?
+[ "$(grep -hxE '.* \\- [a-z]+ .{20,}' "$to"/share/man/man1/* | cut -d- -f2 | sort -u | wc -l)" -eq 4 ]
+verdict 'each page says what its program does' $?
 
 made uninstall DESTDIR="$dir/root" PREFIX="$prefix" && [ -z "$(find "$dir/root" ! -type d)" ] && [ ! -e "$to/lib/fsdp-labs" ]
 verdict 'make uninstall leaves no file' $?

@@ -1,4 +1,5 @@
 /* test_base.c -- the base of common/base: error records, sizes, tree sums. */
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,6 +25,33 @@ static void assert_same_bits(float a, float b)
 }
 
 /* ---- status.c ------------------------------------------------------------------------------ */
+
+static void assert_commands(const char *called, const char *expected)
+{
+    char *const name = program_invocation_name, *const short_name = program_invocation_short_name;
+    program_invocation_name = program_invocation_short_name = (char *)called;
+    if (strrchr(called, '/') != NULL)
+        program_invocation_short_name = strrchr(called, '/') + 1;
+    fsdp_text text = fsdp_commands("build/fsdp_run -n 2 build/fsdp_train, not build/tests");
+    program_invocation_name = name;
+    program_invocation_short_name = short_name;
+    assert_string_equal(text.text, expected);
+}
+
+TEST(test_commands_are_those_of_the_program_as_called)
+{
+    assert_commands("fsdp_train", "fsdp_run -n 2 fsdp_train, not build/tests");
+    assert_commands("/opt/a b/fsdp_run",
+                    "/opt/a b/fsdp_run -n 2 /opt/a b/fsdp_train, not build/tests");
+    assert_commands("build/tests/unit/x", "build/fsdp_run -n 2 build/fsdp_train, not build/tests");
+    char folder[2 * sizeof((fsdp_text *)0)->text];
+    memset(folder, '/', sizeof folder);
+    strcpy(folder + sizeof folder - sizeof "/fsdp_run", "/fsdp_run");
+    char expected[sizeof((fsdp_text *)0)->text];
+    memset(expected, '/', sizeof expected);
+    expected[sizeof expected - 1] = '\0';
+    assert_commands(folder, expected);
+}
 
 static fsdp_status fails(void)
 {

@@ -120,11 +120,13 @@ int main(int argc, char **argv)
 {
     int verdict = UNUSABLE;
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        printf(
-            "build/fsdp_compare A.csv B.csv -- whether two files of --loss-csv hold the same "
-            "bits\nbuild/fsdp_compare --bisect A B -- the first step, unit and array in which two "
-            "files of --digests differ\nexit status 0: identical, 1: they differ, 2: a file cannot "
-            "be compared\n");
+        puts(fsdp_commands(
+                 "build/fsdp_compare A.csv B.csv -- whether two files of --loss-csv hold the same "
+                 "bits\n"
+                 "build/fsdp_compare --bisect A B -- the first step, unit and array in which two "
+                 "files of --digests differ\n"
+                 "exit status 0: identical, 1: they differ, 2: a file cannot be compared")
+                 .text);
         if (fsdp_flush_stdout("send the output elsewhere") == FSDP_OK)
             return IDENTICAL;
     } else if (run(argc, argv, &verdict) == FSDP_OK) {

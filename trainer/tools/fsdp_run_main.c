@@ -102,8 +102,8 @@ static fsdp_status check_not_nested(void)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (getenv(names[i]) != NULL)
             return fsdp_error(FSDP_EINVAL,
-                              "leave fsdp_run out: mpiexec -n 4 build/fsdp_train, or leave the "
-                              "other launcher out; unset the variable if there is none",
+                              "leave fsdp_run out: mpiexec.hydra -n 4 build/fsdp_train, or the "
+                              "other launcher; unset the variable if there is none",
                               "fsdp_run: started by another launcher, %s is set", names[i]);
     return FSDP_OK;
 }

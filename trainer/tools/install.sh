@@ -25,11 +25,11 @@ put() {
     fi || give_up "cannot write $to/$3" 'choose a PREFIX or DESTDIR that you may write to, or run it with sudo'
 }
 
-# man_page PROGRAM -- write its man page to $page, from its --help
+# man_page PROGRAM -- write its man page to $page, from its --help. Found in PATH, it says fsdp_run, not build/fsdp_run.
 page=$(mktemp "${TMPDIR:-/tmp}/fsdp-man.XXXXXX") && trap 'rm -f "$page"' EXIT || exit 1
 man_page() {
     day=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(stat -c %Y "$build/$1")}" +%F)
-    "$build/$1" --help >"$page.help" 2>/dev/null && awk -v name="$1" -v day="$day" -f trainer/tools/man.awk "$page.help" >"$page"
+    PATH="$build:$PATH" "$1" --help >"$page.help" 2>/dev/null && awk -v name="$1" -v day="$day" -f trainer/tools/man.awk "$page.help" >"$page"
     said=$?
     rm -f "$page.help"
     return $said

@@ -5,9 +5,8 @@
 # The lines of --help are: "Usage: ...", the description, and after an empty line groups, options and their descriptions from
 # column 30 on. Lines without "Usage:" before them are the ways to call the program.
 
-# roff TEXT -- the text with what roff would interpret escaped; programs are installed, so not in build/
+# roff TEXT -- the text with what roff would interpret escaped
 function roff(text) {
-    gsub(/build\/fsdp_/, "fsdp_", text)
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
     return roff_start(text)
@@ -27,7 +26,11 @@ function section(title) { if (title != open) print ".SH " title; open = title }
 
 BEGIN {
     printf ".TH %s 1 %s \"FSDP Labs\" \"User Commands\"\n", toupper(name), day
-    print ".SH NAME\n" name " \\- Fully Sharded Data Parallel training, FSDP Labs"
+    does["fsdp_compare"] = "compare losses or digests of two runs bit by bit"
+    does["fsdp_generate"] = "continue a text with a trained model"
+    does["fsdp_run"] = "start the ranks of a program on this host"
+    does["fsdp_train"] = "train a model on one device or sharded over many (FSDP)"
+    print ".SH NAME\n" name " \\- " does[name]
 }
 /^Usage: / { sub(/^Usage: [^ ]* */, ""); section("SYNOPSIS"); print ".B " roff(name) "\n" roff($0); described = 1; next }
 !described { section("SYNOPSIS"); if (n++) print ".br"; flow($0); next }

@@ -248,9 +248,9 @@ static fsdp_status launcher_check(void)
     int launched = comm_launched_ranks();
     if (launched == mpi_shared.world_size)
         return FSDP_OK;
-    return fsdp_error(FSDP_ECOMM, "start it with build/fsdp_run, mpiexec.mpich, or srun --mpi=pmi2",
-                      "comm_open: the launcher started %d ranks, MPI sees %d", launched,
-                      mpi_shared.world_size);
+    return fsdp_error(
+        FSDP_ECOMM, "start it with build/fsdp_run, MPICH's mpiexec, or srun --mpi=pmi2",
+        "comm_open: the launcher started %d ranks, MPI sees %d", launched, mpi_shared.world_size);
 }
 
 static fsdp_status mpi_open(comm_team *team, transport_group **out)

@@ -103,7 +103,8 @@ static fsdp_status shm_start(comm_team *team, transport_group **out)
     comm_run_start run;
     char *area = NULL;
     if (!comm_run_started(&run))
-        return fsdp_error(FSDP_EINVAL, "start it with build/fsdp_run -n N PROGRAM, or with mpiexec",
+        return fsdp_error(FSDP_EINVAL,
+                          "start it with build/fsdp_run -n N PROGRAM, or with MPICH's mpiexec",
                           "comm_open: shm: no launcher started this process");
     comm_team_fill(team, run.rank, run.size, run.rank, run.size);
     if (shm_self.job == NULL) /* the first open; also closes the inherited files */
