@@ -334,6 +334,12 @@ for how in '' --save-async; do
     fi
 done
 
+if [ -n "${CLI_NAMESPACE:-}" ] && case_is 'make demo without licence texts'; then
+    mkdir "$new/linked" && ln -s "$(realpath "$build")"/fsdp_* "$new/linked"
+    timed unshare -m sh -c 'mount -t tmpfs tmpfs /usr/share && DEMO_STEPS=2 DEMO_RANKS=2 exec tests/tools/demo.sh "$0"' "$new/linked"
+    expect_status 0
+    says '^data: WRITEUP.md, ' "$work/out"
+fi
 [ -n "${CLI_NAMESPACE:-}" ] || skip 'file systems' 'not root, or no mount namespaces here'
 [ "$(id -u)" = 0 ] || skip 'permissions' 'not root'
 cli_end

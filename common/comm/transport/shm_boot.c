@@ -162,9 +162,11 @@ fsdp_status shm_join_launched(const comm_team *team, const comm_run_start *run, 
         return fsdp_error(FSDP_ESTATE, "start fsdp_run once for each program",
                           "comm_open: rank %d has joined already, by another process", run->rank);
     if (device_share_fd(team->dev) < 0)
-        return fsdp_error(FSDP_ECOMM, page_hint(errno, ""),
-                          "comm_open: rank %d cannot make memory that others can map: %s",
-                          run->rank, strerror(errno));
+        return fsdp_error(
+            FSDP_ECOMM,
+            page_hint(errno, "use --comm mpi, started by MPICH's mpiexec: it needs no such memory"),
+            "comm_open: rank %d cannot make memory that others can map: %s", run->rank,
+            strerror(errno));
     TRY(join((shm_job *)(void *)job, team));
     close(run->job_fd);
     close(run->area_fd);
