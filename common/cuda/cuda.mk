@@ -60,7 +60,7 @@ $(BUILD)/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/cuda/flags
 SIM_SRC   := $(sort $(wildcard tests/sim/core/*.c tests/sim/cuda/*.c tests/sim/cuda/*.cc))
 SIM_OBJ   := $(CUDA_OBJ) $(patsubst %.c,%.o,$(SIM_SRC:.cc=.o))
 SIM_INC   := -Itests/sim/cuda/include
-# Not clang++: with it, kernel.cc crashes when it changes stacks by __builtin_longjmp.
+# Not clang++: it has no attribute noipa, without which kernel.cc crashes when it changes stacks.
 SIM_CXX   := $(if $(findstring clang,$(CXX)),g++,$(CXX))
 SIM_CXX   += $(if $(HAVE_CXX),$(call moves,$(SIM_CXX))) $(SIM_INC)
 

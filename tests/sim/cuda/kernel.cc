@@ -104,8 +104,9 @@ static void arrive(void *fake, const void **from, size_t *from_bytes)
 }
 
 /* A separate function, because __builtin_longjmp must not be called in the function of the
- * __builtin_setjmp. */
-static __attribute__((noinline)) void jump(place_in_code &to)
+ * __builtin_setjmp. noipa: other fibers run before the caller continues, so the compiler must
+ * assume that jump changes memory and all registers that a call may change. */
+static __attribute__((noipa)) void jump(place_in_code &to)
 {
     __builtin_longjmp(to, 1);
 }
