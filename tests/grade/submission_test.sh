@@ -67,20 +67,23 @@ int may_use(const char *text, size_t bytes, int n)
     strncat(may, own, bytes);
     snprintf(may + n, 8, "%s%d", text, n);
     printf("%d %s\n", n, own);
+    printf("\n");
+    printf("%c", n);
     return sscanf(text, "%d", &n) + (int)strtol(text, NULL, 10) + n + (memcmp(own, text, bytes) == 0);
 }
 END
 sed 's/printf("/fprintf(stderr, "/; s/memset(own/read(0, own/; s/, n, bytes/, bytes/; s/.string.h>/&\n#include <unistd.h>/' "$dir/may.c" >"$dir/not.c"
 for cc in gcc clang; do
     command -v $cc >/dev/null || { echo "SKIP submission: _FORTIFY_SOURCE with $cc, which is not installed" && continue; }
-    for level in 0 2; do
+    for flags in '-O0 0' '-O2 0' '-O1 1' '-O2 2' '-O3 3'; do
+        level=${flags#* }
         for c in may not; do
-            $cc -w -D_GNU_SOURCE -O2 -fPIC -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$level -c -o "$dir/$c.o" "$dir/$c.c" 2>"$dir/log" || verdict "$c.c compiles" 1
+            $cc -w -D_GNU_SOURCE "${flags% *}" -fPIC -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$level -c -o "$dir/$c.o" "$dir/$c.c" 2>"$dir/log" || verdict "$c.c compiles" 1
         done
         judge "$dir/may.o" $hccl
-        verdict "$cc -D_FORTIFY_SOURCE=$level: allowed calls are allowed" $?
+        verdict "$cc ${flags% *} -D_FORTIFY_SOURCE=$level: allowed calls are allowed" $?
         ! judge "$dir/not.o" $hccl && said 'hccl.c uses v?fprintf[ ,]' 'hccl.c uses stderr,' 'hccl.c uses read[ ,]'
-        verdict "$cc -D_FORTIFY_SOURCE=$level: forbidden calls are forbidden" $?
+        verdict "$cc ${flags% *} -D_FORTIFY_SOURCE=$level: forbidden calls are forbidden" $?
     done
 done
 
