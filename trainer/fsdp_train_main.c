@@ -152,7 +152,7 @@ static void print_error(int rank, int world_size)
 static fsdp_status print_help(void)
 {
     return options_print_help(
-        TRAINER_OPTIONS, "fsdp_train",
+        TRAINER_OPTIONS, "fsdp_train [OPTION...]",
         "Trains a language model on one device, by data parallelism or by FSDP.\n"
         "Alone: one process. Several ranks: build/fsdp_run -n 4 build/fsdp_train ..., or under "
         "MPICH's mpiexec.");

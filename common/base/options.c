@@ -320,9 +320,9 @@ static void print_row(const option_spec *spec)
     printf("\n");
 }
 
-fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc)
+fsdp_status options_print_help(const option_spec *table, const char *usage, const char *doc)
 {
-    printf("Usage: %s [OPTION...]\n", program);
+    printf("Usage: %s\n", usage);
     print_words(0, 0, fsdp_commands(doc).text);
     printf("\n\n");
     for (const option_spec *row = table; row->kind != OPT_END; row++) {

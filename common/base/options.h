@@ -7,7 +7,7 @@
  *     config cfg = {0};
  *     fsdp_status status = options_parse(TABLE, "fsdp_train", argc, argv, &cfg);
  *     if (status == FSDP_HELP)
- *         status = options_print_help(TABLE, "fsdp_train", "trains ...");
+ *         status = options_print_help(TABLE, "fsdp_train [OPTION...]", "trains ...");
  *
  * Options are GNU long options without abbreviations: `--name=value` or `--name value`. A value
  * that begins with -- or that is optional needs the first form. `--batch_size` means
@@ -58,8 +58,9 @@ bool options_takes_next(const option_spec *table, const char *word);
 int options_choice(const char *choices, const char *text);
 
 /* options_print_help -- print usage, doc and every row of the table to stdout.
+ *   usage   the program and its arguments: "fsdp_train [OPTION...]"
  *   errors  FSDP_EIO: stdout cannot be written */
-fsdp_status options_print_help(const option_spec *table, const char *program, const char *doc);
+fsdp_status options_print_help(const option_spec *table, const char *usage, const char *doc);
 
 /* options_canonical -- write all fields in table order as one line "name=value name=value ...", to
  * compare ranks. A double is the shortest decimal that reads back the same; control characters

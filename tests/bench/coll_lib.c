@@ -50,9 +50,11 @@ fsdp_status coll_parse(const char *program, int argc, char **argv, coll_options 
 int coll_leave(fsdp_status parsed, const char *program)
 {
     bool ours_to_say = comm_launched_rank() == 0;
+    char usage[64];
+    snprintf(usage, sizeof usage, "%s [OPTION...]", program);
     if (parsed == FSDP_HELP)
         parsed = ours_to_say
-                     ? options_print_help(OPTIONS, program, "times and checks collectives of fp32")
+                     ? options_print_help(OPTIONS, usage, "times and checks collectives of fp32")
                      : FSDP_OK;
     if (parsed != FSDP_OK && ours_to_say)
         fsdp_error_print(stderr, 0, 0);

@@ -492,7 +492,7 @@ int main(int argc, char **argv)
     fsdp_status status = parse(argc, argv, &o);
     const int failed = status == FSDP_EINVAL ? 2 : 1;
     if (status == FSDP_HELP) {
-        status = options_print_help(OPTIONS, "kernels",
+        status = options_print_help(OPTIONS, "kernels [OPTION...]",
                                     "times every operation at the shapes of GPT-2 124M");
     } else if (status == FSDP_OK) {
         bench b = {.rows = (size_t)o.rows, .seq_len = (size_t)o.seq_len, .csv = stdout};

@@ -52,8 +52,8 @@ echo 'no plug-in' >"$to/bin/fsdp_cuda_sim.so"
 ! train --device cuda-sim && said 'fsdp_cuda_sim.so does not load: .*/bin/fsdp_cuda_sim.so'
 verdict "one in the program's folder comes first" $?
 rm "$to/bin/fsdp_cuda_sim.so" && mv "$to/lib/fsdp-labs/fsdp_cuda_sim.so" "$to/lib/fsdp-labs/fsdp_cuda.so"
-! train --parallel single && said "HINT: run $dir/path/fsdp_train --parallel single" && PATH=$dir/path:$PATH fsdp_compare --help >"$log" &&
-    said '^fsdp_compare --bisect'
+! train --parallel single && said "HINT: run $dir/path/fsdp_train --parallel single" && PATH=$dir/path:$PATH fsdp_train --help >"$log" &&
+    said ' fsdp_run -n 4( |$)'
 verdict 'hints and --help name the installed programs' $?
 
 # The pages.

@@ -284,7 +284,7 @@ static fsdp_status printed(fsdp_status (*fn)(void), FILE *file, char *got, size_
 
 static fsdp_status print_help(void)
 {
-    return options_print_help(TABLE, "prog", "tests options");
+    return options_print_help(TABLE, "prog [OPTION...]", "tests options");
 }
 
 static fsdp_status parse_help_and_worse(void)

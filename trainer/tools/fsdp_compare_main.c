@@ -120,13 +120,10 @@ int main(int argc, char **argv)
 {
     int verdict = UNUSABLE;
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        puts(fsdp_commands(
-                 "build/fsdp_compare A.csv B.csv -- whether two files of --loss-csv hold the same "
-                 "bits\n"
-                 "build/fsdp_compare --bisect A B -- the first step, unit and array in which two "
-                 "files of --digests differ\n"
-                 "exit status 0: identical, 1: they differ, 2: a file cannot be compared")
-                 .text);
+        puts("Usage: fsdp_compare A.csv B.csv, or fsdp_compare --bisect A B\n"
+             "Says whether two files of --loss-csv hold the same bits; with --bisect, the first "
+             "step, unit and array in which two files of --digests differ.\n"
+             "Exit status 0: identical, 1: they differ, 2: a file cannot be compared.");
         if (fsdp_flush_stdout("send the output elsewhere") == FSDP_OK)
             return IDENTICAL;
     } else if (run(argc, argv, &verdict) == FSDP_OK) {

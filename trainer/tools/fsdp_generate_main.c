@@ -173,18 +173,17 @@ done:
 static fsdp_status run(int argc, char **argv)
 {
     static const char DOC[] =
-        "fsdp_generate DIR --prompt TEXT [OPTION...]: writes a text that begins "
-        "with TEXT, from the weights that fsdp_train --export DIR wrote, or from "
-        "a GPT-2 or Llama model of Hugging Face.";
+        "Writes a text that begins with TEXT, from the weights that fsdp_train --export DIR wrote, "
+        "or from a GPT-2 or Llama model of Hugging Face.";
     generate_options opt = {0};
     const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
     const int skip = dir != NULL;
     fsdp_status parsed = options_parse(OPTIONS, "fsdp_generate", argc - skip, argv + skip, &opt);
     if (parsed == FSDP_HELP)
-        return options_print_help(OPTIONS, "fsdp_generate", DOC);
+        return options_print_help(OPTIONS, "fsdp_generate DIR --prompt TEXT [OPTION...]", DOC);
     TRY(parsed);
     if (dir == NULL || dir[0] == '\0' || opt.prompt == NULL)
-        return fsdp_error(FSDP_EINVAL, "run fsdp_generate DIR --prompt TEXT",
+        return fsdp_error(FSDP_EINVAL, "run build/fsdp_generate DIR --prompt TEXT",
                           "got no %s, expected the directory, then --prompt with some text",
                           opt.prompt == NULL ? "--prompt" : "directory");
     return generate(dir, &opt);

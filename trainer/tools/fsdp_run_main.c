@@ -76,11 +76,11 @@ typedef struct launcher {
 /* ---- options -------------------------------------------------------------------------------- */
 
 static const char DOC[] =
-    "fsdp_run [OPTION...] [--] PROGRAM [ARGS...]: starts N ranks of PROGRAM on this host; they "
-    "share memory and need no MPI. Signals are passed on to all ranks; a second SIGINT (Ctrl-C) "
-    "kills them. When a rank fails the others are ended, and the exit status is the first "
-    "failed rank's. Rank 0 reads the standard input unless "
-    "that is a terminal, the others read /dev/null. For example:\n"
+    "Starts N ranks of PROGRAM on this host; they share memory and need no MPI. Signals are passed "
+    "on to all ranks; a second SIGINT (Ctrl-C) kills them. When a rank fails the others are ended, "
+    "and the exit status is the first failed rank's. Rank 0 reads the standard input unless that "
+    "is "
+    "a terminal, the others read /dev/null. For example:\n"
     "build/fsdp_run -n 4 build/fsdp_train --reduction canonical";
 
 #define FIELD(name) offsetof(launcher, name)
@@ -425,7 +425,8 @@ int main(int argc, char **argv)
     launcher s = {.exit_status = USAGE};
     fsdp_status status = parse(argc, argv, &s);
     if (status == FSDP_HELP)
-        return options_print_help(OPTIONS, "fsdp_run", DOC) != FSDP_OK;
+        return options_print_help(OPTIONS, "fsdp_run [OPTION...] [--] PROGRAM [ARGS...]", DOC) !=
+               FSDP_OK;
     take_over_signals(&s);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (status == FSDP_OK) {

@@ -3,7 +3,7 @@
 #   PROGRAM --help | awk -v name=PROGRAM -v day=2026-01-31 -f man.awk
 #
 # The lines of --help are: "Usage: ...", the description, and after an empty line groups, options and their descriptions from
-# column 30 on. Lines without "Usage:" before them are the ways to call the program.
+# column 30 on.
 
 # roff TEXT -- the text with what roff would interpret escaped
 function roff(text) {
@@ -32,8 +32,7 @@ BEGIN {
     does["fsdp_train"] = "train a model on one device or sharded over many (FSDP)"
     print ".SH NAME\n" name " \\- " does[name]
 }
-/^Usage: / { sub(/^Usage: [^ ]* */, ""); section("SYNOPSIS"); print ".B " roff(name) "\n" roff($0); described = 1; next }
-!described { section("SYNOPSIS"); if (n++) print ".br"; flow($0); next }
+/^Usage: / { sub(/^Usage: [^ ]* */, ""); section("SYNOPSIS"); print ".B " roff(name) "\n" roff($0); next }
 /^$/ { in_options = 1; next }
 !in_options { section("DESCRIPTION"); flow($0); next }
 /^[^ ].*:$/ { section("OPTIONS"); sub(/:$/, ""); print ".SS " roff($0); next }
