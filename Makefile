@@ -10,9 +10,9 @@ BUILD  ?= build
 ifeq ($(origin CC),default)
 CC     := gcc
 endif
-# The C++ compiler of the same make: aarch64-linux-gnu-gcc -> aarch64-linux-gnu-g++.
+# The C++ compiler of the same make: aarch64-linux-gnu-gcc-12 -> aarch64-linux-gnu-g++-12; cc -> g++.
 ifeq ($(origin CXX),default)
-CXX    := $(if $(filter %gcc %clang,$(CC)),$(patsubst %gcc,%g++,$(CC:%clang=%clang++)),$(if $(findstring clang,$(CC)),clang++,g++))
+CXX    := $(shell echo '$(CC)' | sed -E 's,gcc([^/]*)$$,g++\1,; t; s,clang([^/]*)$$,clang++\1,; t; s/.*/g++/')
 endif
 # What makes the compiler use all instructions of this processor; nothing for a cross compiler.
 ifeq ($(origin MARCH),undefined)
@@ -20,16 +20,16 @@ MARCH  := $(shell for f in -march=native -mcpu=native; do $(CC) $$f -E -x c /dev
 endif
 
 # ---- what this machine has ------------------------------------------------------------------------
-# A library counts if a program that uses it can be linked with the user's flags (probe.sh).
+# The compiler counts if it has OpenMP, a library if a program that uses it can be linked with the user's flags (probe.sh).
 comma    := ,
 quote     = '$(subst ','\'',$(1))'
 PROBE    := $(foreach v,CC CPPFLAGS CFLAGS LDFLAGS LDLIBS PKG_CONFIG,$(if $($(v)),$(v)=$(call quote,$($(v))))) tests/tools/probe.sh
-FOUND    := $(shell $(PROBE) cjson xxhash dnnl cmocka $(if $(filter 0,$(MPI)),,mpich) $(firstword $(CXX)))
+FOUND    := $(shell $(PROBE) cc cjson xxhash dnnl cmocka $(if $(filter 0,$(MPI)),,mpich) $(firstword $(CXX)))
 HAVE_MPI  := $(filter mpich,$(FOUND))
 HAVE_DNNL := $(filter dnnl,$(FOUND))
 HAVE_CXX  := $(filter $(firstword $(CXX)),$(FOUND))
 HAVE_CMOCKA := $(filter cmocka,$(FOUND))
-HAVE_BASE := $(and $(filter cjson,$(FOUND)),$(filter xxhash,$(FOUND)))
+HAVE_BASE := $(and $(filter cc,$(FOUND)),$(filter cjson,$(FOUND)),$(filter xxhash,$(FOUND)))
 LIB_FLAGS := $(if $(HAVE_BASE),$(shell $(PROBE) --flags cjson xxhash $(HAVE_DNNL) $(HAVE_MPI)))
 CMOCKA    := $(if $(HAVE_CMOCKA),$(shell $(PROBE) --flags cmocka))
 # Folders of headers, without warnings about them; libraries, which the program finds where the linker did.
@@ -54,7 +54,7 @@ FPFLAGS  := -fno-fast-math -fno-associative-math -fno-reciprocal-math -fsigned-z
 	-fno-math-errno -fno-trapping-math
 LINKMATH := -fno-fast-math -fno-unsafe-math-optimizations
 REFUSED  := $(filter -Ofast -mfpmath=% -mdaz-ftz -fsingle-precision-constant -ffp-model=% -ffp-eval-method=% -fdenormal-fp-math% -fapprox-func,\
-	$(CC) $(CXX) $(CPPFLAGS) $(CFLAGS) $(CXXFLAGS) $(LDFLAGS))
+	$(CC) $(CXX) $(OPT) $(MARCH) $(CPPFLAGS) $(CFLAGS) $(CXXFLAGS) $(LDFLAGS))
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer)
 NEED_CFLAGS   := -std=c11 $(FPFLAGS) $(call moves,$(CC)) -fopenmp -pthread -fvisibility=default $(SANFLAGS)
 NEED_CXXFLAGS := -std=c++17 $(FPFLAGS) $(if $(HAVE_CXX),$(call moves,$(CXX))) -pthread -fvisibility=default $(SANFLAGS)

@@ -15,13 +15,14 @@ turns='1 2'
 ours='auto'
 [ -n "$FULL" ] && options='--factor 4 --max-bytes 268435456 --budget 1' turns='1 2 3 4' ours='auto mpi'
 no_mpi "MPICH's own collectives" && ours=auto
+say "$MPI_LAUNCHER starts the ranks"
 
 # launch NAME COMMAND... -- run it; its lines go to D/NAME.csv
 launch() {
     local name=$1
     shift
     bind='' # bind both sides, because ranks that share a core measure the scheduler; fsdp_run has no such option
-    [ -z "$NO_MPI" ] && [ "$w" -le "$(nproc)" ] && bind='-bind-to core'
+    [ -n "$mpiexec_version" ] && [ "$w" -le "$(nproc)" ] && bind='-bind-to core'
     # shellcheck disable=SC2086
     if ! timeout 900 $MPI_LAUNCHER $bind -n "$w" "$@" $options --csv "$D/$name.csv" >"$D/$name.log" 2>&1 </dev/null; then
         say "$name failed: $(grep -v '^HINT' "$D/$name.log" | head -1)"

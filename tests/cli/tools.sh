@@ -63,7 +63,7 @@ some_commands() {
     rm -rf "$work/path" && mkdir "$work/path"
     for command in bash sh make awk sed grep cat rm mkdir mktemp dirname basename nproc id tr cut sort uname env test \
         printf expr head tail wc date touch cmp cksum as ld "$@"; do
-        ln -sf "$(command -v "$command")" "$work/path/" 2>/dev/null
+        ln -sf "$(type -P "$command")" "$work/path/" 2>/dev/null
     done
 }
 
@@ -101,6 +101,10 @@ missing 'make without a compiler' 'missing: .*gcc' 'make deps' make "$b"
 missing 'make CC=nonesuch' "the compiler 'nonesuch' makes no program" 'leave CC' make "$b" CC=nonesuch
 some_commands gcc g++ pkg-config mpiexec.mpich ps pgrep gnuplot
 missing 'make CC=gcc with flags that it does not know' "the compiler 'gcc' makes no program" 'leave .* the flags out' make "$b" CC=gcc CFLAGS=-bogus
+missing 'make with flags that no compiler knows' "the compiler 'gcc' makes no program" 'leave .* the flags out' make "$b" CFLAGS=-bogus
+printf '#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1 ;; esac\nexec gcc "$@"\n' >"$work/path/no-openmp"
+chmod +x "$work/path/no-openmp"
+missing 'a compiler without OpenMP' "the compiler 'no-openmp' makes no program with OpenMP" 'libomp-dev' make "$b" CC=no-openmp
 missing 'make without cJSON' 'missing: libcjson-dev' 'make deps' env HIDE=cjson make "$b" CC="$work/cc"
 missing 'make -C lab2_forward test without cJSON' 'no apt-get; missing: libcjson-dev' 'install what .* PKG_CONFIG_PATH' \
     env HIDE=cjson CC="$work/cc" make -C lab2_forward "$b" test
@@ -123,9 +127,9 @@ chmod a+rx "$work"
 missing 'a user without sudo' 'not root, and there is no sudo; missing: libcjson-dev' 'as root: apt-get install .*; or install' \
     $user env HIDE=cjson CC="$work/cc" $deps build
 goes_on 'a user without sudo goes on without oneDNN' 'off without libdnnl-dev' $user env HIDE=dnnl CC="$work/cc" $deps build
-printf '#!/bin/sh\necho "sudo: a password is required" >&2; exit 1\n' >"$work/path/sudo"
+printf '#!/bin/sh\nprintf "sudo: a password is required\\nsudo: see the manual\\n" >&2; exit 1\n' >"$work/path/sudo"
 chmod +x "$work/path/sudo"
-missing 'a user whose sudo wants a password' 'not root, and sudo says: a password is required' 'sudo apt-get install .*; or install' \
+missing 'a user whose sudo wants a password' 'not root, and sudo says: a password is required; missing' 'sudo apt-get install .*; or install' \
     $user env HIDE=cjson CC="$work/cc" $deps build
 
 # ---- libraries and launchers in other places --------------------------------------------------------------------
@@ -140,6 +144,21 @@ env HIDE=cjson PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" make -n V=1 CC="$wor
     complain 'it does not build'
 says "-isystem $work/prefix/include "
 says "-L$work/prefix/lib -Wl,-rpath,$work/prefix/lib "
+name='oneDNN whose header only the folder of cJSON has: the build and deps.sh agree'
+if ! cp /usr/include/*dnnl*.h "$work/prefix/include" 2>/dev/null; then
+    skip "$name" 'no oneDNN in /usr/include'
+elif case_is "$name"; then
+    env HIDE='cjson|dnnl' PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" make -n V=1 CC="$work/cc" "$b" "$work/build/fsdp_run" >"$work/err" 2>&1
+    says '-DFSDP_HAVE_DNNL=1'
+    env HIDE='cjson|dnnl' PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" CC="$work/cc" $deps --check build >"$work/err" 2>&1
+    env HIDE='cjson|dnnl' PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" CC="$work/cc" tests/tools/doctor.sh >>"$work/err" 2>&1
+    ! grep -q libdnnl "$work/err" || complain 'deps.sh does not find it'
+    says '^oneDNN +yes'
+fi
+case_is 'PKG_CONFIG of two words'
+env HIDE=cjson PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" make -n V=1 PKG_CONFIG='env pkg-config' CC="$work/cc" "$b" "$work/build/fsdp_run" \
+    >"$work/err" 2>&1 || complain 'it does not build'
+says "-isystem $work/prefix/include "
 case_is 'no pkg-config'
 env PKG_CONFIG=/nowhere make -n V=1 "$b" "$work/build/fsdp_run" >"$work/err" 2>&1 || complain 'it does not build'
 says ' -lcjson +-lxxhash '
@@ -152,6 +171,9 @@ case_is 'make test LAB=1 builds what starts the ranks'
 make -n "$b" test-labs LAB=1 >"$work/err" 2>&1 || complain 'nothing to make'
 says 'LINK .*/build/fsdp_run$'
 
+case_is 'doctor with a compiler that is a path'
+env CC="$(command -v gcc)" tests/tools/doctor.sh >"$work/err" 2>&1 || complain "exit status $?"
+says "^compiler +yes +$(command -v gcc) [0-9]"
 case_is 'doctor names a mpiexec that forgets statuses'
 printf '#!/bin/sh\nprintf "HYDRA build details:\n    Version:  4.2.1\n"\n' >"$work/bin/mpiexec.mpich"
 chmod +x "$work/bin/mpiexec.mpich"
@@ -180,6 +202,7 @@ launchers "mpiexec=mpiexec (OpenRTE) 4.1.4\n" "mpiexec.mpich=${hydra}4.0.2\n"
 chooses 'Open MPI beside MPICH' 'mpiexec.mpich 4.0.2'
 chooses 'MPIEXEC of another kind' 'mpiexec ' MPIEXEC=mpiexec
 chooses 'MPIEXEC that is not there' '' MPIEXEC=/nowhere/mpiexec
+judge 'and tests say so' "$(MPIEXEC=/nowhere/mpiexec sh -c '. tests/tools/env.sh; no_mpi it' | grep -vxF "SKIP it: MPIEXEC='/nowhere/mpiexec' is no command")"
 launchers "mpiexec=mpiexec (OpenRTE) 4.1.4\n"
 chooses 'Open MPI alone' ''
 launchers "mpiexec=${hydra}4.2.1\n"

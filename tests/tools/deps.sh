@@ -6,8 +6,8 @@
 # What a package provides is probed (probe.sh), so programs and libraries from other sources count as well. Prints the names of the
 # packages, installs them, and never asks. If it cannot install (no apt-get, no right to use it, no network), it says why, and what is
 # off without them; exit status 1, with the command to run, only if something is missing without which nothing can be built or
-# tested. --check installs nothing and complains only about such packages, --all installs nothing and complains about all. With MPI=0 in the environment (make MPI=0 sets it)
-# MPICH is not needed.
+# tested. --check installs nothing and complains only about such packages, --all installs nothing and complains about all. With MPI=0
+# in the environment (make MPI=0 sets it) MPICH is not needed.
 set -uo pipefail
 . "${BASH_SOURCE[0]%/*}/probe.sh"
 
@@ -53,7 +53,7 @@ bench) tiers='build bench' ;;
 *) echo "usage: $0 [--check | --all] build|demo|labs|test|test-full|bench" >&2 && exit 2 ;;
 esac
 
-# look -- sets missing, the packages whose part is not there, and needed, those among them that cannot be left out
+# look -- sets missing, the packages whose part is not there, and needed, the missing ones that cannot be left out
 look() {
     missing=() needed=() off=''
     while read -r package part tier without; do
@@ -73,13 +73,14 @@ end() {
     [ ${#needed[@]} -eq 0 ] && printf '%s' "$off" >&2 && exit 0
     echo "HINT: $2" >&2
     [ ${#needed[@]} -eq ${#missing[@]} ] || echo "HINT: ${needed[*]} cannot be left out" >&2
+    [[ " ${needed[*]} " != *" gcc "* ]] || ! CC=clang probe cc >/dev/null || echo 'HINT: clang is here: make CC=clang' >&2
     exit 1
 }
 
 look
-if [ -n "${CC:-}" ] && [[ " ${needed[*]} " == *" gcc "* ]]; then
-    echo "deps: the compiler '$CC' makes no program" >&2
-    echo 'HINT: leave CC and the flags out, or name a compiler that works: make CC=clang' >&2
+if [[ " ${needed[*]} " == *" gcc "* ]] && { [ -n "${CC:-}" ] || CPPFLAGS='' CFLAGS='' LDFLAGS='' probe cc >/dev/null; }; then
+    echo "deps: the compiler '${CC:-gcc}' makes no program with OpenMP" >&2
+    echo 'HINT: leave CC and the flags out, or name a compiler that works: make CC=clang (it needs libomp-dev)' >&2
     exit 1
 fi
 [ ${#missing[@]} -eq 0 ] && exit 0
@@ -92,8 +93,8 @@ command -v apt-get >/dev/null || end 'this system has no apt-get' "${elsewhere#o
 as_root=''
 if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || end 'not root, and there is no sudo' "as root: $command; $elsewhere"
-    said=$(LC_ALL=C sudo -n true 2>&1) || end "not root, and sudo says: ${said##*sudo: }" "sudo $command; $elsewhere"
-    as_root='sudo -n'
+    said=$(LC_ALL=C sudo -n true 2>&1) || { said=${said%%$'\n'*} && end "not root, and sudo says: ${said#sudo: }" "sudo $command; $elsewhere"; }
+    as_root='sudo -n '
 fi
 
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
@@ -105,7 +106,7 @@ log=$(mktemp) && trap 'rm -f "$log"' EXIT
 # update -- fetch the package lists
 update() {
     echo "deps: apt-get update"
-    apt update >"$log" || { tail -5 "$log" >&2 && end 'apt-get update failed' "$as_root apt-get update"; }
+    apt update >"$log" || { tail -5 "$log" >&2 && end 'apt-get update failed' "${as_root}apt-get update"; }
 }
 
 # install -- prints a line of progress at each stage and for every 25th package
@@ -128,7 +129,7 @@ apt-cache show "${missing[@]}" >/dev/null 2>&1 || update
 : >"$log"
 if ! install; then
     update # the package lists may be older than the mirror
-    install || { tail -15 "$log" >&2 && end 'apt-get install failed' "$as_root $command"; }
+    install || { tail -15 "$log" >&2 && end 'apt-get install failed' "$as_root$command"; }
 fi
 hash -r
 wanted=" ${missing[*]} "

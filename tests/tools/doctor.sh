@@ -75,7 +75,7 @@ row 'dependency' 'has' 'version' 'off without it' 'how to get it'
 row '----------' '---' '-------' '--------------' '-------------'
 apt='apt-get install'
 look make needed "$(probe make)" 'everything' "$apt make"
-look compiler needed "$(probe cc | sed "s/^/${CC:-gcc} /")" 'everything (or make CC=clang)' 'make deps'
+look compiler needed "$(v=$(probe cc) && echo "${CC:-gcc} $v")" 'everything (or make CC=clang)' 'make deps'
 look cJSON needed "$(probe cjson)" 'everything: safetensors headers, config.json' 'make deps'
 look xxHash needed "$(probe xxhash)" 'everything: hashes of checkpoints and data' 'make deps'
 look pkg-config optional "$(probe pkg-config)" 'finding libraries in other folders' 'make deps'
@@ -102,7 +102,7 @@ echo
 row 'backend' 'has' 'version' 'state' ''
 row '-------' '---' '-------' '-----' ''
 row cpu yes "$(uname -m)" 'trains' ''
-row 'comm shm' yes - 'ranks of one host, by build/fsdp_run or mpiexec' ''
+row 'comm shm' yes - 'ranks of one host, by build/fsdp_run or MPICH'\''s mpiexec' ''
 row 'comm mpi' "$([ -n "$(probe mpich)" ] && echo yes || echo no)" "$(probe mpich)" 'ranks of one host and of several' ''
 # backend NAME VERSION STATE
 backend() {
@@ -135,7 +135,7 @@ backend npu-sim "$(probe g++)" "--device npu-sim: $(built fsdp_npu_sim.so 'make 
 echo
 printf '%-14s %s\n' cores "$(nproc) usable of $(getconf _NPROCESSORS_ONLN)"
 printf '%-14s %s\n' memory "$(awk '/MemTotal/ { t = $2 } /MemAvailable/ { a = $2 } END { printf "%.1f GB, %.1f GB available", t / 1e6 * 1.024, a / 1e6 * 1.024 }' /proc/meminfo)"
-printf '%-14s %s\n' /dev/shm "$(df -k /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%.0f MB, %.0f MB free (MPICH falls back to TCP when it is small)", $2 * 1.024e-3, $4 * 1.024e-3 }')"
+printf '%-14s %s\n' /dev/shm "$(df -k /dev/shm 2>/dev/null | awk 'NR == 2 { printf "%.0f MB, %.0f MB free (MPICH uses System V segments when it is small)", $2 * 1.024e-3, $4 * 1.024e-3 }')"
 [ -z "$cann" ] || printf '%-14s %s\n' HCCL "$(hccl_says)"
 isa=''
 for flag in avx2 fma avx512f avx512_bf16 amx_bf16 asimd bf16 sve; do

@@ -21,7 +21,8 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" HWLOC_HIDE_ERRORS="${HWLOC_
 LOGS=${BUILD:-build}/test${FSDP_DEVICE:+/$FSDP_DEVICE}
 NO_MPI='' LAUNCHER="${BUILD:-build}/fsdp_run --no-prefix" TRANSPORTS='shm mpi'
 . "${FSDP_TOOLS:-tests/tools}/probe.sh"
-mpiexec_find || NO_MPI="no ${MPIEXEC:-mpiexec of MPICH} here$(! command -v mpiexec >/dev/null 2>&1 || echo ', but another'"'"'s')"
+mpiexec_find || NO_MPI="no mpiexec of MPICH here$(! command -v mpiexec >/dev/null 2>&1 || echo ', but another'"'"'s')"
+[ -z "${MPIEXEC:-}" ] || command -v "${MPIEXEC%% *}" >/dev/null 2>&1 || NO_MPI="MPIEXEC='$MPIEXEC' is no command"
 # The Makefile keeps the compiler's command line in this file; a folder of stand-ins may have none.
 [ ! -e "${BUILD:-build}/flags" ] || grep -q -e -DFSDP_HAVE_MPI "${BUILD:-build}/flags" || NO_MPI='built without MPI'
 MPI_LAUNCHER=$mpiexec

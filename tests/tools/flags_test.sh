@@ -74,7 +74,7 @@ for harm in -ffast-math -funsafe-math-optimizations; do
 done
 
 # What has no opposite is refused, before anything is compiled.
-for case in fsdp_compare:CFLAGS=-Ofast fsdp_run:CFLAGS=-mfpmath=387 fsdp_npu_sim.so:CXXFLAGS=-fsingle-precision-constant fsdp_cuda_sim.so:LDFLAGS=-mdaz-ftz; do
+for case in fsdp_compare:CFLAGS=-Ofast fsdp_compare:MARCH=-mfpmath=387 fsdp_run:OPT=-Ofast fsdp_run:CFLAGS=-mfpmath=387 fsdp_npu_sim.so:CXXFLAGS=-fsingle-precision-constant fsdp_cuda_sim.so:LDFLAGS=-mdaz-ftz; do
     ! make BUILD="$dir/refused" "${case#*:}" "$dir/refused/${case%%:*}" >"$log" 2>&1 && said " ${case#*=} would change" '^HINT: leave it out' &&
         [ -z "$(find "$dir/refused" -name '*.o' 2>/dev/null)" ]
     verdict "${case#*:} is refused" $?

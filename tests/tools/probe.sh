@@ -25,7 +25,7 @@ HEADERS='#include <stdarg.h>
 #include <stdint.h>
 #include <setjmp.h>'
 
-# compiler WORD... -- compile the standard input, as C
+# compiler WORD... -- compile the standard input, as C. PKG_CONFIG and CC may be several words
 # shellcheck disable=SC2086 # words
 compiler() { ${CC:-gcc} ${CPPFLAGS:-} ${CFLAGS:-} -w -x c - -x none "$@" 2>/dev/null; }
 
@@ -33,30 +33,33 @@ compiler() { ${CC:-gcc} ${CPPFLAGS:-} ${CFLAGS:-} -w -x c - -x none "$@" 2>/dev/
 row_of() { printf '%s' "$LIBRARIES" | awk -v name="$1" '$1 == name'; }
 
 # flags_of NAME... -- sets flags, includes and uses for a program that uses these libraries
+# shellcheck disable=SC2086 # words
 flags_of() {
     flags='' includes=$HEADERS uses=0
     for library in "$@"; do
         # shellcheck disable=SC2046 # words
         set -- $(row_of "$library")
-        flags="$flags $("${PKG_CONFIG:-pkg-config}" --cflags --libs "$2" 2>/dev/null || echo "$6")"
+        flags="$flags $(${PKG_CONFIG:-pkg-config} --cflags --libs "$2" 2>/dev/null || echo "$6")"
         includes="$includes
 #include <$3>"
         uses="$uses, $4"
     done
 }
 
-# links NAME... -- whether such a program can be compiled and linked
+# links NAME... -- whether such a program can be compiled and linked, in the folders of all libraries of the build
+# shellcheck disable=SC2086 # words
 links() {
+    flags_of cjson xxhash mpich dnnl
+    folders=$(printf '%s\n' $flags | grep '^-[IL]')
     flags_of "$@"
-    # shellcheck disable=SC2086 # words
-    printf '%s\nint main(void) { return ((void)(%s), 0); }\n' "$includes" "$uses" | compiler -o /dev/null $flags ${LDFLAGS:-} ${LDLIBS:-}
+    printf '%s\nint main(void) { return ((void)(%s), 0); }\n' "$includes" "$uses" | compiler -o /dev/null $flags $folders ${LDFLAGS:-} ${LDLIBS:-}
 }
 
 # library_version NAME -- from the macros of its header
 library_version() {
     links "$1" || return
     # shellcheck disable=SC2046,SC2086 # words
-    version=$(printf '%s\n%s\n' "$includes" "$(set -- $(row_of "$1") && echo "$5")" | compiler -E -P $flags | sed -n '$p' | tr -d ' "')
+    version=$(printf '%s\n%s\n' "$includes" "$(set -- $(row_of "$1") && echo "$5")" | compiler -E -P $flags $folders | sed -n '$p' | tr -d ' "')
     case $version in [0-9]*) echo "$version" ;; *) echo found ;; esac
 }
 
@@ -91,7 +94,7 @@ mpiexec_loses() {
 # shellcheck disable=SC2046,SC2086 # words, and a pattern
 probe() {
     case $1 in
-    cc) echo 'int main(void) { return 0; }' | compiler -o /dev/null ${LDFLAGS:-} && command_version ${CC:-gcc} --version ;;
+    cc) printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() < 0; }\n' | compiler -fopenmp -o /dev/null ${LDFLAGS:-} && command_version ${CC:-gcc} --version ;;
     mpiexec) mpiexec_find && echo "${mpiexec_version:-found}" ;;
     slurmctld) command_version /usr/sbin/slurmctld -V ;;
     /*) set -- $1 && [ -e "$1" ] && echo found ;;
