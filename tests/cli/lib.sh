@@ -44,6 +44,7 @@ cli_namespace() {
 cli_begin() {
     BUILD=$1
     . tests/tools/env.sh
+    . tests/tools/clock.sh
     work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) || exit 1
     [ -z "${CLI_NAMESPACE:-}" ] || mount -t tmpfs tmpfs "$work" || exit 1 # on a disk an fsync may be slow
     trainer=$work/bin/fsdp_train_$$ starts="$work/bin/fsdp_run --no-prefix" keep=$work/keep new=$work/new bad=
@@ -120,14 +121,10 @@ good() {
 
 # until_true COMMAND -- repeats COMMAND until it succeeds
 until_true() {
-    local since=$SECONDS
-    until eval "$1"; do
-        [ $((SECONDS - since)) -le "$limit_s" ] || {
-            complain "not in $limit_s s: $1"
-            return 1
-        }
-        sleep 0.05
-    done
+    await "$limit_s" "$1" || {
+        complain "not in $limit_s s: $1"
+        return 1
+    }
 }
 
 # wait_for_end -- waits for the background job $job, and kills it after the limit. Sets rc
@@ -335,12 +332,9 @@ locked() {
 # A run must leave no processes and no shared memory. Waits for killed processes: one that syncs a file stays until the sync is
 # done; one that has lost its name, or whose first thread has ended, keeps its memory and its locks until the last thread ends.
 check_left() {
-    local try left shm=${CLI_NAMESPACE:-}
+    local left shm=${CLI_NAMESPACE:-}
     [ "$n_beside" = 0 ] || shm='' # cases side by side share it
-    for ((try = 0; try < 1000; try++)); do
-        left=$(cli_left) || { [ -n "$shm" ] && { [ -n "$(segments)" ] || locked; }; } || break
-        sleep 0.1
-    done
+    await 100 '! left=$(cli_left) && { [ -z "$shm" ] || { [ -z "$(segments)" ] && ! locked; }; }'
     [ -z "$left" ] || complain "processes are left: ${left//$'\n'/ }"
     [ -z "$left" ] || cli_kill_left
     [ -n "$shm" ] || return

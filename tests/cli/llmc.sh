@@ -12,7 +12,7 @@ ln -s "$build/fsdp_train" "$work/b/" && ln -s "$build/tests/bench/llmc_files" "$
 csv=$work/b/bench/train-llmc.csv page=$work/b/bench/train-llmc.md
 
 # bench LOSS -- runs the benchmark beside a trainer that prints this loss
-bench() { STANDIN_LOSS=$1 LLMC_DIR=tests/cli/llmc timeout 300 tests/bench/llmc.sh "$work/b" >"$work/err" 2>&1; }
+bench() { STANDIN_LOSS=$1 LLMC_DIR=tests/cli/llmc limit 300 tests/bench/llmc.sh "$work/b" >"$work/err" 2>&1; }
 
 problem=''
 bench 1.25 && problem='exit status 0'

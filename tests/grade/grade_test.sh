@@ -1,10 +1,11 @@
-#!/bin/sh
+#!/bin/bash
 # grade_test.sh -- the grader with programs that misbehave: they hang, crash, or exit without a verdict or without a
 # done-marker. Each must fail only its own task, and no process may survive. Then checks the grader's other messages and what
 # it refuses. Takes about a minute, mostly waiting.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
+. tests/tools/clock.sh
 begin grader
 mkdir -p "$dir/tests/grade"
 cat >"$dir/tasks.txt" <<'END'
@@ -67,14 +68,6 @@ END
 chmod +x "$dir/tests/grade/lab8"
 export FAKE_MARK=$$
 outlived() { ps -eo args | awk -v mark="sleep 4$FAKE_MARK" '$0 == mark { n++ } END { exit !n }'; }
-# await COMMAND -- wait until it succeeds, at most a minute
-await() {
-    for _ in $(seq 600); do
-        eval "$1" && return
-        sleep 0.1
-    done
-    return 1
-}
 # expect PATTERN... -- the output has a line like each of these
 expect() {
     for pattern in "$@"; do
@@ -104,16 +97,16 @@ expect '^TODO    8.9 W=2 '
 expect '^FAIL    8.10 W=2 crashed .exit status 2.: .rank [01]/2. comm_open: only one of us came'
 expect '^2 passed, 8 failed$'
 expect '^Lab 8: 0/55 .points need'
-await '! outlived' || complain "a hanging rank outlived the grader"
+await 60 '! outlived' || complain "a hanging rank outlived the grader"
 
 # an interrupted grader kills its launch
 echo '8.2 2 2,3,4 120 lab8 - hangs for longer than this test' >"$dir/tasks2.txt"
 GRADE_TASKS=$dir/tasks2.txt tests/grade/grade.sh --task 8.2 --ranks 2 "$dir" >"$dir/out2" 2>&1 &
 grader=$!
-await outlived || complain "the hanging rank did not begin"
+await 60 outlived || complain "the hanging rank did not begin"
 kill -TERM $grader
 wait $grader
-if ! await '! outlived'; then
+if ! await 60 '! outlived'; then
     complain "a hanging rank outlived an interrupted grader"
     for pid in $(ps -eo pid,args | awk -v mark="sleep 4$FAKE_MARK" 'index($0, mark) && !/awk/ { print $1 }'); do
         kill "$pid"

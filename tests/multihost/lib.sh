@@ -16,6 +16,7 @@ begin() {
         exit 2
     done
     . tests/tools/env.sh
+    . tests/tools/clock.sh
     no_mpi "$suite" && exit 77
     [ "$(id -u)" = 0 ] || cannot 'namespaces need root'
     for tool in $tools; do

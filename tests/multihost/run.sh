@@ -199,18 +199,9 @@ bytes() {
     saving "2 hosts x 3 ranks" "3 3" fast 270
 }
 
-# within SECONDS CONDITION -- waits until it holds
-within() {
-    for _ in $(seq $((5 * $1))); do
-        eval "$2" && return
-        sleep 0.2
-    done
-    return 1
-}
-
 # nobody_left NAME
 nobody_left() {
-    within 90 '! pgrep -f "$programs" >/dev/null' && return
+    await 90 '! pgrep -f "$programs" >/dev/null' && return
     fail "$1: processes are left: $(pgrep -f "$programs" | tr '\n' ' ')"
     pgrep -f "$programs" | xargs -r kill -9
     return 1
@@ -236,7 +227,7 @@ endless() {
     : > "$tmp/log"
     (limit=90 on "$layout" fsdp_train ${options/--steps 20/--steps 100000} "$@"; exit $status) &
     job=$!
-    within 100 'grep -q "^step" "$tmp/log"'
+    await 100 'grep -q "^step" "$tmp/log"'
 }
 
 trainer_of() {
@@ -319,7 +310,7 @@ interrupted() {
     sleep "$2"
     mend "$4"
     before=$(grep -c '^step' "$tmp/log")
-    within 30 '[ "$(grep -c "^step" "$tmp/log")" -gt $((before + 2)) ]'
+    await 30 '[ "$(grep -c "^step" "$tmp/log")" -gt $((before + 2)) ]'
     kill -TERM "$(trainer_of 0)"
     wait $job
     n_rows=$(grep -c '^[0-9]' "$tmp/hosts.csv")

@@ -148,7 +148,7 @@ launch() {
     for t in "$@"; do
         args="$args --task $t"
     done
-    TMPDIR=$tree/tmp timeout -k 3 $((LAUNCH_LIMIT_S * (1 + $# / 4))) "$BUILD/fsdp_run" --no-prefix -n "$w" \
+    TMPDIR=$tree/tmp tests/tools/limit.sh -k 3 $((LAUNCH_LIMIT_S * (1 + $# / 4))) "$BUILD/fsdp_run" --no-prefix -n "$w" \
         "$tree/tests/grade/lab$n" $args >"$tree/log" 2>&1 </dev/null &
     job=$!
     wait $job

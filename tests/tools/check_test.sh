@@ -1,9 +1,10 @@
-#!/bin/sh
+#!/bin/bash
 # check_test.sh -- tests check.sh with commands that pass, fail, are skipped, hang, say nothing or lose a rank, and test.sh with
 # a table.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
+. tests/tools/clock.sh
 begin check
 log=$dir/out
 
@@ -46,6 +47,12 @@ echo "0 0 0 1/1 1" >"$dir/idle"
 echo "0 0 0 $((100 * $(nproc)))/1 1" >"$dir/busy"
 LOADAVG=$dir/idle says 'echo PASS a; exec sleep 30' '^FAIL it: 1 passed, 1 failed, ' 'not done in 1 s$'
 LOADAVG=$dir/busy says 'echo PASS a; sleep 3' '^PASS it: 1 passed, 0 failed, '
+echo 1000 100000 >"$dir/quota" # a hundredth of a core
+LOADAVG=$dir/idle CPU_MAX=$dir/quota says 'echo PASS a; sleep 3' '^PASS it: 1 passed, 0 failed, '
+# A command that ignores SIGTERM, and its child
+LOADAVG=$dir/idle tests/tools/limit.sh -k 1 1 sh -c "trap '' TERM; sleep 900 & echo \$! >$dir/child; wait" >"$log" 2>&1
+[ $? -eq 137 ] || complain 'limit.sh: status after SIGKILL'
+await 10 '[ -z "$(ps -o stat= -p "$(cat "$dir/child")" | grep -v Z)" ]' || complain 'limit.sh: a child of its command goes on after SIGKILL'
 # SIGTERM after the start of the command, before the variable has its id
 cat >"$dir/between" <<END
 trap '[ "\$BASH_COMMAND" != child=\\\$! ] || { until [ -s $dir/id ]; do sleep 0.1; done; kill -TERM \$\$; }' DEBUG
@@ -62,7 +69,7 @@ cat >"$dir/checks" <<'END'
 one   meet  shared 100 1 sh -c 'touch $BUILD/1; until [ -e $BUILD/2 ]; do sleep 0.1; done; echo PASS one; touch $BUILD/1.done'
 two   meet  shared 100 1 sh -c 'touch $BUILD/2; until [ -e $BUILD/1 ]; do sleep 0.1; done; echo PASS two; touch $BUILD/2.done'
 three meet  whole  100 1 sh -c 'ls $BUILD/1.done $BUILD/2.done && echo PASS three'
-four  lost  shared 100 1 sh -c 'kill -KILL $(ps -o ppid= -p $(ps -o ppid= -p $PPID)); echo PASS four'
+four  lost  shared 100 1 sh -c 'kill -KILL $(ps -o ppid= -p $PPID); echo PASS four'
 five  lost  shared 100 1 sh -c 'echo PASS five'
 six   stop  shared 100 1 sh -c 'echo $$ >$BUILD/6; exec sleep 90'
 seven stop  shared 100 1 sh -c 'echo $$ >$BUILD/7; exec sleep 90'

@@ -22,6 +22,7 @@ if [ "${1:-}" = native ]; then
 fi
 BUILD=$(dirname "$program")/../..
 . tests/tools/env.sh
+. tests/tools/clock.sh
 # Each job finds room in a small /dev/shm, but all jobs together do not fit. (UCX keeps MPICH's memory there.)
 [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 524288 ] 2>/dev/null || export UCX_TLS="${UCX_TLS:-^posix}"
 if [ -z "${PARTS:-}" ]; then
@@ -116,15 +117,12 @@ launch() {
 # begin NAME WORDS REGEX -- starts three ranks in the background, their launcher in $launcher, and waits until each has printed
 # a line that matches. The log is emptied here, because the background shell may do so only after the first look.
 begin() {
-    name=$1 bad=0 rc=0 seconds=0
+    name=$1 bad=0 rc=0 seconds=0 pattern=$3
     : >"$log"
     ranks 3 "$2" >"$log" 2>&1 &
     launcher=$!
-    for _ in $(seq 900); do
-        [ "$(grep -c "$3" "$log")" = 3 ] && break
-        sleep 0.1
-    done
-    expect 3 "$3"
+    await 90 '[ "$(grep -c "$pattern" "$log")" = 3 ]'
+    expect 3 "$pattern"
 }
 
 complain() {
@@ -188,11 +186,7 @@ stayed_1_s() {
 }
 
 nobody_left() {
-    for _ in $(seq 900); do
-        pgrep -f "$copy" >/dev/null || return
-        sleep 0.1
-    done
-    complain "processes are left: $(pgrep -f "$copy" | tr '\n' ' ')"
+    await 90 '! pgrep -f "$copy" >/dev/null' || complain "processes are left: $(pgrep -f "$copy" | tr '\n' ' ')"
 }
 
 verdict() {
