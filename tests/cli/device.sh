@@ -25,7 +25,7 @@ far=$work/two/one/program
 mkdir -p "$far" "$work/plugins" && cp "$build/fsdp_train" "$build/tests/equivalence/equivalence" "$far" || complain 'no copies'
 echo '#include <unistd.h>
 __attribute__((constructor)) static void loaded(void) { (void)!write(2, "LOADED\n", 7); }' |
-    gcc -shared -fPIC -o "$work/plugins/fsdp_cuda_sim.so" -x c - || complain 'cannot compile'
+    $cc -shared -fPIC -o "$work/plugins/fsdp_cuda_sim.so" -x c - || complain 'cannot compile'
 cp "$work/plugins/fsdp_cuda_sim.so" "$work/plugins/fsdp_npu_sim.so"
 for place in "$work/two" "$work/two/one"; do
     cp "$work/plugins"/* "$place"
@@ -48,7 +48,7 @@ done
 cp "$build/tests/equivalence/equivalence" "$work/bin" || complain 'no copy'
 # plugin SOURCE [OPTION...] -- build SOURCE as the plug-in of cuda-sim
 plugin() {
-    echo "$1" | gcc -shared -fPIC -o "$work/bin/fsdp_cuda_sim.so" -x c - -x none "${@:2}" || complain 'cannot compile'
+    echo "$1" | $cc -shared -fPIC -o "$work/bin/fsdp_cuda_sim.so" -x c - -x none "${@:2}" || complain 'cannot compile'
 }
 # refused_plugin NAME REGEX HINT -- an error: a test of that device must not skip it as a device that is missing
 refused_plugin() {
@@ -63,7 +63,7 @@ refused_plugin 'a plug-in of other sources' '^--device cuda-sim: fsdp_cuda_sim.s
 plugin 'int of_a_newer_program(void); int call(void) { return of_a_newer_program(); }'
 refused_plugin 'a plug-in that calls what the program has not' \
     '^--device cuda-sim: fsdp_cuda_sim.so does not load: .*undefined symbol: of_a_newer_program' 'make cuda-sim'
-echo 'int lost(void) { return 0; }' | gcc -shared -fPIC -x c - -o "$work/bin/liblost.so.2" -Wl,-soname,liblost.so.2
+echo 'int lost(void) { return 0; }' | $cc -shared -fPIC -x c - -o "$work/bin/liblost.so.2" -Wl,-soname,liblost.so.2
 plugin 'int lost(void); int call(void) { return lost(); }' "$work/bin/liblost.so.2"
 rm "$work/bin/liblost.so.2"
 refused_plugin 'a plug-in without its library' '^--device cuda-sim: fsdp_cuda_sim.so needs liblost.so.2, which is not found' 'LD_LIBRARY_PATH'
@@ -127,7 +127,7 @@ in_order "$new/separate.out"
 grep -q 'matmul' "$new/profile/profile.md" || complain 'no matmul in the profile'
 # How device memory is guarded depends on the machine (common/device/guard.h). Hide the protection keys, if it has any.
 printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
-    ${CC:-gcc} -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
+    $cc -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
 LD_PRELOAD=$work/no_keys.so both 'FSDP, no protection keys' --prefetch both
 expect_good 2 'FSDP, order checked, on cpu' $run --reduction canonical --loss-csv "$new/cpu.csv" --check-order --val-data LICENSE \
     --eval-every 1 --save "$new/of-2.save" --export "$new/of-2"

@@ -15,7 +15,7 @@ judge "the example has $lines lines, at most 60" "$([ "$lines" -le 60 ] || echo 
 # Build the program: compile the files that list the families again, and link the rest from the library.
 read -r compile <"$build/flags"
 link=${compile#* / } compile=${compile%% / *}
-cc=${compile%% *} flags=${compile#* }
+flags=${compile#"$cc "}
 objects=''
 for source in "$folder/onetoken.c" "$folder/family.c" trainer/trainer_config.c; do
     object=$trained/$(basename "$source" .c).o objects="$objects $trained/$(basename "$source" .c).o"

@@ -367,7 +367,7 @@ if case_is 'restarts: not after a signal, a time limit or a program that is not 
 fi
 
 if case_is 'build: MPI=0'; then
-    make -n MPI=0 BUILD="$work/b" "$work/b/fsdp_run" >"$work/out" 2>"$work/err" || complain 'make -n MPI=0 fails'
+    make -n MPI=0 CC="$cc" BUILD="$work/b" "$work/b/fsdp_run" >"$work/out" 2>"$work/err" || complain 'make -n MPI=0 fails'
     ! grep -qE 'FSDP_HAVE_MPI|lmpich' "$work/out" || complain 'MPI is still used'
     said=$(PATH=$work/none MPI=0 /bin/bash tests/tools/deps.sh --check build 2>&1) # a machine without any command
     [[ $said = *missing:*gcc* && $said != *mpich* ]] || complain "deps.sh: $said"

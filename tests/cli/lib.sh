@@ -13,6 +13,7 @@
 #                            starts: fsdp_run, which starts fast; $MPI_LAUNCHER for cases about MPI
 #   good W OPTION...         the same, and the run must succeed
 #   wait_for_end             waits for $job in the background; sets rc
+#   $cc                      the compiler of BUILD
 #   complain TEXT            the case has failed
 #   cli_end                  last line: the numbers of PASS, FAIL and SKIP lines; exit status
 #
@@ -45,6 +46,7 @@ cli_begin() {
     BUILD=$1
     . tests/tools/env.sh
     . tests/tools/clock.sh
+    cc=$(built_by "$1")
     work=$(mktemp -d /tmp/fsdp-cli.XXXXXX) || exit 1
     [ -z "${CLI_NAMESPACE:-}" ] || mount -t tmpfs tmpfs "$work" || exit 1 # on a disk an fsync may be slow
     trainer=$work/bin/fsdp_train_$$ starts="$work/bin/fsdp_run --no-prefix" keep=$work/keep new=$work/new bad=

@@ -3,8 +3,8 @@
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 build=$(realpath "$build")
-unset BENCH_CASES LLMC_DIR LLMC_CC OMP_NUM_THREADS
-export BENCH_FULL=0 BENCH_SIZE=tiny
+unset BENCH_CASES LLMC_DIR OMP_NUM_THREADS
+export LLMC_CC=$cc BENCH_FULL=0 BENCH_SIZE=tiny
 
 # A separate build folder, so that the results of a real run stay.
 mkdir -p "$work/b/tests/bench"

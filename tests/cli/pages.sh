@@ -14,7 +14,7 @@ common='--synthetic 5000 --reduction canonical --global-batch 12 --steps 4'
 export UCX_MEM_MMAP_HOOK_MODE=none # else UCX changes the code of mmap, in segments that begin at 4 KiB
 cp "$build/tests/cli/page_bytes.so" "$work/bin" || exit 1
 printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
-    ${CC:-gcc} -shared -fPIC -o "$work/bin/no_keys.so" -x c - || exit 1
+    $cc -shared -fPIC -o "$work/bin/no_keys.so" -x c - || exit 1
 
 # on PAGE_BYTES W OPTION... -- a run that succeeds. also: another library to load
 on() {
@@ -29,7 +29,7 @@ printf '#include <sys/mman.h>
 int main(void) {
     char *at = mmap(0, 1 << 17, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return at != MAP_FAILED && mprotect(at + 65536, 1, PROT_NONE) == 0 && mprotect(at + 32768, 1, PROT_NONE) != 0 ? 7 : 1;
-}' | ${CC:-gcc} -o "$work/bin/parts" -x c - || complain 'cannot compile'
+}' | $cc -o "$work/bin/parts" -x c - || complain 'cannot compile'
 LD_PRELOAD=$work/bin/page_bytes.so PAGE_BYTES=65536 ends_with 7 "$work/bin/parts"
 LD_PRELOAD=$work/bin/page_bytes.so PAGE_BYTES=16384 ends_with 1 "$work/bin/parts"
 
@@ -87,7 +87,7 @@ int memfd_create(const char *name, unsigned flags) {
     if (strcmp(name, getenv("REFUSED")) != 0) return (int)syscall(SYS_memfd_create, name, flags);
     errno = atoi(getenv("REFUSED_ERRNO"));
     return -1;
-}' | ${CC:-gcc} -shared -fPIC -o "$work/bin/refuse.so" -x c - || complain 'cannot compile'
+}' | $cc -shared -fPIC -o "$work/bin/refuse.so" -x c - || complain 'cannot compile'
 # no_file NAME ERRNO W -- memfd_create of this name fails
 no_file() {
     starts="env LD_PRELOAD=$work/bin/refuse.so $starts" REFUSED=$1 REFUSED_ERRNO=$2 launch "$3" $run

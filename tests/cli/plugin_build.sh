@@ -1,11 +1,13 @@
 #!/bin/bash
 # plugin_build.sh -- make cuda and make npu find toolkits in the layouts of other machines, and the plug-ins load.
 #
-# The toolkits are made up: nvcc is a script that calls g++, each library has one function, the headers are the stand-in's. The
+# The toolkits are made up: nvcc is a script that calls $cxx, each library has one function, the headers are the stand-in's. The
 # plug-in's sources are made up too: this tests where make looks, how it links, and what it says.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 unset ${!CUDA_@} ${!NCCL_@} ${!ASCEND_@} ${!NVCC@} LD_LIBRARY_PATH LIBRARY_PATH CPATH PYTHONPATH MAKEFLAGS MFLAGS CC V CI
+name='made-up toolkits'
+cxx=$(command -v g++ || command -v clang++) || { skip "$name" 'there is no C++ compiler' && cli_end; }
 
 # ---- made-up toolkits -------------------------------------------------------------------------------------------
 
@@ -28,16 +30,16 @@ int main(int n, char **v)
     void *object = dlopen(v[1], RTLD_NOW);
     int (*probe)(void) = object ? (int (*)(void))dlsym(object, "probe") : NULL;
     return n == 2 && probe && probe() == 3211 ? 0 : puts(object ? "it gives other numbers" : dlerror()) && 1;
-}' | gcc -w -x c - -o "$work/load" -ldl || exit 1
+}' | $cc -w -x c - -o "$work/load" -ldl || exit 1
 mkdir "$work/parts"
-library() { echo "int $1_part(void) { return $2; }" | gcc -shared -fPIC -x c - -o "$work/parts/$3" -Wl,-soname,"$3"; }
+library() { echo "int $1_part(void) { return $2; }" | $cc -shared -fPIC -x c - -o "$work/parts/$3" -Wl,-soname,"$3"; }
 library cublaslt 200 libcublasLt.so.12 && library nccl 3000 libnccl.so.2 || exit 1
-echo 'int cuda_part(void) { return 11; }' | gcc -c -fPIC -x c - -o "$work/cudart.o" && ar rc "$work/parts/libcudart_static.a" "$work/cudart.o"
+echo 'int cuda_part(void) { return 11; }' | $cc -c -fPIC -x c - -o "$work/cudart.o" && ar rc "$work/parts/libcudart_static.a" "$work/cudart.o"
 
 # nvcc FILE RELEASE INCLUDE-FOLDER -- a script that accepts only g++-11, in any folder; it reports the folder above its own as TOP
 nvcc() {
     mkdir -p "${1%/*}"
-    sed "s|@release|$2|; s|@include|$3|" >"$1" <<'END'
+    sed "s|@release|$2|; s|@include|$3|; s|@cxx|$cxx|" >"$1" <<'END'
 #!/bin/sh
 here=$(cd "$(dirname "$0")" && pwd)
 case "$*" in
@@ -57,11 +59,11 @@ while [ $# -gt 0 ]; do
 done
 case $(command -v "$compiler") in *g++-11) ;; *) echo 'host_config.h: #error -- unsupported GNU version! gcc versions later than 11' >&2 && exit 1 ;; esac
 case $rest in *' -E '*) exit ;; esac
-exec g++ -I@include -fPIC -D__CUDACC__ $(echo "$rest" | sed 's/ \([^ ]*\.cu\)$/ -x c++ \1/')
+exec @cxx -I@include -fPIC -D__CUDACC__ $(echo "$rest" | sed 's/ \([^ ]*\.cu\)$/ -x c++ \1/')
 END
     chmod +x "$1"
 }
-printf '#!/bin/sh\nexec g++ "$@"\n' >"$work/bin/g++-11" && chmod +x "$work/bin/g++-11"
+: >"$work/bin/g++-11" && chmod +x "$work/bin/g++-11"
 headers() { mkdir -p "$1" && cp tests/sim/cuda/include/{cuda,cublas}*.h "$1"; }
 # cuda_into INCLUDE LIB -- as in real toolkits: a library name without a version, and a stub that only serves linking
 cuda_into() {
@@ -76,7 +78,7 @@ nccl_into() { mkdir -p "$1" "$2" && cp tests/sim/cuda/include/nccl.h "$1" && cp 
 # cuda VARIABLE=VALUE... -- make cuda with the sources above
 cuda() {
     rm -rf "$work/build"
-    env PATH="$work/bin:/usr/bin:/bin" "$@" make --no-print-directory BUILD="$work/build" CUDA_C="$work/probe.c" CUDA_CU="$work/kernel.cu" \
+    env PATH="$work/bin:/usr/bin:/bin" "$@" make --no-print-directory CC="$cc" BUILD="$work/build" CUDA_C="$work/probe.c" CUDA_CU="$work/kernel.cu" \
         cuda >"$work/err" 2>&1
 }
 # loads NAME VARIABLE=VALUE... -- without LD_LIBRARY_PATH
@@ -161,10 +163,10 @@ fi
 case_is "loads: CANN's libraries"
 cann=$work/cann
 mkdir -p "$cann/include/acl" "$cann/lib64" && : >"$cann/include/acl/acl.h"
-echo 'int cann_part(void) { return 3211; }' | gcc -shared -fPIC -x c - -o "$cann/lib64/libascendcl.so" -Wl,-soname,libascendcl.so
+echo 'int cann_part(void) { return 3211; }' | $cc -shared -fPIC -x c - -o "$cann/lib64/libascendcl.so" -Wl,-soname,libascendcl.so
 echo 'int cann_part(void); int probe(void); int probe(void) { return cann_part(); }' >"$work/npu.c"
 rm -rf "$work/build"
-make --no-print-directory BUILD="$work/build" NPU_SRC="$work/npu.c" ASCEND_TOOLKIT_HOME="$cann" npu >"$work/err" 2>&1 ||
+make --no-print-directory CC="$cc" BUILD="$work/build" NPU_SRC="$work/npu.c" ASCEND_TOOLKIT_HOME="$cann" npu >"$work/err" 2>&1 ||
     complain 'it does not build'
 "$work/load" "$work/build/fsdp_npu.so" >"$work/err" 2>&1 || complain 'it does not load'
 
@@ -172,10 +174,10 @@ make --no-print-directory BUILD="$work/build" NPU_SRC="$work/npu.c" ASCEND_TOOLK
 
 # Links the objects of BUILD with the pack's libraries, into another folder.
 case_is 'a program that is linked with gpu-pack has its libraries'
-tests/gpu/pack.sh "$work" >"$work/err" 2>&1 || complain 'no pack'
+CC=$cc tests/gpu/pack.sh "$work" >"$work/err" 2>&1 || complain 'no pack'
 pack=$work/gpu-pack
-link=$(env PKG_CONFIG_PATH="$pack/lib/pkgconfig" make -n V=1 --no-print-directory BUILD="$build" "$build/tests/unit/test_checkpoint" |
-    tr '\n' ' ' | sed 's/\\ / /g' | grep -o "[^;]* -o $build/tests/unit/test_checkpoint .*" | sed "s|.*\(gcc [^;]* \)-o $build/tests/unit/test_checkpoint |\1-o $work/test_checkpoint |")
+link=$(env PKG_CONFIG_PATH="$pack/lib/pkgconfig" make -n V=1 --no-print-directory CC="$cc" BUILD="$build" "$build/tests/unit/test_checkpoint" |
+    tr '\n' ' ' | sed 's/\\ / /g' | grep -o "[^;]* -o $build/tests/unit/test_checkpoint .*" | sed "s|.*\($cc [^;]* \)-o $build/tests/unit/test_checkpoint |\1-o $work/test_checkpoint |")
 eval "$link" >>"$work/err" 2>&1 || complain 'it does not link'
 for library in cjson xxhash cmocka; do
     ldd "$work/test_checkpoint" | grep -q "lib$library.*=> $pack/" || complain "no lib$library of the pack"

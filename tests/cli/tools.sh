@@ -12,7 +12,7 @@ unset ${!ASCEND_@} ${!HCCL_@} RANK_TABLE_FILE CUDA_HOME CUDA_PATH NCCL_HOME MAKE
 # doctor NAME REGEX VARIABLE=VALUE... -- a line of the output matches
 doctor() {
     case_is "doctor: $1"
-    env PATH=/usr/bin:/bin PROBE_ROOT="$work/root" "${@:3}" tests/tools/doctor.sh >"$work/err" 2>&1 || complain "exit status $?"
+    env PATH=/usr/bin:/bin PROBE_ROOT="$work/root" CC="$cc" "${@:3}" tests/tools/doctor.sh >"$work/err" 2>&1 || complain "exit status $?"
     says "$2"
 }
 
@@ -69,8 +69,8 @@ some_commands() {
 
 # A compiler that finds no header whose name matches HIDE, except with -I$work/prefix/include
 printf '%s\n' '#!/bin/sh' "case \" \$* \" in *' - '*'-I$work/prefix/'*) ;;" \
-    '*" - "*) t=$(cat); ! printf "%s\n" "$t" | grep -qE "include <($HIDE)" || exit 1; printf "%s\n" "$t" | exec '"$(command -v gcc)"' "$@"; exit ;;' \
-    esac "exec $(command -v gcc) \"\$@\"" >"$work/cc"
+    '*" - "*) t=$(cat); ! printf "%s\n" "$t" | grep -qE "include <($HIDE)" || exit 1; printf "%s\n" "$t" | exec '"$(command -v $cc)"' "$@"; exit ;;' \
+    esac "exec $(command -v $cc) \"\$@\"" >"$work/cc"
 chmod +x "$work/cc"
 
 # missing NAME REGEX HINT COMMAND... -- fails, says what is missing and what to do, and compiles nothing
@@ -99,12 +99,14 @@ done
 missing 'make test without a compiler' 'missing: .*gcc' 'install' make "$b" test
 missing 'make without a compiler' 'missing: .*gcc' 'make deps' make "$b"
 missing 'make CC=nonesuch' "the compiler 'nonesuch' makes no program" 'leave CC' make "$b" CC=nonesuch
-some_commands gcc g++ pkg-config mpiexec.mpich ps pgrep gnuplot
-missing 'make CC=gcc with flags that it does not know' "the compiler 'gcc' makes no program" 'leave .* the flags out' make "$b" CC=gcc CFLAGS=-bogus
-missing 'make with flags that no compiler knows' "the compiler 'gcc' makes no program" 'leave .* the flags out' make "$b" CFLAGS=-bogus
-printf '#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1 ;; esac\nexec gcc "$@"\n' >"$work/path/no-openmp"
+some_commands "$cc" pkg-config mpiexec.mpich ps pgrep gnuplot
+missing "make CC=$cc with flags that it does not know" "the compiler '$cc' makes no program" 'leave .* the flags out' make "$b" CC="$cc" CFLAGS=-bogus
+printf '#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1 ;; esac\nexec %s "$@"\n' "$cc" >"$work/path/no-openmp"
 chmod +x "$work/path/no-openmp"
 missing 'a compiler without OpenMP' "the compiler 'no-openmp' makes no program with OpenMP" 'libomp-dev' make "$b" CC=no-openmp
+ln -sf "$(type -P "$cc")" "$work/path/gcc"
+missing 'make with flags that gcc does not know' "the compiler 'gcc' makes no program" 'leave .* the flags out' make "$b" CFLAGS=-bogus
+rm "$work/path/gcc" && some_commands "$cc" pkg-config mpiexec.mpich ps pgrep gnuplot
 missing 'make without cJSON' 'missing: libcjson-dev' 'make deps' env HIDE=cjson make "$b" CC="$work/cc"
 missing 'make -C lab2_forward test without cJSON' 'no apt-get; missing: libcjson-dev' 'install what .* PKG_CONFIG_PATH' \
     env HIDE=cjson CC="$work/cc" make -C lab2_forward "$b" test
@@ -117,10 +119,10 @@ goes_on 'no apt-get: goes on without MPI' 'off without libmpich-dev: .*fsdp_run'
 goes_on 'no apt-get: goes on without oneDNN' 'off without libdnnl-dev: .*--ops portable' env HIDE=dnnl CC="$work/cc" $deps build
 goes_on 'no apt-get: goes on without cmocka' 'off without libcmocka-dev: unit tests' env HIDE=cmocka CC="$work/cc" $deps test
 rm -f "$work/path/gnuplot"
-goes_on 'no apt-get: goes on without gnuplot' 'no apt-get; missing: gnuplot-nox' $deps demo
+goes_on 'no apt-get: goes on without gnuplot' 'no apt-get; missing: gnuplot-nox' env CC="$cc" $deps demo
 printf '#!/bin/sh\necho "E: no network"; exit 100\n' >"$work/path/apt-get"
 chmod +x "$work/path/apt-get"
-goes_on 'an apt-get that fails: goes on without gnuplot' 'apt-get (update|install) failed; missing: gnuplot-nox' $deps demo
+goes_on 'an apt-get that fails: goes on without gnuplot' 'apt-get (update|install) failed; missing: gnuplot-nox' env CC="$cc" $deps demo
 missing 'an apt-get that fails' 'apt-get (update|install) failed; missing: libcjson-dev' 'apt-get' env HIDE=cjson CC="$work/cc" $deps build
 user=$([ "$(id -u)" != 0 ] || echo "$(command -v setpriv) --reuid 65534 --clear-groups")
 chmod a+rx "$work"
@@ -137,7 +139,7 @@ missing 'a user whose sudo wants a password' 'not root, and sudo says: a passwor
 # A prefix as conda or a module makes it: the library counts, and programs find it where the linker did.
 case_is 'cJSON in a prefix'
 mkdir -p "$work/prefix/include/cjson" "$work/prefix/lib/pkgconfig"
-cp "$(echo '#include <cjson/cJSON.h>' | gcc -M -x c - | grep -o '[^ ]*/cjson/cJSON.h')" "$work/prefix/include/cjson/" && cp "$(gcc -print-file-name=libcjson.so)" "$work/prefix/lib/"
+cp "$(echo '#include <cjson/cJSON.h>' | $cc -M -x c - | grep -o '[^ ]*/cjson/cJSON.h')" "$work/prefix/include/cjson/" && cp "$($cc -print-file-name=libcjson.so)" "$work/prefix/lib/"
 printf 'Name: libcjson\nDescription: x\nVersion: 9\nLibs: -L%s/lib -lcjson\nCflags: -I%s/include\n' "$work/prefix" "$work/prefix" \
     >"$work/prefix/lib/pkgconfig/libcjson.pc"
 env HIDE=cjson PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" make -n V=1 CC="$work/cc" "$b" "$work/build/fsdp_run" >"$work/err" 2>&1 ||
@@ -160,7 +162,7 @@ env HIDE=cjson PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" make -n V=1 PKG_CONF
     >"$work/err" 2>&1 || complain 'it does not build'
 says "-isystem $work/prefix/include "
 case_is 'no pkg-config'
-env PKG_CONFIG=/nowhere make -n V=1 "$b" "$work/build/fsdp_run" >"$work/err" 2>&1 || complain 'it does not build'
+env PKG_CONFIG=/nowhere make -n V=1 CC="$cc" "$b" "$work/build/fsdp_run" >"$work/err" 2>&1 || complain 'it does not build'
 says ' -lcjson +-lxxhash '
 case_is 'make tests without cmocka leaves out the unit tests that need it'
 env HIDE=cmocka make -n CC="$work/cc" "$b" tests >"$work/err" 2>&1 || complain 'it does not build'
@@ -168,12 +170,12 @@ says 'LINK .*/tests/unit/test_comm$'
 ! grep -q 'LINK .*/tests/unit/test_base$' "$work/err" || complain 'it builds test_base'
 
 case_is 'make test LAB=1 builds what starts the ranks'
-make -n "$b" test-labs LAB=1 >"$work/err" 2>&1 || complain 'nothing to make'
+make -n CC="$cc" "$b" test-labs LAB=1 >"$work/err" 2>&1 || complain 'nothing to make'
 says 'LINK .*/build/fsdp_run$'
 
 case_is 'doctor with a compiler that is a path'
-env CC="$(command -v gcc)" tests/tools/doctor.sh >"$work/err" 2>&1 || complain "exit status $?"
-says "^compiler +yes +$(command -v gcc) [0-9]"
+env CC="$(type -P "$cc")" tests/tools/doctor.sh >"$work/err" 2>&1 || complain "exit status $?"
+says "^compiler +yes +$(type -P "$cc") [0-9]"
 case_is 'doctor names a mpiexec that forgets statuses'
 printf '#!/bin/sh\nprintf "HYDRA build details:\n    Version:  4.2.1\n"\n' >"$work/bin/mpiexec.mpich"
 chmod +x "$work/bin/mpiexec.mpich"

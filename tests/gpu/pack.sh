@@ -7,7 +7,7 @@ pack=${1:-build}/gpu-pack
 rm -rf "$pack" && mkdir -p "$pack/include" "$pack/lib/pkgconfig"
 here=$(cd "$pack" && pwd)
 for library in cjson xxhash cmocka; do
-    file=$(gcc -print-file-name="lib$library.so")
+    file=$(${CC:-gcc} -print-file-name="lib$library.so")
     [ -e "$file" ] || { echo "pack: no lib$library.so" >&2 && echo 'HINT: make deps' >&2 && exit 1; }
     cp -L "$file" "$pack/lib/$(objdump -p "$file" | awk '/SONAME/ { print $2 }')"
     ln -s "$(objdump -p "$file" | awk '/SONAME/ { print $2 }')" "$pack/lib/lib$library.so"

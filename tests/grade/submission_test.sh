@@ -9,8 +9,10 @@
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 . tests/tools/test_lib.sh
+. tests/tools/probe.sh
 begin submission
 part=${1:-quick} build=${2:-build}
+cc=$(built_by "$build") || exit 2
 
 grep -l 'SOLUTION BEGIN' lab[1-6]_*/*.c lab[1-6]_*/*.cpp | sort >"$dir/marked"
 awk '$1 == "source" { print $2 }' tests/grade/submission.txt | sort | diff "$dir/marked" - >"$dir/log"
@@ -32,7 +34,7 @@ judge() {
 uses() {
     for name; do
         echo "extern char n$((n += 1))[] __asm__(\"$name\"); const char *p$n = n$n;"
-    done | gcc -x c -c -o "$dir/used.o" -
+    done | $cc -x c -c -o "$dir/used.o" -
 }
 hccl=lab6_npu/hccl.c
 
@@ -73,17 +75,17 @@ int may_use(const char *text, size_t bytes, int n)
 }
 END
 sed 's/printf("/fprintf(stderr, "/; s/memset(own/read(0, own/; s/, n, bytes/, bytes/; s/.string.h>/&\n#include <unistd.h>/' "$dir/may.c" >"$dir/not.c"
-for cc in gcc clang; do
-    command -v $cc >/dev/null || { echo "SKIP submission: _FORTIFY_SOURCE with $cc, which is not installed" && continue; }
+for compiler in gcc clang; do
+    command -v $compiler >/dev/null || { echo "SKIP submission: _FORTIFY_SOURCE with $compiler, which is not installed" && continue; }
     for flags in '-O0 0' '-O2 0' '-O1 1' '-O2 2' '-O3 3'; do
-        level=${flags#* }
+        level=${flags#* } as="$compiler ${flags% *} -D_FORTIFY_SOURCE=${flags#* }"
         for c in may not; do
-            $cc -w -D_GNU_SOURCE "${flags% *}" -fPIC -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$level -c -o "$dir/$c.o" "$dir/$c.c" 2>"$dir/log" || verdict "$c.c compiles" 1
+            $compiler -w -D_GNU_SOURCE "${flags% *}" -fPIC -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$level -c -o "$dir/$c.o" "$dir/$c.c" 2>"$dir/log" || verdict "$c.c compiles" 1
         done
         judge "$dir/may.o" $hccl
-        verdict "$cc ${flags% *} -D_FORTIFY_SOURCE=$level: allowed calls are allowed" $?
+        verdict "$as: allowed calls are allowed" $?
         ! judge "$dir/not.o" $hccl && said 'hccl.c uses v?fprintf[ ,]' 'hccl.c uses stderr,' 'hccl.c uses read[ ,]'
-        verdict "$cc ${flags% *} -D_FORTIFY_SOURCE=$level: forbidden calls are forbidden" $?
+        verdict "$as: forbidden calls are forbidden" $?
     done
 done
 

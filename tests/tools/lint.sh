@@ -191,7 +191,8 @@ if [ -n "$objects" ] && command -v nm >/dev/null 2>&1; then
                 split($1, at, ":")
                 sub(/.*\//, "", at[1])
                 sub(/o$/, "c", at[1])
-                sub(/\.[0-9]+$/, "", at[2]) # a static variable of a function
+                sub(/\.[0-9]+$/, "", at[2]) # a static variable of a function: gcc writes name.1, clang function.name
+                sub(/^[^.]+\./, "", at[2])
                 if (at[2] !~ /^\./) print at[1], at[2] # locks of OpenMP begin with a dot
             }' | grep -vxF "$(echo "$globals" | awk '{ print $1, $2 }')"
     )"

@@ -4,7 +4,9 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/tree.sh
 . tests/tools/test_lib.sh
+. tests/tools/probe.sh
 begin lint
+cc=$(built_by "${BUILD:-build}") || exit 2
 mkdir "$dir/tree" && tree_files . | tree_copy . "$dir/tree" && cd "$dir/tree" || exit 2
 
 cat >common/base/planted.h <<'END'
@@ -55,7 +57,7 @@ cat >docs/planted.md <<'END'
 ## The `good_heading`: 1-2, it's one
 [1](#the-good_heading-1-2-its-one) [2](../README.md#the-labs) [3](bad_gone.md) [4](options.md#bad_heading)
 END
-mkdir -p build/common/base && ${CC:-gcc} -O1 -c -I. -o build/common/base/planted.o common/base/planted.c || exit 2
+mkdir -p build/common/base && $cc -O1 -c -I. -o build/common/base/planted.o common/base/planted.c || exit 2
 BUILD=build tests/tools/lint.sh >"$dir/out" 2>&1 && echo 'FAIL lint: exit status 0 of a tree with offenders' && bad=1
 
 for rule in links parameters contracts globals out-pointers; do

@@ -6,6 +6,7 @@
 #   . tests/tools/probe.sh         probe NAME: prints its version, or "found"; false if it is not there
 #                                  mpiexec_find: sets mpiexec, the command that starts MPI ranks, and mpiexec_version; false if
 #                                  there is none. mpiexec_loses: whether this version may return 0 when a rank has died
+#                                  built_by BUILD: prints the C compiler of a build folder
 #
 # NAME is cc, a library of the table below, mpiexec, another command, or the path of a file, which may be a pattern. A library is
 # there if a program that uses it can be compiled and linked: with the flags of its pkg-config file if it has one, and with CC,
@@ -28,6 +29,9 @@ HEADERS='#include <stdarg.h>
 # compiler WORD... -- compile the standard input, as C. PKG_CONFIG and CC may be several words
 # shellcheck disable=SC2086 # words
 compiler() { ${CC:-gcc} ${CPPFLAGS:-} ${CFLAGS:-} -w -x c - -x none "$@" 2>/dev/null; }
+
+# The first words of the file of flags.
+built_by() { sed 's/ -Wall .*//' "$1/flags"; }
 
 # The row of the library in $1; empty if it is none.
 row_of() { printf '%s' "$LIBRARIES" | awk -v name="$1" '$1 == name'; }
