@@ -23,7 +23,7 @@ endif
 # The compiler counts if it has OpenMP, a library if a program that uses it can be linked with the user's flags (probe.sh).
 comma    := ,
 quote     = '$(subst ','\'',$(1))'
-PROBE    := $(foreach v,CC CPPFLAGS CFLAGS LDFLAGS LDLIBS PKG_CONFIG,$(if $($(v)),$(v)=$(call quote,$($(v))))) tests/tools/probe.sh
+PROBE    := $(foreach v,CC CPPFLAGS CFLAGS CXXFLAGS LDFLAGS LDLIBS PKG_CONFIG,$(if $($(v)),$(v)=$(call quote,$($(v))))) tests/tools/probe.sh
 FOUND    := $(shell $(PROBE) cc cjson xxhash dnnl cmocka $(if $(filter 0,$(MPI)),,mpich) $(firstword $(CXX)))
 HAVE_MPI  := $(filter mpich,$(FOUND))
 HAVE_DNNL := $(filter dnnl,$(FOUND))
@@ -105,7 +105,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
-tests: all $(TESTS) $(if $(HAVE_CXX),$(if $(PROJECT),$(BUILD)/fsdp_cuda_sim.so)) $(NPU_SIM)  ## build the test programs too
+tests: all $(TESTS) $(NPU_SIM)  ## build the test programs too
 
 # All files of flags depend on this, so nothing is built with flags that would change the results.
 FORCE:

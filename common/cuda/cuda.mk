@@ -62,7 +62,8 @@ SIM_OBJ   := $(CUDA_OBJ) $(patsubst %.c,%.o,$(SIM_SRC:.cc=.o))
 SIM_INC   := -Itests/sim/cuda/include
 # Not clang++: it has no attribute noipa, without which kernel.cc crashes when it changes stacks.
 SIM_CXX   := $(if $(findstring clang,$(CXX)),g++,$(CXX))
-SIM_CXX   += $(if $(HAVE_CXX),$(call moves,$(SIM_CXX))) $(SIM_INC)
+HAVE_SIM_CXX := $(if $(findstring clang,$(CXX)),$(if $(HAVE_CXX),$(shell $(PROBE) g++)),$(HAVE_CXX))
+SIM_CXX   += $(if $(HAVE_SIM_CXX),$(call moves,$(SIM_CXX))) $(SIM_INC)
 
 $(BUILD)/sim/flags: FORCE
 	@mkdir -p $(@D)
@@ -88,7 +89,7 @@ $(BUILD)/fsdp_cuda_sim.so: $(SIM_OBJ:%=$(BUILD)/sim/%)
 	$(Q)$(LINK_SHARED) -o $@ $^ $(LDLIBS)
 
 # The stand-in calls functions of the program that opens it.
-tests: $(if $(HAVE_CXX),$(BUILD)/sim/tests/gpu/nccl_one)
+tests: $(if $(HAVE_SIM_CXX),$(BUILD)/sim/tests/gpu/nccl_one)
 $(BUILD)/sim/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/fsdp_cuda_sim.so $(BUILD)/libfsdp.a
 	@mkdir -p $(@D)
 	$(SAY) CC $<

@@ -168,6 +168,16 @@ case_is 'make tests without cmocka leaves out the unit tests that need it'
 env HIDE=cmocka make -n CC="$work/cc" "$b" tests >"$work/err" 2>&1 || complain 'it does not build'
 says 'LINK .*/tests/unit/test_comm$'
 ! grep -q 'LINK .*/tests/unit/test_base$' "$work/err" || complain 'it builds test_base'
+case_is 'make tests with a C++ compiler that finds no headers leaves out the stand-ins'
+printf '#!/bin/sh\nfor word; do [ "$word" != c++ ] || exit 1; done\n' >"$work/half++" && chmod +x "$work/half++"
+make -n CC="$cc" CXX="$work/half++" "$b" tests >"$work/err" 2>&1 || complain 'it does not build'
+says 'LINK .*/tests/unit/test_comm$'
+! grep -q 'LINK .*_sim.so$' "$work/err" || complain 'it builds a stand-in'
+case_is 'make tests with clang++ alone leaves out the stand-in that only g++ makes'
+printf '#!/bin/sh\n' >"$work/clang++" && chmod +x "$work/clang++"
+env PATH="$work/path" make -n CC="$cc" CXX="$work/clang++" "$b" tests >"$work/err" 2>&1 || complain 'it does not build'
+says 'LINK .*/fsdp_npu_sim.so$'
+! grep -q 'LINK .*/fsdp_cuda_sim.so$' "$work/err" || complain 'it builds fsdp_cuda_sim.so'
 
 case_is 'make test LAB=1 builds what starts the ranks'
 make -n CC="$cc" "$b" test-labs LAB=1 >"$work/err" 2>&1 || complain 'nothing to make'

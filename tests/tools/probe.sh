@@ -8,9 +8,10 @@
 #                                  there is none. mpiexec_loses: whether this version may return 0 when a rank has died
 #                                  built_by BUILD: prints the C compiler of a build folder
 #
-# NAME is cc, a library of the table below, mpiexec, another command, or the path of a file, which may be a pattern. A library is
-# there if a program that uses it can be compiled and linked: with the flags of its pkg-config file if it has one, and with CC,
-# CPPFLAGS, CFLAGS, LDFLAGS, LDLIBS and PKG_CONFIG of the environment.
+# NAME is cc, a C++ compiler (NAME ends as g++ or g++-12 does), a library of the table below, mpiexec, another command, or the path of
+# a file, which may be a pattern. A compiler is there if it makes a program (in C with OpenMP). A library is there if a program that uses it can be
+# compiled and linked: with the flags of its pkg-config file if it has one. CC, CPPFLAGS, CFLAGS, CXXFLAGS, LDFLAGS, LDLIBS and
+# PKG_CONFIG of the environment are used.
 
 # name, pkg-config's name, header, an expression that needs both, its version in macros of the header, flags without pkg-config
 LIBRARIES='
@@ -98,7 +99,10 @@ mpiexec_loses() {
 # shellcheck disable=SC2046,SC2086 # words, and a pattern
 probe() {
     case $1 in
-    cc) printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() < 0; }\n' | compiler -fopenmp -o /dev/null ${LDFLAGS:-} && command_version ${CC:-gcc} --version ;;
+    cc) printf '#include <omp.h>\nint main(void) { return omp_get_max_threads() < 0; }\n' |
+        compiler -fopenmp -o /dev/null ${LDFLAGS:-} && command_version ${CC:-gcc} --version ;;
+    *++ | *++-[0-9]*) printf '#include <cstddef>\nint main() { return 0; }\n' |
+        $1 ${CPPFLAGS:-} ${CXXFLAGS:-} -w -x c++ - -o /dev/null ${LDFLAGS:-} 2>/dev/null && command_version "$1" ;;
     mpiexec) mpiexec_find && echo "${mpiexec_version:-found}" ;;
     slurmctld) command_version /usr/sbin/slurmctld -V ;;
     /*) set -- $1 && [ -e "$1" ] && echo found ;;
