@@ -9,8 +9,8 @@
 #                                  built_by BUILD: prints the C compiler of a build folder
 #
 # NAME is cc, a C++ compiler (NAME ends as g++ or g++-12 does), a library of the table below, mpiexec, another command, or the path of
-# a file, which may be a pattern. A compiler is there if it makes a program (in C with OpenMP). A library is there if a program that uses it can be
-# compiled and linked: with the flags of its pkg-config file if it has one. CC, CPPFLAGS, CFLAGS, CXXFLAGS, LDFLAGS, LDLIBS and
+# a file, which may be a pattern. A compiler is there if it makes a program, in C with OpenMP; a library, if a program that uses it can
+# be compiled and linked, with the flags of its pkg-config file if it has one. CC, CPPFLAGS, CFLAGS, CXXFLAGS, LDFLAGS, LDLIBS and
 # PKG_CONFIG of the environment are used.
 
 # name, pkg-config's name, header, an expression that needs both, its version in macros of the header, flags without pkg-config
