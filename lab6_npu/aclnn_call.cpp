@@ -381,7 +381,7 @@ fsdp_status aclnn_log_softmax_backward(stream *s, npu_view d_in, npu_view d_out,
                 tensor(&c, d_in));
 }
 
-enum { NO_REDUCTION = 0, IGNORE_INDEX = -100 }; /* no target is below 0 */
+enum { NO_REDUCTION = 0, IGNORE_INDEX = -100 }; /* NO_TARGET of common/ops/ops.h */
 
 fsdp_status aclnn_nll_loss(stream *s, npu_view loss, const nll_views *x)
 {

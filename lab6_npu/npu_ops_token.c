@@ -32,7 +32,8 @@ static fsdp_status check_numbers(void *args, int n_threads)
     host->bad = a->n;
     for (size_t i = 0; i < a->n; i++) {
         const int32_t number = host->numbers[i];
-        if (number >= 0 && (size_t)number < a->vocab)
+        if ((number >= 0 && (size_t)number < a->vocab) ||
+            (a->kind == TARGETS && number == NO_TARGET))
             continue;
         if (host->bad == a->n)
             host->bad = i, host->bad_number = number;

@@ -69,11 +69,8 @@ static __device__ inline void loss_row(const loss_job *j, dtype type)
 __global__ void fast_loss_kernel(loss_job j)
 {
     const cross_entropy_args *a = &j.args;
-    const size_t r = blockIdx.x;
-    if (number_fits(j.complaint, ABOUT_TARGET, a->targets[r], r, a->vocab))
+    if (has_loss(&j, blockIdx.x, threadIdx.x, BLOCK_THREADS))
         BY_TYPE(loss_row, a->type, &j);
-    else
-        j.row_loss[r] = 0.0;
 }
 
 __global__ void fast_loss_sum_kernel(loss_job j)

@@ -11,6 +11,22 @@ typedef struct loss_job {
     complaint_box *complaint;
 } loss_job;
 
+/* has_loss -- whether row r has a target in the vocabulary; if not, its loss is zeroed, and its
+ * gradient by the threads of the row. Complains unless it is NO_TARGET. */
+static __device__ inline bool has_loss(const loss_job *j, size_t r, unsigned thread,
+                                       unsigned n_threads)
+{
+    const cross_entropy_args *a = &j->args;
+    if (a->targets[r] != NO_TARGET &&
+        number_fits(j->complaint, ABOUT_TARGET, a->targets[r], r, a->vocab))
+        return true;
+    for (size_t i = thread; i < a->vocab && a->d_logits; i += n_threads)
+        row_store(row_out_at(a->d_logits, r * a->vocab, a->type), i, 0.0f, a->type);
+    if (thread == 0)
+        j->row_loss[r] = 0.0;
+    return false;
+}
+
 /* cross_entropy_by -- call issue(s, job) for *a; the job has scratch memory for losses of rows. */
 static inline fsdp_status cross_entropy_by(cuda_issue_fn issue, stream *s,
                                            const cross_entropy_args *a)

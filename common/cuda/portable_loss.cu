@@ -72,8 +72,9 @@ __global__ void loss_rows_kernel(loss_job j)
     const size_t r = (size_t)blockIdx.x * ROWS + threadIdx.x / WARP_LANES;
     if (r >= a->rows)
         return;
-    const bool fits = number_fits(j.complaint, ABOUT_TARGET, a->targets[r], r, a->vocab);
-    const double loss = fits ? BY_TYPE(loss_row, a->type, a, r) : 0.0;
+    if (!has_loss(&j, r, threadIdx.x % WARP_LANES, WARP_LANES))
+        return;
+    const double loss = BY_TYPE(loss_row, a->type, a, r);
     if (threadIdx.x % WARP_LANES == 0)
         j.row_loss[r] = loss;
 }

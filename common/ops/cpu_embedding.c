@@ -11,10 +11,11 @@ enum {
 };
 
 fsdp_status check_numbers(const char *what, const char *where, const int32_t *numbers, size_t n,
-                          size_t vocab)
+                          size_t vocab, bool targets)
 {
     for (size_t i = 0; i < n; i++) {
-        if (numbers[i] < 0 || (size_t)numbers[i] >= vocab)
+        if ((numbers[i] < 0 || (size_t)numbers[i] >= vocab) &&
+            !(targets && numbers[i] == NO_TARGET))
             return fsdp_error(FSDP_EINVAL, "check that the data was made for this vocabulary",
                               "%s %d %s %zu, expected 0 ... %zu", what, (int)numbers[i], where, i,
                               vocab - 1);
@@ -36,7 +37,7 @@ static fsdp_status embedding_kernel(void *args, int n_threads)
 {
     const embedding_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
-    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab));
+    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab, false));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(n_rows, TILE_TOKENS), embedding_tile, a);
 }
@@ -57,7 +58,7 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 {
     const embedding_backward_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
-    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab));
+    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab, false));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(a->width, BAND_COLS), embedding_backward_tile, a);
 }

@@ -94,10 +94,11 @@ fsdp_status attention_backward_launch(stream *s, const attention_backward_args *
 fsdp_status conv2d_launch(stream *s, const conv2d_args *a, gemm_fn gemm);
 fsdp_status conv2d_backward_launch(stream *s, const conv2d_backward_args *a, gemm_fn gemm);
 
-/* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary. The message puts `what`
- * ("embedding: token") before the bad number and `where` ("at position") before its index. */
+/* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary or NO_TARGET, which only
+ * targets may be. The message puts `what` ("embedding: token") before the bad number and `where`
+ * ("at position") before its index. */
 fsdp_status check_numbers(const char *what, const char *where, const int32_t *numbers, size_t n,
-                          size_t vocab);
+                          size_t vocab, bool targets);
 
 /* EACH_GEMM_OP -- DO(name) for each operation that multiplies matrices. Its op_launch takes the
  * gemm of the table. EACH_SHARED_OP -- DO(name) for each cpu_op, which both tables share. */

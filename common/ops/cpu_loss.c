@@ -26,7 +26,7 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
     const cross_entropy_args *a = args;
     double row_loss[ROW_BLOCK];
     double total = a->total ? *a->total : 0.0;
-    TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows, a->vocab));
+    TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows, a->vocab, true));
     for (size_t first = 0; first < a->rows; first += ROW_BLOCK) {
         const size_t n_rows = min_size(ROW_BLOCK, a->rows - first);
         const int threads = threads_for(n_threads, n_rows * a->vocab, MIN_PARALLEL_EXPS);

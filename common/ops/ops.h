@@ -298,11 +298,12 @@ size_t attention_backward_scratch_bytes(const attention_shape *shape);
 /* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double, in
  * row order or, by `fast`, in one other order that depends on the shape alone; rounded once). When
  * d_logits is not NULL it becomes softmax - onehot (the gradient of that SUM, not of a mean);
- * d_logits == logits allowed.
+ * d_logits == logits allowed. A row whose target is NO_TARGET adds nothing, and its gradient is 0.
  *
  *   total  NULL, or [1], the sum over several calls, each for some of the rows: these rows are
  *          added to *total, one after the other (`fast` may sum them first), and *loss is *total
  *          rounded. The caller zeroes it before the first call; rows > 0 */
+enum { NO_TARGET = -100 }; /* ignore_index of PyTorch's cross_entropy */
 typedef struct cross_entropy_args {
     float *loss;
     void *d_logits;

@@ -41,6 +41,11 @@ ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype typ
     const size_t vocab = a->vocab, target = (size_t)a->targets[r];
     const void *logits = row_at(a->logits, r * vocab, type);
     void *d_logits = a->d_logits ? row_out_at(a->d_logits, r * vocab, type) : NULL;
+    if (a->targets[r] == NO_TARGET) {
+        if (d_logits)
+            memset(d_logits, 0, vocab * dtype_bytes(type));
+        return 0.0;
+    }
     const float target_logit = row_load(logits, target, type); /* first: d_logits may be logits */
     const float top = row_max(logits, vocab, type);
     float *kept = type == DTYPE_F32 ? (float *)d_logits : NULL;

@@ -147,11 +147,13 @@ static void *input_f32(arrays *in, size_t elems)
 }
 
 /* The first n_equal tokens are equal. */
-static int32_t *input_tokens(arrays *in, size_t elems, size_t vocab, size_t n_equal)
+static int32_t *input_tokens(arrays *in, size_t elems, size_t vocab, size_t n_equal, size_t none)
 {
     int32_t *tokens = malloc((elems + 1) * sizeof *tokens);
     for (size_t i = 0; i < elems; i++)
-        tokens[i] = i < n_equal ? 0 : (int32_t)(philox_u32(7, in->n_inputs, i) % vocab);
+        tokens[i] = i < n_equal           ? 0
+                    : none && !(i % none) ? NO_TARGET
+                                          : (int32_t)(philox_u32(7, in->n_inputs, i) % vocab);
     return keep_input(in, (float *)tokens, elems * sizeof *tokens);
 }
 
@@ -253,7 +255,7 @@ static void run_bias(const ops_case *c, const ops *o, arrays *in)
 static void run_embedding(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t batch = c->x[0], seq_len = c->x[1], width = c->x[2], vocab = c->x[3];
-    const int32_t *tokens = input_tokens(in, batch * seq_len, vocab, c->x[5]);
+    const int32_t *tokens = input_tokens(in, batch * seq_len, vocab, c->x[5], 0);
     const void *wte = input(in, vocab * width), *wpe = input(in, seq_len * width);
     CALL(embedding, .out = result(in, batch * seq_len * width), .wte = wte,
          .wpe = c->x[4] ? NULL : wpe, .tokens = tokens, .batch = batch, .seq_len = seq_len,
@@ -362,14 +364,14 @@ static void run_attention(const ops_case *c, const ops *o, arrays *in)
 }
 
 /* x: rows, vocab, rows of a call (0: all), d_logits (0: its own array, 1: in place, 2: none),
- * std */
+ * std, from how many rows one has no target (0: none) */
 static void run_cross_entropy(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t rows = c->x[0], vocab = c->x[1], most = c->x[2] ? c->x[2] : rows;
     const size_t bytes = vocab * dtype_bytes(in->type);
     cross_entropy_args a = {.loss = result_f32(in, 1),
                             .d_logits = c->x[3] < 2 ? result(in, rows * vocab) : NULL,
-                            .targets = input_tokens(in, rows, vocab, 0),
+                            .targets = input_tokens(in, rows, vocab, 0, c->x[5]),
                             .vocab = vocab,
                             .type = in->type,
                             .total = c->x[2] ? zeros(in, sizeof(double)) : NULL};
@@ -594,6 +596,8 @@ static const ops_case CASES[] = {
     {"cross_entropy large", run_cross_entropy, {70, 131, 0, 0, 5}},
     {"cross_entropy large, no gradient", run_cross_entropy, {70, 131, 0, 2, 5}},
     {"cross_entropy of no rows", run_cross_entropy, {0, 131}},
+    {"cross_entropy, rows without a target", run_cross_entropy, {70, 131, 20, 1, 0, 3}},
+    {"cross_entropy, no row has a target", run_cross_entropy, {3, 131, 0, 0, 0, 1}},
     {"conv2d 1", run_conv2d, {1, 1, 1, 1, 1, 1}},
     {"conv2d 3 images", run_conv2d, {3, 5, 7, 9, 11, 3, OVERWRITE}},
     {"conv2d blocks", run_conv2d, {2, 33, 65, 21, 20, 3}},

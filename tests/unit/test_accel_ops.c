@@ -417,7 +417,8 @@ TEST(test_clip)
 /* The words of the first error of call k. The call has its own device, because the device fails. */
 static void words_of(const device_backend *on, const ops *o, int k, char *words)
 {
-    const int32_t numbers[3] = {0, 1, k % 2 ? -1 : 3};
+    const int which = k / 4 % 3; /* the last one takes targets */
+    const int32_t numbers[3] = {0, 1, k % 2 == 0 ? 3 : which == 2 ? -1 : NO_TARGET};
     side x = {.o = o};
     OK(device_open(&(device_config){.backend = on, .n_threads = 1}, &x.d));
     x.s = device_compute_stream(x.d);
@@ -425,7 +426,7 @@ static void words_of(const device_backend *on, const ops *o, int k, char *words)
     event *e = NULL;
     OK(event_create(x.d, &e));
     float *x9 = values(&a, 9, 1.0f, DTYPE_F32), *y9 = values(&a, 9, 1.0f, DTYPE_F32);
-    fsdp_status status = ops_bad_call(k / 4 % 3, o, x.s, x9, y9, put(&a, numbers, sizeof numbers));
+    fsdp_status status = ops_bad_call(which, o, x.s, x9, y9, put(&a, numbers, sizeof numbers));
     (void)event_record(e, x.s);
     if (status == FSDP_OK)
         status = k & 2 ? event_sync(e) : stream_sync(x.s);

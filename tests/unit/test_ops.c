@@ -335,17 +335,17 @@ TEST(test_loss_in_two_calls)
 
 TEST(test_numbers_outside_the_vocabulary)
 {
-    static const int32_t BAD[] = {3, -1};
+    static const int32_t BAD[] = {3, NO_TARGET, 3, NO_TARGET, 3, -1};
     static const char *const SAYS[] = {"token 3",
-                                       "token -1",
+                                       "token -100",
                                        "token 3",
-                                       "token -1",
+                                       "token -100",
                                        "target 3 in row 2, expected 0 ... 2",
                                        "target -1 in row 2, expected 0 ... 2"};
     for (int i = 0; i < 6; i++) {
         /* an error stays with its stream, so each call gets a stream of its own */
         device *d = ops_test_device(2, false);
-        const int32_t numbers[3] = {0, 1, BAD[i % 2]};
+        const int32_t numbers[3] = {0, 1, BAD[i]};
         float x[2][9] = {{0}};
         const fsdp_status status =
             ops_bad_call(i / 2, ops_cpu_fast(), device_compute_stream(d), x[0], x[1], numbers);
