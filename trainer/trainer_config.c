@@ -113,7 +113,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus; mnist: a folder with the t10k files, or digits: drawn digits that are not in the training set"},
     {OPTION("eval-every", train.eval_every), .max = 1e9, .help = "steps between evaluations (0: at the end)"},
     {OPTION("eval-batches", train.eval_batches), .max = 1e9,
-     .help = "global batches of an evaluation (0: 128 sequences, or every whole batch of images)"},
+     .help = "global batches of an evaluation (0: 128 sequences, or all images); no sample counts twice"},
     {OPTION("eval-only", eval_only),
      .help = "train nothing: evaluate the weights of --resume, --init-from or --seed on --val-data or, without it, on the training data"},
     {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},

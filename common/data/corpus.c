@@ -57,12 +57,21 @@ fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_le
 
 /* ---- the tokens of a sequence --------------------------------------------------------------- */
 
-size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len)
+static size_t n_places(size_t n_tokens, size_t seq_len)
 {
     FSDP_ASSERT(seq_len > 0 && n_tokens > seq_len);
+    return (n_tokens - 1) / seq_len;
+}
+
+size_t corpus_samples(const corpus *c, size_t seq_len)
+{
+    return c->images ? c->n_tokens : n_places(c->n_tokens, seq_len);
+}
+
+size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len)
+{
     /* (k*T) mod (m*T) = (k mod m)*T, which cannot overflow */
-    const size_t n_places = (n_tokens - 1) / seq_len;
-    return (size_t)(k % n_places) * seq_len;
+    return (size_t)(k % n_places(n_tokens, seq_len)) * seq_len;
 }
 
 fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs, int32_t *targets)

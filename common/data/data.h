@@ -85,6 +85,9 @@ fsdp_status corpus_digits(uint64_t begin, size_t n, uint64_t shuffle_seed, corpu
  *            each block read is checked); never for images or a synthetic corpus */
 fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs,
                         int32_t *targets);
+/* corpus_samples -- the number of different samples: sequences of seq_len with their targets, or
+ * images; n_tokens must be more than seq_len (asserted). */
+size_t corpus_samples(const corpus *c, size_t seq_len);
 /* sample_offset -- o of the formula above; n_tokens must be more than seq_len (asserted). */
 size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len);
 /* shuffle_index -- which of n elements is at position `at` in the order of an epoch; at < n

@@ -45,7 +45,7 @@ struct train_loop {
     step_figures figures[2]; /* step t uses figures[t % 2] */
     int64_t next_read;       /* the step whose figures the host reads next */
     float *in_order;         /* [W*A] losses in order of run_batch_node */
-    float *eval_sums;        /* [train_eval_batches] losses of an evaluation's batches */
+    float *eval_losses;      /* losses of an evaluation, batch after batch, each as in_order */
     double *ms;              /* [steps] */
     atomic_file csv;
     progress *progress;
@@ -116,8 +116,8 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
     const size_t n_eval = setup->val_data ? train_eval_batches(c, setup->val_data) : 0;
-    l->eval_sums = malloc((n_eval + 1) * sizeof *l->eval_sums);
-    if (!l->inputs || !l->targets || !l->in_order || !l->ms || !l->eval_sums)
+    l->eval_losses = malloc((n_eval * l->W * l->A + 1) * sizeof *l->eval_losses);
+    if (!l->inputs || !l->targets || !l->in_order || !l->ms || !l->eval_losses)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(stream_create(setup->run->dev, &(stream_config){.name = "loss"}, &l->loss_stream));
     TRY(open_figures(l, &l->figures[0]));
@@ -157,7 +157,7 @@ void train_close(train_loop *l)
     free(l->inputs);
     free(l->targets);
     free(l->in_order);
-    free(l->eval_sums);
+    free(l->eval_losses);
     free(l->ms);
     free(l);
 }
@@ -197,9 +197,17 @@ static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t
     return FSDP_OK;
 }
 
+/* A sample that does not count. */
+static void load_nothing(const train_loop *l, void *inputs, int32_t *targets)
+{
+    memset(inputs, 0, l->input_bytes);
+    for (size_t t = 0; t < l->T; t++)
+        targets[t] = NO_TARGET;
+}
+
 /* Fill in micro-step ms->a of this rank in the batch that starts at sample `first`, and load its
- * samples. data NULL: they stay zero. */
-static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t first,
+ * samples, those from `end` on as nothing. data NULL: they stay zero. */
+static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t first, uint64_t end,
                                    const step_figures *f, micro_step *ms)
 {
     const size_t r = (size_t)comm_rank(l->setup->run->world), a = (size_t)ms->a;
@@ -210,9 +218,14 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
     ms->first_sample = first + run_batch_node(l->setup->run, a, r) * l->b;
     ms->n_micro = (int)l->A;
     ms->loss = f->losses + r * l->row + a;
-    for (size_t j = 0; j < l->b && data; j++)
-        TRY(load_sample(l, data, ms->first_sample + j, inputs + j * l->input_bytes,
-                        targets + j * l->T));
+    for (size_t j = 0; j < l->b && data; j++) {
+        char *in = inputs + j * l->input_bytes;
+        int32_t *out = targets + j * l->T;
+        if (ms->first_sample + j < end)
+            TRY(load_sample(l, data, ms->first_sample + j, in, out));
+        else
+            load_nothing(l, in, out);
+    }
     return FSDP_OK;
 }
 
@@ -296,7 +309,7 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     for (size_t a = 0; a < l->A; a++) {
         const uint64_t first = (uint64_t)step * (uint64_t)c->global_batch;
         micro_step ms = {.a = (int)a, .training = true};
-        TRY(load_micro_step(l, setup->data, first, f, &ms));
+        TRY(load_micro_step(l, setup->data, first, UINT64_MAX, f, &ms));
         TRY(runner_forward(setup->runner, &ms));
         TRY(runner_backward(setup->runner));
     }
@@ -345,58 +358,72 @@ static fsdp_status sum_correct(train_loop *l)
     return stream_sync(s);
 }
 
-/* *loss = the loss of one global batch of the validation corpus, forward only. *stats = its
- * collective calls. */
-static fsdp_status evaluate_batch(train_loop *l, uint64_t first, float *loss, comm_stats *stats)
+/* Compute the losses of the validation corpus's samples first ... end - 1, at most a global batch,
+ * in l->in_order; forward only. *stats = the collective calls. */
+static fsdp_status evaluate_batch(train_loop *l, uint64_t first, uint64_t end, comm_stats *stats)
 {
+    float unused;
     const train_setup *setup = l->setup;
     step_figures *f = &l->figures[0]; /* all steps have been read */
     comm_job_stats_reset(setup->run->world);
     for (size_t a = 0; a < l->A; a++) {
         micro_step ms = {.a = (int)a, .logits = l->logits};
-        TRY(load_micro_step(l, setup->val_data, first, f, &ms));
+        TRY(load_micro_step(l, setup->val_data, first, end, f, &ms));
         TRY(runner_forward(setup->runner, &ms));
         if (l->logits && setup->val_data)
             TRY(count_correct(l, &ms));
     }
     TRY(send_figures(l, f));
     *stats = comm_job_stats_read(setup->run->world);
-    return await_figures(l, f, loss);
+    return await_figures(l, f, &unused);
+}
+
+/* The number of samples that an evaluation is asked for, and of those that it has. */
+static size_t eval_wanted(const train_config *cfg, const corpus *val_data)
+{
+    if (cfg->eval_batches > 0)
+        return (size_t)cfg->eval_batches * (size_t)cfg->global_batch;
+    return val_data->images ? SIZE_MAX : EVAL_SEQUENCES;
+}
+static size_t eval_samples(const train_config *cfg, const corpus *val_data)
+{
+    const size_t wanted = eval_wanted(cfg, val_data);
+    const size_t there = corpus_samples(val_data, (size_t)cfg->seq_len);
+    return there < wanted ? there : wanted;
 }
 
 size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
 {
     const size_t global = (size_t)cfg->global_batch;
-    const size_t there = val_data->n_tokens / (size_t)cfg->seq_len / global;
-    const size_t usual = val_data->images ? there : EVAL_SEQUENCES / global;
-    const size_t wanted = cfg->eval_batches > 0 ? (size_t)cfg->eval_batches : usual;
-    const size_t n = there < wanted ? there : wanted;
-    return n > 0 ? n : 1;
+    return (eval_samples(cfg, val_data) + global - 1) / global;
 }
 
-/* Prints the mean loss and, for images, the accuracy over the first samples of the validation
- * corpus, in whole global batches: the same samples every time, summed in the same shape for every
- * number of ranks. */
+/* Print the mean loss and, for images, the accuracy over the first samples of the validation
+ * corpus, each once. The losses of all micro-batches are summed as one tree, whose shape does not
+ * depend on the number of ranks or, in canonical mode, on the sizes of batches. */
 static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
 {
     const train_setup *setup = l->setup;
-    const size_t global = (size_t)setup->cfg->global_batch;
+    const size_t global = (size_t)setup->cfg->global_batch, nodes = l->W * l->A;
     const size_t n_batches = train_eval_batches(setup->cfg, setup->val_data);
+    const size_t n = eval_samples(setup->cfg, setup->val_data);
     char answers[64] = "";
     l->n_correct = 0;
-    for (size_t i = 0; i < n_batches; i++)
-        TRY(evaluate_batch(l, i * global, &l->eval_sums[i], last_batch));
-    const float scale = 1.0f / (float)(n_batches * global * l->T); /* one batch: as in a step */
-    const float loss = tree_sum_f32(l->eval_sums, n_batches) * scale;
+    for (size_t i = 0; i < n_batches; i++) {
+        TRY(evaluate_batch(l, i * global, n, last_batch));
+        memcpy(l->eval_losses + i * nodes, l->in_order, nodes * sizeof *l->in_order);
+    }
+    const float scale = 1.0f / (float)(n * l->T); /* one batch: as in a step */
+    const float loss = tree_sum_f32(l->eval_losses, n_batches * nodes) * scale;
     if (l->logits) {
         TRY(sum_correct(l));
         snprintf(answers, sizeof answers, "accuracy %.2f%%  ",
-                 100.0 * (double)l->n_correct / (double)(n_batches * global));
+                 100.0 * (double)l->n_correct / (double)n);
     }
     if (comm_rank(setup->run->world) == 0)
         fprintf(setup->log, "eval  step %lld  %s %.9g  %s(%zu %s)\n", (long long)step + 1,
-                setup->val_data == setup->data ? "loss" : "val loss", (double)loss, answers,
-                n_batches * global, l->logits ? "images" : "sequences");
+                setup->val_data == setup->data ? "loss" : "val loss", (double)loss, answers, n,
+                l->logits ? "images" : "sequences");
     return FSDP_OK;
 }
 
@@ -524,9 +551,8 @@ fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step)
 
 fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches, comm_stats *last_batch)
 {
-    float loss;
     for (size_t i = 0; i < n_batches && i < 2; i++)
-        TRY(evaluate_batch(l, 0, &loss, last_batch));
+        TRY(evaluate_batch(l, 0, 0, last_batch));
     return FSDP_OK;
 }
 
@@ -536,12 +562,28 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Say so if --eval-batches asks for more than there is. */
+static void note_short_evaluation(const train_loop *l)
+{
+    const train_setup *setup = l->setup;
+    if (!setup->val_data || setup->cfg->eval_batches == 0 || comm_rank(setup->run->world) != 0)
+        return;
+    const size_t wanted = eval_wanted(setup->cfg, setup->val_data);
+    const size_t n = eval_samples(setup->cfg, setup->val_data);
+    if (n < wanted)
+        fprintf(
+            setup->log,
+            "note: --eval-batches %lld asks for %zu samples; there are %zu, each evaluated once\n",
+            (long long)setup->cfg->eval_batches, wanted, n);
+}
+
 static fsdp_status run_steps(train_loop *l, train_result *result)
 {
     const train_setup *setup = l->setup;
     const train_config *c = setup->cfg;
     const int64_t end = train_end(c);
     comm_stats unused;
+    note_short_evaluation(l);
     if (setup->run->forward_only && setup->val_data)
         TRY(evaluate(l, setup->first_step - 1, &result->step_stats));
     for (int64_t step = setup->first_step; step < end && !result->ended_early; step++) {

@@ -77,7 +77,8 @@ fsdp_status train_rehearse(train_loop *l, int n, comm_stats *last_step);
 /* train_rehearse_evaluation -- evaluate n_batches as train_run does, but at most two: the second
  * one shows the units that stay gathered. *last_batch = the collective calls of the last batch. */
 fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches, comm_stats *last_batch);
-/* train_eval_batches -- the number of global batches in an evaluation on val_data, at least one. */
+/* train_eval_batches -- the number of global batches in an evaluation on val_data; the last one may
+ * be filled in part. */
 size_t train_eval_batches(const train_config *cfg, const corpus *val_data);
 /* train_discard -- remove the half-written loss file, and free nothing: streams may still have
  * work. */

@@ -13,7 +13,7 @@ typedef struct train_config {
     bool nesterov;
     int64_t eval_every;       /* steps, and at the end; 0: only at the end */
     int64_t eval_batches;     /* global batches of an evaluation; 0: EVAL_SEQUENCES sequences, or
-                                  every whole batch of images */
+                                  all images */
     const char *loss_csv;     /* NULL: none */
     int64_t export_shard_mib; /* largest size of an exported file of weights */
     int64_t save_every;       /* steps, and at the end; 0: only at the end */

@@ -17,6 +17,11 @@ evaluated() { sed -n 's/^eval  step [0-9]*  \(val \)\{0,1\}loss \([^ ]*\)  .*/\2
 # is_loss EXPECTED
 is_loss() { [ "$(evaluated)" = "$1" ] || complain "loss $(evaluated), expected $1"; }
 
+# is_near EXPECTED RELATIVE-ERROR
+is_near() {
+    awk -v a="$(evaluated)" -v b="$1" -v e="$2" 'BEGIN { exit !(a > b * (1 - e) && a < b * (1 + e)) }' || complain "loss $(evaluated), expected $1"
+}
+
 # row FILE -- the loss of the first step
 row() { sed -n '2s/^0,\([^,]*\),.*/\1/p' "$1"; }
 
@@ -50,9 +55,50 @@ for batches in 1 2 5; do
     grep -q "^eval .*  ($((12 * batches)) sequences)$" "$work/out" || complain "not $batches batches: $(grep ^eval "$work/out")"
 done
 as_planned 1 $run --eval-only --eval-batches 1000
-grep -q '^eval .*  (156 sequences)$' "$work/out" || complain "not all of the corpus: $(grep ^eval "$work/out")"
+says '^eval .*  [(]156 sequences[)]$' "$work/out"
+says '^note: --eval-batches 1000 asks for 12000 samples; there are 156, each evaluated once$' "$work/out"
 as_planned 1 $run --eval-only
-grep -q '^eval .*  (120 sequences)$' "$work/out" || complain "not the 128 sequences in whole batches: $(grep ^eval "$work/out")"
+says '^eval .*  [(]128 sequences[)]$' "$work/out"
+grep -q '^note' "$work/out" && complain 'a note about nothing'
+
+# ---- every sample once: the loss of a step whose global batch is the whole corpus ----
+tiny='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --ops portable'
+# corpus BYTES -- a text with (BYTES - 1) / 16 sequences
+corpus() { head -c "$1" LICENSE >"$work/text"; }
+for bytes in 81 80 17 400; do
+    samples=$(((bytes - 1) / 16))
+    case_is "each of $samples sequences once, for any batch and number of ranks"
+    corpus $bytes
+    as_planned 1 $tiny --reduction canonical --data "$work/text" --batch-size 1 --global-batch $samples --steps 1 --loss-csv "$work/one.csv"
+    for sizes in '1 1 24' '1 2 2' '1 4 64' '1 1 1' '2 1 24' '2 4 8' '2 2 28' '3 1 9' '3 4 24' '3 2 6' '4 1 4' '4 2 40'; do
+        read -r ranks batch global <<<"$sizes"
+        as_planned "$ranks" $tiny --reduction canonical --data "$work/text" --batch-size "$batch" --global-batch "$global" --eval-only
+        is_loss "$(row "$work/one.csv")"
+        says "^eval .*  [(]$samples sequences[)]$" "$work/out"
+    done
+done
+case_is 'the tail in fast mode, in bf16, in chunks, by rows and on stand-ins'
+corpus 241
+stand_ins=()
+for device in cuda-sim npu-sim; do
+    [ ! -e "$build/fsdp_${device/-/_}.so" ] || { cp "$build/fsdp_${device/-/_}.so" "$work/bin" && stand_ins+=("--device $device --ops fast"); }
+done
+for how in '' '--ops fast' '--param-dtype bf16' '--chunk-loss=4' '--layout per-param' "${stand_ins[@]}"; do
+    as_planned 1 $tiny $how --data "$work/text" --batch-size 5 --global-batch 15 --steps 1 --loss-csv "$work/one.csv"
+    as_planned 2 $tiny $how --data "$work/text" --batch-size 4 --global-batch 8 --eval-only
+    says '[(]15 sequences[)]$' "$work/out"
+    # Products of other shapes sum their 16 terms in another order: a logit, below 1 in size, is off by 16 units of fp32 or by one
+    # of bf16, and a loss, above 5, by twice that.
+    is_near "$(row "$work/one.csv")" "$([[ $how = *bf16* ]] && echo 2e-3 || echo 1e-6)"
+done
+case_is 'each image once'
+for sizes in '1 1 24' '2 4 8' '3 1 9'; do
+    read -r ranks batch global <<<"$sizes"
+    as_planned "$ranks" --model mnist --size tiny --synthetic 50 --reduction canonical --batch-size "$batch" --global-batch "$global" --eval-only
+    sed -n 's/^eval //p' "$work/out" >"$work/says.$ranks"
+    cmp "$work/says.1" "$work/says.$ranks" >/dev/null || complain "W=$ranks says: $(cat "$work/says.$ranks"); W=1: $(cat "$work/says.1")"
+done
+says '[(]50 images[)]$' "$work/says.1"
 
 # ---- a trained model: the loss equals what training printed at its end ----
 case_is 'training with --val-data, saved and exported'
