@@ -51,11 +51,11 @@ flags_of() {
     done
 }
 
-# links NAME... -- whether such a program can be compiled and linked, in the folders of all libraries of the build
+unset folders # of all libraries of the build, once they are known
+# links NAME... -- whether such a program can be compiled and linked, in these folders
 # shellcheck disable=SC2086 # words
 links() {
-    flags_of cjson xxhash mpich dnnl
-    folders=$(printf '%s\n' $flags | grep '^-[IL]')
+    [ -n "${folders+known}" ] || { flags_of cjson xxhash mpich dnnl && folders=$(printf '%s\n' $flags | grep '^-[IL]'); }
     flags_of "$@"
     printf '%s\nint main(void) { return ((void)(%s), 0); }\n' "$includes" "$uses" | compiler -o /dev/null $flags $folders ${LDFLAGS:-} ${LDLIBS:-}
 }
