@@ -53,6 +53,10 @@ LOADAVG=$dir/idle CPU_MAX=$dir/quota says 'echo PASS a; sleep 3' '^PASS it: 1 pa
 LOADAVG=$dir/idle tests/tools/limit.sh -k 1 1 sh -c "trap '' TERM; sleep 900 & echo \$! >$dir/child; wait" >"$log" 2>&1
 [ $? -eq 137 ] || complain 'limit.sh: status after SIGKILL'
 await 10 '[ -z "$(ps -o stat= -p "$(cat "$dir/child")" | grep -v Z)" ]' || complain 'limit.sh: a child of its command goes on after SIGKILL'
+for wrong in 0.5 08 '' 1m; do
+    tests/tools/limit.sh "$wrong" true 2>"$log"
+    [ $? -eq 125 ] && said 'expected whole seconds' || complain "limit.sh takes '$wrong' for a limit"
+done
 # SIGTERM after the start of the command, before the variable has its id
 cat >"$dir/between" <<END
 trap '[ "\$BASH_COMMAND" != child=\\\$! ] || { until [ -s $dir/id ]; do sleep 0.1; done; kill -TERM \$\$; }' DEBUG

@@ -11,6 +11,7 @@ grace=5 child='' late=''
 [ "$1" != -k ] || { grace=$2 && shift 2; }
 seconds=$1
 shift
+case $seconds in '' | 0?* | *[!0-9]*) echo "limit.sh: got '$seconds', expected whole seconds" >&2 && exit 125 ;; esac
 
 end() {
     child=${child:-${!:-}} # a signal may come before child=$!
@@ -27,7 +28,7 @@ child=$!
 set +m
 exec 2>/dev/null # the shell's messages about killed jobs
 
-# The clock ticks until its input ends, which it does when this script ends, however it does.
+# The clock ticks until its input ends: then this script has ended.
 ended() {
     read -r -t 1
     [ $? -le 128 ]
