@@ -1,6 +1,6 @@
 #!/bin/bash
-# threads.sh -- how many threads a rank has, and the cores that FSDP_PIN binds it to. Losses, norms and weights do not depend on that number: fast and canonical, in fp32
-# and bf16.
+# threads.sh -- how many threads a rank has, and the cores that FSDP_PIN binds it to. Losses, norms and weights do not depend on
+# that number: fast and canonical, in fp32 and bf16.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 unset OMP_NUM_THREADS
@@ -9,16 +9,20 @@ unset OMP_NUM_THREADS
 
 # threads_of PID EXPECTED -- the largest number of threads that compute at one time. OpenMP threads have the program's name;
 # threads of streams have other names. A team is as large as the number of tiles, so threads come and go. This looks 20 times,
-# and goes on while there are too few. More threads than expected count only if a quarter of the looks see them: on a busy
-# machine a leaving thread sometimes still exists when the next one starts.
+# and goes on while there are too few, without a pause and without a command, which on a busy machine would make looks rare. More
+# threads than expected count only if a quarter of the looks see them: there a leaving thread sometimes still exists when the next
+# one starts.
 threads_of() {
-    local name most=0 n looks=0 since more=0
+    local name most=0 n looks=0 since more=0 comm word
     name=$(basename "$trainer" | cut -c1-15) since=$(now_ms)
     while [ $((looks += 1)) -le 20 ] || { [ "$most" -lt "$2" ] && [ $(($(now_ms) - since)) -lt 100000 ]; }; do
-        n=$(cat /proc/"$1"/task/*/comm 2>/dev/null | grep -cxF "$name")
+        n=0
+        for comm in /proc/"$1"/task/*/comm; do
+            { read -r word <"$comm"; } 2>/dev/null && [ "$word" = "$name" ] && n=$((n + 1))
+        done
         [ "$n" -le "$2" ] || more=$((more + 1))
         [ "$n" -le "$most" ] || [ "$n" -gt "$2" ] || most=$n
-        sleep 0.02
+        [ $looks -gt 20 ] || sleep 0.02
     done
     [ $((more * 4)) -lt $looks ] || most="more than $2"
     echo "$most"
