@@ -378,13 +378,15 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, uint64_t end, c
     return await_figures(l, f, &unused);
 }
 
-/* The number of samples that an evaluation is asked for, and of those that it has. */
+/* The number of samples that the options ask for. */
 static size_t eval_wanted(const train_config *cfg, const corpus *val_data)
 {
     if (cfg->eval_batches > 0)
         return (size_t)cfg->eval_batches * (size_t)cfg->global_batch;
     return val_data->images ? SIZE_MAX : EVAL_SEQUENCES;
 }
+
+/* The number of samples that an evaluation reads: no more than there are. */
 static size_t eval_samples(const train_config *cfg, const corpus *val_data)
 {
     const size_t wanted = eval_wanted(cfg, val_data);
