@@ -163,7 +163,7 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
                                       .weight_decay = NOT_GIVEN,
                                       .eps = NOT_GIVEN,
                                       .rho = NOT_GIVEN}};
-    TRY(options_parse(TRAINER_OPTIONS, "fsdp_train", argc, argv, cfg));
+    TRY(options_parse(TRAINER_OPTIONS, "build/fsdp_train", argc, argv, cfg));
     TRY(backend_check(cfg->device));
     if (cfg->comm < COMM_NATIVE)
         return FSDP_OK;

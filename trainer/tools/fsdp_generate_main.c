@@ -178,7 +178,8 @@ static fsdp_status run(int argc, char **argv)
     generate_options opt = {0};
     const char *dir = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
     const int skip = dir != NULL;
-    fsdp_status parsed = options_parse(OPTIONS, "fsdp_generate", argc - skip, argv + skip, &opt);
+    fsdp_status parsed =
+        options_parse(OPTIONS, "build/fsdp_generate", argc - skip, argv + skip, &opt);
     if (parsed == FSDP_HELP)
         return options_print_help(OPTIONS, "fsdp_generate DIR --prompt TEXT [OPTION...]", DOC);
     TRY(parsed);

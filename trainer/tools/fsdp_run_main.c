@@ -120,7 +120,7 @@ static fsdp_status parse(int argc, char **argv, launcher *s)
         if (options_takes_next(OPTIONS, argv[n]) && argv[n + 1] != NULL)
             n++;
     }
-    TRY(options_parse(OPTIONS, "fsdp_run", n, argv, s));
+    TRY(options_parse(OPTIONS, "build/fsdp_run", n, argv, s));
     s->argv = argv[n] != NULL && strcmp(argv[n], "--") == 0 ? argv + n + 1 : argv + n;
     if (*s->argv == NULL)
         return fsdp_error(FSDP_EINVAL, "build/fsdp_run -n 4 build/fsdp_train --size tiny",
