@@ -24,13 +24,14 @@ endif
 comma    := ,
 quote     = '$(subst ','\'',$(1))'
 PROBE    := $(foreach v,CC CPPFLAGS CFLAGS CXXFLAGS LDFLAGS LDLIBS PKG_CONFIG,$(if $($(v)),$(v)=$(call quote,$($(v))))) tests/tools/probe.sh
-FOUND    := $(shell $(PROBE) cc cjson xxhash dnnl cmocka $(if $(filter 0,$(MPI)),,mpich) $(firstword $(CXX)))
+FOUND    := $(shell $(PROBE) cc cjson xxhash dnnl zlib cmocka $(if $(filter 0,$(MPI)),,mpich) $(firstword $(CXX)))
 HAVE_MPI  := $(filter mpich,$(FOUND))
 HAVE_DNNL := $(filter dnnl,$(FOUND))
+HAVE_ZLIB := $(filter zlib,$(FOUND))
 HAVE_CXX  := $(filter $(firstword $(CXX)),$(FOUND))
 HAVE_CMOCKA := $(filter cmocka,$(FOUND))
 HAVE_BASE := $(and $(filter cc,$(FOUND)),$(filter cjson,$(FOUND)),$(filter xxhash,$(FOUND)))
-LIB_FLAGS := $(if $(HAVE_BASE),$(shell $(PROBE) --flags cjson xxhash $(HAVE_DNNL) $(HAVE_MPI)))
+LIB_FLAGS := $(if $(HAVE_BASE),$(shell $(PROBE) --flags cjson xxhash $(HAVE_DNNL) $(HAVE_ZLIB) $(HAVE_MPI)))
 CMOCKA    := $(if $(HAVE_CMOCKA),$(shell $(PROBE) --flags cmocka))
 # Folders of headers, without warnings about them; libraries, which the program finds where the linker did.
 headers    = $(patsubst -I%,-isystem %,$(filter -I% -D%,$(1)))
@@ -59,7 +60,7 @@ SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)u
 NEED_CFLAGS   := -std=c11 $(FPFLAGS) $(call moves,$(CC)) -fopenmp -pthread -fvisibility=default $(SANFLAGS)
 NEED_CXXFLAGS := -std=c++17 $(FPFLAGS) $(if $(HAVE_CXX),$(call moves,$(CXX))) -pthread -fvisibility=default $(SANFLAGS)
 NEED_ALL      := -D_GNU_SOURCE -I. -MMD -MP
-NEED_CPPFLAGS := $(NEED_ALL) $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1) $(call headers,$(LIB_FLAGS))
+NEED_CPPFLAGS := $(NEED_ALL) $(if $(HAVE_MPI),-DFSDP_HAVE_MPI=1) $(if $(HAVE_DNNL),-DFSDP_HAVE_DNNL=1) $(if $(HAVE_ZLIB),-DFSDP_HAVE_ZLIB=1) $(call headers,$(LIB_FLAGS))
 # -rdynamic: a plug-in (ops/backend.h) calls functions of the program that opens it, so they are undefined in the plug-in.
 NEED_LDFLAGS  := $(LINKMATH) -fopenmp -pthread $(SANFLAGS) -rdynamic
 NEED_SHARED   := $(LINKMATH) -pthread $(SANFLAGS) -shared -Wl,-z,undefs

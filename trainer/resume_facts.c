@@ -3,12 +3,13 @@
  *
  * W, the mesh, the units, the transport and the threads are not facts: they may differ freely. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include "trainer/trainer.h"
 
 /* The facts that --resume-change may name: all that add_facts adds with fixed = false. */
 const char TRAINER_MAY_CHANGE[] =
-    "data,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
+    "data,mask,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
     "reduction,freeze,clip-grad,weight-decay,betas,eps,momentum,rho";
 
 fsdp_status trainer_check_change(const char *change)
@@ -59,7 +60,7 @@ static void add_recipe(ckpt_about *a, const train_config *c, optimizer_kind opti
         ckpt_about_add(a, "rho", false, "%.9g", c->rho);
 }
 
-static void add_facts(ckpt_about *a, const trainer *t, const char *data)
+static void add_facts(ckpt_about *a, const trainer *t, const char *data, const char *mask)
 {
     static const char *const dtypes[] = {"fp32", "bf16"};
     const trainer_config *c = &t->cfg;
@@ -81,6 +82,7 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
         more);
     ckpt_about_add(a, "optimizer", true, "%s", optimizer_of(t->run.optimizer)->name);
     ckpt_about_add(a, "data", false, "%s", data);
+    ckpt_about_add(a, "mask", false, "%s", mask);
     ckpt_about_add(a, "seq-len", false, "%" PRId64, tc->seq_len);
     ckpt_about_add(a, "global-batch", false, "%" PRId64, tc->global_batch);
     add_schedule(a, tc);
@@ -94,25 +96,85 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data)
     add_recipe(a, tc, t->run.optimizer);
 }
 
+enum { FACT_BYTES = 64 };
+
 static void describe(const corpus *c, char *out, size_t out_bytes)
 {
     snprintf(out, out_bytes, "%zu %s, XXH3 %016" PRIx64, c->n_tokens,
              c->images ? "images" : "tokens", corpus_hash(c));
 }
 
+/* Check that all ranks have the same corpus; *text describes it, *mask its mask. */
+static fsdp_status check_same(comm *world, const char *option, const corpus *c, char *text,
+                              char *mask)
+{
+    char what[32];
+    describe(c, text, FACT_BYTES);
+    snprintf(mask, FACT_BYTES, "nothing");
+    if (c->mask)
+        describe(c->mask, mask, FACT_BYTES);
+    TRY(comm_same(world, option, text));
+    snprintf(what, sizeof what, "the mask of %s", option);
+    return comm_same(world, what, mask);
+}
+
 fsdp_status trainer_about(trainer *t)
 {
-    char data[64], val_data[64];
-    describe(&t->data, data, sizeof data);
-    TRY(comm_same(t->run.world, "the training data", data));
-    if (t->cfg.val_data) {
-        describe(&t->val_data, val_data, sizeof val_data);
-        TRY(comm_same(t->run.world, "--val-data", val_data));
-    }
-    t->store = (ckpt_store){.world = t->run.world,
-                            .m = &t->m,
-                            .optimizer = optimizer_of(t->run.optimizer),
-                            .keep = t->cfg.keep};
-    add_facts(&t->store.about, t, data);
+    char data[FACT_BYTES], mask[FACT_BYTES], val_data[FACT_BYTES], val_mask[FACT_BYTES];
+    TRY(check_same(t->run.world, "the training data", &t->data, data, mask));
+    if (t->cfg.val_data)
+        TRY(check_same(t->run.world, "--val-data", &t->val_data, val_data, val_mask));
+    t->store.world = t->run.world;
+    t->store.m = &t->m;
+    t->store.optimizer = optimizer_of(t->run.optimizer);
+    t->store.keep = t->cfg.keep;
+    t->store.batch = t->cfg.train.global_batch;
+    add_facts(&t->store.about, t, data, mask);
     return FSDP_OK;
+}
+
+/* ---- where reading goes on ------------------------------------------------------------------- */
+
+/* A number among the facts of the run that saved. */
+static int64_t number_of(const ckpt_manifest *saved, const char *name)
+{
+    return strtoll(ckpt_about_value(&saved->about, name), NULL, 10);
+}
+
+static bool differs(const trainer *t, const ckpt_manifest *saved, const char *name)
+{
+    return strcmp(ckpt_about_value(&saved->about, name), ckpt_about_value(&t->store.about, name)) !=
+           0;
+}
+
+/* The first sample of the present length after n samples of an older one: in the same epoch the
+ * first that begins where no token was read yet, or the next epoch. */
+static int64_t resized(const trainer *t, int64_t n, int64_t old_len)
+{
+    const int64_t len = t->cfg.train.seq_len, n_tokens = (int64_t)t->data.n_tokens;
+    const int64_t old_places = (n_tokens - 1) / old_len, places = (n_tokens - 1) / len;
+    if (old_places < 1)
+        return 0;
+    const int64_t tokens = n % old_places * old_len, place = (tokens + len - 1) / len;
+    return n / old_places * places + (place < places ? place : places);
+}
+
+void trainer_place(trainer *t, const ckpt_manifest *saved)
+{
+    const int64_t step = saved->id.step;
+    int64_t n = saved->n_samples >= 0 ? saved->n_samples : step * number_of(saved, "global-batch");
+    const char *why = NULL;
+    if (differs(t, saved, "data")) {
+        n = 0;
+        why = "the data are not those of the checkpoint";
+    } else if (differs(t, saved, "seq-len")) {
+        n = resized(t, n, number_of(saved, "seq-len"));
+        why = "--seq-len has changed, the tokens before were read";
+    } else if (t->data.images && differs(t, saved, "seed")) {
+        why = "--seed has changed, so the order of images is another";
+    }
+    t->store.sample_offset = n - step * t->cfg.train.global_batch;
+    if (why && comm_rank(t->run.world) == 0)
+        fprintf(stderr, "note: reading begins at sample %" PRId64 " of %s: %s\n", n,
+                fsdp_printable(t->data.source).text, why);
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"
-#include "common/base/units.h"
 #include "common/ops/backends.h"
 #include "trainer/rates.h"
 #include "trainer/trainer.h"
@@ -57,69 +56,6 @@ static fsdp_status check_same_options(trainer *t)
     return FSDP_OK;
 }
 
-/* Refuse what needs more memory than there is, before it is allocated. */
-static fsdp_status check_need(const char *what, size_t need, size_t have, const char *where,
-                              const char *hint)
-{
-    char need_text[16], have_text[16];
-    if (need <= have)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ENOMEM, hint, "%s needs %s on each rank, %s of %s", what,
-                      format_bytes(need, need_text, sizeof need_text),
-                      format_bytes(have, have_text, sizeof have_text), where);
-}
-
-/* Call check_need with this rank's share of the host's memory. */
-static fsdp_status check_on_host(const trainer *t, const char *what, size_t need, const char *hint)
-{
-    return check_need(what, need, host_mem_available("") / (size_t)comm_local_size(t->run.world),
-                      "host memory are available to it", hint);
-}
-
-/* How many digits are drawn. Samples of the test set have numbers far above any training set's. */
-enum { DRAWN_DIGITS = 60000, DRAWN_TESTS = 10000 };
-static const uint64_t FIRST_TEST = (uint64_t)1 << 40;
-
-static fsdp_status open_images(trainer *t)
-{
-    const trainer_config *c = &t->cfg;
-    const size_t n = c->synthetic_tokens > 0 ? (size_t)c->synthetic_tokens : DRAWN_DIGITS;
-    const uint64_t seed = (uint64_t)c->seed;
-    TRY(c->data ? corpus_open_images(c->data, false, seed, &t->data)
-                : corpus_digits(0, n, seed, &t->data));
-    if (!c->val_data)
-        return FSDP_OK;
-    return strcmp(c->val_data, "digits") == 0
-               ? corpus_digits(FIRST_TEST, DRAWN_TESTS, NO_SHUFFLE, &t->val_data)
-               : corpus_open_images(c->val_data, true, NO_SHUFFLE, &t->val_data);
-}
-
-static fsdp_status open_data(trainer *t)
-{
-    trainer_config *c = &t->cfg;
-    if (t->m.family->is_images)
-        return open_images(t);
-    size_t T = (size_t)c->train.seq_len, vocab = t->model_cfg.vocab_size;
-    const char *note = "";
-    /* Each rank has its own copy of a synthetic corpus, in host memory that no ledger counts;
-     * check_memory runs later, so it finds this memory taken. Files are read on demand. */
-    TRY(check_on_host(t, "--synthetic", (size_t)c->synthetic_tokens, "use a smaller corpus"));
-    if (c->synthetic_tokens > 0)
-        TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
-    else if (c->data)
-        TRY(corpus_open_file(c->data, vocab, T, &t->data));
-    else
-        TRY(corpus_open_texts(CORPUS_DEFAULT_DIR, T, &t->data, &note));
-    if (t->data.vocab_size > vocab)
-        return fsdp_error(FSDP_EINVAL, "pass a larger --vocab-size",
-                          "%s has tokens up to %zu, --vocab-size is %zu", t->data.source,
-                          t->data.vocab_size - 1, vocab);
-    TRY(corpus_check_length(&t->data, T));
-    if (*note && comm_rank(t->run.world) == 0)
-        fprintf(stderr, "note: %s\n", note);
-    return c->val_data ? corpus_open_file(c->val_data, vocab, T, &t->val_data) : FSDP_OK;
-}
-
 static bool offloads(const trainer_config *c)
 {
     return c->optimizer_offload || c->cpu_offload;
@@ -139,15 +75,16 @@ static fsdp_status check_memory(const trainer *t)
              "use %s--gradient-checkpointing, --chunk-loss, more ranks, --sharding full, a smaller "
              "--size, --batch-size or --seq-len; --plan prints the parts",
              offloads(&t->cfg) ? "a smaller --offload-piece (the device holds two), " : "");
-    TRY(check_need("this run", planned[MEM_TOTAL], have,
-                   limited ? "memory are available to it by --device-memory"
-                           : "memory are available to it",
-                   hint));
+    TRY(trainer_check_need("this run", planned[MEM_TOTAL], have,
+                           limited ? "memory are available to it by --device-memory"
+                                   : "memory are available to it",
+                           hint));
     if (planned[MEM_ON_HOST] == 0)
         return FSDP_OK;
-    return check_on_host(t, "this run", on_host,
-                         "use ranks on more hosts, or leave --cpu-offload, --optimizer-offload and "
-                         "--save-async out; --plan prints the parts");
+    return trainer_check_on_host(
+        t, "this run", on_host,
+        "use ranks on more hosts, or leave --cpu-offload, --optimizer-offload and "
+        "--save-async out; --plan prints the parts");
 }
 
 /* Refuse offloading if the device has no memory of its own. */
@@ -290,8 +227,6 @@ static fsdp_status choose_buckets(trainer *t)
 
 static fsdp_status prepare_here(trainer *t)
 {
-    if (!t->cfg.plan) /* first, since plans depend on the size of the validation data */
-        TRY(open_data(t));
     TRY(fill_costs(t));
     TRY(choose_buckets(t));
     TRY(trainer_choose_recompute(t));
@@ -309,6 +244,8 @@ fsdp_status trainer_prepare(trainer *t)
     TRY(comm_agree(t->run.world, t->refused.status));
     TRY(check_same_options(t));
     TRY(comm_agree(t->run.world, prepare_model(t)));
+    if (!t->cfg.plan) /* first, since plans depend on the size of the validation data */
+        TRY(trainer_open_data(t));
     TRY(comm_agree(t->run.world, prepare_here(t)));
     return t->cfg.plan ? FSDP_OK : trainer_about(t);
 }
@@ -371,6 +308,8 @@ static fsdp_status open_checkpoints(trainer *t)
     if (imports)
         status = comm_agree(t->run.world, ckpt_source_weights(c->init_from, &t->m, &from));
     t->store.newest = resumes ? from.manifest.id.step : 0;
+    if (resumes && !c->forward_only)
+        trainer_place(t, &from.manifest);
     if (status == FSDP_OK && c->save_dir)
         status = ckpt_store_claim(&t->store, resumes ? from.manifest.id.run : NULL);
     if (status == FSDP_OK && (resumes || imports))
@@ -419,6 +358,7 @@ fsdp_status trainer_allocate(trainer *t)
                              .log = stdout,
                              .store = t->cfg.save_dir ? &t->store : NULL,
                              .first_step = t->store.newest,
+                             .sample_offset = t->store.sample_offset,
                              .step_by_step = t->profiled != NULL};
     return train_open(&t->setup, &t->loop);
 }

@@ -1,6 +1,7 @@
 /* trainer.c -- create and free the parts of a trainer, on a real device or a dry one. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/units.h"
 #include "common/steps/baseline.h"
 #include "lab5_prefetch/bucket.h"
 #include "trainer/trainer.h"
@@ -21,6 +22,24 @@ size_t trainer_memory(const trainer *t, bool *limited)
     if (t->cfg.plan && (limit > 0 || t->costs.machine.model))
         return limit > 0 ? limit : (size_t)t->costs.machine.memory_bytes;
     return *limited ? have : have / (size_t)comm_local_size(t->run.world);
+}
+
+fsdp_status trainer_check_need(const char *what, size_t need, size_t have, const char *where,
+                               const char *hint)
+{
+    char need_text[16], have_text[16];
+    if (need <= have)
+        return FSDP_OK;
+    return fsdp_error(FSDP_ENOMEM, hint, "%s needs %s on each rank, %s of %s", what,
+                      format_bytes(need, need_text, sizeof need_text),
+                      format_bytes(have, have_text, sizeof have_text), where);
+}
+
+fsdp_status trainer_check_on_host(const trainer *t, const char *what, size_t need, const char *hint)
+{
+    return trainer_check_need(what, need,
+                              host_mem_available("") / (size_t)comm_local_size(t->run.world),
+                              "host memory are available to it", hint);
 }
 
 const corpus *trainer_val_data(const trainer *t)

@@ -4,6 +4,7 @@
  *   -> trainer_free */
 #pragma once
 #include "common/base/atomic_file.h"
+#include "common/checkpoint/ckpt_source.h"
 #include "common/observe/snapshot.h"
 #include "common/steps/digests.h"
 #include "common/steps/profile_run.h"
@@ -54,11 +55,27 @@ int pin_threads(const comm *world);
  *   t       t->refused is this rank's error of trainer_config_parse or trainer_connect
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */
 fsdp_status trainer_prepare(trainer *t);
+/* trainer_open_data -- open t->data and t->val_data, and fill in the notes of t->store.
+ *   collective  all ranks; all fail or none
+ *   errors      any error of opening a corpus; FSDP_EINVAL: data that do not fit the model or each
+ *               other; FSDP_EMISMATCH: this rank's files are not those of rank 0 */
+fsdp_status trainer_open_data(trainer *t);
+/* trainer_check_need -- FSDP_ENOMEM with the hint if need > have; where: for the message. To be
+ * called before memory is allocated. */
+fsdp_status trainer_check_need(const char *what, size_t need, size_t have, const char *where,
+                               const char *hint);
+/* trainer_check_on_host -- FSDP_ENOMEM with the hint if `what` needs more than this rank's share of
+ * the host's memory. */
+fsdp_status trainer_check_on_host(const trainer *t, const char *what, size_t need,
+                                  const char *hint);
 /* trainer_about -- check that all ranks have the same data, and fill in t->store with the run's
  * facts.
  *   collective  all ranks; all fail or none
  *   errors      FSDP_EMISMATCH: ranks have different data */
 fsdp_status trainer_about(trainer *t);
+/* trainer_place -- set t->store.sample_offset, so that a resumed run goes on reading where the run
+ * that saved had stopped. If anything has changed that is read, rank 0 says where and why. */
+void trainer_place(trainer *t, const ckpt_manifest *saved);
 /* trainer_check_outputs -- check that every file and directory the run will write can be written.
  *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/comm/comm.h"
 #include "common/comm/transport.h"
+#include "common/data/data.h"
 #include "common/model/export.h"
 #include "common/model/family.h"
 #include "common/observe/virtual_time.h"
@@ -108,9 +109,14 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "do not compute the gradients' norm; sgd needs the norm only for clipping, so with --clip-grad 0 a step has no all-reduce"},
     {OPTION("data", data), .arg = "PATH", .group = "Data and files",
      .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts); mnist: a folder with MNIST's files (default: digits are drawn)"},
+    {OPTION("data-format", data_format), .def = "auto", .choices = CORPUS_FORMATS,
+     .help = "what --data and --val-data are: bytes of a text, llm.c's shards, or tokens without a header (auto: a text or shards)"},
+    {OPTION("data-mask", data_mask), .arg = "PATH",
+     .help = "a byte for each token of --data: 0 if the token does not count as a target; the loss is the mean over the others"},
     {OPTION("synthetic", synthetic_tokens), .max = 1e9,
      .help = "train on N tokens of made-up text, or N drawn digits, the same on every machine, in place of --data"},
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus; mnist: a folder with the t10k files, or digits: drawn digits that are not in the training set"},
+    {OPTION("val-mask", val_mask), .arg = "PATH", .help = "the same for --val-data"},
     {OPTION("eval-every", train.eval_every), .max = 1e9, .help = "steps between evaluations (0: at the end)"},
     {OPTION("eval-batches", train.eval_batches), .max = 1e9,
      .help = "global batches of an evaluation (0: 128 sequences, or all images); no sample counts twice"},
@@ -489,6 +495,10 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
     const need rules[] = {
         {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
+        {c->data_format != CORPUS_AUTO && !c->data && !c->val_data, "--data-format",
+         "--data PATH or --val-data PATH"},
+        {c->data_mask && !c->data, "--data-mask", "--data PATH"},
+        {c->val_mask && !c->val_data, "--val-mask", "--val-data PATH"},
         {c->export_optimizer && c->optimizer == OPTIMIZER_SGD && c->train.momentum == 0,
          "--export-optimizer", "--optimizer adamw, adadelta, or sgd with --momentum"},
         {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},

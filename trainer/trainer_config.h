@@ -34,7 +34,8 @@ typedef struct trainer_config {
     int optimizer;                     /* optimizer_kind; OPTIMIZER_SGD may have momentum */
     const char *init_from, *init_note; /* init_note: from import_model_config, or NULL */
     const char *freeze;
-    const char *data, *val_data;
+    const char *data, *val_data, *data_mask, *val_mask;
+    int data_format; /* corpus_format */
     int64_t synthetic_tokens;
     int sharding; /* sharding_strategy */
     int64_t fsdp_size;

@@ -24,7 +24,7 @@ void ckpt_about_add(ckpt_about *a, const char *name, bool fixed, const char *for
     va_end(args);
 }
 
-static const char *value_of(const ckpt_about *a, const char *name)
+const char *ckpt_about_value(const ckpt_about *a, const char *name)
 {
     for (int i = 0; i < a->n; i++)
         if (strcmp(a->facts[i].name, name) == 0)
@@ -39,7 +39,7 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
     char names[CKPT_MAX_FACTS * sizeof first->name] = "", hint[320];
     for (int i = 0; i < now->n; i++) {
         const ckpt_fact *f = &now->facts[i];
-        if (strcmp(value_of(saved, f->name), f->value) == 0 ||
+        if (strcmp(ckpt_about_value(saved, f->name), f->value) == 0 ||
             (!f->fixed && change != NULL && options_choice(change, f->name) >= 0))
             continue;
         first = first != NULL && (first->fixed || !f->fixed) ? first : f;
@@ -55,7 +55,14 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
         snprintf(hint, sizeof hint,
                  "pass what that run had, or --resume-change %.240s if it is meant", names);
     return fsdp_error(FSDP_EINVAL, hint, "--resume %s: %s: saved with %s, this run has %s", dir,
-                      first->name, value_of(saved, first->name), first->value);
+                      first->name, ckpt_about_value(saved, first->name), first->value);
+}
+
+static uint64_t sum_notes(const corpus_notes *notes, uint64_t sum)
+{
+    for (size_t i = 0; i < notes->n_files; i++)
+        sum = XXH3_64bits_withSeed(&notes->files[i], sizeof *notes->files, sum);
+    return sum;
 }
 
 /* A hash of the fields that a resuming run compares with its own. The other fields of a manifest
@@ -63,6 +70,10 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
 static uint64_t about_sum(const ckpt_manifest *m)
 {
     uint64_t sum = m->id.shape + (uint64_t)m->id.n_arrays;
+    const int64_t about_data[] = {m->n_samples, (int64_t)m->data.hash, (int64_t)m->mask.hash};
+    if (m->n_samples >= 0)
+        sum = XXH3_64bits_withSeed(about_data, sizeof about_data, sum);
+    sum = sum_notes(&m->mask, sum_notes(&m->data, sum));
     for (int i = 0; i < m->about.n; i++) {
         const ckpt_fact *f = &m->about.facts[i];
         sum = XXH3_64bits_withSeed(f->name, strlen(f->name) + 1, sum);
@@ -80,10 +91,35 @@ static bool add_hex(cJSON *j, const char *key, uint64_t x)
     return cJSON_AddStringToObject(j, key, text) != NULL;
 }
 
+/* Add what is known of the files of a corpus; nothing if it has none. */
+static bool add_notes(cJSON *j, const char *key, const corpus_notes *notes)
+{
+    if (notes->n_files == 0)
+        return true;
+    cJSON *of = cJSON_AddObjectToObject(j, key);
+    bool ok = of != NULL && add_hex(of, "xxh3", notes->hash);
+    cJSON *files = cJSON_AddArrayToObject(of, "files");
+    for (size_t i = 0; i < notes->n_files && ok; i++) {
+        const corpus_print *f = &notes->files[i];
+        char mtime[32];
+        cJSON *file = cJSON_CreateObject();
+        snprintf(mtime, sizeof mtime, "%" PRId64, f->mtime_ns);
+        ok = cJSON_AddItemToArray(files, file) &&
+             cJSON_AddStringToObject(file, "name", f->name) != NULL &&
+             cJSON_AddNumberToObject(file, "bytes", (double)f->bytes) != NULL &&
+             cJSON_AddStringToObject(file, "mtime_ns", mtime) != NULL &&
+             add_hex(file, "xxh3", f->hash);
+    }
+    return ok;
+}
+
 static bool add_rest(cJSON *j, const ckpt_manifest *m)
 {
     cJSON *about = cJSON_AddObjectToObject(j, "run_was");
-    bool ok = about != NULL && add_hex(j, "run_was_xxh3", about_sum(m));
+    bool ok = about != NULL && add_hex(j, "run_was_xxh3", about_sum(m)) &&
+              add_notes(j, "data", &m->data) && add_notes(j, "mask", &m->mask);
+    if (m->n_samples >= 0)
+        ok = ok && cJSON_AddNumberToObject(j, "samples", (double)m->n_samples) != NULL;
     cJSON *files = cJSON_AddArrayToObject(j, "files");
     ok = ok && files != NULL;
     for (int i = 0; i < m->about.n && ok; i++)
@@ -171,8 +207,46 @@ static bool read_id(const cJSON *j, ckpt_id *id)
     return read_hex(j, "shape", &id->shape);
 }
 
+static bool read_print(const cJSON *j, corpus_print *out)
+{
+    char mtime[32], *end = mtime;
+    size_t bytes;
+    if (!read_text(j, "name", out->name, sizeof out->name) ||
+        !read_text(j, "mtime_ns", mtime, sizeof mtime) ||
+        !json_size(cJSON_GetObjectItemCaseSensitive(j, "bytes"), &bytes) ||
+        !read_hex(j, "xxh3", &out->hash))
+        return false;
+    out->bytes = bytes;
+    out->mtime_ns = strtoll(mtime, &end, 10);
+    return end != mtime && *end == '\0';
+}
+
+/* Older checkpoints have no notes. Returns false with a hash and out->files == NULL if memory ran
+ * out. */
+static bool read_notes(const cJSON *j, const char *key, corpus_notes *out)
+{
+    const cJSON *of = cJSON_GetObjectItemCaseSensitive(j, key);
+    const cJSON *files = cJSON_GetObjectItemCaseSensitive(of, "files");
+    if (of == NULL)
+        return true;
+    if (!cJSON_IsArray(files) || !read_hex(of, "xxh3", &out->hash))
+        return false;
+    out->files = calloc((size_t)cJSON_GetArraySize(files) + 1, sizeof *out->files);
+    for (const cJSON *f = files->child; f != NULL && out->files != NULL; f = f->next)
+        if (!read_print(f, &out->files[out->n_files++]))
+            return false;
+    return out->files != NULL;
+}
+
 static bool read_about(const cJSON *j, ckpt_manifest *m)
 {
+    size_t n_samples;
+    const cJSON *samples = cJSON_GetObjectItemCaseSensitive(j, "samples");
+    if (samples != NULL && !json_size(samples, &n_samples))
+        return false;
+    m->n_samples = samples != NULL ? (int64_t)n_samples : -1;
+    if (!read_notes(j, "data", &m->data) || !read_notes(j, "mask", &m->mask))
+        return false;
     const cJSON *facts = cJSON_GetObjectItemCaseSensitive(j, "run_was");
     uint64_t sum;
     if (!cJSON_IsObject(facts) || cJSON_GetArraySize(facts) > CKPT_MAX_FACTS)
@@ -212,7 +286,9 @@ fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
     TRY(json_read_file(path.text, CKPT_OTHER_HINT, &j));
     bool known = read_text(j, "format", format, sizeof format) && strcmp(format, CKPT_FORMAT) == 0;
     bool ok = known && read_id(j, &m->id) && read_about(j, m) && read_files(j, m);
-    const bool no_memory = m->id.n_files > 0 && m->files == NULL;
+    const bool no_memory = (m->id.n_files > 0 && m->files == NULL) ||
+                           (m->data.hash != 0 && m->data.files == NULL) ||
+                           (m->mask.hash != 0 && m->mask.files == NULL);
     cJSON_Delete(j);
     if (ok)
         return FSDP_OK;
@@ -228,5 +304,7 @@ fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
 void ckpt_manifest_free(ckpt_manifest *m)
 {
     free(m->files);
+    corpus_notes_free(&m->data);
+    corpus_notes_free(&m->mask);
     *m = (ckpt_manifest){0};
 }

@@ -4,6 +4,7 @@
  *   read:  ckpt_manifest_read -> ckpt_about_check -> ckpt_manifest_free */
 #pragma once
 #include "common/checkpoint/ckpt_file.h"
+#include "common/data/data.h"
 
 enum { CKPT_MAX_FACTS = 24 };
 
@@ -32,8 +33,13 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
 typedef struct ckpt_manifest {
     ckpt_id id; /* file is not used */
     ckpt_about about;
-    ckpt_sum *files; /* [id.n_files], owned */
+    ckpt_sum *files;   /* [id.n_files], owned */
+    int64_t n_samples; /* that the run has read; -1: an older checkpoint, which does not say */
+    corpus_notes data, mask; /* without hashes of blocks; owned */
 } ckpt_manifest;
+
+/* ckpt_about_value -- the value of a fact; "nothing" if there is none. */
+const char *ckpt_about_value(const ckpt_about *a, const char *name);
 
 /* ckpt_manifest_write -- write dir/manifest.json, sync it, read it back and compare.
  *   errors  FSDP_EIO, FSDP_ENOMEM */

@@ -177,6 +177,17 @@ static fsdp_status choose(comm *world, const char *dir, int64_t *step, ckpt_sour
     return FSDP_OK;
 }
 
+void ckpt_source_peek(const char *dir, ckpt_manifest *out)
+{
+    char plain[PATH_MAX];
+    *out = (ckpt_manifest){0};
+    const int64_t step = ckpt_plain_dir(dir, plain) == FSDP_OK ? next_step(plain, INT64_MAX) : -1;
+    if (step == DIR_ITSELF)
+        (void)ckpt_manifest_read(plain, out);
+    else if (step >= 0)
+        (void)ckpt_manifest_read(ckpt_step_path(plain, step).text, out);
+}
+
 static fsdp_status nothing_there(const char *dir)
 {
     return fsdp_error(

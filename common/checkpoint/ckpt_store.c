@@ -86,12 +86,17 @@ fsdp_status ckpt_refuse_old_form(const char *dir)
                       dir);
 }
 
+enum { HOST_PIECE_BYTES = 2048 /* the most of comm_host_gather */ };
+
 fsdp_status ckpt_share(comm *world, void *what, size_t bytes)
 {
     void *all;
-    TRY(comm_host_gather(world, "checkpoint", what, bytes, &all));
-    memcpy(what, all, bytes);
-    free(all);
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < HOST_PIECE_BYTES ? bytes - at : HOST_PIECE_BYTES;
+        TRY(comm_host_gather(world, "shared", (char *)what + at, n, &all));
+        memcpy((char *)what + at, all, n);
+        free(all);
+    }
     return FSDP_OK;
 }
 
@@ -395,6 +400,8 @@ void ckpt_store_close(ckpt_store *s)
         close(s->lock);
     }
     s->lock = 0;
+    corpus_notes_free(&s->data);
+    corpus_notes_free(&s->mask);
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -470,7 +477,12 @@ static fsdp_status publish(ckpt_store *s, int64_t step)
 
 static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
 {
-    ckpt_manifest m = {.id = id_of(s, step), .about = s->about, .files = sums};
+    ckpt_manifest m = {.id = id_of(s, step),
+                       .about = s->about,
+                       .files = sums,
+                       .n_samples = step * s->batch + s->sample_offset,
+                       .data = s->data,
+                       .mask = s->mask};
     TRY(check_files(s, sums));
     TRY(ckpt_manifest_write(s->tmp, &m)); /* the last file: its commit syncs the directory */
     return publish(s, step);

@@ -26,9 +26,11 @@ typedef struct ckpt_store {
     const model *m;   /* borrowed */
     ckpt_about about; /* facts of this run */
     const optimizer_rule *optimizer;
-    int64_t keep;             /* number of checkpoints to keep; 0: all */
-    int64_t newest;           /* step of the last save, at first of the resumed one; 0: none */
-    char run[CKPT_RUN_BYTES]; /* the run's id, 16 hex digits, set by ckpt_store_claim */
+    int64_t keep;                 /* number of checkpoints to keep; 0: all */
+    int64_t batch, sample_offset; /* at step N the run has read N * batch + sample_offset samples */
+    corpus_notes data, mask;      /* of the training data, for manifests; owned */
+    int64_t newest;               /* step of the last save, at first of the resumed one; 0: none */
+    char run[CKPT_RUN_BYTES];     /* the run's id, 16 hex digits, set by ckpt_store_claim */
     char dir[PATH_MAX];
     char tmp[PATH_MAX]; /* DIR/step-N.RUN.X.tmp of the last save */
     int lock;           /* rank 0's file descriptor; 0: closed */
@@ -85,5 +87,6 @@ fsdp_status ckpt_steps(const char *dir, int64_t **steps, int *n);
 int64_t ckpt_latest(const char *dir);
 /* ckpt_refuse_old_form -- FSDP_EINVAL if DIR is a checkpoint in the old format. */
 fsdp_status ckpt_refuse_old_form(const char *dir);
-/* ckpt_share -- copy `what` from rank 0 to all ranks. Collective; errors of comm_host_gather. */
+/* ckpt_share -- copy `what`, of any length, from rank 0 to all ranks. Collective; errors of
+ * comm_host_gather. */
 fsdp_status ckpt_share(comm *world, void *what, size_t bytes);

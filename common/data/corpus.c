@@ -7,6 +7,7 @@
 #include "common/data/data_impl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -14,7 +15,7 @@ fsdp_status corpus_check_length(const corpus *c, size_t seq_len)
 {
     if (c->n_tokens > seq_len)
         return FSDP_OK;
-    const bool is_text = c->token_bytes == 1;
+    const bool is_text = c->token_bytes <= 1; /* 0: no file */
     char hint[96];
     if (c->n_tokens > 1)
         snprintf(hint, sizeof hint, "pass --seq-len %zu or less, or more data", c->n_tokens - 1);
@@ -28,31 +29,58 @@ fsdp_status corpus_check_length(const corpus *c, size_t seq_len)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static fsdp_status open_many(const char *path, bool is_dir, size_t vocab_limit, corpus *out)
+static fsdp_status open_dir(const char *dir, const corpus_request *r, corpus *out)
 {
-    out->token_bytes = 2;
-    TRY(is_dir ? corpus_add_dir(out, path, vocab_limit) : corpus_add_glob(out, path, vocab_limit));
+    out->format = r->format == CORPUS_AUTO ? CORPUS_LLMC : r->format;
+    TRY(corpus_add_dir(out, dir, r));
     if (out->n_files > 0)
         return FSDP_OK;
-    return fsdp_error(FSDP_EIO, "pass a text file, or a directory of llm.c shards (*.bin)",
-                      "data: %s: got a directory without .bin files", path);
+    const bool is_text = out->format == CORPUS_BYTES;
+    return fsdp_error(FSDP_EIO,
+                      is_text ? "pass a directory with files"
+                              : "pass a directory of llm.c shards (*.bin), or --data-format bytes "
+                                "for a directory of texts",
+                      "data: %s: got a directory without %s", dir,
+                      is_text ? "files" : ".bin files");
 }
 
-fsdp_status corpus_open_file(const char *path, size_t vocab_limit, size_t seq_len, corpus *out)
+static fsdp_status add_files(const corpus_request *r, corpus *out)
 {
     struct stat st;
-    const bool exists = stat(path, &st) == 0;
-    const bool is_glob = !exists && strpbrk(path, "*?[") != NULL;
-    fsdp_status status = corpus_begin(out, path, vocab_limit);
-    if (status == FSDP_OK && (is_glob || (exists && S_ISDIR(st.st_mode))))
-        status = open_many(path, !is_glob, vocab_limit, out);
-    else if (status == FSDP_OK)
-        status = corpus_add_file(out, path, vocab_limit);
+    const bool exists = stat(r->path, &st) == 0;
+    TRY(corpus_begin(out, r->path, r));
+    if (exists && S_ISDIR(st.st_mode))
+        TRY(open_dir(r->path, r, out));
+    else if (!exists && strpbrk(r->path, "*?[") != NULL)
+        TRY(corpus_add_glob(out, r));
+    else
+        TRY(corpus_add_file(out, r->path, r));
+    return corpus_take_notes(out, r);
+}
+
+fsdp_status corpus_open_file(const corpus_request *request, corpus *out)
+{
+    fsdp_status status = add_files(request, out);
     if (status == FSDP_OK)
-        status = corpus_check_length(out, seq_len);
+        status = corpus_check_length(out, request->seq_len);
     if (status != FSDP_OK)
         corpus_close(out);
     return status;
+}
+
+fsdp_status corpus_open_mask(const char *path, const corpus_notes *notes, corpus *c)
+{
+    const corpus_request request = {
+        .path = path, .format = CORPUS_BYTES, .vocab_limit = BYTE_VOCAB, .notes = notes};
+    c->mask = calloc(1, sizeof *c->mask);
+    if (c->mask == NULL)
+        return fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory", path);
+    TRY(add_files(&request, c->mask));
+    if (c->mask->n_tokens == c->n_tokens)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass a mask with one byte for each token of the data",
+                      "data: %s: got a mask of %zu bytes, expected %zu, one for each token of %s",
+                      path, c->mask->n_tokens, c->n_tokens, c->source);
 }
 
 /* ---- the tokens of a sequence --------------------------------------------------------------- */
@@ -84,4 +112,9 @@ fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *input
     const size_t o = sample_offset(c->n_tokens, k, seq_len);
     TRY(corpus_read(c, o, seq_len, inputs));
     return corpus_read(c, o + 1, seq_len, targets);
+}
+
+fsdp_status sample_mask(const corpus *c, uint64_t k, size_t seq_len, int32_t *counts)
+{
+    return corpus_read(c->mask, sample_offset(c->n_tokens, k, seq_len) + 1, seq_len, counts);
 }

@@ -4,41 +4,48 @@
 #include "common/data/data.h"
 
 enum { SHARD_HEADER_BYTES = 1024, BYTE_VOCAB = 256 };
-enum { BLOCK_BYTES = 16384 /* files are read and checked in blocks of this size; even */ };
+enum {
+    BLOCK_BYTES = 16384, /* files are read and checked in blocks of this size; a multiple of 4 */
+    MOST_OPEN = 64       /* files of a corpus that stay open */
+};
 
-/* An open file of a corpus. */
+/* A file of a corpus. */
 typedef struct corpus_file {
     char *path;
-    int fd;
+    int fd;                 /* -1: opened for each read */
     size_t begin, n_tokens; /* its tokens are [begin, begin + n_tokens) of the corpus */
     size_t header_bytes;    /* before its first token */
-    uint64_t *hashes;       /* one for each block of BLOCK_BYTES after the header */
+    uint64_t *hashes;       /* one for each block of BLOCK_BYTES after the header; 0: not known */
+    corpus_print print;
 } corpus_file;
 
-/* corpus_begin -- make a corpus without files; source: for the log. errors: FSDP_ENOMEM. */
-fsdp_status corpus_begin(corpus *c, const char *source, size_t vocab_limit);
-/* corpus_add_file -- append a regular file, of tokens of c->token_bytes. If that is 0, detect the
- * type of the file and set it. The whole file is read.
- *   errors  FSDP_EIO with the path and the reason; FSDP_EINVAL: a bad header, or a token that is
- *           not less than vocab_limit; FSDP_ENOMEM */
-fsdp_status corpus_add_file(corpus *c, const char *path, size_t vocab_limit);
-/* corpus_add_dir -- append files of dir in name order. If c->token_bytes is 1, it appends the
- * regular files as texts, but no links; if it is 2, the files named *.bin as token files.
+/* corpus_begin -- make a corpus without files, of r->format; source: for the log.
+ *   errors  FSDP_ENOMEM */
+fsdp_status corpus_begin(corpus *c, const char *source, const corpus_request *r);
+/* corpus_add_file -- append a regular file. If c->format is AUTO, detect the format and set it.
+ *   errors  FSDP_EIO with the path and the reason; otherwise as corpus_open_file */
+fsdp_status corpus_add_file(corpus *c, const char *path, const corpus_request *r);
+/* corpus_add_dir -- append files of dir in name order, without hidden ones. Of CORPUS_BYTES it
+ * appends the regular files, but no links; otherwise the files named *.bin.
  *   errors  as corpus_add_file */
-fsdp_status corpus_add_dir(corpus *c, const char *dir, size_t vocab_limit);
-/* corpus_add_glob -- append the token files that match the pattern, in name order.
+fsdp_status corpus_add_dir(corpus *c, const char *dir, const corpus_request *r);
+/* corpus_add_glob -- append the files that match r->path, in name order.
  *   errors  FSDP_EIO if no file matches; as corpus_add_file */
-fsdp_status corpus_add_glob(corpus *c, const char *pattern, size_t vocab_limit);
+fsdp_status corpus_add_glob(corpus *c, const corpus_request *r);
+/* corpus_take_notes -- after the last file: take the hash of the whole corpus from r->notes unless
+ * all files were read.
+ *   errors  FSDP_EMISMATCH: another number of files */
+fsdp_status corpus_take_notes(corpus *c, const corpus_request *r);
 /* corpus_read -- read tokens begin ... begin + n - 1. errors: as sample_read. */
 fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out);
 
-/* token_file_is -- whether path ends in ".bin" or the file begins with a token file's magic.
- *   head  the first SHARD_HEADER_BYTES of the file, or all of a shorter file */
-bool token_file_is(const char *path, const void *head, size_t file_bytes);
-/* token_file_check -- check header and length of a token file; *n_tokens = its number of tokens.
- *   errors  FSDP_EINVAL naming path and field, got and expected */
-fsdp_status token_file_check(const char *path, const void *head, size_t file_bytes,
-                             size_t *n_tokens);
+/* token_file_format -- set c->format, if it is AUTO, and c->token_bytes by the first bytes of a
+ * file, and find where its tokens are.
+ *   head  the first bytes of the file, head_bytes = BLOCK_BYTES, or fewer in a shorter file
+ *   errors  FSDP_EINVAL naming the path, what was got and expected: a header that is damaged, or a
+ *           file that does not look like its format */
+fsdp_status token_file_format(corpus *c, const corpus_request *r, const void *head,
+                              size_t head_bytes, size_t file_bytes, corpus_file *f);
 
 /* A set of images. If pixels is NULL, they are drawn digits from number `begin` on. */
 typedef struct image_set {

@@ -1,10 +1,12 @@
-/* files.c -- the files of a corpus: read and check them once, then read sequences from them.
+/* files.c -- the files of a corpus: check them once, then read sequences from them.
  *
- *   corpus_begin -> corpus_add_file ... | corpus_add_dir | corpus_add_glob -> corpus_read ...
+ *   corpus_begin -> corpus_add_file ... | corpus_add_dir | corpus_add_glob -> corpus_take_notes
+ *   -> corpus_read ...
  *
  * Only one hash per block stays in memory, 1/2048 of the file's length. If others write to the file
- * during the run, the changed block is detected before its tokens are used. Files are not mapped,
- * because truncating a mapped file ends the process with SIGBUS. */
+ * during the run, the changed block is detected before its tokens are used. A block of a file that
+ * corpus_notes know is hashed when it is first read. Files are not mapped, because truncating a
+ * mapped file ends the process with SIGBUS. */
 #include "common/data/data_impl.h"
 
 #include <dirent.h>
@@ -12,6 +14,7 @@
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +30,9 @@ static fsdp_status no_memory(const corpus *c)
     return fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory", c->source);
 }
 
-fsdp_status corpus_begin(corpus *c, const char *source, size_t vocab_limit)
+fsdp_status corpus_begin(corpus *c, const char *source, const corpus_request *r)
 {
-    *c = (corpus){.vocab_size = vocab_limit, .sum = XXH3_createState()};
+    *c = (corpus){.vocab_size = r->vocab_limit, .format = r->format, .sum = XXH3_createState()};
     snprintf(c->source, sizeof c->source, "%s", source);
     if (c->sum == NULL || XXH3_64bits_reset(c->sum) != XXH_OK)
         return no_memory(c);
@@ -39,13 +42,17 @@ fsdp_status corpus_begin(corpus *c, const char *source, size_t vocab_limit)
 void corpus_close(corpus *c)
 {
     for (size_t i = 0; i < c->n_files; i++) {
-        close(c->files[i].fd);
+        if (c->files[i].fd >= 0)
+            close(c->files[i].fd);
         free(c->files[i].path);
         free(c->files[i].hashes);
     }
     free(c->files);
     free(c->tokens);
     images_free(c->images);
+    if (c->mask != NULL)
+        corpus_close(c->mask);
+    free(c->mask);
     XXH3_freeState(c->sum);
     *c = (corpus){0};
 }
@@ -54,15 +61,24 @@ uint64_t corpus_hash(const corpus *c)
 {
     if (c->images != NULL)
         return images_hash(c);
+    if (c->known_hash != 0)
+        return c->known_hash;
     return c->tokens ? XXH3_64bits(c->tokens, c->n_tokens * (size_t)c->token_bytes)
                      : XXH3_64bits_digest(c->sum);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static fsdp_status read_at(const corpus_file *f, char *to, size_t bytes, size_t at)
+static fsdp_status cannot_open(const char *path, int why)
 {
-    if (pread_all(f->fd, to, bytes, at) == bytes)
+    return fsdp_error(FSDP_EIO,
+                      why == EMFILE ? "raise ulimit -n" : "check the path given to --data",
+                      "data: %s: %s", path, strerror(why));
+}
+
+static fsdp_status read_at(const corpus_file *f, int fd, char *to, size_t bytes, size_t at)
+{
+    if (pread_all(fd, to, bytes, at) == bytes)
         return FSDP_OK;
     return fsdp_error(FSDP_EIO, LEAVE_HINT, "data: %s: %s", f->path,
                       errno != 0 ? strerror(errno) : "was shortened while it was read");
@@ -78,30 +94,86 @@ static fsdp_status read_block(const corpus *c, const corpus_file *f, size_t i, c
                               size_t *bytes)
 {
     const size_t left = f->n_tokens * (size_t)c->token_bytes - i * BLOCK_BYTES;
+    const int fd = f->fd >= 0 ? f->fd : open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return cannot_open(f->path, errno);
     *bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
-    return read_at(f, block, *bytes, f->header_bytes + i * BLOCK_BYTES);
+    const fsdp_status status = read_at(f, fd, block, *bytes, f->header_bytes + i * BLOCK_BYTES);
+    if (fd != f->fd)
+        close(fd);
+    return status;
 }
 
 static unsigned token_of(const char *tokens, int token_bytes, size_t i)
 {
-    return token_bytes == 1 ? ((const uint8_t *)tokens)[i]
-                            : ((const uint16_t *)(const void *)tokens)[i];
+    const void *at = tokens + i * (size_t)token_bytes;
+    return token_bytes == 1   ? *(const uint8_t *)at
+           : token_bytes == 2 ? *(const uint16_t *)at
+                              : *(const uint32_t *)at;
+}
+
+/* The tokens that were read: the largest one, and the first that is not in the vocabulary. */
+typedef struct tokens_seen {
+    unsigned most, bad;
+    size_t bad_at;
+} tokens_seen;
+
+/* Look at the tokens of block i. */
+static void see_tokens(const corpus *c, size_t i, const char *block, size_t bytes,
+                       tokens_seen *seen)
+{
+    const size_t width = (size_t)c->token_bytes, first = i * (BLOCK_BYTES / width);
+    for (size_t t = 0; t < bytes / width; t++) {
+        const unsigned token = token_of(block, c->token_bytes, t);
+        if (token >= c->vocab_size && seen->most < c->vocab_size) {
+            seen->bad = token;
+            seen->bad_at = first + t;
+        }
+        seen->most = token > seen->most ? token : seen->most;
+    }
+}
+
+static fsdp_status check_seen(const corpus *c, const corpus_file *f, const tokens_seen *seen)
+{
+    const bool is_text = c->token_bytes == 1;
+    char hint[96];
+    if (seen->most < c->vocab_size)
+        return FSDP_OK;
+    snprintf(hint, sizeof hint, "use a model whose --vocab-size is at least %u",
+             is_text ? BYTE_VOCAB : seen->most + 1);
+    return fsdp_error(FSDP_EINVAL, hint, "data: %s: %s %zu: got %u, expected less than %zu",
+                      f->path, is_text ? "byte" : "token", seen->bad_at, seen->bad, c->vocab_size);
+}
+
+/* Read block i and compare it with its hash; if that is not known yet, check the block and keep
+ * its hash. */
+static fsdp_status read_checked(const corpus *c, const corpus_file *f, size_t i, char *block,
+                                size_t *bytes)
+{
+    tokens_seen seen = {0};
+    TRY(read_block(c, f, i, block, bytes));
+    const uint64_t hash = XXH3_64bits(block, *bytes);
+    if (f->hashes[i] == 0) {
+        see_tokens(c, i, block, *bytes, &seen);
+        TRY(check_seen(c, f, &seen));
+        f->hashes[i] = hash;
+    }
+    if (hash == f->hashes[i])
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, LEAVE_HINT, "data: %s: was changed while the run used it", f->path);
 }
 
 fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out)
 {
     const size_t width = (size_t)c->token_bytes, in_block = BLOCK_BYTES / width;
-    _Alignas(uint16_t) char block[BLOCK_BYTES];
+    _Alignas(uint32_t) char block[BLOCK_BYTES];
     for (size_t i = 0; i < n && c->tokens; i++)
         out[i] = (int32_t)token_of(c->tokens, c->token_bytes, begin + i);
     for (const corpus_file *f = c->files; n > 0 && !c->tokens; f++)
         while (n > 0 && begin < f->begin + f->n_tokens) {
-            const size_t at = begin - f->begin, i = at / in_block, from = at % in_block;
+            const size_t at = begin - f->begin, from = at % in_block;
             size_t bytes;
-            TRY(read_block(c, f, i, block, &bytes));
-            if (XXH3_64bits(block, bytes) != f->hashes[i])
-                return fsdp_error(FSDP_EIO, LEAVE_HINT,
-                                  "data: %s: was changed while the run used it", f->path);
+            TRY(read_checked(c, f, at / in_block, block, &bytes));
             const size_t there = bytes / width - from, take = n < there ? n : there;
             for (size_t t = 0; t < take; t++)
                 *out++ = (int32_t)token_of(block, c->token_bytes, from + t);
@@ -113,64 +185,81 @@ fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Read all tokens once: hash each block and the corpus, and check that every token is less than
- * vocab_limit. */
-static fsdp_status scan(corpus *c, corpus_file *f, size_t vocab_limit)
+/* Read all tokens of a file: hash each block, the file and the corpus, and check every token. */
+static fsdp_status scan(corpus *c, corpus_file *f)
 {
-    const bool is_text = c->token_bytes == 1;
-    _Alignas(uint16_t) char block[BLOCK_BYTES];
-    size_t at = 0, bad_at = 0, bytes;
-    unsigned bad = 0, most = 0;
+    _Alignas(uint32_t) char block[BLOCK_BYTES];
+    size_t bytes;
+    tokens_seen seen = {0};
+    uint64_t hash = 0;
     for (size_t i = 0; i < n_blocks(c, f); i++) {
         TRY(read_block(c, f, i, block, &bytes));
         f->hashes[i] = XXH3_64bits(block, bytes);
+        hash = XXH3_64bits_withSeed(&f->hashes[i], sizeof hash, hash);
         XXH3_64bits_update(c->sum, block, bytes);
-        for (size_t t = 0; t < bytes / (size_t)c->token_bytes; t++, at++) {
-            const unsigned token = token_of(block, c->token_bytes, t);
-            if (token >= vocab_limit && most < vocab_limit) {
-                bad_at = at;
-                bad = token;
-            }
-            most = token > most ? token : most;
-        }
+        see_tokens(c, i, block, bytes, &seen);
     }
-    if (at == 0 || most < vocab_limit)
-        return FSDP_OK;
-    char hint[96];
-    snprintf(hint, sizeof hint, "use a model whose --vocab-size is at least %u",
-             is_text ? BYTE_VOCAB : most + 1);
-    return fsdp_error(FSDP_EINVAL, hint, "data: %s: %s %zu: got %u, expected less than %zu",
-                      f->path, is_text ? "byte" : "token", bad_at, bad, vocab_limit);
+    f->print.hash = hash;
+    c->most_token = seen.most > c->most_token ? seen.most : c->most_token;
+    return check_seen(c, f, &seen);
 }
 
-/* Detect the type of an open file unless it is known, and scan the file. */
-static fsdp_status take_file(corpus *c, corpus_file *f, size_t vocab_limit)
+/* Whether the notes know the file: it has the name, the length and the time of its place. */
+static bool is_known(const corpus_notes *notes, size_t place, const corpus_print *print)
+{
+    return notes != NULL && place < notes->n_files &&
+           strcmp(notes->files[place].name, print->name) == 0 &&
+           notes->files[place].bytes == print->bytes &&
+           notes->files[place].mtime_ns == print->mtime_ns;
+}
+
+/* Hash the file's tokens, or take the hashes from the notes if they know the file. */
+static fsdp_status hash_file(corpus *c, corpus_file *f, const corpus_notes *notes)
+{
+    const size_t place = (size_t)(f - c->files);
+    size_t first = 0; /* block of the corpus */
+    for (const corpus_file *before = c->files; before < f; before++)
+        first += n_blocks(c, before);
+    if (!is_known(notes, place, &f->print)) {
+        TRY(scan(c, f));
+        const uint64_t wanted = notes && place < notes->n_files ? notes->files[place].hash : 0;
+        if (notes == NULL || wanted == f->print.hash)
+            return FSDP_OK;
+        return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
+                          "data: %s: got tokens with the hash %016" PRIx64 ", expected %016" PRIx64,
+                          f->path, f->print.hash, wanted);
+    }
+    f->print.hash = notes->files[place].hash;
+    for (size_t i = 0; i < n_blocks(c, f) && first + i < notes->n_blocks; i++)
+        f->hashes[i] = notes->blocks[first + i];
+    return FSDP_OK;
+}
+
+/* Find out what an open file has, and hash its tokens. */
+static fsdp_status take_file(corpus *c, corpus_file *f, const corpus_request *r)
 {
     struct stat st;
-    _Alignas(int32_t) char head[SHARD_HEADER_BYTES];
+    _Alignas(uint32_t) char head[BLOCK_BYTES];
+    const char *slash = strrchr(f->path, '/');
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fsdp_error(FSDP_EIO, "pass --data with a regular file, a directory or a glob",
                           "data: %s: not a regular file", f->path);
-    const size_t bytes = (size_t)st.st_size;
-    TRY(read_at(f, head, bytes < sizeof head ? bytes : sizeof head, 0));
-    if (c->token_bytes == 0) {
-        c->token_bytes = token_file_is(f->path, head, bytes) ? 2 : 1;
-        c->vocab_size = c->token_bytes == 2 ? vocab_limit : BYTE_VOCAB;
-    }
+    const size_t bytes = (size_t)st.st_size, in_head = bytes < sizeof head ? bytes : sizeof head;
+    f->print = (corpus_print){.bytes = bytes,
+                              .mtime_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
+    snprintf(f->print.name, sizeof f->print.name, "%s", slash != NULL ? slash + 1 : f->path);
+    TRY(read_at(f, f->fd, head, in_head, 0));
+    TRY(token_file_format(c, r, head, in_head, bytes, f));
     f->begin = c->n_tokens;
-    f->n_tokens = bytes;
-    f->header_bytes = c->token_bytes == 2 ? SHARD_HEADER_BYTES : 0;
-    if (c->token_bytes == 2)
-        TRY(token_file_check(f->path, head, bytes, &f->n_tokens));
-    f->hashes = malloc((n_blocks(c, f) + 1) * sizeof *f->hashes);
+    f->hashes = calloc(n_blocks(c, f) + 1, sizeof *f->hashes);
     if (f->hashes == NULL)
         return no_memory(c);
-    TRY(scan(c, f, vocab_limit));
+    TRY(hash_file(c, f, r->notes));
     c->n_tokens += f->n_tokens;
     return FSDP_OK;
 }
 
-fsdp_status corpus_add_file(corpus *c, const char *path, size_t vocab_limit)
+fsdp_status corpus_add_file(corpus *c, const char *path, const corpus_request *r)
 {
     corpus_file *files = realloc(c->files, (c->n_files + 1) * sizeof *files);
     char *name = strdup(path);
@@ -179,29 +268,71 @@ fsdp_status corpus_add_file(corpus *c, const char *path, size_t vocab_limit)
     const int fd = files && name ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     const int why = errno;
     if (fd >= 0) {
-        c->files[c->n_files] = (corpus_file){.path = name, .fd = fd};
-        return take_file(c, &c->files[c->n_files++], vocab_limit);
+        corpus_file *f = &c->files[c->n_files++];
+        *f = (corpus_file){.path = name, .fd = fd};
+        const fsdp_status status = take_file(c, f, r);
+        if (c->n_files > MOST_OPEN) {
+            close(fd);
+            f->fd = -1;
+        }
+        return status;
     }
     free(name);
-    if (files == NULL || name == NULL)
+    return files == NULL || name == NULL ? no_memory(c) : cannot_open(path, why);
+}
+
+fsdp_status corpus_take_notes(corpus *c, const corpus_request *r)
+{
+    if (r->notes == NULL)
+        return FSDP_OK;
+    c->known_hash = r->notes->hash;
+    if (c->n_files == r->notes->n_files)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
+                      "data: %s: got %zu files, expected %zu", c->source, c->n_files,
+                      r->notes->n_files);
+}
+
+fsdp_status corpus_notes_of(const corpus *c, corpus_notes *out)
+{
+    *out = (corpus_notes){.n_files = c->n_files, .hash = corpus_hash(c)};
+    for (size_t i = 0; i < c->n_files; i++)
+        out->n_blocks += n_blocks(c, &c->files[i]);
+    out->files = calloc(out->n_files + 1, sizeof *out->files);
+    out->blocks = calloc(out->n_blocks + 1, sizeof *out->blocks);
+    if (out->files == NULL || out->blocks == NULL) {
+        corpus_notes_free(out);
         return no_memory(c);
-    return fsdp_error(FSDP_EIO,
-                      why == EMFILE ? "raise ulimit -n, or join the files of --data to fewer"
-                                    : "check the path given to --data",
-                      "data: %s: %s", path, strerror(why));
+    }
+    uint64_t *to = out->blocks;
+    for (size_t i = 0; i < c->n_files; i++) {
+        const size_t n = n_blocks(c, &c->files[i]);
+        out->files[i] = c->files[i].print;
+        memcpy(to, c->files[i].hashes, n * sizeof *to);
+        to += n;
+    }
+    return FSDP_OK;
+}
+
+void corpus_notes_free(corpus_notes *notes)
+{
+    free(notes->files);
+    free(notes->blocks);
+    *notes = (corpus_notes){0};
 }
 
 /* ---- several files --------------------------------------------------------------------------- */
 
-/* Append an entry of a directory. Texts must be regular files, not links. Shards are entries named
- * *.bin that are not directories. Other entries are ignored. */
-static fsdp_status add_entry(corpus *c, const char *dir, const char *name, size_t vocab_limit)
+/* Append an entry of a directory. Texts must be regular files, not links. Tokens are entries named
+ * *.bin that are not directories. Other entries are ignored, and hidden ones: programs leave such
+ * beside files. */
+static fsdp_status add_entry(corpus *c, const char *dir, const char *name, const corpus_request *r)
 {
-    const bool texts = c->token_bytes == 1;
+    const bool texts = c->format == CORPUS_BYTES;
     fsdp_status status = FSDP_OK;
     struct stat st;
     char *path;
-    if (!texts && fnmatch("*.bin", name, 0) != 0)
+    if (name[0] == '.' || (!texts && fnmatch("*.bin", name, 0) != 0))
         return FSDP_OK;
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return no_memory(c);
@@ -209,12 +340,12 @@ static fsdp_status add_entry(corpus *c, const char *dir, const char *name, size_
         status = fsdp_error(FSDP_EIO, "remove it from the directory given to --data, or mend it",
                             "data: %s: %s", path, strerror(errno));
     else if (texts ? S_ISREG(st.st_mode) : !S_ISDIR(st.st_mode))
-        status = corpus_add_file(c, path, vocab_limit);
+        status = corpus_add_file(c, path, r);
     free(path);
     return status;
 }
 
-fsdp_status corpus_add_dir(corpus *c, const char *dir, size_t vocab_limit)
+fsdp_status corpus_add_dir(corpus *c, const char *dir, const corpus_request *r)
 {
     struct dirent **entries;
     fsdp_status status = FSDP_OK;
@@ -224,16 +355,17 @@ fsdp_status corpus_add_dir(corpus *c, const char *dir, size_t vocab_limit)
                           dir, strerror(errno));
     for (int i = 0; i < n; i++) {
         if (status == FSDP_OK)
-            status = add_entry(c, dir, entries[i]->d_name, vocab_limit);
+            status = add_entry(c, dir, entries[i]->d_name, r);
         free(entries[i]);
     }
     free(entries);
     return status;
 }
 
-fsdp_status corpus_add_glob(corpus *c, const char *pattern, size_t vocab_limit)
+fsdp_status corpus_add_glob(corpus *c, const corpus_request *r)
 {
     glob_t g;
+    const char *pattern = r->path;
     fsdp_status status = FSDP_OK;
     int rc = glob(pattern, GLOB_ERR, NULL, &g); /* sorted in the same order */
     if (rc == GLOB_NOSPACE)
@@ -245,7 +377,7 @@ fsdp_status corpus_add_glob(corpus *c, const char *pattern, size_t vocab_limit)
         return fsdp_error(FSDP_EIO, "check the pattern given to --data (quote it from the shell)",
                           "data: %s: no file matches", pattern);
     for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
-        status = corpus_add_file(c, g.gl_pathv[i], vocab_limit);
+        status = corpus_add_file(c, g.gl_pathv[i], r);
     globfree(&g);
     return status;
 }

@@ -5,18 +5,23 @@
  * An IDX file is big-endian: two zero bytes, 8 for unsigned bytes, the number of dimensions, each
  * dimension in four bytes, and the elements. http://yann.lecun.com/exdb/mnist/ */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+#ifdef FSDP_HAVE_ZLIB
+#include <zlib.h>
+#endif
 #include "common/base/philox.h"
 #include "common/base/read_file.h"
 #include "common/data/data_impl.h"
 
-static const char FILES_HINT[] = "pass a folder with MNIST's files, unpacked (gunzip); for drawn "
-                                 "digits leave --data out and pass "
-                                 "--val-data digits";
+static const char FILES_HINT[] = "pass a folder with MNIST's files, unpacked (gunzip) if `make "
+                                 "doctor` finds no zlib; for drawn digits leave --data out and "
+                                 "pass --val-data digits";
 
 /* ---- IDX files ------------------------------------------------------------------------------- */
 
@@ -58,6 +63,46 @@ static fsdp_status check_header(const char *path, const unsigned char *head, siz
         path, file_bytes, head_bytes + elems, *n, n_dims > 1 ? "images" : "labels", MOST_BYTES);
 }
 
+#ifdef FSDP_HAVE_ZLIB
+/* Read a file from its begin on, unpacked if it is packed. Returns the bytes, which the caller
+ * frees, and sets *bytes; NULL: *why is the reason. */
+static unsigned char *read_unpacked(int fd, size_t file_bytes, size_t *bytes, const char **why)
+{
+    gzFile file = gzdopen(dup(fd), "rb");
+    unsigned char *all = NULL, *more;
+    int got = 1;
+    *bytes = 0;
+    *why = file != NULL ? NULL : strerror(errno);
+    for (size_t room = file_bytes + 1; !*why && got > 0 && *bytes < MOST_BYTES; room *= 2) {
+        more = realloc(all, room);
+        all = more != NULL ? more : all;
+        *why = more != NULL ? NULL : "no host memory";
+        got = *why ? 0 : gzread(file, all + *bytes, (unsigned)(room - *bytes));
+        *bytes += got > 0 ? (size_t)got : 0;
+    }
+    if (file != NULL && (gzclose(file) != Z_OK || got < 0))
+        *why = "the packed file is damaged, or cannot be read";
+    if (*why == NULL)
+        return all;
+    free(all);
+    return NULL;
+}
+#else
+static unsigned char *read_unpacked(int fd, size_t file_bytes, size_t *bytes, const char **why)
+{
+    unsigned char *all = malloc(file_bytes + 1);
+    *why = "no host memory";
+    if (all == NULL)
+        return NULL;
+    *bytes = pread_all(fd, all, file_bytes, 0);
+    *why = errno != 0 ? strerror(errno) : "was shortened while it was read";
+    if (*bytes == file_bytes)
+        return all;
+    free(all);
+    return NULL;
+}
+#endif
+
 /* Read a whole file. *out = its elements, which the caller frees; *n = its first dimension. */
 static fsdp_status read_idx(const char *path, int n_dims, unsigned char **out, size_t *n)
 {
@@ -68,25 +113,49 @@ static fsdp_status read_idx(const char *path, int n_dims, unsigned char **out, s
     const char *why = open_regular(path, &fd, &file_bytes);
     if (why != NULL)
         return fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path, why);
-    (void)pread_all(fd, head, head_bytes, 0); /* bytes beyond the end stay 0 */
-    fsdp_status status = check_header(path, head, file_bytes, n_dims, n);
-    const size_t elems = file_bytes - head_bytes;
-    if (status == FSDP_OK && (*out = malloc(elems)) == NULL)
-        status = fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory for %zu bytes", path, elems);
-    if (status == FSDP_OK && pread_all(fd, *out, elems, head_bytes) != elems)
-        status = fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path,
-                            errno != 0 ? strerror(errno) : "was shortened while it was read");
+    size_t bytes;
+    unsigned char *all = read_unpacked(fd, file_bytes, &bytes, &why);
     close(fd);
+    if (all == NULL)
+        return fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path, why);
+    memcpy(head, all, bytes < sizeof head ? bytes : sizeof head);
+    const fsdp_status status = check_header(path, head, bytes, n_dims, n);
+    if (status == FSDP_OK)
+        memmove(all, all + head_bytes, bytes - head_bytes);
+    else
+        free(all);
+    *out = status == FSDP_OK ? all : NULL;
     return status;
+}
+
+/* The names under which people keep MNIST: as published or with a dot, packed or not, and in the
+ * folders that torchvision makes. */
+static const char *const FOLDERS[] = {"", "raw/", "MNIST/raw/"};
+static const char *const NAMES[] = {"-idx%d-ubyte", ".idx%d-ubyte", "-idx%d-ubyte.gz",
+                                    ".idx%d-ubyte.gz"};
+
+/* Find a file in dir: what is "train-images", for example. path has PATH_MAX bytes. */
+static void find_idx(const char *dir, const char *what, int n_dims, char *path)
+{
+    char name[32];
+    struct stat st;
+    for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++)
+        for (size_t j = 0; j < sizeof NAMES / sizeof *NAMES; j++) {
+            snprintf(name, sizeof name, NAMES[j], n_dims);
+            snprintf(path, PATH_MAX, "%.4000s/%s%s%s", dir, FOLDERS[i], what, name);
+            if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+                return;
+        }
+    snprintf(name, sizeof name, NAMES[0], n_dims); /* the message of its open says what is wrong */
+    snprintf(path, PATH_MAX, "%.4000s/%s%s", dir, what, name);
 }
 
 static fsdp_status read_files(const char *dir, bool test, corpus *c)
 {
-    char images[4096], labels[4096];
-    const char *set = test ? "t10k" : "train";
+    char images[PATH_MAX], labels[PATH_MAX];
     size_t n_labels = 0;
-    snprintf(images, sizeof images, "%.4000s/%s-images-idx3-ubyte", dir, set);
-    snprintf(labels, sizeof labels, "%.4000s/%s-labels-idx1-ubyte", dir, set);
+    find_idx(dir, test ? "t10k-images" : "train-images", 3, images);
+    find_idx(dir, test ? "t10k-labels" : "train-labels", 1, labels);
     TRY(read_idx(images, 3, &c->images->pixels, &c->n_tokens));
     TRY(read_idx(labels, 1, &c->images->labels, &n_labels));
     if (n_labels != c->n_tokens)

@@ -11,11 +11,11 @@ static const char DIFFERS[] = "the licence texts of this system differ from Debi
 
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note)
 {
+    const corpus_request request = {.format = CORPUS_BYTES, .vocab_limit = BYTE_VOCAB};
     *note = "";
-    fsdp_status status = corpus_begin(out, dir, BYTE_VOCAB);
-    out->token_bytes = 1;
+    fsdp_status status = corpus_begin(out, dir, &request);
     if (status == FSDP_OK)
-        status = corpus_add_dir(out, dir, BYTE_VOCAB);
+        status = corpus_add_dir(out, dir, &request);
     if (status == FSDP_EIO && out->n_files == 0)
         status =
             fsdp_error(FSDP_EIO, "pass --data FILE with any text file",

@@ -19,6 +19,7 @@ typedef struct step_figures {
     float *host_losses; /* [W*row] */
     float host_norm;
     float asked;     /* this rank's ASKED_* + STILL_WRITING that is in losses */
+    float scale;     /* 1 / the number of targets that count: losses and gradients are sums */
     event *begun;    /* timed; recorded on compute before the step */
     event *computed; /* recorded on compute after it */
     event *arrived;  /* timed; recorded on loss_stream: the host may read */
@@ -43,7 +44,10 @@ struct train_loop {
     int64_t *correct; /* device, [1] */
     int64_t n_correct;
     step_figures figures[2]; /* step t uses figures[t % 2] */
+    bool failed_alike;       /* the step that failed has failed on all ranks */
     int64_t next_read;       /* the step whose figures the host reads next */
+    int64_t n_counting;      /* targets that count, of the samples that this rank has loaded */
+    int32_t *mask;           /* host, [T] */
     float *in_order;         /* [W*A] losses in order of run_batch_node */
     float *eval_losses;      /* losses of an evaluation, batch after batch, each as in_order */
     double *ms;              /* [steps] */
@@ -113,11 +117,12 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
         l->T * in->width * (in->kind == ARRAY_VALUES ? dtype_bytes(setup->run->param_dtype) : 4);
     l->inputs = calloc(l->A * l->b, l->input_bytes);
     l->targets = calloc(l->A * l->b, l->T * sizeof *l->targets);
+    l->mask = calloc(l->T, sizeof *l->mask);
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
     const size_t n_eval = setup->val_data ? train_eval_batches(c, setup->val_data) : 0;
     l->eval_losses = malloc((n_eval * l->W * l->A + 1) * sizeof *l->eval_losses);
-    if (!l->inputs || !l->targets || !l->in_order || !l->ms || !l->eval_losses)
+    if (!l->inputs || !l->targets || !l->mask || !l->in_order || !l->ms || !l->eval_losses)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(stream_create(setup->run->dev, &(stream_config){.name = "loss"}, &l->loss_stream));
     TRY(open_figures(l, &l->figures[0]));
@@ -156,6 +161,7 @@ void train_close(train_loop *l)
     free(l->host_logits);
     free(l->inputs);
     free(l->targets);
+    free(l->mask);
     free(l->in_order);
     free(l->eval_losses);
     free(l->ms);
@@ -180,8 +186,21 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
+/* Give the targets of sample k that do not count NO_TARGET, and count the others. */
+static fsdp_status mask_targets(train_loop *l, const corpus *data, uint64_t k, int32_t *targets)
+{
+    if (data->mask)
+        TRY(sample_mask(data, k, l->T, l->mask));
+    for (size_t t = 0; t < l->T; t++) {
+        const bool counts = !data->mask || l->mask[t] != 0;
+        targets[t] = counts ? targets[t] : NO_TARGET;
+        l->n_counting += counts;
+    }
+    return FSDP_OK;
+}
+
 /* Read sample k; pixels are converted to the type that the model computes with. */
-static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t k, void *inputs,
+static fsdp_status load_sample(train_loop *l, const corpus *data, uint64_t k, void *inputs,
                                int32_t *targets)
 {
     float pixels[IMAGE_PIXELS];
@@ -194,7 +213,7 @@ static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t
     TRY(sample_read(data, k, l->T, rounds ? pixels : inputs, targets));
     for (size_t i = 0; rounds && i < IMAGE_PIXELS; i++)
         ((uint16_t *)inputs)[i] = bf16_from_f32(pixels[i]);
-    return FSDP_OK;
+    return mask_targets(l, data, k, targets);
 }
 
 /* A sample that does not count. */
@@ -255,7 +274,7 @@ static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
     return FSDP_OK;
 }
 
-static step_scalars scalars_of(const train_config *c, int64_t step)
+static step_scalars scalars_of(const train_config *c, int64_t step, float scale)
 {
     return (step_scalars){
         .optim = {.step = step,
@@ -268,8 +287,14 @@ static step_scalars scalars_of(const train_config *c, int64_t step)
                   .nesterov = c->nesterov,
                   .rho = c->rho},
         .clip_norm = (float)c->clip_grad,
-        .grad_scale = 1.0f / (float)(c->global_batch * c->seq_len),
+        .grad_scale = scale,
     };
+}
+
+/* The first sample of a step. */
+static int64_t first_sample(const train_loop *l, int64_t step)
+{
+    return step * l->setup->cfg->global_batch + l->setup->sample_offset;
 }
 
 /* What signals have asked this rank for since the last call. */
@@ -294,26 +319,63 @@ static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
     return device_upload(l->s, f->losses + at, &f->asked, sizeof f->asked);
 }
 
+/* *n = the number of targets that count, of the samples that all ranks have loaded since n_counting
+ * was 0. The hosts wait for each other; streams go on. */
+static fsdp_status sum_counting(const train_loop *l, int64_t *n)
+{
+    void *all;
+    TRY(comm_host_gather(l->setup->run->world, "targets", &l->n_counting, sizeof *n, &all));
+    *n = 0;
+    for (size_t r = 0; r < l->W; r++)
+        *n += ((const int64_t *)all)[r];
+    free(all);
+    return FSDP_OK;
+}
+
+/* *scale = 1 / the number of targets that count in the samples first ... end - 1, which have been
+ * loaded. what: for the message. */
+static fsdp_status scale_of(train_loop *l, const corpus *data, const char *what, int64_t first,
+                            int64_t end, float *scale)
+{
+    int64_t n = (end - first) * (int64_t)l->T;
+    if (data && data->mask)
+        TRY(sum_counting(l, &n));
+    *scale = 1.0f / (float)n;
+    if (n > 0)
+        return FSDP_OK;
+    l->failed_alike = true;
+    return fsdp_error(FSDP_EINVAL,
+                      "mend the mask, or pass a larger --global-batch or --eval-batches, so that "
+                      "a target counts in each",
+                      "%s: samples %lld to %lld: got a mask in which no target counts, expected at "
+                      "least one",
+                      what, (long long)first, (long long)end - 1);
+}
+
 /* Issue one optimizer step. Nothing here waits for the device. */
 static fsdp_status train_step(train_loop *l, int64_t step)
 {
     const train_setup *setup = l->setup;
-    const train_config *c = setup->cfg;
     step_figures *f = &l->figures[step % 2];
-    step_scalars sc = scalars_of(c, step);
+    char what[32];
+    l->n_counting = 0;
     if (setup->observer.begin_step)
         TRY(setup->observer.begin_step(setup->observer.self, step));
     TRY(event_record(f->begun, l->s));
     if (setup->engine->begin_step)
         TRY(setup->engine->begin_step(setup->engine->self));
     for (size_t a = 0; a < l->A; a++) {
-        const uint64_t first = (uint64_t)step * (uint64_t)c->global_batch;
+        const uint64_t first = (uint64_t)first_sample(l, step);
         micro_step ms = {.a = (int)a, .training = true};
         TRY(load_micro_step(l, setup->data, first, UINT64_MAX, f, &ms));
         TRY(runner_forward(setup->runner, &ms));
         TRY(runner_backward(setup->runner));
     }
     device_set_scope(setup->run->dev, NULL, NULL);
+    snprintf(what, sizeof what, "step %lld", (long long)step + 1);
+    TRY(scale_of(l, setup->data, what, first_sample(l, step), first_sample(l, step + 1),
+                 &f->scale));
+    const step_scalars sc = scalars_of(setup->cfg, step, f->scale);
     TRY(setup->engine->optimizer_step(setup->engine->self, &sc, f->norm));
     device_set_scope(setup->run->dev, NULL, NULL);
     if (setup->observer.end_step)
@@ -409,13 +471,14 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
     const size_t global = (size_t)setup->cfg->global_batch, nodes = l->W * l->A;
     const size_t n_batches = train_eval_batches(setup->cfg, setup->val_data);
     const size_t n = eval_samples(setup->cfg, setup->val_data);
+    float scale;
     char answers[64] = "";
-    l->n_correct = 0;
+    l->n_correct = l->n_counting = 0;
     for (size_t i = 0; i < n_batches; i++) {
         TRY(evaluate_batch(l, i * global, n, last_batch));
         memcpy(l->eval_losses + i * nodes, l->in_order, nodes * sizeof *l->in_order);
     }
-    const float scale = 1.0f / (float)(n * l->T); /* one batch: as in a step */
+    TRY(scale_of(l, setup->val_data, "evaluation", 0, (int64_t)n, &scale));
     const float loss = tree_sum_f32(l->eval_losses, n_batches * nodes) * scale;
     if (l->logits) {
         TRY(sum_correct(l));
@@ -520,7 +583,7 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
             l->writing = l->writing || word >= STILL_WRITING;
         }
         TRY(event_elapsed_s(f->begun, f->arrived, &seconds));
-        loss *= scalars_of(l->setup->cfg, step).grad_scale;
+        loss *= f->scale;
         l->ms[n] = 1e3 * seconds;
         result->first_loss = n == 0 ? (double)loss : result->first_loss;
         result->last_loss = (double)loss;
@@ -620,6 +683,7 @@ fsdp_status train_run(train_loop *l, train_result *result)
     comm_set_patience(setup->run->world, 1);
     *result = (train_result){0};
     fsdp_status status = run_steps(l, result);
+    result->failed_alike = result->failed_alike || l->failed_alike;
     if (status == FSDP_EINVAL && result->failed_alike) { /* diverged: publish the save in flight */
         const fsdp_error_info why = *fsdp_error_get();
         (void)end_save(l, true, &unused);

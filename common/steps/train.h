@@ -5,8 +5,9 @@
  *
  * The host issues a step and then reads the figures of the step before, so it never waits for the
  * device within a step. It reads a step's figures at once only if an evaluation, a checkpoint or
- * the end follows, or with step_by_step. The logged loss and gradient norm of step t are from
- * before its update; the norm is from before clipping. */
+ * the end follows, or with step_by_step. With a mask, the ranks' hosts add up how many targets
+ * count before a step's update is issued; streams go on. The logged loss and gradient norm of step
+ * t are from before its update; the norm is from before clipping. */
 #pragma once
 #include "common/comm/comm.h"
 #include "common/data/data.h"
@@ -42,6 +43,7 @@ typedef struct train_setup {
     train_observer observer; /* zeroed: no functions */
     ckpt_store *store;       /* NULL: no checkpoints */
     int64_t first_step;      /* > 0 after --resume */
+    int64_t sample_offset;   /* step t begins at sample t * global_batch + sample_offset */
     bool step_by_step;       /* read a step's figures before the next one is issued */
 } train_setup;
 

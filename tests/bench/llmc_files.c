@@ -126,7 +126,8 @@ static fsdp_status put_model(FILE *f, const model *m, const import *r, float *co
 static fsdp_status put_tokens(FILE *f, const char *text, size_t vocab)
 {
     corpus c;
-    TRY(corpus_open_file(text, vocab, BATCH_TOKENS, &c));
+    TRY(corpus_open_file(
+        &(corpus_request){.path = text, .vocab_limit = vocab, .seq_len = BATCH_TOKENS}, &c));
     const int32_t header[HEADER_INTS] = {SHARD_MAGIC, SHARD_VERSION, REPEATS * BATCH_TOKENS + 1};
     int32_t tokens[BATCH_TOKENS], targets[BATCH_TOKENS];
     uint16_t batch[BATCH_TOKENS];

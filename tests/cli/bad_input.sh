@@ -224,16 +224,17 @@ data_refused 'a device' 'not a regular file' 'regular file' /dev/zero
 data_refused 'glob without files' 'no file matches' 'pattern' "$new/*.none"
 shard "$new/good.bin" 20240520 1 100 200
 head -c 1000 "$new/good.bin" >"$new/header.bin"
-data_refused 'half a header' 'header: got a file of 1000 bytes, expected at least 1024' 'llm.c' "$new/header.bin"
+data_refused 'half a header' 'header: got a file of 1000 bytes, expected at least 1024' 'copy it again' "$new/header.bin"
 # name | magic, version, number of tokens, bytes of tokens | what is said | hint | ranks
 while IFS='|' read -r what shape regex hint ranks; do
     shard "$new/odd.bin" $shape
     data_refused "$what" "$regex" "$hint" "$new/odd.bin" "$ranks" </dev/null
 done <<'END'
-magic|20240521 1 100 200|magic: got 20240521, expected 20240520|llm.c|1
-shards of Llama 3|20240801 7 100 400|got 20240801 .Llama-3 shards|GPT-2 tokenizer|1
+magic|20240521 1 100 200|magic: got 20240521, expected 20240520 or 20240801|--data-format|1
+Llama 3's shards of another version|20240801 1 100 400|version: got 1, expected 7|llm.c|1
+Llama 3's tokens cut off|20240801 7 101 400|length: got 1424 bytes, expected 1428 for the 101 tokens|copy it again|2
 version|20240520 2 100 200|version: got 2, expected 1|llm.c|2
-number below zero|20240520 1 -5 200|number of tokens: got -5|llm.c|1
+number below zero|20240520 1 -5 200|length: got 1224 bytes, expected 1024 for the -5 tokens|copy it again|1
 cut off|20240520 1 101 200|length: got 1224 bytes, expected 1226 for the 101 tokens|copy it again|1
 added to|20240520 1 99 200|length: got 1224 bytes, expected 1222|copy it again|1
 half a token|20240520 1 100 201|length: got 1225 bytes, expected 1224|copy it again|1
@@ -396,7 +397,7 @@ refused12 'resume: another optimizer' 'optimizer: saved with adamw, this run has
     --resume "$keep/save" --optimizer sgd
 refused 1 'resume: momentum that was not' 'optimizer: saved with adamw, this run has sgd with momentum' 'optimizer options' \
     --resume "$keep/save" --optimizer sgd --momentum 0.9
-refused12 'resume: a name that does not exist' "--resume-change: got 'sead', expected some of data,seq-len" 'name what' \
+refused12 'resume: a name that does not exist' "--resume-change: got 'sead', expected some of data,mask,seq-len" 'name what' \
     --resume "$keep/save" --resume-change seed,sead
 refused12 'output: --save on checkpoints of another run' 'save: .*/save/step-2 is a checkpoint of another run' '--resume auto'
 refused12 'output: --save to a checkpoint' 'save/step-2: is itself a checkpoint' 'directory that it is in' --save "$keep/save/step-2" --resume auto

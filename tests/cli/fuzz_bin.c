@@ -80,7 +80,11 @@ static void try_corpus(fuzz *f)
              b.n, vocab, seq_len);
     bool by_dir = fuzz_chance(f, 10) && strcmp(name, "c.bin") == 0;
     corpus c;
-    fsdp_status status = corpus_open_file(by_dir ? f->dir : path, vocab, seq_len, &c);
+    const corpus_request request = {.path = by_dir ? f->dir : path,
+                                    .format = (corpus_format)fuzz_below(f, 5),
+                                    .vocab_limit = vocab,
+                                    .seq_len = seq_len};
+    fsdp_status status = corpus_open_file(&request, &c);
     if (status == FSDP_OK)
         read_corpus(f, &c, vocab, seq_len);
     else

@@ -39,7 +39,7 @@ bytes() {
 # wrong W NAME REGEX [OPTION...] -- W ranks refuse the files in $work/bad, or those in the options. Then restores the files
 run="${net[*]} --data $work/bad --export $work/none"
 wrong() {
-    refused "$1" "$2" "data: .*$3" "pass a folder with MNIST's files, unpacked .gunzip.; for drawn digits leave --data out" "${@:4}" || return
+    refused "$1" "$2" "data: .*$3" "pass a folder with MNIST's files, unpacked .gunzip. if .* for drawn digits leave --data out" "${@:4}" || return
     [ "$(grep -vcE 'data: |^HINT: |^\[fsdp_run]' "$work/err")" = 0 ] || complain 'more words'
     [ ! -e "$work/none" ] || complain 'something was exported'
     cp "$work/files"/* "$work/bad"
@@ -69,10 +69,13 @@ bytes 4 '\377\377\377\377' $images
 wrong 1 'four billion images' "/$images: got 78416 bytes, expected 3367254359296 for the 4294967295 images that its header has, 1 to 1073741824 of them after the header"
 truncate -s 8 "$work/bad/$labels" && truncate -s 16 "$work/bad/$images" && bytes 4 '\0\0\0\0' $images && bytes 4 '\0\0\0\0' $labels
 wrong 1 'no images' "/$images: got 16 bytes, expected 16 for the 0 images that its header has, 1 to 1073741824"
-gzip -nc "$work/files/$images" >"$work/bad/$images"
-wrong 2 'images that are packed' "/$images: got [0-9]* bytes that begin 1f8b0800, expected at least 16 that begin 00000803"
-gzip -n "$work/bad/$images"
-wrong 3 'packed images under their own name' "/$images: No such file"
+if grep -q FSDP_HAVE_ZLIB "$build/flags"; then
+    gzip -nc "$work/files/$images" | head -c 3000 >"$work/bad/$images"
+    wrong 2 'packed images that are cut off' "/$images: the packed file is damaged"
+else
+    gzip -nc "$work/files/$images" >"$work/bad/$images"
+    wrong 2 'images that are packed' "/$images: got [0-9]* bytes that begin 1f8b0800, expected at least 16 that begin 00000803"
+fi
 rm "$work/bad/$images.gz" "$work/bad/$labels"
 wrong 1 'no labels' "/$labels: No such file"
 wrong 1 'a file in place of a folder' 'LICENSE/train-images-idx3-ubyte: Not a directory' --data LICENSE

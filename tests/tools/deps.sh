@@ -20,6 +20,7 @@ pkg-config      pkg-config       build      finding libraries outside of the com
 mpich           mpiexec          build      mpiexec, for ranks on several hosts (build/fsdp_run starts ranks on one)
 libmpich-dev    mpich            build      ranks on several hosts (build/fsdp_run starts ranks on one)
 libdnnl-dev     dnnl             build      fast products: --ops fast multiplies like --ops portable
+zlib1g-dev      zlib             build      packed files of MNIST (.gz)
 libcjson-dev    cjson            build      -
 libxxhash-dev   xxhash           build      -
 gnuplot-nox     gnuplot          demo       pictures of curves

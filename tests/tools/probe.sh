@@ -19,6 +19,7 @@ cjson   libcjson   cjson/cJSON.h  cJSON_Version()                 CJSON_VERSION_
 xxhash  libxxhash  xxhash.h       XXH_versionNumber()             XXH_VERSION_MAJOR.XXH_VERSION_MINOR.XXH_VERSION_RELEASE      -lxxhash
 mpich   mpich      mpi.h          MPICH_NUMVERSION+MPI_Wtime()    MPICH_VERSION                                                -lmpich
 dnnl    dnnl       dnnl.h         dnnl_version()                  DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH     -ldnnl
+zlib    zlib       zlib.h         zlibVersion()                   ZLIB_VERSION                                                 -lz
 cmocka  cmocka     cmocka.h       cmocka_set_message_output(CM_OUTPUT_TAP)  -                                                  -lcmocka
 '
 # cmocka.h wants these headers before it.
@@ -55,7 +56,7 @@ unset folders # of all libraries of the build, once they are known
 # links NAME... -- whether such a program can be compiled and linked, in these folders
 # shellcheck disable=SC2086 # words
 links() {
-    [ -n "${folders+known}" ] || { flags_of cjson xxhash mpich dnnl && folders=$(printf '%s\n' $flags | grep '^-[IL]'); }
+    [ -n "${folders+known}" ] || { flags_of cjson xxhash mpich dnnl zlib && folders=$(printf '%s\n' $flags | grep '^-[IL]'); }
     flags_of "$@"
     printf '%s\nint main(void) { return ((void)(%s), 0); }\n' "$includes" "$uses" | compiler -o /dev/null $flags $folders ${LDFLAGS:-} ${LDLIBS:-}
 }

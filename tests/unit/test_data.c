@@ -8,7 +8,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <sys/resource.h>
 #include <xxhash.h>
+#ifdef FSDP_HAVE_ZLIB
+#include <zlib.h>
+#endif
 #include "common/base/philox.h"
 #include "common/data/data_impl.h"
 #include "tests/unit/unit_lib.h"
@@ -60,10 +64,17 @@ static corpus c; /* of the running test */
         assert_memory_equal(&c, &(corpus){0}, sizeof c);                                           \
     } while (0)
 
+static fsdp_status open_as(corpus_format format, const char *path, size_t vocab, size_t seq_len)
+{
+    return corpus_open_file(
+        &(corpus_request){.path = path, .format = format, .vocab_limit = vocab, .seq_len = seq_len},
+        &c);
+}
+
 static void fails(const char *name, size_t vocab, size_t seq_len, fsdp_status status,
                   const char *part)
 {
-    FAILS(status, corpus_open_file(in_dir(name), vocab, seq_len, &c), part);
+    FAILS(status, open_as(CORPUS_AUTO, in_dir(name), vocab, seq_len), part);
 }
 
 static unsigned token(size_t i)
@@ -90,8 +101,8 @@ static void assert_tokens(int token_bytes, const void *expected, size_t n)
 static void opens(const char *name, size_t vocab, size_t seq_len, int token_bytes,
                   const void *tokens, size_t n)
 {
-    OK(corpus_open_file(in_dir(name), vocab, seq_len, &c));
-    assert_int_equal(c.vocab_size, token_bytes == 1 ? 256 : vocab);
+    OK(open_as(CORPUS_AUTO, in_dir(name), vocab, seq_len));
+    assert_int_equal(c.vocab_size, vocab);
     assert_tokens(token_bytes, tokens, n);
     corpus_close(&c);
 }
@@ -222,12 +233,16 @@ TEST(test_text)
     const char text[] = "To be,\n\xc3\xa9 \0 or"; /* any byte is a token */
     enum { N = sizeof text - 1 };
     const char *path = write_bytes(in_dir("text"), text, N);
-    OK(corpus_open_file(path, 256, 4, &c));
+    OK(open_as(CORPUS_BYTES, path, 256, 4));
     assert_string_equal(c.source, path);
+    assert_tokens(1, text, N);
     corpus_close(&c);
-    opens("text", 256, 4, 1, text, N);
-    opens("text", 50257, N - 1, 1, text, N); /* n = T+1 */
-    opens("text", 196, 4, 1, text, N);
+    fails("text", 256, 4, FSDP_EINVAL, "/text: got a file that is no text"); /* by its zero */
+    write_bytes(path, text, N - 5);
+    opens("text", 256, 4, 1, text, N - 5);
+    opens("text", 50257, N - 6, 1, text, N - 5); /* n = T+1 */
+    opens("text", 196, 4, 1, text, N - 5);
+    write_bytes(path, "To be,\n\xc3\xa9 : or", N);
     fails("text", 256, N, FSDP_EINVAL, "got 14 bytes, expected at least 15");
     assert_string_equal(fsdp_error_get()->hint, "pass --seq-len 13 or less, or more data");
     fails("text", 128, 4, FSDP_EINVAL, "byte 7: got 195, expected less than 128");
@@ -245,7 +260,7 @@ TEST(test_changed_later)
         const int length = lengths[i / 2];
         const char *path = text ? write_bytes(in_dir("later"), "To be, or", 9)
                                 : write_shard("later.bin", tokens, 5);
-        OK(corpus_open_file(path, 256, 4, &c));
+        OK(open_as(CORPUS_AUTO, path, 256, 4));
         if (length >= 0) { /* in place, as cp does */
             static char other[2000] = "Not to be";
             write_bytes(path, other, length == 0 ? 0 : text ? 9 : sizeof other);
@@ -272,7 +287,7 @@ TEST(test_blocks)
     write_shard("blocks/1.bin", tokens, IN_FIRST);
     write_shard("blocks/2.bin", tokens, 0);
     write_shard("blocks/3.bin", tokens + IN_FIRST, N - IN_FIRST);
-    OK(corpus_open_file(in_dir("blocks"), ANY_VOCAB, T, &c));
+    OK(open_as(CORPUS_AUTO, in_dir("blocks"), ANY_VOCAB, T));
     assert_true(corpus_hash(&c) == XXH3_64bits(tokens, sizeof tokens));
     for (uint64_t k = 0; k < 31; k++) {
         const size_t o = sample_offset(N, k, T);
@@ -332,17 +347,17 @@ TEST(test_shard_header)
         int32_t value;
         int more;
         const char *says;
-    } BAD[] = {{0, MAGIC + 1, 0, "magic: got 20240521, expected 20240520"},
-               {0, 20240801, 0, "Llama-3"},
+    } BAD[] = {{0, MAGIC + 1, 0, "magic: got 20240521, expected 20240520 or 20240801"},
                {1, 2, 0, "version: got 2, expected 1"},
-               {2, -1, 0, "number of tokens: got -1"},
+               {2, -1, 0, "expected 1024 for the -1 tokens"},
                {2, 11, 0, "length: got 1044 bytes, expected 1046 for the 11 tokens"},
                {2, 9, 0, "length: got 1044 bytes, expected 1042"},
                {2, INT32_MAX, 0, "expected 4294968318"},
                {-1, 0, 1, "length: got 1045 bytes, expected 1044"},
                {-1, 0, -1, "length: got 1043 bytes"},
                {-1, 0, -21, "got a file of 1023 bytes, expected at least 1024"},
-               {-1, 0, -1044, "got a file of 0 bytes"}};
+               {-1, 0, -1044, "got a file of 0 bytes"},
+               {0, 'T' | 'o' << 8, -1000, "magic: got 28500, expected"}};
     const uint16_t tokens[10 + 8] = {1, 2, 3}; /* and room for more bytes */
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
         size_t file_bytes;
@@ -378,6 +393,267 @@ TEST(test_shards_joined)
     assert_int_equal(unlink(in_dir("shards/w.bin")), 0);
     write_shard("shards/[1]*", a, 3); /* the name of a file is not a pattern */
     opens("shards/[1]*", 10, 2, 2, a, 3);
+}
+
+/* Llama 3's shards, and tokens without a header. */
+TEST(test_wide)
+{
+    int32_t got[6];
+    uint32_t shard[HEADER_INTS + 6] = {20240801, 7, 6};
+    const uint32_t wide[6] = {128000, 1, 70000, 3, 4, 65536};
+    const uint16_t narrow[6] = {5, 6, 50000, 8, 9, 10};
+    memcpy(shard + HEADER_INTS, wide, sizeof wide);
+    write_bytes(in_dir("llama.bin"), shard, sizeof shard);
+    write_bytes(in_dir("wide"), wide, sizeof wide);
+    write_bytes(in_dir("narrow.bin"), narrow, sizeof narrow);
+    static const struct {
+        const char *name;
+        corpus_format format;
+        int token_bytes;
+    } GOOD[] = {{"llama.bin", CORPUS_AUTO, 4},
+                {"llama.bin", CORPUS_LLMC, 4},
+                {"wide", CORPUS_UINT32, 4},
+                {"narrow.bin", CORPUS_UINT16, 2}};
+    for (int i = 0; i < 4; i++) {
+        OK(open_as(GOOD[i].format, in_dir(GOOD[i].name), 128001, 4));
+        assert_int_equal(c.n_tokens, 6);
+        assert_int_equal(c.token_bytes, GOOD[i].token_bytes);
+        OK(corpus_read(&c, 0, 6, got));
+        for (int t = 0; t < 6; t++)
+            assert_int_equal(got[t], i < 3 ? wide[t] : narrow[t]);
+        corpus_close(&c);
+    }
+    FAILS(FSDP_EINVAL, open_as(CORPUS_AUTO, in_dir("llama.bin"), 128000, 4),
+          "token 0: got 128000, expected less than 128000");
+    FAILS(FSDP_EINVAL, open_as(CORPUS_AUTO, in_dir("narrow.bin"), 128001, 4), "magic: got");
+    assert_non_null(strstr(fsdp_error_get()->hint, "--data-format uint16"));
+    FAILS(FSDP_EINVAL, open_as(CORPUS_AUTO, in_dir("wide"), 128001, 4), "a file that is no text");
+    assert_int_equal(mkdir(in_dir("both"), 0700), 0);
+    write_bytes(in_dir("both/1.bin"), shard, sizeof shard);
+    write_shard("both/2.bin", narrow, 6);
+    fails("both", 128001, 4, FSDP_EINVAL, "both/2.bin: got tokens of 2 bytes, expected 4");
+}
+
+/* What somebody names wrongly. */
+TEST(test_wrong_format)
+{
+    uint32_t halves[20];
+    for (uint32_t i = 0; i < 20; i++)
+        halves[i] = i == 7 ? 65536 * 15 + 999 : 50000 + i; /* 15: the most that is noticed */
+    write_bytes(in_dir("halves"), halves, sizeof halves);
+    write_bytes(in_dir("odd"), "12345", 5);
+    write_shard("shard.bin", (const uint16_t[]){1, 2, 3, 4, 5}, 5);
+    FAILS(FSDP_EINVAL, open_as(CORPUS_UINT16, in_dir("halves"), 1 << 20, 4), "halves of 32-bit");
+    assert_string_equal(fsdp_error_get()->hint, "pass --data-format uint32");
+    FAILS(FSDP_EINVAL, open_as(CORPUS_UINT16, in_dir("odd"), 1 << 20, 1), "a multiple of 2");
+    FAILS(FSDP_EINVAL, open_as(CORPUS_UINT32, in_dir("odd"), 1 << 20, 1), "a multiple of 4");
+    for (corpus_format f = CORPUS_BYTES; f <= CORPUS_UINT32; f++)
+        if (f != CORPUS_LLMC)
+            FAILS(FSDP_EINVAL, open_as(f, in_dir("shard.bin"), 1 << 20, 1), "llm.c's shards");
+    for (uint32_t i = 0; i < 20; i++)
+        halves[i] = i % 2 << 20 | i; /* a high half of 16 is a token */
+    write_bytes(in_dir("halves"), halves, sizeof halves);
+    OK(open_as(CORPUS_UINT16, in_dir("halves"), 1 << 20, 4));
+    corpus_close(&c);
+}
+
+/* Which files are taken for texts: bytes of any encoding that has no zeros, with few controls. */
+TEST(test_looks_like_text)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        bool is_text;
+#define FILE_OF(text) text, sizeof text - 1
+    } FILES[] = {
+        {FILE_OF("plain ASCII,\ttabs\r\nand \f pages \033[1m bold"), true},
+        {FILE_OF("\xef\xbb\xbf UTF-8 \xe4\xbd\xa0\xe5\xa5\xbd"), true},
+        {FILE_OF("Latin-1: \xe9\xe8\xfc\xdf\xa7"), true},
+        {FILE_OF("thirty-two bytes, and one \x01 more"), true},
+        {FILE_OF("\x01two controls\x02"), false},
+        {FILE_OF("U\0T\0F\0-\0001\0006\0"), false},
+        {FILE_OF("\x1f\x8b\x08\x08\x12\x34\x56\x78\x02\x03 packed"), false},
+    };
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        write_bytes(in_dir("looks"), FILES[i].bytes, FILES[i].n);
+        if (FILES[i].is_text)
+            opens("looks", 256, 4, 1, FILES[i].bytes, FILES[i].n);
+        else
+            fails("looks", 256, 4, FSDP_EINVAL, "looks: got a file that is no text");
+    }
+}
+
+/* A model with a tokenizer does not take bytes for its tokens unless it is told to. */
+TEST(test_tokenizer)
+{
+    corpus_request r = {.path = write_bytes(in_dir("words"), "To be, or", 9),
+                        .vocab_limit = 300,
+                        .seq_len = 4,
+                        .tokenizer = "gpt2"};
+    FAILS(FSDP_EINVAL, corpus_open_file(&r, &c),
+          "words: got a text, expected tokens of gpt2, whose vocabulary has 300");
+    assert_non_null(strstr(fsdp_error_get()->hint, "docs/models.md"));
+    r.format = CORPUS_BYTES;
+    OK(corpus_open_file(&r, &c));
+    corpus_close(&c);
+    assert_int_equal(mkdir(in_dir("model"), 0700), 0);
+    assert_false(tokenizer_in(in_dir("model")));
+    write_bytes(in_dir("model/tokenizer.json"), "{}", 2);
+    assert_true(tokenizer_in(in_dir("model")));
+}
+
+TEST(test_folders)
+{
+    assert_int_equal(mkdir(in_dir("books"), 0700), 0);
+    write_bytes(in_dir("books/b.txt"), "second", 6);
+    write_bytes(in_dir("books/a.txt"), "first", 5);
+    write_bytes(in_dir("books/.b.txt.swp"), "hidden", 6);
+    opens("books/*.txt", 256, 4, 1, "firstsecond", 11);
+    fails("books", 256, 4, FSDP_EIO, "without .bin files");
+    assert_non_null(strstr(fsdp_error_get()->hint, "--data-format bytes"));
+    OK(open_as(CORPUS_BYTES, in_dir("books"), 256, 4));
+    assert_tokens(1, "firstsecond", 11);
+    corpus_close(&c);
+    write_bytes(in_dir("books/c.txt"), "\0", 1);
+    fails("books/*.txt", 256, 4, FSDP_EINVAL, "c.txt: got a file that is no text");
+    const uint16_t a[] = {1, 2, 3};
+    write_shard("books/a.bin", a, 3);
+    write_bytes(in_dir("books/._a.bin"), "what macOS leaves", 17);
+    opens("books", 256, 2, 2, a, 3);
+}
+
+/* More shards than a process may open files: each read finds its file again. */
+TEST(test_many_shards)
+{
+    enum { N = 3 * MOST_OPEN };
+    int32_t got[2 * N];
+    struct rlimit old, few;
+    assert_int_equal(mkdir(in_dir("many"), 0700), 0);
+    for (uint16_t i = 0; i < N; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "many/%04d.bin", i);
+        write_shard(name, (const uint16_t[]){i, (uint16_t)(2 * i)}, 2);
+    }
+    getrlimit(RLIMIT_NOFILE, &old);
+    few = (struct rlimit){.rlim_cur = MOST_OPEN + 20, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    OK(open_as(CORPUS_AUTO, in_dir("many"), 1000, 4));
+    OK(corpus_read(&c, 0, 2 * N, got));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(got[2 * i], i);
+        assert_int_equal(got[2 * i + 1], 2 * i);
+    }
+    write_shard("many/0190.bin", (const uint16_t[]){7, 7}, 2); /* found out when it is read */
+    REFUSED(FSDP_EIO, corpus_read(&c, 380, 1, got), "0190.bin: was changed");
+    assert_int_equal(unlink(in_dir("many/0191.bin")), 0);
+    REFUSED(FSDP_EIO, corpus_read(&c, 382, 1, got), "0191.bin: No such file");
+    corpus_close(&c);
+}
+
+/* ---- what is known before -------------------------------------------------------------------- */
+
+/* Change bytes of a file, but neither its length nor its time. */
+static void change_secretly(const char *path, off_t at, const void *bytes, size_t n)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    const int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, bytes, n, at), n);
+    assert_int_equal(futimens(fd, (struct timespec[]){st.st_atim, st.st_mtim}), 0);
+    close(fd);
+}
+
+static corpus_notes notes;
+
+static fsdp_status open_known(const char *name, size_t vocab)
+{
+    const corpus_request r = {
+        .path = in_dir(name), .vocab_limit = vocab, .seq_len = 4, .notes = &notes};
+    return corpus_open_file(&r, &c);
+}
+
+TEST(test_notes)
+{
+    const uint16_t a[] = {1, 2, 3}, b[] = {4, 5, 6, 7}, other[] = {4, 5, 6, 8};
+    int32_t got[7];
+    assert_int_equal(mkdir(in_dir("known"), 0700), 0);
+    write_shard("known/a.bin", a, 3);
+    write_shard("known/b.bin", b, 4);
+    OK(open_as(CORPUS_AUTO, in_dir("known"), 10, 4));
+    const uint64_t hash = corpus_hash(&c);
+    OK(corpus_notes_of(&c, &notes));
+    corpus_close(&c);
+    assert_int_equal(notes.n_files, 2);
+    assert_int_equal(notes.n_blocks, 2);
+    assert_string_equal(notes.files[1].name, "b.bin");
+    assert_int_equal(notes.files[1].bytes, 1024 + 8);
+
+    /* a file that is not read cannot be found to differ; its blocks are compared when used */
+    change_secretly(in_dir("known/b.bin"), 1024 + 6, &other[3], 2);
+    OK(open_known("known", 10));
+    assert_true(corpus_hash(&c) == hash);
+    OK(corpus_read(&c, 0, 3, got));
+    REFUSED(FSDP_EIO, corpus_read(&c, 0, 7, got), "b.bin: was changed");
+    corpus_close(&c);
+
+    /* without hashes of blocks, a block is checked when it is first read */
+    memset(notes.blocks, 0, notes.n_blocks * sizeof *notes.blocks);
+    OK(open_known("known", 10));
+    OK(corpus_read(&c, 0, 7, got));
+    assert_int_equal(got[6], 8);
+    change_secretly(in_dir("known/b.bin"), 1024 + 6, &b[3], 2);
+    REFUSED(FSDP_EIO, corpus_read(&c, 3, 4, got), "b.bin: was changed");
+    corpus_close(&c);
+    OK(open_known("known", 7));
+    REFUSED(FSDP_EINVAL, corpus_read(&c, 0, 7, got), "b.bin: token 3: got 7, expected less than 7");
+    corpus_close(&c);
+
+    corpus_notes_free(&notes);
+}
+
+/* A file of another time is read: its tokens must be the same. */
+TEST(test_notes_of_changed_files)
+{
+    const uint16_t a[] = {1, 2, 3}, b[] = {4, 5, 6, 7}, other[] = {4, 5, 6, 8};
+    write_shard("known/a.bin", a, 3);
+    write_shard("known/b.bin", b, 4);
+    OK(open_as(CORPUS_AUTO, in_dir("known"), 10, 4));
+    const uint64_t hash = corpus_hash(&c);
+    OK(corpus_notes_of(&c, &notes));
+    corpus_close(&c);
+    assert_int_equal(utimensat(AT_FDCWD, in_dir("known/b.bin"), (struct timespec[2]){{0}}, 0), 0);
+    OK(open_known("known", 10));
+    assert_true(corpus_hash(&c) == hash);
+    corpus_close(&c);
+    write_shard("known/b.bin", other, 4);
+    FAILS(FSDP_EMISMATCH, open_known("known", 10), "b.bin: got tokens with the hash");
+    write_shard("known/b.bin", b, 4);
+    write_shard("known/c.bin", b, 4);
+    FAILS(FSDP_EMISMATCH, open_known("known", 10), "c.bin: got tokens with the hash");
+    assert_int_equal(unlink(in_dir("known/c.bin")), 0);
+    assert_int_equal(unlink(in_dir("known/b.bin")), 0);
+    FAILS(FSDP_EMISMATCH, open_known("known", 10), "got 1 files, expected 2");
+    corpus_notes_free(&notes);
+    corpus_notes_free(&notes); /* a zeroed struct is accepted */
+}
+
+TEST(test_mask)
+{
+    int32_t counts[4];
+    OK(open_as(CORPUS_AUTO, write_bytes(in_dir("masked"), "To be, or", 9), 256, 4));
+    OK(corpus_open_mask(write_bytes(in_dir("mask"), "\0\1\0\377\0\0\1\0\2", 9), NULL, &c));
+    OK(sample_mask(&c, 0, 4, counts)); /* the bytes of tokens 1 ... 4 */
+    assert_memory_equal(counts, ((int32_t[]){1, 0, 255, 0}), sizeof counts);
+    OK(sample_mask(&c, 1, 4, counts));
+    assert_memory_equal(counts, ((int32_t[]){0, 1, 0, 2}), sizeof counts);
+    OK(sample_mask(&c, 2, 4, counts));
+    assert_int_equal(counts[0], 1);
+    corpus_close(&c);
+    OK(open_as(CORPUS_AUTO, in_dir("masked"), 256, 4));
+    REFUSED(FSDP_EINVAL, corpus_open_mask(write_bytes(in_dir("mask"), "\1\1", 2), NULL, &c),
+            "got a mask of 2 bytes, expected 9");
+    corpus_close(&c);
 }
 
 /* ---- the licence texts ---------------------------------------------------------------------- */
@@ -470,6 +746,62 @@ TEST(test_images)
     corpus_close(&c);
 }
 
+/* The names that others give the files, and the folders that torchvision makes. */
+TEST(test_images_elsewhere)
+{
+    static const char *const PLACES[][3] = {
+        {"dots", "dots/train-images.idx3-ubyte", "dots/train-labels.idx1-ubyte"},
+        {"tv/MNIST", "tv/MNIST/raw/train-images-idx3-ubyte",
+         "tv/MNIST/raw/train-labels-idx1-ubyte"},
+        {"tv", "tv/MNIST/raw/train-images-idx3-ubyte", "tv/MNIST/raw/train-labels-idx1-ubyte"}};
+    const uint32_t dims[3] = {N_IMAGES, IMAGE_SIDE, IMAGE_SIDE};
+    write_images();
+    OK(corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c));
+    const uint64_t hash = corpus_hash(&c);
+    corpus_close(&c);
+    mkdir(in_dir("dots"), 0700);
+    mkdir(in_dir("dots/train-images-idx3-ubyte"), 0700); /* as some archives are unpacked */
+    mkdir(in_dir("tv"), 0700);
+    mkdir(in_dir("tv/MNIST"), 0700);
+    mkdir(in_dir("tv/MNIST/raw"), 0700);
+    for (int i = 0; i < 3; i++) {
+        write_idx(PLACES[i][1], 3, dims, N_IMAGES * IMAGE_PIXELS, 251);
+        write_idx(PLACES[i][2], 1, dims, N_IMAGES, 10);
+        OK(corpus_open_images(in_dir(PLACES[i][0]), false, NO_SHUFFLE, &c));
+        assert_true(corpus_hash(&c) == hash);
+        corpus_close(&c);
+    }
+}
+
+#ifdef FSDP_HAVE_ZLIB
+TEST(test_images_packed)
+{
+    static const char *const NAMES[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
+    static char bytes[N_IMAGES * IMAGE_PIXELS + 100];
+    char path[300], packed[300];
+    write_images();
+    OK(corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c));
+    const uint64_t hash = corpus_hash(&c);
+    corpus_close(&c);
+    mkdir(in_dir("gz"), 0700);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", in_dir("mnist"), NAMES[i]);
+        snprintf(packed, sizeof packed, "%s/%s.gz", in_dir("gz"), NAMES[i]);
+        FILE *in = fopen(path, "r");
+        gzFile out = gzopen(packed, "wb");
+        const size_t n = fread(bytes, 1, sizeof bytes, in);
+        assert_int_equal(gzwrite(out, bytes, (unsigned)n), n);
+        gzclose(out);
+        fclose(in);
+    }
+    OK(corpus_open_images(in_dir("gz"), false, NO_SHUFFLE, &c));
+    assert_true(corpus_hash(&c) == hash);
+    corpus_close(&c);
+    assert_int_equal(truncate(packed, 30), 0);
+    FAILS(FSDP_EIO, corpus_open_images(in_dir("gz"), false, NO_SHUFFLE, &c), "is damaged");
+}
+#endif
+
 /* Opening the folder must fail because of the file written last. Then the files are made good
  * again. */
 static void refuses_images(const char *says)
@@ -492,7 +824,11 @@ TEST(test_images_refused)
     write_idx(IMAGES, 1, dims, N_IMAGES, 251);
     refuses_images("bytes that begin 00000801, expected at least 16 that begin 00000803");
     write_bytes(in_dir(IMAGES), "\x1f\x8b\x08\x08packed", 10);
+#ifdef FSDP_HAVE_ZLIB
+    FAILS(FSDP_EIO, corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c), "is damaged");
+#else
     refuses_images("got 10 bytes that begin 1f8b0808, expected at least 16");
+#endif
     write_bytes(in_dir(IMAGES), "", 0);
     refuses_images("got 0 bytes that begin 00000000");
     write_idx(LABELS, 1, four, 4, 10);
