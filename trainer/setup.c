@@ -244,6 +244,7 @@ fsdp_status trainer_prepare(trainer *t)
     TRY(comm_agree(t->run.world, t->refused.status));
     TRY(check_same_options(t));
     TRY(comm_agree(t->run.world, prepare_model(t)));
+    TRY(comm_agree(t->run.world, trainer_compare_paths(t)));
     if (!t->cfg.plan) /* first, since plans depend on the size of the validation data */
         TRY(trainer_open_data(t));
     TRY(comm_agree(t->run.world, prepare_here(t)));

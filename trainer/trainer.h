@@ -76,6 +76,9 @@ fsdp_status trainer_about(trainer *t);
 /* trainer_place -- set t->store.sample_offset, so that a resumed run goes on reading where the run
  * that saved had stopped. If anything has changed that is read, rank 0 says where and why. */
 void trainer_place(trainer *t, const ckpt_manifest *saved);
+/* trainer_compare_paths -- FSDP_EINVAL if an output is an input of the run, or another output: by
+ * name, as a file with several names, in a folder, through links, also if it does not exist yet. */
+fsdp_status trainer_compare_paths(const trainer *t);
 /* trainer_check_outputs -- check that every file and directory the run will write can be written.
  *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);
