@@ -69,8 +69,7 @@ static const char *path_of(const trainer_config *c, const path_use *use)
     return is_word ? NULL : path;
 }
 
-/* ---- outputs that are inputs, or other outputs ------------------------------------------------
- */
+/* ---- outputs that are inputs, or other outputs ----------------------------------------------- */
 
 /* A file or folder that the run uses. */
 typedef struct place {
@@ -244,8 +243,7 @@ fsdp_status trainer_compare_paths(const trainer *t)
     return status;
 }
 
-/* ---- outputs that can be written --------------------------------------------------------------
- */
+/* ---- outputs that can be written ------------------------------------------------------------- */
 
 static fsdp_status output_refused(const char *option, const char *path, const char *at,
                                   const char *why)
