@@ -50,7 +50,8 @@ static void print_head(const trainer *t, bool was_done)
         printf("resumed at step %lld%s\n", (long long)t->setup.first_step,
                c->init_from ? "; the weights of --init-from are not read" : "");
     if (was_done)
-        printf("no step is left to make\n");
+        printf(
+            "no step is left to make; files about steps, such as --loss-csv, stay as they are\n");
     fflush(stdout);
 }
 

@@ -122,7 +122,7 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "global batches of an evaluation (0: 128 sequences, or all images); no sample counts twice"},
     {OPTION("eval-only", eval_only),
      .help = "train nothing: evaluate the weights of --resume, --init-from or --seed on --val-data or, without it, on the training data"},
-    {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms"},
+    {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms; in files, steps count from 0"},
     {OPTION("export-init", export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
     {OPTION("export", export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
     {OPTION("export-shard-size", train.export_shard_mib), .def = "4768", .min = 1, .max = 1LL << 40, .arg = "MiB",
@@ -145,7 +145,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("check-order", check_order), .help = "report work on two streams that touches the same memory while no event orders it"},
     {OPTION("digests", digests), .arg = "FILE",
      .help = "write hashes of parameters, layers' outputs and gradients for fsdp_compare --bisect; every step waits for the host"},
-    {OPTION("digest-values", digest_values), .arg = "STEP:UNIT", .help = "with --digests: also write the unit's elements in that step, for example 3:h.1"},
+    {OPTION("digest-values", digest_values), .arg = "STEP:UNIT", .help = "with --digests: also write the unit's elements in that step (from 0), for example 3:h.1"},
     {OPTION("print-shards", print_shards), .help = "draw which rank holds which part of each parameter (with --plan: of the planned ranks)"},
     {OPTION("plan", plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
     {OPTION("plan-ranks", plan_ranks), .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
@@ -337,7 +337,9 @@ static fsdp_status resolve_model(trainer_config *cfg, model_config *mc)
     const long long seq_len = cfg->train.seq_len;
     if ((size_t)seq_len <= mc->max_seq_len)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass --n-positions with as many, or a smaller --seq-len",
+    return fsdp_error(FSDP_EINVAL,
+                      cfg->init_from ? "pass a smaller --seq-len, or other weights"
+                                     : "pass --n-positions with as many, or a smaller --seq-len",
                       "--seq-len: got %lld, expected at most %zu, the positions of the model",
                       seq_len, mc->max_seq_len);
 }

@@ -237,11 +237,12 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
         *(bool *)((char *)p->out + spec->offset) = true;
         return FSDP_OK;
     }
-    if (value == NULL)
+    /* If the next word begins with --, it is an option, and not a value. */
+    const bool has_next = next != NULL && strncmp(next, "--", 2) != 0;
+    if (value == NULL && !has_next)
         value = spec->bare;
     if (value == NULL) {
-        /* If the next word begins with --, it is an option, and the value is missing. */
-        if (next == NULL || strncmp(next, "--", 2) == 0)
+        if (!has_next)
             return fsdp_error(FSDP_EINVAL, "write --name=value, all in one word",
                               "--%s: no value given", spec->name);
         value = next;

@@ -10,7 +10,7 @@
  *         status = options_print_help(TABLE, "fsdp_train [OPTION...]", "trains ...");
  *
  * Options are GNU long options without abbreviations: `--name=value` or `--name value`. A value
- * that begins with -- or that is optional needs the first form. `--batch_size` means
+ * that begins with -- needs the first form. `--batch_size` means
  * `--batch-size`. If an option is repeated, the last one wins. `--help` needs no row. Every error
  * is an FSDP_EINVAL that names the option, the value got and the value expected, with a hint (for
  * an unknown option, the nearest known one). A number must be finite and in range, and whole for

@@ -391,6 +391,12 @@ fsdp_status ckpt_store_claim(ckpt_store *s, const char *run)
     return try_out(s);
 }
 
+fsdp_status ckpt_store_has(const ckpt_store *s, int64_t step, bool *has)
+{
+    *has = access(ckpt_step_path(s->dir, step).text, F_OK) == 0;
+    return ckpt_share(s->world, has, sizeof *has);
+}
+
 void ckpt_store_close(ckpt_store *s)
 {
     wait_remove_left(s); /* the next holder of the lock may resume this run */

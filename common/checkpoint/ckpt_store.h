@@ -53,6 +53,8 @@ fsdp_status ckpt_store_open(ckpt_store *s, const char *dir);
  *   errors      FSDP_EIO: DIR has checkpoints of another run, cannot be written, or is not the same
  *               directory on all ranks */
 fsdp_status ckpt_store_claim(ckpt_store *s, const char *run);
+/* ckpt_store_has -- whether rank 0 sees DIR/step-N. Collective; errors of comm_host_gather. */
+fsdp_status ckpt_store_has(const ckpt_store *s, int64_t step, bool *has);
 /* ckpt_store_close -- wait for a removal in progress, and unlock DIR; a zeroed or closed struct is
  * accepted. */
 void ckpt_store_close(ckpt_store *s);

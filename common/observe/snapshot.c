@@ -189,7 +189,7 @@ static void put_page(const snapshot *s, int rank, int n_ranks, FILE *out)
             fprintf(out,
                     "const facts = {title: \"rank %d of %d in step %lld\", calls: %lld, first: "
                     "%lld, last: %lld};\n",
-                    rank, n_ranks, (long long)s->step, (long long)(s->end - s->begin),
+                    rank, n_ranks, (long long)s->step + 1, (long long)(s->end - s->begin),
                     (long long)(first - s->begin), (long long)(last - s->begin));
         else if (strcmp(PAGE[i], "@rows@") == 0)
             put_rows(s, first, last, out);

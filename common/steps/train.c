@@ -512,8 +512,8 @@ static fsdp_status check_finite(int64_t step, float loss, float norm, bool *fail
         return FSDP_OK;
     *failed_alike = true;
     return fsdp_error(FSDP_EINVAL, "lower --lr, add --warmup-steps or set --clip-grad 1",
-                      "training diverged at step %lld: loss %g, gradient norm %g", (long long)step,
-                      (double)loss, (double)norm);
+                      "training diverged at step %lld: loss %g, gradient norm %g",
+                      (long long)step + 1, (double)loss, (double)norm);
 }
 
 static fsdp_status save_csv(train_loop *l)
@@ -642,6 +642,20 @@ static void note_short_evaluation(const train_loop *l)
             (long long)setup->cfg->eval_batches, wanted, n);
 }
 
+/* If no step was left to make, save what was resumed, or the initial state, unless the directory
+ * has this step. */
+static fsdp_status save_unmade(train_loop *l, bool *failed_alike)
+{
+    const train_setup *setup = l->setup;
+    bool is_saved = true;
+    if (setup->store && setup->first_step >= train_end(setup->cfg))
+        TRY(ckpt_store_has(setup->store, setup->first_step, &is_saved));
+    if (is_saved)
+        return FSDP_OK;
+    train_discard(l); /* keep an old loss file */
+    return save(l, failed_alike);
+}
+
 static fsdp_status run_steps(train_loop *l, train_result *result)
 {
     const train_setup *setup = l->setup;
@@ -673,6 +687,7 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
         /* A SIGUSR1 that came during the save is answered by that save. */
         (void)comm_signal_came(setup->run->world, SIGUSR1);
     }
+    TRY(save_unmade(l, &result->failed_alike));
     return end_save(l, true, &result->failed_alike);
 }
 

@@ -88,6 +88,7 @@ refused 1 'offload in a plan of times' '--plan-device: Ascend 910B has no rate o
 refused12 'unknown overlap' "--prefetch: got 'backwards', expected one of none\|backward\|backward-post\|forward\|both\|auto" \
     'default' --prefetch backwards
 refused12 'a loss in no chunks' "--chunk-loss: got '0', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=0
+refused 1 'an optional value in the next word' "--chunk-loss: got '0', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss 0
 refused 1 'a loss in fewer chunks than none' "--chunk-loss: got '-4', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=-4
 refused 1 'a loss in words' "--chunk-loss: got 'few', expected a whole number from 1" 'describes --chunk-loss' --chunk-loss=few
 refused 1 'unknown layout' "--layout: got 'rows', expected one of flat\|per-param" 'default' --layout rows

@@ -310,9 +310,21 @@ for how in '' --save-async; do
     [ "$(cat "$new/diverged/latest")" = step-1 ] || complain "saved: $(cat "$new/diverged/latest")"
     check_no_tmp
 done
+for how in '' --save-async; do
+    case_is "no step is left: another --save directory gets the checkpoint${how:+, $how}" 2 || continue
+    went $run --save "$new/a" --loss-csv "$new/a.csv"
+    went $run --resume "$new/a" --save "$new/b" $how
+    for from in a b; do
+        went $run --resume "$new/$from" --steps 9 --resume-change schedule --export "$new/w$from"
+    done
+    same_weights "$new/wa" "$new/wb"
+    stamp=$(stat -c %Y%i "$new/a/"step-*)
+    went $run --resume auto --save "$new/a" $how # the finished command again: nothing changes
+    [ "$stamp" = "$(stat -c %Y%i "$new/a/"step-*)" ] || complain 'saved again'
+done
 if case_is 'diverged: the checkpoint in flight is published, --save-async' 2; then
     for how in '' --save-async; do
-        fails 2 'training diverged at step 3: loss' $run --optimizer sgd --lr 1000 --min-lr 1000 --clip-grad 0 \
+        fails 2 'training diverged at step 4: loss' $run --optimizer sgd --lr 1000 --min-lr 1000 --clip-grad 0 \
             --warmup-steps 0 --save "$new/nan$how" --save-every 1 --keep 0 $how
     done
     [ "$(ls "$new/nan")" = "$(ls "$new/nan--save-async")" ] || complain "there are: $(ls "$new/nan--save-async")"

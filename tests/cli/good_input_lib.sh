@@ -12,6 +12,8 @@ expect_good 1 'the last of repeated options' $run --batch-size 4 --batch-size 1
 printed '\(1 per rank x 1 micro-steps\)'
 expect_good 2 'global batch alone: batch size by itself' $run --batch-size 0 --global-batch 24
 printed 'a step is 24 sequences of 16 tokens \(4 per rank x 3 micro-steps\)'
+expect_good 1 'an optional value in the next word' $run --no-sync off --chunk-loss 16
+expect_good 1 'an option in the place of an optional value' $run --chunk-loss --no-sync
 expect_good 3 'global batch and accumulation' $run --batch-size 0 --global-batch 24 --grad-accum 2
 printed '\(4 per rank x 2 micro-steps\)'
 expect_good 2 'plan' $run --plan --loss-csv "$new/plan.csv"
@@ -23,6 +25,10 @@ for ranks in 1 2; do
     expect_good $ranks 'no steps' $run --steps 0 --loss-csv "$new/none.csv" --export "$new/none" --save "$new/none.ckpt"
     [ ! -e "$new/none.csv" ] || complain 'there is a loss file'
     [ -s "$new/none/model.safetensors" ] || complain 'no export'
+    expect_good $ranks 'a checkpoint of no step resumes' $run --steps 2 --resume "$new/none.ckpt" --resume-change schedule --loss-csv "$new/two.csv"
+    expect_good $ranks 'as without it' $run --steps 2 --loss-csv "$new/none.csv"
+    diff <(cut -d, -f1-3 "$new/two.csv") <(cut -d, -f1-3 "$new/none.csv") >/dev/null || complain 'other losses'
+    rm "$new/none.csv" "$new/two.csv"
     rm -rf "$new/none" "$new/none.ckpt"
 done
 expect_good 2 'evaluation' $run --val-data LICENSE --eval-every 1
