@@ -31,6 +31,9 @@ end. --reduction fast: a call is --batch-size sequences, sums grow in their orde
 --freeze replays the trainer's: requires_grad is False for the parameters of these names. --gradient-checkpointing wraps
 each block in torch.utils.checkpoint. --ranks W --micro-steps A replays no_sync: each of W ranks adds up the gradients of A
 micro-steps of neighbouring sequences before the ranks' sums are added.
+
+--data-mask replays the trainer's: a byte for each token, 0 if it does not count as a target. The loss is the mean over the
+targets of the global batch that count.
 """
 import argparse
 import csv
@@ -71,6 +74,7 @@ def parse():
     p.add_argument("--gradient-checkpointing", action="store_true")
     p.add_argument("--ranks", type=int, default=1)
     p.add_argument("--micro-steps", type=int, default=1)
+    p.add_argument("--data-mask")
     p.add_argument("--tol-loss", type=float, default=2e-5)
     p.add_argument("--tol-norm", type=float, default=2e-5)
     p.add_argument("--tol-weights", type=float, default=2e-5)
@@ -91,7 +95,15 @@ def batch(tokens, a, step):
     starts = [(k * a.seq_len) % span for k in range(step * a.global_batch, (step + 1) * a.global_batch)]
     x = torch.stack([tokens[o : o + a.seq_len] for o in starts])
     y = torch.stack([tokens[o + 1 : o + a.seq_len + 1] for o in starts])
+    if a.data_mask:
+        mask = torch.frombuffer(bytearray(open(a.data_mask, "rb").read()), dtype=torch.uint8)
+        y = y.masked_fill(torch.stack([mask[o + 1 : o + a.seq_len + 1] for o in starts]) == 0, -100)
     return x, y
+
+
+def n_counting(y):
+    """cross_entropy ignores targets of -100."""
+    return int((y != -100).sum())
 
 
 def freeze(model, patterns):
@@ -192,7 +204,7 @@ def sum_backward(model, logits, y):
     gradient of a target's logit is near -1 for all tokens, and rounds alike for all; 1/n of it rounds elsewhere."""
     torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum").backward()
     for p in trained(model):
-        p.grad.mul_(1.0 / y.numel())
+        p.grad.mul_(1.0 / n_counting(y))
 
 
 def logits_of(a, model, x):
@@ -223,7 +235,7 @@ def no_sync_backward(a, model, x, y):
         model.zero_grad()
         for micro_x, micro_y in zip(rank_x.split(per_call), rank_y.split(per_call)):
             logits = logits_of(a, model, micro_x).flatten(0, 1)
-            part = torch.nn.functional.cross_entropy(logits, micro_y.reshape(-1), reduction="sum") / y.numel()
+            part = torch.nn.functional.cross_entropy(logits, micro_y.reshape(-1), reduction="sum") / n_counting(y)
             part.backward()
             loss += part.detach()
         sums.append([p.grad for p in trained(model)])
@@ -273,8 +285,8 @@ def reduced_backward(a, model, x, y):
         head = sums.pop()
         sums[0] = sums[0] + head  # wte, the first parameter
     for p, total in zip(trained(model), sums):
-        p.grad = total * (1.0 / y.numel())
-    return sum(loss for loss, _ in calls) / y.numel()
+        p.grad = total * (1.0 / n_counting(y))
+    return sum(loss for loss, _ in calls) / n_counting(y)
 
 
 def replay(a, model, tokens):

@@ -84,6 +84,13 @@ as=''
 replay "Llama, FSDP on 2 ranks, fast" "--model llama --size tiny" $LAUNCHER -n 2
 replay "Llama, untied, FSDP on 3 ranks, canonical, portable, blocks recomputed" \
     "--model llama --size small --reduction canonical --ops portable --gradient-checkpointing" $LAUNCHER -n 3
+# Each sequence of a batch keeps another number of targets, from none to all, so no two ranks have as many
+perl -e 'print "\1", map { pack "C", $_ % 64 < (64, 1, 0, 33, 17, 5, 60)[$_ / 64 % 7] } 0 .. $ARGV[0] - 2' "$(stat -c %s "$tmp/text")" > "$tmp/mask"
+as="--data-mask $tmp/mask"
+for ranks in 1 2 3 4; do
+    replay "a mask, FSDP on $ranks ranks, canonical" "--size tiny --reduction canonical --batch-size 1 $as" $LAUNCHER -n $ranks
+    replay "a mask, FSDP on $ranks ranks, fast" "--size tiny $as" $LAUNCHER -n $ranks
+done
 as=$mixed
 replay "FSDP on 2 ranks, bf16, beside PyTorch's module in bf16" "--size tiny --param-dtype bf16" $LAUNCHER -n 2
 wait
@@ -96,7 +103,7 @@ transformers() {
     {
         echo "     weights of transformers: $name"
         "$python" tests/interop/weights.py make "$at.made" "$dtype" "$shard" $family &&
-            $LAUNCHER -n 3 "$build/fsdp_train" --init-from "$at.made" --data "$tmp/text" --seq-len $seq_len --global-batch $global \
+            $LAUNCHER -n 3 "$build/fsdp_train" --init-from "$at.made" --data "$tmp/text" --data-format bytes --seq-len $seq_len --global-batch $global \
                 --steps 3 --export-init "$at.init" --export "$at.final" --export-shard-size 1 --loss-csv "$at.csv" "$@" > "$at.log" &&
             "$python" tests/interop/weights.py same "$at.made" "$at.init" &&
             "$python" tests/interop/weights.py logits "$at.made" "$build" &&
@@ -114,6 +121,29 @@ family=llama
 transformers 'Llama, heads that share keys' float32 5GB
 family=llama31
 transformers 'Llama 3.1 in several files, bf16' bfloat16 100KB --layout per-param
+
+# recipe -- the lines of docs/models.md that make tokens: a model with a tokenizer takes no text, and takes these tokens
+recipe() {
+    n=$((n + 1)) at=$tmp/$n top=$PWD
+    mkdir "$at" && head -c 40000 "$tmp/text" > "$at/text.txt"
+    sed -n '/^```python$/,/^```$/p' docs/models.md | sed '1d; $d' > "$at/recipe.py"
+    model="$build/fsdp_train --size tiny --vocab-size 400 --seq-len $seq_len"
+    {
+        echo "     the recipe for tokens"
+        $model --steps 0 --export "$at/DIR" > "$at.log" && "$python" tests/interop/tokenizer.py "$at/text.txt" "$at/DIR" &&
+            ! $build/fsdp_train --init-from "$at/DIR" --data "$at/text.txt" --steps 1 > "$at.log" 2>&1 &&
+            grep 'HINT: make tokens as docs/models.md shows' "$at.log" &&
+            (cd "$at" && "$python" recipe.py) &&
+            $LAUNCHER -n 2 "$build/fsdp_train" --init-from "$at/DIR" --data "$at/tokens.u32" --data-format uint32 --steps 2 > "$at.log" &&
+            "$python" -c 'import sys, numpy, transformers
+ids = numpy.fromfile(sys.argv[1] + "/tokens.u32", "<u4")
+text = transformers.AutoTokenizer.from_pretrained(sys.argv[1] + "/DIR").decode(ids)
+ok = text == open(sys.argv[1] + "/text.txt").read() and len(ids) < len(text)
+print("PASS" if ok else "FAIL", "recipe: the tokens are the text")
+sys.exit(not ok)' "$at"
+    } > "$at.out" 2>&1 || { echo "FAIL recipe" >> "$at.out" && tail -3 "$at.log" >> "$at.out" && touch "$at.failed"; }
+}
+recipe
 
 # net NAME RANKS OPTION... -- train the MNIST net on $images or on the same drawn digits, and compare with PyTorch's net
 images=$tmp/images
