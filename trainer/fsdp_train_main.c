@@ -234,9 +234,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a failed write is reported instead */
     signal(SIGXFSZ, SIG_IGN);
     const int launched = comm_launched_ranks();
-    const bool alone = launched == 1;
     const fsdp_status parsed = trainer_config_parse(argc, argv, &t.cfg);
     const bool help = parsed == FSDP_HELP;
+    const bool alone = launched == 1 || (help && comm_launched_apart());
     t.refused = *fsdp_error_get();
     if (alone && help && print_help() == FSDP_OK)
         return EXIT_SUCCESS;
@@ -244,6 +244,8 @@ int main(int argc, char **argv)
         comm_take_signals(true);
     if (check_stack() != FSDP_OK || (alone && parsed != FSDP_OK) ||
         trainer_connect(&t) != FSDP_OK) { /* there is no group yet: each failing rank prints */
+        if (help && print_help() == FSDP_OK)
+            return EXIT_SUCCESS;
         print_error(comm_launched_rank(), alone ? 0 : launched);
         return EXIT_FAILURE;
     }

@@ -7,6 +7,12 @@
 #include "trainer/rates.h"
 #include "trainer/trainer.h"
 
+bool trainer_is_apart(const trainer_config *c)
+{
+    const bool is_one = c->parallel == PARALLEL_SINGLE || c->plan_ranks > 0;
+    return comm_launched_apart() && (c->comm == COMM_SELF || (c->comm == COMM_AUTO && is_one));
+}
+
 fsdp_status trainer_connect(trainer *t)
 {
     t->told = &t->is_told;
@@ -38,7 +44,10 @@ fsdp_status trainer_connect(trainer *t)
     comm_backend wanted = (comm_backend)t->cfg.comm;
     /* if parsing the options failed, cfg.comm may have any value */
     bool is_known = wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
-    comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
+    const bool is_job = comm_launched_ranks() > 1 && !is_known;
+    comm_config cc = {.backend = trainer_is_apart(&t->cfg) ? COMM_SELF
+                                 : is_job                  ? COMM_AUTO
+                                                           : wanted,
                       .native = b->native,
                       .keeps_signals = t->cfg.save_dir != NULL,
                       .sums = b->fast()->sums};

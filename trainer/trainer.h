@@ -41,6 +41,9 @@ struct trainer {
     digests *digests;        /* of --digests, else NULL */
 };
 
+/* trainer_is_apart -- whether this process runs alone although its environment announces several
+ * ranks: its options need only one process, and comm_launched_apart allows it. */
+bool trainer_is_apart(const trainer_config *c);
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads. If the device
  * cannot be opened, open the CPU, and set t->refused, so that trainer_prepare fails on all ranks.
  *   errors  any error of comm_open */

@@ -69,16 +69,18 @@ typedef struct comm_config {
 
 #define COMM_RUN_ENV "FSDP_RUN" /* set only by fsdp_run: a rank's number */
 
-/* comm_launched_ranks -- world size from the launcher's environment: COMM_RUN_ENV, PMI_SIZE,
- * OMPI_COMM_WORLD_SIZE, PMIX_SIZE or SLURM_STEP_NUM_TASKS; 1 if none is set. May be called before
- * comm_open. */
+/* comm_launched_ranks -- world size from the environment of a launcher whose job this program may
+ * be able to join (launched.c); 1 if there is none. May be called before comm_open. */
 int comm_launched_ranks(void);
 /* comm_launched_rank -- this process's rank from the launcher's environment; 0 if there is none. */
 int comm_launched_rank(void);
-/* comm_launched_local_rank -- this process's rank within its host: COMM_RUN_ENV, MPI_LOCALRANKID,
- * OMPI_COMM_WORLD_LOCAL_RANK, PMIX_LOCAL_RANK or SLURM_LOCALID; if none is set, comm_launched_rank,
- * which is right on one host. */
+/* comm_launched_local_rank -- this process's rank within its host; if the launcher does not say it,
+ * comm_launched_rank, which is right on one host. */
 int comm_launched_local_rank(void);
+/* comm_launched_apart -- whether the environment announces several ranks, but may be one that a
+ * script passed on, such as the environment of a SLURM step. A program that was told to run alone
+ * may do so then: it opens COMM_SELF. */
+bool comm_launched_apart(void);
 /* comm_schedule_seed -- a value for device_config.schedule_seed, made of FSDP_SCHEDULE and the
  * rank, so that it differs between ranks; 0 if FSDP_SCHEDULE is unset or 0.
  *   errors  FSDP_EINVAL FSDP_SCHEDULE is not a number of 32 bits */

@@ -39,12 +39,16 @@ static fsdp_status launch_choose(comm_backend wanted, const comm_transport **sta
     comm_run_start run;
     bool by_fsdp_run = comm_run_started(&run),
          is_auto = wanted == COMM_AUTO || wanted == COMM_NATIVE;
+    /* Also a single rank under a launcher uses MPI: the launcher may watch it, and it can call
+     * MPI_Abort. */
+    bool by_mpi = comm_launched_ranks() > 1 ||
+                  (mpi_transport.exchange != NULL && comm_launcher_variable() != NULL);
     if (wanted == COMM_MPI && by_fsdp_run)
         return fsdp_error(FSDP_EINVAL, "leave --comm out, or start it with MPICH's mpiexec",
                           "comm_open: --comm mpi under fsdp_run, which starts ranks without MPI");
     if (wanted == COMM_DRY)
         *starts = &dry_transport;
-    else if (wanted == COMM_SELF || (is_auto && !by_fsdp_run && !comm_launcher_present()))
+    else if (wanted == COMM_SELF || (is_auto && !by_fsdp_run && !by_mpi))
         *starts = &self_transport;
     else
         *starts = by_fsdp_run ? &shm_transport : &mpi_transport;
@@ -227,6 +231,9 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     c->hang = wanted == COMM_DRY ? NULL : comm_hang_open(recorder, config->keeps_signals);
     device_host_call_begin();
     fsdp_status status = starts->open(&c->team, &c->data);
+    if (status == FSDP_OK && config->backend != COMM_SELF && wanted != COMM_DRY)
+        status =
+            comm_launched_check(c->team.size, starts == &mpi_transport ? "MPI" : "this process");
     if (status == FSDP_OK)
         status = comm_complete(c);
     if (status == FSDP_OK && starts == &mpi_transport)

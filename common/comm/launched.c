@@ -1,5 +1,5 @@
 /* launched.c -- read the ranks of the job from the launcher's environment: from fsdp_run's own
- * variable first, then from the variables of MPI launchers and SLURM. */
+ * variable first, then from the variables of other launchers. */
 #include <stdlib.h>
 #include "common/comm/transport_help.h"
 
@@ -13,52 +13,153 @@ bool comm_run_started(comm_run_start *start)
 }
 
 /* The numbers that launchers announce. */
-typedef enum fact { RANKS, RANK, LOCAL_RANKS, LOCAL_RANK } fact;
+typedef enum fact { RANKS, RANK, LOCAL_RANKS, LOCAL_RANK, N_FACTS } fact;
 
-/* The variables of MPICH, Open MPI, PMIx and SLURM; NULL: there is none. SLURM sets the step's size
- * only for tasks under srun, not for the batch script. */
-static const char *const VARIABLES[][4] = {
-    [RANKS] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"},
-    [RANK] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"},
-    [LOCAL_RANKS] = {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    [LOCAL_RANK] = {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_LOCAL_RANK",
-                    "SLURM_LOCALID"}};
+/* What a launcher's variables mean to this program. */
+typedef enum launcher_kind {
+    OF_MPI,     /* they number the ranks of one MPI job, which this program may be able to join */
+    OF_STEPS,   /* the same, but the tasks may be scripts, which pass the variables on */
+    OF_STRANGER /* this program cannot join the job. The variables may be another program's */
+} launcher_kind;
 
-/* fsdp_run's value of f; else the first of f's variables that is a number >= `least`; else
- * `otherwise`. */
-static int launched(fact f, int least, int otherwise)
+typedef struct launcher {
+    const char *name;
+    launcher_kind kind;
+    const char *variables[N_FACTS]; /* NULL: there is none */
+} launcher;
+
+/* A launcher takes precedence over those below it. PMIx appears twice: most launchers that set
+ * PMIX_RANK do not set PMIX_SIZE. SLURM sets the step's size only for tasks under srun, not for the
+ * batch script. accelerate and deepspeed set torchrun's variables. */
+static const launcher LAUNCHERS[] = {
+    {"mpiexec", OF_MPI, {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"}},
+    {"Open MPI",
+     OF_MPI,
+     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+      "OMPI_COMM_WORLD_LOCAL_RANK"}},
+    {"PMIx", OF_MPI, {"PMIX_SIZE", "PMIX_RANK", NULL, "PMIX_LOCAL_RANK"}},
+    {"srun", OF_STEPS, {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", NULL, "SLURM_LOCALID"}},
+    {"flux", OF_STEPS, {"FLUX_JOB_SIZE", "FLUX_TASK_RANK", NULL, "FLUX_TASK_LOCAL_ID"}},
+    {"torchrun", OF_STRANGER, {"WORLD_SIZE", "RANK"}},
+    {"horovodrun", OF_STRANGER, {"HOROVOD_SIZE", "HOROVOD_RANK"}},
+    {"MVAPICH2", OF_STRANGER, {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"}},
+    {"jsrun", OF_STRANGER, {"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"}},
+    {"PMIx", OF_STRANGER, {NULL, "PMIX_RANK"}},
+    {"PALS", OF_STRANGER, {NULL, "PALS_RANKID"}},
+    {"aprun", OF_STRANGER, {NULL, "ALPS_APP_PE"}},
+    {"HPE MPT", OF_STRANGER, {NULL, "MPT_MPI_RANK"}},
+};
+enum { N_LAUNCHERS = sizeof LAUNCHERS / sizeof *LAUNCHERS };
+
+/* The value of a variable that is a number >= least; else `otherwise`. */
+static int number_of(const char *variable, int least, int otherwise)
+{
+    const char *text = variable != NULL ? getenv(variable) : NULL;
+    char *end = NULL;
+    long value = text != NULL ? strtol(text, &end, 10) : 0;
+    return end != text && *end == '\0' && value >= least && value < 1 << 24 ? (int)value
+                                                                            : otherwise;
+}
+
+/* fsdp_run's value of f; else that of the first launcher, not a stranger, that has one; else
+ * `otherwise`. *by, unless by is NULL: that launcher, or NULL. */
+static int launched(fact f, int least, int otherwise, const launcher **by)
 {
     comm_run_start run;
+    if (by != NULL)
+        *by = NULL;
     if (comm_run_started(&run))
         return f == RANKS || f == LOCAL_RANKS ? run.size : run.rank;
-    for (int i = 0; i < 4; i++) {
-        const char *text = VARIABLES[f][i] != NULL ? getenv(VARIABLES[f][i]) : NULL;
-        char *end = NULL;
-        long value = text != NULL ? strtol(text, &end, 10) : 0;
-        if (end != text && *end == '\0' && value >= least && value < 1 << 24)
-            return (int)value;
+    for (const launcher *l = LAUNCHERS; l->kind != OF_STRANGER; l++) {
+        int value = number_of(l->variables[f], least, -1);
+        if (value < 0)
+            continue;
+        if (by != NULL)
+            *by = l;
+        return value;
     }
     return otherwise;
 }
 
+/* How many ranks the launcher's variables announce; at least so many if it sets only the rank; 0:
+ * the launcher has not started this process. Both numbers must make sense, because scripts set
+ * variables such as RANK for purposes of their own. */
+static int announced(const launcher *l)
+{
+    int rank = number_of(l->variables[RANK], 0, -1);
+    int ranks = l->variables[RANKS] != NULL ? number_of(l->variables[RANKS], 1, 0) : rank + 1;
+    return rank >= 0 && rank < ranks ? ranks : 0;
+}
+
+/* The first stranger that announces several ranks, if no other launcher started this process;
+ * NULL: there is none. */
+static const launcher *stranger(void)
+{
+    comm_run_start run;
+    for (int i = 0; i < N_LAUNCHERS && !comm_run_started(&run); i++)
+        if (LAUNCHERS[i].kind == OF_STRANGER && announced(&LAUNCHERS[i]) > 1)
+            return &LAUNCHERS[i];
+    return NULL;
+}
+
 int comm_launched_ranks(void)
 {
-    return launched(RANKS, 1, 1);
+    return launched(RANKS, 1, 1, NULL);
 }
 
 int comm_launched_rank(void)
 {
-    return launched(RANK, 0, 0);
+    return launched(RANK, 0, 0, NULL);
 }
 
 int comm_launched_local_ranks(void)
 {
-    return launched(LOCAL_RANKS, 1, comm_launched_ranks());
+    return launched(LOCAL_RANKS, 1, comm_launched_ranks(), NULL);
 }
 
 int comm_launched_local_rank(void)
 {
-    return launched(LOCAL_RANK, 0, comm_launched_rank());
+    return launched(LOCAL_RANK, 0, comm_launched_rank(), NULL);
+}
+
+fsdp_status comm_launched_check(int size, const char *seer)
+{
+    const launcher *by;
+    int ranks = launched(RANKS, 1, 1, &by);
+    if (size == 1 && ranks == 1 && (by = stranger()) != NULL)
+        ranks = announced(by);
+    if (ranks == size || by == NULL)
+        return FSDP_OK;
+    const char *of_ranks = by->variables[RANKS];
+    const char *variable = of_ranks != NULL ? of_ranks : by->variables[RANK];
+    char hint[200];
+    snprintf(hint, sizeof hint,
+             "start it with build/fsdp_run -n %d on one host, with MPICH's mpiexec or srun "
+             "--mpi=pmi2 on several; unset %s if this process is to run alone",
+             ranks, variable);
+    return fsdp_error(FSDP_ECOMM, hint,
+                      "comm_open: %s sets %s=%.20s: the launcher started %s%d ranks, %s sees %d",
+                      by->name, variable, getenv(variable), of_ranks != NULL ? "" : "at least ",
+                      ranks, seer, size);
+}
+
+bool comm_launched_apart(void)
+{
+    const int ranks = comm_launched_ranks(), rank = comm_launched_rank();
+    comm_run_start run;
+    for (int i = 0; i < N_LAUNCHERS && ranks > 1 && !comm_run_started(&run); i++)
+        if (LAUNCHERS[i].kind == OF_STEPS && announced(&LAUNCHERS[i]) == ranks &&
+            number_of(LAUNCHERS[i].variables[RANK], 0, -1) == rank)
+            return true;
+    return ranks == 1 && stranger() != NULL;
+}
+
+const char *comm_launcher_variable(void)
+{
+    for (int i = 0; LAUNCHERS[i].kind == OF_MPI; i++)
+        if (getenv(LAUNCHERS[i].variables[RANK]) != NULL)
+            return LAUNCHERS[i].variables[RANK];
+    return NULL;
 }
 
 fsdp_status comm_schedule_seed(uint64_t *seed)
@@ -76,12 +177,4 @@ fsdp_status comm_schedule_seed(uint64_t *seed)
     if (number > 0)
         *seed = (uint64_t)comm_launched_rank() << 32 | (uint64_t)number;
     return FSDP_OK;
-}
-
-/* Also a single rank under a launcher uses MPI: the launcher may watch it, and it can call
- * MPI_Abort. */
-bool comm_launcher_present(void)
-{
-    return comm_launched_ranks() > 1 || getenv("PMI_RANK") != NULL || getenv("PMIX_RANK") != NULL ||
-           getenv("OMPI_COMM_WORLD_RANK") != NULL;
 }

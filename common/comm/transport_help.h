@@ -238,10 +238,15 @@ typedef struct comm_run_start {
 } comm_run_start;
 /* comm_run_started -- whether fsdp_run started this process; if so, *start is filled in. */
 bool comm_run_started(comm_run_start *start);
-/* comm_launcher_present -- whether a launcher started this process, even as the only rank. */
-bool comm_launcher_present(void);
+/* comm_launcher_variable -- the variable in which an MPI launcher that started this process, even
+ * as the only rank, has set its rank; NULL: there is none. */
+const char *comm_launcher_variable(void);
+/* comm_launched_check -- FSDP_ECOMM unless `size`, the number of ranks that `seer` sees, is what
+ * the launcher's environment says. The launcher may belong to another MPI, or be unable to start
+ * ranks of this program, such as torchrun. Then each rank sees itself as the only one. */
+fsdp_status comm_launched_check(int size, const char *seer);
 /* comm_launched_ranks -- see comm.h. */
 int comm_launched_ranks(void);
-/* comm_launched_local_ranks -- how many of the launched ranks are on this host: COMM_RUN_ENV,
- * MPI_LOCALNRANKS or OMPI_COMM_WORLD_LOCAL_SIZE; if none is set, comm_launched_ranks. */
+/* comm_launched_local_ranks -- how many of the launched ranks are on this host; if the launcher
+ * does not say it, comm_launched_ranks. */
 int comm_launched_local_ranks(void);

@@ -19,7 +19,7 @@ fi
 cli_start "$@"
 run=$work/bin/fsdp_run fresh=1 hold_calls=$(realpath "$build/tests/cli/hold_calls.so") most_beside=20 # these cases mostly sleep
 ln -s "$(command -v sleep)" "$trainer-sleep" || exit 1
-unset FSDP_RUN PMI_RANK PMIX_RANK OMPI_COMM_WORLD_RANK
+unset FSDP_RUN RANK WORLD_SIZE ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!SLURM_@} ${!FLUX_@}
 # The shell code by which a rank gets its number.
 rank='rank=${FSDP_RUN%% *};'
 model='--n-layer 1 --d-model 16 --n-head 2 --seq-len 16 --synthetic 5000'
@@ -338,6 +338,69 @@ if case_is 'training: files that may not grow'; then
     says 'write: File too large'
     says '^HINT: '
 fi
+
+# ---- other launchers --------------------------------------------------------------------------------------------
+
+# stranger NAME VARIABLE=VALUE... -- a launcher whose ranks do not find each other. VALUE of the first variable says that there are 2
+stranger() {
+    case_is "launcher: $1 starts two ranks, and each sees itself alone" || return
+    ends_with 1 env "${@:2}" "$trainer" $model --steps 1 --batch-size 4 --loss-csv "$new/loss.csv"
+    says "comm_open: $1 sets $2: the launcher started (at least )?2 ranks, (MPI|this process) sees 1\$"
+    says "^HINT: start it with .*fsdp_run -n 2 on one host.*; unset ${2%%=*} "
+    [ ! -e "$new/loss.csv" ] || complain 'it trained'
+    ends_with 0 env "${@:2}" "$trainer" --help
+    says '^Usage: fsdp_train ' "$work/out"
+}
+if [ -z "$NO_MPI" ]; then
+    stranger mpiexec PMI_SIZE=2 PMI_RANK=1
+    stranger 'Open MPI' OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 PMIX_RANK=1
+    stranger srun SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1
+    stranger flux FLUX_JOB_SIZE=2 FLUX_TASK_RANK=0 FLUX_TASK_LOCAL_ID=0
+fi
+stranger torchrun WORLD_SIZE=2 RANK=0 LOCAL_WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+stranger horovodrun HOROVOD_SIZE=2 HOROVOD_RANK=1
+stranger MVAPICH2 MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_RANK=1
+stranger jsrun JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_RANK=0
+stranger PALS PALS_RANKID=1
+stranger aprun ALPS_APP_PE=1
+stranger 'HPE MPT' MPT_MPI_RANK=1
+
+few="$model --steps 1 --batch-size 4"
+# inside VARIABLE=VALUE... -- a process whose environment says that there are two
+inside() {
+    case_is "launcher: its hint works in $1" || return
+    ends_with 0 env "$@" "$run" -n 2 "$trainer" $few --batch-size 2
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+    says "^\[0\] fsdp: .* 2 ranks" "$work/out"
+    ends_with 0 env "$@" env -u "${1%%=*}" "$trainer" $few
+    case_is "launcher: what needs one process runs alone in $1" || return
+    ends_with 0 env "$@" "$trainer" $few --parallel single --loss-csv "$new/loss.csv" --export "$new/export"
+    says '^single: .* 1 rank,' "$work/out"
+    ends_with 0 env "$@" "$trainer" $few --comm self
+    for what in '--plan --plan-ranks 4' '--print-shards --plan-ranks 4' --help; do
+        ends_with 0 env "$@" "$trainer" $model $what
+        [ -s "$work/out" ] && [ ! -s "$work/err" ] || complain "$what: prints nothing, or to stderr"
+    done
+    ends_with 0 env "$@" "$build/fsdp_compare" "$new/loss.csv" "$new/loss.csv"
+    ends_with 0 env "$@" "$build/fsdp_generate" "$new/export" --prompt a --length 2
+    for what in '' --plan '--parallel single --comm mpi'; do
+        ends_with 1 env "$@" "$trainer" $few $what
+    done
+}
+inside WORLD_SIZE=2 RANK=1
+inside SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1
+if case_is 'launcher: --parallel single on ranks of one job is refused'; then
+    for launcher in "$run" $MPI_LAUNCHER; do
+        ends_with 1 $launcher -n 2 "$trainer" $few --parallel single
+        says '--parallel single: got 2 ranks, expected 1$'
+    done
+fi
+for one in 'WORLD_SIZE=1 RANK=0' 'RANK=3' 'WORLD_SIZE=4' 'WORLD_SIZE= RANK=' 'WORLD_SIZE=four RANK=0' 'SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0' \
+    'SLURM_NTASKS=4 SLURM_PROCID=0' 'PMI_RANK=0' 'FLUX_JOB_SIZE=1 FLUX_TASK_RANK=0' 'PALS_RANKID=0'; do
+    case_is "launcher: $one is one rank" || continue
+    ends_with 0 env $one "$trainer" $few
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+done
 
 # ---- restarts ---------------------------------------------------------------------------------------------------
 

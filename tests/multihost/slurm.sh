@@ -3,7 +3,7 @@
 # slurm.sh [BUILD [PART...]] -- a real Slurm with two nodes on one machine runs the srun line and the batch script of
 # docs/hosts.md, as they stand there.
 #
-#   losses       both, on one node and on two, have the bits of one device; srun without PMI-2 is refused
+#   losses       both, on one node and on two, have the bits of one device; srun without PMI-2 is refused; a task may run alone
 #   asked        scancel --signal=USR1, then scancel
 #   time_limit   the time limit: the job is requeued
 #   lost_node    a lost node: the job is requeued as well
@@ -178,6 +178,27 @@ ends_saved() {
     same_bits
 }
 
+# A step of two tasks: each is a run of its own, or a script starts one, in each of the ways that Slurm tells ranks of each other.
+apart() {
+    local pmi i
+    for pmi in none pmi2; do
+        name="srun --mpi=$pmi: --parallel single in a step of two tasks"
+        timed srun --mpi=$pmi -n 2 bash -c 'exec build/fsdp_train "$@" --loss-csv loss-$SLURM_PROCID.csv' bash --parallel single $bits --stop-after 3
+        [ $rc = 0 ] || complain "exit status $rc"
+        for i in 1 0; do mv loss-$i.csv loss.csv && same_bits || complain "no loss-$i.csv"; done
+        rm -f loss.csv
+        verdict
+        name="srun --mpi=$pmi: a script starts one run, in one of two tasks"
+        timed srun --mpi=$pmi -n 2 bash -c '[ $SLURM_PROCID = 0 ] || exec build/fsdp_train "$@"' bash --parallel single $bits --stop-after 3 --loss-csv loss.csv
+        [ $rc = 0 ] || complain "exit status $rc"
+        same_bits
+        rm -f loss.csv
+        timed srun --mpi=$pmi -n 2 build/fsdp_train --help
+        [ $rc = 0 ] && grep -q '^Usage: fsdp_train' out || complain "--help: exit status $rc"
+        verdict
+    done
+}
+
 whole() {
     name='the batch script of docs/hosts.md: the bits of one device'
     submit -- --stop-after 8
@@ -191,6 +212,7 @@ losses() {
     by_srun 1
     by_srun 2
     without_pmi2
+    apart
     whole
 }
 

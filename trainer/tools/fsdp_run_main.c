@@ -31,6 +31,7 @@
 #include "common/base/options.h"
 #include "common/base/page.h"
 #include "common/comm/transport/shm_launch.h"
+#include "common/comm/transport_help.h"
 #include "trainer/tools/run_output.h"
 
 /* A rank needs two pipes, and a process may have 1024 files. The exit statuses are the ones of
@@ -98,14 +99,13 @@ static const option_spec OPTIONS[] = {
 /* Refuse to run under another launcher: each would number the ranks. */
 static fsdp_status check_not_nested(void)
 {
-    const char *names[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", COMM_RUN_ENV};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i]) != NULL)
-            return fsdp_error(FSDP_EINVAL,
-                              "leave fsdp_run out: mpiexec.hydra -n 4 build/fsdp_train, or the "
-                              "other launcher; unset the variable if there is none",
-                              "fsdp_run: started by another launcher, %s is set", names[i]);
-    return FSDP_OK;
+    const char *name = getenv(COMM_RUN_ENV) != NULL ? COMM_RUN_ENV : comm_launcher_variable();
+    if (name == NULL)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL,
+                      "leave fsdp_run out: mpiexec.hydra -n 4 build/fsdp_train, or the other "
+                      "launcher; unset the variable if there is none",
+                      "fsdp_run: started by another launcher, %s is set", name);
 }
 
 /* Parse the options before the first word that is not an option; the rest is the program and its

@@ -242,28 +242,11 @@ static fsdp_status engine_start(double timeout_s)
     return status;
 }
 
-/* If the launcher belongs to another MPI, each rank sees itself as the only one. */
-static fsdp_status launcher_check(void)
-{
-    int launched = comm_launched_ranks();
-    if (launched == mpi_shared.world_size)
-        return FSDP_OK;
-    return fsdp_error(
-        FSDP_ECOMM, "start it with build/fsdp_run, MPICH's mpiexec, or srun --mpi=pmi2",
-        "comm_open: the launcher started %d ranks, MPI sees %d", launched, mpi_shared.world_size);
-}
-
 static fsdp_status mpi_open(comm_team *team, transport_group **out)
 {
     mpi_engine *e = &mpi_shared;
-    if (!e->running) {
+    if (!e->running)
         TRY(engine_start(team->start_s));
-        fsdp_status status = launcher_check();
-        if (status != FSDP_OK) {
-            engine_stop(team->timeout_s);
-            return status;
-        }
-    }
     comm_team_fill(team, e->world_rank, e->world_size, e->local_rank, e->local_size);
     return mpi_split(NULL, team, out);
 }
