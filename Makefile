@@ -131,6 +131,15 @@ $(BUILD)/abi: FORCE
 $(BUILD)/common/ops/backends.o: private NEED_CPPFLAGS += $(BACKEND_ABI)
 $(BUILD)/common/ops/backends.o: $(BUILD)/abi
 
+# Ranks compare two checksums: of all sources, and of what the compiler is and was told, except paths.
+SOURCES := $(sort $(foreach e,c h cpp cu html,$(wildcard $(foreach f,common trainer lab*_*,$(f)/*.$(e) $(f)/*/*.$(e) $(f)/*/*/*.$(e)))))
+ALIKE   := -DFSDP_SOURCES=$(shell cksum $(SOURCES) | cksum | cut -d' ' -f1) -DFSDP_TARGET=$(if $(HAVE_BASE),$(shell \
+	{ $(CC) $(OPT) $(MARCH) $(CFLAGS) $(NEED_CFLAGS) -E -dM -x c /dev/null; echo $(OPT) $(MARCH) $(CFLAGS); } | cksum | cut -d' ' -f1))
+$(BUILD)/alike: FORCE
+	@tests/tools/stamp.sh $@ "$(ALIKE)"
+$(BUILD)/trainer/alike.o: private NEED_CPPFLAGS += $(ALIKE)
+$(BUILD)/trainer/alike.o: $(BUILD)/alike
+
 $(OBJECTS): $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $<

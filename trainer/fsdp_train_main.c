@@ -164,6 +164,7 @@ static fsdp_status print_help(void)
 static fsdp_status run(trainer *t, bool help, train_result *result)
 {
     result->failed_alike = true;
+    TRY(trainer_check_program(t));
     TRY(comm_same(t->run.world, "--help", help ? "given" : "not given"));
     if (help)
         return comm_rank(t->run.world) == 0 ? print_help() : FSDP_OK;

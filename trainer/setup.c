@@ -7,7 +7,9 @@
 #include "trainer/rates.h"
 #include "trainer/trainer.h"
 
-bool trainer_is_apart(const trainer_config *c)
+/* Whether this process runs alone although its environment announces several ranks: its options
+ * need only one process, and comm_launched_apart allows it. */
+static bool is_apart(const trainer_config *c)
 {
     const bool is_one = c->parallel == PARALLEL_SINGLE || c->plan_ranks > 0;
     return comm_launched_apart() && (c->comm == COMM_SELF || (c->comm == COMM_AUTO && is_one));
@@ -41,13 +43,11 @@ fsdp_status trainer_connect(trainer *t)
     t->runs_ahead = dc.async_compute || dc.schedule_seed != 0 || !device_memory_is_host(t->run.dev);
     /* Ranks started by one launcher belong to one job. --comm self on several ranks is refused
      * later, when the ranks can agree on the error. */
-    comm_backend wanted = (comm_backend)t->cfg.comm;
+    const bool apart = is_apart(&t->cfg);
+    comm_backend wanted = apart ? COMM_SELF : (comm_backend)t->cfg.comm;
     /* if parsing the options failed, cfg.comm may have any value */
-    bool is_known = wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
-    const bool is_job = comm_launched_ranks() > 1 && !is_known;
-    comm_config cc = {.backend = trainer_is_apart(&t->cfg) ? COMM_SELF
-                                 : is_job                  ? COMM_AUTO
-                                                           : wanted,
+    bool is_known = apart || wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
+    comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
                       .native = b->native,
                       .keeps_signals = t->cfg.save_dir != NULL,
                       .sums = b->fast()->sums};
@@ -252,6 +252,7 @@ fsdp_status trainer_prepare(trainer *t)
     fsdp_error_set(&t->refused);
     TRY(comm_agree(t->run.world, t->refused.status));
     TRY(check_same_options(t));
+    TRY(trainer_check_bits(t));
     TRY(comm_agree(t->run.world, prepare_model(t)));
     TRY(comm_agree(t->run.world, trainer_compare_paths(t)));
     if (!t->cfg.plan) /* first, since plans depend on the size of the validation data */

@@ -41,13 +41,20 @@ struct trainer {
     digests *digests;        /* of --digests, else NULL */
 };
 
-/* trainer_is_apart -- whether this process runs alone although its environment announces several
- * ranks: its options need only one process, and comm_launched_apart allows it. */
-bool trainer_is_apart(const trainer_config *c);
 /* trainer_connect -- open the device and the group of all ranks, and pin the threads. If the device
  * cannot be opened, open the CPU, and set t->refused, so that trainer_prepare fails on all ranks.
  *   errors  any error of comm_open */
 fsdp_status trainer_connect(trainer *t);
+/* trainer_check_program -- check that all ranks run the same program in the same floating-point
+ * mode. collective  all ranks; all fail or none errors      FSDP_EMISMATCH naming a rank and both
+ * values */
+fsdp_status trainer_check_program(const trainer *t);
+/* trainer_check_bits -- check what the bits of a canonical run depend on: the usual floating-point
+ * mode and, for --ops fast, one compiler and one kind of processor. Other runs get a note if ranks
+ * differ in the latter.
+ *   collective  all ranks, same options; all fail or none
+ *   errors      FSDP_EINVAL the mode; FSDP_EMISMATCH */
+fsdp_status trainer_check_bits(const trainer *t);
 /* pin_threads -- return the number of threads of one rank: OMP_NUM_THREADS if it is set, else cores
  * / ranks of this host. Pin this thread, and the threads it starts later, to cores of this rank's
  * own, so that ranks do not move, and memory stays near the rank that touches it first. It pins

@@ -31,12 +31,10 @@ typedef struct launcher {
 /* A launcher takes precedence over those below it. PMIx appears twice: most launchers that set
  * PMIX_RANK do not set PMIX_SIZE. SLURM sets the step's size only for tasks under srun, not for the
  * batch script. accelerate and deepspeed set torchrun's variables. */
+/* clang-format off */
 static const launcher LAUNCHERS[] = {
     {"mpiexec", OF_MPI, {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"}},
-    {"Open MPI",
-     OF_MPI,
-     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-      "OMPI_COMM_WORLD_LOCAL_RANK"}},
+    {"Open MPI", OF_MPI, {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"}},
     {"PMIx", OF_MPI, {"PMIX_SIZE", "PMIX_RANK", NULL, "PMIX_LOCAL_RANK"}},
     {"srun", OF_STEPS, {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", NULL, "SLURM_LOCALID"}},
     {"flux", OF_STEPS, {"FLUX_JOB_SIZE", "FLUX_TASK_RANK", NULL, "FLUX_TASK_LOCAL_ID"}},
@@ -49,7 +47,8 @@ static const launcher LAUNCHERS[] = {
     {"aprun", OF_STRANGER, {NULL, "ALPS_APP_PE"}},
     {"HPE MPT", OF_STRANGER, {NULL, "MPT_MPI_RANK"}},
 };
-enum { N_LAUNCHERS = sizeof LAUNCHERS / sizeof *LAUNCHERS };
+/* clang-format on */
+static const launcher *const END = LAUNCHERS + sizeof LAUNCHERS / sizeof *LAUNCHERS;
 
 /* The value of a variable that is a number >= least; else `otherwise`. */
 static int number_of(const char *variable, int least, int otherwise)
@@ -57,108 +56,100 @@ static int number_of(const char *variable, int least, int otherwise)
     const char *text = variable != NULL ? getenv(variable) : NULL;
     char *end = NULL;
     long value = text != NULL ? strtol(text, &end, 10) : 0;
-    return end != text && *end == '\0' && value >= least && value < 1 << 24 ? (int)value
-                                                                            : otherwise;
+    bool is_good = end != text && *end == '\0' && value >= least && value < 1 << 24;
+    return is_good ? (int)value : otherwise;
 }
 
 /* fsdp_run's value of f; else that of the first launcher, not a stranger, that has one; else
- * `otherwise`. *by, unless by is NULL: that launcher, or NULL. */
-static int launched(fact f, int least, int otherwise, const launcher **by)
+ * `otherwise`. */
+static int launched(fact f, int least, int otherwise)
 {
     comm_run_start run;
-    if (by != NULL)
-        *by = NULL;
     if (comm_run_started(&run))
         return f == RANKS || f == LOCAL_RANKS ? run.size : run.rank;
-    for (const launcher *l = LAUNCHERS; l->kind != OF_STRANGER; l++) {
-        int value = number_of(l->variables[f], least, -1);
-        if (value < 0)
-            continue;
-        if (by != NULL)
-            *by = l;
-        return value;
-    }
-    return otherwise;
+    int value = -1;
+    for (const launcher *l = LAUNCHERS; value < 0 && l->kind != OF_STRANGER; l++)
+        value = number_of(l->variables[f], least, -1);
+    return value >= 0 ? value : otherwise;
 }
 
 /* How many ranks the launcher's variables announce; at least so many if it sets only the rank; 0:
- * the launcher has not started this process. Both numbers must make sense, because scripts set
- * variables such as RANK for purposes of their own. */
+ * it has not started this process, or fsdp_run has. Both numbers must make sense, because scripts
+ * set variables such as RANK for purposes of their own. */
 static int announced(const launcher *l)
 {
+    comm_run_start run;
     int rank = number_of(l->variables[RANK], 0, -1);
     int ranks = l->variables[RANKS] != NULL ? number_of(l->variables[RANKS], 1, 0) : rank + 1;
-    return rank >= 0 && rank < ranks ? ranks : 0;
-}
-
-/* The first stranger that announces several ranks, if no other launcher started this process;
- * NULL: there is none. */
-static const launcher *stranger(void)
-{
-    comm_run_start run;
-    for (int i = 0; i < N_LAUNCHERS && !comm_run_started(&run); i++)
-        if (LAUNCHERS[i].kind == OF_STRANGER && announced(&LAUNCHERS[i]) > 1)
-            return &LAUNCHERS[i];
-    return NULL;
+    return rank >= 0 && rank < ranks && !comm_run_started(&run) ? ranks : 0;
 }
 
 int comm_launched_ranks(void)
 {
-    return launched(RANKS, 1, 1, NULL);
+    return launched(RANKS, 1, 1);
 }
 
 int comm_launched_rank(void)
 {
-    return launched(RANK, 0, 0, NULL);
+    return launched(RANK, 0, 0);
 }
 
 int comm_launched_local_ranks(void)
 {
-    return launched(LOCAL_RANKS, 1, comm_launched_ranks(), NULL);
+    return launched(LOCAL_RANKS, 1, comm_launched_ranks());
 }
 
 int comm_launched_local_rank(void)
 {
-    return launched(LOCAL_RANK, 0, comm_launched_rank(), NULL);
+    return launched(LOCAL_RANK, 0, comm_launched_rank());
+}
+
+/* The launcher that announces other ranks than the `size` that are seen; NULL: there is none. */
+static const launcher *contradicts(int size)
+{
+    const int ranks = comm_launched_ranks();
+    for (const launcher *l = LAUNCHERS; l < END; l++)
+        if (l->kind == OF_STRANGER ? size == 1 && ranks == 1 && announced(l) > 1
+                                   : size != ranks && number_of(l->variables[RANKS], 1, 0) == ranks)
+            return l;
+    return NULL;
 }
 
 fsdp_status comm_launched_check(int size, const char *seer)
 {
-    const launcher *by;
-    int ranks = launched(RANKS, 1, 1, &by);
-    if (size == 1 && ranks == 1 && (by = stranger()) != NULL)
-        ranks = announced(by);
-    if (ranks == size || by == NULL)
+    const launcher *by = contradicts(size);
+    if (by == NULL)
         return FSDP_OK;
-    const char *of_ranks = by->variables[RANKS];
-    const char *variable = of_ranks != NULL ? of_ranks : by->variables[RANK];
+    const bool is_least = by->variables[RANKS] == NULL;
+    const char *variable = by->variables[is_least ? RANK : RANKS], *value = getenv(variable);
+    const int ranks = atoi(value) + is_least;
     char hint[200];
     snprintf(hint, sizeof hint,
              "start it with build/fsdp_run -n %d on one host, with MPICH's mpiexec or srun "
              "--mpi=pmi2 on several; unset %s if this process is to run alone",
              ranks, variable);
     return fsdp_error(FSDP_ECOMM, hint,
-                      "comm_open: %s sets %s=%.20s: the launcher started %s%d ranks, %s sees %d",
-                      by->name, variable, getenv(variable), of_ranks != NULL ? "" : "at least ",
-                      ranks, seer, size);
+                      "comm_open: %s sets %s=%s: the launcher started %s%d ranks, %s sees %d",
+                      by->name, variable, value, is_least ? "at least " : "", ranks, seer, size);
 }
 
 bool comm_launched_apart(void)
 {
     const int ranks = comm_launched_ranks(), rank = comm_launched_rank();
-    comm_run_start run;
-    for (int i = 0; i < N_LAUNCHERS && ranks > 1 && !comm_run_started(&run); i++)
-        if (LAUNCHERS[i].kind == OF_STEPS && announced(&LAUNCHERS[i]) == ranks &&
-            number_of(LAUNCHERS[i].variables[RANK], 0, -1) == rank)
+    for (const launcher *l = LAUNCHERS; l < END; l++) {
+        const bool is_mine = announced(l) == ranks && number_of(l->variables[RANK], 0, -1) == rank;
+        if (announced(l) > 1 &&
+            (l->kind == OF_STRANGER ? ranks == 1 : l->kind == OF_STEPS && is_mine))
             return true;
-    return ranks == 1 && stranger() != NULL;
+    }
+    return false;
 }
 
 const char *comm_launcher_variable(void)
 {
-    for (int i = 0; LAUNCHERS[i].kind == OF_MPI; i++)
-        if (getenv(LAUNCHERS[i].variables[RANK]) != NULL)
-            return LAUNCHERS[i].variables[RANK];
+    for (const launcher *l = LAUNCHERS; l->kind == OF_MPI; l++)
+        if (getenv(l->variables[RANK]) != NULL)
+            return l->variables[RANK];
     return NULL;
 }
 

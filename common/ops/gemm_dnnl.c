@@ -70,6 +70,13 @@ static void engine_open(void)
     has_avx512 = has_isa(dnnl_cpu_isa_avx512_core);
 }
 
+void ops_cpu_library(char *text, size_t text_bytes)
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, text_bytes, "oneDNN %d.%d.%d, instructions %#x", v->major, v->minor, v->patch,
+             (unsigned)dnnl_get_effective_cpu_isa());
+}
+
 /* If an operand is stored with one row for each k, oneDNN's AVX2 kernels read its columns. If the
  * stride of the rows is a multiple of 1 KiB, the elements of a column share a few sets of the L1
  * cache, and the product runs at half the speed (--profile on Zen 3: 2048 x 768 x 512, transposed,
@@ -273,5 +280,10 @@ fsdp_status gemm_dnnl(const gemm_args *g)
 fsdp_status gemm_dnnl(const gemm_args *g)
 {
     return gemm_portable(g);
+}
+
+void ops_cpu_library(char *text, size_t text_bytes)
+{
+    snprintf(text, text_bytes, "no oneDNN");
 }
 #endif

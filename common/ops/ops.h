@@ -407,6 +407,9 @@ typedef struct ops {
  * C. Static: never freed. */
 const ops *ops_cpu_fast(void);
 const ops *ops_cpu_portable(void);
+/* ops_cpu_library -- describe the library that multiplies matrices in ops_cpu_fast: its version,
+ * and which of this processor's instructions it uses. */
+void ops_cpu_library(char *text, size_t text_bytes);
 
 /* The parameters of a step's update, from options and schedule, for every optimizer. */
 typedef struct optim_config {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# fsdp_run.sh -- the launcher of one host: options, exit statuses, output, signals, ranks that die, and training on ranks that
-# MPI did not start.
+# fsdp_run.sh -- the launcher of one host: options, exit statuses, output, signals, ranks that die, training on ranks that MPI did
+# not start, launchers whose ranks do not find each other, and ranks that compute otherwise than others.
 #
 #   tests/cli/fsdp_run.sh [BUILD] [no-mpi]    no-mpi: builds BUILD-no-mpi with MPI=0 and tests that
 #
@@ -10,14 +10,14 @@ cli_namespace "$@"
 if [ "${2:-}" = no-mpi ]; then
     build=${1:-build}-no-mpi
     mkdir -p "$build"
-    make -j"$(nproc)" --no-print-directory CI=1 MPI=0 BUILD="$build" all "$build/tests/cli/hold_calls.so" >"$build/make.log" 2>&1 ||
+    make -j"$(nproc)" --no-print-directory CI=1 MPI=0 BUILD="$build" all "$build"/tests/cli/{hold_calls,float_mode}.so >"$build/make.log" 2>&1 ||
         { echo "FAIL MPI=0 does not build without warnings: $(grep -m1 -E 'error|\*\*\*' "$build/make.log")" && exit 1; }
     echo 'PASS MPI=0 builds without warnings'
     n_passed=1
     set -- "$build"
 fi
 cli_start "$@"
-run=$work/bin/fsdp_run fresh=1 hold_calls=$(realpath "$build/tests/cli/hold_calls.so") most_beside=20 # these cases mostly sleep
+run=$work/bin/fsdp_run fresh=1 hold_calls=$(realpath "$build/tests/cli/hold_calls.so") float_mode=$(realpath "$build/tests/cli/float_mode.so") most_beside=20 # these cases mostly sleep
 ln -s "$(command -v sleep)" "$trainer-sleep" || exit 1
 unset FSDP_RUN RANK WORLD_SIZE ${!PMI_@} ${!PMIX_@} ${!OMPI_@} ${!SLURM_@} ${!FLUX_@}
 # The shell code by which a rank gets its number.
@@ -366,6 +366,8 @@ stranger aprun ALPS_APP_PE=1
 stranger 'HPE MPT' MPT_MPI_RANK=1
 
 few="$model --steps 1 --batch-size 4"
+bys=("$run") # the commands that start ranks: one for each transport
+[ -n "$NO_MPI" ] || bys+=("$MPI_LAUNCHER")
 # inside VARIABLE=VALUE... -- a process whose environment says that there are two
 inside() {
     case_is "launcher: its hint works in $1" || return
@@ -390,8 +392,8 @@ inside() {
 inside WORLD_SIZE=2 RANK=1
 inside SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=1
 if case_is 'launcher: --parallel single on ranks of one job is refused'; then
-    for launcher in "$run" $MPI_LAUNCHER; do
-        ends_with 1 $launcher -n 2 "$trainer" $few --parallel single
+    for by in "${bys[@]}"; do
+        ends_with 1 $by -n 2 "$trainer" $few --parallel single
         says '--parallel single: got 2 ranks, expected 1$'
     done
 fi
@@ -401,6 +403,87 @@ for one in 'WORLD_SIZE=1 RANK=0' 'RANK=3' 'WORLD_SIZE=4' 'WORLD_SIZE= RANK=' 'WO
     ends_with 0 env $one "$trainer" $few
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
 done
+
+# ---- ranks that differ ------------------------------------------------------------------------------------------
+
+# differs WORDS W [VARIABLE=VALUE...] COMMAND... -- W ranks are refused, with WORDS on one line, and write no file
+differs() {
+    ends_with 1 $by -n "$2" "${@:3}" $few --loss-csv "$new/loss.csv"
+    [ "$(grep -cE "$1" "$work/err")" = 1 ] || complain "not one line: $1"
+    says '^(\[[0-9]\] )?HINT: '
+    [ ! -e "$new/loss.csv" ] || complain 'it trained'
+}
+# other NAME TEXT -- a program like the trainer, in which the number after TEXT is another
+other() {
+    LC_ALL=C sed -E "s/($2 )([0-9])/\1x/" "$trainer" >"$work/bin/$1" && chmod +x "$work/bin/$1"
+    ! cmp -s "$trainer" "$work/bin/$1" || complain "the trainer has no '$2'"
+}
+# one_is COMMAND RANK -- the shell code by which one rank runs COMMAND "$@", the others the trainer
+one_is() {
+    echo 'r=${FSDP_RUN:-$PMI_RANK}; r=${r%% *}; [ $r = '"$2 ] && exec $1"' "$@"; exec "$0" "$@"'
+}
+stale_build() {
+    case_is "alike: ${by##*/}: a rank of another build" || return
+    other stale sources
+    differs "the program differs: rank 1 has 'sources x[0-9]*', rank 0 has 'sources [0-9]+'" 2 sh -c "$(one_is "$work/bin/stale" 1)" "$trainer"
+    says 'HINT: copy one build'
+    differs "the program differs: rank 2 has 'sources x[0-9]*', rank 0 has 'sources [0-9]+'" 3 sh -c "$(one_is "$work/bin/stale" 2)" "$trainer"
+    differs "the program differs: rank 1 has 'sources [0-9]+', rank 0 has 'sources x[0-9]*'" 2 sh -c "$(one_is "$work/bin/stale" 0)" "$trainer"
+}
+other_compiler() {
+    case_is "alike: ${by##*/}: a rank of another compiler" || return
+    other elsewhere target
+    differs "the compiler or the processor differs: rank 2 has '.* target x[0-9]*, .*', rank 0 has '.*'" 3 \
+        sh -c "$(one_is "$work/bin/elsewhere" 2)" "$trainer" --ops fast --reduction canonical
+    for how in '--ops portable --reduction canonical' '--ops fast --reduction fast'; do # as the hint says
+        ends_with 0 $by -n 2 sh -c "$(one_is "$work/bin/elsewhere" 1)" "$trainer" $how $few
+        [ "$(grep -cE "note: .*rank 1 has '.* target x" "$work/err")" = 1 ] || complain "$how: not one note"
+    done
+}
+other_mode() {
+    case_is "alike: ${by##*/}: a rank in another floating-point mode" || return
+    for mode in flush up $([ "$by" != "$run" ] || echo read both down zero); do
+        differs "the floating-point mode differs: rank 1 has 'rounds [ a-z,]*', rank 0 has 'rounds to nearest, reads and writes denormals'" 2 \
+            env LD_PRELOAD="$float_mode" FLOAT_MODE=$mode,1 "$trainer"
+    done
+    says 'HINT: unset .* LD_PRELOAD'
+    differs "the floating-point mode differs: rank 2 has 'rounds to zero, .*', rank 0 has " 3 env LD_PRELOAD="$float_mode" FLOAT_MODE=zero,2 "$trainer"
+    differs "the floating-point mode differs: rank 1 has .*, rank 0 has 'rounds up, .*'" 2 env LD_PRELOAD="$float_mode" FLOAT_MODE=up,0 "$trainer"
+}
+modes=$(case $(uname -m) in x86_64 | aarch64) ;; *) echo 'float_mode.c does not know the modes of this processor' ;; esac)
+for by in "${bys[@]}"; do
+    stale_build
+    other_compiler
+    [ -n "$modes" ] || other_mode
+done
+if [ -n "$modes" ]; then
+    skip 'alike: another floating-point mode' "$modes"
+elif case_is 'alike: one process in another floating-point mode'; then
+    for mode in 'flush .* and flushes' 'read .* ignores and' 'both .* ignores and flushes' 'up up,' 'down down,' 'zero to zero,'; do
+        ends_with 1 env LD_PRELOAD="$float_mode" FLOAT_MODE=${mode%% *} "$trainer" $few --reduction canonical
+        says "--reduction canonical: this process rounds ${mode#* } .*, expected one that rounds to nearest, reads and writes denormals$"
+        says '^HINT: unset .* LD_PRELOAD .*--reduction fast'
+    done
+    ends_with 0 env LD_PRELOAD="$float_mode" FLOAT_MODE=both "$trainer" $few --reduction fast
+    ends_with 0 "$run" -n 2 env LD_PRELOAD="$float_mode" FLOAT_MODE=both "$trainer" $few --reduction fast
+fi
+if ! grep -q FSDP_HAVE_DNNL "$build/flags" || ! grep -qw avx2 /proc/cpuinfo; then
+    skip 'alike: oneDNN uses other instructions on one rank' 'no oneDNN, or not several sets of instructions'
+elif case_is 'alike: oneDNN uses other instructions on one rank'; then
+    differs "rank 1 has '.* oneDNN [0-9.]+, instructions 0x[0-9a-f]+', rank 0 has '.*'" 2 \
+        sh -c "$(one_is 'env ONEDNN_MAX_CPU_ISA=SSE41 "$0"' 1)" "$trainer" --ops fast --reduction canonical
+fi
+if case_is 'build: the checksum of the sources follows their bytes'; then
+    checksum() { make -n -C "$work/copy" CC="$cc" BUILD="$work/b" "$work/b/alike" 2>&1 | grep -o 'FSDP_SOURCES=[0-9]*'; }
+    mkdir "$work/copy" && cp -r Makefile common trainer lab?_* tests "$work/copy"
+    before=$(grep -o 'FSDP_SOURCES=[0-9]*' "$build/alike")
+    [ "$(checksum)" = "$before" ] || complain "a copy has another one"
+    for file in common/base/hash.h lab3_backward/backward.c; do
+        echo '/* another */' >>"$work/copy/$file"
+        [ "$(checksum)" != "$before" ] || complain "$file does not count"
+        cp "$file" "$work/copy/$file"
+    done
+fi
 
 # ---- restarts ---------------------------------------------------------------------------------------------------
 
