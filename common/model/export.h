@@ -56,6 +56,7 @@ void export_cancel(export_writer *w);
 /* Where the values of a parameter are. */
 typedef struct import_tensor {
     int file;            /* index into files; -1: the parameter is tied and has no tensor */
+    const char *name;    /* in the file; borrowed from its header */
     size_t begin;        /* first byte, counted from the end of the header */
     bool is_f32, is_f16; /* if neither, bf16 */
 } import_tensor;
@@ -70,8 +71,8 @@ typedef struct import {
 
 /* import_open -- open DIR/model.safetensors, or the files that DIR/model.safetensors.index.json
  * names, and check that they hold every parameter of m once, by its Hugging Face name with or
- * without the family's prefix, and no others except names in the family's `ignored`. No value is
- * read.
+ * without the family's prefix, and no others except names that match the family's `ignored`. A
+ * tensor of parameters that are tied may have the name of either. No value is read.
  *   m       borrowed until import_close
  *   errors  FSDP_EIO; FSDP_EINVAL: missing or unknown names, a dtype that is not F32, BF16 or F16,
  *           another shape, a damaged file; FSDP_ENOMEM; w is closed then */
@@ -79,7 +80,7 @@ fsdp_status import_open(const char *dir, const model *m, import *w);
 /* import_read -- read elements [begin, begin + elems) of parameter p, which is not tied, and no
  * other bytes. If a parameter that is tied to p has a tensor, its elements must be the same.
  *   out     [elems], host
- *   errors  FSDP_EIO; FSDP_EINVAL: another value of a tied parameter */
+ *   errors  FSDP_EIO; FSDP_EINVAL: a value that is not finite, or two values of tied parameters */
 fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, float *out);
 /* import_close -- a zeroed or closed struct is accepted. */
 void import_close(import *w);

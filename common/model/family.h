@@ -50,10 +50,10 @@ typedef struct model_family {
      * "transformer.h" makes "transformer.h.0.ln_1.weight" and "h.0.attn". NULL: names get no
      * prefix, in blocks too. */
     const char *blocks;
-    bool is_rms;                /* its norms are RMS norms, which have no bias */
-    bool is_images;             /* a sample is an image, one position, not a sequence */
-    const char *prefix;         /* of parameters' names, which files may omit */
-    const char *ignored;        /* globs, separated by |, of tensors to ignore in files */
+    bool is_rms;         /* its norms are RMS norms, which have no bias */
+    bool is_images;      /* a sample is an image, one position, not a sequence */
+    const char *prefix;  /* of parameters' names, which files may omit */
+    const char *ignored; /* glob (FNM_EXTMATCH) of tensors to ignore in files, after prefix */
     const config_field *fields; /* in the order in which they are written; ends without a key */
     const char *harmless;       /* names, separated by |, of fields to ignore: no effect here */
     /* complete -- replace each 0 in *c by its default, and check all sizes.

@@ -300,7 +300,7 @@ const model_family GPT2_FAMILY = {
     .blocks = "transformer.h",
     .prefix = "transformer.",
     /* attention masks, which older files contain */
-    .ignored = "h.*.attn.bias|h.*.attn.masked_bias",
+    .ignored = "h.+([0-9]).attn.@(bias|masked_bias)",
     .fields = FIELDS,
     .harmless =
         "pad_token_id|dtype|transformers_version|use_cache|task_specific_params|_name_or_path|"

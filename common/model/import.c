@@ -5,6 +5,7 @@
  *
  * The files come from elsewhere, so names, types, shapes and ranges are checked before use. */
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -100,15 +101,11 @@ static int find_param(const model *m, const char *name)
     return -1;
 }
 
-/* Whether the name matches a glob in the family's `ignored`. */
+/* Whether the file says nothing about a parameter here. */
 static bool is_ignored(const model *m, const char *name)
 {
-    char globs[256], *rest = globs;
-    snprintf(globs, sizeof globs, "%s", m->family->ignored);
-    for (const char *glob; (glob = strsep(&rest, "|")) != NULL;)
-        if (fnmatch(glob, plain_name(m, name), 0) == 0)
-            return true;
-    return false;
+    return strcmp(name, SAFETENSORS_METADATA) == 0 ||
+           fnmatch(m->family->ignored, plain_name(m, name), FNM_EXTMATCH) == 0;
 }
 
 static fsdp_status check_shape(const safetensors *f, const cJSON *t, const param_spec *spec)
@@ -132,6 +129,7 @@ static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const para
 {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(t, "dtype");
     const char *got = cJSON_IsString(type) ? type->valuestring : "none";
+    out->name = t->string;
     out->is_f32 = strcmp(got, "F32") == 0;
     out->is_f16 = strcmp(got, "F16") == 0;
     if (!out->is_f32 && !out->is_f16 && strcmp(got, "BF16") != 0)
@@ -174,14 +172,15 @@ static fsdp_status list_file(import *w, int file, name_list *unknown)
         if (p >= 0) {
             TRY(check_tensor(f, t, &w->m->params[p], &w->tensors[p]));
             w->tensors[p].file = file;
-        } else if (strcmp(t->string, SAFETENSORS_METADATA) != 0 && !is_ignored(w->m, t->string)) {
+        } else if (!is_ignored(w->m, t->string)) {
             add_name(unknown, t->string);
         }
     }
     return FSDP_OK;
 }
 
-/* Every parameter needs its tensor; a tied one may have none. No other tensor may be there. */
+/* Every parameter needs its tensor; of parameters that are tied, one needs it. No other tensor may
+ * be there. */
 static fsdp_status list_tensors(import *w, const char *dir)
 {
     name_list missing = {.n = 0}, unknown = {.n = 0};
@@ -192,6 +191,13 @@ static fsdp_status list_tensors(import *w, const char *dir)
         w->tensors[p].file = NO_FILE;
     for (int i = 0; i < w->n_files; i++)
         TRY(list_file(w, i, &unknown));
+    for (int q = 0; q < w->m->n_params; q++) {
+        const int p = w->m->params[q].tied_to;
+        if (p != NOT_TIED && w->tensors[p].file == NO_FILE) { /* stored under the other name */
+            w->tensors[p] = w->tensors[q];
+            w->tensors[q].file = NO_FILE;
+        }
+    }
     for (int p = 0; p < w->m->n_params; p++)
         if (w->tensors[p].file == NO_FILE && w->m->params[p].tied_to == NOT_TIED)
             add_name(&missing, w->m->params[p].name);
@@ -225,6 +231,19 @@ void import_close(import *w)
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
+
+static fsdp_status check_finite(const import *w, int p, size_t begin, size_t elems, const float *x)
+{
+    size_t i = 0;
+    while (i < elems && isfinite(x[i]))
+        i++;
+    if (i == elems)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass weights whose values are all finite numbers",
+                      "import: %s: %s[%zu]: got %g, expected a finite number",
+                      w->files[w->tensors[p].file].path, w->tensors[p].name, begin + i,
+                      (double)x[i]);
+}
 
 /* Values of two bytes are read into the second half of `out` and widened from the front: value i of
  * n overwrites values 2i-n and 2i-n+1, which are no longer needed. */
@@ -265,6 +284,7 @@ static fsdp_status check_tied(const import *w, int p, int of, size_t begin, size
 fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, float *out)
 {
     TRY(read_values(w, &w->tensors[p], begin, elems, out));
+    TRY(check_finite(w, p, begin, elems, out));
     for (int q = p + 1; q < w->m->n_params; q++)
         if (w->m->params[q].tied_to == p && w->tensors[q].file != NO_FILE)
             TRY(check_tied(w, q, p, begin, elems, out));

@@ -462,7 +462,8 @@ const model_family LLAMA_FAMILY = {
     .blocks = "model.layers",
     .is_rms = true,
     .prefix = "model.",
-    .ignored = "layers.*.self_attn.rotary_emb.inv_freq", /* which older files have */
+    /* tables of rotary positions, which older files contain */
+    .ignored = "?(*.)rotary_emb.@(inv_freq|original_inv_freq|?(_)cos_cached|?(_)sin_cached)",
     .fields = FIELDS,
     .harmless = "bos_token_id|eos_token_id|pad_token_id|dtype|transformers_version|use_cache|"
                 "_name_or_path|attn_implementation|_attn_implementation_autoset",

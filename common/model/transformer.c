@@ -48,7 +48,7 @@ fsdp_status transformer_check(model_config *c)
         return fsdp_error(FSDP_EINVAL, "use a smaller --vocab-size",
                           "%s: vocab-size is %zu, expected at most %d (tokens are int32)",
                           c->family, c->vocab_size, INT32_MAX);
-    if (c->d_model % c->n_head != 0)
+    if (c->head_dim == 0 && c->d_model % c->n_head != 0)
         return fsdp_error(FSDP_EINVAL, "change --n-head or --d-model so that it divides",
                           "%s: n-head %zu does not divide d-model %zu", c->family, c->n_head,
                           c->d_model);

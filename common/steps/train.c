@@ -7,6 +7,8 @@
 #include "common/observe/progress.h"
 #include "common/steps/loss_csv.h"
 
+static const char DIVERGED_HINT[] = "lower --lr, add --warmup-steps or set --clip-grad 1";
+
 /* What a signal asked for; STILL_WRITING is added while this rank's thread writes a checkpoint.
  * This number is gathered with the losses, so all ranks see it at the same step. */
 enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING = 4 };
@@ -465,7 +467,7 @@ size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
 /* Print the mean loss and, for images, the accuracy over the first samples of the validation
  * corpus, each once. The losses of all micro-batches are summed as one tree, whose shape does not
  * depend on the number of ranks or, in canonical mode, on the sizes of batches. */
-static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
+static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch, bool *failed_alike)
 {
     const train_setup *setup = l->setup;
     const size_t global = (size_t)setup->cfg->global_batch, nodes = l->W * l->A;
@@ -480,6 +482,14 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
     }
     TRY(scale_of(l, setup->val_data, "evaluation", 0, (int64_t)n, &scale));
     const float loss = tree_sum_f32(l->eval_losses, n_batches * nodes) * scale;
+    if (!isfinite(loss)) {
+        *failed_alike = true;
+        return fsdp_error(FSDP_EINVAL,
+                          setup->run->forward_only ? "pass weights of training that did not diverge"
+                                                   : DIVERGED_HINT,
+                          "evaluation after step %lld: got loss %g, expected a finite number",
+                          (long long)step + 1, (double)loss);
+    }
     if (l->logits) {
         TRY(sum_correct(l));
         snprintf(answers, sizeof answers, "accuracy %.2f%%  ",
@@ -511,7 +521,7 @@ static fsdp_status check_finite(int64_t step, float loss, float norm, bool *fail
     if (isfinite(loss) && isfinite(norm))
         return FSDP_OK;
     *failed_alike = true;
-    return fsdp_error(FSDP_EINVAL, "lower --lr, add --warmup-steps or set --clip-grad 1",
+    return fsdp_error(FSDP_EINVAL, DIVERGED_HINT,
                       "training diverged at step %lld: loss %g, gradient norm %g",
                       (long long)step + 1, (double)loss, (double)norm);
 }
@@ -664,7 +674,7 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
     comm_stats unused;
     note_short_evaluation(l);
     if (setup->run->forward_only && setup->val_data)
-        TRY(evaluate(l, setup->first_step - 1, &result->step_stats));
+        TRY(evaluate(l, setup->first_step - 1, &result->step_stats, &result->failed_alike));
     for (int64_t step = setup->first_step; step < end && !result->ended_early; step++) {
         const bool evaluates = setup->val_data && due(c->eval_every, step, end);
         const bool saves = setup->store && due(c->save_every, step, end);
@@ -679,7 +689,7 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
             continue;
         TRY(read_steps(l, step, result));
         if (evaluates)
-            TRY(evaluate(l, step, &unused));
+            TRY(evaluate(l, step, &unused, &result->failed_alike));
         if (saves || l->asked != ASKED_NOTHING)
             TRY(save(l, &result->failed_alike));
         result->ended_early = l->asked == ASKED_TO_END && step + 1 < end;

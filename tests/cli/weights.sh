@@ -62,6 +62,35 @@ for how in '' '--layout per-param' '--sharding none' '--parallel ddp'; do
     cmp "$work/states" "$new/states" || complain 'other states'
 done
 
+# ---- values that are not finite ---------------------------------------------------------------------------------
+
+# spoiled FLOATS BYTES -- $new is a tiny model whose last FLOATS floats are BYTES, for printf
+spoiled() {
+    local at i
+    cp "$work/tiny"/* "$new"
+    at=$(($(stat -c %s "$new/model.safetensors") - 4 * $1))
+    for i in $(seq "$1"); do printf "$2"; done | dd of="$new/model.safetensors" bs=4 seek=$((at / 4)) conv=notrunc status=none
+}
+small='--synthetic 4096 --global-batch 12 --seq-len 16'
+case_is 'tiny weights'
+good 1 $small --size tiny --steps 0 --export "$work/tiny"
+for ranks in 1 3; do
+    fresh=1
+    if case_is 'an imported NaN' "$ranks"; then
+        spoiled 3 '\0\0\300\177'
+        launch "$ranks" $small --init-from "$new" --steps 3
+        expect_refusal 'model.safetensors: transformer.ln_f.bias\[61\]: got nan, expected a finite number' 'weights whose values'
+        untrained
+    fi
+    # the norm's gain and bias are the largest floats: the logits overflow
+    if case_is '--eval-only: a loss that is not finite' "$ranks"; then
+        spoiled 128 '\377\377\177\177'
+        launch "$ranks" $small --init-from "$new" --eval-only
+        expect_refusal 'evaluation after step 0: got loss -?nan, expected a finite number' 'training that did not diverge'
+    fi
+    fresh=
+done
+
 # ---- which weights ----------------------------------------------------------------------------------------------
 
 if case_is 'a checkpoint wins, and the weights need not be there' 2; then

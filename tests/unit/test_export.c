@@ -307,6 +307,111 @@ TEST(test_tensor_refused)
         check_tensors(ranges[i], 24, "data_offsets");
 }
 
+/* A tensor beside the parameter is ignored, or refused as one of no parameter. */
+static void check_beside(const model_family *family, const char *name, bool is_ignored)
+{
+    param_spec spec = {.name = "w", .n_dims = 2, .dims = {2, 3}, .elems = 6, .tied_to = NOT_TIED};
+    const model m = {.family = family, .n_params = 1, .params = &spec};
+    char json[256];
+import r;
+    snprintf(json, sizeof json,
+             TWO(TENSOR("w", "F32", "[2,3]", "[0,24]"), TENSOR("%s", "U8", "[4]", "[24,28]")),
+             name);
+    write_tensors(in_dir("beside"), quoted(json), 28);
+    fsdp_status status = import_open(in_dir("beside"), &m, &r);
+    assert_refused(is_ignored ? FSDP_OK : FSDP_EINVAL, status, is_ignored ? NULL : name, name);
+    import_close(&r);
+}
+
+/* Older versions of transformers stored tables: the masks of attention, the angles of positions. */
+TEST(test_tables_ignored)
+{
+    static const char *const gpt2[] = {"h.0.attn.bias", "transformer.h.11.attn.bias",
+                                       "h.3.attn.masked_bias", "transformer.h.0.attn.masked_bias"};
+    static const char *const gpt2_not[] = {
+        "h.0.attn.c_attn.gain", "h.0.attn.bias.weight", "h.0.crossattention.bias",
+        "h.x.attn.bias",        "h.0.mlp.attn.bias",    "attn.bias",
+        "h..attn.bias"};
+    static const char *const llama[] = {"model.layers.1.self_attn.rotary_emb.inv_freq",
+                                        "layers.0.self_attn.rotary_emb.inv_freq",
+                                        "model.rotary_emb.inv_freq",
+                                        "rotary_emb.inv_freq",
+                                        "rotary_emb.cos_cached",
+                                        "model.layers.0.self_attn.rotary_emb.sin_cached",
+                                        "model.rotary_emb.original_inv_freq",
+                                        "layers.0.self_attn.rotary_emb._cos_cached"};
+    static const char *const llama_not[] = {
+        "model.rotary_emb.weight", "rotary_emb.inv_freq.weight",          "my_rotary_emb.inv_freq",
+        "model.inv_freq",          "model.layers.0.self_attn.rotary_emb", "rotary_emb.w.inv_freq"};
+    for (size_t i = 0; i < sizeof gpt2 / sizeof *gpt2; i++)
+        check_beside(&GPT2_FAMILY, gpt2[i], true);
+    for (size_t i = 0; i < sizeof gpt2_not / sizeof *gpt2_not; i++)
+        check_beside(&GPT2_FAMILY, gpt2_not[i], false);
+    for (size_t i = 0; i < sizeof llama / sizeof *llama; i++)
+        check_beside(&LLAMA_FAMILY, llama[i], true);
+    for (size_t i = 0; i < sizeof llama_not / sizeof *llama_not; i++)
+        check_beside(&LLAMA_FAMILY, llama_not[i], false);
+}
+
+/* Parameters that are tied may be stored under the name of either. */
+TEST(test_tied_names)
+{
+    param_spec specs[] = {
+        {.name = "transformer.w", .n_dims = 1, .dims = {6}, .elems = 6, .tied_to = NOT_TIED},
+        {.name = "lm_head.w", .n_dims = 1, .dims = {6}, .elems = 6, .tied_to = 0}};
+    const model m = {.family = &GPT2_FAMILY, .n_params = 2, .params = specs};
+    static const char *const files[] = {
+        "{" TENSOR("transformer.w", "F32", "[6]", "[0,24]") "}",
+        "{" TENSOR("lm_head.w", "F32", "[6]", "[0,24]") "}",
+        TWO(TENSOR("lm_head.w", "F32", "[6]", "[0,24]"), TENSOR("w", "F32", "[6]", "[24,48]")),
+        TWO(TENSOR("h.0.attn.bias", "F32", "[6]", "[0,24]"),
+            TENSOR("lm_head.w", "F16", "[6]", "[24,36]"))};
+    static const size_t bytes[] = {24, 24, 48, 36};
+    for (int i = 0; i < 4; i++) {
+        float out[6] = {1};
+import r;
+        write_tensors(in_dir("tied"), quoted(files[i]), bytes[i]);
+        OK(import_open(in_dir("tied"), &m, &r));
+        OK(import_read(&r, 0, 0, 6, out));
+        assert_true(out[0] == 0.0f);
+        import_close(&r);
+    }
+}
+
+/* A value that is not finite is refused with its file, tensor and element, in every type. */
+TEST(test_values_finite)
+{
+    param_spec spec = {
+        .name = "transformer.w", .n_dims = 2, .dims = {2, 3}, .elems = 6, .tied_to = NOT_TIED};
+    const model m = {.family = &GPT2_FAMILY, .n_params = 1, .params = &spec};
+    static const struct {
+        const char *type, *range, *says;
+        size_t bytes;
+        uint32_t value;
+    } BAD[] = {{"F32", "[0,24]", "w[4]: got nan", 4, 0x7fc00000},
+               {"F32", "[0,24]", "w[4]: got -inf, expected a finite number", 4, 0xff800000},
+               {"BF16", "[0,12]", "w[4]: got inf", 2, 0x7f80},
+               {"F16", "[0,12]", "w[4]: got nan", 2, 0x7e00}};
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        char json[128], file[256] = "";
+        float out[6];
+import r;
+        snprintf(json, sizeof json, "{" TENSOR("w", "%s", "[2,3]", "%s") "}", BAD[i].type,
+                 BAD[i].range);
+        const uint64_t header_bytes = strlen(json);
+        memcpy(file, &header_bytes, 8);
+        memcpy(file + 8, quoted(json), header_bytes);
+        memcpy(file + 8 + header_bytes + 4 * BAD[i].bytes, &BAD[i].value, BAD[i].bytes);
+        mkdir(in_dir("tensors"), 0700);
+        write_bytes(in_dir("tensors/model.safetensors"), file, 8 + header_bytes + 6 * BAD[i].bytes);
+        OK(import_open(in_dir("tensors"), &m, &r));
+        OK(import_read(&r, 0, 0, 4, out)); /* a rank reads only its part */
+        REFUSED(FSDP_EINVAL, import_read(&r, 0, 2, 4, out), BAD[i].says);
+        assert_says("tensors/model.safetensors");
+        import_close(&r);
+    }
+}
+
 static void assert_header_refused(const void *bytes, size_t n_bytes, const char *part)
 {
     safetensors r;
@@ -383,11 +488,11 @@ TEST(test_import_types)
         char header[sizeof json - 1];
         uint8_t data[60];
     } __attribute__((packed)) file = {.header_bytes = sizeof json - 1};
-    static const uint16_t f16[] = {0, 0, 0x3c01, 0x8001, 0x7c00},
+    static const uint16_t f16[] = {0, 0, 0x3c01, 0x8001, 0x7bff},
                           bf16[] = {0, 0, 0x3f81, 0x8001, 0};
     static const float f32[] = {0, 0, 1.5f, -3, 7};
     static const float expected[3][3] = {
-        {1 + 0x1p-10f, -0x1p-24f, INFINITY}, {1 + 0x1p-7f, -0x1p-133f, 0}, {1.5f, -3, 7}};
+        {1 + 0x1p-10f, -0x1p-24f, 65504}, {1 + 0x1p-7f, -0x1p-133f, 0}, {1.5f, -3, 7}};
     memcpy(file.header, quoted(json), sizeof file.header);
     memcpy(file.data, f16, 10);
     memcpy(file.data + 10, bf16, 10);
@@ -579,6 +684,16 @@ TEST(test_llama_config)
     refuses_config(LLAMA_SIZES ",'sliding_window':4096}", "\"sliding_window\": got a");
     refuses_config(LLAMA_SIZES ",'num_key_value_heads':3}", "n-kv-head 3 does not divide n-head 4");
     refuses_config(LLAMA_SIZES ",'head_dim':5}", "heads of width 5, expected an even number");
+    /* an explicit head_dim needs no width that the heads divide */
+    OK(read_config("{'model_type':'llama','num_hidden_layers':2,'num_attention_heads':3,"
+                   "'hidden_size':16,'head_dim':8,'intermediate_size':24,"
+                   "'max_position_embeddings':32,'vocab_size':9}",
+                   &c, &note));
+    assert_int_equal(c.head_dim, 8);
+    refuses_config("{'model_type':'llama','num_hidden_layers':2,'num_attention_heads':3,"
+                   "'hidden_size':16,'intermediate_size':24,'max_position_embeddings':32,"
+                   "'vocab_size':9}",
+                   "n-head 3 does not divide d-model 16");
 }
 
 /* The net for MNIST has one size. What is written is read again. */
