@@ -11,7 +11,7 @@
 /* ---- config.json, both ways ------------------------------------------------------------------ */
 
 /* How a field of config.json is read and written. Fields that are not listed are refused, unless
- * they are null or `harmless`, or read_more handles them. */
+ * they are neutral, `harmless` or have no effect in any model of transformers. */
 typedef enum config_kind {
     CONFIG_SIZE,    /* a whole number from 1: the size_t at `at` */
     CONFIG_SIZE_OR, /* the same; missing or null: 0, which `complete` replaces */
@@ -55,14 +55,14 @@ typedef struct model_family {
     const char *prefix;  /* of parameters' names, which files may omit */
     const char *ignored; /* glob (FNM_EXTMATCH) of tensors to ignore in files, after prefix */
     const config_field *fields; /* in the order in which they are written; ends without a key */
-    const char *harmless;       /* names, separated by |, of fields to ignore: no effect here */
+    const char *harmless;       /* glob (FNM_EXTMATCH) of more fields to ignore: no effect here */
     /* complete -- replace each 0 in *c by its default, and check all sizes.
      *   errors  FSDP_EINVAL */
     fsdp_status (*complete)(model_config *c);
-    /* read_more, write_more -- fields that the table cannot hold, or NULL. read_more is called for
-     * each field that the table does not list, and sets *known if it handles the field.
+    /* read_more, write_more -- fields of the object j that the table cannot hold, or NULL. These
+     * fields are `harmless`.
      *   errors  FSDP_EINVAL, with path */
-    fsdp_status (*read_more)(const char *path, const cJSON *item, model_config *c, bool *known);
+    fsdp_status (*read_more)(const char *path, const cJSON *j, model_config *c);
     void (*write_more)(FILE *out, const model_config *c);
     /* build -- set m->input, then call model_add_layer, model_add_param, ... in order. It is
      * called twice: the first call only counts. */
@@ -116,6 +116,10 @@ void model_add_tied(model *m, const char *name, int of);
 fsdp_status model_check_positive(const model_config *c, const char *option, size_t value);
 
 /* ---- for files ------------------------------------------------------------------------------- */
+
+/* config_is_neutral -- whether a field that is unknown here asks for nothing: it is null, false, 0,
+ * "", [] or {}; a factor is 1; a scale, multiplier, base or window is never neutral. */
+bool config_is_neutral(const cJSON *item);
 
 /* import_model_config -- read DIR/config.json into *config.
  *   *note   "", or a remark about a field that is ignored (dropout); a literal

@@ -289,6 +289,7 @@ static const config_field FIELDS[] = {
     {"scale_attn_by_inverse_layer_idx", CONFIG_ABSENT, .value = "false"},
     {"reorder_and_upcast_attn", CONFIG_ABSENT, .value = "false"},
     {"add_cross_attention", CONFIG_ABSENT, .value = "false"},
+    {"is_causal", CONFIG_ABSENT, .value = "true"},
     {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
     {0},
 };
@@ -302,11 +303,7 @@ const model_family GPT2_FAMILY = {
     /* attention masks, which older files contain */
     .ignored = "h.+([0-9]).attn.@(bias|masked_bias)",
     .fields = FIELDS,
-    .harmless =
-        "pad_token_id|dtype|transformers_version|use_cache|task_specific_params|_name_or_path|"
-        "gradient_checkpointing|summary_activation|summary_first_dropout|summary_proj_to_labels|"
-        "summary_type|summary_use_proj|output_past|id2label|label2id|num_labels|_num_labels|"
-        "problem_type|finetuning_task|attn_implementation|_attn_implementation_autoset",
+    .harmless = "@(summary_*|predict_special_tokens)",
     .complete = complete,
     .build = build,
 };

@@ -14,6 +14,7 @@
  *     mlp    C + 2 F               norm's output, gate, up; 1 fp32
  *
  * Backward computes silu(gate) * up again. */
+#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 #include "common/base/pmath.h"
@@ -374,16 +375,18 @@ static const config_field FIELDS[] = {
     {"rope_theta", CONFIG_NUMBER, CONFIG_AT(rope_theta), .otherwise = 10000.0f, .most = 1e12f},
     {"rms_norm_eps", CONFIG_NUMBER, CONFIG_AT(norm_eps), .otherwise = 1e-6f, .most = 1.0f},
     {"tie_word_embeddings", CONFIG_NOT, CONFIG_AT(untied)},
-    {"hidden_act", CONFIG_FIXED, .value = "\"silu\""},
+    {"hidden_act", CONFIG_FIXED, .value = "\"silu\"", .or_value = "\"swish\""},
     {"attention_bias", CONFIG_FIXED, .value = "false"},
     {"mlp_bias", CONFIG_FIXED, .value = "false"},
-    {"pretraining_tp", CONFIG_ABSENT, .value = "1"},
+    {"is_causal", CONFIG_ABSENT, .value = "true"},
     {"attention_dropout", .kind = CONFIG_DROPOUT},
     {"initializer_range", CONFIG_WRITTEN, .value = "0.02"},
     {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
     {0},
 };
 
+static const char ROPE_KEYS[] = "@(rope_type|type|rope_theta|factor|low_freq_factor|"
+                                "high_freq_factor|original_max_position_embeddings)";
 static const char SCALING_HINT[] = "use a model with Llama 3.1's scaling, or with none";
 
 /* Read a number above 0 from the object that scales rotary positions. */
@@ -408,7 +411,8 @@ static fsdp_status read_llama3(const char *path, const cJSON *item, model_config
     TRY(scaling_number(path, item, "high_freq_factor", &c->rope_high));
     const cJSON *original =
         cJSON_GetObjectItemCaseSensitive(item, "original_max_position_embeddings");
-    if (json_size(original, &c->rope_original) && c->rope_original > 0 &&
+    c->rope_original = c->max_seq_len; /* as in transformers 5 */
+    if ((original == NULL || json_size(original, &c->rope_original)) && c->rope_original > 0 &&
         c->rope_original <= INT32_MAX && c->rope_high > c->rope_low)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, SCALING_HINT,
@@ -417,19 +421,35 @@ static fsdp_status read_llama3(const char *path, const cJSON *item, model_config
                       path, item->string, INT32_MAX);
 }
 
+/* Versions of transformers read different ones of two fields, so the two must agree. */
+static fsdp_status contradiction(const char *path, const char *key, const char *other)
+{
+    return fsdp_error(FSDP_EINVAL, "remove the one that the weights were not trained with",
+                      "import: %s: \"%s\" contradicts \"%s\"", path, key, other);
+}
+
 /* Read "rope_scaling" or, in newer files, "rope_parameters", which has rope_theta too. Older files
  * have the key "type" instead of "rope_type". */
-static fsdp_status read_more(const char *path, const cJSON *item, model_config *c, bool *known)
+static fsdp_status read_rope(const char *path, const cJSON *item, bool has_theta, model_config *c)
 {
     char got[48];
-    *known =
-        strcmp(item->string, "rope_scaling") == 0 || strcmp(item->string, "rope_parameters") == 0;
-    if (!*known)
-        return FSDP_OK;
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(item, "rope_type");
-    type = type != NULL ? type : cJSON_GetObjectItemCaseSensitive(item, "type");
+    const cJSON *old = cJSON_GetObjectItemCaseSensitive(item, "type");
+    const float theta = c->rope_theta;
+    if (type != NULL && old != NULL && !cJSON_Compare(type, old, true))
+        return contradiction(path, "rope_type", "type");
+    type = type != NULL ? type : old;
     if (cJSON_GetObjectItemCaseSensitive(item, "rope_theta") != NULL)
         TRY(scaling_number(path, item, "rope_theta", &c->rope_theta));
+    if (has_theta && c->rope_theta != theta)
+        return contradiction(path, "rope_theta", item->string);
+    const cJSON *more = cJSON_IsObject(item) ? item->child : NULL;
+    for (; more != NULL; more = more->next)
+        if (fnmatch(ROPE_KEYS, more->string, FNM_EXTMATCH) != 0 && !config_is_neutral(more))
+            return fsdp_error(FSDP_EINVAL, SCALING_HINT,
+                              "import: %s: \"%s\": \"%.64s\": got a field that Llama here does "
+                              "not have",
+                              path, item->string, more->string);
     if (cJSON_IsString(type) && strcmp(type->valuestring, "llama3") == 0)
         return read_llama3(path, item, c);
     if (cJSON_IsObject(item) &&
@@ -440,6 +460,28 @@ static fsdp_status read_more(const char *path, const cJSON *item, model_config *
                       "import: %s: \"%s\": \"rope_type\": got %s, expected \"llama3\" or "
                       "\"default\"",
                       path, item->string, json_print(type, got, sizeof got));
+}
+
+/* transformers takes "rope_scaling" if there are both, version 4 never takes "rope_parameters". */
+static fsdp_status read_more(const char *path, const cJSON *j, model_config *c)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    const bool has_theta = cJSON_GetObjectItemCaseSensitive(j, "rope_theta") != NULL;
+    const model_config plain = *c;
+    for (int i = 0, n_read = 0; i < 2; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(j, keys[i]);
+        const model_config first = *c;
+        if (item == NULL || config_is_neutral(item))
+            continue;
+        *c = plain;
+        TRY(read_rope(path, item, has_theta, c));
+        if (n_read++ > 0 &&
+            (c->rope_theta != first.rope_theta || c->rope_factor != first.rope_factor ||
+             c->rope_low != first.rope_low || c->rope_high != first.rope_high ||
+             c->rope_original != first.rope_original))
+            return contradiction(path, keys[1], keys[0]);
+    }
+    return FSDP_OK;
 }
 
 static void write_more(FILE *out, const model_config *c)
@@ -465,8 +507,7 @@ const model_family LLAMA_FAMILY = {
     /* tables of rotary positions, which older files contain */
     .ignored = "?(*.)rotary_emb.@(inv_freq|original_inv_freq|?(_)cos_cached|?(_)sin_cached)",
     .fields = FIELDS,
-    .harmless = "bos_token_id|eos_token_id|pad_token_id|dtype|transformers_version|use_cache|"
-                "_name_or_path|attn_implementation|_attn_implementation_autoset",
+    .harmless = "@(rope_scaling|rope_parameters|pretraining_tp|max_sequence_length)",
     .complete = complete,
     .read_more = read_more,
     .write_more = write_more,

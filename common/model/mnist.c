@@ -406,7 +406,7 @@ const model_family MNIST_FAMILY = {
     .prefix = "",
     .ignored = "",
     .fields = FIELDS,
-    .harmless = "dtype|transformers_version|_name_or_path",
+    .harmless = "",
     .complete = complete,
     .build = build,
 };

@@ -1,14 +1,27 @@
 /* model_config.c -- reads and writes config.json by the table of the model's family. A field that
  * changes what the model computes must have the value that this project implements. Dropout
- * is ignored with a note, fields without effect silently; unknown fields are refused. */
+ * is ignored with a note, fields without effect silently; unknown fields are refused, unless they
+ * are neutral: they ask for nothing. */
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/base/options.h"
 #include "common/model/export.h"
 #include "common/model/family.h"
 
 static const char DIR_HINT[] =
     "pass a directory with the config.json and the model.safetensors of a model";
+
+/* Fields of every configuration of transformers that change no logits, whatever they say: what a
+ * model returns besides, labels of classes, how text is generated, types, and notes. */
+static const char HARMLESS[] =
+    "@(model_type|return_dict|output_@(hidden_states|attentions|past)|torchscript|use_cache|"
+    "gradient_checkpointing|chunk_size_feed_forward|is_decoder|?(torch_)dtype|use_bfloat16|"
+    "tf_legacy_loss|initializer_range|*attn_implementation*|"
+    "finetuning_task|problem_type|task_specific_params|id2label|label2id|?(_)num_labels|"
+    "tokenizer_class|prefix|*_token_id|?(_)name_or_path|_commit_hash|transformers_version|"
+    "@(max|min)_length|do_sample|early_stopping|num_beams|num_beam_groups|num_return_sequences|"
+    "temperature|top_[kp]|typical_p|*_penalty|?(encoder_)no_repeat_ngram_size|bad_words_ids|"
+    "?(begin_)suppress_tokens|output_scores|return_dict_in_generate|remove_invalid_values)";
 
 /* A config.json that is being read. */
 typedef struct reading {
@@ -103,21 +116,38 @@ static fsdp_status read_field(const reading *r, const config_field *f)
     }
 }
 
-/* The effect of an unknown field is unknown, so it is refused unless it is null. */
+bool config_is_neutral(const cJSON *item)
+{
+    if (cJSON_IsNumber(item))
+        return item->valuedouble == (fnmatch("*_factor", item->string, 0) == 0) &&
+               fnmatch("*@(scal|multiplier|theta|eps|base|window)*", item->string, FNM_EXTMATCH);
+    return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
+           (cJSON_IsString(item) && *item->valuestring == '\0') ||
+           (!cJSON_IsString(item) && !cJSON_IsBool(item) && item->child == NULL);
+}
+
+/* Whether the family's table has no row for the field, which may thus be ignored or refused. */
+static bool is_unlisted(const model_family *family, const char *key)
+{
+    const config_field *f = family->fields;
+    while (f->key && strcmp(f->key, key) != 0)
+        f++;
+    return f->key == NULL;
+}
+
+/* The effect of an unknown field is unknown, so it is refused unless it is neutral. */
 static fsdp_status check_unknown(const reading *r)
 {
     for (const cJSON *item = r->j->child; item != NULL; item = item->next) {
-        const config_field *f = r->family->fields;
-        while (f->key && strcmp(f->key, item->string) != 0)
-            f++;
-        bool known = false;
-        if (!f->key && !cJSON_IsNull(item) && r->family->read_more)
-            TRY(r->family->read_more(r->path, item, r->c, &known));
-        if (!f->key && !known && !cJSON_IsNull(item) && strcmp(item->string, "model_type") != 0 &&
-            options_choice(r->family->harmless, item->string) < 0)
+        const char *key = item->string;
+        if (!is_unlisted(r->family, key) || fnmatch(HARMLESS, key, FNM_EXTMATCH) == 0 ||
+            fnmatch(r->family->harmless, key, FNM_EXTMATCH) == 0 || config_is_neutral(item))
+            continue;
+        if (fnmatch("*@(dropout|pdrop)*", key, FNM_EXTMATCH) != 0)
             return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
                               "import: %s: \"%.64s\": got a field that %s here does not have",
-                              r->path, item->string, r->family->title);
+                              r->path, key, r->family->title);
+        TRY(read_field(r, &(config_field){.key = key, .kind = CONFIG_DROPOUT}));
     }
     return FSDP_OK;
 }
@@ -146,6 +176,8 @@ static fsdp_status read_fields(reading *r)
     for (const config_field *f = r->family->fields; f->key; f++)
         TRY(read_field(r, f));
     TRY(check_unknown(r));
+    if (r->family->read_more)
+        TRY(r->family->read_more(r->path, r->j, r->c));
     return r->family->complete(r->c);
 }
 

@@ -645,6 +645,43 @@ TEST(test_config_refused)
             "config.json: No such file");
 }
 
+/* Fields that ask for nothing, and fields that change no logits; others are refused by name. */
+TEST(test_config_unknown)
+{
+    model_config c;
+    const char *note;
+    OK(read_config(E4 ",'n_special':0,'predict_special_tokens':true,'rotary':false,'x':'','y':[],"
+                      "'z':{}}",
+                   &c, &note));
+    assert_string_equal(note, "");
+    OK(read_config(E4 ",'hidden_dropout':0.5}", &c, &note));
+    assert_non_null(strstr(note, "there is no dropout"));
+    OK(read_config(E4 ",'return_dict':false,'output_attentions':true,'chunk_size_feed_forward':7,"
+                      "'is_decoder':true,'tokenizer_class':'T','prefix':'p','cls_token_id':3,"
+                      "'max_length':20,'do_sample':true,'top_k':50,'top_p':0.5,'temperature':0.7,"
+                      "'repetition_penalty':1.5,'num_beams':4,'torch_dtype':'bfloat16',"
+                      "'_attn_implementation_autoset':true,'bad_words_ids':[[1]],'summary_x':1}",
+                   &c, &note));
+    static const char *const refused[] = {"'n_special':3",
+                                          "'is_encoder_decoder':true",
+                                          "'pruned_heads':{'0':[1]}",
+                                          "'is_causal':false",
+                                          "'logit_scale':0",
+                                          "'rope_factor':0",
+                                          "'auto_map':{'a':'b'}",
+                                          "'top_kk':1",
+                                          "'quantization_config':{'bits':4}",
+                                          "'sliding_window':0",
+                                          "'x_factor':0.5",
+                                          "'add_cross_attention':true"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char json[128], name[64];
+        snprintf(json, sizeof json, E4 ",%s}", refused[i]);
+        sscanf(refused[i], "'%63[a-z_]", name);
+        refuses_config(json, name);
+    }
+}
+
 #define LLAMA_SIZES                                                                                \
     "{'model_type':'llama','num_hidden_layers':2,'num_attention_heads':4,"                         \
     "'hidden_size':16,'intermediate_size':24,'max_position_embeddings':32,'vocab_size':9"
@@ -684,6 +721,13 @@ TEST(test_llama_config)
     refuses_config(LLAMA_SIZES ",'sliding_window':4096}", "\"sliding_window\": got a");
     refuses_config(LLAMA_SIZES ",'num_key_value_heads':3}", "n-kv-head 3 does not divide n-head 4");
     refuses_config(LLAMA_SIZES ",'head_dim':5}", "heads of width 5, expected an even number");
+    OK(read_config(LLAMA_SIZES ",'partial_rotary_factor':1.0,'pretraining_tp':2,"
+                               "'hidden_act':'swish'}",
+                   &c, &note));
+    refuses_config(LLAMA_SIZES ",'partial_rotary_factor':0.5}", "\"partial_rotary_factor\": got a");
+    refuses_config(LLAMA_SIZES ",'partial_rotary_factor':0}", "\"partial_rotary_factor\": got a");
+    refuses_config(LLAMA_SIZES ",'sliding_window':16,'use_sliding_window':false}",
+                   "\"sliding_window\": got a");
     /* an explicit head_dim needs no width that the heads divide */
     OK(read_config("{'model_type':'llama','num_hidden_layers':2,'num_attention_heads':3,"
                    "'hidden_size':16,'head_dim':8,'intermediate_size':24,"
@@ -694,6 +738,50 @@ TEST(test_llama_config)
                    "'hidden_size':16,'intermediate_size':24,'max_position_embeddings':32,"
                    "'vocab_size':9}",
                    "n-head 3 does not divide d-model 16");
+}
+
+#define NEWER                                                                                      \
+    ",'rope_parameters':{'rope_type':'llama3','rope_theta':%s,'factor':%s,'low_freq_factor':1,"    \
+    "'high_freq_factor':4,'original_max_position_embeddings':16}"
+
+/* The spellings of versions 4 and 5 of transformers, each alone and both, alike or not. */
+TEST(test_rope_spellings)
+{
+    static const struct {
+        const char *more, *theta, *factor, *says; /* says: NULL: it is read */
+    } CASES[] = {
+        {NEWER, "7", "8", NULL},
+        {",'rope_theta':7" SCALING NEWER, "7", "8", NULL},
+        {",'rope_theta':7" SCALING NEWER, "7", "9",
+         "\"rope_parameters\" contradicts \"rope_scaling"},
+        {",'rope_theta':8" SCALING NEWER, "7", "8", "\"rope_theta\" contradicts \"rope_parameters"},
+        {SCALING NEWER, "7", "8", "\"rope_parameters\" contradicts \"rope_scaling"},
+        {",'rope_theta':7,'rope_scaling':{}" NEWER, "7", "8", NULL},
+        {",'rope_theta':7,'rope_scaling':{'rope_type':'default'}" NEWER, "7", "8",
+         "\"rope_parameters\" contradicts \"rope_scaling"},
+    };
+    model_config c;
+    const char *note;
+    char json[600], more[400];
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        snprintf(more, sizeof more, CASES[i].more, CASES[i].theta, CASES[i].factor);
+        snprintf(json, sizeof json, LLAMA_SIZES "%s}", more);
+        assert_refused(CASES[i].says ? FSDP_EINVAL : FSDP_OK, read_config(json, &c, &note),
+                       CASES[i].says, json);
+        if (!CASES[i].says)
+            assert_true(c.rope_theta == 7 && c.rope_factor == 8 && c.rope_original == 16);
+    }
+    refuses_config(LLAMA_SIZES ",'rope_scaling':{'rope_type':'default','type':'llama3'}}",
+                   "\"rope_type\" contradicts \"type\"");
+    refuses_config(LLAMA_SIZES ",'rope_parameters':{'rope_type':'default','partial_rotary_factor':"
+                               "0.5}}",
+                   "\"partial_rotary_factor\": got a field");
+    refuses_config(LLAMA_SIZES ",'rope_scaling':[1,2]}",
+                   "\"rope_scaling\": \"rope_type\": got none");
+    OK(read_config(LLAMA_SIZES ",'rope_scaling':{'type':'llama3','factor':8,'low_freq_factor':1,"
+                               "'high_freq_factor':4,'attention_factor':null}}",
+                   &c, &note));
+    assert_int_equal(c.rope_original, 32); /* max_position_embeddings */
 }
 
 /* The net for MNIST has one size. What is written is read again. */
