@@ -354,7 +354,11 @@ static void observe_pause(void *self)
 
 fsdp_status trainer_allocate(trainer *t)
 {
+    const bool exports = t->cfg.export_dir || t->cfg.export_init_dir;
     TRY(comm_agree(t->run.world, allocate_here(t)));
+    TRY(comm_agree(t->run.world, t->cfg.init_from && exports && comm_rank(t->run.world) == 0
+                                     ? source_files_open(t->cfg.init_from, &t->source)
+                                     : FSDP_OK));
     TRY(open_checkpoints(t));
     if (t->cfg.digest_values)
         TRY(digests_keep_values(t->digests, t->cfg.digest_values, t->store.newest,
@@ -368,6 +372,7 @@ fsdp_status trainer_allocate(trainer *t)
                              .runner = t->runner,
                              .log = stdout,
                              .store = t->cfg.save_dir ? &t->store : NULL,
+                             .source = t->source.config ? &t->source : NULL,
                              .first_step = t->store.newest,
                              .sample_offset = t->store.sample_offset,
                              .step_by_step = t->profiled != NULL};

@@ -117,6 +117,7 @@ void trainer_free(trainer *t)
         device_set_watch(t->run.dev, NULL);
     order_check_free(t->order);
     ckpt_store_close(&t->store);
+    source_files_close(&t->source);
     corpus_close(&t->val_data);
     corpus_close(&t->data);
     model_free(&t->m);

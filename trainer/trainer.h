@@ -25,7 +25,8 @@ struct trainer {
     bool is_told, *told;     /* see prefetch_config; in a plan told is the trainer's */
     model m;
     corpus data, val_data;
-    ckpt_store store; /* of --save; with dir "" it only has the run's facts, for --resume */
+    source_files source; /* of --init-from, on rank 0, for exports */
+    ckpt_store store;    /* of --save; with dir "" it only has the run's facts, for --resume */
     engine engine;
     int *segments; /* [n_layers] of --gradient-checkpointing, else NULL */
     int n_cut;     /* how often a border between units cuts the chosen layers of a block */

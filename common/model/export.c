@@ -2,10 +2,10 @@
  *
  *   export_begin | export_begin_states -> export_append ... -> export_end | export_cancel
  *
- * The files are renamed to their final names, weights first, after all are on disk. A crash between
- * the renames leaves new weights beside the old config.json, files without an index, or a single
- * file beside the index of several. import_open refuses the last two, and the first if the sizes
- * differ. */
+ * The files are renamed to their final names, weights first and config.json last, after all are on
+ * disk. A crash between the renames leaves new weights beside the old config.json, files without an
+ * index, or a single file beside the index of several. import_open refuses the last two, and the
+ * first if the sizes differ. */
 #include "common/model/export.h"
 #include "common/model/family.h"
 
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/read_file.h"
 
 static const char HINT[] = "check the path given to --export, and the space left there";
 
@@ -112,15 +113,38 @@ static fsdp_status write_index(const model *m, const char *dir, cJSON *map, expo
     return status;
 }
 
+/* Begin DIR's copies of the files of a source. */
+static fsdp_status copy_files(const source_files *source, const char *dir, export_writer *w)
+{
+    char part[1 << 14];
+    w->taken = calloc((size_t)source->n_files + 1, sizeof *w->taken);
+    if (w->taken == NULL)
+        return no_memory();
+    for (int i = 0; i < source->n_files; i++) {
+        const source_file *from = &source->files[i];
+        atomic_file *to = &w->taken[w->n_taken++];
+        TRY(atomic_file_open_in(to, dir, from->name, HINT));
+        for (size_t at = 0, n; at < from->bytes; at += n) {
+            n = min_size(from->bytes - at, sizeof part);
+            if (pread_all(from->fd, part, n, at) != n || fwrite(part, 1, n, to->out) != n)
+                return fsdp_error(FSDP_EIO, HINT, "export: copying to %s: %s", to->path,
+                                  errno == 0 ? "the file became shorter" : strerror(errno));
+        }
+    }
+    return FSDP_OK;
+}
+
 static fsdp_status open_files(const model *m, const char *dir, int *file_of, cJSON *map,
-                              export_writer *w)
+                              const source_files *source, export_writer *w)
 {
     fsdp_status status = FSDP_OK;
     if (w->files == NULL || map == NULL)
         return no_memory();
     TRY(atomic_make_dir(dir, HINT));
     TRY(atomic_file_open_in(&w->config, dir, EXPORT_CONFIG, HINT));
-    model_write_config(&m->config, w->config.out);
+    model_write_config(&m->config, source ? source->config : NULL, w->config.out);
+    if (source != NULL)
+        TRY(copy_files(source, dir, w));
     for (int i = 0; i < w->n_files && status == FSDP_OK; i++)
         status = open_weights(m, dir, i, file_of, map, w);
     if (status == FSDP_OK && w->n_files > 1)
@@ -131,7 +155,8 @@ static fsdp_status open_files(const model *m, const char *dir, int *file_of, cJS
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes, export_writer *w)
+fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes,
+                         const source_files *source, export_writer *w)
 {
     FSDP_ASSERT(dir[0] != '\0');
     *w = (export_writer){0};
@@ -141,7 +166,7 @@ fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes, ex
         w->n_files = assign_files(m, max_bytes, file_of);
         w->files = calloc((size_t)w->n_files, sizeof *w->files);
     }
-    fsdp_status status = open_files(m, dir, file_of, map, w);
+    fsdp_status status = open_files(m, dir, file_of, map, source, w);
     cJSON_Delete(map);
     free(file_of);
     if (status != FSDP_OK)
@@ -233,6 +258,8 @@ static fsdp_status publish(export_writer *w)
                           w->files[w->at].file.path, w->files[w->at].left_elems);
     for (int i = 0; i < w->n_files; i++)
         TRY(atomic_file_sync(&w->files[i].file));
+    for (int i = 0; i < w->n_taken; i++)
+        TRY(atomic_file_sync(&w->taken[i]));
     TRY(w->index.out != NULL ? atomic_file_sync(&w->index) : FSDP_OK);
     TRY(w->config.out != NULL ? atomic_file_sync(&w->config) : FSDP_OK);
     TRY(retire_index(w));
@@ -243,6 +270,8 @@ static fsdp_status publish(export_writer *w)
     if (w->config.out == NULL)
         return FSDP_OK;
     TRY(remove_stale(w));
+    for (int i = 0; i < w->n_taken; i++)
+        TRY(atomic_file_commit(&w->taken[i]));
     return atomic_file_commit(&w->config);
 }
 
@@ -257,8 +286,11 @@ void export_cancel(export_writer *w)
 {
     for (int i = 0; i < w->n_files && w->files != NULL; i++)
         atomic_file_cancel(&w->files[i].file);
+    for (int i = 0; i < w->n_taken; i++)
+        atomic_file_cancel(&w->taken[i]);
     atomic_file_cancel(&w->index);
     atomic_file_cancel(&w->config);
     free(w->files);
+    free(w->taken);
     *w = (export_writer){0};
 }

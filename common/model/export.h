@@ -8,6 +8,7 @@
 #pragma once
 #include "common/base/atomic_file.h"
 #include "common/model/safetensors.h"
+#include "common/model/source_files.h"
 #include "common/model/unit.h"
 #include "common/ops/optimizers.h"
 
@@ -26,6 +27,8 @@ typedef struct export_writer {
     atomic_file config, index;
     export_file *files; /* [n_files], owned */
     int n_files, at;    /* at: index of the file being written */
+    atomic_file *taken; /* [n_taken], owned: copies of the files of a source */
+    int n_taken;
     char dir[PATH_MAX]; /* "": optimizer states, in one file */
 } export_writer;
 
@@ -34,8 +37,11 @@ typedef struct export_writer {
  * than max_bytes of values, there are several, model-00001-of-0000N.safetensors and so on, and
  * model.safetensors.index.json, which says where each tensor is. A tensor is never cut. export_end
  * removes the files of an earlier export that the new ones replace.
+ *   source  NULL, or what the weights came from: its files are copied, and fields of its
+ *           config.json that training does not change are written as they are there
  *   errors  FSDP_EIO with the path; FSDP_ENOMEM; nothing is left behind */
-fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes, export_writer *w);
+fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes,
+                         const source_files *source, export_writer *w);
 /* export_begin_states -- begin a safetensors file with the states of the trained parameters, such
  * as "transformer.wte.weight.exp_avg": state after state, each in order of the parameters. Its
  * metadata names the optimizer and the number of steps made.

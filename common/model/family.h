@@ -13,17 +13,21 @@
 /* How a field of config.json is read and written. Fields that are not listed are refused, unless
  * they are neutral, `harmless` or have no effect in any model of transformers. */
 typedef enum config_kind {
+    /* The value is of the model, or of every export. */
     CONFIG_SIZE,    /* a whole number from 1: the size_t at `at` */
     CONFIG_SIZE_OR, /* the same; missing or null: 0, which `complete` replaces */
-    CONFIG_SAME,    /* optional; must equal the size_t at `at`, which an earlier field set. Not
-                       written */
     CONFIG_NUMBER,  /* above 0 and below `most`: the float at `at`; missing: `otherwise` */
     CONFIG_NOT,     /* true or false, missing: false. The bool at `at` is the negation */
+    CONFIG_WRITTEN, /* ignored when read; `value` is written */
+    /* An export writes the value of the config.json that the weights came with, if there is one. */
     CONFIG_FIXED,   /* missing, or one of the JSON texts `value` and or_value. `value` is written */
-    CONFIG_ABSENT,  /* as CONFIG_FIXED, but not written */
     CONFIG_DROPOUT, /* ignored, with a note unless it is 0; 0 is written */
     CONFIG_LAST_TOKEN, /* ignored when read; vocab_size - 1 is written */
-    CONFIG_WRITTEN     /* ignored when read; `value` is written */
+    CONFIG_OTHERWISE,  /* ignored when read; `value` is written */
+    /* Of these nothing else is written. */
+    CONFIG_SAME,   /* optional; must equal the size_t at `at`, which an earlier field set */
+    CONFIG_ABSENT, /* as CONFIG_FIXED */
+    CONFIG_MORE    /* for read_more and write_more */
 } config_kind;
 
 typedef struct config_field {
@@ -59,11 +63,11 @@ typedef struct model_family {
     /* complete -- replace each 0 in *c by its default, and check all sizes.
      *   errors  FSDP_EINVAL */
     fsdp_status (*complete)(model_config *c);
-    /* read_more, write_more -- fields of the object j that the table cannot hold, or NULL. These
-     * fields are `harmless`.
+    /* read_more, write_more -- fields of the object j that are no texts or numbers, or NULL.
+     * write_more returns whether it wrote the field CONFIG_MORE.
      *   errors  FSDP_EINVAL, with path */
     fsdp_status (*read_more)(const char *path, const cJSON *j, model_config *c);
-    void (*write_more)(FILE *out, const model_config *c);
+    bool (*write_more)(FILE *out, const model_config *c);
     /* build -- set m->input, then call model_add_layer, model_add_param, ... in order. It is
      * called twice: the first call only counts. */
     void (*build)(model *m);
@@ -126,5 +130,7 @@ bool config_is_neutral(const cJSON *item);
  *   errors  FSDP_EIO; FSDP_EINVAL: a field, with the value got and the one expected; FSDP_ENOMEM */
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note);
 
-/* model_write_config -- write *c as config.json. atomic_file_sync of out finds write errors. */
-void model_write_config(const model_config *c, FILE *out);
+/* model_write_config -- write *c as config.json. atomic_file_sync of out finds write errors.
+ *   source  NULL, or the text of the config.json that the weights came with: its fields that do not
+ *           follow from *c are written as they stand there */
+void model_write_config(const model_config *c, const char *source, FILE *out);

@@ -380,8 +380,9 @@ static const config_field FIELDS[] = {
     {"mlp_bias", CONFIG_FIXED, .value = "false"},
     {"is_causal", CONFIG_ABSENT, .value = "true"},
     {"attention_dropout", .kind = CONFIG_DROPOUT},
-    {"initializer_range", CONFIG_WRITTEN, .value = "0.02"},
+    {"initializer_range", CONFIG_OTHERWISE, .value = "0.02"},
     {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
+    {"rope_scaling", .kind = CONFIG_MORE},
     {0},
 };
 
@@ -484,10 +485,10 @@ static fsdp_status read_more(const char *path, const cJSON *j, model_config *c)
     return FSDP_OK;
 }
 
-static void write_more(FILE *out, const model_config *c)
+static bool write_more(FILE *out, const model_config *c)
 {
     if (c->rope_factor == 0.0f)
-        return;
+        return false;
     fputs(",\n\t\"rope_scaling\":\t{\"rope_type\": \"llama3\", \"factor\": ", out);
     json_write_number(out, c->rope_factor);
     fputs(", \"low_freq_factor\": ", out);
@@ -495,6 +496,7 @@ static void write_more(FILE *out, const model_config *c)
     fputs(", \"high_freq_factor\": ", out);
     json_write_number(out, c->rope_high);
     fprintf(out, ", \"original_max_position_embeddings\": %zu}", c->rope_original);
+    return true;
 }
 
 const model_family LLAMA_FAMILY = {
@@ -507,7 +509,7 @@ const model_family LLAMA_FAMILY = {
     /* tables of rotary positions, which older files contain */
     .ignored = "?(*.)rotary_emb.@(inv_freq|original_inv_freq|?(_)cos_cached|?(_)sin_cached)",
     .fields = FIELDS,
-    .harmless = "@(rope_scaling|rope_parameters|pretraining_tp|max_sequence_length)",
+    .harmless = "@(rope_parameters|pretraining_tp|max_sequence_length)",
     .complete = complete,
     .read_more = read_more,
     .write_more = write_more,

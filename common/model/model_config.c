@@ -81,7 +81,8 @@ static fsdp_status check_fixed(const reading *r, const config_field *f, const cJ
 {
     char got[80], hint[64];
     json_print(item, got, sizeof got);
-    if (item == NULL || cJSON_IsNull(item) || strcmp(got, f->value) == 0 ||
+    if (item == NULL || strcmp(got, f->value) == 0 ||
+        (cJSON_IsNull(item) && strcmp(f->value, "false") == 0) ||
         (f->or_value && strcmp(got, f->or_value) == 0))
         return FSDP_OK;
     snprintf(hint, sizeof hint, "use a plain %s model", r->family->title);
@@ -126,13 +127,13 @@ bool config_is_neutral(const cJSON *item)
            (!cJSON_IsString(item) && !cJSON_IsBool(item) && item->child == NULL);
 }
 
-/* Whether the family's table has no row for the field, which may thus be ignored or refused. */
-static bool is_unlisted(const model_family *family, const char *key)
+/* The row of the family's table for a field, or the row without a key that ends the table. */
+static const config_field *find_field(const model_family *family, const char *key)
 {
     const config_field *f = family->fields;
     while (f->key && strcmp(f->key, key) != 0)
         f++;
-    return f->key == NULL;
+    return f;
 }
 
 /* The effect of an unknown field is unknown, so it is refused unless it is neutral. */
@@ -140,7 +141,7 @@ static fsdp_status check_unknown(const reading *r)
 {
     for (const cJSON *item = r->j->child; item != NULL; item = item->next) {
         const char *key = item->string;
-        if (!is_unlisted(r->family, key) || fnmatch(HARMLESS, key, FNM_EXTMATCH) == 0 ||
+        if (find_field(r->family, key)->key != NULL || fnmatch(HARMLESS, key, FNM_EXTMATCH) == 0 ||
             fnmatch(r->family->harmless, key, FNM_EXTMATCH) == 0 || config_is_neutral(item))
             continue;
         if (fnmatch("*@(dropout|pdrop)*", key, FNM_EXTMATCH) != 0)
@@ -220,18 +221,48 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
     }
 }
 
-void model_write_config(const model_config *c, FILE *out)
+/* Whether an export has a value of its own for a field that is in its source's config.json. */
+static bool is_own(const model_family *family, const char *key, bool wrote_more)
+{
+    const config_field *f = find_field(family, key);
+    return strcmp(key, "dtype") == 0 || /* the newer name of torch_dtype */
+           (f->key != NULL &&
+            (f->kind <= CONFIG_WRITTEN || (f->kind == CONFIG_MORE && wrote_more)));
+}
+
+/* Write the members of an object that are not the export's own, as they stand. text: parsed before,
+ * without an error. */
+static void write_taken(const model_family *family, const char *text, bool wrote_more, FILE *out)
+{
+    const char *at = strchr(text, '{'), *end;
+    while (at != NULL && *at != '}') {
+        const char *member = at + 1 + strspn(at + 1, " \t\r\n");
+        cJSON *key = cJSON_ParseWithOpts(member, &end, false);
+        cJSON *value = key ? cJSON_ParseWithOpts(strchr(end, ':') + 1, &end, false) : NULL;
+        if (value != NULL && !is_own(family, key->valuestring, wrote_more))
+            fprintf(out, ",\n\t%.*s", (int)(end - member), member);
+        at = value ? strpbrk(end, ",}") : NULL;
+        cJSON_Delete(key);
+        cJSON_Delete(value);
+    }
+}
+
+void model_write_config(const model_config *c, const char *source, FILE *out)
 {
     const model_family *family = model_family_find(c->family);
     const char *before = "{\n";
+    cJSON *j = source ? cJSON_Parse(source) : NULL;
     for (const config_field *f = family->fields; f->key; f++) {
-        if (f->kind == CONFIG_SAME || f->kind == CONFIG_ABSENT)
+        if (f->kind >= CONFIG_SAME ||
+            (f->kind > CONFIG_WRITTEN && cJSON_GetObjectItemCaseSensitive(j, f->key) != NULL))
             continue;
         fprintf(out, "%s\t\"%s\":\t", before, f->key);
         write_field(out, c, f);
         before = ",\n";
     }
-    if (family->write_more)
-        family->write_more(out, c);
+    const bool wrote_more = family->write_more && family->write_more(out, c);
+    if (j != NULL)
+        write_taken(family, source, wrote_more, out);
+    cJSON_Delete(j);
     fputs("\n}\n", out);
 }

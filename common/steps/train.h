@@ -12,6 +12,7 @@
 #include "common/comm/comm.h"
 #include "common/data/data.h"
 #include "common/model/runner.h"
+#include "common/model/source_files.h"
 #include "common/steps/engine.h"
 #include "common/steps/train_config.h"
 
@@ -39,12 +40,13 @@ typedef struct train_setup {
     const corpus *val_data; /* NULL: no evaluation; may equal data */
     engine *engine;
     runner *runner;
-    FILE *log;               /* rank 0: receives the progress; NULL: do not print it */
-    train_observer observer; /* zeroed: no functions */
-    ckpt_store *store;       /* NULL: no checkpoints */
-    int64_t first_step;      /* > 0 after --resume */
-    int64_t sample_offset;   /* step t begins at sample t * global_batch + sample_offset */
-    bool step_by_step;       /* read a step's figures before the next one is issued */
+    FILE *log;                  /* rank 0: receives the progress; NULL: do not print it */
+    train_observer observer;    /* zeroed: no functions */
+    ckpt_store *store;          /* NULL: no checkpoints */
+    const source_files *source; /* what exports take over; NULL: nothing */
+    int64_t first_step;         /* > 0 after --resume */
+    int64_t sample_offset;      /* step t begins at sample t * global_batch + sample_offset */
+    bool step_by_step;          /* read a step's figures before the next one is issued */
 } train_setup;
 
 /* What the run measured. step_stats is of the last step or, with run->forward_only, of the last

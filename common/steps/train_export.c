@@ -37,7 +37,7 @@ static fsdp_status begin_export(const train_setup *setup, train_exported what, c
         return FSDP_OK;
     if (what == TRAIN_STATES)
         return export_begin_states(x->of.m, x->of.optimizer, x->of.step, path, &x->w);
-    return export_begin(x->of.m, path, most_bytes, &x->w);
+    return export_begin(x->of.m, path, most_bytes, setup->source, &x->w);
 }
 
 fsdp_status train_export(const train_setup *setup, train_exported what, const char *path,

@@ -111,7 +111,7 @@ static void make_export(fuzz *f, export_files *e)
     path_in(f, "export/model.safetensors", e->weights_path);
     FUZZ_EXPECT(f, model_create(&CONFIG, &e->m) == FSDP_OK);
     float *zeros = calloc(e->m.n_param_elems, sizeof *zeros);
-    FUZZ_EXPECT(f, export_begin(&e->m, e->dir, UINT64_MAX, &w) == FSDP_OK);
+    FUZZ_EXPECT(f, export_begin(&e->m, e->dir, UINT64_MAX, NULL, &w) == FSDP_OK);
     FUZZ_EXPECT(f, export_append(&w, zeros, e->m.n_param_elems) == FSDP_OK);
     FUZZ_EXPECT(f, export_end(&w) == FSDP_OK);
     free(zeros);

@@ -91,6 +91,68 @@ for ranks in 1 3; do
     fresh=
 done
 
+# ---- what an export takes over ----------------------------------------------------------------------------------
+
+# A source: fields that training does not change, other files, and files that no export needs.
+mkdir "$work/source" "$work/source/folder"
+cp "$work/tiny"/model.safetensors "$work/source"
+cat >"$work/source/config.json" <<'JSON'
+{
+  "architectures": ["GPT2Model"], "attn_pdrop": 0.10, "bos_token_id": 256, "dtype": "bfloat16",
+  "eos_token_id": [256, 1], "initializer_range": 1.0,
+  "model_type": "gpt2", "n_ctx": 256, "n_embd": 64, "n_head": 2, "n_inner": null, "n_layer": 2, "n_positions": 256,
+  "pad_token_id": null, "task_specific_params": {"a": "b}, \"c"},
+  "temperature": 0.5, "vocab_size": 256
+}
+JSON
+for name in tokenizer.json generation_config.json merges.txt spiece.model 'chat template.jinja'; do
+    echo "$name of the source" >"$work/source/$name"
+done
+ln -s merges.txt "$work/source/linked.txt"
+for name in .hidden pytorch_model.bin pytorch_model.bin.index.json tf_model.h5; do echo other >"$work/source/$name"; done
+mkfifo "$work/source/pipe"
+ln -s . "$work/source/round"
+
+# takes_over DIR -- DIR is an export of the source
+takes_over() {
+    local name text
+    [ -d "$1" ] || return
+    [ "$(ls -A "$1" | sort | tr '\n' ' ')" = 'chat template.jinja config.json generation_config.json linked.txt merges.txt model.safetensors spiece.model tokenizer.json ' ] ||
+        complain "other files: $(ls -A "$1")"
+    for name in "$work/source"/*.txt "$work/source"/*.json "$work/source"/*.model "$work/source"/*.jinja; do
+        case $name in */config.json | *.index.json) continue ;; esac
+        cmp "$name" "$1/$(basename "$name")" || complain "other bytes: $name"
+    done
+    for text in '"bos_token_id": 256,' '"eos_token_id": [256, 1],' '"pad_token_id": null,' '"attn_pdrop": 0.10,' '"n_ctx": 256,' '"resid_pdrop":	0,' \
+        '"initializer_range": 1.0,' '"temperature": 0.5' '"task_specific_params": {"a": "b}, \"c"}' '"torch_dtype":	"float32"' \
+        '"n_embd":	64' '"n_inner":	256' '"architectures":	["GPT2LMHeadModel"]'; do
+        [ "$(grep -cF "$text" "$1/config.json")" = 1 ] || complain "not once: $text: $(cat "$1/config.json")"
+    done
+    ! grep -q bfloat16 "$1/config.json" || complain 'it takes over the type of the weights'
+}
+for ranks in 1 3; do
+    fresh=1
+    if case_is 'an export takes over fields and files' "$ranks"; then
+        lr='--lr 1e-3 --min-lr 1e-3'
+        good "$ranks" $small $lr --init-from "$work/source" --steps 1 --save "$new/saved" --export-init "$new/init" --export "$new/out"
+        takes_over "$new/init" && takes_over "$new/out"
+        good "$ranks" $small $lr --init-from "$work/source" --steps 2 --save "$new/saved" --resume auto --export "$new/resumed"
+        takes_over "$new/resumed"
+        good "$ranks" $small --init-from "$new/out" --steps 0 --export "$new/again"
+        takes_over "$new/again"
+        cmp <(sort "$new/out/config.json") <(sort "$new/again/config.json") || complain 'other fields'
+    fi
+    if case_is 'a file of the source that cannot be read' "$ranks"; then
+        cp "$work/tiny"/* "$new"
+        ln -s nowhere "$new/tokenizer.json"
+        launch "$ranks" $small --init-from "$new" --steps 2 --export "$new/out"
+        expect_refusal '[-]-init-from: .*/tokenizer.json: No such file' 'move it out of the folder'
+        untrained
+        good "$ranks" $small --init-from "$new" --steps 0 # nothing is exported
+    fi
+    fresh=
+done
+
 # ---- which weights ----------------------------------------------------------------------------------------------
 
 if case_is 'a checkpoint wins, and the weights need not be there' 2; then

@@ -55,7 +55,7 @@ static void export_seed(const model *m, const char *path, uint64_t seed, size_t 
         next += m->params[p].elems;
         free(x);
     }
-    OK(export_begin(m, path, UINT64_MAX, &w));
+    OK(export_begin(m, path, UINT64_MAX, NULL, &w));
     for (size_t at = 0; at < m->n_param_elems; at += piece) {
         const size_t left = m->n_param_elems - at;
         OK(export_append(&w, all + at, left < piece ? left : piece));
@@ -182,6 +182,36 @@ TEST(test_config_json)
     model_free(&m);
 }
 
+/* What a config.json says beside the sizes is written as it stands, in place of the defaults. */
+TEST(test_config_taken)
+{
+    static const char source[] =
+        "\n{ \"n_embd\" : 99,\"a\":[1 , {\"b\":\"},\\\"\"}]  , "
+        "\"eos_token_id\"\n:\n7.0,\"\\u0041,}\":\"{\","
+        "\"dtype\":\"x\",\"n_ctx\":7,\"activation_function\":\"gelu_pytorch_tanh\"}";
+    static const char *const expected[] = {"\"n_embd\":\t6,\n",
+                                           "\"a\":[1 , {\"b\":\"},\\\"\"}],\n",
+                                           "\"eos_token_id\"\n:\n7.0,\n",
+                                           "\"\\u0041,}\":\"{\",\n",
+                                           "\"n_ctx\":7,\n",
+                                           "\"gelu_pytorch_tanh\"\n}\n",
+                                           "\"bos_token_id\":\t10,\n"};
+    size_t n_bytes;
+    mkdir(in_dir("config"), 0700);
+    FILE *f = fopen(in_dir("config/taken"), "w");
+    assert_non_null(f);
+    model_write_config(&SMALL, source, f);
+    fclose(f);
+    char *text = read_file(in_dir("config/taken"), &n_bytes);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        if (strstr(text, expected[i]) == NULL)
+            fail_msg("expected %s in %s", expected[i], text);
+    assert_null(strstr(text, "99"));
+    assert_null(strstr(text, "dtype\":\"x"));
+    assert_null(strstr(text, "gelu_new"));
+    free(text);
+}
+
 TEST(test_unfinished)
 {
     model m;
@@ -190,13 +220,13 @@ TEST(test_unfinished)
     OK(model_create(&SMALL, &m));
     const char *path = in_dir("kept");
     export_seed(&m, path, 4, 100);
-    OK(export_begin(&m, path, UINT64_MAX, &w));
+    OK(export_begin(&m, path, UINT64_MAX, NULL, &w));
     OK(export_append(&w, some, 3));
     assert_int_equal(files_like("kept/*.tmp"), 2);
     export_cancel(&w);
     assert_int_equal(files_like("kept/*.tmp"), 0);
     assert_holds_seed(&m, path, 4);
-    OK(export_begin(&m, path, UINT64_MAX, &w));
+    OK(export_begin(&m, path, UINT64_MAX, NULL, &w));
     OK(export_append(&w, some, 3));
     assert_int_equal(export_end(&w), FSDP_ESTATE); /* floats are missing */
     assert_non_null(strstr(fsdp_error_get()->what, "floats are missing"));
@@ -204,11 +234,11 @@ TEST(test_unfinished)
     assert_holds_seed(&m, path, 4);
     export_cancel(&w); /* it is closed already */
     write_bytes(in_dir("file"), "x", 1);
-    REFUSED(FSDP_EIO, export_begin(&m, in_dir("file"), UINT64_MAX, &w), "file");
+    REFUSED(FSDP_EIO, export_begin(&m, in_dir("file"), UINT64_MAX, NULL, &w), "file");
     assert_null(w.files);
-    REFUSED(FSDP_EIO, export_begin(&m, in_dir("file/below"), UINT64_MAX, &w),
+    REFUSED(FSDP_EIO, export_begin(&m, in_dir("file/below"), UINT64_MAX, NULL, &w),
             "cannot make the directory");
-    assert_int_equal(export_begin(&m, "/dev/full", UINT64_MAX, &w), FSDP_EIO);
+    assert_int_equal(export_begin(&m, "/dev/full", UINT64_MAX, NULL, &w), FSDP_EIO);
     model_free(&m);
 }
 
@@ -527,7 +557,7 @@ import r;
     const char *path = in_dir("split");
     export_seed(&m, path, 9, 7);
     float *values = calloc(m.n_param_elems, sizeof *values);
-    OK(export_begin(&m, path, 400, &w));
+    OK(export_begin(&m, path, 400, NULL, &w));
     OK(export_append(&w, values, m.n_param_elems));
     OK(export_end(&w));
     assert_int_equal(files_like("split/model.safetensors"), 0); /* the earlier one is gone */
@@ -578,7 +608,7 @@ TEST(test_index_retired)
     const char *path = in_dir("retired");
     float *values = calloc(m.n_param_elems, sizeof *values);
     for (int time = 0; time < 2; time++) {
-        OK(export_begin(&m, path, 400, &w));
+        OK(export_begin(&m, path, 400, NULL, &w));
         OK(export_append(&w, values, m.n_param_elems));
         snprintf(second, sizeof second, "%s/model-00002-of-%05d.safetensors", path, w.n_files);
         if (time == 1) {
@@ -629,6 +659,8 @@ TEST(test_config_refused)
     refuses_config(E4 ",'tie_word_embeddings':false}", "got false, expected true");
     refuses_config(E4 ",'tie_word_embeddings':'true'}", "got \"true\", expected true");
     refuses_config(E4 ",'scale_attn_weights':false}", "true");
+    refuses_config(E4 ",'scale_attn_weights':null}", "got null, expected true");
+    OK(read_config(E4 ",'reorder_and_upcast_attn':null}", &c, &note));
     refuses_config(E4 ",'layer_norm_epsilon':0}", "got 0");
     refuses_config(E4 ",'layer_norm_epsilon':'1e-6'}", "\"layer_norm_epsilon\": got \"1e-6\"");
     refuses_config(E4 ",'reorder_and_upcast_attn':true}", "false");
@@ -795,7 +827,7 @@ TEST(test_mnist_config)
     mkdir(in_dir("config"), 0777);
     FILE *f = fopen(in_dir("config/config.json"), "w");
     assert_non_null(f);
-    model_write_config(&c, f);
+    model_write_config(&c, NULL, f);
     fclose(f);
     OK(import_model_config(in_dir("config"), &again, &note));
     assert_memory_equal(&again, &c, sizeof c);
@@ -864,7 +896,7 @@ import reader;
     rig_open(&r,
              &(rig_config){.model = &SMALL, .ops = ops_cpu_portable(), .batch = 1, .seq_len = T});
     const char *path = in_dir("generator");
-    OK(export_begin(&r.m, path, UINT64_MAX, &w));
+    OK(export_begin(&r.m, path, UINT64_MAX, NULL, &w));
     for (int p = 0; p + 1 < r.m.n_params; p++)
         OK(export_append(&w, r.views.params[p], r.m.params[p].elems));
     OK(export_end(&w));
