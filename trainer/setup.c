@@ -354,9 +354,10 @@ static void observe_pause(void *self)
 
 fsdp_status trainer_allocate(trainer *t)
 {
-    const bool exports = t->cfg.export_dir || t->cfg.export_init_dir;
+    const bool exports =
+        comm_rank(t->run.world) == 0 && (t->cfg.export_dir || t->cfg.export_init_dir);
     TRY(comm_agree(t->run.world, allocate_here(t)));
-    TRY(comm_agree(t->run.world, t->cfg.init_from && exports && comm_rank(t->run.world) == 0
+    TRY(comm_agree(t->run.world, t->cfg.init_from && exports
                                      ? source_files_open(t->cfg.init_from, &t->source)
                                      : FSDP_OK));
     TRY(open_checkpoints(t));

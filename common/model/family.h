@@ -64,10 +64,10 @@ typedef struct model_family {
      *   errors  FSDP_EINVAL */
     fsdp_status (*complete)(model_config *c);
     /* read_more, write_more -- fields of the object j that are no texts or numbers, or NULL.
-     * write_more returns whether it wrote the field CONFIG_MORE.
+     *   source  NULL, or the config.json that the weights came with
      *   errors  FSDP_EINVAL, with path */
     fsdp_status (*read_more)(const char *path, const cJSON *j, model_config *c);
-    bool (*write_more)(FILE *out, const model_config *c);
+    void (*write_more)(FILE *out, const model_config *c, const cJSON *source);
     /* build -- set m->input, then call model_add_layer, model_add_param, ... in order. It is
      * called twice: the first call only counts. */
     void (*build)(model *m);

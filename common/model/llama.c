@@ -426,7 +426,7 @@ static fsdp_status read_llama3(const char *path, const cJSON *item, model_config
 static fsdp_status contradiction(const char *path, const char *key, const char *other)
 {
     return fsdp_error(FSDP_EINVAL, "remove the one that the weights were not trained with",
-                      "import: %s: \"%s\" contradicts \"%s\"", path, key, other);
+                      "import: %s: \"%s\" contradicts %s", path, key, other);
 }
 
 /* Read "rope_scaling" or, in newer files, "rope_parameters", which has rope_theta too. Older files
@@ -438,12 +438,12 @@ static fsdp_status read_rope(const char *path, const cJSON *item, bool has_theta
     const cJSON *old = cJSON_GetObjectItemCaseSensitive(item, "type");
     const float theta = c->rope_theta;
     if (type != NULL && old != NULL && !cJSON_Compare(type, old, true))
-        return contradiction(path, "rope_type", "type");
+        return contradiction(path, item->string, "itself: rope_type is not type");
     type = type != NULL ? type : old;
     if (cJSON_GetObjectItemCaseSensitive(item, "rope_theta") != NULL)
         TRY(scaling_number(path, item, "rope_theta", &c->rope_theta));
     if (has_theta && c->rope_theta != theta)
-        return contradiction(path, "rope_theta", item->string);
+        return contradiction(path, item->string, "\"rope_theta\" beside it");
     const cJSON *more = cJSON_IsObject(item) ? item->child : NULL;
     for (; more != NULL; more = more->next)
         if (fnmatch(ROPE_KEYS, more->string, FNM_EXTMATCH) != 0 && !config_is_neutral(more))
@@ -480,15 +480,18 @@ static fsdp_status read_more(const char *path, const cJSON *j, model_config *c)
             (c->rope_theta != first.rope_theta || c->rope_factor != first.rope_factor ||
              c->rope_low != first.rope_low || c->rope_high != first.rope_high ||
              c->rope_original != first.rope_original))
-            return contradiction(path, keys[1], keys[0]);
+            return contradiction(path, keys[1], "\"rope_scaling\"");
     }
     return FSDP_OK;
 }
 
-static bool write_more(FILE *out, const model_config *c)
+static void write_more(FILE *out, const model_config *c, const cJSON *source)
 {
-    if (c->rope_factor == 0.0f)
-        return false;
+    const bool replaces = cJSON_GetObjectItemCaseSensitive(source, "rope_scaling") != NULL;
+    if (c->rope_factor == 0.0f) {
+        fputs(replaces ? ",\n\t\"rope_scaling\":\tnull" : "", out);
+        return;
+    }
     fputs(",\n\t\"rope_scaling\":\t{\"rope_type\": \"llama3\", \"factor\": ", out);
     json_write_number(out, c->rope_factor);
     fputs(", \"low_freq_factor\": ", out);
@@ -496,7 +499,6 @@ static bool write_more(FILE *out, const model_config *c)
     fputs(", \"high_freq_factor\": ", out);
     json_write_number(out, c->rope_high);
     fprintf(out, ", \"original_max_position_embeddings\": %zu}", c->rope_original);
-    return true;
 }
 
 const model_family LLAMA_FAMILY = {

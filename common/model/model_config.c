@@ -222,24 +222,23 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
 }
 
 /* Whether an export has a value of its own for a field that is in its source's config.json. */
-static bool is_own(const model_family *family, const char *key, bool wrote_more)
+static bool is_own(const model_family *family, const char *key)
 {
     const config_field *f = find_field(family, key);
     return strcmp(key, "dtype") == 0 || /* the newer name of torch_dtype */
-           (f->key != NULL &&
-            (f->kind <= CONFIG_WRITTEN || (f->kind == CONFIG_MORE && wrote_more)));
+           (f->key && (f->kind <= CONFIG_WRITTEN || f->kind == CONFIG_MORE));
 }
 
 /* Write the members of an object that are not the export's own, as they stand. text: parsed before,
  * without an error. */
-static void write_taken(const model_family *family, const char *text, bool wrote_more, FILE *out)
+static void write_taken(const model_family *family, const char *text, FILE *out)
 {
     const char *at = strchr(text, '{'), *end;
     while (at != NULL && *at != '}') {
         const char *member = at + 1 + strspn(at + 1, " \t\r\n");
         cJSON *key = cJSON_ParseWithOpts(member, &end, false);
         cJSON *value = key ? cJSON_ParseWithOpts(strchr(end, ':') + 1, &end, false) : NULL;
-        if (value != NULL && !is_own(family, key->valuestring, wrote_more))
+        if (value != NULL && !is_own(family, key->valuestring))
             fprintf(out, ",\n\t%.*s", (int)(end - member), member);
         at = value ? strpbrk(end, ",}") : NULL;
         cJSON_Delete(key);
@@ -260,9 +259,10 @@ void model_write_config(const model_config *c, const char *source, FILE *out)
         write_field(out, c, f);
         before = ",\n";
     }
-    const bool wrote_more = family->write_more && family->write_more(out, c);
+    if (family->write_more)
+        family->write_more(out, c, j);
     if (j != NULL)
-        write_taken(family, source, wrote_more, out);
+        write_taken(family, source, out);
     cJSON_Delete(j);
     fputs("\n}\n", out);
 }

@@ -29,12 +29,13 @@ static fsdp_status read_config(const char *dir, source_files *s)
     source_file f = {0};
     snprintf(path, sizeof path, "%s/" EXPORT_CONFIG, dir);
     const char *why = open_regular(path, &f.fd, &f.bytes);
-    if (why != NULL)
-        return cannot_read(path, why);
-    s->config = f.bytes <= JSON_MAX_BYTES ? calloc(1, f.bytes + 1) : NULL;
-    const bool ok = s->config && pread_all(f.fd, s->config, f.bytes, 0) == f.bytes;
-    close(f.fd);
-    return ok ? FSDP_OK : cannot_read(path, "it changes while it is read, or is too large");
+    if (why == NULL) {
+        s->config = calloc(1, f.bytes + 1);
+        if (s->config == NULL || pread_all(f.fd, s->config, f.bytes, 0) != f.bytes)
+            why = "no memory for it, or it became shorter";
+        close(f.fd);
+    }
+    return why == NULL ? FSDP_OK : cannot_read(path, why);
 }
 
 /* Open dir/name if it is a regular file of a size to take over. */
@@ -46,17 +47,13 @@ static fsdp_status open_file(const char *dir, const char *name, source_files *s)
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if (stat(path, &st) != 0)
         return cannot_read(path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
+    if (S_ISREG(st.st_mode) && st.st_size > SOURCE_FILE_MAX_BYTES)
+        fprintf(stderr, "note: %s has more than 64 MiB: exports do not take it over\n", path);
+    if (!S_ISREG(st.st_mode) || st.st_size > SOURCE_FILE_MAX_BYTES)
         return FSDP_OK;
-    if (st.st_size > SOURCE_FILE_MAX_BYTES) {
-        fprintf(stderr, "note: %s has more than %d MiB: exports do not take it over\n", path,
-                SOURCE_FILE_MAX_BYTES >> 20);
-        return FSDP_OK;
-    }
     if (s->n_files == SOURCE_MAX_FILES)
         return fsdp_error(FSDP_EINVAL, "move the files of the model to a folder of their own",
-                          "--init-from: %s: got more than %d files to take over", dir,
-                          SOURCE_MAX_FILES);
+                          "--init-from: %s: got more than 256 files to take over", dir);
     const char *why = open_regular(path, &f->fd, &f->bytes);
     if (why != NULL)
         return cannot_read(path, why);

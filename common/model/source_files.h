@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include "common/base/status.h"
 
-enum { SOURCE_FILE_MAX_BYTES = 1 << 26, SOURCE_MAX_FILES = 256 };
+enum { SOURCE_FILE_MAX_BYTES = 64 << 20, SOURCE_MAX_FILES = 256 };
 
 typedef struct source_file {
     char *name;

@@ -484,9 +484,8 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch,
     const float loss = tree_sum_f32(l->eval_losses, n_batches * nodes) * scale;
     if (!isfinite(loss)) {
         *failed_alike = true;
-        return fsdp_error(FSDP_EINVAL,
-                          setup->run->forward_only ? "pass weights of training that did not diverge"
-                                                   : DIVERGED_HINT,
+        const char *hint = setup->run->forward_only ? "pass other weights" : DIVERGED_HINT;
+        return fsdp_error(FSDP_EINVAL, hint,
                           "evaluation after step %lld: got loss %g, expected a finite number",
                           (long long)step + 1, (double)loss);
     }

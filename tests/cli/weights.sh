@@ -86,7 +86,7 @@ for ranks in 1 3; do
     if case_is '--eval-only: a loss that is not finite' "$ranks"; then
         spoiled 128 '\377\377\177\177'
         launch "$ranks" $small --init-from "$new" --eval-only
-        expect_refusal 'evaluation after step 0: got loss -?nan, expected a finite number' 'training that did not diverge'
+        expect_refusal 'evaluation after step 0: got loss -?nan, expected a finite number' 'pass other weights'
     fi
     fresh=
 done

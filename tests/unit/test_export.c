@@ -786,7 +786,7 @@ TEST(test_rope_spellings)
         {",'rope_theta':7" SCALING NEWER, "7", "8", NULL},
         {",'rope_theta':7" SCALING NEWER, "7", "9",
          "\"rope_parameters\" contradicts \"rope_scaling"},
-        {",'rope_theta':8" SCALING NEWER, "7", "8", "\"rope_theta\" contradicts \"rope_parameters"},
+        {",'rope_theta':8" SCALING NEWER, "7", "8", "\"rope_parameters\" contradicts \"rope_theta"},
         {SCALING NEWER, "7", "8", "\"rope_parameters\" contradicts \"rope_scaling"},
         {",'rope_theta':7,'rope_scaling':{}" NEWER, "7", "8", NULL},
         {",'rope_theta':7,'rope_scaling':{'rope_type':'default'}" NEWER, "7", "8",
@@ -804,7 +804,7 @@ TEST(test_rope_spellings)
             assert_true(c.rope_theta == 7 && c.rope_factor == 8 && c.rope_original == 16);
     }
     refuses_config(LLAMA_SIZES ",'rope_scaling':{'rope_type':'default','type':'llama3'}}",
-                   "\"rope_type\" contradicts \"type\"");
+                   "\"rope_scaling\" contradicts itself: rope_type");
     refuses_config(LLAMA_SIZES ",'rope_parameters':{'rope_type':'default','partial_rotary_factor':"
                                "0.5}}",
                    "\"partial_rotary_factor\": got a field");
@@ -814,6 +814,39 @@ TEST(test_rope_spellings)
                                "'high_freq_factor':4,'attention_factor':null}}",
                    &c, &note));
     assert_int_equal(c.rope_original, 32); /* max_position_embeddings */
+}
+
+/* Version 4 of transformers cannot load a rope_scaling without a type: an export writes none as
+ * null, and its own in place of its source's. */
+TEST(test_rope_written)
+{
+    static const struct {
+        float factor;
+        const char *source, *expected;
+    } CASES[] = {{0, NULL, "float32\"\n}"},
+                 {0, "{\"rope_scaling\":{}}", ",\n\t\"rope_scaling\":\tnull\n}"},
+                 {8, "{\"rope_scaling\":null}",
+                  ",\n\t\"rope_scaling\":\t{\"rope_type\": \"llama3\", "
+                  "\"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                  "\"high_freq_factor\": 4.0, "
+                  "\"original_max_position_embeddings\": 16}\n}"}};
+    size_t n_bytes;
+    mkdir(in_dir("config"), 0700);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const model_config c = {.family = "llama",
+                                .rope_factor = CASES[i].factor,
+                                .rope_low = 1,
+                                .rope_high = 4,
+                                .rope_original = 16};
+        FILE *f = fopen(in_dir("config/rope"), "w");
+        assert_non_null(f);
+        model_write_config(&c, CASES[i].source, f);
+        fclose(f);
+        char *text = read_file(in_dir("config/rope"), &n_bytes);
+        if (strstr(text, CASES[i].expected) == NULL)
+            fail_msg("expected %s in %s", CASES[i].expected, text);
+        free(text);
+    }
 }
 
 /* The net for MNIST has one size. What is written is read again. */
