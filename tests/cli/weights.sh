@@ -105,28 +105,28 @@ cat >"$work/source/config.json" <<'JSON'
   "temperature": 0.5, "vocab_size": 256
 }
 JSON
-for name in tokenizer.json generation_config.json merges.txt spiece.model 'chat template.jinja'; do
-    echo "$name of the source" >"$work/source/$name"
+for file in tokenizer.json generation_config.json merges.txt spiece.model 'chat template.jinja'; do
+    echo "$file of the source" >"$work/source/$file"
 done
 ln -s merges.txt "$work/source/linked.txt"
-for name in .hidden pytorch_model.bin pytorch_model.bin.index.json tf_model.h5; do echo other >"$work/source/$name"; done
+for file in .hidden pytorch_model.bin pytorch_model.bin.index.json tf_model.h5; do echo other >"$work/source/$file"; done
 mkfifo "$work/source/pipe"
 ln -s . "$work/source/round"
 
 # takes_over DIR -- DIR is an export of the source
 takes_over() {
-    local name text
+    local file text
     [ -d "$1" ] || return
     [ "$(ls -A "$1" | sort | tr '\n' ' ')" = 'chat template.jinja config.json generation_config.json linked.txt merges.txt model.safetensors spiece.model tokenizer.json ' ] ||
-        complain "other files: $(ls -A "$1")"
-    for name in "$work/source"/*.txt "$work/source"/*.json "$work/source"/*.model "$work/source"/*.jinja; do
-        case $name in */config.json | *.index.json) continue ;; esac
-        cmp "$name" "$1/$(basename "$name")" || complain "other bytes: $name"
+        complain "other files: $(ls -A "$1" | tr "\n" " ")"
+    for file in "$work/source"/*.txt "$work/source"/*.json "$work/source"/*.model "$work/source"/*.jinja; do
+        case $file in */config.json | *.index.json) continue ;; esac
+        cmp "$file" "$1/$(basename "$file")" || complain "other bytes: $file"
     done
     for text in '"bos_token_id": 256,' '"eos_token_id": [256, 1],' '"pad_token_id": null,' '"attn_pdrop": 0.10,' '"n_ctx": 256,' '"resid_pdrop":	0,' \
         '"initializer_range": 1.0,' '"temperature": 0.5' '"task_specific_params": {"a": "b}, \"c"}' '"torch_dtype":	"float32"' \
         '"n_embd":	64' '"n_inner":	256' '"architectures":	["GPT2LMHeadModel"]'; do
-        [ "$(grep -cF "$text" "$1/config.json")" = 1 ] || complain "not once: $text: $(cat "$1/config.json")"
+        [ "$(grep -cF "$text" "$1/config.json")" = 1 ] || complain "not once: $text: $(tr "\n" " " <"$1/config.json")"
     done
     ! grep -q bfloat16 "$1/config.json" || complain 'it takes over the type of the weights'
 }
