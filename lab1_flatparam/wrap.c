@@ -23,9 +23,7 @@ fsdp_status module_tree_build(const model *m, module_tree *out)
         for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
             bool second_use = m->params[p].tied_to != NOT_TIED;
             node->own_elems += second_use ? 0 : m->params[p].elems;
-            node->tied = node->tied || second_use;
-            for (int q = 0; q < m->n_params; q++) /* a first use is tied too */
-                node->tied = node->tied || m->params[q].tied_to == p;
+            node->tied = node->tied || second_use || m->params[p].next_use > 0;
         }
     }
     return FSDP_OK;

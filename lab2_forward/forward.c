@@ -78,9 +78,8 @@ fsdp_status views_bind(fsdp *f, int u)
     for (int i = 0; i < unit->layout.n_slots; i++) {
         const flat_slot *slot = &unit->layout.slots[i];
         f->views.params[slot->param] = full_at(f, u, slot->offset);
-        for (int p = 0; p < m->n_params; p++)
-            if (m->params[p].tied_to == slot->param)
-                f->views.params[p] = full_at(f, u, slot->offset);
+        for (int p = m->params[slot->param].next_use; p > 0; p = m->params[p].next_use)
+            f->views.params[p] = full_at(f, u, slot->offset);
     }
     return FSDP_OK;
     /* SOLUTION END 2.2 */
@@ -96,7 +95,7 @@ fsdp_status reshard(fsdp *f, int u)
     if (unit->own.companion)
         TRY(reshard(f, unit->own.companion));
     /* SOLUTION BEGIN 2.3 */
-    for (int p = 0; p < f->run.m->n_params; p++)
+    for (int p = unit->first_param; p < unit->end_param; p++)
         if (f->param_unit[p] == u)
             f->views.params[p] = NULL;
     device_free(f->compute, unit->full); /* after the kernels that still read it */

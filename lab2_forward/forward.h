@@ -7,7 +7,7 @@ void *full_at(const fsdp *f, int u, size_t elems);
 
 /* ---- 2.2 ------------------------------------------------------------------------------------- */
 /* views_bind -- for every slot of u, point views.params[p] at full_at(offset): for p = slot.param,
- * and for every p of the model (run.m->params[p], n_params of them) with tied_to == slot.param. */
+ * and for every p that shares its storage: run.m->params[slot.param].next_use, and so on to 0. */
 fsdp_status views_bind(fsdp *f, int u);
 
 /* ---- 2.4 ------------------------------------------------------------------------------------- */

@@ -23,16 +23,17 @@ fsdp_status freeze_split(fsdp *f)
         return fsdp_error(FSDP_ENOMEM, "", "freeze_split: no host memory");
     f->units = units;
     for (int u = 0; u < n; u++) {
+        const int first = units[u].first_param, end = units[u].end_param;
         int n_params = 0, n_frozen = 0;
-        for (int p = 0; p < f->run.m->n_params; p++) {
+        for (int p = first; p < end; p++) {
             n_params += f->param_unit[p] == u;
             n_frozen += f->param_unit[p] == u && f->run.m->params[p].frozen;
         }
         if (n_frozen == 0 || n_frozen == n_params)
             continue;
-        fsdp_unit c = {.id = f->n_units++};
+        fsdp_unit c = {.id = f->n_units++, .first_param = first, .end_param = end};
         snprintf(c.name, sizeof c.name, "%.20s (frozen)", units[u].name);
-        for (int p = 0; p < f->run.m->n_params; p++)
+        for (int p = first; p < end; p++)
             if (f->param_unit[p] == u && f->run.m->params[p].frozen)
                 f->param_unit[p] = c.id;
         units[units[u].own.companion = c.id] = c;

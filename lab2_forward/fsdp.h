@@ -18,7 +18,7 @@ typedef enum unit_state { UNIT_SHARDED, UNIT_GATHERING, UNIT_GATHERED } unit_sta
 enum { UNIT_ROOT = 0, UNIT_NAME_BYTES = 32 };
 
 typedef struct fsdp_unit {
-    int id;
+    int id, first_param, end_param; /* fsdp.param_unit is id only for some p < end_param */
     char name[UNIT_NAME_BYTES]; /* "root", "h.0", merged "h.0-h.2": the label of its collectives */
     flat_layout layout;         /* used_elems of the flat array are real, padded_elems are gathered;
                                    each rank of the shard group has shard_elems of them */

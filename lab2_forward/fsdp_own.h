@@ -3,11 +3,12 @@
 #include "common/comm/comm_pieces.h"
 
 typedef struct unit_own {
-    comm_pieces shard_pieces; /* dim0_gather.h: all shards of the group; flat layout: none */
-    comm_pieces slice_pieces; /* dim0_gather.h: the slices of all ranks; flat layout: none */
-    int companion;            /* freeze.h: the unit of its frozen parameters; 0: none */
-    bool forward_only;        /* freeze.h: backward uses none of its parameters */
-    void *near;               /* reshard_to.h: the part that this rank keeps; NULL: none */
+    int first_layer, end_layer; /* its layers are some of these */
+    comm_pieces shard_pieces;   /* dim0_gather.h: all shards of the group; flat layout: none */
+    comm_pieces slice_pieces;   /* dim0_gather.h: the slices of all ranks; flat layout: none */
+    int companion;              /* freeze.h: the unit of its frozen parameters; 0: none */
+    bool forward_only;          /* freeze.h: backward uses none of its parameters */
+    void *near;                 /* reshard_to.h: the part that this rank keeps; NULL: none */
 } unit_own;
 
 typedef struct fsdp_own {

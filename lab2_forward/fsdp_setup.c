@@ -23,18 +23,12 @@ static void name_units(fsdp *f)
     snprintf(f->units[UNIT_ROOT].name, UNIT_NAME_BYTES, "root");
     for (int u = UNIT_ROOT + 1; u < f->n_units; u++) {
         char *name = f->units[u].name;
-        int first = -1, last = -1;
-        for (int i = 0; i < f->run.m->n_layers; i++) {
-            if (f->layer_unit[i] != u)
-                continue;
-            first = first < 0 ? i : first;
-            last = i;
-        }
-        if (first >= 0 && layers[first].block != layers[last].block)
+        const int first = f->units[u].own.first_layer, last = f->units[u].own.end_layer - 1;
+        if (first <= last && layers[first].block != layers[last].block)
             snprintf(name, UNIT_NAME_BYTES, "h.%d-h.%d", layers[first].block, layers[last].block);
-        else if (first != last)
+        else if (first < last)
             snprintf(name, UNIT_NAME_BYTES, "h.%d", layers[first].block);
-        else if (first >= 0)
+        else if (first == last)
             snprintf(name, UNIT_NAME_BYTES, "%s", layers[first].name);
     }
 }
@@ -84,6 +78,13 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
         if (tree.nodes[i].layer < 0)
             continue;
         const layer *l = &m->layers[tree.nodes[i].layer];
+        fsdp_unit *unit = &f->units[u];
+        if (unit->own.end_layer == 0) {
+            unit->own.first_layer = tree.nodes[i].layer;
+            unit->first_param = l->first_param;
+        }
+        unit->own.end_layer = tree.nodes[i].layer + 1;
+        unit->end_param = l->first_param + l->n_params;
         f->layer_unit[tree.nodes[i].layer] = u;
         for (int p = l->first_param; p < l->first_param + l->n_params; p++)
             f->param_unit[p] = u;
@@ -101,11 +102,12 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, bool per_param)
     const flat_align align = {FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS};
     const mesh_shape *shape = &f->mesh.shape;
     const model *m = f->run.m;
-    int *params = calloc((size_t)m->n_params, sizeof *params), n = 0;
-    size_t *elems = calloc((size_t)m->n_params, sizeof *elems);
+    const int first = u->first_param, end = u->end_param;
+    int *params = calloc((size_t)(end - first) + 1, sizeof *params), n = 0;
+    size_t *elems = calloc((size_t)(end - first) + 1, sizeof *elems);
     fsdp_status status = params && elems ? FSDP_OK : out_of_host_memory();
     u->frozen = true;
-    for (int p = 0; status == FSDP_OK && p < m->n_params; p++) {
+    for (int p = first; status == FSDP_OK && p < end; p++) {
         if (f->param_unit[p] != u->id || m->params[p].tied_to != NOT_TIED)
             continue;
         params[n] = p;

@@ -12,9 +12,9 @@ void grad_views_bind(reducer *r, int u)
     for (int i = 0; i < unit->layout.n_slots; i++) {
         const flat_slot *slot = &unit->layout.slots[i];
         float *grad = g->buffer.full_grad ? g->buffer.full_grad + slot->offset : NULL;
-        for (int p = 0; p < m->n_params; p++)
-            if (p == slot->param || m->params[p].tied_to == slot->param)
-                views[p] = grad;
+        views[slot->param] = grad;
+        for (int p = m->params[slot->param].next_use; p > 0; p = m->params[p].next_use)
+            views[p] = grad;
     }
     if (g->second)
         views[g->second->param] = g->second->buffer.full_grad;

@@ -69,8 +69,8 @@ fsdp_status second_use_init(reducer *r, int u)
     if (r->f->run.mode != GRAD_ACC_CANONICAL)
         return FSDP_OK;
     for (int i = 0; i < l->n_slots; i++)
-        for (int p = 0; p < m->n_params; p++)
-            if (m->params[p].tied_to == l->slots[i].param && !m->params[p].frozen)
+        for (int p = m->params[l->slots[i].param].next_use; p > 0; p = m->params[p].next_use)
+            if (!m->params[p].frozen)
                 TRY(init_at(r, u, p, &l->slots[i]));
     return FSDP_OK;
 }

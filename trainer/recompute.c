@@ -17,8 +17,8 @@ static fsdp_status least_memory(trainer *t, size_t *have)
 }
 
 /* For each part of a block, find the smallest n with which the plan fits if the part is recomputed
- * in the last n blocks: more blocks need less memory but more work. Take the part with the fewest
- * FLOPs; parts are not mixed. If no plan fits, recompute all blocks. */
+ * in the last n blocks: more blocks need less memory but more work, so bisect. Take the part with
+ * the fewest FLOPs; parts are not mixed. If no plan fits, recompute all blocks. */
 fsdp_status trainer_choose_recompute(trainer *t)
 {
     recompute_spec best = {RECOMPUTE_BLOCK, 0, 1};
@@ -28,12 +28,14 @@ fsdp_status trainer_choose_recompute(trainer *t)
         return FSDP_OK;
     TRY(least_memory(t, &have));
     for (recompute_part part = RECOMPUTE_NOTHING; part <= RECOMPUTE_MLP; part++) {
-        bool fits = false;
-        for (int from = t->run.m->n_blocks - 1; from >= 0 && !fits; from--) {
+        const int n_blocks = part == RECOMPUTE_NOTHING ? 1 : t->run.m->n_blocks;
+        for (int too_few = 0, enough = n_blocks + 1; enough - too_few > 1;) {
+            const int n = (too_few + enough) / 2;
             plan p;
-            t->cfg.recompute = (recompute_spec){part, from, 1};
+            t->cfg.recompute = (recompute_spec){part, t->run.m->n_blocks - n, 1};
             TRY(plan_make(t, (int)t->cfg.plan_rank, false, &p));
-            fits = p.memory_bytes[MEM_TOTAL] <= have;
+            const bool fits = p.memory_bytes[MEM_TOTAL] <= have;
+            *(fits ? &enough : &too_few) = n;
             if (fits && p.flops < least_flops) {
                 best = t->cfg.recompute;
                 least_flops = p.flops;

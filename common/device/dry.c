@@ -298,7 +298,7 @@ static void dry_close(device *base)
     sync_all(d); /* streams that were never freed */
     twalk(d->live, report_live);
     FSDP_ASSERT(d->live == NULL && "device closed with live memory");
-    free(d->clocks.events);
+    order_events_free(&d->clocks);
     device_delete(base);
 }
 

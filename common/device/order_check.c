@@ -37,7 +37,7 @@ void order_check_free(order_check *c)
     if (c == NULL)
         return;
     order_memory_free(&c->memory);
-    free(c->clocks.events);
+    order_events_free(&c->clocks);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }

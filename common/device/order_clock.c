@@ -1,5 +1,7 @@
 /* order_clock.c -- vector clocks of streams, events and the host; see order_impl.h. */
+#include <search.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include "common/device/order_impl.h"
 
 static void join(order_clock *to, const order_clock *from)
@@ -31,23 +33,31 @@ uint64_t order_tick(order_clocks *k, int slot)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
+static int compare_events(const void *a, const void *b)
+{
+    const order_event *x = a, *y = b;
+    return (x->of > y->of) - (x->of < y->of);
+}
+
 static order_event *find_event(const order_clocks *k, const event *e)
 {
-    for (size_t i = 0; i < k->n_events; i++)
-        if (k->events[i].of == e)
-            return &k->events[i];
-    return NULL;
+    const order_event key = {.of = e};
+    order_event *const *found = tfind(&key, &k->events, compare_events);
+    return found != NULL ? *found : NULL;
 }
 
 bool order_record(order_clocks *k, int slot, const event *e)
 {
     order_event *x = find_event(k, e);
     if (x == NULL) {
-        if (!order_grow(&k->events, k->n_events, &k->events_room, sizeof *k->events))
+        if ((x = calloc(1, sizeof *x)) == NULL)
             return false;
-        x = &k->events[k->n_events++];
+        x->of = e;
+        if (tsearch(x, &k->events, compare_events) == NULL) {
+            free(x);
+            return false;
+        }
     }
-    x->of = e;
     x->at = k->stream[slot];
     return true;
 }
@@ -70,15 +80,35 @@ void order_event_free(order_clocks *k, const event *e)
 {
     order_event *x = find_event(k, e);
     if (x != NULL)
-        *x = k->events[--k->n_events];
+        tdelete(x, &k->events, compare_events);
+    free(x);
+}
+
+void order_events_free(order_clocks *k)
+{
+    tdestroy(k->events, free);
+}
+
+/* The question of order_is_recorded. */
+typedef struct asked {
+    int slot;
+    uint64_t number;
+    bool is_recorded;
+} asked;
+
+static void ask_event(const void *node, VISIT which, void *answer)
+{
+    const order_event *x = *(const order_event *const *)node;
+    asked *a = answer;
+    (void)which;
+    a->is_recorded = a->is_recorded || order_before(&x->at, a->slot, a->number);
 }
 
 bool order_is_recorded(const order_clocks *k, int slot, uint64_t number)
 {
-    for (size_t i = 0; i < k->n_events; i++)
-        if (order_before(&k->events[i].at, slot, number))
-            return true;
-    return false;
+    asked a = {slot, number, false};
+    twalk_r(k->events, ask_event, &a);
+    return a.is_recorded;
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

@@ -28,8 +28,7 @@ typedef struct order_clocks {
     char name[ORDER_STREAMS][32];
     order_clock stream[ORDER_STREAMS]; /* at the latest operation of the stream */
     order_clock host;                  /* happens before all that is issued from now on */
-    order_event *events;               /* [n_events], the events that were recorded */
-    size_t n_events, events_room;
+    void *events;                      /* tree of order_event: the events that were recorded */
 } order_clocks;
 
 /* order_slot -- the slot of the stream, which is assigned at first use; -1: no slot is free. */
@@ -46,6 +45,8 @@ void order_sync_event(order_clocks *k, const event *e);
 /* order_stream_free, order_event_free -- let the slot be used again. */
 void order_stream_free(order_clocks *k, int slot);
 void order_event_free(order_clocks *k, const event *e);
+/* order_events_free -- free all events. */
+void order_events_free(order_clocks *k);
 /* order_is_recorded -- whether an event was recorded after operation `number` of a slot. */
 bool order_is_recorded(const order_clocks *k, int slot, uint64_t number);
 

@@ -102,8 +102,8 @@ static void find_overwrites(const runner *r, const layer *l, bool *overwrite)
     for (int k = 0; k < l->n_params; k++) {
         int p = l->first_param + k;
         overwrite[k] = true;
-        for (int q = l->first_param + l->n_params; q < m->n_params; q++)
-            if (m->params[q].tied_to == p && grads[q] == grads[p])
+        for (int q = m->params[p].next_use; q > 0; q = m->params[q].next_use)
+            if (q >= l->first_param + l->n_params && grads[q] == grads[p])
                 overwrite[k] = false;
     }
 }

@@ -71,6 +71,14 @@ void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, floa
     model_add_param(m, &spec);
 }
 
+void model_tie(model *m, int p, int of)
+{
+    m->params[p].tied_to = of;
+    while (m->params[of].next_use > 0)
+        of = m->params[of].next_use;
+    m->params[of].next_use = p;
+}
+
 void model_add_tied(model *m, const char *name, int of)
 {
     param_spec spec = m->params ? m->params[of] : (param_spec){0};
@@ -78,5 +86,5 @@ void model_add_tied(model *m, const char *name, int of)
     spec.n_dims = 0;
     model_add_param(m, &spec);
     if (m->params)
-        m->params[m->n_params - 1].tied_to = of;
+        model_tie(m, m->n_params - 1, of);
 }

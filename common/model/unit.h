@@ -33,7 +33,8 @@ typedef struct param_spec {
     float init_scale; /* INIT_NORMAL: standard deviation; INIT_UNIFORM: b of [-b, b) */
     bool decay;       /* weight decay applies: tensors with >= 2 dimensions */
     bool frozen;      /* gathered, but never reduced or updated */
-    int tied_to; /* the parameter whose storage this one shares (a smaller index), or NOT_TIED */
+    int tied_to;  /* the parameter whose storage this one shares (a smaller index), or NOT_TIED */
+    int next_use; /* the next parameter that shares this one's storage; 0: none */
 } param_spec;
 
 /* An array that passes between layers: `width` elements at each position of each sample. A sample
@@ -165,6 +166,9 @@ typedef struct model_views {
 fsdp_status model_views_init(const model *m, model_views *v);
 /* model_views_free -- free the lists, not what they point to; a zeroed struct is accepted. */
 void model_views_free(model_views *v);
+
+/* model_tie -- let parameter p, the last so far, share the storage of parameter `of`. */
+void model_tie(model *m, int p, int of);
 
 /* model_border -- the first layer, in forward order, that trains a parameter; n_layers if none
  * does. Backward stops there, because no earlier layer needs a gradient. Tied parameters are

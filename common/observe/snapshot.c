@@ -1,6 +1,7 @@
 /* snapshot.c -- see snapshot.h. */
 #include "common/observe/snapshot.h"
 #include <pthread.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -17,14 +18,14 @@ typedef struct block {
     bool on_host;
     size_t bytes, reserved_bytes;
     int64_t birth, death; /* numbers of calls; death: ALIVE until the block is freed */
-    TAILQ_ENTRY(block) link, live_link;
+    TAILQ_ENTRY(block) link;
 } block;
 
 struct snapshot {
     pthread_mutex_t lock; /* guards all below */
     device *dev;
-    TAILQ_HEAD(block_list, block) blocks, live; /* in the order of their births */
-    block *latest;                              /* result of the last block_at */
+    TAILQ_HEAD(block_list, block) blocks; /* in the order of their births */
+    void *live;                           /* tree of the live blocks by address */
     int64_t n_calls;
     size_t live_bytes, most_bytes;  /* of the device: now, and the peak of the latest step */
     int64_t step, begin, end, peak; /* the latest step, its calls begin + 1 to end, and the call
@@ -37,6 +38,18 @@ static const char *const PAGE[] = {
 };
 
 /* ---- what is allocated and freed ------------------------------------------------------------- */
+
+static uintptr_t end_of(const block *b)
+{
+    return (uintptr_t)b->ptr + (b->bytes > 0 ? b->bytes : 1);
+}
+
+/* Blocks that overlap are equal. */
+static int compare_blocks(const void *a, const void *b)
+{
+    const block *x = a, *y = b;
+    return (end_of(y) <= (uintptr_t)x->ptr) - (end_of(x) <= (uintptr_t)y->ptr);
+}
 
 static void note_alloc(snapshot *s, const device_act *act)
 {
@@ -58,7 +71,7 @@ static void note_alloc(snapshot *s, const device_act *act)
     snprintf(b->phase, sizeof b->phase, "%s", act->phase ? act->phase : "");
     snprintf(b->stream, sizeof b->stream, "%s", stream_name(act->stream));
     TAILQ_INSERT_TAIL(&s->blocks, b, link);
-    TAILQ_INSERT_TAIL(&s->live, b, live_link);
+    s->is_short = s->is_short || !tsearch(b, &s->live, compare_blocks);
     s->live_bytes += b->on_host ? 0 : b->bytes;
     if (s->live_bytes > s->most_bytes) {
         s->most_bytes = s->live_bytes;
@@ -66,22 +79,11 @@ static void note_alloc(snapshot *s, const device_act *act)
     }
 }
 
-static bool is_in(const block *b, const void *ptr)
+/* The live block that contains ptr, or NULL if this device did not allocate it. */
+static block *block_at(const snapshot *s, const void *ptr)
 {
-    const size_t at = (uintptr_t)ptr - (uintptr_t)b->ptr;
-    return at == 0 || at < b->bytes;
-}
-
-/* The live block that contains ptr, or NULL if this device did not allocate it. Try the last
- * result first, because a collective touches a block in many places, then all, youngest first. */
-static block *block_at(snapshot *s, const void *ptr)
-{
-    block *b = s->latest;
-    if (!b || !is_in(b, ptr))
-        b = TAILQ_LAST(&s->live, block_list);
-    while (b && !is_in(b, ptr))
-        b = TAILQ_PREV(b, block_list, live_link);
-    return s->latest = b;
+    block *const *found = tfind(&(block){.ptr = ptr}, &s->live, compare_blocks);
+    return found ? *found : NULL;
 }
 
 static void note_free(snapshot *s, const void *ptr)
@@ -89,8 +91,7 @@ static void note_free(snapshot *s, const void *ptr)
     block *b = block_at(s, ptr);
     if (!b)
         return;
-    s->latest = NULL;
-    TAILQ_REMOVE(&s->live, b, live_link);
+    tdelete(b, &s->live, compare_blocks);
     b->death = ++s->n_calls;
     s->live_bytes -= b->on_host ? 0 : b->bytes;
 }
@@ -220,7 +221,6 @@ fsdp_status snapshot_open(device *d, snapshot **out)
         return fsdp_error(FSDP_ENOMEM, "", "--snapshot: no memory of the host");
     s->dev = d;
     TAILQ_INIT(&s->blocks);
-    TAILQ_INIT(&s->live);
     pthread_mutex_init(&s->lock, NULL);
     device_set_second_watch(d, &(device_watch){.self = s, .issued = act_issued});
     return FSDP_OK;

@@ -43,6 +43,7 @@ typedef struct timeline_item {
     double bytes;                   /* COLLECTIVE: payload this rank sends; WORK: bytes moved */
     double flops;                   /* WORK */
     const void *event;              /* RECORD: its event; NULL after the event was freed */
+    int64_t earlier;                /* RECORD: see timeline_watch.c */
     double issued_s;                /* by device_now_s */
     double begin_s, end_s;          /* when the stream (SYNC: the host) reached and finished it;
                                        both 0: it has not run, or takes no time (RECORD) */

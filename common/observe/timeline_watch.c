@@ -5,9 +5,10 @@
 #include "common/observe/timeline_watch.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include "common/base/hash.h"
 #include "common/device/dry.h"
 
-enum { INDEX_BITS = 32 };
+enum { INDEX_BITS = 32, BUCKETS = 1 << 12 };
 
 struct timeline_watch {
     device *dev;
@@ -16,8 +17,9 @@ struct timeline_watch {
     pthread_mutex_t lock; /* guards all below */
     timeline *t;          /* NULL: nothing is recorded */
     uint64_t number;      /* of t: calls of timeline_watch_to so far */
-    int64_t first;        /* first item of t since timeline_watch_to */
     char phase;           /* of the act issued last */
+    int64_t
+        latest[BUCKETS]; /* the last RECORD since timeline_watch_to of an event with this hash */
 };
 
 void timeline_watch_to(timeline_watch *w, timeline *t)
@@ -26,7 +28,8 @@ void timeline_watch_to(timeline_watch *w, timeline *t)
     w->t = t;
     w->number++;
     w->phase = '-';
-    w->first = t ? timeline_read(t).n_items : 0;
+    for (int i = 0; i < BUCKETS; i++)
+        w->latest[i] = TIMELINE_NONE;
     pthread_mutex_unlock(&w->lock);
 }
 
@@ -46,23 +49,28 @@ void timeline_watch_step(timeline_watch *w, int64_t step)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* The index of the last RECORD of e, or TIMELINE_NONE. */
-static int64_t record_of(const timeline_watch *w, const event *e)
+/* The place in w->latest of the events with e's hash. */
+static int64_t *latest_of(timeline_watch *w, const event *e)
 {
-    timeline_view v = timeline_read(w->t);
-    for (int64_t i = v.n_items - 1; i >= w->first; i--)
-        if (v.items[i].event == e)
-            return i;
-    return TIMELINE_NONE;
+    return &w->latest[hash_bytes(&e, sizeof e) % BUCKETS];
+}
+
+/* The index of the last RECORD of e, or TIMELINE_NONE. */
+static int64_t record_of(timeline_watch *w, const event *e)
+{
+    const timeline_item *items = timeline_read(w->t).items;
+    int64_t i = *latest_of(w, e);
+    while (i != TIMELINE_NONE && items[i].event != e)
+        i = items[i].earlier;
+    return i;
 }
 
 /* Forget the address of event e, which was freed: another event may get it. */
 static void forget_event(timeline_watch *w, const event *e)
 {
-    timeline_view v = timeline_read(w->t);
-    for (int64_t i = w->first; i < v.n_items; i++)
-        if (v.items[i].event == e)
-            v.items[i].event = NULL;
+    timeline_item *items = timeline_read(w->t).items;
+    for (int64_t i = record_of(w, e); i != TIMELINE_NONE; i = record_of(w, e))
+        items[i].event = NULL;
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -73,7 +81,7 @@ static void set_text(char *to, size_t to_bytes, const char *from)
 }
 
 /* Fill in the fields of *item that depend on the kind of act; false: do not record the act. */
-static bool describe(const timeline_watch *w, const device_act *act, timeline_item *item)
+static bool describe(timeline_watch *w, const device_act *act, timeline_item *item)
 {
     const bool is_move = act->kind >= ACT_COPY && act->kind <= ACT_FILL;
     const char *name = is_move ? act->name : act->work.key.name;
@@ -92,10 +100,12 @@ static bool describe(const timeline_watch *w, const device_act *act, timeline_it
     item->kind = act->kind == ACT_RECORD ? TIMELINE_RECORD
                  : act->kind == ACT_WAIT ? TIMELINE_WAIT
                                          : TIMELINE_SYNC;
-    if (act->kind == ACT_RECORD)
+    if (act->kind == ACT_RECORD) {
         item->event = act->event;
-    else if (act->event)
+        item->earlier = *latest_of(w, act->event); /* a list for each place in latest */
+    } else if (act->event) {
         item->after = record_of(w, act->event);
+    }
     return true;
 }
 
@@ -130,6 +140,8 @@ static uint64_t act_issued(void *self, const device_act *act)
     if (w->t && describe(w, act, &item)) {
         item.stream = act->stream ? timeline_stream(w->t, stream_name(act->stream)) : TIMELINE_HOST;
         int64_t i = timeline_add(w->t, &item);
+        if (item.kind == TIMELINE_RECORD && i != TIMELINE_NONE)
+            *latest_of(w, act->event) = i;
         token = item.kind == TIMELINE_RECORD ? 0 : token_of(w, i);
     }
     pthread_mutex_unlock(&w->lock);

@@ -232,7 +232,8 @@ static fsdp_status check_finished(const sim *m)
 static fsdp_status load(const timeline_view *view, rank_state *r)
 {
     if (view->n_lost > 0)
-        return fsdp_error(FSDP_EINVAL, "record fewer steps",
+        return fsdp_error(FSDP_EINVAL,
+                          "plan or record fewer layers or micro-steps (--n-layer, --grad-accum)",
                           "virtual time: the timeline of rank %d lost %llu items", view->rank,
                           (unsigned long long)view->n_lost);
     *r = (rank_state){.view = view};

@@ -63,6 +63,17 @@ case_is 'a run that exports is planned in as little' && {
     done
 }
 
+case_is 'the work of a plan grows with the layers, not with their square' && {
+    small='--d-model 32 --n-head 2 --vocab-size 300 --seq-len 16'
+    good 1 $small --n-layer 2 --steps 0 --export "$work/deep"
+    sed -i 's/"n_layer":[^,]*/"n_layer": 8000/' "$work/deep/config.json"
+    for how in "--init-from $work/deep" "--init-from $work/deep --snapshot $work/deep.csv" \
+        "$small --n-layer 500 --gradient-checkpointing=auto --device-memory 1"; do
+        within_limits --plan --plan-ranks 8 $how
+        [ "$rc" = 0 ] || complain "exit status $rc: $how"
+    done
+}
+
 # ---- times -----------------------------------------------------------------------------------------------------------
 
 # A step is compute plus exposed communication: the compute stream works or waits (three figures of one decimal). Compute takes

@@ -193,7 +193,9 @@ static void make_model(fixture *fx)
         ps->elems = fp->elems;
         ps->decay = fp->decay;
         ps->frozen = fp->frozen;
-        ps->tied_to = fp->tied ? fp->tied - 1 : NOT_TIED;
+        ps->tied_to = NOT_TIED;
+        if (fp->tied)
+            model_tie(m, p, fp->tied - 1);
         m->n_param_elems += fp->tied ? 0 : fp->elems;
         if (p == 0 || sp->params[p - 1].unit != fp->unit) {
             layer *added = &m->layers[m->n_layers++];
@@ -253,6 +255,7 @@ static fsdp_status make_unit(fixture *fx, int u)
 {
     fsdp_unit *un = &fx->f.units[u];
     un->id = u;
+    un->end_param = fx->m.n_params;
     if (u == UNIT_ROOT)
         snprintf(un->name, sizeof un->name, "root");
     else

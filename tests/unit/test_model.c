@@ -60,6 +60,7 @@ static void expect_param(const param_spec *spec, const listed *row, bool tied)
     assert_int_equal(spec->decay, row->cols != 0);
     assert_false(spec->frozen);
     assert_int_equal(spec->tied_to, tied ? 0 : NOT_TIED);
+    assert_int_equal(spec->next_use > 0, strcmp(spec->name, "transformer.wte.weight") == 0);
 }
 
 TEST(test_lists)
