@@ -2,6 +2,7 @@
 #include "trainer/trainer_config.h"
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/units.h"
 #include "common/comm/comm.h"
 #include "common/comm/transport.h"
 #include "common/data/data.h"
@@ -154,10 +155,10 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-device", plan_device), .def = "none", .choices = "none|this|" VIRTUAL_DEVICE_CHOICES,
      .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
     {OPTION("plan-prices", plan_prices), .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
-    {OPTION("plan-link", plan_link), .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s and seconds, such as 12.5e9,20e-6"},
+    {OPTION("plan-link", plan_link), .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 12.5e9,20e-6"},
     {OPTION("plan-copies", plan_copies), .arg = "UP,DOWN,LATENCY",
-     .help = "--plan with copies of offloaded arrays to the device and to the host, in bytes/s and seconds, such as 25e9,25e9,10e-6"},
-    {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly"},
+     .help = "--plan with copies of offloaded arrays to the device and to the host, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 25e9,25e9,10e-6"},
+    {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly, 1 to 1e6"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {0}};
 /* clang-format on */
@@ -258,15 +259,6 @@ static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
                       "--gradient-checkpointing: got '%s', expected auto, or block, attention or "
                       "mlp, from:K, every:K, which choose some of blocks 0 to %d",
                       cfg->checkpointing, n_blocks - 1);
-}
-
-/* Parse two numbers >= 0 with the character `between` between them: "12.5e9,20e-6" or "3:1.5". */
-static bool parse_pair(const char *text, char between, double *a, double *b)
-{
-    char found;
-    int end = 0;
-    return sscanf(text, "%lf%c%lf%n", a, &found, b, &end) == 3 && text[end] == '\0' &&
-           found == between && *a >= 0 && *b >= 0 && *a <= 1e18 && *b <= 1e18;
 }
 
 /* ---- model and batch ------------------------------------------------------------------------- */
@@ -400,15 +392,55 @@ static fsdp_status check_batch(const trainer_config *cfg)
 
 /* ---- plan and mesh --------------------------------------------------------------------------- */
 
-static bool parse_copies(trainer_config *cfg)
+/* A number in the text of an option. */
+typedef struct part {
+    double *at, min, max;
+} part;
+
+/* Parse numbers with the character `between` between them: "12.5e9,20e-6" or "3:1.5". */
+static bool parse_parts(const char *text, char between, const part *parts, int n)
 {
-    const char *rest = strchr(cfg->plan_copies, ',');
-    char *end;
-    cfg->upload_bytes_per_s = strtod(cfg->plan_copies, &end);
-    return end == rest &&
-           parse_pair(rest + 1, ',', &cfg->download_bytes_per_s, &cfg->copy_latency_s) &&
-           cfg->upload_bytes_per_s > 0 && cfg->upload_bytes_per_s <= 1e18 &&
-           cfg->download_bytes_per_s > 0;
+    for (int i = 0; i < n; i++) {
+        char word[64];
+        const char *end = i + 1 < n ? strchr(text, between) : text + strlen(text);
+        if (!end || end - text >= (ptrdiff_t)sizeof word)
+            return false;
+        snprintf(word, sizeof word, "%.*s", (int)(end - text), text);
+        if (!options_number(word, parts[i].min, parts[i].max, parts[i].at))
+            return false;
+        text = end + 1;
+    }
+    return true;
+}
+
+#define RATE    LEAST_BYTES_PER_S, MOST_BYTES_PER_S
+#define LATENCY 0, MOST_LATENCY_S
+
+/* Parse the options of numbers about the machine of a plan. */
+static fsdp_status parse_machine(trainer_config *cfg)
+{
+    const part link[] = {{&cfg->link_bytes_per_s, RATE}, {&cfg->link_latency_s, LATENCY}};
+    const part copies[] = {{&cfg->upload_bytes_per_s, RATE},
+                           {&cfg->download_bytes_per_s, RATE},
+                           {&cfg->copy_latency_s, LATENCY}};
+    const part slow[] = {{&cfg->slow_rank, 0, 1e9}, {&cfg->slow_factor, 1, MOST_FACTOR}};
+    char ranges[96];
+    snprintf(ranges, sizeof ranges, "bytes/s from %g to %g and seconds up to %g", LEAST_BYTES_PER_S,
+             MOST_BYTES_PER_S, MOST_LATENCY_S);
+    if (cfg->plan_link && !parse_parts(cfg->plan_link, ',', link, 2))
+        return fsdp_error(
+            FSDP_EINVAL, "pass bytes per second and seconds: --plan-link 12.5e9,20e-6",
+            "--plan-link: got '%s', expected RATE,LATENCY, %s", cfg->plan_link, ranges);
+    if (cfg->plan_copies && !parse_parts(cfg->plan_copies, ',', copies, 3))
+        return fsdp_error(
+            FSDP_EINVAL, "pass bytes per second, twice, and seconds: --plan-copies 25e9,25e9,1e-5",
+            "--plan-copies: got '%s', expected UP,DOWN,LATENCY, %s", cfg->plan_copies, ranges);
+    if (cfg->plan_slow && (!parse_parts(cfg->plan_slow, ':', slow, 2) ||
+                           cfg->slow_rank >= cfg->n_ranks || cfg->slow_rank != (int)cfg->slow_rank))
+        return fsdp_error(FSDP_EINVAL, "pass --plan-slow 0:1.5 for a rank 0 that takes half longer",
+                          "--plan-slow: got '%s', expected R:FACTOR, a rank of %d and from 1 to %g",
+                          cfg->plan_slow, cfg->n_ranks, MOST_FACTOR);
+    return FSDP_OK;
 }
 
 static fsdp_status resolve_plan(trainer_config *cfg)
@@ -423,23 +455,7 @@ static fsdp_status resolve_plan(trainer_config *cfg)
         return fsdp_error(FSDP_EINVAL, "ranks count from 0; --plan-ranks says how many there are",
                           "--plan-rank: got %lld, expected less than %d", (long long)cfg->plan_rank,
                           w);
-    if (cfg->plan_link &&
-        (!parse_pair(cfg->plan_link, ',', &cfg->link_bytes_per_s, &cfg->link_latency_s) ||
-         cfg->link_bytes_per_s <= 0))
-        return fsdp_error(FSDP_EINVAL,
-                          "pass bytes per second and seconds: --plan-link 12.5e9,20e-6",
-                          "--plan-link: got '%s', expected RATE,LATENCY", cfg->plan_link);
-    if (cfg->plan_copies && !parse_copies(cfg))
-        return fsdp_error(FSDP_EINVAL,
-                          "pass bytes per second, twice, and seconds: --plan-copies 25e9,25e9,1e-5",
-                          "--plan-copies: got '%s', expected UP,DOWN,LATENCY", cfg->plan_copies);
-    if (cfg->plan_slow &&
-        (!parse_pair(cfg->plan_slow, ':', &cfg->slow_rank, &cfg->slow_factor) ||
-         cfg->slow_factor < 1 || cfg->slow_rank >= w || cfg->slow_rank != (int)cfg->slow_rank))
-        return fsdp_error(FSDP_EINVAL, "pass --plan-slow 3:1.5 for a rank 3 that takes half longer",
-                          "--plan-slow: got '%s', expected R:FACTOR, a rank of %d and from 1 on",
-                          cfg->plan_slow, w);
-    return FSDP_OK;
+    return parse_machine(cfg);
 }
 
 int trainer_config_shard_size(const trainer_config *cfg)

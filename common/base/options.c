@@ -21,6 +21,9 @@ enum {
     HELP_WIDTH = 79         /* where their lines end */
 };
 
+/* Many numbers become fp32. A smaller one would be 0 there, which often means "none". */
+static const double LEAST_NUMBER = 1e-30;
+
 /* The arguments of one options_parse. */
 typedef struct parser {
     const option_spec *table;
@@ -56,6 +59,14 @@ static void range_text(const option_spec *spec, char *buf, size_t buf_bytes)
         snprintf(buf, buf_bytes, " from %.12g to %.12g", spec->min, spec->max);
 }
 
+/* is_tiny -- whether the text is a number nearer to 0 than LEAST_NUMBER, but not 0. */
+static bool is_tiny(const char *text)
+{
+    errno = 0;
+    const double value = fabs(strtod(text, NULL));
+    return value < LEAST_NUMBER && (value > 0 || errno == ERANGE);
+}
+
 static fsdp_status bad_value(const parser *p, const option_spec *spec, const char *got)
 {
     static const char *const WHAT[] = {[OPT_INT] = "a whole number",
@@ -70,9 +81,11 @@ static fsdp_status bad_value(const parser *p, const option_spec *spec, const cha
         snprintf(hint, sizeof hint, "%sthe default is --%s=%s", choices, spec->name, spec->def);
     else
         snprintf(hint, sizeof hint, "%s%s --help describes --%s", choices, p->program, spec->name);
-    return fsdp_error(FSDP_EINVAL, hint, "--%s: got '%s', expected %s%s", spec->name,
+    return fsdp_error(FSDP_EINVAL, hint, "--%s: got '%s', expected %s%s%s", spec->name,
                       quote(got, strlen(got)).text, WHAT[spec->kind],
-                      spec->kind == OPT_ENUM ? spec->choices : range);
+                      spec->kind == OPT_ENUM ? spec->choices : range,
+                      spec->kind == OPT_DOUBLE && is_tiny(got) ? ", either 0 or at least 1e-30"
+                                                               : "");
 }
 
 /* edit_distance -- the least number of insertions, deletions and replacements that turn
@@ -168,13 +181,14 @@ static bool parse_int(const option_spec *spec, const char *text, int64_t *value)
     return errno == 0 && in_range(spec, (double)*value);
 }
 
-static bool parse_double(const option_spec *spec, const char *text, double *value)
+bool options_number(const char *text, double min, double max, double *value)
 {
     char *end;
     if (text[strspn(text, "+-.0123456789eE")] != '\0') /* no blanks, hexadecimals, "inf", "nan" */
         return false;
     *value = strtod(text, &end);
-    return *end == '\0' && isfinite(*value) && in_range(spec, *value);
+    return end != text && *end == '\0' && isfinite(*value) &&
+           (min == max || (*value >= min && *value <= max && !is_tiny(text)));
 }
 
 int options_choice(const char *choices, const char *text)
@@ -200,7 +214,7 @@ static bool store(const option_spec *spec, const char *text, void *out)
     case OPT_INT:
         return parse_int(spec, text, field);
     case OPT_DOUBLE:
-        return parse_double(spec, text, field);
+        return options_number(text, spec->min, spec->max, field);
     case OPT_STRING:
         *(const char **)field = text;
         return true;

@@ -14,7 +14,7 @@
  * `--batch-size`. If an option is repeated, the last one wins. `--help` needs no row. Every error
  * is an FSDP_EINVAL that names the option, the value got and the value expected, with a hint (for
  * an unknown option, the nearest known one). A number must be finite and in range, and whole for
- * OPT_INT. A value is never empty. */
+ * OPT_INT; one that is not whole must be 0 or at least 1e-30. A value is never empty. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,6 +53,10 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
 /* options_takes_next -- whether the option `word` takes its value from the next word. Programs use
  * it to find where their own options end. */
 bool options_takes_next(const option_spec *table, const char *word);
+
+/* options_number -- *value = the number that is all of text; false: it is not finite, not from min
+ * to max, or nearer to 0 than 1e-30 but not 0 (min == max: any finite number). */
+bool options_number(const char *text, double min, double max, double *value);
 
 /* options_choice -- the index of text in choices, "a|b|c" or "a,b,c"; -1: not found. */
 int options_choice(const char *choices, const char *text);

@@ -241,12 +241,31 @@ static void test_hosts(comm_fixture *f)
 
 static void test_bad_values(comm_fixture *f)
 {
-    static const char *const bad[] = {
-        "off",          ",50us",          "1Gbit",         "1Gbit,",         "0Gbit,50us",
-        "-1Gbit,50us",  " 1Gbit,50us",    "1mbit,50us",    "1Gbits,50us",    "1,50us",
-        "1e3Mbit,50us", "1.2.3Gbit,50us", "1Gbit,50",      "1Gbit,-50us",    "1Gbit,50us,",
-        "1Gbit,50us,0", "1Gbit,50us,-1",  "1Gbit,50us,1x", "1Gbit,50us,1,2", "1ms,50us",
-        "1Gbit,50bit"};
+    static const char *const bad[] = {"off",
+                                      ",50us",
+                                      "1Gbit",
+                                      "1Gbit,",
+                                      "0Gbit,50us",
+                                      "-1Gbit,50us",
+                                      " 1Gbit,50us",
+                                      "1mbit,50us",
+                                      "1Gbits,50us",
+                                      "1,50us",
+                                      "1e3Mbit,50us",
+                                      "1.2.3Gbit,50us",
+                                      "1Gbit,50",
+                                      "1Gbit,-50us",
+                                      "1Gbit,50us,",
+                                      "1Gbit,50us,0",
+                                      "1Gbit,50us,-1",
+                                      "1Gbit,50us,1x",
+                                      "1Gbit,50us,1,2",
+                                      "1ms,50us",
+                                      "1Gbit,50bit",
+                                      "7bit,50us",
+                                      "0.0000000000000000000000001Gbit,50us",
+                                      "99999999999Gbit,50us",
+                                      "1Gbit,1001s"};
     comm *c;
     fsdp_status status;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

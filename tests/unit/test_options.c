@@ -165,6 +165,15 @@ TEST(test_numbers_refused)
                  DOUBLES[i]);
         assert_error(line, what, "the default is --lr=3e-4");
     }
+    static const char *const TINY[] = {"1e-31", "1e-320", "1e-400",
+                                       "0.0000000000000000000000000000009"};
+    for (size_t i = 0; i < sizeof TINY / sizeof TINY[0]; i++) {
+        snprintf(line, sizeof line, "--lr=%s", TINY[i]);
+        snprintf(what, sizeof what,
+                 "--lr: got '%s', expected a finite number from 0 to 1, either 0 or at least 1e-30",
+                 TINY[i]);
+        assert_error(line, what, "the default is --lr=3e-4");
+    }
     assert_error("--seed=9223372036854775808",
                  "--seed: got '9223372036854775808', expected a whole number",
                  "the default is --seed=0");

@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include "common/base/units.h"
 #include "common/comm/transport/shm_impl.h"
 
 static const double NAP_S = 0.1;      /* a sleeping rank notices a failure within this time */
@@ -75,9 +76,9 @@ static bool spec_read(const char *text, link_spec *spec)
                &length, &ranks, &length) < 4)
         return false;
     *spec = (link_spec){rate * unit_value(rate_unit), latency * unit_value(latency_unit), ranks};
-    return text[length] == '\0' && strstr(rate_unit, "bit") != NULL && spec->bytes_per_s > 0 &&
-           isfinite(spec->bytes_per_s) && unit_value(latency_unit) > 0 &&
-           isfinite(spec->latency_s) && ranks > 0;
+    return text[length] == '\0' && strstr(rate_unit, "bit") != NULL &&
+           unit_value(latency_unit) > 0 && spec->bytes_per_s >= LEAST_BYTES_PER_S &&
+           spec->bytes_per_s <= MOST_BYTES_PER_S && spec->latency_s <= MOST_LATENCY_S && ranks > 0;
 }
 
 static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
@@ -86,9 +87,9 @@ static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
     if (!spec_read(text, spec))
         return fsdp_error(
             FSDP_EINVAL, "unset FSDP_LINK, or set it to something like 1Gbit,50us or 100Mbit,1ms,2",
-            "FSDP_LINK: got '%.40s', expected a rate in bit, kbit, Mbit or Gbit, a "
-            "latency in us, ms or s, and optionally ranks per host",
-            text);
+            "FSDP_LINK: got '%.40s', expected a rate in bit, kbit, Mbit or Gbit, of %g to %g "
+            "bytes/s, a latency in us, ms or s, up to %g s, and optionally ranks per host",
+            text, LEAST_BYTES_PER_S, MOST_BYTES_PER_S, MOST_LATENCY_S);
     if (team->size > 1 && team->size % spec->ranks_per_host != 0)
         return fsdp_error(FSDP_EINVAL, "let the last number of FSDP_LINK divide the ranks",
                           "FSDP_LINK: got %d ranks per host, expected a divisor of %d ranks",
