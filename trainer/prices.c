@@ -4,9 +4,20 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "common/base/read_file.h"
+#include "common/base/units.h"
 
-/* Parse "compute,matmul 256x64x256 TN,9,0.0005,...": total calls, seconds, FLOPs and bytes. */
-static bool parse_row(const char *line, price *out)
+enum { MOST_BYTES = 1 << 20 /* PROFILE_MAX_ROWS rows are 100 kB */ };
+static const char HINT[] = "pass a profile-rank-R.csv, which --profile DIR writes into DIR";
+
+static bool is_within(double x, double least, double most)
+{
+    return x >= least && x <= most; /* false for NaN */
+}
+
+/* Parse "compute,matmul 256x64x256 TN,9,0.0005,...": total calls, seconds, FLOPs and bytes. *ok =
+ * whether the numbers are in their ranges. Returns whether the line is such a row. */
+static bool parse_row(const char *line, price *out, bool *ok)
 {
     char key[64];
     double calls, seconds, flops, bytes;
@@ -16,34 +27,61 @@ static bool parse_row(const char *line, price *out)
     *out = (price){
         .call_s = seconds / calls, .call_flops = flops / calls, .call_bytes = bytes / calls};
     snprintf(out->name, sizeof out->name, "%.*s", TIMELINE_NAME_BYTES - 1, key);
-    return calls > 0 && isfinite(out->call_s) && out->call_s >= 0;
+    *ok = is_within(calls, 1, MOST_WORK) && is_within(out->call_s, 0, MOST_CALL_S) &&
+          is_within(out->call_flops, 0, MOST_WORK) && is_within(out->call_bytes, 0, MOST_WORK);
+    return true;
 }
 
-/* Parse "roof,upload,,1.2e-05,,,,2.5e+10,,": latency and rate of copies. */
-static void parse_copies(const char *line, prices *out)
+/* Parse "roof,upload,,1.2e-05,,,,2.5e+10,,": latency and rate of copies. Returns whether the
+ * numbers, if the line is such a row, are in their ranges. */
+static bool parse_copies(const char *line, prices *out)
 {
     char way[16];
     virtual_link link;
-    if (sscanf(line, "roof,%15[^,],,%lf,,,,%lf", way, &link.latency_s, &link.bytes_per_s) == 3 &&
-        link.latency_s >= 0 && link.bytes_per_s > 0)
-        *(strcmp(way, "upload") == 0 ? &out->upload : &out->download) = link;
+    if (sscanf(line, "roof,%15[^,],,%lf,,,,%lf", way, &link.latency_s, &link.bytes_per_s) != 3)
+        return true;
+    *(strcmp(way, "upload") == 0 ? &out->upload : &out->download) = link;
+    return is_within(link.latency_s, 0, MOST_LATENCY_S) &&
+           is_within(link.bytes_per_s, LEAST_BYTES_PER_S, MOST_BYTES_PER_S);
+}
+
+static fsdp_status read_rows(FILE *in, const char *path, prices *out)
+{
+    char line[512];
+    for (int n = 1; out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in); n++) {
+        bool ok = true;
+        out->n += parse_row(line, &out->rows[out->n], &ok);
+        if (!ok || !parse_copies(line, out))
+            return fsdp_error(FSDP_EINVAL, HINT,
+                              "--plan-prices: line %d of %s: got '%.*s', expected calls from 1 on, "
+                              "up to %g s and %g FLOP or bytes for each, and bytes/s from %g to %g",
+                              n, path, (int)strcspn(line, "\n"), line, MOST_CALL_S, MOST_WORK,
+                              LEAST_BYTES_PER_S, MOST_BYTES_PER_S);
+    }
+    return out->n > 0 ? FSDP_OK
+                      : fsdp_error(FSDP_EINVAL, HINT,
+                                   "--plan-prices: got no operation in %s, "
+                                   "expected rows that begin with compute",
+                                   path);
 }
 
 fsdp_status prices_read(const char *path, prices *out)
 {
-    const char *hint = "pass a profile-rank-R.csv, which --profile DIR writes into DIR";
-    char line[512];
-    FILE *in = fopen(path, "r");
+    int fd;
+    size_t bytes;
+    const char *why = open_regular(path, &fd, &bytes);
+    FILE *in = why ? NULL : fdopen(fd, "r");
     *out = (prices){0};
     if (!in)
-        return fsdp_error(FSDP_EIO, hint, "--plan-prices: cannot read %s", path);
-    while (out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in)) {
-        parse_copies(line, out);
-        out->n += parse_row(line, &out->rows[out->n]);
-    }
+        return fsdp_error(FSDP_EIO, HINT, "--plan-prices: cannot read %s: %s", path,
+                          why ? why : "no memory");
+    fsdp_status status =
+        bytes <= MOST_BYTES
+            ? read_rows(in, path, out)
+            : fsdp_error(FSDP_EINVAL, HINT, "--plan-prices: %s: got %zu bytes, expected at most %d",
+                         path, bytes, MOST_BYTES);
     fclose(in);
-    return out->n > 0 ? FSDP_OK
-                      : fsdp_error(FSDP_EINVAL, hint, "--plan-prices: no operation in %s", path);
+    return status;
 }
 
 /* The absolute logarithm of the ratio of a and b. */

@@ -458,4 +458,25 @@ done
 # ---- valid input ------------------------------------------------------------------------------------------------
 
 [ -n "${CASES:-}" ] || . tests/cli/good_input_lib.sh
+
+# ---- files without an end ----------------------------------------------------------------------------------------
+
+# never_read COMMAND... -- refused with one hint, in 1 GB of memory
+never_read() {
+    timed bash -c 'ulimit -v 1000000 && exec "$@"' _ "$@"
+    [ "$rc" = "$refusal" ] && [ "$(grep -c '^HINT: .' "$work/err")" = 1 ] || complain "exit status $rc: $*"
+    says "${endless##*/}.*(expected|damaged|not a regular file)"
+}
+case_is 'files that never end, or not for long' && {
+    mkfifo "$new/fifo"
+    truncate -s 50G "$new/large"
+    printf 'step,loss,grad_norm,lr,ms\n0,1,1,1,1\n' >"$new/1.csv"
+    for endless in /dev/zero "$new/fifo" "$new/large"; do
+        refusal=1 never_read "$trainer" --plan --n-layer 1 --plan-prices "$endless"
+        [ ! -p "$endless" ] || continue # it has no writer yet
+        refusal=2 never_read "$build/fsdp_compare" "$new/1.csv" "$endless"
+        refusal=2 never_read "$build/fsdp_compare" --bisect "$endless" "$new/1.csv"
+    done
+    rm "$new/fifo" "$new/large"
+}
 cli_end

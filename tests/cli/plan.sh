@@ -128,6 +128,24 @@ case_is '--plan-link: collectives take as long as their calls and bytes, and a f
         before=$(figure exposed)
     done
 }
+# all_finite OPTION... -- planned, and no figure is infinite or not a number
+all_finite() {
+    plan "$@"
+    ! grep -iE '\b(inf|nan)\b' "$work/out" >"$work/err" || complain "with ${*: -2}"
+}
+case_is 'numbers about the machine have ranges, and at their ends all figures are finite' && {
+    offload="$tiny --plan-device h100 --plan-ranks 4 --device separate --cpu-offload"
+    for numbers in '--plan-link 1,1000' '--plan-link 1e18,1e-30' '--plan-copies 1,1,1000' '--plan-copies 1e18,1e18,0' \
+        '--plan-slow 3:1e6' '--plan-slow 0:1' '--plan-link 1,1000 --plan-copies 1,1,1000 --plan-slow 3:1e6'; do
+        all_finite $offload $numbers
+    done
+    for numbers in link=1e-320,0 link=0.9,0 link=1e19,0 link=1e9,1001 link=1e9,1e18 link=1e9,1e-320 link=1e9,1e-400 link=nan,0 link=1e9,inf \
+        link=1e9 link=1e9,0,0 link=1e9,-1 'link= 1e9,0' copies=0.9,1,0 copies=1,1e-320,0 copies=1,1,1e18 copies=1e19,1,0 copies=1,1 \
+        slow=0:0.9 slow=0:1e7 slow=0:1e18 slow=4:2 slow=0.5:2 slow=-1:2 slow=1e-320:2; do
+        not_planned $offload "--plan-$numbers"
+        grep -q "got '${numbers#*=}', expected .* 1e+" "$work/err" || complain "no range: $numbers"
+    done
+}
 # Made-up prices: a call costs the square of its FLOP, times 1e-14 s. The expected sum holds only if the plan makes the calls of
 # the run and prices each by its shape.
 case_is '--plan-prices: operations take what a profile says' && {
@@ -148,6 +166,12 @@ case_is '--plan-prices: operations take what a profile says' && {
     grep -v '^compute,gelu,' "$work/new/prices.csv" >"$work/new/less.csv"
     not_planned $shape --plan-ranks 2 --plan-link 1e9,1e-5 --plan-prices "$work/new/less.csv"
     grep -q "no operation 'gelu' in the file" "$work/err" || complain 'an operation without a price takes no time'
+    for row in compute,x,0,1,1,1 compute,x,1e-320,1,1,1 compute,x,1,1e7,1,1 compute,x,1,-1,1,1 compute,x,1,nan,1,1 compute,x,1,1,inf,1 \
+        compute,x,1,1,1,1e25 roof,upload,,1e18,,,,1e9 roof,upload,,0,,,,1e-320 roof,download,,nan,,,,1e9 roof,download,,0,,,,inf; do
+        { cat "$work/new/prices.csv" && echo "$row"; } >"$work/new/odd.csv"
+        not_planned $shape --plan-ranks 2 --plan-link 1e9,1e-5 --plan-prices "$work/new/odd.csv"
+        grep -q "line $(wc -l <"$work/new/odd.csv") of .*: got '$row', expected .* 1e+" "$work/err" || complain "no such line: $row"
+    done
 }
 # copies_take UP DOWN LATENCY BYTES_UP BYTES_DOWN COPIES -- the copies of a step, one after the other, take this long to 0.1%. If
 # one direction is slow, a step takes at least the time of its copies, and at most that time plus a step without offload

@@ -14,7 +14,7 @@
 #include "common/base/status.h"
 #include "common/observe/digest_file.h"
 
-enum { N_COLUMNS = 4, IDENTICAL = 0, DIFFERENT = 1, UNUSABLE = 2 };
+enum { LINE_BYTES = 1024, N_COLUMNS = 4, IDENTICAL = 0, DIFFERENT = 1, UNUSABLE = 2 };
 static const char *const COLUMNS[N_COLUMNS] = {"step", "loss", "grad_norm", "lr"};
 static const char HINT[] = "pass two files of --loss-csv, or --bisect and two files of --digests";
 
@@ -31,16 +31,17 @@ static bool split(const char *line, fields f)
 /* Read line n of a file; the first line has the column names. *more: false at the end. */
 static fsdp_status next_row(FILE *in, const char *path, long n, fields f, bool *more)
 {
-    char *line = NULL;
-    size_t room = 0;
-    const ssize_t bytes = getline(&line, &room, in);
+    char line[LINE_BYTES];
+    int bytes = 0, c = 0;
+    while (bytes < LINE_BYTES - 1 && c != '\n' && (c = getc(in)) != EOF)
+        line[bytes++] = (char)c;
+    line[bytes] = '\0';
     *more = bytes > 0;
-    bool ok = !*more || split(line, f);
-    for (ssize_t i = 0; i < bytes; i++) /* refuse control characters, and text after a NUL */
+    bool ok = !*more || (split(line, f) && bytes < LINE_BYTES - 1);
+    for (int i = 0; i < bytes; i++) /* refuse control characters, and text after a NUL */
         ok = ok && (!iscntrl((unsigned char)line[i]) || (line[i] == '\n' && i + 1 == bytes));
     for (int i = 0; i < N_COLUMNS && n == 1 && *more; i++)
         ok = ok && strcmp(f[i], COLUMNS[i]) == 0;
-    free(line);
     if (ferror(in))
         return fsdp_error(FSDP_EIO, HINT, "cannot read %s: %s", path, strerror(errno));
     return ok ? FSDP_OK
