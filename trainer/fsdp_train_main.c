@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include "common/base/environment.h"
 #include "common/base/wait_policy.h"
 #include "common/steps/train_export.h"
 #include "common/model/family.h"
@@ -238,12 +239,14 @@ int main(int argc, char **argv)
     const fsdp_status parsed = trainer_config_parse(argc, argv, &t.cfg);
     const bool help = parsed == FSDP_HELP;
     const bool alone = launched == 1 || (help && comm_launched_apart());
+    const fsdp_status checked =
+        parsed == FSDP_OK ? environment_check(comm_launched_rank() == 0) : parsed;
     t.refused = *fsdp_error_get();
     if (alone && help && print_help() == FSDP_OK)
         return EXIT_SUCCESS;
     if (parsed == FSDP_OK && t.cfg.save_dir)
         comm_take_signals(true);
-    if (check_stack() != FSDP_OK || (alone && parsed != FSDP_OK) ||
+    if (check_stack() != FSDP_OK || (alone && checked != FSDP_OK) ||
         trainer_connect(&t) != FSDP_OK) { /* there is no group yet: each failing rank prints */
         if (help && print_help() == FSDP_OK)
             return EXIT_SUCCESS;

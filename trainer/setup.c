@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/environment.h"
 #include "common/model/family.h"
 #include "common/ops/backends.h"
 #include "trainer/rates.h"
@@ -27,9 +28,9 @@ fsdp_status trainer_connect(trainer *t)
                         .memory_limit_bytes = (size_t)t->cfg.device_memory_mib << 20,
                         .rank = comm_launched_rank(),
                         .n_ranks = comm_launched_ranks(),
-                        .debug_fill = trainer_flag("FSDP_DEBUG_FILL"),
-                        .async_compute = trainer_flag("FSDP_ASYNC_COMPUTE")};
-    TRY(comm_schedule_seed(&dc.schedule_seed));
+                        .debug_fill = environment_number("FSDP_DEBUG_FILL") != 0,
+                        .async_compute = environment_number("FSDP_ASYNC_COMPUTE") != 0};
+    (void)comm_schedule_seed(&dc.schedule_seed); /* environment_check refuses a bad value */
     if (device_open(&dc, &t->run.dev) != FSDP_OK) {
         if (t->refused.status == FSDP_OK)
             t->refused = *fsdp_error_get();
@@ -278,7 +279,7 @@ static fsdp_status watch_order(trainer *t)
 static fsdp_status open_profile(trainer *t)
 {
     char caption[128];
-    const char *link = getenv("FSDP_LINK");
+    const char *link = environment_text("FSDP_LINK");
     const char *mode = t->cfg.parallel == PARALLEL_SINGLE ? "one device"
                        : t->cfg.parallel == PARALLEL_DDP
                            ? "DDP"

@@ -1,16 +1,11 @@
 /* trainer.c -- create and free the parts of a trainer, on a real device or a dry one. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/environment.h"
 #include "common/base/units.h"
 #include "common/steps/baseline.h"
 #include "lab5_prefetch/bucket.h"
 #include "trainer/trainer.h"
-
-bool trainer_flag(const char *name)
-{
-    const char *text = getenv(name);
-    return text && *text && strcmp(text, "0") != 0;
-}
 
 /* The ranks of a host share its memory, but --device-memory is a limit for each rank. */
 size_t trainer_memory(const trainer *t, bool *limited)
@@ -99,7 +94,7 @@ fsdp_status trainer_make(trainer *t)
                         .look = t->digests ? digests_look : NULL,
                         .observer = t->digests,
                         .views = t->engine.views,
-                        .host_sync = trainer_flag("FSDP_HOST_SYNC")};
+                        .host_sync = environment_number("FSDP_HOST_SYNC") != 0};
     return runner_create(&rc, &t->runner);
 }
 

@@ -93,8 +93,6 @@ fsdp_status trainer_compare_paths(const trainer *t);
 /* trainer_check_outputs -- check that every file and directory the run will write can be written.
  *   errors  FSDP_EIO naming the option and the path */
 fsdp_status trainer_check_outputs(const trainer *t);
-/* trainer_flag -- whether an environment variable is set to something other than "" and "0". */
-bool trainer_flag(const char *name);
 /* trainer_fsdp_config -- the configuration of --parallel fsdp; it borrows from t. */
 fsdp_config trainer_fsdp_config(const trainer *t);
 /* trainer_memory -- the bytes that a run may use on this rank, or on the device of a plan.

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "common/accel/native_impl.h"
+#include "common/base/environment.h"
 
 enum { ID_PIECE_BYTES = 2048 };
 static const double CLOSE_PATIENCE_S = 10; /* drain gives up if no call ends for this long */
@@ -190,8 +191,7 @@ static fsdp_status models_compare(const comm_team *team, const native_row *all)
     snprintf(name, sizeof name, "FSDP_MIXED_%sS", word);
     snprintf(hint, sizeof hint, "use equal %ss; with %s=1 ranks may compute other bits", word,
              name);
-    const char *mixed = getenv(name);
-    if (mixed != NULL && strcmp(mixed, "1") == 0)
+    if (environment_number(name) != 0)
         return FSDP_OK;
     for (int r = 1; r < team->size; r++)
         if (strcmp(all[r].model, all[0].model) != 0)
@@ -233,7 +233,6 @@ static fsdp_status can_open(const native_api *api, transport_group *talk, char *
 /* A job without groups. */
 static fsdp_status job_new(const native_api *api, transport_group *talk, native_job **out)
 {
-    const char *checks = getenv("FSDP_CHECK");
     native_job *j = calloc(1, sizeof *j);
     if (j == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "%s: no memory for a group", api->name);
@@ -241,7 +240,7 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
                       .lib = accel_api_of(talk->team->dev),
                       .team = talk->team,
                       .control = talk,
-                      .checks = checks != NULL && strcmp(checks, "1") == 0};
+                      .checks = environment_number("FSDP_CHECK") != 0};
     STAILQ_INIT(&j->flights);
     STAILQ_INIT(&j->spare);
     fsdp_status status = native_thread_start(api, &j->thread);

@@ -67,7 +67,9 @@ static bool is_tiny(const char *text)
     return value < LEAST_NUMBER && (value > 0 || errno == ERANGE);
 }
 
-static fsdp_status bad_value(const parser *p, const option_spec *spec, const char *got)
+/* bad_value -- called: "--steps"; more: the rest of the hint. */
+static fsdp_status bad_value(const option_spec *spec, const char *called, const char *more,
+                             const char *got)
 {
     static const char *const WHAT[] = {[OPT_INT] = "a whole number",
                                        [OPT_DOUBLE] = "a finite number",
@@ -77,15 +79,11 @@ static fsdp_status bad_value(const parser *p, const option_spec *spec, const cha
     range_text(spec, range, sizeof range);
     if (spec->kind == OPT_ENUM)
         snprintf(choices, sizeof choices, "pass one of %s; ", spec->choices);
-    if (spec->def != NULL)
-        snprintf(hint, sizeof hint, "%sthe default is --%s=%s", choices, spec->name, spec->def);
-    else
-        snprintf(hint, sizeof hint, "%s%s --help describes --%s", choices, p->program, spec->name);
-    return fsdp_error(FSDP_EINVAL, hint, "--%s: got '%s', expected %s%s%s", spec->name,
-                      quote(got, strlen(got)).text, WHAT[spec->kind],
-                      spec->kind == OPT_ENUM ? spec->choices : range,
-                      spec->kind == OPT_DOUBLE && is_tiny(got) ? ", either 0 or at least 1e-30"
-                                                               : "");
+    snprintf(hint, sizeof hint, "%s%s", choices, more);
+    return fsdp_error(
+        FSDP_EINVAL, hint, "%s: got '%s', expected %s%s%s", called, quote(got, strlen(got)).text,
+        WHAT[spec->kind], spec->kind == OPT_ENUM ? spec->choices : range,
+        spec->kind == OPT_DOUBLE && is_tiny(got) ? ", either 0 or at least 1e-30" : "");
 }
 
 /* edit_distance -- the least number of insertions, deletions and replacements that turn
@@ -113,9 +111,7 @@ static size_t edit_distance(const char *name, size_t name_bytes, const char *kno
     return row[known_bytes];
 }
 
-/* nearest_row -- the first row whose name begins with name, else the row with the closest name;
- * NULL if more than half of the letters differ. */
-static const option_spec *nearest_row(const option_spec *table, const char *name, size_t name_bytes)
+const option_spec *options_nearest(const option_spec *table, const char *name, size_t name_bytes)
 {
     const option_spec *nearest = NULL;
     size_t least = name_bytes > 0 ? name_bytes / 2 + 1 : 0;
@@ -135,7 +131,7 @@ static const option_spec *nearest_row(const option_spec *table, const char *name
 static fsdp_status unknown_option(const parser *p, const char *name, size_t name_bytes)
 {
     char hint[256];
-    const option_spec *nearest = nearest_row(p->table, name, name_bytes);
+    const option_spec *nearest = options_nearest(p->table, name, name_bytes);
     if (nearest != NULL)
         snprintf(hint, sizeof hint, "did you mean --%s? %s --help lists all options", nearest->name,
                  p->program);
@@ -262,7 +258,18 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
         value = next;
         *used = 2;
     }
-    return store(spec, value, p->out) ? FSDP_OK : bad_value(p, spec, value);
+    char called[NEAREST_MAX_BYTES + 3], more[256];
+    snprintf(called, sizeof called, "--%s", spec->name);
+    if (spec->def != NULL)
+        snprintf(more, sizeof more, "the default is %s=%s", called, spec->def);
+    else
+        snprintf(more, sizeof more, "%s --help describes %s", p->program, called);
+    return store(spec, value, p->out) ? FSDP_OK : bad_value(spec, called, more, value);
+}
+
+fsdp_status options_value(const option_spec *row, const char *hint, const char *text, void *out)
+{
+    return store(row, text, out) ? FSDP_OK : bad_value(row, row->name, hint, text);
 }
 
 bool options_takes_next(const option_spec *table, const char *word)

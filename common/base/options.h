@@ -58,6 +58,14 @@ bool options_takes_next(const option_spec *table, const char *word);
  * to max, or nearer to 0 than 1e-30 but not 0 (min == max: any finite number). */
 bool options_number(const char *text, double min, double max, double *value);
 
+/* options_value -- convert text by the row and write the field in `out`; for values from elsewhere.
+ *   errors  FSDP_EINVAL that names the row */
+fsdp_status options_value(const option_spec *row, const char *hint, const char *text, void *out);
+
+/* options_nearest -- the first row whose name begins with name, else the row with the closest name;
+ * NULL if more than half of the letters differ. */
+const option_spec *options_nearest(const option_spec *table, const char *name, size_t name_bytes);
+
 /* options_choice -- the index of text in choices, "a|b|c" or "a,b,c"; -1: not found. */
 int options_choice(const char *choices, const char *text);
 

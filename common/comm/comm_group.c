@@ -9,28 +9,12 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/base/environment.h"
 
-static const double LONGEST_TIMEOUT_S = 1e7;
 /* A short timeout is meant for ranks that already run. Starting a process on a busy machine may
  * take longer. */
 static const double LEAST_START_S = 10;
 enum { DRAIN_S = 1, DRAIN_GRACE_MS = 100 };
-
-/* The caller's timeout, else FSDP_TIMEOUT_S, else 300 s. */
-static fsdp_status timeout_from(const comm_config *config, double *timeout_s)
-{
-    const char *text = getenv("FSDP_TIMEOUT_S");
-    *timeout_s = config->timeout_s > 0 ? config->timeout_s : 300;
-    if (config->timeout_s > 0 || text == NULL || *text == '\0')
-        return FSDP_OK;
-    char *end;
-    *timeout_s = strtod(text, &end);
-    if (*end == '\0' && *timeout_s > 0 && *timeout_s <= LONGEST_TIMEOUT_S)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "unset FSDP_TIMEOUT_S, or set it to seconds",
-                      "FSDP_TIMEOUT_S: got '%.40s', expected a number above 0 and up to %.0e", text,
-                      LONGEST_TIMEOUT_S);
-}
 
 /* Choose the transport that opens the first group. Under an MPI launcher it is mpi; shm is then
  * opened over it. */
@@ -113,9 +97,9 @@ static fsdp_status over_to_shm(comm *c, comm_backend wanted)
 /* Put the link that FSDP_LINK describes on top of the transport that moves the data. */
 static fsdp_status link_over(comm *c)
 {
-    const char *text = getenv("FSDP_LINK"), *why_not;
+    const char *text = environment_text("FSDP_LINK"), *why_not;
     TRY(comm_same(c, "FSDP_LINK", text != NULL ? text : ""));
-    return text == NULL || *text == '\0' ? FSDP_OK : comm_put_over(c, &link_transport, &why_not);
+    return text == NULL ? FSDP_OK : comm_put_over(c, &link_transport, &why_not);
 }
 
 /* Use the device's own transport, unless the caller asked for another. If it cannot be opened, that
@@ -171,13 +155,13 @@ static fsdp_status sums_choose(const comm_config *config, const device *d, const
 static fsdp_status backend_wanted(const comm_config *config, comm_backend *wanted)
 {
     static const char *const names[] = {"auto", "self", "mpi", "shm"};
-    const char *text = getenv("FSDP_COMM"), *launch = getenv(COMM_RUN_ENV);
+    const char *text = environment_text("FSDP_COMM"), *launch = getenv(COMM_RUN_ENV);
     comm_run_start run;
     *wanted = config->backend;
     if (launch != NULL && !comm_run_started(&run))
         return fsdp_error(FSDP_EINVAL, "unset " COMM_RUN_ENV ", which is fsdp_run's",
                           COMM_RUN_ENV ": got '%.40s', expected rank, ranks and two files", launch);
-    if (*wanted != COMM_AUTO || text == NULL || *text == '\0')
+    if (*wanted != COMM_AUTO || text == NULL)
         return FSDP_OK;
     if (config->native != NULL && strcmp(text, config->native->name) == 0) {
         *wanted = COMM_NATIVE;
@@ -209,9 +193,9 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
 {
     const comm_transport *starts = NULL;
     comm_backend wanted;
-    double timeout_s;
+    const double timeout_s =
+        config->timeout_s > 0 ? config->timeout_s : environment_number("FSDP_TIMEOUT_S");
     const sum_kernels *sums;
-    TRY(timeout_from(config, &timeout_s));
     TRY(sums_choose(config, d, &sums));
     TRY(backend_wanted(config, &wanted));
     TRY(launch_choose(wanted, &starts));

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/atomic_file.h"
+#include "common/base/environment.h"
 #include "common/comm/comm_impl.h"
 
 static const double SETTLE_S = 5;
@@ -31,8 +32,7 @@ struct comm_hang {
 /* NULL: the user did not ask for files. */
 static const char *hang_dir(void)
 {
-    const char *dir = getenv("FSDP_HANG_DIR");
-    return dir != NULL && *dir != '\0' ? dir : NULL;
+    return environment_text("FSDP_HANG_DIR");
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* launched.c -- read the ranks of the job from the launcher's environment: from fsdp_run's own
  * variable first, then from the variables of other launchers. */
 #include <stdlib.h>
+#include "common/base/environment.h"
 #include "common/comm/transport_help.h"
 
 bool comm_run_started(comm_run_start *start)
@@ -155,16 +156,9 @@ const char *comm_launcher_variable(void)
 
 fsdp_status comm_schedule_seed(uint64_t *seed)
 {
-    const char *text = getenv("FSDP_SCHEDULE");
+    int64_t number;
     *seed = 0;
-    if (text == NULL || *text == '\0')
-        return FSDP_OK;
-    char *end;
-    long long number = strtoll(text, &end, 10);
-    if (*end != '\0' || number < 0 || number > UINT32_MAX)
-        return fsdp_error(FSDP_EINVAL, "unset FSDP_SCHEDULE, or set it to a number such as 1",
-                          "FSDP_SCHEDULE: got '%.40s', expected a number from 0 to %u", text,
-                          UINT32_MAX);
+    TRY(environment_read("FSDP_SCHEDULE", &number));
     if (number > 0)
         *seed = (uint64_t)comm_launched_rank() << 32 | (uint64_t)number;
     return FSDP_OK;

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "common/base/atomic_file.h"
+#include "common/base/environment.h"
 #include "common/observe/clock_offset.h"
 #include "common/observe/timeline_chrome.h"
 #include "common/observe/timeline_draw.h"
@@ -122,9 +123,7 @@ void profile_run_pause(profile_run *p)
  * axis, so that they can be compared. */
 static double axis_s(void)
 {
-    const char *text = getenv("FSDP_PROFILE_AXIS_MS");
-    const double ms = text ? strtod(text, NULL) : 0;
-    return ms > 0 && ms < 1e9 ? 1e-3 * ms : 0;
+    return 1e-3 * environment_number("FSDP_PROFILE_AXIS_MS");
 }
 
 /* Exchange the figures of the traced steps among the ranks. If the timeline became full, its last

@@ -138,8 +138,8 @@ refused 2 'unknown transport on two ranks' "--comm: got 'smh', expected one of a
 refused 2 'no transport on two ranks' '--comm self: got 2 ranks, expected 1' 'leave --comm out' --comm self
 
 # The environment. A rank checks it before there is a group, so every rank that sees the error reports it.
-FSDP_TIMEOUT_S=soon refused 1 'a word for seconds' "FSDP_TIMEOUT_S: got 'soon', expected a number" 'unset' --comm auto
-FSDP_TIMEOUT_S=-1 refused 1 'no time at all' "FSDP_TIMEOUT_S: got '-1', expected a number above 0" 'unset' --comm auto
+FSDP_TIMEOUT_S=soon refused 1 'a word for seconds' "FSDP_TIMEOUT_S: got 'soon', expected a finite number from 0.001 to" 'unset' --comm auto
+FSDP_TIMEOUT_S=-1 refused 1 'no time at all' "FSDP_TIMEOUT_S: got '-1', expected a finite number from 0.001 to" 'unset' --comm auto
 FSDP_COMM=smh refused 1 'an unknown transport in the environment' "FSDP_COMM: got 'smh'" 'auto, mpi or shm' --comm auto
 FSDP_RUN=garbage refused 1 'words that fsdp_run did not write' "FSDP_RUN: got 'garbage'" 'unset FSDP_RUN' --comm auto
 if case_is 'no transport in the environment' 2; then
@@ -478,5 +478,48 @@ case_is 'files that never end, or not for long' && {
         refusal=2 never_read "$build/fsdp_compare" --bisect "$endless" "$new/1.csv"
     done
     rm "$new/fifo" "$new/large"
+}
+
+# ---- environment variables ---------------------------------------------------------------------------------------
+
+# env_refused W NAME=VALUE EXPECTED -- one message and one hint; the hint's value, if the variable is set to it, is taken
+env_refused() {
+    local variable=${2%%=*} took
+    timed env "$2" $([ "$1" = 1 ] || echo "$starts -n $1") "$trainer" $small --synthetic 5000
+    grep -v '^libgomp\|^$' "$work/err" >"$work/own" # OpenMP says it too
+    expect_status 1
+    [ "$(grep -c "$variable: got '${2#*=}', expected $3" "$work/own")" = 1 ] || complain "$2 on $1 ranks: not one message"
+    [ "$(grep -c "^HINT: .*unset $variable, or set it to " "$work/own")" = 1 ] || complain "$2 on $1 ranks: not one hint"
+    took=$(sed -n 's/^HINT: .*set it to .*\b\([0-9][0-9]*\)$/\1/p' "$work/own")
+    [ -z "$took" ] || ends_with 0 env "$variable=$took" "$trainer" $small --synthetic 5000
+}
+case_is 'a bad value of an environment variable' && {
+    for flag in PIN CHECK DEBUG_FILL ASYNC_COMPUTE HOST_SYNC MIXED_GPUS MIXED_NPUS; do
+        env_refused 1 FSDP_$flag=yes 'a whole number from 0 to 1'
+    done
+    env_refused 2 FSDP_PIN=99 'a whole number from 0 to 1'
+    env_refused 1 FSDP_DEBUG_FILL=' 1' 'a whole number from 0 to 1'
+    for value in nan -1 inf 1e10 1e-320 5ms; do
+        env_refused 1 FSDP_PROFILE_AXIS_MS=$value 'a finite number from 0 to 1e+09\|a finite number from 0 to 1000000000'
+    done
+    env_refused 2 FSDP_TIMEOUT_S=0 'a finite number from 0.001 to'
+    env_refused 2 FSDP_SCHEDULE=4294967296 'a whole number from 0 to 4294967295'
+    env_refused 1 FSDP_MPI_CHUNK_BYTES=1e6 'a whole number from 1 to 1073741824'
+    env_refused 1 FSDP_COMM=MPI 'one of auto|self|mpi|shm|nccl|hccl'
+    for value in abc 0 -3 1.5; do
+        env_refused 1 OMP_NUM_THREADS=$value 'a whole number from 1 to 65536'
+    done
+    FSDP_HOST_SYNC=on timed "$build/fsdp_generate" "$keep/export" --prompt x
+    expect_status 1
+    says "FSDP_HOST_SYNC: got 'on'"
+}
+case_is 'an unknown variable is noted once, with the nearest name; those of tests are not' && {
+    for pair in FSDP_TIMEOUT=FSDP_TIMEOUT_S FSDP_DEBUGFILL=FSDP_DEBUG_FILL FSDP_SCHED=FSDP_SCHEDULE; do
+        ends_with 0 env ${pair%=*}=1 $starts -n 2 "$trainer" $small --synthetic 5000
+        [ "$(cat "$work/err")" = "note: the environment has ${pair%=*}, which nothing reads; did you mean ${pair#*=}?" ] ||
+            complain "another note: ${pair%=*}"
+    done
+    ends_with 0 env OMP_NUM_THREADS=1,2 FSDP_PIN= FSDP_SIM_GPUS=2 FSDP_PYTHON=python3 FSDP_DEVICE=cpu FSDP_TOOLS=1 "$trainer" $small --synthetic 5000
+    [ ! -s "$work/err" ] || complain 'a note without a reason'
 }
 cli_end

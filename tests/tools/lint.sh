@@ -220,6 +220,15 @@ rule out-pointers 'an out-parameter gets a variable of its own type: a void * lo
     "$(grep -rnE "\\*\\(void \\*\\*\\) ?&|(^|[^*])\\(([A-Za-z_]+ \\*\\*|$handle \\*)\\) ?[&a-z]" \
         common lab*_* trainer tests --include=*.[ch] --include=*.cu --include=*.cpp --include=*.cc)"
 
+# The table of environment variables, the documentation and the readers.
+rule environment 'environment.c, docs/options.md and the code that reads have the same environment variables' "$(
+    rows=$(sed -n '/^static const option_spec VARIABLES/,/{0}};/p' common/base/environment.c | grep -oE '"(FSDP|OMP)_[A-Z_]+"' | tr -d '"' | sort)
+    docs=$(sed -n '/^## Environment variables/,/^## Troubleshooting/p' docs/options.md | sed -n 's/^| *\(`[^|]*\)|.*/\1/p' |
+        grep -oE '(FSDP|OMP)_[A-Z_]+' | sort)
+    [ -n "$rows" ] && [ "$rows" = "$docs" ] || printf '%s\n' "$rows" "$docs" | sort | uniq -u | sed 's/$/: in environment.c or in docs\/options.md, not in both/'
+    grep -rnE 'getenv\("(FSDP_|OMP_NUM)' common lab*_* trainer --include=*.[ch]
+)"
+
 rule checks 'each script of tests/cli is a row of checks.txt' "$(
     for script in $(ls tests/cli/*.sh | grep -vE "/lib.sh|_lib.sh"); do
         grep -qE "^cli/[a-z0-9_]+ .* $script( |\$)" tests/tools/checks.txt || echo "no row: $script"

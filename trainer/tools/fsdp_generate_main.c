@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/environment.h"
 #include "common/base/wait_policy.h"
 #include "common/base/options.h"
 #include "common/base/philox.h"
@@ -187,6 +188,7 @@ static fsdp_status run(int argc, char **argv)
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_generate DIR --prompt TEXT",
                           "got no %s, expected the directory, then --prompt with some text",
                           opt.prompt == NULL ? "--prompt" : "directory");
+    TRY(environment_check(true));
     return generate(dir, &opt);
 }
 

@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include "common/base/environment.h"
 #include "common/base/units.h"
 #include "common/comm/transport/shm_impl.h"
 
@@ -83,7 +84,7 @@ static bool spec_read(const char *text, link_spec *spec)
 
 static fsdp_status spec_from_env(const comm_team *team, link_spec *spec)
 {
-    const char *text = getenv("FSDP_LINK");
+    const char *text = environment_text("FSDP_LINK");
     if (!spec_read(text, spec))
         return fsdp_error(
             FSDP_EINVAL, "unset FSDP_LINK, or set it to something like 1Gbit,50us or 100Mbit,1ms,2",

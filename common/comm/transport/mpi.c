@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include "common/base/environment.h"
 
 static const double CLOSE_PATIENCE_S = 10;   /* until the progress thread answers */
 static const double FINALIZE_PATIENCE_S = 5; /* after all ranks have reached MPI_Finalize */
@@ -196,13 +197,6 @@ static void die_with_parent(void)
         raise(SIGKILL);
 }
 
-static size_t chunk_from_env(void)
-{
-    const char *text = getenv("FSDP_MPI_CHUNK_BYTES");
-    long long bytes = text != NULL ? atoll(text) : 0;
-    return bytes > 0 && bytes <= 1 << 30 ? (size_t)bytes : (size_t)1 << 30;
-}
-
 /* Create the thread with all signals blocked, so that the caller's threads receive them. */
 static fsdp_status engine_start(double timeout_s)
 {
@@ -213,7 +207,7 @@ static fsdp_status engine_start(double timeout_s)
     choose_transports();
     die_with_parent();
     e->inbox_tail = &e->inbox;
-    e->chunk_bytes = chunk_from_env();
+    e->chunk_bytes = (size_t)environment_number("FSDP_MPI_CHUNK_BYTES");
     mpi_operation *op = mpi_operation_new(OP_SPLIT, NULL, 0);
     if (op == NULL)
         return FSDP_ENOMEM;
