@@ -74,9 +74,15 @@ static fsdp_status gather_array(fsdp *f, int u, const float *shard, float **full
     TRY(comm_alloc_f32(c, f->gather_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered array",
                        full));
     float *mine = *full + (size_t)comm_rank(c) * l->shard_elems;
-    if (l->row_ranks > 0) {
-        TRY(comm_all_gather_pieces(c, f->gather_stream, unit->name, DTYPE_F32, shard, *full,
-                                   &unit->own.shard_pieces));
+    if (l->row_ranks > 0) { /* peers read it, so copy a state to where they can */
+        TRY(comm_alloc_f32(c, f->gather_stream, MEM_COMM, l->shard_elems, "copy for peers", &mine));
+        fsdp_status status =
+            device_copy(f->gather_stream, mine, shard, l->shard_elems * sizeof *mine);
+        if (status == FSDP_OK)
+            status = comm_all_gather_pieces(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full,
+                                            &unit->own.shard_pieces);
+        device_free(f->gather_stream, mine);
+        TRY(status);
     } else {
         TRY(device_copy(f->gather_stream, mine, shard, l->shard_elems * sizeof *mine));
         TRY(comm_all_gather(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full,

@@ -8,7 +8,8 @@ cheap='--ops portable --seq-len 16'
 # check W OPTION... -- $more: options that the case's name omits
 more=''
 check() {
-    case_is "planned W=$1 ${*:2}"
+    local options=${*:2}
+    case_is "planned W=$1 ${options//$work\//}"
     ends_with 0 $starts -n "$1" "$trainer" --steps 3 --synthetic 10000 --memory-report "$work/report.csv" $cheap "${@:2}" $more
     ! grep DIFFERS "$work/out" >"$work/err" || complain 'it says so'
     awk -F, 'NR > 1 && $4 != $5 { print $1 " of " $2 ": as issued " $4 ", planned " $5; bad = 1 }
@@ -58,4 +59,16 @@ case_is 'planned: 4096 tokens on 2 ranks: the bits of one device'
 same_losses "$work/1.csv" "$work/2.csv"
 same_weights "$work/1" "$work/2"
 says '"n_positions":[[:space:]]*4100,' "$work/2/config.json"
+
+# What is written after the last step, or beside steps, one by one: a peak of one must not hide another's.
+more='--n-layer 2 --d-model 32 --n-head 2 --vocab-size 300 --batch-size 2'
+for layout in flat per-param; do
+    for w in 1 2 3; do
+        for outputs in "--export $work/out-1" "--export-optimizer $work/out-2" "--save $work/out-3 --save-async" \
+            "--export-init $work/out-4 --save $work/out-5 --digests $work/out-6 --export $work/out-1 --export-optimizer $work/out-2"; do
+            rm -rf "$work"/out-*
+            check "$w" --layout $layout $outputs
+        done
+    done
+done
 cli_end
