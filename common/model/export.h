@@ -72,7 +72,8 @@ typedef struct import {
     const model *m;
     safetensors *files; /* [n_files], owned */
     int n_files;
-    import_tensor *tensors; /* [m->n_params], owned */
+    import_tensor *tensors;    /* [m->n_params], owned */
+    struct import_name *names; /* [m->n_params], owned; see import.c */
 } import;
 
 /* import_open -- open DIR/model.safetensors, or the files that DIR/model.safetensors.index.json

@@ -92,13 +92,31 @@ static const char *plain_name(const model *m, const char *name)
     return name + (strncmp(name, m->family->prefix, n) == 0 ? n : 0);
 }
 
-/* The parameter that a tensor holds; -1: none. */
-static int find_param(const model *m, const char *name)
+/* A parameter by its plain name. */
+typedef struct import_name {
+    const char *name;
+    int p;
+} import_name;
+
+static int compare_names(const void *a, const void *b)
 {
-    for (int p = 0; p < m->n_params; p++)
-        if (strcmp(plain_name(m, m->params[p].name), plain_name(m, name)) == 0)
-            return p;
-    return -1;
+    return strcmp(((const import_name *)a)->name, ((const import_name *)b)->name);
+}
+
+/* Fill w->names [n_params], sorted. */
+static void sort_names(import *w)
+{
+    for (int p = 0; p < w->m->n_params; p++)
+        w->names[p] = (import_name){plain_name(w->m, w->m->params[p].name), p};
+    qsort(w->names, (size_t)w->m->n_params, sizeof *w->names, compare_names);
+}
+
+/* The parameter that a tensor holds; -1: none. */
+static int find_param(const import *w, const char *name)
+{
+    const import_name key = {.name = plain_name(w->m, name)}, *found;
+    found = bsearch(&key, w->names, (size_t)w->m->n_params, sizeof key, compare_names);
+    return found ? found->p : -1;
 }
 
 /* Whether the file says nothing about a parameter here. */
@@ -165,7 +183,7 @@ static fsdp_status list_file(import *w, int file, name_list *unknown)
 {
     const safetensors *f = &w->files[file];
     for (const cJSON *t = f->header->child; t != NULL; t = t->next) {
-        const int p = find_param(w->m, t->string);
+        const int p = find_param(w, t->string);
         if (p >= 0 && w->tensors[p].file != NO_FILE)
             return fsdp_error(FSDP_EINVAL, SAME_HINT, "import: %s: %s: the tensor comes twice",
                               f->path, w->m->params[p].name);
@@ -185,8 +203,10 @@ static fsdp_status list_tensors(import *w, const char *dir)
 {
     name_list missing = {.n = 0}, unknown = {.n = 0};
     w->tensors = calloc((size_t)w->m->n_params, sizeof *w->tensors);
-    if (w->tensors == NULL)
+    w->names = calloc((size_t)w->m->n_params, sizeof *w->names);
+    if (w->tensors == NULL || w->names == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+    sort_names(w);
     for (int p = 0; p < w->m->n_params; p++)
         w->tensors[p].file = NO_FILE;
     for (int i = 0; i < w->n_files; i++)
@@ -227,6 +247,7 @@ void import_close(import *w)
         safetensors_close(&w->files[i]);
     free(w->files);
     free(w->tensors);
+    free(w->names);
     *w = (import){0};
 }
 
@@ -285,8 +306,8 @@ fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, floa
 {
     TRY(read_values(w, &w->tensors[p], begin, elems, out));
     TRY(check_finite(w, p, begin, elems, out));
-    for (int q = p + 1; q < w->m->n_params; q++)
-        if (w->m->params[q].tied_to == p && w->tensors[q].file != NO_FILE)
+    for (int q = w->m->params[p].next_use; q > 0; q = w->m->params[q].next_use)
+        if (w->tensors[q].file != NO_FILE)
             TRY(check_tied(w, q, p, begin, elems, out));
     return FSDP_OK;
 }

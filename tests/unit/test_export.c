@@ -506,7 +506,7 @@ TEST(test_import_types)
                                                                         "[5]", "[40,60]") "}";
     param_spec specs[4] = {{.name = "transformer.a", .tied_to = NOT_TIED},
                            {.name = "transformer.b", .tied_to = NOT_TIED},
-                           {.name = "transformer.c", .tied_to = NOT_TIED},
+                           {.name = "transformer.c", .tied_to = NOT_TIED, .next_use = 3},
                            {.name = "lm_head.weight", .tied_to = 2}};
     for (int p = 0; p < 4; p++) {
         specs[p].n_dims = 1;
