@@ -31,15 +31,11 @@ static fsdp_status write_failed(const export_file *f)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* A header without tensors; the caller deletes it. NULL: no memory. */
-static cJSON *new_header(const char *optimizer, int64_t step)
+/* A header without tensors; the caller deletes it. more: of its metadata. NULL: no memory. */
+static cJSON *new_header(const char *more)
 {
-    char text[160] = "{\"" SAFETENSORS_METADATA "\":{\"format\":\"pt\"}}";
-    if (optimizer != NULL)
-        snprintf(text, sizeof text,
-                 "{\"" SAFETENSORS_METADATA
-                 "\":{\"format\":\"pt\",\"optimizer\":\"%s\",\"step\":\"%lld\"}}",
-                 optimizer, (long long)step);
+    char text[160];
+    snprintf(text, sizeof text, "{\"" SAFETENSORS_METADATA "\":{\"format\":\"pt\"%s}}", more);
     return cJSON_Parse(text);
 }
 
@@ -56,101 +52,94 @@ static fsdp_status write_head(export_file *f, const cJSON *header, uint64_t byte
     return ok ? FSDP_OK : write_failed(f);
 }
 
-/* ---- which file a parameter is in ------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
-/* file_of [n_params] = the number of its file; -1: tied. A file has at most max_bytes, or a single
- * parameter. Returns how many files there are. */
-static int assign_files(const model *m, uint64_t max_bytes, int *file_of)
+/* Open the next file of w, in its directory. */
+static fsdp_status open_next(export_writer *w, const char *name)
 {
-    uint64_t bytes = 0;
-    int n = 1;
-    for (int p = 0; p < m->n_params; p++) {
-        const uint64_t more = m->params[p].elems * sizeof(float);
-        file_of[p] = -1;
-        if (m->params[p].tied_to != NOT_TIED)
-            continue;
-        if (bytes > 0 && bytes + more > max_bytes) {
-            n++;
-            bytes = 0;
-        }
-        file_of[p] = n - 1;
-        bytes += more;
-    }
-    return n;
+    return atomic_file_open_in(&w->files[w->n_files++].file, w->dir, name, HINT);
 }
 
-/* Open file i of w for the parameters p with file_of[p] == i, and add these parameters to map. */
-static fsdp_status open_weights(const model *m, const char *dir, int i, const int *file_of,
-                                cJSON *map, export_writer *w)
+/* The end of the parameters, from `first` on, that share a file: at most max_bytes of them, or a
+ * single one. Tied ones take no room. */
+static int file_end(const model *m, int first, uint64_t max_bytes)
+{
+    uint64_t bytes = 0;
+    int p = first;
+    for (; p < m->n_params; p++) {
+        const bool is_stored = m->params[p].tied_to == NOT_TIED;
+        const uint64_t more = is_stored ? m->params[p].elems * sizeof(float) : 0;
+        if (is_stored && bytes > 0 && bytes + more > max_bytes)
+            break;
+        bytes += more;
+    }
+    return p;
+}
+
+/* Open the file of parameters [first, end), and add these parameters to map. */
+static fsdp_status open_weights(const model *m, int first, int end, cJSON *map, export_writer *w)
 {
     char name[64] = EXPORT_WEIGHTS;
     uint64_t bytes = 0;
-    cJSON *header = new_header(NULL, 0);
+    cJSON *header = new_header("");
     bool ok = header != NULL;
-    if (w->n_files > 1)
-        snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", i + 1, w->n_files);
-    for (int p = 0; p < m->n_params && ok; p++)
-        if (file_of[p] == i)
-            ok = safetensors_add(header, m->params[p].name, m->params[p].dims, m->params[p].n_dims,
-                                 &bytes) &&
-                 cJSON_AddStringToObject(map, m->params[p].name, name) != NULL;
-    fsdp_status status = ok ? atomic_file_open_in(&w->files[i].file, dir, name, HINT) : no_memory();
+    if (w->n_weights > 1)
+        snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", w->n_files + 1, w->n_weights);
+    for (const param_spec *p = m->params + first; p < m->params + end && ok; p++)
+        if (p->tied_to == NOT_TIED)
+            ok = safetensors_add(header, p->name, p->dims, p->n_dims, &bytes) &&
+                 cJSON_AddStringToObject(map, p->name, name) != NULL;
+    fsdp_status status = ok ? open_next(w, name) : no_memory();
     if (status == FSDP_OK)
-        status = write_head(&w->files[i], header, bytes);
+        status = write_head(&w->files[w->n_files - 1], header, bytes);
     cJSON_Delete(header);
     return status;
 }
 
-static fsdp_status write_index(const model *m, const char *dir, cJSON *map, export_writer *w)
+static fsdp_status write_index(const model *m, cJSON *map, export_writer *w)
 {
     char *text = cJSON_Print(map);
-    fsdp_status status =
-        text != NULL ? atomic_file_open_in(&w->index, dir, EXPORT_INDEX, HINT) : no_memory();
+    fsdp_status status = text != NULL ? open_next(w, EXPORT_INDEX) : no_memory();
     if (status == FSDP_OK) /* atomic_file_sync reports a failed fprintf */
-        fprintf(w->index.out, "{\"metadata\": {\"total_size\": %zu},\n\"weight_map\": %s}\n",
+        fprintf(w->files[w->n_files - 1].file.out,
+                "{\"metadata\": {\"total_size\": %zu},\n\"weight_map\": %s}\n",
                 m->n_param_elems * sizeof(float), text);
     cJSON_free(text);
     return status;
 }
 
-/* Begin DIR's copies of the files of a source. */
-static fsdp_status copy_files(const source_files *source, const char *dir, export_writer *w)
+/* Begin the copy of a file of the source. */
+static fsdp_status copy_file(const source_file *from, export_writer *w)
 {
     char part[1 << 14];
-    w->taken = calloc((size_t)source->n_files + 1, sizeof *w->taken);
-    if (w->taken == NULL)
-        return no_memory();
-    for (int i = 0; i < source->n_files; i++) {
-        const source_file *from = &source->files[i];
-        atomic_file *to = &w->taken[w->n_taken++];
-        TRY(atomic_file_open_in(to, dir, from->name, HINT));
-        for (size_t at = 0, n; at < from->bytes; at += n) {
-            n = min_size(from->bytes - at, sizeof part);
-            if (pread_all(from->fd, part, n, at) != n || fwrite(part, 1, n, to->out) != n)
-                return fsdp_error(FSDP_EIO, HINT, "export: copying to %s: %s", to->path,
-                                  errno == 0 ? "the file became shorter" : strerror(errno));
-        }
+    const atomic_file *to = &w->files[w->n_files].file;
+    TRY(open_next(w, from->name));
+    for (size_t at = 0, n; at < from->bytes; at += n) {
+        n = min_size(from->bytes - at, sizeof part);
+        if (pread_all(from->fd, part, n, at) != n || fwrite(part, 1, n, to->out) != n)
+            return fsdp_error(FSDP_EIO, HINT, "export: copying to %s: %s", to->path,
+                              errno == 0 ? "the file became shorter" : strerror(errno));
     }
     return FSDP_OK;
 }
 
-static fsdp_status open_files(const model *m, const char *dir, int *file_of, cJSON *map,
+static fsdp_status open_files(const model *m, uint64_t max_bytes, cJSON *map,
                               const source_files *source, export_writer *w)
 {
-    fsdp_status status = FSDP_OK;
     if (w->files == NULL || map == NULL)
         return no_memory();
-    TRY(atomic_make_dir(dir, HINT));
-    TRY(atomic_file_open_in(&w->config, dir, EXPORT_CONFIG, HINT));
-    model_write_config(&m->config, source ? source->config : NULL, w->config.out);
-    if (source != NULL)
-        TRY(copy_files(source, dir, w));
-    for (int i = 0; i < w->n_files && status == FSDP_OK; i++)
-        status = open_weights(m, dir, i, file_of, map, w);
-    if (status == FSDP_OK && w->n_files > 1)
-        status = write_index(m, dir, map, w);
-    snprintf(w->dir, sizeof w->dir, "%s", dir);
-    return status;
+    for (int p = 0, end; p < m->n_params; p = end) {
+        end = file_end(m, p, max_bytes);
+        TRY(open_weights(m, p, end, map, w));
+    }
+    if (w->n_weights > 1)
+        TRY(write_index(m, map, w));
+    for (int i = 0; source != NULL && i < source->n_files; i++)
+        TRY(copy_file(&source->files[i], w));
+    TRY(open_next(w, EXPORT_CONFIG));
+    model_write_config(&m->config, source ? source->config : NULL,
+                       w->files[w->n_files - 1].file.out);
+    return FSDP_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -160,15 +149,16 @@ fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes,
 {
     FSDP_ASSERT(dir[0] != '\0');
     *w = (export_writer){0};
-    int *file_of = calloc((size_t)m->n_params, sizeof *file_of);
+    snprintf(w->dir, sizeof w->dir, "%s", dir); /* atomic_make_dir refuses what is cut here */
     cJSON *map = cJSON_CreateObject();
-    if (file_of != NULL) {
-        w->n_files = assign_files(m, max_bytes, file_of);
-        w->files = calloc((size_t)w->n_files, sizeof *w->files);
-    }
-    fsdp_status status = open_files(m, dir, file_of, map, source, w);
+    for (int p = 0; p < m->n_params; p = file_end(m, p, max_bytes))
+        w->n_weights++;
+    const int n_more = 2 + (source ? source->n_files : 0);
+    w->files = calloc((size_t)(w->n_weights + n_more), sizeof *w->files);
+    fsdp_status status = atomic_make_dir(dir, HINT);
+    if (status == FSDP_OK)
+        status = open_files(m, max_bytes, map, source, w);
     cJSON_Delete(map);
-    free(file_of);
     if (status != FSDP_OK)
         export_cancel(w);
     return status;
@@ -177,9 +167,12 @@ fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes,
 fsdp_status export_begin_states(const model *m, const optimizer_rule *rule, int64_t step,
                                 const char *path, export_writer *w)
 {
+    char more[96];
     uint64_t bytes = 0;
-    cJSON *header = new_header(rule->name, step);
-    *w = (export_writer){.files = calloc(1, sizeof *w->files), .n_files = 1};
+    snprintf(more, sizeof more, ",\"optimizer\":\"%s\",\"step\":\"%lld\"", rule->name,
+             (long long)step);
+    cJSON *header = new_header(more);
+    *w = (export_writer){.files = calloc(1, sizeof *w->files), .n_files = 1, .n_weights = 1};
     bool ok = header != NULL && w->files != NULL;
     for (int i = 0; i < rule->n_states * m->n_params && ok; i++) {
         char name[PARAM_NAME_BYTES + 32];
@@ -207,7 +200,7 @@ fsdp_status export_append(void *writer, const float *values, size_t elems)
             return write_failed(f);
         f->left_elems -= n;
         w->at += f->left_elems == 0;
-        FSDP_ASSERT(w->at < w->n_files || n == elems);
+        FSDP_ASSERT(w->at < w->n_weights || n == elems);
     }
     return FSDP_OK;
 }
@@ -216,10 +209,10 @@ fsdp_status export_append(void *writer, const float *values, size_t elems)
 static bool is_stale(const export_writer *w, const char *name)
 {
     int part, n = 0, end = 0;
-    if (strcmp(name, w->n_files > 1 ? EXPORT_WEIGHTS : EXPORT_INDEX) == 0)
+    if (strcmp(name, w->n_weights > 1 ? EXPORT_WEIGHTS : EXPORT_INDEX) == 0)
         return true;
     sscanf(name, "model-%5d-of-%5d.safetensors%n", &part, &n, &end);
-    return end > 0 && name[end] == '\0' && (w->n_files == 1 || n != w->n_files);
+    return end > 0 && name[end] == '\0' && (w->n_weights == 1 || n != w->n_weights);
 }
 
 static fsdp_status remove_stale(const export_writer *w)
@@ -243,7 +236,7 @@ static fsdp_status retire_index(const export_writer *w)
 {
     char index[PATH_MAX + sizeof EXPORT_INDEX], old[PATH_MAX];
     snprintf(index, sizeof index, "%s/%s", w->dir, EXPORT_INDEX);
-    if (w->index.out == NULL || access(index, F_OK) != 0)
+    if (w->n_weights == 1 || access(index, F_OK) != 0)
         return FSDP_OK;
     TRY(atomic_tmp_name(index, old));
     TRY(atomic_rename(index, old, HINT));
@@ -253,26 +246,18 @@ static fsdp_status retire_index(const export_writer *w)
 
 static fsdp_status publish(export_writer *w)
 {
-    if (w->at < w->n_files)
+    if (w->at < w->n_weights)
         return fsdp_error(FSDP_ESTATE, "", "export: %s: %zu floats are missing",
                           w->files[w->at].file.path, w->files[w->at].left_elems);
     for (int i = 0; i < w->n_files; i++)
         TRY(atomic_file_sync(&w->files[i].file));
-    for (int i = 0; i < w->n_taken; i++)
-        TRY(atomic_file_sync(&w->taken[i]));
-    TRY(w->index.out != NULL ? atomic_file_sync(&w->index) : FSDP_OK);
-    TRY(w->config.out != NULL ? atomic_file_sync(&w->config) : FSDP_OK);
     TRY(retire_index(w));
-    for (int i = 0; i < w->n_files; i++)
+    for (int i = 0; i < w->n_files; i++) {
+        if (i == w->n_weights + (w->n_weights > 1)) /* weights and index have their names */
+            TRY(remove_stale(w));
         TRY(atomic_file_commit(&w->files[i].file));
-    if (w->index.out != NULL)
-        TRY(atomic_file_commit(&w->index));
-    if (w->config.out == NULL)
-        return FSDP_OK;
-    TRY(remove_stale(w));
-    for (int i = 0; i < w->n_taken; i++)
-        TRY(atomic_file_commit(&w->taken[i]));
-    return atomic_file_commit(&w->config);
+    }
+    return FSDP_OK;
 }
 
 fsdp_status export_end(export_writer *w)
@@ -286,11 +271,6 @@ void export_cancel(export_writer *w)
 {
     for (int i = 0; i < w->n_files && w->files != NULL; i++)
         atomic_file_cancel(&w->files[i].file);
-    for (int i = 0; i < w->n_taken; i++)
-        atomic_file_cancel(&w->taken[i]);
-    atomic_file_cancel(&w->index);
-    atomic_file_cancel(&w->config);
     free(w->files);
-    free(w->taken);
     *w = (export_writer){0};
 }

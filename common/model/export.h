@@ -24,12 +24,11 @@ typedef struct export_file {
 } export_file;
 
 typedef struct export_writer {
-    atomic_file config, index;
-    export_file *files; /* [n_files], owned */
-    int n_files, at;    /* at: index of the file being written */
-    atomic_file *taken; /* [n_taken], owned: copies of the files of a source */
-    int n_taken;
-    char dir[PATH_MAX]; /* "": optimizer states, in one file */
+    /* [n_files], owned, in the order in which they get their names: n_weights with the values, the
+     * index, copies of the files of a source, and config.json */
+    export_file *files;
+    int n_files, n_weights, at; /* at: index of the file being written */
+    char dir[PATH_MAX];         /* "": optimizer states, in one file */
 } export_writer;
 
 /* export_begin -- make DIR unless there is one, write its config.json, and begin its

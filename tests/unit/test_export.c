@@ -610,7 +610,7 @@ TEST(test_index_retired)
     for (int time = 0; time < 2; time++) {
         OK(export_begin(&m, path, 400, NULL, &w));
         OK(export_append(&w, values, m.n_param_elems));
-        snprintf(second, sizeof second, "%s/model-00002-of-%05d.safetensors", path, w.n_files);
+        snprintf(second, sizeof second, "%s/model-00002-of-%05d.safetensors", path, w.n_weights);
         if (time == 1) {
             assert_int_equal(unlink(second), 0);
             assert_int_equal(mkdir(second, 0777), 0);
