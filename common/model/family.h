@@ -19,15 +19,15 @@ typedef enum config_kind {
     CONFIG_NUMBER,  /* above 0 and below `most`: the float at `at`; missing: `otherwise` */
     CONFIG_NOT,     /* true or false, missing: false. The bool at `at` is the negation */
     CONFIG_WRITTEN, /* ignored when read; `value` is written */
+    CONFIG_OBJECT,  /* for read_more; `fields` are written, or `value` if the float at `at` is 0 */
     /* An export writes the value of the config.json that the weights came with, if there is one. */
     CONFIG_FIXED,   /* missing, or one of the JSON texts `value` and or_value. `value` is written */
     CONFIG_DROPOUT, /* ignored, with a note unless it is 0; 0 is written */
     CONFIG_LAST_TOKEN, /* ignored when read; vocab_size - 1 is written */
     CONFIG_OTHERWISE,  /* ignored when read; `value` is written */
     /* Of these nothing else is written. */
-    CONFIG_SAME,   /* optional; must equal the size_t at `at`, which an earlier field set */
-    CONFIG_ABSENT, /* as CONFIG_FIXED */
-    CONFIG_MORE    /* for read_more and write_more */
+    CONFIG_SAME,  /* optional; must equal the size_t at `at`, which an earlier field set */
+    CONFIG_ABSENT /* as CONFIG_FIXED */
 } config_kind;
 
 typedef struct config_field {
@@ -36,6 +36,7 @@ typedef struct config_field {
     size_t at;
     const char *value, *or_value;
     float otherwise, most;
+    const struct config_field *fields;
 } config_field;
 
 #define CONFIG_AT(member) .at = offsetof(model_config, member)
@@ -63,11 +64,9 @@ typedef struct model_family {
     /* complete -- replace each 0 in *c by its default, and check all sizes.
      *   errors  FSDP_EINVAL */
     fsdp_status (*complete)(model_config *c);
-    /* read_more, write_more -- fields of the object j that are no texts or numbers, or NULL.
-     *   source  NULL, or the config.json that the weights came with
+    /* read_more -- fields of the object j that are no texts or numbers, or NULL.
      *   errors  FSDP_EINVAL, with path */
     fsdp_status (*read_more)(const char *path, const cJSON *j, model_config *c);
-    void (*write_more)(FILE *out, const model_config *c, const cJSON *source);
     /* build -- set m->input, then call model_add_layer, model_add_param, ... in order. It is
      * called twice: the first call only counts. */
     void (*build)(model *m);
@@ -124,6 +123,11 @@ fsdp_status model_check_positive(const model_config *c, const char *option, size
 /* config_is_neutral -- whether a field that is unknown here asks for nothing: it is null, false, 0,
  * "", [] or {}; a factor is 1; a scale, multiplier, base or window is never neutral. */
 bool config_is_neutral(const cJSON *item);
+
+/* config_read_object -- read fields (sizes and numbers) of an object in the config.json at path.
+ *   errors  FSDP_EINVAL */
+fsdp_status config_read_object(const char *path, const cJSON *object, const config_field *fields,
+                               model_config *c);
 
 /* import_model_config -- read DIR/config.json into *config.
  *   *note   "", or a remark about a field that is ignored (dropout); a literal

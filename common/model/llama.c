@@ -361,6 +361,21 @@ static const model_preset_row PRESETS[] = {
     {0},
 };
 
+#define MOST_ROPE 1e12f
+/* Members of the object that scales rotary positions. */
+static const config_field LLAMA3[] = {
+    {"rope_type", CONFIG_WRITTEN, .value = "\"llama3\""},
+    {"factor", CONFIG_NUMBER, CONFIG_AT(rope_factor), .most = MOST_ROPE},
+    {"low_freq_factor", CONFIG_NUMBER, CONFIG_AT(rope_low), .most = MOST_ROPE},
+    {"high_freq_factor", CONFIG_NUMBER, CONFIG_AT(rope_high), .most = MOST_ROPE},
+    {"original_max_position_embeddings", CONFIG_SIZE_OR, CONFIG_AT(rope_original)},
+    {0},
+};
+static const config_field THETA[] = {
+    {"rope_theta", CONFIG_NUMBER, CONFIG_AT(rope_theta), .otherwise = 10000.0f, .most = MOST_ROPE},
+    {0},
+};
+
 static const config_field FIELDS[] = {
     {"architectures", CONFIG_WRITTEN, .value = "[\"LlamaForCausalLM\"]"},
     {"model_type", CONFIG_WRITTEN, .value = "\"llama\""},
@@ -372,7 +387,7 @@ static const config_field FIELDS[] = {
     {"intermediate_size", CONFIG_SIZE, CONFIG_AT(d_ff)},
     {"max_position_embeddings", CONFIG_SIZE, CONFIG_AT(max_seq_len)},
     {"vocab_size", CONFIG_SIZE, CONFIG_AT(vocab_size)},
-    {"rope_theta", CONFIG_NUMBER, CONFIG_AT(rope_theta), .otherwise = 10000.0f, .most = 1e12f},
+    {"rope_theta", CONFIG_NUMBER, CONFIG_AT(rope_theta), .otherwise = 10000.0f, .most = MOST_ROPE},
     {"rms_norm_eps", CONFIG_NUMBER, CONFIG_AT(norm_eps), .otherwise = 1e-6f, .most = 1.0f},
     {"tie_word_embeddings", CONFIG_NOT, CONFIG_AT(untied)},
     {"hidden_act", CONFIG_FIXED, .value = "\"silu\"", .or_value = "\"swish\""},
@@ -382,7 +397,7 @@ static const config_field FIELDS[] = {
     {"attention_dropout", .kind = CONFIG_DROPOUT},
     {"initializer_range", CONFIG_OTHERWISE, .value = "0.02"},
     {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
-    {"rope_scaling", .kind = CONFIG_MORE},
+    {"rope_scaling", CONFIG_OBJECT, CONFIG_AT(rope_factor), .value = "null", .fields = LLAMA3},
     {0},
 };
 
@@ -390,36 +405,15 @@ static const char ROPE_KEYS[] = "@(rope_type|type|rope_theta|factor|low_freq_fac
                                 "high_freq_factor|original_max_position_embeddings)";
 static const char SCALING_HINT[] = "use a model with Llama 3.1's scaling, or with none";
 
-/* Read a number above 0 from the object that scales rotary positions. */
-static fsdp_status scaling_number(const char *path, const cJSON *scaling, const char *key,
-                                  float *out)
-{
-    char got[48];
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(scaling, key);
-    *out = cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
-    if (*out > 0.0f && *out < 1e12f)
-        return FSDP_OK;
-    return fsdp_error(
-        FSDP_EINVAL, SCALING_HINT,
-        "import: %s: \"%s\": \"%s\": got %s, expected a number above 0 and below 1e12", path,
-        scaling->string, key, json_print(item, got, sizeof got));
-}
-
 static fsdp_status read_llama3(const char *path, const cJSON *item, model_config *c)
 {
-    TRY(scaling_number(path, item, "factor", &c->rope_factor));
-    TRY(scaling_number(path, item, "low_freq_factor", &c->rope_low));
-    TRY(scaling_number(path, item, "high_freq_factor", &c->rope_high));
-    const cJSON *original =
-        cJSON_GetObjectItemCaseSensitive(item, "original_max_position_embeddings");
-    c->rope_original = c->max_seq_len; /* as in transformers 5 */
-    if ((original == NULL || json_size(original, &c->rope_original)) && c->rope_original > 0 &&
-        c->rope_original <= INT32_MAX && c->rope_high > c->rope_low)
+    c->rope_original = c->max_seq_len; /* if it is missing, as in transformers 5 */
+    TRY(config_read_object(path, item, LLAMA3, c));
+    if (c->rope_high > c->rope_low)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, SCALING_HINT,
-                      "import: %s: \"%s\": expected original_max_position_embeddings from 1 to %d, "
-                      "and high_freq_factor above low_freq_factor",
-                      path, item->string, INT32_MAX);
+                      "import: %s: \"%s\": expected high_freq_factor above low_freq_factor", path,
+                      item->string);
 }
 
 /* Versions of transformers read different ones of two fields, so the two must agree. */
@@ -441,7 +435,7 @@ static fsdp_status read_rope(const char *path, const cJSON *item, bool has_theta
         return contradiction(path, item->string, "itself: rope_type is not type");
     type = type != NULL ? type : old;
     if (cJSON_GetObjectItemCaseSensitive(item, "rope_theta") != NULL)
-        TRY(scaling_number(path, item, "rope_theta", &c->rope_theta));
+        TRY(config_read_object(path, item, THETA, c));
     if (has_theta && c->rope_theta != theta)
         return contradiction(path, item->string, "\"rope_theta\" beside it");
     const cJSON *more = cJSON_IsObject(item) ? item->child : NULL;
@@ -485,22 +479,6 @@ static fsdp_status read_more(const char *path, const cJSON *j, model_config *c)
     return FSDP_OK;
 }
 
-static void write_more(FILE *out, const model_config *c, const cJSON *source)
-{
-    const bool replaces = cJSON_GetObjectItemCaseSensitive(source, "rope_scaling") != NULL;
-    if (c->rope_factor == 0.0f) {
-        fputs(replaces ? ",\n\t\"rope_scaling\":\tnull" : "", out);
-        return;
-    }
-    fputs(",\n\t\"rope_scaling\":\t{\"rope_type\": \"llama3\", \"factor\": ", out);
-    json_write_number(out, c->rope_factor);
-    fputs(", \"low_freq_factor\": ", out);
-    json_write_number(out, c->rope_low);
-    fputs(", \"high_freq_factor\": ", out);
-    json_write_number(out, c->rope_high);
-    fprintf(out, ", \"original_max_position_embeddings\": %zu}", c->rope_original);
-}
-
 const model_family LLAMA_FAMILY = {
     .name = "llama",
     .title = "Llama",
@@ -514,6 +492,5 @@ const model_family LLAMA_FAMILY = {
     .harmless = "@(rope_parameters|pretraining_tp|max_sequence_length)",
     .complete = complete,
     .read_more = read_more,
-    .write_more = write_more,
     .build = build,
 };

@@ -117,6 +117,16 @@ static fsdp_status read_field(const reading *r, const config_field *f)
     }
 }
 
+fsdp_status config_read_object(const char *path, const cJSON *object, const config_field *fields,
+                               model_config *c)
+{
+    char where[IMPORT_PATH_ROOM + 32];
+    snprintf(where, sizeof where, "%s: \"%s\"", path, object->string);
+    for (const config_field *f = fields; f->key; f++)
+        TRY(read_field(&(reading){.path = where, .j = object, .c = c}, f));
+    return FSDP_OK;
+}
+
 bool config_is_neutral(const cJSON *item)
 {
     if (cJSON_IsNumber(item))
@@ -221,12 +231,33 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
     }
 }
 
+/* Write the members of an object, each after the indent, but not its end. source: NULL, or the
+ * object that the weights came with. */
+static void write_fields(FILE *out, const model_config *c, const config_field *fields,
+                         const cJSON *source, const char *indent)
+{
+    const char *before = "{";
+    for (const config_field *f = fields; f->key; f++) {
+        if (f->kind >= CONFIG_SAME ||
+            (f->kind > CONFIG_OBJECT && cJSON_GetObjectItemCaseSensitive(source, f->key) != NULL))
+            continue;
+        fprintf(out, "%s\n%s\"%s\":\t", before, indent, f->key);
+        before = ",";
+        if (f->kind == CONFIG_OBJECT && *(float *)member_at(c, f) != 0.0f) {
+            write_fields(out, c, f->fields, NULL, "\t\t");
+            fputs("\n\t}", out);
+        } else {
+            write_field(out, c, f);
+        }
+    }
+}
+
 /* Whether an export has a value of its own for a field that is in its source's config.json. */
 static bool is_own(const model_family *family, const char *key)
 {
     const config_field *f = find_field(family, key);
     return strcmp(key, "dtype") == 0 || /* the newer name of torch_dtype */
-           (f->key && (f->kind <= CONFIG_WRITTEN || f->kind == CONFIG_MORE));
+           (f->key && f->kind <= CONFIG_OBJECT);
 }
 
 /* Write the members of an object that are not the export's own, as they stand. text: parsed before,
@@ -249,18 +280,8 @@ static void write_taken(const model_family *family, const char *text, FILE *out)
 void model_write_config(const model_config *c, const char *source, FILE *out)
 {
     const model_family *family = model_family_find(c->family);
-    const char *before = "{\n";
     cJSON *j = source ? cJSON_Parse(source) : NULL;
-    for (const config_field *f = family->fields; f->key; f++) {
-        if (f->kind >= CONFIG_SAME ||
-            (f->kind > CONFIG_WRITTEN && cJSON_GetObjectItemCaseSensitive(j, f->key) != NULL))
-            continue;
-        fprintf(out, "%s\t\"%s\":\t", before, f->key);
-        write_field(out, c, f);
-        before = ",\n";
-    }
-    if (family->write_more)
-        family->write_more(out, c, j);
+    write_fields(out, c, family->fields, j, "\t");
     if (j != NULL)
         write_taken(family, source, out);
     cJSON_Delete(j);

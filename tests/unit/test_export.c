@@ -743,7 +743,7 @@ TEST(test_llama_config)
     refuses_config(LLAMA_SIZES ",'rope_scaling':{'factor':4.0}}", "got none, expected");
     refuses_config(LLAMA_SIZES ",'rope_scaling':3}", "got none, expected");
     refuses_config(LLAMA_SIZES ",'rope_parameters':{'rope_theta':1e30}}",
-                   "\"rope_theta\": got 1e+30, expected a number above 0 and below 1e12");
+                   "\"rope_theta\": got 1e+30, expected a number above 0 and below 1e+12");
     refuses_config(LLAMA_SIZES ",'rope_scaling':{'rope_type':'llama3','factor':8,"
                                "'low_freq_factor':4,'high_freq_factor':4,"
                                "'original_max_position_embeddings':16}}",
@@ -823,13 +823,13 @@ TEST(test_rope_written)
     static const struct {
         float factor;
         const char *source, *expected;
-    } CASES[] = {{0, NULL, "float32\"\n}"},
+    } CASES[] = {{0, NULL, ",\n\t\"rope_scaling\":\tnull\n}"},
                  {0, "{\"rope_scaling\":{}}", ",\n\t\"rope_scaling\":\tnull\n}"},
                  {8, "{\"rope_scaling\":null}",
-                  ",\n\t\"rope_scaling\":\t{\"rope_type\": \"llama3\", "
-                  "\"factor\": 8.0, \"low_freq_factor\": 1.0, "
-                  "\"high_freq_factor\": 4.0, "
-                  "\"original_max_position_embeddings\": 16}\n}"}};
+                  ",\n\t\"rope_scaling\":\t{\n\t\t\"rope_type\":\t\"llama3\",\n"
+                  "\t\t\"factor\":\t8.0,\n\t\t\"low_freq_factor\":\t1.0,\n"
+                  "\t\t\"high_freq_factor\":\t4.0,\n"
+                  "\t\t\"original_max_position_embeddings\":\t16\n\t}\n}"}};
     size_t n_bytes;
     mkdir(in_dir("config"), 0700);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
