@@ -15,32 +15,27 @@ static bool is_within(double x, double least, double most)
     return x >= least && x <= most; /* false for NaN */
 }
 
-/* Parse "compute,matmul 256x64x256 TN,9,0.0005,...": total calls, seconds, FLOPs and bytes. *ok =
- * whether the numbers are in their ranges. Returns whether the line is such a row. */
-static bool parse_row(const char *line, price *out, bool *ok)
+/* Parse "compute,matmul 256x64x256 TN,9,0.0005,...": total calls, seconds, FLOPs and bytes; or
+ * "roof,upload,,1.2e-05,,,,2.5e+10,,": latency and rate of copies. Other lines are ignored. Returns
+ * whether the numbers are in their ranges. */
+static bool parse_row(const char *line, prices *out)
 {
     char key[64];
     double calls, seconds, flops, bytes;
-    if (sscanf(line, "compute,%63[^,],%lf,%lf,%lf,%lf", key, &calls, &seconds, &flops, &bytes) != 5)
-        return false;
-    key[strcspn(key, " ")] = '\0';
-    *out = (price){
-        .call_s = seconds / calls, .call_flops = flops / calls, .call_bytes = bytes / calls};
-    snprintf(out->name, sizeof out->name, "%.*s", TIMELINE_NAME_BYTES - 1, key);
-    *ok = is_within(calls, 1, MOST_WORK) && is_within(out->call_s, 0, MOST_CALL_S) &&
-          is_within(out->call_flops, 0, MOST_WORK) && is_within(out->call_bytes, 0, MOST_WORK);
-    return true;
-}
-
-/* Parse "roof,upload,,1.2e-05,,,,2.5e+10,,": latency and rate of copies. Returns whether the
- * numbers, if the line is such a row, are in their ranges. */
-static bool parse_copies(const char *line, prices *out)
-{
-    char way[16];
     virtual_link link;
-    if (sscanf(line, "roof,%15[^,],,%lf,,,,%lf", way, &link.latency_s, &link.bytes_per_s) != 3)
+    if (sscanf(line, "compute,%63[^,],%lf,%lf,%lf,%lf", key, &calls, &seconds, &flops, &bytes) ==
+        5) {
+        price *p = &out->rows[out->n++];
+        *p = (price){
+            .call_s = seconds / calls, .call_flops = flops / calls, .call_bytes = bytes / calls};
+        key[strcspn(key, " ")] = '\0';
+        snprintf(p->name, sizeof p->name, "%.*s", TIMELINE_NAME_BYTES - 1, key);
+        return is_within(calls, 1, MOST_WORK) && is_within(p->call_s, 0, MOST_CALL_S) &&
+               is_within(p->call_flops, 0, MOST_WORK) && is_within(p->call_bytes, 0, MOST_WORK);
+    }
+    if (sscanf(line, "roof,%63[^,],,%lf,,,,%lf", key, &link.latency_s, &link.bytes_per_s) != 3)
         return true;
-    *(strcmp(way, "upload") == 0 ? &out->upload : &out->download) = link;
+    *(strcmp(key, "upload") == 0 ? &out->upload : &out->download) = link;
     return is_within(link.latency_s, 0, MOST_LATENCY_S) &&
            is_within(link.bytes_per_s, LEAST_BYTES_PER_S, MOST_BYTES_PER_S);
 }
@@ -48,16 +43,13 @@ static bool parse_copies(const char *line, prices *out)
 static fsdp_status read_rows(FILE *in, const char *path, prices *out)
 {
     char line[512];
-    for (int n = 1; out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in); n++) {
-        bool ok = true;
-        out->n += parse_row(line, &out->rows[out->n], &ok);
-        if (!ok || !parse_copies(line, out))
+    for (int n = 1; out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in); n++)
+        if (!parse_row(line, out))
             return fsdp_error(FSDP_EINVAL, HINT,
                               "--plan-prices: line %d of %s: got '%.*s', expected calls from 1 on, "
                               "up to %g s and %g FLOP or bytes for each, and bytes/s from %g to %g",
                               n, path, (int)strcspn(line, "\n"), line, MOST_CALL_S, MOST_WORK,
                               LEAST_BYTES_PER_S, MOST_BYTES_PER_S);
-    }
     return out->n > 0 ? FSDP_OK
                       : fsdp_error(FSDP_EINVAL, HINT,
                                    "--plan-prices: got no operation in %s, "

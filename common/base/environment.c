@@ -1,5 +1,6 @@
 /* environment.c -- see environment.h. */
 #include "common/base/environment.h"
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,27 +31,22 @@ static const option_spec VARIABLES[] = {
     {0}};
 /* clang-format on */
 
-/* What names begin with that only tests, build scripts and stand-ins read. */
-static const char *const OTHERS[] = {"FSDP_SIM_",       "FSDP_DEVICE", "FSDP_PYTHON", "FSDP_TOOLS",
-                                     "FSDP_TINY_STEPS", "FSDP_ROOT",   "FSDP_RANKS",  "FSDP_BENCH_",
-                                     "FSDP_SLURM_",     "FSDP_REF"};
+/* Names that only tests, build scripts and stand-ins read. */
+static const char OTHERS[] =
+    "FSDP_@(SIM_|DEVICE|PYTHON|TOOLS|TINY_STEPS|ROOT|RANKS|BENCH_|SLURM_|REF)*";
+
+/* Room for a value of any kind. */
+typedef union variable {
+    int64_t whole;
+    double number;
+    int choice;
+    const char *text;
+} variable;
 
 const char *environment_text(const char *name)
 {
     const char *text = getenv(name);
     return text != NULL && *text != '\0' ? text : NULL;
-}
-
-static fsdp_status read_row(const option_spec *row, void *value)
-{
-    char hint[128], first[64];
-    const char *text = environment_text(row->name);
-    text = text != NULL ? text : row->def;
-    snprintf(hint, sizeof hint, "unset %s, or set it to %s", row->name, row->arg);
-    if (text == NULL)
-        return FSDP_OK;
-    snprintf(first, sizeof first, "%.*s", (int)strcspn(text, ","), text);
-    return options_value(row, hint, row->bare != NULL ? first : text, value);
 }
 
 static const option_spec *row_of(const char *name)
@@ -63,21 +59,26 @@ static const option_spec *row_of(const char *name)
 
 fsdp_status environment_read(const char *name, void *value)
 {
-    FSDP_ASSERT(row_of(name)->kind != OPT_END);
-    return read_row(row_of(name), value);
+    char hint[128], first[64];
+    const option_spec *row = row_of(name);
+    const char *text = environment_text(name) != NULL ? environment_text(name) : row->def;
+    FSDP_ASSERT(row->kind != OPT_END);
+    snprintf(hint, sizeof hint, "unset %s, or set it to %s", name, row->arg);
+    if (text == NULL)
+        return FSDP_OK;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(text, ","), text);
+    return options_value(row, hint, row->bare != NULL ? first : text, value);
 }
 
 double environment_number(const char *name)
 {
-    const option_spec *row = row_of(name);
-    int64_t whole = 0;
-    double number = 0;
-    fsdp_error_info before = *fsdp_error_get();
-    if (environment_read(name, row->kind == OPT_INT ? (void *)&whole : &number) != FSDP_OK) {
-        fsdp_error_set(&before);
-        return row->def != NULL ? atof(row->def) : 0;
-    }
-    return row->kind == OPT_INT ? (double)whole : number;
+    const fsdp_error_info before = *fsdp_error_get();
+    const char *text = environment_text(name);
+    variable value;
+    if (text == NULL || environment_read(name, &value) != FSDP_OK)
+        text = row_of(name)->def;
+    fsdp_error_set(&before);
+    return text != NULL ? atof(text) : 0;
 }
 
 /* Print a note if nobody reads the variable. entry: "NAME=value". */
@@ -85,11 +86,9 @@ static void note_unknown(const char *entry)
 {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(entry, "="), entry);
-    if (strncmp(name, "FSDP_", 5) != 0 || row_of(name)->kind != OPT_END)
+    if (strncmp(name, "FSDP_", 5) != 0 || row_of(name)->kind != OPT_END ||
+        fnmatch(OTHERS, name, FNM_EXTMATCH) == 0)
         return;
-    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
-        if (strncmp(name, OTHERS[i], strlen(OTHERS[i])) == 0)
-            return;
     const option_spec *nearest = options_nearest(VARIABLES, name, strlen(name));
     fprintf(stderr, "note: the environment has %s, which nothing reads", fsdp_printable(name).text);
     fprintf(stderr, nearest ? "; did you mean %s?\n" : "\n", nearest ? nearest->name : "");
@@ -97,15 +96,9 @@ static void note_unknown(const char *entry)
 
 fsdp_status environment_check(bool notes)
 {
-    for (const option_spec *row = VARIABLES; row->kind != OPT_END; row++) {
-        union {
-            int64_t whole;
-            double number;
-            int choice;
-            const char *text;
-        } value;
-        TRY(read_row(row, &value));
-    }
+    variable value;
+    for (const option_spec *row = VARIABLES; row->kind != OPT_END; row++)
+        TRY(environment_read(row->name, &value));
     for (char **entry = environ; notes && *entry != NULL; entry++)
         note_unknown(*entry);
     return FSDP_OK;

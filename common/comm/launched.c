@@ -51,26 +51,26 @@ static const launcher LAUNCHERS[] = {
 /* clang-format on */
 static const launcher *const END = LAUNCHERS + sizeof LAUNCHERS / sizeof *LAUNCHERS;
 
-/* The value of a variable that is a number >= least; else `otherwise`. */
-static int number_of(const char *variable, int least, int otherwise)
+/* A launcher's value of f, which for numbers of ranks is at least 1, else at least 0; -1: none. */
+static int value_of(const launcher *l, fact f)
 {
-    const char *text = variable != NULL ? getenv(variable) : NULL;
+    const char *text = l->variables[f] != NULL ? getenv(l->variables[f]) : NULL;
     char *end = NULL;
-    long value = text != NULL ? strtol(text, &end, 10) : 0;
-    bool is_good = end != text && *end == '\0' && value >= least && value < 1 << 24;
-    return is_good ? (int)value : otherwise;
+    long value = text != NULL ? strtol(text, &end, 10) : -1;
+    bool is_good = end != text && *end == '\0' && value < 1 << 24;
+    return is_good && value >= (f == RANKS || f == LOCAL_RANKS) ? (int)value : -1;
 }
 
 /* fsdp_run's value of f; else that of the first launcher, not a stranger, that has one; else
  * `otherwise`. */
-static int launched(fact f, int least, int otherwise)
+static int launched(fact f, int otherwise)
 {
     comm_run_start run;
     if (comm_run_started(&run))
         return f == RANKS || f == LOCAL_RANKS ? run.size : run.rank;
     int value = -1;
     for (const launcher *l = LAUNCHERS; value < 0 && l->kind != OF_STRANGER; l++)
-        value = number_of(l->variables[f], least, -1);
+        value = value_of(l, f);
     return value >= 0 ? value : otherwise;
 }
 
@@ -80,29 +80,29 @@ static int launched(fact f, int least, int otherwise)
 static int announced(const launcher *l)
 {
     comm_run_start run;
-    int rank = number_of(l->variables[RANK], 0, -1);
-    int ranks = l->variables[RANKS] != NULL ? number_of(l->variables[RANKS], 1, 0) : rank + 1;
+    int rank = value_of(l, RANK);
+    int ranks = l->variables[RANKS] != NULL ? value_of(l, RANKS) : rank + 1;
     return rank >= 0 && rank < ranks && !comm_run_started(&run) ? ranks : 0;
 }
 
 int comm_launched_ranks(void)
 {
-    return launched(RANKS, 1, 1);
+    return launched(RANKS, 1);
 }
 
 int comm_launched_rank(void)
 {
-    return launched(RANK, 0, 0);
+    return launched(RANK, 0);
 }
 
 int comm_launched_local_ranks(void)
 {
-    return launched(LOCAL_RANKS, 1, comm_launched_ranks());
+    return launched(LOCAL_RANKS, comm_launched_ranks());
 }
 
 int comm_launched_local_rank(void)
 {
-    return launched(LOCAL_RANK, 0, comm_launched_rank());
+    return launched(LOCAL_RANK, comm_launched_rank());
 }
 
 /* The launcher that announces other ranks than the `size` that are seen; NULL: there is none. */
@@ -111,7 +111,7 @@ static const launcher *contradicts(int size)
     const int ranks = comm_launched_ranks();
     for (const launcher *l = LAUNCHERS; l < END; l++)
         if (l->kind == OF_STRANGER ? size == 1 && ranks == 1 && announced(l) > 1
-                                   : size != ranks && number_of(l->variables[RANKS], 1, 0) == ranks)
+                                   : size != ranks && value_of(l, RANKS) == ranks)
             return l;
     return NULL;
 }
@@ -138,7 +138,7 @@ bool comm_launched_apart(void)
 {
     const int ranks = comm_launched_ranks(), rank = comm_launched_rank();
     for (const launcher *l = LAUNCHERS; l < END; l++) {
-        const bool is_mine = announced(l) == ranks && number_of(l->variables[RANK], 0, -1) == rank;
+        const bool is_mine = announced(l) == ranks && value_of(l, RANK) == rank;
         if (announced(l) > 1 &&
             (l->kind == OF_STRANGER ? ranks == 1 : l->kind == OF_STEPS && is_mine))
             return true;

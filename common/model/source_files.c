@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,18 +56,16 @@ static fsdp_status open_file(const char *dir, const char *name, source_files *s)
     const char *why = open_regular(path, &f->fd, &f->bytes);
     if (why != NULL)
         return cannot_read(path, why);
+    snprintf(f->name, sizeof f->name, "%s", name);
     s->n_files++;
-    f->name = strdup(name);
-    return f->name ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "--init-from: no host memory");
+    return FSDP_OK;
 }
 
 fsdp_status source_files_open(const char *dir, source_files *s)
 {
-    *s = (source_files){.files = calloc(SOURCE_MAX_FILES + 1, sizeof *s->files)};
+    *s = (source_files){0};
     DIR *d = opendir(dir);
-    fsdp_status status = d == NULL   ? cannot_read(dir, strerror(errno))
-                         : !s->files ? fsdp_error(FSDP_ENOMEM, "", "--init-from: no host memory")
-                                     : read_config(dir, s);
+    fsdp_status status = d == NULL ? cannot_read(dir, strerror(errno)) : read_config(dir, s);
     for (const struct dirent *e; status == FSDP_OK && (e = readdir(d)) != NULL;)
         if (fnmatch(LEFT_OUT, e->d_name, FNM_EXTMATCH) != 0)
             status = open_file(dir, e->d_name, s);
@@ -81,11 +78,8 @@ fsdp_status source_files_open(const char *dir, source_files *s)
 
 void source_files_close(source_files *s)
 {
-    for (int i = 0; i < s->n_files; i++) {
+    for (int i = 0; i < s->n_files; i++)
         close(s->files[i].fd);
-        free(s->files[i].name);
-    }
-    free(s->files);
     free(s->config);
     *s = (source_files){0};
 }

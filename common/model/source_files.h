@@ -6,21 +6,22 @@
  * SOURCE_FILE_MAX_BYTES whose name is not hidden and not of weights: tokenizer, generation_config,
  * licence, ... The files stay open, so an export needs nothing of the folder later. */
 #pragma once
+#include <limits.h>
 #include <stddef.h>
 #include "common/base/status.h"
 
 enum { SOURCE_FILE_MAX_BYTES = 64 << 20, SOURCE_MAX_FILES = 256 };
 
 typedef struct source_file {
-    char *name;
+    char name[NAME_MAX + 1];
     int fd;
     size_t bytes;
 } source_file;
 
 typedef struct source_files {
-    char *config;       /* the text of config.json */
-    source_file *files; /* [n_files] */
+    char *config; /* the text of config.json */
     int n_files;
+    source_file files[SOURCE_MAX_FILES]; /* [n_files] */
 } source_files;
 
 /* source_files_open -- open the files in dir. A larger file is left out with a note on stderr.
