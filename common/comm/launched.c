@@ -55,10 +55,9 @@ static const launcher *const END = LAUNCHERS + sizeof LAUNCHERS / sizeof *LAUNCH
 static int value_of(const launcher *l, fact f)
 {
     const char *text = l->variables[f] != NULL ? getenv(l->variables[f]) : NULL;
-    char *end = NULL;
-    long value = text != NULL ? strtol(text, &end, 10) : -1;
-    bool is_good = end != text && *end == '\0' && value < 1 << 24;
-    return is_good && value >= (f == RANKS || f == LOCAL_RANKS) ? (int)value : -1;
+    int value, end;
+    const bool is_good = text != NULL && sscanf(text, "%8d%n", &value, &end) == 1 && !text[end];
+    return is_good && value >= (f == RANKS || f == LOCAL_RANKS) ? value : -1;
 }
 
 /* fsdp_run's value of f; else that of the first launcher, not a stranger, that has one; else

@@ -21,10 +21,9 @@ typedef enum config_kind {
     CONFIG_WRITTEN, /* ignored when read; `value` is written */
     CONFIG_OBJECT,  /* for read_more; `fields` are written, or `value` if the float at `at` is 0 */
     /* An export writes the value of the config.json that the weights came with, if there is one. */
-    CONFIG_FIXED,   /* missing, or one of the JSON texts `value` and or_value. `value` is written */
-    CONFIG_DROPOUT, /* ignored, with a note unless it is 0; 0 is written */
+    CONFIG_FIXED, /* missing, or one of the JSON texts `value` and or_value. `value` is written */
     CONFIG_LAST_TOKEN, /* ignored when read; vocab_size - 1 is written */
-    CONFIG_OTHERWISE,  /* ignored when read; `value` is written */
+    CONFIG_OTHERWISE,  /* a dropout, which gives a note, or harmless; `value` is written */
     /* Of these nothing else is written. */
     CONFIG_SAME,  /* optional; must equal the size_t at `at`, which an earlier field set */
     CONFIG_ABSENT /* as CONFIG_FIXED */

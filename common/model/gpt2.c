@@ -276,9 +276,9 @@ static const config_field FIELDS[] = {
     /* GPT-2 ends a text with its last token; in the byte vocabulary that is byte 255 */
     {"bos_token_id", .kind = CONFIG_LAST_TOKEN},
     {"eos_token_id", .kind = CONFIG_LAST_TOKEN},
-    {"attn_pdrop", .kind = CONFIG_DROPOUT},
-    {"embd_pdrop", .kind = CONFIG_DROPOUT},
-    {"resid_pdrop", .kind = CONFIG_DROPOUT},
+    {"attn_pdrop", CONFIG_OTHERWISE, .value = "0"},
+    {"embd_pdrop", CONFIG_OTHERWISE, .value = "0"},
+    {"resid_pdrop", CONFIG_OTHERWISE, .value = "0"},
     {"initializer_range", CONFIG_OTHERWISE, .value = "0.02"},
     {"activation_function", CONFIG_FIXED, .value = "\"gelu_new\"",
      .or_value = "\"gelu_pytorch_tanh\""},

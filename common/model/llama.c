@@ -394,7 +394,7 @@ static const config_field FIELDS[] = {
     {"attention_bias", CONFIG_FIXED, .value = "false"},
     {"mlp_bias", CONFIG_FIXED, .value = "false"},
     {"is_causal", CONFIG_ABSENT, .value = "true"},
-    {"attention_dropout", .kind = CONFIG_DROPOUT},
+    {"attention_dropout", CONFIG_OTHERWISE, .value = "0"},
     {"initializer_range", CONFIG_OTHERWISE, .value = "0.02"},
     {"torch_dtype", CONFIG_WRITTEN, .value = "\"float32\""},
     {"rope_scaling", CONFIG_OBJECT, CONFIG_AT(rope_factor), .value = "null", .fields = LLAMA3},

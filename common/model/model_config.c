@@ -107,11 +107,6 @@ static fsdp_status read_field(const reading *r, const config_field *f)
     case CONFIG_FIXED:
     case CONFIG_ABSENT:
         return check_fixed(r, f, item);
-    case CONFIG_DROPOUT:
-        if (item != NULL && (!cJSON_IsNumber(item) || item->valuedouble != 0.0))
-            *r->note = "config.json asks for dropout: there is no dropout in this model here; it "
-                       "trains without";
-        return FSDP_OK;
     default:
         return FSDP_OK;
     }
@@ -146,19 +141,28 @@ static const config_field *find_field(const model_family *family, const char *ke
     return f;
 }
 
+/* Whether a field has no effect, or one that its row of the family's table takes care of. */
+static bool is_settled(const reading *r, const cJSON *item)
+{
+    const config_field *f = find_field(r->family, item->string);
+    return (f->key != NULL && f->kind != CONFIG_OTHERWISE) || config_is_neutral(item) ||
+           fnmatch(HARMLESS, item->string, FNM_EXTMATCH) == 0 ||
+           fnmatch(r->family->harmless, item->string, FNM_EXTMATCH) == 0;
+}
+
 /* The effect of an unknown field is unknown, so it is refused unless it is neutral. */
 static fsdp_status check_unknown(const reading *r)
 {
     for (const cJSON *item = r->j->child; item != NULL; item = item->next) {
-        const char *key = item->string;
-        if (find_field(r->family, key)->key != NULL || fnmatch(HARMLESS, key, FNM_EXTMATCH) == 0 ||
-            fnmatch(r->family->harmless, key, FNM_EXTMATCH) == 0 || config_is_neutral(item))
+        if (is_settled(r, item))
             continue;
-        if (fnmatch("*@(dropout|pdrop)*", key, FNM_EXTMATCH) != 0)
+        if (fnmatch("*@(dropout|pdrop)*", item->string, FNM_EXTMATCH) == 0)
+            *r->note = "config.json asks for dropout: there is no dropout in this model here; it "
+                       "trains without";
+        else
             return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
                               "import: %s: \"%.64s\": got a field that %s here does not have",
-                              r->path, key, r->family->title);
-        TRY(read_field(r, &(config_field){.key = key, .kind = CONFIG_DROPOUT}));
+                              r->path, item->string, r->family->title);
     }
     return FSDP_OK;
 }
@@ -168,10 +172,9 @@ static fsdp_status find_family(reading *r)
 {
     char got[80];
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(r->j, "model_type");
-    if (type == NULL || cJSON_IsNull(type))
-        r->family = &GPT2_FAMILY;
-    else if (cJSON_IsString(type))
-        r->family = model_family_find(type->valuestring);
+    const bool is_given = type != NULL && !cJSON_IsNull(type);
+    r->family =
+        is_given ? model_family_find(cJSON_IsString(type) ? type->valuestring : "") : &GPT2_FAMILY;
     if (r->family) {
         snprintf(r->c->family, sizeof r->c->family, "%s", r->family->name);
         return FSDP_OK;
@@ -222,9 +225,6 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
         break;
     case CONFIG_LAST_TOKEN:
         fprintf(out, "%zu", c->vocab_size - 1);
-        break;
-    case CONFIG_DROPOUT:
-        fputs("0", out);
         break;
     default:
         fputs(f->value, out);
