@@ -135,7 +135,8 @@ static fsdp_status open_here(trainer *t)
         TRY(corpus_open_texts(CORPUS_DEFAULT_DIR, (size_t)c->train.seq_len, &t->data, &note));
     }
     if (t->data.vocab_size > vocab)
-        return fsdp_error(FSDP_EINVAL, "pass a larger --vocab-size",
+        return fsdp_error(FSDP_EINVAL,
+                          "pass a larger --vocab-size, or with --init-from other weights",
                           "%s has tokens up to %zu, --vocab-size is %zu", t->data.source,
                           t->data.vocab_size - 1, vocab);
     TRY(corpus_check_length(&t->data, (size_t)c->train.seq_len));

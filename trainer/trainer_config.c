@@ -255,7 +255,7 @@ static fsdp_status parse_recompute(trainer_config *cfg, int n_blocks)
     if (is_known && spec->from >= 0 && spec->every > 0 &&
         n_blocks / spec->every * spec->every > spec->from)
         return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "leave the text out, or choose blocks, such as mlp,from:1",
+    return fsdp_error(FSDP_EINVAL, "leave the text out, or choose blocks, such as mlp,from:0",
                       "--gradient-checkpointing: got '%s', expected auto, or block, attention or "
                       "mlp, from:K, every:K, which choose some of blocks 0 to %d",
                       cfg->checkpointing, n_blocks - 1);
@@ -290,6 +290,8 @@ static fsdp_status set_sizes(const trainer_config *cfg, model_config *mc)
     return FSDP_OK;
 }
 
+static const char SIZES_HINT[] = "leave the options of size out, or pass other weights";
+
 /* Check that options of size only repeat the config.json of --init-from. */
 static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is)
 {
@@ -298,7 +300,8 @@ static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is
         return fsdp_error(FSDP_EINVAL, "leave --model out, or pass other weights",
                           "--model: got %s, expected %s, which %s/config.json has",
                           model_family_at(cfg->family - 1)->name, is->family, cfg->init_from);
-    TRY(set_sizes(cfg, &asked)); /* a size 0 follows from other sizes */
+    if (set_sizes(cfg, &asked) != FSDP_OK) /* there is no such --size */
+        return fsdp_error(FSDP_EINVAL, SIZES_HINT, "%s", fsdp_error_get()->what);
     const struct {
         const char *option;
         size_t got, expected;
@@ -310,8 +313,9 @@ static fsdp_status check_sizes(const trainer_config *cfg, const model_config *is
                  {"vocab-size", asked.vocab_size, is->vocab_size},
                  {"n-positions", asked.max_seq_len, is->max_seq_len}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].got != 0 && sizes[i].got != sizes[i].expected)
-            return fsdp_error(FSDP_EINVAL, "leave the options of size out, or pass other weights",
+        if (sizes[i].got != 0 && /* 0 follows from other sizes */
+            sizes[i].got != sizes[i].expected)
+            return fsdp_error(FSDP_EINVAL, SIZES_HINT,
                               "--%s%s: got %zu, expected %zu, which %s/config.json has",
                               sizes[i].option, cfg->size ? " or --size" : "", sizes[i].got,
                               sizes[i].expected, cfg->init_from);
@@ -529,7 +533,8 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {keeps && (!is_fsdp || c->sharding == SHARDING_NONE), "--reshard-after step",
          "--parallel fsdp and a --sharding that reshards"},
         {c->reshard_to > 0 && (!is_fsdp || keeps || !(is_hybrid || c->sharding == SHARDING_FULL)),
-         "--reshard-to", "--parallel fsdp, --sharding full or hybrid, and --reshard-after use"},
+         "--reshard-to",
+         "--parallel fsdp, --sharding full or hybrid --fsdp-size N, and --reshard-after use"},
         {c->no_sync == NO_SYNC_REPLICAS && (!has_replicas || c->reduction == GRAD_ACC_CANONICAL),
          "--no-sync=replicas",
          "--reduction fast and --sharding hybrid --fsdp-size N, of several groups"},
@@ -559,13 +564,14 @@ static fsdp_status check_recipe(const trainer_config *c)
     const bool by_steps = t->lr_schedule == SCHEDULE_STEP;
     const need rules[] = {
         {t->momentum > 0 && optimizer != OPTIMIZER_SGD, "--momentum", "--optimizer sgd"},
-        {t->nesterov && t->momentum == 0, "--nesterov", "--momentum M"},
+        {t->nesterov && t->momentum == 0, "--nesterov", "--optimizer sgd and --momentum M"},
         {t->rho != NOT_GIVEN && optimizer != OPTIMIZER_ADADELTA, "--rho", "--optimizer adadelta"},
         {t->min_lr != NOT_GIVEN && t->lr_schedule >= SCHEDULE_STEP, "--min-lr",
          "--lr-schedule cosine or linear"},
         {by_steps && t->lr_step_size == 0, "--lr-schedule step", "--lr-step-size N"},
         {!by_steps && t->lr_step_size > 0, "--lr-step-size", "--lr-schedule step"},
-        {!by_steps && t->lr_gamma != NOT_GIVEN, "--lr-gamma", "--lr-schedule step"},
+        {!by_steps && t->lr_gamma != NOT_GIVEN, "--lr-gamma",
+         "--lr-schedule step and --lr-step-size N"},
         {c->no_grad_norm && (c->parallel != PARALLEL_FSDP || !is_plain || is_offload),
          "--no-grad-norm",
          "--parallel fsdp and --optimizer sgd, without momentum, weight decay and offload"},
@@ -590,7 +596,7 @@ fsdp_status trainer_config_check(const trainer_config *cfg)
                           "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,
                           w);
     if (near > 0 && (near >= s || s % near != 0))
-        return fsdp_error(FSDP_EINVAL, "pass the ranks of a host, or leave --reshard-to out",
+        return fsdp_error(FSDP_EINVAL, "pass such a divisor, or leave --reshard-to out",
                           "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
                           "group, and less than all",
                           near, s);

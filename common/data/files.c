@@ -23,7 +23,7 @@
 #include <xxhash.h>
 #include "common/base/read_file.h"
 
-static const char LEAVE_HINT[] = "leave the files of --data as they are until the run has ended";
+static const char LEAVE_HINT[] = "leave the files of data as they are until the run has ended";
 
 static fsdp_status no_memory(const corpus *c)
 {
@@ -71,8 +71,7 @@ uint64_t corpus_hash(const corpus *c)
 
 static fsdp_status cannot_open(const char *path, int why)
 {
-    return fsdp_error(FSDP_EIO,
-                      why == EMFILE ? "raise ulimit -n" : "check the path given to --data",
+    return fsdp_error(FSDP_EIO, why == EMFILE ? "raise ulimit -n" : "check the path",
                       "data: %s: %s", path, strerror(why));
 }
 
@@ -139,7 +138,8 @@ static fsdp_status check_seen(const corpus *c, const corpus_file *f, const token
     char hint[96];
     if (seen->most < c->vocab_size)
         return FSDP_OK;
-    snprintf(hint, sizeof hint, "use a model whose --vocab-size is at least %u",
+    snprintf(hint, sizeof hint,
+             "use a model of %u tokens or more: --vocab-size, or with --init-from other weights",
              is_text ? BYTE_VOCAB : seen->most + 1);
     return fsdp_error(FSDP_EINVAL, hint, "data: %s: %s %zu: got %u, expected less than %zu",
                       f->path, is_text ? "byte" : "token", seen->bad_at, seen->bad, c->vocab_size);
@@ -242,7 +242,7 @@ static fsdp_status take_file(corpus *c, corpus_file *f, const corpus_request *r)
     _Alignas(uint32_t) char head[BLOCK_BYTES];
     const char *slash = strrchr(f->path, '/');
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return fsdp_error(FSDP_EIO, "pass --data with a regular file, a directory or a glob",
+        return fsdp_error(FSDP_EIO, "pass a regular file, a directory or a glob",
                           "data: %s: not a regular file", f->path);
     const size_t bytes = (size_t)st.st_size, in_head = bytes < sizeof head ? bytes : sizeof head;
     f->print = (corpus_print){.bytes = bytes,
@@ -337,8 +337,8 @@ static fsdp_status add_entry(corpus *c, const char *dir, const char *name, const
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return no_memory(c);
     if ((texts ? lstat(path, &st) : stat(path, &st)) != 0)
-        status = fsdp_error(FSDP_EIO, "remove it from the directory given to --data, or mend it",
-                            "data: %s: %s", path, strerror(errno));
+        status = fsdp_error(FSDP_EIO, "remove it from the directory, or mend it", "data: %s: %s",
+                            path, strerror(errno));
     else if (texts ? S_ISREG(st.st_mode) : !S_ISDIR(st.st_mode))
         status = corpus_add_file(c, path, r);
     free(path);
@@ -351,8 +351,8 @@ fsdp_status corpus_add_dir(corpus *c, const char *dir, const corpus_request *r)
     fsdp_status status = FSDP_OK;
     const int n = scandir(dir, &entries, NULL, alphasort); /* strcmp's order: no locale is set */
     if (n < 0)
-        return fsdp_error(FSDP_EIO, "pass --data with a text file or llm.c shards", "data: %s: %s",
-                          dir, strerror(errno));
+        return fsdp_error(FSDP_EIO, "pass a text file or llm.c shards", "data: %s: %s", dir,
+                          strerror(errno));
     for (int i = 0; i < n; i++) {
         if (status == FSDP_OK)
             status = add_entry(c, dir, entries[i]->d_name, r);
@@ -374,7 +374,7 @@ fsdp_status corpus_add_glob(corpus *c, const corpus_request *r)
         return fsdp_error(FSDP_EIO, "let this user read the directories of the pattern",
                           "data: %s: %s", pattern, strerror(errno));
     if (rc != 0)
-        return fsdp_error(FSDP_EIO, "check the pattern given to --data (quote it from the shell)",
+        return fsdp_error(FSDP_EIO, "check the pattern (quote it from the shell)",
                           "data: %s: no file matches", pattern);
     for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
         status = corpus_add_file(c, g.gl_pathv[i], r);

@@ -347,8 +347,8 @@ static fsdp_status scale_of(train_loop *l, const corpus *data, const char *what,
         return FSDP_OK;
     l->failed_alike = true;
     return fsdp_error(FSDP_EINVAL,
-                      "mend the mask, or pass a larger --global-batch or --eval-batches, so that "
-                      "a target counts in each",
+                      "mend the mask, or pass a larger --global-batch, in an evaluation also "
+                      "--eval-batches, so that a target counts in each",
                       "%s: samples %lld to %lld: got a mask in which no target counts, expected at "
                       "least one",
                       what, (long long)first, (long long)end - 1);

@@ -57,7 +57,7 @@ refused12 'unknown optimizer' "--optimizer: got 'adam', expected one of adamw\|s
 refused 1 'unknown schedule' "--lr-schedule: got 'sine', expected one of cosine\|linear\|step\|constant" 'default' --lr-schedule sine
 refused 1 'momentum of 1' "--momentum: got '1', expected a finite number from 0 to 0.999999999" 'describes' --optimizer sgd --momentum 1
 refused12 'momentum of AdamW' '--momentum: expected --optimizer sgd beside it' 'leave --momentum out' --momentum 0.9
-refused12 'Nesterov without momentum' '--nesterov: expected --momentum M beside it' 'pass --momentum' --optimizer sgd --nesterov
+refused12 'Nesterov without momentum' '--nesterov: expected --optimizer sgd and --momentum M beside it' 'pass --optimizer sgd and --momentum' --optimizer sgd --nesterov
 refused 1 'rho of SGD' '--rho: expected --optimizer adadelta beside it' 'leave --rho out' --optimizer sgd --rho 0.5
 refused12 'no norm for AdamW' '--no-grad-norm: expected --parallel fsdp and --optimizer sgd, without momentum' 'leave --no-grad-norm out' \
     --no-grad-norm --clip-grad 0
@@ -72,7 +72,7 @@ refused 1 'states of an evaluation' '--eval-only: expected neither --save nor' '
 refused 1 'times of an evaluation' '--eval-only: expected neither .*--plan-device' 'leave' --eval-only --plan-device h100
 refused 1 'steps without their size' '--lr-schedule step: expected --lr-step-size N beside it' 'pass' --lr-schedule step
 refused 1 'a size of steps of a line' '--lr-step-size: expected --lr-schedule step beside it' 'pass' --lr-schedule linear --lr-step-size 3
-refused 1 'gamma without steps' '--lr-gamma: expected --lr-schedule step beside it' 'pass' --lr-gamma 0.5
+refused 1 'gamma without steps' '--lr-gamma: expected --lr-schedule step and --lr-step-size N beside it' 'pass' --lr-gamma 0.5
 refused12 'an end of a constant rate' '--min-lr: expected --lr-schedule cosine or linear beside it' 'pass' --lr-schedule constant --min-lr 1e-4
 refused 2 'ZeRO-1 with near groups' '--reshard-to: expected .*--sharding full or hybrid' 'pass' --sharding optimizer --reshard-to 2
 refused 1 'unknown size' "no size 'huge', expected one of tiny\|small" 'pass --size' --size huge
