@@ -207,12 +207,13 @@ every_option() {
         esac
     done
     set -- $defaults
-    [ $# -gt 3 ] || complain "$# defaults"
-    way_run timed "$bin/$program" $at_the_end "$@"
+    [ $# -gt 1 ] || complain "$# defaults"
+    way_run timed "$bin/$program" $before "$@" $after
 }
 case_is 'each default that a hint names is a value'
-at_the_end="$tiny" every_option fsdp_train
-at_the_end="$keep/gpt2 --prompt x" every_option fsdp_generate
+before=$tiny after='' every_option fsdp_train
+before="$keep/gpt2 --prompt x" after='' every_option fsdp_generate
+before='' after=true every_option fsdp_run
 
 # ---- the model ----------------------------------------------------------------------------------------------------
 
@@ -424,46 +425,46 @@ way $states --optimizer adamw
 way $states --optimizer adadelta
 way $states --optimizer sgd --momentum 0.9
 way --optimizer sgd
-wrong 2 'pass --digests FILE, or leave --digest-values out' --digest-values 0:h.0
+wrong 1 'pass --digests FILE, or leave --digest-values out' --digest-values 0:h.0
 way --digest-values 0:h.0 --digests "$new/digests"
 way
-wrong 2 'pass --save DIR, or leave --resume auto out' --resume auto
+wrong 1 'pass --save DIR, or leave --resume auto out' --resume auto
 way --resume auto --save "$new/saved"
 way
-wrong 2 'pass --save DIR, or leave --save-async out' --save-async
+wrong 1 'pass --save DIR, or leave --save-async out' --save-async
 way --save-async --save "$new/saved"
 way
 for offload in --cpu-offload --optimizer-offload; do
     shards="--device separate $offload"
-    wrong 2 "pass --parallel fsdp and a --sharding that shards, or leave $offload out" $shards --sharding none --parallel ddp
+    wrong 1 "pass --parallel fsdp and a --sharding that shards, or leave $offload out" $shards --sharding none --parallel ddp
     for sharding in full optimizer; do
         way $shards --parallel fsdp --sharding $sharding
     done
     way --device separate --sharding none --parallel ddp
-    wrong 2 'pass --device separate, whose memory the host cannot reach, or leave it out' $offload
+    wrong 1 'pass --device separate, whose memory the host cannot reach, or leave it out' $offload
     way $offload --device separate
     way
-    timed="--plan --plan-device 910b --device separate"
-    copies='pass --plan-copies UP,DOWN,LATENCY or the profile of a run on a device with memory of its own, or leave offload out'
-    wrong 1 "$copies" $timed $offload
-    way $timed $offload --plan-copies 25e9,25e9,1e-5
-    way $timed
-    from="--plan --device separate --plan-prices"
-    wrong 1 "$copies" $from "$keep/profile/profile-rank-0.csv" $offload
-    way $from "$keep/profile/profile-rank-0.csv" $offload --plan-copies 25e9,25e9,1e-5
-    way $from "$keep/profile/profile-rank-0.csv"
-    good 1 $tiny --profile "$new/profile" --steps 2 --device separate $offload
-    way $from "$new/profile/profile-rank-0.csv" $offload
 done
-wrong 2 'pass --parallel fsdp, or leave --print-shards out' --print-shards --parallel ddp
+timed="--plan --plan-device 910b --device separate"
+copies='pass --plan-copies UP,DOWN,LATENCY or the profile of a run on a device with memory of its own, or leave offload out'
+wrong 1 "$copies" $timed --cpu-offload
+way $timed --cpu-offload --plan-copies 25e9,25e9,1e-5
+way $timed
+from="--plan --device separate --plan-prices"
+wrong 1 "$copies" $from "$keep/profile/profile-rank-0.csv" --cpu-offload
+way $from "$keep/profile/profile-rank-0.csv" --cpu-offload --plan-copies 25e9,25e9,1e-5
+way $from "$keep/profile/profile-rank-0.csv"
+good 1 $tiny --profile "$new/profile" --steps 2 --device separate --cpu-offload
+way $from "$new/profile/profile-rank-0.csv" --cpu-offload
+wrong 1 'pass --parallel fsdp, or leave --print-shards out' --print-shards --parallel ddp
 way --print-shards --parallel fsdp
 way --parallel ddp
-wrong 2 'pass --parallel fsdp, or leave --layout per-param out' --layout per-param --parallel ddp
+wrong 1 'pass --parallel fsdp, or leave --layout per-param out' --layout per-param --parallel ddp
 way --layout per-param --parallel fsdp
 way --parallel ddp
 for not in --sharding\ none --parallel\ ddp; do
-    wrong 2 'pass --parallel fsdp and a --sharding that reshards, or leave --reshard-after step out' --reshard-after step $not
-    for sharding in grad-op hybrid\ --fsdp-size\ 2; do
+    wrong 1 'pass --parallel fsdp and a --sharding that reshards, or leave --reshard-after step out' --reshard-after step $not
+    for sharding in grad-op full; do
         way --reshard-after step --parallel fsdp --sharding $sharding
     done
     way $not
@@ -518,8 +519,10 @@ wrong 1 'pass bytes per second and seconds: --plan-link ' --plan-device h100 --p
 way --plan-device h100 $(told '--plan-link \S*')
 wrong 1 'pass bytes per second, twice, and seconds: --plan-copies ' --plan-device h100 --plan-copies 25e9
 way --plan-device h100 $(told '--plan-copies \S*')
-wrong 1 'pass --plan-slow 3:1.5' --plan-device h100 --plan-ranks 4 --plan-slow 4:2
-way --plan-device h100 --plan-ranks 4 $(told '--plan-slow \S*')
+for ranks in 1 4; do
+    wrong 1 'pass --plan-slow ' --plan-device h100 --plan-ranks $ranks --plan-slow $ranks:2
+    way --plan-device h100 --plan-ranks $ranks $(told '--plan-slow \S*')
+done
 
 # ---- the recipe -----------------------------------------------------------------------------------------------------
 
@@ -550,7 +553,7 @@ way --lr-gamma 0.5 --lr-schedule step --lr-step-size 2
 way
 no_norm='--no-grad-norm --clip-grad 0'
 for not in --parallel\ ddp --optimizer\ adamw --optimizer\ sgd\ --momentum\ 0.9 --optimizer\ sgd\ --weight-decay\ 0.1; do
-    wrong 2 'pass --parallel fsdp and --optimizer sgd, without momentum, weight decay and offload, or leave --no-grad-norm out' $no_norm $not
+    wrong 1 'pass --parallel fsdp and --optimizer sgd, without momentum, weight decay and offload, or leave --no-grad-norm out' $no_norm $not
     way $no_norm --parallel fsdp --optimizer sgd
     way --clip-grad 0 $not
     besides --optimizer
@@ -563,11 +566,11 @@ wrong 1 'pass neither --save nor --export-optimizer, --plan-device, --plan-price
 way --eval-only
 way --save "$new/saved" --export-optimizer "$new/states" --plan-device h100
 besides --plan-prices --bucket
-wrong 2 'pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model' --wrap size:0
+wrong 1 'pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model' --wrap size:0
 for wrap in $(told '--wrap .*' | grep -oE -- '--wrap [a-z0-9:-]+' | cut -d' ' -f2); do
     way --wrap "$wrap"
 done
-wrong 2 'pass --bucket 20000000, --bucket auto or --bucket block' --bucket many
+wrong 1 'pass --bucket 20000000, --bucket auto or --bucket block' --bucket many
 for bucket in $(told '--bucket .*' | grep -oE -- '--bucket [a-z0-9]+' | cut -d' ' -f2); do
     way --bucket "$bucket"
 done
@@ -575,7 +578,7 @@ wrong 2 'pass a larger --bucket, or --bucket block' --bucket 1
 way --bucket "$(sed -n 's/.*at least the \([0-9]*\) of the smallest unit/\1/p' "$work/err")"
 way --bucket block
 diverging='--optimizer sgd --clip-grad 0 --lr 1000 --warmup-steps 0 --steps 20'
-wrong 2 'lower --lr, add --warmup-steps or set --clip-grad 1' $diverging
+wrong 1 'lower --lr, add --warmup-steps or set --clip-grad 1' $diverging
 way $diverging --lr 1e-3
 way $diverging --warmup-steps 100000
 way $diverging --clip-grad 1
@@ -607,11 +610,11 @@ tiny=$small
 
 # ---- outputs and checkpoints ------------------------------------------------------------------------------------------
 
-wrong 2 'pass another path to --memory-report' --loss-csv "$new/a" --memory-report "$new/a"
+wrong 1 'pass another path to --memory-report' --loss-csv "$new/a" --memory-report "$new/a"
 way --loss-csv "$new/a" --memory-report "$new/b"
-wrong 2 'pass another path to --loss-csv' --data "$keep/text" --loss-csv "$keep/text"
+wrong 1 'pass another path to --loss-csv' --data "$keep/text" --loss-csv "$keep/text"
 way --data "$keep/text" --loss-csv "$new/a"
-wrong 2 'pass a directory that --save wrote' --resume "$new/none"
+wrong 1 'pass a directory that --save wrote' --resume "$new/none"
 way --save "$new/none"
 way --resume "$new/none"
 wrong 1 'pass --resume auto to go on with that run, or another --save directory' --save "$keep/saved" --reduction canonical
@@ -626,7 +629,7 @@ way --steps 2 --reduction canonical --resume "$keep/saved" --save "$new/other"
 cp -r "$keep/mixed" "$new/moved" && mv "$new/moved/step-1" "$new/away"
 way $resumes --save "$new/moved"
 mkdir -p "$keep/odd-latest/latest"
-wrong 2 'pass another --save directory' --save "$keep/odd-latest"
+wrong 1 'pass another --save directory' --save "$keep/odd-latest"
 way --save "$new/other"
 mkdir "$keep/old" && : >"$keep/old/meta.json" && : >"$keep/old/rank-00000.ckpt"
 wrong 1 'or begin anew with another --save directory' --save "$keep/old"
