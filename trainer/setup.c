@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/environment.h"
+#include "common/model/export.h"
 #include "common/model/family.h"
 #include "common/ops/backends.h"
 #include "trainer/rates.h"
@@ -121,6 +122,15 @@ static fsdp_status check_recompute(const trainer *t)
                       t->cfg.checkpointing, t->m.family->title);
 }
 
+/* Check that --init-from has the tensors of its config.json, before a plan of what it has not. */
+static fsdp_status check_weights(const trainer *t)
+{
+import weights;
+    TRY(import_open(t->cfg.init_from, &t->m, &weights));
+    import_close(&weights);
+    return FSDP_OK;
+}
+
 /* Resolve the options, create the model, and fill in t->run, which all parts of the run use. */
 static fsdp_status prepare_model(trainer *t)
 {
@@ -134,6 +144,8 @@ static fsdp_status prepare_model(trainer *t)
     if (c->init_note && *c->init_note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", c->init_note);
     TRY(model_create(&t->model_cfg, &t->m));
+    if (c->init_from && !c->plan && !c->resume)
+        TRY(check_weights(t));
     TRY(check_recompute(t));
     TRY(model_freeze(&t->m, c->forward_only ? NULL : c->freeze));
     t->m.chunk_rows = (size_t)c->chunk_loss;

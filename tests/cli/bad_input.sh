@@ -522,4 +522,18 @@ case_is 'an unknown variable is noted once, with the nearest name; those of test
     ends_with 0 env OMP_NUM_THREADS=1,2 FSDP_PIN= FSDP_SIM_GPUS=2 FSDP_PYTHON=python3 FSDP_DEVICE=cpu FSDP_TOOLS=1 "$trainer" $small --synthetic 5000
     [ ! -s "$work/err" ] || complain 'a note without a reason'
 }
+
+# ---- a config.json of another size -------------------------------------------------------------------------------
+
+case_is 'weights of one layer with a config.json of 65536' && {
+    rm -rf "$new/deep" && cp -r "$keep/export" "$new/deep"
+    sed -i 's/"n_layer":[^,]*/"n_layer": 65536/' "$new/deep/config.json"
+    for command in "$trainer --steps 1 --seq-len 16 --synthetic 5000 --device-memory 1 --init-from $new/deep" "$build/fsdp_generate $new/deep --prompt 1"; do
+        timed bash -c 'ulimit -t 30 && exec "$@"' _ $command
+        expect_status 1
+        says '[0-9]+ parameters without a tensor: transformer.h.1.ln_1.weight'
+        says '^HINT: config.json and the weights must belong to the same model'
+    done
+    rm -rf "$new/deep"
+}
 cli_end
