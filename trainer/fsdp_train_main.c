@@ -51,8 +51,10 @@ static void print_head(const trainer *t, bool was_done)
         printf("resumed at step %lld%s\n", (long long)t->setup.first_step,
                c->init_from ? "; the weights of --init-from are not read" : "");
     if (was_done)
-        printf(
-            "no step is left to make; files about steps, such as --loss-csv, stay as they are\n");
+        printf("no step is left to make: nothing is evaluated, and files about steps, such as "
+               "--loss-csv, stay as they are\n");
+    if (t->cfg.export_init_dir && t->setup.first_step > 0)
+        printf("--export-init is not written: the run was resumed\n");
     fflush(stdout);
 }
 

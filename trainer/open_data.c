@@ -150,7 +150,7 @@ static fsdp_status check_alike(const trainer *t)
 {
     const corpus *a = &t->data, *b = &t->val_data;
     const bool differ = (a->token_bytes == 1) != (b->token_bytes == 1);
-    if (!b->files || !a->files || !differ || (a->most_token < 256 && b->most_token < 256))
+    if (!b->files || !a->files || !differ)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass --val-data that was made as --data was",
                       "--val-data: got %s, expected %s as in --data",

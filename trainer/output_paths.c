@@ -132,14 +132,15 @@ static bool matches(const char *globs, const char *text)
     return false;
 }
 
-/* Append a folder, and what is in it by the names. */
-static fsdp_status add_folder(places *p, const path_use *use, const char *path, const char *names)
+/* Append a folder, and what is in it now by the names `there`. */
+static fsdp_status add_folder(places *p, const path_use *use, const char *path, const char *names,
+                              const char *there)
 {
     char file[PATH_MAX];
     DIR *d = opendir(path);
     fsdp_status status = add_place(p, use, path, names);
     for (const struct dirent *e; d && status == FSDP_OK && (e = readdir(d)) != NULL;)
-        if (e->d_name[0] != '.' && matches(names, e->d_name) &&
+        if (e->d_name[0] != '.' && matches(there, e->d_name) &&
             snprintf(file, sizeof file, "%s/%s", path, e->d_name) < PATH_MAX)
             status = add_place(p, use, file, NULL);
     if (d)
@@ -147,34 +148,64 @@ static fsdp_status add_folder(places *p, const path_use *use, const char *path, 
     return status;
 }
 
-static fsdp_status add_uses(const trainer *t, places *p)
+/* Append the files that an export takes over from the folder of --init-from, under the names that
+ * they get in the folder `path`. */
+static fsdp_status add_taken(places *p, const path_use *use, const char *from, const char *path)
+{
+    char file[PATH_MAX];
+    DIR *d = opendir(from);
+    fsdp_status status = FSDP_OK;
+    for (const struct dirent *e; d && status == FSDP_OK && (e = readdir(d)) != NULL;)
+        if (e->d_name[0] != '.' && snprintf(file, sizeof file, "%s/%s", path, e->d_name) < PATH_MAX)
+            status = add_place(p, use, file, NULL);
+    if (d)
+        closedir(d);
+    return status;
+}
+
+/* Append the folders in which images are looked for. */
+static fsdp_status add_image_folders(places *p, const path_use *use, const char *path)
+{
+    static const char *const FOLDERS[] = {"", "/raw", "/MNIST/raw"};
+    char dir[PATH_MAX];
+    for (int i = 0; i < 3; i++)
+        if (snprintf(dir, sizeof dir, "%s%s", path, FOLDERS[i]) < PATH_MAX)
+            TRY(add_folder(p, use, dir, "*ubyte*", "*ubyte*"));
+    return FSDP_OK;
+}
+
+static fsdp_status add_glob(places *p, const path_use *use, const char *pattern)
+{
+    glob_t g;
+    fsdp_status status = FSDP_OK;
+    if (glob(pattern, 0, NULL, &g) != 0)
+        return FSDP_OK;
+    for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
+        status = add_place(p, use, g.gl_pathv[i], NULL);
+    globfree(&g);
+    return status;
+}
+
+static fsdp_status add_use(const trainer *t, const path_use *use, const char *path, places *p)
 {
     const trainer_config *c = &t->cfg;
-    for (size_t i = 0; i < sizeof USES / sizeof *USES; i++) {
-        const path_use *use = &USES[i];
-        const char *path = path_of(c, use), *names = use->names;
-        struct stat st;
-        glob_t g;
-        if (!path)
-            continue;
-        if (names && strcmp(names, TOKENS) == 0)
-            names = t->m.family->is_images           ? "*ubyte*|raw|MNIST"
-                    : c->data_format == CORPUS_BYTES ? "*"
-                                                     : TOKENS;
-        const bool exists = stat(path, &st) == 0;
-        if (names && (exists ? S_ISDIR(st.st_mode) : use->how != READ)) {
-            TRY(add_folder(p, use, path, names));
-        } else if (exists || use->how != READ) {
-            TRY(add_place(p, use, path, NULL));
-        } else if (glob(path, 0, NULL, &g) == 0) {
-            fsdp_status status = FSDP_OK;
-            for (size_t k = 0; k < g.gl_pathc && status == FSDP_OK; k++)
-                status = add_place(p, use, g.gl_pathv[k], NULL);
-            globfree(&g);
-            TRY(status);
-        }
-    }
-    return FSDP_OK;
+    const bool is_data = use->names && strcmp(use->names, TOKENS) == 0;
+    const bool exports = c->export_dir || c->export_init_dir;
+    struct stat st;
+    const bool exists = stat(path, &st) == 0;
+    const bool is_dir = use->names && (exists ? S_ISDIR(st.st_mode) : use->how != READ);
+    if (!is_dir && !exists && use->how == READ)
+        return add_glob(p, use, path);
+    if (!is_dir)
+        return add_place(p, use, path, NULL);
+    if (is_data && t->m.family->is_images)
+        return add_image_folders(p, use, path);
+    const bool is_any = is_data && c->data_format != CORPUS_AUTO && c->data_format != CORPUS_LLMC;
+    const char *names = is_any ? "*" : use->names;
+    if (use->how == WRITE_EXPORT && c->init_from)
+        TRY(add_taken(p, use, c->init_from, path));
+    return add_folder(p, use, path, names,
+                      use->at == AT(init_from) ? (exports ? "*" : "*.safetensors*|*.json") : names);
 }
 
 /* Whether `inner` is what the run reads or writes in the folder `outer`. */
@@ -185,6 +216,9 @@ static bool is_inside(const place *outer, const place *inner)
     if (!outer->names || strncmp(outer->real, inner->real, n) != 0 || inner->real[n] != '/')
         return false;
     const char *rest = inner->real + n + 1;
+    const bool is_deep = strchr(rest, '/') != NULL, is_flat = strcmp(outer->names, "*") == 0;
+    if (is_flat && (is_deep || *rest == '.'))
+        return false; /* neither folders nor hidden files are read */
     snprintf(first, sizeof first, "%.*s", (int)strcspn(rest, "/"), rest);
     return matches(outer->names, first);
 }
@@ -234,7 +268,10 @@ static fsdp_status compare(const trainer *t, const places *p)
 fsdp_status trainer_compare_paths(const trainer *t)
 {
     places p = {0};
-    fsdp_status status = add_uses(t, &p);
+    fsdp_status status = FSDP_OK;
+    for (size_t i = 0; i < sizeof USES / sizeof *USES && status == FSDP_OK; i++)
+        if (path_of(&t->cfg, &USES[i]))
+            status = add_use(t, &USES[i], path_of(&t->cfg, &USES[i]), &p);
     if (status == FSDP_OK)
         status = compare(t, &p);
     for (size_t i = 0; i < p.n; i++)

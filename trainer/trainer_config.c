@@ -519,6 +519,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
         {c->data_format != CORPUS_AUTO && !c->data && !c->val_data, "--data-format",
          "--data PATH or --val-data PATH"},
+        {c->resume_change && !c->resume, "--resume-change", "--resume DIR"},
         {c->data_mask && !c->data, "--data-mask", "--data PATH"},
         {c->val_mask && !c->val_data, "--val-mask", "--val-data PATH"},
         {c->export_optimizer && c->optimizer == OPTIMIZER_SGD && c->train.momentum == 0,

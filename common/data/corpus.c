@@ -35,13 +35,13 @@ static fsdp_status open_dir(const char *dir, const corpus_request *r, corpus *ou
     TRY(corpus_add_dir(out, dir, r));
     if (out->n_files > 0)
         return FSDP_OK;
-    const bool is_text = out->format == CORPUS_BYTES;
+    const bool is_llmc = out->format == CORPUS_LLMC;
     return fsdp_error(FSDP_EIO,
-                      is_text ? "pass a directory with files"
-                              : "pass a directory of llm.c shards (*.bin), or --data-format bytes "
-                                "for a directory of texts",
+                      is_llmc ? "pass a directory of llm.c shards (*.bin), or --data-format bytes "
+                                "for a directory of texts"
+                              : "pass a directory with files",
                       "data: %s: got a directory without %s", dir,
-                      is_text ? "files" : ".bin files");
+                      is_llmc ? ".bin files" : "files");
 }
 
 static fsdp_status add_files(const corpus_request *r, corpus *out)

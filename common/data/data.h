@@ -42,9 +42,8 @@ typedef struct corpus {
     struct XXH3_state_s *sum; /* running hash of all tokens of the files */
     uint64_t known_hash;      /* of all tokens, from corpus_notes; 0: sum has the hash */
     corpus_format format;
-    int token_bytes;     /* 1, 2 or 4 */
-    unsigned most_token; /* the largest token that was read when the corpus was opened */
-    char source[256];    /* for the log: path or description */
+    int token_bytes;  /* 1, 2 or 4 */
+    char source[256]; /* for the log: path or description */
 } corpus;
 
 /* A file of a corpus, as it was when its tokens were hashed. */
@@ -78,12 +77,13 @@ typedef struct corpus_request {
     size_t seq_len;
     const char *tokenizer;     /* NULL, or whose tokens are wanted, so that AUTO refuses a text */
     const corpus_notes *notes; /* NULL: nothing is known, all files are read */
+    bool no_links;             /* of a directory, leave links out */
 } corpus_request;
 
 /* corpus_open_file -- open a text file or files of tokens.
  *   path    a file, or a glob or directory, whose files are joined in name order: of a directory
- *           the files named *.bin or, as bytes, all regular files, without hidden ones. Every file
- *           that request->notes do not know is read once and checked. Sequences are read from the
+ *           the files named *.bin or, if another format is named, all files, without hidden ones.
+ * Every file that request->notes do not know is read once and checked. Sequences are read from the
  *           files, so that the ranks of a host share the kernel's page cache. The first 64 files
  *           stay open, and may be removed or replaced afterwards; if a file is written to,
  *           sample_read fails

@@ -25,8 +25,8 @@ fsdp_status corpus_begin(corpus *c, const char *source, const corpus_request *r)
 /* corpus_add_file -- append a regular file. If c->format is AUTO, detect the format and set it.
  *   errors  FSDP_EIO with the path and the reason; otherwise as corpus_open_file */
 fsdp_status corpus_add_file(corpus *c, const char *path, const corpus_request *r);
-/* corpus_add_dir -- append files of dir in name order, without hidden ones. Of CORPUS_BYTES it
- * appends the regular files, but no links; otherwise the files named *.bin.
+/* corpus_add_dir -- append files of dir in name order, without hidden ones; of CORPUS_LLMC those
+ * named *.bin.
  *   errors  as corpus_add_file */
 fsdp_status corpus_add_dir(corpus *c, const char *dir, const corpus_request *r);
 /* corpus_add_glob -- append the files that match r->path, in name order.

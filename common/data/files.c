@@ -200,15 +200,13 @@ static fsdp_status scan(corpus *c, corpus_file *f)
         see_tokens(c, i, block, bytes, &seen);
     }
     f->print.hash = hash;
-    c->most_token = seen.most > c->most_token ? seen.most : c->most_token;
     return check_seen(c, f, &seen);
 }
 
 /* Whether the notes know the file: it has the name, the length and the time of its place. */
 static bool is_known(const corpus_notes *notes, size_t place, const corpus_print *print)
 {
-    return notes != NULL && place < notes->n_files &&
-           strcmp(notes->files[place].name, print->name) == 0 &&
+    return notes != NULL && strcmp(notes->files[place].name, print->name) == 0 &&
            notes->files[place].bytes == print->bytes &&
            notes->files[place].mtime_ns == print->mtime_ns;
 }
@@ -220,9 +218,12 @@ static fsdp_status hash_file(corpus *c, corpus_file *f, const corpus_notes *note
     size_t first = 0; /* block of the corpus */
     for (const corpus_file *before = c->files; before < f; before++)
         first += n_blocks(c, before);
+    if (notes != NULL && place >= notes->n_files)
+        return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
+                          "data: %s: got one more file, expected %zu", f->path, notes->n_files);
     if (!is_known(notes, place, &f->print)) {
         TRY(scan(c, f));
-        const uint64_t wanted = notes && place < notes->n_files ? notes->files[place].hash : 0;
+        const uint64_t wanted = notes != NULL ? notes->files[place].hash : 0;
         if (notes == NULL || wanted == f->print.hash)
             return FSDP_OK;
         return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
@@ -323,23 +324,21 @@ void corpus_notes_free(corpus_notes *notes)
 
 /* ---- several files --------------------------------------------------------------------------- */
 
-/* Append an entry of a directory. Texts must be regular files, not links. Tokens are entries named
- * *.bin that are not directories. Other entries are ignored, and hidden ones: programs leave such
- * beside files. */
+/* Append an entry of a directory: files, but of llm.c's shards only those named *.bin. Folders and
+ * hidden entries are ignored: programs leave such beside files. */
 static fsdp_status add_entry(corpus *c, const char *dir, const char *name, const corpus_request *r)
 {
-    const bool texts = c->format == CORPUS_BYTES;
     fsdp_status status = FSDP_OK;
     struct stat st;
     char *path;
-    if (name[0] == '.' || (!texts && fnmatch("*.bin", name, 0) != 0))
+    if (name[0] == '.' || (c->format == CORPUS_LLMC && fnmatch("*.bin", name, 0) != 0))
         return FSDP_OK;
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return no_memory(c);
-    if ((texts ? lstat(path, &st) : stat(path, &st)) != 0)
-        status = fsdp_error(FSDP_EIO, "remove it from the directory, or mend it", "data: %s: %s",
-                            path, strerror(errno));
-    else if (texts ? S_ISREG(st.st_mode) : !S_ISDIR(st.st_mode))
+    if ((r->no_links ? lstat(path, &st) : stat(path, &st)) != 0)
+        status = fsdp_error(FSDP_EIO, "remove it from the directory given to --data, or mend it",
+                            "data: %s: %s", path, strerror(errno));
+    else if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
         status = corpus_add_file(c, path, r);
     free(path);
     return status;

@@ -11,7 +11,8 @@ static const char DIFFERS[] = "the licence texts of this system differ from Debi
 
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note)
 {
-    const corpus_request request = {.format = CORPUS_BYTES, .vocab_limit = BYTE_VOCAB};
+    const corpus_request request = {
+        .format = CORPUS_BYTES, .vocab_limit = BYTE_VOCAB, .no_links = true};
     *note = "";
     fsdp_status status = corpus_begin(out, dir, &request);
     if (status == FSDP_OK)

@@ -120,11 +120,18 @@ fsdp_status model_check_positive(const model_config *c, const char *option, size
 /* ---- for files ------------------------------------------------------------------------------- */
 
 /* config_is_neutral -- whether a field that is unknown here asks for nothing: it is null, false, 0,
- * "", [] or {}; a factor is 1; a scale, multiplier, base or window is never neutral. */
+ * "", [] or {}; a factor, scale or multiplier is 1; a base or window is never neutral. */
 bool config_is_neutral(const cJSON *item);
 
-/* config_read_object -- read fields (sizes and numbers) of an object in the config.json at path.
- *   errors  FSDP_EINVAL */
+/* config_member -- the member of *c that holds the field. */
+void *config_member(const model_config *c, const config_field *f);
+/* config_read_fields -- read fields of an object in a config.json, or all fields of it.
+ *   path, title  of the file and of the family, for messages
+ *   errors       FSDP_EINVAL */
+fsdp_status config_read_fields(const char *path, const char *title, const cJSON *object,
+                               const config_field *fields, model_config *c);
+
+/* config_read_object -- the same for an object (sizes and numbers) inside the file. */
 fsdp_status config_read_object(const char *path, const cJSON *object, const config_field *fields,
                                model_config *c);
 

@@ -487,7 +487,9 @@ const model_family LLAMA_FAMILY = {
     .is_rms = true,
     .prefix = "model.",
     /* tables of rotary positions, which older files contain */
-    .ignored = "?(*.)rotary_emb.@(inv_freq|original_inv_freq|?(_)cos_cached|?(_)sin_cached)",
+    /* tables of rotary positions, under the names of all versions */
+    .ignored = "@(freqs_cis|?(*.)@(rotary?(_pos)?(_emb)|rope).@(?(+([!.])_)inv_freq|freqs?(_cis)|"
+               "?(?(_)cached_)@(cos|sin)|?(_)@(cos|sin)_cached))",
     .fields = FIELDS,
     .harmless = "@(rope_parameters|pretraining_tp|max_sequence_length)",
     .complete = complete,

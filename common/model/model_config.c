@@ -20,6 +20,7 @@ static const char HARMLESS[] =
     "finetuning_task|problem_type|task_specific_params|id2label|label2id|?(_)num_labels|"
     "tokenizer_class|prefix|*_token_id|?(_)name_or_path|_commit_hash|transformers_version|"
     "@(max|min)_length|do_sample|early_stopping|num_beams|num_beam_groups|num_return_sequences|"
+    "*_version|transformers.js_config|is_llama_config|*flash_attn*|"
     "temperature|top_[kp]|typical_p|*_penalty|?(encoder_)no_repeat_ngram_size|bad_words_ids|"
     "?(begin_)suppress_tokens|output_scores|return_dict_in_generate|remove_invalid_values)";
 
@@ -31,106 +32,6 @@ typedef struct reading {
     model_config *c;
     const char **note;
 } reading;
-
-/* The member of *c that holds the field. */
-static void *member_at(const model_config *c, const config_field *f)
-{
-    return (char *)c + f->at;
-}
-
-static fsdp_status read_size(const reading *r, const config_field *f, const cJSON *item)
-{
-    size_t got;
-    if (item == NULL)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", r->path, f->key);
-    if (!json_size(item, &got) || got == 0 || got > INT32_MAX)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                          "import: %s: \"%s\": expected a whole number from 1 to %d", r->path,
-                          f->key, INT32_MAX);
-    if (f->kind == CONFIG_SAME && got != *(size_t *)member_at(r->c, f))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\": got %zu, expected %s, %zu",
-                          r->path, f->key, got, f->value, *(size_t *)member_at(r->c, f));
-    *(size_t *)member_at(r->c, f) = got;
-    return FSDP_OK;
-}
-
-static fsdp_status read_number(const reading *r, const config_field *f, const cJSON *item)
-{
-    char got[48];
-    float *at = member_at(r->c, f);
-    *at = item == NULL ? f->otherwise : cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
-    if (*at > 0.0f && *at < f->most)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                      "import: %s: \"%s\": got %s, expected a number above 0 and below %g", r->path,
-                      f->key, json_print(item, got, sizeof got), (double)f->most);
-}
-
-static fsdp_status read_bool(const reading *r, const config_field *f, const cJSON *item)
-{
-    char got[48];
-    if (item != NULL && !cJSON_IsBool(item) && !cJSON_IsNull(item))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                          "import: %s: \"%s\": got %s, expected true or false", r->path, f->key,
-                          json_print(item, got, sizeof got));
-    *(bool *)member_at(r->c, f) = !cJSON_IsTrue(item);
-    return FSDP_OK;
-}
-
-static fsdp_status check_fixed(const reading *r, const config_field *f, const cJSON *item)
-{
-    char got[80], hint[64];
-    json_print(item, got, sizeof got);
-    if (item == NULL || strcmp(got, f->value) == 0 ||
-        (cJSON_IsNull(item) && strcmp(f->value, "false") == 0) ||
-        (f->or_value && strcmp(got, f->or_value) == 0))
-        return FSDP_OK;
-    snprintf(hint, sizeof hint, "use a plain %s model", r->family->title);
-    return fsdp_error(FSDP_EINVAL, hint, "import: %s: \"%s\": got %s, expected %s", r->path, f->key,
-                      got, f->value);
-}
-
-static fsdp_status read_field(const reading *r, const config_field *f)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(r->j, f->key);
-    const bool is_given = item != NULL && !cJSON_IsNull(item);
-    switch (f->kind) {
-    case CONFIG_SIZE:
-        return read_size(r, f, item);
-    case CONFIG_SIZE_OR:
-    case CONFIG_SAME:
-        return is_given ? read_size(r, f, item) : FSDP_OK;
-    case CONFIG_NUMBER:
-        return read_number(r, f, item);
-    case CONFIG_NOT:
-        return read_bool(r, f, item);
-    case CONFIG_FIXED:
-    case CONFIG_ABSENT:
-        return check_fixed(r, f, item);
-    default:
-        return FSDP_OK;
-    }
-}
-
-fsdp_status config_read_object(const char *path, const cJSON *object, const config_field *fields,
-                               model_config *c)
-{
-    char where[IMPORT_PATH_ROOM + 32];
-    snprintf(where, sizeof where, "%s: \"%s\"", path, object->string);
-    for (const config_field *f = fields; f->key; f++)
-        TRY(read_field(&(reading){.path = where, .j = object, .c = c}, f));
-    return FSDP_OK;
-}
-
-bool config_is_neutral(const cJSON *item)
-{
-    if (cJSON_IsNumber(item))
-        return item->valuedouble == (fnmatch("*_factor", item->string, 0) == 0) &&
-               fnmatch("*@(scal|multiplier|theta|eps|base|window)*", item->string, FNM_EXTMATCH);
-    return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
-           (cJSON_IsString(item) && *item->valuestring == '\0') ||
-           (!cJSON_IsString(item) && !cJSON_IsBool(item) && item->child == NULL);
-}
 
 /* The row of the family's table for a field, or the row without a key that ends the table. */
 static const config_field *find_field(const model_family *family, const char *key)
@@ -187,8 +88,7 @@ static fsdp_status find_family(reading *r)
 static fsdp_status read_fields(reading *r)
 {
     TRY(find_family(r));
-    for (const config_field *f = r->family->fields; f->key; f++)
-        TRY(read_field(r, f));
+    TRY(config_read_fields(r->path, r->family->title, r->j, r->family->fields, r->c));
     TRY(check_unknown(r));
     if (r->family->read_more)
         TRY(r->family->read_more(r->path, r->j, r->c));
@@ -215,13 +115,13 @@ static void write_field(FILE *out, const model_config *c, const config_field *f)
     switch (f->kind) {
     case CONFIG_SIZE:
     case CONFIG_SIZE_OR:
-        fprintf(out, "%zu", *(size_t *)member_at(c, f));
+        fprintf(out, "%zu", *(size_t *)config_member(c, f));
         break;
     case CONFIG_NOT:
-        fputs(*(bool *)member_at(c, f) ? "false" : "true", out);
+        fputs(*(bool *)config_member(c, f) ? "false" : "true", out);
         break;
     case CONFIG_NUMBER:
-        json_write_number(out, *(float *)member_at(c, f));
+        json_write_number(out, *(float *)config_member(c, f));
         break;
     case CONFIG_LAST_TOKEN:
         fprintf(out, "%zu", c->vocab_size - 1);
@@ -243,7 +143,7 @@ static void write_fields(FILE *out, const model_config *c, const config_field *f
             continue;
         fprintf(out, "%s\n%s\"%s\":\t", before, indent, f->key);
         before = ",";
-        if (f->kind == CONFIG_OBJECT && *(float *)member_at(c, f) != 0.0f) {
+        if (f->kind == CONFIG_OBJECT && *(float *)config_member(c, f) != 0.0f) {
             write_fields(out, c, f->fields, NULL, "\t\t");
             fputs("\n\t}", out);
         } else {

@@ -398,6 +398,7 @@ refused12 'resume: another optimizer' 'optimizer: saved with adamw, this run has
     --resume "$keep/save" --optimizer sgd
 refused 1 'resume: momentum that was not' 'optimizer: saved with adamw, this run has sgd with momentum' 'optimizer options' \
     --resume "$keep/save" --optimizer sgd --momentum 0.9
+refused 1 'a change of a run that is not resumed' '--resume-change: expected --resume DIR beside it' 'pass --resume DIR, or leave' --resume-change seed
 refused12 'resume: a name that does not exist' "--resume-change: got 'sead', expected some of data,mask,seq-len" 'name what' \
     --resume "$keep/save" --resume-change seed,sead
 refused12 'output: --save on checkpoints of another run' 'save: .*/save/step-2 is a checkpoint of another run' '--resume auto'

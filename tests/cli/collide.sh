@@ -90,7 +90,41 @@ collides init-from reads --init-from "$keep/model" --export "$new/export"
 mkdir "$new/links" && ln -s "$keep/text" "$new/links/t.bin"
 collides data reads --data "$new/links" --memory-report "$keep/text"
 
+case_is 'what an export takes over from --init-from'
+cp -r "$keep/model" "$new/from" && echo '# a model' >"$new/from/README.md" && mkdir "$new/to" && cp LICENSE "$new/to/README.md"
+from="--init-from $new/from --seq-len 16"
+launch 1 $tiny $from --data "$new/to/README.md" --export "$new/to"
+expect_status 1
+says 'got what --data reads: .*to/README.md' "$work/err"
+cmp LICENSE "$new/to/README.md" || complain 'the data are gone'
+launch 1 $tiny $from --data LICENSE --export "$new/to" --loss-csv "$new/to/README.md"
+expect_status 1
+says 'got what --loss-csv writes: .*to/README.md' "$work/err"
+launch 1 $tiny $from --data LICENSE --export "$new/other" --loss-csv "$new/from/README.md"
+expect_status 1
+says 'got what --init-from reads: .*from/README.md' "$work/err"
+good 1 $tiny $from --data LICENSE --loss-csv "$new/from/loss.csv"
+good 1 $tiny $from --data LICENSE --export "$new/from/tuned"
+case_is 'weights of any name'
+cp -r "$keep/model" "$new/from" && mv "$new/from/model.safetensors" "$new/from/any name.safetensors"
+perl -e 'open F, "<", $ARGV[0]; read F, $n, 8; read F, $h, unpack "Q<", $n; @t = grep { $_ ne "__metadata__" } $h =~ /"([^"]*)":\s*\{/g;
+    print "{\"weight_map\": {", join(", ", map { "\"$_\": \"any name.safetensors\"" } @t), "}}"' "$new/from/any name.safetensors" >"$new/from/model.safetensors.index.json"
+good 1 $tiny --init-from "$new/from" --data LICENSE
+launch 1 $tiny --init-from "$new/from" --data LICENSE --loss-csv "$new/from/any name.safetensors"
+expect_status 1
+says 'got what --init-from reads' "$work/err"
+case_is 'images in the folders of torchvision, through a link'
+mkdir -p "$new/real/MNIST/raw" "$new/way" && ln -s ../real/MNIST "$new/way/MNIST"
+"$build/tests/cli/idx_files" "$new/real/MNIST/raw" train 0 20
+good 1 --model mnist --size tiny --steps 1 --data "$new/way"
+launch 1 --model mnist --size tiny --steps 1 --data "$new/way" --loss-csv "$new/real/MNIST/raw/train-labels-idx1-ubyte"
+expect_status 1
+says 'got what --data reads' "$work/err"
+
 # ---- what is legal ----
+case_is 'outputs below a folder of texts, and hidden ones'
+mkdir -p "$new/texts/sub" && cp LICENSE "$new/texts/a"
+good 1 $tiny --data "$new/texts" --data-format bytes --save "$new/texts/sub/ck" --loss-csv "$new/texts/.loss.csv"
 case_is 'everything in one folder, again and again' 2
 all="--save $new/d --profile $new/d --export $new/d --export-optimizer $new/d/optimizer.safetensors --digests $new/d/digests
     --memory-report $new/d/report.csv --snapshot $new/d/snapshot.html --loss-csv $new/d/loss.csv"

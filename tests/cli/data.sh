@@ -56,6 +56,9 @@ case_is 'a text for a model of 256 tokens, without and with a tokenizer'
 good 1 $tiny --steps 2 --init-from "$keep/bytes" --data LICENSE
 cp -r "$keep/bytes" "$new/bpe" && echo '{}' >"$new/bpe/tokenizer.json"
 fails 1 'got a text, expected tokens of .*bpe, whose vocabulary has 256' $tiny --steps 2 --init-from "$new/bpe" --data LICENSE
+ends_with 1 "$build/fsdp_generate" "$new/bpe" --prompt "To be"
+says "expected token numbers from 0 to 255" "$work/err"
+ends_with 0 "$build/fsdp_generate" "$new/bpe" --prompt "84 111" --length 2
 
 # ---- where a resumed run reads ----
 # whole GLOBAL-BATCH STEPS SKIPPED -- losses of a run whose data begins SKIPPED sequences later: with a learning rate of 0 the loss of
@@ -163,6 +166,14 @@ for ranks in 1 3; do
     good $ranks $shards --steps 4 --data "$new/shards" --resume "$new/save" --resume-change data
     says '^note: reading begins at sample 0' "$work/err"
 done
+case_is 'one more shard is refused, and so are bytes to evaluate on after a resume'
+cp -rp "$keep/shards" "$new/shards"
+saved 1
+cp "$keep/shards/1.bin" "$new/shards/4.bin"
+fails 1 'data: saved with 900 tokens, .*, this run has 1200 tokens' $shards --steps 4 --data "$new/shards" --resume "$new/save"
+says '^note: data: .*4.bin: got one more file, expected 3 as in the checkpoint' "$work/err"
+rm "$new/shards/4.bin"
+fails 1 '--val-data: got bytes, expected tokens as in --data' $shards --steps 4 --data "$new/shards" --resume "$new/save" --val-data LICENSE
 case_is 'a rank that sees other shards than rank 0' 2
 cp -r "$keep/shards" "$new/shards" && cp -r "$keep/shards" "$new/1"
 perl -0777 -pi -e 'substr($_, 1024, 20) = "\1\0" x 10' "$new/1/2.bin"

@@ -369,10 +369,24 @@ TEST(test_tables_ignored)
                                         "rotary_emb.cos_cached",
                                         "model.layers.0.self_attn.rotary_emb.sin_cached",
                                         "model.rotary_emb.original_inv_freq",
-                                        "layers.0.self_attn.rotary_emb._cos_cached"};
-    static const char *const llama_not[] = {
-        "model.rotary_emb.weight", "rotary_emb.inv_freq.weight",          "my_rotary_emb.inv_freq",
-        "model.inv_freq",          "model.layers.0.self_attn.rotary_emb", "rotary_emb.w.inv_freq"};
+                                        "layers.0.self_attn.rotary_emb._cos_cached",
+                                        "model.layers.0.self_attn.rotary_emb.freqs_cis",
+                                        "layers.0.self_attn.rotary_emb.cos",
+                                        "layers.0.self_attn.rotary_emb.cached_sin",
+                                        "model.rotary_emb.full_attention_inv_freq",
+                                        "layers.0.self_attn.rotary_pos_emb.inv_freq",
+                                        "layers.3.self_attn.rotary.inv_freq",
+                                        "rope.freqs",
+                                        "freqs_cis"};
+    static const char *const llama_not[] = {"model.rotary_emb.weight",
+                                            "rotary_emb.inv_freq.weight",
+                                            "my_rotary_emb.inv_freq",
+                                            "model.inv_freq",
+                                            "model.layers.0.self_attn.rotary_emb",
+                                            "rotary_emb.w.inv_freq",
+                                            "model.x.freqs_cis",
+                                            "rotary_emb.w.x_inv_freq",
+                                            "model.rope.cosine"};
     for (size_t i = 0; i < sizeof gpt2 / sizeof *gpt2; i++)
         check_beside(&GPT2_FAMILY, gpt2[i], true);
     for (size_t i = 0; i < sizeof gpt2_not / sizeof *gpt2_not; i++)
@@ -692,13 +706,16 @@ TEST(test_config_unknown)
                       "'is_decoder':true,'tokenizer_class':'T','prefix':'p','cls_token_id':3,"
                       "'max_length':20,'do_sample':true,'top_k':50,'top_p':0.5,'temperature':0.7,"
                       "'repetition_penalty':1.5,'num_beams':4,'torch_dtype':'bfloat16',"
-                      "'_attn_implementation_autoset':true,'bad_words_ids':[[1]],'summary_x':1}",
+                      "'_attn_implementation_autoset':true,'bad_words_ids':[[1]],'summary_x':1,"
+                      "'unsloth_version':'2025','transformers.js_config':{'dtype':'q4'},"
+                      "'is_llama_config':true,'logit_scale':1.0,'embedding_multiplier':1}",
                    &c, &note));
     static const char *const refused[] = {"'n_special':3",
                                           "'is_encoder_decoder':true",
                                           "'pruned_heads':{'0':[1]}",
                                           "'is_causal':false",
                                           "'logit_scale':0",
+                                          "'residual_multiplier':0.5",
                                           "'rope_factor':0",
                                           "'auto_map':{'a':'b'}",
                                           "'top_kk':1",

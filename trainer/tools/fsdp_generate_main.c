@@ -3,8 +3,8 @@
  *   options -> config.json -> model, device, weights -> prompt to tokens -> one token after the
  *   other to stdout
  *
- * If the model has at most 256 symbols, prompt and output are bytes. A larger vocabulary needs a
- * tokenizer, which is not part of this project: prompt and output are then token numbers. */
+ * If the model has at most 256 symbols and no tokenizer, prompt and output are bytes. Otherwise
+ * they are token numbers: tokenizers are not part of this project. */
 #include <ctype.h>
 #include <errno.h>
 #include <omp.h>
@@ -13,6 +13,7 @@
 
 #include "common/base/environment.h"
 #include "common/base/wait_policy.h"
+#include "common/data/data.h"
 #include "common/base/options.h"
 #include "common/base/philox.h"
 #include "common/device/device.h"
@@ -34,7 +35,7 @@ typedef struct generate_options {
 /* clang-format off */
 static const option_spec OPTIONS[] = {
     {.name = "prompt", .kind = OPT_STRING, .offset = FIELD(prompt), .arg = "TEXT",
-     .group = "Text", .help = "what the text begins with; token numbers when the vocabulary is over 256"},
+     .group = "Text", .help = "what the text begins with; token numbers when the vocabulary is over 256, or has a tokenizer"},
     {.name = "length", .kind = OPT_INT, .offset = FIELD(length), .def = "200", .min = 1, .max = 1e6, .arg = "N", .help = "tokens to add"},
     {.name = "temperature", .kind = OPT_DOUBLE, .offset = FIELD(temperature), .def = "0", .min = 0, .max = 1000, .arg = "X",
      .group = "Sampling", .help = "0: always the likeliest token; 1: as the model says; more: wilder"},
@@ -49,6 +50,7 @@ static const option_spec OPTIONS[] = {
 typedef struct text {
     int32_t *tokens; /* [n_tokens], with room for the whole text */
     size_t n_tokens;
+    bool is_bytes; /* tokens are bytes */
     float *logits; /* [2 * vocab] logits, then work space for pick_token */
 } text;
 
@@ -98,15 +100,15 @@ static fsdp_status text_init(const generate_options *opt, size_t vocab, text *t)
     t->logits = calloc(2 * vocab, sizeof *t->logits);
     if (t->tokens == NULL || t->logits == NULL)
         return fsdp_error(FSDP_ENOMEM, "use a smaller --length", "generate: no host memory");
-    return vocab <= BYTE_VOCAB ? bytes_to_tokens(opt->prompt, vocab, t)
-                               : numbers_to_tokens(opt->prompt, vocab, t);
+    return t->is_bytes ? bytes_to_tokens(opt->prompt, vocab, t)
+                       : numbers_to_tokens(opt->prompt, vocab, t);
 }
 
 /* ---- output --------------------------------------------------------------------------------- */
 
-static void put_token(const text *t, size_t i, size_t vocab)
+static void put_token(const text *t, size_t i)
 {
-    if (vocab <= BYTE_VOCAB)
+    if (t->is_bytes)
         putchar(t->tokens[i]);
     else
         printf("%s%d", i > 0 ? " " : "", (int)t->tokens[i]);
@@ -115,7 +117,7 @@ static void put_token(const text *t, size_t i, size_t vocab)
 static fsdp_status write_text(generator *g, const generate_options *opt, size_t vocab, text *t)
 {
     for (size_t i = 0; i < t->n_tokens; i++)
-        put_token(t, i, vocab);
+        put_token(t, i);
     for (int64_t n = 0; n < opt->length; n++) {
         TRY(fsdp_flush_stdout(""));
         TRY(generator_logits(g, t->tokens, t->n_tokens, t->logits));
@@ -127,7 +129,7 @@ static fsdp_status write_text(generator *g, const generate_options *opt, size_t 
                                 .temperature = opt->temperature,
                                 .u = ((double)word + 0.5) * 0x1p-32};
         TRY(pick_token(&pick, &t->tokens[t->n_tokens]));
-        put_token(t, t->n_tokens++, vocab);
+        put_token(t, t->n_tokens++);
     }
     putchar('\n');
     return fsdp_flush_stdout("");
@@ -155,6 +157,7 @@ import weights = {0 };
                                   opt->threads > 0 ? (int)opt->threads : omp_get_num_procs()};
     GOTO_ON_FAIL(status, device_open(&dc, &dev), done);
     GOTO_ON_FAIL(status, backend_ops(opt->device, opt->ops != OPS_FAST, &o), done);
+    t.is_bytes = config.vocab_size <= BYTE_VOCAB && !tokenizer_in(dir);
     GOTO_ON_FAIL(status, text_init(opt, config.vocab_size, &t), done);
     GOTO_ON_FAIL(status, import_open(dir, &m, &weights), done);
     GOTO_ON_FAIL(
