@@ -136,7 +136,7 @@ static fsdp_status open_here(trainer *t)
     }
     if (t->data.vocab_size > vocab)
         return fsdp_error(FSDP_EINVAL,
-                          "pass a larger --vocab-size, or with --init-from other weights",
+                          "pass a larger --vocab-size; with --init-from, other weights",
                           "%s has tokens up to %zu, --vocab-size is %zu", t->data.source,
                           t->data.vocab_size - 1, vocab);
     TRY(corpus_check_length(&t->data, (size_t)c->train.seq_len));

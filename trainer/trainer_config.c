@@ -535,7 +535,8 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
          "--parallel fsdp and a --sharding that reshards"},
         {c->reshard_to > 0 && (!is_fsdp || keeps || !(is_hybrid || c->sharding == SHARDING_FULL)),
          "--reshard-to",
-         "--parallel fsdp, --sharding full or hybrid --fsdp-size N, and --reshard-after use"},
+         "--parallel fsdp, --sharding full or hybrid, and --reshard-after use (hybrid: with "
+         "--fsdp-size N)"},
         {c->no_sync == NO_SYNC_REPLICAS && (!has_replicas || c->reduction == GRAD_ACC_CANONICAL),
          "--no-sync=replicas",
          "--reduction fast and --sharding hybrid --fsdp-size N, of several groups"},
@@ -597,10 +598,12 @@ fsdp_status trainer_config_check(const trainer_config *cfg)
                           "%s: got shard groups of %d, expected a divisor of %d ranks", option, s,
                           w);
     if (near > 0 && (near >= s || s % near != 0))
-        return fsdp_error(FSDP_EINVAL, "pass such a divisor, or leave --reshard-to out",
-                          "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
-                          "group, and less than all",
-                          near, s);
+        return fsdp_error(
+            FSDP_EINVAL,
+            "pass the ranks of a host, if that is such a divisor, or leave --reshard-to out",
+            "--reshard-to: got %lld, expected a divisor of %d, the ranks of a shard "
+            "group, and less than all",
+            near, s);
     return check_batch(cfg);
 }
 

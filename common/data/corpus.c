@@ -20,7 +20,7 @@ fsdp_status corpus_check_length(const corpus *c, size_t seq_len)
     if (c->n_tokens > 1)
         snprintf(hint, sizeof hint, "pass --seq-len %zu or less, or more data", c->n_tokens - 1);
     else
-        snprintf(hint, sizeof hint, "pass more data");
+        snprintf(hint, sizeof hint, "pass more data, such as a file that has text in it");
     return fsdp_error(FSDP_EINVAL, hint,
                       "data: %s: got %zu %s, expected at least %zu (one sequence of %zu and the "
                       "target of its last token)",

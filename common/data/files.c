@@ -71,7 +71,9 @@ uint64_t corpus_hash(const corpus *c)
 
 static fsdp_status cannot_open(const char *path, int why)
 {
-    return fsdp_error(FSDP_EIO, why == EMFILE ? "raise ulimit -n" : "check the path",
+    return fsdp_error(FSDP_EIO,
+                      why == EMFILE ? "raise ulimit -n"
+                                    : "check the path given to --data, --val-data or a mask",
                       "data: %s: %s", path, strerror(why));
 }
 
@@ -139,7 +141,7 @@ static fsdp_status check_seen(const corpus *c, const corpus_file *f, const token
     if (seen->most < c->vocab_size)
         return FSDP_OK;
     snprintf(hint, sizeof hint,
-             "use a model of %u tokens or more: --vocab-size, or with --init-from other weights",
+             "use a model whose --vocab-size is at least %u; with --init-from, other weights",
              is_text ? BYTE_VOCAB : seen->most + 1);
     return fsdp_error(FSDP_EINVAL, hint, "data: %s: %s %zu: got %u, expected less than %zu",
                       f->path, is_text ? "byte" : "token", seen->bad_at, seen->bad, c->vocab_size);
@@ -373,8 +375,9 @@ fsdp_status corpus_add_glob(corpus *c, const corpus_request *r)
         return fsdp_error(FSDP_EIO, "let this user read the directories of the pattern",
                           "data: %s: %s", pattern, strerror(errno));
     if (rc != 0)
-        return fsdp_error(FSDP_EIO, "check the pattern (quote it from the shell)",
-                          "data: %s: no file matches", pattern);
+        return fsdp_error(
+            FSDP_EIO, "check the pattern given to --data or --val-data (quote it from the shell)",
+            "data: %s: no file matches", pattern);
     for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
         status = corpus_add_file(c, g.gl_pathv[i], r);
     globfree(&g);

@@ -276,13 +276,13 @@ way --init-from "$keep/few" --vocab-size 100 --synthetic 900
 wrong 2 'pass a smaller --seq-len, or other weights' $import --seq-len 64
 way $import --seq-len 32
 way --init-from "$keep/words" --data "$keep/shard-299.bin" --seq-len 64
-wrong 1 'with --init-from other weights' --init-from "$keep/few"
+wrong 1 'with --init-from, other weights' --init-from "$keep/few"
 besides --vocab-size
 way --init-from "$keep/gpt2"
-wrong 2 'with --init-from other weights' --init-from "$keep/few" --data LICENSE
+wrong 2 'with --init-from, other weights' --init-from "$keep/few" --data LICENSE
 besides --vocab-size
 way --init-from "$keep/gpt2" --data LICENSE
-wrong 1 'with --init-from other weights' --init-from "$keep/words" --data "$keep/shard-300.bin"
+wrong 1 'with --init-from, other weights' --init-from "$keep/words" --data "$keep/shard-300.bin"
 besides --vocab-size
 way --init-from "$keep/more-words" --data "$keep/shard-300.bin"
 
@@ -291,10 +291,10 @@ way --init-from "$keep/more-words" --data "$keep/shard-300.bin"
 wrong 1 'a larger --vocab-size' --vocab-size 100
 way --vocab-size 256
 way --init-from "$keep/gpt2"
-wrong 2 'a model of 256 tokens or more' --vocab-size 100 --synthetic 900 --val-data LICENSE
+wrong 2 '--vocab-size is at least 256' --vocab-size 100 --synthetic 900 --val-data LICENSE
 way --synthetic 900 --val-data LICENSE --vocab-size "$(told '[0-9]+')"
 way --synthetic 900 --val-data LICENSE --init-from "$keep/gpt2"
-wrong 1 'a model of 300 tokens or more' --vocab-size 299 --data "$keep/shard-300.bin"
+wrong 1 '--vocab-size is at least 300' --vocab-size 299 --data "$keep/shard-300.bin"
 way --data "$keep/shard-300.bin" --vocab-size "$(told '[0-9]+')"
 way --data "$keep/shard-300.bin" --init-from "$keep/more-words"
 wrong 1 'a directory of llm.c shards (*.bin), or --data-format bytes for a directory of texts' --data lab1_flatparam
@@ -326,8 +326,10 @@ for what in --data --val-data; do # hints that would mislead if they named one o
     way $what LICENSE
     wrong 1 'check the path' $what "$keep/none"
     way $what "$keep/text"
+    besides --data --val-data
     wrong 1 'check the pattern' $what "$keep/*.none"
     way $what "$keep/tex[t]"
+    besides --data --val-data
     wrong 1 'pass a regular file, a directory or a glob' $what /dev/null
     way $what lab1_flatparam --data-format bytes
     wrong 1 'pass more data' $what "$keep/empty"
@@ -340,6 +342,7 @@ way --synthetic 10 --seq-len "$(told '[0-9]+')"
 way --synthetic 100
 wrong 1 'check the path' --data "$keep/text" --data-mask "$keep/none"
 way --data "$keep/text" --data-mask "$keep/mask"
+besides --data --val-data
 tokens="--init-from $keep/words"
 wrong 2 "if the model's tokens are bytes, pass --data-format bytes" $tokens --data LICENSE
 way $tokens --data "$keep/shard-299.bin"
@@ -386,7 +389,7 @@ wrong 2 'pass --sharding none' --sharding hybrid --fsdp-size 1
 way --sharding none
 wrong 3 "pass a shard group's size that divides the number of ranks" --sharding hybrid --fsdp-size 2
 way --sharding hybrid --fsdp-size 3
-wrong 4 'pass such a divisor, or leave --reshard-to out' --reshard-to 4
+wrong 4 'pass the ranks of a host, if that is such a divisor, or leave --reshard-to out' --reshard-to 4
 way --reshard-to 2
 way
 wrong 3 'or leave --reshard-to out' --reshard-to 2
@@ -480,7 +483,7 @@ for not in --sharding\ none --parallel\ ddp; do
     done
     way $not
 done
-wrong 4 'pass --parallel fsdp, --sharding full or hybrid --fsdp-size N, and --reshard-after use, or leave --reshard-to out' \
+wrong 4 'pass --parallel fsdp, --sharding full or hybrid, and --reshard-after use (hybrid: with --fsdp-size N), or leave --reshard-to out' \
     --reshard-to 2 --sharding grad-op
 way --reshard-to 2 --parallel fsdp --sharding full --reshard-after use
 way --reshard-to 2 --parallel fsdp --sharding hybrid --fsdp-size 4 --reshard-after use

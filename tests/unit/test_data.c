@@ -335,7 +335,7 @@ TEST(test_shard)
     fails("one.bin", 65535, 4, FSDP_EINVAL, "token 3: got 65535, expected less than 65535");
     assert_string_equal(
         fsdp_error_get()->hint,
-        "use a model of 65536 tokens or more: --vocab-size, or with --init-from other weights");
+        "use a model whose --vocab-size is at least 65536; with --init-from, other weights");
     fails("one.bin", 50256, 4, FSDP_EINVAL, "token 0: got 50256");
     fails("one.bin", ANY_VOCAB, 5, FSDP_EINVAL, "got 5 tokens, expected at least 6");
     fails("none.bin", ANY_VOCAB, 1, FSDP_EINVAL, "got 0 tokens");
