@@ -22,6 +22,8 @@ void *config_member(const model_config *c, const config_field *f)
 static fsdp_status read_size(const reading *r, const config_field *f, const cJSON *item)
 {
     size_t got;
+    if (f->kind != CONFIG_SIZE && (item == NULL || cJSON_IsNull(item)))
+        return FSDP_OK;
     if (item == NULL)
         return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", r->path, f->key);
     if (!json_size(item, &got) || got == 0 || got > INT32_MAX)
@@ -74,13 +76,11 @@ static fsdp_status check_fixed(const reading *r, const config_field *f, const cJ
 static fsdp_status read_field(const reading *r, const config_field *f)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(r->j, f->key);
-    const bool is_given = item != NULL && !cJSON_IsNull(item);
     switch (f->kind) {
     case CONFIG_SIZE:
-        return read_size(r, f, item);
     case CONFIG_SIZE_OR:
     case CONFIG_SAME:
-        return is_given ? read_size(r, f, item) : FSDP_OK;
+        return read_size(r, f, item);
     case CONFIG_NUMBER:
         return read_number(r, f, item);
     case CONFIG_NOT:

@@ -39,25 +39,33 @@ static cJSON *new_header(const char *more)
     return cJSON_Parse(text);
 }
 
-/* Write the header of an open file; `bytes` of tensors will follow. */
-static fsdp_status write_head(export_file *f, const cJSON *header, uint64_t bytes)
-{
-    size_t head_bytes = 0;
-    char *head = safetensors_head(header, &head_bytes);
-    if (head == NULL)
-        return no_memory();
-    f->left_elems = (size_t)bytes / sizeof(float);
-    const bool ok = fwrite(head, 1, head_bytes, f->file.out) == head_bytes;
-    free(head);
-    return ok ? FSDP_OK : write_failed(f);
-}
-
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Open the next file of w, in its directory. */
+/* Open the next file of w, in its directory if there is one. */
 static fsdp_status open_next(export_writer *w, const char *name)
 {
-    return atomic_file_open_in(&w->files[w->n_files++].file, w->dir, name, HINT);
+    atomic_file *file = &w->files[w->n_files++].file;
+    return w->dir[0] != '\0' ? atomic_file_open_in(file, w->dir, name, HINT)
+                             : atomic_file_open(file, name, HINT);
+}
+
+/* Open the next file, for `bytes` of tensors, and write its header, which is freed. ok: false:
+ * there was no memory for all of the header. */
+static fsdp_status open_tensors(export_writer *w, const char *name, cJSON *header, bool ok,
+                                uint64_t bytes)
+{
+    size_t head_bytes = 0;
+    char *head = ok ? safetensors_head(header, &head_bytes) : NULL;
+    cJSON_Delete(header);
+    if (head == NULL)
+        return no_memory();
+    export_file *f = &w->files[w->n_files];
+    f->left_elems = (size_t)bytes / sizeof(float);
+    fsdp_status status = open_next(w, name);
+    if (status == FSDP_OK && fwrite(head, 1, head_bytes, f->file.out) != head_bytes)
+        status = write_failed(f);
+    free(head);
+    return status;
 }
 
 /* The end of the parameters, from `first` on, that share a file: at most max_bytes of them, or a
@@ -89,11 +97,7 @@ static fsdp_status open_weights(const model *m, int first, int end, cJSON *map, 
         if (p->tied_to == NOT_TIED)
             ok = safetensors_add(header, p->name, p->dims, p->n_dims, &bytes) &&
                  cJSON_AddStringToObject(map, p->name, name) != NULL;
-    fsdp_status status = ok ? open_next(w, name) : no_memory();
-    if (status == FSDP_OK)
-        status = write_head(&w->files[w->n_files - 1], header, bytes);
-    cJSON_Delete(header);
-    return status;
+    return open_tensors(w, name, header, ok, bytes);
 }
 
 static fsdp_status write_index(const model *m, cJSON *map, export_writer *w)
@@ -172,7 +176,7 @@ fsdp_status export_begin_states(const model *m, const optimizer_rule *rule, int6
     snprintf(more, sizeof more, ",\"optimizer\":\"%s\",\"step\":\"%lld\"", rule->name,
              (long long)step);
     cJSON *header = new_header(more);
-    *w = (export_writer){.files = calloc(1, sizeof *w->files), .n_files = 1, .n_weights = 1};
+    *w = (export_writer){.files = calloc(1, sizeof *w->files), .n_weights = 1};
     bool ok = header != NULL && w->files != NULL;
     for (int i = 0; i < rule->n_states * m->n_params && ok; i++) {
         char name[PARAM_NAME_BYTES + 32];
@@ -181,10 +185,7 @@ fsdp_status export_begin_states(const model *m, const optimizer_rule *rule, int6
         if (p->tied_to == NOT_TIED && !p->frozen)
             ok = safetensors_add(header, name, p->dims, p->n_dims, &bytes);
     }
-    fsdp_status status = ok ? atomic_file_open(&w->files[0].file, path, HINT) : no_memory();
-    if (status == FSDP_OK)
-        status = write_head(&w->files[0], header, bytes);
-    cJSON_Delete(header);
+    fsdp_status status = open_tensors(w, path, header, ok, bytes);
     if (status != FSDP_OK)
         export_cancel(w);
     return status;

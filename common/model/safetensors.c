@@ -33,18 +33,16 @@ bool safetensors_add(cJSON *header, const char *name, const size_t *dims, int n_
 
 char *safetensors_head(const cJSON *header, size_t *n_bytes)
 {
-    char *text = cJSON_PrintUnformatted(header);
+    char *head = NULL, *text = cJSON_PrintUnformatted(header);
     if (text == NULL)
         return NULL;
     /* spaces make the tensors begin at a multiple of 8: 61 characters -> 64 */
-    const size_t text_bytes = strlen(text), padded = (text_bytes + 7) / 8 * 8;
-    char *head = malloc(LENGTH_BYTES + padded);
-    if (head != NULL) {
-        memcpy(head, &(uint64_t){padded}, LENGTH_BYTES);
-        memset(head + LENGTH_BYTES, ' ', padded);
-        memcpy(head + LENGTH_BYTES, text, text_bytes);
-        *n_bytes = LENGTH_BYTES + padded;
-    }
+    const uint64_t padded = (strlen(text) + 7) / 8 * 8;
+    *n_bytes = LENGTH_BYTES + padded;
+    if (asprintf(&head, "%*s%-*s", LENGTH_BYTES, "", (int)padded, text) < 0)
+        head = NULL;
+    else
+        memcpy(head, &padded, LENGTH_BYTES);
     cJSON_free(text);
     return head;
 }
