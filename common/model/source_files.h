@@ -25,8 +25,7 @@ typedef struct source_files {
 } source_files;
 
 /* source_files_open -- open the files in dir. A larger file is left out with a note on stderr.
- *   errors  FSDP_EIO: a file that cannot be read; FSDP_EINVAL: too many files; FSDP_ENOMEM; s is
- *           closed then */
+ *   errors  FSDP_EIO: a file that cannot be read; FSDP_EINVAL: too many files; s is closed then */
 fsdp_status source_files_open(const char *dir, source_files *s);
 /* source_files_close -- a zeroed or closed struct is accepted. */
 void source_files_close(source_files *s);
