@@ -519,7 +519,6 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
         {c->data_format != CORPUS_AUTO && !c->data && !c->val_data, "--data-format",
          "--data PATH or --val-data PATH"},
-        {c->resume_change && !c->resume, "--resume-change", "--resume DIR"},
         {c->data_mask && !c->data, "--data-mask", "--data PATH"},
         {c->val_mask && !c->val_data, "--val-mask", "--val-data PATH"},
         {c->export_optimizer && c->optimizer == OPTIMIZER_SGD && c->train.momentum == 0,
@@ -556,7 +555,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     return refuse_lacks(rules, sizeof rules / sizeof *rules);
 }
 
-/* The same for options of the optimizer, the schedule and the evaluation. */
+/* The same for options of the optimizer, the schedule, the evaluation and a change of them. */
 static fsdp_status check_recipe(const trainer_config *c)
 {
     const train_config *t = &c->train;
@@ -577,6 +576,7 @@ static fsdp_status check_recipe(const trainer_config *c)
         {c->no_grad_norm && (c->parallel != PARALLEL_FSDP || !is_plain || is_offload),
          "--no-grad-norm",
          "--parallel fsdp and --optimizer sgd, without momentum, weight decay and offload"},
+        {c->resume_change && !c->resume, "--resume-change", "--resume DIR"},
         {c->no_grad_norm && t->clip_grad > 0, "--no-grad-norm", "--clip-grad 0"},
         {c->eval_only && !c->forward_only, "--eval-only",
          "neither --save nor --export-optimizer, --plan-device, --plan-prices or --bucket auto"},

@@ -68,18 +68,15 @@ static bool is_tiny(const char *text)
 }
 
 /* bad_value -- called: "--steps"; more: the rest of the hint. */
-static fsdp_status bad_value(const option_spec *spec, const char *called, const char *more,
+static fsdp_status bad_value(const option_spec *spec, const char *called, const char *hint,
                              const char *got)
 {
     static const char *const WHAT[] = {[OPT_INT] = "a whole number",
                                        [OPT_DOUBLE] = "a finite number",
                                        [OPT_STRING] = "a value",
                                        [OPT_ENUM] = "one of "};
-    char range[96], choices[256] = "", hint[384];
+    char range[96];
     range_text(spec, range, sizeof range);
-    if (spec->kind == OPT_ENUM)
-        snprintf(choices, sizeof choices, "pass one of %s; ", spec->choices);
-    snprintf(hint, sizeof hint, "%s%s", choices, more);
     return fsdp_error(
         FSDP_EINVAL, hint, "%s: got '%s', expected %s%s%s", called, quote(got, strlen(got)).text,
         WHAT[spec->kind], spec->kind == OPT_ENUM ? spec->choices : range,
@@ -258,13 +255,15 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
         value = next;
         *used = 2;
     }
-    char called[NEAREST_MAX_BYTES + 3], more[256];
+    char called[NEAREST_MAX_BYTES + 3], choices[256] = "", hint[384];
     snprintf(called, sizeof called, "--%s", spec->name);
+    if (spec->kind == OPT_ENUM)
+        snprintf(choices, sizeof choices, "pass one of %s; ", spec->choices);
     if (spec->def != NULL)
-        snprintf(more, sizeof more, "the default is %s=%s", called, spec->def);
+        snprintf(hint, sizeof hint, "%sthe default is --%s=%s", choices, spec->name, spec->def);
     else
-        snprintf(more, sizeof more, "%s --help describes %s", p->program, called);
-    return store(spec, value, p->out) ? FSDP_OK : bad_value(spec, called, more, value);
+        snprintf(hint, sizeof hint, "%s%s --help describes --%s", choices, p->program, spec->name);
+    return store(spec, value, p->out) ? FSDP_OK : bad_value(spec, called, hint, value);
 }
 
 fsdp_status options_value(const option_spec *row, const char *hint, const char *text, void *out)

@@ -92,7 +92,10 @@ static fsdp_status read_fields(reading *r)
     TRY(check_unknown(r));
     if (r->family->read_more)
         TRY(r->family->read_more(r->path, r->j, r->c));
-    return r->family->complete(r->c);
+    const fsdp_status status = r->family->complete(r->c);
+    if (status != FSDP_EINVAL) /* its hints name options, which an import does not take */
+        return status;
+    return fsdp_error(status, DIR_HINT, "import: %s: %s", r->path, fsdp_error_get()->what);
 }
 
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note)

@@ -21,6 +21,14 @@ a race: trainer/output_paths.c has just found that the file can be written or re
     pass a --profile directory that can be written
     pass a --memory-report path that can be written
     pass a --digests path that can be written
+a preloaded library; fsdp_run.sh
+    unset what sets it, such as LD_PRELOAD of a library that was linked with -ffast-math%s%s, or pass --reduction fast
+permissions, which root has
+    make it readable, or move it out of the folder of --init-from
+links that lead nowhere; paths.sh
+    remove it from the directory given to --data, or mend it
+a plan of hours
+    plan or record fewer layers or micro-steps (--n-layer, --grad-accum)
 no memory, or a limit on threads, descriptors or address space
     leave --save-async out
     use --comm mpi
@@ -46,7 +54,8 @@ an NVIDIA GPU or an NPU
 several hosts, no MPICH, or the mpiexec of another MPI
     pass a --save directory that all ranks share, by its whole path
     leave --comm out, or pass --comm mpi
-    start it with build/fsdp_run, MPICH's mpiexec, or srun --mpi=pmi2
+    start it with build/fsdp_run -n %d on one host, with MPICH's mpiexec or srun --mpi=pmi2 on several; unset %s if this process is to run alone
+    copy one build to all hosts, and use hosts with one kind of processor; or pass --ops portable, which has the same bits on all, or --reduction fast
     run `make deps` (installs MPICH) and build again, or start the ranks of one host with build/fsdp_run
     start it with build/fsdp_run -n N PROGRAM, or with MPICH's mpiexec
 a system without licence texts
@@ -196,6 +205,10 @@ way "$(told '--[a-z]+')" 3
 way_run run_of $(told '\S* --help')
 wrong 1 '--help lists all options' --zzzzzzzzzzzzzzz
 way_run run_of $(told '\S* --help')
+wrong 1 'pass --resume DIR, or leave --resume-change out' --resume-change seed
+good 1 $tiny --save "$new/changed"
+way --resume "$new/changed" --resume-change seed --seed 2
+way
 wrong 1 'write --name=value' --steps
 way --steps=1
 wrong 1 'options are written --name=value or --name value' steps=1
