@@ -28,84 +28,70 @@ static fsdp_status open_images(trainer *t)
                : corpus_open_images(c->val_data, true, NO_SHUFFLE, &t->val_data);
 }
 
-/* ---- files of tokens ------------------------------------------------------------------------- */
-
-/* A corpus that options name, with its mask. */
-typedef struct named_corpus {
-    const char *path, *mask; /* mask: NULL if none */
-    corpus_notes notes, mask_notes;
-} named_corpus;
-
-static void free_notes(named_corpus *n)
+/* Whether the model's tokens are not bytes. */
+static bool needs_tokens(const trainer *t)
 {
-    corpus_notes_free(&n->notes);
-    corpus_notes_free(&n->mask_notes);
+    const char *from = t->cfg.init_from;
+    return from && (t->model_cfg.vocab_size > 256 || tokenizer_in(from));
 }
 
-static fsdp_status open_files(const trainer *t, const named_corpus *n, corpus *out)
+/* ---- files of tokens ------------------------------------------------------------------------- */
+
+static void free_notes(corpus_request *r)
 {
-    const trainer_config *c = &t->cfg;
-    const size_t vocab = t->model_cfg.vocab_size;
-    const bool is_bytes = !c->init_from || (vocab <= 256 && !tokenizer_in(c->init_from));
-    const corpus_request request = {.path = n->path,
-                                    .format = (corpus_format)c->data_format,
-                                    .vocab_limit = vocab,
-                                    .seq_len = (size_t)c->train.seq_len,
-                                    .tokenizer = is_bytes ? NULL : c->init_from,
-                                    .notes = n->notes.n_files > 0 ? &n->notes : NULL};
-    TRY(corpus_open_file(&request, out));
-    if (!n->mask)
-        return FSDP_OK;
-    return corpus_open_mask(n->mask, n->mask_notes.n_files > 0 ? &n->mask_notes : NULL, out);
+    corpus_notes_free(&r->notes);
+    corpus_notes_free(&r->mask_notes);
+}
+
+static corpus_request request_of(const trainer *t, const char *path, const char *mask)
+{
+    return (corpus_request){.path = path,
+                            .mask = mask,
+                            .format = (corpus_format)t->cfg.data_format,
+                            .vocab_limit = t->model_cfg.vocab_size,
+                            .seq_len = (size_t)t->cfg.train.seq_len,
+                            .tokenizer = needs_tokens(t) ? t->cfg.init_from : NULL};
 }
 
 /* Open the files on rank 0. If they are not those that a checkpoint knows, read them all. */
-static fsdp_status open_first(const trainer *t, named_corpus *n, corpus *out)
+static fsdp_status open_first(corpus_request *r, corpus *out)
 {
-    const fsdp_status status = open_files(t, n, out);
+    const fsdp_status status = corpus_open_file(r, out);
     if (status != FSDP_EMISMATCH)
         return status;
     fprintf(stderr, "note: %s as in the checkpoint\n", fsdp_error_get()->what);
-    corpus_close(out);
-    free_notes(n);
-    return open_files(t, n, out);
+    free_notes(r);
+    return corpus_open_file(r, out);
 }
 
+/* Copy rank 0's notes to the other ranks, whose notes are empty. */
 static fsdp_status share_notes(comm *world, corpus_notes *notes)
 {
-    const bool is_first = comm_rank(world) == 0;
-    TRY(ckpt_share(world, &notes->hash, sizeof notes->hash));
-    TRY(ckpt_share(world, &notes->n_files, sizeof notes->n_files));
-    TRY(ckpt_share(world, &notes->n_blocks, sizeof notes->n_blocks));
-    if (!is_first) {
-        notes->files = calloc(notes->n_files + 1, sizeof *notes->files);
-        notes->blocks = calloc(notes->n_blocks + 1, sizeof *notes->blocks);
+    corpus_notes all = *notes;
+    TRY(ckpt_share(world, &all, sizeof all));
+    if (comm_rank(world) != 0) {
+        *notes = all;
+        notes->files = calloc(all.n_files + 1, sizeof *all.files);
+        notes->blocks = calloc(all.n_blocks + 1, sizeof *all.blocks);
     }
     TRY(comm_agree(world, notes->files && notes->blocks
                               ? FSDP_OK
                               : fsdp_error(FSDP_ENOMEM, "", "data: no host memory")));
-    TRY(ckpt_share(world, notes->files, notes->n_files * sizeof *notes->files));
-    return ckpt_share(world, notes->blocks, notes->n_blocks * sizeof *notes->blocks);
+    TRY(ckpt_share(world, notes->files, all.n_files * sizeof *all.files));
+    return ckpt_share(world, notes->blocks, all.n_blocks * sizeof *all.blocks);
 }
 
-static fsdp_status notes_of(const corpus *c, named_corpus *n)
+/* Open a corpus on all ranks. All ranks fail or none. */
+static fsdp_status open_shared(comm *world, corpus_request *r, corpus *out)
 {
-    free_notes(n);
-    TRY(corpus_notes_of(c, &n->notes));
-    return c->mask ? corpus_notes_of(c->mask, &n->mask_notes) : FSDP_OK;
-}
-
-/* Open a corpus on all ranks; n's notes are then those of rank 0. All ranks fail or none. */
-static fsdp_status open_shared(const trainer *t, named_corpus *n, corpus *out)
-{
-    comm *world = t->run.world;
     const bool is_first = comm_rank(world) == 0;
-    TRY(comm_agree(world, is_first ? open_first(t, n, out) : FSDP_OK));
-    TRY(comm_agree(world, is_first ? notes_of(out, n) : FSDP_OK));
-    TRY(share_notes(world, &n->notes));
-    if (n->mask)
-        TRY(share_notes(world, &n->mask_notes));
-    return comm_agree(world, is_first ? FSDP_OK : open_files(t, n, out));
+    if (!r->path)
+        return FSDP_OK;
+    TRY(comm_agree(world, is_first ? open_first(r, out) : FSDP_OK));
+    TRY(share_notes(world, is_first ? &out->notes : &r->notes));
+    if (r->mask)
+        TRY(share_notes(world, is_first ? &out->mask->notes : &r->mask_notes));
+    return comm_agree(world, is_first ? FSDP_OK : corpus_open_file(r, out));
 }
 
 /* ---- the data of a run ----------------------------------------------------------------------- */
@@ -126,7 +112,7 @@ static fsdp_status open_here(trainer *t)
         TRY(trainer_check_on_host(t, "--synthetic", (size_t)c->synthetic_tokens,
                                   "use a smaller corpus"));
         TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
-    } else if (c->init_from && (vocab > 256 || tokenizer_in(c->init_from))) {
+    } else if (needs_tokens(t)) {
         return fsdp_error(FSDP_EINVAL,
                           "pass --data with tokens, which docs/models.md shows how to make",
                           "--data: got none, expected tokens of %s, whose vocabulary has %zu",
@@ -158,34 +144,25 @@ static fsdp_status check_alike(const trainer *t)
                       a->token_bytes == 1 ? "bytes" : "tokens");
 }
 
-static fsdp_status open_tokens(trainer *t, named_corpus *data, named_corpus *val)
-{
-    const trainer_config *c = &t->cfg;
-    if (c->data)
-        TRY(open_shared(t, data, &t->data));
-    if (c->val_data)
-        TRY(open_shared(t, val, &t->val_data));
-    return comm_agree(t->run.world, check_alike(t));
-}
-
 fsdp_status trainer_open_data(trainer *t)
 {
     const trainer_config *c = &t->cfg;
-    named_corpus data = {.path = c->data, .mask = c->data_mask};
-    named_corpus val = {.path = c->val_data, .mask = c->val_mask};
-    ckpt_manifest saved = {0};
-    TRY(comm_agree(t->run.world, open_here(t)));
+    comm *world = t->run.world;
+    corpus_request data = request_of(t, c->data, c->data_mask);
+    corpus_request val = request_of(t, c->val_data, c->val_mask);
+    TRY(comm_agree(world, open_here(t)));
     if (t->m.family->is_images)
         return FSDP_OK;
-    if (c->resume && comm_rank(t->run.world) == 0)
-        ckpt_source_peek(strcmp(c->resume, "auto") == 0 ? c->save_dir : c->resume, &saved);
-    data.notes = saved.data;
-    data.mask_notes = saved.mask;
-    saved.data = saved.mask = (corpus_notes){0}; /* moved */
-    ckpt_manifest_free(&saved);
-    const fsdp_status status = open_tokens(t, &data, &val);
-    t->store.data = data.notes; /* moved */
-    t->store.mask = data.mask_notes;
+    if (c->resume && comm_rank(world) == 0)
+        ckpt_source_notes(strcmp(c->resume, "auto") == 0 ? c->save_dir : c->resume, &data.notes,
+                          &data.mask_notes);
+    fsdp_status status = open_shared(world, &data, &t->data);
+    if (status == FSDP_OK)
+        status = open_shared(world, &val, &t->val_data);
+    if (status == FSDP_OK)
+        status = comm_agree(world, check_alike(t));
+    free_notes(&data);
     free_notes(&val);
+    t->store.data = c->data ? &t->data : NULL;
     return status;
 }

@@ -66,7 +66,7 @@ int pin_threads(const comm *world);
  *   t       t->refused is this rank's error of trainer_config_parse or trainer_connect
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */
 fsdp_status trainer_prepare(trainer *t);
-/* trainer_open_data -- open t->data and t->val_data, and fill in the notes of t->store.
+/* trainer_open_data -- open t->data and t->val_data, and set t->store.data.
  *   collective  all ranks; all fail or none
  *   errors      any error of opening a corpus; FSDP_EINVAL: data that do not fit the model or each
  *               other; FSDP_EMISMATCH: this rank's files are not those of rank 0 */

@@ -177,15 +177,18 @@ static fsdp_status choose(comm *world, const char *dir, int64_t *step, ckpt_sour
     return FSDP_OK;
 }
 
-void ckpt_source_peek(const char *dir, ckpt_manifest *out)
+void ckpt_source_notes(const char *dir, corpus_notes *data, corpus_notes *mask)
 {
     char plain[PATH_MAX];
-    *out = (ckpt_manifest){0};
-    const int64_t step = ckpt_plain_dir(dir, plain) == FSDP_OK ? next_step(plain, INT64_MAX) : -1;
-    if (step == DIR_ITSELF)
-        (void)ckpt_manifest_read(plain, out);
-    else if (step >= 0)
-        (void)ckpt_manifest_read(ckpt_step_path(plain, step).text, out);
+    ckpt_manifest m = {0};
+    const int64_t step =
+        ckpt_plain_dir(dir, plain) == FSDP_OK ? next_step(plain, INT64_MAX) : NO_STEP;
+    if (step != NO_STEP)
+        (void)ckpt_manifest_read(step == DIR_ITSELF ? plain : ckpt_step_path(plain, step).text, &m);
+    *data = m.data;
+    *mask = m.mask;
+    m.data = m.mask = (corpus_notes){0}; /* moved */
+    ckpt_manifest_free(&m);
 }
 
 static fsdp_status nothing_there(const char *dir)

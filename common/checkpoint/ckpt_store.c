@@ -406,8 +406,6 @@ void ckpt_store_close(ckpt_store *s)
         close(s->lock);
     }
     s->lock = 0;
-    corpus_notes_free(&s->data);
-    corpus_notes_free(&s->mask);
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -486,9 +484,11 @@ static fsdp_status end_here(ckpt_store *s, int64_t step, ckpt_sum *sums)
     ckpt_manifest m = {.id = id_of(s, step),
                        .about = s->about,
                        .files = sums,
-                       .n_samples = step * s->batch + s->sample_offset,
-                       .data = s->data,
-                       .mask = s->mask};
+                       .n_samples = step * s->batch + s->sample_offset};
+    if (s->data)
+        m.data = s->data->notes;
+    if (s->data && s->data->mask)
+        m.mask = s->data->mask->notes;
     TRY(check_files(s, sums));
     TRY(ckpt_manifest_write(s->tmp, &m)); /* the last file: its commit syncs the directory */
     return publish(s, step);

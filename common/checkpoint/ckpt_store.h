@@ -28,7 +28,7 @@ typedef struct ckpt_store {
     const optimizer_rule *optimizer;
     int64_t keep;                 /* number of checkpoints to keep; 0: all */
     int64_t batch, sample_offset; /* at step N the run has read N * batch + sample_offset samples */
-    corpus_notes data, mask;      /* of the training data, for manifests; owned */
+    const corpus *data;           /* whose files manifests name; NULL: none; borrowed */
     int64_t newest;               /* step of the last save, at first of the resumed one; 0: none */
     char run[CKPT_RUN_BYTES];     /* the run's id, 16 hex digits, set by ckpt_store_claim */
     char dir[PATH_MAX];

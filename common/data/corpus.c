@@ -2,20 +2,27 @@
  *
  *   corpus_open_file | corpus_open_texts -> sample_read ... -> corpus_close
  *
- * files.c reads files, licences.c opens folders of texts, token_file.c checks the format of token
+ * files.c reads files, licences.c opens the licence texts, token_file.c checks the format of token
  * files, synthetic.c generates the synthetic corpus; images.c and digits.c provide images. */
 #include "common/data/data_impl.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
+#include "common/base/dtype.h"
+#include "common/ops/ops.h"
 
 fsdp_status corpus_check_length(const corpus *c, size_t seq_len)
 {
     if (c->n_tokens > seq_len)
         return FSDP_OK;
-    const bool is_text = c->token_bytes <= 1; /* 0: no file */
+    const bool is_text = c->token_bytes == 1;
     char hint[96];
     if (c->n_tokens > 1)
         snprintf(hint, sizeof hint, "pass --seq-len %zu or less, or more data", c->n_tokens - 1);
@@ -29,33 +36,112 @@ fsdp_status corpus_check_length(const corpus *c, size_t seq_len)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static fsdp_status open_dir(const char *dir, const corpus_request *r, corpus *out)
+/* Append an entry of a directory, unless it is a directory or, with no_links, a link. */
+static fsdp_status add_entry(corpus *c, const char *name, const corpus_request *r)
 {
-    out->format = r->format == CORPUS_AUTO ? CORPUS_LLMC : r->format;
-    TRY(corpus_add_dir(out, dir, r));
-    if (out->n_files > 0)
-        return FSDP_OK;
-    const bool is_llmc = out->format == CORPUS_LLMC;
+    fsdp_status status = FSDP_OK;
+    struct stat st;
+    char *path;
+    if (asprintf(&path, "%s/%s", r->path, name) < 0)
+        return corpus_no_memory(c);
+    if ((r->no_links ? lstat(path, &st) : stat(path, &st)) != 0)
+        status = fsdp_error(FSDP_EIO, "remove it from the directory given to --data, or mend it",
+                            "data: %s: %s", path, strerror(errno));
+    else if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
+        status = corpus_add_file(c, path, r);
+    free(path);
+    return status;
+}
+
+/* Append files of a directory in name order: of llm.c's shards what is named *.bin. Hidden entries
+ * are ignored, because programs leave such beside files. */
+static fsdp_status add_dir(corpus *c, const corpus_request *r)
+{
+    struct dirent **entries;
+    fsdp_status status = FSDP_OK;
+    const int n = scandir(r->path, &entries, NULL, alphasort); /* strcmp's order: no locale */
+    if (n < 0)
+        return fsdp_error(FSDP_EIO, "pass a text file or llm.c shards", "data: %s: %s", r->path,
+                          strerror(errno));
+    c->format = r->format == CORPUS_AUTO ? CORPUS_LLMC : r->format;
+    const bool is_llmc = c->format == CORPUS_LLMC;
+    for (int i = 0; i < n; i++) {
+        if (status == FSDP_OK &&
+            fnmatch(is_llmc ? "*.bin" : "*", entries[i]->d_name, FNM_PERIOD) == 0)
+            status = add_entry(c, entries[i]->d_name, r);
+        free(entries[i]);
+    }
+    free(entries);
+    if (status != FSDP_OK || c->notes.n_files > 0)
+        return status;
     return fsdp_error(FSDP_EIO,
                       is_llmc ? "pass a directory of llm.c shards (*.bin), or --data-format bytes "
                                 "for a directory of texts"
                               : "pass a directory with files",
-                      "data: %s: got a directory without %s", dir,
+                      "data: %s: got a directory without %s", r->path,
                       is_llmc ? ".bin files" : "files");
 }
 
-static fsdp_status add_files(const corpus_request *r, corpus *out)
+/* Append the files that match r->path, in name order. */
+static fsdp_status add_glob(corpus *c, const corpus_request *r)
 {
+    glob_t g;
+    fsdp_status status = FSDP_OK;
+    int rc = glob(r->path, GLOB_ERR, NULL, &g); /* sorted in the same order */
+    if (rc == GLOB_NOSPACE)
+        return corpus_no_memory(c);
+    if (rc == GLOB_ABORTED)
+        return fsdp_error(FSDP_EIO, "let this user read the directories of the pattern",
+                          "data: %s: %s", r->path, strerror(errno));
+    if (rc != 0)
+        return fsdp_error(
+            FSDP_EIO, "check the pattern given to --data or --val-data (quote it from the shell)",
+            "data: %s: no file matches", r->path);
+    for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
+        status = corpus_add_file(c, g.gl_pathv[i], r);
+    globfree(&g);
+    return status;
+}
+
+/* Append all files of r->path. */
+static fsdp_status add_files(const corpus_request *r, corpus *c)
+{
+    const corpus_notes *known = &r->notes;
     struct stat st;
     const bool exists = stat(r->path, &st) == 0;
-    TRY(corpus_begin(out, r->path, r));
+    *c = (corpus){.vocab_size = r->vocab_limit, .format = r->format, .sum = XXH3_createState()};
+    snprintf(c->source, sizeof c->source, "%s", r->path);
+    if (c->sum == NULL || XXH3_64bits_reset(c->sum) != XXH_OK)
+        return corpus_no_memory(c);
     if (exists && S_ISDIR(st.st_mode))
-        TRY(open_dir(r->path, r, out));
+        TRY(add_dir(c, r));
     else if (!exists && strpbrk(r->path, "*?[") != NULL)
-        TRY(corpus_add_glob(out, r));
+        TRY(add_glob(c, r));
     else
-        TRY(corpus_add_file(out, r->path, r));
-    return corpus_take_notes(out, r);
+        TRY(corpus_add_file(c, r->path, r));
+    c->notes.hash = known->n_files > 0 ? known->hash : XXH3_64bits_digest(c->sum);
+    if (known->n_files == 0 || known->n_files == c->notes.n_files)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
+                      "data: %s: got %zu files, expected %zu", c->source, c->notes.n_files,
+                      known->n_files);
+}
+
+static fsdp_status add_mask(const corpus_request *r, corpus *c)
+{
+    const corpus_request request = {
+        .path = r->mask, .format = CORPUS_BYTES, .vocab_limit = BYTE_VOCAB, .notes = r->mask_notes};
+    if (r->mask == NULL)
+        return FSDP_OK;
+    c->mask = calloc(1, sizeof *c->mask);
+    if (c->mask == NULL)
+        return corpus_no_memory(c);
+    TRY(add_files(&request, c->mask));
+    if (c->mask->n_tokens == c->n_tokens)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass a mask with one byte for each token of the data",
+                      "data: %s: got a mask of %zu bytes, expected %zu, one for each token of %s",
+                      r->mask, c->mask->n_tokens, c->n_tokens, c->source);
 }
 
 fsdp_status corpus_open_file(const corpus_request *request, corpus *out)
@@ -63,24 +149,11 @@ fsdp_status corpus_open_file(const corpus_request *request, corpus *out)
     fsdp_status status = add_files(request, out);
     if (status == FSDP_OK)
         status = corpus_check_length(out, request->seq_len);
+    if (status == FSDP_OK)
+        status = add_mask(request, out);
     if (status != FSDP_OK)
         corpus_close(out);
     return status;
-}
-
-fsdp_status corpus_open_mask(const char *path, const corpus_notes *notes, corpus *c)
-{
-    const corpus_request request = {
-        .path = path, .format = CORPUS_BYTES, .vocab_limit = BYTE_VOCAB, .notes = notes};
-    c->mask = calloc(1, sizeof *c->mask);
-    if (c->mask == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory", path);
-    TRY(add_files(&request, c->mask));
-    if (c->mask->n_tokens == c->n_tokens)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass a mask with one byte for each token of the data",
-                      "data: %s: got a mask of %zu bytes, expected %zu, one for each token of %s",
-                      path, c->mask->n_tokens, c->n_tokens, c->source);
 }
 
 /* ---- the tokens of a sequence --------------------------------------------------------------- */
@@ -102,6 +175,19 @@ size_t sample_offset(size_t n_tokens, uint64_t k, size_t seq_len)
     return (size_t)(k % n_places(n_tokens, seq_len)) * seq_len;
 }
 
+/* Replace the targets of tokens `first` ... that do not count. */
+static fsdp_status mask_targets(const corpus *c, size_t first, size_t n, int32_t *targets)
+{
+    int32_t counts[1024];
+    for (size_t t = 0; t < n; t++) {
+        const size_t at = t % 1024;
+        if (at == 0)
+            TRY(corpus_read(c->mask, first + t, min_size(n - t, 1024), counts));
+        targets[t] = counts[at] != 0 ? targets[t] : NO_TARGET;
+    }
+    return FSDP_OK;
+}
+
 fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs, int32_t *targets)
 {
     if (c->images != NULL) {
@@ -111,10 +197,6 @@ fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *input
     }
     const size_t o = sample_offset(c->n_tokens, k, seq_len);
     TRY(corpus_read(c, o, seq_len, inputs));
-    return corpus_read(c, o + 1, seq_len, targets);
-}
-
-fsdp_status sample_mask(const corpus *c, uint64_t k, size_t seq_len, int32_t *counts)
-{
-    return corpus_read(c->mask, sample_offset(c->n_tokens, k, seq_len) + 1, seq_len, counts);
+    TRY(corpus_read(c, o + 1, seq_len, targets));
+    return c->mask ? mask_targets(c, o + 1, seq_len, targets) : FSDP_OK;
 }

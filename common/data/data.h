@@ -1,7 +1,7 @@
 /* data.h -- training data: one stream of tokens, or a set of labelled images, read by samples.
  *
  *   corpus_open_file | corpus_open_texts | corpus_synthetic | corpus_open_images | corpus_digits
- *   [-> corpus_open_mask] -> sample_read ... -> corpus_close
+ *   -> sample_read ... -> corpus_close
  *
  * The data order is fixed, so that another program can replay a run. The corpus has n tokens, and
  * T = seq_len. Sequence k, counted over the whole run, global batch after global batch, reads
@@ -31,72 +31,66 @@ typedef enum corpus_format {
 } corpus_format;
 #define CORPUS_FORMATS "auto|bytes|llmc|uint16|uint32"
 
+/* A file of a corpus, as it was when its tokens were hashed. */
+typedef struct corpus_print {
+    char name[256]; /* without its folder; zeros after its end */
+    uint64_t bytes;
+    int64_t mtime_ns;
+    uint64_t hash;
+} corpus_print;
+
+/* What is known of the files of a corpus: by itself or, before it is opened, from a checkpoint or
+ * from rank 0. A file whose name, length and time are in the list is not read; any other must have
+ * the hash of its place. */
+typedef struct corpus_notes {
+    corpus_print *files; /* [n_files], owned */
+    size_t n_files;      /* 0: nothing is known */
+    uint64_t *blocks;    /* [n_blocks], owned: the hashes of all blocks, file by file; 0: unknown */
+    size_t n_blocks;
+    uint64_t hash; /* of all tokens */
+} corpus_notes;
+
+/* corpus_notes_free -- a zeroed struct is accepted. */
+void corpus_notes_free(corpus_notes *notes);
+
 typedef struct corpus {
     size_t n_tokens;   /* or the number of images */
     size_t vocab_size; /* tokens are < vocab_size (256 for bytes); images: number of classes */
     struct image_set *images;  /* NULL: the corpus has tokens */
     void *tokens;              /* synthetic: [n_tokens] of token_bytes each; else NULL */
-    struct corpus_file *files; /* [n_files]; NULL if there are none */
-    size_t n_files;
-    struct corpus *mask;      /* owned; a byte for each token, see corpus_open_mask. NULL: none */
-    struct XXH3_state_s *sum; /* running hash of all tokens of the files */
-    uint64_t known_hash;      /* of all tokens, from corpus_notes; 0: sum has the hash */
+    struct corpus_file *files; /* [notes.n_files]; NULL if there are none */
+    corpus_notes notes;        /* of the files */
+    struct corpus *mask;       /* owned; a byte for each token. NULL: none */
+    struct XXH3_state_s *sum;  /* running hash of all tokens of the files */
     corpus_format format;
     int token_bytes;  /* 1, 2 or 4 */
     char source[256]; /* for the log: path or description */
 } corpus;
 
-/* A file of a corpus, as it was when its tokens were hashed. */
-typedef struct corpus_print {
-    char name[256]; /* without its folder */
-    uint64_t bytes, hash;
-    int64_t mtime_ns;
-} corpus_print;
-
-/* What is known of a corpus before it is opened: from a checkpoint or from rank 0. A file whose
- * name, length and time are in the list is not read; any other must have the hash of its place. */
-typedef struct corpus_notes {
-    corpus_print *files; /* [n_files], owned */
-    size_t n_files;
-    uint64_t *blocks; /* [n_blocks], owned: the hashes of all blocks, file by file; 0: not known */
-    size_t n_blocks;
-    uint64_t hash; /* corpus_hash */
-} corpus_notes;
-
-/* corpus_notes_of -- what is known of the files of an open corpus; a corpus without files has none.
- * The caller frees it. errors: FSDP_ENOMEM. */
-fsdp_status corpus_notes_of(const corpus *c, corpus_notes *out);
-/* corpus_notes_free -- a zeroed struct is accepted. */
-void corpus_notes_free(corpus_notes *notes);
-
 /* Which corpus to open, and what it must be. */
 typedef struct corpus_request {
     const char *path;
+    const char *mask; /* NULL, or the path of bytes that say which tokens count as targets */
     corpus_format format;
     size_t vocab_limit; /* every token must be less; becomes the vocab_size of tokens */
     size_t seq_len;
-    const char *tokenizer;     /* NULL, or whose tokens are wanted, so that AUTO refuses a text */
-    const corpus_notes *notes; /* NULL: nothing is known, all files are read */
-    bool no_links;             /* of a directory, leave links out */
+    const char *tokenizer; /* NULL, or whose tokens are wanted, so that AUTO refuses a text */
+    corpus_notes notes, mask_notes; /* borrowed */
+    bool no_links;                  /* of a directory, leave links out */
 } corpus_request;
 
-/* corpus_open_file -- open a text file or files of tokens.
+/* corpus_open_file -- open a text file or files of tokens, and their mask.
  *   path    a file, or a glob or directory, whose files are joined in name order: of a directory
  *           the files named *.bin or, if another format is named, all files, without hidden ones.
  * Every file that request->notes do not know is read once and checked. Sequences are read from the
  *           files, so that the ranks of a host share the kernel's page cache. The first 64 files
  *           stay open, and may be removed or replaced afterwards; if a file is written to,
  *           sample_read fails
+ *   mask    likewise; its files together have a byte for each token, 0 if the token does not count
  *   errors  FSDP_EIO: missing or unreadable; FSDP_EINVAL: another format, a bad header, a token >=
- *           vocab_limit, or fewer than seq_len + 1 tokens; FSDP_EMISMATCH: a file has other tokens
- *           than request->notes say; FSDP_ENOMEM */
+ *           vocab_limit, fewer than seq_len + 1 tokens, or a mask of another length;
+ * FSDP_EMISMATCH: a file has other tokens than request->notes say; FSDP_ENOMEM */
 fsdp_status corpus_open_file(const corpus_request *request, corpus *out);
-/* corpus_open_mask -- open bytes that say which tokens count as targets, and give them to c: byte i
- * is 0 if token i does not. path: as of corpus_open_file; its files together have a byte for each
- * token of c.
- *   errors  any error of corpus_open_file; FSDP_EINVAL: another number of bytes */
-fsdp_status corpus_open_mask(const char *path, const corpus_notes *notes, corpus *c);
-
 /* corpus_open_texts -- open the regular files of `dir`, read as bytes and joined in name order. The
  * default corpus is the licence texts of CORPUS_DEFAULT_DIR (237 kB of English on Debian 12).
  *   *note   "", or a static sentence saying that the texts differ from Debian 12's
@@ -137,14 +131,11 @@ fsdp_status corpus_digits(uint64_t begin, size_t n, uint64_t shuffle_seed, corpu
 /* sample_read -- read the model's inputs of sample k, and its targets, to host memory.
  *   inputs   tokens: int32 [T]; images: fp32 [IMAGE_PIXELS], (pixel/255 - 0.1307) / 0.3081 (mean
  *            and standard deviation of MNIST's training set)
- *   targets  tokens: [T]; images: [1], the label, with seq_len 1
+ *   targets  tokens: [T], NO_TARGET where c->mask has 0; images: [1], the label, with seq_len 1
  *   errors   FSDP_EIO: that part of the file has changed since the corpus was opened (the hash of
  *            each block read is checked); never for images or a synthetic corpus */
 fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs,
                         int32_t *targets);
-/* sample_mask -- the bytes of c->mask of the targets of sample k: counts [T], 0 if a target does
- * not count. errors: as sample_read. */
-fsdp_status sample_mask(const corpus *c, uint64_t k, size_t seq_len, int32_t *counts);
 /* corpus_samples -- the number of different samples: sequences of seq_len with their targets, or
  * images; n_tokens must be more than seq_len (asserted). */
 size_t corpus_samples(const corpus *c, size_t seq_len);

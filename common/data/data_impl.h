@@ -15,27 +15,14 @@ typedef struct corpus_file {
     int fd;                 /* -1: opened for each read */
     size_t begin, n_tokens; /* its tokens are [begin, begin + n_tokens) of the corpus */
     size_t header_bytes;    /* before its first token */
-    uint64_t *hashes;       /* one for each block of BLOCK_BYTES after the header; 0: not known */
-    corpus_print print;
+    size_t first_block;     /* of its blocks of BLOCK_BYTES after the header, in the notes */
 } corpus_file;
 
-/* corpus_begin -- make a corpus without files, of r->format; source: for the log.
- *   errors  FSDP_ENOMEM */
-fsdp_status corpus_begin(corpus *c, const char *source, const corpus_request *r);
+/* corpus_no_memory -- report that host memory ran out: FSDP_ENOMEM. */
+fsdp_status corpus_no_memory(const corpus *c);
 /* corpus_add_file -- append a regular file. If c->format is AUTO, detect the format and set it.
  *   errors  FSDP_EIO with the path and the reason; otherwise as corpus_open_file */
 fsdp_status corpus_add_file(corpus *c, const char *path, const corpus_request *r);
-/* corpus_add_dir -- append files of dir in name order, without hidden ones; of CORPUS_LLMC those
- * named *.bin.
- *   errors  as corpus_add_file */
-fsdp_status corpus_add_dir(corpus *c, const char *dir, const corpus_request *r);
-/* corpus_add_glob -- append the files that match r->path, in name order.
- *   errors  FSDP_EIO if no file matches; as corpus_add_file */
-fsdp_status corpus_add_glob(corpus *c, const corpus_request *r);
-/* corpus_take_notes -- after the last file: take the hash of the whole corpus from r->notes unless
- * all files were read.
- *   errors  FSDP_EMISMATCH: another number of files */
-fsdp_status corpus_take_notes(corpus *c, const corpus_request *r);
 /* corpus_read -- read tokens begin ... begin + n - 1. errors: as sample_read. */
 fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out);
 

@@ -1,7 +1,6 @@
 /* files.c -- the files of a corpus: check them once, then read sequences from them.
  *
- *   corpus_begin -> corpus_add_file ... | corpus_add_dir | corpus_add_glob -> corpus_take_notes
- *   -> corpus_read ...
+ *   corpus_add_file ... -> corpus_read ... -> corpus_close
  *
  * Only one hash per block stays in memory, 1/2048 of the file's length. If others write to the file
  * during the run, the changed block is detected before its tokens are used. A block of a file that
@@ -9,11 +8,8 @@
  * mapped file ends the process with SIGBUS. */
 #include "common/data/data_impl.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
-#include <glob.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,33 +17,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "common/base/dtype.h"
 #include "common/base/read_file.h"
 
 static const char LEAVE_HINT[] = "leave the files of data as they are until the run has ended";
 
-static fsdp_status no_memory(const corpus *c)
+fsdp_status corpus_no_memory(const corpus *c)
 {
     return fsdp_error(FSDP_ENOMEM, "", "data: %s: no host memory", c->source);
 }
 
-fsdp_status corpus_begin(corpus *c, const char *source, const corpus_request *r)
-{
-    *c = (corpus){.vocab_size = r->vocab_limit, .format = r->format, .sum = XXH3_createState()};
-    snprintf(c->source, sizeof c->source, "%s", source);
-    if (c->sum == NULL || XXH3_64bits_reset(c->sum) != XXH_OK)
-        return no_memory(c);
-    return FSDP_OK;
-}
-
 void corpus_close(corpus *c)
 {
-    for (size_t i = 0; i < c->n_files; i++) {
+    for (size_t i = 0; i < c->notes.n_files; i++) {
         if (c->files[i].fd >= 0)
             close(c->files[i].fd);
         free(c->files[i].path);
-        free(c->files[i].hashes);
     }
     free(c->files);
+    corpus_notes_free(&c->notes);
     free(c->tokens);
     images_free(c->images);
     if (c->mask != NULL)
@@ -61,10 +49,14 @@ uint64_t corpus_hash(const corpus *c)
 {
     if (c->images != NULL)
         return images_hash(c);
-    if (c->known_hash != 0)
-        return c->known_hash;
-    return c->tokens ? XXH3_64bits(c->tokens, c->n_tokens * (size_t)c->token_bytes)
-                     : XXH3_64bits_digest(c->sum);
+    return c->tokens ? XXH3_64bits(c->tokens, c->n_tokens * (size_t)c->token_bytes) : c->notes.hash;
+}
+
+void corpus_notes_free(corpus_notes *notes)
+{
+    free(notes->files);
+    free(notes->blocks);
+    *notes = (corpus_notes){0};
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -98,7 +90,7 @@ static fsdp_status read_block(const corpus *c, const corpus_file *f, size_t i, c
     const int fd = f->fd >= 0 ? f->fd : open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return cannot_open(f->path, errno);
-    *bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
+    *bytes = min_size(left, BLOCK_BYTES);
     const fsdp_status status = read_at(f, fd, block, *bytes, f->header_bytes + i * BLOCK_BYTES);
     if (fd != f->fd)
         close(fd);
@@ -155,12 +147,13 @@ static fsdp_status read_checked(const corpus *c, const corpus_file *f, size_t i,
     tokens_seen seen = {0};
     TRY(read_block(c, f, i, block, bytes));
     const uint64_t hash = XXH3_64bits(block, *bytes);
-    if (f->hashes[i] == 0) {
+    uint64_t *known = &c->notes.blocks[f->first_block + i];
+    if (*known == 0) {
         see_tokens(c, i, block, *bytes, &seen);
         TRY(check_seen(c, f, &seen));
-        f->hashes[i] = hash;
+        *known = hash;
     }
-    if (hash == f->hashes[i])
+    if (hash == *known)
         return FSDP_OK;
     return fsdp_error(FSDP_EIO, LEAVE_HINT, "data: %s: was changed while the run used it", f->path);
 }
@@ -176,7 +169,7 @@ fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out)
             const size_t at = begin - f->begin, from = at % in_block;
             size_t bytes;
             TRY(read_checked(c, f, at / in_block, block, &bytes));
-            const size_t there = bytes / width - from, take = n < there ? n : there;
+            const size_t take = min_size(n, bytes / width - from);
             for (size_t t = 0; t < take; t++)
                 *out++ = (int32_t)token_of(block, c->token_bytes, from + t);
             begin += take;
@@ -188,198 +181,107 @@ fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out)
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* Read all tokens of a file: hash each block, the file and the corpus, and check every token. */
-static fsdp_status scan(corpus *c, corpus_file *f)
+static fsdp_status scan(corpus *c, const corpus_file *f, uint64_t *file_hash)
 {
     _Alignas(uint32_t) char block[BLOCK_BYTES];
+    uint64_t *hashes = c->notes.blocks + f->first_block;
     size_t bytes;
     tokens_seen seen = {0};
-    uint64_t hash = 0;
     for (size_t i = 0; i < n_blocks(c, f); i++) {
         TRY(read_block(c, f, i, block, &bytes));
-        f->hashes[i] = XXH3_64bits(block, bytes);
-        hash = XXH3_64bits_withSeed(&f->hashes[i], sizeof hash, hash);
+        hashes[i] = XXH3_64bits(block, bytes);
+        *file_hash = XXH3_64bits_withSeed(&hashes[i], sizeof *hashes, *file_hash);
         XXH3_64bits_update(c->sum, block, bytes);
         see_tokens(c, i, block, bytes, &seen);
     }
-    f->print.hash = hash;
     return check_seen(c, f, &seen);
 }
 
-/* Whether the notes know the file: it has the name, the length and the time of its place. */
-static bool is_known(const corpus_notes *notes, size_t place, const corpus_print *print)
+/* Hash the file's tokens, or take the hashes from the notes if they know the file: if it has the
+ * name, the length and the time of its place. */
+static fsdp_status hash_file(corpus *c, const corpus_file *f, const corpus_notes *known)
 {
-    return notes != NULL && strcmp(notes->files[place].name, print->name) == 0 &&
-           notes->files[place].bytes == print->bytes &&
-           notes->files[place].mtime_ns == print->mtime_ns;
+    const size_t place = (size_t)(f - c->files), n = n_blocks(c, f);
+    corpus_print *now = &c->notes.files[place];
+    const corpus_print *was = place < known->n_files ? &known->files[place] : NULL;
+    if (was != NULL && memcmp(was, now, offsetof(corpus_print, hash)) == 0) {
+        now->hash = was->hash;
+        if (f->first_block + n <= known->n_blocks)
+            memcpy(c->notes.blocks + f->first_block, known->blocks + f->first_block,
+                   n * sizeof *known->blocks);
+        return FSDP_OK;
+    }
+    if (was == NULL && known->n_files > 0)
+        return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
+                          "data: %s: got one more file, expected %zu", f->path, known->n_files);
+    TRY(scan(c, f, &now->hash));
+    if (was == NULL || was->hash == now->hash)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
+                      "data: %s: got tokens with the hash %016" PRIx64 ", expected %016" PRIx64,
+                      f->path, now->hash, was->hash);
 }
 
-/* Hash the file's tokens, or take the hashes from the notes if they know the file. */
-static fsdp_status hash_file(corpus *c, corpus_file *f, const corpus_notes *notes)
+/* Append the file's blocks, without their hashes. */
+static fsdp_status add_blocks(corpus *c, corpus_file *f)
 {
-    const size_t place = (size_t)(f - c->files);
-    size_t first = 0; /* block of the corpus */
-    for (const corpus_file *before = c->files; before < f; before++)
-        first += n_blocks(c, before);
-    if (notes != NULL && place >= notes->n_files)
-        return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
-                          "data: %s: got one more file, expected %zu", f->path, notes->n_files);
-    if (!is_known(notes, place, &f->print)) {
-        TRY(scan(c, f));
-        const uint64_t wanted = notes != NULL ? notes->files[place].hash : 0;
-        if (notes == NULL || wanted == f->print.hash)
-            return FSDP_OK;
-        return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
-                          "data: %s: got tokens with the hash %016" PRIx64 ", expected %016" PRIx64,
-                          f->path, f->print.hash, wanted);
-    }
-    f->print.hash = notes->files[place].hash;
-    for (size_t i = 0; i < n_blocks(c, f) && first + i < notes->n_blocks; i++)
-        f->hashes[i] = notes->blocks[first + i];
+    corpus_notes *notes = &c->notes;
+    const size_t n = n_blocks(c, f);
+    uint64_t *blocks = realloc(notes->blocks, (notes->n_blocks + n + 1) * sizeof *blocks);
+    if (blocks == NULL)
+        return corpus_no_memory(c);
+    memset(blocks + notes->n_blocks, 0, n * sizeof *blocks);
+    f->first_block = notes->n_blocks;
+    notes->blocks = blocks;
+    notes->n_blocks += n;
     return FSDP_OK;
 }
 
 /* Find out what an open file has, and hash its tokens. */
 static fsdp_status take_file(corpus *c, corpus_file *f, const corpus_request *r)
 {
+    corpus_print *print = &c->notes.files[f - c->files];
     struct stat st;
     _Alignas(uint32_t) char head[BLOCK_BYTES];
     const char *slash = strrchr(f->path, '/');
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fsdp_error(FSDP_EIO, "pass a regular file, a directory or a glob",
                           "data: %s: not a regular file", f->path);
-    const size_t bytes = (size_t)st.st_size, in_head = bytes < sizeof head ? bytes : sizeof head;
-    f->print = (corpus_print){.bytes = bytes,
-                              .mtime_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec};
-    snprintf(f->print.name, sizeof f->print.name, "%s", slash != NULL ? slash + 1 : f->path);
+    const size_t bytes = (size_t)st.st_size, in_head = min_size(bytes, sizeof head);
+    print->bytes = bytes;
+    print->mtime_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    snprintf(print->name, sizeof print->name, "%s", slash != NULL ? slash + 1 : f->path);
     TRY(read_at(f, f->fd, head, in_head, 0));
     TRY(token_file_format(c, r, head, in_head, bytes, f));
     f->begin = c->n_tokens;
-    f->hashes = calloc(n_blocks(c, f) + 1, sizeof *f->hashes);
-    if (f->hashes == NULL)
-        return no_memory(c);
-    TRY(hash_file(c, f, r->notes));
+    TRY(add_blocks(c, f));
+    TRY(hash_file(c, f, &r->notes));
     c->n_tokens += f->n_tokens;
     return FSDP_OK;
 }
 
 fsdp_status corpus_add_file(corpus *c, const char *path, const corpus_request *r)
 {
-    corpus_file *files = realloc(c->files, (c->n_files + 1) * sizeof *files);
-    char *name = strdup(path);
+    const size_t n = c->notes.n_files;
+    corpus_file *files = realloc(c->files, (n + 1) * sizeof *files);
     c->files = files != NULL ? files : c->files;
+    corpus_print *prints = realloc(c->notes.files, (n + 1) * sizeof *prints);
+    c->notes.files = prints != NULL ? prints : c->notes.files;
+    char *name = strdup(path);
     /* O_NONBLOCK: a FIFO without a writer is refused instead of waited for */
-    const int fd = files && name ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-    const int why = errno;
-    if (fd >= 0) {
-        corpus_file *f = &c->files[c->n_files++];
-        *f = (corpus_file){.path = name, .fd = fd};
-        const fsdp_status status = take_file(c, f, r);
-        if (c->n_files > MOST_OPEN) {
-            close(fd);
-            f->fd = -1;
-        }
-        return status;
+    const int fd = files && prints && name ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (fd < 0) {
+        const int why = errno;
+        free(name);
+        return why == ENOMEM ? corpus_no_memory(c) : cannot_open(path, why);
     }
-    free(name);
-    return files == NULL || name == NULL ? no_memory(c) : cannot_open(path, why);
-}
-
-fsdp_status corpus_take_notes(corpus *c, const corpus_request *r)
-{
-    if (r->notes == NULL)
-        return FSDP_OK;
-    c->known_hash = r->notes->hash;
-    if (c->n_files == r->notes->n_files)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
-                      "data: %s: got %zu files, expected %zu", c->source, c->n_files,
-                      r->notes->n_files);
-}
-
-fsdp_status corpus_notes_of(const corpus *c, corpus_notes *out)
-{
-    *out = (corpus_notes){.n_files = c->n_files, .hash = corpus_hash(c)};
-    for (size_t i = 0; i < c->n_files; i++)
-        out->n_blocks += n_blocks(c, &c->files[i]);
-    out->files = calloc(out->n_files + 1, sizeof *out->files);
-    out->blocks = calloc(out->n_blocks + 1, sizeof *out->blocks);
-    if (out->files == NULL || out->blocks == NULL) {
-        corpus_notes_free(out);
-        return no_memory(c);
+    files[n] = (corpus_file){.path = name, .fd = fd};
+    prints[n] = (corpus_print){0};
+    c->notes.n_files++;
+    const fsdp_status status = take_file(c, &files[n], r);
+    if (n >= MOST_OPEN) {
+        close(fd);
+        files[n].fd = -1;
     }
-    uint64_t *to = out->blocks;
-    for (size_t i = 0; i < c->n_files; i++) {
-        const size_t n = n_blocks(c, &c->files[i]);
-        out->files[i] = c->files[i].print;
-        memcpy(to, c->files[i].hashes, n * sizeof *to);
-        to += n;
-    }
-    return FSDP_OK;
-}
-
-void corpus_notes_free(corpus_notes *notes)
-{
-    free(notes->files);
-    free(notes->blocks);
-    *notes = (corpus_notes){0};
-}
-
-/* ---- several files --------------------------------------------------------------------------- */
-
-/* Append an entry of a directory: files, but of llm.c's shards only those named *.bin. Folders and
- * hidden entries are ignored: programs leave such beside files. */
-static fsdp_status add_entry(corpus *c, const char *dir, const char *name, const corpus_request *r)
-{
-    fsdp_status status = FSDP_OK;
-    struct stat st;
-    char *path;
-    if (name[0] == '.' || (c->format == CORPUS_LLMC && fnmatch("*.bin", name, 0) != 0))
-        return FSDP_OK;
-    if (asprintf(&path, "%s/%s", dir, name) < 0)
-        return no_memory(c);
-    if ((r->no_links ? lstat(path, &st) : stat(path, &st)) != 0)
-        status = fsdp_error(FSDP_EIO, "remove it from the directory given to --data, or mend it",
-                            "data: %s: %s", path, strerror(errno));
-    else if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
-        status = corpus_add_file(c, path, r);
-    free(path);
-    return status;
-}
-
-fsdp_status corpus_add_dir(corpus *c, const char *dir, const corpus_request *r)
-{
-    struct dirent **entries;
-    fsdp_status status = FSDP_OK;
-    const int n = scandir(dir, &entries, NULL, alphasort); /* strcmp's order: no locale is set */
-    if (n < 0)
-        return fsdp_error(FSDP_EIO, "pass a text file or llm.c shards", "data: %s: %s", dir,
-                          strerror(errno));
-    for (int i = 0; i < n; i++) {
-        if (status == FSDP_OK)
-            status = add_entry(c, dir, entries[i]->d_name, r);
-        free(entries[i]);
-    }
-    free(entries);
-    return status;
-}
-
-fsdp_status corpus_add_glob(corpus *c, const corpus_request *r)
-{
-    glob_t g;
-    const char *pattern = r->path;
-    fsdp_status status = FSDP_OK;
-    int rc = glob(pattern, GLOB_ERR, NULL, &g); /* sorted in the same order */
-    if (rc == GLOB_NOSPACE)
-        return no_memory(c);
-    if (rc == GLOB_ABORTED)
-        return fsdp_error(FSDP_EIO, "let this user read the directories of the pattern",
-                          "data: %s: %s", pattern, strerror(errno));
-    if (rc != 0)
-        return fsdp_error(
-            FSDP_EIO, "check the pattern given to --data or --val-data (quote it from the shell)",
-            "data: %s: no file matches", pattern);
-    for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
-        status = corpus_add_file(c, g.gl_pathv[i], r);
-    globfree(&g);
     return status;
 }

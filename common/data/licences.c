@@ -11,21 +11,15 @@ static const char DIFFERS[] = "the licence texts of this system differ from Debi
 
 fsdp_status corpus_open_texts(const char *dir, size_t seq_len, corpus *out, const char **note)
 {
-    const corpus_request request = {
-        .format = CORPUS_BYTES, .vocab_limit = BYTE_VOCAB, .no_links = true};
-    *note = "";
-    fsdp_status status = corpus_begin(out, dir, &request);
-    if (status == FSDP_OK)
-        status = corpus_add_dir(out, dir, &request);
-    if (status == FSDP_EIO && out->n_files == 0)
-        status =
-            fsdp_error(FSDP_EIO, "pass --data FILE with any text file",
-                       "data: the default corpus is not there: %.400s", fsdp_error_get()->what);
-    if (status == FSDP_OK)
-        status = corpus_check_length(out, seq_len);
-    if (status != FSDP_OK)
-        corpus_close(out);
-    else if (corpus_hash(out) != BOOKWORM_HASH)
-        *note = DIFFERS;
-    return status;
+    const corpus_request request = {.path = dir,
+                                    .format = CORPUS_BYTES,
+                                    .vocab_limit = BYTE_VOCAB,
+                                    .seq_len = seq_len,
+                                    .no_links = true};
+    const fsdp_status status = corpus_open_file(&request, out);
+    *note = status == FSDP_OK && corpus_hash(out) != BOOKWORM_HASH ? DIFFERS : "";
+    if (status != FSDP_EIO)
+        return status;
+    return fsdp_error(FSDP_EIO, "pass --data FILE with any text file",
+                      "data: the default corpus is not there: %.400s", fsdp_error_get()->what);
 }

@@ -128,22 +128,21 @@ static fsdp_status check_text(const corpus_request *r, const char *path, const v
 static fsdp_status check_plain(const corpus *c, const char *path, const void *head,
                                size_t head_bytes, size_t file_bytes)
 {
-    const char *name = c->format == CORPUS_UINT16 ? "uint16" : "uint32";
     if (shard_kind_of(head, head_bytes) != NULL)
         return fsdp_error(FSDP_EINVAL, "leave --data-format out",
                           "data: %s: got one of llm.c's shards, expected a file without a header",
                           path);
     if (file_bytes % (size_t)c->token_bytes != 0)
         return fsdp_error(FSDP_EINVAL, "copy the file again, or pass another --data-format",
-                          "data: %s: got %zu bytes, expected a multiple of %d (%s)", path,
-                          file_bytes, c->token_bytes, name);
+                          "data: %s: got %zu bytes, expected a multiple of %d (uint%d)", path,
+                          file_bytes, c->token_bytes, 8 * c->token_bytes);
     if (c->format != CORPUS_UINT16 || !looks_wide(head, head_bytes))
         return FSDP_OK;
     return fsdp_error(
         FSDP_EINVAL, "pass --data-format uint32",
-        "data: %s: got tokens of which each second one is below 16, expected %s; such "
-        "are the halves of 32-bit tokens",
-        path, name);
+        "data: %s: got tokens of which each second one is below 16, expected uint16; such are the "
+        "halves of 32-bit tokens",
+        path);
 }
 
 fsdp_status token_file_format(corpus *c, const corpus_request *r, const void *head,

@@ -49,7 +49,6 @@ struct train_loop {
     bool failed_alike;       /* the step that failed has failed on all ranks */
     int64_t next_read;       /* the step whose figures the host reads next */
     int64_t n_counting;      /* targets that count, of the samples that this rank has loaded */
-    int32_t *mask;           /* host, [T] */
     float *in_order;         /* [W*A] losses in order of run_batch_node */
     float *eval_losses;      /* losses of an evaluation, batch after batch, each as in_order */
     double *ms;              /* [steps] */
@@ -119,12 +118,11 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
         l->T * in->width * (in->kind == ARRAY_VALUES ? dtype_bytes(setup->run->param_dtype) : 4);
     l->inputs = calloc(l->A * l->b, l->input_bytes);
     l->targets = calloc(l->A * l->b, l->T * sizeof *l->targets);
-    l->mask = calloc(l->T, sizeof *l->mask);
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
     const size_t n_eval = setup->val_data ? train_eval_batches(c, setup->val_data) : 0;
     l->eval_losses = malloc((n_eval * l->W * l->A + 1) * sizeof *l->eval_losses);
-    if (!l->inputs || !l->targets || !l->mask || !l->in_order || !l->ms || !l->eval_losses)
+    if (!l->inputs || !l->targets || !l->in_order || !l->ms || !l->eval_losses)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(stream_create(setup->run->dev, &(stream_config){.name = "loss"}, &l->loss_stream));
     TRY(open_figures(l, &l->figures[0]));
@@ -163,7 +161,6 @@ void train_close(train_loop *l)
     free(l->host_logits);
     free(l->inputs);
     free(l->targets);
-    free(l->mask);
     free(l->in_order);
     free(l->eval_losses);
     free(l->ms);
@@ -188,21 +185,8 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Give the targets of sample k that do not count NO_TARGET, and count the others. */
-static fsdp_status mask_targets(train_loop *l, const corpus *data, uint64_t k, int32_t *targets)
-{
-    if (data->mask)
-        TRY(sample_mask(data, k, l->T, l->mask));
-    for (size_t t = 0; t < l->T; t++) {
-        const bool counts = !data->mask || l->mask[t] != 0;
-        targets[t] = counts ? targets[t] : NO_TARGET;
-        l->n_counting += counts;
-    }
-    return FSDP_OK;
-}
-
 /* Read sample k; pixels are converted to the type that the model computes with. */
-static fsdp_status load_sample(train_loop *l, const corpus *data, uint64_t k, void *inputs,
+static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t k, void *inputs,
                                int32_t *targets)
 {
     float pixels[IMAGE_PIXELS];
@@ -215,7 +199,7 @@ static fsdp_status load_sample(train_loop *l, const corpus *data, uint64_t k, vo
     TRY(sample_read(data, k, l->T, rounds ? pixels : inputs, targets));
     for (size_t i = 0; rounds && i < IMAGE_PIXELS; i++)
         ((uint16_t *)inputs)[i] = bf16_from_f32(pixels[i]);
-    return mask_targets(l, data, k, targets);
+    return FSDP_OK;
 }
 
 /* A sample that does not count. */
@@ -246,6 +230,8 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
             TRY(load_sample(l, data, ms->first_sample + j, in, out));
         else
             load_nothing(l, in, out);
+        for (size_t t = 0; t < l->T; t++)
+            l->n_counting += out[t] != NO_TARGET;
     }
     return FSDP_OK;
 }
