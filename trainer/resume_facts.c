@@ -98,33 +98,27 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data, const c
 
 enum { FACT_BYTES = 64 };
 
-static void describe(const corpus *c, char *out, size_t out_bytes)
+/* Check that all ranks have the same corpus; text describes it. c NULL: there is none. */
+static fsdp_status check_same(comm *world, const char *what, const corpus *c, char text[FACT_BYTES])
 {
-    snprintf(out, out_bytes, "%zu %s, XXH3 %016" PRIx64, c->n_tokens,
-             c->images ? "images" : "tokens", corpus_hash(c));
-}
-
-/* Check that all ranks have the same corpus; *text describes it, *mask its mask. */
-static fsdp_status check_same(comm *world, const char *option, const corpus *c, char *text,
-                              char *mask)
-{
-    char what[32];
-    describe(c, text, FACT_BYTES);
-    snprintf(mask, FACT_BYTES, "nothing");
-    if (c->mask)
-        describe(c->mask, mask, FACT_BYTES);
-    TRY(comm_same(world, option, text));
-    snprintf(what, sizeof what, "the mask of %s", option);
-    return comm_same(world, what, mask);
+    snprintf(text, FACT_BYTES, "nothing");
+    if (c)
+        snprintf(text, FACT_BYTES, "%zu %s, XXH3 %016" PRIx64, c->n_tokens,
+                 c->images ? "images" : "tokens", corpus_hash(c));
+    return comm_same(world, what, text);
 }
 
 fsdp_status trainer_about(trainer *t)
 {
-    char data[FACT_BYTES], mask[FACT_BYTES], val_data[FACT_BYTES], val_mask[FACT_BYTES];
-    TRY(check_same(t->run.world, "the training data", &t->data, data, mask));
-    if (t->cfg.val_data)
-        TRY(check_same(t->run.world, "--val-data", &t->val_data, val_data, val_mask));
-    t->store.world = t->run.world;
+    char data[FACT_BYTES], mask[FACT_BYTES], unused[FACT_BYTES];
+    comm *world = t->run.world;
+    TRY(check_same(world, "the training data", &t->data, data));
+    TRY(check_same(world, "the mask of the training data", t->data.mask, mask));
+    if (t->cfg.val_data) {
+        TRY(check_same(world, "--val-data", &t->val_data, unused));
+        TRY(check_same(world, "the mask of --val-data", t->val_data.mask, unused));
+    }
+    t->store.world = world;
     t->store.m = &t->m;
     t->store.optimizer = optimizer_of(t->run.optimizer);
     t->store.keep = t->cfg.keep;

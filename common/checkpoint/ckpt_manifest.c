@@ -1,5 +1,6 @@
 /* ckpt_manifest.c -- see ckpt_manifest.h. */
 #include "common/checkpoint/ckpt_manifest.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -101,14 +102,11 @@ static bool add_notes(cJSON *j, const char *key, const corpus_notes *notes)
     cJSON *files = cJSON_AddArrayToObject(of, "files");
     for (size_t i = 0; i < notes->n_files && ok; i++) {
         const corpus_print *f = &notes->files[i];
-        char mtime[32];
         cJSON *file = cJSON_CreateObject();
-        snprintf(mtime, sizeof mtime, "%" PRId64, f->mtime_ns);
         ok = cJSON_AddItemToArray(files, file) &&
              cJSON_AddStringToObject(file, "name", f->name) != NULL &&
              cJSON_AddNumberToObject(file, "bytes", (double)f->bytes) != NULL &&
-             cJSON_AddStringToObject(file, "mtime_ns", mtime) != NULL &&
-             add_hex(file, "xxh3", f->hash);
+             add_hex(file, "mtime_ns", f->mtime_ns) && add_hex(file, "xxh3", f->hash);
     }
     return ok;
 }
@@ -209,20 +207,12 @@ static bool read_id(const cJSON *j, ckpt_id *id)
 
 static bool read_print(const cJSON *j, corpus_print *out)
 {
-    char mtime[32], *end = mtime;
-    size_t bytes;
-    if (!read_text(j, "name", out->name, sizeof out->name) ||
-        !read_text(j, "mtime_ns", mtime, sizeof mtime) ||
-        !json_size(cJSON_GetObjectItemCaseSensitive(j, "bytes"), &bytes) ||
-        !read_hex(j, "xxh3", &out->hash))
-        return false;
-    out->bytes = bytes;
-    out->mtime_ns = strtoll(mtime, &end, 10);
-    return end != mtime && *end == '\0';
+    return read_text(j, "name", out->name, sizeof out->name) &&
+           json_size(cJSON_GetObjectItemCaseSensitive(j, "bytes"), &out->bytes) &&
+           read_hex(j, "mtime_ns", &out->mtime_ns) && read_hex(j, "xxh3", &out->hash);
 }
 
-/* Older checkpoints have no notes. Returns false with a hash and out->files == NULL if memory ran
- * out. */
+/* Older checkpoints have no notes. */
 static bool read_notes(const cJSON *j, const char *key, corpus_notes *out)
 {
     const cJSON *of = cJSON_GetObjectItemCaseSensitive(j, key);
@@ -259,7 +249,6 @@ static bool read_about(const cJSON *j, ckpt_manifest *m)
     return read_hex(j, "run_was_xxh3", &sum) && sum == about_sum(m);
 }
 
-/* Returns false with n_files > 0 and m->files == NULL if memory ran out. */
 static bool read_files(const cJSON *j, ckpt_manifest *m)
 {
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(j, "files");
@@ -284,11 +273,10 @@ fsdp_status ckpt_manifest_read(const char *dir, ckpt_manifest *m)
     cJSON *j;
     *m = (ckpt_manifest){0};
     TRY(json_read_file(path.text, CKPT_OTHER_HINT, &j));
+    errno = 0;
     bool known = read_text(j, "format", format, sizeof format) && strcmp(format, CKPT_FORMAT) == 0;
     bool ok = known && read_id(j, &m->id) && read_about(j, m) && read_files(j, m);
-    const bool no_memory = (m->id.n_files > 0 && m->files == NULL) ||
-                           (m->data.hash != 0 && m->data.files == NULL) ||
-                           (m->mask.hash != 0 && m->mask.files == NULL);
+    const bool no_memory = errno == ENOMEM;
     cJSON_Delete(j);
     if (ok)
         return FSDP_OK;

@@ -34,9 +34,7 @@ typedef enum corpus_format {
 /* A file of a corpus, as it was when its tokens were hashed. */
 typedef struct corpus_print {
     char name[256]; /* without its folder; zeros after its end */
-    uint64_t bytes;
-    int64_t mtime_ns;
-    uint64_t hash;
+    uint64_t bytes, mtime_ns, hash;
 } corpus_print;
 
 /* What is known of the files of a corpus: by itself or, before it is opened, from a checkpoint or

@@ -249,7 +249,7 @@ static fsdp_status take_file(corpus *c, corpus_file *f, const corpus_request *r)
                           "data: %s: not a regular file", f->path);
     const size_t bytes = (size_t)st.st_size, in_head = min_size(bytes, sizeof head);
     print->bytes = bytes;
-    print->mtime_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    print->mtime_ns = (uint64_t)(st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
     snprintf(print->name, sizeof print->name, "%s", slash != NULL ? slash + 1 : f->path);
     TRY(read_at(f, f->fd, head, in_head, 0));
     TRY(token_file_format(c, r, head, in_head, bytes, f));

@@ -4,16 +4,20 @@
  *
  * An IDX file is big-endian: two zero bytes, 8 for unsigned bytes, the number of dimensions, each
  * dimension in four bytes, and the elements. http://yann.lecun.com/exdb/mnist/ */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 #ifdef FSDP_HAVE_ZLIB
 #include <zlib.h>
+#else /* packed files are refused for their first bytes */
+typedef FILE *gzFile;
+#define gzdopen                   fdopen
+#define gzread(file, to, n_bytes) (int)fread(to, 1, n_bytes, file)
+#define gzclose                   fclose
+#define Z_OK                      0
 #endif
 #include "common/base/philox.h"
 #include "common/base/read_file.h"
@@ -25,7 +29,7 @@ static const char FILES_HINT[] = "pass a folder with MNIST's files, unpacked (gu
 
 /* ---- IDX files ------------------------------------------------------------------------------- */
 
-enum { MOST_DIMS = 3, MOST_BYTES = 1 << 30 };
+enum { MOST_HEAD_BYTES = 16, MOST_BYTES = 1 << 30 };
 
 static size_t big_endian(const unsigned char *at)
 {
@@ -63,69 +67,43 @@ static fsdp_status check_header(const char *path, const unsigned char *head, siz
         path, file_bytes, head_bytes + elems, *n, n_dims > 1 ? "images" : "labels", MOST_BYTES);
 }
 
-#ifdef FSDP_HAVE_ZLIB
-/* Read a file from its begin on, unpacked if it is packed. Returns the bytes, which the caller
- * frees, and sets *bytes; NULL: *why is the reason. */
-static unsigned char *read_unpacked(int fd, size_t file_bytes, size_t *bytes, const char **why)
+/* Read a whole file, unpacked if it is packed. *all = its bytes, and zeros where a short file lacks
+ * bytes of a header; the caller frees them, after an error too. */
+static fsdp_status read_unpacked(const char *path, unsigned char **all, size_t *bytes)
 {
-    gzFile file = gzdopen(dup(fd), "rb");
-    unsigned char *all = NULL, *more;
-    int got = 1;
+    size_t room = 0;
+    int fd, got = 1;
+    const char *why = open_regular(path, &fd, &room);
+    gzFile file = why == NULL ? gzdopen(fd, "rb") : NULL;
+    if (why == NULL && file == NULL)
+        why = "no host memory";
     *bytes = 0;
-    *why = file != NULL ? NULL : strerror(errno);
-    for (size_t room = file_bytes + 1; !*why && got > 0 && *bytes < MOST_BYTES; room *= 2) {
-        more = realloc(all, room);
-        all = more != NULL ? more : all;
-        *why = more != NULL ? NULL : "no host memory";
-        got = *why ? 0 : gzread(file, all + *bytes, (unsigned)(room - *bytes));
+    for (room++; why == NULL && got > 0 && *bytes < MOST_BYTES; room *= 2) {
+        unsigned char *more = realloc(*all, room + MOST_HEAD_BYTES);
+        if (more == NULL) {
+            why = "no host memory";
+            break;
+        }
+        *all = more;
+        got = gzread(file, more + *bytes, (unsigned)(room - *bytes));
         *bytes += got > 0 ? (size_t)got : 0;
+        memset(more + *bytes, 0, MOST_HEAD_BYTES);
     }
     if (file != NULL && (gzclose(file) != Z_OK || got < 0))
-        *why = "the packed file is damaged, or cannot be read";
-    if (*why == NULL)
-        return all;
-    free(all);
-    return NULL;
+        why = "the packed file is damaged, or cannot be read";
+    return why == NULL ? FSDP_OK : fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path, why);
 }
-#else
-static unsigned char *read_unpacked(int fd, size_t file_bytes, size_t *bytes, const char **why)
-{
-    unsigned char *all = malloc(file_bytes + 1);
-    *why = "no host memory";
-    if (all == NULL)
-        return NULL;
-    *bytes = pread_all(fd, all, file_bytes, 0);
-    *why = errno != 0 ? strerror(errno) : "was shortened while it was read";
-    if (*bytes == file_bytes)
-        return all;
-    free(all);
-    return NULL;
-}
-#endif
 
-/* Read a whole file. *out = its elements, which the caller frees; *n = its first dimension. */
+/* Read a whole file. *out = its elements, which the caller frees, after an error too; *n = its
+ * first dimension. */
 static fsdp_status read_idx(const char *path, int n_dims, unsigned char **out, size_t *n)
 {
-    unsigned char head[4 + 4 * MOST_DIMS] = {0};
     const size_t head_bytes = 4 + 4 * (size_t)n_dims;
-    size_t file_bytes;
-    int fd;
-    const char *why = open_regular(path, &fd, &file_bytes);
-    if (why != NULL)
-        return fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path, why);
     size_t bytes;
-    unsigned char *all = read_unpacked(fd, file_bytes, &bytes, &why);
-    close(fd);
-    if (all == NULL)
-        return fsdp_error(FSDP_EIO, FILES_HINT, "data: %s: %s", path, why);
-    memcpy(head, all, bytes < sizeof head ? bytes : sizeof head);
-    const fsdp_status status = check_header(path, head, bytes, n_dims, n);
-    if (status == FSDP_OK)
-        memmove(all, all + head_bytes, bytes - head_bytes);
-    else
-        free(all);
-    *out = status == FSDP_OK ? all : NULL;
-    return status;
+    TRY(read_unpacked(path, out, &bytes));
+    TRY(check_header(path, *out, bytes, n_dims, n));
+    memmove(*out, *out + head_bytes, bytes - head_bytes);
+    return FSDP_OK;
 }
 
 /* The names under which people keep MNIST: as published or with a dot, packed or not, and in the
@@ -134,20 +112,23 @@ static const char *const FOLDERS[] = {"", "raw/", "MNIST/raw/"};
 static const char *const NAMES[] = {"-idx%d-ubyte", ".idx%d-ubyte", "-idx%d-ubyte.gz",
                                     ".idx%d-ubyte.gz"};
 
-/* Find a file in dir: what is "train-images", for example. path has PATH_MAX bytes. */
+/* Find a file in dir: what is "train-images", for example. path has PATH_MAX bytes. If there is
+ * none, it is the first place, whose open will say what is wrong. */
 static void find_idx(const char *dir, const char *what, int n_dims, char *path)
 {
+    enum {
+        N_NAMES = sizeof NAMES / sizeof *NAMES,
+        N_PLACES = N_NAMES * sizeof FOLDERS / sizeof *FOLDERS
+    };
     char name[32];
     struct stat st;
-    for (size_t i = 0; i < sizeof FOLDERS / sizeof *FOLDERS; i++)
-        for (size_t j = 0; j < sizeof NAMES / sizeof *NAMES; j++) {
-            snprintf(name, sizeof name, NAMES[j], n_dims);
-            snprintf(path, PATH_MAX, "%.4000s/%s%s%s", dir, FOLDERS[i], what, name);
-            if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
-                return;
-        }
-    snprintf(name, sizeof name, NAMES[0], n_dims); /* the message of its open says what is wrong */
-    snprintf(path, PATH_MAX, "%.4000s/%s%s", dir, what, name);
+    for (int i = 0; i <= N_PLACES; i++) {
+        snprintf(name, sizeof name, NAMES[i % N_NAMES], n_dims);
+        snprintf(path, PATH_MAX, "%.4000s/%s%s%s", dir, FOLDERS[i % N_PLACES / N_NAMES], what,
+                 name);
+        if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+            return;
+    }
 }
 
 static fsdp_status read_files(const char *dir, bool test, corpus *c)

@@ -46,7 +46,7 @@ struct train_loop {
     int64_t *correct; /* device, [1] */
     int64_t n_correct;
     step_figures figures[2]; /* step t uses figures[t % 2] */
-    bool failed_alike;       /* the step that failed has failed on all ranks */
+    bool failed_alike;       /* what failed has failed on all ranks */
     int64_t next_read;       /* the step whose figures the host reads next */
     int64_t n_counting;      /* targets that count, of the samples that this rank has loaded */
     float *in_order;         /* [W*A] losses in order of run_batch_node */
@@ -453,7 +453,7 @@ size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
 /* Print the mean loss and, for images, the accuracy over the first samples of the validation
  * corpus, each once. The losses of all micro-batches are summed as one tree, whose shape does not
  * depend on the number of ranks or, in canonical mode, on the sizes of batches. */
-static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch, bool *failed_alike)
+static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
 {
     const train_setup *setup = l->setup;
     const size_t global = (size_t)setup->cfg->global_batch, nodes = l->W * l->A;
@@ -469,7 +469,7 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch,
     TRY(scale_of(l, setup->val_data, "evaluation", 0, (int64_t)n, &scale));
     const float loss = tree_sum_f32(l->eval_losses, n_batches * nodes) * scale;
     if (!isfinite(loss)) {
-        *failed_alike = true;
+        l->failed_alike = true;
         const char *hint = setup->run->forward_only ? "pass other weights" : DIVERGED_HINT;
         return fsdp_error(FSDP_EINVAL, hint,
                           "evaluation after step %lld: got loss %g, expected a finite number",
@@ -501,11 +501,11 @@ static bool due(int64_t every, int64_t step, int64_t end)
 }
 
 /* Loss and norm are results of collectives, so all ranks see the same values. */
-static fsdp_status check_finite(int64_t step, float loss, float norm, bool *failed_alike)
+static fsdp_status check_finite(train_loop *l, int64_t step, float loss, float norm)
 {
     if (isfinite(loss) && isfinite(norm))
         return FSDP_OK;
-    *failed_alike = true;
+    l->failed_alike = true;
     return fsdp_error(FSDP_EINVAL, DIVERGED_HINT,
                       "training diverged at step %lld: loss %g, gradient norm %g",
                       (long long)step + 1, (double)loss, (double)norm);
@@ -519,7 +519,7 @@ static fsdp_status save_csv(train_loop *l)
 
 /* Begin a checkpoint, or finish the one in flight. If this publishes a checkpoint, publish the loss
  * file first; if that fails, no checkpoint is published. */
-static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
+static fsdp_status write_files(train_loop *l, bool begins)
 {
     const train_setup *setup = l->setup;
     const bool completes = !begins || !setup->store->async;
@@ -533,12 +533,12 @@ static fsdp_status write_files(train_loop *l, bool begins, bool *failed_alike)
         status = setup->engine->save(setup->engine->self, setup->store, l->next_read);
     comm_set_patience(setup->run->world, 1);
     /* all ranks have agreed on these; other errors may be one rank's own */
-    *failed_alike = status == FSDP_EIO || status == FSDP_EINVAL;
+    l->failed_alike = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
 }
 
 /* Begin a checkpoint. All issued steps must have been read. */
-static fsdp_status save(train_loop *l, bool *failed_alike)
+static fsdp_status save(train_loop *l)
 {
     const train_setup *setup = l->setup;
     if (ckpt_async_in_flight(setup->store->async)) {
@@ -546,19 +546,19 @@ static fsdp_status save(train_loop *l, bool *failed_alike)
             fprintf(stderr,
                     "note: the checkpoint of step %lld waits until the one before it is written\n",
                     (long long)l->next_read);
-        TRY(write_files(l, false, failed_alike));
+        TRY(write_files(l, false));
     }
     l->writing = true; /* later steps report when writing has ended */
-    return write_files(l, true, failed_alike);
+    return write_files(l, true);
 }
 
 /* Publish the checkpoint in flight if all ranks have written it. at_end: wait until they have. */
-static fsdp_status end_save(train_loop *l, bool at_end, bool *failed_alike)
+static fsdp_status end_save(train_loop *l, bool at_end)
 {
     const ckpt_store *store = l->setup->store;
     if (!store || !ckpt_async_in_flight(store->async) || (l->writing && !at_end))
         return FSDP_OK;
-    return write_files(l, false, failed_alike);
+    return write_files(l, false);
 }
 
 /* Read and report the steps up to `last` that have not been read. The loss is the mean over the
@@ -589,8 +589,7 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
                                        .norm = f->host_norm,
                                        .lr = train_lr(l->setup->cfg, step),
                                        .ms = l->ms[n]}));
-        TRY(check_finite(step, loss, l->setup->run->no_norm ? 0 : f->host_norm,
-                         &result->failed_alike));
+        TRY(check_finite(l, step, loss, l->setup->run->no_norm ? 0 : f->host_norm));
     }
     return FSDP_OK;
 }
@@ -639,7 +638,7 @@ static void note_short_evaluation(const train_loop *l)
 
 /* If no step was left to make, save what was resumed, or the initial state, unless the directory
  * has this step. */
-static fsdp_status save_unmade(train_loop *l, bool *failed_alike)
+static fsdp_status save_unmade(train_loop *l)
 {
     const train_setup *setup = l->setup;
     bool is_saved = true;
@@ -648,7 +647,7 @@ static fsdp_status save_unmade(train_loop *l, bool *failed_alike)
     if (is_saved)
         return FSDP_OK;
     train_discard(l); /* keep an old loss file */
-    return save(l, failed_alike);
+    return save(l);
 }
 
 static fsdp_status run_steps(train_loop *l, train_result *result)
@@ -659,7 +658,7 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
     comm_stats unused;
     note_short_evaluation(l);
     if (setup->run->forward_only && setup->val_data)
-        TRY(evaluate(l, setup->first_step - 1, &result->step_stats, &result->failed_alike));
+        TRY(evaluate(l, setup->first_step - 1, &result->step_stats));
     for (int64_t step = setup->first_step; step < end && !result->ended_early; step++) {
         const bool evaluates = setup->val_data && due(c->eval_every, step, end);
         const bool saves = setup->store && due(c->save_every, step, end);
@@ -669,34 +668,33 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
         TRY(train_step(l, step));
         result->step_stats = comm_job_stats_read(setup->run->world);
         TRY(read_steps(l, stops ? step : step - 1, result));
-        TRY(end_save(l, false, &result->failed_alike));
+        TRY(end_save(l, false));
         if (!stops && l->asked == ASKED_NOTHING)
             continue;
         TRY(read_steps(l, step, result));
         if (evaluates)
-            TRY(evaluate(l, step, &unused, &result->failed_alike));
+            TRY(evaluate(l, step, &unused));
         if (saves || l->asked != ASKED_NOTHING)
-            TRY(save(l, &result->failed_alike));
+            TRY(save(l));
         result->ended_early = l->asked == ASKED_TO_END && step + 1 < end;
         l->asked = ASKED_NOTHING;
         /* A SIGUSR1 that came during the save is answered by that save. */
         (void)comm_signal_came(setup->run->world, SIGUSR1);
     }
-    TRY(save_unmade(l, &result->failed_alike));
-    return end_save(l, true, &result->failed_alike);
+    TRY(save_unmade(l));
+    return end_save(l, true);
 }
 
 fsdp_status train_run(train_loop *l, train_result *result)
 {
     const train_setup *setup = l->setup;
-    bool unused;
     comm_set_patience(setup->run->world, 1);
     *result = (train_result){0};
     fsdp_status status = run_steps(l, result);
-    result->failed_alike = result->failed_alike || l->failed_alike;
+    result->failed_alike = l->failed_alike;
     if (status == FSDP_EINVAL && result->failed_alike) { /* diverged: publish the save in flight */
         const fsdp_error_info why = *fsdp_error_get();
-        (void)end_save(l, true, &unused);
+        (void)end_save(l, true);
         fsdp_error_set(&why);
     }
     TRY(status);
