@@ -111,12 +111,9 @@ fsdp_status config_read_object(const char *path, const cJSON *object, const conf
 
 bool config_is_neutral(const cJSON *item)
 {
-    const bool is_factor =
-        fnmatch("*_@(factor|scale|multiplier|scaling)", item->string, FNM_EXTMATCH) == 0;
     if (cJSON_IsNumber(item))
-        return item->valuedouble == is_factor &&
-               (is_factor ||
-                fnmatch("*@(scal|multiplier|theta|eps|base|window)*", item->string, FNM_EXTMATCH));
+        return item->valuedouble == (fnmatch("*_factor", item->string, 0) == 0) &&
+               fnmatch("*@(scal|multiplier|theta|eps|base|window)*", item->string, FNM_EXTMATCH);
     return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
            (cJSON_IsString(item) && *item->valuestring == '\0') ||
            (!cJSON_IsString(item) && !cJSON_IsBool(item) && item->child == NULL);

@@ -120,7 +120,7 @@ fsdp_status model_check_positive(const model_config *c, const char *option, size
 /* ---- for files ------------------------------------------------------------------------------- */
 
 /* config_is_neutral -- whether a field that is unknown here asks for nothing: it is null, false, 0,
- * "", [] or {}; a factor, scale or multiplier is 1; a base or window is never neutral. */
+ * "", [] or {}; a factor is 1; a scale, multiplier, base or window is never neutral. */
 bool config_is_neutral(const cJSON *item);
 
 /* config_member -- the member of *c that holds the field. */

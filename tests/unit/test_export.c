@@ -708,14 +708,14 @@ TEST(test_config_unknown)
                       "'repetition_penalty':1.5,'num_beams':4,'torch_dtype':'bfloat16',"
                       "'_attn_implementation_autoset':true,'bad_words_ids':[[1]],'summary_x':1,"
                       "'unsloth_version':'2025','transformers.js_config':{'dtype':'q4'},"
-                      "'is_llama_config':true,'logit_scale':1.0,'embedding_multiplier':1}",
+                      "'is_llama_config':true}",
                    &c, &note));
     static const char *const refused[] = {"'n_special':3",
                                           "'is_encoder_decoder':true",
                                           "'pruned_heads':{'0':[1]}",
                                           "'is_causal':false",
                                           "'logit_scale':0",
-                                          "'residual_multiplier':0.5",
+                                          "'attention_multiplier':1",
                                           "'rope_factor':0",
                                           "'auto_map':{'a':'b'}",
                                           "'top_kk':1",
