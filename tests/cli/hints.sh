@@ -74,6 +74,7 @@ programs that call the library: the trainer has refused the option before
 a damaged config.json, in which a size is 0
     pass --%s with a value of at least 1
 no error, or a message
+    the mask of --val-data
     HINT: ranks of a host share memory here (shm+mpi); comm is planned as with --comm mpi, and a run may hold more or less\n
     memory are available to it by --device-memory
     --device npu: no NPU can be used
