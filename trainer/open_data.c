@@ -53,7 +53,7 @@ static corpus_request request_of(const trainer *t, const char *path, const char 
                             .tokenizer = needs_tokens(t) ? t->cfg.init_from : NULL};
 }
 
-/* Open the files on rank 0. If they are not those that a checkpoint knows, read them all. */
+/* Open the files on rank 0. If the checkpoint knows other files, read all of them. */
 static fsdp_status open_first(corpus_request *r, corpus *out)
 {
     const fsdp_status status = corpus_open_file(r, out);

@@ -208,7 +208,7 @@ static fsdp_status add_use(const trainer *t, const path_use *use, const char *pa
                       use->at == AT(init_from) ? (exports ? "*" : "*.safetensors*|*.json") : names);
 }
 
-/* Whether `inner` is what the run reads or writes in the folder `outer`. */
+/* Whether the run reads or writes `inner` in the folder `outer`. */
 static bool is_inside(const place *outer, const place *inner)
 {
     char first[NAME_MAX + 1];

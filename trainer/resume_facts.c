@@ -160,7 +160,7 @@ void trainer_place(trainer *t, const ckpt_manifest *saved)
     const char *why = NULL;
     if (differs(t, saved, "data")) {
         n = 0;
-        why = "the data are not those of the checkpoint";
+        why = "the checkpoint was saved with other data";
     } else if (differs(t, saved, "seq-len")) {
         n = resized(t, n, number_of(saved, "seq-len"));
         why = "--seq-len has changed, the tokens before were read";

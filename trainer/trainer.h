@@ -69,7 +69,7 @@ fsdp_status trainer_prepare(trainer *t);
 /* trainer_open_data -- open t->data and t->val_data, and set t->store.data.
  *   collective  all ranks; all fail or none
  *   errors      any error of opening a corpus; FSDP_EINVAL: data that do not fit the model or each
- *               other; FSDP_EMISMATCH: this rank's files are not those of rank 0 */
+ *               other; FSDP_EMISMATCH: this rank has other files than rank 0 */
 fsdp_status trainer_open_data(trainer *t);
 /* trainer_check_need -- FSDP_ENOMEM with the hint if need > have; where: for the message. To be
  * called before memory is allocated. */

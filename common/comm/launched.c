@@ -60,7 +60,7 @@ static int value_of(const launcher *l, fact f)
     return is_good && value >= (f == RANKS || f == LOCAL_RANKS) ? value : -1;
 }
 
-/* fsdp_run's value of f; else that of the first launcher, not a stranger, that has one; else
+/* The value of f that fsdp_run has set, or else the first launcher that is no stranger; or else
  * `otherwise`. */
 static int launched(fact f, int otherwise)
 {

@@ -241,9 +241,9 @@ bool comm_run_started(comm_run_start *start);
 /* comm_launcher_variable -- the variable in which an MPI launcher that started this process, even
  * as the only rank, has set its rank; NULL: there is none. */
 const char *comm_launcher_variable(void);
-/* comm_launched_check -- FSDP_ECOMM unless `size`, the number of ranks that `seer` sees, is what
- * the launcher's environment says. The launcher may belong to another MPI, or be unable to start
- * ranks of this program, such as torchrun. Then each rank sees itself as the only one. */
+/* comm_launched_check -- FSDP_ECOMM unless `size`, the number of ranks that `seer` sees, equals
+ * what the launcher's environment says. The launcher may belong to another MPI, or be unable to
+ * start ranks of this program, such as torchrun. Then each rank sees itself as the only one. */
 fsdp_status comm_launched_check(int size, const char *seer);
 /* comm_launched_ranks -- see comm.h. */
 int comm_launched_ranks(void);

@@ -514,7 +514,7 @@ case_is 'a bad value of an environment variable' && {
     expect_status 1
     says "FSDP_HOST_SYNC: got 'on'"
 }
-case_is 'an unknown variable is noted once, with the nearest name; those of tests are not' && {
+case_is 'an unknown variable is noted once, with the nearest name; variables of tests are not noted' && {
     for pair in FSDP_TIMEOUT=FSDP_TIMEOUT_S FSDP_DEBUGFILL=FSDP_DEBUG_FILL FSDP_SCHED=FSDP_SCHEDULE; do
         ends_with 0 env ${pair%=*}=1 $starts -n 2 "$trainer" $small --synthetic 5000
         [ "$(cat "$work/err")" = "note: the environment has ${pair%=*}, which nothing reads; did you mean ${pair#*=}?" ] ||

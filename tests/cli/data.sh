@@ -69,7 +69,7 @@ goes_on() { good "${ranks:-1}" $still --global-batch 6 --steps 5 --resume "$keep
 # last N -- the losses of the last N steps
 last() { tail -n "$1" "$new/loss.csv" | cut -d, -f2 | tr '\n' ' '; }
 good 1 $still --global-batch 6 --steps 3 --save "$keep/three"
-# reads FIRST GLOBAL-BATCH OPTION... -- the last two losses are those of a run that begins at byte FIRST
+# reads FIRST GLOBAL-BATCH OPTION... -- a run that begins at byte FIRST has the same losses as the last two steps
 reads() {
     local got
     got=$(last 2)
@@ -105,7 +105,7 @@ reads 299 6 --seq-len 13
 case_is 'other data: from their beginning'
 head -c 600 README.md >"$new/other"
 goes_on --resume-change data --data "$new/other"
-says '^note: reading begins at sample 0 of .*other: the data are not those of the checkpoint' "$work/err"
+says '^note: reading begins at sample 0 of .*other: the checkpoint was saved with other data' "$work/err"
 got=$(last 2)
 good 1 $still --global-batch 6 --steps 2 --data "$new/other" --loss-csv "$new/loss.csv"
 [ "$got" = "$(last 2)" ] || complain "losses $got, expected $(last 2)"

@@ -585,25 +585,34 @@ static fsdp_status open_known(const char *name, size_t vocab)
     return corpus_open_file(&r, &c);
 }
 
-TEST(test_notes)
+static const uint16_t A[] = {1, 2, 3}, B[] = {4, 5, 6, 7}, OTHER[] = {4, 5, 6, 8};
+
+/* Write two shards, read them, and keep what is known of them. Returns the hash of the corpus. */
+static uint64_t know_shards(void)
 {
-    const uint16_t a[] = {1, 2, 3}, b[] = {4, 5, 6, 7}, other[] = {4, 5, 6, 8};
-    int32_t got[7];
-    assert_int_equal(mkdir(in_dir("known"), 0700), 0);
-    write_shard("known/a.bin", a, 3);
-    write_shard("known/b.bin", b, 4);
+    mkdir(in_dir("known"), 0700);
+    write_shard("known/a.bin", A, 3);
+    write_shard("known/b.bin", B, 4);
     OK(open_as(CORPUS_AUTO, in_dir("known"), 10, 4));
     const uint64_t hash = corpus_hash(&c);
     notes = c.notes;
-    c.notes = (corpus_notes){0}; /* moved */
+    c.notes.files = NULL; /* moved; the number of files stays, since their paths are freed */
+    c.notes.blocks = NULL;
     corpus_close(&c);
+    return hash;
+}
+
+TEST(test_notes)
+{
+    int32_t got[7];
+    const uint64_t hash = know_shards();
     assert_int_equal(notes.n_files, 2);
     assert_int_equal(notes.n_blocks, 2);
     assert_string_equal(notes.files[1].name, "b.bin");
     assert_int_equal(notes.files[1].bytes, 1024 + 8);
 
     /* a file that is not read cannot be found to differ; its blocks are compared when used */
-    change_secretly(in_dir("known/b.bin"), 1024 + 6, &other[3], 2);
+    change_secretly(in_dir("known/b.bin"), 1024 + 6, &OTHER[3], 2);
     OK(open_known("known", 10));
     assert_true(corpus_hash(&c) == hash);
     OK(corpus_read(&c, 0, 3, got));
@@ -615,7 +624,7 @@ TEST(test_notes)
     OK(open_known("known", 10));
     OK(corpus_read(&c, 0, 7, got));
     assert_int_equal(got[6], 8);
-    change_secretly(in_dir("known/b.bin"), 1024 + 6, &b[3], 2);
+    change_secretly(in_dir("known/b.bin"), 1024 + 6, &B[3], 2);
     REFUSED(FSDP_EIO, corpus_read(&c, 3, 4, got), "b.bin: was changed");
     corpus_close(&c);
     OK(open_known("known", 7));
@@ -628,22 +637,15 @@ TEST(test_notes)
 /* A file of another time is read: its tokens must be the same. */
 TEST(test_notes_of_changed_files)
 {
-    const uint16_t a[] = {1, 2, 3}, b[] = {4, 5, 6, 7}, other[] = {4, 5, 6, 8};
-    write_shard("known/a.bin", a, 3);
-    write_shard("known/b.bin", b, 4);
-    OK(open_as(CORPUS_AUTO, in_dir("known"), 10, 4));
-    const uint64_t hash = corpus_hash(&c);
-    notes = c.notes;
-    c.notes = (corpus_notes){0}; /* moved */
-    corpus_close(&c);
+    const uint64_t hash = know_shards();
     assert_int_equal(utimensat(AT_FDCWD, in_dir("known/b.bin"), (struct timespec[2]){{0}}, 0), 0);
     OK(open_known("known", 10));
     assert_true(corpus_hash(&c) == hash);
     corpus_close(&c);
-    write_shard("known/b.bin", other, 4);
+    write_shard("known/b.bin", OTHER, 4);
     FAILS(FSDP_EMISMATCH, open_known("known", 10), "b.bin: got tokens with the hash");
-    write_shard("known/b.bin", b, 4);
-    write_shard("known/c.bin", b, 4);
+    write_shard("known/b.bin", B, 4);
+    write_shard("known/c.bin", B, 4);
     FAILS(FSDP_EMISMATCH, open_known("known", 10), "c.bin: got one more file, expected 2");
     assert_int_equal(unlink(in_dir("known/c.bin")), 0);
     assert_int_equal(unlink(in_dir("known/b.bin")), 0);
