@@ -28,40 +28,24 @@ static fsdp_status open_images(trainer *t)
                : corpus_open_images(c->val_data, true, NO_SHUFFLE, &t->val_data);
 }
 
-/* Whether the model's tokens are not bytes. */
-static bool needs_tokens(const trainer *t)
+/* Whose tokens the data must have; NULL: nobody's, so that the bytes of a text will do. */
+static const char *tokens_of(const trainer *t)
 {
     const char *from = t->cfg.init_from;
-    return from && (t->model_cfg.vocab_size > 256 || tokenizer_in(from));
+    return from && (t->model_cfg.vocab_size > 256 || tokenizer_in(from)) ? from : NULL;
 }
 
 /* ---- files of tokens ------------------------------------------------------------------------- */
 
-static void free_notes(corpus_request *r)
-{
-    corpus_notes_free(&r->notes);
-    corpus_notes_free(&r->mask_notes);
-}
-
-static corpus_request request_of(const trainer *t, const char *path, const char *mask)
-{
-    return (corpus_request){.path = path,
-                            .mask = mask,
-                            .format = (corpus_format)t->cfg.data_format,
-                            .vocab_limit = t->model_cfg.vocab_size,
-                            .seq_len = (size_t)t->cfg.train.seq_len,
-                            .tokenizer = needs_tokens(t) ? t->cfg.init_from : NULL};
-}
-
 /* Open the files on rank 0. If the checkpoint knows other files, read all of them. */
-static fsdp_status open_first(corpus_request *r, corpus *out)
+static fsdp_status open_first(corpus_request request, corpus *out)
 {
-    const fsdp_status status = corpus_open_file(r, out);
+    const fsdp_status status = corpus_open_file(&request, out);
     if (status != FSDP_EMISMATCH)
         return status;
     fprintf(stderr, "note: %s as in the checkpoint\n", fsdp_error_get()->what);
-    free_notes(r);
-    return corpus_open_file(r, out);
+    request.notes = request.mask_notes = (corpus_notes){0};
+    return corpus_open_file(&request, out);
 }
 
 /* Copy rank 0's notes to the other ranks, whose notes are empty. */
@@ -81,23 +65,37 @@ static fsdp_status share_notes(comm *world, corpus_notes *notes)
     return ckpt_share(world, notes->blocks, all.n_blocks * sizeof *all.blocks);
 }
 
-/* Open a corpus on all ranks. All ranks fail or none. */
-static fsdp_status open_shared(comm *world, corpus_request *r, corpus *out)
+/* Open a corpus on all ranks; all fail or none.
+ *   known  rank 0: the files of a checkpoint; set on the other ranks, whose notes were empty */
+static fsdp_status open_shared(const trainer *t, const char *path, const char *mask,
+                               ckpt_manifest *known, corpus *out)
 {
+    comm *world = t->run.world;
     const bool is_first = comm_rank(world) == 0;
-    if (!r->path)
+    corpus_request request = {.path = path,
+                              .mask = mask,
+                              .format = (corpus_format)t->cfg.data_format,
+                              .vocab_limit = t->model_cfg.vocab_size,
+                              .seq_len = (size_t)t->cfg.train.seq_len,
+                              .tokenizer = tokens_of(t),
+                              .notes = known->data,
+                              .mask_notes = known->mask};
+    if (!path || t->m.family->is_images)
         return FSDP_OK;
-    TRY(comm_agree(world, is_first ? open_first(r, out) : FSDP_OK));
-    TRY(share_notes(world, is_first ? &out->notes : &r->notes));
-    if (r->mask)
-        TRY(share_notes(world, is_first ? &out->mask->notes : &r->mask_notes));
-    return comm_agree(world, is_first ? FSDP_OK : corpus_open_file(r, out));
+    TRY(comm_agree(world, is_first ? open_first(request, out) : FSDP_OK));
+    TRY(share_notes(world, is_first ? &out->notes : &known->data));
+    if (mask)
+        TRY(share_notes(world, is_first ? &out->mask->notes : &known->mask));
+    request.notes = known->data;
+    request.mask_notes = known->mask;
+    return comm_agree(world, is_first ? FSDP_OK : corpus_open_file(&request, out));
 }
 
 /* ---- the data of a run ----------------------------------------------------------------------- */
 
-/* The corpora that have no files of tokens: images, made-up tokens, or the licence texts. */
-static fsdp_status open_here(trainer *t)
+/* Open a corpus without files of tokens: images, made-up tokens, or the licence texts.
+ *   tokens  as of tokens_of */
+static fsdp_status open_here(trainer *t, const char *tokens)
 {
     const trainer_config *c = &t->cfg;
     const size_t vocab = t->model_cfg.vocab_size;
@@ -112,11 +110,10 @@ static fsdp_status open_here(trainer *t)
         TRY(trainer_check_on_host(t, "--synthetic", (size_t)c->synthetic_tokens,
                                   "use a smaller corpus"));
         TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
-    } else if (needs_tokens(t)) {
-        return fsdp_error(FSDP_EINVAL,
-                          "pass --data with tokens, which docs/models.md shows how to make",
-                          "--data: got none, expected tokens of %s, whose vocabulary has %zu",
-                          c->init_from, vocab);
+    } else if (tokens) {
+        return fsdp_error(
+            FSDP_EINVAL, "pass --data with tokens, which docs/models.md shows how to make",
+            "--data: got none, expected tokens of %s, whose vocabulary has %zu", tokens, vocab);
     } else {
         TRY(corpus_open_texts(CORPUS_DEFAULT_DIR, (size_t)c->train.seq_len, &t->data, &note));
     }
@@ -147,22 +144,17 @@ static fsdp_status check_alike(const trainer *t)
 fsdp_status trainer_open_data(trainer *t)
 {
     const trainer_config *c = &t->cfg;
-    comm *world = t->run.world;
-    corpus_request data = request_of(t, c->data, c->data_mask);
-    corpus_request val = request_of(t, c->val_data, c->val_mask);
-    TRY(comm_agree(world, open_here(t)));
-    if (t->m.family->is_images)
-        return FSDP_OK;
-    if (c->resume && comm_rank(world) == 0)
-        ckpt_source_notes(strcmp(c->resume, "auto") == 0 ? c->save_dir : c->resume, &data.notes,
-                          &data.mask_notes);
-    fsdp_status status = open_shared(world, &data, &t->data);
+    ckpt_manifest known = {0};
+    if (c->resume && comm_rank(t->run.world) == 0)
+        ckpt_source_peek(strcmp(c->resume, "auto") == 0 ? c->save_dir : c->resume, &known);
+    fsdp_status status = comm_agree(t->run.world, open_here(t, tokens_of(t)));
     if (status == FSDP_OK)
-        status = open_shared(world, &val, &t->val_data);
+        status = open_shared(t, c->data, c->data_mask, &known, &t->data);
+    ckpt_manifest_free(&known); /* a checkpoint knows nothing of --val-data */
     if (status == FSDP_OK)
-        status = comm_agree(world, check_alike(t));
-    free_notes(&data);
-    free_notes(&val);
+        status = open_shared(t, c->val_data, c->val_mask, &known, &t->val_data);
+    ckpt_manifest_free(&known);
     t->store.data = c->data ? &t->data : NULL;
-    return status;
+    TRY(status);
+    return comm_agree(t->run.world, check_alike(t));
 }

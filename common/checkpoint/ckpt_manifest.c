@@ -230,17 +230,15 @@ static bool read_notes(const cJSON *j, const char *key, corpus_notes *out)
 
 static bool read_about(const cJSON *j, ckpt_manifest *m)
 {
-    size_t n_samples;
     const cJSON *samples = cJSON_GetObjectItemCaseSensitive(j, "samples");
-    if (samples != NULL && !json_size(samples, &n_samples))
+    const cJSON *facts = cJSON_GetObjectItemCaseSensitive(j, "run_was");
+    size_t n_samples = 0;
+    uint64_t sum;
+    if ((samples != NULL && !json_size(samples, &n_samples)) || !read_notes(j, "data", &m->data) ||
+        !read_notes(j, "mask", &m->mask) || !cJSON_IsObject(facts) ||
+        cJSON_GetArraySize(facts) > CKPT_MAX_FACTS)
         return false;
     m->n_samples = samples != NULL ? (int64_t)n_samples : -1;
-    if (!read_notes(j, "data", &m->data) || !read_notes(j, "mask", &m->mask))
-        return false;
-    const cJSON *facts = cJSON_GetObjectItemCaseSensitive(j, "run_was");
-    uint64_t sum;
-    if (!cJSON_IsObject(facts) || cJSON_GetArraySize(facts) > CKPT_MAX_FACTS)
-        return false;
     for (const cJSON *f = facts->child; f != NULL; f = f->next) {
         if (!cJSON_IsString(f))
             return false;

@@ -177,18 +177,15 @@ static fsdp_status choose(comm *world, const char *dir, int64_t *step, ckpt_sour
     return FSDP_OK;
 }
 
-void ckpt_source_notes(const char *dir, corpus_notes *data, corpus_notes *mask)
+void ckpt_source_peek(const char *dir, ckpt_manifest *out)
 {
     char plain[PATH_MAX];
-    ckpt_manifest m = {0};
     const int64_t step =
         ckpt_plain_dir(dir, plain) == FSDP_OK ? next_step(plain, INT64_MAX) : NO_STEP;
+    *out = (ckpt_manifest){0};
     if (step != NO_STEP)
-        (void)ckpt_manifest_read(step == DIR_ITSELF ? plain : ckpt_step_path(plain, step).text, &m);
-    *data = m.data;
-    *mask = m.mask;
-    m.data = m.mask = (corpus_notes){0}; /* moved */
-    ckpt_manifest_free(&m);
+        (void)ckpt_manifest_read(step == DIR_ITSELF ? plain : ckpt_step_path(plain, step).text,
+                                 out);
 }
 
 static fsdp_status nothing_there(const char *dir)

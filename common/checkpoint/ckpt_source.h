@@ -29,9 +29,9 @@ import weights;       /* set by ckpt_source_weights; values are then read from h
  *               fact that differs; FSDP_EMISMATCH: ranks see different checkpoints */
 fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automatic,
                              const char *change, ckpt_source *src);
-/* ckpt_source_notes -- what the manifest that ckpt_source_open would read first knows of the files
- * of data; nothing if it cannot be read. The caller frees the notes. Not collective. */
-void ckpt_source_notes(const char *dir, corpus_notes *data, corpus_notes *mask);
+/* ckpt_source_peek -- read the manifest that ckpt_source_open would read first, and compare
+ * nothing; *out is empty if it cannot be read. Not collective. */
+void ckpt_source_peek(const char *dir, ckpt_manifest *out);
 /* ckpt_source_weights -- open the weights in dir as a checkpoint that has only array 0, so that an
  * engine can load them. errors: any error of import_open; FSDP_ENOMEM. The caller closes src after
  * an error too. */

@@ -6,16 +6,14 @@
  * files, synthetic.c generates the synthetic corpus; images.c and digits.c provide images. */
 #include "common/data/data_impl.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fnmatch.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 #include "common/base/dtype.h"
+#include "common/base/glob_in.h"
 #include "common/ops/ops.h"
 
 fsdp_status corpus_check_length(const corpus *c, size_t seq_len)
@@ -36,71 +34,53 @@ fsdp_status corpus_check_length(const corpus *c, size_t seq_len)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-/* Append an entry of a directory, unless it is a directory or, with no_links, a link. */
-static fsdp_status add_entry(corpus *c, const char *name, const corpus_request *r)
+/* Whether something in a directory is data: not a directory nor, with no_links, a link. */
+static bool is_data(const char *path, const corpus_request *r)
 {
-    fsdp_status status = FSDP_OK;
     struct stat st;
-    char *path;
-    if (asprintf(&path, "%s/%s", r->path, name) < 0)
-        return corpus_no_memory(c);
     if ((r->no_links ? lstat(path, &st) : stat(path, &st)) != 0)
-        status = fsdp_error(FSDP_EIO, "remove it from the directory given to --data, or mend it",
-                            "data: %s: %s", path, strerror(errno));
-    else if (!S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode))
-        status = corpus_add_file(c, path, r);
-    free(path);
-    return status;
+        return true; /* its open says what is wrong */
+    return !S_ISDIR(st.st_mode) && !S_ISLNK(st.st_mode);
 }
 
-/* Append files of a directory in name order: of llm.c's shards what is named *.bin. Hidden entries
- * are ignored, because programs leave such beside files. */
-static fsdp_status add_dir(corpus *c, const corpus_request *r)
+static fsdp_status found_nothing(const corpus *c, bool is_dir)
 {
-    struct dirent **entries;
-    fsdp_status status = FSDP_OK;
-    const int n = scandir(r->path, &entries, NULL, alphasort); /* strcmp's order: no locale */
-    if (n < 0)
-        return fsdp_error(FSDP_EIO, "pass a text file or llm.c shards", "data: %s: %s", r->path,
-                          strerror(errno));
-    c->format = r->format == CORPUS_AUTO ? CORPUS_LLMC : r->format;
     const bool is_llmc = c->format == CORPUS_LLMC;
-    for (int i = 0; i < n; i++) {
-        if (status == FSDP_OK &&
-            fnmatch(is_llmc ? "*.bin" : "*", entries[i]->d_name, FNM_PERIOD) == 0)
-            status = add_entry(c, entries[i]->d_name, r);
-        free(entries[i]);
-    }
-    free(entries);
-    if (status != FSDP_OK || c->notes.n_files > 0)
-        return status;
+    if (!is_dir)
+        return fsdp_error(
+            FSDP_EIO, "check the pattern given to --data or --val-data (quote it from the shell)",
+            "data: %s: no file matches", c->source);
     return fsdp_error(FSDP_EIO,
                       is_llmc ? "pass a directory of llm.c shards (*.bin), or --data-format bytes "
                                 "for a directory of texts"
                               : "pass a directory with files",
-                      "data: %s: got a directory without %s", r->path,
+                      "data: %s: got a directory without %s", c->source,
                       is_llmc ? ".bin files" : "files");
 }
 
-/* Append the files that match r->path, in name order. */
-static fsdp_status add_glob(corpus *c, const corpus_request *r)
+/* Append the files of a directory, of llm.c's shards what is named *.bin, or the files that match a
+ * pattern, in name order. */
+static fsdp_status add_matches(corpus *c, bool is_dir, const corpus_request *r)
 {
     glob_t g;
     fsdp_status status = FSDP_OK;
-    int rc = glob(r->path, GLOB_ERR, NULL, &g); /* sorted in the same order */
+    if (is_dir && c->format == CORPUS_AUTO)
+        c->format = CORPUS_LLMC;
+    const char *names = c->format == CORPUS_LLMC ? "*.bin" : "*";
+    const int rc =
+        is_dir ? glob_in(r->path, names, GLOB_ERR, &g) : glob(r->path, GLOB_ERR, NULL, &g);
     if (rc == GLOB_NOSPACE)
         return corpus_no_memory(c);
     if (rc == GLOB_ABORTED)
-        return fsdp_error(FSDP_EIO, "let this user read the directories of the pattern",
+        return fsdp_error(FSDP_EIO, "let this user read the directories given to --data",
                           "data: %s: %s", r->path, strerror(errno));
     if (rc != 0)
-        return fsdp_error(
-            FSDP_EIO, "check the pattern given to --data or --val-data (quote it from the shell)",
-            "data: %s: no file matches", r->path);
+        return found_nothing(c, is_dir);
     for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++)
-        status = corpus_add_file(c, g.gl_pathv[i], r);
+        if (!is_dir || is_data(g.gl_pathv[i], r))
+            status = corpus_add_file(c, g.gl_pathv[i], r);
     globfree(&g);
-    return status;
+    return status != FSDP_OK || c->notes.n_files > 0 ? status : found_nothing(c, is_dir);
 }
 
 /* Append all files of r->path. */
@@ -113,14 +93,13 @@ static fsdp_status add_files(const corpus_request *r, corpus *c)
     snprintf(c->source, sizeof c->source, "%s", r->path);
     if (c->sum == NULL || XXH3_64bits_reset(c->sum) != XXH_OK)
         return corpus_no_memory(c);
-    if (exists && S_ISDIR(st.st_mode))
-        TRY(add_dir(c, r));
-    else if (!exists && strpbrk(r->path, "*?[") != NULL)
-        TRY(add_glob(c, r));
+    const bool is_dir = exists && S_ISDIR(st.st_mode);
+    if (is_dir || (!exists && strpbrk(r->path, "*?[") != NULL))
+        TRY(add_matches(c, is_dir, r));
     else
         TRY(corpus_add_file(c, r->path, r));
     c->notes.hash = known->n_files > 0 ? known->hash : XXH3_64bits_digest(c->sum);
-    if (known->n_files == 0 || known->n_files == c->notes.n_files)
+    if (known->n_files <= c->notes.n_files) /* files beyond the known ones were refused */
         return FSDP_OK;
     return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
                       "data: %s: got %zu files, expected %zu", c->source, c->notes.n_files,

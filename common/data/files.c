@@ -222,25 +222,11 @@ static fsdp_status hash_file(corpus *c, const corpus_file *f, const corpus_notes
                       f->path, now->hash, was->hash);
 }
 
-/* Append the file's blocks, without their hashes. */
-static fsdp_status add_blocks(corpus *c, corpus_file *f)
-{
-    corpus_notes *notes = &c->notes;
-    const size_t n = n_blocks(c, f);
-    uint64_t *blocks = realloc(notes->blocks, (notes->n_blocks + n + 1) * sizeof *blocks);
-    if (blocks == NULL)
-        return corpus_no_memory(c);
-    memset(blocks + notes->n_blocks, 0, n * sizeof *blocks);
-    f->first_block = notes->n_blocks;
-    notes->blocks = blocks;
-    notes->n_blocks += n;
-    return FSDP_OK;
-}
-
 /* Find out what an open file has, and hash its tokens. */
 static fsdp_status take_file(corpus *c, corpus_file *f, const corpus_request *r)
 {
-    corpus_print *print = &c->notes.files[f - c->files];
+    corpus_notes *notes = &c->notes;
+    corpus_print *print = &notes->files[f - c->files];
     struct stat st;
     _Alignas(uint32_t) char head[BLOCK_BYTES];
     const char *slash = strrchr(f->path, '/');
@@ -253,8 +239,15 @@ static fsdp_status take_file(corpus *c, corpus_file *f, const corpus_request *r)
     snprintf(print->name, sizeof print->name, "%s", slash != NULL ? slash + 1 : f->path);
     TRY(read_at(f, f->fd, head, in_head, 0));
     TRY(token_file_format(c, r, head, in_head, bytes, f));
+    const size_t n = n_blocks(c, f);
+    uint64_t *blocks = realloc(notes->blocks, (notes->n_blocks + n + 1) * sizeof *blocks);
+    if (blocks == NULL)
+        return corpus_no_memory(c);
+    memset(blocks + notes->n_blocks, 0, n * sizeof *blocks); /* unknown */
+    f->first_block = notes->n_blocks;
+    notes->blocks = blocks;
+    notes->n_blocks += n;
     f->begin = c->n_tokens;
-    TRY(add_blocks(c, f));
     TRY(hash_file(c, f, &r->notes));
     c->n_tokens += f->n_tokens;
     return FSDP_OK;

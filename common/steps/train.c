@@ -307,27 +307,21 @@ static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
     return device_upload(l->s, f->losses + at, &f->asked, sizeof f->asked);
 }
 
-/* *n = the number of targets that count, of the samples that all ranks have loaded since n_counting
- * was 0. The hosts wait for each other; streams go on. */
-static fsdp_status sum_counting(const train_loop *l, int64_t *n)
-{
-    void *all;
-    TRY(comm_host_gather(l->setup->run->world, "targets", &l->n_counting, sizeof *n, &all));
-    *n = 0;
-    for (size_t r = 0; r < l->W; r++)
-        *n += ((const int64_t *)all)[r];
-    free(all);
-    return FSDP_OK;
-}
-
-/* *scale = 1 / the number of targets that count in the samples first ... end - 1, which have been
- * loaded. what: for the message. */
+/* *scale = 1 / the number of targets that count in the samples first ... end - 1, which all ranks
+ * have loaded since n_counting was 0. With a mask the hosts wait for each other; streams go on.
+ * what: for the message. */
 static fsdp_status scale_of(train_loop *l, const corpus *data, const char *what, int64_t first,
                             int64_t end, float *scale)
 {
     int64_t n = (end - first) * (int64_t)l->T;
-    if (data && data->mask)
-        TRY(sum_counting(l, &n));
+    void *all;
+    if (data && data->mask) {
+        TRY(comm_host_gather(l->setup->run->world, "targets", &l->n_counting, sizeof n, &all));
+        n = 0;
+        for (size_t r = 0; r < l->W; r++)
+            n += ((const int64_t *)all)[r];
+        free(all);
+    }
     *scale = 1.0f / (float)n;
     if (n > 0)
         return FSDP_OK;
