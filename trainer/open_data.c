@@ -28,11 +28,22 @@ static fsdp_status open_images(trainer *t)
                : corpus_open_images(c->val_data, true, NO_SHUFFLE, &t->val_data);
 }
 
+/* Whether the run that saved read packed tokens: these are fewer than the bytes of their files. */
+static bool had_tokens(const ckpt_manifest *saved)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < saved->data.n_files; i++)
+        bytes += saved->data.files[i].bytes;
+    return bytes > strtoull(ckpt_about_value(&saved->about, "data"), NULL, 10);
+}
+
 /* Whose tokens the data must have; NULL: nobody's, so that the bytes of a text will do. */
-static const char *tokens_of(const trainer *t)
+static const char *tokens_of(const trainer *t, const ckpt_manifest *saved)
 {
     const char *from = t->cfg.init_from;
-    return from && (t->model_cfg.vocab_size > 256 || tokenizer_in(from)) ? from : NULL;
+    if (from && (t->model_cfg.vocab_size > 256 || tokenizer_in(from)))
+        return from;
+    return had_tokens(saved) ? "the checkpoint" : NULL;
 }
 
 /* ---- files of tokens ------------------------------------------------------------------------- */
@@ -77,7 +88,7 @@ static fsdp_status open_shared(const trainer *t, const char *path, const char *m
                               .format = (corpus_format)t->cfg.data_format,
                               .vocab_limit = t->model_cfg.vocab_size,
                               .seq_len = (size_t)t->cfg.train.seq_len,
-                              .tokenizer = tokens_of(t),
+                              .tokenizer = tokens_of(t, known),
                               .notes = known->data,
                               .mask_notes = known->mask};
     if (!path || t->m.family->is_images)
@@ -147,7 +158,7 @@ fsdp_status trainer_open_data(trainer *t)
     ckpt_manifest known = {0};
     if (c->resume && comm_rank(t->run.world) == 0)
         ckpt_source_peek(strcmp(c->resume, "auto") == 0 ? c->save_dir : c->resume, &known);
-    fsdp_status status = comm_agree(t->run.world, open_here(t, tokens_of(t)));
+    fsdp_status status = comm_agree(t->run.world, open_here(t, tokens_of(t, &known)));
     if (status == FSDP_OK)
         status = open_shared(t, c->data, c->data_mask, &known, &t->data);
     ckpt_manifest_free(&known); /* a checkpoint knows nothing of --val-data */

@@ -59,10 +59,14 @@ fsdp_status ckpt_about_check(const ckpt_about *saved, const ckpt_about *now, con
                       first->name, ckpt_about_value(saved, first->name), first->value);
 }
 
+/* Older checkpoints do not say when a file was changed; their sum is the same without it. */
 static uint64_t sum_notes(const corpus_notes *notes, uint64_t sum)
 {
-    for (size_t i = 0; i < notes->n_files; i++)
-        sum = XXH3_64bits_withSeed(&notes->files[i], sizeof *notes->files, sum);
+    const size_t skipped = offsetof(corpus_print, name);
+    _Static_assert(sizeof(corpus_print) == 256 + 4 * sizeof(uint64_t), "without padding");
+    for (const corpus_print *f = notes->files; f < notes->files + notes->n_files; f++)
+        sum =
+            XXH3_64bits_withSeed((const char *)f + skipped, sizeof *f - skipped, sum + f->ctime_ns);
     return sum;
 }
 
@@ -106,7 +110,8 @@ static bool add_notes(cJSON *j, const char *key, const corpus_notes *notes)
         ok = cJSON_AddItemToArray(files, file) &&
              cJSON_AddStringToObject(file, "name", f->name) != NULL &&
              cJSON_AddNumberToObject(file, "bytes", (double)f->bytes) != NULL &&
-             add_hex(file, "mtime_ns", f->mtime_ns) && add_hex(file, "xxh3", f->hash);
+             add_hex(file, "mtime_ns", f->mtime_ns) && add_hex(file, "ctime_ns", f->ctime_ns) &&
+             add_hex(file, "xxh3", f->hash);
     }
     return ok;
 }
@@ -207,8 +212,10 @@ static bool read_id(const cJSON *j, ckpt_id *id)
 
 static bool read_print(const cJSON *j, corpus_print *out)
 {
+    const bool has_ctime = cJSON_HasObjectItem(j, "ctime_ns");
     return read_text(j, "name", out->name, sizeof out->name) &&
            json_size(cJSON_GetObjectItemCaseSensitive(j, "bytes"), &out->bytes) &&
+           (!has_ctime || read_hex(j, "ctime_ns", &out->ctime_ns)) &&
            read_hex(j, "mtime_ns", &out->mtime_ns) && read_hex(j, "xxh3", &out->hash);
 }
 

@@ -33,12 +33,13 @@ typedef enum corpus_format {
 
 /* A file of a corpus, as it was when its tokens were hashed. */
 typedef struct corpus_print {
-    char name[256]; /* without its folder; zeros after its end */
+    uint64_t ctime_ns; /* when it was changed, which no program can set back; 0: unknown */
+    char name[256];    /* without its folder; zeros after its end */
     uint64_t bytes, mtime_ns, hash;
 } corpus_print;
 
 /* What is known of the files of a corpus: by itself or, before it is opened, from a checkpoint or
- * from rank 0. A file whose name, length and time are in the list is not read; any other must have
+ * from rank 0. A file whose name, length and times are in the list is not read; any other must have
  * the hash of its place. */
 typedef struct corpus_notes {
     corpus_print *files; /* [n_files], owned */

@@ -198,7 +198,7 @@ static fsdp_status scan(corpus *c, const corpus_file *f, uint64_t *file_hash)
 }
 
 /* Hash the file's tokens, or take the hashes from the notes if they know the file: if it has the
- * name, the length and the time of its place. */
+ * name, the length and the times of its place. */
 static fsdp_status hash_file(corpus *c, const corpus_file *f, const corpus_notes *known)
 {
     const size_t place = (size_t)(f - c->files), n = n_blocks(c, f);
@@ -236,6 +236,7 @@ static fsdp_status take_file(corpus *c, corpus_file *f, const corpus_request *r)
     const size_t bytes = (size_t)st.st_size, in_head = min_size(bytes, sizeof head);
     print->bytes = bytes;
     print->mtime_ns = (uint64_t)(st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
+    print->ctime_ns = (uint64_t)(st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec);
     snprintf(print->name, sizeof print->name, "%s", slash != NULL ? slash + 1 : f->path);
     TRY(read_at(f, f->fd, head, in_head, 0));
     TRY(token_file_format(c, r, head, in_head, bytes, f));

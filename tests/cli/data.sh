@@ -121,7 +121,7 @@ grep -qE '"(samples|mtime_ns)":' "$new/old/step-3/manifest.json" && complain 'sa
 good 1 $still --global-batch 9 --steps 5 --resume "$new/old" --resume-change global-batch --batch-size 1 --loss-csv "$new/loss.csv"
 reads $((18 * 16)) 9 --batch-size 1
 case_is 'what a manifest says of the data is covered by its hash'
-for edit in 's/("samples":\s*)18/${1}12/' 's/("mtime_ns":\s*"\d)/${1}1/' 's/("name":\s*"L)/${1}X/'; do
+for edit in 's/("samples":\s*)18/${1}12/' 's/("[mc]time_ns":\s*")./${1}f/' 's/("ctime_ns":\s*")./${1}f/' 's/("name":\s*"L)/${1}X/'; do
     rm -rf "$new/bad" && cp -r "$keep/three" "$new/bad" && perl -0777 -pi -e "$edit" "$new/bad/step-3/manifest.json"
     cmp -s "$keep/three/step-3/manifest.json" "$new/bad/step-3/manifest.json" && complain "nothing was edited: $edit"
     fails 1 'manifest.json is damaged' $still --global-batch 6 --steps 5 --resume "$new/bad"
@@ -146,10 +146,11 @@ perl -e 'for (1 .. 1100) { open F, ">", sprintf("$ARGV[0]/%04d.bin", $_); print 
 swap() { touch -r "$1" "$work/time" && perl -0777 -pi -e 'substr($_, 1024, 20) = "\1\0" x 10' "$1" && touch -r "$work/time" "$1"; }
 saved() { rm -rf "$new/save" && good "$1" $shards --steps 2 --data "$new/shards" --save "$new/save"; }
 for ranks in 1 3; do
-    case_is 'shards of an unchanged name, length and time are not read again' $ranks
+    case_is 'shards of an unchanged name, length and times are not read again' $ranks
     cp -rp "$keep/shards" "$new/shards"
     saved $ranks
     swap "$new/shards/3.bin" # if it were read, it would be found out
+    "$build/tests/cli/old_manifest" "$new/save/step-2" "$new"/shards/[123].bin || complain 'cannot be made'
     good $ranks $shards --steps 4 --data "$new/shards" --resume "$new/save"
     case_is 'a shard of another time is read, and its tokens are the same' $ranks
     cp -rp "$keep/shards" "$new/shards"
@@ -166,6 +167,25 @@ for ranks in 1 3; do
     good $ranks $shards --steps 4 --data "$new/shards" --resume "$new/save" --resume-change data
     says '^note: reading begins at sample 0' "$work/err"
 done
+case_is 'changed tokens in a file whose length and time were put back'
+cp -rp "$keep/shards" "$new/shards"
+saved 1
+swap "$new/shards/2.bin"
+fails 1 'data: saved with 900 tokens, XXH3 .*, this run has 900 tokens' $shards --steps 4 --data "$new/shards" --resume "$new/save"
+says '^note: data: .*2.bin: got tokens with the hash .*, expected .* as in the checkpoint' "$work/err"
+cp -p "$keep/shards/1.bin" "$new/shards/2.bin"
+fails 1 'data: saved with 900 tokens, XXH3 .*, this run has 900 tokens' $shards --steps 4 --data "$new/shards" --resume "$new/save"
+cp -p "$keep/shards/2.bin" "$new/shards/2.bin"
+good 1 $shards --steps 4 --data "$new/shards" --resume "$new/save"
+case_is 'a checkpoint that does not say when its files were changed'
+cp -rp "$keep/shards" "$new/shards"
+saved 1
+swap "$new/shards/2.bin"
+"$build/tests/cli/old_manifest" "$new/save/step-2" 1 2 3 && perl -0777 -pi -e 's/"ctime_ns":\s*"0{16}",\s*//g' "$new/save/step-2/manifest.json"
+grep -q ctime "$new/save/step-2/manifest.json" && complain 'it says when'
+fails 1 'data: saved with 900 tokens, XXH3 .*, this run has 900 tokens' $shards --steps 4 --data "$new/shards" --resume "$new/save"
+cp -p "$keep/shards/2.bin" "$new/shards/2.bin"
+good 1 $shards --steps 4 --data "$new/shards" --resume "$new/save"
 case_is 'one more shard is refused, and so are bytes to evaluate on after a resume'
 cp -rp "$keep/shards" "$new/shards"
 saved 1
@@ -174,6 +194,15 @@ fails 1 'data: saved with 900 tokens, .*, this run has 1200 tokens' $shards --st
 says '^note: data: .*4.bin: got one more file, expected 3 as in the checkpoint' "$work/err"
 rm "$new/shards/4.bin"
 fails 1 '--val-data: got bytes, expected tokens as in --data' $shards --steps 4 --data "$new/shards" --resume "$new/save" --val-data LICENSE
+case_is 'a text for a checkpoint whose data were tokens'
+cp -rp "$keep/shards" "$new/shards"
+saved 1
+on="$shards --steps 4 --resume $new/save --resume-change data"
+fails 1 'data: LICENSE: got a text, expected tokens of the checkpoint, whose vocabulary has 768' $on --data LICENSE
+fails 2 '--data: got none, expected tokens of the checkpoint' $on
+good 1 $on --data LICENSE --data-format bytes
+good 1 $on --data "$keep/narrow" --data-format uint16
+good 1 $on --synthetic 1000
 case_is 'a rank that sees other shards than rank 0' 2
 cp -r "$keep/shards" "$new/shards" && cp -r "$keep/shards" "$new/1"
 perl -0777 -pi -e 'substr($_, 1024, 20) = "\1\0" x 10' "$new/1/2.bin"

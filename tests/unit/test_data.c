@@ -565,7 +565,9 @@ TEST(test_many_shards)
 
 /* ---- what is known before -------------------------------------------------------------------- */
 
-/* Change bytes of a file, but neither its length nor its time. */
+static corpus_notes notes;
+
+/* Change bytes of a file, but neither its length nor its time; its time of change is as known. */
 static void change_secretly(const char *path, off_t at, const void *bytes, size_t n)
 {
     struct stat st;
@@ -573,10 +575,10 @@ static void change_secretly(const char *path, off_t at, const void *bytes, size_
     const int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, bytes, n, at), n);
     assert_int_equal(futimens(fd, (struct timespec[]){st.st_atim, st.st_mtim}), 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    notes.files[1].ctime_ns = (uint64_t)(st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec);
     close(fd);
 }
-
-static corpus_notes notes;
 
 static fsdp_status open_known(const char *name, size_t vocab)
 {
@@ -652,6 +654,21 @@ TEST(test_notes_of_changed_files)
     FAILS(FSDP_EMISMATCH, open_known("known", 10), "got 1 files, expected 2");
     corpus_notes_free(&notes);
     corpus_notes_free(&notes); /* a zeroed struct is accepted */
+}
+
+/* A file whose length and time were put back is read; so is any file of an older checkpoint. */
+TEST(test_notes_of_secret_changes)
+{
+    for (int i = 0; i < 2; i++) {
+        know_shards();
+        const uint64_t before = notes.files[1].ctime_ns;
+        change_secretly(in_dir("known/b.bin"), 1024 + 6, &OTHER[3], 2);
+        OK(open_known("known", 10));
+        corpus_close(&c);
+        notes.files[1].ctime_ns = i == 0 ? before : 0;
+        FAILS(FSDP_EMISMATCH, open_known("known", 10), "b.bin: got tokens with the hash");
+        corpus_notes_free(&notes);
+    }
 }
 
 TEST(test_mask)
