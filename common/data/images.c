@@ -4,11 +4,13 @@
  *
  * An IDX file is big-endian: two zero bytes, 8 for unsigned bytes, the number of dimensions, each
  * dimension in four bytes, and the elements. http://yann.lecun.com/exdb/mnist/ */
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 #ifdef FSDP_HAVE_ZLIB
 #include <zlib.h>
@@ -19,6 +21,7 @@ typedef FILE *gzFile;
 #define gzclose                   fclose
 #define Z_OK                      0
 #endif
+#include "common/base/glob_in.h"
 #include "common/base/philox.h"
 #include "common/base/read_file.h"
 #include "common/data/data_impl.h"
@@ -75,8 +78,10 @@ static fsdp_status read_unpacked(const char *path, unsigned char **all, size_t *
     int fd, got = 1;
     const char *why = open_regular(path, &fd, &room);
     gzFile file = why == NULL ? gzdopen(fd, "rb") : NULL;
-    if (why == NULL && file == NULL)
+    if (why == NULL && file == NULL) {
+        close(fd);
         why = "no host memory";
+    }
     *bytes = 0;
     for (room++; why == NULL && got > 0 && *bytes < MOST_BYTES; room *= 2) {
         unsigned char *more = realloc(*all, room + MOST_HEAD_BYTES);
@@ -106,37 +111,45 @@ static fsdp_status read_idx(const char *path, int n_dims, unsigned char **out, s
     return FSDP_OK;
 }
 
-/* The names under which people keep MNIST: as published or with a dot, packed or not, and in the
- * folders that torchvision makes. */
-static const char *const FOLDERS[] = {"", "raw/", "MNIST/raw/"};
-static const char *const NAMES[] = {"-idx%d-ubyte", ".idx%d-ubyte", "-idx%d-ubyte.gz",
-                                    ".idx%d-ubyte.gz"};
-
-/* Find a file in dir: what is "train-images", for example. path has PATH_MAX bytes. If there is
- * none, it is the first place, whose open will say what is wrong. */
-static void find_idx(const char *dir, const char *what, int n_dims, char *path)
+/* Find a file in dir: what is "train-images", for example. Its name is as published or with a dot,
+ * packed or not. It may be in the folders that torchvision makes, but in one only. path has
+ * PATH_MAX bytes. If there is none, it is the first place, whose open will say what is wrong. */
+static fsdp_status find_idx(const char *dir, const char *what, int n_dims, char *path)
 {
-    enum {
-        N_NAMES = sizeof NAMES / sizeof *NAMES,
-        N_PLACES = N_NAMES * sizeof FOLDERS / sizeof *FOLDERS
-    };
-    char name[32];
+    char names[96];
+    const char *first = NULL;
     struct stat st;
-    for (int i = 0; i <= N_PLACES; i++) {
-        snprintf(name, sizeof name, NAMES[i % N_NAMES], n_dims);
-        snprintf(path, PATH_MAX, "%.4000s/%s%s%s", dir, FOLDERS[i % N_PLACES / N_NAMES], what,
-                 name);
-        if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
-            return;
+    glob_t g = {0};
+    fsdp_status status = FSDP_OK;
+    size_t dir_bytes = 0;
+    snprintf(path, PATH_MAX, "%.4000s/%s-idx%d-ubyte", dir, what, n_dims);
+    snprintf(names, sizeof names, "{,raw/,*/raw/}%s{-,.}idx%d-ubyte{,.gz}", what, n_dims);
+    if (glob_in(dir, names, GLOB_BRACE, &g) != 0)
+        return FSDP_OK;
+    for (size_t i = 0; i < g.gl_pathc && status == FSDP_OK; i++) {
+        const char *at = g.gl_pathv[i];
+        if (stat(at, &st) != 0 || !S_ISREG(st.st_mode))
+            continue;
+        first = first != NULL ? first : at;
+        dir_bytes = (size_t)(strrchr(first, '/') - first);
+        if (dir_bytes > strlen(dir) && strncmp(first, at, dir_bytes + 1) != 0)
+            status =
+                fsdp_error(FSDP_EINVAL, "pass the folder of one of them",
+                           "data: %s: got %s and %s, expected one set of images", dir, first, at);
     }
+    if (first != NULL)
+        snprintf(path, PATH_MAX, "%s", first);
+    globfree(&g);
+    return status;
 }
 
 static fsdp_status read_files(const char *dir, bool test, corpus *c)
 {
-    char images[PATH_MAX], labels[PATH_MAX];
+    char images[PATH_MAX], labels[PATH_MAX], folder[PATH_MAX];
     size_t n_labels = 0;
-    find_idx(dir, test ? "t10k-images" : "train-images", 3, images);
-    find_idx(dir, test ? "t10k-labels" : "train-labels", 1, labels);
+    TRY(find_idx(dir, test ? "t10k-images" : "train-images", 3, images));
+    TRY(find_idx(dirname(strcpy(folder, images)), test ? "t10k-labels" : "train-labels", 1,
+                 labels));
     TRY(read_idx(images, 3, &c->images->pixels, &c->n_tokens));
     TRY(read_idx(labels, 1, &c->images->labels, &n_labels));
     if (n_labels != c->n_tokens)

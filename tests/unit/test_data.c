@@ -1,6 +1,7 @@
 /* test_data.c -- corpora: texts, llm.c shards, the licence texts, the synthetic text, images; and
  * which part of a corpus a sequence reads. The test makes its files in its own directory under
  * TMPDIR. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -787,7 +788,11 @@ TEST(test_images_elsewhere)
         {"dots", "dots/train-images.idx3-ubyte", "dots/train-labels.idx1-ubyte"},
         {"tv/MNIST", "tv/MNIST/raw/train-images-idx3-ubyte",
          "tv/MNIST/raw/train-labels-idx1-ubyte"},
-        {"tv", "tv/MNIST/raw/train-images-idx3-ubyte", "tv/MNIST/raw/train-labels-idx1-ubyte"}};
+        {"tv", "tv/MNIST/raw/train-images-idx3-ubyte", "tv/MNIST/raw/train-labels-idx1-ubyte"},
+        {"fashion[1]", "fashion[1]/FashionMNIST/raw/train-images-idx3-ubyte",
+         "fashion[1]/FashionMNIST/raw/train-labels-idx1-ubyte"},
+        {"tv/KMNIST", "tv/KMNIST/raw/train-images-idx3-ubyte",
+         "tv/KMNIST/raw/train-labels-idx1-ubyte"}};
     const uint32_t dims[3] = {N_IMAGES, IMAGE_SIDE, IMAGE_SIDE};
     write_images();
     OK(corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c));
@@ -798,16 +803,52 @@ TEST(test_images_elsewhere)
     mkdir(in_dir("tv"), 0700);
     mkdir(in_dir("tv/MNIST"), 0700);
     mkdir(in_dir("tv/MNIST/raw"), 0700);
-    for (int i = 0; i < 3; i++) {
+    mkdir(in_dir("tv/KMNIST"), 0700);
+    mkdir(in_dir("tv/KMNIST/raw"), 0700);
+    mkdir(in_dir("fashion[1]"), 0700);
+    mkdir(in_dir("fashion[1]/FashionMNIST"), 0700);
+    mkdir(in_dir("fashion[1]/FashionMNIST/raw"), 0700);
+    for (size_t i = 0; i < sizeof PLACES / sizeof *PLACES; i++) {
         write_idx(PLACES[i][1], 3, dims, N_IMAGES * IMAGE_PIXELS, 251);
         write_idx(PLACES[i][2], 1, dims, N_IMAGES, 10);
         OK(corpus_open_images(in_dir(PLACES[i][0]), false, NO_SHUFFLE, &c));
         assert_true(corpus_hash(&c) == hash);
         corpus_close(&c);
     }
+    FAILS(FSDP_EINVAL, corpus_open_images(in_dir("tv"), false, NO_SHUFFLE, &c),
+          "tv/MNIST/raw/train-images-idx3-ubyte, expected one set of images");
+    write_idx("tv/train-images-idx3-ubyte", 3, dims, N_IMAGES * IMAGE_PIXELS, 251);
+    write_idx("tv/train-labels-idx1-ubyte", 1, dims, N_IMAGES, 10);
+    OK(corpus_open_images(in_dir("tv"), false, NO_SHUFFLE, &c)); /* it needs no search */
+    corpus_close(&c);
+    assert_int_equal(unlink(in_dir("tv/KMNIST/raw/train-labels-idx1-ubyte")), 0);
+    FAILS(FSDP_EIO, corpus_open_images(in_dir("tv/KMNIST"), false, NO_SHUFFLE, &c),
+          "tv/KMNIST/raw/train-labels-idx1-ubyte: No such file");
 }
 
 #ifdef FSDP_HAVE_ZLIB
+/* zlib's gzdopen, which has no memory if the test says so. */
+static bool no_gz_memory;
+gzFile gzdopen(int fd, const char *mode)
+{
+    gzFile (*real)(int, const char *);
+    void *found = dlsym(RTLD_NEXT, "gzdopen");
+    memcpy(&real, &found, sizeof real);
+    return no_gz_memory ? NULL : real(fd, mode);
+}
+
+TEST(test_images_without_memory)
+{
+    write_images();
+    const int fd = dup(0);
+    close(fd);
+    no_gz_memory = true;
+    FAILS(FSDP_EIO, corpus_open_images(in_dir("mnist"), false, NO_SHUFFLE, &c), "no host memory");
+    no_gz_memory = false;
+    assert_int_equal(dup(0), fd);
+    close(fd);
+}
+
 TEST(test_images_packed)
 {
     static const char *const NAMES[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
