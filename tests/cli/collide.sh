@@ -71,6 +71,16 @@ mkdir "$new/s"
 launch 1 $tiny --save "$new/s" --export "$new/s/step-4"
 expect_status 1
 says 'got what --save writes' "$work/err"
+case_is 'a file that is also a folder, and a new file among those that are read'
+launch 1 $tiny --loss-csv "$new/x" --save "$new/x"
+expect_status 1
+says 'got what --save writes' "$work/err"
+mkdir "$new/t" && cp LICENSE "$new/t/a"
+for format in bytes uint16; do
+    launch 1 $tiny --data "$new/t" --data-format $format --loss-csv "$new/t/loss.csv"
+    expect_status 1
+    says 'got what --data reads' "$work/err"
+done
 
 # ---- other names of a file ----
 case_is 'links, hard links, other ways, names that do not exist yet' 2
@@ -125,6 +135,7 @@ says 'got what --data reads' "$work/err"
 case_is 'outputs below a folder of texts, and hidden ones'
 mkdir -p "$new/texts/sub" && cp LICENSE "$new/texts/a"
 good 1 $tiny --data "$new/texts" --data-format bytes --save "$new/texts/sub/ck" --loss-csv "$new/texts/.loss.csv"
+good 1 $tiny --data "$new/texts" --data-format bytes --profile "$new/texts/sub" --export "$new/texts/model"
 case_is 'everything in one folder, again and again' 2
 all="--save $new/d --profile $new/d --export $new/d --export-optimizer $new/d/optimizer.safetensors --digests $new/d/digests
     --memory-report $new/d/report.csv --snapshot $new/d/snapshot.html --loss-csv $new/d/loss.csv"
