@@ -14,15 +14,14 @@ const char TRAINER_MAY_CHANGE[] =
 
 fsdp_status trainer_check_change(const char *change)
 {
-    char name[32];
-    for (const char *at = change; at && *at;) {
-        size_t n = strcspn(at, ",");
-        snprintf(name, sizeof name, "%.*s", (int)(n < 31 ? n : 31), at);
-        if (n == 0 || n > 31 || options_choice(TRAINER_MAY_CHANGE, name) < 0)
+    char names[512], *rest = names;
+    snprintf(names, sizeof names, "%s", change ? change : "");
+    while (rest && *rest) {
+        const char *name = strsep(&rest, ",");
+        if (options_choice(TRAINER_MAY_CHANGE, name) < 0)
             return fsdp_error(FSDP_EINVAL, "name what the message of --resume named",
                               "--resume-change: got '%s', expected some of %s", name,
                               TRAINER_MAY_CHANGE);
-        at += n + (at[n] == ',');
     }
     return FSDP_OK;
 }

@@ -28,12 +28,8 @@ static fsdp_status failed(const char *what, const char *path)
 /* The N of "step-N"; -1 for any other name, "step-07" included. */
 static int64_t step_of(const char *name)
 {
-    char again[32];
-    long long step = -1;
-    if (sscanf(name, "step-%18lld", &step) != 1 || step < 0)
-        return -1;
-    snprintf(again, sizeof again, "step-%lld", step);
-    return strcmp(again, name) == 0 ? step : -1;
+    const bool is_number = fnmatch("step-@(0|[1-9]*([0-9]))", name, FNM_EXTMATCH) == 0;
+    return is_number && strlen(name) <= strlen("step-") + 18 ? strtoll(name + 5, NULL, 10) : -1;
 }
 
 static int is_step(const struct dirent *e)
@@ -102,18 +98,11 @@ fsdp_status ckpt_share(comm *world, void *what, size_t bytes)
 
 /* ---- removing -------------------------------------------------------------------------------- */
 
-#define HEX_4 "[0-9a-f][0-9a-f][0-9a-f][0-9a-f]"
+#define HEX_4  "[0-9a-f][0-9a-f][0-9a-f][0-9a-f]"
+#define HEX_16 HEX_4 HEX_4 HEX_4 HEX_4
 
-static bool is_ours(const char *name)
-{
-    static const char *const OURS[] = {".", "..", "manifest.json",
-                                       "manifest.json." HEX_4 HEX_4 HEX_4 HEX_4 ".tmp",
-                                       "rank-[0-9][0-9][0-9][0-9][0-9].safetensors"};
-    for (size_t i = 0; i < sizeof OURS / sizeof *OURS; i++)
-        if (fnmatch(OURS[i], name, 0) == 0)
-            return true;
-    return false;
-}
+static const char OURS[] = "@(.|..|manifest.json?(." HEX_16 ".tmp)|"
+                           "rank-[0-9][0-9][0-9][0-9][0-9].safetensors)";
 
 /* Removes a directory, if it holds only files of a checkpoint. A symbolic link is left alone. */
 static void remove_dir(const char *path)
@@ -123,7 +112,7 @@ static void remove_dir(const char *path)
     const struct dirent *e;
     bool all_ours = d != NULL;
     while (d && (e = readdir(d)))
-        all_ours = all_ours && is_ours(e->d_name);
+        all_ours = all_ours && fnmatch(OURS, e->d_name, FNM_EXTMATCH) == 0;
     if (all_ours)
         rewinddir(d);
     while (all_ours && (e = readdir(d)))
@@ -136,23 +125,16 @@ static void remove_dir(const char *path)
         rmdir(path);
 }
 
-/* Gets the run's id from "step-20.RUN.X.tmp", where a save is written; false for any other name. */
-static bool tmp_run(const char *name, char run[CKPT_RUN_BYTES])
-{
-    int end = 0;
-    return sscanf(name, "step-%*18[0-9].%16[0-9a-f].%*16[0-9a-f].tmp%n", run, &end) == 1 &&
-           end > 0 && name[end] == '\0' && strlen(run) == CKPT_RUN_BYTES - 1;
-}
-
-/* Removes the leftovers of this run's killed saves, and the checkpoints that remove_older renamed.
- * If s->run is "", removes the leftovers of every run. */
+/* Removes the leftovers of this run's killed saves, "step-20.RUN.X.tmp", and the checkpoints that
+ * remove_older renamed. If s->run is "", removes the leftovers of every run. */
 static void remove_left(const ckpt_store *s)
 {
     DIR *d = opendir(s->dir);
     const struct dirent *e;
-    char run[CKPT_RUN_BYTES];
+    char left[512];
+    snprintf(left, sizeof left, "step-+([0-9]).%s." HEX_16 ".tmp", *s->run ? s->run : HEX_16);
     while (d && (e = readdir(d)))
-        if (tmp_run(e->d_name, run) && (!*s->run || strcmp(run, s->run) == 0))
+        if (fnmatch(left, e->d_name, FNM_EXTMATCH) == 0)
             remove_dir(ckpt_path_of(s->dir, e->d_name).text);
     if (d)
         closedir(d);

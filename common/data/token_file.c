@@ -7,9 +7,8 @@
 #include "common/data/data_impl.h"
 
 #include <fnmatch.h>
-#include <limits.h>
 #include <string.h>
-#include <unistd.h>
+#include "common/base/glob_in.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are read in place");
 
@@ -95,15 +94,11 @@ static bool looks_wide(const void *head, size_t n_bytes)
 
 bool tokenizer_in(const char *dir)
 {
-    static const char *const NAMES[] = {"tokenizer.json", "tokenizer.model", "vocab.json",
-                                        "spiece.model"};
-    char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        snprintf(path, sizeof path, "%.4000s/%s", dir, NAMES[i]);
-        if (access(path, F_OK) == 0)
-            return true;
-    }
-    return false;
+    glob_t g = {0};
+    const bool is_there = glob_in(dir, "{tokenizer.json,tokenizer.model,vocab.json,spiece.model}",
+                                  GLOB_BRACE, &g) == 0;
+    globfree(&g);
+    return is_there;
 }
 
 /* Check a file whose format nobody has named. */
