@@ -43,7 +43,6 @@ struct train_loop {
     /* For a model of images, the logits of a micro-step on the device and on the host, and the
      * number of images in an evaluation whose largest logit is at their label. Else NULL and 0. */
     void *logits, *host_logits;
-    int64_t *correct; /* device, [1] */
     int64_t n_correct;
     step_figures figures[2]; /* step t uses figures[t % 2] */
     bool failed_alike;       /* what failed has failed on all ranks */
@@ -90,16 +89,12 @@ static fsdp_status open_answers(train_loop *l)
 {
     const run_context *run = l->setup->run;
     const size_t bytes = logits_elems(l) * dtype_bytes(run->param_dtype);
-    void *correct;
     if (run->m->input.kind == ARRAY_INDICES)
         return FSDP_OK;
     l->host_logits = malloc(bytes);
     if (!l->host_logits)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
-    TRY(device_alloc(l->s, MEM_OTHER, bytes, "logits", &l->logits));
-    TRY(device_alloc(l->s, MEM_OTHER, sizeof *l->correct, "correct answers", &correct));
-    l->correct = correct;
-    return FSDP_OK;
+    return device_alloc(l->s, MEM_OTHER, bytes, "logits", &l->logits);
 }
 
 static fsdp_status open_here(const train_setup *setup, train_loop *l)
@@ -157,7 +152,6 @@ void train_close(train_loop *l)
     close_figures(l, &l->figures[0]);
     close_figures(l, &l->figures[1]);
     device_free(l->s, l->logits);
-    device_free(l->s, l->correct);
     free(l->host_logits);
     free(l->inputs);
     free(l->targets);
@@ -202,14 +196,6 @@ static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t
     return FSDP_OK;
 }
 
-/* A sample that does not count. */
-static void load_nothing(const train_loop *l, void *inputs, int32_t *targets)
-{
-    memset(inputs, 0, l->input_bytes);
-    for (size_t t = 0; t < l->T; t++)
-        targets[t] = NO_TARGET;
-}
-
 /* Fill in micro-step ms->a of this rank in the batch that starts at sample `first`, and load its
  * samples, those from `end` on as nothing. data NULL: they stay zero. */
 static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t first, uint64_t end,
@@ -226,12 +212,15 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
     for (size_t j = 0; j < l->b && data; j++) {
         char *in = inputs + j * l->input_bytes;
         int32_t *out = targets + j * l->T;
-        if (ms->first_sample + j < end)
+        const bool is_there = ms->first_sample + j < end;
+        if (is_there)
             TRY(load_sample(l, data, ms->first_sample + j, in, out));
         else
-            load_nothing(l, in, out);
-        for (size_t t = 0; t < l->T; t++)
+            memset(in, 0, l->input_bytes);
+        for (size_t t = 0; t < l->T; t++) {
+            out[t] = is_there ? out[t] : NO_TARGET;
             l->n_counting += out[t] != NO_TARGET;
+        }
     }
     return FSDP_OK;
 }
@@ -307,20 +296,27 @@ static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
     return device_upload(l->s, f->losses + at, &f->asked, sizeof f->asked);
 }
 
+/* *n = its sum over all ranks. The hosts wait for each other; streams go on. */
+static fsdp_status sum_ranks(const train_loop *l, const char *what, int64_t *n)
+{
+    void *all;
+    TRY(comm_host_gather(l->setup->run->world, what, n, sizeof *n, &all));
+    *n = 0;
+    for (size_t r = 0; r < l->W; r++)
+        *n += ((const int64_t *)all)[r];
+    free(all);
+    return FSDP_OK;
+}
+
 /* *scale = 1 / the number of targets that count in the samples first ... end - 1, which all ranks
- * have loaded since n_counting was 0. With a mask the hosts wait for each other; streams go on.
- * what: for the message. */
+ * have loaded since n_counting was 0. what: for the message. */
 static fsdp_status scale_of(train_loop *l, const corpus *data, const char *what, int64_t first,
                             int64_t end, float *scale)
 {
     int64_t n = (end - first) * (int64_t)l->T;
-    void *all;
     if (data && data->mask) {
-        TRY(comm_host_gather(l->setup->run->world, "targets", &l->n_counting, sizeof n, &all));
-        n = 0;
-        for (size_t r = 0; r < l->W; r++)
-            n += ((const int64_t *)all)[r];
-        free(all);
+        n = l->n_counting;
+        TRY(sum_ranks(l, "targets", &n));
     }
     *scale = 1.0f / (float)n;
     if (n > 0)
@@ -392,16 +388,6 @@ static fsdp_status count_correct(train_loop *l, const micro_step *ms)
     return FSDP_OK;
 }
 
-/* l->n_correct = its sum over all ranks. */
-static fsdp_status sum_correct(train_loop *l)
-{
-    stream *s = l->loss_stream;
-    TRY(device_upload(s, l->correct, &l->n_correct, sizeof l->n_correct));
-    TRY(comm_all_reduce(l->loss_group, s, "correct answers", DTYPE_I64, l->correct, 1));
-    TRY(device_download(s, &l->n_correct, l->correct, sizeof l->n_correct));
-    return stream_sync(s);
-}
-
 /* Compute the losses of the validation corpus's samples first ... end - 1, at most a global batch,
  * in l->in_order; forward only. *stats = the collective calls. */
 static fsdp_status evaluate_batch(train_loop *l, uint64_t first, uint64_t end, comm_stats *stats)
@@ -470,7 +456,7 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
                           (long long)step + 1, (double)loss);
     }
     if (l->logits) {
-        TRY(sum_correct(l));
+        TRY(sum_ranks(l, "correct answers", &l->n_correct));
         snprintf(answers, sizeof answers, "accuracy %.2f%%  ",
                  100.0 * (double)l->n_correct / (double)n);
     }
