@@ -199,13 +199,12 @@ static bool read_hex(const cJSON *j, const char *key, uint64_t *out)
 static bool read_id(const cJSON *j, ckpt_id *id)
 {
     uint64_t unused;
-    size_t step, arrays;
+    size_t arrays;
     if (!read_text(j, "run", id->run, sizeof id->run) || !read_hex(j, "run", &unused) ||
-        !json_size(cJSON_GetObjectItemCaseSensitive(j, "step"), &step) ||
+        !json_size(cJSON_GetObjectItemCaseSensitive(j, "step"), (size_t *)&id->step) ||
         !json_size(cJSON_GetObjectItemCaseSensitive(j, "arrays"), &arrays) || arrays < 1 ||
         arrays > 1 + OPTIM_MAX_STATES)
         return false;
-    id->step = (int64_t)step;
     id->n_arrays = (int)arrays;
     return read_hex(j, "shape", &id->shape);
 }
@@ -239,13 +238,12 @@ static bool read_about(const cJSON *j, ckpt_manifest *m)
 {
     const cJSON *samples = cJSON_GetObjectItemCaseSensitive(j, "samples");
     const cJSON *facts = cJSON_GetObjectItemCaseSensitive(j, "run_was");
-    size_t n_samples = 0;
     uint64_t sum;
-    if ((samples != NULL && !json_size(samples, &n_samples)) || !read_notes(j, "data", &m->data) ||
-        !read_notes(j, "mask", &m->mask) || !cJSON_IsObject(facts) ||
-        cJSON_GetArraySize(facts) > CKPT_MAX_FACTS)
+    m->n_samples = -1;
+    if ((samples != NULL && !json_size(samples, (size_t *)&m->n_samples)) ||
+        !read_notes(j, "data", &m->data) || !read_notes(j, "mask", &m->mask) ||
+        !cJSON_IsObject(facts) || cJSON_GetArraySize(facts) > CKPT_MAX_FACTS)
         return false;
-    m->n_samples = samples != NULL ? (int64_t)n_samples : -1;
     for (const cJSON *f = facts->child; f != NULL; f = f->next) {
         if (!cJSON_IsString(f))
             return false;

@@ -99,7 +99,7 @@ static fsdp_status add_files(const corpus_request *r, corpus *c)
     else
         TRY(corpus_add_file(c, r->path, r));
     c->notes.hash = known->n_files > 0 ? known->hash : XXH3_64bits_digest(c->sum);
-    if (known->n_files <= c->notes.n_files) /* files beyond the known ones were refused */
+    if (known->n_files == 0 || known->n_files == c->notes.n_files)
         return FSDP_OK;
     return fsdp_error(FSDP_EMISMATCH, "give all ranks of the run the same data",
                       "data: %s: got %zu files, expected %zu", c->source, c->notes.n_files,
