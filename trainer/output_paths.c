@@ -182,7 +182,7 @@ static bool covers(const place *a, const place *b)
 
 static bool collide(const place *a, const place *b)
 {
-    if (a->use == b->use || (a->use->how == READ && b->use->how == READ))
+    if (a->use == b->use)
         return false;
     for (size_t i = 0; i < sizeof LEGAL / sizeof *LEGAL; i++)
         if (strcmp(a->use->option, LEGAL[i][0]) == 0 && strcmp(b->use->option, LEGAL[i][1]) == 0)
@@ -193,9 +193,12 @@ static bool collide(const place *a, const place *b)
 
 static fsdp_status compare(const trainer *t, const places *p)
 {
+    size_t first = 0; /* that is written: in USES these come last */
+    while (first < p->n && p->list[first].use->how == READ)
+        first++;
     for (size_t i = 0; i < p->n; i++)
-        for (size_t k = i + 1; k < p->n; k++) {
-            const path_use *a = p->list[i].use, *b = p->list[k].use; /* the second one writes */
+        for (size_t k = i < first ? first : i + 1; k < p->n; k++) {
+            const path_use *a = p->list[i].use, *b = p->list[k].use;
             char hint[80];
             if (!collide(&p->list[i], &p->list[k]))
                 continue;
