@@ -28,7 +28,8 @@ fsdp_status corpus_read(const corpus *c, size_t begin, size_t n, int32_t *out);
 
 /* token_file_format -- set c->format, if it is AUTO, and c->token_bytes by the first bytes of a
  * file, and find where its tokens are.
- *   head  the first bytes of the file, head_bytes = BLOCK_BYTES, or fewer in a shorter file
+ *   head  the first bytes of the file, aligned for int32; head_bytes = BLOCK_BYTES, or fewer in a
+ *         shorter file
  *   errors  FSDP_EINVAL naming the path, what was got and expected: a header that is damaged, or a
  *           file that does not look like its format */
 fsdp_status token_file_format(corpus *c, const corpus_request *r, const void *head,

@@ -52,15 +52,14 @@ static fsdp_status check_header(const char *path, const unsigned char *head, siz
                           "%zu that begin 0000080%d: unsigned bytes in %d dimension%s",
                           path, file_bytes, head[0], head[1], head[2], head[3], head_bytes, n_dims,
                           n_dims, n_dims > 1 ? "s" : "");
-    size_t elems = *n = big_endian(head + 4);
-    for (int d = 1; d < n_dims; d++) {
-        const size_t side = big_endian(head + 4 + 4 * d);
-        if (side != IMAGE_SIDE)
-            return fsdp_error(FSDP_EINVAL, FILES_HINT,
-                              "data: %s: got images of %zu x %zu, expected %d x %d", path,
-                              big_endian(head + 8), big_endian(head + 12), IMAGE_SIDE, IMAGE_SIDE);
-        elems *= side;
-    }
+    const size_t rows = n_dims > 1 ? big_endian(head + 8) : IMAGE_SIDE;
+    const size_t columns = n_dims > 1 ? big_endian(head + 12) : IMAGE_SIDE;
+    if (rows != IMAGE_SIDE || columns != IMAGE_SIDE)
+        return fsdp_error(FSDP_EINVAL, FILES_HINT,
+                          "data: %s: got images of %zu x %zu, expected %d x %d", path, rows,
+                          columns, IMAGE_SIDE, IMAGE_SIDE);
+    *n = big_endian(head + 4);
+    const size_t elems = *n * (n_dims > 1 ? IMAGE_PIXELS : 1);
     if (*n > 0 && elems <= MOST_BYTES && file_bytes == head_bytes + elems)
         return FSDP_OK;
     return fsdp_error(

@@ -21,17 +21,10 @@ static const struct shard_kind {
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 enum { FIELD_MAGIC, FIELD_VERSION, FIELD_N_TOKENS };
 
-static int32_t header_field(const void *bytes, size_t field)
-{
-    int32_t value;
-    memcpy(&value, (const char *)bytes + field * sizeof value, sizeof value);
-    return value;
-}
-
-static const struct shard_kind *shard_kind_of(const void *head, size_t head_bytes)
+static const struct shard_kind *shard_kind_of(const int32_t *head, size_t head_bytes)
 {
     for (int i = 0; i < N_KINDS && head_bytes >= sizeof(int32_t); i++)
-        if (header_field(head, FIELD_MAGIC) == KINDS[i].magic)
+        if (head[FIELD_MAGIC] == KINDS[i].magic)
             return &KINDS[i];
     return NULL;
 }
@@ -40,20 +33,19 @@ static const char SHARD_HINT[] =
     "pass --data-format uint16 or uint32 for tokens without a header, or bytes for a text";
 
 /* Check header and length of a shard. */
-static fsdp_status check_shard(const char *path, const void *head, size_t head_bytes,
+static fsdp_status check_shard(const char *path, const int32_t *head, size_t head_bytes,
                                size_t file_bytes, corpus_file *f, int *token_bytes)
 {
     const struct shard_kind *kind = shard_kind_of(head, head_bytes);
     if (kind == NULL && file_bytes >= sizeof(int32_t))
         return fsdp_error(FSDP_EINVAL, SHARD_HINT,
                           "data: %s: magic: got %d, expected %d or %d of llm.c's shards", path,
-                          header_field(head, FIELD_MAGIC), KINDS[0].magic, KINDS[1].magic);
+                          head[FIELD_MAGIC], KINDS[0].magic, KINDS[1].magic);
     if (file_bytes < SHARD_HEADER_BYTES)
         return fsdp_error(FSDP_EINVAL, "the shard was cut off: copy it again",
                           "data: %s: header: got a file of %zu bytes, expected at least %d", path,
                           file_bytes, SHARD_HEADER_BYTES);
-    const int32_t version = header_field(head, FIELD_VERSION),
-                  n = header_field(head, FIELD_N_TOKENS);
+    const int32_t version = head[FIELD_VERSION], n = head[FIELD_N_TOKENS];
     if (version != kind->version)
         return fsdp_error(FSDP_EINVAL, "write it again with llm.c's dev/data scripts",
                           "data: %s: version: got %d, expected %d", path, version, kind->version);
