@@ -72,7 +72,7 @@ static fsdp_status add_matches(corpus *c, bool is_dir, const corpus_request *r)
     if (rc == GLOB_NOSPACE)
         return corpus_no_memory(c);
     if (rc == GLOB_ABORTED)
-        return fsdp_error(FSDP_EIO, "let this user read the directories given to --data",
+        return fsdp_error(FSDP_EIO, "let this user read the directories of this path",
                           "data: %s: %s", r->path, strerror(errno));
     if (rc != 0)
         return found_nothing(c, is_dir);

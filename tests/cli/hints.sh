@@ -25,8 +25,6 @@ a preloaded library; fsdp_run.sh
     unset what sets it, such as LD_PRELOAD of a library that was linked with -ffast-math%s%s, or pass --reduction fast
 permissions, which root has
     make it readable, or move it out of the folder of --init-from
-links that lead nowhere; paths.sh
-    remove it from the directory given to --data, or mend it
 a plan of hours
     plan or record fewer layers or micro-steps (--n-layer, --grad-accum)
 no memory, or a limit on threads, descriptors or address space
