@@ -2,7 +2,6 @@
 #include "common/checkpoint/ckpt_file.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,18 +110,10 @@ static fsdp_status check_id(const safetensors *f, const ckpt_id *id)
 
 /* ---- values that have diverged --------------------------------------------------------------- */
 
-size_t ckpt_first_not_finite(const float *values, size_t n)
-{
-    size_t i = 0;
-    while (i < n && isfinite(values[i]))
-        i++;
-    return i;
-}
-
 fsdp_status ckpt_check_finite(const ckpt_origin *of, const ckpt_piece *piece, int k,
                               const float *values)
 {
-    const size_t i = ckpt_first_not_finite(values, (size_t)piece->elems);
+    const size_t i = floats_finite(values, (size_t)piece->elems);
     char hint[200] = "lower --lr, add --warmup-steps or set --clip-grad 1";
     if (i == piece->elems)
         return FSDP_OK;
@@ -247,7 +238,7 @@ fsdp_status ckpt_file_sum(const char *path, ckpt_sum *sum, uint64_t *diverged)
         bytes = pread_all(fd, block, sizeof block, sum->bytes);
         if (bytes < sizeof block && errno != 0)
             why = strerror(errno);
-        const size_t floats = bytes / sizeof *block, i = ckpt_first_not_finite(block, floats);
+        const size_t floats = bytes / sizeof *block, i = floats_finite(block, floats);
         if (i < floats && *diverged == 0)
             *diverged = sum->bytes + i * sizeof *block;
         XXH3_64bits_update(hash, block, bytes);

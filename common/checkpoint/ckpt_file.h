@@ -74,8 +74,6 @@ typedef struct ckpt_origin {
     int64_t newest; /* step of the newest checkpoint; 0: none */
 } ckpt_origin;
 
-/* ckpt_first_not_finite -- the index of the first infinity or NaN; n if there is none. */
-size_t ckpt_first_not_finite(const float *values, size_t n);
 /* ckpt_check_finite -- refuse an infinity or NaN: training has diverged and cannot go on from it.
  *   values  [piece->elems] of array k (0: the parameter, k: state k - 1)
  *   errors  FSDP_EINVAL naming step, unit and parameter; the hint names the step to resume from, if

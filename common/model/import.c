@@ -5,7 +5,6 @@
  *
  * The files come from elsewhere, so names, types, shapes and ranges are checked before use. */
 #include <fnmatch.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -253,33 +252,26 @@ void import_close(import *w)
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static fsdp_status check_finite(const import *w, int p, size_t begin, size_t elems, const float *x)
-{
-    size_t i = 0;
-    while (i < elems && isfinite(x[i]))
-        i++;
-    if (i == elems)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "pass weights whose values are all finite numbers",
-                      "import: %s: %s[%zu]: got %g, expected a finite number",
-                      w->files[w->tensors[p].file].path, w->tensors[p].name, begin + i,
-                      (double)x[i]);
-}
-
-/* Values of two bytes are read into the second half of `out` and widened from the front: value i of
- * n overwrites values 2i-n and 2i-n+1, which are no longer needed. */
+/* Read elements of a tensor, which must be finite. Values of two bytes are read into the second
+ * half of `out` and widened from the front: value i of n overwrites values 2i-n and 2i-n+1, which
+ * are no longer needed. */
 static fsdp_status read_values(const import *w, const import_tensor *t, size_t begin, size_t elems,
                                float *out)
 {
+    const safetensors *f = &w->files[t->file];
     const size_t bytes = t->is_f32 ? sizeof *out : sizeof(uint16_t);
     const char *raw = (char *)out + elems * (sizeof *out - bytes);
-    TRY(safetensors_read(&w->files[t->file], (char *)raw, elems * bytes, t->begin + begin * bytes));
+    TRY(safetensors_read(f, (char *)raw, elems * bytes, t->begin + begin * bytes));
     for (size_t i = 0; i < elems && !t->is_f32; i++) {
         uint16_t h;
         memcpy(&h, raw + i * sizeof h, sizeof h);
         out[i] = t->is_f16 ? f32_from_f16(h) : f32_from_bf16(h);
     }
-    return FSDP_OK;
+    const size_t i = floats_finite(out, elems);
+    return i == elems ? FSDP_OK
+                      : fsdp_error(FSDP_EINVAL, "pass weights whose values are all finite numbers",
+                                   "import: %s: %s[%zu]: got %g, expected a finite number", f->path,
+                                   t->name, begin + i, (double)out[i]);
 }
 
 /* Parameter p shares its storage with `of`, but has a tensor: both must hold the same values. */
@@ -305,7 +297,6 @@ static fsdp_status check_tied(const import *w, int p, int of, size_t begin, size
 fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, float *out)
 {
     TRY(read_values(w, &w->tensors[p], begin, elems, out));
-    TRY(check_finite(w, p, begin, elems, out));
     for (int q = w->m->params[p].next_use; q > 0; q = w->m->params[q].next_use)
         if (w->tensors[q].file != NO_FILE)
             TRY(check_tied(w, q, p, begin, elems, out));

@@ -210,6 +210,14 @@ fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size
     return read_at(f, out, bytes, f->data_begin + begin);
 }
 
+size_t floats_finite(const float *values, size_t n)
+{
+    size_t i = 0;
+    while (i < n && isfinite(values[i]))
+        i++;
+    return i;
+}
+
 void safetensors_close(safetensors *f)
 {
     if (f->path != NULL && f->fd >= 0)

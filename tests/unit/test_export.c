@@ -456,6 +456,41 @@ import r;
     }
 }
 
+/* Of two tied tensors, the one with the value that is not finite is named, and not the other. */
+TEST(test_tied_finite)
+{
+    static const char json[] =
+        TWO(TENSOR("w", "F32", "[6]", "[0,24]"), TENSOR("lm_head.w", "F16", "[6]", "[24,36]"));
+    param_spec specs[] = {
+        {.name = "transformer.w", .dims = {6}, .elems = 6, .tied_to = NOT_TIED, .next_use = 1},
+        {.name = "lm_head.w", .dims = {6}, .elems = 6, .tied_to = 0}};
+    const model m = {.family = &GPT2_FAMILY, .n_params = 2, .params = specs};
+    static const struct {
+        size_t at, bytes;
+        uint32_t value;
+        const char *says;
+    } BAD[] = {{16, 4, 0x7fc00000, "safetensors: w[4]: got nan, expected a finite number"},
+               {24 + 8, 2, 0xfc00, "safetensors: lm_head.w[4]: got -inf, expected a finite number"},
+               {24 + 8, 2, 0x7e00, "safetensors: lm_head.w[4]: got nan, expected a finite number"}};
+    specs[0].n_dims = specs[1].n_dims = 1;
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        float out[6];
+        size_t bytes;
+import r;
+        write_tensors(in_dir("tied"), quoted(json), 36);
+        char *file = read_file(in_dir("tied/model.safetensors"), &bytes);
+        memcpy(file + bytes - 36 + BAD[i].at, &BAD[i].value, BAD[i].bytes);
+        write_bytes(in_dir("tied/model.safetensors"), file, bytes);
+        free(file);
+        OK(import_open(in_dir("tied"), &m, &r));
+        OK(import_read(&r, 0, 0, 4, out)); /* a rank reads only its part */
+        REFUSED(FSDP_EINVAL, import_read(&r, 0, 2, 4, out), BAD[i].says);
+        assert_string_equal(fsdp_error_get()->hint,
+                            "pass weights whose values are all finite numbers");
+        import_close(&r);
+    }
+}
+
 static void assert_header_refused(const void *bytes, size_t n_bytes, const char *part)
 {
     safetensors r;
