@@ -4,100 +4,77 @@
 #include "common/model/export.h"
 #include "common/model/family.h"
 
-static const char DIR_HINT[] =
-    "pass a directory with the config.json and the model.safetensors of a model";
-
-/* An object of a config.json that is being read. title: of the family, for hints. */
-typedef struct reading {
-    const char *path, *title;
-    const cJSON *j;
-    model_config *c;
-} reading;
+enum { TEXT_BYTES = 80 };
 
 void *config_member(const model_config *c, const config_field *f)
 {
     return (char *)c + f->at;
 }
 
-static fsdp_status read_size(const reading *r, const config_field *f, const cJSON *item)
+/* Read a size. Returns whether it may be read; expected: what may. */
+static bool read_size(const config_field *f, const cJSON *item, size_t *at, char *expected)
 {
     size_t got;
     if (f->kind != CONFIG_SIZE && (item == NULL || cJSON_IsNull(item)))
-        return FSDP_OK;
-    if (item == NULL)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\" is missing", r->path, f->key);
-    if (!json_size(item, &got) || got == 0 || got > INT32_MAX)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                          "import: %s: \"%s\": expected a whole number from 1 to %d", r->path,
-                          f->key, INT32_MAX);
-    if (f->kind == CONFIG_SAME && got != *(size_t *)config_member(r->c, f))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"%s\": got %zu, expected %s, %zu",
-                          r->path, f->key, got, f->value, *(size_t *)config_member(r->c, f));
-    *(size_t *)config_member(r->c, f) = got;
-    return FSDP_OK;
+        return true;
+    const bool is_size = json_size(item, &got) && got > 0 && got <= INT32_MAX;
+    snprintf(expected, TEXT_BYTES, "a whole number from 1 to %d", INT32_MAX);
+    if (is_size && f->kind == CONFIG_SAME)
+        snprintf(expected, TEXT_BYTES, "%s, %zu", f->value, *at);
+    else if (is_size)
+        *at = got;
+    return is_size && got == *at;
 }
 
-static fsdp_status read_number(const reading *r, const config_field *f, const cJSON *item)
+/* Read any field; the same. */
+static bool read_field(const config_field *f, const cJSON *item, void *at, char *expected)
 {
-    char got[48];
-    float *at = config_member(r->c, f);
-    *at = item == NULL ? f->otherwise : cJSON_IsNumber(item) ? (float)item->valuedouble : 0.0f;
-    if (*at > 0.0f && *at < f->most)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                      "import: %s: \"%s\": got %s, expected a number above 0 and below %g", r->path,
-                      f->key, json_print(item, got, sizeof got), (double)f->most);
-}
-
-static fsdp_status read_bool(const reading *r, const config_field *f, const cJSON *item)
-{
-    char got[48];
-    if (item != NULL && !cJSON_IsBool(item) && !cJSON_IsNull(item))
-        return fsdp_error(FSDP_EINVAL, DIR_HINT,
-                          "import: %s: \"%s\": got %s, expected true or false", r->path, f->key,
-                          json_print(item, got, sizeof got));
-    *(bool *)config_member(r->c, f) = !cJSON_IsTrue(item);
-    return FSDP_OK;
-}
-
-static fsdp_status check_fixed(const reading *r, const config_field *f, const cJSON *item)
-{
-    char got[80], hint[64];
-    json_print(item, got, sizeof got);
-    if (item == NULL || strcmp(got, f->value) == 0 ||
-        (cJSON_IsNull(item) && strcmp(f->value, "false") == 0) ||
-        (f->or_value && strcmp(got, f->or_value) == 0))
-        return FSDP_OK;
-    snprintf(hint, sizeof hint, "use a plain %s model", r->title);
-    return fsdp_error(FSDP_EINVAL, hint, "import: %s: \"%s\": got %s, expected %s", r->path, f->key,
-                      got, f->value);
-}
-
-static fsdp_status read_field(const reading *r, const config_field *f)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(r->j, f->key);
+    char got[TEXT_BYTES];
+    float *number = at;
     switch (f->kind) {
     case CONFIG_SIZE:
     case CONFIG_SIZE_OR:
     case CONFIG_SAME:
-        return read_size(r, f, item);
+        return read_size(f, item, at, expected);
     case CONFIG_NUMBER:
-        return read_number(r, f, item);
+        snprintf(expected, TEXT_BYTES, "a number above 0 and below %g", (double)f->most);
+        *number = item == NULL           ? f->otherwise
+                  : cJSON_IsNumber(item) ? (float)item->valuedouble
+                                         : 0.0f;
+        return *number > 0.0f && *number < f->most;
     case CONFIG_NOT:
-        return read_bool(r, f, item);
+        snprintf(expected, TEXT_BYTES, "true or false");
+        *(bool *)at = !cJSON_IsTrue(item);
+        return item == NULL || cJSON_IsBool(item) || cJSON_IsNull(item);
     case CONFIG_FIXED:
     case CONFIG_ABSENT:
-        return check_fixed(r, f, item);
+        snprintf(expected, TEXT_BYTES, "%s", f->value);
+        json_print(item, got, sizeof got);
+        return item == NULL || strcmp(got, f->value) == 0 ||
+               (cJSON_IsNull(item) && strcmp(f->value, "false") == 0) ||
+               (f->or_value && strcmp(got, f->or_value) == 0);
     default:
-        return FSDP_OK;
+        return true;
     }
 }
 
 fsdp_status config_read_fields(const char *path, const char *title, const cJSON *object,
                                const config_field *fields, model_config *c)
 {
-    for (const config_field *f = fields; f->key; f++)
-        TRY(read_field(&(reading){.path = path, .title = title, .j = object, .c = c}, f));
+    char got[TEXT_BYTES], expected[TEXT_BYTES], hint[64];
+    for (const config_field *f = fields; f->key; f++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, f->key);
+        if (read_field(f, item, config_member(c, f), expected))
+            continue;
+        if (f->kind <= CONFIG_SIZE_OR)
+            return fsdp_error(FSDP_EINVAL, IMPORT_HINT, "import: %s: \"%s\"%s%s", path, f->key,
+                              item ? ": expected " : " is missing", item ? expected : "");
+        snprintf(hint, sizeof hint, "use a plain %s model", title);
+        return fsdp_error(FSDP_EINVAL,
+                          f->kind == CONFIG_FIXED || f->kind == CONFIG_ABSENT ? hint : IMPORT_HINT,
+                          "import: %s: \"%s\": got %s, expected %s", path, f->key,
+                          json_print(item, got, sizeof got), expected);
+    }
     return FSDP_OK;
 }
 

@@ -15,6 +15,7 @@
 #define EXPORT_WEIGHTS "model.safetensors"
 #define EXPORT_CONFIG  "config.json"
 #define EXPORT_INDEX   "model.safetensors.index.json"
+#define IMPORT_HINT    "pass a directory with the config.json and the model.safetensors of a model"
 
 enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* a path cut to this room is still too long to open */ };
 

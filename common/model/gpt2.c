@@ -52,42 +52,22 @@ static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays 
 
 LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
 
-static attention_shape attn_shape(const layer *l, const layer_io *io)
+static qkv parts_of(const layer *l, const layer_io *io, void *wide)
 {
-    const size_t C = l->model->config.d_model, H = l->model->config.n_head;
-    return (attention_shape){.q_stride = 3 * C,
-                             .k_stride = 3 * C,
-                             .v_stride = 3 * C,
-                             .batch = io->batch,
-                             .seq_len = io->seq_len,
-                             .n_head = H,
-                             .n_kv_head = H,
-                             .head_dim = C / H,
-                             .v_head_dim = C / H,
-                             .scale = 1.0f / sqrtf((float)(C / H)),
-                             .type = io->type};
-}
-
-/* Part `i` of rows [rows, 3C]: 0 q, 1 k, 2 v. */
-static void *qkv_part(const layer *l, const layer_io *io, void *qkv, size_t i)
-{
-    return (char *)qkv + i * l->model->config.d_model * dtype_bytes(io->type);
+    const size_t C = l->model->config.d_model, bytes = C * dtype_bytes(io->type);
+    return (qkv){wide, (char *)wide + bytes, (char *)wide + 2 * bytes, 3 * C, 3 * C};
 }
 
 static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     layer_arrays k;
     attn_arrays(l, io, &k);
+    const qkv p = parts_of(l, io, k.wide);
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(linear(l, o, s, io,
-               &(linear_args){
-                   .y = k.wide, .x = k.norm, .weight = ATTN_QKV_WEIGHT, .bias = ATTN_QKV_BIAS}));
-    TRY(o->attention(s, &(attention_args){.out = k.att,
-                                          .lse = k.lse,
-                                          .q = qkv_part(l, io, k.wide, 0),
-                                          .k = qkv_part(l, io, k.wide, 1),
-                                          .v = qkv_part(l, io, k.wide, 2),
-                                          .shape = attn_shape(l, io)}));
+    TRY(linear(
+        l, o, s, io,
+        &(linear_args){.y = k.wide, .x = k.norm, .weight = ATTN_QKV_WEIGHT, .in_out = true}));
+    TRY(attend(l, o, s, io, &k, &p));
     if (io->out[0] == NULL)
         return FSDP_OK;
     return linear(l, o, s, io,
@@ -95,40 +75,31 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                                  .x = k.att,
                                  .residual = io->in[0],
                                  .weight = ATTN_PROJ_WEIGHT,
-                                 .bias = ATTN_PROJ_BIAS});
+                                 .in_out = true});
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     layer_arrays k;
     attn_arrays(l, io, &k);
+    const qkv p[] = {parts_of(l, io, k.wide), parts_of(l, io, k.d_wide)};
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
     TRY(linear_backward(l, o, s, io,
                         &(linear_grad){.d_x = d_att,
                                        .d_y = io->d_out[0],
                                        .x = k.att,
                                        .weight = ATTN_PROJ_WEIGHT,
-                                       .bias = ATTN_PROJ_BIAS}));
+                                       .in_out = true}));
     if (!grad_wanted(io, ATTN_PROJ_WEIGHT))
         return FSDP_OK;
-    TRY(o->attention_backward(s, &(attention_backward_args){.d_q = qkv_part(l, io, k.d_wide, 0),
-                                                            .d_k = qkv_part(l, io, k.d_wide, 1),
-                                                            .d_v = qkv_part(l, io, k.d_wide, 2),
-                                                            .d_out = d_att,
-                                                            .out = k.att,
-                                                            .lse = k.lse,
-                                                            .q = qkv_part(l, io, k.wide, 0),
-                                                            .k = qkv_part(l, io, k.wide, 1),
-                                                            .v = qkv_part(l, io, k.wide, 2),
-                                                            .shape = attn_shape(l, io)}));
+    TRY(attend_backward(l, o, s, io, &k, p));
     TRY(linear_backward(l, o, s, io,
                         &(linear_grad){.d_x = k.d_norm,
                                        .d_y = k.d_wide,
                                        .x = k.norm,
                                        .weight = ATTN_QKV_WEIGHT,
-                                       .bias = ATTN_QKV_BIAS}));
-    return grad_wanted(io, ATTN_QKV_WEIGHT) ? norm_backward(l, o, s, io, &k, io->d_out[0])
-                                            : FSDP_OK;
+                                       .in_out = true}));
+    return norm_backward(l, o, s, io, &k, io->d_out[0]);
 }
 
 static const layer ATTN = {
@@ -153,7 +124,7 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     void *act = io->saved != NULL ? k.d_wide : fc; /* fc is in scratch: gelu in place */
     TRY(norm_forward(l, o, s, io, &k));
     TRY(linear(l, o, s, io,
-               &(linear_args){.y = fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .bias = MLP_FC_BIAS}));
+               &(linear_args){.y = fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .in_out = true}));
     if (io->out[0] == NULL)
         return FSDP_OK;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
@@ -162,7 +133,7 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
                                  .x = act,
                                  .residual = io->in[0],
                                  .weight = MLP_PROJ_WEIGHT,
-                                 .bias = MLP_PROJ_BIAS});
+                                 .in_out = true});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -177,19 +148,17 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                        .d_y = io->d_out[0],
                                        .x = act,
                                        .weight = MLP_PROJ_WEIGHT,
-                                       .bias = MLP_PROJ_BIAS}));
+                                       .in_out = true}));
     if (!grad_wanted(io, MLP_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(o->gelu_backward(
         s, &(gelu_backward_args){
                .d_in = d_fc, .d_out = d_fc, .in = fc, .elems = elems, .type = io->type}));
-    TRY(linear_backward(l, o, s, io,
-                        &(linear_grad){.d_x = k.d_norm,
-                                       .d_y = d_fc,
-                                       .x = k.norm,
-                                       .weight = MLP_FC_WEIGHT,
-                                       .bias = MLP_FC_BIAS}));
-    return grad_wanted(io, MLP_FC_WEIGHT) ? norm_backward(l, o, s, io, &k, io->d_out[0]) : FSDP_OK;
+    TRY(linear_backward(
+        l, o, s, io,
+        &(linear_grad){
+            .d_x = k.d_norm, .d_y = d_fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .in_out = true}));
+    return norm_backward(l, o, s, io, &k, io->d_out[0]);
 }
 
 static const layer MLP = {

@@ -14,12 +14,15 @@
 
 enum { COMPARED_ELEMS = 1024, NO_FILE = -1 };
 
-static const char DIR_HINT[] =
-    "pass a directory with the config.json and the model.safetensors of a model";
 static const char SHARD_HINT[] = "model.safetensors.index.json names this file: copy it as well";
 static const char SAME_HINT[] = "config.json and the weights must belong to the same model";
 
 /* ---- files ----------------------------------------------------------------------------------- */
+
+static fsdp_status no_memory(void)
+{
+    return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+}
 
 /* Open DIR/NAME as the next file. *i = its index, or the index of an open file of the same name. */
 static fsdp_status open_file(import *w, const char *dir, const char *name, const char *hint, int *i)
@@ -38,16 +41,13 @@ static fsdp_status open_file(import *w, const char *dir, const char *name, const
 static fsdp_status open_shards(import *w, const char *dir, const char *path, const cJSON *map)
 {
     if (!cJSON_IsObject(map) || map->child == NULL)
-        return fsdp_error(FSDP_EINVAL, DIR_HINT, "import: %s: \"weight_map\": expected file names",
-                          path);
-    w->files = calloc((size_t)cJSON_GetArraySize(map), sizeof *w->files);
-    if (w->files == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+        return fsdp_error(FSDP_EINVAL, IMPORT_HINT,
+                          "import: %s: \"weight_map\": expected file names", path);
     for (const cJSON *t = map->child; t != NULL; t = t->next) {
         int i = 0;
         const char *name = cJSON_IsString(t) ? t->valuestring : "";
         if (*name == '\0' || strchr(name, '/') != NULL)
-            return fsdp_error(FSDP_EINVAL, DIR_HINT,
+            return fsdp_error(FSDP_EINVAL, IMPORT_HINT,
                               "import: %s: %.80s: expected the name of a file beside the index",
                               path, t->string);
         TRY(open_file(w, dir, name, SHARD_HINT, &i));
@@ -62,23 +62,23 @@ static fsdp_status open_shards(import *w, const char *dir, const char *path, con
 static fsdp_status open_files(import *w, const char *dir)
 {
     char path[IMPORT_PATH_ROOM], single[IMPORT_PATH_ROOM];
-    cJSON *j;
+    cJSON *index = NULL;
     int i;
     snprintf(path, sizeof path, "%s/%s", dir, EXPORT_INDEX);
     snprintf(single, sizeof single, "%s/%s", dir, EXPORT_WEIGHTS);
-    if (access(path, F_OK) != 0) {
-        w->files = calloc(1, sizeof *w->files);
-        return w->files != NULL ? open_file(w, dir, EXPORT_WEIGHTS, DIR_HINT, &i)
-                                : fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
-    }
-    if (access(single, F_OK) == 0)
+    const bool has_index = access(path, F_OK) == 0;
+    if (has_index && access(single, F_OK) == 0)
         return fsdp_error(FSDP_EINVAL, "remove the one that is not meant",
                           "import: %s: got " EXPORT_WEIGHTS " and " EXPORT_INDEX ", expected one",
                           dir);
-    TRY(json_read_file(path, DIR_HINT, &j));
-    fsdp_status status =
-        open_shards(w, dir, path, cJSON_GetObjectItemCaseSensitive(j, "weight_map"));
-    cJSON_Delete(j);
+    if (has_index)
+        TRY(json_read_file(path, IMPORT_HINT, &index));
+    const cJSON *map = cJSON_GetObjectItemCaseSensitive(index, "weight_map");
+    w->files = calloc((size_t)cJSON_GetArraySize(map) + 1, sizeof *w->files);
+    fsdp_status status = w->files == NULL ? no_memory()
+                         : has_index      ? open_shards(w, dir, path, map)
+                                          : open_file(w, dir, EXPORT_WEIGHTS, IMPORT_HINT, &i);
+    cJSON_Delete(index);
     return status;
 }
 
@@ -204,7 +204,7 @@ static fsdp_status list_tensors(import *w, const char *dir)
     w->tensors = calloc((size_t)w->m->n_params, sizeof *w->tensors);
     w->names = calloc((size_t)w->m->n_params, sizeof *w->names);
     if (w->tensors == NULL || w->names == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "import: no host memory");
+        return no_memory();
     sort_names(w);
     for (int p = 0; p < w->m->n_params; p++)
         w->tensors[p].file = NO_FILE;

@@ -103,40 +103,11 @@ static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays 
 LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
 
 /* q [rows, H D], k and v [rows, Hkv D], one after the other. */
-typedef struct qkv {
-    void *q, *k, *v;
-} qkv;
-
 static qkv parts_of(const layer *l, const layer_io *io, void *wide)
 {
     const size_t rows = io->batch * io->seq_len, bytes = dtype_bytes(io->type);
     char *k = (char *)wide + rows * q_cols(l) * bytes;
-    return (qkv){wide, k, k + rows * kv_cols(l) * bytes};
-}
-
-static attention_shape attn_shape(const layer *l, const layer_io *io)
-{
-    const model_config *c = &l->model->config;
-    return (attention_shape){.q_stride = q_cols(l),
-                             .k_stride = kv_cols(l),
-                             .v_stride = kv_cols(l),
-                             .batch = io->batch,
-                             .seq_len = io->seq_len,
-                             .n_head = c->n_head,
-                             .n_kv_head = c->n_kv_head,
-                             .head_dim = c->head_dim,
-                             .v_head_dim = c->head_dim,
-                             .scale = 1.0f / sqrtf((float)c->head_dim),
-                             .type = io->type};
-}
-
-/* y = x w (+ residual), w stored [out, in]. */
-static fsdp_status project(const layer *l, const ops *o, stream *s, const layer_io *io,
-                           linear_args a)
-{
-    a.bias = NO_PARAM;
-    a.out_in = true;
-    return linear(l, o, s, io, &a);
+    return (qkv){wide, k, k + rows * kv_cols(l) * bytes, q_cols(l), kv_cols(l)};
 }
 
 static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -146,29 +117,17 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     attn_arrays(l, io, &k);
     const qkv p = parts_of(l, io, k.wide);
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(project(l, o, s, io, (linear_args){.y = p.q, .x = k.norm, .weight = ATTN_Q}));
-    TRY(project(l, o, s, io, (linear_args){.y = p.k, .x = k.norm, .weight = ATTN_K}));
-    TRY(project(l, o, s, io, (linear_args){.y = p.v, .x = k.norm, .weight = ATTN_V}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = p.q, .x = k.norm, .weight = ATTN_Q}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = p.k, .x = k.norm, .weight = ATTN_K}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = p.v, .x = k.norm, .weight = ATTN_V}));
     TRY(turn(l, o, s, io, (rope_args){.x = p.q, .n_head = c->n_head}));
     TRY(turn(l, o, s, io, (rope_args){.x = p.k, .n_head = c->n_kv_head}));
-    TRY(o->attention(
-        s,
-        &(attention_args){
-            .out = k.att, .lse = k.lse, .q = p.q, .k = p.k, .v = p.v, .shape = attn_shape(l, io)}));
+    TRY(attend(l, o, s, io, &k, &p));
     if (io->out[0] == NULL)
         return FSDP_OK;
-    return project(
+    return linear(
         l, o, s, io,
-        (linear_args){.y = io->out[0], .x = k.att, .residual = io->in[0], .weight = ATTN_O});
-}
-
-/* d_x = d_y w, or d_x += d_y w if g.adds; and the gradient of w. */
-static fsdp_status project_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                                    linear_grad g)
-{
-    g.bias = NO_PARAM;
-    g.out_in = true;
-    return linear_backward(l, o, s, io, &g);
+        &(linear_args){.y = io->out[0], .x = k.att, .residual = io->in[0], .weight = ATTN_O});
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -176,32 +135,23 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     const model_config *c = &l->model->config;
     layer_arrays k;
     attn_arrays(l, io, &k);
-    const qkv p = parts_of(l, io, k.wide), d = parts_of(l, io, k.d_wide);
+    const qkv p[] = {parts_of(l, io, k.wide), parts_of(l, io, k.d_wide)};
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
-    TRY(project_backward(
+    TRY(linear_backward(
         l, o, s, io,
-        (linear_grad){.d_x = d_att, .d_y = io->d_out[0], .x = k.att, .weight = ATTN_O}));
+        &(linear_grad){.d_x = d_att, .d_y = io->d_out[0], .x = k.att, .weight = ATTN_O}));
     if (!grad_wanted(io, ATTN_O))
         return FSDP_OK;
-    TRY(o->attention_backward(s, &(attention_backward_args){.d_q = d.q,
-                                                            .d_k = d.k,
-                                                            .d_v = d.v,
-                                                            .d_out = d_att,
-                                                            .out = k.att,
-                                                            .lse = k.lse,
-                                                            .q = p.q,
-                                                            .k = p.k,
-                                                            .v = p.v,
-                                                            .shape = attn_shape(l, io)}));
-    TRY(turn(l, o, s, io, (rope_args){.x = d.q, .n_head = c->n_head, .inverse = true}));
-    TRY(turn(l, o, s, io, (rope_args){.x = d.k, .n_head = c->n_kv_head, .inverse = true}));
+    TRY(attend_backward(l, o, s, io, &k, p));
+    TRY(turn(l, o, s, io, (rope_args){.x = p[1].q, .n_head = c->n_head, .inverse = true}));
+    TRY(turn(l, o, s, io, (rope_args){.x = p[1].k, .n_head = c->n_kv_head, .inverse = true}));
     const linear_grad grads[] = {
-        {.d_x = k.d_norm, .d_y = d.q, .x = k.norm, .weight = ATTN_Q},
-        {.d_x = k.d_norm, .d_y = d.k, .x = k.norm, .weight = ATTN_K, .adds = true},
-        {.d_x = k.d_norm, .d_y = d.v, .x = k.norm, .weight = ATTN_V, .adds = true}};
+        {.d_x = k.d_norm, .d_y = p[1].q, .x = k.norm, .weight = ATTN_Q},
+        {.d_x = k.d_norm, .d_y = p[1].k, .x = k.norm, .weight = ATTN_K, .adds = true},
+        {.d_x = k.d_norm, .d_y = p[1].v, .x = k.norm, .weight = ATTN_V, .adds = true}};
     for (int i = 0; i < 3; i++)
-        TRY(project_backward(l, o, s, io, grads[i]));
-    return grad_wanted(io, ATTN_Q) ? norm_backward(l, o, s, io, &k, io->d_out[0]) : FSDP_OK;
+        TRY(linear_backward(l, o, s, io, &grads[i]));
+    return norm_backward(l, o, s, io, &k, io->d_out[0]);
 }
 
 static const layer ATTN = {
@@ -233,15 +183,15 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     void *gate = k.wide, *up = second(l, io, k.wide);
     void *act = io->saved != NULL ? k.d_wide : gate; /* gate is in scratch: in place */
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(project(l, o, s, io, (linear_args){.y = gate, .x = k.norm, .weight = MLP_GATE}));
-    TRY(project(l, o, s, io, (linear_args){.y = up, .x = k.norm, .weight = MLP_UP}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = gate, .x = k.norm, .weight = MLP_GATE}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = up, .x = k.norm, .weight = MLP_UP}));
     if (io->out[0] == NULL)
         return FSDP_OK;
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
-    return project(
+    return linear(
         l, o, s, io,
-        (linear_args){.y = io->out[0], .x = act, .residual = io->in[0], .weight = MLP_DOWN});
+        &(linear_args){.y = io->out[0], .x = act, .residual = io->in[0], .weight = MLP_DOWN});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -253,9 +203,9 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     void *act = k.d_wide, *d_act = k.d_wide, *d_up = k.d_wide, *d_gate = second(l, io, k.d_wide);
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
-    TRY(project_backward(
+    TRY(linear_backward(
         l, o, s, io,
-        (linear_grad){.d_x = d_act, .d_y = io->d_out[0], .x = act, .weight = MLP_DOWN}));
+        &(linear_grad){.d_x = d_act, .d_y = io->d_out[0], .x = act, .weight = MLP_DOWN}));
     if (!grad_wanted(io, MLP_DOWN))
         return FSDP_OK;
     TRY(o->swiglu_backward(s, &(swiglu_backward_args){.d_gate = d_gate,
@@ -265,13 +215,13 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                                       .up = up,
                                                       .elems = elems,
                                                       .type = io->type}));
-    TRY(project_backward(
+    TRY(linear_backward(
         l, o, s, io,
-        (linear_grad){.d_x = k.d_norm, .d_y = d_gate, .x = k.norm, .weight = MLP_GATE}));
-    TRY(project_backward(
+        &(linear_grad){.d_x = k.d_norm, .d_y = d_gate, .x = k.norm, .weight = MLP_GATE}));
+    TRY(linear_backward(
         l, o, s, io,
-        (linear_grad){.d_x = k.d_norm, .d_y = d_up, .x = k.norm, .weight = MLP_UP, .adds = true}));
-    return grad_wanted(io, MLP_GATE) ? norm_backward(l, o, s, io, &k, io->d_out[0]) : FSDP_OK;
+        &(linear_grad){.d_x = k.d_norm, .d_y = d_up, .x = k.norm, .weight = MLP_UP, .adds = true}));
+    return norm_backward(l, o, s, io, &k, io->d_out[0]);
 }
 
 static const layer MLP = {

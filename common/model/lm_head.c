@@ -64,17 +64,9 @@ static layer_io head_chunk(const layer *l, const layer_io *io, size_t first, lay
 static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const layer_io *io,
                              const layer_arrays *k, bool wants_grad)
 {
-    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
+    const size_t V = l->model->config.vocab_size;
     void *logits = io->logits != NULL ? io->logits : k->wide;
-    TRY(o->matmul(s, &(matmul_args){.out = logits,
-                                    .a = k->norm,
-                                    .b = io->params[l->n_params - 1],
-                                    .trans_b = true,
-                                    .m = io->seq_len,
-                                    .n = V,
-                                    .k = C,
-                                    .type = io->type,
-                                    .out_type = io->type}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = logits, .x = k->norm, .weight = l->n_params - 1}));
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
@@ -85,31 +77,6 @@ static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const laye
                                                      .rows = io->seq_len,
                                                      .vocab = V,
                                                      .type = io->type});
-}
-
-/* The two products with the gradient of a chunk's logits, which is in k->wide. */
-static fsdp_status head_grads(const layer *l, const ops *o, stream *s, const layer_io *io,
-                              const layer_arrays *k)
-{
-    const size_t C = l->model->config.d_model, V = l->model->config.vocab_size;
-    if (io->grads[l->n_params - 1] != NULL)
-        TRY(o->matmul(s, &(matmul_args){.out = io->grads[l->n_params - 1],
-                                        .a = k->wide,
-                                        .trans_a = true,
-                                        .b = k->norm,
-                                        .m = V,
-                                        .n = C,
-                                        .k = io->seq_len,
-                                        .accumulate = grad_adds(io, l->n_params - 1),
-                                        .type = io->type}));
-    return o->matmul(s, &(matmul_args){.out = k->d_norm,
-                                       .a = k->wide,
-                                       .b = io->params[l->n_params - 1],
-                                       .m = io->seq_len,
-                                       .n = C,
-                                       .k = V,
-                                       .type = io->type,
-                                       .out_type = io->type});
 }
 
 static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -142,7 +109,10 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
         const layer_io part = head_chunk(l, io, first, &k);
         if (all.total != NULL)
             TRY(head_loss(l, o, s, &part, &k, true));
-        TRY(head_grads(l, o, s, &part, &k));
+        TRY(linear_backward(
+            l, o, s, &part,
+            &(linear_grad){
+                .d_x = k.d_norm, .d_y = k.wide, .x = k.norm, .weight = l->n_params - 1}));
     }
     return norm_backward(l, o, s, io, &all, NULL);
 }

@@ -35,24 +35,9 @@ static size_t channels(const layer *l, int conv)
     return (size_t)conv * l->model->config.d_model;
 }
 
-static size_t conv1_width(const layer *l)
-{
-    return channels(l, 1) * CONV1_SIDE * CONV1_SIDE;
-}
-
 static size_t conv2_width(const layer *l)
 {
     return channels(l, 2) * CONV2_SIDE * CONV2_SIDE;
-}
-
-static size_t pool_width(const layer *l)
-{
-    return channels(l, 2) * POOL_SIDE * POOL_SIDE;
-}
-
-static size_t fc1_width(const layer *l)
-{
-    return l->model->config.d_ff;
 }
 
 static size_t images_of(const layer_io *io)
@@ -122,14 +107,15 @@ static fsdp_status conv_backward(const ops *o, stream *s, const layer_io *io, co
                                                          .shape = shape});
 }
 
-/* ---- conv1 ----------------------------------------------------------------------------------- */
-
-static layer_bytes conv1_bytes(const layer *l, size_t rows, dtype type)
+/* Of conv1 and fc1: the gradient of relu's output. */
+static layer_bytes d_out_bytes(const layer *l, size_t rows, dtype type)
 {
     room work = {0};
-    room_take(&work, rows * conv1_width(l), type);
+    room_take(&work, rows * l->outs[0].width, type);
     return (layer_bytes){.scratch = work.bytes};
 }
+
+/* ---- conv1 ----------------------------------------------------------------------------------- */
 
 static conv_shape conv1_shape(const layer *l, const layer_io *io)
 {
@@ -141,7 +127,7 @@ static fsdp_status conv1_forward(const layer *l, const ops *o, stream *s, const 
     if (io->out[0] == NULL)
         return FSDP_OK;
     TRY(conv(o, s, io, conv1_shape(l, io), io->out[0]));
-    return relu(o, s, io, io->out[0], conv1_width(l));
+    return relu(o, s, io, io->out[0], l->outs[0].width);
 }
 
 static fsdp_status conv1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -150,12 +136,12 @@ static fsdp_status conv1_backward(const layer *l, const ops *o, stream *s, const
                       (relu_backward_args){.d_in = io->scratch,
                                            .d_out = io->d_out[0],
                                            .in = io->out[0],
-                                           .elems = conv1_width(l)}));
+                                           .elems = l->outs[0].width}));
     return conv_backward(o, s, io, conv1_shape(l, io), io->scratch);
 }
 
 static const layer CONV1 = {
-    .name = "conv1", .bytes = conv1_bytes, .forward = conv1_forward, .backward = conv1_backward};
+    .name = "conv1", .bytes = d_out_bytes, .forward = conv1_forward, .backward = conv1_backward};
 
 /* ---- conv2 ----------------------------------------------------------------------------------- */
 
@@ -168,7 +154,7 @@ static layer_bytes conv2_lay_out(const layer *l, const layer_io *io, conv2_array
 {
     room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
     k->active = room_take(&kept, images_of(io) * conv2_width(l), io->type);
-    k->d_pool = room_take(&work, images_of(io) * pool_width(l), io->type);
+    k->d_pool = room_take(&work, images_of(io) * l->outs[0].width, io->type);
     k->d_active = room_take(&work, images_of(io) * conv2_width(l), io->type);
     return (layer_bytes){kept.bytes, work.bytes};
 }
@@ -197,16 +183,17 @@ static fsdp_status conv2_forward(const layer *l, const ops *o, stream *s, const 
     return drop(
         l, o, s, io,
         (dropout_args){
-            .out = io->out[0], .in = io->out[0], .width = pool_width(l), .p = CONV2_DROPOUT});
+            .out = io->out[0], .in = io->out[0], .width = l->outs[0].width, .p = CONV2_DROPOUT});
 }
 
 static fsdp_status conv2_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     conv2_arrays k;
     conv2_lay_out(l, io, &k);
-    TRY(drop(l, o, s, io,
-             (dropout_args){
-                 .out = k.d_pool, .in = io->d_out[0], .width = pool_width(l), .p = CONV2_DROPOUT}));
+    TRY(drop(
+        l, o, s, io,
+        (dropout_args){
+            .out = k.d_pool, .in = io->d_out[0], .width = l->outs[0].width, .p = CONV2_DROPOUT}));
     TRY(o->max_pool2d_backward(s,
                                &(max_pool2d_backward_args){.d_in = k.d_active,
                                                            .d_out = k.d_pool,
@@ -227,24 +214,15 @@ static const layer CONV2 = {
 
 /* ---- fc1 ------------------------------------------------------------------------------------- */
 
-static layer_bytes fc1_bytes(const layer *l, size_t rows, dtype type)
-{
-    room work = {0};
-    room_take(&work, rows * fc1_width(l), type);
-    return (layer_bytes){.scratch = work.bytes};
-}
-
 static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *out = io->out[0];
     if (out == NULL)
         return FSDP_OK;
-    TRY(linear(
-        l, o, s, io,
-        &(linear_args){.y = out, .x = io->in[0], .weight = WEIGHT, .bias = BIAS, .out_in = true}));
-    TRY(relu(o, s, io, out, fc1_width(l)));
+    TRY(linear(l, o, s, io, &(linear_args){.y = out, .x = io->in[0], .weight = WEIGHT}));
+    TRY(relu(o, s, io, out, l->outs[0].width));
     return drop(l, o, s, io,
-                (dropout_args){.out = out, .in = out, .width = fc1_width(l), .p = FC1_DROPOUT});
+                (dropout_args){.out = out, .in = out, .width = l->outs[0].width, .p = FC1_DROPOUT});
 }
 
 /* relu's mask is read from the layer's output, which is also 0 where an element was dropped. That
@@ -254,21 +232,17 @@ static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const l
     void *d = io->scratch;
     TRY(drop(
         l, o, s, io,
-        (dropout_args){.out = d, .in = io->d_out[0], .width = fc1_width(l), .p = FC1_DROPOUT}));
+        (dropout_args){.out = d, .in = io->d_out[0], .width = l->outs[0].width, .p = FC1_DROPOUT}));
     TRY(relu_backward(
         o, s, io,
-        (relu_backward_args){.d_in = d, .d_out = d, .in = io->out[0], .elems = fc1_width(l)}));
-    return linear_backward(l, o, s, io,
-                           &(linear_grad){.d_x = io->d_in[0],
-                                          .d_y = d,
-                                          .x = io->in[0],
-                                          .weight = WEIGHT,
-                                          .bias = BIAS,
-                                          .out_in = true});
+        (relu_backward_args){.d_in = d, .d_out = d, .in = io->out[0], .elems = l->outs[0].width}));
+    return linear_backward(
+        l, o, s, io,
+        &(linear_grad){.d_x = io->d_in[0], .d_y = d, .x = io->in[0], .weight = WEIGHT});
 }
 
 static const layer FC1 = {
-    .name = "fc1", .bytes = fc1_bytes, .forward = fc1_forward, .backward = fc1_backward};
+    .name = "fc1", .bytes = d_out_bytes, .forward = fc1_forward, .backward = fc1_backward};
 
 /* ---- fc2 ------------------------------------------------------------------------------------- */
 
@@ -284,9 +258,7 @@ static layer_bytes fc2_bytes(const layer *l, size_t rows, dtype type)
 static fsdp_status fc2_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *saved = io->saved ? io->saved : io->scratch, *logits = io->logits ? io->logits : saved;
-    TRY(linear(l, o, s, io,
-               &(linear_args){
-                   .y = logits, .x = io->in[0], .weight = WEIGHT, .bias = BIAS, .out_in = true}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = logits, .x = io->in[0], .weight = WEIGHT}));
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
@@ -300,13 +272,9 @@ static fsdp_status fc2_forward(const layer *l, const ops *o, stream *s, const la
 
 static fsdp_status fc2_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    return linear_backward(l, o, s, io,
-                           &(linear_grad){.d_x = io->d_in[0],
-                                          .d_y = io->saved,
-                                          .x = io->in[0],
-                                          .weight = WEIGHT,
-                                          .bias = BIAS,
-                                          .out_in = true});
+    return linear_backward(
+        l, o, s, io,
+        &(linear_grad){.d_x = io->d_in[0], .d_y = io->saved, .x = io->in[0], .weight = WEIGHT});
 }
 
 static const layer FC2 = {

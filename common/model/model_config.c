@@ -8,9 +8,6 @@
 #include "common/model/export.h"
 #include "common/model/family.h"
 
-static const char DIR_HINT[] =
-    "pass a directory with the config.json and the model.safetensors of a model";
-
 /* Fields of every configuration of transformers that change no logits, whatever they say: what a
  * model returns besides, labels of classes, how text is generated, types, and notes. */
 static const char HARMLESS[] =
@@ -24,15 +21,6 @@ static const char HARMLESS[] =
     "temperature|top_[kp]|typical_p|*_penalty|?(encoder_)no_repeat_ngram_size|bad_words_ids|"
     "?(begin_)suppress_tokens|output_scores|return_dict_in_generate|remove_invalid_values)";
 
-/* A config.json that is being read. */
-typedef struct reading {
-    const char *path;
-    const cJSON *j;
-    const model_family *family;
-    model_config *c;
-    const char **note;
-} reading;
-
 /* The row of the family's table for a field, or the row without a key that ends the table. */
 static const config_field *find_field(const model_family *family, const char *key)
 {
@@ -43,59 +31,60 @@ static const config_field *find_field(const model_family *family, const char *ke
 }
 
 /* Whether a field has no effect, or one that its row of the family's table takes care of. */
-static bool is_settled(const reading *r, const cJSON *item)
+static bool is_settled(const model_family *family, const cJSON *item)
 {
-    const config_field *f = find_field(r->family, item->string);
+    const config_field *f = find_field(family, item->string);
     return (f->key != NULL && f->kind != CONFIG_OTHERWISE) || config_is_neutral(item) ||
            fnmatch(HARMLESS, item->string, FNM_EXTMATCH) == 0 ||
-           fnmatch(r->family->harmless, item->string, FNM_EXTMATCH) == 0;
+           fnmatch(family->harmless, item->string, FNM_EXTMATCH) == 0;
 }
 
 /* The effect of an unknown field is unknown, so it is refused unless it is neutral. */
-static fsdp_status check_unknown(const reading *r)
+static fsdp_status check_unknown(const char *path, const cJSON *j, const model_family *family,
+                                 const char **note)
 {
-    for (const cJSON *item = r->j->child; item != NULL; item = item->next) {
-        if (is_settled(r, item))
+    for (const cJSON *item = j->child; item != NULL; item = item->next) {
+        if (is_settled(family, item))
             continue;
         if (fnmatch("*@(dropout|pdrop)*", item->string, FNM_EXTMATCH) == 0)
-            *r->note = "config.json asks for dropout: there is no dropout in this model here; it "
-                       "trains without";
+            *note = "config.json asks for dropout: there is no dropout in this model here; it "
+                    "trains without";
         else
             return fsdp_error(FSDP_EINVAL, "remove the field if the weights do not depend on it",
-                              "import: %s: \"%.64s\": got a field that %s here does not have",
-                              r->path, item->string, r->family->title);
+                              "import: %s: \"%.64s\": got a field that %s here does not have", path,
+                              item->string, family->title);
     }
     return FSDP_OK;
 }
 
 /* Find the family that model_type names; without model_type, GPT-2. */
-static fsdp_status find_family(reading *r)
+static fsdp_status find_family(const char *path, const cJSON *j, const model_family **family)
 {
     char got[80];
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(r->j, "model_type");
-    const bool is_given = type != NULL && !cJSON_IsNull(type);
-    r->family =
-        is_given ? model_family_find(cJSON_IsString(type) ? type->valuestring : "") : &GPT2_FAMILY;
-    if (r->family) {
-        snprintf(r->c->family, sizeof r->c->family, "%s", r->family->name);
-        return FSDP_OK;
-    }
-    return fsdp_error(FSDP_EINVAL, "use a model of one of these families: " MODEL_FAMILIES,
-                      "import: %s: \"model_type\": got %s, expected one of " MODEL_FAMILIES,
-                      r->path, json_print(type, got, sizeof got));
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(j, "model_type");
+    *family = type == NULL || cJSON_IsNull(type)
+                  ? &GPT2_FAMILY
+                  : model_family_find(cJSON_IsString(type) ? type->valuestring : "");
+    return *family
+               ? FSDP_OK
+               : fsdp_error(FSDP_EINVAL, "use a model of one of these families: " MODEL_FAMILIES,
+                            "import: %s: \"model_type\": got %s, expected one of " MODEL_FAMILIES,
+                            path, json_print(type, got, sizeof got));
 }
 
-static fsdp_status read_fields(reading *r)
+static fsdp_status read_fields(const char *path, const cJSON *j, model_config *c, const char **note)
 {
-    TRY(find_family(r));
-    TRY(config_read_fields(r->path, r->family->title, r->j, r->family->fields, r->c));
-    TRY(check_unknown(r));
-    if (r->family->read_more)
-        TRY(r->family->read_more(r->path, r->j, r->c));
-    const fsdp_status status = r->family->complete(r->c);
+    const model_family *family;
+    TRY(find_family(path, j, &family));
+    snprintf(c->family, sizeof c->family, "%s", family->name);
+    TRY(config_read_fields(path, family->title, j, family->fields, c));
+    TRY(check_unknown(path, j, family, note));
+    if (family->read_more)
+        TRY(family->read_more(path, j, c));
+    const fsdp_status status = family->complete(c);
     if (status != FSDP_EINVAL) /* its hints name options, which an import does not take */
         return status;
-    return fsdp_error(status, DIR_HINT, "import: %s: %s", r->path, fsdp_error_get()->what);
+    return fsdp_error(status, IMPORT_HINT, "import: %s: %s", path, fsdp_error_get()->what);
 }
 
 fsdp_status import_model_config(const char *dir, model_config *config, const char **note)
@@ -105,8 +94,8 @@ fsdp_status import_model_config(const char *dir, model_config *config, const cha
     snprintf(path, sizeof path, "%s/%s", dir, EXPORT_CONFIG);
     *config = (model_config){0};
     *note = "";
-    TRY(json_read_file(path, DIR_HINT, &j));
-    fsdp_status status = read_fields(&(reading){.path = path, .j = j, .c = config, .note = note});
+    TRY(json_read_file(path, IMPORT_HINT, &j));
+    fsdp_status status = read_fields(path, j, config, note);
     cJSON_Delete(j);
     return status;
 }

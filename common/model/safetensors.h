@@ -43,8 +43,7 @@ fsdp_status safetensors_open(const char *path, const char *hint, safetensors *f)
 bool safetensors_range(const cJSON *tensor, size_t n_bytes, size_t *begin);
 /* safetensors_read -- read from byte `begin` after the header. errors: FSDP_EIO. */
 fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size_t begin);
-/* floats_finite -- how many of n floats come before the first infinity or NaN; n: all are finite.
- */
+/* floats_finite -- how many of n floats come before the first infinity or NaN. */
 size_t floats_finite(const float *values, size_t n);
 /* safetensors_close -- free f; a zeroed or closed struct is accepted. */
 void safetensors_close(safetensors *f);

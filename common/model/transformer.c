@@ -1,7 +1,8 @@
 /* transformer.c -- the embedding, and the parts of layers: norm and linear. See transformer.h. */
 #include "common/model/transformer.h"
+#include <math.h>
 
-enum { MAX_BLOCKS = 100000 };
+enum { MAX_BLOCKS = 100000, NO_PARAM = -1 };
 
 void *room_take(room *from, size_t elems, dtype type)
 {
@@ -100,6 +101,8 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
                           const layer_arrays *k, const void *d_residual)
 {
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
+    if (!grad_wanted(io, l->model->family->is_rms ? 1 : 2))
+        return FSDP_OK;
     void *d_in = io->d_in[0] ? io->d_in[0] : k->norm;
     float *d_gain = io->grads[0] ? io->grads[0] : k->sink;
     const bool overwrite = !grad_adds(io, 0);
@@ -133,24 +136,25 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
 
 /* ---- linear ---------------------------------------------------------------------------------- */
 
-/* The shape of the weight of a linear layer. */
-static void find_shape(const layer *l, int weight, bool out_in, size_t *n_in, size_t *n_out)
+/* The shape of a linear layer. Returns its bias; NO_PARAM: it has none. */
+static int find_linear(const layer *l, int weight, bool in_out, size_t *n_in, size_t *n_out)
 {
-    const size_t *dims = l->model->params[l->first_param + weight].dims;
-    *n_in = dims[out_in];
-    *n_out = dims[!out_in];
+    const param_spec *w = &l->model->params[l->first_param + weight];
+    *n_in = w->dims[!in_out];
+    *n_out = w->dims[in_out];
+    return weight + 1 < l->n_params && w[1].n_dims == 1 ? weight + 1 : NO_PARAM;
 }
 
 fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
                    const linear_args *a)
 {
     size_t n_in, n_out;
-    find_shape(l, a->weight, a->out_in, &n_in, &n_out);
+    const int bias = find_linear(l, a->weight, a->in_out, &n_in, &n_out);
     return o->matmul(s, &(matmul_args){.out = a->y,
                                        .a = a->x,
                                        .b = io->params[a->weight],
-                                       .trans_b = a->out_in,
-                                       .bias = a->bias == NO_PARAM ? NULL : io->params[a->bias],
+                                       .trans_b = !a->in_out,
+                                       .bias = bias == NO_PARAM ? NULL : io->params[bias],
                                        .residual = a->residual,
                                        .m = io->batch * io->seq_len,
                                        .n = n_out,
@@ -164,36 +168,82 @@ fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer
 {
     const size_t rows = io->batch * io->seq_len;
     size_t n_in, n_out;
-    find_shape(l, g->weight, g->out_in, &n_in, &n_out);
+    const int bias = find_linear(l, g->weight, g->in_out, &n_in, &n_out);
     if (io->grads[g->weight] != NULL)
         TRY(o->matmul(s, &(matmul_args){.out = io->grads[g->weight],
-                                        .a = g->out_in ? g->d_y : g->x,
+                                        .a = g->in_out ? g->x : g->d_y,
                                         .trans_a = true,
-                                        .b = g->out_in ? g->x : g->d_y,
-                                        .m = g->out_in ? n_out : n_in,
-                                        .n = g->out_in ? n_in : n_out,
+                                        .b = g->in_out ? g->d_y : g->x,
+                                        .m = g->in_out ? n_in : n_out,
+                                        .n = g->in_out ? n_out : n_in,
                                         .k = rows,
                                         .accumulate = grad_adds(io, g->weight),
                                         .type = io->type}));
-    if (g->bias != NO_PARAM && io->grads[g->bias] != NULL)
-        TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = io->grads[g->bias],
+    if (bias != NO_PARAM && io->grads[bias] != NULL)
+        TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = io->grads[bias],
                                                       .d_out = g->d_y,
                                                       .rows = rows,
                                                       .cols = n_out,
-                                                      .overwrite = !grad_adds(io, g->bias),
+                                                      .overwrite = !grad_adds(io, bias),
                                                       .type = io->type}));
     if (!grad_wanted(io, g->weight))
         return FSDP_OK;
     return o->matmul(s, &(matmul_args){.out = g->d_x,
                                        .a = g->d_y,
                                        .b = io->params[g->weight],
-                                       .trans_b = !g->out_in,
+                                       .trans_b = g->in_out,
                                        .residual = g->adds ? g->d_x : NULL,
                                        .m = rows,
                                        .n = n_in,
                                        .k = n_out,
                                        .type = io->type,
                                        .out_type = io->type});
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* A family without n_kv_head and head_dim has as many heads of keys, and heads as wide as fit. */
+static attention_shape find_heads(const layer *l, const layer_io *io, const qkv *p)
+{
+    const model_config *c = &l->model->config;
+    const size_t width = c->head_dim ? c->head_dim : c->d_model / c->n_head;
+    return (attention_shape){.q_stride = p->q_stride,
+                             .k_stride = p->kv_stride,
+                             .v_stride = p->kv_stride,
+                             .batch = io->batch,
+                             .seq_len = io->seq_len,
+                             .n_head = c->n_head,
+                             .n_kv_head = c->n_kv_head ? c->n_kv_head : c->n_head,
+                             .head_dim = width,
+                             .v_head_dim = width,
+                             .scale = 1.0f / sqrtf((float)width),
+                             .type = io->type};
+}
+
+fsdp_status attend(const layer *l, const ops *o, stream *s, const layer_io *io,
+                   const layer_arrays *k, const qkv *p)
+{
+    return o->attention(s, &(attention_args){.out = k->att,
+                                             .lse = k->lse,
+                                             .q = p->q,
+                                             .k = p->k,
+                                             .v = p->v,
+                                             .shape = find_heads(l, io, p)});
+}
+
+fsdp_status attend_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                            const layer_arrays *k, const qkv p[2])
+{
+    return o->attention_backward(s, &(attention_backward_args){.d_q = p[1].q,
+                                                               .d_k = p[1].k,
+                                                               .d_v = p[1].v,
+                                                               .d_out = k->d_norm,
+                                                               .out = k->att,
+                                                               .lse = k->lse,
+                                                               .q = p->q,
+                                                               .k = p->k,
+                                                               .v = p->v,
+                                                               .shape = find_heads(l, io, p)});
 }
 
 /* ---- embed: out = wte[tokens] (+ wpe[positions]) --------------------------------------------- */

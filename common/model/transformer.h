@@ -14,8 +14,6 @@
 #pragma once
 #include "common/model/family.h"
 
-enum { NO_PARAM = -1 };
-
 /* The first and last layer. Parameters in order: embed: wte [V, C] and, if there is one, wpe
  * [positions, C]; head: the norm's parameters, then the weight [V, C]. */
 extern const layer TOKEN_EMBED, LM_HEAD;
@@ -83,7 +81,8 @@ fsdp_status transformer_check(model_config *c);
 /* norm_forward -- k->norm = norm(io->in[0]). Gain and bias are the layer's parameters 0 and 1. */
 fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                          const layer_arrays *k);
-/* norm_backward -- io->d_in[0] from k->d_norm, and the gradients of gain and bias.
+/* norm_backward -- io->d_in[0] from k->d_norm, and the gradients of gain and bias. Does nothing if
+ * none of the three is wanted.
  *   d_residual  the gradient that reaches the input past the norm, or NULL */
 fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                           const layer_arrays *k, const void *d_residual);
@@ -92,11 +91,12 @@ typedef struct linear_args {
     void *y;              /* [rows, n_out] */
     const void *x;        /* [rows, n_in] */
     const void *residual; /* [rows, n_out], or NULL */
-    int weight, bias;     /* the layer's parameters; bias NO_PARAM: none */
-    bool out_in;          /* w is stored [n_out, n_in] as PyTorch's Linear, not [n_in, n_out] */
+    int weight;           /* the layer's parameter */
+    bool in_out;          /* w is stored [n_in, n_out], not [n_out, n_in] as PyTorch's Linear */
 } linear_args;
 
-/* linear -- y = x w + b (+ residual), for all rows of a call. */
+/* linear -- y = x w + b (+ residual), for all rows of a call. The bias b is the vector that follows
+ * the weight in the layer's order, if there is one. */
 fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
                    const linear_args *a);
 
@@ -104,11 +104,26 @@ typedef struct linear_grad {
     void *d_x; /* [rows, n_in], written if grad_wanted(io, weight). d_x may be x, which is read
                   first, but not d_y */
     const void *d_y, *x;
-    int weight, bias;
-    bool out_in, adds; /* adds: to what d_x holds */
+    int weight;
+    bool in_out, adds; /* adds: to what d_x holds */
 } linear_grad;
 
 /* linear_backward -- the three gradients of linear. d_w and d_b go to the layer's views of the two
  * parameters, unless these are NULL. */
 fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                             const linear_grad *g);
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* Queries, keys and values of a call, or their gradients; strides are elements from row to row. */
+typedef struct qkv {
+    void *q, *k, *v;
+    size_t q_stride, kv_stride;
+} qkv;
+
+/* attend -- k->att = attention(q, k, v), with the heads of the model's config. */
+fsdp_status attend(const layer *l, const ops *o, stream *s, const layer_io *io,
+                   const layer_arrays *k, const qkv *p);
+/* attend_backward -- p[1] = the gradients of p[0], from that of k->att, which is in k->d_norm. */
+fsdp_status attend_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                            const layer_arrays *k, const qkv p[2]);
