@@ -9,11 +9,6 @@
  * So no product is computed twice. In evaluation, forward computes the loss chunk by chunk.
  * Without chunk_rows, all rows are one chunk. [Hsu et al. 2024] */
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 static size_t head_chunk_rows(const layer *l, size_t rows)
 {
     const size_t most = l->model->chunk_rows;
@@ -29,7 +24,8 @@ static layer_bytes head_arrays(const layer *l, const layer_io *io, layer_arrays 
     if (!chunked)
         return need;
     /* begin after the norm's output, which is in scratch if nothing is saved */
-    room work = {.base = io->scratch, .bytes = larger(need.saved, need.scratch)};
+    room work = {.base = io->scratch,
+                 .bytes = need.saved > need.scratch ? need.saved : need.scratch};
     k->wide = room_take(&work, head_chunk_rows(l, rows) * V, io->type);
     k->total = room_take(&work, 1, DTYPE_I64); /* 8 bytes, for a double */
     need.scratch = work.bytes;

@@ -29,15 +29,16 @@ enum { WEIGHT, BIAS };
 
 /* ---- what the layers share ------------------------------------------------------------------- */
 
-/* Channels of the two convolutions, and elements of an image after each layer. */
-static size_t channels(const layer *l, int conv)
+/* Channels that a convolution gives: rows of its weight. */
+static size_t channels(const layer *l)
 {
-    return (size_t)conv * l->model->config.d_model;
+    return l->model->params[l->first_param].dims[0];
 }
 
+/* Elements of an image after conv2, before pooling. */
 static size_t conv2_width(const layer *l)
 {
-    return channels(l, 2) * CONV2_SIDE * CONV2_SIDE;
+    return channels(l) * CONV2_SIDE * CONV2_SIDE;
 }
 
 static size_t images_of(const layer_io *io)
@@ -45,8 +46,8 @@ static size_t images_of(const layer_io *io)
     return io->batch * io->seq_len;
 }
 
-/* Apply dropout to activations or to gradients. Without training, do nothing: such a call is always
- * a forward with out == in. */
+/* Apply dropout to the layer's output or to its gradient. Without training, do nothing: such a call
+ * is always a forward with out == in. */
 static fsdp_status drop(const layer *l, const ops *o, stream *s, const layer_io *io, dropout_args a)
 {
     if (!io->training)
@@ -55,6 +56,7 @@ static fsdp_status drop(const layer *l, const ops *o, stream *s, const layer_io 
     a.seed = io->seed;
     a.first_sample = io->first_sample;
     a.layer = (uint64_t)(l - l->model->layers);
+    a.width = l->outs[0].width;
     a.type = io->type;
     return o->dropout(s, &a);
 }
@@ -74,11 +76,12 @@ static fsdp_status relu_backward(const ops *o, stream *s, const layer_io *io, re
     return o->relu_backward(s, &a);
 }
 
-static conv_shape shape_of(const layer_io *io, size_t in_channels, size_t out_channels, size_t side)
+/* side: of the planes that the layer reads. */
+static conv_shape shape_of(const layer *l, const layer_io *io, size_t side)
 {
     return (conv_shape){.batch = images_of(io),
-                        .in_channels = in_channels,
-                        .out_channels = out_channels,
+                        .in_channels = l->model->params[l->first_param].dims[1],
+                        .out_channels = channels(l),
                         .height = side,
                         .width = side,
                         .kernel = KERNEL,
@@ -117,16 +120,11 @@ static layer_bytes d_out_bytes(const layer *l, size_t rows, dtype type)
 
 /* ---- conv1 ----------------------------------------------------------------------------------- */
 
-static conv_shape conv1_shape(const layer *l, const layer_io *io)
-{
-    return shape_of(io, 1, channels(l, 1), PIXELS_SIDE);
-}
-
 static fsdp_status conv1_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     if (io->out[0] == NULL)
         return FSDP_OK;
-    TRY(conv(o, s, io, conv1_shape(l, io), io->out[0]));
+    TRY(conv(o, s, io, shape_of(l, io, PIXELS_SIDE), io->out[0]));
     return relu(o, s, io, io->out[0], l->outs[0].width);
 }
 
@@ -137,7 +135,7 @@ static fsdp_status conv1_backward(const layer *l, const ops *o, stream *s, const
                                            .d_out = io->d_out[0],
                                            .in = io->out[0],
                                            .elems = l->outs[0].width}));
-    return conv_backward(o, s, io, conv1_shape(l, io), io->scratch);
+    return conv_backward(o, s, io, shape_of(l, io, PIXELS_SIDE), io->scratch);
 }
 
 static const layer CONV1 = {
@@ -161,52 +159,41 @@ static layer_bytes conv2_lay_out(const layer *l, const layer_io *io, conv2_array
 
 LAYER_BYTES(conv2_bytes, conv2_lay_out, conv2_arrays)
 
-static conv_shape conv2_shape(const layer *l, const layer_io *io)
-{
-    return shape_of(io, channels(l, 1), channels(l, 2), CONV1_SIDE);
-}
-
 static fsdp_status conv2_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     conv2_arrays k;
     conv2_lay_out(l, io, &k);
-    TRY(conv(o, s, io, conv2_shape(l, io), k.active));
+    TRY(conv(o, s, io, shape_of(l, io, CONV1_SIDE), k.active));
     TRY(relu(o, s, io, k.active, conv2_width(l)));
     if (io->out[0] == NULL)
         return FSDP_OK;
     TRY(o->max_pool2d(s, &(max_pool2d_args){.out = io->out[0],
                                             .in = k.active,
-                                            .planes = images_of(io) * channels(l, 2),
+                                            .planes = images_of(io) * channels(l),
                                             .height = CONV2_SIDE,
                                             .width = CONV2_SIDE,
                                             .type = io->type}));
-    return drop(
-        l, o, s, io,
-        (dropout_args){
-            .out = io->out[0], .in = io->out[0], .width = l->outs[0].width, .p = CONV2_DROPOUT});
+    return drop(l, o, s, io,
+                (dropout_args){.out = io->out[0], .in = io->out[0], .p = CONV2_DROPOUT});
 }
 
 static fsdp_status conv2_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     conv2_arrays k;
     conv2_lay_out(l, io, &k);
-    TRY(drop(
-        l, o, s, io,
-        (dropout_args){
-            .out = k.d_pool, .in = io->d_out[0], .width = l->outs[0].width, .p = CONV2_DROPOUT}));
-    TRY(o->max_pool2d_backward(s,
-                               &(max_pool2d_backward_args){.d_in = k.d_active,
-                                                           .d_out = k.d_pool,
-                                                           .in = k.active,
-                                                           .planes = images_of(io) * channels(l, 2),
-                                                           .height = CONV2_SIDE,
-                                                           .width = CONV2_SIDE,
-                                                           .type = io->type}));
+    TRY(drop(l, o, s, io, (dropout_args){.out = k.d_pool, .in = io->d_out[0], .p = CONV2_DROPOUT}));
+    TRY(o->max_pool2d_backward(s, &(max_pool2d_backward_args){.d_in = k.d_active,
+                                                              .d_out = k.d_pool,
+                                                              .in = k.active,
+                                                              .planes = images_of(io) * channels(l),
+                                                              .height = CONV2_SIDE,
+                                                              .width = CONV2_SIDE,
+                                                              .type = io->type}));
     TRY(relu_backward(
         o, s, io,
         (relu_backward_args){
             .d_in = k.d_active, .d_out = k.d_active, .in = k.active, .elems = conv2_width(l)}));
-    return conv_backward(o, s, io, conv2_shape(l, io), k.d_active);
+    return conv_backward(o, s, io, shape_of(l, io, CONV1_SIDE), k.d_active);
 }
 
 static const layer CONV2 = {
@@ -221,8 +208,7 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
         return FSDP_OK;
     TRY(linear(l, o, s, io, &(linear_args){.y = out, .x = io->in[0], .weight = WEIGHT}));
     TRY(relu(o, s, io, out, l->outs[0].width));
-    return drop(l, o, s, io,
-                (dropout_args){.out = out, .in = out, .width = l->outs[0].width, .p = FC1_DROPOUT});
+    return drop(l, o, s, io, (dropout_args){.out = out, .in = out, .p = FC1_DROPOUT});
 }
 
 /* relu's mask is read from the layer's output, which is also 0 where an element was dropped. That
@@ -230,9 +216,7 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
 static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *d = io->scratch;
-    TRY(drop(
-        l, o, s, io,
-        (dropout_args){.out = d, .in = io->d_out[0], .width = l->outs[0].width, .p = FC1_DROPOUT}));
+    TRY(drop(l, o, s, io, (dropout_args){.out = d, .in = io->d_out[0], .p = FC1_DROPOUT}));
     TRY(relu_backward(
         o, s, io,
         (relu_backward_args){.d_in = d, .d_out = d, .in = io->out[0], .elems = l->outs[0].width}));
