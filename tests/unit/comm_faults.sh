@@ -5,13 +5,13 @@
 #
 #   shm   ranks started under MPI, in shared memory; without MPI by fsdp_run
 #   mpi   ranks started under MPI, over MPI
-#   run   ranks started by fsdp_run, in shared memory; the cases that depend on the launcher
-#   staged  like shm, on a device whose memory is not the host's
+#   run   ranks started by fsdp_run, in shared memory
+#   staged  like run, on a device whose memory is not the host's
 #   nccl, hccl  started by fsdp_run, over the transport of FSDP_DEVICE (default cuda-sim, npu-sim); not among the defaults
 #   native  nccl or hccl, whichever FSDP_DEVICE has
 #
-# The cases come in parts: disagreements, waits, stands, deaths; nccl and hccl also have the part alone. The cases mostly wait,
-# so all parts of all ways run side by side. PARTS="waits deaths" runs these parts of one way, one after the other. Prints one
+# The cases come in parts: disagreements, waits, stands, deaths; nccl and hccl also have the part alone. By default shm has no
+# disagreements, because run has the same transport and starts faster. The cases mostly wait, so all parts of all ways run side by side. PARTS="waits deaths" runs these parts of one way, one after the other. Prints one
 # PASS or FAIL line per case, and after a FAIL the output of the ranks. Exit status 0 iff all pass. COMM_FAULT_RANKS="2 3 4"
 # runs the disagreements on several numbers of ranks (default 3).
 
@@ -26,16 +26,17 @@ BUILD=$(dirname "$program")/../..
 # Each job finds room in a small /dev/shm, but all jobs together do not fit. (UCX keeps MPICH's memory there.)
 [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -ge 524288 ] 2>/dev/null || export UCX_TLS="${UCX_TLS:-^posix}"
 if [ -z "${PARTS:-}" ]; then
-    children='' logs='' failed=0 out=$(mktemp -d) || exit 1
+    children='' logs='' failed=0 told='' out=$(mktemp -d) || exit 1
     # shellcheck disable=SC2064,SC2086 # the list of now
     trap 'kill $children 2>/dev/null; rm -rf "$out"; exit 130' INT TERM HUP
     if [ $# -eq 0 ]; then
+        told=shm
         set -- $TRANSPORTS run staged
         no_mpi 'ranks over mpi'
     fi
     for way in "$@"; do
         parts='disagreements waits stands deaths'
-        [ "$way" != run ] || parts='waits stands deaths'
+        [ "$way" != "$told" ] || parts='waits stands deaths'
         case $way in ?ccl) parts="$parts alone" ;; esac
         for part in $parts; do
             PARTS=$part "$0" "$program" "$way" >"$out/$way-$part" 2>&1 &
@@ -53,7 +54,7 @@ fi
 
 way=$1
 case $way in
-run | ?ccl) starts=$LAUNCHER ;;
+run | staged | ?ccl) starts=$LAUNCHER ;;
 *) starts=$MPI_LAUNCHER ;;
 esac
 at=4 # number of the case's call: comm_open makes one call on the top group, then two calls warm up
@@ -351,8 +352,8 @@ deaths() {
             outcomes=()
             [ $how = exit0 ] || outcomes+=(fails)
             [ $how != abort ] || outcomes+=('ended_with 7')
-            [ $way != run ] || outcomes+=("$((n - 1)) ^SAW rank [0-9]+ FSDP_ECOMM"
-                "1 rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$")
+            case $way in run | staged) outcomes+=("$((n - 1)) ^SAW rank [0-9]+ FSDP_ECOMM"
+                "1 rank $((n - 1)) \\(process [0-9]+\\) ended without leaving the group\$") ;; esac
             fault "$how n=$n" $n $how "${outcomes[@]}"
         done
     done
