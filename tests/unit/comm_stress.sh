@@ -47,14 +47,14 @@ stress() {
 case $mode in
 quick)
     for w in 2 3 4; do
-        stress shm $w 100 $w
+        stress shm $w 50 $w
         stress mpi $w 30 $w
         stress staged-shm $w 50 $w
     done
     stress staged-mpi 3 30 4
     stress staged-schedule 3 50 9
     stress run 4 100 5
-    stress schedule 3 100 6 7 8
+    stress schedule 3 100 6 7
     ;;
 full)
     for w in 2 3 4 5 6 7 8; do
