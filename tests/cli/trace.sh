@@ -137,7 +137,7 @@ check_table "$dir" 2 3
 [ "$(grep -c '"cat":"step"' "$dir/trace-rank-0.json")" = 3 ] || complain 'the trace has more steps than three'
 
 # A step that is too long for a timeline is cut off and not shown; the steps before it are shown.
-launch 2 $run --n-layer 1 --steps 4 --grad-accum 2000 --seq-len 2 --d-model 2 --n-head 1 --vocab-size 8 --profile "$dir"
+launch 2 $run --n-layer 1 --steps 3 --grad-accum 2000 --seq-len 2 --d-model 2 --n-head 1 --vocab-size 8 --profile "$dir"
 case_is 'a step of which a part is lost'
 [ "$rc" = 0 ] && grep -q '"lost":[1-9]' "$dir/trace-rank-0.json" || complain "exit status $rc, $(tail -c 100 "$dir/trace-rank-0.json")"
 grep -q 'note: rank 0: a step has more operations than a timeline holds' "$work/err" || complain 'nobody says so'
