@@ -436,7 +436,6 @@ const model_family LLAMA_FAMILY = {
     .blocks = "model.layers",
     .is_rms = true,
     .prefix = "model.",
-    /* tables of rotary positions, which older files contain */
     /* tables of rotary positions, under the names of all versions */
     .ignored = "@(freqs_cis|?(*.)@(rotary?(_pos)?(_emb)|rope).@(?(+([!.])_)inv_freq|freqs?(_cis)|"
                "?(?(_)cached_)@(cos|sin)|?(_)@(cos|sin)_cached))",

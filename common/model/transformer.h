@@ -1,5 +1,5 @@
-/* transformer.h -- the parts of transformer layers: memory of a call, norm, linear; and the model's
- * first and last layer. For the files of families (family.h).
+/* transformer.h -- the parts of transformer layers: memory of a call, norm, linear, attention; and
+ * the model's first and last layer. For the files of families (family.h).
  *
  * lay_out says where a layer's arrays are in layer_io.saved and .scratch. In a forward pass that
  * keeps nothing, `saved` may be NULL; the same arrays are then in scratch. Functions issue work on
