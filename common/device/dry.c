@@ -134,7 +134,7 @@ static fsdp_status dry_stream_wait_event(stream *s, event *e, const device_act *
 static fsdp_status dry_event_sync(event *e)
 {
     dry_device *d = dry_of(e->device);
-    order_sync_event(&d->clocks, e);
+    order_wait(&d->clocks, ORDER_HOST, e);
     reap(d);
     return FSDP_OK;
 }

@@ -324,7 +324,7 @@ uint64_t order_check_issued(void *self, const device_act *act)
     if (act->kind == ACT_EVENT_FREE)
         order_event_free(&c->clocks, act->event);
     else if (act->kind == ACT_SYNC && act->stream == NULL)
-        order_sync_event(&c->clocks, act->event);
+        order_wait(&c->clocks, ORDER_HOST, act->event);
     else if (!c->gave_up)
         stream_act(c, act);
     pthread_mutex_unlock(&c->lock);

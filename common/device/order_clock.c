@@ -1,7 +1,7 @@
 /* order_clock.c -- vector clocks of streams, events and the host; see order_impl.h. */
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "common/base/hash.h"
 #include "common/device/order_impl.h"
 
 static void join(order_clock *to, const order_clock *from)
@@ -33,82 +33,54 @@ uint64_t order_tick(order_clocks *k, int slot)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-static int compare_events(const void *a, const void *b)
+/* Where the pointer to the event's entry is, or would be. */
+static order_event **find_event(order_clocks *k, const event *e)
 {
-    const order_event *x = a, *y = b;
-    return (x->of > y->of) - (x->of < y->of);
-}
-
-static order_event *find_event(const order_clocks *k, const event *e)
-{
-    const order_event key = {.of = e};
-    order_event *const *found = tfind(&key, &k->events, compare_events);
-    return found != NULL ? *found : NULL;
+    order_event **at = &k->events[hash_bytes(&e, sizeof e) % ORDER_BUCKETS];
+    while (*at != NULL && (*at)->of != e)
+        at = &(*at)->next;
+    return at;
 }
 
 bool order_record(order_clocks *k, int slot, const event *e)
 {
-    order_event *x = find_event(k, e);
-    if (x == NULL) {
-        if ((x = calloc(1, sizeof *x)) == NULL)
-            return false;
-        x->of = e;
-        if (tsearch(x, &k->events, compare_events) == NULL) {
-            free(x);
-            return false;
-        }
-    }
-    x->at = k->stream[slot];
+    order_event **at = find_event(k, e);
+    if (*at == NULL && (*at = calloc(1, sizeof **at)) == NULL)
+        return false;
+    (*at)->of = e;
+    (*at)->at = k->stream[slot];
     return true;
 }
 
 void order_wait(order_clocks *k, int slot, const event *e)
 {
-    const order_event *x = find_event(k, e);
+    const order_event *x = *find_event(k, e);
     if (x != NULL)
-        join(&k->stream[slot], &x->at);
-}
-
-void order_sync_event(order_clocks *k, const event *e)
-{
-    const order_event *x = find_event(k, e);
-    if (x != NULL)
-        join(&k->host, &x->at);
+        join(slot == ORDER_HOST ? &k->host : &k->stream[slot], &x->at);
 }
 
 void order_event_free(order_clocks *k, const event *e)
 {
-    order_event *x = find_event(k, e);
+    order_event **at = find_event(k, e), *x = *at;
     if (x != NULL)
-        tdelete(x, &k->events, compare_events);
+        *at = x->next;
     free(x);
 }
 
 void order_events_free(order_clocks *k)
 {
-    tdestroy(k->events, free);
-}
-
-/* The question of order_is_recorded. */
-typedef struct asked {
-    int slot;
-    uint64_t number;
-    bool is_recorded;
-} asked;
-
-static void ask_event(const void *node, VISIT which, void *answer)
-{
-    const order_event *x = *(const order_event *const *)node;
-    asked *a = answer;
-    (void)which;
-    a->is_recorded = a->is_recorded || order_before(&x->at, a->slot, a->number);
+    for (int i = 0; i < ORDER_BUCKETS; i++)
+        while (k->events[i] != NULL)
+            order_event_free(k, k->events[i]->of);
 }
 
 bool order_is_recorded(const order_clocks *k, int slot, uint64_t number)
 {
-    asked a = {slot, number, false};
-    twalk_r(k->events, ask_event, &a);
-    return a.is_recorded;
+    for (int i = 0; i < ORDER_BUCKETS; i++)
+        for (const order_event *x = k->events[i]; x != NULL; x = x->next)
+            if (order_before(&x->at, slot, number))
+                return true;
+    return false;
 }
 
 /* ---- streams -------------------------------------------------------------------------------- */

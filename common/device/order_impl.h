@@ -9,7 +9,7 @@
 
 /* ---- clocks --------------------------------------------------------------------------------- */
 
-enum { ORDER_STREAMS = 64 };
+enum { ORDER_STREAMS = 64, ORDER_HOST = -1, ORDER_BUCKETS = 1 << 12 };
 
 /* For each stream, the number of its operations that happen before a point. */
 typedef struct order_clock {
@@ -19,6 +19,7 @@ typedef struct order_clock {
 typedef struct order_event {
     const event *of;
     order_clock at; /* its stream's clock at the latest event_record */
+    struct order_event *next;
 } order_event;
 
 /* The slot of a freed stream is used again. All its operations happen before everything that is
@@ -26,9 +27,9 @@ typedef struct order_event {
 typedef struct order_clocks {
     const stream *of[ORDER_STREAMS]; /* NULL: a free slot */
     char name[ORDER_STREAMS][32];
-    order_clock stream[ORDER_STREAMS]; /* at the latest operation of the stream */
-    order_clock host;                  /* happens before all that is issued from now on */
-    void *events;                      /* tree of order_event: the events that were recorded */
+    order_clock stream[ORDER_STREAMS];  /* at the latest operation of the stream */
+    order_clock host;                   /* happens before all that is issued from now on */
+    order_event *events[ORDER_BUCKETS]; /* lists of the events that were recorded, by hash */
 } order_clocks;
 
 /* order_slot -- the slot of the stream, which is assigned at first use; -1: no slot is free. */
@@ -37,11 +38,11 @@ int order_slot(order_clocks *k, const stream *s);
 uint64_t order_tick(order_clocks *k, int slot);
 /* order_record -- e now stands for all earlier operations of the stream; false: no memory. */
 bool order_record(order_clocks *k, int slot, const event *e);
-/* order_wait -- later operations of the stream happen after the event. */
+/* order_wait -- later operations of the stream happen after the event; ORDER_HOST: of all streams,
+ * because the host waits. */
 void order_wait(order_clocks *k, int slot, const event *e);
-/* order_sync_stream, order_sync_event -- all later operations happen after the stream or event. */
+/* order_sync_stream -- all later operations happen after the stream. */
 void order_sync_stream(order_clocks *k, int slot);
-void order_sync_event(order_clocks *k, const event *e);
 /* order_stream_free, order_event_free -- let the slot be used again. */
 void order_stream_free(order_clocks *k, int slot);
 void order_event_free(order_clocks *k, const event *e);
