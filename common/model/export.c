@@ -17,7 +17,8 @@
 #include <unistd.h>
 #include "common/base/read_file.h"
 
-static const char HINT[] = "check the path given to --export, and the space left there";
+static const char HINT[] = "check the path given to --export, --export-init or --export-optimizer, "
+                           "and the space left there";
 
 static fsdp_status no_memory(void)
 {
@@ -218,8 +219,8 @@ static bool is_stale(const export_writer *w, const char *name)
 
 static fsdp_status remove_stale(const export_writer *w)
 {
-    int failed = 0;
     DIR *d = opendir(w->dir);
+    int failed = d == NULL ? errno : 0;
     for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
         if (is_stale(w, e->d_name) && unlinkat(dirfd(d), e->d_name, 0) != 0)
             failed = errno;

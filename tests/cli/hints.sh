@@ -13,7 +13,7 @@ a full disk, or a file system that fails
     free some space, or pass another --save directory
     pass a --save directory that can be written
     free some space or pass another --loss-csv
-    check the path given to --export, and the space left there
+    check the path given to --export, --export-init or --export-optimizer, and the space left there
 a race: trainer/output_paths.c has just found that the file can be written or read
     pass a --snapshot path that can be written
     pass a --loss-csv path that can be written

@@ -1,4 +1,7 @@
 /* test_export.c -- weights on disk and back, damaged files, and text from an export. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -668,6 +671,42 @@ TEST(test_index_retired)
         assert_int_equal(files_like("retired/*.json"), time == 0 ? 2 : 1);
     }
     rmdir(second);
+    free(values);
+    model_free(&m);
+}
+
+static bool opendir_fails;
+
+/* In place of the library's. */
+DIR *opendir(const char *path)
+{
+    if (!opendir_fails)
+        return fdopendir(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    errno = EMFILE;
+    return NULL;
+}
+
+/* An export into a folder that cannot be listed may leave weights of an earlier one, so it fails
+ * before config.json, and names all options that export. */
+TEST(test_folder_not_listed)
+{
+    model m;
+    export_writer w;
+    OK(model_create(&SMALL, &m));
+    float *values = calloc(m.n_param_elems, sizeof *values);
+    for (int fails = 0; fails < 2; fails++) {
+        OK(export_begin(&m, in_dir("unlisted"), UINT64_MAX, NULL, &w));
+        OK(export_append(&w, values, m.n_param_elems));
+        unlink(in_dir("unlisted/config.json"));
+        opendir_fails = fails;
+        assert_int_equal(export_end(&w), fails ? FSDP_EIO : FSDP_OK);
+        opendir_fails = false;
+        assert_int_equal(files_like("unlisted/config.json"), !fails);
+    }
+    assert_says("cannot remove weights of an earlier export from ");
+    assert_says("unlisted: Too many open files");
+    assert_non_null(
+        strstr(fsdp_error_get()->hint, "--export, --export-init or --export-optimizer"));
     free(values);
     model_free(&m);
 }
