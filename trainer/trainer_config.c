@@ -28,7 +28,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("sharding", sharding), .def = "full", .choices = "full|grad-op|none|hybrid|optimizer",
      .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, as full inside groups of --fsdp-size, or after the step "
              "(ZeRO-1: whole gradients, reduced once a step)"},
-    {OPTION("fsdp-size", fsdp_size), .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
+    {OPTION("fsdp-size", fsdp_size), .needs = "sharding=hybrid", .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
     {OPTION("no-sync", no_sync), .def = "off", .bare = "all", .choices = "off|all|replicas",
      .help = "reduce gradients once a step, after its last micro-step, with all ranks or, inside shard groups as before, with replicas "
              "(alone: all)"},
@@ -39,7 +39,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("optimizer-offload", optimizer_offload), .help = "keep the optimizer's states in host memory, and stream them through the device in the update"},
     {OPTION("cpu-offload", cpu_offload),
      .help = "keep parameter shards, sums of gradients and the optimizer's states in host memory; the device holds only what it computes with"},
-    {OPTION("offload-piece", offload_piece_mib), .def = "32", .min = 1.0 / 1024, .max = 1 << 20, .arg = "MiB",
+    {OPTION("offload-piece", offload_piece_mib), .needs = "optimizer-offload|cpu-offload", .def = "32", .min = 1.0 / 1024, .max = 1 << 20, .arg = "MiB",
      .help = "memory of one piece of offloaded arrays; two are on the device at a time"},
     {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
     {OPTION("layout", layout), .def = "flat", .choices = "flat|per-param",
@@ -94,47 +94,47 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("min-lr", train.min_lr), .max = 1e3, .help = "learning rate at the end of cosine and linear (default 1e-4)"},
     {OPTION("lr-schedule", train.lr_schedule), .def = "cosine", .choices = "cosine|linear|step|constant",
      .help = "learning rate after the warm-up: down to --min-lr at the last step, or times --lr-gamma every --lr-step-size steps"},
-    {OPTION("lr-step-size", train.lr_step_size), .max = 1e9, .help = "steps, with --lr-schedule step"},
+    {OPTION("lr-step-size", train.lr_step_size), .needs = "lr-schedule=step", .max = 1e9, .help = "steps, with --lr-schedule step"},
     {OPTION("lr-gamma", train.lr_gamma), .min = 1e-30, .max = 1, .help = "with --lr-schedule step (default 0.1)"},
     {OPTION("warmup-steps", train.warmup_steps), .def = "5", .max = 1e9, .help = "steps of linear warm-up"},
     {OPTION("weight-decay", train.weight_decay), .max = 1e3,
      .help = "of matrices: decoupled with AdamW (default 0.1), added to the gradient with sgd and Adadelta (default 0)"},
-    {OPTION("beta1", train.beta1), .def = "0.9", .max = 0.999999999, .help = "AdamW"},
-    {OPTION("beta2", train.beta2), .def = "0.95", .max = 0.999999999, .help = "AdamW"},
+    {OPTION("beta1", train.beta1), .needs = "optimizer=adamw", .def = "0.9", .max = 0.999999999, .help = "AdamW"},
+    {OPTION("beta2", train.beta2), .needs = "optimizer=adamw", .def = "0.95", .max = 0.999999999, .help = "AdamW"},
     {OPTION("eps", train.eps), .min = 1e-30, .max = 1, .help = "AdamW (default 1e-8) and Adadelta (default 1e-6)"},
-    {OPTION("momentum", train.momentum), .max = 0.999999999, .help = "sgd (0: none)"},
+    {OPTION("momentum", train.momentum), .needs = "optimizer=sgd", .max = 0.999999999, .help = "sgd (0: none)"},
     {OPTION("nesterov", train.nesterov), .help = "with --momentum: use Nesterov momentum"},
-    {OPTION("rho", train.rho), .max = 0.999999999, .help = "Adadelta (default 0.9)"},
+    {OPTION("rho", train.rho), .needs = "optimizer=adadelta", .def = "0.9", .max = 0.999999999, .help = "Adadelta"},
     {OPTION("clip-grad", train.clip_grad), .def = "1", .max = 1e30, .help = "global norm (0: no clipping)"},
     {OPTION("no-grad-norm", no_grad_norm),
      .help = "do not compute the gradients' norm; sgd needs the norm only for clipping, so with --clip-grad 0 a step has no all-reduce"},
-    {OPTION("data", data), .arg = "PATH", .group = "Data and files",
+    {OPTION("data", data), .needs = "synthetic=0", .arg = "PATH", .group = "Data and files",
      .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts); mnist: a folder with MNIST's files (default: digits are drawn)"},
-    {OPTION("data-format", data_format), .def = "auto", .choices = CORPUS_FORMATS,
+    {OPTION("data-format", data_format), .needs = "data|val-data", .def = "auto", .choices = CORPUS_FORMATS,
      .help = "what --data and --val-data are: bytes of a text, llm.c's shards, or tokens without a header (auto: a text or shards)"},
-    {OPTION("data-mask", data_mask), .arg = "PATH",
+    {OPTION("data-mask", data_mask), .needs = "data", .arg = "PATH",
      .help = "a byte for each token of --data: 0 if the token does not count as a target; the loss is the mean over the others"},
     {OPTION("synthetic", synthetic_tokens), .max = 1e9,
      .help = "train on N tokens of made-up text, or N drawn digits, the same on every machine, in place of --data"},
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus; mnist: a folder with the t10k files, or digits: drawn digits that are not in the training set"},
-    {OPTION("val-mask", val_mask), .arg = "PATH", .help = "the same for --val-data"},
-    {OPTION("eval-every", train.eval_every), .max = 1e9, .help = "steps between evaluations (0: at the end)"},
-    {OPTION("eval-batches", train.eval_batches), .max = 1e9,
+    {OPTION("val-mask", val_mask), .needs = "val-data", .arg = "PATH", .help = "the same for --val-data"},
+    {OPTION("eval-every", train.eval_every), .needs = "val-data", .max = 1e9, .help = "steps between evaluations (0: at the end)"},
+    {OPTION("eval-batches", train.eval_batches), .needs = "val-data|eval-only", .max = 1e9,
      .help = "global batches of an evaluation (0: 128 sequences, or all images); no sample counts twice"},
     {OPTION("eval-only", eval_only),
      .help = "train nothing: evaluate the weights of --resume, --init-from or --seed on --val-data or, without it, on the training data"},
     {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms; in files, steps count from 0"},
     {OPTION("export-init", export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
     {OPTION("export", export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
-    {OPTION("export-shard-size", train.export_shard_mib), .def = "4768", .min = 1, .max = 1LL << 40, .arg = "MiB",
+    {OPTION("export-shard-size", train.export_shard_mib), .needs = "export|export-init", .def = "4768", .min = 1, .max = 1LL << 40, .arg = "MiB",
      .help = "size limit of a file of weights; with several files, model.safetensors.index.json says where each tensor is"},
     {OPTION("export-optimizer", export_optimizer), .arg = "FILE", .help = "write the full states of the optimizer (safetensors)"},
     {OPTION("save", save_dir), .arg = "DIR",
      .help = "write sharded checkpoints to DIR/step-N; SIGUSR1 asks for one, and SIGTERM for one and the end"},
-    {OPTION("save-every", train.save_every), .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
-    {OPTION("save-async", train.save_async),
+    {OPTION("save-every", train.save_every), .needs = "save", .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
+    {OPTION("save-async", train.save_async), .needs = "save",
      .help = "a step waits until its checkpoint is copied to host memory; a thread writes the copy while steps go on"},
-    {OPTION("keep", keep), .def = "2", .max = 1e9, .arg = "K", .help = "checkpoints that --save leaves, the newest (0: all)"},
+    {OPTION("keep", keep), .needs = "save", .def = "2", .max = 1e9, .arg = "K", .help = "checkpoints that --save leaves, the newest (0: all)"},
     {OPTION("resume", resume), .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from the newest whole one of --save, if there is any"},
     {OPTION("resume-change", resume_change), .arg = "NAME,...", .help = "what may differ from the run that saved: data, seq-len, schedule, ..."},
     {OPTION("stop-after", train.stop_after), .max = 1e9, .help = "end when N steps have been made, with the schedule of --steps (0: at the end)"},
@@ -146,15 +146,15 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("check-order", check_order), .help = "report work on two streams that touches the same memory while no event orders it"},
     {OPTION("digests", digests), .arg = "FILE",
      .help = "write hashes of parameters, layers' outputs and gradients for fsdp_compare --bisect; every step waits for the host"},
-    {OPTION("digest-values", digest_values), .arg = "STEP:UNIT", .help = "with --digests: also write the unit's elements in that step (from 0), for example 3:h.1"},
-    {OPTION("print-shards", print_shards), .help = "draw which rank holds which part of each parameter (with --plan: of the planned ranks)"},
+    {OPTION("digest-values", digest_values), .needs = "digests", .arg = "STEP:UNIT", .help = "with --digests: also write the unit's elements in that step (from 0), for example 3:h.1"},
+    {OPTION("print-shards", print_shards), .needs = "parallel=fsdp", .help = "draw which rank holds which part of each parameter (with --plan: of the planned ranks)"},
     {OPTION("plan", plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
     {OPTION("plan-ranks", plan_ranks), .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
     {OPTION("plan-fsdp-size", plan_fsdp_size), .min = 1, .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
     {OPTION("plan-rank", plan_rank), .def = "-1", .min = -1, .max = 1048575, .arg = "R", .help = "--plan as rank R (-1: as rank 0, if it plans)"},
     {OPTION("plan-device", plan_device), .def = "none", .choices = "none|this|" VIRTUAL_DEVICE_CHOICES,
      .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
-    {OPTION("plan-prices", plan_prices), .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
+    {OPTION("plan-prices", plan_prices), .needs = "plan-device=none", .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
     {OPTION("plan-link", plan_link), .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 12.5e9,20e-6"},
     {OPTION("plan-copies", plan_copies), .arg = "UP,DOWN,LATENCY",
      .help = "--plan with copies of offloaded arrays to the device and to the host, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 25e9,25e9,10e-6"},
@@ -168,8 +168,7 @@ fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
     *cfg = (trainer_config){.train = {.min_lr = NOT_GIVEN,
                                       .lr_gamma = NOT_GIVEN,
                                       .weight_decay = NOT_GIVEN,
-                                      .eps = NOT_GIVEN,
-                                      .rho = NOT_GIVEN}};
+                                      .eps = NOT_GIVEN}};
     TRY(options_parse(TRAINER_OPTIONS, "build/fsdp_train", argc, argv, cfg));
     TRY(backend_check(cfg->device));
     if (cfg->comm < COMM_NATIVE)
@@ -481,27 +480,9 @@ static void resolve_recipe(train_config *c, int optimizer)
     set_default(&c->lr_gamma, 0.1);
     set_default(&c->weight_decay, optimizer == OPTIMIZER_ADAMW ? 0.1 : 0);
     set_default(&c->eps, optimizer == OPTIMIZER_ADADELTA ? 1e-6 : 1e-8);
-    set_default(&c->rho, 0.9);
 }
 
 #define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"
-
-typedef struct need {
-    bool lacks;
-    const char *option, *needs;
-} need;
-
-static fsdp_status refuse_lacks(const need *rules, size_t n_rules)
-{
-    for (size_t i = 0; i < n_rules; i++) {
-        char hint[160];
-        snprintf(hint, sizeof hint, "pass %s, or leave %s out", rules[i].needs, rules[i].option);
-        if (rules[i].lacks)
-            return fsdp_error(FSDP_EINVAL, hint, "%s: expected %s beside it, got other options",
-                              rules[i].option, rules[i].needs);
-    }
-    return FSDP_OK;
-}
 
 /* Refuse options that need other options, if these are not given. */
 static fsdp_status check_needs(const trainer_config *c, int world_size)
@@ -515,20 +496,12 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
     const bool measures_link = world_size > 1 && !c->plan_prices;
     const bool has_link =
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
-    const need rules[] = {
-        {c->data && c->synthetic_tokens > 0, "--data", "--synthetic 0"},
-        {c->data_format != CORPUS_AUTO && !c->data && !c->val_data, "--data-format",
-         "--data PATH or --val-data PATH"},
-        {c->data_mask && !c->data, "--data-mask", "--data PATH"},
-        {c->val_mask && !c->val_data, "--val-mask", "--val-data PATH"},
+    const option_need rules[] = {
         {c->export_optimizer && c->optimizer == OPTIMIZER_SGD && c->train.momentum == 0,
          "--export-optimizer", "--optimizer adamw, adadelta, or sgd with --momentum"},
-        {c->digest_values && !c->digests, "--digest-values", "--digests FILE"},
         {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
          "--save DIR"},
         {is_offload && !shards, offloads, "--parallel fsdp and a --sharding that shards"},
-        {c->train.save_async && !c->save_dir, "--save-async", "--save DIR"},
-        {c->print_shards && !is_fsdp, "--print-shards", "--parallel fsdp"},
         {c->layout == LAYOUT_PER_PARAM && !is_fsdp, "--layout per-param", "--parallel fsdp"},
         {keeps && (!is_fsdp || c->sharding == SHARDING_NONE), "--reshard-after step",
          "--parallel fsdp and a --sharding that reshards"},
@@ -541,9 +514,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
          "--reduction fast and --sharding hybrid --fsdp-size N, of several groups"},
         {c->plan_fsdp_size > 0 && !(is_fsdp && is_hybrid), "--plan-fsdp-size",
          "--parallel fsdp and --sharding full or hybrid"},
-        {c->fsdp_size > 0 && !is_hybrid, "--fsdp-size", "--sharding hybrid"},
         {is_hybrid && c->fsdp_size == 0, "--sharding hybrid", "--fsdp-size N"},
-        {c->plan_prices && c->plan_device != PLAN_NO_DEVICE, "--plan-prices", "--plan-device none"},
         {c->plan_link && !c->is_timed, "--plan-link", "--plan-device NAME or --plan-prices FILE"},
         {c->plan_copies && !c->is_timed, "--plan-copies",
          "--plan-device NAME or --plan-prices FILE"},
@@ -552,7 +523,7 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->plan_device == PLAN_THIS_DEVICE && !has_link, "--plan-device this", LINK_OR_RANKS},
         {c->bucket_auto && !has_link, "--bucket auto", LINK_OR_RANKS},
     };
-    return refuse_lacks(rules, sizeof rules / sizeof *rules);
+    return options_lack(rules, sizeof rules / sizeof *rules);
 }
 
 /* The same for options of the optimizer, the schedule, the evaluation and a change of them. */
@@ -563,14 +534,13 @@ static fsdp_status check_recipe(const trainer_config *c)
     const bool is_plain = optimizer == OPTIMIZER_SGD && t->momentum == 0 && t->weight_decay <= 0;
     const bool is_offload = c->cpu_offload || c->optimizer_offload;
     const bool by_steps = t->lr_schedule == SCHEDULE_STEP;
-    const need rules[] = {
-        {t->momentum > 0 && optimizer != OPTIMIZER_SGD, "--momentum", "--optimizer sgd"},
+    const option_need rules[] = {
         {t->nesterov && t->momentum == 0, "--nesterov", "--optimizer sgd and --momentum M"},
-        {t->rho != NOT_GIVEN && optimizer != OPTIMIZER_ADADELTA, "--rho", "--optimizer adadelta"},
+        {t->eps != NOT_GIVEN && optimizer == OPTIMIZER_SGD, "--eps",
+         "--optimizer adamw or adadelta"},
         {t->min_lr != NOT_GIVEN && t->lr_schedule >= SCHEDULE_STEP, "--min-lr",
          "--lr-schedule cosine or linear"},
         {by_steps && t->lr_step_size == 0, "--lr-schedule step", "--lr-step-size N"},
-        {!by_steps && t->lr_step_size > 0, "--lr-step-size", "--lr-schedule step"},
         {!by_steps && t->lr_gamma != NOT_GIVEN, "--lr-gamma",
          "--lr-schedule step and --lr-step-size N"},
         {c->no_grad_norm && (c->parallel != PARALLEL_FSDP || !is_plain || is_offload),
@@ -580,8 +550,11 @@ static fsdp_status check_recipe(const trainer_config *c)
         {c->no_grad_norm && t->clip_grad > 0, "--no-grad-norm", "--clip-grad 0"},
         {c->eval_only && !c->forward_only, "--eval-only",
          "neither --save nor --export-optimizer, --plan-device, --plan-prices or --bucket auto"},
+        {c->eval_only && t->loss_csv, "--loss-csv", "no --eval-only (which makes no steps)"},
+        {c->eval_only && c->digests, "--digests", "no --eval-only (which makes no steps)"},
+        {c->eval_only && c->profile_dir, "--profile", "no --eval-only (which makes no steps)"},
     };
-    return refuse_lacks(rules, sizeof rules / sizeof *rules);
+    return options_lack(rules, sizeof rules / sizeof *rules);
 }
 
 /* Check the sizes of shard groups and near groups, and the batch. */

@@ -35,14 +35,6 @@ static const option_spec VARIABLES[] = {
 static const char OTHERS[] =
     "FSDP_@(SIM_|DEVICE|PYTHON|TOOLS|TINY_STEPS|ROOT|RANKS|BENCH_|SLURM_|REF)*";
 
-/* Room for a value of any kind. */
-typedef union variable {
-    int64_t whole;
-    double number;
-    int choice;
-    const char *text;
-} variable;
-
 const char *environment_text(const char *name)
 {
     const char *text = getenv(name);
@@ -57,27 +49,34 @@ static const option_spec *row_of(const char *name)
     return row;
 }
 
+/* The value or the default; of a list the first one. NULL: there is neither. */
+static const char *value_of(const option_spec *row, char first[64])
+{
+    FSDP_ASSERT(row->kind != OPT_END);
+    const char *text = environment_text(row->name);
+    if (text == NULL || row->bare == NULL)
+        return text != NULL ? text : row->def;
+    snprintf(first, 64, "%.*s", (int)strcspn(text, ","), text);
+    return first;
+}
+
 fsdp_status environment_read(const char *name, void *value)
 {
     char hint[128], first[64];
     const option_spec *row = row_of(name);
-    const char *text = environment_text(name) != NULL ? environment_text(name) : row->def;
-    FSDP_ASSERT(row->kind != OPT_END);
+    const char *text = value_of(row, first);
     snprintf(hint, sizeof hint, "unset %s, or set it to %s", name, row->arg);
-    if (text == NULL)
-        return FSDP_OK;
-    snprintf(first, sizeof first, "%.*s", (int)strcspn(text, ","), text);
-    return options_value(row, hint, row->bare != NULL ? first : text, value);
+    return text == NULL ? FSDP_OK : options_value(row, hint, text, value);
 }
 
 double environment_number(const char *name)
 {
-    const fsdp_error_info before = *fsdp_error_get();
-    const char *text = environment_text(name);
-    variable value;
-    if (text == NULL || environment_read(name, &value) != FSDP_OK)
-        text = row_of(name)->def;
-    fsdp_error_set(&before);
+    char first[64];
+    double value;
+    const option_spec *row = row_of(name);
+    const char *text = value_of(row, first);
+    if (text == NULL || !options_number(text, row->min, row->max, &value))
+        text = row->def;
     return text != NULL ? atof(text) : 0;
 }
 
@@ -96,7 +95,7 @@ static void note_unknown(const char *entry)
 
 fsdp_status environment_check(bool notes)
 {
-    variable value;
+    option_value value;
     for (const option_spec *row = VARIABLES; row->kind != OPT_END; row++)
         TRY(environment_read(row->name, &value));
     for (char **entry = environ; notes && *entry != NULL; entry++)

@@ -236,7 +236,10 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
     if (spec == NULL)
         return unknown_option(p, name, name_bytes);
     *used = 1;
+    /* If the next word begins with --, it is an option, and not a value. */
+    const bool has_next = next != NULL && strncmp(next, "--", 2) != 0;
     if (spec->kind == OPT_BOOL) {
+        value = value == NULL && has_next ? next : value;
         if (value != NULL)
             return fsdp_error(FSDP_EINVAL, "write the option alone, or leave it out",
                               "--%s: got '%s', expected no value", spec->name,
@@ -244,8 +247,6 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
         *(bool *)((char *)p->out + spec->offset) = true;
         return FSDP_OK;
     }
-    /* If the next word begins with --, it is an option, and not a value. */
-    const bool has_next = next != NULL && strncmp(next, "--", 2) != 0;
     if (value == NULL && !has_next)
         value = spec->bare;
     if (value == NULL) {
@@ -279,6 +280,67 @@ bool options_takes_next(const option_spec *table, const char *word)
     return spec != NULL && spec->kind != OPT_BOOL && spec->bare == NULL;
 }
 
+/* ---- options that need others ---------------------------------------------------------------- */
+
+/* arg_of -- the name of the option's value. */
+static const char *arg_of(const option_spec *spec)
+{
+    static const char *const ARG[] = {
+        [OPT_INT] = "N", [OPT_DOUBLE] = "X", [OPT_STRING] = "TEXT", [OPT_BOOL] = ""};
+    return spec->arg != NULL ? spec->arg : spec->kind == OPT_ENUM ? spec->choices : ARG[spec->kind];
+}
+
+/* has_value -- whether the option's field in `opts` has the value `text`; NULL: zero. */
+static bool has_value(const option_spec *spec, const char *text, const void *opts)
+{
+    const void *field = (const char *)opts + spec->offset;
+    const size_t bytes = spec->kind == OPT_BOOL   ? sizeof(bool)
+                         : spec->kind == OPT_ENUM ? sizeof(int)
+                                                  : sizeof(int64_t);
+    option_spec at_0 = *spec;
+    option_value value = {0};
+    at_0.offset = 0;
+    if (text != NULL && spec->kind == OPT_STRING)
+        return strcmp(*(const char *const *)field, text) == 0;
+    if (text != NULL)
+        store(&at_0, text, &value);
+    return memcmp(field, &value, bytes) == 0;
+}
+
+fsdp_status options_lack(const option_need *rules, size_t n_rules)
+{
+    char hint[160];
+    while (n_rules > 0 && !rules->lacks)
+        rules++, n_rules--;
+    if (n_rules == 0)
+        return FSDP_OK;
+    snprintf(hint, sizeof hint, "pass %s, or leave %s out", rules->needs, rules->option);
+    return fsdp_error(FSDP_EINVAL, hint, "%s: expected %s beside it, got other options",
+                      rules->option, rules->needs);
+}
+
+/* check_needs -- check that one of the options that `row` needs is given, if `row` is. */
+static fsdp_status check_needs(const parser *p, const option_spec *row)
+{
+    char list[128], *rest = list, needs[160] = "", option[NEAREST_MAX_BYTES + 3];
+    bool lacks = !has_value(row, row->def, p->out);
+    snprintf(list, sizeof list, "%s", row->needs);
+    for (const char *word; (word = strsep(&rest, "|")) != NULL;) {
+        const option_spec *other = find_row(p->table, word, strcspn(word, "="));
+        const char *value = strchr(word, '='), *arg = value != NULL ? value + 1 : arg_of(other);
+        const size_t n = strlen(needs);
+        lacks = lacks && (value != NULL ? !has_value(other, value + 1, p->out)
+                                        : has_value(other, other->def, p->out));
+        snprintf(needs + n, sizeof needs - n, "%s--%s%s%s",
+                 n == 0         ? ""
+                 : rest != NULL ? ", "
+                                : " or ",
+                 other->name, *arg != '\0' ? " " : "", arg);
+    }
+    snprintf(option, sizeof option, "--%s", row->name);
+    return options_lack(&(option_need){lacks, option, needs}, 1);
+}
+
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
                           void *out)
 {
@@ -292,6 +354,9 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
                               "got '%s', expected an option", quote(argv[i], strlen(argv[i])).text);
         TRY(parse_option(&p, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used));
     }
+    for (const option_spec *row = table; row->kind != OPT_END; row++)
+        if (row->needs != NULL)
+            TRY(check_needs(&p, row));
     return FSDP_OK;
 }
 
@@ -319,12 +384,9 @@ static int print_words(int column, int indent, const char *text)
 
 static void print_row(const option_spec *spec)
 {
-    static const char *const ARG[] = {
-        [OPT_INT] = "N", [OPT_DOUBLE] = "X", [OPT_STRING] = "TEXT", [OPT_BOOL] = NULL};
-    const char *arg = spec->kind == OPT_ENUM ? spec->choices : ARG[spec->kind];
     int column = printf("  --%s", spec->name);
     if (spec->kind != OPT_BOOL)
-        column += printf(spec->bare != NULL ? "[=%s]" : "=%s", spec->arg != NULL ? spec->arg : arg);
+        column += printf(spec->bare != NULL ? "[=%s]" : "=%s", arg_of(spec));
     if (column >= HELP_COLUMN) { /* no room beside a long name */
         printf("\n");
         column = 0;

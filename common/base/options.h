@@ -14,7 +14,10 @@
  * `--batch-size`. If an option is repeated, the last one wins. `--help` needs no row. Every error
  * is an FSDP_EINVAL that names the option, the value got and the value expected, with a hint (for
  * an unknown option, the nearest known one). A number must be finite and in range, and whole for
- * OPT_INT; one that is not whole must be 0 or at least 1e-30. A value is never empty. */
+ * OPT_INT; one that is not whole must be 0 or at least 1e-30. A value is never empty.
+ *
+ * An option counts as given if its value is not the default. An option that has no effect without
+ * others names them in `needs`; if all of them have their defaults, it is an error too. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,11 +33,21 @@ typedef enum option_kind {
     OPT_ENUM    /* int: index into `choices` ("full|grad-op|none") */
 } option_kind;
 
+/* Room for a value of any kind. */
+typedef union option_value {
+    int64_t whole;
+    double number;
+    const char *text;
+    bool is_set;
+    int choice;
+} option_value;
+
 typedef struct option_spec {
     const char *name;
     option_kind kind;
     size_t offset;       /* of the field in the caller's struct */
     const char *def;     /* default, as text; NULL: zero, even if out of range */
+    const char *needs;   /* "a|b=c": an error unless --a is given too or --b is c; NULL: no needs */
     const char *bare;    /* value of --name without a value; NULL: a value is required */
     double min, max;     /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
     const char *choices; /* OPT_ENUM */
@@ -49,6 +62,16 @@ typedef struct option_spec {
  * Never exits or prints. Asserts that each default is valid for its row. */
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
                           void *out);
+
+/* A rule between options: if `lacks`, --option (as it was given) has no effect or no meaning. */
+typedef struct option_need {
+    bool lacks;
+    const char *option, *needs;
+} option_need;
+
+/* options_lack -- FSDP_EINVAL for the first rule that lacks something. The hint is "pass NEEDS, or
+ * leave OPTION out". */
+fsdp_status options_lack(const option_need *rules, size_t n_rules);
 
 /* options_takes_next -- whether the option `word` takes its value from the next word. Programs use
  * it to find where their own options end. */

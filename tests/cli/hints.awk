@@ -6,7 +6,7 @@
 #   the third and later arguments of fsdp_error, which are its message, and what else is printed, unless it begins with "HINT: "
 #   the help of options, and words alone, such as the name of an option
 # Neighbouring literals are one text; a macro of the same file stands for its text, and any other word between them for %s.
-# Rows of a table `need rules[]` (trainer_config.c) become the hints that refuse_lacks makes of them.
+# Rows of a table `option_need rules[]` become the hints that options_lack makes of them, and so does `.needs` of an option.
 BEGIN { OFS = "\t" }
 
 FNR == 1 {
@@ -58,7 +58,7 @@ function take(token) {
             n_commas[depth]++
         else if (token == ";")
             depth = in_rules = 0
-        else if (token == "rules" && was == "need")
+        else if (token == "rules" && was == "option_need")
             in_rules = 1
         before = was
         was = token
@@ -80,6 +80,10 @@ function end_text() {
         macro[was] = text
     else if (in_rules)
         field = text
+    else if (source == "name" || call[depth] == "OPTION")
+        name = text
+    else if (source == "needs")
+        print FILENAME, "pass %s, or leave --" name " out"
     else if (is_hint())
         print FILENAME, text
     text = ""

@@ -22,7 +22,9 @@ a race: trainer/output_paths.c has just found that the file can be written or re
     pass a --memory-report path that can be written
     pass a --digests path that can be written
 a preloaded library; fsdp_run.sh
-    unset what sets it, such as LD_PRELOAD of a library that was linked with -ffast-math%s%s, or pass --reduction fast
+    unset what sets it, such as LD_PRELOAD of a library that was linked with -ffast-math%s%s, or pass --%s fast
+tasks of a launcher; fsdp_run.sh
+    pass a path of its own to --%s in each task, or start one task
 permissions, which root has
     make it readable, or move it out of the folder of --init-from
 a plan of hours
@@ -223,7 +225,9 @@ every_option() {
     for option in $(grep -oE '^  --[a-z0-9-]+' "$work/help"); do
         hint=$("$bin/$program" ${2:-} "$option=" 2>&1 | sed -n 's/^HINT: //p')
         case $hint in
-        '' | 'write the option alone'* | 'build/fsdp'*) ;;
+        '' | 'build/fsdp'*) ;;
+        'write the option alone'*) # as with a stray word
+            [ "$program" = fsdp_run ] || [ "$("$bin/$program" ${2:-} "$option" 1 2>&1 | sed -n 's/^HINT: //p')" = "$hint" ] || complain "$option 1: another hint" ;;
         *'the default is '*) defaults="$defaults ${hint##*the default is }" ;;
         *"$bin/$program --help describes $option") ;;
         *) complain "$option=: HINT: $hint" ;;
@@ -237,6 +241,9 @@ case_is 'each default that a hint names is a value'
 before=$tiny after='' every_option fsdp_train
 before="$keep/gpt2 --prompt x" after='' every_option fsdp_generate
 before='' after=true every_option fsdp_run
+wrong 1 'write the option alone, or leave it out' --eval-only 1
+way --eval-only
+way
 
 # ---- the model ----------------------------------------------------------------------------------------------------
 
@@ -457,9 +464,38 @@ way
 wrong 1 'pass --save DIR, or leave --resume auto out' --resume auto
 way --resume auto --save "$new/saved"
 way
-wrong 1 'pass --save DIR, or leave --save-async out' --save-async
-way --save-async --save "$new/saved"
+for what in --save-async --save-every=2 --keep=1 --keep=0; do
+    wrong 1 "pass --save DIR, or leave ${what%=*} out" $what
+    way $what --save "$new/saved"
+    way
+    way $what --save "$new/planned" --plan
+done
+wrong 1 'pass --export DIR or --export-init DIR, or leave --export-shard-size out' --export-shard-size 1 --export-optimizer "$new/states"
+way --export-shard-size 1 --export "$new/export"
+way --export-shard-size 1 --export-init "$new/init"
+way --export-optimizer "$new/states"
+wrong 1 'pass --val-data PATH, or leave --eval-every out' --eval-every 1 --eval-only
+way --eval-every 1 --val-data "$keep/text"
+way --eval-only
+wrong 1 'pass --val-data PATH or --eval-only, or leave --eval-batches out' --eval-batches 1
+way --eval-batches 1 --val-data "$keep/text"
+way --eval-batches 1 --eval-only
 way
+wrong 1 'pass --optimizer-offload or --cpu-offload, or leave --offload-piece out' --device separate --offload-piece 1
+way --device separate --offload-piece 1 --optimizer-offload
+way --device separate --offload-piece 1 --cpu-offload
+way --device separate
+for what in --loss-csv --digests --profile; do
+    wrong 2 "pass no --eval-only (which makes no steps), or leave $what out" --eval-only $what "$new/$what"
+    way $what "$new/$what" --steps 2
+    way --eval-only
+done
+# At its default an option counts as left out.
+if case_is 'options at their defaults need no others' 1; then
+    good 1 $tiny --keep 2 --save-every 0 --eval-every 0 --eval-batches 0 --export-shard-size 4768 --offload-piece 32 --beta1 0.9 --beta2 0.95 \
+        --optimizer sgd --momentum 0 --rho 0.9 --lr-step-size 0 --data-format auto
+    [ ! -s "$work/err" ] || complain 'wrote to stderr'
+fi
 for offload in --cpu-offload --optimizer-offload; do
     shards="--device separate $offload"
     wrong 1 "pass --parallel fsdp and a --sharding that shards, or leave $offload out" $shards --sharding none --parallel ddp
@@ -516,6 +552,10 @@ way
 
 # ---- plans ---------------------------------------------------------------------------------------------------------
 
+for what in --data --val-data --resume; do
+    wrong 1 "check the path given to $what" --plan $what "$keep/none"
+    way --plan $what "$([ $what = --resume ] && echo "$keep/saved" || echo LICENSE)"
+done
 wrong 1 'pass a profile-rank-R.csv, which --profile DIR writes into DIR' --plan-prices "$keep/none"
 way --profile "$new/profile" --steps 2
 way --plan-prices "$new/profile/profile-rank-0.csv"
@@ -561,6 +601,18 @@ for optimizer in adamw sgd; do
     way --optimizer $optimizer
     besides --optimizer
 done
+for what in --beta1 --beta2; do
+    for optimizer in sgd adadelta; do
+        wrong 1 "pass --optimizer adamw, or leave $what out" $what 0.8 --optimizer $optimizer
+        way $what 0.8 --optimizer adamw
+        way --optimizer $optimizer
+        besides --optimizer
+    done
+done
+wrong 1 'pass --optimizer adamw or adadelta, or leave --eps out' --eps 1e-7 --optimizer sgd
+way --eps 1e-7 --optimizer adamw
+way --eps 1e-7 --optimizer adadelta
+way --optimizer sgd
 wrong 1 'pass --optimizer adadelta, or leave --rho out' --rho 0.8
 way --rho 0.8 --optimizer adadelta
 way
@@ -733,6 +785,14 @@ good 1 $tiny --vocab-size 4000 --export "$new/words"
 way_run timed "$bin/fsdp_generate" "$new/words" --length 2 --prompt "$(told "'[0-9 ]+'" | tr -d "'")"
 wrong_run 1 'pass --prompt with one token number or more' timed "$bin/fsdp_generate" "$keep/words" --prompt ' '
 way_run timed "$bin/fsdp_generate" "$keep/words" --length 2 --prompt 7
+for what in --top-k --seed; do
+    wrong_run 1 "pass --temperature X, or leave $what out" timed "$bin/fsdp_generate" "$keep/gpt2" --length 2 --prompt x $what 3
+    way_run timed "$bin/fsdp_generate" "$keep/gpt2" --length 2 --prompt x $what 3 --temperature 1
+    way_run timed "$bin/fsdp_generate" "$keep/gpt2" --length 2 --prompt x
+done
+wrong_run 1 'pass --restarts N, or leave --restart-pause out' timed "$bin/fsdp_run" -n 1 --restart-pause 2 true
+way_run timed "$bin/fsdp_run" -n 1 --restart-pause 2 --restarts 1 true
+way_run timed "$bin/fsdp_run" -n 1 true
 wrong_run 1 'fsdp_run -n 4 ' timed "$bin/fsdp_run" -n 4
 way_run run_of $(told '/.*') --steps 1
 besides --size

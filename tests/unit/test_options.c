@@ -205,6 +205,10 @@ TEST(test_other_errors)
     assert_error("--data --plan", "--data: no value given", "write --name=value, all in one word");
     assert_error("--plan=yes", "--plan: got 'yes', expected no value",
                  "write the option alone, or leave it out");
+    assert_error("--plan yes", "--plan: got 'yes', expected no value",
+                 "write the option alone, or leave it out");
+    assert_error("--steps 3 --cpu-offload 1 --plan", "--cpu-offload: got '1', expected no value",
+                 "write the option alone, or leave it out");
     assert_error("steps", "got 'steps', expected an option", forms);
     assert_error("--steps 3 4", "got '4', expected an option", forms);
     assert_error("-s", "got '-s', expected an option", forms);
@@ -357,6 +361,108 @@ static void parse_bad_default(void)
 TEST(test_bad_default_aborts)
 {
     assert_aborts(parse_bad_default);
+}
+
+/* Options that only have an effect beside others. */
+static const option_spec NEEDY[] = {
+    {.name = "steps", .kind = OPT_INT, FIELD(steps), .def = "2", .needs = "data", .help = "n"},
+    {.name = "lr", .kind = OPT_DOUBLE, FIELD(lr), .def = "1e-3", .needs = "plan", .help = "x"},
+    {.name = "offset", .kind = OPT_INT, FIELD(offset), .needs = "plan|data|momentum", .help = "n"},
+    {.name = "save", .kind = OPT_STRING, FIELD(save), .def = "out", .needs = "offset", .help = "s"},
+    {.name = "sharding",
+     .kind = OPT_ENUM,
+     FIELD(sharding),
+     .def = "full",
+     .choices = "none|full",
+     .needs = "momentum",
+     .help = "e"},
+    {.name = "fsdp-size",
+     .kind = OPT_INT,
+     FIELD(fsdp_size),
+     .needs = "reduction=fast",
+     .help = "n"},
+    {.name = "seed",
+     .kind = OPT_INT,
+     FIELD(seed),
+     .needs = "reduction=canonical|reduction=exact",
+     .help = "n"},
+    {.name = "reduction",
+     .kind = OPT_ENUM,
+     FIELD(reduction),
+     .def = "fast",
+     .choices = "fast|canonical|exact",
+     .help = "e"},
+    {.name = "cpu-offload", .kind = OPT_BOOL, FIELD(cpu_offload), .needs = "data", .help = "b"},
+    {.name = "data", .kind = OPT_STRING, FIELD(data), .arg = "PATH", .help = "s"},
+    {.name = "momentum", .kind = OPT_DOUBLE, FIELD(momentum), .help = "x"},
+    {.name = "plan", .kind = OPT_BOOL, FIELD(plan), .help = "b"},
+    {0}};
+
+static fsdp_status parse_needy(const char *line)
+{
+    char words[128], *argv[MAX_ARGS + 1] = {(char[]){"prog"}}, *rest = words;
+    int argc = 1;
+    cfg c = {0};
+    snprintf(words, sizeof words, "%s", line);
+    for (char *word; *words != '\0' && (word = strsep(&rest, " ")) != NULL;)
+        argv[argc++] = word;
+    return options_parse(NEEDY, "prog", argc, argv, &c);
+}
+
+static const struct {
+    const char *line, *what, *hint;
+} LACKING[] = {
+    {"--steps 3", "--steps: expected --data PATH beside it, got other options",
+     "pass --data PATH, or leave --steps out"},
+    {"--lr 1 --data x", "--lr: expected --plan beside it, got other options",
+     "pass --plan, or leave --lr out"},
+    {"--offset 1",
+     "--offset: expected --plan, --data PATH or --momentum X beside it, got "
+     "other options",
+     "pass --plan, --data PATH or --momentum X, or leave --offset out"},
+    {"--offset 1 --momentum 0",
+     "--offset: expected --plan, --data PATH or --momentum X beside "
+     "it, got other options",
+     "pass --plan, --data PATH or --momentum X, or leave --offset out"},
+    {"--fsdp-size 1 --reduction exact",
+     "--fsdp-size: expected --reduction fast beside it, got other options",
+     "pass --reduction fast, or leave --fsdp-size out"},
+    {"--seed 1",
+     "--seed: expected --reduction canonical or --reduction exact beside it, got other options",
+     "pass --reduction canonical or --reduction exact, or leave --seed out"},
+    {"--save in", "--save: expected --offset N beside it, got other options",
+     "pass --offset N, or leave --save out"},
+    {"--sharding none", "--sharding: expected --momentum X beside it, got other options",
+     "pass --momentum X, or leave --sharding out"},
+    {"--cpu-offload", "--cpu-offload: expected --data PATH beside it, got other options",
+     "pass --data PATH, or leave --cpu-offload out"}};
+
+TEST(test_needs)
+{
+    static const char *const GOOD[] = {"",
+                                       "--steps 2",
+                                       "--steps 3 --data x",
+                                       "--data x --steps 3",
+                                       "--lr 0.001",
+                                       "--lr 1e-3",
+                                       "--lr 1 --plan",
+                                       "--offset 1 --momentum 0.1",
+                                       "--offset 1 --data x",
+                                       "--offset 0",
+                                       "--fsdp-size 3",
+                                       "--seed 1 --reduction exact",
+                                       "--reduction canonical --seed 1",
+                                       "--save out",
+                                       "--save in --offset 1 --plan",
+                                       "--sharding full",
+                                       "--cpu-offload --data x"};
+    for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++)
+        OK(parse_needy(GOOD[i]));
+    for (size_t i = 0; i < sizeof LACKING / sizeof *LACKING; i++) {
+        assert_int_equal(parse_needy(LACKING[i].line), FSDP_EINVAL);
+        assert_string_equal(fsdp_error_get()->what, LACKING[i].what);
+        assert_string_equal(fsdp_error_get()->hint, LACKING[i].hint);
+    }
 }
 
 /* Both spellings of a name. An argument that is no option takes no value. */
