@@ -36,6 +36,17 @@ static void mode_describe(char *text, size_t text_bytes)
 #define MODE_HINT                                                                                  \
     "unset what sets it, such as LD_PRELOAD of a library that was linked with -ffast-math"
 
+fsdp_status check_float_mode(const char *option, const char *value)
+{
+    char mode[80], hint[160];
+    mode_describe(mode, sizeof mode);
+    if (strcmp(mode, USUAL_MODE) == 0)
+        return FSDP_OK;
+    snprintf(hint, sizeof hint, MODE_HINT ", or pass --%s fast", option);
+    return fsdp_error(FSDP_EINVAL, hint, "--%s %s: this process %s, expected one that %s", option,
+                      value, mode, USUAL_MODE);
+}
+
 fsdp_status trainer_check_program(const trainer *t)
 {
     char mode[80];
@@ -46,14 +57,11 @@ fsdp_status trainer_check_program(const trainer *t)
 
 fsdp_status trainer_check_bits(const trainer *t)
 {
-    char mode[80], library[64], made[240];
-    mode_describe(mode, sizeof mode);
+    char library[64], made[240];
     ops_cpu_library(library, sizeof library);
     const bool is_canonical = t->cfg.reduction == GRAD_ACC_CANONICAL;
-    if (is_canonical && strcmp(mode, USUAL_MODE) != 0)
-        return fsdp_error(FSDP_EINVAL, MODE_HINT ", or pass --reduction fast",
-                          "--reduction canonical: this process %s, expected one that %s", mode,
-                          USUAL_MODE);
+    if (is_canonical)
+        TRY(check_float_mode("reduction", "canonical"));
     snprintf(made, sizeof made, "compiler " __VERSION__ ", target " TEXT(FSDP_TARGET) ", %s",
              library);
     const fsdp_status status =

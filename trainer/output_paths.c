@@ -153,14 +153,22 @@ static fsdp_status add_use(const trainer *t, const path_use *use, const char *pa
     const bool is_data = use->at == AT(data) || use->at == AT(val_data);
     const bool exports = c->export_dir || c->export_init_dir;
     const char *const *names = use->names;
+    char hint[80];
     struct stat st;
     const bool exists = stat(path, &st) == 0;
     if (is_data && t->m.family->is_images)
         names = IMAGES;
     else if (is_data && c->data_format != CORPUS_AUTO && c->data_format != CORPUS_LLMC)
         names = ANY;
-    if (!exists && use->how == READ)
-        return add_found(p, use, NULL, path, NULL);
+    if (!exists && use->how == READ) {
+        const size_t n = p->n;
+        TRY(add_found(p, use, NULL, path, NULL));
+        /* A run fails when it opens what is not there, with more to say. A plan opens nothing. */
+        snprintf(hint, sizeof hint, "check the path given to --%s", use->option);
+        return n < p->n || !c->plan || !*names
+                   ? FSDP_OK
+                   : fsdp_error(FSDP_EIO, hint, "--%s %s: %s", use->option, path, strerror(ENOENT));
+    }
     if (!*names || (exists && !S_ISDIR(st.st_mode)))
         return add_place(p, use, path, NULL);
     for (; *names; names++) {

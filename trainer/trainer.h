@@ -50,6 +50,9 @@ fsdp_status trainer_connect(trainer *t);
  * mode. collective  all ranks; all fail or none errors      FSDP_EMISMATCH naming a rank and both
  * values */
 fsdp_status trainer_check_program(const trainer *t);
+/* check_float_mode -- FSDP_EINVAL unless this thread rounds to nearest, and reads and writes
+ * denormals. option, value: what needs it; the option's value "fast" does not. */
+fsdp_status check_float_mode(const char *option, const char *value);
 /* trainer_check_bits -- check what the bits of a canonical run depend on: the usual floating-point
  * mode and, for --ops fast, one compiler and one kind of processor. Other runs get a note if ranks
  * differ in the latter.

@@ -465,6 +465,16 @@ elif case_is 'alike: one process in another floating-point mode'; then
         says '^HINT: unset .* LD_PRELOAD .*--reduction fast'
     done
     ends_with 0 env LD_PRELOAD="$float_mode" FLOAT_MODE=both "$trainer" $few --reduction fast
+    ends_with 0 "$trainer" $few --export "$new/export"
+    text="$build/fsdp_generate $new/export --prompt a --length 2"
+    for mode in flush read both up down zero; do
+        ends_with 1 env LD_PRELOAD="$float_mode" FLOAT_MODE=$mode $text --ops portable
+        says '--ops portable: this process rounds .*, expected one that rounds to nearest, reads and writes denormals$'
+        says '^HINT: unset .* LD_PRELOAD .*--ops fast'
+        [ ! -s "$work/out" ] || complain "$mode: it wrote a text"
+    done
+    ends_with 0 env LD_PRELOAD="$float_mode" FLOAT_MODE=both $text --ops fast
+    ends_with 0 $text --ops portable
     ends_with 0 "$run" -n 2 env LD_PRELOAD="$float_mode" FLOAT_MODE=both "$trainer" $few --reduction fast
 fi
 if ! grep -q FSDP_HAVE_DNNL "$build/flags" || ! grep -qw avx2 /proc/cpuinfo; then

@@ -20,9 +20,10 @@
 #include "common/model/generate.h"
 #include "common/model/family.h"
 #include "common/ops/backends.h"
+#include "trainer/trainer.h"
 #include "trainer/uncaught.h"
 
-enum { BYTE_VOCAB = 256, OPS_FAST = 0, SAMPLE_STREAM = 0 };
+enum { BYTE_VOCAB = 256, SAMPLE_STREAM = 0 };
 
 typedef struct generate_options {
     const char *prompt;
@@ -192,6 +193,8 @@ static fsdp_status run(int argc, char **argv)
                           "got no %s, expected the directory, then --prompt with some text",
                           opt.prompt == NULL ? "--prompt" : "directory");
     TRY(environment_check(true));
+    if (opt.ops != OPS_FAST)
+        TRY(check_float_mode("ops", "portable"));
     return generate(dir, &opt);
 }
 
