@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "common/base/read_file.h"
 #include "common/base/units.h"
@@ -42,19 +43,25 @@ static bool parse_row(const char *line, prices *out)
 
 static fsdp_status read_rows(FILE *in, const char *path, prices *out)
 {
-    char line[512];
-    for (int n = 1; out->n < PROFILE_MAX_ROWS && fgets(line, sizeof line, in); n++)
+    char *line = NULL;
+    size_t room = 0;
+    fsdp_status status = FSDP_OK;
+    for (int n = 1; status == FSDP_OK && out->n < PROFILE_MAX_ROWS && getline(&line, &room, in) > 0;
+         n++)
         if (!parse_row(line, out))
-            return fsdp_error(FSDP_EINVAL, HINT,
-                              "--plan-prices: line %d of %s: got '%.*s', expected calls from 1 on, "
-                              "up to %g s and %g FLOP or bytes for each, and bytes/s from %g to %g",
-                              n, path, (int)strcspn(line, "\n"), line, MOST_CALL_S, MOST_WORK,
-                              LEAST_BYTES_PER_S, MOST_BYTES_PER_S);
-    return out->n > 0 ? FSDP_OK
-                      : fsdp_error(FSDP_EINVAL, HINT,
-                                   "--plan-prices: got no operation in %s, "
-                                   "expected rows that begin with compute",
-                                   path);
+            status =
+                fsdp_error(FSDP_EINVAL, HINT,
+                           "--plan-prices: line %d of %s: got '%.*s', expected calls from 1 on, "
+                           "up to %g s and %g FLOP or bytes for each, and bytes/s from %g to %g",
+                           n, path, (int)strcspn(line, "\n"), line, MOST_CALL_S, MOST_WORK,
+                           LEAST_BYTES_PER_S, MOST_BYTES_PER_S);
+    free(line);
+    if (status != FSDP_OK || out->n > 0)
+        return status;
+    return fsdp_error(FSDP_EINVAL, HINT,
+                      "--plan-prices: got no operation in %s, "
+                      "expected rows that begin with compute",
+                      path);
 }
 
 fsdp_status prices_read(const char *path, prices *out)

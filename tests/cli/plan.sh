@@ -173,6 +173,50 @@ case_is '--plan-prices: operations take what a profile says' && {
         grep -q "line $(wc -l <"$work/new/odd.csv") of .*: got '$row', expected .* 1e+" "$work/err" || complain "no such line: $row"
     done
 }
+# A line is read whole, however long it is; an endless one is an error. comment NUMBER -- a line of so many bytes, which is ignored
+comment() { head -c "$1" /dev/zero | tr '\0' '#'; }
+case_is '--plan-prices: lines of any length' && {
+    prices='compute,matmul,1,1,1,1' made="$work/new/made.csv"
+    for n in 400 511 512 513 1500 100000; do # what follows byte 511 of a line was a line of its own
+        { comment $n && printf ',compute,gelu,1,1e9,1,1\n' && comment $((n - 1)) && printf 'compute,gelu,1,1e9,1,1\n' && echo "$prices"; } >"$made"
+        not_planned $tiny --plan-prices "$made"
+        says "no operation '(embedding|wte|[a-z_]*)' in the file"
+        { comment $n && printf '\nroof,upload,,1e18,,,,1e9\n'; } >"$made"
+        not_planned $tiny --plan-prices "$made"
+        says "line 2 of $made: got 'roof,upload,,1e18,,,,1e9', expected"
+        { printf 'roof,upload,,1e18,,,,1e9,' && comment $n; } >"$made" # without a newline
+        not_planned $tiny --plan-prices "$made"
+        says "line 1 of $made: got 'roof,upload,,1e18,,,,1e9,#+"
+    done
+    comment $((1 << 20)) >"$made" && echo >>"$made"
+    not_planned $tiny --plan-prices "$made"
+    says "$made: got 1048577 bytes, expected at most 1048576"
+    for endless in /proc/kallsyms /dev/zero; do # the first is a regular file of 0 bytes
+        not_planned $tiny --plan-prices $endless
+        says "plan-prices: .*$endless"
+    done
+}
+# A plan reads no data, but it must not promise what a run cannot begin.
+case_is 'a plan of paths that are not there' && {
+    good 1 $tiny --steps 1 --save "$work/new/saved" --export "$work/new/weights"
+    for path in "$work/new/none" "$work/new/*.none" "$work/new/saved/none" ''"$(printf 'a%.0s' {1..300})"; do
+        for option in data val-data resume init-from; do
+            launch 1 $tiny --plan --$option "$path"
+            expect_status 1
+            says "(--)?$option|${path//\*/.}"
+            says '^HINT: .'
+        done
+        for option in data val; do
+            launch 1 $tiny --plan --$option-mask "$path" --${option/val/val-data} LICENSE
+            expect_status 1
+            says "$option-mask"
+        done
+    done
+    plan $tiny --data LICENSE --val-data 'LIC*' --data-mask LICENSE --resume "$work/new/saved" --plan-ranks 2
+    plan $tiny --resume auto --save "$work/new/unborn"
+    plan $tiny --val-data lab1_flatparam --data-format bytes
+    plan --model mnist --size tiny --val-data digits
+}
 # copies_take UP DOWN LATENCY BYTES_UP BYTES_DOWN COPIES -- the copies of a step, one after the other, take this long to 0.1%. If
 # one direction is slow, a step takes at least the time of its copies, and at most that time plus a step without offload
 copies_take() {
