@@ -32,7 +32,7 @@ report:  ## + measure memory and traffic of every strategy and print them beside
 	tests/tools/report.sh $(BUILD)
 
 handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 are solved in it; LAB6=1: with lab 6
-	tests/tools/handout.sh $(if $(filter-out 0,$(LAB6)),--lab6) "$(OUT)" "$(WITH)"
+	tests/tools/handout.sh $(if $(filter-out 0,$(LAB6)),--lab6) $(call quote,$(OUT)) $(call quote,$(WITH))
 
 test-handout:  ## build the handed-out tree: no warning, every task says TODO, no answer in it
 	tests/tools/deps.sh --all test
