@@ -50,10 +50,10 @@ RESULTS=$OUT/results # tab-separated: "task W verdict", seconds, text; "task W -
 : >"$RESULTS"
 rm -f "$OUT/results.json" "$OUT/results.xml" "$OUT/needs"
 
-launch_pid='' private=''
+launch_pid='' private='' MOST_OUTPUT=4000000
 stop() {
     [ -n "$launch_pid" ] && kill -TERM "$launch_pid" 2>/dev/null && wait "$launch_pid"
-    rm -rf ${private:+"$private"}
+    rm -rf ${private:+"$private" "$private.pipe"}
     exit 130
 }
 trap stop INT TERM HUP
@@ -63,12 +63,12 @@ field() { awk -v t="$1" -v c="$2" '!/^#/ && $1 == t "" { print $c }' "$TASKS"; }
 title() { awk -v t="$1" '!/^#/ && $1 == t "" { $1=$2=$3=$4=$5=$6=""; sub(/^ +/, ""); print }' "$TASKS"; }
 verdict_of() { awk -v t="$1" -v w="$2" '$1 == t "" && $2 == w { print $3; exit }' "$RESULTS"; }
 
-# private_begin, private_end -- with GRADE_PRIVATE, results come through a file that only the grade program knows, because the
-# graded code may print on standard output. Each line of results begins with the file's name. Afterwards the log begins with
-# the results, and no printed line looks like a result.
+# private_begin, private_end -- with GRADE_PRIVATE, programs are confined (confine.sh), and results come through a file that only the
+# grade program knows, because the graded code may print on standard output. Each line of results begins with the file's name.
+# Afterwards the log begins with the results; of the output, MOST_OUTPUT bytes follow, in which no line looks like a result.
 private_begin() {
     [ -n "${GRADE_PRIVATE:-}" ] || return 0
-    private=$(mktemp -d) || exit 2 # mode 0700
+    private=$(mktemp -d "${TMPDIR:-/tmp}/fsdp-grade.XXXXXX") || exit 2 # mode 0700
     GRADE_RESULTS=$private/$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
     export GRADE_RESULTS
     : >"$GRADE_RESULTS"
@@ -76,9 +76,9 @@ private_begin() {
 private_end() {
     [ -n "$private" ] || return 0
     sed -n "s/^${GRADE_RESULTS##*/} //p" "$GRADE_RESULTS" >"$log.private"
-    sed 's/^[A-Z][A-Z]* /printed: &/' "$log" >>"$log.private"
+    cut -b1-2000 "$log" | sed 's/^[A-Z][A-Z]* /printed: &/' >>"$log.private"
     mv "$log.private" "$log"
-    rm -r "$private"
+    rm -r "$private" "$private.pipe"
     private=''
     unset GRADE_RESULTS
 }
@@ -89,15 +89,22 @@ launch() {
     w=$1 limit=$2 log=$3
     shift 3
     private_begin
-    if [ "$w" -eq 1 ]; then
-        "$FSDP_TOOLS/limit.sh" -k 3 "$limit" "$@" >"$log" 2>&1 </dev/null &
-    else
-        "$FSDP_TOOLS/limit.sh" -k 3 "$limit" $LAUNCHER -n "$w" "$@" >"$log" 2>&1 </dev/null &
+    [ -z "$private" ] || set -- "$CONFINE_TOOL" --alone -- "$@"
+    [ "$w" -eq 1 ] || set -- $LAUNCHER -n "$w" "$@"
+    [ -z "$private" ] || set -- "$here/confine.sh" --write "$private" --in "${BUILD%/build}" -- "$@"
+    to=$log reader=''
+    if [ -n "$private" ]; then # a program that left its group may keep the pipe open
+        to=$private.pipe
+        mkfifo "$to" || exit 2
+        "$FSDP_TOOLS/limit.sh" $((limit + 10)) head -c $MOST_OUTPUT <"$to" >"$log" &
+        reader=$!
     fi
+    "$FSDP_TOOLS/limit.sh" -k 3 "$limit" "$@" >"$to" 2>&1 </dev/null &
     launch_pid=$!
     wait "$launch_pid"
     launch_status=$?
     launch_pid=''
+    [ -z "$reader" ] || wait "$reader"
     private_end
 }
 
@@ -159,6 +166,8 @@ crash_reason() {
         for r in $(seq 0 $(($3 - 1))); do
             grep -q "^DONE $2 rank $r/" "$1" || { echo "rank $r ended without its done-marker" && break; }
         done
+    elif [ "$4" -eq 141 ] && [ -n "${GRADE_PRIVATE:-}" ]; then # SIGPIPE
+        echo "no verdict: it printed more than $MOST_OUTPUT bytes"
     elif [ "$4" -eq 0 ]; then
         printf 'no verdict: a rank ended before its end, with exit status 0 (_exit?)%s\n' "$(cause "$1")"
     else
@@ -249,7 +258,10 @@ END
     case $v in
     PASS) record "$t" "$2" PASS "($seconds s)" "$seconds" ;;
     TODO) record "$t" "$2" TODO "$(title "$t")" ;;
-    BLOCKED) record_blocked "$t" "$2" "${text#needs }" '' ;;
+    BLOCKED)
+        need=${text#needs }
+        if [ -n "$(field "$need" 1)" ]; then record_blocked "$t" "$2" "$need" ''; else record "$t" "$2" FAIL "it says that it needs $need, which is no task"; fi
+        ;;
     SKIP) record "$t" "$2" SKIP "$text" ;;
     FALLEN) record "$t" "$2" FAIL "it passed, and then its launch ended with exit status $launch_status$(cause "$log")" "$seconds" ;;
     *)

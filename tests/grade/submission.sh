@@ -2,6 +2,7 @@
 # submission.sh -- grade a learner's tree with this tree: only the files of submission.txt are taken from the learner.
 #
 #   tests/grade/submission.sh TREE OUT BUILD [--extra DIR] [--lab N] [--task T] [--ranks "2 3"]
+#   tests/grade/submission.sh TREE OUT BUILD --pack FILE check that nothing would be refused, and write the files to an archive
 #   tests/grade/submission.sh --check BUILD [SOURCE]     check that this tree's own objects, or the object of SOURCE, would be
 #                                                        accepted: a PASS or FAIL line
 #
@@ -15,7 +16,7 @@ cd "$(dirname -- "$0")/../.." || exit 2
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE EXTRA_TESTS GRADE_TASKS GRADE_WITH GRADE_FROM
 LIST=tests/grade/submission.txt MOST_BYTES=262144
 . tests/tools/tree.sh
-top=$PWD
+top=$PWD here=$PWD/tests/grade
 
 give_up() {
     printf 'submission.sh: %s\n' "$1" >&2
@@ -69,14 +70,18 @@ if [ "${1:-}" = --check ]; then
 fi
 
 [ $# -ge 3 ] || give_up 'which tree?' 'make grade-submission TREE=<the tree that a learner hands in> OUT=<a new directory> [LAB=1]'
-tree=$1 out=$2 build=$3 extra=''
+tree=$1 out=$2 build=$3 extra='' pack=''
 shift 3
+[ "${1:-}" != --pack ] || { pack=$(realpath -m -- "$2") && shift 2; }
 [ "${1:-}" != --extra ] || { extra=$2 && shift 2; }
 [ -d "$tree/lab1_flatparam" ] || give_up "no labs in TREE=\"$tree\"" 'TREE is the folder that has lab1_flatparam in it'
 [ ! -e "$out" ] || [ -z "$(ls -A "$out" 2>&1)" ] || give_up "$out is not empty" 'OUT=<a new directory>'
 mkdir -p "$out/work" "$out/tree" || exit 2
 tree=$(CDPATH='' cd -- "$tree" && pwd -P) out=$(CDPATH='' cd -- "$out" && pwd -P) build=$(CDPATH='' cd -- "$build" && pwd -P)
 work=$out/work report=$out/report.txt n_taken=0 n_refused=0
+export CONFINE_TOOL="$build/tests/grade/confine"
+CONFINE=$("$here/confine.sh" --kind 2>"$work/why") || give_up "$(sed -n '1s/^confine.sh: //p' "$work/why")" "$(sed -n 's/^HINT: //p' "$work/why")"
+export CONFINE
 
 # ---- this tree, without solutions, and its objects -----------------------------------------------
 if [ -x tests/tools/handout.sh ]; then
@@ -89,6 +94,7 @@ mkdir -p "$out/tree/build"
 (cd "$build" && find abi flags common lab* trainer npu-sim tests ${extra:+extra} -type f ! -path 'extra/*.d' \
     '(' -name '*.[do]' -o -name '*.inc' -o -name abi -o -name flags -o -name folder ')' -print0 2>/dev/null | tar --format=posix -cf - --null -T -) |
     tar -xf - -C "$out/tree/build" || exit 2
+mkdir -p "$out/tree/build/tests/grade" && cp "$CONFINE_TOOL" "$out/tree/build/tests/grade/" && CONFINE_TOOL=$out/tree/build/tests/grade/confine || exit 2
 for flags in "$out/tree/build/flags" "$out/tree/build/npu-sim/flags"; do # warnings in a learner's code are not errors
     [ -f "$flags" ] || continue # this tree has no lab 6
     sed 's/-Werror//g' "$flags" >"$work/flags" && touch -r "$flags" "$work/flags" && mv "$work/flags" "$flags" || exit 2
@@ -112,29 +118,39 @@ contents() {
     fi
 }
 
-# limited COMMAND... -- run it with limits on time, memory and file size; output goes to compiler.log
-limited() { (export LC_ALL=C && ulimit -t 60 && ulimit -v 4000000 && ulimit -f 200000 && "$top/tests/tools/limit.sh" -k 1 60 "$@") >"$work/compiler.log" 2>&1; }
-
-does_not() {
-    why=$(grep -m1 -E 'error|fatal' "$work/compiler.log" | cut -c1-300 | tr '|' '/')
-    echo "does not compile: ${why:-the compiler needs more than 60 s or too much memory}|build it with make test first"
+# limited COMMAND... -- run it confined to the folder $work/cc, with limits on time, memory and file size; output goes to
+# compiler.log
+limited() {
+    (export LC_ALL=C && ulimit -t 60 && ulimit -v 4000000 && ulimit -f 200000 && "$top/tests/tools/limit.sh" -k 1 60 \
+        "$here/confine.sh" --write "$work/cc" --in "$out/tree" -- "$@") >"$work/compiler.log" 2>&1
 }
 
-# compile SOURCE -- compile it to its object, or print why not: a compiler error, a forbidden include, assembly
+# does_not STATUS -- why the last command of limited ended with it
+does_not() {
+    why=$(grep -m1 -iE 'error|fatal' "$work/compiler.log" || tail -1 "$work/compiler.log")
+    case $1 in 124 | 137 | 152) why='the compiler needs more than 60 s' ;; esac
+    echo "does not compile: $(echo "${why:-the compiler ends with status $1}" | cut -c1-300 | tr '|' '/')|build it with make test first"
+}
+
+# compile SOURCE -- compile it to its object, or print why not: a compiler error, a forbidden include, assembly. The compiler reads the
+# source once: what is checked is what is compiled.
 compile() (
-    o=build/$(object "$1")
-    cd "$out/tree" || return
-    set -- "$1" $(sed -n "s| -c -o $o $1\$||p" "$work/commands")
+    o=build/$(object "$1") own=$work/cc/own
+    case $1 in *.cpp) text=c++-cpp-output ;; *) text=cpp-output ;; esac
+    rm -rf "$work/cc" && mkdir "$work/cc" && cd "$out/tree" || return
+    set -- "$1" $(sed -n "s| -c -o $o $1\$||p" "$work/commands" | sed 's/ -MMD -MP//')
     [ $# -gt 1 ] || { echo 'has no rule in the Makefile|tell the course' && return; }
     source=$1
     shift
-    limited $(echo "$*" | sed 's/ -MMD -MP//') -M -MF "$work/deps" "$source" || { does_not && return; }
-    tr -s ' \\\n' '\n' <"$work/deps" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r -d '\n' realpath -m | sed "s|^$out/tree/||" |
+    limited "$@" -E -MD -MF "$own.d" -o "$own.i" "$source" || { does_not $? && return; }
+    tr -s ' \\\n' '\n' <"$own.d" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r -d '\n' realpath -m --relative-base="$out/tree" |
         grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' |
         sed 's/.*/includes &, which is no header of the course or the compiler|include only such headers/' | grep . && return
-    limited "$@" -save-temps=obj -c -o "$o" "$source" || { does_not && return; }
-    ! grep -qE '^[[:space:]]*(#APP|//APP|// Start of user assembly)' "${o%.o}.s" || echo 'has assembly (asm)|write it in C'
-    rm -f "${o%.o}".[si] "${o%.o}".ii
+    LC_ALL=C awk -f "$here/submission_text.awk" "$own.i" | grep . && return
+    limited "$@" -x $text -S -o "$own.s" "$own.i" || { does_not $? && return; }
+    ! grep -qE '^[[:space:]]*(#APP|//APP|// Start of user assembly)' "$own.s" || { echo 'has assembly (asm)|write it in C' && return; }
+    limited "$@" -c -o "$own.o" "$own.s" || { does_not $? && return; }
+    cp "$own.o" "$o"
 )
 
 # say LINE... -- print to the report and to standard output
@@ -174,6 +190,14 @@ for source in $(sources); do
 done
 [ -z "${no_stub:-}" ] || give_up "no grade: this tree has nothing to put in the place of$no_stub" 'mend what is said above'
 
+if [ -n "$pack" ]; then
+    [ $n_refused -eq 0 ] || give_up "nothing is packed: $n_refused files would be refused" 'mend what is said above'
+    sources | tar -czf "$pack" --owner=0 --group=0 -C "$tree" -T - || exit 2
+    say "packed: $n_taken files in $pack, $(wc -c <"$pack") bytes; tasks that are not written: $(
+        sources | sed "s|^|$tree/|" | xargs -d '\n' grep -ohE 'fsdp_todo\("[0-9.]+[a-z]?' | sed 's/.*"//' | sort -uV | tr '\n' ' ' | grep . || echo none)"
+    exit 0
+fi
+
 # List other files that the learner has changed: tests, tables, the runtime.
 sums() (
     cd "$1" && find . -path './build*' -prune -o -type f -size -2048k '(' -path './tests/*' -o -path './common/*' -o -path './lab*/*' \
@@ -193,18 +217,34 @@ head -20 "$work/ignored" | tee -a "$report"
 
 # ---- the grade -----------------------------------------------------------------------------------
 [ -z "$extra" ] || export GRADE_TASKS="$build/extra/tasks.txt"
-make -C "$out/tree" -j"$(nproc)" BUILD=build ${extra:+"EXTRA_TESTS=$extra"} graders >"$work/build.log" 2>&1 ||
+graders() { make -C "$out/tree" -j"$(nproc)" BUILD=build ${extra:+"EXTRA_TESTS=$extra"} graders >"$work/build.log" 2>&1; }
+# undefined -- refuse the taken files that use what the linker did not find; false if none does
+undefined() {
+    found=1
+    for name in $(grep -oE "undefined (reference to|symbol:) .?[A-Za-z0-9_]+" "$work/build.log" | sed 's/.*[^A-Za-z0-9_]//' | sort -u); do
+        for source in $(sed -n 's/^TAKEN   //p' "$report"); do
+            nm -P "$out/tree/build/$(object "$source")" | grep -qE "^$name U" || continue
+            echo "uses $name, which nothing defines|do without $name" >"$work/why"
+            sed -i "s|^TAKEN   $source$||; /^$/d" "$report"
+            n_taken=$((n_taken - 1)) found=0
+            refuse "$source"
+        done
+    done
+    return $found
+}
+graders || { undefined && graders; } ||
     give_up "the graders do not build: $(grep -m1 -E 'error|undefined|\*\*\*' "$work/build.log")" "see $work/build.log"
 {
-    (ulimit -f 1048576 && GRADE_PRIVATE=1 tests/grade/grade.sh "$@" "$out/tree/build")
+    GRADE_PRIVATE=1 tests/grade/grade.sh "$@" "$out/tree/build"
     echo $? >"$work/status"
 } | tee "$out/grade.txt"
 [ "$(cat "$work/status")" -le 1 ] || give_up 'the grader did not come to its end' "see $out/grade.txt"
+say "confined by: $CONFINE"
 say "submission: $n_taken files taken, $n_refused refused, $n_ignored others that differ ignored; see $out"
 logs=$out/tree/build/test/grade
 [ ! -f "$logs/results.xml" ] || cp "$logs/results.xml" "$out/"
 # Put the report before the text that the learner sees above all tasks.
-[ ! -f "$logs/results.json" ] || LC_ALL=C awk '
+[ ! -f "$logs/results.json" ] || LC_ALL=C awk -v kind="$CONFINE" '
     FILENAME ~ /report.txt$/ { gsub(/[^ -~]/, "?"); gsub(/[\\"]/, "\\\\&"); if (!/^TAKEN/) report = report $0 "\\n"; next }
-    /^  "output": "/ && !n++ { $0 = "  \"output\": \"" report substr($0, 14) }
+    /^  "output": "/ && !n++ { print "  \"extra_data\": {\"confined_by\": \"" kind "\"},"; $0 = "  \"output\": \"" report substr($0, 14) }
     { print }' "$report" "$logs/results.json" >"$out/results.json"

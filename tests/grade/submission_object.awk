@@ -69,7 +69,8 @@ file == 4 && /^ *\[ *[0-9]+\] [^ ]/ && $2 != "0]" && !/NULL +0+ 0+/ {
                      "no __attribute__((constructor)) or destructor: work is done when a hook is called")
     } else if (!whole || (!((name, flags) in ref_has) &&
                           name !~ /^(\.rela?)?\.(text|data|bss|rodata|tdata|tbss|debug_[a-z_]+|eh_frame|init_array|fini_array)(\..*)?$/ &&
-                          name !~ /^\.(comment|group|symtab|strtab|shstrtab|gcc_except_table|llvm_addrsig|note\.GNU-stack|note\.gnu\.property)$/))
+                          name !~ /^\.(group|symtab|strtab|shstrtab|gcc_except_table|llvm_addrsig|note\.GNU-stack|note\.gnu\.property)$/ &&
+          !(name == ".comment" && flags == "MS")))
         complain("has a section " name, "no __attribute__((section)): leave to the compiler where things stand")
     else if (flags ~ /X/ && (name !~ /^\.text/ || flags ~ /W/))
         complain("has code in " name " (a nested function?)", "write plain functions and data, without __attribute__((section))")

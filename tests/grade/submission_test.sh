@@ -1,7 +1,7 @@
 #!/bin/sh
 # submission_test.sh -- test the grading of submissions (submission.sh), honest ones and attacks; prints the score of each.
 #
-#   tests/grade/submission_test.sh quick|honest|refused|cheats|full BUILD
+#   tests/grade/submission_test.sh quick|honest|refused|strings|cheats|confined|floods|around|full BUILD
 #
 # quick: submission.txt lists all files with solutions, and its names suffice for them; takes a few seconds. The other parts
 # hand in trees and take a few minutes each: honest trees, trees with files that must be refused by name, and trees that cheat
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
     return grade_main(argc, argv, &(grade_task){"1.92", untold}, 1);
 }
 END
-limit 300 make -s BUILD="$build" EXTRA_TESTS="$dir/hidden" graders >"$dir/log" 2>&1 || { verdict 'the hidden tests build' 1; exit 1; }
+limit 300 make -s BUILD="$build" EXTRA_TESTS="$dir/hidden" graders "$build/tests/grade/confine" >"$dir/log" 2>&1 || { verdict 'the hidden tests build' 1; exit 1; }
 
 tests/tools/handout.sh --lab6 "$dir/stubs" >"$dir/log" || exit 2
 mkdir "$dir/whole" && cp -R lab[1-6]_* tests/grade/handout/lab* "$dir/whole/" || exit 2
@@ -347,7 +347,127 @@ END
     verdict "an infinite loop: $(score)" $?
 }
 
+# Strings that compilers copy to the assembler, lines that become directives, and files that only one run of the compiler would see.
+strings() {
+    fresh stubs
+    attacks <<'END'
+@ lab1_flatparam/dim0.c|has ".*where a name is expected
+extern long raw_(void) __asm__("1f\n1:\tmov $39, %eax\n\tsyscall\n\tret #");
+static __attribute__((used)) long raw(void) { return raw_(); }
+@ lab1_flatparam/flat_param.c|has ".data,.*where a name is expected
+static int x __attribute__((section(".data,\"aw\"\n\t.text\n\tsyscall\n\t.data #"), used)) = 1;
+@ lab1_flatparam/predict.c|has ".*where a name is expected
+#define NAME __extension__ ("." "data\n\tnop\n#")
+static int x __attribute__((__section__(NAME), used)) = 1;
+@ lab1_flatparam/wrap.c|has ".*where a name is expected
+static int x = 1;
+extern int y __attribute__((alias("x\n\t.globl zz"), visibility("hidden")));
+@ lab2_forward/cast.c|has ".*where a name is expected
+static int x __asm__("a\12.b") = 1;
+static __attribute__((used)) int *f(void) { return &x; }
+@ lab2_forward/forward.c|has the directive #ident
+#ident "x\"\n\tnop\n#"
+@ lab3_backward/backward.c|includes a compiled header
+_Pragma("GCC pch_preprocess \"lab2_forward/fsdp.h.gch\"")
+@ lab3_backward/no_sync.c|(has a section|has data among|does not compile).*comment
+static const char said[] __attribute__((section(".comment"), used)) = "x";
+@ lab3_backward/recompute.c|does not compile: .*Error
+static int x __asm__("1a") = 1;
+static __attribute__((used)) int *f(void) { return &x; }
+@ lab4_optimizer/ckpt_pieces.c|includes .*own.i, which is no header
+#if __has_include("OWN")
+#include "OWN"
+#endif
+#include "/proc/self/cwd/lab1_flatparam/../../work/cc/own.i"
+@ lab4_optimizer/optimizer.c|has ".*where a name is expected
+extern int z __attribute__((weakref("abort\n")));
+@ lab4_optimizer/offload.c|uses __fixed_not, which nothing defines
+extern int __fixed_not(void);
+static __attribute__((used)) int f(void) { return __fixed_not(); }
+@ lab5_prefetch/bucket.c|has ".*where a name is expected
+static int one(void) { return 1; }
+__asm__(".symver one,x@Y\n");
+END
+    hand_in cheat --task 1.1 --ranks 2
+    grep -q ' 13 refused, ' "$dir/log"
+    verdict "thirteen files with strings for the assembler" $?
+    refused
+}
+
+# cheat_with CODE FUNCTION -- the stub of task 1.1 with CODE before it, which begins with a call of FUNCTION
+cheat_with() {
+    fresh stubs
+    sed 's/return fsdp_todo("1.1");/'"$2"'; &/' "$dir/stubs/lab1_flatparam/flat_param.c" | cat "$1" - >"$dir/cheat/lab1_flatparam/flat_param.c"
+}
+
+# confined -- code that makes system calls which no check sees reaches nothing, by each kind of confinement that this machine has.
+confined() {
+    [ "$(uname -m)" = x86_64 ] || { echo 'SKIP submission: the code of a constant is that of x86-64' && return; }
+    export CONFINE_TOOL="$PWD/$build/tests/grade/confine"
+    chmod 755 "$dir" # another user can reach its own files below
+    for kind in bwrap uid landlock; do
+        CONFINE=$kind tests/grade/confine.sh --write "$dir" --in "$PWD" -- true 2>"$dir/log" || { echo "SKIP submission: this machine has no $kind: $(tail -1 "$dir/log")" && continue; }
+        sed "s|SECRET|$dir/hidden|; s|SOLUTIONS|$PWD|; s|OUTSIDE|$dir/outside|; s|JUDGE|$$|" tests/grade/gadget.c >"$dir/gadget.c"
+        cheat_with "$dir/gadget.c" 'try_all()'
+        CONFINE=$kind hand_in cheat --task 1.1 --ranks 2
+        cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
+        said '^Lab 1: 0/2' "^confined by: $kind" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
+        verdict "$kind: a program of constants reaches nothing" $?
+    done
+    cheat_with "$dir/gadget.c" 'stop_parent()'
+    hand_in cheat --task 1.1 --ranks 2 && said '^(FAIL|TODO) +1.1 W=2' '^Lab 1: 0/2'
+    verdict 'a rank that stops the process above it' $?
+}
+
+# around -- what a class needs: folders of submissions, names that are commands, archives, packing.
+around() {
+    mkdir "$dir/class" "$dir/in" && cp -R "$dir/stubs" "$dir/class/n\";touch pwned;\"" && cp -R "$dir/stubs" "$dir/class/=\$(touch pwned) \`touch pwned\`"
+    cp -R "$dir/whole" "$dir/in/ada, 2"
+    sed -i 's/return FSDP_OK;/(void)sizeof(int[2]);\n    &/' "$dir/in/ada, 2/lab1_flatparam/wrap.c"
+    tar -czf "$dir/class/ada.tar.gz" -C "$dir/in" 'ada, 2'
+    (cd "$dir/in" && tar -cPf "$dir/class/up.tar" ../whole/lab1_flatparam)
+    echo text >"$dir/class/notes.txt"
+    mkdir "$dir/class/empty"
+    rm -rf "$dir/out"
+    ! AT_ONCE=2 limit 900 make -s grade-all BUILD="$build" DIR="$dir/class" OUT="$dir/out" TASK=1.1 RANKS='2 3 4' >"$dir/log" 2>&1 </dev/null
+    verdict 'a class: the status says that some have no grade' $?
+    cp "$dir/out/grades.csv" "$dir/log"
+    said '^submission,graded,points,of,confined_by,taken,refused,why,lab 1,1.1$' '^" =.*touch pwned.*",yes,0,2,' '^"n"";touch pwned;""",yes,0,2,' '^"ada.tar.gz",yes,2,2,[a-z]+,19,0,"",2,2$' '^"empty",no,.*no labs in' '^"notes.txt",no,.*cannot be unpacked' '^"up.tar",(no|yes,0,)'
+    verdict 'one row for each, whatever its name' $?
+    [ -z "$(find . "$dir" -name pwned -not -path './build/*' | head -1)" ]
+    verdict 'and no name was run' $?
+    for name in 'n";touch pwned;"' '`touch pwned`' '$(shell touch pwned)' "it's"; do
+        ! limit 100 make -s grade-submission BUILD="$build" TREE="$dir/$name" OUT="$dir/$name" >"$dir/log" 2>&1 && said '^HINT: TREE is the folder' && [ ! -e pwned ]
+        verdict "TREE=$name is text" $?
+    done
+    fresh whole
+    rm -rf "$dir/out" "$dir/packed.tar.gz"
+    UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1
+    tar -tzf "$dir/packed.tar.gz" | sort >"$dir/names" && awk '$1 == "source" { print $2 }' tests/grade/submission.txt | sort | diff - "$dir/names" >>"$dir/log"
+    verdict 'the archive to hand in has the files of submission.txt' $?
+    echo 'int x = ;' >>"$dir/cheat/lab1_flatparam/wrap.c"
+    rm -rf "$dir/out" "$dir/packed.tar.gz"
+    ! UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 && said '^submission.sh: nothing is packed: 1 ' && [ ! -e "$dir/packed.tar.gz" ]
+    verdict 'a file that would be refused: nothing is packed' $?
+}
+
+# Floods, and texts that become paths.
+floods() {
+    fresh stubs
+    sed -i 's/return fsdp_todo("1.1");/for (volatile int on = 1; on;)\n        printf("%4096s", "x");\n    &/; 1,/^#include/s/^#include/#include <stdio.h>\n&/' "$dir/cheat/lab1_flatparam/flat_param.c"
+    hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 no verdict: it printed more than 4000000 bytes' '^Lab 1: 0/2' && [ "$(du -sk "$dir/out/tree/build/test" | cut -f1)" -lt 6000 ]
+    verdict "output without end: $(score)" $?
+    fresh stubs
+    sed -i 's|return fsdp_todo("1.1");|return fsdp_todo("../../x");|' "$dir/cheat/lab1_flatparam/flat_param.c"
+    hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 it says that it needs \.\./\.\./x, which is no task' '^Lab 1: 0/2'
+    verdict "a task that is a path: $(score)" $?
+}
+
 if wanted honest; then honest; fi
 if wanted refused; then all_refused && more_refused; fi
+if wanted strings; then strings; fi
 if wanted cheats; then cheats; fi
+if wanted confined; then confined; fi
+if wanted floods; then floods; fi
+if wanted around; then around; fi
 exit $bad

@@ -1,7 +1,7 @@
 #!/bin/bash
 # deps.sh -- installs the Debian packages that a target needs; prints nothing if none is missing.
 #
-#   tests/tools/deps.sh [--check | --all] build|demo|labs|test|test-full|bench
+#   tests/tools/deps.sh [--check | --all] build|demo|labs|grade|test|test-full|bench
 #
 # What a package provides is probed (probe.sh), so programs and libraries from other sources count as well. Prints the names of the
 # packages, installs them, and never asks. If it cannot install (no apt-get, no right to use it, no network), it says why, and what is
@@ -26,6 +26,8 @@ libxxhash-dev   xxhash           build      -
 gnuplot-nox     gnuplot          demo       pictures of curves
 libcmocka-dev   cmocka           test       unit tests
 g++             g++              labs       the stand-ins cuda-sim and npu-sim
+bubblewrap      bwrap            grade      the best confinement of handed-in trees
+libseccomp-dev  seccomp          grade      -
 procps          pgrep            test       -
 clang           clang            test-full  checks with clang
 libomp-dev      /usr/lib/llvm-*/lib/libomp.so  test-full  checks with clang
@@ -48,10 +50,11 @@ case ${1:-} in
 build) tiers='build' ;;
 demo) tiers='build demo' ;;
 labs) tiers='build labs' ;;
+grade) tiers='build labs grade' ;;
 test) tiers='build labs test' ;;
-test-full) tiers='build labs test test-full' ;;
+test-full) tiers='build labs grade test test-full' ;;
 bench) tiers='build bench' ;;
-*) echo "usage: $0 [--check | --all] build|demo|labs|test|test-full|bench" >&2 && exit 2 ;;
+*) echo "usage: $0 [--check | --all] build|demo|labs|grade|test|test-full|bench" >&2 && exit 2 ;;
 esac
 
 # look -- sets missing, the packages whose part is not there, and needed, the missing ones that cannot be left out

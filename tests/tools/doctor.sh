@@ -83,6 +83,7 @@ look MPICH optional "$(probe mpich)" 'ranks on several hosts' 'make deps'
 mpiexec_find && launcher="$mpiexec $mpiexec_version"
 look mpiexec optional "${launcher:-}" 'starting those ranks (one host: build/fsdp_run)' 'make deps'
 look oneDNN optional "$(probe dnnl)" '--ops fast multiplies like --ops portable' 'make deps'
+look bubblewrap optional "$(probe bwrap)" 'the best confinement in make grade-submission' 'tests/tools/deps.sh grade'
 look zlib optional "$(probe zlib)" "MNIST's files as .gz" 'make deps'
 look clang optional "$(probe clang)" 'CC=clang, TSan, some of make test-full' "$apt clang libomp-dev"
 look g++ optional "$(probe g++)" 'cuda-sim, npu-sim: accelerators on the CPU' 'make deps'

@@ -20,6 +20,7 @@ xxhash  libxxhash  xxhash.h       XXH_versionNumber()             XXH_VERSION_MA
 mpich   mpich      mpi.h          MPICH_NUMVERSION+MPI_Wtime()    MPICH_VERSION                                                -lmpich
 dnnl    dnnl       dnnl.h         dnnl_version()                  DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH     -ldnnl
 zlib    zlib       zlib.h         zlibVersion()                   ZLIB_VERSION                                                 -lz
+seccomp libseccomp seccomp.h      seccomp_version()               SCMP_VER_MAJOR.SCMP_VER_MINOR.SCMP_VER_MICRO                 -lseccomp
 cmocka  cmocka     cmocka.h       cmocka_set_message_output(CM_OUTPUT_TAP)  -                                                  -lcmocka
 '
 # cmocka.h wants these headers before it.

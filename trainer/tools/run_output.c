@@ -52,7 +52,8 @@ static bool stream_read(run_output *o, int i, bool at_end)
     char *fresh = at + s->used_bytes, *end = fresh + (n > 0 ? n : 0); /* no line ends before */
     if (!o->bare && i / 2 < o->n_ranks)
         snprintf(prefix, sizeof prefix, "[%d] ", i / 2);
-    for (; (line_end = memchr(fresh, '\n', (size_t)(end - fresh))) != NULL; at = fresh = line_end + 1)
+    for (; (line_end = memchr(fresh, '\n', (size_t)(end - fresh))) != NULL;
+         at = fresh = line_end + 1)
         put_line(k, prefix, at, (size_t)(line_end + 1 - at));
     if (at < end && (n <= 0 || end - at == LINE_BYTES)) {
         put_line(k, prefix, at, (size_t)(end - at));

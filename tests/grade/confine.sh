@@ -1,0 +1,68 @@
+#!/bin/bash
+# confine.sh -- run a command of a handed-in tree where it can reach nothing but what it is given.
+#
+#   tests/grade/confine.sh --kind                      print how commands are confined on this machine, the best of these:
+#       bwrap     bubblewrap: own file system, processes and network; system calls are filtered
+#       uid       for root: a user that has no other process and no file; Landlock if the kernel has it; filtered
+#       landlock  Landlock: only the given paths; filtered. Processes of this user can be signalled
+#       none      not at all; only with UNCONFINED=1
+#   tests/grade/confine.sh --write FOLDER --in TREE -- COMMAND...
+#                                                      run it in TREE; it reads TREE and the system's programs, and writes to FOLDER
+#
+# Reads CONFINE, the kind (default: the best), CONFINE_TOOL, the program that confine.c makes, and CONFINE_UID, the user of kind uid.
+# The environment is cleared, except for variables that the tests need. Exit status: the command's; 125 if it cannot be confined.
+set -u
+SYSTEM=(/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix/store /etc/alternatives /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/passwd /etc/group /etc/nsswitch.conf /etc/localtime /sys/devices/system)
+KEEP='PATH LANG LC_ALL GRADE_RESULTS FSDP_TIMEOUT_S FSDP_COMM OMP_WAIT_POLICY OMP_NUM_THREADS HWLOC_HIDE_ERRORS UCX_LOG_LEVEL LD_LIBRARY_PATH'
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+tool=${CONFINE_TOOL:-build/tests/grade/confine}
+
+best() {
+    for kind in bwrap uid landlock; do
+        CONFINE=$kind "$here/confine.sh" --write "$dir" --in "$dir" -- true >/dev/null 2>&1 && echo $kind && return
+    done
+    [ "${UNCONFINED:-}" = 1 ] && echo none && return
+    printf 'confine.sh: nothing here can confine a program: bwrap, root, or Landlock with %s\nHINT: %s\n' "$tool" \
+        'install bubblewrap, or grade in a container or a virtual machine of its own with UNCONFINED=1, which results.json then says' >&2
+    return 125
+}
+if [ "${1:-}" = --kind ]; then
+    [ -z "${CONFINE:-}" ] || { echo "$CONFINE" && exit; }
+    dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
+    best
+    exit
+fi
+
+[ "$1 ${3:-} ${5:-}" = '--write --in --' ] || exit 125
+write=$2 tree=$4
+shift 5
+cd "$tree" || exit 125
+environment=(HOME="$write" TMPDIR="$write")
+for name in $KEEP; do
+    [ -z "${!name+set}" ] || environment+=("$name=${!name}")
+done
+filtered() {
+    echo 1000 >/proc/self/oom_score_adj # if memory runs out, the system ends this first
+    exec env -i "${environment[@]}" "$@"
+}
+
+case ${CONFINE:?} in
+bwrap)
+    args=(--unshare-all --new-session --die-with-parent --proc /proc --dev /dev --size $((1 << 30)) --tmpfs /tmp)
+    for path in "${SYSTEM[@]}"; do
+        if [ -h "$path" ]; then args+=(--symlink "$(readlink "$path")" "$path"); else args+=(--ro-bind-try "$path" "$path"); fi
+    done
+    exec 9< <("$tool" --filter)
+    filtered bwrap "${args[@]}" --ro-bind "$tree" "$tree" --bind "$write" "$write" --chdir "$tree" --seccomp 9 -- "$@"
+    ;;
+uid)
+    user=${CONFINE_UID:-$(awk -v pid=$$ '{ n += $3 } END { print (n > 10000000 ? 5000000 + pid : 60000 + pid % 5000) }' /proc/self/uid_map)}
+    chown -R "$user:$user" "$write" || exit 125
+    only=(--only)
+    "$tool" --only "$write" "${SYSTEM[@]}" -- true 2>/dev/null || only=()
+    filtered setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
+        "$tool" "${only[@]}" "$write" "${SYSTEM[@]}" "$tree" -- "$@"
+    ;;
+landlock) filtered "$tool" --only "$write" "${SYSTEM[@]}" "$tree" -- "$@" ;;
+none) filtered "$@" ;;
+esac
