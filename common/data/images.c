@@ -179,8 +179,10 @@ fsdp_status corpus_open_images(const char *dir, bool test, uint64_t shuffle_seed
     if (status == FSDP_OK)
         status = read_files(dir, test, out);
     snprintf(out->source, sizeof out->source, "%s", dir);
-    if (status != FSDP_OK)
-        corpus_close(out);
+    if (status == FSDP_OK)
+        return FSDP_OK;
+    images_free(out->images);
+    *out = (corpus){0};
     return status;
 }
 

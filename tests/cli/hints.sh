@@ -24,7 +24,6 @@ a race: trainer/output_paths.c has just found that the file can be written or re
 a preloaded library; fsdp_run.sh
     unset what sets it, such as LD_PRELOAD of a library that was linked with -ffast-math%s%s, or pass --%s fast
 tasks of a launcher; fsdp_run.sh
-    pass a path of its own to --%s in each task, or start one task
 permissions, which root has
     make it readable, or move it out of the folder of --init-from
 a plan of hours
