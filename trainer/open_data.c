@@ -121,7 +121,7 @@ static fsdp_status open_here(trainer *t, const char *tokens)
         TRY(trainer_check_on_host(t, "--synthetic", (size_t)c->synthetic_tokens,
                                   "use a smaller corpus"));
         TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
-    } else if (tokens) {
+    } else if (tokens && (c->eval_only ? c->val_data == NULL : c->train.steps > 0)) {
         return fsdp_error(
             FSDP_EINVAL, "pass --data with tokens, which docs/models.md shows how to make",
             "--data: got none, expected tokens of %s, whose vocabulary has %zu", tokens, vocab);
@@ -144,7 +144,7 @@ static fsdp_status check_alike(const trainer *t)
 {
     const corpus *a = &t->data, *b = &t->val_data;
     const bool differ = (a->token_bytes == 1) != (b->token_bytes == 1);
-    if (!b->files || !a->files || !differ)
+    if (!b->files || !a->files || !differ || !t->cfg.data)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass --val-data that was made as --data was",
                       "--val-data: got %s, expected %s as in --data",

@@ -385,8 +385,10 @@ static fsdp_status check_batch(const trainer_config *cfg)
                           batch, seq_len, MAX_BATCH, MAX_TOKENS);
     if (cfg->reduction == GRAD_ACC_CANONICAL && (leaves & (leaves - 1)) != 0)
         return fsdp_error(FSDP_EINVAL,
-                          "pass powers of two, such as --batch-size 4 --grad-accum 8, or "
-                          "--reduction fast",
+                          is_late ? "pass powers of two, such as --batch-size 4 --grad-accum 8, "
+                                    "or --reduction fast"
+                                  : "pass --batch-size 1 and a larger --grad-accum, or "
+                                    "--reduction fast",
                           "--batch-size%s: got %lld, expected a power of two with --reduction "
                           "canonical",
                           is_late ? " * --grad-accum, with --no-sync" : "", leaves);

@@ -129,11 +129,15 @@ static void see_tokens(const corpus *c, size_t i, const char *block, size_t byte
 static fsdp_status check_seen(const corpus *c, const corpus_file *f, const tokens_seen *seen)
 {
     const bool is_text = c->token_bytes == 1;
-    char hint[96];
+    const bool is_plain = c->format == CORPUS_UINT16 || c->format == CORPUS_UINT32;
+    char hint[160];
     if (seen->most < c->vocab_size)
         return FSDP_OK;
     snprintf(hint, sizeof hint,
-             "use a model whose --vocab-size is at least %u; with --init-from, other weights",
+             is_plain ? "pass another --data-format if the file has another, or use a model whose "
+                        "--vocab-size is at least %u"
+                      : "use a model whose --vocab-size is at least %u; with --init-from, other "
+                        "weights",
              is_text ? BYTE_VOCAB : seen->most + 1);
     return fsdp_error(FSDP_EINVAL, hint, "data: %s: %s %zu: got %u, expected less than %zu",
                       f->path, is_text ? "byte" : "token", seen->bad_at, seen->bad, c->vocab_size);

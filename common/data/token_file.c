@@ -112,6 +112,26 @@ static fsdp_status check_text(const corpus_request *r, const char *path, const v
                       r->tokenizer, r->vocab_limit);
 }
 
+/* What begins a file of another kind; NULL: nothing known does. */
+static const char *other_kind(const void *head, size_t n)
+{
+    static const struct {
+        const char *begin, *kind;
+    } KINDS_OF_FILES[] = {{"\x93NUMPY", "a NumPy file, which has a header"},
+                          {"PK\x03\x04", "a zip file"},
+                          {"\x1f\x8b\x08", "a gzip file"},
+                          {"\x28\xb5\x2f\xfd", "a zstd file"},
+                          {"\xfd\x37zXZ", "an xz file"},
+                          {"\x89HDF", "an HDF5 file"},
+                          {"PAR1", "a Parquet file"}};
+    for (size_t i = 0; i < sizeof KINDS_OF_FILES / sizeof *KINDS_OF_FILES; i++) {
+        const size_t bytes = strlen(KINDS_OF_FILES[i].begin);
+        if (n >= bytes && memcmp(head, KINDS_OF_FILES[i].begin, bytes) == 0)
+            return KINDS_OF_FILES[i].kind;
+    }
+    return n >= 64 && is_text(head, n) ? "a text" : NULL;
+}
+
 static fsdp_status check_plain(const corpus *c, const char *path, const void *head,
                                size_t head_bytes, size_t file_bytes)
 {
@@ -119,6 +139,13 @@ static fsdp_status check_plain(const corpus *c, const char *path, const void *he
         return fsdp_error(FSDP_EINVAL, "leave --data-format out",
                           "data: %s: got one of llm.c's shards, expected a file without a header",
                           path);
+    const char *other = c->token_bytes > 1 ? other_kind(head, head_bytes) : NULL;
+    if (other != NULL)
+        return fsdp_error(FSDP_EINVAL,
+                          "write the tokens alone, as array.tofile of NumPy does, or leave "
+                          "--data-format out for a text",
+                          "data: %s: got %s, expected tokens of %d bits", path, other,
+                          8 * c->token_bytes);
     if (file_bytes % (size_t)c->token_bytes != 0)
         return fsdp_error(FSDP_EINVAL, "copy the file again, or pass another --data-format",
                           "data: %s: got %zu bytes, expected a multiple of %d (uint%d)", path,

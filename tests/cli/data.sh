@@ -34,6 +34,15 @@ fails 2 'wide: got a file that is no text, expected a text or llm.c.s shards' $s
 says 'HINT: .*--data-format uint16 or uint32' "$work/err"
 fails 1 'wide: got a file that is no text' $steps --data LICENSE --val-data "$keep/wide"
 fails 1 '--val-data: got bytes, expected tokens as in --data' $steps --data "$keep/gpt2.bin" --val-data LICENSE
+case_is 'files of another kind are not taken for plain tokens'
+for begin in '\223NUMPY\1' 'PK\3\4' '\37\213\10\0' '\50\265\57\375' '\3757zXZ\0' '\211HDF' 'PAR1'; do
+    { printf '%b' "${begin//\\/\\0}" && cat "$keep/narrow"; } | head -c 800 >"$new/other"
+    fails 1 'other: got a.* file.*, expected tokens of 16 bits' $steps --data "$new/other" --data-format uint16
+    fails 1 'other: got a.* file.*, expected tokens of 32 bits' $steps --data "$keep/wide" --val-data "$new/other" --data-format uint32
+done
+head -c 1000 LICENSE >"$new/text"
+fails 2 'text: got a text, expected tokens of 16 bits' $tiny --vocab-size 65536 --steps 1 --data "$new/text" --data-format uint16
+says 'HINT: .*tofile' "$work/err"
 case_is 'a format without data'
 fails 1 '--data-format: expected --data PATH' $steps --data-format uint16
 fails 1 'neither tokens nor a mask' --model mnist --data "$new" --data-format uint16
@@ -51,6 +60,10 @@ for ranks in 1 2; do
     fails $ranks 'got a text, expected tokens of' $import --data "$keep/small.bin" --val-data LICENSE
     good $ranks $import --data LICENSE --data-format bytes
     good $ranks $import --synthetic 1000
+    good $ranks $import --steps 0 --export "$new/copy$ranks" # reads no data to train on
+    good $ranks $import --eval-only --val-data "$keep/small.bin"
+    fails $ranks '--data: got none, expected tokens of .*words' $import --eval-only
+    fails $ranks 'got a text, expected tokens of .*words' $import --eval-only --val-data LICENSE
 done
 case_is 'a text for a model of 256 tokens, without and with a tokenizer'
 good 1 $tiny --steps 2 --init-from "$keep/bytes" --data LICENSE

@@ -333,6 +333,11 @@ gunzip -c "$keep/text.gz" >"$new/text"
 way --data "$new/text"
 wrong 1 'leave --data-format out' --data "$keep/shard.bin" --data-format uint16
 way --data "$keep/shard.bin"
+wrong 2 'write the tokens alone, as array.tofile of NumPy does, or leave --data-format out for a text' --data LICENSE --data-format uint16
+way --data LICENSE
+way --data "$keep/narrow" --data-format uint16
+wrong 1 'pass another --data-format if the file has another, or use a model whose --vocab-size is at least' --vocab-size 999 --data "$keep/narrow" --data-format uint32
+way --data "$keep/narrow" --data-format uint16 --vocab-size 65536
 wrong 1 'copy the file again, or pass another --data-format' --data "$keep/odd" --data-format uint16
 way --data "$keep/odd" --data-format bytes
 way --data "$keep/narrow" --data-format uint16
@@ -400,6 +405,9 @@ way --global-batch 8 --batch-size 2 --grad-accum 2
 way --global-batch 12
 wrong 1 'pass a smaller --batch-size and a larger --grad-accum' --plan --batch-size 65536 --seq-len 1025 --n-positions 2000
 way --plan --batch-size 32 --grad-accum 2048 --seq-len 1025 --n-positions 2000
+wrong 1 'pass --batch-size 1 and a larger --grad-accum, or --reduction fast' --reduction canonical --batch-size 9 --global-batch 9
+way --reduction canonical --batch-size 1 --grad-accum 9 --global-batch 9
+way --reduction fast --batch-size 9 --global-batch 9
 wrong 2 'pass powers of two, such as --batch-size 4 --grad-accum 8, or --reduction fast' --reduction canonical --batch-size 3 --no-sync
 way --reduction canonical --no-sync $(told '--batch-size [0-9]+ --grad-accum [0-9]+')
 way --batch-size 3 --no-sync --reduction fast
