@@ -130,7 +130,7 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--comm self", NULL, "leave --comm out", RANKS},
     {"--sharding hybrid", NULL, "pass --fsdp-size N", 0},
     {"--sharding [!h]*", "--fsdp-size 2", "pass --sharding hybrid", 0},
-    {"--reduction canonical", "--batch-size 3", "--batch-size 4 --grad-accum 8", 0},
+    {"--reduction canonical", "--batch-size 3", "--batch-size 1", 0},
     {"--data LICENSE", NULL, "leave --data out", 0}, /* MATRIX_BASE has --synthetic */
     {"--resume auto", NULL, "pass --save DIR", 0},
     {"--save-async", NULL, "pass --save DIR", 0},
