@@ -124,6 +124,6 @@ typedef struct qkv {
 /* attend -- k->att = attention(q, k, v), with the heads of the model's config. */
 fsdp_status attend(const layer *l, const ops *o, stream *s, const layer_io *io,
                    const layer_arrays *k, const qkv *p);
-/* attend_backward -- p[1] = the gradients of p[0], from that of k->att, which is in k->d_norm. */
+/* attend_backward -- write the gradients of p[0] to p[1]. k->d_norm holds that of k->att. */
 fsdp_status attend_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                             const layer_arrays *k, const qkv p[2]);

@@ -71,7 +71,7 @@ mkdir "$new/s"
 launch 1 $tiny --save "$new/s" --export "$new/s/step-4"
 expect_status 1
 says 'got what --save writes' "$work/err"
-case_is 'a file that is also a folder, and a new file among those that are read'
+case_is 'one path as a file and as a folder, and a new file in a folder of data'
 launch 1 $tiny --loss-csv "$new/x" --save "$new/x"
 expect_status 1
 says 'got what --save writes' "$work/err"

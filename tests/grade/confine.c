@@ -92,10 +92,9 @@ static scmp_filter_ctx make_filter(const char *const *denied, size_t n_denied, u
     return rc == 0 ? f : NULL;
 }
 
-/* ---- Landlock: only some paths
- * ------------------------------------------------------------------- */
+/* ---- Landlock: only some paths ------------------------------------------------------------- */
 
-/* The rights that the first version of Landlock knows, and those of reading. */
+/* All access rights of the first version of Landlock, and the rights to read. */
 static const uint64_t ALL = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1;
 static const uint64_t READ =
     LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;

@@ -121,11 +121,11 @@ contents() {
     fi
 }
 
-# limited COMMAND... -- run it confined to the folder $work/cc, with limits on time, memory and file size; output goes to
+# limited COMMAND... -- run it confined to the folder $out/compiler, with limits on time, memory and file size; output goes to
 # compiler.log
 limited() {
     (export LC_ALL=C && ulimit -t 60 && ulimit -v 4000000 && ulimit -f 200000 && "$top/tests/tools/limit.sh" -k 1 60 \
-        "$here/confine.sh" --write "$work/cc" --in "$out/tree" -- "$@") >"$work/compiler.log" 2>&1
+        "$here/confine.sh" --write "$out/compiler" --in "$out/tree" -- "$@") >"$work/compiler.log" 2>&1
 }
 
 # does_not STATUS -- why the last command of limited ended with it
@@ -138,9 +138,9 @@ does_not() {
 # compile SOURCE -- compile it to its object, or print why not: a compiler error, a forbidden include, assembly. The compiler reads the
 # source once: what is checked is what is compiled.
 compile() (
-    o=build/$(object "$1") own=$work/cc/own
+    o=build/$(object "$1") own=$out/compiler/own
     case $1 in *.cpp) text=c++-cpp-output ;; *) text=cpp-output ;; esac
-    rm -rf "$work/cc" && mkdir "$work/cc" && cd "$out/tree" || return
+    rm -rf "$out/compiler" && mkdir "$out/compiler" && cd "$out/tree" || return
     set -- "$1" $(sed -n "s| -c -o $o $1\$||p" "$work/commands" | sed 's/ -MMD -MP//')
     [ $# -gt 1 ] || { echo 'has no rule in the Makefile|tell the course' && return; }
     source=$1
