@@ -98,7 +98,7 @@ static fsdp_status forward_body(whole *w)
     fixture *notes = &w->notes;
     float want, got, again;
     TRY(check_storage(w));
-    TRY(twin_leaf(&w->t, whole_leaf(w, 0), &want));
+    TRY(twin_leaf(w->t, whole_leaf(w, 0), &want));
     ledger_reset_peaks(device_ledger(w->dev));
     w->in_step = true; /* so that the peak does not depend on how far the host runs ahead */
     TRY(whole_forward(w, 0, false, &got));
@@ -121,6 +121,6 @@ fsdp_status task_2_5(grade *g)
 {
     static const wrap_policy policies[] = {WRAP_BLOCK, WRAP_SUB_BLOCK, WRAP_MODEL};
     for (int i = 0; i < 3; i++)
-        TRY(whole_run(g, &(whole_config){.batch = 2, .wrap = policies[i]}, forward_body));
+        TRY(whole_run(g, (whole_config){.batch = 2, .wrap = policies[i]}, forward_body));
     return FSDP_OK;
 }

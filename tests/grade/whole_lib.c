@@ -6,91 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"
-#include "lab2_forward/forward.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "tests/equivalence/run_lib.h"
 #include "tests/unit/target_lib.h"
 
-enum { SEED = 7, ACCUM = 3 };
+enum { SEED = 7, ACCUM = 3, SEQ_LEN = 8 };
 
-static const model_config SMALL = GPT2_CONFIG(3, 3, 15, 37, WHOLE_SEQ_LEN);
-
-static fsdp_status pre_forward(void *self, int u)
-{
-    return forward_pre_hook(&((whole *)self)->f, u);
-}
-
-static fsdp_status post_forward(void *self, int u)
-{
-    whole *w = self;
-    TRY(forward_post_hook(&w->f, u));
-    return w->in_step ? stream_sync(w->f.compute) : FSDP_OK;
-}
-
-static fsdp_status whole_create(grade *g, const whole_config *config, whole *w)
-{
-    const comm_config cc = target_comm(8);
-    TRY(grade_device_open(
-        g, &(device_config){.n_threads = 1, .debug_fill = true, .async_compute = true}, &w->dev));
-    TRY(comm_open(w->dev, &cc, &w->comm));
-    w->notes.comm = w->comm;
-    w->notes.compute = device_compute_stream(w->dev);
-    TRY(model_create(&SMALL, &w->m));
-    TRY(corpus_synthetic(SEED, 4096, SMALL.vocab_size, &w->data));
-    const run_context run = {.m = &w->m,
-                             .ops = g->ops,
-                             .dev = w->dev,
-                             .world = w->comm,
-                             .mode = GRAD_ACC_CANONICAL,
-                             .batch = config->batch,
-                             .seq_len = WHOLE_SEQ_LEN,
-                             .grad_accum = ACCUM,
-                             .seed = SEED};
-    const int shard_size = sharding_shard_size(config->sharding, g->world_size, config->fsdp_size);
-    unit_hooks hooks = {.self = w, .pre_forward = pre_forward, .post_forward = post_forward};
-    TRY(mesh_open(w->comm, shard_size, &w->grid));
-    TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &w->grid, .wrap = config->wrap}, &w->f));
-    if (config->trains) {
-        TRY(reducer_create(&w->f, config->sharding, &w->r));
-        hooks = fsdp_backward_hooks(&w->r);
-    }
-    TRY(device_alloc_f32(w->f.compute, MEM_OTHER, 1, "loss", &w->loss));
-    TRY(runner_create(&(runner_config){.run = run,
-                                       .layer_unit = w->f.layer_unit,
-                                       .n_units = w->f.n_units,
-                                       .hooks = hooks,
-                                       .views = &w->f.views},
-                      &w->run));
-    TRY(twin_create(&(twin_config){.m = &w->m,
-                                   /* the CPU's portable operations if the target has their bits */
-                                   .ops = target_is_portable() ? ops_cpu_portable() : g->ops,
-                                   .data = &w->data,
-                                   .batch = config->batch,
-                                   .seq_len = WHOLE_SEQ_LEN,
-                                   .mode = GRAD_ACC_CANONICAL,
-                                   .seed = SEED},
-                    &w->t));
-    w->twin_grad = calloc(w->t.param_elems, sizeof *w->twin_grad);
-    return FSDP_OK;
-}
-
-static fsdp_status whole_free(whole *w)
-{
-    runner_free(w->run);
-    device_free(w->f.compute, w->loss);
-    reducer_free(&w->r);
-    fsdp_free(&w->f);
-    twin_free(&w->t);
-    free(w->twin_grad);
-    corpus_close(&w->data);
-    model_free(&w->m);
-    TRY(stream_sync(device_compute_stream(w->dev)));
-    TRY(grade_no_leak(w->dev));
-    mesh_close(&w->grid);
-    comm_close(w->comm);
-    device_close(w->dev);
-    return FSDP_OK;
-}
+static const model_config SMALL = GPT2_CONFIG(3, 3, 15, 37, SEQ_LEN);
 
 /* Compare what this rank holds of an array of the model with the twin's whole array, parameter by
  * parameter. Gaps and padding must hold zeros. */
@@ -107,7 +29,7 @@ static void expect_shards(whole *w, const char *what, float *const *held, const 
             size_t hi = end < begin + elems ? end : begin + elems;
             if (lo >= hi)
                 continue;
-            memcpy(want + lo - begin, twin_array + w->t.offset[slot->param] + lo - slot->offset,
+            memcpy(want + lo - begin, twin_array + w->t->offset[slot->param] + lo - slot->offset,
                    (hi - lo) * sizeof *want);
             expect_values(&w->notes,
                           WHAT("%s of unit %s, %s from element %zu on, against one device", what,
@@ -122,38 +44,12 @@ static void expect_shards(whole *w, const char *what, float *const *held, const 
     }
 }
 
-uint64_t whole_leaf(const whole *w, int a)
-{
-    return (uint64_t)(a * comm_size(w->comm) + comm_rank(w->comm));
-}
-
-fsdp_status whole_forward(whole *w, int a, bool training, float *loss)
-{
-    enum { MOST_BATCH = 2 };
-    const size_t batch = w->t.batch;
-    const uint64_t first = whole_leaf(w, a) * batch;
-    int32_t tokens[MOST_BATCH * WHOLE_SEQ_LEN], targets[MOST_BATCH * WHOLE_SEQ_LEN];
-    FSDP_ASSERT(batch <= MOST_BATCH);
-    for (size_t i = 0; i < batch; i++)
-        TRY(sample_read(&w->data, first + i, WHOLE_SEQ_LEN, tokens + i * WHOLE_SEQ_LEN,
-                        targets + i * WHOLE_SEQ_LEN));
-    TRY(runner_forward(w->run, &(micro_step){.inputs = tokens,
-                                             .targets = targets,
-                                             .a = a,
-                                             .n_micro = ACCUM,
-                                             .training = training,
-                                             .loss = w->loss}));
-    if (training)
-        TRY(runner_backward(w->run));
-    return grade_read(w->f.compute, w->loss, sizeof *loss, loss);
-}
-
 /* One micro-step on this rank's sequence, and its loss. */
 static fsdp_status whole_micro_step(whole *w, int a, bool training)
 {
     float got, want;
     TRY(whole_forward(w, a, training, &got));
-    TRY(twin_leaf(&w->t, whole_leaf(w, a), &want));
+    TRY(twin_leaf(w->t, whole_leaf(w, a), &want));
     note(&w->notes,
          expect_f32(WHAT("loss of micro-step %d, rank %d", a, comm_rank(w->comm)), &got, &want, 1));
     return FSDP_OK;
@@ -173,7 +69,7 @@ static fsdp_status twin_sgd(twin *t, const float *grad, float lr)
 static fsdp_status whole_step(whole *w)
 {
     const size_t leaves = (size_t)(ACCUM * comm_size(w->comm));
-    const float scale = 1.0f / (float)(leaves * WHOLE_SEQ_LEN), lr = 0.5f;
+    const float scale = whole_scale(w), lr = 0.5f;
     float *held[8], loss;
     FSDP_ASSERT(w->f.n_units <= 8);
     for (int step = 0; step < 2; step++) { /* the second step shows what the first left over */
@@ -182,38 +78,63 @@ static fsdp_status whole_step(whole *w)
             TRY(whole_micro_step(w, a, true));
         TRY(grads_finish(&w->r, scale));
         TRY(stream_sync(w->f.compute));
-        TRY(twin_gradient(&w->t, 0, leaves, scale, w->twin_grad, &loss));
+        TRY(twin_gradient(w->t, 0, leaves, scale, w->twin_grad, &loss));
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->r.grads[u].shard_grad;
         expect_shards(w, "gradient", held, w->twin_grad);
         TRY(fix_settle(&w->notes)); /* report the first difference, not a consequence */
         TRY(sgd_step(&w->r, lr));
         TRY(stream_sync(w->f.compute));
-        TRY(twin_sgd(&w->t, w->twin_grad, lr));
+        TRY(twin_sgd(w->t, w->twin_grad, lr));
         for (int u = 0; u < w->f.n_units; u++)
             held[u] = w->f.units[u].shard;
-        expect_shards(w, "weights after one step of SGD", held, w->t.params);
+        expect_shards(w, "weights after one step of SGD", held, w->t->params);
         TRY(fix_settle(&w->notes));
     }
     TRY(zero_grad(&w->r));
     return whole_micro_step(w, 0, false);
 }
 
-fsdp_status whole_run(grade *g, const whole_config *config, fsdp_status (*body)(whole *w))
+static fsdp_status open_twin(const grade *g, whole *w)
+{
+    static twin t[1];
+    /* the CPU's portable operations if the target has their bits */
+    const ops *portable = target_is_portable() ? ops_cpu_portable() : g->ops;
+    w->t = memset(t, 0, sizeof t);
+    TRY(twin_create(&(twin_config){.m = &w->m,
+                                   .ops = portable,
+                                   .data = &w->data,
+                                   .batch = w->config->batch,
+                                   .seq_len = SEQ_LEN,
+                                   .mode = GRAD_ACC_CANONICAL,
+                                   .seed = SEED},
+                    w->t));
+    w->twin_grad = calloc(w->t->param_elems, sizeof *w->twin_grad);
+    return FSDP_OK;
+}
+
+fsdp_status whole_run(grade *g, whole_config config, fsdp_status (*body)(whole *w))
 {
     static whole w_[1]; /* static: threads of a failed run may still read it */
     whole *w = memset(w_, 0, sizeof w_);
-    fsdp_status st = whole_create(g, config, w);
+    config.model = &SMALL;
+    config.seed = SEED;
+    config.accum = ACCUM;
+    fsdp_status st = whole_open(g, &config, w);
+    if (st == FSDP_OK)
+        st = open_twin(g, w);
     if (st == FSDP_OK)
         st = body(w);
     fix_copies_free(&w->notes);
     if (st == FSDP_OK)
         st = fix_settle(&w->notes);
     st = comm_agree(g->comm, st);
-    if (st == FSDP_OK)
-        st = whole_free(w);
-    else if (st == FSDP_ETODO) { /* another task follows: close groups in reverse order */
-        if (w->f.comm_stream)    /* issued work uses the groups */
+    if (st == FSDP_OK) {
+        twin_free(w->t);
+        free(w->twin_grad);
+        st = whole_close(w);
+    } else if (st == FSDP_ETODO) { /* another task follows: close groups in reverse order */
+        if (w->f.comm_stream)      /* issued work uses the groups */
             (void)stream_sync(w->f.comm_stream);
         (void)stream_sync(w->notes.compute);
         mesh_close(&w->grid);
@@ -231,7 +152,7 @@ static fsdp_status train(grade *g, sharding_strategy sharding, int fsdp_size)
                                  .sharding = sharding,
                                  .fsdp_size = fsdp_size,
                                  .trains = true};
-    return whole_run(g, &config, whole_step);
+    return whole_run(g, config, whole_step);
 }
 
 fsdp_status task_3_7(grade *g)
