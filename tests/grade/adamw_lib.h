@@ -1,18 +1,8 @@
 /* adamw_lib.h -- tasks 4.1 and 4.2: what one rank does with its shard. */
 #pragma once
 #include "lab4_optimizer/optimizer_setup.h"
+#include "tests/grade/exact_lib.h"
 #include "tests/grade/grade_lib.h"
 
 fsdp_status task_4_1(grade *g); /* AdamW on a shard and its state */
 fsdp_status task_4_2(grade *g); /* weight decay by parameter */
-
-typedef struct adamw_exact {
-    double param, m, v, param_tol, m_tol, v_tol;
-} adamw_exact;
-
-/* adamw_double -- element i after *a in double, and how far a correct fp32 program may be from it.
- *   coef  what *a->grad_coef is, which may be in device memory */
-adamw_exact adamw_double(const adamw_args *a, size_t i, double coef);
-
-/* adamw_config -- of step number `step`, from 0. */
-optim_config adamw_config(double lr, double weight_decay, int64_t step);

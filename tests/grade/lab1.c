@@ -8,6 +8,7 @@
 #include "lab1_flatparam/dim0.h"
 #include "lab1_flatparam/flat_param.h"
 #include "lab2_forward/fsdp_setup.h"
+#include "tests/grade/defined_lib.h"
 #include "tests/grade/grade_lib.h"
 
 enum { MAX_PIECES = 8, MAX_WORLD = 4 };
@@ -307,21 +308,11 @@ static fsdp_status check_pieces(const flat_layout *l, int rank, const flat_piece
     return FSDP_OK;
 }
 
-/* Every rank, compared with the definition: a piece is a run of elements of one slot in a shard. */
 static fsdp_status check_defined_pieces(const flat_layout *l)
 {
     for (int r = 0; r < l->world_size; r++) {
-        flat_piece want[CASE_SLOTS + 1] = {{0}};
-        int n = 0;
-        for (size_t j = 0; j < l->shard_elems; j++)
-            for (int i = 0; i < l->n_slots; i++) {
-                const size_t flat = (size_t)r * l->shard_elems + j, begin = l->slots[i].offset;
-                if (flat < begin || flat >= begin + l->slots[i].elems)
-                    continue;
-                if (n == 0 || want[n - 1].slot != i)
-                    want[n++] = (flat_piece){i, flat - begin, j, 0};
-                want[n - 1].elems++;
-            }
+        flat_piece want[CASE_SLOTS + 1];
+        defined_pieces(l, r, want);
         TRY(check_pieces(l, r, want));
     }
     return FSDP_OK;

@@ -1,0 +1,402 @@
+/* judge_models_lib.c -- see judge_models_lib.h. A small GPT-2 of a drawn shape, weights and data.
+ */
+#include "tests/grade/judge_models_lib.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/model/family.h"
+#include "common/sum/rsum_digits.h"
+#include "common/sum/tree_sum.h"
+#include "lab5_prefetch/prefetch.h"
+#include "tests/equivalence/twin_lib.h"
+#include "tests/grade/exact_lib.h"
+#include "tests/grade/jury_lib.h"
+
+enum { SEQ_LEN = 8, MOST_STEPS = 20, MOST_PARAM_ELEMS = 16384 };
+
+/* A model on one device, and a run of it on W ranks. */
+typedef struct drawn_run {
+    model_config shape;
+    uint64_t seed, data_seed;
+    size_t batch;
+    int accum;
+    sharding_strategy sharding;
+    int shard_size; /* ranks of a shard group */
+    model m;
+    corpus data;
+    twin t;
+} drawn_run;
+
+static fsdp_status open_run(drawn_run *run)
+{
+    const size_t n_head = 1 + jury_below(3);
+    run->shape = (model_config){.family = "gpt2",
+                                .n_blocks = 1 + jury_below(3),
+                                .n_head = n_head,
+                                .d_model = n_head * (3 + jury_below(3)),
+                                .vocab_size = 20 + jury_below(20),
+                                .max_seq_len = SEQ_LEN,
+                                .norm_eps = 1e-5f};
+    run->shape.d_ff = 4 * run->shape.d_model;
+    TRY(model_create(&run->shape, &run->m));
+    TRY(corpus_synthetic(run->data_seed, 4096, run->shape.vocab_size, &run->data));
+    TRY(twin_create(&(twin_config){.m = &run->m,
+                                   .ops = ops_cpu_portable(),
+                                   .data = &run->data,
+                                   .batch = 1,
+                                   .seq_len = SEQ_LEN,
+                                   .mode = GRAD_ACC_CANONICAL,
+                                   .seed = run->seed},
+                    &run->t));
+    FSDP_ASSERT(run->t.param_elems <= MOST_PARAM_ELEMS);
+    return FSDP_OK;
+}
+
+static void close_run(drawn_run *run)
+{
+    twin_free(&run->t);
+    corpus_close(&run->data);
+    model_free(&run->m);
+}
+
+static drawn_run draw_run(void)
+{
+    const uint64_t seed = jury_below((size_t)1 << 40);
+    return (drawn_run){.seed = seed,
+                       .data_seed = seed,
+                       .batch = 1,
+                       .accum = jury_between(1, 3),
+                       .shard_size = jury_ranks()};
+}
+
+/* 4 ranks as two groups of two; other numbers have no HSDP of groups of several ranks. */
+static void shard_by(drawn_run *run, int number)
+{
+    static const sharding_strategy KINDS[] = {SHARDING_FULL, SHARDING_GRAD_OP, SHARDING_NONE,
+                                              SHARDING_HYBRID};
+    run->sharding = KINDS[number % (jury_ranks() == 4 ? 4 : 3)];
+    run->shard_size = run->sharding == SHARDING_NONE     ? 1
+                      : run->sharding == SHARDING_HYBRID ? 2
+                                                         : jury_ranks();
+}
+
+static void put_model(wire *q, const drawn_run *run)
+{
+    wire_put(q, (long long)run->shape.n_blocks);
+    wire_put(q, (long long)run->shape.n_head);
+    wire_put(q, (long long)run->shape.d_model);
+    wire_put(q, (long long)run->shape.vocab_size);
+    wire_put(q, SEQ_LEN);
+    wire_put(q, (long long)run->seed);
+    wire_put(q, (long long)run->batch);
+    wire_put(q, run->accum);
+}
+
+/* ---- 2.5, 3.7 ------------------------------------------------------------------------------ */
+
+enum { WRAP_KINDS = 2 }; /* WRAP_BLOCK and WRAP_SUB_BLOCK */
+
+static fsdp_status send_whole(const drawn_run *run, bool trains)
+{
+    const int wrap = jury_between(0, WRAP_KINDS - 1);
+    for (int r = 0; r < jury_ranks(); r++) {
+        wire *q = jury_ask(r);
+        put_model(q, run);
+        wire_put(q, wrap);
+        wire_put(q, run->sharding);
+        wire_put(q, run->shard_size);
+        wire_put(q, trains);
+        TRY(jury_send(r));
+    }
+    return FSDP_OK;
+}
+
+/* A rank's loss is the tree over its sequences. */
+static fsdp_status check_loss(wire *a, drawn_run *run, int micro, int r)
+{
+    float got, want[2];
+    wire_get_floats(a, &got, 1);
+    for (size_t i = 0; i < run->batch; i++)
+        TRY(twin_leaf(&run->t, (uint64_t)(micro * jury_ranks() + r) * run->batch + i, &want[i]));
+    *want = tree_sum_f32(want, run->batch);
+    return expect_f32(WHAT("rank %d: loss of micro-step %d, against one device", r, micro), &got,
+                      want, 1);
+}
+
+static fsdp_status check_forward(drawn_run *run)
+{
+    TRY(send_whole(run, false));
+    for (int r = 0; r < jury_ranks(); r++) {
+        wire *a;
+        TRY(jury_answer(r, &a));
+        TRY(check_loss(a, run, 0, r));
+        TRY(wire_ended(a));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status judge_2_5(void)
+{
+    for (int i = 0; i < 4; i++) {
+        drawn_run run = draw_run();
+        run.batch = 1 + jury_below(2);
+        TRY(open_run(&run));
+        TRY(check_forward(&run));
+        close_run(&run);
+    }
+    return FSDP_OK;
+}
+
+/* The elements of a gradient that a rank holds; times counts each. */
+static fsdp_status check_held(wire *a, const drawn_run *run, int r, const float *grad, float *times)
+{
+    for (long long p; (p = wire_get(a)) >= 0;) {
+        const size_t i = (size_t)wire_get(a);
+        float got;
+        wire_get_floats(a, &got, 1);
+        const bool is_stored = p < run->m.n_params && run->m.params[p].tied_to == NOT_TIED;
+        TRY(EXPECT(is_stored && !a->is_torn && i < run->m.params[p].elems, "",
+                   "rank %d: gradient of parameter %lld, element %zu, expected one of the model", r,
+                   p, i));
+        const size_t at = run->t.offset[p] + i;
+        times[at] += 1.0f;
+        TRY(expect_f32(WHAT("rank %d: gradient of %s, element %zu", r, run->m.params[p].name, i),
+                       &got, &grad[at], 1));
+    }
+    return wire_ended(a);
+}
+
+static fsdp_status check_backward(drawn_run *run)
+{
+    static float grad[MOST_PARAM_ELEMS], times[MOST_PARAM_ELEMS], want[MOST_PARAM_ELEMS];
+    const size_t leaves = (size_t)(run->accum * jury_ranks());
+    float loss;
+    TRY(send_whole(run, true));
+    TRY(twin_gradient(&run->t, 0, leaves, 1.0f / (float)(leaves * SEQ_LEN), grad, &loss));
+    memset(times, 0, sizeof times);
+    for (int r = 0; r < jury_ranks(); r++) {
+        wire *a;
+        TRY(jury_answer(r, &a));
+        for (int k = 0; k < run->accum; k++)
+            TRY(check_loss(a, run, k, r));
+        TRY(check_held(a, run, r, grad, times));
+    }
+    for (size_t i = 0; i < run->t.param_elems; i++)
+        want[i] = (float)(jury_ranks() / run->shard_size);
+    return expect_f32("how many ranks hold the gradient of an element", times, want,
+                      run->t.param_elems);
+}
+
+fsdp_status judge_3_7(void)
+{
+    for (int i = 0; i < 4; i++) {
+        drawn_run run = draw_run();
+        shard_by(&run, i % 3); /* HSDP is task 3.8 */
+        TRY(open_run(&run));
+        TRY(check_backward(&run));
+        close_run(&run);
+    }
+    return FSDP_OK;
+}
+
+/* ---- 4.6, 5.6 ------------------------------------------------------------------------------ */
+
+typedef struct training {
+    int steps;
+    optimizer_kind optimizer;
+    float lr, clip_norm;
+    prefetch_config prefetch;
+} training;
+
+static fsdp_status send_training(const drawn_run *run, const training *t)
+{
+    for (int r = 0; r < jury_ranks(); r++) {
+        wire *q = jury_ask(r);
+        put_model(q, run);
+        wire_put(q, t->steps);
+        wire_put(q, run->sharding);
+        wire_put(q, t->optimizer);
+        wire_put(q, t->prefetch.mode);
+        wire_put(q, t->prefetch.limit);
+        wire_put_floats(q, &t->lr, 1);
+        wire_put_floats(q, &t->clip_norm, 1);
+        TRY(jury_send(r));
+    }
+    return FSDP_OK;
+}
+
+/* What all ranks answer: the same losses and norms, and rank 0 the parameters. */
+typedef struct trained {
+    float loss[MOST_STEPS], norm[MOST_STEPS], params[MOST_PARAM_ELEMS];
+} trained;
+
+static fsdp_status receive_training(const drawn_run *run, int steps, trained *out)
+{
+    for (int r = 0; r < jury_ranks(); r++) {
+        wire *a;
+        float loss[MOST_STEPS], norm[MOST_STEPS];
+        TRY(jury_answer(r, &a));
+        wire_get_floats(a, loss, (size_t)steps);
+        wire_get_floats(a, norm, (size_t)steps);
+        if (r == 0) {
+            memcpy(out->loss, loss, sizeof loss);
+            memcpy(out->norm, norm, sizeof norm);
+            wire_get_floats(a, out->params, run->t.param_elems);
+        }
+        TRY(wire_ended(a));
+        TRY(expect_f32(WHAT("rank %d: loss, against rank 0's, of step", r), loss, out->loss,
+                       (size_t)steps));
+        TRY(expect_f32(WHAT("rank %d: norm, against rank 0's, of step", r), norm, out->norm,
+                       (size_t)steps));
+    }
+    return FSDP_OK;
+}
+
+/* The gradient of step `step` on the twin's weights, and what a trainer prints for it. */
+static fsdp_status twin_step(drawn_run *run, int step, float *grad, float *loss, float *norm)
+{
+    const size_t leaves = (size_t)(run->accum * jury_ranks()) * run->batch;
+    const float scale = (float)(1.0 / (double)(leaves * SEQ_LEN));
+    rsum sum = {0};
+    TRY(twin_gradient(&run->t, (uint64_t)step * leaves, leaves, scale, grad, loss));
+    rsum_add_squares(&sum, grad, run->t.param_elems);
+    *norm = (float)sqrt(rsum_value(&sum));
+    *loss *= scale;
+    return FSDP_OK;
+}
+
+static float clip_coef(const training *t, float norm)
+{
+    const float limit = t->clip_norm / (norm + 1e-6f);
+    return t->clip_norm > 0.0f && limit < 1.0f ? limit : 1.0f;
+}
+
+static fsdp_status check_sgd(drawn_run *run, const training *t)
+{
+    static float grad[MOST_PARAM_ELEMS];
+    static trained got;
+    TRY(send_training(run, t));
+    TRY(receive_training(run, t->steps, &got));
+    for (int step = 0; step < t->steps; step++) {
+        float loss, norm;
+        TRY(twin_step(run, step, grad, &loss, &norm));
+        TRY(expect_f32(WHAT("loss of step %d, against one device", step), &got.loss[step], &loss,
+                       1));
+        TRY(expect_f32(WHAT("norm of step %d, against one device", step), &got.norm[step], &norm,
+                       1));
+        for (size_t i = 0; i < run->t.param_elems; i++)
+            run->t.params[i] -= t->lr * (grad[i] * clip_coef(t, norm));
+    }
+    return expect_f32("weights after the last step, against one device", got.params, run->t.params,
+                      run->t.param_elems);
+}
+
+/* AdamW's state on one device, and how far a correct program's may be from it. */
+typedef struct adamw_state {
+    float m[MOST_PARAM_ELEMS], v[MOST_PARAM_ELEMS];
+    double m_off[MOST_PARAM_ELEMS], v_off[MOST_PARAM_ELEMS];
+} adamw_state;
+
+/* One step from weights that are known. The learner's m and v differ from ours by at most m_off and
+ * v_off, which adds to the bounds of adamw_double: what m_off and v_off become of the update, twice
+ * because this is a first-order bound, and to the next step's the rounding of ours. */
+static fsdp_status check_adamw_elem(const adamw_args *a, size_t i, adamw_state *s, size_t at,
+                                    double coef, float got)
+{
+    const adamw_exact e = adamw_double(a, i, coef);
+    const double den = sqrt(e.v) / (double)a->sqrt_bias2 + (double)a->eps;
+    const double of_m = (double)a->step_size / den * (double)a->beta1 * s->m_off[at];
+    const double upd = (double)a->step_size * fabs(e.m) / den;
+    const double of_v = e.v > 0.0 ? upd * 0.5 * (double)a->beta2 * s->v_off[at] / e.v : 0.0;
+    TRY(expect_within("weight after a step of AdamW", i, got, e.param,
+                      e.param_tol + 2.0 * (of_m + of_v)));
+    s->m_off[at] = (double)a->beta1 * s->m_off[at] + e.m_tol + 0x1p-24 * fabs(e.m);
+    s->v_off[at] = (double)a->beta2 * s->v_off[at] + e.v_tol + 0x1p-24 * e.v;
+    s->m[at] = (float)e.m;
+    s->v[at] = (float)e.v;
+    return FSDP_OK;
+}
+
+static fsdp_status check_adamw_params(drawn_run *run, const training *t, int step,
+                                      const float *grad, float norm, adamw_state *s,
+                                      const float *got)
+{
+    for (int p = 0; p < run->m.n_params; p++) {
+        const size_t at = run->t.offset[p];
+        adamw_args a = {
+            .param = run->t.params + at, .m = s->m + at, .v = s->v + at, .grad = grad + at};
+        const optim_config config =
+            adamw_config((double)t->lr, run->m.params[p].decay ? 0.1 : 0.0, step);
+        adamw_scalars(&a, &config);
+        if (run->m.params[p].tied_to != NOT_TIED)
+            continue;
+        for (size_t i = 0; i < run->m.params[p].elems; i++)
+            TRY(check_adamw_elem(&a, i, s, at + i, (double)clip_coef(t, norm), got[at + i]));
+    }
+    return FSDP_OK;
+}
+
+/* Runs of 1, 2, ... steps: the weights after each are the next step's start, so that loss and norm
+ * have the same bits again, and an update is compared by itself. */
+static fsdp_status check_adamw(drawn_run *run, training t)
+{
+    static float grad[MOST_PARAM_ELEMS];
+    static adamw_state s;
+    static trained got;
+    memset(&s, 0, sizeof s);
+    for (int step = 0; step < 3; step++) {
+        float loss, norm;
+        t.steps = step + 1;
+        TRY(send_training(run, &t));
+        TRY(receive_training(run, t.steps, &got));
+        TRY(twin_step(run, step, grad, &loss, &norm));
+        TRY(expect_f32("loss, against one device, of step", &got.loss[step], &loss, 1));
+        TRY(expect_f32("norm, against one device, of step", &got.norm[step], &norm, 1));
+        TRY(check_adamw_params(run, &t, step, grad, norm, &s, got.params));
+        memcpy(run->t.params, got.params, run->t.param_elems * sizeof *got.params);
+    }
+    return FSDP_OK;
+}
+
+static training draw_training(int steps, optimizer_kind optimizer)
+{
+    return (training){.steps = steps,
+                      .optimizer = optimizer,
+                      .lr = optimizer == OPTIMIZER_SGD ? 0.25f : 0.01f,
+                      .clip_norm = 0.75f + jury_float()};
+}
+
+fsdp_status judge_4_6(void)
+{
+    for (int i = 0; i < 4; i++) {
+        drawn_run run = draw_run();
+        run.data_seed = 0; /* of run_training */
+        run.batch = 1 + jury_below(2);
+        shard_by(&run, i);
+        TRY(open_run(&run));
+        if (i % 2) {
+            TRY(check_adamw(&run, draw_training(0, OPTIMIZER_ADAMW)));
+        } else {
+            const training t = draw_training(MOST_STEPS, OPTIMIZER_SGD);
+            TRY(check_sgd(&run, &t));
+        }
+        close_run(&run);
+    }
+    return FSDP_OK;
+}
+
+fsdp_status judge_5_6(void)
+{
+    for (int i = 0; i < 6; i++) {
+        drawn_run run = draw_run();
+        training t = draw_training(3, OPTIMIZER_SGD);
+        run.data_seed = 0; /* of run_training */
+        run.batch = 1 + jury_below(2);
+        t.prefetch.mode = (prefetch_mode)jury_between(PREFETCH_BACKWARD, PREFETCH_BOTH);
+        t.prefetch.limit = jury_between(1, 3);
+        TRY(open_run(&run));
+        TRY(check_sgd(&run, &t));
+        close_run(&run);
+    }
+    return FSDP_OK;
+}
