@@ -1,6 +1,6 @@
 # tests.mk -- grading, and runs of a lab's code. Included by the top Makefile.
 #
-# Variables: LAB=1..6  TASK=2.1  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)
+# Variables: LAB="3 4" (1..6)  TASK="2.1 2.3"  RANKS="2 3"  HINTS=1..3 (hints.sh)  RANK=1 BREAK=function (debug.sh)
 #            BASE=ref REF=tree   grade LAB on the labs below it from another tree (instructors, CI)
 #            EXTRA_TESTS=dir     also grade an instructor's own tests (extra.sh)
 

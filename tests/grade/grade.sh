@@ -1,15 +1,16 @@
 #!/bin/sh
 # grade.sh -- run the labs' task tests on several world sizes; print one line per test, and the score.
 #
-#   tests/grade/grade.sh [--lab N] [--task T] [--ranks "2 3"] [--alone] [BUILD]
+#   tests/grade/grade.sh [--lab "3 4"] [--task "3.9 3.10"] [--ranks "2 3"] [--alone] [BUILD]     commas may separate, too
 #
 # Tasks, points and limits are in tasks.txt, or in the table GRADE_TASKS. The programs are $BUILD/tests/grade/labN; grade_lib.h
 # describes their output, and read_log.awk reads it. The tasks of one lab, program and world size share a launch, which ends at
 # its first failure. A task without a verdict, or with a failure that is not the first of its launch, is launched again, so a
 # failure of an earlier task does not count against it. If a launch ends badly after all its verdicts, its last PASS is a
-# failure. --alone assumes that the needs of a failed task pass, and runs none of their programs.
+# failure. Needs that are not among the graded tasks are run, too, so that one task gets the verdict that it has among all.
+# --alone assumes that these needs pass, and runs none of their programs.
 #
-# Exit status 0: everything passed, except unwritten tasks without points; 1: something failed; 2: refused. Logs and
+# Exit status 0: everything passed, except TODO and BLOCKED tasks without points; 1: something failed; 2: refused. Logs and
 # results: $LOGS/grade/ (see env.sh), with results.json and results.xml (see results.awk) when whole labs were graded.
 # A launch that takes too long is killed with all its processes. The "rerun:" line ends with GRADE_WITH. GRADE_FROM is put
 # before the names of logs, for a make that was called in another folder.
@@ -21,10 +22,12 @@ TASKS=${GRADE_TASKS:-$here/tasks.txt}
 lab='' task='' ranks='1 2 3 4' needs=run BUILD=${BUILD:-build}
 
 usage() {
-    echo "usage: $0 [--lab N] [--task T] [--ranks \"W ...\"] [--alone] [BUILD]" >&2
+    echo "usage: $0 [--lab \"N ...\"] [--task \"T ...\"] [--ranks \"W ...\"] [--alone] [BUILD]" >&2
     exit 2
 }
 
+# words LIST -- its words, with a blank between them; fails if there is none
+words() { echo "$1" | tr -s ', \t\n' '    ' | sed 's/^ //; s/ $//' | grep .; }
 # refuse WHAT HINT
 refuse() {
     printf 'grade.sh: %s\nHINT: %s\n' "$1" "$2" >&2
@@ -33,9 +36,9 @@ refuse() {
 
 while [ $# -gt 0 ]; do
     case $1 in
-    --lab) lab=${2:?} && shift ;;
-    --task) task=${2:?} && shift ;;
-    --ranks) ranks=$(echo "${2:?}" | tr ',' ' ') && shift ;;
+    --lab) lab=$(words "${2:?}") || usage; shift ;;
+    --task) task=$(words "${2:?}") || usage; shift ;;
+    --ranks) ranks=$(words "${2:?}") || usage; shift ;;
     --alone) needs=alone ;;
     -*) usage ;;
     *) BUILD=$1 ;;
@@ -185,16 +188,17 @@ verdict_or_run() {
         v=$(read_log "$needlog" "$1" verdict)
         v=${v%% *}
         [ "$v" != - ] || v=FAIL
+        [ "$v" != PASS ] || [ -z "$(blocked_by "$1" "$2" run)" ] || v=BLOCKED
         echo "$1 $2 $v" >>"$OUT/needs"
     fi
     echo "$v"
 }
 
-# blocked_by TASK W [run] -- the first need of TASK that did not pass on W ranks. A need that was not run counts as passed,
-# unless "run" asks to run it.
+# blocked_by TASK W [run] -- the first need of TASK that runs on W ranks and did not pass. A need that was not run counts as
+# passed, unless "run" asks to run it.
 blocked_by() {
     for need in $(field "$1" 6 | tr ',' ' '); do
-        [ "$need" = - ] && continue
+        case ",$(field "$need" 3)," in *",$2,"*) ;; *) continue ;; esac
         v=$(verdict_of "$need" "$2")
         [ -n "$v" ] || [ "${3:-}" != run ] || v=$(verdict_or_run "$need" "$2")
         [ -n "$v" ] && [ "$v" != PASS ] && [ "$v" != SKIP ] && echo "$need" && return
@@ -244,6 +248,7 @@ $(read_log "$log" "$t" verdict)
 END
     text=$(read_log "$log" "$t" text)
     need=$(blocked_by "$t" "$2")
+    case $need$v in PASS | TODO) need=$(blocked_by "$t" "$2" run) ;; esac
     if [ -n "$need" ]; then
         record_blocked "$t" "$2" "$need" ''
         return 0
@@ -334,16 +339,25 @@ score() {
     total_sum=$((total_sum + sum)) total_all=$((total_all + all))
 }
 
-# rows -- the table's lines of the requested tasks
-rows() { awk -v l="$lab" -v t="$task" '!/^#/ && NF { split($1, a, "."); if ((l == "" || a[1] == l) && (t == "" || $1 == t "")) print }' "$TASKS"; }
+# rows -- the table's lines of the requested tasks; without tasks, of the requested labs
+rows() { awk -v l="$lab" -v t="$task" '!/^#/ && NF { split($1, a, "."); if (index(" " (t == "" ? l : t) " ", " " (t == "" ? a[1] : $1) " ") || l t == "") print }' "$TASKS"; }
 # worlds -- the world sizes that at least one of these tasks runs on
 worlds() { rows | awk '{ n = split($3, w, ","); for (i = 1; i <= n; i++) if (!seen[w[i]]++) printf " %s", w[i] }'; }
 
-[ -n "$task" ] && lab=${task%%.*}
+[ -n "$task" ] && kind=task || kind=lab
+known=$(awk -v kind=$kind '!/^#/ && NF { if (kind == "lab") sub(/[.].*/, "", $1); print $1 }' "$TASKS")
+for word in ${task:-$lab}; do
+    printf '%s\n' "$known" | grep -qxF -e "$word" ||
+        refuse "no $kind $word in $TASKS" "the labs and their tasks: $(awk '!/^#/ && NF { printf "%s ", $1 }' "$TASKS")"
+done
+what="$kind ${task:-$lab}"
 labs=$(rows | awk '{ sub(/[.].*/, "", $1); if (!seen[$1]++) print $1 }')
-what=${task:+task $task}
-what=${what:-lab $lab}
-[ -n "$labs" ] || refuse "no $what in $TASKS" "the labs and their tasks: $(awk '!/^#/ && NF { printf "%s ", $1 }' "$TASKS")"
+[ -z "$task" ] || lab=$(words "$labs")
+case $lab in
+'') build='make test builds it' ;;
+*' '*) build="make test LAB=\"$lab\" builds it" ;;
+*) build="make test LAB=$lab builds it" ;;
+esac
 for w in $ranks; do
     case " $(worlds) " in
     *" $w "*) ;;
@@ -357,9 +371,9 @@ else
 fi
 for program in $programs; do
     program=$BUILD/tests/grade/$program
-    [ -x "$program" ] || refuse "there is no $program" "make test${lab:+ LAB=$lab} builds it"
+    [ -x "$program" ] || refuse "there is no $program" "$build"
     [ -z "$(find "$BUILD/libfsdp.a" -newer "$program" 2>/dev/null)" ] ||
-        refuse "$program is older than $BUILD/libfsdp.a: it tests what the labs were" "make test${lab:+ LAB=$lab} builds it"
+        refuse "$program is older than $BUILD/libfsdp.a: it tests what the labs were" "$build"
 done
 
 total_sum=0 total_all=0 n_labs=0 begun=$(date +%s)
@@ -387,10 +401,10 @@ if [ -z "$task$note" ]; then
     done
 fi
 
-# An unwritten task without points counts neither as passed nor as failed.
+# A task without points that is unwritten or BLOCKED counts neither as passed nor as failed.
 awk 'FNR == 1 { file++ }
      file == 1 { points[$1] = $2; next }
-     $3 == "-" || $3 == "TODO" && points[$1] == 0 { next }
+     $3 == "-" || $3 ~ /^(TODO|BLOCKED)$/ && points[$1] == 0 { next }
      { n[$3 == "PASS" ? "p" : $3 == "SKIP" ? "s" : "f"]++ }
      END {
         printf "%d passed, %d failed", n["p"], n["f"]

@@ -24,6 +24,9 @@ cat >"$dir/tasks.txt" <<'END'
 6.1 1 2,3,4 15 lab8 - unwritten
 6.2 1 2,3,4 15 lab8 6.1 calls 6.1
 5.1 1 2,3,4 15 lab8 6.2 fails, because what it needs does
+4.1 0 2,3,4 15 lab8 5.1 star: passes, although what it needs fails
+3.1 1 2,3,4 15 lab8 3.2 passes, and what it needs does not run on 2 ranks
+3.2 1 3 15 lab8 6.1 needs 6.1
 END
 for file in flags fsdp_run; do # for the launcher that the grader will choose
     ln -s "$(realpath "${BUILD:-build}")/$file" "$dir/" || exit 2
@@ -143,11 +146,24 @@ expect '^BLOCKED 5.1 W=2 \(needs 6.2; do 6.1 first\) rank 0: it does not work$' 
 grade 1 --task 8.6 --ranks 3
 expect '^ *rerun: make test LAB=8 TASK=8.6 RANKS=3 BASE=ref REF=../ref     log: (/|../)'
 unset GRADE_WITH GRADE_FROM
+# a task gets the same verdict alone and among others. A task without points that is BLOCKED is not a failure
+grade 1 --ranks 2 --lab '4, 5'
+expect '^BLOCKED 4.1 W=2 \(needs 5.1; do 6.1 first\)' '^All labs: 0/1$' '^0 passed, 1 failed$'
+grade 0 --ranks 2 --task 4.1
+expect '^BLOCKED 4.1 W=2 \(needs 5.1; do 6.1 first\)' '^0 passed, 0 failed$'
+grade 1 --ranks 2 --task 6.2
+expect '^BLOCKED 6.2 W=2 '
+grade 1 --ranks '2 3' --task 3.1
+expect '^PASS    3.1 W=2 ' '^BLOCKED 3.1 W=3 \(needs 3.2; do 6.1 first\)'
+grade 0 --ranks 2 --task 4.1 --alone
+expect '^PASS    4.1 W=2 '
+grade 0 --ranks 2,3 --task '7.1,8.1'
+expect '^PASS    7.1 W=3 ' '^PASS    8.1 W=2 ' '^4 passed, 0 failed$'
 grade 1 --task 5.1 --ranks 2 --alone
 expect '^FAIL    5.1 W=2 rank 0: it does not work$'
 
 # results for other programs
-sed -n '/^8[.][169] /p; /^7/p' "$dir/tasks.txt" | sed 's/2,3,4 15/1,&/' >"$dir/tasks3.txt"
+sed -n '/^8[.][169] /p; /^[74]/p; s/^5.1 1/5.1 0/p' "$dir/tasks.txt" | sed 's/2,3,4 15/1,&/' >"$dir/tasks3.txt"
 mv "$dir/tasks3.txt" "$dir/tasks.txt"
 grade 1 --ranks '2 3 4'
 expect '^All labs: 2/17$'
@@ -158,15 +174,15 @@ import xml.etree.ElementTree as xml
 results = json.load(open(sys.argv[1] + "/results.json"))
 assert results["score"] == 2 and isinstance(results["execution_time"], int), results
 tests = {test["number"]: test for test in results["tests"]}
-assert list(tests) == ["8.1", "8.6", "8.9", "7.1", "7.2"], list(tests)
-assert [test["score"] for test in tests.values()] == [1, 0, 0, 1, 0]
-assert [test["max_score"] for test in tests.values()] == [1, 6, 9, 1, 0]
-assert [test.get("status") for test in tests.values()] == ["passed", "failed", "failed", "passed", None]
+assert list(tests) == ["8.1", "8.6", "8.9", "7.1", "7.2", "5.1", "4.1"], list(tests)
+assert [test["score"] for test in tests.values()] == [1, 0, 0, 1, 0, 0, 0]
+assert [test["max_score"] for test in tests.values()] == [1, 6, 9, 1, 0, 0, 0]
+assert [test.get("status") for test in tests.values()] == ["passed", "failed", "failed", "passed", None, "failed", None]
 assert tests["8.6"]["name"] == "fails on rank 1; rank 0 only lost its peer"
 assert 'FAIL on 3 ranks: rank 1: full[3]: got 1, expected 2\nanother call\nHINT: look at "slices" & <shards>, \\n\n' in tests["8.6"]["output"]
 suites = xml.parse(sys.argv[1] + "/results.xml").getroot()
-assert [suite.attrib["name"] for suite in suites] == ["lab8", "lab7"]
-assert [[suite.attrib[k] for k in ("tests", "failures", "skipped")] for suite in suites] == [["9", "6", "0"], ["6", "0", "3"]], [s.attrib for s in suites]
+assert [suite.attrib["name"] for suite in suites] == ["lab8", "lab7", "lab5", "lab4"]
+assert [[suite.attrib[k] for k in ("tests", "failures", "skipped")] for suite in suites] == [["9", "6", "0"], ["6", "0", "3"], ["3", "3", "0"], ["3", "0", "3"]], [s.attrib for s in suites]
 case = [case for case in suites[0] if case.attrib["name"].startswith("8.6 ") and "(W=3)" in case.attrib["name"]][0]
 assert case[0].tag == "failure" and case[0].attrib["message"] == "rank 1: full[3]: got 1, expected 2"
 assert '"slices" & <shards>' in case[0].text
@@ -187,6 +203,8 @@ refused() {
 refused '^grade.sh: task 7.1 runs on 1 2 3 4 ranks, got RANKS="2 5"' --task 7.1 --ranks '2 5'
 refused '^HINT: RANKS="2 3 4"' --lab 7 --ranks two
 refused '^HINT: the labs and their tasks: 8.1 8.6' --task 7.9
+refused '^grade.sh: no task 7.9 in ' --task '7.1 7.9 8.1'
+refused '^grade.sh: no lab 9 in ' --lab '7 9'
 [ ! -e "$dir/test/grade/results.json" ] || complain 'results.json of another run is left'
 touch -d '1 minute ago' "$dir/tests/grade/lab8"
 touch "$dir/libfsdp.a"

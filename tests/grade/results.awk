@@ -57,7 +57,7 @@ file == 2 {
     took[run] = column[2]
     worlds[key[1]] = worlds[key[1]] " " key[2]
     output[key[1]] = output[key[1]] (output[key[1]] == "" ? "" : "\n") key[3] " on " key[2] (key[2] == 1 ? " rank: " : " ranks: ") column[3]
-    if (key[3] == "TODO" && points[key[1]] == 0) untouched[key[1]] = 1
+    if (key[3] ~ /^(TODO|BLOCKED)$/ && points[key[1]] == 0) untouched[key[1]] = 1
 }
 
 function passes(t) { return verdict[t, 2] == "PASS" && verdict[t, 3] == "PASS" && verdict[t, 4] == "PASS" }
@@ -76,7 +76,7 @@ function print_json(    i, t, sum, all) {
     print "\n  ]\n}"
 }
 
-# One case: task t on w ranks. TODO of a task without points counts as skipped. Any other verdict except PASS and SKIP is a
+# One case: task t on w ranks. TODO and BLOCKED of a task without points count as skipped. Any other verdict except PASS and SKIP is a
 # failure.
 function print_case(t, w,    v, run) {
     run = t SUBSEP w
