@@ -59,7 +59,7 @@ debug:  ## run a task with one rank under gdb while the others wait: TASK=2.1 RA
 	tests/grade/debug.sh $(DEBUG_ARGS) $(BUILD)/debug
 
 # The programs that grade handed-in trees.
-graders: $(patsubst %.c,$(BUILD)/%,$(wildcard tests/grade/lab[1-6].c)) $(EXTRA:%=$(BUILD)/tests/grade/%) $(BUILD)/fsdp_run $(NPU_SIM)
+graders: $(patsubst %.c,$(BUILD)/%,$(wildcard tests/grade/lab[1-6].c tests/grade/worker.c)) $(EXTRA:%=$(BUILD)/tests/grade/%) $(BUILD)/fsdp_run $(NPU_SIM)
 
 # Takes rights from a learner's code. It needs libseccomp.
 $(BUILD)/tests/grade/confine: tests/grade/confine.c $(BUILD)/flags
@@ -74,7 +74,7 @@ grade-submission:  ## + grade a handed-in tree on this one: TREE=dir OUT=dir LAB
 grade-all:         ## + grade all handed-in trees and archives in a folder, and write one table: DIR=dir OUT=dir AT_ONCE=2
 grade-submission grade-all:
 	tests/tools/deps.sh $(if $(UNCONFINED),labs,grade)
-	$(MAKE) $(JOBS) --no-print-directory graders $(if $(UNCONFINED),,$(BUILD)/tests/grade/confine)
+	$(MAKE) $(JOBS) --no-print-directory graders $(BUILD)/tests/grade/judge $(if $(UNCONFINED),,$(BUILD)/tests/grade/confine)
 	$(if $(OUT),,rm -rf $(BUILD)/submission)
 	tests/grade/$(GRADER_OF_$@) $(call quote,$(or $(OUT),$(BUILD)/submission)) $(BUILD) \
 		$(if $(EXTRA_TESTS),--extra $(EXTRA_TESTS)) $(GRADE_ARGS)

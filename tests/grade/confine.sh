@@ -13,7 +13,7 @@
 # The environment is cleared, except for variables that the tests need. Exit status: the command's; 125 if it cannot be confined.
 set -u
 SYSTEM=(/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix/store /etc/alternatives /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/passwd /etc/group /etc/nsswitch.conf /etc/localtime /sys/devices/system)
-KEEP='PATH LANG LC_ALL GRADE_RESULTS FSDP_TIMEOUT_S FSDP_COMM OMP_WAIT_POLICY OMP_NUM_THREADS HWLOC_HIDE_ERRORS UCX_LOG_LEVEL LD_LIBRARY_PATH'
+KEEP='PATH LANG LC_ALL GRADE_RESULTS GRADE_JUDGE FSDP_TIMEOUT_S FSDP_COMM OMP_WAIT_POLICY OMP_NUM_THREADS HWLOC_HIDE_ERRORS UCX_LOG_LEVEL LD_LIBRARY_PATH'
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 tool=${CONFINE_TOOL:-build/tests/grade/confine}
 

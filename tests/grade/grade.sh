@@ -12,6 +12,7 @@
 #
 # Exit status 0: everything passed, except TODO and BLOCKED tasks without points; 1: something failed; 2: refused. Logs and
 # results: $LOGS/grade/ (see env.sh), with results.json and results.xml (see results.awk) when whole labs were graded.
+# With GRADE_PRIVATE programs are confined, and JUDGE_TOOL (judge.c) judges again the tasks that passed.
 # A launch that takes too long is killed with all its processes. The "rerun:" line ends with GRADE_WITH. GRADE_FROM is put
 # before the names of logs, for a make that was called in another folder.
 # shellcheck disable=SC2046,SC2086 # lists of words
@@ -51,9 +52,10 @@ OUT=$LOGS/grade
 mkdir -p "$OUT" || exit 2
 RESULTS=$OUT/results # tab-separated: "task W verdict", seconds, text; "task W -" for lines below a verdict
 : >"$RESULTS"
+: >"$OUT/judged"
 rm -f "$OUT/results.json" "$OUT/results.xml" "$OUT/needs"
 
-launch_pid='' private='' MOST_OUTPUT=4000000
+launch_pid='' private='' judging='' MOST_OUTPUT=4000000
 stop() {
     [ -n "$launch_pid" ] && kill -TERM "$launch_pid" 2>/dev/null && wait "$launch_pid"
     rm -rf ${private:+"$private" "$private.pipe"}
@@ -87,7 +89,8 @@ private_end() {
 }
 
 # launch W LIMIT LOG PROGRAM ARGS... -- run and wait; $launch_status is the exit status of limit.sh or of the program.
-# limit.sh gives the launch its own process group and kills the whole group.
+# limit.sh gives the launch its own process group and kills the whole group. With $judging, arguments of the judge, the judge starts
+# the program, and writes its verdicts to LOG.verdicts.
 launch() {
     w=$1 limit=$2 log=$3
     shift 3
@@ -95,14 +98,15 @@ launch() {
     [ -z "$private" ] || set -- "$CONFINE_TOOL" --alone -- "$@"
     [ "$w" -eq 1 ] || set -- $LAUNCHER -n "$w" "$@"
     [ -z "$private" ] || set -- "$here/confine.sh" --write "$private" --in "${BUILD%/build}" -- "$@"
-    to=$log reader=''
+    verdicts=/dev/null to=$log reader=''
+    [ -z "$judging" ] || { set -- "$JUDGE_TOOL" --ranks "$w" --folder "$private" $judging -- "$@" && verdicts=$log.verdicts; }
     if [ -n "$private" ]; then # a program that left its group may keep the pipe open
         to=$private.pipe
         mkfifo "$to" || exit 2
         "$FSDP_TOOLS/limit.sh" $((limit + 10)) head -c $MOST_OUTPUT <"$to" >"$log" &
         reader=$!
     fi
-    "$FSDP_TOOLS/limit.sh" -k 3 "$limit" "$@" >"$to" 2>&1 </dev/null &
+    "$FSDP_TOOLS/limit.sh" -k 3 "$limit" "$@" >"$to" 2>&1 </dev/null 3>"$verdicts" &
     launch_pid=$!
     wait "$launch_pid"
     launch_status=$?
@@ -261,7 +265,13 @@ END
     fi
     [ "$t" != "$fallen" ] || v=FALLEN
     case $v in
-    PASS) record "$t" "$2" PASS "($seconds s)" "$seconds" ;;
+    PASS)
+        text=$(judged "$t" "$2")
+        case $text in
+        FAIL*) log=$OUT/judge-$t-W$2.log && record "$t" "$2" FAIL "${text#FAIL }" ;;
+        *) record "$t" "$2" PASS "($seconds s)" "$seconds" ;;
+        esac
+        ;;
     TODO) record "$t" "$2" TODO "$(title "$t")" ;;
     BLOCKED)
         need=${text#needs }
@@ -296,6 +306,34 @@ END
     done
 }
 
+# judge W TASKS... -- have the judge call those that passed and that it judges. A row of $OUT/judged: task, W, verdict, text. Like a
+# launch of task tests, it ends at its first failure, and the rest is launched again.
+judge() {
+    j_w=$1 j_tasks='' j_log=$log j_status=$launch_status
+    shift
+    for t in "$@"; do
+        case " $judged_tasks $(read_log "$log" "$t" verdict)" in *" $t "*" PASS "*) j_tasks="$j_tasks $t" ;; esac
+    done
+    set -- $j_tasks
+    while [ $# -gt 0 ]; do
+        judging=$(printf -- '--task %s ' "$@")
+        launch "$j_w" $(($(field "$1" 4) + 5 * $#)) "$OUT/judge-$1-W$j_w.log" "$BUILD/tests/grade/worker" $judging
+        judging=''
+        while [ $# -gt 0 ]; do
+            v=$(awk -v t="$1" '$1 == "VERDICT" && $2 == t "" { sub(/^VERDICT [^ ]+ /, ""); print }' "$log.verdicts")
+            why=$(reason "$log" "$1")
+            [ -n "$v" ] || v="FAIL the judge has no verdict: $(crash_reason "$log" "$1" "$j_w" "$launch_status")"
+            [ "$v" = PASS ] || [ -z "$why" ] || v="$v ($why)"
+            printf '%s %s %s\n' "$1" "$j_w" "$v" >>"$OUT/judged"
+            shift
+            [ "$v" = PASS ] || break
+        done
+    done
+    log=$j_log launch_status=$j_status
+}
+# judged TASK W -- its last verdict with its text; empty: not judged
+judged() { awk -v t="$1" -v w="$2" '$1 == t "" && $2 == w { $1 = $2 = ""; v = substr($0, 3) } END { print v }' "$OUT/judged"; }
+
 # run_world LAB W TASKS... -- run tasks of one lab and program on W ranks
 run_world() {
     rw_lab=$1 rw_w=$2
@@ -310,6 +348,7 @@ run_world() {
         log=$OUT/lab$rw_lab-W$rw_w-$n_launch.log
         launch "$rw_w" "$limit" "$log" "$BUILD/tests/grade/$(field "$first" 5)" $args
         find_fallen "$rw_w" "$@"
+        [ -z "$judged_tasks" ] || judge "$rw_w" "$@"
         while [ $# -gt 0 ]; do
             settle "$1" "$rw_w" || break
             shift
@@ -376,6 +415,8 @@ for program in $programs; do
         refuse "$program is older than $BUILD/libfsdp.a: it tests what the labs were" "$build"
 done
 
+judged_tasks=''
+[ -z "${GRADE_PRIVATE:+${JUDGE_TOOL:-}}" ] || judged_tasks=$("$JUDGE_TOOL" --list | tr '\n' ' ')
 total_sum=0 total_all=0 n_labs=0 begun=$(date +%s)
 for l in $labs; do
     ids=$(rows | awk -v l="$l" '{ split($1, a, "."); if (a[1] == l) print $1 }')

@@ -238,11 +238,11 @@ undefined() {
 graders || { undefined && graders; } ||
     give_up "the graders do not build: $(grep -m1 -E 'error|undefined|\*\*\*' "$work/build.log")" "see $work/build.log"
 {
-    GRADE_PRIVATE=1 tests/grade/grade.sh "$@" "$out/tree/build"
+    GRADE_PRIVATE=1 JUDGE_TOOL=$build/tests/grade/judge tests/grade/grade.sh "$@" "$out/tree/build"
     echo $? >"$work/status"
 } | tee "$out/grade.txt"
 [ "$(cat "$work/status")" -le 1 ] || give_up 'the grader did not come to its end' "see $out/grade.txt"
-say "confined by: $CONFINE"
+say "confined by: $CONFINE" "judged outside of the learner's processes: $("$build/tests/grade/judge" --list | tr '\n' ' ')"
 say "submission: $n_taken files taken, $n_refused refused, $n_ignored others that differ ignored; see $out"
 logs=$out/tree/build/test/grade
 [ ! -f "$logs/results.xml" ] || cp "$logs/results.xml" "$out/"
