@@ -31,7 +31,7 @@ $(foreach e,$(EXTRA),$(eval $(call extra_rule,$(e))))
 -include $(EXTRA:%=$(BUILD)/extra/%.d)
 endif
 
-.PHONY: test-labs run debug graders grade-submission grade-all hand-in
+.PHONY: test-labs run debug graders grade-submission grade-all judge hand-in
 ifeq ($(BASE),ref)
 test-labs:  ## grade the labs' tasks; LAB=2 TASK=2.1 RANKS=3: only these
 	tests/tools/overlay.sh $(call quote,$(LAB)) $(call quote,$(REF)) $(BUILD)
@@ -78,6 +78,11 @@ grade-submission grade-all:
 	$(if $(OUT),,rm -rf $(BUILD)/submission)
 	tests/grade/$(GRADER_OF_$@) $(call quote,$(or $(OUT),$(BUILD)/submission)) $(BUILD) \
 		$(if $(EXTRA_TESTS),--extra $(EXTRA_TESTS)) $(GRADE_ARGS)
+
+judge:  ## call this tree's functions as the judge of submissions does: TASK=1.1 RANKS=2 SEED=number in its verdict
+	$(MAKE) $(JOBS) --no-print-directory $(BUILD)/fsdp_run $(BUILD)/tests/grade/judge $(BUILD)/tests/grade/worker
+	tests/grade/judge.sh $(if $(TASK),--task $(call quote,$(TASK))) $(if $(RANKS),--ranks $(call quote,$(RANKS))) \
+		$(if $(SEED),--seed $(call quote,$(SEED))) $(BUILD)
 
 hand-in:  ## check the files that you hand in, and pack them: OUT=hand-in.tar.gz
 	$(MAKE) $(JOBS) --no-print-directory graders

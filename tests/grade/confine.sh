@@ -42,6 +42,7 @@ for name in $KEEP; do
     [ -z "${!name+set}" ] || environment+=("$name=${!name}")
 done
 filtered() {
+    ulimit -d 2097152 # KiB of a process's own memory
     echo 1000 >/proc/self/oom_score_adj # if memory runs out, the system ends this first
     exec env -i "${environment[@]}" "$@"
 }

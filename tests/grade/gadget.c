@@ -2,7 +2,8 @@
  * the grader by system calls that no check of sources or objects sees, and prints what works.
  *
  * A constant of 64 bits holds the instructions of a system call; the code is called beside its
- * beginning. SECRET and OUTSIDE are paths that the test writes here. */
+ * beginning. SECRET, OUTSIDE, JUDGE and FORGED are what
+ * the test writes here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,8 @@
             at++;                                                                                  \
         return ((long (*)(const void *, long, long))at)(a, b, c);                                  \
     }
+CALL(raw_read, 0)
+CALL(raw_write, 1)
 CALL(raw_open, 2)
 CALL(raw_socket, 41)
 CALL(raw_fork, 57)
@@ -26,11 +29,32 @@ CALL(raw_kill, 62)
 CALL(raw_getppid, 110)
 CALL(raw_ptrace, 101)
 CALL(raw_unshare, 272)
+CALL(raw_readlink, 89)
 CALL(raw_exit, 231)
 
 static void says(const char *what, long got)
 {
     printf("%s %s\n", got >= 0 ? "REACHED" : "denied", what);
+}
+
+/* The memory of the judge, if one of the processes above this one is it. */
+static long open_judge(void)
+{
+    char path[64], said[128];
+    long pid = raw_getppid(0, 0, 0);
+    for (int i = 0; i < 8 && pid > 0; i++) {
+        snprintf(path, sizeof path, "/proc/%ld/stat", pid); /* pid (name) state parent ... */
+        const long fd = raw_open(path, 0, 0);
+        const long n = fd < 0 ? -1 : raw_read((const void *)fd, (long)said, sizeof said - 1);
+        if (n <= 0)
+            return -1;
+        said[n] = '\0';
+        snprintf(path, sizeof path, "/proc/%ld/mem", pid);
+        if (strstr(said, "(judge)"))
+            return raw_open(path, 2, 0);
+        sscanf(strrchr(said, ')'), ") %*c %ld", &pid);
+    }
+    return -1;
 }
 
 static __attribute__((unused)) void try_all(void)
@@ -49,6 +73,7 @@ static __attribute__((unused)) void try_all(void)
     says("ptrace", raw_ptrace((const void *)16, raw_getppid(0, 0, 0), 0));
     snprintf(path, sizeof path, "/proc/%d/mem", JUDGE);
     says("the grader's memory", raw_open(path, 2, 0));
+    says("the judge's memory", open_judge());
     const long child = raw_fork(0, 0, 0);
     if (child == 0)
         raw_exit(0, 0, 0);
@@ -58,4 +83,27 @@ static __attribute__((unused)) void try_all(void)
 static __attribute__((unused)) void stop_parent(void)
 {
     raw_kill((const void *)raw_getppid(0, 0, 0), 19, 0); /* SIGSTOP */
+}
+
+/* Write the verdicts of tasks to the file of results, whose name is behind one of the descriptors,
+ * and end. */
+static __attribute__((unused)) void forge(void)
+{
+    static const char *const tasks[] = {FORGED};
+    char path[64], name[256], lines[4096];
+    for (long fd = 3; fd < 64; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%ld", fd);
+        const long n = raw_readlink(path, (long)name, sizeof name - 1);
+        name[n > 0 ? n : 0] = '\0';
+        if (!strstr(name, "/fsdp-grade."))
+            continue;
+        const char *mark = strrchr(name, '/') + 1;
+        for (unsigned i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+            const int used =
+                snprintf(lines, sizeof lines, "%s VERDICT %s PASS\n%s DONE %s rank 0/2\n", mark,
+                         tasks[i], mark, tasks[i]);
+            raw_write((const void *)fd, (long)lines, used);
+        }
+    }
+    raw_exit(0, 0, 0);
 }

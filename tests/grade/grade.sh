@@ -232,7 +232,9 @@ record() {
 $(read_log "$log" "$1" below)
 END
     case $log in /*) shown=$log ;; *) shown=${GRADE_FROM:-}$log ;; esac
-    below "rerun: make test LAB=${1%%.*} TASK=$1 RANKS=$2${GRADE_WITH:+ $GRADE_WITH}     log: $shown"
+    again="test LAB=${1%%.*} TASK=$1 RANKS=$2${GRADE_WITH:+ $GRADE_WITH}"
+    case $4 in "the judge, seed "*) again="judge TASK=$1 RANKS=$2 SEED=$(echo "$4" | sed 's/.*seed \(0x[0-9a-f]*\).*/\1/')" ;; esac
+    below "rerun: make $again     log: $shown"
 }
 
 # record_blocked TASK W NEED TEXT -- BLOCKED, with the task to do first

@@ -48,9 +48,9 @@ typedef struct options {
     char **command;
 } options;
 
-static int failed(const char *what)
+static int failed(const char *what, const char *why)
 {
-    fprintf(stderr, "judge: %s: %s\n", what, errno ? strerror(errno) : "not so");
+    fprintf(stderr, "judge: %s: %s\n", what, why);
     return 2;
 }
 
@@ -143,12 +143,12 @@ int main(int argc, char **argv)
     if (argc == 2)
         return 0;
     if (!read_options(argc, argv, &o))
-        return failed("usage: judge --ranks W --folder DIR --task ID ... -- COMMAND");
+        return failed("usage", "judge [--seed N] --ranks W --folder DIR --task ID ... -- COMMAND");
     const int folder = wire_address(o.folder, &at);
     const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (folder < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) != 0 ||
         listen(listener, JURY_MOST_RANKS) != 0)
-        return failed(o.folder);
+        return failed(o.folder, strerror(errno));
     const pid_t child = start(&o, &alive);
     bool good = child > 0;
     memset(sockets, -1, sizeof sockets);
@@ -163,5 +163,5 @@ int main(int argc, char **argv)
             close(sockets[r]);
     close(listener);
     waitpid(child, NULL, 0);
-    return good ? 0 : failed("the workers did not connect");
+    return good ? 0 : failed(*o.command, "its workers did not connect");
 }

@@ -1,5 +1,4 @@
-/* judge_models_lib.c -- see judge_models_lib.h. A small GPT-2 of a drawn shape, weights and data.
- */
+/* judge_models_lib.c -- see judge_models_lib.h. Shape, weights and data of a GPT-2 are drawn. */
 #include "tests/grade/judge_models_lib.h"
 #include <math.h>
 #include <stdlib.h>
@@ -317,21 +316,24 @@ static fsdp_status check_adamw_elem(const adamw_args *a, size_t i, adamw_state *
     return FSDP_OK;
 }
 
-static fsdp_status check_adamw_params(drawn_run *run, const training *t, int step,
-                                      const float *grad, float norm, adamw_state *s,
-                                      const float *got)
+/* One step's gradient, and what it is multiplied by. */
+typedef struct step_grad {
+    float values[MOST_PARAM_ELEMS];
+    double coef;
+} step_grad;
+
+static fsdp_status check_adamw_params(const drawn_run *run, float lr, int step, const step_grad *g,
+                                      adamw_state *s, const float *got)
 {
     for (int p = 0; p < run->m.n_params; p++) {
         const size_t at = run->t.offset[p];
         adamw_args a = {
-            .param = run->t.params + at, .m = s->m + at, .v = s->v + at, .grad = grad + at};
+            .param = run->t.params + at, .m = s->m + at, .v = s->v + at, .grad = g->values + at};
         const optim_config config =
-            adamw_config((double)t->lr, run->m.params[p].decay ? 0.1 : 0.0, step);
+            adamw_config((double)lr, run->m.params[p].decay ? 0.1 : 0.0, step);
         adamw_scalars(&a, &config);
-        if (run->m.params[p].tied_to != NOT_TIED)
-            continue;
-        for (size_t i = 0; i < run->m.params[p].elems; i++)
-            TRY(check_adamw_elem(&a, i, s, at + i, (double)clip_coef(t, norm), got[at + i]));
+        for (size_t i = 0; i < run->m.params[p].elems && run->m.params[p].tied_to == NOT_TIED; i++)
+            TRY(check_adamw_elem(&a, i, s, at + i, g->coef, got[at + i]));
     }
     return FSDP_OK;
 }
@@ -340,7 +342,7 @@ static fsdp_status check_adamw_params(drawn_run *run, const training *t, int ste
  * have the same bits again, and an update is compared by itself. */
 static fsdp_status check_adamw(drawn_run *run, training t)
 {
-    static float grad[MOST_PARAM_ELEMS];
+    static step_grad grad;
     static adamw_state s;
     static trained got;
     memset(&s, 0, sizeof s);
@@ -349,10 +351,11 @@ static fsdp_status check_adamw(drawn_run *run, training t)
         t.steps = step + 1;
         TRY(send_training(run, &t));
         TRY(receive_training(run, t.steps, &got));
-        TRY(twin_step(run, step, grad, &loss, &norm));
+        TRY(twin_step(run, step, grad.values, &loss, &norm));
         TRY(expect_f32("loss, against one device, of step", &got.loss[step], &loss, 1));
         TRY(expect_f32("norm, against one device, of step", &got.norm[step], &norm, 1));
-        TRY(check_adamw_params(run, &t, step, grad, norm, &s, got.params));
+        grad.coef = (double)clip_coef(&t, norm);
+        TRY(check_adamw_params(run, t.lr, step, &grad, &s, got.params));
         memcpy(run->t.params, got.params, run->t.param_elems * sizeof *got.params);
     }
     return FSDP_OK;

@@ -190,20 +190,40 @@ static void draw_leaves(const drawn *d, leaf_values *leaves, int n)
                     d->mode == GRAD_ACC_FAST ? (float)jury_between(-9999, 9999) : jury_float();
 }
 
-/* An array that must hold, for each element of this rank's slice, the scaled sum of n leaves. */
-static fsdp_status check_slice(wire *a, const drawn *d, int u, int rank, leaf_values leaves, int n,
-                               float scale, bool clears_padding)
+/* What a rank must hold of a unit: in its slice, the scaled sum of n leaves. */
+typedef struct wanted_sum {
+    leaf_values *leaves; /* [UNITS] */
+    int n;
+    float scale;
+    bool clears_padding;
+} wanted_sum;
+
+static fsdp_status check_slice(wire *a, const drawn *d, int u, int rank, const wanted_sum *sum)
 {
     float got[MOST_FLAT], want[MOST_FLAT];
     const size_t begin = slice_begin(d, u, rank), elems = slice_elems(d, u);
     const char *what =
         WHAT("rank %d: sum over ranks of unit %d, from element %zu on", rank, u, begin);
     for (size_t i = 0; i < elems; i++)
-        want[i] = clears_padding && begin + i >= d->units[u].used
+        want[i] = sum->clears_padding && begin + i >= d->units[u].used
                       ? 0.0f
-                      : drawn_sum(leaves, n, begin + i) * scale;
+                      : drawn_sum(sum->leaves[u], sum->n, begin + i) * sum->scale;
     TRY(jury_array(a, what, got, elems));
     return expect_f32(what, got, want, elems);
+}
+
+/* Every rank's answer: its slice of each unit that is not frozen. */
+static fsdp_status check_slices(const drawn *d, const wanted_sum *sum)
+{
+    for (int r = 0; r < jury_ranks(); r++) {
+        wire *a;
+        TRY(jury_answer(r, &a));
+        for (int u = 0; u < UNITS; u++)
+            if (!d->units[u].frozen)
+                TRY(check_slice(a, d, u, r, sum));
+        TRY(wire_ended(a));
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status check_reduce(const drawn *d)
@@ -220,15 +240,7 @@ static fsdp_status check_reduce(const drawn *d)
                 wire_put_floats(q, leaves[u][k * w + r], padded_elems(d, u));
         TRY(jury_send(r));
     }
-    for (int r = 0; r < w; r++) {
-        wire *a;
-        TRY(jury_answer(r, &a));
-        for (int u = 0; u < UNITS; u++)
-            if (!d->units[u].frozen)
-                TRY(check_slice(a, d, u, r, leaves[u], n_micro * w, 1.0f, false));
-        TRY(wire_ended(a));
-    }
-    return FSDP_OK;
+    return check_slices(d, &(wanted_sum){leaves, n_micro * w, 1.0f, false});
 }
 
 static fsdp_status check_reduce_fast(const drawn *d)
@@ -265,15 +277,7 @@ static fsdp_status check_finish(const drawn *d)
                 put_leaves(q, d, leaves, u);
         TRY(jury_send(r));
     }
-    for (int r = 0; r < w; r++) {
-        wire *a;
-        TRY(jury_answer(r, &a));
-        for (int u = 0; u < UNITS; u++)
-            if (!d->units[u].frozen)
-                TRY(check_slice(a, d, u, r, leaves[u], w, scale, true));
-        TRY(wire_ended(a));
-    }
-    return FSDP_OK;
+    return check_slices(d, &(wanted_sum){leaves, w, scale, true});
 }
 
 fsdp_status judge_3_3(void)

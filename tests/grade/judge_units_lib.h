@@ -1,5 +1,4 @@
-/* judge_units_lib.h -- tasks about units that the judge draws: gathers, reductions, norm, a step.
- */
+/* judge_units_lib.h -- tasks about drawn units: gathers, reductions, norm, a step. */
 #pragma once
 #include "common/base/status.h"
 

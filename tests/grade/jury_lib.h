@@ -1,8 +1,7 @@
 /* jury_lib.h -- what the judge's checks use: numbers drawn from the seed, and a call of a learner's
  * function in a worker (worker.c).
  *
- *   wire *q = jury_ask(rank);  wire_put(q, ...) ...  jury_send(rank);   then jury_answer(rank, &a)
- */
+ *   wire *q = jury_ask(rank); wire_put(q, ...) ... jury_send(rank); jury_answer(rank, &a) */
 #pragma once
 #include <stdint.h>
 #include "tests/grade/grade_lib.h"
@@ -10,8 +9,7 @@
 
 enum { JURY_MOST_RANKS = 8 };
 
-/* jury_open -- sockets [n_ranks] of the workers. jury_end_task -- no more requests for this task.
- */
+/* jury_open -- sockets [n_ranks] of the workers. jury_end_task -- no more requests of a task. */
 void jury_open(const int *sockets, int n_ranks, uint64_t seed);
 fsdp_status jury_end_task(void);
 int jury_ranks(void);

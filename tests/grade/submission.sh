@@ -242,12 +242,13 @@ graders || { undefined && graders; } ||
     echo $? >"$work/status"
 } | tee "$out/grade.txt"
 [ "$(cat "$work/status")" -le 1 ] || give_up 'the grader did not come to its end' "see $out/grade.txt"
-say "confined by: $CONFINE" "judged outside of the learner's processes: $("$build/tests/grade/judge" --list | tr '\n' ' ')"
+judged=$("$build/tests/grade/judge" --list | paste -sd' ')
+say "confined by: $CONFINE" "judged outside of the learner's processes: $judged"
 say "submission: $n_taken files taken, $n_refused refused, $n_ignored others that differ ignored; see $out"
 logs=$out/tree/build/test/grade
 [ ! -f "$logs/results.xml" ] || cp "$logs/results.xml" "$out/"
 # Put the report before the text that the learner sees above all tasks.
-[ ! -f "$logs/results.json" ] || LC_ALL=C awk -v kind="$CONFINE" '
+[ ! -f "$logs/results.json" ] || LC_ALL=C awk -v kind="$CONFINE" -v judged="$judged" '
     FILENAME ~ /report.txt$/ { gsub(/[^ -~]/, "?"); gsub(/[\\"]/, "\\\\&"); if (!/^TAKEN/) report = report $0 "\\n"; next }
-    /^  "output": "/ && !n++ { print "  \"extra_data\": {\"confined_by\": \"" kind "\"},"; $0 = "  \"output\": \"" report substr($0, 14) }
+    /^  "output": "/ && !n++ { print "  \"extra_data\": {\"confined_by\": \"" kind "\", \"judged\": \"" judged "\"},"; $0 = "  \"output\": \"" report substr($0, 14) }
     { print }' "$report" "$logs/results.json" >"$out/results.json"

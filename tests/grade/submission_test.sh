@@ -1,7 +1,7 @@
 #!/bin/sh
 # submission_test.sh -- test the grading of submissions (submission.sh), honest ones and attacks; prints the score of each.
 #
-#   tests/grade/submission_test.sh quick|honest|refused|strings|cheats|confined|floods|around|full BUILD
+#   tests/grade/submission_test.sh quick|honest|refused|strings|cheats|confined|forged|floods|around|full BUILD
 #
 # quick: submission.txt lists all files with solutions, and its names suffice for them; takes a few seconds. The other parts
 # hand in trees and take a few minutes each: honest trees, trees with files that must be refused by name, and trees that cheat
@@ -24,9 +24,13 @@ done >"$dir/log"
 [ ! -s "$dir/log" ]
 verdict 'no name of submission.txt ends a process or writes to a file' $?
 
+"$build/tests/grade/judge" --list | paste -sd' ' | sed 's/ /, /g' >"$dir/log"
+grep -qxF "Judged: $(cat "$dir/log")." tests/grade/INSTRUCTORS.md
+verdict "INSTRUCTORS.md names the tasks that are judged" $?
+
 # ---- what compilers and libcs make of names, and add ----------------------------------------------
-# judge OBJECT SOURCE -- check this object as the one of SOURCE; complaints go to the log
-judge() {
+# accepts OBJECT SOURCE -- check this object as the one of SOURCE; complaints go to the log
+accepts() {
     case $2 in lab6*) o=npu-sim/${2%.*}.o ;; *) o=${2%.*}.o ;; esac
     mkdir -p "$dir/like/${o%/*}" && cp "$1" "$dir/like/$o" && tests/grade/submission.sh --check "$dir/like" "$2" >"$dir/log" 2>&1
 }
@@ -40,19 +44,19 @@ hccl=lab6_npu/hccl.c
 
 uses __isoc99_sscanf __isoc23_strtol __isoc7_strtol __memcpy_chk __snprintf_chk __fgets_chk __gethostname_chk __vprintf_chk fopen64 bcmp \
     sincosf _ZGVdN8v_expf __stack_chk_fail_local __stack_chk_guard __tls_get_addr __divti3 __truncsfhf2
-judge "$dir/used.o" $hccl
+accepts "$dir/used.o" $hccl
 verdict 'aliases of allowed names are allowed' $?
 for alias in fprintf:__fprintf_chk vfprintf:__vfprintf_chk fscanf:__isoc99_fscanf strtoull:__isoc23_strtoull longjmp:__longjmp_chk open:__open_2 \
     fdelt:__fdelt_chk fread:__fread_chk system:_ZGVbN2v_system write:__isoc23___write_chk; do
     uses "${alias#*:}"
-    ! judge "$dir/used.o" $hccl && said "^FAIL submission.txt: lab6_npu/hccl.c uses ${alias%:*} \(${alias#*:} in the object\), .*; do without ${alias%:*};"
+    ! accepts "$dir/used.o" $hccl && said "^FAIL submission.txt: lab6_npu/hccl.c uses ${alias%:*} \(${alias#*:} in the object\), .*; do without ${alias%:*};"
     verdict "an alias of a forbidden name is forbidden: ${alias#*:}" $?
 done
 uses __isoc23_strtol __fgets_chk
-! judge "$dir/used.o" lab2_forward/cast.c && said 'cast.c uses strtol \(' 'cast.c uses fgets \('
+! accepts "$dir/used.o" lab2_forward/cast.c && said 'cast.c uses strtol \(' 'cast.c uses fgets \('
 verdict 'aliases of names that only another file may use are forbidden' $?
 uses __exit _memcpy_chk memcpy_chk __memcpychk isoc23_strtol __isoc_strtol xx__isoc23_strtol __isoc23_ __chk __strtol __stack_chk
-! judge "$dir/used.o" $hccl && [ "$(grep -c ' uses ' "$dir/log")" -eq 11 ]
+! accepts "$dir/used.o" $hccl && [ "$(grep -c ' uses ' "$dir/log")" -eq 11 ]
 verdict 'names that only resemble aliases are forbidden' $?
 
 cat >"$dir/may.c" <<'END'
@@ -82,9 +86,9 @@ for compiler in gcc clang; do
         for c in may not; do
             $compiler -w -D_GNU_SOURCE "${flags% *}" -fPIC -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$level -c -o "$dir/$c.o" "$dir/$c.c" 2>"$dir/log" || verdict "$c.c compiles" 1
         done
-        judge "$dir/may.o" $hccl
+        accepts "$dir/may.o" $hccl
         verdict "$as: allowed calls are allowed" $?
-        ! judge "$dir/not.o" $hccl && said 'hccl.c uses v?fprintf[ ,]' 'hccl.c uses stderr,' 'hccl.c uses read[ ,]'
+        ! accepts "$dir/not.o" $hccl && said 'hccl.c uses v?fprintf[ ,]' 'hccl.c uses stderr,' 'hccl.c uses read[ ,]'
         verdict "$as: forbidden calls are forbidden" $?
     done
 done
@@ -97,11 +101,11 @@ int clean(char *text) { cleaner c{text}; return fsdp_error(1) + 1; }
 END
 for cxx in g++ clang++; do
     command -v $cxx >/dev/null || { echo "SKIP submission: a destructor with $cxx, which is not installed" && continue; }
-    $cxx -fPIC -c -o "$dir/used.o" "$dir/may.cpp" && judge "$dir/used.o" lab6_npu/aclnn_call.cpp
+    $cxx -fPIC -c -o "$dir/used.o" "$dir/may.cpp" && accepts "$dir/used.o" lab6_npu/aclnn_call.cpp
     verdict "$cxx: a destructor of a local variable is allowed" $?
 done
 
-# sections ROW ROW -- judge an object whose table of sections has the second row; this tree's own has the first row
+# sections ROW ROW -- check an object whose table of sections has the second row; this tree's own has the first row
 sections() {
     nm -P "$dir/may.o" | tee "$dir/nm" | awk '{ print $1 }' >"$dir/all"
     readelf -SsW "$dir/may.o" | awk -v ours="$1" -v row="$2" -v dir="$dir" '
@@ -399,6 +403,11 @@ cheat_with() {
     sed 's/return fsdp_todo("1.1");/'"$2"'; &/' "$dir/stubs/lab1_flatparam/flat_param.c" | cat "$1" - >"$dir/cheat/lab1_flatparam/flat_param.c"
 }
 
+# gadget TASKS -- gadget.c with what this test knows; TASKS, in quotes and with commas, are those whose verdicts it forges
+gadget() {
+    sed "s|SECRET|$dir/hidden|; s|SOLUTIONS|$PWD|; s|OUTSIDE|$dir/outside|; s|JUDGE|$$|; s|FORGED|$1|" tests/grade/gadget.c >"$dir/gadget.c"
+}
+
 # confined -- code that makes system calls which no check sees reaches nothing, by each kind of confinement that this machine has.
 confined() {
     [ "$(uname -m)" = x86_64 ] || { echo 'SKIP submission: the code of a constant is that of x86-64' && return; }
@@ -406,16 +415,36 @@ confined() {
     chmod 755 "$dir" # another user can reach its own files below
     for kind in bwrap uid landlock; do
         CONFINE=$kind tests/grade/confine.sh --write "$dir" --in "$PWD" -- true 2>"$dir/log" || { echo "SKIP submission: this machine has no $kind: $(tail -1 "$dir/log")" && continue; }
-        sed "s|SECRET|$dir/hidden|; s|SOLUTIONS|$PWD|; s|OUTSIDE|$dir/outside|; s|JUDGE|$$|" tests/grade/gadget.c >"$dir/gadget.c"
+        gadget '"1.1"'
         cheat_with "$dir/gadget.c" 'try_all()'
         CONFINE=$kind hand_in cheat --task 1.1 --ranks 2
         cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-        said '^Lab 1: 0/2' "^confined by: $kind" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
+        said '^Lab 1: 0/2' "^confined by: $kind" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
         verdict "$kind: a program of constants reaches nothing" $?
     done
     cheat_with "$dir/gadget.c" 'stop_parent()'
     hand_in cheat --task 1.1 --ranks 2 && said '^(FAIL|TODO) +1.1 W=2' '^Lab 1: 0/2'
     verdict 'a rank that stops the process above it' $?
+}
+
+# forged -- a verdict that a rank writes itself counts only for tasks that the judge does not judge.
+forged() {
+    [ "$(uname -m)" = x86_64 ] || return 0
+    gadget "$("$build/tests/grade/judge" --list | sed 's/.*/"&"/' | paste -sd,)"
+    fresh stubs
+    for file in $(grep -lE 'return fsdp_todo\("[1-5]' "$dir"/cheat/lab*/*.c); do # every task calls forge
+        sed 's/return fsdp_todo("[^"]*");/forge(); &/' "$file" | cat "$dir/gadget.c" - >"$dir/new" && mv "$dir/new" "$file"
+    done
+    hand_in cheat --ranks 2
+    grep -E '^(PASS|FAIL|TODO|BLOCKED) ' "$dir/log" >"$dir/verdicts"
+    for t in $("$build/tests/grade/judge" --list); do
+        grep -qE "^(FAIL|TODO|BLOCKED) +$t " "$dir/verdicts" && ! grep -qE "^PASS +$t " "$dir/verdicts" || { echo "$t" >>"$dir/log" && false; }
+        verdict "a forged verdict: $t" $?
+    done
+    for t in 1.1 1.3 1.4 2.1 3.2a 3.3 4.1; do # they need no other task
+        said "^FAIL +$t W=2 the judge"
+        verdict "it counted in the process, and not with the judge: $t" $?
+    done
 }
 
 # around -- what a class needs: folders of submissions, names that are commands, archives, packing.
@@ -457,6 +486,11 @@ floods() {
     hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 no verdict: it printed more than 4000000 bytes' '^Lab 1: 0/2' && [ "$(du -sk "$dir/out/tree/build/test" | cut -f1)" -lt 6000 ]
     verdict "output without end: $(score)" $?
     fresh stubs
+    sed -i 's/return fsdp_todo("1.1");/int n = 0;\n    for (void *p; (p = malloc(1 << 26)) != NULL; n++)\n        memset(p, 1, 1 << 26);\n    printf("blocks: %d\\n", n);\n    &/; 1,/^#include/s/^#include/#include <stdio.h>\n&/' "$dir/cheat/lab1_flatparam/flat_param.c"
+    hand_in cheat --task 1.1 --ranks 2
+    said '^TODO +1.1 W=2' && [ "$(grep -ch '^blocks: [0-9]\{1,2\}$' "$dir"/out/tree/build/test/grade/lab1-W2-1.log)" -eq 2 ]
+    verdict "all the memory that there is: $(score)" $?
+    fresh stubs
     sed -i 's|return fsdp_todo("1.1");|return fsdp_todo("../../x");|' "$dir/cheat/lab1_flatparam/flat_param.c"
     hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 it says that it needs \.\./\.\./x, which is no task' '^Lab 1: 0/2'
     verdict "a task that is a path: $(score)" $?
@@ -467,6 +501,7 @@ if wanted refused; then all_refused && more_refused; fi
 if wanted strings; then strings; fi
 if wanted cheats; then cheats; fi
 if wanted confined; then confined; fi
+if wanted forged; then forged; fi
 if wanted floods; then floods; fi
 if wanted around; then around; fi
 exit $bad
