@@ -390,10 +390,21 @@ static __attribute__((used)) int f(void) { return __fixed_not(); }
 @ lab5_prefetch/bucket.c|has ".*where a name is expected
 static int one(void) { return 1; }
 __asm__(".symver one,x@Y\n");
+@ lab5_prefetch/limiter.c|(includes|does not compile: ).*(hostname|embed)
+static const char read[] = {
+#embed "/etc/hostname"
+};
+@ lab5_prefetch/prefetch.c|(includes|does not compile: ).*hostname
+#line 1 "/usr/include/stdio.h" 3
+#include "/etc/hostname"
+@ lab6_npu/npu.c|has ".*where a name is expected
+# 1 "/usr/include/stdio.h" 1 3
+extern int raw(void) __asm__("1f\n1:\tret #");
+static __attribute__((used)) int f(void) { return raw(); }
 END
     hand_in cheat --task 1.1 --ranks 2
-    grep -q ' 13 refused, ' "$dir/log"
-    verdict "thirteen files with strings for the assembler" $?
+    grep -q ' 16 refused, ' "$dir/log"
+    verdict "sixteen files with strings for the assembler and other people's lines" $?
     refused
 }
 
@@ -445,6 +456,11 @@ forged() {
         said "^FAIL +$t W=2 the judge"
         verdict "it counted in the process, and not with the judge: $t" $?
     done
+    fresh stubs # the test expects zeros where the unit has no elements, and the unit is within reach
+    sed -i 's/return fsdp_todo("3.3");/f->units[u].slices.used_elems = 0;\n    return device_zero(f->compute, g->shard_grad, g->slice.elems * sizeof(float));/' "$dir/cheat/lab3_backward/backward.c"
+    hand_in cheat --task 3.3 --ranks 2
+    said '^TAKEN   lab3_backward/backward.c' '^FAIL +3.3 W=2 the judge, seed 0x[0-9a-f]*: rank 0: sum over ranks'
+    verdict 'an overwritten expectation' $?
 }
 
 # around -- what a class needs: folders of submissions, names that are commands, archives, packing.
