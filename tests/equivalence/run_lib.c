@@ -103,6 +103,7 @@ static fsdp_status run_create(run *r)
     *r->out = (run_result){.steps = c->steps, .param_elems = r->m.n_param_elems};
     r->out->loss = calloc((size_t)c->steps + 1, sizeof(float));
     r->out->norm = calloc((size_t)c->steps + 1, sizeof(float));
+    r->out->eval = calloc((size_t)c->steps + 1, sizeof(float));
     if (comm_rank(r->group) == 0)
         r->out->params = calloc(r->out->param_elems + 1, sizeof(float));
     return FSDP_OK;
@@ -122,8 +123,9 @@ static void run_free(run *r)
     free(r->tokens);
 }
 
-/* Micro-step a of this rank: its part of the global batch, by run_batch_node. */
-static fsdp_status one_micro_step(run *r, int step, int a)
+/* Micro-step a of this rank: its part of the global batch, by run_batch_node. An evaluation reads
+ * the same batch. */
+static fsdp_status one_micro_step(run *r, int step, int a, bool training)
 {
     const run_config *c = r->cfg;
     int w = comm_size(r->group), x = comm_rank(r->group);
@@ -142,11 +144,30 @@ static fsdp_status one_micro_step(run *r, int step, int a)
                            .first_sample = ((uint64_t)step * blocks + block) * c->batch,
                            .a = a,
                            .n_micro = c->grad_accum,
-                           .training = true,
+                           .training = training,
                            .loss = loss};
     TRY(runner_forward(r->r, &ms));
-    TRY(runner_backward(r->r));
+    if (training)
+        TRY(runner_backward(r->r));
     return comm_all_gather(r->group, r->s, "loss", DTYPE_F32, loss, r->loss + a * w, 1);
+}
+
+/* Two batches, so that the second sees what the first left gathered. */
+static fsdp_status evaluate(run *r, int step)
+{
+    const size_t w = (size_t)comm_size(r->group);
+    float *host = calloc(w, sizeof *host);
+    fsdp_status st = FSDP_OK;
+    for (int batch = 0; batch < 2 && st == FSDP_OK; batch++) {
+        st = one_micro_step(r, step, 0, false);
+        if (st == FSDP_OK)
+            st = device_download(r->s, host, r->loss, w * sizeof *host);
+        if (st == FSDP_OK)
+            st = stream_sync(r->s);
+        r->out->eval[step] += tree_sum_f32(host, w);
+    }
+    free(host);
+    return st;
 }
 
 static fsdp_status one_step(run *r, int step)
@@ -154,10 +175,12 @@ static fsdp_status one_step(run *r, int step)
     const run_config *c = r->cfg;
     size_t blocks = (size_t)c->grad_accum * (size_t)comm_size(r->group);
     float scale = (float)(1.0 / (double)(blocks * c->batch * c->seq_len));
+    if (c->evaluates)
+        TRY(evaluate(r, step));
     if (r->e.begin_step)
         TRY(r->e.begin_step(r->e.self));
     for (int a = 0; a < c->grad_accum; a++)
-        TRY(one_micro_step(r, step, a));
+        TRY(one_micro_step(r, step, a, true));
     step_scalars sc = {.optim = {.step = step,
                                  .lr = c->lr_of_step ? c->lr_of_step[step] : c->lr,
                                  .beta1 = 0.9,
@@ -246,6 +269,7 @@ void run_result_free(run_result *r)
 {
     free(r->loss);
     free(r->norm);
+    free(r->eval);
     free(r->params);
     *r = (run_result){0};
 }

@@ -42,6 +42,7 @@ typedef struct run_config {
     offload_config offload;
     void (*after_step)(void *ctx); /* called after each step, if not NULL */
     void *ctx;
+    bool evaluates;              /* an evaluation of two batches before each step */
     bool no_sync, replicas_last; /* see run_context and no_sync.h */
     FILE *digests; /* set on every rank; rank 0 of the group writes there; NULL: none */
 } run_config;
@@ -49,6 +50,8 @@ typedef struct run_config {
 typedef struct run_result {
     int steps;
     float *loss, *norm; /* [steps] before the update and before clipping; the same on every rank */
+    float
+        *eval; /* [steps] sums of the losses of the evaluation before the step; 0: there was none */
     size_t param_elems;
     float *params; /* [param_elems] in global order, tied ones once; only on the group's rank 0 */
 } run_result;

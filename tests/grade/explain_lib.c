@@ -7,6 +7,8 @@ fsdp_status expect_same_run(const char *what, const run_result *got, const run_r
                             size_t n_steps)
 {
     const size_t n_params = got->params && want->params ? want->param_elems : 0;
+    TRY(expect_f32(WHAT("%s: losses of the evaluation before step", what), got->eval, want->eval,
+                   n_steps));
     TRY(expect_f32(WHAT("%s: loss of step", what), got->loss, want->loss, n_steps));
     TRY(expect_f32(WHAT("%s: norm of step", what), got->norm, want->norm, n_steps));
     return expect_f32(WHAT("%s: weight", what), got->params, want->params, n_params);

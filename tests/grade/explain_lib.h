@@ -4,8 +4,8 @@
 #include "tests/equivalence/run_lib.h"
 #include "tests/grade/grade_lib.h"
 
-/* expect_same_run -- the losses and norms of n_steps have the same bits, and so do the weights if
- * both runs have them. */
+/* expect_same_run -- the losses and norms of n_steps and of the evaluations before them have the
+ * same bits, and so do the weights if both runs have them. */
 fsdp_status expect_same_run(const char *what, const run_result *got, const run_result *want,
                             size_t n_steps);
 /* explain -- agree on st (comm_agree). If a comparison of two runs failed, run both again with

@@ -30,6 +30,7 @@ static run_config training(const grade *g, const prefetch_config *overlap)
                         .corpus_tokens = 1000,
                         .grad_accum = 2,
                         .steps = STEPS,
+                        .evaluates = true,
                         .optimizer = OPTIMIZER_ADAMW,
                         .lr = 1e-2,
                         .clip_norm = 1.0f,

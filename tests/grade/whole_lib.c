@@ -1,6 +1,6 @@
 /* whole_lib.c -- see whole_lib.h. Task 3.7:
  *
- *   create -> twice: (micro-steps, finish, compare gradients, SGD, compare weights)
+ *   create -> twice: (evaluation, micro-steps, finish, compare gradients, SGD, compare weights)
  *   -> one more forward -> free */
 #include "tests/grade/whole_lib.h"
 #include <stdlib.h>
@@ -51,7 +51,9 @@ static fsdp_status whole_micro_step(whole *w, int a, bool training)
     TRY(whole_forward(w, a, training, &got));
     TRY(twin_leaf(w->t, whole_leaf(w, a), &want));
     note(&w->notes,
-         expect_f32(WHAT("loss of micro-step %d, rank %d", a, comm_rank(w->comm)), &got, &want, 1));
+         expect_f32(WHAT("loss of %s %d, rank %d", training ? "micro-step" : "an evaluation, batch",
+                         a, comm_rank(w->comm)),
+                    &got, &want, 1));
     return FSDP_OK;
 }
 
@@ -72,7 +74,9 @@ static fsdp_status whole_step(whole *w)
     const float scale = whole_scale(w), lr = 0.5f;
     float *held[8], loss;
     FSDP_ASSERT(w->f.n_units <= 8);
-    for (int step = 0; step < 2; step++) { /* the second step shows what the first left over */
+    for (int step = 0; step < 2; step++) {  /* the second step shows what the first left over */
+        TRY(whole_micro_step(w, 0, false)); /* an evaluation, which leaves units gathered */
+        TRY(reshard_all(&w->f));
         TRY(zero_grad(&w->r));
         for (int a = 0; a < ACCUM; a++)
             TRY(whole_micro_step(w, a, true));
@@ -143,8 +147,8 @@ fsdp_status whole_run(grade *g, whole_config config, fsdp_status (*body)(whole *
     return st;
 }
 
-/* Twice: 3 micro-steps of one sequence per rank, then one step of SGD. Then one more forward, which
- * must see the new weights. */
+/* Twice: an evaluation, 3 micro-steps of one sequence per rank, then one step of SGD. Then one more
+ * forward, which must see the new weights. */
 static fsdp_status train(grade *g, sharding_strategy sharding, int fsdp_size)
 {
     const whole_config config = {.batch = 1,
