@@ -31,6 +31,7 @@ under_mpi() {
 # Files of an earlier run. With a constant learning rate the number of steps changes only where the run ends.
 constant='--lr 1e-3 --min-lr 1e-3 --warmup-steps 0 --reduction canonical'
 expect_good 2 'a first run' $run --global-batch 4
+expect_good 4 'a first run of 4 ranks' $small --synthetic 5000 --global-batch 8 --save "$keep/four"
 kept=$(tree_sum "$keep")
 
 # ---- options ----------------------------------------------------------------------------------------------------
@@ -387,8 +388,12 @@ copy && truncate -s -1 "$file" && damaged 'cut off' 'rank-00000.safetensors is d
 copy && truncate -s 3 "$file" && damaged 'three bytes' 'rank-00000.safetensors is damaged: got 3 bytes'
 copy && patch "$file" 0 X && damaged 'length of the header' 'rank-00000.safetensors is damaged'
 copy && patch "$file" 5000 '\0252\0252' && damaged 'a value' 'rank-00000.safetensors is damaged: got .* XXH3' '' 3
-copy && patch "$step/rank-00001.safetensors" 5000 '\0252\0252' && # one rank reads all files of a checkpoint
-    damaged 'a value in a file beyond the ranks' 'rank-00001.safetensors is damaged: got .* XXH3'
+for file in 0 1 2 3; do # some rank reads each file of a checkpoint, however many ranks there are
+    for ranks in 1 2; do
+        cp -r "$keep/four" "$new/damaged" && patch "$new/damaged/step-2/rank-0000$file.safetensors" 5000 '\0252\0252'
+        damaged "a value in file $file of 4" "rank-0000$file.safetensors is damaged: got .* XXH3" '' $ranks
+    done
+done
 copy && cp "$step/rank-00001.safetensors" "$file" && damaged 'one part twice' 'rank-00000.safetensors is damaged'
 mkdir "$new/damaged" && touch "$new/damaged/meta.json" "$new/damaged/rank-00000.ckpt" &&
     damaged 'the old form' 'damaged is of the old form' 'program that saved it' 2

@@ -144,6 +144,23 @@ head -c -2 "$work/one" >"$work/cut"
 unfit 'a file that is cut in its last line' "cut is cut or damaged: line $(wc -l <"$work/one")\$" cut
 sed '50s/,[0-9a-f]*,,$/,12345,,/' "$work/one" >"$work/bad"
 unfit 'a row that is damaged' 'bad is cut or damaged: line 50$' bad
+# lacks NAME AWK -- files without the rows for which AWK is true, compared with a whole file and with themselves. With another
+# number of rows in the last line, only the whole file shows what is missing.
+lacks() {
+    awk "!($2)" n="$(wc -l <"$work/one")" "$work/one" >"$work/bad"
+    unfit "a file without $1" '(bad is cut or damaged|the files have rows of different arrays)' bad
+    bisect 2 "bad is cut or damaged: line $(wc -l <"$work/bad")\$" bad bad
+    sed -i "\$s/.*/# end: $(grep -c '^[0-9]' "$work/bad") rows/" "$work/bad"
+    unfit "a file without $1, with their number" 'the files have rows of different arrays' bad
+    bisect 2 'the files have rows of different arrays' one bad
+}
+lacks 'a row' 'NR == 50'
+lacks 'the last row' 'NR == n - 1'
+lacks 'copies of backward' '/,backward copy,/'
+lacks 'gradients' '/,reduced gradient,/'
+case_is 'a row for each copy, output and gradient'
+awk -F, '/^[0-9]/ { n[$4]++ } END { exit n["forward copy"] != 3 * 3 * 29 || n["backward copy"] != 3 * 3 * 29 ||
+    n["output"] != 3 * 3 * 6 || n["reduced gradient"] != 3 * 28 }' "$work/one" || complain 'other numbers of rows'
 awk 'NR == 50 { row = $0; next } { print } NR == 51 { print row }' "$work/one" >"$work/bad"
 unfit 'rows in another order' 'step 0: the files have rows of different arrays' bad
 sed '50s/^0,0/0,1/' "$work/one" >"$work/bad"
