@@ -146,12 +146,16 @@ complaint() {
         grep -v -E '^[A-Z]+ [0-9]+[.]' "$1" | grep -i -m1 -E 'assert|stand-in: |sanitizer|corrupt|free\(\)|malloc\(\)'
 }
 
-# reason LOG TASK -- the message of the rank that failed first; empty if there is none
+# reason LOG TASK -- the message of the rank that failed first; empty if there is none. If the order checker has reported work
+# outside its array, the damage shows in a place that did nothing wrong, which is not named.
 reason() {
     said=$(read_log "$1" "$2" reason)
     why=''
     case $said in *'died of SIGABRT') why=$(complaint "$1") ;; esac
-    printf '%s\n' "$said${said:+$(place "$1" "$2")}${why:+: $why}"
+    case $why in
+    *'] order: '*) printf '%s\n' "$said: ${why#*] }" ;;
+    *) printf '%s\n' "$said${said:+$(place "$1" "$2")}${why:+: $why}" ;;
+    esac
 }
 
 # cause LOG -- the line that says why a launch ended badly, with ": " before it
