@@ -240,6 +240,8 @@ static fsdp_status files(grade *g)
     const fix_spec *fewer = SPEC(.group_ranks = n_fewer), *one = SPEC(.group_ranks = 1);
     TRY(moves(g, fewer, &all, 1));
     TRY(moves(g, all, (const fix_spec *[]){fewer, one}, 2));
+    const fix_spec *idle = IDLE_SPEC(.sharding = SHARDING_FULL);
+    TRY(moves(g, idle, &idle, 1));
     for (int size = 1; size < w; size++) { /* replicas: every rank writes its world slice */
         if (w % size != 0)
             continue;

@@ -323,6 +323,8 @@ static fsdp_status make_all(fixture *fx)
     device_config dc = {
         .n_threads = 1, .debug_fill = true, .async_compute = fx->spec->async_compute};
     TRY(grade_device_open(fx->g, &dc, &fx->dev));
+    fx->host = pthread_self();
+    fix_waits_watch(fx);
     const comm_config cc = target_comm(8);
     TRY(comm_open(fx->dev, &cc, &fx->world));
     fx->comm = fx->world;
@@ -569,6 +571,32 @@ void fix_expect_trace(fixture *fx, const char *what, const char *want)
         note(fx, fsdp_error(FSDP_EINVAL, "", "%s: issued \"%s\", expected \"%s\"", what, fx->trace,
                             want));
     fx->trace[0] = '\0';
+}
+
+static uint64_t see_wait(void *self, const device_act *act)
+{
+    fixture *fx = self;
+    if (act->kind == ACT_SYNC && pthread_equal(pthread_self(), fx->host))
+        fx->waited_for = act->stream ? stream_name(act->stream) : "an event";
+    return 0;
+}
+
+void fix_waits_watch(fixture *fx)
+{
+    device_set_second_watch(fx->dev, &(device_watch){.self = fx, .issued = see_wait});
+}
+
+void fix_waits_reset(fixture *fx)
+{
+    fx->waited_for = NULL;
+}
+
+fsdp_status fix_ran_ahead(fixture *fx, const char *what, fsdp_status status)
+{
+    note(fx, EXPECT(status != FSDP_OK || !fx->waited_for,
+                    "let a stream wait for an event (stream_wait_event), not the host",
+                    "%s: the host waited for %s, expected it to run ahead", what, fx->waited_for));
+    return status;
 }
 
 size_t fix_live(const fixture *fx, mem_category c)

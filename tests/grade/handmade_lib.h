@@ -10,6 +10,7 @@
  * Checks inside a body are noted (note()), not returned. All ranks go through the same collectives
  * and then report the first difference, so a wrong rank leaves no other rank waiting. */
 #pragma once
+#include <pthread.h>
 #include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
 #include "tests/grade/grade_lib.h"
@@ -60,16 +61,29 @@ static const fix_param PARAMS[] = {
     {.unit = ROOT, .offset = 8, .elems = 5, .tied = 2},
 };
 
-/* FIX_SPEC(.n_params = 8 or 9, ...) -- a fix_spec of that model; other arguments set fields of
- * fix_spec. */
-#define FIX_SPEC(...)                                                                              \
+#define MODEL_SPEC(list, ...)                                                                      \
     &(const fix_spec)                                                                              \
     {                                                                                              \
-        .n_units = N_UNITS, .params = PARAMS, .used_elems = {13, 14, 5, 5}, __VA_ARGS__            \
+        .n_units = N_UNITS, .params = list, .used_elems = {13, 14, 5, 5}, __VA_ARGS__              \
     }
+/* FIX_SPEC(.n_params = 8 or 9, ...) -- a fix_spec of that model; other arguments set fields of
+ * fix_spec. */
+#define FIX_SPEC(...) MODEL_SPEC(PARAMS, __VA_ARGS__)
 /* TIED_SPEC -- the model with its tied parameter. */
 enum { TIED_PARAM = 8 };
 #define TIED_SPEC(...) FIX_SPEC(.n_params = 9, __VA_ARGS__)
+/* IDLE_SPEC -- the model with one trained element, in unit H2. It lies in the shard of rank 0, so
+ * every other rank has nothing to do, but takes part in every collective. */
+static const fix_param IDLE_PARAMS[] = {
+    {.unit = ROOT, .offset = 0, .elems = 5, .frozen = true},
+    {.unit = ROOT, .offset = 8, .elems = 5, .frozen = true},
+    {.unit = H0, .offset = 0, .elems = 7, .frozen = true},
+    {.unit = H0, .offset = 8, .elems = 2, .frozen = true},
+    {.unit = H0, .offset = 11, .elems = 3, .frozen = true},
+    {.unit = FROZEN, .offset = 0, .elems = 5, .frozen = true},
+    {.unit = H2, .offset = 0, .elems = 1, .decay = true},
+};
+#define IDLE_SPEC(...) MODEL_SPEC(IDLE_PARAMS, .n_params = 7, __VA_ARGS__)
 /* The units that are not frozen. */
 enum { N_LEARNING = 3 };
 static const int LEARNING[N_LEARNING] = {ROOT, H0, H2};
@@ -92,7 +106,9 @@ typedef struct fixture {
     char trace[FIX_TRACE_BYTES]; /* what was issued since fix_trace_start, on comm ... */
     bool in_all_groups;          /* ... or on any group of its job */
     void (*on_issue)(struct fixture *fx, comm_op op, const char *label);
-    float **copies; /* [n_copies], made by fix_read */
+    pthread_t host;         /* the thread of the bodies */
+    const char *waited_for; /* by the host since fix_waits_reset: a stream's name; NULL: nothing */
+    float **copies;         /* [n_copies], made by fix_read */
     size_t n_copies;
 } fixture;
 
@@ -184,4 +200,12 @@ fsdp_status fix_expect_acc(fixture *fx, int u, int n_leaves,
 void fix_trace_start(fixture *fx);
 /* fix_expect_trace -- note a trace that differs from `want`, and start a new one. */
 void fix_expect_trace(fixture *fx, const char *what, const char *want);
+/* RUNS_AHEAD -- the status of a call of a task. If the host waits for the device in it, that is
+ * noted; `what` names the call.
+ * fix_waits_watch -- set the device's second watch, which sees such waits; a fixture begins with
+ * it. */
+#define RUNS_AHEAD(fx, what, call) fix_ran_ahead(fx, what, (fix_waits_reset(fx), (call)))
+void fix_waits_watch(fixture *fx);
+void fix_waits_reset(fixture *fx);
+fsdp_status fix_ran_ahead(fixture *fx, const char *what, fsdp_status status);
 size_t fix_live(const fixture *fx, mem_category c); /* live bytes after both streams are drained */

@@ -125,7 +125,7 @@ static fsdp_status begin_and_check(fixture *fx, int u)
     const size_t before = fix_live(fx, MEM_PARAMS_FULL);
     device_set_second_watch(fx->dev, &(device_watch){.self = &copies, .issued = count_copy});
     const fsdp_status begun = unshard_begin(f, u);
-    device_set_second_watch(fx->dev, NULL);
+    fix_waits_watch(fx);
     TRY(begun);
     TRY(expect_state("state after unshard_begin", unit->state, UNIT_GATHERING));
     for (int p = 0; p < f->run.m->n_params; p++)
@@ -691,7 +691,9 @@ static fsdp_status hooks_and_states(fixture *fx)
     TRY(unshard_begin(f, 1));
     TRY(expect_status("reshard while gathering", reshard(f, 1), FSDP_ESTATE));
     TRY(expect_status("post_forward while gathering", h.post_forward(h.self, 1), FSDP_ESTATE));
-    TRY(unshard_wait(f, 1));
+    TRY(h.pre_forward(h.self, 1));
+    TRY(expect_state("state after pre_forward of a unit that was gathering", f->units[1].state,
+                     UNIT_GATHERED));
     /* change the shards as an optimizer step would: the next gather must see the new values */
     TRY(reshard(f, 1));
     TRY(update_shard(f, 1));

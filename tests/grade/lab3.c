@@ -52,11 +52,13 @@ static fsdp_status pre_backward_body(fixture *fx)
     fix_trace_start(fx);
     TRY(backward_pre_hook(&fx->r, ROOT));
     fix_expect_trace(fx, "pre_backward of the root, still gathered", "");
+    note(fx, EXPECT(fx->r.grads[ROOT].visited, "end_backward (3.6) looks at it",
+                    "pre_backward of the root, still gathered: visited is false, expected true"));
     for (int u = N_UNITS - 1; u > 0; u--) {
         const char *name = fx->f.units[u].name;
         size_t full_before = fix_live(fx, MEM_PARAMS_FULL);
         size_t grads_before = fix_live(fx, MEM_GRADS_FULL);
-        TRY(backward_pre_hook(&fx->r, u));
+        TRY(RUNS_AHEAD(fx, WHAT("pre_backward of %s", name), backward_pre_hook(&fx->r, u)));
         fix_expect_trace(fx, "pre_backward of a resharded unit", WHAT("all-gather %s;", name));
         size_t unit_bytes = fx->f.units[u].layout.padded_elems * sizeof(float);
         note(fx, expect_size("bytes gathered for backward",
@@ -95,14 +97,14 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
     unit_grad *ug = &fx->r.grads[u];
     TRY(fix_grad_by_hand(fx, u, value));
     grad_views_bind(&fx->r, u);
-    TRY(reduce_begin(&fx->r, u));
+    TRY(RUNS_AHEAD(fx, WHAT("reduce_begin of %s", fx->f.units[u].name), reduce_begin(&fx->r, u)));
     TRY(EXPECT(ug->reducing,
                "", /* if false, reduce_wait does nothing, and the gradient is freed too early */
                "reduce_begin of %s: grads[u].reducing is false, expected true until reduce_wait",
                fx->f.units[u].name));
     note(fx, expect_status("reduce_begin of a unit that is reducing", reduce_begin(&fx->r, u),
                            FSDP_ESTATE));
-    TRY(reduce_wait(&fx->r, u));
+    TRY(RUNS_AHEAD(fx, WHAT("reduce_wait of %s", fx->f.units[u].name), reduce_wait(&fx->r, u)));
     note(fx, EXPECT(!ug->reducing, "",
                     "reduce_wait of %s: grads[u].reducing is still true, expected false",
                     fx->f.units[u].name));
@@ -217,43 +219,55 @@ static fsdp_status task_3_2a(grade *g)
 }
 
 /* ---- 3.2b ----------------------------------------------------------------------------------- */
+static int posted; /* the unit whose hook is called */
+
 static void check_resharded_at_issue(fixture *fx, comm_op op, const char *label)
 {
     if (op != COMM_OP_REDUCE_SCATTER)
         return;
-    const fsdp_unit *un = &fx->f.units[H0];
+    const fsdp_unit *un = &fx->f.units[posted];
     bool keeps = fx->spec->sharding == SHARDING_NONE;
-    note(fx, expect_state(WHAT("state of %s when its reduction is issued (reshard first)", label),
+    note(fx, expect_state(WHAT("state of %s%s when its reduction is issued (reshard first)", label,
+                               un->stays_after_forward ? ", which stays after forward," : ""),
                           un->state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
     if (!keeps && !fx->runs_ahead)
         note(fx, expect_size("gathered bytes when the reduction is issued (reshard first)",
                              ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL], 0));
 }
 
+/* The hook of one unit that forward or backward has left gathered. */
+static fsdp_status post_backward_of(fixture *fx, int u)
+{
+    const fsdp_unit *un = &fx->f.units[u];
+    const bool keeps = fx->spec->sharding == SHARDING_NONE;
+    const char *what = WHAT("post_backward of %s%s", un->name, un->frozen ? ", a frozen unit" : "");
+    if (!keeps)
+        TRY(fix_gather_by_hand(fx, u));
+    if (!un->frozen)
+        TRY(fix_grad_by_hand(fx, u, fix_integer));
+    posted = u;
+    TRY(RUNS_AHEAD(fx, what, backward_post_hook(&fx->r, u)));
+    fix_expect_trace(fx, what, un->frozen ? "" : WHAT("reduce-scatter %s;", un->name));
+    note(fx, expect_state(WHAT("state after %s%s", what,
+                               un->stays_after_forward ? ", which stays after forward only" : ""),
+                          un->state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
+    return un->frozen ? FSDP_OK : fix_expect_acc(fx, u, fx->world_size, fix_integer);
+}
+
 static fsdp_status post_backward_body(fixture *fx)
 {
-    bool keeps = fx->spec->sharding == SHARDING_NONE;
-    if (!keeps)
-        TRY(fix_gather_by_hand(fx, H0));
     fx->on_issue = check_resharded_at_issue;
     fix_trace_start(fx);
-    TRY(fix_grad_by_hand(fx, H0, fix_integer));
-    TRY(backward_post_hook(&fx->r, H0));
-    fix_expect_trace(fx, "post_backward", "reduce-scatter h.0;");
-    fx->on_issue = NULL;
-    if (!keeps)
-        TRY(fix_gather_by_hand(fx, FROZEN));
-    TRY(backward_post_hook(&fx->r, FROZEN));
-    fix_expect_trace(fx, "post_backward of a frozen unit", "");
-    note(fx, expect_state("state of a frozen unit after post_backward", fx->f.units[FROZEN].state,
-                          keeps ? UNIT_GATHERED : UNIT_SHARDED));
-    return fix_expect_acc(fx, H0, fx->world_size, fix_integer);
+    for (int u = N_UNITS - 1; u >= 0; u--)
+        TRY(post_backward_of(fx, u));
+    return FSDP_OK;
 }
 
 static fsdp_status task_3_2b(grade *g)
 {
-    TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_FULL), post_backward_body));
-    return fixture_run(g, TIED_SPEC(.sharding = SHARDING_NONE), post_backward_body);
+    for (int how = SHARDING_FULL; how <= SHARDING_NONE; how++)
+        TRY(fixture_run(g, TIED_SPEC(.sharding = (sharding_strategy)how), post_backward_body));
+    return FSDP_OK;
 }
 
 int main(int argc, char **argv)

@@ -20,6 +20,7 @@
 /* PARAMS of handmade_lib.h without the tied parameter. */
 #define SPEC(...) FIX_SPEC(.n_params = 8, __VA_ARGS__)
 #define AHEAD()   SPEC(.sharding = SHARDING_FULL, .async_compute = true)
+#define IDLE()    IDLE_SPEC(.sharding = SHARDING_FULL, .async_compute = true)
 
 static float whole_grad(int p, size_t i)
 {
@@ -33,34 +34,42 @@ static float frac_grad(int p, size_t i)
 
 typedef float (*grad_of)(int p, size_t i);
 
+/* A gradient by hand, of the parameters of a fixture. */
+typedef struct hand_grad {
+    const fixture *fx;
+    grad_of value;
+} hand_grad;
+
 static float hand_value(void *ctx, int p, size_t elem)
 {
-    const grad_of *value = ctx;
-    return p < 0 ? NAN : PARAMS[p].frozen ? 0.0f : (*value)(p, elem);
+    const hand_grad *g = ctx;
+    return p < 0 ? NAN : g->fx->spec->params[p].frozen ? 0.0f : g->value(p, elem);
 }
 
 /* Gradients in parameters, NaN everywhere else. */
 static fsdp_status grads_by_hand(fixture *fx, grad_of value)
 {
+    hand_grad by_hand = {fx, value};
     for (int u = 0; u < N_UNITS; u++) {
         size_t elems = fx->f.units[u].layout.shard_elems;
         float **grad = &fx->r.grads[u].shard_grad;
-        if (u == FROZEN)
+        if (fx->f.units[u].frozen)
             continue;
         if (!*grad)
             TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, elems, "fixture gradient", grad));
-        TRY(fix_fill_shard(fx, u, *grad, hand_value, &value));
+        TRY(fix_fill_shard(fx, u, *grad, hand_value, &by_hand));
     }
     return FSDP_OK;
 }
 
 /* The gradient's sum of squares over the model's first n_units units. */
-static double model_sum_squares(grad_of value, int n_units)
+static double model_sum_squares(const fixture *fx, grad_of value, int n_units)
 {
+    const fix_param *params = fx->spec->params;
     rsum sum = {0};
-    for (int p = 0; p < 8; p++)
-        for (size_t i = 0; i < PARAMS[p].elems; i++) {
-            if (PARAMS[p].frozen || PARAMS[p].unit >= n_units)
+    for (int p = 0; p < fx->spec->n_params; p++)
+        for (size_t i = 0; i < params[p].elems; i++) {
+            if (params[p].frozen || params[p].unit >= n_units)
                 continue;
             float x = value(p, i);
             rsum_add_squares(&sum, &x, 1);
@@ -87,6 +96,18 @@ static fsdp_status expect_sum(fixture *fx, const fsdp_optimizer *o, const char *
                     "%s: sum of squares of the model: got %.17g, expected %.17g", who,
                     rsum_value(&sum), want));
     return FSDP_OK;
+}
+
+/* A rank that has nothing to add takes part in the all-reduce, too. This is the first check,
+ * because without its part the other ranks wait. */
+static void expect_takes_part(fixture *fx, const fsdp_optimizer *o, const norm_seen *seen)
+{
+    int n_ranges = 0;
+    for (int u = 0; u < o->n_units; u++)
+        n_ranges += o->units[u].n_ranges;
+    note(fx, EXPECT(o->norm_group == NULL || seen->on, "all ranks of norm_group take part",
+                    "the norm on rank %d, which has %d ranges: no all-reduce was issued", fx->rank,
+                    n_ranges));
 }
 
 /* Without a norm group nothing is sent. Otherwise only the shard group communicates. */
@@ -137,10 +158,11 @@ static fsdp_status expect_norm(fixture *fx, fsdp_optimizer *o, grad_of value)
     norm_seen seen;
     norm_calls_watch(fx, &seen);
     comm_job_stats_reset(fx->comm);
-    fsdp_status status = norm_call_guarded(fx, o, grad_norm);
+    fsdp_status status = RUNS_AHEAD(fx, "grad_norm", norm_call_guarded(fx, o, grad_norm));
     comm_set_watch(fx->comm, NULL);
     TRY(status);
-    const double want = model_sum_squares(value, N_UNITS);
+    expect_takes_part(fx, o, &seen);
+    const double want = model_sum_squares(fx, value, N_UNITS);
     TRY(expect_sum(fx, o, "grad_norm", want));
     expect_norm_traffic(fx, o, &seen);
     return expect_same_coef(fx, o, want);
@@ -164,7 +186,7 @@ static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, grad_of value)
     TRY(norm_call_guarded(fx, o, grad_norm));
     TRY(stream_sync(fx->f.comm_stream));
     TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
-    const float got = (float)rsum_value(&sum), want = (float)model_sum_squares(value, N_UNITS);
+    const float got = (float)rsum_value(&sum), want = (float)model_sum_squares(fx, value, N_UNITS);
     note(fx, expect_f32("sum of squares with an infinity or a NaN on one rank", &got, &want, 1));
     return FSDP_OK;
 }
@@ -225,7 +247,7 @@ static fsdp_status grad_norm_apart_body(fixture *fx)
     TRY(grad_norm_on(fx, fx->f.comm_stream));
     TRY(watched_optimizer(fx, fx->f.comm_stream, &o));
     TRY(read_behind_norm(fx, &o, &seen));
-    const double want = model_sum_squares(whole_grad, N_UNITS);
+    const double want = model_sum_squares(fx, whole_grad, N_UNITS);
     note(fx,
          EXPECT(rsum_value(&seen) == want,
                 "compute must wait for event `added`, recorded on norm_stream",
@@ -245,6 +267,7 @@ static fsdp_status task_4_3(grade *g)
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_FULL), grad_norm_body));
     TRY(fixture_run(g, AHEAD(), grad_norm_body));
     TRY(fixture_run(g, AHEAD(), grad_norm_apart_body));
+    TRY(fixture_run(g, IDLE(), grad_norm_body));
     TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE), grad_norm_body));
     for (int size = 1; size <= g->world_size; size++) /* replicas of a shard */
         if (g->world_size % size == 0)
@@ -265,32 +288,49 @@ static float pushed_grad(int leaf, int buffer, size_t i)
     int p = fix_param_at(push_fx, push_unit, i, &elem);
     if (p < 0)
         return push_nan ? NAN : 0.0f;
-    return PARAMS[p].frozen ? 0.0f : whole_grad(p, elem) * (float)(leaf + 1);
+    return push_fx->spec->params[p].frozen ? 0.0f : whole_grad(p, elem) * (float)(leaf + 1);
 }
 
-/* The scale of all gradients. A finished gradient is the scaled sum over W leaves, exact. */
-static const float GRAD_SCALE = 0.125f;
+/* The scale of all gradients. A finished gradient is the scaled sum over W leaves, exact. A step
+ * that follows has another scale, so that what an earlier step left shows. */
+static float grad_scale;
+enum { STEPS = 3 };
+static const float GRAD_SCALES[STEPS] = {0.125f, 0.5f, 0.25f};
 
 static float finished_grad(const fixture *fx, int p, size_t i)
 {
     int w = fx->world_size;
-    return whole_grad(p, i) * (float)(w * (w + 1) / 2) * GRAD_SCALE;
+    return whole_grad(p, i) * (float)(w * (w + 1) / 2) * grad_scale;
 }
 
 /* The sum of squares of the finished gradient over the first n_units units. */
 static double finished_squares(const fixture *fx, int n_units)
 {
-    const double factor = fx->world_size * (fx->world_size + 1) / 2 * (double)GRAD_SCALE;
-    return model_sum_squares(whole_grad, n_units) * factor * factor;
+    const double factor = fx->world_size * (fx->world_size + 1) / 2 * (double)grad_scale;
+    return model_sum_squares(fx, whole_grad, n_units) * factor * factor;
 }
 
-static fsdp_status push_step(fixture *fx)
+static fsdp_status push_step(fixture *fx, int step)
 {
     push_fx = fx;
+    grad_scale = GRAD_SCALES[step];
     TRY(zero_grad(&fx->r));
     for (push_unit = 0; push_unit < N_UNITS; push_unit++)
-        if (push_unit != FROZEN)
+        if (!fx->f.units[push_unit].frozen)
             TRY(fix_push(fx, push_unit, fx->world_size, 0, pushed_grad));
+    return FSDP_OK;
+}
+
+/* The norm of the step is read and written on the device. Before, the place holds NaN. */
+static fsdp_status expect_step_norm(fixture *fx, const float *norm, float clip_norm)
+{
+    const float want = (float)sqrt(finished_squares(fx, N_UNITS));
+    TRY(stream_sync(fx->compute));
+    TRY(stream_sync(fx->f.comm_stream));
+    expect_values(fx,
+                  clip_norm > 0.0f ? "norm before clipping, of the scaled gradient"
+                                   : "norm of a step without clipping (it is reported too)",
+                  norm, &want, 1);
     return FSDP_OK;
 }
 
@@ -300,7 +340,8 @@ static fsdp_status expect_coef(fixture *fx, const fsdp_optimizer *o, float max_n
     float want =
         max_norm == 0.0f || max_norm / (norm + 1e-6f) > 1.0f ? 1.0f : max_norm / (norm + 1e-6f);
     const float *got = fix_read(fx, o->coef, 1);
-    note(fx, expect_f32("clip coefficient", got, &want, 1));
+    note(fx, expect_f32(max_norm == 0.0f ? "clip coefficient without clipping" : "clip coefficient",
+                        got, &want, 1));
     note(fx, comm_same(fx->comm, "clip coefficient", WHAT("%a", (double)*got)));
     return FSDP_OK;
 }
@@ -315,7 +356,7 @@ static float after_sgd(void *ctx, int p, size_t elem)
 {
     const sgd_of *s = ctx;
     const float before = fix_initial(NULL, p, elem);
-    if (p < 0 || PARAMS[p].frozen)
+    if (p < 0 || s->fx->spec->params[p].frozen)
         return before;
     return before - s->lr * (finished_grad(s->fx, p, elem) * s->coef);
 }
@@ -327,18 +368,18 @@ static fsdp_status clip_body(fixture *fx)
     fx->f.run.optimizer = OPTIMIZER_SGD;
     TRY(watched_optimizer(fx, NULL, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
-    float want_norm = (float)sqrt(finished_squares(fx, N_UNITS));
-    const float limits[] = {want_norm / 3.0f, 0.0f, 2.0f * want_norm};
-    for (int k = 0; k < 3; k++) {
+    static const float limits[STEPS] = {1.0f / 3.0f, 0.0f, 2.0f}; /* of the norm */
+    for (int k = 0; k < STEPS; k++) {
         for (int u = 0; u < N_UNITS; u++) /* fresh weights */
             TRY(fix_fill_shard(fx, u, fx->f.units[u].shard, fix_initial, NULL));
-        step_scalars sc = {.optim.lr = 0.5, .clip_norm = limits[k], .grad_scale = GRAD_SCALE};
-        TRY(push_step(fx));
-        TRY(optimizer_step(&o, &sc, norm));
-        TRY(stream_sync(fx->compute));
-        TRY(stream_sync(fx->f.comm_stream));
-        expect_values(fx, "norm before clipping, of the scaled gradient", norm, &want_norm, 1);
-        TRY(expect_coef(fx, &o, limits[k], want_norm));
+        TRY(push_step(fx, k));
+        const float want_norm = (float)sqrt(finished_squares(fx, N_UNITS));
+        step_scalars sc = {
+            .optim.lr = 0.5, .clip_norm = limits[k] * want_norm, .grad_scale = grad_scale};
+        TRY(device_poison(fx->compute, norm, sizeof *norm));
+        TRY(RUNS_AHEAD(fx, "optimizer_step", optimizer_step(&o, &sc, norm)));
+        TRY(expect_step_norm(fx, norm, sc.clip_norm));
+        TRY(expect_coef(fx, &o, sc.clip_norm, want_norm));
         sgd_of want = {fx, 0.5f, *fix_read(fx, o.coef, 1)};
         for (int u = 0; u < N_UNITS; u++)
             fix_expect_shard(fx, "after a clipped step", u, fx->f.units[u].shard, after_sgd, &want);
@@ -367,13 +408,13 @@ static void expect_adamw(fixture *fx, const fsdp_optimizer *o, int u, int64_t st
         size_t e = 0;
         int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
         const char *what = WHAT("step %d, unit %d: parameter", (int)step, u);
-        if (p < 0 || PARAMS[p].frozen) {
+        if (p < 0 || fx->spec->params[p].frozen) {
             note(fx, expect_f32(what, &param[i], p < 0 ? &zero : &ref[0][p][e], 1));
             continue;
         }
         float g = finished_grad(fx, p, e);
         adamw_args a = {.param = &ref[0][p][e], .m = &ref[1][p][e], .v = &ref[2][p][e], .grad = &g};
-        const optim_config config = adamw_config(0.1, PARAMS[p].decay ? 0.25 : 0.0, step);
+        const optim_config config = adamw_config(0.1, fx->spec->params[p].decay ? 0.25 : 0.0, step);
         adamw_scalars(&a, &config);
         adamw_exact want = adamw_double(&a, 0, (double)coef);
         note(fx, expect_within(what, i, param[i], want.param, want.param_tol));
@@ -392,41 +433,57 @@ static fsdp_status step_of(fsdp_optimizer *o, const step_scalars *sc, float *nor
                                      : optimizer_step(o, sc, norm);
 }
 
-/* Two steps of AdamW, with NaN in every gap of the gradient. Checks decay per parameter, the
- * clipped gradient in the moments, the step number in the bias correction, and that nothing outside
- * parameters changes. */
+/* A step while compute is held up, and the host is not. */
+static fsdp_status step_held(fixture *fx, fsdp_optimizer *o, const step_scalars *sc, float *norm)
+{
+    const bool uploads = fx->f.own.offload != NULL;
+    TRY(gate_close(fx->g, fx->compute));
+    const char *what = uploads ? "offload_update" : "optimizer_step";
+    const fsdp_status stepped = RUNS_AHEAD(fx, what, step_of(o, sc, norm));
+    if (stepped != FSDP_OK)
+        (void)gate_open(fx->g, ""); /* work at the gate must end before the fixture does */
+    TRY(stepped);
+    if (uploads)
+        uploads_expect(fx, 2 * 2 + (int)sc->optim.step * 3 * 2); /* 2 pieces, then 3 a step */
+    note(fx, gate_open(fx->g, what));
+    return FSDP_OK;
+}
+
+/* Two steps of AdamW, with NaN in every gap of the gradient; the second does not clip. Checks decay
+ * per parameter, the clipped gradient in the moments, the step number in the bias correction, and
+ * that nothing outside parameters changes. */
 static fsdp_status adamw_body(fixture *fx)
 {
     fsdp_optimizer o;
-    float *norm, want_norm = (float)sqrt(finished_squares(fx, N_UNITS)), limit = want_norm / 2.0f;
+    norm_seen seen;
+    float *norm;
     push_nan = true;
     /* on other devices a gate also holds up the thread that reports other streams; with shards on
      * the host, the host waits for downloads of gradients */
-    const bool is_held = fx->f.own.offload && !shard_is_on_host(&fx->f) && device_runs_c(fx->dev);
+    const bool is_held =
+        fx->spec->async_compute && !shard_is_on_host(&fx->f) && device_runs_c(fx->dev);
     TRY(watched_optimizer(fx, NULL, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));
     adamw_ref ref = {0};
-    for (int p = 0; p < 8; p++)
-        for (size_t i = 0; i < PARAMS[p].elems; i++)
+    for (int p = 0; p < fx->spec->n_params; p++)
+        for (size_t i = 0; i < fx->spec->params[p].elems; i++)
             ref[0][p][i] = fix_value(p, i);
-    for (int64_t step = 0; step < 2; step++) {
-        step_scalars sc = {
-            .optim = adamw_config(0.1, 0.25, step), .clip_norm = limit, .grad_scale = GRAD_SCALE};
-        TRY(push_step(fx));
-        if (is_held)
-            TRY(gate_close(fx->g, fx->compute));
-        const fsdp_status stepped = step_of(&o, &sc, norm);
-        if (is_held && stepped != FSDP_OK)
-            (void)gate_open(fx->g, ""); /* work at the gate must end before the fixture does */
+    for (int step = 0; step < 2; step++) {
+        TRY(push_step(fx, step));
+        const float want_norm = (float)sqrt(finished_squares(fx, N_UNITS));
+        step_scalars sc = {.optim = adamw_config(0.1, 0.25, step),
+                           .clip_norm = step == 0 ? want_norm / 2.0f : 0.0f,
+                           .grad_scale = grad_scale};
+        TRY(device_poison(fx->compute, norm, sizeof *norm));
+        norm_calls_watch(fx, &seen);
+        const fsdp_status stepped = is_held ? step_held(fx, &o, &sc, norm) : step_of(&o, &sc, norm);
+        comm_set_watch(fx->comm, NULL);
         TRY(stepped);
-        if (is_held) {
-            uploads_expect(fx, 2 * 2 + (int)step * 3 * 2); /* 2 pieces, then 3 a step */
-            note(fx, gate_open(fx->g, "offload_update"));
-        }
-        TRY(stream_sync(fx->f.comm_stream));
-        expect_values(fx, "norm before clipping", norm, &want_norm, 1);
+        expect_takes_part(fx, &o, &seen);
+        TRY(expect_step_norm(fx, norm, sc.clip_norm));
         for (int u = 0; u < N_UNITS; u++)
-            expect_adamw(fx, &o, u, step, limit / (want_norm + 1e-6f), ref);
+            expect_adamw(fx, &o, u, step, step == 0 ? sc.clip_norm / (want_norm + 1e-6f) : 1.0f,
+                         ref);
     }
     optimizer_free(&o);
     device_free(fx->compute, norm);
@@ -441,6 +498,7 @@ static fsdp_status task_4_4(grade *g)
         if (g->world_size % size == 0)
             TRY(fixture_run(g, SPEC(.sharding = SHARDING_HYBRID, .shard_size = size), clip_body));
     TRY(fixture_run(g, AHEAD(), adamw_body));
+    TRY(fixture_run(g, IDLE(), adamw_body));
     return fixture_run(g, SPEC(.sharding = SHARDING_FULL), adamw_body);
 }
 
@@ -484,7 +542,7 @@ static fsdp_status host_step_body(fixture *fx)
 static fsdp_status squares_of_units(fsdp_optimizer *o)
 {
     for (int u = 0; u < o->n_units; u++)
-        if (u != FROZEN)
+        if (!o->r->f->units[u].frozen)
             TRY(offload_squares(o, u));
     return FSDP_OK;
 }
@@ -501,7 +559,7 @@ static fsdp_status squares_body(fixture *fx)
     for (int u = 0; u < N_UNITS; u++)
         for (size_t i = 0, e; i < fx->f.units[u].layout.shard_elems; i++) {
             const int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
-            const float x = p < 0 || PARAMS[p].frozen ? 0.0f : frac_grad(p, e);
+            const float x = p < 0 || fx->spec->params[p].frozen ? 0.0f : frac_grad(p, e);
             rsum_add_squares(&want, &x, 1);
         }
     TRY(expect_sum(fx, &o, "offload_squares", rsum_value(&want)));
@@ -511,7 +569,7 @@ static fsdp_status squares_body(fixture *fx)
 
 static fsdp_status norm_by_units(fsdp_optimizer *o)
 {
-    return offload_norm(o, GRAD_SCALE);
+    return offload_norm(o, grad_scale);
 }
 
 /* The norm leaves frozen units and units after the last unchanged. */
@@ -520,7 +578,7 @@ static void expect_parked(fixture *fx, const float *of_frozen, int n_units)
     note(fx, EXPECT(fx->r.grads[FROZEN].shard_grad == of_frozen, "leave frozen units alone",
                     "offload_norm: shard_grad of a frozen unit was moved, expected it left alone"));
     for (int u = 0; u < N_UNITS; u++)
-        if (u != FROZEN)
+        if (!fx->f.units[u].frozen)
             note(fx, EXPECT((fx->r.grads[u].shard_grad != NULL) == (u < n_units),
                             "grad_finish of each unit that is not frozen, u < o->n_units",
                             "offload_norm: shard_grad of unit %d of %d is %s", u, n_units,
@@ -536,7 +594,7 @@ static fsdp_status host_norm(fixture *fx, int n_units)
     norm_seen seen;
     float *of_frozen;
     TRY(watched_optimizer(fx, NULL, &o));
-    TRY(push_step(fx));
+    TRY(push_step(fx, 0));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, fx->f.units[FROZEN].layout.shard_elems,
                          "of a frozen unit", &of_frozen));
     fx->r.grads[FROZEN].shard_grad = of_frozen;
@@ -550,7 +608,7 @@ static fsdp_status host_norm(fixture *fx, int n_units)
     norm_expect_stream(fx, &o, "offload_norm", &seen);
     expect_parked(fx, of_frozen, n_units);
     for (int u = n_units; u < N_UNITS; u++)
-        TRY(grad_finish(&fx->r, u, GRAD_SCALE));
+        TRY(grad_finish(&fx->r, u, grad_scale));
     TRY(offload_order(fx->f.own.offload, fx->f.own.offload->down, fx->compute));
     TRY(zero_grad(&fx->r));
     optimizer_free(&o);
@@ -574,7 +632,9 @@ static fsdp_status task_4_7(grade *g)
     TRY(fixture_run(g, AHEAD(), squares_body));
     TRY(fixture_run(g, AHEAD(), host_norm_body));
     TRY(fixture_run(g, AHEAD(), host_step_body));
+    TRY(fixture_run(g, IDLE(), host_step_body));
     TRY(fixture_run(g, AHEAD(), offload_body));
+    TRY(offload_pieces(g));
     return offload_runs(g);
 }
 

@@ -85,10 +85,10 @@ static fsdp_status cut_body(fixture *fx)
 static fsdp_status post_forward_part(fixture *fx, prefetch *p)
 {
     TRY(fix_gather_by_hand(fx, H0));
-    TRY(prefetch_post_forward(p, H0));
+    TRY(RUNS_AHEAD(fx, "post_forward of h.0", prefetch_post_forward(p, H0)));
     note(fx, expect_state("state of h.0 after post_forward", fx->f.units[H0].state, UNIT_SHARDED));
     TRY(fix_gather_by_hand(fx, ROOT));
-    TRY(prefetch_post_forward(p, ROOT));
+    TRY(RUNS_AHEAD(fx, "post_forward of the root", prefetch_post_forward(p, ROOT)));
     note(fx,
          expect_state("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
     expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, ROOT}, 2);
@@ -127,7 +127,7 @@ static fsdp_status pre_backward_issues(fixture *fx, prefetch *p, int u, const ch
     const char *what = WHAT("pre_backward of %s, --prefetch %s, %s", fx->f.units[u].name,
                             mode_name(p->config.mode),
                             p->post_forward.n ? POST_FORWARD_WORDS : "no order is known");
-    TRY(prefetch_pre_backward(p, u));
+    TRY(RUNS_AHEAD(fx, what, prefetch_pre_backward(p, u)));
     fix_expect_trace(fx, what, want);
     expect_begun(fx, p, what, own[0] != '\0', looks_ahead_in_backward(p) && ahead[0] != '\0');
     note(fx, expect_state(what, fx->f.units[u].state, UNIT_GATHERED));
@@ -245,7 +245,7 @@ static fsdp_status forward_pass(fixture *fx, prefetch *p, const char *order, con
     for (int i = 0; i < N_UNITS; i++) {
         const char *what = WHAT("pre_forward of %s, --prefetch %s, %s", fx->f.units[units[i]].name,
                                 mode_name(p->config.mode), order);
-        TRY(prefetch_pre_forward(p, units[i]));
+        TRY(RUNS_AHEAD(fx, what, prefetch_pre_forward(p, units[i])));
         fix_expect_trace(fx, what, want[i]);
         const bool own = strstr(want[i], fx->f.units[units[i]].name) != NULL;
         expect_begun(fx, p, what, own,

@@ -66,7 +66,7 @@ static fsdp_status guarded_part(fixture *fx, prefetch *p)
         TRY(event_create(fx->dev, &l->freed[i]));
     device_set_second_watch(fx->dev, &(device_watch){.issued = see_record});
     const fsdp_status status = ring_user(fx, p);
-    device_set_second_watch(fx->dev, NULL);
+    fix_waits_watch(fx);
     for (int i = l->capacity; i < end && (status == FSDP_OK || status == FSDP_ETODO); i++)
         event_free(l->freed[i]);
     return status;

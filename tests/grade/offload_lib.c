@@ -40,6 +40,57 @@ void uploads_expect(fixture *fx, int n)
                         atomic_load(&n_uploads), n));
 }
 
+/* ---- pieces of a shard ----------------------------------------------------------------------- */
+
+/* Gather a slice as type t. The block is longer than the slice, so a piece in the wrong place does
+ * no harm. */
+static fsdp_status gather_as(fixture *fx, dtype t)
+{
+    static float got[MAX_SHARD_ELEMS];
+    static uint16_t rounded[MAX_SHARD_ELEMS];
+    const size_t n = fx->f.units[UNIT_ROOT].layout.shard_elems, bytes = n * dtype_bytes(t);
+    const bool is_bf16 = t == DTYPE_BF16;
+    float *slice;
+    TRY(device_alloc_f32(fx->compute, MEM_OTHER, 2 * n, "slice", &slice));
+    TRY(stream_sync(fx->compute));
+    TRY(RUNS_AHEAD(fx, "offload_gather", offload_gather(&fx->f, UNIT_ROOT, t, slice)));
+    TRY(grade_read(fx->f.gather_stream, slice, bytes, is_bf16 ? (void *)rounded : got));
+    for (size_t i = 0; i < n; i++) {
+        const float x = fix_master(fx, UNIT_ROOT, fix_shard_begin(fx, UNIT_ROOT) + i);
+        const float want = is_bf16 ? bf16_round(x) : x;
+        got[i] = is_bf16 ? f32_from_bf16(rounded[i]) : got[i];
+        note(fx,
+             expect_f32(WHAT("offload_gather as %s: element %zu of the slice, in piece %zu of %zu",
+                             is_bf16 ? "bf16" : "fp32", i, i / FLAT_ALIGN_ELEMS,
+                             (n + FLAT_ALIGN_ELEMS - 1) / FLAT_ALIGN_ELEMS),
+                        &got[i], &want, 1));
+    }
+    device_free(fx->compute, slice);
+    return FSDP_OK;
+}
+
+static fsdp_status pieces_body(fixture *fx)
+{
+    const offload_config config = {
+        .states = true, .shards = true, .piece_bytes = FLAT_ALIGN_ELEMS * sizeof(float)};
+    TRY(offload_create(fx->dev, &config, &fx->f.own.offload));
+    TRY(offload_open_ring(fx->f.own.offload, fsdp_most_shard_elems(&fx->f), 1));
+    TRY(gather_as(fx, DTYPE_F32));
+    TRY(gather_as(fx, DTYPE_BF16));
+    TRY(stream_sync(fx->f.gather_stream));
+    offload_free(fx->f.own.offload);
+    fx->f.own.offload = NULL;
+    return FSDP_OK;
+}
+
+fsdp_status offload_pieces(grade *g)
+{
+    static const fix_param param = {.unit = UNIT_ROOT, .elems = 397};
+    static const fix_spec spec = {
+        .n_units = 1, .n_params = 1, .params = &param, .used_elems = {397}, .async_compute = true};
+    return fixture_run(g, &spec, pieces_body);
+}
+
 /* ---- whole runs ------------------------------------------------------------------------------ */
 
 /* Bytes in use between steps, on the device and, by category, on the host. */

@@ -7,6 +7,9 @@
  * equal, and the ledgers of the device and the host must show the moved state. */
 fsdp_status offload_runs(grade *g);
 
+/* offload_pieces -- the slices that gathers make of shards on the host, several pieces long. */
+fsdp_status offload_pieces(grade *g);
+
 /* uploads_watch -- from now on count the copies on the offload's upload stream of fx. */
 void uploads_watch(fixture *fx);
 /* uploads_expect -- note if the count does not become n while compute is held up. */

@@ -67,6 +67,34 @@ static fsdp_status expect_shard_grad(fixture *fx, const char *when, int u, int n
     return expect_grad(fx, when, u, shard, n_leaves, base);
 }
 
+static struct {
+    const fixture *fx;
+    int u;
+    ops ops;
+} watched;
+
+/* shard_grad is one slice long: this rank's, not the shard's. */
+static fsdp_status scale_watched(stream *s, const scale_args *a)
+{
+    const unit_grad *g = &watched.fx->r.grads[watched.u];
+    const size_t begin = (size_t)(a->x - g->shard_grad), end = begin + a->elems;
+    TRY(EXPECT(g->shard_grad && begin <= end && end <= g->slice.elems,
+               "shard_grad has g->slice.elems elements from 0 on; slice.begin counts in the unit",
+               "grad_finish of %s: scales elements %zd to %zd of shard_grad, expected no more than "
+               "the %zu of this rank's slice",
+               watched.fx->f.units[watched.u].name, (ssize_t)begin, (ssize_t)end, g->slice.elems));
+    return watched.fx->g->ops->scale(s, a);
+}
+
+static const ops *watch_scale(const fixture *fx, int u)
+{
+    watched.fx = fx;
+    watched.u = u;
+    watched.ops = *fx->g->ops;
+    watched.ops.scale = scale_watched;
+    return &watched.ops;
+}
+
 static fsdp_status grad_finish_body(fixture *fx)
 {
     size_t slices = 0;
@@ -74,7 +102,9 @@ static fsdp_status grad_finish_body(fixture *fx)
         const int u = LEARNING[j];
         const flat_part slice = {fix_slice_begin(fx, u), fx->f.units[u].slices.shard_elems};
         TRY(fix_push(fx, u, fx->world_size, 0, fix_fraction));
-        TRY(grad_finish(&fx->r, u, SCALE));
+        fx->f.run.ops = watch_scale(fx, u);
+        TRY(RUNS_AHEAD(fx, "grad_finish", grad_finish(&fx->r, u, SCALE)));
+        fx->f.run.ops = fx->g->ops;
         TRY(expect_grad(fx, "grad_finish", u, slice, fx->world_size, 0));
         note(fx,
              expect_int("contributions left in the sum", fx->r.grads[u].buffer.acc.n_pushed, 0));
@@ -113,12 +143,12 @@ static fsdp_status accumulate_body(fixture *fx)
     const int w = fx->world_size, leaves = ACCUM * w;
     for (int step = 0; step < 2; step++) {
         int base = step * leaves;
-        TRY(zero_grad(&fx->r));
+        TRY(RUNS_AHEAD(fx, "zero_grad", zero_grad(&fx->r)));
         note(fx, expect_size("gradient bytes after zero_grad", fix_live(fx, MEM_GRADS_SHARD), 0));
         for (int a = 0; a < ACCUM; a++)
             for (int j = 0; j < N_LEARNING; j++)
                 TRY(fix_push(fx, LEARNING[j], w, base + a * w, fix_fraction));
-        TRY(grads_finish(&fx->r, SCALE));
+        TRY(RUNS_AHEAD(fx, "grads_finish", grads_finish(&fx->r, SCALE)));
         for (int j = 0; j < N_LEARNING; j++)
             TRY(expect_shard_grad(fx, step ? "second step" : "first step", LEARNING[j], leaves,
                                   base));
@@ -326,7 +356,7 @@ static fsdp_status gather_slices(fixture *fx, int u)
     slice = *grad;
     comm_job_stats_reset(fx->comm);
     fix_trace_start(fx); /* the world; replicas of a part of it have their own group */
-    TRY(grad_all_gather(&fx->r, u));
+    TRY(RUNS_AHEAD(fx, WHAT("grad_all_gather of %s", name), grad_all_gather(&fx->r, u)));
     const float *got = fix_read(fx, *grad, shard_elems); /* in order of compute only */
     if (peers == 0)
         note(fx,
@@ -435,7 +465,7 @@ static fsdp_status unused_body(fixture *fx)
     TRY(use_unit(fx, H0));
     TRY(use_unit(fx, ROOT));
     fix_trace_start(fx);
-    TRY(backward_end_hook(&fx->r));
+    TRY(RUNS_AHEAD(fx, "end_backward", backward_end_hook(&fx->r)));
     fix_expect_trace(fx, "end_backward", "reduce-scatter h.2;");
     expect_quiet(fx);
     TRY(fix_expect_acc(fx, H0, fx->world_size, fix_integer));
