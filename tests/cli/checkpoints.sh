@@ -532,6 +532,23 @@ if case_is 'frozen: without moments, on other ranks, unfrozen, frozen later' 3; 
     same_losses "$new/fsdp.csv" "$new/ddp.csv"
 fi
 
+# Only a vector is trained, of which rank 0 has all.
+if case_is 'frozen: ranks without a part of what is trained' 4; then
+    idle="$run --freeze transformer.w*,transformer.h.*,*.ln_f.weight"
+    ranks=1
+    went $idle --parallel single --loss-csv "$new/single.csv"
+    ranks=4
+    went $idle --stop-after 4 --save "$new/idle" --clip-grad 0
+    for how in '--prefetch both' '--device separate --cpu-offload' '--sharding hybrid --fsdp-size 2' '--clip-grad 0.1 --layout per-param'; do
+        went $idle $how --loss-csv "$new/many.csv"
+        case $how in *clip*) ;; *) same_losses "$new/many.csv" "$new/single.csv" ;; esac
+    done
+    went $idle --resume "$new/idle" --resume-change clip-grad --loss-csv "$new/end.csv"
+    ranks=1
+    went $idle --resume "$new/idle" --resume-change clip-grad --loss-csv "$new/one.csv"
+    same_losses "$new/end.csv" "$new/one.csv"
+fi
+
 if case_is 'changed: the same tokens from elsewhere' 2; then
     head -c 3000 LICENSE >"$new/one" && cp "$new/one" "$new/other"
     went $model --global-batch 12 --steps 8 --stop-after 2 --data "$new/one" --save "$new/moved"

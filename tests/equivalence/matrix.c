@@ -158,6 +158,8 @@ static void run_cell(matrix_suite *s, int number)
         if (status != FSDP_OK && !j.failed_alike)
             end_job(s, what, words);
         s->m.cells[number].was_run = true;
+        if (status != FSDP_OK && single)
+            matrix_diverged(&single->result);
     }
     if (status == FSDP_OK && *j.differs)
         status = fsdp_error(FSDP_EINVAL, "", "rank %d, %s", comm_rank(s->world), j.differs);

@@ -1,6 +1,7 @@
 /* matrix_run_lib.c -- see matrix_run_lib.h. */
 #include "tests/equivalence/matrix_run_lib.h"
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,25 @@ static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
                                    .params = malloc(t->m.n_param_elems * sizeof(float))};
     free(rows);
     return t->engine.read_array(t->engine.self, 0, take_param, &w);
+}
+
+void matrix_diverged(const matrix_result *want)
+{
+    const fsdp_error_info why = *fsdp_error_get();
+    const char *row = want->rows; /* begins with the names of the columns */
+    long long step = 0;
+    double loss, norm, want_loss, want_norm;
+    if (sscanf(why.what, "training diverged at step %lld: loss %lf, gradient norm %lf", &step,
+               &loss, &norm) != 3)
+        return;
+    for (; step > 0 && row; step--)
+        row = strchr(row, '\n') ? strchr(row, '\n') + 1 : NULL;
+    if (!row || sscanf(row, "%*[^,],%lf,%lf", &want_loss, &want_norm) != 2)
+        return;
+    const bool right = fabs(loss - want_loss) <= 1e-5 * fabs(want_loss); /* of six digits */
+    fsdp_error(why.status, why.hint, "%s; one device has loss %.6g, gradient norm %.6g%s", why.what,
+               want_loss, want_norm,
+               right ? ": training is right, the norm is not, or was not formed" : "");
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */

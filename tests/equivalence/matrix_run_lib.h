@@ -34,6 +34,9 @@ typedef struct matrix_job {
  *   collective  unless alone
  *   errors      the trainer's */
 fsdp_status matrix_run(matrix_job *j);
+/* matrix_diverged -- if the last error is that training diverged, say whether the loss or only the
+ * gradient norm differs from what one device computed in that step. */
+void matrix_diverged(const matrix_result *want);
 /* matrix_global_batch -- the number of sequences of a step on world_size ranks with these words.
  *   errors  as trainer_config_parse */
 fsdp_status matrix_global_batch(const char *words, int world_size, long long *sequences);

@@ -92,7 +92,8 @@ static fsdp_status expect_sum(fixture *fx, const fsdp_optimizer *o, const char *
     rsum sum;
     TRY(stream_sync(fx->f.comm_stream));
     TRY(grade_read(fx->compute, o->norm_sum, sizeof sum, &sum));
-    note(fx, EXPECT(rsum_value(&sum) == want, "",
+    note(fx, EXPECT(rsum_value(&sum) == want,
+                    "every rank zeroes norm_sum first, then adds each of its ranges once",
                     "%s: sum of squares of the model: got %.17g, expected %.17g", who,
                     rsum_value(&sum), want));
     return FSDP_OK;

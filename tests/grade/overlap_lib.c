@@ -285,7 +285,13 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
     TRY(ready_for_post(fx, H2));
     TRY(prefetch_post_backward(p, H2));
     fx->trace[0] = '\0';
-    TRY(RUNS_AHEAD(fx, "end_backward", prefetch_end_backward(p)));
+    const fsdp_status ended = RUNS_AHEAD(fx, "end_backward", prefetch_end_backward(p));
+    for (int u = 0; u < N_UNITS; u++)
+        note(fx,
+             EXPECT(fx->f.units[u].state != UNIT_GATHERING,
+                    "unshard_drop every unit, also one that stays after forward",
+                    "end_backward: the unused gather of %s was not dropped", fx->f.units[u].name));
+    TRY(ended);
     fix_expect_trace(fx, "end_backward: units without a turn contribute zeros",
                      "reduce-scatter h.0;reduce-scatter root;");
     for (int u = 0; u < N_UNITS; u++) {

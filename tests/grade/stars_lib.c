@@ -34,7 +34,7 @@ static fsdp_status one_micro(fixture *fx, int u)
         vector += fix_buffer(fx, u, k)->elems * sizeof(float);
     TRY(fix_grad_by_hand(fx, u, neighbour));
     TRY(reducer_begin_micro(&fx->r, micro, MICROS, true));
-    TRY(reduce_begin(&fx->r, u));
+    TRY(RUNS_AHEAD(fx, WHAT("reduce_begin in micro-step %d", micro), reduce_begin(&fx->r, u)));
     TRY(reduce_wait(&fx->r, u));
     note(fx, expect_size(WHAT("bytes of gradients after micro-step %d", micro),
                          fix_live(fx, MEM_GRADS_FULL), (vector * (size_t)WAITING[micro])));

@@ -49,9 +49,14 @@ static fsdp_status expect_grad(fixture *fx, const char *when, int u, flat_part p
     note(fx, EXPECT(got, "", "%s: unit %d has no shard_grad", when, u));
     const bool own_order = fx->spec->mode == GRAD_ACC_FAST && target_adds_itself(fx->world);
     const char *what = WHAT("%s: gradient of unit %d against the unsharded twin, element", when, u);
-    float want[64];
+    float want[64], zero = 0.0f;
     for (size_t i = 0; got && i < part.elems; i++) {
         double any_order;
+        if (part.begin + i >= fx->f.units[u].slices.used_elems)
+            note(fx, expect_f32(WHAT("%s: padding of the gradient of unit %d, element %zu on rank "
+                                     "%d",
+                                     when, u, i, fx->rank),
+                                &got[i], &zero, 1));
         want[i] = twin_grad(fx, u, part.begin + i, n_leaves, base, &any_order);
         if (own_order)
             note(fx, expect_within(what, i, got[i], (double)want[i], any_order));
@@ -138,13 +143,22 @@ static fsdp_status freed_in_order_body(fixture *fx)
     return zero_grad(&fx->r);
 }
 
+static void expect_cleared(fixture *fx)
+{
+    for (int u = 0; u < N_UNITS; u++)
+        note(fx, EXPECT(!fx->r.grads[u].shard_grad, "",
+                        "zero_grad: shard_grad of %s is still there, expected it freed and NULL",
+                        fx->f.units[u].name));
+    note(fx, expect_size("gradient bytes after zero_grad", fix_live(fx, MEM_GRADS_SHARD), 0));
+}
+
 static fsdp_status accumulate_body(fixture *fx)
 {
     const int w = fx->world_size, leaves = ACCUM * w;
     for (int step = 0; step < 2; step++) {
         int base = step * leaves;
         TRY(RUNS_AHEAD(fx, "zero_grad", zero_grad(&fx->r)));
-        note(fx, expect_size("gradient bytes after zero_grad", fix_live(fx, MEM_GRADS_SHARD), 0));
+        expect_cleared(fx);
         for (int a = 0; a < ACCUM; a++)
             for (int j = 0; j < N_LEARNING; j++)
                 TRY(fix_push(fx, LEARNING[j], w, base + a * w, fix_fraction));
@@ -156,12 +170,7 @@ static fsdp_status accumulate_body(fixture *fx)
                         "grads_finish: a frozen unit has a shard_grad, expected NULL"));
     }
     TRY(zero_grad(&fx->r));
-    for (int u = 0; u < N_UNITS; u++)
-        note(fx, EXPECT(!fx->r.grads[u].shard_grad, "",
-                        "zero_grad: shard_grad of %s is still there, expected it freed and NULL",
-                        fx->f.units[u].name));
-    note(fx,
-         expect_size("gradient bytes after the last zero_grad", fix_live(fx, MEM_GRADS_SHARD), 0));
+    expect_cleared(fx);
     TRY(fix_push(fx, H2, 1, 0, fix_fraction));
     note(fx, expect_status("zero_grad in the middle of a step", zero_grad(&fx->r), FSDP_ESTATE));
     return FSDP_OK;
@@ -340,6 +349,14 @@ static float finished_value(const fixture *fx, int u, size_t flat)
     return flat < fx->f.units[u].layout.used_elems ? fix_fraction(u, 0, flat) : 0.0f;
 }
 
+/* The elements of this rank's slice of u that are not padding. */
+static size_t used_in_slice(const fixture *fx, int u)
+{
+    const flat_layout *l = &fx->f.units[u].slices;
+    const size_t begin = fix_slice_begin(fx, u), left = l->used_elems - begin;
+    return begin >= l->used_elems ? 0 : left < l->shard_elems ? left : l->shard_elems;
+}
+
 /* Every replica of a shard holds one finished slice. Each must end with the whole gradient. */
 static fsdp_status gather_slices(fixture *fx, int u)
 {
@@ -357,6 +374,15 @@ static fsdp_status gather_slices(fixture *fx, int u)
     comm_job_stats_reset(fx->comm);
     fix_trace_start(fx); /* the world; replicas of a part of it have their own group */
     TRY(RUNS_AHEAD(fx, WHAT("grad_all_gather of %s", name), grad_all_gather(&fx->r, u)));
+    const comm_stats cs = comm_job_stats_read(fx->comm);
+    const bool takes_part = cs.calls[COMM_OP_ALL_GATHER] == (peers > 0);
+    note(fx, EXPECT(takes_part, "all replicas take part, also with a slice that is padding",
+                    "grad_all_gather of %s, of which rank %d has %zu elements: issued %d "
+                    "all-gathers, expected %d",
+                    name, fx->rank, used_in_slice(fx, u), (int)cs.calls[COMM_OP_ALL_GATHER],
+                    peers > 0));
+    if (!takes_part)
+        return FSDP_OK;                                  /* shard_grad may still be the slice */
     const float *got = fix_read(fx, *grad, shard_elems); /* in order of compute only */
     if (peers == 0)
         note(fx,
@@ -366,8 +392,6 @@ static fsdp_status gather_slices(fixture *fx, int u)
                     name));
     if (peers == 0 || fx->f.mesh.shape.shard_size == 1)
         fix_expect_trace(fx, "grad_all_gather", peers ? WHAT("all-gather %s;", name) : "");
-    const comm_stats cs = comm_job_stats_read(fx->comm);
-    note(fx, expect_size("all-gathers of one gradient", cs.calls[COMM_OP_ALL_GATHER], peers > 0));
     note(fx, expect_size("bytes sent: this rank's slice to each other replica",
                          cs.bytes_sent[COMM_OP_ALL_GATHER], peers * slice_elems * sizeof(float)));
     note(fx, expect_size("gradient bytes: the shard's, without the slice that it came from",
@@ -456,6 +480,25 @@ static float grad_of_rank_0(int leaf, int buffer, size_t i)
     return leaf % leaf_world == 0 ? fix_integer(0, buffer, i) : 0.0f;
 }
 
+/* No rank uses any unit: one gradient at a time is in memory. */
+static fsdp_status all_unused_body(fixture *fx)
+{
+    size_t most = 0;
+    for (int j = 0; j < N_LEARNING; j++) {
+        const size_t bytes = fx->f.units[LEARNING[j]].layout.padded_elems * sizeof(float);
+        most = bytes > most ? bytes : most;
+    }
+    ledger_reset_peaks(device_ledger(fx->dev));
+    TRY(RUNS_AHEAD(fx, "end_backward", backward_end_hook(&fx->r)));
+    expect_quiet(fx);
+    if (!fx->runs_ahead)
+        note(fx, expect_size("peak of full gradients of unused units, one unit after the other",
+                             ledger_read(device_ledger(fx->dev)).peak_bytes[MEM_GRADS_FULL], most));
+    for (int j = 0; j < N_LEARNING; j++)
+        TRY(fix_expect_acc(fx, LEARNING[j], fx->world_size, no_grad));
+    return FSDP_OK;
+}
+
 /* No rank uses h.2. Forward has gathered all units (grad-op keeps them). */
 static fsdp_status unused_body(fixture *fx)
 {
@@ -464,6 +507,7 @@ static fsdp_status unused_body(fixture *fx)
         TRY(fix_gather_by_hand(fx, u));
     TRY(use_unit(fx, H0));
     TRY(use_unit(fx, ROOT));
+    fx->r.grads[FROZEN].visited = true; /* as pre_backward has left it */
     fix_trace_start(fx);
     TRY(RUNS_AHEAD(fx, "end_backward", backward_end_hook(&fx->r)));
     fix_expect_trace(fx, "end_backward", "reduce-scatter h.2;");
@@ -494,6 +538,7 @@ static fsdp_status one_rank_body(fixture *fx)
 
 fsdp_status task_3_6(grade *g)
 {
+    TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_FULL), all_unused_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_FULL), unused_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_GRAD_OP), unused_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_NONE), unused_body));
