@@ -151,7 +151,10 @@ complaint() {
 reason() {
     said=$(read_log "$1" "$2" reason)
     why=''
-    case $said in *'died of SIGABRT') why=$(complaint "$1") ;; esac
+    case $said in
+    *'died of SIGABRT') why=$(complaint "$1") ;;
+    *'died of '*) why=$(grep -m1 -E '^\[rank [0-9/]+\] order: ' "$1") ;;
+    esac
     case $why in
     *'] order: '*) printf '%s\n' "$said: ${why#*] }" ;;
     *) printf '%s\n' "$said${said:+$(place "$1" "$2")}${why:+: $why}" ;;

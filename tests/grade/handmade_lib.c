@@ -576,8 +576,11 @@ void fix_expect_trace(fixture *fx, const char *what, const char *want)
 static uint64_t see_wait(void *self, const device_act *act)
 {
     fixture *fx = self;
-    if (act->kind == ACT_SYNC && pthread_equal(pthread_self(), fx->host))
-        fx->waited_for = act->stream ? stream_name(act->stream) : "an event";
+    if (act->kind != ACT_SYNC || !pthread_equal(pthread_self(), fx->host))
+        return 0;
+    fx->waits_for_events += act->stream == NULL;
+    if (act->stream)
+        fx->waited_for = stream_name(act->stream);
     return 0;
 }
 
@@ -589,13 +592,17 @@ void fix_waits_watch(fixture *fx)
 void fix_waits_reset(fixture *fx)
 {
     fx->waited_for = NULL;
+    fx->waits_for_events = 0;
 }
 
-fsdp_status fix_ran_ahead(fixture *fx, const char *what, fsdp_status status)
+fsdp_status fix_ran_ahead(fixture *fx, const char *what, bool may_wait, fsdp_status status)
 {
-    note(fx, EXPECT(status != FSDP_OK || !fx->waited_for,
+    const char *waited_for = fx->waited_for;
+    if (!waited_for && fx->waits_for_events > 0 && !may_wait)
+        waited_for = "an event";
+    note(fx, EXPECT(status != FSDP_OK || !waited_for,
                     "let a stream wait for an event (stream_wait_event), not the host",
-                    "%s: the host waited for %s, expected it to run ahead", what, fx->waited_for));
+                    "%s: the host waited for %s, expected it to run ahead", what, waited_for));
     return status;
 }
 

@@ -556,7 +556,7 @@ static fsdp_status squares_body(fixture *fx)
     TRY(watched_optimizer(fx, NULL, &o));
     TRY(grads_by_hand(fx, frac_grad));
     TRY(grade_write(fx->compute, o.norm_sum, &none, sizeof none));
-    TRY(norm_call_guarded(fx, &o, squares_of_units));
+    TRY(RUNS_AHEAD(fx, "offload_squares", norm_call_guarded(fx, &o, squares_of_units)));
     for (int u = 0; u < N_UNITS; u++)
         for (size_t i = 0, e; i < fx->f.units[u].layout.shard_elems; i++) {
             const int p = fix_param_at(fx, u, fix_shard_begin(fx, u) + i, &e);
@@ -601,7 +601,7 @@ static fsdp_status host_norm(fixture *fx, int n_units)
     fx->r.grads[FROZEN].shard_grad = of_frozen;
     fx->f.n_units = o.n_units = n_units;
     norm_calls_watch(fx, &seen);
-    fsdp_status status = norm_call_in_room(fx, &o, norm_by_units);
+    fsdp_status status = RUNS_ON(fx, "offload_norm", norm_call_in_room(fx, &o, norm_by_units));
     comm_set_watch(fx->comm, NULL);
     fx->f.n_units = o.n_units = N_UNITS;
     TRY(status);

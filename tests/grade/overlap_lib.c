@@ -280,6 +280,7 @@ static fsdp_status refusals_part(fixture *fx, prefetch *p)
 static fsdp_status end_backward_part(fixture *fx, prefetch *p)
 {
     issued_start(fx);
+    TRY(unshard_begin(&fx->f, ROOT));
     TRY(unshard_begin(&fx->f, H0));
     TRY(unshard_begin(&fx->f, FROZEN));
     TRY(ready_for_post(fx, H2));
