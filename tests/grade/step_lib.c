@@ -480,22 +480,19 @@ static float grad_of_rank_0(int leaf, int buffer, size_t i)
     return leaf % leaf_world == 0 ? fix_integer(0, buffer, i) : 0.0f;
 }
 
-/* No rank uses any unit: one gradient at a time is in memory. */
+/* No rank uses any unit. */
 static fsdp_status all_unused_body(fixture *fx)
 {
-    size_t most = 0;
-    for (int j = 0; j < N_LEARNING; j++) {
-        size_t bytes = 0;
-        for (int k = 0; k < fix_n_buffers(fx, LEARNING[j]); k++)
-            bytes += fix_buffer(fx, LEARNING[j], k)->elems * sizeof(float);
-        most = bytes > most ? bytes : most;
-    }
-    ledger_reset_peaks(device_ledger(fx->dev));
+    size_t n_buffers = 0;
+    for (int j = 0; j < N_LEARNING; j++)
+        n_buffers += (size_t)fix_n_buffers(fx, LEARNING[j]);
+    comm_job_stats_reset(fx->comm);
     TRY(RUNS_AHEAD(fx, "end_backward", backward_end_hook(&fx->r)));
+    note(fx, expect_size(n_buffers > N_LEARNING
+                             ? "reductions of units that nobody used, with the root's second use"
+                             : "reductions of units that nobody used",
+                         comm_job_stats_read(fx->comm).calls[COMM_OP_REDUCE_SCATTER], n_buffers));
     expect_quiet(fx);
-    if (!fx->runs_ahead)
-        note(fx, expect_size("peak of full gradients of unused units, one unit after the other",
-                             ledger_read(device_ledger(fx->dev)).peak_bytes[MEM_GRADS_FULL], most));
     for (int j = 0; j < N_LEARNING; j++)
         TRY(fix_expect_acc(fx, LEARNING[j], fx->world_size, no_grad));
     return FSDP_OK;
