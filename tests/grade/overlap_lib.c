@@ -384,7 +384,7 @@ static uint64_t count_sync(void *self, const device_act *act)
     return 0;
 }
 
-/* With room for all units the host issues a whole step while compute stands still. */
+/* With room for all units the host issues an evaluation and a step while compute stands still. */
 static fsdp_status no_sync_body(six *s)
 {
     sync_count c = {.order = s->g->order, .p = &s->p};
@@ -392,11 +392,14 @@ static fsdp_status no_sync_body(six *s)
     TRY(stream_sync(s->f.compute));
     device_set_watch(s->dev, &(device_watch){.self = &c, .issued = count_sync});
     TRY(gate_close(s->g, s->f.compute));
+    TRY(six_evaluation(s));
+    const int n_evaluation = atomic_load(&c.n);
     TRY(six_step(s));
     int n = atomic_load(&c.n);
     TRY(gate_open(s->g, "a step"));
     TRY(stream_sync(s->f.compute));
     device_set_watch(s->dev, &order);
+    TRY(expect_int("times that the host waited within an evaluation", n_evaluation, 0));
     return expect_int("times that the host waited within a step", n, 0);
 }
 

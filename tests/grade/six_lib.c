@@ -236,20 +236,32 @@ fsdp_status six_record(grade *g, const six_config *config, timeline *line)
     return run_on(g, config, line, second_step);
 }
 
-fsdp_status six_micro_step(six *s, int a)
+static fsdp_status forward(six *s, int a, bool training)
 {
     int32_t tokens[SEQ_LEN], targets[SEQ_LEN];
     for (int i = 0; i < SEQ_LEN; i++) {
         tokens[i] = (3 * i + 5 * s->g->rank + a) % (int)SIX.vocab_size;
         targets[i] = (tokens[i] + 1) % (int)SIX.vocab_size;
     }
-    TRY(runner_forward(s->run, &(micro_step){.inputs = tokens,
-                                             .targets = targets,
-                                             .a = a,
-                                             .n_micro = SIX_MICRO_STEPS,
-                                             .training = true,
-                                             .loss = s->loss}));
+    return runner_forward(s->run, &(micro_step){.inputs = tokens,
+                                                .targets = targets,
+                                                .a = a,
+                                                .n_micro = SIX_MICRO_STEPS,
+                                                .training = training,
+                                                .loss = s->loss});
+}
+
+fsdp_status six_micro_step(six *s, int a)
+{
+    TRY(forward(s, a, true));
     return runner_backward(s->run);
+}
+
+fsdp_status six_evaluation(six *s)
+{
+    for (int a = 0; a < SIX_MICRO_STEPS; a++)
+        TRY(forward(s, a, false));
+    return FSDP_OK;
 }
 
 fsdp_status six_step(six *s)

@@ -60,6 +60,8 @@ typedef struct six {
 fsdp_status six_run(grade *g, const six_config *config, fsdp_status (*body)(six *s));
 /* six_micro_step -- forward and backward of micro-step a of SIX_MICRO_STEPS, without a wait. */
 fsdp_status six_micro_step(six *s, int a);
+/* six_evaluation -- as many forward passes as a step has micro-steps, without a wait. */
+fsdp_status six_evaluation(six *s);
 /* six_step -- all micro-steps of a step, then SGD. */
 fsdp_status six_step(six *s);
 /* six_record -- add to *line what the second step issues on a dry device, where the computation of
