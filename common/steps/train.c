@@ -7,7 +7,9 @@
 #include "common/observe/progress.h"
 #include "common/steps/loss_csv.h"
 
-static const char DIVERGED_HINT[] = "lower --lr, add --warmup-steps or set --clip-grad 1";
+#define DIVERGED_HINT "lower --lr, add --warmup-steps or set --clip-grad 1"
+static const char NORM_HINT[] =
+    DIVERGED_HINT ". If not every rank says so, add --check-order: a wait may be missing";
 
 /* What a signal asked for; STILL_WRITING is added while this rank's thread writes a checkpoint.
  * This number is gathered with the losses, so all ranks see it at the same step. */
@@ -480,14 +482,16 @@ static bool due(int64_t every, int64_t step, int64_t end)
     return step + 1 == end || (every > 0 && (step + 1) % every == 0);
 }
 
-/* Loss and norm are results of collectives, so all ranks see the same values. */
+/* All ranks see the same loss, because it was gathered. A norm may be wrong on one rank only. Then
+ * the other ranks go on, so this rank must end the job. */
 static fsdp_status check_finite(train_loop *l, int64_t step, float loss, float norm)
 {
     if (isfinite(loss) && isfinite(norm))
         return FSDP_OK;
-    l->failed_alike = true;
-    return fsdp_error(FSDP_EINVAL, DIVERGED_HINT,
-                      "training diverged at step %lld: loss %g, gradient norm %g",
+    l->failed_alike = !isfinite(loss) || l->W == 1;
+    return fsdp_error(FSDP_EINVAL, l->failed_alike ? DIVERGED_HINT : NORM_HINT,
+                      "training diverged at step %lld: loss %g, gradient norm %g, expected finite "
+                      "numbers",
                       (long long)step + 1, (double)loss, (double)norm);
 }
 

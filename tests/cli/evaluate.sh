@@ -147,6 +147,62 @@ done
 case_is '--no-grad-norm: divergence is still found'
 fails 2 'training diverged at step' $run --optimizer sgd --clip-grad 0 --no-grad-norm --lr 1000 --min-lr 1000 --warmup-steps 0 --steps 50
 
+# ---- a norm that is not finite on some ranks: all ranks end at once, whichever has it. The program is linked with two functions that
+# overwrite the norm of step 2 in the ranks that the case names ----
+cat >"$work/apart.c" <<'END'
+#include <stdlib.h>
+#include <string.h>
+#include "common/device/device.h"
+#include "lab4_optimizer/offload.h"
+static fsdp_status overwrite(fsdp_optimizer *o, const step_scalars *sc, float *norm)
+{
+    static float value;
+    const char *rank = getenv("FSDP_RUN");
+    value = strtof(getenv("NORM"), NULL);
+    if (sc->optim.step != 1 || !strchr(getenv("NORM_OF"), rank ? *rank : '0'))
+        return FSDP_OK;
+    return device_upload(o->compute, norm, &value, sizeof value);
+}
+fsdp_status __real_optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
+fsdp_status __wrap_optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm);
+fsdp_status __wrap_optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *norm)
+{
+    TRY(__real_optimizer_step(o, sc, norm));
+    return overwrite(o, sc, norm);
+}
+fsdp_status __real_offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn f, float *norm);
+fsdp_status __wrap_offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn f, float *norm);
+fsdp_status __wrap_offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn f, float *norm)
+{
+    TRY(__real_offload_step(o, sc, f, norm));
+    return overwrite(o, sc, norm);
+}
+END
+case_is 'a program whose norm can be overwritten is built'
+read -r compile <"$build/flags"
+link=${compile#* / } compile=${compile%% / *}
+flags=${compile#"$cc "} whole=$trainer trainer=$work/bin/apart_$$
+{ $cc $flags -MF "$work/deps" -c "$work/apart.c" -o "$work/apart.o" && $cc -o "$trainer" "$build/trainer/fsdp_train_main.o" "$work/apart.o" \
+    "$build/libfsdp.a" -Wl,--wrap=optimizer_step,--wrap=offload_step $link; } >"$work/err" 2>&1 || complain "$(head -1 "$work/err")"
+# apart W RANKS NORM OPTION... -- the ranks named have this norm
+apart() {
+    case_is "a norm of $3 on ranks $2${4:+, ${*:4}}" "$1" || return
+    NORM_OF=$2 NORM=$3 launch "$1" $run --steps 20 "${@:4}"
+    expect_failed
+    says "^(.rank ${2:0:1}/$1. )?training diverged at step 2: loss [0-9.]*, gradient norm $3, expected finite numbers\$"
+    says '^HINT: .*--lr'
+    ! grep -E ' waited |last calls' "$work/err" || complain 'it ended at a time limit'
+}
+kept=$(tree_sum "$keep")
+apart 3 0 nan
+apart 3 2 nan --prefetch both
+apart 2 1 inf --sharding none
+apart 4 3 nan --sharding hybrid --fsdp-size 2
+apart 2 0 nan --device separate --cpu-offload
+apart 1 0 nan
+apart 3 012 nan
+trainer=$whole
+
 # ---- images: the number of correct answers over all ranks ----
 case_is 'the accuracy on images is the same on 1 to 4 ranks'
 net='--model mnist --size tiny --global-batch 12 --synthetic 2000 --reduction canonical --steps 40 --optimizer adadelta --lr 1

@@ -61,6 +61,8 @@ a system without licence texts
     pass --data FILE with any text file
 a checkpoint of an older version
     resume from an older checkpoint with a lower --lr or with --clip-grad 1, and --resume-change schedule,clip-grad
+a norm that is wrong on one rank only; evaluate.sh
+    lower --lr, add --warmup-steps or set --clip-grad 1. If not every rank says so, add --check-order: a wait may be missing
 ten seconds of waiting; checkpoints.sh
     wait until it has ended or end it, or pass another --save
 programs that call the library: the trainer has refused the option before
