@@ -4,8 +4,8 @@
  * A parameter of shape [d0, ...] has d0 rows, along its dimension 0. Each of S ranks takes
  * ceil(d0/S) rows, in order; the last ranks may get fewer or none (d0 = 5, S = 4: 2, 2, 1, 0). A
  * rank's shard holds its rows of all parameters, one parameter after the other. In every shard, a
- * parameter has room for ceil(d0/S) rows, which begins at an aligned element. Room without rows is
- * padding and is zero.
+ * parameter has room for ceil(d0/S) rows, which begins at an aligned element. The end of the shard
+ * is aligned like these beginnings. What is not rows is padding and is zero.
  *
  * The gathered array is the same as in the flat layout, with the same offsets. The two layouts
  * differ only in which rank holds which elements, so the model computes the same bits.
@@ -16,7 +16,8 @@
  *     shard 1    a3 a3 a4 a4   .  .  .  .  b2  .  .  .                    shard_elems 12
  *
  * With R replicas of each shard (a mesh of W = S*R ranks) a shard is cut into R slices of equal
- * length, which may cut rows: of the W slices, slice k is part k % R of shard k / R. */
+ * length, which may cut rows: of the W slices, slice k is part k % R of shard k / R. In the example
+ * with R = 2, where slices are not aligned, slice 1 is the last 6 elements of shard 0. */
 #pragma once
 #include "lab1_flatparam/flat_param.h"
 
@@ -32,8 +33,8 @@ typedef struct dim0_rows {
  *   params      the model's; a slot's parameter has dims[0] rows
  *   shard_size  S; it divides W. With S = 1 *l stays as it is, because the only shard is the
  *               gathered array itself
- *   align       as passed to flat_layout_build: rooms begin at multiples of slot_elems, and slices
- *               have a multiple of align.shard_elems elements
+ *   align       as passed to flat_layout_build: rooms begin, and a shard ends, at multiples of
+ *               slot_elems. A slice is ceil(shard/R) elements, rounded up to align.shard_elems
  *   errors      FSDP_ENOMEM, and errors of size_align_up. The caller frees l after errors too */
 fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size, flat_align align);
 

@@ -279,6 +279,14 @@ static flat_layout literal_layout(const flat_case *c, int world_size)
                          .padded_elems = shard * w};
 }
 
+/* The name of part k of a layout. It has no "W=", which begins the line with the ranks that run. */
+static const char *part_name(char *buf, const flat_layout *l, int k)
+{
+    return l->rows ? grade_words(buf, "slice %d of %d, S=%d", k, l->world_size, l->row_ranks)
+                   : grade_words(buf, "shard %d of %d", k, l->world_size);
+}
+#define PART(l, k) part_name((char[WHAT_BYTES]){0}, l, k)
+
 /* want: the expected pieces, then one without elements. */
 static fsdp_status check_pieces(const flat_layout *l, int rank, const flat_piece *want)
 {
@@ -292,16 +300,15 @@ static fsdp_status check_pieces(const flat_layout *l, int rank, const flat_piece
     while (want[n_want].elems > 0)
         n_want++;
     TRY(EXPECT(n == n_want, "cut each slot at both ends of the shard; leave out what is empty then",
-               "W=%d rank %d: n_pieces: got %d, expected %d", l->world_size, rank, n, n_want));
+               "%s: n_pieces: got %d, expected %d", PART(l, rank), n, n_want));
     for (int i = l->n_slots; i < MAX_PIECES; i++)
-        TRY(EXPECT(
-            memcmp(&got[i], &untouched, sizeof untouched) == 0,
-            "a slot has at most one piece in a shard: count a piece once",
-            "W=%d rank %d: flat_intersect wrote to pieces[%d], expected room for n_slots = %d",
-            l->world_size, rank, i, l->n_slots));
+        TRY(EXPECT(memcmp(&got[i], &untouched, sizeof untouched) == 0,
+                   "a slot has at most one piece in a shard: count a piece once",
+                   "%s: flat_intersect wrote to pieces[%d], expected room for n_slots = %d",
+                   PART(l, rank), i, l->n_slots));
     for (int i = 0; i < n; i++) {
         const flat_piece *g = &got[i], *w = &want[i];
-        TRY(expect_fields(WHAT("W=%d rank %d: pieces[%d]", l->world_size, rank, i), fields, 4,
+        TRY(expect_fields(WHAT("%s: pieces[%d]", PART(l, rank), i), fields, 4,
                           (size_t[]){(size_t)g->slot, g->param_begin, g->shard_begin, g->elems},
                           (size_t[]){(size_t)w->slot, w->param_begin, w->shard_begin, w->elems}));
     }
@@ -613,6 +620,7 @@ typedef struct rows_case {
     size_t shard_align, b_begin, shard_elems; /* the last: shard_elems of a slice */
     flat_piece pieces[4][3];                  /* pieces of each slice, for check_pieces */
 } rows_case;
+enum { ROWS_SLOT_ALIGN = 4 };
 static const rows_case ROWS_CASES[] = {
     {2, 2, 4, 8, 12, {{{0, 0, 0, 6}, {1, 0, 8, 2}}, {{0, 6, 0, 4}, {1, 2, 8, 1}}}},
     /* rows 2, 2, 1 and 1, 1, 1 */
@@ -644,11 +652,19 @@ static const rows_case ROWS_CASES[] = {
 
 static fsdp_status check_literal_rows(const rows_case *c, const flat_layout *l)
 {
-    TRY(expect_size("rows: elements of a row of a", l->rows[0].row_elems, 2));
-    TRY(expect_size("rows: elements of a row of b", l->rows[1].row_elems, 1));
-    TRY(expect_size("rows: where b begins in a shard", l->rows[1].shard_begin, c->b_begin));
-    TRY(expect_size("rows: shard_elems", l->shard_elems, c->shard_elems));
-    TRY(expect_size("rows: padded_elems", l->padded_elems, 16));
+    const struct {
+        const char *name;
+        size_t got, want;
+    } rows[] = {{"elements of a row of a", l->rows[0].row_elems, 2},
+                {"elements of a row of b", l->rows[1].row_elems, 1},
+                {"where b begins in a shard", l->rows[1].shard_begin, c->b_begin},
+                {"elements of a slice", l->shard_elems, c->shard_elems},
+                {"padded_elems", l->padded_elems, 16}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        TRY(expect_size(
+            WHAT("a [5,2] and b [3], S=%d, %d slices, slot_elems %d, shard_elems %zu: %s",
+                 c->shard_size, c->world_size, ROWS_SLOT_ALIGN, c->shard_align, rows[i].name),
+            rows[i].got, rows[i].want));
     for (int k = 0; k < 4 && k < c->world_size; k++)
         TRY(check_pieces(l, k, c->pieces[k]));
     return FSDP_OK;
@@ -689,7 +705,8 @@ static fsdp_status check_rows(const rows_case *c)
     l.slots = malloc(sizeof TWO.slots); /* flat_layout_free frees them */
     FSDP_ASSERT(l.slots != NULL);
     memcpy(l.slots, TWO.slots, sizeof TWO.slots);
-    fsdp_status st = dim0_layout(&l, PARAMS, c->shard_size, (flat_align){4, c->shard_align});
+    fsdp_status st =
+        dim0_layout(&l, PARAMS, c->shard_size, (flat_align){ROWS_SLOT_ALIGN, c->shard_align});
     if (st == FSDP_OK && c->shard_elems > 0)
         st = check_literal_rows(c, &l);
     if (st == FSDP_OK)
