@@ -1,6 +1,6 @@
 # project.mk -- targets that a handed-out tree lacks: the whole suite, lint, mutants, GPUs, handouts. Included by the top Makefile.
 #
-# Variables: OUT=dir  WITH=1,2  LAB6=1 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
+# Variables: OUT=dir  WITH=1,2  STARS=open  LAB6=1 (handout)  MUTANTS="pattern ..."  TREES=4 SECONDS=600 AGAIN=1 (mutants-generated)
 
 # A second make builds after deps.sh, so that it finds newly installed packages.
 .PHONY: demo demo-mnist test-full report writeup-check lint format handout test-handout test-alone gpu-report gpu-pack mutants mutants-generated
@@ -31,8 +31,8 @@ report:  ## + measure memory and traffic of every strategy and print them beside
 	$(MAKE) $(JOBS) --no-print-directory all
 	tests/tools/report.sh $(BUILD)
 
-handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 are solved in it; LAB6=1: with lab 6
-	tests/tools/handout.sh $(if $(filter-out 0,$(LAB6)),--lab6) $(call quote,$(OUT)) $(call quote,$(WITH))
+handout:  ## write the tree that learners get: OUT=dir; WITH=1,2: labs 1 and 2 are solved in it, STARS=open: but not their stars; LAB6=1: with lab 6
+	tests/tools/handout.sh $(if $(filter-out 0,$(LAB6)),--lab6) $(if $(STARS),--stars $(call quote,$(STARS))) $(call quote,$(OUT)) $(call quote,$(WITH))
 
 test-handout:  ## build the handed-out tree: no warning, every task says TODO, no answer in it
 	tests/tools/deps.sh --all test

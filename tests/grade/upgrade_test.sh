@@ -19,7 +19,8 @@ tests/tools/handout.sh "$dir/stubs" >"$dir/log" 2>&1 || { verdict 'a handout is 
 refused 2 'stubs is not empty' tests/tools/handout.sh "$dir/stubs" && refused 2 'OUT is not set' tests/tools/handout.sh '' &&
     refused 2 'got "7", expected' tests/tools/handout.sh "$dir/bad" 1,7 && refused 2 'got "x", expected' tests/tools/handout.sh "$dir/bad" x &&
     refused 2 'all 5 labs' tests/tools/handout.sh "$dir/bad" 1,2,3,4,5 && refused 2 'lab 6, which is not' tests/tools/handout.sh "$dir/bad" 6 &&
-    refused 2 'all 6 labs' tests/tools/handout.sh --lab6 "$dir/bad" 1,2,3,4,5,6 && [ ! -e "$dir/bad" ]
+    refused 2 'all 6 labs' tests/tools/handout.sh --lab6 "$dir/bad" 1,2,3,4,5,6 &&
+    refused 2 'got "all", expected open' make handout OUT="$dir/bad" WITH=1 STARS=all && [ ! -e "$dir/bad" ]
 verdict 'make handout refuses a folder in use, and what is no lab, with a hint, and writes nothing' $?
 
 # A kept solution has the lines of this tree without the markers.
@@ -38,6 +39,13 @@ verdict 'WITH=1,2: labs 1 and 2 as they are here, the others stubs' $problem
     grep -q '^\*\*1\. Waste' "$dir/with/lab1_flatparam/ANSWERS.md" && grep -q '^\*\*3\. Bytes of a forward' "$dir/with/lab2_forward/ANSWERS.md" &&
     ! grep -q 'Bytes of a step' "$dir/with/lab2_forward/ANSWERS.md" && [ -z "$(find "$dir/stubs" -name ANSWERS.md)" ]
 verdict 'WITH=1,2: answers of labs 1 and 2, and of no other' $?
+
+make handout OUT="$dir/stars" WITH=1,2,3,4,5 STARS=open >"$dir/log" 2>&1
+problem=$?
+(cd "$dir/stars" && sed -n 's/.*TASK \([^ ]*\) BEGIN: yours.*/\1/p' lab*/*.c && grep -oE 'fsdp_todo\("[^"]*' lab*/*.c | sed 's/.*"//') 2>&1 | sort -u >"$dir/a"
+awk '/ star: / { print $1 }' tests/grade/tasks.txt | grep -v '^3.8$' | sort >"$dir/b" # 3.8 needs no code
+cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 && [ -e "$dir/stars/lab5_prefetch/ANSWERS.md" ] || problem=1
+verdict 'WITH=1,2,3,4,5 STARS=open: the tasks with a star are stubs, and no other' $problem
 
 # ---- make upgrade -----------------------------------------------------------------------------
 # The learner has worked in old; course is a newer handout with changes by the course.

@@ -1,5 +1,5 @@
 # handout.awk -- replaces the solutions of one C source (or C++ in the same layout) by stubs; handout.sh has the rules.
-# -v with="1 2": the solutions of these labs stay.
+# -v with="1 2": the solutions of these labs stay, except those of the tasks in -v open="1.6 2.6".
 # It relies on the repository's layout: a function's "{" and "}" are in the first column.
 
 function fail(line, what) {
@@ -139,7 +139,7 @@ END {
                 fail(i, "no SOLUTION END " id)
         indent = text[i]
         sub(/[^ ].*/, "", indent)
-        given = index(" " with " ", " " substr(id, 1, 1) " ") > 0
+        given = index(" " with " ", " " substr(id, 1, 1) " ") > 0 && index(" " open " ", " " id " ") == 0
         print indent "/* TASK " id " BEGIN: " (given ? "given" : brace ? "yours to write; README.md of this lab says what" : "room for functions of your own") ". */"
         if (brace)
             names_before(head_line, brace, i)

@@ -1,7 +1,9 @@
 #!/bin/sh
 # handout.sh -- writes the tree that learners get: the files listed in tests/grade/handout.txt, with a stub for each solution.
 #
-#   tests/tools/handout.sh [--lab6] OUT [WITH]    (make handout OUT=dir WITH=1,2 LAB6=1; OUT must not exist or be empty)
+#   tests/tools/handout.sh [--lab6] [--stars open] OUT [WITH]    (make handout OUT=dir WITH=1,2 STARS=open LAB6=1)
+#
+# OUT must not exist or be empty.
 #
 # The tree has labs 1 to 5. With --lab6 it also has lab 6, a plug-in and a stand-in for its accelerator: a quarter of the lines.
 # A solution is between "/* SOLUTION BEGIN 2.1 */" and "/* SOLUTION END 2.1 */". Its stub is
@@ -13,11 +15,12 @@
 # Parameters and variables that only the solution uses get a (void), so that the stub compiles without a warning.
 # A stub is between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */", by which make upgrade finds it.
 # WITH: labs whose solutions stay, between the same markers; a learner then starts at a later lab. The folder of such a lab also
-# has ANSWERS.md, the lab's section of tests/grade/answer_key.md.
+# has ANSWERS.md, the lab's section of tests/grade/answer_key.md. With --stars open its starred tasks are stubs nevertheless.
 # handout.sums lists the checksums of the labs' files, for make upgrade in a newer tree.
 set -eu
-lab6=0
+lab6=0 stars=''
 [ "${1:-}" != --lab6 ] || { lab6=1 && shift; }
+[ "${1:-}" != --stars ] || { stars=$2 && shift 2; }
 out=${1:-}
 with=$(echo "${2:-}" | tr ',' ' ')
 fail() {
@@ -26,6 +29,7 @@ fail() {
     exit 2
 }
 [ -n "$out" ] || fail 'OUT is not set' 'make handout OUT=<a new directory>'
+case $stars in '' | open) ;; *) fail "STARS: got \"$stars\", expected open" 'make handout OUT=dir WITH=1,2 STARS=open leaves the starred tasks of labs 1 and 2 unwritten' ;; esac
 if [ -e "$out" ] && { [ ! -d "$out" ] || [ -n "$(ls -A "$out")" ]; }; then
     fail "$out is not empty" 'make handout OUT=<a new directory>'
 fi
@@ -40,10 +44,11 @@ for lab in $with; do
     *) fail "WITH: got \"$lab\", expected numbers of labs from 1 to 6" 'make handout OUT=dir WITH=1,2 keeps the solutions of labs 1 and 2' ;;
     esac
 done
-[ $n_with -lt $n_labs ] || fail "WITH names all $n_labs labs, so nothing is left to write" 'leave out the labs that learners are to write; LAB6=1 takes lab 6 into the tree'
+[ $n_with -lt $n_labs ] || [ -n "$stars" ] || fail "WITH names all $n_labs labs, so nothing is left to write" 'leave out the labs that learners are to write; LAB6=1 takes lab 6 into the tree; STARS=open leaves the starred tasks unwritten'
 cd "$(dirname -- "$0")/../.."
 . tests/tools/tree.sh
 overlay=tests/grade/handout
+[ -z "$stars" ] || stars=$(awk '!/^#/ && $7 == "star:" { printf "%s ", $1 }' tests/grade/tasks.txt)
 
 # chosen -- those paths on standard input that the manifest takes
 chosen() {
@@ -84,7 +89,7 @@ while IFS= read -r path; do
     [ ! -e "$out/$path" ] || fail "$path is taken, and laid over" "leave it out in tests/grade/handout.txt"
     mkdir -p "$out/$(dirname -- "$path")"
     if case $path in *.c | *.cpp) grep -q 'SOLUTION BEGIN' "$path" ;; *) false ;; esac; then
-        awk -v with="$with" -f tests/tools/handout.awk "$path" >"$out/$path" || exit 1
+        awk -v with="$with" -v open="$stars" -f tests/tools/handout.awk "$path" >"$out/$path" || exit 1
     else
         cp -p "$path" "$out/$path"
     fi

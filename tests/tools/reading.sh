@@ -4,7 +4,8 @@
 #
 # A learner reads the lab's README and the files that it lists under "Read these N files"; of a .c or .cpp file only the part
 # above the first task. HINTS.md is for failing tests and is not counted. These pages must be complete: they declare or call
-# each function that a solution calls, and name each member that it uses.
+# each function that a solution calls, and name each member that it uses. Where they say "N passed, 0 failed", N must be what the
+# grader says when all tasks but the unwritten stars pass.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/rule.sh
@@ -41,7 +42,14 @@ hours() {
         END { print said, sum / 60 }' "$1/README.md"
 }
 
-size='' list='' lacks='' time=''
+# passed N -- how many lines of lab N say PASS when all its tasks are written except the stars that need code
+passed() {
+    awk '!/^#/ && NF { print $1, $3, $7 }' tests/grade/tasks.txt | grep "^$1[.]" | while read -r task ranks word; do
+        [ "$word" = star: ] && grep -q "SOLUTION BEGIN $task " "lab$1"_*/*.c || echo "$ranks"
+    done | tr ',' '\n' | grep -c .
+}
+
+size='' list='' lacks='' time='' count=''
 
 for lab in lab[1-6]_*; do
     case $lab in lab6_*) most=900 ;; *) most=450 ;; esac
@@ -57,6 +65,9 @@ for lab in lab[1-6]_*; do
     set -- $(hours "$lab")
     [ "$1" = "$2" ] || time="$time$lab: about $1 hours, and the tasks of its table take $2
 "
+    n=${lab#lab} n=$(passed "${n%%_*}")
+    said=$(grep -oE '[0-9]+ passed, 0 failed' "$lab/README.md") && [ "$said" != "$n passed, 0 failed" ] && count="$count$lab: got \"$said\", expected $n
+"
     for file in $(listed "$lab" | grep -E "^$lab/.*\.c(pp)?$"); do
         for name in $(uses "$file"); do
             # a function in the same file is visible to the learner
@@ -68,5 +79,8 @@ done
 rule reading-size 'a learner reads at most 450 lines before the first of a lab is written, 900 in lab 6' "$size"
 rule reading-list 'the README of a lab says how many files to read, and which' "$list"
 rule reading-time 'the minutes in the README of a lab are its hours' "$time"
+grep -q "$(passed 2) passed, 0 failed" tests/grade/handout/README.md || count="${count}tests/grade/handout/README.md: expected \"$(passed 2) passed, 0 failed\", of lab 2
+"
+rule reading-count 'the READMEs say how many lines pass, as the grader counts them' "$count"
 rule reading-whole 'what the solutions of a lab use is in what was read before' "$lacks"
 exit $status
