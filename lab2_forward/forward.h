@@ -21,6 +21,7 @@ fsdp_status forward_post_hook(void *self, int u);
 unit_hooks fsdp_forward_hooks(fsdp *f);
 
 /* ---- 2.6, a star: unscored. (2.5 evaluates the whole model on W ranks with these hooks.) ----- */
-/* shard_cast -- copy u's master shard to slice [shard_elems] of param_dtype, rounded for bf16.
+/* shard_cast -- copy u's master shard to slice [shard_elems] of param_dtype, rounded for bf16 by
+ * run.ops->cast(stream, &(cast_args){...}), see common/sum/sum_kernels.h.
  *   order  stream-ordered on gather_stream */
 fsdp_status shard_cast(fsdp *f, int u, void *slice);

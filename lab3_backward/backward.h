@@ -43,9 +43,9 @@ unit_hooks fsdp_backward_hooks(reducer *r);
  *          run.ops->scale(stream, &(scale_args){.x, .factor, .elems}) */
 fsdp_status grad_finish(reducer *r, int u, float scale);
 
-/* ---- 3.5a, 3.5b ------------------------------------------------------------------------------ */
+/* ---- 3.5a, 3.5b; 3.8, a star: HYBRID, without code of its own -------------------------------- */
 /* strategy_fill -- set every unit's stays_after_forward and stays_after_backward. Lab 2 has set
- * them for FULL.
+ * them for FULL. HYBRID gathers in shard groups; reductions run over the world, then 3.5b.
  *                 stays after forward  stays after backward
  *   FULL, HYBRID  root only            no       (they differ only in their groups)
  *   GRAD_OP       yes                  no

@@ -18,22 +18,23 @@ typedef struct update_part {
 
 /* ---- 4.7, a star: unscored ------------------------------------------------------------------- */
 /* offload_update_part -- update part, whose arrays live on the host. Take the next piece of the
- * ring (offload_next); offload_bring; let the compute stream wait for the uploads (offload_order);
- * update_run; let `down` wait for the update; offload_take; record the piece's `used` on `down`. So
- * the copies of one piece run while the device updates the other. The host never waits, and
- * uploads wait for updates only through `used`.
- *   part  u, begin and arrays.elems are set */
+ * ring (offload_next, in lab 2's offload.h); offload_bring; let the compute stream wait for the
+ * uploads (offload_order); update_run; let `down` wait for the update; offload_take; record the
+ * piece's `used` on `down`. So the copies of one piece run while the device updates the other. The
+ * host never waits, and uploads wait for updates only through `used`. part  u, begin and
+ * arrays.elems are set */
 fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                                 update_part *part);
 /* offload_squares -- add the squares of unit u's ranges to *o->norm_sum, on compute. */
 fsdp_status offload_squares(fsdp_optimizer *o, int u);
 /* offload_norm -- do what grads_finish and grad_norm do, but unit by unit, so that few gradients
  * are on the device at a time: for each unit that is not frozen grad_finish, grad_all_gather,
- * offload_squares and grad_park (lab 3's grad_offload.h). Then one all-reduce over norm_group, with
- * grad_norm's streams and events. Only then is the norm known, so the update is a second pass. */
+ * offload_squares and grad_park (lab 3's grad_offload.h). Then one all-reduce over norm_group,
+ * which is not NULL here, with grad_norm's streams and events. Only then is the norm known, so the
+ * update is a second pass. */
 fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale);
-/* offload_step -- optimizer_step for shards on the host: offload_norm, clip_coef,
- * optimizer_update. */
+/* offload_step -- optimizer_step for shards on the host: offload_norm, clip_coef, a copy of
+ * o->norm to norm on compute, optimizer_update. */
 fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw, float *norm);
 
 /* ---- provided -------------------------------------------------------------------------------- */

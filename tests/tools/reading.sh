@@ -49,7 +49,14 @@ passed() {
     done | tr ',' '\n' | grep -c .
 }
 
-size='' list='' lacks='' time='' count=''
+# rows N -- tasks of lab N without a row in its README that has minutes, and a star if the task is one
+rows() {
+    awk '!/^#/ && NF { print $1 ($7 == "star:" ? " *" : "") }' tests/grade/tasks.txt | grep "^$1[.]" | while read -r task; do
+        awk -F'|' -v row=" $task " '$2 == row && $(NF - 2) ~ /^ *[1-9][0-9]* *$/ { n++ } END { exit n != 1 }' "lab$1"_*/README.md || echo "lab $1: no row \"$task\" with minutes"
+    done
+}
+
+size='' list='' row='''' lacks='' time='' count=''
 
 for lab in lab[1-6]_*; do
     case $lab in lab6_*) most=900 ;; *) most=450 ;; esac
@@ -65,7 +72,9 @@ for lab in lab[1-6]_*; do
     set -- $(hours "$lab")
     [ "$1" = "$2" ] || time="$time$lab: about $1 hours, and the tasks of its table take $2
 "
-    n=${lab#lab} n=$(passed "${n%%_*}")
+    n=${lab#lab} n=${n%%_*}
+    row="$row$(rows "$n" | sed 's/$/; /' | tr -d '\n')"
+    n=$(passed "$n")
     said=$(grep -oE '[0-9]+ passed, 0 failed' "$lab/README.md") && [ "$said" != "$n passed, 0 failed" ] && count="$count$lab: got \"$said\", expected $n
 "
     for file in $(listed "$lab" | grep -E "^$lab/.*\.c(pp)?$"); do
@@ -78,6 +87,7 @@ for lab in lab[1-6]_*; do
 done
 rule reading-size 'a learner reads at most 450 lines before the first of a lab is written, 900 in lab 6' "$size"
 rule reading-list 'the README of a lab says how many files to read, and which' "$list"
+rule reading-rows 'each task has a row in the README of its lab, with minutes' "$row"
 rule reading-time 'the minutes in the README of a lab are its hours' "$time"
 grep -q "$(passed 2) passed, 0 failed" tests/grade/handout/README.md || count="${count}tests/grade/handout/README.md: expected \"$(passed 2) passed, 0 failed\", of lab 2
 "
