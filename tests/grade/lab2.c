@@ -127,6 +127,12 @@ static fsdp_status begin_and_check(fixture *fx, int u)
     const fsdp_status begun = unshard_begin(f, u);
     fix_waits_watch(fx);
     TRY(begun);
+    const comm_stats s = comm_job_stats_read(fx->comm);
+    const bool is_idle = fix_shard_begin(fx, u) >= unit->layout.used_elems;
+    for (int op = 0; op < COMM_OPS; op++)
+        TRY(expect_size(WHAT("unshard_begin of %s on rank %d%s: calls of %s", unit->name, fx->rank,
+                             is_idle ? ", whose shard is padding" : "", comm_op_name((comm_op)op)),
+                        s.calls[op], op == COMM_OP_ALL_GATHER));
     TRY(expect_state("state after unshard_begin", unit->state, UNIT_GATHERING));
     for (int p = 0; p < f->run.m->n_params; p++)
         TRY(EXPECT(!f->views.params[p], "",
@@ -142,10 +148,6 @@ static fsdp_status begin_and_check(fixture *fx, int u)
         "unshard_begin of %s: event `gathered` is not reached although gather_stream has run "
         "all, expected it recorded on gather_stream",
         unit->name));
-    const comm_stats s = comm_job_stats_read(fx->comm);
-    for (int op = 0; op < COMM_OPS; op++)
-        TRY(expect_size(WHAT("calls of %s", comm_op_name((comm_op)op)), s.calls[op],
-                        op == COMM_OP_ALL_GATHER));
     TRY(expect_size("bytes sent", s.bytes_sent[COMM_OP_ALL_GATHER],
                     peers * unit->layout.shard_elems * dtype_bytes(f->run.param_dtype)));
     if (f->run.param_dtype == DTYPE_F32) /* in bf16 a cast takes the place of the copy */

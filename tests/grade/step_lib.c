@@ -133,16 +133,6 @@ fsdp_status task_3_3(grade *g)
 /* ---- 3.4 ------------------------------------------------------------------------------------ */
 enum { ACCUM = 3 };
 
-/* Compute still writes the gradient when zero_grad is called. It must be freed in compute's order;
- * the order checker reports any other. */
-static fsdp_status freed_in_order_body(fixture *fx)
-{
-    float **grad = &fx->r.grads[H0].shard_grad;
-    TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, 1, "fixture gradient", grad));
-    TRY(grade_add(fx->compute, *grad, 1, 1.0f, 1.0f));
-    return zero_grad(&fx->r);
-}
-
 static void expect_cleared(fixture *fx)
 {
     for (int u = 0; u < N_UNITS; u++)
@@ -150,6 +140,20 @@ static void expect_cleared(fixture *fx)
                         "zero_grad: shard_grad of %s is still there, expected it freed and NULL",
                         fx->f.units[u].name));
     note(fx, expect_size("gradient bytes after zero_grad", fix_live(fx, MEM_GRADS_SHARD), 0));
+}
+
+/* Compute still writes the gradients when zero_grad is called. They must be freed in compute's
+ * order; the order checker reports any other. */
+static fsdp_status freed_in_order_body(fixture *fx)
+{
+    for (int j = 0; j < N_LEARNING; j++) {
+        float **grad = &fx->r.grads[LEARNING[j]].shard_grad;
+        TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, 1, "fixture gradient", grad));
+        TRY(grade_add(fx->compute, *grad, 1, 1.0f, 1.0f));
+    }
+    TRY(zero_grad(&fx->r));
+    expect_cleared(fx);
+    return FSDP_OK;
 }
 
 static fsdp_status accumulate_body(fixture *fx)
@@ -180,7 +184,9 @@ fsdp_status task_3_4(grade *g)
 {
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), accumulate_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL), accumulate_body));
-    TRY(fixture_run(g, TIED_SPEC(.async_compute = true), freed_in_order_body));
+    for (int how = SHARDING_FULL; how <= SHARDING_NONE; how++)
+        TRY(fixture_run(g, TIED_SPEC(.sharding = (sharding_strategy)how, .async_compute = true),
+                        freed_in_order_body));
     return fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL, .async_compute = true),
                        accumulate_body);
 }
