@@ -106,9 +106,9 @@ typedef struct fixture {
     char trace[FIX_TRACE_BYTES]; /* what was issued since fix_trace_start, on comm ... */
     bool in_all_groups;          /* ... or on any group of its job */
     void (*on_issue)(struct fixture *fx, comm_op op, const char *label);
-    pthread_t host;         /* the thread of the bodies; since fix_waits_reset it waited for ... */
-    const char *waited_for; /* ... this stream (NULL: for none) ... */
-    int waits_for_events;   /* ... and as often for events */
+    pthread_t host;         /* the thread that runs the bodies */
+    const char *waited_for; /* the last stream that it waited for since fix_waits_reset, or NULL */
+    int waits_for_events;   /* how often it waited for an event since then */
     float **copies;         /* [n_copies], made by fix_read */
     size_t n_copies;
 } fixture;
@@ -201,10 +201,11 @@ fsdp_status fix_expect_acc(fixture *fx, int u, int n_leaves,
 void fix_trace_start(fixture *fx);
 /* fix_expect_trace -- note a trace that differs from `want`, and start a new one. */
 void fix_expect_trace(fixture *fx, const char *what, const char *want);
-/* RUNS_AHEAD -- the status of a call of a task. If the host waits for the device in it, that is
- * noted; `what` names the call. RUNS_ON: the same, but the host may wait for events.
- * fix_waits_watch -- set the device's second watch, which sees such waits; a fixture begins with
- * it. */
+/* RUNS_AHEAD -- make a call of a task and return its status. Note a failure if the host waits for a
+ * stream or an event during the call. `what` names the call.
+ * RUNS_ON -- the same, but the host may wait for events.
+ * fix_waits_watch -- set the device's second watch, which sees these waits. fixture_run sets it; a
+ * body that sets another one calls this afterwards. */
 #define RUNS_AHEAD(fx, what, call) fix_ran_ahead(fx, what, false, (fix_waits_reset(fx), (call)))
 #define RUNS_ON(fx, what, call)    fix_ran_ahead(fx, what, true, (fix_waits_reset(fx), (call)))
 void fix_waits_watch(fixture *fx);

@@ -99,8 +99,8 @@ static fsdp_status expect_sum(fixture *fx, const fsdp_optimizer *o, const char *
     return FSDP_OK;
 }
 
-/* A rank that has nothing to add takes part in the all-reduce, too. This is the first check,
- * because without its part the other ranks wait. */
+/* A rank that has nothing to add takes part in the all-reduce, too. If it does not, the ranks
+ * disagree in their next collective; this check comes before it and names the cause. */
 static void expect_takes_part(fixture *fx, const fsdp_optimizer *o, const norm_seen *seen)
 {
     int n_ranges = 0;
@@ -292,8 +292,8 @@ static float pushed_grad(int leaf, int buffer, size_t i)
     return push_fx->spec->params[p].frozen ? 0.0f : whole_grad(p, elem) * (float)(leaf + 1);
 }
 
-/* The scale of all gradients. A finished gradient is the scaled sum over W leaves, exact. A step
- * that follows has another scale, so that what an earlier step left shows. */
+/* The scale of all gradients. A finished gradient is the scaled sum over W leaves, exact. Each step
+ * has its own scale, so the norm of an earlier step shows. */
 static float grad_scale;
 enum { STEPS = 3 };
 static const float GRAD_SCALES[STEPS] = {0.125f, 0.5f, 0.25f};
@@ -322,7 +322,7 @@ static fsdp_status push_step(fixture *fx, int step)
     return FSDP_OK;
 }
 
-/* The norm of the step is read and written on the device. Before, the place holds NaN. */
+/* Check the norm that a step reports. The caller has filled its place with NaN. */
 static fsdp_status expect_step_norm(fixture *fx, const float *norm, float clip_norm)
 {
     const float want = (float)sqrt(finished_squares(fx, N_UNITS));
@@ -434,7 +434,7 @@ static fsdp_status step_of(fsdp_optimizer *o, const step_scalars *sc, float *nor
                                      : optimizer_step(o, sc, norm);
 }
 
-/* A step while compute is held up, and the host is not. */
+/* Make a step while compute is held up: the host must not wait for it. */
 static fsdp_status step_held(fixture *fx, fsdp_optimizer *o, const step_scalars *sc, float *norm)
 {
     const bool uploads = fx->f.own.offload != NULL;
@@ -477,7 +477,9 @@ static fsdp_status adamw_body(fixture *fx)
                            .grad_scale = grad_scale};
         TRY(device_poison(fx->compute, norm, sizeof *norm));
         norm_calls_watch(fx, &seen);
-        const fsdp_status stepped = is_held ? step_held(fx, &o, &sc, norm) : step_of(&o, &sc, norm);
+        const fsdp_status stepped =
+            is_held ? step_held(fx, &o, &sc, norm)
+                    : RUNS_ON(fx, "the optimizer's step", step_of(&o, &sc, norm));
         comm_set_watch(fx->comm, NULL);
         TRY(stepped);
         expect_takes_part(fx, &o, &seen);

@@ -345,7 +345,7 @@ static fsdp_status overlap_body(fixture *fx)
     return FSDP_OK;
 }
 
-/* Units that stay after forward are not kept any longer than others. */
+/* All units stay after forward, but not after backward. */
 static fsdp_status kept_body(fixture *fx)
 {
     return with_prefetch(fx, PREFETCH_BACKWARD, NO_LIMIT, end_backward_part);
