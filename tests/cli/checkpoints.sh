@@ -540,6 +540,7 @@ if case_is 'frozen: ranks without a part of what is trained' 4; then
     ranks=4
     went $idle --stop-after 4 --save "$new/idle" --clip-grad 0
     for how in '--prefetch both' '--device separate --cpu-offload' '--sharding hybrid --fsdp-size 2' '--clip-grad 0.1 --layout per-param'; do
+        [ "$rc" = 0 ] || break # what hangs once hangs each time
         went $idle $how --loss-csv "$new/many.csv"
         case $how in *clip*) ;; *) same_losses "$new/many.csv" "$new/single.csv" ;; esac
     done
