@@ -590,19 +590,25 @@ static void expect_parked(fixture *fx, const float *of_frozen, int n_units)
 }
 
 /* offload_norm on a model of the fixture's first n_units units. If n_units is smaller than the
- * total, a loop that runs too far finds a real unit. */
+ * total, a loop that runs too far finds a real unit. If each rank has a whole shard, the gradients
+ * are not added up over ranks: the norm's group is this rank. */
 static fsdp_status host_norm(fixture *fx, int n_units)
 {
     fsdp_optimizer o;
     norm_seen seen;
     float *of_frozen;
+    comm *alone = NULL;
     TRY(watched_optimizer(fx, NULL, &o));
+    if (!o.norm_group)
+        TRY(comm_range(fx->comm, fx->rank, 1, 1, &alone));
+    o.norm_group = alone ? alone : o.norm_group;
     TRY(push_step(fx, 0));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, fx->f.units[FROZEN].layout.shard_elems,
                          "of a frozen unit", &of_frozen));
     fx->r.grads[FROZEN].shard_grad = of_frozen;
     fx->f.n_units = o.n_units = n_units;
     norm_calls_watch(fx, &seen);
+    norm_watch_slices(fx);
     fsdp_status status = RUNS_ON(fx, "offload_norm", norm_call_in_room(fx, &o, norm_by_units));
     comm_set_watch(fx->comm, NULL);
     fx->f.n_units = o.n_units = N_UNITS;
@@ -615,6 +621,7 @@ static fsdp_status host_norm(fixture *fx, int n_units)
     TRY(offload_order(fx->f.own.offload, fx->f.own.offload->down, fx->compute));
     TRY(zero_grad(&fx->r));
     optimizer_free(&o);
+    comm_close(alone);
     return FSDP_OK;
 }
 
@@ -634,6 +641,7 @@ static fsdp_status task_4_7(grade *g)
 {
     TRY(fixture_run(g, AHEAD(), squares_body));
     TRY(fixture_run(g, AHEAD(), host_norm_body));
+    TRY(fixture_run(g, SPEC(.sharding = SHARDING_NONE, .async_compute = true), host_norm_body));
     TRY(fixture_run(g, AHEAD(), host_step_body));
     TRY(fixture_run(g, IDLE(), host_step_body));
     TRY(fixture_run(g, AHEAD(), offload_body));

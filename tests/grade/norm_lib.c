@@ -9,6 +9,7 @@ static struct {
     const fsdp_optimizer *o;
     ops ops;
     int n_wrong;
+    bool joins; /* norm_watch_slices was called */
 } watched;
 
 /* Whether x [elems] lies within the gradient of a shard. */
@@ -28,6 +29,12 @@ static fsdp_status squares_args(const sum_squares_args *a)
 {
     TRY(EXPECT(a->sum == watched.o->norm_sum, "every range adds its squares to o->norm_sum",
                "sum_squares: sum is %s, expected o->norm_sum", a->sum ? "another place" : "NULL"));
+    TRY(EXPECT(!watched.joins ||
+                   comm_job_stats_read(watched.fx->comm).calls[COMM_OP_ALL_GATHER] > 0,
+               "grad_all_gather, after grad_finish: replicas of a shard join their slices",
+               "sum_squares of %zu elements: shard_grad is this replica's slice of the gradient, "
+               "expected the whole shard's",
+               a->elems));
     return EXPECT(
         is_of_a_gradient(a->x, a->elems),
         "x is grads[u].shard_grad + range->begin: range i < n_ranges of unit u < n_units, "
@@ -78,10 +85,17 @@ void norm_watch(fixture *fx, fsdp_optimizer *o)
     watched.fx = fx;
     watched.o = o;
     watched.n_wrong = 0;
+    watched.joins = false;
     watched.ops = *fx->g->ops;
     watched.ops.sum_squares = squares_watched;
     watched.ops.clip_coef = coef_watched;
     o->ops = &watched.ops;
+}
+
+void norm_watch_slices(fixture *fx)
+{
+    comm_job_stats_reset(fx->comm);
+    watched.joins = fx->f.mesh.shape.replicate_size > 1;
 }
 
 /* ---- neighbours ------------------------------------------------------------------------------ */

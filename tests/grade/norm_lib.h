@@ -9,6 +9,8 @@
  * because other ranks may wait in a collective.
  *   o  with the gradients of fx->r; must not move */
 void norm_watch(fixture *fx, fsdp_optimizer *o);
+/* norm_watch_slices -- note also a sum_squares before an all-gather, if shards have replicas. */
+void norm_watch_slices(fixture *fx);
 
 /* norm_call_in_room -- call(o) while o->norm and o->coef have only the room of an rsum.
  * norm_call_guarded -- the same, and units, their ranges and fx->r.grads have neighbours. The

@@ -10,12 +10,15 @@
 /* ---- what the upload stream has done --------------------------------------------------------- */
 
 static atomic_int n_uploads;
+static int n_issued;
 static device_watch order_watch;
 
 static uint64_t uploads_issued(void *self, const device_act *act)
 {
     order_watch.issued(order_watch.self, act);
-    return act->kind == ACT_COPY && strcmp(stream_name(act->stream), "upload") == 0;
+    const bool is_upload = act->kind == ACT_COPY && strcmp(stream_name(act->stream), "upload") == 0;
+    n_issued += is_upload;
+    return is_upload;
 }
 
 static void uploads_ran(void *self, const device_act *act)
@@ -27,17 +30,27 @@ void uploads_watch(fixture *fx)
 {
     order_watch = order_check_watch(fx->g->order);
     atomic_store(&n_uploads, 0);
+    n_issued = 0;
     device_set_watch(fx->dev, &(device_watch){.issued = uploads_issued, .ran = uploads_ran});
 }
 
+/* Fewer naps than the watchdog and the gate wait, so that this test says what is missing. */
 void uploads_expect(fixture *fx, int n)
 {
-    for (int naps = 0; naps * 200 < GATE_LIMIT_S * 500000 && atomic_load(&n_uploads) < n; naps++) {
+    enum { NAPS = 15000, NAP_US = 200 };
+    for (int naps = 0; naps < NAPS && atomic_load(&n_uploads) < n; naps++) {
         (void)event_done(fx->f.own.offload->order); /* lets a scheduled device go on */
-        nanosleep(&(struct timespec){0, 200000}, NULL);
+        nanosleep(&(struct timespec){0, NAP_US * 1000}, NULL);
     }
-    note(fx, expect_int(WHAT("copies that are uploaded before the first update has run"),
-                        atomic_load(&n_uploads), n));
+    const int got = atomic_load(&n_uploads);
+    note(fx, EXPECT(n_issued >= n, "offload_bring each piece: it copies on `up`",
+                    "offload_update: copies issued on `up`: got %d, expected %d", n_issued, n));
+    note(fx, EXPECT(got == n,
+                    got < n ? "`up` waits for nothing but the piece's `used`, never for compute"
+                            : "the upload into a piece waits for its `used`, see offload_next",
+                    "offload_update while compute stands still: copies uploaded: got %d, expected "
+                    "%d: those of both pieces, and no more before an update has run",
+                    got, n));
 }
 
 /* ---- pieces of a shard ----------------------------------------------------------------------- */
