@@ -22,7 +22,7 @@ fsdp_status bucket_assign(size_t max_elems, const size_t *elems, int n_units, in
     int bucket = 0;
     bucket_of[0] = 0;
     for (int u = 1; u < n_units; u++) {
-        bool fits = u > 1 && in_bucket + elems[u] <= max_elems;
+        bool fits = u > 1 && elems[u] <= max_elems && in_bucket <= max_elems - elems[u];
         in_bucket = fits ? in_bucket + elems[u] : elems[u];
         bucket += !fits;
         bucket_of[u] = bucket;

@@ -13,7 +13,7 @@
  * own. The root, unit 0, is bucket 0 and stays alone, because it is gathered all the time.
  * Worked example: max_elems 10, elems 50 4 5 3 12 1 -> buckets 0 1 1 2 3 4.
  *   max_elems   of a bucket
- *   elems       [n_units] elements of each unit's parameters
+ *   elems       [n_units] elements of each unit's parameters; a sum of them may exceed SIZE_MAX
  *   bucket_of   [n_units]
  *   *n_buckets  1 + the last bucket's number
  *   errors      FSDP_EINVAL: each unit other than the root has more than max_elems

@@ -313,11 +313,18 @@ static fsdp_status check_buckets(const char *what, size_t max_elems, const size_
 static fsdp_status task_5_7(grade *g)
 {
     static const size_t MIXED[] = {50, 4, 5, 3, 12, 1}, EQUAL[] = {9, 2, 2, 2, 2}, ALONE[] = {7};
+    /* sums that wrap round */
+    static const size_t LARGE[] = {50, SIZE_MAX - 1, 4, 3, SIZE_MAX, 2},
+                        HALVES[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 2, 5, 1};
     TRY(check_buckets("4 5 3 12 1, at most 10", 10, MIXED, 6, (const int[]){0, 1, 1, 2, 3, 4}));
     TRY(check_buckets("4 5 3 12 1, at most 100", 100, MIXED, 6, (const int[]){0, 1, 1, 1, 1, 1}));
     TRY(check_buckets("2 2 2 2, at most 4", 4, EQUAL, 5, (const int[]){0, 1, 1, 2, 2}));
     TRY(check_buckets("2 2 2 2, at most 3", 3, EQUAL, 5, (const int[]){0, 1, 2, 3, 4}));
     TRY(check_buckets("the root alone", 1, ALONE, 1, (const int[]){0}));
+    TRY(check_buckets("the largest size - 1, 4, 3, the largest, 2, at most 10", 10, LARGE, 6,
+                      (const int[]){0, 1, 2, 2, 3, 4}));
+    TRY(check_buckets("half of the largest size twice, then 5 and 1, without a limit", SIZE_MAX,
+                      HALVES, 5, (const int[]){0, 1, 1, 2, 2}));
     int bucket_of[8], n_buckets;
     return expect_status("bucket_assign, where nothing fits",
                          bucket_assign(1, EQUAL, 5, bucket_of, &n_buckets), FSDP_EINVAL);
