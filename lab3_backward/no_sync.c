@@ -11,9 +11,8 @@ fsdp_status no_sync_keep(reducer *r, int u)
     /* SOLUTION BEGIN 3.9 */
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    const int level = run_batch_level(&f->run);
     for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b))
-        TRY(grad_acc_give(&b->local, f->compute, level, &b->full_grad));
+        TRY(grad_acc_give(&b->local, f->compute, run_batch_level(&f->run), &b->full_grad));
     full_grad_free(r, u);
     return FSDP_OK;
     /* SOLUTION END 3.9 */

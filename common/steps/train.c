@@ -471,9 +471,8 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
 
 static fsdp_status record_step(train_loop *l, const loss_row *row)
 {
-    ledger_figures mem = ledger_read(device_ledger(l->setup->run->dev));
     progress_step(l->progress, row->step, (double)row->loss, (double)row->norm, row->ms,
-                  mem.peak_total_bytes);
+                  ledger_read(device_ledger(l->setup->run->dev)).peak_total_bytes);
     return l->csv.out ? loss_csv_row(&l->csv, row) : FSDP_OK;
 }
 
@@ -490,8 +489,7 @@ static fsdp_status check_finite(train_loop *l, int64_t step, float loss, float n
         return FSDP_OK;
     l->failed_alike = !isfinite(loss) || l->W == 1;
     return fsdp_error(FSDP_EINVAL, l->failed_alike ? DIVERGED_HINT : NORM_HINT,
-                      "training diverged at step %lld: loss %g, gradient norm %g, expected finite "
-                      "numbers",
+                      "training diverged at step %lld: loss %g, gradient norm %g, expected finite",
                       (long long)step + 1, (double)loss, (double)norm);
 }
 
