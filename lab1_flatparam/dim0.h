@@ -35,7 +35,8 @@ typedef struct dim0_rows {
  *               gathered array itself
  *   align       as passed to flat_layout_build: rooms begin, and a shard ends, at multiples of
  *               slot_elems. A slice is ceil(shard/R) elements, rounded up to align.shard_elems
- *   errors      FSDP_ENOMEM, and errors of size_align_up. The caller frees l after errors too */
+ *   errors      FSDP_ENOMEM, and errors of size_align_up. The caller frees l after errors too
+ *   provided    size_align_up and min_size, in common/base/dtype.h */
 fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size, flat_align align);
 
 /* dim0_intersect -- called by flat_intersect for a per-parameter layout. layout has world_size

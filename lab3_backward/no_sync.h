@@ -17,8 +17,9 @@
 
 /* ---- 3.9, a star: unscored ------------------------------------------------------------------- */
 /* no_sync_keep -- add u's full_grad to its local sum at level run_batch_level(&f->run), then
- * full_grad_free. Do the same for a second use, whose buffer is a grad_buffer too. grad_acc_give
- * avoids a copy: it may keep the vector, and then sets full_grad to NULL. reduce_wait has no work.
+ * full_grad_free. Do the same for a second use, whose buffer is a grad_buffer too: grad_buffer_next
+ * in lab3_backward/second_use.h. grad_acc_give, in common/sum/grad_acc.h, avoids a copy: it may
+ * keep the vector, and then sets full_grad to NULL. reduce_wait has no work.
  *   owner  full_grad is NULL afterwards, and so are the gradient views */
 fsdp_status no_sync_keep(reducer *r, int u);
 /* no_sync_join -- add the local sum to full_grad in place (grad_acc_finish_into), so that the

@@ -29,9 +29,9 @@ fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars,
 fsdp_status offload_squares(fsdp_optimizer *o, int u);
 /* offload_norm -- do what grads_finish and grad_norm do, but unit by unit, so that few gradients
  * are on the device at a time: for each unit that is not frozen grad_finish, grad_all_gather,
- * offload_squares and grad_park (lab 3's grad_offload.h). Then one all-reduce over norm_group,
- * which is not NULL here, with grad_norm's streams and events. Only then is the norm known, so the
- * update is a second pass. */
+ * offload_squares and grad_park (lab3_backward/grad_offload.h). Then one all-reduce over
+ * norm_group, which is not NULL here, with grad_norm's streams and events. Only then is the norm
+ * known, so the update is a second pass. */
 fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale);
 /* offload_step -- optimizer_step for shards on the host: offload_norm, clip_coef, a copy of
  * o->norm to norm on compute, optimizer_update. */

@@ -10,7 +10,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/rule.sh
 text=$(mktemp "${TMPDIR:-/tmp}/fsdp-reading.XXXXXX")
-trap 'rm -f "$text"' EXIT
+trap 'rm -f "$text" "$text.all" "$text.star"' EXIT
 
 # listed LAB -- the files that its README lists
 listed() { awk '/^Read these / { on = 1 } on && /^[0-9]+\. `/ { split($0, part, "`"); print part[2]; n++ } on && n && /^$/ { exit }' "$1/README.md"; }
@@ -30,6 +30,20 @@ read_of() {
 uses() {
     awk '/SOLUTION END/ { on = 0 } on { sub(/\/\*.*\*\//, ""); gsub(/"[^"]*"/, ""); print } /SOLUTION BEGIN/ { on = 1 }' "$1" |
         grep -oE '(->|\.)[a-z_]+[a-z_0-9]*|[a-z][a-z0-9]*_[a-z0-9_]*\(' | sed -E 's/->|\.//' | sort -u | grep -v '^atomic_'
+}
+
+# missing FILE TEXT -- what FILE's solutions use and neither TEXT nor FILE itself, which a learner sees, declares
+missing() {
+    for name in $(uses "$1"); do
+        pattern=$(echo "$name" | sed 's/($/\\(/')
+        grep -qE "(^|[^a-zA-Z0-9_])$pattern" "$2" || grep -qE "^[a-z].*[ *]$pattern" "$1" || echo "$1: $name"
+    done
+}
+
+# opened FILE -- what is read besides for a starred task in FILE: its header, and the headers that this one and the README name
+opened() {
+    cat "${1%.c}.h" 2>/dev/null
+    cat "${1%.c}.h" "${1%/*}/README.md" 2>/dev/null | grep -oE '(common|lab[1-6]_[a-z]+)/[a-z0-9_/]+[.]h' | sort -u | xargs cat
 }
 
 # hours LAB -- the hours that its README states, and the sum over its table of tasks without starred tasks. The minutes are in the
@@ -56,7 +70,7 @@ rows() {
     done
 }
 
-size='' list='' row='''' lacks='' time='' count=''
+size='' list='' row='' lacks='' time='' count=''
 
 for lab in lab[1-6]_*; do
     case $lab in lab6_*) most=900 ;; *) most=450 ;; esac
@@ -77,12 +91,13 @@ for lab in lab[1-6]_*; do
     n=$(passed "$n")
     said=$(grep -oE '[0-9]+ passed, 0 failed' "$lab/README.md") && [ "$said" != "$n passed, 0 failed" ] && count="$count$lab: got \"$said\", expected $n
 "
+    cat "$text" >>"$text.all" # of this lab and those before
     for file in $(listed "$lab" | grep -E "^$lab/.*\.c(pp)?$"); do
-        for name in $(uses "$file"); do
-            # a function in the same file is visible to the learner
-            grep -qE "(^|[^a-zA-Z0-9_])$(echo "$name" | sed 's/($/\\(/')" "$text" || grep -qE "^[a-z].*[ *]$(echo "$name" | sed 's/($/\\(/')" "$file" || lacks="$lacks$file: $name
-"
-        done
+        lacks="$lacks$(missing "$file" "$text" | sed 's/$/; /' | tr -d '\n')"
+    done
+    for file in $(awk '$7 == "star:" { print "SOLUTION BEGIN " $1 " " }' tests/grade/tasks.txt | grep -lF -f - "$lab"/*.c); do
+        opened "$file" | cat "$text.all" - >"$text.star"
+        lacks="$lacks$(missing "$file" "$text.star" | sed 's/$/; /' | tr -d '\n')"
     done
 done
 rule reading-size 'a learner reads at most 450 lines before the first of a lab is written, 900 in lab 6' "$size"
@@ -92,5 +107,5 @@ rule reading-time 'the minutes in the README of a lab are its hours' "$time"
 grep -q "$(passed 2) passed, 0 failed" tests/grade/handout/README.md || count="${count}tests/grade/handout/README.md: expected \"$(passed 2) passed, 0 failed\", of lab 2
 "
 rule reading-count 'the READMEs say how many lines pass, as the grader counts them' "$count"
-rule reading-whole 'what the solutions of a lab use is in what was read before' "$lacks"
+rule reading-whole 'what the solutions of a lab use is in what was read before, or for a starred task in the headers that its own names' "$lacks"
 exit $status
