@@ -40,8 +40,9 @@ verdict 'from the folder of lab 2, a second time: nothing is built' $?
 
 echo >>lab2_forward/cast.c
 rm -r later
+# trainer/alike.c names the build, so it is compiled after every change
 grade -C lab2_forward test TASK=2.1 RANKS=2 BASE=ref REF=../../ref && said '^PASS +2.1 W=2' '^  CC +lab2_forward/cast.c' &&
-    [ "$(grep -c '^  CC ' "$dir/log")" -eq 1 ] && [ ! -e build/base-ref/later/file ]
+    [ "$(grep '^  CC ' "$dir/log" | grep -vc trainer/alike.c)" -eq 1 ] && [ ! -e build/base-ref/later/file ]
 verdict 'a changed file: it alone is built; a removed one is gone' $?
 
 echo '/* mine */' >>build/base-ref/lab2_forward/cast.c
