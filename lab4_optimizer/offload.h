@@ -21,8 +21,8 @@ typedef struct update_part {
  * ring (offload_next, in lab 2's offload.h); offload_bring; let the compute stream wait for the
  * uploads (offload_order); update_run; let `down` wait for the update; offload_take; record the
  * piece's `used` on `down`. So the copies of one piece run while the device updates the other. The
- * host never waits, and uploads wait for updates only through `used`. part  u, begin and
- * arrays.elems are set */
+ * host never waits, and uploads wait for updates only through `used`.
+ *   part  u, begin and arrays.elems are set */
 fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                                 update_part *part);
 /* offload_squares -- add the squares of unit u's ranges to *o->norm_sum, on compute. */
