@@ -80,7 +80,7 @@ fsdp_status jury_send(int rank)
 
 fsdp_status jury_answer(int rank, wire **a)
 {
-    char text[256];
+    char text[sizeof fsdp_error_get()->what];
     *a = &jury.answer;
     TRY(of_rank(rank, wire_receive(*a, jury.sockets[rank])));
     const fsdp_status status = (fsdp_status)wire_get_below(*a, FSDP_HELP);
