@@ -6,46 +6,42 @@
 #include "common/model/family.h"
 #include "common/sum/rsum_digits.h"
 #include "common/sum/tree_sum.h"
-#include "lab5_prefetch/prefetch.h"
 #include "tests/equivalence/twin_lib.h"
+#include "tests/grade/asks.h"
 #include "tests/grade/exact_lib.h"
 #include "tests/grade/jury_lib.h"
 
 enum { SEQ_LEN = 8, MOST_STEPS = 20, MOST_PARAM_ELEMS = 16384 };
 
-/* A model on one device, and a run of it on W ranks. */
+/* A run on W ranks, and its model on one device. */
 typedef struct drawn_run {
-    model_config shape;
-    uint64_t seed, data_seed;
-    size_t batch;
-    int accum;
-    sharding_strategy sharding;
-    int shard_size; /* ranks of a shard group */
+    ask_run ask;
     model m;
     corpus data;
     twin t;
 } drawn_run;
 
-static fsdp_status open_run(drawn_run *run)
+/* data_seed: what the worker's corpus is made from. */
+static fsdp_status open_run(drawn_run *run, uint64_t data_seed)
 {
     const size_t n_head = 1 + jury_below(3);
-    run->shape = (model_config){.family = "gpt2",
-                                .n_blocks = 1 + jury_below(3),
-                                .n_head = n_head,
-                                .d_model = n_head * (3 + jury_below(3)),
-                                .vocab_size = 20 + jury_below(20),
-                                .max_seq_len = SEQ_LEN,
-                                .norm_eps = 1e-5f};
-    run->shape.d_ff = 4 * run->shape.d_model;
-    TRY(model_create(&run->shape, &run->m));
-    TRY(corpus_synthetic(run->data_seed, 4096, run->shape.vocab_size, &run->data));
+    run->ask.shape = (model_config){.family = "gpt2",
+                                    .n_blocks = 1 + jury_below(3),
+                                    .n_head = n_head,
+                                    .d_model = n_head * (3 + jury_below(3)),
+                                    .vocab_size = 20 + jury_below(20),
+                                    .max_seq_len = SEQ_LEN,
+                                    .norm_eps = 1e-5f};
+    run->ask.shape.d_ff = 4 * run->ask.shape.d_model;
+    TRY(model_create(&run->ask.shape, &run->m));
+    TRY(corpus_synthetic(data_seed, 4096, run->ask.shape.vocab_size, &run->data));
     TRY(twin_create(&(twin_config){.m = &run->m,
                                    .ops = ops_cpu_portable(),
                                    .data = &run->data,
                                    .batch = 1,
                                    .seq_len = SEQ_LEN,
                                    .mode = GRAD_ACC_CANONICAL,
-                                   .seed = run->seed},
+                                   .seed = run->ask.seed},
                     &run->t));
     FSDP_ASSERT(run->t.param_elems <= MOST_PARAM_ELEMS);
     return FSDP_OK;
@@ -60,71 +56,50 @@ static void close_run(drawn_run *run)
 
 static drawn_run draw_run(void)
 {
-    const uint64_t seed = jury_below((size_t)1 << 40);
-    return (drawn_run){.seed = seed,
-                       .data_seed = seed,
-                       .batch = 1,
-                       .accum = jury_between(1, 3),
-                       .shard_size = jury_ranks()};
+    return (drawn_run){.ask = {.seed = jury_below((size_t)1 << 40),
+                               .batch = 1,
+                               .accum = jury_between(1, 3),
+                               .shard_size = jury_ranks()}};
 }
 
 /* 4 ranks as two groups of two; other numbers have no HSDP of groups of several ranks. */
-static void shard_by(drawn_run *run, int number)
+static void shard_by(ask_run *ask, int number)
 {
     static const sharding_strategy KINDS[] = {SHARDING_FULL, SHARDING_GRAD_OP, SHARDING_NONE,
                                               SHARDING_HYBRID};
-    run->sharding = KINDS[number % (jury_ranks() == 4 ? 4 : 3)];
-    run->shard_size = run->sharding == SHARDING_NONE     ? 1
-                      : run->sharding == SHARDING_HYBRID ? 2
+    ask->sharding = KINDS[number % (jury_ranks() == 4 ? 4 : 3)];
+    ask->shard_size = ask->sharding == SHARDING_NONE     ? 1
+                      : ask->sharding == SHARDING_HYBRID ? 2
                                                          : jury_ranks();
 }
 
-static void put_model(wire *q, const drawn_run *run)
+static fsdp_status send_run(const ask_run *ask)
 {
-    wire_put(q, (long long)run->shape.n_blocks);
-    wire_put(q, (long long)run->shape.n_head);
-    wire_put(q, (long long)run->shape.d_model);
-    wire_put(q, (long long)run->shape.vocab_size);
-    wire_put(q, SEQ_LEN);
-    wire_put(q, (long long)run->seed);
-    wire_put(q, (long long)run->batch);
-    wire_put(q, run->accum);
-}
-
-/* ---- 2.5, 3.7 ------------------------------------------------------------------------------ */
-
-enum { WRAP_KINDS = 2 }; /* WRAP_BLOCK and WRAP_SUB_BLOCK */
-
-static fsdp_status send_whole(const drawn_run *run, bool trains)
-{
-    const int wrap = jury_between(0, WRAP_KINDS - 1);
     for (int r = 0; r < jury_ranks(); r++) {
-        wire *q = jury_ask(r);
-        put_model(q, run);
-        wire_put(q, wrap);
-        wire_put(q, run->sharding);
-        wire_put(q, run->shard_size);
-        wire_put(q, trains);
+        wire_put_bytes(jury_ask(r), ask, sizeof *ask);
         TRY(jury_send(r));
     }
     return FSDP_OK;
 }
+
+/* ---- 2.5, 3.7 ------------------------------------------------------------------------------ */
 
 /* A rank's loss is the tree over its sequences. */
 static fsdp_status check_loss(wire *a, drawn_run *run, int micro, int r)
 {
     float got, want[2];
     wire_get_floats(a, &got, 1);
-    for (size_t i = 0; i < run->batch; i++)
-        TRY(twin_leaf(&run->t, (uint64_t)(micro * jury_ranks() + r) * run->batch + i, &want[i]));
-    *want = tree_sum_f32(want, run->batch);
+    for (size_t i = 0; i < run->ask.batch; i++)
+        TRY(twin_leaf(&run->t, (uint64_t)(micro * jury_ranks() + r) * run->ask.batch + i,
+                      &want[i]));
+    *want = tree_sum_f32(want, run->ask.batch);
     return expect_f32(WHAT("rank %d: loss of micro-step %d, against one device", r, micro), &got,
                       want, 1);
 }
 
 static fsdp_status check_forward(drawn_run *run)
 {
-    TRY(send_whole(run, false));
+    TRY(send_run(&run->ask));
     for (int r = 0; r < jury_ranks(); r++) {
         wire *a;
         TRY(jury_answer(r, &a));
@@ -138,8 +113,9 @@ fsdp_status judge_2_5(void)
 {
     for (int i = 0; i < 4; i++) {
         drawn_run run = draw_run();
-        run.batch = 1 + jury_below(2);
-        TRY(open_run(&run));
+        run.ask.batch = 1 + jury_below(2);
+        run.ask.wrap = i % 2 ? WRAP_BLOCK : WRAP_SUB_BLOCK;
+        TRY(open_run(&run, run.ask.seed));
         TRY(check_forward(&run));
         close_run(&run);
     }
@@ -168,20 +144,20 @@ static fsdp_status check_held(wire *a, const drawn_run *run, int r, const float 
 static fsdp_status check_backward(drawn_run *run)
 {
     static float grad[MOST_PARAM_ELEMS], times[MOST_PARAM_ELEMS], want[MOST_PARAM_ELEMS];
-    const size_t leaves = (size_t)(run->accum * jury_ranks());
+    const size_t leaves = (size_t)(run->ask.accum * jury_ranks());
     float loss;
-    TRY(send_whole(run, true));
+    TRY(send_run(&run->ask));
     TRY(twin_gradient(&run->t, 0, leaves, 1.0f / (float)(leaves * SEQ_LEN), grad, &loss));
     memset(times, 0, sizeof times);
     for (int r = 0; r < jury_ranks(); r++) {
         wire *a;
         TRY(jury_answer(r, &a));
-        for (int k = 0; k < run->accum; k++)
+        for (int k = 0; k < run->ask.accum; k++)
             TRY(check_loss(a, run, k, r));
         TRY(check_held(a, run, r, grad, times));
     }
     for (size_t i = 0; i < run->t.param_elems; i++)
-        want[i] = (float)(jury_ranks() / run->shard_size);
+        want[i] = (float)(jury_ranks() / run->ask.shard_size);
     return expect_f32("how many ranks hold the gradient of an element", times, want,
                       run->t.param_elems);
 }
@@ -190,8 +166,10 @@ fsdp_status judge_3_7(void)
 {
     for (int i = 0; i < 4; i++) {
         drawn_run run = draw_run();
-        shard_by(&run, i % 3); /* HSDP is task 3.8 */
-        TRY(open_run(&run));
+        run.ask.trains = true;
+        run.ask.wrap = i % 2 ? WRAP_BLOCK : WRAP_SUB_BLOCK;
+        shard_by(&run.ask, i % 3); /* HSDP is task 3.8 */
+        TRY(open_run(&run, run.ask.seed));
         TRY(check_backward(&run));
         close_run(&run);
     }
@@ -200,43 +178,20 @@ fsdp_status judge_3_7(void)
 
 /* ---- 4.6, 5.6 ------------------------------------------------------------------------------ */
 
-typedef struct training {
-    int steps;
-    optimizer_kind optimizer;
-    float lr, clip_norm;
-    prefetch_config prefetch;
-} training;
-
-static fsdp_status send_training(const drawn_run *run, const training *t)
-{
-    for (int r = 0; r < jury_ranks(); r++) {
-        wire *q = jury_ask(r);
-        put_model(q, run);
-        wire_put(q, t->steps);
-        wire_put(q, run->sharding);
-        wire_put(q, t->optimizer);
-        wire_put(q, t->prefetch.mode);
-        wire_put(q, t->prefetch.limit);
-        wire_put_floats(q, &t->lr, 1);
-        wire_put_floats(q, &t->clip_norm, 1);
-        TRY(jury_send(r));
-    }
-    return FSDP_OK;
-}
-
 /* What all ranks answer: the same losses and norms, and rank 0 the parameters. */
 typedef struct trained {
     float loss[MOST_STEPS], norm[MOST_STEPS], params[MOST_PARAM_ELEMS];
 } trained;
 
-static fsdp_status receive_training(const drawn_run *run, int steps, trained *out)
+static fsdp_status receive_training(const drawn_run *run, trained *out)
 {
+    const size_t steps = (size_t)run->ask.steps;
     for (int r = 0; r < jury_ranks(); r++) {
         wire *a;
         float loss[MOST_STEPS], norm[MOST_STEPS];
         TRY(jury_answer(r, &a));
-        wire_get_floats(a, loss, (size_t)steps);
-        wire_get_floats(a, norm, (size_t)steps);
+        wire_get_floats(a, loss, steps);
+        wire_get_floats(a, norm, steps);
         if (r == 0) {
             memcpy(out->loss, loss, sizeof loss);
             memcpy(out->norm, norm, sizeof norm);
@@ -244,9 +199,9 @@ static fsdp_status receive_training(const drawn_run *run, int steps, trained *ou
         }
         TRY(wire_ended(a));
         TRY(expect_f32(WHAT("rank %d: loss, against rank 0's, of step", r), loss, out->loss,
-                       (size_t)steps));
+                       steps));
         TRY(expect_f32(WHAT("rank %d: norm, against rank 0's, of step", r), norm, out->norm,
-                       (size_t)steps));
+                       steps));
     }
     return FSDP_OK;
 }
@@ -254,7 +209,7 @@ static fsdp_status receive_training(const drawn_run *run, int steps, trained *ou
 /* The gradient of step `step` on the twin's weights, and what a trainer prints for it. */
 static fsdp_status twin_step(drawn_run *run, int step, float *grad, float *loss, float *norm)
 {
-    const size_t leaves = (size_t)(run->accum * jury_ranks()) * run->batch;
+    const size_t leaves = (size_t)(run->ask.accum * jury_ranks()) * run->ask.batch;
     const float scale = (float)(1.0 / (double)(leaves * SEQ_LEN));
     rsum sum = {0};
     TRY(twin_gradient(&run->t, (uint64_t)step * leaves, leaves, scale, grad, loss));
@@ -264,19 +219,20 @@ static fsdp_status twin_step(drawn_run *run, int step, float *grad, float *loss,
     return FSDP_OK;
 }
 
-static float clip_coef(const training *t, float norm)
+static float clip_coef(const ask_run *ask, float norm)
 {
-    const float limit = t->clip_norm / (norm + 1e-6f);
-    return t->clip_norm > 0.0f && limit < 1.0f ? limit : 1.0f;
+    const float limit = ask->clip_norm / (norm + 1e-6f);
+    return ask->clip_norm > 0.0f && limit < 1.0f ? limit : 1.0f;
 }
 
-static fsdp_status check_sgd(drawn_run *run, const training *t)
+static fsdp_status check_sgd(drawn_run *run)
 {
     static float grad[MOST_PARAM_ELEMS];
     static trained got;
-    TRY(send_training(run, t));
-    TRY(receive_training(run, t->steps, &got));
-    for (int step = 0; step < t->steps; step++) {
+    const ask_run *ask = &run->ask;
+    TRY(send_run(ask));
+    TRY(receive_training(run, &got));
+    for (int step = 0; step < ask->steps; step++) {
         float loss, norm;
         TRY(twin_step(run, step, grad, &loss, &norm));
         TRY(expect_f32(WHAT("loss of step %d, against one device", step), &got.loss[step], &loss,
@@ -284,7 +240,7 @@ static fsdp_status check_sgd(drawn_run *run, const training *t)
         TRY(expect_f32(WHAT("norm of step %d, against one device", step), &got.norm[step], &norm,
                        1));
         for (size_t i = 0; i < run->t.param_elems; i++)
-            run->t.params[i] -= t->lr * (grad[i] * clip_coef(t, norm));
+            run->t.params[i] -= ask->lr * (grad[i] * clip_coef(ask, norm));
     }
     return expect_f32("weights after the last step, against one device", got.params, run->t.params,
                       run->t.param_elems);
@@ -322,7 +278,7 @@ typedef struct step_grad {
     double coef;
 } step_grad;
 
-static fsdp_status check_adamw_params(const drawn_run *run, float lr, int step, const step_grad *g,
+static fsdp_status check_adamw_params(const drawn_run *run, int step, const step_grad *g,
                                       adamw_state *s, const float *got)
 {
     for (int p = 0; p < run->m.n_params; p++) {
@@ -330,7 +286,7 @@ static fsdp_status check_adamw_params(const drawn_run *run, float lr, int step, 
         adamw_args a = {
             .param = run->t.params + at, .m = s->m + at, .v = s->v + at, .grad = g->values + at};
         const optim_config config =
-            adamw_config((double)lr, run->m.params[p].decay ? 0.1 : 0.0, step);
+            adamw_config((double)run->ask.lr, run->m.params[p].decay ? 0.1 : 0.0, step);
         adamw_scalars(&a, &config);
         for (size_t i = 0; i < run->m.params[p].elems && run->m.params[p].tied_to == NOT_TIED; i++)
             TRY(check_adamw_elem(&a, i, s, at + i, g->coef, got[at + i]));
@@ -340,7 +296,7 @@ static fsdp_status check_adamw_params(const drawn_run *run, float lr, int step, 
 
 /* Runs of 1, 2, ... steps: the weights after each are the next step's start, so that loss and norm
  * have the same bits again, and an update is compared by itself. */
-static fsdp_status check_adamw(drawn_run *run, training t)
+static fsdp_status check_adamw(drawn_run *run)
 {
     static step_grad grad;
     static adamw_state s;
@@ -348,41 +304,41 @@ static fsdp_status check_adamw(drawn_run *run, training t)
     memset(&s, 0, sizeof s);
     for (int step = 0; step < 3; step++) {
         float loss, norm;
-        t.steps = step + 1;
-        TRY(send_training(run, &t));
-        TRY(receive_training(run, t.steps, &got));
+        run->ask.steps = step + 1;
+        TRY(send_run(&run->ask));
+        TRY(receive_training(run, &got));
         TRY(twin_step(run, step, grad.values, &loss, &norm));
-        TRY(expect_f32("loss, against one device, of step", &got.loss[step], &loss, 1));
-        TRY(expect_f32("norm, against one device, of step", &got.norm[step], &norm, 1));
-        grad.coef = (double)clip_coef(&t, norm);
-        TRY(check_adamw_params(run, t.lr, step, &grad, &s, got.params));
+        TRY(expect_f32(WHAT("loss of step %d, against one device", step), &got.loss[step], &loss,
+                       1));
+        TRY(expect_f32(WHAT("norm of step %d, against one device", step), &got.norm[step], &norm,
+                       1));
+        grad.coef = (double)clip_coef(&run->ask, norm);
+        TRY(check_adamw_params(run, step, &grad, &s, got.params));
         memcpy(run->t.params, got.params, run->t.param_elems * sizeof *got.params);
     }
     return FSDP_OK;
 }
 
-static training draw_training(int steps, optimizer_kind optimizer)
+static drawn_run draw_training(optimizer_kind optimizer, int steps)
 {
-    return (training){.steps = steps,
-                      .optimizer = optimizer,
-                      .lr = optimizer == OPTIMIZER_SGD ? 0.25f : 0.01f,
-                      .clip_norm = 0.75f + jury_float()};
+    drawn_run run = draw_run();
+    run.ask.batch = 1 + jury_below(2);
+    run.ask.wrap = WRAP_BLOCK;
+    run.ask.optimizer = optimizer;
+    run.ask.steps = steps;
+    run.ask.lr = optimizer == OPTIMIZER_SGD ? 0.25f : 0.01f;
+    run.ask.clip_norm = 0.75f + jury_float();
+    return run;
 }
 
 fsdp_status judge_4_6(void)
 {
     for (int i = 0; i < 4; i++) {
-        drawn_run run = draw_run();
-        run.data_seed = 0; /* of run_training */
-        run.batch = 1 + jury_below(2);
-        shard_by(&run, i);
-        TRY(open_run(&run));
-        if (i % 2) {
-            TRY(check_adamw(&run, draw_training(0, OPTIMIZER_ADAMW)));
-        } else {
-            const training t = draw_training(MOST_STEPS, OPTIMIZER_SGD);
-            TRY(check_sgd(&run, &t));
-        }
+        const bool is_sgd = i % 2 == 0;
+        drawn_run run = draw_training(is_sgd ? OPTIMIZER_SGD : OPTIMIZER_ADAMW, MOST_STEPS);
+        shard_by(&run.ask, i);
+        TRY(open_run(&run, 0)); /* run_training's corpus */
+        TRY(is_sgd ? check_sgd(&run) : check_adamw(&run));
         close_run(&run);
     }
     return FSDP_OK;
@@ -391,14 +347,11 @@ fsdp_status judge_4_6(void)
 fsdp_status judge_5_6(void)
 {
     for (int i = 0; i < 6; i++) {
-        drawn_run run = draw_run();
-        training t = draw_training(3, OPTIMIZER_SGD);
-        run.data_seed = 0; /* of run_training */
-        run.batch = 1 + jury_below(2);
-        t.prefetch.mode = (prefetch_mode)jury_between(PREFETCH_BACKWARD, PREFETCH_BOTH);
-        t.prefetch.limit = jury_between(1, 3);
-        TRY(open_run(&run));
-        TRY(check_sgd(&run, &t));
+        drawn_run run = draw_training(OPTIMIZER_SGD, 3);
+        run.ask.prefetch.mode = (prefetch_mode)jury_between(PREFETCH_BACKWARD, PREFETCH_BOTH);
+        run.ask.prefetch.limit = jury_between(1, 3);
+        TRY(open_run(&run, 0));
+        TRY(check_sgd(&run));
         close_run(&run);
     }
     return FSDP_OK;

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "common/model/init.h"
 #include "lab1_flatparam/flat_param.h"
+#include "lab4_optimizer/optimizer.h"
+#include "lab4_optimizer/checkpoint.h"
 #include "tests/grade/defined_lib.h"
 #include "tests/grade/exact_lib.h"
 #include "tests/grade/jury_lib.h"
@@ -28,19 +30,20 @@ static fsdp_status check_span(int r, size_t total, size_t align, int w, int rank
     wire_put(q, w);
     wire_put(q, rank);
     TRY(jury_call(r, &a));
-    const size_t shard = (size_t)wire_get(a), begin = (size_t)wire_get(a);
-    const size_t elems = (size_t)wire_get(a), pad = (size_t)wire_get(a), n = (size_t)w;
+    shard_span s;
+    wire_get_bytes(a, &s, sizeof s);
     TRY(wire_ended(a));
+    const size_t shard = s.shard_elems, n = (size_t)w;
     /* shard < 2^40, so no product here overflows */
     TRY(EXPECT(shard >> 40 == 0 && shard % align == 0 && shard * n >= total &&
                    (shard == 0 || (shard - align) * n < total),
                "", "%s.shard_elems: got %zu, expected the least aligned one that holds all", what,
                shard));
     const size_t first = (size_t)rank * shard;
-    TRY(expect_size(WHAT("%s.begin", what), begin, first < total ? first : total));
-    TRY(expect_size(WHAT("%s.elems + pad_elems", what), elems + pad, shard));
-    return EXPECT(elems <= total - begin && (elems == shard || begin + elems == total), "",
-                  "%s.elems: got %zu, expected all of its shard that is there", what, elems);
+    TRY(expect_size(WHAT("%s.begin", what), s.begin, first < total ? first : total));
+    TRY(expect_size(WHAT("%s.elems + pad_elems", what), s.elems + s.pad_elems, shard));
+    return EXPECT(s.elems <= total - s.begin && (s.elems == shard || s.begin + s.elems == total),
+                  "", "%s.elems: got %zu, expected all of its shard that is there", what, s.elems);
 }
 
 static fsdp_status check_refused_span(int r)
@@ -69,48 +72,52 @@ fsdp_status judge_1_1(void)
 
 /* ---- 1.2 ----------------------------------------------------------------------------------- */
 
-static fsdp_status check_slot(wire *a, const char *what, int param, size_t elems, size_t align,
-                              size_t *end)
+static fsdp_status check_slot(const char *what, const flat_slot *got, const flat_slot *want,
+                              size_t align, size_t *end)
 {
-    TRY(expect_int(WHAT("%s.param", what), wire_get(a), param));
-    const size_t offset = (size_t)wire_get(a);
-    TRY(EXPECT(offset % align == 0 && offset >= *end && offset - *end < align, "",
-               "%s.offset: got %zu, expected the next multiple of %zu from %zu on", what, offset,
-               align, *end));
-    *end = offset + elems;
-    return expect_size(WHAT("%s.elems", what), (size_t)wire_get(a), elems);
+    TRY(expect_int(WHAT("%s.param", what), got->param, want->param));
+    TRY(EXPECT(got->offset % align == 0 && got->offset >= *end && got->offset - *end < align, "",
+               "%s.offset: got %zu, expected the next multiple of %zu from %zu on", what,
+               got->offset, align, *end));
+    *end = got->offset + want->elems;
+    return expect_size(WHAT("%s.elems", what), got->elems, want->elems);
 }
 
 static fsdp_status check_layout(int r)
 {
-    const int n = jury_between(0, MOST_SLOTS), w = jury_between(1, 9);
-    const size_t slot_align = 1 + jury_below(9), shard_align = 1 + jury_below(9);
+    const size_t n = jury_below(MOST_SLOTS + 1), w = 1 + jury_below(9);
+    const flat_align align = {1 + jury_below(9), 1 + jury_below(9)};
     int params[MOST_SLOTS];
     size_t elems[MOST_SLOTS], end = 0;
+    flat_slot slots[MOST_SLOTS];
+    flat_layout l;
     wire *q = jury_ask(r), *a;
-    wire_put(q, n);
-    for (int i = 0; i < n; i++) {
-        wire_put(q, params[i] = jury_between(0, 99));
-        wire_put(q, (long long)(elems[i] = jury_below(jury_below(9) ? 40 : (size_t)1 << 34)));
+    for (size_t i = 0; i < n; i++) {
+        params[i] = jury_between(0, 99);
+        elems[i] = jury_below(jury_below(9) ? 40 : (size_t)1 << 34);
     }
-    wire_put(q, (long long)slot_align);
-    wire_put(q, (long long)shard_align);
-    wire_put(q, w);
+    wire_put_rows(q, params, n, sizeof *params);
+    wire_put_rows(q, elems, n, sizeof *elems);
+    wire_put_bytes(q, &align, sizeof align);
+    wire_put(q, (long long)w);
     TRY(jury_call(r, &a));
-    TRY(expect_int("layout.n_slots", wire_get(a), n));
-    for (int i = 0; i < n; i++)
-        TRY(check_slot(a, WHAT("layout.slots[%d]", i), params[i], elems[i], slot_align, &end));
-    const size_t used = (size_t)wire_get(a), shard = (size_t)wire_get(a);
-    TRY(EXPECT(used % slot_align == 0 && used >= end && used - end < slot_align, "",
+    wire_get_bytes(a, &l, sizeof l);
+    TRY(expect_size("layout.n_slots", wire_get_rows(a, slots, MOST_SLOTS, sizeof *slots), n));
+    TRY(wire_ended(a));
+    for (size_t i = 0; i < n; i++)
+        TRY(check_slot(WHAT("layout.slots[%zu]", i), &slots[i],
+                       &(flat_slot){.param = params[i], .elems = elems[i]}, align.slot_elems,
+                       &end));
+    const size_t used = l.used_elems, shard = l.shard_elems;
+    TRY(EXPECT(used % align.slot_elems == 0 && used >= end && used - end < align.slot_elems, "",
                "layout.used_elems: got %zu, expected the end %zu, rounded up to %zu", used, end,
-               slot_align));
-    TRY(EXPECT(shard >> 40 == 0 && shard % shard_align == 0 && shard * (size_t)w >= used &&
-                   (shard == 0 || (shard - shard_align) * (size_t)w < used),
-               "", "layout.shard_elems: got %zu for %zu elements, W = %d, alignment %zu", shard,
-               used, w, shard_align));
-    TRY(expect_size("layout.padded_elems", (size_t)wire_get(a), shard * (size_t)w));
-    TRY(expect_int("layout.world_size", wire_get(a), w));
-    return wire_ended(a);
+               align.slot_elems));
+    TRY(EXPECT(shard >> 40 == 0 && shard % align.shard_elems == 0 && shard * w >= used &&
+                   (shard == 0 || (shard - align.shard_elems) * w < used),
+               "", "layout.shard_elems: got %zu for %zu elements, W = %zu, alignment %zu", shard,
+               used, w, align.shard_elems));
+    TRY(expect_size("layout.padded_elems", l.padded_elems, shard * w));
+    return expect_size("layout.world_size", (size_t)l.world_size, w);
 }
 
 fsdp_status judge_1_2(void)
@@ -151,34 +158,28 @@ static flat_layout over(const flat_layout *l, int w)
 
 static void put_layout(wire *q, const flat_layout *l)
 {
-    wire_put(q, l->world_size);
-    wire_put(q, l->n_slots);
-    for (int i = 0; i < l->n_slots; i++) {
-        wire_put(q, l->slots[i].param);
-        wire_put(q, (long long)l->slots[i].offset);
-        wire_put(q, (long long)l->slots[i].elems);
-    }
-    wire_put(q, (long long)l->used_elems);
-    wire_put(q, (long long)l->shard_elems);
+    wire_put_bytes(q, l, sizeof *l);
+    wire_put_rows(q, l->slots, (size_t)l->n_slots, sizeof *l->slots);
 }
 
 /* ---- 1.3 ----------------------------------------------------------------------------------- */
 
 static fsdp_status check_pieces(int r, const flat_layout *l, int rank)
 {
-    flat_piece want[MOST_SLOTS + 1];
+    flat_piece want[MOST_SLOTS + 1], got[MOST_SLOTS];
     const int n = defined_pieces(l, rank, want);
     wire *q = jury_ask(r), *a;
     put_layout(q, l);
     wire_put(q, rank);
     TRY(jury_call(r, &a));
-    TRY(expect_int(WHAT("pieces of rank %d of %d", rank, l->world_size), wire_get(a), n));
+    TRY(expect_size(WHAT("pieces of rank %d of %d", rank, l->world_size),
+                    wire_get_rows(a, got, MOST_SLOTS, sizeof *got), (size_t)n));
     for (int i = 0; i < n; i++) {
         const char *what = WHAT("rank %d of %d, pieces[%d]", rank, l->world_size, i);
-        TRY(expect_int(WHAT("%s.slot", what), wire_get(a), want[i].slot));
-        TRY(expect_size(WHAT("%s.param_begin", what), (size_t)wire_get(a), want[i].param_begin));
-        TRY(expect_size(WHAT("%s.shard_begin", what), (size_t)wire_get(a), want[i].shard_begin));
-        TRY(expect_size(WHAT("%s.elems", what), (size_t)wire_get(a), want[i].elems));
+        TRY(expect_int(WHAT("%s.slot", what), got[i].slot, want[i].slot));
+        TRY(expect_size(WHAT("%s.param_begin", what), got[i].param_begin, want[i].param_begin));
+        TRY(expect_size(WHAT("%s.shard_begin", what), got[i].shard_begin, want[i].shard_begin));
+        TRY(expect_size(WHAT("%s.elems", what), got[i].elems, want[i].elems));
     }
     return wire_ended(a);
 }
@@ -250,24 +251,15 @@ static fsdp_status check_wrap(int r, const module_tree *t, wrap_policy policy, s
     wire *q = jury_ask(r), *a;
     bool is_unit[MOST_NODES];
     int unit[MOST_NODES], n_units = 0;
-    wire_put(q, t->n_nodes);
-    for (int i = 0; i < t->n_nodes; i++) {
-        wire_put(q, t->nodes[i].kind);
-        wire_put(q, t->nodes[i].parent);
-        wire_put(q, t->nodes[i].layer);
-        wire_put(q, (long long)t->nodes[i].own_elems);
-        wire_put(q, t->nodes[i].tied);
-    }
+    wire_put_rows(q, t->nodes, (size_t)t->n_nodes, sizeof *t->nodes);
     wire_put(q, policy);
     wire_put(q, (long long)min_elems);
     TRY(jury_call(r, &a));
     const long long said = wire_get(a);
-    for (int i = 0; i < t->n_nodes; i++) { /* the units are numbered in the order of nodes */
-        unit[i] = (int)wire_get(a);
-        is_unit[i] = unit[i] == n_units;
-        n_units += is_unit[i];
-    }
+    TRY(expect_size("nodes", wire_get_rows(a, unit, MOST_NODES, sizeof *unit), (size_t)t->n_nodes));
     TRY(wire_ended(a));
+    for (int i = 0; i < t->n_nodes; i++) /* the units are numbered in the order of nodes */
+        n_units += is_unit[i] = unit[i] == n_units;
     for (int i = t->n_nodes - 1; i >= 0; i--) {
         const bool must = must_be_unit(t, is_unit, i, policy, min_elems);
         const int above = i == 0 || t->nodes[i].tied ? 0 : unit[t->nodes[i].parent];
@@ -302,8 +294,6 @@ static fsdp_status check_init(int r)
     const int rank = jury_between(0, l.world_size - 1);
     float got[MOST_FLAT], want[MOST_FLAT] = {0};
     wire *q = jury_ask(r), *a;
-    put_layout(q, &l);
-    wire_put(q, MOST_PARAMS);
     for (int p = 0; p < MOST_PARAMS; p++) {
         params[p] = (param_spec){.elems = 20,
                                  .init = jury_below(2) ? INIT_NORMAL : INIT_UNIFORM,
@@ -311,9 +301,9 @@ static fsdp_status check_init(int r)
                                  .tied_to = NOT_TIED};
         for (int i = 0; i < l.n_slots; i++)
             params[p].elems = slots[i].param == p ? slots[i].elems : params[p].elems;
-        wire_put(q, (long long)params[p].elems);
-        wire_put(q, params[p].init);
     }
+    put_layout(q, &l);
+    wire_put_rows(q, params, MOST_PARAMS, sizeof *params);
     wire_put(q, (long long)seed);
     wire_put(q, rank);
     for (size_t i = 0; i < l.shard_elems; i++) {
@@ -342,38 +332,32 @@ static fsdp_status check_adamw(int r)
 {
     float in[4][MOST_FLAT], out[3][MOST_FLAT];
     const size_t n = jury_below(MOST_FLAT);
-    const int step = jury_between(0, 30);
-    const float x[6] = {jury_float() + 1.0f,
-                        0.01f,
-                        jury_below(2) ? 0.25f : 0.0f,
-                        0.75f + 0.25f * jury_float(),
-                        0.875f + 0.125f * jury_float(),
-                        1e-8f}; /* coef; lr, decay, betas, eps */
+    const float coef = 1.0f + jury_float();
+    const optim_config config = {.lr = 0.01,
+                                 .weight_decay = jury_below(2) ? 0.25 : 0.0,
+                                 .beta1 = 0.75 + 0.25 * (double)jury_float(),
+                                 .beta2 = 0.875 + 0.125 * (double)jury_float(),
+                                 .eps = 1e-8,
+                                 .step = jury_between(0, 30)};
     wire *q = jury_ask(r), *a;
     adamw_args args = {.param = in[0], .m = in[1], .v = in[2], .grad = in[3]};
-    for (int k = 0; k < 4; k++)
+    wire_put_floats(q, &coef, 1);
+    wire_put_bytes(q, &config, sizeof config);
+    for (int k = 0; k < 4; k++) {
         jury_floats(in[k], n);
-    for (size_t i = 0; i < n; i++) {
-        in[1][i] = step ? in[1][i] : 0.0f;
-        in[2][i] = step ? fabsf(in[2][i]) : 0.0f;
+        for (size_t i = 0; i < n; i++) { /* m and v begin at 0, and v has no sign */
+            in[k][i] = config.step == 0 && (k == 1 || k == 2) ? 0.0f : in[k][i];
+            in[k][i] = k == 2 ? fabsf(in[k][i]) : in[k][i];
+        }
+        wire_put_rows(q, in[k], n, sizeof(float));
     }
-    wire_put_floats(q, x, 6);
-    wire_put(q, step);
-    wire_put(q, (long long)n);
-    for (int k = 0; k < 4; k++)
-        wire_put_floats(q, in[k], n);
     TRY(jury_call(r, &a));
     for (int k = 0; k < 3; k++)
         wire_get_floats(a, out[k], n);
     TRY(wire_ended(a));
-    adamw_scalars(&args, &(optim_config){.lr = (double)x[1],
-                                         .weight_decay = (double)x[2],
-                                         .beta1 = (double)x[3],
-                                         .beta2 = (double)x[4],
-                                         .eps = (double)x[5],
-                                         .step = step});
+    adamw_scalars(&args, &config);
     for (size_t i = 0; i < n; i++) {
-        const adamw_exact want = adamw_double(&args, i, (double)x[0]);
+        const adamw_exact want = adamw_double(&args, i, (double)coef);
         TRY(expect_within("parameter", i, out[0][i], want.param, want.param_tol));
         TRY(expect_within("first moment", i, out[1][i], want.m, want.m_tol));
         TRY(expect_within("second moment", i, out[2][i], want.v, want.v_tol));
@@ -394,21 +378,25 @@ static fsdp_status check_ranges(int r)
 {
     flat_slot slots[MOST_SLOTS];
     flat_piece want[MOST_SLOTS + 1];
+    decay_range got[MOST_SLOTS];
+    param_spec params[MOST_PARAMS] = {0};
     const flat_layout l = drawn_layout(jury_between(1, 2 * MOST_RANKS), slots);
     const int rank = jury_between(0, l.world_size - 1), n = defined_pieces(&l, rank, want);
-    int decays[MOST_PARAMS];
     wire *q = jury_ask(r), *a;
-    put_layout(q, &l);
     for (int p = 0; p < MOST_PARAMS; p++)
-        wire_put(q, decays[p] = jury_between(0, 1));
+        params[p].decay = jury_below(2) == 0;
+    put_layout(q, &l);
+    wire_put_rows(q, params, MOST_PARAMS, sizeof *params);
     wire_put(q, rank);
     TRY(jury_call(r, &a));
-    TRY(expect_int(WHAT("ranges of rank %d of %d", rank, l.world_size), wire_get(a), n));
+    TRY(expect_size(WHAT("ranges of rank %d of %d", rank, l.world_size),
+                    wire_get_rows(a, got, MOST_SLOTS, sizeof *got), (size_t)n));
     for (int i = 0; i < n; i++) {
         const char *what = WHAT("rank %d of %d, range %d", rank, l.world_size, i);
-        TRY(expect_size(WHAT("%s: begin", what), (size_t)wire_get(a), want[i].shard_begin));
-        TRY(expect_size(WHAT("%s: elems", what), (size_t)wire_get(a), want[i].elems));
-        TRY(expect_int(WHAT("%s: decays", what), wire_get(a), decays[slots[want[i].slot].param]));
+        TRY(expect_size(WHAT("%s: begin", what), got[i].begin, want[i].shard_begin));
+        TRY(expect_size(WHAT("%s: elems", what), got[i].elems, want[i].elems));
+        TRY(expect_int(WHAT("%s: decays", what), got[i].decay,
+                       params[slots[want[i].slot].param].decay));
     }
     return wire_ended(a);
 }
@@ -430,33 +418,44 @@ static void drawn_values(const flat_layout *l, float *value)
         value[i] = defined_slot(l, i) < 0 ? NAN : value[i];
 }
 
+/* The pieces of a rank's file, by definition; their values stand in its shard. */
+static int file_pieces(const flat_layout *l, int rank, flat_piece *pieces, ckpt_piece *of_file)
+{
+    const int n = defined_pieces(l, rank, pieces);
+    for (int i = 0; i < n; i++)
+        of_file[i] = (ckpt_piece){.param = l->slots[pieces[i].slot].param,
+                                  .begin = pieces[i].param_begin,
+                                  .elems = pieces[i].elems};
+    return n;
+}
+
 static fsdp_status check_pack(int r, const flat_layout *l, const float *value)
 {
     const int rank = jury_between(0, l->world_size - 1);
     const float *shard = value + (size_t)rank * l->shard_elems;
-    flat_piece want[MOST_SLOTS + 1];
-    const int n = defined_pieces(l, rank, want);
-    float got[MOST_FLAT];
+    flat_piece at[MOST_SLOTS + 1];
+    ckpt_piece want[MOST_SLOTS], got[MOST_SLOTS];
+    const int n = file_pieces(l, rank, at, want);
+    float values[MOST_FLAT], *packed = values;
     wire *q = jury_ask(r), *a;
     wire_put(q, 1);
     put_layout(q, l);
     wire_put(q, rank);
     wire_put_floats(q, shard, l->shard_elems);
     TRY(jury_call(r, &a));
-    TRY(expect_int(WHAT("ckpt_pack: pieces of rank %d of %d", rank, l->world_size), wire_get(a),
-                   n));
+    TRY(expect_size(WHAT("ckpt_pack: pieces of rank %d of %d", rank, l->world_size),
+                    wire_get_rows(a, got, MOST_SLOTS, sizeof *got), (size_t)n));
+    wire_get_floats(a, values, l->shard_elems);
+    TRY(wire_ended(a));
     for (int i = 0; i < n; i++) {
         const char *what = WHAT("ckpt_pack: rank %d of %d, pieces[%d]", rank, l->world_size, i);
-        TRY(expect_int(WHAT("%s.param", what), wire_get(a), l->slots[want[i].slot].param));
-        TRY(expect_size(WHAT("%s.begin", what), (size_t)wire_get(a), want[i].param_begin));
-        TRY(expect_size(WHAT("%s.elems", what), (size_t)wire_get(a), want[i].elems));
+        TRY(expect_int(WHAT("%s.param", what), got[i].param, want[i].param));
+        TRY(expect_size(WHAT("%s.begin", what), got[i].begin, want[i].begin));
+        TRY(expect_size(WHAT("%s.elems", what), got[i].elems, want[i].elems));
+        TRY(expect_f32(WHAT("%s: values", what), packed, shard + at[i].shard_begin, at[i].elems));
+        packed += at[i].elems;
     }
-    for (int i = 0; i < n; i++) {
-        wire_get_floats(a, got, want[i].elems);
-        TRY(expect_f32(WHAT("ckpt_pack: values of piece %d", i), got, shard + want[i].shard_begin,
-                       want[i].elems));
-    }
-    return wire_ended(a);
+    return FSDP_OK;
 }
 
 /* Files that ranks of `from` wrote, read into a shard of the same slots over other ranks. */
@@ -472,17 +471,16 @@ static fsdp_status check_unpack(int r, const flat_layout *from, const float *val
     wire_put(q, rank);
     wire_put(q, from->world_size);
     for (int file = from->world_size - 1; file >= 0; file--) { /* any order */
-        flat_piece pieces[MOST_SLOTS + 1];
-        const int n = defined_pieces(from, file, pieces);
-        wire_put(q, n);
-        for (int i = 0; i < n; i++) {
-            wire_put(q, from->slots[pieces[i].slot].param);
-            wire_put(q, (long long)pieces[i].param_begin);
-            wire_put(q, (long long)pieces[i].elems);
-        }
-        for (int i = 0; i < n; i++)
-            wire_put_floats(q, value + (size_t)file * from->shard_elems + pieces[i].shard_begin,
-                            pieces[i].elems);
+        flat_piece at[MOST_SLOTS + 1];
+        ckpt_piece pieces[MOST_SLOTS];
+        float packed[MOST_FLAT];
+        size_t n_packed = 0;
+        const int n = file_pieces(from, file, at, pieces);
+        for (int i = 0; i < n; n_packed += at[i++].elems)
+            memcpy(packed + n_packed, value + (size_t)file * from->shard_elems + at[i].shard_begin,
+                   at[i].elems * sizeof *packed);
+        wire_put_rows(q, pieces, (size_t)n, sizeof *pieces);
+        wire_put_rows(q, packed, n_packed, sizeof *packed);
     }
     for (size_t i = 0; i < to.shard_elems; i++) {
         const size_t flat = (size_t)rank * to.shard_elems + i;

@@ -5,30 +5,16 @@
 #include <string.h>
 #include "common/sum/rsum_digits.h"
 #include "common/sum/tree_sum.h"
-#include "lab3_backward/backward.h"
+#include "tests/grade/asks.h"
 #include "tests/grade/jury_lib.h"
 
-enum { CASES = 6, UNITS = 4, PER_UNIT = 3, MOST_FLAT = 64, MOST_MICRO = 3 };
+enum { CASES = 6, UNITS = ASK_UNITS, MOST_FLAT = 64, MOST_MICRO = 3 };
 enum { MOST_LEAVES = JURY_MOST_RANKS * MOST_MICRO };
 
-typedef struct drawn_unit {
-    size_t offset[PER_UNIT], elems[PER_UNIT], used;
-    int n_params;
-    bool frozen;
-} drawn_unit;
-
-/* Units, and how they are sharded over the world. */
-typedef struct drawn {
-    drawn_unit units[UNITS];
-    sharding_strategy sharding;
-    int shard_size; /* ranks of a shard group */
-    grad_acc_mode mode;
-} drawn;
-
-static void draw_unit(drawn_unit *u)
+static void draw_unit(ask_unit *u)
 {
     size_t end = 0;
-    *u = (drawn_unit){.n_params = jury_between(1, PER_UNIT), .frozen = jury_below(4) == 0};
+    *u = (ask_unit){.n_params = jury_between(1, ASK_UNIT_PARAMS), .frozen = jury_below(4) == 0};
     for (int p = 0; p < u->n_params; p++) {
         u->offset[p] = end + jury_below(3);
         u->elems[p] = 1 + jury_below(11);
@@ -37,9 +23,9 @@ static void draw_unit(drawn_unit *u)
     u->used = end + jury_below(3);
 }
 
-static drawn draw_units(sharding_strategy sharding)
+static ask_units draw_units(sharding_strategy sharding)
 {
-    drawn d = {.sharding = sharding, .shard_size = jury_ranks(), .mode = GRAD_ACC_CANONICAL};
+    ask_units d = {.sharding = sharding, .shard_size = jury_ranks(), .mode = GRAD_ACC_CANONICAL};
     if (sharding == SHARDING_NONE)
         d.shard_size = 1;
     while (sharding == SHARDING_HYBRID &&
@@ -51,59 +37,37 @@ static drawn draw_units(sharding_strategy sharding)
     return d;
 }
 
-static void put_units(wire *q, const drawn *d)
-{
-    int n_params = 0;
-    for (int u = 0; u < UNITS; u++)
-        n_params += d->units[u].n_params;
-    wire_put(q, n_params);
-    for (int u = 0; u < UNITS; u++)
-        for (int p = 0; p < d->units[u].n_params; p++) {
-            wire_put(q, u);
-            wire_put(q, (long long)d->units[u].offset[p]);
-            wire_put(q, (long long)d->units[u].elems[p]);
-            wire_put(q, 1);
-            wire_put(q, d->units[u].frozen);
-        }
-    for (int u = 0; u < UNITS; u++)
-        wire_put(q, (long long)d->units[u].used);
-    wire_put(q, d->sharding);
-    wire_put(q, d->shard_size);
-    wire_put(q, d->mode);
-    wire_put(q, 1); /* the compute stream is a thread */
-}
-
 /* Elements of a world slice of unit u, of the padded array, and of a shard. */
-static size_t slice_elems(const drawn *d, int u)
+static size_t slice_elems(const ask_units *d, int u)
 {
     const size_t w = (size_t)jury_ranks();
     return (d->units[u].used + w - 1) / w;
 }
 
-static size_t padded_elems(const drawn *d, int u)
+static size_t padded_elems(const ask_units *d, int u)
 {
     return slice_elems(d, u) * (size_t)jury_ranks();
 }
 
-static size_t shard_elems(const drawn *d, int u)
+static size_t shard_elems(const ask_units *d, int u)
 {
     return padded_elems(d, u) / (size_t)d->shard_size;
 }
 
-static size_t shard_begin(const drawn *d, int u, int rank)
+static size_t shard_begin(const ask_units *d, int u, int rank)
 {
     return (size_t)(rank % d->shard_size) * shard_elems(d, u);
 }
 
 /* The first element of the world slice that a rank keeps: replicas cut their shard among them. */
-static size_t slice_begin(const drawn *d, int u, int rank)
+static size_t slice_begin(const ask_units *d, int u, int rank)
 {
     return shard_begin(d, u, rank) + (size_t)(rank / d->shard_size) * slice_elems(d, u);
 }
 
-static bool is_param(const drawn *d, int u, size_t flat)
+static bool is_param(const ask_units *d, int u, size_t flat)
 {
-    const drawn_unit *unit = &d->units[u];
+    const ask_unit *unit = &d->units[u];
     for (int p = 0; p < unit->n_params; p++)
         if (flat >= unit->offset[p] && flat < unit->offset[p] + unit->elems[p])
             return true;
@@ -122,7 +86,7 @@ static void draw_order(int *order)
     }
 }
 
-static fsdp_status check_gather(const drawn *d)
+static fsdp_status check_gather(const ask_units *d)
 {
     float full[UNITS][MOST_FLAT], got[MOST_FLAT];
     int order[UNITS];
@@ -133,7 +97,7 @@ static fsdp_status check_gather(const drawn *d)
         jury_floats(full[u], padded_elems(d, u));
     for (int r = 0; r < jury_ranks(); r++) {
         wire *q = jury_ask(r);
-        put_units(q, d);
+        wire_put_bytes(q, d, sizeof *d);
         for (int u = 0; u < UNITS; u++)
             wire_put_floats(q, full[u] + shard_begin(d, u, r), shard_elems(d, u));
         for (int i = 0; i < UNITS; i++)
@@ -154,10 +118,10 @@ static fsdp_status check_gather(const drawn *d)
 }
 
 /* FULL, and every size of shard groups. */
-static fsdp_status on_groups(fsdp_status (*check)(const drawn *d))
+static fsdp_status on_groups(fsdp_status (*check)(const ask_units *d))
 {
     for (int i = 0; i < CASES; i++) {
-        const drawn d = draw_units(i % 2 ? SHARDING_HYBRID : SHARDING_FULL);
+        const ask_units d = draw_units(i % 2 ? SHARDING_HYBRID : SHARDING_FULL);
         TRY(check(&d));
     }
     return FSDP_OK;
@@ -181,7 +145,7 @@ static float drawn_sum(leaf_values leaves, int n, size_t flat)
 }
 
 /* In GRAD_ACC_FAST the order of a sum is free: integers, whose sums are exact. */
-static void draw_leaves(const drawn *d, leaf_values *leaves, int n)
+static void draw_leaves(const ask_units *d, leaf_values *leaves, int n)
 {
     for (int u = 0; u < UNITS; u++)
         for (int k = 0; k < n; k++)
@@ -198,7 +162,7 @@ typedef struct wanted_sum {
     bool clears_padding;
 } wanted_sum;
 
-static fsdp_status check_slice(wire *a, const drawn *d, int u, int rank, const wanted_sum *sum)
+static fsdp_status check_slice(wire *a, const ask_units *d, int u, int rank, const wanted_sum *sum)
 {
     float got[MOST_FLAT], want[MOST_FLAT];
     const size_t begin = slice_begin(d, u, rank), elems = slice_elems(d, u);
@@ -213,7 +177,7 @@ static fsdp_status check_slice(wire *a, const drawn *d, int u, int rank, const w
 }
 
 /* Every rank's answer: its slice of each unit that is not frozen. */
-static fsdp_status check_slices(const drawn *d, const wanted_sum *sum)
+static fsdp_status check_slices(const ask_units *d, const wanted_sum *sum)
 {
     for (int r = 0; r < jury_ranks(); r++) {
         wire *a;
@@ -226,14 +190,14 @@ static fsdp_status check_slices(const drawn *d, const wanted_sum *sum)
     return FSDP_OK;
 }
 
-static fsdp_status check_reduce(const drawn *d)
+static fsdp_status check_reduce(const ask_units *d)
 {
     static leaf_values leaves[UNITS];
     const int w = jury_ranks(), n_micro = jury_between(1, MOST_MICRO);
     draw_leaves(d, leaves, n_micro * w);
     for (int r = 0; r < w; r++) {
         wire *q = jury_ask(r);
-        put_units(q, d);
+        wire_put_bytes(q, d, sizeof *d);
         wire_put(q, n_micro);
         for (int u = 0; u < UNITS; u++)
             for (int k = 0; k < n_micro && !d->units[u].frozen; k++)
@@ -243,9 +207,9 @@ static fsdp_status check_reduce(const drawn *d)
     return check_slices(d, &(wanted_sum){leaves, n_micro * w, 1.0f, false});
 }
 
-static fsdp_status check_reduce_fast(const drawn *d)
+static fsdp_status check_reduce_fast(const ask_units *d)
 {
-    drawn fast = *d;
+    ask_units fast = *d;
     fast.mode = GRAD_ACC_FAST;
     return check_reduce(&fast);
 }
@@ -256,13 +220,13 @@ fsdp_status judge_3_2a(void)
     return on_groups(check_reduce_fast);
 }
 
-static void put_leaves(wire *q, const drawn *d, leaf_values *leaves, int u)
+static void put_leaves(wire *q, const ask_units *d, leaf_values *leaves, int u)
 {
     for (int k = 0; k < jury_ranks(); k++)
         wire_put_floats(q, leaves[u][k], padded_elems(d, u));
 }
 
-static fsdp_status check_finish(const drawn *d)
+static fsdp_status check_finish(const ask_units *d)
 {
     static leaf_values leaves[UNITS];
     const int w = jury_ranks();
@@ -270,7 +234,7 @@ static fsdp_status check_finish(const drawn *d)
     draw_leaves(d, leaves, w);
     for (int r = 0; r < w; r++) {
         wire *q = jury_ask(r);
-        put_units(q, d);
+        wire_put_bytes(q, d, sizeof *d);
         wire_put_floats(q, &scale, 1);
         for (int u = 0; u < UNITS; u++)
             if (!d->units[u].frozen)
@@ -288,14 +252,14 @@ fsdp_status judge_3_3(void)
 /* ---- 4.3 ----------------------------------------------------------------------------------- */
 
 /* Values of parameters are drawn; gaps and padding hold `gap`. */
-static void draw_params(const drawn *d, int u, float gap, float *full)
+static void draw_params(const ask_units *d, int u, float gap, float *full)
 {
     jury_floats(full, padded_elems(d, u));
     for (size_t i = 0; i < padded_elems(d, u); i++)
         full[i] = is_param(d, u, i) ? full[i] : gap;
 }
 
-static double sum_of_squares(const drawn *d, float (*grad)[MOST_FLAT])
+static double sum_of_squares(const ask_units *d, float (*grad)[MOST_FLAT])
 {
     rsum sum = {0};
     for (int u = 0; u < UNITS; u++)
@@ -305,14 +269,14 @@ static double sum_of_squares(const drawn *d, float (*grad)[MOST_FLAT])
     return rsum_value(&sum);
 }
 
-static fsdp_status check_norm(const drawn *d)
+static fsdp_status check_norm(const ask_units *d)
 {
     float grad[UNITS][MOST_FLAT];
     for (int u = 0; u < UNITS; u++)
         draw_params(d, u, NAN, grad[u]);
     for (int r = 0; r < jury_ranks(); r++) {
         wire *q = jury_ask(r);
-        put_units(q, d);
+        wire_put_bytes(q, d, sizeof *d);
         for (int u = 0; u < UNITS; u++)
             if (!d->units[u].frozen)
                 wire_put_floats(q, grad[u] + shard_begin(d, u, r), shard_elems(d, u));
@@ -323,8 +287,7 @@ static fsdp_status check_norm(const drawn *d)
         wire *a;
         rsum sum;
         TRY(jury_answer(r, &a));
-        for (size_t i = 0; i < sizeof sum.bin / sizeof *sum.bin; i++)
-            sum.bin[i] = wire_get(a);
+        wire_get_bytes(a, &sum, sizeof sum);
         TRY(wire_ended(a));
         TRY(EXPECT(rsum_value(&sum) == want, "",
                    "rank %d: sum of squares of the model: got %.17g, expected %.17g", r,
@@ -335,7 +298,7 @@ static fsdp_status check_norm(const drawn *d)
 
 fsdp_status judge_4_3(void)
 {
-    const drawn whole = draw_units(SHARDING_NONE);
+    const ask_units whole = draw_units(SHARDING_NONE);
     TRY(check_norm(&whole));
     return on_groups(check_norm);
 }
@@ -349,7 +312,7 @@ typedef struct drawn_step {
 } drawn_step;
 
 /* The finished gradient, and a limit below, without, or above its norm. */
-static void draw_step(const drawn *d, drawn_step *s)
+static void draw_step(const ask_units *d, drawn_step *s)
 {
     s->lr = 0.5f + jury_float();
     s->scale = 0.75f + jury_float();
@@ -363,7 +326,7 @@ static void draw_step(const drawn *d, drawn_step *s)
     s->clip_norm = (float)jury_between(0, 2) * (0.75f + jury_float()) * norm;
 }
 
-static fsdp_status check_stepped(const drawn *d, const drawn_step *s, int r)
+static fsdp_status check_stepped(const ask_units *d, const drawn_step *s, int r)
 {
     wire *a;
     float got[MOST_FLAT], want[MOST_FLAT], norm, coef;
@@ -389,13 +352,13 @@ static fsdp_status check_stepped(const drawn *d, const drawn_step *s, int r)
     return wire_ended(a);
 }
 
-static fsdp_status check_step(const drawn *d)
+static fsdp_status check_step(const ask_units *d)
 {
     static drawn_step s;
     draw_step(d, &s);
     for (int r = 0; r < jury_ranks(); r++) {
         wire *q = jury_ask(r);
-        put_units(q, d);
+        wire_put_bytes(q, d, sizeof *d);
         wire_put_floats(q, &s.lr, 1);
         wire_put_floats(q, &s.scale, 1);
         wire_put_floats(q, &s.clip_norm, 1);

@@ -24,7 +24,7 @@ static void make_room(wire *w, size_t bytes)
     FSDP_ASSERT(w->bytes != NULL);
 }
 
-static void put_bytes(wire *w, const void *bytes, size_t n)
+void wire_put_bytes(wire *w, const void *bytes, size_t n)
 {
     make_room(w, n);
     if (n > 0)
@@ -32,7 +32,7 @@ static void put_bytes(wire *w, const void *bytes, size_t n)
     w->used += n;
 }
 
-static void get_bytes(wire *w, void *bytes, size_t n)
+void wire_get_bytes(wire *w, void *bytes, size_t n)
 {
     w->is_torn = w->is_torn || n > w->used - w->read;
     if (w->is_torn) {
@@ -52,31 +52,35 @@ void wire_begin(wire *w)
 
 void wire_put(wire *w, long long x)
 {
-    put_bytes(w, &x, sizeof x);
+    wire_put_bytes(w, &x, sizeof x);
 }
 
 void wire_put_floats(wire *w, const float *x, size_t n)
 {
-    put_bytes(w, x, n * sizeof *x);
+    wire_put_bytes(w, x, n * sizeof *x);
+}
+
+void wire_put_rows(wire *w, const void *rows, size_t n, size_t row_bytes)
+{
+    wire_put(w, (long long)n);
+    wire_put_bytes(w, rows, n * row_bytes);
 }
 
 void wire_put_text(wire *w, const char *text)
 {
-    const size_t n = strlen(text);
-    wire_put(w, (long long)n);
-    put_bytes(w, text, n);
+    wire_put_rows(w, text, strlen(text), 1);
 }
 
 long long wire_get(wire *w)
 {
     long long x;
-    get_bytes(w, &x, sizeof x);
+    wire_get_bytes(w, &x, sizeof x);
     return x;
 }
 
 void wire_get_floats(wire *w, float *x, size_t n)
 {
-    get_bytes(w, x, n * sizeof *x);
+    wire_get_bytes(w, x, n * sizeof *x);
 }
 
 size_t wire_get_below(wire *w, size_t end)
@@ -86,11 +90,16 @@ size_t wire_get_below(wire *w, size_t end)
     return w->is_torn ? 0 : (size_t)x;
 }
 
+size_t wire_get_rows(wire *w, void *rows, size_t most, size_t row_bytes)
+{
+    const size_t n = wire_get_below(w, most + 1);
+    wire_get_bytes(w, rows, n * row_bytes);
+    return n;
+}
+
 void wire_get_text(wire *w, char *text, size_t room)
 {
-    const size_t n = wire_get_below(w, room);
-    get_bytes(w, text, n);
-    text[n] = '\0';
+    text[wire_get_rows(w, text, room - 1, 1)] = '\0';
 }
 
 fsdp_status wire_ended(const wire *w)

@@ -1,6 +1,5 @@
 /* wire_lib.h -- messages between the judge (judge.c) and its workers (worker.c), in memory and on a
- * socket. A message is a row of numbers and of runs of floats; both sides run on one machine, so
- * nothing is converted.
+ * socket. Both sides run on one machine, so nothing is converted.
  *
  *   wire_begin -> wire_put_* -> wire_send        wire_receive -> wire_get_* -> wire_ended */
 #pragma once
@@ -20,11 +19,17 @@ typedef struct wire {
 void wire_free(wire *w);
 void wire_begin(wire *w);
 void wire_put(wire *w, long long x);
+void wire_put_bytes(wire *w, const void *x, size_t bytes);
 void wire_put_floats(wire *w, const float *x, size_t n);
+/* wire_put_rows -- n, and n things of row_bytes each. */
+void wire_put_rows(wire *w, const void *rows, size_t n, size_t row_bytes);
 void wire_put_text(wire *w, const char *text);
 
 long long wire_get(wire *w);
+void wire_get_bytes(wire *w, void *x, size_t bytes);
 void wire_get_floats(wire *w, float *x, size_t n);
+/* wire_get_rows -- what wire_put_rows has put: n, or 0 if there are more than `most`. */
+size_t wire_get_rows(wire *w, void *rows, size_t most, size_t row_bytes);
 /* wire_get_text -- a text of wire_put_text, cut to `room` bytes with its zero. */
 void wire_get_text(wire *w, char *text, size_t room);
 /* wire_get_below -- a number; if it is not in 0 ... end-1, the message counts as torn, and 0. */

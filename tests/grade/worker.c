@@ -17,10 +17,11 @@
 #include "lab4_optimizer/checkpoint.h"
 #include "lab4_optimizer/optimizer_setup.h"
 #include "tests/equivalence/run_lib.h"
+#include "tests/grade/asks.h"
 #include "tests/grade/small_lib.h"
 #include "tests/grade/wire_lib.h"
 
-enum { MOST_SLOTS = 16, MOST_FLAT = 512, MOST_FILES = 8 };
+enum { MOST_SLOTS = 16, MOST_FLAT = 512 };
 
 static wire ask, tell; /* the request, and what of the answer is made */
 
@@ -75,26 +76,17 @@ static size_t count(void)
     return (size_t)wire_get(&ask);
 }
 
-static size_t count_up_to(size_t most)
-{
-    return wire_get_below(&ask, most + 1);
-}
-
-/* The next n numbers. An initializer may not read them itself: its order is not fixed. */
-static const long long *row(int n)
-{
-    static long long x[8];
-    FSDP_ASSERT(n <= 8);
-    for (int i = 0; i < n; i++)
-        x[i] = wire_get(&ask);
-    return x;
-}
-
 static float one_float(void)
 {
     float x;
     wire_get_floats(&ask, &x, 1);
     return x;
+}
+
+/* What a request holds is trusted; what it has room for is not exceeded by the judge. */
+static size_t rows(void *x, size_t most, size_t row_bytes)
+{
+    return wire_get_rows(&ask, x, most, row_bytes);
 }
 
 /* ---- lab 1 --------------------------------------------------------------------------------- */
@@ -105,10 +97,7 @@ static fsdp_status call_span(grade *g)
     const int w = number(), rank = number();
     shard_span s = {0};
     TRY(shard_range(total, align, w, rank, &s));
-    wire_put(&tell, (long long)s.shard_elems);
-    wire_put(&tell, (long long)s.begin);
-    wire_put(&tell, (long long)s.elems);
-    wire_put(&tell, (long long)s.pad_elems);
+    wire_put_bytes(&tell, &s, sizeof s);
     return FSDP_OK;
 }
 
@@ -116,26 +105,14 @@ static fsdp_status call_layout(grade *g)
 {
     int params[MOST_SLOTS];
     size_t elems[MOST_SLOTS];
-    const size_t n = count_up_to(MOST_SLOTS);
-    for (size_t i = 0; i < n; i++) {
-        params[i] = number();
-        elems[i] = count();
-    }
     flat_align align;
-    align.slot_elems = count();
-    align.shard_elems = count();
     flat_layout l = {0};
+    const size_t n = rows(params, MOST_SLOTS, sizeof *params);
+    (void)rows(elems, MOST_SLOTS, sizeof *elems);
+    wire_get_bytes(&ask, &align, sizeof align);
     TRY(flat_layout_build((int)n, params, elems, align, number(), &l));
-    wire_put(&tell, l.n_slots);
-    for (int i = 0; i < l.n_slots; i++) {
-        wire_put(&tell, l.slots[i].param);
-        wire_put(&tell, (long long)l.slots[i].offset);
-        wire_put(&tell, (long long)l.slots[i].elems);
-    }
-    wire_put(&tell, (long long)l.used_elems);
-    wire_put(&tell, (long long)l.shard_elems);
-    wire_put(&tell, (long long)l.padded_elems);
-    wire_put(&tell, l.world_size);
+    wire_put_bytes(&tell, &l, sizeof l);
+    wire_put_rows(&tell, l.slots, (size_t)l.n_slots, sizeof *l.slots);
     flat_layout_free(&l);
     return FSDP_OK;
 }
@@ -144,13 +121,10 @@ static fsdp_status call_layout(grade *g)
 static flat_layout asked_layout(void)
 {
     static flat_slot slots[MOST_SLOTS];
-    flat_layout l = {
-        .world_size = number(), .n_slots = (int)count_up_to(MOST_SLOTS), .slots = slots};
-    for (int i = 0; i < l.n_slots; i++)
-        slots[i] = (flat_slot){.param = number(), .offset = count(), .elems = count()};
-    l.used_elems = count();
-    l.shard_elems = count_up_to(MOST_FLAT);
-    l.padded_elems = l.shard_elems * (size_t)l.world_size;
+    flat_layout l;
+    wire_get_bytes(&ask, &l, sizeof l);
+    (void)rows(slots, MOST_SLOTS, sizeof *slots);
+    l.slots = slots;
     return l;
 }
 
@@ -160,13 +134,7 @@ static fsdp_status call_pieces(grade *g)
     flat_piece pieces[MOST_SLOTS];
     int n = 0;
     TRY(flat_intersect(&l, number(), pieces, &n));
-    wire_put(&tell, n);
-    for (int i = 0; i < n && i < MOST_SLOTS; i++) {
-        wire_put(&tell, pieces[i].slot);
-        wire_put(&tell, (long long)pieces[i].param_begin);
-        wire_put(&tell, (long long)pieces[i].shard_begin);
-        wire_put(&tell, (long long)pieces[i].elems);
-    }
+    wire_put_rows(&tell, pieces, (size_t)n, sizeof *pieces);
     return FSDP_OK;
 }
 
@@ -175,16 +143,11 @@ static fsdp_status call_wrap(grade *g)
     enum { MOST_NODES = 64 };
     module_node nodes[MOST_NODES];
     int unit[MOST_NODES], n_units = 0;
-    const module_tree tree = {.n_nodes = (int)count_up_to(MOST_NODES), .nodes = nodes};
-    for (int i = 0; i < tree.n_nodes; i++) {
-        const long long *x = row(5);
-        nodes[i] = (module_node){(module_kind)x[0], (int)x[1], (int)x[2], (size_t)x[3], x[4] != 0};
-    }
+    const int n = (int)rows(nodes, MOST_NODES, sizeof *nodes);
     const wrap_policy policy = (wrap_policy)number();
-    TRY(wrap_assign(&tree, policy, count(), unit, &n_units));
+    TRY(wrap_assign(&(module_tree){n, nodes}, policy, count(), unit, &n_units));
     wire_put(&tell, n_units);
-    for (int i = 0; i < tree.n_nodes; i++)
-        wire_put(&tell, unit[i]);
+    wire_put_rows(&tell, unit, (size_t)n, sizeof *unit);
     return FSDP_OK;
 }
 
@@ -192,16 +155,9 @@ static fsdp_status call_init(grade *g)
 {
     param_spec params[MOST_SLOTS];
     const flat_layout l = asked_layout();
-    const model m = {.n_params = (int)count_up_to(MOST_SLOTS), .params = params};
-    float shard[MOST_FLAT];
-    for (int p = 0; p < m.n_params; p++) {
-        const long long *x = row(2);
-        params[p] = (param_spec){.elems = (size_t)x[0],
-                                 .init = (init_rule)x[1],
-                                 .init_scale = 0.5f,
-                                 .tied_to = NOT_TIED};
-    }
+    const model m = {.params = params, .n_params = (int)rows(params, MOST_SLOTS, sizeof *params)};
     const uint64_t seed = (uint64_t)count();
+    float shard[MOST_FLAT];
     for (size_t i = 0; i < l.shard_elems; i++)
         shard[i] = NAN;
     TRY(flat_init_shard(&l, &m, seed, number(), shard));
@@ -214,23 +170,25 @@ static fsdp_status call_init(grade *g)
 /* Run a body with the units that the request describes. */
 static fsdp_status with_units(grade *g, fix_body body)
 {
-    static fix_param params[FIX_PARAMS];
-    fix_spec spec = {.params = params, .n_units = N_UNITS};
-    spec.n_params = (int)count_up_to(FIX_PARAMS);
-    for (int p = 0; p < spec.n_params; p++) {
-        const long long *x = row(5);
-        params[p] = (fix_param){.unit = (int)x[0],
-                                .offset = (size_t)x[1],
-                                .elems = (size_t)x[2],
-                                .decay = x[3] != 0,
-                                .frozen = x[4] != 0};
+    fix_param params[FIX_PARAMS];
+    ask_units asked;
+    wire_get_bytes(&ask, &asked, sizeof asked);
+    fix_spec spec = {.params = params,
+                     .n_units = N_UNITS,
+                     .sharding = asked.sharding,
+                     .shard_size = asked.shard_size,
+                     .mode = asked.mode,
+                     .async_compute = true};
+    for (int u = 0; u < N_UNITS; u++) {
+        const ask_unit *unit = &asked.units[u];
+        spec.used_elems[u] = unit->used;
+        for (int p = 0; p < unit->n_params; p++)
+            params[spec.n_params++] = (fix_param){.unit = u,
+                                                  .offset = unit->offset[p],
+                                                  .elems = unit->elems[p],
+                                                  .decay = true,
+                                                  .frozen = unit->frozen};
     }
-    for (int u = 0; u < spec.n_units; u++)
-        spec.used_elems[u] = count_up_to(MAX_ELEMS - 4);
-    spec.sharding = (sharding_strategy)number();
-    spec.shard_size = number();
-    spec.mode = (grad_acc_mode)number();
-    spec.async_compute = number();
     return fixture_run(g, &spec, body);
 }
 
@@ -267,7 +225,7 @@ static fsdp_status gather_body(fixture *fx)
 {
     TRY(write_shards(fx));
     for (int i = 0; i < N_UNITS; i++) {
-        const int u = (int)wire_get_below(&ask, N_UNITS);
+        const int u = number();
         fsdp_unit *unit = &fx->f.units[u];
         TRY(unshard_begin(&fx->f, u));
         TRY(stream_wait_event(fx->compute, unit->gathered));
@@ -358,8 +316,7 @@ static fsdp_status norm_body(fixture *fx)
     }
     TRY(grad_norm(&o));
     TRY(grade_read(fx->compute, o.norm_sum, sizeof sum, &sum));
-    for (size_t i = 0; i < sizeof sum.bin / sizeof *sum.bin; i++)
-        wire_put(&tell, sum.bin[i]);
+    wire_put_bytes(&tell, &sum, sizeof sum);
     optimizer_free(&o);
     return FSDP_OK;
 }
@@ -404,21 +361,15 @@ static fsdp_status call_step(grade *g)
 
 static fsdp_status call_adamw(grade *g)
 {
-    float arrays[4][MOST_FLAT];
-    adamw_args a = {.param = arrays[0], .m = arrays[1], .v = arrays[2], .grad = arrays[3]};
-    float coef, x[5];
+    float arrays[4][MOST_FLAT], coef;
+    optim_config config;
+    adamw_args a = {
+        .param = arrays[0], .m = arrays[1], .v = arrays[2], .grad = arrays[3], .grad_coef = &coef};
     wire_get_floats(&ask, &coef, 1);
-    wire_get_floats(&ask, x, 5);
-    a.grad_coef = &coef;
-    adamw_scalars(&a, &(optim_config){.lr = (double)x[0],
-                                      .weight_decay = (double)x[1],
-                                      .beta1 = (double)x[2],
-                                      .beta2 = (double)x[3],
-                                      .eps = (double)x[4],
-                                      .step = number()});
-    a.elems = count_up_to(MOST_FLAT);
+    wire_get_bytes(&ask, &config, sizeof config);
+    adamw_scalars(&a, &config);
     for (int k = 0; k < 4; k++)
-        wire_get_floats(&ask, arrays[k], a.elems);
+        a.elems = rows(arrays[k], MOST_FLAT, sizeof(float));
     TRY(adamw_shard(&a));
     for (int k = 0; k < 3; k++)
         wire_put_floats(&tell, arrays[k], a.elems);
@@ -427,23 +378,17 @@ static fsdp_status call_adamw(grade *g)
 
 static fsdp_status call_ranges(grade *g)
 {
-    param_spec params[MOST_SLOTS] = {0};
+    param_spec params[MOST_SLOTS];
     decay_range ranges[MOST_SLOTS];
     const flat_layout l = asked_layout();
     int n = 0;
-    for (int p = 0; p < MOST_SLOTS; p++)
-        params[p].decay = number();
+    (void)rows(params, MOST_SLOTS, sizeof *params);
     TRY(decay_ranges(&l, params, number(), ranges, &n));
-    wire_put(&tell, n);
-    for (int i = 0; i < n && i < MOST_SLOTS; i++) {
-        wire_put(&tell, (long long)ranges[i].begin);
-        wire_put(&tell, (long long)ranges[i].elems);
-        wire_put(&tell, ranges[i].decay);
-    }
+    wire_put_rows(&tell, ranges, (size_t)n, sizeof *ranges);
     return FSDP_OK;
 }
 
-/* Pack every shard of one layout, or fill one shard of another from such pieces. */
+/* Pack a shard of one layout, or fill one of another from such pieces. */
 static fsdp_status call_pack(grade *g)
 {
     const flat_layout l = asked_layout();
@@ -453,38 +398,24 @@ static fsdp_status call_pack(grade *g)
     ckpt_pieces out = {.pieces = pieces, .values = values};
     wire_get_floats(&ask, shard, l.shard_elems);
     TRY(ckpt_pack(&l, rank, shard, &out));
-    size_t elems = 0;
-    wire_put(&tell, out.n_pieces);
-    for (int i = 0; i < out.n_pieces && i < MOST_SLOTS; i++) {
-        wire_put(&tell, pieces[i].param);
-        wire_put(&tell, (long long)pieces[i].begin);
-        wire_put(&tell, (long long)pieces[i].elems);
-        elems += pieces[i].elems;
-    }
-    wire_put_floats(&tell, values, elems < MOST_FLAT ? elems : MOST_FLAT);
+    wire_put_rows(&tell, pieces, (size_t)out.n_pieces, sizeof *pieces);
+    wire_put_floats(&tell, values, l.shard_elems);
     return FSDP_OK;
 }
 
 static fsdp_status call_unpack(grade *g)
 {
     const flat_layout l = asked_layout();
-    const int rank = number(), n_files = (int)count_up_to(MOST_FILES);
+    const int rank = number(), n_files = number();
     float shard[MOST_FLAT], values[MOST_FLAT];
     size_t placed = 0;
     for (size_t i = 0; i < l.shard_elems; i++)
         shard[i] = NAN;
     for (int f = 0; f < n_files; f++) {
         ckpt_piece pieces[MOST_SLOTS];
-        const ckpt_pieces in = {pieces, values, (int)count_up_to(MOST_SLOTS)};
-        size_t elems = 0;
-        for (int i = 0; i < in.n_pieces; i++) {
-            const long long *x = row(3);
-            pieces[i] = (ckpt_piece){(int32_t)x[0], (uint64_t)x[1], (uint64_t)x[2], "a unit"};
-            elems += pieces[i].elems;
-        }
-        FSDP_ASSERT(elems <= MOST_FLAT);
-        wire_get_floats(&ask, values, elems);
-        TRY(ckpt_unpack(&l, rank, &in, shard, &placed));
+        const int n = (int)rows(pieces, MOST_SLOTS, sizeof *pieces);
+        (void)rows(values, MOST_FLAT, sizeof *values);
+        TRY(ckpt_unpack(&l, rank, &(ckpt_pieces){pieces, values, n}, shard, &placed));
     }
     wire_put(&tell, (long long)placed);
     wire_put_floats(&tell, shard, l.shard_elems);
@@ -497,18 +428,6 @@ static fsdp_status call_pieces_of_files(grade *g)
 }
 
 /* ---- whole models -------------------------------------------------------------------------- */
-
-static model_config asked_model(void)
-{
-    model_config c = GPT2_CONFIG(0, 0, 0, 0, 0);
-    c.n_blocks = count();
-    c.n_head = count();
-    c.d_model = count();
-    c.d_ff = 4 * c.d_model;
-    c.vocab_size = count();
-    c.max_seq_len = count();
-    return c;
-}
 
 /* What this rank holds of the arrays: for each piece its parameter, place and values. */
 static void tell_held(whole *w, float *const *held)
@@ -552,16 +471,16 @@ static fsdp_status call_whole(grade *g)
     static whole w_[1]; /* static: threads of a failed run may still read it */
     whole *w = memset(w_, 0, sizeof w_);
     float loss;
-    const model_config shape = asked_model();
-    const long long *x = row(7);
-    const whole_config config = {.model = &shape,
-                                 .seed = (uint64_t)x[0],
-                                 .batch = (size_t)x[1],
-                                 .accum = (int)x[2],
-                                 .wrap = (wrap_policy)x[3],
-                                 .sharding = (sharding_strategy)x[4],
-                                 .fsdp_size = (int)x[5],
-                                 .trains = x[6] != 0};
+    ask_run run;
+    wire_get_bytes(&ask, &run, sizeof run);
+    const whole_config config = {.model = &run.shape,
+                                 .seed = run.seed,
+                                 .batch = run.batch,
+                                 .accum = run.accum,
+                                 .wrap = run.wrap,
+                                 .sharding = run.sharding,
+                                 .fsdp_size = run.shard_size,
+                                 .trains = run.trains};
     TRY(whole_open(g, &config, w));
     if (config.trains) {
         TRY(train_whole(w));
@@ -576,25 +495,25 @@ static fsdp_status call_whole(grade *g)
 
 static fsdp_status call_training(grade *g)
 {
-    run_config c = {.fsdp = true,
-                    .wrap = WRAP_BLOCK,
-                    .ops = g->ops,
-                    .mode = GRAD_ACC_CANONICAL,
-                    .corpus_tokens = 4096,
-                    .model = asked_model()};
+    ask_run run;
     run_result result = {0};
-    c.seq_len = c.model.max_seq_len;
-    const long long *x = row(8);
-    c.seed = (uint64_t)x[0];
-    c.batch = (size_t)x[1];
-    c.grad_accum = (int)x[2];
-    c.steps = (int)x[3];
-    c.sharding = (sharding_strategy)x[4];
-    c.optimizer = (optimizer_kind)x[5];
-    c.prefetch.mode = (prefetch_mode)x[6];
-    c.prefetch.limit = (int)x[7];
-    c.lr = (double)one_float();
-    c.clip_norm = one_float();
+    wire_get_bytes(&ask, &run, sizeof run);
+    const run_config c = {.fsdp = true,
+                          .wrap = run.wrap,
+                          .ops = g->ops,
+                          .mode = GRAD_ACC_CANONICAL,
+                          .corpus_tokens = 4096,
+                          .model = run.shape,
+                          .seq_len = run.shape.max_seq_len,
+                          .seed = run.seed,
+                          .batch = run.batch,
+                          .grad_accum = run.accum,
+                          .steps = run.steps,
+                          .sharding = run.sharding,
+                          .optimizer = run.optimizer,
+                          .prefetch = run.prefetch,
+                          .lr = (double)run.lr,
+                          .clip_norm = run.clip_norm};
     TRY(run_training(g->dev, g->comm, &c, &result));
     wire_put_floats(&tell, result.loss, (size_t)c.steps);
     wire_put_floats(&tell, result.norm, (size_t)c.steps);
