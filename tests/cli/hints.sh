@@ -502,7 +502,7 @@ done
 # At its default an option counts as left out.
 if case_is 'options at their defaults need no others' 1; then
     good 1 $tiny --keep 2 --save-every 0 --eval-every 0 --eval-batches 0 --export-shard-size 4768 --offload-piece 32 --beta1 0.9 --beta2 0.95 \
-        --optimizer sgd --momentum 0 --rho 0.9 --lr-step-size 0 --data-format auto
+        --optimizer sgd --momentum 0 --rho 0.9 --lr-step-size 0 --data-format auto --synthetic 900
     [ ! -s "$work/err" ] || complain 'wrote to stderr'
 fi
 for offload in --cpu-offload --optimizer-offload; do
