@@ -3,18 +3,21 @@
  *   confine --filter                        write the filter of system calls, for bwrap --seccomp
  *   confine [--only] [PATH ...] -- COMMAND  filter the command's system calls; --only: it also sees
  *                                           only the PATHs (Landlock), and writes only to the first
- *   confine --alone -- COMMAND              it can start threads, but no process
+ *   confine --alone -- COMMAND              it can start threads, but no process, and send signals
+ *                                           only to itself
  *
  * Exit status: the command's; 125: the kernel or a library lacks what this needs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -66,7 +69,33 @@ static int failed(const char *what)
     return CANNOT;
 }
 
-static const char *const PROCESSES[] = {"fork", "vfork"};
+/* What a rank does not do: start a process, leave the group that the grader ends, send a signal
+ * to another process (only_own_signals has the calls that can also mean the own one). */
+static const char *const PROCESSES[] = {
+    "fork",
+    "vfork",
+    "setsid",
+    "setpgid",
+    "tkill",
+    "rt_sigqueueinfo",
+    "rt_tgsigqueueinfo",
+    "pidfd_send_signal",
+};
+
+static int only_own_signals(scmp_filter_ctx f)
+{
+    const struct scmp_arg_cmp others = SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid());
+    const struct scmp_arg_cmp owners[] = {
+        SCMP_A1(SCMP_CMP_EQ, F_SETOWN), SCMP_A1(SCMP_CMP_EQ, F_SETOWN_EX),
+        SCMP_A1(SCMP_CMP_EQ, FIOSETOWN), SCMP_A1(SCMP_CMP_EQ, SIOCSPGRP)};
+    int rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(kill), 1, others);
+    if (rc == 0)
+        rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), 1, others);
+    for (int i = 0; rc == 0 && i < 4; i++)
+        rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), i < 2 ? SCMP_SYS(fcntl) : SCMP_SYS(ioctl),
+                              1, owners[i]);
+    return rc;
+}
 
 /* Deny these calls, the network, and clone if its `flags` are as in `clone_as`. NULL: errno says
  * why. */
@@ -132,9 +161,9 @@ int main(int argc, char **argv)
     const bool only = argc > 1 && strcmp(argv[1], "--only") == 0;
     const bool alone = argc > 1 && strcmp(argv[1], "--alone") == 0;
     scmp_filter_ctx filter =
-        alone ? make_filter(PROCESSES, 2, CLONE_THREAD, 0)
+        alone ? make_filter(PROCESSES, sizeof PROCESSES / sizeof *PROCESSES, CLONE_THREAD, 0)
               : make_filter(DENIED, sizeof DENIED / sizeof *DENIED, CLONE_NEWUSER, CLONE_NEWUSER);
-    if (filter == NULL)
+    if (filter == NULL || (alone && (errno = -only_own_signals(filter)) != 0))
         return failed("filter of system calls");
     if (argc == 2 && strcmp(argv[1], "--filter") == 0)
         return seccomp_export_bpf(filter, STDOUT_FILENO) == 0 ? 0 : failed("filter");

@@ -4,7 +4,7 @@
 #   tests/grade/confine.sh --kind                      print how commands are confined on this machine, the best of these:
 #       bwrap     bubblewrap: own file system, processes and network; system calls are filtered
 #       uid       for root: a user that has no other process and no file; Landlock if the kernel has it; filtered
-#       landlock  Landlock: only the given paths; filtered. Processes of this user can be signalled
+#       landlock  Landlock: only the given paths; filtered
 #       none      not at all; only with UNCONFINED=1
 #   tests/grade/confine.sh --write FOLDER --in TREE -- COMMAND...
 #                                                      run it in TREE; it reads TREE and the system's programs, and writes to FOLDER

@@ -29,7 +29,10 @@ CALL(raw_kill, 62)
 CALL(raw_getppid, 110)
 CALL(raw_ptrace, 101)
 CALL(raw_unshare, 272)
+CALL(raw_unlink, 87)
 CALL(raw_readlink, 89)
+CALL(raw_setsid, 112)
+CALL(raw_mknod, 133)
 CALL(raw_exit, 231)
 
 static void says(const char *what, long got)
@@ -78,11 +81,38 @@ static __attribute__((unused)) void try_all(void)
     if (child == 0)
         raw_exit(0, 0, 0);
     says("a process of its own", child);
+    says("a signal to another process", raw_kill((const void *)raw_getppid(0, 0, 0), 0, 0));
+    says("a group of its own", raw_setsid(0, 0, 0));
 }
 
 static __attribute__((unused)) void stop_parent(void)
 {
     raw_kill((const void *)raw_getppid(0, 0, 0), 19, 0); /* SIGSTOP */
+}
+
+/* The descriptor of the results, whose name goes to name [256]; -1: none. */
+static long results(char *name)
+{
+    char path[64];
+    for (long fd = 3; fd < 64; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%ld", fd);
+        const long n = raw_readlink(path, (long)name, 255);
+        name[n > 0 ? n : 0] = '\0';
+        if (strstr(name, "/fsdp-grade."))
+            return fd;
+    }
+    return -1;
+}
+
+/* A pipe that nobody writes to, in the place of the results. */
+static __attribute__((unused)) void wait_for_pipe(void)
+{
+    char name[256];
+    if (results(name) >= 0) {
+        raw_unlink(name, 0, 0);
+        raw_mknod(name, 0010644, 0);
+    }
+    raw_exit(0, 0, 0);
 }
 
 /* Write the verdicts of tasks, for two ranks, to the file of results, whose name is behind one of
@@ -94,18 +124,14 @@ static __attribute__((unused)) void forge(void)
     char path[300], name[256], lines[4096];
     const long exe = raw_readlink("/proc/self/exe", (long)name, sizeof name - 1);
     const int is_worker = exe > 6 && memcmp(name + exe - 6, "worker", 6) == 0; /* called alone */
-    for (long fd = 3; fd < 64; fd++) {
-        snprintf(path, sizeof path, "/proc/self/fd/%ld", fd);
-        const long n = raw_readlink(path, (long)name, sizeof name - 1);
-        name[n > 0 ? n : 0] = '\0';
-        if (!strstr(name, "/fsdp-grade."))
-            continue;
+    const long fd = results(name);
+    if (fd >= 0) {
         snprintf(path, sizeof path, "%s.first", name);
         const long is_first = raw_open(path, 0301, 0644); /* O_WRONLY | O_CREAT | O_EXCL */
         snprintf(path, sizeof path, "%s.second", name);
         if (is_first < 0) {
             raw_open(path, 0101, 0644);
-            break;
+            raw_exit(0, 0, 0);
         }
         while (!is_worker && raw_open(path, 0, 0) < 0)
             continue;

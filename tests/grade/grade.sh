@@ -77,13 +77,15 @@ private_begin() {
     GRADE_RESULTS=$private/$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
     export GRADE_RESULTS
     : >"$GRADE_RESULTS"
+    exec 5<"$GRADE_RESULTS" # the program may put something else in its place
 }
 private_end() {
     [ -n "$private" ] || return 0
-    sed -n "s/^${GRADE_RESULTS##*/} //p" "$GRADE_RESULTS" >"$log.private"
+    head -c $MOST_OUTPUT <&5 | sed -n "s/^${GRADE_RESULTS##*/} //p" >"$log.private"
+    exec 5<&-
     cut -b1-2000 "$log" | sed 's/^[A-Z][A-Z]* /printed: &/' >>"$log.private"
     mv "$log.private" "$log"
-    rm -r "$private" "$private.pipe"
+    rm -rf "$private" "$private.pipe"
     private=''
     unset GRADE_RESULTS
 }
@@ -106,7 +108,7 @@ launch() {
         "$FSDP_TOOLS/limit.sh" $((limit + 10)) head -c $MOST_OUTPUT <"$to" >"$log" &
         reader=$!
     fi
-    "$FSDP_TOOLS/limit.sh" -k 3 "$limit" "$@" >"$to" 2>&1 </dev/null 3>"$verdicts" &
+    "$FSDP_TOOLS/limit.sh" -k 3 "$limit" "$@" >"$to" 2>&1 </dev/null 3>"$verdicts" 5<&- &
     launch_pid=$!
     wait "$launch_pid"
     launch_status=$?

@@ -430,9 +430,12 @@ confined() {
         cheat_with "$dir/gadget.c" 'try_all()'
         CONFINE=$kind hand_in cheat --task 1.1 --ranks 2
         cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-        said '^Lab 1: 0/2' "^confined by: $kind" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
+        said '^Lab 1: 0/2' "^confined by: $kind" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
         verdict "$kind: a program of constants reaches nothing" $?
     done
+    cheat_with "$dir/gadget.c" 'wait_for_pipe()'
+    hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 no verdict' '^Lab 1: 0/2'
+    verdict 'a pipe in the place of the results' $?
     cheat_with "$dir/gadget.c" 'stop_parent()'
     hand_in cheat --task 1.1 --ranks 2 && said '^(FAIL|TODO) +1.1 W=2' '^Lab 1: 0/2'
     verdict 'a rank that stops the process above it' $?
