@@ -49,7 +49,7 @@ void uploads_expect(fixture *fx, int n)
                     got < n ? "`up` waits for nothing but the piece's `used`, never for compute"
                             : "the upload into a piece waits for its `used`, see offload_next",
                     "offload_update while compute stands still: copies uploaded: got %d, expected "
-                    "%d: those of both pieces, and no more before an update has run",
+                    "%d: both pieces, and no more before an update has run",
                     got, n));
 }
 

@@ -76,7 +76,7 @@ static fsdp_status gather_at_once(fixture *fx, prefetch *p, bool training)
                        H0);
     TRY(prefetch_begin_micro(p, 1, 2, training));
     expect_gather_runs(fx,
-                       WHAT("gathers of the second %s wait for no more than those of the first",
+                       WHAT("gathers of the second %s wait for no more than in the first",
                             training ? "micro-step" : "batch of an evaluation"),
                        H2);
     note(fx, gate_open(fx->g, "prefetch_begin_micro"));

@@ -39,8 +39,7 @@ typedef struct whole {
 /* whole_open, whole_close -- make the model from the seed, and take it apart. */
 fsdp_status whole_open(grade *g, const whole_config *config, whole *w);
 fsdp_status whole_close(whole *w);
-/* whole_leaf -- the sequences of a run, `batch` at a time: the number of those that this rank
- * computes in micro-step a. */
+/* whole_leaf -- the number of the `batch` sequences that this rank computes in micro-step a. */
 uint64_t whole_leaf(const whole *w, int a);
 /* whole_forward -- run a forward pass, and backward if training; waits for *loss. */
 fsdp_status whole_forward(whole *w, int a, bool training, float *loss);
