@@ -81,8 +81,7 @@ grade-submission grade-all:
 
 judge:  ## call this tree's functions as the judge of submissions does: TASK=1.1 RANKS=2 SEED=number in its verdict
 	$(MAKE) $(JOBS) --no-print-directory $(BUILD)/fsdp_run $(BUILD)/tests/grade/judge $(BUILD)/tests/grade/worker
-	tests/grade/judge.sh $(if $(TASK),--task $(call quote,$(TASK))) $(if $(RANKS),--ranks $(call quote,$(RANKS))) \
-		$(if $(SEED),--seed $(call quote,$(SEED))) $(BUILD)
+	tests/grade/judge.sh $(GRADE_ARGS) $(if $(SEED),--seed $(call quote,$(SEED))) $(BUILD)
 
 hand-in:  ## check the files that you hand in, and pack them: OUT=hand-in.tar.gz
 	$(MAKE) $(JOBS) --no-print-directory graders

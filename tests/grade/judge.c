@@ -54,23 +54,57 @@ static int failed(const char *what, const char *why)
     return 2;
 }
 
-static bool read_options(int argc, char **argv, options *o)
+static int find_task(const char *id)
+{
+    int i = 0;
+    while (i < N_TASKS && strcmp(TASKS[i].id, id) != 0)
+        i++;
+    return i;
+}
+
+static bool read_number(const char *text, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 0);
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+}
+
+static bool read_option(const char *name, const char *value, options *o)
+{
+    uint64_t n = 0;
+    if (strcmp(name, "--seed") == 0)
+        return read_number(value, &o->seed);
+    if (strcmp(name, "--ranks") == 0) {
+        const bool good = read_number(value, &n) && n >= 1 && n <= JURY_MOST_RANKS;
+        o->n_ranks = (int)n;
+        return good;
+    }
+    if (strcmp(name, "--folder") == 0)
+        o->folder = value;
+    else if (strcmp(name, "--task") == 0 && o->n_tasks < N_TASKS && find_task(value) < N_TASKS)
+        o->tasks[o->n_tasks++] = value;
+    else
+        return false;
+    return true;
+}
+
+/* False: *wrong is the option that cannot be used, or what is missing. */
+static bool read_options(int argc, char **argv, options *o, const char **wrong)
 {
     *o = (options){0};
-    bool good = getrandom(&o->seed, sizeof o->seed, 0) == (ssize_t)sizeof o->seed;
+    *wrong = "no random numbers";
+    if (getrandom(&o->seed, sizeof o->seed, 0) != (ssize_t)sizeof o->seed)
+        return false;
     int i = 1;
-    for (; good && i + 1 < argc && strcmp(argv[i], "--") != 0; i += 2) {
-        if (strcmp(argv[i], "--seed") == 0)
-            o->seed = strtoull(argv[i + 1], NULL, 0);
-        else if (strcmp(argv[i], "--ranks") == 0)
-            o->n_ranks = atoi(argv[i + 1]);
-        else if (strcmp(argv[i], "--folder") == 0)
-            o->folder = argv[i + 1];
-        else if ((good = strcmp(argv[i], "--task") == 0 && o->n_tasks < N_TASKS))
-            o->tasks[o->n_tasks++] = argv[i + 1];
-    }
+    for (; i + 1 < argc && strcmp(argv[i], "--") != 0; i += 2)
+        if (!read_option(argv[i], argv[i + 1], o)) {
+            *wrong = argv[i + 1];
+            return false;
+        }
     o->command = argv + i + 1;
-    return good && o->folder && o->n_ranks >= 1 && o->n_ranks <= JURY_MOST_RANKS && i + 1 < argc;
+    *wrong = "--folder, --ranks or COMMAND is missing";
+    return o->folder && o->n_ranks > 0 && i + 1 < argc;
 }
 
 /* The command's processes hold the write end of a pipe, so that its end shows that all are gone.
@@ -112,12 +146,10 @@ static bool accept_one(int listener, int alive, int n_ranks, int *sockets)
 
 static fsdp_status judge_task(const char *id)
 {
-    for (int i = 0; i < N_TASKS; i++)
-        if (strcmp(TASKS[i].id, id) == 0) {
-            const fsdp_status status = TASKS[i].judge();
-            return status == FSDP_OK ? jury_end_task() : status;
-        }
-    return fsdp_error(FSDP_EINVAL, "judge --list", "task %s: it is not judged", id);
+    const int number = find_task(id);
+    jury_begin_task(number);
+    TRY(TASKS[number].judge());
+    return jury_end_task();
 }
 
 static void judge_all(const options *o)
@@ -142,8 +174,14 @@ int main(int argc, char **argv)
         puts(TASKS[i].id);
     if (argc == 2)
         return 0;
-    if (!read_options(argc, argv, &o))
-        return failed("usage", "judge [--seed N] --ranks W --folder DIR --task ID ... -- COMMAND");
+    const char *wrong;
+    if (!read_options(argc, argv, &o, &wrong)) {
+        fprintf(stderr,
+                "judge: got \"%s\"; usage: judge [--seed N] --ranks W --folder DIR --task ID "
+                "... -- COMMAND\nHINT: W is 1 to %d, N a number; judge --list names the tasks\n",
+                wrong, JURY_MOST_RANKS);
+        return 2;
+    }
     const int folder = wire_address(o.folder, &at);
     const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (folder < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) != 0 ||

@@ -5,7 +5,7 @@
 
 static struct {
     int sockets[JURY_MOST_RANKS], n_ranks;
-    uint64_t seed, n_drawn;
+    uint64_t seed, task, n_drawn;
     wire asks[JURY_MOST_RANKS], answer;
 } jury;
 
@@ -15,6 +15,12 @@ void jury_open(const int *sockets, int n_ranks, uint64_t seed)
         jury.sockets[r] = sockets[r];
     jury.n_ranks = n_ranks;
     jury.seed = seed;
+}
+
+void jury_begin_task(int number)
+{
+    jury.task = (uint64_t)number;
+    jury.n_drawn = 0;
 }
 
 fsdp_status jury_end_task(void)
@@ -34,7 +40,7 @@ int jury_ranks(void)
 static uint64_t draw(void)
 {
     uint32_t words[4];
-    philox4x32_10(jury.seed, 0, jury.n_drawn++, words);
+    philox4x32_10(jury.seed, jury.task, jury.n_drawn++, words);
     return (uint64_t)words[0] << 32 | words[1];
 }
 

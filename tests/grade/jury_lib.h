@@ -9,8 +9,10 @@
 
 enum { JURY_MOST_RANKS = 8 };
 
-/* jury_open -- sockets [n_ranks] of the workers. jury_end_task -- no more requests of a task. */
+/* jury_open -- sockets [n_ranks] of the workers. jury_begin_task -- what is drawn from now on
+ * depends on seed and number only. jury_end_task -- no more requests of a task. */
 void jury_open(const int *sockets, int n_ranks, uint64_t seed);
+void jury_begin_task(int number);
 fsdp_status jury_end_task(void);
 int jury_ranks(void);
 
