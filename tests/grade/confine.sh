@@ -9,25 +9,29 @@
 #   tests/grade/confine.sh --write FOLDER --in TREE -- COMMAND...
 #                                                      run it in TREE; it reads TREE and the system's programs, and writes to FOLDER
 #
-# Reads CONFINE, the kind (default: the best), CONFINE_TOOL, the program that confine.c makes.
+# Reads CONFINE, a kind instead of the best one, CONFINE_TOOL, the program that confine.c makes.
 # The environment is cleared, except for variables that the tests need. Exit status: the command's; 125 if it cannot be confined.
 set -u
 SYSTEM=(/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix/store /etc/alternatives /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/passwd /etc/group /etc/nsswitch.conf /etc/localtime /sys/devices/system)
 KEEP='PATH LANG LC_ALL GRADE_RESULTS GRADE_JUDGE FSDP_TIMEOUT_S FSDP_COMM OMP_WAIT_POLICY OMP_NUM_THREADS HWLOC_HIDE_ERRORS UCX_LOG_LEVEL LD_LIBRARY_PATH'
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-tool=${CONFINE_TOOL:-build/tests/grade/confine}
+tool=$(realpath -m -- "${CONFINE_TOOL:-build/tests/grade/confine}")
 
 best() {
     for kind in bwrap uid landlock; do
+        [ "$kind" = "${CONFINE:-$kind}" ] || continue
         CONFINE=$kind "$here/confine.sh" --write "$dir" --in "$dir" -- true >/dev/null 2>&1 && echo $kind && return
     done
-    [ "${UNCONFINED:-}" = 1 ] && echo none && return
+    case ${UNCONFINED:-},${CONFINE:-none} in 1,none) echo none && return ;; esac
+    [ -z "${CONFINE:-}" ] || {
+        printf 'confine.sh: CONFINE=%s does not work here\nHINT: %s\n' "$CONFINE" 'leave CONFINE out: the best kind is then taken' >&2
+        return 125
+    }
     printf 'confine.sh: nothing here can confine a program: bwrap, root, or Landlock with %s\nHINT: %s\n' "$tool" \
         'install bubblewrap, or grade in a container or a virtual machine of its own with UNCONFINED=1, which results.json then says' >&2
     return 125
 }
 if [ "${1:-}" = --kind ]; then
-    [ -z "${CONFINE:-}" ] || { echo "$CONFINE" && exit; }
     dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
     best
     exit
@@ -67,4 +71,5 @@ uid)
     ;;
 landlock) filtered "$tool" --only "$write" "${SYSTEM[@]}" "$tree" -- "$@" ;;
 none) filtered "$@" ;;
+*) exit 125 ;;
 esac

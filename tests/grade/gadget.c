@@ -30,6 +30,7 @@ CALL(raw_getppid, 110)
 CALL(raw_ptrace, 101)
 CALL(raw_unshare, 272)
 CALL(raw_unlink, 87)
+CALL(raw_symlink, 88)
 CALL(raw_readlink, 89)
 CALL(raw_setsid, 112)
 CALL(raw_mknod, 133)
@@ -112,6 +113,20 @@ static __attribute__((unused)) void wait_for_pipe(void)
         raw_unlink(name, 0, 0);
         raw_mknod(name, 0010644, 0);
     }
+    raw_exit(0, 0, 0);
+}
+
+/* More results than there is memory for, and then a file without an end in their place. */
+static __attribute__((unused)) void fill_results(void)
+{
+    static char lines[1 << 20];
+    char name[256];
+    const long fd = results(name);
+    memset(lines, 'x', sizeof lines);
+    for (int i = 0; fd >= 0 && i < 256; i++)
+        raw_write((const void *)fd, (long)lines, sizeof lines);
+    if (fd >= 0 && raw_unlink(name, 0, 0) == 0)
+        raw_symlink("/dev/zero", (long)name, 0);
     raw_exit(0, 0, 0);
 }
 

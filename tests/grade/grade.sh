@@ -97,7 +97,7 @@ launch() {
     w=$1 limit=$2 log=$3
     shift 3
     private_begin
-    [ -z "$private" ] || set -- "$CONFINE_TOOL" --alone -- "$@"
+    [ -z "$private" ] || [ "$CONFINE" = none ] || set -- "$CONFINE_TOOL" --alone -- "$@"
     [ "$w" -eq 1 ] || set -- $LAUNCHER -n "$w" "$@"
     [ -z "$private" ] || set -- "$here/confine.sh" --write "$private" --in "${BUILD%/build}" -- "$@"
     verdicts=/dev/null to=$log reader=''
@@ -124,7 +124,7 @@ read_log() { awk -v t="$2" -v want="$3" -f "$here/read_log.awk" "$1"; }
 place() {
     set -- $(read_log "$1" "$2" stack)
     [ $# -gt 1 ] || return
-    object=$1
+    object=$BUILD/tests/grade/${1##*/} # the log may name any file
     shift
     {
         if command -v addr2line >/dev/null; then
@@ -317,8 +317,8 @@ END
     done
 }
 
-# judge W TASKS... -- have the judge call those that passed and that it judges. A row of $OUT/judged: task, W, verdict, text. Like a
-# launch of task tests, it ends at its first failure, and the rest is launched again.
+# judge W TASKS... -- pass the tasks that passed to the judge, except those that it does not know. $OUT/judged has a row for each:
+# task, W, verdict, text. A launch of the judge ends at its first failure, and the remaining tasks are launched again.
 judge() {
     j_w=$1 j_tasks='' j_log=$log j_status=$launch_status
     shift

@@ -1,7 +1,7 @@
 #!/bin/sh
 # submission_test.sh -- test the grading of submissions (submission.sh), honest ones and attacks; prints the score of each.
 #
-#   tests/grade/submission_test.sh quick|honest|refused|strings|cheats|confined|forged|floods|around|full BUILD
+#   tests/grade/submission_test.sh quick|honest|refused|strings|cheats|confined|forged|overwritten|floods|around|full BUILD
 #
 # quick: submission.txt lists all files with solutions, and its names suffice for them; takes a few seconds. The other parts
 # hand in trees and take a few minutes each: honest trees, trees with files that must be refused by name, and trees that cheat
@@ -124,6 +124,33 @@ verdict 'so is one with other flags' $?
 array='.init_array       INIT_ARRAY      0000000000000000 0003b8 000008 08  WA  0   0  8'
 ! sections "$array" "$(echo "$array" | sed 's/000008/000010/')" && said '^has a function that runs before or after main'
 verdict 'and one more function that runs before main' $?
+
+# ---- which kind of confinement, and what the judge's command refuses -----------------------------------
+# refuses STATUS PATTERN COMMAND... -- it ends with this status, a message and a hint
+refuses() {
+    want=$1 pattern=$2
+    shift 2
+    "$@" >"$dir/log" 2>&1
+    [ $? -eq "$want" ] && said "$pattern" '^HINT: '
+}
+refuses 125 'CONFINE=bogus does not work here' env CONFINE=bogus UNCONFINED=1 tests/grade/confine.sh --kind
+verdict 'a kind of confinement that does not exist is refused' $?
+refuses 125 'CONFINE=none does not work here' env CONFINE=none UNCONFINED= tests/grade/confine.sh --kind
+verdict 'CONFINE=none without UNCONFINED=1 is refused' $?
+[ "$(CONFINE=none UNCONFINED=1 tests/grade/confine.sh --kind)" = none ]
+verdict 'with UNCONFINED=1 it is taken' $?
+while IFS='|' read -r args pattern; do
+    eval "refuses 2 '$pattern' tests/grade/judge.sh $args '$build'"
+    verdict "judge.sh $args: refused" $?
+done <<'END'
+--task 3.5|task 3.5 is not judged
+--task "1.1 x"|task x is not judged
+--lab 6|no task of LAB="6" is judged
+--ranks 1,9|RANKS="9": expected 1 to 8
+--ranks two|RANKS="two": expected 1 to 8
+--seed abc|SEED="abc": expected a number
+--seed 0x5g|SEED="0x5g": expected a number
+END
 [ "$part" != quick ] || exit $bad
 
 # wanted PART -- whether this part of the script was asked for
@@ -157,6 +184,16 @@ refused() {
         grep -A1 -E "^REFUSED $file: $words" "$dir/log" | grep -q '^        HINT: '
         verdict "refused: $file $(echo "$words" | tr -d '\\\\')" $?
     done <"$dir/expected"
+}
+# by_kind FUNCTION -- call it with each kind of confinement that this machine has
+by_kind() {
+    chmod 755 "$dir" # another user can reach its own files below
+    for CONFINE in bwrap uid landlock; do
+        export CONFINE
+        CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --kind >"$dir/log" 2>&1 || { echo "SKIP submission: $1: this machine has no $CONFINE" && continue; }
+        $1
+    done
+    unset CONFINE
 }
 # fresh TREE -- make cheat/ a new copy of it
 fresh() {
@@ -211,6 +248,15 @@ honest() {
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 9/16$' '^  0/3  1.4' '^  4/4  1.3' '^  0/4  1.5'
     verdict "one file does not compile and costs its tasks, and what needs them: $(score)" $?
     refused
+    by_kind honest_kind
+    CONFINE=none UNCONFINED=1 hand_in whole --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^confined by: none'
+    verdict "not confined, without the program that confines: $(score)" $?
+}
+honest_kind() {
+    hand_in whole --lab 1 --ranks "2 3 4" && said '^Lab 1: 16/16$' "^confined by: $CONFINE"
+    verdict "$CONFINE: lab 1 of the reference solution: $(score)" $?
+    hand_in stubs --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$'
+    verdict "$CONFINE: lab 1 of the handout: $(score)" $?
 }
 
 # hidden_stay_hidden -- the graded tree and the learner's results contain neither the hidden source nor its path
@@ -344,11 +390,11 @@ END
     done
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^TAKEN   lab1_flatparam/(flat_param|wrap).c' &&
         grep -q '^printed: VERDICT 1.1 PASS' "$dir"/out/tree/build/test/grade/*.log
-    verdict "printed verdicts, a crash, and a status that says skip: $(score)" $?
+    verdict "$CONFINE: printed verdicts, a crash, and a status that says skip: $(score)" $?
     fresh stubs
     sed -i 's/return fsdp_todo("1.3");/for (volatile int forever = 1; forever;) { }\n    return FSDP_OK;/' "$dir/cheat/lab1_flatparam/flat_param.c"
     hand_in cheat --task 1.3 --ranks 2 && said '^FAIL +1.3 W=2 ' '^Lab 1: 0/'
-    verdict "an infinite loop: $(score)" $?
+    verdict "$CONFINE: an infinite loop: $(score)" $?
 }
 
 # Strings that compilers copy to the assembler, lines that become directives, and files that only one run of the compiler would see.
@@ -419,26 +465,20 @@ gadget() {
     sed "s|SECRET|$dir/hidden|; s|SOLUTIONS|$PWD|; s|OUTSIDE|$dir/outside|; s|JUDGE|$$|; s|FORGED|$1|" tests/grade/gadget.c >"$dir/gadget.c"
 }
 
-# confined -- code that makes system calls which no check sees reaches nothing, by each kind of confinement that this machine has.
+# confined -- code that makes system calls which no check sees reaches nothing, and holds nobody up.
 confined() {
     [ "$(uname -m)" = x86_64 ] || { echo 'SKIP submission: the code of a constant is that of x86-64' && return; }
-    export CONFINE_TOOL="$PWD/$build/tests/grade/confine"
-    chmod 755 "$dir" # another user can reach its own files below
-    for kind in bwrap uid landlock; do
-        CONFINE=$kind tests/grade/confine.sh --write "$dir" --in "$PWD" -- true 2>"$dir/log" || { echo "SKIP submission: this machine has no $kind: $(tail -1 "$dir/log")" && continue; }
-        gadget '"1.1"'
-        cheat_with "$dir/gadget.c" 'try_all()'
-        CONFINE=$kind hand_in cheat --task 1.1 --ranks 2
-        cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-        said '^Lab 1: 0/2' "^confined by: $kind" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
-        verdict "$kind: a program of constants reaches nothing" $?
+    gadget '"1.1"'
+    cheat_with "$dir/gadget.c" 'try_all()'
+    hand_in cheat --task 1.1 --ranks 2
+    cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
+    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
+    verdict "$CONFINE: a program of constants reaches nothing" $?
+    for call in wait_for_pipe fill_results stop_parent; do
+        cheat_with "$dir/gadget.c" "$call()"
+        hand_in cheat --task 1.1 --ranks 2 && said '^(FAIL|TODO) +1.1 W=2' '^Lab 1: 0/2' && [ "$(du -sk "$dir/out" | cut -f1)" -lt 200000 ]
+        verdict "$CONFINE: $call" $?
     done
-    cheat_with "$dir/gadget.c" 'wait_for_pipe()'
-    hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 no verdict' '^Lab 1: 0/2'
-    verdict 'a pipe in the place of the results' $?
-    cheat_with "$dir/gadget.c" 'stop_parent()'
-    hand_in cheat --task 1.1 --ranks 2 && said '^(FAIL|TODO) +1.1 W=2' '^Lab 1: 0/2'
-    verdict 'a rank that stops the process above it' $?
 }
 
 # forged -- a verdict that a rank writes itself counts only for tasks that the judge does not judge.
@@ -453,17 +493,32 @@ forged() {
     grep -E '^(PASS|FAIL|TODO|BLOCKED) ' "$dir/log" >"$dir/verdicts"
     for t in $("$build/tests/grade/judge" --list); do
         grep -qE "^(FAIL|TODO|BLOCKED) +$t " "$dir/verdicts" && ! grep -qE "^PASS +$t " "$dir/verdicts" || { echo "$t" >>"$dir/log" && false; }
-        verdict "a forged verdict: $t" $?
+        verdict "$CONFINE: a forged verdict: $t" $?
     done
     for t in 1.1 1.3 1.4 2.1 3.2a 3.3 4.1; do # they need no other task
         said "^FAIL +$t W=2 the judge"
-        verdict "it counted in the process, and not with the judge: $t" $?
+        verdict "$CONFINE: it counted in the process, and not with the judge: $t" $?
     done
+}
+
+# overwritten -- an expectation within reach, and a verdict of the judge that its seed repeats.
+overwritten() {
     fresh stubs # the test expects zeros where the unit has no elements, and the unit is within reach
     sed -i 's/return fsdp_todo("3.3");/f->units[u].slices.used_elems = 0;\n    return device_zero(f->compute, g->shard_grad, g->slice.elems * sizeof(float));/' "$dir/cheat/lab3_backward/backward.c"
     hand_in cheat --task 3.3 --ranks 2
     said '^TAKEN   lab3_backward/backward.c' '^FAIL +3.3 W=2 the judge, seed 0x[0-9a-f]*: rank 0: sum over ranks'
     verdict 'an overwritten expectation' $?
+    fresh whole
+    sed -i 's/.factor = scale/.factor = 2.0f * scale/' "$dir/cheat/lab3_backward/backward.c"
+    hand_in cheat --task 3.3 --ranks 2
+    cp "$build/tests/grade/judge" "$dir/out/tree/build/tests/grade/"
+    tests/grade/judge.sh --task 3.3 --ranks 2 "$dir/out/tree/build" >"$dir/log" 2>&1
+    why=$(sed -nE 's/^FAIL 3.3 W=2: (the judge, seed .*)/\1/p' "$dir/log") seed=$(sed -nE 's/.* seed (0x[0-9a-f]*): .*/\1/p' "$dir/log")
+    for tasks in 3.3 '1.1 2.1 3.3'; do
+        tests/grade/judge.sh --seed "${seed:-none}" --task "$tasks" --ranks 2 "$dir/out/tree/build" >"$dir/log" 2>&1
+        [ -n "$why" ] && grep -qF "$why" "$dir/log"
+        verdict "the seed of a verdict repeats it: $tasks" $?
+    done
 }
 
 # around -- what a class needs: folders of submissions, names that are commands, archives, packing.
@@ -503,24 +558,25 @@ floods() {
     fresh stubs
     sed -i 's/return fsdp_todo("1.1");/for (volatile int on = 1; on;)\n        printf("%4096s", "x");\n    &/; 1,/^#include/s/^#include/#include <stdio.h>\n&/' "$dir/cheat/lab1_flatparam/flat_param.c"
     hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 no verdict: it printed more than 4000000 bytes' '^Lab 1: 0/2' && [ "$(du -sk "$dir/out/tree/build/test" | cut -f1)" -lt 6000 ]
-    verdict "output without end: $(score)" $?
+    verdict "$CONFINE: output without end: $(score)" $?
     fresh stubs
     sed -i 's/return fsdp_todo("1.1");/int n = 0;\n    for (void *p; (p = malloc(1 << 26)) != NULL; n++)\n        memset(p, 1, 1 << 26);\n    printf("blocks: %d\\n", n);\n    &/; 1,/^#include/s/^#include/#include <stdio.h>\n&/' "$dir/cheat/lab1_flatparam/flat_param.c"
     hand_in cheat --task 1.1 --ranks 2
     said '^TODO +1.1 W=2' && [ "$(grep -ch '^blocks: [0-9]\{1,2\}$' "$dir"/out/tree/build/test/grade/lab1-W2-1.log)" -eq 2 ]
-    verdict "all the memory that there is: $(score)" $?
+    verdict "$CONFINE: all the memory that there is: $(score)" $?
     fresh stubs
     sed -i 's|return fsdp_todo("1.1");|return fsdp_todo("../../x");|' "$dir/cheat/lab1_flatparam/flat_param.c"
     hand_in cheat --task 1.1 --ranks 2 && said '^FAIL +1.1 W=2 it says that it needs \.\./\.\./x, which is no task' '^Lab 1: 0/2'
-    verdict "a task that is a path: $(score)" $?
+    verdict "$CONFINE: a task that is a path: $(score)" $?
 }
 
 if wanted honest; then honest; fi
 if wanted refused; then all_refused && more_refused; fi
 if wanted strings; then strings; fi
-if wanted cheats; then cheats; fi
-if wanted confined; then confined; fi
-if wanted forged; then forged; fi
-if wanted floods; then floods; fi
+if wanted cheats; then by_kind cheats; fi
+if wanted confined; then by_kind confined; fi
+if wanted forged; then by_kind forged; fi
+if wanted forged || wanted overwritten; then overwritten; fi
+if wanted floods; then by_kind floods; fi
 if wanted around; then around; fi
 exit $bad
