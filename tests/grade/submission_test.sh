@@ -547,6 +547,16 @@ around() {
     UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1
     tar -tzf "$dir/packed.tar.gz" | sort >"$dir/names" && awk '$1 == "source" { print $2 }' tests/grade/submission.txt | sort | diff - "$dir/names" >>"$dir/log"
     verdict 'the archive to hand in has the files of submission.txt' $?
+    said '; tasks that are not written: none$'
+    verdict 'all tasks are written: none is named' $?
+    fresh stubs
+    echo '/* then return fsdp_todo("1.9"); */' >>"$dir/cheat/lab1_flatparam/wrap.c"
+    rm -rf "$dir/out" "$dir/packed.tar.gz"
+    UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1
+    grep -ohE 'SOLUTION BEGIN [1-6][.][1-9][0-9]*[a-z]?' lab[1-6]_*/*.c* | sed 's/.* //' | sort -uV >"$dir/names"
+    sed -n 's/.*; tasks that are not written: //p' "$dir/log" | tr ' ' '\n' | grep . >"$dir/new"
+    diff "$dir/names" "$dir/new" >"$dir/log"
+    verdict 'no task is written: each is named, and no number in a comment' $?
     echo 'int x = ;' >>"$dir/cheat/lab1_flatparam/wrap.c"
     rm -rf "$dir/out" "$dir/packed.tar.gz"
     ! UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 && said '^submission.sh: nothing is packed: 1 ' && [ ! -e "$dir/packed.tar.gz" ]
