@@ -18,26 +18,38 @@ give_up() {
 
 # unpack ARCHIVE FOLDER -- confined, so that an archive can write nowhere else
 unpack() {
-    local command=(tar -xf .archive --no-same-owner --no-same-permissions)
-    case $1 in *.zip) command=(unzip -q .archive) ;; esac
+    local list='tar -tvf .archive | awk "{ n += \$3 } END { exit NR > 20000 || n > 2e8 }"' extract='tar -xf .archive --no-same-owner --no-same-permissions'
+    [[ ${1,,} != *.zip ]] || list='unzip -l .archive | awk "END { exit \$2 > 20000 || \$1 > 2e8 }"' extract='unzip -q .archive'
     cp -- "$1" "$2/.archive" &&
-        (ulimit -f 200000 && tests/tools/limit.sh 60 "$here/confine.sh" --write "$2" --in "$2" -- "${command[@]}") 2>&1 | tail -1
+        (ulimit -f 200000 && tests/tools/limit.sh 60 "$here/confine.sh" --write "$2" --in "$2" -- \
+            sh -c "if $list; then $extract; else echo 'more than 20000 files or 200 MB' && false; fi") 2>&1 | tail -1
     return "${PIPESTATUS[0]}"
+}
+
+# labs_in FOLDER -- the folder below it that has the labs, if there is one; follows no link, which could lead to other people's files
+labs_in() {
+    local found=() depth
+    for depth in 1 2 3 4; do
+        mapfile -d '' found < <(find "$1" -mindepth $depth -maxdepth $depth -type d -name lab1_flatparam ! -path '*/__MACOSX/*' -print0)
+        [ ${#found[@]} -eq 0 ] || break
+    done
+    [ ${#found[@]} -eq 1 ] && printf '%s' "${found[0]%/lab1_flatparam}"
 }
 
 # one NAME FOLDER -- grade it; the row of the table goes to FOLDER.row
 one() {
-    local tree=$dir/$1 out=$2 why=''
+    local tree=$dir/$1 out=$2 why='' said
     shift 2
-    if [ ! -d "$tree" ]; then
-        mkdir "$out.tree" && why=$(unpack "$tree" "$out.tree") || why="cannot be unpacked: $why"
+    if [ -h "$tree" ]; then
+        why='is a link'
+    elif [ ! -d "$tree" ]; then
+        mkdir "$out.tree" && said=$(unpack "$tree" "$out.tree") || why="cannot be unpacked: $said"
         tree=$out.tree
     fi
-    # The labs' folders, or a folder that has them.
-    local inner=("$tree"/*/lab1_flatparam)
-    [ -d "$tree/lab1_flatparam" ] || [ ${#inner[@]} -ne 1 ] || tree=${inner[0]%/lab1_flatparam}
-    [[ $why = cannot* ]] || "$here/submission.sh" "$tree" "$out" "$build" "${arguments[@]}" >"$out.log" 2>&1 </dev/null ||
+    [ -n "$why" ] || tree=$(labs_in "$tree") || why='has no folder with the labs, or several'
+    [ -n "$why" ] || "$here/submission.sh" "$tree" "$out" "$build" "${arguments[@]}" >"$out.log" 2>&1 </dev/null ||
         why=$(grep -m1 '^[a-z_]*\.sh: ' "$out.log" || tail -1 "$out.log")
+    rm -rf "$out.tree"
     echo "${why#*.sh: }" >"$out.why"
     echo "${out##*/}: $(grep -E '^(All labs|Lab [0-9]): ' "$out.log" 2>/dev/null | tail -1 | grep . || echo "no grade: ${why#*.sh: }")"
 }
@@ -99,7 +111,7 @@ awk -v q='"' '
             print ""
         }
     }' "${files[@]}" >"$out/grades.csv"
-rm -rf "$out"/*.tree "$out"/*.why "$out"/*.name
+rm -f "$out"/*.why "$out"/*.name
 n_graded=$(awk -F, 'NR > 1 && /^"([^"]|"")*",yes,/' "$out/grades.csv" | wc -l)
 echo "grade-all: $n_graded of ${#names[@]} submissions have a grade; see $out/grades.csv"
 [ "$n_graded" -eq ${#names[@]} ]

@@ -93,6 +93,21 @@ for compiler in gcc clang; do
     done
 done
 
+# text LINES -- what submission_text.awk says of them
+text() { printf '%b\n' "$1" | awk -f tests/grade/submission_text.awk >"$dir/log"; }
+for honest in 'static void section(const char *s) {}\nvoid f(void) { section("a/b!"); }' 'int n = alias ("a b");' 'x->my_section("!");' \
+    '__attribute__((deprecated("a/b!"))) int f(void);' '__attribute__((section("a.b"))) int n;'; do
+    text "$honest" && [ ! -s "$dir/log" ]
+    result=$?
+    verdict "allowed in a text: $(printf %s "$honest" | tr -d "\\\\")" $result
+done
+for string in '__attribute__((section("a b"))) int n;' '__attribute__((unused, __section__ ("a,b"))) int n;' '[[gnu::\nalias("x\\n")]] int n;' \
+    '[[using gnu: section("a\\"b")]] int n;' 'int n __asm__ ("a" "/b");' 'int n __attribute__((section (("a") "!")));'; do
+    text "$string" && said 'where a name is expected'
+    result=$?
+    verdict "not allowed in a text: $(printf %s "$string" | tr -d "\\\\")" $result
+done
+
 cat >"$dir/may.cpp" <<'END'
 #include <string.h>
 extern "C" int fsdp_error(int status, ...);
@@ -163,8 +178,12 @@ hand_in() {
     rm -rf "$dir/out"
     EXTRA_TESTS=$dir/hidden GRADE_WITH=EXTRA_TESTS=$dir/hidden limit 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
 }
-# score -- the last score in the log
-score() { grep -oE '^(Lab [0-9]|All labs): [0-9]+/[0-9]+' "$dir/log" | tail -1; }
+# score -- the last score in the log. Its exit status is that of the command before it, because bash takes it for the $? behind it.
+score() {
+    status=$?
+    grep -oE '^(Lab [0-9]|All labs): [0-9]+/[0-9]+' "$dir/log" | tail -1
+    return $status
+}
 
 # attacks -- standard input has rows "@ FILE|PATTERN", each followed by lines of code. Append the code to FILE in the tree cheat/.
 # FILE must be refused with a message that matches PATTERN
@@ -182,7 +201,8 @@ attack() {
 refused() {
     while IFS='|' read -r file words; do
         grep -A1 -E "^REFUSED $file: $words" "$dir/log" | grep -q '^        HINT: '
-        verdict "refused: $file $(echo "$words" | tr -d '\\\\')" $?
+        result=$?
+        verdict "refused: $file $(echo "$words" | tr -d '\\\\')" $result
     done <"$dir/expected"
 }
 # by_kind FUNCTION -- call it with each kind of confinement that this machine has
@@ -528,13 +548,17 @@ around() {
     sed -i 's/return FSDP_OK;/(void)sizeof(int[2]);\n    &/' "$dir/in/ada, 2/lab1_flatparam/wrap.c"
     tar -czf "$dir/class/ada.tar.gz" -C "$dir/in" 'ada, 2'
     (cd "$dir/in" && tar -cPf "$dir/class/up.tar" ../whole/lab1_flatparam)
+    ln -s "$dir/in/ada, 2" "$dir/in/link" && tar -cf "$dir/class/link.tar" -C "$dir/in" link && ln -s "$dir/whole" "$dir/class/other"
+    mkdir "$dir/class/inner" "$dir/in/deep" "$dir/in/deep/__MACOSX" && ln -s "$dir/whole" "$dir/class/inner/x"
+    cp -R "$dir/whole" "$dir/in/deep/a" && mkdir "$dir/in/deep/__MACOSX/lab1_flatparam" && tar -cf "$dir/class/deep.tar" -C "$dir/in" deep
+    truncate -s 300M "$dir/in/zeros" && tar -czf "$dir/class/zeros.tgz" -C "$dir/in" zeros
     echo text >"$dir/class/notes.txt"
     mkdir "$dir/class/empty"
     rm -rf "$dir/out"
     ! AT_ONCE=2 limit 900 make -s grade-all BUILD="$build" DIR="$dir/class" OUT="$dir/out" TASK=1.1 RANKS='2 3 4' >"$dir/log" 2>&1 </dev/null
     verdict 'a class: the status says that some have no grade' $?
     cp "$dir/out/grades.csv" "$dir/log"
-    said '^submission,graded,points,of,confined_by,taken,refused,why,lab 1,1.1$' '^" =.*touch pwned.*",yes,0,2,' '^"n"";touch pwned;""",yes,0,2,' '^"ada.tar.gz",yes,2,2,[a-z]+,19,0,"",2,2$' '^"empty",no,.*no labs in' '^"notes.txt",no,.*cannot be unpacked' '^"up.tar",(no|yes,0,)'
+    said '^submission,graded,points,of,confined_by,taken,refused,why,lab 1,1.1$' '^" =.*touch pwned.*",yes,0,2,' '^"n"";touch pwned;""",yes,0,2,' '^"ada.tar.gz",yes,2,2,[a-z]+,19,0,"",2,2$' '^"empty",no,.*has no folder with the labs' '^"deep.tar",yes,2,2,' '^"link.tar",no,.*has no folder with the labs' '^"inner",no,.*has no folder with the labs' '^"other",no,.*is a link' '^"zeros.tgz",no,.*more than 20000 files or 200 MB' '^"notes.txt",no,.*cannot be unpacked' '^"up.tar",(no|yes,0,)'
     verdict 'one row for each, whatever its name' $?
     [ -z "$(find . "$dir" -name pwned -not -path './build/*' | head -1)" ]
     verdict 'and no name was run' $?

@@ -17,8 +17,8 @@ function scan(text,    c, string) {
         if (!match(text, /^([^"\\]|\\.)*"/)) RLENGTH = length(text)
         string = substr(text, 1, RLENGTH - 1)
         text = substr(text, RLENGTH + 1)
-        if (string ~ /[^A-Za-z0-9_.$@:=, ]/)
-            complain("has \"" substr(string, 1, 60) "\" where a name is expected", "names have letters, digits and _")
+        if (string ~ /[^A-Za-z0-9_.$@]/)
+            complain("has \"" substr(string, 1, 60) "\" where a name is expected", "names have letters, digits and _; a function of yours may not be called section, alias, weakref, symver or ifunc")
     }
 }
 
@@ -27,7 +27,7 @@ function scan(text,    c, string) {
 /^#/ { next }
 { text = text " " $0 }
 END {
-    n = split(text, part, /(^|[^A-Za-z0-9_$])(asm|__asm|__asm__|_?_?(section|alias|weakref|symver|ifunc)(__)?)[ \t\f\v\r]*\(/)
+    n = split(text, part, /((^|[^A-Za-z0-9_$])(asm|__asm|__asm__)|[(,:][ \t\f\v\r]*_?_?(section|alias|weakref|symver|ifunc)(__)?)[ \t\f\v\r]*\(/)
     for (i = 2; i <= n; i++) {
         depth++
         scan(part[i])
