@@ -317,7 +317,7 @@ END
     done
 }
 
-# judge W TASKS... -- pass the tasks that passed to the judge, except those that it does not know. $OUT/judged has a row for each:
+# judge W TASKS... -- the tasks that passed go to the judge, if it knows them. $OUT/judged has a row for each:
 # task, W, verdict, text. A launch of the judge ends at its first failure, and the remaining tasks are launched again.
 judge() {
     j_w=$1 j_tasks='' j_log=$log j_status=$launch_status

@@ -178,7 +178,7 @@ hand_in() {
     rm -rf "$dir/out"
     EXTRA_TESTS=$dir/hidden GRADE_WITH=EXTRA_TESTS=$dir/hidden limit 900 tests/grade/submission.sh "$dir/$tree" "$dir/out" "$build" "$@" >"$dir/log" 2>&1 </dev/null
 }
-# score -- the last score in the log. Its exit status is that of the command before it, because bash takes it for the $? behind it.
+# score -- the last score in the log. It keeps the exit status: in bash, $? after it is its own.
 score() {
     status=$?
     grep -oE '^(Lab [0-9]|All labs): [0-9]+/[0-9]+' "$dir/log" | tail -1
