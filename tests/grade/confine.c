@@ -69,8 +69,8 @@ static int failed(const char *what)
     return CANNOT;
 }
 
-/* What a rank does not do: start a process, leave the group that the grader ends, send a signal
- * to another process (only_own_signals has the calls that can also mean the own one). */
+/* What a rank does not do: start a process, leave the group that the grader ends, disturb another
+ * process (only_itself has the calls that can also mean itself), leave memory behind. */
 static const char *const PROCESSES[] = {
     "fork",
     "vfork",
@@ -80,20 +80,36 @@ static const char *const PROCESSES[] = {
     "rt_sigqueueinfo",
     "rt_tgsigqueueinfo",
     "pidfd_send_signal",
+    "setpriority",
+    "ioprio_set",
+    "shmget",
+    "semget",
+    "msgget",
+    "mq_open",
 };
 
-static int only_own_signals(scmp_filter_ctx f)
+static int only_itself(scmp_filter_ctx f)
 {
     const struct scmp_arg_cmp others = SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid());
-    const struct scmp_arg_cmp owners[] = {
-        SCMP_A1(SCMP_CMP_EQ, F_SETOWN), SCMP_A1(SCMP_CMP_EQ, F_SETOWN_EX),
-        SCMP_A1(SCMP_CMP_EQ, FIOSETOWN), SCMP_A1(SCMP_CMP_EQ, SIOCSPGRP)};
-    int rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(kill), 1, others);
-    if (rc == 0)
-        rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), 1, others);
-    for (int i = 0; rc == 0 && i < 4; i++)
-        rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), i < 2 ? SCMP_SYS(fcntl) : SCMP_SYS(ioctl),
-                              1, owners[i]);
+    const struct scmp_arg_cmp not_0 = SCMP_A0(SCMP_CMP_NE, 0);
+    const struct {
+        int call;
+        struct scmp_arg_cmp as;
+    } denied[] = {/* the kernel takes 32 bits of a command */
+                  {SCMP_SYS(kill), others},
+                  {SCMP_SYS(tgkill), others},
+                  {SCMP_SYS(prlimit64), not_0},
+                  {SCMP_SYS(sched_setaffinity), not_0},
+                  {SCMP_SYS(sched_setscheduler), not_0},
+                  {SCMP_SYS(sched_setparam), not_0},
+                  {SCMP_SYS(sched_setattr), not_0},
+                  {SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, F_SETOWN)},
+                  {SCMP_SYS(fcntl), SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, F_SETOWN_EX)},
+                  {SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, FIOSETOWN)},
+                  {SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, SIOCSPGRP)}};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof denied / sizeof *denied; i++)
+        rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), denied[i].call, 1, denied[i].as);
     return rc;
 }
 
@@ -163,7 +179,7 @@ int main(int argc, char **argv)
     scmp_filter_ctx filter =
         alone ? make_filter(PROCESSES, sizeof PROCESSES / sizeof *PROCESSES, CLONE_THREAD, 0)
               : make_filter(DENIED, sizeof DENIED / sizeof *DENIED, CLONE_NEWUSER, CLONE_NEWUSER);
-    if (filter == NULL || (alone && (errno = -only_own_signals(filter)) != 0))
+    if (filter == NULL || (alone && (errno = -only_itself(filter)) != 0))
         return failed("filter of system calls");
     if (argc == 2 && strcmp(argv[1], "--filter") == 0)
         return seccomp_export_bpf(filter, STDOUT_FILENO) == 0 ? 0 : failed("filter");

@@ -23,10 +23,14 @@
 CALL(raw_read, 0)
 CALL(raw_write, 1)
 CALL(raw_open, 2)
+CALL(raw_shmget, 29)
 CALL(raw_socket, 41)
 CALL(raw_fork, 57)
 CALL(raw_kill, 62)
+CALL(raw_fcntl, 72)
 CALL(raw_getppid, 110)
+CALL(raw_setpriority, 141)
+CALL(raw_setaffinity, 203)
 CALL(raw_ptrace, 101)
 CALL(raw_unshare, 272)
 CALL(raw_unlink, 87)
@@ -84,6 +88,13 @@ static __attribute__((unused)) void try_all(void)
     says("a process of its own", child);
     says("a signal to another process", raw_kill((const void *)raw_getppid(0, 0, 0), 0, 0));
     says("a group of its own", raw_setsid(0, 0, 0));
+    const long parent = raw_getppid(0, 0, 0);
+    const unsigned long first = 1;
+    says("another owner of its signals", raw_fcntl((const void *)2, 8 | 1L << 32, parent));
+    says("the affinity of another process",
+         raw_setaffinity((const void *)parent, sizeof first, (long)&first));
+    says("the priority of another process", raw_setpriority(0, parent, 19));
+    says("memory that stays", raw_shmget(0, 4096, 0600));
 }
 
 static __attribute__((unused)) void stop_parent(void)

@@ -83,7 +83,7 @@ private_end() {
     [ -n "$private" ] || return 0
     head -c $MOST_OUTPUT <&5 | sed -n "s/^${GRADE_RESULTS##*/} //p" >"$log.private"
     exec 5<&-
-    cut -b1-2000 "$log" | sed 's/^[A-Z][A-Z]* /printed: &/' >>"$log.private"
+    cut -b1-2000 "$log" | awk '$1 ~ /^[A-Z]/ { $0 = "printed: " $0 } 1' >>"$log.private" # words as read_log.awk sees them
     mv "$log.private" "$log"
     rm -rf "$private" "$private.pipe"
     private=''

@@ -76,11 +76,12 @@ shift 3
 [ "${1:-}" != --extra ] || { extra=$2 && shift 2; }
 [ -d "$tree/lab1_flatparam" ] || give_up "no labs in TREE=\"$tree\"" 'TREE is the folder that has lab1_flatparam in it'
 [ ! -e "$out" ] || [ -z "$(ls -A "$out" 2>&1)" ] || give_up "$out is not empty" 'OUT=<a new directory>'
+case $(realpath -m -- "$out") in *[[:space:]*?[\\]*) give_up "OUT=\"$out\" has blanks or one of * ? [ \\ in its path" 'OUT=<a new directory with a plain name>' ;; esac
 mkdir -p "$out/work" "$out/tree" || exit 2
 tree=$(CDPATH='' cd -- "$tree" && pwd -P) out=$(CDPATH='' cd -- "$out" && pwd -P) build=$(CDPATH='' cd -- "$build" && pwd -P)
 work=$out/work report=$out/report.txt n_taken=0 n_refused=0
 export CONFINE_TOOL="$build/tests/grade/confine"
-CONFINE=$("$here/confine.sh" --kind 2>"$work/why") || give_up "$(sed -n '1s/^confine.sh: //p' "$work/why")" "$(sed -n 's/^HINT: //p' "$work/why")"
+CONFINE=$("$here/confine.sh" --kind "$work" 2>"$work/why") || give_up "$(sed -n '1s/^confine.sh: //p' "$work/why")" "$(sed -n 's/^HINT: //p' "$work/why")"
 export CONFINE
 
 # ---- this tree, without solutions, and its objects -----------------------------------------------
@@ -150,7 +151,7 @@ compile() (
     tr -s ' \\\n' '\n' <"$own.d" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r -d '\n' realpath -m --relative-base="$out/tree" |
         grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' |
         sed 's/.*/includes &, which is no header of the course or the compiler|include only such headers/' | grep . && return
-    LC_ALL=C awk -f "$here/submission_text.awk" "$own.i" | grep . && return
+    (ulimit -t 20 && LC_ALL=C awk -f "$here/submission_text.awk" "$own.i" || echo 'is too long after preprocessing|write less') | grep . && return
     limited "$@" -x $text -S -o "$own.s" "$own.i" || { does_not $? && return; }
     ! grep -qE '^[[:space:]]*(#APP|//APP|// Start of user assembly)' "$own.s" || { echo 'has assembly (asm)|write it in C' && return; }
     limited "$@" -c -o "$own.o" "$own.s" || { does_not $? && return; }

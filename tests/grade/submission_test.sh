@@ -150,6 +150,8 @@ refuses() {
 }
 refuses 125 'CONFINE=bogus does not work here' env CONFINE=bogus UNCONFINED=1 tests/grade/confine.sh --kind
 verdict 'a kind of confinement that does not exist is refused' $?
+refuses 2 'has blanks' tests/grade/submission.sh . "$dir/o ut" "$build"
+verdict 'OUT with a blank is refused' $?
 refuses 125 'CONFINE=none does not work here' env CONFINE=none UNCONFINED= tests/grade/confine.sh --kind
 verdict 'CONFINE=none without UNCONFINED=1 is refused' $?
 [ "$(CONFINE=none UNCONFINED=1 tests/grade/confine.sh --kind)" = none ]
@@ -396,11 +398,13 @@ cheats() {
     cat >"$dir/shout" <<'END'
 #include <stdio.h>
 #include <stdlib.h>
-static void shout(void) /* once in each rank: a verdict and a done-marker of every task; then what empties the buffer */
+static void shout(void) /* once in each rank: verdicts and done-markers of tasks; then what empties the buffer */
 {
+    static const char before[] = "\0\0 \0\t"; /* what may stand before a word: nothing, a blank, a tab */
     static int n;
-    for (int t = 0; n == 0 && t < 7; t++)
-        printf("\nVERDICT 1.%d PASS\nTIME 1.%d 0.1\nDONE 1.%d rank 0/2\n", t, t, t);
+    for (int t = 10; n == 0 && t < 30; t++)
+        for (int i = 0; i < 6; i++)
+            printf("\n%s%s %d.%d %s\n", before + i % 3 * 2 - i % 3 / 2, i < 3 ? "VERDICT" : "DONE", t / 10, t % 10, i < 3 ? "PASS" : "rank 0/2");
     printf("%*s\n", n++ ? 1 : 100000, "");
 }
 END
@@ -411,6 +415,10 @@ END
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^TAKEN   lab1_flatparam/(flat_param|wrap).c' &&
         grep -q '^printed: VERDICT 1.1 PASS' "$dir"/out/tree/build/test/grade/*.log
     verdict "$CONFINE: printed verdicts, a crash, and a status that says skip: $(score)" $?
+    fresh whole # the judge does not know 2.2 and 2.3
+    awk '1; /SOLUTION BEGIN 2.[23]/ { print "    shout();\n    abort();" }' "$dir/whole/lab2_forward/forward.c" | cat "$dir/shout" - >"$dir/cheat/lab2_forward/forward.c"
+    hand_in cheat --task "2.2 2.3" --ranks "2 3 4" && said '^TAKEN   lab2_forward/forward.c' '^Lab 2: 0/6'
+    verdict "$CONFINE: printed verdicts of tasks that are not judged: $(score)" $?
     fresh stubs
     sed -i 's/return fsdp_todo("1.3");/for (volatile int forever = 1; forever;) { }\n    return FSDP_OK;/' "$dir/cheat/lab1_flatparam/flat_param.c"
     hand_in cheat --task 1.3 --ranks 2 && said '^FAIL +1.3 W=2 ' '^Lab 1: 0/'
@@ -492,7 +500,7 @@ confined() {
     cheat_with "$dir/gadget.c" 'try_all()'
     hand_in cheat --task 1.1 --ranks 2
     cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
+    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
     verdict "$CONFINE: a program of constants reaches nothing" $?
     for call in wait_for_pipe fill_results stop_parent; do
         cheat_with "$dir/gadget.c" "$call()"

@@ -25,9 +25,10 @@ function scan(text,    c, string) {
 /^#[ \t]*pragma[ \t]+GCC[ \t]+pch_preprocess/ { complain("includes a compiled header", "include only headers of the course and the compiler") }
 /^#/ && !/^#[ \t]*([0-9]|pragma)/ { complain("has the directive " $1 " " $2, "do without it") }
 /^#/ { next }
-{ text = text " " $0 }
+{ piece = piece " " $0 }
+length(piece) > 65536 { text = text piece; piece = "" }
 END {
-    n = split(text, part, /((^|[^A-Za-z0-9_$])(asm|__asm|__asm__)|[(,:][ \t\f\v\r]*_?_?(section|alias|weakref|symver|ifunc)(__)?)[ \t\f\v\r]*\(/)
+    n = split(text piece, part, /((^|[^A-Za-z0-9_$])(asm|__asm|__asm__)|[(,:][ \t\f\v\r]*_?_?(section|alias|weakref|symver|ifunc)(__)?)[ \t\f\v\r]*\(/)
     for (i = 2; i <= n; i++) {
         depth++
         scan(part[i])
