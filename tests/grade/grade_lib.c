@@ -309,7 +309,7 @@ static void say_line(const char *line)
     say("%s", line);
 }
 
-static bool comm_is_broken(fsdp_status st)
+bool grade_is_broken(fsdp_status st)
 {
     return st == FSDP_ECOMM || st == FSDP_EMISMATCH || st == FSDP_ETIMEOUT;
 }
@@ -371,7 +371,7 @@ static fsdp_status run_task(grade *g, const grade_task *t)
         if (*fsdp_error_get()->hint)
             say("RANKHINT %s %d %s", t->id, g->rank, fsdp_error_get()->hint);
     }
-    fsdp_status agreed = comm_is_broken(mine) ? mine : comm_agree(g->comm, mine);
+    fsdp_status agreed = grade_is_broken(mine) ? mine : comm_agree(g->comm, mine);
     say_verdict(g, t->id, mine, agreed);
     if (g->rank == 0)
         say("TIME %s %.1f", t->id, clock_now_s() - begun_s);

@@ -41,6 +41,9 @@ typedef struct grade_task {
 /* grade_device_open -- open the device under test (target_lib.h); g->order watches it. */
 fsdp_status grade_device_open(grade *g, const device_config *config, device **out);
 
+/* grade_is_broken -- whether a status says that the ranks no longer make the same calls. */
+bool grade_is_broken(fsdp_status st);
+
 /* grade_main -- the main of a test program. Returns 0 if no task failed, else nonzero. */
 int grade_main(int argc, char **argv, const grade_task *tasks, int n_tasks);
 

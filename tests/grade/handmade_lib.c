@@ -77,6 +77,13 @@ size_t fix_slice_begin(const fixture *fx, int u)
     return (size_t)fx->slice * fx->f.units[u].slices.shard_elems;
 }
 
+size_t fix_used_in_slice(const fixture *fx, int u)
+{
+    const flat_layout *l = &fx->f.units[u].slices;
+    const size_t begin = fix_slice_begin(fx, u), left = l->used_elems - begin;
+    return begin >= l->used_elems ? 0 : left < l->shard_elems ? left : l->shard_elems;
+}
+
 int fix_n_buffers(const fixture *fx, int u)
 {
     return fx->r.grads[u].second ? 2 : 1;
@@ -430,14 +437,14 @@ fsdp_status fixture_run(grade *g, const fix_spec *spec, fix_body body)
     fsdp_status st = make_all(fx);
     if (st == FSDP_OK)
         st = body(fx);
-    const bool broken = st == FSDP_ECOMM || st == FSDP_EMISMATCH || st == FSDP_ETIMEOUT;
-    if (fx->verdict != FSDP_OK && st != FSDP_ETODO && !broken) { /* the noted check failed first */
+    const bool agrees = !grade_is_broken(st);
+    if (fx->verdict != FSDP_OK && st != FSDP_ETODO) { /* the noted check failed first */
         st = fx->verdict;
         fsdp_error_set(&fx->info);
     }
     if (st == FSDP_OK)
         st = take_apart(fx);
-    if (fx->world && st != FSDP_ECOMM && st != FSDP_EMISMATCH && st != FSDP_ETIMEOUT)
+    if (fx->world && agrees && !grade_is_broken(st))
         st = comm_agree(fx->world, st);
     if (st != FSDP_OK && st != FSDP_ETODO)
         return st; /* the program ends; streams and collectives may be stuck */
@@ -589,14 +596,43 @@ void fix_waits_watch(fixture *fx)
     device_set_second_watch(fx->dev, &(device_watch){.self = fx, .issued = see_wait});
 }
 
-void fix_waits_reset(fixture *fx)
+void fix_call_starts(fixture *fx)
 {
     fx->waited_for = NULL;
     fx->waits_for_events = 0;
+    ledger_reset_peaks(device_ledger(fx->dev));
+    fx->before = ledger_read(device_ledger(fx->dev));
+    fx->calls_before = comm_job_stats_read(fx->comm);
+}
+
+bool fix_issued(fixture *fx, const char *what, int u, comm_op op, size_t want)
+{
+    const size_t got = comm_job_stats_read(fx->comm).calls[op] - fx->calls_before.calls[op];
+    note(fx,
+         EXPECT(got == want, want ? "every rank takes part, also one whose slice is padding" : "",
+                "%s of %s, of which rank %d has %zu elements: issued %zu %ss, expected %zu", what,
+                fx->f.units[u].name, fx->rank, fix_used_in_slice(fx, u), got, comm_op_name(op),
+                want));
+    return got == want;
+}
+
+void fix_expect_rise(fixture *fx, const char *what, mem_category c, size_t bytes)
+{
+    const size_t peak = ledger_read(device_ledger(fx->dev)).issued_peak_bytes[c];
+    note(fx, expect_size(WHAT("%s: bytes of %s allocated at once", what, mem_category_name(c)),
+                         peak - fx->before.issued_bytes[c], bytes));
+}
+
+void fix_expect_no_scratch(fixture *fx, const char *what)
+{
+    static const mem_category unneeded[] = {MEM_PARAMS_SHARD, MEM_ACTIVATIONS, MEM_OTHER};
+    for (size_t i = 0; i < sizeof unneeded / sizeof *unneeded; i++)
+        fix_expect_rise(fx, what, unneeded[i], 0);
 }
 
 fsdp_status fix_ran_ahead(fixture *fx, const char *what, bool may_wait, fsdp_status status)
 {
+    fix_expect_no_scratch(fx, what);
     const char *waited_for = fx->waited_for;
     if (!waited_for && fx->waits_for_events > 0 && !may_wait)
         waited_for = "an event";
@@ -606,10 +642,10 @@ fsdp_status fix_ran_ahead(fixture *fx, const char *what, bool may_wait, fsdp_sta
     return status;
 }
 
-size_t fix_live(const fixture *fx, mem_category c)
+size_t fix_live(fixture *fx, mem_category c)
 {
-    if (stream_sync(fx->compute) != FSDP_OK || stream_sync(fx->f.comm_stream) != FSDP_OK ||
-        stream_sync(fx->reduce) != FSDP_OK)
-        return SIZE_MAX;
+    note(fx, stream_sync(fx->compute));
+    note(fx, stream_sync(fx->f.comm_stream));
+    note(fx, stream_sync(fx->reduce));
     return ledger_read(device_ledger(fx->dev)).live_bytes[c];
 }

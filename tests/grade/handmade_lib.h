@@ -61,19 +61,21 @@ static const fix_param PARAMS[] = {
     {.unit = ROOT, .offset = 8, .elems = 5, .tied = 2},
 };
 
-#define MODEL_SPEC(list, ...)                                                                      \
+#define MODEL_SPEC(list, h2_elems, ...)                                                            \
     &(const fix_spec)                                                                              \
     {                                                                                              \
-        .n_units = N_UNITS, .params = list, .used_elems = {13, 14, 5, 5}, __VA_ARGS__              \
+        .n_units = N_UNITS, .params = list, .used_elems = {13, 14, 5, h2_elems}, __VA_ARGS__       \
     }
 /* FIX_SPEC(.n_params = 8 or 9, ...) -- a fix_spec of that model; other arguments set fields of
  * fix_spec. */
-#define FIX_SPEC(...) MODEL_SPEC(PARAMS, __VA_ARGS__)
+#define FIX_SPEC(...) MODEL_SPEC(PARAMS, 5, __VA_ARGS__)
+/* ONE_SPEC -- the model without its last two parameters: H2 has one element. It lies in the shard
+ * of rank 0, so every other rank has only padding of H2, but takes part in every collective. */
+#define ONE_SPEC(...) MODEL_SPEC(PARAMS, 1, .n_params = 7, __VA_ARGS__)
 /* TIED_SPEC -- the model with its tied parameter. */
 enum { TIED_PARAM = 8 };
 #define TIED_SPEC(...) FIX_SPEC(.n_params = 9, __VA_ARGS__)
-/* IDLE_SPEC -- the model with one trained element, in unit H2. It lies in the shard of rank 0, so
- * every other rank has nothing to do, but takes part in every collective. */
+/* IDLE_SPEC -- ONE_SPEC whose other units are frozen: every rank but 0 has nothing to train. */
 static const fix_param IDLE_PARAMS[] = {
     {.unit = ROOT, .offset = 0, .elems = 5, .frozen = true},
     {.unit = ROOT, .offset = 8, .elems = 5, .frozen = true},
@@ -83,7 +85,7 @@ static const fix_param IDLE_PARAMS[] = {
     {.unit = FROZEN, .offset = 0, .elems = 5, .frozen = true},
     {.unit = H2, .offset = 0, .elems = 1, .decay = true},
 };
-#define IDLE_SPEC(...) MODEL_SPEC(IDLE_PARAMS, .n_params = 7, __VA_ARGS__)
+#define IDLE_SPEC(...) MODEL_SPEC(IDLE_PARAMS, 1, .n_params = 7, __VA_ARGS__)
 /* The units that are not frozen. */
 enum { N_LEARNING = 3 };
 static const int LEARNING[N_LEARNING] = {ROOT, H0, H2};
@@ -107,9 +109,11 @@ typedef struct fixture {
     bool in_all_groups;          /* ... or on any group of its job */
     void (*on_issue)(struct fixture *fx, comm_op op, const char *label);
     pthread_t host;         /* the thread that runs the bodies */
-    const char *waited_for; /* the last stream that it waited for since fix_waits_reset, or NULL */
+    const char *waited_for; /* the last stream that it waited for since fix_call_starts, or NULL */
     int waits_for_events;   /* how often it waited for an event since then */
-    float **copies;         /* [n_copies], made by fix_read */
+    ledger_figures before;  /* the ledger then */
+    comm_stats calls_before;
+    float **copies; /* [n_copies], made by fix_read */
     size_t n_copies;
 } fixture;
 
@@ -153,6 +157,8 @@ int fix_param_at(const fixture *fx, int u, size_t flat, size_t *elem);
 /* First flat element of this rank's shard, and of its world slice. */
 size_t fix_shard_begin(const fixture *fx, int u);
 size_t fix_slice_begin(const fixture *fx, int u);
+/* fix_used_in_slice -- the elements of this rank's slice of u that are not padding. */
+size_t fix_used_in_slice(const fixture *fx, int u);
 /* fix_n_buffers, fix_buffer -- the gradient buffers of u: 0 is the unit's own, 1 belongs to the
  * second use of a tied parameter. */
 int fix_n_buffers(const fixture *fx, int u);
@@ -202,13 +208,20 @@ void fix_trace_start(fixture *fx);
 /* fix_expect_trace -- note a trace that differs from `want`, and start a new one. */
 void fix_expect_trace(fixture *fx, const char *what, const char *want);
 /* RUNS_AHEAD -- make a call of a task and return its status. Note a failure if the host waits for a
- * stream or an event during the call. `what` names the call.
+ * stream or an event during the call, or a category has memory that no task allocates
+ * (fix_expect_no_scratch). `what` names the call.
  * RUNS_ON -- the same, but the host may wait for events.
+ * fix_expect_rise -- note if the peak of a category in the last such call was not `bytes` above
+ * what there was before it. fix_issued -- whether this rank issued `want` collectives of this kind
+ * in the last such call; notes it if not, because the other ranks' failures only follow from it.
  * fix_waits_watch -- set the device's second watch, which sees these waits. fixture_run sets it; a
  * body that sets another one calls this afterwards. */
-#define RUNS_AHEAD(fx, what, call) fix_ran_ahead(fx, what, false, (fix_waits_reset(fx), (call)))
-#define RUNS_ON(fx, what, call)    fix_ran_ahead(fx, what, true, (fix_waits_reset(fx), (call)))
+#define RUNS_AHEAD(fx, what, call) fix_ran_ahead(fx, what, false, (fix_call_starts(fx), (call)))
+#define RUNS_ON(fx, what, call)    fix_ran_ahead(fx, what, true, (fix_call_starts(fx), (call)))
 void fix_waits_watch(fixture *fx);
-void fix_waits_reset(fixture *fx);
+void fix_call_starts(fixture *fx);
+void fix_expect_rise(fixture *fx, const char *what, mem_category c, size_t bytes);
+void fix_expect_no_scratch(fixture *fx, const char *what);
+bool fix_issued(fixture *fx, const char *what, int u, comm_op op, size_t want);
 fsdp_status fix_ran_ahead(fixture *fx, const char *what, bool may_wait, fsdp_status status);
-size_t fix_live(const fixture *fx, mem_category c); /* live bytes after both streams are drained */
+size_t fix_live(fixture *fx, mem_category c); /* live bytes after all streams are drained */

@@ -124,9 +124,13 @@ static fsdp_status begin_and_check(fixture *fx, int u)
     comm_job_stats_reset(fx->comm);
     const size_t before = fix_live(fx, MEM_PARAMS_FULL);
     device_set_second_watch(fx->dev, &(device_watch){.self = &copies, .issued = count_copy});
+    fix_call_starts(fx);
     const fsdp_status begun = unshard_begin(f, u);
     fix_waits_watch(fx);
     TRY(begun);
+    fix_expect_no_scratch(fx, "unshard_begin");
+    fix_expect_rise(fx, "unshard_begin", MEM_PARAMS_FULL, full_bytes(f, u));
+    TRY(fx->verdict);
     const comm_stats s = comm_job_stats_read(fx->comm);
     const bool is_idle = fix_shard_begin(fx, u) >= unit->layout.used_elems;
     for (int op = 0; op < COMM_OPS; op++)

@@ -3,6 +3,7 @@
  * Tasks 3.1 to 3.6 use a literal model, PARAMS of handmade_lib.h. Every rank holds different
  * numbers. Tasks 3.3 to 3.6 are in step_lib.c. Task 3.7, in whole_lib.c, compares a whole GPT-2
  * with the unsharded twin. */
+#include <string.h>
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/stars_lib.h"
 #include "tests/grade/step_lib.h"
@@ -97,7 +98,13 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
     unit_grad *ug = &fx->r.grads[u];
     TRY(fix_grad_by_hand(fx, u, value));
     grad_views_bind(&fx->r, u);
+    fix_trace_start(fx);
     TRY(RUNS_AHEAD(fx, WHAT("reduce_begin of %s", fx->f.units[u].name), reduce_begin(&fx->r, u)));
+    fix_issued(fx, "reduce_begin", u, COMM_OP_REDUCE_SCATTER, (size_t)fix_n_buffers(fx, u));
+    const char *once = WHAT("reduce-scatter %s;", fx->f.units[u].name);
+    fix_expect_trace(fx, "reduce_begin: in f->reduce_group, all ranks",
+                     ug->second ? WHAT("%s%s", once, once) : once);
+    fix_expect_rise(fx, "reduce_begin", MEM_GRADS_FULL, 0);
     TRY(EXPECT(ug->reducing,
                "", /* if false, reduce_wait does nothing, and the gradient is freed too early */
                "reduce_begin of %s: grads[u].reducing is false, expected true until reduce_wait",
@@ -136,7 +143,10 @@ static float two_steps(int leaf, int buffer, size_t i)
 /* Two micro-steps of integers on every unit that learns: the second adds to the first. */
 static fsdp_status reduce_body(fixture *fx)
 {
+    comm **shard = &fx->f.mesh.shard;
     leaf_world = fx->world_size;
+    if (!*shard) /* of one rank; the fixture closes it */
+        TRY(comm_range(fx->comm, fx->rank, 1, 1, shard));
     for (int j = 0; j < N_LEARNING; j++) {
         int u = LEARNING[j];
         comm_job_stats_reset(fx->comm);
@@ -213,6 +223,7 @@ static fsdp_status task_3_2a(grade *g)
                 g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL, .shard_size = size, .async_compute = true),
                 reduce_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), reduce_body));
+    TRY(fixture_run(g, ONE_SPEC(.mode = GRAD_ACC_FAST), reduce_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST, .async_compute = true), reduce_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL, .batch = 2), reduce_tree_body));
     return fixture_run(g, TIED_SPEC(.async_compute = true), own_stream_body);

@@ -106,6 +106,7 @@ fsdp_status norm_call_in_room(fixture *fx, fsdp_optimizer *o, norm_call call)
     const size_t elems = sizeof(rsum) / sizeof(float);
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "norm in a room", &o->norm));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, elems, "coefficient in a room", &o->coef));
+    fix_call_starts(fx);
     fsdp_status status = call(o);
     device_free(fx->compute, o->norm);
     device_free(fx->compute, o->coef);

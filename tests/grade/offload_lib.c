@@ -150,11 +150,13 @@ static fsdp_status expect_between(const between *plain, const between *b, bool s
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         TRY(expect_size(WHAT("bytes of %s", rows[i].what), rows[i].got, rows[i].want));
     const size_t got = b->on_device.issued_peak_bytes[MEM_GRADS_SHARD];
-    const size_t whole = plain->on_device.issued_peak_bytes[MEM_GRADS_SHARD];
-    return EXPECT(!shards || got < whole, "download each sum when it is complete, and free it",
-                  "peak of summed gradients on the device in a step: got %zu bytes, expected less "
-                  "than without offload, %zu",
-                  got, whole);
+    const size_t finished = all[MEM_GRADS_SHARD];
+    return EXPECT(!shards || got < finished,
+                  "grad_finish and grad_park one unit after the other; download each sum when it "
+                  "is complete, and free it",
+                  "peak of gradients on the device in a step: got %zu bytes, expected less than "
+                  "all units' finished gradients, %zu",
+                  got, finished);
 }
 
 static fsdp_status run_one(grade *g, run_config config, between *b, run_result *out)

@@ -10,8 +10,8 @@
 #include "lab5_prefetch/prefetch_setup.h"
 #include "tests/grade/handmade_lib.h"
 
-/* The model of handmade_lib.h without its tied parameter, under FULL sharding. */
-#define AHEAD_SPEC(...) FIX_SPEC(.n_params = 8, .async_compute = true, __VA_ARGS__)
+/* ONE_SPEC of handmade_lib.h under FULL sharding. */
+#define AHEAD_SPEC(...) ONE_SPEC(.async_compute = true, __VA_ARGS__)
 enum { NO_LIMIT = 64 }; /* more than the model has units */
 
 /* mode_name -- the word of --prefetch for a mode; a literal. */

@@ -3,6 +3,7 @@
  *
  * The model is lab3.c's. Where reduction is not the task, sums are made by hand (fix_push). */
 #include <math.h>
+#include <string.h>
 #include "tests/grade/handmade_lib.h"
 #include "tests/grade/step_lib.h"
 #include "tests/grade/whole_lib.h"
@@ -123,6 +124,7 @@ static fsdp_status grad_finish_body(fixture *fx)
 fsdp_status task_3_3(grade *g)
 {
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), grad_finish_body));
+    TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_NONE), grad_finish_body));
     for (int size = 1; size <= g->world_size; size++) /* slices depend on the world only */
         if (g->world_size % size == 0)
             TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL, .shard_size = size),
@@ -140,6 +142,14 @@ static void expect_cleared(fixture *fx)
                         "zero_grad: shard_grad of %s is still there, expected it freed and NULL",
                         fx->f.units[u].name));
     note(fx, expect_size("gradient bytes after zero_grad", fix_live(fx, MEM_GRADS_SHARD), 0));
+}
+
+static void expect_finished(fixture *fx, int u)
+{
+    note(fx, EXPECT(fx->r.grads[u].buffer.acc.n_pushed == 0, "grad_finish, then grad_all_gather",
+                    "grads_finish: grad_all_gather of %s before its grad_finish, expected the "
+                    "finished gradient to be gathered",
+                    fx->f.units[u].name));
 }
 
 /* Compute still writes the gradients when zero_grad is called. They must be freed in compute's
@@ -180,8 +190,43 @@ static fsdp_status accumulate_body(fixture *fx)
     return FSDP_OK;
 }
 
+/* A unit is gathered when its sum is taken. */
+static void check_finished_at_issue(fixture *fx, comm_op op, const char *label)
+{
+    for (int j = 0; j < N_LEARNING; j++)
+        if (op == COMM_OP_ALL_GATHER && strcmp(fx->f.units[LEARNING[j]].name, label) == 0)
+            expect_finished(fx, LEARNING[j]);
+}
+
+/* grad_all_gather (task 3.5b, which may be unwritten) joins finished slices. */
+static fsdp_status finish_first_body(fixture *fx)
+{
+    float *stale[N_LEARNING]; /* so that a gather that comes first does not read NULL */
+    for (int j = 0; j < N_LEARNING; j++) {
+        const int u = LEARNING[j];
+        TRY(fix_push(fx, u, fx->world_size, 0, fix_fraction));
+        TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, fx->f.units[u].layout.shard_elems,
+                             "fixture gradient", &stale[j]));
+        fx->r.grads[u].shard_grad = stale[j];
+    }
+    fx->on_issue = check_finished_at_issue;
+    fix_trace_start(fx);
+    const fsdp_status status = grads_finish(&fx->r, SCALE);
+    expect_finished(fx, ROOT); /* the first unit */
+    TRY(fix_settle(fx));
+    for (int j = 0; j < N_LEARNING; j++) {
+        device_free(fx->compute, stale[j]);
+        if (fx->r.grads[LEARNING[j]].shard_grad == stale[j])
+            fx->r.grads[LEARNING[j]].shard_grad = NULL;
+        grad_acc_free(&fx->r.grads[LEARNING[j]].buffer.acc, fx->compute);
+    }
+    TRY(zero_grad(&fx->r));
+    return status == FSDP_ETODO ? FSDP_OK : status;
+}
+
 fsdp_status task_3_4(grade *g)
 {
+    TRY(fixture_run(g, ONE_SPEC(.sharding = SHARDING_NONE), finish_first_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), accumulate_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL), accumulate_body));
     for (int how = SHARDING_FULL; how <= SHARDING_NONE; how++)
@@ -355,14 +400,6 @@ static float finished_value(const fixture *fx, int u, size_t flat)
     return flat < fx->f.units[u].layout.used_elems ? fix_fraction(u, 0, flat) : 0.0f;
 }
 
-/* The elements of this rank's slice of u that are not padding. */
-static size_t used_in_slice(const fixture *fx, int u)
-{
-    const flat_layout *l = &fx->f.units[u].slices;
-    const size_t begin = fix_slice_begin(fx, u), left = l->used_elems - begin;
-    return begin >= l->used_elems ? 0 : left < l->shard_elems ? left : l->shard_elems;
-}
-
 /* Every replica of a shard holds one finished slice. Each must end with the whole gradient. */
 static fsdp_status gather_slices(fixture *fx, int u)
 {
@@ -381,13 +418,7 @@ static fsdp_status gather_slices(fixture *fx, int u)
     fix_trace_start(fx); /* the world; replicas of a part of it have their own group */
     TRY(RUNS_AHEAD(fx, WHAT("grad_all_gather of %s", name), grad_all_gather(&fx->r, u)));
     const comm_stats cs = comm_job_stats_read(fx->comm);
-    const bool takes_part = cs.calls[COMM_OP_ALL_GATHER] == (peers > 0);
-    note(fx, EXPECT(takes_part, "all replicas take part, also with a slice that is padding",
-                    "grad_all_gather of %s, of which rank %d has %zu elements: issued %d "
-                    "all-gathers, expected %d",
-                    name, fx->rank, used_in_slice(fx, u), (int)cs.calls[COMM_OP_ALL_GATHER],
-                    peers > 0));
-    if (!takes_part)
+    if (!fix_issued(fx, "grad_all_gather", u, COMM_OP_ALL_GATHER, peers > 0))
         return FSDP_OK;                                  /* shard_grad may still be the slice */
     const float *got = fix_read(fx, *grad, shard_elems); /* in order of compute only */
     if (peers == 0)
@@ -486,18 +517,48 @@ static float grad_of_rank_0(int leaf, int buffer, size_t i)
     return leaf % leaf_world == 0 ? fix_integer(0, buffer, i) : 0.0f;
 }
 
+/* The units that this rank has reduced so far follow each other, from either end of the model. If a
+ * rank leaves one out, another rank's reduction fails, and the cause would not be named. */
+static void expect_no_unit_left_out(fixture *fx)
+{
+    static const char *const orders[] = {
+        "reduce-scatter h.2;reduce-scatter h.0;reduce-scatter root;",
+        "reduce-scatter root;reduce-scatter h.0;reduce-scatter h.2;"};
+    bool follows = false;
+    for (int k = 0; k < 2; k++) {
+        const size_t a = strlen(fx->trace), b = strlen(orders[k]);
+        follows = follows || strncmp(fx->trace, orders[k], a < b ? a : b) == 0;
+    }
+    note(fx,
+         EXPECT(follows, "every rank reduces every unit, also one whose slice is padding",
+                "end_backward on rank %d, which has %zu elements of h.2: issued \"%s\", expected "
+                "h.2, h.0 and the root, or the same backwards",
+                fx->rank, fix_used_in_slice(fx, H2), fx->trace));
+}
+
 /* No rank uses any unit. */
 static fsdp_status all_unused_body(fixture *fx)
 {
-    size_t n_buffers = 0;
-    for (int j = 0; j < N_LEARNING; j++)
+    size_t n_buffers = 0, most_elems = 0;
+    for (int j = 0; j < N_LEARNING; j++) {
+        size_t elems = 0;
+        for (int k = 0; k < fix_n_buffers(fx, LEARNING[j]); k++)
+            elems += fix_buffer(fx, LEARNING[j], k)->elems;
         n_buffers += (size_t)fix_n_buffers(fx, LEARNING[j]);
+        most_elems = elems > most_elems ? elems : most_elems;
+    }
     comm_job_stats_reset(fx->comm);
-    TRY(RUNS_AHEAD(fx, "end_backward", backward_end_hook(&fx->r)));
+    fix_trace_start(fx);
+    const fsdp_status ended = RUNS_AHEAD(fx, "end_backward", backward_end_hook(&fx->r));
+    if (n_buffers == N_LEARNING) /* with a second use there would be more names */
+        expect_no_unit_left_out(fx);
+    TRY(ended);
     note(fx, expect_size(n_buffers > N_LEARNING
                              ? "reductions of units that nobody used, with the root's second use"
                              : "reductions of units that nobody used",
                          comm_job_stats_read(fx->comm).calls[COMM_OP_REDUCE_SCATTER], n_buffers));
+    fix_expect_rise(fx, "end_backward, one unit after the other", MEM_GRADS_FULL,
+                    most_elems * sizeof(float));
     expect_quiet(fx);
     for (int j = 0; j < N_LEARNING; j++)
         TRY(fix_expect_acc(fx, LEARNING[j], fx->world_size, no_grad));
@@ -543,6 +604,7 @@ static fsdp_status one_rank_body(fixture *fx)
 
 fsdp_status task_3_6(grade *g)
 {
+    TRY(fixture_run(g, ONE_SPEC(.mode = GRAD_ACC_FAST), all_unused_body));
     for (int mode = GRAD_ACC_FAST; mode <= GRAD_ACC_CANONICAL; mode++)
         TRY(fixture_run(g, TIED_SPEC(.mode = (grad_acc_mode)mode), all_unused_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_FULL), unused_body));
