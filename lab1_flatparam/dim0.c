@@ -5,14 +5,14 @@
 
 fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size, flat_align align)
 {
-    if (shard_size == 1)
-        return FSDP_OK;
     const int n_slices = l->world_size / shard_size; /* per shard */
     l->rows = calloc((size_t)l->n_slots + 1, sizeof *l->rows);
     if (!l->rows)
         return fsdp_error(FSDP_ENOMEM, "", "dim0_layout: no host memory");
-    l->row_ranks = shard_size;
-    l->padded_elems = l->used_elems;
+    if (shard_size > 1) {
+        l->row_ranks = shard_size;
+        l->padded_elems = l->used_elems;
+    }
     /* SOLUTION BEGIN 1.6 */
     const size_t s = (size_t)shard_size, n = (size_t)n_slices;
     size_t next = 0;

@@ -31,8 +31,8 @@ typedef struct dim0_rows {
 /* dim0_layout -- turn *l, which flat_layout_build made for W ranks, into the per-parameter layout:
  * set rows, shard_elems (of a slice), padded_elems and row_ranks.
  *   params      the model's; a slot's parameter has dims[0] rows
- *   shard_size  S; it divides W. With S = 1 *l stays as it is, because the only shard is the
- *               gathered array itself
+ *   shard_size  S; it divides W. With S = 1 the only shard is the gathered array itself: only
+ *               rows is set, and shard_elems has its value already
  *   align       as passed to flat_layout_build: rooms begin, and a shard ends, at multiples of
  *               slot_elems. A slice is ceil(shard/R) elements, rounded up to align.shard_elems
  *   errors      FSDP_ENOMEM, and errors of size_align_up. The caller frees l after errors too

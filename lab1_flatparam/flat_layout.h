@@ -30,7 +30,7 @@ typedef struct flat_layout {
     size_t shard_elems;  /* flat_layout_build sets ceil(used_elems / world_size), aligned up */
     size_t padded_elems; /* to gather: world_size * shard_elems; per-parameter layout: used_elems */
     int row_ranks;       /* per-parameter layout (dim0.h): ranks that share the rows; flat: 0 */
-    struct dim0_rows *rows; /* per-parameter layout: [n_slots], owned; flat: NULL */
+    struct dim0_rows *rows; /* set by dim0_layout: [n_slots], owned; else NULL */
 } flat_layout;
 
 /* A run of elements of one parameter that lies in one shard. */

@@ -30,7 +30,7 @@ static fsdp_status count_elems(const flat_layout *l, int rank, int slot, size_t 
 static fsdp_status print_row(const flat_layout *l, int slot, const char *name, const char *shape,
                              FILE *out)
 {
-    const size_t row_elems = l->rows && slot >= 0 ? l->rows[slot].row_elems : 1;
+    const size_t row_elems = l->row_ranks > 0 && slot >= 0 ? l->rows[slot].row_elems : 1;
     fprintf(out, "  %-34s %12s ", name, shape);
     for (int k = 0; k < l->world_size && k < MOST_COLUMNS; k++) {
         const int rank = k == MOST_COLUMNS - 1 ? l->world_size - 1 : k;
@@ -49,7 +49,7 @@ static fsdp_status print_unit(const fsdp *f, int first, int last, FILE *out)
     fprintf(out, "%s%s%s: %zu elements gathered, %zu in a shard\n", f->units[first].name,
             last > first ? " ... " : "", last > first ? f->units[last].name : "", l->padded_elems,
             l->shard_elems);
-    TRY(print_row(l, RANKS, l->rows ? "rows of rank" : "elements of rank", "shape", out));
+    TRY(print_row(l, RANKS, l->row_ranks > 0 ? "rows of rank" : "elements of rank", "shape", out));
     for (int i = 0; i < l->n_slots; i++) {
         const param_spec *p = &f->run.m->params[l->slots[i].param];
         char shape[96];

@@ -282,8 +282,9 @@ static flat_layout literal_layout(const flat_case *c, int world_size)
 /* The name of part k of a layout. It has no "W=", which begins the line with the ranks that run. */
 static const char *part_name(char *buf, const flat_layout *l, int k)
 {
-    return l->rows ? grade_words(buf, "slice %d of %d, S=%d", k, l->world_size, l->row_ranks)
-                   : grade_words(buf, "shard %d of %d", k, l->world_size);
+    return l->row_ranks > 0
+               ? grade_words(buf, "slice %d of %d, S=%d", k, l->world_size, l->row_ranks)
+               : grade_words(buf, "shard %d of %d", k, l->world_size);
 }
 #define PART(l, k) part_name((char[WHAT_BYTES]){0}, l, k)
 
