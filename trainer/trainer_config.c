@@ -215,7 +215,7 @@ static fsdp_status parse_bucket(trainer_config *cfg)
         return fsdp_error(FSDP_EINVAL, "pass --bucket 20000000, --bucket auto or --bucket block",
                           "--bucket: got '%s', expected block, auto or a number of parameters",
                           cfg->bucket);
-    cfg->bucket_auto = choice == 1 && cfg->parallel == PARALLEL_FSDP && cfg->n_ranks > 1;
+    cfg->bucket_auto = choice == 1 && cfg->parallel == PARALLEL_FSDP;
     cfg->bucket_elems = (size_t)max_elems;
     return FSDP_OK;
 }

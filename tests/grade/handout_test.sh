@@ -168,6 +168,7 @@ cat >"$dir/open.txt" <<END
 4.7  1,2,4 none,both,backward refused --device separate --cpu-offload
 4.7  1,2   none               same    --device separate --optimizer-offload --optimizer sgd
 5.7  1,2,4 none,both,backward refused --bucket 100000
+5.7  1,2   none,both          refused --bucket auto
 END
 # train PROGRAM W MODE [OPTION...] -- the losses of a run in $dir/PROGRAM.losses
 train() {
