@@ -21,7 +21,7 @@ best() {
     for kind in bwrap uid landlock; do
         [ "$kind" = "${CONFINE:-$kind}" ] || continue
         [ "$kind $(id -u)" != 'landlock 0' ] || [ -n "${CONFINE:-}" ] || continue # root could do more than a user
-        CONFINE=$kind "$here/confine.sh" --write "$dir" --in "$dir" -- true >/dev/null 2>&1 && echo $kind && return
+        CONFINE=$kind "$here/confine.sh" --write "$dir" --in "$dir" -- touch "$dir/written" >/dev/null 2>&1 && echo $kind && return
     done
     case ${UNCONFINED:-},${CONFINE:-none} in 1,none) echo none && return ;; esac
     [ -z "${CONFINE:-}" ] || {

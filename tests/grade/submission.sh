@@ -14,7 +14,7 @@
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE EXTRA_TESTS GRADE_TASKS GRADE_WITH GRADE_FROM
-LIST=tests/grade/submission.txt MOST_BYTES=262144
+LIST=tests/grade/submission.txt MOST_BYTES=262144 MOST_TEXT=8000000 # of a source, and after preprocessing
 . tests/tools/tree.sh
 top=$PWD here=$PWD/tests/grade
 
@@ -151,7 +151,8 @@ compile() (
     tr -s ' \\\n' '\n' <"$own.d" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r -d '\n' realpath -m --relative-base="$out/tree" |
         grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' |
         sed 's/.*/includes &, which is no header of the course or the compiler|include only such headers/' | grep . && return
-    (ulimit -t 20 && LC_ALL=C awk -f "$here/submission_text.awk" "$own.i" || echo 'is too long after preprocessing|write less') | grep . && return
+    ([ "$(wc -c <"$own.i")" -le $MOST_TEXT ] && ulimit -t 20 && LC_ALL=C awk -f "$here/submission_text.awk" "$own.i" ||
+        echo "is too long after preprocessing (at most $MOST_TEXT bytes)|do without macros that repeat a text again and again") | grep . && return
     limited "$@" -x $text -S -o "$own.s" "$own.i" || { does_not $? && return; }
     ! grep -qE '^[[:space:]]*(#APP|//APP|// Start of user assembly)' "$own.s" || { echo 'has assembly (asm)|write it in C' && return; }
     limited "$@" -c -o "$own.o" "$own.s" || { does_not $? && return; }
@@ -180,13 +181,15 @@ for source in $(sources); do
     args="$args -W $source build/$(object "$source")"
 done
 make -C "$out/tree" -n V=1 $args >"$work/commands" || give_up 'no rules for the objects'
-for source in $(sources); do
-    mkdir -p "$work/stubs/${source%/*}" && mv "$out/tree/$source" "$work/stubs/$source" &&
-        remember "$out/tree/build/$(object "$source")" "$work" ref ||
+for source in $(sources); do # this tree may have solutions: none of their objects is there when the first compiler runs
+    mkdir -p "$work/stubs/${source%/*}" "$work/ref/${source%/*}" && mv "$out/tree/$source" "$work/stubs/$source" &&
+        remember "$out/tree/build/$(object "$source")" "$work/ref" "$source" && rm "$out/tree/build/$(object "$source")" ||
         give_up "no $build/$(object "$source")" 'make grade-submission builds it first'
+done
+for source in $(sources); do
     contents "$source" >"$work/why"
     [ -s "$work/why" ] || compile "$source" >"$work/why"
-    [ -s "$work/why" ] || complaints "$source" "$out/tree/build/$(object "$source")" "$work" ref >"$work/why"
+    [ -s "$work/why" ] || complaints "$source" "$out/tree/build/$(object "$source")" "$work/ref" "$source" >"$work/why"
     if [ -s "$work/why" ]; then
         refuse "$source"
     else
@@ -199,7 +202,7 @@ done
 if [ -n "$pack" ]; then
     [ $n_refused -eq 0 ] || give_up "nothing is packed: $n_refused files would be refused" 'mend what is said above'
     sources | tar -czf "$pack" --owner=0 --group=0 -C "$tree" -T - || exit 2
-    say "packed: $n_taken files in $pack, $(wc -c <"$pack") bytes; tasks that are not written: $(
+    say "confined by: $CONFINE" "packed: $n_taken files in $pack, $(wc -c <"$pack") bytes; tasks that are not written: $(
         sort -uV "$work/todo" | tr '\n' ' ' | grep . || echo none)"
     exit 0
 fi
