@@ -204,19 +204,26 @@ refused() {
     while IFS='|' read -r file words; do
         grep -A1 -E "^REFUSED $file: $words" "$dir/log" | grep -q '^        HINT: '
         result=$?
-        verdict "refused: $file $(echo "$words" | tr -d '\\\\')" $result
+        verdict "${CONFINE:+$CONFINE: }refused: $file $(echo "$words" | tr -d '\\\\')" $result
     done <"$dir/expected"
 }
-# by_kind FUNCTION -- call it with each kind of confinement that this machine has
+# by_kind FUNCTION [KIND...] -- call it with each of these kinds of confinement (all) that this machine has; KINDS, from the environment,
+# are all that are asked for
 by_kind() {
+    function=$1
+    shift
+    [ $# -gt 0 ] || set -- bwrap uid landlock
     chmod 755 "$dir" # another user can reach its own files below
-    for CONFINE in bwrap uid landlock; do
+    for CONFINE; do
+        case " ${KINDS:-$*} " in *" $CONFINE "*) ;; *) continue ;; esac
         export CONFINE
-        CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --kind >"$dir/log" 2>&1 || { echo "SKIP submission: $1: this machine has no $CONFINE" && continue; }
-        $1
+        CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --kind >"$dir/log" 2>&1 || { echo "SKIP submission: $function: this machine has no $CONFINE" && continue; }
+        $function
     done
     unset CONFINE
 }
+# by_two FUNCTION -- call it with the best kind and with the one that has no namespaces
+by_two() { by_kind "$1" $(printf '%s\n' "$best" landlock | sort -u); }
 # fresh TREE -- make cheat/ a new copy of it
 fresh() {
     rm -rf "$dir/cheat" "$dir/expected"
@@ -247,6 +254,7 @@ int main(int argc, char **argv)
 END
 limit 300 make -s BUILD="$build" EXTRA_TESTS="$dir/hidden" graders "$build/tests/grade/confine" >"$dir/log" 2>&1 || { verdict 'the hidden tests build' 1; exit 1; }
 
+best=$(CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --kind 2>"$dir/log")
 tests/tools/handout.sh --lab6 "$dir/stubs" >"$dir/log" || exit 2
 mkdir "$dir/whole" && cp -R lab[1-6]_* tests/grade/handout/lab* "$dir/whole/" || exit 2
 
@@ -257,7 +265,7 @@ honest() {
     fresh stubs # with its own hidden tests, which must not count
     mkdir -p "$dir/cheat/build/extra" && touch "$dir/cheat/build/extra/hidden1.o" && cp tests/grade/tasks.txt "$dir/cheat/build/extra/"
     echo 'int main(void) { return 0; }' | tee "$dir/cheat/tests/grade/hidden1.c" >"$dir/cheat/build/extra/hidden1.c"
-    hand_in cheat --extra "$dir/hidden" --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/20$' '^(TODO|BLOCKED) +1.91 W=3' '^submission: 19 files taken, 0 refused, 0 '
+    hand_in cheat --extra "$dir/hidden" --ranks "2 3 4" && said '^All labs: 0/107$' '^Lab 1: 0/20$' '^(TODO|BLOCKED) +1.91 W=3' '^submission: 19 files taken, 0 refused, 0 '
     verdict "the handout as it is, with hidden tests of its own: $(score)" $?
     hidden_stay_hidden
     ! hand_in nothing && said '^HINT: TREE is the folder' && [ ! -e "$dir/out" ]
@@ -267,12 +275,19 @@ honest() {
     verdict 'OUT is not empty: a hint, and nothing is removed' $?
     fresh whole
     echo 'int x = ;' | attack lab1_flatparam/wrap.c 'does not compile: lab1_flatparam/wrap.c:[0-9:]* error: '
+    see_objects >>"$dir/cheat/lab1_flatparam/dim0.c"
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 9/16$' '^  0/3  1.4' '^  4/4  1.3' '^  0/4  1.5'
     verdict "one file does not compile and costs its tasks, and what needs them: $(score)" $?
     refused
+    said '^TAKEN   lab1_flatparam/dim0.c'
+    verdict 'the first compiler sees objects, but none of a solution' $?
     by_kind honest_kind
-    CONFINE=none UNCONFINED=1 hand_in whole --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^confined by: none'
-    verdict "not confined, without the program that confines: $(score)" $?
+}
+# see_objects -- a text that does not compile beside an object of a file that learners edit, or if it sees no object at all
+see_objects() {
+    awk '$1 == "source" { sub(/[.][a-z]+$/, ".o", $2); print ($2 ~ /^lab6/ ? "npu-sim/" : "") $2 }' tests/grade/submission.txt |
+        sed 's|.*|#if __has_include("build/&")\n#error & is here\n#endif|'
+    printf '#if !__has_include("build/common/base/status.o")\n#error no object is here\n#endif\n'
 }
 honest_kind() {
     hand_in whole --lab 1 --ranks "2 3 4" && said '^Lab 1: 16/16$' "^confined by: $CONFINE"
@@ -344,10 +359,10 @@ END
     sed 's/^\(1\.[0-9]\)  [0-9]*/\1  100/' tests/grade/tasks.txt >"$dir/cheat/tests/grade/tasks.txt"
     echo 'int main(void) { return 0; }' >"$dir/cheat/tests/grade/lab1.c"
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 0 files taken, 19 refused, 2 '
-    verdict "nineteen files that cheat, and tests with more points: $(score)" $?
+    verdict "$CONFINE: nineteen files that cheat, and tests with more points: $(score)" $?
     refused
     said '^IGNORED tests/grade/tasks.txt: ' '^IGNORED tests/grade/lab1.c: '
-    verdict 'changed tests and tables are reported' $?
+    verdict "$CONFINE: changed tests and tables are reported" $?
 }
 
 # More attacks in files of the handout. Files that are not refused are graded.
@@ -388,7 +403,7 @@ END
     sed -i 's/limiter_release(/limiter_given(/' "$dir/cheat/lab5_prefetch/limiter.c"
     attack lab5_prefetch/limiter.c 'does not define limiter_release' </dev/null
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$' '^submission: 7 files taken, 12 refused, 0 '
-    verdict "twelve more: $(score)" $?
+    verdict "$CONFINE: twelve more: $(score)" $?
     refused
 }
 
@@ -475,10 +490,17 @@ static const char read[] = {
 # 1 "/usr/include/stdio.h" 1 3
 extern int raw(void) __asm__("1f\n1:\tret #");
 static __attribute__((used)) int f(void) { return raw(); }
+@ lab6_npu/npu_task.c|is too long after preprocessing
+#define A 1,1,1,1,1,1,1,1,
+#define B A A A A A A A A A A A A A A A A
+#define C B B B B B B B B B B B B B B B B
+#define D C C C C C C C C C C C C C C C C
+#define E D D D D D D D D D D D D D D D D
+static const char many[] = {E E E E E E E E E E E E E E E E};
 END
     hand_in cheat --task 1.1 --ranks 2
-    grep -q ' 16 refused, ' "$dir/log"
-    verdict "sixteen files with strings for the assembler and other people's lines" $?
+    grep -q ' 17 refused, ' "$dir/log"
+    verdict "$CONFINE: seventeen files with strings for the assembler, other people's lines and 17 MB of text" $?
     refused
 }
 
@@ -500,13 +522,28 @@ confined() {
     cheat_with "$dir/gadget.c" 'try_all()'
     hand_in cheat --task 1.1 --ranks 2
     cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^REACHED' && [ ! -e "$dir/outside" ]
+    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
     verdict "$CONFINE: a program of constants reaches nothing" $?
     for call in wait_for_pipe fill_results stop_parent; do
         cheat_with "$dir/gadget.c" "$call()"
         hand_in cheat --task 1.1 --ranks 2 && said '^(FAIL|TODO) +1.1 W=2' '^Lab 1: 0/2' && [ "$(du -sk "$dir/out" | cut -f1)" -lt 200000 ]
         verdict "$CONFINE: $call" $?
     done
+    cheat_with "$dir/gadget.c" 'bomb()'
+    hand_in cheat --task 1.1 --ranks 2 && said '^TODO +1.1 W=2' '^Lab 1: 0/2' && [ "$(cat "$dir"/out/tree/build/test/grade/*.log | grep -c '^bomb: 0 processes$')" -eq 2 ]
+    verdict "$CONFINE: processes without end: none starts" $?
+    cheat_with "$dir/gadget.c" 'forge_for_peers()'
+    hand_in cheat --task 1.1 --ranks 2
+    got=$(cat "$dir"/out/tree/build/test/grade/lab1-*.log | grep -oE "(REACHED|denied) a peer's memory$" | sort -u)
+    case $got in
+    REACHED*) said '^FAIL +1.1 W=2 the judge' '^Lab 1: 0/2' ;;
+    denied*) said '^TODO +1.1 W=2' '^Lab 1: 0/2' ;;
+    *) false ;;
+    esac
+    verdict "$CONFINE: what ranks write into each other earns nothing: $got" $?
+    find /proc/[0-9]*/exe -maxdepth 0 -lname "$dir/out/*" >"$dir/log" 2>/dev/null
+    [ ! -s "$dir/log" ]
+    verdict "$CONFINE: no process stays behind" $?
 }
 
 # forged -- a verdict that a rank writes itself counts only for tasks that the judge does not judge.
@@ -535,7 +572,11 @@ overwritten() {
     sed -i 's/return fsdp_todo("3.3");/f->units[u].slices.used_elems = 0;\n    return device_zero(f->compute, g->shard_grad, g->slice.elems * sizeof(float));/' "$dir/cheat/lab3_backward/backward.c"
     hand_in cheat --task 3.3 --ranks 2
     said '^TAKEN   lab3_backward/backward.c' '^FAIL +3.3 W=2 the judge, seed 0x[0-9a-f]*: rank 0: sum over ranks'
-    verdict 'an overwritten expectation' $?
+    verdict "$CONFINE: an overwritten expectation" $?
+    sed -i 's/f->units\[u\].slices.used_elems = 0;/printf("%n", (int *)\&f->units[u].slices.used_elems);/; 1,/^#include/s/^#include/#include <stdio.h>\n&/' "$dir/cheat/lab3_backward/backward.c"
+    hand_in cheat --task 3.3 --ranks 2 # with _FORTIFY_SOURCE, %n ends the process
+    said '^TAKEN   lab3_backward/backward.c' '^FAIL +3.3 W=2 (the judge, seed 0x[0-9a-f]*: rank 0: sum over ranks|.*died of SIGABRT)'
+    verdict "$CONFINE: an expectation that printf overwrites" $?
     fresh whole
     sed -i 's/.factor = scale/.factor = 2.0f * scale/' "$dir/cheat/lab3_backward/backward.c"
     hand_in cheat --task 3.3 --ranks 2
@@ -545,12 +586,13 @@ overwritten() {
     for tasks in 3.3 '1.1 2.1 3.3'; do
         tests/grade/judge.sh --seed "${seed:-none}" --task "$tasks" --ranks 2 "$dir/out/tree/build" >"$dir/log" 2>&1
         [ -n "$why" ] && grep -qF "$why" "$dir/log"
-        verdict "the seed of a verdict repeats it: $tasks" $?
+        verdict "$CONFINE: the seed of a verdict repeats it: $tasks" $?
     done
 }
 
 # around -- what a class needs: folders of submissions, names that are commands, archives, packing.
 around() {
+    rm -rf "$dir/class" "$dir/in"
     mkdir "$dir/class" "$dir/in" && cp -R "$dir/stubs" "$dir/class/n\";touch pwned;\"" && cp -R "$dir/stubs" "$dir/class/=\$(touch pwned) \`touch pwned\`"
     cp -R "$dir/whole" "$dir/in/ada, 2"
     sed -i 's/return FSDP_OK;/(void)sizeof(int[2]);\n    &/' "$dir/in/ada, 2/lab1_flatparam/wrap.c"
@@ -564,35 +606,62 @@ around() {
     mkdir "$dir/class/empty"
     rm -rf "$dir/out"
     ! AT_ONCE=2 limit 900 make -s grade-all BUILD="$build" DIR="$dir/class" OUT="$dir/out" TASK=1.1 RANKS='2 3 4' >"$dir/log" 2>&1 </dev/null
-    verdict 'a class: the status says that some have no grade' $?
+    verdict "$CONFINE: a class: the status says that some have no grade" $?
     cp "$dir/out/grades.csv" "$dir/log"
-    said '^submission,graded,points,of,confined_by,taken,refused,why,lab 1,1.1$' '^" =.*touch pwned.*",yes,0,2,' '^"n"";touch pwned;""",yes,0,2,' '^"ada.tar.gz",yes,2,2,[a-z]+,19,0,"",2,2$' '^"empty",no,.*has no folder with the labs' '^"deep.tar",yes,2,2,' '^"link.tar",no,.*has no folder with the labs' '^"inner",no,.*has no folder with the labs' '^"other",no,.*is a link' '^"zeros.tgz",no,.*more than 20000 files or 200 MB' '^"notes.txt",no,.*cannot be unpacked' '^"up.tar",(no|yes,0,)'
-    verdict 'one row for each, whatever its name' $?
+    said '^submission,graded,points,of,confined_by,taken,refused,why,lab 1,1.1$' '^" =.*touch pwned.*",yes,0,2,' '^"n"";touch pwned;""",yes,0,2,' '^"ada.tar.gz",yes,2,2,'"$CONFINE"',19,0,"",2,2$' '^"empty",no,.*has no folder with the labs' '^"deep.tar",yes,2,2,' '^"link.tar",no,.*has no folder with the labs' '^"inner",no,.*has no folder with the labs' '^"other",no,.*is a link' '^"zeros.tgz",no,.*more than 20000 files or 200 MB' '^"notes.txt",no,.*cannot be unpacked' '^"up.tar",(no|yes,0,)'
+    verdict "$CONFINE: one row for each, whatever its name" $?
     [ -z "$(find . "$dir" -name pwned -not -path './build/*' | head -1)" ]
-    verdict 'and no name was run' $?
+    verdict "$CONFINE: and no name was run" $?
     for name in 'n";touch pwned;"' '`touch pwned`' '$(shell touch pwned)' "it's"; do
         ! limit 100 make -s grade-submission BUILD="$build" TREE="$dir/$name" OUT="$dir/$name" >"$dir/log" 2>&1 && said '^HINT: TREE is the folder' && [ ! -e pwned ]
-        verdict "TREE=$name is text" $?
+        verdict "$CONFINE: TREE=$name is text" $?
     done
     fresh whole
     rm -rf "$dir/out" "$dir/packed.tar.gz"
-    UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1
+    limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1
     tar -tzf "$dir/packed.tar.gz" | sort >"$dir/names" && awk '$1 == "source" { print $2 }' tests/grade/submission.txt | sort | diff - "$dir/names" >>"$dir/log"
-    verdict 'the archive to hand in has the files of submission.txt' $?
-    said '; tasks that are not written: none$'
-    verdict 'all tasks are written: none is named' $?
+    verdict "$CONFINE: the archive to hand in has the files of submission.txt" $?
+    said "^confined by: $CONFINE\$" '; tasks that are not written: none$'
+    verdict "$CONFINE: all tasks are written: none is named; the kind of confinement is" $?
     fresh stubs
     echo '/* then return fsdp_todo("1.9"); */' >>"$dir/cheat/lab1_flatparam/wrap.c"
     rm -rf "$dir/out" "$dir/packed.tar.gz"
-    UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1
+    limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1
     grep -ohE 'SOLUTION BEGIN [1-6][.][1-9][0-9]*[a-z]?' lab[1-6]_*/*.c* | sed 's/.* //' | sort -uV >"$dir/names"
     sed -n 's/.*; tasks that are not written: //p' "$dir/log" | tr ' ' '\n' | grep . >"$dir/new"
     diff "$dir/names" "$dir/new" >"$dir/log"
-    verdict 'no task is written: each is named, and no number in a comment' $?
+    verdict "$CONFINE: no task is written: each is named, and no number in a comment" $?
     echo 'int x = ;' >>"$dir/cheat/lab1_flatparam/wrap.c"
     rm -rf "$dir/out" "$dir/packed.tar.gz"
-    ! UNCONFINED=1 limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 && said '^submission.sh: nothing is packed: 1 ' && [ ! -e "$dir/packed.tar.gz" ]
-    verdict 'a file that would be refused: nothing is packed' $?
+    ! limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 && said '^submission.sh: nothing is packed: 1 ' && [ ! -e "$dir/packed.tar.gz" ]
+    verdict "$CONFINE: a file that would be refused: nothing is packed" $?
+}
+
+# unconfined -- as around, without the program that confines
+unconfined() {
+    CONFINE=none UNCONFINED=1 hand_in whole --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^confined by: none'
+    verdict "not confined, without the program that confines: $(score)" $?
+    CONFINE=none UNCONFINED=1 hand_in whole --pack "$dir/packed.tar.gz" && said '^confined by: none$' '^packed: 19 files'
+    verdict 'packed, not confined: the kind is said' $?
+}
+
+# shut -- a fresh user cannot enter the folders above OUT.
+shut() {
+    chmod 755 "$dir"
+    [ "$(id -u)" -eq 0 ] && CONFINE=uid CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --kind "$dir" >"$dir/log" 2>&1 ||
+        { echo 'SKIP submission: OUT where a fresh user cannot go: needs root, and a build folder that every user may enter' && return; }
+    mkdir -m 700 "$dir/shut" && mkdir "$dir/bin"
+    printf '#!/bin/sh\nfalse\n' >"$dir/bin/bwrap"
+    printf '#!/bin/sh\n[ "$1" != --only ] || exit 125\nexec "%s" "$@"\n' "$(realpath "$build")/tests/grade/confine" >"$dir/bin/no_landlock"
+    chmod +x "$dir/bin/"*
+    refuses 2 'CONFINE=uid does not work here' env CONFINE=uid tests/grade/submission.sh "$dir/whole" "$dir/shut/out" "$build"
+    verdict 'uid: OUT where a fresh user cannot go: no grade, and a hint' $?
+    refuses 125 'CONFINE=uid does not work here' env CONFINE=uid CONFINE_TOOL="$dir/bin/no_landlock" tests/grade/confine.sh --kind "$dir/shut"
+    verdict 'uid: the same on a kernel without Landlock' $?
+    refuses 2 'nothing here can confine a program' env PATH="$dir/bin:$PATH" tests/grade/submission.sh "$dir/whole" "$dir/shut/more" "$build" &&
+        said '^HINT: .*as root, write to folders that every user may enter' &&
+        [ "$(PATH="$dir/bin:$PATH" CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --kind "$dir")" = uid ]
+    verdict 'without bwrap: no kind is left, and the hint helps' $?
 }
 
 # Floods, and texts that become paths.
@@ -613,12 +682,12 @@ floods() {
 }
 
 if wanted honest; then honest; fi
-if wanted refused; then all_refused && more_refused; fi
-if wanted strings; then strings; fi
+if wanted refused; then by_two all_refused && by_two more_refused; fi
+if wanted strings; then by_kind strings; fi
 if wanted cheats; then by_kind cheats; fi
 if wanted confined; then by_kind confined; fi
 if wanted forged; then by_kind forged; fi
-if wanted forged || wanted overwritten; then overwritten; fi
+if wanted forged || wanted overwritten; then by_two overwritten; fi
 if wanted floods; then by_kind floods; fi
-if wanted around; then around; fi
+if wanted around; then by_two around && unconfined && shut; fi
 exit $bad
