@@ -1,6 +1,6 @@
 #!/bin/sh
 # handout_test.sh -- the tree that learners get: it has what they need and no answer, it builds without a warning, every task says
-# TODO, and the trainer names a missing task that it needs, and trains without lab 5. Takes about seven minutes and works in a temporary folder.
+# TODO, and the trainer names a missing task that it needs, and trains without lab 5. Takes about eight minutes and works in a temporary folder.
 # shellcheck disable=SC2046,SC2086 # lists of words
 set -eu
 cd "$(dirname -- "$0")/../.."
@@ -139,7 +139,7 @@ for task in '5\..' 5.1 5.2 5.3 5.4 5.5; do
 done
 
 # A task of another lab is never gone without. Labs 1 to 5 solved except for one task or star: a run that needs the task is refused
-# with its name and a hint, on any number of ranks; every other run has the losses of the solved tree.
+# with its name and a hint, on any number of ranks; every other run has the losses of the solved tree. The grader says TODO, not FAIL.
 # columns: task, ranks, --prefetch, refused or same, options; a task without a line is needed by every run
 cat >"$dir/open.txt" <<END
 1.6  1,2,4 none,both,backward refused --layout per-param
@@ -185,7 +185,10 @@ n_open=0
 for task in $(awk '$1 ~ /^[1-5]/ && $1 != "1.0" && ($1 !~ /^5/ || $7 == "star:") { print $1 }' tests/grade/tasks.txt); do
     files=$(cd "$top" && grep -l "SOLUTION BEGIN $task " lab[1-5]*/*.c) || continue # all of it is in other tasks
     without "$task" $files
-    limit 300 make -j2 BUILD=$BUILD $BUILD/fsdp_train >"$dir/train-build.log" 2>&1 || complain "without $task: does not build"
+    grader=$BUILD/tests/grade/lab${task%%.*}
+    limit 300 make -j2 BUILD=$BUILD $BUILD/fsdp_train $grader >"$dir/train-build.log" 2>&1 || complain "without $task: does not build"
+    limit 60 $LAUNCHER -n 2 $grader --task $task >"$dir/open.log" 2>&1 </dev/null || true
+    grep -q "^VERDICT $task TODO" "$dir/open.log" || complain "without $task: graded $(grep VERDICT "$dir/open.log"), expected TODO"
     n_open=$((n_open + 1))
     { grep "^$task " "$dir/open.txt" || echo "$task 1,2 none,both refused"; } >"$dir/rows"
     while read -r _ ranks modes want options; do

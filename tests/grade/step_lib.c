@@ -244,9 +244,9 @@ static fsdp_status strategy_table(void)
         sharding_strategy sharding;
         const char *name;
         bool root_after_forward, block_after_forward, after_backward;
-    } rows[] = {{SHARDING_FULL, "full", true, false, false},
-                {SHARDING_GRAD_OP, "grad-op", true, true, false},
-                {SHARDING_NONE, "none", true, true, true}};
+    } rows[] = {{SHARDING_GRAD_OP, "grad-op", true, true, false}, /* the stub allows "full" */
+                {SHARDING_NONE, "none", true, true, true},
+                {SHARDING_FULL, "full", true, false, false}};
     for (int i = 0; i < 6; i++) {
         fsdp_unit units[3] = {{.id = 0}};
         fsdp f = {.n_units = 3, .units = units};
