@@ -131,13 +131,14 @@ fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step)
     return status;
 }
 
-size_t ckpt_saved_elems(const fsdp_optimizer *o)
+fsdp_status ckpt_saved_elems(const fsdp_optimizer *o, size_t *out)
 {
-    size_t n = 0;
+    const flat_layout nothing = {.world_size = 1};
+    *out = 0;
     for (int k = 0; k <= OPTIM_MAX_STATES; k++)
         for (int u = 0; u < o->r->f->n_units; u++)
-            n += ckpt_unit_array(o, u, k) ? o->r->f->units[u].slices.shard_elems : 0;
-    return n;
+            *out += ckpt_unit_array(o, u, k) ? o->r->f->units[u].slices.shard_elems : 0;
+    return ckpt_pack(&nothing, 0, NULL, &(ckpt_pieces){0});
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */

@@ -24,8 +24,9 @@ float *ckpt_unit_array(const fsdp_optimizer *o, int u, int k);
  *   collective  all ranks; every rank fails or none
  *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_ESTATE: ckpt_pack gave wrong pieces */
 fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step);
-/* ckpt_saved_elems -- an upper bound for the number of floats in this rank's file. */
-size_t ckpt_saved_elems(const fsdp_optimizer *o);
+/* ckpt_saved_elems -- *out = an upper bound for the number of floats in this rank's file. Fails if
+ * ckpt_save would not work: before training, not after it. */
+fsdp_status ckpt_saved_elems(const fsdp_optimizer *o, size_t *out);
 /* ckpt_load -- fill parameters and states from a checkpoint that any number of ranks saved.
  *   collective  all ranks; every rank fails or none
  *   errors      FSDP_EIO, FSDP_ENOMEM; FSDP_EINVAL: ckpt_unpack placed too few or too many

@@ -47,9 +47,9 @@ static fsdp_status engine_save(void *self, ckpt_store *to, int64_t next_step)
     return ckpt_save(&((fsdp_engine *)self)->o, to, next_step);
 }
 
-static size_t engine_saved_elems(void *self)
+static fsdp_status engine_saved_elems(void *self, size_t *out)
 {
-    return ckpt_saved_elems(&((fsdp_engine *)self)->o);
+    return ckpt_saved_elems(&((fsdp_engine *)self)->o, out);
 }
 
 static fsdp_status engine_load(void *self, const ckpt_source *from)

@@ -245,14 +245,15 @@ static int share_of(const baseline *b, ckpt_piece *pieces)
     return n;
 }
 
-static size_t saved_elems(void *self)
+static fsdp_status saved_elems(void *self, size_t *out)
 {
     const baseline *b = self;
     const size_t w = (size_t)comm_size(b->run.world);
     size_t n = 0;
     for (int p = 0; p < b->run.m->n_params; p++)
         n += b->run.m->params[p].tied_to == NOT_TIED ? b->run.m->params[p].elems / w + 1 : 0;
-    return n * (size_t)(1 + optimizer_of(b->run.optimizer)->n_states);
+    *out = n * (size_t)(1 + optimizer_of(b->run.optimizer)->n_states);
+    return FSDP_OK;
 }
 
 /* Every rank has all gradients, but each element must be in one piece only: rank 0's. */

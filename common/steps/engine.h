@@ -47,8 +47,9 @@ typedef struct engine {
     /* Collective: save the parameters, optimizer states and step to a checkpoint, which any kind of
      * engine can load on any number of ranks. */
     fsdp_status (*save)(void *self, ckpt_store *to, int64_t next_step);
-    /* An upper bound on the number of floats that save writes on this rank. */
-    size_t (*saved_elems)(void *self);
+    /* *out = an upper bound on the number of floats that save writes on this rank. Fails if save
+     * would not work. */
+    fsdp_status (*saved_elems)(void *self, size_t *out);
     /* Collective: load a checkpoint. If it fails, the engine's state is undefined. */
     fsdp_status (*load)(void *self, const ckpt_source *from);
     void (*free)(void *self);

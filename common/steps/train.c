@@ -125,9 +125,11 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     TRY(open_figures(l, &l->figures[0]));
     TRY(open_figures(l, &l->figures[1]));
     TRY(open_answers(l));
+    size_t saved_elems = 0;
+    if (setup->store)
+        TRY(setup->engine->saved_elems(setup->engine->self, &saved_elems));
     if (c->save_async)
-        TRY(ckpt_async_open(l->s, setup->engine->saved_elems(setup->engine->self),
-                            &setup->store->async));
+        TRY(ckpt_async_open(l->s, saved_elems, &setup->store->async));
     if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
     if (setup->log)
