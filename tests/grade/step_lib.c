@@ -124,6 +124,7 @@ static fsdp_status grad_finish_body(fixture *fx)
 fsdp_status task_3_3(grade *g)
 {
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), grad_finish_body));
+    TRY(fixture_run(g, ONE_SPEC(.sharding = SHARDING_FULL), grad_finish_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_NONE), grad_finish_body));
     for (int size = 1; size <= g->world_size; size++) /* slices depend on the world only */
         if (g->world_size % size == 0)
@@ -227,6 +228,7 @@ static fsdp_status finish_first_body(fixture *fx)
 fsdp_status task_3_4(grade *g)
 {
     TRY(fixture_run(g, ONE_SPEC(.sharding = SHARDING_NONE), finish_first_body));
+    TRY(fixture_run(g, ONE_SPEC(.sharding = SHARDING_FULL), accumulate_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), accumulate_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL), accumulate_body));
     for (int how = SHARDING_FULL; how <= SHARDING_NONE; how++)
@@ -455,6 +457,7 @@ static fsdp_status grad_all_gather_body(fixture *fx)
 fsdp_status task_3_5b(grade *g)
 {
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_NONE), grad_all_gather_body));
+    TRY(fixture_run(g, ONE_SPEC(.sharding = SHARDING_NONE), grad_all_gather_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_FULL), grad_all_gather_body));
     return fixture_run(g, TIED_SPEC(.sharding = SHARDING_NONE, .async_compute = true),
                        grad_all_gather_body);
