@@ -3,13 +3,15 @@
 #
 #   tests/grade/confine.sh --kind [FOLDER]             print how commands that write below FOLDER are confined here, the best of these:
 #       bwrap     bubblewrap: own file system, processes and network; system calls are filtered
-#       uid       for root: a user that has no other process and no file; Landlock if the kernel has it; filtered
+#       uid       for root: Landlock if the kernel has it; filtered
 #       landlock  Landlock: only the given paths; filtered
 #       none      not at all; only with UNCONFINED=1
+#   tests/grade/confine.sh --shows PATH...             print the first of these paths that a confined command could read
 #   tests/grade/confine.sh --write FOLDER --in TREE -- COMMAND...
 #                                                      run it in TREE; it reads TREE and the system's programs, and writes to FOLDER
 #
-# Reads CONFINE, a kind instead of the best one, CONFINE_TOOL, the program that confine.c makes.
+# For root, commands run as a user that has no other process and no file, in each kind but none. Reads CONFINE, a kind instead of the
+# best one, CONFINE_TOOL, the program that confine.c makes.
 # The environment is cleared, except for variables that the tests need. Exit status: the command's; 125 if it cannot be confined.
 set -u
 SYSTEM=(/usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix/store /etc/alternatives /etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d /etc/passwd /etc/group /etc/nsswitch.conf /etc/localtime /sys/devices/system)
@@ -20,7 +22,6 @@ tool=$(realpath -m -- "${CONFINE_TOOL:-build/tests/grade/confine}")
 best() {
     for kind in bwrap uid landlock; do
         [ "$kind" = "${CONFINE:-$kind}" ] || continue
-        [ "$kind $(id -u)" != 'landlock 0' ] || [ -n "${CONFINE:-}" ] || continue # root could do more than a user
         CONFINE=$kind "$here/confine.sh" --write "$dir" --in "$dir" -- touch "$dir/written" >/dev/null 2>&1 && echo $kind && return
     done
     case ${UNCONFINED:-},${CONFINE:-none} in 1,none) echo none && return ;; esac
@@ -38,6 +39,16 @@ if [ "${1:-}" = --kind ]; then
     exit
 fi
 
+if [ "${1:-}" = --shows ]; then
+    shift
+    for path; do
+        for shown in $(realpath -m -- "${SYSTEM[@]}"); do
+            case $(realpath -m -- "$path")/ in "$shown"/*) echo "$path" && exit ;; esac
+        done
+    done
+    exit
+fi
+
 [ "$1 ${3:-} ${5:-}" = '--write --in --' ] || exit 125
 write=$2 tree=$4
 shift 5
@@ -52,25 +63,35 @@ filtered() {
     exec env -i "${environment[@]}" "$@"
 }
 
-case ${CONFINE:?} in
-bwrap)
-    args=(--unshare-all --new-session --die-with-parent --proc /proc --dev /dev --size $((1 << 30)) --tmpfs /tmp)
-    for path in "${SYSTEM[@]}"; do
-        if [ -h "$path" ]; then args+=(--symlink "$(readlink "$path")" "$path"); else args+=(--ro-bind-try "$path" "$path"); fi
-    done
-    exec 9< <("$tool" --filter)
-    filtered bwrap "${args[@]}" --ro-bind "$tree" "$tree" --bind "$write" "$write" --chdir "$tree" --seccomp 9 -- "$@"
-    ;;
-uid)
+as=() share=(--unshare-all)
+if [ "$(id -u)" -eq 0 ] && [ "${CONFINE:?}" != none ]; then
     # no user of the system has such a number; a container may have only the first 65536
     user=$(awk -v pid=$$ '{ n += $3 } END { print (n > 10000000 ? 5000000 + pid : 60000 + pid % 5000) }' /proc/self/uid_map)
     chown -R "$user:$user" "$write" || exit 125
+    as=(setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs)
+    share=(--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try) # in a user namespace root would stay root
+fi
+case ${CONFINE:?} in
+bwrap)
+    args=("${share[@]}" --new-session --die-with-parent --proc /proc --dev /dev --perms 1777 --tmpfs /dev/shm --perms 1777 --size $((1 << 30)) --tmpfs /tmp)
+    for path in "${SYSTEM[@]}"; do
+        if [ -h "$path" ]; then args+=(--symlink "$(readlink "$path")" "$path"); else args+=(--ro-bind-try "$path" "$path"); fi
+    done
+    for path in "$tree" "$write"; do # the folders above them, empty; the user of root's commands may enter them
+        for ((i = 1; i < ${#path}; i++)); do
+            [ "${path:i:1}" != / ] || args+=(--perms 0755 --dir "${path:0:i}")
+        done
+    done
+    exec 9< <("$tool" --filter)
+    filtered bwrap "${args[@]}" --ro-bind "$tree" "$tree" --bind "$write" "$write" --chdir "$tree" --seccomp 9 -- "${as[@]}" "$@"
+    ;;
+uid)
+    [ ${#as[@]} -gt 0 ] || exit 125
     only=(--only)
     "$tool" --only "$write" "${SYSTEM[@]}" -- true 2>/dev/null || only=()
-    filtered setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs \
-        "$tool" "${only[@]}" "$write" "${SYSTEM[@]}" "$tree" -- "$@"
+    filtered "${as[@]}" "$tool" "${only[@]}" "$write" "${SYSTEM[@]}" "$tree" -- "$@"
     ;;
-landlock) filtered "$tool" --only "$write" "${SYSTEM[@]}" "$tree" -- "$@" ;;
+landlock) filtered "${as[@]}" "$tool" --only "$write" "${SYSTEM[@]}" "$tree" -- "$@" ;;
 none) filtered "$@" ;;
 *) exit 125 ;;
 esac

@@ -82,6 +82,7 @@ static __attribute__((unused)) void try_all(void)
     says("a file outside", raw_open("OUTSIDE", 0101, 0644)); /* O_WRONLY | O_CREAT */
     says("the graded tree", raw_open("build/flags", 01, 0));
     says("the system", raw_open("/usr/bin/env", 01, 0));
+    says("a setting of the kernel", raw_open("/proc/sys/kernel/core_pattern", 01, 0));
     says("a network", raw_socket((const void *)2, 1, 0));
     says("a user namespace", raw_unshare((const void *)0x10000000, 0, 0));
     says("ptrace", raw_ptrace((const void *)16, raw_getppid(0, 0, 0), 0));

@@ -53,6 +53,7 @@ mkdir -p "$OUT" || exit 2
 RESULTS=$OUT/results # tab-separated: "task W verdict", seconds, text; "task W -" for lines below a verdict
 : >"$RESULTS"
 : >"$OUT/judged"
+: >"$OUT/late" # a line for each task that reached its time limit: task, W
 rm -f "$OUT/results.json" "$OUT/results.xml" "$OUT/needs"
 
 launch_pid='' private='' judging='' MOST_OUTPUT=4000000
@@ -293,6 +294,7 @@ END
     *)
         reason=$(crash_reason "$log" "$t" "$2" "$launch_status")
         need=$(blocked_by "$t" "$2" run)
+        reached_limit && echo "$t $2" >>"$OUT/late"
         if [ -n "$need" ]; then
             record_blocked "$t" "$2" "$need" "$reason"
         else
@@ -333,7 +335,7 @@ judge() {
         while [ $# -gt 0 ]; do
             v=$(awk -v t="$1" '$1 == "VERDICT" && $2 == t "" { sub(/^VERDICT [^ ]+ /, ""); print }' "$log.verdicts")
             why=$(reason "$log" "$1")
-            [ -n "$v" ] || v="FAIL the judge has no verdict: $(crash_reason "$log" "$1" "$j_w" "$launch_status")"
+            [ -n "$v" ] || { reached_limit && echo "$1 $j_w" >>"$OUT/late"; v="FAIL the judge has no verdict: $(crash_reason "$log" "$1" "$j_w" "$launch_status")"; }
             [ "$v" = PASS ] || [ -z "$why" ] || v="$v ($why)"
             printf '%s %s %s\n' "$1" "$j_w" "$v" >>"$OUT/judged"
             shift
@@ -345,11 +347,32 @@ judge() {
 # judged TASK W -- its last verdict with its text; empty: not judged
 judged() { awk -v t="$1" -v w="$2" '$1 == t "" && $2 == w { $1 = $2 = ""; v = substr($0, 3) } END { print v }' "$OUT/judged"; }
 
+# reached_limit -- whether the last launch was ended at its time limit
+reached_limit() { [ "$launch_status" -eq 124 ] || [ "$launch_status" -eq 137 ]; }
+
+# goes_without TASK W -- record the task without a launch if a need has not passed, or if it reached its time limit on other
+# ranks: else a tree that hangs everywhere would take hours
+goes_without() {
+    t=$1
+    need=$(blocked_by "$1" "$2") late=$(awk -v t="$1" '$1 == t "" { print $2; exit }' "$OUT/late")
+    if [ -n "$need" ]; then
+        record_blocked "$1" "$2" "$need" ''
+    elif [ -n "$late" ]; then
+        record "$1" "$2" FAIL "not launched: it reached its time limit on W=$late"
+    else
+        return 1
+    fi
+}
+
 # run_world LAB W TASKS... -- run tasks of one lab and program on W ranks
 run_world() {
     rw_lab=$1 rw_w=$2
     shift 2
     while [ $# -gt 0 ]; do
+        if goes_without "$1" "$rw_w"; then
+            shift
+            continue
+        fi
         first=$1 args='' limit=$(field "$1" 4)
         for t in "$@"; do
             args="$args --task $t"

@@ -83,6 +83,9 @@ work=$out/work report=$out/report.txt n_taken=0 n_refused=0
 export CONFINE_TOOL="$build/tests/grade/confine"
 CONFINE=$("$here/confine.sh" --kind "$work" 2>"$work/why") || give_up "$(sed -n '1s/^confine.sh: //p' "$work/why")" "$(sed -n 's/^HINT: //p' "$work/why")"
 export CONFINE
+shown=$("$here/confine.sh" --shows "$tree" "$out" ${extra:+"$extra"} $([ ! -x tests/tools/handout.sh ] || echo "$top"))
+[ "$CONFINE" = none ] || [ -z "$shown" ] || give_up "$shown is where each learner's program can read" \
+    'programs of the system stand there (SYSTEM in confine.sh): move it, to /home or /srv'
 
 # ---- this tree, without solutions, and its objects -----------------------------------------------
 if [ -x tests/tools/handout.sh ]; then

@@ -156,6 +156,12 @@ refuses 125 'CONFINE=none does not work here' env CONFINE=none UNCONFINED= tests
 verdict 'CONFINE=none without UNCONFINED=1 is refused' $?
 [ "$(CONFINE=none UNCONFINED=1 tests/grade/confine.sh --kind)" = none ]
 verdict 'with UNCONFINED=1 it is taken' $?
+for path in /usr/share/x /usr/../opt/hidden /sys/devices/system; do
+    [ "$(tests/grade/confine.sh --shows "$dir" /home "$path" /usr)" = "$path" ]
+    verdict "a confined command can read $path" $?
+done
+[ -z "$(tests/grade/confine.sh --shows "$dir" /home /usrs "$dir/usr")" ]
+verdict 'but not the folders of this test' $?
 while IFS='|' read -r args pattern; do
     eval "refuses 2 '$pattern' tests/grade/judge.sh $args '$build'"
     verdict "judge.sh $args: refused" $?
@@ -268,6 +274,8 @@ honest() {
     hand_in cheat --extra "$dir/hidden" --ranks "2 3 4" && said '^All labs: 0/107$' '^Lab 1: 0/20$' '^(TODO|BLOCKED) +1.91 W=3' '^submission: 19 files taken, 0 refused, 0 '
     verdict "the handout as it is, with hidden tests of its own: $(score)" $?
     hidden_stay_hidden
+    refuses 2 '/usr/share is where each learner' tests/grade/submission.sh "$dir/whole" "$dir/more" "$build" --extra /usr/share
+    verdict 'hidden tests where programs can read them: no grade, and a hint' $?
     ! hand_in nothing && said '^HINT: TREE is the folder' && [ ! -e "$dir/out" ]
     verdict 'no tree: a hint, and a status that is not 0' $?
     mkdir "$dir/full" && touch "$dir/full/mine"
@@ -522,7 +530,7 @@ confined() {
     cheat_with "$dir/gadget.c" 'try_all()'
     hand_in cheat --task 1.1 --ranks 2
     cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
+    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a setting of the kernel' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
     verdict "$CONFINE: a program of constants reaches nothing" $?
     for call in wait_for_pipe fill_results stop_parent; do
         cheat_with "$dir/gadget.c" "$call()"
