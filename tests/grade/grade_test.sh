@@ -101,6 +101,8 @@ expect '^FAIL    8.10 W=2 crashed .exit status 2.: .rank [01]/2. comm_open: only
 expect '^2 passed, 8 failed$'
 expect '^Lab 8: 0/55 .points need'
 await 60 '! outlived' || complain "a hanging rank outlived the grader"
+grade 1 --task 8.2 --ranks '2 3'
+expect '^FAIL    8.2 W=2 .*hangs' '^FAIL    8.2 W=3 not launched: it reached its time limit on W=2$'
 
 # an interrupted grader kills its launch
 echo '8.2 2 2,3,4 120 lab8 - hangs for longer than this test' >"$dir/tasks2.txt"

@@ -13,6 +13,7 @@
 # shellcheck disable=SC2046,SC2086 # lists of words
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
+export TMPDIR=/tmp # every user of confine.sh may enter it
 unset MAKEFLAGS MFLAGS MAKEOVERRIDES CI LAB TASK RANKS BASE REF FSDP_DEVICE EXTRA_TESTS GRADE_TASKS GRADE_WITH GRADE_FROM
 LIST=tests/grade/submission.txt MOST_BYTES=262144 MOST_TEXT=8000000 # of a source, and after preprocessing
 . tests/tools/tree.sh
@@ -34,7 +35,7 @@ object() {
     esac
 }
 
-# allowed SOURCE -- the names that it may use, one per line
+# allowed SOURCE -- the names that it may use, one per line; what it may define is among them, because a header declares it
 allowed() {
     lab=$(echo "$1" | sed 's/^lab\([0-9]\).*/\1/')
     headers=$(awk '$1 == "headers" { $1 = ""; print }' $LIST)
@@ -42,7 +43,8 @@ allowed() {
         headers="$headers $(echo lab"$n"_*/*.h)"
     done
     awk -v source="$1" '$1 == "names" || $2 == source { for (i = $1 == "names" ? 2 : 3; i <= NF; i++) print $i }' $LIST
-    awk '/^[a-z]/ && match($0, /[ *][a-z][a-z0-9_]*\(/) { print substr($0, RSTART + 1, RLENGTH - 2) }' $headers
+    awk '/^[a-z]/ && match($0, /[ *][a-z][a-z0-9_]*\(/) { print substr($0, RSTART + 1, RLENGTH - 2) }
+        /^extern .*;$/ { sub(/;$/, ""); print $NF }' $headers
 }
 
 # complaints SOURCE OBJECT FOLDER NAME -- forbidden things in its object; FOLDER/NAME.nm and .elf describe this tree's object
@@ -135,9 +137,9 @@ limited() {
 
 # does_not STATUS -- why the last command of limited ended with it
 does_not() {
-    why=$(grep -m1 -iE 'error|fatal' "$work/compiler.log" || tail -1 "$work/compiler.log")
+    why=$(LC_ALL=C grep -a -m1 -iE 'error|fatal' "$work/compiler.log" || tail -1 "$work/compiler.log")
     case $1 in 124 | 137 | 152) why='the compiler needs more than 60 s' ;; esac
-    echo "does not compile: $(echo "${why:-the compiler ends with status $1}" | cut -c1-300 | tr '|' '/')|build it with make test first"
+    echo "does not compile: $(echo "${why:-the compiler ends with status $1}" | LC_ALL=C tr -c '\n -~' '?' | cut -c1-300 | tr '|' '/')|build it with make test first"
 }
 
 # compile SOURCE -- compile it to its object, or print why not: a compiler error, a forbidden include, assembly. The compiler reads the
@@ -204,7 +206,7 @@ done
 
 if [ -n "$pack" ]; then
     [ $n_refused -eq 0 ] || give_up "nothing is packed: $n_refused files would be refused" 'mend what is said above'
-    sources | tar -czf "$pack" --owner=0 --group=0 -C "$tree" -T - || exit 2
+    mkdir -p "$(dirname -- "$pack")" && sources | tar -czf "$pack" --owner=0 --group=0 -C "$tree" -T - || give_up "$pack cannot be written" 'OUT=<a file in a folder that you may write to>'
     say "confined by: $CONFINE" "packed: $n_taken files in $pack, $(wc -c <"$pack") bytes; tasks that are not written: $(
         sort -uV "$work/todo" | tr '\n' ' ' | grep . || echo none)"
     exit 0
@@ -212,8 +214,8 @@ fi
 
 # List other files that the learner has changed: tests, tables, the runtime.
 sums() (
-    cd "$1" && find . -path './build*' -prune -o -type f -size -2048k '(' -path './tests/*' -o -path './common/*' -o -path './lab*/*' \
-        -o -path './trainer/*' -o -name Makefile ')' -exec cksum {} + | sed 's|\./||'
+    cd "$1" && find . -path './build*' -prune -o -type f -size -512k '(' -path './tests/*' -o -path './common/*' -o -path './lab*/*' \
+        -o -path './trainer/*' -o -name Makefile ')' -print0 | head -zn 3000 | xargs -0r cksum | sed 's|\./||'
 )
 sums "$out/tree" >"$work/ours"
 sums "$tree" >"$work/theirs" 2>/dev/null

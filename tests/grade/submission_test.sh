@@ -37,7 +37,7 @@ accepts() {
 # uses NAME... -- used.o uses these names, whether or not the libc has them
 uses() {
     for name; do
-        echo "extern char n$((n += 1))[] __asm__(\"$name\"); const char *p$n = n$n;"
+        echo "extern char n$((n += 1))[] __asm__(\"$name\"); static __attribute__((used)) const char *p$n = n$n;"
     done | $cc -x c -c -o "$dir/used.o" -
 }
 hccl=lab6_npu/hccl.c
@@ -55,17 +55,23 @@ done
 uses __isoc23_strtol __fgets_chk
 ! accepts "$dir/used.o" lab2_forward/cast.c && said 'cast.c uses strtol \(' 'cast.c uses fgets \('
 verdict 'aliases of names that only another file may use are forbidden' $?
+uses GOMP_parallel __kmpc_fork_call
+! accepts "$dir/used.o" $hccl && [ "$(grep -c 'do without #pragma omp;' "$dir/log")" -eq 2 ]
+verdict 'what compilers make of #pragma omp is forbidden by its name in the source' $?
 uses __exit _memcpy_chk memcpy_chk __memcpychk isoc23_strtol __isoc_strtol xx__isoc23_strtol __isoc23_ __chk __strtol __stack_chk
 ! accepts "$dir/used.o" $hccl && [ "$(grep -c ' uses ' "$dir/log")" -eq 11 ]
 verdict 'names that only resemble aliases are forbidden' $?
+
+echo 'int helper(void); int helper(void) { return 1; }' | $cc -x c -c -o "$dir/used.o" - # compared with itself, as in a learner's tree
+! accepts "$dir/used.o" lab1_flatparam/wrap.c && said 'wrap.c defines helper, '
+verdict 'a function that no header declares is refused' $?
 
 cat >"$dir/may.c" <<'END'
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-char may[8];
-int may_use(const char *text, size_t bytes, int n);
-int may_use(const char *text, size_t bytes, int n)
+static char may[8];
+static __attribute__((used)) int may_use(const char *text, size_t bytes, int n)
 {
     char own[8];
     memcpy(may, text, bytes);
@@ -112,7 +118,7 @@ cat >"$dir/may.cpp" <<'END'
 #include <string.h>
 extern "C" int fsdp_error(int status, ...);
 namespace { struct cleaner { char *text; ~cleaner() { memset(text, 0, 8); } }; }
-int clean(char *text) { cleaner c{text}; return fsdp_error(1) + 1; }
+static __attribute__((used)) int clean(char *text) { cleaner c{text}; return fsdp_error(1) + 1; }
 END
 for cxx in g++ clang++; do
     command -v $cxx >/dev/null || { echo "SKIP submission: a destructor with $cxx, which is not installed" && continue; }
@@ -282,7 +288,7 @@ honest() {
     ! tests/grade/submission.sh "$dir/whole" "$dir/full" "$build" >"$dir/log" 2>&1 && said '^HINT: OUT=' && [ "$(ls "$dir/full")" = mine ]
     verdict 'OUT is not empty: a hint, and nothing is removed' $?
     fresh whole
-    echo 'int x = ;' | attack lab1_flatparam/wrap.c 'does not compile: lab1_flatparam/wrap.c:[0-9:]* error: '
+    printf 'int \377 = ;\n' | attack lab1_flatparam/wrap.c 'does not compile: lab1_flatparam/wrap.c:[0-9:]* error: '
     see_objects >>"$dir/cheat/lab1_flatparam/dim0.c"
     hand_in cheat --lab 1 --ranks "2 3 4" && said '^Lab 1: 9/16$' '^  0/3  1.4' '^  4/4  1.3' '^  0/4  1.5'
     verdict "one file does not compile and costs its tasks, and what needs them: $(score)" $?
@@ -530,7 +536,7 @@ confined() {
     cheat_with "$dir/gadget.c" 'try_all()'
     hand_in cheat --task 1.1 --ranks 2
     cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a setting of the kernel' '^denied a process of its own' "^denied the judge's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
+    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a setting of the kernel' '^denied a process of its own' "^denied the judge's memory" "^denied the launcher's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
     verdict "$CONFINE: a program of constants reaches nothing" $?
     for call in wait_for_pipe fill_results stop_parent; do
         cheat_with "$dir/gadget.c" "$call()"
@@ -649,7 +655,7 @@ around() {
 unconfined() {
     CONFINE=none UNCONFINED=1 hand_in whole --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^confined by: none'
     verdict "not confined, without the program that confines: $(score)" $?
-    CONFINE=none UNCONFINED=1 hand_in whole --pack "$dir/packed.tar.gz" && said '^confined by: none$' '^packed: 19 files'
+    CONFINE=none UNCONFINED=1 hand_in whole --pack "$dir/not/yet/packed.tar.gz" && [ -s "$dir/not/yet/packed.tar.gz" ] && said '^confined by: none$' '^packed: 19 files'
     verdict 'packed, not confined: the kind is said' $?
 }
 
@@ -670,6 +676,8 @@ shut() {
         said '^HINT: .*as root, write to folders that every user may enter' &&
         [ "$(PATH="$dir/bin:$PATH" CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --kind "$dir")" = uid ]
     verdict 'without bwrap: no kind is left, and the hint helps' $?
+    TMPDIR=$dir/shut CONFINE=uid hand_in whole --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^confined by: uid'
+    verdict "uid: temporary files where a fresh user cannot go: $(score)" $?
 }
 
 # Floods, and texts that become paths.
