@@ -108,7 +108,7 @@ for honest in 'static void section(const char *s) {}\nvoid f(void) { section("a/
     verdict "allowed in a text: $(printf %s "$honest" | tr -d "\\\\")" $result
 done
 for string in '__attribute__((section("a b"))) int n;' '__attribute__((unused, __section__ ("a,b"))) int n;' '[[gnu::\nalias("x\\n")]] int n;' \
-    '[[using gnu: section("a\\"b")]] int n;' 'int n __asm__ ("a" "/b");' 'int n __attribute__((section (("a") "!")));'; do
+    '[[using gnu: section("a\\"b")]] int n;' 'int n __asm__ ("a" "/b");' 'int n __attribute__((section (("a") "!")));' '__attribute__((symver("a@B\\n"))) int f(void);'; do
     text "$string" && said 'where a name is expected'
     result=$?
     verdict "not allowed in a text: $(printf %s "$string" | tr -d "\\\\")" $result
@@ -526,7 +526,9 @@ cheat_with() {
 
 # gadget TASKS -- gadget.c with what this test knows; TASKS, in quotes and with commas, are those whose verdicts it forges
 gadget() {
-    sed "s|SECRET|$dir/hidden|; s|SOLUTIONS|$PWD|; s|OUTSIDE|$dir/outside|; s|JUDGE|$$|; s|FORGED|$1|" tests/grade/gadget.c >"$dir/gadget.c"
+    libc=$(ldd "$build/tests/grade/lab1" | awk '$1 ~ /^libc[.]so/ { print $3 }')
+    at() { nm -D "$libc" | awk -v name="$1" '$3 ~ "^" name "@@" { print "0x" $1 }'; }
+    sed "s|FORK_AFTER_PRINTF|$(($(at fork) - $(at printf)))|; s|SECRET|$dir/hidden|; s|SOLUTIONS|$PWD|; s|OUTSIDE|$dir/outside|; s|JUDGE|$$|; s|FORGED|$1|" tests/grade/gadget.c >"$dir/gadget.c"
 }
 
 # confined -- code that makes system calls which no check sees reaches nothing, and holds nobody up.
@@ -536,7 +538,7 @@ confined() {
     cheat_with "$dir/gadget.c" 'try_all()'
     hand_in cheat --task 1.1 --ranks 2
     cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a setting of the kernel' '^denied a process of its own' "^denied the judge's memory" "^denied the launcher's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
+    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a setting of the kernel' '^denied a process of its own' '^denied a process by printf with an offset' "^denied the judge's memory" "^denied the launcher's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
     verdict "$CONFINE: a program of constants reaches nothing" $?
     for call in wait_for_pipe fill_results stop_parent; do
         cheat_with "$dir/gadget.c" "$call()"
