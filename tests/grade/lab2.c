@@ -13,14 +13,14 @@
 #include "tests/grade/forward_lib.h"
 #include "tests/grade/handmade_lib.h"
 
-/* Two parameters with a gap; 5 elements over 4 ranks (2,2,1,0); one element; a gap and an odd end.
- * Two parameters of different units have swapped numbers. The second parameter of the root has a
- * second use; the second parameter of h.2 has a second and a third use. */
+/* Two parameters with a gap; 5 elements over 4 ranks (2,2,1,0); one element, frozen; a gap and an
+ * odd end. Two parameters of different units have swapped numbers. The second parameter of the root
+ * has a second use; the second parameter of h.2 has a second and a third use. */
 static const fix_param MODEL[] = {
     {.unit = 0, .offset = 0, .elems = 13},
     {.unit = 1, .offset = 0, .elems = 5},
     {.unit = 0, .offset = 16, .elems = 7},
-    {.unit = 2, .offset = 0, .elems = 1},
+    {.unit = 2, .offset = 0, .elems = 1, .frozen = true},
     {.unit = 3, .offset = 0, .elems = 6},
     {.unit = 3, .offset = 8, .elems = 3},
     {.unit = 0, .offset = 16, .elems = 7, .tied = 1 + 2},
@@ -337,12 +337,13 @@ static fsdp_status pass_errors_on(fixture *fx)
 }
 
 /* Every rank is its own shard group: the gather must use gather_group, not the world, and
- * shard_rank, not the rank in the world. */
+ * shard_rank, not the rank in the world. Lab 5's gather_group is not the mesh's. */
 static fsdp_status gather_alone_body(fixture *fx)
 {
-    mesh *grid = &fx->f.mesh; /* closes its groups */
-    TRY(comm_range(fx->comm, fx->rank, 1, 1, &grid->shard));
-    fx->f.gather_group = grid->shard;
+    mesh *grid = &fx->f.mesh; /* closes its groups, but not the world */
+    TRY(comm_range(fx->comm, fx->rank, 1, 1, &grid->replicate));
+    grid->shard = grid->world;
+    fx->f.gather_group = grid->replicate;
     TRY(begin_and_check(fx, 0));
     TRY(begin_and_check(fx, 1));
     TRY(unshard_drop(&fx->f, 1));

@@ -82,6 +82,7 @@ static fsdp_status pre_backward_body(fixture *fx)
 
 static fsdp_status task_3_1(grade *g)
 {
+    TRY(fixture_run(g, ONE_SPEC(.mode = GRAD_ACC_FAST), pre_backward_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), pre_backward_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL), pre_backward_body));
     return fixture_run(g, TIED_SPEC(.async_compute = true), pre_backward_body);
@@ -223,7 +224,7 @@ static fsdp_status task_3_2a(grade *g)
                 g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL, .shard_size = size, .async_compute = true),
                 reduce_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST), reduce_body));
-    TRY(fixture_run(g, ONE_SPEC(.mode = GRAD_ACC_FAST), reduce_body));
+    TRY(fixture_run(g, ONE_SPEC(.sharding = SHARDING_NONE), reduce_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_FAST, .async_compute = true), reduce_body));
     TRY(fixture_run(g, TIED_SPEC(.mode = GRAD_ACC_CANONICAL, .batch = 2), reduce_tree_body));
     return fixture_run(g, TIED_SPEC(.async_compute = true), own_stream_body);
