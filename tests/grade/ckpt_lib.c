@@ -52,6 +52,10 @@ static fsdp_status pack_all(const flat_layout *l, ckpt_pieces *out)
         size_t at = 0;
         for (int k = 0; k < out[r].n_pieces; k++) {
             const ckpt_piece *p = &out[r].pieces[k];
+            TRY(EXPECT(p->param == 3 || p->param == 1 || p->param == 7,
+                       "param is the slot's; n_pieces counts the pieces that are written",
+                       "ckpt_pack: piece %d of %d names parameter %d, expected 3, 1 or 7", k,
+                       out[r].n_pieces, p->param));
             for (uint64_t i = 0; i < p->elems; i++, at++) {
                 float want = fix_value(p->param, p->begin + i);
                 TRY(expect_f32("packed value", &out[r].values[at], &want, 1));

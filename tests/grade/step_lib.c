@@ -214,6 +214,9 @@ static fsdp_status finish_first_body(fixture *fx)
     fix_trace_start(fx);
     const fsdp_status status = grads_finish(&fx->r, SCALE);
     expect_finished(fx, ROOT); /* the first unit */
+    if (status == FSDP_OK && fx->world_size > 1)
+        fix_expect_trace(fx, "grads_finish, where shards have replicas",
+                         "all-gather root;all-gather h.0;all-gather h.2;");
     TRY(fix_settle(fx));
     for (int j = 0; j < N_LEARNING; j++) {
         device_free(fx->compute, stale[j]);
@@ -456,6 +459,10 @@ static fsdp_status grad_all_gather_body(fixture *fx)
 
 fsdp_status task_3_5b(grade *g)
 {
+    for (int size = 2; size < g->world_size; size++) /* W = 4: two replicas of two shards */
+        if (g->world_size % size == 0)
+            TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_HYBRID, .shard_size = size),
+                            grad_all_gather_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_NONE), grad_all_gather_body));
     TRY(fixture_run(g, ONE_SPEC(.sharding = SHARDING_NONE), grad_all_gather_body));
     TRY(fixture_run(g, TIED_SPEC(.sharding = SHARDING_FULL), grad_all_gather_body));
