@@ -3,10 +3,10 @@
 #
 #   tests/grade/grade_all.sh DIR OUT BUILD [ARGUMENTS OF submission.sh]
 #
-# DIR has a folder or an archive (tar, also compressed; zip if there is unzip) for each submission; hidden files are left out. OUT, a new
-# or an empty folder, gets a folder for each, and grades.csv: its columns are the name in DIR, whether there is a grade, the
-# points, the possible points, the points of each lab and task, the kind of confinement, the numbers of taken and refused files, and, if
-# there is no grade, why. AT_ONCE trees are graded at once (default: one for each four processors). Exit status: 0 if all have a grade.
+# DIR has a folder or an archive (tar, also compressed; zip if there is unzip) for each submission. OUT, a new or an empty
+# folder, gets a folder for each, and grades.csv: its columns are the name in DIR, whether there is a grade, the points, the possible
+# points, the points of each lab and task, the kind of confinement, the numbers of taken and refused files, and, if there is no grade,
+# why. AT_ONCE trees are graded at once (default: one for each four processors). Exit status: 0 if all have a grade.
 set -u
 cd "$(dirname -- "$0")/../.." || exit 2
 here=$PWD/tests/grade
@@ -16,14 +16,29 @@ give_up() {
     exit 2
 }
 
-# unpack ARCHIVE FOLDER -- confined, so that an archive can write nowhere else
+# confined FOLDER COMMAND... -- run it in FOLDER, so that an archive can write nowhere else, and no file of more than 200 MB
+confined() { (ulimit -f 200000 && tests/tools/limit.sh 60 "$here/confine.sh" --write "$1" --in "$1" -- "${@:2}"); }
+
+# counted FOLDER COMMAND... -- the same without messages; fails only if the time is over
+counted() { confined "$@" 2>/dev/null || case $? in 124 | 137) false ;; esac }
+
+# unpack ARCHIVE FOLDER -- if it cannot be unpacked, print why; print nothing if it is over a limit. An archive can state wrong sizes, so
+# the files and folders in its paths and all bytes that come out of it (those of holes too) are counted before anything is written.
 unpack() {
-    local list='tar -tvf .archive | awk "{ n += \$3 } END { exit NR > 20000 || n > 2e8 }"' extract='tar -xf .archive --no-same-owner --no-same-permissions'
-    [[ ${1,,} != *.zip ]] || list='unzip -l .archive | awk "END { exit \$2 > 20000 || \$1 > 2e8 }"' extract='unzip -q .archive'
-    cp -- "$1" "$2/.archive" &&
-        (ulimit -f 200000 && tests/tools/limit.sh 60 "$here/confine.sh" --write "$2" --in "$2" -- \
-            sh -c "if $list; then $extract; else echo 'more than 20000 files or 200 MB' && false; fi") 2>&1 | tail -1
-    return "${PIPESTATUS[0]}"
+    local names=(tar -tf .archive --quoting-style=literal) bytes=(tar -xOf .archive) n_bytes status
+    local all=(tar -xf .archive --no-same-owner --no-same-permissions)
+    [ "$(head -c 4 -- "$1" | tr -d '\0')" != $'PK\3\4' ] ||
+        names=(unzip -Z1 .archive) bytes=(unzip -pP x .archive) all=(unzip -qP x .archive) # a password that is wrong: unzip asks for none
+    (ulimit -f 200000 && cp -- "$1" "$2/.archive") 2>&1 || return
+    set -o pipefail
+    counted "$2" "${names[@]}" | LC_ALL=C awk -F '[/\\\\]' '
+        { path = ""; for (i = 1; i <= NF; i++) if ($i != "" && !((path = path "/" $i) in seen)) { seen[path]; n++ } }
+        n > 20000 { exit 1 }' || return
+    n_bytes=$(counted "$2" "${bytes[@]}" | head -c 200000001 | wc -c) && [ "$n_bytes" -le 200000000 ] || return
+    confined "$2" "${all[@]}" 2>&1 | awk '!/^($|\[|tar: (Exiting|Removing))/ && !n++'
+    status=${PIPESTATUS[0]}
+    chmod -R u+rwX "$2"
+    [ "$status" -eq 0 ] || [ "${all[0]} $status" = 'unzip 1' ] # 1: unzip has warned, of backslashes for example
 }
 
 # labs_in FOLDER -- the folder below it that has the labs, if there is one; follows no link, which could lead to other people's files
@@ -36,22 +51,28 @@ labs_in() {
     [ ${#found[@]} -eq 1 ] && printf '%s' "${found[0]%/lab1_flatparam}"
 }
 
-# one NAME FOLDER -- grade it; the row of the table goes to FOLDER.row
+# line TEXT -- one line of UTF-8 for the table, whatever the text is
+line() { printf '%s\n' "$(printf %s "$1" | head -c 300 | LC_ALL=C tr '\000-\037\177' ' ' | iconv -cf UTF-8 -t UTF-8 2>/dev/null)"; }
+
+# one NAME FOLDER -- grade it; why there is no grade goes to FOLDER.why
 one() {
     local tree=$dir/$1 out=$2 why='' said
     shift 2
     if [ -h "$tree" ]; then
         why='is a link'
-    elif [ ! -d "$tree" ]; then
-        mkdir "$out.tree" && said=$(unpack "$tree" "$out.tree") || why="cannot be unpacked: $said"
+    elif [ -f "$tree" ]; then
+        mkdir "$out.tree" && said=$(unpack "$tree" "$out.tree") ||
+            why="cannot be unpacked: ${said:-more than 20000 files and folders, 200 MB or 60 s; or a password}"
         tree=$out.tree
+    elif [ ! -d "$tree" ]; then
+        why='is no file or folder'
     fi
     [ -n "$why" ] || tree=$(labs_in "$tree") || why='has no folder with the labs, or several'
     [ -n "$why" ] || "$here/submission.sh" "$tree" "$out" "$build" "${arguments[@]}" >"$out.log" 2>&1 </dev/null ||
-        why=$(grep -m1 '^[a-z_]*\.sh: ' "$out.log" || tail -1 "$out.log")
+        { why=$(grep -am1 '^[a-z_]*\.sh: ' "$out.log" || tail -1 "$out.log") && why=${why#*.sh: } && why=${why:-it ended without a message}; }
     rm -rf "$out.tree"
-    echo "${why#*.sh: }" >"$out.why"
-    echo "${out##*/}: $(grep -E '^(All labs|Lab [0-9]): ' "$out.log" 2>/dev/null | tail -1 | grep . || echo "no grade: ${why#*.sh: }")"
+    line "$why" >"$out.why"
+    echo "${out##*/}: $(grep -aE '^(All labs|Lab [0-9]): ' "$out.log" 2>/dev/null | tail -1 | grep . || echo "no grade: $(cat "$out.why")")"
 }
 
 { [ $# -ge 3 ] && [ -d "$1" ]; } || give_up "there is no folder \"${1:-}\"" 'make grade-all DIR=<the folder with the submissions> OUT=<a new directory>'
@@ -61,18 +82,18 @@ dir=$(realpath -- "$1") out=$(realpath -- "$2") build=$(realpath -- "$3")
 shift 3
 arguments=("$@")
 export CONFINE_TOOL=$build/tests/grade/confine
-CONFINE=$("$here/confine.sh" --kind) || exit 2
+CONFINE=$("$here/confine.sh" --kind "$out") || exit 2
 export CONFINE
 at_once=${AT_ONCE:-$((($(nproc) + 3) / 4))}
 [[ $at_once =~ ^[1-9][0-9]*$ ]] || give_up "AT_ONCE: got \"$at_once\", expected a number from 1" 'AT_ONCE=2'
 
 # A folder of OUT has a plain name, whatever a submission is called.
 names=() folders=()
+shopt -s dotglob nullglob
 for path in "$dir"/*; do
-    [ -e "$path" ] || [ -h "$path" ] || continue
+    case ${path##*/}/$out/ in .DS_Store/* | ._* | .git/* | */"$path"/*) continue ;; esac
     names+=("${path##*/}")
-    plain=${path##*/}
-    folders+=("$out/$(printf '%03d' ${#names[@]})-${plain//[!A-Za-z0-9_.-]/_}")
+    folders+=("$out/$(printf '%03d-' ${#names[@]}; printf %s "${path##*/}" | LC_ALL=C tr -c 'A-Za-z0-9_.-' _ | head -c 100)")
 done
 [ ${#names[@]} -gt 0 ] || give_up "$dir has nothing in it" 'DIR has a folder or an archive for each submission'
 for i in "${!names[@]}"; do
@@ -83,7 +104,8 @@ wait
 
 files=()
 for i in "${!names[@]}"; do
-    printf '%s\n' "${names[i]//$'\n'/ }" >"${folders[i]}.name"
+    line "${names[i]}" >"${folders[i]}.name"
+    [ -f "${folders[i]}.why" ] || echo 'its grading was ended' >"${folders[i]}.why"
     files+=("${folders[i]}.name" "${folders[i]}.why")
     [ ! -f "${folders[i]}/grade.txt" ] || files+=("${folders[i]}/grade.txt" "${folders[i]}/report.txt")
 done

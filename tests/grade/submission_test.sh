@@ -616,15 +616,29 @@ around() {
     (cd "$dir/in" && tar -cPf "$dir/class/up.tar" ../whole/lab1_flatparam)
     ln -s "$dir/in/ada, 2" "$dir/in/link" && tar -cf "$dir/class/link.tar" -C "$dir/in" link && ln -s "$dir/whole" "$dir/class/other"
     mkdir "$dir/class/inner" "$dir/in/deep" "$dir/in/deep/__MACOSX" && ln -s "$dir/whole" "$dir/class/inner/x"
-    cp -R "$dir/whole" "$dir/in/deep/a" && mkdir "$dir/in/deep/__MACOSX/lab1_flatparam" && tar -cf "$dir/class/deep.tar" -C "$dir/in" deep
-    truncate -s 300M "$dir/in/zeros" && tar -czf "$dir/class/zeros.tgz" -C "$dir/in" zeros
+    cp -R "$dir/whole" "$dir/in/deep/a" && mkdir "$dir/in/deep/__MACOSX/lab1_flatparam" && tar --mode=0 -cf "$dir/class/deep.tar" -C "$dir/in" deep
+    truncate -s 300M "$dir/in/zeros" "$dir/class/long" && tar -czf "$dir/class/zeros.tgz" --owner='a b:1' -C "$dir/in" zeros
+    truncate -s 150M "$dir/in/half" "$dir/in/hole" && tar -cSf "$dir/class/sparse.tar" -C "$dir/in" half hole
     echo text >"$dir/class/notes.txt"
-    mkdir "$dir/class/empty"
+    for n in 1 2 3 4 5 6 7 8 9 10 11; do
+        tar -rf "$dir/class/folders.tar" --transform "s|.*|$n$(printf '/a%.0s' $(seq 1900))|" -C "$dir/class" notes.txt
+    done
+    for name in "$(printf "%0250d" 0)" "$(printf 'b\nyes,\001\344')" -x .x "  =x,y" m=1; do
+        cp "$dir/class/notes.txt" "$dir/class/$name"
+    done
+    mkdir "$dir/class/empty" && mkfifo "$dir/class/fifo" && touch "$dir/class/.DS_Store"
+    zips='' && command -v zip unzip >/dev/null && zips='^"back",yes,2,2, ^"lie.zip",no,.*more.than.20000.files' || echo "SKIP submission: zip archives: zip or unzip is not installed"
+    [ -z "$zips" ] || { # from DOS, with backslashes; from a liar, who states that 300 MB are a byte
+        (cd "$dir/whole" && zip -qr - lab*) | LC_ALL=C sed 's/PK\x01\x02..../PK\x01\x02\x14\x00\x14\x00/g; s,\(lab[0-9]_[a-z]*\)/,\1\\,g' >"$dir/class/back"
+        (cd "$dir/in" && zip -q - zeros) | LC_ALL=C sed 's/\x00\x00\xc0\x12/\x01\x00\x00\x00/g' >"$dir/class/lie.zip"
+    }
     rm -rf "$dir/out"
-    ! AT_ONCE=2 limit 900 make -s grade-all BUILD="$build" DIR="$dir/class" OUT="$dir/out" TASK=1.1 RANKS='2 3 4' >"$dir/log" 2>&1 </dev/null
+    ! AT_ONCE=2 limit 900 make -s grade-all BUILD="$build" DIR="$dir/class" OUT="$dir/class/grades" TASK=1.1 RANKS='2 3 4' >"$dir/log" 2>&1 </dev/null
     verdict "$CONFINE: a class: the status says that some have no grade" $?
-    cp "$dir/out/grades.csv" "$dir/log"
-    said '^submission,graded,points,of,confined_by,taken,refused,why,lab 1,1.1$' '^" =.*touch pwned.*",yes,0,2,' '^"n"";touch pwned;""",yes,0,2,' '^"ada.tar.gz",yes,2,2,'"$CONFINE"',19,0,"",2,2$' '^"empty",no,.*has no folder with the labs' '^"deep.tar",yes,2,2,' '^"link.tar",no,.*has no folder with the labs' '^"inner",no,.*has no folder with the labs' '^"other",no,.*is a link' '^"zeros.tgz",no,.*more than 20000 files or 200 MB' '^"notes.txt",no,.*cannot be unpacked' '^"up.tar",(no|yes,0,)'
+    cp "$dir/class/grades/grades.csv" "$dir/log"
+    said '^submission,graded,points,of,confined_by,taken,refused,why,lab 1,1.1$' '^" =.*touch pwned.*",yes,0,2,' '^"n"";touch pwned;""",yes,0,2,' '^"ada.tar.gz",yes,2,2,'"$CONFINE"',19,0,"",2,2$' '^"empty",no,.*has no folder with the labs' '^"deep.tar",yes,2,2,' '^"link.tar",no,.*has no folder with the labs' '^"inner",no,.*has no folder with the labs' '^"other",no,.*is a link' '^"zeros.tgz",no,.*more than 20000 files and folders, 200 MB' '^"notes.txt",no,.*cannot be unpacked' '^"up.tar",(no|yes,0,)' '^"(long|sparse.tar)",no,.*more than 20000 files' '^"folders.tar",no,.*more than 20000 files' \
+        '^"0{250}",no' '^"b yes, ",no' '^" -x",no' '^".x",no' '^"  =x,y",no' '^"m=1",no' '^"fifo",no,.*is no file' $zips &&
+        [ "$(wc -l <"$dir/log")" -eq "$(printf '%s\n' "$dir/class"/* "$dir/class/.x" | grep -c "^$dir")" ] && ! ls -d "$dir/class/grades/"*.tree 2>/dev/null
     verdict "$CONFINE: one row for each, whatever its name" $?
     [ -z "$(find . "$dir" -name pwned -not -path './build/*' | head -1)" ]
     verdict "$CONFINE: and no name was run" $?
