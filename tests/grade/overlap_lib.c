@@ -130,8 +130,12 @@ static void check_at_issue(fixture *fx, comm_op op, const char *label)
                                        reduces ? "reduced" : "gathered"),
                                   fx->f.units[u].state, UNIT_SHARDED));
         if (reduces)
-            note(fx, expect_int(WHAT("%s is reducing when the reduction of %s begins", name, label),
-                                !is_it && fx->r.grads[u].reducing, 0));
+            note(fx,
+                 EXPECT(is_it || !fx->r.grads[u].reducing,
+                        "reduce_wait(p->reducing) comes first; a frozen unit must not forget it",
+                        "post_backward of %s: %s is reducing when this reduction begins, "
+                        "expected its reduction awaited",
+                        label, name));
     }
     if (reduces && !fx->runs_ahead)
         check_gathered_bytes(fx, label);
@@ -190,7 +194,7 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     note(fx, EXPECT(!fx->r.grads[H0].buffer.full_grad, "reduce_wait of the one before comes first",
                     "post_backward of h.2: full_grad of h.0 is still there, expected its reduction "
                     "awaited and the memory freed"));
-    fx->r.grads[FROZEN].visited = true; /* the root comes last, after all others */
+    TRY(post_issues(fx, p, FROZEN, "", "")); /* begins no reduction */
     TRY(post_issues(fx, p, ROOT, "", "reduce-scatter root;"));
     note(fx, expect_int("unit whose reduction nobody has waited for", p->reducing, ROOT));
     TRY(prefetch_end_backward(p));
@@ -276,7 +280,7 @@ static fsdp_status refusals_part(fixture *fx, prefetch *p)
 
 /* ---- end_backward ---------------------------------------------------------------------------- */
 
-/* An unused gather, a reduction in flight, and units that were not visited. */
+/* An unused gather of every unit, a reduction in flight, and units that were not visited. */
 static fsdp_status end_backward_part(fixture *fx, prefetch *p)
 {
     issued_start(fx);
@@ -285,6 +289,7 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
     TRY(unshard_begin(&fx->f, FROZEN));
     TRY(ready_for_post(fx, H2));
     TRY(prefetch_post_backward(p, H2));
+    TRY(unshard_begin(&fx->f, H2));
     fx->trace[0] = '\0';
     const fsdp_status ended = RUNS_AHEAD(fx, "end_backward", prefetch_end_backward(p));
     for (int u = 0; u < N_UNITS; u++)
