@@ -82,16 +82,22 @@ static fsdp_status cut_body(fixture *fx)
     return FSDP_OK;
 }
 
+/* Every unit is recorded: a frozen one, and one of which this rank has only padding. */
 static fsdp_status post_forward_part(fixture *fx, prefetch *p)
 {
-    TRY(fix_gather_by_hand(fx, H0));
-    TRY(RUNS_AHEAD(fx, "post_forward of h.0", prefetch_post_forward(p, H0)));
-    note(fx, expect_state("state of h.0 after post_forward", fx->f.units[H0].state, UNIT_SHARDED));
+    static const int blocks[] = {H0, FROZEN, H2};
+    for (int i = 0; i < 3; i++) {
+        const char *what = WHAT("post_forward of %s", fx->f.units[blocks[i]].name);
+        TRY(fix_gather_by_hand(fx, blocks[i]));
+        TRY(RUNS_AHEAD(fx, what, prefetch_post_forward(p, blocks[i])));
+        note(fx, expect_state(WHAT("state after %s", what), fx->f.units[blocks[i]].state,
+                              UNIT_SHARDED));
+    }
     TRY(fix_gather_by_hand(fx, ROOT));
     TRY(RUNS_AHEAD(fx, "post_forward of the root", prefetch_post_forward(p, ROOT)));
     note(fx,
          expect_state("state of the root, which stays", fx->f.units[ROOT].state, UNIT_GATHERED));
-    expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, ROOT}, 2);
+    expect_units(fx, "post_forward", &p->post_forward, (const int[]){H0, FROZEN, H2, ROOT}, 4);
     fx->f.units[H2].state = UNIT_GATHERING; /* reshard refuses this state */
     note(fx, expect_status("post_forward of a unit that is GATHERING", prefetch_post_forward(p, H2),
                            FSDP_ESTATE));
@@ -305,6 +311,7 @@ static fsdp_status forward_body(fixture *fx)
 
 static fsdp_status task_5_3(grade *g)
 {
+    TRY(fixture_run(g, AHEAD_SPEC(.sharding = SHARDING_GRAD_OP), forward_body));
     return fixture_run(g, AHEAD_SPEC(), forward_body);
 }
 

@@ -291,7 +291,11 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
     TRY(prefetch_post_backward(p, H2));
     TRY(unshard_begin(&fx->f, H2));
     fx->trace[0] = '\0';
+    fx->f.gather_after = p->updated;
     const fsdp_status ended = RUNS_AHEAD(fx, "end_backward", prefetch_end_backward(p));
+    note(fx, EXPECT(fx->f.gather_after == p->updated, "the next micro-step of the step needs it",
+                    "end_backward: f->gather_after has changed, expected it left as it was"));
+    fx->f.gather_after = NULL;
     for (int u = 0; u < N_UNITS; u++)
         note(fx,
              EXPECT(fx->f.units[u].state != UNIT_GATHERING,
