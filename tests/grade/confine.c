@@ -4,8 +4,7 @@
  *   confine [--only] [PATH ...] -- COMMAND  filter the command's system calls; --only: it also sees
  *                                           only the PATHs (Landlock), and writes only to the first
  *   confine --alone -- COMMAND              it can start threads, but no process, and send signals
- *                                           only to itself; it reaches no other process's memory
- *                                           (Landlock, if the kernel has it)
+ *                                           only to itself
  *
  * Exit status: the command's; 125: the kernel or a library lacks what this needs. */
 #include <errno.h>
@@ -173,16 +172,6 @@ static bool see_only(char **paths, int n)
     return good && syscall(SYS_landlock_restrict_self, rules, 0u) == 0;
 }
 
-/* A domain of its own: the kernel lets a process reach the memory of others only if they are in its
- * domain or in one below it. */
-static void leave_domain(void)
-{
-    const struct landlock_ruleset_attr attr = {.handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_BLOCK};
-    const int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0u);
-    if (rules >= 0 && syscall(SYS_landlock_restrict_self, rules, 0u) == 0)
-        close(rules);
-}
-
 int main(int argc, char **argv)
 {
     const bool only = argc > 1 && strcmp(argv[1], "--only") == 0;
@@ -203,8 +192,6 @@ int main(int argc, char **argv)
         return failed("no_new_privs");
     if (only && !see_only(argv + 2, n - 2))
         return failed("Landlock");
-    if (alone)
-        leave_domain();
     if (seccomp_load(filter) != 0)
         return failed("seccomp");
     execvp(argv[n + 1], argv + n + 1);

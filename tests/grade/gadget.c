@@ -96,7 +96,7 @@ static __attribute__((unused)) void try_all(void)
         raw_exit(0, 0, 0);
     says("a process of its own", child);
     int (*volatile allowed)(const char *, ...) = printf;
-    const long other = ((long (*)(void))((char *)allowed + FORK_AFTER_PRINTF))();
+    const int other = ((int (*)(void))((char *)allowed + FORK_AFTER_PRINTF))();
     if (other == 0)
         raw_exit(0, 0, 0);
     says("a process by printf with an offset", other);
