@@ -68,7 +68,8 @@ if [ "$(id -u)" -eq 0 ] && [ "${CONFINE:?}" != none ]; then
     # no user of the system has such a number; a container may have only the first 65536
     user=$(awk -v pid=$$ '{ n += $3 } END { print (n > 10000000 ? 5000000 + pid : 60000 + pid % 5000) }' /proc/self/uid_map)
     chown -R "$user:$user" "$write" || exit 125
-    as=(setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs)
+    # while setpriv starts env, it can still read what only root can
+    as=(setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs env)
     share=(--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try) # in a user namespace root would stay root
 fi
 case ${CONFINE:?} in
