@@ -23,7 +23,7 @@ confined() { (ulimit -f 200000 && tests/tools/limit.sh 60 "$here/confine.sh" --w
 counted() { confined "$@" 2>/dev/null || case $? in 124 | 137) false ;; esac }
 
 # unpack ARCHIVE FOLDER -- if it cannot be unpacked, print why; print nothing if it is over a limit. An archive can state wrong sizes, so
-# the files and folders in its paths and all bytes that come out of it (those of holes too) are counted before anything is written.
+# this counts the files and folders in its paths, and all bytes that come out of it, holes included, before it writes anything.
 unpack() {
     local names=(tar -tf .archive --quoting-style=literal) bytes=(tar -xOf .archive) n_bytes status
     local all=(tar -xf .archive --no-same-owner --no-same-permissions)
