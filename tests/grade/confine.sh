@@ -57,10 +57,11 @@ environment=(HOME="$write" TMPDIR="$write")
 for name in $KEEP; do
     [ -z "${!name+set}" ] || environment+=("$name=${!name}")
 done
+plain=(sh -c 'exec "$0" "$@"') # starts a program whatever its path is: env takes a path with = for a variable
 filtered() {
     ulimit -d 2097152 # KiB of a process's own memory
     echo 1000 >/proc/self/oom_score_adj # if memory runs out, the system ends this first
-    exec env -i "${environment[@]}" "$@"
+    exec env -i "${environment[@]}" "${plain[@]}" "$@"
 }
 
 as=() share=(--unshare-all)
@@ -68,21 +69,22 @@ if [ "$(id -u)" -eq 0 ] && [ "${CONFINE:?}" != none ]; then
     # no user of the system has such a number; a container may have only the first 65536
     user=$(awk -v pid=$$ '{ n += $3 } END { print (n > 10000000 ? 5000000 + pid : 60000 + pid % 5000) }' /proc/self/uid_map)
     chown -R "$user:$user" "$write" || exit 125
-    # while setpriv starts env, it can still read what only root can
-    as=(setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs env)
+    # while setpriv starts sh, it can still read what only root can
+    as=(setpriv --reuid "$user" --regid "$user" --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs "${plain[@]}")
     share=(--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try) # in a user namespace root would stay root
 fi
 case ${CONFINE:?} in
 bwrap)
     args=("${share[@]}" --new-session --die-with-parent --proc /proc --dev /dev --perms 1777 --tmpfs /dev/shm --perms 1777 --size $((1 << 30)) --tmpfs /tmp)
-    for path in "${SYSTEM[@]}"; do
-        if [ -h "$path" ]; then args+=(--symlink "$(readlink "$path")" "$path"); else args+=(--ro-bind-try "$path" "$path"); fi
-    done
-    for path in "$tree" "$write"; do # the folders above them, empty; the user of root's commands may enter them
+    for path in "${SYSTEM[@]}" "$tree" "$write"; do # the folders above them, empty; every user may enter them
         for ((i = 1; i < ${#path}; i++)); do
             [ "${path:i:1}" != / ] || args+=(--perms 0755 --dir "${path:0:i}")
         done
     done
+    for path in "${SYSTEM[@]}"; do
+        if [ -h "$path" ]; then args+=(--symlink "$(readlink "$path")" "$path"); else args+=(--ro-bind-try "$path" "$path"); fi
+    done
+    args+=(--remount-ro /proc) # else a program could raise its own place in the order in which memory is reclaimed
     exec 9< <("$tool" --filter)
     filtered bwrap "${args[@]}" --ro-bind "$tree" "$tree" --bind "$write" "$write" --chdir "$tree" --seccomp 9 -- "${as[@]}" "$@"
     ;;

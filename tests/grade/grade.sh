@@ -279,6 +279,7 @@ END
     case $v in
     PASS)
         text=$(judged "$t" "$2")
+        case " $judged_tasks ",$text in *" $t "*,) text='FAIL the judge has no verdict' ;; esac
         case $text in
         FAIL*) log=$OUT/judge-$t-W$2.log && record "$t" "$2" FAIL "${text#FAIL }" ;;
         *) record "$t" "$2" PASS "($seconds s)" "$seconds" ;;
@@ -450,7 +451,7 @@ for program in $programs; do
 done
 
 judged_tasks=''
-[ -z "${GRADE_PRIVATE:+${JUDGE_TOOL:-}}" ] || judged_tasks=$("$JUDGE_TOOL" --list | tr '\n' ' ')
+[ -z "${GRADE_PRIVATE:+${JUDGE_TOOL:-}}" ] || judged_tasks=$("$JUDGE_TOOL" --list | tr '\n' ' ' | grep .) || refuse "$JUDGE_TOOL does not run" "$build"
 total_sum=0 total_all=0 n_labs=0 begun=$(date +%s)
 for l in $labs; do
     ids=$(rows | awk -v l="$l" '{ split($1, a, "."); if (a[1] == l) print $1 }')
