@@ -7,7 +7,7 @@
 # affects. CI=true (any value) turns warnings into errors; V=1 shows the commands.
 
 # What a user writes here is text: $(shell ...) in the name of a folder runs nothing. quote: one word of the shell.
-TEXTS   := LAB TASK RANKS HINTS RANK BREAK BASE REF EXTRA_TESTS TREE DIR OUT SEED FROM WITH STARS LAB6 MUTANTS TREES SECONDS DESTDIR PREFIX MNIST
+TEXTS   := LAB TASK RANKS HINTS RANK BREAK BASE REF EXTRA_TESTS TREE DIR OUT SEED FROM WITH STARS LAB6 AT_ONCE MUTANTS TREES SECONDS DESTDIR PREFIX MNIST
 $(foreach t,$(TEXTS),$(if $(filter command environment,$(firstword $(origin $(t)))),$(eval override $(t) := $$(value $(t)))))
 quote    = '$(subst ','\'',$(1))'
 

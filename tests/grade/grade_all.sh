@@ -67,8 +67,8 @@ one() {
     elif [ ! -d "$tree" ]; then
         why='is no file or folder'
     fi
-    [ -n "$why" ] || tree=$(labs_in "$tree") || why='has no folder with the labs, or several'
-    [ -n "$why" ] || "$here/submission.sh" "$tree" "$out" "$build" "${arguments[@]}" >"$out.log" 2>&1 </dev/null ||
+    [ -n "$why" ] || tree=$(labs_in "$tree" && echo .) || why='has no folder with the labs, or several'
+    [ -n "$why" ] || "$here/submission.sh" "${tree%.}" "$out" "$build" "${arguments[@]}" >"$out.log" 2>&1 </dev/null ||
         { why=$(grep -am1 '^[a-z_]*\.sh: ' "$out.log" || tail -1 "$out.log") && why=${why#*.sh: } && why=${why:-it ended without a message}; }
     rm -rf "$out.tree"
     line "$why" >"$out.why"

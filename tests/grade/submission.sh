@@ -80,9 +80,11 @@ shift 3
 [ ! -e "$out" ] || [ -z "$(ls -A "$out" 2>&1)" ] || give_up "$out is not empty" 'OUT=<a new directory>'
 case $(realpath -m -- "$out") in *[[:space:]*?[\\]*) give_up "OUT=\"$out\" has blanks or one of * ? [ \\ in its path" 'OUT=<a new directory with a plain name>' ;; esac
 mkdir -p "$out/work" "$out/tree" || exit 2
-tree=$(CDPATH='' cd -- "$tree" && pwd -P) out=$(CDPATH='' cd -- "$out" && pwd -P) build=$(CDPATH='' cd -- "$build" && pwd -P)
+tree=$(CDPATH='' cd -- "$tree" && pwd -P && echo .) && tree=${tree%??} || exit 2 # a name may end in a newline
+out=$(CDPATH='' cd -- "$out" && pwd -P) build=$(CDPATH='' cd -- "$build" && pwd -P)
 work=$out/work report=$out/report.txt n_taken=0 n_refused=0
 export CONFINE_TOOL="$build/tests/grade/confine"
+[ -n "$pack" ] || [ -x "$build/tests/grade/judge" ] || give_up "there is no $build/tests/grade/judge" 'make grade-submission builds it first'
 CONFINE=$("$here/confine.sh" --kind "$work" 2>"$work/why") || give_up "$(sed -n '1s/^confine.sh: //p' "$work/why")" "$(sed -n 's/^HINT: //p' "$work/why")"
 export CONFINE
 shown=$("$here/confine.sh" --shows "$tree" "$out" ${extra:+"$extra"} $([ ! -x tests/tools/handout.sh ] || echo "$top"))
@@ -137,7 +139,7 @@ limited() {
 
 # does_not STATUS -- why the last command of limited ended with it
 does_not() {
-    why=$(LC_ALL=C grep -a -m1 -iE 'error|fatal' "$work/compiler.log" || tail -1 "$work/compiler.log")
+    why=$(LC_ALL=C grep -a -m1 -iE '(^|: )(fatal )?error: ' "$work/compiler.log" || tail -1 "$work/compiler.log")
     case $1 in 124 | 137 | 152) why='the compiler needs more than 60 s' ;; esac
     echo "does not compile: $(echo "${why:-the compiler ends with status $1}" | LC_ALL=C tr -c '\n -~' '?' | cut -c1-300 | tr '|' '/')|build it with make test first"
 }
@@ -152,10 +154,16 @@ compile() (
     [ $# -gt 1 ] || { echo 'has no rule in the Makefile|tell the course' && return; }
     source=$1
     shift
-    limited "$@" -E -MD -MF "$own.d" -o "$own.i" "$source" || { does_not $? && return; }
-    tr -s ' \\\n' '\n' <"$own.d" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r -d '\n' realpath -m --relative-base="$out/tree" |
-        grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' |
+    limited "$@" -g0 -E -MD -MF "$own.d" -o "$own.i" "$source" || { does_not $? && return; } # -g3 prints definitions of macros
+    tr -s ' \\\n' '\n' <"$own.d" | sed 1d | grep -vxF -e "$source" -e '' | xargs -r -d '\n' realpath -m --relative-base="$out/tree" >"$own.headers"
+    grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' "$own.headers" |
         sed 's/.*/includes &, which is no header of the course or the compiler|include only such headers/' | grep . && return
+    if [ -n "$pack" ] && [ -f "$top/handout.sums" ]; then
+        grep -E '^(common|lab)' "$own.headers" | (cd "$top" && xargs -r -d '\n' cksum) | awk -v source="$source" '
+            FILENAME != "-" { sum[$3] = $1; next }
+            $1 "-" $2 != sum[$3] { print "includes " $3 ", which is not as it was handed out|the course compiles with its own headers: move what you need to " source }
+            ' "$top/handout.sums" - | grep . && return
+    fi
     ([ "$(wc -c <"$own.i")" -le $MOST_TEXT ] && ulimit -t 20 && LC_ALL=C awk -f "$here/submission_text.awk" "$own.i" ||
         echo "is too long after preprocessing (at most $MOST_TEXT bytes)|do without macros that repeat a text again and again") | grep . && return
     limited "$@" -x $text -S -o "$own.s" "$own.i" || { does_not $? && return; }
@@ -202,8 +210,6 @@ for source in $(sources); do
         say "TAKEN   $source"
     fi
 done
-[ -z "${no_stub:-}" ] || give_up "no grade: this tree has nothing to put in the place of$no_stub" 'mend what is said above'
-
 if [ -n "$pack" ]; then
     [ $n_refused -eq 0 ] || give_up "nothing is packed: $n_refused files would be refused" 'mend what is said above'
     mkdir -p "$(dirname -- "$pack")" && sources | tar -czf "$pack" --owner=0 --group=0 -C "$tree" -T - || give_up "$pack cannot be written" 'OUT=<a file in a folder that you may write to>'
@@ -211,6 +217,7 @@ if [ -n "$pack" ]; then
         sort -uV "$work/todo" | tr '\n' ' ' | grep . || echo none)"
     exit 0
 fi
+[ -z "${no_stub:-}" ] || give_up "no grade: this tree has nothing to put in the place of$no_stub" 'mend what is said above'
 
 # List other files that the learner has changed: tests, tables, the runtime.
 sums() (
@@ -232,21 +239,29 @@ head -20 "$work/ignored" | tee -a "$report"
 # ---- the grade -----------------------------------------------------------------------------------
 [ -z "$extra" ] || export GRADE_TASKS="$build/extra/tasks.txt"
 graders() { make -C "$out/tree" -j"$(nproc)" BUILD=build ${extra:+"EXTRA_TESTS=$extra"} graders >"$work/build.log" 2>&1; }
-# undefined -- refuse the taken files that use what the linker did not find; false if none does
-undefined() {
+# take_back SOURCE WHY -- refuse a file that was taken
+take_back() {
+    echo "$2" >"$work/why"
+    sed -i "s|^TAKEN   $1$||; /^$/d" "$report"
+    n_taken=$((n_taken - 1)) found=0
+    refuse "$1"
+}
+# unlinked -- refuse the taken files that use what the linker did not find, or else those that it names; false if there are none
+unlinked() {
     found=1
     for name in $(grep -oE "undefined (reference to|symbol:) .?[A-Za-z0-9_]+" "$work/build.log" | sed 's/.*[^A-Za-z0-9_]//' | sort -u); do
         for source in $(sed -n 's/^TAKEN   //p' "$report"); do
-            nm -P "$out/tree/build/$(object "$source")" | grep -qE "^$name U" || continue
-            echo "uses $name, which nothing defines|do without $name" >"$work/why"
-            sed -i "s|^TAKEN   $source$||; /^$/d" "$report"
-            n_taken=$((n_taken - 1)) found=0
-            refuse "$source"
+            ! nm -P "$out/tree/build/$(object "$source")" | grep -qE "^$name U" || take_back "$source" "uses $name, which nothing defines|do without $name"
         done
+    done
+    [ $found -eq 1 ] || return 0
+    for source in $(sed -n 's/^TAKEN   //p' "$report"); do
+        ! why=$(grep -m1 -F -e "/$(basename "${source%.*}").o" -e "($(basename "${source%.*}").o)" "$work/build.log") ||
+            take_back "$source" "does not link: $(echo "$why" | tr -c '\n -~' '?' | cut -c1-300 | tr '|' '/')|declare things as the handout's file does"
     done
     return $found
 }
-graders || { undefined && graders; } ||
+graders || { unlinked && graders; } || { unlinked && graders; } ||
     give_up "the graders do not build: $(grep -m1 -E 'error|undefined|\*\*\*' "$work/build.log")" "see $work/build.log"
 chmod 111 "$out/tree/build/fsdp_run" # the kernel protects the memory of a program that its user cannot read
 {

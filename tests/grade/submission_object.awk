@@ -36,7 +36,9 @@ function section(text,    part, n) {
 
 BEGIN {
     while ((getline line < ref) > 0)
-        if (line ~ /^ *\[ *[0-9]+\] \./ && section(line)) {
+        if (split(line, part, " ") == 8 && part[1] ~ /:$/ && part[5] == "GLOBAL" && part[7] != "UND")
+            kind[part[8]] = part[4]
+        else if (line ~ /^ *\[ *[0-9]+\] \./ && section(line)) {
             ref_size[name] = size
             ref_has[name, flags]
         }
@@ -63,6 +65,8 @@ file == 4 && /^ *\[ *[0-9]+\] [^ ]/ && $2 != "0]" && !/NULL +0+ 0+/ {
     number = $0
     gsub(/^ *\[ *|\].*/, "", number)
     code[number] = flags ~ /X/
+    if (size ~ /[1-9a-f]......./)
+        complain("has a section " name " of 256 MiB or more", "allocate large arrays when they are needed")
     if (name ~ /^\.(preinit|init|fini)_array|^\.(ctors|dtors|init|fini)/) {
         if (!(name in ref_size) || ref_size[name] != size)
             complain("has a function that runs before or after main (section " name ")",
@@ -75,6 +79,9 @@ file == 4 && /^ *\[ *[0-9]+\] [^ ]/ && $2 != "0]" && !/NULL +0+ 0+/ {
     else if (flags ~ /X/ && (name !~ /^\.text/ || flags ~ /W/))
         complain("has code in " name " (a nested function?)", "write plain functions and data, without __attribute__((section))")
     stack_seen = stack_seen || name == ".note.GNU-stack"
+}
+file == 4 && $1 ~ /^[0-9]+:$/ && $5 == "GLOBAL" && $8 in kind && $7 != "UND" && $4 != kind[$8] {
+    complain("defines " $8 " as " $4 ", which the handout defines as " kind[$8], "declare it as the handout's file does")
 }
 file == 4 && $1 ~ /^[0-9]+:$/ && $4 == "OBJECT" && code[$7] {
     complain("has data among its code: " $8, "no __attribute__((section)): leave to the compiler where things stand")

@@ -304,10 +304,15 @@ see_objects() {
     printf '#if !__has_include("build/common/base/status.o")\n#error no object is here\n#endif\n'
 }
 honest_kind() {
-    hand_in whole --lab 1 --ranks "2 3 4" && said '^Lab 1: 16/16$' "^confined by: $CONFINE"
-    verdict "$CONFINE: lab 1 of the reference solution: $(score)" $?
+    hand_in whole --ranks "2 3 4" && said '^All labs: 100/100$' "^confined by: $CONFINE"
+    verdict "$CONFINE: the reference solution: $(score)" $?
     hand_in stubs --lab 1 --ranks "2 3 4" && said '^Lab 1: 0/16$'
     verdict "$CONFINE: lab 1 of the handout: $(score)" $?
+    mkdir -p "$dir/only" && CONFINE_TOOL=$build/tests/grade/confine tests/grade/confine.sh --write "$dir/only" --in "$dir/whole" -- \
+        sh -c 'ls /etc/ld.so.conf.d/ /sys/devices/system/cpu && cc --version' >"$dir/log" 2>&1
+    verdict "$CONFINE: programs reach the compiler that a link in /etc leads to" $?
+    rm -rf "$dir/week=2" && limit 300 tests/grade/submission.sh "$dir/whole" "$dir/week=2" "$build" --task 1.1 --ranks "2 3 4" >"$dir/log" 2>&1 && said '^Lab 1: 2/2$'
+    verdict "$CONFINE: OUT with = in its path: $(score)" $?
 }
 
 # hidden_stay_hidden -- the graded tree and the learner's results contain neither the hidden source nor its path
@@ -538,7 +543,7 @@ confined() {
     cheat_with "$dir/gadget.c" 'try_all()'
     hand_in cheat --task 1.1 --ranks 2
     cat "$dir"/out/tree/build/test/grade/*.log >>"$dir/log"
-    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a setting of the kernel' '^denied a process of its own' '^denied a process by printf with an offset' "^denied the judge's memory" "^denied the launcher's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
+    said '^Lab 1: 0/2' "^confined by: $CONFINE" '^denied a hidden test' '^denied a solution' '^denied a network' '^denied a setting of the kernel' '^denied a process of its own' '^denied a process by printf with an offset' "^denied the judge's memory" "^denied the launcher's memory" '^denied a signal to another' '^denied a group of its own' '^denied another owner of its signals' '^denied the affinity of another process' '^denied the priority of another process' '^denied memory that stays' '^denied the length of a file' '^denied the rights of a file' '^denied the time of a file' '^denied an attribute of a file' '^denied its turn when memory runs out' && unsaid '^(printed: )?REACHED' && [ ! -e "$dir/outside" ]
     verdict "$CONFINE: a program of constants reaches nothing" $?
     for call in wait_for_pipe fill_results stop_parent; do
         cheat_with "$dir/gadget.c" "$call()"
@@ -646,6 +651,25 @@ around() {
         ! limit 100 make -s grade-submission BUILD="$build" TREE="$dir/$name" OUT="$dir/$name" >"$dir/log" 2>&1 && said '^HINT: TREE is the folder' && [ ! -e pwned ]
         verdict "$CONFINE: TREE=$name is text" $?
     done
+    rm -rf "$dir/pair" && mkdir "$dir/pair" && cp -R "$dir/whole" "$dir/pair/ada" && cp -R "$dir/stubs" "$dir/pair/ada
+"
+    limit 900 make -s grade-all BUILD="$build" DIR="$dir/pair" OUT="$dir/pair/grades" TASK=1.1 RANKS='2 3 4' >"$dir/log" 2>&1 </dev/null
+    cp "$dir/pair/grades/grades.csv" "$dir/log" && said '^"ada",yes,2,2,' '^"ada ",yes,0,2,'
+    verdict "$CONFINE: a name that ends in a newline is not the name without it" $?
+    fresh whole
+    echo '__thread int predict_answers;' >"$dir/cheat/lab1_flatparam/predict.c"
+    echo 'static __attribute__((used)) char large[3L << 30];' >>"$dir/cheat/lab1_flatparam/dim0.c"
+    hand_in cheat --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^REFUSED lab1_flatparam/predict.c: defines predict_answers as TLS' '^REFUSED lab1_flatparam/dim0.c: has a section .l?bss of 256 MiB'
+    verdict "$CONFINE: what no program can be linked with costs its own tasks: $(score)" $?
+    fresh stubs
+    echo 'static inline int mine(void) { return 1; }' >"$dir/cheat/lab1_flatparam/mine.h"
+    sed -i '1i #include "lab1_flatparam/mine.h"' "$dir/cheat/lab1_flatparam/wrap.c"
+    echo 'int my_min(int a, int b);' >>"$dir/cheat/lab5_prefetch/prefetch.h"
+    ! limit 300 "$dir/cheat/tests/grade/submission.sh" . "$dir/cheat/out" "$(realpath "$build")" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 &&
+        said '^REFUSED lab1_flatparam/wrap.c: includes lab1_flatparam/mine.h, which is not as it was handed out' '^REFUSED lab5_prefetch/prefetch.c: includes lab5_prefetch/prefetch.h, which' '^submission.sh: nothing is packed: '
+    verdict "$CONFINE: headers that the course does not have: nothing is packed" $?
+    [ "$(make -ns grade-submission BUILD="$build" | grep -oE 'graders .*judge .*confine' | head -1 | sed "s|$build|build|g")" = "$(grep -oE 'graders .*judge .*confine' tests/grade/Containerfile)" ]
+    verdict 'the image of a container has what make grade-submission builds' $?
     fresh whole
     rm -rf "$dir/out" "$dir/packed.tar.gz"
     limit 300 tests/grade/submission.sh "$dir/cheat" "$dir/out" "$build" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1

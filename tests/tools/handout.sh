@@ -16,7 +16,7 @@
 # A stub is between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */", by which make upgrade finds it.
 # WITH: labs whose solutions stay, between the same markers; a learner then starts at a later lab. The folder of such a lab also
 # has ANSWERS.md, the lab's section of tests/grade/answer_key.md. With --stars open its starred tasks are stubs nevertheless.
-# handout.sums lists the checksums of the labs' files, for make upgrade in a newer tree.
+# handout.sums lists the checksums of the labs' files and of headers, for make upgrade in a newer tree and for make hand-in.
 set -eu
 lab6=0 stars=''
 [ "${1:-}" != --lab6 ] || { lab6=1 && shift; }

@@ -2,7 +2,7 @@
 # upgrade.sh -- move a learner's work into this tree, which was handed out later.
 #
 #   tests/tools/upgrade.sh FROM      FROM: the learner's old tree (make upgrade FROM=dir); it is only read
-#   tests/tools/upgrade.sh --sums    print handout.sums for this tree: for each file of a lab, a checksum of the file and one
+#   tests/tools/upgrade.sh --sums    print handout.sums for this tree: for each file of a lab and each header of common, a checksum of the file and one
 #                                    of its text outside the tasks' borders
 #
 # Text between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */" is the learner's and moves. If only the learner or only the
@@ -26,7 +26,7 @@ sums() {
 lab_files() { find lab[1-6]_* -type f ! -path '*/build*' ! -name '*.o' ! -name '*.mine' ! -name '*~' | sort; }
 
 if [ "${1:-}" = --sums ]; then
-    lab_files | while IFS= read -r file; do
+    { lab_files && find common -name '*.h' | sort; } | while IFS= read -r file; do
         echo "$(sums "$file") $file"
     done
     exit
