@@ -159,7 +159,7 @@ compile() (
     grep -vE '^(common|lab[1-6]_[a-z]+|tests/sim/ascend/include)/[a-z0-9_/]+\.h$|^/usr/(local/)?(include|lib[0-9]*)/' "$own.headers" |
         sed 's/.*/includes &, which is no header of the course or the compiler|include only such headers/' | grep . && return
     if [ -n "$pack" ] && [ -f "$top/handout.sums" ]; then
-        grep -E '^(common|lab)' "$own.headers" | (cd "$top" && xargs -r -d '\n' cksum) | awk -v source="$source" '
+        grep ^lab "$own.headers" | (cd "$top" && xargs -r -d '\n' cksum) | awk -v source="$source" '
             FILENAME != "-" { sum[$3] = $1; next }
             $1 "-" $2 != sum[$3] { print "includes " $3 ", which is not as it was handed out|the course compiles with its own headers: move what you need to " source }
             ' "$top/handout.sums" - | grep . && return
@@ -199,6 +199,8 @@ for source in $(sources); do # this tree may have solutions: none of their objec
         remember "$out/tree/build/$(object "$source")" "$work/ref" "$source" && rm "$out/tree/build/$(object "$source")" ||
         give_up "no $build/$(object "$source")" 'make grade-submission builds it first'
 done
+[ -z "$pack" ] || [ ! -f handout.sums ] || [ "$(find common -name '*.h' | LC_ALL=C sort | tr '\n' '\0' | xargs -0 cat | cksum | tr ' ' '-')" = "$(awk '$3 == "common/*.h" { print $1 }' handout.sums)" ] ||
+    give_up 'nothing is packed: the headers in common are not as they were handed out' 'the course compiles with its own headers: unpack the handout again, and make upgrade FROM=<this tree> there'
 for source in $(sources); do
     contents "$source" >"$work/why"
     [ -s "$work/why" ] || compile "$source" >"$work/why"

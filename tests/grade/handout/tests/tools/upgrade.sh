@@ -2,8 +2,8 @@
 # upgrade.sh -- move a learner's work into this tree, which was handed out later.
 #
 #   tests/tools/upgrade.sh FROM      FROM: the learner's old tree (make upgrade FROM=dir); it is only read
-#   tests/tools/upgrade.sh --sums    print handout.sums for this tree: for each file of a lab and each header of common, a checksum of the file and one
-#                                    of its text outside the tasks' borders
+#   tests/tools/upgrade.sh --sums    print handout.sums for this tree: for each file of a lab, a checksum of the file and one
+#                                    of its text outside the tasks' borders; and one of all headers of common
 #
 # Text between "/* TASK 2.1 BEGIN ... */" and "/* TASK 2.1 END */" is the learner's and moves. If only the learner or only the
 # course changed the text outside, the change is kept. If both changed it, the course's lines stay, and the learner's file is
@@ -26,9 +26,10 @@ sums() {
 lab_files() { find lab[1-6]_* -type f ! -path '*/build*' ! -name '*.o' ! -name '*.mine' ! -name '*~' | sort; }
 
 if [ "${1:-}" = --sums ]; then
-    { lab_files && find common -name '*.h' | sort; } | while IFS= read -r file; do
+    lab_files | while IFS= read -r file; do
         echo "$(sums "$file") $file"
     done
+    echo "$(find common -name '*.h' | LC_ALL=C sort | tr '\n' '\0' | xargs -0 cat | cksum | tr ' ' '-') - common/*.h"
     exit
 fi
 
