@@ -203,13 +203,6 @@ static fsdp_status hccl_reduce_scatter(void *handle, const native_call *c, void 
     /* SOLUTION END 6.4 */
 }
 
-static fsdp_status hccl_broadcast(void *handle, const native_call *c, void *queue)
-{
-    const hccl_comm *g = handle;
-    return hccl_status(
-        hccl_call_broadcast(c->to, c->elems, HCCL_CALL_INT8, c->root, g->hccl, queue), c->what);
-}
-
 static fsdp_status hccl_all_reduce(void *handle, const native_call *c, void *queue)
 {
     const hccl_comm *g = handle;
@@ -253,7 +246,6 @@ const native_api hccl_api = {.name = "hccl",
                              .look = hccl_look,
                              .exchange = hccl_exchange,
                              .all_gather = hccl_all_gather,
-                             .broadcast = hccl_broadcast,
                              .reduce_scatter = hccl_reduce_scatter,
                              .all_reduce = hccl_all_reduce,
                              .destroy = hccl_destroy,

@@ -70,12 +70,6 @@ int hccl_call_all_reduce(const void *send, void *recv, uint64_t count, int type,
                          static_cast<HcclReduceOp>(op), hccl, queue);
 }
 
-int hccl_call_broadcast(void *buf, uint64_t count, int type, int root, void *hccl, void *queue)
-{
-    return HcclBroadcast(buf, count, static_cast<HcclDataType>(type), static_cast<uint32_t>(root),
-                         hccl, queue);
-}
-
 int hccl_call_batch_send_recv(const hccl_message *messages, int n, void *hccl, void *queue)
 {
     HcclSendRecvItem *items =

@@ -49,8 +49,7 @@ int hccl_call_reduce_scatter(const void *send, void *recv, uint64_t recv_count, 
 /* hccl_call_all_reduce -- HcclAllReduce: count elements from and to each rank. */
 int hccl_call_all_reduce(const void *send, void *recv, uint64_t count, int type, int op, void *hccl,
                          void *queue);
-/* hccl_call_broadcast -- HcclBroadcast. hccl_call_batch_send_recv -- HcclBatchSendRecv. */
-int hccl_call_broadcast(void *buf, uint64_t count, int type, int root, void *hccl, void *queue);
+/* hccl_call_batch_send_recv -- HcclBatchSendRecv. */
 int hccl_call_batch_send_recv(const hccl_message *messages, int n, void *hccl, void *queue);
 
 EXTERN_C_END

@@ -25,9 +25,8 @@ typedef struct native_call {
     const char *what; /* for messages */
     const void *from;
     void *to;
-    size_t elems; /* per rank */
-    dtype type;   /* DTYPE_U8: bytes */
-    int root;
+    size_t elems;           /* per rank */
+    dtype type;             /* DTYPE_U8: bytes */
     const comm_part *parts; /* [W] of an exchange; the entry of this rank itself is ignored */
 } native_call;
 typedef fsdp_status (*native_issue_fn)(void *handle, const native_call *c, void *queue);
@@ -64,10 +63,10 @@ typedef struct native_api {
     fsdp_status (*split)(void *parent, int color, int rank, void **child);
 
     /* Stream-ordered: on return the call is on the queue. all_gather: this rank's slice is at
-     * `from`, which is its place in `to`. broadcast: `from` is `to`. reduce_scatter (f32 or bf16):
+     * `from`, which is its place in `to`.  reduce_scatter (f32 or bf16):
      * rank r's `to` [elems] becomes the sum of slice r of all ranks' `from` [W*elems]. all_reduce
      * (i64): `to`, which is `from` [elems], becomes the sum over all ranks. */
-    native_issue_fn exchange, all_gather, broadcast, reduce_scatter, all_reduce;
+    native_issue_fn exchange, all_gather, reduce_scatter, all_reduce;
 
     /* destroy -- no work is left on the communicator. */
     void (*destroy)(void *handle);
@@ -84,8 +83,6 @@ fsdp_status native_exchange(transport_group *group, stream *s, const comm_call *
                             const comm_part *parts, const comm_peer_read *v);
 fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call *call, void *recv,
                               size_t slice_bytes);
-fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
-                             size_t bytes);
 fsdp_status native_add(transport_group *group, stream *s, const comm_call *call,
                        const comm_scatter *x, void *sum);
 fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call *call, void *buf,
@@ -96,6 +93,6 @@ bool native_close(transport_group *group);
 
 /* A comm_transport's functions except open_over. */
 #define NATIVE_TRANSPORT                                                                           \
-    .exchange = native_exchange, .all_gather = native_all_gather, .broadcast = native_broadcast,   \
-    .add = native_add, .all_reduce = native_all_reduce, .failed = native_failed,                   \
-    .split = native_split, .close = native_close
+    .exchange = native_exchange, .all_gather = native_all_gather, .add = native_add,               \
+    .all_reduce = native_all_reduce, .failed = native_failed, .split = native_split,               \
+    .close = native_close

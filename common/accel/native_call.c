@@ -279,18 +279,6 @@ fsdp_status native_all_gather(transport_group *group, stream *s, const comm_call
                        &t);
 }
 
-fsdp_status native_broadcast(transport_group *group, stream *s, const comm_call *call, void *buf,
-                             size_t bytes)
-{
-    const int root = call->desc.root;
-    TRY(check(group, call, NULL));
-    touched t = touched_begin(group->team, NULL);
-    touched_add(&t, buf, bytes, group->team->rank != root);
-    return work_launch(
-        group, s, call, api_of(group)->broadcast,
-        (native_call){.from = buf, .to = buf, .elems = bytes, .type = DTYPE_U8, .root = root}, &t);
-}
-
 fsdp_status native_all_reduce(transport_group *group, stream *s, const comm_call *call, void *buf,
                               size_t elems)
 {

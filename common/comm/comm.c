@@ -66,37 +66,6 @@ fsdp_status comm_all_gather(comm *c, stream *s, const char *label, dtype t, cons
     return comm_gather_slices(c, s, &call, send, recv, slice_bytes);
 }
 
-fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,
-                           int root)
-{
-    if (root < 0 || root >= c->team.size)
-        return fsdp_error(FSDP_EINVAL, "root is a rank of the group",
-                          "broadcast '%s': root is %d, the group has %d ranks", label, root,
-                          c->team.size);
-    size_t bytes, sent_bytes;
-    TRY(size_mul(elems, dtype_bytes(t), "broadcast buffer", &bytes));
-    TRY(size_mul(bytes, (size_t)(c->team.size - 1), "broadcast traffic", &sent_bytes));
-    bool is_root = c->team.rank == root;
-    comm_issue i = {.op = COMM_OP_BROADCAST,
-                    .type = t,
-                    .label = label,
-                    .elems = elems,
-                    .agreed_elems = elems,
-                    .root = root,
-                    .sent_bytes = is_root ? sent_bytes : 0};
-    comm_call call;
-    TRY(transport_begin(c->data, s, &i, &call));
-    transport_group *g = c->data;
-    if (g->table->broadcast != NULL)
-        return g->table->broadcast(g, s, &call, buf, bytes);
-    comm_part *parts = transport_parts(g);
-    for (int r = 0; is_root && r < c->team.size; r++)
-        parts[r] = (comm_part){.send = buf, .send_bytes = bytes};
-    if (!is_root)
-        parts[root] = (comm_part){.recv = buf, .recv_bytes = bytes};
-    return g->table->exchange(g, s, &call, parts, NULL);
-}
-
 /* The data of an all-to-all: send_elems[r] elements go to rank r, recv_elems[r] come from it. */
 typedef struct comm_pairs {
     const void *send;

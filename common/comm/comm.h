@@ -159,16 +159,6 @@ fsdp_status comm_stream_create(device *d, const char *name, stream **out);
 
 /* ---- collectives that move ------------------------------------------------------------------ */
 
-/* comm_broadcast -- copy root's buf [elems] to all ranks.
- *   buf         device memory, caller owns; unchanged on root
- *   order       stream-ordered on s
- *   collective  all ranks of c, same order, label, dtype, elems and root
- *   moves       (W-1)*elems, counted on root
- *   errors      FSDP_EINVAL root, sizes that overflow; FSDP_EMISMATCH; FSDP_ETIMEOUT; FSDP_ECOMM
- *   source      [MPI-4 §6] */
-fsdp_status comm_broadcast(comm *c, stream *s, const char *label, dtype t, void *buf, size_t elems,
-                           int root);
-
 /* comm_all_to_all -- slice r of send [W*elems] goes to rank r; recv [W*elems] by source rank.
  *   send, recv  device memory, caller owns; they must not overlap
  *   order       stream-ordered on s
@@ -249,7 +239,6 @@ typedef enum comm_op {
     COMM_OP_ALL_GATHER,
     COMM_OP_REDUCE_SCATTER,
     COMM_OP_ALL_REDUCE,
-    COMM_OP_BROADCAST,
     COMM_OP_ALL_TO_ALL,
     COMM_OP_BARRIER,
     COMM_OPS

@@ -5,7 +5,7 @@
 const char *comm_op_name(comm_op op)
 {
     static const char *const name[COMM_OPS] = {"all-gather", "reduce-scatter", "all-reduce",
-                                               "broadcast",  "all-to-all",     "barrier"};
+                                               "all-to-all", "barrier"};
     return op < COMM_OPS ? name[op] : "host call";
 }
 
@@ -19,9 +19,6 @@ void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes)
     else if (desc->op == COMM_OP_BARRIER ||
              (desc->op == COMM_OP_ALL_TO_ALL && desc->shape_hash != 0))
         snprintf(text, text_bytes, "%s #%llu '%s'", name, seq, desc->label);
-    else if (desc->op == COMM_OP_BROADCAST)
-        snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s from root %d", name, seq, desc->label,
-                 elems, type, desc->root);
     else
         snprintf(text, text_bytes, "%s #%llu '%s' of %llu %s", name, seq, desc->label, elems, type);
 }

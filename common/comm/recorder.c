@@ -90,8 +90,6 @@ static double sent_bytes(const comm_desc *d, int group_ranks)
         return d->shape_hash != 0 ? others / group_ranks * bytes : others * bytes;
     case COMM_OP_ALL_REDUCE:
         return 2 * others / group_ranks * bytes;
-    case COMM_OP_BROADCAST:
-        return others / group_ranks * bytes;
     case COMM_OP_ALL_TO_ALL: /* the lengths of all_to_allv are not known here */
         return d->shape_hash != 0 ? 0 : others * bytes;
     default:
@@ -319,14 +317,12 @@ static void sequence_write(const sequence *q, FILE *out)
  * differ in them end with an error anyway. */
 static void record_write(const record *e, const sequence *q, FILE *out)
 {
-    char label[COMM_LABEL_BYTES + 24];
     const bool has_elems = e->desc.op != COMM_OP_HOST && e->desc.op != COMM_OP_BARRIER;
-    snprintf(label, sizeof label, e->desc.op == COMM_OP_BROADCAST ? "%s (root %d)" : "%s",
-             e->desc.label, e->desc.root);
     fprintf(out, "%016llx/%-8s %010llu %-14s %12llu %-4s %-32s %s\n",
             (unsigned long long)q->team.number, q->via, (unsigned long long)e->desc.seq,
             comm_op_name((comm_op)e->desc.op), (unsigned long long)e->desc.elems,
-            has_elems ? dtype_name((dtype)e->desc.dtype) : "-", label, STATE_NAME[e->state]);
+            has_elems ? dtype_name((dtype)e->desc.dtype) : "-", e->desc.label,
+            STATE_NAME[e->state]);
 }
 
 /* Write which rank this is and how long it has waited: in the call that has run longest, or that

@@ -63,7 +63,7 @@ typedef struct comm_desc {
     uint64_t elems;      /* per rank, as the caller passed them; for reduce_scatterv the total */
     uint64_t shape_hash; /* of reduce_scatterv's slices, or of pieces; 1: all_to_allv; else 0 */
     uint64_t label_hash; /* of the whole label */
-    int32_t op, dtype, root, reserved;
+    int32_t op, dtype;
     char label[COMM_LABEL_BYTES]; /* cut if longer, for messages */
 } comm_desc;
 
@@ -173,8 +173,6 @@ struct comm_transport {
      * NULL: it has none. recv of the all-gather already holds this rank's slice. */
     fsdp_status (*all_gather)(transport_group *group, stream *s, const comm_call *call, void *recv,
                               size_t slice_bytes);
-    fsdp_status (*broadcast)(transport_group *group, stream *s, const comm_call *call, void *buf,
-                             size_t bytes);
     fsdp_status (*reduce_scatter)(transport_group *group, stream *s, const comm_call *call,
                                   const comm_scatter *x);
     /* sum [acc->elems] of acc->sum_dtype = all ranks' contributions to this rank, added in the

@@ -133,7 +133,6 @@ fsdp_status transport_begin(transport_group *g, stream *s, const comm_issue *i, 
     d->dtype = (int32_t)i->type;
     d->elems = i->agreed_elems;
     d->shape_hash = i->shape_hash;
-    d->root = i->root;
     d->label_hash = hash_bytes(i->label, strlen(i->label));
     snprintf(d->label, sizeof d->label, "%s", i->label);
     call->ticket = comm_recorder_issue(g->team, g->table->name, s, i, d);

@@ -66,7 +66,6 @@ typedef struct comm_issue {
     size_t elems;        /* per rank, for the watch */
     size_t agreed_elems; /* the number that must be equal on all ranks */
     uint64_t shape_hash;
-    int root;
     size_t sent_bytes; /* payload */
 } comm_issue;
 

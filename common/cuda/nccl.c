@@ -138,13 +138,6 @@ static fsdp_status nccl_all_gather(void *handle, const native_call *c, void *que
                        c->what);
 }
 
-static fsdp_status nccl_broadcast(void *handle, const native_call *c, void *queue)
-{
-    return nccl_status(handle,
-                       ncclBroadcast(c->from, c->to, c->elems, ncclUint8, c->root, handle, queue),
-                       c->what);
-}
-
 static fsdp_status nccl_reduce_scatter(void *handle, const native_call *c, void *queue)
 {
     ncclDataType_t type = c->type == DTYPE_BF16 ? NCCL_BFLOAT16 : ncclFloat32;
@@ -176,7 +169,6 @@ static const native_api NCCL = {.name = "nccl",
                                 .look = nccl_look,
                                 .exchange = nccl_exchange,
                                 .all_gather = nccl_all_gather,
-                                .broadcast = nccl_broadcast,
                                 .reduce_scatter = nccl_reduce_scatter,
                                 .all_reduce = nccl_all_reduce,
                                 .destroy = nccl_destroy,

@@ -11,7 +11,7 @@
 #include "tests/bench/bench_lib.h"
 
 static const char *const OP_NAMES[COLL_OPS] = {"all-gather", "reduce-scatter", "all-reduce",
-                                               "broadcast",  "all-to-all",     "barrier"};
+                                               "all-to-all", "barrier"};
 
 enum { MAX_BATCHES = 15 };
 #define MOST_BYTES 4294967296.0 /* MPI counts elements in an int */
@@ -22,7 +22,7 @@ static const option_spec OPTIONS[] = {
     {.name = "backend", .kind = OPT_ENUM, .offset = FIELD(backend), .def = "auto", .choices = "auto|mpi|shm",
      .group = "Collectives", .help = "transport; a peer has its own"},
     {.name = "only", .kind = OPT_ENUM, .offset = FIELD(only), .def = "all",
-     .choices = "all-gather|reduce-scatter|all-reduce|broadcast|all-to-all|barrier|all", .help = "which of them"},
+     .choices = "all-gather|reduce-scatter|all-reduce|all-to-all|barrier|all", .help = "which of them"},
     {.name = "min-bytes", .kind = OPT_INT, .offset = FIELD(min_bytes), .def = "1024", .min = 256, .max = MOST_BYTES,
      .help = "of the larger buffer of a rank"},
     {.name = "max-bytes", .kind = OPT_INT, .offset = FIELD(max_bytes), .def = "67108864", .min = 256, .max = MOST_BYTES,
@@ -90,8 +90,6 @@ static void fill(coll_transport *t, coll_op op, size_t elems)
     if (op == COLL_ALL_GATHER)
         for (size_t i = 0; i < total; i++)
             t->buf[i] = i >= mine && i < mine + elems ? coded(t->rank, i - mine) : -1.0f;
-    if (op == COLL_BROADCAST && t->rank != 0)
-        memset(t->buf, 0, total * sizeof(float));
 }
 
 static float expected(const coll_transport *t, coll_op op, size_t elems, size_t i)
@@ -104,8 +102,6 @@ static float expected(const coll_transport *t, coll_op op, size_t elems, size_t 
         return coded_sum(t->world, mine + i);
     case COLL_ALL_REDUCE:
         return coded_sum(t->world, i);
-    case COLL_BROADCAST:
-        return coded(0, i);
     default:
         return coded((int)(i / elems), mine + i % elems);
     }
@@ -154,8 +150,6 @@ static fsdp_status time_batch(coll_transport *t, coll_op op, size_t elems, size_
 static double bus_factor(coll_op op, int world)
 {
     double others = (double)(world - 1) / world;
-    if (op == COLL_BROADCAST)
-        return 1;
     return op == COLL_ALL_REDUCE ? 2 * others : others;
 }
 

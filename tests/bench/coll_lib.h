@@ -16,7 +16,6 @@ typedef enum coll_op {
     COLL_ALL_GATHER,     /* in place: rank r's slice of buf -> buf */
     COLL_REDUCE_SCATTER, /* buf -> out [elems] */
     COLL_ALL_REDUCE,     /* in place, buf */
-    COLL_BROADCAST,      /* buf of rank 0 -> buf */
     COLL_ALL_TO_ALL,     /* buf -> out */
     COLL_BARRIER,
     COLL_OPS

@@ -30,8 +30,6 @@ static fsdp_status collective(ours *t, coll_op op, size_t elems)
                                buf + elems * (size_t)t->base.rank, buf, elems);
     case COLL_ALL_REDUCE:
         return comm_all_reduce(t->comm, t->s, "bench", DTYPE_F32, buf, total);
-    case COLL_BROADCAST:
-        return comm_broadcast(t->comm, t->s, "bench", DTYPE_F32, buf, total, 0);
     case COLL_ALL_TO_ALL:
         return comm_all_to_all(t->comm, t->s, "bench", DTYPE_F32, buf, out, elems);
     default:

@@ -63,7 +63,7 @@ cat "$D"/*.csv 2>/dev/null | sort -t, -k1,1 -k2,2n -k3,3 -k4,4n -k7,7g | awk -F,
             split(order[j], f, OFS)
             if (f[1] == "MPICH") continue
             w = f[2]; op = f[3]; size = f[4]; c = count[order[j]]; t = median(order[j]); least = memory_us(op, w, size)
-            bus = op == "broadcast" ? 1 : (op == "all-reduce" ? 2 : 1) * (w - 1) / w
+            bus = (op == "all-reduce" ? 2 : 1) * (w - 1) / w
             peer = "MPICH" OFS f[2] OFS f[3] OFS f[4]
             theirs = peer in count ? median(peer) : 0
             printf "%s,%d,%s,%d,%d,float,%.1f,%.1f,%.1f,%.2f,%.2f,%d,%s,%s,%s,%s\n", f[1], w, op, size, size / 4, t, q1[order[j]] / c, q3[order[j]] / c,
@@ -84,7 +84,7 @@ for w in ${BENCH_RANKS:-2 4 8}; do
         echo "set logscale xy; set format x '10^{%L}'; set xlabel 'bytes'; set ylabel 'busbw GB/s'; set title 'Collectives of $w ranks: ours (solid), MPICH (dashed)'"
         k=0
         printf 'plot '
-        for op in all-gather reduce-scatter all-reduce broadcast all-to-all; do
+        for op in all-gather reduce-scatter all-reduce all-to-all; do
             k=$((k + 1))
             [ $k -gt 1 ] && printf ', '
             only="awk -F, '\$1 != \"mpi\" && \$2 == $w && \$3 == \"$op\"' $OUT/collectives.csv"

@@ -25,8 +25,6 @@ static int collective(coll_transport *t, coll_op op, int elems)
         return MPI_Reduce_scatter_block(t->buf, t->out, elems, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     case COLL_ALL_REDUCE:
         return MPI_Allreduce(MPI_IN_PLACE, t->buf, total, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    case COLL_BROADCAST:
-        return MPI_Bcast(t->buf, total, MPI_FLOAT, 0, MPI_COMM_WORLD);
     case COLL_ALL_TO_ALL:
         return MPI_Alltoall(t->buf, elems, MPI_FLOAT, t->out, elems, MPI_FLOAT, MPI_COMM_WORLD);
     default:

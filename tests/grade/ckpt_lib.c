@@ -209,7 +209,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
     return remove(path);
 }
 
-/* Rank 0 makes a directory and broadcasts its name. */
+/* Rank 0 makes a directory; every rank gets its name. */
 static fsdp_status shared_dir(grade *g, char *dir, size_t dir_bytes)
 {
     const char *tmp = getenv("TMPDIR"); /* a confined program may write only there */
@@ -218,12 +218,10 @@ static fsdp_status shared_dir(grade *g, char *dir, size_t dir_bytes)
     fsdp_status st =
         failed ? fsdp_error(FSDP_EIO, "", "mkdtemp %s: %s", dir, strerror(errno)) : FSDP_OK;
     TRY(comm_agree(g->comm, st));
-    void *told;
-    TRY(device_alloc(g->compute, MEM_OTHER, dir_bytes, "directory", &told));
-    TRY(grade_write(g->compute, told, dir, dir_bytes));
-    TRY(comm_broadcast(g->comm, g->compute, "directory", DTYPE_U8, told, dir_bytes, 0));
-    TRY(grade_read(g->compute, told, dir_bytes, dir));
-    device_free(g->compute, told);
+    void *all;
+    TRY(comm_host_gather(g->comm, "directory", dir, dir_bytes, &all));
+    memcpy(dir, all, dir_bytes);
+    free(all);
     return FSDP_OK;
 }
 

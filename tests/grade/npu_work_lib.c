@@ -207,8 +207,8 @@ static fsdp_status failures(npu *n)
     if (!n->is_sim)
         return FSDP_OK; /* a real NPU's calls do not fail on demand */
     TRY(npu_block(n, NULL, 256, &buf));
-    const native_call gather = {&team, "all-gather", buf, buf, 256, DTYPE_U8, 0, NULL};
-    const native_call scatter = {&team, "reduce-scatter", buf, buf, 64, DTYPE_F32, 0, NULL};
+    const native_call gather = {&team, "all-gather", buf, buf, 256, DTYPE_U8, NULL};
+    const native_call scatter = {&team, "reduce-scatter", buf, buf, 64, DTYPE_F32, NULL};
     TRY(NPU_FAILS("HcclGetRootInfo", FSDP_ECOMM, api->id_make(id)));
     TRY(api->id_make(id));
     TRY(NPU_FAILS("HcclCommInitRootInfo", FSDP_ECOMM, api->start(n->dev, &team, id, &handle)));

@@ -319,15 +319,6 @@ static void call_all_gather(const collective *d)
     buffer_put(d, to);
 }
 
-static void call_broadcast(const collective *d)
-{
-    buffer b = buffer_get(d, d->elems);
-    work(d, fill, sent_by(d, d->c->team.rank, b.at, 0, d->elems));
-    MUST(comm_broadcast(d->c, d->s, d->label, d->type, b.at, d->elems, d->root));
-    work(d, check, sent_by(d, d->root, b.at, 0, d->elems));
-    buffer_put(d, b);
-}
-
 /* Elements that rank `from` sends to `to`. */
 static size_t pair_elems(const collective *d, int from, int to)
 {
@@ -476,9 +467,11 @@ static void call_barrier(const collective *d)
 void collective_run(const collective *d)
 {
     static void (*const CALLS[COMM_OPS])(const collective *) = {
-        [COMM_OP_ALL_GATHER] = call_all_gather, [COMM_OP_REDUCE_SCATTER] = call_reduce_scatter,
-        [COMM_OP_ALL_REDUCE] = call_all_reduce, [COMM_OP_BROADCAST] = call_broadcast,
-        [COMM_OP_ALL_TO_ALL] = call_all_to_all, [COMM_OP_BARRIER] = call_barrier};
+        [COMM_OP_ALL_GATHER] = call_all_gather,
+        [COMM_OP_REDUCE_SCATTER] = call_reduce_scatter,
+        [COMM_OP_ALL_REDUCE] = call_all_reduce,
+        [COMM_OP_ALL_TO_ALL] = call_all_to_all,
+        [COMM_OP_BARRIER] = call_barrier};
     FSDP_ASSERT(d->c->team.size <= CALL_RANKS);
     CALLS[d->op](d);
 }

@@ -25,7 +25,6 @@ typedef struct collective {
     bool other;   /* all-gather: in place; all-to-all, reduce-scatter: slices of unequal length */
     const comm_pieces *pieces; /* of an array of array_elems; NULL: slices. Must outlive the call */
     size_t array_elems;
-    int root;
     grad_acc_mode mode; /* with sum_dtype, steps and level: of a reduce-scatter */
     dtype sum_dtype;
     int steps, level[CALL_STEPS];

@@ -122,7 +122,6 @@ void comm_case_calls(comm_fixture *f, comm_op op)
     for (int i = 0; i < N_SIZES * 4; i++) {
         collective d = comm_test_of(op, types[i / 2 % 4], sizes[i / 4]);
         d.other = i % 2;
-        d.root = i % f->world;
         if (op == COMM_OP_REDUCE_SCATTER) {
             d.type = DTYPE_F32;
             d.mode = i / 2 % 2 ? GRAD_ACC_CANONICAL : GRAD_ACC_FAST;
@@ -141,7 +140,6 @@ void comm_case_calls(comm_fixture *f, comm_op op)
         comm_case_calls(f, op);                                                                    \
     }
 CASE(all_gather, COMM_OP_ALL_GATHER)
-CASE(broadcast, COMM_OP_BROADCAST)
 CASE(all_to_all, COMM_OP_ALL_TO_ALL)
 CASE(reduce_scatter, COMM_OP_REDUCE_SCATTER)
 CASE(all_reduce, COMM_OP_ALL_REDUCE)
@@ -242,7 +240,6 @@ static void grad_acc_empty(comm_fixture *f)
 }
 
 const comm_case comm_cases[COMM_CASES] = {{"all_gather", all_gather},
-                                          {"broadcast", broadcast},
                                           {"all_to_all", all_to_all},
                                           {"barrier", barrier},
                                           {"reduce_scatter", reduce_scatter},

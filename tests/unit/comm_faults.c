@@ -203,11 +203,6 @@ static fsdp_status case_op(fixture *f)
     return f->odd_one ? scatter(f, "h.1", equal_lengths(lengths, ELEMS)) : gather(f, "h.0");
 }
 
-static fsdp_status case_root(fixture *f)
-{
-    return synced(f, comm_broadcast(f->c, f->s, "step", DTYPE_F32, f->recv, 7, f->odd_one ? 1 : 0));
-}
-
 /* The same total, cut differently. */
 static fsdp_status case_lengths(fixture *f)
 {
@@ -554,7 +549,6 @@ static const fault faults[] = {
     {"dtype_only", .run = case_calls, .others = {"h.0", DTYPE_BF16, ELEMS}, .odd.label = "h.0"},
     {"label", .run = case_calls, TWO_CALLS},
     {"long_label", .run = case_calls, .others.label = LONG "b", .odd.label = LONG "a"},
-    {"root", .run = case_root},
     {"lengths", .run = case_lengths},
     {"pieces", .run = case_pieces},
     {"pairs", .run = case_pairs, .odd.elems = 5},

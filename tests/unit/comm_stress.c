@@ -133,7 +133,6 @@ static void draw_and_call(stress *x)
     d.other = call_draw(&x->plan, 2);
     const bool in_pieces = call_draw(&x->plan, 2) && !d.other &&
                            (d.op == COMM_OP_ALL_GATHER || d.op == COMM_OP_REDUCE_SCATTER);
-    d.root = (int)(call_draw(&x->plan, 840) % (uint64_t)d.c->team.size);
     d.key = call_draw(&x->plan, UINT64_MAX);
     levels_draw(&d);
     disturb(x, d.s);

@@ -36,7 +36,6 @@ static void below_link(comm_fixture *f)
     CHECK(f, (strstr(comm_backend_name(f->c), "+link") != NULL) == (f->world > 1), "goes by %s",
           comm_backend_name(f->c));
     comm_case_calls(f, COMM_OP_ALL_GATHER);
-    comm_case_calls(f, COMM_OP_BROADCAST);
     comm_case_calls(f, COMM_OP_REDUCE_SCATTER);
     comm_case_calls(f, COMM_OP_ALL_REDUCE);
 }
@@ -68,7 +67,6 @@ void native_case_drawn(comm_fixture *f)
         collective d = comm_test_of(op, adds ? DTYPE_F32 : DTYPE_U8,
                                     call_draw(&plan, call_draw(&plan, 4) == 0 ? MANY : FEW));
         d.other = call_draw(&plan, 2);
-        d.root = (int)call_draw(&plan, 840) % comm_size(in->c);
         comm_test_call(in, on, i, d);
         if (i % CALLS == CALLS - 1) {
             CHECK_OK(f, stream_sync(s[0]));
@@ -121,8 +119,7 @@ enum { LATE_US = 200000 };
 static double time_of_late_call(comm_fixture *f)
 {
     told t = {0};
-    collective late = comm_test_of(COMM_OP_BROADCAST, DTYPE_U8, 200);
-    late.root = f->world - 1;
+    collective late = comm_test_of(COMM_OP_ALL_GATHER, DTYPE_U8, 200);
     CHECK_OK(f, comm_agree(f->c, FSDP_OK));
     comm_set_watch(f->c, &(comm_watch){.self = &t, .ended = on_ended});
     if (f->rank == 1)

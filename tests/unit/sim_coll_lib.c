@@ -55,7 +55,6 @@ SIM_WELL(case_all_fit, .least = 2, .most = 4)
 {
     sim_gather(sim_me.comm, SIM_ELEMS, lib->f32, sim_me.q);
     sim_must(lib->exchange(sim_me.next, 200000, sim_me.last, 200000) == 0, "messages");
-    sim_must(lib->broadcast(SIM_ELEMS, sim_me.n - 1) == 0, "broadcast");
     sim_must(lib->reduce_scatter(SIM_ELEMS) == 0, "reduce-scatter");
 }
 
@@ -75,11 +74,6 @@ SIM_ENDS(case_call, "call", DISAGREE, .least = 2, .most = 3)
         sim_gather(sim_me.comm, SIM_ELEMS, lib->f32, sim_me.q);
     else
         (void)lib->reduce_scatter(SIM_ELEMS);
-}
-
-SIM_ENDS(case_root, "root", DISAGREE, .least = 2, .most = 3)
-{
-    (void)lib->broadcast(SIM_ELEMS, sim_me.rank);
 }
 
 SIM_ENDS(case_lengths, "lengths", DISAGREE, TWO)

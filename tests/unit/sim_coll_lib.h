@@ -22,7 +22,6 @@ typedef struct sim_coll {
     /* On sim_me's communicator and stream, from a to b: parts of so many elements. */
     int (*gather)(void *comm, size_t elems, int type, void *q);
     int (*reduce_scatter)(size_t elems);                                /* of f32 */
-    int (*broadcast)(size_t elems, int root);                           /* of f32, within a */
     int (*exchange)(int to, size_t n_send, int from, size_t n_receive); /* bytes; 0: none */
 } sim_coll;
 

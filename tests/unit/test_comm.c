@@ -195,7 +195,6 @@ static void issue_each(comm_fixture *f, size_t n, const size_t *lengths, float *
              comm_reduce_scatterv(f->c, f->s, l, send,
                                   slices_of(lengths, f->world, (comm_slice[64]){{0}}), &accv, 0));
     CHECK_OK(f, comm_all_reduce(f->c, f->s, l, DTYPE_F32, recv, n));
-    CHECK_OK(f, comm_broadcast(f->c, f->s, l, DTYPE_BF16, recv, n, f->world - 1));
     CHECK_OK(f, comm_all_to_all(f->c, f->s, l, DTYPE_U8, send, recv, n));
     CHECK_OK(f, comm_barrier(f->c, f->s, l));
     CHECK_OK(f, comm_all_gather_pieces(f->c, f->s, l, DTYPE_F32, send, recv, &pieces));
@@ -243,14 +242,15 @@ static void test_figures(comm_fixture *f)
     const size_t n = EACH_ELEMS, world = (size_t)f->world, rank = (size_t)f->rank, own = 3 * rank;
     const size_t all = 3 * world * (world - 1) / 2; /* elements of all unequal slices */
     const size_t slice = n / world + (rank < n % world ? 1 : 0); /* in the all-reduce */
-    const uint64_t calls[COMM_OPS] = {
-        [COMM_OP_ALL_GATHER] = 2, [COMM_OP_REDUCE_SCATTER] = 3, [COMM_OP_ALL_REDUCE] = 1,
-        [COMM_OP_BROADCAST] = 1,  [COMM_OP_ALL_TO_ALL] = 1,     [COMM_OP_BARRIER] = 1};
+    const uint64_t calls[COMM_OPS] = {[COMM_OP_ALL_GATHER] = 2,
+                                      [COMM_OP_REDUCE_SCATTER] = 3,
+                                      [COMM_OP_ALL_REDUCE] = 1,
+                                      [COMM_OP_ALL_TO_ALL] = 1,
+                                      [COMM_OP_BARRIER] = 1};
     const uint64_t bytes[COMM_OPS] = {
         [COMM_OP_ALL_GATHER] = 2 * (world - 1) * n * 4,
         [COMM_OP_REDUCE_SCATTER] = 2 * (world - 1) * n * 4 + (all - own) * 4,
         [COMM_OP_ALL_REDUCE] = (n - slice) * 4 + (world - 1) * slice * 4,
-        [COMM_OP_BROADCAST] = rank == world - 1 ? (world - 1) * n * 2 : 0,
         [COMM_OP_ALL_TO_ALL] = (world - 1) * n};
     watched w = {.label = "figures"};
     comm_set_watch(f->c, &(comm_watch){.self = &w, .issued = note_issued});
@@ -261,12 +261,12 @@ static void test_figures(comm_fixture *f)
               "%s: %llu calls, %llu bytes, not %llu", comm_op_name((comm_op)op),
               (unsigned long long)st.calls[op], (unsigned long long)st.bytes_sent[op],
               (unsigned long long)bytes[op]);
-    const size_t elems[] = {n, n, own, n, n, n, 0, n, n};
+    const size_t elems[] = {n, n, own, n, n, 0, n, n};
     CHECK(f,
-          w.n_issued == 9 && w.issued[1].op == COMM_OP_REDUCE_SCATTER &&
-              w.issued[6].op == COMM_OP_BARRIER,
+          w.n_issued == 8 && w.issued[1].op == COMM_OP_REDUCE_SCATTER &&
+              w.issued[5].op == COMM_OP_BARRIER,
           "%d calls seen", w.n_issued);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 8; i++)
         CHECK(f, w.issued[i].elems == elems[i], "call %d: %zu elements", i, w.issued[i].elems);
     comm_job_stats_reset(f->c);
     CHECK(f, comm_job_stats_read(f->c).calls[COMM_OP_ALL_GATHER] == 0, "reset");
@@ -438,7 +438,7 @@ static void held_check(comm_fixture *f, const char *name, size_t on_device, size
     ledger_reset_peaks(h);
 }
 
-/* A call of n elements per rank, in the first half of buf [2*world*n]. Number 3 gathers pieces into
+/* A call of n elements per rank, in the first half of buf [2*world*n]. Number 2 gathers pieces into
  * the second half, from the last rank's to the first's. */
 static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_acc *acc)
 {
@@ -454,8 +454,6 @@ static fsdp_status call_nth(comm_fixture *f, int i, float *buf, size_t n, grad_a
         return comm_all_gather(f->c, f->s, l, DTYPE_F32, buf + (size_t)f->rank * n, buf, n);
     case 1:
         return comm_reduce_scatter(f->c, f->s, l, buf, n, acc, 0);
-    case 2:
-        return comm_broadcast(f->c, f->s, l, DTYPE_F32, buf, n, 0);
     default:
         return comm_all_gather_pieces(f->c, f->s, l, DTYPE_F32, buf, buf + world * n, &pieces);
     }
@@ -482,7 +480,6 @@ static void test_staging(comm_fixture *f)
         size_t on_device, on_host, copies; /* see held_check */
     } want[] = {{"all-gather", 0, gathered, staged ? 0 : row},
                 {"reduce-scatter", sums, summed, copies},
-                {"broadcast", 0, staged ? slice : 0, staged ? 0 : slice},
                 {"all-gather of pieces", transport_shows(f->c->data) ? 0 : row, gathered,
                  staged ? 0 : row}};
     float *zeros = calloc(2, row), *buf = comm_test_up(f, zeros, 2 * row);
@@ -490,7 +487,7 @@ static void test_staging(comm_fixture *f)
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, n, MEM_GRADS_SHARD, "sum");
     ledger_reset_peaks(device_ledger(f->dev));
     ledger_reset_peaks(device_host_ledger(f->dev));
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         CHECK_OK(f, call_nth(f, i, buf, n, &acc));
         held_check(f, want[i].name, want[i].on_device, want[i].on_host, want[i].copies);
     }
@@ -559,8 +556,6 @@ static void test_bad_arguments(comm_fixture *f)
     grad_acc_init(&acc, GRAD_ACC_FAST, &comm_test_sums, 5, MEM_GRADS_SHARD, "sum");
     if (f->rank == 0) {
         CHECK(f, comm_reduce_scatter(f->c, f->s, "bad", buf, 1, &acc, 0) == FSDP_EINVAL, "elems");
-        CHECK(f, comm_broadcast(f->c, f->s, "bad", DTYPE_F32, buf, 1, f->world) == FSDP_EINVAL,
-              "root");
         CHECK(f, comm_all_reduce(f->c, f->s, "bad", DTYPE_BF16, buf, 1) == FSDP_EINVAL, "bf16");
         CHECK(f, comm_all_gather(f->c, f->s, "bad", DTYPE_F32, buf, buf, SIZE_MAX / 3) != FSDP_OK,
               "overflow");

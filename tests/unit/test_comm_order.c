@@ -25,16 +25,7 @@ typedef struct rig {
 
 /* ---- the collectives ------------------------------------------------------------------------ */
 
-typedef enum kind {
-    GATHER,
-    SCATTER,
-    GATHER_PIECES,
-    SCATTER_PIECES,
-    REDUCE,
-    BROADCAST,
-    TO_ALL,
-    KINDS
-} kind;
+typedef enum kind { GATHER, SCATTER, GATHER_PIECES, SCATTER_PIECES, REDUCE, TO_ALL, KINDS } kind;
 
 /* Each rank has its slice of the array, with the halves exchanged. */
 static const comm_pieces *halves(rig *x)
@@ -68,8 +59,6 @@ static fsdp_status issue(rig *x, kind k)
         return comm_reduce_scatter_pieces(c, s, l, x->in, halves(x), &x->acc, 0);
     case REDUCE:
         return comm_all_reduce(c, s, l, DTYPE_F32, x->out, all);
-    case BROADCAST:
-        return comm_broadcast(c, s, l, DTYPE_F32, x->out, all, 0);
     default:
         return comm_all_to_all(c, s, l, DTYPE_F32, x->in, x->out, n);
     }
@@ -78,7 +67,7 @@ static fsdp_status issue(rig *x, kind k)
 /* Does this rank read (else write) slice `slice` of x->in (else of x->out) in the collective? */
 static bool touches(const rig *x, kind k, bool in, bool reads, int slice)
 {
-    const bool own = slice == x->f->rank, alone = x->f->world == 1, root = x->f->rank == 0;
+    const bool own = slice == x->f->rank, alone = x->f->world == 1;
     switch (k) {
     case GATHER: /* in place: its own slice is read */
         return !in && !alone && reads == own;
@@ -89,8 +78,6 @@ static bool touches(const rig *x, kind k, bool in, bool reads, int slice)
         return in ? reads && own && !alone : !reads;
     case REDUCE: /* a single rank has nothing to do */
         return !in && !alone;
-    case BROADCAST:
-        return !in && !alone && reads == root;
     default:
         return in == reads;
     }
@@ -182,13 +169,9 @@ static mem_access probe_of(const rig *x, kind k, int i)
 /* Issues the collective, then probe i. A new checker reports whether an event is missing. */
 static fsdp_status probe_run(rig *x, const variant *v, kind k, int i, bool waits)
 {
-    static const char *const NAMES[KINDS] = {"all-gather",
-                                             "reduce-scatter",
-                                             "all-gather of pieces",
-                                             "reduce-scatter of pieces",
-                                             "all-reduce",
-                                             "broadcast",
-                                             "all-to-all"};
+    static const char *const NAMES[KINDS] = {"all-gather",           "reduce-scatter",
+                                             "all-gather of pieces", "reduce-scatter of pieces",
+                                             "all-reduce",           "all-to-all"};
     order_check *check = order_check_create();
     const device_watch watch = order_check_watch(check);
     device_set_watch(x->f->dev, &watch);

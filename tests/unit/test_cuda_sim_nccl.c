@@ -82,12 +82,6 @@ static int reduce_scatter(size_t elems)
                                        sim_me.q);
 }
 
-static int broadcast(size_t elems, int root)
-{
-    return (int)SIM(ncclBroadcast)(sim_me.a, sim_me.a, elems, ncclFloat32, root, sim_me.comm,
-                                   sim_me.q);
-}
-
 static int exchange(int to, size_t n_send, int from, size_t n_receive)
 {
     SIM(ncclGroupStart)();
@@ -196,8 +190,8 @@ SIM_WELL(case_too_early, TWO, .says = "before ncclCommGetAsyncError has said",
 int main(void)
 {
     static const sim_coll NCCL = {
-        "cuda-sim", ncclFloat32, ncclInt64, true,   "Duplicate GPU detected", begin,     make_id,
-        join,       end,         await,     gather, reduce_scatter,           broadcast, exchange};
+        "cuda-sim", ncclFloat32, ncclInt64, true,   "Duplicate GPU detected", begin,   make_id,
+        join,       end,         await,     gather, reduce_scatter,           exchange};
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
     return sim_coll_run(&NCCL);
 }

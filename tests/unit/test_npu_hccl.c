@@ -45,7 +45,6 @@ static void test_same_bits(comm_fixture *f)
 static void test_nothing(comm_fixture *f)
 {
     CHECK_OK(f, comm_all_gather(f->c, f->s, "none", DTYPE_F32, NULL, NULL, 0));
-    CHECK_OK(f, comm_broadcast(f->c, f->s, "none", DTYPE_F32, NULL, 0, 0));
     CHECK_OK(f, stream_sync(f->s));
 }
 

@@ -28,7 +28,6 @@ int HcclCommInitRootInfo(uint32_t n, const void *info, uint32_t rank, void **out
 int HcclCommDestroy(void *comm);
 int HcclGetCommAsyncError(void *comm, int *error);
 int HcclAllGather(void *from, void *to, uint64_t n, int type, void *comm, void *q);
-int HcclBroadcast(void *buf, uint64_t n, int type, uint32_t root, void *comm, void *q);
 int HcclBatchSendRecv(item *items, uint32_t n, void *comm, void *q);
 const char *HcclGetErrorString(int result);
 
@@ -81,11 +80,6 @@ static int reduce_scatter(size_t elems)
 static int all_reduce(size_t elems, int type)
 {
     return SIM(HcclAllReduce)(sim_me.a, sim_me.b, elems, type, SUM, sim_me.comm, sim_me.q);
-}
-
-static int broadcast(size_t elems, int root)
-{
-    return SIM(HcclBroadcast)(sim_me.a, elems, FP32, (uint32_t)root, sim_me.comm, sim_me.q);
 }
 
 static int exchange(int to, size_t n_send, int from, size_t n_receive)
@@ -176,7 +170,6 @@ SIM_WELL(case_codes, RANKS(2), .says = "HcclAllGather: no stream")
     sim_must(all_reduce(1, FP64) == NOT_SUPPORT, "fp64");
     sim_must(SIM(HcclReduceScatter)(a, b, 1, UINT8, SUM, comm, q) == NOT_SUPPORT, "uint8");
     sim_must(SIM(HcclAllReduce)(a, b, 1, FP32, PROD, comm, q) == NOT_SUPPORT, "no sum");
-    sim_must(broadcast(1, 2) == PARA, "root");
     sim_must(SIM(HcclBatchSendRecv)(&to_me, 1, comm, q) == PARA, "a message to oneself");
     sim_must(SIM(HcclBatchSendRecv)(&from_nobody, 1, comm, q) == PARA, "a message from nobody");
     sim_must(SIM(HcclBatchSendRecv)(twice, 2, comm, q) == PARA, "one peer twice");
@@ -347,8 +340,8 @@ SIM_WELL(case_fault, RANKS(2), .says = "", .setting = "FSDP_SIM_FAULT=HcclAllGat
 int main(void)
 {
     static const sim_coll HCCL = {
-        "npu-sim", FP32,           INT64,     false,   "two ranks have one device",
-        begin,     make_id,        join,      end,     await,
-        gather,    reduce_scatter, broadcast, exchange};
+        "npu-sim", FP32,           INT64,   false, "two ranks have one device",
+        begin,     make_id,        join,    end,   await,
+        gather,    reduce_scatter, exchange};
     return sim_coll_run(&HCCL);
 }

@@ -57,7 +57,7 @@ static fsdp_status dry_exchange(transport_group *group, stream *s, const comm_ca
     return done(group, s, call, &t);
 }
 
-/* An all-gather, a broadcast or an all-reduce. */
+/* An all-gather or an all-reduce. */
 static fsdp_status dry_whole(transport_group *group, stream *s, const comm_call *call, void *buf,
                              size_t n)
 {
@@ -86,6 +86,5 @@ static fsdp_status dry_split(transport_group *group, const comm_team *child, tra
 
 const comm_transport dry_transport = {DRY_CALLS};
 static const comm_transport dry_shows = {DRY_CALLS, .shares = true, .peer_read = true};
-static const comm_transport dry_native = {DRY_CALLS, .all_gather = dry_whole,
-                                          .broadcast = dry_whole, .add = dry_add,
+static const comm_transport dry_native = {DRY_CALLS, .all_gather = dry_whole, .add = dry_add,
                                           .all_reduce = dry_whole};

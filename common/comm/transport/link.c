@@ -234,21 +234,6 @@ static fsdp_status link_add(transport_group *group, stream *s, const comm_call *
     return cross_scatter(group, s, call, x);
 }
 
-/* Counts the bytes that the front's exchange would move: the root sends to every rank. */
-static fsdp_status link_broadcast(transport_group *group, stream *s, const comm_call *call,
-                                  void *buf, size_t bytes)
-{
-    comm_call below = transport_call_below(group, call);
-    TRY(group->below->table->broadcast(group->below, s, &below, buf, bytes));
-    comm_part *parts = transport_parts(group);
-    const int root = call->desc.root;
-    for (int r = 0; group->team->rank == root && r < group->team->size; r++)
-        parts[r].send_bytes = bytes;
-    if (group->team->rank != root)
-        parts[root].recv_bytes = bytes;
-    return cross(group, s, call, parts);
-}
-
 /* Counts a reduce-scatter and an all-gather of the largest slice. */
 static fsdp_status link_all_reduce(transport_group *group, stream *s, const comm_call *call,
                                    void *buf, size_t elems)
@@ -292,7 +277,6 @@ static fsdp_status link_new(const comm_team *team, transport_group *below, const
     t->carries_host = false;
     t->exchange = link_exchange;
     t->all_gather = t->all_gather != NULL ? link_all_gather : NULL;
-    t->broadcast = t->broadcast != NULL ? link_broadcast : NULL;
     t->reduce_scatter = t->reduce_scatter != NULL ? link_reduce_scatter : NULL;
     t->add = t->add != NULL ? link_add : NULL;
     t->all_reduce = t->all_reduce != NULL ? link_all_reduce : NULL;

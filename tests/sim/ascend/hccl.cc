@@ -396,19 +396,6 @@ HcclResult HcclAllGather(void *sendBuf, void *recvBuf, uint64_t sendCount, HcclD
     return collective(c, &call, 1, coll_ranks(c->ranks), coll_all_gather, q);
 }
 
-HcclResult HcclBroadcast(void *buf, uint64_t count, HcclDataType dataType, uint32_t root,
-                         HcclComm handle, aclrtStream q)
-{
-    const token one("HcclBroadcast");
-    coll_call call = call_of("HcclBroadcast", dataType, count, buf, buf);
-    comm *c;
-    TRY_HCCL(comm_on(call.name, handle, q, &c));
-    if (root >= (uint32_t)coll_ranks(c->ranks))
-        return refuse(HCCL_E_PARA, call.name, "the root is no rank");
-    call.root = (int)root;
-    return collective(c, &call, 1, 1, coll_broadcast, q);
-}
-
 /* [HCCL HcclBatchSendRecv] allows only one send to each rank, and one receive from each rank. */
 static HcclResult item_check(const comm *c, const HcclSendRecvItem *t, bool is_there[2][COLL_RANKS])
 {

@@ -78,11 +78,10 @@ bool coll_meet(coll_comm *c, int peer);
 /* Type of the elements of a sum. */
 typedef enum coll_elem { COLL_I64, COLL_F32, COLL_BF16 } coll_elem;
 
-/* A call. All ranks must pass the same name, type, root and count. */
+/* A call. All ranks must pass the same name, type and count. */
 typedef struct coll_call {
     const char *name;
     int type; /* the library's number of the type */
-    int root;
     size_t elem_bytes;
     uint64_t count; /* elements per rank */
     const void *from;
@@ -95,10 +94,9 @@ typedef struct coll_call {
  * that has run or never will. */
 coll_plan *coll_plan_new(coll_comm *c);
 void coll_plan_drop(coll_plan *p);
-/* coll_all_gather, coll_broadcast, coll_reduce_scatter, coll_all_reduce -- fill p with this call;
+/* coll_all_gather, coll_reduce_scatter, coll_all_reduce -- fill p with this call;
  * buffer shapes are those of NCCL and HCCL. false: no memory. */
 bool coll_all_gather(coll_plan *p, const coll_call *call);
-bool coll_broadcast(coll_plan *p, const coll_call *call);
 bool coll_reduce_scatter(coll_plan *p, const coll_call *call);
 bool coll_all_reduce(coll_plan *p, const coll_call *call);
 /* coll_message -- add a send or receive of call->count elements to p. false: p is full. */

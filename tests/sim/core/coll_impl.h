@@ -25,7 +25,7 @@ typedef struct coll_head {
     uint64_t comm;   /* name of the communicator */
     uint64_t number; /* of the collective on comm, or of the message between the pair */
     uint64_t count;
-    int32_t type, root, is_message;
+    int32_t type, is_message;
     char name[COLL_NAME_CHARS];
 } coll_head;
 _Static_assert(sizeof(coll_head) == 3 * sizeof(uint64_t) + 3 * sizeof(int32_t) + COLL_NAME_CHARS,

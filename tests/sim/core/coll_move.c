@@ -87,9 +87,9 @@ static bool is_under_way(const coll_plan *p, const coll_transfer *t)
 
 static void head_print(const coll_head *h, char *text, size_t chars)
 {
-    snprintf(text, chars, "%s %llu of %llu elements of type %d, root %d, on communicator %llx",
+    snprintf(text, chars, "%s %llu of %llu elements of type %d, on communicator %llx",
              h->is_message ? "send" : h->name, (unsigned long long)h->number,
-             (unsigned long long)h->count, h->type, h->root, (unsigned long long)h->comm & 0xffff);
+             (unsigned long long)h->count, h->type, (unsigned long long)h->comm & 0xffff);
 }
 
 /* The head that a message from the peer should have; NULL if this plan waits for no such

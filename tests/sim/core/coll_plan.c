@@ -27,11 +27,7 @@ coll_plan *coll_plan_new(coll_comm *c)
 
 static coll_head head_of(const coll_comm *c, const coll_call *call, uint64_t number)
 {
-    coll_head head = {.comm = c->name,
-                      .number = number,
-                      .count = call->count,
-                      .type = call->type,
-                      .root = call->root};
+    coll_head head = {.comm = c->name, .number = number, .count = call->count, .type = call->type};
     snprintf(head.name, sizeof head.name, "%s", call->name);
     return head;
 }
@@ -49,9 +45,8 @@ static coll_head collective_begin(coll_plan *p, const coll_call *call)
     coll_head head = head_of(p->comm, call, ++p->comm->n_collectives);
     p->call = *call;
     p->own_bytes = call->count * call->elem_bytes;
-    snprintf(p->text, sizeof p->text,
-             "%s %llu of %llu elements of type %d, root %d, on communicator %llx", call->name,
-             (unsigned long long)head.number, (unsigned long long)head.count, head.type, head.root,
+    snprintf(p->text, sizeof p->text, "%s %llu of %llu elements of type %d, on communicator %llx",
+             call->name, (unsigned long long)head.number, (unsigned long long)head.count, head.type,
              (unsigned long long)head.comm & 0xffff);
     return head;
 }
@@ -74,20 +69,6 @@ bool coll_all_gather(coll_plan *p, const coll_call *call)
     p->own_from = call->from;
     p->own_to = (char *)call->to + p->own_bytes * (size_t)p->comm->rank;
     exchange(p, &head, call->from, 0, call->to);
-    return true;
-}
-
-bool coll_broadcast(coll_plan *p, const coll_call *call)
-{
-    const coll_head head = collective_begin(p, call);
-    const bool is_root = p->comm->rank == call->root;
-    p->own_to = call->to;
-    p->own_from = is_root ? call->from : call->to;
-    for (int r = 0; r < p->comm->n && is_root; r++)
-        if (r != call->root)
-            transfer_add(p, &head, true, r, (void *)(uintptr_t)call->from, p->own_bytes);
-    if (!is_root)
-        transfer_add(p, &head, false, call->root, call->to, p->own_bytes);
     return true;
 }
 

@@ -439,8 +439,8 @@ static ncclResult_t issue(ncclComm_t c, coll_call *call, cudaStream_t q,
                           bool (*add)(coll_plan *, const coll_call *))
 {
     sim_call *k;
-    if (c == NULL || call->elem_bytes == 0 || call->root < 0 || call->root >= coll_ranks(c->ranks))
-        return refuse(ncclInvalidArgument, "a collective's communicator, type or root");
+    if (c == NULL || call->elem_bytes == 0)
+        return refuse(ncclInvalidArgument, "a collective's communicator or type");
     ncclResult_t result = ready(c, call->name);
     if (result != ncclSuccess || call->count == 0)
         return result;
@@ -491,14 +491,6 @@ ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcoun
 {
     coll_call call = call_of("ncclAllGather", type, sendcount, sendbuff, recvbuff);
     return issue(comm, &call, q, coll_all_gather);
-}
-
-ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t type,
-                           int root, ncclComm_t comm, cudaStream_t q)
-{
-    coll_call call = call_of("ncclBroadcast", type, count, sendbuff, recvbuff);
-    call.root = root;
-    return issue(comm, &call, q, coll_broadcast);
 }
 
 /* As in a ring, a sum begins with the next rank and ends with this one. */
