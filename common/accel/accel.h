@@ -47,7 +47,7 @@ double accel_event_at_s(device *d, void *e);
  * replace the first. Any thread. */
 void accel_device_fail(device *d);
 
-/* accel_task_run -- run the task, or skip it if work that it depends on has failed. before: 0, or
+/* accel_task_run -- run the task, or skip it if the device has an error. before: 0, or
  * an error code: the task is then skipped, because earlier work of the queue failed or the task
  * could not be queued. Frees t. Any thread. */
 void accel_task_run(accel_task *t, int before);

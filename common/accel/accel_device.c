@@ -22,7 +22,7 @@ void *accel_queue_of(stream *s)
 fsdp_status accel_launch(stream *base, const launch_config *l, const device_act *act)
 {
     accel_stream *s = accel_stream_at(base);
-    TRY(accel_stream_status(s));
+    TRY(accel_device_status(accel_device_of(base->device)));
     accel_stream_recent(s, l->work.key.name != NULL ? l->work.key.name : l->name, l->label);
     accel_watched *watched = accel_watch_begin(s, act);
     fsdp_status status = l->issues ? l->fn((void *)(uintptr_t)l->args, base->n_threads)
@@ -71,8 +71,8 @@ void accel_close(device *base)
 {
     accel_device *d = accel_device_of(base);
     for (int i = ACCEL_STREAMS - 1; i >= 0; i--)
-        if (d->fates[i].stream != NULL)
-            accel_stream_free(&d->fates[i].stream->base);
+        if (d->streams[i] != NULL)
+            accel_stream_free(&d->streams[i]->base);
     accel_memory_close(d);
     accel_watch_close(d);
     d->api->close(d);

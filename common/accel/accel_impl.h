@@ -2,7 +2,7 @@
  * files). Private to them and to the backends that fill an accel_api.
  *
  * One host thread issues all work of a device. The threads that run host tasks share with it only
- * the `fates`, `failed` and what `lock` guards (struct accel_device). Another thread calls the
+ * the error and what `lock` guards (struct accel_device). Another thread calls the
  * library's collectives, while the issuing thread waits (native_thread.c). */
 #pragma once
 #include <pthread.h>
@@ -19,40 +19,21 @@ enum { ACCEL_STAGES = 256, ACCEL_LARGE_STAGES = 16 };
 
 /* ---- errors and waits (fate.c) --------------------------------------------------------------- */
 
-/* The host tasks that a piece of work depends on: the first tasks[i] of stream number i. The reach
- * of a stream grows with its host tasks and with the events that it waits for. A failed call of the
- * library on a stream is counted as a failed task. */
-typedef struct accel_reach {
-    uint32_t tasks[ACCEL_STREAMS];
-} accel_reach;
-
-/* The host tasks of a stream number. The number of a stream that failed is not used again. */
-typedef struct accel_fate {
-    accel_stream *stream;       /* the stream that has this number now, or NULL */
-    uint32_t n_tasks;           /* tasks issued; not reset when the number is used again */
-    _Atomic uint32_t failed_at; /* the first task that failed, from 1; 0: none */
-    fsdp_error_info error;      /* of that task; valid and constant if failed_at is not 0 */
-} accel_fate;
-
-/* accel_stream_check -- FSDP_OK for 0, else the error of a call on s. The error stays with the
- * stream. If the device itself reports an error, all streams fail, and the message names the work
- * that was issued on s last. */
+/* accel_stream_check -- FSDP_OK for 0, else the error of a call on s, which becomes the device's.
+ * If the device itself reports an error, waits end too, and the message names the work that was
+ * issued on s last. */
 fsdp_status accel_stream_check(accel_stream *s, int code, const char *what);
-/* accel_stream_status -- FSDP_OK, or the first error of s, which becomes this thread's error. */
-fsdp_status accel_stream_status(accel_stream *s);
-/* accel_reach_error -- the error of work with this reach; NULL: none. Stream number `own` is
- * checked first. Any thread. */
-const fsdp_error_info *accel_reach_error(accel_device *d, const accel_reach *reach, int own);
-/* accel_fate_fail -- task number `at` failed with this thread's error. Any thread. */
-void accel_fate_fail(accel_device *d, accel_fate *fate, uint32_t at);
-
-/* accel_status_of -- make *error this thread's error and return its status; NULL: FSDP_OK. */
-fsdp_status accel_status_of(const fsdp_error_info *error);
+/* accel_device_status -- FSDP_OK, or the first error of d, which becomes this thread's error. Any
+ * thread. */
+fsdp_status accel_device_status(const accel_device *d);
+/* accel_work_fail -- this thread's error becomes the device's, if it has none. Waits go on, because
+ * the library still runs what is queued. Any thread. */
+void accel_work_fail(accel_device *d);
 
 /* accel_polls_run -- call each poll of the device once; an error of a poll fails the device. */
 void accel_polls_run(accel_device *d);
 /* accel_wait -- the host waits for the event; e NULL: for all work of the stream.
- *   errors  FSDP_EDEVICE; errors of polls and complaints. Not: errors of host tasks */
+ *   errors  FSDP_EDEVICE; errors of polls and complaints. Not: errors of work */
 fsdp_status accel_wait(accel_stream *s, void *e);
 /* accel_pause -- let other threads run between two looks of a waiting thread: by a yield at first,
  * later by a sleep of at least 20 us that grows with the time waited so far: 1/256 of that time,
@@ -83,11 +64,12 @@ typedef struct accel_stages {
 struct accel_device {
     device base;
     const accel_api *api;
-    void *own;                       /* data of the library's side, from api->open */
-    accel_fate fates[ACCEL_STREAMS]; /* [0]: the compute stream */
-    atomic_bool failed;              /* once set, `error` is never written again */
-    fsdp_error_info error;           /* of the device: all streams have it */
-    pthread_mutex_t lock;            /* guards all_host and the first write of an error */
+    void *own;                            /* data of the library's side, from api->open */
+    accel_stream *streams[ACCEL_STREAMS]; /* by number; [0]: compute. NULL: the number is free */
+    atomic_bool has_error;                /* once set, `error` is never written again */
+    atomic_bool failed;                   /* the device is lost: has_error, and waits end */
+    fsdp_error_info error;
+    pthread_mutex_t lock; /* guards all_host and the first write of an error */
     accel_poll polls[ACCEL_POLLS];
     int n_polls;
 
@@ -107,10 +89,8 @@ struct accel_device {
 struct accel_stream {
     stream base;
     void *queue;
-    int number;                   /* index in fates */
-    const fsdp_error_info *error; /* the first error seen on s; NULL: none */
-    accel_reach reach;            /* of the work that is issued next */
-    void *tasks;                  /* the api's thread for host tasks; NULL: none yet */
+    int number;  /* index in streams */
+    void *tasks; /* the api's thread for host tasks; NULL: none yet */
     STAILQ_HEAD(, accel_watched) watched;
     double told_s; /* end of the last act reported to the watch */
     char recent[ACCEL_RECENT][ACCEL_RECENT_CHARS];
@@ -122,7 +102,6 @@ typedef struct accel_event {
     event base;
     void *handle;
     bool recorded;
-    accel_reach reach; /* of the work before the latest event_record */
 } accel_event;
 
 /* accel_device_of, accel_stream_at, accel_api_at -- the accelerator's own part of an object. */
@@ -149,13 +128,12 @@ struct accel_task {
     STAILQ_ENTRY(accel_task) link; /* for task_put */
     accel_stream *stream;
     stream_fn fn;
-    uint32_t number;
-    accel_reach reach; /* the earlier tasks that it depends on */
     max_align_t args[];
 };
 
 /* accel_host_task -- run fn(args) in a host thread, in order of s. fn may block until other ranks
- * arrive. args are copied. A task that fails fails the stream, and later tasks are skipped.
+ * arrive. args are copied. If it fails, its error is the device's, and later tasks
+ * are skipped.
  *   errors  FSDP_ENOMEM; FSDP_EDEVICE */
 fsdp_status accel_host_task(accel_stream *s, stream_fn fn, const void *args, size_t args_bytes);
 /* accel_thread_start -- start a thread that blocks all signals except SIGSEGV. name: of the thread

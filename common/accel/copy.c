@@ -123,7 +123,7 @@ static fsdp_status move(accel_stream *s, const device_act *act)
 fsdp_status accel_move(stream *base, const device_act *act)
 {
     accel_stream *s = accel_stream_at(base);
-    TRY(accel_stream_status(s));
+    TRY(accel_device_status(accel_device_of(s->base.device)));
     accel_stream_recent(s, act->name, NULL);
     accel_watched *watched = accel_watch_begin(s, act);
     fsdp_status status = move(s, act);

@@ -1,10 +1,9 @@
-/* fate.c -- errors of a device and its streams, and waits of the host.
+/* fate.c -- errors of a device, and waits of the host.
  *
- * Errors. The library only reports errors of the whole device. If a host task (task.c) fails, only
- * later work fails with it: on its own stream, and on streams that wait for an event recorded after
- * it. So each stream and each event stores how many tasks of each stream come before it, and has
- * failed if one of these tasks has failed. Kernels that were already issued after a failed task
- * still run, but later calls on the stream return the error, and launches and copies issue nothing.
+ * Errors. The library reports some errors for the whole device only, and a rank that has failed
+ * ends the job. So the first error of any work is the device's: every later call on any stream
+ * returns it, and launches, copies and host tasks are skipped. Kernels that were already issued
+ * still run.
  *
  * Waits. The host alternates between looks and short sleeps. The library's own waits would not
  * return if a peer dies, because a native collective waits for its peers forever. */
@@ -17,53 +16,32 @@
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-void accel_fate_fail(accel_device *d, accel_fate *fate, uint32_t at)
+/* is_gone: waits end too */
+static void fail(accel_device *d, bool is_gone)
 {
     pthread_mutex_lock(&d->lock);
-    if (atomic_load(&fate->failed_at) == 0) {
-        fate->error = *fsdp_error_get();
-        atomic_store(&fate->failed_at, at);
+    if (!atomic_load(&d->has_error)) {
+        d->error = *fsdp_error_get();
+        atomic_store(&d->has_error, true);
     }
     pthread_mutex_unlock(&d->lock);
+    if (is_gone)
+        atomic_store(&d->failed, true);
 }
 
 void accel_device_fail(device *base)
 {
-    accel_device *d = accel_device_of(base);
-    pthread_mutex_lock(&d->lock);
-    if (!atomic_load(&d->failed)) {
-        d->error = *fsdp_error_get();
-        atomic_store(&d->failed, true);
-    }
-    pthread_mutex_unlock(&d->lock);
+    fail(accel_device_of(base), true);
 }
 
-static bool has_failed(accel_device *d, const accel_reach *reach, int i)
+void accel_work_fail(accel_device *d)
 {
-    const uint32_t at = atomic_load(&d->fates[i].failed_at);
-    return at != 0 && at <= reach->tasks[i];
+    fail(d, false);
 }
 
-const fsdp_error_info *accel_reach_error(accel_device *d, const accel_reach *reach, int own)
+fsdp_status accel_device_status(const accel_device *d)
 {
-    if (has_failed(d, reach, own))
-        return &d->fates[own].error;
-    for (int i = 0; i < ACCEL_STREAMS; i++)
-        if (has_failed(d, reach, i))
-            return &d->fates[i].error;
-    return atomic_load(&d->failed) ? &d->error : NULL;
-}
-
-fsdp_status accel_status_of(const fsdp_error_info *error)
-{
-    return error != NULL ? fsdp_error_set(error) : FSDP_OK;
-}
-
-fsdp_status accel_stream_status(accel_stream *s)
-{
-    if (s->error == NULL)
-        s->error = accel_reach_error(accel_device_of(s->base.device), &s->reach, s->number);
-    return accel_status_of(s->error);
+    return atomic_load(&d->has_error) ? fsdp_error_set(&d->error) : FSDP_OK;
 }
 
 void accel_stream_recent(accel_stream *s, const char *name, const char *label)
@@ -90,7 +68,7 @@ static fsdp_status device_failed(accel_stream *s, int code)
     (void)fsdp_error(status, d->api->hint, "%s; issued last on stream '%s': %s",
                      fsdp_error_get()->what, s->base.name, list);
     accel_device_fail(&d->base);
-    return accel_stream_status(s);
+    return accel_device_status(d);
 }
 
 fsdp_status accel_stream_check(accel_stream *s, int code, const char *what)
@@ -104,10 +82,8 @@ fsdp_status accel_stream_check(accel_stream *s, int code, const char *what)
     if (of_device != 0 && of_device != ACCEL_NOT_READY)
         return device_failed(s, of_device);
     fsdp_error_set(&of_call);
-    accel_fate *fate = &d->fates[s->number];
-    s->reach.tasks[s->number] = ++fate->n_tasks;
-    accel_fate_fail(d, fate, fate->n_tasks);
-    return accel_stream_status(s);
+    accel_work_fail(d);
+    return accel_device_status(d);
 }
 
 /* ---- waits of the host ----------------------------------------------------------------------- */
@@ -169,7 +145,7 @@ static fsdp_status look_until(accel_stream *s, void *e, accel_looks *l)
     const accel_api *api = d->api;
     for (;;) {
         if (atomic_load(&d->failed))
-            return accel_status_of(&d->error);
+            return accel_device_status(d);
         const int code = e != NULL ? api->event_look(e) : api->queue_look(s->queue);
         if (code != 0 && code != ACCEL_NOT_READY)
             return device_failed(s, code);

@@ -95,8 +95,8 @@ void accel_memory_look(accel_device *d)
 static fsdp_status reclaim(accel_device *d)
 {
     for (int i = 0; i < ACCEL_STREAMS; i++)
-        if (d->fates[i].stream != NULL)
-            TRY(accel_wait(d->fates[i].stream, NULL));
+        if (d->streams[i] != NULL)
+            TRY(accel_wait(d->streams[i], NULL));
     accel_memory_look(d);
     if (d->api->block_get != NULL)
         return d->api->explain(d->api->blocks_trim(d), "device_alloc");
@@ -155,7 +155,7 @@ fsdp_status accel_alloc(stream *base, const mem_request *want, void **out)
 {
     accel_stream *s = accel_stream_at(base);
     accel_device *d = accel_device_of(base->device);
-    TRY(accel_stream_status(s));
+    TRY(accel_device_status(d));
     block *b = malloc(sizeof *b);
     if (b == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "device_alloc: no memory to enter '%s'", want->label);

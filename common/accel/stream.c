@@ -8,10 +8,9 @@
 static bool number_take(accel_device *d, accel_stream *s)
 {
     for (int i = 0; i < ACCEL_STREAMS; i++) {
-        accel_fate *fate = &d->fates[i];
-        if (fate->stream != NULL || atomic_load(&fate->failed_at) != 0)
+        if (d->streams[i] != NULL)
             continue;
-        fate->stream = s;
+        d->streams[i] = s;
         s->number = i;
         return true;
     }
@@ -34,7 +33,7 @@ fsdp_status accel_stream_create(device *base, const stream_config *config, strea
         *out = &s->base;
         return FSDP_OK;
     }
-    d->fates[s->number].stream = NULL;
+    d->streams[s->number] = NULL;
     free(s);
     return status;
 }
@@ -45,7 +44,7 @@ fsdp_status accel_stream_sync(stream *base)
     (void)accel_wait(s, NULL);
     accel_memory_look(accel_device_of(base->device));
     accel_watch_tell_all(accel_device_of(base->device));
-    return accel_stream_status(s);
+    return accel_device_status(accel_device_of(base->device));
 }
 
 /* If work is still queued after the wait, the device has failed. The work may be a collective that
@@ -59,7 +58,7 @@ void accel_stream_free(stream *base)
     accel_api_at(s)->tasks_end(s);
     if (s->tasks == NULL && accel_api_at(s)->queue_look(s->queue) != ACCEL_NOT_READY)
         (void)accel_api_at(s)->queue_destroy(s->queue);
-    accel_device_of(base->device)->fates[s->number].stream = NULL;
+    accel_device_of(base->device)->streams[s->number] = NULL;
     free(s);
 }
 
@@ -93,15 +92,7 @@ fsdp_status accel_event_record(event *base, stream *on)
     accel_stream *s = accel_stream_at(on);
     TRY(accel_stream_check(s, accel_api_at(s)->event_record(e->handle, s->queue), "event_record"));
     e->recorded = true;
-    e->reach = s->reach;
-    return accel_stream_status(s);
-}
-
-static void reach_add(accel_reach *to, const accel_reach *more)
-{
-    for (int i = 0; i < ACCEL_STREAMS; i++)
-        if (to->tasks[i] < more->tasks[i])
-            to->tasks[i] = more->tasks[i];
+    return accel_device_status(accel_device_of(on->device));
 }
 
 fsdp_status accel_stream_wait_event(stream *on, event *base, const device_act *act)
@@ -109,14 +100,12 @@ fsdp_status accel_stream_wait_event(stream *on, event *base, const device_act *a
     accel_event *e = (accel_event *)base;
     accel_stream *s = accel_stream_at(on);
     if (!e->recorded)
-        return accel_stream_status(s);
-    (void)accel_stream_status(s); /* note the stream's own error first */
+        return accel_device_status(accel_device_of(base->device));
     accel_watched *watched = accel_watch_begin(s, act);
     fsdp_status status = accel_stream_check(s, accel_api_at(s)->queue_wait(s->queue, e->handle),
                                             "stream_wait_event");
-    reach_add(&s->reach, &e->reach);
     accel_watch_end(s, watched, status);
-    return accel_stream_status(s);
+    return accel_device_status(accel_device_of(base->device));
 }
 
 fsdp_status accel_event_sync(event *base)
@@ -126,7 +115,7 @@ fsdp_status accel_event_sync(event *base)
     (void)accel_wait(accel_stream_at(d->base.compute), e->handle);
     accel_memory_look(d);
     accel_watch_tell_all(d);
-    return accel_status_of(accel_reach_error(d, &e->reach, 0));
+    return accel_device_status(d);
 }
 
 /* Also returns true if the device has failed, so that a caller that polls does not poll forever. */

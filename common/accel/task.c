@@ -1,7 +1,7 @@
 /* task.c -- host work in stream order: collectives over shm or MPI, and the last step of a
  * download.
  *
- *   accel_host_task:  {fn, args, number} -> the api's task_put ... its thread: accel_task_run
+ *   accel_host_task:  {fn, args} -> the api's task_put ... its thread: accel_task_run
  *
  * A task may block until other ranks have reached their task. So each stream has a thread for its
  * tasks: with one thread for all streams, two ranks whose streams run in different orders would
@@ -16,7 +16,7 @@ static void run(const accel_task *t)
 {
     accel_stream *s = t->stream;
     accel_device *d = accel_device_of(s->base.device);
-    if (accel_reach_error(d, &t->reach, s->number) != NULL)
+    if (atomic_load(&d->has_error))
         return; /* skipped */
     fsdp_status status = t->fn((void *)(uintptr_t)t->args, s->base.n_threads);
     if (status == FSDP_OK)
@@ -24,7 +24,7 @@ static void run(const accel_task *t)
     if (fsdp_error_get()->status != status)
         (void)fsdp_error(status, "", "work on stream '%s' failed: %s", s->base.name,
                          fsdp_status_name(status));
-    accel_fate_fail(d, &d->fates[s->number], t->number);
+    accel_work_fail(d);
 }
 
 void accel_task_run(accel_task *t, int before)
@@ -40,11 +40,9 @@ fsdp_status accel_host_task(accel_stream *s, stream_fn fn, const void *args, siz
     if (t == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "stream_launch: no memory for %zu bytes of arguments",
                           args_bytes);
-    *t = (accel_task){.stream = s, .fn = fn, .reach = s->reach};
+    *t = (accel_task){.stream = s, .fn = fn};
     if (args_bytes > 0)
         memcpy(t->args, args, args_bytes);
-    t->number = ++accel_device_of(s->base.device)->fates[s->number].n_tasks;
-    s->reach.tasks[s->number] = t->number;
     return accel_api_at(s)->task_put(s, t);
 }
 

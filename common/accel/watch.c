@@ -18,8 +18,7 @@ struct accel_watched {
     STAILQ_ENTRY(accel_watched) link;
     SLIST_ENTRY(accel_watched) spare;
     device_act act;
-    const void *self;  /* the watch that gave act.token */
-    accel_reach reach; /* if one of these tasks failed, the watch is not told */
+    const void *self; /* the watch that gave act.token */
     void *begin, *end;
 };
 
@@ -144,7 +143,6 @@ void accel_watch_end(accel_stream *s, accel_watched *w, fsdp_status status)
 {
     if (w == NULL)
         return;
-    w->reach = s->reach;
     if (status == FSDP_OK && accel_api_at(s)->event_record(w->end, s->queue) == 0)
         STAILQ_INSERT_TAIL(&s->watched, w, link);
     else
@@ -158,8 +156,7 @@ static void tell(accel_stream *s, accel_watched *w)
     accel_device *d = accel_device_of(s->base.device);
     const device_watch *watch = &d->base.watch;
     float ms = 0;
-    if (watch->ran == NULL || watch->self != w->self ||
-        accel_reach_error(d, &w->reach, s->number) != NULL ||
+    if (watch->ran == NULL || watch->self != w->self || atomic_load(&d->has_error) ||
         d->api->elapsed_ms(&ms, w->begin, w->end) != 0)
         return;
     w->act.begin_s = accel_event_at_s(&d->base, w->begin);
@@ -190,7 +187,7 @@ void accel_watch_tell_all(accel_device *d)
 {
     bool any = false;
     for (int i = 0; i < ACCEL_STREAMS; i++) {
-        accel_stream *s = d->fates[i].stream;
+        accel_stream *s = d->streams[i];
         if (s == NULL)
             continue;
         any = any || !STAILQ_EMPTY(&s->watched);
