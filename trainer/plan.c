@@ -148,50 +148,44 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* The seconds of a WORK. View 1 is the slow rank's. */
+/* The seconds of a WORK. */
 static double work_s(const void *self, int view, const timeline_item *item)
 {
     const trainer *t = self;
     const plan_costs *c = &t->costs;
-    double s = c->prices.n > 0 ? prices_seconds(&c->prices, item) / c->machine.reached
-                               : virtual_work_roof(&c->machine, item);
-    return view == 1 ? s * t->cfg.slow_factor : s;
+    (void)view;
+    return c->prices.n > 0 ? prices_seconds(&c->prices, item) / c->machine.reached
+                           : virtual_work_roof(&c->machine, item);
 }
 
-/* Run the timelines in virtual time. *last = the last step; *step_s = its length. */
-static fsdp_status run_views(const timeline_view *views, int n_views, const virtual_config *config,
-                             timeline_step *last, double *step_s)
+/* Run the timeline in virtual time. *last = the last step; *step_s = its length. */
+static fsdp_status run_view(const timeline_view *v, const virtual_config *config,
+                            timeline_step *last, double *step_s)
 {
     timeline_step next;
     *last = (timeline_step){0};
     *step_s = 0;
-    TRY(virtual_time_run(views, n_views, config));
-    while (timeline_next_step(views, last->end, &next)) {
+    TRY(virtual_time_run(v, 1, config));
+    while (timeline_next_step(v, last->end, &next)) {
         *step_s = next.compute_end_s - last->compute_end_s;
         *last = next;
     }
     return FSDP_OK;
 }
 
-/* Compute the times of d's last step. With --plan-slow, the slow rank is `slow`'s if `slow` has a
- * timeline, or else d's. */
-static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
+/* Compute the times of d's last step. */
+static fsdp_status read_times(dry_run *d, plan_times *out)
 {
-    timeline_view views[2] = {timeline_read(d->line)}, *v = views;
+    const timeline_view view = timeline_read(d->line), *v = &view;
     virtual_config config = d->t.costs.config;
     timeline_step step;
     double without_s;
-    const int n_views = slow->line ? 2 : 1;
     config.work_s = work_s;
     config.self = &d->t;
     config.inline_compute = !d->t.runs_ahead;
-    if (slow->line)
-        views[1] = timeline_read(slow->line);
-    else if (d->t.cfg.slow_factor > 0)
-        d->t.costs.machine.reached /= d->t.cfg.slow_factor;
     if (d->t.costs.prices.n > 0)
         TRY(prices_have(&d->t.costs.prices, v));
-    TRY(run_views(views, n_views, &config, &step, &out->step_s));
+    TRY(run_view(v, &config, &step, &out->step_s));
     TRY(virtual_time_floor(v, step.first, &config, &out->floor_s));
     out->compute_s = step.compute_s + step.move_s;
     out->exposed_s = step.exposed_s;
@@ -205,7 +199,7 @@ static fsdp_status read_times(dry_run *d, const dry_run *slow, plan_times *out)
     }
     if (out->copies_s > 0) {
         config.upload = config.download = (virtual_link){0};
-        TRY(run_views(views, n_views, &config, &step, &without_s));
+        TRY(run_view(v, &config, &step, &without_s));
         out->longer_s = out->step_s - without_s;
     }
     return FSDP_OK;
@@ -229,21 +223,18 @@ void plan_read_memory(device *d, size_t in_time[MEM_ROWS], size_t issued[MEM_ROW
 
 static fsdp_status plan_of(const trainer *t, int rank, bool timed, int64_t micro_steps, plan *out)
 {
-    dry_run d, slow = {0};
+    dry_run d;
     size_t in_time[MEM_ROWS];
     fsdp_status status = dry_open(t, rank, timed, micro_steps, &d);
     *out = (plan){.traffic = d.traffic, .flops = d.flops / STEPS};
-    if (status == FSDP_OK && d.line && t->cfg.slow_factor > 0 && t->cfg.slow_rank != rank)
-        status = dry_open(t, (int)t->cfg.slow_rank, timed, micro_steps, &slow);
     if (status == FSDP_OK)
         plan_read_memory(d.t.run.dev, in_time, out->memory_bytes);
     if (status == FSDP_OK && d.line)
-        status = read_times(&d, &slow, &out->times);
+        status = read_times(&d, &out->times);
     /* only for the reported plan, not for plans that are compared to make a choice */
     if (status == FSDP_OK && d.t.snapshot && out == &t->plan && comm_rank(t->run.world) == 0)
         status = snapshot_write(d.t.snapshot, t->cfg.snapshot, rank, t->cfg.n_ranks);
     fsdp_error_info why = *fsdp_error_get();
-    dry_close(&slow);
     dry_close(&d);
     if (status != FSDP_OK)
         fsdp_error_set(&why);

@@ -48,9 +48,6 @@ static void print_machine(const trainer *t, FILE *out)
     if (c->config.ranks_per_host > 0)
         fprintf(out, " inside a host of %d, %.0f us + bytes / %.3g GB/s between hosts",
                 c->config.ranks_per_host, 1e6 * hosts->latency_s, 1e-9 * hosts->bytes_per_s);
-    if (t->cfg.slow_factor > 0)
-        fprintf(out, "; rank %.0f computes %g times as slowly", t->cfg.slow_rank,
-                t->cfg.slow_factor);
     fprintf(out, "\n");
 }
 

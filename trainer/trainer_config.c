@@ -158,7 +158,6 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("plan-link", plan_link), .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 12.5e9,20e-6"},
     {OPTION("plan-copies", plan_copies), .arg = "UP,DOWN,LATENCY",
      .help = "--plan with copies of offloaded arrays to the device and to the host, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 25e9,25e9,10e-6"},
-    {OPTION("plan-slow", plan_slow), .arg = "R:FACTOR", .help = "--plan with a rank R that computes FACTOR times as slowly, 1 to 1e6"},
     {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {0}};
 /* clang-format on */
@@ -428,7 +427,6 @@ static fsdp_status parse_machine(trainer_config *cfg)
     const part copies[] = {{&cfg->upload_bytes_per_s, RATE},
                            {&cfg->download_bytes_per_s, RATE},
                            {&cfg->copy_latency_s, LATENCY}};
-    const part slow[] = {{&cfg->slow_rank, 0, 1e9}, {&cfg->slow_factor, 1, MOST_FACTOR}};
     char ranges[96];
     snprintf(ranges, sizeof ranges, "bytes/s from %g to %g and seconds up to %g", LEAST_BYTES_PER_S,
              MOST_BYTES_PER_S, MOST_LATENCY_S);
@@ -440,11 +438,6 @@ static fsdp_status parse_machine(trainer_config *cfg)
         return fsdp_error(
             FSDP_EINVAL, "pass bytes per second, twice, and seconds: --plan-copies 25e9,25e9,1e-5",
             "--plan-copies: got '%s', expected UP,DOWN,LATENCY, %s", cfg->plan_copies, ranges);
-    if (cfg->plan_slow && (!parse_parts(cfg->plan_slow, ':', slow, 2) ||
-                           cfg->slow_rank >= cfg->n_ranks || cfg->slow_rank != (int)cfg->slow_rank))
-        return fsdp_error(FSDP_EINVAL, "pass --plan-slow 0:1.5 for a rank 0 that takes half longer",
-                          "--plan-slow: got '%s', expected R:FACTOR, a rank of %d and from 1 to %g",
-                          cfg->plan_slow, cfg->n_ranks, MOST_FACTOR);
     return FSDP_OK;
 }
 
@@ -453,7 +446,7 @@ static fsdp_status resolve_plan(trainer_config *cfg)
     const int w = cfg->n_ranks;
     cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 ||
                 cfg->plan_rank >= 0 || cfg->plan_device > 0 || cfg->plan_link || cfg->plan_copies ||
-                cfg->plan_slow || cfg->plan_prices || cfg->plan_fit;
+                cfg->plan_prices || cfg->plan_fit;
     if (cfg->plan_rank < 0)
         cfg->plan_rank = 0;
     if (cfg->plan_rank >= w)
@@ -520,7 +513,6 @@ static fsdp_status check_needs(const trainer_config *c, int world_size)
         {c->plan_link && !c->is_timed, "--plan-link", "--plan-device NAME or --plan-prices FILE"},
         {c->plan_copies && !c->is_timed, "--plan-copies",
          "--plan-device NAME or --plan-prices FILE"},
-        {c->plan_slow && !c->is_timed, "--plan-slow", "--plan-device NAME or --plan-prices FILE"},
         {c->plan_prices && !has_link, "--plan-prices", "--plan-link RATE,LATENCY"},
         {c->plan_device == PLAN_THIS_DEVICE && !has_link, "--plan-device this", LINK_OR_RANKS},
         {c->bucket_auto && !has_link, "--bucket auto", LINK_OR_RANKS},

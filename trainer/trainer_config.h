@@ -73,10 +73,9 @@ typedef struct trainer_config {
     int n_ranks;                        /* of the job: plan_ranks, or the actual ranks */
     int64_t plan_rank;
     int plan_device; /* trainer_plan_device, or a later choice */
-    const char *plan_link, *plan_copies, *plan_slow, *plan_prices;
+    const char *plan_link, *plan_copies, *plan_prices;
     double link_bytes_per_s, link_latency_s; /* from the text in plan_link */
     double upload_bytes_per_s, download_bytes_per_s, copy_latency_s; /* from plan_copies */
-    double slow_rank, slow_factor; /* from the text in plan_slow; factor 0: no rank is slow */
     bool plan_fit;
 } trainer_config;
 

@@ -9,7 +9,6 @@
 #define MOST_LATENCY_S    1e3
 #define MOST_CALL_S       1e6  /* of one operation */
 #define MOST_WORK         1e24 /* FLOP or bytes of one operation */
-#define MOST_FACTOR       1e6  /* by which a rank is slower */
 
 /* format_bytes -- "17 B", "9.5 kB", "340 MB", "1.2 GB": decimal units, one digit after the point
  * below 10. Returns buf; 8 bytes are enough for any value. */

@@ -378,7 +378,7 @@ other_numbers() {
 
 # Every option of --help and how a resumed run treats another value. no_other: options without another value or without a run.
 no_other='no-grad-norm eval-only resume plan plan-ranks plan-fsdp-size plan-rank plan-device plan-link
-    plan-copies plan-slow plan-fit plan-prices help'
+    plan-copies plan-fit plan-prices help'
 options='
 parallel       | free --parallel ddp
 sharding       | free --sharding grad-op

@@ -572,7 +572,7 @@ prices="--plan-prices $keep/profile/profile-rank-0.csv"
 wrong 1 'pass --plan-device none, or leave --plan-prices out' $prices --plan-device h100
 way $prices --plan-device none
 way --plan-device h100
-for what in --plan-link\ 12.5e9,20e-6 --plan-copies\ 25e9,25e9,1e-5 --plan-slow\ 0:2; do
+for what in --plan-link\ 12.5e9,20e-6 --plan-copies\ 25e9,25e9,1e-5; do
     wrong 1 "pass --plan-device NAME or --plan-prices FILE, or leave ${what% *} out" --plan $what
     way --plan $what --plan-device h100
     way --plan $what $prices
@@ -594,10 +594,6 @@ wrong 1 'pass bytes per second and seconds: --plan-link ' --plan-device h100 --p
 way --plan-device h100 $(told '--plan-link \S*')
 wrong 1 'pass bytes per second, twice, and seconds: --plan-copies ' --plan-device h100 --plan-copies 25e9
 way --plan-device h100 $(told '--plan-copies \S*')
-for ranks in 1 4; do
-    wrong 1 'pass --plan-slow ' --plan-device h100 --plan-ranks $ranks --plan-slow $ranks:2
-    way --plan-device h100 --plan-ranks $ranks $(told '--plan-slow \S*')
-done
 
 # ---- the recipe -----------------------------------------------------------------------------------------------------
 

@@ -136,12 +136,11 @@ all_finite() {
 case_is 'numbers about the machine have ranges, and at their ends all figures are finite' && {
     offload="$tiny --plan-device h100 --plan-ranks 4 --device separate --cpu-offload"
     for numbers in '--plan-link 1,1000' '--plan-link 1e18,1e-30' '--plan-copies 1,1,1000' '--plan-copies 1e18,1e18,0' \
-        '--plan-slow 3:1e6' '--plan-slow 0:1' '--plan-link 1,1000 --plan-copies 1,1,1000 --plan-slow 3:1e6'; do
+        '--plan-link 1,1000 --plan-copies 1,1,1000'; do
         all_finite $offload $numbers
     done
     for numbers in link=1e-320,0 link=0.9,0 link=1e19,0 link=1e9,1001 link=1e9,1e18 link=1e9,1e-320 link=1e9,1e-400 link=nan,0 link=1e9,inf \
-        link=1e9 link=1e9,0,0 link=1e9,-1 'link= 1e9,0' copies=0.9,1,0 copies=1,1e-320,0 copies=1,1,1e18 copies=1e19,1,0 copies=1,1 \
-        slow=0:0.9 slow=0:1e7 slow=0:1e18 slow=4:2 slow=0.5:2 slow=-1:2 slow=1e-320:2; do
+        link=1e9 link=1e9,0,0 link=1e9,-1 'link= 1e9,0' copies=0.9,1,0 copies=1,1e-320,0 copies=1,1,1e18 copies=1e19,1,0 copies=1,1; do
         not_planned $offload "--plan-$numbers"
         grep -q "got '${numbers#*=}', expected .* 1e+" "$work/err" || complain "no range: $numbers"
     done
@@ -157,8 +156,6 @@ case_is '--plan-prices: operations take what a profile says' && {
     plan $shape --plan-ranks 2 --plan-prices "$work/new/prices.csv" --plan-link 1e9,1e-5
     step_is_whole
     holds 'ms > 1 && ms - got < 0.051 && got - ms < 0.051' ms="$(cat "$work/new/expected")" got="$(figure compute)"
-    plan $shape --plan-ranks 2 --plan-prices "$work/new/prices.csv" --plan-link 1e9,1e-5 --plan-slow 0:3
-    holds '3 * ms - got < 0.051 && got - 3 * ms < 0.051' ms="$(cat "$work/new/expected")" got="$(figure compute)"
     not_planned --plan-ranks 2 --plan-prices "$work/new/prices.csv"
     not_planned --plan-prices "$work/new/prices.csv" --plan-device h100
     not_planned --plan-prices "$work/none.csv"
@@ -271,19 +268,6 @@ case_is 'prefetch in forward and backward exposes less than in backward, and tha
         before=$(figure exposed)
     done
 }
-# The slow rank's own compute doubles and hides what it hid before. Its peers wait for it once a step, so their steps take as
-# long.
-case_is '--plan-slow: one slow rank is slow for all' && {
-    plan $large --batch-size 8 --plan-device h100
-    step=$(figure step) compute=$(figure compute)
-    plan $large --batch-size 8 --plan-device h100 --plan-slow 0:2
-    own=$(figure step)
-    holds 'own >= 2 * compute - 0.15 && own <= 2 * step + 0.15' own=$own compute=$compute step=$step
-    plan $large --batch-size 8 --plan-device h100 --plan-slow 5:2
-    holds 'd * d < 0.1001 ^ 2' d="$(awk "BEGIN { print $(figure step) - $own }")"
-    holds 'now == compute' now="$(figure compute)" compute=$compute
-}
-
 # ---- what fits -------------------------------------------------------------------------------------------------------
 
 # fit_batch BYTES RANKS OPTION... -- the batch that --plan-fit names fits; the next larger one does not
@@ -380,9 +364,6 @@ case_is '--bucket auto from one process: with a link, or refused' && {
     done
 }
 case_is 'values that cannot be' && {
-    for value in 7:2 4:2 -1:2 1:0.5 1.5:2 1:-2 1:nan 1:1e99 abc 1e9 -1 1: :2; do
-        not_planned --plan-ranks 4 --plan-device h100 --plan-slow=$value
-    done
     for value in abc 1e9 0,1 -1,1 1e9,-1 nan,1 1e9,inf 1e9,1e-5x 1e9: ,; do
         not_planned --plan-ranks 4 --plan-device h100 --plan-link=$value
     done
@@ -398,7 +379,6 @@ case_is 'values that cannot be' && {
     not_planned --plan-ranks=0
     not_planned --plan-fsdp-size=0
     not_planned --plan-ranks 4 --plan-device h101
-    not_planned --plan-ranks 4 --plan-slow 1:2
     not_planned --plan-ranks 4 --plan-link 1e9,1e-5
     not_planned --plan-ranks 4 --plan-device this
 }
