@@ -708,7 +708,7 @@ static fsdp_status reporter_stays(npu *n)
                   seen);
 }
 
-/* On a stream of its own, because the stream has failed afterwards. */
+/* The last check of a device, which has failed afterwards. */
 static fsdp_status callback_status(npu *n)
 {
     float one = 1;
@@ -751,8 +751,8 @@ static fsdp_status copies(npu *n)
     TRY(host_work(n));
     TRY(reporter_stays(n));
     TRY(host_work_later(n));
-    TRY(callback_status(n));
-    return host_works_meet(n);
+    TRY(host_works_meet(n));
+    return callback_status(n);
 }
 
 static fsdp_status task_6_3(grade *g)
