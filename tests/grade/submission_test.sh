@@ -668,6 +668,10 @@ around() {
     ! limit 300 "$dir/cheat/tests/grade/submission.sh" . "$dir/cheat/out" "$(realpath "$build")" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 &&
         said '^REFUSED lab1_flatparam/wrap.c: includes lab1_flatparam/mine.h, which is not as it was handed out' '^REFUSED lab5_prefetch/prefetch.c: includes lab5_prefetch/prefetch.h, which' '^submission.sh: nothing is packed: '
     verdict "$CONFINE: headers that the course does not have: nothing is packed" $?
+    fresh stubs
+    echo '/* mine */' >>"$dir/cheat/lab5_prefetch/prefetch_setup.c"
+    limit 300 "$dir/cheat/tests/grade/submission.sh" . "$dir/cheat/out3" "$(realpath "$build")" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 && said '^IGNORED lab5_prefetch/prefetch_setup.c: it is not as' '^packed: 19 files'
+    verdict "$CONFINE: packed, and a changed file that is not handed in is named" $?
     echo 'int mine(void);' >>"$dir/cheat/common/base/status.h"
     ! limit 300 "$dir/cheat/tests/grade/submission.sh" . "$dir/cheat/out2" "$(realpath "$build")" --pack "$dir/packed.tar.gz" >"$dir/log" 2>&1 && said '^submission.sh: nothing is packed: the headers in common'
     verdict "$CONFINE: a header of common was changed: nothing is packed" $?
