@@ -12,8 +12,7 @@
  *
  * Errors of work that runs later stay with its stream. Every later call on that stream that returns
  * a status returns the first error, and later work is skipped (but frees happen and events
- * complete). A stream that waits for an event of a failed stream fails with the same error. On an
- * accelerator every stream of the device fails with it.
+ * complete). A stream that waits for an event of a failed one fails too; on an accelerator, all do.
  * "errors  the stream's" means these, and FSDP_ENOMEM if the host has no memory to queue the call.
  * Every call below that returns a status has these errors. */
 #pragma once

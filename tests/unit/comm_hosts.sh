@@ -58,7 +58,7 @@ drawn() {
 
 # every_call H RANKS -- all checks of the unit programs
 every_call() {
-    checks collectives test_comm '$((169 - 48 * $(grep -c ^SKIP "$log")))' "$@"
+    checks collectives test_comm '$((162 - 46 * $(grep -c ^SKIP "$log")))' "$@"
     checks 'simulated network' test_link 7 "$@"
 }
 
