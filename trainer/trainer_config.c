@@ -4,7 +4,7 @@
 #include <string.h>
 #include "common/base/units.h"
 #include "common/comm/comm.h"
-#include "common/comm/transport.h"
+#include "common/comm/transport/transport.h"
 #include "common/data/data.h"
 #include "common/model/export.h"
 #include "common/model/family.h"

@@ -10,7 +10,7 @@
  * work waits (native_thread.c). A communicator is an opaque handle of the library's side. */
 #pragma once
 #include "common/accel/accel.h"
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 /* What each rank tells the others before the library makes a communicator. */
 typedef struct native_row {

@@ -163,7 +163,7 @@ static fsdp_status work_put(native_job *j, const native_work *w)
     native_request r = {
         .kind = ASK_ISSUE, .handle = g->comm, .c = w->c, .issue = w->issue, .queue = q};
     r.c.team = g->group->team;
-    r.c.what = comm_op_name((comm_op)w->call->desc.op);
+    r.c.what = comm_desc_name(&w->call->desc);
     TRY(flight_add(j, w, &f));
     if (j->chains && j->latest_queue != NULL && j->latest_queue != q)
         TRY(j->lib->explain(j->lib->queue_wait(q, j->behind_latest), "order of calls"));

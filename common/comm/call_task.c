@@ -2,7 +2,7 @@
  * a watch of the device. */
 #include <string.h>
 #include "common/base/recycle.h"
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 /* ---- memory that a call accesses ------------------------------------------------------------ */
 
@@ -46,7 +46,7 @@ fsdp_status touched_launch(touched *t, stream *s, const comm_call *call, launch_
 {
     if (t->list == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for the ranges of a call");
-    l.name = comm_op_name((comm_op)call->desc.op);
+    l.name = comm_desc_name(&call->desc);
     l.label = call->desc.label;
     l.on_host = !l.issues;
     l.accesses = t->list;

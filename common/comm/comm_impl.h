@@ -8,7 +8,7 @@
  * recorder.c     statistics, the watch, timeouts
  * hang.c         signals */
 #pragma once
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 struct comm {
     transport_group *data; /* top of the chain (see transport.h): moves the data */

@@ -1,6 +1,6 @@
 /* describe.c -- describe calls in messages, and compare two of them. */
 #include <string.h>
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 const char *comm_op_name(comm_op op)
 {
@@ -9,10 +9,15 @@ const char *comm_op_name(comm_op op)
     return op < COMM_OPS ? name[op] : "host call";
 }
 
+const char *comm_desc_name(const comm_desc *desc)
+{
+    return comm_op_name((comm_op)desc->op);
+}
+
 void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes)
 {
     unsigned long long seq = desc->seq, elems = desc->elems;
-    const char *name = comm_op_name((comm_op)desc->op);
+    const char *name = comm_desc_name(desc);
     const char *type = dtype_name((dtype)desc->dtype);
     if (desc->op == COMM_OP_HOST)
         snprintf(text, text_bytes, "%s #%llu", desc->label, seq);

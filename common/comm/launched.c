@@ -2,7 +2,7 @@
  * variable first, then from the variables of other launchers. */
 #include <stdlib.h>
 #include "common/base/environment.h"
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 bool comm_run_started(comm_run_start *start)
 {

@@ -320,7 +320,7 @@ static void record_write(const record *e, const sequence *q, FILE *out)
     const bool has_elems = e->desc.op != COMM_OP_HOST && e->desc.op != COMM_OP_BARRIER;
     fprintf(out, "%016llx/%-8s %010llu %-14s %12llu %-4s %-32s %s\n",
             (unsigned long long)q->team.number, q->via, (unsigned long long)e->desc.seq,
-            comm_op_name((comm_op)e->desc.op), (unsigned long long)e->desc.elems,
+            comm_desc_name(&e->desc), (unsigned long long)e->desc.elems,
             has_elems ? dtype_name((dtype)e->desc.dtype) : "-", e->desc.label,
             STATE_NAME[e->state]);
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/comm/comm.h"
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 #include "tests/equivalence/matrix_draw_lib.h"
 #include "tests/equivalence/matrix_run_lib.h"
 #include "tests/unit/target_lib.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/options.h"
-#include "common/comm/transport.h"
+#include "common/comm/transport/transport.h"
 #include "common/ops/backends.h"
 
 static const double COMM_TIMEOUT_S = 30;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/accel/native.h"
-#include "common/comm/transport.h"
+#include "common/comm/transport/transport.h"
 #include "lab6_npu/hccl_call.h"
 #include "lab6_npu/npu_impl.h"
 #include "tests/grade/explain_lib.h"

@@ -10,7 +10,7 @@
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-${BUILD:-build}}
-HELP=common/comm/transport_help.h
+HELP=common/comm/transport/transport_help.h
 . tests/tools/rule.sh
 
 # calls_in FOLDER -- "from to symbol" for each call between objects of FOLDER. Objects of deleted sources, which a build folder

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/options.h"
-#include "common/comm/transport.h"
+#include "common/comm/transport/transport.h"
 #include "common/ops/backends.h"
 
 /* cmocka calls this to handle SIGSEGV while a test runs. A stand-in's threads also work between

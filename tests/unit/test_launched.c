@@ -2,7 +2,7 @@
  * environment variables of launchers. */
 #include <stdlib.h>
 #include <string.h>
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 #include "tests/unit/unit_lib.h"
 
 static void forget_launchers(void)

@@ -31,7 +31,7 @@
 #include "common/base/options.h"
 #include "common/base/page.h"
 #include "common/comm/transport/shm_launch.h"
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 #include "trainer/tools/run_output.h"
 
 /* A rank needs two pipes, and a process may have 1024 files. The exit statuses are the ones of

@@ -5,7 +5,7 @@
  *
  * The memory that a call holds depends on the imitated transport, so there are three tables. */
 #include <string.h>
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 static const comm_transport dry_shows, dry_native;
 

@@ -3,7 +3,7 @@
  * hier.c       the transport and its groups
  * hier_run.c   the collectives that distinguish hosts */
 #pragma once
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 /* A host's sum of its ranks' contributions to one rank. */
 typedef struct hier_sum {

@@ -1,7 +1,7 @@
 /* hier_parts.h -- functions of shm and mpi that the hier transport calls besides their tables: shm
  * groups among some of the ranks that can talk to each other, and notification of failures. */
 #pragma once
-#include "common/comm/transport.h"
+#include "common/comm/transport/transport.h"
 
 /* ---- shm ------------------------------------------------------------------------------------ */
 

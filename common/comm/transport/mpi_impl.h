@@ -12,7 +12,7 @@
  * rank: all groups are dead and return the same error. After the notices MPI_Abort is the only MPI
  * call made, so no message can read or write a buffer that was given back to a caller. */
 #pragma once
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 #include "common/comm/transport/hier_parts.h"
 #include <mpi.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* no_mpi.c -- the transports of a build without MPI, in place of mpi*.c and hier*.c. */
-#include "common/comm/transport.h"
+#include "common/comm/transport/transport.h"
 
 static fsdp_status mpi_open(comm_team *team, transport_group **out)
 {

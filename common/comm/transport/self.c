@@ -1,6 +1,6 @@
 /* self.c -- the transport of one rank: there are no peers, and the front copies what a rank sends
  * to itself. */
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 static fsdp_status self_open(comm_team *team, transport_group **out)
 {

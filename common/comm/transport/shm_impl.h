@@ -18,7 +18,7 @@
  * The first failure anywhere is written into the job; every rank checks it during each wait. */
 #pragma once
 #include <pthread.h>
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 #include "common/comm/transport/hier_parts.h"
 #include "common/comm/transport/shm_launch.h"
 #include "common/comm/transport/shm_sync.h"

@@ -15,7 +15,7 @@
  * on rank 1: the block holds this rank's slice at 0, rank 0's at 128, and at 256 one piece of 200
  * bytes, the slices of ranks 2 and 3. */
 #include <stdlib.h>
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 enum { SENT, RECEIVED };
 enum { PIECE_ALIGN_BYTES = 64 };

@@ -3,7 +3,7 @@
  *
  *   staging allocated on the stream -> table->exchange -> one launch that adds -> staging freed */
 #include "common/base/recycle.h"
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 /* Runs in the task of the exchange, on a device whose memory is the host's. */
 static fsdp_status add_in_place(const void *ctx, const void *const *from, int n_threads)
@@ -63,8 +63,8 @@ static fsdp_status add_staged(const comm_team *team, stream *s, const comm_call 
         int r = x->first + i * x->step;
         in[i] = r == team->rank ? parts[r].send : parts[r].recv;
     }
-    fsdp_status status = sum_run_launch(x->kernels, s, &x->run, in,
-                                        comm_op_name((comm_op)call->desc.op), call->desc.label);
+    fsdp_status status =
+        sum_run_launch(x->kernels, s, &x->run, in, comm_desc_name(&call->desc), call->desc.label);
     recycle_put(in);
     return status;
 }
@@ -132,7 +132,7 @@ static fsdp_status scatter_whole(transport_group *g, stream *s, const comm_call 
         status = g->table->add(g, s, call, x, sum);
     if (status == FSDP_OK)
         status = sum_run_launch(acc->kernels, s, &run, (const void *const[]){sum},
-                                comm_op_name((comm_op)call->desc.op), call->desc.label);
+                                comm_desc_name(&call->desc), call->desc.label);
     sum_run_end(&run, s);
     device_free(s, sum);
     return status;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "common/comm/transport_help.h"
+#include "common/comm/transport/transport_help.h"
 
 static const double CLOSE_PATIENCE_S = 10; /* since a task last ended */
 static const double LINGER_S = 1;          /* between a failure and the end of the process */

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include "common/base/clock.h"
 #include "common/base/hash.h"
-#include "common/comm/transport.h"
+#include "common/comm/transport/transport.h"
 #include "common/sum/sum_run.h"
 
 /* ---- groups and teams ----------------------------------------------------------------------- */
@@ -212,6 +212,8 @@ void comm_hang_close(comm_hang *h);
 
 /* ---- descriptions of calls ------------------------------------------------------------------ */
 
+/* comm_desc_name -- "all-gather", ...; "host call". A literal. */
+const char *comm_desc_name(const comm_desc *desc);
 /* comm_desc_print -- print "all-gather #17 'h.0' of 320 f32" into text. */
 void comm_desc_print(const comm_desc *desc, char *text, size_t text_bytes);
 /* comm_desc_compare -- FSDP_EMISMATCH if the two calls differ; the message names both calls and
