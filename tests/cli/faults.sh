@@ -30,7 +30,7 @@ kill_saving() {
             $([ $((i / 2 % 2)) = 0 ] || echo --save-async)
         until_true '[ "$(saved_step "$new/save")" -gt '"$last ] 2>/dev/null"
         sleep 0.0$((RANDOM % 10))$((RANDOM % 10))
-        hurt 'kill -KILL $(trainers)'
+        hurt 'kill -STOP $(trainers); kill -KILL $(trainers)' # else a rank that dies later may tell of the other's death
         ! grep -q '^HINT: ' "$work/err" || complain "kill $i: the run before it had failed"
         check_left
         good 1 $model $bits --steps 0 --resume "$new/save"

@@ -657,9 +657,15 @@ around() {
     cp "$dir/pair/grades/grades.csv" "$dir/log" && said '^"ada",yes,2,2,' '^"ada ",yes,0,2,'
     verdict "$CONFINE: a name that ends in a newline is not the name without it" $?
     fresh whole
-    echo '__thread int predict_answers;' >"$dir/cheat/lab1_flatparam/predict.c"
+    echo '__thread int bucket_assign;' >"$dir/cheat/lab5_prefetch/bucket.c"
+    cat >"$dir/cheat/lab1_flatparam/predict.c" <<'END'
+const void *predict_answers(int *n);
+const void *predict_answers(int *n) { return *n = 0, (void *)0; }
+extern __thread int fsdp_error_get;
+static __attribute__((used)) int peek(void) { return fsdp_error_get; }
+END
     echo 'static __attribute__((used)) char large[3L << 30];' >>"$dir/cheat/lab1_flatparam/dim0.c"
-    hand_in cheat --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^REFUSED lab1_flatparam/predict.c: defines predict_answers as TLS' '^REFUSED lab1_flatparam/dim0.c: has a section .l?bss of 256 MiB'
+    hand_in cheat --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^REFUSED lab5_prefetch/bucket.c: defines bucket_assign as TLS' '^REFUSED lab1_flatparam/predict.c: does not link: .*fsdp_error_get' '^REFUSED lab1_flatparam/dim0.c: has a section .l?bss of 256 MiB'
     verdict "$CONFINE: what no program can be linked with costs its own tasks: $(score)" $?
     fresh stubs
     echo 'static inline int mine(void) { return 1; }' >"$dir/cheat/lab1_flatparam/mine.h"
