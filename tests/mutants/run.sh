@@ -74,6 +74,7 @@ if [ $fit -eq 1 ]; then
 fi
 
 tree=${MUTANT_TREE:-$(mktemp -d "${TMPDIR:-/tmp}/fsdp-mutants.XXXXXX")}
+chmod 755 "$tree" # other users run programs of it, confined
 job=''
 finish() {
     [ -n "$job" ] && kill -TERM "$job" 2>/dev/null && wait "$job"
