@@ -251,7 +251,7 @@ take_back() {
     n_taken=$((n_taken - 1)) found=0
     refuse "$1"
 }
-# unlinked -- refuse the taken files that use what the linker did not find, or else those that it names; false if there are none
+# unlinked -- refuse the taken files that use a name which the linker did not find; if there are none, those that its messages name. False if none is refused
 unlinked() {
     found=1
     for name in $(grep -oE "undefined (reference to|symbol:) .?[A-Za-z0-9_]+" "$work/build.log" | sed 's/.*[^A-Za-z0-9_]//' | sort -u); do
