@@ -708,6 +708,10 @@ END
 unconfined() {
     CONFINE=none UNCONFINED=1 hand_in whole --task 1.1 --ranks "2 3 4" && said '^Lab 1: 2/2$' '^confined by: none'
     verdict "not confined, without the program that confines: $(score)" $?
+    printf '#!/bin/sh\n[ "$1" = --list ] && echo 1.1 && exit\nln -sf /dev/null "%s"\n' "$dir/out/tree/build/test/grade/judged" >"$dir/lost" && chmod +x "$dir/lost"
+    GRADE_PRIVATE=1 CONFINE=none UNCONFINED=1 CONFINE_TOOL='' JUDGE_TOOL=$dir/lost limit 60 tests/grade/grade.sh --task 1.1 --ranks 2 "$dir/out/tree/build" >"$dir/log" 2>&1
+    said '^FAIL +1.1 W=2 the judge has no verdict'
+    verdict 'a judge whose rows are lost: no points' $?
     CONFINE=none UNCONFINED=1 hand_in whole --pack "$dir/not/yet/packed.tar.gz" && [ -s "$dir/not/yet/packed.tar.gz" ] && said '^confined by: none$' '^packed: 19 files'
     verdict 'packed, not confined: the kind is said' $?
 }
