@@ -9,16 +9,17 @@
 static fsdp_status find_unit_uses(runner *r)
 {
     const runner_config *c = &r->cfg;
-    r->first_layer = malloc(3 * (size_t)c->n_units * sizeof *r->first_layer);
+    r->first_layer = malloc(4 * (size_t)c->n_units * sizeof *r->first_layer);
     if (!r->first_layer)
         return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
     r->last_layer = r->first_layer + c->n_units;
-    r->end_layer = r->last_layer + c->n_units;
+    r->begin_layer = r->last_layer + c->n_units;
+    r->end_layer = r->begin_layer + c->n_units;
     r->border = model_border(c->run.m);
     if (c->run.forward_only)
         r->border = c->run.m->n_layers;
-    for (int u = 0; u < 3 * c->n_units; u++)
-        r->first_layer[u] = -1; /* fills all three lists */
+    for (int u = 0; u < 4 * c->n_units; u++)
+        r->first_layer[u] = -1; /* fills all four lists */
     for (int i = 0; i < c->run.m->n_layers; i++) {
         int u = c->layer_unit[i];
         FSDP_ASSERT(u >= 0 && u < c->n_units);
@@ -27,6 +28,8 @@ static fsdp_status find_unit_uses(runner *r)
         if (r->end_layer[u] < 0 && i >= r->border)
             r->end_layer[u] = i;
         r->last_layer[u] = i;
+        if (i >= r->border)
+            r->begin_layer[u] = i;
     }
     return FSDP_OK;
 }
@@ -175,7 +178,7 @@ void runner_free(runner *r)
     free(r->outs);
     free(r->saved);
     free(r->saved_bytes);
-    free(r->first_layer); /* last_layer and end_layer are in this block */
+    free(r->first_layer); /* the other lists are in this block */
     free(r);
 }
 

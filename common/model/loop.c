@@ -33,6 +33,13 @@ static bool is_late(const runner *r, int i)
     return r->ms.training && m->chunk_rows > 0 && i + 1 == m->n_layers;
 }
 
+static fsdp_status layer_forward(runner *r, int i)
+{
+    TRY(look(r, &r->ms, BEFORE_FORWARD, i));
+    TRY(runner_layer_forward(r, i, r->ms.training));
+    return is_late(r, i) ? FSDP_OK : look(r, &r->ms, AFTER_FORWARD, i);
+}
+
 fsdp_status runner_forward(runner *r, const micro_step *ms)
 {
     const unit_hooks *h = &r->cfg.hooks;
@@ -44,10 +51,7 @@ fsdp_status runner_forward(runner *r, const micro_step *ms)
         int u = r->cfg.layer_unit[i];
         if (i == r->first_layer[u])
             TRY(call_hook(h->pre_forward, h->self, u));
-        TRY(look(r, ms, BEFORE_FORWARD, i));
-        TRY(runner_layer_forward(r, i, ms->training));
-        if (!is_late(r, i))
-            TRY(look(r, ms, AFTER_FORWARD, i));
+        TRY(layer_forward(r, i));
         if (i == r->last_layer[u])
             TRY(call_hook(h->post_forward, h->self, u));
     }
@@ -62,26 +66,32 @@ static fsdp_status take_late_loss(runner *r, int i)
     return runner_sum_losses(r, r->ms.loss);
 }
 
+/* The gradient of a layer's input is the gradient of the output of the layer before it. */
+static fsdp_status layer_backward(runner *r, int i)
+{
+    const int n_done = r->cfg.run.m->n_layers - 1 - i, first = runner_segment_begin(r, i);
+    void *const d[] = {r->d_ping, r->d_pong};
+    if (i < r->border)
+        return FSDP_OK;
+    if (!is_late(r, i))
+        TRY(look(r, NULL, BEFORE_BACKWARD, i));
+    if (first >= 0)
+        TRY(r->cfg.run_again(r, first, i));
+    TRY(runner_layer_backward(r, i, n_done > 0 ? d[(n_done - 1) % 2] : NULL,
+                              i > r->border ? d[n_done % 2] : NULL));
+    return is_late(r, i) ? take_late_loss(r, i) : FSDP_OK;
+}
+
 fsdp_status runner_backward(runner *r)
 {
     const unit_hooks *h = &r->cfg.hooks;
-    void *d_out = NULL, *d_in = r->d_ping;
-    for (int i = r->cfg.run.m->n_layers - 1; i >= r->border; i--) {
+    for (int i = r->cfg.run.m->n_layers - 1; i >= 0; i--) {
         int u = r->cfg.layer_unit[i];
-        if (i == r->last_layer[u])
+        if (i == r->begin_layer[u])
             TRY(call_hook(h->pre_backward, h->self, u));
-        if (!is_late(r, i))
-            TRY(look(r, NULL, BEFORE_BACKWARD, i));
-        int first = runner_segment_begin(r, i);
-        if (first >= 0)
-            TRY(r->cfg.run_again(r, first, i));
-        TRY(runner_layer_backward(r, i, d_out, i > r->border ? d_in : NULL));
-        if (is_late(r, i))
-            TRY(take_late_loss(r, i));
+        TRY(layer_backward(r, i));
         if (i == r->end_layer[u])
             TRY(call_hook(h->post_backward, h->self, u));
-        d_out = d_in; /* this layer's input is the output of the layer before it */
-        d_in = d_in == r->d_ping ? r->d_pong : r->d_ping;
     }
     return h->end_backward ? h->end_backward(h->self) : FSDP_OK;
 }

@@ -23,7 +23,8 @@ struct runner {
     int32_t *targets;              /* [b,T] */
     int border;                    /* layers from here on have a backward */
     int *first_layer, *last_layer; /* [n_units] in forward order; -1 for a unit without layers */
-    int *end_layer; /* [n_units] its last layer in backward: the first from the border on, or -1 */
+    int *begin_layer, *end_layer;  /* [n_units] its first and last layer in backward: its last
+                                      layer, and the first from the border on; or -1 */
     grad_acc loss_acc;
     micro_step ms; /* of the last forward; its inputs and targets are no longer valid */
 };
