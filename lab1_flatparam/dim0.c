@@ -11,6 +11,7 @@ fsdp_status dim0_layout(flat_layout *l, const param_spec *params, int shard_size
         return fsdp_error(FSDP_ENOMEM, "", "dim0_layout: no host memory");
     if (shard_size > 1) {
         l->row_ranks = shard_size;
+        l->intersect = dim0_intersect;
         l->padded_elems = l->used_elems;
     }
     /* SOLUTION BEGIN 1.6 */

@@ -23,16 +23,6 @@ typedef struct flat_slot {
     size_t elems;
 } flat_slot;
 
-typedef struct flat_layout {
-    int world_size, n_slots;
-    flat_slot *slots;    /* owned; flat_layout_free */
-    size_t used_elems;   /* end of the last slot, rounded up to the slot alignment */
-    size_t shard_elems;  /* flat_layout_build sets ceil(used_elems / world_size), aligned up */
-    size_t padded_elems; /* to gather: world_size * shard_elems; per-parameter layout: used_elems */
-    int row_ranks;       /* per-parameter layout (dim0.h): ranks that share the rows; flat: 0 */
-    struct dim0_rows *rows; /* set by dim0_layout: [n_slots], owned; else NULL */
-} flat_layout;
-
 /* A run of elements of one parameter that lies in one shard. */
 typedef struct flat_piece {
     int slot;           /* index into layout->slots */
@@ -40,6 +30,21 @@ typedef struct flat_piece {
     size_t shard_begin; /* its first element, counted inside the shard */
     size_t elems;       /* >= 1 */
 } flat_piece;
+
+typedef struct flat_layout flat_layout;
+typedef fsdp_status (*intersect_fn)(const flat_layout *, int rank, flat_piece *, int *n_pieces);
+
+struct flat_layout {
+    int world_size, n_slots;
+    flat_slot *slots;    /* owned; flat_layout_free */
+    size_t used_elems;   /* end of the last slot, rounded up to the slot alignment */
+    size_t shard_elems;  /* flat_layout_build sets ceil(used_elems / world_size), aligned up */
+    size_t padded_elems; /* to gather: world_size * shard_elems; per-parameter layout: used_elems */
+    /* provided, set by dim0_layout (dim0.h) for the per-parameter layout; flat: 0 and NULL */
+    int row_ranks;          /* ranks that share the rows */
+    struct dim0_rows *rows; /* [n_slots], owned */
+    intersect_fn intersect; /* takes the place of task 1.3 */
+};
 
 /* flat_intersect -- list the pieces of parameters in rank's shard, in ascending shard_begin.
  *   rank       0 ... world_size-1

@@ -4,7 +4,6 @@
 #include <string.h>
 #include "common/base/dtype.h"
 #include "common/model/init.h"
-#include "lab1_flatparam/dim0.h"
 #include "lab1_flatparam/flat_param.h"
 
 fsdp_status flat_layout_build(int n_params, const int *params, const size_t *elems,
@@ -39,29 +38,9 @@ fsdp_status flat_layout_build(int n_params, const int *params, const size_t *ele
     /* SOLUTION END 1.2 */
 }
 
-void flat_layout_free(flat_layout *l)
+static fsdp_status intersect_slots(const flat_layout *layout, int rank, flat_piece *pieces,
+                                   int *n_pieces)
 {
-    free(l->slots);
-    free(l->rows);
-    *l = (flat_layout){0};
-}
-
-flat_layout flat_layout_cut(const flat_layout *l, int n_ranks)
-{
-    const size_t elems = l->shard_elems * (size_t)l->world_size; /* of all shards */
-    FSDP_ASSERT(n_ranks >= 1);
-    FSDP_ASSERT_EQ(elems % (size_t)n_ranks, 0);
-    flat_layout cut = *l;
-    cut.world_size = n_ranks;
-    cut.shard_elems = elems / (size_t)n_ranks;
-    return cut;
-}
-
-fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces)
-{
-    *n_pieces = 0;
-    if (layout->row_ranks > 0)
-        return dim0_intersect(layout, rank, pieces, n_pieces);
     /* SOLUTION BEGIN 1.3 */
     size_t shard_begin = (size_t)rank * layout->shard_elems;
     size_t shard_end = shard_begin + layout->shard_elems;
@@ -79,6 +58,13 @@ fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *piec
     }
     return FSDP_OK;
     /* SOLUTION END 1.3 */
+}
+
+fsdp_status flat_intersect(const flat_layout *layout, int rank, flat_piece *pieces, int *n_pieces)
+{
+    *n_pieces = 0;
+    return (layout->intersect ? layout->intersect : intersect_slots)(layout, rank, pieces,
+                                                                     n_pieces);
 }
 
 fsdp_status shard_range(size_t total_elems, size_t align_elems, int world_size, int rank,

@@ -2,39 +2,6 @@
 #include <stdlib.h>
 #include "lab1_flatparam/flat_param.h"
 
-fsdp_status module_tree_build(const model *m, module_tree *out)
-{
-    size_t most = (size_t)(1 + m->n_blocks + m->n_layers);
-    *out = (module_tree){.n_nodes = 1, .nodes = calloc(most, sizeof(module_node))};
-    if (!out->nodes)
-        return fsdp_error(FSDP_ENOMEM, "", "module tree: no host memory");
-    out->nodes[0] = (module_node){.kind = MODULE_MODEL, .parent = -1, .layer = -1};
-    int block = -1, block_node = 0;
-    for (int i = 0; i < m->n_layers; i++) {
-        const layer *l = &m->layers[i];
-        if (l->block >= 0 && l->block != block) { /* first layer of a block: add its node */
-            block = l->block;
-            block_node = out->n_nodes++;
-            out->nodes[block_node] = (module_node){.kind = MODULE_BLOCK, .parent = 0, .layer = -1};
-        }
-        module_node *node = &out->nodes[out->n_nodes++];
-        *node = (module_node){
-            .kind = MODULE_LAYER, .parent = l->block >= 0 ? block_node : 0, .layer = i};
-        for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
-            bool second_use = m->params[p].tied_to != NOT_TIED;
-            node->own_elems += second_use ? 0 : m->params[p].elems;
-            node->tied = node->tied || second_use || m->params[p].next_use > 0;
-        }
-    }
-    return FSDP_OK;
-}
-
-void module_tree_free(module_tree *t)
-{
-    free(t->nodes);
-    *t = (module_tree){0};
-}
-
 /* SOLUTION BEGIN 1.4 */
 /* STUB: */
 /* Whether a node becomes a unit. left_elems: the elements of the node and its descendants,

@@ -6,12 +6,12 @@ static void mark_forward_only(fsdp *f)
 {
     const model *m = f->run.m;
     for (int u = 0; u < f->n_units; u++)
-        f->units[u].own.forward_only = true;
+        f->units[u].given.forward_only = true;
     for (int i = model_border(m); i < m->n_layers; i++) {
         const layer *l = &m->layers[i];
-        f->units[f->layer_unit[i]].own.forward_only = false;
+        f->units[f->layer_unit[i]].given.forward_only = false;
         for (int p = l->first_param; p < l->first_param + l->n_params; p++)
-            f->units[f->param_unit[p]].own.forward_only = false;
+            f->units[f->param_unit[p]].given.forward_only = false;
     }
 }
 
@@ -36,7 +36,7 @@ fsdp_status freeze_split(fsdp *f)
         for (int p = first; p < end; p++)
             if (f->param_unit[p] == u && f->run.m->params[p].frozen)
                 f->param_unit[p] = c.id;
-        units[units[u].own.companion = c.id] = c;
+        units[units[u].given.companion = c.id] = c;
     }
     mark_forward_only(f);
     return FSDP_OK;
@@ -44,5 +44,5 @@ fsdp_status freeze_split(fsdp *f)
 
 bool unit_is_used(const fsdp *f, int u)
 {
-    return !(f->own.in_backward && f->units[u].own.forward_only);
+    return !(f->given.in_backward && f->units[u].given.forward_only);
 }

@@ -1,4 +1,4 @@
-/* fsdp_setup.c -- provided, no task: builds an fsdp object; resident units and dropped gathers.
+/* fsdp_setup.c -- provided, no task: builds an fsdp object; resident units.
  *
  *   fsdp_lay_out  wrap the model and lay out each unit (host only)
  *   fsdp_create   the same, then allocate the shards and fill them */
@@ -9,6 +9,14 @@
 #include "lab2_forward/freeze.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab2_forward/reshard_to.h"
+
+const gather_way GATHER_FLAT = {.begin = gather_flat, .wait = gather_wait, .drop = unit_drop};
+
+unit_hooks fsdp_forward_hooks(fsdp *f)
+{
+    return (unit_hooks){
+        .self = f, .pre_forward = forward_pre_hook, .post_forward = forward_post_hook};
+}
 
 static fsdp_status out_of_host_memory(void)
 {
@@ -23,7 +31,7 @@ static void name_units(fsdp *f)
     snprintf(f->units[UNIT_ROOT].name, UNIT_NAME_BYTES, "root");
     for (int u = UNIT_ROOT + 1; u < f->n_units; u++) {
         char *name = f->units[u].name;
-        const int first = f->units[u].own.first_layer, last = f->units[u].own.end_layer - 1;
+        const int first = f->units[u].given.first_layer, last = f->units[u].given.end_layer - 1;
         if (first <= last && layers[first].block != layers[last].block)
             snprintf(name, UNIT_NAME_BYTES, "h.%d-h.%d", layers[first].block, layers[last].block);
         else if (first < last)
@@ -79,11 +87,11 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
             continue;
         const layer *l = &m->layers[tree.nodes[i].layer];
         fsdp_unit *unit = &f->units[u];
-        if (unit->own.end_layer == 0) {
-            unit->own.first_layer = tree.nodes[i].layer;
+        if (unit->given.end_layer == 0) {
+            unit->given.first_layer = tree.nodes[i].layer;
             unit->first_param = l->first_param;
         }
-        unit->own.end_layer = tree.nodes[i].layer + 1;
+        unit->given.end_layer = tree.nodes[i].layer + 1;
         unit->end_param = l->first_param + l->n_params;
         f->layer_unit[tree.nodes[i].layer] = u;
         for (int p = l->first_param; p < l->first_param + l->n_params; p++)
@@ -97,7 +105,7 @@ static fsdp_status wrap_model(fsdp *f, const fsdp_config *config)
 }
 
 /* Lay out u: a slot for each of its parameters, in global order. A second use has no slot. */
-static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, bool per_param)
+static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, const fsdp_config *config)
 {
     const flat_align align = {FLAT_ALIGN_ELEMS, FLAT_ALIGN_ELEMS};
     const mesh_shape *shape = &f->mesh.shape;
@@ -106,20 +114,28 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, bool per_param)
     int *params = calloc((size_t)(end - first) + 1, sizeof *params), n = 0;
     size_t *elems = calloc((size_t)(end - first) + 1, sizeof *elems);
     fsdp_status status = params && elems ? FSDP_OK : out_of_host_memory();
-    u->frozen = true;
+    u->given.frozen = true;
+    u->given.place =
+        (placement){.way = GATHER_FLAT,
+                    .near_group = config->near_group,
+                    .n_shards = shape->shard_size,
+                    .shard = shape->shard_rank,
+                    .n_reduce = config->replicas_last ? shape->shard_size : shape->world_size,
+                    .rank = shape->world_rank};
     for (int p = first; status == FSDP_OK && p < end; p++) {
         if (f->param_unit[p] != u->id || m->params[p].tied_to != NOT_TIED)
             continue;
         params[n] = p;
         elems[n++] = m->params[p].elems;
-        u->frozen = u->frozen && m->params[p].frozen;
+        u->given.frozen = u->given.frozen && m->params[p].frozen;
     }
     if (status == FSDP_OK)
-        status = flat_layout_build(n, params, elems, align, shape->world_size, &u->slices);
-    if (status == FSDP_OK && per_param)
-        status = dim0_layout(&u->slices, m->params, shape->shard_size, align);
+        status =
+            flat_layout_build(n, params, elems, align, shape->world_size, &u->given.place.slices);
+    if (status == FSDP_OK && config->per_param)
+        status = dim0_layout(&u->given.place.slices, m->params, shape->shard_size, align);
     if (status == FSDP_OK)
-        u->layout = flat_layout_cut(&u->slices, shape->shard_size);
+        u->layout = flat_layout_cut(&u->given.place.slices, shape->shard_size);
     free(params);
     free(elems);
     return status;
@@ -141,9 +157,9 @@ static fsdp_status initial_values(const void *args, void *out)
 static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
 {
     const size_t elems = u->layout.shard_elems;
-    fill_args a = {&u->layout, f->run.m, f->run.seed, f->mesh.shape.shard_rank};
+    fill_args a = {&u->layout, f->run.m, f->run.seed, u->given.place.shard};
     TRY(event_create(f->run.dev, &u->gathered));
-    TRY(event_create(f->run.dev, &u->consumed));
+    TRY(event_create(f->run.dev, &u->given.consumed));
     if (u->layout.row_ranks > 0)
         TRY(dim0_create(f, u));
     if (!u->shard)
@@ -168,7 +184,7 @@ fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsd
     GOTO_ON_FAIL(status, wrap_model(f, config), fail);
     GOTO_ON_FAIL(status, freeze_split(f), fail);
     for (int u = 0; u < f->n_units; u++) {
-        GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u], config->per_param), fail);
+        GOTO_ON_FAIL(status, lay_out_unit(f, &f->units[u], config), fail);
         f->units[u].stays_after_forward = u == UNIT_ROOT;
     }
     return FSDP_OK;
@@ -183,25 +199,24 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     TRY(fsdp_lay_out(config, &config->mesh->shape, f));
     f->mesh = *config->mesh;
     f->compute = device_compute_stream(config->run.dev);
-    f->gather_group = f->mesh.shard;
-    f->own.near_group = config->near_group;
-    f->own.keeps_for_step = config->keeps_for_step;
-    f->own.replicas_last = config->replicas_last && f->mesh.shape.replicate_size > 1;
-    f->reduce_group = f->own.replicas_last ? f->mesh.shard : f->mesh.world;
-    f->own.replica_slices =
-        calloc((size_t)f->mesh.shape.replicate_size, sizeof *f->own.replica_slices);
-    if (!f->own.replica_slices)
+    fsdp_set_groups(f, f->mesh.shard, config->replicas_last ? f->mesh.shard : f->mesh.world);
+    f->given.keeps_for_step = config->keeps_for_step;
+    f->given.replica_slices =
+        calloc((size_t)f->mesh.shape.replicate_size, sizeof *f->given.replica_slices);
+    if (!f->given.replica_slices)
         GOTO_ON_FAIL(status, out_of_host_memory(), fail);
     GOTO_ON_FAIL(status, model_views_init(config->run.m, &f->views), fail);
     GOTO_ON_FAIL(status, comm_stream_create(config->run.dev, "comm", &f->comm_stream), fail);
     f->gather_stream = f->reduce_stream = f->comm_stream;
-    GOTO_ON_FAIL(status, offload_create(config->run.dev, &config->offload, &f->own.offload), fail);
+    GOTO_ON_FAIL(status, offload_create(config->run.dev, &config->offload, &f->given.offload),
+                 fail);
     for (int u = 0; u < f->n_units; u++)
         GOTO_ON_FAIL(status, create_unit(f, &f->units[u]), fail);
     if (shard_is_on_host(f))
         GOTO_ON_FAIL(
             status,
-            offload_open_ring(f->own.offload, fsdp_most_shard_elems(f), OFFLOAD_MOST_ARRAYS), fail);
+            offload_open_ring(f->given.offload, fsdp_most_shard_elems(f), OFFLOAD_MOST_ARRAYS),
+            fail);
     GOTO_ON_FAIL(status, stream_sync(f->compute), fail); /* other streams read the shards */
     return FSDP_OK;
 fail:
@@ -221,26 +236,26 @@ void fsdp_free(fsdp *f)
 {
     stream_free(f->comm_stream); /* waits for work in flight */
     near_drop(f);
-    offload_free(f->own.offload);
+    offload_free(f->given.offload);
     for (int u = 0; u < f->n_units; u++) {
         fsdp_unit *unit = &f->units[u];
         if (unit->full != (void *)unit->shard)
             device_free(f->compute, unit->full);
         device_free(f->compute, unit->shard);
         event_free(unit->gathered);
-        event_free(unit->consumed);
+        event_free(unit->given.consumed);
         dim0_free(unit);
-        flat_layout_free(&unit->slices); /* layout borrows its slots */
+        flat_layout_free(&unit->given.place.slices); /* layout borrows its slots */
     }
     free(f->units);
     free(f->layer_unit);
     free(f->param_unit);
-    free(f->own.replica_slices);
+    free(f->given.replica_slices);
     model_views_free(&f->views);
     *f = (fsdp){0};
 }
 
-/* ---- units that stay, units that are dropped ------------------------------------------------- */
+/* ---- units that stay ------------------------------------------------------------------------- */
 
 /* A resident unit computes with the masters themselves or, in bf16, with a copy of them. */
 static fsdp_status refresh_unit(fsdp *f, const fsdp_unit *u)
@@ -280,26 +295,5 @@ fsdp_status fsdp_refresh(fsdp *f)
 {
     for (int u = 0; u < f->n_units; u++)
         TRY(refresh_unit(f, &f->units[u]));
-    return FSDP_OK;
-}
-
-fsdp_status unshard_drop(fsdp *f, int u)
-{
-    fsdp_unit *unit = &f->units[u];
-    if (unit->state != UNIT_GATHERING)
-        return FSDP_OK;
-    TRY(stream_wait_event(f->compute, unit->gathered)); /* it reads the shard */
-    device_free(f->gather_stream, unit->full);          /* after the gather that writes it */
-    unit->full = NULL;
-    unit->state = UNIT_SHARDED;
-    return FSDP_OK;
-}
-
-fsdp_status reshard_all(fsdp *f)
-{
-    for (int u = 0; u < f->n_units; u++) {
-        TRY(unshard_drop(f, u));
-        TRY(reshard(f, u));
-    }
     return FSDP_OK;
 }

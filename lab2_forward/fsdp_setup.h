@@ -7,8 +7,8 @@
  * the masters have changed. */
 #pragma once
 #include "lab1_flatparam/flat_param.h"
-#include "lab2_forward/forward.h"
-#include "lab2_forward/offload.h"
+#include "lab2_forward/host_state.h"
+#include "lab2_forward/unshard.h"
 
 typedef struct fsdp_config {
     run_context run;
@@ -22,8 +22,9 @@ typedef struct fsdp_config {
                          int *n_buckets);
     size_t merge_max_elems; /* of a merged unit */
     offload_config offload;
-    comm *near_group; /* borrowed; for this and the next line see fsdp_own */
-    bool keeps_for_step, replicas_last;
+    comm *near_group;    /* borrowed; see placement.h */
+    bool keeps_for_step; /* see fsdp_given */
+    bool replicas_last;  /* reductions run in the shard group; see placement.h */
 } fsdp_config;
 
 /* fsdp_lay_out -- make the units, their layouts and the maps for a job of the given shape. It
@@ -53,5 +54,3 @@ fsdp_status fsdp_make_resident(fsdp *f, int u);
 /* fsdp_refresh -- round the masters of resident units into full, on the compute stream. Call it
  * when the masters have changed. It does nothing in fp32, where full is the shard. */
 fsdp_status fsdp_refresh(fsdp *f);
-/* reshard_all -- make every unit SHARDED, whatever its state, unless reshard is a no-op for it. */
-fsdp_status reshard_all(fsdp *f);

@@ -1,12 +1,8 @@
 /* backward.c -- tasks 3.1 to 3.6: gather again, reduce-scatter a unit's gradient, finish it, clear
  * it; how long each unit stays gathered. */
-#include "common/comm/comm_calls.h"
+#include "common/comm/comm_sums.h"
 #include "common/device/device_calls.h"
-#include "lab2_forward/forward.h"
-#include "lab3_backward/dim0_reduce.h"
-#include "lab3_backward/grad_offload.h"
-#include "lab3_backward/no_sync.h"
-#include "lab3_backward/second_use.h"
+#include "lab3_backward/backward.h"
 
 /* ---- hooks of a backward pass ---------------------------------------------------------------- */
 
@@ -50,56 +46,12 @@ fsdp_status backward_end_hook(void *self)
     /* SOLUTION END 3.6 */
 }
 
-static fsdp_status pre_forward(void *self, int u)
-{
-    return forward_pre_hook(((reducer *)self)->f, u);
-}
-
-static fsdp_status post_forward(void *self, int u)
-{
-    fsdp *f = ((reducer *)self)->f;
-    TRY(reducer_leave_forward(self, u));
-    return forward_post_hook(f, u);
-}
-
-static fsdp_status pre_backward(void *self, int u)
-{
-    ((reducer *)self)->f->own.in_backward = true;
-    return backward_pre_hook(self, u);
-}
-
-unit_hooks fsdp_backward_hooks(reducer *r)
-{
-    return (unit_hooks){.self = r,
-                        .begin_micro = reducer_begin_micro,
-                        .pre_forward = pre_forward,
-                        .post_forward = post_forward,
-                        .pre_backward = pre_backward,
-                        .post_backward = backward_post_hook,
-                        .end_backward = backward_end_hook};
-}
-
 /* ---- the reduction of one unit --------------------------------------------------------------- */
 
-fsdp_status reduce_begin(reducer *r, int u)
+fsdp_status reduce_flat(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    if (f->units[u].frozen)
-        return FSDP_OK;
-    if (f->own.defers)
-        return no_sync_keep(r, u);
-    if (g->reducing || !g->buffer.full_grad)
-        return fsdp_error(FSDP_ESTATE,
-                          "pair every reduce_begin with a backward_pre_hook and a reduce_wait",
-                          "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
-                          g->reducing ? "is reducing already" : "has no gradient memory");
-    TRY(no_sync_join(r, u));
-    TRY(grads_fetch(r, u, f->reduce_stream, false));
-    if (f->units[u].layout.row_ranks > 0) {
-        TRY(dim0_reduce_begin(r, u));
-        return second_use_reduce(r, u);
-    }
     /* SOLUTION BEGIN 3.2a */
     TRY(event_record(g->computed, f->compute));
     TRY(stream_wait_event(f->reduce_stream, g->computed));
@@ -109,15 +61,13 @@ fsdp_status reduce_begin(reducer *r, int u)
                              b->slices, &b->acc, r->batch_level));
     TRY(event_record(g->reduced, f->reduce_stream));
     /* SOLUTION END 3.2a */
-    return second_use_reduce(r, u);
+    return FSDP_OK;
 }
 
-fsdp_status reduce_wait(reducer *r, int u)
+fsdp_status reduce_flat_wait(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    if (!g->reducing)
-        return FSDP_OK;
     /* SOLUTION BEGIN 3.2a */
     TRY(stream_wait_event(f->compute, g->reduced));
     g->reducing = false;
@@ -128,16 +78,11 @@ fsdp_status reduce_wait(reducer *r, int u)
 
 /* ---- the end of a step ----------------------------------------------------------------------- */
 
-fsdp_status grad_finish(reducer *r, int u, float scale)
+fsdp_status finish_flat(reducer *r, int u, float scale)
 {
     fsdp *f = r->f;
     const size_t used_elems = f->units[u].layout.used_elems;
     unit_grad *g = &r->grads[u];
-    if (f->units[u].frozen)
-        return FSDP_OK;
-    TRY(grad_sum(r, u));
-    if (f->units[u].layout.row_ranks > 0)
-        return dim0_grad_finish(r, u, scale);
     /* SOLUTION BEGIN 3.3 */
     const comm_slice mine = g->slice;
     TRY(f->run.ops->scale(f->compute,
@@ -192,14 +137,12 @@ fsdp_status strategy_fill(sharding_strategy sharding, fsdp *f)
     /* SOLUTION END 3.5a */
 }
 
-fsdp_status grad_all_gather(reducer *r, int u)
+fsdp_status all_gather_slices(reducer *r, int u)
 {
     fsdp *f = r->f;
     const size_t shard_elems = f->units[u].layout.shard_elems;
     unit_grad *g = &r->grads[u];
     const size_t slice_elems = g->slice.elems;
-    if (f->mesh.shape.replicate_size == 1 || f->units[u].frozen)
-        return FSDP_OK;
     /* SOLUTION BEGIN 3.5b */
     comm *c = f->mesh.replicate;
     float *whole;

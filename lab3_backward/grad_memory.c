@@ -1,7 +1,37 @@
-/* grad_memory.c -- provided, no task: the memory of unreduced gradients, and the views through
- * which layers write it. */
+/* grad_memory.c -- provided, no task: the buffers of reductions, the memory of unreduced gradients,
+ * and the views through which layers write it. */
+#include <stdlib.h>
+#include "common/comm/comm_calls.h"
 #include "lab3_backward/reducer_setup.h"
-#include "lab3_backward/second_use.h"
+
+fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, grad_buffer *out)
+{
+    *out = (grad_buffer){.begin = begin, .elems = elems};
+    out->slices = calloc((size_t)f->units[u].given.place.n_reduce, sizeof *out->slices);
+    return out->slices ? FSDP_OK : fsdp_error(FSDP_ENOMEM, "", "reducer_create: no host memory");
+}
+
+void grad_buffer_ready(const fsdp *f, int u, const char *label, grad_buffer *b)
+{
+    const run_context *run = &f->run;
+    const int rank = comm_rank(f->units[u].given.place.reduce_group);
+    grad_acc_init(&b->acc, run->mode, run->ops->sums, b->slices[rank].elems, MEM_GRADS_SHARD,
+                  label);
+    grad_acc_init(&b->local, run->mode, run->ops->sums, b->elems, MEM_GRADS_FULL, "unit gradient");
+    b->acc.sum_dtype = b->local.sum_dtype = run->reduce_dtype;
+}
+
+void grad_buffer_free(const fsdp *f, grad_buffer *b)
+{
+    if (b->next)
+        grad_buffer_free(f, b->next);
+    free(b->next);
+    device_free(f->compute, b->full_grad);
+    grad_acc_free(&b->acc, f->compute);
+    grad_acc_free(&b->local, f->compute);
+    free(b->slices);
+    *b = (grad_buffer){0};
+}
 
 void grad_views_bind(reducer *r, int u)
 {
@@ -16,8 +46,8 @@ void grad_views_bind(reducer *r, int u)
         for (int p = m->params[slot->param].next_use; p > 0; p = m->params[p].next_use)
             views[p] = grad;
     }
-    if (g->second)
-        views[g->second->param] = g->second->buffer.full_grad;
+    for (const grad_buffer *b = g->buffer.next; b; b = b->next)
+        views[b->param] = b->full_grad;
 }
 
 /* Zero the gaps and the padding, which no layer writes. */
@@ -37,15 +67,15 @@ fsdp_status full_grad_alloc(reducer *r, int u)
 {
     const fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    if (f->units[u].frozen)
+    if (f->units[u].given.frozen)
         return FSDP_OK;
-    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b)) {
+    for (grad_buffer *b = &g->buffer; b; b = b->next) {
         if (b->full_grad)
             return fsdp_error(FSDP_ESTATE, "end_backward makes memory only for units that had none",
                               "full_grad_alloc: unit %d (%s) has gradient memory already", u,
                               f->units[u].name);
-        TRY(comm_alloc_f32(f->reduce_group, f->compute, MEM_GRADS_FULL, b->elems, "unit gradient",
-                           &b->full_grad));
+        TRY(comm_alloc_f32(f->units[u].given.place.reduce_group, f->compute, MEM_GRADS_FULL,
+                           b->elems, "unit gradient", &b->full_grad));
         if (!g->visited)
             TRY(device_zero(f->compute, b->full_grad, b->elems * sizeof(float)));
     }
@@ -56,7 +86,7 @@ fsdp_status full_grad_alloc(reducer *r, int u)
 void full_grad_free(reducer *r, int u)
 {
     unit_grad *g = &r->grads[u];
-    for (grad_buffer *b = &g->buffer; b; b = grad_buffer_next(g, b)) {
+    for (grad_buffer *b = &g->buffer; b; b = b->next) {
         device_free(r->f->compute, b->full_grad);
         b->full_grad = NULL;
     }

@@ -1,7 +1,7 @@
-/* grad_offload.h -- lab 3, provided: sums of gradients that live in host memory (lab 2's offload.h)
- * between the reductions of a step. A reduction needs only the partial sums that it adds to on the
- * device: in canonical mode, the nodes of the tree that merge. grads_fetch and grads_park do
- * nothing unless config.shards is set; grad_park requires it. */
+/* grad_offload.h -- lab 3, provided: sums of gradients that live in host memory (lab 2's
+ * host_state.h) between the reductions of a step. A reduction needs only the partial sums that it
+ * adds to on the device: in canonical mode, the nodes of the tree that merge. grads_fetch and
+ * grads_park do nothing unless config.shards is set; grad_park requires it. */
 #pragma once
 #include "lab3_backward/reducer.h"
 

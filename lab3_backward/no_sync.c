@@ -1,10 +1,8 @@
 /* no_sync.c -- task 3.9: gradients that wait for the last micro-step of a step. */
 #include "lab3_backward/no_sync.h"
-#include "common/comm/comm_calls.h"
+#include "common/comm/comm_sums.h"
 #include "common/device/device_calls.h"
-#include "lab2_forward/forward.h"
-#include "lab2_forward/reshard_to.h"
-#include "lab3_backward/second_use.h"
+#include "lab3_backward/backward.h"
 
 fsdp_status no_sync_keep(reducer *r, int u)
 {
@@ -31,29 +29,6 @@ fsdp_status no_sync_join(reducer *r, int u)
     /* SOLUTION END 3.9 */
 }
 
-fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training)
-{
-    reducer *r = self;
-    const bool later = training && a + 1 < n_micro;
-    r->f->own.defers = later && r->f->run.no_sync;
-    r->f->own.keeps_now = later && r->f->own.keeps_for_step;
-    r->f->own.near_keeps = training;
-    r->f->own.in_backward = false;
-    if (a == 0)
-        near_drop(r->f);
-    return FSDP_OK;
-}
-
-fsdp_status reducer_leave_forward(reducer *r, int u)
-{
-    const int companion = r->f->units[u].own.companion;
-    TRY(near_keep(r->f, u));
-    if (!companion)
-        return FSDP_OK;
-    TRY(near_keep(r->f, companion));
-    return forward_post_hook(r->f, companion);
-}
-
 fsdp_status replicas_reduce(reducer *r, int u)
 {
     fsdp *f = r->f;
@@ -68,7 +43,7 @@ fsdp_status replicas_reduce(reducer *r, int u)
                   "gradient slice");
     sum.sum_dtype = f->run.reduce_dtype;
     for (int k = 0; k < comm_size(c); k++)
-        f->own.replica_slices[k] = (comm_slice){(size_t)k * g->slice.elems, g->slice.elems};
+        f->given.replica_slices[k] = (comm_slice){(size_t)k * g->slice.elems, g->slice.elems};
     GOTO_ON_FAIL(status, device_copy(f->compute, shard, g->shard_grad, shard_elems * sizeof *shard),
                  done);
     device_free(f->compute, g->shard_grad);
@@ -77,7 +52,7 @@ fsdp_status replicas_reduce(reducer *r, int u)
     GOTO_ON_FAIL(status, stream_wait_event(f->reduce_stream, g->computed), done);
     GOTO_ON_FAIL(status,
                  comm_reduce_scatterv(c, f->reduce_stream, f->units[u].name, shard,
-                                      f->own.replica_slices, &sum, 0),
+                                      f->given.replica_slices, &sum, 0),
                  done);
     GOTO_ON_FAIL(status, event_record(g->reduced, f->reduce_stream), done);
     GOTO_ON_FAIL(status, stream_wait_event(f->compute, g->reduced), done);

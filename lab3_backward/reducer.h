@@ -11,24 +11,17 @@
  *               zero_grad. With one replica per shard, the shard is the slice */
 #pragma once
 #include "lab2_forward/fsdp.h"
-
-/* What one reduction reads and writes. */
-typedef struct grad_buffer {
-    size_t begin, elems; /* range of the flat array: all, or a tied parameter (second_use.h) */
-    float *full_grad;    /* [elems] MEM_GRADS_FULL, owned from pre hook to end of reduction */
-    comm_slice *slices;  /* [ranks of reduce_group] the slice that each rank keeps */
-    grad_acc acc, local; /* acc: this rank's slice; local, provided: full_grads (no_sync.h) */
-} grad_buffer;
+#include "lab3_backward/grad_buffer.h"
 
 typedef struct unit_grad {
     grad_buffer buffer;
-    struct second_use *second; /* provided: a tied parameter's (second_use.h); NULL: none */
-    comm_slice slice;          /* this rank's world slice of the flat array */
-    float *shard_grad;         /* [slice.elems], after grads_finish [layout.shard_elems] */
-    event *computed;           /* recorded on compute: full_grad is complete */
-    event *reduced;            /* recorded on reduce_stream: full_grad may be freed */
-    bool reducing;             /* between reduce_begin and reduce_wait */
-    bool visited;              /* its pre hook has fired in this micro-step */
+    comm_slice slice;             /* this rank's world slice of the flat array */
+    float *shard_grad;            /* [slice.elems], after grads_finish [layout.shard_elems] */
+    event *computed;              /* recorded on compute: full_grad is complete */
+    event *reduced;               /* recorded on reduce_stream: full_grad may be freed */
+    bool reducing;                /* between reduce_begin and reduce_wait */
+    bool visited;                 /* its pre hook has fired in this micro-step */
+    const struct reduce_way *way; /* provided (reduce.h) */
 } unit_grad;
 
 typedef struct reducer { /* named as in PyTorch's DDP */
@@ -37,19 +30,14 @@ typedef struct reducer { /* named as in PyTorch's DDP */
     unit_grad *grads; /* [n_units] */
 } reducer;
 
-/* ---- 3.2a ------------------------------------------------------------------------------------ */
-/* reduce_begin -- reduce-scatter u's full_grad on reduce_stream, by its slices, into acc at level
- * r->batch_level.
- *   order       after the compute stream's work on it (event `computed`); records `reduced`
+/* ---- provided: each checks the state and calls a function of yours (backward.h) -------------- */
+/* reduce_begin -- start the reduction of u's full_grad into acc, by reduce_flat.
  *   owner       full_grad belongs to the collective until reduce_wait
  *   collective  all ranks of reduce_group (the world), units in the same order
- *   moves       (W-1)/W*padded_elems*dtype_bytes(reduce_dtype) sent per rank. The reduce-scatter
- *               rounds to acc.sum_dtype
- *   errors      FSDP_ESTATE: u is reducing already, or has no gradient memory
- *   source      [FSDP §3.2.1] [ZeRO §7.2] */
+ *   errors      FSDP_ESTATE: u is reducing already, or has no gradient memory */
 fsdp_status reduce_begin(reducer *r, int u);
-/* reduce_wait -- make the compute stream wait for `reduced`, then full_grad_free. No-op unless u is
- * reducing. */
+/* reduce_wait -- compute waits for the reduction and full_grad is freed, by reduce_flat_wait. No-op
+ * unless u is reducing. */
 fsdp_status reduce_wait(reducer *r, int u);
 
 /* ---- 3.4 ------------------------------------------------------------------------------------- */

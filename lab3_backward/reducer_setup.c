@@ -1,7 +1,9 @@
-/* reducer_setup.c -- provided, no task: the bookkeeping of lab 3, and SGD. */
+/* reducer_setup.c -- provided, no task: the bookkeeping of lab 3, its table of hooks, and SGD. */
 #include <stdlib.h>
 #include "common/device/device.h"
 #include "lab2_forward/fsdp_setup.h"
+#include "lab2_forward/reshard_to.h"
+#include "lab3_backward/reduce.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
 
@@ -10,18 +12,28 @@ int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_siz
     return sharding == SHARDING_NONE ? 1 : sharding == SHARDING_HYBRID ? fsdp_size : world_size;
 }
 
+const reduce_way REDUCE_FLAT = {.begin = reduce_flat,
+                                .wait = reduce_flat_wait,
+                                .finish = finish_flat,
+                                .all_gather = all_gather_slices};
+
 static fsdp_status create_unit_grad(reducer *r, int u)
 {
     const fsdp *f = r->f;
-    const flat_layout *l = &f->units[u].slices;
+    const placement *p = &f->units[u].given.place;
+    const flat_layout cut = flat_layout_cut(&p->slices, p->n_reduce);
+    const size_t slice_elems = p->slices.shard_elems;
     unit_grad *g = &r->grads[u];
+    g->way = p->slices.row_ranks > 0 ? &REDUCE_ROWS : &REDUCE_FLAT;
+    g->slice = (comm_slice){(size_t)placement_slice(p, p->slices.world_size, p->rank) * slice_elems,
+                            slice_elems};
     TRY(event_create(f->run.dev, &g->computed));
     TRY(event_create(f->run.dev, &g->reduced));
-    const int slice = mesh_slice(&f->mesh.shape, f->mesh.shape.world_rank);
-    g->slice = (comm_slice){(size_t)slice * l->shard_elems, l->shard_elems};
-    TRY(grad_buffer_init(f, u, 0, l->shard_elems * (size_t)l->world_size, "gradient slice",
-                         &g->buffer));
-    g->buffer.elems = g->buffer.local.elems = l->padded_elems; /* dim0.h: fewer than the slices */
+    TRY(grad_buffer_init(f, u, 0, p->slices.padded_elems, &g->buffer));
+    for (int rank = 0; rank < p->n_reduce; rank++)
+        g->buffer.slices[rank] = (comm_slice){
+            (size_t)placement_slice(p, p->n_reduce, rank) * cut.shard_elems, cut.shard_elems};
+    grad_buffer_ready(f, u, "gradient slice", &g->buffer);
     return second_use_init(r, u);
 }
 
@@ -57,9 +69,9 @@ fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
     for (int u = 0; u < f->n_units; u++) {
         fsdp_unit *unit = &f->units[u];
         unit->stays_after_forward =
-            !unit->own.forward_only && (unit->stays_after_forward || f->own.keeps_for_step);
-        if (unit->own.companion) /* companions come after all other units */
-            f->units[unit->own.companion].stays_after_forward = unit->stays_after_forward;
+            !unit->given.forward_only && (unit->stays_after_forward || f->given.keeps_for_step);
+        if (unit->given.companion) /* companions come after all other units */
+            f->units[unit->given.companion].stays_after_forward = unit->stays_after_forward;
         if (unit->stays_after_backward)
             TRY(fsdp_make_resident(f, u));
         else if (!f->gather_group)
@@ -78,7 +90,6 @@ void reducer_free(reducer *r)
         if (g->reducing) /* after a failed step: the reduction may still read full_grad */
             stream_sync(r->f->reduce_stream);
         grad_buffer_free(r->f, &g->buffer);
-        second_use_free(r, u);
         device_free(r->f->compute, g->shard_grad);
         event_free(g->computed);
         event_free(g->reduced);
@@ -91,7 +102,7 @@ fsdp_status sgd_step(reducer *r, float lr)
 {
     fsdp *f = r->f;
     for (int u = 0; u < f->n_units; u++) {
-        if (f->units[u].frozen)
+        if (f->units[u].given.frozen)
             continue;
         TRY(f->run.ops->sgd(f->compute, &(sgd_args){.param = f->units[u].shard,
                                                     .grad = r->grads[u].shard_grad,
@@ -99,4 +110,57 @@ fsdp_status sgd_step(reducer *r, float lr)
                                                     .lr = lr}));
     }
     return FSDP_OK;
+}
+
+/* ---- hooks ----------------------------------------------------------------------------------- */
+
+fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training)
+{
+    reducer *r = self;
+    const bool later = training && a + 1 < n_micro;
+    r->f->given.defers = later && r->f->run.no_sync;
+    r->f->given.keeps_now = later && r->f->given.keeps_for_step;
+    r->f->given.near_keeps = training;
+    r->f->given.in_backward = false;
+    if (a == 0)
+        near_drop(r->f);
+    return FSDP_OK;
+}
+
+fsdp_status reducer_leave_forward(reducer *r, int u)
+{
+    const int companion = r->f->units[u].given.companion;
+    TRY(near_keep(r->f, u));
+    if (!companion)
+        return FSDP_OK;
+    TRY(near_keep(r->f, companion));
+    return forward_post_hook(r->f, companion);
+}
+
+static fsdp_status pre_forward(void *self, int u)
+{
+    return forward_pre_hook(((reducer *)self)->f, u);
+}
+
+static fsdp_status post_forward(void *self, int u)
+{
+    TRY(reducer_leave_forward(self, u));
+    return forward_post_hook(((reducer *)self)->f, u);
+}
+
+static fsdp_status pre_backward(void *self, int u)
+{
+    ((reducer *)self)->f->given.in_backward = true;
+    return backward_pre_hook(self, u);
+}
+
+unit_hooks fsdp_backward_hooks(reducer *r)
+{
+    return (unit_hooks){.self = r,
+                        .begin_micro = reducer_begin_micro,
+                        .pre_forward = pre_forward,
+                        .post_forward = post_forward,
+                        .pre_backward = pre_backward,
+                        .post_backward = backward_post_hook,
+                        .end_backward = backward_end_hook};
 }

@@ -1,4 +1,4 @@
-/* reducer_setup.h -- lab 3, provided: make a reducer for a strategy; SGD.
+/* reducer_setup.h -- lab 3, provided: make a reducer for a strategy; the table of hooks; SGD.
  *
  *   reducer_create -> steps (backward.h) -> reducer_free */
 #pragma once
@@ -25,6 +25,16 @@ void reducer_free(reducer *r);
 /* sgd_step -- the provided update, after grads_finish: shard -= lr * shard_grad, unit by unit, on
  * the compute stream. No norm, no clipping, no decay. */
 fsdp_status sgd_step(reducer *r, float lr);
+
+/* reducer_begin_micro -- note whether reductions wait for a later micro-step, and whether units
+ * stay gathered until then; near_drop if a step begins (a = 0). self is a reducer *. */
+fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
+/* reducer_leave_forward -- called before u's forward_post_hook: near_keep of u and of its companion
+ * (lab 2's freeze.h), then forward_post_hook of the companion. */
+fsdp_status reducer_leave_forward(reducer *r, int u);
+/* fsdp_backward_hooks -- the table of a training pass without overlap: lab 2's forward hooks and
+ * the hooks of backward.h; self is r. */
+unit_hooks fsdp_backward_hooks(reducer *r);
 
 /* grad_views_bind -- point views.grads[p] into full_grad, by slot, or to NULL if u has no gradient
  * memory. */

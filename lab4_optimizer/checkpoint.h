@@ -8,9 +8,6 @@
 #include "common/checkpoint/ckpt_file.h"
 #include "lab1_flatparam/flat_layout.h"
 
-/* ckpt_shard_pieces -- provided: flat_intersect into a new array, which the caller frees. */
-fsdp_status ckpt_shard_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces);
-
 /* ---- 4.5 ------------------------------------------------------------------------------------- */
 /* ckpt_pack -- yours: copy the pieces of rank's shard to out->values, and list them in out->pieces
  * [layout->n_slots] in the same order. */

@@ -53,15 +53,14 @@ static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
 /* List the pieces that this rank's file will hold: the pieces of its world slices. */
 static fsdp_status list_pieces(const fsdp *f, ckpt_work *w)
 {
-    const mesh_shape *shape = &f->mesh.shape;
     int n = 0;
     for (int u = 0; u < f->n_units; u++) {
         int n_mine;
         flat_piece *mine;
-        const flat_layout *l = &f->units[u].slices;
-        TRY(ckpt_shard_pieces(l, mesh_slice(shape, shape->world_rank), &mine, &n_mine));
+        const placement *p = &f->units[u].given.place;
+        TRY(unit_slice_pieces(&f->units[u], p->rank, &mine, &n_mine));
         for (int i = 0; i < n_mine; i++)
-            w->pieces[n++] = (ckpt_piece){.param = l->slots[mine[i].slot].param,
+            w->pieces[n++] = (ckpt_piece){.param = p->slices.slots[mine[i].slot].param,
                                           .begin = mine[i].param_begin,
                                           .elems = mine[i].elems,
                                           .unit = f->units[u].name};
@@ -92,16 +91,17 @@ static fsdp_status check_packed(const ckpt_pieces *got, const ckpt_piece *want, 
 static fsdp_status write_slice(fsdp_optimizer *o, int u, int k, ckpt_work *w, ckpt_out *out)
 {
     fsdp *f = o->r->f;
-    const mesh_shape *shape = &f->mesh.shape;
-    const flat_layout *l = &f->units[u].slices;
+    const placement *p = &f->units[u].given.place;
+    const flat_layout *l = &p->slices;
+    const int slice = placement_slice(p, l->world_size, p->rank);
     const float *src = ckpt_unit_array(o, u, k);
     ckpt_pieces packed = {.pieces = w->packed, .values = w->values};
     if (!src)
         return FSDP_OK;
-    src += (size_t)shape->replica * l->shard_elems; /* its slice of the shard it holds */
+    src += (size_t)(p->rank / p->n_shards) * l->shard_elems; /* its slice of the shard it holds */
     TRY(device_download(f->compute, w->shard, src, l->shard_elems * sizeof *w->shard));
     TRY(stream_sync(f->compute));
-    TRY(ckpt_pack(l, mesh_slice(shape, shape->world_rank), w->shard, &packed));
+    TRY(ckpt_pack(l, slice, w->shard, &packed));
     const ckpt_piece *mine = w->pieces + w->unit_begin[u];
     TRY(check_packed(&packed, mine, w->unit_begin[u + 1] - w->unit_begin[u]));
     const float *values = packed.values;
@@ -137,7 +137,7 @@ fsdp_status ckpt_saved_elems(const fsdp_optimizer *o, size_t *out)
     *out = 0;
     for (int k = 0; k <= OPTIM_MAX_STATES; k++)
         for (int u = 0; u < o->r->f->n_units; u++)
-            *out += ckpt_unit_array(o, u, k) ? o->r->f->units[u].slices.shard_elems : 0;
+            *out += ckpt_unit_array(o, u, k) ? o->r->f->units[u].given.place.slices.shard_elems : 0;
     return ckpt_pack(&nothing, 0, NULL, &(ckpt_pieces){0});
 }
 
@@ -196,13 +196,14 @@ static fsdp_status load_unit(fsdp_optimizer *o, const ckpt_source *from, int u, 
 {
     fsdp *f = o->r->f;
     const flat_layout *l = &f->units[u].layout;
+    const placement *p = &f->units[u].given.place;
     int n_mine = 0;
     flat_piece *mine;
-    TRY(ckpt_shard_pieces(l, f->mesh.shape.shard_rank, &mine, &n_mine));
+    TRY(unit_shard_pieces(&f->units[u], p->rank, &mine, &n_mine));
     fsdp_status status = FSDP_OK;
     for (int k = 0; k < from->manifest.id.n_arrays && status == FSDP_OK; k++) {
         float *dst = ckpt_unit_array(o, u, k);
-        unit_load to = {.l = l, .rank = f->mesh.shape.shard_rank, .array = k, .shard = host};
+        unit_load to = {.l = l, .rank = p->shard, .array = k, .shard = host};
         if (!dst)
             continue;
         memset(host, 0, l->shard_elems * sizeof *host);

@@ -1,7 +1,6 @@
-/* offload.c -- task 4.7: the update of arrays that live in host memory; and, provided, the update
- * of all shards, wherever they live. */
+/* offload.c -- task 4.7: the update of arrays that live in host memory. */
 #include "lab4_optimizer/offload.h"
-#include "common/comm/comm_calls.h"
+#include "common/comm/comm_sums.h"
 #include "common/device/device_calls.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/backward.h"
@@ -29,7 +28,7 @@ static fsdp_status bring(stream *up, const float *array, size_t elems, float **a
 
 fsdp_status offload_bring(fsdp_optimizer *o, const offload_piece *p, update_part *part)
 {
-    stream *up = o->r->f->own.offload->up;
+    stream *up = o->r->f->given.offload->up;
     optim_part *a = &part->arrays;
     float *at = p->mem, *grad;
     update_part_point(o, part);
@@ -45,7 +44,7 @@ fsdp_status offload_bring(fsdp_optimizer *o, const offload_piece *p, update_part
 
 fsdp_status offload_take(fsdp_optimizer *o, const update_part *part)
 {
-    stream *down = o->r->f->own.offload->down;
+    stream *down = o->r->f->given.offload->down;
     const size_t bytes = part->arrays.elems * sizeof(float);
     update_part home = *part;
     update_part_point(o, &home);
@@ -76,7 +75,7 @@ fsdp_status offload_update_part(fsdp_optimizer *o, const optim_scalars *scalars,
                                 update_part *part)
 {
     /* SOLUTION BEGIN 4.7 */
-    offload *x = o->r->f->own.offload;
+    offload *x = o->r->f->given.offload;
     offload_piece *p;
     TRY(offload_next(x, &p));
     TRY(offload_bring(o, p, part));
@@ -93,7 +92,7 @@ fsdp_status offload_norm(fsdp_optimizer *o, float grad_scale)
     /* SOLUTION BEGIN 4.7 */
     TRY(device_zero(o->compute, o->norm_sum, sizeof *o->norm_sum));
     for (int u = 0; u < o->n_units; u++) {
-        if (o->r->f->units[u].frozen)
+        if (o->r->f->units[u].given.frozen)
             continue;
         TRY(grad_finish(o->r, u, grad_scale));
         TRY(grad_all_gather(o->r, u));
@@ -122,19 +121,19 @@ fsdp_status offload_step(fsdp_optimizer *o, const step_scalars *sc, adamw_fn ada
     /* SOLUTION END 4.7 */
 }
 
-/* ---- provided: what comes before and after --------------------------------------------------- */
+/* ---- provided: all pieces of all shards ------------------------------------------------------ */
 
 fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw)
 {
     fsdp *f = o->r->f;
-    offload *x = f->own.offload;
+    offload *x = f->given.offload;
     const bool opens = !shard_is_on_host(f);
     TRY(offload_order(x, x->down, x->up));
     if (opens)
         TRY(offload_open_ring(x, fsdp_most_shard_elems(f), offload_arrays(o)));
     const size_t most = offload_piece_elems(x, offload_arrays(o));
     for (int u = 0; u < f->n_units; u++) {
-        const size_t n = f->units[u].frozen ? 0 : f->units[u].layout.shard_elems;
+        const size_t n = f->units[u].given.frozen ? 0 : f->units[u].layout.shard_elems;
         for (size_t at = 0; at < n; at += most) {
             update_part part = {.u = u, .begin = at, .arrays.elems = min_size(n - at, most)};
             TRY(offload_update_part(o, scalars, adamw, &part));
@@ -144,19 +143,4 @@ fsdp_status offload_update(fsdp_optimizer *o, const optim_scalars *scalars, adam
         offload_close_ring(x);
     TRY(offload_order(x, x->down, x->up));
     return offload_order(x, x->down, o->compute);
-}
-
-fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
-{
-    const fsdp *f = o->r->f;
-    optim_scalars scalars;
-    optim_scalars_make(&sc->optim, o->coef, &scalars);
-    if (f->own.offload && offload_arrays(o) > 0)
-        return offload_update(o, &scalars, adamw);
-    for (int u = 0; u < f->n_units; u++) {
-        update_part whole = {.u = u, .arrays.elems = f->units[u].layout.shard_elems};
-        update_part_point(o, &whole);
-        TRY(update_run(o, &scalars, adamw, &whole));
-    }
-    return FSDP_OK;
 }

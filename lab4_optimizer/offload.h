@@ -6,7 +6,7 @@
  * The device updates pieces of a shard, with the same kernels. An update treats each element alone,
  * so the bits do not depend on where a piece begins. */
 #pragma once
-#include "lab2_forward/offload.h"
+#include "lab2_forward/host_state.h"
 #include "lab4_optimizer/optimizer.h"
 
 /* Elements of unit u's shard from `begin` on: their number (arrays.elems) and their arrays. */
@@ -51,6 +51,8 @@ fsdp_status offload_take(fsdp_optimizer *o, const update_part *part);
 /* update_run -- (update.c) update those elements of `whole` that are in the unit's ranges. */
 fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                        const update_part *whole);
+/* update_shards -- (update.c) update all shards, if all arrays are on the device. */
+fsdp_status update_shards(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw);
 /* offload_update -- offload_update_part of every piece of every unit that is not frozen.
  *   order  uploads start after earlier downloads: the last step's, and parked gradients. Later
  *          work on compute and `up` starts after the last download */

@@ -2,7 +2,7 @@
  * and which elements of a shard decay. */
 #include <math.h>
 #include <stdlib.h>
-#include "common/comm/comm_calls.h"
+#include "common/comm/comm_sums.h"
 #include "common/device/device_calls.h"
 #include "lab4_optimizer/optimizer.h"
 

@@ -16,6 +16,9 @@ typedef struct unit_optim {
     int n_ranges;
 } unit_optim;
 
+typedef fsdp_status (*adamw_fn)(const adamw_args *a);
+struct optim_scalars;
+
 typedef struct fsdp_optimizer {
     reducer *r; /* r->grads[u].shard_grad: the gradient of unit u's shard */
     const ops *ops;
@@ -28,6 +31,8 @@ typedef struct fsdp_optimizer {
     comm *norm_group;    /* the shard group; NULL: every rank has the whole gradient */
     event *squared;      /* recorded on compute: norm_sum holds this rank's squares */
     event *added;        /* recorded on norm_stream: norm_sum is the whole model's */
+    /* provided: update_shards or offload_update (offload.h) */
+    fsdp_status (*update)(struct fsdp_optimizer *o, const struct optim_scalars *sc, adamw_fn adamw);
 } fsdp_optimizer;
 
 /* ---- 4.1 ------------------------------------------------------------------------------------- */
@@ -67,5 +72,4 @@ fsdp_status optimizer_step(fsdp_optimizer *o, const step_scalars *sc, float *nor
 /* optimizer_update -- provided: AdamW (by your adamw_shard on the CPU) or another optimizer on
  * every range of every unit of this rank, from shard_grad times *o->coef. Every optimizer
  * decays only the ranges that decay; for SGD weight decay is 0 unless --weight-decay is given. */
-typedef fsdp_status (*adamw_fn)(const adamw_args *a);
 fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw);

@@ -1,36 +1,25 @@
-/* optimizer_setup.c -- provided, no task: the optimizer's memory, and the pieces of a shard. */
+/* optimizer_setup.c -- provided, no task: the optimizer's memory. */
 #include <stdlib.h>
 #include "common/device/device.h"
-#include "lab4_optimizer/checkpoint.h"
+#include "lab4_optimizer/offload.h"
 #include "lab4_optimizer/optimizer_setup.h"
-
-fsdp_status ckpt_shard_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces)
-{
-    *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
-    if (!*out)
-        return ckpt_no_memory();
-    fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
-    if (status != FSDP_OK)
-        free(*out);
-    return status;
-}
 
 static fsdp_status create_unit(fsdp_optimizer *o, int u)
 {
     fsdp *f = o->r->f;
     const fsdp_unit *unit = &f->units[u];
     unit_optim *opt = &o->units[u];
-    if (unit->frozen)
+    if (unit->given.frozen)
         return FSDP_OK;
     opt->ranges = calloc((size_t)unit->layout.n_slots + 1, sizeof *opt->ranges);
     if (!opt->ranges)
         return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
-    TRY(decay_ranges(&unit->layout, f->run.m->params, f->mesh.shape.shard_rank, opt->ranges,
+    TRY(decay_ranges(&unit->layout, f->run.m->params, unit->given.place.shard, opt->ranges,
                      &opt->n_ranges));
     device_set_scope(f->run.dev, unit->name, NULL);
     fsdp_status status =
         optim_state_alloc(f->compute, optimizer_of(f->run.optimizer), unit->layout.shard_elems,
-                          f->own.offload != NULL, opt->state);
+                          f->given.offload != NULL, opt->state);
     device_set_scope(f->run.dev, NULL, NULL);
     return status;
 }
@@ -44,7 +33,10 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
                           .compute = s,
                           .n_units = r->f->n_units,
                           .norm_stream = r->f->comm_stream,
-                          .norm_group = r->f->mesh.shard};
+                          .norm_group = r->f->mesh.shard,
+                          .update = update_shards};
+    if (r->f->given.offload && offload_arrays(o) > 0)
+        o->update = offload_update;
     fsdp_status status = FSDP_OK;
     o->units = calloc((size_t)r->f->n_units, sizeof *o->units);
     if (!o->units)
@@ -58,7 +50,7 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
     GOTO_ON_FAIL(status, event_create(r->f->run.dev, &o->added), fail);
     for (int u = 0; u < r->f->n_units; u++)
         GOTO_ON_FAIL(status, create_unit(o, u), fail);
-    if (r->f->own.offload) /* other streams read the moments */
+    if (r->f->given.offload) /* other streams read the moments */
         GOTO_ON_FAIL(status, stream_sync(s), fail);
     return FSDP_OK;
 fail:

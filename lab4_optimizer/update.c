@@ -1,4 +1,4 @@
-/* update.c -- provided: run the optimizer on a part of a shard. */
+/* update.c -- provided: run the optimizer on all shards, and on a part of one. */
 #include "common/device/cpu_tiles.h"
 #include "common/device/device.h"
 #include "common/ops/op_work.h"
@@ -79,4 +79,21 @@ fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn
                          : rule->update(f->run.ops, f->compute, scalars, &part));
     }
     return FSDP_OK;
+}
+
+fsdp_status update_shards(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw)
+{
+    for (int u = 0; u < o->n_units; u++) {
+        update_part whole = {.u = u, .arrays.elems = o->r->f->units[u].layout.shard_elems};
+        update_part_point(o, &whole);
+        TRY(update_run(o, scalars, adamw, &whole));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status optimizer_update(fsdp_optimizer *o, const step_scalars *sc, adamw_fn adamw)
+{
+    optim_scalars scalars;
+    optim_scalars_make(&sc->optim, o->coef, &scalars);
+    return o->update(o, &scalars, adamw);
 }

@@ -6,7 +6,6 @@
  * inside the host's calls or the host runs ahead of compute. [FSDP §3.3] */
 #pragma once
 #include "lab3_backward/backward.h"
-#include "lab5_prefetch/prefetch_own.h"
 
 typedef enum prefetch_mode {
     PREFETCH_NONE,          /* labs 2 and 3: no overlap */
@@ -47,15 +46,25 @@ typedef struct prefetch_config {
     bool *told; /* set after the note that a task is not written; NULL: no note */
 } prefetch_config;
 
+typedef struct prefetch_given {
+    stream *gather_stream, *reduce_stream; /* r->f uses these streams and groups until p is freed */
+    comm *gather_group, *reduce_group;
+    comm *lab2_reduce_group; /* borrowed; prefetch_free gives it back to r->f */
+    event *ended[2];         /* recorded on compute at the end of the last two micro-steps */
+    unsigned n_ended;        /* number of micro-steps that have ended */
+    bool *drops;             /* [n_units] scratch */
+    int n_begun[2];          /* gathers that prefetch_unshard began: [0] needed, [1] ahead */
+} prefetch_given;
+
 typedef struct prefetch {
     prefetch_config config;
     reducer *r;
     exec_order forward;      /* order of pre_forward */
     exec_order post_forward; /* order of post_forward; backward follows it in reverse */
     limiter limiter;
-    int reducing;     /* the unit whose reduction nobody has waited for, or NO_UNIT */
-    event *updated;   /* recorded on compute: the optimizer has written the shards */
-    prefetch_own own; /* provided */
+    int reducing;         /* the unit whose reduction nobody has waited for, or NO_UNIT */
+    event *updated;       /* recorded on compute: the optimizer has written the shards */
+    prefetch_given given; /* provided */
 } prefetch;
 
 /* prefetch_unshard -- provided: limiter_acquire and, if that grants it, unshard_begin of u. A no-op

@@ -73,7 +73,7 @@ fsdp_status prefetch_unshard(prefetch *p, int u, bool ahead)
             p->limiter.held[u] = true;
         }
     }
-    p->own.n_begun[ahead] += begins;
+    p->given.n_begun[ahead] += begins;
     return unshard_begin(f, u);
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
-#include "lab3_backward/no_sync.h"
+#include "lab3_backward/reducer_setup.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
 /* ---- the table of hooks ---------------------------------------------------------------------- */
@@ -33,8 +33,8 @@ static fsdp_status begin_micro(void *self, int a, int n_micro, bool training)
     prefetch *p = self;
     fsdp *f = p->r->f;
     TRY(reducer_begin_micro(p->r, a, n_micro, training));
-    TRY(event_sync(p->own.ended[p->own.n_ended % 2])); /* the micro-step before the last one */
-    for (int u = 0; u < f->n_units; u++)               /* units that were resharded between steps */
+    TRY(event_sync(p->given.ended[p->given.n_ended % 2])); /* the micro-step before the last one */
+    for (int u = 0; u < f->n_units; u++) /* units that were resharded between steps */
         TRY(prefetch_release(p, u, f->compute));
     TRY(begin_order(p, &p->forward, "forward"));
     TRY(begin_order(p, &p->post_forward, "the ends of forward"));
@@ -65,7 +65,7 @@ static fsdp_status post_forward(void *self, int u)
 static fsdp_status pre_backward(void *self, int u)
 {
     prefetch *p = self;
-    p->r->f->own.in_backward = true;
+    p->r->f->given.in_backward = true;
     fsdp_status status = prefetch_pre_backward(p, u);
     if (!prefetch_unwritten(p, status))
         return status;
@@ -87,7 +87,7 @@ static fsdp_status end_backward(void *self)
     prefetch *p = self;
     fsdp *f = p->r->f;
     for (int u = 0; u < f->n_units; u++)
-        p->own.drops[u] = f->units[u].state == UNIT_GATHERING;
+        p->given.drops[u] = f->units[u].state == UNIT_GATHERING;
     fsdp_status status = prefetch_end_backward(p);
     if (prefetch_unwritten(p, status)) {
         for (int u = 0; u < f->n_units; u++)
@@ -96,8 +96,8 @@ static fsdp_status end_backward(void *self)
     }
     TRY(status);
     for (int u = 0; u < f->n_units; u++)
-        TRY(prefetch_release(p, u, p->own.drops[u] ? f->gather_stream : f->compute));
-    return event_record(p->own.ended[p->own.n_ended++ % 2], f->compute);
+        TRY(prefetch_release(p, u, p->given.drops[u] ? f->gather_stream : f->compute));
+    return event_record(p->given.ended[p->given.n_ended++ % 2], f->compute);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -106,15 +106,14 @@ static fsdp_status end_backward(void *self)
 static fsdp_status communicate_apart(prefetch *p)
 {
     fsdp *f = p->r->f;
-    TRY(comm_stream_create(f->run.dev, "gather", &p->own.gather_stream));
-    TRY(comm_stream_create(f->run.dev, "reduce", &p->own.reduce_stream));
+    TRY(comm_stream_create(f->run.dev, "gather", &p->given.gather_stream));
+    TRY(comm_stream_create(f->run.dev, "reduce", &p->given.reduce_stream));
     if (f->gather_group)
-        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group), &p->own.gather_group));
-    TRY(comm_range(f->reduce_group, 0, 1, comm_size(f->reduce_group), &p->own.reduce_group));
-    f->gather_stream = p->own.gather_stream;
-    f->reduce_stream = p->own.reduce_stream;
-    f->gather_group = p->own.gather_group;
-    f->reduce_group = p->own.reduce_group;
+        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group), &p->given.gather_group));
+    TRY(comm_range(f->reduce_group, 0, 1, comm_size(f->reduce_group), &p->given.reduce_group));
+    f->gather_stream = p->given.gather_stream;
+    f->reduce_stream = p->given.reduce_stream;
+    fsdp_set_groups(f, p->given.gather_group, p->given.reduce_group);
     return FSDP_OK;
 }
 
@@ -138,14 +137,14 @@ static fsdp_status create(prefetch *p, int limit)
     *l = (limiter){.limit = limit, .capacity = limit + 1 + (int)n_units};
     p->forward.units = calloc(n_units, sizeof *p->forward.units);
     p->post_forward.units = calloc(n_units, sizeof *p->post_forward.units);
-    p->own.drops = calloc(n_units, sizeof *p->own.drops);
+    p->given.drops = calloc(n_units, sizeof *p->given.drops);
     l->held = calloc(n_units, sizeof *l->held);
     l->freed = calloc((size_t)l->capacity, sizeof *l->freed);
-    if (!p->forward.units || !p->post_forward.units || !p->own.drops || !l->held || !l->freed)
+    if (!p->forward.units || !p->post_forward.units || !p->given.drops || !l->held || !l->freed)
         return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
     TRY(event_create(d, &p->updated));
-    TRY(event_create(d, &p->own.ended[0]));
-    TRY(event_create(d, &p->own.ended[1]));
+    TRY(event_create(d, &p->given.ended[0]));
+    TRY(event_create(d, &p->given.ended[1]));
     for (int i = 0; i < l->capacity; i++)
         TRY(event_create(d, &l->freed[i]));
     return FSDP_OK;
@@ -154,7 +153,7 @@ static fsdp_status create(prefetch *p, int limit)
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p, unit_hooks *out)
 {
     *p = (prefetch){.config = *config, .r = r, .reducing = NO_UNIT};
-    p->own.lab2_reduce_group = r->f->reduce_group;
+    p->given.lab2_reduce_group = r->f->reduce_group;
     fsdp_status status = check_config(config);
     if (status == FSDP_OK)
         status = create(p, config->limit);
@@ -182,22 +181,21 @@ void prefetch_free(prefetch *p)
     if (!p->r)
         return;
     fsdp *f = p->r->f;
-    stream_free(p->own.gather_stream); /* waits for work in flight */
-    stream_free(p->own.reduce_stream);
+    stream_free(p->given.gather_stream); /* waits for work in flight */
+    stream_free(p->given.reduce_stream);
     f->gather_stream = f->reduce_stream = f->comm_stream;
-    f->gather_group = f->mesh.shard;
-    f->reduce_group = p->own.lab2_reduce_group;
+    fsdp_set_groups(f, f->mesh.shard, p->given.lab2_reduce_group);
     f->gather_after = NULL;
-    comm_close(p->own.gather_group);
-    comm_close(p->own.reduce_group);
+    comm_close(p->given.gather_group);
+    comm_close(p->given.reduce_group);
     event_free(p->updated);
-    event_free(p->own.ended[0]);
-    event_free(p->own.ended[1]);
+    event_free(p->given.ended[0]);
+    event_free(p->given.ended[1]);
     for (int i = 0; p->limiter.freed && i < p->limiter.capacity; i++)
         event_free(p->limiter.freed[i]);
     free(p->limiter.freed);
     free(p->limiter.held);
-    free(p->own.drops);
+    free(p->given.drops);
     free(p->forward.units);
     free(p->post_forward.units);
     *p = (prefetch){0};

@@ -1,8 +1,7 @@
 /* fsdp_engine.c -- see fsdp_engine.h. The engine's functions call the functions of labs 1 to 5. */
 #include "trainer/fsdp_engine.h"
 #include "common/comm/comm.h"
-#include "common/comm/comm_pieces.h"
-#include "lab4_optimizer/checkpoint.h"
+#include "lab3_backward/reducer_setup.h"
 #include "lab4_optimizer/offload.h"
 #include <stdlib.h>
 
@@ -32,7 +31,7 @@ static fsdp_status engine_step(void *self, const step_scalars *sc, float *norm)
         TRY(shard_is_on_host(&e->f) ? offload_step(&e->o, sc, adamw_shard, norm)
                                     : optimizer_step(&e->o, sc, norm));
     }
-    if (e->f.own.offload && !e->f.own.offload->config.keeps_grads)
+    if (e->f.given.offload && !e->f.given.offload->config.keeps_grads)
         TRY(zero_grad(&e->r));
     return fsdp_refresh(&e->f);
 }
@@ -60,37 +59,6 @@ static fsdp_status engine_load(void *self, const ckpt_source *from)
 }
 
 /* ---- full arrays, for export ----------------------------------------------------------------- */
-
-/* All-gather an array of unit u, of which this rank has `shard`, to *full [padded_elems]. The array
- * is the fp32 masters, even if the model computes in bf16, or an optimizer state. The caller frees
- * *full in order of the compute stream. */
-static fsdp_status gather_array(fsdp *f, int u, const float *shard, float **full)
-{
-    const fsdp_unit *unit = &f->units[u];
-    const flat_layout *l = &unit->layout;
-    comm *c = f->gather_group;
-    TRY(event_record(unit->consumed, f->compute));
-    TRY(stream_wait_event(f->gather_stream, unit->consumed));
-    TRY(comm_alloc_f32(c, f->gather_stream, MEM_PARAMS_FULL, l->padded_elems, "gathered array",
-                       full));
-    float *mine = *full + (size_t)comm_rank(c) * l->shard_elems;
-    if (l->row_ranks > 0) { /* peers read it, so copy a state to where they can */
-        TRY(comm_alloc_f32(c, f->gather_stream, MEM_COMM, l->shard_elems, "copy for peers", &mine));
-        fsdp_status status =
-            device_copy(f->gather_stream, mine, shard, l->shard_elems * sizeof *mine);
-        if (status == FSDP_OK)
-            status = comm_all_gather_pieces(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full,
-                                            &unit->own.shard_pieces);
-        device_free(f->gather_stream, mine);
-        TRY(status);
-    } else {
-        TRY(device_copy(f->gather_stream, mine, shard, l->shard_elems * sizeof *mine));
-        TRY(comm_all_gather(c, f->gather_stream, unit->name, DTYPE_F32, mine, *full,
-                            l->shard_elems));
-    }
-    TRY(event_record(unit->gathered, f->gather_stream));
-    return stream_wait_event(f->compute, unit->gathered);
-}
 
 /* Pass the elements of parameter p in its unit's array to the sink, on rank 0. */
 static fsdp_status sink_param(fsdp *f, int p, const float *array, engine_sink sink, void *ctx)
@@ -123,14 +91,14 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
     float *full[2] = {NULL};
     int gathered[2] = {-1, -1}; /* numbers of a trained and a frozen unit */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
-        const int u = f->param_unit[p], i = f->units[u].frozen;
-        const float *shard = ckpt_unit_array(&e->o, u, k);
+        const int u = f->param_unit[p], i = f->units[u].given.frozen;
+        float *shard = ckpt_unit_array(&e->o, u, k);
         if (f->run.m->params[p].tied_to != NOT_TIED || !ckpt_has(f->run.m, p, k))
             continue;
         if (shared && u != gathered[i]) {
             device_free(f->compute, full[i]);
             full[i] = NULL;
-            status = gather_array(f, u, shard, &full[i]);
+            status = unit_gather_array(f, u, shard, &full[i]);
             gathered[i] = u;
         }
         if (status == FSDP_OK && sink && comm_rank(f->run.world) == 0 && mine == FSDP_OK)
@@ -149,12 +117,13 @@ static fsdp_status engine_find_grad(void *self, int p, engine_piece *out)
     const fsdp_engine *e = self;
     const int u = e->f.param_unit[p];
     const flat_layout *l = &e->f.units[u].layout;
+    const placement *place = &e->f.units[u].given.place;
     flat_piece *pieces;
     int n;
     *out = (engine_piece){0};
-    if (e->f.mesh.shape.replica > 0)
+    if (place->rank >= place->n_shards)
         return FSDP_OK;
-    TRY(ckpt_shard_pieces(l, e->f.mesh.shape.shard_rank, &pieces, &n));
+    TRY(unit_shard_pieces(&e->f.units[u], place->rank, &pieces, &n));
     for (int i = 0; i < n; i++) /* a slot has at most one piece in a shard */
         if (l->slots[pieces[i].slot].param == p)
             *out = (engine_piece){pieces[i].param_begin, pieces[i].elems,

@@ -3,7 +3,6 @@
  * The units are laid out again for the job's number of ranks, without allocating device memory. */
 #include <stdlib.h>
 #include "lab1_flatparam/dim0.h"
-#include "lab4_optimizer/checkpoint.h"
 #include "trainer/trainer.h"
 
 /* Columns for the first ranks of a shard group, and for its last rank. */
@@ -12,12 +11,12 @@ enum { MOST_COLUMNS = 8 };
 enum { RANKS = -2, PADDING = -1 };
 
 /* *elems = the number of elements of a slot, or of padding, that a rank has. */
-static fsdp_status count_elems(const flat_layout *l, int rank, int slot, size_t *elems)
+static fsdp_status count_elems(const fsdp_unit *u, int rank, int slot, size_t *elems)
 {
     flat_piece *pieces;
     int n;
-    TRY(ckpt_shard_pieces(l, rank, &pieces, &n));
-    *elems = slot == PADDING ? l->shard_elems : 0;
+    TRY(unit_shard_pieces(u, rank, &pieces, &n));
+    *elems = slot == PADDING ? u->layout.shard_elems : 0;
     for (int i = 0; i < n; i++)
         if (slot == PADDING)
             *elems -= pieces[i].elems;
@@ -27,16 +26,17 @@ static fsdp_status count_elems(const flat_layout *l, int rank, int slot, size_t 
     return FSDP_OK;
 }
 
-static fsdp_status print_row(const flat_layout *l, int slot, const char *name, const char *shape,
+static fsdp_status print_row(const fsdp_unit *u, int slot, const char *name, const char *shape,
                              FILE *out)
 {
+    const flat_layout *l = &u->layout;
     const size_t row_elems = l->row_ranks > 0 && slot >= 0 ? l->rows[slot].row_elems : 1;
     fprintf(out, "  %-34s %12s ", name, shape);
     for (int k = 0; k < l->world_size && k < MOST_COLUMNS; k++) {
         const int rank = k == MOST_COLUMNS - 1 ? l->world_size - 1 : k;
         size_t cell = (size_t)rank;
         if (slot != RANKS)
-            TRY(count_elems(l, rank, slot, &cell));
+            TRY(count_elems(u, rank, slot, &cell));
         fprintf(out, "%s %9zu", rank > k ? " ..." : "", cell / row_elems);
     }
     fprintf(out, "\n");
@@ -45,20 +45,21 @@ static fsdp_status print_row(const flat_layout *l, int slot, const char *name, c
 
 static fsdp_status print_unit(const fsdp *f, int first, int last, FILE *out)
 {
-    const flat_layout *l = &f->units[first].layout;
-    fprintf(out, "%s%s%s: %zu elements gathered, %zu in a shard\n", f->units[first].name,
+    const fsdp_unit *u = &f->units[first];
+    const flat_layout *l = &u->layout;
+    fprintf(out, "%s%s%s: %zu elements gathered, %zu in a shard\n", u->name,
             last > first ? " ... " : "", last > first ? f->units[last].name : "", l->padded_elems,
             l->shard_elems);
-    TRY(print_row(l, RANKS, l->row_ranks > 0 ? "rows of rank" : "elements of rank", "shape", out));
+    TRY(print_row(u, RANKS, l->row_ranks > 0 ? "rows of rank" : "elements of rank", "shape", out));
     for (int i = 0; i < l->n_slots; i++) {
         const param_spec *p = &f->run.m->params[l->slots[i].param];
         char shape[96];
         int chars = snprintf(shape, sizeof shape, "%zu", p->dims[0]);
         for (int d = 1; d < p->n_dims; d++)
             chars += snprintf(shape + chars, sizeof shape - (size_t)chars, "x%zu", p->dims[d]);
-        TRY(print_row(l, i, p->name, shape, out));
+        TRY(print_row(u, i, p->name, shape, out));
     }
-    return print_row(l, PADDING, "padding, elements", "", out);
+    return print_row(u, PADDING, "padding, elements", "", out);
 }
 
 /* Whether two units look alike: their parameters have the same rows and elements. */

@@ -214,7 +214,7 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     TRY(mesh_shape_make(1, 1, 0, &shape)); /* used_elems is the same for every W */
     TRY(fsdp_lay_out(&config, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++) {
-        const int c = f.units[u].own.companion;
+        const int c = f.units[u].given.companion;
         const size_t own = f.units[u].layout.used_elems + (c ? f.units[c].layout.used_elems : 0);
         *elems = own > *elems ? own : *elems;
     }

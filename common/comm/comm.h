@@ -14,7 +14,7 @@
  * match end in a timeout or in wrong values. */
 #pragma once
 #include <stdint.h>
-#include "common/comm/comm_calls.h"
+#include "common/comm/comm_sums.h"
 #include "common/comm/comm_pieces.h"
 #include "common/device/device.h"
 

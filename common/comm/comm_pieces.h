@@ -1,7 +1,7 @@
 /* comm_pieces.h -- collectives whose shards are several pieces of an array. In comm_calls.h, which
  * has the rules for all collectives, a shard is one slice. */
 #pragma once
-#include "common/comm/comm_calls.h"
+#include "common/comm/comm_sums.h"
 
 EXTERN_C_BEGIN
 

@@ -20,11 +20,6 @@ fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh
     return FSDP_OK;
 }
 
-int mesh_slice(const mesh_shape *s, int world_rank)
-{
-    return world_rank % s->shard_size * s->replicate_size + world_rank / s->shard_size;
-}
-
 fsdp_status mesh_open(comm *world, int shard_size, mesh *out)
 {
     *out = (mesh){.world = world};

@@ -8,11 +8,7 @@
  * A shard group (a row) holds one copy of what is sharded; a replicate group (a column) holds the
  * same shard several times. If an axis has size W, its group is the world itself and nothing is
  * split. An axis of size 1 in a larger world has no group, so no collective can be issued on it.
- * [FSDP §3.2.2]
- *
- * A flat array that is cut into W world slices gives one to each rank. The slices of a column
- * together are the shard that the column holds: slice number = shard_rank * replicate_size +
- * replica. */
+ * [FSDP §3.2.2] */
 #pragma once
 #include "common/comm/comm_calls.h"
 
@@ -27,10 +23,6 @@ typedef struct mesh_shape {
  *   errors  FSDP_EINVAL: world_size or shard_size < 1, shard_size does not divide world_size, or
  *           world_rank is not a rank */
 fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh_shape *out);
-
-/* mesh_slice -- the slice of a flat array that world_rank keeps, of W: 0 ... W-1, each on one rank.
- *   W=4, shard_size 2: ranks 0,1,2,3 keep slices 0,2,1,3: rank 1 is the first replica of shard 1 */
-int mesh_slice(const mesh_shape *s, int world_rank);
 
 typedef struct mesh {
     mesh_shape shape;

@@ -4,6 +4,7 @@
 #include "common/comm/comm_calls.h"
 #include "common/model/unit.h"
 #include "common/ops/optimizers.h"
+#include "common/sum/grad_acc.h"
 
 typedef struct run_context {
     const model *m;

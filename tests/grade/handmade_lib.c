@@ -74,25 +74,25 @@ size_t fix_shard_begin(const fixture *fx, int u)
 
 size_t fix_slice_begin(const fixture *fx, int u)
 {
-    return (size_t)fx->slice * fx->f.units[u].slices.shard_elems;
+    return (size_t)fx->slice * fx->f.units[u].given.place.slices.shard_elems;
 }
 
 size_t fix_used_in_slice(const fixture *fx, int u)
 {
-    const flat_layout *l = &fx->f.units[u].slices;
+    const flat_layout *l = &fx->f.units[u].given.place.slices;
     const size_t begin = fix_slice_begin(fx, u), left = l->used_elems - begin;
     return begin >= l->used_elems ? 0 : left < l->shard_elems ? left : l->shard_elems;
 }
 
 int fix_n_buffers(const fixture *fx, int u)
 {
-    return fx->r.grads[u].second ? 2 : 1;
+    return fx->r.grads[u].buffer.next ? 2 : 1;
 }
 
 grad_buffer *fix_buffer(const fixture *fx, int u, int k)
 {
     unit_grad *g = &fx->r.grads[u];
-    return k ? &g->second->buffer : &g->buffer;
+    return k ? g->buffer.next : &g->buffer;
 }
 
 size_t fix_buffer_begin(const fixture *fx, int u, int k)
@@ -103,7 +103,7 @@ size_t fix_buffer_begin(const fixture *fx, int u, int k)
 
 size_t fix_reduced_elems(const fixture *fx, int u)
 {
-    size_t elems = ((size_t)fx->world_size - 1) * fx->f.units[u].slices.shard_elems;
+    size_t elems = ((size_t)fx->world_size - 1) * fx->f.units[u].given.place.slices.shard_elems;
     for (int k = 1; k < fix_n_buffers(fx, u); k++)
         elems += fix_buffer(fx, u, k)->elems - fix_buffer(fx, u, k)->acc.elems;
     return elems;
@@ -219,17 +219,23 @@ static void make_layout(fixture *fx, int u)
 {
     const fix_spec *sp = fx->spec;
     fsdp_unit *un = &fx->f.units[u];
-    const int groups = fx->f.mesh.shape.shard_size;
-    flat_layout *l = &un->slices;
+    const mesh_shape *shape = &fx->f.mesh.shape;
+    const int groups = shape->shard_size;
+    flat_layout *l = &un->given.place.slices;
+    un->given.place = (placement){.way = GATHER_FLAT,
+                                  .n_shards = groups,
+                                  .shard = shape->shard_rank,
+                                  .n_reduce = fx->world_size,
+                                  .rank = fx->rank};
     *l = fix_layout(fx->world_size, calloc((size_t)sp->n_params, sizeof *l->slots), 0,
                     sp->used_elems[u]);
-    un->frozen = true;
+    un->given.frozen = true;
     for (int p = 0; p < sp->n_params; p++) {
         const fix_param *fp = &sp->params[p];
         if (fp->unit != u || fp->tied)
             continue;
         l->slots[l->n_slots++] = (flat_slot){.param = p, .offset = fp->offset, .elems = fp->elems};
-        un->frozen = un->frozen && fp->frozen;
+        un->given.frozen = un->given.frozen && fp->frozen;
     }
     un->layout = *l; /* borrows the slots */
     un->layout.world_size = groups;
@@ -275,7 +281,7 @@ static fsdp_status make_unit(fixture *fx, int u)
     if (!fx->spec->by_strategy)
         make_stay(fx, u);
     TRY(event_create(fx->dev, &un->gathered));
-    return event_create(fx->dev, &un->consumed);
+    return event_create(fx->dev, &un->given.consumed);
 }
 
 /* W = 4, shard_size 2: ranks 0 1 2 3 are shards 0 1 0 1 and keep slices 0 2 1 3. */
@@ -288,8 +294,6 @@ static fsdp_status make_mesh(fixture *fx)
     TRY(mesh_open(fx->comm, groups_of, &f->mesh));
     fx->shard_rank = fx->rank % groups_of;
     fx->slice = fx->shard_rank * (w / groups_of) + fx->rank / groups_of;
-    f->gather_group = f->mesh.shard;
-    f->reduce_group = fx->comm;
     return FSDP_OK;
 }
 
@@ -322,6 +326,7 @@ static fsdp_status make_fsdp(fixture *fx)
         f->param_unit[p] = sp->params[p].unit;
     for (int u = 0; u < sp->n_units; u++)
         TRY(make_unit(fx, u));
+    fsdp_set_groups(f, f->mesh.shard, fx->comm);
     return FSDP_OK;
 }
 
@@ -378,7 +383,7 @@ static void expect_buffer_sum(fixture *fx, int u, int k, const float *got, int n
     }
     expect_values(fx,
                   WHAT("sum over ranks, unit %d, buffer %d, slice of %zu, element", u, k,
-                       fx->f.units[u].slices.shard_elems),
+                       fx->f.units[u].given.place.slices.shard_elems),
                   got, want, elems);
 }
 
@@ -400,7 +405,7 @@ static void free_hosts(fixture *fx)
 {
     fix_copies_free(fx);
     for (int u = 0; u < fx->f.n_units; u++)
-        free(fx->f.units[u].slices.slots);
+        free(fx->f.units[u].given.place.slices.slots);
     model_views_free(&fx->f.views);
     free(fx->f.units);
     free(fx->f.layer_unit);
@@ -421,7 +426,7 @@ static fsdp_status take_apart(fixture *fx)
             device_free(fx->compute, un->full);
         device_free(fx->compute, un->shard);
         event_free(un->gathered);
-        event_free(un->consumed);
+        event_free(un->given.consumed);
     }
     TRY(stream_sync(fx->compute));
     return grade_no_leak(fx->dev);
@@ -504,7 +509,8 @@ fsdp_status fix_grad_by_hand(fixture *fx, int u, float (*value)(int rank, int bu
 fsdp_status fix_push(fixture *fx, int u, int n_leaves, int base,
                      float (*value)(int leaf, int buffer, size_t i))
 {
-    const size_t used = fx->f.units[u].slices.used_elems, begin = fix_slice_begin(fx, u);
+    const size_t used = fx->f.units[u].given.place.slices.used_elems,
+                 begin = fix_slice_begin(fx, u);
     for (int n = 0; n < n_leaves; n++)
         for (int k = 0; k < fix_n_buffers(fx, u); k++) {
             grad_buffer *buf = fix_buffer(fx, u, k);

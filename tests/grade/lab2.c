@@ -343,7 +343,7 @@ static fsdp_status gather_alone_body(fixture *fx)
     mesh *grid = &fx->f.mesh; /* closes its groups, but not the world */
     TRY(comm_range(fx->comm, fx->rank, 1, 1, &grid->replicate));
     grid->shard = grid->world;
-    fx->f.gather_group = grid->replicate;
+    fsdp_set_groups(&fx->f, grid->replicate, fx->f.reduce_group);
     TRY(begin_and_check(fx, 0));
     TRY(begin_and_check(fx, 1));
     TRY(unshard_drop(&fx->f, 1));
@@ -460,8 +460,8 @@ static fsdp_status wait_held_up(fixture *fx, int u, bool hold_compute)
     if (!hold_compute)
         TRY(gate_close(fx->g, f->comm_stream));
     TRY(unshard_wait(f, u));
-    TRY(event_record(unit->consumed, hold_compute ? f->comm_stream : f->compute));
-    const bool ended = reaches(unit->consumed, GATHER_MS);
+    TRY(event_record(unit->given.consumed, hold_compute ? f->comm_stream : f->compute));
+    const bool ended = reaches(unit->given.consumed, GATHER_MS);
     TRY(gate_open(fx->g, "unshard_wait"));
     TRY(EXPECT(ended || hold_compute,
                "stream_wait_event(compute, unit->gathered); record no event of your own",
@@ -560,8 +560,8 @@ static fsdp_status reshard_and_check(fixture *fx, int u, float *probe)
     TRY(gate_close(fx->g, f->compute));
     TRY(device_copy(f->compute, probe, unit->full, n * sizeof *probe));
     TRY(reshard(f, u));
-    TRY(event_record(unit->consumed, f->comm_stream));
-    bool goes_on = reaches(unit->consumed, GATHER_MS);
+    TRY(event_record(unit->given.consumed, f->comm_stream));
+    bool goes_on = reaches(unit->given.consumed, GATHER_MS);
     nap_10_ms();
     TRY(gate_open(fx->g, "reshard"));
     TRY(EXPECT(
@@ -594,10 +594,10 @@ static fsdp_status drop_and_check(fixture *fx, int u)
     TRY(hand_gather(fx, u, f->comm_stream, 0.0f));
     TRY(unshard_drop(f, u));
     TRY(check_dropped(fx, u, "unshard_drop"));
-    TRY(event_record(unit->consumed, f->compute));
+    TRY(event_record(unit->given.consumed, f->compute));
     TRY(device_alloc_f32(side, MEM_OTHER, n, "next block", &next)); /* NaN */
     TRY(stream_sync(side));
-    TRY(EXPECT(!event_done(unit->consumed), "",
+    TRY(EXPECT(!event_done(unit->given.consumed), "",
                "unshard_drop of %s: compute went on while the gather stood still, expected it to "
                "wait: the gather reads the shard",
                unit->name));

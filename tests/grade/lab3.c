@@ -38,8 +38,8 @@ static void check_grad_memory(fixture *fx, int u)
     for (int p = 0; p < fx->spec->n_params; p++) {
         if (PARAMS[p].unit != u || !ug->buffer.full_grad)
             continue;
-        const bool is_second = p == TIED_PARAM && ug->second;
-        const float *array = is_second ? ug->second->buffer.full_grad : ug->buffer.full_grad;
+        const bool is_second = p == TIED_PARAM && ug->buffer.next;
+        const float *array = is_second ? ug->buffer.next->full_grad : ug->buffer.full_grad;
         note(fx, expect_view(WHAT("views.grads[%d], into full_grad%s", p,
                                   is_second ? " of the second use" : ""),
                              fx->f.views.grads[p], PARAMS[p].frozen ? NULL : array,
@@ -104,7 +104,7 @@ static fsdp_status reduce_once(fixture *fx, int u, float (*value)(int, int, size
     fix_issued(fx, "reduce_begin", u, COMM_OP_REDUCE_SCATTER, (size_t)fix_n_buffers(fx, u));
     const char *once = WHAT("reduce-scatter %s;", fx->f.units[u].name);
     fix_expect_trace(fx, "reduce_begin: in f->reduce_group, all ranks",
-                     ug->second ? WHAT("%s%s", once, once) : once);
+                     ug->buffer.next ? WHAT("%s%s", once, once) : once);
     fix_expect_rise(fx, "reduce_begin", MEM_GRADS_FULL, 0);
     TRY(EXPECT(ug->reducing,
                "", /* if false, reduce_wait does nothing, and the gradient is freed too early */
@@ -201,7 +201,7 @@ static fsdp_status own_stream_body(fixture *fx)
 {
     comm *own;
     TRY(comm_range(fx->comm, 0, 1, fx->world_size, &own));
-    fx->f.reduce_group = own;
+    fsdp_set_groups(&fx->f, fx->f.gather_group, own);
     TRY(fix_grad_by_hand(fx, H0, fix_integer));
     TRY(gate_close(fx->g, fx->f.comm_stream));
     fix_trace_start(fx);
@@ -217,7 +217,7 @@ static fsdp_status own_stream_body(fixture *fx)
     TRY(stream_sync(fx->f.reduce_stream));
     TRY(fix_expect_acc(fx, H0, fx->world_size, fix_integer));
     TRY(stream_sync(fx->compute));
-    fx->f.reduce_group = fx->comm;
+    fsdp_set_groups(&fx->f, fx->f.gather_group, fx->comm);
     comm_close(own);
     return FSDP_OK;
 }
@@ -258,18 +258,19 @@ static fsdp_status post_backward_of(fixture *fx, int u)
 {
     const fsdp_unit *un = &fx->f.units[u];
     const bool keeps = fx->spec->sharding == SHARDING_NONE;
-    const char *what = WHAT("post_backward of %s%s", un->name, un->frozen ? ", a frozen unit" : "");
+    const char *what =
+        WHAT("post_backward of %s%s", un->name, un->given.frozen ? ", a frozen unit" : "");
     if (!keeps)
         TRY(fix_gather_by_hand(fx, u));
-    if (!un->frozen)
+    if (!un->given.frozen)
         TRY(fix_grad_by_hand(fx, u, fix_integer));
     posted = u;
     TRY(RUNS_AHEAD(fx, what, backward_post_hook(&fx->r, u)));
-    fix_expect_trace(fx, what, un->frozen ? "" : WHAT("reduce-scatter %s;", un->name));
+    fix_expect_trace(fx, what, un->given.frozen ? "" : WHAT("reduce-scatter %s;", un->name));
     note(fx, expect_state(WHAT("state after %s%s", what,
                                un->stays_after_forward ? ", which stays after forward only" : ""),
                           un->state, keeps ? UNIT_GATHERED : UNIT_SHARDED));
-    return un->frozen ? FSDP_OK : fix_expect_acc(fx, u, fx->world_size, fix_integer);
+    return un->given.frozen ? FSDP_OK : fix_expect_acc(fx, u, fx->world_size, fix_integer);
 }
 
 static fsdp_status post_backward_body(fixture *fx)

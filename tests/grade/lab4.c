@@ -53,7 +53,7 @@ static fsdp_status grads_by_hand(fixture *fx, grad_of value)
     for (int u = 0; u < N_UNITS; u++) {
         size_t elems = fx->f.units[u].layout.shard_elems;
         float **grad = &fx->r.grads[u].shard_grad;
-        if (fx->f.units[u].frozen)
+        if (fx->f.units[u].given.frozen)
             continue;
         if (!*grad)
             TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, elems, "fixture gradient", grad));
@@ -323,7 +323,7 @@ static fsdp_status push_step(fixture *fx, int step)
     grad_scale = GRAD_SCALES[step];
     TRY(zero_grad(&fx->r));
     for (push_unit = 0; push_unit < N_UNITS; push_unit++)
-        if (!fx->f.units[push_unit].frozen)
+        if (!fx->f.units[push_unit].given.frozen)
             TRY(fix_push(fx, push_unit, fx->world_size, 0, pushed_grad));
     return FSDP_OK;
 }
@@ -447,7 +447,7 @@ static fsdp_status step_of(fsdp_optimizer *o, const step_scalars *sc, float *nor
 /* Make a step while compute is held up: the host must not wait for it. */
 static fsdp_status step_held(fixture *fx, fsdp_optimizer *o, const step_scalars *sc, float *norm)
 {
-    const bool uploads = fx->f.own.offload != NULL;
+    const bool uploads = fx->f.given.offload != NULL;
     TRY(gate_close(fx->g, fx->compute));
     const char *what = uploads ? "offload_update" : "optimizer_step";
     const fsdp_status stepped = RUNS_AHEAD(fx, what, step_of(o, sc, norm));
@@ -521,28 +521,28 @@ static fsdp_status task_4_4(grade *g)
 static fsdp_status offload_body(fixture *fx)
 {
     const offload_config config = {.states = true, .piece_bytes = 2 * 32 * sizeof(float)};
-    TRY(offload_create(fx->dev, &config, &fx->f.own.offload));
+    TRY(offload_create(fx->dev, &config, &fx->f.given.offload));
     uploads_watch(fx);
     fsdp_status status = adamw_body(fx);
-    offload_free(fx->f.own.offload);
-    fx->f.own.offload = NULL;
+    offload_free(fx->f.given.offload);
+    fx->f.given.offload = NULL;
     return status;
 }
 
-/* Run body with shards on the host, as f->own.offload says. The shards stay in the memory where the
- * fixture made them, which copies can reach too. */
+/* Run body with shards on the host, as f->given.offload says. The shards stay in the memory where
+ * the fixture made them, which copies can reach too. */
 static fsdp_status with_host_shards(fixture *fx, fix_body body)
 {
     const offload_config config = {
         .states = true, .shards = true, .piece_bytes = OFFLOAD_MOST_ARRAYS * 32 * sizeof(float)};
-    TRY(offload_create(fx->dev, &config, &fx->f.own.offload));
-    TRY(offload_open_ring(fx->f.own.offload, fsdp_most_shard_elems(&fx->f), OFFLOAD_MOST_ARRAYS));
+    TRY(offload_create(fx->dev, &config, &fx->f.given.offload));
+    TRY(offload_open_ring(fx->f.given.offload, fsdp_most_shard_elems(&fx->f), OFFLOAD_MOST_ARRAYS));
     TRY(body(fx));
     TRY(zero_grad(&fx->r));
-    offload_close_ring(fx->f.own.offload);
+    offload_close_ring(fx->f.given.offload);
     TRY(stream_sync(fx->compute));
-    offload_free(fx->f.own.offload);
-    fx->f.own.offload = NULL;
+    offload_free(fx->f.given.offload);
+    fx->f.given.offload = NULL;
     return FSDP_OK;
 }
 
@@ -555,7 +555,7 @@ static fsdp_status host_step_body(fixture *fx)
 static fsdp_status squares_of_units(fsdp_optimizer *o)
 {
     for (int u = 0; u < o->n_units; u++)
-        if (!o->r->f->units[u].frozen)
+        if (!o->r->f->units[u].given.frozen)
             TRY(offload_squares(o, u));
     return FSDP_OK;
 }
@@ -591,7 +591,7 @@ static void expect_parked(fixture *fx, const float *of_frozen, int n_units)
     note(fx, EXPECT(fx->r.grads[FROZEN].shard_grad == of_frozen, "leave frozen units alone",
                     "offload_norm: shard_grad of a frozen unit was moved, expected it left alone"));
     for (int u = 0; u < N_UNITS; u++)
-        if (!fx->f.units[u].frozen)
+        if (!fx->f.units[u].given.frozen)
             note(fx, EXPECT((fx->r.grads[u].shard_grad != NULL) == (u < n_units),
                             "grad_finish of each unit that is not frozen, u < o->n_units",
                             "offload_norm: shard_grad of unit %d of %d is %s", u, n_units,
@@ -628,7 +628,7 @@ static fsdp_status host_norm(fixture *fx, int n_units)
     expect_parked(fx, of_frozen, n_units);
     for (int u = n_units; u < N_UNITS; u++)
         TRY(grad_finish(&fx->r, u, grad_scale));
-    TRY(offload_order(fx->f.own.offload, fx->f.own.offload->down, fx->compute));
+    TRY(offload_order(fx->f.given.offload, fx->f.given.offload->down, fx->compute));
     TRY(zero_grad(&fx->r));
     optimizer_free(&o);
     comm_close(alone);

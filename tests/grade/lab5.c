@@ -203,7 +203,7 @@ static fsdp_status prefetch_backward_part(fixture *fx, prefetch *p)
 static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, const char *name,
                                      fsdp_status (*hook)(void *, int), int u)
 {
-    TRY(gate_close(fx->g, p->own.gather_stream));
+    TRY(gate_close(fx->g, p->given.gather_stream));
     TRY(hook(p, u));
     TRY(gate_check(fx->g, name));
     expect_stands(
@@ -213,7 +213,7 @@ static fsdp_status waits_for_its_own(fixture *fx, prefetch *p, const char *name,
     TRY(expect_gathered(fx, "its own unit", u));
     TRY(put_back(fx, p));
     TRY(fix_gather_by_hand(fx, u));
-    TRY(gate_close(fx->g, p->own.gather_stream));
+    TRY(gate_close(fx->g, p->given.gather_stream));
     TRY(hook(p, u));
     expect_runs(fx, "begin the next gather, and do not wait for it",
                 WHAT("%s of %s, which is gathered, while gather_stream stands still", name,

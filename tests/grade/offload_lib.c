@@ -39,7 +39,7 @@ void uploads_expect(fixture *fx, int n)
 {
     enum { NAPS = 15000, NAP_US = 200 };
     for (int naps = 0; naps < NAPS && atomic_load(&n_uploads) < n; naps++) {
-        (void)event_done(fx->f.own.offload->order); /* lets a scheduled device go on */
+        (void)event_done(fx->f.given.offload->order); /* lets a scheduled device go on */
         nanosleep(&(struct timespec){0, NAP_US * 1000}, NULL);
     }
     const int got = atomic_load(&n_uploads);
@@ -86,13 +86,13 @@ static fsdp_status pieces_body(fixture *fx)
 {
     const offload_config config = {
         .states = true, .shards = true, .piece_bytes = FLAT_ALIGN_ELEMS * sizeof(float)};
-    TRY(offload_create(fx->dev, &config, &fx->f.own.offload));
-    TRY(offload_open_ring(fx->f.own.offload, fsdp_most_shard_elems(&fx->f), 1));
+    TRY(offload_create(fx->dev, &config, &fx->f.given.offload));
+    TRY(offload_open_ring(fx->f.given.offload, fsdp_most_shard_elems(&fx->f), 1));
     TRY(gather_as(fx, DTYPE_F32));
     TRY(gather_as(fx, DTYPE_BF16));
     TRY(stream_sync(fx->f.gather_stream));
-    offload_free(fx->f.own.offload);
-    fx->f.own.offload = NULL;
+    offload_free(fx->f.given.offload);
+    fx->f.given.offload = NULL;
     return FSDP_OK;
 }
 

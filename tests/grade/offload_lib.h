@@ -1,6 +1,6 @@
 /* offload_lib.h -- task 4.7: state that lives in host memory. */
 #pragma once
-#include "lab2_forward/offload.h"
+#include "lab2_forward/host_state.h"
 #include "tests/grade/handmade_lib.h"
 
 /* offload_runs -- train with and without offload on a device with its own memory. The bits must be

@@ -41,7 +41,7 @@ static fsdp_status update_then_gather(fixture *fx, prefetch *p, const char *what
     TRY(RUNS_AHEAD(fx, WHAT("begin_micro of %s", training ? "a step" : "an evaluation"),
                    prefetch_begin_micro(p, 0, 2, training)));
     TRY(unshard_begin(&fx->f, H0));
-    TRY(stream_sync(p->own.gather_stream));
+    TRY(stream_sync(p->given.gather_stream));
     TRY(expect_gathered(fx, what, H0));
     return put_back(fx, p);
 }
@@ -147,8 +147,8 @@ static fsdp_status expect_sum(fixture *fx, int u)
     float *sum;
     TRY(stream_sync(fx->f.reduce_stream));
     TRY(grad_acc_finish(&fx->r.grads[u].buffer.acc, fx->compute, &sum));
-    const float *got = fix_read(fx, sum, fx->f.units[u].slices.shard_elems);
-    for (size_t i = 0; i < fx->f.units[u].slices.shard_elems; i++) {
+    const float *got = fix_read(fx, sum, fx->f.units[u].given.place.slices.shard_elems);
+    for (size_t i = 0; i < fx->f.units[u].given.place.slices.shard_elems; i++) {
         float want = 0.0f;
         for (int r = 0; r < fx->world_size; r++)
             want += small_grad(r, 0, fix_slice_begin(fx, u) + i);
@@ -189,7 +189,7 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
     TRY(put_back(fx, p));
     TRY(post_issues(fx, p, H0, "all-gather h.2;", "reduce-scatter h.0;"));
     TRY(unshard_drop(&fx->f, H2)); /* the test gathers it by hand below */
-    TRY(stream_sync(p->own.gather_stream));
+    TRY(stream_sync(p->given.gather_stream));
     TRY(post_issues(fx, p, H2, "", "reduce-scatter h.2;"));
     note(fx, EXPECT(!fx->r.grads[H0].buffer.full_grad, "reduce_wait of the one before comes first",
                     "post_backward of h.2: full_grad of h.0 is still there, expected its reduction "
@@ -211,14 +211,14 @@ static fsdp_status post_backward_part(fixture *fx, prefetch *p)
 static fsdp_status in_flight_part(fixture *fx, prefetch *p)
 {
     TRY(ready_for_post(fx, H2));
-    TRY(gate_close(fx->g, p->own.reduce_stream));
+    TRY(gate_close(fx->g, p->given.reduce_stream));
     TRY(prefetch_post_backward(p, H2));
     expect_runs(fx, "no reduce_wait of the unit that is done",
                 "post_backward of h.2, while its reduction stands still");
     note(fx, gate_open(fx->g, "prefetch_post_backward"));
-    TRY(stream_sync(p->own.reduce_stream)); /* the gate is used again below */
+    TRY(stream_sync(p->given.reduce_stream)); /* the gate is used again below */
     TRY(ready_for_post(fx, H0));
-    TRY(gate_close(fx->g, p->own.reduce_stream));
+    TRY(gate_close(fx->g, p->given.reduce_stream));
     TRY(prefetch_post_backward(p, H0));
     expect_runs(
         fx, "no reduce_wait of the unit that is done",
@@ -248,7 +248,7 @@ static fsdp_status one_at_a_time_part(fixture *fx, prefetch *p)
 {
     TRY(ready_for_post(fx, H2));
     TRY(ready_for_post(fx, H0));
-    TRY(gate_close(fx->g, p->own.reduce_stream));
+    TRY(gate_close(fx->g, p->given.reduce_stream));
     TRY(prefetch_post_backward(p, H2));
     TRY(prefetch_post_backward(p, H0));
     TRY(gate_check(fx->g, "prefetch_post_backward"));
@@ -311,8 +311,8 @@ static fsdp_status end_backward_part(fixture *fx, prefetch *p)
                             fx->r.grads[u].reducing, 0));
     }
     note(fx, expect_int("unit that is reducing after end_backward", p->reducing, NO_UNIT));
-    TRY(stream_sync(p->own.gather_stream));
-    TRY(stream_sync(p->own.reduce_stream));
+    TRY(stream_sync(p->given.gather_stream));
+    TRY(stream_sync(p->given.reduce_stream));
     note(fx, expect_size("bytes of gathered units after end_backward",
                          fix_live(fx, MEM_PARAMS_FULL), 0));
     note(fx, expect_size("bytes of full gradients after end_backward", fix_live(fx, MEM_GRADS_FULL),
@@ -328,7 +328,7 @@ static fsdp_status drops_part(fixture *fx, prefetch *p)
     TRY(unshard_begin(&fx->f, FROZEN));
     TRY(gate_close(fx->g, fx->compute));
     TRY(prefetch_end_backward(p));
-    TRY(stream_sync(p->own.gather_stream));
+    TRY(stream_sync(p->given.gather_stream));
     const size_t left_bytes = ledger_read(device_ledger(fx->dev)).live_bytes[MEM_PARAMS_FULL];
     note(fx, expect_int("bytes of an unused gather when its stream has passed end_backward (drop "
                         "it; it is not compute's to free)",
@@ -388,7 +388,7 @@ static uint64_t count_sync(void *self, const device_act *act)
     sync_count *c = self;
     (void)order_check_issued(c->order, act);
     if (act->kind == ACT_SYNC &&
-        (!act->event || (act->event != c->p->own.ended[0] && act->event != c->p->own.ended[1])))
+        (!act->event || (act->event != c->p->given.ended[0] && act->event != c->p->given.ended[1])))
         atomic_fetch_add(&c->n, 1);
     return 0;
 }

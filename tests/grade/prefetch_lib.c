@@ -36,8 +36,8 @@ fsdp_status with_prefetch(fixture *fx, prefetch_mode mode, int limit, prefetch_p
 fsdp_status put_back(fixture *fx, prefetch *p)
 {
     TRY(stream_sync(fx->compute));
-    TRY(stream_sync(p->own.gather_stream));
-    TRY(stream_sync(p->own.reduce_stream));
+    TRY(stream_sync(p->given.gather_stream));
+    TRY(stream_sync(p->given.reduce_stream));
     for (int u = 0; u < fx->f.n_units; u++) {
         fsdp_unit *unit = &fx->f.units[u];
         unit_grad *g = &fx->r.grads[u];
@@ -83,8 +83,8 @@ void expect_begun(fixture *fx, prefetch *p, const char *what, int needed, int ah
     for (int i = 0; i < 2; i++) {
         note(fx, expect_int(WHAT("%s: gathers begun by prefetch_unshard, ahead = %s", what,
                                  i ? "true" : "false"),
-                            p->own.n_begun[i], want[i]));
-        p->own.n_begun[i] = 0;
+                            p->given.n_begun[i], want[i]));
+        p->given.n_begun[i] = 0;
     }
 }
 

@@ -4,8 +4,8 @@
  *   fixture_run(g, AHEAD_SPEC(), body)      body: with_prefetch(fx, mode, limit, part), ...
  *
  * prefetch_create makes streams, groups and events. What the earlier tasks of lab 5 would have
- * recorded (the orders of units) is a literal of the test. Gathers run on p->own.gather_stream and
- * reductions on p->own.reduce_stream. The host runs ahead of both and of compute. */
+ * recorded (the orders of units) is a literal of the test. Gathers run on p->given.gather_stream
+ * and reductions on p->given.reduce_stream. The host runs ahead of both and of compute. */
 #pragma once
 #include "lab5_prefetch/prefetch_setup.h"
 #include "tests/grade/handmade_lib.h"

@@ -22,7 +22,7 @@ static float twin_grad(const fixture *fx, int u, size_t flat, int n_leaves, int 
                        double *any_order)
 {
     *any_order = 0.0;
-    if (flat >= fx->f.units[u].slices.used_elems)
+    if (flat >= fx->f.units[u].given.place.slices.used_elems)
         return 0.0f;
     float sum[2] = {0}, leaf[64];
     bool tied = u == ROOT && flat >= TIED_BEGIN && flat < TIED_END && fix_n_buffers(fx, u) > 1;
@@ -53,7 +53,7 @@ static fsdp_status expect_grad(fixture *fx, const char *when, int u, flat_part p
     float want[64], zero = 0.0f;
     for (size_t i = 0; got && i < part.elems; i++) {
         double any_order;
-        if (part.begin + i >= fx->f.units[u].slices.used_elems)
+        if (part.begin + i >= fx->f.units[u].given.place.slices.used_elems)
             note(fx, expect_f32(WHAT("%s: padding of the gradient of unit %d, element %zu on rank "
                                      "%d",
                                      when, u, i, fx->rank),
@@ -106,7 +106,8 @@ static fsdp_status grad_finish_body(fixture *fx)
     size_t slices = 0;
     for (int j = 0; j < N_LEARNING; j++) {
         const int u = LEARNING[j];
-        const flat_part slice = {fix_slice_begin(fx, u), fx->f.units[u].slices.shard_elems};
+        const flat_part slice = {fix_slice_begin(fx, u),
+                                 fx->f.units[u].given.place.slices.shard_elems};
         TRY(fix_push(fx, u, fx->world_size, 0, fix_fraction));
         fx->f.run.ops = watch_scale(fx, u);
         TRY(RUNS_AHEAD(fx, "grad_finish", grad_finish(&fx->r, u, SCALE)));
@@ -409,7 +410,7 @@ static float finished_value(const fixture *fx, int u, size_t flat)
 /* Every replica of a shard holds one finished slice. Each must end with the whole gradient. */
 static fsdp_status gather_slices(fixture *fx, int u)
 {
-    const size_t slice_elems = fx->f.units[u].slices.shard_elems;
+    const size_t slice_elems = fx->f.units[u].given.place.slices.shard_elems;
     const size_t shard_elems = fx->f.units[u].layout.shard_elems;
     const size_t peers = (size_t)fx->f.mesh.shape.replicate_size - 1;
     const char *name = fx->f.units[u].name;

@@ -252,7 +252,7 @@ static fsdp_status reduce_body(fixture *fx)
     for (int u = 0; u < N_UNITS; u++) {
         grad_buffer *buffer = &fx->r.grads[u].buffer;
         float *sum;
-        if (fx->f.units[u].frozen)
+        if (fx->f.units[u].given.frozen)
             continue;
         for (int a = 0; a < n_micro; a++) {
             wire_get_floats(&ask, asked_grad, buffer->elems);
@@ -277,7 +277,7 @@ static fsdp_status call_reduce(grade *g)
 static fsdp_status push_leaves(fixture *fx, int u)
 {
     for (int n = 0; n < fx->world_size; n++) {
-        wire_get_floats(&ask, asked_grad, fx->f.units[u].slices.padded_elems);
+        wire_get_floats(&ask, asked_grad, fx->f.units[u].given.place.slices.padded_elems);
         TRY(fix_push(fx, u, 1, n, grad_value));
     }
     return FSDP_OK;
@@ -287,11 +287,11 @@ static fsdp_status finish_body(fixture *fx)
 {
     const float scale = one_float();
     for (int u = 0; u < N_UNITS; u++) {
-        if (fx->f.units[u].frozen)
+        if (fx->f.units[u].given.frozen)
             continue;
         TRY(push_leaves(fx, u));
         TRY(grad_finish(&fx->r, u, scale));
-        tell_array(fx, fx->r.grads[u].shard_grad, fx->f.units[u].slices.shard_elems);
+        tell_array(fx, fx->r.grads[u].shard_grad, fx->f.units[u].given.place.slices.shard_elems);
     }
     return FSDP_OK;
 }
@@ -309,7 +309,7 @@ static fsdp_status norm_body(fixture *fx)
     for (int u = 0; u < N_UNITS; u++) {
         const size_t elems = fx->f.units[u].layout.shard_elems;
         float **grad = &fx->r.grads[u].shard_grad;
-        if (fx->f.units[u].frozen)
+        if (fx->f.units[u].given.frozen)
             continue;
         TRY(device_alloc_f32(fx->compute, MEM_GRADS_SHARD, elems, "gradient", grad));
         TRY(write_asked(fx, *grad, elems));
@@ -334,7 +334,7 @@ static fsdp_status step_body(fixture *fx)
     fx->f.run.optimizer = OPTIMIZER_SGD;
     TRY(write_shards(fx));
     for (int u = 0; u < N_UNITS; u++)
-        if (!fx->f.units[u].frozen)
+        if (!fx->f.units[u].given.frozen)
             TRY(push_leaves(fx, u));
     TRY(optimizer_create(&fx->r, &o));
     TRY(device_alloc_f32(fx->compute, MEM_OTHER, 1, "norm", &norm));

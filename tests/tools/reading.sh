@@ -5,7 +5,7 @@
 # A learner reads the lab's README and the files that it lists under "Read these N files"; of a .c or .cpp file only the part
 # above the first task. HINTS.md is for failing tests and is not counted. These pages must be complete: they declare or call
 # each function that a solution calls, and name each member that it uses. Where they say "N passed, 0 failed", N must be what the
-# grader says when all tasks but the unwritten stars pass.
+# grader says when all tasks but the unwritten stars pass. Pages that an earlier lab has listed need not be listed again.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 . tests/tools/rule.sh
@@ -70,7 +70,7 @@ rows() {
     done
 }
 
-size='' list='' row='' lacks='' time='' count=''
+size='' words='' list='' row='' lacks='' time='' count=''
 
 for lab in lab[1-6]_*; do
     case $lab in lab6_*) most=900 ;; *) most=450 ;; esac
@@ -80,6 +80,10 @@ for lab in lab[1-6]_*; do
     echo "$lab: $lines lines in $n files and its README, at most $most"
     [ "$lines" -le $most ] || size="$size$lab: $lines lines, at most $most
 "
+    # shellcheck disable=SC2046 # a list of names
+    n_words=$(cat $(listed "$lab" | grep '[.]h$') | wc -w)
+    case $lab in lab6_*) ;; *) [ "$n_words" -le 1800 ] || words="$words$lab: $n_words words in headers, at most 1800
+" ;; esac
     grep -q "^Read these $n files" "$lab/README.md" || list="$list$lab: the README does not list as many files as it says, $n
 "
     # shellcheck disable=SC2046 # two words
@@ -93,7 +97,7 @@ for lab in lab[1-6]_*; do
 "
     cat "$text" >>"$text.all" # of this lab and those before
     for file in $(listed "$lab" | grep -E "^$lab/.*\.c(pp)?$"); do
-        lacks="$lacks$(missing "$file" "$text" | sed 's/$/; /' | tr -d '\n')"
+        lacks="$lacks$(missing "$file" "$text.all" | sed 's/$/; /' | tr -d '\n')"
     done
     for file in $(awk '$7 == "star:" { print "SOLUTION BEGIN " $1 " " }' tests/grade/tasks.txt | grep -lF -f - "$lab"/*.c); do
         opened "$file" | cat "$text.all" - >"$text.star"
@@ -101,6 +105,7 @@ for lab in lab[1-6]_*; do
     done
 done
 rule reading-size 'a learner reads at most 450 lines before the first of a lab is written, 900 in lab 6' "$size"
+rule reading-words 'the headers of a lab'"'"'s list have at most 1800 words together, but for lab 6' "$words"
 rule reading-list 'the README of a lab says how many files to read, and which' "$list"
 rule reading-rows 'each task has a row in the README of its lab, with minutes' "$row"
 rule reading-time 'the minutes in the README of a lab are its hours' "$time"

@@ -36,7 +36,9 @@ int aclrtCreateStreamWithConfig(void **out, uint32_t priority, uint32_t flags)
 /* Makes lab 5's streams `gather` and `reduce`, after all streams that the device makes itself. */
 static void streams_make(device *d, comm *world)
 {
-    fsdp f = {.run = {.dev = d, .world = world}, .reduce_group = world, .n_units = 1};
+    fsdp_unit unit = {0};
+    fsdp f = {
+        .run = {.dev = d, .world = world}, .reduce_group = world, .n_units = 1, .units = &unit};
     reducer r = {.f = &f};
     prefetch p;
     unit_hooks unused;

@@ -93,7 +93,7 @@ static void wanted(const rig *x, int u, float *want)
     for (int k = 0; k < n; k++)
         for (size_t i = 0; i < pieces[k].elems; i++) {
             const flat_slot *s = &l->slots[pieces[k].slot];
-            const bool twice = g->second && s->offset == g->second->buffer.begin;
+            const bool twice = g->buffer.next && s->offset == g->buffer.next->begin;
             float sum = 0;
             for (int r = 0; r < x->f->world; r++)
                 for (int a = 0; a < STEPS; a++)
@@ -110,8 +110,8 @@ static void reduce_all(rig *x)
             unit_grad *g = &x->r.grads[u];
             CHECK_OK(x->f, full_grad_alloc(&x->r, u));
             fill(x, u, &g->buffer, a);
-            if (g->second)
-                fill(x, u, &g->second->buffer, a);
+            if (g->buffer.next)
+                fill(x, u, g->buffer.next, a);
             CHECK_OK(x->f, reduce_begin(&x->r, u));
             CHECK_OK(x->f, reduce_wait(&x->r, u));
         }

@@ -6,6 +6,7 @@
  * for every grid of the W ranks. */
 #include <stdlib.h>
 #include <string.h>
+#include "lab2_forward/placement.h"
 #include "common/comm/mesh.h"
 #include "tests/unit/comm_cases_lib.h"
 
@@ -25,7 +26,7 @@ static void test_arithmetic(comm_fixture *f)
             for (int r = 0; r < w; r++) {
                 CHECK_OK(f, mesh_shape_make(w, rows, r, &s));
                 CHECK(f, s.replica * rows + s.shard_rank == r, "W=%d S=%d rank %d", w, rows, r);
-                int slice = mesh_slice(&s, r);
+                const int slice = placement_slice(&(placement){.n_shards = rows}, w, r);
                 CHECK(f, slice / s.replicate_size == s.shard_rank, "W=%d S=%d rank %d: slice %d", w,
                       rows, r, slice);
                 CHECK(f, slice % s.replicate_size == s.replica, "W=%d S=%d rank %d: slice %d", w,

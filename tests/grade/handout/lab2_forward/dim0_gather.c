@@ -19,13 +19,7 @@ void dim0_free(fsdp_unit *u)
     (void)u;
 }
 
-fsdp_status dim0_gather(fsdp *f, int u, dtype t, void *full)
-{
-    (void)f, (void)u, (void)t, (void)full;
-    return not_here();
-}
-
-fsdp_status dim0_unshard_begin(fsdp *f, int u)
+fsdp_status dim0_gather(fsdp *f, int u)
 {
     (void)f, (void)u;
     return not_here();

@@ -10,8 +10,7 @@ static fsdp_status not_here(void)
 
 fsdp_status near_keep(fsdp *f, int u)
 {
-    (void)u;
-    return f->own.near_group ? not_here() : FSDP_OK;
+    return f->units[u].given.place.near_group ? not_here() : FSDP_OK;
 }
 
 fsdp_status near_gather(fsdp *f, int u)

@@ -2,25 +2,22 @@
  * dim0_create (lab 2's dim0_gather.c) refuses such units. */
 #include "lab3_backward/dim0_reduce.h"
 
+const reduce_way REDUCE_ROWS = {.begin = dim0_reduce, .finish = dim0_finish};
+
 static fsdp_status not_here(void)
 {
     return fsdp_error(FSDP_EINVAL, "train with --layout flat",
                       "--layout per-param: a learner's tree has no reduction of rows");
 }
 
-fsdp_status dim0_reduce_begin(reducer *r, int u)
+fsdp_status dim0_reduce(reducer *r, int u)
 {
     (void)r, (void)u;
     return not_here();
 }
 
-fsdp_status dim0_grad_finish(reducer *r, int u, float scale)
+fsdp_status dim0_finish(reducer *r, int u, float scale)
 {
     (void)r, (void)u, (void)scale;
     return not_here();
-}
-
-void dim0_second_use(const fsdp *f, int u, second_use *s)
-{
-    (void)f, (void)u, (void)s;
 }

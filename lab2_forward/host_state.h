@@ -1,4 +1,4 @@
-/* offload.h -- lab 2, provided: training state that lives in host memory, and its copies to and
+/* host_state.h -- lab 2, provided: training state that lives in host memory, and its copies to and
  * from a device with its own memory.
  *
  *   offload_create -> parameters: offload_gather, in every unshard_begin
@@ -65,7 +65,7 @@ fsdp_status offload_gather(fsdp *f, int u, dtype t, void *slice);
 /* shard_is_on_host -- whether parameter shards live in host memory. */
 static inline bool shard_is_on_host(const fsdp *f)
 {
-    return f->own.offload && f->own.offload->config.shards;
+    return f->given.offload && f->given.offload->config.shards;
 }
 
 /* ---- vectors of gradients -------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* offload_setup.c -- see offload.h. */
-#include "lab2_forward/offload.h"
+/* host_state.c -- see host_state.h. */
+#include "lab2_forward/host_state.h"
 #include <stdlib.h>
 #include "common/device/device.h"
 #include "lab1_flatparam/flat_param.h"
@@ -87,7 +87,7 @@ fsdp_status offload_next(offload *x, offload_piece **out)
 
 fsdp_status offload_gather(fsdp *f, int u, dtype t, void *slice)
 {
-    offload *x = f->own.offload;
+    offload *x = f->given.offload;
     const fsdp_unit *unit = &f->units[u];
     const size_t most = offload_piece_elems(x, 1);
     for (size_t at = 0, elems; at < unit->layout.shard_elems; at += elems) {
