@@ -118,9 +118,9 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, const fsdp_config *config
     u->given.place =
         (placement){.way = GATHER_FLAT,
                     .near_group = config->near_group,
-                    .n_shards = shape->shard_size,
-                    .shard = shape->shard_rank,
-                    .n_reduce = config->replicas_last ? shape->shard_size : shape->world_size,
+                    .n_shards = shape->size[AXIS_SHARD],
+                    .shard = shape->at[AXIS_SHARD],
+                    .n_reduce = config->replicas_last ? shape->size[AXIS_SHARD] : shape->world_size,
                     .rank = shape->world_rank};
     for (int p = first; status == FSDP_OK && p < end; p++) {
         if (f->param_unit[p] != u->id || m->params[p].tied_to != NOT_TIED)
@@ -133,9 +133,9 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, const fsdp_config *config
         status =
             flat_layout_build(n, params, elems, align, shape->world_size, &u->given.place.slices);
     if (status == FSDP_OK && config->per_param)
-        status = dim0_layout(&u->given.place.slices, m->params, shape->shard_size, align);
+        status = dim0_layout(&u->given.place.slices, m->params, shape->size[AXIS_SHARD], align);
     if (status == FSDP_OK)
-        u->layout = flat_layout_cut(&u->given.place.slices, shape->shard_size);
+        u->layout = flat_layout_cut(&u->given.place.slices, shape->size[AXIS_SHARD]);
     free(params);
     free(elems);
     return status;
@@ -202,7 +202,7 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     fsdp_set_groups(f, f->mesh.shard, config->replicas_last ? f->mesh.shard : f->mesh.world);
     f->given.keeps_for_step = config->keeps_for_step;
     f->given.replica_slices =
-        calloc((size_t)f->mesh.shape.replicate_size, sizeof *f->given.replica_slices);
+        calloc((size_t)f->mesh.shape.size[AXIS_REPLICATE], sizeof *f->given.replica_slices);
     if (!f->given.replica_slices)
         GOTO_ON_FAIL(status, out_of_host_memory(), fail);
     GOTO_ON_FAIL(status, model_views_init(config->run.m, &f->views), fail);

@@ -77,7 +77,7 @@ fsdp_status grad_finish(reducer *r, int u, float scale)
 
 fsdp_status grad_all_gather(reducer *r, int u)
 {
-    const bool has_replicas = r->f->mesh.shape.replicate_size > 1;
+    const bool has_replicas = r->f->mesh.shape.size[AXIS_REPLICATE] > 1;
     return has_replicas && !r->f->units[u].given.frozen ? r->grads[u].way->all_gather(r, u)
                                                         : FSDP_OK;
 }

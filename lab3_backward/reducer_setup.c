@@ -54,13 +54,13 @@ fsdp_status reducer_init(fsdp *f, reducer *r)
 fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
 {
     const mesh_shape *shape = &f->mesh.shape;
-    int expected = sharding_shard_size(sharding, shape->world_size, shape->shard_size);
+    int expected = sharding_shard_size(sharding, shape->world_size, shape->size[AXIS_SHARD]);
     *r = (reducer){0};
-    if (shape->shard_size != expected)
+    if (shape->size[AXIS_SHARD] != expected)
         return fsdp_error(FSDP_EINVAL, "open the mesh with the strategy's sharding_shard_size",
                           "reducer_create: got shard groups of %d ranks, expected %d",
-                          shape->shard_size, expected);
-    if (sharding == SHARDING_HYBRID && shape->shard_size == 1 && shape->world_size > 1)
+                          shape->size[AXIS_SHARD], expected);
+    if (sharding == SHARDING_HYBRID && shape->size[AXIS_SHARD] == 1 && shape->world_size > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none: each rank holds a whole copy",
                           "reducer_create: got shard groups of 1 rank of %d under hybrid, expected "
                           "2 or more",

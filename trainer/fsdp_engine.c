@@ -87,7 +87,7 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
     fsdp_engine *e = self;
     fsdp *f = &e->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
-    const bool shared = f->mesh.shape.shard_size > 1; /* if not, each rank has whole arrays */
+    const bool shared = f->mesh.shape.size[AXIS_SHARD] > 1; /* if not, each rank has whole arrays */
     float *full[2] = {NULL};
     int gathered[2] = {-1, -1}; /* numbers of a trained and a frozen unit */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {

@@ -120,13 +120,22 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out);
  *   collective  all ranks of c; after a failure no rank waits for another */
 void comm_close(comm *c);
 
-/* comm_range -- a new group of n ranks of c: first, first + step, ..., in that order. All ranks of
- * the new group pass the same range, and the ranges of different groups do not overlap.
+/* Some ranks of a group: a run of n, from `first` on, `step` apart; and the same run again, n_outer
+ * times in all, outer_step apart, where outer_step is longer than a run. All ranks that differ from
+ * this one only along two axes of a mesh have this form. */
+typedef struct comm_ranks {
+    int32_t first, step, n, outer_step, n_outer; /* n_outer 1: one run */
+} comm_ranks;
+/* comm_subset -- a new group of the ranks of c that *ranks names, in ascending order. All ranks of
+ * the new group pass the same, and different groups do not overlap.
  *   *out        owned by the caller, closed before c; untouched after an error
  *   collective  all ranks of c; the host waits
  *   costs       time and memory O(ranks of c)
- *   errors      FSDP_EINVAL this rank is not in its range, or the range is not in c; FSDP_EMISMATCH
- *               its ranks passed others; FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM; all end the job */
+ *   errors      FSDP_EINVAL this rank is not among them, they are not in c, or they cannot be named
+ *               as ranks of the first group in this form; FSDP_EMISMATCH its ranks passed others;
+ *               FSDP_ENOMEM; FSDP_ETIMEOUT; FSDP_ECOMM; all end the job */
+fsdp_status comm_subset(comm *c, const comm_ranks *ranks, comm **out);
+/* comm_range -- comm_subset of n ranks of c: first, first + step, ... */
 fsdp_status comm_range(comm *c, int first, int step, int n, comm **out);
 
 /* comm_set_patience -- from now on, waits of this process in any group of the job time out after

@@ -272,17 +272,13 @@ const char *comm_backend_name(const comm *c)
     return c->data->table->name;
 }
 
-/* ---- ranges -------------------------------------------------------------------------------- */
+/* ---- some of a group's ranks ----------------------------------------------------------------- */
 
-typedef struct range {
-    int32_t first, step, n;
-} range;
-
-/* Make child the group of this rank's range of the parent. */
-static fsdp_status split_into(comm *parent, const range *x, comm *child)
+/* Make child the group of these ranks of the parent. */
+static fsdp_status split_into(comm *parent, const comm_ranks *x, comm *child)
 {
     const comm_team *team = &parent->team;
-    comm_team_part(team, x->first, x->step, x->n, &child->team);
+    comm_team_part(team, x, &child->team);
     child->sums = parent->sums;
     uint64_t name[] = {team->number, transport_control(parent->data)->next_seq, (uint64_t)x->first};
     child->team.number = hash_bytes(name, sizeof name);
@@ -297,59 +293,83 @@ static fsdp_status split_into(comm *parent, const range *x, comm *child)
     return comm_complete(child);
 }
 
-/* Check that all members of each range passed that range. All ranks check all ranges, so that
- * either all fail or none. The first member of a range is compared with all its members, the others
- * only with the first: O(ranks). */
-static fsdp_status check_ranges(const comm_team *team, const range *all)
+/* The number in the parent of rank i of x. */
+static int member(const comm_ranks *x, int i)
+{
+    return x->first + i / x->n * x->outer_step + i % x->n * x->step;
+}
+
+/* Check that all members of each subset passed that subset. All ranks check all, so that either all
+ * fail or none. The first member of a subset is compared with all its members, the others only with
+ * the first: O(ranks). */
+static fsdp_status check_subsets(const comm_team *team, const comm_ranks *all)
 {
     for (int r = 0; r < team->size; r++) {
-        const range *a = &all[r];
-        for (int i = 0; i < (a->first == r ? a->n : 1); i++) {
-            int m = a->first + i * a->step;
-            const range *b = &all[m];
+        const comm_ranks *a = &all[r];
+        for (int i = 0; i < (a->first == r ? a->n * a->n_outer : 1); i++) {
+            int m = member(a, i);
+            const comm_ranks *b = &all[m];
             if (memcmp(a, b, sizeof *a) != 0)
                 return fsdp_error(FSDP_EMISMATCH, "pass the same range on all ranks that it names",
                                   "comm_range: rank %d has %d ranks from %d by %d, rank %d has %d "
                                   "from %d by %d",
-                                  comm_world_rank(team, m), b->n, b->first, b->step,
-                                  comm_world_rank(team, r), a->n, a->first, a->step);
+                                  comm_world_rank(team, m), b->n * b->n_outer, b->first, b->step,
+                                  comm_world_rank(team, r), a->n * a->n_outer, a->first, a->step);
         }
     }
     return FSDP_OK;
 }
 
-/* Check that this rank is in the range, and the range in the team. */
-static fsdp_status check_own_range(const comm_team *team, const range *x)
+/* Whether x names ascending ranks of a team of `size`. */
+static bool is_ascending(const comm_ranks *x, int size)
 {
-    int at = team->rank - x->first;
-    if (x->first >= 0 && x->step >= 1 && x->n >= 1 &&
-        x->n - 1 <= (team->size - 1 - x->first) / x->step && at >= 0 && at % x->step == 0 &&
-        at / x->step < x->n)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "name the range that this rank is in",
-                      "comm_range: %d ranks from %d by %d, of %d ranks, on rank %d", x->n, x->first,
-                      x->step, team->size, team->rank);
+    const int last = size - 1 - x->first;
+    if (x->first < 0 || x->step < 1 || x->n < 1 || x->n_outer < 1 || last < 0 ||
+        x->n - 1 > last / x->step)
+        return false;
+    const int run = (x->n - 1) * x->step; /* from the first rank of a run to its last */
+    return x->n_outer == 1 ||
+           (x->outer_step > run && x->n_outer - 1 <= (last - run) / x->outer_step);
 }
 
-fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
+/* Check that this rank is one of x, and that x are ranks of the team whose numbers in the first
+ * group have the form of comm_team. */
+static fsdp_status check_own(const comm_team *team, const comm_ranks *x)
+{
+    bool is_in = false, has_form = is_ascending(x, team->size);
+    for (int i = 0; has_form && i < x->n * x->n_outer; i++)
+        is_in = is_in || member(x, i) == team->rank;
+    if (is_in) {
+        comm_team part;
+        comm_team_part(team, x, &part);
+        for (int i = 0; has_form && i < part.size; i++)
+            has_form = comm_world_rank(&part, i) == comm_world_rank(team, member(x, i));
+    }
+    if (is_in && has_form)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "name the range that this rank is in",
+                      "comm_range: %d ranks from %d by %d, of %d ranks, on rank %d",
+                      x->n * x->n_outer, x->first, x->step, team->size, team->rank);
+}
+
+fsdp_status comm_subset(comm *c, const comm_ranks *mine, comm **out)
 {
     const comm_team *team = &c->team;
-    range mine = {first, step, n};
     void *all = NULL;
     comm *child = calloc(1, sizeof *child);
     fsdp_status status = child != NULL
-                             ? check_own_range(team, &mine)
+                             ? check_own(team, mine)
                              : fsdp_error(FSDP_ENOMEM, "", "comm_range: no memory for a group");
     if (status != FSDP_OK) {
         free(child);
         return transport_fail(transport_control(c->data), status);
     }
-    status = comm_host_gather(c, "comm_range", &mine, sizeof mine, &all);
+    status = comm_host_gather(c, "comm_range", mine, sizeof *mine, &all);
     if (status == FSDP_OK)
-        status = check_ranges(team, all);
+        status = check_subsets(team, all);
     free(all);
     if (status == FSDP_OK)
-        status = split_into(c, &mine, child);
+        status = split_into(c, mine, child);
     if (status == FSDP_ENOMEM || status == FSDP_EMISMATCH) /* ENOMEM may be local to this rank */
         transport_fail(transport_control(c->data), status);
     if (status == FSDP_OK)
@@ -357,6 +377,11 @@ fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
     else
         comm_free(child);
     return status;
+}
+
+fsdp_status comm_range(comm *c, int first, int step, int n, comm **out)
+{
+    return comm_subset(c, &(comm_ranks){first, step, n, 0, 1}, out);
 }
 
 /* ---- the job -------------------------------------------------------------------------------- */

@@ -2,42 +2,78 @@
 #include "common/comm/mesh.h"
 #include "common/comm/comm.h"
 
-fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh_shape *out)
+static fsdp_status wrong_sizes(int world_size, int shard_size)
 {
-    if (world_size < 1 || shard_size < 1 || world_size % shard_size != 0)
-        return fsdp_error(FSDP_EINVAL, "pass a number of ranks that the shard group's size divides",
-                          "mesh: got %d ranks in shard groups of %d, expected a divisor of %d",
-                          world_size, shard_size, world_size);
+    return fsdp_error(FSDP_EINVAL, "pass a number of ranks that the shard group's size divides",
+                      "mesh: got %d ranks in shard groups of %d, expected a divisor of %d",
+                      world_size, shard_size, world_size);
+}
+
+fsdp_status mesh_shape_make(int world_size, const int size[N_AXES], int world_rank, mesh_shape *out)
+{
+    int product = 1;
+    *out = (mesh_shape){.world_size = world_size, .world_rank = world_rank};
+    for (int a = 0; a < N_AXES; a++) {
+        out->size[a] = size[a] == 0 ? 1 : size[a];
+        if (out->size[a] < 1 || product > world_size / out->size[a])
+            return wrong_sizes(world_size, size[AXIS_SHARD]);
+        product *= out->size[a];
+    }
+    if (size[AXIS_REPLICATE] == 0)
+        out->size[AXIS_REPLICATE] = world_size / product;
+    if (world_size % product != 0 || (size[AXIS_REPLICATE] > 0 && product != world_size))
+        return wrong_sizes(world_size, size[AXIS_SHARD]);
     if (world_rank < 0 || world_rank >= world_size)
         return fsdp_error(FSDP_EINVAL, "ranks count from 0 to world_size - 1",
                           "mesh: got rank %d of %d", world_rank, world_size);
-    *out = (mesh_shape){.world_size = world_size,
-                        .world_rank = world_rank,
-                        .shard_size = shard_size,
-                        .shard_rank = world_rank % shard_size,
-                        .replicate_size = world_size / shard_size,
-                        .replica = world_rank / shard_size};
+    for (int a = N_AXES - 1, rest = world_rank; a >= 0; rest /= out->size[a--])
+        out->at[a] = rest % out->size[a];
     return FSDP_OK;
+}
+
+fsdp_status mesh_of_shards(int world_size, int shard_size, int world_rank, mesh_shape *out)
+{
+    if (shard_size < 1)
+        return wrong_sizes(world_size, shard_size);
+    return mesh_shape_make(world_size, (const int[N_AXES]){[AXIS_SHARD] = shard_size}, world_rank,
+                           out);
+}
+
+fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **out)
+{
+    comm_ranks x = {.first = s->world_rank, .step = 1, .n = 1, .outer_step = 0, .n_outer = 1};
+    *out = NULL;
+    for (int a = N_AXES - 1, stride = 1; a >= 0; stride *= s->size[a--]) {
+        if (!(axes >> a & 1) || s->size[a] == 1)
+            continue;
+        x.first -= s->at[a] * stride;
+        if (x.n == 1) {
+            x.step = stride;
+            x.n = s->size[a];
+        } else if (x.n_outer == 1 && stride == x.step * x.n) { /* goes on where the last one ends */
+            x.n *= s->size[a];
+        } else if (x.n_outer == 1) {
+            x.outer_step = stride;
+            x.n_outer = s->size[a];
+        } else if (stride == x.outer_step * x.n_outer) {
+            x.n_outer *= s->size[a];
+        } else {
+            return fsdp_error(FSDP_EINVAL, "leave out one axis between the first and the last",
+                              "mesh: no group of axes 0x%x: two gaps between them", axes);
+        }
+    }
+    if (x.n * x.n_outer == s->world_size)
+        *out = world;
+    return x.n == 1 || *out == world ? FSDP_OK : comm_subset(world, &x, out);
 }
 
 fsdp_status mesh_open(comm *world, int shard_size, mesh *out)
 {
     *out = (mesh){.world = world};
-    TRY(mesh_shape_make(comm_size(world), shard_size, comm_rank(world), &out->shape));
-    const mesh_shape *s = &out->shape;
-    if (s->replicate_size == 1) {
-        out->shard = world;
-        return FSDP_OK;
-    }
-    if (s->shard_size == 1) {
-        out->replicate = world;
-        return FSDP_OK;
-    }
-    fsdp_status status =
-        comm_range(world, s->replica * s->shard_size, 1, s->shard_size, &out->shard);
-    if (status == FSDP_OK)
-        status =
-            comm_range(world, s->shard_rank, s->shard_size, s->replicate_size, &out->replicate);
+    TRY(mesh_of_shards(comm_size(world), shard_size, comm_rank(world), &out->shape));
+    fsdp_status status = mesh_group(world, &out->shape, 1u << AXIS_SHARD, &out->shard);
+    if (status == FSDP_OK && out->shape.size[AXIS_REPLICATE] > 1)
+        status = mesh_group(world, &out->shape, 1u << AXIS_REPLICATE, &out->replicate);
     if (status != FSDP_OK)
         mesh_close(out);
     return status;

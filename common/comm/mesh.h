@@ -1,40 +1,80 @@
-/* mesh.h -- the ranks of a job as a grid: shard groups side by side, replicas one under the other.
+/* mesh.h -- the ranks of a job as a grid of several axes, and the groups of ranks along them.
  *
  *   mesh_shape_make (no processes needed) ... mesh_open -> collectives on its groups -> mesh_close
  *
- *     world rank = replica * shard_size + shard_rank         W = 8, shard_size 4:
- *                                                            replica 0:  0 1 2 3
- *                                                            replica 1:  4 5 6 7
+ *     world rank = (((pp * R + replica) * S + shard) * C + cp) * tp_size + tp
+ *
+ *     W = 8, S = 4, the other axes 1:   replica 0:  0 1 2 3
+ *                                       replica 1:  4 5 6 7
  * A shard group (a row) holds one copy of what is sharded; a replicate group (a column) holds the
- * same shard several times. If an axis has size W, its group is the world itself and nothing is
- * split. An axis of size 1 in a larger world has no group, so no collective can be issued on it.
- * [FSDP §3.2.2] */
+ * same shard several times. [FSDP §3.2.2] Ranks that differ in pp, cp or tp work on the same data:
+ *   data rank  replica * S + shard: which sequences a rank reads
+ *   leaf rank  data rank * C + cp: which of them, or which parts, it adds to the sum's tree
+ * Today the trainer sets S alone; R is what remains. */
 #pragma once
 #include "common/comm/comm_calls.h"
 
+typedef enum mesh_axis {
+    AXIS_PP, /* outermost: neighbours along it are farthest apart */
+    AXIS_REPLICATE,
+    AXIS_SHARD,
+    AXIS_CP,
+    AXIS_TP,
+    N_AXES
+} mesh_axis;
+
 typedef struct mesh_shape {
     int world_size, world_rank;
-    int shard_size, shard_rank;  /* ranks of a shard group; this rank's number in its shard group */
-    int replicate_size, replica; /* world_size / shard_size; this rank's number in its replicate
-                                    group */
+    int size[N_AXES]; /* ranks along each axis; their product is world_size */
+    int at[N_AXES];   /* this rank's place along each axis */
 } mesh_shape;
 
-/* mesh_shape_make -- the place of world_rank in a grid with rows of shard_size.
- *   errors  FSDP_EINVAL: world_size or shard_size < 1, shard_size does not divide world_size, or
- *           world_rank is not a rank */
-fsdp_status mesh_shape_make(int world_size, int shard_size, int world_rank, mesh_shape *out);
+/* mesh_shape_make -- the place of world_rank in a mesh. size [N_AXES]: 0 is 1, except that
+ * size[AXIS_REPLICATE] 0 is what the other axes leave of world_size.
+ *   errors  FSDP_EINVAL: the sizes do not multiply to world_size, or world_rank is not a rank */
+fsdp_status mesh_shape_make(int world_size, const int size[N_AXES], int world_rank,
+                            mesh_shape *out);
+/* mesh_of_shards -- mesh_shape_make for shard groups of shard_size, all other axes but
+ * AXIS_REPLICATE 1. */
+fsdp_status mesh_of_shards(int world_size, int shard_size, int world_rank, mesh_shape *out);
+
+static inline int mesh_data_size(const mesh_shape *s)
+{
+    return s->size[AXIS_REPLICATE] * s->size[AXIS_SHARD];
+}
+static inline int mesh_data_rank(const mesh_shape *s)
+{
+    return s->at[AXIS_REPLICATE] * s->size[AXIS_SHARD] + s->at[AXIS_SHARD];
+}
+static inline int mesh_leaf_size(const mesh_shape *s)
+{
+    return mesh_data_size(s) * s->size[AXIS_CP];
+}
+static inline int mesh_leaf_rank(const mesh_shape *s)
+{
+    return mesh_data_rank(s) * s->size[AXIS_CP] + s->at[AXIS_CP];
+}
 
 typedef struct mesh {
     mesh_shape shape;
     comm *world;     /* borrowed */
-    comm *shard;     /* this rank's row: world if shard_size is W, NULL if shard_size is 1 < W */
-    comm *replicate; /* this rank's column: world if shard_size is 1 < W, NULL if it is W */
+    comm *shard;     /* this rank's row, as mesh_group says */
+    comm *replicate; /* this rank's column, likewise; NULL if there is one replica */
 } mesh;
 
-/* mesh_open -- the shape of world with shard groups of shard_size ranks, and this rank's two
- * groups.
+/* mesh_group -- the ranks that differ from this one only along some axes, in order of their world
+ * ranks: world itself if these are all ranks, NULL if this is the only one, so that no collective
+ * can be issued on an axis of size 1 in a larger world.
+ *   axes        1 << AXIS_SHARD | 1 << AXIS_CP ...; of those longer than 1 at most one is left out
+ *               between the first and the last (comm_ranks), else FSDP_EINVAL
+ *   *out        closed by the caller unless it is world
+ *   collective  all ranks of world, same axes; the host waits
+ *   errors      as comm_subset */
+fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **out);
+
+/* mesh_open -- a mesh of shard groups of shard_size ranks, and its groups.
  *   world       borrowed, must outlive the mesh
  *   collective  all ranks of world, same shard_size; the host waits
- *   errors      as mesh_shape_make and comm_range; nothing stays allocated */
+ *   errors      as mesh_shape_make and mesh_group; nothing stays allocated */
 fsdp_status mesh_open(comm *world, int shard_size, mesh *out);
 void mesh_close(mesh *m); /* collective unless the job failed; a zeroed struct is accepted */

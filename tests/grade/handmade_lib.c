@@ -220,11 +220,11 @@ static void make_layout(fixture *fx, int u)
     const fix_spec *sp = fx->spec;
     fsdp_unit *un = &fx->f.units[u];
     const mesh_shape *shape = &fx->f.mesh.shape;
-    const int groups = shape->shard_size;
+    const int groups = shape->size[AXIS_SHARD];
     flat_layout *l = &un->given.place.slices;
     un->given.place = (placement){.way = GATHER_FLAT,
                                   .n_shards = groups,
-                                  .shard = shape->shard_rank,
+                                  .shard = shape->at[AXIS_SHARD],
                                   .n_reduce = fx->world_size,
                                   .rank = fx->rank};
     *l = fix_layout(fx->world_size, calloc((size_t)sp->n_params, sizeof *l->slots), 0,

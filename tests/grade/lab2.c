@@ -119,7 +119,7 @@ static fsdp_status begin_and_check(fixture *fx, int u)
 {
     fsdp *f = &fx->f;
     fsdp_unit *unit = &f->units[u];
-    const size_t peers = (size_t)f->mesh.shape.shard_size - 1;
+    const size_t peers = (size_t)f->mesh.shape.size[AXIS_SHARD] - 1;
     copy_count copies = {.shard = unit->shard};
     comm_job_stats_reset(fx->comm);
     const size_t before = fix_live(fx, MEM_PARAMS_FULL);

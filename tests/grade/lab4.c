@@ -190,7 +190,7 @@ static fsdp_status expect_special(fixture *fx, fsdp_optimizer *o, grad_of value)
 static fsdp_status grad_norm_on(fixture *fx, stream *norm_stream)
 {
     const mesh_shape *shape = &fx->f.mesh.shape;
-    const bool is_whole = shape->shard_size == 1 && shape->world_size > 1;
+    const bool is_whole = shape->size[AXIS_SHARD] == 1 && shape->world_size > 1;
     const comm *group = is_whole ? NULL : fx->f.mesh.shard;
     comm *alone = NULL;
     fsdp_optimizer o;

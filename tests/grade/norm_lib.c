@@ -95,7 +95,7 @@ void norm_watch(fixture *fx, fsdp_optimizer *o)
 void norm_watch_slices(fixture *fx)
 {
     comm_job_stats_reset(fx->comm);
-    watched.joins = fx->f.mesh.shape.replicate_size > 1;
+    watched.joins = fx->f.mesh.shape.size[AXIS_REPLICATE] > 1;
 }
 
 /* ---- neighbours ------------------------------------------------------------------------------ */

@@ -285,7 +285,8 @@ static fsdp_status wrong_groups(void)
                 {"grad-op in shard groups of one", SHARDING_GRAD_OP, 1}};
     for (int i = 0; i < 4; i++) {
         fsdp f = {
-            .mesh.shape = {.world_size = 4, .shard_size = rows[i].shard_size, .replicate_size = 2}};
+            .mesh.shape = {.world_size = 4,
+                           .size = {[AXIS_SHARD] = rows[i].shard_size, [AXIS_REPLICATE] = 2}}};
         reducer r;
         TRY(expect_status(WHAT("reducer_create: %s", rows[i].what),
                           reducer_create(&f, rows[i].sharding, &r), FSDP_EINVAL));
@@ -322,7 +323,7 @@ static fsdp_status hooks_of_micro_step(fixture *fx, size_t *full_bytes_between)
 static void expect_traffic(fixture *fx, int micro_steps)
 {
     const sharding_strategy st = fx->spec->sharding;
-    size_t shard_peers = (size_t)fx->f.mesh.shape.shard_size - 1;
+    size_t shard_peers = (size_t)fx->f.mesh.shape.size[AXIS_SHARD] - 1;
     size_t gathers = 0, gather_elems = 0, reduces = 0, reduce_elems = 0; /* of a micro-step */
     for (int u = 0; u < N_UNITS; u++) {
         size_t n = st == SHARDING_NONE ? 0 : st == SHARDING_GRAD_OP || u == ROOT ? 1 : 2;
@@ -412,7 +413,7 @@ static fsdp_status gather_slices(fixture *fx, int u)
 {
     const size_t slice_elems = fx->f.units[u].given.place.slices.shard_elems;
     const size_t shard_elems = fx->f.units[u].layout.shard_elems;
-    const size_t peers = (size_t)fx->f.mesh.shape.replicate_size - 1;
+    const size_t peers = (size_t)fx->f.mesh.shape.size[AXIS_REPLICATE] - 1;
     const char *name = fx->f.units[u].name;
     float **grad = &fx->r.grads[u].shard_grad, *slice, want[64];
     const size_t before = fix_live(fx, MEM_GRADS_SHARD);
@@ -434,7 +435,7 @@ static fsdp_status gather_slices(fixture *fx, int u)
                     "grad_all_gather of %s, which has one replica: shard_grad is another array, "
                     "expected it left alone",
                     name));
-    if (peers == 0 || fx->f.mesh.shape.shard_size == 1)
+    if (peers == 0 || fx->f.mesh.shape.size[AXIS_SHARD] == 1)
         fix_expect_trace(fx, "grad_all_gather", peers ? WHAT("all-gather %s;", name) : "");
     note(fx, expect_size("bytes sent: this rank's slice to each other replica",
                          cs.bytes_sent[COMM_OP_ALL_GATHER], peers * slice_elems * sizeof(float)));

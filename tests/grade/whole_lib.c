@@ -20,7 +20,8 @@ static void expect_shards(whole *w, const char *what, float *const *held, const 
 {
     for (int u = 0; u < w->f.n_units; u++) {
         const flat_layout *l = &w->f.units[u].layout;
-        size_t begin = (size_t)w->grid.shape.shard_rank * l->shard_elems, elems = l->shard_elems;
+        size_t begin = (size_t)w->grid.shape.at[AXIS_SHARD] * l->shard_elems,
+               elems = l->shard_elems;
         float *want = calloc(elems, sizeof *want);
         for (int k = 0; k < l->n_slots; k++) {
             const flat_slot *slot = &l->slots[k];

@@ -434,7 +434,7 @@ static void tell_held(whole *w, float *const *held)
 {
     for (int u = 0; u < w->f.n_units; u++) {
         const flat_layout *l = &w->f.units[u].layout;
-        const size_t begin = (size_t)w->grid.shape.shard_rank * l->shard_elems;
+        const size_t begin = (size_t)w->grid.shape.at[AXIS_SHARD] * l->shard_elems;
         const float *shard = fix_read(&w->notes, held[u], l->shard_elems);
         for (size_t i = 0; i < l->shard_elems && shard != NULL; i++)
             for (int k = 0; k < l->n_slots; k++) {

@@ -85,32 +85,37 @@ static void test_open_beside_calls(comm_fixture *f)
     stream_free(a);
 }
 
-/* A group that comm_range makes: n ranks of its parent, `step` apart. */
+/* A group that comm_subset makes. */
 typedef struct family {
-    int of, first, step, n; /* of: index of its parent in parts; -1: f->c */
+    int of; /* index of its parent in parts; -1: f->c */
+    comm_ranks x;
     const char *name;
     comm *c;
 } family;
 
+static int parent_rank(const comm_ranks *x, int i)
+{
+    return x->first + i / x->n * x->outer_step + i % x->n * x->step;
+}
+
 /* Checks the members, and that a sum reaches exactly them. */
 static void part_check(comm_fixture *f, const family *p, const comm *of)
 {
-    const int place = (comm_rank(of) - p->first) / p->step;
+    const int n = p->x.n * p->x.n_outer, rank = comm_rank(p->c);
     comm_fixture part = *f;
     part.c = p->c;
-    CHECK(f, comm_rank(p->c) == place && comm_size(p->c) == p->n,
-          "%s: place %d of %d, not %d of %d", p->name, comm_rank(p->c), comm_size(p->c), place,
-          p->n);
-    for (int i = 0; i < p->n; i++)
+    CHECK(f, comm_size(p->c) == n && parent_rank(&p->x, rank) == comm_rank(of),
+          "%s: place %d of %d, not of %d", p->name, rank, comm_size(p->c), n);
+    for (int i = 0; i < n; i++)
         CHECK(f,
-              comm_world_rank(&p->c->team, i) == comm_world_rank(&of->team, p->first + i * p->step),
+              comm_world_rank(&p->c->team, i) == comm_world_rank(&of->team, parent_rank(&p->x, i)),
               "%s: member %d", p->name, i);
     comm_test_call(&part, f->s, 0, comm_test_of(COMM_OP_ALL_REDUCE, DTYPE_I64, 1));
     CHECK_OK(f, stream_sync(f->s));
     CHECK(f, comm_group_number(p->c) != comm_group_number(of), "%s: no number of its own", p->name);
 }
 
-/* Ranges of all ranks, of each rank alone, side by side, with strides, and ranges of a range. All
+/* All ranks, each rank alone, side by side, with strides, pairs, and parts of a part. All
  * of them are open at once, and each round makes them again. Groups do not depend on the stream, so
  * only the compute stream gets all rounds. */
 static void test_range(comm_fixture *f)
@@ -118,19 +123,25 @@ static void test_range(comm_fixture *f)
     const int parity = f->rank % 2, members = (f->world + 1 - parity) / 2;
     const int half = (f->world + 1) / 2, lower = f->rank < half, place = f->rank / 2;
     const bool is_last = place == members - 1;
+    const int odd = place % 2, pairs = (f->world / 2 + 1 - odd) / 2; /* pairs of an even world */
     family parts[] = {
-        {-1, 0, 1, f->world, "all", NULL},
-        {-1, f->rank, 1, 1, "alone", NULL},
-        {-1, f->rank, 7, 1, "alone, with a step", NULL},
-        {-1, lower ? 0 : half, 1, lower ? half : f->world - half, "side by side", NULL},
-        {-1, parity, 2, members, "every other one", NULL},
-        {4, 0, 1, members, "all of these", NULL},
-        {4, is_last ? place : 0, 1, is_last ? 1 : members - 1, "the last of these apart", NULL}};
-    const int n = sizeof parts / sizeof *parts, rounds = f->s == f->worker ? 2 : 6;
+        {-1, {0, 1, f->world, 0, 1}, "all", NULL},
+        {-1, {f->rank, 1, 1, 0, 1}, "alone", NULL},
+        {-1, {f->rank, 7, 1, 0, 1}, "alone, with a step", NULL},
+        {-1, {lower ? 0 : half, 1, lower ? half : f->world - half, 0, 1}, "side by side", NULL},
+        {-1, {parity, 2, members, 0, 1}, "every other one", NULL},
+        {4, {0, 1, members, 0, 1}, "all of these", NULL},
+        {4, {is_last ? place : 0, 1, is_last ? 1 : members - 1, 0, 1}, "the last apart", NULL},
+        {-1, {parity, 1, 1, 2, members}, "every other one, as runs of one", NULL},
+        {-1, {2 * odd, 1, 2, 4, pairs}, "every other pair", NULL},
+        {8, {0, 1, 2 * pairs, 0, 1}, "all of these pairs", NULL},
+        {8, {parity, 2, pairs, 0, 1}, "one of each of these pairs", NULL}};
+    const int n = sizeof parts / sizeof *parts - (f->world % 2 == 0 ? 0 : 3);
+    const int rounds = f->s == f->worker ? 2 : 6;
     for (int round = 0; round < rounds && f->why[0] == '\0'; round++) {
         for (family *p = parts; p < parts + n && f->why[0] == '\0'; p++) {
             comm *of = p->of < 0 ? f->c : parts[p->of].c;
-            CHECK_OK(f, comm_range(of, p->first, p->step, p->n, &p->c));
+            CHECK_OK(f, comm_subset(of, &p->x, &p->c));
             if (p->c != NULL)
                 part_check(f, p, of);
         }

@@ -88,7 +88,7 @@ static void wanted(const rig *x, int u, float *want)
     const flat_layout *l = &x->fsdp.units[u].layout;
     flat_piece *pieces = comm_test_alloc((size_t)l->n_slots * sizeof *pieces);
     int n = 0;
-    CHECK_OK(x->f, flat_intersect(l, x->mesh.shape.shard_rank, pieces, &n));
+    CHECK_OK(x->f, flat_intersect(l, x->mesh.shape.at[AXIS_SHARD], pieces, &n));
     memset(want, 0, l->shard_elems * sizeof *want);
     for (int k = 0; k < n; k++)
         for (size_t i = 0; i < pieces[k].elems; i++) {

@@ -6,7 +6,8 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/comm/comm.h"
+#include "common/comm/comm_impl.h"
+#include "common/comm/mesh.h"
 #include "common/device/order_impl.h"
 #include "tests/unit/unit_lib.h"
 
@@ -408,6 +409,83 @@ TEST(test_many_in_ranges)
     comm_close(same);
     comm_close(host);
     close_rank(&r);
+}
+
+/* The rank of the world that differs from shape's rank along `axes`: the k-th of these. */
+static int along(const mesh_shape *shape, unsigned axes, int k)
+{
+    int rank = shape->world_rank;
+    for (int a = N_AXES - 1, stride = 1; a >= 0; stride *= shape->size[a--])
+        if (axes >> a & 1) {
+            rank += (k % shape->size[a] - shape->at[a]) * stride;
+            k /= shape->size[a];
+        }
+    return rank;
+}
+
+/* Whether axes longer than 1 are missing in two places between the first and the last. */
+static bool has_two_gaps(const mesh_shape *shape, unsigned axes)
+{
+    int n_runs = 0;
+    bool inside = false;
+    for (int a = 0; a < N_AXES; a++)
+        if (shape->size[a] > 1) {
+            n_runs += !inside && axes >> a & 1;
+            inside = axes >> a & 1;
+        }
+    return n_runs > 2;
+}
+
+static void check_axes(const int size[N_AXES], int rank)
+{
+    mesh_shape shape;
+    OK(mesh_shape_make(32, size, rank, &shape));
+    for (unsigned axes = 0; axes < 1u << N_AXES; axes++) {
+        one_rank r = open_rank(rank, 32); /* a refusal is final */
+        comm *group = NULL;
+        int n = 1, mine = -1;
+        for (int a = 0; a < N_AXES; a++)
+            n *= axes >> a & 1 ? shape.size[a] : 1;
+        if (has_two_gaps(&shape, axes)) {
+            assert_int_equal(mesh_group(r.c, &shape, axes, &group), FSDP_EINVAL);
+            close_rank(&r);
+            continue;
+        }
+        OK(mesh_group(r.c, &shape, axes, &group));
+        assert_true((n == 1) == (group == NULL) && (n == 32) == (group == r.c));
+        for (int k = 0; k < n; k++)
+            mine = along(&shape, axes, k) == rank ? k : mine;
+        if (group != NULL) {
+            assert_int_equal(comm_size(group), n);
+            assert_int_equal(comm_rank(group), mine);
+            for (int k = 0; k < n; k++)
+                assert_int_equal(comm_world_rank(&group->team, k), along(&shape, axes, k));
+            OK(comm_barrier(group, device_compute_stream(r.d), "axes"));
+        }
+        if (group != r.c)
+            comm_close(group);
+        close_rank(&r);
+    }
+}
+
+/* Every group of axes of meshes of 32 ranks, and the ranks that number data and leaves. */
+TEST(test_axes)
+{
+    static const int sizes[][N_AXES] = {
+        {2, 2, 2, 2, 2}, {1, 4, 8, 1, 1}, {4, 1, 4, 1, 2}, {2, 1, 4, 4, 1}, {1, 1, 1, 1, 32}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int rank = 0; rank < 32; rank += 7)
+            check_axes(sizes[i], rank);
+    mesh_shape s; /* pp 1, replica 0, shard 1, cp 0, tp 1 */
+    OK(mesh_shape_make(32, sizes[0], 16 + 4 + 1, &s));
+    assert_int_equal(mesh_data_size(&s), 4);
+    assert_int_equal(mesh_data_rank(&s), 1);
+    assert_int_equal(mesh_leaf_size(&s), 8);
+    assert_int_equal(mesh_leaf_rank(&s), 2);
+    assert_int_equal(mesh_shape_make(32, (const int[N_AXES]){[AXIS_TP] = 3}, 0, &s), FSDP_EINVAL);
+    assert_int_equal(mesh_shape_make(32, (const int[N_AXES]){2, 2, 2, 2, 4}, 0, &s), FSDP_EINVAL);
+    OK(mesh_shape_make(32, (const int[N_AXES]){[AXIS_TP] = 4, [AXIS_SHARD] = 2}, 0, &s));
+    assert_int_equal(s.size[AXIS_REPLICATE], 4);
 }
 
 /* Over an accelerator's own transport nothing goes through the host, and a plain sum arrives whole.

@@ -19,18 +19,19 @@ static void test_arithmetic(comm_fixture *f)
             mesh_shape s;
             bool seen[12] = {false};
             if (w % rows != 0) {
-                CHECK(f, mesh_shape_make(w, rows, 0, &s) == FSDP_EINVAL, "%d in rows of %d", w,
+                CHECK(f, mesh_of_shards(w, rows, 0, &s) == FSDP_EINVAL, "%d in rows of %d", w,
                       rows);
                 continue;
             }
             for (int r = 0; r < w; r++) {
-                CHECK_OK(f, mesh_shape_make(w, rows, r, &s));
-                CHECK(f, s.replica * rows + s.shard_rank == r, "W=%d S=%d rank %d", w, rows, r);
+                CHECK_OK(f, mesh_of_shards(w, rows, r, &s));
+                CHECK(f, s.at[AXIS_REPLICATE] * rows + s.at[AXIS_SHARD] == r, "W=%d S=%d rank %d",
+                      w, rows, r);
                 const int slice = placement_slice(&(placement){.n_shards = rows}, w, r);
-                CHECK(f, slice / s.replicate_size == s.shard_rank, "W=%d S=%d rank %d: slice %d", w,
-                      rows, r, slice);
-                CHECK(f, slice % s.replicate_size == s.replica, "W=%d S=%d rank %d: slice %d", w,
-                      rows, r, slice);
+                CHECK(f, slice / s.size[AXIS_REPLICATE] == s.at[AXIS_SHARD],
+                      "W=%d S=%d rank %d: slice %d", w, rows, r, slice);
+                CHECK(f, slice % s.size[AXIS_REPLICATE] == s.at[AXIS_REPLICATE],
+                      "W=%d S=%d rank %d: slice %d", w, rows, r, slice);
                 CHECK(f, !seen[slice], "W=%d S=%d: slice %d twice", w, rows, slice);
                 seen[slice] = true;
             }
@@ -41,10 +42,10 @@ static void test_refusals(comm_fixture *f)
 {
     mesh_shape s;
     mesh m;
-    CHECK(f, mesh_shape_make(4, 0, 0, &s) == FSDP_EINVAL, "rows of none");
-    CHECK(f, mesh_shape_make(0, 1, 0, &s) == FSDP_EINVAL, "no ranks");
-    CHECK(f, mesh_shape_make(4, 2, 4, &s) == FSDP_EINVAL, "rank 4 of 4");
-    CHECK(f, mesh_shape_make(4, 2, -1, &s) == FSDP_EINVAL, "rank -1");
+    CHECK(f, mesh_of_shards(4, 0, 0, &s) == FSDP_EINVAL, "rows of none");
+    CHECK(f, mesh_of_shards(0, 1, 0, &s) == FSDP_EINVAL, "no ranks");
+    CHECK(f, mesh_of_shards(4, 2, 4, &s) == FSDP_EINVAL, "rank 4 of 4");
+    CHECK(f, mesh_of_shards(4, 2, -1, &s) == FSDP_EINVAL, "rank -1");
     CHECK(f, mesh_open(f->c, f->world + 1, &m) == FSDP_EINVAL, "rows longer than the world");
     CHECK(f, strstr(fsdp_error_get()->what, "expected a divisor") != NULL, "its words: %.150s",
           fsdp_error_get()->what);
@@ -65,21 +66,22 @@ static void check_groups(comm_fixture *f, const mesh *m)
     const mesh_shape *s = &m->shape;
     int64_t row = 0, column = 0;
     for (int r = 0; r < f->world; r++) {
-        row |= (int64_t)(r / s->shard_size == s->replica) << r;
-        column |= (int64_t)(r % s->shard_size == s->shard_rank) << r;
+        row |= (int64_t)(r / s->size[AXIS_SHARD] == s->at[AXIS_REPLICATE]) << r;
+        column |= (int64_t)(r % s->size[AXIS_SHARD] == s->at[AXIS_SHARD]) << r;
     }
     CHECK(f, m->world == f->c, "the world is the group that was given");
-    if (s->shard_size == f->world)
+    if (s->size[AXIS_SHARD] == f->world)
         CHECK(f, m->shard == f->c && m->replicate == NULL, "S = W: no split");
-    else if (s->shard_size == 1)
+    else if (s->size[AXIS_SHARD] == 1)
         CHECK(f, m->shard == NULL && m->replicate == f->c, "S = 1: no split");
     if (m->shard != NULL) {
-        CHECK(f, comm_rank(m->shard) == s->shard_rank, "rank in the row");
-        CHECK(f, members(f, m->shard) == row, "S=%d: the row's members", s->shard_size);
+        CHECK(f, comm_rank(m->shard) == s->at[AXIS_SHARD], "rank in the row");
+        CHECK(f, members(f, m->shard) == row, "S=%d: the row's members", s->size[AXIS_SHARD]);
     }
     if (m->replicate != NULL) {
-        CHECK(f, comm_rank(m->replicate) == s->replica, "rank in the column");
-        CHECK(f, members(f, m->replicate) == column, "S=%d: the column's members", s->shard_size);
+        CHECK(f, comm_rank(m->replicate) == s->at[AXIS_REPLICATE], "rank in the column");
+        CHECK(f, members(f, m->replicate) == column, "S=%d: the column's members",
+              s->size[AXIS_SHARD]);
     }
 }
 

@@ -34,19 +34,24 @@ static int n_opened; /* groups opened, not split; one thread calls comm_open and
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
+/* The host, counted in the parent, of member i of a child. */
+static int host_of(const transport_group *parent, const comm_team *child, int i)
+{
+    return comm_team_find(parent->team, comm_world_rank(child, i)) /
+           ((const hier_group *)parent->state)->team.size;
+}
+
 /* How many consecutive members of a child are on each host, if that number is the same on all
- * hosts; else 0. Members are every step-th rank of the parent, so their hosts ascend. (hosts 0 0 1
- * 1 -> 2, 0 0 0 -> 3, 0 1 -> 1; 0 0 1 -> 0) */
+ * hosts; else 0. Members ascend, and so do their hosts. (hosts 0 0 1 1 -> 2, 0 0 0 -> 3, 0 1 -> 1;
+ * 0 0 1 -> 0) */
 static int even_run(const transport_group *parent, const comm_team *child)
 {
-    const int ranks = ((const hier_group *)parent->state)->team.size, n = child->size;
-    int first = comm_team_find(parent->team, child->first), run = 1;
-    int step = child->step / parent->team->step;
-    while (run < n && (first + run * step) / ranks == first / ranks)
+    const int n = child->size;
+    int run = 1;
+    while (run < n && host_of(parent, child, run) == host_of(parent, child, 0))
         run++;
     for (int i = run; i < n; i++) {
-        int rank = first + i * step;
-        bool same_host = rank / ranks == (rank - step) / ranks;
+        bool same_host = host_of(parent, child, i) == host_of(parent, child, i - 1);
         if (n % run != 0 || same_host != (i % run != 0))
             return 0;
     }
@@ -63,7 +68,7 @@ static fsdp_status hier_new(const comm_team *team, int run, hier_group **out)
         return fsdp_error(FSDP_ENOMEM, "", "comm: no memory for a group over %d hosts", hosts);
     h->hosts = hosts;
     h->host = host;
-    comm_team_part(team, host * run, 1, run, &h->team);
+    comm_team_part(team, &(comm_ranks){host * run, 1, run, 0, 1}, &h->team);
     *out = h;
     return FSDP_OK;
 }

@@ -110,11 +110,12 @@ typedef struct comm_scatter {
 
 typedef struct comm_recorder comm_recorder;
 
-/* The members of a group: ranks first, first + step, ... of the first group, `size` of them. A copy
- * may outlive the group, but then recorder and dev must not be used. */
+/* The members of a group, ascending, by their numbers in the first group: `size` ranks first, first
+ * + step, ...; or, if run > 0, runs of so many ranks, which begin outer_step apart. A copy may
+ * outlive the group, but then recorder and dev must not be used. */
 typedef struct comm_team {
     int rank, size, local_rank, local_size;
-    int first, step; /* see comm_world_rank */
+    int first, step, run, outer_step; /* see comm_world_rank */
     uint64_t number; /* comm_group_number; 0: opened by comm_open, else by a split */
     double timeout_s;
     double start_s;          /* how long ranks wait for a rank that has not started */
@@ -126,7 +127,8 @@ typedef struct comm_team {
 /* comm_world_rank -- the number in the first group of rank r of the team; messages use it. */
 static inline int comm_world_rank(const comm_team *team, int r)
 {
-    return team->first + r * team->step;
+    const int outer = team->run > 0 ? r / team->run : 0;
+    return team->first + outer * team->outer_step + (r - outer * team->run) * team->step;
 }
 
 typedef struct transport_group {

@@ -18,21 +18,30 @@ void comm_team_fill(comm_team *team, int rank, int size, int local_rank, int loc
     team->local_size = local_size;
     team->first = 0;
     team->step = 1;
+    team->run = team->outer_step = 0;
 }
 
-void comm_team_part(const comm_team *of, int first, int step, int n, comm_team *out)
+void comm_team_part(const comm_team *of, const comm_ranks *x, comm_team *out)
 {
+    const int outer = x->n_outer > 1 ? (of->rank - x->first) / x->outer_step : 0;
     *out = *of;
-    out->rank = (of->rank - first) / step;
-    out->size = n;
-    out->first = comm_world_rank(of, first);
-    out->step = of->step * step;
+    out->rank = outer * x->n + (of->rank - x->first - outer * x->outer_step) / x->step;
+    out->size = x->n * x->n_outer;
+    out->first = comm_world_rank(of, x->first);
+    if (out->size == of->size) /* all of them, whatever their form is */
+        return;
+    out->step = x->n > 1 ? comm_world_rank(of, x->first + x->step) - out->first : 1;
+    out->run = x->n_outer > 1 ? x->n : 0;
+    out->outer_step =
+        x->n_outer > 1 ? comm_world_rank(of, x->first + x->outer_step) - out->first : 0;
 }
 
 int comm_team_find(const comm_team *team, int world_rank)
 {
-    const int beyond = world_rank - team->first, found = beyond / team->step;
-    FSDP_ASSERT(beyond % team->step == 0 && found >= 0 && found < team->size);
+    const int beyond = world_rank - team->first;
+    const int outer = team->run > 0 ? beyond / team->outer_step : 0;
+    const int found = outer * team->run + (beyond - outer * team->outer_step) / team->step;
+    FSDP_ASSERT(found >= 0 && found < team->size && comm_world_rank(team, found) == world_rank);
     return found;
 }
 

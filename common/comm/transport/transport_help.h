@@ -22,9 +22,9 @@
 
 /* comm_team_fill -- set *team to all `size` ranks of the job; its other fields stay. */
 void comm_team_fill(comm_team *team, int rank, int size, int local_rank, int local_size);
-/* comm_team_part -- set *out to ranks first, first + step, ... of `of`, n of them including this
- * rank. Its other fields are copied from `of`. */
-void comm_team_part(const comm_team *of, int first, int step, int n, comm_team *out);
+/* comm_team_part -- set *out to some ranks of `of`, this rank among them. Its other fields are
+ * copied from `of`. */
+void comm_team_part(const comm_team *of, const comm_ranks *x, comm_team *out);
 /* comm_team_find -- the rank within team of world_rank, which must be a member. */
 int comm_team_find(const comm_team *team, int world_rank);
 
