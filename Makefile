@@ -110,7 +110,7 @@ JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 .DEFAULT_GOAL := all
 .SECONDARY:
 all: $(PROGRAMS)  ## build the trainer and the tools into build/
-tests: all $(TESTS) $(NPU_SIM)  ## build the test programs too
+tests: all $(TESTS) $(NPU_SIM) $(if $(HAVE_MPI),$(BUILD)/fsdp_min)  ## build the test programs too
 
 # All files of flags depend on this, so nothing is built with flags that would change the results.
 FORCE:
@@ -187,6 +187,15 @@ $(BUILD)/$(1): $(patsubst %,$(BUILD)/%.o,$(call with_libs,$(1))) $(BUILD)/libfsd
 	$(if $(filter %/target_lib,$(call with_libs,$(1))),$$(Q)ln -sf $(PLUGINS:%=../../%) $$(@D))
 endef
 $(foreach t,$(TEST_MAIN:.c=),$(eval $(call test_rule,$(t))))
+
+# One file that shows the idea. It needs MPI and nothing of this tree.
+MPI_FLAGS = $(shell $(PROBE) --flags mpich)
+$(BUILD)/fsdp_min: docs/fsdp_min.c $(BUILD)/flags
+	@$(if $(HAVE_MPI),mkdir -p $(@D),printf '%s\n' 'make: fsdp_min needs MPICH$(comma) which is not here or was left out by MPI=0' \
+		'HINT: make deps installs it' >&2; exit 1)
+	$(SAY) LINK $@
+	$(Q)$(CC) $(WARN) -O2 $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -std=c11 $(FPFLAGS) $(LINKMATH) $(call headers,$(MPI_FLAGS)) -o $@ $< \
+		$(LDLIBS) $(call libraries,$(MPI_FLAGS)) -lm
 
 # ---- targets for users ----------------------------------------------------------------------------
 # A second make builds after deps.sh, so that it finds newly installed packages. A handed-out tree has only labs to test.

@@ -117,7 +117,7 @@ for side in solved stub all; do
 done
 echo "$sources" | compile "$here" "$work/solved" >"$work/uncompiled"
 echo "$sources" | compile "$tree" "$work/stub" >>"$work/uncompiled"
-(cd "$tree" && find common lab* trainer tests -name '*.c' -o -name '*.cc' -o -name '*.cpp' -o -name '*.h' | sort) | compile "$tree" "$work/all" >>"$work/uncompiled"
+(cd "$tree" && find common lab* trainer tests docs -name '*.c' -o -name '*.cc' -o -name '*.cpp' -o -name '*.h' | sort) | compile "$tree" "$work/all" >>"$work/uncompiled"
 rule answers 'all sources compile' "$(cat "$work/uncompiled")"
 for side in solved stub all; do
     listing "$work/$side" >"$work/$side.list"

@@ -6,7 +6,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 tool=$(command -v clang-format-14 || command -v clang-format)
 [ -n "$tool" ] && "$tool" --version | grep -q 'version 14\.' || tool=''
-sources=$(find common lab*_* trainer tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cc')
+sources=$(find common lab*_* trainer tests docs -name '*.[ch]' -o -name '*.cu' -o -name '*.cc')
 if [ -z "$tool" ]; then
     [ "${1:-}" = --check ] && echo 'SKIP format: clang-format 14 is not installed' && exit 77
     echo 'format: clang-format 14 is not installed' >&2

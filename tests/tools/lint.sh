@@ -86,7 +86,7 @@ rule lab-size 'a lab file has at most 400 lines' \
     "$(find lab[1-6]_* -name '*.c' -o -name '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 400 { print $2 ": " $1 " lines" }')"
 
 # functions KINDS FORMAT -- the functions of all C files, from universal-ctags
-functions() { find common lab*_* trainer tests -name '*.[ch]' -o -name '*.cu' | xargs ctags -x --langmap=C++:+.cu --c-kinds="$1" --c++-kinds="$1" --_xformat="$2" 2>/dev/null; }
+functions() { find common lab*_* trainer tests docs -name '*.[ch]' -o -name '*.cu' | xargs ctags -x --langmap=C++:+.cu --c-kinds="$1" --c++-kinds="$1" --_xformat="$2" 2>/dev/null; }
 
 # The contracts of the functions in this file are in pmath.h.
 elsewhere='pmath_impl.h'
@@ -262,7 +262,7 @@ marker='TO''DO|FIX''ME|XX''X|HA''CK'
 rule device-reads 'the task tests read and write device memory through grade_lib.c' \
     "$(grep -nE 'device_(down|up)load\(' tests/grade/*.c | grep -v '^tests/grade/grade_lib.c:')"
 rule markers 'no left-over markers in comments' \
-    "$(grep -rnE "(//|/\*|^ \*|#).*\b($marker)\b *[:(]" Makefile common lab*_* trainer tests --include=*.c --include=*.h --include=*.sh --include=Makefile)"
+    "$(grep -rnE "(//|/\*|^ \*|#).*\b($marker)\b *[:(]" Makefile common lab*_* trainer tests docs --include=*.c --include=*.h --include=*.sh --include=Makefile)"
 
 # A source tag is [Word §n], [Word alg. n], [Word RFC], [MPI-4 §n], [Name year], [Name et al. year] or [A & B year].
 tags=$(grep -rhoE '\[(ZeRO|FSDP2?|AdamW|DDP|MPI-?[0-9.]*|GPT-2|LayerNorm|Philox|MiCS|HSDP)( [^]]*)?\]|\[[A-Z][a-z]+( et al\.,?| & [A-Z][a-z]+)?,? ([^]]* )?[0-9]{4}[^]]*\]' \
@@ -286,7 +286,7 @@ rule tag-files 'in the list of sources in WRITEUP.md each path holds a tag of it
 
 # Leftovers of a reflow.
 rule comments 'a comment ends on its last line of text, one blank after it' \
-    "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests --include=*.c --include=*.h --include=*.cu)"
+    "$(grep -rnE '^ *\*/$|^[^"]*[^ *-] {3,}\*/$' common lab*_* trainer tests docs --include=*.c --include=*.h --include=*.cu)"
 
 # A handed-out tree has no mutants.
 if [ -d tests/mutants ]; then
