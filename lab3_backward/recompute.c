@@ -1,14 +1,12 @@
 /* recompute.c -- task 3.10: which layers run again before their backward, and their second run. */
 #include "lab3_backward/recompute.h"
-#include <string.h>
 
 bool recompute_wants(const recompute_spec *spec, const layer *l)
 {
-    static const char *const endings[] = {NULL, "", ".attn", ".mlp"}; /* of layer names */
-    const char *ending = endings[spec->part];
-    const size_t name_bytes = strlen(l->name), bytes = ending ? strlen(ending) : 0;
-    return ending && l->block >= spec->from && (l->block + 1) % spec->every == 0 &&
-           name_bytes >= bytes && strcmp(l->name + name_bytes - bytes, ending) == 0;
+    const bool is_part = spec->part == RECOMPUTE_BLOCK ||
+                         (spec->part == RECOMPUTE_ATTENTION && l->kind == LAYER_ATTENTION) ||
+                         (spec->part == RECOMPUTE_MLP && l->kind == LAYER_MLP);
+    return is_part && l->block >= spec->from && (l->block + 1) % spec->every == 0;
 }
 
 fsdp_status recompute_choose(const recompute_spec *spec, const model *m, const int *layer_unit,

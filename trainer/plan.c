@@ -26,17 +26,17 @@ typedef struct dry_run {
 
 /* ---- a trainer on a dry device --------------------------------------------------------------- */
 
-/* How the job's transport moves data: see comm_dry_moves. If the job has one rank, take the
- * transport that several ranks would have. */
-static comm_dry_moves moves_of(const trainer *t)
+/* How the job's transport moves data. A plan does not know the hosts, so it takes shm+mpi for mpi.
+ * If the job has one rank, take the transport that several ranks would have. */
+static comm_moves moves_of(const trainer *t)
 {
-    const char *name = comm_backend_name(t->run.world);
-    const comm_transport *native = backend_of(t->cfg.device)->native;
-    if (strncmp(name, "mpi", 3) == 0 || strncmp(name, "shm+mpi", 7) == 0)
-        return DRY_BRINGS;
-    if (native == NULL || strncmp(name, "shm", 3) == 0 || t->cfg.comm == COMM_SHM)
-        return DRY_SHOWS;
-    return DRY_NATIVE;
+    const comm_moves moves = comm_moves_of(t->run.world);
+    if (moves == MOVES_BY_BOTH)
+        return MOVES_BY_BRINGING;
+    if (moves != MOVES_NOTHING)
+        return moves;
+    return backend_of(t->cfg.device)->native && t->cfg.comm != COMM_SHM ? MOVES_NATIVELY
+                                                                        : MOVES_BY_SHOWING;
 }
 
 static fsdp_status begin_step(void *self, int64_t step)
@@ -129,9 +129,10 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
     TRY(device_open(&dc, &t->run.dev));
     if (of->cfg.plan && of->cfg.snapshot)
         TRY(snapshot_open(t->run.dev, &t->snapshot));
-    comm_config cc = {.backend = COMM_DRY,
-                      .dry = {rank, of->cfg.n_ranks, on_accelerator ? DRY_NATIVE : moves_of(of)},
-                      .sums = ops_cpu_fast()->sums};
+    comm_config cc = {
+        .backend = COMM_DRY,
+        .dry = {rank, of->cfg.n_ranks, on_accelerator ? MOVES_NATIVELY : moves_of(of)},
+        .sums = ops_cpu_fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     if (timed && micro_steps <= MOST_TIMED) {
         d->line = timeline_create(rank, 0, 0);

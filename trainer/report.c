@@ -72,11 +72,10 @@ static void print_times(const trainer *t, FILE *out)
     print_machine(t, out);
 }
 
-/* Whether the transport is shm+mpi. A plan does not know the hosts, so it plans the memory of calls
- * as for MPI alone. */
+/* Whether the transport is shm+mpi, for which the plan takes mpi alone. */
 static bool is_over_hosts(const trainer *t)
 {
-    return strncmp(comm_backend_name(t->run.world), "shm+mpi", 7) == 0;
+    return comm_moves_of(t->run.world) == MOVES_BY_BOTH;
 }
 
 /* ---- what fits ------------------------------------------------------------------------------- */

@@ -93,6 +93,6 @@ bool native_close(transport_group *group);
 
 /* A comm_transport's functions except open_over. */
 #define NATIVE_TRANSPORT                                                                           \
-    .exchange = native_exchange, .all_gather = native_all_gather, .add = native_add,               \
-    .all_reduce = native_all_reduce, .failed = native_failed, .split = native_split,               \
-    .close = native_close
+    .moves = MOVES_NATIVELY, .exchange = native_exchange, .all_gather = native_all_gather,         \
+    .add = native_add, .all_reduce = native_all_reduce, .failed = native_failed,                   \
+    .split = native_split, .close = native_close

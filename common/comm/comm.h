@@ -33,20 +33,22 @@ typedef enum comm_backend {
     COMM_DRY     /* moves no data: see comm_dry */
 } comm_backend;
 
-/* The kind of transport that a dry group imitates. It determines how much memory a call holds. */
-typedef enum comm_dry_moves {
-    DRY_SHOWS,  /* as in shm: ranks read each other's memory */
-    DRY_BRINGS, /* as in mpi: contributions are received into staging */
-    DRY_NATIVE  /* as in nccl and hccl: the transport has whole collectives */
-} comm_dry_moves;
+/* How a transport moves data. It determines how much memory a call holds. */
+typedef enum comm_moves {
+    MOVES_BY_SHOWING,  /* shm: ranks read each other's memory */
+    MOVES_BY_BRINGING, /* mpi: contributions are received into staging */
+    MOVES_NATIVELY,    /* nccl, hccl: the transport has whole collectives */
+    MOVES_BY_BOTH,     /* shm+mpi: shows inside a host, brings between hosts */
+    MOVES_NOTHING      /* self: there is one rank */
+} comm_moves;
 
 /* A group of COMM_DRY: this process plays one rank of any number. Calls are checked, numbered,
  * counted and reported to watches, but they move no data. Host calls such as comm_agree behave as
  * if every rank had passed what this rank passes. If the device's memory is not the host's, data is
- * copied through the host, unless `moves` is DRY_NATIVE. */
+ * copied through the host, unless `moves` is MOVES_NATIVELY. */
 typedef struct comm_dry {
     int rank, size;
-    comm_dry_moves moves;
+    comm_moves moves; /* what the group imitates: one of the first three */
 } comm_dry;
 
 typedef struct comm_config {
@@ -156,6 +158,9 @@ int comm_local_size(const comm *c);
  * transport; followed by "+link" if FSDP_LINK simulates a network, and by "+staged" if data is
  * copied through the host. A group made by comm_range may have another backend than c. */
 const char *comm_backend_name(const comm *c);
+/* comm_moves_of -- how the group moves data. Neither FSDP_LINK nor copies through the host change
+ * that. */
+comm_moves comm_moves_of(const comm *c);
 /* comm_group_number -- identifies a group within the job; the same on all ranks of the group. The
  * group opened first is 0. */
 uint64_t comm_group_number(const comm *c);

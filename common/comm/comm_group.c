@@ -134,7 +134,7 @@ static fsdp_status over_to_device(comm *c, comm_backend wanted, const comm_trans
     if (!is_dry)
         TRY(over_to_native(c, wanted, native));
     bool by_copies = c->data == between_hosts && !device_memory_is_host(c->team.dev) &&
-                     !(is_dry && c->team.dry.moves == DRY_NATIVE);
+                     !(is_dry && c->team.dry.moves == MOVES_NATIVELY);
     if (!is_dry)
         TRY(link_over(c));
     return by_copies ? comm_put_over(c, &staged_transport, &none) : FSDP_OK;
@@ -270,6 +270,11 @@ int comm_local_size(const comm *c)
 const char *comm_backend_name(const comm *c)
 {
     return c->data->table->name;
+}
+
+comm_moves comm_moves_of(const comm *c)
+{
+    return c->data->table->moves;
 }
 
 /* ---- some of a group's ranks ----------------------------------------------------------------- */

@@ -102,8 +102,11 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     return norm_backward(l, o, s, io, &k, io->d_out[0]);
 }
 
-static const layer ATTN = {
-    .name = "attn", .bytes = attn_bytes, .forward = attn_forward, .backward = attn_backward};
+static const layer ATTN = {.name = "attn",
+                           .kind = LAYER_ATTENTION,
+                           .bytes = attn_bytes,
+                           .forward = attn_forward,
+                           .backward = attn_backward};
 
 /* ---- mlp: out = in + proj(gelu(fc(norm(in)))) ----------------------------------------------- */
 
@@ -161,8 +164,11 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     return norm_backward(l, o, s, io, &k, io->d_out[0]);
 }
 
-static const layer MLP = {
-    .name = "mlp", .bytes = mlp_bytes, .forward = mlp_forward, .backward = mlp_backward};
+static const layer MLP = {.name = "mlp",
+                          .kind = LAYER_MLP,
+                          .bytes = mlp_bytes,
+                          .forward = mlp_forward,
+                          .backward = mlp_backward};
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 

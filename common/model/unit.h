@@ -91,8 +91,12 @@ typedef struct layer_io {
     bool keeps;            /* a backward reads what this forward saves; false: saved may be NULL */
 } layer_io;
 
+/* What a layer computes; --gradient-checkpointing can select attention or MLPs. */
+typedef enum layer_kind { LAYER_OTHER, LAYER_ATTENTION, LAYER_MLP } layer_kind;
+
 struct layer {
-    char name[32];             /* "embed", "h.0.attn", "h.0.mlp", "head" */
+    char name[32]; /* "embed", "h.0.attn", "h.0.mlp", "head" */
+    layer_kind kind;
     int block;                 /* the transformer block of this layer; -1: the root unit */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
     int n_outs;                /* arrays for the next layer; 0: this is the last layer */

@@ -37,6 +37,7 @@ typedef struct timeline_item {
     timeline_way way;               /* of a copy; known on a dry device only */
     char phase;                     /* 'f' forward, 'r' recompute, 'b' backward, '-' none */
     int64_t after;                  /* WAIT, SYNC: index of a RECORD, or TIMELINE_NONE */
+    bool reduces;                   /* COLLECTIVE: it adds; false: it only moves */
     uint64_t group, seq;            /* COLLECTIVE: equal on all its ranks; STEP: seq is the step */
     int group_ranks;                /* COLLECTIVE */
     int first_rank, last_rank;      /* COLLECTIVE: world ranks of the group's first and last rank */

@@ -1,7 +1,6 @@
 /* timeline_draw.c -- code shared by both kinds of picture; see timeline_draw.h. */
 #include "common/observe/timeline_draw.h"
 #include <math.h>
-#include <string.h>
 
 const char *const draw_class_names[DRAW_CLASSES] = {[DRAW_FORWARD] = "forward",
                                                     [DRAW_BACKWARD] = "backward",
@@ -15,7 +14,7 @@ const char *const draw_class_names[DRAW_CLASSES] = {[DRAW_FORWARD] = "forward",
 static draw_class class_of(const timeline_item *item)
 {
     if (item->kind == TIMELINE_COLLECTIVE)
-        return strstr(item->name, "reduce") ? DRAW_REDUCE : DRAW_GATHER;
+        return item->reduces ? DRAW_REDUCE : DRAW_GATHER;
     if (item->kind != TIMELINE_WORK)
         return DRAW_NONE;
     if (item->stream != TIMELINE_COMPUTE)

@@ -167,6 +167,7 @@ static uint64_t collective_issued(void *self, const comm_record *r)
     timeline_watch *w = self;
     timeline_item item = {.kind = TIMELINE_COLLECTIVE,
                           .after = TIMELINE_NONE,
+                          .reduces = r->op == COMM_OP_REDUCE_SCATTER || r->op == COMM_OP_ALL_REDUCE,
                           .group = r->group,
                           .seq = r->seq,
                           .group_ranks = r->group_ranks,

@@ -5,7 +5,6 @@
  * of its RECORD into the mark of its stream. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "common/observe/virtual_time.h"
 
 /* What precedes a point of a stream. */
@@ -38,8 +37,8 @@ static mark later(mark a, mark b)
                   fmax(a.gathers_s, b.gathers_s)};
 }
 
-/* Count a collective on these links: an all-gather precedes the computations that wait for it; any
- * other collective waits for the computations before it. */
+/* Count a collective on these links: a gather precedes the computations that wait for it; a
+ * reduction waits for the computations before it. */
 static void add_collective(floors *f, const timeline_item *item, mark *at)
 {
     bool over_hosts;
@@ -47,10 +46,10 @@ static void add_collective(floors *f, const timeline_item *item, mark *at)
     if (over_hosts != f->over_hosts)
         return;
     f->calls_s += s;
-    if (strcmp(item->name, "all-gather") == 0)
-        at->gathers_s += s;
-    else
+    if (item->reduces)
         f->all[at->computations].reductions_s += s;
+    else
+        at->gathers_s += s;
 }
 
 static void add_item(floors *f, int64_t i)

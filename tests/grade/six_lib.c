@@ -137,7 +137,7 @@ static fsdp_status open_dry(six *s)
         &s->dev));
     TRY(comm_open(s->dev,
                   &(comm_config){.backend = COMM_DRY,
-                                 .dry = {s->config->rank, s->g->world_size, DRY_SHOWS},
+                                 .dry = {s->config->rank, s->g->world_size, MOVES_BY_SHOWING},
                                  .sums = ops_cpu_portable()->sums},
                   &s->comm));
     s->watch = timeline_watch_create(s->dev, s->comm, NULL, NULL);

@@ -74,6 +74,7 @@ static bool fake_close(transport_group *group)
 }
 
 const comm_transport fake_transport = {.name = "fake",
+                                       .moves = MOVES_BY_BRINGING,
                                        .open_over = fake_open_over,
                                        .exchange = fake_exchange,
                                        .failed = fake_failed,

@@ -289,7 +289,7 @@ static void test_figures(comm_fixture *f)
 static void same_peaks(comm_fixture *f, const char *of, const ledger_figures *dry,
                        const ledger_figures *real)
 {
-    const bool over_hosts = strncmp(comm_backend_name(f->c), "shm+mpi", 7) == 0;
+    const bool over_hosts = comm_moves_of(f->c) == MOVES_BY_BOTH;
     for (int k = 0; k < MEM_CATEGORIES; k++)
         CHECK(f,
               (over_hosts && k == MEM_COMM) ||
@@ -303,15 +303,17 @@ static void test_dry(comm_fixture *f)
 {
     comm_fixture dry;
     bool is_host = device_memory_is_host(f->dev);
-    bool shows = f->world == 1 || f->c->data->table->peer_read;
-    CHECK_OK(f, comm_test_open_as(
-                    &dry,
-                    &(device_config){.backend = device_dry(is_host ? DRY_CPU : DRY_SEPARATE),
-                                     .n_threads = 1},
-                    &(comm_config){
-                        .backend = COMM_DRY,
-                        .dry = {f->rank, f->world, shows || !is_host ? DRY_SHOWS : DRY_BRINGS},
-                        .sums = f->sums}));
+    comm_moves moves = comm_moves_of(f->c);
+    bool brings = moves == MOVES_BY_BRINGING || moves == MOVES_BY_BOTH;
+    CHECK_OK(f,
+             comm_test_open_as(
+                 &dry,
+                 &(device_config){.backend = device_dry(is_host ? DRY_CPU : DRY_SEPARATE),
+                                  .n_threads = 1},
+                 &(comm_config){.backend = COMM_DRY,
+                                .dry = {f->rank, f->world,
+                                        brings && is_host ? MOVES_BY_BRINGING : MOVES_BY_SHOWING},
+                                .sums = f->sums}));
     if (f->why[0] != '\0')
         return;
     dry.s = f->s == f->worker ? dry.worker : device_compute_stream(dry.dev);
@@ -513,6 +515,8 @@ static void test_staged_name(comm_fixture *f)
 {
     const char *name = comm_backend_name(f->c);
     CHECK(f, (strstr(name, "+staged") != NULL) == (f->world > 1), "goes by %s", name);
+    CHECK(f, f->world == 1 || comm_moves_of(f->c) == f->c->data->below->table->moves,
+          "copies through the host change how data moves");
     CHECK(f, (strstr(name, "+link+staged") != NULL) == (f->world > 1 && getenv("FSDP_LINK")),
           "goes by %s", name);
     CHECK(f, f->world == 1 || (!f->c->data->table->shares && !f->c->data->table->carries_host),

@@ -324,7 +324,8 @@ typedef struct one_rank {
 static one_rank open_rank(int rank, int size)
 {
     one_rank r = {.d = open_dry(DRY_CPU, false, 0)};
-    OK(comm_open(r.d, &(comm_config){.backend = COMM_DRY, .dry = {rank, size, DRY_SHOWS}}, &r.c));
+    OK(comm_open(r.d, &(comm_config){.backend = COMM_DRY, .dry = {rank, size, MOVES_BY_SHOWING}},
+                 &r.c));
     return r;
 }
 
@@ -493,22 +494,22 @@ TEST(test_axes)
 TEST(test_moves)
 {
     enum { ELEMS = 1000, RANKS = 4 };
-    for (int moves = DRY_SHOWS; moves <= DRY_NATIVE; moves++) {
+    for (int moves = MOVES_BY_SHOWING; moves <= MOVES_NATIVELY; moves++) {
         device *d = open_dry(DRY_POOL, false, 0);
         stream *s = device_compute_stream(d);
         comm *c = NULL;
         grad_acc acc;
-        OK(comm_open(
-            d, &(comm_config){.backend = COMM_DRY, .dry = {1, RANKS, (comm_dry_moves)moves}}, &c));
+        OK(comm_open(d, &(comm_config){.backend = COMM_DRY, .dry = {1, RANKS, (comm_moves)moves}},
+                     &c));
         void *send = NULL;
         OK(device_alloc(s, MEM_GRADS_FULL, RANKS * ELEMS * 4, "gradients", &send));
         grad_acc_init(&acc, GRAD_ACC_FAST, &(sum_kernels){.launch = sum_launch_cpu}, ELEMS,
                       MEM_GRADS_SHARD, "sum");
         OK(comm_reduce_scatter(c, s, "x", send, ELEMS, &acc, 0));
         ledger_figures host = ledger_read(device_host_ledger(d));
-        assert_int_equal(host.peak_total_bytes > 0, moves != DRY_NATIVE);
+        assert_int_equal(host.peak_total_bytes > 0, moves != MOVES_NATIVELY);
         assert_int_equal(figures(d).issued_peak_bytes[MEM_COMM],
-                         (moves == DRY_NATIVE ? 1 : RANKS - 1) * ELEMS * 4);
+                         (moves == MOVES_NATIVELY ? 1 : RANKS - 1) * ELEMS * 4);
         grad_acc_free(&acc, s);
         device_free(s, send);
         comm_close(c);

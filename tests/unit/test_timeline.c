@@ -216,6 +216,7 @@ TEST_BOTH(test_watch_collectives)
     const timeline_item *reduce = next_item(&r, TIMELINE_COLLECTIVE, &i);
     timeline_view v = timeline_read(r.t);
     assert_string_equal(gather->name, "all-gather");
+    assert_false(gather->reduces);
     assert_string_equal(gather->unit, "h.1");
     assert_string_equal(v.streams[gather->stream], "side");
     assert_int_equal(gather->phase, 'b');
@@ -223,6 +224,7 @@ TEST_BOTH(test_watch_collectives)
     assert_true(gather->end_s >= gather->begin_s && gather->begin_s >= gather->issued_s);
     assert_true(gather->begin_s > 0);
     assert_string_equal(reduce->name, "all-reduce");
+    assert_true(reduce->reduces);
     assert_int_equal(reduce->seq, gather->seq + 1);
     rig_close(&r);
 }
@@ -349,8 +351,7 @@ TEST(test_two_comm_streams)
 {
     timeline *t = hand_timeline(0, 0);
     int second = timeline_stream(t, "gather");
-    int64_t i = timeline_add(
-        t, &(timeline_item){.kind = TIMELINE_COLLECTIVE, .stream = second, .name = "all-gather"});
+    int64_t i = timeline_add(t, &(timeline_item){.kind = TIMELINE_COLLECTIVE, .stream = second});
     timeline_ran(t, i, hand_s(22), hand_s(26.5)); /* the reduction: 20 to 26 */
     timeline_step s;
     timeline_view v = timeline_read(t);

@@ -68,6 +68,7 @@ timeline *hand_timeline(int rank, double late_ms)
                               .is_move =
                                   strcmp(l->name, "copy") == 0 || strcmp(l->name, "fill") == 0,
                               .phase = l->phase,
+                              .reduces = strcmp(l->name, "reduce-scatter") == 0,
                               .after = l->after,
                               .seq = (uint64_t)l->seq,
                               .group_ranks = l->kind == TIMELINE_COLLECTIVE ? 2 : 0,

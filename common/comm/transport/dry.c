@@ -25,8 +25,9 @@ static fsdp_status done(const transport_group *group, stream *s, const comm_call
 
 static fsdp_status dry_open(comm_team *team, transport_group **out)
 {
-    static const comm_transport *const tables[] = {
-        [DRY_SHOWS] = &dry_shows, [DRY_BRINGS] = &dry_transport, [DRY_NATIVE] = &dry_native};
+    static const comm_transport *const tables[] = {[MOVES_BY_SHOWING] = &dry_shows,
+                                                   [MOVES_BY_BRINGING] = &dry_transport,
+                                                   [MOVES_NATIVELY] = &dry_native};
     const comm_dry *dry = &team->dry;
     FSDP_ASSERT(dry->size >= 1 && dry->rank >= 0 && dry->rank < dry->size);
     comm_team_fill(team, dry->rank, dry->size, dry->rank, dry->size);
@@ -84,7 +85,9 @@ static fsdp_status dry_split(transport_group *group, const comm_team *child, tra
     .name = "dry", .carries_host = true, .open = dry_open, .exchange = dry_exchange,               \
     .split = dry_split
 
-const comm_transport dry_transport = {DRY_CALLS};
-static const comm_transport dry_shows = {DRY_CALLS, .shares = true, .peer_read = true};
-static const comm_transport dry_native = {DRY_CALLS, .all_gather = dry_whole, .add = dry_add,
+const comm_transport dry_transport = {DRY_CALLS, .moves = MOVES_BY_BRINGING};
+static const comm_transport dry_shows = {DRY_CALLS, .moves = MOVES_BY_SHOWING, .shares = true,
+                                         .peer_read = true};
+static const comm_transport dry_native = {DRY_CALLS, .moves = MOVES_NATIVELY,
+                                          .all_gather = dry_whole, .add = dry_add,
                                           .all_reduce = dry_whole};

@@ -201,6 +201,7 @@ static bool hier_close(transport_group *group)
 /* fail: first record the failure in this host's memory, so that no later call of this rank reaches
  * a peer before the failure does. shm then tells mpi, whose thread is slower. */
 const comm_transport hier_transport = {.name = "shm+mpi",
+                                       .moves = MOVES_BY_BOTH,
                                        .shares = true,
                                        .carries_host = true,
                                        .open_over = hier_open_over,

@@ -246,6 +246,7 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
 }
 
 const comm_transport mpi_transport = {.name = "mpi",
+                                      .moves = MOVES_BY_BRINGING,
                                       .carries_host = true,
                                       .open = mpi_open,
                                       .exchange = mpi_exchange,

@@ -12,5 +12,5 @@ static fsdp_status mpi_open(comm_team *team, transport_group **out)
         "comm_open: the mpi backend was not built");
 }
 
-const comm_transport mpi_transport = {.name = "mpi", .open = mpi_open};
+const comm_transport mpi_transport = {.name = "mpi", .moves = MOVES_BY_BRINGING, .open = mpi_open};
 const comm_transport hier_transport = {.name = "shm+mpi"}; /* only opened over mpi */

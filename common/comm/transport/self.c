@@ -18,5 +18,8 @@ static fsdp_status self_exchange(transport_group *group, stream *s, const comm_c
     return FSDP_OK;
 }
 
-const comm_transport self_transport = {
-    .name = "self", .carries_host = true, .open = self_open, .exchange = self_exchange};
+const comm_transport self_transport = {.name = "self",
+                                       .moves = MOVES_NOTHING,
+                                       .carries_host = true,
+                                       .open = self_open,
+                                       .exchange = self_exchange};

@@ -162,6 +162,7 @@ static void shm_abort(transport_group *group, int exit_code)
 }
 
 const comm_transport shm_transport = {.name = "shm",
+                                      .moves = MOVES_BY_SHOWING,
                                       .shares = true,
                                       .peer_read = true,
                                       .carries_host = true,

@@ -185,8 +185,11 @@ static fsdp_status staged_new(const comm_team *team, transport_group *below, tra
         l->offset = (size_t *)(g->pieces + 2 * size) + (size_t)side * size;
     }
     snprintf(g->name, sizeof g->name, "%s+staged", below->table->name);
-    g->table = (comm_transport){
-        .name = g->name, .exchange = staged_exchange, .split = staged_split, .close = staged_close};
+    g->table = (comm_transport){.name = g->name,
+                                .moves = below->table->moves,
+                                .exchange = staged_exchange,
+                                .split = staged_split,
+                                .close = staged_close};
     if (below->table->all_gather != NULL)
         g->table.all_gather = staged_all_gather;
     (*out)->table = &g->table;

@@ -144,6 +144,7 @@ typedef struct transport_group {
 
 struct comm_transport {
     const char *name;
+    comm_moves moves;
     bool shares;       /* peers read memory of device_alloc_host in place, so comm_alloc uses it */
     bool carries_host; /* exchange takes host memory if s is NULL */
     bool peer_read;    /* exchange takes v; otherwise transport_sum receives contributions into
