@@ -22,7 +22,7 @@
 #include "common/base/clock.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
-#include "common/device/guard.h"
+#include "common/device/instruments/guard.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -8,7 +8,7 @@
 #include <sys/queue.h>
 #include "common/device/dry.h"
 #include "common/device/device_impl.h"
-#include "common/device/order_impl.h"
+#include "common/device/instruments/order_impl.h"
 
 /* Above all addresses that Linux maps, without a hint, on x86-64 and AArch64. Addresses are never
  * reused. Host memory that is not device memory has addresses of its own. */

@@ -12,7 +12,7 @@
  * each collective that ends. */
 #pragma once
 #include "common/comm/comm.h"
-#include "common/device/order_check.h"
+#include "common/device/instruments/order_check.h"
 #include "common/observe/profile.h"
 #include "common/observe/timeline.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 
 static int one_for_all(void)
 {

@@ -15,7 +15,7 @@
  * p == NULL stands for a run without --profile: the functions then do nothing. */
 #pragma once
 #include <stdio.h>
-#include "common/device/order_check.h"
+#include "common/device/instruments/order_check.h"
 #include "common/model/run_context.h"
 
 typedef struct profile_run profile_run;

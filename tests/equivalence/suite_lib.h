@@ -9,7 +9,7 @@
  * to -2^100 g (p is below half an ulp of it) unless g is below 2^-76 p or zero. Then both sides of
  * a comparison keep p. So every engine shows its gradient's bits without an extra interface. */
 #pragma once
-#include "common/device/order_check.h"
+#include "common/device/instruments/order_check.h"
 #include "tests/equivalence/run_lib.h"
 
 #define GRAD_LR 0x1p100f

@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 #include <time.h>
 #include "common/comm/comm.h"
-#include "common/device/order_check.h"
+#include "common/device/instruments/order_check.h"
 #include "common/ops/ops.h"
 
 typedef struct grade {

@@ -2,7 +2,7 @@
 #include "tests/grade/offload_lib.h"
 #include <string.h>
 #include <time.h>
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "tests/grade/explain_lib.h"
 #include "tests/unit/target_lib.h"

@@ -1,6 +1,6 @@
 /* comm_apart_lib.c -- see comm_apart_lib.h. */
 #include "tests/unit/comm_apart_lib.h"
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

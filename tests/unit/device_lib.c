@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 #include "tests/unit/target_lib.h"
 
 device_mode INLINE = {.async = false, .backend = &device_cpu};

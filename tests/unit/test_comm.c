@@ -9,7 +9,7 @@
  * hosts' calls (comm_fake_lib.h). FSDP_MPI_CHUNK_BYTES=1000 runs the same checks with messages cut
  * into pieces. comm_faults tests ranks that disagree, wait or die. */
 #include "common/device/dry.h"
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 #include "tests/unit/comm_apart_lib.h"
 #include "tests/unit/comm_cases_lib.h"
 #include "tests/unit/comm_fake_lib.h"

@@ -7,8 +7,8 @@
  * is issued once for every probe: a probe writes slice r of what the collective reads, or reads
  * slice r of what it writes. */
 #include <stdlib.h>
-#include "common/device/order_check.h"
-#include "common/device/separate.h"
+#include "common/device/instruments/order_check.h"
+#include "common/device/instruments/separate.h"
 #include "common/ops/ops.h"
 #include "tests/unit/comm_cases_lib.h"
 

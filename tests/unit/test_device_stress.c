@@ -6,7 +6,7 @@
  * stream. Each task checks that the last of these tasks has left its mark, for every stream t. Then
  * the task leaves its own mark. Marks are in plain (non-atomic) memory, so ThreadSanitizer proves
  * the order too. */
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 #include "tests/unit/device_lib.h"
 #include <stdlib.h>
 #include <unistd.h>

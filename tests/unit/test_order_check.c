@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/device/order_check.h"
+#include "common/device/instruments/order_check.h"
 #include "tests/unit/device_lib.h"
 
 enum { BYTES = 256, MOST_ACTS = 8 };

@@ -4,7 +4,7 @@
  * Each planted access runs in a child, which must end with a message that names the block, the byte
  * and the place. test_device.c, test_device_watch.c and test_device_stress.c test the rest, on this
  * device too. */
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <omp.h>
@@ -17,7 +17,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 #include "common/device/cpu_tiles.h"
-#include "common/device/guard.h"
+#include "common/device/instruments/guard.h"
 #include "common/ops/backends.h"
 #include "tests/unit/device_lib.h"
 

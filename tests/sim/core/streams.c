@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 
 enum { GONE = 0xdead, QUARANTINE = 1024, RECENT = 6 };
 

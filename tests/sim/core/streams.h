@@ -1,6 +1,6 @@
 /* streams.h -- shared by the stand-ins for an accelerator's libraries: the device and its streams,
  * handles, faults, messages. A process has one device, whose memory the host cannot touch
- * (common/device/separate.h). memory.h handles its memory. */
+ * (common/device/instruments/separate.h). memory.h handles its memory. */
 #pragma once
 #include <stdbool.h>
 #include <sys/queue.h>

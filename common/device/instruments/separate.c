@@ -4,7 +4,7 @@
  * A signal handler prints the message. It allocates no memory and takes no lock except the guard's,
  * which no thread holds while it touches guarded memory. glibc's snprintf needs neither for these
  * formats. */
-#include "common/device/separate.h"
+#include "common/device/instruments/separate.h"
 #include <execinfo.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
-#include "common/device/guard.h"
+#include "common/device/instruments/guard.h"
 #if UNDER_ASAN
 #include <sanitizer/asan_interface.h>
 #endif

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "common/base/hash.h"
-#include "common/device/order_impl.h"
+#include "common/device/instruments/order_impl.h"
 
 static void join(order_clock *to, const order_clock *from)
 {

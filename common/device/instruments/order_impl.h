@@ -1,11 +1,11 @@
 /* order_impl.h -- types and functions that the files of the order checker share; private to
- * common/device.
+ * common/device/instruments.
  *
  * order_clock.c   vector clocks: what happens before what
  * order_memory.c  live blocks and the accesses to them
  * order_check.c   the rules and the reports */
 #pragma once
-#include "common/device/order_check.h"
+#include "common/device/instruments/order_check.h"
 
 /* ---- clocks --------------------------------------------------------------------------------- */
 

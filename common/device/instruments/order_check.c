@@ -3,7 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/device/order_impl.h"
+#include "common/device/instruments/order_impl.h"
 
 enum { MOST_PAIRS = 64 };
 

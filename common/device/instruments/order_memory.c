@@ -3,7 +3,7 @@
  * A block lives from device_alloc to device_free. A later block may have the same address. */
 #include <stdlib.h>
 #include <string.h>
-#include "common/device/order_impl.h"
+#include "common/device/instruments/order_impl.h"
 
 bool order_grow(void *array, size_t n, size_t *room, size_t elem_bytes)
 {
