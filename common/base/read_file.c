@@ -37,3 +37,13 @@ size_t pread_all(int fd, void *out, size_t bytes, size_t at)
     }
     return done;
 }
+
+fsdp_status read_file_at(const char *path, const char *hint, int fd, void *out, size_t bytes,
+                         size_t at)
+{
+    const size_t done = pread_all(fd, out, bytes, at);
+    if (done == bytes)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EIO, hint, "%s: reading at byte %zu: %s", path, at + done,
+                      errno == 0 ? "the file ends" : strerror(errno));
+}

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "common/base/json.h"
 #include "common/base/read_file.h"
 
 enum { READ_FLOATS = 1 << 14 };

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include "common/base/atomic_file.h"
+#include "common/base/json.h"
 #include "common/base/options.h"
 
 enum { MAX_FILES = 99999 };

@@ -1,7 +1,7 @@
 /* config_fields.c -- reads fields of a config.json by a table; see family.h. */
 #include <fnmatch.h>
 #include <string.h>
-#include "common/model/export.h"
+#include "common/base/json.h"
 #include "common/model/family.h"
 
 enum { TEXT_BYTES = 80 };

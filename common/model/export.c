@@ -7,7 +7,6 @@
  * index, or a single file beside the index of several. import_open refuses the last two, and the
  * first if the sizes differ. */
 #include "common/model/export.h"
-#include "common/model/family.h"
 
 #include <dirent.h>
 #include <errno.h>

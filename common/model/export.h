@@ -7,17 +7,13 @@
  * under temporary names (atomic_file.h), so an old export stays complete until export_end. */
 #pragma once
 #include "common/base/atomic_file.h"
+#include "common/model/family.h"
 #include "common/model/safetensors.h"
 #include "common/model/source_files.h"
-#include "common/model/unit.h"
 #include "common/ops/optimizers.h"
 
 #define EXPORT_WEIGHTS "model.safetensors"
-#define EXPORT_CONFIG  "config.json"
 #define EXPORT_INDEX   "model.safetensors.index.json"
-#define IMPORT_HINT    "pass a directory with the config.json and the model.safetensors of a model"
-
-enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* a path cut to this room is still too long to open */ };
 
 typedef struct export_file {
     atomic_file file;

@@ -6,6 +6,7 @@
  * parameters, and its config.json. It gets a row in family.c. README.md here shows one. */
 #pragma once
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include "common/model/unit.h"
 
 /* ---- config.json, both ways ------------------------------------------------------------------ */
@@ -118,6 +119,10 @@ void model_add_tied(model *m, const char *name, int of);
 fsdp_status model_check_positive(const model_config *c, const char *option, size_t value);
 
 /* ---- for files ------------------------------------------------------------------------------- */
+
+#define EXPORT_CONFIG "config.json"
+#define IMPORT_HINT   "pass a directory with the config.json and the model.safetensors of a model"
+enum { IMPORT_PATH_ROOM = PATH_MAX + 1 /* a path cut to this room is still too long to open */ };
 
 /* config_is_neutral -- whether a field that is unknown here asks for nothing: it is null, false, 0,
  * "", [] or {}; a factor is 1; a scale, multiplier, base or window is never neutral. */

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "common/base/dtype.h"
+#include "common/base/json.h"
 #include "common/model/export.h"
-#include "common/model/family.h"
 
 enum { COMPARED_ELEMS = 1024, NO_FILE = -1 };
 

@@ -17,8 +17,8 @@
 #include <fnmatch.h>
 #include <math.h>
 #include <string.h>
+#include "common/base/json.h"
 #include "common/base/pmath.h"
-#include "common/model/export.h"
 #include "common/model/transformer.h"
 
 #define LLAMA_NORM_EPS 1e-5f

@@ -5,7 +5,7 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/export.h"
+#include "common/base/json.h"
 #include "common/model/family.h"
 
 /* Fields of every configuration of transformers that change no logits, whatever they say: what a

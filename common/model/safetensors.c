@@ -1,10 +1,10 @@
 /* safetensors.c -- see safetensors.h. */
 #include "common/model/safetensors.h"
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/json.h"
 #include "common/base/read_file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "floats are written as they stand");
@@ -48,81 +48,6 @@ char *safetensors_head(const cJSON *header, size_t *n_bytes)
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-static fsdp_status open_file(safetensors *f, size_t *file_bytes)
-{
-    const char *why = open_regular(f->path, &f->fd, file_bytes);
-    return why == NULL ? FSDP_OK : fsdp_error(FSDP_EIO, f->hint, "%s: %s", f->path, why);
-}
-
-static fsdp_status read_at(const safetensors *f, void *out, size_t bytes, size_t offset)
-{
-    const size_t done = pread_all(f->fd, out, bytes, offset);
-    if (done == bytes)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EIO, f->hint, "%s: reading at byte %zu: %s", f->path, offset + done,
-                      errno == 0 ? "the file ends" : strerror(errno));
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(cJSON *const *)a)->string, (*(cJSON *const *)b)->string);
-}
-
-/* *twice = a duplicate key of an object in j; NULL: there is none. cJSON would find the first of
- * the two and ignore the second. Returns false if there is no memory. */
-static bool find_twice(const cJSON *j, const char **twice)
-{
-    size_t n = 0;
-    *twice = NULL;
-    for (const cJSON *c = j->child; c != NULL && *twice == NULL; c = c->next, n++)
-        if (!find_twice(c, twice))
-            return false;
-    if (*twice != NULL || n == 0 || !cJSON_IsObject(j))
-        return true;
-    const cJSON **list = malloc(n * sizeof *list), *next = j->child;
-    if (list == NULL)
-        return false;
-    for (size_t i = 0; i < n; i++, next = next->next)
-        list[i] = next;
-    qsort(list, n, sizeof *list, by_name);
-    for (size_t i = 1; i < n && *twice == NULL; i++)
-        *twice = strcmp(list[i - 1]->string, list[i]->string) == 0 ? list[i]->string : NULL;
-    free(list);
-    return true;
-}
-
-/* f->header = the JSON object in text [bytes], which a NUL follows. Only white space may follow
- * the object. offset: of the text in the file. */
-static fsdp_status parse_object(safetensors *f, const char *text, size_t bytes, size_t offset)
-{
-    const char *end = NULL, *twice;
-    f->header = cJSON_ParseWithLengthOpts(text, bytes + 1, &end, true);
-    if (!cJSON_IsObject(f->header) || end != text + bytes)
-        return fsdp_error(FSDP_EINVAL, f->hint,
-                          "%s: got no JSON object at byte %zu, or text after the object", f->path,
-                          offset);
-    if (!find_twice(f->header, &twice))
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no host memory", f->path);
-    if (twice != NULL)
-        return fsdp_error(FSDP_EINVAL, f->hint, "%s: got the key \"%.80s\" twice", f->path, twice);
-    return FSDP_OK;
-}
-
-/* Read `bytes` bytes at `offset` of the file, and parse them with parse_object. */
-static fsdp_status read_object(safetensors *f, size_t offset, size_t bytes)
-{
-    char *text = malloc(bytes + 1);
-    if (text == NULL)
-        return fsdp_error(FSDP_ENOMEM, "", "%s: no host memory for %zu bytes", f->path, bytes);
-    fsdp_status status = read_at(f, text, bytes, offset);
-    if (status == FSDP_OK) {
-        text[bytes] = '\0';
-        status = parse_object(f, text, bytes, offset);
-    }
-    free(text);
-    return status;
-}
 
 static bool read_range(const cJSON *tensor, size_t range[2])
 {
@@ -170,11 +95,13 @@ static fsdp_status read_header(safetensors *f)
 {
     size_t file_bytes = 0;
     uint64_t header_bytes;
-    TRY(open_file(f, &file_bytes));
+    const char *why = open_regular(f->path, &f->fd, &file_bytes);
+    if (why != NULL)
+        return fsdp_error(FSDP_EIO, f->hint, "%s: %s", f->path, why);
     if (file_bytes < LENGTH_BYTES)
         return fsdp_error(FSDP_EINVAL, f->hint, "%s: got %zu bytes, expected at least %d", f->path,
                           file_bytes, LENGTH_BYTES);
-    TRY(read_at(f, &header_bytes, sizeof header_bytes, 0));
+    TRY(read_file_at(f->path, f->hint, f->fd, &header_bytes, sizeof header_bytes, 0));
     const size_t most = file_bytes - LENGTH_BYTES;
     if (header_bytes > most || header_bytes > JSON_MAX_BYTES)
         return fsdp_error(FSDP_EINVAL, f->hint, "%s: header length: got %llu, expected at most %zu",
@@ -182,7 +109,7 @@ static fsdp_status read_header(safetensors *f)
                           most < JSON_MAX_BYTES ? most : (size_t)JSON_MAX_BYTES);
     f->data_begin = LENGTH_BYTES + (size_t)header_bytes;
     f->data_bytes = file_bytes - f->data_begin;
-    TRY(read_object(f, LENGTH_BYTES, (size_t)header_bytes));
+    TRY(json_read(f->path, f->hint, f->fd, LENGTH_BYTES, (size_t)header_bytes, &f->header));
     return check_ranges(f);
 }
 
@@ -207,7 +134,7 @@ bool safetensors_range(const cJSON *tensor, size_t n_bytes, size_t *begin)
 
 fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size_t begin)
 {
-    return read_at(f, out, bytes, f->data_begin + begin);
+    return read_file_at(f->path, f->hint, f->fd, out, bytes, f->data_begin + begin);
 }
 
 size_t floats_finite(const float *values, size_t n)
@@ -225,53 +152,4 @@ void safetensors_close(safetensors *f)
     cJSON_Delete(f->header);
     free(f->path);
     *f = (safetensors){0};
-}
-
-/* ---- JSON ------------------------------------------------------------------------------------ */
-
-bool json_size(const cJSON *item, size_t *out)
-{
-    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0) || item->valuedouble > 0x1p53 ||
-        item->valuedouble != floor(item->valuedouble))
-        return false;
-    *out = (size_t)item->valuedouble;
-    return true;
-}
-
-const char *json_print(const cJSON *item, char *text, size_t text_bytes)
-{
-    if (!cJSON_PrintPreallocated((cJSON *)item, text, (int)text_bytes, false))
-        snprintf(text, text_bytes, "%s", item != NULL ? "a longer value" : "none");
-    return text;
-}
-
-void json_write_number(FILE *out, float value)
-{
-    char text[32];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
-            break;
-    }
-    fputs(text, out);
-    fputs(strpbrk(text, ".e") ? "" : ".0", out); /* some readers distinguish 8 from 8.0 */
-}
-
-fsdp_status json_read_file(const char *path, const char *hint, cJSON **out)
-{
-    size_t bytes = 0;
-    safetensors f = {.path = (char *)path, .hint = hint};
-    *out = NULL;
-    TRY(open_file(&f, &bytes));
-    fsdp_status status =
-        bytes <= JSON_MAX_BYTES
-            ? read_object(&f, 0, bytes)
-            : fsdp_error(FSDP_EINVAL, hint, "%s: got %zu bytes, expected at most %d", path, bytes,
-                         JSON_MAX_BYTES);
-    close(f.fd);
-    if (status == FSDP_OK)
-        *out = f.header;
-    else
-        cJSON_Delete(f.header);
-    return status;
 }

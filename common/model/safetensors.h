@@ -1,4 +1,4 @@
-/* safetensors.h -- files of named tensors (written as fp32), and JSON files beside them.
+/* safetensors.h -- files of named tensors (written as fp32).
  *
  *   write: safetensors_add ... -> safetensors_head -> the caller writes head and tensors
  *   read:  safetensors_open -> safetensors_range, safetensors_read ... -> safetensors_close
@@ -15,9 +15,6 @@
 #include "common/base/status.h"
 
 #define SAFETENSORS_METADATA "__metadata__" /* the only key of a header that names no tensor */
-/* Maximum size of a header or a JSON file: enough for the names of 100,000 tensors. Parsed JSON
- * takes up to forty times the memory of its text. */
-enum { JSON_MAX_BYTES = 1 << 24 };
 
 /* safetensors_add -- list an fp32 tensor that begins at *at_bytes, and advance *at_bytes past it.
  * Returns false if there is no memory. */
@@ -47,14 +44,3 @@ fsdp_status safetensors_read(const safetensors *f, void *out, size_t bytes, size
 size_t floats_finite(const float *values, size_t n);
 /* safetensors_close -- free f; a zeroed or closed struct is accepted. */
 void safetensors_close(safetensors *f);
-
-/* json_size -- a whole number from 0 to 2^53, up to which doubles are exact; else false. */
-bool json_size(const cJSON *item, size_t *out);
-/* json_print -- text = item as JSON, or "none" or "a longer value"; returns text. */
-const char *json_print(const cJSON *item, char *text, size_t text_bytes);
-/* json_read_file -- the JSON object that a regular file of at most JSON_MAX_BYTES holds; the caller
- * deletes it. Text after the object and duplicate keys are refused.
- *   errors  FSDP_EIO, FSDP_EINVAL, FSDP_ENOMEM; *out is NULL then */
-fsdp_status json_read_file(const char *path, const char *hint, cJSON **out);
-/* json_write_number -- the shortest decimal that is this float, with a point or an exponent. */
-void json_write_number(FILE *out, float value);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/dtype.h"
+#include "common/base/json.h"
 #include "common/base/philox.h"
 #include "common/model/export.h"
 #include "common/model/generate.h"
