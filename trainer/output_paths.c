@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include "common/base/atomic_file.h"
 #include "common/base/glob_in.h"
-#include "common/model/export.h"
 #include "common/model/family.h"
+#include "common/weights/export.h"
 #include "trainer/trainer.h"
 
 static const char HINT[] = "pass a path in a directory that exists and can be written";

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/environment.h"
-#include "common/model/export.h"
 #include "common/model/family.h"
 #include "common/ops/backends.h"
+#include "common/weights/export.h"
 #include "trainer/rates.h"
 #include "trainer/trainer.h"
 

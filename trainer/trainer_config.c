@@ -6,10 +6,10 @@
 #include "common/comm/comm.h"
 #include "common/comm/transport/transport.h"
 #include "common/data/data.h"
-#include "common/model/export.h"
 #include "common/model/family.h"
 #include "common/observe/virtual_time.h"
 #include "common/ops/backends.h"
+#include "common/weights/export.h"
 #include "lab3_backward/reducer_setup.h"
 
 /* The type of an option's field determines the option's kind. */

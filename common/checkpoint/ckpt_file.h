@@ -10,9 +10,9 @@
  * checkpoints are not mixed. The file of a rank without pieces holds no tensors. */
 #pragma once
 #include <limits.h>
-#include "common/model/safetensors.h"
 #include "common/model/unit.h"
 #include "common/ops/optimizers.h"
+#include "common/weights/safetensors.h"
 
 enum { CKPT_RUN_BYTES = 17, CKPT_NAME_ROOM = 128 };
 #define CKPT_FORMAT     "fsdp-labs-checkpoint-2"

@@ -8,7 +8,7 @@
  * start at zero. */
 #pragma once
 #include "common/checkpoint/ckpt_store.h"
-#include "common/model/export.h"
+#include "common/weights/export.h"
 
 typedef struct ckpt_source {
     char dir[PATH_MAX]; /* DIR/step-N; "": no checkpoint */

@@ -5,7 +5,7 @@
  * There is no KV cache: each token costs a forward pass over the window of tokens before it. This
  * is simple, and fast enough for the models of the labs. */
 #pragma once
-#include "common/model/export.h"
+#include "common/weights/export.h"
 
 typedef struct generator generator;
 

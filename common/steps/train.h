@@ -12,9 +12,9 @@
 #include "common/comm/comm.h"
 #include "common/data/data.h"
 #include "common/model/runner.h"
-#include "common/model/source_files.h"
 #include "common/steps/engine.h"
 #include "common/steps/train_config.h"
+#include "common/weights/source_files.h"
 
 /* While peers write or read files, a collective waits this many times its usual limit. */
 enum { TRAIN_FILES_TIMES = 12 };

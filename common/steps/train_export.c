@@ -1,7 +1,7 @@
 /* train_export.c -- see train_export.h. */
 #include "common/steps/train_export.h"
 #include "common/checkpoint/ckpt_store.h"
-#include "common/model/export.h"
+#include "common/weights/export.h"
 
 /* An export in progress. */
 typedef struct export_run {

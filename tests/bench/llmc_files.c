@@ -20,8 +20,8 @@
 #include <string.h>
 
 #include "common/data/data.h"
-#include "common/model/export.h"
 #include "common/model/family.h"
+#include "common/weights/export.h"
 
 enum {
     HEADER_INTS = 256,

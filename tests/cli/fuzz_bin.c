@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "common/data/data.h"
-#include "common/model/export.h"
-#include "common/model/family.h"
 #include "common/checkpoint/ckpt_source.h"
+#include "common/data/data.h"
+#include "common/model/family.h"
+#include "common/weights/export.h"
 #include "lab1_flatparam/flat_param.h"
 #include "lab4_optimizer/checkpoint.h"
 #include "tests/cli/fuzz_lib.h"

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/model/export.h"
 #include "common/ops/backends.h"
 #include "common/steps/train_export.h"
+#include "common/weights/export.h"
 #include "trainer/trainer.h"
 
 enum { MOST_WORDS = 128 };

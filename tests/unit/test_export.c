@@ -11,9 +11,9 @@
 #include "common/base/dtype.h"
 #include "common/base/json.h"
 #include "common/base/philox.h"
-#include "common/model/export.h"
 #include "common/model/generate.h"
 #include "common/model/init.h"
+#include "common/weights/export.h"
 #include "tests/unit/model_lib.h"
 #include "tests/unit/unit_lib.h"
 

@@ -1,5 +1,5 @@
 /* source_files.c -- see source_files.h. */
-#include "common/model/source_files.h"
+#include "common/weights/source_files.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/read_file.h"
-#include "common/model/export.h"
+#include "common/weights/export.h"
 
 static const char HINT[] = "make it readable, or move it out of the folder of --init-from";
 /* Names of hidden and unfinished files, of config.json, and of weights with their indices. */

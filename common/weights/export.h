@@ -8,9 +8,9 @@
 #pragma once
 #include "common/base/atomic_file.h"
 #include "common/model/family.h"
-#include "common/model/safetensors.h"
-#include "common/model/source_files.h"
 #include "common/ops/optimizers.h"
+#include "common/weights/safetensors.h"
+#include "common/weights/source_files.h"
 
 #define EXPORT_WEIGHTS "model.safetensors"
 #define EXPORT_INDEX   "model.safetensors.index.json"

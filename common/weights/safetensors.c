@@ -1,5 +1,5 @@
 /* safetensors.c -- see safetensors.h. */
-#include "common/model/safetensors.h"
+#include "common/weights/safetensors.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

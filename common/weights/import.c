@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "common/base/dtype.h"
 #include "common/base/json.h"
-#include "common/model/export.h"
+#include "common/weights/export.h"
 
 enum { COMPARED_ELEMS = 1024, NO_FILE = -1 };
 

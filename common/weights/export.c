@@ -6,7 +6,7 @@
  * disk. A crash between the renames leaves new weights beside the old config.json, files without an
  * index, or a single file beside the index of several. import_open refuses the last two, and the
  * first if the sizes differ. */
-#include "common/model/export.h"
+#include "common/weights/export.h"
 
 #include <dirent.h>
 #include <errno.h>
