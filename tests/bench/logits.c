@@ -4,9 +4,9 @@
  *   logits DIR TOKEN...        DIR: weights, as for fsdp_generate */
 #include <stdlib.h>
 #include "common/device/device.h"
-#include "common/model/generate.h"
 #include "common/model/family.h"
 #include "common/ops/backends.h"
+#include "trainer/tools/generate.h"
 
 enum { MOST_TOKENS = 1024 };
 

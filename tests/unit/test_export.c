@@ -11,11 +11,11 @@
 #include "common/base/dtype.h"
 #include "common/base/json.h"
 #include "common/base/philox.h"
-#include "common/model/generate.h"
 #include "common/model/init.h"
 #include "common/weights/export.h"
 #include "tests/unit/model_lib.h"
 #include "tests/unit/unit_lib.h"
+#include "trainer/tools/generate.h"
 
 static const model_config SMALL = {.family = "gpt2",
                                    .n_blocks = 1,

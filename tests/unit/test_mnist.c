@@ -5,10 +5,10 @@
 #include <string.h>
 #include "common/device/device.h"
 #include "common/model/family.h"
-#include "common/model/generate.h"
 #include "common/model/init.h"
 #include "common/model/runner.h"
 #include "tests/unit/unit_lib.h"
+#include "trainer/tools/generate.h"
 
 enum { N_PARAMS = 8, N_LAYERS = 4, PIXELS = 784, CLASSES = 10, MOST = 8 };
 

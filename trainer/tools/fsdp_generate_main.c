@@ -12,14 +12,13 @@
 #include <string.h>
 
 #include "common/base/environment.h"
-#include "common/base/wait_policy.h"
-#include "common/data/data.h"
 #include "common/base/options.h"
 #include "common/base/philox.h"
+#include "common/base/wait_policy.h"
+#include "common/data/data.h"
 #include "common/device/device.h"
-#include "common/model/generate.h"
-#include "common/model/family.h"
 #include "common/ops/backends.h"
+#include "trainer/tools/generate.h"
 #include "trainer/trainer.h"
 #include "trainer/uncaught.h"
 

@@ -1,11 +1,8 @@
 /* generate.c -- see generate.h. */
-#include "common/model/generate.h"
-#include "common/model/family.h"
-
+#include "trainer/tools/generate.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include "common/base/pmath.h"
 #include "common/device/device.h"
 
