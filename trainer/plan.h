@@ -4,7 +4,7 @@
  *   plan_make (any number of times, after trainer_prepare has the model and the options) */
 #pragma once
 #include "common/observe/timeline_stats.h"
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 #include "common/steps/train.h"
 #include "trainer/prices.h"
 

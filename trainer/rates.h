@@ -2,7 +2,7 @@
  * one second if copies are measured too. */
 #pragma once
 #include "common/model/run_context.h"
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 
 /* rates_measure -- measure on all ranks at once, so that each is measured while others work too.
  *   run         needs dev and world

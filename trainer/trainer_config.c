@@ -7,8 +7,8 @@
 #include "common/comm/transport/transport.h"
 #include "common/data/data.h"
 #include "common/model/family.h"
-#include "common/observe/virtual_time.h"
 #include "common/ops/backends.h"
+#include "common/simulate/virtual_time.h"
 #include "common/weights/export.h"
 #include "lab3_backward/reducer_setup.h"
 

@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include "common/base/status.h"
 #include "common/device/work.h"
-#include "common/observe/virtual_time.h"
 
 /* The most rows of a profile. When it is full, new operations count in the row "other" of their
  * kind. */

@@ -3,7 +3,7 @@
 #include "tests/grade/schedules_lib.h"
 #include <string.h>
 #include "common/observe/timeline_stats.h"
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 #include "tests/grade/explain_lib.h"
 #include "tests/grade/prefetch_lib.h"
 #include "tests/grade/six_lib.h"

@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/options.h"
 #include "common/observe/timeline_stats.h"
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 #include "tests/unit/unit_lib.h"
 
 enum { COMPUTE, GATHER, REDUCE, N_STREAMS, MOST_ITEMS = 256, MOST_RANKS = 4 };

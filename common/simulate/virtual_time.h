@@ -29,12 +29,8 @@
  * rank with a timeline is assumed to be on a host of its own. */
 #pragma once
 #include <stdbool.h>
+#include "common/device/work.h"
 #include "common/observe/timeline.h"
-
-typedef struct virtual_link {
-    double latency_s;
-    double bytes_per_s; /* in each direction; 0: bytes take no time */
-} virtual_link;
 
 typedef struct virtual_config {
     /* the seconds that a WORK of views[view] takes; at least 0 */

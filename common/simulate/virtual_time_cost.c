@@ -1,6 +1,6 @@
 /* virtual_time_cost.c -- the costs of transfers and of work; see virtual_time.h. */
 #include <math.h>
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 
 static double link_s(virtual_link link, double bytes)
 {

@@ -9,7 +9,7 @@
  * If no collective is ready but a lane still waits in one, the wait can never end. This check finds
  * every deadlock: all other waits are for items with lower indices, so a chain of them leads to a
  * collective. */
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * of its RECORD into the mark of its stream. */
 #include <math.h>
 #include <stdlib.h>
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 
 /* What precedes a point of a stream. */
 typedef struct mark {
