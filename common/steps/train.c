@@ -11,18 +11,19 @@
 static const char NORM_HINT[] =
     DIVERGED_HINT ". If not every rank says so, add --check-order: a wait may be missing";
 
-/* What a signal asked for; STILL_WRITING is added while this rank's thread writes a checkpoint.
- * This number is gathered with the losses, so all ranks see it at the same step. */
-enum { ASKED_NOTHING, ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING = 4 };
+/* How many ranks a signal has asked to save, or to save and end, and how many ranks' threads still
+ * write a checkpoint. The counts come with a step's losses, so all ranks see them at one step. */
+enum { ASKED_TO_SAVE, ASKED_TO_END, STILL_WRITING, N_COUNTS };
 
 /* The figures of a step, which the host reads after it has issued the next step. There are two: the
  * host reads one while the device fills the other. */
 typedef struct step_figures {
-    float *losses;      /* device [W*row]: rank r's A sums at r*row, then ASKED_* + STILL_WRITING */
+    float *losses;      /* device [W*A]: rank r's A sums at r*A */
     float *norm;        /* device [1] */
-    float *host_losses; /* [W*row] */
+    float *host_losses; /* [W*A] */
     float host_norm;
-    float asked;     /* this rank's ASKED_* + STILL_WRITING that is in losses */
+    void *counts;                  /* device [N_COUNTS], or NULL without setup->store */
+    int64_t host_counts[N_COUNTS]; /* of this rank, until the sums arrive */
     float scale;     /* 1 / the number of targets that count: losses and gradients are sums */
     event *begun;    /* timed; recorded on compute before the step */
     event *computed; /* recorded on compute after it */
@@ -36,8 +37,8 @@ struct train_loop {
     stream *loss_stream; /* owned; gathers the losses, over loss_group */
     comm *loss_group;    /* owned; all ranks */
     size_t A, b, T, W;
-    size_t row;         /* A, plus one with setup->store */
-    int asked;          /* the largest ASKED_* of any rank that was read and not yet obeyed */
+    bool asked_to_save; /* some rank was, which was read and not yet obeyed */
+    bool asked_to_end;
     bool writing;       /* some rank was STILL_WRITING in the last step read, or a save has begun */
     size_t input_bytes; /* of a sample: T rows of the model's input */
     char *inputs;       /* host, [A][b] samples of the step being issued */
@@ -60,11 +61,13 @@ struct train_loop {
 static fsdp_status open_figures(train_loop *l, step_figures *f)
 {
     device *d = l->setup->run->dev;
-    f->host_losses = malloc(l->W * l->row * sizeof *f->host_losses);
+    f->host_losses = malloc(l->W * l->A * sizeof *f->host_losses);
     if (!f->host_losses)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
-    TRY(device_alloc_f32(l->s, MEM_OTHER, l->W * l->row, "losses", &f->losses));
-    TRY(device_zero(l->s, f->losses, l->W * l->row * sizeof *f->losses));
+    TRY(device_alloc_f32(l->s, MEM_OTHER, l->W * l->A, "losses", &f->losses));
+    TRY(device_zero(l->s, f->losses, l->W * l->A * sizeof *f->losses));
+    if (l->setup->store)
+        TRY(device_alloc(l->s, MEM_OTHER, sizeof f->host_counts, "counts", &f->counts));
     TRY(device_alloc_f32(l->s, MEM_OTHER, 1, "norm", &f->norm));
     TRY(event_create_timed(d, &f->begun));
     TRY(event_create(d, &f->computed));
@@ -75,6 +78,7 @@ static void close_figures(train_loop *l, step_figures *f)
 {
     device_free(l->s, f->losses);
     device_free(l->s, f->norm);
+    device_free(l->s, f->counts);
     free(f->host_losses);
     event_free(f->begun);
     event_free(f->computed);
@@ -109,7 +113,6 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
                       .b = setup->run->batch,
                       .T = setup->run->seq_len,
                       .W = (size_t)comm_size(setup->run->world)};
-    l->row = l->A + (setup->store ? 1 : 0);
     const array_spec *in = &setup->run->m->input;
     l->input_bytes =
         l->T * in->width * (in->kind == ARRAY_VALUES ? dtype_bytes(setup->run->param_dtype) : 4);
@@ -212,7 +215,7 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
     ms->targets = targets;
     ms->first_sample = first + run_batch_node(l->setup->run, a, r) * l->b;
     ms->n_micro = (int)l->A;
-    ms->loss = f->losses + r * l->row + a;
+    ms->loss = f->losses + r * l->A + a;
     for (size_t j = 0; j < l->b && data; j++) {
         char *in = inputs + j * l->input_bytes;
         int32_t *out = targets + j * l->T;
@@ -229,17 +232,32 @@ static fsdp_status load_micro_step(train_loop *l, const corpus *data, uint64_t f
     return FSDP_OK;
 }
 
-/* Issue the transfer of all ranks' losses and of the norm to the host. It is complete when
- * f->arrived is reached. */
-static fsdp_status send_figures(train_loop *l, step_figures *f)
+/* Issue the sum of the ranks' counts, on loss_stream. */
+static fsdp_status send_counts(train_loop *l, step_figures *f)
 {
-    float *mine = f->losses + (size_t)comm_rank(l->loss_group) * l->row;
+    comm *world = l->setup->run->world;
+    const size_t bytes = sizeof f->host_counts;
+    f->host_counts[ASKED_TO_SAVE] = comm_signal_came(world, SIGUSR1);
+    f->host_counts[ASKED_TO_END] = comm_signal_came(world, SIGTERM);
+    f->host_counts[STILL_WRITING] = ckpt_async_writes(l->setup->store->async);
+    TRY(device_upload(l->loss_stream, f->counts, f->host_counts, bytes));
+    TRY(comm_all_reduce(l->loss_group, l->loss_stream, "counts", DTYPE_I64, f->counts, N_COUNTS));
+    return device_download(l->loss_stream, f->host_counts, f->counts, bytes);
+}
+
+/* Issue the transfer of all ranks' losses, of the norm and, for a step, of the counts to the host.
+ * It is complete when f->arrived is reached. */
+static fsdp_status send_figures(train_loop *l, step_figures *f, bool of_step)
+{
+    float *mine = f->losses + (size_t)comm_rank(l->loss_group) * l->A;
     stream *s = l->loss_stream;
     TRY(event_record(f->computed, l->s));
     TRY(stream_wait_event(s, f->computed));
-    TRY(comm_all_gather(l->loss_group, s, "loss", DTYPE_F32, mine, f->losses, l->row));
-    TRY(device_download(s, f->host_losses, f->losses, l->W * l->row * sizeof *f->losses));
+    TRY(comm_all_gather(l->loss_group, s, "loss", DTYPE_F32, mine, f->losses, l->A));
+    TRY(device_download(s, f->host_losses, f->losses, l->W * l->A * sizeof *f->losses));
     TRY(device_download(s, &f->host_norm, f->norm, sizeof *f->norm));
+    if (of_step && f->counts)
+        TRY(send_counts(l, f));
     return event_record(f->arrived, s);
 }
 
@@ -250,7 +268,7 @@ static fsdp_status await_figures(train_loop *l, step_figures *f, float *loss)
     TRY(event_sync(f->arrived));
     for (size_t a = 0; a < l->A; a++)
         for (size_t r = 0; r < l->W; r++)
-            l->in_order[run_batch_node(l->setup->run, a, r)] = f->host_losses[r * l->row + a];
+            l->in_order[run_batch_node(l->setup->run, a, r)] = f->host_losses[r * l->A + a];
     *loss = tree_sum_f32(l->in_order, l->W * l->A);
     return FSDP_OK;
 }
@@ -276,28 +294,6 @@ static step_scalars scalars_of(const train_config *c, int64_t step, float scale)
 static int64_t first_sample(const train_loop *l, int64_t step)
 {
     return step * l->setup->cfg->global_batch + l->setup->sample_offset;
-}
-
-/* What signals have asked this rank for since the last call. */
-static int look_for_signals(comm *world)
-{
-    if (comm_signal_came(world, SIGTERM))
-        return ASKED_TO_END;
-    return comm_signal_came(world, SIGUSR1) ? ASKED_TO_SAVE : ASKED_NOTHING;
-}
-
-/* Put what this rank was asked for, and whether it is still writing, into the step's figures. */
-static fsdp_status pass_on_signals(train_loop *l, step_figures *f)
-{
-    float asked = 0;
-    if (l->setup->store)
-        asked = (float)(look_for_signals(l->setup->run->world) +
-                        (ckpt_async_writes(l->setup->store->async) ? STILL_WRITING : 0));
-    size_t at = (size_t)comm_rank(l->loss_group) * l->row + l->A;
-    if (asked == f->asked)
-        return FSDP_OK;
-    f->asked = asked;
-    return device_upload(l->s, f->losses + at, &f->asked, sizeof f->asked);
 }
 
 /* *n = its sum over all ranks. The hosts wait for each other; streams go on. */
@@ -362,8 +358,7 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     device_set_scope(setup->run->dev, NULL, NULL);
     if (setup->observer.end_step)
         TRY(setup->observer.end_step(setup->observer.self));
-    TRY(pass_on_signals(l, f));
-    return send_figures(l, f);
+    return send_figures(l, f, true);
 }
 
 static float logit(const void *logits, size_t i, dtype type)
@@ -407,7 +402,7 @@ static fsdp_status evaluate_batch(train_loop *l, uint64_t first, uint64_t end, c
         if (l->logits && setup->val_data)
             TRY(count_correct(l, &ms));
     }
-    TRY(send_figures(l, f));
+    TRY(send_figures(l, f, false));
     *stats = comm_job_stats_read(setup->run->world);
     return await_figures(l, f, &unused);
 }
@@ -555,12 +550,9 @@ static fsdp_status read_steps(train_loop *l, int64_t last, train_result *result)
         float loss;
         double seconds;
         TRY(await_figures(l, f, &loss));
-        l->writing = false;
-        for (size_t r = 0; l->row > l->A && r < l->W; r++) {
-            const int word = (int)f->host_losses[r * l->row + l->A];
-            l->asked = word % STILL_WRITING > l->asked ? word % STILL_WRITING : l->asked;
-            l->writing = l->writing || word >= STILL_WRITING;
-        }
+        l->asked_to_save = l->asked_to_save || f->host_counts[ASKED_TO_SAVE] > 0;
+        l->asked_to_end = l->asked_to_end || f->host_counts[ASKED_TO_END] > 0;
+        l->writing = f->host_counts[STILL_WRITING] > 0;
         TRY(event_elapsed_s(f->begun, f->arrived, &seconds));
         loss *= f->scale;
         l->ms[n] = 1e3 * seconds;
@@ -653,15 +645,15 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
         result->step_stats = comm_job_stats_read(setup->run->world);
         TRY(read_steps(l, stops ? step : step - 1, result));
         TRY(end_save(l, false));
-        if (!stops && l->asked == ASKED_NOTHING)
+        if (!stops && !l->asked_to_save && !l->asked_to_end)
             continue;
         TRY(read_steps(l, step, result));
         if (evaluates)
             TRY(evaluate(l, step, &unused));
-        if (saves || l->asked != ASKED_NOTHING)
+        if (saves || l->asked_to_save || l->asked_to_end)
             TRY(save(l));
-        result->ended_early = l->asked == ASKED_TO_END && step + 1 < end;
-        l->asked = ASKED_NOTHING;
+        result->ended_early = l->asked_to_end && step + 1 < end;
+        l->asked_to_save = l->asked_to_end = false;
         /* A SIGUSR1 that came during the save is answered by that save. */
         (void)comm_signal_came(setup->run->world, SIGUSR1);
     }

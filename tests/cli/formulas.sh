@@ -6,7 +6,7 @@
 # A unit of `slots` elements has P = 32 W ceil(slots / (32 W)). Shard groups have S ranks and there are R = W / S replicas.
 # There are A micro-steps; parameters have p bytes, sums have r. Reductions give each rank P / W elements for any S. If R > 1,
 # replicas gather these into P / S at the end of the step, unit by unit. Each step gathers the A losses of every rank, and sums
-# the squares of the gradients exactly, in 22 words.
+# the squares of the gradients exactly, in 22 words. With --save it adds up three more words: counts of ranks.
 # At one time the root and one block are gathered; with prefetch, the root and two blocks.
 #
 # --no-sync reduces once a step, and holds one sum of all gradients in addition to the gradients of the root and a
@@ -125,6 +125,11 @@ check() {
             slice = int((22 + S - 1) / S)
             want["bytes,all-reduce"] = S == 1 ? 0 : 8 * (22 - slice + (S - 1) * slice)
             want["calls,all-reduce"] = S > 1
+            if (extra ~ /--save/) {
+                slice = int((3 + W - 1) / W)
+                want["bytes,all-reduce"] += 8 * (3 - slice + (W - 1) * slice)
+                want["calls,all-reduce"]++
+            }
         }
         NR > 1 && ($1 "," $2) in want {
             seen++
@@ -167,6 +172,10 @@ check full 3 3 3 both 4 4
 check grad-op 2 2 2 none 2 2 --sharding grad-op
 EXTRA='--optimizer sgd --momentum 0.9'
 check full 3 3 1 none 4 4
+EXTRA="--save $work/full"
+check full 3 3 2 none 4 4
+EXTRA="--save $work/ddp"
+check ddp 2 1 1 none 4 4 --parallel ddp
 EXTRA='--sharding optimizer'
 check grad-op 2 2 2 none 4 4
 check grad-op 3 3 3 both 4 4
