@@ -167,6 +167,11 @@ static fsdp_status mask_targets(const corpus *c, size_t first, size_t n, int32_t
     return FSDP_OK;
 }
 
+size_t corpus_eval_samples(const corpus *c)
+{
+    return c->images ? SIZE_MAX : EVAL_SEQUENCES;
+}
+
 fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs, int32_t *targets)
 {
     if (c->images != NULL) {

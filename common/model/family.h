@@ -57,6 +57,8 @@ typedef struct model_family {
     const char *blocks;
     bool is_rms;         /* its norms are RMS norms, which have no bias */
     bool is_images;      /* a sample is an image, one position, not a sequence */
+    const char *samples; /* a word for samples: "images"; NULL: "sequences" */
+    const char *unit;    /* a unit of progress: "img"; NULL: "tok" */
     const char *prefix;  /* of parameters' names, which files may omit */
     const char *ignored; /* glob (FNM_EXTMATCH) of tensors to ignore in files, after prefix */
     const config_field *fields; /* in the order in which they are written; ends without a key */
@@ -70,6 +72,13 @@ typedef struct model_family {
     /* build -- set m->input, then call model_add_layer, model_add_param, ... in order. It is
      * called twice: the first call only counts. */
     void (*build)(model *m);
+    /* Evaluations print the share of correct answers under this name, in percent; NULL: they print
+     * the loss only. */
+    const char *metric;
+    /* count_correct -- how many of n answers are correct.
+     *   logits  [n, vocab_size] of `type`, host */
+    size_t (*count_correct)(const model *m, const void *logits, dtype type, const int32_t *targets,
+                            size_t n);
 } model_family;
 
 extern const model_family GPT2_FAMILY, LLAMA_FAMILY, MNIST_FAMILY;

@@ -350,15 +350,43 @@ static const config_field FIELDS[] = {
     {0},
 };
 
+/* ---- accuracy -------------------------------------------------------------------------------- */
+
+static float logit(const void *logits, size_t i, dtype type)
+{
+    return type == DTYPE_BF16 ? f32_from_bf16(((const uint16_t *)logits)[i])
+                              : ((const float *)logits)[i];
+}
+
+/* An answer is the class with the largest logit, the first of equals. */
+static size_t count_correct(const model *m, const void *logits, dtype type, const int32_t *targets,
+                            size_t n)
+{
+    const size_t V = m->config.vocab_size;
+    size_t n_correct = 0;
+    for (size_t j = 0; j < n; j++) {
+        size_t best = 0;
+        for (size_t v = 1; v < V; v++)
+            if (logit(logits, j * V + v, type) > logit(logits, j * V + best, type))
+                best = v;
+        n_correct += (int32_t)best == targets[j];
+    }
+    return n_correct;
+}
+
 const model_family MNIST_FAMILY = {
     .name = "mnist",
     .title = "the net for MNIST",
     .presets = PRESETS,
     .is_images = true,
+    .samples = "images",
+    .unit = "img",
     .prefix = "",
     .ignored = "",
     .fields = FIELDS,
     .harmless = "",
     .complete = complete,
     .build = build,
+    .metric = "accuracy",
+    .count_correct = count_correct,
 };

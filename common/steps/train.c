@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include "common/checkpoint/ckpt_store.h"
+#include "common/model/family.h"
 #include "common/observe/progress.h"
 #include "common/steps/loss_csv.h"
 
@@ -43,8 +44,9 @@ struct train_loop {
     size_t input_bytes; /* of a sample: T rows of the model's input */
     char *inputs;       /* host, [A][b] samples of the step being issued */
     int32_t *targets;   /* host, [A][b][T] */
-    /* For a model of images, the logits of a micro-step on the device and on the host, and the
-     * number of images in an evaluation whose largest logit is at their label. Else NULL and 0. */
+    float *values;      /* [T rows] inputs of a sample before they are rounded to bf16, or NULL */
+    /* If the family has a metric, the logits of a micro-step on the device and on the host, and the
+     * number of correct answers in an evaluation. Else NULL and 0. */
     void *logits, *host_logits;
     int64_t n_correct;
     step_figures figures[2]; /* step t uses figures[t % 2] */
@@ -85,27 +87,28 @@ static void close_figures(train_loop *l, step_figures *f)
     event_free(f->arrived);
 }
 
-static size_t logits_elems(const train_loop *l)
-{
-    return l->b * l->setup->run->m->config.vocab_size;
-}
-
-/* Allocate what count_correct needs. */
-static fsdp_status open_answers(train_loop *l)
+static size_t logits_bytes(const train_loop *l)
 {
     const run_context *run = l->setup->run;
-    const size_t bytes = logits_elems(l) * dtype_bytes(run->param_dtype);
-    if (run->m->input.kind == ARRAY_INDICES)
+    return l->b * l->T * run->m->config.vocab_size * dtype_bytes(run->param_dtype);
+}
+
+/* Allocate what the metric needs. */
+static fsdp_status open_answers(train_loop *l)
+{
+    if (!l->setup->run->m->family->metric)
         return FSDP_OK;
-    l->host_logits = malloc(bytes);
+    l->host_logits = malloc(logits_bytes(l));
     if (!l->host_logits)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
-    return device_alloc(l->s, MEM_OTHER, bytes, "logits", &l->logits);
+    return device_alloc(l->s, MEM_OTHER, logits_bytes(l), "logits", &l->logits);
 }
 
 static fsdp_status open_here(const train_setup *setup, train_loop *l)
 {
     const train_config *c = setup->cfg;
+    const model *m = setup->run->m;
+    const dtype param_dtype = setup->run->param_dtype;
     *l = (train_loop){.setup = setup,
                       .s = device_compute_stream(setup->run->dev),
                       .next_read = setup->first_step,
@@ -113,16 +116,19 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
                       .b = setup->run->batch,
                       .T = setup->run->seq_len,
                       .W = (size_t)comm_size(setup->run->world)};
-    const array_spec *in = &setup->run->m->input;
-    l->input_bytes =
-        l->T * in->width * (in->kind == ARRAY_VALUES ? dtype_bytes(setup->run->param_dtype) : 4);
+    const size_t input_elems = l->T * m->input.width;
+    const bool is_values = m->input.kind == ARRAY_VALUES;
+    const bool rounds = is_values && param_dtype == DTYPE_BF16;
+    l->input_bytes = input_elems * (is_values ? dtype_bytes(param_dtype) : sizeof(int32_t));
+    l->values = rounds ? malloc(input_elems * sizeof *l->values) : NULL;
     l->inputs = calloc(l->A * l->b, l->input_bytes);
     l->targets = calloc(l->A * l->b, l->T * sizeof *l->targets);
     l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
     const size_t n_eval = setup->val_data ? train_eval_batches(c, setup->val_data) : 0;
     l->eval_losses = malloc((n_eval * l->W * l->A + 1) * sizeof *l->eval_losses);
-    if (!l->inputs || !l->targets || !l->in_order || !l->ms || !l->eval_losses)
+    if ((rounds && !l->values) || !l->inputs || !l->targets || !l->in_order || !l->ms ||
+        !l->eval_losses)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");
     TRY(stream_create(setup->run->dev, &(stream_config){.name = "loss"}, &l->loss_stream));
     TRY(open_figures(l, &l->figures[0]));
@@ -137,7 +143,7 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
         return FSDP_OK;
     if (setup->log)
         l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len,
-                                    l->logits ? "img" : "tok", true);
+                                    m->family->unit ? m->family->unit : "tok", true);
     return c->loss_csv ? loss_csv_open(&l->csv, c->loss_csv, setup->first_step) : FSDP_OK;
 }
 
@@ -160,6 +166,7 @@ void train_close(train_loop *l)
     close_figures(l, &l->figures[1]);
     device_free(l->s, l->logits);
     free(l->host_logits);
+    free(l->values);
     free(l->inputs);
     free(l->targets);
     free(l->in_order);
@@ -186,20 +193,15 @@ fsdp_status train_open(const train_setup *setup, train_loop **out)
     return FSDP_OK;
 }
 
-/* Read sample k; pixels are converted to the type that the model computes with. */
+/* Read sample k; values are converted to the type that the model computes with. */
 static fsdp_status load_sample(const train_loop *l, const corpus *data, uint64_t k, void *inputs,
                                int32_t *targets)
 {
-    float pixels[IMAGE_PIXELS];
-    const model *m = l->setup->run->m;
-    const bool rounds = data->images && l->setup->run->param_dtype == DTYPE_BF16;
-    if (data->images) {
-        FSDP_ASSERT_EQ(m->input.width, IMAGE_PIXELS);
-        FSDP_ASSERT_EQ(m->config.vocab_size, data->vocab_size);
-    }
-    TRY(sample_read(data, k, l->T, rounds ? pixels : inputs, targets));
-    for (size_t i = 0; rounds && i < IMAGE_PIXELS; i++)
-        ((uint16_t *)inputs)[i] = bf16_from_f32(pixels[i]);
+    const array_spec *in = &l->setup->run->m->input;
+    FSDP_ASSERT_EQ(in->kind == ARRAY_VALUES, data->images != NULL);
+    TRY(sample_read(data, k, l->T, l->values ? l->values : inputs, targets));
+    for (size_t i = 0; l->values && i < l->T * in->width; i++)
+        ((uint16_t *)inputs)[i] = bf16_from_f32(l->values[i]);
     return FSDP_OK;
 }
 
@@ -361,29 +363,14 @@ static fsdp_status train_step(train_loop *l, int64_t step)
     return send_figures(l, f, true);
 }
 
-static float logit(const void *logits, size_t i, dtype type)
-{
-    return type == DTYPE_BF16 ? f32_from_bf16(((const uint16_t *)logits)[i])
-                              : ((const float *)logits)[i];
-}
-
-/* Add the number of correct answers of a micro-step to l->n_correct. An answer is the position of
- * the largest logit, the first of equals. */
+/* Add the number of correct answers of a micro-step to l->n_correct. */
 static fsdp_status count_correct(train_loop *l, const micro_step *ms)
 {
     const run_context *run = l->setup->run;
-    const size_t V = run->m->config.vocab_size;
-    TRY(device_download(l->s, l->host_logits, l->logits,
-                        logits_elems(l) * dtype_bytes(run->param_dtype)));
+    TRY(device_download(l->s, l->host_logits, l->logits, logits_bytes(l)));
     TRY(stream_sync(l->s));
-    for (size_t j = 0; j < l->b; j++) {
-        size_t best = 0;
-        for (size_t v = 1; v < V; v++)
-            if (logit(l->host_logits, j * V + v, run->param_dtype) >
-                logit(l->host_logits, j * V + best, run->param_dtype))
-                best = v;
-        l->n_correct += (int32_t)best == ms->targets[j];
-    }
+    l->n_correct += (int64_t)run->m->family->count_correct(run->m, l->host_logits, run->param_dtype,
+                                                           ms->targets, l->b * l->T);
     return FSDP_OK;
 }
 
@@ -412,7 +399,7 @@ static size_t eval_wanted(const train_config *cfg, const corpus *val_data)
 {
     if (cfg->eval_batches > 0)
         return (size_t)cfg->eval_batches * (size_t)cfg->global_batch;
-    return val_data->images ? SIZE_MAX : EVAL_SEQUENCES;
+    return corpus_eval_samples(val_data);
 }
 
 /* The number of samples that an evaluation reads: no more than there are. */
@@ -429,8 +416,8 @@ size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
     return (eval_samples(cfg, val_data) + global - 1) / global;
 }
 
-/* Print the mean loss and, for images, the accuracy over the first samples of the validation
- * corpus, each once. The losses of all micro-batches are summed as one tree, whose shape does not
+/* Print the mean loss and the family's metric over the first samples of the validation corpus, each
+ * once. The losses of all micro-batches are summed as one tree, whose shape does not
  * depend on the number of ranks or, in canonical mode, on the sizes of batches. */
 static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
 {
@@ -438,6 +425,7 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
     const size_t global = (size_t)setup->cfg->global_batch, nodes = l->W * l->A;
     const size_t n_batches = train_eval_batches(setup->cfg, setup->val_data);
     const size_t n = eval_samples(setup->cfg, setup->val_data);
+    const model_family *family = setup->run->m->family;
     float scale;
     char answers[64] = "";
     l->n_correct = l->n_counting = 0;
@@ -454,15 +442,15 @@ static fsdp_status evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
                           "evaluation after step %lld: got loss %g, expected a finite number",
                           (long long)step + 1, (double)loss);
     }
-    if (l->logits) {
+    if (family->metric) {
         TRY(sum_ranks(l, "correct answers", &l->n_correct));
-        snprintf(answers, sizeof answers, "accuracy %.2f%%  ",
+        snprintf(answers, sizeof answers, "%s %.2f%%  ", family->metric,
                  100.0 * (double)l->n_correct / (double)n);
     }
     if (comm_rank(setup->run->world) == 0)
         fprintf(setup->log, "eval  step %lld  %s %.9g  %s(%zu %s)\n", (long long)step + 1,
                 setup->val_data == setup->data ? "loss" : "val loss", (double)loss, answers, n,
-                l->logits ? "images" : "sequences");
+                family->samples ? family->samples : "sequences");
     return FSDP_OK;
 }
 

@@ -18,8 +18,6 @@
 
 /* While peers write or read files, a collective waits this many times its usual limit. */
 enum { TRAIN_FILES_TIMES = 12 };
-/* The most sequences of an evaluation, unless train_config gives a number of batches. */
-enum { EVAL_SEQUENCES = 128 };
 
 /* Functions that the loop calls; any of them may be NULL. */
 typedef struct train_observer {

@@ -12,8 +12,7 @@ typedef struct train_config {
     double lr, min_lr, weight_decay, beta1, beta2, eps, momentum, rho, clip_grad;
     bool nesterov;
     int64_t eval_every;       /* steps, and at the end; 0: only at the end */
-    int64_t eval_batches;     /* global batches of an evaluation; 0: EVAL_SEQUENCES sequences, or
-                                  all images */
+    int64_t eval_batches;     /* global batches of an evaluation; 0: see corpus_eval_samples */
     const char *loss_csv;     /* NULL: none */
     int64_t export_shard_mib; /* largest size of an exported file of weights */
     int64_t save_every;       /* steps, and at the end; 0: only at the end */
