@@ -1,7 +1,8 @@
 /* cpu.c -- the CPU as a device: "device memory" is host memory, a kernel is a function that a
  * stream calls (stream_launch_work), a copy is a memcpy in stream order.
  *
- *   cpu_open -> streams (cpu_stream.c), blocks (cpu_memory.c), copies (here) -> cpu_close
+ *   cpu_open -> streams (cpu_stream.c), events (cpu_event.c), blocks (cpu_memory.c), copies (here)
+ *   -> cpu_close
  *
  * The device owns its streams and its cache of blocks; callers own events and live blocks.
  *

@@ -1,6 +1,6 @@
 /* cpu_impl.h -- types that the files of the CPU backend share: cpu.c (device, copies), cpu_stream.c
- * (streams, events), cpu_memory.c (blocks). Private to them, to instruments/separate.c and
- * to their tests. */
+ * (streams), cpu_event.c (events), cpu_memory.c (blocks). Private to them, to
+ * instruments/separate.c and to their tests. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,11 +12,17 @@
 typedef struct cpu_device cpu_device;
 typedef struct cpu_task cpu_task;
 
+/* What a task does. */
+typedef struct cpu_task_kind {
+    void (*run)(cpu_stream *s, cpu_task *task);
+    bool (*is_ready)(const cpu_task *task); /* whether run would not sleep; NULL: it never does */
+} cpu_task_kind;
+
 /* One entry of a stream's queue. It is embedded in the object it works on (a call's arguments, a
- * block, a capture), so that device_free needs no memory and cannot fail. `run` also frees it. */
+ * block, a capture), so that device_free needs no memory and cannot fail. Its run also frees it. */
 struct cpu_task {
     STAILQ_ENTRY(cpu_task) link;
-    void (*run)(cpu_stream *s, cpu_task *task);
+    const cpu_task_kind *kind;
 };
 
 /* ---- streams (cpu_stream.c) ----------------------------------------------------------------- */
@@ -50,6 +56,10 @@ void cpu_stream_delete(cpu_stream *s);
 void cpu_stream_drain(cpu_stream *s);
 /* cpu_stream_issue -- queue the task, or run it at once on an inline stream. */
 void cpu_stream_issue(cpu_stream *s, cpu_task *task);
+/* cpu_stream_fail -- keep *info as the stream's error, unless there is one. */
+void cpu_stream_fail(cpu_stream *s, const fsdp_error_info *info);
+/* cpu_stream_failed -- whether there is an error; s->error then never changes. */
+bool cpu_stream_failed(cpu_stream *s);
 /* cpu_stream_status -- FSDP_OK, or the stream's first error, which becomes this thread's error. */
 fsdp_status cpu_stream_status(cpu_stream *s);
 /* cpu_call_new -- a task that runs l->fn unless the stream has failed, and tells the watch if
@@ -111,7 +121,7 @@ struct cpu_device {
  * memory_is_host is false, device memory is guarded (guard.h) and all streams are workers. */
 fsdp_status cpu_open(const device_config *config, device **out);
 
-/* cpu_close ... cpu_mem_reserved -- in cpu.c, cpu_stream.c and cpu_memory.c. */
+/* cpu_close ... cpu_mem_reserved -- in cpu.c, cpu_stream.c, cpu_event.c and cpu_memory.c. */
 DECLARE_DEVICE_CALLS(cpu);
 
 /* The functions of such a device_backend except `open`. */

@@ -456,6 +456,8 @@ static void free_run(cpu_stream *s, cpu_task *task)
     system_put_all(&evicted);
 }
 
+static const cpu_task_kind FREE = {.run = free_run};
+
 /* The block of a live pointer from device_alloc. For any other pointer, stop with a message. */
 static cpu_block *block_of(void *ptr)
 {
@@ -477,7 +479,7 @@ void cpu_free(stream *base, void *ptr)
     b->magic = BLOCK_FREED; /* already now, before the stream reaches the free */
     ledger_free_issued(p->ledger, (mem_category)b->category, b->bytes);
     pending_free *node = b->free_node;
-    node->task.run = free_run;
+    node->task.kind = &FREE;
     node->block = b;
     pthread_mutex_lock(&p->lock);
     b->frees_queued++;
