@@ -38,6 +38,7 @@ fsdp_status mesh_shape_make(int world_size, const int size[N_AXES], int world_ra
  * AXIS_REPLICATE 1. */
 fsdp_status mesh_of_shards(int world_size, int shard_size, int world_rank, mesh_shape *out);
 
+/* mesh_data_size, mesh_data_rank -- how many data ranks there are, and this rank's number. */
 static inline int mesh_data_size(const mesh_shape *s)
 {
     return s->size[AXIS_REPLICATE] * s->size[AXIS_SHARD];
@@ -46,6 +47,7 @@ static inline int mesh_data_rank(const mesh_shape *s)
 {
     return s->at[AXIS_REPLICATE] * s->size[AXIS_SHARD] + s->at[AXIS_SHARD];
 }
+/* mesh_leaf_size, mesh_leaf_rank -- the same of leaf ranks. */
 static inline int mesh_leaf_size(const mesh_shape *s)
 {
     return mesh_data_size(s) * s->size[AXIS_CP];
