@@ -211,7 +211,8 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
     mesh_shape shape;
     fsdp f;
     *elems = 0;
-    TRY(mesh_of_shards(1, 1, 0, &shape)); /* used_elems is the same for every W */
+    TRY(mesh_shape_make(1, (const int[N_AXES]){[AXIS_SHARD] = 1}, 0,
+                        &shape)); /* used_elems is the same for every W */
     TRY(fsdp_lay_out(&config, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++) {
         const int c = f.units[u].given.companion;

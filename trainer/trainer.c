@@ -62,8 +62,10 @@ fsdp_config trainer_fsdp_config(const trainer *t)
 
 fsdp_status trainer_make(trainer *t)
 {
+    const int size[N_AXES] = {[AXIS_SHARD] = trainer_config_shard_size(&t->cfg)};
+    TRY(mesh_shape_make(comm_size(t->run.world), size, comm_rank(t->run.world), &t->run.shape));
     if (t->cfg.parallel == PARALLEL_FSDP) {
-        TRY(mesh_open(t->run.world, trainer_config_shard_size(&t->cfg), &t->mesh));
+        TRY(mesh_open(t->run.world, size, &t->mesh));
         const int near = (int)t->cfg.reshard_to;
         if (near > 0)
             TRY(comm_range(t->mesh.shard, t->mesh.shape.at[AXIS_SHARD] / near * near, 1, near,

@@ -9,6 +9,13 @@ static fsdp_status wrong_sizes(int world_size, int shard_size)
                       world_size, shard_size, world_size);
 }
 
+/* Set the place of world_rank along each axis. */
+static void place(mesh_shape *s, int world_rank)
+{
+    for (int a = N_AXES - 1, rest = world_rank; a >= 0; rest /= s->size[a--])
+        s->at[a] = rest % s->size[a];
+}
+
 fsdp_status mesh_shape_make(int world_size, const int size[N_AXES], int world_rank, mesh_shape *out)
 {
     int product = 1;
@@ -26,17 +33,17 @@ fsdp_status mesh_shape_make(int world_size, const int size[N_AXES], int world_ra
     if (world_rank < 0 || world_rank >= world_size)
         return fsdp_error(FSDP_EINVAL, "ranks count from 0 to world_size - 1",
                           "mesh: got rank %d of %d", world_rank, world_size);
-    for (int a = N_AXES - 1, rest = world_rank; a >= 0; rest /= out->size[a--])
-        out->at[a] = rest % out->size[a];
+    place(out, world_rank);
     return FSDP_OK;
 }
 
-fsdp_status mesh_of_shards(int world_size, int shard_size, int world_rank, mesh_shape *out)
+int mesh_leaf_of(const mesh_shape *s, int world_rank)
 {
-    if (shard_size < 1)
-        return wrong_sizes(world_size, shard_size);
-    return mesh_shape_make(world_size, (const int[N_AXES]){[AXIS_SHARD] = shard_size}, world_rank,
-                           out);
+    mesh_shape there = *s;
+    place(&there, world_rank);
+    return there.at[AXIS_PP] == s->size[AXIS_PP] - 1 && there.at[AXIS_TP] == 0
+               ? mesh_leaf_rank(&there)
+               : -1;
 }
 
 fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **out)
@@ -67,10 +74,10 @@ fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **o
     return x.n == 1 || *out == world ? FSDP_OK : comm_subset(world, &x, out);
 }
 
-fsdp_status mesh_open(comm *world, int shard_size, mesh *out)
+fsdp_status mesh_open(comm *world, const int size[N_AXES], mesh *out)
 {
     *out = (mesh){.world = world};
-    TRY(mesh_of_shards(comm_size(world), shard_size, comm_rank(world), &out->shape));
+    TRY(mesh_shape_make(comm_size(world), size, comm_rank(world), &out->shape));
     fsdp_status status = mesh_group(world, &out->shape, 1u << AXIS_SHARD, &out->shard);
     if (status == FSDP_OK && out->shape.size[AXIS_REPLICATE] > 1)
         status = mesh_group(world, &out->shape, 1u << AXIS_REPLICATE, &out->replicate);

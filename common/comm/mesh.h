@@ -34,10 +34,6 @@ typedef struct mesh_shape {
  *   errors  FSDP_EINVAL: the sizes do not multiply to world_size, or world_rank is not a rank */
 fsdp_status mesh_shape_make(int world_size, const int size[N_AXES], int world_rank,
                             mesh_shape *out);
-/* mesh_of_shards -- mesh_shape_make for shard groups of shard_size, all other axes but
- * AXIS_REPLICATE 1. */
-fsdp_status mesh_of_shards(int world_size, int shard_size, int world_rank, mesh_shape *out);
-
 /* mesh_data_size, mesh_data_rank -- how many data ranks there are, and this rank's number. */
 static inline int mesh_data_size(const mesh_shape *s)
 {
@@ -57,6 +53,10 @@ static inline int mesh_leaf_rank(const mesh_shape *s)
     return mesh_data_rank(s) * s->size[AXIS_CP] + s->at[AXIS_CP];
 }
 
+/* mesh_leaf_of -- the leaf rank whose losses world_rank has: the last pp stage's first tp rank has
+ * them. -1: it has none. */
+int mesh_leaf_of(const mesh_shape *s, int world_rank);
+
 typedef struct mesh {
     mesh_shape shape;
     comm *world;     /* borrowed */
@@ -74,9 +74,9 @@ typedef struct mesh {
  *   errors      as comm_subset */
 fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **out);
 
-/* mesh_open -- a mesh of shard groups of shard_size ranks, and its groups.
+/* mesh_open -- a mesh of these sizes (mesh_shape_make), and its groups.
  *   world       borrowed, must outlive the mesh
- *   collective  all ranks of world, same shard_size; the host waits
+ *   collective  all ranks of world, same sizes; the host waits
  *   errors      as mesh_shape_make and mesh_group; nothing stays allocated */
-fsdp_status mesh_open(comm *world, int shard_size, mesh *out);
+fsdp_status mesh_open(comm *world, const int size[N_AXES], mesh *out);
 void mesh_close(mesh *m); /* collective unless the job failed; a zeroed struct is accepted */

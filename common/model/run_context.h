@@ -1,7 +1,7 @@
 /* run_context.h -- the settings that all parts of a run share. The code that sets up the run fills
  * it in once, and each part copies it. All pointers are borrowed and outlive the run's parts. */
 #pragma once
-#include "common/comm/comm_calls.h"
+#include "common/comm/mesh.h"
 #include "common/model/unit.h"
 #include "common/ops/optimizers.h"
 #include "common/sum/grad_acc.h"
@@ -11,6 +11,7 @@ typedef struct run_context {
     const ops *ops;
     device *dev;        /* NULL while a run is only planned */
     comm *world;        /* all ranks; NULL while a run is only planned */
+    mesh_shape shape;   /* this rank's place among them */
     grad_acc_mode mode; /* GRAD_ACC_CANONICAL: batch is a power of two */
     size_t batch;       /* b: sequences per rank and micro-step */
     size_t seq_len;     /* T: tokens of a sequence */
@@ -49,11 +50,24 @@ static inline int run_reduce_level(const run_context *run)
     return run_level(run, run->no_sync ? run->batch * (size_t)run->grad_accum : run->batch);
 }
 
-/* run_batch_node -- the number n of micro-batch a of `rank` in the global batch. Micro-batch n has
- * the sequences n*batch ... n*batch + batch-1 of the global batch, and is node n of the sum's tree
- * at run_batch_level. */
-static inline size_t run_batch_node(const run_context *run, size_t a, size_t rank)
+/* run_batch_number -- the number n of micro-batch a of part `rank` of `size` of the global batch.
+ */
+static inline size_t run_batch_number(const run_context *run, size_t a, int rank, int size)
 {
-    const size_t n_ranks = (size_t)comm_size(run->world);
-    return run->no_sync ? rank * (size_t)run->grad_accum + a : a * n_ranks + rank;
+    return run->no_sync ? (size_t)rank * (size_t)run->grad_accum + a
+                        : a * (size_t)size + (size_t)rank;
+}
+
+/* run_batch_begin -- the first sequence, in the global batch, of this data rank's micro-batch a. */
+static inline size_t run_batch_begin(const run_context *run, size_t a)
+{
+    const int rank = mesh_data_rank(&run->shape), size = mesh_data_size(&run->shape);
+    return run_batch_number(run, a, rank, size) * run->batch;
+}
+
+/* run_batch_node -- the node of the sum's tree at run_batch_level that is micro-batch a of a leaf
+ * rank. */
+static inline size_t run_batch_node(const run_context *run, size_t a, int leaf_rank)
+{
+    return run_batch_number(run, a, leaf_rank, mesh_leaf_size(&run->shape));
 }

@@ -187,7 +187,7 @@ fsdp_status digests_look(void *self, const runner *r, const micro_step *ms, runn
 {
     digests *d = self;
     if (ms) {
-        const uint64_t n_ranks = (uint64_t)comm_size(d->run.world);
+        const uint64_t n_ranks = (uint64_t)mesh_data_size(&d->run.shape);
         d->micro = ms->a;
         d->step = (int64_t)(ms->first_sample / ((uint64_t)ms->n_micro * n_ranks * d->run.batch));
     }
@@ -209,7 +209,7 @@ fsdp_status digests_end_step(digests *d)
 static void put_facts(digests *d, const ckpt_about *about)
 {
     const run_context *run = &d->run;
-    const size_t n_ranks = (size_t)comm_size(run->world);
+    const size_t n_ranks = (size_t)mesh_data_size(&run->shape);
     const size_t n_series = run->no_sync && run->grad_accum > 1 ? n_ranks : 1;
     fprintf(d->out, DIGEST_TITLE "\n# micro-batch: %d of %zu x %zu sequences\n# ops: %s\n",
             run->grad_accum, n_series, n_ranks * run->batch / n_series, run->ops->name);

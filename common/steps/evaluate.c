@@ -98,7 +98,7 @@ void train_note_evaluation(const train_loop *l)
 fsdp_status train_evaluate(train_loop *l, int64_t step, comm_stats *last_batch)
 {
     const train_setup *setup = l->setup;
-    const size_t global = (size_t)setup->cfg->global_batch, nodes = l->W * l->A;
+    const size_t global = (size_t)setup->cfg->global_batch, nodes = l->n_nodes;
     const size_t n_batches = train_eval_batches(setup->cfg, setup->val_data);
     const size_t n = eval_samples(setup->cfg, setup->val_data);
     const model_family *family = setup->run->m->family;

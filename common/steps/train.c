@@ -22,6 +22,7 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
                       .b = setup->run->batch,
                       .T = setup->run->seq_len,
                       .W = (size_t)comm_size(setup->run->world)};
+    l->n_nodes = (size_t)mesh_leaf_size(&setup->run->shape) * l->A;
     const size_t input_elems = l->T * m->input.width;
     const bool is_values = m->input.kind == ARRAY_VALUES;
     const bool rounds = is_values && param_dtype == DTYPE_BF16;
@@ -29,10 +30,10 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     l->values = rounds ? malloc(input_elems * sizeof *l->values) : NULL;
     l->inputs = calloc(l->A * l->b, l->input_bytes);
     l->targets = calloc(l->A * l->b, l->T * sizeof *l->targets);
-    l->in_order = malloc(l->W * l->A * sizeof *l->in_order);
+    l->in_order = malloc(l->n_nodes * sizeof *l->in_order);
     l->ms = calloc((size_t)c->steps + 1, sizeof *l->ms);
     const size_t n_eval = setup->val_data ? train_eval_batches(c, setup->val_data) : 0;
-    l->eval_losses = malloc((n_eval * l->W * l->A + 1) * sizeof *l->eval_losses);
+    l->eval_losses = malloc((n_eval * l->n_nodes + 1) * sizeof *l->eval_losses);
     if ((rounds && !l->values) || !l->inputs || !l->targets || !l->in_order || !l->ms ||
         !l->eval_losses)
         return fsdp_error(FSDP_ENOMEM, "", "training loop: no host memory");

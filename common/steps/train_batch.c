@@ -26,7 +26,7 @@ fsdp_status train_load_micro_step(train_loop *l, const corpus *data, uint64_t fi
     int32_t *targets = l->targets + a * l->b * l->T;
     ms->inputs = inputs;
     ms->targets = targets;
-    ms->first_sample = first + run_batch_node(l->setup->run, a, r) * l->b;
+    ms->first_sample = first + run_batch_begin(l->setup->run, a);
     ms->n_micro = (int)l->A;
     ms->loss = f->losses + r * l->A + a;
     for (size_t j = 0; j < l->b && data; j++) {
@@ -51,7 +51,7 @@ fsdp_status train_sum_ranks(const train_loop *l, const char *what, int64_t *n)
     TRY(comm_host_gather(l->setup->run->world, what, n, sizeof *n, &all));
     *n = 0;
     for (size_t r = 0; r < l->W; r++)
-        *n += ((const int64_t *)all)[r];
+        *n += mesh_leaf_of(&l->setup->run->shape, (int)r) >= 0 ? ((const int64_t *)all)[r] : 0;
     free(all);
     return FSDP_OK;
 }
@@ -135,9 +135,12 @@ fsdp_status train_send_figures(train_loop *l, step_figures *f, bool of_step)
 fsdp_status train_await_figures(train_loop *l, step_figures *f, float *loss)
 {
     TRY(event_sync(f->arrived));
-    for (size_t a = 0; a < l->A; a++)
-        for (size_t r = 0; r < l->W; r++)
-            l->in_order[run_batch_node(l->setup->run, a, r)] = f->host_losses[r * l->A + a];
-    *loss = tree_sum_f32(l->in_order, l->W * l->A);
+    const run_context *run = l->setup->run;
+    for (size_t r = 0; r < l->W; r++) {
+        const int leaf = mesh_leaf_of(&run->shape, (int)r);
+        for (size_t a = 0; a < l->A && leaf >= 0; a++)
+            l->in_order[run_batch_node(run, a, leaf)] = f->host_losses[r * l->A + a];
+    }
+    *loss = tree_sum_f32(l->in_order, l->n_nodes);
     return FSDP_OK;
 }

@@ -38,6 +38,7 @@ struct train_loop {
     stream *loss_stream; /* owned; gathers the losses, over loss_group */
     comm *loss_group;    /* owned; all ranks */
     size_t A, b, T, W;
+    size_t n_nodes;                   /* of the tree of a step's losses: leaf ranks * A */
     bool asked_to_save, asked_to_end; /* a rank was, in a step read, and it is not yet obeyed */
     bool writing;       /* some rank was STILL_WRITING in the last step read, or a save has begun */
     size_t input_bytes; /* of a sample: T rows of the model's input */
@@ -52,7 +53,7 @@ struct train_loop {
     bool failed_alike;       /* what failed has failed on all ranks */
     int64_t next_read;       /* the step whose figures the host reads next */
     int64_t n_counting;      /* targets that count, of the samples that this rank has loaded */
-    float *in_order;         /* [W*A] losses in order of run_batch_node */
+    float *in_order;         /* [n_nodes] losses in order of run_batch_node */
     float *eval_losses;      /* losses of an evaluation, batch after batch, each as in_order */
     double *ms;              /* [steps] */
     atomic_file csv;

@@ -31,7 +31,12 @@ fsdp_status run_corpus(size_t vocab_size, corpus *out)
 static run_context context_of(const run *r)
 {
     const run_config *c = r->cfg;
+    const int w = comm_size(r->group);
     return (run_context){.m = &r->m,
+                         .shape = {.world_size = w,
+                                   .world_rank = comm_rank(r->group),
+                                   .size = {1, w, 1, 1, 1},
+                                   .at = {[AXIS_REPLICATE] = comm_rank(r->group)}},
                          .ops = c->ops,
                          .dev = r->dev,
                          .world = r->group,
@@ -61,7 +66,7 @@ static fsdp_status make_engine(run *r, const run_context *context)
         return baseline_create(context, &r->e);
     int w = comm_size(r->group);
     int shard_size = sharding_shard_size(c->sharding, w, run_hybrid_size(w));
-    TRY(mesh_open(r->group, shard_size, &r->mesh));
+    TRY(mesh_open(r->group, (const int[N_AXES]){[AXIS_SHARD] = shard_size}, &r->mesh));
     return fsdp_engine_create(&(fsdp_config){.run = *context,
                                              .mesh = &r->mesh,
                                              .offload = c->offload,
@@ -131,7 +136,7 @@ static fsdp_status one_micro_step(run *r, int step, int a, bool training)
     int w = comm_size(r->group), x = comm_rank(r->group);
     size_t blocks = (size_t)w * (size_t)c->grad_accum;
     const run_context context = context_of(r);
-    size_t block = run_batch_node(&context, (size_t)a, (size_t)x);
+    size_t block = run_batch_node(&context, (size_t)a, x);
     float *loss = r->loss + a * w + x;
     TRY(stream_sync(r->s)); /* the last micro-step may still read the tokens */
     for (size_t i = 0; i < c->batch; i++) {
@@ -204,7 +209,7 @@ static fsdp_status one_step(run *r, int step)
     const run_context context = context_of(r);
     const size_t w = (size_t)comm_size(r->group);
     for (size_t i = 0; i < blocks; i++)
-        in_order[run_batch_node(&context, i / w, i % w)] = host[i];
+        in_order[run_batch_node(&context, i / w, (int)(i % w))] = host[i];
     r->out->loss[step] = tree_sum_f32(in_order, blocks) * scale;
     r->out->norm[step] = host[blocks];
     free(host);

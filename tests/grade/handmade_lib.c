@@ -291,7 +291,7 @@ static fsdp_status make_mesh(fixture *fx)
     fsdp *f = &fx->f;
     int w = fx->world_size, own = sp->sharding == SHARDING_NONE ? 1 : w;
     int groups_of = sp->shard_size ? sp->shard_size : own;
-    TRY(mesh_open(fx->comm, groups_of, &f->mesh));
+    TRY(mesh_open(fx->comm, (const int[N_AXES]){[AXIS_SHARD] = groups_of}, &f->mesh));
     fx->shard_rank = fx->rank % groups_of;
     fx->slice = fx->shard_rank * (w / groups_of) + fx->rank / groups_of;
     return FSDP_OK;

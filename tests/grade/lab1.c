@@ -601,7 +601,8 @@ static fsdp_status task_1_5(grade *g)
     mesh_shape shape;
     TRY(model_preset("gpt2", "tiny", &config));
     TRY(model_create(&config, &m));
-    TRY(mesh_of_shards(g->world_size, g->world_size, g->rank, &shape));
+    TRY(mesh_shape_make(g->world_size, (const int[N_AXES]){[AXIS_SHARD] = g->world_size}, g->rank,
+                        &shape));
     fsdp_status st = FSDP_OK;
     for (int i = 0; st == FSDP_OK && i < 4; i++) {
         const fsdp_config wrapped = {.run.m = &m, .wrap = policies[i], .wrap_min_elems = 20000};

@@ -158,7 +158,7 @@ static fsdp_status six_create(six *s)
                        .seq_len = SEQ_LEN,
                        .grad_accum = SIX_MICRO_STEPS,
                        .seed = 7};
-    TRY(mesh_open(s->comm, s->g->world_size, &s->grid));
+    TRY(mesh_open(s->comm, (const int[N_AXES]){[AXIS_SHARD] = s->g->world_size}, &s->grid));
     TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &s->grid, .wrap = WRAP_BLOCK}, &s->f));
     TRY(reducer_create(&s->f, SHARDING_FULL, &s->r));
     const prefetch_config config = {.mode = s->config->mode, .limit = s->config->limit};

@@ -40,7 +40,7 @@ fsdp_status whole_open(grade *g, const whole_config *config, whole *w)
                              .seed = config->seed};
     const int shard_size = sharding_shard_size(config->sharding, g->world_size, config->fsdp_size);
     unit_hooks hooks = {.self = w, .pre_forward = pre_forward, .post_forward = post_forward};
-    TRY(mesh_open(w->comm, shard_size, &w->grid));
+    TRY(mesh_open(w->comm, (const int[N_AXES]){[AXIS_SHARD] = shard_size}, &w->grid));
     TRY(fsdp_create(&(fsdp_config){.run = run, .mesh = &w->grid, .wrap = config->wrap}, &w->f));
     if (config->trains) {
         TRY(reducer_create(&w->f, config->sharding, &w->r));

@@ -123,6 +123,7 @@ static fsdp_status make_run(comm_fixture *f, fault planted, FILE *out)
                                  .ops = ops_cpu_portable(),
                                  .dev = f->dev,
                                  .world = f->c,
+                                 .shape = {.size = {1, f->world, 1, 1, 1}},
                                  .mode = GRAD_ACC_CANONICAL,
                                  .batch = BATCH,
                                  .seq_len = SEQ_LEN,

@@ -34,7 +34,7 @@ static void rig_make(rig *x, comm_fixture *f, int shard_size, grad_acc_mode mode
 {
     *x = (rig){.f = f};
     CHECK_OK(f, model_create(&MODEL, &x->m));
-    CHECK_OK(f, mesh_open(f->c, shard_size, &x->mesh));
+    CHECK_OK(f, mesh_open(f->c, (const int[N_AXES]){[AXIS_SHARD] = shard_size}, &x->mesh));
     const fsdp_config config = {.run = {.m = &x->m,
                                         .ops = ops_cpu_portable(),
                                         .dev = f->dev,

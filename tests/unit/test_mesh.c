@@ -19,12 +19,14 @@ static void test_arithmetic(comm_fixture *f)
             mesh_shape s;
             bool seen[12] = {false};
             if (w % rows != 0) {
-                CHECK(f, mesh_of_shards(w, rows, 0, &s) == FSDP_EINVAL, "%d in rows of %d", w,
-                      rows);
+                CHECK(f,
+                      mesh_shape_make(w, (const int[N_AXES]){[AXIS_SHARD] = rows}, 0, &s) ==
+                          FSDP_EINVAL,
+                      "%d in rows of %d", w, rows);
                 continue;
             }
             for (int r = 0; r < w; r++) {
-                CHECK_OK(f, mesh_of_shards(w, rows, r, &s));
+                CHECK_OK(f, mesh_shape_make(w, (const int[N_AXES]){[AXIS_SHARD] = rows}, r, &s));
                 CHECK(f, s.at[AXIS_REPLICATE] * rows + s.at[AXIS_SHARD] == r, "W=%d S=%d rank %d",
                       w, rows, r);
                 const int slice = placement_slice(&(placement){.n_shards = rows}, w, r);
@@ -42,11 +44,16 @@ static void test_refusals(comm_fixture *f)
 {
     mesh_shape s;
     mesh m;
-    CHECK(f, mesh_of_shards(4, 0, 0, &s) == FSDP_EINVAL, "rows of none");
-    CHECK(f, mesh_of_shards(0, 1, 0, &s) == FSDP_EINVAL, "no ranks");
-    CHECK(f, mesh_of_shards(4, 2, 4, &s) == FSDP_EINVAL, "rank 4 of 4");
-    CHECK(f, mesh_of_shards(4, 2, -1, &s) == FSDP_EINVAL, "rank -1");
-    CHECK(f, mesh_open(f->c, f->world + 1, &m) == FSDP_EINVAL, "rows longer than the world");
+    CHECK(f, mesh_shape_make(4, (const int[N_AXES]){[AXIS_SHARD] = -1}, 0, &s) == FSDP_EINVAL,
+          "rows of fewer than none");
+    CHECK(f, mesh_shape_make(0, (const int[N_AXES]){[AXIS_SHARD] = 1}, 0, &s) == FSDP_EINVAL,
+          "no ranks");
+    CHECK(f, mesh_shape_make(4, (const int[N_AXES]){[AXIS_SHARD] = 2}, 4, &s) == FSDP_EINVAL,
+          "rank 4 of 4");
+    CHECK(f, mesh_shape_make(4, (const int[N_AXES]){[AXIS_SHARD] = 2}, -1, &s) == FSDP_EINVAL,
+          "rank -1");
+    CHECK(f, mesh_open(f->c, (const int[N_AXES]){[AXIS_SHARD] = f->world + 1}, &m) == FSDP_EINVAL,
+          "rows longer than the world");
     CHECK(f, strstr(fsdp_error_get()->what, "expected a divisor") != NULL, "its words: %.150s",
           fsdp_error_get()->what);
 }
@@ -91,7 +98,7 @@ static void test_groups(comm_fixture *f)
         mesh m;
         if (f->world % rows != 0)
             continue;
-        CHECK_OK(f, mesh_open(f->c, rows, &m));
+        CHECK_OK(f, mesh_open(f->c, (const int[N_AXES]){[AXIS_SHARD] = rows}, &m));
         comm_job_stats_reset(f->c);
         check_groups(f, &m);
         uint64_t calls = (m.shard != NULL) + (m.replicate != NULL);
