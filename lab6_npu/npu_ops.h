@@ -55,9 +55,8 @@ fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
 
 /* npu_matmul ... npu_adadelta -- the operations of ops.h. */
-#define DECLARE(op) fsdp_status npu_##op(stream *s, const op##_args *a);
-EACH_OP(DECLARE)
-#undef DECLARE
+#define OP(op, ...) fsdp_status npu_##op(stream *s, const op##_args *a);
+#include "common/ops/op_list.h"
 
 /* ISSUED(op) defines npu_op, which passes its arguments to op_issue, an accel_issue_fn. */
 #define ISSUED(op)                                                                                 \

@@ -19,27 +19,16 @@ struct cuda_matmul;
 fsdp_status matmul_open(int index, struct cuda_matmul **out);
 void matmul_close(struct cuda_matmul *m);
 
-/* EACH_SHARED_OP -- DO(name) for each operation that both tables share. EACH_OWN_OP -- DO(name) for
- * each operation that each table implements itself. */
-/* clang-format off */
-#define EACH_SHARED_OP(DO)                                                                         \
-    DO(embedding) DO(embedding_backward) DO(gelu) DO(gelu_backward) DO(swiglu) DO(swiglu_backward) \
-    DO(rope) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)            \
-    DO(adadelta) EACH_MNIST_OP(DO)
-#define EACH_OWN_OP(DO)                                                                            \
-    DO(matmul) DO(bias_backward) DO(layernorm) DO(layernorm_backward) DO(rmsnorm)                  \
-    DO(rmsnorm_backward) DO(attention) DO(attention_backward) DO(cross_entropy)
-/* clang-format on */
-
-/* cuda_embedding ... cuda_dropout -- in both tables. portable_matmul ... portable_cross_entropy --
- * in the portable table. fast_matmul ... fast_cross_entropy -- in the fast table. */
-#define DECLARE_SHARED(op) fsdp_status cuda_##op(stream *s, const op##_args *a);
-#define DECLARE_OWN(op)                                                                            \
+/* cuda_embedding ... cuda_adadelta -- in both tables. portable_matmul ... portable_cross_entropy --
+ * in the portable table. fast_matmul ... fast_cross_entropy -- in the fast table. op_list.h says
+ * which operation is which. */
+#define DECLARE_BOTH(op) fsdp_status cuda_##op(stream *s, const op##_args *a);
+#define DECLARE_EACH(op)                                                                           \
     fsdp_status portable_##op(stream *s, const op##_args *a);                                      \
     fsdp_status fast_##op(stream *s, const op##_args *a);
-EACH_SHARED_OP(DECLARE_SHARED)
-EACH_OWN_OP(DECLARE_OWN)
-#undef DECLARE_SHARED
-#undef DECLARE_OWN
+#define OP(op, on_cpu, on_cuda, ...) DECLARE_##on_cuda(op)
+#include "common/ops/op_list.h"
+#undef DECLARE_BOTH
+#undef DECLARE_EACH
 
 EXTERN_C_END

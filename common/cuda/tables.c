@@ -1,23 +1,30 @@
 /* tables.c -- the op tables of the CUDA backend. */
 #include "common/cuda/cuda_impl.h"
 #include "common/cuda/kernels.h"
+#include "common/ops/op_work.h"
 
 static const sum_kernels SUMS = {.add = cuda_add, .cast = cuda_cast, .launch = cuda_sum_launch};
 
-#define SHARED(op)   .op = cuda_##op,
-#define FAST(op)     .op = fast_##op,
-#define PORTABLE(op) .op = portable_##op,
+static const ops FAST = {
+    .name = "fast",
+    .sums = &SUMS,
+#define OP(op, on_cpu, on_cuda, ...) OP_##on_cuda(op, cuda, fast)
+#include "common/ops/op_list.h"
+};
+
+static const ops PORTABLE = {
+    .name = "portable",
+    .sums = &SUMS,
+#define OP(op, on_cpu, on_cuda, ...) OP_##on_cuda(op, cuda, portable)
+#include "common/ops/op_list.h"
+};
 
 const ops *ops_cuda_fast(void)
 {
-    static const ops TABLE = {
-        .name = "fast", .sums = &SUMS, EACH_SHARED_OP(SHARED) EACH_OWN_OP(FAST)};
-    return &TABLE;
+    return &FAST;
 }
 
 const ops *ops_cuda_portable(void)
 {
-    static const ops TABLE = {
-        .name = "portable", .sums = &SUMS, EACH_SHARED_OP(SHARED) EACH_OWN_OP(PORTABLE)};
-    return &TABLE;
+    return &PORTABLE;
 }

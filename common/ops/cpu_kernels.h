@@ -83,34 +83,21 @@ fsdp_status gemm_portable(const gemm_args *g);
 fsdp_status gemm_dnnl(const gemm_args *g);
 enum { GEMM_MAX_M = 256 };
 
-/* matmul_launch -- a matmul on s as gemm calls over a grid of tiles chosen by (m,n,k). */
-fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm);
-/* attention_launch, attention_backward_launch -- gemm calls over blocks of keys. If gemm is
- * gemm_dnnl itself, probabilities and gradients of scores may be rounded to bf16, so that gemm_dnnl
- * gets two bf16 operands. */
-fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm);
-fsdp_status attention_backward_launch(stream *s, const attention_backward_args *a, gemm_fn gemm);
-/* conv2d_launch, conv2d_backward_launch -- gemm calls over blocks of images (cpu_image.c). */
-fsdp_status conv2d_launch(stream *s, const conv2d_args *a, gemm_fn gemm);
-fsdp_status conv2d_backward_launch(stream *s, const conv2d_backward_args *a, gemm_fn gemm);
-
 /* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary or NO_TARGET, which only
  * targets may be. The message puts `what` ("embedding: token") before the bad number and `where`
  * ("at position") before its index. */
 fsdp_status check_numbers(const char *what, const char *where, const int32_t *numbers, size_t n,
                           size_t vocab, bool targets);
 
-/* EACH_GEMM_OP -- DO(name) for each operation that multiplies matrices. Its op_launch takes the
- * gemm of the table. EACH_SHARED_OP -- DO(name) for each cpu_op, which both tables share. */
-/* clang-format off */
-#define EACH_GEMM_OP(DO)                                                                           \
-    DO(matmul) DO(attention) DO(attention_backward) DO(conv2d) DO(conv2d_backward)
-#define EACH_SHARED_OP(DO)                                                                         \
-    DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm) DO(layernorm_backward)    \
-    DO(gelu) DO(gelu_backward) DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares)        \
-    DO(clip_coef) DO(adamw) DO(sgd) DO(adadelta) DO(max_pool2d) DO(max_pool2d_backward) DO(relu)   \
-    DO(relu_backward) DO(dropout) EACH_LLAMA_OP(DO)
-/* clang-format on */
-#define DECLARE(op) fsdp_status cpu_##op(stream *s, const op##_args *a);
-EACH_SHARED_OP(DECLARE)
-#undef DECLARE
+/* ---- the operations of op_list.h ------------------------------------------------------------- */
+
+/* BOTH: cpu_bias_backward ... cpu_adadelta, for both tables. EACH: matmul_launch ...
+ * attention_backward_launch, which multiply matrices by the gemm of a table. If gemm is gemm_dnnl
+ * itself, attention may round probabilities and gradients of scores to bf16, so that gemm_dnnl gets
+ * two bf16 operands. */
+#define DECLARE_BOTH(op)    fsdp_status cpu_##op(stream *s, const op##_args *a);
+#define DECLARE_EACH(op)    fsdp_status op##_launch(stream *s, const op##_args *a, gemm_fn gemm);
+#define OP(op, on_cpu, ...) DECLARE_##on_cpu(op)
+#include "common/ops/op_list.h"
+#undef DECLARE_BOTH
+#undef DECLARE_EACH

@@ -5,7 +5,8 @@
 #include "common/ops/cpu_kernels.h"
 
 /* Define fast_op and portable_op: op_launch with the gemm of each table. */
-#define WITH_GEMM(op)                                                                              \
+#define WITH_GEMM_BOTH(op)
+#define WITH_GEMM_EACH(op)                                                                         \
     static fsdp_status fast_##op(stream *s, const op##_args *a)                                    \
     {                                                                                              \
         return op##_launch(s, a, gemm_dnnl);                                                       \
@@ -14,30 +15,35 @@
     {                                                                                              \
         return op##_launch(s, a, gemm_portable);                                                   \
     }
-EACH_GEMM_OP(WITH_GEMM)
+#define OP(op, on_cpu, ...) WITH_GEMM_##on_cpu(op)
+#include "common/ops/op_list.h"
 
 static const sum_kernels SUMS = {.add = cpu_add, .cast = cpu_cast, .launch = sum_launch_cpu};
 
-#define SHARED(op)   .op = cpu_##op,
-#define FAST(op)     .op = fast_##op,
-#define PORTABLE(op) .op = portable_##op,
+static const ops FAST = {
+#ifdef FSDP_HAVE_DNNL
+    .name = "fast",
+#else
+    .name = "fast (without oneDNN)",
+#endif
+    .sums = &SUMS,
+#define OP(op, on_cpu, ...) OP_##on_cpu(op, cpu, fast)
+#include "common/ops/op_list.h"
+};
+
+static const ops PORTABLE = {
+    .name = "portable",
+    .sums = &SUMS,
+#define OP(op, on_cpu, ...) OP_##on_cpu(op, cpu, portable)
+#include "common/ops/op_list.h"
+};
 
 const ops *ops_cpu_fast(void)
 {
-    static const ops TABLE = {
-#ifdef FSDP_HAVE_DNNL
-        .name = "fast",
-#else
-        .name = "fast (without oneDNN)",
-#endif
-        .sums = &SUMS,
-        EACH_SHARED_OP(SHARED) EACH_GEMM_OP(FAST)};
-    return &TABLE;
+    return &FAST;
 }
 
 const ops *ops_cpu_portable(void)
 {
-    static const ops TABLE = {
-        .name = "portable", .sums = &SUMS, EACH_SHARED_OP(SHARED) EACH_GEMM_OP(PORTABLE)};
-    return &TABLE;
+    return &PORTABLE;
 }

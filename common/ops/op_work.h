@@ -24,20 +24,22 @@ void op_reads(op_work *w, const void *ptr, size_t bytes);
 void op_writes(op_work *w, const void *ptr, size_t bytes);
 
 /* matmul_work ... adadelta_work -- the name, FLOPs, bytes and accesses of ops->matmul(s, a) ...
- * ops->adadelta(s, a). The formulas are in op_work.c. If rows are not adjacent, like attention's
+ * ops->adadelta(s, a), by the formulas of op_list.h. If rows are not adjacent, like attention's
  * heads in a [B,T,3C] array, the access is the whole range from the first row to the last. */
-#define DECLARE(op) op_work op##_work(const op##_args *a);
-EACH_OP(DECLARE)
-#undef DECLARE
+#define OP(op, ...) op_work op##_work(const op##_args *a);
+#include "common/ops/op_list.h"
 
-/* REFUSED_OP -- define PREFIX_op, which refuses every call, because the backend lacks op. */
-#define REFUSED_OP(prefix, op)                                                                     \
-    fsdp_status prefix##_##op(stream *s, const op##_args *a);                                      \
-    fsdp_status prefix##_##op(stream *s, const op##_args *a)                                       \
+/* OP_BOTH, OP_EACH -- the member of a backend's table for an operation that op_list.h says BOTH or
+ * EACH of: backend_op, or fast_op and portable_op. */
+#define OP_BOTH(op, backend, table) .op = backend##_##op,
+#define OP_EACH(op, backend, table) .op = table##_##op,
+/* REFUSED_OP -- define backend_op, which refuses every call, because the backend lacks op. */
+#define REFUSED_OP(backend, op)                                                                    \
+    fsdp_status backend##_##op(stream *s, const op##_args *a)                                      \
     {                                                                                              \
         (void)s, (void)a;                                                                          \
         return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",                       \
-                          #prefix " has no operation " #op ", which this model needs");            \
+                          #backend " has no operation " #op ", which this model needs");           \
     }
 
 EXTERN_C_END

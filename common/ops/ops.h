@@ -351,57 +351,14 @@ typedef struct adadelta_args {
     float rho, one_minus_rho, eps;
 } adadelta_args;
 
+/* A member for each operation: fsdp_status (*matmul)(stream *s, const matmul_args *a) ... cast_args
+ * and add_args are in sum_kernels.h; sum_squares_args, clip_coef_args and adamw_args in optim.h. */
 typedef struct ops {
     const char *name;
-    fsdp_status (*matmul)(stream *s, const matmul_args *a);
-    fsdp_status (*bias_backward)(stream *s, const bias_backward_args *a);
-    fsdp_status (*embedding)(stream *s, const embedding_args *a);
-    fsdp_status (*embedding_backward)(stream *s, const embedding_backward_args *a);
-    fsdp_status (*layernorm)(stream *s, const layernorm_args *a);
-    fsdp_status (*layernorm_backward)(stream *s, const layernorm_backward_args *a);
-    fsdp_status (*rmsnorm)(stream *s, const rmsnorm_args *a);
-    fsdp_status (*rmsnorm_backward)(stream *s, const rmsnorm_backward_args *a);
-    fsdp_status (*rope)(stream *s, const rope_args *a);
-    fsdp_status (*swiglu)(stream *s, const swiglu_args *a);
-    fsdp_status (*swiglu_backward)(stream *s, const swiglu_backward_args *a);
-    fsdp_status (*gelu)(stream *s, const gelu_args *a);
-    fsdp_status (*gelu_backward)(stream *s, const gelu_backward_args *a);
-    fsdp_status (*conv2d)(stream *s, const conv2d_args *a);
-    fsdp_status (*conv2d_backward)(stream *s, const conv2d_backward_args *a);
-    fsdp_status (*max_pool2d)(stream *s, const max_pool2d_args *a);
-    fsdp_status (*max_pool2d_backward)(stream *s, const max_pool2d_backward_args *a);
-    fsdp_status (*relu)(stream *s, const relu_args *a);
-    fsdp_status (*relu_backward)(stream *s, const relu_backward_args *a);
-    fsdp_status (*dropout)(stream *s, const dropout_args *a);
-    fsdp_status (*attention)(stream *s, const attention_args *a);
-    fsdp_status (*attention_backward)(stream *s, const attention_backward_args *a);
-    fsdp_status (*cross_entropy)(stream *s, const cross_entropy_args *a);
-    fsdp_status (*cast)(stream *s, const cast_args *a); /* cast_args, add_args: sum_kernels.h */
-    fsdp_status (*add)(stream *s, const add_args *a);
-    fsdp_status (*scale)(stream *s, const scale_args *a);
-    fsdp_status (*sum_squares)(stream *s, const sum_squares_args *a);
-    fsdp_status (*clip_coef)(stream *s, const clip_coef_args *a);
-    fsdp_status (*adamw)(stream *s, const adamw_args *a);
-    fsdp_status (*sgd)(stream *s, const sgd_args *a);
-    fsdp_status (*adadelta)(stream *s, const adadelta_args *a);
+#define OP(op, ...) fsdp_status (*op)(stream *, const op##_args *);
+#include "common/ops/op_list.h"
     const sum_kernels *sums; /* the kernels of running sums for this table */
 } ops;
-
-/* EACH_OP -- DO(name) for each operation of the table, whose arguments are name_args: for
- * declarations and tables of all of them. EACH_LLAMA_OP, EACH_MNIST_OP: the operations that
- * only Llama, or only the net for MNIST, uses. */
-/* clang-format off */
-#define EACH_OP(DO)                                                                                \
-    DO(matmul) DO(bias_backward) DO(embedding) DO(embedding_backward) DO(layernorm)                \
-    DO(layernorm_backward) DO(gelu) DO(gelu_backward) DO(attention) DO(attention_backward)         \
-    DO(cross_entropy) DO(cast) DO(add) DO(scale) DO(sum_squares) DO(clip_coef) DO(adamw) DO(sgd)    \
-    DO(adadelta) EACH_LLAMA_OP(DO) EACH_MNIST_OP(DO)
-#define EACH_LLAMA_OP(DO)                                                                          \
-    DO(rmsnorm) DO(rmsnorm_backward) DO(rope) DO(swiglu) DO(swiglu_backward)
-#define EACH_MNIST_OP(DO)                                                                          \
-    DO(conv2d) DO(conv2d_backward) DO(max_pool2d) DO(max_pool2d_backward) DO(relu)                 \
-    DO(relu_backward) DO(dropout)
-/* clang-format on */
 
 /* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- the table of plain
  * C. Static: never freed. */

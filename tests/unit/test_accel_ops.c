@@ -221,19 +221,20 @@ static const attention_shape WIDE_V = {.head_dim = 1, .v_head_dim = 2};
 
 /* Appends "`rope`, ..." to text for each operation that o refuses. Without elements, an operation
  * that exists does nothing. Two operations always do something, so they are not called. */
-static void list_refused(const ops *o, char text[512]){
-#define LIST_IF_REFUSED_WITH(op, words, ...)                                                       \
-    {                                                                                              \
+static void list_refused(const ops *o, char text[512])
+{
+#define LIST_IF_REFUSED(op, words, ...)                                                            \
+    do {                                                                                           \
         const op##_args none = {__VA_ARGS__};                                                      \
         if (op##_work(&none).ends && ops_refused(o->op(target.s, &none)))                          \
             snprintf(text + strlen(text), 512 - strlen(text), "%s`" #op "`" words,                 \
                      *text ? ", " : "");                                                           \
-    }
-#define LIST_IF_REFUSED(op) LIST_IF_REFUSED_WITH(op, "", 0)
-    EACH_OP(LIST_IF_REFUSED) LIST_IF_REFUSED_WITH(attention, " with Dv > D", .shape = WIDE_V)
-        LIST_IF_REFUSED_WITH(attention_backward, " with Dv > D", .shape = WIDE_V)
+    } while (0)
+#define OP(op, ...) LIST_IF_REFUSED(op, "", 0);
+#include "common/ops/op_list.h"
+    LIST_IF_REFUSED(attention, " with Dv > D", .shape = WIDE_V);
+    LIST_IF_REFUSED(attention_backward, " with Dv > D", .shape = WIDE_V);
 #undef LIST_IF_REFUSED
-#undef LIST_IF_REFUSED_WITH
 }
 
 TEST(test_refusals_are_documented)

@@ -42,7 +42,7 @@ static void expect_work(const op_work *w, const char *name, double flops, double
     } while (0)
 #define COST(op, flops, bytes, ...) WORK(op, flops, bytes, NULL, __VA_ARGS__)
 
-/* The figures are computed by hand from the table at the top of op_work.c. */
+/* The figures are computed by hand: op_list.h has the formulas. */
 TEST(test_matmul)
 {
     WORK(matmul, 210, 4 * (15 + 35 + 21), "A84w B60r C140r", .out = AT(A), .a = AT(B), .b = AT(C),
@@ -381,6 +381,43 @@ TEST(test_scratch_is_told)
     assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
     device_set_watch(d, NULL);
     device_close(d);
+}
+
+/* ---- which backends have an operation -------------------------------------------------------- */
+
+/* Appends "`rope`, ..." to text for each operation that the column refuses. */
+#define ADD_IF_REFUSED(text, op, words)                                                            \
+    snprintf((text) + strlen(text), 512 - strlen(text), "%s`" #op "`" words, *(text) ? ", " : "");
+#define WORDS_BOTH(text, op)
+#define WORDS_EACH(text, op)
+#define WORDS_YES(text, op)
+#define WORDS_NO(text, op)       ADD_IF_REFUSED(text, op, "")
+#define WORDS_NARROW_V(text, op) ADD_IF_REFUSED(text, op, " with Dv > D")
+
+/* Asserts that the README says of the backend in column 1 that it refuses this. */
+static void expect_documented(const char *backend, const char *refused)
+{
+    char line[1024] = "", cell[600];
+    FILE *f = fopen("common/ops/README.md", "r");
+    assert_non_null(f);
+    while (strncmp(line, backend, strlen(backend)) != 0 && fgets(line, sizeof line, f) != NULL)
+        ;
+    fclose(f);
+    snprintf(cell, sizeof cell, "| %.500s |\n", *refused ? refused : "none");
+    if (strlen(line) < strlen(cell) || strcmp(line + strlen(line) - strlen(cell), cell) != 0)
+        fail_msg("op_list.h says \"%s\", and README.md of %s: %s", cell, backend, line);
+}
+
+/* test_accel_ops.c calls the operations of a device and compares with the same README. */
+TEST(test_refusals_are_documented)
+{
+    char cpu[512] = "", cuda[512] = "", npu[512] = "";
+#define OP(op, on_cpu, on_cuda, on_npu, ...)                                                       \
+    WORDS_##on_cpu(cpu, op) WORDS_##on_cuda(cuda, op) WORDS_##on_npu(npu, op)
+#include "common/ops/op_list.h"
+    expect_documented("| `cpu`", cpu);
+    expect_documented("| `cuda`", cuda);
+    expect_documented("| `npu`", npu);
 }
 
 /* ---- the roof ------------------------------------------------------------------------------- */
