@@ -1,5 +1,5 @@
-/* cpu_elementwise.c -- element-wise operations: gelu, swiglu, relu, add and scale; and rope, which
- * works on pairs of elements.
+/* cpu_elementwise.c -- element-wise operations: gelu, swiglu, relu, cast, add and scale; and rope,
+ * which works on pairs of elements.
  *
  * An element gets the same bits at every index of its array: with -ffp-contract=off, vectorised
  * loop bodies and their scalar tails round alike. Both tables use this file. */
@@ -97,6 +97,32 @@ static fsdp_status rope_tile(const void *args, size_t tile)
 
 TILED(rope, a->batch * a->seq_len, a->batch * a->seq_len * a->n_head * a->head_dim,
       MIN_PARALLEL_EXPS)
+
+/* ---- cast ----------------------------------------------------------------------------------- */
+
+static fsdp_status cast_tile(const void *args, size_t tile)
+{
+    const cast_args *a = args;
+    const span t = tile_span(a->elems, tile);
+    if (a->out_type == a->in_type) {
+        const size_t bytes = dtype_bytes(a->in_type);
+        memcpy((char *)a->out + t.begin * bytes, (const char *)a->in + t.begin * bytes,
+               (t.end - t.begin) * bytes);
+    } else if (a->out_type == DTYPE_BF16) {
+        uint16_t *restrict out = a->out;
+        const float *restrict in = a->in;
+        for (size_t i = t.begin; i < t.end; i++)
+            out[i] = bf16_from_f32(in[i]);
+    } else {
+        float *restrict out = a->out;
+        const uint16_t *restrict in = a->in;
+        for (size_t i = t.begin; i < t.end; i++)
+            out[i] = f32_from_bf16(in[i]);
+    }
+    return FSDP_OK;
+}
+
+ELEMENTWISE(cast, MIN_PARALLEL_ELEMS)
 
 /* ---- add, scale ----------------------------------------------------------------------------- */
 

@@ -36,10 +36,31 @@ typedef struct tiling {
     size_t work, min_work; /* the arguments of threads_for */
 } tiling;
 
+/* The arguments of a tiles_launch as copied to its stream. */
+enum { TILES_ARGS_BYTES = 640 };
+typedef struct tiles_args {
+    tiling t;
+    _Alignas(max_align_t) char args[TILES_ARGS_BYTES];
+} tiles_args;
+
+/* tiles_kernel -- the kernel of every tiles_launch. */
+static inline fsdp_status tiles_kernel(void *args, int n_threads)
+{
+    const tiles_args *a = args;
+    n_threads = threads_for(n_threads, a->t.work, a->t.min_work);
+    return tiles_run(n_threads, a->t.n_tiles, a->t.tile, a->args);
+}
+
 /* tiles_launch -- launch a kernel that is a single tiles_run.
  *   args  [args_bytes], at most TILES_ARGS_BYTES; copied, and every tile reads the copy */
-enum { TILES_ARGS_BYTES = 640 };
-fsdp_status tiles_launch(stream *s, tiling t, const void *args, size_t args_bytes, op_work work);
+static inline fsdp_status tiles_launch(stream *s, tiling t, const void *args, size_t args_bytes,
+                                       op_work work)
+{
+    tiles_args a = {.t = t};
+    FSDP_ASSERT(args_bytes <= sizeof a.args);
+    memcpy(a.args, args, args_bytes);
+    return kernel_launch(s, tiles_kernel, &a, offsetof(tiles_args, args) + args_bytes, work);
+}
 
 /* KERNEL(op) defines cpu_op, an operation of ops.h, which launches op_kernel with a copy of the
  * call's arguments *a. TILED(op, ...) defines cpu_op, which runs op_tile on n_tiles tiles.

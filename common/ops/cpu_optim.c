@@ -1,5 +1,4 @@
-/* cpu_optim.c -- gradient norm, clipping and the optimizers' updates, for both tables; cpu_adamw.c
- * has AdamW's.
+/* cpu_optim.c -- gradient norm, clipping and the optimizers' updates, for both tables.
  *
  *   sum_squares (every shard) -> all-reduce of the bins -> clip_coef -> adamw, sgd ...
  *
@@ -7,6 +6,7 @@
  * start of a shard does not matter. */
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/row_adamw.h"
 #include "common/ops/row_elem.h"
 
 /* ---- sum_squares ---------------------------------------------------------------------------- */
@@ -57,6 +57,15 @@ static fsdp_status clip_coef_kernel(void *args, int n_threads)
 KERNEL(clip_coef)
 
 /* ---- updates -------------------------------------------------------------------------------- */
+
+static fsdp_status adamw_tile(const void *args, size_t tile)
+{
+    const adamw_args *a = args;
+    const size_t begin = tile * TILE_ELEMS;
+    return adamw_range(*a, begin, min_size(a->elems, begin + TILE_ELEMS));
+}
+
+ELEMENTWISE(adamw, MIN_PARALLEL_ELEMS)
 
 static fsdp_status sgd_tile(const void *args, size_t tile)
 {

@@ -22,10 +22,13 @@ look() {
     if grep -rn "SOLUTION BEGIN\|/\* STUB:" lab*; then
         complain "$tree: solution markers are left"
     fi
+    if grep -rn '/ a->sqrt_bias2' common lab*; then
+        complain "$tree: the answer of task 4.1 is in it"
+    fi
     for path in common/cuda tests/sim/cuda tests/mutants tests/cli tests/gpu tests/interop tests/multihost tests/project.mk .ci "$@"; do
         [ ! -e "$path" ] || complain "$tree: $path is in it"
     done
-    for name in 'tests/unit/test_*' 'tests/bench/*.[cs]*' 'handout_test.sh' 'row_adamw.h' 'answer_key.*' 'INSTRUCTORS.md' 'WRITEUP.md' 'hidden_example'; do
+    for name in 'tests/unit/test_*' 'tests/bench/*.[cs]*' 'handout_test.sh' 'answer_key.*' 'INSTRUCTORS.md' 'WRITEUP.md' 'hidden_example'; do
         [ -z "$(find . -path "*/$name" ! -name '*.svg')" ] || complain "$tree: $name is in it"
     done
     for target in $(make -s help | awk '$1 == "make" { print $2 }'); do

@@ -44,7 +44,7 @@ for from in environment 'command line'; do
 done
 
 # object NAME FLAGS... -- builds an object that has much arithmetic, into $dir/NAME.o
-object=common/ops/cpu_adamw.o
+object=common/ops/cpu_optim.o
 object() {
     name=$1
     shift
