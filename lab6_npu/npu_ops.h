@@ -1,6 +1,5 @@
 /* npu_ops.h -- the operations of ops.h on an NPU, composed of aclnn's operators; private to
- * lab6_npu. npu_ops.c has the table, npu_ops_shared.c has steps that several operations share, and
- * the other npu_ops_*.c have the operations.
+ * lab6_npu. npu_ops.c has the table, the other npu_ops_*.c have the operations.
  *
  *   operation           aclnn's operators                   because
  *   matmul              Mm; InplaceAddmm to accumulate      a transposed operand is a view
