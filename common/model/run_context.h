@@ -50,8 +50,7 @@ static inline int run_reduce_level(const run_context *run)
     return run_level(run, run->no_sync ? run->batch * (size_t)run->grad_accum : run->batch);
 }
 
-/* run_batch_number -- the number of micro-batch a of part `rank`, of `size`, in the global batch.
- */
+/* run_batch_number -- the number of micro-batch a of part `rank` of `size` of a global batch. */
 static inline size_t run_batch_number(const run_context *run, size_t a, int rank, int size)
 {
     return run->no_sync ? (size_t)rank * (size_t)run->grad_accum + a
