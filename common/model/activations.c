@@ -1,7 +1,6 @@
 /* activations.c -- allocates the memory of a micro-batch (activations, scratch, inputs), and runs
  * the forward functions of layers in it. */
 #include <stdlib.h>
-#include <string.h>
 #include "common/base/dtype.h"
 #include "common/model/runner_impl.h"
 
@@ -85,18 +84,11 @@ static size_t input_bytes(const runner *r)
     return r->cfg.run.seq_len * in->width * kind_bytes(r, in->kind);
 }
 
-size_t runner_place(const runner *r, int i, void *base, bool gradients, void **arrays)
+/* Bytes of the output of one call of layer i. */
+static size_t output_bytes(const runner *r, int i)
 {
-    const layer *l = &r->cfg.run.m->layers[i];
-    const size_t rows = r->call_batch * r->cfg.run.seq_len;
-    size_t at = 0;
-    for (int k = 0; k < l->n_outs; k++) {
-        const bool none = base == NULL || (gradients && l->outs[k].kind != ARRAY_VALUES);
-        arrays[k] = none ? NULL : (char *)base + at;
-        at += size_round_up(rows * l->outs[k].width * kind_bytes(r, l->outs[k].kind),
-                            LAYER_ALIGN_BYTES);
-    }
-    return at;
+    const size_t elems = r->call_batch * r->cfg.run.seq_len * r->cfg.run.m->layers[i].out_width;
+    return size_round_up(elems * kind_bytes(r, ARRAY_VALUES), LAYER_ALIGN_BYTES);
 }
 
 static fsdp_status alloc_inputs(runner *r)
@@ -128,7 +120,7 @@ static fsdp_status alloc_activations(runner *r)
     const mem_category cat = MEM_ACTIVATIONS;
     size_t scratch_bytes, most = 0;
     for (int i = 0; i < m->n_layers; i++) {
-        r->out_bytes[i] = runner_place(r, i, NULL, false, (void *[LAYER_MAX_ARRAYS]){0});
+        r->out_bytes[i] = output_bytes(r, i);
         most = r->out_bytes[i] > most ? r->out_bytes[i] : most;
     }
     TRY(device_alloc(r->s, cat, r->n_calls * most, "d_ping", &r->d_ping));
@@ -195,10 +187,13 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
     const layer *l = &r->cfg.run.m->layers[i];
     const size_t first = leaf * r->call_batch, rows = r->call_batch * r->cfg.run.seq_len;
     const size_t logits = rows * r->cfg.run.m->config.vocab_size * kind_bytes(r, ARRAY_VALUES);
-    layer_io io = {
+    return (layer_io){
         .batch = r->call_batch,
         .seq_len = r->cfg.run.seq_len,
         .type = r->cfg.run.param_dtype,
+        .in = i > 0 ? runner_slice(r->outs[i - 1], leaf, r->out_bytes[i - 1])
+                    : (char *)r->inputs + first * input_bytes(r),
+        .out = runner_slice(r->outs[i], leaf, r->out_bytes[i]),
         .targets = r->targets + first * r->cfg.run.seq_len,
         .saved = drops ? NULL : runner_slice(r->saved[i], leaf, r->saved_bytes[i]),
         .scratch = r->scratch,
@@ -211,18 +206,11 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
         .training = pass != PASS_EVALUATES,
         .keeps = pass != PASS_EVALUATES && !drops,
     };
-    void *in[LAYER_MAX_ARRAYS] = {(char *)r->inputs + first * input_bytes(r)};
-    if (i > 0)
-        runner_place(r, i - 1, runner_slice(r->outs[i - 1], leaf, r->out_bytes[i - 1]), false, in);
-    memcpy(io.in, in, sizeof in);
-    runner_place(r, i, runner_slice(r->outs[i], leaf, r->out_bytes[i]), false, io.out);
-    return io;
 }
 
-const void *runner_output(const runner *r, int i, int k, size_t j, dtype *type, size_t *elems)
+const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems)
 {
     const run_context *run = &r->cfg.run;
-    const layer *l = &run->m->layers[i];
     const size_t call = j / r->call_batch, place = j % r->call_batch;
     if (i + 1 == run->m->n_layers) {
         *type = DTYPE_F32;
@@ -230,10 +218,9 @@ const void *runner_output(const runner *r, int i, int k, size_t j, dtype *type, 
         return r->leaf_loss + call;
     }
     *type = run->param_dtype;
-    *elems = l->outs[k].kind == ARRAY_VALUES ? run->seq_len * l->outs[k].width : 0;
-    void *arrays[LAYER_MAX_ARRAYS];
-    runner_place(r, i, runner_slice(r->outs[i], call, r->out_bytes[i]), false, arrays);
-    return (const char *)arrays[k] + place * *elems * dtype_bytes(*type);
+    *elems = run->seq_len * run->m->layers[i].out_width;
+    return (const char *)runner_slice(r->outs[i], call, r->out_bytes[i]) +
+           place * *elems * dtype_bytes(*type);
 }
 
 fsdp_status runner_unit_done(runner *r, int i, const int *last)
@@ -260,7 +247,7 @@ fsdp_status runner_layer_again(runner *r, int i, bool wants_out)
     for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
         layer_io io = runner_call(r, i, leaf, PASS_AGAIN);
         if (!wants_out)
-            memset(io.out, 0, sizeof io.out);
+            io.out = NULL;
         TRY(l->forward(l, r->cfg.run.ops, r->s, &io));
     }
     return FSDP_OK;

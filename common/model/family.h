@@ -112,8 +112,8 @@ fsdp_status model_create(const model_config *config, model *m);
 /* model_add_layer -- append a layer. kind: its name and functions; the other members are zero.
  * block -1: outside the blocks. */
 void model_add_layer(model *m, const layer *kind, int block);
-/* model_add_out -- append an array that the last added layer passes to the next one. */
-void model_add_out(model *m, const char *name, size_t width, array_kind kind);
+/* model_add_out -- the width of the array that the last added layer passes to the next one. */
+void model_add_out(model *m, size_t width);
 /* model_add_param -- append a parameter to the last added layer. `spec` has its dims (up to the
  * first 0), its initial values, and its name, to which the block's prefix is added. It decays if it
  * has two dimensions or more. */

@@ -68,12 +68,12 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
         l, o, s, io,
         &(linear_args){.y = k.wide, .x = k.norm, .weight = ATTN_QKV_WEIGHT, .in_out = true}));
     TRY(attend(l, o, s, io, &k, &p));
-    if (io->out[0] == NULL)
+    if (io->out == NULL)
         return FSDP_OK;
     return linear(l, o, s, io,
-                  &(linear_args){.y = io->out[0],
+                  &(linear_args){.y = io->out,
                                  .x = k.att,
-                                 .residual = io->in[0],
+                                 .residual = io->in,
                                  .weight = ATTN_PROJ_WEIGHT,
                                  .in_out = true});
 }
@@ -86,7 +86,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
     TRY(linear_backward(l, o, s, io,
                         &(linear_grad){.d_x = d_att,
-                                       .d_y = io->d_out[0],
+                                       .d_y = io->d_out,
                                        .x = k.att,
                                        .weight = ATTN_PROJ_WEIGHT,
                                        .in_out = true}));
@@ -99,7 +99,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                                        .x = k.norm,
                                        .weight = ATTN_QKV_WEIGHT,
                                        .in_out = true}));
-    return norm_backward(l, o, s, io, &k, io->d_out[0]);
+    return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
 static const layer ATTN = {.name = "attn",
@@ -128,15 +128,13 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     TRY(norm_forward(l, o, s, io, &k));
     TRY(linear(l, o, s, io,
                &(linear_args){.y = fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .in_out = true}));
-    if (io->out[0] == NULL)
+    if (io->out == NULL)
         return FSDP_OK;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
-    return linear(l, o, s, io,
-                  &(linear_args){.y = io->out[0],
-                                 .x = act,
-                                 .residual = io->in[0],
-                                 .weight = MLP_PROJ_WEIGHT,
-                                 .in_out = true});
+    return linear(
+        l, o, s, io,
+        &(linear_args){
+            .y = io->out, .x = act, .residual = io->in, .weight = MLP_PROJ_WEIGHT, .in_out = true});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -146,12 +144,10 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     mlp_arrays(l, io, &k);
     void *fc = k.wide, *act = k.d_wide, *d_fc = k.d_wide;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
-    TRY(linear_backward(l, o, s, io,
-                        &(linear_grad){.d_x = d_fc,
-                                       .d_y = io->d_out[0],
-                                       .x = act,
-                                       .weight = MLP_PROJ_WEIGHT,
-                                       .in_out = true}));
+    TRY(linear_backward(
+        l, o, s, io,
+        &(linear_grad){
+            .d_x = d_fc, .d_y = io->d_out, .x = act, .weight = MLP_PROJ_WEIGHT, .in_out = true}));
     if (!grad_wanted(io, MLP_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(o->gelu_backward(
@@ -161,7 +157,7 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
         l, o, s, io,
         &(linear_grad){
             .d_x = k.d_norm, .d_y = d_fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .in_out = true}));
-    return norm_backward(l, o, s, io, &k, io->d_out[0]);
+    return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
 static const layer MLP = {.name = "mlp",

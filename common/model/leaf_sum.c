@@ -3,7 +3,6 @@
  * A leaf is one sample: a sequence, an image. A micro-batch of b leaves is a node of the tree
  * (tree_sum.h), so its sum is recursive: sum the left half in place and the right half in separate
  * memory, then add the two. */
-#include <string.h>
 #include "common/model/runner_impl.h"
 
 /* Gradients begin at multiples of 64 bytes, as in all other gradient arrays: a library may choose
@@ -52,13 +51,9 @@ static fsdp_status call_backward(runner *r, const leaf_node *node, float *const 
 {
     const layer *l = &r->cfg.run.m->layers[node->layer];
     layer_io io = runner_call(r, node->layer, node->first, PASS_AGAIN);
-    const int i = node->layer;
-    void *d_out[LAYER_MAX_ARRAYS] = {0};
-    runner_place(r, i, runner_slice(node->d_out, node->first, r->out_bytes[i]), true, d_out);
-    memcpy(io.d_out, d_out, sizeof d_out);
+    io.d_out = runner_slice(node->d_out, node->first, r->out_bytes[node->layer]);
     if (node->d_in != NULL)
-        runner_place(r, i - 1, runner_slice(node->d_in, node->first, r->out_bytes[i - 1]), true,
-                     io.d_in);
+        io.d_in = runner_slice(node->d_in, node->first, r->out_bytes[node->layer - 1]);
     io.grads = grads;
     io.overwrite = node->overwrite;
     return l->backward(l, r->cfg.run.ops, r->s, &io);

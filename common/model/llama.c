@@ -123,11 +123,10 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     TRY(turn(l, o, s, io, (rope_args){.x = p.q, .n_head = c->n_head}));
     TRY(turn(l, o, s, io, (rope_args){.x = p.k, .n_head = c->n_kv_head}));
     TRY(attend(l, o, s, io, &k, &p));
-    if (io->out[0] == NULL)
+    if (io->out == NULL)
         return FSDP_OK;
-    return linear(
-        l, o, s, io,
-        &(linear_args){.y = io->out[0], .x = k.att, .residual = io->in[0], .weight = ATTN_O});
+    return linear(l, o, s, io,
+                  &(linear_args){.y = io->out, .x = k.att, .residual = io->in, .weight = ATTN_O});
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -138,8 +137,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     const qkv p[] = {parts_of(l, io, k.wide), parts_of(l, io, k.d_wide)};
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
     TRY(linear_backward(
-        l, o, s, io,
-        &(linear_grad){.d_x = d_att, .d_y = io->d_out[0], .x = k.att, .weight = ATTN_O}));
+        l, o, s, io, &(linear_grad){.d_x = d_att, .d_y = io->d_out, .x = k.att, .weight = ATTN_O}));
     if (!grad_wanted(io, ATTN_O))
         return FSDP_OK;
     TRY(attend_backward(l, o, s, io, &k, p));
@@ -151,7 +149,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
         {.d_x = k.d_norm, .d_y = p[1].v, .x = k.norm, .weight = ATTN_V, .adds = true}};
     for (int i = 0; i < 3; i++)
         TRY(linear_backward(l, o, s, io, &grads[i]));
-    return norm_backward(l, o, s, io, &k, io->d_out[0]);
+    return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
 static const layer ATTN = {.name = "attn",
@@ -188,13 +186,12 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     TRY(norm_forward(l, o, s, io, &k));
     TRY(linear(l, o, s, io, &(linear_args){.y = gate, .x = k.norm, .weight = MLP_GATE}));
     TRY(linear(l, o, s, io, &(linear_args){.y = up, .x = k.norm, .weight = MLP_UP}));
-    if (io->out[0] == NULL)
+    if (io->out == NULL)
         return FSDP_OK;
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
-    return linear(
-        l, o, s, io,
-        &(linear_args){.y = io->out[0], .x = act, .residual = io->in[0], .weight = MLP_DOWN});
+    return linear(l, o, s, io,
+                  &(linear_args){.y = io->out, .x = act, .residual = io->in, .weight = MLP_DOWN});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -207,8 +204,7 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
     TRY(linear_backward(
-        l, o, s, io,
-        &(linear_grad){.d_x = d_act, .d_y = io->d_out[0], .x = act, .weight = MLP_DOWN}));
+        l, o, s, io, &(linear_grad){.d_x = d_act, .d_y = io->d_out, .x = act, .weight = MLP_DOWN}));
     if (!grad_wanted(io, MLP_DOWN))
         return FSDP_OK;
     TRY(o->swiglu_backward(s, &(swiglu_backward_args){.d_gate = d_gate,
@@ -224,7 +220,7 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){.d_x = k.d_norm, .d_y = d_up, .x = k.norm, .weight = MLP_UP, .adds = true}));
-    return norm_backward(l, o, s, io, &k, io->d_out[0]);
+    return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
 static const layer MLP = {.name = "mlp",

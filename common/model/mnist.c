@@ -56,7 +56,7 @@ static fsdp_status drop(const layer *l, const ops *o, stream *s, const layer_io 
     a.seed = io->seed;
     a.first_sample = io->first_sample;
     a.layer = (uint64_t)(l - l->model->layers);
-    a.width = l->outs[0].width;
+    a.width = l->out_width;
     a.type = io->type;
     return o->dropout(s, &a);
 }
@@ -91,7 +91,7 @@ static conv_shape shape_of(const layer *l, const layer_io *io, size_t side)
 static fsdp_status conv(const ops *o, stream *s, const layer_io *io, conv_shape shape, void *out)
 {
     return o->conv2d(s, &(conv2d_args){.out = out,
-                                       .in = io->in[0],
+                                       .in = io->in,
                                        .weight = io->params[WEIGHT],
                                        .bias = io->params[BIAS],
                                        .shape = shape});
@@ -100,11 +100,11 @@ static fsdp_status conv(const ops *o, stream *s, const layer_io *io, conv_shape 
 static fsdp_status conv_backward(const ops *o, stream *s, const layer_io *io, conv_shape shape,
                                  const void *d_out)
 {
-    return o->conv2d_backward(s, &(conv2d_backward_args){.d_in = io->d_in[0],
+    return o->conv2d_backward(s, &(conv2d_backward_args){.d_in = io->d_in,
                                                          .d_weight = io->grads[WEIGHT],
                                                          .d_bias = io->grads[BIAS],
                                                          .d_out = d_out,
-                                                         .in = io->in[0],
+                                                         .in = io->in,
                                                          .weight = io->params[WEIGHT],
                                                          .overwrite = !grad_adds(io, WEIGHT),
                                                          .shape = shape});
@@ -114,7 +114,7 @@ static fsdp_status conv_backward(const ops *o, stream *s, const layer_io *io, co
 static layer_bytes d_out_bytes(const layer *l, size_t rows, dtype type)
 {
     room work = {0};
-    room_take(&work, rows * l->outs[0].width, type);
+    room_take(&work, rows * l->out_width, type);
     return (layer_bytes){.scratch = work.bytes};
 }
 
@@ -122,19 +122,18 @@ static layer_bytes d_out_bytes(const layer *l, size_t rows, dtype type)
 
 static fsdp_status conv1_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    if (io->out[0] == NULL)
+    if (io->out == NULL)
         return FSDP_OK;
-    TRY(conv(o, s, io, shape_of(l, io, PIXELS_SIDE), io->out[0]));
-    return relu(o, s, io, io->out[0], l->outs[0].width);
+    TRY(conv(o, s, io, shape_of(l, io, PIXELS_SIDE), io->out));
+    return relu(o, s, io, io->out, l->out_width);
 }
 
 static fsdp_status conv1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    TRY(relu_backward(o, s, io,
-                      (relu_backward_args){.d_in = io->scratch,
-                                           .d_out = io->d_out[0],
-                                           .in = io->out[0],
-                                           .elems = l->outs[0].width}));
+    TRY(relu_backward(
+        o, s, io,
+        (relu_backward_args){
+            .d_in = io->scratch, .d_out = io->d_out, .in = io->out, .elems = l->out_width}));
     return conv_backward(o, s, io, shape_of(l, io, PIXELS_SIDE), io->scratch);
 }
 
@@ -152,7 +151,7 @@ static layer_bytes conv2_lay_out(const layer *l, const layer_io *io, conv2_array
 {
     room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
     k->active = room_take(&kept, images_of(io) * conv2_width(l), io->type);
-    k->d_pool = room_take(&work, images_of(io) * l->outs[0].width, io->type);
+    k->d_pool = room_take(&work, images_of(io) * l->out_width, io->type);
     k->d_active = room_take(&work, images_of(io) * conv2_width(l), io->type);
     return (layer_bytes){kept.bytes, work.bytes};
 }
@@ -165,23 +164,22 @@ static fsdp_status conv2_forward(const layer *l, const ops *o, stream *s, const 
     conv2_lay_out(l, io, &k);
     TRY(conv(o, s, io, shape_of(l, io, CONV1_SIDE), k.active));
     TRY(relu(o, s, io, k.active, conv2_width(l)));
-    if (io->out[0] == NULL)
+    if (io->out == NULL)
         return FSDP_OK;
-    TRY(o->max_pool2d(s, &(max_pool2d_args){.out = io->out[0],
+    TRY(o->max_pool2d(s, &(max_pool2d_args){.out = io->out,
                                             .in = k.active,
                                             .planes = images_of(io) * channels(l),
                                             .height = CONV2_SIDE,
                                             .width = CONV2_SIDE,
                                             .type = io->type}));
-    return drop(l, o, s, io,
-                (dropout_args){.out = io->out[0], .in = io->out[0], .p = CONV2_DROPOUT});
+    return drop(l, o, s, io, (dropout_args){.out = io->out, .in = io->out, .p = CONV2_DROPOUT});
 }
 
 static fsdp_status conv2_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     conv2_arrays k;
     conv2_lay_out(l, io, &k);
-    TRY(drop(l, o, s, io, (dropout_args){.out = k.d_pool, .in = io->d_out[0], .p = CONV2_DROPOUT}));
+    TRY(drop(l, o, s, io, (dropout_args){.out = k.d_pool, .in = io->d_out, .p = CONV2_DROPOUT}));
     TRY(o->max_pool2d_backward(s, &(max_pool2d_backward_args){.d_in = k.d_active,
                                                               .d_out = k.d_pool,
                                                               .in = k.active,
@@ -203,11 +201,11 @@ static const layer CONV2 = {
 
 static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    void *out = io->out[0];
+    void *out = io->out;
     if (out == NULL)
         return FSDP_OK;
-    TRY(linear(l, o, s, io, &(linear_args){.y = out, .x = io->in[0], .weight = WEIGHT}));
-    TRY(relu(o, s, io, out, l->outs[0].width));
+    TRY(linear(l, o, s, io, &(linear_args){.y = out, .x = io->in, .weight = WEIGHT}));
+    TRY(relu(o, s, io, out, l->out_width));
     return drop(l, o, s, io, (dropout_args){.out = out, .in = out, .p = FC1_DROPOUT});
 }
 
@@ -216,13 +214,12 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
 static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *d = io->scratch;
-    TRY(drop(l, o, s, io, (dropout_args){.out = d, .in = io->d_out[0], .p = FC1_DROPOUT}));
+    TRY(drop(l, o, s, io, (dropout_args){.out = d, .in = io->d_out, .p = FC1_DROPOUT}));
     TRY(relu_backward(
         o, s, io,
-        (relu_backward_args){.d_in = d, .d_out = d, .in = io->out[0], .elems = l->outs[0].width}));
+        (relu_backward_args){.d_in = d, .d_out = d, .in = io->out, .elems = l->out_width}));
     return linear_backward(
-        l, o, s, io,
-        &(linear_grad){.d_x = io->d_in[0], .d_y = d, .x = io->in[0], .weight = WEIGHT});
+        l, o, s, io, &(linear_grad){.d_x = io->d_in, .d_y = d, .x = io->in, .weight = WEIGHT});
 }
 
 static const layer FC1 = {
@@ -242,7 +239,7 @@ static layer_bytes fc2_bytes(const layer *l, size_t rows, dtype type)
 static fsdp_status fc2_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *saved = io->saved ? io->saved : io->scratch, *logits = io->logits ? io->logits : saved;
-    TRY(linear(l, o, s, io, &(linear_args){.y = logits, .x = io->in[0], .weight = WEIGHT}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = logits, .x = io->in, .weight = WEIGHT}));
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
@@ -258,7 +255,7 @@ static fsdp_status fc2_backward(const layer *l, const ops *o, stream *s, const l
 {
     return linear_backward(
         l, o, s, io,
-        &(linear_grad){.d_x = io->d_in[0], .d_y = io->saved, .x = io->in[0], .weight = WEIGHT});
+        &(linear_grad){.d_x = io->d_in, .d_y = io->saved, .x = io->in, .weight = WEIGHT});
 }
 
 static const layer FC2 = {
@@ -288,13 +285,13 @@ static void build(model *m)
     const size_t C = m->config.d_model, F = m->config.d_ff, pool = 2 * C * POOL_SIDE * POOL_SIDE;
     m->input = (array_spec){"pixels", PIXELS_SIDE * PIXELS_SIDE, ARRAY_VALUES};
     model_add_layer(m, &CONV1, 0);
-    model_add_out(m, "x", C * CONV1_SIDE * CONV1_SIDE, ARRAY_VALUES);
+    model_add_out(m, C * CONV1_SIDE * CONV1_SIDE);
     add_params(m, (param_spec){.name = "conv1", .dims = {C, 1, KERNEL, KERNEL}});
     model_add_layer(m, &CONV2, 1);
-    model_add_out(m, "x", pool, ARRAY_VALUES);
+    model_add_out(m, pool);
     add_params(m, (param_spec){.name = "conv2", .dims = {2 * C, C, KERNEL, KERNEL}});
     model_add_layer(m, &FC1, 2);
-    model_add_out(m, "x", F, ARRAY_VALUES);
+    model_add_out(m, F);
     add_params(m, (param_spec){.name = "fc1", .dims = {F, pool}});
     model_add_layer(m, &FC2, -1);
     add_params(m, (param_spec){.name = "fc2", .dims = {CLASSES, F}});

@@ -27,13 +27,10 @@ void model_add_layer(model *m, const layer *kind, int block)
     m->n_layers++;
 }
 
-void model_add_out(model *m, const char *name, size_t width, array_kind kind)
+void model_add_out(model *m, size_t width)
 {
-    if (m->layers) {
-        layer *l = &m->layers[m->n_layers - 1];
-        FSDP_ASSERT(l->n_outs < LAYER_MAX_ARRAYS);
-        l->outs[l->n_outs++] = (array_spec){name, width, kind};
-    }
+    if (m->layers)
+        m->layers[m->n_layers - 1].out_width = width;
 }
 
 void model_add_param(model *m, const param_spec *spec)

@@ -74,11 +74,10 @@ void runner_free(runner *r);
  *   order   stream-ordered on compute; the host calls the hooks as it issues the layers
  *   errors  of layers and hooks */
 fsdp_status runner_forward(runner *r, const micro_step *ms);
-/* runner_output -- array k of the output of layer i for sample j of the micro-batch: [T,width] of
- * *type in device memory, valid until look returns. An array without gradient has *elems 0. The
- * last layer's output is the loss [1] of a call, given for the first sample of the call; *elems is
- * 0 for the others. */
-const void *runner_output(const runner *r, int i, int k, size_t j, dtype *type, size_t *elems);
+/* runner_output -- the output of layer i for sample j of the micro-batch: [T,width] of *type in
+ * device memory, valid until look returns. The last layer's output is the loss [1] of a call, given
+ * for the first sample of the call; *elems is 0 for the others. */
+const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems);
 /* runner_backward -- the gradients of the SUM over tokens of the micro-batch of the last training
  * forward, written to the gradient views, whose old contents are not read. end_backward comes last.
  *   views     in canonical mode no two may be the same array

@@ -10,9 +10,8 @@ struct runner {
     runner_config cfg;
     stream *s;
     size_t call_batch, n_calls; /* sequences per call of a layer; calls per micro-step */
-    size_t *out_bytes;          /* [n_layers] of all outputs of one call; 0 for the last layer */
-    void **outs;                /* [n_layers] [n_calls * out_bytes]: call after call, array after
-                                   array */
+    size_t *out_bytes;          /* [n_layers] of the output of one call; 0 for the last layer */
+    void **outs;                /* [n_layers] [n_calls * out_bytes] */
     void **saved;               /* [n_layers] [n_calls * saved_bytes] */
     void *shared_outs, *shared_saved; /* shared by all segments: outputs within one; saved */
     size_t *saved_bytes;              /* [n_layers] of one call */
@@ -39,10 +38,6 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training);
 bool runner_in_segment(const runner *r, int i);
 /* runner_goes_on -- whether the next layer belongs to the same segment as layer i. */
 bool runner_goes_on(const runner *r, int i);
-/* runner_place -- set arrays [LAYER_MAX_ARRAYS] to the outputs of layer i for one call, laid out
- * from base; NULL where base is NULL. With `gradients` the arrays are the gradients of the outputs,
- * and an output without a gradient gets NULL. Returns their bytes. */
-size_t runner_place(const runner *r, int i, void *base, bool gradients, void **arrays);
 /* runner_alloc_segments -- allocate the memory that segments share, and place outs and saved. */
 fsdp_status runner_alloc_segments(runner *r);
 /* runner_segment_begin -- the first layer of the segment whose last layer is i; -1: none ends

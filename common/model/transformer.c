@@ -31,7 +31,7 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
 void transformer_add_layer(model *m, const layer *kind, int block)
 {
     model_add_layer(m, kind, block);
-    model_add_out(m, "x", m->config.d_model, ARRAY_VALUES);
+    model_add_out(m, m->config.d_model);
 }
 
 fsdp_status transformer_check(model_config *c)
@@ -66,7 +66,7 @@ bool grad_wanted(const layer_io *io, int param)
     for (int i = 0; i < param; i++)
         if (io->grads[i] != NULL)
             return true;
-    return io->d_in[0] != NULL;
+    return io->d_in != NULL;
 }
 
 fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
@@ -77,7 +77,7 @@ fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io
     if (l->model->family->is_rms)
         return o->rmsnorm(s, &(rmsnorm_args){.out = k->norm,
                                              .rstd = k->rstd,
-                                             .in = io->in[0],
+                                             .in = io->in,
                                              .gain = io->params[0],
                                              .rows = rows,
                                              .cols = C,
@@ -86,7 +86,7 @@ fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io
     return o->layernorm(s, &(layernorm_args){.out = k->norm,
                                              .mean = k->mean,
                                              .rstd = k->rstd,
-                                             .in = io->in[0],
+                                             .in = io->in,
                                              .gain = io->params[0],
                                              .bias = io->params[1],
                                              .rows = rows,
@@ -103,14 +103,14 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
     if (!grad_wanted(io, l->model->family->is_rms ? 1 : 2))
         return FSDP_OK;
-    void *d_in = io->d_in[0] ? io->d_in[0] : k->norm;
+    void *d_in = io->d_in ? io->d_in : k->norm;
     float *d_gain = io->grads[0] ? io->grads[0] : k->sink;
     const bool overwrite = !grad_adds(io, 0);
     if (l->model->family->is_rms)
         return o->rmsnorm_backward(s, &(rmsnorm_backward_args){.d_in = d_in,
                                                                .d_gain = d_gain,
                                                                .d_out = k->d_norm,
-                                                               .in = io->in[0],
+                                                               .in = io->in,
                                                                .gain = io->params[0],
                                                                .d_residual = d_residual,
                                                                .rstd = k->rstd,
@@ -123,7 +123,7 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
                                                                .d_gain = d_gain,
                                                                .d_bias = d_bias,
                                                                .d_out = k->d_norm,
-                                                               .in = io->in[0],
+                                                               .in = io->in,
                                                                .gain = io->params[0],
                                                                .mean = k->mean,
                                                                .rstd = k->rstd,
@@ -263,10 +263,10 @@ static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const 
         return fsdp_error(FSDP_EINVAL, "use a shorter --seq-len, or a model with more positions",
                           "%s: sequences of %zu tokens, expected at most %zu, its positions",
                           c->family, io->seq_len, c->max_seq_len);
-    return o->embedding(s, &(embedding_args){.out = io->out[0],
+    return o->embedding(s, &(embedding_args){.out = io->out,
                                              .wte = io->params[EMBED_WTE],
                                              .wpe = l->n_params > 1 ? io->params[EMBED_WPE] : NULL,
-                                             .tokens = io->in[0],
+                                             .tokens = io->in,
                                              .batch = io->batch,
                                              .seq_len = io->seq_len,
                                              .width = c->d_model,
@@ -286,8 +286,8 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
     if (d_wte != NULL)
         return o->embedding_backward(s, &(embedding_backward_args){.d_wte = d_wte,
                                                                    .d_wpe = d_wpe,
-                                                                   .d_out = io->d_out[0],
-                                                                   .tokens = io->in[0],
+                                                                   .d_out = io->d_out,
+                                                                   .tokens = io->in,
                                                                    .batch = io->batch,
                                                                    .seq_len = io->seq_len,
                                                                    .width = c->d_model,
@@ -298,7 +298,7 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
     /* wte is frozen: summing positions over sequences is a bias gradient with T*C columns */
     return o->bias_backward(s, &(bias_backward_args){
                                    .d_bias = d_wpe,
-                                   .d_out = io->d_out[0],
+                                   .d_out = io->d_out,
                                    .rows = io->batch,
                                    .cols = io->seq_len * c->d_model,
                                    .type = io->type,

@@ -78,10 +78,10 @@ fsdp_status transformer_check(model_config *c);
 
 /* ---- norm and linear ------------------------------------------------------------------------- */
 
-/* norm_forward -- k->norm = norm(io->in[0]). Gain and bias are the layer's parameters 0 and 1. */
+/* norm_forward -- k->norm = norm(io->in). Gain and bias are the layer's parameters 0 and 1. */
 fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                          const layer_arrays *k);
-/* norm_backward -- io->d_in[0] from k->d_norm, and the gradients of gain and bias. Does nothing if
+/* norm_backward -- io->d_in from k->d_norm, and the gradients of gain and bias. Does nothing if
  * none of the three is wanted.
  *   d_residual  the gradient that reaches the input past the norm, or NULL */
 fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,

@@ -19,7 +19,6 @@
 #include "common/ops/ops.h"
 
 enum { PARAM_MAX_DIMS = 4, PARAM_NAME_BYTES = 64, LAYER_MAX_PARAMS = 16, NOT_TIED = -1 };
-enum { LAYER_MAX_ARRAYS = 4 };   /* passed from a layer to the next */
 enum { LAYER_ALIGN_BYTES = 64 }; /* arrays of a call begin at multiples: whole cache lines */
 
 typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM } init_rule;
@@ -37,16 +36,15 @@ typedef struct param_spec {
     int next_use; /* the next parameter that shares this one's storage; 0: none */
 } param_spec;
 
-/* An array that passes between layers: `width` elements at each position of each sample. A sample
- * is a sequence of seq_len tokens, or an image, which has one position. */
+/* The model's input: `width` elements at each position of each sample. A sample is a sequence of
+ * seq_len tokens, or an image, which has one position. */
 typedef enum array_kind {
-    ARRAY_VALUES, /* stored as layer_io.type; has a gradient of the same type */
-    ARRAY_FLOATS, /* fp32 always; no gradient */
-    ARRAY_INDICES /* int32; no gradient */
+    ARRAY_VALUES, /* stored as layer_io.type */
+    ARRAY_INDICES /* int32 */
 } array_kind;
 
 typedef struct array_spec {
-    const char *name; /* "x", "tokens", "images"; static */
+    const char *name; /* "tokens", "pixels"; static */
     size_t width;
     array_kind kind;
 } array_spec;
@@ -64,21 +62,20 @@ typedef struct layer_bytes {
 typedef struct layer_io {
     size_t batch, seq_len;
     dtype type; /* DTYPE_F32 or DTYPE_BF16 */
-    /* Arrays [B, T, width]. in: the outputs of the layer before, or the model's input. out: the
-     * layer's outputs. out[0] is NULL for the last layer, and for a second forward that only saves
+    /* Arrays [B, T, width]. in: the output of the layer before, or the model's input. out: the
+     * layer's output, of `type`; NULL for the last layer, and for a second forward that only saves
      * and leaves its last product out. Backward may read what forward wrote there. */
-    const void *in[LAYER_MAX_ARRAYS];
-    void *out[LAYER_MAX_ARRAYS];
-    const void *d_out[LAYER_MAX_ARRAYS]; /* backward: gradients of out; NULL where there is none */
-    void *d_in[LAYER_MAX_ARRAYS]; /* backward: gradients of in. d_in[0] is NULL for the last layer
-                                     that runs backward */
-    const int32_t *targets;       /* [B,T]; for the last layer */
-    void *saved;                  /* forward writes, backward reads */
-    void *scratch;                /* contents do not survive the call */
-    float *loss;                  /* [1] the SUM over the B*T positions. The last layer's forward
-                                     writes it, or with model.chunk_rows its backward, if there is
-                                     one */
-    void *logits;                 /* [B,T,V], last layer's forward; NULL unless wanted */
+    const void *in;
+    void *out;
+    const void *d_out; /* backward: the gradient of out; NULL for the last layer */
+    void *d_in; /* backward: the gradient of in; NULL for the last layer that runs backward */
+    const int32_t *targets; /* [B,T]; for the last layer */
+    void *saved;            /* forward writes, backward reads */
+    void *scratch;          /* contents do not survive the call */
+    float *loss;            /* [1] the SUM over the B*T positions. The last layer's forward
+                               writes it, or with model.chunk_rows its backward, if there is
+                               one */
+    void *logits;           /* [B,T,V], last layer's forward; NULL unless wanted */
     /* Random numbers of a call are a function of the run's seed and of the number of the call's
      * first sample, counted over the run. So they are the same in a second forward and on any
      * number of ranks. */
@@ -99,8 +96,7 @@ struct layer {
     layer_kind kind;
     int block;                 /* the transformer block of this layer; -1: the root unit */
     int first_param, n_params; /* global indices first_param ... first_param + n_params - 1 */
-    int n_outs;                /* arrays for the next layer; 0: this is the last layer */
-    array_spec outs[LAYER_MAX_ARRAYS];
+    size_t out_width;          /* of the array for the next layer; 0: this is the last layer */
     const struct model *model;
     layer_bytes (*bytes)(const layer *l, size_t rows, dtype type); /* rows: B*T */
     fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);

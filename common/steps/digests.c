@@ -151,12 +151,10 @@ static fsdp_status put_row(const row *r)
 static fsdp_status put_outputs(digests *d, const runner *from, const micro_step *ms, int i)
 {
     row r = {d, AFTER_FORWARD, d->run.m->layers[i].name, i, .sum = ms->a > 0 ? d->outputs[i] : 0};
-    const int n_arrays = i + 1 < d->run.m->n_layers ? d->run.m->layers[i].n_outs : 1;
-    for (size_t j = 0; j < d->run.batch; j++)
-        for (size_t k = 0, begin = 0, elems; k < (size_t)n_arrays; k++, begin += elems) {
-            const void *at = runner_output(from, i, (int)k, j, &r.type, &elems);
-            TRY(add(&r, ms->first_sample + j, begin, at, elems));
-        }
+    for (size_t j = 0, elems; j < d->run.batch; j++) {
+        const void *at = runner_output(from, i, j, &r.type, &elems);
+        TRY(add(&r, ms->first_sample + j, 0, at, elems));
+    }
     d->outputs[i] = r.sum;
     return put_row(&r);
 }
@@ -224,9 +222,7 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
     const model *m = run->m;
     size_t most = 1;
     for (int i = 0; i < m->n_layers; i++) {
-        size_t width = 0;
-        for (int k = 0; k < m->layers[i].n_outs; k++)
-            width += m->layers[i].outs[k].width;
+        const size_t width = m->layers[i].out_width;
         most = run->seq_len * width > most ? run->seq_len * width : most;
     }
     for (int p = 0; p < m->n_params; p++)

@@ -150,8 +150,8 @@ layer_io rig_io(rig *r, int i)
     return (layer_io){.batch = r->batch,
                       .seq_len = r->seq_len,
                       .type = r->type,
-                      .in = {i > 0 ? (const void *)r->out[i - 1] : r->tokens},
-                      .out = {last ? NULL : r->out[i]},
+                      .in = i > 0 ? (const void *)r->out[i - 1] : r->tokens,
+                      .out = last ? NULL : r->out[i],
                       .targets = r->targets,
                       .saved = r->saved[i],
                       .loss = r->loss,
@@ -180,8 +180,8 @@ void rig_backward(rig *r)
         layer_io io = rig_io(r, i);
         io.training = true;
         io.scratch = r->scratch[1];
-        io.d_out[0] = io.out[0] ? r->d_out[i] : NULL;
-        io.d_in[0] = i == 0 ? NULL : r->d_out[i - 1];
+        io.d_out = io.out ? r->d_out[i] : NULL;
+        io.d_in = i == 0 ? NULL : r->d_out[i - 1];
         must(r->m.layers[i].backward(&r->m.layers[i], r->o, r->s, &io));
     }
     rig_check_canaries(r);

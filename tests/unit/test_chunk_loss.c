@@ -100,7 +100,7 @@ static int products_of(head *h, bool frozen)
     layer_io io = rig_io(r, last);
     io.training = io.keeps = true;
     io.scratch = r->scratch[1];
-    io.d_in[0] = r->d_out[last - 1];
+    io.d_in = r->d_out[last - 1];
     io.grads = grads;
     io.overwrite = (const bool[]){true, true, true};
     n_products = 0;

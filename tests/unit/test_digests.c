@@ -70,7 +70,7 @@ static fsdp_status look(void *self, const struct runner *from, const micro_step 
     dtype type;
     size_t elems;
     if (r->fault == OUTPUT && when == AFTER_FORWARD && i == LAYER)
-        TRY(spoil(r, (void *)runner_output(from, LAYER, 0, 1, &type, &elems), 5, false));
+        TRY(spoil(r, (void *)runner_output(from, LAYER, 1, &type, &elems), 5, false));
     return digests_look(r->d, from, ms, when, i);
 }
 

@@ -292,7 +292,7 @@ TEST(test_too_long)
                      .model = &RIG_SMALL, .ops = ops_cpu_portable(), .batch = 1, .seq_len = 7});
     rig_forward(&r, true, true);
     const layer *l = &r.m.layers[0];
-    const layer_io io = {.batch = 1, .seq_len = 8, .in = {r.tokens}, .params = r.views.params};
+    const layer_io io = {.batch = 1, .seq_len = 8, .in = r.tokens, .params = r.views.params};
     assert_int_equal(l->forward(l, r.o, r.s, &io), FSDP_EINVAL);
     assert_non_null(strstr(fsdp_error_get()->what, "8 tokens, expected at most 7"));
     rig_close(&r);

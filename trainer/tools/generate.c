@@ -132,8 +132,8 @@ fsdp_status generator_logits(generator *g, const int32_t *tokens, size_t n_token
         TRY(l->forward(l, g->o, g->s,
                        &(layer_io){.batch = 1,
                                    .seq_len = last ? 1 : T,
-                                   .in = {i > 0 ? (const void *)in : g->tokens},
-                                   .out = {last ? NULL : g->x[(i + 1) % 2]},
+                                   .in = i > 0 ? (const void *)in : g->tokens,
+                                   .out = last ? NULL : g->x[(i + 1) % 2],
                                    .scratch = g->scratch,
                                    .logits = last ? g->logits : NULL,
                                    .params = g->views.params + l->first_param}));
