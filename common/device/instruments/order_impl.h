@@ -97,9 +97,6 @@ typedef struct order_memory {
     size_t n_freed;
 } order_memory;
 
-/* order_grow -- make room for element n of *(type **)array; *room counts elements. false: no
- * memory. */
-bool order_grow(void *array, size_t n, size_t *room, size_t elem_bytes);
 /* order_block_find -- the live block that contains ptr; NULL: none. */
 order_block *order_block_find(const order_memory *m, const void *ptr);
 /* order_block_begin -- add a live block without accesses; NULL: no memory. */

@@ -5,7 +5,8 @@
 #include <string.h>
 #include "common/device/instruments/order_impl.h"
 
-bool order_grow(void *array, size_t n, size_t *room, size_t elem_bytes)
+/* Make room for element n of *(type **)array; *room counts elements. false: no memory. */
+static bool grow(void *array, size_t n, size_t *room, size_t elem_bytes)
 {
     if (n < *room)
         return true;
@@ -52,7 +53,7 @@ order_block *order_block_find(const order_memory *m, const void *ptr)
 order_block *order_block_begin(order_memory *m, const void *ptr, size_t bytes, const char *label)
 {
     order_block *b = calloc(1, sizeof *b);
-    if (b == NULL || !order_grow(&m->live, m->n_live, &m->live_room, sizeof *m->live)) {
+    if (b == NULL || !grow(&m->live, m->n_live, &m->live_room, sizeof *m->live)) {
         free(b);
         return NULL;
     }
@@ -87,7 +88,7 @@ const order_freed *order_freed_find(const order_memory *m, const void *ptr)
 
 bool order_log_add(order_block *b, const order_access *a)
 {
-    if (!order_grow(&b->log, b->n_log, &b->log_room, sizeof *b->log))
+    if (!grow(&b->log, b->n_log, &b->log_room, sizeof *b->log))
         return false;
     b->log[b->n_log++] = *a;
     return true;
