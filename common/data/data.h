@@ -136,8 +136,8 @@ fsdp_status corpus_digits(uint64_t begin, size_t n, uint64_t shuffle_seed, corpu
  *            each block read is checked); never for images or a synthetic corpus */
 fsdp_status sample_read(const corpus *c, uint64_t k, size_t seq_len, void *inputs,
                         int32_t *targets);
-/* corpus_eval_samples -- how many samples an evaluation reads unless it is told a number: a whole
- * test set of images, but only the first sequences of tokens. */
+/* corpus_eval_samples -- the most samples that an evaluation reads unless it is given a number:
+ * EVAL_SEQUENCES sequences, or all images. */
 size_t corpus_eval_samples(const corpus *c);
 /* corpus_samples -- the number of different samples: sequences of seq_len with their targets, or
  * images; n_tokens must be more than seq_len (asserted). */

@@ -38,8 +38,9 @@ int model_border(const model *m)
 fsdp_status model_check_ops(const model *m, const ops *o, stream *s)
 {
     void *none[LAYER_MAX_PARAMS] = {NULL};
-    layer_io io = {.seq_len = 1, .type = DTYPE_F32, .params = none, .training = true};
-    io.out = none; /* not NULL, so forward issues its last product too; nothing is written */
+    /* out is not NULL, so forward issues its last product too; nothing is written */
+    const layer_io io = {
+        .seq_len = 1, .type = DTYPE_F32, .out = none, .params = none, .training = true};
     for (int i = 0; i < m->n_layers; i++)
         TRY(m->layers[i].forward(&m->layers[i], o, s, &io));
     return FSDP_OK;
