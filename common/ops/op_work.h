@@ -29,8 +29,8 @@ void op_writes(op_work *w, const void *ptr, size_t bytes);
 #define OP(op, ...) op_work op##_work(const op##_args *a);
 #include "common/ops/op_list.h"
 
-/* OP_BOTH, OP_EACH -- the member of a backend's table for an operation that op_list.h says BOTH or
- * EACH of: backend_op, or fast_op and portable_op. */
+/* OP_BOTH, OP_EACH -- initialise an operation's member of a backend's table `fast` or `portable`,
+ * by the word in op_list.h. BOTH: with backend_op; EACH: with table_op. */
 #define OP_BOTH(op, backend, table) .op = backend##_##op,
 #define OP_EACH(op, backend, table) .op = table##_##op,
 /* REFUSED_OP -- define backend_op, which refuses every call, because the backend lacks op. */
