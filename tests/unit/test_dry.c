@@ -483,6 +483,8 @@ TEST(test_axes)
     assert_int_equal(mesh_data_rank(&s), 1);
     assert_int_equal(mesh_leaf_size(&s), 8);
     assert_int_equal(mesh_leaf_rank(&s), 2);
+    for (int r = 0; r < 32; r++) /* the last pp stage's ranks of tp 0 have the losses */
+        assert_int_equal(mesh_leaf_of(&s, r), r >= 16 && r % 2 == 0 ? (r - 16) / 2 : -1);
     assert_int_equal(mesh_shape_make(32, (const int[N_AXES]){[AXIS_TP] = 3}, 0, &s), FSDP_EINVAL);
     assert_int_equal(mesh_shape_make(32, (const int[N_AXES]){2, 2, 2, 2, 4}, 0, &s), FSDP_EINVAL);
     OK(mesh_shape_make(32, (const int[N_AXES]){[AXIS_TP] = 4, [AXIS_SHARD] = 2}, 0, &s));
