@@ -491,6 +491,22 @@ TEST(test_axes)
     assert_int_equal(s.size[AXIS_REPLICATE], 4);
 }
 
+/* Of a group of two runs, ranks 0, 1 and 2 are neither one run nor equal ones. */
+TEST(test_part_of_runs)
+{
+    one_rank r = open_rank(0, 32);
+    mesh_shape shape;
+    comm *runs = NULL, *part = NULL;
+    OK(mesh_shape_make(32, (const int[N_AXES]){2, 2, 2, 2, 2}, 0, &shape));
+    OK(mesh_group(r.c, &shape, 1u << AXIS_PP | 1u << AXIS_TP, &runs)); /* 0 1 16 17 */
+    OK(comm_range(runs, 0, 2, 2, &part));
+    assert_int_equal(comm_world_rank(&part->team, 1), 16);
+    comm_close(part);
+    assert_int_equal(comm_range(runs, 0, 1, 3, &part), FSDP_EINVAL);
+    comm_close(runs);
+    close_rank(&r);
+}
+
 /* Over an accelerator's own transport nothing goes through the host, and a plain sum arrives whole.
  * Other transports copy through the host and bring contributions. */
 TEST(test_moves)
