@@ -25,24 +25,36 @@ enum { NOT_GIVEN = -2 }; /* until resolved: the number's default depends on othe
 const option_spec TRAINER_OPTIONS[] = {
     {OPTION("parallel", parallel), .def = "fsdp", .choices = "single|ddp|fsdp", .group = "Parallelism",
      .help = "one device, replicated parameters, or sharded ones"},
-    {OPTION("sharding", sharding), .def = "full", .choices = "full|grad-op|none|hybrid|optimizer",
+    {OPTION("sharding", sharding),
+     .needs = {{.rule = "fsdp-size|plan-fsdp-size", .says = "--fsdp-size N", .at = "hybrid"}},
+     .def = "full", .choices = "full|grad-op|none|hybrid|optimizer",
      .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, as full inside groups of --fsdp-size, or after the step "
              "(ZeRO-1: whole gradients, reduced once a step)"},
-    {OPTION("fsdp-size", fsdp_size), .needs = "sharding=hybrid", .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
+    {OPTION("fsdp-size", fsdp_size), .needs = {{.rule = "sharding=hybrid"}}, .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
     {OPTION("no-sync", no_sync), .def = "off", .bare = "all", .choices = "off|all|replicas",
      .help = "reduce gradients once a step, after its last micro-step, with all ranks or, inside shard groups as before, with replicas "
              "(alone: all)"},
-    {OPTION("reshard-after", reshard_after), .def = "use", .choices = "use|step",
+    {OPTION("reshard-after", reshard_after),
+     .needs = {{.rule = "parallel=fsdp&sharding!=none", .says = "--parallel fsdp and a --sharding that reshards", .at = "step"}},
+     .def = "use", .choices = "use|step",
      .help = "when gathered units are freed: as --sharding says, or after the step's last micro-step, so that a step gathers once"},
-    {OPTION("reshard-to", reshard_to), .min = 2, .max = 65536,
+    {OPTION("reshard-to", reshard_to),
+     .needs = {{.rule = "parallel=fsdp&sharding=full|sharding=hybrid&reshard-after=use",
+                .says = "--parallel fsdp, --sharding full or hybrid, and --reshard-after use (hybrid: with --fsdp-size N)"}},
+     .min = 2, .max = 65536,
      .help = "after forward keep each unit once in every N neighbouring ranks, which gather it for backward among themselves (hpZ)"},
-    {OPTION("optimizer-offload", optimizer_offload), .help = "keep the optimizer's states in host memory, and stream them through the device in the update"},
+    {OPTION("optimizer-offload", optimizer_offload),
+     .needs = {{.rule = "parallel=fsdp&sharding!=none", .says = "--parallel fsdp and a --sharding that shards"}},
+     .help = "keep the optimizer's states in host memory, and stream them through the device in the update"},
     {OPTION("cpu-offload", cpu_offload),
+     .needs = {{.rule = "parallel=fsdp&sharding!=none", .says = "--parallel fsdp and a --sharding that shards"}},
      .help = "keep parameter shards, sums of gradients and the optimizer's states in host memory; the device holds only what it computes with"},
-    {OPTION("offload-piece", offload_piece_mib), .needs = "optimizer-offload|cpu-offload", .def = "32", .min = 1.0 / 1024, .max = 1 << 20, .arg = "MiB",
+    {OPTION("offload-piece", offload_piece_mib), .needs = {{.rule = "optimizer-offload|cpu-offload"}}, .def = "32", .min = 1.0 / 1024, .max = 1 << 20, .arg = "MiB",
      .help = "memory of one piece of offloaded arrays; two are on the device at a time"},
     {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
-    {OPTION("layout", layout), .def = "flat", .choices = "flat|per-param",
+    {OPTION("layout", layout),
+     .needs = {{.rule = "parallel=fsdp", .at = "per-param"}},
+     .def = "flat", .choices = "flat|per-param",
      .help = "what a rank keeps: a slice of a unit's flat array, or rows of each of its parameters"},
     {OPTION("prefetch", prefetch), .def = "auto", .choices = "none|backward|backward-post|forward|both|auto",
      .help = "in which passes a unit is gathered while the one before it computes (auto: where that pays)"},
@@ -91,83 +103,112 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("freeze", freeze), .arg = "PATTERN,...", .help = "do not train parameters with such names, for example transformer.h.0.*: they are gathered, never reduced or updated"},
     {OPTION("optimizer", optimizer), .def = "adamw", .choices = "adamw|sgd|adadelta", .help = "update rule; sgd: plain, or with --momentum"},
     {OPTION("lr", train.lr), .def = "1e-3", .max = 1e3, .help = "peak learning rate"},
-    {OPTION("min-lr", train.min_lr), .max = 1e3, .help = "learning rate at the end of cosine and linear (default 1e-4)"},
-    {OPTION("lr-schedule", train.lr_schedule), .def = "cosine", .choices = "cosine|linear|step|constant",
+    {OPTION("min-lr", train.min_lr), .unset = NOT_GIVEN,
+     .needs = {{.rule = "lr-schedule=cosine|lr-schedule=linear", .says = "--lr-schedule cosine or linear"}},
+     .max = 1e3, .help = "learning rate at the end of cosine and linear (default 1e-4)"},
+    {OPTION("lr-schedule", train.lr_schedule),
+     .needs = {{.rule = "lr-step-size", .at = "step"}},
+     .def = "cosine", .choices = "cosine|linear|step|constant",
      .help = "learning rate after the warm-up: down to --min-lr at the last step, or times --lr-gamma every --lr-step-size steps"},
-    {OPTION("lr-step-size", train.lr_step_size), .needs = "lr-schedule=step", .max = 1e9, .help = "steps, with --lr-schedule step"},
-    {OPTION("lr-gamma", train.lr_gamma), .min = 1e-30, .max = 1, .help = "with --lr-schedule step (default 0.1)"},
+    {OPTION("lr-step-size", train.lr_step_size), .needs = {{.rule = "lr-schedule=step"}}, .max = 1e9, .help = "steps, with --lr-schedule step"},
+    {OPTION("lr-gamma", train.lr_gamma), .unset = NOT_GIVEN,
+     .needs = {{.rule = "lr-schedule=step", .says = "--lr-schedule step and --lr-step-size N"}},
+     .min = 1e-30, .max = 1, .help = "with --lr-schedule step (default 0.1)"},
     {OPTION("warmup-steps", train.warmup_steps), .def = "5", .max = 1e9, .help = "steps of linear warm-up"},
-    {OPTION("weight-decay", train.weight_decay), .max = 1e3,
+    {OPTION("weight-decay", train.weight_decay), .unset = NOT_GIVEN, .max = 1e3,
      .help = "of matrices: decoupled with AdamW (default 0.1), added to the gradient with sgd and Adadelta (default 0)"},
-    {OPTION("beta1", train.beta1), .needs = "optimizer=adamw", .def = "0.9", .max = 0.999999999, .help = "AdamW"},
-    {OPTION("beta2", train.beta2), .needs = "optimizer=adamw", .def = "0.95", .max = 0.999999999, .help = "AdamW"},
-    {OPTION("eps", train.eps), .min = 1e-30, .max = 1, .help = "AdamW (default 1e-8) and Adadelta (default 1e-6)"},
-    {OPTION("momentum", train.momentum), .needs = "optimizer=sgd", .max = 0.999999999, .help = "sgd (0: none)"},
-    {OPTION("nesterov", train.nesterov), .help = "with --momentum: use Nesterov momentum"},
-    {OPTION("rho", train.rho), .needs = "optimizer=adadelta", .def = "0.9", .max = 0.999999999, .help = "Adadelta"},
+    {OPTION("beta1", train.beta1), .needs = {{.rule = "optimizer=adamw"}}, .def = "0.9", .max = 0.999999999, .help = "AdamW"},
+    {OPTION("beta2", train.beta2), .needs = {{.rule = "optimizer=adamw"}}, .def = "0.95", .max = 0.999999999, .help = "AdamW"},
+    {OPTION("eps", train.eps), .unset = NOT_GIVEN,
+     .needs = {{.rule = "optimizer!=sgd", .says = "--optimizer adamw or adadelta"}},
+     .min = 1e-30, .max = 1, .help = "AdamW (default 1e-8) and Adadelta (default 1e-6)"},
+    {OPTION("momentum", train.momentum), .needs = {{.rule = "optimizer=sgd"}}, .max = 0.999999999, .help = "sgd (0: none)"},
+    {OPTION("nesterov", train.nesterov),
+     .needs = {{.rule = "momentum", .says = "--optimizer sgd and --momentum M"}},
+     .help = "with --momentum: use Nesterov momentum"},
+    {OPTION("rho", train.rho), .needs = {{.rule = "optimizer=adadelta"}}, .def = "0.9", .max = 0.999999999, .help = "Adadelta"},
     {OPTION("clip-grad", train.clip_grad), .def = "1", .max = 1e30, .help = "global norm (0: no clipping)"},
     {OPTION("no-grad-norm", no_grad_norm),
+     .needs = {{.rule = "parallel=fsdp&optimizer=sgd&!momentum&!weight-decay|weight-decay=0&!optimizer-offload&!cpu-offload",
+                .says = "--parallel fsdp and --optimizer sgd, without momentum, weight decay and offload"}, {.rule = "clip-grad=0"}},
      .help = "do not compute the gradients' norm; sgd needs the norm only for clipping, so with --clip-grad 0 a step has no all-reduce"},
-    {OPTION("data", data), .needs = "synthetic=0", .arg = "PATH", .group = "Data and files",
+    {OPTION("data", data), .needs = {{.rule = "synthetic=0"}}, .arg = "PATH", .group = "Data and files",
      .help = "a text file (bytes) or llm.c .bin shards (default: the system's licence texts); mnist: a folder with MNIST's files (default: digits are drawn)"},
-    {OPTION("data-format", data_format), .needs = "data|val-data", .def = "auto", .choices = CORPUS_FORMATS,
+    {OPTION("data-format", data_format), .needs = {{.rule = "data|val-data"}}, .def = "auto", .choices = CORPUS_FORMATS,
      .help = "what --data and --val-data are: bytes of a text, llm.c's shards, or tokens without a header (auto: a text or shards)"},
-    {OPTION("data-mask", data_mask), .needs = "data", .arg = "PATH",
+    {OPTION("data-mask", data_mask), .needs = {{.rule = "data"}}, .arg = "PATH",
      .help = "a byte for each token of --data: 0 if the token does not count as a target; the loss is the mean over the others"},
     {OPTION("synthetic", synthetic_tokens), .max = 1e9,
      .help = "train on N tokens of made-up text, or N drawn digits, the same on every machine, in place of --data"},
     {OPTION("val-data", val_data), .arg = "PATH", .help = "evaluate on this corpus; mnist: a folder with the t10k files, or digits: drawn digits that are not in the training set"},
-    {OPTION("val-mask", val_mask), .needs = "val-data", .arg = "PATH", .help = "the same for --val-data"},
-    {OPTION("eval-every", train.eval_every), .needs = "val-data", .max = 1e9, .help = "steps between evaluations (0: at the end)"},
-    {OPTION("eval-batches", train.eval_batches), .needs = "val-data|eval-only", .max = 1e9,
+    {OPTION("val-mask", val_mask), .needs = {{.rule = "val-data"}}, .arg = "PATH", .help = "the same for --val-data"},
+    {OPTION("eval-every", train.eval_every), .needs = {{.rule = "val-data"}}, .max = 1e9, .help = "steps between evaluations (0: at the end)"},
+    {OPTION("eval-batches", train.eval_batches), .needs = {{.rule = "val-data|eval-only"}}, .max = 1e9,
      .help = "global batches of an evaluation (0: 128 sequences, or all images); no sample counts twice"},
     {OPTION("eval-only", eval_only),
+     .needs = {{.rule = "!save&!export-optimizer&!plan-device&!plan-prices&bucket!=auto|parallel!=fsdp",
+                .says = "neither --save nor --export-optimizer, --plan-device, --plan-prices or --bucket auto"}},
      .help = "train nothing: evaluate the weights of --resume, --init-from or --seed on --val-data or, without it, on the training data"},
-    {OPTION("loss-csv", train.loss_csv), .arg = "FILE", .help = "step,loss,grad_norm,lr,ms; in files, steps count from 0"},
+    {OPTION("loss-csv", train.loss_csv),
+     .needs = {{.rule = "!eval-only", .says = "no --eval-only (which makes no steps)"}},
+     .arg = "FILE", .help = "step,loss,grad_norm,lr,ms; in files, steps count from 0"},
     {OPTION("export-init", export_init_dir), .arg = "DIR", .help = "write the initial weights (safetensors)"},
     {OPTION("export", export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
-    {OPTION("export-shard-size", train.export_shard_mib), .needs = "export|export-init", .def = "4768", .min = 1, .max = 1LL << 40, .arg = "MiB",
+    {OPTION("export-shard-size", train.export_shard_mib), .needs = {{.rule = "export|export-init"}}, .def = "4768", .min = 1, .max = 1LL << 40, .arg = "MiB",
      .help = "size limit of a file of weights; with several files, model.safetensors.index.json says where each tensor is"},
-    {OPTION("export-optimizer", export_optimizer), .arg = "FILE", .help = "write the full states of the optimizer (safetensors)"},
+    {OPTION("export-optimizer", export_optimizer),
+     .needs = {{.rule = "optimizer!=sgd|momentum", .says = "--optimizer adamw, adadelta, or sgd with --momentum"}},
+     .arg = "FILE", .help = "write the full states of the optimizer (safetensors)"},
     {OPTION("save", save_dir), .arg = "DIR",
      .help = "write sharded checkpoints to DIR/step-N; SIGUSR1 asks for one, and SIGTERM for one and the end"},
-    {OPTION("save-every", train.save_every), .needs = "save", .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
-    {OPTION("save-async", train.save_async), .needs = "save",
+    {OPTION("save-every", train.save_every), .needs = {{.rule = "save"}}, .max = 1e9, .help = "steps between checkpoints (0: at the end)"},
+    {OPTION("save-async", train.save_async), .needs = {{.rule = "save"}},
      .help = "a step waits until its checkpoint is copied to host memory; a thread writes the copy while steps go on"},
-    {OPTION("keep", keep), .needs = "save", .def = "2", .max = 1e9, .arg = "K", .help = "checkpoints that --save leaves, the newest (0: all)"},
-    {OPTION("resume", resume), .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from the newest whole one of --save, if there is any"},
-    {OPTION("resume-change", resume_change), .arg = "NAME,...", .help = "what may differ from the run that saved: data, seq-len, schedule, ..."},
+    {OPTION("keep", keep), .needs = {{.rule = "save"}}, .def = "2", .max = 1e9, .arg = "K", .help = "checkpoints that --save leaves, the newest (0: all)"},
+    {OPTION("resume", resume),
+     .needs = {{.rule = "save", .at = "auto"}},
+     .arg = "DIR|auto", .help = "go on from a checkpoint; auto: from the newest whole one of --save, if there is any"},
+    {OPTION("resume-change", resume_change),
+     .needs = {{.rule = "resume", .says = "--resume DIR"}},
+     .arg = "NAME,...", .help = "what may differ from the run that saved: data, seq-len, schedule, ..."},
     {OPTION("stop-after", train.stop_after), .max = 1e9, .help = "end when N steps have been made, with the schedule of --steps (0: at the end)"},
     {OPTION("memory-report", memory_report), .arg = "FILE", .help = "peak bytes and traffic beside the planned, CSV"},
-    {OPTION("profile", profile_dir), .arg = "DIR",
+    {OPTION("profile", profile_dir),
+     .needs = {{.rule = "!eval-only", .says = "no --eval-only (which makes no steps)"}},
+     .arg = "DIR",
      .help = "count and time every operation after the first step: tables, pictures of steps, by rank a CSV and a trace"},
     {OPTION("snapshot", snapshot), .arg = "FILE",
      .help = "write the blocks of memory of rank 0's last step, a page for a browser, or CSV if FILE ends in .csv (with --plan: as planned)"},
     {OPTION("check-order", check_order), .help = "report work on two streams that touches the same memory while no event orders it"},
-    {OPTION("digests", digests), .arg = "FILE",
+    {OPTION("digests", digests),
+     .needs = {{.rule = "!eval-only", .says = "no --eval-only (which makes no steps)"}},
+     .arg = "FILE",
      .help = "write hashes of parameters, layers' outputs and gradients for fsdp_compare --bisect; every step waits for the host"},
-    {OPTION("digest-values", digest_values), .needs = "digests", .arg = "STEP:UNIT", .help = "with --digests: also write the unit's elements in that step (from 0), for example 3:h.1"},
-    {OPTION("print-shards", print_shards), .needs = "parallel=fsdp", .help = "draw which rank holds which part of each parameter (with --plan: of the planned ranks)"},
+    {OPTION("digest-values", digest_values), .needs = {{.rule = "digests"}}, .arg = "STEP:UNIT", .help = "with --digests: also write the unit's elements in that step (from 0), for example 3:h.1"},
+    {OPTION("print-shards", print_shards), .needs = {{.rule = "parallel=fsdp"}}, .help = "draw which rank holds which part of each parameter (with --plan: of the planned ranks)"},
     {OPTION("plan", plan), .help = "make three steps on a device that computes nothing, print memory and traffic, and stop"},
-    {OPTION("plan-ranks", plan_ranks), .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
-    {OPTION("plan-fsdp-size", plan_fsdp_size), .min = 1, .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
-    {OPTION("plan-rank", plan_rank), .def = "-1", .min = -1, .max = 1048575, .arg = "R", .help = "--plan as rank R (-1: as rank 0, if it plans)"},
-    {OPTION("plan-device", plan_device), .def = "none", .choices = "none|this|" VIRTUAL_DEVICE_CHOICES,
+    {OPTION("plan-ranks", plan_ranks), .implies = "plan", .min = 1, .max = 1048576, .help = "--plan for a job of N ranks, from one process"},
+    {OPTION("plan-fsdp-size", plan_fsdp_size), .implies = "plan",
+     .needs = {{.rule = "parallel=fsdp&sharding=full|sharding=hybrid", .says = "--parallel fsdp and --sharding full or hybrid"}},
+     .min = 1, .max = 1048576, .arg = "S", .help = "--plan for shard groups of S ranks"},
+    {OPTION("plan-rank", plan_rank), .implies = "plan", .def = "-1", .min = -1, .max = 1048575, .arg = "R", .help = "--plan as rank R (-1: as rank 0, if it plans)"},
+    {OPTION("plan-device", plan_device), .implies = "plan", .def = "none", .choices = "none|this|" VIRTUAL_DEVICE_CHOICES,
      .help = "--plan with times: of this machine, measured for half a second, or by published figures"},
-    {OPTION("plan-prices", plan_prices), .needs = "plan-device=none", .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
-    {OPTION("plan-link", plan_link), .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 12.5e9,20e-6"},
-    {OPTION("plan-copies", plan_copies), .arg = "UP,DOWN,LATENCY",
+    {OPTION("plan-prices", plan_prices), .implies = "plan", .needs = {{.rule = "plan-device=none"}}, .arg = "FILE", .help = "--plan with times of operations from a profile-rank-R.csv of --profile"},
+    {OPTION("plan-link", plan_link), .implies = "plan",
+     .needs = {{.rule = "plan-device|plan-prices|bucket=auto&plan-device|plan-prices|parallel=fsdp", .says = "--plan-device NAME or --plan-prices FILE"}},
+     .arg = "RATE,LATENCY", .help = "--plan with a link of each rank, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 12.5e9,20e-6"},
+    {OPTION("plan-copies", plan_copies), .implies = "plan",
+     .needs = {{.rule = "plan-device|plan-prices|bucket=auto&plan-device|plan-prices|parallel=fsdp", .says = "--plan-device NAME or --plan-prices FILE"}},
+     .arg = "UP,DOWN,LATENCY",
      .help = "--plan with copies of offloaded arrays to the device and to the host, in bytes/s (1 to 1e18) and seconds (up to 1000), such as 25e9,25e9,10e-6"},
-    {OPTION("plan-fit", plan_fit), .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
+    {OPTION("plan-fit", plan_fit), .implies = "plan", .help = "--plan, then the largest batch and the fewest ranks that fit --device-memory or the --plan-device"},
     {0}};
 /* clang-format on */
 
 fsdp_status trainer_config_parse(int argc, char **argv, trainer_config *cfg)
 {
-    *cfg = (trainer_config){.train = {.min_lr = NOT_GIVEN,
-                                      .lr_gamma = NOT_GIVEN,
-                                      .weight_decay = NOT_GIVEN,
-                                      .eps = NOT_GIVEN}};
+    *cfg = (trainer_config){0};
     TRY(options_parse(TRAINER_OPTIONS, "build/fsdp_train", argc, argv, cfg));
     TRY(backend_check(cfg->device));
     if (cfg->comm < COMM_NATIVE)
@@ -444,9 +485,6 @@ static fsdp_status parse_machine(trainer_config *cfg)
 static fsdp_status resolve_plan(trainer_config *cfg)
 {
     const int w = cfg->n_ranks;
-    cfg->plan = cfg->plan || cfg->plan_ranks > 0 || cfg->plan_fsdp_size > 0 ||
-                cfg->plan_rank >= 0 || cfg->plan_device > 0 || cfg->plan_link || cfg->plan_copies ||
-                cfg->plan_prices || cfg->plan_fit;
     if (cfg->plan_rank < 0)
         cfg->plan_rank = 0;
     if (cfg->plan_rank >= w)
@@ -479,76 +517,23 @@ static void resolve_recipe(train_config *c, int optimizer)
 
 #define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"
 
-/* Refuse options that need other options, if these are not given. */
+/* Refuse options that lack what depends on the number of ranks; rows have all other needs. */
 static fsdp_status check_needs(const trainer_config *c, int world_size)
 {
-    const bool is_fsdp = c->parallel == PARALLEL_FSDP, is_hybrid = c->sharding == SHARDING_HYBRID;
-    const bool shards = is_fsdp && c->sharding != SHARDING_NONE;
-    const bool is_offload = c->cpu_offload || c->optimizer_offload;
-    const char *offloads = c->cpu_offload ? "--cpu-offload" : "--optimizer-offload";
-    const bool keeps = c->reshard_after == RESHARD_AFTER_STEP;
-    const bool has_replicas = is_fsdp && is_hybrid && trainer_config_shard_size(c) < c->n_ranks;
+    const bool has_replicas = c->parallel == PARALLEL_FSDP && c->sharding == SHARDING_HYBRID &&
+                              trainer_config_shard_size(c) < c->n_ranks;
     const bool measures_link = world_size > 1 && !c->plan_prices;
     const bool has_link =
         c->n_ranks == 1 || c->plan_link || measures_link || c->plan_device >= PLAN_FIRST_DEVICE;
-    const option_need rules[] = {
-        {c->export_optimizer && c->optimizer == OPTIMIZER_SGD && c->train.momentum == 0,
-         "--export-optimizer", "--optimizer adamw, adadelta, or sgd with --momentum"},
-        {c->resume && strcmp(c->resume, "auto") == 0 && !c->save_dir, "--resume auto",
-         "--save DIR"},
-        {is_offload && !shards, offloads, "--parallel fsdp and a --sharding that shards"},
-        {c->layout == LAYOUT_PER_PARAM && !is_fsdp, "--layout per-param", "--parallel fsdp"},
-        {keeps && (!is_fsdp || c->sharding == SHARDING_NONE), "--reshard-after step",
-         "--parallel fsdp and a --sharding that reshards"},
-        {c->reshard_to > 0 && (!is_fsdp || keeps || !(is_hybrid || c->sharding == SHARDING_FULL)),
-         "--reshard-to",
-         "--parallel fsdp, --sharding full or hybrid, and --reshard-after use (hybrid: with "
-         "--fsdp-size N)"},
-        {c->no_sync == NO_SYNC_REPLICAS && (!has_replicas || c->reduction == GRAD_ACC_CANONICAL),
-         "--no-sync=replicas",
-         "--reduction fast and --sharding hybrid --fsdp-size N, of several groups"},
-        {c->plan_fsdp_size > 0 && !(is_fsdp && is_hybrid), "--plan-fsdp-size",
-         "--parallel fsdp and --sharding full or hybrid"},
-        {is_hybrid && c->fsdp_size == 0, "--sharding hybrid", "--fsdp-size N"},
-        {c->plan_link && !c->is_timed, "--plan-link", "--plan-device NAME or --plan-prices FILE"},
-        {c->plan_copies && !c->is_timed, "--plan-copies",
-         "--plan-device NAME or --plan-prices FILE"},
-        {c->plan_prices && !has_link, "--plan-prices", "--plan-link RATE,LATENCY"},
-        {c->plan_device == PLAN_THIS_DEVICE && !has_link, "--plan-device this", LINK_OR_RANKS},
-        {c->bucket_auto && !has_link, "--bucket auto", LINK_OR_RANKS},
-    };
-    return options_lack(rules, sizeof rules / sizeof *rules);
-}
-
-/* The same for options of the optimizer, the schedule, the evaluation and a change of them. */
-static fsdp_status check_recipe(const trainer_config *c)
-{
-    const train_config *t = &c->train;
-    const int optimizer = c->optimizer;
-    const bool is_plain = optimizer == OPTIMIZER_SGD && t->momentum == 0 && t->weight_decay <= 0;
-    const bool is_offload = c->cpu_offload || c->optimizer_offload;
-    const bool by_steps = t->lr_schedule == SCHEDULE_STEP;
-    const option_need rules[] = {
-        {t->nesterov && t->momentum == 0, "--nesterov", "--optimizer sgd and --momentum M"},
-        {t->eps != NOT_GIVEN && optimizer == OPTIMIZER_SGD, "--eps",
-         "--optimizer adamw or adadelta"},
-        {t->min_lr != NOT_GIVEN && t->lr_schedule >= SCHEDULE_STEP, "--min-lr",
-         "--lr-schedule cosine or linear"},
-        {by_steps && t->lr_step_size == 0, "--lr-schedule step", "--lr-step-size N"},
-        {!by_steps && t->lr_gamma != NOT_GIVEN, "--lr-gamma",
-         "--lr-schedule step and --lr-step-size N"},
-        {c->no_grad_norm && (c->parallel != PARALLEL_FSDP || !is_plain || is_offload),
-         "--no-grad-norm",
-         "--parallel fsdp and --optimizer sgd, without momentum, weight decay and offload"},
-        {c->resume_change && !c->resume, "--resume-change", "--resume DIR"},
-        {c->no_grad_norm && t->clip_grad > 0, "--no-grad-norm", "--clip-grad 0"},
-        {c->eval_only && !c->forward_only, "--eval-only",
-         "neither --save nor --export-optimizer, --plan-device, --plan-prices or --bucket auto"},
-        {c->eval_only && t->loss_csv, "--loss-csv", "no --eval-only (which makes no steps)"},
-        {c->eval_only && c->digests, "--digests", "no --eval-only (which makes no steps)"},
-        {c->eval_only && c->profile_dir, "--profile", "no --eval-only (which makes no steps)"},
-    };
-    return options_lack(rules, sizeof rules / sizeof *rules);
+    if (c->no_sync == NO_SYNC_REPLICAS && (!has_replicas || c->reduction == GRAD_ACC_CANONICAL))
+        return options_lack(
+            "--no-sync=replicas",
+            "--reduction fast and --sharding hybrid --fsdp-size N, of several groups");
+    if (c->plan_prices && !has_link)
+        return options_lack("--plan-prices", "--plan-link RATE,LATENCY");
+    if (c->plan_device == PLAN_THIS_DEVICE && !has_link)
+        return options_lack("--plan-device this", LINK_OR_RANKS);
+    return c->bucket_auto && !has_link ? options_lack("--bucket auto", LINK_OR_RANKS) : FSDP_OK;
 }
 
 /* Check the sizes of shard groups and near groups, and the batch. */
@@ -596,7 +581,6 @@ fsdp_status trainer_config_resolve(trainer_config *cfg, int world_size, model_co
     cfg->forward_only =
         cfg->train.steps == 0 && !cfg->save_dir && !cfg->export_optimizer && !cfg->is_timed;
     TRY(check_needs(cfg, world_size));
-    TRY(check_recipe(cfg));
     resolve_recipe(&cfg->train, cfg->optimizer);
     TRY(resolve_plan(cfg));
     TRY(resolve_model(cfg, model_cfg));

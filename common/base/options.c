@@ -18,7 +18,8 @@
 enum {
     NEAREST_MAX_BYTES = 64, /* longer names get no suggestion */
     HELP_COLUMN = 30,       /* where the descriptions of --help begin */
-    HELP_WIDTH = 79         /* where their lines end */
+    HELP_WIDTH = 79,        /* where their lines end */
+    MOST_RULE_BYTES = 160   /* of option_need */
 };
 
 /* Many numbers become fp32. A smaller one would be 0 there, which often means "none". */
@@ -223,6 +224,11 @@ static bool store(const option_spec *spec, const char *text, void *out)
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
+static void set_flag(const option_spec *spec, void *out)
+{
+    *(bool *)((char *)out + spec->offset) = true;
+}
+
 /* parse_option -- parse one option word, and the next word (NULL at the end) if that is its value.
  * *used = how many of the two words were used. */
 static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used)
@@ -244,7 +250,7 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
             return fsdp_error(FSDP_EINVAL, "write the option alone, or leave it out",
                               "--%s: got '%s', expected no value", spec->name,
                               quote(value, strlen(value)).text);
-        *(bool *)((char *)p->out + spec->offset) = true;
+        set_flag(spec, p->out);
         return FSDP_OK;
     }
     if (value == NULL && !has_next)
@@ -290,55 +296,106 @@ static const char *arg_of(const option_spec *spec)
     return spec->arg != NULL ? spec->arg : spec->kind == OPT_ENUM ? spec->choices : ARG[spec->kind];
 }
 
-/* has_value -- whether the option's field in `opts` has the value `text`; NULL: zero. */
+/* has_value -- whether the option's field in `opts` has the value `text`; NULL: as without it. */
 static bool has_value(const option_spec *spec, const char *text, const void *opts)
 {
     const void *field = (const char *)opts + spec->offset;
-    const size_t bytes = spec->kind == OPT_BOOL   ? sizeof(bool)
-                         : spec->kind == OPT_ENUM ? sizeof(int)
-                                                  : sizeof(int64_t);
+    const char *word = spec->kind == OPT_STRING ? *(const char *const *)field : NULL;
     option_spec at_0 = *spec;
     option_value value = {0};
     at_0.offset = 0;
-    if (text != NULL && spec->kind == OPT_STRING)
-        return strcmp(*(const char *const *)field, text) == 0;
+    if (spec->kind == OPT_DOUBLE)
+        value.number = spec->unset;
     if (text != NULL)
         store(&at_0, text, &value);
-    return memcmp(field, &value, bytes) == 0;
+    switch (spec->kind) {
+    case OPT_DOUBLE:
+        return *(const double *)field == value.number;
+    case OPT_STRING:
+        return word == value.text || (word != NULL && text != NULL && strcmp(word, text) == 0);
+    case OPT_INT:
+        return *(const int64_t *)field == value.whole;
+    case OPT_ENUM:
+        return *(const int *)field == value.choice;
+    default:
+        return *(const bool *)field == value.is_set;
+    }
 }
 
-fsdp_status options_lack(const option_need *rules, size_t n_rules)
+/* is_given -- whether the option's value is not the default. */
+static bool is_given(const option_spec *spec, const void *opts)
 {
-    char hint[160];
-    while (n_rules > 0 && !rules->lacks)
-        rules++, n_rules--;
-    if (n_rules == 0)
-        return FSDP_OK;
-    snprintf(hint, sizeof hint, "pass %s, or leave %s out", rules->needs, rules->option);
-    return fsdp_error(FSDP_EINVAL, hint, "%s: expected %s beside it, got other options",
-                      rules->option, rules->needs);
+    return !has_value(spec, spec->def, opts);
 }
 
-/* check_needs -- check that one of the options that `row` needs is given, if `row` is. */
-static fsdp_status check_needs(const parser *p, const option_spec *row)
+/* holds -- whether "a", "!a", "a=c" or "a!=c" is true. */
+static bool holds(const parser *p, const char *word)
 {
-    char list[128], *rest = list, needs[160] = "", option[NEAREST_MAX_BYTES + 3];
-    bool lacks = !has_value(row, row->def, p->out);
-    snprintf(list, sizeof list, "%s", row->needs);
-    for (const char *word; (word = strsep(&rest, "|")) != NULL;) {
-        const option_spec *other = find_row(p->table, word, strcspn(word, "="));
+    const bool is_absent = *word == '!';
+    const char *name = word + is_absent, *end = name + strcspn(name, "!=");
+    const option_spec *row = find_row(p->table, name, (size_t)(end - name));
+    FSDP_ASSERT(row != NULL);
+    if (*end == '\0')
+        return is_given(row, p->out) != is_absent;
+    return has_value(row, end + 1 + (*end == '!'), p->out) == (*end == '=');
+}
+
+/* is_met -- whether a rule holds; see option_need. */
+static bool is_met(const parser *p, const char *rule)
+{
+    char groups[MOST_RULE_BYTES], *rest = groups;
+    bool all = true;
+    snprintf(groups, sizeof groups, "%s", rule);
+    for (char *group; all && (group = strsep(&rest, "&")) != NULL;) {
+        bool any = false;
+        for (const char *word; (word = strsep(&group, "|")) != NULL;)
+            any = any || holds(p, word);
+        all = any;
+    }
+    return all;
+}
+
+void options_says(const option_spec *table, const option_need *need, char *buf, size_t buf_bytes)
+{
+    char list[MOST_RULE_BYTES], *rest = list;
+    snprintf(buf, buf_bytes, "%s", need->says != NULL ? need->says : "");
+    snprintf(list, sizeof list, "%s", need->rule);
+    for (const char *word; need->says == NULL && (word = strsep(&rest, "|")) != NULL;) {
+        const option_spec *other = find_row(table, word, strcspn(word, "="));
+        FSDP_ASSERT(other != NULL);
         const char *value = strchr(word, '='), *arg = value != NULL ? value + 1 : arg_of(other);
-        const size_t n = strlen(needs);
-        lacks = lacks && (value != NULL ? !has_value(other, value + 1, p->out)
-                                        : has_value(other, other->def, p->out));
-        snprintf(needs + n, sizeof needs - n, "%s--%s%s%s",
+        const size_t n = strlen(buf);
+        snprintf(buf + n, buf_bytes - n, "%s--%s%s%s",
                  n == 0         ? ""
                  : rest != NULL ? ", "
                                 : " or ",
                  other->name, *arg != '\0' ? " " : "", arg);
     }
-    snprintf(option, sizeof option, "--%s", row->name);
-    return options_lack(&(option_need){lacks, option, needs}, 1);
+}
+
+fsdp_status options_lack(const char *option, const char *needs)
+{
+    char hint[320];
+    snprintf(hint, sizeof hint, "pass %s, or leave %s out", needs, option);
+    return fsdp_error(FSDP_EINVAL, hint, "%s: expected %s beside it, got other options", option,
+                      needs);
+}
+
+/* check_needs -- check what the option of `row` needs, if it is given. */
+static fsdp_status check_needs(const parser *p, const option_spec *row)
+{
+    for (int i = 0; i < OPTION_MOST_NEEDS && row->needs[i].rule != NULL; i++) {
+        const option_need *need = &row->needs[i];
+        char option[2 * NEAREST_MAX_BYTES], needs[160];
+        if (need->at != NULL ? !has_value(row, need->at, p->out) : !is_given(row, p->out))
+            continue;
+        snprintf(option, sizeof option, "--%s%s%s", row->name, need->at != NULL ? " " : "",
+                 need->at != NULL ? need->at : "");
+        options_says(p->table, need, needs, sizeof needs);
+        if (!is_met(p, need->rule))
+            return options_lack(option, needs);
+    }
+    return FSDP_OK;
 }
 
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
@@ -348,6 +405,8 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
     for (const option_spec *row = table; row->kind != OPT_END; row++)
         if (row->def != NULL)
             FSDP_ASSERT(store(row, row->def, out)); /* the table's own default must be valid */
+        else if (row->kind == OPT_DOUBLE)
+            *(double *)((char *)out + row->offset) = row->unset;
     for (int i = 1, used = 0; i < argc; i += used) {
         if (strncmp(argv[i], "--", 2) != 0)
             return fsdp_error(FSDP_EINVAL, "options are written --name=value or --name value",
@@ -355,8 +414,10 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
         TRY(parse_option(&p, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used));
     }
     for (const option_spec *row = table; row->kind != OPT_END; row++)
-        if (row->needs != NULL)
-            TRY(check_needs(&p, row));
+        if (row->implies != NULL && is_given(row, out))
+            set_flag(find_row(table, row->implies, strlen(row->implies)), out);
+    for (const option_spec *row = table; row->kind != OPT_END; row++)
+        TRY(check_needs(&p, row));
     return FSDP_OK;
 }
 

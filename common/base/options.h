@@ -16,8 +16,8 @@
  * an unknown option, the nearest known one). A number must be finite and in range, and whole for
  * OPT_INT; one that is not whole must be 0 or at least 1e-30. A value is never empty.
  *
- * An option counts as given if its value is not the default. An option that has no effect without
- * others names them in `needs`; if all of them have their defaults, it is an error too. */
+ * An option counts as given if its value is not the default. What else must hold for it to have an
+ * effect, or a meaning, is in its row's `needs`; if that does not hold, it is an error too. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,12 +42,26 @@ typedef union option_value {
     int choice;
 } option_value;
 
+/* What must hold if an option is given, or if it has the value `at`: alternatives between |, of
+ * which one must hold, in groups between &, all of which must. In "a&b=c|!d" --a is given, and --b
+ * is c or --d is not given; b!=c: --b is not c. */
+typedef struct option_need {
+    const char *rule;
+    const char
+        *says;      /* the rule in words, for the message; NULL: one group without ! says itself */
+    const char *at; /* NULL: any value but the default */
+} option_need;
+
+enum { OPTION_MOST_NEEDS = 2 };
+
 typedef struct option_spec {
     const char *name;
     option_kind kind;
-    size_t offset;       /* of the field in the caller's struct */
-    const char *def;     /* default, as text; NULL: zero, even if out of range */
-    const char *needs;   /* "a|b=c": an error unless --a is given too or --b is c; NULL: no needs */
+    size_t offset;   /* of the field in the caller's struct */
+    const char *def; /* default, as text; NULL: `unset`, even if out of range */
+    double unset;    /* OPT_DOUBLE; for other kinds it is 0 */
+    option_need needs[OPTION_MOST_NEEDS];
+    const char *implies; /* an OPT_BOOL that is set too if this option is given */
     const char *bare;    /* value of --name without a value; NULL: a value is required */
     double min, max;     /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
     const char *choices; /* OPT_ENUM */
@@ -63,15 +77,12 @@ typedef struct option_spec {
 fsdp_status options_parse(const option_spec *table, const char *program, int argc, char **argv,
                           void *out);
 
-/* A rule between options: if `lacks`, --option (as it was given) has no effect or no meaning. */
-typedef struct option_need {
-    bool lacks;
-    const char *option, *needs;
-} option_need;
+/* options_lack -- FSDP_EINVAL: `option` (as it was given) has no effect or no meaning without what
+ * it needs. The hint is "pass NEEDS, or leave OPTION out". */
+fsdp_status options_lack(const char *option, const char *needs);
 
-/* options_lack -- FSDP_EINVAL for the first rule that lacks something. The hint is "pass NEEDS, or
- * leave OPTION out". */
-fsdp_status options_lack(const option_need *rules, size_t n_rules);
+/* options_says -- write `need` in words into buf, as errors have it: "--a PATH, --b or --c 3". */
+void options_says(const option_spec *table, const option_need *need, char *buf, size_t buf_bytes);
 
 /* options_takes_next -- whether the option `word` takes its value from the next word. Programs use
  * it to find where their own options end. */

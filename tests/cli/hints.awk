@@ -6,12 +6,12 @@
 #   the third and later arguments of fsdp_error, which are its message, and what else is printed, unless it begins with "HINT: "
 #   the help of options, and words alone, such as the name of an option
 # Neighbouring literals are one text; a macro of the same file stands for its text, and any other word between them for %s.
-# Rows of a table `option_need rules[]` become the hints that options_lack makes of them, and so does `.needs` of an option.
+# The arguments of options_lack become the hint that it makes of them, and so does each rule in `.needs` of an option.
 BEGIN { OFS = "\t" }
 
 FNR == 1 {
-    depth = in_comment = in_rules = 0
-    was = before = word = text = source = ""
+    depth = in_comment = 0
+    was = before = word = text = source = rule = lacking = ""
     split("", macro)
 }
 
@@ -47,8 +47,8 @@ function take(token) {
         text = text "%s"
     else {
         end_text()
-        if (in_rules)
-            take_rule(token)
+        if (token == "}")
+            end_rule()
         if (token == "(") {
             call[++depth] = was
             n_commas[depth] = 0
@@ -57,9 +57,7 @@ function take(token) {
         else if (token == ",")
             n_commas[depth]++
         else if (token == ";")
-            depth = in_rules = 0
-        else if (token == "rules" && was == "option_need")
-            in_rules = 1
+            depth = 0
         before = was
         was = token
         if (token ~ /^[A-Za-z_]/)
@@ -78,12 +76,19 @@ function end_text() {
         return
     if (before == "define")
         macro[was] = text
-    else if (in_rules)
-        field = text
     else if (source == "name" || call[depth] == "OPTION")
         name = text
-    else if (source == "needs")
-        print FILENAME, "pass %s, or leave --" name " out"
+    else if (source == "rule") {
+        rule = "%s"
+        at = ""
+    } else if (source == "says")
+        rule = text
+    else if (source == "at")
+        at = " " text
+    else if (call[depth] == "options_lack" && n_commas[depth] == 0)
+        lacking = text
+    else if (call[depth] == "options_lack")
+        print FILENAME, "pass " text ", or leave " lacking " out"
     else if (is_hint())
         print FILENAME, text
     text = ""
@@ -97,14 +102,9 @@ function is_hint() {
     return source !~ /^(help|DOC|why)$/ && call[depth] !~ /printf$|^puts$|^options_print_help$/ || call[depth] == "snprintf"
 }
 
-# {condition, "--option", "what it needs"}: the hint is made of the last two fields.
-function take_rule(token) {
-    if (token == "{" || token == ",") {
-        option = field
-        field = ""
-    } else if (token == "}" && option != "" && field != "") {
-        print FILENAME, "pass " field ", or leave " option " out"
-        field = ""
-    } else if (token ~ /^[A-Za-z_]/)
-        field = "%s"
+# The end of a rule of the option `name`.
+function end_rule() {
+    if (rule != "")
+        print FILENAME, "pass " rule ", or leave --" name at " out"
+    rule = ""
 }

@@ -38,8 +38,9 @@ static const option_spec TABLE[] = {
 
 enum { MAX_ARGS = 16 };
 
-/* parse -- split line at blanks into argv[1..] and parse it; strings live until the next call. */
-static fsdp_status parse(const char *line, cfg *c)
+/* parse_by -- split line at blanks into argv[1..] and parse it by the table; strings live until the
+ * next call. */
+static fsdp_status parse_by(const option_spec *table, const char *line, cfg *c)
 {
     static char words[4096];
     char *argv[MAX_ARGS + 1] = {(char[]){"prog"}, NULL}, *rest = NULL;
@@ -51,7 +52,12 @@ static fsdp_status parse(const char *line, cfg *c)
         argv[argc] = NULL;
     }
     *c = (cfg){0};
-    return options_parse(TABLE, "prog", argc, argv, c);
+    return options_parse(table, "prog", argc, argv, c);
+}
+
+static fsdp_status parse(const char *line, cfg *c)
+{
+    return parse_by(TABLE, line, c);
 }
 
 static void assert_error(const char *line, const char *what, const char *hint)
@@ -364,50 +370,22 @@ TEST(test_bad_default_aborts)
 }
 
 /* Options that only have an effect beside others. */
+/* clang-format off */
 static const option_spec NEEDY[] = {
-    {.name = "steps", .kind = OPT_INT, FIELD(steps), .def = "2", .needs = "data", .help = "n"},
-    {.name = "lr", .kind = OPT_DOUBLE, FIELD(lr), .def = "1e-3", .needs = "plan", .help = "x"},
-    {.name = "offset", .kind = OPT_INT, FIELD(offset), .needs = "plan|data|momentum", .help = "n"},
-    {.name = "save", .kind = OPT_STRING, FIELD(save), .def = "out", .needs = "offset", .help = "s"},
-    {.name = "sharding",
-     .kind = OPT_ENUM,
-     FIELD(sharding),
-     .def = "full",
-     .choices = "none|full",
-     .needs = "momentum",
-     .help = "e"},
-    {.name = "fsdp-size",
-     .kind = OPT_INT,
-     FIELD(fsdp_size),
-     .needs = "reduction=fast",
-     .help = "n"},
-    {.name = "seed",
-     .kind = OPT_INT,
-     FIELD(seed),
-     .needs = "reduction=canonical|reduction=exact",
-     .help = "n"},
-    {.name = "reduction",
-     .kind = OPT_ENUM,
-     FIELD(reduction),
-     .def = "fast",
-     .choices = "fast|canonical|exact",
-     .help = "e"},
-    {.name = "cpu-offload", .kind = OPT_BOOL, FIELD(cpu_offload), .needs = "data", .help = "b"},
+    {.name = "steps", .kind = OPT_INT, FIELD(steps), .def = "2", .needs = {{.rule = "data"}}, .help = "n"},
+    {.name = "lr", .kind = OPT_DOUBLE, FIELD(lr), .def = "1e-3", .needs = {{.rule = "plan"}}, .help = "x"},
+    {.name = "offset", .kind = OPT_INT, FIELD(offset), .needs = {{.rule = "plan|data|momentum"}}, .help = "n"},
+    {.name = "save", .kind = OPT_STRING, FIELD(save), .def = "out", .needs = {{.rule = "offset"}}, .help = "s"},
+    {.name = "sharding", .kind = OPT_ENUM, FIELD(sharding), .def = "full", .choices = "none|full", .needs = {{.rule = "momentum"}}, .help = "e"},
+    {.name = "fsdp-size", .kind = OPT_INT, FIELD(fsdp_size), .needs = {{.rule = "reduction=fast"}}, .help = "n"},
+    {.name = "seed", .kind = OPT_INT, FIELD(seed), .needs = {{.rule = "reduction=canonical|reduction=exact"}}, .help = "n"},
+    {.name = "reduction", .kind = OPT_ENUM, FIELD(reduction), .def = "fast", .choices = "fast|canonical|exact", .help = "e"},
+    {.name = "cpu-offload", .kind = OPT_BOOL, FIELD(cpu_offload), .needs = {{.rule = "data"}}, .help = "b"},
     {.name = "data", .kind = OPT_STRING, FIELD(data), .arg = "PATH", .help = "s"},
     {.name = "momentum", .kind = OPT_DOUBLE, FIELD(momentum), .help = "x"},
     {.name = "plan", .kind = OPT_BOOL, FIELD(plan), .help = "b"},
     {0}};
-
-static fsdp_status parse_needy(const char *line)
-{
-    char words[128], *argv[MAX_ARGS + 1] = {(char[]){"prog"}}, *rest = words;
-    int argc = 1;
-    cfg c = {0};
-    snprintf(words, sizeof words, "%s", line);
-    for (char *word; *words != '\0' && (word = strsep(&rest, " ")) != NULL;)
-        argv[argc++] = word;
-    return options_parse(NEEDY, "prog", argc, argv, &c);
-}
+/* clang-format on */
 
 static const struct {
     const char *line, *what, *hint;
@@ -439,6 +417,7 @@ static const struct {
 
 TEST(test_needs)
 {
+    cfg c;
     static const char *const GOOD[] = {"",
                                        "--steps 2",
                                        "--steps 3 --data x",
@@ -457,12 +436,75 @@ TEST(test_needs)
                                        "--sharding full",
                                        "--cpu-offload --data x"};
     for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++)
-        OK(parse_needy(GOOD[i]));
+        OK(parse_by(NEEDY, GOOD[i], &c));
     for (size_t i = 0; i < sizeof LACKING / sizeof *LACKING; i++) {
-        assert_int_equal(parse_needy(LACKING[i].line), FSDP_EINVAL);
+        assert_int_equal(parse_by(NEEDY, LACKING[i].line, &c), FSDP_EINVAL);
         assert_string_equal(fsdp_error_get()->what, LACKING[i].what);
         assert_string_equal(fsdp_error_get()->hint, LACKING[i].hint);
     }
+}
+
+/* Rules with several groups, with !, for one value, in words of their own; a flag that is implied;
+ * a number that is not given. */
+/* clang-format off */
+static const option_spec RULED[] = {
+    {.name = "steps", .kind = OPT_INT, FIELD(steps), .needs = {{.rule = "plan|data&!cpu-offload&reduction!=fast", .says = "all of that"}, {.rule = "seed=3"}}, .help = "n"},
+    {.name = "sharding", .kind = OPT_ENUM, FIELD(sharding), .choices = "none|full|hybrid", .needs = {{.rule = "seed", .at = "full"}, {.rule = "seed=4", .at = "hybrid"}}, .help = "e"},
+    {.name = "data", .kind = OPT_STRING, FIELD(data), .needs = {{.rule = "save", .at = "auto"}}, .help = "s"},
+    {.name = "lr", .kind = OPT_DOUBLE, FIELD(lr), .unset = -2, .max = 1, .help = "x"},
+    {.name = "momentum", .kind = OPT_DOUBLE, FIELD(momentum), .needs = {{.rule = "!lr|lr=0", .says = "no --lr"}}, .implies = "plan", .help = "x"},
+    {.name = "seed", .kind = OPT_INT, FIELD(seed), .implies = "cpu-offload", .help = "n"},
+    {.name = "save", .kind = OPT_STRING, FIELD(save), .arg = "DIR", .help = "s"},
+    {.name = "reduction", .kind = OPT_ENUM, FIELD(reduction), .choices = "fast|canonical", .help = "e"},
+    {.name = "cpu-offload", .kind = OPT_BOOL, FIELD(cpu_offload), .help = "b"},
+    {.name = "plan", .kind = OPT_BOOL, FIELD(plan), .help = "b"},
+    {0}};
+/* clang-format on */
+
+static const struct {
+    const char *line, *option, *needs; /* needs NULL: nothing is wrong */
+} RULES[] = {
+    {"--steps 1", "--steps", "all of that"},
+    {"--steps 1 --plan", "--steps", "all of that"},
+    {"--steps 1 --reduction canonical", "--steps", "all of that"},
+    {"--steps 1 --data x --reduction canonical --cpu-offload", "--steps", "all of that"},
+    {"--steps 1 --data x --reduction canonical", "--steps", "--seed 3"},
+    {"--steps 1 --plan --reduction canonical --seed 3", "--steps", "all of that"}, /* implied */
+    {"--steps 0 --cpu-offload", "", NULL},
+    {"--sharding full", "--sharding full", "--seed N"},
+    {"--sharding full --seed 1", "", NULL},
+    {"--sharding hybrid --seed 1", "--sharding hybrid", "--seed 4"},
+    {"--sharding hybrid --seed 4", "", NULL},
+    {"--data auto", "--data auto", "--save DIR"},
+    {"--data auto --save x", "", NULL},
+    {"--data other", "", NULL},
+    {"--momentum 1 --lr 0.5", "--momentum", "no --lr"},
+    {"--momentum 1 --lr 0", "", NULL},
+    {"--momentum 1", "", NULL},
+    {"--momentum -0 --lr 1", "", NULL},
+};
+
+TEST(test_rules)
+{
+    char what[128], hint[128];
+    cfg c;
+    for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++) {
+        const fsdp_status status = parse_by(RULED, RULES[i].line, &c);
+        assert_int_equal(status, RULES[i].needs ? FSDP_EINVAL : FSDP_OK);
+        if (!RULES[i].needs)
+            continue;
+        snprintf(what, sizeof what, "%s: expected %s beside it, got other options", RULES[i].option,
+                 RULES[i].needs);
+        snprintf(hint, sizeof hint, "pass %s, or leave %s out", RULES[i].needs, RULES[i].option);
+        assert_string_equal(fsdp_error_get()->what, what);
+        assert_string_equal(fsdp_error_get()->hint, hint);
+    }
+    OK(parse_by(RULED, "", &c));
+    assert_true(c.lr == -2 && !c.plan && !c.cpu_offload);
+    OK(parse_by(RULED, "--momentum 1", &c));
+    assert_true(c.plan && !c.cpu_offload);
+    OK(parse_by(RULED, "--momentum 0 --seed 2", &c));
+    assert_true(!c.plan && c.cpu_offload);
 }
 
 /* Both spellings of a name. An argument that is no option takes no value. */

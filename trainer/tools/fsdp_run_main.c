@@ -92,7 +92,7 @@ static const option_spec OPTIONS[] = {
     {.name = "timeout", .kind = OPT_DOUBLE, .offset = FIELD(limit_s), .min = 1e-3, .max = 1e9, .arg = "SECONDS", .help = "end the ranks after that time, with exit status 124"},
     {.name = "grace", .kind = OPT_DOUBLE, .offset = FIELD(grace_s), .def = "30", .min = 1e-3, .max = 1e9, .arg = "SECONDS", .help = "after SIGTERM or SIGHUP, kill the ranks that have not ended by then"},
     {.name = "restarts", .kind = OPT_INT, .offset = FIELD(n_restarts), .def = "0", .min = 0, .max = 1e6, .help = "when a rank fails, start all of them again, so many times at most; with --resume auto a trainer goes on from its last checkpoint"},
-    {.name = "restart-pause", .kind = OPT_DOUBLE, .offset = FIELD(pause_s), .needs = "restarts", .def = "1", .min = 1e-3, .max = 30, .arg = "SECONDS", .help = "wait so long before the first restart, and twice as long before each further one, up to 30"},
+    {.name = "restart-pause", .kind = OPT_DOUBLE, .offset = FIELD(pause_s), .needs = {{.rule = "restarts"}}, .def = "1", .min = 1e-3, .max = 30, .arg = "SECONDS", .help = "wait so long before the first restart, and twice as long before each further one, up to 30"},
     {0}};
 /* clang-format on */
 
