@@ -59,7 +59,7 @@ fsdp_status trainer_check_bits(const trainer *t)
 {
     char library[64], made[240];
     ops_cpu_library(library, sizeof library);
-    const bool is_canonical = t->cfg.reduction == GRAD_ACC_CANONICAL;
+    const bool is_canonical = t->opt->reduction == GRAD_ACC_CANONICAL;
     if (is_canonical)
         TRY(check_float_mode("reduction", "canonical"));
     snprintf(made, sizeof made, "compiler " __VERSION__ ", target " TEXT(FSDP_TARGET) ", %s",
@@ -69,7 +69,7 @@ fsdp_status trainer_check_bits(const trainer *t)
              "copy one build to all hosts, and use hosts with one kind of processor; or pass --ops "
              "portable, which has the same bits on all, or --reduction fast");
     if (status != FSDP_EMISMATCH ||
-        (is_canonical && t->cfg.ops == OPS_FAST && device_runs_c(t->run.dev)))
+        (is_canonical && t->opt->ops == OPS_FAST && device_runs_c(t->run.dev)))
         return status;
     if (comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", fsdp_error_get()->what);

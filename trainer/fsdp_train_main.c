@@ -22,17 +22,18 @@ enum {
 
 static void print_head(const trainer *t, bool was_done)
 {
+    const trainer_options *o = t->opt;
     const trainer_config *c = &t->cfg;
     static const char *const parallel[] = {"single", "ddp", "fsdp"};
     printf("%s: %s %s, %zu parameters%s, %d rank%s, reduction %s%s, ops %s\n",
            parallel[c->parallel], t->model_cfg.family,
-           c->size        ? c->size
-           : c->init_from ? c->init_from
+           o->size        ? o->size
+           : o->init_from ? o->init_from
                           : t->m.family->presets[0].name,
-           t->m.n_param_elems, c->param_dtype == DTYPE_BF16 ? " in bf16" : "",
+           t->m.n_param_elems, o->param_dtype == DTYPE_BF16 ? " in bf16" : "",
            comm_size(t->run.world), comm_size(t->run.world) == 1 ? "" : "s",
-           c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
-           c->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
+           o->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
+           o->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
     char samples[64] = "images";
     if (!t->data.images)
         snprintf(samples, sizeof samples, "sequences of %lld tokens", (long long)c->train.seq_len);
@@ -41,19 +42,19 @@ static void print_head(const trainer *t, bool was_done)
            t->data.images ? "images" : "tokens", (long long)c->train.global_batch, samples,
            (long long)c->train.batch_size, (long long)c->train.grad_accum);
     if (c->parallel == PARALLEL_FSDP && comm_size(t->run.world) > 1) {
-        printf("prefetch: %s", prefetch_name((prefetch_mode)c->prefetch));
+        printf("prefetch: %s", prefetch_name(c->prefetch));
         if (c->prefetch != PREFETCH_NONE)
-            printf(", at most %lld + 1 units gathered", (long long)c->limit_all_gathers);
+            printf(", at most %lld + 1 units gathered", (long long)o->limit_all_gathers);
         printf("%s\n", c->prefetch_auto ? " (auto: several ranks)" : "");
     }
     trainer_print_recompute(t, stdout);
     if (t->setup.first_step > 0)
         printf("resumed at step %lld%s\n", (long long)t->setup.first_step,
-               c->init_from ? "; the weights of --init-from are not read" : "");
+               o->init_from ? "; the weights of --init-from are not read" : "");
     if (was_done)
         printf("no step is left to make: nothing is evaluated, and files about steps, such as "
                "--loss-csv, stay as they are\n");
-    if (t->cfg.export_init_dir && t->setup.first_step > 0)
+    if (t->opt->export_init_dir && t->setup.first_step > 0)
         printf("--export-init is not written: the run was resumed\n");
     fflush(stdout);
 }
@@ -76,7 +77,7 @@ static fsdp_status write_snapshot(const trainer *t)
 {
     if (comm_rank(t->run.world) != 0)
         return FSDP_OK;
-    return snapshot_write(t->snapshot, t->cfg.snapshot, 0, comm_size(t->run.world));
+    return snapshot_write(t->snapshot, t->opt->snapshot, 0, comm_size(t->run.world));
 }
 
 /* Write the files and print the figures that follow the last step. */
@@ -88,10 +89,10 @@ static fsdp_status finish(trainer *t, const train_result *result, bool was_done)
         TRY(profile_run_write(t->profiled, stdout));
     if (!was_done && t->snapshot)
         TRY(comm_agree(t->run.world, write_snapshot(t)));
-    if (t->cfg.export_dir)
-        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_dir, step));
-    if (t->cfg.export_optimizer)
-        TRY(train_export(&t->setup, TRAIN_STATES, t->cfg.export_optimizer, step));
+    if (t->opt->export_dir)
+        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->opt->export_dir, step));
+    if (t->opt->export_optimizer)
+        TRY(train_export(&t->setup, TRAIN_STATES, t->opt->export_optimizer, step));
     if (!was_done)
         TRY(report_run(t, result, stdout));
     TRY(print_order(t));
@@ -122,11 +123,11 @@ static fsdp_status train(trainer *t, train_result *result)
     const int64_t first_step = t->setup.first_step;
     /* no step is left: keep the files that the earlier run wrote; only exports may be missing */
     const bool was_done =
-        first_step > 0 && first_step >= train_end(&t->cfg.train) && !t->cfg.eval_only;
+        first_step > 0 && first_step >= train_end(&t->cfg.train) && !t->opt->eval_only;
     if (comm_rank(t->run.world) == 0)
         print_head(t, was_done);
-    if (t->cfg.export_init_dir && first_step == 0) /* a resumed run wrote it at step 0 */
-        TRY(alike(result, train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_init_dir, 0)));
+    if (t->opt->export_init_dir && first_step == 0) /* a resumed run wrote it at step 0 */
+        TRY(alike(result, train_export(&t->setup, TRAIN_WEIGHTS, t->opt->export_init_dir, 0)));
     const fsdp_status status = train_run(t->loop, result);
     result->failed_alike = result->failed_alike || status == FSDP_EORDER;
     if (status != FSDP_OK && t->order) /* a missing event may be the cause of the failure */
@@ -172,10 +173,10 @@ static fsdp_status run(trainer *t, bool help, train_result *result)
     if (help)
         return comm_rank(t->run.world) == 0 ? print_help() : FSDP_OK;
     TRY(trainer_prepare(t));
-    if (t->cfg.print_shards)
+    if (t->opt->print_shards)
         TRY(comm_agree(t->run.world,
                        comm_rank(t->run.world) == 0 ? print_shards(t, stdout) : FSDP_OK));
-    if (t->cfg.plan) {
+    if (t->opt->plan) {
         if (comm_rank(t->run.world) == 0)
             report_plan(t, stdout);
         return FSDP_OK;
@@ -234,11 +235,12 @@ int main(int argc, char **argv)
     fill_standard_files();
     wait_policy_passive(argv);
     uncaught_report();
-    trainer t = {0};
+    trainer_options options;
+    trainer t = {.opt = &options};
     signal(SIGPIPE, SIG_IGN); /* a failed write is reported instead */
     signal(SIGXFSZ, SIG_IGN);
     const int launched = comm_launched_ranks();
-    const fsdp_status parsed = trainer_config_parse(argc, argv, &t.cfg);
+    const fsdp_status parsed = trainer_options_parse(argc, argv, &options);
     const bool help = parsed == FSDP_HELP;
     const bool alone = launched == 1 || (help && comm_launched_apart());
     const fsdp_status checked =
@@ -246,7 +248,7 @@ int main(int argc, char **argv)
     t.refused = *fsdp_error_get();
     if (alone && help && print_help() == FSDP_OK)
         return EXIT_SUCCESS;
-    if (parsed == FSDP_OK && t.cfg.save_dir)
+    if (parsed == FSDP_OK && options.save_dir)
         comm_take_signals(true);
     if (check_stack() != FSDP_OK || (alone && checked != FSDP_OK) ||
         trainer_connect(&t) != FSDP_OK) { /* there is no group yet: each failing rank prints */

@@ -12,20 +12,20 @@ static const uint64_t FIRST_TEST = (uint64_t)1 << 40;
 
 static fsdp_status open_images(trainer *t)
 {
-    const trainer_config *c = &t->cfg;
-    const size_t n = c->synthetic_tokens > 0 ? (size_t)c->synthetic_tokens : DRAWN_DIGITS;
-    const uint64_t seed = (uint64_t)c->seed;
-    if (c->data_format != CORPUS_AUTO || c->data_mask || c->val_mask)
+    const trainer_options *o = t->opt;
+    const size_t n = o->synthetic_tokens > 0 ? (size_t)o->synthetic_tokens : DRAWN_DIGITS;
+    const uint64_t seed = (uint64_t)o->seed;
+    if (o->data_format != CORPUS_AUTO || o->data_mask || o->val_mask)
         return fsdp_error(FSDP_EINVAL, "leave --data-format, --data-mask and --val-mask out",
                           "--model %s reads images, which have neither tokens nor a mask",
                           t->model_cfg.family);
-    TRY(c->data ? corpus_open_images(c->data, false, seed, &t->data)
+    TRY(o->data ? corpus_open_images(o->data, false, seed, &t->data)
                 : corpus_digits(0, n, seed, &t->data));
-    if (!c->val_data)
+    if (!o->val_data)
         return FSDP_OK;
-    return strcmp(c->val_data, "digits") == 0
+    return strcmp(o->val_data, "digits") == 0
                ? corpus_digits(FIRST_TEST, DRAWN_TESTS, NO_SHUFFLE, &t->val_data)
-               : corpus_open_images(c->val_data, true, NO_SHUFFLE, &t->val_data);
+               : corpus_open_images(o->val_data, true, NO_SHUFFLE, &t->val_data);
 }
 
 /* Whether the run that saved read packed tokens: these are fewer than the bytes of their files. */
@@ -40,7 +40,7 @@ static bool had_tokens(const ckpt_manifest *saved)
 /* Whose tokens the data must have; NULL: nobody's, so that the bytes of a text will do. */
 static const char *tokens_of(const trainer *t, const ckpt_manifest *saved)
 {
-    const char *from = t->cfg.init_from;
+    const char *from = t->opt->init_from;
     if (from && (t->model_cfg.vocab_size > 256 || tokenizer_in(from)))
         return from;
     return had_tokens(saved) ? "the checkpoint" : NULL;
@@ -85,7 +85,7 @@ static fsdp_status open_shared(const trainer *t, const char *path, const char *m
     const bool is_first = comm_rank(world) == 0;
     corpus_request request = {.path = path,
                               .mask = mask,
-                              .format = (corpus_format)t->cfg.data_format,
+                              .format = (corpus_format)t->opt->data_format,
                               .vocab_limit = t->model_cfg.vocab_size,
                               .seq_len = (size_t)t->cfg.train.seq_len,
                               .tokenizer = tokens_of(t, known),
@@ -108,32 +108,32 @@ static fsdp_status open_shared(const trainer *t, const char *path, const char *m
  *   tokens  as of tokens_of */
 static fsdp_status open_here(trainer *t, const char *tokens)
 {
-    const trainer_config *c = &t->cfg;
+    const trainer_options *o = t->opt;
     const size_t vocab = t->model_cfg.vocab_size;
     const char *note = "";
     if (t->m.family->is_images)
         return open_images(t);
-    if (c->data)
+    if (o->data)
         return FSDP_OK;
-    if (c->synthetic_tokens > 0) {
+    if (o->synthetic_tokens > 0) {
         /* Each rank has its own copy, in host memory that no ledger counts; the check of memory
          * runs later, so it finds this memory taken. */
-        TRY(trainer_check_on_host(t, "--synthetic", (size_t)c->synthetic_tokens,
+        TRY(trainer_check_on_host(t, "--synthetic", (size_t)o->synthetic_tokens,
                                   "use a smaller corpus"));
-        TRY(corpus_synthetic(0, (size_t)c->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
-    } else if (tokens && (c->eval_only ? c->val_data == NULL : c->train.steps > 0)) {
+        TRY(corpus_synthetic(0, (size_t)o->synthetic_tokens, vocab < 256 ? vocab : 256, &t->data));
+    } else if (tokens && (o->eval_only ? o->val_data == NULL : t->cfg.train.steps > 0)) {
         return fsdp_error(
             FSDP_EINVAL, "pass --data with tokens, which docs/models.md shows how to make",
             "--data: got none, expected tokens of %s, whose vocabulary has %zu", tokens, vocab);
     } else {
-        TRY(corpus_open_texts(CORPUS_DEFAULT_DIR, (size_t)c->train.seq_len, &t->data, &note));
+        TRY(corpus_open_texts(CORPUS_DEFAULT_DIR, (size_t)t->cfg.train.seq_len, &t->data, &note));
     }
     if (t->data.vocab_size > vocab)
         return fsdp_error(FSDP_EINVAL,
                           "pass a larger --vocab-size; with --init-from, other weights",
                           "%s has tokens up to %zu, --vocab-size is %zu", t->data.source,
                           t->data.vocab_size - 1, vocab);
-    TRY(corpus_check_length(&t->data, (size_t)c->train.seq_len));
+    TRY(corpus_check_length(&t->data, (size_t)t->cfg.train.seq_len));
     if (*note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", note);
     return FSDP_OK;
@@ -144,7 +144,7 @@ static fsdp_status check_alike(const trainer *t)
 {
     const corpus *a = &t->data, *b = &t->val_data;
     const bool differ = (a->token_bytes == 1) != (b->token_bytes == 1);
-    if (!b->files || !a->files || !differ || !t->cfg.data)
+    if (!b->files || !a->files || !differ || !t->opt->data)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass --val-data that was made as --data was",
                       "--val-data: got %s, expected %s as in --data",
@@ -154,18 +154,18 @@ static fsdp_status check_alike(const trainer *t)
 
 fsdp_status trainer_open_data(trainer *t)
 {
-    const trainer_config *c = &t->cfg;
+    const trainer_options *o = t->opt;
     ckpt_manifest known = {0};
-    if (c->resume && comm_rank(t->run.world) == 0)
-        ckpt_source_peek(strcmp(c->resume, "auto") == 0 ? c->save_dir : c->resume, &known);
+    if (o->resume && comm_rank(t->run.world) == 0)
+        ckpt_source_peek(strcmp(o->resume, "auto") == 0 ? o->save_dir : o->resume, &known);
     fsdp_status status = comm_agree(t->run.world, open_here(t, tokens_of(t, &known)));
     if (status == FSDP_OK)
-        status = open_shared(t, c->data, c->data_mask, &known, &t->data);
+        status = open_shared(t, o->data, o->data_mask, &known, &t->data);
     ckpt_manifest_free(&known); /* a checkpoint knows nothing of --val-data */
     if (status == FSDP_OK)
-        status = open_shared(t, c->val_data, c->val_mask, &known, &t->val_data);
+        status = open_shared(t, o->val_data, o->val_mask, &known, &t->val_data);
     ckpt_manifest_free(&known);
-    t->store.data = c->data ? &t->data : NULL;
+    t->store.data = o->data ? &t->data : NULL;
     TRY(status);
     return comm_agree(t->run.world, check_alike(t));
 }

@@ -20,12 +20,12 @@ static const char HINT[] = "pass a path in a directory that exists and can be wr
 
 /* ---- the paths of a run ---------------------------------------------------------------------- */
 
-#define AT(member) offsetof(trainer_config, member)
+#define AT(member) offsetof(trainer_options, member)
 
 /* How a run uses the path of an option. */
 typedef struct path_use {
     const char *option;
-    size_t at; /* of the path in trainer_config */
+    size_t at; /* of the path in trainer_options */
     enum { READ, WRITE_FILE, WRITE_DIR, WRITE_EXPORT } how;
     const char *names[12]; /* globs of what is read or written in a folder, then NULL */
 } path_use;
@@ -66,9 +66,9 @@ static const path_use USES[] = {
 static const char *const LEGAL[][2] = {{"resume", "save"}};
 
 /* The path that the option has; NULL: none. */
-static const char *path_of(const trainer_config *c, const path_use *use)
+static const char *path_of(const trainer_options *o, const path_use *use)
 {
-    const char *path = *(const char *const *)((const char *)c + use->at);
+    const char *path = *(const char *const *)((const char *)o + use->at);
     const bool is_word = path && ((use->at == AT(resume) && strcmp(path, "auto") == 0) ||
                                   (use->at == AT(val_data) && strcmp(path, "digits") == 0));
     return is_word ? NULL : path;
@@ -149,23 +149,23 @@ static fsdp_status add_use(const trainer *t, const path_use *use, const char *pa
 {
     static const char *const ANY[] = {"*", NULL};
     static const char *const IMAGES[] = {"*ubyte*", "*/*ubyte*", "*/*/*ubyte*", NULL};
-    const trainer_config *c = &t->cfg;
+    const trainer_options *o = t->opt;
     const bool is_data = use->at == AT(data) || use->at == AT(val_data);
-    const bool exports = c->export_dir || c->export_init_dir;
+    const bool exports = o->export_dir || o->export_init_dir;
     const char *const *names = use->names;
     char hint[80];
     struct stat st;
     const bool exists = stat(path, &st) == 0;
     if (is_data && t->m.family->is_images)
         names = IMAGES;
-    else if (is_data && c->data_format != CORPUS_AUTO && c->data_format != CORPUS_LLMC)
+    else if (is_data && o->data_format != CORPUS_AUTO && o->data_format != CORPUS_LLMC)
         names = ANY;
     if (!exists && use->how == READ) {
         const size_t n = p->n;
         TRY(add_found(p, use, NULL, path, NULL));
         /* A run fails when it opens what is not there, with more to say. A plan opens nothing. */
         snprintf(hint, sizeof hint, "check the path given to --%s", use->option);
-        return n < p->n || !c->plan || !*names
+        return n < p->n || !o->plan || !*names
                    ? FSDP_OK
                    : fsdp_error(FSDP_EIO, hint, "--%s %s: %s", use->option, path, strerror(ENOENT));
     }
@@ -175,8 +175,8 @@ static fsdp_status add_use(const trainer *t, const path_use *use, const char *pa
         TRY(add_place(p, use, path, *names));
         TRY(add_found(p, use, path, *names, NULL)); /* they may be links */
     }
-    if (c->init_from && (use->how == WRITE_EXPORT || (use->at == AT(init_from) && exports)))
-        return add_found(p, use, c->init_from, "*", path); /* files that an export takes over */
+    if (o->init_from && (use->how == WRITE_EXPORT || (use->at == AT(init_from) && exports)))
+        return add_found(p, use, o->init_from, "*", path); /* files that an export takes over */
     return FSDP_OK;
 }
 
@@ -212,7 +212,7 @@ static fsdp_status compare(const trainer *t, const places *p)
                 continue;
             snprintf(hint, sizeof hint, "pass another path to --%s", b->option);
             return fsdp_error(FSDP_EINVAL, hint, "--%s %s: got what --%s %s: %s", b->option,
-                              path_of(&t->cfg, b), a->option, a->how == READ ? "reads" : "writes",
+                              path_of(t->opt, b), a->option, a->how == READ ? "reads" : "writes",
                               p->list[i].real);
         }
     return FSDP_OK;
@@ -223,8 +223,8 @@ fsdp_status trainer_compare_paths(const trainer *t)
     places p = {0};
     fsdp_status status = FSDP_OK;
     for (size_t i = 0; i < sizeof USES / sizeof *USES && status == FSDP_OK; i++)
-        if (path_of(&t->cfg, &USES[i]))
-            status = add_use(t, &USES[i], path_of(&t->cfg, &USES[i]), &p);
+        if (path_of(t->opt, &USES[i]))
+            status = add_use(t, &USES[i], path_of(t->opt, &USES[i]), &p);
     if (status == FSDP_OK)
         status = compare(t, &p);
     free(p.list);
@@ -292,7 +292,7 @@ fsdp_status trainer_check_outputs(const trainer *t)
 {
     const bool is_first = comm_rank(t->run.world) == 0;
     for (const path_use *use = USES; use < USES + sizeof USES / sizeof *USES; use++) {
-        const char *path = path_of(&t->cfg, use);
+        const char *path = path_of(t->opt, use);
         if (!path || use->how == READ || (use->how != WRITE_DIR && !is_first))
             continue; /* every rank writes to a WRITE_DIR */
         TRY(use->how == WRITE_FILE ? check_output_file(use->option, path)

@@ -35,8 +35,9 @@ static comm_moves moves_of(const trainer *t)
         return MOVES_BY_BRINGING;
     if (moves != MOVES_NOTHING)
         return moves;
-    return backend_of(t->cfg.device)->native && t->cfg.comm != COMM_SHM ? MOVES_NATIVELY
-                                                                        : MOVES_BY_SHOWING;
+    return backend_of(t->opt->device)->native && trainer_comm(t->opt) != COMM_SHM
+               ? MOVES_NATIVELY
+               : MOVES_BY_SHOWING;
 }
 
 static fsdp_status begin_step(void *self, int64_t step)
@@ -80,7 +81,7 @@ static fsdp_status dry_steps(dry_run *d)
                              .engine = &t->engine,
                              .observer = {d, begin_step, end_step, NULL},
                              .runner = t->runner,
-                             .store = t->cfg.save_dir ? &t->store : NULL};
+                             .store = t->opt->save_dir ? &t->store : NULL};
     comm_stats unused, *of_batch = t->run.forward_only ? &d->traffic : &unused;
     TRY(train_open(&t->setup, &t->loop));
     if (!t->run.forward_only)
@@ -89,9 +90,9 @@ static fsdp_status dry_steps(dry_run *d)
         timeline_watch_to(d->watch, NULL);
     if (trainer_val_data(t)) /* while the gradients of the last step are still allocated */
         TRY(train_rehearse_evaluation(t->loop, d->eval_batches, of_batch));
-    if (t->cfg.export_dir || t->cfg.export_init_dir) /* gathers the masters, unit by unit */
+    if (t->opt->export_dir || t->opt->export_init_dir) /* gathers the masters, unit by unit */
         TRY(t->engine.read_array(t->engine.self, 0, NULL, NULL));
-    if (t->cfg.export_optimizer)
+    if (t->opt->export_optimizer)
         TRY(t->engine.read_array(t->engine.self, 1, NULL, NULL));
     return FSDP_OK;
 }
@@ -102,13 +103,14 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
                             dry_run *d)
 {
     trainer *t = &d->t;
-    const bool on_accelerator = (timed || of->cfg.plan) && of->costs.machine.model;
+    const bool on_accelerator = (timed || of->opt->plan) && of->costs.machine.model;
     const bool runs_c = device_runs_c(of->run.dev);
     const dry_kind kind = device_memory_is_host(of->run.dev) ? DRY_CPU : DRY_SEPARATE;
     const device_watch counter = {.self = d, .issued = count_flops};
     const corpus endless = {.n_tokens = SIZE_MAX};
-    const corpus *val = of->cfg.plan ? &endless : trainer_val_data(of); /* --plan opens no data */
-    *d = (dry_run){.t = {.cfg = of->cfg,
+    const corpus *val = of->opt->plan ? &endless : trainer_val_data(of); /* --plan opens no data */
+    *d = (dry_run){.t = {.opt = of->opt,
+                         .cfg = of->cfg,
                          .run = of->run,
                          .costs = of->costs,
                          .told = of->told,
@@ -116,7 +118,7 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
                    .eval_batches =
                        trainer_val_data(of) ? train_eval_batches(&of->cfg.train, val) : 0};
     t->cfg.train.loss_csv = NULL;
-    t->cfg.digests = NULL;
+    t->cfg.makes_digests = false;
     t->cfg.train.steps = STEPS;
     t->run.dev = NULL;
     t->run.world = NULL;
@@ -127,7 +129,7 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
                         .n_threads = 1,
                         .async_compute = of->runs_ahead};
     TRY(device_open(&dc, &t->run.dev));
-    if (of->cfg.plan && of->cfg.snapshot)
+    if (of->opt->plan && of->opt->snapshot)
         TRY(snapshot_open(t->run.dev, &t->snapshot));
     comm_config cc = {
         .backend = COMM_DRY,
@@ -234,7 +236,7 @@ static fsdp_status plan_of(const trainer *t, int rank, bool timed, int64_t micro
         status = read_times(&d, &out->times);
     /* only for the reported plan, not for plans that are compared to make a choice */
     if (status == FSDP_OK && d.t.snapshot && out == &t->plan && comm_rank(t->run.world) == 0)
-        status = snapshot_write(d.t.snapshot, t->cfg.snapshot, rank, t->cfg.n_ranks);
+        status = snapshot_write(d.t.snapshot, t->opt->snapshot, rank, t->cfg.n_ranks);
     fsdp_error_info why = *fsdp_error_get();
     dry_close(&d);
     if (status != FSDP_OK)
@@ -291,14 +293,14 @@ static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
     const bool is_single = n_ranks == 1 && t->cfg.parallel != PARALLEL_FSDP;
     mem_category k = is_single ? MEM_GRADS_FULL : MEM_GRADS_SHARD;
     size_t s = (size_t)trainer_config_shard_size(&t->cfg);
-    size_t shard = t->cfg.cpu_offload ? t->run.m->n_param_elems * sizeof(float) / s
-                                      : out->memory_bytes[MEM_PARAMS_SHARD];
+    size_t shard = t->opt->cpu_offload ? t->run.m->n_param_elems * sizeof(float) / s
+                                       : out->memory_bytes[MEM_PARAMS_SHARD];
     size_t vector = 2 * shard * s / (size_t)n_ranks;
     out->is_bound = true;
     /* add one sum: memory may peak in another micro-step than the one with the most sums */
     const int waiting = most_waiting(n_ranks, (int64_t)n) - most_waiting(n_ranks, MOST_MICRO_STEPS);
     add_memory(out, k, (size_t)(waiting + 1) * vector);
-    if (t->cfg.cpu_offload) /* the sums wait in host memory */
+    if (t->opt->cpu_offload) /* the sums wait in host memory */
         out->memory_bytes[MEM_ON_HOST] += (size_t)(waiting + 1) * vector;
 }
 

@@ -33,7 +33,7 @@ fsdp_status trainer_choose_recompute(trainer *t)
             const int n = (too_few + enough) / 2;
             plan p;
             t->cfg.recompute = (recompute_spec){part, t->run.m->n_blocks - n, 1};
-            TRY(plan_make(t, (int)t->cfg.plan_rank, false, &p));
+            TRY(plan_make(t, t->cfg.plan_rank, false, &p));
             const bool fits = p.memory_bytes[MEM_TOTAL] <= have;
             *(fits ? &enough : &too_few) = n;
             if (fits && p.flops < least_flops) {

@@ -28,7 +28,7 @@ static void print_machine(const trainer *t, FILE *out)
     const virtual_link *link = &c->config.link, *hosts = &c->config.host_link;
     const virtual_link *up = &c->config.upload, *down = &c->config.download;
     if (c->prices.n > 0)
-        fprintf(out, "  operations as in %s\n", fsdp_printable(t->cfg.plan_prices).text);
+        fprintf(out, "  operations as in %s\n", fsdp_printable(t->opt->plan_prices).text);
     else if (c->machine.model)
         fprintf(out, "  %s, %.0f%% of its peaks in products and memory\n", c->machine.model,
                 1e2 * c->machine.reached);
@@ -54,10 +54,9 @@ static void print_machine(const trainer *t, FILE *out)
 static void print_times(const trainer *t, FILE *out)
 {
     const plan_times *p = &t->plan.times;
-    fprintf(out, "one step in virtual time, prefetch %s",
-            prefetch_name((prefetch_mode)t->cfg.prefetch));
-    if (t->cfg.bucket_elems > 0)
-        fprintf(out, ", buckets of at most %zu parameters", t->cfg.bucket_elems);
+    fprintf(out, "one step in virtual time, prefetch %s", prefetch_name(t->cfg.prefetch));
+    if (t->cfg.fsdp.merge_max_elems > 0)
+        fprintf(out, ", buckets of at most %zu parameters", t->cfg.fsdp.merge_max_elems);
     fprintf(out, "\n  %-14s %13.1f ms\n", "step", 1e3 * p->step_s);
     fprintf(out, "  %-14s %13.1f ms\n", "compute", 1e3 * p->compute_s);
     fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->communication_s);
@@ -88,7 +87,7 @@ static bool fits(const trainer *t, int w, int64_t batch, size_t have)
     other.cfg.n_ranks = w;
     other.cfg.train.batch_size = batch;
     other.run.batch = (size_t)batch;
-    if (trainer_config_check(&other.cfg) != FSDP_OK)
+    if (trainer_config_check(t->opt, &other.cfg) != FSDP_OK)
         return false;
     if (t->cfg.recompute_auto) /* the choice of auto that needs the least memory */
         other.cfg.recompute = (recompute_spec){RECOMPUTE_BLOCK, 0, 1};
@@ -130,7 +129,7 @@ static void print_fit(const trainer *t, FILE *out)
 {
     char text[16];
     const bool of_groups = t->cfg.sharding == SHARDING_HYBRID;
-    const int near = t->cfg.reshard_to > 0 ? (int)t->cfg.reshard_to : 1;
+    const int near = t->opt->reshard_to > 0 ? (int)t->opt->reshard_to : 1;
     const int group = of_groups ? trainer_config_shard_size(&t->cfg) : near;
     bool limited;
     const size_t have = trainer_memory(t, &limited);
@@ -148,7 +147,7 @@ void report_plan(const trainer *t, FILE *out)
     const size_t *bytes = t->plan.memory_bytes;
     char text[16];
     fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,
-            w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, (int)t->cfg.plan_rank);
+            w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, t->cfg.plan_rank);
     trainer_print_recompute(t, out);
     fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
             t->plan.is_bound ? " (gradients: at most)" : "");
@@ -168,7 +167,7 @@ void report_plan(const trainer *t, FILE *out)
         print_times(t, out);
     else
         fprintf(out, "computing of one step: %.0f FLOPs\n", t->plan.flops);
-    if (t->cfg.plan_fit)
+    if (t->opt->plan_fit)
         print_fit(t, out);
 }
 
@@ -199,7 +198,7 @@ bool report_is_exact(const trainer *t, int row)
     if (is_over_hosts(t) && (row == MEM_COMM || is_sum))
         return false;
     if (t->plan.is_bound && (row == MEM_GRADS_SHARD || row == MEM_GRADS_FULL || row == MEM_TOTAL ||
-                             (row == MEM_ON_HOST && t->cfg.cpu_offload)))
+                             (row == MEM_ON_HOST && t->opt->cpu_offload)))
         return false;
     return device_runs_c(t->run.dev) || !(row == MEM_OTHER || is_sum);
 }
@@ -251,8 +250,8 @@ fsdp_status report_run(trainer *t, const train_result *result, FILE *out)
         return comm_agree(t->run.world, FSDP_OK);
     fsdp_status status = FSDP_OK;
     atomic_file csv = {0};
-    if (t->cfg.memory_report)
-        status = atomic_file_open(&csv, t->cfg.memory_report,
+    if (t->opt->memory_report)
+        status = atomic_file_open(&csv, t->opt->memory_report,
                                   "pass a --memory-report path that can be written");
     if (csv.out)
         fprintf(csv.out, "what,name,measured,issued,planned\n");

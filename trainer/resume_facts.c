@@ -62,8 +62,8 @@ static void add_recipe(ckpt_about *a, const train_config *c, optimizer_kind opti
 static void add_facts(ckpt_about *a, const trainer *t, const char *data, const char *mask)
 {
     static const char *const dtypes[] = {"fp32", "bf16"};
-    const trainer_config *c = &t->cfg;
-    const train_config *tc = &c->train;
+    const trainer_options *o = t->opt;
+    const train_config *tc = &t->cfg.train;
     const model_config *m = &t->model_cfg;
     char more[224] = ""; /* facts that a GPT-2 preset does not need */
     size_t n = 0;
@@ -85,12 +85,12 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data, const c
     ckpt_about_add(a, "seq-len", false, "%" PRId64, tc->seq_len);
     ckpt_about_add(a, "global-batch", false, "%" PRId64, tc->global_batch);
     add_schedule(a, tc);
-    ckpt_about_add(a, "seed", false, "%" PRId64, c->seed);
-    ckpt_about_add(a, "param-dtype", false, "%s", dtypes[c->param_dtype == DTYPE_BF16]);
-    ckpt_about_add(a, "reduce-dtype", false, "%s", dtypes[c->reduce_dtype == DTYPE_BF16]);
+    ckpt_about_add(a, "seed", false, "%" PRId64, o->seed);
+    ckpt_about_add(a, "param-dtype", false, "%s", dtypes[o->param_dtype == DTYPE_BF16]);
+    ckpt_about_add(a, "reduce-dtype", false, "%s", dtypes[o->reduce_dtype == DTYPE_BF16]);
     ckpt_about_add(a, "reduction", false, "%s",
-                   c->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast");
-    ckpt_about_add(a, "freeze", false, "%s", c->freeze ? c->freeze : "nothing");
+                   o->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast");
+    ckpt_about_add(a, "freeze", false, "%s", o->freeze ? o->freeze : "nothing");
     ckpt_about_add(a, "clip-grad", false, "%.9g", tc->clip_grad);
     add_recipe(a, tc, t->run.optimizer);
 }
@@ -113,14 +113,14 @@ fsdp_status trainer_about(trainer *t)
     comm *world = t->run.world;
     TRY(check_same(world, "the training data", &t->data, data));
     TRY(check_same(world, "the mask of the training data", t->data.mask, mask));
-    if (t->cfg.val_data) {
+    if (t->opt->val_data) {
         TRY(check_same(world, "--val-data", &t->val_data, unused));
         TRY(check_same(world, "the mask of --val-data", t->val_data.mask, unused));
     }
     t->store.world = world;
     t->store.m = &t->m;
     t->store.optimizer = optimizer_of(t->run.optimizer);
-    t->store.keep = t->cfg.keep;
+    t->store.keep = t->opt->keep;
     t->store.batch = t->cfg.train.global_batch;
     add_facts(&t->store.about, t, data, mask);
     return FSDP_OK;

@@ -11,22 +11,22 @@
 
 /* Whether this process runs alone although its environment announces several ranks: its options
  * need only one process, and comm_launched_apart allows it. */
-static bool is_apart(const trainer_config *c)
+static bool is_apart(const trainer_options *o)
 {
-    const bool is_one = c->parallel == PARALLEL_SINGLE || c->plan_ranks > 0;
-    return comm_launched_apart() && (c->comm == COMM_SELF || (c->comm == COMM_AUTO && is_one));
+    const bool is_one = o->parallel == PARALLEL_SINGLE || o->plan_ranks > 0;
+    return comm_launched_apart() && (o->comm == COMM_SELF || (o->comm == COMM_AUTO && is_one));
 }
 
 fsdp_status trainer_connect(trainer *t)
 {
     t->told = &t->is_told;
-    const backend *b = backend_of(t->cfg.device);
+    const backend *b = backend_of(t->opt->device);
     if (!b->device) /* the device was refused; open the CPU just to report that */
         b = backend_of(0);
     device_config dc = {.backend = b->device,
                         .index = backend_device_index(comm_launched_local_rank(), b->n_devices()),
                         .n_threads = 1,
-                        .memory_limit_bytes = (size_t)t->cfg.device_memory_mib << 20,
+                        .memory_limit_bytes = (size_t)t->opt->device_memory_mib << 20,
                         .rank = comm_launched_rank(),
                         .n_ranks = comm_launched_ranks(),
                         .debug_fill = environment_number("FSDP_DEBUG_FILL") != 0,
@@ -40,18 +40,18 @@ fsdp_status trainer_connect(trainer *t)
         dc.index = 0;
         TRY(device_open(&dc, &t->run.dev));
     }
-    if (t->cfg.snapshot)
+    if (t->opt->snapshot)
         TRY(snapshot_open(t->run.dev, &t->snapshot));
     t->runs_ahead = dc.async_compute || dc.schedule_seed != 0 || !device_memory_is_host(t->run.dev);
     /* Ranks started by one launcher belong to one job. --comm self on several ranks is refused
      * later, when the ranks can agree on the error. */
-    const bool apart = is_apart(&t->cfg);
-    comm_backend wanted = apart ? COMM_SELF : (comm_backend)t->cfg.comm;
-    /* if parsing the options failed, cfg.comm may have any value */
+    const bool apart = is_apart(t->opt);
+    comm_backend wanted = apart ? COMM_SELF : trainer_comm(t->opt);
+    /* if parsing the options failed, it may have any value */
     bool is_known = apart || wanted == COMM_MPI || wanted == COMM_SHM || wanted == COMM_NATIVE;
     comm_config cc = {.backend = comm_launched_ranks() > 1 && !is_known ? COMM_AUTO : wanted,
                       .native = b->native,
-                      .keeps_signals = t->cfg.save_dir != NULL,
+                      .keeps_signals = t->opt->save_dir != NULL,
                       .sums = b->fast()->sums};
     TRY(comm_open(t->run.dev, &cc, &t->run.world));
     return device_set_threads(t->run.dev, pin_threads(t->run.world));
@@ -61,15 +61,10 @@ fsdp_status trainer_connect(trainer *t)
 static fsdp_status check_same_options(trainer *t)
 {
     char mine[8 * PATH_MAX], *rest = mine, *save = NULL; /* room for all paths of a command line */
-    TRY(comm_agree(t->run.world, options_canonical(TRAINER_OPTIONS, &t->cfg, mine, sizeof mine)));
+    TRY(comm_agree(t->run.world, options_canonical(TRAINER_OPTIONS, t->opt, mine, sizeof mine)));
     for (char *word = strtok_r(rest, " ", &save); word; word = strtok_r(NULL, " ", &save))
         TRY(comm_same(t->run.world, "the option", word));
     return FSDP_OK;
-}
-
-static bool offloads(const trainer_config *c)
-{
-    return c->optimizer_offload || c->cpu_offload;
 }
 
 /* Refuse a run that needs more memory than is available, before any allocation. If the CPU plays a
@@ -85,7 +80,8 @@ static fsdp_status check_memory(const trainer *t)
     snprintf(hint, sizeof hint,
              "use %s--gradient-checkpointing, --chunk-loss, more ranks, --sharding full, a smaller "
              "--size, --batch-size or --seq-len; --plan prints the parts",
-             offloads(&t->cfg) ? "a smaller --offload-piece (the device holds two), " : "");
+             t->cfg.fsdp.offload.states ? "a smaller --offload-piece (the device holds two), "
+                                        : "");
     TRY(trainer_check_need("this run", planned[MEM_TOTAL], have,
                            limited ? "memory are available to it by --device-memory"
                                    : "memory are available to it",
@@ -101,13 +97,13 @@ static fsdp_status check_memory(const trainer *t)
 /* Refuse offloading if the device has no memory of its own. */
 static fsdp_status check_offload(const trainer *t)
 {
-    if (!offloads(&t->cfg) || !device_memory_is_host(t->run.dev))
+    if (!t->cfg.fsdp.offload.states || !device_memory_is_host(t->run.dev))
         return FSDP_OK;
     return fsdp_error(
         FSDP_EINVAL, "pass --device separate, whose memory the host cannot reach, or leave it out",
         "%s: the memory of --device %s is the host's own, so moving arrays to the "
         "host would free nothing",
-        t->cfg.cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
+        t->opt->cpu_offload ? "--cpu-offload" : "--optimizer-offload", device_name(t->run.dev));
 }
 
 /* Refuse --gradient-checkpointing if no layer of the model belongs to its part. */
@@ -119,14 +115,14 @@ static fsdp_status check_recompute(const trainer *t)
             return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "leave attention and mlp out, to run whole blocks again",
                       "--gradient-checkpointing: got '%s', but no layer of %s is such a part",
-                      t->cfg.checkpointing, t->m.family->title);
+                      t->opt->checkpointing, t->m.family->title);
 }
 
 /* Check that --init-from has the tensors of its config.json, before a plan of what it has not. */
 static fsdp_status check_weights(const trainer *t)
 {
 import weights;
-    TRY(import_open(t->cfg.init_from, &t->m, &weights));
+    TRY(import_open(t->opt->init_from, &t->m, &weights));
     import_close(&weights);
     return FSDP_OK;
 }
@@ -134,34 +130,35 @@ import weights;
 /* Resolve the options, create the model, and fill in t->run, which all parts of the run use. */
 static fsdp_status prepare_model(trainer *t)
 {
-    trainer_config *c = &t->cfg;
-    if (c->comm == COMM_SELF && comm_size(t->run.world) > 1)
+    const trainer_options *o = t->opt;
+    const trainer_config *c = &t->cfg;
+    if (o->comm == COMM_SELF && comm_size(t->run.world) > 1)
         return fsdp_error(FSDP_EINVAL,
                           "leave --comm out, or run build/fsdp_train without a launcher",
                           "--comm self: got %d ranks, expected 1", comm_size(t->run.world));
-    TRY(trainer_config_resolve(c, comm_size(t->run.world), &t->model_cfg));
+    TRY(trainer_config_resolve(o, comm_size(t->run.world), &t->cfg, &t->model_cfg));
     TRY(check_offload(t));
     if (c->init_note && *c->init_note && comm_rank(t->run.world) == 0)
         fprintf(stderr, "note: %s\n", c->init_note);
     TRY(model_create(&t->model_cfg, &t->m));
-    if (c->init_from && !c->plan && !c->resume)
+    if (o->init_from && !o->plan && !o->resume)
         TRY(check_weights(t));
     TRY(check_recompute(t));
-    TRY(model_freeze(&t->m, c->forward_only ? NULL : c->freeze));
-    t->m.chunk_rows = (size_t)c->chunk_loss;
+    TRY(model_freeze(&t->m, c->forward_only ? NULL : o->freeze));
+    t->m.chunk_rows = (size_t)o->chunk_loss;
     t->run.m = &t->m;
-    t->run.mode = (grad_acc_mode)c->reduction;
+    t->run.mode = (grad_acc_mode)o->reduction;
     t->run.batch = (size_t)c->train.batch_size;
     t->run.seq_len = (size_t)c->train.seq_len;
     t->run.grad_accum = (int)c->train.grad_accum;
-    t->run.no_sync = c->no_sync == NO_SYNC_ALL;
-    t->run.seed = (uint64_t)c->seed;
-    t->run.param_dtype = (dtype)c->param_dtype;
-    t->run.reduce_dtype = (dtype)c->reduce_dtype;
+    t->run.no_sync = c->no_sync;
+    t->run.seed = (uint64_t)o->seed;
+    t->run.param_dtype = (dtype)o->param_dtype;
+    t->run.reduce_dtype = (dtype)o->reduce_dtype;
     t->run.forward_only = c->forward_only;
-    t->run.no_norm = c->no_grad_norm;
-    t->run.optimizer = c->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)c->optimizer;
-    TRY(backend_ops(c->device, c->ops != OPS_FAST, &t->run.ops));
+    t->run.no_norm = o->no_grad_norm;
+    t->run.optimizer = c->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)o->optimizer;
+    TRY(backend_ops(o->device, o->ops != OPS_FAST, &t->run.ops));
     return model_check_ops(&t->m, t->run.ops, device_compute_stream(t->run.dev));
 }
 
@@ -171,38 +168,39 @@ static fsdp_status prepare_model(trainer *t)
  * measure together, and the links of --plan-link and --plan-copies. */
 static fsdp_status fill_costs(trainer *t)
 {
+    const trainer_options *o = t->opt;
     const trainer_config *c = &t->cfg;
     plan_costs *costs = &t->costs;
     if (!c->is_timed)
         return FSDP_OK;
-    if (c->plan_prices) {
-        TRY(prices_read(c->plan_prices, &costs->prices));
+    if (o->plan_prices) {
+        TRY(prices_read(o->plan_prices, &costs->prices));
         costs->machine.reached = 1;
         costs->config.upload = costs->prices.upload;
         costs->config.download = costs->prices.download;
-    } else if (c->plan_device >= PLAN_FIRST_DEVICE) {
-        virtual_device_of(c->plan_device - PLAN_FIRST_DEVICE, &costs->machine, &costs->config);
+    } else if (o->plan_device >= PLAN_FIRST_DEVICE) {
+        virtual_device_of(o->plan_device - PLAN_FIRST_DEVICE, &costs->machine, &costs->config);
     } else {
         TRY(rates_measure(&t->run, &costs->machine, &costs->config));
     }
-    costs->machine.is_bf16 = c->param_dtype == DTYPE_BF16;
-    if (c->plan_link) {
+    costs->machine.is_bf16 = o->param_dtype == DTYPE_BF16;
+    if (o->plan_link) {
         costs->config.ranks_per_host = 0;
-        costs->config.link = (virtual_link){c->link_latency_s, c->link_bytes_per_s};
+        costs->config.link = c->link;
     }
-    if (c->plan_copies) {
-        costs->config.upload = (virtual_link){c->copy_latency_s, c->upload_bytes_per_s};
-        costs->config.download = (virtual_link){c->copy_latency_s, c->download_bytes_per_s};
+    if (o->plan_copies) {
+        costs->config.upload = c->upload;
+        costs->config.download = c->download;
     }
-    if (!offloads(c) ||
+    if (!c->fsdp.offload.states ||
         (costs->config.upload.bytes_per_s > 0 && costs->config.download.bytes_per_s > 0))
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL,
                       "pass --plan-copies UP,DOWN,LATENCY or the profile of a run on a device with "
                       "memory of its own, or leave offload out",
                       "%s: %s has no rate of copies between host and device",
-                      c->plan_prices ? "--plan-prices" : "--plan-device",
-                      c->plan_prices ? fsdp_printable(c->plan_prices).text : costs->machine.model);
+                      o->plan_prices ? "--plan-prices" : "--plan-device",
+                      o->plan_prices ? fsdp_printable(o->plan_prices).text : costs->machine.model);
 }
 
 static fsdp_status largest_unit(const trainer *t, size_t *elems)
@@ -235,16 +233,16 @@ static fsdp_status choose_buckets(trainer *t)
     TRY(largest_unit(t, &largest));
     TRY(plan_make(t, 0, true, &best));
     for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
-        t->cfg.bucket_elems = n * largest;
+        t->cfg.fsdp.merge_max_elems = n * largest;
         TRY(plan_make(t, 0, true, &now));
         if (now.times.step_s <= 0.99 * best.times.step_s) {
             best = now;
-            best_elems = t->cfg.bucket_elems;
+            best_elems = t->cfg.fsdp.merge_max_elems;
         } else if (n > 1) {
             break;
         }
     }
-    t->cfg.bucket_elems = best_elems;
+    t->cfg.fsdp.merge_max_elems = best_elems;
     return FSDP_OK;
 }
 
@@ -253,9 +251,9 @@ static fsdp_status prepare_here(trainer *t)
     TRY(fill_costs(t));
     TRY(choose_buckets(t));
     TRY(trainer_choose_recompute(t));
-    const int rank = t->cfg.plan ? (int)t->cfg.plan_rank : comm_rank(t->run.world);
+    const int rank = t->opt->plan ? t->cfg.plan_rank : comm_rank(t->run.world);
     TRY(plan_make(t, rank, t->cfg.is_timed, &t->plan));
-    if (t->cfg.plan)
+    if (t->opt->plan)
         return FSDP_OK;
     TRY(check_memory(t));
     return trainer_check_outputs(t);
@@ -269,16 +267,16 @@ fsdp_status trainer_prepare(trainer *t)
     TRY(trainer_check_bits(t));
     TRY(comm_agree(t->run.world, prepare_model(t)));
     TRY(comm_agree(t->run.world, trainer_compare_paths(t)));
-    if (!t->cfg.plan) /* first, since plans depend on the size of the validation data */
+    if (!t->opt->plan) /* first, since plans depend on the size of the validation data */
         TRY(trainer_open_data(t));
     TRY(comm_agree(t->run.world, prepare_here(t)));
-    return t->cfg.plan ? FSDP_OK : trainer_about(t);
+    return t->opt->plan ? FSDP_OK : trainer_about(t);
 }
 
 /* --check-order: check every step for work on two streams that no event orders. */
 static fsdp_status watch_order(trainer *t)
 {
-    if (!t->cfg.check_order)
+    if (!t->opt->check_order)
         return FSDP_OK;
     t->order = order_check_create();
     if (!t->order)
@@ -294,22 +292,21 @@ static fsdp_status open_profile(trainer *t)
     char caption[128];
     const char *link = environment_text("FSDP_LINK");
     const char *mode = t->cfg.parallel == PARALLEL_SINGLE ? "one device"
-                       : t->cfg.parallel == PARALLEL_DDP
-                           ? "DDP"
-                           : prefetch_name((prefetch_mode)t->cfg.prefetch);
+                       : t->cfg.parallel == PARALLEL_DDP  ? "DDP"
+                                                          : prefetch_name(t->cfg.prefetch);
     snprintf(caption, sizeof caption, "%s%s%s%s",
              t->cfg.parallel == PARALLEL_FSDP ? "prefetch " : "", mode, link ? ", link " : "",
              link ? link : "");
-    return profile_run_open(&t->run, t->cfg.profile_dir, caption, t->order, &t->profiled);
+    return profile_run_open(&t->run, t->opt->profile_dir, caption, t->order, &t->profiled);
 }
 
 static fsdp_status allocate_here(trainer *t)
 {
     TRY(watch_order(t));
-    if (t->cfg.digests && comm_rank(t->run.world) == 0)
-        TRY(atomic_file_open(&t->digest_file, t->cfg.digests,
+    if (t->opt->digests && comm_rank(t->run.world) == 0)
+        TRY(atomic_file_open(&t->digest_file, t->opt->digests,
                              "pass a --digests path that can be written"));
-    if (t->cfg.profile_dir)
+    if (t->opt->profile_dir)
         TRY(open_profile(t));
     return trainer_make(t);
 }
@@ -318,24 +315,26 @@ static fsdp_status allocate_here(trainer *t)
  * --init-from. */
 static fsdp_status open_checkpoints(trainer *t)
 {
-    const trainer_config *c = &t->cfg;
-    const bool is_auto = c->resume && strcmp(c->resume, "auto") == 0;
+    const trainer_options *o = t->opt;
+    const bool is_auto = o->resume && strcmp(o->resume, "auto") == 0;
     ckpt_source from = {0};
     fsdp_status status = FSDP_OK;
     comm_set_patience(t->run.world, TRAIN_FILES_TIMES); /* until train_run resets it */
-    if (c->save_dir) /* lock first, so that nobody removes what --resume auto reads */
-        status = ckpt_store_open(&t->store, c->save_dir);
-    if (status == FSDP_OK && c->resume)
-        status = ckpt_source_open(&t->store, is_auto ? c->save_dir : c->resume, is_auto,
-                                  c->resume_change, &from);
+    if (o->save_dir) /* lock first, so that nobody removes what --resume auto reads */
+        status = ckpt_store_open(&t->store, o->save_dir);
+    if (status == FSDP_OK && o->resume)
+        status =
+            ckpt_source_open(&t->store, is_auto ? o->save_dir : o->resume, is_auto,
+                             /* an evaluation takes only the weights of the saved run */
+                             t->cfg.forward_only ? TRAINER_MAY_CHANGE : o->resume_change, &from);
     const bool resumes = status == FSDP_OK && *from.dir;
-    const bool imports = status == FSDP_OK && c->init_from && !resumes;
+    const bool imports = status == FSDP_OK && o->init_from && !resumes;
     if (imports)
-        status = comm_agree(t->run.world, ckpt_source_weights(c->init_from, &t->m, &from));
+        status = comm_agree(t->run.world, ckpt_source_weights(o->init_from, &t->m, &from));
     t->store.newest = resumes ? from.manifest.id.step : 0;
-    if (resumes && !c->forward_only)
+    if (resumes && !t->cfg.forward_only)
         trainer_place(t, &from.manifest);
-    if (status == FSDP_OK && c->save_dir)
+    if (status == FSDP_OK && o->save_dir)
         status = ckpt_store_claim(&t->store, resumes ? from.manifest.id.run : NULL);
     if (status == FSDP_OK && (resumes || imports))
         status = t->engine.load(t->engine.self, &from);
@@ -369,14 +368,14 @@ static void observe_pause(void *self)
 fsdp_status trainer_allocate(trainer *t)
 {
     const bool exports =
-        comm_rank(t->run.world) == 0 && (t->cfg.export_dir || t->cfg.export_init_dir);
+        comm_rank(t->run.world) == 0 && (t->opt->export_dir || t->opt->export_init_dir);
     TRY(comm_agree(t->run.world, allocate_here(t)));
-    TRY(comm_agree(t->run.world, t->cfg.init_from && exports
-                                     ? source_files_open(t->cfg.init_from, &t->source)
+    TRY(comm_agree(t->run.world, t->opt->init_from && exports
+                                     ? source_files_open(t->opt->init_from, &t->source)
                                      : FSDP_OK));
     TRY(open_checkpoints(t));
-    if (t->cfg.digest_values)
-        TRY(digests_keep_values(t->digests, t->cfg.digest_values, t->store.newest,
+    if (t->opt->digest_values)
+        TRY(digests_keep_values(t->digests, t->opt->digest_values, t->store.newest,
                                 train_end(&t->cfg.train)));
     t->setup = (train_setup){.cfg = &t->cfg.train,
                              .run = &t->run,
@@ -386,7 +385,7 @@ fsdp_status trainer_allocate(trainer *t)
                              .observer = {t, observe_step, observe_end_step, observe_pause},
                              .runner = t->runner,
                              .log = stdout,
-                             .store = t->cfg.save_dir ? &t->store : NULL,
+                             .store = t->opt->save_dir ? &t->store : NULL,
                              .source = t->source.config ? &t->source : NULL,
                              .first_step = t->store.newest,
                              .sample_offset = t->store.sample_offset,

@@ -11,10 +11,10 @@
 size_t trainer_memory(const trainer *t, bool *limited)
 {
     const size_t have = device_mem_available(t->run.dev);
-    const size_t limit = (size_t)t->cfg.device_memory_mib << 20;
+    const size_t limit = (size_t)t->opt->device_memory_mib << 20;
     const size_t live = ledger_read(device_ledger(t->run.dev)).live_total_bytes;
-    *limited = limit > 0 && (t->cfg.plan || have + live >= limit);
-    if (t->cfg.plan && (limit > 0 || t->costs.machine.model))
+    *limited = limit > 0 && (t->opt->plan || have + live >= limit);
+    if (t->opt->plan && (limit > 0 || t->costs.machine.model))
         return limit > 0 ? limit : (size_t)t->costs.machine.memory_bytes;
     return *limited ? have : have / (size_t)comm_local_size(t->run.world);
 }
@@ -39,25 +39,17 @@ fsdp_status trainer_check_on_host(const trainer *t, const char *what, size_t nee
 
 const corpus *trainer_val_data(const trainer *t)
 {
-    return t->cfg.val_data ? &t->val_data : t->cfg.eval_only ? &t->data : NULL;
+    return t->opt->val_data ? &t->val_data : t->opt->eval_only ? &t->data : NULL;
 }
 
 fsdp_config trainer_fsdp_config(const trainer *t)
 {
-    return (fsdp_config){.run = t->run,
-                         .mesh = &t->mesh,
-                         .merge = t->cfg.bucket_elems > 0 ? bucket_assign : NULL,
-                         .merge_max_elems = t->cfg.bucket_elems,
-                         .offload = {.states = t->cfg.optimizer_offload || t->cfg.cpu_offload,
-                                     .shards = t->cfg.cpu_offload,
-                                     .keeps_grads = t->cfg.keeps_grads,
-                                     .piece_bytes = (size_t)(t->cfg.offload_piece_mib * (1 << 20))},
-                         .near_group = t->near_group,
-                         .keeps_for_step = t->cfg.reshard_after == RESHARD_AFTER_STEP,
-                         .replicas_last = t->cfg.no_sync == NO_SYNC_REPLICAS,
-                         .per_param = t->cfg.layout == LAYOUT_PER_PARAM,
-                         .wrap = (wrap_policy)t->cfg.wrap_policy,
-                         .wrap_min_elems = (size_t)t->cfg.wrap_min_elems};
+    fsdp_config config = t->cfg.fsdp;
+    config.run = t->run;
+    config.mesh = &t->mesh;
+    config.near_group = t->near_group;
+    config.merge = config.merge_max_elems > 0 ? bucket_assign : NULL;
+    return config;
 }
 
 fsdp_status trainer_make(trainer *t)
@@ -66,15 +58,14 @@ fsdp_status trainer_make(trainer *t)
     TRY(mesh_shape_make(comm_size(t->run.world), size, comm_rank(t->run.world), &t->run.shape));
     if (t->cfg.parallel == PARALLEL_FSDP) {
         TRY(mesh_open(t->run.world, size, &t->mesh));
-        const int near = (int)t->cfg.reshard_to;
+        const int near = (int)t->opt->reshard_to;
         if (near > 0)
             TRY(comm_range(t->mesh.shard, t->mesh.shape.at[AXIS_SHARD] / near * near, 1, near,
                            &t->near_group));
         const fsdp_config config = trainer_fsdp_config(t);
-        const prefetch_config overlap = {.mode = (prefetch_mode)t->cfg.prefetch,
-                                         .limit = (int)t->cfg.limit_all_gathers,
-                                         .told = t->told};
-        TRY(fsdp_engine_create(&config, (sharding_strategy)t->cfg.sharding, &overlap, &t->engine));
+        const prefetch_config overlap = {
+            .mode = t->cfg.prefetch, .limit = (int)t->opt->limit_all_gathers, .told = t->told};
+        TRY(fsdp_engine_create(&config, t->cfg.sharding, &overlap, &t->engine));
     } else {
         TRY(baseline_create(&t->run, &t->engine));
     }
@@ -85,7 +76,7 @@ fsdp_status trainer_make(trainer *t)
         TRY(recompute_choose(&t->cfg.recompute, t->run.m, t->engine.layer_unit, t->segments,
                              &t->n_cut));
     }
-    if (t->cfg.digests)
+    if (t->cfg.makes_digests)
         TRY(digests_create(&t->run, &t->engine, &t->store.about, t->digest_file.out, &t->digests));
     runner_config rc = {.run = t->run,
                         .layer_unit = t->engine.layer_unit,

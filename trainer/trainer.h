@@ -15,7 +15,8 @@
 
 /* Everything that a run owns; trainer_free frees it. */
 struct trainer {
-    trainer_config cfg;
+    const trainer_options *opt; /* borrowed */
+    trainer_config cfg;         /* from trainer_prepare on */
     model_config model_cfg;
     run_context run;         /* owns dev and world */
     mesh mesh;               /* of --parallel fsdp */
@@ -66,7 +67,7 @@ fsdp_status trainer_check_bits(const trainer *t);
  * a launcher has bound the ranks, the system decides. FSDP_PIN=0 turns pinning off. */
 int pin_threads(const comm *world);
 /* trainer_prepare -- check options on all ranks, plan memory, check outputs, open data.
- *   t       t->refused is this rank's error of trainer_config_parse or trainer_connect
+ *   t       t->refused is this rank's error of trainer_options_parse or trainer_connect
  *   errors  all ranks fail or none; rank 0's message names the rank that failed */
 fsdp_status trainer_prepare(trainer *t);
 /* trainer_open_data -- open t->data and t->val_data, and set t->store.data.

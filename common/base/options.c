@@ -180,7 +180,7 @@ bool options_number(const char *text, double min, double max, double *value)
     char *end;
     if (text[strspn(text, "+-.0123456789eE")] != '\0') /* no blanks, hexadecimals, "inf", "nan" */
         return false;
-    *value = strtod(text, &end);
+    *value = strtod(text, &end) + 0.0; /* -0 becomes 0 */
     return end != text && *end == '\0' && isfinite(*value) &&
            (min == max || (*value >= min && *value <= max && !is_tiny(text)));
 }
@@ -224,11 +224,6 @@ static bool store(const option_spec *spec, const char *text, void *out)
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
-static void set_flag(const option_spec *spec, void *out)
-{
-    *(bool *)((char *)out + spec->offset) = true;
-}
-
 /* parse_option -- parse one option word, and the next word (NULL at the end) if that is its value.
  * *used = how many of the two words were used. */
 static fsdp_status parse_option(const parser *p, const char *word, const char *next, int *used)
@@ -250,7 +245,7 @@ static fsdp_status parse_option(const parser *p, const char *word, const char *n
             return fsdp_error(FSDP_EINVAL, "write the option alone, or leave it out",
                               "--%s: got '%s', expected no value", spec->name,
                               quote(value, strlen(value)).text);
-        set_flag(spec, p->out);
+        *(bool *)((char *)p->out + spec->offset) = true;
         return FSDP_OK;
     }
     if (value == NULL && !has_next)
@@ -299,27 +294,21 @@ static const char *arg_of(const option_spec *spec)
 /* has_value -- whether the option's field in `opts` has the value `text`; NULL: as without it. */
 static bool has_value(const option_spec *spec, const char *text, const void *opts)
 {
+    static const size_t BYTES[] = {[OPT_INT] = sizeof(int64_t),
+                                   [OPT_DOUBLE] = sizeof(double),
+                                   [OPT_STRING] = sizeof(char *),
+                                   [OPT_BOOL] = sizeof(bool),
+                                   [OPT_ENUM] = sizeof(int)};
     const void *field = (const char *)opts + spec->offset;
     const char *word = spec->kind == OPT_STRING ? *(const char *const *)field : NULL;
     option_spec at_0 = *spec;
-    option_value value = {0};
+    option_value value = {.number = spec->unset}; /* if that is 0, all kinds are */
     at_0.offset = 0;
-    if (spec->kind == OPT_DOUBLE)
-        value.number = spec->unset;
+    if (word != NULL && text != NULL)
+        return strcmp(word, text) == 0;
     if (text != NULL)
         store(&at_0, text, &value);
-    switch (spec->kind) {
-    case OPT_DOUBLE:
-        return *(const double *)field == value.number;
-    case OPT_STRING:
-        return word == value.text || (word != NULL && text != NULL && strcmp(word, text) == 0);
-    case OPT_INT:
-        return *(const int64_t *)field == value.whole;
-    case OPT_ENUM:
-        return *(const int *)field == value.choice;
-    default:
-        return *(const bool *)field == value.is_set;
-    }
+    return memcmp(field, &value, BYTES[spec->kind]) == 0;
 }
 
 /* is_given -- whether the option's value is not the default. */
@@ -414,8 +403,10 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
         TRY(parse_option(&p, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used));
     }
     for (const option_spec *row = table; row->kind != OPT_END; row++)
-        if (row->implies != NULL && is_given(row, out))
-            set_flag(find_row(table, row->implies, strlen(row->implies)), out);
+        if (row->implies != NULL && is_given(row, out)) {
+            const option_spec *flag = find_row(table, row->implies, strlen(row->implies));
+            *(bool *)((char *)out + flag->offset) = true;
+        }
     for (const option_spec *row = table; row->kind != OPT_END; row++)
         TRY(check_needs(&p, row));
     return FSDP_OK;

@@ -17,7 +17,7 @@ read -r compile <"$build/flags"
 link=${compile#* / } compile=${compile%% / *}
 flags=${compile#"$cc "}
 objects=''
-for source in "$folder/onetoken.c" "$folder/family.c" trainer/trainer_config.c; do
+for source in "$folder/onetoken.c" "$folder/family.c" trainer/trainer_options.c; do
     object=$trained/$(basename "$source" .c).o objects="$objects $trained/$(basename "$source" .c).o"
     $cc -I"$work" $flags -MF "$work/deps" -c "$source" -o "$object" >>"$work/err" 2>&1 || break
 done

@@ -149,33 +149,24 @@ static void make_line(fuzz *f, line *l, int n_rows)
 
 /* A lower bound of the bytes that training holds, as a double, which does not wrap around. It
  * leaves out the padding of a layer's arrays, of which there are fewer than eight. */
-static double least_activation_bytes(const model *m, const trainer_config *cfg)
+static double least_activation_bytes(const model *m, const run_context *run)
 {
     double bytes = 0;
     for (int i = 0; i < m->n_layers; i++) {
         const layer *l = &m->layers[i];
-        double padded =
-            (double)l->bytes(l, (size_t)cfg->train.seq_len, (dtype)cfg->param_dtype).saved;
+        double padded = (double)l->bytes(l, run->seq_len, run->param_dtype).saved;
         bytes += fmax(0, padded - 8 * LAYER_ALIGN_BYTES);
     }
-    return bytes * (double)cfg->train.batch_size;
+    return bytes * (double)run->batch;
 }
 
 /* The bytes that a runner with these options allocates. */
-static size_t runner_bytes(const model *m, const trainer_config *cfg)
+static size_t runner_bytes(const run_context *run)
 {
-    int *one_unit = calloc((size_t)m->n_layers, sizeof *one_unit);
+    int *one_unit = calloc((size_t)run->m->n_layers, sizeof *one_unit);
     model_views views = {0};
     runner *r = NULL;
-    runner_config c = {.run = {.m = m,
-                               .ops = ops_cpu_fast(),
-                               .mode = (grad_acc_mode)cfg->reduction,
-                               .batch = (size_t)cfg->train.batch_size,
-                               .seq_len = (size_t)cfg->train.seq_len,
-                               .param_dtype = (dtype)cfg->param_dtype},
-                       .layer_unit = one_unit,
-                       .n_units = 1,
-                       .views = &views};
+    runner_config c = {.run = *run, .layer_unit = one_unit, .n_units = 1, .views = &views};
     device_config dc = {.backend = device_dry(DRY_CPU), .n_threads = 1};
     if (device_open(&dc, &c.run.dev) != FSDP_OK || runner_create(&c, &r) != FSDP_OK)
         abort();
@@ -186,7 +177,8 @@ static size_t runner_bytes(const model *m, const trainer_config *cfg)
     return bytes;
 }
 
-static void check_model(fuzz *f, const trainer_config *cfg, const model_config *mc)
+static void check_model(fuzz *f, const trainer_options *o, const trainer_config *cfg,
+                        const model_config *mc)
 {
     model m = {0};
     fsdp_status status = model_create(mc, &m);
@@ -194,37 +186,44 @@ static void check_model(fuzz *f, const trainer_config *cfg, const model_config *
         fuzz_expect_error(f, status);
         return;
     }
-    m.chunk_rows = (size_t)cfg->chunk_loss;
+    m.chunk_rows = (size_t)o->chunk_loss;
+    const run_context run = {.m = &m,
+                             .ops = ops_cpu_fast(),
+                             .mode = (grad_acc_mode)o->reduction,
+                             .batch = (size_t)cfg->train.batch_size,
+                             .seq_len = (size_t)cfg->train.seq_len,
+                             .param_dtype = (dtype)o->param_dtype};
     FUZZ_EXPECT(f, m.n_param_elems > 0);
     FUZZ_EXPECT(f, m.config.n_head == 0 || m.config.d_model % m.config.n_head == 0); /* 0: images */
-    size_t bytes = runner_bytes(&m, cfg);
-    FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, cfg));
+    size_t bytes = runner_bytes(&run);
+    FUZZ_EXPECT(f, (double)bytes > 0.999 * least_activation_bytes(&m, &run));
     model_free(&m);
 }
 
-static void check_config(fuzz *f, trainer_config *cfg)
+static void check_config(fuzz *f, const trainer_options *o)
 {
     static const int RANKS[] = {1, 1, 2, 3, 4, 7, 8, 64, 1000, 65536};
     int w = RANKS[fuzz_below(f, sizeof RANKS / sizeof *RANKS)];
     char text[1 << 16];
+    trainer_config cfg;
     model_config mc;
-    options_canonical(TRAINER_OPTIONS, cfg, text, sizeof text);
+    options_canonical(TRAINER_OPTIONS, o, text, sizeof text);
     FUZZ_EXPECT(f, strlen(text) > 100);
-    fsdp_status status = trainer_config_resolve(cfg, w, &mc);
-    w = cfg->n_ranks;
+    fsdp_status status = trainer_config_resolve(o, w, &cfg, &mc);
+    w = cfg.n_ranks;
     if (status != FSDP_OK) {
         fuzz_expect_error(f, status);
         return;
     }
-    int64_t b = cfg->train.batch_size;
-    FUZZ_EXPECT(f, b >= 1 && cfg->train.grad_accum >= 1 && cfg->train.seq_len >= 1);
-    FUZZ_EXPECT(f, (double)cfg->train.global_batch ==
-                       (double)w * (double)b * (double)cfg->train.grad_accum);
-    FUZZ_EXPECT(f, cfg->reduction != GRAD_ACC_CANONICAL || (b & (b - 1)) == 0);
-    FUZZ_EXPECT(f, cfg->wrap_min_elems >= 0);
+    int64_t b = cfg.train.batch_size;
+    FUZZ_EXPECT(f, b >= 1 && cfg.train.grad_accum >= 1 && cfg.train.seq_len >= 1);
+    FUZZ_EXPECT(f, (double)cfg.train.global_batch ==
+                       (double)w * (double)b * (double)cfg.train.grad_accum);
+    FUZZ_EXPECT(f, o->reduction != GRAD_ACC_CANONICAL || (b & (b - 1)) == 0);
+    FUZZ_EXPECT(f, cfg.fsdp.wrap_min_elems > 0);
     for (int64_t step = 0; step < 3; step++)
-        FUZZ_EXPECT(f, isfinite(train_lr(&cfg->train, step * (cfg->train.steps / 2))));
-    check_model(f, cfg, &mc);
+        FUZZ_EXPECT(f, isfinite(train_lr(&cfg.train, step * (cfg.train.steps / 2))));
+    check_model(f, o, &cfg, &mc);
 }
 
 /* The largest sizes that are accepted, most of them at once, so that products are near overflow. */
@@ -248,10 +247,10 @@ static void make_large(fuzz *f, line *l)
 
 static bool try_line(fuzz *f, line *l)
 {
-    trainer_config cfg;
-    fsdp_status status = trainer_config_parse(l->n + 1, l->words, &cfg);
+    trainer_options o;
+    fsdp_status status = trainer_options_parse(l->n + 1, l->words, &o);
     if (status == FSDP_OK)
-        check_config(f, &cfg);
+        check_config(f, &o);
     else if (status != FSDP_HELP)
         fuzz_expect_error(f, status);
     return status == FSDP_OK;

@@ -71,11 +71,12 @@ static void command_environment(command *c, bool set)
 fsdp_status matrix_global_batch(const char *words, int world_size, long long *sequences)
 {
     command c;
+    trainer_options options;
     trainer_config cfg;
     model_config shape;
     command_make_first(&c, words, "");
-    TRY(trainer_config_parse(c.argc, c.argv, &cfg));
-    TRY(trainer_config_resolve(&cfg, world_size, &shape));
+    TRY(trainer_options_parse(c.argc, c.argv, &options));
+    TRY(trainer_config_resolve(&options, world_size, &cfg, &shape));
     *sequences = cfg.train.global_batch;
     return FSDP_OK;
 }
@@ -153,7 +154,7 @@ static void compare_export(const trainer *t, matrix_job *j)
     const size_t bytes = j->want->elems * sizeof(float);
     char path[MATRIX_MOST_CHARS];
     float *got = malloc(bytes + 1);
-    snprintf(path, sizeof path, "%s/" EXPORT_WEIGHTS, t->cfg.export_dir);
+    snprintf(path, sizeof path, "%s/" EXPORT_WEIGHTS, t->opt->export_dir);
     FILE *in = fopen(path, "r");
     const bool is_read =
         in && got && fseek(in, -(long)bytes, SEEK_END) == 0 && fread(got, 1, bytes, in) == bytes;
@@ -174,7 +175,7 @@ static fsdp_status take_results(trainer *t, matrix_job *j, const char *evals)
         compare_lines("step,loss,grad_norm,lr", rows, j->want->rows, j);
         compare_lines("evaluation", evals, j->want->evals, j);
     }
-    if (is_first && j->want && t->cfg.export_dir && *j->differs == '\0')
+    if (is_first && j->want && t->opt->export_dir && *j->differs == '\0')
         compare_export(t, j);
     if (j->keep && is_first)
         *j->keep = (matrix_result){.rows = strdup(rows),
@@ -206,15 +207,10 @@ void matrix_diverged(const matrix_result *want)
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-/* trainer_connect for one rank alone. Only the operations decide the bits, so a CPU replaces a
- * device that computes with the CPU's operations. */
+/* trainer_connect for one rank alone. */
 static fsdp_status connect_alone(trainer *t)
 {
-    const backend *b = backend_of(t->cfg.device);
-    if (b->fast == backend_of(0)->fast) {
-        t->cfg.device = 0;
-        b = backend_of(0);
-    }
+    const backend *b = backend_of(t->opt->device);
     t->told = &t->is_told;
     TRY(device_open(&(device_config){.backend = b->device, .n_threads = 1}, &t->run.dev));
     t->runs_ahead = !device_memory_is_host(t->run.dev);
@@ -251,8 +247,8 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
     train_result result;
     TRY(trainer_prepare(t));
     TRY(trainer_allocate(t));
-    if (t->cfg.export_init_dir && t->setup.first_step == 0)
-        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_init_dir, 0));
+    if (t->opt->export_init_dir && t->setup.first_step == 0)
+        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->opt->export_init_dir, 0));
     t->setup.log = evals;
     fsdp_status status = train_run(t->loop, &result);
     if (status == FSDP_OK || status == FSDP_EORDER)
@@ -260,8 +256,8 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
     else
         j->failed_alike = result.failed_alike;
     TRY(status);
-    if (t->cfg.export_dir)
-        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->cfg.export_dir, train_end(&t->cfg.train)));
+    if (t->opt->export_dir)
+        TRY(train_export(&t->setup, TRAIN_WEIGHTS, t->opt->export_dir, train_end(&t->cfg.train)));
     compare_with_plan(t, &result.step_stats, j->differs, sizeof j->differs);
     return FSDP_OK;
 }
@@ -270,15 +266,20 @@ static fsdp_status make_steps(trainer *t, matrix_job *j, FILE *evals)
  * adds its own. */
 static fsdp_status run_command(command *c, matrix_job *j, FILE *evals, char **text, bool *stops)
 {
-    trainer t = {0};
-    const fsdp_status parsed = trainer_config_parse(c->argc, c->argv, &t.cfg);
+    trainer_options options;
+    trainer t = {.opt = &options};
+    const fsdp_status parsed = trainer_options_parse(c->argc, c->argv, &options);
+    /* Only the operations decide the bits, so alone a CPU replaces a device that computes with the
+     * CPU's operations. */
+    if (j->alone && backend_of(options.device)->fast == backend_of(0)->fast)
+        options.device = 0;
     t.refused = *fsdp_error_get();
     if (parsed == FSDP_OK)
         t.refused = (fsdp_error_info){0};
     fsdp_status status = j->alone ? connect_alone(&t) : trainer_connect(&t);
     if (status == FSDP_OK)
         status = make_steps(&t, j, evals);
-    *stops = t.cfg.train.stop_after > 0;
+    *stops = options.train.stop_after > 0;
     fflush(evals);
     if (status == FSDP_OK && !*stops)
         status = take_results(&t, j, *text);

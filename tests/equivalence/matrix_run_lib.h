@@ -38,7 +38,7 @@ fsdp_status matrix_run(matrix_job *j);
  * gradient norm differs from what one device computed in that step. */
 void matrix_diverged(const matrix_result *want);
 /* matrix_global_batch -- the number of sequences of a step on world_size ranks with these words.
- *   errors  as trainer_config_parse */
+ *   errors  as trainer_options_parse */
 fsdp_status matrix_global_batch(const char *words, int world_size, long long *sequences);
 /* matrix_is_variable -- whether a word sets an environment variable, NAME=VALUE. */
 bool matrix_is_variable(const char *word);
