@@ -30,12 +30,9 @@ typedef struct path_use {
     const char *names[12]; /* globs of what is read or written in a folder, then NULL */
 } path_use;
 
-#define MODEL_NAMES                                                                                \
-    {                                                                                              \
-        "model*.safetensors", "model.safetensors.index.json", "config.json",                       \
-            "generation_config.json", "tokenizer*", "vocab.*", "merges.txt",                       \
-            "special_tokens_map.json", "added_tokens.json", "chat_template*", "*.model"            \
-    }
+/* clang-format off */
+#define MODEL_NAMES {"model*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*", "vocab.*", \
+                     "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template*", "*.model"}
 
 static const path_use USES[] = {
     {"data", AT(data), READ, {"*.bin"}},
@@ -43,16 +40,10 @@ static const path_use USES[] = {
     {"data-mask", AT(data_mask), READ, {"*"}},
     {"val-mask", AT(val_mask), READ, {"*"}},
     {"init-from", AT(init_from), READ, {"*.safetensors*", "*.json"}},
-    {"resume",
-     AT(resume),
-     READ,
-     {"step-*", "step-*/*", "latest", "manifest.json", "rank-*.safetensors"}},
+    {"resume", AT(resume), READ, {"step-*", "step-*/*", "latest", "manifest.json", "rank-*.safetensors"}},
     {"plan-prices", AT(plan_prices), READ, {NULL}},
     {"save", AT(save_dir), WRITE_DIR, {"step-*", "latest", "lock"}},
-    {"profile",
-     AT(profile_dir),
-     WRITE_DIR,
-     {"profile.md", "profile-rank-*.csv", "trace-rank-*.json", "timeline.txt", "timeline.svg"}},
+    {"profile", AT(profile_dir), WRITE_DIR, {"profile.md", "profile-rank-*.csv", "trace-rank-*.json", "timeline.txt", "timeline.svg"}},
     {"loss-csv", AT(train.loss_csv), WRITE_FILE, {NULL}},
     {"export-init", AT(export_init_dir), WRITE_EXPORT, MODEL_NAMES},
     {"export", AT(export_dir), WRITE_EXPORT, MODEL_NAMES},
@@ -61,6 +52,7 @@ static const path_use USES[] = {
     {"snapshot", AT(snapshot), WRITE_FILE, {NULL}},
     {"memory-report", AT(memory_report), WRITE_FILE, {NULL}},
 };
+/* clang-format on */
 
 /* Two options that may have one path. */
 static const char *const LEGAL[][2] = {{"resume", "save"}};

@@ -7,10 +7,33 @@
 #include <string.h>
 #include "trainer/trainer.h"
 
-/* The facts that --resume-change may name: all that add_facts adds with fixed = false. */
-const char TRAINER_MAY_CHANGE[] =
-    "data,mask,seq-len,global-batch,schedule,seed,param-dtype,reduce-dtype,"
-    "reduction,freeze,clip-grad,weight-decay,betas,eps,momentum,rho";
+/* The facts that --resume-change may name: whether a run has the fact, its name, and its value. The
+ * rows of TRAINER_OPTIONS say which options belong to it. */
+#define CHANGEABLE(FACT)                                                                           \
+    FACT(true, "data", "%s", data)                                                                 \
+    FACT(true, "mask", "%s", mask)                                                                 \
+    FACT(true, "seq-len", "%" PRId64, c->seq_len)                                                  \
+    FACT(true, "global-batch", "%" PRId64, c->global_batch)                                        \
+    FACT(true, "schedule", "rate %.9g %s, %" PRId64 " warm-up steps", c->lr, end, c->warmup_steps) \
+    FACT(true, "seed", "%" PRId64, o->seed)                                                        \
+    FACT(true, "param-dtype", "%s", dtypes[o->param_dtype == DTYPE_BF16])                          \
+    FACT(true, "reduce-dtype", "%s", dtypes[o->reduce_dtype == DTYPE_BF16])                        \
+    FACT(true, "reduction", "%s", o->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast")       \
+    FACT(true, "freeze", "%s", o->freeze ? o->freeze : "nothing")                                  \
+    FACT(true, "clip-grad", "%.9g", c->clip_grad)                                                  \
+    FACT(true, "weight-decay", "%s", decay)                                                        \
+    FACT(is_adamw, "betas", "%.9g and %.9g", c->beta1, c->beta2)                                   \
+    FACT(is_adamw || is_adadelta, "eps", "%.9g", c->eps)                                           \
+    FACT(kind == OPTIMIZER_MOMENTUM, "momentum", "%.9g%s", c->momentum,                            \
+         c->nesterov ? ", Nesterov's" : "")                                                        \
+    FACT(is_adadelta, "rho", "%.9g", c->rho)
+
+#define NAME(has, name, ...) "," name
+#define ADD(has, name, ...)                                                                        \
+    if (has)                                                                                       \
+        ckpt_about_add(a, name, false, __VA_ARGS__);
+
+const char *const TRAINER_MAY_CHANGE = &("" CHANGEABLE(NAME))[1]; /* without the first comma */
 
 fsdp_status trainer_check_change(const char *change)
 {
@@ -27,46 +50,31 @@ fsdp_status trainer_check_change(const char *change)
 }
 
 /* Only cosine and linear schedules depend on --steps; with any other, --steps may change. */
-static void add_schedule(ckpt_about *a, const train_config *c)
+static void describe_end(const train_config *c, char *text, size_t text_bytes)
 {
-    char end[96] = "for good";
+    snprintf(text, text_bytes, "for good");
     if (c->lr_schedule == SCHEDULE_STEP)
-        snprintf(end, sizeof end, "times %.9g every %" PRId64 " steps", c->lr_gamma,
+        snprintf(text, text_bytes, "times %.9g every %" PRId64 " steps", c->lr_gamma,
                  c->lr_step_size);
     else if (c->lr_schedule != SCHEDULE_CONSTANT && c->lr != c->min_lr)
-        snprintf(end, sizeof end, "to %.9g at step %" PRId64 "%s", c->min_lr, c->steps,
+        snprintf(text, text_bytes, "to %.9g at step %" PRId64 "%s", c->min_lr, c->steps,
                  c->lr_schedule == SCHEDULE_LINEAR ? " in a line" : "");
-    ckpt_about_add(a, "schedule", false, "rate %.9g %s, %" PRId64 " warm-up steps", c->lr, end,
-                   c->warmup_steps);
-}
-
-/* Add the numbers that the optimizer uses. Without weight decay the value is "nothing", which
- * equals a checkpoint that lacks the fact. */
-static void add_recipe(ckpt_about *a, const train_config *c, optimizer_kind optimizer)
-{
-    if (optimizer == OPTIMIZER_ADAMW || c->weight_decay > 0)
-        ckpt_about_add(a, "weight-decay", false, "%.9g", c->weight_decay);
-    else
-        ckpt_about_add(a, "weight-decay", false, "nothing");
-    if (optimizer == OPTIMIZER_ADAMW)
-        ckpt_about_add(a, "betas", false, "%.9g and %.9g", c->beta1, c->beta2);
-    if (optimizer == OPTIMIZER_ADAMW || optimizer == OPTIMIZER_ADADELTA)
-        ckpt_about_add(a, "eps", false, "%.9g", c->eps);
-    if (optimizer == OPTIMIZER_MOMENTUM)
-        ckpt_about_add(a, "momentum", false, "%.9g%s", c->momentum,
-                       c->nesterov ? ", Nesterov's" : "");
-    if (optimizer == OPTIMIZER_ADADELTA)
-        ckpt_about_add(a, "rho", false, "%.9g", c->rho);
 }
 
 static void add_facts(ckpt_about *a, const trainer *t, const char *data, const char *mask)
 {
     static const char *const dtypes[] = {"fp32", "bf16"};
     const trainer_options *o = t->opt;
-    const train_config *tc = &t->cfg.train;
+    const train_config *c = &t->cfg.train;
     const model_config *m = &t->model_cfg;
-    char more[224] = ""; /* facts that a GPT-2 preset does not need */
+    const optimizer_kind kind = t->run.optimizer;
+    const bool is_adamw = kind == OPTIMIZER_ADAMW, is_adadelta = kind == OPTIMIZER_ADADELTA;
+    char more[224] = "";                 /* facts that a GPT-2 preset does not need */
+    char end[96], decay[32] = "nothing"; /* equals a checkpoint that lacks the fact */
     size_t n = 0;
+    describe_end(c, end, sizeof end);
+    if (is_adamw || c->weight_decay > 0)
+        snprintf(decay, sizeof decay, "%.9g", c->weight_decay);
     if (m->norm_eps != 1e-5f)
         n = (size_t)snprintf(more, sizeof more, ", epsilon %.9g", (double)m->norm_eps);
     if (m->rope_theta != 0.0f)
@@ -79,20 +87,8 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data, const c
         "%s of %zu blocks, %zu heads, width %zu, MLP %zu, vocabulary %zu, %zu positions%s",
         m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size, m->max_seq_len,
         more);
-    ckpt_about_add(a, "optimizer", true, "%s", optimizer_of(t->run.optimizer)->name);
-    ckpt_about_add(a, "data", false, "%s", data);
-    ckpt_about_add(a, "mask", false, "%s", mask);
-    ckpt_about_add(a, "seq-len", false, "%" PRId64, tc->seq_len);
-    ckpt_about_add(a, "global-batch", false, "%" PRId64, tc->global_batch);
-    add_schedule(a, tc);
-    ckpt_about_add(a, "seed", false, "%" PRId64, o->seed);
-    ckpt_about_add(a, "param-dtype", false, "%s", dtypes[o->param_dtype == DTYPE_BF16]);
-    ckpt_about_add(a, "reduce-dtype", false, "%s", dtypes[o->reduce_dtype == DTYPE_BF16]);
-    ckpt_about_add(a, "reduction", false, "%s",
-                   o->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast");
-    ckpt_about_add(a, "freeze", false, "%s", o->freeze ? o->freeze : "nothing");
-    ckpt_about_add(a, "clip-grad", false, "%.9g", tc->clip_grad);
-    add_recipe(a, tc, t->run.optimizer);
+    ckpt_about_add(a, "optimizer", true, "%s", optimizer_of(kind)->name);
+    CHANGEABLE(ADD)
 }
 
 enum { FACT_BYTES = 64 };

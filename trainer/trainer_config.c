@@ -388,7 +388,7 @@ fsdp_status trainer_config_resolve(const trainer_options *o, int world_size, tra
                                    model_config *model_cfg)
 {
     *cfg = (trainer_config){.train = o->train,
-                            .parallel = o->parallel,
+                            .parallel = (enum trainer_parallel)o->parallel,
                             .n_ranks = o->plan_ranks > 0 ? (int)o->plan_ranks : world_size,
                             .makes_digests = o->digests != NULL};
     resolve_sharding(o, cfg);

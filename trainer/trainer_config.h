@@ -13,7 +13,7 @@ typedef struct trainer_config {
     train_config train; /* complete */
     int n_ranks;        /* of the job: --plan-ranks, or the actual ranks */
     int plan_rank;
-    int parallel; /* trainer_parallel */
+    enum trainer_parallel parallel;
     sharding_strategy sharding;
     int fsdp_size;    /* of SHARDING_HYBRID */
     fsdp_config fsdp; /* without run, mesh, near_group and merge */
@@ -48,7 +48,7 @@ fsdp_status trainer_config_check(const trainer_options *o, const trainer_config 
 /* trainer_config_shard_size -- the number of ranks in a shard group of the job. */
 int trainer_config_shard_size(const trainer_config *cfg);
 
-extern const char TRAINER_MAY_CHANGE[]; /* comma-separated names for --resume-change */
+extern const char *const TRAINER_MAY_CHANGE; /* comma-separated names for --resume-change */
 /* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
  * (resume_facts.c). change: the comma-separated names; NULL: none. */
 fsdp_status trainer_check_change(const char *change);

@@ -283,8 +283,7 @@ bool options_takes_next(const option_spec *table, const char *word)
 
 /* ---- options that need others ---------------------------------------------------------------- */
 
-/* arg_of -- the name of the option's value. */
-static const char *arg_of(const option_spec *spec)
+const char *options_arg(const option_spec *spec)
 {
     static const char *const ARG[] = {
         [OPT_INT] = "N", [OPT_DOUBLE] = "X", [OPT_STRING] = "TEXT", [OPT_BOOL] = ""};
@@ -294,11 +293,9 @@ static const char *arg_of(const option_spec *spec)
 /* has_value -- whether the option's field in `opts` has the value `text`; NULL: as without it. */
 static bool has_value(const option_spec *spec, const char *text, const void *opts)
 {
-    static const size_t BYTES[] = {[OPT_INT] = sizeof(int64_t),
-                                   [OPT_DOUBLE] = sizeof(double),
-                                   [OPT_STRING] = sizeof(char *),
-                                   [OPT_BOOL] = sizeof(bool),
-                                   [OPT_ENUM] = sizeof(int)};
+    const size_t bytes = spec->kind == OPT_BOOL   ? sizeof(bool)
+                         : spec->kind == OPT_ENUM ? sizeof(int)
+                                                  : sizeof(int64_t);
     const void *field = (const char *)opts + spec->offset;
     const char *word = spec->kind == OPT_STRING ? *(const char *const *)field : NULL;
     option_spec at_0 = *spec;
@@ -308,7 +305,7 @@ static bool has_value(const option_spec *spec, const char *text, const void *opt
         return strcmp(word, text) == 0;
     if (text != NULL)
         store(&at_0, text, &value);
-    return memcmp(field, &value, BYTES[spec->kind]) == 0;
+    return memcmp(field, &value, bytes) == 0;
 }
 
 /* is_given -- whether the option's value is not the default. */
@@ -317,11 +314,13 @@ static bool is_given(const option_spec *spec, const void *opts)
     return !has_value(spec, spec->def, opts);
 }
 
-/* holds -- whether "a", "!a", "a=c" or "a!=c" is true. */
-static bool holds(const parser *p, const char *word)
+/* holds -- whether the word "a", "!a", "a=c" or "a!=c" of a rule is true. */
+static bool holds(const parser *p, const char *word, size_t word_bytes)
 {
-    const bool is_absent = *word == '!';
-    const char *name = word + is_absent, *end = name + strcspn(name, "!=");
+    char text[MOST_RULE_BYTES];
+    snprintf(text, sizeof text, "%.*s", (int)word_bytes, word);
+    const bool is_absent = text[0] == '!';
+    const char *name = text + is_absent, *end = name + strcspn(name, "!=");
     const option_spec *row = find_row(p->table, name, (size_t)(end - name));
     FSDP_ASSERT(row != NULL);
     if (*end == '\0')
@@ -332,14 +331,12 @@ static bool holds(const parser *p, const char *word)
 /* is_met -- whether a rule holds; see option_need. */
 static bool is_met(const parser *p, const char *rule)
 {
-    char groups[MOST_RULE_BYTES], *rest = groups;
-    bool all = true;
-    snprintf(groups, sizeof groups, "%s", rule);
-    for (char *group; all && (group = strsep(&rest, "&")) != NULL;) {
-        bool any = false;
-        for (const char *word; (word = strsep(&group, "|")) != NULL;)
-            any = any || holds(p, word);
-        all = any;
+    bool all = true, any = false; /* of the groups; of the words of this group */
+    for (size_t n; *rule != '\0'; rule += n + (rule[n] != '\0')) {
+        n = strcspn(rule, "|&");
+        any = any || holds(p, rule, n);
+        all = all && (any || rule[n] == '|');
+        any = any && rule[n] == '|';
     }
     return all;
 }
@@ -352,7 +349,8 @@ void options_says(const option_spec *table, const option_need *need, char *buf, 
     for (const char *word; need->says == NULL && (word = strsep(&rest, "|")) != NULL;) {
         const option_spec *other = find_row(table, word, strcspn(word, "="));
         FSDP_ASSERT(other != NULL);
-        const char *value = strchr(word, '='), *arg = value != NULL ? value + 1 : arg_of(other);
+        const char *value = strchr(word, '='),
+                   *arg = value != NULL ? value + 1 : options_arg(other);
         const size_t n = strlen(buf);
         snprintf(buf + n, buf_bytes - n, "%s--%s%s%s",
                  n == 0         ? ""
@@ -438,7 +436,7 @@ static void print_row(const option_spec *spec)
 {
     int column = printf("  --%s", spec->name);
     if (spec->kind != OPT_BOOL)
-        column += printf(spec->bare != NULL ? "[=%s]" : "=%s", arg_of(spec));
+        column += printf(spec->bare != NULL ? "[=%s]" : "=%s", options_arg(spec));
     if (column >= HELP_COLUMN) { /* no room beside a long name */
         printf("\n");
         column = 0;

@@ -62,6 +62,7 @@ typedef struct option_spec {
     double unset;    /* OPT_DOUBLE; for other kinds it is 0 */
     option_need needs[OPTION_MOST_NEEDS];
     const char *implies; /* an OPT_BOOL that is set too if this option is given */
+    const char *fact;    /* by which a checkpoint remembers the option; NULL: it does not */
     const char *bare;    /* value of --name without a value; NULL: a value is required */
     double min, max;     /* OPT_INT, OPT_DOUBLE: inclusive range; min == max: no range check */
     const char *choices; /* OPT_ENUM */
@@ -80,6 +81,9 @@ fsdp_status options_parse(const option_spec *table, const char *program, int arg
 /* options_lack -- FSDP_EINVAL: `option` (as it was given) has no effect or no meaning without what
  * it needs. The hint is "pass NEEDS, or leave OPTION out". */
 fsdp_status options_lack(const char *option, const char *needs);
+
+/* options_arg -- the name of the row's value in --help; "" for OPT_BOOL. */
+const char *options_arg(const option_spec *row);
 
 /* options_says -- write `need` in words into buf, as errors have it: "--a PATH, --b or --c 3". */
 void options_says(const option_spec *table, const option_need *need, char *buf, size_t buf_bytes);

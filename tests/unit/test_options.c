@@ -387,63 +387,6 @@ static const option_spec NEEDY[] = {
     {0}};
 /* clang-format on */
 
-static const struct {
-    const char *line, *what, *hint;
-} LACKING[] = {
-    {"--steps 3", "--steps: expected --data PATH beside it, got other options",
-     "pass --data PATH, or leave --steps out"},
-    {"--lr 1 --data x", "--lr: expected --plan beside it, got other options",
-     "pass --plan, or leave --lr out"},
-    {"--offset 1",
-     "--offset: expected --plan, --data PATH or --momentum X beside it, got "
-     "other options",
-     "pass --plan, --data PATH or --momentum X, or leave --offset out"},
-    {"--offset 1 --momentum 0",
-     "--offset: expected --plan, --data PATH or --momentum X beside "
-     "it, got other options",
-     "pass --plan, --data PATH or --momentum X, or leave --offset out"},
-    {"--fsdp-size 1 --reduction exact",
-     "--fsdp-size: expected --reduction fast beside it, got other options",
-     "pass --reduction fast, or leave --fsdp-size out"},
-    {"--seed 1",
-     "--seed: expected --reduction canonical or --reduction exact beside it, got other options",
-     "pass --reduction canonical or --reduction exact, or leave --seed out"},
-    {"--save in", "--save: expected --offset N beside it, got other options",
-     "pass --offset N, or leave --save out"},
-    {"--sharding none", "--sharding: expected --momentum X beside it, got other options",
-     "pass --momentum X, or leave --sharding out"},
-    {"--cpu-offload", "--cpu-offload: expected --data PATH beside it, got other options",
-     "pass --data PATH, or leave --cpu-offload out"}};
-
-TEST(test_needs)
-{
-    cfg c;
-    static const char *const GOOD[] = {"",
-                                       "--steps 2",
-                                       "--steps 3 --data x",
-                                       "--data x --steps 3",
-                                       "--lr 0.001",
-                                       "--lr 1e-3",
-                                       "--lr 1 --plan",
-                                       "--offset 1 --momentum 0.1",
-                                       "--offset 1 --data x",
-                                       "--offset 0",
-                                       "--fsdp-size 3",
-                                       "--seed 1 --reduction exact",
-                                       "--reduction canonical --seed 1",
-                                       "--save out",
-                                       "--save in --offset 1 --plan",
-                                       "--sharding full",
-                                       "--cpu-offload --data x"};
-    for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++)
-        OK(parse_by(NEEDY, GOOD[i], &c));
-    for (size_t i = 0; i < sizeof LACKING / sizeof *LACKING; i++) {
-        assert_int_equal(parse_by(NEEDY, LACKING[i].line, &c), FSDP_EINVAL);
-        assert_string_equal(fsdp_error_get()->what, LACKING[i].what);
-        assert_string_equal(fsdp_error_get()->hint, LACKING[i].hint);
-    }
-}
-
 /* Rules with several groups, with !, for one value, in words of their own; a flag that is implied;
  * a number that is not given. */
 /* clang-format off */
@@ -461,27 +404,56 @@ static const option_spec RULED[] = {
     {0}};
 /* clang-format on */
 
+/* A table, a line, and the error: the option as it was given and what it needs; NULL: no error. */
 static const struct {
-    const char *line, *option, *needs; /* needs NULL: nothing is wrong */
+    const option_spec *table;
+    const char *line, *option, *needs;
 } RULES[] = {
-    {"--steps 1", "--steps", "all of that"},
-    {"--steps 1 --plan", "--steps", "all of that"},
-    {"--steps 1 --reduction canonical", "--steps", "all of that"},
-    {"--steps 1 --data x --reduction canonical --cpu-offload", "--steps", "all of that"},
-    {"--steps 1 --data x --reduction canonical", "--steps", "--seed 3"},
-    {"--steps 1 --plan --reduction canonical --seed 3", "--steps", "all of that"}, /* implied */
-    {"--steps 0 --cpu-offload", "", NULL},
-    {"--sharding full", "--sharding full", "--seed N"},
-    {"--sharding full --seed 1", "", NULL},
-    {"--sharding hybrid --seed 1", "--sharding hybrid", "--seed 4"},
-    {"--sharding hybrid --seed 4", "", NULL},
-    {"--data auto", "--data auto", "--save DIR"},
-    {"--data auto --save x", "", NULL},
-    {"--data other", "", NULL},
-    {"--momentum 1 --lr 0.5", "--momentum", "no --lr"},
-    {"--momentum 1 --lr 0", "", NULL},
-    {"--momentum 1", "", NULL},
-    {"--momentum -0 --lr 1", "", NULL},
+    {NEEDY, "--steps 3", "--steps", "--data PATH"},
+    {NEEDY, "--lr 1 --data x", "--lr", "--plan"},
+    {NEEDY, "--offset 1", "--offset", "--plan, --data PATH or --momentum X"},
+    {NEEDY, "--offset 1 --momentum 0", "--offset", "--plan, --data PATH or --momentum X"},
+    {NEEDY, "--fsdp-size 1 --reduction exact", "--fsdp-size", "--reduction fast"},
+    {NEEDY, "--seed 1", "--seed", "--reduction canonical or --reduction exact"},
+    {NEEDY, "--save in", "--save", "--offset N"},
+    {NEEDY, "--sharding none", "--sharding", "--momentum X"},
+    {NEEDY, "--cpu-offload", "--cpu-offload", "--data PATH"},
+    {NEEDY, "", "", NULL},
+    {NEEDY, "--steps 2", "", NULL},
+    {NEEDY, "--steps 3 --data x", "", NULL},
+    {NEEDY, "--data x --steps 3", "", NULL},
+    {NEEDY, "--lr 0.001", "", NULL},
+    {NEEDY, "--lr 1e-3", "", NULL},
+    {NEEDY, "--lr 1 --plan", "", NULL},
+    {NEEDY, "--offset 1 --momentum 0.1", "", NULL},
+    {NEEDY, "--offset 1 --data x", "", NULL},
+    {NEEDY, "--offset 0", "", NULL},
+    {NEEDY, "--fsdp-size 3", "", NULL},
+    {NEEDY, "--seed 1 --reduction exact", "", NULL},
+    {NEEDY, "--reduction canonical --seed 1", "", NULL},
+    {NEEDY, "--save out", "", NULL},
+    {NEEDY, "--save in --offset 1 --plan", "", NULL},
+    {NEEDY, "--sharding full", "", NULL},
+    {NEEDY, "--cpu-offload --data x", "", NULL},
+    {RULED, "--steps 1", "--steps", "all of that"},
+    {RULED, "--steps 1 --plan", "--steps", "all of that"},
+    {RULED, "--steps 1 --reduction canonical", "--steps", "all of that"},
+    {RULED, "--steps 1 --data x --reduction canonical --cpu-offload", "--steps", "all of that"},
+    {RULED, "--steps 1 --data x --reduction canonical", "--steps", "--seed 3"},
+    {RULED, "--steps 1 --plan --reduction canonical --seed 3", "--steps",
+     "all of that"}, /* implied */
+    {RULED, "--steps 0 --cpu-offload", "", NULL},
+    {RULED, "--sharding full", "--sharding full", "--seed N"},
+    {RULED, "--sharding full --seed 1", "", NULL},
+    {RULED, "--sharding hybrid --seed 1", "--sharding hybrid", "--seed 4"},
+    {RULED, "--sharding hybrid --seed 4", "", NULL},
+    {RULED, "--data auto", "--data auto", "--save DIR"},
+    {RULED, "--data auto --save x", "", NULL},
+    {RULED, "--data other", "", NULL},
+    {RULED, "--momentum 1 --lr 0.5", "--momentum", "no --lr"},
+    {RULED, "--momentum 1 --lr 0", "", NULL},
+    {RULED, "--momentum 1", "", NULL},
+    {RULED, "--momentum -0 --lr 1", "", NULL},
 };
 
 TEST(test_rules)
@@ -489,7 +461,7 @@ TEST(test_rules)
     char what[128], hint[128];
     cfg c;
     for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++) {
-        const fsdp_status status = parse_by(RULED, RULES[i].line, &c);
+        const fsdp_status status = parse_by(RULES[i].table, RULES[i].line, &c);
         assert_int_equal(status, RULES[i].needs ? FSDP_EINVAL : FSDP_OK);
         if (!RULES[i].needs)
             continue;
