@@ -3,7 +3,7 @@
  *   trainer_options_parse -> trainer_config_resolve -> a plan may choose recompute and buckets */
 #pragma once
 #include "common/model/unit.h"
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/recompute.h"
 #include "lab5_prefetch/prefetch_setup.h"

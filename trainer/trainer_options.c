@@ -4,7 +4,7 @@
 #include "common/comm/transport/transport.h"
 #include "common/data/data.h"
 #include "common/model/family.h"
-#include "common/observe/virtual_time.h"
+#include "common/simulate/virtual_time.h"
 #include "common/ops/backends.h"
 #include "lab5_prefetch/prefetch.h"
 
