@@ -88,9 +88,9 @@ fsdp_status print_shards(const trainer *t, FILE *out)
     const fsdp_config config = trainer_fsdp_config(t);
     mesh_shape shape;
     fsdp f;
-    TRY(mesh_shape_make(t->cfg.n_ranks,
-                        (const int[N_AXES]){[AXIS_SHARD] = trainer_config_shard_size(&t->cfg)}, 0,
-                        &shape));
+    int size[N_AXES];
+    trainer_config_mesh(&t->cfg, size);
+    TRY(mesh_shape_make(t->cfg.n_ranks, size, 0, &shape));
     TRY(fsdp_lay_out(&config, &shape, &f));
     fprintf(out, "shards: layout %s, %d to a group, %d replica%s of each\n",
             config.per_param ? "per-param" : "flat", shape.size[AXIS_SHARD],

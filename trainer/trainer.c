@@ -54,7 +54,8 @@ fsdp_config trainer_fsdp_config(const trainer *t)
 
 fsdp_status trainer_make(trainer *t)
 {
-    const int size[N_AXES] = {[AXIS_SHARD] = trainer_config_shard_size(&t->cfg)};
+    int size[N_AXES];
+    trainer_config_mesh(&t->cfg, size);
     TRY(mesh_shape_make(comm_size(t->run.world), size, comm_rank(t->run.world), &t->run.shape));
     if (t->cfg.parallel == PARALLEL_FSDP) {
         TRY(mesh_open(t->run.world, size, &t->mesh));

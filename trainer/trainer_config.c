@@ -285,6 +285,21 @@ int trainer_config_shard_size(const trainer_config *cfg)
     return sharding_shard_size(cfg->sharding, cfg->n_ranks, cfg->fsdp_size);
 }
 
+void trainer_config_mesh(const trainer_config *cfg, int size[N_AXES])
+{
+    for (int a = 0; a < N_AXES; a++)
+        size[a] = a == AXIS_REPLICATE ? 0 : 1;
+    size[AXIS_SHARD] = trainer_config_shard_size(cfg);
+}
+
+/* How many ranks read different sequences. */
+static int data_ranks(const trainer_config *cfg)
+{
+    int size[N_AXES];
+    trainer_config_mesh(cfg, size);
+    return cfg->n_ranks / (size[AXIS_PP] * size[AXIS_CP] * size[AXIS_TP]);
+}
+
 static void set_default(double *field, double value)
 {
     *field = *field == NOT_GIVEN ? value : *field;
@@ -406,7 +421,7 @@ fsdp_status trainer_config_resolve(const trainer_options *o, int world_size, tra
     if (cfg->parallel == PARALLEL_SINGLE && cfg->n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
                           "--parallel single: got %d ranks, expected 1", cfg->n_ranks);
-    TRY(resolve_batch(&cfg->train, cfg->n_ranks));
+    TRY(resolve_batch(&cfg->train, data_ranks(cfg)));
     TRY(trainer_config_check(o, cfg));
     return trainer_check_change(o->resume_change);
 }

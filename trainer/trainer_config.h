@@ -47,6 +47,8 @@ fsdp_status trainer_config_check(const trainer_options *o, const trainer_config 
 
 /* trainer_config_shard_size -- the number of ranks in a shard group of the job. */
 int trainer_config_shard_size(const trainer_config *cfg);
+/* trainer_config_mesh -- the sizes of the job's mesh, for mesh_shape_make. */
+void trainer_config_mesh(const trainer_config *cfg, int size[N_AXES]);
 
 extern const char *const TRAINER_MAY_CHANGE; /* comma-separated names for --resume-change */
 /* trainer_check_change -- FSDP_EINVAL unless all names of --resume-change are known
