@@ -98,10 +98,8 @@ static fsdp_status attention_issue(stream *s, const void *args)
     TRY(scratch_get(s, &a->shape, &t));
     const attention_views x = attention_of(a, &t);
     fsdp_status status = mask_make(s, x.mask);
-    if (status == FSDP_OK)
-        status = aclnn_attention(s, &x);
-    if (status == FSDP_OK)
-        status = lse_make(s, a, &t);
+    IF_OK(status, aclnn_attention(s, &x));
+    IF_OK(status, lse_make(s, a, &t));
     device_free(s, t.max);
     return status;
 }
@@ -135,14 +133,13 @@ static fsdp_status attention_backward_issue(stream *s, const void *args)
         .out = (void *)(uintptr_t)a->out, .q = a->q, .k = a->k, .v = a->v, .shape = *x};
     const attention_views y = attention_of(&forward, &t);
     fsdp_status status = mask_make(s, y.mask);
-    if (status == FSDP_OK)
-        status = stats_make(s, x, a->lse, &y);
-    if (status == FSDP_OK)
-        status = aclnn_attention_backward(
-            s, heads_view(x, a->d_q, x->n_head * x->head_dim, x->q_stride),
-            heads_view(x, a->d_k, x->n_kv_head * x->head_dim, x->k_stride),
-            heads_view(x, a->d_v, x->n_kv_head * x->v_head_dim, x->v_stride),
-            heads_view(x, a->d_out, x->n_head * x->v_head_dim, x->n_head * x->v_head_dim), &y);
+    IF_OK(status, stats_make(s, x, a->lse, &y));
+    IF_OK(status,
+          aclnn_attention_backward(
+              s, heads_view(x, a->d_q, x->n_head * x->head_dim, x->q_stride),
+              heads_view(x, a->d_k, x->n_kv_head * x->head_dim, x->k_stride),
+              heads_view(x, a->d_v, x->n_kv_head * x->v_head_dim, x->v_stride),
+              heads_view(x, a->d_out, x->n_head * x->v_head_dim, x->n_head * x->v_head_dim), &y));
     device_free(s, t.max);
     return status;
 }

@@ -58,8 +58,7 @@ static fsdp_status swiglu_issue(stream *s, const void *args)
         act.ptr = scratch;
     }
     fsdp_status status = aclnn_silu(s, act, view_1d(a->gate, type, a->elems));
-    if (status == FSDP_OK)
-        status = a->out == a->up ? aclnn_mul(s, out, up, act) : aclnn_mul(s, out, act, up);
+    IF_OK(status, a->out == a->up ? aclnn_mul(s, out, up, act) : aclnn_mul(s, out, act, up));
     device_free(s, scratch);
     return status;
 }

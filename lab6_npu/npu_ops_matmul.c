@@ -33,11 +33,9 @@ static fsdp_status multiply_wide(stream *s, const matmul_args *a, float *out)
     const float *left = NULL, *right = NULL;
     float *left_scratch = NULL, *right_scratch = NULL;
     fsdp_status status = npu_widen(s, a->a, a->type, a->m * a->k, &left, &left_scratch);
-    if (status == FSDP_OK)
-        status = npu_widen(s, a->b, a->type, a->k * a->n, &right, &right_scratch);
+    IF_OK(status, npu_widen(s, a->b, a->type, a->k * a->n, &right, &right_scratch));
     wide.a = left, wide.b = right;
-    if (status == FSDP_OK)
-        status = multiply(s, &wide, out, DTYPE_F32);
+    IF_OK(status, multiply(s, &wide, out, DTYPE_F32));
     device_free(s, right_scratch);
     device_free(s, left_scratch);
     return status;
@@ -53,8 +51,7 @@ static fsdp_status add_part(stream *s, const matmul_args *a, float *products, co
     if (part == NULL)
         return FSDP_OK;
     fsdp_status status = npu_widen(s, part, a->type, rows * a->n, &wide, &scratch);
-    if (status == FSDP_OK)
-        status = aclnn_add(s, to, to, view_2d(wide, ACL_FLOAT, rows, a->n));
+    IF_OK(status, aclnn_add(s, to, to, view_2d(wide, ACL_FLOAT, rows, a->n)));
     device_free(s, scratch);
     return status;
 }
@@ -68,10 +65,8 @@ static fsdp_status multiply_and_finish(stream *s, const matmul_args *a)
     if (elsewhere)
         TRY(device_alloc_f32(s, MEM_OTHER, elems, "products", &products));
     fsdp_status status = multiply_wide(s, a, products);
-    if (status == FSDP_OK)
-        status = add_part(s, a, products, a->bias, 1);
-    if (status == FSDP_OK)
-        status = add_part(s, a, products, a->residual, a->m);
+    IF_OK(status, add_part(s, a, products, a->bias, 1));
+    IF_OK(status, add_part(s, a, products, a->residual, a->m));
     if (status == FSDP_OK && elsewhere)
         status =
             aclnn_cast(s, view_1d(a->out, npu_type(a->out_type), elems), view_f32(products, elems));
@@ -102,8 +97,7 @@ static fsdp_status bias_backward_issue(stream *s, const void *args)
         return aclnn_reduce_sum(s, view_f32(sum, a->cols), rows);
     TRY(device_alloc_f32(s, MEM_OTHER, a->cols, "sum of rows", &sum));
     fsdp_status status = aclnn_reduce_sum(s, view_f32(sum, a->cols), rows);
-    if (status == FSDP_OK)
-        status = npu_add_grad(s, a->d_bias, sum, a->cols);
+    IF_OK(status, npu_add_grad(s, a->d_bias, sum, a->cols));
     device_free(s, sum);
     return status;
 }

@@ -228,12 +228,9 @@ fsdp_status npu_clip_coef(stream *s, const clip_coef_args *a)
                                 .accesses = &(mem_access){host, sizeof *host, .writes = true},
                                 .n_accesses = 1};
     fsdp_status status = device_copy(s, &host->sum, a->sum, sizeof host->sum);
-    if (status == FSDP_OK)
-        status = stream_launch_work(s, &clip);
-    if (status == FSDP_OK)
-        status = device_copy(s, a->norm, &host->norm, sizeof host->norm);
-    if (status == FSDP_OK)
-        status = device_copy(s, a->coef, &host->coef, sizeof host->coef);
+    IF_OK(status, stream_launch_work(s, &clip));
+    IF_OK(status, device_copy(s, a->norm, &host->norm, sizeof host->norm));
+    IF_OK(status, device_copy(s, a->coef, &host->coef, sizeof host->coef));
     device_free(s, host);
     return status;
 }

@@ -63,8 +63,7 @@ static fsdp_status numbers_get(stream *s, const rope_args *a, const rope_scratch
                                                                 .name = "on the host",
                                                                 .accesses = &writes,
                                                                 .n_accesses = 1});
-    if (status == FSDP_OK)
-        status = device_copy(s, x->positions, list.host, bytes);
+    IF_OK(status, device_copy(s, x->positions, list.host, bytes));
     device_free(s, list.host);
     return status;
 }
@@ -126,8 +125,7 @@ fsdp_status npu_rope(stream *s, const rope_args *a)
         return work.status;
     TRY(scratch_get(s, a, &call.scratch));
     fsdp_status status = numbers_get(s, a, &call.scratch);
-    if (status == FSDP_OK)
-        status = accel_issue(s, rope_issue, &call, work);
+    IF_OK(status, accel_issue(s, rope_issue, &call, work));
     device_free(s, call.scratch.positions);
     return status;
 }

@@ -145,8 +145,7 @@ static fsdp_status run_pass(pass *p, const void *const *in)
     for (int k = r->level; k <= r->top; k++)
         p->slot[k] = r->before[k];
     fsdp_status status = push_inputs(p, in, &waits);
-    if (status == FSDP_OK)
-        status = finish(p, waits);
+    IF_OK(status, finish(p, waits));
     for (int i = TREE_SUM_LEVELS + 1; i >= 0; i--)
         device_free(p->s, p->scratch[i]);
     device_free(p->s, half);
@@ -163,8 +162,7 @@ static fsdp_status sum_integers(stream *s, const sum_launch *l)
     fsdp_status status = aclnn_copy(s, to, view_1d(l->in[0], ACL_INT64, r->elems));
     for (int i = 1; i < r->n_in && status == FSDP_OK; i++)
         status = aclnn_add(s, to, to, view_1d(l->in[i], ACL_INT64, r->elems));
-    if (status == FSDP_OK)
-        status = aclnn_copy(s, view_1d(r->root, ACL_INT64, r->elems), to);
+    IF_OK(status, aclnn_copy(s, view_1d(r->root, ACL_INT64, r->elems), to));
     device_free(s, sum);
     return status;
 }

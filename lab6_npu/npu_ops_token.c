@@ -89,8 +89,7 @@ static fsdp_status numbers_get(stream *s, const int32_t *numbers, check_args a, 
     TRY(device_alloc_host(s, MEM_OTHER, sizeof *a.host + bytes, "numbers to check", &host));
     a.host = host;
     fsdp_status status = device_alloc(s, MEM_OTHER, bytes, "checked numbers", &checked);
-    if (status == FSDP_OK)
-        status = numbers_check(s, numbers, &a, checked);
+    IF_OK(status, numbers_check(s, numbers, &a, checked));
     device_free(s, host);
     if (status != FSDP_OK)
         device_free(s, checked);
@@ -147,8 +146,7 @@ static fsdp_status token_grads(stream *s, const embedding_backward_args *a, cons
     fsdp_status status = aclnn_embedding_backward(s, view_2d(table, ACL_FLOAT, a->vocab, a->width),
                                                   view_2d(d_out, ACL_FLOAT, rows, a->width),
                                                   numbers_view(a->tokens, rows));
-    if (status == FSDP_OK)
-        status = npu_add_grad(s, a->d_wte, table, elems);
+    IF_OK(status, npu_add_grad(s, a->d_wte, table, elems));
     device_free(s, table);
     return status;
 }
@@ -162,8 +160,7 @@ static fsdp_status position_grads(stream *s, const embedding_backward_args *a, c
     fsdp_status status =
         aclnn_reduce_sum(s, view_2d(sum, ACL_FLOAT, a->seq_len, a->width),
                          view_3d(d_out, ACL_FLOAT, a->batch, a->seq_len, a->width));
-    if (status == FSDP_OK)
-        status = npu_add_grad(s, a->d_wpe, sum, elems);
+    IF_OK(status, npu_add_grad(s, a->d_wpe, sum, elems));
     device_free(s, sum);
     return status;
 }
@@ -175,8 +172,7 @@ static fsdp_status embedding_backward_issue(stream *s, const void *args)
     float *scratch;
     fsdp_status status =
         npu_widen(s, a->d_out, a->type, a->batch * a->seq_len * a->width, &d_out, &scratch);
-    if (status == FSDP_OK)
-        status = token_grads(s, a, d_out);
+    IF_OK(status, token_grads(s, a, d_out));
     if (status == FSDP_OK && a->d_wpe != NULL)
         status = position_grads(s, a, d_out);
     device_free(s, scratch);
@@ -219,9 +215,8 @@ static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x,
         d = c->logits;
     const npu_view d_log_p = view_2d(picked, ACL_FLOAT, n, a->vocab);
     fsdp_status status = aclnn_nll_loss_backward(s, d_log_p, view_f32(c->ones, n), x);
-    if (status == FSDP_OK)
-        status =
-            aclnn_log_softmax_backward(s, view_2d(d, ACL_FLOAT, n, a->vocab), d_log_p, x->log_p);
+    IF_OK(status,
+          aclnn_log_softmax_backward(s, view_2d(d, ACL_FLOAT, n, a->vocab), d_log_p, x->log_p));
     if (status == FSDP_OK && a->type != DTYPE_F32)
         status = aclnn_cast(s, view_1d((uint16_t *)a->d_logits + at, ACL_BF16, elems),
                             view_f32(d, elems));
@@ -330,10 +325,8 @@ fsdp_status npu_cross_entropy(stream *s, const cross_entropy_args *a)
     fsdp_status status = device_alloc_f32(s, MEM_OTHER, a->rows, "losses of rows", &call.row_loss);
     op_work work = cross_entropy_work(&checked);
     op_writes(&work, call.row_loss, a->rows * sizeof(float));
-    if (status == FSDP_OK)
-        status = accel_issue(s, loss_issue, &call, work);
-    if (status == FSDP_OK)
-        status = loss_deliver(s, a, call.row_loss);
+    IF_OK(status, accel_issue(s, loss_issue, &call, work));
+    IF_OK(status, loss_deliver(s, a, call.row_loss));
     device_free(s, call.row_loss);
     device_free(s, targets);
     return status;

@@ -112,8 +112,7 @@ static int task_launch(accel_stream *s, accel_task *t)
 fsdp_status npu_task_put(accel_stream *s, accel_task *t)
 {
     fsdp_status status = reporter_need(s);
-    if (status == FSDP_OK)
-        status = accel_stream_check(s, task_launch(s, t), "host task");
+    IF_OK(status, accel_stream_check(s, task_launch(s, t), "host task"));
     if (status != FSDP_OK)
         accel_task_run(t, -1); /* no callback will free t */
     return status;

@@ -72,10 +72,8 @@ static fsdp_status sink_param(fsdp *f, int p, const float *array, engine_sink si
     if (!host)
         return fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", spec->name);
     fsdp_status status = device_download(f->compute, host, array + slot->offset, bytes);
-    if (status == FSDP_OK)
-        status = stream_sync(f->compute);
-    if (status == FSDP_OK)
-        status = sink(ctx, host, spec->elems);
+    IF_OK(status, stream_sync(f->compute));
+    IF_OK(status, sink(ctx, host, spec->elems));
     free(host);
     return status;
 }

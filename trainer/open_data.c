@@ -159,11 +159,9 @@ fsdp_status trainer_open_data(trainer *t)
     if (o->resume && comm_rank(t->run.world) == 0)
         ckpt_source_peek(strcmp(o->resume, "auto") == 0 ? o->save_dir : o->resume, &known);
     fsdp_status status = comm_agree(t->run.world, open_here(t, tokens_of(t, &known)));
-    if (status == FSDP_OK)
-        status = open_shared(t, o->data, o->data_mask, &known, &t->data);
+    IF_OK(status, open_shared(t, o->data, o->data_mask, &known, &t->data));
     ckpt_manifest_free(&known); /* a checkpoint knows nothing of --val-data */
-    if (status == FSDP_OK)
-        status = open_shared(t, o->val_data, o->val_mask, &known, &t->val_data);
+    IF_OK(status, open_shared(t, o->val_data, o->val_mask, &known, &t->val_data));
     ckpt_manifest_free(&known);
     t->store.data = o->data ? &t->data : NULL;
     TRY(status);

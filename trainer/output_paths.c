@@ -217,8 +217,7 @@ fsdp_status trainer_compare_paths(const trainer *t)
     for (size_t i = 0; i < sizeof USES / sizeof *USES && status == FSDP_OK; i++)
         if (path_of(t->opt, &USES[i]))
             status = add_use(t, &USES[i], path_of(t->opt, &USES[i]), &p);
-    if (status == FSDP_OK)
-        status = compare(t, &p);
+    IF_OK(status, compare(t, &p));
     free(p.list);
     return status;
 }

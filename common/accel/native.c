@@ -244,12 +244,9 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
     STAILQ_INIT(&j->flights);
     STAILQ_INIT(&j->spare);
     fsdp_status status = native_thread_start(api, &j->thread);
-    if (status == FSDP_OK)
-        status = api->prepare(&j->chains);
-    if (status == FSDP_OK)
-        status = native_event(j, ACCEL_ORDERS, &j->behind_latest);
-    if (status == FSDP_OK)
-        status = accel_device_set_poll(j->team->dev, native_poll, j);
+    IF_OK(status, api->prepare(&j->chains));
+    IF_OK(status, native_event(j, ACCEL_ORDERS, &j->behind_latest));
+    IF_OK(status, accel_device_set_poll(j->team->dev, native_poll, j));
     if (status == FSDP_OK)
         *out = j;
     else
@@ -275,8 +272,7 @@ fsdp_status native_open_over(const native_api *api, const comm_transport *table,
             job_free(j);
     }
     status = transport_agree(talk, status);
-    if (status == FSDP_OK)
-        status = transport_agree(talk, comm_start((*out)->state, talk));
+    IF_OK(status, transport_agree(talk, comm_start((*out)->state, talk)));
     if (status != FSDP_OK && *out != NULL) {
         (void)native_group_abort((*out)->state); /* some rank has no communicator */
         transport_group_close(*out);

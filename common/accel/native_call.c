@@ -110,8 +110,7 @@ fsdp_status native_poll(void *self)
         status = others_look(j);
         j->looked_s = now_s;
     }
-    if (status == FSDP_OK)
-        status = flights_look(j);
+    IF_OK(status, flights_look(j));
     return status == FSDP_OK ? FSDP_OK : native_fail(j);
 }
 

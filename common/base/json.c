@@ -62,8 +62,7 @@ fsdp_status json_read(const char *path, const char *hint, int fd, size_t at, siz
         return fsdp_error(FSDP_ENOMEM, "", "%s: no host memory for %zu bytes", path, bytes);
     fsdp_status status = read_file_at(path, hint, fd, text, bytes, at);
     text[bytes] = '\0';
-    if (status == FSDP_OK)
-        status = parse(path, hint, text, bytes, at, out);
+    IF_OK(status, parse(path, hint, text, bytes, at, out));
     free(text);
     if (status != FSDP_OK) {
         cJSON_Delete(*out);

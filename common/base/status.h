@@ -92,6 +92,13 @@ fsdp_status fsdp_todo(const char *task);
             return try_status_;                                                                    \
     } while (0)
 
+/* IF_OK -- if `status` is FSDP_OK, set it to what the call returns; else do not make the call. */
+#define IF_OK(status, call)                                                                        \
+    do {                                                                                           \
+        if ((status) == FSDP_OK)                                                                   \
+            (status) = (call);                                                                     \
+    } while (0)
+
 /* GOTO_ON_FAIL -- set `status`, and go to a label that releases resources if it is not FSDP_OK. */
 #define GOTO_ON_FAIL(status, call, label)                                                          \
     do {                                                                                           \

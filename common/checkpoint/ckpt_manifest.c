@@ -166,8 +166,7 @@ fsdp_status ckpt_manifest_write(const char *dir, const ckpt_manifest *m)
     cJSON *j = manifest_json(m), *back = NULL;
     char *text = cJSON_Print(j);
     fsdp_status status = text != NULL ? write_text(path.text, text) : ckpt_no_memory();
-    if (status == FSDP_OK)
-        status = json_read_file(path.text, CKPT_OTHER_HINT, &back);
+    IF_OK(status, json_read_file(path.text, CKPT_OTHER_HINT, &back));
     if (status == FSDP_OK && !cJSON_Compare(j, back, true))
         status = fsdp_error(FSDP_EIO, "check the disk",
                             "checkpoint: %s: read back something else than was written", path.text);

@@ -133,10 +133,8 @@ static fsdp_status open_one(const ckpt_store *now, const char *change, ckpt_sour
     TRY(check_shape(src, now));
     src->manifest.id.optimizer = now->optimizer; /* same name: see ckpt_about_check */
     status = comm_agree(now->world, check_sums(src, now->world, &diverged));
-    if (status == FSDP_OK)
-        status = comm_agree(now->world, list_files(src, now->m, change));
-    if (status == FSDP_OK)
-        status = comm_agree(now->world, check_values(src, now->m, &diverged));
+    IF_OK(status, comm_agree(now->world, list_files(src, now->m, change)));
+    IF_OK(status, comm_agree(now->world, check_values(src, now->m, &diverged)));
     *not_whole = status == FSDP_EIO || status == FSDP_EINVAL;
     return status;
 }
@@ -224,8 +222,7 @@ fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automa
     char plain[PATH_MAX];
     *src = (ckpt_source){0};
     fsdp_status status = ckpt_plain_dir(dir, plain);
-    if (status == FSDP_OK)
-        status = ckpt_refuse_old_form(plain);
+    IF_OK(status, ckpt_refuse_old_form(plain));
     TRY(comm_agree(now->world, status));
     status = open_newest(now, plain, automatic, change, src);
     if (status != FSDP_OK)

@@ -318,8 +318,7 @@ static fsdp_status make_tmp(ckpt_store *s, int64_t step)
     if (comm_rank(s->world) == 0) {
         wait_remove_left(s);
         status = keep_lock(s);
-        if (status == FSDP_OK)
-            status = tmp_name(s, step, s->tmp);
+        IF_OK(status, tmp_name(s, step, s->tmp));
         if (status == FSDP_OK && mkdir(s->tmp, 0777) != 0)
             status = failed("create", s->tmp);
         snprintf(name, sizeof name, "%s", status == FSDP_OK ? strrchr(s->tmp, '/') + 1 : "");
@@ -355,10 +354,8 @@ static fsdp_status try_out(ckpt_store *s)
     TRY(make_tmp(s, 0));
     fsdp_status status = comm_agree(s->world, try_file(s));
     if (comm_rank(s->world) == 0) {
-        if (status == FSDP_OK)
-            status = tmp_name(s, 0, to);
-        if (status == FSDP_OK)
-            status = atomic_rename(s->tmp, to, OTHER_HINT);
+        IF_OK(status, tmp_name(s, 0, to));
+        IF_OK(status, atomic_rename(s->tmp, to, OTHER_HINT));
         rmdir(status == FSDP_OK ? to : s->tmp);
         remove_left(s);
     }
@@ -482,12 +479,10 @@ static fsdp_status end_all(ckpt_store *s, int64_t next_step, ckpt_sum sum, fsdp_
     void *sums = NULL;
     bool is_first = comm_rank(s->world) == 0;
     fsdp_status status = comm_agree(s->world, mine);
-    if (status == FSDP_OK)
-        status = comm_host_gather(s->world, "checkpoint", &sum, sizeof sum, &sums);
+    IF_OK(status, comm_host_gather(s->world, "checkpoint", &sum, sizeof sum, &sums));
     if (is_first && status == FSDP_OK)
         mine = end_here(s, next_step, sums);
-    if (status == FSDP_OK)
-        status = comm_agree(s->world, mine);
+    IF_OK(status, comm_agree(s->world, mine));
     s->newest = status == FSDP_OK ? next_step : s->newest;
     free(sums);
     if (is_first)

@@ -150,8 +150,7 @@ fsdp_status comm_barrier(comm *c, stream *s, const char *label)
         parts[r] = (comm_part){
             .send = tokens + c->team.size, .send_bytes = 1, .recv = tokens + r, .recv_bytes = 1};
     fsdp_status status = device_zero(s, tokens + c->team.size, 1);
-    if (status == FSDP_OK)
-        status = c->data->table->exchange(c->data, s, &call, parts, NULL);
+    IF_OK(status, c->data->table->exchange(c->data, s, &call, parts, NULL));
     device_free(s, tokens);
     return status;
 }

@@ -218,13 +218,11 @@ fsdp_status comm_open(device *d, const comm_config *config, comm **out)
     if (status == FSDP_OK && config->backend != COMM_SELF && wanted != COMM_DRY)
         status =
             comm_launched_check(c->team.size, starts == &mpi_transport ? "MPI" : "this process");
-    if (status == FSDP_OK)
-        status = comm_complete(c);
+    IF_OK(status, comm_complete(c));
     if (status == FSDP_OK && starts == &mpi_transport)
         status = over_to_shm(c, wanted);
     device_host_call_end();
-    if (status == FSDP_OK)
-        status = over_to_device(c, wanted, config->native);
+    IF_OK(status, over_to_device(c, wanted, config->native));
     if (status == FSDP_OK)
         *out = c;
     else
@@ -370,11 +368,9 @@ fsdp_status comm_subset(comm *c, const comm_ranks *mine, comm **out)
         return transport_fail(transport_control(c->data), status);
     }
     status = comm_host_gather(c, "comm_range", mine, sizeof *mine, &all);
-    if (status == FSDP_OK)
-        status = check_subsets(team, all);
+    IF_OK(status, check_subsets(team, all));
     free(all);
-    if (status == FSDP_OK)
-        status = split_into(c, mine, child);
+    IF_OK(status, split_into(c, mine, child));
     if (status == FSDP_ENOMEM || status == FSDP_EMISMATCH) /* ENOMEM may be local to this rank */
         transport_fail(transport_control(c->data), status);
     if (status == FSDP_OK)

@@ -60,8 +60,7 @@ static fsdp_status file_write(comm_recorder *r, const char *dir, const char *why
     }
     snprintf(name, sizeof name, "rank-%05d.txt", rank);
     fsdp_status status = dir_check(dir);
-    if (status == FSDP_OK)
-        status = atomic_file_open_in(&f, dir, name, HINT);
+    IF_OK(status, atomic_file_open_in(&f, dir, name, HINT));
     if (status == FSDP_OK) {
         fwrite(text, 1, bytes, f.out);
         status = atomic_file_commit(&f);

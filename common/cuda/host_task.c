@@ -166,8 +166,7 @@ static fsdp_status turn_issue(accel_stream *s, uint32_t n)
 fsdp_status cuda_task_put(accel_stream *s, accel_task *t)
 {
     fsdp_status status = worker_need(s);
-    if (status == FSDP_OK)
-        status = turn_issue(s, ((cuda_worker *)s->tasks)->n_put + 1);
+    IF_OK(status, turn_issue(s, ((cuda_worker *)s->tasks)->n_put + 1));
     if (status != FSDP_OK) {
         accel_task_run(t, -1);
         return status;

@@ -214,8 +214,7 @@ static fsdp_status plan_of(stream *s, const matmul_args *a, matmul_plan **out)
         return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory for a plan");
     *p = wanted;
     fsdp_status status = plan_describe(p);
-    if (status == FSDP_OK)
-        status = plan_choose(lt, p);
+    IF_OK(status, plan_choose(lt, p));
     if (status == FSDP_OK && tsearch(p, &lt->plans, plan_compare) == NULL)
         status = fsdp_error(FSDP_ENOMEM, "", "matmul: no memory for a plan");
     if (status == FSDP_OK)
@@ -331,8 +330,7 @@ static fsdp_status multiply_apart(stream *s, const matmul_args *a, bool widens)
     if (elsewhere)
         products.out = wide + out_at;
     fsdp_status status = widens ? widen(s, &products, wide, b_at) : FSDP_OK;
-    if (status == FSDP_OK)
-        status = multiply(s, &products);
+    IF_OK(status, multiply(s, &products));
     if (status == FSDP_OK && (elsewhere || a->bias || a->residual))
         status = fast_matmul_finish(s, a, products.out);
     device_free(s, wide);

@@ -109,8 +109,7 @@ fsdp_status cuda_sum_launch(stream *s, const sum_launch *l)
         status = device_upload(s, more, l->in, bytes);
     }
     a.more = (const void *const *)more;
-    if (status == FSDP_OK)
-        status = cuda_issue_as(s, sum_issue, &a, l->what);
+    IF_OK(status, cuda_issue_as(s, sum_issue, &a, l->what));
     device_free(s, more);
     return status;
 }

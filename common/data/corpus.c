@@ -126,10 +126,8 @@ static fsdp_status add_mask(const corpus_request *r, corpus *c)
 fsdp_status corpus_open_file(const corpus_request *request, corpus *out)
 {
     fsdp_status status = add_files(request, out);
-    if (status == FSDP_OK)
-        status = corpus_check_length(out, request->seq_len);
-    if (status == FSDP_OK)
-        status = add_mask(request, out);
+    IF_OK(status, corpus_check_length(out, request->seq_len));
+    IF_OK(status, add_mask(request, out));
     if (status != FSDP_OK)
         corpus_close(out);
     return status;

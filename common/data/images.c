@@ -176,8 +176,7 @@ static fsdp_status begin_set(uint64_t shuffle_seed, corpus *c)
 fsdp_status corpus_open_images(const char *dir, bool test, uint64_t shuffle_seed, corpus *out)
 {
     fsdp_status status = begin_set(shuffle_seed, out);
-    if (status == FSDP_OK)
-        status = read_files(dir, test, out);
+    IF_OK(status, read_files(dir, test, out));
     snprintf(out->source, sizeof out->source, "%s", dir);
     if (status == FSDP_OK)
         return FSDP_OK;

@@ -160,8 +160,7 @@ fsdp_status export_begin(const model *m, const char *dir, uint64_t max_bytes,
     const int n_more = 2 + (source ? source->n_files : 0);
     w->files = calloc((size_t)(w->n_weights + n_more), sizeof *w->files);
     fsdp_status status = atomic_make_dir(dir, HINT);
-    if (status == FSDP_OK)
-        status = open_files(m, max_bytes, map, source, w);
+    IF_OK(status, open_files(m, max_bytes, map, source, w));
     cJSON_Delete(map);
     if (status != FSDP_OK)
         export_cancel(w);

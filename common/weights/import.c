@@ -233,8 +233,7 @@ fsdp_status import_open(const char *dir, const model *m, import *w)
 {
     *w = (import){.m = m};
     fsdp_status status = open_files(w, dir);
-    if (status == FSDP_OK)
-        status = list_tensors(w, dir);
+    IF_OK(status, list_tensors(w, dir));
     if (status != FSDP_OK)
         import_close(w);
     return status;

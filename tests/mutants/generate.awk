@@ -64,7 +64,7 @@ BEGIN {
     like("name", "from to")
     quantity = "^(.*_)?(elems|bytes|begin|end|rank|ranks|offset|size|slots|units|params|nodes|pieces|next|left|real|before|n|w|limit|capacity|held|freed)$"
     word = "^[A-Za-z_]"
-    not_call = "^(if|for|while|switch|return|sizeof|TRY)$"
+    not_call = "^(if|for|while|switch|return|sizeof|TRY|IF_OK)$"
 }
 
 function like(class, names,    n, name, i) {

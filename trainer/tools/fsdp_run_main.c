@@ -440,8 +440,7 @@ int main(int argc, char **argv)
             break;
         s = fresh;
         status = start_all(&s); /* if that fails, the kernel ends the ranks with this process */
-        if (status == FSDP_OK)
-            status = wait_for_all(&s);
+        IF_OK(status, wait_for_all(&s));
         if (!s.failed || s.passed_on != 0)
             break;
     }

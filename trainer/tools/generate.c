@@ -35,8 +35,7 @@ static fsdp_status load_param(generator *g, const import *weights, int p)
     if (host == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "generate: no host memory for %s", spec->name);
     fsdp_status status = import_read(weights, p, 0, spec->elems, host);
-    if (status == FSDP_OK)
-        status = device_upload(g->s, at, host, spec->elems * sizeof *host);
+    IF_OK(status, device_upload(g->s, at, host, spec->elems * sizeof *host));
     free(host);
     return status;
 }
@@ -93,8 +92,7 @@ fsdp_status generator_create(const model *m, device *dev, const ops *o, const im
     fsdp_status status = model_views_init(m, &g->views);
     for (int p = 0; p < m->n_params && status == FSDP_OK; p++)
         status = load_param(g, weights, p);
-    if (status == FSDP_OK)
-        status = alloc_buffers(g);
+    IF_OK(status, alloc_buffers(g));
     if (status != FSDP_OK) {
         generator_free(g);
         return status;

@@ -100,8 +100,7 @@ static fsdp_status hier_split(transport_group *parent, const comm_team *child,
     }
     fsdp_status status =
         parent->below->table->split(parent->below, one_host ? &alone : child, &net);
-    if (status == FSDP_OK)
-        status = shm_split(parent, host, &local);
+    IF_OK(status, shm_split(parent, host, &local));
     if (status == FSDP_OK && h != NULL) {
         h->local = local;
         status = hier_use(h, child, net, out);

@@ -170,9 +170,9 @@ static fsdp_status meet(shm_group *g, const comm_task *a, call_wait *w)
             return wait_failed(g, w, &a->call, missing);
         }
         fsdp_status status = comm_desc_compare(t, &a->call.desc, &theirs->desc, peer);
-        if (status == FSDP_OK)
-            status = comm_desc_lengths(t, &a->call.desc, peer, (int64_t)theirs->part[t->rank].bytes,
-                                       a->parts[peer].recv_bytes);
+        IF_OK(status,
+              comm_desc_lengths(t, &a->call.desc, peer, (int64_t)theirs->part[t->rank].bytes,
+                                a->parts[peer].recv_bytes));
         if (status != FSDP_OK)
             return shm_fail();
     }

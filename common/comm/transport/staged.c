@@ -135,8 +135,7 @@ static fsdp_status staged_exchange(transport_group *group, stream *s, const comm
         const comm_part *host = host_parts(group, parts, block);
         status = group->below->table->exchange(group->below, s, &below, host, NULL);
     }
-    if (status == FSDP_OK)
-        status = pieces_copy(&g->sides[RECEIVED], s, block, RECEIVED);
+    IF_OK(status, pieces_copy(&g->sides[RECEIVED], s, block, RECEIVED));
     device_free(s, block);
     return status;
 }
@@ -153,10 +152,8 @@ static fsdp_status staged_all_gather(transport_group *group, stream *s, const co
         comm_call below = transport_call_below(group, call);
         status = group->below->table->all_gather(group->below, s, &below, block, slice_bytes);
     }
-    if (status == FSDP_OK)
-        status = device_copy(s, to, block, own);
-    if (status == FSDP_OK)
-        status = device_copy(s, to + behind, block + behind, bytes - behind);
+    IF_OK(status, device_copy(s, to, block, own));
+    IF_OK(status, device_copy(s, to + behind, block + behind, bytes - behind));
     device_free(s, block);
     return status;
 }

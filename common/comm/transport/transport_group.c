@@ -183,8 +183,7 @@ fsdp_status transport_gather(transport_group *g, const char *label, const void *
         parts[r] = (comm_part){
             .send = mine, .send_bytes = bytes, .recv = rows + r * bytes, .recv_bytes = bytes};
     memcpy(parts[g->team->rank].recv, mine, bytes);
-    if (status == FSDP_OK)
-        status = g->table->exchange(g, NULL, &call, parts, NULL);
+    IF_OK(status, g->table->exchange(g, NULL, &call, parts, NULL));
     if (status == FSDP_OK)
         *all = rows;
     else

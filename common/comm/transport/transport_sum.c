@@ -89,8 +89,7 @@ fsdp_status transport_sum(transport_group *g, stream *s, const comm_call *call, 
         next += parts[r].recv_bytes;
     }
     fsdp_status status = g->table->exchange(g, s, call, parts, NULL);
-    if (status == FSDP_OK)
-        status = add_staged(team, s, call, parts, x);
+    IF_OK(status, add_staged(team, s, call, parts, x));
     device_free(s, staging);
     return status;
 }
@@ -128,8 +127,7 @@ static fsdp_status scatter_whole(transport_group *g, stream *s, const comm_call 
     acc->n_pushed += g->team->size - 1; /* n_pushed counts contributions */
     fsdp_status status = device_alloc(s, MEM_COMM, acc->elems * dtype_bytes(acc->sum_dtype),
                                       "sum of all ranks", &sum);
-    if (status == FSDP_OK)
-        status = g->table->add(g, s, call, x, sum);
+    IF_OK(status, g->table->add(g, s, call, x, sum));
     if (status == FSDP_OK)
         status = sum_run_launch(acc->kernels, s, &run, (const void *const[]){sum},
                                 comm_desc_name(&call->desc), call->desc.label);
