@@ -49,6 +49,9 @@ fsdp_status npu_widen(stream *s, const void *in, dtype type, size_t elems, const
                       float **scratch);
 /* npu_add_grad -- grad [elems] += part. */
 fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems);
+/* npu_host_task -- run fn(args) in order of s. *touches: the host memory that fn accesses. */
+fsdp_status npu_host_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                          const mem_access *touches);
 
 /* npu_sum_launch -- the `launch` of sum_kernels. */
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);

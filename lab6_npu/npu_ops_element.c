@@ -22,6 +22,18 @@ fsdp_status npu_add_grad(stream *s, float *grad, const float *part, size_t elems
     return aclnn_add(s, to, to, view_f32(part, elems));
 }
 
+fsdp_status npu_host_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
+                          const mem_access *touches)
+{
+    return stream_launch_work(s, &(launch_config){.fn = fn,
+                                                  .args = args,
+                                                  .args_bytes = args_bytes,
+                                                  .on_host = true,
+                                                  .name = "on the host",
+                                                  .accesses = touches,
+                                                  .n_accesses = 1});
+}
+
 /* ---- gelu ------------------------------------------------------------------------------------ */
 
 static fsdp_status gelu_issue(stream *s, const void *args)

@@ -56,13 +56,7 @@ static fsdp_status numbers_get(stream *s, const rope_args *a, const rope_scratch
     list_args list = {.of = *a};
     TRY(device_alloc_host_f32(s, MEM_OTHER, a->seq_len + a->head_dim, "positions", &list.host));
     const mem_access writes = {list.host, bytes, .writes = true};
-    fsdp_status status = stream_launch_work(s, &(launch_config){.fn = list_numbers,
-                                                                .args = &list,
-                                                                .args_bytes = sizeof list,
-                                                                .on_host = true,
-                                                                .name = "on the host",
-                                                                .accesses = &writes,
-                                                                .n_accesses = 1});
+    fsdp_status status = npu_host_task(s, list_numbers, &list, sizeof list, &writes);
     IF_OK(status, device_copy(s, x->positions, list.host, bytes));
     device_free(s, list.host);
     return status;

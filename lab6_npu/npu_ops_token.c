@@ -55,19 +55,6 @@ static fsdp_status report_number(void *args, int n_threads)
                       (int)a->host->bad_number, a->host->bad, a->vocab - 1);
 }
 
-/* Run fn(args) in order of s. *touches: the host memory that fn accesses. */
-static fsdp_status host_task(stream *s, stream_fn fn, const void *args, size_t args_bytes,
-                             const mem_access *touches)
-{
-    return stream_launch_work(s, &(launch_config){.fn = fn,
-                                                  .args = args,
-                                                  .args_bytes = args_bytes,
-                                                  .on_host = true,
-                                                  .name = "on the host",
-                                                  .accesses = touches,
-                                                  .n_accesses = 1});
-}
-
 /* Copy numbers to the host, check them, and copy them to `checked` on the device. */
 static fsdp_status numbers_check(stream *s, const int32_t *numbers, const check_args *a,
                                  int32_t *checked)
@@ -75,9 +62,9 @@ static fsdp_status numbers_check(stream *s, const int32_t *numbers, const check_
     const size_t bytes = a->n * sizeof *numbers;
     const mem_access touches = {a->host, sizeof *a->host + bytes, .writes = true};
     TRY(device_copy(s, a->host->numbers, numbers, bytes));
-    TRY(host_task(s, check_numbers, a, sizeof *a, &touches));
+    TRY(npu_host_task(s, check_numbers, a, sizeof *a, &touches));
     TRY(device_copy(s, checked, a->host->numbers, bytes));
-    return host_task(s, report_number, a, sizeof *a, &touches);
+    return npu_host_task(s, report_number, a, sizeof *a, &touches);
 }
 
 /* *out [a.n] = the checked numbers [a.n], which are on the device. The caller owns *out. */
@@ -296,7 +283,7 @@ static fsdp_status loss_sum(stream *s, const cross_entropy_args *a, const float 
     if (a->total != NULL)
         TRY(device_copy(s, &x->total, a->total, sizeof x->total));
     TRY(device_copy(s, x->loss, row_loss, bytes));
-    TRY(host_task(s, sum_losses, &sum, sizeof sum, &touches));
+    TRY(npu_host_task(s, sum_losses, &sum, sizeof sum, &touches));
     if (a->total != NULL)
         TRY(device_copy(s, a->total, &x->total, sizeof x->total));
     return device_copy(s, a->loss, x->loss, sizeof *a->loss);
