@@ -217,11 +217,6 @@ static int npu_queue_create(accel_device *d, int priority, void **out)
     /* SOLUTION END 6.2 */
 }
 
-static int npu_queue_destroy(void *queue)
-{
-    return aclrtDestroyStream(queue);
-}
-
 static int npu_queue_wait(void *queue, void *e)
 {
     /* SOLUTION BEGIN 6.2 */
@@ -254,11 +249,6 @@ static int npu_event_create(accel_device *d, accel_event_kind kind, void **out)
     /* SOLUTION END 6.2 */
 }
 
-static int npu_event_destroy(void *e)
-{
-    return aclrtDestroyEvent(e);
-}
-
 static int npu_event_record(void *e, void *queue)
 {
     /* SOLUTION BEGIN 6.2 */
@@ -277,11 +267,6 @@ static int npu_event_look(void *e)
         return code;
     return status == ACL_EVENT_RECORDED_STATUS_COMPLETE ? ACL_SUCCESS : ACCEL_NOT_READY;
     /* SOLUTION END 6.2 */
-}
-
-static int npu_elapsed_ms(float *ms, void *begin, void *end)
-{
-    return aclrtEventElapsedTime(ms, begin, end);
 }
 
 /* ---- task 6.3: copies and fills -------------------------------------------------------------- */
@@ -306,11 +291,6 @@ static int npu_fill(void *dst, int byte, size_t bytes, void *queue)
 static int npu_pin_alloc(size_t bytes, void **out)
 {
     return aclrtMallocHost(out, bytes);
-}
-
-static int npu_pin_free(void *ptr)
-{
-    return aclrtFreeHost(ptr);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -347,14 +327,14 @@ static const accel_api NPU = {.device = "npu",
                               .open = npu_open,
                               .close = npu_close,
                               .queue_create = npu_queue_create,
-                              .queue_destroy = npu_queue_destroy,
+                              .queue_destroy = aclrtDestroyStream,
                               .queue_wait = npu_queue_wait,
                               .queue_look = npu_queue_look,
                               .event_create = npu_event_create,
-                              .event_destroy = npu_event_destroy,
+                              .event_destroy = aclrtDestroyEvent,
                               .event_record = npu_event_record,
                               .event_look = npu_event_look,
-                              .elapsed_ms = npu_elapsed_ms,
+                              .elapsed_ms = aclrtEventElapsedTime,
                               .copy_align_bytes = 64,
                               .copy = npu_copy,
                               .fill = npu_fill,
@@ -362,7 +342,7 @@ static const accel_api NPU = {.device = "npu",
                               .memory_put = npu_memory_put,
                               .mem_available = npu_mem_available,
                               .pin_alloc = npu_pin_alloc,
-                              .pin_free = npu_pin_free,
+                              .pin_free = aclrtFreeHost,
                               .task_put = npu_task_put,
                               .tasks_end = npu_tasks_end};
 
