@@ -203,6 +203,15 @@ static fsdp_status execute(op_call *c, const char *name, run_fn run)
         execute(&c, #name, name);                                                                  \
     })
 
+/* ONE_CALL -- a function of aclnn_call.h that is one CALL: its name, its parameters after `s`, and
+ * the arguments of the first phase. */
+#define ONE_CALL(operator_name, function, parameters, ...)                                         \
+    fsdp_status function(stream *s, AFTER_S parameters)                                            \
+    {                                                                                              \
+        return CALL(operator_name, s, __VA_ARGS__);                                                \
+    }
+#define AFTER_S(...) __VA_ARGS__
+
 /* ---- products -------------------------------------------------------------------------------- */
 
 fsdp_status aclnn_mm(stream *s, npu_view out, npu_view a, npu_view b)
@@ -227,10 +236,8 @@ fsdp_status aclnn_add(stream *s, npu_view out, npu_view a, npu_view b)
     return CALL(aclnnAdd, s, tensor(&c, a), tensor(&c, b), scalar(&c, 1), tensor(&c, out));
 }
 
-fsdp_status aclnn_sub_from(stream *s, npu_view io, npu_view b)
-{
-    return CALL(aclnnInplaceAdd, s, tensor(&c, io), tensor(&c, b), scalar(&c, -1));
-}
+ONE_CALL(aclnnInplaceAdd, aclnn_sub_from, (npu_view io, npu_view b), tensor(&c, io), tensor(&c, b),
+         scalar(&c, -1))
 
 fsdp_status aclnn_mul(stream *s, npu_view out, npu_view a, npu_view b)
 {
@@ -239,10 +246,7 @@ fsdp_status aclnn_mul(stream *s, npu_view out, npu_view a, npu_view b)
     return CALL(aclnnMul, s, tensor(&c, a), tensor(&c, b), tensor(&c, out));
 }
 
-fsdp_status aclnn_div_by(stream *s, npu_view io, npu_view b)
-{
-    return CALL(aclnnInplaceDiv, s, tensor(&c, io), tensor(&c, b));
-}
+ONE_CALL(aclnnInplaceDiv, aclnn_div_by, (npu_view io, npu_view b), tensor(&c, io), tensor(&c, b))
 
 fsdp_status aclnn_muls(stream *s, npu_view out, npu_view a, float factor)
 {
@@ -251,60 +255,21 @@ fsdp_status aclnn_muls(stream *s, npu_view out, npu_view a, float factor)
     return CALL(aclnnMuls, s, tensor(&c, a), scalar(&c, factor), tensor(&c, out));
 }
 
-fsdp_status aclnn_divs_by(stream *s, npu_view io, float divisor)
-{
-    return CALL(aclnnInplaceDivs, s, tensor(&c, io), scalar(&c, divisor));
-}
-
-fsdp_status aclnn_adds_to(stream *s, npu_view io, float term)
-{
-    return CALL(aclnnInplaceAdds, s, tensor(&c, io), scalar(&c, term), scalar(&c, 1));
-}
-
-fsdp_status aclnn_sqrt(stream *s, npu_view out, npu_view in)
-{
-    return CALL(aclnnSqrt, s, tensor(&c, in), tensor(&c, out));
-}
-
-fsdp_status aclnn_log(stream *s, npu_view out, npu_view in)
-{
-    return CALL(aclnnLog, s, tensor(&c, in), tensor(&c, out));
-}
-
-fsdp_status aclnn_cos(stream *s, npu_view out, npu_view in)
-{
-    return CALL(aclnnCos, s, tensor(&c, in), tensor(&c, out));
-}
-
-fsdp_status aclnn_sin(stream *s, npu_view out, npu_view in)
-{
-    return CALL(aclnnSin, s, tensor(&c, in), tensor(&c, out));
-}
-
-fsdp_status aclnn_cast(stream *s, npu_view out, npu_view in)
-{
-    return CALL(aclnnCast, s, tensor(&c, in), out.type, tensor(&c, out));
-}
-
-fsdp_status aclnn_copy(stream *s, npu_view out, npu_view in)
-{
-    return CALL(aclnnInplaceCopy, s, tensor(&c, out), tensor(&c, in));
-}
-
-fsdp_status aclnn_fill(stream *s, npu_view out, float value)
-{
-    return CALL(aclnnInplaceFillScalar, s, tensor(&c, out), scalar(&c, value));
-}
-
-fsdp_status aclnn_zero(stream *s, npu_view out)
-{
-    return CALL(aclnnInplaceZero, s, tensor(&c, out));
-}
-
-fsdp_status aclnn_triu(stream *s, npu_view io, int64_t diagonal)
-{
-    return CALL(aclnnInplaceTriu, s, tensor(&c, io), diagonal);
-}
+ONE_CALL(aclnnInplaceDivs, aclnn_divs_by, (npu_view io, float divisor), tensor(&c, io),
+         scalar(&c, divisor))
+ONE_CALL(aclnnInplaceAdds, aclnn_adds_to, (npu_view io, float term), tensor(&c, io),
+         scalar(&c, term), scalar(&c, 1))
+ONE_CALL(aclnnSqrt, aclnn_sqrt, (npu_view out, npu_view in), tensor(&c, in), tensor(&c, out))
+ONE_CALL(aclnnLog, aclnn_log, (npu_view out, npu_view in), tensor(&c, in), tensor(&c, out))
+ONE_CALL(aclnnCos, aclnn_cos, (npu_view out, npu_view in), tensor(&c, in), tensor(&c, out))
+ONE_CALL(aclnnSin, aclnn_sin, (npu_view out, npu_view in), tensor(&c, in), tensor(&c, out))
+ONE_CALL(aclnnCast, aclnn_cast, (npu_view out, npu_view in), tensor(&c, in), out.type,
+         tensor(&c, out))
+ONE_CALL(aclnnInplaceCopy, aclnn_copy, (npu_view out, npu_view in), tensor(&c, out), tensor(&c, in))
+ONE_CALL(aclnnInplaceFillScalar, aclnn_fill, (npu_view out, float value), tensor(&c, out),
+         scalar(&c, value))
+ONE_CALL(aclnnInplaceZero, aclnn_zero, (npu_view out), tensor(&c, out))
+ONE_CALL(aclnnInplaceTriu, aclnn_triu, (npu_view io, int64_t diagonal), tensor(&c, io), diagonal)
 
 fsdp_status aclnn_gelu(stream *s, npu_view out, npu_view in)
 {
@@ -318,15 +283,9 @@ fsdp_status aclnn_gelu_backward(stream *s, npu_view d_in, npu_view d_out, npu_vi
     return CALL(aclnnGeluBackwardV2, s, tensor(&c, d_out), tensor(&c, in), form, tensor(&c, d_in));
 }
 
-fsdp_status aclnn_silu(stream *s, npu_view out, npu_view in)
-{
-    return CALL(aclnnSilu, s, tensor(&c, in), tensor(&c, out));
-}
-
-fsdp_status aclnn_silu_backward(stream *s, npu_view d_in, npu_view d_out, npu_view in)
-{
-    return CALL(aclnnSiluBackward, s, tensor(&c, d_out), tensor(&c, in), tensor(&c, d_in));
-}
+ONE_CALL(aclnnSilu, aclnn_silu, (npu_view out, npu_view in), tensor(&c, in), tensor(&c, out))
+ONE_CALL(aclnnSiluBackward, aclnn_silu_backward, (npu_view d_in, npu_view d_out, npu_view in),
+         tensor(&c, d_out), tensor(&c, in), tensor(&c, d_in))
 
 fsdp_status aclnn_rotary(stream *s, npu_view out, npu_view in, npu_view cos, npu_view sin,
                          bool interleaved)
