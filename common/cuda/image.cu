@@ -32,6 +32,15 @@ static __device__ inline pixel pixel_of(size_t i, size_t height, size_t width)
     return at;
 }
 
+/* CONV_KERNEL(name, args) defines name_kernel: thread i calls name_elem for element i. */
+#define CONV_KERNEL(name, args)                                                                    \
+    __global__ void name##_kernel(args a, size_t elems)                                            \
+    {                                                                                              \
+        const size_t i = global_thread();                                                          \
+        if (i < elems)                                                                             \
+            BY_TYPE(name##_elem, a.shape.type, &a, i);                                             \
+    }
+
 /* Element `i` of out. */
 static __device__ inline void conv2d_elem(const conv2d_args *a, size_t i, dtype type)
 {
@@ -48,12 +57,7 @@ static __device__ inline void conv2d_elem(const conv2d_args *a, size_t i, dtype 
     row_store(a->out, i, sum + row_load(a->bias, o, type), type);
 }
 
-__global__ void conv2d_kernel(conv2d_args a, size_t elems)
-{
-    const size_t i = global_thread();
-    if (i < elems)
-        BY_TYPE(conv2d_elem, a.shape.type, &a, i);
-}
+CONV_KERNEL(conv2d, conv2d_args)
 
 static size_t conv_out_elems(const conv_shape *s)
 {
@@ -87,12 +91,7 @@ static __device__ inline void conv_input_elem(const conv2d_backward_args *a, siz
     row_store(a->d_in, i, sum, type);
 }
 
-__global__ void conv_input_kernel(conv2d_backward_args a, size_t elems)
-{
-    const size_t i = global_thread();
-    if (i < elems)
-        BY_TYPE(conv_input_elem, a.shape.type, &a, i);
-}
+CONV_KERNEL(conv_input, conv2d_backward_args)
 
 /* Element `i` of d_weight. */
 static __device__ inline void conv_weight_elem(const conv2d_backward_args *a, size_t i, dtype type)
@@ -111,12 +110,7 @@ static __device__ inline void conv_weight_elem(const conv2d_backward_args *a, si
     a->d_weight[i] = sum;
 }
 
-__global__ void conv_weight_kernel(conv2d_backward_args a, size_t elems)
-{
-    const size_t i = global_thread();
-    if (i < elems)
-        BY_TYPE(conv_weight_elem, a.shape.type, &a, i);
-}
+CONV_KERNEL(conv_weight, conv2d_backward_args)
 
 /* A plane is summed in the CPU's order, which is by lanes (row_sum). */
 __global__ void conv_bias_kernel(conv2d_backward_args a)
@@ -155,24 +149,9 @@ ISSUED(cuda, conv2d_backward)
 /* ---- max_pool2d ------------------------------------------------------------------------------ */
 
 /* One thread per plane. */
-__global__ void max_pool2d_kernel(max_pool2d_args a)
-{
-    const size_t plane = global_thread();
-    if (plane < a.planes)
-        BY_TYPE(max_pool2d_plane, a.type, &a, plane);
-}
+ROW_OPERATION(cuda, max_pool2d, planes, max_pool2d_plane)
 
-OPERATION(cuda, max_pool2d, max_pool2d_kernel, groups_of(a->planes, WARP_LANES), WARP_LANES, *a)
-
-__global__ void max_pool2d_backward_kernel(max_pool2d_backward_args a)
-{
-    const size_t plane = global_thread();
-    if (plane < a.planes)
-        BY_TYPE(max_pool2d_backward_plane, a.type, &a, plane);
-}
-
-OPERATION(cuda, max_pool2d_backward, max_pool2d_backward_kernel, groups_of(a->planes, WARP_LANES),
-          WARP_LANES, *a)
+ROW_OPERATION(cuda, max_pool2d_backward, planes, max_pool2d_backward_plane)
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 

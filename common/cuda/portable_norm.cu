@@ -26,14 +26,7 @@ OPERATION(portable, bias_backward, bias_backward_kernel, groups_of(a->cols, WARP
 
 /* ---- layernorm ------------------------------------------------------------------------------- */
 
-__global__ void layernorm_kernel(layernorm_args a)
-{
-    const size_t r = global_thread();
-    if (r < a.rows)
-        BY_TYPE(layernorm_row, a.type, &a, r);
-}
-
-OPERATION(portable, layernorm, layernorm_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, *a)
+ROW_OPERATION(portable, layernorm, rows, layernorm_row)
 
 /* ---- layernorm_backward ---------------------------------------------------------------------- */
 
@@ -49,12 +42,7 @@ __global__ void layernorm_params_kernel(layernorm_backward_args a)
     gradient_deliver(a.d_bias + c, &bias, 1, a.overwrite);
 }
 
-__global__ void layernorm_backward_kernel(layernorm_backward_args a)
-{
-    const size_t r = global_thread();
-    if (r < a.rows)
-        BY_TYPE(layernorm_backward_row, a.type, &a, r);
-}
+ROW_KERNEL(layernorm_backward, rows, layernorm_backward_row)
 
 static cudaError_t layernorm_backward_issue(stream *s, const void *args)
 {
@@ -70,14 +58,7 @@ ISSUED(portable, layernorm_backward)
 
 /* ---- rmsnorm --------------------------------------------------------------------------------- */
 
-__global__ void rmsnorm_kernel(rmsnorm_args a)
-{
-    const size_t r = global_thread();
-    if (r < a.rows)
-        BY_TYPE(rmsnorm_row, a.type, &a, r);
-}
-
-OPERATION(portable, rmsnorm, rmsnorm_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, *a)
+ROW_OPERATION(portable, rmsnorm, rows, rmsnorm_row)
 
 __global__ void rmsnorm_gain_kernel(rmsnorm_backward_args a)
 {
@@ -89,12 +70,7 @@ __global__ void rmsnorm_gain_kernel(rmsnorm_backward_args a)
     gradient_deliver(a.d_gain + c, &gain, 1, a.overwrite);
 }
 
-__global__ void rmsnorm_backward_kernel(rmsnorm_backward_args a)
-{
-    const size_t r = global_thread();
-    if (r < a.rows)
-        BY_TYPE(rmsnorm_backward_row, a.type, &a, r);
-}
+ROW_KERNEL(rmsnorm_backward, rows, rmsnorm_backward_row)
 
 static cudaError_t rmsnorm_backward_issue(stream *s, const void *args)
 {

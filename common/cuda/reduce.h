@@ -6,6 +6,19 @@
 
 enum { WARP_LANES = 32, ALL_LANES = -1 };
 
+/* ROW_KERNEL(op, n, row_fn) defines op_kernel: thread r, of a.n, calls row_fn for row r.
+ * ROW_OPERATION defines table_op too, with that kernel. */
+#define ROW_KERNEL(op, n, row_fn)                                                                  \
+    __global__ void op##_kernel(op##_args a)                                                       \
+    {                                                                                              \
+        const size_t r = global_thread();                                                          \
+        if (r < a.n)                                                                               \
+            BY_TYPE(row_fn, a.type, &a, r);                                                        \
+    }
+#define ROW_OPERATION(table, op, n, row_fn)                                                        \
+    ROW_KERNEL(op, n, row_fn)                                                                      \
+    OPERATION(table, op, op##_kernel, groups_of(a->n, WARP_LANES), WARP_LANES, *a)
+
 /* warp_sum -- the sum of all lanes' x: adds lanes that are 16 apart, then 8, 4, 2 and 1. Both lanes
  * of a pair add the same two numbers. */
 static __device__ inline float warp_sum(float x)
