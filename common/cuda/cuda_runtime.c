@@ -21,6 +21,13 @@ int cuda_n_devices(void)
     return 0;
 }
 
+/* GPU_CALL(name, parameters, call) defines gpu_name, which makes this call of CUDA. */
+#define GPU_CALL(name, parameters, call)                                                           \
+    static int gpu_##name parameters                                                               \
+    {                                                                                              \
+        return cuda_code_of(call);                                                                 \
+    }
+
 /* ---- streams and events ---------------------------------------------------------------------- */
 
 static int gpu_queue_create(accel_device *d, int priority, void **out)
@@ -38,20 +45,9 @@ static int gpu_queue_create(accel_device *d, int priority, void **out)
     return cuda_code_of(error);
 }
 
-static int gpu_queue_destroy(void *queue)
-{
-    return cuda_code_of(cudaStreamDestroy(queue));
-}
-
-static int gpu_queue_wait(void *queue, void *e)
-{
-    return cuda_code_of(cudaStreamWaitEvent(queue, e, 0));
-}
-
-static int gpu_queue_look(void *queue)
-{
-    return cuda_code_of(cudaStreamQuery(queue));
-}
+GPU_CALL(queue_destroy, (void *queue), cudaStreamDestroy(queue))
+GPU_CALL(queue_wait, (void *queue, void *e), cudaStreamWaitEvent(queue, e, 0))
+GPU_CALL(queue_look, (void *queue), cudaStreamQuery(queue))
 
 static int gpu_event_create(accel_device *d, accel_event_kind kind, void **out)
 {
@@ -63,25 +59,10 @@ static int gpu_event_create(accel_device *d, accel_event_kind kind, void **out)
     return cuda_code_of(error);
 }
 
-static int gpu_event_destroy(void *e)
-{
-    return cuda_code_of(cudaEventDestroy(e));
-}
-
-static int gpu_event_record(void *e, void *queue)
-{
-    return cuda_code_of(cudaEventRecord(e, queue));
-}
-
-static int gpu_event_look(void *e)
-{
-    return cuda_code_of(cudaEventQuery(e));
-}
-
-static int gpu_elapsed_ms(float *ms, void *begin, void *end)
-{
-    return cuda_code_of(cudaEventElapsedTime(ms, begin, end));
-}
+GPU_CALL(event_destroy, (void *e), cudaEventDestroy(e))
+GPU_CALL(event_record, (void *e, void *queue), cudaEventRecord(e, queue))
+GPU_CALL(event_look, (void *e), cudaEventQuery(e))
+GPU_CALL(elapsed_ms, (float *ms, void *begin, void *end), cudaEventElapsedTime(ms, begin, end))
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -91,10 +72,8 @@ static int gpu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind ki
     return cuda_code_of(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, queue));
 }
 
-static int gpu_fill(void *dst, int byte, size_t bytes, void *queue)
-{
-    return cuda_code_of(cudaMemsetAsync(dst, byte, bytes, queue));
-}
+GPU_CALL(fill, (void *dst, int byte, size_t bytes, void *queue),
+         cudaMemsetAsync(dst, byte, bytes, queue))
 
 static int gpu_block_get(accel_stream *s, size_t bytes, void **out)
 {
@@ -136,25 +115,11 @@ static size_t gpu_mem_available(accel_device *d)
     return available + (reserved > used ? reserved - (size_t)used : 0);
 }
 
-static int gpu_pin_alloc(size_t bytes, void **out)
-{
-    return cuda_code_of(cudaHostAlloc(out, bytes, cudaHostAllocPortable));
-}
-
-static int gpu_pin_free(void *ptr)
-{
-    return cuda_code_of(cudaFreeHost(ptr));
-}
-
-static int gpu_pin_register(void *ptr, size_t bytes)
-{
-    return cuda_code_of(cudaHostRegister(ptr, bytes, cudaHostRegisterDefault));
-}
-
-static int gpu_pin_unregister(void *ptr)
-{
-    return cuda_code_of(cudaHostUnregister(ptr));
-}
+GPU_CALL(pin_alloc, (size_t bytes, void **out), cudaHostAlloc(out, bytes, cudaHostAllocPortable))
+GPU_CALL(pin_free, (void *ptr), cudaFreeHost(ptr))
+GPU_CALL(pin_register, (void *ptr, size_t bytes),
+         cudaHostRegister(ptr, bytes, cudaHostRegisterDefault))
+GPU_CALL(pin_unregister, (void *ptr), cudaHostUnregister(ptr))
 
 /* ---- device ---------------------------------------------------------------------------------- */
 
