@@ -16,8 +16,7 @@
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* is_gone: waits end too */
-static void fail(accel_device *d, bool is_gone)
+void accel_work_fail(accel_device *d)
 {
     pthread_mutex_lock(&d->lock);
     if (!atomic_load(&d->has_error)) {
@@ -25,18 +24,12 @@ static void fail(accel_device *d, bool is_gone)
         atomic_store(&d->has_error, true);
     }
     pthread_mutex_unlock(&d->lock);
-    if (is_gone)
-        atomic_store(&d->failed, true);
 }
 
 void accel_device_fail(device *base)
 {
-    fail(accel_device_of(base), true);
-}
-
-void accel_work_fail(accel_device *d)
-{
-    fail(d, false);
+    accel_work_fail(accel_device_of(base));
+    atomic_store(&accel_device_of(base)->failed, true);
 }
 
 fsdp_status accel_device_status(const accel_device *d)
