@@ -1,8 +1,8 @@
 /* npu_ops_sums.c -- sums of vectors (sum_kernels.h), one Add for each addition, in the order of
- * sum_run_cpu.c: fp32 additions, so the bits equal the CPU's. See npu_ops.h.
+ * tree_sum.h: fp32 additions, so the bits equal the CPU's. See npu_ops.h.
  *
  * A slot holds a pointer to its node: an input, one of the run's own vectors, or scratch memory. A
- * sum overwrites one of its two nodes that is not an input. The vectors that were in slots before
+ * sum overwrites its left node if that is not an input. The vectors that were in slots before
  * the run come first in the order of the leaves. So their sum ends in slot `top`, already in the
  * vector of slot `top` after the run. At the end the other nodes are copied to their vectors. */
 #include "lab6_npu/npu_ops.h"
@@ -11,7 +11,7 @@
 typedef struct pass {
     stream *s;
     const sum_run *run;
-    const float *slot[TREE_SUM_LEVELS];
+    tree_sum tree;
     float *scratch[TREE_SUM_LEVELS + 2]; /* vectors; NULL: not allocated yet */
     bool used[TREE_SUM_LEVELS + 2];
     uint16_t *half; /* scratch for rounding; NULL: the sum is not bf16 */
@@ -35,8 +35,9 @@ static fsdp_status scratch_take(pass *p, float **out)
     return FSDP_OK;
 }
 
-static void scratch_put(pass *p, const float *vec)
+static void scratch_put(void *ctx, float *vec)
 {
+    pass *p = ctx;
     for (int i = 0; i < TREE_SUM_LEVELS + 2; i++)
         if (p->scratch[i] == vec)
             p->used[i] = false;
@@ -55,18 +56,23 @@ static bool is_ours(const pass *p, const float *vec)
     return false;
 }
 
-/* *left = *left + right, in the memory of a node that may be overwritten, or in scratch memory. */
-static fsdp_status merge(pass *p, const float **left, const float *right)
+static fsdp_status node_keep(void *ctx, const float *vec, float **slot)
 {
-    float *sum = (float *)(uintptr_t)(is_ours(p, *left) ? *left : right);
+    (void)ctx;
+    *slot = (float *)(uintptr_t)vec;
+    return FSDP_OK;
+}
+
+/* *left = *left + right, in the memory of *left if it may be overwritten, or in scratch memory. */
+static fsdp_status node_add(void *ctx, int level, float **left, const float *right)
+{
+    pass *p = ctx;
+    float *sum = *left;
+    (void)level;
     if (!is_ours(p, sum))
         TRY(scratch_take(p, &sum));
-    if (sum == right)
-        TRY(aclnn_add(p->s, vector(p, sum), vector(p, sum), vector(p, *left)));
-    else
-        TRY(aclnn_add(p->s, vector(p, sum), vector(p, *left), vector(p, right)));
-    if (sum != right)
-        scratch_put(p, right);
+    TRY(aclnn_add(p->s, vector(p, sum), vector(p, *left), vector(p, right)));
+    scratch_put(p, (float *)(uintptr_t)right);
     *left = sum;
     if (p->half == NULL)
         return FSDP_OK;
@@ -86,66 +92,44 @@ static fsdp_status input_node(pass *p, const void *in, const float **out)
     return aclnn_cast(p->s, vector(p, wide), view_1d(in, ACL_BF16, p->run->elems));
 }
 
-/* Push the inputs, in turn or like a binary counter. Bit k of *waits: slot level + k is in use. */
-static fsdp_status push_inputs(pass *p, const void *const *in, uint64_t *waits)
-{
-    const sum_run *r = p->run;
-    uint64_t pushed = r->n_before;
-    for (int n = 0; n < r->n_in; n++, pushed++) {
-        const float *node;
-        int k = r->level;
-        TRY(input_node(p, in[n], &node));
-        if (r->in_turn && pushed > 0) {
-            TRY(merge(p, &p->slot[k], node));
-            continue;
-        }
-        for (uint64_t w = pushed; w % 2 == 1 && !r->in_turn; w /= 2, k++) {
-            TRY(merge(p, &p->slot[k], node));
-            node = p->slot[k];
-        }
-        p->slot[k] = node;
-    }
-    *waits = r->in_turn ? 1 : pushed;
-    return FSDP_OK;
-}
-
 static fsdp_status deliver(pass *p, float *to, const float *node)
 {
     return to == node ? FSDP_OK : aclnn_copy(p->s, vector(p, to), vector(p, node));
 }
 
-/* Copy the nodes in slots to their vectors or, if there is a root, add the nodes from the right and
- * copy the sum to the root. */
-static fsdp_status finish(pass *p, uint64_t waits)
+/* Push the inputs. Then copy the nodes in slots to their vectors, or the sum of all to the root. */
+static fsdp_status run_steps(pass *p, const void *const *in)
 {
     const sum_run *r = p->run;
-    const float *sum = NULL;
-    for (int k = r->level; k <= r->top; k++) {
-        if ((waits >> (k - r->level) & 1) == 0)
-            continue;
-        if (r->root == NULL) {
-            TRY(deliver(p, r->after[k], p->slot[k]));
-            continue;
-        }
-        if (sum != NULL)
-            TRY(merge(p, &p->slot[k], sum));
-        sum = p->slot[k];
+    float **slot = p->tree.slot, *sum;
+    for (int k = r->level; k <= r->top; k++)
+        slot[k] = r->before[k];
+    for (int n = 0; n < r->n_in; n++) {
+        const float *node;
+        TRY(input_node(p, in[n], &node));
+        TRY(tree_sum_push(&p->tree, r->level, node));
     }
-    return r->root != NULL && sum != NULL ? deliver(p, r->root, sum) : FSDP_OK;
+    if (r->root != NULL) {
+        TRY(tree_sum_finish(&p->tree, &sum));
+        return deliver(p, r->root, sum);
+    }
+    for (int k = r->level; k <= r->top; k++)
+        if (slot[k] != NULL)
+            TRY(deliver(p, r->after[k], slot[k]));
+    return FSDP_OK;
 }
 
 static fsdp_status run_pass(pass *p, const void *const *in)
 {
     const sum_run *r = p->run;
-    uint64_t waits = 0;
     void *half = NULL;
     if (r->sum_dtype == DTYPE_BF16)
         TRY(device_alloc(p->s, MEM_OTHER, r->elems * sizeof(uint16_t), "rounded node", &half));
     p->half = half;
-    for (int k = r->level; k <= r->top; k++)
-        p->slot[k] = r->before[k];
-    fsdp_status status = push_inputs(p, in, &waits);
-    IF_OK(status, finish(p, waits));
+    tree_sum_init(&p->tree, (tree_sum_space){
+                                .ctx = p, .keep = node_keep, .add = node_add, .put = scratch_put});
+    p->tree.in_turn = r->in_turn;
+    fsdp_status status = run_steps(p, in);
     for (int i = TREE_SUM_LEVELS + 1; i >= 0; i--)
         device_free(p->s, p->scratch[i]);
     device_free(p->s, half);
