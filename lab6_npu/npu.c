@@ -271,7 +271,7 @@ static int npu_event_look(void *e)
 
 /* ---- task 6.3: copies and fills -------------------------------------------------------------- */
 
-/* Host memory must come from npu_pin_alloc: with other memory the call would wait for the copy. */
+/* Host memory must come from aclrtMallocHost: with other memory the call waits for the copy. */
 static int npu_copy(void *dst, const void *src, size_t bytes, accel_copy_kind kind, void *queue)
 {
     /* SOLUTION BEGIN 6.3 */
@@ -288,25 +288,15 @@ static int npu_fill(void *dst, int byte, size_t bytes, void *queue)
     /* SOLUTION END 6.3 */
 }
 
-static int npu_pin_alloc(size_t bytes, void **out)
-{
-    return aclrtMallocHost(out, bytes);
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Both calls are slow and wait for no stream: common/accel/kept.c caches free blocks and orders
- * their use. ACL adds the 32 bytes that operators may read after the end of a block.
+/* aclrtMalloc and aclrtFree are slow and wait for no stream: common/accel/kept.c caches free blocks
+ * and orders their use. ACL adds the 32 bytes that operators may read after the end of a block.
  * [CANN aclrtMalloc] */
 static void *npu_memory_get(size_t bytes)
 {
     void *ptr = NULL;
     return aclrtMalloc(&ptr, bytes, ACL_MEM_MALLOC_HUGE_FIRST) == ACL_SUCCESS ? ptr : NULL;
-}
-
-static void npu_memory_put(void *ptr)
-{
-    (void)aclrtFree(ptr);
 }
 
 static size_t npu_mem_available(accel_device *d)
@@ -339,9 +329,9 @@ static const accel_api NPU = {.device = "npu",
                               .copy = npu_copy,
                               .fill = npu_fill,
                               .memory_get = npu_memory_get,
-                              .memory_put = npu_memory_put,
+                              .memory_put = aclrtFree,
                               .mem_available = npu_mem_available,
-                              .pin_alloc = npu_pin_alloc,
+                              .pin_alloc = aclrtMallocHost,
                               .pin_free = aclrtFreeHost,
                               .task_put = npu_task_put,
                               .tasks_end = npu_tasks_end};

@@ -71,14 +71,14 @@ typedef struct accel_api {
     int (*block_put)(accel_stream *s, void *ptr);
     int (*blocks_trim)(accel_device *d);
     void *(*memory_get)(size_t bytes);
-    void (*memory_put)(void *ptr);
+    int (*memory_put)(void *ptr);
     size_t (*mem_available)(accel_device *d); /* free memory of the driver and of the pool */
     size_t (*mem_reserved)(accel_device *d);  /* memory that block_get's pool holds, used or not */
 
     /* Pinned host memory, which asynchronous copies can reach. Peers cannot map memory of
      * pin_alloc. If pin_register is NULL, memory that peers can map is not pinned and is copied
      * through a pinned stage. */
-    int (*pin_alloc)(size_t bytes, void **out);
+    int (*pin_alloc)(void **out, size_t bytes);
     int (*pin_free)(void *ptr);
     int (*pin_register)(void *ptr, size_t bytes);
     int (*pin_unregister)(void *ptr);

@@ -44,13 +44,13 @@ static bool host_get(const accel_api *api, accel_kept *p, bool by_host)
         host_share_put(p->ptr, p->bytes, p->share_offset);
     }
     p->share_offset = ACCEL_NOT_SHARED;
-    return api->pin_alloc(p->bytes, &p->ptr) == 0;
+    return api->pin_alloc(&p->ptr, p->bytes) == 0;
 }
 
 static void system_put(const accel_api *api, accel_kept *p)
 {
     if (p->is_device) {
-        api->memory_put(p->ptr);
+        (void)api->memory_put(p->ptr);
     } else if (p->share_offset == ACCEL_NOT_SHARED) {
         (void)api->pin_free(p->ptr);
     } else {

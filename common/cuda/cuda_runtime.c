@@ -115,7 +115,7 @@ static size_t gpu_mem_available(accel_device *d)
     return available + (reserved > used ? reserved - (size_t)used : 0);
 }
 
-GPU_CALL(pin_alloc, (size_t bytes, void **out), cudaHostAlloc(out, bytes, cudaHostAllocPortable))
+GPU_CALL(pin_alloc, (void **out, size_t bytes), cudaHostAlloc(out, bytes, cudaHostAllocPortable))
 GPU_CALL(pin_free, (void *ptr), cudaFreeHost(ptr))
 GPU_CALL(pin_register, (void *ptr, size_t bytes),
          cudaHostRegister(ptr, bytes, cudaHostRegisterDefault))
