@@ -36,5 +36,6 @@ void fsdp_set_groups(fsdp *f, comm *gather_group, comm *reduce_group)
     for (int u = 0; u < f->n_units; u++) {
         f->units[u].given.place.gather_group = gather_group;
         f->units[u].given.place.reduce_group = reduce_group;
+        f->units[u].given.place.replica_group = f->mesh.replicate;
     }
 }

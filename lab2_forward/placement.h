@@ -31,7 +31,8 @@ extern const gather_way GATHER_FLAT; /* tasks 2.1 to 2.3 */
 
 typedef struct placement {
     gather_way way;
-    comm *gather_group, *reduce_group; /* borrowed */
+    comm *gather_group, *reduce_group; /* borrowed, like replica_group: ranks with this shard */
+    comm *replica_group;               /* NULL: one rank */
     comm *near_group;                  /* reshard_to.h: borrowed; NULL: no near groups */
     int n_shards, shard;               /* ranks of gather_group; this rank's shard */
     int n_reduce;                      /* ranks of reduce_group */
@@ -75,5 +76,5 @@ fsdp_status unit_shard_pieces(const struct fsdp_unit *u, int rank, flat_piece **
 fsdp_status unit_slice_pieces(const struct fsdp_unit *u, int rank, flat_piece **out, int *n_pieces);
 
 /* fsdp_set_groups -- the groups of all units; also f->gather_group and f->reduce_group, which the
- * calls of a unit set to the unit's groups. */
+ * calls of a unit set to the unit's groups. A unit's replica group is f->mesh.replicate. */
 void fsdp_set_groups(struct fsdp *f, comm *gather_group, comm *reduce_group);

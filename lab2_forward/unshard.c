@@ -18,6 +18,7 @@ void unit_use_groups(fsdp *f, int u)
 {
     f->gather_group = f->units[u].given.place.gather_group;
     f->reduce_group = f->units[u].given.place.reduce_group;
+    f->mesh.replicate = f->units[u].given.place.replica_group;
 }
 
 /* A gather reads the shard, which the optimizer may still be writing. */

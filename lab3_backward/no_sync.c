@@ -34,7 +34,7 @@ fsdp_status replicas_reduce(reducer *r, int u)
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
     const size_t shard_elems = f->units[u].layout.shard_elems;
-    comm *c = f->mesh.replicate;
+    comm *c = f->units[u].given.place.replica_group;
     float *shard;
     grad_acc sum;
     fsdp_status status;

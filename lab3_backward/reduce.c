@@ -77,7 +77,9 @@ fsdp_status grad_finish(reducer *r, int u, float scale)
 
 fsdp_status grad_all_gather(reducer *r, int u)
 {
-    const bool has_replicas = r->f->mesh.shape.size[AXIS_REPLICATE] > 1;
-    return has_replicas && !r->f->units[u].given.frozen ? r->grads[u].way->all_gather(r, u)
-                                                        : FSDP_OK;
+    const placement *p = &r->f->units[u].given.place;
+    if (p->n_shards == p->slices.world_size || r->f->units[u].given.frozen)
+        return FSDP_OK;
+    unit_use_groups(r->f, u);
+    return r->grads[u].way->all_gather(r, u);
 }
