@@ -7,8 +7,8 @@
 #include "common/steps/loss_csv.h"
 #include "common/steps/train_impl.h"
 
-static const char NORM_HINT[] =
-    DIVERGED_HINT ". If not every rank says so, add --check-order: a wait may be missing";
+static const char NORM_HINT[] = "lower --lr, add --warmup-steps or set --clip-grad 1. If not every "
+                                "rank says so, add --check-order: a wait may be missing";
 
 static fsdp_status open_here(const train_setup *setup, train_loop *l)
 {

@@ -17,7 +17,7 @@ none() {
     awk 'function at(word, i, last) { for (i = 1; i <= NF; i++) if ($i == word) last = i; return last + 0 }
         { while (/\\$/ && (getline more) > 0) sub(/\\$/, more) }
         !/ -o / { next }
-        { n++; object = / -c -o /; shared = / -shared /; cxx = object && /-std=c\+\+17/; preload = /\/preload\//; one = /nccl_one/ }
+        { n++; object = / -c -o /; shared = / -shared /; cxx = object && /-std=c\+\+17/; preload = /\/preload\//; one = /nccl_one/; min = /fsdp_min/ }
         '"$2"' { print "unfit: " $0 }
         END { if (n < 100) print n + 0 " commands: too few" }' "$dir/plan" | cut -c1-700 >"$log"
     [ ! -s "$log" ]
@@ -40,7 +40,7 @@ for from in environment 'command line'; do
         (at("-fno-fast-math") < at("-ffast-math") || (object && (at("-ffp-contract=off") < at("-ffp-contract=fast") || at("-ffp-contract=off") < at("-fno-fast-math"))))'
     none "from the $from: they drop nothing" '(object && at(cxx ? "-std=c++17" : "-std=c11") < at("-std=gnu99")) ||
         (object && (at("-fvisibility=default") < at("-fvisibility=hidden") || !at("-D_GNU_SOURCE") || !at("-I.") || !at("-MMD") || !at("-pthread"))) ||
-        (object && !cxx && !at("-fopenmp")) || (!object && !shared && (!at("-rdynamic") || !at("-fopenmp") || !at("-lm")))'
+        (object && !cxx && !at("-fopenmp")) || (!object && !shared && !min && (!at("-rdynamic") || !at("-fopenmp") || !at("-lm")))'
 done
 
 # object NAME FLAGS... -- builds an object that has much arithmetic, into $dir/NAME.o
