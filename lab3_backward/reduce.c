@@ -13,9 +13,9 @@ static fsdp_status reduce_others(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    for (grad_buffer *b = g->buffer.next; b; b = b->next) {
-        TRY(comm_reduce_scatterv(f->reduce_group, f->reduce_stream, f->units[u].name, b->full_grad,
-                                 b->slices, &b->acc, r->batch_level));
+    for (grad_buffer *other = g->buffer.next; other; other = other->next) {
+        TRY(comm_reduce_scatterv(f->reduce_group, f->reduce_stream, f->units[u].name,
+                                 other->full_grad, other->slices, &other->acc, r->batch_level));
         TRY(event_record(g->reduced, f->reduce_stream));
     }
     return FSDP_OK;
