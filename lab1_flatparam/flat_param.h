@@ -66,6 +66,8 @@ void flat_layout_free(flat_layout *l);
 flat_layout flat_layout_cut(const flat_layout *l, int n_ranks);
 
 /* ---- 1.3: flat_intersect, in flat_layout.h --------------------------------------------------- */
+/* flat_pieces -- provided: flat_intersect into a new array, which the caller frees. */
+fsdp_status flat_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces);
 
 /* ---- 1.4 ------------------------------------------------------------------------------------- */
 typedef enum module_kind { MODULE_MODEL, MODULE_BLOCK, MODULE_LAYER } module_kind;

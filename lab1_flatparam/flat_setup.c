@@ -21,6 +21,17 @@ flat_layout flat_layout_cut(const flat_layout *l, int n_ranks)
     return cut;
 }
 
+fsdp_status flat_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces)
+{
+    *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
+    if (!*out)
+        return fsdp_error(FSDP_ENOMEM, "", "no host memory for %d pieces", layout->n_slots);
+    fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
+    if (status != FSDP_OK)
+        free(*out);
+    return status;
+}
+
 fsdp_status module_tree_build(const model *m, module_tree *out)
 {
     size_t most = (size_t)(1 + m->n_blocks + m->n_layers);

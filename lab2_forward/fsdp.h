@@ -56,7 +56,7 @@ fsdp_status unshard_begin(fsdp *f, int u);
 /* unshard_wait -- GATHERING -> GATHERED, by gather_wait; no-op when GATHERED.
  *   errors  FSDP_ESTATE when SHARDED */
 fsdp_status unshard_wait(fsdp *f, int u);
-/* reshard -- GATHERED -> SHARDED, by unit_drop; no-op when SHARDED or resident.
+/* reshard -- GATHERED -> SHARDED, by unit_drop; no-op when SHARDED, resident or kept for the step.
  *   errors  FSDP_ESTATE when GATHERING: the gather in flight would write to freed memory */
 fsdp_status reshard(fsdp *f, int u);
 /* unshard_drop -- GATHERING -> SHARDED: give up a gather that nobody used; else a no-op. */

@@ -200,6 +200,8 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     f->mesh = *config->mesh;
     f->compute = device_compute_stream(config->run.dev);
     fsdp_set_groups(f, f->mesh.shard, config->replicas_last ? f->mesh.shard : f->mesh.world);
+    for (int u = 0; u < f->n_units; u++)
+        f->units[u].given.place.replica_group = f->mesh.replicate;
     f->given.keeps_for_step = config->keeps_for_step;
     f->given.replica_slices =
         calloc((size_t)f->mesh.shape.size[AXIS_REPLICATE], sizeof *f->given.replica_slices);

@@ -1,4 +1,4 @@
-/* fsdp_setup.h -- lab 2, provided: make an fsdp object; resident units; reshard everything.
+/* fsdp_setup.h -- lab 2, provided: make an fsdp object; resident units.
  *
  *   fsdp_create -> (hooks of labs 2 to 5) -> fsdp_free
  *

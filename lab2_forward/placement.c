@@ -1,21 +1,9 @@
 /* placement.c -- see placement.h. */
-#include <stdlib.h>
 #include "lab2_forward/fsdp.h"
 
 int placement_slice(const placement *p, int n_ranks, int rank)
 {
     return rank % p->n_shards * (n_ranks / p->n_shards) + rank / p->n_shards;
-}
-
-fsdp_status flat_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces)
-{
-    *out = calloc((size_t)layout->n_slots + 1, sizeof **out);
-    if (!*out)
-        return fsdp_error(FSDP_ENOMEM, "", "no host memory for %d pieces", layout->n_slots);
-    fsdp_status status = flat_intersect(layout, rank, *out, n_pieces);
-    if (status != FSDP_OK)
-        free(*out);
-    return status;
 }
 
 fsdp_status unit_shard_pieces(const fsdp_unit *u, int rank, flat_piece **out, int *n_pieces)
@@ -36,6 +24,5 @@ void fsdp_set_groups(fsdp *f, comm *gather_group, comm *reduce_group)
     for (int u = 0; u < f->n_units; u++) {
         f->units[u].given.place.gather_group = gather_group;
         f->units[u].given.place.reduce_group = reduce_group;
-        f->units[u].given.place.replica_group = f->mesh.replicate;
     }
 }

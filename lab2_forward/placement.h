@@ -15,7 +15,7 @@
  * a unit is gathered is a value, too: its `way`. */
 #pragma once
 #include "common/comm/comm_pieces.h"
-#include "lab1_flatparam/flat_layout.h"
+#include "lab1_flatparam/flat_param.h"
 
 struct fsdp;
 struct fsdp_unit;
@@ -31,12 +31,12 @@ extern const gather_way GATHER_FLAT; /* tasks 2.1 to 2.3 */
 
 typedef struct placement {
     gather_way way;
-    comm *gather_group, *reduce_group; /* borrowed, like replica_group: ranks with this shard */
-    comm *replica_group;               /* NULL: one rank */
+    comm *gather_group, *reduce_group; /* borrowed */
+    comm *replica_group;               /* borrowed: the ranks with this shard; NULL: one rank */
     comm *near_group;                  /* reshard_to.h: borrowed; NULL: no near groups */
     int n_shards, shard;               /* ranks of gather_group; this rank's shard */
     int n_reduce;                      /* ranks of reduce_group */
-    int rank;                          /* this rank, of those that have a slice */
+    int rank;                          /* this rank among those that have a slice */
     flat_layout slices;                /* the array cut for these ranks; owns slots */
     comm_pieces shard_pieces;          /* dim0_gather.h: all shards of the group; flat: none */
     comm_pieces slice_pieces;          /* dim0_gather.h: the slices of all ranks; flat: none */
@@ -68,13 +68,11 @@ typedef struct fsdp_given {
  *   n_shards 2, n_ranks 4: ranks 0, 1, 2, 3 keep slices 0, 2, 1, 3 */
 int placement_slice(const placement *p, int n_ranks, int rank);
 
-/* flat_pieces -- flat_intersect into a new array, which the caller frees. */
-fsdp_status flat_pieces(const flat_layout *layout, int rank, flat_piece **out, int *n_pieces);
 /* unit_shard_pieces, unit_slice_pieces -- the pieces of parameters in the shard, or in the slice,
  * that `rank` has; the caller frees *out. All lists of what a rank holds come from these two. */
 fsdp_status unit_shard_pieces(const struct fsdp_unit *u, int rank, flat_piece **out, int *n_pieces);
 fsdp_status unit_slice_pieces(const struct fsdp_unit *u, int rank, flat_piece **out, int *n_pieces);
 
-/* fsdp_set_groups -- the groups of all units; also f->gather_group and f->reduce_group, which the
- * calls of a unit set to the unit's groups. A unit's replica group is f->mesh.replicate. */
+/* fsdp_set_groups -- set these two groups of all units; also f->gather_group and f->reduce_group,
+ * which the calls of a unit set to the unit's groups. */
 void fsdp_set_groups(struct fsdp *f, comm *gather_group, comm *reduce_group);

@@ -1,5 +1,5 @@
-/* unshard.c -- provided, no task: the states of units. What is rare is here, and the tasks of
- * forward.c do the rest: they are called through a unit's `way`. */
+/* unshard.c -- provided, no task: the states of units. Special cases are handled here; the tasks of
+ * forward.c, called through a unit's `way`, do the rest. */
 #include "lab2_forward/unshard.h"
 #include "common/comm/comm_calls.h"
 #include "lab2_forward/freeze.h"

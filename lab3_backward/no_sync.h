@@ -19,16 +19,16 @@
 /* no_sync_keep -- add u's full_grad to its local sum at level run_batch_level(&f->run), then
  * full_grad_free. Do the same for each buffer that grad_buffer_next gives (second_use.h).
  * grad_acc_give, in common/sum/grad_acc.h, avoids a copy: it may keep the vector, and then sets
- * full_grad to NULL. reduce_wait has no work. owner  full_grad is NULL afterwards, and so are the
- * gradient views */
+ * full_grad to NULL. reduce_wait has no work.
+ *   owner  full_grad is NULL afterwards, and so are the gradient views */
 fsdp_status no_sync_keep(reducer *r, int u);
 /* no_sync_join -- add the local sum to full_grad in place (grad_acc_finish_into), so that the
  * reduction reads memory of comm_alloc. A no-op if nothing was kept. */
 fsdp_status no_sync_join(reducer *r, int u);
 
 /* ---- provided -------------------------------------------------------------------------------- */
-/* grad_buffer_next -- for a loop over the buffers of g, from &g->buffer on: the one after b, or
- * NULL. */
+/* grad_buffer_next -- for a loop over the buffers of g, from &g->buffer on: b->next, the one after
+ * b, or NULL. */
 static inline grad_buffer *grad_buffer_next(const unit_grad *g, const grad_buffer *b)
 {
     (void)g;

@@ -1,5 +1,5 @@
-/* reduce.c -- provided, no task: the states of a unit's reduction. What is rare is here, and the
- * tasks of backward.c do the rest: they are called through a unit's `way`. */
+/* reduce.c -- provided, no task: the states of a unit's reduction. Special cases are handled here;
+ * the tasks of backward.c, called through a unit's `way`, do the rest. */
 #include "lab3_backward/reduce.h"
 #include "common/comm/comm_sums.h"
 #include "lab2_forward/unshard.h"

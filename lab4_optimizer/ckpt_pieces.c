@@ -1,7 +1,7 @@
 /* ckpt_pieces.c -- task 4.5: convert a shard to pieces that any world size can read, and back. */
 #include <stdlib.h>
 #include <string.h>
-#include "lab2_forward/placement.h"
+#include "lab1_flatparam/flat_param.h"
 #include "lab4_optimizer/checkpoint.h"
 
 fsdp_status ckpt_pack(const flat_layout *layout, int rank, const float *shard, ckpt_pieces *out)

@@ -1,4 +1,4 @@
-/* offload.h -- lab 4, a star: updates of arrays that live in host memory (lab 2's offload.h).
+/* offload.h -- lab 4, a star: updates of arrays that live in host memory (lab 2's host_state.h).
  *
  *   --optimizer-offload  config.states: the optimizer's state arrays are on the host between steps
  *   --cpu-offload        config.shards: parameter shards and gradients are too
@@ -18,7 +18,7 @@ typedef struct update_part {
 
 /* ---- 4.7, a star: unscored ------------------------------------------------------------------- */
 /* offload_update_part -- update part, whose arrays live on the host. Take the next piece of the
- * ring (offload_next, in lab 2's offload.h); offload_bring; let the compute stream wait for the
+ * ring (offload_next, in lab 2's host_state.h); offload_bring; let the compute stream wait for the
  * uploads (offload_order); update_run; let `down` wait for the update; offload_take; record the
  * piece's `used` on `down`. So the copies of one piece run while the device updates the other. The
  * host never waits, and uploads wait for updates only through `used`.

@@ -65,7 +65,8 @@ fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **o
         } else if (stride == x.outer_step * x.n_outer) {
             x.n_outer *= s->size[a];
         } else {
-            return fsdp_error(FSDP_EINVAL, "leave out one axis between the first and the last",
+            return fsdp_error(FSDP_EINVAL,
+                              "leave out axes between the first and the last in one place only",
                               "mesh: no group of axes 0x%x: two gaps between them", axes);
         }
     }

@@ -223,6 +223,7 @@ static void make_layout(fixture *fx, int u)
     const int groups = shape->size[AXIS_SHARD];
     flat_layout *l = &un->given.place.slices;
     un->given.place = (placement){.way = GATHER_FLAT,
+                                  .replica_group = fx->f.mesh.replicate,
                                   .n_shards = groups,
                                   .shard = shape->at[AXIS_SHARD],
                                   .n_reduce = fx->world_size,
