@@ -15,7 +15,7 @@ static void append(const flat_layout *l, int rank, const flat_piece *mine, int n
                                       .elems = mine[i].elems};
 }
 
-/* List the pieces of all parts of l in order of ranks; pieces_of finds those of a rank. */
+/* List the pieces of all parts of l, rank after rank. pieces_of lists the pieces of one rank. */
 static fsdp_status list_pieces(const fsdp_unit *u, const flat_layout *l,
                                fsdp_status (*pieces_of)(const fsdp_unit *, int, flat_piece **,
                                                         int *),

@@ -36,7 +36,7 @@ typedef struct placement {
     comm *near_group;                  /* reshard_to.h: borrowed; NULL: no near groups */
     int n_shards, shard;               /* ranks of gather_group; this rank's shard */
     int n_reduce;                      /* ranks of reduce_group */
-    int rank;                          /* this rank among those that have a slice */
+    int rank;                          /* this rank's number; each rank has a slice */
     flat_layout slices;                /* the array cut for these ranks; owns slots */
     comm_pieces shard_pieces;          /* dim0_gather.h: all shards of the group; flat: none */
     comm_pieces slice_pieces;          /* dim0_gather.h: the slices of all ranks; flat: none */

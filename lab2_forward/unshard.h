@@ -4,7 +4,7 @@
 
 /* fsdp_forward_hooks -- the table of hooks of a forward pass. */
 unit_hooks fsdp_forward_hooks(fsdp *f);
-/* unit_use_groups -- set the groups that tasks read in f to those of u. */
+/* unit_use_groups -- set the groups in f, which tasks read, to u's groups. */
 void unit_use_groups(fsdp *f, int u);
 /* unit_gather_array -- all-gather an array of unit u, of which this rank has `shard`
  * [shard_elems] in fp32, to *full [padded_elems], whatever param_dtype is: for exports of masters
