@@ -1,5 +1,6 @@
-/* dim0_gather.c -- provided, no task: the gather of a unit whose shards are rows. */
-#include "lab2_forward/dim0_gather.h"
+/* dim0_gather.c -- provided, no task: GATHER_ROWS, the way of a unit in the per-parameter layout
+ * (lab 1's dim0.h). Its shard is not one slice of the gathered array but a piece of every
+ * parameter. Everything else in this lab is the same for both layouts. */
 #include <stdlib.h>
 #include "lab2_forward/forward.h"
 #include "lab2_forward/host_state.h"
@@ -37,25 +38,22 @@ static fsdp_status list_pieces(const fsdp_unit *u, const flat_layout *l,
     return FSDP_OK;
 }
 
-fsdp_status dim0_create(fsdp *f, fsdp_unit *u)
+/* List the pieces of a unit that is laid out, and allocate its shard so that peers can read it in
+ * place. */
+static fsdp_status dim0_create(fsdp *f, fsdp_unit *u)
 {
     placement *p = &u->given.place;
-    p->way.begin = dim0_gather;
     TRY(list_pieces(u, &u->layout, unit_shard_pieces, &p->shard_pieces));
     TRY(list_pieces(u, &p->slices, unit_slice_pieces, &p->slice_pieces));
     u->given.is_shown = !shard_is_on_host(f);
-    return !u->given.is_shown ? FSDP_OK
+    return !u->given.is_shown ? shard_alloc(f, u)
                               : comm_alloc_f32(p->gather_group, f->compute, MEM_PARAMS_SHARD,
                                                u->layout.shard_elems, "parameter shard", &u->shard);
 }
 
-void dim0_free(fsdp_unit *u)
-{
-    free((void *)u->given.place.shard_pieces.list);
-    free((void *)u->given.place.slice_pieces.list);
-}
-
-fsdp_status dim0_gather(fsdp *f, int u)
+/* Like task 2.1's gather_flat, but it gathers the rows of all ranks [FSDP2 RFC]. Gaps between slots
+ * are not written. */
+static fsdp_status dim0_gather(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
     const dtype t = f->run.param_dtype;
@@ -78,3 +76,6 @@ fsdp_status dim0_gather(fsdp *f, int u)
     TRY(status);
     return event_record(unit->gathered, f->gather_stream);
 }
+
+const gather_way GATHER_ROWS = {
+    .begin = dim0_gather, .wait = gather_wait, .drop = unit_drop, .make = dim0_create};

@@ -23,6 +23,9 @@ fsdp_status freeze_split(fsdp *f)
         return fsdp_error(FSDP_ENOMEM, "", "freeze_split: no host memory");
     f->units = units;
     for (int u = 0; u < n; u++) {
+        unit_given *given = &units[u].given;
+        *given->parts = u;
+        given->n_parts = 1;
         const int first = units[u].first_param, end = units[u].end_param;
         int n_params = 0, n_frozen = 0;
         for (int p = first; p < end; p++) {
@@ -36,7 +39,10 @@ fsdp_status freeze_split(fsdp *f)
         for (int p = first; p < end; p++)
             if (f->param_unit[p] == u && f->run.m->params[p].frozen)
                 f->param_unit[p] = c.id;
-        units[units[u].given.companion = c.id] = c;
+        *c.given.parts = *given->parts = c.id;
+        c.given.n_parts = 1;
+        given->parts[given->n_parts++] = u;
+        units[c.id] = c;
     }
     mark_forward_only(f);
     return FSDP_OK;

@@ -4,8 +4,8 @@
  * of its companion, another unit ("h.0 (frozen)"). Both arrays are sharded over the shard group. So
  * each rank has an equal part of the trained parameters, and a reduction carries only their
  * gradients. A companion is a frozen unit without layers, so it has no hooks. unshard_begin,
- * unshard_wait and reshard of its unit handle the companion first, so an event that lab 5's limiter
- * records after the unit's free covers both frees. */
+ * unshard_wait and reshard of its unit handle all `parts` of the unit, the companion first, so an
+ * event that lab 5's limiter records after the unit's free covers both frees. */
 #pragma once
 #include "lab2_forward/fsdp.h"
 

@@ -38,7 +38,7 @@ typedef struct fsdp {
     stream *gather_stream; /* unshards run here, on gather_group */
     stream *reduce_stream; /* reductions run here, on reduce_group */
     comm *gather_group;    /* the shard group */
-    comm *reduce_group;    /* the world */
+    comm *reduce_group;    /* the ranks whose gradients are added: the world */
     event *gather_after;   /* lab 5: gathers wait for this event; NULL: for compute's work so far */
     stream *comm_stream;   /* owned; in labs 2 to 4 gather_stream and reduce_stream are this one */
     model_views views;     /* params[p], grads[p]: p is the global index of a parameter */

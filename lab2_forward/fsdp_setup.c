@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include "common/comm/comm.h"
 #include "lab1_flatparam/dim0.h"
-#include "lab2_forward/dim0_gather.h"
 #include "lab2_forward/freeze.h"
 #include "lab2_forward/fsdp_setup.h"
 #include "lab2_forward/reshard_to.h"
 
-const gather_way GATHER_FLAT = {.begin = gather_flat, .wait = gather_wait, .drop = unit_drop};
+const gather_way GATHER_FLAT = {
+    .begin = gather_flat, .wait = gather_wait, .drop = unit_drop, .make = shard_alloc};
 
 unit_hooks fsdp_forward_hooks(fsdp *f)
 {
@@ -114,14 +114,9 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, const fsdp_config *config
     int *params = calloc((size_t)(end - first) + 1, sizeof *params), n = 0;
     size_t *elems = calloc((size_t)(end - first) + 1, sizeof *elems);
     fsdp_status status = params && elems ? FSDP_OK : out_of_host_memory();
+    placement *place = &u->given.place;
+    *place = placement_make(&GATHER_FLAT, shape, &f->run, config->replicas_last);
     u->given.frozen = true;
-    u->given.place =
-        (placement){.way = GATHER_FLAT,
-                    .near_group = config->near_group,
-                    .n_shards = shape->size[AXIS_SHARD],
-                    .shard = shape->at[AXIS_SHARD],
-                    .n_reduce = config->replicas_last ? shape->size[AXIS_SHARD] : shape->world_size,
-                    .rank = shape->world_rank};
     for (int p = first; status == FSDP_OK && p < end; p++) {
         if (f->param_unit[p] != u->id || m->params[p].tied_to != NOT_TIED)
             continue;
@@ -130,12 +125,13 @@ static fsdp_status lay_out_unit(fsdp *f, fsdp_unit *u, const fsdp_config *config
         u->given.frozen = u->given.frozen && m->params[p].frozen;
     }
     if (status == FSDP_OK)
-        status =
-            flat_layout_build(n, params, elems, align, shape->world_size, &u->given.place.slices);
+        status = flat_layout_build(n, params, elems, align, mesh_leaf_size(shape), &place->slices);
     if (status == FSDP_OK && config->per_param)
-        status = dim0_layout(&u->given.place.slices, m->params, shape->size[AXIS_SHARD], align);
+        status = dim0_layout(&place->slices, m->params, place->n_shards, align);
+    if (place->slices.row_ranks > 0)
+        place->way = GATHER_ROWS;
     if (status == FSDP_OK)
-        u->layout = flat_layout_cut(&u->given.place.slices, shape->size[AXIS_SHARD]);
+        u->layout = flat_layout_cut(&place->slices, place->n_shards);
     free(params);
     free(elems);
     return status;
@@ -160,11 +156,7 @@ static fsdp_status allocate_unit(fsdp *f, fsdp_unit *u)
     fill_args a = {&u->layout, f->run.m, f->run.seed, u->given.place.shard};
     TRY(event_create(f->run.dev, &u->gathered));
     TRY(event_create(f->run.dev, &u->given.consumed));
-    if (u->layout.row_ranks > 0)
-        TRY(dim0_create(f, u));
-    if (!u->shard)
-        TRY((shard_is_on_host(f) ? device_alloc_host_f32 : device_alloc_f32)(
-            f->compute, MEM_PARAMS_SHARD, elems, "parameter shard", &u->shard));
+    TRY(u->given.place.way.make(f, u));
     return device_make(f->compute, &(device_made){"initial values", initial_values, &a, sizeof a},
                        u->shard, elems * sizeof *u->shard);
 }
@@ -199,9 +191,11 @@ fsdp_status fsdp_create(const fsdp_config *config, fsdp *f)
     TRY(fsdp_lay_out(config, &config->mesh->shape, f));
     f->mesh = *config->mesh;
     f->compute = device_compute_stream(config->run.dev);
-    fsdp_set_groups(f, f->mesh.shard, config->replicas_last ? f->mesh.shard : f->mesh.world);
-    for (int u = 0; u < f->n_units; u++)
+    fsdp_set_groups(f, f->mesh.shard, config->replicas_last ? f->mesh.shard : f->mesh.dp_cp);
+    for (int u = 0; u < f->n_units; u++) {
         f->units[u].given.place.replica_group = f->mesh.replicate;
+        f->units[u].given.place.near_group = config->near_group;
+    }
     f->given.keeps_for_step = config->keeps_for_step;
     f->given.replica_slices =
         calloc((size_t)f->mesh.shape.size[AXIS_REPLICATE], sizeof *f->given.replica_slices);
@@ -246,8 +240,7 @@ void fsdp_free(fsdp *f)
         device_free(f->compute, unit->shard);
         event_free(unit->gathered);
         event_free(unit->given.consumed);
-        dim0_free(unit);
-        flat_layout_free(&unit->given.place.slices); /* layout borrows its slots */
+        placement_free(&unit->given.place); /* layout borrows its slots */
     }
     free(f->units);
     free(f->layer_unit);

@@ -35,7 +35,7 @@ typedef struct fsdp_config {
  *   errors  FSDP_ENOMEM, and errors of lab 1's functions; nothing is left behind */
 fsdp_status fsdp_lay_out(const fsdp_config *config, const mesh_shape *shape, fsdp *f);
 /* fsdp_create -- fsdp_lay_out, then allocate the shards and fill them with initial values.
- *   config  gathers use mesh.shard, reductions mesh.world, or mesh.shard if replicas_last; both run
+ *   config  gathers use mesh.shard, reductions mesh.dp_cp, or mesh.shard if replicas_last; both run
  *           on comm_stream
  *   f       must not move afterwards
  *   errors  of fsdp_lay_out, device_alloc and stream_create; nothing is left behind */

@@ -110,6 +110,12 @@ fsdp_status offload_gather(fsdp *f, int u, dtype t, void *slice)
     return FSDP_OK;
 }
 
+fsdp_status shard_alloc(fsdp *f, fsdp_unit *u)
+{
+    return (shard_is_on_host(f) ? device_alloc_host_f32 : device_alloc_f32)(
+        f->compute, MEM_PARAMS_SHARD, u->layout.shard_elems, "parameter shard", &u->shard);
+}
+
 /* ---- vectors of gradients -------------------------------------------------------------------- */
 
 /* Move *vec to `to`, a block that was allocated on s. After an error `to` is freed instead. */

@@ -67,6 +67,8 @@ static inline bool shard_is_on_host(const fsdp *f)
 {
     return f->given.offload && f->given.offload->config.shards;
 }
+/* shard_alloc -- allocate u's shard where shards live. */
+fsdp_status shard_alloc(fsdp *f, fsdp_unit *u);
 
 /* ---- vectors of gradients -------------------------------------------------------------------- */
 /* offload_park -- move *vec [elems] to host memory, in order of `down`: *vec is then a block of

@@ -1,5 +1,25 @@
 /* placement.c -- see placement.h. */
+#include <stdlib.h>
 #include "lab2_forward/fsdp.h"
+
+placement placement_make(const gather_way *way, const mesh_shape *s, const run_context *run,
+                         bool replicas_last)
+{
+    return (placement){.way = *way,
+                       .n_shards = mesh_row_size(s),
+                       .shard = mesh_row_rank(s),
+                       .n_reduce = replicas_last ? mesh_row_size(s) : mesh_leaf_size(s),
+                       .rank = mesh_leaf_rank(s),
+                       .batch_level = run_reduce_level(run),
+                       .counts = true};
+}
+
+void placement_free(placement *p)
+{
+    free((void *)p->shard_pieces.list);
+    free((void *)p->slice_pieces.list);
+    flat_layout_free(&p->slices);
+}
 
 int placement_slice(const placement *p, int n_ranks, int rank)
 {

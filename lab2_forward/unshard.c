@@ -32,7 +32,7 @@ static fsdp_status order_gather(fsdp *f, fsdp_unit *unit)
     return stream_wait_event(f->gather_stream, after);
 }
 
-/* Gather u, which is SHARDED, without its companion. */
+/* Gather u, which is SHARDED, without its other parts. */
 static fsdp_status gather_alone(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
@@ -42,38 +42,52 @@ static fsdp_status gather_alone(fsdp *f, int u)
     return unit->given.place.way.begin(f, u);
 }
 
-fsdp_status unshard_begin(fsdp *f, int u)
+/* Call `step` of each part of u. */
+static fsdp_status each_part(fsdp *f, int u, fsdp_status (*step)(fsdp *f, int part))
+{
+    const unit_given *given = &f->units[u].given;
+    for (int i = 0; i < given->n_parts; i++)
+        TRY(step(f, given->parts[i]));
+    return FSDP_OK;
+}
+
+static fsdp_status begin_part(fsdp *f, int u)
+{
+    const bool begins = f->units[u].state == UNIT_SHARDED && unit_is_used(f, u);
+    return begins ? gather_alone(f, u) : FSDP_OK;
+}
+
+static fsdp_status wait_part(fsdp *f, int u)
 {
     fsdp_unit *unit = &f->units[u];
-    const int companion = unit->given.companion;
-    if (companion && unit_is_used(f, companion))
-        TRY(unshard_begin(f, companion));
-    return unit->state == UNIT_SHARDED ? gather_alone(f, u) : FSDP_OK;
+    if (unit->state == UNIT_SHARDED && unit_is_used(f, u))
+        return wrong_state(unit, "unshard_wait", "GATHERING");
+    return unit->state == UNIT_GATHERING ? unit->given.place.way.wait(f, u) : FSDP_OK;
+}
+
+static fsdp_status drop_part(fsdp *f, int u)
+{
+    fsdp_unit *unit = &f->units[u];
+    if (unit->state == UNIT_SHARDED || unit->stays_after_backward)
+        return FSDP_OK;
+    if (unit->state == UNIT_GATHERING)
+        return wrong_state(unit, "reshard", "GATHERED");
+    return unit->given.place.way.drop(f, u);
+}
+
+fsdp_status unshard_begin(fsdp *f, int u)
+{
+    return each_part(f, u, begin_part);
 }
 
 fsdp_status unshard_wait(fsdp *f, int u)
 {
-    fsdp_unit *unit = &f->units[u];
-    const int companion = unit->given.companion;
-    if (companion && f->units[companion].state == UNIT_GATHERING)
-        TRY(unshard_wait(f, companion));
-    if (unit->state == UNIT_GATHERED)
-        return FSDP_OK;
-    if (unit->state == UNIT_SHARDED)
-        return wrong_state(unit, "unshard_wait", "GATHERING");
-    return unit->given.place.way.wait(f, u);
+    return each_part(f, u, wait_part);
 }
 
 fsdp_status reshard(fsdp *f, int u)
 {
-    fsdp_unit *unit = &f->units[u];
-    if (unit->state == UNIT_SHARDED || unit->stays_after_backward || f->given.keeps_now)
-        return FSDP_OK;
-    if (unit->state == UNIT_GATHERING)
-        return wrong_state(unit, "reshard", "GATHERED");
-    if (unit->given.companion)
-        TRY(reshard(f, unit->given.companion));
-    return unit->given.place.way.drop(f, u);
+    return f->given.keeps_now ? FSDP_OK : each_part(f, u, drop_part);
 }
 
 fsdp_status unshard_drop(fsdp *f, int u)

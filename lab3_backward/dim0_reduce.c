@@ -1,13 +1,11 @@
-/* dim0_reduce.c -- provided, no task: the reduction of a unit whose shards are rows. */
-#include "lab3_backward/dim0_reduce.h"
+/* dim0_reduce.c -- provided, no task: REDUCE_ROWS, the way of a unit in the per-parameter layout
+ * (lab 1's dim0.h). A rank's slice holds its rows of each parameter, or a part of them. */
+#include "lab3_backward/reduce.h"
 #include "common/device/device_calls.h"
 
-const reduce_way REDUCE_ROWS = {.begin = dim0_reduce,
-                                .wait = reduce_flat_wait,
-                                .finish = dim0_finish,
-                                .all_gather = all_gather_slices};
-
-fsdp_status dim0_reduce(reducer *r, int u)
+/* As task 3.2a's reduce_flat. A rank sends (W-1)*slice_elems*dtype_bytes(reduce_dtype)
+ * [FSDP2 RFC]. */
+static fsdp_status dim0_reduce(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
@@ -22,7 +20,8 @@ fsdp_status dim0_reduce(reducer *r, int u)
     return event_record(g->reduced, f->reduce_stream);
 }
 
-fsdp_status dim0_finish(reducer *r, int u, float scale)
+/* As task 3.3's finish_flat: scale, and zero the padding. */
+static fsdp_status dim0_finish(reducer *r, int u, float scale)
 {
     fsdp *f = r->f;
     const placement *place = &f->units[u].given.place;
@@ -40,3 +39,8 @@ fsdp_status dim0_finish(reducer *r, int u, float scale)
     }
     return device_zero(f->compute, grad + next, (n - next) * sizeof *grad);
 }
+
+const reduce_way REDUCE_ROWS = {.begin = dim0_reduce,
+                                .wait = reduce_flat_wait,
+                                .finish = dim0_finish,
+                                .all_gather = all_gather_slices};

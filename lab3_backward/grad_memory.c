@@ -2,6 +2,7 @@
  * and the views through which layers write it. */
 #include <stdlib.h>
 #include "common/comm/comm_calls.h"
+#include "lab3_backward/reduce.h"
 #include "lab3_backward/reducer_setup.h"
 
 fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, grad_buffer *out)
@@ -14,9 +15,9 @@ fsdp_status grad_buffer_init(const fsdp *f, int u, size_t begin, size_t elems, g
 void grad_buffer_ready(const fsdp *f, int u, const char *label, grad_buffer *b)
 {
     const run_context *run = &f->run;
-    const int rank = comm_rank(f->units[u].given.place.reduce_group);
-    grad_acc_init(&b->acc, run->mode, run->ops->sums, b->slices[rank].elems, MEM_GRADS_SHARD,
-                  label);
+    const placement *p = &f->units[u].given.place;
+    grad_acc_init(&b->acc, run->mode, run->ops->sums, b->slices[p->rank % p->n_reduce].elems,
+                  MEM_GRADS_SHARD, label);
     grad_acc_init(&b->local, run->mode, run->ops->sums, b->elems, MEM_GRADS_FULL, "unit gradient");
     b->acc.sum_dtype = b->local.sum_dtype = run->reduce_dtype;
 }
@@ -67,7 +68,7 @@ fsdp_status full_grad_alloc(reducer *r, int u)
 {
     const fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    if (f->units[u].given.frozen)
+    if (!g->way->begin)
         return FSDP_OK;
     for (grad_buffer *b = &g->buffer; b; b = b->next) {
         if (b->full_grad)

@@ -25,7 +25,7 @@ fsdp_status reduce_begin(reducer *r, int u)
 {
     fsdp *f = r->f;
     unit_grad *g = &r->grads[u];
-    if (f->units[u].given.frozen)
+    if (!g->way->begin)
         return FSDP_OK;
     if (f->given.defers)
         return no_sync_keep(r, u);
@@ -34,9 +34,10 @@ fsdp_status reduce_begin(reducer *r, int u)
                           "pair every reduce_begin with a backward_pre_hook and a reduce_wait",
                           "reduce_begin: unit %d (%s) %s", u, f->units[u].name,
                           g->reducing ? "is reducing already" : "has no gradient memory");
+    unit_use_groups(f, u);
+    r->batch_level = f->units[u].given.place.batch_level;
     TRY(no_sync_join(r, u));
     TRY(grads_fetch(r, u, f->reduce_stream, false));
-    unit_use_groups(f, u);
     TRY(g->way->begin(r, u));
     TRY(reduce_others(r, u));
     return grads_park(r, u, f->reduce_stream);
@@ -69,7 +70,7 @@ fsdp_status grad_sum(reducer *r, int u)
 
 fsdp_status grad_finish(reducer *r, int u, float scale)
 {
-    if (r->f->units[u].given.frozen)
+    if (!r->grads[u].way->finish)
         return FSDP_OK;
     TRY(grad_sum(r, u));
     return r->grads[u].way->finish(r, u, scale);
@@ -78,7 +79,7 @@ fsdp_status grad_finish(reducer *r, int u, float scale)
 fsdp_status grad_all_gather(reducer *r, int u)
 {
     const placement *p = &r->f->units[u].given.place;
-    if (p->n_shards == p->slices.world_size || r->f->units[u].given.frozen)
+    if (p->n_shards == p->slices.world_size || !r->grads[u].way->all_gather)
         return FSDP_OK;
     unit_use_groups(r->f, u);
     return r->grads[u].way->all_gather(r, u);

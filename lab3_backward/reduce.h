@@ -2,7 +2,8 @@
 #pragma once
 #include "lab3_backward/backward.h"
 
-/* What reduce_begin, reduce_wait, grad_finish and grad_all_gather call after their checks. */
+/* What reduce_begin, reduce_wait, grad_finish and grad_all_gather call after their checks. All are
+ * NULL in REDUCE_NONE, the way of a frozen unit: it has no gradient and no memory for one. */
 typedef struct reduce_way {
     fsdp_status (*begin)(reducer *r, int u);
     fsdp_status (*wait)(reducer *r, int u);
@@ -10,7 +11,7 @@ typedef struct reduce_way {
     fsdp_status (*all_gather)(reducer *r, int u);
 } reduce_way;
 
-extern const reduce_way REDUCE_FLAT, REDUCE_ROWS; /* backward.h; dim0_reduce.h */
+extern const reduce_way REDUCE_NONE, REDUCE_FLAT, REDUCE_ROWS; /* -; backward.h; dim0_reduce.c */
 
 /* grad_sum -- shard_grad = this rank's slice of the unit's sum: everything in acc, plus the sum of
  * the second use. The accumulators are empty afterwards. */

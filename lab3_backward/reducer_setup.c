@@ -12,6 +12,7 @@ int sharding_shard_size(sharding_strategy sharding, int world_size, int fsdp_siz
     return sharding == SHARDING_NONE ? 1 : sharding == SHARDING_HYBRID ? fsdp_size : world_size;
 }
 
+const reduce_way REDUCE_NONE = {0};
 const reduce_way REDUCE_FLAT = {.begin = reduce_flat,
                                 .wait = reduce_flat_wait,
                                 .finish = finish_flat,
@@ -24,7 +25,9 @@ static fsdp_status create_unit_grad(reducer *r, int u)
     const flat_layout cut = flat_layout_cut(&p->slices, p->n_reduce);
     const size_t slice_elems = p->slices.shard_elems;
     unit_grad *g = &r->grads[u];
-    g->way = p->slices.row_ranks > 0 ? &REDUCE_ROWS : &REDUCE_FLAT;
+    g->way = f->units[u].given.frozen  ? &REDUCE_NONE
+             : p->slices.row_ranks > 0 ? &REDUCE_ROWS
+                                       : &REDUCE_FLAT;
     g->slice = (comm_slice){(size_t)placement_slice(p, p->slices.world_size, p->rank) * slice_elems,
                             slice_elems};
     TRY(event_create(f->run.dev, &g->computed));
@@ -54,27 +57,28 @@ fsdp_status reducer_init(fsdp *f, reducer *r)
 fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
 {
     const mesh_shape *shape = &f->mesh.shape;
-    int expected = sharding_shard_size(sharding, shape->world_size, shape->size[AXIS_SHARD]);
+    const int n_ranks = mesh_leaf_size(shape), row = mesh_row_size(shape);
+    const int expected = sharding_shard_size(sharding, n_ranks, row);
     *r = (reducer){0};
-    if (shape->size[AXIS_SHARD] != expected)
+    if (row != expected)
         return fsdp_error(FSDP_EINVAL, "open the mesh with the strategy's sharding_shard_size",
-                          "reducer_create: got shard groups of %d ranks, expected %d",
-                          shape->size[AXIS_SHARD], expected);
-    if (sharding == SHARDING_HYBRID && shape->size[AXIS_SHARD] == 1 && shape->world_size > 1)
+                          "reducer_create: got shard groups of %d ranks, expected %d", row,
+                          expected);
+    if (sharding == SHARDING_HYBRID && row == 1 && n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none: each rank holds a whole copy",
                           "reducer_create: got shard groups of 1 rank of %d under hybrid, expected "
                           "2 or more",
-                          shape->world_size);
+                          n_ranks);
     TRY(strategy_fill(sharding, f));
     for (int u = 0; u < f->n_units; u++) {
         fsdp_unit *unit = &f->units[u];
         unit->stays_after_forward =
             !unit->given.forward_only && (unit->stays_after_forward || f->given.keeps_for_step);
-        if (unit->given.companion) /* companions come after all other units */
-            f->units[unit->given.companion].stays_after_forward = unit->stays_after_forward;
+        for (int i = 0; i < unit->given.n_parts; i++) /* companions come after all other units */
+            f->units[unit->given.parts[i]].stays_after_forward = unit->stays_after_forward;
         if (unit->stays_after_backward)
             TRY(fsdp_make_resident(f, u));
-        else if (!f->gather_group)
+        else if (!unit->given.place.gather_group)
             return fsdp_error(FSDP_EINVAL, "use SHARDING_NONE to replicate everything",
                               "reducer_create: unit %d (%s) is resharded, and there is no group to "
                               "gather it from",
@@ -102,7 +106,7 @@ fsdp_status sgd_step(reducer *r, float lr)
 {
     fsdp *f = r->f;
     for (int u = 0; u < f->n_units; u++) {
-        if (f->units[u].given.frozen)
+        if (!r->grads[u].shard_grad) /* frozen */
             continue;
         TRY(f->run.ops->sgd(f->compute, &(sgd_args){.param = f->units[u].shard,
                                                     .grad = r->grads[u].shard_grad,
@@ -129,12 +133,12 @@ fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training)
 
 fsdp_status reducer_leave_forward(reducer *r, int u)
 {
-    const int companion = r->f->units[u].given.companion;
-    TRY(near_keep(r->f, u));
-    if (!companion)
-        return FSDP_OK;
-    TRY(near_keep(r->f, companion));
-    return forward_post_hook(r->f, companion);
+    const unit_given *given = &r->f->units[u].given;
+    for (int i = 0; i < given->n_parts; i++)
+        TRY(near_keep(r->f, given->parts[i]));
+    for (int i = 0; i < given->n_parts - 1; i++)
+        TRY(forward_post_hook(r->f, given->parts[i]));
+    return FSDP_OK;
 }
 
 static fsdp_status pre_forward(void *self, int u)

@@ -29,8 +29,8 @@ fsdp_status sgd_step(reducer *r, float lr);
 /* reducer_begin_micro -- note whether reductions wait for a later micro-step, and whether units
  * stay gathered until then; near_drop if a step begins (a = 0). self is a reducer *. */
 fsdp_status reducer_begin_micro(void *self, int a, int n_micro, bool training);
-/* reducer_leave_forward -- called before u's forward_post_hook: near_keep of u and of its companion
- * (lab 2's freeze.h), then forward_post_hook of the companion. */
+/* reducer_leave_forward -- called before u's forward_post_hook: near_keep of u's parts (lab 2's
+ * freeze.h), then forward_post_hook of the companion. */
 fsdp_status reducer_leave_forward(reducer *r, int u);
 /* fsdp_backward_hooks -- the table of a training pass without overlap: lab 2's forward hooks and
  * the hooks of backward.h; self is r. */

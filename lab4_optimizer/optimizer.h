@@ -4,7 +4,7 @@
 #include "common/steps/engine.h"
 #include "lab3_backward/reducer.h"
 
-/* A run of this rank's elements of one parameter. AdamW and the norm walk over these ranges. */
+/* A run of this rank's elements of one parameter. AdamW and the norm walk over these runs. */
 typedef struct decay_range {
     size_t begin, elems; /* in the shard */
     bool decay;          /* weight decay applies */
@@ -13,7 +13,8 @@ typedef struct decay_range {
 typedef struct unit_optim {
     float *state[OPTIM_MAX_STATES]; /* [shard_elems] MEM_OPTIMIZER: AdamW's m, v; NULL: frozen */
     decay_range *ranges;            /* ranges of the shard, ascending */
-    int n_ranges;
+    int n_ranges;                   /* that the norm counts: all, or none (lab 2's placement) */
+    int n_updated;                  /* that the optimizer updates: all */
 } unit_optim;
 
 typedef fsdp_status (*adamw_fn)(const adamw_args *a);

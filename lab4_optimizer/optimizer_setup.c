@@ -15,7 +15,8 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
     if (!opt->ranges)
         return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
     TRY(decay_ranges(&unit->layout, f->run.m->params, unit->given.place.shard, opt->ranges,
-                     &opt->n_ranges));
+                     &opt->n_updated));
+    opt->n_ranges = unit->given.place.counts ? opt->n_updated : 0;
     device_set_scope(f->run.dev, unit->name, NULL);
     fsdp_status status =
         optim_state_alloc(f->compute, optimizer_of(f->run.optimizer), unit->layout.shard_elems,
@@ -33,7 +34,7 @@ fsdp_status optimizer_create(reducer *r, fsdp_optimizer *o)
                           .compute = s,
                           .n_units = r->f->n_units,
                           .norm_stream = r->f->comm_stream,
-                          .norm_group = r->f->mesh.shard,
+                          .norm_group = r->f->mesh.copy,
                           .update = update_shards};
     if (r->f->given.offload && offload_arrays(o) > 0)
         o->update = offload_update;

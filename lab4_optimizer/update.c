@@ -72,7 +72,7 @@ fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn
     const unit_optim *opt = &o->units[whole->u];
     const optimizer_rule *rule = optimizer_of(f->run.optimizer);
     const bool is_tiled = f->run.optimizer == OPTIMIZER_ADAMW && device_runs_c(f->run.dev);
-    for (int i = 0; i < opt->n_ranges; i++) {
+    for (int i = 0; i < opt->n_updated; i++) {
         const optim_part part = part_of(whole, &opt->ranges[i]);
         if (part.elems > 0)
             TRY(is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(scalars, &part), adamw})

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "common/comm/comm.h"
 #include "lab2_forward/fsdp_setup.h"
+#include "lab2_forward/unshard.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
@@ -103,17 +104,47 @@ static fsdp_status end_backward(void *self)
 /* ---- life ------------------------------------------------------------------------------------ */
 
 /* Every group is used on one stream only. */
+struct group_twin {
+    const stream *on;
+    comm *lab2, *apart; /* borrowed: lab 2's group; owned: the same ranks, for stream `on` */
+};
+
+/* Put the twin of *group on stream `on` into its place. Units that share a group share its twin. */
+static fsdp_status take_twin(prefetch *p, const stream *on, comm **group)
+{
+    struct group_twin *twins = p->given.twins;
+    int i = 0;
+    while (i < p->given.n_twins && (twins[i].on != on || twins[i].lab2 != *group))
+        i++;
+    if (*group && i == p->given.n_twins) {
+        TRY(comm_range(*group, 0, 1, comm_size(*group), &twins[i].apart));
+        twins[i].on = on;
+        twins[i].lab2 = *group;
+        p->given.n_twins++;
+    }
+    *group = *group ? twins[i].apart : NULL;
+    return FSDP_OK;
+}
+
+static void give_back(const prefetch *p, comm **group)
+{
+    for (int i = 0; i < p->given.n_twins; i++)
+        if (p->given.twins[i].apart == *group)
+            *group = p->given.twins[i].lab2;
+}
+
 static fsdp_status communicate_apart(prefetch *p)
 {
     fsdp *f = p->r->f;
     TRY(comm_stream_create(f->run.dev, "gather", &p->given.gather_stream));
     TRY(comm_stream_create(f->run.dev, "reduce", &p->given.reduce_stream));
-    if (f->gather_group)
-        TRY(comm_range(f->gather_group, 0, 1, comm_size(f->gather_group), &p->given.gather_group));
-    TRY(comm_range(f->reduce_group, 0, 1, comm_size(f->reduce_group), &p->given.reduce_group));
     f->gather_stream = p->given.gather_stream;
     f->reduce_stream = p->given.reduce_stream;
-    fsdp_set_groups(f, p->given.gather_group, p->given.reduce_group);
+    for (int u = 0; u < f->n_units; u++)
+        TRY(take_twin(p, f->gather_stream, &f->units[u].given.place.gather_group));
+    for (int u = 0; u < f->n_units; u++)
+        TRY(take_twin(p, f->reduce_stream, &f->units[u].given.place.reduce_group));
+    unit_use_groups(f, UNIT_ROOT);
     return FSDP_OK;
 }
 
@@ -138,9 +169,11 @@ static fsdp_status create(prefetch *p, int limit)
     p->forward.units = calloc(n_units, sizeof *p->forward.units);
     p->post_forward.units = calloc(n_units, sizeof *p->post_forward.units);
     p->given.drops = calloc(n_units, sizeof *p->given.drops);
+    p->given.twins = calloc(2 * n_units, sizeof *p->given.twins);
     l->held = calloc(n_units, sizeof *l->held);
     l->freed = calloc((size_t)l->capacity, sizeof *l->freed);
-    if (!p->forward.units || !p->post_forward.units || !p->given.drops || !l->held || !l->freed)
+    if (!p->forward.units || !p->post_forward.units || !p->given.drops || !p->given.twins ||
+        !l->held || !l->freed)
         return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
     TRY(event_create(d, &p->updated));
     TRY(event_create(d, &p->given.ended[0]));
@@ -153,7 +186,6 @@ static fsdp_status create(prefetch *p, int limit)
 fsdp_status prefetch_create(const prefetch_config *config, reducer *r, prefetch *p, unit_hooks *out)
 {
     *p = (prefetch){.config = *config, .r = r, .reducing = NO_UNIT};
-    p->given.lab2_reduce_group = r->f->reduce_group;
     fsdp_status status = check_config(config);
     if (status == FSDP_OK)
         status = create(p, config->limit);
@@ -184,10 +216,15 @@ void prefetch_free(prefetch *p)
     stream_free(p->given.gather_stream); /* waits for work in flight */
     stream_free(p->given.reduce_stream);
     f->gather_stream = f->reduce_stream = f->comm_stream;
-    fsdp_set_groups(f, f->mesh.shard, p->given.lab2_reduce_group);
+    for (int u = 0; u < f->n_units; u++) {
+        give_back(p, &f->units[u].given.place.gather_group);
+        give_back(p, &f->units[u].given.place.reduce_group);
+    }
+    unit_use_groups(f, UNIT_ROOT);
     f->gather_after = NULL;
-    comm_close(p->given.gather_group);
-    comm_close(p->given.reduce_group);
+    for (int i = 0; i < p->given.n_twins; i++)
+        comm_close(p->given.twins[i].apart);
+    free(p->given.twins);
     event_free(p->updated);
     event_free(p->given.ended[0]);
     event_free(p->given.ended[1]);

@@ -85,7 +85,7 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
     fsdp_engine *e = self;
     fsdp *f = &e->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
-    const bool shared = f->mesh.shape.size[AXIS_SHARD] > 1; /* if not, each rank has whole arrays */
+    const bool shared = mesh_row_size(&f->mesh.shape) > 1; /* if not, each rank has whole arrays */
     float *full[2] = {NULL};
     int gathered[2] = {-1, -1}; /* numbers of a trained and a frozen unit */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
@@ -109,7 +109,8 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
 
 /* ---- the reduced gradients, for digests ------------------------------------------------------ */
 
-/* Replicas have the same gradients, but each element must be in one piece only: replica 0's. */
+/* Replicas have the same gradients, but each element must be in one piece only: replica 0's, of the
+ * rank that counts it. */
 static fsdp_status engine_find_grad(void *self, int p, engine_piece *out)
 {
     const fsdp_engine *e = self;
@@ -119,7 +120,7 @@ static fsdp_status engine_find_grad(void *self, int p, engine_piece *out)
     flat_piece *pieces;
     int n;
     *out = (engine_piece){0};
-    if (place->rank >= place->n_shards)
+    if (place->rank >= place->n_shards || !place->counts)
         return FSDP_OK;
     TRY(unit_shard_pieces(&e->f.units[u], place->rank, &pieces, &n));
     for (int i = 0; i < n; i++) /* a slot has at most one piece in a shard */

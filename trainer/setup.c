@@ -213,9 +213,10 @@ static fsdp_status largest_unit(const trainer *t, size_t *elems)
                         &shape)); /* used_elems is the same for every W */
     TRY(fsdp_lay_out(&config, &shape, &f));
     for (int u = UNIT_ROOT + 1; u < f.n_units; u++) {
-        const int c = f.units[u].given.companion;
-        const size_t own = f.units[u].layout.used_elems + (c ? f.units[c].layout.used_elems : 0);
-        *elems = own > *elems ? own : *elems;
+        size_t all = 0;
+        for (int i = 0; i < f.units[u].given.n_parts; i++)
+            all += f.units[f.units[u].given.parts[i]].layout.used_elems;
+        *elems = all > *elems ? all : *elems;
     }
     fsdp_free(&f);
     return FSDP_OK;

@@ -61,7 +61,7 @@ fsdp_status trainer_make(trainer *t)
         TRY(mesh_open(t->run.world, size, &t->mesh));
         const int near = (int)t->opt->reshard_to;
         if (near > 0)
-            TRY(comm_range(t->mesh.shard, t->mesh.shape.at[AXIS_SHARD] / near * near, 1, near,
+            TRY(comm_range(t->mesh.shard, mesh_row_rank(&t->mesh.shape) / near * near, 1, near,
                            &t->near_group));
         const fsdp_config config = trainer_fsdp_config(t);
         const prefetch_config overlap = {

@@ -278,26 +278,25 @@ static fsdp_status resolve_plan(const trainer_options *o, trainer_config *cfg)
     return parse_machine(o, cfg);
 }
 
+/* How many ranks read different sequences. The trainer has no option for the other axes yet. */
+static int data_ranks(const trainer_config *cfg)
+{
+    return cfg->n_ranks;
+}
+
 int trainer_config_shard_size(const trainer_config *cfg)
 {
     if (cfg->parallel != PARALLEL_FSDP)
         return 1;
-    return sharding_shard_size(cfg->sharding, cfg->n_ranks, cfg->fsdp_size);
+    return sharding_shard_size(cfg->sharding, data_ranks(cfg), cfg->fsdp_size);
 }
 
 void trainer_config_mesh(const trainer_config *cfg, int size[N_AXES])
 {
     for (int a = 0; a < N_AXES; a++)
-        size[a] = a == AXIS_REPLICATE ? 0 : 1;
+        size[a] = 1;
     size[AXIS_SHARD] = trainer_config_shard_size(cfg);
-}
-
-/* How many ranks read different sequences. */
-static int data_ranks(const trainer_config *cfg)
-{
-    int size[N_AXES];
-    trainer_config_mesh(cfg, size);
-    return cfg->n_ranks / (size[AXIS_PP] * size[AXIS_CP] * size[AXIS_TP]);
+    size[AXIS_REPLICATE] = 0; /* what the others leave */
 }
 
 static void set_default(double *field, double value)

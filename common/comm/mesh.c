@@ -75,13 +75,27 @@ fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **o
     return x.n == 1 || *out == world ? FSDP_OK : comm_subset(world, &x, out);
 }
 
+/* The copy is the row, unless tp or pp cuts the model too. */
+static fsdp_status open_groups(mesh *m)
+{
+    const mesh_shape *s = &m->shape;
+    const unsigned row = 1u << AXIS_SHARD | 1u << AXIS_CP, column = 1u << AXIS_REPLICATE;
+    const bool is_cut = s->size[AXIS_PP] * s->size[AXIS_TP] > 1;
+    TRY(mesh_group(m->world, s, row, &m->shard));
+    if (s->size[AXIS_REPLICATE] > 1)
+        TRY(mesh_group(m->world, s, column, &m->replicate));
+    TRY(mesh_group(m->world, s, row | column, &m->dp_cp));
+    if (!m->dp_cp)
+        TRY(comm_range(m->world, s->world_rank, 1, 1, &m->dp_cp));
+    m->copy = m->shard;
+    return is_cut ? mesh_group(m->world, s, ((1u << N_AXES) - 1) & ~column, &m->copy) : FSDP_OK;
+}
+
 fsdp_status mesh_open(comm *world, const int size[N_AXES], mesh *out)
 {
     *out = (mesh){.world = world};
     TRY(mesh_shape_make(comm_size(world), size, comm_rank(world), &out->shape));
-    fsdp_status status = mesh_group(world, &out->shape, 1u << AXIS_SHARD, &out->shard);
-    if (status == FSDP_OK && out->shape.size[AXIS_REPLICATE] > 1)
-        status = mesh_group(world, &out->shape, 1u << AXIS_REPLICATE, &out->replicate);
+    fsdp_status status = open_groups(out);
     if (status != FSDP_OK)
         mesh_close(out);
     return status;
@@ -89,9 +103,9 @@ fsdp_status mesh_open(comm *world, const int size[N_AXES], mesh *out)
 
 void mesh_close(mesh *m)
 {
-    if (m->replicate != m->world)
-        comm_close(m->replicate);
-    if (m->shard != m->world)
-        comm_close(m->shard);
+    comm *const groups[] = {m->copy == m->shard ? NULL : m->copy, m->dp_cp, m->replicate, m->shard};
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        if (groups[i] != m->world)
+            comm_close(groups[i]);
     *m = (mesh){0};
 }

@@ -7,7 +7,8 @@
  *     W = 8, S = 4, the other axes 1:   replica 0:  0 1 2 3
  *                                       replica 1:  4 5 6 7
  * A shard group (a row) holds one copy of what is sharded; a replicate group (a column) holds the
- * same shard several times. [FSDP §3.2.2] Ranks that differ in pp, cp or tp work on the same data:
+ * same shard several times. [FSDP §3.2.2] Ranks that differ in cp share a row, too. Ranks that
+ * differ in pp, cp or tp work on the same data:
  *   data rank  replica * S + shard: which sequences a rank reads
  *   leaf rank  data rank * C + cp: which of them, or which parts, it adds to the sum's tree
  * Today the trainer sets S alone; R is what remains. */
@@ -57,11 +58,24 @@ static inline int mesh_leaf_rank(const mesh_shape *s)
  * them. -1: it has none. */
 int mesh_leaf_of(const mesh_shape *s, int world_rank);
 
+/* mesh_row_size, mesh_row_rank -- how many ranks a row has, and this rank's number among them. */
+static inline int mesh_row_size(const mesh_shape *s)
+{
+    return s->size[AXIS_SHARD] * s->size[AXIS_CP];
+}
+static inline int mesh_row_rank(const mesh_shape *s)
+{
+    return s->at[AXIS_SHARD] * s->size[AXIS_CP] + s->at[AXIS_CP];
+}
+
+/* Groups of one rank in a larger world are NULL, but dp_cp, in which gradients are summed. */
 typedef struct mesh {
     mesh_shape shape;
     comm *world;     /* borrowed */
-    comm *shard;     /* this rank's row, as mesh_group says */
-    comm *replicate; /* this rank's column, likewise; NULL if there is one replica */
+    comm *shard;     /* this rank's row: axes shard and cp */
+    comm *replicate; /* this rank's column; NULL if there is one replica */
+    comm *dp_cp;     /* all leaf ranks of this rank's parameters: axes replicate, shard and cp */
+    comm *copy;      /* one copy of the whole model: all axes but replicate */
 } mesh;
 
 /* mesh_group -- the ranks that differ from this one only along some axes, in order of their world

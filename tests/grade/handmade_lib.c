@@ -220,14 +220,12 @@ static void make_layout(fixture *fx, int u)
     const fix_spec *sp = fx->spec;
     fsdp_unit *un = &fx->f.units[u];
     const mesh_shape *shape = &fx->f.mesh.shape;
-    const int groups = shape->size[AXIS_SHARD];
+    const int groups = mesh_row_size(shape);
     flat_layout *l = &un->given.place.slices;
-    un->given.place = (placement){.way = GATHER_FLAT,
-                                  .replica_group = fx->f.mesh.replicate,
-                                  .n_shards = groups,
-                                  .shard = shape->at[AXIS_SHARD],
-                                  .n_reduce = fx->world_size,
-                                  .rank = fx->rank};
+    un->given.place = placement_make(&GATHER_FLAT, shape, &fx->f.run, false);
+    un->given.place.replica_group = fx->f.mesh.replicate;
+    *un->given.parts = u;
+    un->given.n_parts = 1;
     *l = fix_layout(fx->world_size, calloc((size_t)sp->n_params, sizeof *l->slots), 0,
                     sp->used_elems[u]);
     un->given.frozen = true;

@@ -284,10 +284,10 @@ static fsdp_status wrong_groups(void)
                 {"hybrid in shard groups of one", SHARDING_HYBRID, 1},
                 {"grad-op in shard groups of one", SHARDING_GRAD_OP, 1}};
     for (int i = 0; i < 4; i++) {
-        fsdp f = {
-            .mesh.shape = {.world_size = 4,
-                           .size = {[AXIS_SHARD] = rows[i].shard_size, [AXIS_REPLICATE] = 2}}};
+        fsdp f = {0};
         reducer r;
+        TRY(mesh_shape_make(4, (const int[N_AXES]){[AXIS_SHARD] = rows[i].shard_size}, 0,
+                            &f.mesh.shape));
         TRY(expect_status(WHAT("reducer_create: %s", rows[i].what),
                           reducer_create(&f, rows[i].sharding, &r), FSDP_EINVAL));
     }

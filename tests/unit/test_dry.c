@@ -469,6 +469,27 @@ static void check_axes(const int size[N_AXES], int rank)
     }
 }
 
+/* The groups that a mesh has open. A group of one rank in a larger world is NULL, but dp_cp. */
+static void check_open(const int size[N_AXES])
+{
+    one_rank r = open_rank(0, 32);
+    mesh m;
+    OK(mesh_open(r.c, size, &m));
+    const int row = mesh_row_size(&m.shape), cut = size[AXIS_PP] * size[AXIS_TP];
+    comm *const groups[] = {m.shard, m.replicate, m.dp_cp, m.copy};
+    const int sizes[] = {row, size[AXIS_REPLICATE], mesh_leaf_size(&m.shape), row * cut};
+    for (int i = 0; i < 4; i++) {
+        assert_true((groups[i] == r.c) == (sizes[i] == 32));
+        if (sizes[i] > 1 || i == 2)
+            assert_int_equal(comm_size(groups[i]), sizes[i]);
+        else
+            assert_null(groups[i]);
+    }
+    assert_true(cut > 1 || m.copy == m.shard);
+    mesh_close(&m);
+    close_rank(&r);
+}
+
 /* Every group of axes of meshes of 32 ranks, and the ranks that number data and leaves. */
 TEST(test_axes)
 {
@@ -477,6 +498,8 @@ TEST(test_axes)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int rank = 0; rank < 32; rank += 7)
             check_axes(sizes[i], rank);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_open(sizes[i]);
     mesh_shape s; /* pp 1, replica 0, shard 1, cp 0, tp 1 */
     OK(mesh_shape_make(32, sizes[0], 16 + 4 + 1, &s));
     assert_int_equal(mesh_data_size(&s), 4);

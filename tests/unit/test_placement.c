@@ -1,8 +1,10 @@
-/* test_dim0.c -- a unit in the per-parameter layout: its gradient after the reduction over all
- * ranks, element by element with the zeros of the padding, for every mesh of these ranks. Free
+/* test_placement.c -- units whose placements are not the usual one: shards of rows, groups that
+ * differ from unit to unit, and a gradient that another rank counts in the norm. Gradients are
+ * compared element by element with the zeros of the padding, for every mesh of these ranks. Free
  * memory holds NaN. The matrix of options tests what is gathered.
  *
- *   build/fsdp_run -n W build/tests/unit/test_dim0          (W = 1: alone) */
+ *   build/fsdp_run -n W build/tests/unit/test_placement          (W = 1: alone) */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/model/family.h"
@@ -10,10 +12,12 @@
 #include "lab2_forward/fsdp_setup.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab3_backward/second_use.h"
+#include "lab4_optimizer/optimizer_setup.h"
+#include "lab5_prefetch/prefetch_setup.h"
 #include "tests/unit/comm_cases_lib.h"
 
 static const model_config MODEL = {.family = "gpt2",
-                                   .n_blocks = 1,
+                                   .n_blocks = 2,
                                    .n_head = 2,
                                    .d_model = 10,
                                    .d_ff = 7,
@@ -113,6 +117,8 @@ static void reduce_all(rig *x)
             if (g->buffer.next)
                 fill(x, u, g->buffer.next, a);
             CHECK_OK(x->f, reduce_begin(&x->r, u));
+            CHECK(x->f, x->fsdp.reduce_group == x->fsdp.units[u].given.place.reduce_group,
+                  "unit %d is reduced in its own group", u);
             CHECK_OK(x->f, reduce_wait(&x->r, u));
         }
     CHECK_OK(x->f, grads_finish(&x->r, 0.5f));
@@ -150,11 +156,114 @@ static void test_reduction(comm_fixture *f)
         }
 }
 
+/* Unit 1 has other groups than the rest, of the same ranks, as units of experts will. Lab 5 makes a
+ * twin of each group and stream, and gives the groups back. */
+static void check_groups(rig *x, comm *other)
+{
+    fsdp *f = &x->fsdp;
+    const prefetch_config config = {.mode = PREFETCH_BOTH, .limit = 2};
+    prefetch p;
+    unit_hooks hooks;
+    const placement *root = &f->units[0].given.place, *odd = &f->units[1].given.place,
+                    *last = &f->units[2].given.place;
+    f->units[1].given.place.gather_group = f->units[1].given.place.reduce_group = other;
+    CHECK_OK(x->f, prefetch_create(&config, &x->r, &p, &hooks));
+    CHECK(x->f, root->gather_group != x->mesh.shard && root->reduce_group != x->mesh.dp_cp,
+          "lab 5 communicates in groups of its own");
+    CHECK(x->f,
+          root->gather_group == last->gather_group && root->reduce_group == last->reduce_group,
+          "units that share a group share its twin");
+    CHECK(x->f,
+          odd->gather_group != root->gather_group && odd->reduce_group != root->reduce_group &&
+              odd->gather_group != odd->reduce_group && odd->gather_group != other,
+          "unit 1 has twins of its own groups, one for each stream");
+    check_reduction(x);
+    prefetch_free(&p);
+    CHECK(x->f, odd->gather_group == other && odd->reduce_group == other,
+          "unit 1's groups are back");
+    CHECK(x->f, last->gather_group == x->mesh.shard && last->reduce_group == x->mesh.dp_cp,
+          "the last unit's groups are back");
+}
+
+static void test_groups(comm_fixture *f)
+{
+    rig x;
+    comm *other;
+    CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &other));
+    rig_make(&x, f, f->world, GRAD_ACC_CANONICAL);
+    if (f->why[0] == '\0')
+        check_groups(&x, other);
+    rig_free(&x);
+    comm_close(other);
+}
+
+/* Four times the sum of squares of this rank's gradients of unit u, which are halves of whole
+ * numbers. */
+static int64_t squares(const rig *x, int u)
+{
+    const size_t n = x->fsdp.units[u].layout.shard_elems;
+    float *want = comm_test_alloc(n * sizeof *want);
+    int64_t sum = 0;
+    wanted(x, u, want);
+    for (size_t i = 0; i < n; i++)
+        sum += (int64_t)(2 * want[i]) * (int64_t)(2 * want[i]);
+    free(want);
+    return sum;
+}
+
+/* The norm leaves unit 1 out; the optimizer updates it. */
+static void check_counts(rig *x)
+{
+    fsdp *f = &x->fsdp;
+    fsdp_optimizer o;
+    float before, after, norm;
+    int64_t sum = 0;
+    f->units[1].given.place.counts = false;
+    CHECK_OK(x->f, optimizer_create(&x->r, &o));
+    reduce_all(x);
+    for (int u = 0; u < f->n_units; u++)
+        sum += u == 1 ? 0 : squares(x, u);
+    if (o.norm_group)
+        CHECK_OK(x->f, comm_all_reduce(o.norm_group, f->compute, "want", DTYPE_I64, &sum, 1));
+    CHECK_OK(x->f, device_download(f->compute, &before, f->units[1].shard, sizeof before));
+    CHECK_OK(x->f, grad_norm(&o));
+    CHECK_OK(x->f, o.ops->clip_coef(f->compute, &(clip_coef_args){.norm = o.norm,
+                                                                  .coef = o.coef,
+                                                                  .sum = o.norm_sum,
+                                                                  .max_norm = 0}));
+    const step_scalars sc = {
+        .optim = {.lr = 0.125, .beta1 = 0.5, .beta2 = 0.5, .eps = 1, .step = 0}};
+    CHECK_OK(x->f, optimizer_update(&o, &sc, adamw_shard));
+    CHECK_OK(x->f, device_download(f->compute, &norm, o.norm, sizeof norm));
+    CHECK_OK(x->f, device_download(f->compute, &after, f->units[1].shard, sizeof after));
+    CHECK_OK(x->f, stream_sync(f->compute));
+    CHECK(x->f, norm == (float)sqrt((double)sum / 4), "norm %.9g, not %.9g", (double)norm,
+          sqrt((double)sum / 4));
+    CHECK(x->f, before != after || o.units[1].n_updated == 0, "unit 1 is updated");
+    CHECK_OK(x->f, zero_grad(&x->r));
+    optimizer_free(&o);
+}
+
+static void test_counts(comm_fixture *f)
+{
+    for (int s = 1; s <= f->world; s++) {
+        rig x;
+        if (f->world % s != 0)
+            continue;
+        rig_make(&x, f, s, GRAD_ACC_CANONICAL);
+        if (f->why[0] == '\0')
+            check_counts(&x);
+        rig_free(&x);
+    }
+}
+
 int main(void)
 {
     comm_fixture f;
     if (comm_test_open(&f, &device_cpu, true) != FSDP_OK)
         return 1;
-    comm_test_run(&f, "dim0.reduction", test_reduction);
+    comm_test_run(&f, "placement.rows", test_reduction);
+    comm_test_run(&f, "placement.groups", test_groups);
+    comm_test_run(&f, "placement.counts", test_counts);
     return comm_test_close(&f);
 }
