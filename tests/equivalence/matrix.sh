@@ -1,10 +1,10 @@
 #!/bin/sh
 # matrix.sh -- the matrix of options on W = 1, 2, 3, 4 ranks: see matrix.c.
 #
-#   tests/equivalence/matrix.sh [few|quick|full] [BUILD]        RANKS="1 3": only these
+#   tests/equivalence/matrix.sh [fewest|few|quick|full] [BUILD]        RANKS="1 3": only these
 #
-# few: some pairs, for slow devices. quick: triples on 3 ranks, pairs on 1, 2 and 4 (of some axes); pairs in fast mode, compared only with
-# their plans; pairs under fsdp_run. full: triples on 1 to 5 and 8 ranks, with two seeds, and again in fast mode; pairs under
+# fewest, few: some pairs, for slow devices. quick: pairs on 1, 2, 3 and 4 ranks (on 4 of some axes); pairs in fast mode, compared only
+# with their plans; pairs under fsdp_run. full: triples on 1 to 5 and 8 ranks, with two seeds, and again in fast mode; pairs under
 # the adversarial scheduler, with 40 seeds. Prints a line for each launch (see tests/tools/check.sh). Logs: $LOGS/matrix/.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -40,8 +40,9 @@ launch() {
 
 ranks=${RANKS:-1 2 3 4}
 case $mode in
-few)
-    launch 3 --pairs --seed 3 --fix 'model=*131*' --fix 'batch=*accum 4' --fix 'prefetch=*both' --fix 'wrap=*wrap block' \
+few*)
+    [ $mode = few ] && set -- || set -- --fix 'transport=*auto' --fix 'memory='
+    launch 3 --pairs --seed 3 "$@" --fix 'model=*131*' --fix 'batch=*accum 4' --fix 'prefetch=*both' --fix 'wrap=*wrap block' \
         --fix 'recompute=*checkpointing' --fix 'freeze=*bias' --fix 'evaluation=' --fix 'limit=*1' --fix 'bucket=*block' \
         --fix 'strategy=*full' --fix 'host=' --fix 'files=' --fix 'threads=*1' --fix 'clip=*0.5' \
         --fix 'schedule=' --fix 'optimizer=*adamw' --fix 'loss=*19' --fix 'digests='
@@ -49,7 +50,6 @@ few)
 quick)
     for w in $ranks; do
         case $w in
-        3) launch 3 --seed 3 ;;
         4) # MPI's threads fight over few cores, so few axes; 4 ranks of fsdp_run have all, and so have 3 ranks here
             launch 4 --pairs --seed 4 --fix 'model=--seq-len 16' --fix 'recompute=*gradient-checkpointing' --fix 'optimizer=*adamw' \
                 --fix 'schedule=' --fix 'files=' --fix 'host=' --fix 'evaluation=' --fix 'digests='
@@ -74,6 +74,6 @@ full)
         launch $((2 + seed % 3)) --pairs --seed "$seed" --fix 'host=FSDP_SCHEDULE*' --fix 'transport=--comm auto'
     done
     ;;
-*) echo "usage: $0 [few|quick|full] [BUILD]" >&2 && exit 2 ;;
+*) echo "usage: $0 [fewest|few|quick|full] [BUILD]" >&2 && exit 2 ;;
 esac
 sum

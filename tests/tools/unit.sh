@@ -4,8 +4,9 @@
 #   tests/tools/unit.sh [--ranks "1 2 3 4"] [PROGRAM...]      BUILD=build
 #
 # A program whose source says "fsdp_run -n W" runs once for every number of ranks and every transport (shm and mpi, or those in
-# FSDP_COMM; without MPI only shm), and every rank must print its DONE line. With --ranks only these programs run; the default
-# is 1 to 4 ranks. With FSDP_DEVICE only programs run that take their device from it (test_cuda_* on cuda and cuda-sim,
+# FSDP_COMM; without MPI only shm), and every rank must print its DONE line. A program about one transport (native_cases_lib.h)
+# runs once for every number of ranks. With --ranks only these programs run; the default is 1 to 4 ranks, over mpi 2 and 3,
+# because MPI's ranks poll and four of them take most of two cores (comm_hosts.sh has four, and so has make test-full). With FSDP_DEVICE only programs run that take their device from it (test_cuda_* on cuda and cuda-sim,
 # test_npu_* on npu and npu-sim, test_accel_* on all four); without it, all programs run except these three kinds.
 # WRAP: valgrind and its options, or nothing. Logs: $LOGS/unit/.
 # shellcheck disable=SC2046,SC2086 # lists of words
@@ -44,7 +45,10 @@ for program in "$@"; do
                 check "$name on 1 rank" "$LIMIT" "$OUT/$name-W1.log" $exe
                 continue
             fi
-            for over in $transports; do
+            over_all=$transports
+            if grep -q native_cases_lib.h "tests/unit/$name.c"; then over_all=${transports%% *}; fi
+            for over in $over_all; do
+                [ "$over$w$only_ranks" != mpi4 ] || continue
                 check "$name on $w ranks over $over" "$LIMIT" "$OUT/$name-W$w-$over.log" \
                     env FSDP_COMM="$over" $(launcher_over "$over") -n "$w" $exe
             done

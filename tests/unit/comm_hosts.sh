@@ -134,9 +134,9 @@ fi
 case $mode in
 quick)
     every_call 2 4
-    collectives 2 4 15
-    collectives 2 6 15
-    drawn '' shm+mpi 15 36 3 6
+    collectives 2 4 8
+    collectives 2 6 8
+    drawn '' shm+mpi 8 36 3 6
     # the matrix has other values of what is fixed here, on one host
     planned 2 4 --fix 'recompute=*gradient-checkpointing' --fix 'optimizer=*adamw' --fix 'schedule=' --fix 'files=' --fix 'host=' \
         --fix 'maths=*fast' --fix 'offload=' --fix 'loss=' --fix 'freeze=' --fix 'wrap=*wrap block'
