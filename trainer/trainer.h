@@ -48,8 +48,9 @@ struct trainer {
  *   errors  any error of comm_open */
 fsdp_status trainer_connect(trainer *t);
 /* trainer_check_program -- check that all ranks run the same program in the same floating-point
- * mode. collective  all ranks; all fail or none errors      FSDP_EMISMATCH naming a rank and both
- * values */
+ * mode.
+ *   collective  all ranks; all fail or none
+ *   errors      FSDP_EMISMATCH naming a rank and both values */
 fsdp_status trainer_check_program(const trainer *t);
 /* check_float_mode -- FSDP_EINVAL unless this thread rounds to nearest, and reads and writes
  * denormals. option, value: what needs it; the option's value "fast" does not. */

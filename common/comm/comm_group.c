@@ -302,6 +302,17 @@ static int member(const comm_ranks *x, int i)
     return x->first + i / x->n * x->outer_step + i % x->n * x->step;
 }
 
+/* How messages name the ranks of x. */
+static fsdp_text text_of(const comm_ranks *x)
+{
+    fsdp_text t;
+    int n = snprintf(t.text, sizeof t.text, "%d ranks from %d by %d", x->n, x->first, x->step);
+    if (x->n_outer != 1)
+        snprintf(t.text + n, sizeof t.text - (size_t)n, ", %d times by %d", x->n_outer,
+                 x->outer_step);
+    return t;
+}
+
 /* Check that all members of each subset passed that subset. All ranks check all, so that either all
  * fail or none. The first member of a subset is compared with all its members, the others only with
  * the first: O(ranks). */
@@ -314,10 +325,9 @@ static fsdp_status check_subsets(const comm_team *team, const comm_ranks *all)
             const comm_ranks *b = &all[m];
             if (memcmp(a, b, sizeof *a) != 0)
                 return fsdp_error(FSDP_EMISMATCH, "pass the same range on all ranks that it names",
-                                  "comm_range: rank %d has %d ranks from %d by %d, rank %d has %d "
-                                  "from %d by %d",
-                                  comm_world_rank(team, m), b->n * b->n_outer, b->first, b->step,
-                                  comm_world_rank(team, r), a->n * a->n_outer, a->first, a->step);
+                                  "comm_range: rank %d has %s, rank %d has %s",
+                                  comm_world_rank(team, m), text_of(b).text,
+                                  comm_world_rank(team, r), text_of(a).text);
         }
     }
     return FSDP_OK;
@@ -351,8 +361,8 @@ static fsdp_status check_own(const comm_team *team, const comm_ranks *x)
     if (is_in && has_form)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "name the range that this rank is in",
-                      "comm_range: %d ranks from %d by %d, of %d ranks, on rank %d",
-                      x->n * x->n_outer, x->first, x->step, team->size, team->rank);
+                      "comm_range: %s, of %d ranks, on rank %d", text_of(x).text, team->size,
+                      team->rank);
 }
 
 fsdp_status comm_subset(comm *c, const comm_ranks *mine, comm **out)

@@ -1,12 +1,21 @@
 /* mesh.c -- see mesh.h. */
 #include "common/comm/mesh.h"
+#include <string.h>
 #include "common/comm/comm.h"
 
-static fsdp_status wrong_sizes(int world_size, int shard_size)
+/* Name the axes that have more than one rank, and the replicas if their number was given. */
+static fsdp_status wrong_sizes(int world_size, const int size[N_AXES])
 {
-    return fsdp_error(FSDP_EINVAL, "pass a number of ranks that the shard group's size divides",
-                      "mesh: got %d ranks in shard groups of %d, expected a divisor of %d",
-                      world_size, shard_size, world_size);
+    static const char *const NAMES[] = {"pp", "replicate", "shard", "cp", "tp"};
+    char given[96] = "";
+    for (int a = 0; a < N_AXES; a++) {
+        const size_t n = strlen(given);
+        if ((size[a] != 0 && size[a] != 1) || (a == AXIS_REPLICATE && size[a] == 1))
+            snprintf(given + n, sizeof given - n, "%s%s %d", n > 0 ? ", " : "", NAMES[a], size[a]);
+    }
+    return fsdp_error(FSDP_EINVAL, "pass sizes whose product is the number of ranks",
+                      "mesh: got axes of %s, expected sizes from 1 whose product %s %d, all ranks",
+                      given, size[AXIS_REPLICATE] > 0 ? "is" : "divides", world_size);
 }
 
 /* Set the place of world_rank along each axis. */
@@ -20,19 +29,19 @@ fsdp_status mesh_shape_make(int world_size, const int size[N_AXES], int world_ra
 {
     int product = 1;
     *out = (mesh_shape){.world_size = world_size, .world_rank = world_rank};
+    if (world_rank < 0 || world_rank >= world_size)
+        return fsdp_error(FSDP_EINVAL, "ranks count from 0 to world_size - 1",
+                          "mesh: got rank %d of %d", world_rank, world_size);
     for (int a = 0; a < N_AXES; a++) {
         out->size[a] = size[a] == 0 ? 1 : size[a];
         if (out->size[a] < 1 || product > world_size / out->size[a])
-            return wrong_sizes(world_size, size[AXIS_SHARD]);
+            return wrong_sizes(world_size, size);
         product *= out->size[a];
     }
     if (size[AXIS_REPLICATE] == 0)
         out->size[AXIS_REPLICATE] = world_size / product;
     if (world_size % product != 0 || (size[AXIS_REPLICATE] > 0 && product != world_size))
-        return wrong_sizes(world_size, size[AXIS_SHARD]);
-    if (world_rank < 0 || world_rank >= world_size)
-        return fsdp_error(FSDP_EINVAL, "ranks count from 0 to world_size - 1",
-                          "mesh: got rank %d of %d", world_rank, world_size);
+        return wrong_sizes(world_size, size);
     place(out, world_rank);
     return FSDP_OK;
 }

@@ -82,9 +82,10 @@ typedef struct mesh {
  * ranks: world itself if these are all ranks, NULL if this is the only one, so that no collective
  * can be issued on an axis of size 1 in a larger world.
  *   axes        1 << AXIS_SHARD | 1 << AXIS_CP ...; the axes longer than 1 that are left out
- * between the first and the last lie side by side (comm_ranks), else FSDP_EINVAL *out        closed
- * by the caller unless it is world collective  all ranks of world, same axes; the host waits errors
- * as comm_subset */
+ *               between the first and the last lie side by side (comm_ranks), else FSDP_EINVAL
+ *   *out        closed by the caller unless it is world
+ *   collective  all ranks of world, same axes; the host waits
+ *   errors      as comm_subset */
 fsdp_status mesh_group(comm *world, const mesh_shape *s, unsigned axes, comm **out);
 
 /* mesh_open -- a mesh of these sizes (mesh_shape_make), and its groups.

@@ -245,9 +245,9 @@ disagreements() {
         disagree skipped $n "rank $odd called all-gather #$at 'next' of 320 f32"
     done
     disagree subgroup 4 "rank 3 called all-gather #1 'half b' of 320 f32"
-    disagree range 2 'comm_range: rank 1 has 1 ranks from 1 by 1, rank 0 has 2 from 0 by 1'
-    disagree range 4 'comm_range: rank 3 has 1 ranks from 3 by 1, rank 0 has 4 from 0 by 1'
-    disagree range_wide 3 'comm_range: rank 1 has 1 ranks from 1 by 1, rank 2 has 2 from 1 by 1'
+    disagree range 2 'comm_range: rank 1 has 1 ranks from 1 by 1, rank 0 has 2 ranks from 0 by 1'
+    disagree range 4 'comm_range: rank 3 has 1 ranks from 3 by 1, rank 0 has 4 ranks from 0 by 1'
+    disagree range_wide 3 'comm_range: rank 1 has 1 ranks from 1 by 1, rank 2 has 2 ranks from 1 by 1'
     for wrong in '_without 2 ranks from 0 by 1' '_between 1 ranks from 1 by 2' '_beyond 2 ranks from 2 by 1'; do
         fault "range${wrong%% *} n=3" 3 "range${wrong%% *}" \
             "3 ^SAW rank [0-9]+ FSDP_EINVAL .*comm_range: ${wrong#* }, of 3 ranks, on rank 2" \

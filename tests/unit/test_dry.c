@@ -490,6 +490,13 @@ static void check_open(const int size[N_AXES])
     close_rank(&r);
 }
 
+/* The sizes do not fit 32 ranks, and the message has these words. */
+static void refuse_axes(const int size[N_AXES], const char *words)
+{
+    mesh_shape s;
+    REFUSED(FSDP_EINVAL, mesh_shape_make(32, size, 0, &s), words);
+}
+
 /* Every group of axes of meshes of 32 ranks, and the ranks that number data and leaves. */
 TEST(test_axes)
 {
@@ -508,8 +515,14 @@ TEST(test_axes)
     assert_int_equal(mesh_leaf_rank(&s), 2);
     for (int r = 0; r < 32; r++) /* the last pp stage's ranks of tp 0 have the losses */
         assert_int_equal(mesh_leaf_of(&s, r), r >= 16 && r % 2 == 0 ? (r - 16) / 2 : -1);
-    assert_int_equal(mesh_shape_make(32, (const int[N_AXES]){[AXIS_TP] = 3}, 0, &s), FSDP_EINVAL);
-    assert_int_equal(mesh_shape_make(32, (const int[N_AXES]){2, 2, 2, 2, 4}, 0, &s), FSDP_EINVAL);
+    refuse_axes((const int[N_AXES]){[AXIS_TP] = 3},
+                "axes of tp 3, expected sizes from 1 whose product divides 32,");
+    refuse_axes((const int[N_AXES]){1, 0, 1, 8, 8}, "axes of cp 8, tp 8, expected");
+    refuse_axes((const int[N_AXES]){2, 2, 2, 2, 4},
+                "axes of pp 2, replicate 2, shard 2, cp 2, tp 4, expected sizes from 1 whose "
+                "product is 32,");
+    refuse_axes((const int[N_AXES]){1, 1, 2, 1, 1}, "axes of replicate 1, shard 2, expected");
+    refuse_axes((const int[N_AXES]){[AXIS_CP] = -2}, "axes of cp -2, expected");
     OK(mesh_shape_make(32, (const int[N_AXES]){[AXIS_TP] = 4, [AXIS_SHARD] = 2}, 0, &s));
     assert_int_equal(s.size[AXIS_REPLICATE], 4);
 }
@@ -525,8 +538,12 @@ TEST(test_part_of_runs)
     OK(comm_range(runs, 0, 2, 2, &part));
     assert_int_equal(comm_world_rank(&part->team, 1), 16);
     comm_close(part);
-    assert_int_equal(comm_range(runs, 0, 1, 3, &part), FSDP_EINVAL);
+    REFUSED(FSDP_EINVAL, comm_range(runs, 0, 1, 3, &part), "3 ranks from 0 by 1, of 4 ranks");
     comm_close(runs);
+    close_rank(&r);
+    r = open_rank(0, 4);
+    REFUSED(FSDP_EINVAL, comm_subset(r.c, &((comm_ranks){0, 2, 2, 1, 2}), &part),
+            "2 ranks from 0 by 2, 2 times by 1, of 4 ranks, on rank 0");
     close_rank(&r);
 }
 
